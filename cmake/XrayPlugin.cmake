@@ -1,0 +1,69 @@
+# xray_add_plugin(<name> SOURCES ... [CUDA_SOURCES ...] [LIBRARIES ...])
+#
+# Builds <name>.so, a module that exports xray_plugin_query and nothing else,
+# installs it where xray looks, and adds the test conformance.<name>. Used the
+# same way inside the xray tree and outside it, after find_package(xray).
+# LIBRARIES of our own are archives: their symbols stay hidden in the module.
+
+include(GNUInstallDirs)
+set(XRAY_PLUGIN_DIR ${CMAKE_INSTALL_LIBDIR}/xray/plugins)
+
+function(xray_add_plugin name)
+  cmake_parse_arguments(arg "" "" "SOURCES;CUDA_SOURCES;LIBRARIES" ${ARGN})
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "xray_add_plugin(${name}): SOURCES is empty")
+  endif()
+  string(MAKE_C_IDENTIFIER ${name} ident)
+
+  # One set of objects serves the module and unit tests.
+  add_library(${name}-objects OBJECT ${arg_SOURCES} ${arg_CUDA_SOURCES})
+  set_target_properties(${name}-objects PROPERTIES
+    POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden)
+  target_link_libraries(${name}-objects PUBLIC xray::sdk ${arg_LIBRARIES})
+  if(TARGET xray-build)
+    target_link_libraries(${name}-objects PRIVATE xray-build)
+  endif()
+
+  # The exported name is added only to the module.
+  set(entry ${CMAKE_CURRENT_BINARY_DIR}/${name}-entry.c)
+  file(CONFIGURE OUTPUT ${entry} @ONLY CONTENT [[
+#include <xray/plugin.h>
+const xray_plugin *xray_plugin_query_@ident@(uint32_t host_abi);
+XRAY_EXPORT const xray_plugin *xray_plugin_query(uint32_t host_abi);
+const xray_plugin *xray_plugin_query(uint32_t host_abi)
+{
+    return xray_plugin_query_@ident@(host_abi);
+}
+]])
+  set(map ${CMAKE_CURRENT_BINARY_DIR}/${name}.map)
+  file(CONFIGURE OUTPUT ${map} CONTENT
+    "{ global: xray_plugin_query; local: *; };\n")
+
+  add_library(${name} MODULE ${entry})
+  target_link_libraries(${name} PRIVATE ${name}-objects)
+  set_target_properties(${name} PROPERTIES PREFIX "" LINK_DEPENDS ${map})
+  if(XRAY_MODULE_DIR)
+    set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${XRAY_MODULE_DIR})
+  endif()
+  if(arg_CUDA_SOURCES)
+    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CUDA
+      CUDA_RUNTIME_LIBRARY Shared)
+  endif()
+  target_link_options(${name} PRIVATE "LINKER:--version-script=${map}"
+    LINKER:-z,now LINKER:-z,relro LINKER:-z,nodelete)
+  if(NOT XRAY_SANITIZE)
+    target_link_options(${name} PRIVATE LINKER:-z,defs)
+  endif()
+  install(TARGETS ${name} LIBRARY DESTINATION ${XRAY_PLUGIN_DIR}
+    COMPONENT plugins)
+
+  add_test(NAME conformance.${name}
+    COMMAND ${XRAY_EXECUTABLE} plugin inspect $<TARGET_FILE:${name}>)
+  set_tests_properties(conformance.${name} PROPERTIES LABELS conformance)
+endfunction()
+
+if(NOT XRAY_EXECUTABLE)
+  set(XRAY_EXECUTABLE xray) # the target, inside the tree
+  set(XRAY_MODULE_DIR ${PROJECT_BINARY_DIR}/plugins) # where it looks for modules
+endif()
