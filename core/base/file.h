@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files: read whole, map, write so that nothing half-written stays.
+ */
+#ifndef XR_FILE_H
+#define XR_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/err.h"
+
+/* The bytes of a file with a NUL behind them; *out_size counts without it.
+ * free() releases. Errors name the file. */
+xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
+                         char **out_data, size_t *out_size);
+
+/* A file mapped read-only. */
+typedef struct xr_map_file {
+    const unsigned char *data;
+    size_t size;
+} xr_map_file;
+xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out);
+void xr_file_unmap(xr_map_file *file); /* accepts an empty one */
+
+/* Writes the bytes to `path`: first beside it, then synced and renamed, so
+ * that path holds the old or the new content, never a part. */
+xray_status xr_file_write(const char *path, const void *data, size_t size,
+                          xr_err *err);
+
+/* A path in `buffer`: "dir/name". XRAY_E_RANGE when it does not fit. */
+xray_status xr_path_join(const char *dir, const char *name, char *buffer,
+                         size_t cap, xr_err *err);
+#define XR_PATH_CAP 4096u
+
+int xr_path_is_dir(const char *path);
+int xr_path_exists(const char *path);
+/* Makes the folder and its parents. */
+xray_status xr_dir_make(const char *path, xr_err *err);
+/* Removes a folder and all in it; a missing one is fine. */
+xray_status xr_dir_remove(const char *path, xr_err *err);
+/* Renames a finished folder into place and syncs the parent; `to` must not
+ * exist. */
+xray_status xr_dir_commit(const char *from, const char *to, xr_err *err);
+xray_status xr_file_copy(const char *from, const char *to, xr_err *err);
+
+/* Seconds on a clock that never goes back. */
+double xr_now(void);
+
+#endif
