@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tokenizer.json: text to ids and back, as the Hugging Face library does.
+ *
+ * Kinds read so far: SentencePiece-style BPE with byte fallback (Llama 2,
+ * stories260K), and character level (a WordLevel vocabulary behind a Split on
+ * every character). What else a file asks for is refused by name.
+ */
+#ifndef XM_TOKENIZER_H
+#define XM_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/err.h"
+#include "core/base/str.h"
+
+typedef struct xm_tokenizer xm_tokenizer;
+
+/* Reads <dir>/tokenizer.json and, where it is there, tokenizer_config.json (the
+ * BOS rule; names of special tokens). */
+xray_status xm_tokenizer_open(const char *dir, xr_err *err, xm_tokenizer **out);
+void xm_tokenizer_close(xm_tokenizer *tok); /* accepts NULL */
+
+/* Highest id + 1, added tokens included. */
+uint32_t xm_tokenizer_vocab(const xm_tokenizer *tok);
+int32_t xm_tokenizer_bos(const xm_tokenizer *tok); /* -1: none */
+int32_t xm_tokenizer_eos(const xm_tokenizer *tok); /* -1: none */
+int xm_tokenizer_is_special(const xm_tokenizer *tok, int32_t id);
+
+/* Ids of `text`. special = 1 adds what the file's own post-processor adds (BOS
+ * and the like). Added tokens in the text are found either way. The ids are
+ * appended to a growing array; bytes that are no UTF-8 are an error naming the
+ * offset. Safe to call from several threads at once. */
+typedef struct xm_ids {
+    int32_t *data;
+    size_t count;
+    size_t cap;
+} xm_ids;
+void xm_ids_free(xm_ids *ids);
+xray_status xm_tokenizer_encode(const xm_tokenizer *tok, const char *text,
+                                size_t size, int special, xm_ids *ids,
+                                xr_err *err);
+
+/* Text of ids, appended to `out`; skip_special = 1 leaves special tokens out. An
+ * id outside the vocabulary is an error. */
+xray_status xm_tokenizer_decode(const xm_tokenizer *tok, const int32_t *ids,
+                                size_t count, int skip_special, xr_str *out,
+                                xr_err *err);
+
+#endif
