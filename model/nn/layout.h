@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where each parameter of a decoder lies: flat buckets, one a block, so that
+ * ZeRO and Megatron can cut the same buckets. Bucket 0 holds the embedding,
+ * bucket 1 + l block l, the last one the final norm, the output head when
+ * untied, and the value head. q, k and v lie behind one another, and so do gate
+ * and up: each run is one matrix of products.
+ */
+#ifndef XM_LAYOUT_H
+#define XM_LAYOUT_H
+
+#include <stdint.h>
+
+#include "core/base/err.h"
+#include "model/hf/config.h"
+
+#define XM_NAME_CAP 96
+#define XM_VALUE_HEAD "value_head.weight" /* [1, hidden]; not a HF name */
+
+typedef struct xm_param {
+    char name[XM_NAME_CAP]; /* HF name */
+    uint64_t rows;
+    uint64_t cols; /* 0: a vector of `rows` */
+    uint64_t count;
+    uint64_t offset; /* elements from the bucket's start; 16-aligned per matrix */
+    uint32_t bucket;
+    int32_t matrix;      /* index of the matrix that covers it, -1: none */
+    uint64_t matrix_row; /* its first row there */
+    uint32_t decay;      /* 1: weight decay applies (matrices), 0: norms, biases */
+    uint32_t reserved;
+} xm_param;
+
+typedef struct xm_matrix {
+    uint64_t rows;
+    uint64_t cols;
+    uint64_t offset;
+    uint32_t bucket;
+    uint32_t reserved;
+} xm_matrix;
+
+typedef struct xm_layout {
+    xm_param *params;
+    uint32_t param_count;
+    uint32_t matrix_count;
+    xm_matrix *matrices;
+    uint64_t *bucket_sizes; /* elements, padded to 16 */
+    uint32_t bucket_count;  /* layers + 2 */
+    uint32_t reserved;
+} xm_layout;
+
+/* `value_head` adds XM_VALUE_HEAD. */
+xray_status xm_layout_create(const xm_config *config, int value_head,
+                             xr_err *err, xm_layout **out);
+void xm_layout_destroy(xm_layout *layout); /* accepts NULL */
+const xm_param *xm_layout_find(const xm_layout *layout, const char *name);
+
+#endif
