@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+xray_status xr_fail(xr_err *err, xray_status status, const char *fmt, ...)
+{
+    if (!err)
+        return status;
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(err->text, sizeof err->text, fmt, args);
+    va_end(args);
+    return status;
+}
+
+xray_status xr_fail_in(xr_err *err, xray_status status, const char *fmt, ...)
+{
+    if (!err)
+        return status;
+    char rest[sizeof err->text];
+    memcpy(rest, err->text, sizeof rest);
+    rest[sizeof rest - 1] = '\0';
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(err->text, sizeof err->text, fmt, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : (size_t)n;
+    if (used < sizeof err->text)
+        (void)snprintf(err->text + used, sizeof err->text - used, ": %s",
+                       rest);
+    return status;
+}
