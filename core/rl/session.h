@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A session: the plugins an INI names, loaded, checked and created. Every
+ * command that touches a model opens one.
+ */
+#ifndef XR_SESSION_H
+#define XR_SESSION_H
+
+#include "core/config/run.h"
+#include "core/plugin/plugin.h"
+#include "model/text/tokenizer.h"
+
+#define XR_WITH_TRAIN 1u
+#define XR_WITH_INFER 2u     /* shares the trainer's weights if there is one */
+#define XR_WITH_ALGO 4u
+#define XR_WITH_REWARD 8u
+#define XR_WITH_REFERENCE 16u /* a second, frozen train instance */
+#define XR_WITH_TOKENIZER 32u
+#define XR_TRAINABLE 64u /* the train instance has gradients */
+
+/* A loaded component with its options and host. */
+typedef struct xr_part {
+    const xray_component *component; /* NULL: not part of this session */
+    const void *ops;
+    void *config;
+    xr_host *host;
+    void *self;
+    const char *instance; /* "train.zero3", "reward.gsm8k" */
+    double weight;        /* rewards */
+} xr_part;
+
+#define XR_MAX_REWARDS 16
+
+typedef struct xr_session {
+    xr_config *config; /* borrowed */
+    xr_run_config run;
+    xr_plugins *plugins;
+    xr_log_sink sink;
+    xm_tokenizer *tokenizer;
+    char *config_json;
+    xray_model model;
+    xray_world world;
+    xray_workload train_load;
+    xray_workload infer_load;
+    xr_part device;
+    xr_part train;
+    xr_part reference;
+    xr_part infer;
+    xr_part algo;
+    xr_part rewards[XR_MAX_REWARDS];
+    size_t reward_count;
+    int32_t end_ids[8]; /* of config.json and generation_config.json */
+    uint32_t end_count;
+    uint32_t with;
+    int exact; /* trainer and engine name one numerics contract */
+} xr_session;
+
+/* Decodes the configuration, finds and loads the plugins, checks everything
+ * that can be checked without a device (unknown keys, types, batch arithmetic,
+ * files, `plan` of every plugin) and adds what is wrong to `errors`. */
+xr_session *xr_session_new(xr_config *config, const char *plugin_path,
+                           uint32_t with, xr_errors *errors);
+void xr_session_free(xr_session *session); /* accepts NULL */
+
+/* What the instances must be ready for; set between new and start. Derived
+ * from the INI by xr_session_new; the tools lower or raise them. */
+void xr_session_loads(xr_session *session, uint64_t micro_tokens,
+                      uint64_t row_tokens, uint64_t sequences);
+
+/* Prints the derived arithmetic and the memory plan. */
+xray_status xr_session_plan(xr_session *session, xr_err *err, xr_str *out);
+
+/* Creates device, train, reference, infer, algo, rewards. */
+xray_status xr_session_start(xr_session *session, xr_err *err);
+
+/* Shorthands for the operation tables. */
+static inline const xray_train_ops *xr_train(const xr_session *s)
+{
+    return (const xray_train_ops *)s->train.ops;
+}
+static inline const xray_infer_ops *xr_infer(const xr_session *s)
+{
+    return (const xray_infer_ops *)s->infer.ops;
+}
+static inline const xray_algo_ops *xr_algo(const xr_session *s)
+{
+    return (const xray_algo_ops *)s->algo.ops;
+}
+
+#endif
