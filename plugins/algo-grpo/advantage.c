@@ -18,7 +18,8 @@ double grpo_advantage(const grpo_estimator *estimator, const grpo_group *group,
     if (estimator->type == GRPO_ESTIMATOR_GRPO) {
         if (!estimator->by_deviation)
             return centred;
-        return centred / ((alone ? 1.0 : group->deviation) + estimator->epsilon);
+        return centred /
+               ((alone ? 1.0 : group->deviation) + estimator->epsilon);
     }
     if (alone)
         return estimator->type == GRPO_ESTIMATOR_RLOO ? score : 0.0;

@@ -35,10 +35,10 @@ grpo_term grpo_kl(int64_t type, int bounded, double logp, double ref);
 
 /* How the policy's ratio is held back. */
 typedef struct grpo_clip {
-    double low;     /* the ratio counts down to 1 - low */
-    double high;    /* and up to 1 + high */
-    double dual;    /* c of the dual clip; 0: none */
-    double bound;   /* the log-ratio is kept within +-bound; 0: unbounded */
+    double low;   /* the ratio counts down to 1 - low */
+    double high;  /* and up to 1 + high */
+    double dual;  /* c of the dual clip; 0: none */
+    double bound; /* the log-ratio is kept within +-bound; 0: unbounded */
 } grpo_clip;
 
 typedef struct grpo_policy {
