@@ -30,7 +30,7 @@ typedef struct xr_run_result {
     double score_before; /* greedy validation before and after */
     double score_after;
     double seconds;
-    double tokens_per_second; /* prompt and response tokens of all steps */
+    double tokens_per_second;     /* prompt and response tokens of all steps */
     char checkpoint[XR_PATH_CAP]; /* last one written, "" if none */
 } xr_run_result;
 

@@ -11,7 +11,7 @@
 #include "model/text/tokenizer.h"
 
 #define XR_WITH_TRAIN 1u
-#define XR_WITH_INFER 2u     /* shares the trainer's weights if there is one */
+#define XR_WITH_INFER 2u /* shares the trainer's weights if there is one */
 #define XR_WITH_ALGO 4u
 #define XR_WITH_REWARD 8u
 #define XR_WITH_REFERENCE 16u /* a second, frozen train instance */
@@ -38,6 +38,7 @@ typedef struct xr_session {
     xr_log_sink sink;
     xm_tokenizer *tokenizer;
     char *config_json;
+    char *model_path; /* [model] path, or the newest checkpoint in it */
     xray_model model;
     xray_world world;
     xray_workload train_load;
@@ -52,7 +53,8 @@ typedef struct xr_session {
     int32_t end_ids[8]; /* of config.json and generation_config.json */
     uint32_t end_count;
     uint32_t with;
-    int exact; /* trainer and engine name one numerics contract */
+    uint32_t needs; /* XRAY_NEED_* of the algorithm */
+    int exact;      /* trainer and engine name one numerics contract */
 } xr_session;
 
 /* Decodes the configuration, finds and loads the plugins, checks everything

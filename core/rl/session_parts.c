@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/session_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+
+/* "xray.train/0" -> "train": what the INI calls the interface. */
+static void kind_of(const char *iface, char *out, size_t cap)
+{
+    const char *dot = strchr(iface, '.');
+    const char *kind = dot ? dot + 1 : iface;
+    (void)snprintf(out, cap, "%.*s", (int)strcspn(kind, "/"), kind);
+}
+
+/* Finds a component and decodes `section` (NULL: [kind.name]). */
+static void find_part(xr_session *s, xr_part *part, const char *iface,
+                      const char *name, const char *section, xr_errors *errors)
+{
+    xr_err err = { "" };
+    char kind[32];
+    char instance[128];
+    kind_of(iface, kind, sizeof(kind));
+    if (xr_plugins_find(s->plugins, iface, name, &err, &part->component) !=
+        XRAY_OK) {
+        part->component = NULL;
+        const char *origin = xr_config_origin(s->config, "run", kind);
+        xr_errors_add(errors, "%s: [run] %s: %s", origin ? origin : "default",
+                      kind, err.text);
+        return;
+    }
+    (void)snprintf(instance, sizeof(instance), "%s.%s", kind, name);
+    part->ops = part->component->ops;
+    part->host = xr_host_new(section ? section : instance, &s->sink);
+    part->config =
+        xr_component_config(s->config, part->component, section, errors);
+    if (!part->host)
+        xr_errors_add(errors, "out of memory");
+    else
+        part->instance = xr_host_instance(part->host);
+}
+
+static void find_rewards(xr_session *s, xr_errors *errors)
+{
+    const xray_list *list = &s->run.run.reward;
+    if (list->count > XR_MAX_REWARDS) {
+        xr_errors_add(errors, "[run] reward lists %llu instances, at most %d",
+                      (unsigned long long)list->count, XR_MAX_REWARDS);
+        return;
+    }
+    if (!list->count)
+        xr_errors_add(errors, "[run] reward is not set; it lists instances, "
+                              "each a section [reward.NAME]");
+    for (uint64_t i = 0; i < list->count; i++) {
+        char section[160];
+        xr_reward_section own = { 0 };
+        xr_part *part = &s->rewards[s->reward_count++];
+        (void)snprintf(section, sizeof(section), "reward.%s", list->items[i]);
+        xr_run_reward(s->config, list->items[i], &own, errors);
+        find_part(s, part, XRAY_IFACE_REWARD, own.plugin ? own.plugin : "rule",
+                  section, errors);
+        part->weight = own.weight;
+    }
+}
+
+/* True if some plugin provides `interface:name` for a section "kind.name". */
+static int provided(const xr_session *s, const char *section)
+{
+    char want[192];
+    const char *dot = strchr(section, '.');
+    (void)snprintf(want, sizeof(want), "xray.%.*s/0:%s", (int)(dot - section),
+                   section, dot + 1);
+    size_t size = strlen(want);
+    for (size_t i = 0; i < xr_plugins_count(s->plugins); i++) {
+        const char *at = xr_plugins_at(s->plugins, i)->provides;
+        for (at = at ? strstr(at, want) : NULL; at; at = strstr(at + 1, want))
+            if (at[size] == '\0' || at[size] == ' ')
+                return 1;
+    }
+    return 0;
+}
+
+static int selected(const xr_session *s, const char *section)
+{
+    const xr_part *const parts[] = { &s->device, &s->train, &s->infer,
+                                     &s->algo };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (parts[i]->instance && strcmp(parts[i]->instance, section) == 0)
+            return 1;
+    for (size_t i = 0; i < s->reward_count; i++)
+        if (s->rewards[i].instance &&
+            strcmp(s->rewards[i].instance, section) == 0)
+            return 1;
+    return 0;
+}
+
+/* Options of plugins that are there but not selected are no error. */
+static void ignore_unselected(xr_session *s)
+{
+    static const char *const kinds[] = { "train.", "infer.", "algo.", "device.",
+                                         "reward." };
+    const char *section = NULL;
+    for (size_t i = 0; (section = xr_config_section(s->config, i)); i++) {
+        if (selected(s, section))
+            continue;
+        for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+            if (strncmp(section, kinds[k], strlen(kinds[k])) == 0 &&
+                (kinds[k][0] == 'r' || provided(s, section)))
+                xr_config_ignore(s->config, section);
+    }
+}
+
+void xr_session_find_parts(xr_session *s, xr_errors *errors)
+{
+    const xr_run_section *run = &s->run.run;
+    if (s->with & (XR_WITH_TRAIN | XR_WITH_INFER))
+        find_part(s, &s->device, XRAY_IFACE_DEVICE, run->device, NULL, errors);
+    if (s->with & XR_WITH_TRAIN)
+        find_part(s, &s->train, XRAY_IFACE_TRAIN, run->train, NULL, errors);
+    if (s->with & XR_WITH_INFER)
+        find_part(s, &s->infer, XRAY_IFACE_INFER, run->infer, NULL, errors);
+    if (s->with & XR_WITH_ALGO)
+        find_part(s, &s->algo, XRAY_IFACE_ALGO, run->algo, NULL, errors);
+    if (s->with & XR_WITH_REWARD)
+        find_rewards(s, errors);
+    ignore_unselected(s);
+    const xray_component *train = s->train.component;
+    const xray_component *infer = s->infer.component;
+    s->exact = train && infer && XRAY_HAS(xray_component, train, numerics) &&
+               XRAY_HAS(xray_component, infer, numerics) &&
+               strcmp(train->numerics, infer->numerics) == 0;
+}
+
+static void drop_part(xr_part *part)
+{
+    free(part->config);
+    xr_host_free(part->host);
+    *part = (xr_part){ 0 };
+}
+
+void xr_session_stop_parts(xr_session *s)
+{
+    for (size_t i = 0; i < s->reward_count; i++) {
+        const xray_reward_ops *ops = (const xray_reward_ops *)s->rewards[i].ops;
+        if (s->rewards[i].self)
+            ops->destroy(s->rewards[i].self);
+        drop_part(&s->rewards[i]);
+    }
+    if (s->algo.self)
+        xr_algo(s)->destroy(s->algo.self);
+    if (s->infer.self)
+        xr_infer(s)->destroy(s->infer.self);
+    if (s->reference.self)
+        xr_train(s)->destroy(s->reference.self);
+    if (s->train.self)
+        xr_train(s)->destroy(s->train.self);
+    if (s->device.self)
+        ((const xray_device_ops *)s->device.ops)->destroy(s->device.self);
+    drop_part(&s->algo);
+    drop_part(&s->infer);
+    drop_part(&s->reference);
+    drop_part(&s->train);
+    drop_part(&s->device);
+}
