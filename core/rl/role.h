@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Roles: a model the loop speaks to through futures. Calls are submitted and
+ * waited for; in this process they are carried out when they are submitted,
+ * actors carry them out elsewhere.
+ */
+#ifndef XR_ROLE_H
+#define XR_ROLE_H
+
+#include "core/rl/rows.h"
+#include "core/rl/session.h"
+
+typedef struct xr_future {
+    xray_status status;
+    uint32_t done;
+    xr_err err;
+} xr_future;
+
+/* The result of a submitted call; its sentence in `err`. Every future is waited
+ * for once. */
+xray_status xr_wait(xr_future *future, xr_err *err);
+
+/* A train instance in a role ("actor", "reference"). */
+typedef struct xr_role {
+    const xray_train_ops *ops;
+    xr_part *part;
+    const char *name;
+} xr_role;
+xr_role xr_role_actor(xr_session *session);
+xr_role xr_role_reference(xr_session *session);
+
+/* Per-token outputs of every view, written to arrays of the whole run the
+ * views were cut from (token t of the run at [t]). */
+void xr_role_forward(const xr_role *role, const xr_views *views,
+                     uint32_t outputs, const xray_outputs *out,
+                     xr_future *future);
+
+/* Gradients of all views. */
+void xr_role_gradients(const xr_role *role, const xr_views *views,
+                       const xray_loss *loss, xr_future *future);
+
+/* The optimizer's step. */
+void xr_role_step(const xr_role *role, double lr, double max_norm,
+                  xray_step_result *out, xr_future *future);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/validate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_BATCH 1024u
+
+static uint32_t source_index(xr_validation *v, const char *name)
+{
+    for (uint32_t i = 0; i < v->source_count; i++)
+        if (strcmp(v->sources[i], name) == 0)
+            return i;
+    v->sources[v->source_count] = name;
+    return v->source_count++;
+}
+
+xray_status xr_validation_init(xr_validation *v, xr_session *session,
+                               const xr_dataset *set, xr_err *err)
+{
+    const xr_run_config *run = &session->run;
+    size_t rows = xr_dataset_count(set);
+    uint64_t n = (uint64_t)(run->rollout.val_n > 1 ? run->rollout.val_n : 1);
+    *v = (xr_validation){ .session = session, .set = set };
+    v->batch = run->data.val_batch_size ? (uint32_t)run->data.val_batch_size
+                                        : DEFAULT_BATCH;
+    if (v->batch > rows)
+        v->batch = (uint32_t)rows;
+    v->rows = xr_calloc(v->batch + 1u, sizeof(*v->rows));
+    v->sources = xr_calloc(rows + 1, sizeof(*v->sources));
+    v->source_of = xr_calloc(rows + 1, sizeof(*v->source_of));
+    v->counts = xr_calloc(rows + 1, sizeof(*v->counts));
+    v->sums = xr_calloc(rows + 1, 2 * sizeof(*v->sums));
+    if (!v->rows || !v->sources || !v->source_of || !v->counts || !v->sums) {
+        xr_validation_free(v);
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for validation");
+    }
+    for (size_t i = 0; i < rows; i++) {
+        const char *name = xr_dataset_row(set, i)->data_source;
+        v->source_of[i] = source_index(v, *name ? name : "default");
+        v->counts[v->source_of[i]]++;
+    }
+    xray_status status =
+        xr_samples_init(&v->samples, v->batch * n,
+                        (uint64_t)run->data.max_response_length, err);
+    if (status != XRAY_OK)
+        xr_validation_free(v);
+    return status;
+}
+
+void xr_validation_free(xr_validation *v)
+{
+    free(v->rows);
+    free(v->sources);
+    free(v->source_of);
+    free(v->counts);
+    free(v->sums);
+    xr_samples_free(&v->samples);
+    *v = (xr_validation){ .batch = 0 };
+}
+
+static void add_scores(xr_validation *v, size_t first, uint32_t count)
+{
+    const xr_samples *s = &v->samples;
+    for (uint32_t i = 0; i < count; i++) {
+        double *sum = v->sums + 2 * (size_t)v->source_of[first + i];
+        double mean = 0;
+        double best = -INFINITY;
+        for (uint32_t k = 0; k < s->n; k++) {
+            double score = s->scores[i * s->n + k].score;
+            mean += score / s->n;
+            best = fmax(best, score);
+        }
+        sum[0] += mean;
+        sum[1] += best;
+    }
+}
+
+/* One pass over the set; sums of means and bests by source. */
+static xray_status pass(xr_validation *v, const xr_sampling *how,
+                        const volatile sig_atomic_t *stop, xr_err *err)
+{
+    size_t rows = xr_dataset_count(v->set);
+    memset(v->sums, 0, v->source_count * 2 * sizeof(*v->sums));
+    for (size_t first = 0; first < rows; first += v->batch) {
+        size_t left = rows - first;
+        uint32_t count = left < v->batch ? (uint32_t)left : v->batch;
+        for (uint32_t i = 0; i < count; i++)
+            v->rows[i] = xr_dataset_row(v->set, first + i);
+        xray_status status = xr_samples_draw(v->session, &v->samples, v->rows,
+                                             count, how, stop, err);
+        if (status == XRAY_OK)
+            status = xr_samples_score(v->session, &v->samples, v->rows, NULL,
+                                      NULL, err);
+        if (status != XRAY_OK)
+            return status;
+        add_scores(v, first, count);
+    }
+    return XRAY_OK;
+}
+
+static void report(const xr_validation *v, uint32_t n, const char *kind,
+                   xr_metrics *metrics)
+{
+    char name[256];
+    for (uint32_t i = 0; i < v->source_count; i++) {
+        double rows = (double)v->counts[i];
+        (void)snprintf(name, sizeof(name), "val-core/%s/reward/%smean@%u",
+                       v->sources[i], kind, n);
+        xr_metrics_put(metrics, name, v->sums[2 * i] / rows);
+        if (n < 2)
+            continue;
+        (void)snprintf(name, sizeof(name), "val-aux/%s/reward/best@%u",
+                       v->sources[i], n);
+        xr_metrics_put(metrics, name, v->sums[2 * i + 1] / rows);
+    }
+}
+
+xray_status xr_validation_run(xr_validation *v,
+                              const volatile sig_atomic_t *stop,
+                              xr_metrics *metrics, double *out_score,
+                              xr_err *err)
+{
+    const xr_run_config *run = &v->session->run;
+    size_t rows = xr_dataset_count(v->set);
+    double sum = 0;
+    *out_score = NAN;
+    if (!rows)
+        return XRAY_OK;
+    xr_sampling how = {
+        .n = 1,
+        .max_tokens = (uint32_t)run->data.max_response_length,
+        .temperature = 0,
+        .top_p = 1,
+        .seed = (uint64_t)run->run.seed ^ 0x76616c6964617465u,
+        .ignore_eos = run->rollout.ignore_eos,
+    };
+    xray_status status = pass(v, &how, stop, err);
+    if (status != XRAY_OK)
+        return status;
+    report(v, 1, "", metrics);
+    for (uint32_t i = 0; i < v->source_count; i++)
+        sum += v->sums[2 * i];
+    if (run->rollout.val_n > 0) {
+        how.n = (uint32_t)run->rollout.val_n;
+        how.temperature = run->rollout.val_temperature;
+        how.top_p = run->rollout.val_top_p;
+        how.top_k = run->rollout.val_top_k;
+        status = pass(v, &how, stop, err);
+        if (status != XRAY_OK)
+            return status;
+        report(v, how.n, how.n == 1 ? "sampled/" : "", metrics);
+    }
+    *out_score = sum / (double)rows;
+    return XRAY_OK;
+}

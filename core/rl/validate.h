@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Validation: greedy over the whole set, and sampled mean@n where asked.
+ */
+#ifndef XR_VALIDATE_H
+#define XR_VALIDATE_H
+
+#include "core/monitor/monitor.h"
+#include "core/rl/samples.h"
+
+typedef struct xr_validation {
+    xr_session *session;
+    const xr_dataset *set;
+    xr_samples samples;
+    const xr_row **rows;  /* [batch] */
+    double *sums;         /* [sources, 2] of a pass: mean and best */
+    const char **sources; /* distinct data sources */
+    uint32_t *source_of;  /* [rows of the set] */
+    uint64_t *counts;     /* [sources] */
+    uint32_t source_count;
+    uint32_t batch; /* data rows at a time */
+} xr_validation;
+
+xray_status xr_validation_init(xr_validation *validation, xr_session *session,
+                               const xr_dataset *set, xr_err *err);
+void xr_validation_free(xr_validation *validation);
+
+/* Puts val-core/<source>/reward/mean@1 (greedy), .../mean@n and, with n > 1,
+ * val-aux/<source>/reward/best@n into `metrics`; the greedy mean over all rows
+ * goes to *out_score. */
+xray_status xr_validation_run(xr_validation *validation,
+                              const volatile sig_atomic_t *stop,
+                              xr_metrics *metrics, double *out_score,
+                              xr_err *err);
+
+#endif
