@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From rewards to advantages: presets, published vectors, edges.
+ */
+#include <math.h>
+
+#include "tests/algo/rig.h"
+#include "tests/algo/vectors.h"
+
+static void near(double got, double want, double tolerance)
+{
+    if (!(fabs(got - want) <= tolerance))
+        fail_msg("got %.9g, want %.9g", got, want);
+}
+
+/* Rewards 1 0 0 1 0 0 0 0 of one group: the advantage of a 1 and of a 0. */
+static void same_name_different_maths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        double one;
+        double zero;
+    } cases[] = {
+        { "none", 1.620182, -0.540061 }, { "verl", 1.620182, -0.540061 },
+        { "trl", 1.619835, -0.539945 },  { "dr_grpo", 0.75, -0.25 },
+        { "rloo", 0.857143, -0.285714 },
+    };
+    static const float scores[] = { 1, 0, 0, 1, 0, 0, 0, 0 };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        rig r;
+        rig_batch batch;
+        rig_open(&r, RIG_KEYS("preset", cases[c].preset));
+        rig_batch_init(&batch);
+        for (int i = 0; i < 8; i++)
+            (void)rig_row(&batch, 2, 1 + i % 3, 0, scores[i]);
+        assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+        for (uint32_t i = 0; i < 8; i++) {
+            double want = scores[i] > 0 ? cases[c].one : cases[c].zero;
+            near((double)rig_advantage(&batch, i), want, 1e-6);
+        }
+        near(r.flat, 0, 0);
+        near(r.kl_penalty, -1, 0);
+        rig_close(&r);
+    }
+}
+
+static void run_vector(const char *name, const char *const *keys)
+{
+    cJSON *all = vectors_open();
+    const cJSON *in = vector_part(all, name, "inputs");
+    const cJSON *want = vector_part(all, name, "expected");
+    int count = cJSON_GetArraySize(cJSON_GetObjectItem(in, "scores"));
+    rig r;
+    rig_batch batch;
+    rig_open(&r, keys);
+    rig_batch_init(&batch);
+    for (int i = 0; i < count; i++)
+        (void)rig_row(&batch, 1, 2, (int32_t)vector_at(in, "group", i),
+                      (float)vector_at(in, "scores", i));
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    for (int i = 0; i < count; i++)
+        near((double)rig_advantage(&batch, (uint32_t)i),
+             vector_at(want, "adv", i), 1e-4);
+    rig_close(&r);
+    cJSON_Delete(all);
+}
+
+static void vectors(void **state)
+{
+    (void)state;
+    run_vector("rloo_outcome", RIG_KEYS("preset", "rloo"));
+    run_vector("grpo_no_std", RIG_KEYS("preset", "dr_grpo"));
+    run_vector("grpo_no_std", RIG_KEYS("norm_adv_by_std_in_grpo", "false"));
+}
+
+static float lone_advantage(const char *const *keys, float score)
+{
+    rig r;
+    rig_batch batch;
+    rig_open(&r, keys);
+    rig_batch_init(&batch);
+    (void)rig_row(&batch, 1, 3, 0, score);
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    near(r.flat, 0, 0);
+    rig_close(&r);
+    return rig_advantage(&batch, 0);
+}
+
+static void group_of_one(void **state)
+{
+    (void)state;
+    near((double)lone_advantage(RIG_KEYS("preset", "verl"), 3), 3 / (1 + 1e-6),
+         1e-6);
+    near((double)lone_advantage(RIG_KEYS("preset", "dr_grpo"), 3), 3, 0);
+    near((double)lone_advantage(RIG_KEYS("adv_estimator", "rloo"), 3), 3, 0);
+    near((double)lone_advantage(RIG_KEYS("preset", "rloo"), 3), 0, 0);
+}
+
+static void equal_rewards_teach_nothing(void **state)
+{
+    (void)state;
+    static const char *const presets[] = { "verl", "trl", "dr_grpo", "rloo" };
+    for (int p = 0; p < 4; p++) {
+        rig r;
+        rig_batch batch;
+        rig_open(&r, RIG_KEYS("preset", presets[p]));
+        rig_batch_init(&batch);
+        for (int i = 0; i < 7; i++) /* 7 * 0.1f has a rounded mean */
+            (void)rig_row(&batch, 1, 2, 0, 0.1f);
+        (void)rig_row(&batch, 1, 2, 1, 0);
+        (void)rig_row(&batch, 1, 2, 1, 1);
+        assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+        for (uint32_t i = 0; i < 7; i++)
+            assert_true(rig_advantage(&batch, i) == 0.0f);
+        assert_true(rig_advantage(&batch, 8) > 0);
+        near(r.flat, 0.5, 0);
+        rig_close(&r);
+    }
+}
+
+/* Masked tokens get no advantage, but their rewards count; a row without a
+ * response has score 0; returns equal advantages. */
+static void masks_and_empty_rows(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch batch;
+    rig_open(&r, RIG_KEYS("preset", "dr_grpo"));
+    rig_batch_init(&batch);
+    (void)rig_row(&batch, 2, 3, 0, 2);
+    (void)rig_row(&batch, 2, 0, 0, 5);
+    (void)rig_row(&batch, 2, 4, 0, 1);
+    batch.mask[3] = 0;
+    batch.reward[3] = 4; /* a token reward on an observation */
+    batch.mask[4] = 0;
+    for (int32_t i = batch.row_start[2]; i < batch.row_start[3]; i++)
+        batch.mask[i] = 0;
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    near((double)batch.advantage[2], 6 - 7.0 / 3, 1e-6);
+    for (uint32_t i = 0; i < batch.b.tokens; i++) {
+        if (i != 2)
+            assert_true(batch.advantage[i] == 0.0f);
+        assert_true(batch.advantage[i] == batch.returns[i]);
+    }
+    rig_batch_init(&batch);
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    rig_close(&r);
+}
+
+static void kl_in_reward(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch batch;
+    rig_open(&r, RIG_KEYS("preset", "dr_grpo", "use_kl_in_reward", "true",
+                          "kl_coef", "0.5"));
+    rig_batch_init(&batch);
+    (void)rig_row(&batch, 1, 2, 0, 1);
+    (void)rig_row(&batch, 1, 1, 0, 0);
+    batch.old_logp[1] = -1;
+    batch.ref_logp[1] = -2;
+    batch.old_logp[2] = -1.5f;
+    batch.ref_logp[2] = -1;
+    batch.old_logp[4] = -1;
+    batch.ref_logp[4] = -1.25f;
+    batch.ref_logp[0] = 7; /* outside the mask: not read */
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    near((double)batch.reward[1], -0.5, 1e-7);
+    near((double)batch.reward[2], 1.25, 1e-7);
+    near((double)batch.reward[4], -0.125, 1e-7);
+    near((double)rig_advantage(&batch, 0), 0.4375, 1e-6);
+    near(r.kl_penalty, (0.25 + 0.25) / 2, 1e-7);
+    near(r.kl_coefficient, 0.5, 0);
+    batch.b.ref_logp = NULL;
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_E_ARG);
+    assert_non_null(strstr(r.host.reason, "ref_logp"));
+    rig_close(&r);
+}
+
+static void bad_numbers_name_the_row(void **state)
+{
+    (void)state;
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    rig r;
+    rig_open(&r, NULL);
+    for (int i = 0; i < 3; i++) {
+        rig_batch batch;
+        rig_batch_init(&batch);
+        (void)rig_row(&batch, 1, 2, 0, 1);
+        (void)rig_row(&batch, 1, 2, 0, bad[i]);
+        assert_int_equal(rig_prepare(&r, &batch), XRAY_E_NUMERIC);
+        assert_non_null(strstr(r.host.reason, "row 1001"));
+        assert_non_null(strstr(r.host.reason, "reward"));
+    }
+    rig_close(&r);
+    rig_open(&r, RIG_KEYS("use_kl_in_reward", "true"));
+    rig_batch batch;
+    rig_batch_init(&batch);
+    (void)rig_row(&batch, 1, 2, 0, 1);
+    batch.ref_logp[2] = -INFINITY;
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_E_NUMERIC);
+    assert_non_null(strstr(r.host.reason, "row 1000"));
+    rig_close(&r);
+    rig_open(&r, RIG_KEYS("preset", "rloo"));
+    rig_batch_init(&batch);
+    (void)rig_row(&batch, 1, 2, 0, 3e38f);
+    (void)rig_row(&batch, 1, 2, 0, -3e38f);
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_E_NUMERIC);
+    batch.group[1] = 2;
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_E_ARG);
+    assert_non_null(strstr(r.host.reason, "row 1001: its group"));
+    rig_close(&r);
+}
+
+static uint32_t needs(const char *const *keys)
+{
+    rig r;
+    rig_open(&r, keys);
+    xray_needs out = { .head = XRAY_HEAD(xray_needs) };
+    assert_int_equal(r.ops->needs(r.self, &out), XRAY_OK);
+    assert_null(r.ops->save);
+    assert_null(r.ops->load);
+    rig_close(&r);
+    return out.flags;
+}
+
+static void needs_follow_the_options(void **state)
+{
+    (void)state;
+    assert_int_equal(needs(NULL), XRAY_NEED_GROUPS);
+    assert_int_equal(needs(RIG_KEYS("use_kl_loss", "true")),
+                     XRAY_NEED_GROUPS | XRAY_NEED_REFERENCE);
+    assert_int_equal(needs(RIG_KEYS("use_kl_in_reward", "true")),
+                     XRAY_NEED_GROUPS | XRAY_NEED_REFERENCE);
+    assert_int_equal(needs(RIG_KEYS("entropy_coeff", "0.01")),
+                     XRAY_NEED_GROUPS | XRAY_NEED_ENTROPY);
+}
+
+static void refuse(const char *const *keys, const char *word)
+{
+    rig r;
+    assert_int_equal(rig_try(&r, keys), XRAY_E_CONFIG);
+    assert_null(r.self);
+    if (!strstr(r.host.reason, word))
+        fail_msg("'%s' does not name %s", r.host.reason, word);
+}
+
+static void options_that_cannot_work(void **state)
+{
+    (void)state;
+    refuse(RIG_KEYS("clip_ratio_c", "0.5"), "clip_ratio_c");
+    refuse(RIG_KEYS("clip_ratio_c", "1"), "clip_ratio_c");
+    refuse(RIG_KEYS("clip_ratio_low", "-0.5"), "clip_ratio_low");
+    refuse(RIG_KEYS("clip_ratio_high", "-0.5"), "clip_ratio_high");
+    refuse(RIG_KEYS("adv_epsilon", "-0.5"), "adv_epsilon");
+    refuse(RIG_KEYS("preset", "rloo", "norm_adv_by_std_in_grpo", "true"),
+           "norm_adv_by_std_in_grpo");
+    refuse(RIG_KEYS("loss_scale_factor", "64"), "loss_scale_factor");
+    rig r;
+    rig_open(&r, NULL);
+    r.ops->destroy(NULL);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_name_different_maths),
+        cmocka_unit_test(vectors),
+        cmocka_unit_test(group_of_one),
+        cmocka_unit_test(equal_rewards_teach_nothing),
+        cmocka_unit_test(masks_and_empty_rows),
+        cmocka_unit_test(kl_in_reward),
+        cmocka_unit_test(bad_numbers_name_the_row),
+        cmocka_unit_test(needs_follow_the_options),
+        cmocka_unit_test(options_that_cannot_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loss: its gradient against finite differences of a second, independent
+ * float64 implementation, and what must not change it.
+ */
+#include <math.h>
+
+#include "tests/algo/rig.h"
+
+static void near(double got, double want, double tolerance, const char *what)
+{
+    if (!(fabs(got - want) <= tolerance))
+        fail_msg("%s: got %.12g, want %.12g", what, got, want);
+}
+
+/* ---- the second implementation: the whole mini-batch, row by row ----------
+ */
+
+typedef struct oracle {
+    const char *agg;
+    const char *kl; /* NULL: none */
+    double clip_low;
+    double clip_high;
+    double dual; /* 0: off */
+    int bounded;
+    double kl_coef;
+    double entropy_coef;
+} oracle;
+
+/* Sum of every part of the loss over the batch, aggregated. */
+typedef struct parts {
+    double total;
+    double policy;
+    double kl;
+    double entropy;
+} parts;
+
+static double limit(double x, double low, double high)
+{
+    return fmin(fmax(x, low), high);
+}
+
+static double policy_loss(const oracle *o, double logp, double old, double a)
+{
+    double x = logp - old;
+    if (o->bounded)
+        x = limit(x, -20, 20);
+    double ratio = exp(x);
+    double worst =
+        fmax(-a * ratio, -a * limit(ratio, 1 - o->clip_low, 1 + o->clip_high));
+    return o->dual > 0 && a < 0 ? fmin(worst, -a * o->dual) : worst;
+}
+
+static double kl_loss(const oracle *o, double logp, double ref)
+{
+    if (strcmp(o->kl, "k1") == 0)
+        return logp - ref;
+    if (strcmp(o->kl, "abs") == 0)
+        return fabs(logp - ref);
+    if (strcmp(o->kl, "k2") == 0)
+        return 0.5 * (logp - ref) * (logp - ref);
+    double d = o->bounded ? limit(ref - logp, -20, 20) : ref - logp;
+    double v = exp(d) - d - 1;
+    return o->bounded ? limit(v, -10, 10) : v;
+}
+
+static double aggregate(const char *mode, const double *value,
+                        const rig_batch *b)
+{
+    double sum = 0;
+    double tokens = 0;
+    double rows = 0;
+    for (uint32_t r = 0; r < b->b.rows; r++) {
+        double row = 0;
+        double n = 0;
+        for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
+            if (b->mask[i] > 0) {
+                row += value[i];
+                n++;
+            }
+        tokens += n;
+        rows += n > 0;
+        sum +=
+            strcmp(mode, "seq-mean-token-mean") == 0 ? row / (n + 1e-8) : row;
+    }
+    if (strcmp(mode, "token-mean") == 0)
+        return sum / tokens;
+    if (strcmp(mode, "token-sum") == 0)
+        return sum;
+    if (strcmp(mode, "seq-mean-token-sum-norm") == 0)
+        return sum / rows / 32; /* the rig's longest response */
+    return sum / rows;
+}
+
+static parts oracle_loss(const oracle *o, const rig_batch *b,
+                         const double *logp, const double *entropy)
+{
+    double pg[RIG_TOKENS] = { 0 };
+    double kl[RIG_TOKENS] = { 0 };
+    for (uint32_t i = 0; i < b->b.tokens; i++) {
+        if (b->mask[i] == 0)
+            continue;
+        pg[i] = policy_loss(o, logp[i], (double)b->old_logp[i],
+                            (double)b->advantage[i]);
+        if (o->kl)
+            kl[i] = kl_loss(o, logp[i], (double)b->ref_logp[i]);
+    }
+    parts p = { .policy = aggregate(o->agg, pg, b),
+                .kl = aggregate(o->agg, kl, b),
+                .entropy = aggregate(o->agg, entropy, b) };
+    p.total = p.policy + o->kl_coef * p.kl - o->entropy_coef * p.entropy;
+    return p;
+}
+
+/* ---- finite differences ---------------------------------------------------
+ */
+
+/* Every region of the loss at both signs of the advantage: inside and outside
+ * of the clip, beyond the dual clip, and (`far`) beyond the bounds. */
+static void fill_regions(rig_batch *b, int far)
+{
+    static const float x[] = { -25,  -1.5f, -0.3f, -0.1f, 0.05f,
+                               0.1f, 0.3f,  1.5f,  25 };
+    static const float a[] = { -2, -0.5f, 0, 0.7f, 1.3f };
+    static const float d[] = { -3, -0.4f, 0.2f, 1, 2.2f, 4 };
+    rig_batch_init(b);
+    for (int i = 0; i < 5; i++)
+        (void)rig_row(b, 2 + i, 9 + 2 * i, 0, 0);
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < b->b.tokens; i++) {
+        if (b->mask[i] == 0) {
+            b->logp[i] = b->ref_logp[i] = b->old_logp[i] = (float)NAN;
+            b->advantage[i] = b->entropy[i] = (float)NAN;
+            continue;
+        }
+        float dx = far ? x[k % 9] : x[1 + k % 7];
+        b->old_logp[i] = -1.7f - 0.01f * (float)k;
+        b->logp[i] = b->old_logp[i] + dx;
+        b->ref_logp[i] = b->logp[i] + d[(k / 3) % 6];
+        if (far && k % 7 == 0)
+            b->ref_logp[i] = b->logp[i] + (k % 2 ? 25.0f : -25.0f);
+        b->advantage[i] = a[k % 5];
+        b->entropy[i] = 0.1f * (float)(k % 11);
+        k++;
+    }
+}
+
+static void check_gradient(const oracle *o, const rig_batch *b)
+{
+    const double h = 1e-5;
+    double logp[RIG_TOKENS];
+    double entropy[RIG_TOKENS];
+    for (uint32_t i = 0; i < b->b.tokens; i++) {
+        logp[i] = (double)b->logp[i];
+        entropy[i] = (double)b->entropy[i];
+    }
+    for (uint32_t i = 0; i < b->b.tokens; i++) {
+        if (b->mask[i] == 0) {
+            assert_true(b->dlogp[i] == 0 && b->dentropy[i] == 0);
+            continue;
+        }
+        double kept = logp[i];
+        logp[i] = kept + h;
+        double up = oracle_loss(o, b, logp, entropy).total;
+        logp[i] = kept - h;
+        double slope = (up - oracle_loss(o, b, logp, entropy).total) / (2 * h);
+        logp[i] = kept;
+        near((double)b->dlogp[i], slope, 1e-6 * (1 + fabs(slope)), "dlogp");
+        kept = entropy[i];
+        entropy[i] = kept + h;
+        up = oracle_loss(o, b, logp, entropy).total;
+        entropy[i] = kept - h;
+        slope = (up - oracle_loss(o, b, logp, entropy).total) / (2 * h);
+        entropy[i] = kept;
+        near((double)b->dentropy[i], slope, 1e-6, "dentropy");
+    }
+}
+
+static void check_metrics(const oracle *o, const rig *r, const rig_batch *b,
+                          const rig_sums *sums)
+{
+    double logp[RIG_TOKENS];
+    double entropy[RIG_TOKENS];
+    double clipped = 0;
+    double lower = 0;
+    double drift = 0;
+    double tokens = 0;
+    for (uint32_t i = 0; i < b->b.tokens; i++) {
+        logp[i] = (double)b->logp[i];
+        entropy[i] = (double)b->entropy[i];
+        if (b->mask[i] == 0)
+            continue;
+        double a = (double)b->advantage[i];
+        double x = logp[i] - (double)b->old_logp[i];
+        double q = exp(x);
+        double most =
+            fmax(-a * q, -a * limit(q, 1 - o->clip_low, 1 + o->clip_high));
+        clipped += most != -a * q;
+        lower += o->dual > 0 && a < 0 && most > -a * o->dual;
+        drift -= o->bounded ? limit(x, -20, 20) : x;
+        tokens++;
+    }
+    parts p = oracle_loss(o, b, logp, entropy);
+    near(rig_metric(r, sums, "actor/loss"), p.total,
+         1e-9 * fabs(p.total) + 1e-9, "loss");
+    near(rig_metric(r, sums, "actor/pg_loss"), p.policy,
+         1e-9 * fabs(p.policy) + 1e-9, "pg_loss");
+    near(rig_metric(r, sums, "actor/pg_clipfrac"), clipped / tokens, 1e-12,
+         "pg_clipfrac");
+    near(rig_metric(r, sums, "actor/pg_clipfrac_lower"), lower / tokens, 1e-12,
+         "pg_clipfrac_lower");
+    near(rig_metric(r, sums, "actor/ppo_kl"), drift / tokens, 1e-9, "ppo_kl");
+    near(rig_metric(r, sums, "actor/entropy"), p.entropy, 1e-9, "entropy");
+    if (o->kl) {
+        near(rig_metric(r, sums, "actor/kl_loss"), p.kl,
+             1e-9 * fabs(p.kl) + 1e-9, "kl_loss");
+        near(rig_metric(r, sums, "actor/kl_coef"), o->kl_coef, 1e-12,
+             "kl_coef");
+    } else {
+        assert_true(isnan(rig_metric(r, sums, "actor/kl_loss")));
+    }
+}
+
+static void gradient_of(const char *preset, const char *agg, const char *kl,
+                        const char *dual)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    rig_open(&r, RIG_KEYS("preset", preset, "loss_agg_mode", agg, "use_kl_loss",
+                          kl ? "true" : "false", "kl_loss_coef", "0.3",
+                          "kl_loss_type", kl ? kl : "kl", "clip_ratio_low",
+                          "0.15", "clip_ratio_high", "0.28", "clip_ratio_c",
+                          dual, "entropy_coeff", "0.01"));
+    oracle o = { .agg = agg,
+                 .kl = kl,
+                 .clip_low = 0.15,
+                 .clip_high = 0.28,
+                 .bounded = strcmp(preset, "verl") == 0,
+                 .kl_coef = kl ? 0.3 : 0,
+                 .entropy_coef = 0.01 };
+    assert_int_equal(xr_parse_real(dual, &o.dual), 0);
+    fill_regions(&b, o.bounded && o.dual > 0);
+    assert_int_equal(rig_loss(&r, &b, 1, 1, &sums), XRAY_OK);
+    for (uint32_t i = 0; i < b.b.tokens; i++)
+        if (b.mask[i] == 0)
+            b.entropy[i] = b.logp[i] = 0; /* the oracle adds nothing of them */
+    check_gradient(&o, &b);
+    check_metrics(&o, &r, &b, &sums);
+    rig_close(&r);
+}
+
+static void every_loss_by_finite_differences(void **state)
+{
+    (void)state;
+    static const char *const presets[] = { "verl", "trl" };
+    static const char *const aggs[] = { "token-mean", "token-sum",
+                                        "seq-mean-token-sum",
+                                        "seq-mean-token-sum-norm",
+                                        "seq-mean-token-mean" };
+    static const char *const kls[] = { NULL, "k1", "abs", "k2", "k3" };
+    static const char *const duals[] = { "0", "3", "1.5" };
+    for (int p = 0; p < 2; p++)
+        for (int a = 0; a < 5; a++)
+            for (int k = 0; k < 5; k++)
+                for (int d = 0; d < 3; d++)
+                    gradient_of(presets[p], aggs[a], kls[k], duals[d]);
+}
+
+/* ---- what must not matter --------------------------------------------------
+ */
+
+static void same_bits_for_any_cut(void **state)
+{
+    (void)state;
+    static const char *const aggs[] = { "token-mean", "seq-mean-token-mean",
+                                        "seq-mean-token-sum-norm" };
+    for (int a = 0; a < 3; a++) {
+        rig r;
+        rig_batch whole;
+        rig_batch cut;
+        rig_sums want;
+        rig_open(&r, RIG_KEYS("loss_agg_mode", aggs[a], "use_kl_loss", "true",
+                              "entropy_coeff", "0.02"));
+        rig_batch_init(&whole);
+        for (int i = 0; i < 13; i++)
+            (void)rig_row(&whole, 1 + i % 4, (5 * i) % 12, i / 4, 0);
+        rig_fill(&whole, 7);
+        cut = whole;
+        assert_int_equal(rig_loss(&r, &whole, 13, 1, &want), XRAY_OK);
+        for (uint32_t rows = 0; rows < 13; rows++) {
+            rig_sums got;
+            assert_int_equal(rig_loss(&r, &cut, rows, 1, &got), XRAY_OK);
+            assert_memory_equal(cut.dlogp, whole.dlogp, sizeof(cut.dlogp));
+            assert_memory_equal(cut.dentropy, whole.dentropy,
+                                sizeof(cut.dentropy));
+            assert_memory_equal(&got, &want, sizeof(got));
+        }
+        rig_close(&r);
+    }
+}
+
+static void no_tokens_no_loss(void **state)
+{
+    (void)state;
+    static const char *const aggs[] = { "token-mean", "token-sum",
+                                        "seq-mean-token-sum",
+                                        "seq-mean-token-sum-norm",
+                                        "seq-mean-token-mean" };
+    for (int a = 0; a < 5; a++) {
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        rig_open(&r, RIG_KEYS("loss_agg_mode", aggs[a]));
+        rig_batch_init(&b);
+        (void)rig_row(&b, 3, 4, 0, 0);
+        (void)rig_row(&b, 3, 0, 0, 0);
+        rig_fill(&b, 3);
+        memset(b.mask, 0, sizeof(b.mask));
+        assert_int_equal(rig_loss(&r, &b, 0, 1, &sums), XRAY_OK);
+        for (uint32_t i = 0; i < b.b.tokens; i++)
+            assert_true(b.dlogp[i] == 0 && b.dentropy[i] == 0);
+        for (int i = 0; i < RIG_METRICS; i++)
+            assert_true(sums.sum[i] == 0 && sums.weight[i] == 0);
+        rig_batch_init(&b);
+        assert_int_equal(rig_loss(&r, &b, 0, 0, &sums), XRAY_OK);
+        rig_close(&r);
+    }
+}
+
+/* On-policy: the ratio is exactly 1, nothing is clipped, and the gradient is
+ * -A over the number of tokens. */
+static void first_update_is_on_policy(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    rig_open(&r, RIG_KEYS("clip_ratio", "0"));
+    rig_batch_init(&b);
+    (void)rig_row(&b, 1, 4, 0, 0);
+    rig_fill(&b, 9);
+    memcpy(b.logp, b.old_logp, sizeof(b.logp));
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    for (int i = 1; i < 5; i++)
+        assert_true(b.dlogp[i] == -b.advantage[i] / 4);
+    assert_true(rig_metric(&r, &sums, "actor/ppo_kl") == 0.0);
+    assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") == 0.0);
+    assert_true(isnan(rig_metric(&r, &sums, "actor/entropy")));
+    rig_close(&r);
+}
+
+/* Setting clip_ratio alone moves both bounds. */
+static void clip_ratio_moves_both_bounds(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    rig_open(&r, RIG_KEYS("clip_ratio", "0.1"));
+    rig_batch_init(&b);
+    (void)rig_row(&b, 1, 2, 0, 0);
+    b.advantage[1] = 1;
+    b.logp[1] = 0.14f; /* ratio 1.15 */
+    b.advantage[2] = -1;
+    b.logp[2] = -0.16f; /* ratio 0.85 */
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") == 1.0);
+    assert_true(b.dlogp[1] == 0 && b.dlogp[2] == 0);
+    rig_close(&r);
+}
+
+static void lacking_inputs_are_refused(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    rig_batch_init(&b);
+    (void)rig_row(&b, 1, 2, 0, 0);
+    rig_open(&r, RIG_KEYS("use_kl_loss", "true"));
+    b.b.ref_logp = NULL;
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_E_ARG);
+    rig_close(&r);
+    rig_open(&r, RIG_KEYS("entropy_coeff", "0.1"));
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_E_ARG);
+    char junk[64] = { 0 };
+    assert_int_equal(r.ops->loss(junk, sizeof(junk), NULL, NULL), XRAY_E_ARG);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_loss_by_finite_differences),
+        cmocka_unit_test(same_bits_for_any_cut),
+        cmocka_unit_test(no_tokens_no_loss),
+        cmocka_unit_test(first_update_is_on_policy),
+        cmocka_unit_test(clip_ratio_moves_both_bounds),
+        cmocka_unit_test(lacking_inputs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
