@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugins/reward-rule/gsm8k.h"
+
+#include <string.h>
+
+static int in_number(char c)
+{
+    return (c >= '0' && c <= '9') || c == '.' || c == ',';
+}
+
+/* Length of -?[0-9.,]+ at the start of `text`, 0 if it is not there. */
+static size_t number_length(rule_text text)
+{
+    size_t sign = text.size && *text.data == '-';
+    size_t end = sign;
+    while (end < text.size && in_number(text.data[end]))
+        end++;
+    return end > sign ? end : 0;
+}
+
+static rule_text rest(rule_text text, size_t first)
+{
+    return (rule_text){ text.data + first, text.size - first };
+}
+
+static rule_text last_marked(rule_text text)
+{
+    static const char mark[] = "#### ";
+    const size_t size = sizeof(mark) - 1;
+    rule_text found = { NULL, 0 };
+    while (text.size > size) {
+        size_t length = memcmp(text.data, mark, size) == 0
+                            ? number_length(rest(text, size))
+                            : 0;
+        if (length)
+            found = (rule_text){ text.data + size, length };
+        text = rest(text, length ? size + length : 1);
+    }
+    return found;
+}
+
+static rule_text last_number(rule_text text)
+{
+    rule_text found = { NULL, 0 };
+    while (text.size) {
+        size_t length = number_length(text);
+        int lone_point = length == 1 && *text.data == '.';
+        if (length && (!lone_point || !found.data))
+            found = (rule_text){ text.data, length };
+        text = rest(text, length ? length : 1);
+    }
+    return found;
+}
+
+static rule_text without_commas(rule_text number, char *buffer)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < number.size; i++)
+        if (number.data[i] != ',')
+            buffer[size++] = number.data[i];
+    return (rule_text){ buffer, size };
+}
+
+rule_text rule_gsm8k_extract(rule_text response, int method,
+                             char buffer[RULE_GSM8K_TAIL])
+{
+    rule_text tail = rule_last_characters(response, RULE_GSM8K_TAIL);
+    if (method == RULE_FLEXIBLE)
+        return last_number(tail);
+    rule_text number = last_marked(tail);
+    return number.data ? without_commas(number, buffer) : number;
+}
