@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A request and all that its samples will hold lie in one block of memory;
+ * blocks of ended requests are used again.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/philox.h"
+#include "model/serve/request.h"
+
+#define FIRST_BUCKETS 64u
+
+static uint32_t bucket_of(uint64_t id, uint32_t bucket_count)
+{
+    return (uint32_t)xr_mix64(0, id) & (bucket_count - 1);
+}
+
+/* Keeps chains short: about one request a bucket. */
+static int grow_buckets(xm_pool *pool)
+{
+    uint32_t count =
+        pool->bucket_count ? 2 * pool->bucket_count : FIRST_BUCKETS;
+    xm_request **buckets = calloc(count, sizeof(*buckets));
+    if (!buckets)
+        return -1;
+    pool->grown++;
+    for (uint32_t i = 0; i < pool->bucket_count; i++) {
+        xm_request *r = pool->buckets[i];
+        while (r) {
+            xm_request *next = r->hash_next;
+            uint32_t at = bucket_of(r->id, count);
+            r->hash_next = buckets[at];
+            buckets[at] = r;
+            r = next;
+        }
+    }
+    free(pool->buckets);
+    pool->buckets = buckets;
+    pool->bucket_count = count;
+    return 0;
+}
+
+xm_request *xm_pool_find(const xm_pool *pool, uint64_t id)
+{
+    if (!pool->bucket_count)
+        return NULL;
+    xm_request *r = pool->buckets[bucket_of(id, pool->bucket_count)];
+    while (r && r->id != id)
+        r = r->hash_next;
+    return r;
+}
+
+/* Where the parts of a request lie in its block. */
+typedef struct request_layout {
+    size_t samples;
+    size_t ids;
+    size_t stop_ids;
+    size_t tokens;
+    size_t raw_logp;
+    size_t logp;
+    size_t pending;
+    size_t end;
+    uint32_t token_cap;
+} request_layout;
+
+static size_t place(size_t *end, size_t count, size_t size)
+{
+    size_t at = *end;
+    *end = (at + count * size + 7) & ~(size_t)7;
+    return at;
+}
+
+/* Sizes come in steps of about an eighth, so that requests of like length fit
+ * one another's blocks. */
+static size_t round_bytes(size_t bytes)
+{
+    size_t step = 64;
+    while (step * 16 <= bytes)
+        step *= 2;
+    return (bytes + step - 1) / step * step;
+}
+
+/* Counts are below 2^20 samples of 2^31 tokens, so 64 bits cannot overflow. */
+static request_layout lay_out(const xray_request *r, uint32_t row_bound)
+{
+    request_layout l = { 0 };
+    uint32_t room = row_bound - r->id_count;
+    l.token_cap = r->hold || r->max_tokens > room ? room : r->max_tokens;
+    size_t all = (size_t)r->count * l.token_cap;
+    size_t end = 0;
+    (void)place(&end, 1, sizeof(xm_request));
+    l.samples = place(&end, r->count, sizeof(xm_sample));
+    l.ids = place(&end, r->id_count, sizeof(int32_t));
+    l.stop_ids = place(&end, r->stop_count, sizeof(int32_t));
+    l.tokens = place(&end, all, sizeof(int32_t));
+    l.raw_logp = place(&end, all, sizeof(float));
+    l.logp = place(&end, all, sizeof(float));
+    l.pending = end;
+    if (r->hold)
+        (void)place(&end, (size_t)r->count * row_bound, sizeof(int32_t));
+    l.end = round_bytes(end);
+    return l;
+}
+
+/* The smallest unused block that is large enough, so that the same requests in
+ * any order find their blocks again. If none is, one is traded for a larger
+ * one: there are never more blocks than were in use. */
+static xm_request *take_block(xm_pool *pool, size_t bytes)
+{
+    xm_request **best = NULL;
+    for (xm_request **at = &pool->unused; *at; at = &(*at)->next) {
+        if ((*at)->bytes >= bytes && (!best || (*at)->bytes < (*best)->bytes))
+            best = at;
+        if (best && (*best)->bytes == bytes)
+            break;
+    }
+    if (best) {
+        xm_request *r = *best;
+        *best = r->next;
+        return r;
+    }
+    xm_request *r = malloc(bytes);
+    if (!r)
+        return NULL;
+    pool->grown++;
+    r->bytes = bytes;
+    xm_request *small = pool->unused;
+    if (small) {
+        pool->unused = small->next;
+        free(small);
+    }
+    return r;
+}
+
+static void fill_samples(xm_request *r, const request_layout *l,
+                         const xray_request *from, uint32_t row_bound)
+{
+    unsigned char *base = (unsigned char *)r;
+    int32_t *tokens = (void *)(base + l->tokens);
+    float *raw_logp = (void *)(base + l->raw_logp);
+    float *logp = (void *)(base + l->logp);
+    int32_t *pending = (void *)(base + l->pending);
+    for (uint32_t i = 0; i < r->count; i++) {
+        size_t at = (size_t)i * l->token_cap;
+        r->samples[i] = (xm_sample){
+            .request = r,
+            .tokens = tokens + at,
+            .raw_logp = raw_logp + at,
+            .logp = logp + at,
+            .pending = r->hold ? pending + (size_t)i * row_bound : NULL,
+            .number = from->first_sample + i,
+            .row_count = r->id_count,
+        };
+    }
+}
+
+static void fill_request(xm_request *r, const request_layout *l,
+                         const xray_request *from, uint32_t row_bound)
+{
+    unsigned char *base = (unsigned char *)r;
+    *r = (xm_request){
+        .samples = (void *)(base + l->samples),
+        .ids = (void *)(base + l->ids),
+        .stop_ids = (void *)(base + l->stop_ids),
+        .id = from->id,
+        .key = xr_philox_key(from->seed, from->step, from->prompt_id),
+        .bytes = r->bytes,
+        .id_count = from->id_count,
+        .count = from->count,
+        .max_tokens = from->max_tokens,
+        .token_cap = l->token_cap,
+        .stop_count = from->stop_count,
+        .hold = from->hold ? 1u : 0u,
+        .open = from->count,
+        .temperature = from->temperature,
+        .top_p = from->top_p,
+        .min_p = from->min_p,
+        .top_k = from->top_k,
+    };
+    memcpy(r->ids, from->ids, from->id_count * sizeof(int32_t));
+    if (from->stop_count)
+        memcpy(r->stop_ids, from->stop_ids, from->stop_count * sizeof(int32_t));
+    fill_samples(r, l, from, row_bound);
+}
+
+xray_status xm_pool_take(xm_pool *pool, const xray_request *request,
+                         const xm_limits *limits, xr_err *err, xm_request **out)
+{
+    xray_status status = xm_request_check(request, limits, err);
+    if (status != XRAY_OK)
+        return status;
+    if (xm_pool_find(pool, request->id))
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64 ": a request of this id is running",
+                       request->id);
+    request_layout l = lay_out(request, limits->row_bound);
+    xm_request *r = NULL;
+    if (pool->live < pool->bucket_count || grow_buckets(pool) == 0)
+        r = take_block(pool, l.end);
+    if (!r)
+        return xr_fail(err, XRAY_E_NOMEM,
+                       "request %" PRIu64 ": no memory for %zu bytes",
+                       request->id, l.end);
+    fill_request(r, &l, request, limits->row_bound);
+    uint32_t at = bucket_of(r->id, pool->bucket_count);
+    r->hash_next = pool->buckets[at];
+    pool->buckets[at] = r;
+    pool->live++;
+    *out = r;
+    return XRAY_OK;
+}
+
+void xm_pool_forget(xm_pool *pool, xm_request *request)
+{
+    xm_request **at =
+        &pool->buckets[bucket_of(request->id, pool->bucket_count)];
+    while (*at != request)
+        at = &(*at)->hash_next;
+    *at = request->hash_next;
+    pool->live--;
+}
+
+void xm_pool_give(xm_pool *pool, xm_request *request)
+{
+    request->next = pool->unused;
+    pool->unused = request;
+}
+
+void xm_pool_clear(xm_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->bucket_count; i++)
+        while (pool->buckets[i]) {
+            xm_request *r = pool->buckets[i];
+            pool->buckets[i] = r->hash_next;
+            free(r);
+        }
+    while (pool->unused) {
+        xm_request *r = pool->unused;
+        pool->unused = r->next;
+        free(r);
+    }
+    free(pool->buckets);
+    *pool = (xm_pool){ 0 };
+}

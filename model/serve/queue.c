@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists of requests and samples. They run through the items themselves, so
+ * that moving one takes no memory.
+ */
+#include "model/serve/sched_inner.h"
+
+void xm_queue_push(xm_queue *queue, xm_request *request)
+{
+    request->prev = queue->tail;
+    request->next = NULL;
+    if (queue->tail)
+        queue->tail->next = request;
+    else
+        queue->head = request;
+    queue->tail = request;
+    queue->count++;
+    request->queued = queue->name;
+}
+
+void xm_queue_remove(xm_queue *queue, xm_request *request)
+{
+    if (request->prev)
+        request->prev->next = request->next;
+    else
+        queue->head = request->next;
+    if (request->next)
+        request->next->prev = request->prev;
+    else
+        queue->tail = request->prev;
+    queue->count--;
+    request->queued = 0;
+}
+
+void xm_ready_push(xm_request *request, xm_sample *sample)
+{
+    sample->state = XM_SAMPLE_READY;
+    sample->next_ready = NULL;
+    if (request->ready)
+        request->ready_last->next_ready = sample;
+    else
+        request->ready = sample;
+    request->ready_last = sample;
+}
+
+xm_sample *xm_ready_pop(xm_request *request)
+{
+    xm_sample *sample = request->ready;
+    if (sample)
+        request->ready = sample->next_ready;
+    return sample;
+}
+
+void xm_ready_remove(xm_request *request, xm_sample *sample)
+{
+    xm_sample *before = NULL;
+    xm_sample *at = request->ready;
+    while (at != sample) {
+        before = at;
+        at = at->next_ready;
+    }
+    if (before)
+        before->next_ready = sample->next_ready;
+    else
+        request->ready = sample->next_ready;
+    if (request->ready_last == sample)
+        request->ready_last = before;
+}

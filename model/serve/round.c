@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One step of the scheduler: refill, tokens, draws, results.
+ */
+#include <string.h>
+
+#include "model/serve/sched_inner.h"
+
+/* ---- slots -------------------------------------------------------------- */
+
+static void feed(xm_sched *sched, uint32_t slot, const int32_t *tokens,
+                 uint32_t count, uint32_t position)
+{
+    xm_slot *s = &sched->slots[slot];
+    s->feed = tokens;
+    s->feed_count = count;
+    s->position = position;
+    if (s->listed)
+        return;
+    s->listed = 1;
+    sched->busy[sched->busy_count++] = slot;
+}
+
+void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample)
+{
+    xm_slot *s = &sched->slots[slot];
+    s->request = sample->request;
+    s->sample = sample;
+    s->feed_count = 0;
+    s->position = sample->request->id_count;
+    uint32_t computed = sample->row_count - 1;
+    if (sample->finish != XRAY_FINISH_NONE) {
+        /* It ended with its first token and is held. */
+        sample->state = XM_SAMPLE_HELD;
+        return;
+    }
+    sample->state = XM_SAMPLE_RUNNING;
+    if (sample->pending_count) {
+        computed -= sample->pending_count - 1;
+        feed(sched, slot, sample->pending, sample->pending_count, computed);
+        sample->pending_count = 0;
+        return;
+    }
+    feed(sched, slot, &sample->tokens[sample->token_count - 1], 1, computed);
+}
+
+void xm_slot_vacate(xm_sched *sched, uint32_t slot)
+{
+    xm_request *r = sched->slots[slot].request;
+    xm_sample *next = xm_ready_pop(r);
+    if (next) {
+        /* The prompt is still there: later positions are written anew. */
+        xm_slot_start(sched, slot, next);
+        if (!r->ready && r->queued)
+            xm_queue_remove(&sched->branching, r);
+        return;
+    }
+    uint32_t listed = sched->slots[slot].listed;
+    sched->slots[slot] = (xm_slot){ .listed = listed };
+    sched->unused[sched->unused_count++] = slot;
+}
+
+void xm_sched_compact(xm_sched *sched)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < sched->busy_count; i++) {
+        uint32_t slot = sched->busy[i];
+        if (sched->slots[slot].feed_count)
+            sched->busy[kept++] = slot;
+        else
+            sched->slots[slot].listed = 0;
+    }
+    sched->busy_count = kept;
+}
+
+/* Free slots go to samples whose prompt is computed, then to new prompts. */
+static uint32_t refill(xm_sched *sched)
+{
+    uint32_t copies = 0;
+    while (sched->unused_count) {
+        xm_request *r = sched->branching.head;
+        if (!r)
+            break;
+        uint32_t slot = sched->unused[--sched->unused_count];
+        sched->copies[copies++] =
+            (xm_slot_copy){ r->source, slot, r->id_count };
+        xm_slot_start(sched, slot, xm_ready_pop(r));
+        if (!r->ready)
+            xm_queue_remove(&sched->branching, r);
+    }
+    while (sched->unused_count && sched->waiting.head) {
+        xm_request *r = sched->waiting.head;
+        uint32_t slot = sched->unused[--sched->unused_count];
+        xm_queue_remove(&sched->waiting, r);
+        r->source = slot;
+        sched->slots[slot].request = r;
+        feed(sched, slot, r->ids, r->id_count, 0);
+    }
+    return copies;
+}
+
+/* ---- tokens ------------------------------------------------------------- */
+
+static void emit(xm_sched *sched, uint32_t slot, uint32_t count,
+                 xm_round *round)
+{
+    xm_slot *s = &sched->slots[slot];
+    uint32_t at = round->tokens;
+    for (uint32_t i = 0; i < count; i++) {
+        round->ids[at + i] = s->feed[i];
+        round->seq[at + i] = (int32_t)slot;
+        round->positions[at + i] = (int32_t)(s->position + i);
+    }
+    if (!s->sample)
+        sched->prompt_tokens += count;
+    s->feed += count;
+    s->feed_count -= count;
+    s->position += count;
+    if (s->position > round->position_bound)
+        round->position_bound = s->position;
+    round->tokens += count;
+    if (s->feed_count)
+        return;
+    round->last[sched->drawn_count] = (int32_t)(round->tokens - 1);
+    sched->drawn[sched->drawn_count++] = slot;
+}
+
+void xm_sched_begin(xm_sched *sched, uint64_t version, xm_round *round)
+{
+    sched->version = version;
+    sched->drawn_count = 0;
+    sched->give_at = sched->give_sample = 0;
+    sched->take_at = sched->take_sample = 0;
+    round->tokens = 0;
+    round->position_bound = 0;
+    round->copies = sched->copies;
+    round->copy_count = refill(sched);
+    for (uint32_t i = 0; i < sched->busy_count; i++)
+        if (sched->slots[sched->busy[i]].feed_count == 1)
+            emit(sched, sched->busy[i], 1, round);
+    uint32_t room = sched->limits.step_tokens - round->tokens;
+    for (uint32_t i = 0; i < sched->busy_count && room; i++) {
+        uint32_t wanted = sched->slots[sched->busy[i]].feed_count;
+        uint32_t count = wanted < room ? wanted : room;
+        if (count)
+            emit(sched, sched->busy[i], count, round);
+        room -= count;
+    }
+    round->last_count = sched->drawn_count;
+    if (round->tokens)
+        sched->steps++;
+}
+
+/* ---- draws and results -------------------------------------------------- */
+
+/* The sample that draw (at, number) is for; moves on to the next draw. */
+static xm_sample *next_draw(const xm_sched *sched, uint32_t *at,
+                            uint32_t *number)
+{
+    const xm_slot *slot = &sched->slots[sched->drawn[*at]];
+    if (slot->sample) {
+        ++*at;
+        return slot->sample;
+    }
+    xm_sample *sample = &slot->request->samples[*number];
+    if (++*number == slot->request->count) {
+        *number = 0;
+        ++*at;
+    }
+    return sample;
+}
+
+uint32_t xm_sched_draws(xm_sched *sched, uint32_t cap, xray_draw *draws,
+                        int32_t *index, int *out_run)
+{
+    uint32_t n = 0;
+    int run = 1;
+    while (n < cap && sched->give_at < sched->drawn_count) {
+        index[n] = (int32_t)sched->give_at;
+        run = run && index[n] == index[0] + (int32_t)n;
+        xm_sample_draw(next_draw(sched, &sched->give_at, &sched->give_sample),
+                       &draws[n]);
+        n++;
+    }
+    sched->given = n;
+    *out_run = run;
+    return n;
+}
+
+/* Appends a token; says whether the sample has ended. */
+static uint32_t append(xm_sched *sched, xm_sample *sample, int32_t token,
+                       float raw_logp, float logp)
+{
+    uint32_t at = sample->token_count++;
+    sample->tokens[at] = token;
+    sample->raw_logp[at] = raw_logp;
+    sample->logp[at] = logp;
+    if (at == sample->round_start) {
+        sample->span.first = sample->row_count;
+        sample->span.version = sched->version;
+    }
+    sample->span.last = ++sample->row_count;
+    sched->generation_tokens++;
+    return xm_sample_verdict(sample, sched->limits.request.row_bound);
+}
+
+static void running_result(xm_sched *sched, uint32_t slot, xm_sample *sample,
+                           uint32_t finish)
+{
+    if (finish == XRAY_FINISH_NONE) {
+        uint32_t position = sample->row_count - 1;
+        feed(sched, slot, &sample->tokens[sample->token_count - 1], 1,
+             position);
+        return;
+    }
+    xm_sample_publish(sched, sample, finish);
+    if (sample->request->hold) {
+        sample->state = XM_SAMPLE_HELD;
+        return;
+    }
+    xm_sample_close(sched, sample);
+    xm_slot_vacate(sched, slot);
+}
+
+/* A first token, drawn from the prompt's hidden state. A held sample wants its
+ * slot even where this token ends it. */
+static void branch_result(xm_sched *sched, xm_sample *sample, uint32_t finish)
+{
+    if (finish != XRAY_FINISH_NONE)
+        xm_sample_publish(sched, sample, finish);
+    if (finish == XRAY_FINISH_NONE || sample->request->hold)
+        xm_ready_push(sample->request, sample);
+    else
+        xm_sample_close(sched, sample);
+}
+
+static void branch_done(xm_sched *sched, uint32_t slot)
+{
+    xm_request *r = sched->slots[slot].request;
+    sched->saved_tokens += (uint64_t)(r->count - 1) * r->id_count;
+    xm_slot_vacate(sched, slot);
+    if (r->ready)
+        xm_queue_push(&sched->branching, r);
+}
+
+void xm_sched_results(xm_sched *sched, const int32_t *tokens,
+                      const float *raw_logp, const float *logp)
+{
+    for (uint32_t i = 0; i < sched->given; i++) {
+        uint32_t at = sched->take_at;
+        uint32_t slot = sched->drawn[at];
+        int branch = !sched->slots[slot].sample;
+        xm_sample *sample =
+            next_draw(sched, &sched->take_at, &sched->take_sample);
+        uint32_t finish =
+            append(sched, sample, tokens[i], raw_logp[i], logp[i]);
+        if (!branch) {
+            running_result(sched, slot, sample, finish);
+            continue;
+        }
+        branch_result(sched, sample, finish);
+        if (sched->take_at != at)
+            branch_done(sched, slot);
+    }
+    sched->given = 0;
+}
+
+void xm_sched_end(xm_sched *sched)
+{
+    xm_sched_compact(sched);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sizes of an instance, from options, model and workload; `plan`.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "plugins/infer-dsinf/dsinf.h"
+
+#define LEAST_DRAWS 64u
+
+xray_status dsinf_read_model(const xray_model *model, xr_err *err,
+                             xm_config *out)
+{
+    if (!model || !model->config_json)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "dsinf: the model has no config.json");
+    if (model->dtype != XRAY_F32)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "dsinf: [model] dtype: this engine computes in float32");
+    char where[1024];
+    (void)snprintf(where, sizeof(where), "%s/config.json",
+                   model->path ? model->path : "model");
+    return xm_config_parse(model->config_json, where, err, out);
+}
+
+/* Bytes of a slot as the block layout asks for; a device may pad blocks. */
+static uint64_t slot_bytes(const xm_config *model, uint32_t slot_blocks)
+{
+    uint64_t vectors = 2ull * DSINF_BLOCK_TOKENS * slot_blocks;
+    return vectors * model->kv_heads * model->head_dim * sizeof(float) *
+           model->layers;
+}
+
+/* As many slots as the workload has rows, unless options say fewer. */
+static xray_status find_slots(const dsinf_config *config,
+                              const xray_workload *load, dsinf_bounds *bounds,
+                              xr_err *err)
+{
+    uint64_t slots = load->rows;
+    uint64_t asked = (uint64_t)config->max_num_seqs;
+    if (asked && asked < slots)
+        slots = asked;
+    uint64_t fit =
+        config->kv_memory ? config->kv_memory / bounds->slot_bytes : slots;
+    if (fit == 0)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "dsinf: kv_memory of %" PRIu64
+                       " bytes is too small: one row of %" PRIu32
+                       " tokens takes %" PRIu64 " bytes",
+                       config->kv_memory, bounds->row_bound,
+                       bounds->slot_bytes);
+    if (asked && slots > fit)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "dsinf: max_num_seqs = %" PRIu64 " rows of %" PRIu32
+                       " tokens take %" PRIu64
+                       " bytes, more than kv_memory = %" PRIu64 "; %" PRIu64
+                       " rows fit",
+                       slots, bounds->row_bound, slots * bounds->slot_bytes,
+                       config->kv_memory, fit);
+    if (slots > fit)
+        slots = fit;
+    bounds->slots = (uint32_t)slots;
+    return XRAY_OK;
+}
+
+xray_status dsinf_find_bounds(const dsinf_config *config,
+                              const xm_config *model, const xray_workload *load,
+                              xr_err *err, dsinf_bounds *out)
+{
+    dsinf_bounds b = { 0 };
+    if (load->rows == 0 || load->rows > INT32_MAX || load->row_tokens < 2)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "dsinf: a workload of %" PRIu64 " rows of %" PRIu64
+                       " tokens: at least one row of two tokens was expected",
+                       load->rows, load->row_tokens);
+    b.row_bound = load->row_tokens < model->max_positions
+                      ? (uint32_t)load->row_tokens
+                      : model->max_positions;
+    b.slot_blocks = (b.row_bound + DSINF_BLOCK_TOKENS - 1) / DSINF_BLOCK_TOKENS;
+    b.slot_bytes = slot_bytes(model, b.slot_blocks);
+    xray_status status = find_slots(config, load, &b, err);
+    if (status != XRAY_OK)
+        return status;
+    /* Every running sequence gets its token in every step. */
+    uint64_t tokens = (uint64_t)config->max_num_batched_tokens;
+    uint64_t most = (uint64_t)b.slots * b.row_bound;
+    if (tokens < b.slots)
+        tokens = b.slots;
+    if (tokens > most)
+        tokens = most;
+    b.step_tokens = (uint32_t)tokens;
+    b.draws = b.slots < LEAST_DRAWS ? LEAST_DRAWS : b.slots;
+    *out = b;
+    return XRAY_OK;
+}
+
+/* ---- arrays of a step --------------------------------------------------- */
+
+static void *lay(void *base, size_t *end, size_t count, size_t size)
+{
+    size_t at = *end;
+    *end = (at + count * size + 63) & ~(size_t)63;
+    return base ? (unsigned char *)base + at : NULL;
+}
+
+size_t dsinf_lay_arrays(const dsinf_bounds *bounds, void *base,
+                        dsinf_arrays *out)
+{
+    size_t end = 0;
+    size_t tokens = bounds->step_tokens;
+    size_t draws = bounds->draws;
+    dsinf_arrays a;
+    a.ids = lay(base, &end, tokens, sizeof(int32_t));
+    a.seq = lay(base, &end, tokens, sizeof(int32_t));
+    a.positions = lay(base, &end, tokens, sizeof(int32_t));
+    a.last = lay(base, &end, bounds->slots, sizeof(int32_t));
+    a.index = lay(base, &end, draws, sizeof(int32_t));
+    a.draws = lay(base, &end, draws, sizeof(xray_draw));
+    a.token = lay(base, &end, draws, sizeof(int32_t));
+    a.raw_logp = lay(base, &end, draws, sizeof(float));
+    a.logp = lay(base, &end, draws, sizeof(float));
+    if (out)
+        *out = a;
+    return end;
+}
+
+/* ---- plan --------------------------------------------------------------- */
+
+static xray_status find_plan(const dsinf_config *config,
+                             const xray_model *model, const xray_workload *load,
+                             xr_err *err, xray_plan *out)
+{
+    xm_config m;
+    dsinf_bounds b;
+    xray_status status = dsinf_read_model(model, err, &m);
+    if (status == XRAY_OK)
+        status = dsinf_find_bounds(config, &m, load, err, &b);
+    if (status != XRAY_OK)
+        return status;
+    uint64_t bytes[XRAY_TAG_COUNT] = { 0 };
+    if (!load->shared) {
+        xm_layout *layout = NULL;
+        status = xm_layout_create(&m, 0, err, &layout);
+        if (status != XRAY_OK)
+            return status;
+        bytes[XRAY_TAG_WEIGHTS] = xm_layout_bytes(layout);
+        xm_layout_destroy(layout);
+    }
+    bytes[XRAY_TAG_KV] = b.slots * b.slot_bytes;
+    bytes[XRAY_TAG_ACTIVATIONS] =
+        xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
+    bytes[XRAY_TAG_WORKSPACE] = (uint64_t)b.draws * m.hidden * sizeof(float) +
+                                dsinf_lay_arrays(&b, NULL, NULL);
+    for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
+        out->bytes[tag] = bytes[tag];
+    out->micro_multiple = 1;
+    out->token_multiple = 1;
+    return XRAY_OK;
+}
+
+xray_status dsinf_plan(const xray_host *host, const void *config,
+                       const xray_model *model, const xray_world *world,
+                       const xray_workload *load, xray_plan *out)
+{
+    (void)world; /* ranks serve independently of each other */
+    xr_err err = { "" };
+    xray_status status = find_plan(config, model, load, &err, out);
+    return status == XRAY_OK ? status : dsinf_fail(host, status, "plan", &err);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The component: options, life, and the calls between steps.
+ *
+ * What xray/infer.h leaves open is decided here as follows. `step` is XRAY_OK
+ * (idle) while paused and while every slot is held. A held sample can be
+ * extended or released after its result was polled; each extension samples up
+ * to the request's max_tokens again, its result holds only what was newly
+ * sampled, and the end id or last token sampled before stays in the row, before
+ * the appended tokens. The span of a result counts from the start of the row,
+ * prompt included. Held samples keep the lease on shared weights.
+ */
+#include <inttypes.h>
+
+#include <xray/plugin.h>
+
+#include "core/base/str.h"
+#include "plugins/infer-dsinf/dsinf.h"
+
+xray_status dsinf_fail(const xray_host *host, xray_status status,
+                       const char *where, const xr_err *err)
+{
+    return host->fail(host, status, where, err->text);
+}
+
+/* ---- life --------------------------------------------------------------- */
+
+static xray_status build(dsinf *self, const xray_setup *setup,
+                         const xray_workload *load, const dsinf_config *config,
+                         xr_err *err)
+{
+    xray_status status = dsinf_read_model(setup->model, err, &self->model);
+    if (status == XRAY_OK)
+        status =
+            dsinf_find_bounds(config, &self->model, load, err, &self->bounds);
+    if (status != XRAY_OK)
+        return status;
+    const dsinf_bounds *b = &self->bounds;
+    xm_sched_limits limits = {
+        .slots = b->slots,
+        .step_tokens = b->step_tokens,
+        .request = { self->model.vocab, b->row_bound },
+    };
+    status = xm_sched_create(&limits, err, &self->sched);
+    if (status == XRAY_OK)
+        status = dsinf_take_weights(self, setup, err);
+    if (status == XRAY_OK)
+        status =
+            xm_space_create(self->decoder, b->step_tokens, b->slots,
+                            b->row_bound, 0, "infer.dsinf", err, &self->space);
+    if (status == XRAY_OK)
+        status = dsinf_take_arrays(self, err);
+    if (status == XRAY_OK)
+        status = dsinf_take_kv(self, err);
+    return status;
+}
+
+static xray_status dsinf_create(const xray_setup *setup, const void *config,
+                                const xray_workload *load, void **out_self)
+{
+    const xray_host *host = setup->host;
+    dsinf *self = xr_calloc(1, sizeof(*self));
+    if (!self)
+        return host->fail(host, XRAY_E_NOMEM, "create", "dsinf: no memory");
+    self->host = host;
+    self->device = setup->device;
+    self->device_self = setup->device_self;
+    xr_err err = { "" };
+    xray_status status = build(self, setup, load, config, &err);
+    if (status != XRAY_OK) {
+        dsinf_free(self);
+        return dsinf_fail(host, status, "create", &err);
+    }
+    *out_self = self;
+    return XRAY_OK;
+}
+
+static void dsinf_destroy(void *self)
+{
+    dsinf_free(self);
+}
+
+/* ---- the lease ---------------------------------------------------------- */
+
+xray_status dsinf_lease(dsinf *self)
+{
+    if (self->own || self->leased)
+        return XRAY_OK;
+    xray_status status = self->shared->lease(self->shared->owner);
+    if (status != XRAY_OK)
+        return self->host->fail(self->host, status, "submit",
+                                "dsinf: the trainer does not lease its "
+                                "weights");
+    self->leased = 1;
+    return XRAY_OK;
+}
+
+void dsinf_settle(dsinf *self)
+{
+    if (!self->leased || xm_sched_live(self->sched))
+        return;
+    self->shared->release(self->shared->owner);
+    self->leased = 0;
+}
+
+/* ---- requests ----------------------------------------------------------- */
+
+static xray_status check_ready(dsinf *self, const char *where)
+{
+    if (self->broken)
+        return self->host->fail(self->host, XRAY_E_STATE, where,
+                                "dsinf: an earlier step failed; the engine "
+                                "can only be destroyed");
+    if (!self->kv_memory)
+        return self->host->fail(self->host, XRAY_E_STATE, where,
+                                "dsinf: the engine is asleep; wake it first");
+    return XRAY_OK;
+}
+
+static xray_status dsinf_submit(void *ptr, const xray_request *request)
+{
+    dsinf *self = ptr;
+    xr_err err = { "" };
+    xray_status status = check_ready(self, "submit");
+    if (status == XRAY_OK)
+        status = dsinf_lease(self);
+    if (status != XRAY_OK)
+        return status;
+    status = xm_sched_submit(self->sched, request, &err);
+    if (status == XRAY_OK)
+        return status;
+    dsinf_settle(self);
+    return dsinf_fail(self->host, status, "submit", &err);
+}
+
+static xray_status dsinf_poll(void *ptr, xray_sample_out *out)
+{
+    dsinf *self = ptr;
+    return xm_sched_poll(self->sched, out);
+}
+
+static xray_status dsinf_abort(void *ptr, uint64_t id)
+{
+    dsinf *self = ptr;
+    xr_err err = { "" };
+    xray_status status = xm_sched_abort(self->sched, id, &err);
+    dsinf_settle(self);
+    return status == XRAY_OK ? status
+                             : dsinf_fail(self->host, status, "abort", &err);
+}
+
+static xray_status dsinf_extend(void *ptr, uint64_t id, uint32_t sample,
+                                const int32_t *tokens, uint32_t count)
+{
+    dsinf *self = ptr;
+    xr_err err = { "" };
+    xray_status status = check_ready(self, "extend");
+    if (status != XRAY_OK)
+        return status;
+    status = xm_sched_extend(self->sched, id, sample, tokens, count, &err);
+    return status == XRAY_OK ? status
+                             : dsinf_fail(self->host, status, "extend", &err);
+}
+
+static xray_status dsinf_release(void *ptr, uint64_t id, uint32_t sample)
+{
+    dsinf *self = ptr;
+    xr_err err = { "" };
+    xray_status status = xm_sched_release(self->sched, id, sample, &err);
+    dsinf_settle(self);
+    return status == XRAY_OK ? status
+                             : dsinf_fail(self->host, status, "release", &err);
+}
+
+static xray_status dsinf_stats(void *ptr, xray_infer_stats *out)
+{
+    const dsinf *self = ptr;
+    xm_sched_stats(self->sched, out);
+    return XRAY_OK;
+}
+
+/* ---- weights ------------------------------------------------------------ */
+
+static xray_status update_own(dsinf *self, const xray_weights *from,
+                              uint64_t version, xr_err *err)
+{
+    if (!from)
+        from = self->shared;
+    if (!from)
+        return xr_fail(err, XRAY_E_ARG,
+                       "dsinf: the engine has weights of its own: `from` must "
+                       "say where new ones are");
+    xray_status status = xm_weights_import(self->own, from, err);
+    if (status == XRAY_OK)
+        status = xm_weights_changed(self->own, version, err);
+    if (status == XRAY_OK)
+        self->version = version;
+    return status;
+}
+
+static xray_status update(dsinf *self, const xray_weights *from,
+                          uint64_t version, xr_err *err)
+{
+    uint32_t live = xm_sched_live(self->sched);
+    if (live)
+        return xr_fail(err, XRAY_E_STATE,
+                       "dsinf: weights cannot change while %" PRIu32
+                       " requests run or are held",
+                       live);
+    if (self->own)
+        return update_own(self, from, version, err);
+    if (from && from != self->shared)
+        return xr_fail(err, XRAY_E_ARG,
+                       "dsinf: the weights are shared with another owner than "
+                       "`from`");
+    uint64_t now = dsinf_version(self);
+    if (now != version)
+        return xr_fail(err, XRAY_E_ARG,
+                       "dsinf: the shared weights are at version %" PRIu64
+                       ", %" PRIu64 " was expected",
+                       now, version);
+    return XRAY_OK;
+}
+
+static xray_status dsinf_update(void *ptr, const xray_weights *from,
+                                uint64_t version)
+{
+    dsinf *self = ptr;
+    xr_err err = { "" };
+    xray_status status = update(self, from, version, &err);
+    return status == XRAY_OK ? status
+                             : dsinf_fail(self->host, status, "update", &err);
+}
+
+/* ---- pause, sleep ------------------------------------------------------- */
+
+static xray_status dsinf_pause(void *ptr)
+{
+    dsinf *self = ptr;
+    self->paused = 1;
+    return XRAY_OK;
+}
+
+static xray_status dsinf_resume(void *ptr)
+{
+    dsinf *self = ptr;
+    self->paused = 0;
+    return XRAY_OK;
+}
+
+static xray_status check_tags(dsinf *self, uint32_t tags, const char *where)
+{
+    if (tags == 1u << XRAY_TAG_KV)
+        return XRAY_OK;
+    return self->host->fail(self->host, XRAY_E_UNSUPPORTED, where,
+                            "dsinf: only the memory of keys and values (tag "
+                            "kv) can be given back");
+}
+
+static xray_status dsinf_sleep(void *ptr, uint32_t tags)
+{
+    dsinf *self = ptr;
+    xray_status status = check_tags(self, tags, "sleep");
+    if (status != XRAY_OK)
+        return status;
+    if (xm_sched_live(self->sched))
+        return self->host->fail(self->host, XRAY_E_STATE, "sleep",
+                                "dsinf: requests run or are held; their keys "
+                                "and values cannot be given back");
+    dsinf_drop_kv(self);
+    return XRAY_OK;
+}
+
+static xray_status dsinf_wake(void *ptr, uint32_t tags)
+{
+    dsinf *self = ptr;
+    xray_status status = check_tags(self, tags, "wake");
+    if (status != XRAY_OK || self->kv_memory)
+        return status;
+    xr_err err = { "" };
+    status = dsinf_take_kv(self, &err);
+    return status == XRAY_OK ? status
+                             : dsinf_fail(self->host, status, "wake", &err);
+}
+
+static const void *dsinf_extension(void *self, const char *id)
+{
+    (void)self;
+    (void)id;
+    return NULL;
+}
+
+/* ---- what the host sees ------------------------------------------------- */
+
+static const xray_option options[] = {
+    XRAY_INT(dsinf_config, max_num_seqs, "0", 0, 1048576, "sequences", "0.1",
+             "Slots for sequences that run at once; 0: as many as the workload "
+             "has rows, or as kv_memory allows."),
+    XRAY_INT(dsinf_config, max_num_batched_tokens, "2048", 1, 16777216,
+             "tokens", "0.1",
+             "Most tokens computed in one step: running sequences first, "
+             "prompts with what is left. It also sizes the activations."),
+    XRAY_BYTES(dsinf_config, kv_memory, "4G", "0.1",
+               "Most memory for keys and values; 0: no bound. Without "
+               "max_num_seqs fewer slots are made where rows do not fit."),
+};
+
+static const xray_infer_ops ops = {
+    .head = XRAY_HEAD(xray_infer_ops),
+    .plan = dsinf_plan,
+    .create = dsinf_create,
+    .destroy = dsinf_destroy,
+    .submit = dsinf_submit,
+    .step = dsinf_step,
+    .poll = dsinf_poll,
+    .abort = dsinf_abort,
+    .stats = dsinf_stats,
+    .update = dsinf_update,
+    .extend = dsinf_extend,
+    .release = dsinf_release,
+    .pause = dsinf_pause,
+    .resume = dsinf_resume,
+    .sleep = dsinf_sleep,
+    .wake = dsinf_wake,
+    .extension = dsinf_extension,
+};
+
+static const xray_component component = {
+    .head = XRAY_HEAD(xray_component),
+    .iface = XRAY_IFACE_INFER,
+    .name = "dsinf",
+    .summary = "Contiguous key-value workspace, slots refilled at once",
+    .ops = &ops,
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .option_stride = sizeof(options[0]),
+    .config_size = sizeof(dsinf_config),
+    .numerics = "xray.fp32/1",
+};
+
+static const xray_component *const components[] = { &component };
+
+static const xray_plugin plugin = {
+    .head = XRAY_HEAD(xray_plugin),
+    .abi_needed = XRAY_ABI,
+    .component_count = 1,
+    .name = "infer-dsinf",
+    .version = "0.1.0",
+    .vendor = "xray",
+    .license = "Apache-2.0",
+    .components = components,
+};
+
+XRAY_PLUGIN_DEFINE(infer_dsinf, plugin, "infer-dsinf", "0.1.0",
+                   "xray.infer/0:dsinf")

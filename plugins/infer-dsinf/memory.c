@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an instance holds: weights, arrays, the workspace of keys and values.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/str.h"
+#include "plugins/infer-dsinf/dsinf.h"
+
+#define OWNER "infer.dsinf"
+
+/* ---- weights ------------------------------------------------------------ */
+
+static xray_status fill_own(dsinf *self, const xray_setup *setup, xr_err *err)
+{
+    const xray_model *model = setup->model;
+    if (self->shared) {
+        self->version = self->shared->version(self->shared->owner);
+        return xm_weights_import(self->own, self->shared, err);
+    }
+    if (model->random_init)
+        return xm_weights_random(self->own, &self->model, model->seed, err);
+    if (!model->path)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "dsinf: the model has no directory to read weights "
+                       "from");
+    return xm_weights_load(self->own, model->path, err);
+}
+
+static xray_status make_own(dsinf *self, const xray_setup *setup, xr_err *err)
+{
+    xray_status status = xm_layout_create(&self->model, 0, err, &self->layout);
+    if (status == XRAY_OK)
+        status =
+            xm_weights_create(self->layout, self->device, self->device_self,
+                              OWNER, 0, err, &self->own);
+    if (status == XRAY_OK)
+        status = fill_own(self, setup, err);
+    if (status == XRAY_OK)
+        status = xm_weights_changed(self->own, self->version, err);
+    return status;
+}
+
+xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
+                               xr_err *err)
+{
+    uint64_t positions = self->bounds.row_bound;
+    self->shared = setup->weights;
+    if (self->shared) {
+        xr_err why = { "" };
+        if (xm_decoder_create(&self->model, self->shared, positions, OWNER,
+                              &why, &self->decoder) == XRAY_OK)
+            return XRAY_OK;
+        char line[sizeof(why.text) + 80];
+        (void)snprintf(line, sizeof(line),
+                       "the trainer's weights cannot be shared (%s); a copy "
+                       "is kept",
+                       why.text);
+        self->host->log(self->host, XRAY_LOG_INFO, line);
+    }
+    xray_status status = make_own(self, setup, err);
+    if (status != XRAY_OK)
+        return status;
+    return xm_decoder_create(&self->model, &self->own->table, positions, OWNER,
+                             err, &self->decoder);
+}
+
+/* ---- arrays ------------------------------------------------------------- */
+
+static xray_status device_memory(dsinf *self, uint32_t tag, uint64_t bytes,
+                                 const char *what, xr_err *err, void **out)
+{
+    xray_status status =
+        self->device->alloc(self->device_self, OWNER, tag, bytes, out);
+    if (status == XRAY_OK)
+        return status;
+    return xr_fail(err, status,
+                   "dsinf: no device memory for %" PRIu64 " bytes of %s", bytes,
+                   what);
+}
+
+xray_status dsinf_take_arrays(dsinf *self, xr_err *err)
+{
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_status status = self->device->info(self->device_self, &info);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "dsinf: the device gives no information");
+    self->host_memory = info.host_memory;
+    void *gathered = NULL;
+    uint64_t hidden_bytes =
+        (uint64_t)self->bounds.draws * self->model.hidden * sizeof(float);
+    status = device_memory(self, XRAY_TAG_WORKSPACE, hidden_bytes,
+                           "hidden states", err, &gathered);
+    if (status != XRAY_OK)
+        return status;
+    self->gathered = gathered;
+    size_t bytes = dsinf_lay_arrays(&self->bounds, NULL, NULL);
+    status = device_memory(self, XRAY_TAG_WORKSPACE, bytes, "step arrays", err,
+                           &self->device_block);
+    if (status != XRAY_OK)
+        return status;
+    (void)dsinf_lay_arrays(&self->bounds, self->device_block, &self->d);
+    if (self->host_memory) {
+        self->h = self->d;
+        return XRAY_OK;
+    }
+    self->host_block = xr_calloc(1, bytes);
+    if (!self->host_block)
+        return xr_fail(err, XRAY_E_NOMEM,
+                       "dsinf: no host memory for %zu bytes of step arrays",
+                       bytes);
+    (void)dsinf_lay_arrays(&self->bounds, self->host_block, &self->h);
+    return XRAY_OK;
+}
+
+/* ---- keys and values ---------------------------------------------------- */
+
+static void describe_kv(dsinf *self, xray_kv *out)
+{
+    *out = (xray_kv){
+        .head = XRAY_HEAD(xray_kv),
+        .table_stride = self->bounds.slot_blocks,
+        .block_tokens = DSINF_BLOCK_TOKENS,
+        .kv_heads = self->model.kv_heads,
+        .head_dim = self->model.head_dim,
+        .dtype = XRAY_F32,
+    };
+}
+
+xray_status dsinf_take_kv(dsinf *self, xr_err *err)
+{
+    uint32_t layers = self->model.layers;
+    if (!self->kv)
+        self->kv = xr_calloc(layers, sizeof(*self->kv));
+    if (!self->kv)
+        return xr_fail(err, XRAY_E_NOMEM, "dsinf: no host memory");
+    xray_kv plane;
+    describe_kv(self, &plane);
+    self->block_bytes = self->device->kv_block_bytes(self->device_self, &plane);
+    uint64_t plane_bytes =
+        self->block_bytes * self->bounds.slot_blocks * self->bounds.slots;
+    self->kv_bytes = plane_bytes * layers;
+    xray_status status =
+        device_memory(self, XRAY_TAG_KV, self->kv_bytes,
+                      "keys and values (max_num_seqs or kv_memory lower it)",
+                      err, &self->kv_memory);
+    if (status != XRAY_OK)
+        return status;
+    for (uint32_t i = 0; i < layers; i++) {
+        self->kv[i] = plane;
+        self->kv[i].blocks = (unsigned char *)self->kv_memory + i * plane_bytes;
+    }
+    return XRAY_OK;
+}
+
+void dsinf_drop_kv(dsinf *self)
+{
+    self->device->free(self->device_self, self->kv_memory);
+    self->kv_memory = NULL;
+}
+
+xray_status dsinf_copy_slot(dsinf *self, const xm_slot_copy *copy)
+{
+    uint64_t blocks =
+        (copy->positions + DSINF_BLOCK_TOKENS - 1) / DSINF_BLOCK_TOKENS;
+    uint64_t slot_stride = self->block_bytes * self->bounds.slot_blocks;
+    for (uint32_t i = 0; i < self->model.layers; i++) {
+        unsigned char *plane = self->kv[i].blocks;
+        xray_status status = self->device->copy(
+            self->device_self, NULL, plane + copy->to * slot_stride,
+            plane + copy->from * slot_stride, blocks * self->block_bytes,
+            XRAY_COPY_ON_DEVICE);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+void dsinf_free(dsinf *self)
+{
+    if (!self)
+        return;
+    if (self->leased)
+        self->shared->release(self->shared->owner);
+    xm_sched_destroy(self->sched);
+    xm_space_destroy(self->space);
+    xm_decoder_destroy(self->decoder);
+    xm_weights_destroy(self->own);
+    xm_layout_destroy(self->layout);
+    dsinf_drop_kv(self);
+    self->device->free(self->device_self, self->gathered);
+    self->device->free(self->device_self, self->device_block);
+    free(self->host_block);
+    free(self->kv);
+    free(self);
+}
