@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "core/base/file.h"
+#include "core/base/str.h"
 #include "core/config/config.h"
 #include "core/rl/session.h"
 
@@ -32,6 +33,7 @@ typedef struct xr_run_result {
     double seconds;
     double tokens_per_second;     /* prompt and response tokens of all steps */
     char checkpoint[XR_PATH_CAP]; /* last one written, "" if none */
+    xr_str report; /* eval: a line a metric, "name value"; xr_str_free */
 } xr_run_result;
 
 xray_status xr_train_run(const xr_run_args *args, xr_err *err,

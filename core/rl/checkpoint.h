@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints of a run: <default_local_dir>/global_step_N/, written beside it
+ * and renamed when whole. In it: actor/ (a Hugging Face model folder with the
+ * optimizer's state beside the weights), state.json (step, data position,
+ * algorithm), run.ini (the resolved configuration).
+ * latest_checkpointed_iteration.txt names the newest and is written last.
+ */
+#ifndef XR_CHECKPOINT_H
+#define XR_CHECKPOINT_H
+
+#include "core/data/data.h"
+#include "core/rl/session.h"
+
+/* What a resume needs beside the models. */
+typedef struct xr_progress {
+    const char *kind; /* "train" or "sft"; static */
+    uint64_t step;    /* steps done */
+    uint64_t seed;
+    uint64_t rows; /* of the data set: it must not change */
+    uint64_t sampler_epoch;
+    uint64_t sampler_position;
+    double score_before; /* NaN: not measured */
+    double score_now;    /* last validation; NaN */
+} xr_progress;
+
+/* Writes the checkpoint of progress->step and drops old ones beyond
+ * `max_actor_ckpt_to_keep`. Its path goes to out_path (XR_PATH_CAP bytes). */
+xray_status xr_checkpoint_save(xr_session *session, const xr_progress *progress,
+                               char *out_path, xr_err *err);
+
+/* The checkpoint to go on from, by [trainer] resume_mode and resume_from_path:
+ * its path in `out_path`, "" if there is none. */
+xray_status xr_checkpoint_find(const xr_session *session, char *out_path,
+                               xr_err *err);
+
+/* Reads state.json and checks it against `expect` (kind, seed, rows). */
+xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,
+                               xr_progress *out, xr_err *err);
+
+/* Gives actor and algorithm their state back. */
+xray_status xr_checkpoint_restore(xr_session *session, const char *path,
+                                  xr_err *err);
+
+#endif

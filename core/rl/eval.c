@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray eval: the validation of a run without the run.
+ */
+#include <math.h>
+
+#include "core/base/file.h"
+#include "core/rl/job.h"
+
+static xray_status measure(xr_job *job, xr_err *err)
+{
+    const xr_data_section *data = &job->session->run.data;
+    if (!data->val_files.count)
+        return xr_fail(err, XRAY_E_CONFIG, "[data] val_files is not set");
+    xray_status status = xr_dataset_open(
+        data, &data->val_files, data->val_max_samples, XR_DATA_PROMPTS,
+        job->session->tokenizer, err, &job->val);
+    if (status == XRAY_OK)
+        status = xr_session_start(job->session, err);
+    if (status == XRAY_OK)
+        status =
+            xr_validation_init(&job->validation, job->session, job->val, err);
+    if (status == XRAY_OK)
+        status = xr_job_validate(job, err);
+    return status;
+}
+
+xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
+                        xr_run_result *out)
+{
+    xr_job job = { .args = args, .kind = "eval", .result = out };
+    xray_status status = XRAY_E_CONFIG;
+    *out = (xr_run_result){ .score_before = NAN, .score_after = NAN };
+    job.progress.score_before = NAN;
+    job.progress.score_now = NAN;
+    job.started = xr_now();
+    job.session = xr_session_new(
+        args->config, args->plugin_path,
+        XR_WITH_INFER | XR_WITH_REWARD | XR_WITH_TOKENIZER, args->errors);
+    job.metrics = job.session ? xr_metrics_new() : NULL;
+    if (job.metrics)
+        status = measure(&job, err);
+    else if (job.session)
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
+    if (status == XRAY_OK) {
+        xr_job_finish(&job);
+        for (size_t i = 0; i < xr_metrics_count(job.metrics); i++)
+            xr_str_printf(&out->report, "%s %.6g\n",
+                          xr_metrics_name(job.metrics, i),
+                          xr_metrics_value(job.metrics, i));
+    }
+    out->interrupted = args->stop && *args->stop > 0;
+    if (status == XRAY_END && out->interrupted)
+        status = XRAY_OK;
+    xr_job_close(&job);
+    return status;
+}

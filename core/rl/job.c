@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/file.h"
+
+static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
+{
+    const xr_data_section *data = &job->session->run.data;
+    xray_status status = xr_dataset_open(
+        data, &data->train_files, data->train_max_samples, plan->data_kind,
+        job->session->tokenizer, err, &job->train);
+    if (status != XRAY_OK)
+        return status;
+    size_t count = xr_dataset_count(job->train);
+    int64_t batch = plan->batch(&job->session->run);
+    if ((int64_t)count < batch)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "[data] train_files hold %zu usable rows (%zu left out "
+                       "for their length), a step takes %lld",
+                       count, xr_dataset_filtered(job->train),
+                       (long long)batch);
+    if (!data->val_files.count)
+        return XRAY_OK;
+    status = xr_dataset_open(data, &data->val_files, data->val_max_samples,
+                             XR_DATA_PROMPTS, job->session->tokenizer, err,
+                             &job->val);
+    if (status == XRAY_OK)
+        status =
+            xr_validation_init(&job->validation, job->session, job->val, err);
+    return status;
+}
+
+static xray_status init_order(xr_job *job, const xr_job_plan *plan, xr_err *err)
+{
+    const xr_run_config *run = &job->session->run;
+    uint64_t batch = (uint64_t)plan->batch(run);
+    uint64_t rows = xr_dataset_count(job->train);
+    uint64_t seed =
+        (uint64_t)(run->data.seed >= 0 ? run->data.seed : run->run.seed);
+    xray_status status =
+        xr_sampler_init(&job->sampler, rows, seed, run->data.shuffle != 0, err);
+    int64_t steps = plan->steps(run);
+    job->total_steps = steps > 0 ? (uint64_t)steps
+                                 : (uint64_t)run->trainer.total_epochs *
+                                       xr_sampler_steps(&job->sampler, batch);
+    job->progress = (xr_progress){ .kind = job->kind,
+                                   .seed = (uint64_t)run->run.seed,
+                                   .rows = rows,
+                                   .score_before = NAN,
+                                   .score_now = NAN };
+    return status;
+}
+
+static void announce(const xr_job *job)
+{
+    char line[256];
+    size_t filtered = xr_dataset_filtered(job->train);
+    size_t cut = xr_dataset_truncated(job->train);
+    if (filtered + cut == 0)
+        return;
+    (void)snprintf(line, sizeof(line),
+                   "%zu of %zu prompts left out and %zu cut for their length",
+                   filtered, filtered + xr_dataset_count(job->train), cut);
+    xr_monitor_say(job->monitor, line);
+}
+
+static xray_status resume(xr_job *job, xr_err *err)
+{
+    char line[XR_PATH_CAP + 64];
+    char path[XR_PATH_CAP];
+    xray_status status = xr_checkpoint_find(job->session, path, err);
+    if (status != XRAY_OK || !*path)
+        return status;
+    status = xr_checkpoint_read(path, &job->progress, &job->progress, err);
+    if (status == XRAY_OK)
+        status = xr_checkpoint_restore(job->session, path, err);
+    if (status != XRAY_OK)
+        return xr_fail_in(err, status, "resume from %s", path);
+    job->sampler.epoch = job->progress.sampler_epoch;
+    job->sampler.position = job->progress.sampler_position;
+    job->saved_step = job->progress.step;
+    (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", path);
+    (void)snprintf(line, sizeof(line), "resumed from %s", path);
+    xr_monitor_say(job->monitor, line);
+    if (!job->session->infer.self)
+        return XRAY_OK;
+    const xray_train_ops *train = xr_train(job->session);
+    const xray_weights *weights = train->weights(job->session->train.self);
+    status = xr_infer(job->session)
+                 ->update(job->session->infer.self, NULL,
+                          weights->version(weights->owner));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(job->session->infer.host, status, "update", err);
+}
+
+static int has_logger(const xr_trainer_section *trainer, const char *name)
+{
+    for (uint64_t i = 0; i < trainer->logger.count; i++)
+        if (strcmp(trainer->logger.items[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* An older run's metrics in the same folder are set aside, not lost. */
+static xray_status set_aside(const char *file, xr_err *err)
+{
+    char old[XR_PATH_CAP + 16];
+    if (!xr_path_exists(file))
+        return XRAY_OK;
+    for (int i = 1; i < 10000; i++) {
+        (void)snprintf(old, sizeof(old), "%s.%d", file, i);
+        if (xr_path_exists(old))
+            continue;
+        return rename(file, old) == 0
+                   ? XRAY_OK
+                   : xr_fail(err, XRAY_E_IO, "cannot rename %s to %s", file,
+                             old);
+    }
+    return xr_fail(err, XRAY_E_IO, "too many old files beside %s", file);
+}
+
+/* The step a resumed run goes on from, -1 for a fresh one: metrics of later
+ * steps are cut off before new ones are written. */
+static xray_status resumed_step(const xr_job *job, int64_t *out, xr_err *err)
+{
+    char path[XR_PATH_CAP];
+    xr_progress read = job->progress;
+    *out = -1;
+    xray_status status = xr_checkpoint_find(job->session, path, err);
+    if (status != XRAY_OK || !*path)
+        return status;
+    status = xr_checkpoint_read(path, &job->progress, &read, err);
+    *out = (int64_t)read.step;
+    return status;
+}
+
+static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
+                                xr_err *err)
+{
+    const xr_trainer_section *trainer = &job->session->run.trainer;
+    char file[XR_PATH_CAP];
+    int64_t keep = -1;
+    int jsonl = has_logger(trainer, "jsonl");
+    xray_status status = xr_dir_make(trainer->default_local_dir, err);
+    if (status == XRAY_OK)
+        status = xr_path_join(trainer->default_local_dir, "metrics.jsonl", file,
+                              sizeof(file), err);
+    if (status == XRAY_OK)
+        status = resumed_step(job, &keep, err);
+    if (status == XRAY_OK && jsonl && keep < 0)
+        status = set_aside(file, err);
+    if (status == XRAY_OK)
+        status = xr_monitor_open(jsonl ? file : NULL, keep,
+                                 has_logger(trainer, "console"), plan->watch,
+                                 err, &job->monitor);
+    return status;
+}
+
+xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
+                        const xr_job_plan *plan, xr_run_result *result,
+                        xr_err *err)
+{
+    *job = (xr_job){
+        .args = args, .kind = kind, .saved_step = UINT64_MAX, .result = result
+    };
+    *result = (xr_run_result){ .score_before = NAN, .score_after = NAN };
+    job->session = xr_session_new(args->config, args->plugin_path, plan->with,
+                                  args->errors);
+    if (!job->session)
+        return XRAY_E_CONFIG;
+    job->metrics = xr_metrics_new();
+    if (!job->metrics)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
+    xray_status status = xr_session_start(job->session, err);
+    if (status == XRAY_OK)
+        status = open_data(job, plan, err);
+    if (status == XRAY_OK)
+        status = init_order(job, plan, err);
+    if (status == XRAY_OK)
+        status = open_monitor(job, plan, err);
+    if (status == XRAY_OK) {
+        announce(job);
+        status = resume(job, err);
+    }
+    job->started = xr_now();
+    return status;
+}
+
+void xr_job_close(xr_job *job)
+{
+    xr_monitor_close(job->monitor);
+    xr_metrics_free(job->metrics);
+    xr_validation_free(&job->validation);
+    xr_sampler_free(&job->sampler);
+    xr_dataset_close(job->val);
+    xr_dataset_close(job->train);
+    xr_session_free(job->session);
+    *job = (xr_job){ .kind = NULL };
+}
+
+xray_status xr_job_validate(xr_job *job, xr_err *err)
+{
+    double start = xr_now();
+    if (!job->val)
+        return XRAY_OK;
+    xray_status status =
+        xr_validation_run(&job->validation, job->args->stop, job->metrics,
+                          &job->progress.score_now, err);
+    if (status == XRAY_OK && isnan(job->progress.score_before))
+        job->progress.score_before = job->progress.score_now;
+    xr_metrics_put(job->metrics, "timing_s/testing", xr_now() - start);
+    return status;
+}
+
+int xr_job_stopped(const xr_job *job)
+{
+    return job->args->stop && *job->args->stop > 0;
+}
+
+static xray_status save(xr_job *job, xr_err *err)
+{
+    double start = xr_now();
+    job->progress.sampler_epoch = job->sampler.epoch;
+    job->progress.sampler_position = job->sampler.position;
+    xray_status status = xr_checkpoint_save(job->session, &job->progress,
+                                            job->result->checkpoint, err);
+    if (status == XRAY_OK)
+        job->saved_step = job->progress.step;
+    xr_metrics_put(job->metrics, "timing_s/save_checkpoint", xr_now() - start);
+    return status;
+}
+
+xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
+{
+    int64_t every = job->session->run.trainer.save_freq;
+    uint64_t step = job->progress.step;
+    int due = every > 0 && step % (uint64_t)every == 0;
+    xray_status status = XRAY_OK;
+    /* Metrics first: after a kill in between, the line is of a step the resume
+     * computes again, and is cut off. */
+    if (xr_metrics_count(job->metrics))
+        status = xr_monitor_step(job->monitor, step, job->total_steps,
+                                 job->metrics, err);
+    xr_metrics_clear(job->metrics);
+    if (status == XRAY_OK && (due || force) && job->saved_step != step)
+        status = save(job, err);
+    return status;
+}
+
+void xr_job_finish(xr_job *job)
+{
+    xr_run_result *r = job->result;
+    r->seconds = xr_now() - job->started;
+    r->steps = job->progress.step;
+    r->score_before = job->progress.score_before;
+    r->score_after = job->progress.score_now;
+    r->tokens_per_second =
+        r->seconds > 0 ? (double)job->tokens_done / r->seconds : 0;
+}

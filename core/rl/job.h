@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What xray train and xray sft share: session, data, order, metrics,
+ * checkpoints, validation.
+ */
+#ifndef XR_JOB_H
+#define XR_JOB_H
+
+#include "core/monitor/monitor.h"
+#include "core/rl/checkpoint.h"
+#include "core/rl/run_loop.h"
+#include "core/rl/validate.h"
+
+typedef struct xr_job {
+    const xr_run_args *args;
+    const char *kind; /* "train" or "sft" */
+    xr_session *session;
+    xr_dataset *train;
+    xr_dataset *val;
+    xr_sampler sampler;
+    xr_validation validation;
+    xr_metrics *metrics;
+    xr_monitor *monitor;
+    xr_progress progress;
+    uint64_t total_steps;
+    uint64_t saved_step;  /* of the last checkpoint; UINT64_MAX: none */
+    uint64_t tokens_done; /* prompt and response tokens of this process */
+    double started;
+    xr_run_result *result;
+} xr_job;
+
+/* Opens everything; `with`: XR_WITH_*; `data_kind`: XR_DATA_*; `batch`: rows of
+ * the train set a step takes; `steps`: 0 for `epochs` epochs. Then a
+ * checkpoint is looked for and restored. */
+typedef struct xr_job_plan {
+    uint32_t with;
+    int data_kind;
+    int64_t (*batch)(const xr_run_config *run);
+    int64_t (*steps)(const xr_run_config *run);
+    const char *const *watch; /* of the progress line */
+} xr_job_plan;
+xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
+                        const xr_job_plan *plan, xr_run_result *result,
+                        xr_err *err);
+void xr_job_close(xr_job *job);
+
+/* Validates, if there is a validation set; adds metrics; keeps the score. */
+xray_status xr_job_validate(xr_job *job, xr_err *err);
+/* Closes a step: metrics out, then a checkpoint where `save_freq` says so or
+ * `force` is set. */
+xray_status xr_job_step_done(xr_job *job, int force, xr_err *err);
+/* 1: the stop flag is set. */
+int xr_job_stopped(const xr_job *job);
+/* Fills the result's figures. */
+void xr_job_finish(xr_job *job);
+
+#endif

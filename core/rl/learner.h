@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From scored samples to updated weights: one step of reinforcement learning.
+ */
+#ifndef XR_LEARNER_H
+#define XR_LEARNER_H
+
+#include "core/monitor/monitor.h"
+#include "core/rl/role.h"
+#include "core/rl/samples.h"
+
+typedef struct xr_learner {
+    xr_session *session;
+    xr_role actor;
+    xr_role reference;
+    xr_rows fresh;    /* one rollout */
+    xr_rows rows;     /* the step's kept groups, when the algorithm picks */
+    xr_rows shuffled; /* rows in the order of an epoch */
+    xr_views views;
+    xr_views whole;      /* a mini-batch as one run */
+    xr_metrics *metrics; /* borrowed */
+    float *logp;         /* [tokens] scratch */
+    float *scratch;      /* [rows or tokens] scratch for statistics */
+    uint32_t *order;     /* [rows] */
+    uint32_t *keep;      /* [groups] */
+    unsigned char *context;
+    uint64_t context_size;
+    uint64_t context_cap;
+    double *sums; /* [names] of the loss's metrics */
+    double *weights;
+    uint64_t names;
+    uint64_t updates; /* optimizer steps of this step */
+    uint64_t skipped;
+    double grad_norm; /* sum over updates */
+} xr_learner;
+
+xray_status xr_learner_init(xr_learner *learner, xr_session *session,
+                            xr_metrics *metrics, xr_err *err);
+void xr_learner_free(xr_learner *learner);
+
+/* Packs scored samples of `rows` as the fresh batch. */
+xray_status xr_learner_pack(xr_learner *learner, const xr_samples *samples,
+                            const xr_row *const *rows, uint64_t step,
+                            xr_err *err);
+
+/* Dynamic sampling: moves the groups worth keeping to the step's batch, up to
+ * `want` groups; *out_groups tells how many it holds now. */
+xray_status xr_learner_accept(xr_learner *learner, uint32_t want,
+                              uint32_t *out_groups, xr_err *err);
+
+/* Old and reference log-probs, advantages, updates; metrics of all of it. */
+xray_status xr_learner_step(xr_learner *learner, const xr_rows *rows,
+                            uint64_t step, double lr, xr_err *err);
+
+/* Statistics of a batch under verl's names. */
+void xr_learner_stats(xr_learner *learner, const xr_rows *rows,
+                      const xr_samples *samples);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray sft: maximum likelihood of given responses; stops by itself once greedy
+ * validation reaches [sft] stop_at.
+ */
+#include <math.h>
+
+#include "core/base/file.h"
+#include "core/rl/job.h"
+#include "core/rl/role.h"
+#include "core/rl/schedule.h"
+
+typedef struct tuner {
+    xr_job job;
+    xr_role actor;
+    xr_rows rows;
+    xr_views views;
+    double tokens; /* in the loss of this step */
+    double nll;    /* summed */
+} tuner;
+
+static const char *const watch[] = { "train/loss", "train/grad_norm", NULL };
+
+static int64_t batch_of(const xr_run_config *run)
+{
+    return run->sft.train_batch_size;
+}
+
+static int64_t steps_of(const xr_run_config *run)
+{
+    return run->sft.total_steps;
+}
+
+/* Mean negative log-likelihood over the step's tokens: dL/dlogp = -mask / N. */
+static xray_status loss(void *ctx, const xray_loss_call *call)
+{
+    tuner *t = (tuner *)ctx;
+    const float *mask = call->batch->loss_mask;
+    for (uint32_t i = 0; i < call->batch->tokens; i++) {
+        if (mask[i] == 0)
+            continue;
+        t->nll -= (double)mask[i] * (double)call->logp[i];
+        call->dlogp[i] = (float)(-(double)mask[i] / t->tokens);
+    }
+    return XRAY_OK;
+}
+
+static xray_status fill(tuner *t, xr_err *err)
+{
+    const xr_sft_section *sft = &t->job.session->run.sft;
+    xr_rows_clear(&t->rows);
+    t->tokens = 0;
+    for (int64_t i = 0; i < sft->train_batch_size; i++) {
+        const xr_row *row =
+            xr_dataset_row(t->job.train, xr_sampler_next(&t->job.sampler));
+        xr_row_in in = {
+            .prompt = row->ids,
+            .prompt_count = row->prompt_count,
+            .response = row->ids + row->prompt_count,
+            .response_count = row->id_count - row->prompt_count,
+            .row_id = (uint64_t)i,
+            .prompt_id = row->id,
+            .group = (int32_t)i,
+            .temperature = 1,
+            .train_on_prompt = sft->train_on_prompt,
+        };
+        xray_status status = xr_rows_add(&t->rows, &in, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    for (uint32_t i = 0; i < t->rows.batch.tokens; i++)
+        t->tokens += (double)t->rows.loss_mask[i];
+    return t->tokens > 0
+               ? XRAY_OK
+               : xr_fail(err, XRAY_E_NUMERIC,
+                         "step %llu has no response token to learn from",
+                         (unsigned long long)t->job.progress.step + 1);
+}
+
+static xray_status learn(tuner *t, double lr, xr_err *err)
+{
+    xr_session *s = t->job.session;
+    xr_future future;
+    xray_step_result result;
+    xray_loss call = { .head = XRAY_HEAD(xray_loss),
+                       .ctx = t,
+                       .fn = loss,
+                       .outputs = XRAY_HEAD_LOGP };
+    t->nll = 0;
+    xray_status status = xr_views_cut(
+        &t->views, &t->rows, 0, t->rows.batch.rows, s->train_load.tokens, err);
+    if (status != XRAY_OK)
+        return status;
+    xr_role_gradients(&t->actor, &t->views, &call, &future);
+    status = xr_wait(&future, err);
+    if (status != XRAY_OK)
+        return status;
+    xr_role_step(&t->actor, lr, s->run.sft.grad_clip, &result, &future);
+    status = xr_wait(&future, err);
+    xr_metrics_put(t->job.metrics, "train/loss", t->nll / t->tokens);
+    xr_metrics_put(t->job.metrics, "train/grad_norm", result.grad_norm);
+    xr_metrics_put(t->job.metrics, "train/lr", lr);
+    if (result.skipped)
+        xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
+    return status;
+}
+
+static xray_status publish(xr_session *s, xr_err *err)
+{
+    const xray_weights *w = xr_train(s)->weights(s->train.self);
+    xray_status status =
+        xr_infer(s)->update(s->infer.self, NULL, w->version(w->owner));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(s->infer.host, status, "update", err);
+}
+
+static xray_status one_step(tuner *t, int *out_reached, xr_err *err)
+{
+    xr_job *job = &t->job;
+    xr_session *s = job->session;
+    const xr_sft_section *sft = &s->run.sft;
+    uint64_t step = job->progress.step + 1;
+    double start = xr_now();
+    double lr = xr_schedule(&s->run.sft_optim, step - 1, job->total_steps);
+    xray_status status = fill(t, err);
+    if (status == XRAY_OK)
+        status = learn(t, lr, err);
+    if (status == XRAY_OK && s->infer.self)
+        status = publish(s, err);
+    if (status != XRAY_OK)
+        return status;
+    job->progress.step = step;
+    job->tokens_done += t->rows.batch.tokens;
+    xr_metrics_put(job->metrics, "timing_s/step", xr_now() - start);
+    xr_metrics_put(job->metrics, "training/epoch", (double)job->sampler.epoch);
+    int last = step == job->total_steps;
+    int test = sft->test_freq > 0 && step % (uint64_t)sft->test_freq == 0;
+    if (test || last) {
+        status = xr_job_validate(job, err);
+        *out_reached =
+            sft->stop_at > 0 && job->progress.score_now >= sft->stop_at;
+    }
+    if (status == XRAY_OK)
+        status = xr_job_step_done(
+            job, last || *out_reached || xr_job_stopped(job), err);
+    return status;
+}
+
+static xray_status open_tuner(tuner *t, const xr_run_args *args,
+                              xr_run_result *out, xr_err *err)
+{
+    xr_job_plan plan = {
+        .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_TOKENIZER,
+        .data_kind = XR_DATA_SFT,
+        .batch = batch_of,
+        .steps = steps_of,
+        .watch = watch,
+    };
+    /* Engine and rewards are there for validation only. */
+    if (xr_config_get(args->config, "data", "val_files"))
+        plan.with |= XR_WITH_INFER | XR_WITH_REWARD;
+    xray_status status = xr_job_open(&t->job, args, "sft", &plan, out, err);
+    if (status != XRAY_OK)
+        return status;
+    const xr_run_config *run = &t->job.session->run;
+    uint64_t rows = (uint64_t)run->sft.train_batch_size;
+    uint64_t row =
+        (uint64_t)(run->data.max_prompt_length + run->data.max_response_length);
+    t->actor = xr_role_actor(t->job.session);
+    status = xr_rows_init(&t->rows, rows, rows * row, err);
+    return status == XRAY_OK ? xr_views_init(&t->views, rows, err) : status;
+}
+
+static xray_status run(tuner *t, xr_err *err)
+{
+    xr_job *job = &t->job;
+    double stop_at = job->session->run.sft.stop_at;
+    int reached = stop_at > 0 && job->progress.score_now >= stop_at;
+    xray_status status = XRAY_OK;
+    while (status == XRAY_OK && !reached &&
+           job->progress.step < job->total_steps && !xr_job_stopped(job))
+        status = one_step(t, &reached, err);
+    return status;
+}
+
+xray_status xr_sft_run(const xr_run_args *args, xr_err *err, xr_run_result *out)
+{
+    tuner t = { .tokens = 0 };
+    xray_status status = open_tuner(&t, args, out, err);
+    if (status == XRAY_OK)
+        status = run(&t, err);
+    if (t.job.kind)
+        xr_job_finish(&t.job);
+    out->interrupted = args->stop && *args->stop > 0;
+    if (status == XRAY_END && out->interrupted)
+        status = XRAY_OK;
+    xr_rows_free(&t.rows);
+    xr_views_free(&t.views);
+    xr_job_close(&t.job);
+    return status;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Metrics of a batch, under verl's names and with its definitions: scores are
+ * before, rewards after the KL penalty; advantages and returns are over tokens
+ * in the loss.
+ */
+#include "core/rl/learner.h"
+
+static void put_tokens(xr_learner *l, const xr_rows *rows, const char *name,
+                       const float *values)
+{
+    size_t n = 0;
+    for (uint32_t t = 0; t < rows->batch.tokens; t++)
+        if (rows->loss_mask[t] != 0)
+            l->scratch[n++] = values[t];
+    xr_metrics_stats(l->metrics, name, l->scratch, n);
+}
+
+static void put_row_sums(xr_learner *l, const xr_rows *rows, const char *name)
+{
+    for (uint32_t r = 0; r < rows->batch.rows; r++) {
+        double sum = 0;
+        for (int32_t t = rows->row_start[r]; t < rows->row_start[r + 1]; t++)
+            sum += (double)rows->batch.reward[t];
+        l->scratch[r] = (float)sum;
+    }
+    xr_metrics_stats(l->metrics, name, l->scratch, rows->batch.rows);
+}
+
+static void put_lengths(xr_learner *l, const xr_rows *rows)
+{
+    int64_t cap = l->session->run.data.max_response_length;
+    uint32_t n = rows->batch.rows;
+    uint32_t clipped = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        int32_t size =
+            rows->row_start[r + 1] - rows->row_start[r] - rows->prompt_len[r];
+        l->scratch[r] = (float)size;
+        clipped += size >= cap;
+    }
+    xr_metrics_stats(l->metrics, "response_length", l->scratch, n);
+    xr_metrics_put(l->metrics, "response_length/clip_ratio",
+                   n ? (double)clipped / n : 0);
+    for (uint32_t r = 0; r < n; r++)
+        l->scratch[r] = (float)rows->prompt_len[r];
+    xr_metrics_stats(l->metrics, "prompt_length", l->scratch, n);
+}
+
+void xr_learner_stats(xr_learner *l, const xr_rows *rows,
+                      const xr_samples *samples)
+{
+    uint32_t aborted = 0;
+    for (uint32_t i = 0; i < samples->count; i++) {
+        l->scratch[i] = (float)samples->scores[i].score;
+        aborted += samples->finish[i] == XRAY_FINISH_ABORT;
+    }
+    xr_metrics_stats(l->metrics, "critic/score", l->scratch, samples->count);
+    put_row_sums(l, rows, "critic/rewards");
+    put_tokens(l, rows, "critic/advantages", rows->batch.advantage);
+    put_tokens(l, rows, "critic/returns", rows->batch.returns);
+    put_lengths(l, rows);
+    xr_metrics_put(l->metrics, "response/aborted_ratio",
+                   samples->count ? (double)aborted / samples->count : 0);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray train: prompts, rollout, reward, advantages, updates, step after step.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/rl/job.h"
+#include "core/rl/learner.h"
+#include "core/rl/schedule.h"
+
+/* Generations for one step until the wanted groups are kept. */
+#define MAX_GENERATIONS 10
+
+typedef struct trainer {
+    xr_job job;
+    xr_learner learner;
+    xr_samples samples;
+    const xr_row **prompts; /* [train_batch_size] */
+    uint32_t prompt_count;
+    uint32_t picks; /* 1: the algorithm drops groups */
+} trainer;
+
+static const char *const watch[] = { "critic/score/mean", "actor/grad_norm",
+                                     "response_length/mean", NULL };
+
+static int64_t batch_of(const xr_run_config *run)
+{
+    return run->data.train_batch_size;
+}
+
+static int64_t steps_of(const xr_run_config *run)
+{
+    return run->trainer.total_training_steps;
+}
+
+static const xr_job_plan plan = {
+    .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER | XR_WITH_ALGO |
+            XR_WITH_REWARD | XR_WITH_TOKENIZER,
+    .data_kind = XR_DATA_PROMPTS,
+    .batch = batch_of,
+    .steps = steps_of,
+    .watch = watch,
+};
+
+static void put_value(void *ctx, size_t sample, const char *instance,
+                      const char *name, double value)
+{
+    trainer *t = (trainer *)ctx;
+    char full[256];
+    (void)sample;
+    (void)snprintf(full, sizeof(full), "%s/%s", instance, name);
+    double sum = xr_metrics_get(t->job.metrics, full);
+    xr_metrics_put(t->job.metrics, full,
+                   (isnan(sum) ? 0 : sum) + value / t->samples.count);
+}
+
+static xray_status dump_samples(trainer *t, xr_err *err)
+{
+    const char *dir = t->job.session->run.trainer.rollout_data_dir;
+    char path[XR_PATH_CAP];
+    xr_str out = { 0 };
+    if (!dir || !*dir)
+        return XRAY_OK;
+    for (uint32_t i = 0; i < t->samples.count; i++) {
+        const xr_row *row = t->prompts[i / t->samples.n];
+        const xray_sample_in *in = &t->samples.inputs[i];
+        xr_str_printf(&out, "{\"step\":%llu,\"prompt\":",
+                      (unsigned long long)t->job.progress.step + 1);
+        xr_str_json(&out, row->prompt, (size_t)in->prompt_size);
+        xr_str_puts(&out, ",\"response\":");
+        xr_str_json(&out, in->response, (size_t)in->response_size);
+        xr_str_puts(&out, ",\"ground_truth\":");
+        xr_str_json(&out, row->ground_truth, strlen(row->ground_truth));
+        xr_str_puts(&out, ",\"score\":");
+        xr_str_number(&out, t->samples.scores[i].score);
+        xr_str_puts(&out, "}\n");
+    }
+    xray_status status = xr_dir_make(dir, err);
+    (void)snprintf(path, sizeof(path), "%s/%llu.jsonl", dir,
+                   (unsigned long long)t->job.progress.step + 1);
+    if (status == XRAY_OK && out.failed)
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", path);
+    if (status == XRAY_OK)
+        status = xr_file_write(path, xr_str_text(&out), out.size, err);
+    xr_str_free(&out);
+    return status;
+}
+
+/* Draws prompts, samples and scores them, packs the batch. */
+static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
+                           xr_err *err)
+{
+    xr_session *s = t->job.session;
+    const xr_run_config *run = &s->run;
+    double start = xr_now();
+    xr_sampling how = {
+        .n = (uint32_t)run->rollout.n,
+        .max_tokens = (uint32_t)run->data.max_response_length,
+        .temperature = run->rollout.temperature,
+        .top_p = run->rollout.top_p,
+        .min_p = run->rollout.min_p,
+        .top_k = run->rollout.top_k,
+        .seed = (uint64_t)run->run.seed,
+        .step = step + ((uint64_t)round << 40),
+        .ignore_eos = run->rollout.ignore_eos,
+    };
+    for (uint32_t i = 0; i < t->prompt_count; i++)
+        t->prompts[i] =
+            xr_dataset_row(t->job.train, xr_sampler_next(&t->job.sampler));
+    xray_status status =
+        xr_samples_draw(s, &t->samples, t->prompts, t->prompt_count, &how,
+                        t->job.args->stop, err);
+    double now = xr_now();
+    xr_metrics_put(t->job.metrics, "timing_s/gen", now - start);
+    if (status != XRAY_OK)
+        return status;
+    start = now;
+    status = xr_samples_score(s, &t->samples, t->prompts, put_value, t, err);
+    xr_metrics_put(t->job.metrics, "timing_s/reward", xr_now() - start);
+    if (status == XRAY_OK)
+        status = dump_samples(t, err);
+    if (status == XRAY_OK)
+        status =
+            xr_learner_pack(&t->learner, &t->samples, t->prompts, step, err);
+    return status;
+}
+
+/* The step's batch; with dynamic sampling, refilled until enough groups are
+ * worth training on. */
+static xray_status make_batch(trainer *t, uint64_t step, const xr_rows **out,
+                              xr_err *err)
+{
+    uint32_t groups = 0;
+    if (!t->picks) {
+        *out = &t->learner.fresh;
+        return rollout(t, step, 0, err);
+    }
+    xr_rows_clear(&t->learner.rows);
+    for (uint32_t round = 0; round < MAX_GENERATIONS; round++) {
+        xray_status status = rollout(t, step, round, err);
+        if (status == XRAY_OK)
+            status =
+                xr_learner_accept(&t->learner, t->prompt_count, &groups, err);
+        if (status != XRAY_OK)
+            return status;
+        if (groups == t->prompt_count)
+            break;
+    }
+    xr_metrics_put(t->job.metrics, "training/kept_groups", groups);
+    *out = &t->learner.rows;
+    return XRAY_OK;
+}
+
+static void put_step(trainer *t, const xr_rows *rows, double seconds)
+{
+    xr_metrics *m = t->job.metrics;
+    double tokens = (double)rows->batch.tokens;
+    t->job.tokens_done += rows->batch.tokens;
+    xr_learner_stats(&t->learner, rows, &t->samples);
+    xr_metrics_put(m, "timing_s/step", seconds);
+    xr_metrics_put(m, "perf/total_num_tokens", tokens);
+    xr_metrics_put(m, "perf/time_per_step", seconds);
+    xr_metrics_put(m, "perf/throughput", seconds > 0 ? tokens / seconds : 0);
+    xr_metrics_put(m, "training/global_step", (double)t->job.progress.step);
+    xr_metrics_put(m, "training/epoch", (double)t->job.sampler.epoch);
+}
+
+static int due(int64_t every, uint64_t step)
+{
+    return every > 0 && step % (uint64_t)every == 0;
+}
+
+static xray_status one_step(trainer *t, xr_err *err)
+{
+    xr_job *job = &t->job;
+    const xr_run_config *run = &job->session->run;
+    uint64_t step = job->progress.step + 1;
+    const xr_rows *rows = NULL;
+    double lr = xr_schedule(&run->actor_optim, step - 1, job->total_steps);
+    double start = xr_now();
+    xray_status status = make_batch(t, step, &rows, err);
+    if (status == XRAY_OK)
+        status = xr_learner_step(&t->learner, rows, step, lr, err);
+    if (status != XRAY_OK)
+        return status;
+    job->progress.step = step;
+    put_step(t, rows, xr_now() - start);
+    int last = step == job->total_steps;
+    if (due(run->trainer.test_freq, step) ||
+        (last && run->trainer.val_after_train))
+        status = xr_job_validate(job, err);
+    if (status == XRAY_OK)
+        status = xr_job_step_done(job, last || xr_job_stopped(job), err);
+    return status;
+}
+
+static xray_status open_trainer(trainer *t, const xr_run_args *args,
+                                xr_run_result *out, xr_err *err)
+{
+    xray_status status = xr_job_open(&t->job, args, "train", &plan, out, err);
+    if (status != XRAY_OK)
+        return status;
+    xr_session *s = t->job.session;
+    const xr_run_config *run = &s->run;
+    t->prompt_count = (uint32_t)run->data.train_batch_size;
+    t->picks = XRAY_HAS(xray_algo_ops, xr_algo(s), accept) ? 1 : 0;
+    t->prompts = xr_calloc(t->prompt_count, sizeof(*t->prompts));
+    if (!t->prompts)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for prompts");
+    status = xr_learner_init(&t->learner, s, t->job.metrics, err);
+    if (status == XRAY_OK)
+        status = xr_samples_init(
+            &t->samples, (uint64_t)t->prompt_count * (uint64_t)run->rollout.n,
+            (uint64_t)run->data.max_response_length, err);
+    return status;
+}
+
+static void close_trainer(trainer *t)
+{
+    xr_learner_free(&t->learner);
+    xr_samples_free(&t->samples);
+    free(t->prompts);
+    xr_job_close(&t->job);
+}
+
+static xray_status run(trainer *t, xr_err *err)
+{
+    xr_job *job = &t->job;
+    xray_status status = XRAY_OK;
+    if (job->progress.step == 0 && job->session->run.trainer.val_before_train) {
+        status = xr_job_validate(job, err);
+        if (status == XRAY_OK)
+            status = xr_job_step_done(job, 0, err);
+    }
+    while (status == XRAY_OK && job->progress.step < job->total_steps &&
+           !xr_job_stopped(job))
+        status = one_step(t, err);
+    /* A stop before the first step, or at once, has a checkpoint to go on
+     * from: the last whole step's. */
+    if (status == XRAY_OK && xr_job_stopped(job) && job->progress.step)
+        status = xr_job_step_done(job, 1, err);
+    return status;
+}
+
+xray_status xr_train_run(const xr_run_args *args, xr_err *err,
+                         xr_run_result *out)
+{
+    trainer t = { .picks = 0 };
+    xray_status status = open_trainer(&t, args, out, err);
+    if (status == XRAY_OK)
+        status = run(&t, err);
+    if (t.job.kind)
+        xr_job_finish(&t.job);
+    out->interrupted = args->stop && *args->stop > 0;
+    if (status == XRAY_END && out->interrupted)
+        status = XRAY_OK; /* stopped at once: nothing is wrong */
+    close_trainer(&t);
+    return status;
+}
