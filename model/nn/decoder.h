@@ -23,9 +23,10 @@ typedef struct xm_decoder xm_decoder;
  * `positions` positions. */
 xray_status xm_decoder_create(const xm_config *config,
                               const xray_weights *weights, uint64_t positions,
-                              const char *owner, xr_err *err,
-                              xm_decoder **out);
+                              const char *owner, xr_err *err, xm_decoder **out);
 void xm_decoder_destroy(xm_decoder *decoder); /* accepts NULL */
+/* Bytes of the rotary table on the device (tag WORKSPACE). Pure. */
+uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions);
 const xm_config *xm_decoder_config(const xm_decoder *decoder);
 /* Handle of the output head [vocab, hidden] (the embedding's when tied). */
 const xray_weight *xm_decoder_head(const xm_decoder *decoder);
@@ -53,8 +54,8 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
                             const char *owner, xr_err *err, xm_space **out);
 void xm_space_destroy(xm_space *space); /* accepts NULL */
 /* The bytes that would take. Pure. */
-uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens,
-                        uint64_t rows, uint64_t row_tokens, uint32_t flags);
+uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
+                        uint64_t row_tokens, uint32_t flags);
 
 /* Runs the blocks and the final norm. */
 xray_status xm_forward(xm_decoder *decoder, xm_space *space,
@@ -83,7 +84,8 @@ xray_status xm_grads_finish(xm_grads *grads, xr_err *err);
 uint64_t xm_grads_bytes(const xm_config *config, const xm_layout *layout);
 
 /* Adds the gradients of all parameters, given dL/d(hidden) [dev] [tokens,
- * hidden] of the forward just run in `space` (a TRAIN space). */
+ * hidden] of the forward just run in `space` (a TRAIN space). Uses up what the
+ * forward kept: one backward a forward. */
 xray_status xm_backward(xm_decoder *decoder, xm_space *space,
                         const xm_pack *pack, const float *dhidden,
                         xm_grads *grads, xr_err *err);
@@ -94,17 +96,17 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
  * token index[i] and concerns the token after it, target[i]. */
 typedef struct xm_items {
     uint32_t count;
-    uint32_t value; /* 1: values are wanted too */
+    uint32_t value;           /* 1: values are wanted too */
     const int32_t *index;     /* [dev] [count], ascending, no twice */
-    const int32_t *target;    /* [dev] [count] */
+    const int32_t *target;    /* [dev] [count]; NULL: values only */
     const float *temperature; /* [dev] [count] or NULL */
 } xm_items;
 
 /* Outputs of the last forward, in the space's own [dev] arrays [count]. */
 typedef struct xm_head_out {
-    const float *logp;
-    const float *entropy;
-    const float *value; /* NULL unless asked for */
+    const float *logp;    /* NULL without targets */
+    const float *entropy; /* NULL without targets */
+    const float *value;   /* NULL unless asked for */
 } xm_head_out;
 xray_status xm_heads(xm_decoder *decoder, xm_space *space,
                      const xm_items *items, xm_head_out *out, xr_err *err);
@@ -143,8 +145,7 @@ typedef struct xm_step {
 /* Runs the step in a space made without XM_SPACE_TRAIN; the final hidden
  * states [dev] [last_count, hidden] are in *out_hidden. Same bits as
  * xm_forward over the whole row. */
-xray_status xm_decode(xm_decoder *decoder, xm_space *space,
-                      const xm_step *step, const float **out_hidden,
-                      xr_err *err);
+xray_status xm_decode(xm_decoder *decoder, xm_space *space, const xm_step *step,
+                      const float **out_hidden, xr_err *err);
 
 #endif

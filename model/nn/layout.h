@@ -22,12 +22,13 @@ typedef struct xm_param {
     uint64_t rows;
     uint64_t cols; /* 0: a vector of `rows` */
     uint64_t count;
-    uint64_t offset; /* elements from the bucket's start; 16-aligned per matrix */
+    uint64_t
+        offset; /* elements from the bucket's start; 16-aligned per matrix */
     uint32_t bucket;
     int32_t matrix;      /* index of the matrix that covers it, -1: none */
     uint64_t matrix_row; /* its first row there */
-    uint32_t decay;      /* 1: weight decay applies (matrices), 0: norms, biases */
-    uint32_t reserved;
+    uint32_t decay; /* 1: weight decay applies (matrices), 0: norms, biases */
+    uint32_t slot;  /* which of its bucket's parameters: internal.h */
 } xm_param;
 
 typedef struct xm_matrix {

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Binding a decoder to a published table of weights.
+ */
+#include "model/nn/decoder.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/base/str.h"
+#include "model/nn/internal.h"
+
+xm_dims xm_dims_of(const xm_config *config)
+{
+    uint64_t q = (uint64_t)config->heads * config->head_dim;
+    uint64_t kv = (uint64_t)config->kv_heads * config->head_dim;
+    return (xm_dims){ .hidden = config->hidden,
+                      .q = q,
+                      .kv = kv,
+                      .qkv = q + 2 * kv,
+                      .ffn = config->ffn };
+}
+
+static xm_bound *bound_of(xm_decoder *d, const xm_param *param)
+{
+    if (param->slot >= XM_BLOCK_SLOTS)
+        return &d->outer[param->slot - XM_BLOCK_SLOTS];
+    return &d->layers[param->bucket - 1].p[param->slot];
+}
+
+/* A fused run must be one matrix to the device, or one vector. */
+static xray_status check_joined(const xm_param *param,
+                                const xray_tensor *tensor,
+                                const xray_tensor *before, xr_err *err)
+{
+    uint64_t rows = before->shape[0];
+    const float *end = (const float *)before->data + before->count;
+    if (param->matrix < 0 && tensor->data == end)
+        return XRAY_OK;
+    if (param->matrix >= 0 && tensor->weight == before->weight &&
+        tensor->weight_row == before->weight_row + rows)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_UNSUPPORTED,
+                   "tensor %s does not lie right behind %s as one matrix or "
+                   "vector: these weights cannot be shared, copy them",
+                   param->name, before->name);
+}
+
+static xray_status bind_param(xm_decoder *d, const xray_weights *table,
+                              const xm_param *param, const xray_tensor **before,
+                              xr_err *err)
+{
+    const xray_tensor *tensor = NULL;
+    xray_status status = xm_tensor_find(table, param, err, &tensor);
+    if (status != XRAY_OK)
+        return status;
+    if (param->matrix >= 0 && !tensor->weight)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "tensor %s is published without a handle for products",
+                       param->name);
+    int joins = xm_slot_joins(param->slot);
+    if (joins)
+        status = check_joined(param, tensor, *before, err);
+    else if (param->matrix >= 0 && tensor->weight_row != 0)
+        status = xr_fail(err, XRAY_E_UNSUPPORTED,
+                         "tensor %s starts at row %llu of its handle, expected "
+                         "row 0",
+                         param->name, (unsigned long long)tensor->weight_row);
+    xm_bound *bound = bound_of(d, param);
+    bound->data = tensor->data;
+    bound->weight = param->matrix >= 0 ? tensor->weight : NULL;
+    bound->offset = param->offset;
+    *before = tensor;
+    return status;
+}
+
+static xray_status bind_all(xm_decoder *d, const xray_weights *table,
+                            xr_err *err)
+{
+    const xray_tensor *before = NULL;
+    for (uint32_t i = 0; i < d->layout->param_count; i++) {
+        xray_status status =
+            bind_param(d, table, &d->layout->params[i], &before, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    if (d->config.tied)
+        d->outer[XM_HEAD - XM_BLOCK_SLOTS] = *xm_outer(d, XM_EMBED);
+    return XRAY_OK;
+}
+
+static int has_value_head(const xray_weights *table, const xm_config *config)
+{
+    xm_param probe = { .name = XM_VALUE_HEAD,
+                       .rows = 1,
+                       .cols = config->hidden,
+                       .count = config->hidden };
+    const xray_tensor *tensor = NULL;
+    return xm_tensor_find(table, &probe, NULL, &tensor) == XRAY_OK;
+}
+
+uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions)
+{
+    return positions * (config->head_dim / 2) * 2 * sizeof(float);
+}
+
+/* Frequencies as Su et al. 2021 (RoFormer), section 3.2.2. */
+static xray_status make_rope(xm_decoder *d, const char *owner, xr_err *err)
+{
+    uint32_t half = d->config.head_dim / 2;
+    void *table = NULL;
+    xray_status status =
+        d->device->alloc(d->device_self, owner, XRAY_TAG_WORKSPACE,
+                         xm_decoder_bytes(&d->config, d->positions), &table);
+    if (status != XRAY_OK)
+        return xr_fail(err, status,
+                       "%s: no device memory for the rotary table of %llu "
+                       "positions",
+                       owner, (unsigned long long)d->positions);
+    d->rope = table;
+    double *inv_freq = xr_calloc(half, sizeof *inv_freq);
+    if (!inv_freq)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    for (uint32_t i = 0; i < half; i++)
+        inv_freq[i] =
+            1.0 / pow(d->config.rope_theta, 2.0 * i / d->config.head_dim);
+    xray_rope_table call = {
+        XRAY_HEAD(xray_rope_table), .inv_freq = inv_freq, .table = d->rope,
+        .positions = d->positions,  .half = half,         .scale = 1.0f
+    };
+    status = d->device->rope_table(d->device_self, NULL, &call);
+    if (status == XRAY_OK)
+        status = d->device->sync(d->device_self, NULL);
+    free(inv_freq);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "%s: the device made no rotary table",
+                       owner);
+    return XRAY_OK;
+}
+
+static xray_status fill(xm_decoder *d, const xray_weights *table,
+                        const char *owner, xr_err *err)
+{
+    xray_status status = xm_layout_create(
+        &d->config, has_value_head(table, &d->config), err, &d->layout);
+    if (status != XRAY_OK)
+        return status;
+    d->layers = xr_calloc(d->config.layers, sizeof *d->layers);
+    if (!d->layers)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    status = bind_all(d, table, err);
+    return status == XRAY_OK ? make_rope(d, owner, err) : status;
+}
+
+xray_status xm_decoder_create(const xm_config *config,
+                              const xray_weights *weights, uint64_t positions,
+                              const char *owner, xr_err *err, xm_decoder **out)
+{
+    if (positions == 0 || config->head_dim % 2 != 0)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: a decoder needs positions and an even head_dim, "
+                       "got %llu and %u",
+                       owner, (unsigned long long)positions, config->head_dim);
+    xm_decoder *d = xr_calloc(1, sizeof *d);
+    if (!d)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    d->config = *config;
+    d->device = weights->device;
+    d->device_self = weights->device_self;
+    d->positions = positions;
+    xray_status status = fill(d, weights, owner, err);
+    if (status != XRAY_OK) {
+        xm_decoder_destroy(d);
+        return status;
+    }
+    *out = d;
+    return XRAY_OK;
+}
+
+void xm_decoder_destroy(xm_decoder *d)
+{
+    if (!d)
+        return;
+    d->device->free(d->device_self, d->rope);
+    xm_layout_destroy(d->layout);
+    free(d->layers);
+    free(d);
+}
+
+const xm_config *xm_decoder_config(const xm_decoder *decoder)
+{
+    return &decoder->config;
+}
+
+const xray_weight *xm_decoder_head(const xm_decoder *decoder)
+{
+    return xm_outer(decoder, XM_HEAD)->weight;
+}

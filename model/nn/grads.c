@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradient buckets.
+ */
+#include <stdlib.h>
+
+#include "core/base/str.h"
+#include "model/nn/internal.h"
+
+static uint64_t lookup_count(const xm_config *config)
+{
+    return config->tied ? (uint64_t)config->vocab * config->hidden : 0;
+}
+
+uint64_t xm_grads_bytes(const xm_config *config, const xm_layout *layout)
+{
+    return xm_layout_bytes(layout) + lookup_count(config) * sizeof(float);
+}
+
+static xray_status take(const xm_grads *g, const char *owner, uint64_t count,
+                        xr_err *err, float **out)
+{
+    void *data = NULL;
+    uint64_t bytes = (count ? count : 1) * sizeof(float);
+    xray_status status =
+        g->device->alloc(g->device_self, owner, XRAY_TAG_GRADS, bytes, &data);
+    if (status != XRAY_OK)
+        return xr_fail(err, status,
+                       "%s: no device memory for gradients (%llu bytes)", owner,
+                       (unsigned long long)bytes);
+    *out = data;
+    return XRAY_OK;
+}
+
+static xray_status fill(xm_grads *g, const char *owner, xr_err *err)
+{
+    g->buckets = xr_calloc(g->layout->bucket_count, sizeof *g->buckets);
+    if (!g->buckets)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < g->layout->bucket_count && status == XRAY_OK; i++)
+        status =
+            take(g, owner, g->layout->bucket_sizes[i], err, &g->buckets[i]);
+    if (status == XRAY_OK && g->lookup_count)
+        status = take(g, owner, g->lookup_count, err, &g->lookup);
+    return status;
+}
+
+xray_status xm_grads_create(const xm_config *config, const xm_layout *layout,
+                            const xray_device_ops *device, void *device_self,
+                            const char *owner, xr_err *err, xm_grads **out)
+{
+    xm_grads *g = xr_calloc(1, sizeof *g);
+    if (!g)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    g->device = device;
+    g->device_self = device_self;
+    g->layout = layout;
+    g->lookup_count = lookup_count(config);
+    xray_status status = fill(g, owner, err);
+    if (status != XRAY_OK) {
+        xm_grads_destroy(g);
+        return status;
+    }
+    *out = g;
+    return XRAY_OK;
+}
+
+void xm_grads_destroy(xm_grads *g)
+{
+    if (!g)
+        return;
+    for (uint32_t i = 0; g->buckets && i < g->layout->bucket_count; i++)
+        g->device->free(g->device_self, g->buckets[i]);
+    g->device->free(g->device_self, g->lookup);
+    free(g->buckets);
+    free(g);
+}
+
+static xray_status clear(const xm_grads *g, float *data, uint64_t count,
+                         xr_err *err)
+{
+    xray_status status =
+        g->device->zero(g->device_self, NULL, data, count * sizeof(float));
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "the device could not clear gradients");
+    return XRAY_OK;
+}
+
+xray_status xm_grads_zero(xm_grads *g, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < g->layout->bucket_count && status == XRAY_OK; i++)
+        status = clear(g, g->buckets[i], g->layout->bucket_sizes[i], err);
+    if (status == XRAY_OK && g->lookup)
+        status = clear(g, g->lookup, g->lookup_count, err);
+    return status;
+}
+
+xray_status xm_grads_finish(xm_grads *g, xr_err *err)
+{
+    if (!g->lookup)
+        return XRAY_OK;
+    const xm_param *embed =
+        xm_layout_find(g->layout, "model.embed_tokens.weight");
+    xray_axpby call = {
+        XRAY_HEAD(xray_axpby), .count = g->lookup_count,
+        .x = g->lookup,        .y = g->buckets[embed->bucket] + embed->offset,
+        .alpha = 1.0f,         .beta = 1.0f
+    };
+    xray_status status = g->device->axpby(g->device_self, NULL, &call);
+    if (status != XRAY_OK)
+        return xr_fail(err, status,
+                       "the device could not add the gradients of the "
+                       "embedding");
+    return clear(g, g->lookup, g->lookup_count, err);
+}
+
+xray_status xm_grads_check(const xm_grads *g, const xm_decoder *decoder,
+                           xr_err *err)
+{
+    const xm_layout *mine = decoder->layout;
+    int same = g->layout->bucket_count == mine->bucket_count &&
+               (g->lookup != NULL) == (decoder->config.tied != 0);
+    /* The last bucket may differ by a value head at its end. */
+    for (uint32_t i = 0; same && i + 1 < mine->bucket_count; i++)
+        same = g->layout->bucket_sizes[i] == mine->bucket_sizes[i];
+    if (!same)
+        return xr_fail(err, XRAY_E_ARG,
+                       "the gradients are laid out for another model");
+    return XRAY_OK;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of model/nn share: slots, the bound decoder, the space, and
+ * short names for the device's operators.
+ */
+#ifndef XM_NN_INTERNAL_H
+#define XM_NN_INTERNAL_H
+
+#include "model/nn/decoder.h"
+
+/* ---- parameters by place ------------------------------------------------ */
+
+/* Parameters of a block, in the order they lie in its bucket. */
+enum {
+    XM_NORM1,
+    XM_Q,
+    XM_K,
+    XM_V,
+    XM_Q_BIAS,
+    XM_K_BIAS,
+    XM_V_BIAS,
+    XM_Q_NORM,
+    XM_K_NORM,
+    XM_O,
+    XM_NORM2,
+    XM_GATE,
+    XM_UP,
+    XM_DOWN,
+    XM_BLOCK_SLOTS
+};
+
+/* Parameters outside of the blocks. */
+enum { XM_EMBED = XM_BLOCK_SLOTS, XM_NORM, XM_HEAD, XM_VALUE, XM_SLOTS };
+
+/* 1 if the parameter lies right behind the one before it, as one matrix or
+ * one vector: k and v behind q, up behind gate. */
+int xm_slot_joins(uint32_t slot);
+/* The whole fp32 tensor of a parameter in a published table; errors name it. */
+xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
+                           xr_err *err, const xray_tensor **out);
+/* Elements rounded up to 64 bytes of floats. */
+static inline uint64_t xm_round16(uint64_t count)
+{
+    return (count + 15u) & ~(uint64_t)15u;
+}
+
+/* ---- decoder ------------------------------------------------------------ */
+
+/* One parameter as bound. A fused matrix has its handle and data at its first
+ * slot; `offset` is where gradients lie in the bucket. */
+typedef struct xm_bound {
+    const float *data;
+    const xray_weight *weight;
+    uint64_t offset;
+} xm_bound;
+
+typedef struct xm_layer {
+    xm_bound p[XM_BLOCK_SLOTS];
+} xm_layer;
+
+struct xm_decoder {
+    xm_config config;
+    const xray_device_ops *device;
+    void *device_self;
+    xm_layout *layout;
+    xm_layer *layers;
+    xm_bound outer[XM_SLOTS - XM_BLOCK_SLOTS];
+    float *rope; /* [positions, head_dim / 2, 2] */
+    uint64_t positions;
+};
+
+static inline const xm_bound *xm_outer(const xm_decoder *decoder, uint32_t slot)
+{
+    return &decoder->outer[slot - XM_BLOCK_SLOTS];
+}
+
+/* Widths of a token's vectors. */
+typedef struct xm_dims {
+    uint64_t hidden;
+    uint64_t q;   /* heads * head_dim */
+    uint64_t kv;  /* kv_heads * head_dim */
+    uint64_t qkv; /* q + 2 kv */
+    uint64_t ffn;
+} xm_dims;
+xm_dims xm_dims_of(const xm_config *config);
+
+/* ---- space -------------------------------------------------------------- */
+
+/* What a block computes. A TRAIN space has one a layer; other spaces run all
+ * layers through the same. */
+typedef struct xm_block {
+    float *mid; /* [tokens, hidden] after attention; may be the input */
+    float *qkv; /* [tokens, q + 2 kv] */
+    float *qk;  /* normed and rotated q and k; `qkv` unless kept apart */
+    uint64_t qk_stride;
+    float *o;       /* [tokens, q] */
+    float *lse;     /* [tokens, heads], TRAIN */
+    float *rstd1;   /* [tokens], TRAIN */
+    float *rstd2;   /* [tokens], TRAIN */
+    float *rstd_q;  /* [tokens, heads], TRAIN with qk-norm */
+    float *rstd_k;  /* [tokens, kv_heads] */
+    float *gate_up; /* [tokens, 2 ffn] */
+} xm_block;
+
+struct xm_space {
+    const xray_device_ops *device;
+    void *device_self;
+    uint64_t tokens; /* most in a call */
+    uint64_t rows;
+    uint64_t row_tokens;
+    uint32_t flags;
+    uint32_t layers;
+    uint64_t live; /* tokens of the forward that is kept; 0: none */
+    float *arena;
+    float **x; /* [layers + 1] inputs of the blocks, and the last output */
+    xm_block *blocks; /* [layers] */
+    float *h;         /* [tokens, hidden] scratch: normed input of a product */
+    float *act;       /* [tokens, ffn] scratch */
+    float *hidden;    /* [tokens, hidden] result */
+    float *rstd;      /* [tokens] of the final norm, TRAIN */
+    float *items;     /* [tokens, hidden] gathered hidden states */
+    float *logp;      /* [tokens] each */
+    float *entropy;
+    float *lse;
+    float *value;
+    /* TRAIN only */
+    float *zeros;   /* [tokens] */
+    float *dvalue;  /* [tokens] */
+    float *dhidden; /* [tokens, hidden] */
+    float *dx;      /* [tokens, hidden] gradient along the residual stream */
+    float *d_o;     /* [tokens, q] */
+    float *dqkv;    /* [tokens, q + 2 kv] */
+};
+
+/* ---- one pass over a decoder -------------------------------------------- */
+
+/* Operators enqueue through a run: the first error sticks, and the rest of the
+ * sequence does nothing. */
+typedef struct xm_run {
+    const xm_decoder *decoder;
+    const xray_device_ops *device;
+    void *self;
+    xm_space *space;
+    const xm_pack *pack; /* whole rows, or */
+    const xm_step *step; /* tokens with a cache */
+    xm_grads *grads;
+    xr_err *err;
+    xray_extent tokens;
+    uint32_t layer;
+    xray_status status;
+} xm_run;
+
+/* Rows of floats: token t at data + t * stride. */
+typedef struct xm_rows {
+    float *data;
+    uint64_t stride;
+    uint64_t dim;
+} xm_rows;
+
+static inline xm_rows xm_rows_of(float *data, uint64_t dim)
+{
+    return (xm_rows){ .data = data, .stride = dim, .dim = dim };
+}
+
+/* y = x W^T + bias. */
+void xm_run_product(xm_run *run, const xray_weight *weight, const float *bias,
+                    xm_rows x, xm_rows y);
+/* y += x W^T. */
+void xm_run_product_add(xm_run *run, const xray_weight *weight, xm_rows x,
+                        xm_rows y);
+/* dx (+)= dy W. */
+void xm_run_product_back(xm_run *run, const xray_weight *weight, xm_rows dy,
+                         xm_rows dx, uint32_t accumulate);
+/* dw += dy^T x; dbias += sums of dy unless NULL. */
+void xm_run_fold(xm_run *run, xm_rows dy, xm_rows x, float *dw, float *dbias);
+/* y = norm(x) over each `dim` of weight; groups = x.dim / dim. */
+void xm_run_norm(xm_run *run, const float *weight, uint64_t dim, xm_rows x,
+                 xm_rows y, float *rstd);
+
+typedef struct xm_norm_back {
+    const float *weight;
+    const float *rstd;
+    const float *dy; /* stride of dx */
+    float *dweight;
+    uint64_t dim;
+    uint32_t accumulate;
+} xm_norm_back;
+void xm_run_norm_back(xm_run *run, const xm_norm_back *call, xm_rows x,
+                      xm_rows dx);
+/* q and k heads, one after the other in x. */
+void xm_run_rope(xm_run *run, xm_rows x, uint32_t inverse);
+void xm_run_copy(xm_run *run, const float *from, float *to, uint64_t count);
+void xm_run_zero(xm_run *run, float *data, uint64_t count);
+/* Keeps the status of a device call, with a sentence that names it. */
+void xm_run_note(xm_run *run, xray_status status, const char *what);
+/* Layer number of messages for what lies outside of the blocks. */
+#define XM_NO_LAYER UINT32_MAX
+
+/* y[i] = x[index[i]] and y[index[i]] = x[i] of hidden states. */
+void xm_run_gather(xm_run *run, const int32_t *index, const float *x, float *y);
+void xm_run_scatter(xm_run *run, const int32_t *index, const float *x,
+                    float *y);
+/* space->act from the block's gate and up. */
+void xm_run_glu(xm_run *run, const xm_block *block);
+
+xm_run xm_run_start(const xm_decoder *decoder, xm_space *space, uint64_t tokens,
+                    xr_err *err);
+/* Pieces of a block, for the forward pass and for recomputation: x to
+ * block->mid, and block->mid to block->gate_up. */
+void xm_block_attend(xm_run *run, const xm_block *block, float *x);
+void xm_block_gate_up(xm_run *run, const xm_block *block);
+/* Embedding and all blocks: the result is in the space's last x. */
+void xm_blocks(xm_run *run, const int32_t *ids);
+/* space->hidden from run->tokens rows at x. */
+void xm_final_norm(xm_run *run, float *x, float *rstd);
+/* Refuses gradients that are laid out for another model. */
+xray_status xm_grads_check(const xm_grads *grads, const xm_decoder *decoder,
+                           xr_err *err);
+/* The attention call of a block over whole rows. */
+xray_attention xm_attention_of(const xm_run *run, const xm_block *block);
+
+#endif

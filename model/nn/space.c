@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of a pass, cut out of one allocation.
+ */
+#include <stdlib.h>
+
+#include "core/base/str.h"
+#include "model/nn/internal.h"
+
+/* Hands out pieces of an arena; without one it only counts. */
+typedef struct carve {
+    float *base;
+    uint64_t used; /* elements */
+} carve;
+
+static float *take(carve *c, uint64_t count)
+{
+    float *piece = c->base ? c->base + c->used : NULL;
+    c->used += xm_round16(count);
+    return piece;
+}
+
+static void take_block(carve *c, const xm_config *config, const xm_space *s,
+                       xm_block *b)
+{
+    xm_dims d = xm_dims_of(config);
+    uint64_t n = s->tokens;
+    int train = (s->flags & XM_SPACE_TRAIN) != 0;
+    *b = (xm_block){ .qk_stride = d.qkv };
+    if (train)
+        b->mid = take(c, n * d.hidden);
+    b->qkv = take(c, n * d.qkv);
+    b->qk = b->qkv;
+    if (train && config->qk_norm) {
+        /* The norm's gradient needs what it normed. */
+        b->qk_stride = d.q + d.kv;
+        b->qk = take(c, n * b->qk_stride);
+        b->rstd_q = take(c, n * config->heads);
+        b->rstd_k = take(c, n * config->kv_heads);
+    }
+    b->o = take(c, n * d.q);
+    b->gate_up = take(c, n * 2 * d.ffn);
+    if (train) {
+        b->lse = take(c, n * config->heads);
+        b->rstd1 = take(c, n);
+        b->rstd2 = take(c, n);
+    }
+}
+
+static void take_inputs(carve *c, const xm_config *config, xm_space *s)
+{
+    float *x = NULL;
+    for (uint32_t l = 0; l <= config->layers; l++) {
+        if (l == 0 || s->flags & XM_SPACE_TRAIN)
+            x = take(c, s->tokens * config->hidden);
+        if (s->x)
+            s->x[l] = x;
+    }
+}
+
+static void take_blocks(carve *c, const xm_config *config, xm_space *s)
+{
+    int apart = s->flags & XM_SPACE_TRAIN && !(s->flags & XM_SPACE_RECOMPUTE);
+    xm_block block = { 0 };
+    for (uint32_t l = 0; l < config->layers; l++) {
+        if (l == 0 || apart)
+            take_block(c, config, s, &block);
+        if (!s->blocks)
+            continue;
+        s->blocks[l] = block;
+        if (!block.mid)
+            s->blocks[l].mid = s->x[l];
+    }
+}
+
+static uint64_t lay_out(const xm_config *config, float *arena, xm_space *s)
+{
+    carve c = { .base = arena };
+    xm_dims d = xm_dims_of(config);
+    uint64_t n = s->tokens;
+    take_inputs(&c, config, s);
+    take_blocks(&c, config, s);
+    s->h = take(&c, n * d.hidden);
+    s->act = take(&c, n * d.ffn);
+    s->hidden = take(&c, n * d.hidden);
+    s->items = take(&c, n * d.hidden);
+    s->logp = take(&c, n);
+    s->entropy = take(&c, n);
+    s->lse = take(&c, n);
+    s->value = take(&c, n);
+    if (s->flags & XM_SPACE_TRAIN) {
+        s->rstd = take(&c, n);
+        s->zeros = take(&c, n);
+        s->dhidden = take(&c, n * d.hidden);
+        /* The gathered states are done with when the blocks go backward. */
+        s->dx = s->items;
+        s->d_o = take(&c, n * d.q);
+        s->dqkv = take(&c, n * d.qkv);
+    }
+    return c.used * sizeof(float);
+}
+
+uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
+                        uint64_t row_tokens, uint32_t flags)
+{
+    xm_space s = {
+        .tokens = tokens, .rows = rows, .row_tokens = row_tokens, .flags = flags
+    };
+    return lay_out(config, NULL, &s);
+}
+
+static xray_status fill(const xm_decoder *decoder, xm_space *s,
+                        const char *owner, xr_err *err)
+{
+    const xm_config *config = &decoder->config;
+    s->x = xr_calloc(config->layers + 1u, sizeof *s->x);
+    s->blocks = xr_calloc(config->layers, sizeof *s->blocks);
+    if (!s->x || !s->blocks)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    uint64_t bytes =
+        xm_space_bytes(config, s->tokens, s->rows, s->row_tokens, s->flags);
+    void *arena = NULL;
+    xray_status status = s->device->alloc(s->device_self, owner,
+                                          XRAY_TAG_ACTIVATIONS, bytes, &arena);
+    if (status != XRAY_OK)
+        return xr_fail(err, status,
+                       "%s: no device memory for the activations of %llu "
+                       "tokens (%llu bytes)",
+                       owner, (unsigned long long)s->tokens,
+                       (unsigned long long)bytes);
+    s->arena = arena;
+    (void)lay_out(config, s->arena, s);
+    return XRAY_OK;
+}
+
+xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
+                            uint64_t rows, uint64_t row_tokens, uint32_t flags,
+                            const char *owner, xr_err *err, xm_space **out)
+{
+    if (tokens == 0 || tokens > INT32_MAX || rows == 0)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "%s: a space needs between 1 and 2^31 - 1 tokens and "
+                       "at least one row, got %llu and %llu",
+                       owner, (unsigned long long)tokens,
+                       (unsigned long long)rows);
+    xm_space *s = xr_calloc(1, sizeof *s);
+    if (!s)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    s->device = decoder->device;
+    s->device_self = decoder->device_self;
+    s->tokens = tokens;
+    s->rows = rows;
+    s->row_tokens = row_tokens;
+    s->flags = flags;
+    s->layers = decoder->config.layers;
+    xray_status status = fill(decoder, s, owner, err);
+    if (status != XRAY_OK) {
+        xm_space_destroy(s);
+        return status;
+    }
+    *out = s;
+    return XRAY_OK;
+}
+
+void xm_space_destroy(xm_space *s)
+{
+    if (!s)
+        return;
+    s->device->free(s->device_self, s->arena);
+    free(s->x);
+    free(s->blocks);
+    free(s);
+}
+
+const float *xm_space_hidden(const xm_space *space)
+{
+    return space->hidden;
+}
