@@ -22,8 +22,7 @@ typedef struct xm_param {
     uint64_t rows;
     uint64_t cols; /* 0: a vector of `rows` */
     uint64_t count;
-    uint64_t
-        offset; /* elements from the bucket's start; 16-aligned per matrix */
+    uint64_t offset; /* elements into the bucket; a matrix starts at 16 n */
     uint32_t bucket;
     int32_t matrix;      /* index of the matrix that covers it, -1: none */
     uint64_t matrix_row; /* its first row there */

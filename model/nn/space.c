@@ -7,6 +7,12 @@
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
+/* To compute again is a way to train. */
+static uint32_t whole(uint32_t flags)
+{
+    return flags & XM_SPACE_RECOMPUTE ? flags | XM_SPACE_TRAIN : flags;
+}
+
 /* Hands out pieces of an arena; without one it only counts. */
 typedef struct carve {
     float *base;
@@ -91,6 +97,7 @@ static uint64_t lay_out(const xm_config *config, float *arena, xm_space *s)
     if (s->flags & XM_SPACE_TRAIN) {
         s->rstd = take(&c, n);
         s->zeros = take(&c, n);
+        s->dvalue = take(&c, n);
         s->dhidden = take(&c, n * d.hidden);
         /* The gathered states are done with when the blocks go backward. */
         s->dx = s->items;
@@ -151,7 +158,7 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
     s->tokens = tokens;
     s->rows = rows;
     s->row_tokens = row_tokens;
-    s->flags = flags;
+    s->flags = whole(flags);
     s->layers = decoder->config.layers;
     xray_status status = fill(decoder, s, owner, err);
     if (status != XRAY_OK) {

@@ -50,8 +50,7 @@ xray_status xm_weights_import(xm_weights *weights, const xray_weights *from,
 xray_status xm_weights_changed(xm_weights *weights, uint64_t version,
                                xr_err *err);
 
-/* Writes <dir>/model.safetensors in HF names ("format": "pt" metadata), fp32.
- */
+/* Writes <dir>/model.safetensors, fp32, in HF names ("format": "pt"). */
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             xr_err *err);
 
