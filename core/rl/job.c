@@ -176,6 +176,11 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     job->metrics = xr_metrics_new();
     if (!job->metrics)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
+    const xr_data_section *data = &job->session->run.data;
+    xr_session_loads(
+        job->session, (uint64_t)plan->micro_tokens(&job->session->run),
+        (uint64_t)(data->max_prompt_length + data->max_response_length),
+        job->session->infer_load.rows);
     xray_status status = xr_session_start(job->session, err);
     if (status == XRAY_OK)
         status = open_data(job, plan, err);

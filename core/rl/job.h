@@ -30,13 +30,14 @@ typedef struct xr_job {
 } xr_job;
 
 /* Opens everything; `with`: XR_WITH_*; `data_kind`: XR_DATA_*; `batch`: rows of
- * the train set a step takes; `steps`: 0 for `epochs` epochs. Then a
- * checkpoint is looked for and restored. */
+ * the train set a step takes; `steps`: 0 for `epochs` epochs; `micro_tokens`:
+ * of a micro-batch. Then a checkpoint is looked for and restored. */
 typedef struct xr_job_plan {
     uint32_t with;
     int data_kind;
     int64_t (*batch)(const xr_run_config *run);
     int64_t (*steps)(const xr_run_config *run);
+    int64_t (*micro_tokens)(const xr_run_config *run);
     const char *const *watch; /* of the progress line */
 } xr_job_plan;
 xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,

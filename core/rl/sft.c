@@ -31,6 +31,11 @@ static int64_t steps_of(const xr_run_config *run)
     return run->sft.total_steps;
 }
 
+static int64_t micro_tokens_of(const xr_run_config *run)
+{
+    return run->sft.max_token_len;
+}
+
 /* Mean negative log-likelihood over the step's tokens: dL/dlogp = -mask / N. */
 static xray_status loss(void *ctx, const xray_loss_call *call)
 {
@@ -155,6 +160,7 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
         .data_kind = XR_DATA_SFT,
         .batch = batch_of,
         .steps = steps_of,
+        .micro_tokens = micro_tokens_of,
         .watch = watch,
     };
     /* Engine and rewards are there for validation only. */

@@ -37,12 +37,18 @@ static int64_t steps_of(const xr_run_config *run)
     return run->trainer.total_training_steps;
 }
 
+static int64_t micro_tokens_of(const xr_run_config *run)
+{
+    return run->actor.ppo_max_token_len_per_gpu;
+}
+
 static const xr_job_plan plan = {
     .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER | XR_WITH_ALGO |
             XR_WITH_REWARD | XR_WITH_TOKENIZER,
     .data_kind = XR_DATA_PROMPTS,
     .batch = batch_of,
     .steps = steps_of,
+    .micro_tokens = micro_tokens_of,
     .watch = watch,
 };
 
