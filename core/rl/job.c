@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/file.h"
@@ -47,6 +48,11 @@ static xray_status init_order(xr_job *job, const xr_job_plan *plan, xr_err *err)
     job->total_steps = steps > 0 ? (uint64_t)steps
                                  : (uint64_t)run->trainer.total_epochs *
                                        xr_sampler_steps(&job->sampler, batch);
+    job->curve_name = plan->watch[0];
+    job->curve = xr_calloc((size_t)job->total_steps + 1, sizeof(double));
+    if (status == XRAY_OK && !job->curve)
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu steps",
+                         (unsigned long long)job->total_steps);
     job->progress = (xr_progress){ .kind = job->kind,
                                    .seed = (uint64_t)run->run.seed,
                                    .rows = rows,
@@ -205,6 +211,7 @@ void xr_job_close(xr_job *job)
     xr_dataset_close(job->val);
     xr_dataset_close(job->train);
     xr_session_free(job->session);
+    free(job->curve);
     *job = (xr_job){ .kind = NULL };
 }
 
@@ -248,6 +255,9 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
     xray_status status = XRAY_OK;
     /* Metrics first: after a kill in between, the line is of a step the resume
      * computes again, and is cut off. */
+    double value = xr_metrics_get(job->metrics, job->curve_name);
+    if (!isnan(value) && job->curve_count < job->total_steps)
+        job->curve[job->curve_count++] = value;
     if (xr_metrics_count(job->metrics))
         status = xr_monitor_step(job->monitor, step, job->total_steps,
                                  job->metrics, err);
@@ -255,6 +265,22 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
     if (status == XRAY_OK && (due || force) && job->saved_step != step)
         status = save(job, err);
     return status;
+}
+
+/* What a user reads at the end. */
+static void write_report(const xr_job *job, xr_run_result *r)
+{
+    if (job->curve_count > 1)
+        xr_plot(job->curve, (size_t)job->curve_count, 64, 10, job->curve_name,
+                &r->report);
+    xr_str_printf(&r->report, "%llu steps in %.1f s, %.0f tokens/s\n",
+                  (unsigned long long)r->steps, r->seconds,
+                  r->tokens_per_second);
+    if (!isnan(r->score_after))
+        xr_str_printf(&r->report, "validation %.4f -> %.4f\n", r->score_before,
+                      r->score_after);
+    if (*r->checkpoint)
+        xr_str_printf(&r->report, "checkpoint %s\n", r->checkpoint);
 }
 
 void xr_job_finish(xr_job *job)
@@ -266,4 +292,6 @@ void xr_job_finish(xr_job *job)
     r->score_after = job->progress.score_now;
     r->tokens_per_second =
         r->seconds > 0 ? (double)job->tokens_done / r->seconds : 0;
+    if (job->curve)
+        write_report(job, r);
 }

@@ -26,6 +26,9 @@ typedef struct xr_job {
     uint64_t saved_step;  /* of the last checkpoint; UINT64_MAX: none */
     uint64_t tokens_done; /* prompt and response tokens of this process */
     double started;
+    double *curve; /* [total_steps] watch[0] of this process's steps */
+    uint64_t curve_count;
+    const char *curve_name;
     xr_run_result *result;
 } xr_job;
 
@@ -52,7 +55,7 @@ xray_status xr_job_validate(xr_job *job, xr_err *err);
 xray_status xr_job_step_done(xr_job *job, int force, xr_err *err);
 /* 1: the stop flag is set. */
 int xr_job_stopped(const xr_job *job);
-/* Fills the result's figures. */
+/* Fills the result's figures and its report. */
 void xr_job_finish(xr_job *job);
 
 #endif

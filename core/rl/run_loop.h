@@ -33,7 +33,8 @@ typedef struct xr_run_result {
     double seconds;
     double tokens_per_second;     /* prompt and response tokens of all steps */
     char checkpoint[XR_PATH_CAP]; /* last one written, "" if none */
-    xr_str report; /* eval: a line a metric, "name value"; xr_str_free */
+    xr_str report; /* lines for stdout; xr_str_free. eval: "name value"; train
+                    * and sft: a plot, speed, "validation A -> B", checkpoint */
 } xr_run_result;
 
 xray_status xr_train_run(const xr_run_args *args, xr_err *err,
