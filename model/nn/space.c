@@ -110,9 +110,10 @@ static uint64_t lay_out(const xm_config *config, float *arena, xm_space *s)
 uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
                         uint64_t row_tokens, uint32_t flags)
 {
-    xm_space s = {
-        .tokens = tokens, .rows = rows, .row_tokens = row_tokens, .flags = flags
-    };
+    xm_space s = { .tokens = tokens,
+                   .rows = rows,
+                   .row_tokens = row_tokens,
+                   .flags = whole(flags) };
     return lay_out(config, NULL, &s);
 }
 
