@@ -2,7 +2,8 @@
  *
  * Data sets: JSON lines become rows of prompt ids and what rewards need.
  *
- * A row is {prompt_key: text, answer_key: text, ...}, or verl's schema: prompt =
+ * A row is {prompt_key: text, answer_key: text, ...}, or verl's schema: prompt
+ * =
  * [{role, content}], data_source, reward_model = {ground_truth}, extra_info. A
  * list of messages is joined by its contents, one line each, as long as no chat
  * template is executed.
@@ -24,7 +25,7 @@ typedef struct xr_row {
     const char *ground_truth; /* "" if there is none */
     const char *data_source;  /* "" if there is none */
     const char *fields_json;  /* the whole line */
-    const int32_t *ids;       /* the prompt's tokens; SFT: prompt, response, EOS */
+    const int32_t *ids; /* the prompt's tokens; SFT: prompt, response, EOS */
     uint32_t id_count;
     uint32_t prompt_count; /* tokens of the prompt among them */
 } xr_row;
@@ -47,8 +48,8 @@ const xr_row *xr_dataset_row(const xr_dataset *set, size_t i);
 size_t xr_dataset_filtered(const xr_dataset *set);
 size_t xr_dataset_truncated(const xr_dataset *set);
 
-/* The order in which rows are drawn: a permutation an epoch, by Philox of (seed,
- * epoch), or file order. Its state is two numbers. */
+/* The order in which rows are drawn: a permutation an epoch, by Philox of
+ * (seed, epoch), or file order. Its state is two numbers. */
 typedef struct xr_sampler {
     uint64_t seed;
     uint64_t count;

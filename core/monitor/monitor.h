@@ -33,8 +33,8 @@ typedef struct xr_monitor xr_monitor;
 /* `jsonl`: file that gets a line a step, {"step":1,"name":value,...}; NULL:
  * none. With `keep_step` >= 0 the lines of later steps (a run that was killed
  * after its checkpoint) are cut off first. `console` 1: progress on stderr, in
- * place when that is a terminal. `watch`: names shown in the progress line, ends
- * with NULL, borrowed. */
+ * place when that is a terminal. `watch`: names shown in the progress line,
+ * ends with NULL, borrowed. */
 xray_status xr_monitor_open(const char *jsonl, int64_t keep_step, int console,
                             const char *const *watch, xr_err *err,
                             xr_monitor **out);

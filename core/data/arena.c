@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/data/arena.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 16, BLOCK = 1 << 18 };
+
+/* Bytes of a block's own members, rounded so that what follows is aligned. */
+static const size_t HEADER = (sizeof(xr_block) + ALIGN - 1) / ALIGN * ALIGN;
+
+static xr_block *block_new(size_t size)
+{
+    size_t room = size > BLOCK ? size : BLOCK;
+    xr_block *block = malloc(HEADER + room);
+    if (block)
+        *block = (xr_block){ NULL, 0, room };
+    return block;
+}
+
+void *xr_arena_take(xr_arena *arena, size_t size)
+{
+    if (size > SIZE_MAX / 2)
+        return NULL;
+    size = (size + ALIGN - 1) / ALIGN * ALIGN;
+    if (!arena->head || arena->head->size - arena->head->used < size) {
+        xr_block *block = block_new(size);
+        if (!block)
+            return NULL;
+        block->next = arena->head;
+        arena->head = block;
+    }
+    xr_block *head = arena->head;
+    void *out = (unsigned char *)head + HEADER + head->used;
+    head->used += size;
+    return out;
+}
+
+const char *xr_arena_text(xr_arena *arena, const char *text, size_t size)
+{
+    char *copy = xr_arena_take(arena, size + 1);
+    if (!copy)
+        return NULL;
+    if (size)
+        memcpy(copy, text, size);
+    copy[size] = '\0';
+    return copy;
+}
+
+void xr_arena_free(xr_arena *arena)
+{
+    while (arena->head) {
+        xr_block *next = arena->head->next;
+        free(arena->head);
+        arena->head = next;
+    }
+}

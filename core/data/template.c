@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/data/template.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void xr_template_free(xr_template *template)
+{
+    for (size_t i = 0; i < template->count; i++)
+        free(template->pieces[i].text);
+    free(template->pieces);
+    *template = (xr_template){ NULL, 0 };
+}
+
+/* Ends the literal text gathered so far, or adds a key. */
+static xray_status add_piece(xr_template *template, const char *text,
+                             size_t size, int key, xr_err *err)
+{
+    if (!size)
+        return XRAY_OK;
+    xr_piece *pieces =
+        realloc(template->pieces, (template->count + 1) * sizeof *pieces);
+    if (!pieces)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    template->pieces = pieces;
+    char *copy = xr_strndup(text, size);
+    if (!copy)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    pieces[template->count++] = (xr_piece){ copy, size, key };
+    return XRAY_OK;
+}
+
+static xray_status parse_key(const char **at, const char *name,
+                             xr_template *out, xr_err *err)
+{
+    const char *start = *at + 1;
+    size_t size = strcspn(start, "{}");
+    if (start[size] != '}' || !size)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: '{' without a key and '}' behind it (a literal "
+                       "brace is written '{{')",
+                       name);
+    *at = start + size + 1;
+    return add_piece(out, start, size, 1, err);
+}
+
+static xray_status parse_pieces(const char *text, const char *name,
+                                xr_str *literal, xr_template *out, xr_err *err)
+{
+    const char *at = text;
+    xray_status status = XRAY_OK;
+    while (*at && status == XRAY_OK) {
+        if ((*at == '{' || *at == '}') && at[1] == *at) {
+            xr_str_append(literal, at, 1);
+            at += 2;
+        } else if (*at == '{') {
+            status =
+                add_piece(out, xr_str_text(literal), literal->size, 0, err);
+            xr_str_clear(literal);
+            if (status == XRAY_OK)
+                status = parse_key(&at, name, out, err);
+        } else if (*at == '}') {
+            status = xr_fail(err, XRAY_E_CONFIG,
+                             "%s: '}' without '{' (a literal brace is written "
+                             "'}}')",
+                             name);
+        } else {
+            xr_str_append(literal, at++, 1);
+        }
+    }
+    if (status == XRAY_OK)
+        status = add_piece(out, xr_str_text(literal), literal->size, 0, err);
+    if (status == XRAY_OK && literal->failed)
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    return status;
+}
+
+xray_status xr_template_parse(const char *text, const char *name, xr_err *err,
+                              xr_template *out)
+{
+    xr_str literal = { 0 };
+    *out = (xr_template){ NULL, 0 };
+    xray_status status = parse_pieces(text, name, &literal, out, err);
+    xr_str_free(&literal);
+    if (status != XRAY_OK)
+        xr_template_free(out);
+    return status;
+}
+
+static xray_status number_text(double value, const char *key, const char *where,
+                               xr_err *err, xr_str *out)
+{
+    /* Beyond 2^53 the digits of the file are lost in a double. */
+    if (!(fabs(value) < 0x1p53))
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: '%s' is a number of more than 53 bits; write it as "
+                       "a string",
+                       where, key);
+    if (floor(value) == value)
+        xr_str_printf(out, "%.0f", value == 0 ? 0.0 : value);
+    else
+        xr_str_number(out, value);
+    return XRAY_OK;
+}
+
+static xray_status messages_text(const cJSON *list, const char *key,
+                                 const char *where, xr_err *err, xr_str *out)
+{
+    const cJSON *message;
+    int first = 1;
+    cJSON_ArrayForEach(message, list)
+    {
+        const cJSON *content =
+            cJSON_IsObject(message) ? xr_json_get(message, "content") : NULL;
+        if (!cJSON_IsString(content))
+            return xr_fail(err, XRAY_E_CONFIG,
+                           "%s: '%s' is a list, but an entry has no text in "
+                           "'content'",
+                           where, key);
+        if (!first)
+            xr_str_append(out, "\n", 1);
+        first = 0;
+        xr_str_puts(out, content->valuestring);
+    }
+    return XRAY_OK;
+}
+
+xray_status xr_value_text(const cJSON *value, const char *key,
+                          const char *where, xr_err *err, xr_str *out)
+{
+    if (!value)
+        return xr_fail(err, XRAY_E_CONFIG, "%s: no key '%s'", where, key);
+    if (cJSON_IsString(value)) {
+        xr_str_puts(out, value->valuestring);
+        return XRAY_OK;
+    }
+    if (cJSON_IsNumber(value))
+        return number_text(value->valuedouble, key, where, err, out);
+    if (cJSON_IsBool(value)) {
+        xr_str_puts(out, cJSON_IsTrue(value) ? "true" : "false");
+        return XRAY_OK;
+    }
+    if (cJSON_IsArray(value))
+        return messages_text(value, key, where, err, out);
+    return xr_fail(err, XRAY_E_CONFIG,
+                   "%s: '%s' is an object; text, a number or a list of "
+                   "messages was expected",
+                   where, key);
+}
+
+xray_status xr_template_fill(const xr_template *template, xr_alias alias,
+                             const cJSON *row, const char *where, xr_err *err,
+                             xr_str *out)
+{
+    for (size_t i = 0; i < template->count; i++) {
+        const xr_piece *piece = &template->pieces[i];
+        if (!piece->key) {
+            xr_str_append(out, piece->text, piece->size);
+            continue;
+        }
+        const char *key =
+            strcmp(piece->text, alias.name) == 0 ? alias.key : piece->text;
+        xray_status status =
+            xr_value_text(xr_json_get(row, key), key, where, err, out);
+        if (status != XRAY_OK)
+            return status;
+    }
+    if (out->failed)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    return XRAY_OK;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Template strings: "{key}" is a member of the data row, "{{" and "}}" are
+ * literal braces.
+ */
+#ifndef XR_DATA_TEMPLATE_H
+#define XR_DATA_TEMPLATE_H
+
+#include <stddef.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/str.h"
+
+typedef struct xr_piece {
+    char *text; /* literal text, or a key */
+    size_t size;
+    int key;
+} xr_piece;
+
+typedef struct xr_template {
+    xr_piece *pieces;
+    size_t count;
+} xr_template;
+
+/* `name` is what messages call it: "[data] template". */
+xray_status xr_template_parse(const char *text, const char *name, xr_err *err,
+                              xr_template *out);
+void xr_template_free(xr_template *template);
+
+/* A name that stands for another member of the row: {prompt} is the text of
+ * prompt_key whatever that is. */
+typedef struct xr_alias {
+    const char *name;
+    const char *key;
+} xr_alias;
+
+/* Appends the filled template. */
+xray_status xr_template_fill(const xr_template *template, xr_alias alias,
+                             const cJSON *row, const char *where, xr_err *err,
+                             xr_str *out);
+
+/* Appends a member as text: a string as it is, a number without exponent or
+ * trailing zeros where it is whole, true or false, and a list of messages as
+ * its contents, one line each. */
+xray_status xr_value_text(const cJSON *value, const char *key,
+                          const char *where, xr_err *err, xr_str *out);
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/monitor/monitor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/monitor/metrics.h"
+
+/* Seconds between progress lines where they cannot be overwritten. */
+static const double PLAIN_INTERVAL = 1.0;
+
+struct xr_monitor {
+    int file; /* -1: none */
+    char *path;
+    off_t size; /* of whole lines */
+    int console;
+    int terminal;
+    int shown; /* a progress line stands on the terminal */
+    const char *const *watch;
+    double started;
+    double printed; /* when the last progress line came, 0: never */
+    uint64_t first_step;
+    int stepped;
+    xr_str line;
+    xr_str progress;
+};
+
+/* ---- the file ----------------------------------------------------------- */
+
+/* The step of a line, -1 if it is not one of ours. */
+static int64_t line_step(const char *line, const char *end)
+{
+    const char *const head = "{\"step\":";
+    size_t size = strlen(head);
+    if ((size_t)(end - line) <= size || memcmp(line, head, size) != 0)
+        return -1;
+    char digits[24];
+    size_t n = 0;
+    for (line += size; line < end && n + 1 < sizeof digits; line++) {
+        if (*line < '0' || *line > '9')
+            break;
+        digits[n++] = *line;
+    }
+    digits[n] = '\0';
+    int64_t step;
+    if (line == end || (*line != ',' && *line != '}') ||
+        xr_parse_int(digits, &step))
+        return -1;
+    return step;
+}
+
+/* Bytes to keep: whole lines up to `keep_step` (negative: all). */
+static xray_status kept_size(const char *path, int64_t keep_step, xr_err *err,
+                             off_t *out)
+{
+    xr_map_file map;
+    xray_status status = xr_file_map(path, err, &map);
+    if (status != XRAY_OK)
+        return status;
+    const char *text = (const char *)map.data;
+    size_t kept = 0;
+    for (size_t number = 1; kept < map.size; number++) {
+        const char *line = text + kept;
+        const char *end = memchr(line, '\n', map.size - kept);
+        if (!end)
+            break; /* torn by a kill */
+        int64_t step = line_step(line, end);
+        if (step < 0) {
+            status = xr_fail(err, XRAY_E_CONFIG,
+                             "%s:%zu: not a line of metrics; the file is left "
+                             "alone",
+                             path, number);
+            break;
+        }
+        if (keep_step >= 0 && step > keep_step)
+            break;
+        kept = (size_t)(end + 1 - text);
+    }
+    xr_file_unmap(&map);
+    *out = (off_t)kept;
+    return status;
+}
+
+static xray_status open_file(xr_monitor *m, const char *path, int64_t keep_step,
+                             xr_err *err)
+{
+    m->path = xr_strdup(path);
+    if (!m->path)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    m->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (m->file < 0)
+        return xr_fail(err, XRAY_E_IO, "%s: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(m->file, &info) == 0 && info.st_size == 0)
+        return XRAY_OK;
+    xray_status status = kept_size(path, keep_step, err, &m->size);
+    if (status == XRAY_OK && ftruncate(m->file, m->size))
+        status = xr_fail(err, XRAY_E_IO, "%s: %s", path, strerror(errno));
+    return status;
+}
+
+/* After an error the file ends with its last whole line and stays so. */
+static xray_status give_up(xr_monitor *m, int code, xr_err *err)
+{
+    int cut = ftruncate(m->file, m->size);
+    (void)close(m->file);
+    m->file = -1;
+    return xr_fail(err, XRAY_E_IO, "%s: %s%s", m->path, strerror(code),
+                   cut ? " (a broken last line stays behind)" : "");
+}
+
+static xray_status write_line(xr_monitor *m, xr_err *err)
+{
+    const char *at = m->line.data;
+    size_t left = m->line.size;
+    while (left) {
+        ssize_t n = write(m->file, at, left);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return give_up(m, n < 0 ? errno : ENOSPC, err);
+        at += n;
+        left -= (size_t)n;
+    }
+    m->size += (off_t)m->line.size;
+    return XRAY_OK;
+}
+
+static xray_status step_to_file(xr_monitor *m, uint64_t step,
+                                const xr_metrics *metrics, xr_err *err)
+{
+    xr_str *line = &m->line;
+    xr_str_clear(line);
+    xr_str_printf(line, "{\"step\":%llu", (unsigned long long)step);
+    for (size_t i = 0; i < xr_metrics_count(metrics); i++) {
+        const char *name = xr_metrics_name(metrics, i);
+        xr_str_append(line, ",", 1);
+        xr_str_json(line, name, strlen(name));
+        xr_str_append(line, ":", 1);
+        xr_str_number(line, xr_metrics_value(metrics, i));
+    }
+    xr_str_puts(line, "}\n");
+    if (line->failed || xr_metrics_failed(metrics))
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", m->path);
+    return write_line(m, err);
+}
+
+/* ---- the progress line -------------------------------------------------- */
+
+static void put_eta(xr_monitor *m, uint64_t step, uint64_t total, xr_str *out)
+{
+    if (total <= step || step < m->first_step)
+        return;
+    double done = (double)(step - m->first_step + 1);
+    double seconds =
+        (xr_now() - m->started) / done * (double)(total - step) + 0.5;
+    if (!(seconds < 1e8))
+        return;
+    unsigned long whole = (unsigned long)seconds;
+    if (whole >= 3600)
+        xr_str_printf(out, "  eta %lu:%02lu:%02lu", whole / 3600,
+                      whole / 60 % 60, whole % 60);
+    else
+        xr_str_printf(out, "  eta %lu:%02lu", whole / 60, whole % 60);
+}
+
+static void format_progress(xr_monitor *m, uint64_t step, uint64_t total,
+                            const xr_metrics *metrics)
+{
+    xr_str *out = &m->progress;
+    xr_str_clear(out);
+    xr_str_printf(out, "step %llu", (unsigned long long)step);
+    if (total)
+        xr_str_printf(out, "/%llu", (unsigned long long)total);
+    for (const char *const *name = m->watch; name && *name; name++) {
+        double value = xr_metrics_get(metrics, *name);
+        if (!isnan(value))
+            xr_str_printf(out, "  %s %.4g", *name, value);
+    }
+    put_eta(m, step, total, out);
+}
+
+static void show_progress(xr_monitor *m, int last)
+{
+    double now = xr_now();
+    if (m->terminal) {
+        (void)fprintf(stderr, "\r\033[K%s", xr_str_text(&m->progress));
+        m->shown = 1;
+    } else if (last || m->printed == 0 || now - m->printed >= PLAIN_INTERVAL) {
+        (void)fprintf(stderr, "%s\n", xr_str_text(&m->progress));
+        m->printed = now;
+    }
+    (void)fflush(stderr);
+}
+
+/* ---- calls -------------------------------------------------------------- */
+
+xray_status xr_monitor_open(const char *jsonl, int64_t keep_step, int console,
+                            const char *const *watch, xr_err *err,
+                            xr_monitor **out)
+{
+    xr_monitor *m = xr_calloc(1, sizeof *m);
+    if (!m)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    m->file = -1;
+    m->console = console;
+    m->terminal = console && isatty(STDERR_FILENO);
+    m->watch = watch;
+    m->started = xr_now();
+    xray_status status = jsonl ? open_file(m, jsonl, keep_step, err) : XRAY_OK;
+    if (status != XRAY_OK) {
+        xr_monitor_close(m);
+        return status;
+    }
+    *out = m;
+    return XRAY_OK;
+}
+
+void xr_monitor_close(xr_monitor *monitor)
+{
+    if (!monitor)
+        return;
+    if (monitor->shown)
+        (void)fputs("\n", stderr);
+    if (monitor->file >= 0)
+        (void)close(monitor->file);
+    free(monitor->path);
+    xr_str_free(&monitor->line);
+    xr_str_free(&monitor->progress);
+    free(monitor);
+}
+
+xray_status xr_monitor_step(xr_monitor *monitor, uint64_t step, uint64_t total,
+                            const xr_metrics *metrics, xr_err *err)
+{
+    if (!monitor->stepped) {
+        monitor->stepped = 1;
+        monitor->first_step = step;
+    }
+    if (monitor->console) {
+        format_progress(monitor, step, total, metrics);
+        show_progress(monitor, total && step >= total);
+    }
+    if (monitor->file < 0)
+        return XRAY_OK;
+    return step_to_file(monitor, step, metrics, err);
+}
+
+void xr_monitor_say(xr_monitor *monitor, const char *text)
+{
+    if (monitor->shown)
+        (void)fputs("\r\033[K", stderr);
+    (void)fprintf(stderr, "%s\n", text);
+    if (monitor->shown)
+        (void)fputs(xr_str_text(&monitor->progress), stderr);
+    (void)fflush(stderr);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/monitor/monitor.h"
+
+/* Mean of the values that fall into a column, NaN if none does. */
+static double column_mean(const double *values, size_t count, size_t column,
+                          size_t columns)
+{
+    size_t first = column * count / columns;
+    size_t last = (column + 1) * count / columns;
+    double sum = 0.0;
+    size_t seen = 0;
+    for (size_t i = first; i < last; i++) {
+        if (isfinite(values[i])) {
+            sum += values[i];
+            seen++;
+        }
+    }
+    return seen ? sum / (double)seen : (double)NAN;
+}
+
+static void find_range(const double *means, size_t columns, double *out_low,
+                       double *out_high)
+{
+    double low = INFINITY;
+    double high = -INFINITY;
+    for (size_t i = 0; i < columns; i++) {
+        low = means[i] < low ? means[i] : low;
+        high = means[i] > high ? means[i] : high;
+    }
+    if (low == high) { /* a flat line runs through the middle */
+        double room = low == 0.0 ? 1.0 : fabs(low) * 0.5;
+        low -= room;
+        high += room;
+    }
+    *out_low = low;
+    *out_high = high;
+}
+
+static void put_rows(const double *means, size_t columns, unsigned height,
+                     xr_str *out)
+{
+    double low;
+    double high;
+    find_range(means, columns, &low, &high);
+    for (unsigned row = 0; row < height; row++) {
+        unsigned level = height - 1 - row;
+        double at = low + (high - low) * level / (double)(height - 1);
+        if (row == 0 || level == 0 || level == (height - 1) / 2)
+            xr_str_printf(out, "%10.4g |", at);
+        else
+            xr_str_puts(out, "           |");
+        size_t end = out->size;
+        for (size_t c = 0; c < columns; c++) {
+            double place = (means[c] - low) / (high - low) * (height - 1);
+            int hit = isfinite(place) && (unsigned)lround(place) == level;
+            xr_str_append(out, hit ? "*" : " ", 1);
+            end = hit ? out->size : end;
+        }
+        if (!out->failed) {
+            out->size = end; /* no blanks at a line's end */
+            out->data[end] = '\0';
+        }
+        xr_str_append(out, "\n", 1);
+    }
+}
+
+void xr_plot(const double *values, size_t count, unsigned width,
+             unsigned height, const char *label, xr_str *out)
+{
+    size_t finite = 0;
+    for (size_t i = 0; i < count; i++)
+        finite += isfinite(values[i]) != 0;
+    xr_str_printf(out, "%s\n", label);
+    if (!finite || !width || height < 2) {
+        xr_str_puts(out, "  (no values)\n");
+        return;
+    }
+    size_t columns = count < width ? count : width;
+    double *means = xr_calloc(columns, sizeof *means);
+    if (!means) {
+        out->failed = 1;
+        return;
+    }
+    for (size_t c = 0; c < columns; c++)
+        means[c] = column_mean(values, count, c, columns);
+    put_rows(means, columns, height, out);
+    free(means);
+    xr_str_puts(out, "           +");
+    for (size_t c = 0; c < columns; c++)
+        xr_str_append(out, "-", 1);
+    xr_str_printf(out, "\n            1%*zu\n",
+                  columns > 1 ? (int)columns - 1 : 1, count);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/data/data.h"
+
+#include "tests/data/scratch.h"
+
+static xm_tokenizer *tokenizer;
+
+/* What [data] says in these tests unless one changes it. */
+static xr_data_section section(void)
+{
+    return (xr_data_section){
+        .prompt_key = "prompt",
+        .answer_key = "answer",
+        .response_key = "",
+        .reward_fn_key = "data_source",
+        .template = "{prompt}",
+        .response_template = "{answer}",
+        .max_prompt_length = 200,
+        .max_response_length = 100,
+        .special_tokens = 1,
+    };
+}
+
+static int open_tokenizer(void **state)
+{
+    char path[512];
+    xr_err err = { "" };
+    const char *root = getenv("XRAY_TEST_DATA");
+    (void)snprintf(path, sizeof path, "%s/models/stories260K/hf",
+                   root ? root : "../shared/data");
+    if (access(path, R_OK) == 0 &&
+        xm_tokenizer_open(path, &err, &tokenizer) != XRAY_OK)
+        return -1;
+    return scratch_make(state);
+}
+
+static int close_tokenizer(void **state)
+{
+    xm_tokenizer_close(tokenizer);
+    return scratch_drop(state);
+}
+
+static void need_tokenizer(void)
+{
+    char path[512];
+    (void)test_data("models/stories260K/hf/tokenizer.json", path, sizeof path);
+    assert_non_null(tokenizer);
+}
+
+static xray_status open_path(const xr_data_section *data, const char *path,
+                             int kind, xr_err *err, xr_dataset **out)
+{
+    const char *const files[] = { path };
+    xray_list list = { files, 1 };
+    return xr_dataset_open(data, &list, -1, kind, tokenizer, err, out);
+}
+
+static xr_dataset *open_text(const xr_data_section *data, const char *text,
+                             int kind)
+{
+    xr_dataset *set = NULL;
+    xr_err err = { "" };
+    need_tokenizer();
+    if (open_path(data, scratch_write("rows.jsonl", text), kind, &err, &set) !=
+        XRAY_OK)
+        fail_msg("%s", err.text);
+    return set;
+}
+
+/* The sentence with which opening `text` is refused. */
+static const char *refusal(const xr_data_section *data, const char *text,
+                           int kind)
+{
+    static xr_err err;
+    xr_dataset *set = NULL;
+    need_tokenizer();
+    err = (xr_err){ "" };
+    xray_status status =
+        open_path(data, scratch_write("bad.jsonl", text), kind, &err, &set);
+    assert_true(status < 0);
+    assert_null(set);
+    return err.text;
+}
+
+static void assert_ids(const int32_t *ids, size_t count, const char *text,
+                       int special)
+{
+    xm_ids want = { 0 };
+    assert_int_equal(xm_tokenizer_encode(tokenizer, text, strlen(text), special,
+                                         &want, NULL),
+                     XRAY_OK);
+    assert_int_equal(count, want.count);
+    assert_memory_equal(ids, want.data, count * sizeof *ids);
+    xm_ids_free(&want);
+}
+
+static void plain_rows(void **state)
+{
+    (void)state;
+    xr_data_section data = section();
+    data.prompt_key = "question";
+    data.template = "Q{{{n}}}: {prompt}\nA: ";
+    xr_dataset *set = open_text(
+        &data,
+        "{\"question\":\"one\",\"answer\":\"1\",\"n\":1}\r\n"
+        "\n"
+        "  {\"question\":\"two\",\"answer\":2.5,\"n\":true,"
+        "\"data_source\":\"gsm8k\"}\n"
+        "{\"question\":\"three\",\"answer\":1000000000000,\"n\":\"x\"}",
+        XR_DATA_PROMPTS);
+    assert_int_equal(xr_dataset_count(set), 3);
+    const xr_row *row = xr_dataset_row(set, 0);
+    assert_int_equal(row->id, 0);
+    assert_string_equal(row->prompt, "Q{1}: one\nA: ");
+    assert_string_equal(row->ground_truth, "1");
+    assert_string_equal(row->data_source, "");
+    assert_string_equal(row->fields_json,
+                        "{\"question\":\"one\",\"answer\":\"1\",\"n\":1}");
+    assert_int_equal(row->prompt_count, row->id_count);
+    assert_ids(row->ids, row->id_count, row->prompt, 1);
+    row = xr_dataset_row(set, 1);
+    assert_int_equal(row->id, 1);
+    assert_string_equal(row->prompt, "Q{true}: two\nA: ");
+    assert_string_equal(row->ground_truth, "2.5");
+    assert_string_equal(row->data_source, "gsm8k");
+    assert_string_equal(xr_dataset_row(set, 2)->ground_truth, "1000000000000");
+    assert_null(xr_dataset_row(set, 3));
+    xr_dataset_close(set);
+}
+
+static void verl_rows(void **state)
+{
+    (void)state;
+    xr_data_section data = section();
+    data.special_tokens = 0;
+    xr_dataset *set = open_text(
+        &data,
+        "{\"data_source\":\"openai/gsm8k\",\"prompt\":[{\"role\":\"system\","
+        "\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"2+2?\"}],"
+        "\"reward_model\":{\"style\":\"rule\",\"ground_truth\":\"4\"},"
+        "\"extra_info\":{\"index\":7}}\n"
+        "{\"prompt\":\"3+4?\",\"reward_model\":{\"ground_truth\":7},"
+        "\"answer\":\"not this\"}\n",
+        XR_DATA_PROMPTS);
+    const xr_row *row = xr_dataset_row(set, 0);
+    assert_string_equal(row->prompt, "Be brief.\n2+2?");
+    assert_string_equal(row->ground_truth, "4");
+    assert_string_equal(row->data_source, "openai/gsm8k");
+    assert_ids(row->ids, row->id_count, row->prompt, 0);
+    assert_string_equal(xr_dataset_row(set, 1)->ground_truth, "7");
+    xr_dataset_close(set);
+}
+
+static void sft_rows(void **state)
+{
+    (void)state;
+    xr_data_section data = section();
+    data.response_template = " {answer}.";
+    xr_dataset *set =
+        open_text(&data, "{\"prompt\":\"Once upon\",\"answer\":\"a time\"}\n",
+                  XR_DATA_SFT);
+    const xr_row *row = xr_dataset_row(set, 0);
+    assert_ids(row->ids, row->prompt_count, "Once upon", 1);
+    assert_ids(row->ids + row->prompt_count,
+               row->id_count - row->prompt_count - 1, " a time.", 0);
+    assert_int_equal(row->ids[row->id_count - 1], xm_tokenizer_eos(tokenizer));
+    xr_dataset_close(set);
+    data.response_key = "completion";
+    set = open_text(&data,
+                    "{\"prompt\":\"Once\",\"answer\":3,\"completion\":\"b\"}\n",
+                    XR_DATA_SFT);
+    row = xr_dataset_row(set, 0);
+    assert_ids(row->ids + row->prompt_count,
+               row->id_count - row->prompt_count - 1, " b.", 0);
+    xr_dataset_close(set);
+}
+
+#define SHORT "{\"prompt\":\"hi\",\"answer\":\"1\"}\n"
+#define LONG                                                               \
+    "{\"prompt\":\"Once upon a time there was a little dragon who sang\"," \
+    "\"answer\":\"2\"}\n"
+
+static void overlong_prompts(void **state)
+{
+    (void)state;
+    xr_data_section data = section();
+    data.max_prompt_length = 6;
+    const char *why = refusal(&data, SHORT LONG, XR_DATA_PROMPTS);
+    assert_non_null(strstr(why, "bad.jsonl:2: "));
+    assert_non_null(strstr(why, "at most 6"));
+    assert_non_null(strstr(why, "max_prompt_length"));
+
+    data.filter_overlong_prompts = 1;
+    xr_dataset *set = open_text(&data, LONG SHORT, XR_DATA_PROMPTS);
+    assert_int_equal(xr_dataset_count(set), 1);
+    assert_int_equal(xr_dataset_filtered(set), 1);
+    assert_int_equal(xr_dataset_truncated(set), 0);
+    assert_int_equal(xr_dataset_row(set, 0)->id, 1); /* keeps its number */
+    xr_dataset_close(set);
+    why = refusal(&data, LONG LONG, XR_DATA_PROMPTS);
+    assert_non_null(strstr(why, "all 2 rows are longer than 6 tokens"));
+
+    data.filter_overlong_prompts = 0;
+    data.max_prompt_length = 200;
+    set = open_text(&data, LONG, XR_DATA_PROMPTS);
+    size_t whole = xr_dataset_row(set, 0)->id_count;
+    int32_t all[200];
+    memcpy(all, xr_dataset_row(set, 0)->ids, whole * sizeof *all);
+    xr_dataset_close(set);
+    data.max_prompt_length = 6;
+    for (int way = XR_TRUNCATE_LEFT; way <= XR_TRUNCATE_RIGHT; way++) {
+        data.truncation = way;
+        set = open_text(&data, LONG SHORT, XR_DATA_PROMPTS);
+        assert_int_equal(xr_dataset_count(set), 2);
+        assert_int_equal(xr_dataset_truncated(set), 1);
+        const xr_row *row = xr_dataset_row(set, 0);
+        assert_int_equal(row->id_count, 6);
+        assert_int_equal(row->prompt_count, 6);
+        assert_memory_equal(row->ids,
+                            way == XR_TRUNCATE_LEFT ? all + whole - 6 : all,
+                            6 * sizeof *all);
+        xr_dataset_close(set);
+    }
+}
+
+static void overlong_sft(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"prompt\":\"Once upon a time\",\"answer\":\"there was a cat\"}\n";
+    xr_data_section data = section();
+    xr_dataset *set = open_text(&data, text, XR_DATA_SFT);
+    uint32_t prompt = xr_dataset_row(set, 0)->prompt_count;
+    uint32_t whole = xr_dataset_row(set, 0)->id_count;
+    xr_dataset_close(set);
+    /* The bound is on prompt and response together. */
+    data.max_prompt_length = 1;
+    data.max_response_length = whole - 1;
+    xr_dataset_close(open_text(&data, text, XR_DATA_SFT));
+    data.max_response_length = whole - 2;
+    assert_non_null(strstr(refusal(&data, text, XR_DATA_SFT),
+                           "max_prompt_length + max_response_length"));
+    data.truncation = XR_TRUNCATE_LEFT;
+    set = open_text(&data, text, XR_DATA_SFT);
+    assert_int_equal(xr_dataset_row(set, 0)->id_count, whole - 1);
+    assert_int_equal(xr_dataset_row(set, 0)->prompt_count, prompt - 1);
+    xr_dataset_close(set);
+    /* Cut down to the prompt nothing is left to learn. */
+    data.truncation = XR_TRUNCATE_RIGHT;
+    data.max_response_length = prompt - 1;
+    assert_non_null(strstr(refusal(&data, text, XR_DATA_SFT), "all 1 rows"));
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *says;
+    } cases[] = {
+        { SHORT "{\"prompt\":\n", "bad.jsonl:2" },
+        { SHORT "\n[1]\n", "bad.jsonl:3: a row must be an object" },
+        { SHORT SHORT "{\"prompt\":\"x\"}", "bad.jsonl:3: neither" },
+        { "{\"question\":\"x\",\"answer\":1}", "bad.jsonl:1: no key 'prompt'" },
+        { "{\"prompt\":{},\"answer\":1}", "'prompt' is an object" },
+        { "{\"prompt\":[{\"role\":\"user\"}],\"answer\":1}", "'content'" },
+        { "{\"prompt\":\"x\",\"answer\":12345678901234567890}", "53 bits" },
+        { "{\"prompt\":\"x\",\"answer\":null}", "answer_key" },
+        { "\n \n", "there are no rows" },
+    };
+    xr_data_section data = section();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *why = refusal(&data, cases[i].text, XR_DATA_PROMPTS);
+        if (!strstr(why, cases[i].says))
+            fail_msg("case %zu: %s", i, why);
+    }
+    data.special_tokens = 0;
+    assert_non_null(strstr(
+        refusal(&data, "{\"prompt\":\"\",\"answer\":1}", XR_DATA_PROMPTS),
+        "no tokens"));
+}
+
+static void bad_templates(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "{", "}", "{}", "a{b", "{a{b}}", "x}y" };
+    xr_data_section data = section();
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        data.template = bad[i];
+        assert_non_null(strstr(refusal(&data, SHORT, XR_DATA_PROMPTS),
+                               "[data] template: "));
+    }
+    data.template = "{{}}{nothing}";
+    assert_non_null(strstr(refusal(&data, SHORT, XR_DATA_PROMPTS),
+                           "bad.jsonl:1: no key 'nothing'"));
+}
+
+static void no_answers_wanted(void **state)
+{
+    (void)state;
+    xr_data_section data = section();
+    data.answer_key = "";
+    xr_dataset *set =
+        open_text(&data, "{\"prompt\":\"Once\"}\n", XR_DATA_PROMPTS);
+    assert_string_equal(xr_dataset_row(set, 0)->ground_truth, "");
+    xr_dataset_close(set);
+}
+
+static void several_files_and_samples(void **state)
+{
+    (void)state;
+    need_tokenizer();
+    char first[256];
+    xr_data_section data = section();
+    (void)snprintf(first, sizeof first, "%s",
+                   scratch_write("a.jsonl", SHORT SHORT));
+    const char *const files[] = { first,
+                                  scratch_write("b.jsonl", SHORT SHORT SHORT) };
+    xray_list list = { files, 2 };
+    xr_dataset *set;
+    xr_err err = { "" };
+    for (int64_t most = -1; most <= 6; most++) {
+        if (most == 0)
+            continue;
+        assert_int_equal(xr_dataset_open(&data, &list, most, XR_DATA_PROMPTS,
+                                         tokenizer, &err, &set),
+                         XRAY_OK);
+        size_t want = most < 0 || most > 5 ? 5 : (size_t)most;
+        assert_int_equal(xr_dataset_count(set), want);
+        for (size_t i = 0; i < want; i++)
+            assert_int_equal(xr_dataset_row(set, i)->id, i);
+        xr_dataset_close(set);
+    }
+    list.count = 0;
+    assert_true(xr_dataset_open(&data, &list, -1, XR_DATA_PROMPTS, tokenizer,
+                                &err, &set) < 0);
+    assert_true(open_path(&data, scratch_path("none.jsonl"), XR_DATA_PROMPTS,
+                          &err, &set) < 0);
+    assert_non_null(strstr(err.text, "none.jsonl"));
+}
+
+static void gsm8k(void **state)
+{
+    (void)state;
+    char path[512];
+    xr_err err = { "" };
+    xr_dataset *set;
+    xr_data_section data = section();
+    need_tokenizer();
+    data.prompt_key = "question";
+    data.template = "{question}\nAnswer:";
+    data.max_prompt_length = 2000;
+    if (open_path(&data, test_data("gsm8k/test.jsonl", path, sizeof path),
+                  XR_DATA_PROMPTS, &err, &set) != XRAY_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(xr_dataset_count(set), 1319);
+    const xr_row *row = xr_dataset_row(set, 1318);
+    assert_int_equal(row->id, 1318);
+    assert_non_null(strstr(row->ground_truth, "#### "));
+    assert_ids(row->ids, row->id_count, row->prompt, 1);
+    xr_dataset_close(set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_rows),
+        cmocka_unit_test(verl_rows),
+        cmocka_unit_test(sft_rows),
+        cmocka_unit_test(overlong_prompts),
+        cmocka_unit_test(overlong_sft),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(bad_templates),
+        cmocka_unit_test(no_answers_wanted),
+        cmocka_unit_test(several_files_and_samples),
+        cmocka_unit_test(gsm8k),
+    };
+    return cmocka_run_group_tests_name("data", tests, open_tokenizer,
+                                       close_tokenizer);
+}

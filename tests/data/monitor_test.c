@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/monitor/monitor.h"
+
+#include <math.h>
+
+#include "core/base/json.h"
+#include "tests/data/scratch.h"
+
+static char *slurp(const char *path)
+{
+    char *text = NULL;
+    size_t size;
+    xr_err err = { "" };
+    if (xr_file_read(path, 1 << 20, &err, &text, &size) != XRAY_OK)
+        fail_msg("%s", err.text);
+    return text;
+}
+
+static void names_in_order_of_first_use(void **state)
+{
+    (void)state;
+    const float values[] = { 1.0f, 4.0f, -2.0f };
+    xr_metrics *m = xr_metrics_new();
+    assert_non_null(m);
+    xr_metrics_put(m, "b", 1);
+    xr_metrics_put(m, "a", 2);
+    xr_metrics_put(m, "b", 3);
+    xr_metrics_stats(m, "s", values, 3);
+    assert_int_equal(xr_metrics_count(m), 5);
+    assert_string_equal(xr_metrics_name(m, 0), "b");
+    assert_true(xr_metrics_value(m, 0) == 3);
+    assert_true(xr_metrics_get(m, "s/mean") == 1);
+    assert_true(xr_metrics_get(m, "s/max") == 4);
+    assert_true(xr_metrics_get(m, "s/min") == -2);
+    xr_metrics_clear(m);
+    assert_int_equal(xr_metrics_count(m), 0);
+    assert_true(isnan(xr_metrics_get(m, "b")));
+    /* Whatever a step's order, lines keep that of first use. */
+    xr_metrics_put(m, "a", 5);
+    xr_metrics_put(m, "b", 6);
+    xr_metrics_stats(m, "none", values, 0);
+    assert_int_equal(xr_metrics_count(m), 2);
+    assert_string_equal(xr_metrics_name(m, 0), "b");
+    assert_string_equal(xr_metrics_name(m, 1), "a");
+    assert_null(xr_metrics_name(m, 2));
+    xr_metrics_free(m);
+}
+
+static void many_names(void **state)
+{
+    (void)state;
+    xr_metrics *m = xr_metrics_new();
+    char name[32];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 1000; i++) {
+            (void)snprintf(name, sizeof name, "metric/%d", i);
+            xr_metrics_put(m, name, i);
+        }
+        assert_int_equal(xr_metrics_count(m), 1000);
+        assert_true(xr_metrics_get(m, "metric/777") == 777);
+        xr_metrics_clear(m);
+    }
+    xr_metrics_free(m);
+}
+
+/* Steps [first, last] with one metric each. */
+static void write_steps(const char *path, int64_t keep, uint64_t first,
+                        uint64_t last)
+{
+    xr_monitor *monitor;
+    xr_err err = { "" };
+    xr_metrics *m = xr_metrics_new();
+    if (xr_monitor_open(path, keep, 0, NULL, &err, &monitor) != XRAY_OK)
+        fail_msg("%s", err.text);
+    for (uint64_t step = first; step <= last; step++) {
+        xr_metrics_clear(m);
+        xr_metrics_put(m, "critic/score/mean", (double)step / 8);
+        assert_int_equal(xr_monitor_step(monitor, step, 0, m, &err), XRAY_OK);
+    }
+    xr_monitor_close(monitor);
+    xr_metrics_free(m);
+}
+
+static void lines_and_resume(void **state)
+{
+    (void)state;
+    const char *path = scratch_path("metrics.jsonl");
+    write_steps(path, -1, 0, 4);
+    char *five = slurp(path);
+    /* A killed run left later steps and a torn line. */
+    write_steps(path, -1, 5, 6);
+    FILE *file = fopen(path, "ab");
+    assert_non_null(file);
+    (void)fputs("{\"step\":7,\"critic/sc", file);
+    (void)fclose(file);
+    write_steps(path, 2, 3, 4);
+    char *again = slurp(path);
+    assert_string_equal(again, five);
+    assert_non_null(
+        strstr(again, "{\"step\":3,\"critic/score/mean\":0.375}\n"));
+    free(five);
+    free(again);
+}
+
+static void special_values(void **state)
+{
+    (void)state;
+    const char *path = scratch_path("special.jsonl");
+    xr_monitor *monitor;
+    xr_metrics *m = xr_metrics_new();
+    assert_int_equal(xr_monitor_open(path, -1, 0, NULL, NULL, &monitor),
+                     XRAY_OK);
+    xr_metrics_put(m, "quote\"", (double)NAN);
+    xr_metrics_put(m, "third", 1.0 / 3.0);
+    assert_int_equal(xr_monitor_step(monitor, 1, 1, m, NULL), XRAY_OK);
+    xr_monitor_close(monitor);
+    xr_metrics_free(m);
+    cJSON *line;
+    char *text = slurp(path);
+    assert_int_equal(xr_json_parse(text, strlen(text), path, NULL, &line),
+                     XRAY_OK);
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(line, "quote\"")));
+    assert_true(xr_json_get(line, "third")->valuedouble == 1.0 / 3.0);
+    cJSON_Delete(line);
+    free(text);
+}
+
+static void leaves_other_files_alone(void **state)
+{
+    (void)state;
+    xr_monitor *monitor;
+    xr_err err = { "" };
+    const char *path = scratch_write("notes.txt", "my notes\nmore\n");
+    assert_int_equal(xr_monitor_open(path, 0, 0, NULL, &err, &monitor),
+                     XRAY_E_CONFIG);
+    assert_non_null(strstr(err.text, "notes.txt:1:"));
+    char *text = slurp(path);
+    assert_string_equal(text, "my notes\nmore\n");
+    free(text);
+    assert_int_equal(xr_monitor_open(scratch_path("no/such/dir"), -1, 0, NULL,
+                                     &err, &monitor),
+                     XRAY_E_IO);
+}
+
+/* A full disk is said once; the run goes on. */
+static void full_disk(void **state)
+{
+    (void)state;
+    xr_monitor *monitor;
+    xr_err err = { "" };
+    xr_metrics *m = xr_metrics_new();
+    xr_metrics_put(m, "x", 1);
+    assert_int_equal(xr_monitor_open("/dev/full", -1, 0, NULL, &err, &monitor),
+                     XRAY_OK);
+    assert_int_equal(xr_monitor_step(monitor, 1, 2, m, &err), XRAY_E_IO);
+    assert_non_null(strstr(err.text, "/dev/full"));
+    assert_int_equal(xr_monitor_step(monitor, 2, 2, m, &err), XRAY_OK);
+    xr_monitor_close(monitor);
+    xr_metrics_free(m);
+}
+
+static void plots(void **state)
+{
+    (void)state;
+    double values[200];
+    xr_str out = { 0 };
+    for (int i = 0; i < 200; i++)
+        values[i] = i / 199.0;
+    values[7] = (double)NAN;
+    xr_plot(values, 200, 40, 9, "reward", &out);
+    const char *text = xr_str_text(&out);
+    size_t lines = 0;
+    size_t stars = 0;
+    size_t longest = 0;
+    for (const char *at = text; *at;) {
+        size_t n = strcspn(at, "\n");
+        longest = n > longest ? n : longest;
+        for (size_t i = 0; i < n; i++)
+            stars += at[i] == '*';
+        lines++;
+        at += n + 1;
+    }
+    assert_int_equal(lines, 1 + 9 + 2);
+    assert_int_equal(stars, 40);
+    assert_true(longest <= 40 + 13);
+    assert_int_equal(strncmp(text, "reward\n", 7), 0);
+    /* Rising: the first row's star stands at the right end. */
+    const char *row = strchr(text, '\n') + 1;
+    assert_true(strcspn(row, "*") > strcspn(row, "|") + 35);
+    xr_str_clear(&out);
+    double flat[3] = { 2, 2, 2 };
+    xr_plot(flat, 3, 40, 5, "flat", &out);
+    assert_non_null(strstr(xr_str_text(&out), "***"));
+    xr_str_clear(&out);
+    xr_plot(flat, 0, 40, 5, "none", &out);
+    assert_non_null(strstr(xr_str_text(&out), "no values"));
+    xr_str_free(&out);
+}
+
+static void progress_on_stderr(void **state)
+{
+    (void)state;
+    const char *const watch[] = { "critic/score/mean", "missing", NULL };
+    xr_monitor *monitor;
+    xr_metrics *m = xr_metrics_new();
+    const char *path = scratch_path("stderr.txt");
+    (void)fflush(stderr);
+    int saved = dup(STDERR_FILENO);
+    FILE *file = fopen(path, "wb");
+    assert_true(file && saved >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    assert_int_equal(xr_monitor_open(NULL, -1, 1, watch, NULL, &monitor),
+                     XRAY_OK);
+    xr_metrics_put(m, "critic/score/mean", 0.25);
+    xray_status status = xr_monitor_step(monitor, 1, 3, m, NULL);
+    xr_monitor_say(monitor, "a checkpoint was written");
+    status |= xr_monitor_step(monitor, 3, 3, m, NULL);
+    xr_monitor_close(monitor);
+    (void)dup2(saved, STDERR_FILENO);
+    (void)close(saved);
+    (void)fclose(file);
+    xr_metrics_free(m);
+    assert_int_equal(status, XRAY_OK);
+    char *text = slurp(path);
+    assert_non_null(strstr(text, "step 1/3  critic/score/mean 0.25  eta "));
+    assert_non_null(strstr(text, "\na checkpoint was written\n"));
+    assert_non_null(strstr(text, "step 3/3  critic/score/mean 0.25\n"));
+    assert_null(strstr(text, "missing"));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_in_order_of_first_use),
+        cmocka_unit_test(many_names),
+        cmocka_unit_test(lines_and_resume),
+        cmocka_unit_test(special_values),
+        cmocka_unit_test(leaves_other_files_alone),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(plots),
+        cmocka_unit_test(progress_on_stderr),
+    };
+    return cmocka_run_group_tests_name("monitor", tests, scratch_make,
+                                       scratch_drop);
+}
