@@ -10,7 +10,7 @@ struct rule_pattern {
     pcre2_code *code;
     pcre2_match_data *data;
     pcre2_match_context *context;
-    uint32_t group; /* 1, or 0 without groups */
+    uint32_t group; /* 1, or 0: the whole match */
     uint32_t steps; /* left for this search */
 };
 
@@ -35,7 +35,8 @@ static xray_status bad_pattern(int code, size_t offset, xr_err *err)
                    (const char *)text);
 }
 
-xray_status rule_pattern_new(const char *text, xr_err *err, rule_pattern **out)
+xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
+                             rule_pattern **out)
 {
     rule_pattern *pattern = calloc(1, sizeof(*pattern));
     if (!pattern)
@@ -58,7 +59,7 @@ xray_status rule_pattern_new(const char *text, xr_err *err, rule_pattern **out)
     }
     uint32_t groups = 0;
     (void)pcre2_pattern_info(pattern->code, PCRE2_INFO_CAPTURECOUNT, &groups);
-    pattern->group = groups > 0;
+    pattern->group = !whole && groups > 0;
     pcre2_set_callout(pattern->context, count_step, pattern);
     pcre2_set_match_limit(pattern->context, RULE_PATTERN_STEPS);
     pcre2_set_heap_limit(pattern->context, 256 * 1024); /* KiB */

@@ -16,8 +16,10 @@
 
 typedef struct rule_pattern rule_pattern;
 
-/* Compiles; a bad pattern is XRAY_E_CONFIG with the offset of the fault. */
-xray_status rule_pattern_new(const char *text, xr_err *err, rule_pattern **out);
+/* Compiles; a bad pattern is XRAY_E_CONFIG with the offset of the fault. With
+ * `whole` searches give the whole match whatever groups there are. */
+xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
+                             rule_pattern **out);
 void rule_pattern_free(rule_pattern *pattern); /* accepts NULL */
 
 /* The first group (the whole match where there is no group) of the first or

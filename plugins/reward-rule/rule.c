@@ -37,7 +37,8 @@ static xray_status rule_create(const xray_host *host, const void *config,
     rule_pattern *pattern = NULL;
     xray_status status = rule_check(c, &err);
     if (status == XRAY_OK && c->grader == RULE_REGEX)
-        status = rule_pattern_new(c->pattern, &err, &pattern);
+        status =
+            rule_pattern_new(c->pattern, c->match_only != 0, &err, &pattern);
     if (status != XRAY_OK)
         return host->fail(host, status, "create", err.text);
     rule *self = calloc(1, sizeof(*self));

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An instance of the rule reward.
+ */
+#ifndef XR_REWARD_RIG_H
+#define XR_REWARD_RIG_H
+
+#include <xray/reward.h>
+
+#include "tests/algo/fake_host.h"
+
+const xray_plugin *xray_plugin_query_reward_rule(uint32_t host_abi);
+
+#define RIG_KEYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+typedef struct rig {
+    fake_host host;
+    const xray_reward_ops *ops;
+    void *self;
+    _Alignas(16) char config[512];
+} rig;
+
+static inline xray_status rig_try(rig *r, const char *const *keys)
+{
+    memset(r, 0, sizeof(*r));
+    fake_host_init(&r->host);
+    const xray_component *c =
+        xray_plugin_query_reward_rule(XRAY_ABI)->components[0];
+    assert_string_equal(c->iface, XRAY_IFACE_REWARD);
+    assert_string_equal(c->name, "rule");
+    assert_true(c->config_size <= sizeof(r->config));
+    fake_config(c, keys, r->config);
+    r->ops = c->ops;
+    return r->ops->create(&r->host.api, r->config, &r->self);
+}
+
+static inline void rig_open(rig *r, const char *const *keys)
+{
+    if (rig_try(r, keys) != XRAY_OK)
+        fail_msg("create failed: %s", r->host.reason);
+}
+
+static inline void rig_close(rig *r)
+{
+    r->ops->destroy(r->self);
+}
+
+static inline xray_sample_in rig_sample(uint64_t id, const char *response,
+                                        size_t size, const char *truth)
+{
+    return (xray_sample_in){ .head = XRAY_HEAD(xray_sample_in),
+                             .id = id,
+                             .prompt = "",
+                             .response = response,
+                             .response_size = size,
+                             .ground_truth = truth,
+                             .data_source = "",
+                             .fields_json = "{}" };
+}
+
+/* The next answer, which must be there. */
+static inline xray_score rig_answer(rig *r)
+{
+    xray_score score = { .head = XRAY_HEAD(xray_score) };
+    assert_int_equal(r->ops->poll(r->self, 0, &score), XRAY_OK);
+    assert_null(score.token_scores);
+    assert_int_equal(score.value_count, 2);
+    assert_string_equal(score.values[0].name, "acc");
+    assert_string_equal(score.values[1].name, "answered");
+    return score;
+}
+
+static inline void rig_is_empty(rig *r)
+{
+    xray_score score = { .head = XRAY_HEAD(xray_score) };
+    assert_int_equal(r->ops->poll(r->self, 1000, &score), XRAY_END);
+}
+
+/* Judges one sample: 'R'ight, 'W'rong or 'N'o answer. */
+static inline char rig_judge(rig *r, const char *response, size_t size,
+                             const char *truth)
+{
+    xray_sample_in sample = rig_sample(77, response, size, truth);
+    assert_int_equal(r->ops->submit(r->self, &sample, 1, sizeof(sample)),
+                     XRAY_OK);
+    xray_score score = rig_answer(r);
+    assert_int_equal(score.id, 77);
+    rig_is_empty(r);
+    if (score.values[0].value > 0)
+        return 'R';
+    return score.values[1].value > 0 ? 'W' : 'N';
+}
+
+#endif

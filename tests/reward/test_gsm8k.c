@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The gsm8k grader against the answers and scores of verl's.
+ */
+#include <cjson/cJSON.h>
+
+#include "plugins/reward-rule/gsm8k.h"
+#include "tests/reward/rig.h"
+
+#define CASES 4096
+
+typedef struct golden {
+    cJSON *rows[CASES];
+    size_t count;
+} golden;
+
+static void golden_free(golden *g)
+{
+    for (size_t i = 0; i < g->count; i++)
+        cJSON_Delete(g->rows[i]);
+}
+
+static void golden_read(golden *g)
+{
+    char path[1024];
+    FILE *file = fopen(
+        test_data("graders/golden_verl_gsm8k.jsonl", path, sizeof(path)), "rb");
+    assert_non_null(file);
+    char *line = NULL;
+    size_t cap = 0;
+    g->count = 0;
+    while (getline(&line, &cap, file) > 0) {
+        assert_true(g->count < CASES);
+        g->rows[g->count] = cJSON_Parse(line);
+        assert_non_null(g->rows[g->count]);
+        g->count++;
+    }
+    free(line);
+    (void)fclose(file);
+    assert_int_equal(g->count, 3297);
+}
+
+static const char *text_of(const cJSON *row, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(row, key);
+    return cJSON_IsString(item) ? item->valuestring : NULL;
+}
+
+static void check_extract(const cJSON *row, int method, const char *key)
+{
+    char buffer[RULE_GSM8K_TAIL];
+    const char *want = text_of(row, key);
+    rule_text got = rule_gsm8k_extract(
+        rule_text_of(text_of(row, "solution_str")), method, buffer);
+    if (!want) {
+        assert_null(got.data);
+        return;
+    }
+    if (!got.data || got.size != strlen(want) ||
+        memcmp(got.data, want, got.size) != 0)
+        fail_msg("%s: %s: got '%.*s', want '%s'", text_of(row, "id"), key,
+                 (int)got.size, got.data ? got.data : "", want);
+}
+
+/* All cases in one batch; the answers come in order with the ids given. */
+static void check_scores(const golden *g, const char *method, const char *key)
+{
+    rig r;
+    rig_open(&r, RIG_KEYS("grader", "gsm8k", "method", method));
+    xray_sample_in *samples = calloc(g->count, sizeof(*samples));
+    assert_non_null(samples);
+    for (size_t i = 0; i < g->count; i++) {
+        const char *response = text_of(g->rows[i], "solution_str");
+        samples[i] = rig_sample(5 * i + 1, response, strlen(response),
+                                text_of(g->rows[i], "ground_truth"));
+    }
+    assert_int_equal(r.ops->submit(r.self, samples, g->count, sizeof(*samples)),
+                     XRAY_OK);
+    for (size_t i = 0; i < g->count; i++) {
+        xray_score score = rig_answer(&r);
+        assert_int_equal(score.id, 5 * i + 1);
+        double want = cJSON_GetObjectItem(g->rows[i], key)->valuedouble;
+        if (score.score != want)
+            fail_msg("%s: %s: got %g, want %g", text_of(g->rows[i], "id"), key,
+                     score.score, want);
+    }
+    rig_is_empty(&r);
+    free(samples);
+    rig_close(&r);
+}
+
+static void every_golden_case(void **state)
+{
+    (void)state;
+    static golden g;
+    golden_read(&g);
+    for (size_t i = 0; i < g.count; i++) {
+        check_extract(g.rows[i], RULE_STRICT, "extract_strict");
+        check_extract(g.rows[i], RULE_FLEXIBLE, "extract_flexible");
+    }
+    check_scores(&g, "strict", "score_strict");
+    check_scores(&g, "flexible", "score_flexible");
+    golden_free(&g);
+}
+
+static const char *extract(const char *response, int method)
+{
+    static char out[RULE_GSM8K_TAIL + 1];
+    char buffer[RULE_GSM8K_TAIL];
+    rule_text got = rule_gsm8k_extract(rule_text_of(response), method, buffer);
+    if (!got.data)
+        return "(none)";
+    memcpy(out, got.data, got.size);
+    out[got.size] = '\0';
+    return out;
+}
+
+/* Answers of Python's re.findall with verl's two expressions. */
+static void corners(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *response;
+        const char *strict;
+        const char *flexible;
+    } cases[] = {
+        { "", "(none)", "(none)" },
+        { "#### ", "(none)", "(none)" },
+        { "#### -", "(none)", "(none)" },
+        { "####5", "(none)", "5" },
+        { "####  5", "(none)", "5" },
+        { "##### 5", "5", "5" },
+        { "#### #### 5", "5", "5" },
+        { "#### 5 #### 6", "6", "6" },
+        { "#### 5 #### x", "5", "5" },
+        { "#### 1,234.50", "1234.50", "1,234.50" },
+        { "#### ,", "", "," },
+        { "#### .", ".", "." },
+        { "#### -,", "-", "-," },
+        { "#### $5", "(none)", "5" },
+        { "#### --5", "(none)", "-5" },
+        { "5-3", "(none)", "-3" },
+        { "It is 7.", "(none)", "7." },
+        { "It is 7 .", "(none)", "7" },
+        { ". and .", "(none)", "." },
+        { "4 ... .", "(none)", "..." },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_string_equal(extract(cases[i].response, RULE_STRICT),
+                            cases[i].strict);
+        assert_string_equal(extract(cases[i].response, RULE_FLEXIBLE),
+                            cases[i].flexible);
+    }
+}
+
+/* Only the last 300 characters count, and they are characters, not bytes. */
+static void only_the_tail_is_read(void **state)
+{
+    (void)state;
+    char text[2048] = "#### 42";
+    for (int i = 0; i < 293; i++)
+        strncat(text, "\xC3\xA9", 3);
+    assert_string_equal(extract(text, RULE_STRICT), "42");
+    strncat(text, "!", 2);
+    assert_string_equal(extract(text, RULE_STRICT), "(none)");
+    assert_string_equal(extract(text, RULE_FLEXIBLE), "42");
+    for (int i = 0; i < 6; i++)
+        strncat(text, "!", 2);
+    assert_string_equal(extract(text, RULE_FLEXIBLE), "(none)");
+}
+
+static void scores_and_whole_solutions(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, RIG_KEYS("grader", "gsm8k", "score", "2", "format_score",
+                          "0.1", "no_answer_score", "-1"));
+    const char *responses[] = { "#### 1,000", "#### 7", "1000" };
+    const double want[] = { 2, 0.1, -1 };
+    for (int i = 0; i < 3; i++) {
+        xray_sample_in s = rig_sample(9, responses[i], strlen(responses[i]),
+                                      "500 * 2 = 1000\n#### 1,000");
+        assert_int_equal(r.ops->submit(r.self, &s, 1, sizeof(s)), XRAY_OK);
+        assert_true(rig_answer(&r).score == want[i]);
+    }
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_golden_case),
+        cmocka_unit_test(corners),
+        cmocka_unit_test(only_the_tail_is_read),
+        cmocka_unit_test(scores_and_whole_solutions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

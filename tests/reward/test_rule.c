@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The graders exact, numeric and regex by table, the queue, refusals, and what
+ * hostile text may not do.
+ */
+#include "tests/reward/rig.h"
+
+typedef struct rule_case {
+    const char *response;
+    const char *truth;
+    char verdict; /* 'R'ight, 'W'rong, 'N'o answer */
+} rule_case;
+
+static void run(const char *const *keys, const rule_case *cases)
+{
+    rig r;
+    rig_open(&r, keys);
+    for (; cases->response; cases++) {
+        char got = rig_judge(&r, cases->response, strlen(cases->response),
+                             cases->truth);
+        if (got != cases->verdict)
+            fail_msg("'%s' against '%s': %c, not %c", cases->response,
+                     cases->truth, got, cases->verdict);
+    }
+    rig_close(&r);
+}
+
+#define RUN(keys, ...) \
+    run(keys, (const rule_case[]){ __VA_ARGS__, { NULL, NULL, 0 } })
+
+static void exact(void **state)
+{
+    (void)state;
+    RUN(NULL, { "42", "42", 'R' }, { " 42\n", "42", 'R' },
+        { "42", "\t42 ", 'R' }, { "4 2", "42", 'W' }, { "yes", "Yes", 'W' },
+        { "", "42", 'N' }, { " \n", "42", 'N' }, { "421", "42", 'W' },
+        { "", "", 'R' });
+    RUN(RIG_KEYS("trim", "false"), { "42 ", "42", 'W' }, { "42", "42", 'R' });
+    RUN(RIG_KEYS("ignore_case", "true"), { "yEs", "Yes", 'R' },
+        { "no", "Yes", 'W' }, { "[", "{", 'W' });
+    RUN(RIG_KEYS("after", "Answer:"), { "x Answer: 1 Answer: 42", "42", 'R' },
+        { "42", "42", 'N' }, { "Answer:", "42", 'N' },
+        { "Answer: 4", "42", 'W' }, { "An", "42", 'N' });
+}
+
+static void numeric(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "numeric"), { "It is 42.", "42", 'R' },
+        { "42.0000001", "42", 'R' }, { "42.1", "42", 'W' },
+        { "41, then 42", "42", 'R' }, { "42, then 41", "42", 'W' },
+        { "none", "42", 'N' }, { "", "42", 'N' }, { "...", "42", 'N' },
+        { "$1,234,567.50", "1234567.5", 'R' }, { "-$5", "-5", 'R' },
+        { "$-5", "-5", 'R' }, { "8-5", "5", 'R' }, { "x = -5", "-5", 'R' },
+        { "x = \xE2\x88\x92"
+          "5",
+          "-5", 'R' },
+        { "(1)-5", "5", 'R' }, { "4.2e1", "42", 'R' }, { "4.2E+1", "42", 'R' },
+        { "42e", "42", 'R' }, { ".5", "0.5", 'R' }, { "v1.2.3", "3", 'R' },
+        { "1,23", "23", 'R' }, { "1, 2", "2", 'R' }, { "1e999", "1", 'N' },
+        { "18", "9 * 2\n#### 18", 'R' });
+    RUN(RIG_KEYS("grader", "numeric", "take", "first"),
+        { "42, then 41", "42", 'R' });
+    RUN(RIG_KEYS("grader", "numeric", "tolerance", "0.5"),
+        { "42.5", "42", 'R' }, { "42.6", "42", 'W' });
+    RUN(RIG_KEYS("grader", "numeric", "rel_tolerance", "0.01", "tolerance",
+                 "0"),
+        { "-101", "-100", 'R' }, { "-102", "-100", 'W' });
+    RUN(RIG_KEYS("grader", "numeric", "after", "="), { "5 = 6", "6", 'R' },
+        { "6", "6", 'N' });
+}
+
+static void regex(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "regex", "pattern", "<a>(.*?)</a>"),
+        { "<a>1</a><a> 42 </a>", "42", 'R' },
+        { "<a>42</a><a>1</a>", "42", 'W' }, { "42", "42", 'N' },
+        { "", "42", 'N' }, { "\xFF<a>42</a>\x80", "42", 'R' },
+        { "<a>\xC3\xA9</a>", "\xC3\xA9", 'R' });
+    RUN(RIG_KEYS("grader", "regex", "pattern", "<a>(.*?)</a>", "take", "first"),
+        { "<a>42</a><a>1</a>", "42", 'R' });
+    RUN(RIG_KEYS("grader", "regex", "pattern", "[0-9]+"), { "x42y", "42", 'R' },
+        { "x42y7", "42", 'W' });
+    RUN(RIG_KEYS("grader", "regex", "pattern", "(a)|b"), { "ab", "a", 'N' },
+        { "ba", "a", 'R' });
+    RUN(RIG_KEYS("grader", "regex", "pattern", "x*"), { "yxxy", "", 'R' });
+    RUN(RIG_KEYS("grader", "regex", "pattern", "once", "match_only", "true"),
+        { "there once was", "", 'R' }, { "there was", "", 'N' });
+    RUN(RIG_KEYS("grader", "regex", "pattern", "(yes|no)", "ignore_case",
+                 "true"),
+        { "yes", "YES", 'R' });
+    RUN(RIG_KEYS("grader", "regex", "pattern", "[0-9]+", "search_bytes", "3"),
+        { "42xxx", "42", 'N' }, { "xx42x", "42", 'R' });
+}
+
+static void answers_come_in_order(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, RIG_KEYS("score", "3"));
+    rig_is_empty(&r);
+    assert_int_equal(r.ops->submit(r.self, NULL, 0, sizeof(xray_sample_in)),
+                     XRAY_OK);
+    struct {
+        xray_sample_in in;
+        uint64_t more[3]; /* a longer struct of a later ABI */
+    } samples[5] = { 0 };
+    for (uint64_t round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < 5; i++)
+            samples[i].in =
+                rig_sample(100 - 7 * i + round, i % 2 ? "a" : "b", 1, "a");
+        assert_int_equal(
+            r.ops->submit(r.self, &samples[0].in, 5, sizeof(samples[0])),
+            XRAY_OK);
+        if (round == 0)
+            continue; /* ten outstanding at once */
+        for (uint64_t k = 0; k < (round == 1 ? 10u : 5u); k++) {
+            uint64_t i = k % 5;
+            uint64_t of = round == 1 && k < 5 ? 0 : round;
+            xray_score score = rig_answer(&r);
+            assert_int_equal(score.id, 100 - 7 * i + of);
+            assert_true(score.score == (i % 2 ? 3.0 : 0.0));
+        }
+        rig_is_empty(&r);
+    }
+    rig_close(&r);
+}
+
+static void refuse(const char *const *keys, const char *word)
+{
+    rig r;
+    assert_int_equal(rig_try(&r, keys), XRAY_E_CONFIG);
+    assert_null(r.self);
+    if (!strstr(r.host.reason, word))
+        fail_msg("'%s' does not say %s", r.host.reason, word);
+}
+
+static void bad_options(void **state)
+{
+    (void)state;
+    refuse(RIG_KEYS("grader", "regex"), "pattern");
+    refuse(RIG_KEYS("grader", "regex", "pattern", "ab(c"),
+           "pattern: at offset 4: missing closing parenthesis");
+    refuse(RIG_KEYS("grader", "regex", "pattern", "a\\C"),
+           "pattern: at offset");
+    refuse(RIG_KEYS("grader", "regex", "pattern", "\xFF"),
+           "pattern: at offset");
+    refuse(RIG_KEYS("pattern", "a"), "pattern: only grader = regex");
+    refuse(RIG_KEYS("grader", "gsm8k", "after", "x"), "after");
+    rig r;
+    rig_open(&r, NULL);
+    r.ops->destroy(NULL);
+    rig_close(&r);
+}
+
+static void a_truth_without_number_is_said_once(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, RIG_KEYS("grader", "numeric"));
+    assert_int_equal(rig_judge(&r, "42", 2, ""), 'N');
+    assert_int_equal(rig_judge(&r, "42", 2, "forty-two"), 'N');
+    assert_int_equal(r.host.warnings, 1);
+    rig_close(&r);
+}
+
+/* ---- hostile text ----------------------------------------------------------
+ */
+
+static const char *const *const hostile_keys[] = {
+    RIG_KEYS("grader", "exact", "after", "##"),
+    RIG_KEYS("grader", "exact", "ignore_case", "true"),
+    RIG_KEYS("grader", "numeric"),
+    RIG_KEYS("grader", "numeric", "take", "first"),
+    RIG_KEYS("grader", "regex", "pattern", "#(\\d*)\\W?"),
+    RIG_KEYS("grader", "regex", "pattern", "(?<=.)\\b|\\X(?=(.))"),
+    RIG_KEYS("grader", "gsm8k"),
+    RIG_KEYS("grader", "gsm8k", "method", "flexible"),
+};
+
+static void random_bytes(void **state)
+{
+    (void)state;
+    static const char alphabet[] = "0123456789.,-+eE$# \n\xE2\x88\x92\xC3\xFF";
+    uint32_t seed = 1;
+    for (size_t k = 0; k < sizeof(hostile_keys) / sizeof(hostile_keys[0]);
+         k++) {
+        rig r;
+        rig_open(&r, hostile_keys[k]);
+        for (int i = 0; i < 1500; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            size_t size = (seed >> 16) % (i % 50 ? 40 : 2000);
+            /* Exactly as long as it says, so that a read beyond it shows. */
+            char *text = malloc(size ? size : 1);
+            assert_non_null(text);
+            for (size_t j = 0; j < size; j++) {
+                seed = seed * 1664525u + 1013904223u;
+                text[j] = i % 2 ? alphabet[(seed >> 16) % sizeof(alphabet)]
+                                : (char)(seed >> 24);
+            }
+            char got = rig_judge(&r, text, size, "5");
+            assert_true(got == 'R' || got == 'W' || got == 'N');
+            free(text);
+        }
+        rig_close(&r);
+    }
+}
+
+static void huge_texts(void **state)
+{
+    (void)state;
+    static const char fill[] = { 'a', '1', ',', '.', '-', '#', '\0', '\x80' };
+    const size_t size = 4u << 20;
+    char *text = malloc(size);
+    assert_non_null(text);
+    for (size_t k = 0; k < sizeof(hostile_keys) / sizeof(hostile_keys[0]);
+         k++) {
+        rig r;
+        rig_open(&r, hostile_keys[k]);
+        for (size_t f = 0; f < sizeof(fill); f++) {
+            memset(text, fill[f], size);
+            (void)rig_judge(&r, text, size, "5");
+        }
+        rig_close(&r);
+    }
+    free(text);
+}
+
+/* Patterns with exponential or cubic work end, the same way each time, and
+ * leave the instance fit for the next sample. */
+static void patterns_that_explode(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = { "(a+)+b", "(a|aa)+$|b", "a*a*a*b",
+                                            "(?:a*)*b", "(a*)(a*)\\2\\1b" };
+    char text[4097];
+    memset(text, 'a', 4096);
+    text[4096] = 'c';
+    for (size_t p = 0; p < sizeof(patterns) / sizeof(patterns[0]); p++) {
+        rig r;
+        rig_open(&r, RIG_KEYS("grader", "regex", "pattern", patterns[p],
+                              "match_only", "true"));
+        assert_int_equal(rig_judge(&r, text, sizeof(text), ""), 'N');
+        assert_int_equal(rig_judge(&r, text, sizeof(text), ""), 'N');
+        assert_int_equal(rig_judge(&r, "ab", 2, ""), 'R');
+        assert_true(r.host.warnings <= 1);
+        rig_close(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact),
+        cmocka_unit_test(numeric),
+        cmocka_unit_test(regex),
+        cmocka_unit_test(answers_come_in_order),
+        cmocka_unit_test(bad_options),
+        cmocka_unit_test(a_truth_without_number_is_said_once),
+        cmocka_unit_test(random_bytes),
+        cmocka_unit_test(huge_texts),
+        cmocka_unit_test(patterns_that_explode),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
