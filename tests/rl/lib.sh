@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Shared by the end-to-end tests: a small task in a folder of its own, and
+# comparisons. Each test is run with XRAY_BIN and XRAY_BUILD set.
+set -euo pipefail
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+# Test data, or the skip rule: missing data fails only where CI=true.
+data=${XRAY_TEST_DATA:-../shared/data}
+need_data() {
+    [ -e "$data/$1" ] && return 0
+    [ "${CI:-}" = true ] && fail "test data $data/$1 is missing"
+    echo "skipped: test data $data/$1 is missing"
+    exit 77
+}
+
+# The quickstart's task with a model of random weights, and a short INI.
+make_task() {
+    "$XRAY_BUILD/quickstart-task" "$work/task" 7
+    head -n 400 "$work/task/train.jsonl" >"$work/task/short.jsonl"
+    head -n 16 "$work/task/val.jsonl" >"$work/task/val16.jsonl"
+    cat >"$work/run.ini" <<INI
+[run]
+reward = close
+seed = 11
+[model]
+path = $work/task/model
+init = random
+[data]
+train_files = $work/task/short.jsonl
+val_files = $work/task/val16.jsonl
+prompt_key = question
+answer_key = answer
+template = "{question}"
+max_prompt_length = 12
+max_response_length = 5
+train_batch_size = 8
+[rollout]
+n = 4
+max_num_seqs = 16
+[actor]
+ppo_mini_batch_size = 4
+ppo_max_token_len_per_gpu = 256
+ppo_epochs = 2
+recompute_old_logp = 1
+[actor.optim]
+lr = 1e-3
+[trainer]
+total_training_steps = 6
+val_before_train = true
+logger = jsonl
+[reward.close]
+plugin = rule
+grader = regex
+pattern = "[13579]"
+match_only = true
+INI
+}
+
+# Metrics without times and speeds, which differ between runs.
+steady() {
+    sed -E 's/"(timing_[^"]*|perf\/[^"]*)":[^,}]*,?//g; s/,}/}/' "$1"
+}
+
+# Two checkpoints hold the same bits: weights, optimizer, state.
+same_checkpoint() {
+    for file in actor/model.safetensors actor/optim.safetensors state.json; do
+        cmp "$1/$file" "$2/$file" || fail "$1/$file and $2/$file differ"
+    done
+}
+
+train() { # FOLDER [--set ...]
+    local dir=$1
+    shift
+    "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$dir" "$@"
+}

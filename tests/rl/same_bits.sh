@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The same INI and seed give the same bits, whatever the thread count, the
+# micro-batch cut, the rollout's batch size or the instruction set.
+. "$(dirname "$0")/lib.sh"
+make_task
+steps="--set trainer.total_training_steps=3"
+
+# shellcheck disable=SC2086
+train "$work/base" $steps --set run.threads=1 >/dev/null
+
+compare() {
+    local name=$1
+    shift
+    # shellcheck disable=SC2086
+    train "$work/$name" $steps "$@" >/dev/null
+    same_checkpoint "$work/base/global_step_3" "$work/$name/global_step_3"
+    diff <(steady "$work/base/metrics.jsonl") <(steady "$work/$name/metrics.jsonl") ||
+        fail "metrics of $name differ"
+}
+compare again --set run.threads=1
+compare threads --set run.threads=2
+compare micro --set actor.ppo_max_token_len_per_gpu=40
+compare batch --set rollout.max_num_seqs=3
+compare avx2 --set device.cpu.isa=avx2
+compare scalar --set device.cpu.isa=scalar
+compare recompute --set train.zero3.gradient_checkpointing=true
+
+# Another seed gives other bits: the comparison can fail.
+# shellcheck disable=SC2086
+train "$work/other" $steps --set run.seed=12 >/dev/null
+! cmp -s "$work/base/global_step_3/actor/model.safetensors" \
+    "$work/other/global_step_3/actor/model.safetensors" || fail "the seed has no effect"
+echo "same bits: ok"
