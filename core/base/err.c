@@ -28,8 +28,13 @@ xray_status xr_fail_in(xr_err *err, xray_status status, const char *fmt, ...)
     int n = vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
     size_t used = n < 0 ? 0 : (size_t)n;
-    if (used < sizeof err->text)
-        (void)snprintf(err->text + used, sizeof err->text - used, ": %s",
-                       rest);
+    size_t room = used < sizeof err->text ? sizeof err->text - used : 0;
+    if (room > 2) {
+        memcpy(err->text + used, ": ", 3);
+        size_t size = strlen(rest);
+        size = size < room - 3 ? size : room - 3;
+        memcpy(err->text + used + 2, rest, size);
+        err->text[used + 2 + size] = '\0';
+    }
     return status;
 }

@@ -28,6 +28,21 @@ void xr_file_unmap(xr_map_file *file); /* accepts an empty one */
 xray_status xr_file_write(const char *path, const void *data, size_t size,
                           xr_err *err);
 
+/* The same, in pieces: xr_file_begin opens the temporary; the first failing
+ * append removes it; exactly one of finish and drop ends what begin started
+ * (also after a failed append). A path that is there and no regular file
+ * (/dev/stdout, a pipe) is written directly. */
+typedef struct xr_file_out {
+    const char *path; /* borrowed until finish or drop */
+    char *temp;       /* NULL: writing to `path` itself */
+    int fd;           /* -1: failed */
+} xr_file_out;
+xray_status xr_file_begin(const char *path, xr_err *err, xr_file_out *out);
+xray_status xr_file_append(xr_file_out *file, const void *data, size_t size,
+                           xr_err *err);
+xray_status xr_file_finish(xr_file_out *file, xr_err *err);
+void xr_file_drop(xr_file_out *file);
+
 /* A path in `buffer`: "dir/name". XRAY_E_RANGE when it does not fit. */
 xray_status xr_path_join(const char *dir, const char *name, char *buffer,
                          size_t cap, xr_err *err);
@@ -42,6 +57,10 @@ xray_status xr_dir_remove(const char *path, xr_err *err);
 /* Renames a finished folder into place and syncs the parent; `to` must not
  * exist. */
 xray_status xr_dir_commit(const char *from, const char *to, xr_err *err);
+/* fsync of a folder, and of the folder that holds `path`: makes a rename in it
+ * last. */
+xray_status xr_dir_sync(const char *path, xr_err *err);
+xray_status xr_dir_sync_parent(const char *path, xr_err *err);
 xray_status xr_file_copy(const char *from, const char *to, xr_err *err);
 
 /* Seconds on a clock that never goes back. */

@@ -76,7 +76,8 @@ static slot *seek(const xr_map *map, uint64_t hash, const void *key,
 static int grow(xr_map *map)
 {
     size_t old = map->mask + 1;
-    slot *slots = old <= SIZE_MAX / 4 ? xr_calloc(old * 2, sizeof *slots) : NULL;
+    slot *slots =
+        old <= SIZE_MAX / 4 ? xr_calloc(old * 2, sizeof *slots) : NULL;
     if (!slots)
         return -1;
     size_t mask = old * 2 - 1;

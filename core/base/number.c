@@ -100,8 +100,9 @@ int xr_parse_bytes(const char *text, uint64_t *out)
     static const struct {
         const char *name;
         uint32_t shift;
-    } units[] = { { "", 0 }, { "K", 10 }, { "M", 20 }, { "G", 30 },
-                  { "T", 40 } };
+    } units[] = {
+        { "", 0 }, { "K", 10 }, { "M", 20 }, { "G", 30 }, { "T", 40 }
+    };
     size_t length = real_length(text);
     if (!length || text[0] == '-')
         return -1;
@@ -123,7 +124,7 @@ int xr_parse_duration(const char *text, int64_t *out_ns)
     static const struct {
         const char *name;
         double ns;
-    } units[] = { { "ns", 1 },  { "us", 1e3 },    { "ms", 1e6 },
+    } units[] = { { "ns", 1 },  { "us", 1e3 },   { "ms", 1e6 },
                   { "s", 1e9 }, { "min", 60e9 }, { "h", 3600e9 } };
     size_t length = real_length(text);
     if (!length || text[0] == '-')

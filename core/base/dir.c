@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Paths and folders.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+
+/* An open folder takes a descriptor; nothing of ours is nested like that. */
+#define DEEPEST 64
+
+static xray_status fail_io(xr_err *err, const char *path, const char *what)
+{
+    return xr_fail(err, XRAY_E_IO, "%s: %s: %s", path, what, strerror(errno));
+}
+
+xray_status xr_path_join(const char *dir, const char *name, char *buffer,
+                         size_t cap, xr_err *err)
+{
+    size_t size = strlen(dir);
+    const char *slash = !size || dir[size - 1] == '/' ? "" : "/";
+    int n = snprintf(buffer, cap, "%s%s%s", dir, slash, name);
+    if (n < 0 || (size_t)n >= cap)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "the path %.200s/%.200s is longer than %zu bytes", dir,
+                       name, cap - 1);
+    return XRAY_OK;
+}
+
+int xr_path_is_dir(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+int xr_path_exists(const char *path)
+{
+    struct stat st;
+    return !lstat(path, &st);
+}
+
+static xray_status make_one(const char *path, xr_err *err)
+{
+    if (!mkdir(path, 0777))
+        return XRAY_OK;
+    int saved = errno;
+    if (xr_path_is_dir(path))
+        return XRAY_OK;
+    errno = saved;
+    return fail_io(err, path, "cannot make the folder");
+}
+
+xray_status xr_dir_make(const char *path, xr_err *err)
+{
+    char *part = xr_strdup(path);
+    if (!part)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    xray_status status = XRAY_OK;
+    for (char *slash = part; !status && *slash; slash++) {
+        if (*slash != '/' || slash == part)
+            continue;
+        *slash = '\0';
+        status = make_one(part, err);
+        *slash = '/';
+    }
+    if (!status)
+        status = make_one(path, err);
+    free(part);
+    return status;
+}
+
+static int remove_in(int parent, const char *name, int depth);
+
+static int remove_entries(DIR *dir, int depth)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry)
+            return errno ? -1 : 0;
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+            continue;
+        if (unlinkat(dirfd(dir), name, 0) == 0)
+            continue;
+        if (errno != EISDIR && errno != EPERM)
+            return -1;
+        if (remove_in(dirfd(dir), name, depth + 1))
+            return -1;
+    }
+}
+
+/* Removes the folder `name` of `parent`; links in it are removed, not
+ * followed. -1 and errno. */
+static int remove_in(int parent, const char *name, int depth)
+{
+    if (depth > DEEPEST) {
+        errno = ELOOP;
+        return -1;
+    }
+    int fd =
+        openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        (void)close(fd);
+        return -1;
+    }
+    int failed = remove_entries(dir, depth);
+    int saved = errno;
+    (void)closedir(dir);
+    errno = saved;
+    return failed ? -1 : unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+xray_status xr_dir_remove(const char *path, xr_err *err)
+{
+    if (!xr_path_exists(path))
+        return XRAY_OK;
+    if (remove_in(AT_FDCWD, path, 0))
+        return fail_io(err, path, "cannot remove the folder");
+    return XRAY_OK;
+}
+
+xray_status xr_dir_commit(const char *from, const char *to, xr_err *err)
+{
+    if (xr_path_exists(to))
+        return xr_fail(err, XRAY_E_IO, "%s: is already there", to);
+    xray_status status = xr_dir_sync(from, err);
+    if (status)
+        return status;
+    if (rename(from, to))
+        return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
+                       strerror(errno));
+    return xr_dir_sync_parent(to, err);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/str.h"
+
+static xray_status fail_io(xr_err *err, const char *path, const char *what)
+{
+    return xr_fail(err, XRAY_E_IO, "%s: %s: %s", path, what, strerror(errno));
+}
+
+static xray_status fail_memory(xr_err *err, const char *path)
+{
+    return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+}
+
+static xray_status fail_limit(xr_err *err, const char *path, size_t limit)
+{
+    return xr_fail(err, XRAY_E_RANGE,
+                   "%s: the file is larger than the limit of %zu bytes", path,
+                   limit);
+}
+
+/* Reads until the end of the file; stops early above `limit`. */
+static xray_status read_all(int fd, const char *path, size_t limit, xr_err *err,
+                            char **data, size_t *size)
+{
+    size_t cap = *size;
+    *size = 0;
+    *data = malloc(cap);
+    while (*data) {
+        ssize_t got = read(fd, *data + *size, cap - *size - 1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fail_io(err, path, "cannot read");
+        if (got == 0) {
+            (*data)[*size] = '\0';
+            return XRAY_OK;
+        }
+        *size += (size_t)got;
+        if (*size > limit)
+            return fail_limit(err, path, limit);
+        if (cap - *size > 1)
+            continue;
+        char *more = cap < SIZE_MAX / 2 ? realloc(*data, cap * 2) : NULL;
+        if (!more)
+            break;
+        *data = more;
+        cap *= 2;
+    }
+    return fail_memory(err, path);
+}
+
+xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
+                         char **out_data, size_t *out_size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_io(err, path, "cannot open");
+    struct stat st;
+    char *data = NULL;
+    size_t size = 4096;
+    xray_status status;
+    /* The size is a guess only: it is 0 for pipes and /proc. Two bytes more
+     * let the end be seen without growing. */
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 4000)
+        size = (size_t)st.st_size + 2;
+    if (size > 4096 && size - 2 > limit)
+        status = fail_limit(err, path, limit);
+    else
+        status = read_all(fd, path, limit, err, &data, &size);
+    (void)close(fd);
+    if (status) {
+        free(data);
+        return status;
+    }
+    *out_data = data;
+    *out_size = size;
+    return XRAY_OK;
+}
+
+xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out)
+{
+    *out = (xr_map_file){ NULL, 0 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_io(err, path, "cannot open");
+    struct stat st;
+    xray_status status = XRAY_OK;
+    if (fstat(fd, &st)) {
+        status = fail_io(err, path, "cannot read");
+    } else if (!S_ISREG(st.st_mode)) {
+        status = xr_fail(err, XRAY_E_IO, "%s: not a regular file", path);
+    } else if (st.st_size > 0) {
+        size_t size = (size_t)st.st_size;
+        void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            status = fail_io(err, path, "cannot map");
+        else
+            *out = (xr_map_file){ data, size };
+    }
+    (void)close(fd);
+    return status;
+}
+
+void xr_file_unmap(xr_map_file *file)
+{
+    if (file->size) {
+        /* munmap takes a plain pointer; the pages were never ours to write. */
+        union {
+            const unsigned char *read;
+            void *any;
+        } p = { file->data };
+        (void)munmap(p.any, file->size);
+    }
+    *file = (xr_map_file){ NULL, 0 };
+}
+
+/* A fresh file beside `path`; its name in *out_temp. -1 and errno. */
+static int open_beside(const char *path, char **out_temp)
+{
+    size_t cap = strlen(path) + 64;
+    char *temp = malloc(cap);
+    if (!temp)
+        return -1;
+    for (unsigned attempt = 0; attempt < 1000; attempt++) {
+        struct timespec now = { 0, 0 };
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        (void)snprintf(temp, cap, "%s.tmp-%ld-%lx-%x", path, (long)getpid(),
+                       (unsigned long)now.tv_nsec, attempt);
+        int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            *out_temp = temp;
+            return fd;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    int saved = errno;
+    free(temp);
+    errno = saved;
+    return -1;
+}
+
+xray_status xr_file_begin(const char *path, xr_err *err, xr_file_out *out)
+{
+    *out = (xr_file_out){ path, NULL, -1 };
+    struct stat st;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        out->fd = open(path, O_WRONLY | O_CLOEXEC);
+    else
+        out->fd = open_beside(path, &out->temp);
+    return out->fd < 0 ? fail_io(err, path, "cannot write") : XRAY_OK;
+}
+
+void xr_file_drop(xr_file_out *file)
+{
+    if (file->fd >= 0)
+        (void)close(file->fd);
+    if (file->temp)
+        (void)unlink(file->temp);
+    free(file->temp);
+    file->temp = NULL;
+    file->fd = -1;
+}
+
+xray_status xr_file_append(xr_file_out *file, const void *data, size_t size,
+                           xr_err *err)
+{
+    if (file->fd < 0)
+        return xr_fail(err, XRAY_E_STATE, "%s: an earlier write failed",
+                       file->path);
+    const char *bytes = data;
+    while (size) {
+        /* Linux writes at most 2 GiB at once. */
+        ssize_t n = write(file->fd, bytes, size < 1u << 30 ? size : 1u << 30);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            xray_status status = fail_io(err, file->path, "cannot write");
+            xr_file_drop(file);
+            return status;
+        }
+        bytes += n;
+        size -= (size_t)n;
+    }
+    return XRAY_OK;
+}
+
+/* fsync, where the file system knows it. */
+static int sync_fd(int fd)
+{
+    while (fsync(fd)) {
+        if (errno == EINTR)
+            continue;
+        return errno == EINVAL || errno == ENOSYS || errno == EROFS ? 0 : -1;
+    }
+    return 0;
+}
+
+xray_status xr_dir_sync(const char *path, xr_err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_io(err, path, "cannot open the folder");
+    xray_status status = XRAY_OK;
+    if (sync_fd(fd))
+        status = fail_io(err, path, "cannot sync the folder");
+    (void)close(fd);
+    return status;
+}
+
+xray_status xr_dir_sync_parent(const char *path, xr_err *err)
+{
+    size_t size = strlen(path);
+    while (size > 1 && path[size - 1] == '/')
+        size--;
+    while (size && path[size - 1] != '/')
+        size--;
+    while (size > 1 && path[size - 1] == '/')
+        size--;
+    char *parent = size ? xr_strndup(path, size) : xr_strdup(".");
+    if (!parent)
+        return fail_memory(err, path);
+    xray_status status = xr_dir_sync(parent, err);
+    free(parent);
+    return status;
+}
+
+xray_status xr_file_finish(xr_file_out *file, xr_err *err)
+{
+    if (file->fd < 0)
+        return xr_fail(err, XRAY_E_STATE, "%s: an earlier write failed",
+                       file->path);
+    if (!file->temp) {
+        xr_file_drop(file);
+        return XRAY_OK;
+    }
+    int fd = file->fd;
+    int failed = sync_fd(fd);
+    file->fd = -1;
+    if (close(fd) || failed || rename(file->temp, file->path)) {
+        xray_status status = fail_io(err, file->path, "cannot write");
+        xr_file_drop(file);
+        return status;
+    }
+    free(file->temp);
+    file->temp = NULL;
+    return xr_dir_sync_parent(file->path, err);
+}
+
+xray_status xr_file_write(const char *path, const void *data, size_t size,
+                          xr_err *err)
+{
+    xr_file_out file;
+    xray_status status = xr_file_begin(path, err, &file);
+    if (!status)
+        status = xr_file_append(&file, data, size, err);
+    if (!status)
+        return xr_file_finish(&file, err);
+    xr_file_drop(&file);
+    return status;
+}
+
+xray_status xr_file_copy(const char *from, const char *to, xr_err *err)
+{
+    int fd = open(from, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_io(err, from, "cannot open");
+    xr_file_out file;
+    xray_status status = xr_file_begin(to, err, &file);
+    while (!status) {
+        char block[65536];
+        ssize_t got = read(fd, block, sizeof block);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            status = fail_io(err, from, "cannot read");
+        if (got <= 0)
+            break;
+        status = xr_file_append(&file, block, (size_t)got, err);
+    }
+    (void)close(fd);
+    if (!status)
+        return xr_file_finish(&file, err);
+    xr_file_drop(&file);
+    return status;
+}
+
+double xr_now(void)
+{
+    struct timespec now = { 0, 0 };
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}

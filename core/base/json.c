@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/jsoncheck.h"
+#include "core/base/locale.h"
+#include "core/base/str.h"
+
+/* Doubles hold every integer up to here. */
+#define EXACT 0x1p53
+
+/* No configuration, tokenizer or index comes near this. */
+#define FILE_LIMIT ((size_t)1 << 30)
+
+xray_status xr_json_parse(const char *text, size_t size, const char *where,
+                          xr_err *err, cJSON **out)
+{
+    xray_status status = xr_json_check(text, size, where, err);
+    if (status)
+        return status;
+    xr_locale saved = xr_locale_c();
+    cJSON *tree = cJSON_ParseWithLength(text, size);
+    xr_locale_back(saved);
+    if (!tree)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory reading JSON",
+                       where);
+    *out = tree;
+    return XRAY_OK;
+}
+
+xray_status xr_json_file(const char *path, xr_err *err, cJSON **out)
+{
+    char *text;
+    size_t size;
+    xray_status status = xr_file_read(path, FILE_LIMIT, err, &text, &size);
+    if (status)
+        return status;
+    status = xr_json_parse(text, size, path, err, out);
+    free(text);
+    return status;
+}
+
+const cJSON *xr_json_get(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    return item && !cJSON_IsNull(item) ? item : NULL;
+}
+
+static const char *type_name(const cJSON *item)
+{
+    if (cJSON_IsBool(item))
+        return "a boolean";
+    if (cJSON_IsNumber(item))
+        return "a number";
+    if (cJSON_IsString(item))
+        return "a string";
+    if (cJSON_IsArray(item))
+        return "an array";
+    return cJSON_IsObject(item) ? "an object" : "null";
+}
+
+static xray_status wrong_type(const cJSON *item, const char *key,
+                              const char *where, const char *wanted,
+                              xr_err *err)
+{
+    return xr_fail(err, XRAY_E_CONFIG, "%s: \"%s\" must be %s, not %s", where,
+                   key, wanted, type_name(item));
+}
+
+static xray_status missing(const char *key, const char *where, xr_err *err)
+{
+    return xr_fail(err, XRAY_E_CONFIG, "%s: \"%s\" is missing", where, key);
+}
+
+xray_status xr_json_int_or(const cJSON *object, const char *key, int64_t preset,
+                           const char *where, xr_err *err, int64_t *out)
+{
+    const cJSON *item = xr_json_get(object, key);
+    if (!item) {
+        *out = preset;
+        return XRAY_OK;
+    }
+    if (!cJSON_IsNumber(item))
+        return wrong_type(item, key, where, "an integer", err);
+    double value = item->valuedouble;
+    if (value != floor(value) || fabs(value) > EXACT)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: \"%s\" must be an integer, not %.17g", where, key,
+                       value);
+    *out = (int64_t)value;
+    return XRAY_OK;
+}
+
+xray_status xr_json_int(const cJSON *object, const char *key, const char *where,
+                        xr_err *err, int64_t *out)
+{
+    if (!xr_json_get(object, key))
+        return missing(key, where, err);
+    return xr_json_int_or(object, key, 0, where, err, out);
+}
+
+xray_status xr_json_real_or(const cJSON *object, const char *key, double preset,
+                            const char *where, xr_err *err, double *out)
+{
+    const cJSON *item = xr_json_get(object, key);
+    if (!item) {
+        *out = preset;
+        return XRAY_OK;
+    }
+    if (!cJSON_IsNumber(item))
+        return wrong_type(item, key, where, "a number", err);
+    if (!isfinite(item->valuedouble))
+        return xr_fail(err, XRAY_E_CONFIG, "%s: \"%s\" is too large", where,
+                       key);
+    *out = item->valuedouble;
+    return XRAY_OK;
+}
+
+xray_status xr_json_bool_or(const cJSON *object, const char *key, int preset,
+                            const char *where, xr_err *err, int *out)
+{
+    const cJSON *item = xr_json_get(object, key);
+    if (item && !cJSON_IsBool(item))
+        return wrong_type(item, key, where, "true or false", err);
+    *out = item ? cJSON_IsTrue(item) : preset;
+    return XRAY_OK;
+}
+
+xray_status xr_json_string_or(const cJSON *object, const char *key,
+                              const char *preset, const char *where,
+                              xr_err *err, const char **out)
+{
+    const cJSON *item = xr_json_get(object, key);
+    if (item && !cJSON_IsString(item))
+        return wrong_type(item, key, where, "a string", err);
+    *out = item ? item->valuestring : preset;
+    return XRAY_OK;
+}
+
+xray_status xr_json_string(const cJSON *object, const char *key,
+                           const char *where, xr_err *err, const char **out)
+{
+    if (!xr_json_get(object, key))
+        return missing(key, where, err);
+    return xr_json_string_or(object, key, NULL, where, err, out);
+}
+
+xray_status xr_json_ids(const cJSON *array, const char *where, xr_err *err,
+                        int32_t **out_ids, size_t *out_count)
+{
+    if (!cJSON_IsArray(array))
+        return xr_fail(err, XRAY_E_CONFIG, "%s: ids must be an array", where);
+    size_t count = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) count++;
+    int32_t *ids = xr_calloc(count, sizeof *ids);
+    if (!ids)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory for %zu ids",
+                       where, count);
+    size_t i = 0;
+    cJSON_ArrayForEach(item, array)
+    {
+        double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!(value >= 0 && value <= INT32_MAX) || value != floor(value)) {
+            free(ids);
+            return xr_fail(err, XRAY_E_CONFIG,
+                           "%s: id %zu of the array must be an integer from 0 "
+                           "to 2147483647",
+                           where, i);
+        }
+        ids[i++] = (int32_t)value;
+    }
+    *out_ids = ids;
+    *out_count = count;
+    return XRAY_OK;
+}
