@@ -74,8 +74,8 @@ void xr_config_ignore(xr_config *config, const char *section);
 void xr_config_finish(xr_config *config, xr_errors *errors);
 
 /* The resolved configuration as an INI that reads back to the same values;
- * origins = 1 adds "; run.ini:14" behind each value's line above. Secrets are
- * left out. */
+ * origins = 1 adds "; run.ini:14" behind each value. Paths come out absolute,
+ * secrets and sections that were not decoded are left out. */
 void xr_config_print(const xr_config *config, int origins, xr_str *out);
 
 #endif

@@ -24,6 +24,7 @@
 #define XRAY_OPT_SECRET 2u     /* never printed */
 #define XRAY_OPT_DEPRECATED 4u /* `doc` says what replaces it */
 #define XRAY_OPT_ADVANCED 8u   /* hidden from the short help */
+#define XRAY_OPT_PATHS 16u     /* LIST: each item is resolved as a PATH is */
 
 /* Value of a LIST option; owned by the host. */
 typedef struct xray_list {

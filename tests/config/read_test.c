@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reader, the layers and the decoder, on a table of every type.
+ */
+#include "tests/config/config_testing.h"
+
+typedef struct all_types {
+    uint32_t flag;
+    uint32_t reserved;
+    int64_t count;
+    double rate;
+    uint64_t memory;
+    int64_t wait;
+    const char *name;
+    const char *file;
+    int64_t mode;
+    xray_list list;
+    xray_list files;
+    const char *token;
+} all_types;
+
+static const xray_choice modes[] = { { "fast", 7, "" },
+                                     { "slow", 9, "" },
+                                     { NULL, 0, NULL } };
+
+static const xray_option options[] = {
+    XRAY_BOOL(all_types, flag, "false", "0.1", ""),
+    XRAY_INT(all_types, count, "3", 1, 10, "steps", "0.1", ""),
+    XRAY_REAL(all_types, rate, "0.5", 0, 1, NULL, "0.1", ""),
+    XRAY_BYTES(all_types, memory, "1K", "0.1", ""),
+    XRAY_DURATION(all_types, wait, "2s", "0.1", ""),
+    XRAY_STRING(all_types, name, "nobody", 0u, "0.1", ""),
+    XRAY_PATH(all_types, file, "", 0u, "0.1", ""),
+    XRAY_CHOICE(all_types, mode, "fast", modes, "0.1", ""),
+    XRAY_LIST(all_types, list, "a,b", 0u, "0.1", ""),
+    XRAY_LIST(all_types, files, "", XRAY_OPT_PATHS, "0.1", ""),
+    XRAY_STRING(all_types, token, "", XRAY_OPT_SECRET, "0.1", ""),
+};
+
+typedef struct needed {
+    const char *must;
+} needed;
+static const xray_option needed_options[] = {
+    XRAY_STRING(needed, must, NULL, XRAY_OPT_REQUIRED, "0.1", ""),
+};
+
+static xr_config *read_ini(const char *text, xr_errors *errors)
+{
+    xr_config *config = xr_config_new();
+    assert_non_null(config);
+    write_text("run.ini", text);
+    xr_config_read(config, "run.ini", errors);
+    return config;
+}
+
+/* ---- what the reader refuses -------------------------------------------- */
+
+#define S60 "a23456789012345678901234567890123456789012345678901234567890"
+
+static const struct bad {
+    const char *ini;
+    const char *errors;
+} bad_lines[] = {
+    { "[t]\ncount\n", "run.ini:2: expected [section] or key = value" },
+    { "[t]\ncount: 3\n", "run.ini:2: expected [section] or key = value" },
+    { "[t]\na:b = 3\n",
+      "run.ini:2: 'a:b' is no key: letters, digits, '_' and '-' make one" },
+    { "[t]\n = 3\n", "run.ini:2: there is no key before '='" },
+    { "[t]junk\ncount = 3\n", "run.ini:1: there is text behind ']'" },
+    { "\n\n[t\n", "run.ini:3: the section's name has no ']' behind it" },
+    { "[]\n", "run.ini:1: [] is no section name: letters, digits, '_', '-' "
+              "and '.' make one" },
+    { "[" S60 S60 "x]\n", "run.ini:1: the section's name has 121 characters, "
+                          "at most 120 are taken" },
+    { "[t]\n" S60 "12345 = 1\n",
+      "run.ini:2: the key has 65 characters, at most 64 are taken" },
+    { "[t]\nname = \"ab\n", "run.ini:2: the quote is not closed on this line" },
+    { "[t]\nname = \"ab\" c\n",
+      "run.ini:2: there is text behind the closing quote" },
+    { "[t]\nname = \"\\q\"\n", "run.ini:2: '\\' inside quotes takes n, t, \\ "
+                               "or \" behind it" },
+    { "[t]\nname = a\x01z\n",
+      "run.ini:2: the line holds the control character 0x01" },
+    { "[t]\ncount = 1\ncount = 2\n",
+      "run.ini:3: [t] count: set twice in this file, first on line 2" },
+    { "[t]\ncount = 1\n[u]\n[t]\ncount = 1\n",
+      "run.ini:5: [t] count: set twice in this file, first on line 2\n"
+      "run.ini:3: [u]: no such section" },
+    { "count = 1\n", "run.ini:1: count stands before the first section, where "
+                     "only include may" },
+    { "include =\n", "run.ini:1: include names no file" },
+    { "include = run.ini\n", "run.ini:1: include: run.ini includes itself" },
+    { "include = none.ini\n",
+      "run.ini:1: include: none.ini: cannot open: No such file or directory" },
+    /* What the decoder refuses. */
+    { "[t]\ncuont = 1\n",
+      "run.ini:2: [t] cuont: no such option; did you mean count?" },
+    { "[t]\nzebra = 1\n", "run.ini:2: [t] zebra: no such option" },
+    { "[need]\nmust = x\ncount = 1\n",
+      "run.ini:3: [need] count: no such option; [t] has one of that name" },
+    { "[tt]\n", "run.ini:1: [tt]: no such section; did you mean [t]?" },
+    { "[t]\nflag = maybe\n",
+      "run.ini:2: [t] flag: 'maybe' is neither true nor false" },
+    { "[t]\ncount = 1.5\n", "run.ini:2: [t] count: '1.5' is no whole number" },
+    { "[t]\ncount = 11\n", "run.ini:2: [t] count: 11 steps is out of range, 1 "
+                           "to 10 are taken" },
+    { "[t]\nrate = x\n", "run.ini:2: [t] rate: 'x' is no number" },
+    { "[t]\nrate = nan\n", "run.ini:2: [t] rate: 'nan' is no number" },
+    { "[t]\nrate = -0.1\n",
+      "run.ini:2: [t] rate: -0.1 is out of range, 0 to 1 are taken" },
+    { "[t]\nmemory = 3Q\n", "run.ini:2: [t] memory: '3Q' is no size, such as "
+                            "4096, 64M or 1.5G" },
+    { "[t]\nwait = 3\n", "run.ini:2: [t] wait: '3' is no duration, such as "
+                         "500ms, 1.5s or 2h" },
+    { "[t]\nmode = fsat\n",
+      "run.ini:2: [t] mode: 'fsat' is none of fast, slow; did you mean fast?" },
+    { "[t]\nlist = a,,b\n", "run.ini:2: [t] list: item 2 of the list is "
+                            "empty" },
+    { "[need]\n", "run.ini: [need] must is required" },
+    { "[need]\nmust =\n", "run.ini:2: [need] must: must not be empty" },
+    /* All at once, in the order of the lines of each phase. */
+    { "[t]\nbad\ncount = x\nrat = 1\n",
+      "run.ini:2: expected [section] or key = value\n"
+      "run.ini:3: [t] count: 'x' is no whole number\n"
+      "run.ini:4: [t] rat: no such option; did you mean rate?" },
+};
+
+static void refuses_with_place_and_reason(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad_lines) / sizeof(bad_lines[0]); i++) {
+        xr_errors errors = { 0 };
+        all_types t;
+        needed n;
+        xr_config *config = read_ini(bad_lines[i].ini, &errors);
+        xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+        if (strstr(bad_lines[i].ini, "[need]"))
+            xr_config_decode(config, "need", XR_TABLE(needed_options), &n,
+                             &errors);
+        xr_config_finish(config, &errors);
+        expect_errors(&errors, bad_lines[i].errors);
+        xr_config_free(config);
+    }
+}
+
+static void refuses_a_nul_byte(void **state)
+{
+    (void)state;
+    static const char text[] = "[t]\nname = a\0b\n";
+    xr_errors errors = { 0 };
+    xr_config *config = xr_config_new();
+    write_file("run.ini", text, sizeof(text) - 1);
+    xr_config_read(config, "run.ini", &errors);
+    expect_errors(&errors,
+                  "run.ini:2: the line holds the control character 0x00");
+    xr_config_free(config);
+}
+
+/* ---- what the reader takes ---------------------------------------------- */
+
+static const struct value {
+    const char *line;
+    const char *text;
+} good_values[] = {
+    { "name = plain", "plain" },
+    { "name=plain", "plain" },
+    { "   name   =   two words  ", "two words" },
+    { "name = x ; remark", "x" },
+    { "name = x\t# remark", "x" },
+    { "name = x;y#z", "x;y#z" },
+    { "name = ; remark", "" },
+    { "name =", "" },
+    { "name = a = b", "a = b" },
+    { "name = a : b", "a : b" },
+    { "name = say \"hi\"", "say \"hi\"" },
+    { "name = \"a ; b # c\" ; remark", "a ; b # c" },
+    { "name = \"  kept  \"", "  kept  " },
+    { "name = \"l1\\nl2\\t\\\\\\\"q\\\"\"", "l1\nl2\t\\\"q\"" },
+    { "name = C:\\dir", "C:\\dir" },
+    { "name = windows\r", "windows" },
+    { "name = \xC3\xA9t\xC3\xA9", "\xC3\xA9t\xC3\xA9" },
+};
+
+static void reads_values_as_written(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(good_values) / sizeof(good_values[0]); i++) {
+        char ini[256];
+        xr_errors errors = { 0 };
+        (void)snprintf(ini, sizeof(ini),
+                       "\xEF\xBB\xBF; head\n[t] ; section\ncount = 2\n"
+                       "    %s\n# end",
+                       good_values[i].line);
+        xr_config *config = read_ini(ini, &errors);
+        expect_errors(&errors, "");
+        assert_string_equal(xr_config_get(config, "t", "name"),
+                            good_values[i].text);
+        assert_string_equal(xr_config_get(config, "t", "count"), "2");
+        assert_string_equal(xr_config_origin(config, "t", "name"), "run.ini:4");
+        xr_config_free(config);
+    }
+}
+
+/* inih alone cuts sections at 49 characters and values at 200. */
+static void reads_names_and_values_of_any_length(void **state)
+{
+    (void)state;
+    enum { LONG = 300000 };
+    xr_errors errors = { 0 };
+    xr_str ini = { 0 };
+    xr_str value = { 0 };
+    for (int i = 0; i < LONG / 10; i++)
+        xr_str_printf(&value, "%08d; ", i);
+    xr_str_printf(&ini, "[" S60 S60 "]\nname = \"%s\"\nlast = x y\n",
+                  xr_str_text(&value));
+    xr_config *config = read_ini(xr_str_text(&ini), &errors);
+    expect_errors(&errors, "");
+    assert_string_equal(xr_config_get(config, S60 S60, "name"),
+                        xr_str_text(&value));
+    assert_string_equal(xr_config_origin(config, S60 S60, "last"), "run.ini:3");
+    assert_string_equal(xr_config_section(config, 0), S60 S60);
+    assert_null(xr_config_section(config, 1));
+    xr_str_free(&ini);
+    xr_str_free(&value);
+    xr_config_free(config);
+}
+
+static void decodes_every_type(void **state)
+{
+    (void)state;
+    xr_errors errors = { 0 };
+    all_types t;
+    xr_config *config =
+        read_ini("[t]\nflag = Yes\ncount = 10\nrate = 1e-3\nmemory = 1.5G\n"
+                 "wait = 2min\nname = it\nmode = slow\nlist = x , y z,w\n",
+                 &errors);
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    xr_config_finish(config, &errors);
+    expect_errors(&errors, "");
+    assert_int_equal(t.flag, 1);
+    assert_int_equal(t.count, 10);
+    assert_true(t.rate == 1e-3);
+    assert_int_equal(t.memory, 3u << 29);
+    assert_int_equal(t.wait, 120000000000);
+    assert_string_equal(t.name, "it");
+    assert_int_equal(t.mode, 9);
+    assert_int_equal(t.list.count, 3);
+    assert_string_equal(t.list.items[0], "x");
+    assert_string_equal(t.list.items[1], "y z");
+    assert_string_equal(t.list.items[2], "w");
+    assert_int_equal(t.files.count, 0);
+    assert_string_equal(t.file, "");
+    xr_config_free(config);
+}
+
+static void a_refused_value_leaves_the_preset(void **state)
+{
+    (void)state;
+    xr_errors errors = { 0 };
+    all_types t;
+    memset(&t, 0xff, sizeof(t));
+    xr_config *config = read_ini("[t]\ncount = 11\nmode = no\n", &errors);
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    assert_int_equal(t.count, 3);
+    assert_int_equal(t.mode, 7);
+    assert_int_equal(errors.count, 2);
+    xr_errors_free(&errors);
+    xr_config_free(config);
+}
+
+/* ---- layers ------------------------------------------------------------- */
+
+static void layers_cover_each_other(void **state)
+{
+    (void)state;
+    char v1[] = "XRAY_T_U__COUNT=4";
+    char v2[] = "XRAY_T_U__NAME=env";
+    char v3[] = "XRAY_PLUGIN_PATH=/x";
+    char *const environment[] = { v1, v2, v3, NULL };
+    xr_errors errors = { 0 };
+    all_types t;
+    /* Below the environment and the command line, though read behind them. */
+    xr_config *config = xr_config_new();
+    xr_config_set(config, "t.u.name=set = it", &errors);
+    xr_config_environment(config, environment, &errors);
+    write_text("other.ini", "[t.u]\nrate = 0.25\nwait = 1s\n");
+    write_text("run.ini", "include = other.ini\n[t.u]\ncount = 2\nname = file\n"
+                          "rate = 0.75\n");
+    xr_config_read(config, "run.ini", &errors);
+    xr_config_decode(config, "t.u", XR_TABLE(options), &t, &errors);
+    xr_config_finish(config, &errors);
+    expect_errors(&errors, "");
+    assert_string_equal(t.name, "set = it");
+    assert_int_equal(t.count, 4);
+    assert_true(t.rate == 0.75);
+    assert_int_equal(t.wait, 1000000000);
+    static const char *const origins[][2] = {
+        { "name", "--set" },     { "count", "XRAY_T_U__COUNT" },
+        { "rate", "run.ini:5" }, { "wait", "other.ini:3" },
+        { "memory", "default" },
+    };
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(xr_config_origin(config, "t.u", origins[i][0]),
+                            origins[i][1]);
+    assert_string_equal(xr_config_get(config, "t.u", "memory"), "1K");
+    xr_config_free(config);
+}
+
+static void refuses_what_no_layer_may_hold(void **state)
+{
+    (void)state;
+    char v1[] = "XRAY_NONE__KEY=4";
+    char v2[] = "XRAY_T__COUNR=4";
+    char *const environment[] = { v1, v2, NULL };
+    xr_errors errors = { 0 };
+    all_types t;
+    xr_config *config = xr_config_new();
+    xr_config_set(config, "t=3", &errors);
+    xr_config_set(config, "t.name", &errors);
+    xr_config_set(config, "t.na me=3", &errors);
+    xr_config_set(config, "t.nam=3", &errors);
+    xr_config_environment(config, environment, &errors);
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    xr_config_finish(config, &errors);
+    expect_errors(
+        &errors,
+        "--set t=3: expected section.key=value\n"
+        "--set t.name: expected section.key=value\n"
+        "--set t.na me=3: expected section.key=value\n"
+        "--set: [t] nam: no such option; did you mean name?\n"
+        "XRAY_T__COUNR: [t] counr: no such option; did you mean count?\n"
+        "XRAY_NONE__KEY: no section and key of this run have that name");
+    xr_config_free(config);
+}
+
+static void cycles_of_includes_are_refused(void **state)
+{
+    (void)state;
+    xr_errors errors = { 0 };
+    write_text("other.ini", "include = ./run.ini\n");
+    xr_config *config = read_ini("include = other.ini\n", &errors);
+    expect_errors(&errors, "other.ini:1: include: ./run.ini includes itself");
+    xr_config_free(config);
+}
+
+static void an_ignored_section_is_not_checked(void **state)
+{
+    (void)state;
+    xr_errors errors = { 0 };
+    all_types t;
+    xr_config *config =
+        read_ini("[t]\ncount = 2\n[algo.other]\nanything = 1\n", &errors);
+    xr_config_ignore(config, "algo.other");
+    xr_config_ignore(config, "t"); /* decoding one has the last word */
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    xr_config_finish(config, &errors);
+    expect_errors(&errors, "");
+    xr_config_free(config);
+}
+
+/* ---- printing ----------------------------------------------------------- */
+
+static void paths_are_relative_to_the_file(void **state)
+{
+    xr_errors errors = { 0 };
+    all_types t;
+    char want[256];
+    xr_config *config = xr_config_new();
+    write_text("run.ini", "[t]\nfile = a/b\nfiles = c, /d\n");
+    (void)snprintf(want, sizeof(want), "%s/run.ini", (const char *)*state);
+    assert_int_equal(chdir("/"), 0);
+    xr_config_read(config, want, &errors);
+    assert_int_equal(chdir(*state), 0);
+    assert_string_equal(xr_config_dir(config), *state);
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    expect_errors(&errors, "");
+    (void)snprintf(want, sizeof(want), "%s/a/b", (const char *)*state);
+    assert_string_equal(t.file, want);
+    (void)snprintf(want, sizeof(want), "%s/c", (const char *)*state);
+    assert_string_equal(t.files.items[0], want);
+    assert_string_equal(t.files.items[1], "/d");
+    xr_config_free(config);
+}
+
+static const char *const hard_texts[] = {
+    "",
+    " ",
+    "; x",
+    "#",
+    "a ; b",
+    "a;b",
+    "\"",
+    "\"a",
+    "a\"b\"",
+    "\\n",
+    "line\nline",
+    "\tx",
+    "x\t",
+    "a\t#b",
+    "[t]",
+    "k = v",
+    "\\\\",
+    "\n",
+    "{p}\n#### {answer} ; \"q\"\\",
+};
+
+static void print_reads_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(hard_texts) / sizeof(hard_texts[0]); i++)
+        for (int origins = 0; origins < 2; origins++) {
+            char set[128];
+            xr_errors errors = { 0 };
+            xr_str once = { 0 };
+            xr_str twice = { 0 };
+            all_types t;
+            all_types back;
+            (void)snprintf(set, sizeof(set), "t.name=%s", hard_texts[i]);
+            xr_config *config =
+                read_ini("[t]\ncount = 2\nfile = here\nfiles = a , b\n"
+                         "token = hush\nlist = q,r\n",
+                         &errors);
+            xr_config_set(config, set, &errors);
+            xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+            xr_config_print(config, origins, &once);
+            assert_null(strstr(xr_str_text(&once), "hush"));
+
+            xr_config *again = read_ini(xr_str_text(&once), &errors);
+            xr_config_decode(again, "t", XR_TABLE(options), &back, &errors);
+            expect_errors(&errors, "");
+            assert_string_equal(back.name, hard_texts[i]);
+            assert_int_equal(back.count, 2);
+            assert_int_equal(back.memory, 1024);
+            assert_int_equal(back.list.count, 2);
+            assert_int_equal(back.files.count, 2);
+            if (!origins) {
+                xr_config_print(again, 0, &twice);
+                assert_string_equal(xr_str_text(&once), xr_str_text(&twice));
+            }
+            xr_config_free(config);
+            xr_config_free(again);
+            xr_str_free(&once);
+            xr_str_free(&twice);
+        }
+}
+
+static void print_names_origins(void **state)
+{
+    xr_errors errors = { 0 };
+    xr_str text = { 0 };
+    all_types t;
+    char want[1024];
+    xr_config *config = read_ini("[t]\ncount = 2\nfile = f\n", &errors);
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    xr_config_print(config, 1, &text);
+    (void)snprintf(want, sizeof(want),
+                   "[t]\ncount = 2 ; run.ini:2\nfile = %s/f ; run.ini:3\n"
+                   "flag = false ; default\nrate = 0.5 ; default\n"
+                   "memory = 1K ; default\nwait = 2s ; default\n"
+                   "name = nobody ; default\nmode = fast ; default\n"
+                   "list = a,b ; default\nfiles = \"\" ; default\n",
+                   (const char *)*state);
+    assert_string_equal(xr_str_text(&text), want);
+    expect_errors(&errors, "");
+    xr_str_free(&text);
+    xr_config_free(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_with_place_and_reason),
+        cmocka_unit_test(refuses_a_nul_byte),
+        cmocka_unit_test(reads_values_as_written),
+        cmocka_unit_test(reads_names_and_values_of_any_length),
+        cmocka_unit_test(decodes_every_type),
+        cmocka_unit_test(a_refused_value_leaves_the_preset),
+        cmocka_unit_test(layers_cover_each_other),
+        cmocka_unit_test(refuses_what_no_layer_may_hold),
+        cmocka_unit_test(cycles_of_includes_are_refused),
+        cmocka_unit_test(an_ignored_section_is_not_checked),
+        cmocka_unit_test(paths_are_relative_to_the_file),
+        cmocka_unit_test(print_reads_back),
+        cmocka_unit_test(print_names_origins),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
