@@ -4,16 +4,14 @@
 #include "plugins/algo-grpo/formula.h"
 
 /* k3 = exp(d) - d - 1 with d = ref - logp (Schulman, "Approximating KL
- * divergence", 2020). verl (`low_var_kl`) keeps d within +-20 and the result
- * within +-10, and a limit that holds passes no gradient; TRL has no limits. */
+ * divergence", 2020). verl (`low_var_kl`) keeps the result within +-10, and
+ * where that limit holds no gradient passes; its limit of 20 on |d| never
+ * decides, as k3 is above 10 by then. TRL has no limits. */
 static grpo_term k3(int bounded, double logp, double ref)
 {
     double d = ref - logp;
-    int cut = bounded && fabs(d) > 20.0;
-    if (cut)
-        d = d > 0 ? 20.0 : -20.0;
     double e = grpo_exp(d);
-    grpo_term term = { .value = e - d - 1.0, .slope = cut ? 0.0 : 1.0 - e };
+    grpo_term term = { .value = e - d - 1.0, .slope = 1.0 - e };
     if (bounded && term.value > 10.0)
         term = (grpo_term){ .value = 10.0, .slope = 0.0 };
     return term;
