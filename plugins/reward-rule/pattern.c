@@ -62,7 +62,7 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
     pattern->group = !whole && groups > 0;
     pcre2_set_callout(pattern->context, count_step, pattern);
     pcre2_set_match_limit(pattern->context, RULE_PATTERN_STEPS);
-    pcre2_set_heap_limit(pattern->context, 256 * 1024); /* KiB */
+    pcre2_set_heap_limit(pattern->context, 64 * 1024); /* KiB */
     *out = pattern;
     return XRAY_OK;
 }
