@@ -43,7 +43,8 @@ void xr_config_set(xr_config *config, const char *assignment,
 /* The folder of the first file read (or "."): paths are relative to it. */
 const char *xr_config_dir(const xr_config *config);
 
-/* Text of a value in force, NULL if no layer sets it. Does not mark it known. */
+/* Text of a value in force, NULL if no layer sets it. Does not mark it known.
+ */
 const char *xr_config_get(const xr_config *config, const char *section,
                           const char *key);
 /* "run.ini:14", "--set", "XRAY_...", or "default". */
@@ -58,8 +59,11 @@ typedef struct xr_table {
     size_t count;
     size_t stride;
 } xr_table;
-#define XR_TABLE(array)                                                        \
-    (xr_table){ array, sizeof(array) / sizeof((array)[0]), sizeof((array)[0]) }
+#define XR_TABLE(array)                                               \
+    (xr_table)                                                        \
+    {                                                                 \
+        array, sizeof(array) / sizeof((array)[0]), sizeof((array)[0]) \
+    }
 
 /* Decodes a section into `target` by the table: presets first, then the value
  * in force. Marks the table's keys of that section as known. Several tables
@@ -77,5 +81,9 @@ void xr_config_finish(xr_config *config, xr_errors *errors);
  * origins = 1 adds "; run.ini:14" behind each value. Paths come out absolute,
  * secrets and sections that were not decoded are left out. */
 void xr_config_print(const xr_config *config, int origins, xr_str *out);
+
+/* Appends a value as an INI file has it: in double quotes where the reader
+ * would not give the bare text back. */
+void xr_config_put_value(const char *text, xr_str *out);
 
 #endif

@@ -20,7 +20,7 @@ static int needs_quotes(const char *text)
     return 0;
 }
 
-static void print_value(xr_str *out, const char *text)
+void xr_config_put_value(const char *text, xr_str *out)
 {
     if (!needs_quotes(text)) {
         xr_str_puts(out, text);
@@ -58,7 +58,7 @@ static void print_section(const xr_section *section, int origins, xr_str *out)
                           section->name);
         begun = 1;
         xr_str_printf(out, "%s = ", entry->key);
-        print_value(out, entry->printed ? entry->printed : entry->text);
+        xr_config_put_value(entry->printed ? entry->printed : entry->text, out);
         if (origins)
             xr_str_printf(out, " ; %s", entry->origin);
         xr_str_puts(out, "\n");

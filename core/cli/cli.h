@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the commands share: option tables, exit codes, messages.
+ */
+#ifndef XR_CLI_H
+#define XR_CLI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/err.h"
+#include "core/config/config.h"
+
+#define CLI_OK 0
+#define CLI_FAILED 1 /* the run, or a line of it, failed */
+#define CLI_USAGE 2  /* bad usage or configuration */
+
+/* Values of all commands' options; a command's table says which it takes. */
+typedef struct cli_args {
+    const char *model;
+    const char *train;
+    const char *infer;
+    const char *reward;
+    const char *plugin_path;
+    const char *log;
+    const char *special;
+    const char *format;
+    const char *job;
+    double temperature;
+    double top_p;
+    double min_p;
+    int64_t top_k;
+    int64_t max_tokens;
+    int64_t n;
+    int64_t seed;
+    int ignore_eos;
+    int decode;
+    int json;
+    int origins;
+    int help;
+    const char **sets; /* --set, in order */
+    size_t set_count;
+    const char **words; /* what is no option */
+    size_t word_count;
+} cli_args;
+
+enum { CLI_SWITCH, CLI_TEXT, CLI_INT, CLI_REAL, CLI_SETS };
+
+typedef struct cli_flag {
+    const char *name; /* "--model"; NULL ends a table */
+    const char *arg;  /* "DIR" in the help; "a|b": choices; NULL: a switch */
+    int type;
+    int required;
+    size_t offset;      /* into cli_args */
+    const char *preset; /* text of the default, NULL: none */
+    double min;         /* numbers: inclusive bounds */
+    double max;
+    const char *doc;
+} cli_flag;
+
+typedef struct cli_command {
+    const char *name;    /* "plugin list" */
+    const char *usage;   /* what follows the name */
+    const char *summary; /* one line */
+    const char *about;
+    const char *examples;
+    const cli_flag *flags;
+    size_t min_words;
+    size_t max_words;
+    int (*run)(const cli_args *args);
+} cli_command;
+
+extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
+    cli_config_print, cli_generate, cli_score, cli_tokenize, cli_grade,
+    cli_plugin_list, cli_plugin_inspect;
+
+/* Options that more than one table has. */
+#define CLI_SET_FLAG                                              \
+    {                                                             \
+        "--set", "SECTION.KEY=VALUE", CLI_SETS, 0, 0, NULL, 1, 0, \
+            "set a configuration value; may be given again"       \
+    }
+#define CLI_PLUGIN_PATH_FLAG                                                   \
+    {                                                                          \
+        "--plugin-path", "DIRS", CLI_TEXT, 0, offsetof(cli_args, plugin_path), \
+            NULL, 1, 0, "folders of plugins, between ':', searched first"      \
+    }
+#define CLI_LOG_FLAG                                                  \
+    {                                                                 \
+        "--log", "error|warn|info|debug", CLI_TEXT, 0,                \
+            offsetof(cli_args, log), NULL, 1, 0, "how much is logged" \
+    }
+#define CLI_MODEL_FLAG                                                        \
+    {                                                                         \
+        "--model", "DIR", CLI_TEXT, 1, offsetof(cli_args, model), NULL, 1, 0, \
+            "folder of the model (config.json, weights, tokenizer.json)"      \
+    }
+
+/* Fills `out` from argv (options and words behind the command's name). Returns
+ * CLI_OK, or CLI_USAGE after a message. cli_args_free releases it. */
+int cli_args_parse(const cli_command *command, int argc, char **argv,
+                   cli_args *out);
+void cli_args_free(cli_args *args);
+/* The command's manual page on stdout. */
+void cli_help(const cli_command *command);
+
+/* "xray: text" on stderr. */
+XRAY_PRINTF(1, 2)
+void cli_say(const char *fmt, ...);
+/* Prints `err` and returns the exit code that belongs to `status`. */
+int cli_fail(xray_status status, const xr_err *err);
+/* Prints all errors and returns CLI_USAGE. */
+int cli_errors(const xr_errors *errors);
+
+/* The configuration of a command: a file (NULL: none), the environment, then
+ * what the options say. Errors are added; NULL only when out of memory. */
+xr_config *cli_config(const cli_args *args, const char *file,
+                      xr_errors *errors);
+
+#endif

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray generate: samples from prompts.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/cli/tool.h"
+
+/* Sequences at once; more wait their turn in the engine. */
+static const uint64_t MAX_SEQUENCES = 32;
+
+typedef struct sample {
+    int32_t *ids;
+    float *logp;
+    size_t count;
+    uint32_t finish; /* XRAY_FINISH_NONE: not there yet */
+} sample;
+
+/* What a line asks for, and its answers. */
+typedef struct prompt {
+    double temperature;
+    double top_p;
+    double min_p;
+    int64_t top_k;
+    int64_t max_tokens;
+    int64_t n;
+    int64_t seed;
+    int ignore_eos;
+    sample *samples; /* [n] */
+} prompt;
+
+typedef struct generate {
+    cli_tool tool;
+    int32_t end_ids[9];
+    uint32_t end_count;
+} generate;
+
+/* ---- lines -------------------------------------------------------------- */
+
+static void drop_item(cli_item *item)
+{
+    prompt *p = item->own;
+    if (!p)
+        return;
+    for (int64_t i = 0; p->samples && i < p->n; i++) {
+        free(p->samples[i].ids);
+        free(p->samples[i].logp);
+    }
+    free(p->samples);
+    free(p);
+    item->own = NULL;
+}
+
+static xray_status read_options(const cJSON *object, const char *where,
+                                prompt *p, xr_err *err)
+{
+    const struct {
+        const char *key;
+        double *value;
+    } reals[] = { { "temperature", &p->temperature },
+                  { "top_p", &p->top_p },
+                  { "min_p", &p->min_p } };
+    const struct {
+        const char *key;
+        int64_t *value;
+    } ints[] = { { "top_k", &p->top_k },
+                 { "max_tokens", &p->max_tokens },
+                 { "n", &p->n },
+                 { "seed", &p->seed } };
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < 3 && status == XRAY_OK; i++)
+        status = xr_json_real_or(object, reals[i].key, *reals[i].value, where,
+                                 err, reals[i].value);
+    for (size_t i = 0; i < 4 && status == XRAY_OK; i++)
+        status = xr_json_int_or(object, ints[i].key, *ints[i].value, where, err,
+                                ints[i].value);
+    if (status == XRAY_OK)
+        status = xr_json_bool_or(object, "ignore_eos", p->ignore_eos, where,
+                                 err, &p->ignore_eos);
+    return status;
+}
+
+/* Bounds of what fits the request's integers; the engine checks the rest. */
+static xray_status check_options(const prompt *p, const char *where,
+                                 xr_err *err)
+{
+    if (p->n < 1 || p->n > 65536)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: \"n\" is %lld, expected 1 to 65536", where,
+                       (long long)p->n);
+    if (p->max_tokens < 1 || p->max_tokens > INT32_MAX)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: \"max_tokens\" is %lld, expected 1 to 2^31 - 1",
+                       where, (long long)p->max_tokens);
+    if (p->top_k < 0 || p->top_k > INT32_MAX)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: \"top_k\" is %lld, expected 0 to 2^31 - 1", where,
+                       (long long)p->top_k);
+    if (p->seed < 0)
+        return xr_fail(err, XRAY_E_ARG, "%s: \"seed\" is negative", where);
+    return XRAY_OK;
+}
+
+static xray_status take_item(void *ctx, const cJSON *object, const char *where,
+                             cli_item *item, xr_err *err)
+{
+    const generate *g = ctx;
+    const cli_args *args = g->tool.args;
+    prompt *p = xr_calloc(1, sizeof *p);
+    if (!p)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    item->own = p;
+    *p = (prompt){
+        .temperature = args->temperature,
+        .top_p = args->top_p,
+        .min_p = args->min_p,
+        .top_k = args->top_k,
+        .max_tokens = args->max_tokens,
+        .n = args->n,
+        .seed = args->seed,
+        .ignore_eos = args->ignore_eos,
+    };
+    if (!item->count)
+        return xr_fail(err, XRAY_E_ARG, "%s: the prompt has no tokens", where);
+    xray_status status = read_options(object, where, p, err);
+    if (status == XRAY_OK)
+        status = check_options(p, where, err);
+    if (status != XRAY_OK)
+        return status;
+    p->samples = xr_calloc((size_t)p->n, sizeof *p->samples);
+    if (!p->samples)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    return XRAY_OK;
+}
+
+static const char *finish_name(uint32_t finish)
+{
+    switch (finish) {
+    case XRAY_FINISH_STOP:
+        return "stop";
+    case XRAY_FINISH_LENGTH:
+        return "length";
+    default:
+        return "abort";
+    }
+}
+
+static xray_status print_sample(const generate *g, const sample *s, xr_err *err,
+                                xr_str *out)
+{
+    xr_str text = { 0 };
+    xray_status status = XRAY_OK;
+    xr_str_puts(out, "{\"ids\":");
+    cli_put_ids(s->ids, s->count, out);
+    xr_str_puts(out, ",\"text\":");
+    if (g->tool.tokenizer) {
+        status = xm_tokenizer_decode(g->tool.tokenizer, s->ids, s->count, 1,
+                                     &text, err);
+        xr_str_json(out, xr_str_text(&text), text.size);
+    } else {
+        xr_str_puts(out, "null");
+    }
+    xr_str_puts(out, ",\"logprobs\":");
+    cli_put_floats(s->logp, s->count, 0, out);
+    xr_str_printf(out, ",\"finish_reason\":\"%s\"}", finish_name(s->finish));
+    xr_str_free(&text);
+    return status;
+}
+
+static xray_status print_item(void *ctx, const cli_item *item, xr_err *err,
+                              xr_str *out)
+{
+    const prompt *p = item->own;
+    xray_status status = XRAY_OK;
+    xr_str_puts(out, "{\"outputs\":[");
+    for (int64_t i = 0; i < p->n && status == XRAY_OK; i++) {
+        if (i)
+            xr_str_append(out, ",", 1);
+        status = print_sample(ctx, &p->samples[i], err, out);
+    }
+    xr_str_puts(out, "]}");
+    return status;
+}
+
+/* ---- the engine --------------------------------------------------------- */
+
+/* Tokens of a line's longest row; the model's last position ends it too. */
+static uint64_t row_tokens(const generate *g, const cli_item *item)
+{
+    const prompt *p = item->own;
+    uint64_t most = g->tool.session->model.max_positions;
+    uint64_t row = (uint64_t)item->count + (uint64_t)p->max_tokens;
+    return row < most ? row : most;
+}
+
+static void submit(generate *g, cli_item *item, uint64_t id)
+{
+    const prompt *p = item->own;
+    xr_session *session = g->tool.session;
+    xray_request request = {
+        .head = XRAY_HEAD(xray_request),
+        .id = id,
+        .ids = item->ids,
+        .id_count = (uint32_t)item->count,
+        .count = (uint32_t)p->n,
+        .max_tokens = (uint32_t)(row_tokens(g, item) - item->count),
+        .seed = (uint64_t)p->seed,
+        .prompt_id = item->number,
+        .temperature = (float)p->temperature,
+        .top_p = (float)p->top_p,
+        .min_p = (float)p->min_p,
+        .top_k = (int32_t)p->top_k,
+        .stop_ids = p->ignore_eos ? NULL : g->end_ids,
+        .stop_count = p->ignore_eos ? 0 : g->end_count,
+    };
+    xray_status status =
+        xr_infer(session)->submit(session->infer.self, &request);
+    if (status == XRAY_OK)
+        return;
+    xr_err err = { "" };
+    (void)xr_host_error(session->infer.host, status, "submit", &err);
+    cli_item_fail(item, &err);
+}
+
+static int keep_sample(cli_item *items, size_t count,
+                       const xray_sample_out *out)
+{
+    const prompt *p = out->id < count ? items[out->id].own : NULL;
+    if (!p || out->sample >= (uint64_t)p->n) {
+        cli_say("the engine answered for a sample that was not asked for");
+        return CLI_FAILED;
+    }
+    sample *s = &p->samples[out->sample];
+    s->ids = xr_calloc(out->token_count, sizeof *s->ids);
+    s->logp = xr_calloc(out->token_count, sizeof *s->logp);
+    if (!s->ids || !s->logp) {
+        cli_say("out of memory");
+        return CLI_FAILED;
+    }
+    s->count = out->token_count;
+    s->finish = out->finish;
+    if (s->count) {
+        memcpy(s->ids, out->tokens, s->count * sizeof *s->ids);
+        memcpy(s->logp, out->raw_logp, s->count * sizeof *s->logp);
+    }
+    return CLI_OK;
+}
+
+static int infer_failed(xr_session *session, xray_status status,
+                        const char *call)
+{
+    xr_err err = { "" };
+    (void)xr_host_error(session->infer.host, status, call, &err);
+    (void)cli_fail(status, &err);
+    return CLI_FAILED;
+}
+
+static int drain(generate *g, cli_item *items, size_t count)
+{
+    xr_session *session = g->tool.session;
+    for (;;) {
+        xray_sample_out out = { .head = XRAY_HEAD(xray_sample_out) };
+        xray_status status = xr_infer(session)->poll(session->infer.self, &out);
+        if (status == XRAY_END)
+            return CLI_OK;
+        if (status != XRAY_OK)
+            return infer_failed(session, status, "poll");
+        int code = keep_sample(items, count, &out);
+        if (code != CLI_OK)
+            return code;
+    }
+}
+
+static int run_chunk(void *ctx, cli_item *items, size_t count)
+{
+    generate *g = ctx;
+    uint64_t longest = 0;
+    uint64_t samples = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].error)
+            continue;
+        uint64_t row = row_tokens(g, &items[i]);
+        longest = row > longest ? row : longest;
+        samples += (uint64_t)((const prompt *)items[i].own)->n;
+    }
+    if (!samples)
+        return CLI_OK;
+    int code = cli_tool_ready(
+        &g->tool, longest, samples < MAX_SEQUENCES ? samples : MAX_SEQUENCES);
+    if (code != CLI_OK)
+        return code;
+    for (size_t i = 0; i < count; i++)
+        if (!items[i].error)
+            submit(g, &items[i], i);
+    xr_session *session = g->tool.session;
+    xray_status status;
+    do {
+        status = xr_infer(session)->step(session->infer.self);
+        if (status < 0)
+            return infer_failed(session, status, "step");
+        code = drain(g, items, count);
+    } while (code == CLI_OK && status == XRAY_AGAIN);
+    return code;
+}
+
+/* ---- the command -------------------------------------------------------- */
+
+static void find_end_ids(generate *g)
+{
+    const xr_session *session = g->tool.session;
+    g->end_count = session->end_count;
+    memcpy(g->end_ids, session->end_ids, sizeof session->end_ids);
+    if (g->end_count || !g->tool.tokenizer)
+        return;
+    int32_t eos = xm_tokenizer_eos(g->tool.tokenizer);
+    if (eos >= 0)
+        g->end_ids[g->end_count++] = eos;
+}
+
+static int run(const cli_args *args)
+{
+    generate g = { 0 };
+    int code = cli_tool_open(&g.tool, args, XR_WITH_INFER);
+    if (code == CLI_OK) {
+        find_end_ids(&g);
+        const cli_batch_ops ops = {
+            .text_key = "prompt",
+            .most_tokens = g.tool.session->model.max_positions - 1,
+            .take = take_item,
+            .drop = drop_item,
+            .run = run_chunk,
+            .print = print_item,
+        };
+        code = cli_tool_lines(&g.tool, &ops, &g);
+    }
+    cli_tool_close(&g.tool);
+    return code;
+}
+
+static const cli_flag flags[] = {
+    CLI_MODEL_FLAG,
+    { "--infer", "NAME", CLI_TEXT, 0, offsetof(cli_args, infer), NULL, 1, 0,
+      "inference backend that samples" },
+    { "--temperature", "T", CLI_REAL, 0, offsetof(cli_args, temperature), "1",
+      0, 1e6, "0 is greedy" },
+    { "--top-p", "P", CLI_REAL, 0, offsetof(cli_args, top_p), "1", 0, 1,
+      "the likeliest tokens of this total probability" },
+    { "--top-k", "K", CLI_INT, 0, offsetof(cli_args, top_k), "0", 0, 2147483647,
+      "the K likeliest tokens; 0: all" },
+    { "--min-p", "P", CLI_REAL, 0, offsetof(cli_args, min_p), "0", 0, 1,
+      "tokens of at least P times the likeliest one's probability" },
+    { "--max-tokens", "N", CLI_INT, 0, offsetof(cli_args, max_tokens), "128", 1,
+      2147483647, "tokens of a sample" },
+    { "--n", "N", CLI_INT, 0, offsetof(cli_args, n), "1", 1, 65536,
+      "samples of a prompt" },
+    { "--seed", "S", CLI_INT, 0, offsetof(cli_args, seed), "0", 0, 0x1p53,
+      "the same seed and lines give the same samples" },
+    { "--ignore-eos", NULL, CLI_SWITCH, 0, offsetof(cli_args, ignore_eos), NULL,
+      1, 0, "go on past end tokens" },
+    CLI_SET_FLAG,
+    CLI_PLUGIN_PATH_FLAG,
+    CLI_LOG_FLAG,
+    { 0 }
+};
+
+const cli_command cli_generate = {
+    .name = "generate",
+    .usage = "--model DIR [options] [FILE]",
+    .summary = "sample from prompts",
+    .about =
+        "Reads JSON lines from FILE or standard input and writes a line for "
+        "each:\n{\"prompt\"} or {\"ids\"} -> {\"outputs\":[{\"ids\",\"text\","
+        "\"logprobs\",\n\"finish_reason\"}]}. logprobs are those of the raw "
+        "distribution, whatever the\nsampling options; finish_reason is stop, "
+        "length or abort. A line may hold its own\ntemperature, top_p, top_k, "
+        "min_p, max_tokens, n, seed and ignore_eos. A bad line\ngives "
+        "{\"error\"} in its place and exit code 1 at the end.",
+    .examples = "  echo '{\"prompt\":\"Once upon a time\"}' |\n      xray "
+                "generate --model DIR --temperature 0 --max-tokens 32\n  xray "
+                "generate --model DIR --n 4 --seed 7 prompts.jsonl\n",
+    .flags = flags,
+    .max_words = 1,
+    .run = run,
+};

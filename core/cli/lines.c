@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { READ_SIZE = 1 << 16 };
+
+int cli_lines_open(const cli_args *args, cli_lines *out)
+{
+    *out = (cli_lines){ .fd = STDIN_FILENO, .name = "stdin" };
+    if (!args->word_count || strcmp(args->words[0], "-") == 0)
+        return CLI_OK;
+    out->name = args->words[0];
+    out->fd = open(out->name, O_RDONLY | O_CLOEXEC);
+    if (out->fd >= 0)
+        return CLI_OK;
+    cli_say("%s: %s", out->name, strerror(errno));
+    return CLI_USAGE;
+}
+
+void cli_lines_close(cli_lines *lines)
+{
+    if (lines->fd > STDIN_FILENO)
+        (void)close(lines->fd);
+    free(lines->buffer);
+    lines->buffer = NULL;
+}
+
+/* Makes room behind the bytes held; one more byte is kept for a NUL. */
+static int make_room(cli_lines *l)
+{
+    if (l->start) {
+        memmove(l->buffer, l->buffer + l->start, l->used - l->start);
+        l->used -= l->start;
+        l->start = 0;
+    }
+    if (l->cap - l->used > READ_SIZE)
+        return 0;
+    size_t cap = l->cap ? l->cap * 2 : 4 * READ_SIZE;
+    char *buffer = realloc(l->buffer, cap);
+    if (!buffer)
+        return -1;
+    l->buffer = buffer;
+    l->cap = cap;
+    return 0;
+}
+
+static int fill(cli_lines *l)
+{
+    if (make_room(l)) {
+        cli_say("%s: out of memory", l->name);
+        return -1;
+    }
+    ssize_t n;
+    do {
+        n = read(l->fd, l->buffer + l->used, READ_SIZE);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        cli_say("%s: %s", l->name, strerror(errno));
+        return -1;
+    }
+    l->at_end = n == 0;
+    l->used += (size_t)n;
+    return 0;
+}
+
+static int readable_now(const cli_lines *l)
+{
+    struct pollfd poller = { l->fd, POLLIN, 0 };
+    return poll(&poller, 1, 0) != 0;
+}
+
+static int give_line(cli_lines *l, size_t size, size_t with_end,
+                     char **out_line, size_t *out_size)
+{
+    char *line = l->buffer + l->start;
+    l->start += with_end;
+    l->searched = 0;
+    l->number++;
+    if (size && line[size - 1] == '\r')
+        size--;
+    line[size] = '\0';
+    *out_line = line;
+    *out_size = size;
+    return LINES_GOT;
+}
+
+int cli_lines_next(cli_lines *lines, int wait, char **out_line,
+                   size_t *out_size)
+{
+    for (;;) {
+        size_t held = lines->used - lines->start;
+        char *from = lines->buffer + lines->start + lines->searched;
+        char *end = held > lines->searched
+                        ? memchr(from, '\n', held - lines->searched)
+                        : NULL;
+        if (end) {
+            size_t size = (size_t)(end - (lines->buffer + lines->start));
+            return give_line(lines, size, size + 1, out_line, out_size);
+        }
+        lines->searched = held;
+        if (lines->at_end && !held)
+            return LINES_END;
+        if (lines->at_end)
+            return give_line(lines, held, held, out_line, out_size);
+        if (!wait && !readable_now(lines))
+            return LINES_NONE_NOW;
+        if (fill(lines))
+            return LINES_BROKEN;
+    }
+}
+
+void cli_line_where(const cli_lines *lines, char *buffer, size_t cap)
+{
+    (void)snprintf(buffer, cap, "%s:%llu", lines->name,
+                   (unsigned long long)lines->number);
+}
+
+xray_status cli_line_parse(const char *line, size_t size, const char *where,
+                           xr_err *err, cJSON **out)
+{
+    xray_status status = xr_json_parse(line, size, where, err, out);
+    if (status != XRAY_OK || cJSON_IsObject(*out))
+        return status;
+    cJSON_Delete(*out);
+    *out = NULL;
+    return xr_fail(err, XRAY_E_ARG, "%s: a line must be an object", where);
+}
+
+void cli_line_error(cli_lines *lines, const xr_err *err, xr_str *out)
+{
+    lines->bad = 1;
+    xr_str_puts(out, "{\"error\":");
+    xr_str_json(out, err->text, strlen(err->text));
+    xr_str_puts(out, "}\n");
+}
+
+void cli_put_ids(const int32_t *ids, size_t count, xr_str *out)
+{
+    xr_str_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        char text[16];
+        int n = snprintf(text, sizeof text, i ? ",%d" : "%d", (int)ids[i]);
+        xr_str_append(out, text, (size_t)n);
+    }
+    xr_str_append(out, "]", 1);
+}
+
+void cli_put_floats(const float *values, size_t count, int first_null,
+                    xr_str *out)
+{
+    xr_str_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            xr_str_append(out, ",", 1);
+        if (i == 0 && first_null)
+            xr_str_puts(out, "null");
+        else
+            xr_str_float(out, values[i]);
+    }
+    xr_str_append(out, "]", 1);
+}
+
+int cli_lines_write(xr_str *out)
+{
+    if (out->failed) {
+        cli_say("out of memory");
+        return CLI_FAILED;
+    }
+    size_t size = out->size;
+    size_t done = size ? fwrite(out->data, 1, size, stdout) : 0;
+    xr_str_clear(out);
+    return done == size && fflush(stdout) == 0 ? CLI_OK : CLI_FAILED;
+}
+
+static int answer_line(cli_lines *lines, cli_line_fn fn, void *ctx,
+                       const char *line, size_t size, xr_str *out)
+{
+    char where[4128];
+    xr_err err = { "" };
+    cJSON *object = NULL;
+    cli_line_where(lines, where, sizeof where);
+    size_t before = out->size;
+    xray_status status = cli_line_parse(line, size, where, &err, &object);
+    if (status == XRAY_OK)
+        status = fn(ctx, object, line, where, &err, out);
+    cJSON_Delete(object);
+    if (status == XRAY_OK) {
+        xr_str_append(out, "\n", 1);
+    } else {
+        out->size = before; /* a half-written answer */
+        cli_line_error(lines, &err, out);
+    }
+    return CLI_OK;
+}
+
+int cli_lines_each(const cli_args *args, cli_line_fn fn, void *ctx)
+{
+    cli_lines lines;
+    xr_str out = { 0 };
+    int code = cli_lines_open(args, &lines);
+    while (code == CLI_OK) {
+        char *line;
+        size_t size;
+        int got = cli_lines_next(&lines, 0, &line, &size);
+        if (got == LINES_NONE_NOW || out.size > READ_SIZE) {
+            code = cli_lines_write(&out);
+            if (code == CLI_OK && got == LINES_NONE_NOW)
+                got = cli_lines_next(&lines, 1, &line, &size);
+        }
+        if (code != CLI_OK || got == LINES_END)
+            break;
+        if (got != LINES_GOT)
+            code = CLI_FAILED;
+        else
+            code = answer_line(&lines, fn, ctx, line, size, &out);
+    }
+    if (code == CLI_OK)
+        code = cli_lines_write(&out);
+    if (code == CLI_OK && lines.bad)
+        code = CLI_FAILED;
+    cli_lines_close(&lines);
+    xr_str_free(&out);
+    return code;
+}

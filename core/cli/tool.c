@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/tool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A chunk ends with this many lines or tokens. */
+enum { CHUNK_LINES = 256, CHUNK_TOKENS = 1 << 16 };
+
+static const uint64_t MIN_ROW_TOKENS = 256;
+static const uint64_t MIN_MICRO_TOKENS = 2048;
+
+/* ---- the session -------------------------------------------------------- */
+
+static int open_session(cli_tool *tool)
+{
+    xr_errors errors = { 0 };
+    tool->config = cli_config(tool->args, NULL, &errors);
+    if (tool->config)
+        tool->session = xr_session_new(tool->config, tool->args->plugin_path,
+                                       tool->with, &errors);
+    int code = CLI_OK;
+    if (!tool->session || errors.count)
+        code = cli_errors(&errors);
+    xr_errors_free(&errors);
+    return code;
+}
+
+static void close_session(cli_tool *tool)
+{
+    xr_session_free(tool->session);
+    xr_config_free(tool->config);
+    tool->session = NULL;
+    tool->config = NULL;
+    tool->started = 0;
+}
+
+int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with)
+{
+    *tool = (cli_tool){ .args = args, .with = with };
+    int code = open_session(tool);
+    if (code != CLI_OK || !tool->session->model.path)
+        return code;
+    const char *dir = tool->session->run.model.tokenizer_path;
+    if (!dir || !*dir)
+        dir = tool->session->model.path;
+    if (xm_tokenizer_open(dir, &tool->tokenizer_err, &tool->tokenizer) !=
+        XRAY_OK)
+        tool->tokenizer = NULL;
+    return CLI_OK;
+}
+
+void cli_tool_close(cli_tool *tool)
+{
+    close_session(tool);
+    xm_tokenizer_close(tool->tokenizer);
+    tool->tokenizer = NULL;
+}
+
+uint64_t cli_tool_micro_tokens(uint64_t row_tokens)
+{
+    return row_tokens > MIN_MICRO_TOKENS ? row_tokens : MIN_MICRO_TOKENS;
+}
+
+static uint64_t power_above(uint64_t least, uint64_t start)
+{
+    while (start < least && start < UINT64_MAX / 2)
+        start *= 2;
+    return start;
+}
+
+int cli_tool_ready(cli_tool *tool, uint64_t row_tokens, uint64_t sequences)
+{
+    if (tool->started && row_tokens <= tool->row_tokens &&
+        sequences <= tool->sequences)
+        return CLI_OK;
+    if (tool->started) {
+        close_session(tool);
+        int code = open_session(tool);
+        if (code != CLI_OK)
+            return code;
+    }
+    /* Powers of two, so that lines of rising length start few sessions. */
+    uint64_t row = power_above(row_tokens, MIN_ROW_TOKENS);
+    uint64_t bound = tool->session->model.max_positions;
+    row = row > bound && bound >= row_tokens ? bound : row;
+    tool->row_tokens = row > tool->row_tokens ? row : tool->row_tokens;
+    if (sequences > tool->sequences)
+        tool->sequences = power_above(sequences, 1);
+    xr_session_loads(tool->session, cli_tool_micro_tokens(tool->row_tokens),
+                     tool->row_tokens, tool->sequences);
+    xr_err err = { "" };
+    xray_status status = xr_session_start(tool->session, &err);
+    if (status != XRAY_OK)
+        return cli_fail(status, &err);
+    tool->started = 1;
+    return CLI_OK;
+}
+
+/* ---- chunks ------------------------------------------------------------- */
+
+typedef struct chunk {
+    cli_tool *tool;
+    const cli_batch_ops *ops;
+    void *ctx;
+    cli_lines lines;
+    cli_item *items; /* [CHUNK_LINES] */
+    size_t count;
+    size_t tokens;
+    xr_str out;
+} chunk;
+
+void cli_item_fail(cli_item *item, const xr_err *err)
+{
+    free(item->error);
+    item->error = xr_strdup(err->text[0] ? err->text : "out of memory");
+}
+
+static xray_status read_text(chunk *c, const char *text, const char *where,
+                             cli_item *item, xr_err *err)
+{
+    xm_ids ids = { 0 };
+    if (!c->tool->tokenizer)
+        return xr_fail(err, XRAY_E_CONFIG, "%s: no tokenizer: %s", where,
+                       c->tool->tokenizer_err.text);
+    xray_status status = xm_tokenizer_encode(c->tool->tokenizer, text,
+                                             strlen(text), 1, &ids, err);
+    if (status != XRAY_OK) {
+        xm_ids_free(&ids);
+        return xr_fail_in(err, status, "%s", where);
+    }
+    item->ids = ids.data;
+    item->count = ids.count;
+    return XRAY_OK;
+}
+
+static xray_status check_ids(const chunk *c, const char *where,
+                             const cli_item *item, xr_err *err)
+{
+    uint32_t vocab = c->tool->session->model.vocab_size;
+    if (item->count > c->ops->most_tokens)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: %zu tokens, at most %zu are possible with this "
+                       "model",
+                       where, item->count, c->ops->most_tokens);
+    for (size_t i = 0; i < item->count; i++)
+        if ((uint32_t)item->ids[i] >= vocab)
+            return xr_fail(err, XRAY_E_ARG,
+                           "%s: id %d at place %zu is outside the model's "
+                           "vocabulary of %u",
+                           where, (int)item->ids[i], i, vocab);
+    return XRAY_OK;
+}
+
+static xray_status read_object(chunk *c, const cJSON *object, const char *where,
+                               cli_item *item, xr_err *err)
+{
+    const char *key = c->ops->text_key;
+    const cJSON *ids = xr_json_get(object, "ids");
+    const cJSON *text = xr_json_get(object, key);
+    xray_status status = XRAY_OK;
+    if (!ids == !text)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: a line has either \"%s\" or \"ids\"", where, key);
+    if (ids) {
+        status = xr_json_ids(ids, where, err, &item->ids, &item->count);
+    } else {
+        const char *value;
+        status = xr_json_string(object, key, where, err, &value);
+        if (status == XRAY_OK)
+            status = read_text(c, value, where, item, err);
+    }
+    if (status == XRAY_OK)
+        status = check_ids(c, where, item, err);
+    if (status == XRAY_OK && c->ops->take)
+        status = c->ops->take(c->ctx, object, where, item, err);
+    return status;
+}
+
+static void read_item(chunk *c, const char *line, size_t size)
+{
+    char where[4128];
+    xr_err err = { "" };
+    cJSON *object = NULL;
+    cli_item *item = &c->items[c->count++];
+    *item = (cli_item){ .number = c->lines.number - 1 };
+    cli_line_where(&c->lines, where, sizeof where);
+    xray_status status = cli_line_parse(line, size, where, &err, &object);
+    if (status == XRAY_OK)
+        status = read_object(c, object, where, item, &err);
+    cJSON_Delete(object);
+    c->tokens += item->count;
+    if (status != XRAY_OK)
+        cli_item_fail(item, &err);
+}
+
+/* Waits for a line, then takes what has come. Says how it ended: LINES_*. */
+static int read_chunk(chunk *c)
+{
+    int got = LINES_GOT;
+    while (c->count < CHUNK_LINES && c->tokens < CHUNK_TOKENS) {
+        char *line;
+        size_t size;
+        got = cli_lines_next(&c->lines, c->count == 0, &line, &size);
+        if (got != LINES_GOT)
+            break;
+        read_item(c, line, size);
+    }
+    return got;
+}
+
+static int print_chunk(chunk *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        cli_item *item = &c->items[i];
+        xr_err err = { "" };
+        size_t before = c->out.size;
+        if (!item->error &&
+            c->ops->print(c->ctx, item, &err, &c->out) != XRAY_OK) {
+            c->out.size = before; /* a half-written answer */
+            cli_item_fail(item, &err);
+        }
+        if (!item->error) {
+            xr_str_append(&c->out, "\n", 1);
+            continue;
+        }
+        (void)snprintf(err.text, sizeof err.text, "%s", item->error);
+        cli_line_error(&c->lines, &err, &c->out);
+    }
+    return cli_lines_write(&c->out);
+}
+
+static void drop_chunk(chunk *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        if (c->ops->drop)
+            c->ops->drop(&c->items[i]);
+        free(c->items[i].error);
+        free(c->items[i].ids);
+    }
+    c->count = 0;
+    c->tokens = 0;
+}
+
+static int work(chunk *c)
+{
+    for (;;) {
+        int got = read_chunk(c);
+        int code = got == LINES_BROKEN ? CLI_FAILED : CLI_OK;
+        if (code == CLI_OK && c->count)
+            code = c->ops->run(c->ctx, c->items, c->count);
+        if (code == CLI_OK)
+            code = print_chunk(c);
+        drop_chunk(c);
+        if (code != CLI_OK || got == LINES_END)
+            return code;
+    }
+}
+
+int cli_tool_lines(cli_tool *tool, const cli_batch_ops *ops, void *ctx)
+{
+    chunk c = { .tool = tool, .ops = ops, .ctx = ctx };
+    int code = cli_lines_open(tool->args, &c.lines);
+    if (code != CLI_OK)
+        return code;
+    c.items = xr_calloc(CHUNK_LINES, sizeof *c.items);
+    if (c.items) {
+        code = work(&c);
+    } else {
+        cli_say("out of memory");
+        code = CLI_FAILED;
+    }
+    if (code == CLI_OK && c.lines.bad)
+        code = CLI_FAILED;
+    free(c.items);
+    xr_str_free(&c.out);
+    cli_lines_close(&c.lines);
+    return code;
+}
