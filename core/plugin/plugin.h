@@ -21,6 +21,8 @@
 #include "core/base/err.h"
 #include "core/config/config.h"
 
+#define XR_VERSION "0.1.0"
+
 /* ---- the host ----------------------------------------------------------- */
 
 /* One host a plugin instance: log lines carry its name, and the reason of a

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a plugin must have before anything of it is called.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/plugin/plugin.h"
+
+typedef struct callback {
+    const char *name;
+    size_t offset;
+} callback;
+
+#define NEED(type, member)              \
+    {                                   \
+#member, offsetof(type, member) \
+    }
+#define LAST    \
+    {           \
+        NULL, 0 \
+    }
+
+#define OPS xray_device_ops
+static const callback device_needs[] = {
+    NEED(OPS, create),
+    NEED(OPS, destroy),
+    NEED(OPS, info),
+    NEED(OPS, alloc),
+    NEED(OPS, free),
+    NEED(OPS, memory),
+    NEED(OPS, copy),
+    NEED(OPS, zero),
+    NEED(OPS, checksum),
+    NEED(OPS, stream_create),
+    NEED(OPS, stream_destroy),
+    NEED(OPS, sync),
+    NEED(OPS, event_create),
+    NEED(OPS, event_destroy),
+    NEED(OPS, event_record),
+    NEED(OPS, event_wait),
+    NEED(OPS, weight_create),
+    NEED(OPS, weight_destroy),
+    NEED(OPS, weight_changed),
+    NEED(OPS, kv_block_bytes),
+    NEED(OPS, matmul),
+    NEED(OPS, matmul_grad),
+    NEED(OPS, embedding),
+    NEED(OPS, embedding_grad),
+    NEED(OPS, gather),
+    NEED(OPS, scatter),
+    NEED(OPS, rmsnorm),
+    NEED(OPS, rmsnorm_grad),
+    NEED(OPS, rope_table),
+    NEED(OPS, rope),
+    NEED(OPS, glu),
+    NEED(OPS, glu_grad),
+    NEED(OPS, attention),
+    NEED(OPS, attention_grad),
+    NEED(OPS, attention_kv),
+    NEED(OPS, head_logp),
+    NEED(OPS, head_grad),
+    NEED(OPS, sample),
+    NEED(OPS, axpby),
+    NEED(OPS, cast),
+    NEED(OPS, sumsq),
+    NEED(OPS, adamw),
+    LAST,
+};
+#undef OPS
+#define OPS xray_train_ops
+static const callback train_needs[] = {
+    NEED(OPS, plan),           NEED(OPS, create),
+    NEED(OPS, destroy),        NEED(OPS, weights),
+    NEED(OPS, forward),        NEED(OPS, forward_backward),
+    NEED(OPS, optimizer_step), NEED(OPS, save),
+    NEED(OPS, load),           LAST,
+};
+#undef OPS
+#define OPS xray_infer_ops
+static const callback infer_needs[] = {
+    NEED(OPS, plan),    NEED(OPS, create),
+    NEED(OPS, destroy), NEED(OPS, submit),
+    NEED(OPS, step),    NEED(OPS, poll),
+    NEED(OPS, abort),   NEED(OPS, stats),
+    NEED(OPS, update),  LAST,
+};
+#undef OPS
+#define OPS xray_algo_ops
+static const callback algo_needs[] = {
+    NEED(OPS, create),  NEED(OPS, destroy),
+    NEED(OPS, needs),   NEED(OPS, prepare),
+    NEED(OPS, context), NEED(OPS, metric_names),
+    NEED(OPS, loss),    LAST,
+};
+#undef OPS
+#define OPS xray_reward_ops
+static const callback reward_needs[] = {
+    NEED(OPS, create),
+    NEED(OPS, destroy),
+    NEED(OPS, submit),
+    NEED(OPS, poll),
+    LAST,
+};
+#undef OPS
+
+static const struct interface {
+    const char *id;
+    const callback *needs;
+} interfaces[] = {
+    { XRAY_IFACE_DEVICE, device_needs }, { XRAY_IFACE_TRAIN, train_needs },
+    { XRAY_IFACE_INFER, infer_needs },   { XRAY_IFACE_ALGO, algo_needs },
+    { XRAY_IFACE_REWARD, reward_needs },
+};
+
+static const struct interface *find_interface(const char *id)
+{
+    for (size_t i = 0; i < sizeof(interfaces) / sizeof(interfaces[0]); i++)
+        if (strcmp(interfaces[i].id, id) == 0)
+            return &interfaces[i];
+    return NULL;
+}
+
+/* True if the author's table is long enough for the callback and sets it. */
+static int is_set(const void *ops, size_t offset)
+{
+    xray_head head;
+    void (*fn)(void) = NULL;
+    memcpy(&head, ops, sizeof(head));
+    if (head.size < offset + sizeof(fn))
+        return 0;
+    memcpy(&fn, (const unsigned char *)ops + offset, sizeof(fn));
+    return fn != NULL;
+}
+
+static int is_name(const char *text)
+{
+    if (!text || !*text)
+        return 0;
+    for (; *text; text++)
+        if (!islower((unsigned char)*text) && !isdigit((unsigned char)*text) &&
+            *text != '_' && *text != '-')
+            return 0;
+    return 1;
+}
+
+/* ---- options ------------------------------------------------------------ */
+
+static uint64_t size_of(uint32_t type)
+{
+    switch (type) {
+    case XRAY_OPT_BOOL:
+        return sizeof(uint32_t);
+    case XRAY_OPT_LIST:
+        return sizeof(xray_list);
+    default:
+        return sizeof(int64_t);
+    }
+}
+
+/* What is wrong with an option, or NULL. */
+static const char *option_fault(const xray_option *o, uint64_t config_size)
+{
+    if (!is_name(o->name))
+        return "its name is not made of a-z, 0-9, '_' and '-'";
+    if (o->type < XRAY_OPT_BOOL || o->type > XRAY_OPT_LIST)
+        return "its type is not known";
+    if (!o->doc || !*o->doc)
+        return "it has no doc";
+    if (!o->preset && !(o->flags & XRAY_OPT_REQUIRED))
+        return "it has no preset and is not required";
+    if (o->type == XRAY_OPT_CHOICE && !o->choices)
+        return "it has no choices";
+    if (o->offset > config_size || size_of(o->type) > config_size - o->offset)
+        return "its field is outside of the config struct";
+    return NULL;
+}
+
+/* Decodes presets only: a preset its own table refuses is found here. */
+static xray_status check_presets(const xray_component *c, const char *from,
+                                 xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    xr_errors errors = { 0 };
+    xr_config *config = xr_config_new();
+    void *target = calloc(1, (size_t)c->config_size + 1);
+    xr_table table = { c->options, c->option_count, c->option_stride };
+    if (!config || !target) {
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    } else {
+        xr_config_decode(config, c->name, table, target, &errors);
+        for (size_t i = 0; i < errors.count && status == XRAY_OK; i++)
+            if (strncmp(errors.items[i], "default: ", 9) == 0)
+                status = xr_fail(err, XRAY_E_ABI, "%s: %s", from,
+                                 errors.items[i] + 9);
+    }
+    xr_errors_free(&errors);
+    xr_config_free(config);
+    free(target);
+    return status;
+}
+
+static const xray_option *option_at(const xray_component *c, uint32_t i)
+{
+    const unsigned char *base = (const unsigned char *)c->options;
+    return (const xray_option *)(const void *)(base +
+                                               (size_t)i * c->option_stride);
+}
+
+static xray_status check_options(const xray_component *c, const char *from,
+                                 xr_err *err)
+{
+    if (c->option_count == 0)
+        return XRAY_OK;
+    if (!c->options || c->option_stride < sizeof(xray_option) ||
+        c->option_stride % 8 != 0)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: '%s' has %u options of %u bytes, %zu are expected",
+                       from, c->name, c->option_count, c->option_stride,
+                       sizeof(xray_option));
+    for (uint32_t i = 0; i < c->option_count; i++) {
+        const xray_option *o = option_at(c, i);
+        const char *fault = option_fault(o, c->config_size);
+        if (fault)
+            return xr_fail(err, XRAY_E_ABI, "%s: option %u (%s) of '%s': %s",
+                           from, i, o->name ? o->name : "", c->name, fault);
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(option_at(c, j)->name, o->name) == 0)
+                return xr_fail(err, XRAY_E_ABI,
+                               "%s: '%s' has two options named %s", from,
+                               c->name, o->name);
+    }
+    return check_presets(c, from, err);
+}
+
+/* ---- components --------------------------------------------------------- */
+
+static xray_status check_callbacks(const xray_component *c,
+                                   const struct interface *interface,
+                                   const char *from, xr_err *err)
+{
+    for (const callback *need = interface->needs; need->name; need++)
+        if (!is_set(c->ops, need->offset))
+            return xr_fail(err, XRAY_E_ABI,
+                           "%s: '%s' lacks %s, which %s requires", from,
+                           c->name, need->name, c->iface);
+    /* State that is saved and never loaded would be lost in silence. */
+    if (strcmp(c->iface, XRAY_IFACE_ALGO) == 0 &&
+        is_set(c->ops, offsetof(xray_algo_ops, save)) !=
+            is_set(c->ops, offsetof(xray_algo_ops, load)))
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: '%s' has only one of save and load", from, c->name);
+    return XRAY_OK;
+}
+
+static xray_status check_component(const xray_component *c, const char *from,
+                                   xr_err *err)
+{
+    if (!c || !XRAY_REACHES(xray_component, c, config_size) || !c->iface ||
+        !c->ops || !c->summary)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: a component lacks interface, summary or "
+                       "callbacks",
+                       from);
+    if (!is_name(c->name))
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: the component's name '%s' is not made of a-z, "
+                       "0-9, '_' and '-'",
+                       from, c->name ? c->name : "");
+    const struct interface *interface = find_interface(c->iface);
+    if (!interface)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: '%s' implements %s, which this xray does not know",
+                       from, c->name, c->iface);
+    xray_status status = check_callbacks(c, interface, from, err);
+    return status == XRAY_OK ? check_options(c, from, err) : status;
+}
+
+xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
+                            xr_err *err)
+{
+    if (!XRAY_REACHES(xray_plugin, plugin, components))
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: its descriptor has %u bytes, at least %zu are "
+                       "needed",
+                       from, plugin->head.size, sizeof(*plugin));
+    if (plugin->head.abi != XRAY_ABI || plugin->abi_needed > XRAY_ABI) {
+        uint32_t abi = plugin->head.abi != XRAY_ABI ? plugin->head.abi
+                                                    : plugin->abi_needed;
+        return xr_fail(
+            err, XRAY_E_ABI, "%s: needs xray ABI %u.%u, this is %u.%u", from,
+            abi >> 16, abi & 0xffffu, XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
+    }
+    if (!plugin->name || !plugin->version || !plugin->license ||
+        !plugin->vendor)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: its descriptor lacks name, version, vendor or "
+                       "license",
+                       from);
+    if (!plugin->component_count || !plugin->components)
+        return xr_fail(err, XRAY_E_ABI, "%s: provides nothing", from);
+    for (uint32_t i = 0; i < plugin->component_count; i++) {
+        xray_status status = check_component(plugin->components[i], from, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+void *xr_component_config(xr_config *config, const xray_component *component,
+                          const char *section, xr_errors *errors)
+{
+    char buffer[256];
+    if (!section) {
+        const char *kind = strchr(component->iface, '.');
+        kind = kind ? kind + 1 : component->iface;
+        (void)snprintf(buffer, sizeof(buffer), "%.*s.%s",
+                       (int)strcspn(kind, "/"), kind, component->name);
+        section = buffer;
+    }
+    void *target = calloc(1, (size_t)component->config_size + 1);
+    if (!target) {
+        xr_errors_add(errors, "out of memory");
+        return NULL;
+    }
+    size_t before = errors->count;
+    xr_config_decode(config, section,
+                     (xr_table){ component->options, component->option_count,
+                                 component->option_stride },
+                     target, errors);
+    if (errors->count == before)
+        return target;
+    free(target);
+    return NULL;
+}

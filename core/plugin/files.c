@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The search path, what lies on it, and loading by interface and name.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "core/base/str.h"
+#include "core/plugin/internal.h"
+
+#if defined(__x86_64__)
+#define TRIPLET "x86_64-linux-gnu"
+#elif defined(__aarch64__)
+#define TRIPLET "aarch64-linux-gnu"
+#else
+#define TRIPLET ""
+#endif
+#define FOLDERS_MAX 64u
+
+typedef struct found {
+    xr_plugin_file file;
+    const xray_plugin *plugin; /* NULL until loaded */
+    char *path;
+    char *refused;
+    xr_manifest manifest;
+} found;
+
+typedef struct folder {
+    dev_t device;
+    ino_t inode;
+} folder;
+
+struct xr_plugins {
+    found *files;
+    size_t count;
+    size_t cap;
+    folder folders[FOLDERS_MAX]; /* seen: a second mention counts once */
+    size_t folder_count;
+};
+
+/* ---- one file ----------------------------------------------------------- */
+
+static xray_status check_twice(const xr_plugins *plugins, const found *new,
+                               xr_err *err)
+{
+    for (size_t i = 0; i < plugins->count; i++) {
+        const found *old = &plugins->files[i];
+        if (!old->refused && !new->refused &&
+            strcmp(old->manifest.name, new->manifest.name) == 0)
+            return xr_fail(err, XRAY_E_CONFIG,
+                           "plugin %s is there twice: %s and %s",
+                           new->manifest.name, old->path, new->path);
+    }
+    return XRAY_OK;
+}
+
+static void free_found(found *file)
+{
+    free(file->path);
+    free(file->refused);
+}
+
+static xray_status add_file(xr_plugins *plugins, const char *path, xr_err *err)
+{
+    if (plugins->count == plugins->cap) {
+        size_t cap = plugins->cap ? 2 * plugins->cap : 16;
+        found *files = realloc(plugins->files, cap * sizeof(*files));
+        if (!files)
+            return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+        plugins->files = files;
+        plugins->cap = cap;
+    }
+    xr_err why = { "" };
+    found *new = &plugins->files[plugins->count];
+    *new = (found){ .path = xr_strdup(path) };
+    if (new->path && xr_manifest_read(path, &why, &new->manifest) != XRAY_OK)
+        new->refused = xr_strdup(why.text);
+    if (!new->path || (*why.text && !new->refused)) {
+        free_found(new);
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    }
+    xray_status status = check_twice(plugins, new, err);
+    if (status != XRAY_OK)
+        free_found(new);
+    else
+        plugins->count++;
+    return status;
+}
+
+/* ---- folders ------------------------------------------------------------ */
+
+static int compare_names(const void *a, const void *b)
+{
+    char *const *x = a;
+    char *const *y = b;
+    return strcmp(*x, *y);
+}
+
+/* The names in a folder that end in ".so", sorted: the order of a listing must
+ * not depend on the file system. */
+static xray_status list_names(const char *path, xr_err *err, char ***out,
+                              size_t *out_count)
+{
+    size_t cap = 0;
+    DIR *dir = opendir(path);
+    if (!dir)
+        return xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read", path);
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        size_t size = strlen(entry->d_name);
+        if (size < 4 || strcmp(entry->d_name + size - 3, ".so") != 0)
+            continue;
+        if (*out_count == cap) {
+            cap = cap ? 2 * cap : 16;
+            char **names = realloc(*out, cap * sizeof(*names));
+            if (!names)
+                break;
+            *out = names;
+        }
+        (*out)[*out_count] = xr_strdup(entry->d_name);
+        if (!(*out)[*out_count])
+            break;
+        ++*out_count;
+    }
+    (void)closedir(dir);
+    if (*out_count)
+        qsort(*out, *out_count, sizeof(**out), compare_names);
+    return XRAY_OK;
+}
+
+static int is_seen(xr_plugins *plugins, const struct stat *st)
+{
+    for (size_t i = 0; i < plugins->folder_count; i++)
+        if (plugins->folders[i].device == st->st_dev &&
+            plugins->folders[i].inode == st->st_ino)
+            return 1;
+    plugins->folders[plugins->folder_count++] =
+        (folder){ st->st_dev, st->st_ino };
+    return 0;
+}
+
+/* `must`: the user named the folder, so it has to be there. */
+static xray_status add_folder(xr_plugins *plugins, const char *path, int must,
+                              xr_err *err)
+{
+    struct stat st;
+    if (*path != '/')
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "plugin folder %s: the path must be absolute", path);
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return must ? xr_fail(err, XRAY_E_CONFIG,
+                              "plugin folder %s: there is no such folder", path)
+                    : XRAY_OK;
+    if (plugins->folder_count == FOLDERS_MAX)
+        return xr_fail(err, XRAY_E_CONFIG, "plugin path: more than %u folders",
+                       FOLDERS_MAX);
+    if (is_seen(plugins, &st))
+        return XRAY_OK;
+    char **names = NULL;
+    size_t count = 0;
+    xray_status status = list_names(path, err, &names, &count);
+    for (size_t i = 0; i < count; i++) {
+        char file[XR_PATH_CAP];
+        if (status == XRAY_OK)
+            status = xr_path_join(path, names[i], file, sizeof(file), err);
+        if (status == XRAY_OK)
+            status = add_file(plugins, file, err);
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
+static xray_status add_path(xr_plugins *plugins, const char *path, xr_err *err)
+{
+    while (path && *path) {
+        char one[XR_PATH_CAP];
+        size_t size = strcspn(path, ":");
+        if (size >= sizeof(one))
+            return xr_fail(err, XRAY_E_CONFIG,
+                           "plugin path: a folder's name is too long");
+        memcpy(one, path, size);
+        one[size] = '\0';
+        xray_status status = size ? add_folder(plugins, one, 1, err) : XRAY_OK;
+        if (status != XRAY_OK)
+            return status;
+        path += size + (path[size] == ':');
+    }
+    return XRAY_OK;
+}
+
+static xray_status add_own_folders(xr_plugins *plugins, xr_err *err)
+{
+    static const char *const places[] = {
+        "plugins",
+        "../lib/xray/plugins",
+        "../lib64/xray/plugins",
+        "../lib/" TRIPLET "/xray/plugins",
+    };
+    char self[XR_PATH_CAP];
+    char path[XR_PATH_CAP];
+    ssize_t size = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (size <= 0)
+        return XRAY_OK;
+    self[size] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = '\0';
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        xray_status status =
+            xr_path_join(self, places[i], path, sizeof(path), err);
+        if (status == XRAY_OK)
+            status = add_folder(plugins, path, 0, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+/* ---- the list ----------------------------------------------------------- */
+
+xray_status xr_plugins_open(const char *path, xr_err *err, xr_plugins **out)
+{
+    xr_plugins *plugins = calloc(1, sizeof(*plugins));
+    if (!plugins)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    xray_status status = add_path(plugins, path, err);
+    if (status == XRAY_OK)
+        status = add_path(plugins, getenv("XRAY_PLUGIN_PATH"), err);
+    if (status == XRAY_OK)
+        status = add_own_folders(plugins, err);
+    if (status != XRAY_OK) {
+        xr_plugins_close(plugins);
+        return status;
+    }
+    /* The array has its final place only now. */
+    for (size_t i = 0; i < plugins->count; i++) {
+        found *f = &plugins->files[i];
+        f->file = (xr_plugin_file){ .path = f->path,
+                                    .name = f->manifest.name,
+                                    .version = f->manifest.version,
+                                    .provides = f->manifest.provides,
+                                    .refused = f->refused };
+        if (f->refused)
+            f->file.name = f->file.version = f->file.provides = "";
+    }
+    *out = plugins;
+    return XRAY_OK;
+}
+
+void xr_plugins_close(xr_plugins *plugins)
+{
+    if (!plugins)
+        return;
+    for (size_t i = 0; i < plugins->count; i++)
+        free_found(&plugins->files[i]);
+    free(plugins->files);
+    free(plugins);
+}
+
+size_t xr_plugins_count(const xr_plugins *plugins)
+{
+    return plugins->count;
+}
+
+const xr_plugin_file *xr_plugins_at(const xr_plugins *plugins, size_t i)
+{
+    return i < plugins->count ? &plugins->files[i].file : NULL;
+}
+
+/* ---- finding ------------------------------------------------------------ */
+
+/* Walks the words of `provides` that belong to an interface; gives the name
+ * behind ':' of the next one, or NULL. */
+static const char *next_name(const char **at, const char *iface, size_t *size)
+{
+    size_t prefix = strlen(iface);
+    while (**at) {
+        *at += strspn(*at, " ");
+        const char *word = *at;
+        size_t length = strcspn(word, " ");
+        *at += length;
+        if (length > prefix && memcmp(word, iface, prefix) == 0 &&
+            word[prefix] == ':') {
+            *size = length - prefix - 1;
+            return word + prefix + 1;
+        }
+    }
+    return NULL;
+}
+
+static int file_provides(const found *file, const char *iface, const char *name)
+{
+    const char *at = file->file.provides;
+    size_t size = 0;
+    for (const char *n = next_name(&at, iface, &size); n;
+         n = next_name(&at, iface, &size))
+        if (strlen(name) == size && memcmp(n, name, size) == 0)
+            return 1;
+    return 0;
+}
+
+/* Says which names there are, and which one may have been meant. */
+static xray_status none_found(const xr_plugins *plugins, const char *iface,
+                              const char *name, xr_err *err)
+{
+    xr_str names = { 0 };
+    char near[128] = "";
+    unsigned best = 3;
+    size_t refused = 0;
+    for (size_t i = 0; i < plugins->count; i++) {
+        const char *at = plugins->files[i].file.provides;
+        size_t size = 0;
+        refused += plugins->files[i].refused != NULL;
+        for (const char *n = next_name(&at, iface, &size); n;
+             n = next_name(&at, iface, &size)) {
+            char one[128];
+            (void)snprintf(one, sizeof(one), "%.*s", (int)size, n);
+            xr_str_printf(&names, "%s%s", names.size ? ", " : "", one);
+            unsigned distance = xr_edit_distance(name, one, 2);
+            if (distance < best) {
+                best = distance;
+                memcpy(near, one, sizeof(near));
+            }
+        }
+    }
+    char note[96] = "";
+    if (refused)
+        (void)snprintf(note, sizeof(note),
+                       "; %zu files were refused, see `xray plugin list`",
+                       refused);
+    (void)xr_fail(err, XRAY_E_CONFIG,
+                  "no plugin provides %s:%s; there is %s%s%s%s%s", iface, name,
+                  names.size ? xr_str_text(&names) : "none",
+                  *near ? "; did you mean " : "", near, *near ? "?" : "", note);
+    xr_str_free(&names);
+    return XRAY_E_CONFIG;
+}
+
+xray_status xr_plugins_find(xr_plugins *plugins, const char *iface,
+                            const char *name, xr_err *err,
+                            const xray_component **out)
+{
+    found *file = NULL;
+    for (size_t i = 0; i < plugins->count; i++) {
+        found *f = &plugins->files[i];
+        if (!file_provides(f, iface, name))
+            continue;
+        if (file)
+            return xr_fail(err, XRAY_E_CONFIG,
+                           "%s:%s is provided twice, by %s and %s", iface, name,
+                           file->path, f->path);
+        file = f;
+    }
+    if (!file)
+        return none_found(plugins, iface, name, err);
+    if (!file->plugin) {
+        xray_status status = xr_plugin_load(file->path, err, &file->plugin);
+        if (status != XRAY_OK)
+            return status;
+    }
+    for (uint32_t i = 0; i < file->plugin->component_count; i++) {
+        const xray_component *c = file->plugin->components[i];
+        if (strcmp(c->iface, iface) == 0 && strcmp(c->name, name) == 0) {
+            *out = c;
+            return XRAY_OK;
+        }
+    }
+    return xr_fail(err, XRAY_E_BUG, "%s: lost %s:%s", file->path, iface, name);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* dladdr, dlinfo */
+#include <dlfcn.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/plugin/internal.h"
+
+/* dlsym also searches what the object depends on; only its own symbol counts,
+ * else a library linked to a plugin would pass for one. */
+static void *own_symbol(void *object, const char *name)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+    void *symbol = dlsym(object, name);
+    if (!symbol || dladdr(symbol, &info) == 0 ||
+        dlinfo(object, RTLD_DI_LINKMAP, (void *)&map) != 0)
+        return NULL;
+    return (uintptr_t)info.dli_fbase == map->l_addr ? symbol : NULL;
+}
+
+static int provides(const xray_plugin *plugin, const char *iface, size_t size,
+                    const char *name, size_t name_size)
+{
+    for (uint32_t i = 0; i < plugin->component_count; i++) {
+        const xray_component *c = plugin->components[i];
+        if (strlen(c->iface) == size && strlen(c->name) == name_size &&
+            memcmp(c->iface, iface, size) == 0 &&
+            memcmp(c->name, name, name_size) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Listing trusts the note, so it must say what the code offers. */
+static xray_status check_note(const xray_plugin *plugin, const char *path,
+                              const xr_manifest *manifest, xr_err *err)
+{
+    uint32_t count = 0;
+    const char *at = manifest->provides;
+    for (at += strspn(at, " "); *at; at += strspn(at, " ")) {
+        size_t size = strcspn(at, " ");
+        const char *colon = memchr(at, ':', size);
+        size_t iface = colon ? (size_t)(colon - at) : size;
+        if (!colon || !provides(plugin, at, iface, colon + 1, size - iface - 1))
+            return xr_fail(err, XRAY_E_ABI,
+                           "%s: its note promises %.*s, which it does not "
+                           "provide",
+                           path, (int)size, at);
+        count++;
+        at += size;
+    }
+    if (count != plugin->component_count)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: its note names %u components, it has %u", path,
+                       count, plugin->component_count);
+    return XRAY_OK;
+}
+
+xray_status xr_plugin_load(const char *path, xr_err *err,
+                           const xray_plugin **out)
+{
+    char slashed[XR_PATH_CAP];
+    xr_manifest manifest;
+    xray_status status = xr_manifest_read(path, err, &manifest);
+    if (status != XRAY_OK)
+        return status;
+    /* A bare name would be searched for elsewhere. */
+    int size = snprintf(slashed, sizeof(slashed), "%s%s",
+                        strchr(path, '/') ? "" : "./", path);
+    void *object = NULL;
+    if (size > 0 && (size_t)size < sizeof(slashed))
+        object = dlopen(slashed, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!object) {
+        const char *why = dlerror();
+        return xr_fail(err, XRAY_E_IO, "%s: cannot be loaded: %s", path,
+                       why ? why : "its name is too long");
+    }
+    xray_plugin_query_fn query = NULL;
+    void *symbol = own_symbol(object, XRAY_PLUGIN_QUERY);
+    memcpy(&query, &symbol, sizeof(query));
+    if (!query)
+        return xr_fail(err, XRAY_E_ABI, "%s: exports no %s of its own", path,
+                       XRAY_PLUGIN_QUERY);
+    const xray_plugin *plugin = query(XRAY_ABI);
+    if (!plugin)
+        return xr_fail(err, XRAY_E_ABI, "%s: refuses xray ABI %u.%u", path,
+                       XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
+    status = xr_plugin_check(plugin, path, err);
+    if (status == XRAY_OK)
+        status = check_note(plugin, path, &manifest, err);
+    if (status == XRAY_OK)
+        *out = plugin;
+    return status;
+}

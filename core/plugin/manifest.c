@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/plugin/internal.h"
+
+static xray_status take(const cJSON *json, const char *key, const char *where,
+                        char *out, size_t cap, xr_err *err)
+{
+    const char *text = NULL;
+    xray_status status = xr_json_string(json, key, where, err, &text);
+    if (status != XRAY_OK)
+        return status;
+    if (strlen(text) >= cap)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: %s of its note is longer than %zu bytes", where,
+                       key, cap - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return XRAY_OK;
+}
+
+/* A draft ABI has no compatible minors. */
+static xray_status check_abi(const char *abi, const char *path, xr_err *err)
+{
+    char ours[32];
+    (void)snprintf(ours, sizeof(ours), "%u.%u", XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
+    if (strcmp(abi, ours) == 0)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_ABI,
+                   "%s: built for xray ABI %s, this is %s; a draft ABI runs on "
+                   "its own minor only",
+                   path, abi, ours);
+}
+
+static xray_status parse(const char *text, const char *path, xr_err *err,
+                         xr_manifest *out)
+{
+    cJSON *json = NULL;
+    int64_t format = 0;
+    char abi[32];
+    xray_status status = xr_json_parse(text, strlen(text), path, err, &json);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_json_int(json, "manifest", path, err, &format);
+    if (status == XRAY_OK && format != 1)
+        status = xr_fail(err, XRAY_E_ABI,
+                         "%s: its note is of format %lld, this xray reads 1",
+                         path, (long long)format);
+    if (status == XRAY_OK)
+        status = take(json, "abi", path, abi, sizeof(abi), err);
+    if (status == XRAY_OK)
+        status = check_abi(abi, path, err);
+    if (status == XRAY_OK)
+        status = take(json, "name", path, out->name, sizeof(out->name), err);
+    if (status == XRAY_OK)
+        status = take(json, "version", path, out->version, sizeof(out->version),
+                      err);
+    if (status == XRAY_OK)
+        status = take(json, "provides", path, out->provides,
+                      sizeof(out->provides), err);
+    cJSON_Delete(json);
+    return status;
+}
+
+xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out)
+{
+    char text[4096];
+    xr_map_file file = { 0 };
+    xray_status status = xr_file_map(path, err, &file);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_note_find(file.data, file.size, text, sizeof(text));
+    xr_file_unmap(&file);
+    *out = (xr_manifest){ .name = "" };
+    if (status == XRAY_END)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: carries no xray note, so it is no plugin", path);
+    if (status == XRAY_E_RANGE)
+        return xr_fail(err, XRAY_E_ABI, "%s: the file is cut off or damaged",
+                       path);
+    if (status != XRAY_OK)
+        return xr_fail(err, XRAY_E_ABI, "%s: is no 64-bit ELF file", path);
+    return parse(text, path, err, out);
+}

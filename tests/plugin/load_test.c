@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding and loading: what is wrong is said in one sentence, and a listing
+ * runs no code of a plugin.
+ */
+#include <sys/stat.h>
+
+#include "core/base/file.h"
+#include "core/plugin/plugin.h"
+#include "tests/testing.h"
+
+static char zoo[2048]; /* where the exhibits are */
+static char scratch[] = "/tmp/xray-plugin-XXXXXX";
+
+static int set_up(void **state)
+{
+    (void)state;
+    const char *build = getenv("XRAY_BUILD");
+    (void)snprintf(zoo, sizeof(zoo), "%s/tests/zoo", build ? build : ".");
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return xr_dir_remove(scratch, NULL) == XRAY_OK ? 0 : -1;
+}
+
+static const char *exhibit(const char *kind)
+{
+    static char path[4096];
+    (void)snprintf(path, sizeof(path), "%s/%s.so", zoo, kind);
+    return path;
+}
+
+static const char *in_scratch(const char *name)
+{
+    static char path[4096];
+    (void)snprintf(path, sizeof(path), "%s/%s", scratch, name);
+    return path;
+}
+
+/* Copies the first `size` bytes of an exhibit. */
+static void copy_part(const char *kind, const char *to, size_t size)
+{
+    char *data = NULL;
+    size_t all = 0;
+    xr_err err = { "" };
+    assert_int_equal(xr_file_read(exhibit(kind), 1 << 26, &err, &data, &all),
+                     XRAY_OK);
+    assert_int_equal(xr_file_write(to, data, size < all ? size : all, &err),
+                     XRAY_OK);
+    free(data);
+}
+
+static void a_good_plugin_loads(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    const xray_plugin *plugin = NULL;
+    assert_int_equal(xr_plugin_load(exhibit("good"), &err, &plugin), XRAY_OK);
+    assert_string_equal(plugin->name, "zoo");
+    assert_string_equal(plugin->components[0]->name, "zoo");
+}
+
+static const struct refused {
+    const char *kind;
+    const char *sentence;
+} refusals[] = {
+    { "no_note", "carries no xray note, so it is no plugin" },
+    { "no_symbol", "exports no xray_plugin_query of its own" },
+    { "borrowed", "exports no xray_plugin_query of its own" },
+    { "newer_abi", "built for xray ABI 0.9, this is 0.1; a draft ABI runs on "
+                   "its own minor only" },
+    { "newer_descriptor", "needs xray ABI 0.2, this is 0.1" },
+    { "missing", "'zoo' lacks loss, which xray.algo/0 requires" },
+    { "short_table", "'zoo' lacks prepare, which xray.algo/0 requires" },
+    { "refuses", "refuses xray ABI 0.1" },
+    { "note_lies",
+      "its note promises xray.algo/0:more, which it does not provide" },
+    { "unknown_interface",
+      "'zoo' implements xray.oracle/0, which this xray does not know" },
+    { "bad_preset", "[zoo] count: 11 is out of range, 1 to 10 are taken" },
+    { "bad_field", "option 0 (count) of 'zoo': its field is outside of the "
+                   "config struct" },
+};
+
+static void a_bad_plugin_is_refused_with_a_reason(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        char want[4096];
+        xr_err err = { "" };
+        const xray_plugin *plugin = NULL;
+        const char *path = exhibit(refusals[i].kind);
+        assert_int_equal(xr_plugin_load(path, &err, &plugin), XRAY_E_ABI);
+        (void)snprintf(want, sizeof(want), "%s: %s", path,
+                       refusals[i].sentence);
+        assert_string_equal(err.text, want);
+        assert_null(plugin);
+    }
+}
+
+static void what_is_no_elf_file_is_refused(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    const xray_plugin *plugin = NULL;
+    const char *path = in_scratch("text.so");
+    assert_int_equal(xr_file_write(path, "hello", 5, &err), XRAY_OK);
+    assert_int_equal(xr_plugin_load(path, &err, &plugin), XRAY_E_ABI);
+    assert_non_null(strstr(err.text, "text.so: is no 64-bit ELF file"));
+    assert_int_equal(xr_plugin_load("/nowhere/x.so", &err, &plugin), XRAY_E_IO);
+    assert_non_null(strstr(err.text, "/nowhere/x.so"));
+    (void)unlink(path);
+}
+
+/* Cut anywhere, a file is refused and nothing of it is read out of bounds. */
+static void a_cut_file_is_refused(void **state)
+{
+    (void)state;
+    char text[4096];
+    for (size_t size = 0; size < 1500; size += 1 + size / 8) {
+        xr_err err = { "" };
+        const xray_plugin *plugin = NULL;
+        const char *path = in_scratch("cut.so");
+        copy_part("good", path, size);
+        assert_int_not_equal(xr_plugin_load(path, &err, &plugin), XRAY_OK);
+        assert_true(strlen(err.text) > strlen(path));
+        assert_int_not_equal(xr_note_read(path, text, sizeof(text)), XRAY_OK);
+    }
+    (void)unlink(in_scratch("cut.so"));
+}
+
+/* Any byte of the headers changed: an answer, never a fault. */
+static void a_damaged_file_is_survived(void **state)
+{
+    (void)state;
+    char text[4096];
+    char *data = NULL;
+    size_t size = 0;
+    xr_err err = { "" };
+    assert_int_equal(xr_file_read(exhibit("good"), 1 << 26, &err, &data, &size),
+                     XRAY_OK);
+    for (size_t at = 0; at < 1024 && at < size; at++)
+        for (unsigned bit = 0; bit < 8; bit++) {
+            data[at] = (char)(data[at] ^ (1 << bit));
+            (void)xr_note_find(data, size, text, sizeof(text));
+            data[at] = (char)(data[at] ^ (1 << bit));
+        }
+    assert_int_equal(xr_note_find(data, size, text, sizeof(text)), XRAY_OK);
+    assert_int_equal(xr_note_find(data, size, text, 20), XRAY_E_RANGE);
+    free(data);
+}
+
+static void a_folder_is_listed_and_searched(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_plugins *plugins = NULL;
+    const xray_component *component = NULL;
+    copy_part("good", in_scratch("b.so"), SIZE_MAX);
+    copy_part("no_note", in_scratch("a.so"), SIZE_MAX);
+    assert_int_equal(xr_file_write(in_scratch("c.txt"), "", 0, &err), XRAY_OK);
+    assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_OK);
+    assert_int_equal(xr_plugins_count(plugins), 2);
+    assert_non_null(strstr(xr_plugins_at(plugins, 0)->refused, "no xray note"));
+    assert_string_equal(xr_plugins_at(plugins, 0)->name, "");
+    assert_null(xr_plugins_at(plugins, 1)->refused);
+    assert_string_equal(xr_plugins_at(plugins, 1)->name, "zoo");
+    assert_string_equal(xr_plugins_at(plugins, 1)->version, "1.2.3");
+    assert_string_equal(xr_plugins_at(plugins, 1)->provides, "xray.algo/0:zoo");
+    assert_null(xr_plugins_at(plugins, 2));
+    assert_int_equal(
+        xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &err, &component),
+        XRAY_OK);
+    assert_string_equal(component->summary, "An exhibit");
+    assert_int_equal(
+        xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zo", &err, &component),
+        XRAY_E_CONFIG);
+    assert_string_equal(err.text,
+                        "no plugin provides xray.algo/0:zo; there is zoo; did "
+                        "you mean zoo?; 1 files were refused, see `xray plugin "
+                        "list`");
+    xr_plugins_close(plugins);
+
+    copy_part("missing", in_scratch("d.so"), SIZE_MAX);
+    assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_E_CONFIG);
+    assert_non_null(strstr(err.text, "plugin zoo is there twice: "));
+    assert_non_null(strstr(err.text, "/b.so and "));
+    assert_non_null(strstr(err.text, "/d.so"));
+    static const char *const names[] = { "a.so", "b.so", "c.txt", "d.so" };
+    for (size_t i = 0; i < 4; i++)
+        (void)unlink(in_scratch(names[i]));
+}
+
+static void the_search_path_is_checked(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_plugins *plugins = NULL;
+    char twice[128];
+    assert_int_equal(xr_plugins_open("here", &err, &plugins), XRAY_E_CONFIG);
+    assert_string_equal(err.text,
+                        "plugin folder here: the path must be absolute");
+    assert_int_equal(xr_plugins_open("/no/where", &err, &plugins),
+                     XRAY_E_CONFIG);
+    assert_string_equal(err.text,
+                        "plugin folder /no/where: there is no such folder");
+    /* One folder named twice is no clash. */
+    copy_part("good", in_scratch("b.so"), SIZE_MAX);
+    (void)snprintf(twice, sizeof(twice), "%s:%s/.", scratch, scratch);
+    assert_int_equal(xr_plugins_open(twice, &err, &plugins), XRAY_OK);
+    assert_int_equal(xr_plugins_count(plugins), 1);
+    xr_plugins_close(plugins);
+    (void)unlink(in_scratch("b.so"));
+}
+
+static void options_come_from_the_section(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_errors errors = { 0 };
+    const xray_plugin *plugin = NULL;
+    assert_int_equal(xr_plugin_load(exhibit("good"), &err, &plugin), XRAY_OK);
+    xr_config *config = xr_config_new();
+    xr_config_set(config, "algo.zoo.count=7", &errors);
+    xr_config_set(config, "other.count=70", &errors);
+    int64_t *options =
+        xr_component_config(config, plugin->components[0], NULL, &errors);
+    assert_non_null(options);
+    assert_int_equal(*options, 7);
+    assert_int_equal(errors.count, 0);
+    assert_null(
+        xr_component_config(config, plugin->components[0], "other", &errors));
+    assert_int_equal(errors.count, 1);
+    free(options);
+    xr_errors_free(&errors);
+    xr_config_free(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_plugin_loads),
+        cmocka_unit_test(a_bad_plugin_is_refused_with_a_reason),
+        cmocka_unit_test(what_is_no_elf_file_is_refused),
+        cmocka_unit_test(a_cut_file_is_refused),
+        cmocka_unit_test(a_damaged_file_is_survived),
+        cmocka_unit_test(a_folder_is_listed_and_searched),
+        cmocka_unit_test(the_search_path_is_checked),
+        cmocka_unit_test(options_come_from_the_section),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tiny algorithm plugin; ZOO_... says what is wrong with it.
+ */
+#include <xray/algo.h>
+#include <xray/plugin.h>
+
+typedef struct zoo_config {
+    int64_t count;
+} zoo_config;
+
+#if defined(ZOO_BAD_PRESET)
+#define PRESET "11"
+#else
+#define PRESET "3"
+#endif
+
+static const xray_option options[] = {
+    XRAY_INT(zoo_config, count, PRESET, 1, 10, NULL, "0.1", "A count."),
+};
+
+static xray_status zoo_create(const xray_host *host, const void *config,
+                              void **out_self)
+{
+    (void)config;
+    (void)out_self;
+    return host->fail(host, XRAY_E_CONFIG, __func__, "only for looks");
+}
+
+static void zoo_destroy(void *self)
+{
+    (void)self;
+}
+
+static xray_status zoo_needs(void *self, xray_needs *out)
+{
+    (void)self;
+    out->flags = 0;
+    return XRAY_OK;
+}
+
+static xray_status zoo_prepare(void *self, xray_batch *batch,
+                               const xray_metric_sink *metrics)
+{
+    (void)self;
+    (void)batch;
+    (void)metrics;
+    return XRAY_OK;
+}
+
+static xray_status zoo_context(void *self, const xray_batch *mini,
+                               const xray_totals *totals, void *out,
+                               uint64_t cap, uint64_t *out_size)
+{
+    (void)self;
+    (void)mini;
+    (void)totals;
+    (void)out;
+    (void)cap;
+    *out_size = 0;
+    return XRAY_OK;
+}
+
+static const char *const *zoo_metric_names(void)
+{
+    static const char *const none[] = { NULL };
+    return none;
+}
+
+#if !defined(ZOO_MISSING)
+static xray_status zoo_loss(const void *context, uint64_t size,
+                            const xray_loss_call *call, xray_metric_sums *sums)
+{
+    (void)context;
+    (void)size;
+    (void)call;
+    (void)sums;
+    return XRAY_OK;
+}
+#endif
+
+static const xray_algo_ops ops = {
+#if defined(ZOO_SHORT_TABLE)
+    .head = { offsetof(xray_algo_ops, prepare), XRAY_ABI },
+#else
+    .head = XRAY_HEAD(xray_algo_ops),
+#endif
+    .create = zoo_create,
+    .destroy = zoo_destroy,
+    .needs = zoo_needs,
+    .prepare = zoo_prepare,
+    .context = zoo_context,
+    .metric_names = zoo_metric_names,
+#if !defined(ZOO_MISSING)
+    .loss = zoo_loss,
+#endif
+};
+
+static const xray_component component = {
+    .head = XRAY_HEAD(xray_component),
+#if defined(ZOO_UNKNOWN_INTERFACE)
+    .iface = "xray.oracle/0",
+#else
+    .iface = XRAY_IFACE_ALGO,
+#endif
+    .name = "zoo",
+    .summary = "An exhibit",
+    .ops = &ops,
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .option_stride = sizeof(options[0]),
+#if defined(ZOO_BAD_FIELD)
+    .config_size = 4,
+#else
+    .config_size = sizeof(zoo_config),
+#endif
+};
+
+static const xray_component *const components[] = { &component };
+
+static const xray_plugin plugin = {
+#if defined(ZOO_NEWER_DESCRIPTOR)
+    .head = { sizeof(xray_plugin), XRAY_ABI + 1 },
+#else
+    .head = XRAY_HEAD(xray_plugin),
+#endif
+    .abi_needed = XRAY_ABI,
+    .component_count = 1,
+    .name = "zoo",
+    .version = "1.2.3",
+    .vendor = "tests",
+    .license = "Apache-2.0",
+    .components = components,
+};
+
+#if defined(ZOO_NEWER_ABI)
+#define NOTE_ABI "0.9"
+#else
+#define NOTE_ABI XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR(XRAY_ABI_MINOR_N)
+#endif
+#if defined(ZOO_NOTE_LIES)
+#define PROVIDES "xray.algo/0:zoo xray.algo/0:more"
+#elif defined(ZOO_UNKNOWN_INTERFACE)
+#define PROVIDES "xray.oracle/0:zoo"
+#else
+#define PROVIDES "xray.algo/0:zoo"
+#endif
+
+#if !defined(ZOO_NO_NOTE)
+XRAY_NOTE_("{\"manifest\":1,\"abi\":\"" NOTE_ABI
+           "\",\"name\":\"zoo\",\"version\":\"1.2.3\",\"provides\":\"" PROVIDES
+           "\"}");
+#endif
+
+#if defined(ZOO_NO_SYMBOL)
+#define QUERY zoo_query
+#else
+#define QUERY xray_plugin_query
+#endif
+
+XRAY_EXPORT const xray_plugin *QUERY(uint32_t host_abi);
+const xray_plugin *QUERY(uint32_t host_abi)
+{
+#if defined(ZOO_REFUSES)
+    return host_abi == 0 ? &plugin : NULL;
+#else
+    return host_abi == XRAY_ABI ? &plugin : NULL;
+#endif
+}
