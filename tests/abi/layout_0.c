@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layout of ABI major 0: every member of every struct. A draft may change,
+ * but never by accident: whoever moves a member edits this file with it.
+ */
+#include "tests/abi/layout.h"
+
+#include <xray/abi.h>
+#include <xray/algo.h>
+#include <xray/batch.h>
+#include <xray/host.h>
+#include <xray/infer.h>
+#include <xray/option.h>
+#include <xray/plugin.h>
+#include <xray/reward.h>
+#include <xray/setup.h>
+#include <xray/train.h>
+
+AT(xray_head, size, 0);
+AT(xray_head, abi, 4);
+SIZE(xray_head, 8);
+
+AT(xray_host, head, 0);
+AT(xray_host, host_data, 8);
+AT(xray_host, version, 16);
+AT(xray_host, log, 24);
+AT(xray_host, fail, 32);
+AT(xray_host, service, 40);
+SIZE(xray_host, 48);
+
+AT(xray_list, items, 0);
+AT(xray_list, count, 8);
+SIZE(xray_list, 16);
+
+AT(xray_choice, name, 0);
+AT(xray_choice, value, 8);
+AT(xray_choice, doc, 16);
+SIZE(xray_choice, 24);
+
+AT(xray_option, name, 0);
+AT(xray_option, type, 8);
+AT(xray_option, flags, 12);
+AT(xray_option, offset, 16);
+AT(xray_option, preset, 24);
+AT(xray_option, doc, 32);
+AT(xray_option, min, 40);
+AT(xray_option, max, 48);
+AT(xray_option, choices, 56);
+AT(xray_option, unit, 64);
+AT(xray_option, since, 72);
+SIZE(xray_option, 80);
+
+AT(xray_component, head, 0);
+AT(xray_component, iface, 8);
+AT(xray_component, name, 16);
+AT(xray_component, summary, 24);
+AT(xray_component, ops, 32);
+AT(xray_component, options, 40);
+AT(xray_component, option_count, 48);
+AT(xray_component, option_stride, 52);
+AT(xray_component, config_size, 56);
+AT(xray_component, numerics, 64);
+SIZE(xray_component, 72);
+
+AT(xray_plugin, head, 0);
+AT(xray_plugin, abi_needed, 8);
+AT(xray_plugin, component_count, 12);
+AT(xray_plugin, name, 16);
+AT(xray_plugin, version, 24);
+AT(xray_plugin, vendor, 32);
+AT(xray_plugin, license, 40);
+AT(xray_plugin, components, 48);
+SIZE(xray_plugin, 56);
+
+AT(xray_span, row, 0);
+AT(xray_span, first, 4);
+AT(xray_span, last, 8);
+AT(xray_span, reserved, 12);
+AT(xray_span, version, 16);
+SIZE(xray_span, 24);
+
+AT(xray_batch, head, 0);
+AT(xray_batch, rows, 8);
+AT(xray_batch, tokens, 12);
+AT(xray_batch, span_count, 16);
+AT(xray_batch, span_stride, 20);
+AT(xray_batch, spans, 24);
+AT(xray_batch, ids, 32);
+AT(xray_batch, row_start, 40);
+AT(xray_batch, prompt_len, 48);
+AT(xray_batch, loss_mask, 56);
+AT(xray_batch, row_id, 64);
+AT(xray_batch, prompt_id, 72);
+AT(xray_batch, group, 80);
+AT(xray_batch, temperature, 88);
+AT(xray_batch, rollout_logp, 96);
+AT(xray_batch, old_logp, 104);
+AT(xray_batch, ref_logp, 112);
+AT(xray_batch, value, 120);
+AT(xray_batch, reward, 128);
+AT(xray_batch, advantage, 136);
+AT(xray_batch, returns, 144);
+SIZE(xray_batch, 152);
+
+AT(xray_model, head, 0);
+AT(xray_model, path, 8);
+AT(xray_model, config_json, 16);
+AT(xray_model, dtype, 24);
+AT(xray_model, vocab_size, 28);
+AT(xray_model, max_positions, 32);
+AT(xray_model, random_init, 36);
+AT(xray_model, seed, 40);
+SIZE(xray_model, 48);
+
+AT(xray_world, head, 0);
+AT(xray_world, rank, 8);
+AT(xray_world, size, 12);
+AT(xray_world, comm_ops, 16);
+AT(xray_world, comm, 24);
+SIZE(xray_world, 32);
+
+AT(xray_tensor, name, 0);
+AT(xray_tensor, dtype, 8);
+AT(xray_tensor, dims, 12);
+AT(xray_tensor, shape, 16);
+AT(xray_tensor, first, 48);
+AT(xray_tensor, count, 56);
+AT(xray_tensor, data, 64);
+AT(xray_tensor, weight, 72);
+AT(xray_tensor, weight_row, 80);
+SIZE(xray_tensor, 88);
+
+AT(xray_weights, head, 0);
+AT(xray_weights, tensor_count, 8);
+AT(xray_weights, tensor_stride, 12);
+AT(xray_weights, tensors, 16);
+AT(xray_weights, device, 24);
+AT(xray_weights, device_self, 32);
+AT(xray_weights, owner, 40);
+AT(xray_weights, version, 48);
+AT(xray_weights, lease, 56);
+AT(xray_weights, release, 64);
+SIZE(xray_weights, 72);
+
+AT(xray_setup, head, 0);
+AT(xray_setup, host, 8);
+AT(xray_setup, device, 16);
+AT(xray_setup, device_self, 24);
+AT(xray_setup, model, 32);
+AT(xray_setup, world, 40);
+AT(xray_setup, weights, 48);
+AT(xray_setup, role, 56);
+AT(xray_setup, trainable, 60);
+SIZE(xray_setup, 64);
+
+AT(xray_workload, head, 0);
+AT(xray_workload, tokens, 8);
+AT(xray_workload, rows, 16);
+AT(xray_workload, row_tokens, 24);
+AT(xray_workload, heads, 32);
+AT(xray_workload, trainable, 36);
+AT(xray_workload, shared, 40);
+AT(xray_workload, threads, 44);
+SIZE(xray_workload, 48);
+
+AT(xray_plan, head, 0);
+AT(xray_plan, bytes, 8);
+AT(xray_plan, micro_multiple, 56);
+AT(xray_plan, token_multiple, 64);
+SIZE(xray_plan, 72);
+
+AT(xray_outputs, head, 0);
+AT(xray_outputs, logp, 8);
+AT(xray_outputs, entropy, 16);
+AT(xray_outputs, value, 24);
+SIZE(xray_outputs, 32);
+
+AT(xray_loss_call, head, 0);
+AT(xray_loss_call, batch, 8);
+AT(xray_loss_call, first_row, 16);
+AT(xray_loss_call, reserved, 20);
+AT(xray_loss_call, logp, 24);
+AT(xray_loss_call, entropy, 32);
+AT(xray_loss_call, value, 40);
+AT(xray_loss_call, dlogp, 48);
+AT(xray_loss_call, dentropy, 56);
+AT(xray_loss_call, dvalue, 64);
+SIZE(xray_loss_call, 72);
+
+AT(xray_loss, head, 0);
+AT(xray_loss, ctx, 8);
+AT(xray_loss, fn, 16);
+AT(xray_loss, outputs, 24);
+AT(xray_loss, reserved, 28);
+SIZE(xray_loss, 32);
+
+AT(xray_step_result, head, 0);
+AT(xray_step_result, grad_norm, 8);
+AT(xray_step_result, skipped, 16);
+AT(xray_step_result, reserved, 20);
+AT(xray_step_result, version, 24);
+AT(xray_step_result, bad_tensor, 32);
+SIZE(xray_step_result, 40);
+
+AT(xray_train_ops, head, 0);
+AT(xray_train_ops, plan, 8);
+AT(xray_train_ops, create, 16);
+AT(xray_train_ops, destroy, 24);
+AT(xray_train_ops, weights, 32);
+AT(xray_train_ops, forward, 40);
+AT(xray_train_ops, forward_backward, 48);
+AT(xray_train_ops, optimizer_step, 56);
+AT(xray_train_ops, save, 64);
+AT(xray_train_ops, load, 72);
+AT(xray_train_ops, import, 80);
+AT(xray_train_ops, offload, 88);
+AT(xray_train_ops, onload, 96);
+AT(xray_train_ops, gradients, 104);
+AT(xray_train_ops, extension, 112);
+SIZE(xray_train_ops, 120);
+
+AT(xray_request, head, 0);
+AT(xray_request, id, 8);
+AT(xray_request, ids, 16);
+AT(xray_request, id_count, 24);
+AT(xray_request, count, 28);
+AT(xray_request, first_sample, 32);
+AT(xray_request, max_tokens, 36);
+AT(xray_request, seed, 40);
+AT(xray_request, step, 48);
+AT(xray_request, prompt_id, 56);
+AT(xray_request, temperature, 64);
+AT(xray_request, top_p, 68);
+AT(xray_request, min_p, 72);
+AT(xray_request, top_k, 76);
+AT(xray_request, stop_ids, 80);
+AT(xray_request, stop_count, 88);
+AT(xray_request, hold, 92);
+SIZE(xray_request, 96);
+
+AT(xray_sample_out, head, 0);
+AT(xray_sample_out, id, 8);
+AT(xray_sample_out, sample, 16);
+AT(xray_sample_out, token_count, 20);
+AT(xray_sample_out, tokens, 24);
+AT(xray_sample_out, raw_logp, 32);
+AT(xray_sample_out, logp, 40);
+AT(xray_sample_out, finish, 48);
+AT(xray_sample_out, span_count, 52);
+AT(xray_sample_out, spans, 56);
+SIZE(xray_sample_out, 64);
+
+AT(xray_infer_stats, head, 0);
+AT(xray_infer_stats, requests_running, 8);
+AT(xray_infer_stats, requests_waiting, 16);
+AT(xray_infer_stats, prompt_tokens, 24);
+AT(xray_infer_stats, generation_tokens, 32);
+AT(xray_infer_stats, steps, 40);
+AT(xray_infer_stats, kv_tokens, 48);
+AT(xray_infer_stats, kv_capacity, 56);
+AT(xray_infer_stats, prefix_tokens_saved, 64);
+AT(xray_infer_stats, preemptions, 72);
+SIZE(xray_infer_stats, 80);
+
+AT(xray_infer_ops, head, 0);
+AT(xray_infer_ops, plan, 8);
+AT(xray_infer_ops, create, 16);
+AT(xray_infer_ops, destroy, 24);
+AT(xray_infer_ops, submit, 32);
+AT(xray_infer_ops, step, 40);
+AT(xray_infer_ops, poll, 48);
+AT(xray_infer_ops, abort, 56);
+AT(xray_infer_ops, stats, 64);
+AT(xray_infer_ops, update, 72);
+AT(xray_infer_ops, extend, 80);
+AT(xray_infer_ops, release, 88);
+AT(xray_infer_ops, pause, 96);
+AT(xray_infer_ops, resume, 104);
+AT(xray_infer_ops, sleep, 112);
+AT(xray_infer_ops, wake, 120);
+AT(xray_infer_ops, extension, 128);
+SIZE(xray_infer_ops, 136);
+
+AT(xray_needs, head, 0);
+AT(xray_needs, flags, 8);
+AT(xray_needs, reserved, 12);
+SIZE(xray_needs, 16);
+
+AT(xray_totals, head, 0);
+AT(xray_totals, rows, 8);
+AT(xray_totals, tokens, 16);
+AT(xray_totals, max_response, 24);
+SIZE(xray_totals, 32);
+
+AT(xray_metric_sums, head, 0);
+AT(xray_metric_sums, sum, 8);
+AT(xray_metric_sums, weight, 16);
+AT(xray_metric_sums, count, 24);
+SIZE(xray_metric_sums, 32);
+
+AT(xray_metric_sink, head, 0);
+AT(xray_metric_sink, ctx, 8);
+AT(xray_metric_sink, put, 16);
+SIZE(xray_metric_sink, 24);
+
+AT(xray_algo_ops, head, 0);
+AT(xray_algo_ops, create, 8);
+AT(xray_algo_ops, destroy, 16);
+AT(xray_algo_ops, needs, 24);
+AT(xray_algo_ops, prepare, 32);
+AT(xray_algo_ops, context, 40);
+AT(xray_algo_ops, metric_names, 48);
+AT(xray_algo_ops, loss, 56);
+AT(xray_algo_ops, accept, 64);
+AT(xray_algo_ops, select, 72);
+AT(xray_algo_ops, observe, 80);
+AT(xray_algo_ops, save, 88);
+AT(xray_algo_ops, load, 96);
+AT(xray_algo_ops, extension, 104);
+SIZE(xray_algo_ops, 112);
+
+AT(xray_sample_in, head, 0);
+AT(xray_sample_in, id, 8);
+AT(xray_sample_in, prompt, 16);
+AT(xray_sample_in, response, 24);
+AT(xray_sample_in, ground_truth, 32);
+AT(xray_sample_in, data_source, 40);
+AT(xray_sample_in, fields_json, 48);
+AT(xray_sample_in, prompt_size, 56);
+AT(xray_sample_in, response_size, 64);
+AT(xray_sample_in, ids, 72);
+AT(xray_sample_in, id_count, 80);
+AT(xray_sample_in, finish, 84);
+SIZE(xray_sample_in, 88);
+
+AT(xray_named_value, name, 0);
+AT(xray_named_value, value, 8);
+SIZE(xray_named_value, 16);
+
+AT(xray_score, head, 0);
+AT(xray_score, id, 8);
+AT(xray_score, score, 16);
+AT(xray_score, token_scores, 24);
+AT(xray_score, values, 32);
+AT(xray_score, value_count, 40);
+AT(xray_score, value_stride, 44);
+SIZE(xray_score, 48);
+
+AT(xray_reward_ops, head, 0);
+AT(xray_reward_ops, create, 8);
+AT(xray_reward_ops, destroy, 16);
+AT(xray_reward_ops, submit, 24);
+AT(xray_reward_ops, poll, 32);
+AT(xray_reward_ops, extension, 40);
+SIZE(xray_reward_ops, 48);

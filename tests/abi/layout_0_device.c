@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layout of ABI major 0, the device: every member of every struct. A draft may
+ * change, but never by accident: whoever moves a member edits this file with
+ * it.
+ */
+#include "tests/abi/layout.h"
+
+#include <xray/device.h>
+
+AT(xray_extent, bound, 0);
+AT(xray_extent, live, 8);
+SIZE(xray_extent, 16);
+
+AT(xray_weight_desc, head, 0);
+AT(xray_weight_desc, data, 8);
+AT(xray_weight_desc, rows, 16);
+AT(xray_weight_desc, cols, 24);
+AT(xray_weight_desc, dtype, 32);
+AT(xray_weight_desc, trainable, 36);
+SIZE(xray_weight_desc, 40);
+
+AT(xray_matmul, head, 0);
+AT(xray_matmul, weight, 8);
+AT(xray_matmul, tokens, 16);
+AT(xray_matmul, x, 32);
+AT(xray_matmul, y, 40);
+AT(xray_matmul, x_stride, 48);
+AT(xray_matmul, y_stride, 56);
+AT(xray_matmul, bias, 64);
+AT(xray_matmul, kind, 72);
+AT(xray_matmul, accumulate, 76);
+SIZE(xray_matmul, 80);
+
+AT(xray_matmul_grad, head, 0);
+AT(xray_matmul_grad, tokens, 8);
+AT(xray_matmul_grad, dy, 24);
+AT(xray_matmul_grad, x, 32);
+AT(xray_matmul_grad, dy_stride, 40);
+AT(xray_matmul_grad, x_stride, 48);
+AT(xray_matmul_grad, rows, 56);
+AT(xray_matmul_grad, cols, 64);
+AT(xray_matmul_grad, dw, 72);
+AT(xray_matmul_grad, dbias, 80);
+SIZE(xray_matmul_grad, 88);
+
+AT(xray_embedding, head, 0);
+AT(xray_embedding, tokens, 8);
+AT(xray_embedding, ids, 24);
+AT(xray_embedding, table, 32);
+AT(xray_embedding, y, 40);
+AT(xray_embedding, vocab, 48);
+AT(xray_embedding, dim, 56);
+AT(xray_embedding, scale, 64);
+AT(xray_embedding, reserved, 68);
+SIZE(xray_embedding, 72);
+
+AT(xray_embedding_grad, head, 0);
+AT(xray_embedding_grad, tokens, 8);
+AT(xray_embedding_grad, ids, 24);
+AT(xray_embedding_grad, dy, 32);
+AT(xray_embedding_grad, dtable, 40);
+AT(xray_embedding_grad, vocab, 48);
+AT(xray_embedding_grad, dim, 56);
+AT(xray_embedding_grad, scale, 64);
+AT(xray_embedding_grad, reserved, 68);
+SIZE(xray_embedding_grad, 72);
+
+AT(xray_rows, head, 0);
+AT(xray_rows, count, 8);
+AT(xray_rows, index, 24);
+AT(xray_rows, x, 32);
+AT(xray_rows, y, 40);
+AT(xray_rows, dim, 48);
+SIZE(xray_rows, 56);
+
+AT(xray_rmsnorm, head, 0);
+AT(xray_rmsnorm, tokens, 8);
+AT(xray_rmsnorm, x, 24);
+AT(xray_rmsnorm, residual, 32);
+AT(xray_rmsnorm, weight, 40);
+AT(xray_rmsnorm, y, 48);
+AT(xray_rmsnorm, rstd, 56);
+AT(xray_rmsnorm, x_stride, 64);
+AT(xray_rmsnorm, y_stride, 72);
+AT(xray_rmsnorm, groups, 80);
+AT(xray_rmsnorm, dim, 84);
+AT(xray_rmsnorm, eps, 88);
+AT(xray_rmsnorm, offset, 92);
+SIZE(xray_rmsnorm, 96);
+
+AT(xray_rmsnorm_grad, head, 0);
+AT(xray_rmsnorm_grad, tokens, 8);
+AT(xray_rmsnorm_grad, x, 24);
+AT(xray_rmsnorm_grad, weight, 32);
+AT(xray_rmsnorm_grad, rstd, 40);
+AT(xray_rmsnorm_grad, dy, 48);
+AT(xray_rmsnorm_grad, dx, 56);
+AT(xray_rmsnorm_grad, dweight, 64);
+AT(xray_rmsnorm_grad, x_stride, 72);
+AT(xray_rmsnorm_grad, dy_stride, 80);
+AT(xray_rmsnorm_grad, dx_stride, 88);
+AT(xray_rmsnorm_grad, groups, 96);
+AT(xray_rmsnorm_grad, dim, 100);
+AT(xray_rmsnorm_grad, accumulate, 104);
+AT(xray_rmsnorm_grad, offset, 108);
+SIZE(xray_rmsnorm_grad, 112);
+
+AT(xray_rope_table, head, 0);
+AT(xray_rope_table, inv_freq, 8);
+AT(xray_rope_table, table, 16);
+AT(xray_rope_table, positions, 24);
+AT(xray_rope_table, half, 32);
+AT(xray_rope_table, scale, 36);
+SIZE(xray_rope_table, 40);
+
+AT(xray_rope, head, 0);
+AT(xray_rope, tokens, 8);
+AT(xray_rope, x, 24);
+AT(xray_rope, positions, 32);
+AT(xray_rope, table, 40);
+AT(xray_rope, stride, 48);
+AT(xray_rope, heads, 56);
+AT(xray_rope, head_dim, 60);
+AT(xray_rope, half, 64);
+AT(xray_rope, inverse, 68);
+SIZE(xray_rope, 72);
+
+AT(xray_glu, head, 0);
+AT(xray_glu, tokens, 8);
+AT(xray_glu, x, 24);
+AT(xray_glu, y, 32);
+AT(xray_glu, dim, 40);
+AT(xray_glu, act, 44);
+SIZE(xray_glu, 48);
+
+AT(xray_glu_grad, head, 0);
+AT(xray_glu_grad, tokens, 8);
+AT(xray_glu_grad, x, 24);
+AT(xray_glu_grad, dy, 32);
+AT(xray_glu_grad, dx, 40);
+AT(xray_glu_grad, dim, 48);
+AT(xray_glu_grad, act, 52);
+SIZE(xray_glu_grad, 56);
+
+AT(xray_attention, head, 0);
+AT(xray_attention, tokens, 8);
+AT(xray_attention, row_start, 24);
+AT(xray_attention, rows, 32);
+AT(xray_attention, row_bound, 40);
+AT(xray_attention, q, 48);
+AT(xray_attention, k, 56);
+AT(xray_attention, v, 64);
+AT(xray_attention, o, 72);
+AT(xray_attention, lse, 80);
+AT(xray_attention, q_stride, 88);
+AT(xray_attention, k_stride, 96);
+AT(xray_attention, v_stride, 104);
+AT(xray_attention, o_stride, 112);
+AT(xray_attention, heads, 120);
+AT(xray_attention, kv_heads, 124);
+AT(xray_attention, head_dim, 128);
+AT(xray_attention, window, 132);
+AT(xray_attention, scale, 136);
+AT(xray_attention, softcap, 140);
+SIZE(xray_attention, 144);
+
+AT(xray_attention_grad, head, 0);
+AT(xray_attention_grad, forward, 8);
+AT(xray_attention_grad, d_o, 16);
+AT(xray_attention_grad, dq, 24);
+AT(xray_attention_grad, dk, 32);
+AT(xray_attention_grad, dv, 40);
+AT(xray_attention_grad, dq_stride, 48);
+AT(xray_attention_grad, dk_stride, 56);
+AT(xray_attention_grad, dv_stride, 64);
+SIZE(xray_attention_grad, 72);
+
+AT(xray_kv, head, 0);
+AT(xray_kv, blocks, 8);
+AT(xray_kv, table, 16);
+AT(xray_kv, table_stride, 24);
+AT(xray_kv, block_tokens, 32);
+AT(xray_kv, kv_heads, 36);
+AT(xray_kv, head_dim, 40);
+AT(xray_kv, dtype, 44);
+SIZE(xray_kv, 48);
+
+AT(xray_attention_kv, head, 0);
+AT(xray_attention_kv, tokens, 8);
+AT(xray_attention_kv, kv, 24);
+AT(xray_attention_kv, seq, 32);
+AT(xray_attention_kv, positions, 40);
+AT(xray_attention_kv, q, 48);
+AT(xray_attention_kv, k, 56);
+AT(xray_attention_kv, v, 64);
+AT(xray_attention_kv, o, 72);
+AT(xray_attention_kv, q_stride, 80);
+AT(xray_attention_kv, k_stride, 88);
+AT(xray_attention_kv, v_stride, 96);
+AT(xray_attention_kv, o_stride, 104);
+AT(xray_attention_kv, position_bound, 112);
+AT(xray_attention_kv, heads, 120);
+AT(xray_attention_kv, window, 124);
+AT(xray_attention_kv, scale, 128);
+AT(xray_attention_kv, softcap, 132);
+SIZE(xray_attention_kv, 136);
+
+AT(xray_head_logp, head, 0);
+AT(xray_head_logp, items, 8);
+AT(xray_head_logp, weight, 24);
+AT(xray_head_logp, x, 32);
+AT(xray_head_logp, targets, 40);
+AT(xray_head_logp, temperature, 48);
+AT(xray_head_logp, logp, 56);
+AT(xray_head_logp, entropy, 64);
+AT(xray_head_logp, lse, 72);
+AT(xray_head_logp, partial, 80);
+AT(xray_head_logp, vocab_first, 88);
+AT(xray_head_logp, softcap, 96);
+AT(xray_head_logp, reserved, 100);
+SIZE(xray_head_logp, 104);
+
+AT(xray_head_grad, head, 0);
+AT(xray_head_grad, forward, 8);
+AT(xray_head_grad, dlogp, 16);
+AT(xray_head_grad, dentropy, 24);
+AT(xray_head_grad, dx, 32);
+AT(xray_head_grad, dweight, 40);
+SIZE(xray_head_grad, 48);
+
+AT(xray_draw, key, 0);
+AT(xray_draw, sample, 8);
+AT(xray_draw, position, 12);
+AT(xray_draw, temperature, 16);
+AT(xray_draw, top_p, 20);
+AT(xray_draw, min_p, 24);
+AT(xray_draw, top_k, 28);
+SIZE(xray_draw, 32);
+
+AT(xray_sample, head, 0);
+AT(xray_sample, items, 8);
+AT(xray_sample, weight, 24);
+AT(xray_sample, x, 32);
+AT(xray_sample, draws, 40);
+AT(xray_sample, token, 48);
+AT(xray_sample, raw_logp, 56);
+AT(xray_sample, logp, 64);
+AT(xray_sample, logits, 72);
+AT(xray_sample, softcap, 80);
+AT(xray_sample, draw_stride, 84);
+SIZE(xray_sample, 88);
+
+AT(xray_axpby, head, 0);
+AT(xray_axpby, count, 8);
+AT(xray_axpby, x, 16);
+AT(xray_axpby, y, 24);
+AT(xray_axpby, alpha, 32);
+AT(xray_axpby, beta, 36);
+SIZE(xray_axpby, 40);
+
+AT(xray_cast, head, 0);
+AT(xray_cast, count, 8);
+AT(xray_cast, x, 16);
+AT(xray_cast, y, 24);
+AT(xray_cast, x_dtype, 32);
+AT(xray_cast, y_dtype, 36);
+SIZE(xray_cast, 40);
+
+AT(xray_sumsq, head, 0);
+AT(xray_sumsq, count, 8);
+AT(xray_sumsq, x, 16);
+AT(xray_sumsq, result, 24);
+SIZE(xray_sumsq, 32);
+
+AT(xray_adamw, head, 0);
+AT(xray_adamw, count, 8);
+AT(xray_adamw, p, 16);
+AT(xray_adamw, g, 24);
+AT(xray_adamw, m, 32);
+AT(xray_adamw, v, 40);
+AT(xray_adamw, out, 48);
+AT(xray_adamw, scalars, 56);
+AT(xray_adamw, beta1, 64);
+AT(xray_adamw, beta2, 68);
+AT(xray_adamw, eps, 72);
+AT(xray_adamw, weight_decay, 76);
+AT(xray_adamw, out_dtype, 80);
+AT(xray_adamw, reserved, 84);
+SIZE(xray_adamw, 88);
+
+AT(xray_device_info, head, 0);
+AT(xray_device_info, name, 8);
+AT(xray_device_info, memory_bytes, 16);
+AT(xray_device_info, memory_free, 24);
+AT(xray_device_info, threads, 32);
+AT(xray_device_info, host_memory, 36);
+SIZE(xray_device_info, 40);
+
+AT(xray_memory_stats, head, 0);
+AT(xray_memory_stats, live, 8);
+AT(xray_memory_stats, high, 56);
+SIZE(xray_memory_stats, 104);
+
+AT(xray_device_ops, head, 0);
+AT(xray_device_ops, create, 8);
+AT(xray_device_ops, destroy, 16);
+AT(xray_device_ops, info, 24);
+AT(xray_device_ops, alloc, 32);
+AT(xray_device_ops, free, 40);
+AT(xray_device_ops, memory, 48);
+AT(xray_device_ops, copy, 56);
+AT(xray_device_ops, zero, 64);
+AT(xray_device_ops, checksum, 72);
+AT(xray_device_ops, stream_create, 80);
+AT(xray_device_ops, stream_destroy, 88);
+AT(xray_device_ops, sync, 96);
+AT(xray_device_ops, event_create, 104);
+AT(xray_device_ops, event_destroy, 112);
+AT(xray_device_ops, event_record, 120);
+AT(xray_device_ops, event_wait, 128);
+AT(xray_device_ops, weight_create, 136);
+AT(xray_device_ops, weight_destroy, 144);
+AT(xray_device_ops, weight_changed, 152);
+AT(xray_device_ops, kv_block_bytes, 160);
+AT(xray_device_ops, matmul, 168);
+AT(xray_device_ops, matmul_grad, 176);
+AT(xray_device_ops, embedding, 184);
+AT(xray_device_ops, embedding_grad, 192);
+AT(xray_device_ops, gather, 200);
+AT(xray_device_ops, scatter, 208);
+AT(xray_device_ops, rmsnorm, 216);
+AT(xray_device_ops, rmsnorm_grad, 224);
+AT(xray_device_ops, rope_table, 232);
+AT(xray_device_ops, rope, 240);
+AT(xray_device_ops, glu, 248);
+AT(xray_device_ops, glu_grad, 256);
+AT(xray_device_ops, attention, 264);
+AT(xray_device_ops, attention_grad, 272);
+AT(xray_device_ops, attention_kv, 280);
+AT(xray_device_ops, head_logp, 288);
+AT(xray_device_ops, head_grad, 296);
+AT(xray_device_ops, sample, 304);
+AT(xray_device_ops, axpby, 312);
+AT(xray_device_ops, cast, 320);
+AT(xray_device_ops, sumsq, 328);
+AT(xray_device_ops, adamw, 336);
+AT(xray_device_ops, graph_begin, 344);
+AT(xray_device_ops, graph_end, 352);
+AT(xray_device_ops, graph_launch, 360);
+AT(xray_device_ops, graph_destroy, 368);
+AT(xray_device_ops, share, 376);
+AT(xray_device_ops, attach, 384);
+AT(xray_device_ops, extension, 392);
+SIZE(xray_device_ops, 400);
