@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/nn/fixture.h"
+
+#include <xray/plugin.h>
+
+#include "core/base/philox.h"
+#include "tests/testing.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+
+static void host_log(const xray_host *host, uint32_t level, const char *msg)
+{
+    (void)host;
+    (void)level;
+    print_message("%s\n", msg);
+}
+
+static xray_status host_fail(const xray_host *host, xray_status code,
+                             const char *where, const char *msg)
+{
+    (void)host;
+    print_message("device: %s: %s\n", where, msg);
+    return code;
+}
+
+static const void *host_service(const xray_host *host, const char *id)
+{
+    (void)host;
+    (void)id;
+    return NULL;
+}
+
+static const xray_host the_host = { .head = XRAY_HEAD(xray_host),
+                                    .version = "test",
+                                    .log = host_log,
+                                    .fail = host_fail,
+                                    .service = host_service };
+
+void fixture_ok(xray_status status, const xr_err *err)
+{
+    if (status != XRAY_OK)
+        fail_msg("status %d: %s", status, err ? err->text : "");
+}
+
+static int64_t choice_value(const xray_option *option)
+{
+    for (const xray_choice *c = option->choices; c->name; c++) {
+        if (strcmp(c->name, option->preset) == 0)
+            return c->value;
+    }
+    fail_msg("option %s: no such choice", option->name);
+    return 0;
+}
+
+/* The device's options are choices. */
+static void fill_presets(const xray_component *c, void *config)
+{
+    for (uint32_t i = 0; i < c->option_count; i++) {
+        const xray_option *option = &c->options[i];
+        assert_int_equal(option->type, XRAY_OPT_CHOICE);
+        int64_t value = choice_value(option);
+        memcpy((char *)config + option->offset, &value, sizeof value);
+    }
+}
+
+fixture_device fixture_open(uint32_t threads)
+{
+    fixture_device device = { 0 };
+    const xray_plugin *plugin = xray_plugin_query_device_cpu(XRAY_ABI);
+    assert_non_null(plugin);
+    for (uint32_t i = 0; i < plugin->component_count; i++) {
+        const xray_component *c = plugin->components[i];
+        if (strcmp(c->iface, XRAY_IFACE_DEVICE) != 0)
+            continue;
+        void *config = calloc(1, c->config_size + 8);
+        assert_non_null(config);
+        fill_presets(c, config);
+        device.ops = c->ops;
+        fixture_ok(device.ops->create(&the_host, config, threads, &device.self),
+                   NULL);
+        free(config);
+    }
+    assert_non_null(device.self);
+    return device;
+}
+
+void fixture_close(fixture_device *device)
+{
+    device->ops->destroy(device->self);
+    device->self = NULL;
+}
+
+void *fixture_alloc(const fixture_device *device, uint64_t bytes)
+{
+    void *ptr = NULL;
+    fixture_ok(device->ops->alloc(device->self, "test", XRAY_TAG_WORKSPACE,
+                                  bytes ? bytes : 1, &ptr),
+               NULL);
+    return ptr;
+}
+
+void fixture_free(const fixture_device *device, void *ptr)
+{
+    device->ops->free(device->self, ptr);
+}
+
+float fixture_draw(uint64_t seed, uint64_t i)
+{
+    xr_philox_out out =
+        xr_philox(xr_mix64(77, seed), (uint32_t)i, (uint32_t)(i >> 32), 0, 0);
+    return 2 * xr_unit(out.w[0]) - 1;
+}
+
+static void bind_model(fixture *f)
+{
+    xr_err err = { "" };
+    fixture_ok(xm_decoder_create(&f->config, &f->weights->table, 512, "test",
+                                 &err, &f->decoder),
+               &err);
+}
+
+static void make_weights(fixture *f, int value_head)
+{
+    xr_err err = { "" };
+    fixture_ok(xm_layout_create(&f->config, value_head, &err, &f->layout),
+               &err);
+    fixture_ok(xm_weights_create(f->layout, f->device.ops, f->device.self,
+                                 "test", 1, &err, &f->weights),
+               &err);
+}
+
+void fixture_load(fixture *f, const char *dir)
+{
+    xr_err err = { "" };
+    *f = (fixture){ .device = fixture_open(1) };
+    fixture_ok(xm_config_read(dir, &err, &f->config, NULL), &err);
+    make_weights(f, 0);
+    fixture_ok(xm_weights_load(f->weights, dir, &err), &err);
+    bind_model(f);
+}
+
+/* Large enough that every part of the model matters to the result. */
+static float draw_value(const xm_param *param, uint64_t seed, uint64_t i)
+{
+    float u = fixture_draw(seed, i);
+    if (param->cols)
+        return u * 0.4f;
+    return strstr(param->name, ".bias") ? u * 0.5f : 1 + u * 0.4f;
+}
+
+void fixture_make(fixture *f, const xm_config *config, int value_head,
+                  uint64_t seed, uint32_t threads)
+{
+    xr_err err = { "" };
+    *f = (fixture){ .device = fixture_open(threads), .config = *config };
+    make_weights(f, value_head);
+    for (uint32_t p = 0; p < f->layout->param_count; p++) {
+        const xm_param *param = &f->layout->params[p];
+        float *data = f->weights->buckets[param->bucket] + param->offset;
+        for (uint64_t i = 0; i < param->count; i++)
+            data[i] = draw_value(param, seed * 1000 + p, i);
+    }
+    fixture_ok(xm_weights_changed(f->weights, 0, &err), &err);
+    bind_model(f);
+}
+
+void fixture_end(fixture *f)
+{
+    xm_decoder_destroy(f->decoder);
+    xm_weights_destroy(f->weights);
+    xm_layout_destroy(f->layout);
+    fixture_close(&f->device);
+}
+
+#define SMALL                                                            \
+    .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 6, \
+    .ffn = 20, .vocab = 37, .max_positions = 512, .norm_eps = 1e-5,      \
+    .rope_theta = 10000, .init_range = 0.02, .bos_id = -1
+
+const fixture_kind fixture_kinds[] = {
+    { "llama, tied", { SMALL, .arch = XM_ARCH_LLAMA, .tied = 1 }, 0 },
+    { "llama, untied", { SMALL, .arch = XM_ARCH_LLAMA }, 0 },
+    { "llama, value head", { SMALL, .arch = XM_ARCH_LLAMA, .tied = 1 }, 1 },
+    { "qwen2, biases",
+      { SMALL, .arch = XM_ARCH_QWEN2, .tied = 1, .qkv_bias = 1 },
+      0 },
+    { "qwen3, wide heads",
+      { .arch = XM_ARCH_QWEN3,
+        .hidden = 20,
+        .layers = 3,
+        .heads = 4,
+        .kv_heads = 1,
+        .head_dim = 16,
+        .ffn = 28,
+        .vocab = 41,
+        .max_positions = 512,
+        .qk_norm = 1,
+        .norm_eps = 1e-6,
+        .rope_theta = 1e6,
+        .init_range = 0.02,
+        .bos_id = -1 },
+      1 },
+};
+const size_t fixture_kind_count =
+    sizeof fixture_kinds / sizeof fixture_kinds[0];
+
+static fixture_rows rows_alloc(uint32_t rows, uint32_t tokens)
+{
+    fixture_rows r = { .ids = calloc(tokens + 1u, sizeof(int32_t)),
+                       .positions = calloc(tokens + 1u, sizeof(int32_t)),
+                       .row_start = calloc(rows + 1u, sizeof(int32_t)) };
+    assert_true(r.ids && r.positions && r.row_start);
+    r.pack = (xm_pack){ .rows = rows,
+                        .tokens = tokens,
+                        .ids = r.ids,
+                        .positions = r.positions,
+                        .row_start = r.row_start };
+    return r;
+}
+
+fixture_rows fixture_rows_make(const uint32_t *lengths, uint32_t rows,
+                               uint32_t vocab, uint64_t seed)
+{
+    uint32_t tokens = 0;
+    for (uint32_t i = 0; i < rows; i++)
+        tokens += lengths[i];
+    fixture_rows r = rows_alloc(rows, tokens);
+    uint32_t t = 0;
+    for (uint32_t i = 0; i < rows; i++) {
+        if (lengths[i] > r.pack.row_bound)
+            r.pack.row_bound = lengths[i];
+        for (uint32_t p = 0; p < lengths[i]; p++, t++) {
+            float u = (fixture_draw(seed, t) + 1) / 2;
+            r.ids[t] = (int32_t)(u * (float)vocab) % (int32_t)vocab;
+            r.positions[t] = (int32_t)p;
+        }
+        r.row_start[i + 1] = (int32_t)t;
+    }
+    return r;
+}
+
+fixture_rows fixture_rows_cut(const fixture_rows *all, uint32_t first,
+                              uint32_t end)
+{
+    int32_t from = all->row_start[first];
+    uint32_t tokens = (uint32_t)(all->row_start[end] - from);
+    fixture_rows r = rows_alloc(end - first, tokens);
+    memcpy(r.ids, all->ids + from, tokens * sizeof *r.ids);
+    memcpy(r.positions, all->positions + from, tokens * sizeof *r.positions);
+    for (uint32_t i = 0; i <= end - first; i++)
+        r.row_start[i] = all->row_start[first + i] - from;
+    r.pack.row_bound = all->pack.row_bound;
+    return r;
+}
+
+void fixture_rows_free(fixture_rows *rows)
+{
+    free(rows->ids);
+    free(rows->positions);
+    free(rows->row_start);
+}
+
+static fixture_items items_alloc(uint32_t cap, uint32_t value)
+{
+    fixture_items it = { .index = calloc(cap + 1u, sizeof(int32_t)),
+                         .target = calloc(cap + 1u, sizeof(int32_t)),
+                         .temperature = calloc(cap + 1u, sizeof(float)),
+                         .dlogp = calloc(cap + 1u, sizeof(float)),
+                         .dentropy = calloc(cap + 1u, sizeof(float)),
+                         .dvalue = calloc(cap + 1u, sizeof(float)) };
+    assert_true(it.index && it.target && it.temperature && it.dlogp &&
+                it.dentropy && it.dvalue);
+    it.items = (xm_items){ .value = value,
+                           .index = it.index,
+                           .target = it.target,
+                           .temperature = it.temperature };
+    return it;
+}
+
+fixture_items fixture_items_make(const fixture_rows *rows, int value,
+                                 uint64_t seed)
+{
+    fixture_items it = items_alloc(rows->pack.tokens, value != 0);
+    for (uint32_t r = 0; r < rows->pack.rows; r++) {
+        for (int32_t t = rows->row_start[r]; t + 1 < rows->row_start[r + 1];
+             t++) {
+            uint32_t n = it.items.count++;
+            it.index[n] = t;
+            it.target[n] = rows->ids[t + 1];
+            it.temperature[n] = 1 + 0.3f * fixture_draw(seed, 4 * n);
+            it.dlogp[n] = fixture_draw(seed, 4 * n + 1);
+            it.dentropy[n] = fixture_draw(seed, 4 * n + 2);
+            it.dvalue[n] = fixture_draw(seed, 4 * n + 3);
+        }
+    }
+    return it;
+}
+
+fixture_items fixture_items_cut(const fixture_items *all,
+                                const fixture_rows *rows, uint32_t first,
+                                uint32_t end)
+{
+    fixture_items it = items_alloc(all->items.count, all->items.value);
+    int32_t from = rows->row_start[first];
+    for (uint32_t i = 0; i < all->items.count; i++) {
+        if (all->index[i] < from || all->index[i] >= rows->row_start[end])
+            continue;
+        uint32_t n = it.items.count++;
+        it.index[n] = all->index[i] - from;
+        it.target[n] = all->target[i];
+        it.temperature[n] = all->temperature[i];
+        it.dlogp[n] = all->dlogp[i];
+        it.dentropy[n] = all->dentropy[i];
+        it.dvalue[n] = all->dvalue[i];
+    }
+    return it;
+}
+
+void fixture_items_free(fixture_items *it)
+{
+    free(it->index);
+    free(it->target);
+    free(it->temperature);
+    free(it->dlogp);
+    free(it->dentropy);
+    free(it->dvalue);
+}
+
+static void keep(float *to, const float *from, uint32_t count)
+{
+    if (to && from)
+        memcpy(to, from, count * sizeof *to);
+}
+
+void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
+                  const fixture_items *items, xm_grads *grads, fixture_out *out)
+{
+    xr_err err = { "" };
+    xm_head_out head = { 0 };
+    fixture_ok(xm_forward(f->decoder, space, &rows->pack, &err), &err);
+    fixture_ok(xm_heads(f->decoder, space, &items->items, &head, &err), &err);
+    fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
+    if (out) {
+        keep(out->logp, head.logp, items->items.count);
+        keep(out->entropy, head.entropy, items->items.count);
+        keep(out->value, head.value, items->items.count);
+    }
+    if (!grads)
+        return;
+    const float *dhidden = NULL;
+    xm_head_grads given = { items->dlogp, items->dentropy, items->dvalue };
+    fixture_ok(xm_heads_backward(f->decoder, space, &items->items, &given,
+                                 grads, &dhidden, &err),
+               &err);
+    fixture_ok(
+        xm_backward(f->decoder, space, &rows->pack, dhidden, grads, &err),
+        &err);
+    fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
+}
+
+xm_grads *fixture_grads(const fixture *f)
+{
+    xr_err err = { "" };
+    xm_grads *grads = NULL;
+    fixture_ok(xm_grads_create(&f->config, f->layout, f->device.ops,
+                               f->device.self, "test", &err, &grads),
+               &err);
+    return grads;
+}
+
+int fixture_grads_equal(const xm_grads *a, const xm_grads *b)
+{
+    for (uint32_t i = 0; i < a->layout->bucket_count; i++) {
+        if (memcmp(a->buckets[i], b->buckets[i],
+                   a->layout->bucket_sizes[i] * sizeof(float)) != 0)
+            return 0;
+    }
+    return 1;
+}

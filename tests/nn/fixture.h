@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A CPU device and a model on it, for the suites of model/nn.
+ */
+#ifndef XM_TEST_FIXTURE_H
+#define XM_TEST_FIXTURE_H
+
+#include "model/nn/decoder.h"
+
+typedef struct fixture_device {
+    const xray_device_ops *ops;
+    void *self;
+} fixture_device;
+
+fixture_device fixture_open(uint32_t threads);
+void fixture_close(fixture_device *device);
+void *fixture_alloc(const fixture_device *device, uint64_t bytes);
+void fixture_free(const fixture_device *device, void *ptr);
+
+typedef struct fixture {
+    fixture_device device;
+    xm_config config;
+    xm_layout *layout;
+    xm_weights *weights;
+    xm_decoder *decoder;
+} fixture;
+
+/* A model out of a directory of the test data. */
+void fixture_load(fixture *f, const char *dir);
+/* A small model with drawn values: norms near 1, nothing near 0. */
+void fixture_make(fixture *f, const xm_config *config, int value_head,
+                  uint64_t seed, uint32_t threads);
+void fixture_end(fixture *f);
+
+/* The architectures every suite walks through. */
+typedef struct fixture_kind {
+    const char *name;
+    xm_config config;
+    int value_head;
+} fixture_kind;
+extern const fixture_kind fixture_kinds[];
+extern const size_t fixture_kind_count;
+
+/* Packed rows of drawn ids. */
+typedef struct fixture_rows {
+    xm_pack pack;
+    int32_t *ids;
+    int32_t *positions;
+    int32_t *row_start;
+} fixture_rows;
+fixture_rows fixture_rows_make(const uint32_t *lengths, uint32_t rows,
+                               uint32_t vocab, uint64_t seed);
+/* Rows [first, end) as a pack of their own. */
+fixture_rows fixture_rows_cut(const fixture_rows *all, uint32_t first,
+                              uint32_t end);
+void fixture_rows_free(fixture_rows *rows);
+
+/* Items: every token that has one behind it in its row, with drawn
+ * temperatures and loss coefficients. */
+typedef struct fixture_items {
+    xm_items items;
+    int32_t *index;
+    int32_t *target;
+    float *temperature;
+    float *dlogp;
+    float *dentropy;
+    float *dvalue;
+} fixture_items;
+fixture_items fixture_items_make(const fixture_rows *rows, int value,
+                                 uint64_t seed);
+/* Items of the rows [first, end), counted from row `first` on. */
+fixture_items fixture_items_cut(const fixture_items *all,
+                                const fixture_rows *rows, uint32_t first,
+                                uint32_t end);
+void fixture_items_free(fixture_items *items);
+
+/* Forward, heads and backward of one micro-batch into the gradients. The
+ * outputs, if wanted, are written to arrays of `items->count`. */
+typedef struct fixture_out {
+    float *logp;
+    float *entropy;
+    float *value;
+} fixture_out;
+void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
+                  const fixture_items *items, xm_grads *grads,
+                  fixture_out *out);
+xm_grads *fixture_grads(const fixture *f);
+/* 1 if all buckets hold the same bits. */
+int fixture_grads_equal(const xm_grads *a, const xm_grads *b);
+
+/* Drawn float in [-1, 1), by name and number. */
+float fixture_draw(uint64_t seed, uint64_t i);
+/* Fails the test with the sentence of `err`. */
+void fixture_ok(xray_status status, const xr_err *err);
+
+#endif
