@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The instance: memory, scratch, and how work is spread over threads.
+ */
+#include "plugins/device-cpu/device.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/device-cpu/instance.h"
+
+#define LINE 64u /* bytes of a cache line: alignment of everything */
+#define HUGE_PAGE 0x200000u
+#define INLINE_COST 1e5   /* some microseconds: one thread is done sooner */
+#define TASKS_A_THREAD 4u /* so that a late thread costs a quarter */
+
+xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
+                     const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (!d || !d->host)
+        return status;
+    return d->host->fail(d->host, status, where, text);
+}
+
+size_t cpu_count(const xray_extent *extent)
+{
+    if (!extent->live)
+        return extent->bound;
+    int32_t live = *extent->live;
+    if (live < 0)
+        return 0;
+    return (uint64_t)live < extent->bound ? (size_t)live : extent->bound;
+}
+
+/* ---- memory ------------------------------------------------------------- */
+
+/* Sits in the line before what the caller sees. */
+typedef struct block_head {
+    void *raw;
+    uint64_t bytes;
+    uint32_t tag;
+    uint32_t reserved;
+} block_head;
+
+void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
+{
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : LINE;
+    size_t whole = (bytes + align + align - 1) / align * align;
+    char *raw = aligned_alloc(align, whole);
+    if (!raw)
+        return NULL;
+    cpu_advise_huge(raw, align == HUGE_PAGE ? whole : 0);
+    memset(raw + align - LINE, 0, whole - align + LINE);
+    block_head *head = (block_head *)(void *)(raw + align - LINE);
+    *head = (block_head){ .raw = raw, .bytes = bytes, .tag = tag };
+    d->live[tag] += bytes;
+    if (d->live[tag] > d->high[tag])
+        d->high[tag] = d->live[tag];
+    return raw + align;
+}
+
+void cpu_free(cpu_device *d, void *ptr)
+{
+    if (!ptr)
+        return;
+    block_head *head = (block_head *)(void *)((char *)ptr - LINE);
+    d->live[head->tag] -= head->bytes;
+    free(head->raw);
+}
+
+xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,
+                        float **out)
+{
+    if (floats > SIZE_MAX / 8)
+        return cpu_fail(d, XRAY_E_NOMEM, "scratch", "scratch is too large");
+    size_t bytes = floats * sizeof(float);
+    if (bytes > d->scratch_bytes[part]) {
+        float *more = cpu_alloc(d, XRAY_TAG_WORKSPACE, bytes);
+        if (!more)
+            return cpu_fail(d, XRAY_E_NOMEM, "scratch",
+                            "no memory for %zu bytes of scratch", bytes);
+        cpu_free(d, d->scratch[part]);
+        d->scratch[part] = more;
+        d->scratch_bytes[part] = bytes;
+    }
+    *out = d->scratch[part];
+    return XRAY_OK;
+}
+
+xray_status cpu_thread_scratch(cpu_device *d, size_t *floats, float **out)
+{
+    *floats = (*floats + 15) / 16 * 16;
+    return cpu_scratch(d, CPU_SCRATCH_THREADS,
+                       *floats * cpu_pool_threads(d->pool), out);
+}
+
+/* ---- threads ------------------------------------------------------------ */
+
+void cpu_parallel(cpu_device *d, size_t tasks, double cost, cpu_task *task,
+                  void *ctx)
+{
+    if (cost >= INLINE_COST) {
+        cpu_pool_run(d->pool, tasks, task, ctx);
+        return;
+    }
+    for (size_t i = 0; i < tasks; i++)
+        task(ctx, i, 0);
+}
+
+typedef struct range_job {
+    cpu_range *range;
+    void *ctx;
+    size_t n;
+    size_t step;
+} range_job;
+
+static void range_task(void *ctx, size_t task, size_t thread)
+{
+    (void)thread;
+    const range_job *job = ctx;
+    size_t first = task * job->step;
+    size_t last = job->n - first > job->step ? first + job->step : job->n;
+    job->range(job->ctx, first, last);
+}
+
+void cpu_ranges(cpu_device *d, size_t n, size_t grain, double cost_each,
+                cpu_range *range, void *ctx)
+{
+    if (n == 0)
+        return;
+    double cost = cost_each * (double)n;
+    size_t threads = cpu_pool_threads(d->pool);
+    if (cost < INLINE_COST || threads == 1) {
+        range(ctx, 0, n);
+        return;
+    }
+    size_t parts = threads * TASKS_A_THREAD;
+    double enough = cost / (INLINE_COST / 8);
+    if (enough < (double)parts)
+        parts = (size_t)enough + 1;
+    size_t step = (n + parts - 1) / parts;
+    step = (step + grain - 1) / grain * grain;
+    range_job job = { range, ctx, n, step };
+    cpu_pool_run(d->pool, (n + step - 1) / step, range_task, &job);
+}

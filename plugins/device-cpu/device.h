@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The instance, and what the operator files share.
+ */
+#ifndef CPU_DEVICE_H
+#define CPU_DEVICE_H
+
+#include <xray/device.h>
+
+#include "plugins/device-cpu/kernels.h"
+#include "plugins/device-cpu/pool.h"
+
+#define CPU_ISA_AUTO 0
+#define CPU_ISA_AVX512 1
+#define CPU_ISA_AVX2 2
+#define CPU_ISA_SCALAR 3
+
+typedef struct cpu_config {
+    int64_t isa; /* CPU_ISA_* */
+} cpu_config;
+
+typedef struct cpu_device {
+    const xray_host *host;
+    cpu_pool *pool;
+    const cpu_kernels *k;
+    char name[128];
+    uint64_t live[XRAY_TAG_COUNT];
+    uint64_t high[XRAY_TAG_COUNT];
+    float *scratch[2]; /* CPU_SCRATCH_*, of all threads, 64-byte aligned */
+    size_t scratch_bytes[2];
+} cpu_device;
+
+/* One packed copy of a matrix: panels of 16 outputs, [panel][depth][16]. */
+typedef struct cpu_panels {
+    float *data; /* NULL: not offered */
+    uint64_t stale;
+} cpu_panels;
+
+struct xray_weight {
+    cpu_device *device;
+    const void *data;
+    uint64_t rows;
+    uint64_t cols;
+    uint32_t dtype;
+    cpu_panels *panels; /* [2]: for XRAY_NT, XRAY_NN */
+};
+
+/* Records one sentence with the host and returns `status`. */
+XRAY_PRINTF(4, 5)
+xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
+                     const char *fmt, ...);
+
+/* Refuses a NULL or too short argument struct, or one of the pointers that the
+ * operator cannot do without. */
+#define CPU_CHECK(d, op, where, ...)                                       \
+    do {                                                                   \
+        if (!(op) || (op)->head.size < sizeof(*(op)))                      \
+            return cpu_fail(d, (op) ? XRAY_E_ABI : XRAY_E_ARG, where,      \
+                            "argument struct is %s",                       \
+                            (op) ? "too short" : "NULL");                  \
+        const void *const needed_[] = { __VA_ARGS__ };                     \
+        for (size_t i_ = 0; i_ < sizeof(needed_) / sizeof(*needed_); i_++) \
+            if (!needed_[i_])                                              \
+                return cpu_fail(d, XRAY_E_ARG, where,                      \
+                                "required pointer %d of %s is NULL",       \
+                                (int)i_ + 1, #__VA_ARGS__);                \
+    } while (0)
+
+/* The number of items: bound, or what `live` says, if less. */
+size_t cpu_count(const xray_extent *extent);
+
+/* Aligned, zeroed memory, counted under a tag. NULL if there is none. */
+void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes);
+void cpu_free(cpu_device *d, void *ptr);
+
+#define CPU_SCRATCH_THREADS 0 /* a part for each thread */
+#define CPU_SCRATCH_HEAD 1    /* one part: logits of a chunk */
+
+/* Scratch of at least `floats`, 64-byte aligned, whose content is lost with the
+ * next call for the same part. Grows only when asked for more than ever. */
+xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,
+                        float **out);
+
+/* The same with `floats` for each thread: at `out` + thread * floats, which the
+ * call rounds up to whole cache lines. */
+xray_status cpu_thread_scratch(cpu_device *d, size_t *floats, float **out);
+
+/* Runs tasks in parallel, or in line where `cost` (about one a multiply) is not
+ * worth waking anyone. */
+void cpu_parallel(cpu_device *d, size_t tasks, double cost, cpu_task *task,
+                  void *ctx);
+
+/* Items first .. last - 1 of an operator. */
+typedef void cpu_range(void *ctx, size_t first, size_t last);
+
+/* Cuts n items into ranges of a multiple of `grain` and runs them. */
+void cpu_ranges(cpu_device *d, size_t n, size_t grain, double cost_each,
+                cpu_range *range, void *ctx);
+
+/* dst[k][16] = rows 0 .. rows - 1 (at most 16) of src, transposed and padded
+ * with 0. */
+void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
+                     size_t depth);
+
+/* ---- products, shared by matmul and the head ---------------------------- */
+
+typedef struct cpu_product {
+    const xray_weight *weight;
+    const float *x;
+    float *y;
+    size_t x_row;
+    size_t y_row;
+    size_t tokens;
+    const float *bias;
+    uint32_t kind;
+    int start; /* GEMM_* */
+} cpu_product;
+
+xray_status cpu_product_run(cpu_device *d, const char *where,
+                            const cpu_product *p);
+
+/* dw[n, k] += chain over tokens of dy x. */
+xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens);
+
+xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
+                              xray_weight **out);
+void cpu_weight_destroy(void *self, xray_weight *weight);
+xray_status cpu_weight_changed(void *self, xray_weight *weight);
+uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv);
+
+#define CPU_OP(name, type) \
+    xray_status cpu_##name(void *self, xray_stream *stream, const type *op)
+CPU_OP(matmul, xray_matmul);
+CPU_OP(matmul_grad, xray_matmul_grad);
+CPU_OP(embedding, xray_embedding);
+CPU_OP(embedding_grad, xray_embedding_grad);
+CPU_OP(gather, xray_rows);
+CPU_OP(scatter, xray_rows);
+CPU_OP(rmsnorm, xray_rmsnorm);
+CPU_OP(rmsnorm_grad, xray_rmsnorm_grad);
+CPU_OP(rope_table, xray_rope_table);
+CPU_OP(rope, xray_rope);
+CPU_OP(glu, xray_glu);
+CPU_OP(glu_grad, xray_glu_grad);
+CPU_OP(attention, xray_attention);
+CPU_OP(attention_grad, xray_attention_grad);
+CPU_OP(attention_kv, xray_attention_kv);
+CPU_OP(head_logp, xray_head_logp);
+CPU_OP(head_grad, xray_head_grad);
+CPU_OP(sample, xray_sample);
+CPU_OP(axpby, xray_axpby);
+CPU_OP(cast, xray_cast);
+CPU_OP(sumsq, xray_sumsq);
+CPU_OP(adamw, xray_adamw);
+
+/* bf16 and f16, round to nearest even; NaN stays NaN. */
+uint16_t cpu_to_bf16(float x);
+float cpu_from_bf16(uint16_t x);
+uint16_t cpu_to_f16(float x);
+float cpu_from_f16(uint16_t x);
+
+#endif

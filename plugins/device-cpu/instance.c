@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creating an instance, and memory and streams as callers see them. Operators
+ * run inside their call, so a stream has nothing to wait for.
+ */
+#include "plugins/device-cpu/instance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/philox.h"
+#include "plugins/device-cpu/device.h"
+
+#define FIRST_SCRATCH 0x40000u /* floats a thread: small models never grow it \
+                                */
+
+struct xray_stream {
+    uint64_t unused;
+};
+
+struct xray_event {
+    uint64_t unused;
+};
+
+static int cpu_has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
+}
+
+static int cpu_has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq");
+}
+
+static xray_status refuse(const xray_host *host, xray_status status,
+                          const char *text)
+{
+    return host ? host->fail(host, status, "device cpu", text) : status;
+}
+
+static xray_status choose_kernels(const xray_host *host, int64_t isa,
+                                  const cpu_kernels **out)
+{
+    if (!cpu_has_avx2())
+        return refuse(host, XRAY_E_CONFIG,
+                      "this processor lacks AVX2, FMA or BMI2; the cpu device "
+                      "needs the x86-64-v3 instruction set");
+    if (isa == CPU_ISA_AVX512 && !cpu_has_avx512())
+        return refuse(host, XRAY_E_CONFIG,
+                      "isa = avx512, but this processor lacks AVX-512 F, BW, "
+                      "VL or DQ; use isa = auto");
+    if (isa < CPU_ISA_AUTO || isa > CPU_ISA_SCALAR)
+        return refuse(host, XRAY_E_CONFIG, "isa has an unknown value");
+    if (isa == CPU_ISA_SCALAR)
+        *out = &cpu_kernels_scalar;
+    else if (isa == CPU_ISA_AVX2 || !cpu_has_avx512())
+        *out = &cpu_kernels_avx2;
+    else
+        *out = &cpu_kernels_avx512;
+    return XRAY_OK;
+}
+
+xray_status cpu_create(const xray_host *host, const void *config,
+                       uint32_t threads, void **out_self)
+{
+    const cpu_config *c = config;
+    const cpu_kernels *kernels = NULL;
+    if (!out_self)
+        return refuse(host, XRAY_E_ARG, "out_self is NULL");
+    xray_status status =
+        choose_kernels(host, c ? c->isa : CPU_ISA_AUTO, &kernels);
+    if (status != XRAY_OK)
+        return status;
+    cpu_device *d = calloc(1, sizeof(*d));
+    if (!d)
+        return refuse(host, XRAY_E_NOMEM, "no memory for the instance");
+    d->host = host;
+    d->k = kernels;
+    d->pool = cpu_pool_create(threads);
+    if (!d->pool) {
+        free(d);
+        return refuse(host, XRAY_E_NOMEM, "the threads do not start");
+    }
+    size_t floats = FIRST_SCRATCH;
+    float *scratch;
+    status = cpu_thread_scratch(d, &floats, &scratch);
+    if (status != XRAY_OK) {
+        cpu_destroy(d);
+        return status;
+    }
+    (void)snprintf(d->name, sizeof(d->name), "x86-64, %s, %u thread%s",
+                   kernels->name, cpu_pool_threads(d->pool),
+                   cpu_pool_threads(d->pool) == 1 ? "" : "s");
+    *out_self = d;
+    return XRAY_OK;
+}
+
+void cpu_destroy(void *self)
+{
+    cpu_device *d = self;
+    if (!d)
+        return;
+    cpu_free(d, d->scratch[0]);
+    cpu_free(d, d->scratch[1]);
+    cpu_pool_destroy(d->pool);
+    free(d);
+}
+
+xray_status cpu_info(void *self, xray_device_info *info)
+{
+    cpu_device *d = self;
+    CPU_CHECK(d, info, "info", info);
+    info->name = d->name;
+    info->memory_bytes = cpu_memory_bytes();
+    info->memory_free = cpu_memory_free();
+    info->threads = cpu_pool_threads(d->pool);
+    info->host_memory = 1;
+    return XRAY_OK;
+}
+
+xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
+                           uint64_t bytes, void **out)
+{
+    cpu_device *d = self;
+    if (!out || tag >= XRAY_TAG_COUNT)
+        return cpu_fail(d, XRAY_E_ARG, "alloc", "%s: %s",
+                        owner ? owner : "alloc",
+                        out ? "unknown memory tag" : "out is NULL");
+    void *ptr = cpu_alloc(d, tag, bytes);
+    if (!ptr)
+        return cpu_fail(d, XRAY_E_NOMEM, "alloc",
+                        "%s: no memory for %llu bytes", owner ? owner : "alloc",
+                        (unsigned long long)bytes);
+    *out = ptr;
+    return XRAY_OK;
+}
+
+void cpu_user_free(void *self, void *ptr)
+{
+    cpu_free(self, ptr);
+}
+
+xray_status cpu_memory(void *self, xray_memory_stats *stats)
+{
+    cpu_device *d = self;
+    CPU_CHECK(d, stats, "memory", stats);
+    memcpy(stats->live, d->live, sizeof(d->live));
+    memcpy(stats->high, d->high, sizeof(d->high));
+    return XRAY_OK;
+}
+
+xray_status cpu_copy(void *self, xray_stream *stream, void *to,
+                     const void *from, uint64_t bytes, uint32_t kind)
+{
+    (void)stream;
+    if (bytes > 0 && (!to || !from))
+        return cpu_fail(self, XRAY_E_ARG, "copy", "a pointer is NULL");
+    if (kind < XRAY_COPY_TO_DEVICE || kind > XRAY_COPY_ON_DEVICE)
+        return cpu_fail(self, XRAY_E_ARG, "copy", "unknown kind %u", kind);
+    if (bytes > 0)
+        memmove(to, from, bytes);
+    return XRAY_OK;
+}
+
+xray_status cpu_zero(void *self, xray_stream *stream, void *ptr, uint64_t bytes)
+{
+    (void)stream;
+    if (bytes > 0 && !ptr)
+        return cpu_fail(self, XRAY_E_ARG, "zero", "the pointer is NULL");
+    if (bytes > 0)
+        memset(ptr, 0, bytes);
+    return XRAY_OK;
+}
+
+/* Sum over 8-byte words w of mix(odd * (index + 1), w), the tail padded with 0,
+ * so that it does not depend on who adds which part. */
+xray_status cpu_checksum(void *self, const void *ptr, uint64_t bytes,
+                         uint64_t *out)
+{
+    if (!out || (bytes > 0 && !ptr))
+        return cpu_fail(self, XRAY_E_ARG, "checksum", "a pointer is NULL");
+    const char *p = ptr;
+    uint64_t sum = xr_mix64(0, bytes);
+    for (uint64_t i = 0; i * 8 < bytes; i++) {
+        uint64_t word = 0;
+        uint64_t left = bytes - i * 8;
+        memcpy(&word, p + i * 8, left < 8 ? left : 8);
+        sum += xr_mix64((i + 1) * 0x9E3779B97F4A7C15u, word);
+    }
+    *out = sum;
+    return XRAY_OK;
+}
+
+xray_status cpu_stream_create(void *self, xray_stream **out)
+{
+    xray_stream *s = calloc(1, sizeof(*s));
+    if (!s)
+        return cpu_fail(self, XRAY_E_NOMEM, "stream", "no memory");
+    *out = s;
+    return XRAY_OK;
+}
+
+void cpu_stream_destroy(void *self, xray_stream *stream)
+{
+    (void)self;
+    free(stream);
+}
+
+xray_status cpu_sync(void *self, xray_stream *stream)
+{
+    (void)self;
+    (void)stream;
+    return XRAY_OK;
+}
+
+xray_status cpu_event_create(void *self, xray_event **out)
+{
+    xray_event *e = calloc(1, sizeof(*e));
+    if (!e)
+        return cpu_fail(self, XRAY_E_NOMEM, "event", "no memory");
+    *out = e;
+    return XRAY_OK;
+}
+
+void cpu_event_destroy(void *self, xray_event *event)
+{
+    (void)self;
+    free(event);
+}
+
+xray_status cpu_event_record(void *self, xray_stream *stream, xray_event *event)
+{
+    (void)stream;
+    return event ? XRAY_OK
+                 : cpu_fail(self, XRAY_E_ARG, "event_record", "event is NULL");
+}
+
+xray_status cpu_event_wait(void *self, xray_stream *stream, xray_event *event)
+{
+    (void)stream;
+    return event ? XRAY_OK
+                 : cpu_fail(self, XRAY_E_ARG, "event_wait", "event is NULL");
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Callbacks of the operator table that are not operators.
+ */
+#ifndef CPU_INSTANCE_H
+#define CPU_INSTANCE_H
+
+#include <xray/device.h>
+
+/* Asks the kernel for large pages; nothing happens for 0 bytes. */
+void cpu_advise_huge(void *ptr, size_t bytes);
+uint64_t cpu_memory_bytes(void);
+uint64_t cpu_memory_free(void);
+
+xray_status cpu_create(const xray_host *host, const void *config,
+                       uint32_t threads, void **out_self);
+void cpu_destroy(void *self);
+xray_status cpu_info(void *self, xray_device_info *info);
+xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
+                           uint64_t bytes, void **out);
+void cpu_user_free(void *self, void *ptr);
+xray_status cpu_memory(void *self, xray_memory_stats *stats);
+xray_status cpu_copy(void *self, xray_stream *stream, void *to,
+                     const void *from, uint64_t bytes, uint32_t kind);
+xray_status cpu_zero(void *self, xray_stream *stream, void *ptr,
+                     uint64_t bytes);
+xray_status cpu_checksum(void *self, const void *ptr, uint64_t bytes,
+                         uint64_t *out);
+xray_status cpu_stream_create(void *self, xray_stream **out);
+void cpu_stream_destroy(void *self, xray_stream *stream);
+xray_status cpu_sync(void *self, xray_stream *stream);
+xray_status cpu_event_create(void *self, xray_event **out);
+void cpu_event_destroy(void *self, xray_event *event);
+xray_status cpu_event_record(void *self, xray_stream *stream,
+                             xray_event *event);
+xray_status cpu_event_wait(void *self, xray_stream *stream, xray_event *event);
+
+#endif

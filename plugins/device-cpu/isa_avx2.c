@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels: AVX2.
+ */
+#define VEC_ISA VEC_AVX2
+#define KERNELS cpu_kernels_avx2
+#define KERNELS_NAME "AVX2"
+#include "plugins/device-cpu/k_table.h"

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels: scalar.
+ */
+#define VEC_ISA VEC_SCALAR
+#define KERNELS cpu_kernels_scalar
+#define KERNELS_NAME "scalar"
+#include "plugins/device-cpu/k_table.h"

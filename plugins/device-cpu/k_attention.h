@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention of a tile of queries over the whole visible row: scores, exact
+ * maximum, exp, 16-way sum by key position, then a chain over keys. Scores are
+ * kept for all keys, so no blocking of keys enters the result.
+ */
+#ifndef CPU_K_ATTENTION_H
+#define CPU_K_ATTENTION_H
+
+#include "plugins/device-cpu/k_matmul.h"
+#include "plugins/device-cpu/k_rows.h"
+
+VFN size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* First visible key of the query at `pos`. */
+VFN size_t first_key(size_t pos, size_t window)
+{
+    return window && pos + 1 > window ? pos + 1 - window : 0;
+}
+
+VFN size_t block_of(const cpu_attend *a, size_t position)
+{
+    size_t b = position / a->block_tokens;
+    return a->table ? (size_t)(uint32_t)a->table[b] : a->first + b;
+}
+
+/* scores[r, j - base] = chain over d of q k for keys base <= j < end; base is a
+ * multiple of 16. */
+static void attend_scores(const cpu_attend *a, size_t base, size_t end)
+{
+    for (size_t j = base; j < end;) {
+        size_t inside = j % a->block_tokens;
+        size_t count = min_size(end - j, a->block_tokens - inside);
+        cpu_gemm g = { .a = a->q,
+                       .a_row = a->q_row,
+                       .b =
+                           a->k + block_of(a, j) * a->k_block + inside * a->dim,
+                       .b_panel = a->dim * 16,
+                       .b_row = 16,
+                       .c = a->scores + (j - base),
+                       .c_row = a->score_row,
+                       .rows = a->rows,
+                       .cols = (count + 15) / 16 * 16,
+                       .depth = a->dim };
+        gemm(&g);
+        j += count;
+    }
+}
+
+/* scale, then softcap, as every pass over scores needs them. */
+VFN v16 score_of(v16 chain, float scale, float softcap)
+{
+    v16 s = v16_mul(v16_set(scale), chain);
+    if (softcap == 0.0f)
+        return s;
+    v16 cap = v16_set(softcap);
+    return v16_mul(cap, v16_tanh(v16_div(s, cap)));
+}
+
+/* Turns scores s[0..] of keys base.. into exp(s - max) of the keys first <= j
+ * <= last, 0 elsewhere in the groups of 16; returns the sum. */
+static float attend_softmax(const cpu_attend *a, float *s, const size_t *range,
+                            float *out_max)
+{
+    size_t base = range[0];
+    size_t from = range[1] - base;
+    size_t to = range[2] + 1 - base;
+    v16 low = v16_set(-VEC_INF);
+    v16 top = low;
+    for (size_t j = from / 16 * 16; j < to; j += 16) {
+        v16 x = score_of(v16_load(s + j), a->scale, a->softcap);
+        m16 seen = m16_range(from > j ? from - j : 0, to - j);
+        x = v16_pick(seen, x, low);
+        top = v16_max(x, top);
+        v16_store(s + j, x);
+    }
+    float max = v16_hmax(top);
+    v16 m = v16_set(max);
+    v16 sum = v16_set(0.0f);
+    for (size_t j = from / 16 * 16; j < to; j += 16) {
+        v16 p = v16_exp(v16_sub(v16_load(s + j), m));
+        sum = v16_add(sum, p);
+        v16_store(s + j, p);
+    }
+    *out_max = max;
+    return v16_sum(sum);
+}
+
+/* o[r, d] = chain over keys from <= j <= pos + r * step of p[r, j] v[j, d]. */
+static void attend_values(const cpu_attend *a, size_t base, size_t from)
+{
+    size_t end = a->pos + 1;
+    int start = GEMM_ZERO;
+    for (size_t j = from; j < end;) {
+        size_t inside = j % a->block_tokens;
+        size_t count = min_size(end - j, a->block_tokens - inside);
+        cpu_gemm g = { .a = a->scores + (j - base),
+                       .a_row = a->score_row,
+                       .b = a->v + block_of(a, j) * a->v_block +
+                            inside * a->v_row,
+                       .b_panel = 16,
+                       .b_row = a->v_row,
+                       .c = a->o,
+                       .c_row = a->o_row,
+                       .rows = a->rows,
+                       .cols = a->dim,
+                       .depth = count,
+                       .start = start,
+                       .b_tail = 1 };
+        j += count;
+        start = GEMM_LOAD;
+        if (j == end && a->step && a->rows > 1)
+            gemm_triangle(&g);
+        else
+            gemm(&g);
+    }
+}
+
+/* A tile. With step 1 its positions lie in one block; a window that cuts any of
+ * its rows wants tiles of one row. */
+static void attend_tile(const cpu_attend *a)
+{
+    size_t last = a->pos + a->step * (a->rows - 1);
+    size_t from = first_key(a->pos, a->window);
+    size_t base = from / 16 * 16;
+    float sum[CPU_QUERY_TILE];
+    attend_scores(a, base, last + 1);
+    for (size_t r = 0; r < a->rows; r++) {
+        float max;
+        size_t range[3] = { base, from, a->pos + a->step * r };
+        sum[r] = attend_softmax(a, a->scores + r * a->score_row, range, &max);
+        if (a->lse)
+            a->lse[r * a->lse_row] = max + f_log(sum[r]);
+    }
+    attend_values(a, base, from);
+    for (size_t r = 0; r < a->rows; r++)
+        divide(a->o + r * a->o_row, a->o + r * a->o_row, sum[r], a->dim);
+}
+
+static void attend(const cpu_attend *a)
+{
+    size_t last = a->pos + a->step * (a->rows - 1);
+    if (!a->step || first_key(last, a->window) == 0) {
+        attend_tile(a);
+        return;
+    }
+    for (size_t r = 0; r < a->rows; r++) {
+        cpu_attend one = *a;
+        one.q += r * a->q_row;
+        one.o += r * a->o_row;
+        one.lse = a->lse ? a->lse + r * a->lse_row : NULL;
+        one.rows = 1;
+        one.pos = a->pos + r;
+        attend_tile(&one);
+    }
+}
+
+/* ---- backward ----------------------------------------------------------- */
+
+/* Queries [i0, i1) of one head; scores cover keys from base (a multiple of 16);
+ * rows of p and ds are `wide` apart. */
+typedef struct grad_tile {
+    const float *q, *o, *d_o, *lse;
+    float *dq;
+    float *p, *ds;
+    size_t i0, i1;
+    size_t base, wide;
+} grad_tile;
+
+/* p = exp(s - lse) and ds = p (dO v - sum(dO o)), 0 where not visible. */
+static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
+{
+    size_t cols = (t->i1 - t->base + 15) / 16 * 16;
+    cpu_gemm g = { .a = t->q + t->i0 * a->q_row,
+                   .a_row = a->q_row,
+                   .b = a->kt + t->base * a->dim,
+                   .b_panel = a->dim * 16,
+                   .b_row = 16,
+                   .c = t->p,
+                   .c_row = t->wide,
+                   .rows = t->i1 - t->i0,
+                   .cols = cols,
+                   .depth = a->dim };
+    gemm(&g);
+    g.a = t->d_o + t->i0 * a->o_row;
+    g.a_row = a->o_row;
+    g.b = a->vt + t->base * a->dim;
+    g.c = t->ds;
+    gemm(&g);
+    v16 cap = v16_set(a->softcap);
+    for (size_t i = t->i0; i < t->i1; i++) {
+        float *p = t->p + (i - t->i0) * t->wide;
+        float *ds = t->ds + (i - t->i0) * t->wide;
+        v16 lse = v16_set(t->lse[i * a->lse_row]);
+        v16 d = v16_set(
+            dot_row(t->d_o + i * a->o_row, t->o + i * a->o_row, a->dim));
+        size_t from = first_key(i, a->window);
+        size_t to = i + 1 - t->base;
+        from = from > t->base ? from - t->base : 0;
+        for (size_t j = 0; j < cols; j += 16) {
+            m16 seen = m16_range(min_size(from > j ? from - j : 0, 16),
+                                 min_size(to > j ? to - j : 0, 16));
+            v16 s = score_of(v16_load(p + j), a->scale, a->softcap);
+            v16 e = v16_exp(v16_sub(s, lse));
+            v16 x = v16_mul(e, v16_sub(v16_load(ds + j), d));
+            if (a->softcap != 0.0f) {
+                v16 u = v16_div(s, cap);
+                v16 neg = v16_sub(v16_set(-0.0f), u);
+                x = v16_mul(x, v16_fma(neg, u, v16_set(1.0f)));
+            }
+            v16_store(p + j, v16_pick(seen, e, v16_set(0.0f)));
+            v16_store(ds + j, v16_pick(seen, x, v16_set(0.0f)));
+        }
+    }
+}
+
+/* dq[i] = scale * chain over visible keys of ds k. */
+static void grad_queries(const cpu_attend_grad *a, const grad_tile *t)
+{
+    for (size_t i = t->i0; i < t->i1;) {
+        size_t rows = min_size(t->i1 - i, TRI_ROWS);
+        if (first_key(i + rows - 1, a->window) > 0)
+            rows = 1;
+        size_t from = first_key(i, a->window);
+        cpu_gemm g = { .a = t->ds + (i - t->i0) * t->wide + (from - t->base),
+                       .a_row = t->wide,
+                       .b = a->k + from * a->k_row,
+                       .b_panel = 16,
+                       .b_row = a->k_row,
+                       .c = t->dq + i * a->dq_row,
+                       .c_row = a->dq_row,
+                       .rows = rows,
+                       .cols = a->dim,
+                       .depth = i + 1 - from,
+                       .b_tail = 1 };
+        if (rows > 1)
+            gemm_triangle(&g);
+        else
+            gemm(&g);
+        for (size_t r = 0; r < rows; r++)
+            scaled(g.c + r * a->dq_row, g.c + r * a->dq_row, a->scale, a->dim);
+        i += rows;
+    }
+}
+
+/* acc[j] goes on with the chain over queries of m[i, j] rows[i]. */
+static void grad_keys(const cpu_attend_grad *a, const grad_tile *t,
+                      const float *m, const float *rows, size_t row, float *acc)
+{
+    for (size_t j = t->base; j < t->i1; j += 16) {
+        size_t from = j > t->i0 ? j : t->i0;
+        cpu_gemm g = { .a = m + (from - t->i0) * t->wide + (j - t->base),
+                       .a_row = t->wide,
+                       .b = rows + from * row,
+                       .b_panel = 16,
+                       .b_row = row,
+                       .c = acc + j * a->dim,
+                       .c_row = a->dim,
+                       .rows = min_size(16, a->n - j),
+                       .cols = a->dim,
+                       .depth = t->i1 - from,
+                       .start = GEMM_LOAD,
+                       .b_tail = 1 };
+        gemm_t(&g);
+    }
+}
+
+static void attend_grad(const cpu_attend_grad *a)
+{
+    size_t wide = (a->n + 15) / 16 * 16;
+    float *dk = a->work;
+    float *dv = dk + a->n * a->dim;
+    grad_tile t = { .p = dv + a->n * a->dim, .wide = wide };
+    t.ds = t.p + CPU_GRAD_TILE * wide;
+    for (size_t i = 0; i < 2 * a->n * a->dim; i++)
+        dk[i] = 0.0f;
+    for (size_t h = 0; h < a->heads; h++) {
+        t.q = a->q + h * a->dim;
+        t.o = a->o + h * a->dim;
+        t.d_o = a->d_o + h * a->dim;
+        t.lse = a->lse + h;
+        t.dq = a->dq + h * a->dim;
+        for (size_t i = 0; i < a->n; i += CPU_GRAD_TILE) {
+            t.i0 = i;
+            t.i1 = min_size(a->n, i + CPU_GRAD_TILE);
+            t.base = first_key(i, a->window) / 16 * 16;
+            grad_scores(a, &t);
+            grad_queries(a, &t);
+            grad_keys(a, &t, t.ds, t.q, a->q_row, dk);
+            grad_keys(a, &t, t.p, t.d_o, a->o_row, dv);
+        }
+    }
+    for (size_t j = 0; j < a->n; j++) {
+        scaled(a->dk + j * a->dk_row, dk + j * a->dim, a->scale, a->dim);
+        scaled(a->dv + j * a->dv_row, dv + j * a->dim, 1.0f, a->dim);
+    }
+}
+
+#endif

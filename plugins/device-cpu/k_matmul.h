@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products: tiles of R rows by P panels of 16 columns, whose
+ * accumulators live in registers while the summed index runs. Cutting it into
+ * blocks is exact, since a chain goes on from the stored accumulator.
+ */
+#ifndef CPU_K_MATMUL_H
+#define CPU_K_MATMUL_H
+
+#include "plugins/device-cpu/kernels.h"
+#include "plugins/device-cpu/vec.h"
+
+#define DEPTH_BLOCK 256 /* of b rows: 16 KiB a panel stays in the L1 cache */
+#define ROW_BLOCK 168   /* of a rows: a block of a stays in the L2 cache */
+
+/* Where a tile lies. */
+typedef struct tile_at {
+    size_t row;
+    size_t panel;
+    size_t k0;
+    size_t k1;
+    int start;
+    size_t tri; /* triangle: row r goes on to k1 + r */
+} tile_at;
+
+/* Compile-time shape of a tile. */
+typedef struct tile_form {
+    int rows;
+    int panels;
+    int transposed;
+    int masked; /* the last panel of b is read with a mask */
+    int triangle;
+} tile_form;
+
+VFN size_t lanes_of(const cpu_gemm *g, size_t panel)
+{
+    size_t left = g->cols - panel * 16;
+    return left < 16 ? left : 16;
+}
+
+VFN v16 tile_start(const cpu_gemm *g, const tile_at *at, size_t row,
+                   size_t panel)
+{
+    size_t n = lanes_of(g, panel);
+    if (at->start == GEMM_LOAD)
+        return v16_loadn(g->c + row * g->c_row + panel * 16, n);
+    if (at->start == GEMM_BIAS)
+        return v16_loadn(g->bias + panel * 16, n);
+    return v16_set(0.0f);
+}
+
+VFN v16 tile_b(const float *b, const tile_form f, size_t lanes)
+{
+    return f.masked ? v16_loadn(b, lanes) : v16_load(b);
+}
+
+VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
+{
+    v16 c[14][8];
+    UNROLL_ROWS
+    for (int r = 0; r < f.rows; r++)
+        UNROLL_PANELS
+    for (int p = 0; p < f.panels; p++)
+        c[r][p] = tile_start(g, at, at->row + (size_t)r, at->panel + (size_t)p);
+    size_t lanes = lanes_of(g, at->panel + (size_t)f.panels - 1);
+    const float *a = g->a + (f.transposed ? at->row : at->row * g->a_row);
+    const float *b = g->b + at->panel * g->b_panel + at->k0 * g->b_row;
+    for (size_t k = at->k0; k < at->k1; k++, b += g->b_row) {
+        v16 x[8];
+        UNROLL_PANELS
+        for (int p = 0; p < f.panels; p++)
+            x[p] = tile_b(b + (size_t)p * g->b_panel, f, lanes);
+        UNROLL_ROWS
+        for (int r = 0; r < f.rows; r++) {
+            v16 s = v16_set(f.transposed ? a[k * g->a_row + (size_t)r]
+                                         : a[(size_t)r * g->a_row + k]);
+            UNROLL_PANELS
+            for (int p = 0; p < f.panels; p++)
+                c[r][p] = v16_fma(s, x[p], c[r][p]);
+        }
+    }
+    if (f.triangle) {
+        UNROLL_PANELS
+        for (int j = 1; j < f.rows; j++) {
+            v16 x[8];
+            UNROLL_PANELS
+            for (int p = 0; p < f.panels; p++)
+                x[p] = tile_b(b + (size_t)p * g->b_panel, f, lanes);
+            b += g->b_row;
+            UNROLL_PANELS
+            for (int r = j; r < f.rows; r++) {
+                v16 s =
+                    v16_set(a[(size_t)r * g->a_row + at->k1 + (size_t)j - 1]);
+                UNROLL_PANELS
+                for (int p = 0; p < f.panels; p++)
+                    c[r][p] = v16_fma(s, x[p], c[r][p]);
+            }
+        }
+    }
+    UNROLL_ROWS
+    for (int r = 0; r < f.rows; r++)
+        UNROLL_PANELS
+    for (int p = 0; p < f.panels; p++)
+        v16_storen(g->c + (at->row + (size_t)r) * g->c_row +
+                       (at->panel + (size_t)p) * 16,
+                   c[r][p], lanes_of(g, at->panel + (size_t)p));
+}
+
+#define TILE_CASE(R, P)                              \
+    case R:                                          \
+        tile((tile_form){ R, P, t, m, tri }, g, at); \
+        break;
+
+/* How many panels a tile of so many rows walks at once. */
+VFN size_t panels_for(size_t rows)
+{
+#if VEC_ROWS == 14
+    return rows <= 3 ? 8 : rows <= 6 ? 4 : 2;
+#elif VEC_ROWS == 6
+    return rows <= 1 ? 4 : rows <= 2 ? 2 : 1;
+#else
+    (void)rows;
+    return 1;
+#endif
+}
+
+VFN void tile_one(const int t, const int m, const int tri, size_t rows,
+                  const cpu_gemm *g, const tile_at *at)
+{
+    switch (rows) {
+        TILE_CASE(1, 1)
+        TILE_CASE(2, 1)
+        TILE_CASE(3, 1)
+        TILE_CASE(4, 1)
+#if VEC_ROWS >= 6
+        TILE_CASE(5, 1)
+        TILE_CASE(6, 1)
+#endif
+#if VEC_ROWS >= 14
+        TILE_CASE(7, 1)
+        TILE_CASE(8, 1)
+#endif
+    default:
+        break;
+    }
+#if VEC_ROWS >= 14
+    if (tri)
+        return;
+    switch (rows) {
+        TILE_CASE(9, 1)
+        TILE_CASE(10, 1)
+        TILE_CASE(11, 1)
+        TILE_CASE(12, 1)
+        TILE_CASE(13, 1)
+        TILE_CASE(14, 1)
+    default:
+        break;
+    }
+#endif
+}
+
+#if VEC_ROWS >= 6
+VFN void tile_two(const int t, const int m, const int tri, size_t rows,
+                  const cpu_gemm *g, const tile_at *at)
+{
+    switch (rows) {
+        TILE_CASE(1, 2)
+        TILE_CASE(2, 2)
+#if VEC_ROWS >= 14
+        TILE_CASE(3, 2)
+        TILE_CASE(4, 2)
+        TILE_CASE(5, 2)
+        TILE_CASE(6, 2)
+        TILE_CASE(7, 2)
+        TILE_CASE(8, 2)
+#endif
+    default:
+        break;
+    }
+#if VEC_ROWS >= 14
+    if (tri)
+        return;
+    switch (rows) {
+        TILE_CASE(9, 2)
+        TILE_CASE(10, 2)
+        TILE_CASE(11, 2)
+        TILE_CASE(12, 2)
+        TILE_CASE(13, 2)
+        TILE_CASE(14, 2)
+    default:
+        break;
+    }
+#endif
+}
+
+VFN void tile_four(const int t, const int m, const int tri, size_t rows,
+                   const cpu_gemm *g, const tile_at *at)
+{
+    switch (rows) {
+        TILE_CASE(1, 4)
+#if VEC_ROWS >= 14
+        TILE_CASE(2, 4)
+        TILE_CASE(3, 4)
+        TILE_CASE(4, 4)
+        TILE_CASE(5, 4)
+        TILE_CASE(6, 4)
+#endif
+    default:
+        break;
+    }
+}
+#endif
+
+#if VEC_ROWS >= 14
+VFN void tile_eight(const int t, const int m, const int tri, size_t rows,
+                    const cpu_gemm *g, const tile_at *at)
+{
+    switch (rows) {
+        TILE_CASE(1, 8)
+        TILE_CASE(2, 8)
+        TILE_CASE(3, 8)
+    default:
+        break;
+    }
+}
+#endif
+
+/* One tile of `panels` panels, of which only the last may need a mask. */
+VFN void tile_any(const int t, size_t rows, size_t panels, const cpu_gemm *g,
+                  const tile_at *at)
+{
+    switch (panels) {
+#if VEC_ROWS >= 14
+    case 8:
+        tile_eight(t, 0, 0, rows, g, at);
+        break;
+#endif
+#if VEC_ROWS >= 6
+    case 4:
+        tile_four(t, 0, 0, rows, g, at);
+        break;
+    case 2:
+        tile_two(t, 0, 0, rows, g, at);
+        break;
+#endif
+    default:
+        tile_one(t, 0, 0, rows, g, at);
+        break;
+    }
+}
+
+/* Most panels, up to `most`, that fit in `left`: a power of two. */
+VFN size_t panel_step(size_t most, size_t left)
+{
+    while (most > left)
+        most /= 2;
+    return most;
+}
+
+/* All row tiles of one block for panels [p0, p1); tiles have near equal height,
+ * because a low one would wait for its own FMAs. */
+VFN void gemm_block(const int t, const cpu_gemm *g, tile_at *at, size_t m0,
+                    size_t m1)
+{
+    size_t whole = g->cols / 16;
+    size_t panels = (g->cols + 15) / 16;
+    size_t padded = g->b_tail ? whole : panels;
+    size_t tiles = (m1 - m0 + VEC_ROWS - 1) / VEC_ROWS;
+    size_t most = panels_for((m1 - m0) / tiles + ((m1 - m0) % tiles != 0));
+    for (size_t p = 0; p < panels;) {
+        int masked = p >= padded;
+        size_t step = masked ? 1 : panel_step(most, padded - p);
+        size_t row = m0;
+        at->panel = p;
+        for (size_t i = 0; i < tiles; i++) {
+            size_t rows = (m1 - row + (tiles - i) - 1) / (tiles - i);
+            at->row = row;
+            if (masked)
+                tile_one(t, 1, 0, rows, g, at);
+            else
+                tile_any(t, rows, step, g, at);
+            row += rows;
+        }
+        p += step;
+    }
+}
+
+VFN void gemm_blocks(const int t, const cpu_gemm *g)
+{
+    size_t depth = g->rows > VEC_ROWS ? DEPTH_BLOCK : g->depth;
+    for (size_t m0 = 0; m0 < g->rows; m0 += ROW_BLOCK) {
+        size_t m1 = m0 + ROW_BLOCK < g->rows ? m0 + ROW_BLOCK : g->rows;
+        tile_at at = { .start = g->start };
+        do {
+            at.k1 = g->depth - at.k0 > depth ? at.k0 + depth : g->depth;
+            gemm_block(t, g, &at, m0, m1);
+            at.k0 = at.k1;
+            at.start = GEMM_LOAD;
+        } while (at.k0 < g->depth);
+    }
+}
+
+static void gemm(const cpu_gemm *g)
+{
+    gemm_blocks(0, g);
+}
+
+static void gemm_t(const cpu_gemm *g)
+{
+    gemm_blocks(1, g);
+}
+
+/* Row r of the product goes on to depth + r: the keys that later queries of a
+ * causal tile see. rows <= TRI_ROWS. */
+#define TRI_ROWS (VEC_ROWS < CPU_QUERY_TILE ? VEC_ROWS : CPU_QUERY_TILE)
+
+static void gemm_triangle(const cpu_gemm *g)
+{
+    size_t whole = g->cols / 16;
+    size_t panels = (g->cols + 15) / 16;
+    tile_at at = { .start = g->start, .k1 = g->depth };
+    for (size_t p = 0; p < panels;) {
+        at.panel = p;
+        if (p >= whole) {
+            tile_one(0, 1, 1, g->rows, g, &at);
+            p++;
+            continue;
+        }
+#if VEC_ROWS >= 14
+        if (whole - p >= 2) {
+            tile_two(0, 0, 1, g->rows, g, &at);
+            p += 2;
+            continue;
+        }
+#endif
+        tile_one(0, 0, 1, g->rows, g, &at);
+        p++;
+    }
+}
+
+/* db[j] = chain over tokens of dy[t, j], each added (a product with 1). */
+static void bias_grad(float *db, const float *dy, size_t stride, size_t tokens,
+                      size_t n)
+{
+    for (size_t j = 0; j < n; j += 16) {
+        size_t lanes = n - j < 16 ? n - j : 16;
+        v16 s = v16_loadn(db + j, lanes);
+        for (size_t t = 0; t < tokens; t++)
+            s = v16_add(s, v16_loadn(dy + t * stride + j, lanes));
+        v16_storen(db + j, s, lanes);
+    }
+}
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operators that work token by token: norms, positions, activation, and the
+ * elementwise ones.
+ */
+#ifndef CPU_K_ROWS_H
+#define CPU_K_ROWS_H
+
+#include "plugins/device-cpu/kernels.h"
+#include "plugins/device-cpu/vec.h"
+
+/* for each group of at most 16 of n lanes: i, and its number of lanes. */
+#define LANES(i, n, lanes)                                   \
+    for (size_t i = 0, lanes = (n) < 16 ? (n) : 16; i < (n); \
+         i += 16, lanes = (n)-i < 16 ? (n)-i : 16)
+
+static void scaled(float *y, const float *x, float scale, size_t n)
+{
+    v16 s = v16_set(scale);
+    LANES(i, n, lanes)
+    v16_storen(y + i, v16_mul(v16_loadn(x + i, lanes), s), lanes);
+}
+
+static void divide(float *y, const float *x, float by, size_t n)
+{
+    v16 s = v16_set(by);
+    LANES(i, n, lanes)
+    v16_storen(y + i, v16_div(v16_loadn(x + i, lanes), s), lanes);
+}
+
+static void fma_row(float *y, const float *x, float scale, size_t n)
+{
+    v16 s = v16_set(scale);
+    LANES(i, n, lanes)
+    v16_storen(y + i,
+               v16_fma(s, v16_loadn(x + i, lanes), v16_loadn(y + i, lanes)),
+               lanes);
+}
+
+/* ab = alpha, beta. With beta 0, y is not read. */
+static void axpby(float *y, const float *x, const float *ab, size_t n)
+{
+    if (!x) {
+        v16 b = v16_set(ab[1]);
+        LANES(i, n, lanes)
+        v16_storen(y + i,
+                   ab[1] == 0.0f ? v16_set(0.0f)
+                                 : v16_mul(b, v16_loadn(y + i, lanes)),
+                   lanes);
+    } else if (ab[1] == 0.0f) {
+        scaled(y, x, ab[0], n);
+    } else {
+        v16 a = v16_set(ab[0]);
+        v16 b = v16_set(ab[1]);
+        LANES(i, n, lanes)
+        {
+            v16 old = v16_mul(b, v16_loadn(y + i, lanes));
+            v16_storen(y + i, v16_fma(a, v16_loadn(x + i, lanes), old), lanes);
+        }
+    }
+}
+
+/* Sixteen partial sums of a[i] b[i]; lanes past the end add +0. */
+VFN float dot_row(const float *a, const float *b, size_t n)
+{
+    v16 s = v16_set(0.0f);
+    LANES(i, n, lanes)
+    s = v16_fma(v16_loadn(a + i, lanes), v16_loadn(b + i, lanes), s);
+    return v16_sum(s);
+}
+
+/* ---- RMSNorm ------------------------------------------------------------ */
+
+VFN float norm_row(const xray_rmsnorm *op, const float *x, float *y)
+{
+    size_t dim = op->dim;
+    float mean = dot_row(x, x, dim) / (float)dim;
+    float rstd = 1.0f / __builtin_sqrtf(mean + op->eps);
+    v16 s = v16_set(rstd);
+    v16 offset = v16_set(op->offset);
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
+        v16 n = v16_mul(v16_loadn(x + i, lanes), s);
+        v16_storen(y + i, v16_mul(n, w), lanes);
+    }
+    return rstd;
+}
+
+static void rmsnorm(const xray_rmsnorm *op, size_t first, size_t last)
+{
+    size_t dim = op->dim;
+    for (size_t t = first; t < last; t++) {
+        const float *x = op->x + t * op->x_stride;
+        float *y = op->y + t * op->y_stride;
+        if (op->residual) {
+            float *r = op->residual + t * dim;
+            LANES(i, dim, lanes)
+            v16_storen(
+                r + i,
+                v16_add(v16_loadn(r + i, lanes), v16_loadn(x + i, lanes)),
+                lanes);
+            x = r;
+        }
+        for (size_t g = 0; g < op->groups; g++) {
+            float rstd = norm_row(op, x + g * dim, y + g * dim);
+            if (op->rstd)
+                op->rstd[t * op->groups + g] = rstd;
+        }
+    }
+}
+
+/* xh = x rstd, g = dy (w + offset), c = sum(g xh) / dim:
+ * dx = rstd (g - c xh). */
+VFN void norm_dx_row(const xray_rmsnorm_grad *op, size_t at_x, size_t at_dy,
+                     size_t at_dx, float rstd)
+{
+    size_t dim = op->dim;
+    const float *x = op->x + at_x;
+    const float *dy = op->dy + at_dy;
+    float *dx = op->dx + at_dx;
+    v16 s = v16_set(rstd);
+    v16 offset = v16_set(op->offset);
+    v16 sum = v16_set(0.0f);
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
+        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
+        sum = v16_fma(g, v16_mul(v16_loadn(x + i, lanes), s), sum);
+    }
+    v16 c = v16_set(-(v16_sum(sum) / (float)dim));
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
+        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
+        v16 xh = v16_mul(v16_loadn(x + i, lanes), s);
+        v16 d = v16_mul(s, v16_fma(c, xh, g));
+        if (op->accumulate)
+            d = v16_add(v16_loadn(dx + i, lanes), d);
+        v16_storen(dx + i, d, lanes);
+    }
+}
+
+static void rmsnorm_dx(const xray_rmsnorm_grad *op, size_t first, size_t last)
+{
+    for (size_t t = first; t < last; t++)
+        for (size_t g = 0; g < op->groups; g++)
+            norm_dx_row(op, t * op->x_stride + g * op->dim,
+                        t * op->dy_stride + g * op->dim,
+                        t * op->dx_stride + g * op->dim,
+                        op->rstd[t * op->groups + g]);
+}
+
+#define NORM_PANELS 4 /* panels of dweight folded at once */
+
+/* dweight[j] = chain over tokens, then groups, of dy (x rstd). */
+static void rmsnorm_dw(const xray_rmsnorm_grad *op, size_t tokens,
+                       const size_t *columns)
+{
+    for (size_t j = columns[0]; j < columns[1]; j += (size_t)NORM_PANELS * 16) {
+        v16 s[NORM_PANELS];
+        size_t lanes[NORM_PANELS];
+        for (size_t p = 0; p < NORM_PANELS; p++) {
+            size_t at = j + p * 16;
+            size_t left = at < columns[1] ? columns[1] - at : 0;
+            lanes[p] = left < 16 ? left : 16;
+            s[p] = v16_loadn(op->dweight + (lanes[p] ? at : 0), lanes[p]);
+        }
+        for (size_t t = 0; t < tokens; t++)
+            for (size_t g = 0; g < op->groups; g++) {
+                const float *x = op->x + t * op->x_stride + g * op->dim + j;
+                const float *dy = op->dy + t * op->dy_stride + g * op->dim + j;
+                v16 r = v16_set(op->rstd[t * op->groups + g]);
+                for (size_t p = 0; p < NORM_PANELS && lanes[p]; p++) {
+                    v16 xh = v16_mul(v16_loadn(x + p * 16, lanes[p]), r);
+                    s[p] = v16_fma(v16_loadn(dy + p * 16, lanes[p]), xh, s[p]);
+                }
+            }
+        for (size_t p = 0; p < NORM_PANELS && lanes[p]; p++)
+            v16_storen(op->dweight + j + p * 16, s[p], lanes[p]);
+    }
+}
+
+/* ---- rotary positions --------------------------------------------------- */
+
+VFN void rope_lanes(float *a, float *b, v16 c, v16 s, size_t lanes)
+{
+    v16 x = v16_loadn(a, lanes);
+    v16 y = v16_loadn(b, lanes);
+    v16 neg = v16_sub(v16_set(-0.0f), v16_mul(y, s));
+    v16_storen(a, v16_fma(x, c, neg), lanes);
+    v16_storen(b, v16_fma(y, c, v16_mul(x, s)), lanes);
+}
+
+static void rope(const xray_rope *op, size_t first, size_t last)
+{
+    size_t half = op->half;
+    v16 turn = v16_set(op->inverse ? -1.0f : 1.0f);
+    for (size_t t = first; t < last; t++) {
+        const float *table =
+            op->table + (size_t)(uint32_t)op->positions[t] * half * 2;
+        float *x = op->x + t * op->stride;
+        LANES(i, half, lanes)
+        {
+            v16 c;
+            v16 s;
+            if (lanes == 16) {
+                v16_split(table + 2 * i, &c, &s);
+            } else {
+                float pairs[32] = { 0 };
+                for (size_t l = 0; l < 2 * lanes; l++)
+                    pairs[l] = table[2 * i + l];
+                v16_split(pairs, &c, &s);
+            }
+            s = v16_mul(s, turn);
+            for (size_t h = 0; h < op->heads; h++) {
+                float *a = x + h * op->head_dim + i;
+                rope_lanes(a, a + half, c, s, lanes);
+            }
+        }
+    }
+}
+
+/* ---- gated activation --------------------------------------------------- */
+
+#define GELU_A 0x1.988454p-1f /* sqrt(2 / pi) */
+#define GELU_B 0x1.6e4e26p-5f /* 0.044715 */
+
+/* Of the gate g: the factor f with act = g f, or its derivative d act / dg. */
+VFN v16 silu_factor(v16 g)
+{
+    v16 e = v16_exp(v16_sub(v16_set(-0.0f), g));
+    return v16_div(v16_set(1.0f), v16_add(v16_set(1.0f), e));
+}
+
+VFN v16 silu_slope(v16 g, v16 f)
+{
+    v16 rest = v16_sub(v16_set(1.0f), f);
+    return v16_mul(f, v16_fma(g, rest, v16_set(1.0f)));
+}
+
+VFN v16 gelu_factor(v16 g)
+{
+    v16 cube = v16_mul(v16_mul(g, g), g);
+    v16 u = v16_mul(v16_set(GELU_A), v16_fma(v16_set(GELU_B), cube, g));
+    return v16_fma(v16_set(0.5f), v16_tanh(u), v16_set(0.5f));
+}
+
+/* With th = 2 f - 1: f + g (1 - th^2) / 2 u', 1 - th^2 = 4 f (1 - f). */
+VFN v16 gelu_slope(v16 g, v16 f)
+{
+    v16 square = v16_mul(g, g);
+    v16 du = v16_fma(v16_set(3.0f * GELU_B), square, v16_set(1.0f));
+    du = v16_mul(v16_set(GELU_A), du);
+    v16 bell = v16_mul(f, v16_sub(v16_set(1.0f), f));
+    bell = v16_mul(v16_set(2.0f), bell);
+    return v16_fma(v16_mul(g, bell), du, f);
+}
+
+static void glu(const xray_glu *op, size_t first, size_t last)
+{
+    size_t dim = op->dim;
+    for (size_t t = first; t < last; t++) {
+        const float *x = op->x + t * dim * 2;
+        LANES(i, dim, lanes)
+        {
+            v16 g = v16_loadn(x + i, lanes);
+            v16 up = v16_loadn(x + dim + i, lanes);
+            v16 f = op->act == XRAY_ACT_SILU ? silu_factor(g) : gelu_factor(g);
+            v16_storen(op->y + t * dim + i, v16_mul(v16_mul(g, f), up), lanes);
+        }
+    }
+}
+
+static void glu_grad(const xray_glu_grad *op, size_t first, size_t last)
+{
+    size_t dim = op->dim;
+    int silu = op->act == XRAY_ACT_SILU;
+    for (size_t t = first; t < last; t++) {
+        const float *x = op->x + t * dim * 2;
+        float *dx = op->dx + t * dim * 2;
+        LANES(i, dim, lanes)
+        {
+            v16 g = v16_loadn(x + i, lanes);
+            v16 up = v16_loadn(x + dim + i, lanes);
+            v16 dy = v16_loadn(op->dy + t * dim + i, lanes);
+            v16 f = silu ? silu_factor(g) : gelu_factor(g);
+            v16 slope = silu ? silu_slope(g, f) : gelu_slope(g, f);
+            v16_storen(dx + i, v16_mul(v16_mul(dy, up), slope), lanes);
+            v16_storen(dx + dim + i, v16_mul(dy, v16_mul(g, f)), lanes);
+        }
+    }
+}
+
+/* ---- optimizer ---------------------------------------------------------- */
+
+static double sumsq(const float *x, size_t n, double *bad)
+{
+    double s[16] = { 0 };
+    size_t whole = n / 16 * 16;
+    double odd = 0;
+    for (size_t i = 0; i < n; i++)
+        odd += !(x[i] - x[i] == 0.0f);
+    for (size_t i = 0; i < whole; i += 16)
+        for (size_t l = 0; l < 16; l++)
+            s[l] += (double)x[i + l] * (double)x[i + l];
+    for (size_t i = whole; i < n; i++)
+        s[i - whole] += (double)x[i] * (double)x[i];
+    for (size_t half = 8; half > 0; half /= 2)
+        for (size_t l = 0; l < half; l++)
+            s[l] += s[l + half];
+    *bad = odd;
+    return s[0];
+}
+
+static void adamw(const xray_adamw *op, size_t first, size_t last)
+{
+    v16 decay = v16_set(-(op->scalars[0] * op->weight_decay));
+    v16 rate = v16_set(-op->scalars[0]);
+    v16 clip = v16_set(op->scalars[1]);
+    v16 c1 = v16_set(op->scalars[2]);
+    v16 c2 = v16_set(op->scalars[3]);
+    v16 b1 = v16_set(op->beta1);
+    v16 b2 = v16_set(op->beta2);
+    v16 n1 = v16_set(1.0f - op->beta1);
+    v16 n2 = v16_set(1.0f - op->beta2);
+    v16 eps = v16_set(op->eps);
+    float *pm = op->m + first;
+    float *pv = op->v + first;
+    LANES(i, last - first, lanes)
+    {
+        v16 g = v16_mul(v16_loadn(op->g + first + i, lanes), clip);
+        v16 p = v16_loadn(op->p + first + i, lanes);
+        v16 m = v16_fma(b1, v16_loadn(pm + i, lanes), v16_mul(n1, g));
+        v16 v =
+            v16_fma(b2, v16_loadn(pv + i, lanes), v16_mul(n2, v16_mul(g, g)));
+        v16 root = v16_add(v16_sqrt(v16_div(v, c2)), eps);
+        p = v16_fma(decay, p, p);
+        p = v16_fma(rate, v16_div(v16_div(m, c1), root), p);
+        v16_storen(op->p + first + i, p, lanes);
+        v16_storen(pm + i, m, lanes);
+        v16_storen(pv + i, v, lanes);
+    }
+}
+
+#endif

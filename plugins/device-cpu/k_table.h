@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of kernels of the instruction set that the including file chose:
+ * KERNELS is its symbol, KERNELS_NAME its name.
+ */
+#include "plugins/device-cpu/k_attention.h"
+#include "plugins/device-cpu/k_head.h"
+#include "plugins/device-cpu/k_matmul.h"
+#include "plugins/device-cpu/k_rows.h"
+
+const cpu_kernels KERNELS = {
+    .name = KERNELS_NAME,
+    .rows = VEC_ROWS,
+    .gemm = gemm,
+    .gemm_t = gemm_t,
+    .attend = attend,
+    .attend_grad = attend_grad,
+    .scaled = scaled,
+    .axpby = axpby,
+    .fma = fma_row,
+    .rmsnorm = rmsnorm,
+    .rmsnorm_dx = rmsnorm_dx,
+    .rmsnorm_dw = rmsnorm_dw,
+    .rope = rope,
+    .glu = glu,
+    .glu_grad = glu_grad,
+    .bias_grad = bias_grad,
+    .softcap = softcap_row,
+    .divide = divide,
+    .lse = lse_row,
+    .head_dz = head_dz,
+    .log = log_one,
+    .exp_row = exp_row,
+    .gumbel = gumbel_row,
+    .argmax = argmax_row,
+    .sum_from = sum_from,
+    .sumsq = sumsq,
+    .adamw = adamw,
+    .map = map_row,
+};

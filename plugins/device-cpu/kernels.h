@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of one instruction set. Each works on one thread, on the part of
+ * an operator that its arguments name, and allocates nothing.
+ */
+#ifndef CPU_KERNELS_H
+#define CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <xray/device.h>
+
+#define GEMM_ZERO 0 /* the chain starts from 0 */
+#define GEMM_LOAD 1 /* from c */
+#define GEMM_BIAS 2 /* from bias */
+
+/* c[r, j] = chain over k of a[r, k] b[k, j]. Columns go in panels of 16: panel
+ * p, row k starts at b + p * b_panel + k * b_row. */
+typedef struct cpu_gemm {
+    const float *a; /* element (r, k) at a + r * a_row + k, or, transposed, */
+    size_t a_row;   /* at a + k * a_row + r */
+    const float *b;
+    size_t b_panel;
+    size_t b_row;
+    float *c;
+    size_t c_row;
+    size_t rows;
+    size_t cols;
+    size_t depth;
+    const float *bias; /* [cols], for GEMM_BIAS */
+    int start;         /* GEMM_* */
+    int b_tail;        /* 1: the last panel of b is not padded to 16 */
+} cpu_gemm;
+
+/* Queries of one head that read one kv head. Row r sits at position pos + r *
+ * step and sees the keys up to it. */
+typedef struct cpu_attend {
+    const float *q;
+    size_t q_row;
+    float *o;
+    size_t o_row;
+    float *lse; /* or NULL */
+    size_t lse_row;
+    size_t rows; /* <= CPU_QUERY_TILE */
+    size_t dim;
+    size_t pos;
+    size_t step; /* 0 or 1 */
+    size_t window;
+    float scale;
+    float softcap;
+    /* Positions in blocks of block_tokens; the number of block b is table[b],
+     * or first + b. K lies as [16 keys' group][dim][16]. */
+    const float *k;
+    const float *v;
+    const int32_t *table;
+    size_t first;
+    size_t k_block; /* floats from one block to the next */
+    size_t v_block;
+    size_t v_row;
+    size_t block_tokens;
+    float *scores; /* [rows, score_row] */
+    size_t score_row;
+} cpu_attend;
+
+#define CPU_QUERY_TILE 8
+
+/* Backward of one kv head over one row of `n` tokens. */
+typedef struct cpu_attend_grad {
+    const float *q, *k, *v, *o, *d_o, *lse;
+    float *dq, *dk, *dv;
+    size_t q_row, k_row, v_row, o_row, lse_row;
+    size_t dq_row, dk_row, dv_row;
+    size_t n;
+    size_t heads; /* that read this kv head, one after the other */
+    size_t dim;
+    size_t window;
+    float scale;
+    float softcap;
+    const float *kt; /* [n/16][dim][16] */
+    const float *vt;
+    float *work; /* cpu_attend_grad_work() floats */
+} cpu_attend_grad;
+
+#define CPU_GRAD_TILE 64 /* queries whose scores exist at a time */
+
+/* The four sums of a row of logits, and what the log-probability needs. */
+typedef struct cpu_lse {
+    float max;
+    float sum;
+    float moment; /* sum exp(z - max) (z - max), over exp > 0 */
+} cpu_lse;
+
+/* What head_dz needs of an item. */
+typedef struct cpu_dz {
+    float dlogp;
+    float dentropy;
+    float lse;
+    float entropy;
+    float temperature;
+    float softcap;
+    int64_t target; /* index in the row, or outside */
+} cpu_dz;
+
+typedef struct cpu_kernels {
+    const char *name;
+    size_t rows; /* of the largest matrix tile */
+    void (*gemm)(const cpu_gemm *g);
+    void (*gemm_t)(const cpu_gemm *g); /* a is transposed */
+    void (*attend)(const cpu_attend *a);
+    void (*attend_grad)(const cpu_attend_grad *a);
+    /* y[n] = table[n] * scale etc.: elementwise over n. */
+    void (*scaled)(float *y, const float *x, float scale, size_t n);
+    void (*axpby)(float *y, const float *x, const float *ab, size_t n);
+    void (*fma)(float *y, const float *x, float scale, size_t n);
+    void (*rmsnorm)(const xray_rmsnorm *op, size_t first, size_t last);
+    void (*rmsnorm_dx)(const xray_rmsnorm_grad *op, size_t first, size_t last);
+    void (*rmsnorm_dw)(const xray_rmsnorm_grad *op, size_t tokens,
+                       const size_t *columns);
+    void (*rope)(const xray_rope *op, size_t first, size_t last);
+    void (*glu)(const xray_glu *op, size_t first, size_t last);
+    void (*glu_grad)(const xray_glu_grad *op, size_t first, size_t last);
+    void (*bias_grad)(float *db, const float *dy, size_t stride, size_t tokens,
+                      size_t n);
+    /* z = cap(z) in place; n logits */
+    void (*softcap)(float *z, float cap, size_t n);
+    void (*divide)(float *y, const float *x, float by, size_t n);
+    void (*lse)(const float *z, size_t n, cpu_lse *out);
+    /* logit gradients over z in place */
+    void (*head_dz)(float *z, size_t n, const cpu_dz *d);
+    float (*log)(float x);
+    void (*exp_row)(float *y, const float *z, float max, size_t n);
+    size_t (*gumbel)(const float *z, size_t n, float floor,
+                     const xray_draw *draw);
+    size_t (*argmax)(const float *z, size_t n);
+    float (*sum_from)(const float *e, const float *z, float floor, size_t n);
+    double (*sumsq)(const float *x, size_t n, double *bad);
+    void (*adamw)(const xray_adamw *op, size_t first, size_t last);
+    /* lane-wise functions, for tests */
+    void (*map)(uint32_t which, float *y, const float *x, size_t n);
+} cpu_kernels;
+
+#define CPU_MAP_EXP 1u
+#define CPU_MAP_LOG 2u
+#define CPU_MAP_TANH 3u
+
+extern const cpu_kernels cpu_kernels_avx512;
+extern const cpu_kernels cpu_kernels_avx2;
+extern const cpu_kernels cpu_kernels_scalar;
+
+/* Floats of scratch that attend_grad wants. */
+static inline size_t cpu_attend_grad_work(size_t n, size_t dim)
+{
+    size_t wide = (n + 15) / 16 * 16;
+    return 2 * CPU_GRAD_TILE * wide + 2 * n * dim + CPU_GRAD_TILE;
+}
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Elementwise operators, the gradient norm and the optimizer.
+ */
+#include <immintrin.h>
+#include <string.h>
+
+#include "plugins/device-cpu/device.h"
+
+typedef struct elem_job {
+    const cpu_device *d;
+    const void *op;
+    double *sums; /* sumsq: [blocks][2] */
+} elem_job;
+
+/* ---- narrow floats ------------------------------------------------------ */
+
+uint16_t cpu_to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    if (x != x)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
+float cpu_from_bf16(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof(y));
+    return y;
+}
+
+uint16_t cpu_to_f16(float x)
+{
+    return (uint16_t)_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+}
+
+float cpu_from_f16(uint16_t x)
+{
+    return _cvtsh_ss(x);
+}
+
+static void narrow(void *y, const float *x, uint32_t dtype, size_t first,
+                   size_t last)
+{
+    uint16_t *to = y;
+    if (dtype == XRAY_F32)
+        memcpy((float *)y + first, x + first, (last - first) * sizeof(*x));
+    else if (dtype == XRAY_BF16)
+        for (size_t i = first; i < last; i++)
+            to[i] = cpu_to_bf16(x[i]);
+    else
+        for (size_t i = first; i < last; i++)
+            to[i] = cpu_to_f16(x[i]);
+}
+
+static void widen(float *y, const void *x, uint32_t dtype, size_t first,
+                  size_t last)
+{
+    const uint16_t *from = x;
+    if (dtype == XRAY_BF16)
+        for (size_t i = first; i < last; i++)
+            y[i] = cpu_from_bf16(from[i]);
+    else
+        for (size_t i = first; i < last; i++)
+            y[i] = cpu_from_f16(from[i]);
+}
+
+static void cast_range(void *ctx, size_t first, size_t last)
+{
+    const elem_job *job = ctx;
+    const xray_cast *op = job->op;
+    if (op->x_dtype == XRAY_F32)
+        narrow(op->y, op->x, op->y_dtype, first, last);
+    else
+        widen(op->y, op->x, op->x_dtype, first, last);
+}
+
+xray_status cpu_cast(void *self, xray_stream *stream, const xray_cast *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "cast", op->x, op->y);
+    int known = op->x_dtype >= XRAY_F32 && op->x_dtype <= XRAY_F16 &&
+                op->y_dtype >= XRAY_F32 && op->y_dtype <= XRAY_F16;
+    if (!known || (op->x_dtype != XRAY_F32 && op->y_dtype != XRAY_F32))
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "cast",
+                        "from element type %u to %u; one of them must be F32",
+                        op->x_dtype, op->y_dtype);
+    elem_job job = { .d = d, .op = op };
+    cpu_ranges(d, op->count, 4096, 0.2, cast_range, &job);
+    return XRAY_OK;
+}
+
+/* ---- axpby -------------------------------------------------------------- */
+
+static void axpby_range(void *ctx, size_t first, size_t last)
+{
+    const elem_job *job = ctx;
+    const xray_axpby *op = job->op;
+    float ab[2] = { op->alpha, op->beta };
+    job->d->k->axpby(op->y + first, op->x ? op->x + first : NULL, ab,
+                     last - first);
+}
+
+xray_status cpu_axpby(void *self, xray_stream *stream, const xray_axpby *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "axpby", op->y);
+    elem_job job = { .d = d, .op = op };
+    cpu_ranges(d, op->count, 4096, 0.2, axpby_range, &job);
+    return XRAY_OK;
+}
+
+/* ---- sum of squares ----------------------------------------------------- */
+
+#define SUM_BLOCK 4096
+
+static void sumsq_range(void *ctx, size_t first, size_t last)
+{
+    const elem_job *job = ctx;
+    const xray_sumsq *op = job->op;
+    for (size_t b = first; b < last; b++) {
+        size_t at = b * SUM_BLOCK;
+        size_t left = op->count - at;
+        job->sums[2 * b] =
+            job->d->k->sumsq(op->x + at, left < SUM_BLOCK ? left : SUM_BLOCK,
+                             &job->sums[2 * b + 1]);
+    }
+}
+
+xray_status cpu_sumsq(void *self, xray_stream *stream, const xray_sumsq *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "sumsq", op->x, op->result);
+    size_t blocks = (op->count + SUM_BLOCK - 1) / SUM_BLOCK;
+    float *scratch;
+    xray_status status =
+        cpu_scratch(d, CPU_SCRATCH_THREADS, blocks * 4, &scratch);
+    if (status != XRAY_OK)
+        return status;
+    elem_job job = { .d = d, .op = op, .sums = (double *)(void *)scratch };
+    cpu_ranges(d, blocks, 1, SUM_BLOCK * 0.3, sumsq_range, &job);
+    for (size_t b = 0; b < blocks; b++) {
+        op->result[0] += job.sums[2 * b];
+        op->result[1] += job.sums[2 * b + 1];
+    }
+    return XRAY_OK;
+}
+
+/* ---- AdamW -------------------------------------------------------------- */
+
+static void adamw_range(void *ctx, size_t first, size_t last)
+{
+    const elem_job *job = ctx;
+    const xray_adamw *op = job->op;
+    job->d->k->adamw(op, first, last);
+    if (op->out)
+        narrow(op->out, op->p, op->out_dtype, first, last);
+}
+
+xray_status cpu_adamw(void *self, xray_stream *stream, const xray_adamw *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "adamw", op->p, op->g, op->m, op->v, op->scalars);
+    if (op->out && (op->out_dtype < XRAY_F32 || op->out_dtype > XRAY_F16))
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "adamw", "element type %u",
+                        op->out_dtype);
+    elem_job job = { .d = d, .op = op };
+    cpu_ranges(d, op->count, 1024, 1.0, adamw_range, &job);
+    return XRAY_OK;
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weight handles and matrix products: packing, and the cut into tasks. Outputs
+ * are cut, never sums.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <immintrin.h>
+
+#include "plugins/device-cpu/device.h"
+
+/* ---- packing ------------------------------------------------------------ */
+
+static void transpose8(float *dst, const float *src, size_t stride)
+{
+    __m256 r[8];
+    __m256 s[8];
+    for (size_t i = 0; i < 8; i++)
+        r[i] = _mm256_loadu_ps(src + i * stride);
+    for (size_t i = 0; i < 8; i += 2) {
+        s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (size_t i = 0; i < 8; i += 4)
+        for (size_t j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm256_shuffle_ps(s[i + j], s[i + j + 2], 0x44);
+            r[i + 2 * j + 1] = _mm256_shuffle_ps(s[i + j], s[i + j + 2], 0xEE);
+        }
+    for (size_t i = 0; i < 4; i++) {
+        __m256 low = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        __m256 high = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+        _mm256_storeu_ps(dst + i * 16, low);
+        _mm256_storeu_ps(dst + (i + 4) * 16, high);
+    }
+}
+
+void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
+                     size_t depth)
+{
+    size_t fast_rows = rows / 8 * 8;
+    size_t fast_depth = depth / 8 * 8;
+    for (size_t k = 0; k < fast_depth; k += 8)
+        for (size_t r = 0; r < fast_rows; r += 8)
+            transpose8(dst + k * 16 + r, src + r * stride + k, stride);
+    for (size_t k = 0; k < depth; k++) {
+        size_t first = k < fast_depth ? fast_rows : 0;
+        for (size_t r = first; r < rows; r++)
+            dst[k * 16 + r] = src[r * stride + k];
+        for (size_t r = rows; r < 16; r++)
+            dst[k * 16 + r] = 0.0f;
+    }
+}
+
+static float weight_at(const xray_weight *w, size_t i)
+{
+    const uint16_t *narrow = w->data;
+    return w->dtype == XRAY_BF16 ? cpu_from_bf16(narrow[i])
+                                 : cpu_from_f16(narrow[i]);
+}
+
+/* Panel `p` of W^T's columns (outputs are rows of W) or of W's. */
+static void pack_panel(const xray_weight *w, uint32_t kind, size_t p)
+{
+    int nt = kind == XRAY_NT;
+    size_t depth = nt ? w->cols : w->rows;
+    size_t outputs = nt ? w->rows : w->cols;
+    size_t first = p * 16;
+    size_t lanes = outputs - first < 16 ? outputs - first : 16;
+    float *dst = w->panels[kind - XRAY_NT].data + first * depth;
+    if (w->dtype == XRAY_F32 && nt) {
+        const float *src = w->data;
+        cpu_transpose16(dst, src + first * depth, depth, lanes, depth);
+        return;
+    }
+    for (size_t k = 0; k < depth; k++, dst += 16) {
+        memset(dst, 0, 16 * sizeof(float));
+        if (w->dtype == XRAY_F32) {
+            const float *src = w->data;
+            memcpy(dst, src + k * outputs + first, lanes * sizeof(float));
+            continue;
+        }
+        for (size_t l = 0; l < lanes; l++)
+            dst[l] = weight_at(w, nt ? (first + l) * depth + k
+                                     : k * outputs + first + l);
+    }
+}
+
+typedef struct pack_job {
+    const xray_weight *weight;
+    uint32_t kind;
+} pack_job;
+
+static void pack_range(void *ctx, size_t first, size_t last)
+{
+    const pack_job *job = ctx;
+    for (size_t p = first; p < last; p++)
+        pack_panel(job->weight, job->kind, p);
+}
+
+static size_t panel_count(uint64_t outputs)
+{
+    return (size_t)((outputs + 15) / 16);
+}
+
+/* ---- weight handles ----------------------------------------------------- */
+
+static xray_status weight_refuse(cpu_device *d, const xray_weight_desc *desc)
+{
+    if (desc->rows == 0 || desc->cols == 0 || desc->rows > INT32_MAX ||
+        desc->cols > INT32_MAX)
+        return cpu_fail(
+            d, XRAY_E_RANGE, "weight_create", "a matrix of %llu x %llu",
+            (unsigned long long)desc->rows, (unsigned long long)desc->cols);
+    if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
+                        "element type %u", desc->dtype);
+    return XRAY_OK;
+}
+
+static float *panels_alloc(cpu_device *d, uint64_t outputs, uint64_t depth)
+{
+    return cpu_alloc(d, XRAY_TAG_WEIGHTS,
+                     panel_count(outputs) * 16 * depth * sizeof(float));
+}
+
+xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
+                              xray_weight **out)
+{
+    cpu_device *d = self;
+    CPU_CHECK(d, desc, "weight_create", desc->data, out);
+    xray_status status = weight_refuse(d, desc);
+    if (status != XRAY_OK)
+        return status;
+    xray_weight *w = calloc(1, sizeof(*w));
+    cpu_panels *panels = calloc(2, sizeof(*panels));
+    if (w && panels) {
+        *w = (xray_weight){ d,          desc->data,  desc->rows,
+                            desc->cols, desc->dtype, panels };
+        panels[0].data = panels_alloc(d, w->rows, w->cols);
+        if (desc->trainable)
+            panels[1].data = panels_alloc(d, w->cols, w->rows);
+        panels[0].stale = 1;
+        panels[1].stale = 1;
+    }
+    if (!w || !panels || !panels[0].data ||
+        (desc->trainable && !panels[1].data)) {
+        if (panels && panels[0].data)
+            cpu_free(d, panels[0].data);
+        free(panels);
+        free(w);
+        return cpu_fail(d, XRAY_E_NOMEM, "weight_create",
+                        "no memory to pack a matrix of %llu x %llu",
+                        (unsigned long long)desc->rows,
+                        (unsigned long long)desc->cols);
+    }
+    *out = w;
+    return XRAY_OK;
+}
+
+void cpu_weight_destroy(void *self, xray_weight *weight)
+{
+    if (!weight)
+        return;
+    cpu_free(self, weight->panels[0].data);
+    cpu_free(self, weight->panels[1].data);
+    free(weight->panels);
+    free(weight);
+}
+
+xray_status cpu_weight_changed(void *self, xray_weight *weight)
+{
+    if (!weight)
+        return cpu_fail(self, XRAY_E_ARG, "weight_changed", "weight is NULL");
+    weight->panels[0].stale = 1;
+    weight->panels[1].stale = 1;
+    return XRAY_OK;
+}
+
+/* ---- products ----------------------------------------------------------- */
+
+typedef struct product_job {
+    const cpu_device *d;
+    cpu_gemm whole;
+    size_t row_step; /* of one task; rows first, then columns */
+    size_t col_step;
+    size_t row_tasks;
+} product_job;
+
+static void product_task(void *ctx, size_t task, size_t thread)
+{
+    (void)thread;
+    const product_job *job = ctx;
+    cpu_gemm g = job->whole;
+    size_t row = task % job->row_tasks * job->row_step;
+    size_t col = task / job->row_tasks * job->col_step;
+    g.rows = g.rows - row < job->row_step ? g.rows - row : job->row_step;
+    g.cols = g.cols - col < job->col_step ? g.cols - col : job->col_step;
+    g.a += row * g.a_row;
+    g.b += col / 16 * g.b_panel;
+    g.c += row * g.c_row + col;
+    g.bias = g.bias ? g.bias + col : NULL;
+    job->d->k->gemm(&g);
+}
+
+static size_t round_up(size_t n, size_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static size_t divide_up(size_t n, size_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Many rows are cut into row ranges; few rows of a large matrix into ranges of
+ * columns, so that it is read once. */
+static void cut_product(const cpu_device *d, product_job *job, double cost)
+{
+    const cpu_gemm *g = &job->whole;
+    size_t parts = cpu_pool_threads(d->pool) * 4;
+    double enough = cost / 1e5;
+    if (enough < (double)parts)
+        parts = (size_t)enough + 1;
+    job->row_step = g->rows;
+    job->col_step = g->cols;
+    if (g->rows > g->cols || g->cols < 64) {
+        size_t step = round_up(divide_up(g->rows, parts), d->k->rows);
+        job->row_step = step < 12 * d->k->rows ? step : 12 * d->k->rows;
+    } else {
+        job->col_step = round_up(divide_up(g->cols, parts), 128);
+        if (g->cols < parts * 64)
+            job->col_step = round_up(divide_up(g->cols, parts), 32);
+    }
+    job->row_tasks = divide_up(g->rows, job->row_step);
+}
+
+static xray_status product_pack(cpu_device *d, const char *where,
+                                const xray_weight *w, uint32_t kind)
+{
+    cpu_panels *panels = &w->panels[kind - XRAY_NT];
+    if (!panels->data)
+        return cpu_fail(d, XRAY_E_STATE, where,
+                        "XRAY_NN was asked of a weight that was made with "
+                        "trainable = 0");
+    if (!panels->stale)
+        return XRAY_OK;
+    pack_job job = { w, kind };
+    size_t outputs = kind == XRAY_NT ? w->rows : w->cols;
+    size_t depth = kind == XRAY_NT ? w->cols : w->rows;
+    cpu_ranges(d, panel_count(outputs), 1, 8.0 * (double)depth, pack_range,
+               &job);
+    panels->stale = 0;
+    return XRAY_OK;
+}
+
+xray_status cpu_product_run(cpu_device *d, const char *where,
+                            const cpu_product *p)
+{
+    xray_status status = product_pack(d, where, p->weight, p->kind);
+    if (status != XRAY_OK || p->tokens == 0)
+        return status;
+    size_t outputs = p->kind == XRAY_NT ? p->weight->rows : p->weight->cols;
+    size_t depth = p->kind == XRAY_NT ? p->weight->cols : p->weight->rows;
+    product_job job = { .d = d,
+                        .whole = { .a = p->x,
+                                   .a_row = p->x_row,
+                                   .b = p->weight->panels[p->kind - 1].data,
+                                   .b_panel = depth * 16,
+                                   .b_row = 16,
+                                   .c = p->y,
+                                   .c_row = p->y_row,
+                                   .rows = p->tokens,
+                                   .cols = outputs,
+                                   .depth = depth,
+                                   .bias = p->bias,
+                                   .start = p->start } };
+    double cost = (double)p->tokens * (double)outputs * (double)depth / 8;
+    cut_product(d, &job, cost);
+    cpu_parallel(d, job.row_tasks * divide_up(outputs, job.col_step), cost,
+                 product_task, &job);
+    return XRAY_OK;
+}
+
+xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "matmul", op->weight, op->x, op->y);
+    if (op->kind != XRAY_NT && op->kind != XRAY_NN)
+        return cpu_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
+    if (op->accumulate && op->bias)
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "bias and accumulate exclude each other");
+    int nt = op->kind == XRAY_NT;
+    size_t in = nt ? op->weight->cols : op->weight->rows;
+    size_t out = nt ? op->weight->rows : op->weight->cols;
+    if (op->x_stride < in || op->y_stride < out)
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "strides %llu and %llu for rows of %zu and %zu",
+                        (unsigned long long)op->x_stride,
+                        (unsigned long long)op->y_stride, in, out);
+    cpu_product p = { .weight = op->weight,
+                      .x = op->x,
+                      .y = op->y,
+                      .x_row = op->x_stride,
+                      .y_row = op->y_stride,
+                      .tokens = cpu_count(&op->tokens),
+                      .bias = op->bias,
+                      .kind = op->kind,
+                      .start = op->accumulate ? GEMM_LOAD
+                               : op->bias     ? GEMM_BIAS
+                                              : GEMM_ZERO };
+    return cpu_product_run(d, "matmul", &p);
+}
+
+/* ---- gradient of the matrix --------------------------------------------- */
+
+#define FOLD_TOKENS 256 /* packed at a time: 16 KiB a panel */
+#define FOLD_PANELS 4
+
+typedef struct fold_job {
+    const cpu_device *d;
+    const xray_matmul_grad *op;
+    float *scratch;
+    size_t scratch_floats;
+    size_t tokens;
+    size_t row_step;
+    size_t col_step;
+    size_t row_tasks;
+} fold_job;
+
+/* x[t, col..] for a block of tokens, as panels [FOLD_TOKENS][16]. */
+static void fold_pack(float *pack, const float *x, size_t stride, size_t tokens,
+                      size_t cols)
+{
+    for (size_t p = 0; p * 16 < cols; p++) {
+        float *dst = pack + p * FOLD_TOKENS * 16;
+        const float *src = x + p * 16;
+        size_t lanes = cols - p * 16 < 16 ? cols - p * 16 : 16;
+        for (size_t t = 0; t < tokens; t++, dst += 16, src += stride) {
+            if (lanes == 16) {
+                memcpy(dst, src, 16 * sizeof(float));
+                continue;
+            }
+            memset(dst, 0, 16 * sizeof(float));
+            memcpy(dst, src, lanes * sizeof(float));
+        }
+    }
+}
+
+static void fold_task(void *ctx, size_t task, size_t thread)
+{
+    const fold_job *job = ctx;
+    const xray_matmul_grad *op = job->op;
+    float *pack = job->scratch + thread * job->scratch_floats;
+    size_t row = task % job->row_tasks * job->row_step;
+    size_t col = task / job->row_tasks * job->col_step;
+    size_t rows = op->rows - row;
+    size_t cols = op->cols - col;
+    rows = rows < job->row_step ? rows : job->row_step;
+    cols = cols < job->col_step ? cols : job->col_step;
+    for (size_t t = 0; t < job->tokens; t += FOLD_TOKENS) {
+        size_t count = job->tokens - t;
+        count = count < FOLD_TOKENS ? count : FOLD_TOKENS;
+        fold_pack(pack, op->x + t * op->x_stride + col, op->x_stride, count,
+                  cols);
+        cpu_gemm g = { .a = op->dy + t * op->dy_stride + row,
+                       .a_row = op->dy_stride,
+                       .b = pack,
+                       .b_panel = (size_t)FOLD_TOKENS * 16,
+                       .b_row = 16,
+                       .c = op->dw + row * op->cols + col,
+                       .c_row = op->cols,
+                       .rows = rows,
+                       .cols = cols,
+                       .depth = count,
+                       .start = GEMM_LOAD };
+        job->d->k->gemm_t(&g);
+    }
+}
+
+static void fold_bias(void *ctx, size_t first, size_t last)
+{
+    const fold_job *job = ctx;
+    job->d->k->bias_grad(job->op->dbias + first, job->op->dy + first,
+                         job->op->dy_stride, job->tokens, last - first);
+}
+
+xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
+{
+    fold_job job = { .d = d, .op = op, .tokens = tokens };
+    if (tokens == 0)
+        return XRAY_OK;
+    size_t threads = cpu_pool_threads(d->pool);
+    job.scratch_floats = (size_t)FOLD_TOKENS * 16 * FOLD_PANELS;
+    xray_status status =
+        cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
+    if (status != XRAY_OK)
+        return status;
+    size_t panels = panel_count(op->cols);
+    job.col_step = panels >= threads * 4 * FOLD_PANELS ? FOLD_PANELS * 16 : 32;
+    size_t col_tasks = divide_up(op->cols, job.col_step);
+    size_t splits = divide_up(threads * 4, col_tasks);
+    job.row_step = round_up(divide_up(op->rows, splits), d->k->rows);
+    if (threads == 1 || job.row_step < 4 * d->k->rows)
+        job.row_step = 4 * d->k->rows;
+    if (threads == 1 && job.row_step < op->rows)
+        job.row_step = round_up(op->rows, d->k->rows);
+    job.row_tasks = divide_up(op->rows, job.row_step);
+    double cost = (double)tokens * (double)op->rows * (double)op->cols / 8;
+    cpu_parallel(d, job.row_tasks * col_tasks, cost, fold_task, &job);
+    if (op->dbias)
+        cpu_ranges(d, op->rows, 16, (double)tokens / 4, fold_bias, &job);
+    return XRAY_OK;
+}
+
+xray_status cpu_matmul_grad(void *self, xray_stream *stream,
+                            const xray_matmul_grad *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "matmul_grad", op->dy, op->x, op->dw);
+    if (op->dy_stride < op->rows || op->x_stride < op->cols || !op->rows ||
+        !op->cols)
+        return cpu_fail(
+            d, XRAY_E_ARG, "matmul_grad",
+            "strides %llu and %llu for rows of %llu and %llu",
+            (unsigned long long)op->dy_stride, (unsigned long long)op->x_stride,
+            (unsigned long long)op->rows, (unsigned long long)op->cols);
+    return cpu_fold(d, op, cpu_count(&op->tokens));
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows in and out, norms, positions, activation.
+ */
+#include <math.h>
+
+#include "plugins/device-cpu/device.h"
+
+/* Context of a range: the instance and the operator's arguments. */
+typedef struct rows_job {
+    const cpu_device *d;
+    const void *op;
+    size_t tokens;
+} rows_job;
+
+/* ---- embedding ---------------------------------------------------------- */
+
+static xray_status check_ids(const cpu_device *d, const char *where,
+                             const int32_t *ids, size_t n, uint64_t limit)
+{
+    for (size_t t = 0; t < n; t++)
+        if (ids[t] < 0 || (uint64_t)ids[t] >= limit)
+            return cpu_fail(d, XRAY_E_RANGE, where,
+                            "id %d of token %zu is not in [0, %llu)", ids[t], t,
+                            (unsigned long long)limit);
+    return XRAY_OK;
+}
+
+static void embed_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    const xray_embedding *op = job->op;
+    for (size_t t = first; t < last; t++)
+        job->d->k->scaled(op->y + t * op->dim,
+                          op->table + (size_t)op->ids[t] * op->dim, op->scale,
+                          op->dim);
+}
+
+xray_status cpu_embedding(void *self, xray_stream *stream,
+                          const xray_embedding *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "embedding", op->ids, op->table, op->y);
+    size_t n = cpu_count(&op->tokens);
+    xray_status status = check_ids(d, "embedding", op->ids, n, op->vocab);
+    if (status != XRAY_OK)
+        return status;
+    rows_job job = { d, op, n };
+    cpu_ranges(d, n, 1, (double)op->dim / 4, embed_range, &job);
+    return XRAY_OK;
+}
+
+/* Columns first .. last - 1 of the table, all tokens in order. */
+static void embed_grad_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    const xray_embedding_grad *op = job->op;
+    for (size_t t = 0; t < job->tokens; t++)
+        job->d->k->fma(op->dtable + (size_t)op->ids[t] * op->dim + first,
+                       op->dy + t * op->dim + first, op->scale, last - first);
+}
+
+xray_status cpu_embedding_grad(void *self, xray_stream *stream,
+                               const xray_embedding_grad *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "embedding_grad", op->ids, op->dy, op->dtable);
+    size_t n = cpu_count(&op->tokens);
+    xray_status status = check_ids(d, "embedding_grad", op->ids, n, op->vocab);
+    if (status != XRAY_OK)
+        return status;
+    rows_job job = { d, op, n };
+    cpu_ranges(d, op->dim, 16, (double)n / 4, embed_grad_range, &job);
+    return XRAY_OK;
+}
+
+static void gather_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    const xray_rows *op = job->op;
+    for (size_t i = first; i < last; i++)
+        job->d->k->scaled(op->y + i * op->dim,
+                          op->x + (size_t)op->index[i] * op->dim, 1.0f,
+                          op->dim);
+}
+
+static void scatter_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    const xray_rows *op = job->op;
+    for (size_t i = first; i < last; i++)
+        job->d->k->scaled(op->y + (size_t)op->index[i] * op->dim,
+                          op->x + i * op->dim, 1.0f, op->dim);
+}
+
+static xray_status move_rows(cpu_device *d, const char *where,
+                             const xray_rows *op, cpu_range *range)
+{
+    CPU_CHECK(d, op, where, op->index, op->x, op->y);
+    size_t n = cpu_count(&op->count);
+    xray_status status = check_ids(d, where, op->index, n, INT32_MAX);
+    if (status != XRAY_OK)
+        return status;
+    rows_job job = { d, op, n };
+    cpu_ranges(d, n, 1, (double)op->dim / 4, range, &job);
+    return XRAY_OK;
+}
+
+xray_status cpu_gather(void *self, xray_stream *stream, const xray_rows *op)
+{
+    (void)stream;
+    return move_rows(self, "gather", op, gather_range);
+}
+
+xray_status cpu_scatter(void *self, xray_stream *stream, const xray_rows *op)
+{
+    (void)stream;
+    return move_rows(self, "scatter", op, scatter_range);
+}
+
+/* ---- RMSNorm ------------------------------------------------------------ */
+
+static void norm_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    job->d->k->rmsnorm(job->op, first, last);
+}
+
+xray_status cpu_rmsnorm(void *self, xray_stream *stream, const xray_rmsnorm *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "rmsnorm", op->x, op->weight, op->y);
+    size_t width = (size_t)op->groups * op->dim;
+    if (width == 0 || op->x_stride < width || op->y_stride < width)
+        return cpu_fail(d, XRAY_E_ARG, "rmsnorm",
+                        "%u groups of %u with strides %llu and %llu",
+                        op->groups, op->dim, (unsigned long long)op->x_stride,
+                        (unsigned long long)op->y_stride);
+    if (op->residual && op->groups != 1)
+        return cpu_fail(d, XRAY_E_ARG, "rmsnorm",
+                        "residual goes with groups = 1, not %u", op->groups);
+    size_t n = cpu_count(&op->tokens);
+    rows_job job = { d, op, n };
+    cpu_ranges(d, n, 1, (double)width / 2, norm_range, &job);
+    return XRAY_OK;
+}
+
+static void norm_dx_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    job->d->k->rmsnorm_dx(job->op, first, last);
+}
+
+static void norm_dw_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    size_t columns[2] = { first, last };
+    job->d->k->rmsnorm_dw(job->op, job->tokens, columns);
+}
+
+/* dweight first: dx may overwrite dy. */
+xray_status cpu_rmsnorm_grad(void *self, xray_stream *stream,
+                             const xray_rmsnorm_grad *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "rmsnorm_grad", op->x, op->weight, op->rstd, op->dy,
+              op->dx);
+    size_t width = (size_t)op->groups * op->dim;
+    if (width == 0 || op->x_stride < width || op->dy_stride < width ||
+        op->dx_stride < width)
+        return cpu_fail(d, XRAY_E_ARG, "rmsnorm_grad",
+                        "%u groups of %u with strides %llu, %llu and %llu",
+                        op->groups, op->dim, (unsigned long long)op->x_stride,
+                        (unsigned long long)op->dy_stride,
+                        (unsigned long long)op->dx_stride);
+    size_t n = cpu_count(&op->tokens);
+    rows_job job = { d, op, n };
+    if (op->dweight)
+        cpu_ranges(d, op->dim, 16, (double)n * op->groups / 4, norm_dw_range,
+                   &job);
+    cpu_ranges(d, n, 1, (double)width / 2, norm_dx_range, &job);
+    return XRAY_OK;
+}
+
+/* ---- rotary positions --------------------------------------------------- */
+
+#define TURN_BITS 0x1.45f306dc9c883p-1 /* 2 / pi */
+#define QUARTER_1 0x1.921fb544p+0      /* pi / 2 in three parts */
+#define QUARTER_2 0x1.0b4611a6p-34
+#define QUARTER_3 0x1.3198a2e037073p-69
+
+/* sin and cos of x >= 0, below 2^30: x less the nearest multiple of pi / 2, and
+ * Taylor polynomials on [-pi/4, pi/4], exact to some units of 2^-53. */
+static void sine_cosine(double x, double *out_sin, double *out_cos)
+{
+    double n = rint(x * TURN_BITS);
+    double r = fma(-n, QUARTER_1, x);
+    r = fma(-n, QUARTER_2, r);
+    r = fma(-n, QUARTER_3, r);
+    double u = r * r;
+    double s = 0x1.952c77030ad4ap-49; /* 1 / 17! */
+    s = fma(s, u, -0x1.ae7f3e733b81fp-41);
+    s = fma(s, u, 0x1.6124613a86d09p-33);
+    s = fma(s, u, -0x1.ae64567f544e4p-26);
+    s = fma(s, u, 0x1.71de3a556c734p-19);
+    s = fma(s, u, -0x1.a01a01a01a01ap-13);
+    s = fma(s, u, 0x1.1111111111111p-7);
+    s = fma(s, u, -0x1.5555555555555p-3);
+    s = fma(s * u, r, r);
+    double c = 0x1.ae7f3e733b81fp-45; /* 1 / 16! */
+    c = fma(c, u, -0x1.93974a8c07c9dp-37);
+    c = fma(c, u, 0x1.1eed8eff8d898p-29);
+    c = fma(c, u, -0x1.27e4fb7789f5cp-22);
+    c = fma(c, u, 0x1.a01a01a01a01ap-16);
+    c = fma(c, u, -0x1.6c16c16c16c17p-10);
+    c = fma(c, u, 0x1.5555555555555p-5);
+    c = fma(c, u, -0.5);
+    c = fma(c, u, 1.0);
+    uint64_t quarter = (uint64_t)n & 3;
+    double a = quarter & 1 ? c : s;
+    double b = quarter & 1 ? s : c;
+    *out_sin = quarter & 2 ? -a : a;
+    *out_cos = quarter == 1 || quarter == 2 ? -b : b;
+}
+
+static void rope_table_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    const xray_rope_table *op = job->op;
+    for (size_t p = first; p < last; p++)
+        for (size_t i = 0; i < op->half; i++) {
+            double s;
+            double c;
+            sine_cosine((double)p * op->inv_freq[i], &s, &c);
+            float *to = op->table + (p * op->half + i) * 2;
+            to[0] = (float)(c * (double)op->scale);
+            to[1] = (float)(s * (double)op->scale);
+        }
+}
+
+xray_status cpu_rope_table(void *self, xray_stream *stream,
+                           const xray_rope_table *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "rope_table", op->inv_freq, op->table);
+    for (size_t i = 0; i < op->half; i++)
+        if (!(op->inv_freq[i] >= 0.0 &&
+              op->inv_freq[i] * (double)op->positions < 0x1p30))
+            return cpu_fail(d, XRAY_E_RANGE, "rope_table",
+                            "frequency %zu, %g, is not in range", i,
+                            op->inv_freq[i]);
+    rows_job job = { d, op, op->positions };
+    cpu_ranges(d, op->positions, 1, (double)op->half * 20, rope_table_range,
+               &job);
+    return XRAY_OK;
+}
+
+static void rope_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    job->d->k->rope(job->op, first, last);
+}
+
+xray_status cpu_rope(void *self, xray_stream *stream, const xray_rope *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "rope", op->x, op->positions, op->table);
+    if (2 * (uint64_t)op->half > op->head_dim ||
+        op->stride < (uint64_t)op->heads * op->head_dim)
+        return cpu_fail(d, XRAY_E_ARG, "rope",
+                        "%u heads of %u, %u of them rotary, with stride %llu",
+                        op->heads, op->head_dim, 2 * op->half,
+                        (unsigned long long)op->stride);
+    size_t n = cpu_count(&op->tokens);
+    xray_status status = check_ids(d, "rope", op->positions, n, INT32_MAX);
+    if (status != XRAY_OK)
+        return status;
+    rows_job job = { d, op, n };
+    cpu_ranges(d, n, 1, (double)op->heads * op->half, rope_range, &job);
+    return XRAY_OK;
+}
+
+/* ---- gated activation --------------------------------------------------- */
+
+static void glu_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    job->d->k->glu(job->op, first, last);
+}
+
+static void glu_grad_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    job->d->k->glu_grad(job->op, first, last);
+}
+
+static xray_status check_act(const cpu_device *d, const char *where,
+                             uint32_t act, uint32_t dim)
+{
+    if (act != XRAY_ACT_SILU && act != XRAY_ACT_GELU_TANH)
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, where, "activation %u", act);
+    if (dim == 0)
+        return cpu_fail(d, XRAY_E_ARG, where, "dim is 0");
+    return XRAY_OK;
+}
+
+xray_status cpu_glu(void *self, xray_stream *stream, const xray_glu *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "glu", op->x, op->y);
+    xray_status status = check_act(d, "glu", op->act, op->dim);
+    if (status != XRAY_OK)
+        return status;
+    size_t n = cpu_count(&op->tokens);
+    rows_job job = { d, op, n };
+    cpu_ranges(d, n, 1, (double)op->dim * 3, glu_range, &job);
+    return XRAY_OK;
+}
+
+xray_status cpu_glu_grad(void *self, xray_stream *stream,
+                         const xray_glu_grad *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
+    xray_status status = check_act(d, "glu_grad", op->act, op->dim);
+    if (status != XRAY_OK)
+        return status;
+    size_t n = cpu_count(&op->tokens);
+    rows_job job = { d, op, n };
+    cpu_ranges(d, n, 1, (double)op->dim * 4, glu_grad_range, &job);
+    return XRAY_OK;
+}

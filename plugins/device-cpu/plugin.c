@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device-cpu: the operator table on x86-64 processors.
+ */
+#include <xray/plugin.h>
+
+#include "plugins/device-cpu/device.h"
+#include "plugins/device-cpu/instance.h"
+
+static const xray_choice isa_choices[] = {
+    { "auto", CPU_ISA_AUTO, "the widest that the processor has" },
+    { "avx512", CPU_ISA_AVX512, "AVX-512 F, BW, VL and DQ" },
+    { "avx2", CPU_ISA_AVX2, "AVX2 and FMA" },
+    { "scalar", CPU_ISA_SCALAR, "one lane at a time; for tests" },
+    { NULL, 0, NULL },
+};
+
+static const xray_option options[] = {
+    XRAY_CHOICE(cpu_config, isa, "auto", isa_choices, "0.1",
+                "Instruction set of the kernels. All give the same bits."),
+};
+
+static const xray_device_ops device_ops = {
+    .head = XRAY_HEAD(xray_device_ops),
+    .create = cpu_create,
+    .destroy = cpu_destroy,
+    .info = cpu_info,
+    .alloc = cpu_user_alloc,
+    .free = cpu_user_free,
+    .memory = cpu_memory,
+    .copy = cpu_copy,
+    .zero = cpu_zero,
+    .checksum = cpu_checksum,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .sync = cpu_sync,
+    .event_create = cpu_event_create,
+    .event_destroy = cpu_event_destroy,
+    .event_record = cpu_event_record,
+    .event_wait = cpu_event_wait,
+    .weight_create = cpu_weight_create,
+    .weight_destroy = cpu_weight_destroy,
+    .weight_changed = cpu_weight_changed,
+    .kv_block_bytes = cpu_kv_block_bytes,
+    .matmul = cpu_matmul,
+    .matmul_grad = cpu_matmul_grad,
+    .embedding = cpu_embedding,
+    .embedding_grad = cpu_embedding_grad,
+    .gather = cpu_gather,
+    .scatter = cpu_scatter,
+    .rmsnorm = cpu_rmsnorm,
+    .rmsnorm_grad = cpu_rmsnorm_grad,
+    .rope_table = cpu_rope_table,
+    .rope = cpu_rope,
+    .glu = cpu_glu,
+    .glu_grad = cpu_glu_grad,
+    .attention = cpu_attention,
+    .attention_grad = cpu_attention_grad,
+    .attention_kv = cpu_attention_kv,
+    .head_logp = cpu_head_logp,
+    .head_grad = cpu_head_grad,
+    .sample = cpu_sample,
+    .axpby = cpu_axpby,
+    .cast = cpu_cast,
+    .sumsq = cpu_sumsq,
+    .adamw = cpu_adamw,
+};
+
+static const xray_component cpu = {
+    .head = XRAY_HEAD(xray_component),
+    .iface = XRAY_IFACE_DEVICE,
+    .name = "cpu",
+    .summary = "x86-64 kernels with a thread pool of their own",
+    .ops = &device_ops,
+    .options = options,
+    .option_count = sizeof(options) / sizeof(*options),
+    .option_stride = sizeof(xray_option),
+    .config_size = sizeof(cpu_config),
+    .numerics = "xray.fp32/1",
+};
+
+static const xray_component *const components[] = { &cpu };
+
+static const xray_plugin plugin = {
+    .head = XRAY_HEAD(xray_plugin),
+    .abi_needed = XRAY_ABI,
+    .component_count = 1,
+    .name = "device-cpu",
+    .version = "0.1.0",
+    .vendor = "X-ray",
+    .license = "Apache-2.0",
+    .components = components,
+};
+
+XRAY_PLUGIN_DEFINE(device_cpu, plugin, "device-cpu", "0.1.0",
+                   "xray.device/0:cpu")

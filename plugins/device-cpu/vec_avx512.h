@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sixteen lanes in one AVX-512 register.
+ */
+#ifndef CPU_VEC_AVX512_H
+#define CPU_VEC_AVX512_H
+
+#include <immintrin.h>
+
+#define VEC_ROWS 14 /* rows of the largest matrix tile */
+#define VEC_WIDE 8  /* panels a one-row tile walks at once */
+
+typedef __m512 v16;
+typedef __m512i i16;
+typedef __mmask16 m16;
+
+VFN m16 m16_first(size_t n)
+{
+    return (m16)(n >= 16 ? 0xFFFFu : (1u << n) - 1u);
+}
+
+VFN v16 v16_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+VFN v16 v16_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+VFN v16 v16_loadn(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps(m16_first(n), p);
+}
+
+VFN void v16_store(float *p, v16 x)
+{
+    _mm512_storeu_ps(p, x);
+}
+
+VFN void v16_storen(float *p, v16 x, size_t n)
+{
+    _mm512_mask_storeu_ps(p, m16_first(n), x);
+}
+
+VFN v16 v16_add(v16 a, v16 b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+VFN v16 v16_sub(v16 a, v16 b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+VFN v16 v16_mul(v16 a, v16 b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+VFN v16 v16_div(v16 a, v16 b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+VFN v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+VFN v16 v16_sqrt(v16 a)
+{
+    return _mm512_sqrt_ps(a);
+}
+
+/* a > b ? a : b, so the second operand where one is NaN. */
+VFN v16 v16_max(v16 a, v16 b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+VFN v16 v16_min(v16 a, v16 b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+VFN m16 v16_lt(v16 a, v16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+
+/* Lanes first <= i < last. */
+VFN m16 m16_range(size_t first, size_t last)
+{
+    return (m16)(m16_first(last) & (m16)~m16_first(first));
+}
+
+/* yes where m is set, else no. */
+VFN v16 v16_pick(m16 m, v16 yes, v16 no)
+{
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+
+VFN i16 i16_pick(m16 m, i16 yes, i16 no)
+{
+    return _mm512_mask_blend_epi32(m, no, yes);
+}
+
+VFN i16 i16_set(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+VFN i16 i16_iota(int32_t first)
+{
+    return _mm512_add_epi32(_mm512_set1_epi32(first),
+                            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+                                              11, 12, 13, 14, 15));
+}
+
+VFN void i16_store(int32_t *p, i16 x)
+{
+    _mm512_storeu_si512(p, x);
+}
+
+VFN i16 i16_add(i16 a, i16 b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+VFN i16 i16_sub(i16 a, i16 b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+VFN i16 i16_and(i16 a, i16 b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+VFN i16 i16_or(i16 a, i16 b)
+{
+    return _mm512_or_si512(a, b);
+}
+
+#define i16_sll(a, n) _mm512_slli_epi32(a, n)
+#define i16_sra(a, n) _mm512_srai_epi32(a, n)
+
+VFN i16 v16_bits(v16 a)
+{
+    return _mm512_castps_si512(a);
+}
+
+VFN v16 i16_float(i16 a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+VFN v16 i16_convert(i16 a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+/* Lane 2i of p[0..31] to even, 2i + 1 to odd. */
+VFN void v16_split(const float *p, v16 *even, v16 *odd)
+{
+    v16 a = _mm512_loadu_ps(p);
+    v16 b = _mm512_loadu_ps(p + 16);
+    i16 e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26,
+                              28, 30);
+    *even = _mm512_permutex2var_ps(a, e, b);
+    *odd =
+        _mm512_permutex2var_ps(a, _mm512_add_epi32(e, _mm512_set1_epi32(1)), b);
+}
+
+#endif

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products: against float64, and the bits under every cut.
+ */
+#include "tests/device/bench.h"
+
+typedef struct shape {
+    size_t tokens, rows, cols;
+} shape;
+
+static const shape shapes[] = {
+    { 1, 1, 1 },     { 1, 16, 16 },   { 2, 5, 3 },      { 3, 17, 33 },
+    { 5, 31, 8 },    { 7, 96, 64 },   { 13, 200, 129 }, { 14, 64, 96 },
+    { 15, 33, 300 }, { 29, 48, 520 }, { 64, 130, 65 },  { 171, 40, 270 },
+};
+#define SHAPES (sizeof(shapes) / sizeof(*shapes))
+
+typedef struct product {
+    shape s;
+    uint32_t kind;
+    int start; /* 0: zero, 1: accumulate, 2: bias */
+    float *w, *x, *y, *bias;
+    size_t in, out, x_stride, y_stride;
+} product;
+
+static product product_make(shape s, uint32_t kind, int start)
+{
+    product p = { .s = s, .kind = kind, .start = start };
+    p.in = kind == XRAY_NT ? s.cols : s.rows;
+    p.out = kind == XRAY_NT ? s.rows : s.cols;
+    p.x_stride = p.in + 3;
+    p.y_stride = p.out + 1;
+    p.w = random_floats(s.rows * s.cols, 1);
+    p.x = random_floats(s.tokens * p.x_stride, 1);
+    p.y = random_floats(s.tokens * p.y_stride, 1);
+    p.bias = random_floats(p.out, 1);
+    return p;
+}
+
+static void product_free(product *p)
+{
+    free(p->w);
+    free(p->x);
+    free(p->y);
+    free(p->bias);
+}
+
+static void product_run(const dev *d, const product *p, const xray_weight *w,
+                        size_t first, size_t count, float *y)
+{
+    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                       .weight = w,
+                       .tokens = { count, NULL },
+                       .x = p->x + first * p->x_stride,
+                       .y = y + first * p->y_stride,
+                       .x_stride = p->x_stride,
+                       .y_stride = p->y_stride,
+                       .bias = p->start == 2 ? p->bias : NULL,
+                       .kind = p->kind,
+                       .accumulate = p->start == 1 };
+    must(d->ops->matmul(d->self, NULL, &op));
+}
+
+static void product_check(const product *p, const float *y)
+{
+    for (size_t t = 0; t < p->s.tokens; t++) {
+        for (size_t j = 0; j < p->out; j++) {
+            double sum = p->start == 1   ? (double)p->y[t * p->y_stride + j]
+                         : p->start == 2 ? (double)p->bias[j]
+                                         : 0.0;
+            float chain = (float)sum;
+            for (size_t k = 0; k < p->in; k++) {
+                float x = p->x[t * p->x_stride + k];
+                float w = p->kind == XRAY_NT ? p->w[j * p->s.cols + k]
+                                             : p->w[k * p->s.cols + j];
+                sum += (double)x * (double)w;
+                chain = fmaf(x, w, chain);
+            }
+            near(y[t * p->y_stride + j], sum, 2e-5, "matmul");
+            if (y[t * p->y_stride + j] != chain)
+                fail_msg("matmul: not the chain of the contract");
+        }
+        assert_true(y[t * p->y_stride + p->out] ==
+                    p->y[t * p->y_stride + p->out]);
+    }
+}
+
+static void products_match_on_every_device(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < SHAPES * 6; i++) {
+        product p = product_make(shapes[i / 6], i % 2 ? XRAY_NN : XRAY_NT,
+                                 (int)(i % 6 / 2));
+        size_t n = p.s.tokens * p.y_stride;
+        float *first = NULL;
+        for (int d = 0; d < b.count; d++) {
+            float *y = copy_of(p.y, n);
+            xray_weight *w = weight_of(&b.dev[d], p.w, p.s.rows, p.s.cols);
+            product_run(&b.dev[d], &p, w, 0, p.s.tokens, y);
+            if (first) {
+                same_bits(y, first, n, "matmul", b.dev[d].name);
+                free(y);
+            } else {
+                first = y;
+                product_check(&p, y);
+            }
+            /* One row alone, and two halves, give the rows of the whole. */
+            y = copy_of(p.y, n);
+            size_t half = p.s.tokens / 2;
+            product_run(&b.dev[d], &p, w, 0, half, y);
+            product_run(&b.dev[d], &p, w, half, 1, y);
+            product_run(&b.dev[d], &p, w, half + 1, p.s.tokens - half - 1, y);
+            same_bits(y, first, n, "rows by parts", b.dev[d].name);
+            free(y);
+            b.dev[d].ops->weight_destroy(b.dev[d].self, w);
+        }
+        free(first);
+        product_free(&p);
+    }
+    bench_close(&b);
+}
+
+/* Summing the first part of the inputs, then the rest on top, is the whole. */
+static void a_cut_of_the_summed_index_is_exact(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const size_t tokens = 37;
+    const size_t rows = 50;
+    const size_t cols = 411;
+    float *w = random_floats(rows * cols, 1);
+    float *x = random_floats(tokens * cols, 1);
+    for (int d = 0; d < b.count; d++) {
+        const dev *v = &b.dev[d];
+        float *whole = floats(tokens * rows);
+        float *parts = floats(tokens * rows);
+        xray_weight *h = weight_of(v, w, rows, cols);
+        xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                           .weight = h,
+                           .tokens = { tokens, NULL },
+                           .x = x,
+                           .y = whole,
+                           .x_stride = cols,
+                           .y_stride = rows,
+                           .kind = XRAY_NT };
+        must(v->ops->matmul(v->self, NULL, &op));
+        v->ops->weight_destroy(v->self, h);
+        static const size_t cuts[] = { 0, 7, 64, 391, 411 };
+        for (size_t c = 0; c + 1 < sizeof(cuts) / sizeof(*cuts); c++) {
+            size_t n = cuts[c + 1] - cuts[c];
+            float *part = floats(rows * n);
+            for (size_t r = 0; r < rows; r++)
+                memcpy(part + r * n, w + r * cols + cuts[c], n * sizeof(*part));
+            h = weight_of(v, part, rows, n);
+            op.weight = h;
+            op.x = x + cuts[c];
+            op.y = parts;
+            op.accumulate = c > 0;
+            must(v->ops->matmul(v->self, NULL, &op));
+            v->ops->weight_destroy(v->self, h);
+            free(part);
+        }
+        same_bits(parts, whole, tokens * rows, "cut", v->name);
+        free(whole);
+        free(parts);
+    }
+    free(w);
+    free(x);
+    bench_close(&b);
+}
+
+static void changed_weights_are_packed_again(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[b.count - 1];
+    product p = product_make((shape){ 9, 40, 24 }, XRAY_NT, 0);
+    xray_weight *w = weight_of(d, p.w, 40, 24);
+    float *y = copy_of(p.y, 9 * p.y_stride);
+    product_run(d, &p, w, 0, 9, y);
+    for (size_t i = 0; i < (size_t)40 * 24; i++)
+        p.w[i] = -2.0f * p.w[i];
+    must(d->ops->weight_changed(d->self, w));
+    product_run(d, &p, w, 0, 9, y);
+    product_check(&p, y);
+    d->ops->weight_destroy(d->self, w);
+    free(y);
+    product_free(&p);
+    bench_close(&b);
+}
+
+static void narrow_weights_are_widened(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    product p = product_make((shape){ 6, 35, 50 }, XRAY_NT, 0);
+    uint16_t narrow[35 * 50];
+    for (uint32_t dtype = XRAY_BF16; dtype <= XRAY_F16; dtype++) {
+        for (size_t i = 0; i < (size_t)35 * 50; i++) {
+            narrow[i] =
+                dtype == XRAY_BF16 ? cpu_to_bf16(p.w[i]) : cpu_to_f16(p.w[i]);
+            p.w[i] = dtype == XRAY_BF16 ? cpu_from_bf16(narrow[i])
+                                        : cpu_from_f16(narrow[i]);
+        }
+        xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+                                  .data = narrow,
+                                  .rows = 35,
+                                  .cols = 50,
+                                  .dtype = dtype };
+        const dev *d = &b.dev[b.count - 1];
+        xray_weight *w = NULL;
+        must(d->ops->weight_create(d->self, &desc, &w));
+        float *y = copy_of(p.y, 6 * p.y_stride);
+        product_run(d, &p, w, 0, 6, y);
+        product_check(&p, y);
+        p.kind = XRAY_NN;
+        xray_matmul nn = { .head = XRAY_HEAD(xray_matmul),
+                           .weight = w,
+                           .tokens = { 1, NULL },
+                           .x = y,
+                           .y = y,
+                           .x_stride = 35,
+                           .y_stride = 50,
+                           .kind = XRAY_NN };
+        assert_int_equal(d->ops->matmul(d->self, NULL, &nn), XRAY_E_STATE);
+        p.kind = XRAY_NT;
+        d->ops->weight_destroy(d->self, w);
+        free(y);
+    }
+    product_free(&p);
+    bench_close(&b);
+}
+
+/* ---- gradient of the matrix --------------------------------------------- */
+
+static void fold(const dev *d, shape s, const float *dy, const float *x,
+                 size_t first, size_t count, float *dw, float *db)
+{
+    xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+                            .tokens = { count, NULL },
+                            .dy = dy + first * (s.rows + 2),
+                            .x = x + first * (s.cols + 1),
+                            .dy_stride = s.rows + 2,
+                            .x_stride = s.cols + 1,
+                            .rows = s.rows,
+                            .cols = s.cols,
+                            .dw = dw,
+                            .dbias = db };
+    must(d->ops->matmul_grad(d->self, NULL, &op));
+}
+
+static void fold_check(shape s, const float *dy, const float *x,
+                       const float *start, const float *got)
+{
+    for (size_t n = 0; n < s.rows; n++)
+        for (size_t k = 0; k < s.cols; k++) {
+            float chain = start[n * s.cols + k];
+            double sum = (double)chain;
+            for (size_t t = 0; t < s.tokens; t++) {
+                float a = dy[t * (s.rows + 2) + n];
+                float c = x[t * (s.cols + 1) + k];
+                chain = fmaf(a, c, chain);
+                sum += (double)a * (double)c;
+            }
+            near(got[n * s.cols + k], sum, 2e-5, "matmul_grad");
+            assert_true(got[n * s.cols + k] == chain);
+        }
+}
+
+static void gradients_do_not_depend_on_the_cut(void **state)
+{
+    (void)state;
+    static const shape grid[] = { { 1, 3, 5 },     { 20, 64, 96 },
+                                  { 257, 33, 17 }, { 300, 100, 200 },
+                                  { 530, 16, 65 }, { 40, 200, 31 } };
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < sizeof(grid) / sizeof(*grid); i++) {
+        shape s = grid[i];
+        size_t n = s.rows * s.cols;
+        float *dy = random_floats(s.tokens * (s.rows + 2), 1);
+        float *x = random_floats(s.tokens * (s.cols + 1), 1);
+        float *start = random_floats(n, 1);
+        float *dw = copy_of(start, n);
+        float *db = floats(s.rows);
+        fold(&b.dev[0], s, dy, x, 0, s.tokens, dw, db);
+        fold_check(s, dy, x, start, dw);
+        for (int d = 0; d < b.count; d++) {
+            for (size_t parts = 1; parts < 5; parts++) {
+                float *got = copy_of(start, n);
+                float *gotb = floats(s.rows);
+                size_t done = 0;
+                while (done < s.tokens) {
+                    size_t c = 1 + random_below(s.tokens / parts);
+                    c = parts == 1 ? s.tokens : c;
+                    c = c < s.tokens - done ? c : s.tokens - done;
+                    fold(&b.dev[d], s, dy, x, done, c, got, gotb);
+                    done += c;
+                }
+                same_bits(got, dw, n, "dw", b.dev[d].name);
+                same_bits(gotb, db, s.rows, "dbias", b.dev[d].name);
+                free(got);
+                free(gotb);
+            }
+        }
+        free(dy);
+        free(x);
+        free(start);
+        free(dw);
+        free(db);
+    }
+    bench_close(&b);
+}
+
+static void live_counts_and_bad_arguments(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    product p = product_make((shape){ 4, 8, 8 }, XRAY_NT, 0);
+    xray_weight *w = weight_of(d, p.w, 8, 8);
+    float *y = copy_of(p.y, 4 * p.y_stride);
+    int32_t live = 2;
+    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                       .weight = w,
+                       .tokens = { 4, &live },
+                       .x = p.x,
+                       .y = y,
+                       .x_stride = p.x_stride,
+                       .y_stride = p.y_stride,
+                       .kind = XRAY_NT };
+    must(d->ops->matmul(d->self, NULL, &op));
+    same_bits(y + 2 * p.y_stride, p.y + 2 * p.y_stride, 2 * p.y_stride,
+              "beyond live", d->name);
+    op.x_stride = 7;
+    assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
+    op.x_stride = p.x_stride;
+    op.x = NULL;
+    assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
+    assert_non_null(strstr(last_failure, "op->x"));
+    op.x = p.x;
+    op.kind = 9;
+    assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
+    op.kind = XRAY_NT;
+    op.head.size = 8;
+    assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ABI);
+    d->ops->weight_destroy(d->self, w);
+    free(y);
+    product_free(&p);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_match_on_every_device),
+        cmocka_unit_test(a_cut_of_the_summed_index_is_exact),
+        cmocka_unit_test(changed_weights_are_packed_again),
+        cmocka_unit_test(narrow_weights_are_widened),
+        cmocka_unit_test(gradients_do_not_depend_on_the_cut),
+        cmocka_unit_test(live_counts_and_bad_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
