@@ -12,7 +12,8 @@ typedef struct fixture_device {
     void *self;
 } fixture_device;
 
-fixture_device fixture_open(uint32_t threads);
+/* `isa` is the device's option; `self` is NULL when this processor lacks it. */
+fixture_device fixture_open(uint32_t threads, const char *isa);
 void fixture_close(fixture_device *device);
 void *fixture_alloc(const fixture_device *device, uint64_t bytes);
 void fixture_free(const fixture_device *device, void *ptr);
@@ -25,13 +26,6 @@ typedef struct fixture {
     xm_decoder *decoder;
 } fixture;
 
-/* A model out of a directory of the test data. */
-void fixture_load(fixture *f, const char *dir);
-/* A small model with drawn values: norms near 1, nothing near 0. */
-void fixture_make(fixture *f, const xm_config *config, int value_head,
-                  uint64_t seed, uint32_t threads);
-void fixture_end(fixture *f);
-
 /* The architectures every suite walks through. */
 typedef struct fixture_kind {
     const char *name;
@@ -40,6 +34,15 @@ typedef struct fixture_kind {
 } fixture_kind;
 extern const fixture_kind fixture_kinds[];
 extern const size_t fixture_kind_count;
+
+/* A model out of a directory of the test data. */
+void fixture_load(fixture *f, const char *dir);
+/* A small model with drawn values: norms near 1, nothing near 0. The second
+ * form takes over the device. */
+void fixture_make(fixture *f, const fixture_kind *kind, uint64_t seed);
+void fixture_make_on(fixture *f, const fixture_kind *kind, uint64_t seed,
+                     fixture_device device);
+void fixture_end(fixture *f);
 
 /* Packed rows of drawn ids. */
 typedef struct fixture_rows {

@@ -25,7 +25,7 @@ static void begin(setting *s, const fixture_kind *kind)
 {
     xr_err err = { "" };
     print_message("%s\n", kind->name);
-    fixture_make(&s->model, &kind->config, kind->value_head, 3, 1);
+    fixture_make(&s->model, kind, 3);
     reference_make(&s->ref, &s->model);
     s->rows = fixture_rows_make(lengths, ROWS, kind->config.vocab, 5);
     s->items = fixture_items_make(&s->rows, kind->value_head, 7);
