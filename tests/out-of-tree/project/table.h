@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The policy is a table of logits [previous token][token] in host memory.
+ */
+#ifndef TABLE_H
+#define TABLE_H
+
+#include <xray/infer.h>
+#include <xray/train.h>
+
+#define TABLE_NUMERICS "table.fp32/1"
+
+/* Log-probabilities of every token behind `previous` into logp[vocab], at a
+ * temperature; both backends use it, so their bits are the same. */
+void table_logp(const float *table, uint32_t vocab, int32_t previous,
+                float temperature, float *logp);
+
+/* Refuses a model that is no table; else what it takes. */
+xray_status table_plan(const xray_host *host, const void *config,
+                       const xray_model *model, const xray_world *world,
+                       const xray_workload *load, xray_plan *out);
+
+/* Reads or writes <dir>/table.bin. */
+xray_status table_read(const xray_host *host, const char *dir, float *table,
+                       uint64_t count);
+xray_status table_write(const xray_host *host, const char *dir,
+                        const float *table, uint64_t count);
+
+extern const xray_train_ops table_train_ops;
+extern const xray_infer_ops table_infer_ops;
+
+#endif

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh BUILD-FOLDER SOURCE-FOLDER
+#
+# Installs a finished build, builds the third party's project against it, and
+# trains its table with its algorithm. The mean score must rise.
+set -eu
+build=$1 source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+say() { echo "out-of-tree: $*"; }
+
+cmake --install "$build" --prefix "$work/prefix" > "$work/log" 2>&1 ||
+  { cat "$work/log"; say "install failed"; exit 1; }
+for file in bin/xray include/xray/plugin.h; do
+  [ -e "$work/prefix/$file" ] || { say "$file was not installed"; exit 1; }
+done
+cmake -S "$source" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DCMAKE_BUILD_TYPE=Debug > "$work/log" 2>&1 ||
+  { cat "$work/log"; say "configure failed"; exit 1; }
+cmake --build "$work/build" > "$work/log" 2>&1 ||
+  { cat "$work/log"; say "build failed"; exit 1; }
+# conformance.NAME of xray_add_plugin: `xray plugin inspect`.
+ctest --test-dir "$work/build" --output-on-failure > "$work/log" 2>&1 ||
+  { cat "$work/log"; say "conformance failed"; exit 1; }
+say "built and inspected"
+cmake --install "$work/build" --prefix "$work/theirs" > /dev/null
+plugins=$(dirname "$(find "$work/theirs" -name backend-table.so)")
+
+cp -R "$source/task" "$work/task"
+"$work/prefix/bin/xray" train "$work/task/run.ini" --plugin-path "$plugins" \
+  > "$work/log" 2>&1 || { cat "$work/log"; say "training failed"; exit 1; }
+metrics=$(find "$work/task" -name metrics.jsonl)
+[ -n "$metrics" ] || { cat "$work/log"; say "no metrics were written"; exit 1; }
+# Mean of the first and of the last five scores.
+grep -o '"critic/score/mean": *[-0-9.e]*' "$metrics" | sed 's/.*: *//' |
+  awk '{ v[NR] = $1 }
+    END {
+      if (NR < 10) { print "out-of-tree: only " NR " steps"; exit 1 }
+      for (i = 1; i <= 5; i++) { a += v[i] / 5; b += v[NR - 5 + i] / 5 }
+      printf "out-of-tree: mean score %.3f -> %.3f in %d steps\n", a, b, NR
+      exit !(a < 0.5 && b > 0.9)
+    }'

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# style.sh SOURCE-FOLDER | --selftest
+#
+# Rules of the tree that no compiler knows: sizes, names, which folder may
+# include which, calls that are banned, words that have no place. Every finding
+# is one line, file:line: sentence.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+
+# Source files: tracked ones where git knows, else all.
+sources() {
+  if git rev-parse --is-inside-work-tree > /dev/null 2>&1; then
+    git ls-files -- '*.c' '*.h' '*.cu'
+  else
+    find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort
+  fi | while read -r file; do [ -e "$file" ] && echo "$file"; done
+}
+
+check() { # FOLDER
+  cd "$1" || exit 1
+  local files
+  files=$(sources)
+  [ -n "$files" ] || { echo "style: no sources in $1"; return 1; }
+  # shellcheck disable=SC2086
+  LC_ALL=C awk -f "$here/style.awk" $files && echo "style: $(echo "$files" | wc -l) files"
+}
+
+if [ "$1" != --selftest ]; then
+  check "$1"
+  exit
+fi
+
+# Each sample is a tree of one file; the finding it must give is named.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+spdx='/* SPDX-License-Identifier: Apache-2.0 */'
+sample() { # FILE FINDING CONTENT
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/$(dirname "$1")"
+  printf '%s\n' "$3" > "$work/tree/$1"
+  local out
+  out=$(GIT_DIR=/nonexistent check "$work/tree" 2>&1)
+  if [ -z "$2" ]; then
+    case $out in "style: 1 files") return ;; esac
+  else
+    case $out in *"$2"*) return ;; esac
+  fi
+  echo "selftest: $1: expected '$2', got: $out"
+  exit 1
+}
+body() { # LINES: a function of that many lines
+  printf 'void xr_f(void)\n{\n'
+  for ((i = 0; i < $1 - 3; i++)); do echo '    xr_g();'; done
+  printf '}\n'
+}
+
+sample core/base/a.c "" "$spdx
+#include \"core/base/a.h\"
+static int helper(void)
+{
+    return 1;
+}
+int xr_a(void)
+{
+    return helper(); /* sprintf( in a comment, \"strcpy(\" */
+}"
+sample core/base/a.c "no SPDX line" "int xr_a;"
+sample core/base/a.c "600 at most" "$spdx
+$(for ((i = 0; i < 600; i++)); do echo "int xr_$i;"; done)"
+sample core/base/a.c "80 at most" "$spdx
+$(body 81)"
+sample core/base/a.c "" "$spdx
+$(body 80)"
+sample plugins/device-cpu/a.c "" "$spdx
+$(body 150 | sed 's/xr_f/cpu_f/')"
+sample plugins/device-cpu/a.c "200 at most" "$spdx
+$(body 201 | sed 's/xr_f/cpu_f/')"
+sample core/base/a.c "lacks the prefix xr_" "$spdx
+int helper(void)
+{
+    return 1;
+}"
+sample model/nn/a.c "lacks the prefix xm_" "$spdx
+int xr_thing(void)
+{
+    return 1;
+}"
+sample plugins/algo-x/a.c "may not start with xray_" "$spdx
+int xray_thing(void)
+{
+    return 1;
+}"
+for pair in "core/base/a.c:core/config/config.h" "core/config/a.c:core/plugin/plugin.h" \
+  "core/plugin/a.c:core/rl/session.h" "core/rl/a.c:core/cli/cli.h" \
+  "core/rl/a.c:model/nn/decoder.h" "core/cli/a.c:model/train/x.h" \
+  "core/config/a.c:model/hf/config.h" "model/hf/a.c:model/nn/decoder.h" \
+  "model/text/a.c:model/hf/config.h" "model/nn/a.c:model/serve/x.h" \
+  "model/nn/a.c:core/config/config.h" "plugins/algo-x/a.c:core/plugin/plugin.h" \
+  "plugins/algo-x/a.c:plugins/algo-y/y.h" "core/rl/a.c:plugins/algo-y/y.h"; do
+  sample "${pair%%:*}" "may not include" "$spdx
+#include \"${pair#*:}\""
+done
+sample include/xray/a.h "may not include" "$spdx
+#include \"core/base/str.h\""
+for call in sprintf vsprintf strcpy strcat gets atoi atof strtok rand abort \
+  exit fork; do
+  sample core/rl/a.c "$call is banned" "$spdx
+void xr_a(void)
+{
+    $call(1);
+}"
+done
+sample core/cli/a.c "" "$spdx
+void cli_a(void)
+{
+    exit(1);
+}"
+sample core/base/a.c "has no place" "$spdx
+/* $(printf 'TO''DO') later */"
+sample core/base/a.c "nested 5 deep" "$spdx
+void xr_a(void)
+{
+    if (a) {
+        if (b) {
+            if (c) {
+                if (d) {
+                    if (e) {
+                        f();
+                    }
+                }
+            }
+        }
+    }
+}"
+echo "selftest: every bad sample was noticed"
