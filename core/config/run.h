@@ -31,12 +31,12 @@ enum { XR_TRUNCATE_ERROR, XR_TRUNCATE_LEFT, XR_TRUNCATE_RIGHT };
 typedef struct xr_data_section { /* [data] */
     xray_list train_files;
     xray_list val_files;
-    const char *prompt_key;   /* "prompt": string, or verl's list of messages */
-    const char *answer_key;   /* "answer": ground truth of plain rows, SFT text */
-    const char *response_key; /* SFT target; "" : answer_key */
+    const char *prompt_key; /* "prompt": string, or verl's list of messages */
+    const char *answer_key; /* "answer": ground truth of plain rows, SFT text */
+    const char *response_key;  /* SFT target; "" : answer_key */
     const char *reward_fn_key; /* "data_source" */
-    const char *template;     /* "{prompt}": text around the prompt; any {key} of
-                                 the row may stand in it */
+    const char *template; /* "{prompt}": text around the prompt; any {key} of
+                             the row may stand in it */
     const char *response_template; /* SFT: "{answer}" */
     int64_t max_prompt_length;
     int64_t max_response_length;
@@ -44,11 +44,11 @@ typedef struct xr_data_section { /* [data] */
     int64_t val_batch_size;   /* 0: all at once */
     uint32_t shuffle;
     uint32_t filter_overlong_prompts;
-    int64_t seed;             /* -1: of [run] */
-    int64_t truncation;       /* XR_TRUNCATE_* */
+    int64_t seed;              /* -1: of [run] */
+    int64_t truncation;        /* XR_TRUNCATE_* */
     int64_t train_max_samples; /* -1: all */
     int64_t val_max_samples;
-    uint32_t special_tokens;  /* 1: the tokenizer's own BOS rule on prompts */
+    uint32_t special_tokens; /* 1: the tokenizer's own BOS rule on prompts */
     uint32_t reserved;
 } xr_data_section;
 
@@ -96,9 +96,9 @@ typedef struct xr_trainer_section { /* [trainer] */
     uint32_t val_before_train;
     uint32_t val_after_train;
     const char *default_local_dir;
-    const char *resume_mode; /* auto|disable */
-    const char *resume_from_path; /* "" : newest in default_local_dir */
-    const char *rollout_data_dir; /* "" : samples are not kept */
+    const char *resume_mode;        /* auto|disable */
+    const char *resume_from_path;   /* "" : newest in default_local_dir */
+    const char *rollout_data_dir;   /* "" : samples are not kept */
     int64_t max_actor_ckpt_to_keep; /* 0: all */
     const char *project_name;
     const char *experiment_name;
@@ -133,7 +133,8 @@ typedef struct xr_run_config {
     xr_optim_section sft_optim;
 } xr_run_config;
 
-/* Decodes all core sections but [reward.*], which xr_run_reward does by name. */
+/* Decodes all core sections but [reward.*], which xr_run_reward does by name.
+ */
 void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors);
 void xr_run_reward(xr_config *config, const char *instance,
                    xr_reward_section *out, xr_errors *errors);

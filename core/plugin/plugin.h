@@ -51,7 +51,7 @@ typedef struct xr_plugins xr_plugins;
 /* One file of the search path, read from its note. */
 typedef struct xr_plugin_file {
     const char *path;
-    const char *name;     /* "" when refused */
+    const char *name; /* "" when refused */
     const char *version;
     const char *provides; /* "xray.algo/0:grpo ..." */
     const char *refused;  /* one sentence, or NULL */

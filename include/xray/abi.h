@@ -15,12 +15,11 @@
  * a plugin runs only on the very minor it was compiled for.
  *
  * Threading tags, in square brackets above each callback:
- *   [control]      the thread that drives the run; never concurrent per instance
- *   [any]          any thread, possibly concurrent
- *   [collective]   every rank calls it, in the same order
- *   [stream]       enqueues on the given stream and returns; must not sync
- *   [may-block]    may wait on I/O, a peer or the device
- *   [no-alloc]     must not allocate host or device memory
+ *   [control]      the thread that drives the run; never concurrent per
+ * instance [any]          any thread, possibly concurrent [collective]   every
+ * rank calls it, in the same order [stream]       enqueues on the given stream
+ * and returns; must not sync [may-block]    may wait on I/O, a peer or the
+ * device [no-alloc]     must not allocate host or device memory
  */
 #ifndef XRAY_ABI_H
 #define XRAY_ABI_H
@@ -46,14 +45,17 @@ typedef struct xray_head {
     uint32_t abi;  /* XRAY_ABI its author compiled against */
 } xray_head;
 
-#define XRAY_HEAD(type) { (uint32_t)sizeof(type), XRAY_ABI }
+#define XRAY_HEAD(type)                  \
+    {                                    \
+        (uint32_t)sizeof(type), XRAY_ABI \
+    }
 
 /* True if the author's struct is long enough to hold `member`. */
-#define XRAY_REACHES(type, ptr, member)                                        \
+#define XRAY_REACHES(type, ptr, member) \
     ((ptr)->head.size >= offsetof(type, member) + sizeof((ptr)->member))
 
 /* True if the author's struct holds `member` and it is set. */
-#define XRAY_HAS(type, ptr, member)                                            \
+#define XRAY_HAS(type, ptr, member) \
     (XRAY_REACHES(type, ptr, member) && (ptr)->member)
 
 /* 0 is success, positive is "not yet", negative is an error. The hundreds

@@ -17,12 +17,12 @@
 
 #define XRAY_IFACE_ALGO "xray.algo/0"
 
-#define XRAY_NEED_CRITIC 1u       /* a value model and its updates */
-#define XRAY_NEED_REFERENCE 2u    /* batch->ref_logp */
-#define XRAY_NEED_GREEDY 4u       /* a greedy sample of every prompt */
-#define XRAY_NEED_GROUPS 8u       /* more than one sample a prompt */
+#define XRAY_NEED_CRITIC 1u        /* a value model and its updates */
+#define XRAY_NEED_REFERENCE 2u     /* batch->ref_logp */
+#define XRAY_NEED_GREEDY 4u        /* a greedy sample of every prompt */
+#define XRAY_NEED_GROUPS 8u        /* more than one sample a prompt */
 #define XRAY_NEED_MINI_FORWARD 16u /* `select` wants current log-probs */
-#define XRAY_NEED_ENTROPY 32u     /* the loss reads the entropy */
+#define XRAY_NEED_ENTROPY 32u      /* the loss reads the entropy */
 
 typedef struct xray_needs {
     xray_head head;
@@ -33,8 +33,8 @@ typedef struct xray_needs {
 /* Totals of a mini-batch, over all ranks. */
 typedef struct xray_totals {
     xray_head head;
-    uint64_t rows;       /* rows with a token in the loss */
-    double tokens;       /* sum of loss_mask */
+    uint64_t rows;         /* rows with a token in the loss */
+    double tokens;         /* sum of loss_mask */
     uint64_t max_response; /* longest response a run may give, in tokens */
 } xray_totals;
 
@@ -97,8 +97,8 @@ typedef struct xray_algo_ops {
 
     /* Given current log-probs of the whole mini-batch, edits its context (and
      * its loss_mask-sized marks) for estimators that pick tokens across it. */
-    xray_status (*select)(void *self, const xray_batch *mini,
-                          const float *logp, void *context, uint64_t size);
+    xray_status (*select)(void *self, const xray_batch *mini, const float *logp,
+                          void *context, uint64_t size);
 
     /* After the updates of a step: its metrics by name. [control] */
     xray_status (*observe)(void *self, const char *const *names,

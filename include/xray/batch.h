@@ -38,10 +38,10 @@ typedef struct xray_batch {
                                 * trained on; 0: prompt or observation */
     const uint64_t *row_id;    /* [rows] unique in the run; rewards echo it */
     const uint64_t *prompt_id; /* [rows] the data row the prompt came from */
-    const int32_t *group;      /* [rows] rows of one group share a prompt; groups
-                                * are numbered from 0 and contiguous */
-    const float *temperature;  /* [rows] sampling temperature; NULL: all 1. A
-                                * row sampled greedily has 1. */
+    const int32_t *group;     /* [rows] rows of one group share a prompt; groups
+                               * are numbered from 0 and contiguous */
+    const float *temperature; /* [rows] sampling temperature; NULL: all 1. A
+                               * row sampled greedily has 1. */
 
     float *rollout_logp; /* [tokens] the engine's, at the temperature */
     float *old_logp;     /* [tokens] the policy's before this step's updates */

@@ -70,8 +70,8 @@ typedef struct xray_matmul {
     float *y;       /* [dev] */
     uint64_t x_stride;
     uint64_t y_stride;
-    const float *bias;   /* [dev] [outputs]; the chain starts from it; or NULL */
-    uint32_t kind;       /* XRAY_NT or XRAY_NN */
+    const float *bias; /* [dev] [outputs]; the chain starts from it; or NULL */
+    uint32_t kind;     /* XRAY_NT or XRAY_NN */
     uint32_t accumulate; /* 1: the chain starts from y (no bias then) */
 } xray_matmul;
 
@@ -95,9 +95,9 @@ typedef struct xray_matmul_grad {
 typedef struct xray_embedding {
     xray_head head;
     xray_extent tokens;
-    const int32_t *ids;  /* [dev] [tokens], each in [0, vocab) */
-    const float *table;  /* [dev] [vocab, dim] */
-    float *y;            /* [dev] [tokens, dim] */
+    const int32_t *ids; /* [dev] [tokens], each in [0, vocab) */
+    const float *table; /* [dev] [vocab, dim] */
+    float *y;           /* [dev] [tokens, dim] */
     uint64_t vocab;
     uint64_t dim;
     float scale;
@@ -262,8 +262,8 @@ typedef struct xray_attention_grad {
 
 /* Keys and values of one layer, in blocks of block_tokens positions. Sequence s
  * keeps positions [b * block_tokens, ...) in block table[s * table_stride + b],
- * or s * table_stride + b where table is NULL: then slots are contiguous. What a
- * block looks like inside is the device's affair; kv_block_bytes gives its
+ * or s * table_stride + b where table is NULL: then slots are contiguous. What
+ * a block looks like inside is the device's affair; kv_block_bytes gives its
  * size for k and v together, and blocks may be copied whole. */
 typedef struct xray_kv {
     xray_head head;
@@ -394,8 +394,8 @@ typedef struct xray_cast {
 typedef struct xray_sumsq {
     xray_head head;
     uint64_t count;
-    const float *x;  /* [dev] */
-    double *result;  /* [dev] [2] */
+    const float *x; /* [dev] */
+    double *result; /* [dev] [2] */
 } xray_sumsq;
 
 /* AdamW, decoupled decay: p -= lr wd p; m = b1 m + (1-b1) g; v = b2 v + (1-b2)
@@ -513,8 +513,7 @@ typedef struct xray_device_ops {
 
     /* Graph capture: between begin and end, operators are recorded. */
     xray_status (*graph_begin)(void *self, xray_stream *stream);
-    xray_status (*graph_end)(void *self, xray_stream *stream,
-                             xray_graph **out);
+    xray_status (*graph_end)(void *self, xray_stream *stream, xray_graph **out);
     xray_status (*graph_launch)(void *self, xray_stream *stream,
                                 xray_graph *graph);
     void (*graph_destroy)(void *self, xray_graph *graph);

@@ -29,13 +29,14 @@ typedef struct xray_request {
     uint32_t count;        /* samples to draw; the prompt is computed once */
     uint32_t first_sample; /* samples are first_sample, ... */
     uint32_t max_tokens;
-    uint64_t seed; /* seed, step, prompt_id, sample and position key the draws */
+    uint64_t
+        seed; /* seed, step, prompt_id, sample and position key the draws */
     uint64_t step;
     uint64_t prompt_id;
-    float temperature; /* 0: greedy */
-    float top_p;       /* 1: off */
-    float min_p;       /* 0: off */
-    int32_t top_k;     /* 0: off */
+    float temperature;       /* 0: greedy */
+    float top_p;             /* 1: off */
+    float min_p;             /* 0: off */
+    int32_t top_k;           /* 0: off */
     const int32_t *stop_ids; /* end the sample; NULL: none */
     uint32_t stop_count;
     uint32_t hold; /* 1: finished samples keep their KV for `extend` */
@@ -47,10 +48,10 @@ typedef struct xray_sample_out {
     uint64_t id;
     uint32_t sample;
     uint32_t token_count;
-    const int32_t *tokens;  /* [token_count] */
-    const float *raw_logp;  /* at temperature 1, over the whole vocabulary */
-    const float *logp;      /* at the sampling temperature; greedy: raw */
-    uint32_t finish;        /* XRAY_FINISH_* */
+    const int32_t *tokens; /* [token_count] */
+    const float *raw_logp; /* at temperature 1, over the whole vocabulary */
+    const float *logp;     /* at the sampling temperature; greedy: raw */
+    uint32_t finish;       /* XRAY_FINISH_* */
     uint32_t span_count;
     const struct xray_span *spans; /* weight versions, row 0 */
 } xray_sample_out;
@@ -62,8 +63,8 @@ typedef struct xray_infer_stats {
     uint64_t prompt_tokens;     /* computed, since create */
     uint64_t generation_tokens; /* sampled, since create */
     uint64_t steps;
-    uint64_t kv_tokens;          /* positions held now */
-    uint64_t kv_capacity;        /* positions there are */
+    uint64_t kv_tokens;           /* positions held now */
+    uint64_t kv_capacity;         /* positions there are */
     uint64_t prefix_tokens_saved; /* prompt tokens not computed again */
     uint64_t preemptions;
 } xray_infer_stats;

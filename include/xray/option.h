@@ -39,55 +39,57 @@ typedef struct xray_choice {
 } xray_choice;
 
 typedef struct xray_option {
-    const char *name;    /* lower_snake_case */
-    uint32_t type;       /* XRAY_OPT_* */
-    uint32_t flags;      /* XRAY_OPT_* flags */
-    uint64_t offset;     /* where the value goes in the config struct */
-    const char *preset;  /* default as text; NULL only when required */
-    const char *doc;     /* one sentence, then detail */
-    double min;          /* numbers: inclusive bounds, ignored if min > max */
+    const char *name;   /* lower_snake_case */
+    uint32_t type;      /* XRAY_OPT_* */
+    uint32_t flags;     /* XRAY_OPT_* flags */
+    uint64_t offset;    /* where the value goes in the config struct */
+    const char *preset; /* default as text; NULL only when required */
+    const char *doc;    /* one sentence, then detail */
+    double min;         /* numbers: inclusive bounds, ignored if min > max */
     double max;
     const xray_choice *choices; /* CHOICE: ends with name == NULL */
-    const char *unit;    /* "tokens", "steps"; NULL if none */
-    const char *since;   /* version that introduced it */
+    const char *unit;           /* "tokens", "steps"; NULL if none */
+    const char *since;          /* version that introduced it */
 } xray_option;
 
 /* One macro per type. Each fails to compile if the field has another C type. */
 #ifdef __cplusplus
 #define XRAY_FIELD_IS_(cfg, field, ctype) 0u
 #else
-#define XRAY_FIELD_IS_(cfg, field, ctype)                                      \
-    _Generic(((cfg *)0)->field, ctype: 0u)
+#define XRAY_FIELD_IS_(cfg, field, ctype) \
+    _Generic(((cfg *)0)->field, ctype : 0u)
 #endif
 #define XRAY_OPTION_(cfg, field, ctype, type_, flags_, preset_, min_, max_,    \
                      choices_, unit_, since_, doc_)                            \
-    { #field, type_, flags_,                                                   \
-      offsetof(cfg, field) + XRAY_FIELD_IS_(cfg, field, ctype), preset_, doc_, \
-      min_, max_, choices_, unit_, since_ }
+    {                                                                          \
+#field, type_, flags_,                                                 \
+            offsetof(cfg, field) + XRAY_FIELD_IS_(cfg, field, ctype), preset_, \
+            doc_, min_, max_, choices_, unit_, since_                          \
+    }
 
-#define XRAY_INT(cfg, field, preset, min, max, unit, since, doc)               \
-    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_INT, 0u, preset, min, max,      \
+#define XRAY_INT(cfg, field, preset, min, max, unit, since, doc)          \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_INT, 0u, preset, min, max, \
                  NULL, unit, since, doc)
-#define XRAY_REAL(cfg, field, preset, min, max, unit, since, doc)              \
-    XRAY_OPTION_(cfg, field, double, XRAY_OPT_REAL, 0u, preset, min, max,      \
+#define XRAY_REAL(cfg, field, preset, min, max, unit, since, doc)         \
+    XRAY_OPTION_(cfg, field, double, XRAY_OPT_REAL, 0u, preset, min, max, \
                  NULL, unit, since, doc)
-#define XRAY_CHOICE(cfg, field, preset, choices, since, doc)                   \
-    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_CHOICE, 0u, preset, 1, 0,       \
+#define XRAY_CHOICE(cfg, field, preset, choices, since, doc)             \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_CHOICE, 0u, preset, 1, 0, \
                  choices, NULL, since, doc)
-#define XRAY_BOOL(cfg, field, preset, since, doc)                              \
-    XRAY_OPTION_(cfg, field, uint32_t, XRAY_OPT_BOOL, 0u, preset, 1, 0, NULL,  \
+#define XRAY_BOOL(cfg, field, preset, since, doc)                             \
+    XRAY_OPTION_(cfg, field, uint32_t, XRAY_OPT_BOOL, 0u, preset, 1, 0, NULL, \
                  NULL, since, doc)
 #define XRAY_BYTES(cfg, field, preset, since, doc)                             \
     XRAY_OPTION_(cfg, field, uint64_t, XRAY_OPT_BYTES, 0u, preset, 1, 0, NULL, \
                  "bytes", since, doc)
-#define XRAY_DURATION(cfg, field, preset, since, doc)                          \
-    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_DURATION, 0u, preset, 1, 0,     \
+#define XRAY_DURATION(cfg, field, preset, since, doc)                      \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_DURATION, 0u, preset, 1, 0, \
                  NULL, NULL, since, doc)
-#define XRAY_STRING(cfg, field, preset, flags, since, doc)                     \
-    XRAY_OPTION_(cfg, field, const char *, XRAY_OPT_STRING, flags, preset, 1,  \
+#define XRAY_STRING(cfg, field, preset, flags, since, doc)                    \
+    XRAY_OPTION_(cfg, field, const char *, XRAY_OPT_STRING, flags, preset, 1, \
                  0, NULL, NULL, since, doc)
-#define XRAY_LIST(cfg, field, preset, flags, since, doc)                       \
-    XRAY_OPTION_(cfg, field, xray_list, XRAY_OPT_LIST, flags, preset, 1, 0,    \
+#define XRAY_LIST(cfg, field, preset, flags, since, doc)                    \
+    XRAY_OPTION_(cfg, field, xray_list, XRAY_OPT_LIST, flags, preset, 1, 0, \
                  NULL, NULL, since, doc)
 #define XRAY_PATH(cfg, field, preset, flags, since, doc)                       \
     XRAY_OPTION_(cfg, field, const char *, XRAY_OPT_PATH, flags, preset, 1, 0, \

@@ -56,24 +56,26 @@ typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
 #define XRAY_CAT_(a, b) a##b
 #define XRAY_CAT(a, b) XRAY_CAT_(a, b)
 
-#define XRAY_NOTE_(json)                                                       \
-    static const struct {                                                      \
-        uint32_t namesz, descsz, type;                                         \
-        char name[8];                                                          \
-        char desc[(sizeof(json) + 3u) & ~3u];                                  \
-    } xray_note_ __attribute__((used, aligned(4), section(".note.xray"))) = {  \
-        sizeof(XRAY_NOTE_NAME), sizeof(json), XRAY_NOTE_MANIFEST,              \
-        XRAY_NOTE_NAME, json }
+#define XRAY_NOTE_(json)                                                      \
+    static const struct {                                                     \
+        uint32_t namesz, descsz, type;                                        \
+        char name[8];                                                         \
+        char desc[(sizeof(json) + 3u) & ~3u];                                 \
+    } xray_note_ __attribute__((used, aligned(4), section(".note.xray"))) = { \
+        sizeof(XRAY_NOTE_NAME), sizeof(json), XRAY_NOTE_MANIFEST,             \
+        XRAY_NOTE_NAME, json                                                  \
+    }
 
 /* Defines the query function and the note. `ident` is a C identifier; the build
  * exports xray_plugin_query_<ident> as xray_plugin_query in a module, and lists
  * it in the built-in table in a static build. `provides` is a string such as
  * "xray.algo/0:grpo xray.reward/0:rule". */
 #define XRAY_PLUGIN_DEFINE(ident, descriptor, name, version, provides)         \
-    XRAY_NOTE_("{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N)         \
-               "." XRAY_STR(XRAY_ABI_MINOR_N) "\",\"name\":\"" name            \
-               "\",\"version\":\"" version "\",\"provides\":\"" provides       \
-               "\"}");                                                         \
+    XRAY_NOTE_(                                                                \
+        "{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR(  \
+            XRAY_ABI_MINOR_N) "\",\"name\":\"" name                            \
+                              "\",\"version\":\"" version                      \
+                              "\",\"provides\":\"" provides "\"}");            \
     const xray_plugin *XRAY_CAT(xray_plugin_query_, ident)(uint32_t host_abi); \
     const xray_plugin *XRAY_CAT(xray_plugin_query_, ident)(uint32_t host_abi)  \
     {                                                                          \

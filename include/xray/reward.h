@@ -16,7 +16,7 @@ typedef struct xray_sample_in {
     xray_head head;
     uint64_t id; /* echoed in the answer */
     const char *prompt;
-    const char *response; /* special tokens left out */
+    const char *response;     /* special tokens left out */
     const char *ground_truth; /* "" if the row has none */
     const char *data_source;  /* "" if the row has none */
     const char *fields_json;  /* the whole data row as JSON; "{}" if none */

@@ -84,12 +84,12 @@ typedef struct xray_setup {
 /* How much work an instance must be ready for. */
 typedef struct xray_workload {
     xray_head head;
-    uint64_t tokens;      /* train: most tokens in one micro-batch */
-    uint64_t rows;        /* train: most rows in one; infer: most sequences */
-    uint64_t row_tokens;  /* longest row, prompt and response */
-    uint32_t heads;       /* train: XRAY_HEAD_* */
+    uint64_t tokens;     /* train: most tokens in one micro-batch */
+    uint64_t rows;       /* train: most rows in one; infer: most sequences */
+    uint64_t row_tokens; /* longest row, prompt and response */
+    uint32_t heads;      /* train: XRAY_HEAD_* */
     uint32_t trainable;
-    uint32_t shared;      /* infer: weights are the trainer's */
+    uint32_t shared; /* infer: weights are the trainer's */
     uint32_t threads;
 } xray_workload;
 

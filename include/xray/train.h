@@ -3,9 +3,9 @@
  * xray/train.h - interface "xray.train/0": holds a model, computes per-token
  * outputs of packed rows, folds gradients, steps the optimizer.
  *
- * States: created -> [forward | forward_backward ... optimizer_step] -> destroyed.
- * Calls come from one thread. An error of class -2xx or worse leaves the
- * instance fit for `destroy` only.
+ * States: created -> [forward | forward_backward ... optimizer_step] ->
+ * destroyed. Calls come from one thread. An error of class -2xx or worse leaves
+ * the instance fit for `destroy` only.
  */
 #ifndef XRAY_TRAIN_H
 #define XRAY_TRAIN_H
@@ -32,7 +32,8 @@ typedef struct xray_outputs {
 } xray_outputs;
 
 /* What the loss is shown and what it answers. Everything is host memory of
- * `batch->tokens` floats; entries with loss_mask 0 are neither valid nor read. */
+ * `batch->tokens` floats; entries with loss_mask 0 are neither valid nor read.
+ */
 typedef struct xray_loss_call {
     xray_head head;
     const xray_batch *batch; /* the micro-batch, whole rows */
@@ -61,10 +62,10 @@ typedef struct xray_loss {
 /* What a step did. */
 typedef struct xray_step_result {
     xray_head head;
-    double grad_norm;      /* before clipping */
-    uint32_t skipped;      /* 1: the norm is not finite, nothing was changed */
+    double grad_norm; /* before clipping */
+    uint32_t skipped; /* 1: the norm is not finite, nothing was changed */
     uint32_t reserved;
-    uint64_t version;      /* updates behind the weights, now */
+    uint64_t version;       /* updates behind the weights, now */
     const char *bad_tensor; /* skipped: first tensor with a NaN or Inf, else
                              * NULL; valid until the next call */
 } xray_step_result;
