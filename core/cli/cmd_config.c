@@ -67,9 +67,24 @@ static void check_data(const xr_session *s, const char *job, xr_errors *errors)
     xm_tokenizer_close(tokenizer);
 }
 
-static int check_session(xr_session *session, const char *job,
+/* Algorithm and rewards live on the host: they are created, so that a pattern
+ * that does not compile is found now. */
+static void check_host_parts(const xr_session *session, const cli_args *args,
+                             xr_errors *errors)
+{
+    xr_err err = { "" };
+    uint32_t with = session->with & (XR_WITH_ALGO | XR_WITH_REWARD);
+    xr_session *host =
+        xr_session_new(session->config, args->plugin_path, with, errors);
+    if (host && xr_session_start(host, &err) != XRAY_OK)
+        xr_errors_add(errors, "%s", err.text);
+    xr_session_free(host);
+}
+
+static int check_session(xr_session *session, const cli_args *args,
                          xr_errors *errors)
 {
+    const char *job = args->job;
     xr_err err = { "" };
     xr_str plan = { 0 };
     if (session->run.sft.max_token_len && strcmp(job, "sft") == 0)
@@ -81,6 +96,7 @@ static int check_session(xr_session *session, const char *job,
     else
         (void)fputs(xr_str_text(&plan), stdout);
     xr_str_free(&plan);
+    check_host_parts(session, args, errors);
     check_data(session, job, errors);
     if (errors->count)
         return cli_errors(errors);
@@ -96,9 +112,8 @@ static int run_check(const cli_args *args)
     if (config)
         session = xr_session_new(config, args->plugin_path, parts_of(args->job),
                                  &errors);
-    int code = session && !errors.count
-                   ? check_session(session, args->job, &errors)
-                   : cli_errors(&errors);
+    int code = session && !errors.count ? check_session(session, args, &errors)
+                                        : cli_errors(&errors);
     xr_session_free(session);
     xr_config_free(config);
     xr_errors_free(&errors);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/data/data.h"
 
-#include "tests/data/scratch.h"
+#include "tests/scratch.h"
 
 static xm_tokenizer *tokenizer;
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "core/base/json.h"
-#include "tests/data/scratch.h"
+#include "tests/scratch.h"
 
 static char *slurp(const char *path)
 {

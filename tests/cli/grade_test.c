@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray grade against the scores of verl's GSM8K grader.
+ */
+#include "core/base/json.h"
+#include "core/base/str.h"
+#include "tests/cli/program.h"
+
+/* All golden rows as lines for `grade`; the wanted scores go to `want`. */
+static size_t read_rows(const char *score_key, xr_str *input, double *want,
+                        size_t cap)
+{
+    char path[512];
+    char *text;
+    size_t size;
+    size_t count = 0;
+    xr_err err = { "" };
+    (void)test_data("graders/golden_verl_gsm8k.jsonl", path, sizeof path);
+    assert_int_equal(xr_file_read(path, 1 << 26, &err, &text, &size), XRAY_OK);
+    for (char *line = text; *line;) {
+        size_t n = strcspn(line, "\n");
+        cJSON *row;
+        assert_int_equal(xr_json_parse(line, n, path, &err, &row), XRAY_OK);
+        line += n + (line[n] == '\n');
+        const char *response = xr_json_get(row, "solution_str")->valuestring;
+        const char *truth = xr_json_get(row, "ground_truth")->valuestring;
+        xr_str_puts(input, "{\"prompt\":\"\",\"response\":");
+        xr_str_json(input, response, strlen(response));
+        xr_str_puts(input, ",\"ground_truth\":");
+        xr_str_json(input, truth, strlen(truth));
+        xr_str_puts(input, "}\n");
+        assert_true(count < cap);
+        want[count++] = xr_json_get(row, score_key)->valuedouble;
+        cJSON_Delete(row);
+    }
+    free(text);
+    return count;
+}
+
+static void golden_rows(const char *method, const char *score_key)
+{
+    static double want[4096];
+    xr_str input = { 0 };
+    char set[64];
+    (void)snprintf(set, sizeof set, "reward.rule.method=%s", method);
+    size_t count = read_rows(score_key, &input, want, 4096);
+    const program_result *r =
+        RUN(xr_str_text(&input), "grade", "--reward", "rule", "--set",
+            "reward.rule.grader=gsm8k", "--set", set);
+    expect_code(r, 0);
+    assert_int_equal(count_lines(r->out), count);
+    const char *line = r->out;
+    for (size_t i = 0; i < count; i++) {
+        cJSON *json;
+        size_t n = strcspn(line, "\n");
+        assert_int_equal(xr_json_parse(line, n, "stdout", NULL, &json),
+                         XRAY_OK);
+        if (xr_json_get(json, "score")->valuedouble != want[i])
+            fail_msg("row %zu: %.*s, not %g", i, (int)n, line, want[i]);
+        cJSON_Delete(json);
+        line += n + 1;
+    }
+    xr_str_free(&input);
+}
+
+static void gsm8k_strict(void **state)
+{
+    (void)state;
+    golden_rows("strict", "score_strict");
+}
+
+static void gsm8k_flexible(void **state)
+{
+    (void)state;
+    golden_rows("flexible", "score_flexible");
+}
+
+static double score_of(const program_result *r, size_t i)
+{
+    cJSON *line = output_line(r, i);
+    const cJSON *score = xr_json_get(line, "score");
+    if (!cJSON_IsNumber(score))
+        fail_msg("no score: %s", r->out);
+    double value = score->valuedouble;
+    cJSON_Delete(line);
+    return value;
+}
+
+/* Strict unless the method says otherwise; numbers are ground truths too. */
+static void strict_by_default(void **state)
+{
+    (void)state;
+    const program_result *r =
+        RUN("{\"response\":\"#### 18\",\"ground_truth\":\"18\"}\n"
+            "{\"response\":\"18\",\"ground_truth\":\"18\"}\n"
+            "{\"response\":\"#### 18\",\"ground_truth\":18}\n",
+            "grade", "--reward", "rule", "--set", "reward.rule.grader=gsm8k");
+    expect_code(r, 0);
+    assert_true(score_of(r, 0) == 1);
+    assert_true(score_of(r, 1) == 0);
+    assert_true(score_of(r, 2) == 1);
+}
+
+static void several_instances(void **state)
+{
+    (void)state;
+    const program_result *r =
+        RUN("{\"response\":\"#### 18\",\"ground_truth\":\"18\"}\n", "grade",
+            "--reward", "a,b", "--set", "reward.a.grader=gsm8k", "--set",
+            "reward.b.grader=exact", "--set", "reward.a.weight=0.5", "--set",
+            "reward.b.weight=2");
+    expect_code(r, 0);
+    assert_true(score_of(r, 0) == 0.5);
+    cJSON *line = output_line(r, 0);
+    const cJSON *parts = xr_json_get(line, "scores");
+    assert_true(xr_json_get(parts, "reward.a")->valuedouble == 1);
+    assert_true(xr_json_get(parts, "reward.b")->valuedouble == 0);
+    cJSON_Delete(line);
+}
+
+static void bad_lines(void **state)
+{
+    (void)state;
+    const program_result *r =
+        RUN("{\"prompt\":\"x\"}\n{\"response\":3}\n{\n"
+            "{\"response\":\"#### 1\",\"ground_truth\":{}}\n"
+            "{\"response\":\"#### 1\",\"ground_truth\":\"1\"}\n",
+            "grade", "--reward", "rule", "--set", "reward.rule.grader=gsm8k");
+    expect_code(r, 1);
+    assert_int_equal(count_lines(r->out), 5);
+    for (size_t i = 0; i < 4; i++) {
+        cJSON *line = output_line(r, i);
+        assert_non_null(xr_json_get(line, "error"));
+        assert_null(xr_json_get(line, "score"));
+        cJSON_Delete(line);
+    }
+    assert_true(score_of(r, 4) == 1);
+}
+
+static void bad_options(void **state)
+{
+    (void)state;
+    const program_result *r =
+        RUN("", "grade", "--reward", "rule", "--set", "reward.rule.grader=gsm");
+    expect_code(r, 2);
+    expect_text(r->err, "gsm8k");
+    r = RUN("", "grade", "--reward", "rule", "--set", "reward.rule.plugin=no");
+    expect_code(r, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gsm8k_strict),
+        cmocka_unit_test(gsm8k_flexible),
+        cmocka_unit_test(strict_by_default),
+        cmocka_unit_test(several_instances),
+        cmocka_unit_test(bad_lines),
+        cmocka_unit_test(bad_options),
+    };
+    return cmocka_run_group_tests_name("cli.grade", tests, scratch_make,
+                                       program_done);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cli/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "core/base/json.h"
+#include "core/base/str.h"
+
+extern char **environ;
+
+static program_result last;
+
+static void forget(void)
+{
+    free(last.out);
+    free(last.err);
+    last = (program_result){ 0 };
+}
+
+int program_done(void **state)
+{
+    forget();
+    return scratch_drop(state);
+}
+
+static const char *program(void)
+{
+    const char *path = getenv("XRAY_BIN");
+    if (!path)
+        fail_msg("XRAY_BIN is not set");
+    return path;
+}
+
+static char *slurp(const char *path)
+{
+    char *text = NULL;
+    size_t size;
+    xr_err err = { "" };
+    if (xr_file_read(path, (size_t)1 << 30, &err, &text, &size) != XRAY_OK)
+        fail_msg("%s", err.text);
+    return text;
+}
+
+static void spawn(const char *file, char *const *argv, const char *input)
+{
+    char out[300];
+    char err[300];
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    int status = 0;
+    (void)snprintf(out, sizeof out, "%s", scratch_path("stdout"));
+    (void)snprintf(err, sizeof err, "%s", scratch_path("stderr"));
+    const char *in = scratch_write("stdin", input ? input : "");
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    (void)posix_spawn_file_actions_addopen(&actions, 0, in, O_RDONLY, 0);
+    (void)posix_spawn_file_actions_addopen(&actions, 1, out,
+                                           O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    (void)posix_spawn_file_actions_addopen(&actions, 2, err,
+                                           O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int failed = posix_spawn(&pid, file, &actions, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (failed)
+        fail_msg("%s: %s", file, strerror(failed));
+    while (waitpid(pid, &status, 0) < 0)
+        assert_int_equal(errno, EINTR);
+    forget();
+    last.code =
+        WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    last.out = slurp(out);
+    last.err = slurp(err);
+}
+
+const program_result *program_run(const char *input, const char *const *args)
+{
+    char *argv[64];
+    size_t count = 0;
+    argv[count++] = xr_strdup(program());
+    for (; *args; args++) {
+        assert_true(count < 63);
+        argv[count++] = xr_strdup(*args);
+    }
+    argv[count] = NULL;
+    spawn(argv[0], argv, input);
+    for (size_t i = 0; i < count; i++)
+        free(argv[i]);
+    return &last;
+}
+
+const program_result *program_shell(const char *command)
+{
+    char shell[] = "/bin/sh";
+    char option[] = "-c";
+    char *text = xr_strdup(command);
+    char *argv[] = { shell, option, text, NULL };
+    (void)program();
+    spawn(shell, argv, NULL);
+    free(text);
+    return &last;
+}
+
+void expect_code(const program_result *result, int code)
+{
+    if (result->code != code)
+        fail_msg("exit code %d, not %d\nstdout: %.2000s\nstderr: %.2000s",
+                 result->code, code, result->out, result->err);
+}
+
+void expect_text(const char *where, const char *text)
+{
+    if (!strstr(where, text))
+        fail_msg("'%s' is not in: %.2000s", text, where);
+}
+
+size_t count_lines(const char *text)
+{
+    size_t lines = 0;
+    for (; *text; text++)
+        lines += *text == '\n';
+    return lines;
+}
+
+cJSON *output_line(const program_result *result, size_t i)
+{
+    const char *line = result->out;
+    for (; i > 0 && line; i--) {
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    if (!line || !*line)
+        fail_msg("too few lines: %.2000s\nstderr: %.2000s", result->out,
+                 result->err);
+    cJSON *json = NULL;
+    xr_err err = { "" };
+    if (xr_json_parse(line, strcspn(line, "\n"), "stdout", &err, &json) !=
+        XRAY_OK)
+        fail_msg("%s: %.500s", err.text, line);
+    return json;
+}

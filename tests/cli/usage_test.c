@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dispatch, help, exit codes, and what goes to which stream.
+ */
+#include "tests/cli/program.h"
+
+static const char *const commands[][3] = {
+    { "train" },
+    { "sft" },
+    { "eval" },
+    { "check" },
+    { "score" },
+    { "generate" },
+    { "tokenize" },
+    { "grade" },
+    { "plugin", "list" },
+    { "plugin", "inspect" },
+    { "config", "print" },
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void help_of_every_command(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        const char *args[] = { commands[i][0],
+                               commands[i][1] ? commands[i][1] : "--help",
+                               commands[i][1] ? "--help" : NULL, NULL };
+        const program_result *r = program_run(NULL, args);
+        expect_code(r, 0);
+        assert_string_equal(r->err, "");
+        expect_text(r->out, "Usage: xray ");
+        expect_text(r->out, "Options:\n");
+        expect_text(r->out, "Examples:\n  ");
+        expect_text(r->out, "Exit codes: ");
+        char *page = strdup(r->out);
+        const char *other[] = { "help", commands[i][0], commands[i][1], NULL };
+        r = program_run(NULL, other);
+        expect_code(r, 0);
+        assert_string_equal(r->out, page);
+        free(page);
+    }
+}
+
+static void overview_and_version(void **state)
+{
+    (void)state;
+    const program_result *r = RUN(NULL, "--help");
+    expect_code(r, 0);
+    for (size_t i = 0; i < COMMANDS; i++)
+        expect_text(r->out, commands[i][0]);
+    r = RUN(NULL, "help");
+    expect_code(r, 0);
+    expect_text(r->out, "Commands:");
+    r = RUN(NULL, "--version");
+    expect_code(r, 0);
+    assert_int_equal(strncmp(r->out, "xray 0.1", 8), 0);
+    assert_int_equal(count_lines(r->out), 1);
+}
+
+/* Bad usage: exit 2, a sentence on stderr, nothing on stdout. */
+static void bad_usage(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[6];
+        const char *says;
+    } cases[] = {
+        { { NULL }, "Usage: xray" },
+        { { "trian" }, "did you mean 'train'" },
+        { { "plugin" }, "xray plugin inspect" },
+        { { "plugin", "remove" }, "no command 'plugin remove'" },
+        { { "tokenize" }, "--model DIR is required" },
+        { { "tokenize", "--modle", "x" }, "did you mean '--model'" },
+        { { "tokenize", "--model" }, "--model needs a value" },
+        { { "tokenize", "--model", "x", "--decode=1" }, "takes no value" },
+        { { "tokenize", "--model", "x", "--special", "maybe" }, "on|off" },
+        { { "generate", "--model", "x", "--top-p", "1.5" }, "from 0 to 1" },
+        { { "generate", "--model", "x", "--n", "two" }, "whole number" },
+        { { "train" }, "usage: xray train RUN.INI" },
+        { { "train", "a.ini", "b.ini" }, "unexpected 'b.ini'" },
+        { { "train", "/no/such/run.ini" }, "/no/such/run.ini" },
+        { { "check", "/no/such/run.ini" }, "/no/such/run.ini" },
+        { { "tokenize", "--model", "/no/such/model" }, "/no/such/model" },
+        { { "score", "--model", "/no/such/model" }, "/no/such/model" },
+        { { "generate", "--model", "/no/such/model" }, "/no/such/model" },
+        { { "grade", "--reward", "rule", "--set", "reward.rule.gradr=x" },
+          "gradr" },
+        { { "plugin", "inspect", "nothing" }, "no plugin 'nothing'" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const program_result *r = program_run(NULL, cases[i].args);
+        expect_code(r, 2);
+        assert_string_equal(r->out, "");
+        expect_text(r->err, cases[i].says);
+    }
+}
+
+/* A program whose output nobody takes says so with its exit code. */
+static void closed_streams(void **state)
+{
+    (void)state;
+    const program_result *r = program_shell("\"$XRAY_BIN\" --help >&-");
+    expect_code(r, 1);
+    r = program_shell("\"$XRAY_BIN\" --help >/dev/full");
+    expect_code(r, 1);
+    expect_text(r->err, "cannot write the results");
+    r = program_shell("\"$XRAY_BIN\" --help >&- 2>&- <&-");
+    expect_code(r, 1);
+    r = program_shell("\"$XRAY_BIN\" --nothing 2>&-");
+    expect_code(r, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_of_every_command),
+        cmocka_unit_test(overview_and_version),
+        cmocka_unit_test(bad_usage),
+        cmocka_unit_test(closed_streams),
+    };
+    return cmocka_run_group_tests_name("cli.usage", tests, scratch_make,
+                                       program_done);
+}
