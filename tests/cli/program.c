@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "core/base/json.h"
 #include "core/base/str.h"
@@ -44,7 +47,47 @@ static char *slurp(const char *path)
     return text;
 }
 
-static void spawn(const char *file, char *const *argv, const char *input)
+/* When to disturb a running program. */
+typedef struct poke {
+    const char *file; /* once this holds something */
+    int signal;
+    int times;
+} poke;
+
+static void wait_and_kill(pid_t pid, const poke *poke)
+{
+    struct stat info;
+    const struct timespec pause = { 0, 2000000 };
+    for (int i = 0; i < 20000; i++) {
+        if (stat(poke->file, &info) == 0 && info.st_size > 0)
+            break;
+        (void)nanosleep(&pause, NULL);
+    }
+    for (int i = 0; i < poke->times; i++) {
+        (void)kill(pid, poke->signal);
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* SIGINT is not ignored, even where this test is run in the background. */
+static int start(pid_t *pid, const char *file,
+                 const posix_spawn_file_actions_t *actions, char *const *argv)
+{
+    posix_spawnattr_t attributes;
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGTERM);
+    assert_int_equal(posix_spawnattr_init(&attributes), 0);
+    (void)posix_spawnattr_setsigdefault(&attributes, &signals);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    int failed = posix_spawn(pid, file, actions, &attributes, argv, environ);
+    (void)posix_spawnattr_destroy(&attributes);
+    return failed;
+}
+
+static void spawn(const char *file, char *const *argv, const char *input,
+                  const poke *poke)
 {
     char out[300];
     char err[300];
@@ -60,10 +103,12 @@ static void spawn(const char *file, char *const *argv, const char *input)
                                            O_WRONLY | O_CREAT | O_TRUNC, 0600);
     (void)posix_spawn_file_actions_addopen(&actions, 2, err,
                                            O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    int failed = posix_spawn(&pid, file, &actions, NULL, argv, environ);
+    int failed = start(&pid, file, &actions, argv);
     (void)posix_spawn_file_actions_destroy(&actions);
     if (failed)
         fail_msg("%s: %s", file, strerror(failed));
+    if (poke)
+        wait_and_kill(pid, poke);
     while (waitpid(pid, &status, 0) < 0)
         assert_int_equal(errno, EINTR);
     forget();
@@ -73,7 +118,8 @@ static void spawn(const char *file, char *const *argv, const char *input)
     last.err = slurp(err);
 }
 
-const program_result *program_run(const char *input, const char *const *args)
+static const program_result *run(const char *input, const char *const *args,
+                                 const poke *poke)
 {
     char *argv[64];
     size_t count = 0;
@@ -83,10 +129,22 @@ const program_result *program_run(const char *input, const char *const *args)
         argv[count++] = xr_strdup(*args);
     }
     argv[count] = NULL;
-    spawn(argv[0], argv, input);
+    spawn(argv[0], argv, input, poke);
     for (size_t i = 0; i < count; i++)
         free(argv[i]);
     return &last;
+}
+
+const program_result *program_run(const char *input, const char *const *args)
+{
+    return run(input, args, NULL);
+}
+
+const program_result *program_kill(const char *const *args, const char *file,
+                                   int signal, int times)
+{
+    const poke poke = { file, signal, times };
+    return run(NULL, args, &poke);
 }
 
 const program_result *program_shell(const char *command)
@@ -96,7 +154,7 @@ const program_result *program_shell(const char *command)
     char *text = xr_strdup(command);
     char *argv[] = { shell, option, text, NULL };
     (void)program();
-    spawn(shell, argv, NULL);
+    spawn(shell, argv, NULL, NULL);
     free(text);
     return &last;
 }

@@ -21,6 +21,10 @@ const program_result *program_run(const char *input, const char *const *args);
 #define RUN(input, ...) \
     program_run(input, (const char *const[]){ __VA_ARGS__, NULL })
 
+/* The same, with a signal sent `times` times once `file` holds something. */
+const program_result *program_kill(const char *const *args, const char *file,
+                                   int signal, int times);
+
 /* As a shell would: `command` with $XRAY_BIN in its environment. */
 const program_result *program_shell(const char *command);
 

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray train, sft and eval as a user meets them: streams, exit codes, signals.
+ */
+#include <signal.h>
+
+#include "core/base/str.h"
+#include "tests/cli/program.h"
+
+static char run_ini[300];
+
+/* A small run on stories260K; `steps` of it. */
+static void write_run(const char *steps)
+{
+    char model[512];
+    xr_str ini = { 0 };
+    (void)test_data("models/stories260K/hf/tokenizer.json", model,
+                    sizeof model);
+    *strrchr(model, '/') = '\0';
+    (void)scratch_write("rows.jsonl",
+                        "{\"prompt\":\"Once upon\",\"answer\":\"a time\"}\n"
+                        "{\"prompt\":\"Lily was\",\"answer\":\"happy\"}\n");
+    xr_str_printf(&ini,
+                  "[run]\nreward = happy\n"
+                  "[model]\npath = %s\n"
+                  "[data]\ntrain_files = rows.jsonl\nval_files = rows.jsonl\n"
+                  "max_prompt_length = 16\nmax_response_length = 8\n"
+                  "train_batch_size = 2\n"
+                  "[rollout]\nn = 4\n"
+                  "[actor]\nppo_max_token_len_per_gpu = 256\n"
+                  "[trainer]\ntotal_training_steps = %s\n"
+                  "default_local_dir = out\nresume_mode = disable\n"
+                  "logger = jsonl\n"
+                  "[sft]\ntrain_batch_size = 2\ntotal_steps = 2\n"
+                  "max_token_len = 256\n"
+                  "[reward.happy]\ngrader = regex\npattern = happy\n"
+                  "match_only = true\n",
+                  model, steps);
+    (void)snprintf(run_ini, sizeof run_ini, "%s",
+                   scratch_write("run.ini", xr_str_text(&ini)));
+    xr_str_free(&ini);
+    (void)xr_dir_remove(scratch_path("out"), NULL);
+}
+
+static void reports_on_stdout(void **state)
+{
+    (void)state;
+    write_run("3");
+    const program_result *r = RUN(NULL, "train", run_ini);
+    expect_code(r, 0);
+    assert_string_equal(r->err, "");
+    expect_text(r->out, "3 steps in ");
+    expect_text(r->out, "\nvalidation ");
+    expect_text(r->out, "\ncheckpoint ");
+    assert_true(xr_path_exists(scratch_path("out/metrics.jsonl")));
+    r = RUN(NULL, "eval", run_ini, "--set",
+            "model.path=out"); /* the run stands for its checkpoint */
+    expect_code(r, 0);
+    expect_text(r->out, "val-core/");
+    write_run("3");
+    r = RUN(NULL, "sft", run_ini, "--set=trainer.logger=console");
+    expect_code(r, 0);
+    expect_text(r->out, "2 steps in ");
+    expect_text(r->err, "step 2/2");
+    assert_null(strstr(r->out, "step 2/2"));
+}
+
+/* The same INI and seed: the same weights, bit for bit. */
+static void same_bits_again(void **state)
+{
+    (void)state;
+    char *first = NULL;
+    char *second = NULL;
+    size_t first_size = 0;
+    size_t second_size = 0;
+    const char *file = "out/global_step_2/actor/model.safetensors";
+    for (int i = 0; i < 2; i++) {
+        write_run("2");
+        expect_code(RUN(NULL, "train", run_ini,
+                        i ? "--set=run.threads=1" : "--set=run.threads=2"),
+                    0);
+        assert_int_equal(xr_file_read(scratch_path(file), 1u << 30, NULL,
+                                      i ? &second : &first,
+                                      i ? &second_size : &first_size),
+                         XRAY_OK);
+    }
+    assert_int_equal(first_size, second_size);
+    assert_memory_equal(first, second, first_size);
+    free(first);
+    free(second);
+}
+
+/* The step is finished, a checkpoint written, and the exit code says why. */
+static void signals_end_a_run(void **state)
+{
+    (void)state;
+    static const int signals[] = { SIGTERM, SIGINT };
+    for (size_t i = 0; i < 2; i++) {
+        write_run("100000");
+        const char *const args[] = { "train", run_ini, NULL };
+        const program_result *r = program_kill(
+            args, scratch_path("out/metrics.jsonl"), signals[i], 1);
+        expect_code(r, 128 + signals[i]);
+        expect_text(r->err, signals[i] == SIGINT ? "SIGINT" : "SIGTERM");
+        expect_text(r->out, "\ncheckpoint ");
+        assert_true(xr_path_exists(
+            scratch_path("out/latest_checkpointed_iteration.txt")));
+    }
+}
+
+static void signals_again_end_it_at_once(void **state)
+{
+    (void)state;
+    write_run("100000");
+    const char *const args[] = { "train", run_ini, NULL };
+    const program_result *r =
+        program_kill(args, scratch_path("out/metrics.jsonl"), SIGINT, 3);
+    expect_code(r, 128 + SIGINT);
+}
+
+static void faults_of_a_run(void **state)
+{
+    (void)state;
+    write_run("2");
+    const program_result *r =
+        RUN(NULL, "train", run_ini, "--set", "actor.optim.lr=quick", "--set",
+            "rollout.m=3");
+    expect_code(r, 2);
+    assert_string_equal(r->out, "");
+    expect_text(r->err, "[actor.optim] lr");
+    expect_text(r->err, "[rollout] m");
+    (void)scratch_write("rows.jsonl", "{\"prompt\":\n");
+    r = RUN(NULL, "train", run_ini);
+    expect_code(r, 2);
+    expect_text(r->err, "rows.jsonl:1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reports_on_stdout),
+        cmocka_unit_test(same_bits_again),
+        cmocka_unit_test(signals_end_a_run),
+        cmocka_unit_test(signals_again_end_it_at_once),
+        cmocka_unit_test(faults_of_a_run),
+    };
+    return cmocka_run_group_tests_name("cli.run", tests, scratch_make,
+                                       program_done);
+}
