@@ -16,23 +16,23 @@
 #define XM_MAX_END_IDS 8
 
 typedef struct xm_config {
-    uint32_t arch;         /* XM_ARCH_* */
-    uint32_t hidden;       /* hidden_size */
-    uint32_t layers;       /* num_hidden_layers */
-    uint32_t heads;        /* num_attention_heads */
-    uint32_t kv_heads;     /* num_key_value_heads */
-    uint32_t head_dim;     /* head_dim, or hidden / heads */
-    uint32_t ffn;          /* intermediate_size */
-    uint32_t vocab;        /* vocab_size */
+    uint32_t arch;          /* XM_ARCH_* */
+    uint32_t hidden;        /* hidden_size */
+    uint32_t layers;        /* num_hidden_layers */
+    uint32_t heads;         /* num_attention_heads */
+    uint32_t kv_heads;      /* num_key_value_heads */
+    uint32_t head_dim;      /* head_dim, or hidden / heads */
+    uint32_t ffn;           /* intermediate_size */
+    uint32_t vocab;         /* vocab_size */
     uint32_t max_positions; /* max_position_embeddings */
-    uint32_t tied;         /* tie_word_embeddings */
-    uint32_t qkv_bias;     /* Qwen2; or attention_bias */
-    uint32_t qk_norm;      /* Qwen3 */
-    double norm_eps;       /* rms_norm_eps */
+    uint32_t tied;          /* tie_word_embeddings */
+    uint32_t qkv_bias;      /* Qwen2; or attention_bias */
+    uint32_t qk_norm;       /* Qwen3 */
+    double norm_eps;        /* rms_norm_eps */
     double rope_theta;
-    double init_range;     /* initializer_range */
-    int32_t bos_id;        /* -1: none */
-    uint32_t end_count;    /* eos_token_id of config.json, one or a list */
+    double init_range;  /* initializer_range */
+    int32_t bos_id;     /* -1: none */
+    uint32_t end_count; /* eos_token_id of config.json, one or a list */
     int32_t end_ids[XM_MAX_END_IDS];
 } xm_config;
 

@@ -49,8 +49,7 @@ const char *xm_st_metadata(const xm_st *st, const char *key);
 xray_status xm_st_read_f32(const xm_st_tensor *tensor, uint64_t first,
                            uint64_t count, float *out, xr_err *err);
 
-/* One tensor to write. `fill` is called once, in order, with room for a run of
- * elements in the tensor's type; or `data` holds them all. */
+/* One tensor to write: `data` holds its elements in its type. */
 typedef struct xm_st_item {
     const char *name;
     uint32_t dtype;
@@ -59,12 +58,11 @@ typedef struct xm_st_item {
     const void *data;
 } xm_st_item;
 
-/* Writes a file whose parts are aligned to 8 bytes, through a temporary beside
- * it, synced and renamed. `metadata` is an even list key, value, ..., NULL; or
- * NULL. */
-xray_status xm_st_write(const char *path, const xm_st_item *items,
-                        size_t count, const char *const *metadata,
-                        xr_err *err);
+/* Writes the tensors in the order given, the first at a multiple of 8 bytes,
+ * through a temporary beside the file, synced and renamed. `metadata` is an
+ * even list key, value, ..., NULL; or NULL. */
+xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
+                        const char *const *metadata, xr_err *err);
 
 /* Conversions between fp32 and the 16-bit types, to nearest even. */
 float xm_bf16_to_f32(uint16_t bits);

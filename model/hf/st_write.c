@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing safetensors: the header, then the tensors in the order given.
+ */
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/map.h"
+#include "core/base/str.h"
+#include "model/hf/st_types.h"
+
+static void put_metadata(xr_str *header, const char *const *metadata)
+{
+    xr_str_puts(header, "\"__metadata__\":{");
+    for (size_t i = 0; metadata[i]; i += 2) {
+        xr_str_puts(header, i ? "," : "");
+        xr_str_json(header, metadata[i], strlen(metadata[i]));
+        xr_str_puts(header, ":");
+        xr_str_json(header, metadata[i + 1], strlen(metadata[i + 1]));
+    }
+    xr_str_puts(header, "}");
+}
+
+static xray_status item_bytes(const char *path, const xm_st_item *item,
+                              xr_err *err, uint64_t *out)
+{
+    uint32_t bits;
+    if (!xm_st_dtype_name(item->dtype, &bits) || item->dims > XM_ST_DIMS)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: tensor \"%.200s\": its type or number of "
+                       "dimensions cannot be written",
+                       path, item->name);
+    uint64_t bytes = bits / 8;
+    for (uint32_t d = 0; d < item->dims; d++) {
+        uint64_t dim = item->shape[d];
+        /* Offsets must stay exact as JSON numbers. */
+        if (dim && bytes > (UINT64_C(1) << 53) / dim)
+            return xr_fail(err, XRAY_E_RANGE,
+                           "%s: tensor \"%.200s\": the shape is too large",
+                           path, item->name);
+        bytes *= dim;
+    }
+    *out = bytes;
+    return XRAY_OK;
+}
+
+static void put_item(xr_str *header, const xm_st_item *item, uint64_t from,
+                     uint64_t to)
+{
+    uint32_t bits;
+    xr_str_json(header, item->name, strlen(item->name));
+    xr_str_printf(header, ":{\"dtype\":\"%s\",\"shape\":[",
+                  xm_st_dtype_name(item->dtype, &bits));
+    for (uint32_t d = 0; d < item->dims; d++)
+        xr_str_printf(header, "%s%llu", d ? "," : "",
+                      (unsigned long long)item->shape[d]);
+    xr_str_printf(header, "],\"data_offsets\":[%llu,%llu]}",
+                  (unsigned long long)from, (unsigned long long)to);
+}
+
+static xray_status put_items(xr_str *header, const char *path,
+                             const xm_st_item *items, size_t count, xr_err *err)
+{
+    xr_map *seen = xr_map_new(count);
+    xray_status status =
+        seen ? XRAY_OK : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    uint64_t at = 0;
+    for (size_t i = 0; !status && i < count; i++) {
+        uint64_t bytes = 0;
+        uint64_t other;
+        size_t size = strlen(items[i].name);
+        if (xr_map_get(seen, items[i].name, size, &other))
+            status = xr_fail(err, XRAY_E_ARG,
+                             "%s: tensor \"%.200s\": the name stands twice",
+                             path, items[i].name);
+        else if (xr_map_put(seen, items[i].name, size, i))
+            status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+        if (!status)
+            status = item_bytes(path, &items[i], err, &bytes);
+        if (status)
+            break;
+        xr_str_puts(header, header->size > 9 ? "," : "");
+        put_item(header, &items[i], at, at + bytes);
+        at += bytes;
+    }
+    xr_map_free(seen);
+    return status;
+}
+
+/* Length, JSON and spaces up to a multiple of 8. */
+static xray_status make_header(xr_str *header, const char *path,
+                               const xm_st_item *items, size_t count,
+                               const char *const *metadata, xr_err *err)
+{
+    xr_str_append(header, "\0\0\0\0\0\0\0\0{", 9);
+    if (metadata)
+        put_metadata(header, metadata);
+    xray_status status = put_items(header, path, items, count, err);
+    if (status)
+        return status;
+    xr_str_puts(header, "}");
+    while (header->size % 8 && !header->failed)
+        xr_str_puts(header, " ");
+    if (header->failed)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    uint64_t length = header->size - 8;
+    for (int i = 0; i < 8; i++)
+        header->data[i] = (char)(length >> (8 * i) & 255);
+    return XRAY_OK;
+}
+
+xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
+                        const char *const *metadata, xr_err *err)
+{
+    xr_str header = { 0 };
+    xray_status status =
+        make_header(&header, path, items, count, metadata, err);
+    if (status) {
+        xr_str_free(&header);
+        return status;
+    }
+    xr_file_out file;
+    status = xr_file_begin(path, err, &file);
+    if (!status)
+        status = xr_file_append(&file, header.data, header.size, err);
+    for (size_t i = 0; !status && i < count; i++) {
+        uint64_t bytes = 0;
+        status = item_bytes(path, &items[i], err, &bytes);
+        if (!status)
+            status = xr_file_append(&file, items[i].data, (size_t)bytes, err);
+    }
+    xr_str_free(&header);
+    if (!status)
+        return xr_file_finish(&file, err);
+    xr_file_drop(&file);
+    return status;
+}
