@@ -19,7 +19,6 @@ trap 'rm -rf "$work"' EXIT
 cp -r "$model" "$work/stories260K"
 chmod -R u+w "$work"
 ln -s "$XRAY_BIN" "$work/xray"
-export XRAY_PLUGIN_PATH=$XRAY_BUILD/plugins
 cd "$work"
 PATH=$work:$PATH
 
