@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention forward and backward against float64, and the engine's attention
+ * against the trainer's, bit for bit.
+ */
+#include "tests/device/bench.h"
+
+typedef struct form {
+    uint32_t heads, kv_heads, dim, window;
+    float softcap;
+    int32_t lengths[6]; /* ends with 0 */
+} form;
+
+static const form forms[] = {
+    { 1, 1, 8, 0, 0.0f, { 1, 2, 5 } },
+    { 4, 4, 8, 0, 0.0f, { 14, 3, 16, 17 } },
+    { 4, 2, 24, 0, 0.0f, { 14, 33 } },
+    { 7, 1, 32, 0, 0.0f, { 40, 9 } },
+    { 2, 1, 64, 0, 0.0f, { 131, 64 } },
+    { 2, 2, 128, 0, 0.0f, { 20 } },
+    { 4, 2, 16, 5, 0.0f, { 1, 40, 90 } },
+    { 3, 3, 20, 0, 2.0f, { 30, 70 } },
+    { 2, 1, 16, 18, 1.5f, { 150, 3 } },
+};
+#define FORMS (sizeof(forms) / sizeof(*forms))
+
+typedef struct rows {
+    form f;
+    size_t count, tokens, q_width, kv_width, stride, longest;
+    int32_t start[8];
+    float *qkv; /* [tokens, stride]: q, k, v as one projection leaves them */
+    float *o, *lse;
+} rows;
+
+static rows rows_make(form f)
+{
+    rows r = { .f = f };
+    for (; f.lengths[r.count]; r.count++) {
+        size_t n = (size_t)f.lengths[r.count];
+        r.tokens += n;
+        r.start[r.count + 1] = (int32_t)r.tokens;
+        r.longest = n > r.longest ? n : r.longest;
+    }
+    r.q_width = (size_t)f.heads * f.dim;
+    r.kv_width = (size_t)f.kv_heads * f.dim;
+    r.stride = r.q_width + 2 * r.kv_width;
+    r.qkv = random_floats(r.tokens * r.stride, 2);
+    r.o = floats(r.tokens * r.q_width);
+    r.lse = floats(r.tokens * f.heads);
+    return r;
+}
+
+static void rows_free(rows *r)
+{
+    free(r->qkv);
+    free(r->o);
+    free(r->lse);
+}
+
+static xray_attention rows_op(const rows *r, float *o, float *lse)
+{
+    return (xray_attention){ .head = XRAY_HEAD(xray_attention),
+                             .tokens = { r->tokens, NULL },
+                             .row_start = r->start,
+                             .rows = r->count,
+                             .row_bound = r->longest,
+                             .q = r->qkv,
+                             .k = r->qkv + r->q_width,
+                             .v = r->qkv + r->q_width + r->kv_width,
+                             .o = o,
+                             .lse = lse,
+                             .q_stride = r->stride,
+                             .k_stride = r->stride,
+                             .v_stride = r->stride,
+                             .o_stride = r->q_width,
+                             .heads = r->f.heads,
+                             .kv_heads = r->f.kv_heads,
+                             .head_dim = r->f.dim,
+                             .window = r->f.window,
+                             .scale = 1.0f / sqrtf((float)r->f.dim),
+                             .softcap = r->f.softcap };
+}
+
+/* ---- float64 ------------------------------------------------------------ */
+
+typedef struct query {
+    const rows *r;
+    size_t row, i, head;
+} query;
+
+static size_t first_seen(const query *q)
+{
+    size_t w = q->r->f.window;
+    return w && q->i + 1 > w ? q->i + 1 - w : 0;
+}
+
+static const float *at(const query *q, size_t j, int part)
+{
+    const rows *r = q->r;
+    size_t group = r->f.heads / r->f.kv_heads;
+    const float *token = r->qkv + ((size_t)r->start[q->row] + j) * r->stride;
+    size_t kv = q->head / group * r->f.dim;
+    return part == 0   ? token + q->head * r->f.dim
+           : part == 1 ? token + r->q_width + kv
+                       : token + r->q_width + r->kv_width + kv;
+}
+
+/* Probabilities of the visible keys; returns the log-sum-exp. `slope` is the
+ * derivative of the capped score. */
+static double ref_probs(const query *q, double *p, double *slope)
+{
+    double max = -INFINITY;
+    double sum = 0;
+    double cap = (double)q->r->f.softcap;
+    for (size_t j = first_seen(q); j <= q->i; j++) {
+        double s = 0;
+        for (size_t d = 0; d < q->r->f.dim; d++)
+            s += (double)at(q, q->i, 0)[d] * (double)at(q, j, 1)[d];
+        s /= sqrt((double)q->r->f.dim);
+        slope[j] = 1;
+        if (cap > 0) {
+            double t = tanh(s / cap);
+            slope[j] = 1 - t * t;
+            s = cap * t;
+        }
+        p[j] = s;
+        max = s > max ? s : max;
+    }
+    for (size_t j = first_seen(q); j <= q->i; j++)
+        sum += p[j] = exp(p[j] - max);
+    for (size_t j = first_seen(q); j <= q->i; j++)
+        p[j] /= sum;
+    return max + log(sum);
+}
+
+static void ref_forward(const rows *r, const float *o, const float *lse)
+{
+    double p[256];
+    double slope[256];
+    for (size_t row = 0; row < r->count; row++)
+        for (size_t i = 0; i < (size_t)r->f.lengths[row]; i++)
+            for (size_t h = 0; h < r->f.heads; h++) {
+                query q = { r, row, i, h };
+                size_t t = (size_t)r->start[row] + i;
+                double l = ref_probs(&q, p, slope);
+                near(lse[t * r->f.heads + h], l, 3e-6, "attention lse");
+                for (size_t d = 0; d < r->f.dim; d++) {
+                    double sum = 0;
+                    for (size_t j = first_seen(&q); j <= i; j++)
+                        sum += p[j] * (double)at(&q, j, 2)[d];
+                    near(o[t * r->q_width + h * r->f.dim + d], sum, 3e-6,
+                         "attention o");
+                }
+            }
+}
+
+/* Adds one query's part to grad [tokens, stride]: dq, dk, dv side by side. */
+static void ref_backward_query(const query *q, const float *d_o, double *grad)
+{
+    const rows *r = q->r;
+    double p[256];
+    double slope[256];
+    double dp[256];
+    double mean = 0;
+    double scale = 1 / sqrt((double)r->f.dim);
+    const float *g = d_o + ((size_t)r->start[q->row] + q->i) * r->q_width +
+                     q->head * r->f.dim;
+    (void)ref_probs(q, p, slope);
+    for (size_t j = first_seen(q); j <= q->i; j++) {
+        dp[j] = 0;
+        for (size_t d = 0; d < r->f.dim; d++)
+            dp[j] += (double)g[d] * (double)at(q, j, 2)[d];
+        mean += p[j] * dp[j];
+    }
+    for (size_t j = first_seen(q); j <= q->i; j++) {
+        double ds = p[j] * (dp[j] - mean) * slope[j] * scale;
+        double *to_q = grad + (at(q, q->i, 0) - r->qkv);
+        double *to_k = grad + (at(q, j, 1) - r->qkv);
+        double *to_v = grad + (at(q, j, 2) - r->qkv);
+        for (size_t d = 0; d < r->f.dim; d++) {
+            to_q[d] += ds * (double)at(q, j, 1)[d];
+            to_k[d] += ds * (double)at(q, q->i, 0)[d];
+            to_v[d] += p[j] * (double)g[d];
+        }
+    }
+}
+
+/* ---- tests -------------------------------------------------------------- */
+
+static void forward_matches_float64(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < FORMS; i++) {
+        rows r = rows_make(forms[i]);
+        for (int d = 0; d < b.count; d++) {
+            float *o = floats(r.tokens * r.q_width);
+            float *lse = floats(r.tokens * r.f.heads);
+            xray_attention op = rows_op(&r, o, lse);
+            must(b.dev[d].ops->attention(b.dev[d].self, NULL, &op));
+            if (d == 0) {
+                memcpy(r.o, o, r.tokens * r.q_width * sizeof(*o));
+                memcpy(r.lse, lse, r.tokens * r.f.heads * sizeof(*o));
+                ref_forward(&r, o, lse);
+            }
+            same_bits(o, r.o, r.tokens * r.q_width, "o", b.dev[d].name);
+            same_bits(lse, r.lse, r.tokens * r.f.heads, "lse", b.dev[d].name);
+            free(o);
+            free(lse);
+        }
+        rows_free(&r);
+    }
+    bench_close(&b);
+}
+
+static void run_grad(const dev *d, const rows *r, const float *d_o, float *grad)
+{
+    xray_attention f = rows_op(r, r->o, r->lse);
+    xray_attention_grad op = { .head = XRAY_HEAD(xray_attention_grad),
+                               .forward = &f,
+                               .d_o = d_o,
+                               .dq = grad,
+                               .dk = grad + r->q_width,
+                               .dv = grad + r->q_width + r->kv_width,
+                               .dq_stride = r->stride,
+                               .dk_stride = r->stride,
+                               .dv_stride = r->stride };
+    must(d->ops->attention_grad(d->self, NULL, &op));
+}
+
+static void backward_matches_float64(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < FORMS; i++) {
+        rows r = rows_make(forms[i]);
+        size_t n = r.tokens * r.stride;
+        float *d_o = random_floats(r.tokens * r.q_width, 1);
+        xray_attention op = rows_op(&r, r.o, r.lse);
+        must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
+        float *first = random_floats(n, 1);
+        run_grad(&b.dev[0], &r, d_o, first);
+        double *want = calloc(n, sizeof(*want));
+        assert_non_null(want);
+        for (size_t row = 0; row < r.count; row++)
+            for (size_t t = 0; t < (size_t)r.f.lengths[row]; t++)
+                for (size_t h = 0; h < r.f.heads; h++)
+                    ref_backward_query(&(query){ &r, row, t, h }, d_o, want);
+        for (size_t e = 0; e < n; e++)
+            near(first[e], want[e], 2e-5, "attention_grad");
+        free(want);
+        for (int d = 1; d < b.count; d++) {
+            float *got = random_floats(n, 1);
+            run_grad(&b.dev[d], &r, d_o, got);
+            same_bits(got, first, n, "attention_grad", b.dev[d].name);
+            free(got);
+        }
+        /* A row alone gives what it gives among others. */
+        rows one = r;
+        one.count = 1;
+        one.start[0] = 0;
+        one.start[1] = r.start[1];
+        one.tokens = (size_t)r.start[1];
+        float *alone = floats(one.tokens * r.stride);
+        run_grad(&b.dev[b.count - 1], &one, d_o, alone);
+        same_bits(alone, first, one.tokens * r.stride, "one row", "grad");
+        free(alone);
+        free(first);
+        free(d_o);
+        rows_free(&r);
+    }
+    bench_close(&b);
+}
+
+/* The engine's way: a cache, tokens in calls of any length, rows interleaved.
+ */
+typedef struct cache {
+    xray_kv kv;
+    int32_t table[64];
+    size_t per_row;
+} cache;
+
+static cache cache_make(const dev *d, const rows *r, uint32_t block, int paged)
+{
+    cache c = { .kv = { .head = XRAY_HEAD(xray_kv),
+                        .block_tokens = block,
+                        .kv_heads = r->f.kv_heads,
+                        .head_dim = r->f.dim,
+                        .dtype = XRAY_F32 } };
+    c.per_row = (r->longest + block - 1) / block;
+    size_t blocks = c.per_row * r->count;
+    assert_true(blocks <= 64);
+    for (size_t i = 0; i < blocks; i++)
+        c.table[i] = (int32_t)(blocks - 1 - i);
+    c.kv.table_stride = c.per_row;
+    c.kv.table = paged ? c.table : NULL;
+    uint64_t bytes = d->ops->kv_block_bytes(d->self, &c.kv);
+    assert_true(bytes > 0);
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, bytes * blocks,
+                       &c.kv.blocks));
+    /* What earlier sequences left must not matter. */
+    memset(c.kv.blocks, 0xFF, bytes * blocks);
+    return c;
+}
+
+static void run_cached(const dev *d, const rows *r, cache *c, size_t chunk,
+                       float *o)
+{
+    int32_t seq[512];
+    int32_t positions[512];
+    size_t index[512];
+    c->kv.table = c->kv.table ? c->table : NULL;
+    for (size_t base = 0; base < r->longest; base += chunk) {
+        size_t n = 0;
+        for (size_t row = 0; row < r->count; row++)
+            for (size_t p = base;
+                 p < base + chunk && p < (size_t)r->f.lengths[row]; p++) {
+                seq[n] = (int32_t)row;
+                positions[n] = (int32_t)p;
+                index[n++] = (size_t)r->start[row] + p;
+            }
+        float *in = floats(n * r->stride);
+        float *out = floats(n * r->q_width);
+        for (size_t t = 0; t < n; t++)
+            memcpy(in + t * r->stride, r->qkv + index[t] * r->stride,
+                   r->stride * sizeof(*in));
+        xray_attention_kv op = { .head = XRAY_HEAD(xray_attention_kv),
+                                 .tokens = { n, NULL },
+                                 .kv = &c->kv,
+                                 .seq = seq,
+                                 .positions = positions,
+                                 .q = in,
+                                 .k = in + r->q_width,
+                                 .v = in + r->q_width + r->kv_width,
+                                 .o = out,
+                                 .q_stride = r->stride,
+                                 .k_stride = r->stride,
+                                 .v_stride = r->stride,
+                                 .o_stride = r->q_width,
+                                 .position_bound = r->longest,
+                                 .heads = r->f.heads,
+                                 .window = r->f.window,
+                                 .scale = 1.0f / sqrtf((float)r->f.dim),
+                                 .softcap = r->f.softcap };
+        must(d->ops->attention_kv(d->self, NULL, &op));
+        for (size_t t = 0; t < n; t++)
+            memcpy(o + index[t] * r->q_width, out + t * r->q_width,
+                   r->q_width * sizeof(*o));
+        free(in);
+        free(out);
+    }
+}
+
+static void the_engine_gives_the_trainers_bits(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    static const size_t chunks[] = { 1, 3, 16, 29, 512 };
+    for (size_t i = 0; i < FORMS; i++) {
+        rows r = rows_make(forms[i]);
+        xray_attention op = rows_op(&r, r.o, r.lse);
+        must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
+        for (int d = 0; d < b.count; d++)
+            for (size_t c = 0; c < 5; c++) {
+                const dev *v = &b.dev[d];
+                cache kv = cache_make(v, &r, c % 2 ? 16 : 48, c != 2);
+                float *o = floats(r.tokens * r.q_width);
+                run_cached(v, &r, &kv, chunks[c], o);
+                same_bits(o, r.o, r.tokens * r.q_width, "attention_kv",
+                          v->name);
+                free(o);
+                v->ops->free(v->self, kv.kv.blocks);
+            }
+        rows_free(&r);
+    }
+    bench_close(&b);
+}
+
+static void long_single_rows_are_cut_by_query(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    rows r = rows_make((form){ 8, 1, 64, 0, 0.0f, { 800 } });
+    float *first = floats(r.tokens * r.q_width);
+    for (int d = 0; d < b.count; d++) {
+        xray_attention op = rows_op(&r, d ? r.o : first, r.lse);
+        must(b.dev[d].ops->attention(b.dev[d].self, NULL, &op));
+        if (d)
+            same_bits(r.o, first, r.tokens * r.q_width, "long row",
+                      b.dev[d].name);
+    }
+    free(first);
+    rows_free(&r);
+    bench_close(&b);
+}
+
+static void bad_rows_and_positions_are_refused(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    rows r = rows_make(forms[1]);
+    xray_attention op = rows_op(&r, r.o, r.lse);
+    op.row_bound = 4;
+    assert_int_equal(d->ops->attention(d->self, NULL, &op), XRAY_E_RANGE);
+    assert_non_null(strstr(last_failure, "row 0"));
+    op.row_bound = r.longest;
+    op.kv_heads = 3;
+    assert_int_equal(d->ops->attention(d->self, NULL, &op), XRAY_E_ARG);
+    xray_kv kv = { .head = XRAY_HEAD(xray_kv),
+                   .block_tokens = 20,
+                   .kv_heads = 1,
+                   .head_dim = 8,
+                   .dtype = XRAY_F32 };
+    assert_true(d->ops->kv_block_bytes(d->self, &kv) == 0);
+    rows_free(&r);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_matches_float64),
+        cmocka_unit_test(backward_matches_float64),
+        cmocka_unit_test(the_engine_gives_the_trainers_bits),
+        cmocka_unit_test(long_single_rows_are_cut_by_query),
+        cmocka_unit_test(bad_rows_and_positions_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

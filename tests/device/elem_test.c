@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Elementwise operators, the gradient norm, AdamW, memory, threads, options.
+ */
+#include "tests/device/bench.h"
+
+#define RUN(d, op, args) must((d)->ops->op((d)->self, NULL, args))
+
+static void axpby_adds_and_scales(void **state)
+{
+    (void)state;
+    enum { N = 70001 };
+    bench b;
+    bench_open(&b);
+    float *x = random_floats(N, 1);
+    float *y = random_floats(N, 1);
+    for (int d = 0; d < b.count; d++) {
+        float *got = copy_of(y, N);
+        xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+                          .count = N,
+                          .x = x,
+                          .y = got,
+                          .alpha = 0.3f,
+                          .beta = -1.7f };
+        RUN(&b.dev[d], axpby, &op);
+        for (size_t i = 0; i < N; i++)
+            assert_true(got[i] == fmaf(0.3f, x[i], -1.7f * y[i]));
+        got[3] = NAN;
+        op.beta = 0.0f;
+        RUN(&b.dev[d], axpby, &op);
+        for (size_t i = 0; i < N; i++)
+            assert_true(got[i] == 0.3f * x[i]);
+        op.x = NULL;
+        op.beta = 2.0f;
+        RUN(&b.dev[d], axpby, &op);
+        for (size_t i = 0; i < N; i++)
+            assert_true(got[i] == 0.3f * x[i] * 2.0f);
+        op.beta = 0.0f;
+        RUN(&b.dev[d], axpby, &op);
+        assert_true(got[0] == 0.0f && got[N - 1] == 0.0f);
+        free(got);
+    }
+    free(x);
+    free(y);
+    bench_close(&b);
+}
+
+static void cast_both_ways(const dev *d, uint32_t dtype, const float *x,
+                           size_t n, float *back)
+{
+    uint16_t *narrow = calloc(n, sizeof(*narrow));
+    assert_non_null(narrow);
+    xray_cast op = { .head = XRAY_HEAD(xray_cast),
+                     .count = n,
+                     .x = x,
+                     .y = narrow,
+                     .x_dtype = XRAY_F32,
+                     .y_dtype = dtype };
+    RUN(d, cast, &op);
+    op = (xray_cast){ .head = XRAY_HEAD(xray_cast),
+                      .count = n,
+                      .x = narrow,
+                      .y = back,
+                      .x_dtype = dtype,
+                      .y_dtype = XRAY_F32 };
+    RUN(d, cast, &op);
+    free(narrow);
+}
+
+static void casts_round_to_nearest_even(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    float x[6] = { 1.0f + 0x1p-8f,  1.0f + 0x3p-8f, 1.0f + 0x1p-11f,
+                   1.0f + 0x3p-11f, INFINITY,       NAN };
+    float y[6];
+    const dev *d = &b.dev[0];
+    cast_both_ways(d, XRAY_BF16, x, 6, y);
+    assert_true(y[0] == 1.0f && y[1] == 1.0f + 0x1p-6f && y[2] == 1.0f);
+    assert_true(isinf(y[4]) && isnan(y[5]));
+    cast_both_ways(d, XRAY_F16, x, 6, y);
+    assert_true(y[0] == x[0] && y[2] == 1.0f && y[3] == 1.0f + 0x1p-9f);
+    assert_true(isinf(y[4]) && isnan(y[5]));
+    float *many = random_floats(50000, 100);
+    float *back = floats(50000);
+    for (uint32_t t = XRAY_BF16; t <= XRAY_F16; t++) {
+        cast_both_ways(&b.dev[b.count - 1], t, many, 50000, back);
+        double grain = t == XRAY_BF16 ? 0x1p-8 : 0x1p-11;
+        for (size_t i = 0; i < 50000; i++) {
+            double m = fabs((double)many[i]);
+            assert_true(fabs((double)back[i] - (double)many[i]) <=
+                        grain * m + 0x1p-25);
+        }
+    }
+    free(many);
+    free(back);
+    bench_close(&b);
+}
+
+static void norms_are_sums_of_squares(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    static const size_t sizes[] = { 1, 17, 4096, 4097, 500003 };
+    for (size_t s = 0; s < 5; s++) {
+        size_t n = sizes[s];
+        float *x = random_floats(n, 3);
+        double want = 0;
+        double first = 0;
+        for (size_t i = 0; i < n; i++)
+            want += (double)x[i] * (double)x[i];
+        for (int d = 0; d < b.count; d++) {
+            double r[2] = { 0.25, 1 };
+            xray_sumsq op = {
+                .head = XRAY_HEAD(xray_sumsq), .count = n, .x = x, .result = r
+            };
+            RUN(&b.dev[d], sumsq, &op);
+            first = d ? first : r[0];
+            assert_true(memcmp(&r[0], &first, sizeof(first)) == 0);
+            assert_true(fabs(r[0] - 0.25 - want) <= 1e-12 * (1 + want));
+            assert_true(r[1] == 1);
+        }
+        x[n / 2] = NAN;
+        x[0] = INFINITY;
+        double r[2] = { 0, 0 };
+        xray_sumsq op = {
+            .head = XRAY_HEAD(xray_sumsq), .count = n, .x = x, .result = r
+        };
+        RUN(&b.dev[b.count - 1], sumsq, &op);
+        assert_true(r[1] == (n > 1 ? 2 : 1));
+        free(x);
+    }
+    bench_close(&b);
+}
+
+static void adamw_takes_the_step(void **state)
+{
+    (void)state;
+    enum { N = 20011 };
+    bench b;
+    bench_open(&b);
+    float *p = random_floats(N, 1);
+    float *g = random_floats(N, 1);
+    float *m = random_floats(N, 0.1);
+    float *v = random_floats(N, 1);
+    for (size_t i = 0; i < N; i++)
+        v[i] *= v[i];
+    float scalars[4] = { 3e-3f, 0.5f, 0.19f, 0.002f };
+    float *first = floats(N);
+    for (int d = 0; d < b.count; d++) {
+        float *p2 = copy_of(p, N);
+        float *m2 = copy_of(m, N);
+        float *v2 = copy_of(v, N);
+        uint16_t *out = calloc(N, sizeof(*out));
+        assert_non_null(out);
+        xray_adamw op = { .head = XRAY_HEAD(xray_adamw),
+                          .count = N,
+                          .p = p2,
+                          .g = g,
+                          .m = m2,
+                          .v = v2,
+                          .out = out,
+                          .scalars = scalars,
+                          .beta1 = 0.9f,
+                          .beta2 = 0.999f,
+                          .eps = 1e-8f,
+                          .weight_decay = 0.1f,
+                          .out_dtype = XRAY_BF16 };
+        RUN(&b.dev[d], adamw, &op);
+        if (d == 0)
+            memcpy(first, p2, N * sizeof(*first));
+        same_bits(p2, first, N, "adamw", b.dev[d].name);
+        for (size_t i = 0; i < N; i++) {
+            double clipped = (double)g[i] * 0.5;
+            double mm = 0.9 * (double)m[i] + 0.1 * clipped;
+            double vv = 0.999 * (double)v[i] + 0.001 * clipped * clipped;
+            double want = (double)p[i] - 3e-4 * (double)p[i];
+            want -= 3e-3 * (mm / 0.19) / (sqrt(vv / 0.002) + 1e-8);
+            near(p2[i], want, 2e-6, "adamw p");
+            near(m2[i], mm, 1e-6, "adamw m");
+            near(v2[i], vv, 1e-6, "adamw v");
+            assert_int_equal(out[i], cpu_to_bf16(p2[i]));
+        }
+        free(p2);
+        free(m2);
+        free(v2);
+        free(out);
+    }
+    free(p);
+    free(g);
+    free(m);
+    free(v);
+    free(first);
+    bench_close(&b);
+}
+
+/* ---- the instance ------------------------------------------------------- */
+
+static void memory_is_counted_zeroed_and_aligned(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    xray_memory_stats before = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = before;
+    must(d->ops->memory(d->self, &before));
+    static const size_t sizes[] = { 1, 1000, 9000000 };
+    for (size_t s = 0; s < 3; s++) {
+        void *p = NULL;
+        must(d->ops->alloc(d->self, "test", XRAY_TAG_GRADS, sizes[s], &p));
+        assert_true((uintptr_t)p % 64 == 0);
+        const char *bytes = p;
+        for (size_t i = 0; i < sizes[s]; i++)
+            assert_true(bytes[i] == 0);
+        memset(p, 1, sizes[s]);
+        must(d->ops->memory(d->self, &stats));
+        assert_true(stats.live[XRAY_TAG_GRADS] == sizes[s]);
+        d->ops->free(d->self, p);
+    }
+    must(d->ops->memory(d->self, &stats));
+    assert_true(stats.live[XRAY_TAG_GRADS] == 0);
+    assert_true(stats.high[XRAY_TAG_GRADS] == 9000000);
+    assert_true(stats.live[XRAY_TAG_WORKSPACE] ==
+                before.live[XRAY_TAG_WORKSPACE]);
+    void *none = NULL;
+    assert_int_equal(d->ops->alloc(d->self, "bucket 3", XRAY_TAG_GRADS,
+                                   UINT64_MAX - 5, &none),
+                     XRAY_E_NOMEM);
+    assert_non_null(strstr(last_failure, "bucket 3"));
+    assert_int_equal(d->ops->alloc(d->self, "x", 99, 8, &none), XRAY_E_ARG);
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    must(d->ops->info(d->self, &info));
+    assert_true(info.host_memory == 1 && info.threads == 1);
+    assert_true(info.memory_bytes > 0);
+    bench_close(&b);
+}
+
+static void checksums_see_position_and_length(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    char text[40] = "0123456701234567abcdefghabcdefgh";
+    uint64_t sum[4];
+    must(d->ops->checksum(d->self, text, 32, &sum[0]));
+    must(d->ops->checksum(d->self, text, 33, &sum[1]));
+    text[0] = '7';
+    text[7] = '0';
+    must(d->ops->checksum(d->self, text, 32, &sum[2]));
+    memcpy(text, "abcdefgh01234567012345670abcdefgh", 24);
+    must(d->ops->checksum(d->self, text, 32, &sum[3]));
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            assert_true(sum[i] != sum[j]);
+    bench_close(&b);
+}
+
+/* Instances with threads of their own live side by side and come and go. */
+static void instances_come_and_go(void **state)
+{
+    (void)state;
+    float *x = random_floats(300000, 1);
+    float *y = floats(300000);
+    for (int round = 0; round < 20; round++) {
+        bench b;
+        bench_open(&b);
+        for (int d = 0; d < b.count; d++) {
+            xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+                              .count = 300000,
+                              .x = x,
+                              .y = y,
+                              .alpha = (float)d };
+            for (int again = 0; again < 20; again++)
+                RUN(&b.dev[d], axpby, &op);
+            assert_true(y[299999] == (float)d * x[299999]);
+        }
+        bench_close(&b);
+    }
+    free(x);
+    free(y);
+}
+
+static void options_name_the_instruction_sets(void **state)
+{
+    (void)state;
+    const xray_component *c =
+        xray_plugin_query_device_cpu(XRAY_ABI)->components[0];
+    assert_string_equal(c->name, "cpu");
+    assert_string_equal(c->numerics, "xray.fp32/1");
+    assert_int_equal(c->option_count, 1);
+    assert_string_equal(c->options[0].name, "isa");
+    assert_null(xray_plugin_query_device_cpu(XRAY_ABI + 1));
+    cpu_config config = { .isa = 77 };
+    void *self = NULL;
+    assert_int_equal(device_ops()->create(&bench_host, &config, 1, &self),
+                     XRAY_E_CONFIG);
+    assert_null(self);
+    device_ops()->destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(axpby_adds_and_scales),
+        cmocka_unit_test(casts_round_to_nearest_even),
+        cmocka_unit_test(norms_are_sums_of_squares),
+        cmocka_unit_test(adamw_takes_the_step),
+        cmocka_unit_test(memory_is_counted_zeroed_and_aligned),
+        cmocka_unit_test(checksums_see_position_and_length),
+        cmocka_unit_test(instances_come_and_go),
+        cmocka_unit_test(options_name_the_instruction_sets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

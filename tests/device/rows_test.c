@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Embedding, norms, positions, activation: against float64, and the bits under
+ * every cut of the tokens.
+ */
+#include "tests/device/bench.h"
+
+#define RUN(d, op, args) must((d)->ops->op((d)->self, NULL, args))
+
+/* ---- embedding ---------------------------------------------------------- */
+
+static void embedding_reads_and_folds_rows(void **state)
+{
+    (void)state;
+    enum { VOCAB = 11, TOKENS = 301, DIM = 37 };
+    bench b;
+    bench_open(&b);
+    float *table = random_floats((size_t)VOCAB * DIM, 1);
+    float *dy = random_floats((size_t)TOKENS * DIM, 1);
+    int32_t ids[TOKENS];
+    for (size_t t = 0; t < TOKENS; t++)
+        ids[t] = (int32_t)random_below(VOCAB);
+    float *want = copy_of(table, (size_t)VOCAB * DIM);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t i = 0; i < DIM; i++) {
+            float *to = want + (size_t)ids[t] * DIM + i;
+            *to = fmaf(1.5f, dy[t * DIM + i], *to);
+        }
+    for (int d = 0; d < b.count; d++) {
+        float *y = floats((size_t)TOKENS * DIM);
+        xray_embedding op = { .head = XRAY_HEAD(xray_embedding),
+                              .tokens = { TOKENS, NULL },
+                              .ids = ids,
+                              .table = table,
+                              .y = y,
+                              .vocab = VOCAB,
+                              .dim = DIM,
+                              .scale = 1.5f };
+        RUN(&b.dev[d], embedding, &op);
+        for (size_t i = 0; i < (size_t)TOKENS * DIM; i++)
+            assert_true(y[i] ==
+                        1.5f * table[(size_t)ids[i / DIM] * DIM + i % DIM]);
+        float *grad = copy_of(table, (size_t)VOCAB * DIM);
+        for (size_t first = 0; first < TOKENS;) {
+            size_t n = 1 + random_below(100);
+            n = n < TOKENS - first ? n : TOKENS - first;
+            xray_embedding_grad g = { .head = XRAY_HEAD(xray_embedding_grad),
+                                      .tokens = { n, NULL },
+                                      .ids = ids + first,
+                                      .dy = dy + first * DIM,
+                                      .dtable = grad,
+                                      .vocab = VOCAB,
+                                      .dim = DIM,
+                                      .scale = 1.5f };
+            RUN(&b.dev[d], embedding_grad, &g);
+            first += n;
+        }
+        same_bits(grad, want, (size_t)VOCAB * DIM, "dtable", b.dev[d].name);
+        int32_t kept = ids[17];
+        ids[17] = VOCAB;
+        assert_int_equal(b.dev[d].ops->embedding(b.dev[d].self, NULL, &op),
+                         XRAY_E_RANGE);
+        assert_non_null(strstr(last_failure, "id 11 of token 17"));
+        ids[17] = kept;
+        free(y);
+        free(grad);
+    }
+    free(want);
+    free(table);
+    free(dy);
+    bench_close(&b);
+}
+
+static void rows_are_gathered_and_scattered(void **state)
+{
+    (void)state;
+    enum { FROM = 60, COUNT = 25, DIM = 19 };
+    bench b;
+    bench_open(&b);
+    float *x = random_floats((size_t)FROM * DIM, 1);
+    int32_t index[COUNT];
+    for (int32_t i = 0; i < COUNT; i++)
+        index[i] = (i * 7 + 3) % FROM;
+    for (int d = 0; d < b.count; d++) {
+        float *y = floats((size_t)COUNT * DIM);
+        float *back = floats((size_t)FROM * DIM);
+        xray_rows op = { .head = XRAY_HEAD(xray_rows),
+                         .count = { COUNT, NULL },
+                         .index = index,
+                         .x = x,
+                         .y = y,
+                         .dim = DIM };
+        RUN(&b.dev[d], gather, &op);
+        op.x = y;
+        op.y = back;
+        RUN(&b.dev[d], scatter, &op);
+        for (size_t i = 0; i < COUNT; i++) {
+            size_t at = (size_t)index[i] * DIM;
+            same_bits(y + i * DIM, x + at, DIM, "gather", b.dev[d].name);
+            same_bits(back + at, x + at, DIM, "scatter", b.dev[d].name);
+        }
+        free(y);
+        free(back);
+    }
+    free(x);
+    bench_close(&b);
+}
+
+/* ---- RMSNorm ------------------------------------------------------------ */
+
+typedef struct norm {
+    size_t tokens, groups, dim, stride;
+    float offset;
+    int accumulate;
+    float *x, *w, *dy, *dx, *residual, *rstd;
+} norm;
+
+static norm norm_make(norm n)
+{
+    size_t width = n.groups * n.dim;
+    n.stride = width + 5;
+    n.x = random_floats(n.tokens * n.stride, 2);
+    n.dy = random_floats(n.tokens * n.stride, 1);
+    n.dx = random_floats(n.tokens * n.stride, 1);
+    n.residual = random_floats(n.tokens * width, 1);
+    n.rstd = floats(n.tokens * n.groups);
+    n.w = random_floats(n.dim, 1);
+    return n;
+}
+
+static void norm_free(norm *n)
+{
+    free(n->x);
+    free(n->dy);
+    free(n->dx);
+    free(n->residual);
+    free(n->rstd);
+    free(n->w);
+}
+
+static xray_rmsnorm norm_op(const norm *n, float *y, float *rstd)
+{
+    return (xray_rmsnorm){ .head = XRAY_HEAD(xray_rmsnorm),
+                           .tokens = { n->tokens, NULL },
+                           .x = n->x,
+                           .weight = n->w,
+                           .y = y,
+                           .rstd = rstd,
+                           .x_stride = n->stride,
+                           .y_stride = n->stride,
+                           .groups = (uint32_t)n->groups,
+                           .dim = (uint32_t)n->dim,
+                           .eps = 1e-5f,
+                           .offset = n->offset };
+}
+
+static double ref_rstd(const float *x, size_t dim)
+{
+    double s = 0;
+    for (size_t i = 0; i < dim; i++)
+        s += (double)x[i] * (double)x[i];
+    return 1 / sqrt(s / (double)dim + 1e-5);
+}
+
+static void norm_check(const norm *n, const float *y, const float *rstd)
+{
+    for (size_t v = 0; v < n->tokens * n->groups; v++) {
+        size_t at = v / n->groups * n->stride + v % n->groups * n->dim;
+        double r = ref_rstd(n->x + at, n->dim);
+        near(rstd[v], r, 2e-6, "rstd");
+        for (size_t i = 0; i < n->dim; i++)
+            near(y[at + i],
+                 (double)n->x[at + i] * r * (double)(n->w[i] + n->offset), 2e-6,
+                 "rmsnorm");
+    }
+}
+
+static void norm_grad_check(const norm *n, const float *dx, const float *dw)
+{
+    double *want = calloc(n->dim, sizeof(*want));
+    assert_non_null(want);
+    for (size_t v = 0; v < n->tokens * n->groups; v++) {
+        size_t at = v / n->groups * n->stride + v % n->groups * n->dim;
+        double r = ref_rstd(n->x + at, n->dim);
+        double mean = 0;
+        for (size_t i = 0; i < n->dim; i++) {
+            double xh = (double)n->x[at + i] * r;
+            double dy = (double)n->dy[at + i];
+            want[i] += dy * xh;
+            mean += dy * (double)(n->w[i] + n->offset) * xh;
+        }
+        mean /= (double)n->dim;
+        for (size_t i = 0; i < n->dim; i++) {
+            double xh = (double)n->x[at + i] * r;
+            double g = (double)n->dy[at + i] * (double)(n->w[i] + n->offset);
+            double d = r * (g - mean * xh);
+            if (n->accumulate)
+                d += (double)n->dx[at + i];
+            near(dx[at + i], d, 5e-6, "rmsnorm dx");
+        }
+    }
+    for (size_t i = 0; i < n->dim; i++)
+        near(dw[i], want[i] + (double)n->w[i], 2e-5, "rmsnorm dweight");
+    free(want);
+}
+
+static void run_norm_grad(const dev *d, const norm *n, size_t first,
+                          size_t count, float *dx, float *dw)
+{
+    xray_rmsnorm_grad op = { .head = XRAY_HEAD(xray_rmsnorm_grad),
+                             .tokens = { count, NULL },
+                             .x = n->x + first * n->stride,
+                             .weight = n->w,
+                             .rstd = n->rstd + first * n->groups,
+                             .dy = n->dy + first * n->stride,
+                             .dx = dx + first * n->stride,
+                             .dweight = dw,
+                             .x_stride = n->stride,
+                             .dy_stride = n->stride,
+                             .dx_stride = n->stride,
+                             .groups = (uint32_t)n->groups,
+                             .dim = (uint32_t)n->dim,
+                             .accumulate = (uint32_t)n->accumulate,
+                             .offset = n->offset };
+    RUN(d, rmsnorm_grad, &op);
+}
+
+static void norms_match_float64(void **state)
+{
+    (void)state;
+    static const norm grid[] = {
+        { .tokens = 1, .groups = 1, .dim = 1 },
+        { .tokens = 9, .groups = 1, .dim = 96, .offset = 1.0f },
+        { .tokens = 300, .groups = 1, .dim = 515, .accumulate = 1 },
+        { .tokens = 40, .groups = 4, .dim = 24, .accumulate = 1 },
+        { .tokens = 7, .groups = 3, .dim = 17 },
+    };
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < sizeof(grid) / sizeof(*grid); i++) {
+        norm n = norm_make(grid[i]);
+        size_t size = n.tokens * n.stride;
+        float *y0 = floats(size);
+        float *dx0 = copy_of(n.dx, size);
+        float *dw0 = copy_of(n.w, n.dim);
+        xray_rmsnorm op = norm_op(&n, y0, n.rstd);
+        RUN(&b.dev[0], rmsnorm, &op);
+        norm_check(&n, y0, n.rstd);
+        run_norm_grad(&b.dev[0], &n, 0, n.tokens, dx0, dw0);
+        norm_grad_check(&n, dx0, dw0);
+        for (int d = 0; d < b.count; d++) {
+            float *y = floats(size);
+            float *dx = copy_of(n.dx, size);
+            float *dw = copy_of(n.w, n.dim);
+            size_t cut = n.tokens / 3;
+            op = norm_op(&n, y, NULL);
+            RUN(&b.dev[d], rmsnorm, &op);
+            run_norm_grad(&b.dev[d], &n, 0, cut, dx, dw);
+            run_norm_grad(&b.dev[d], &n, cut, n.tokens - cut, dx, dw);
+            same_bits(y, y0, size, "rmsnorm", b.dev[d].name);
+            same_bits(dx, dx0, size, "dx", b.dev[d].name);
+            same_bits(dw, dw0, n.dim, "dweight", b.dev[d].name);
+            free(y);
+            free(dx);
+            free(dw);
+        }
+        free(y0);
+        free(dx0);
+        free(dw0);
+        norm_free(&n);
+    }
+    bench_close(&b);
+}
+
+static void residuals_are_added_first(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    norm n = norm_make((norm){ .tokens = 21, .groups = 1, .dim = 40 });
+    for (int d = 0; d < b.count; d++) {
+        float *y = floats(n.tokens * n.stride);
+        float *sum = copy_of(n.residual, n.tokens * n.dim);
+        xray_rmsnorm op = norm_op(&n, y, NULL);
+        op.residual = sum;
+        RUN(&b.dev[d], rmsnorm, &op);
+        for (size_t t = 0; t < n.tokens; t++)
+            for (size_t i = 0; i < n.dim; i++) {
+                float want = n.residual[t * n.dim + i] + n.x[t * n.stride + i];
+                assert_true(sum[t * n.dim + i] == want);
+            }
+        for (size_t t = 0; t < n.tokens; t++) {
+            double r = ref_rstd(sum + t * n.dim, n.dim);
+            near(y[t * n.stride], (double)sum[t * n.dim] * r * (double)n.w[0],
+                 2e-6, "norm of the sum");
+        }
+        free(y);
+        free(sum);
+    }
+    norm_free(&n);
+    bench_close(&b);
+}
+
+/* dx may take the place of dy, and y that of x. */
+static void norms_work_in_place(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    norm n = norm_make((norm){ .tokens = 13, .groups = 2, .dim = 20 });
+    size_t size = n.tokens * n.stride;
+    float *y = floats(size);
+    float *dx = floats(size);
+    float *dw = floats(n.dim);
+    float *dw2 = floats(n.dim);
+    const dev *d = &b.dev[b.count - 1];
+    xray_rmsnorm op = norm_op(&n, y, n.rstd);
+    RUN(d, rmsnorm, &op);
+    run_norm_grad(d, &n, 0, n.tokens, dx, dw);
+    run_norm_grad(d, &n, 0, n.tokens, n.dy, dw2);
+    op = norm_op(&n, n.x, NULL);
+    RUN(d, rmsnorm, &op);
+    same_bits(dw2, dw, n.dim, "dweight", "in place");
+    for (size_t t = 0; t < n.tokens; t++) {
+        same_bits(n.dy + t * n.stride, dx + t * n.stride, 40, "dx", "in place");
+        same_bits(n.x + t * n.stride, y + t * n.stride, 40, "y", "in place");
+    }
+    free(y);
+    free(dx);
+    free(dw);
+    free(dw2);
+    norm_free(&n);
+    bench_close(&b);
+}
+
+/* ---- positions ---------------------------------------------------------- */
+
+static void rotations_turn_there_and_back(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t heads, dim, half;
+    } grid[] = { { 1, 8, 4 }, { 3, 64, 32 }, { 2, 40, 17 }, { 5, 24, 8 } };
+    enum { TOKENS = 60, POSITIONS = 100 };
+    bench b;
+    bench_open(&b);
+    for (size_t g = 0; g < sizeof(grid) / sizeof(*grid); g++) {
+        size_t half = grid[g].half;
+        size_t stride = (size_t)grid[g].heads * grid[g].dim + 3;
+        double freq[64];
+        int32_t positions[TOKENS];
+        float *table = floats(POSITIONS * half * 2);
+        float *x = random_floats(TOKENS * stride, 1);
+        float *first = copy_of(x, TOKENS * stride);
+        for (size_t i = 0; i < half; i++)
+            freq[i] = pow(10000.0, -(double)i / (double)half);
+        for (size_t t = 0; t < TOKENS; t++)
+            positions[t] = (int32_t)random_below(POSITIONS);
+        xray_rope_table fill = { .head = XRAY_HEAD(xray_rope_table),
+                                 .inv_freq = freq,
+                                 .table = table,
+                                 .positions = POSITIONS,
+                                 .half = (uint32_t)half,
+                                 .scale = 1.0f };
+        RUN(&b.dev[0], rope_table, &fill);
+        xray_rope op = { .head = XRAY_HEAD(xray_rope),
+                         .tokens = { TOKENS, NULL },
+                         .x = first,
+                         .positions = positions,
+                         .table = table,
+                         .stride = stride,
+                         .heads = grid[g].heads,
+                         .head_dim = grid[g].dim,
+                         .half = (uint32_t)half };
+        RUN(&b.dev[0], rope, &op);
+        for (size_t t = 0; t < TOKENS; t++)
+            for (size_t h = 0; h < grid[g].heads; h++)
+                for (size_t i = 0; i < half; i++) {
+                    size_t at = t * stride + h * grid[g].dim + i;
+                    double a = positions[t] * freq[i];
+                    double p = (double)x[at];
+                    double q = (double)x[at + half];
+                    near(first[at], p * cos(a) - q * sin(a), 1e-6, "rope");
+                    near(first[at + half], q * cos(a) + p * sin(a), 1e-6,
+                         "rope");
+                }
+        for (int d = 0; d < b.count; d++) {
+            float *y = copy_of(x, TOKENS * stride);
+            op.x = y;
+            op.inverse = 0;
+            RUN(&b.dev[d], rope, &op);
+            same_bits(y, first, TOKENS * stride, "rope", b.dev[d].name);
+            op.inverse = 1;
+            RUN(&b.dev[d], rope, &op);
+            for (size_t i = 0; i < TOKENS * stride; i++)
+                near(y[i], (double)x[i], 1e-6, "rope and back");
+            free(y);
+        }
+        free(table);
+        free(x);
+        free(first);
+    }
+    bench_close(&b);
+}
+
+/* ---- activation --------------------------------------------------------- */
+
+static double ref_act(uint32_t act, double g, double *slope)
+{
+    if (act == XRAY_ACT_SILU) {
+        double f = 1 / (1 + exp(-g));
+        *slope = f * (1 + g * (1 - f));
+        return g * f;
+    }
+    double c = sqrt(2 / acos(-1.0));
+    double t = tanh(c * (g + 0.044715 * g * g * g));
+    *slope =
+        0.5 * (1 + t) + 0.5 * g * (1 - t * t) * c * (1 + 3 * 0.044715 * g * g);
+    return 0.5 * g * (1 + t);
+}
+
+static void gates_match_float64(void **state)
+{
+    (void)state;
+    enum { TOKENS = 70, DIM = 53 };
+    size_t wide = (size_t)TOKENS * DIM * 2;
+    bench b;
+    bench_open(&b);
+    for (uint32_t act = XRAY_ACT_SILU; act <= XRAY_ACT_GELU_TANH; act++) {
+        float *x = random_floats(wide, 6);
+        float *dy = random_floats(wide / 2, 1);
+        float *y0 = floats(wide / 2);
+        float *dx0 = floats(wide);
+        x[0] = -200.0f;
+        x[1] = 200.0f;
+        for (int d = 0; d < b.count; d++) {
+            float *y = floats(wide / 2);
+            float *dx = copy_of(x, wide); /* in place of x */
+            xray_glu op = { .head = XRAY_HEAD(xray_glu),
+                            .tokens = { TOKENS, NULL },
+                            .x = x,
+                            .y = d ? y : y0,
+                            .dim = DIM,
+                            .act = act };
+            xray_glu_grad g = { .head = XRAY_HEAD(xray_glu_grad),
+                                .tokens = { TOKENS, NULL },
+                                .x = d ? dx : x,
+                                .dy = dy,
+                                .dx = d ? dx : dx0,
+                                .dim = DIM,
+                                .act = act };
+            RUN(&b.dev[d], glu, &op);
+            RUN(&b.dev[d], glu_grad, &g);
+            if (d) {
+                same_bits(y, y0, wide / 2, "glu", b.dev[d].name);
+                same_bits(dx, dx0, wide, "glu_grad", b.dev[d].name);
+            }
+            free(y);
+            free(dx);
+        }
+        for (size_t i = 0; i < wide / 2; i++) {
+            size_t at = i / DIM * 2 * DIM + i % DIM;
+            double slope;
+            double a = ref_act(act, (double)x[at], &slope);
+            double up = (double)x[at + DIM];
+            near(y0[i], a * up, 2e-6, "glu");
+            near(dx0[at], (double)dy[i] * up * slope, 4e-6, "glu dgate");
+            near(dx0[at + DIM], (double)dy[i] * a, 2e-6, "glu dup");
+        }
+        free(x);
+        free(dy);
+        free(y0);
+        free(dx0);
+    }
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embedding_reads_and_folds_rows),
+        cmocka_unit_test(rows_are_gathered_and_scattered),
+        cmocka_unit_test(norms_match_float64),
+        cmocka_unit_test(residuals_are_added_first),
+        cmocka_unit_test(norms_work_in_place),
+        cmocka_unit_test(rotations_turn_there_and_back),
+        cmocka_unit_test(gates_match_float64),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
