@@ -34,13 +34,26 @@ static void complain(const place *p, const char *fmt, ...)
                   p->option->name, text);
 }
 
+/* A bound as people write it: 2^53 has no exponent. */
+static const char *bound_text(double value, char *buffer, size_t cap)
+{
+    int whole =
+        value > -1e18 && value < 1e18 && value == (double)(int64_t)value;
+    (void)snprintf(buffer, cap, whole ? "%.0f" : "%.15g", value);
+    return buffer;
+}
+
 static int in_range(const place *p, const char *text, double value)
 {
+    char least[40];
+    char most[40];
     const xray_option *o = p->option;
     if (o->min > o->max || (value >= o->min && value <= o->max))
         return 1;
-    complain(p, "%s%s%s is out of range, %.15g to %.15g are taken", text,
-             o->unit ? " " : "", o->unit ? o->unit : "", o->min, o->max);
+    complain(p, "%s%s%s is out of range, %s to %s are taken", text,
+             o->unit ? " " : "", o->unit ? o->unit : "",
+             bound_text(o->min, least, sizeof(least)),
+             bound_text(o->max, most, sizeof(most)));
     return 0;
 }
 

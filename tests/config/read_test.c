@@ -2,6 +2,7 @@
  *
  * The reader, the layers and the decoder, on a table of every type.
  */
+#include "core/base/philox.h"
 #include "tests/config/config_testing.h"
 
 typedef struct all_types {
@@ -154,6 +155,33 @@ static void refuses_a_nul_byte(void **state)
     expect_errors(&errors,
                   "run.ini:2: the line holds the control character 0x00");
     xr_config_free(config);
+}
+
+/* Any two bytes changed: errors or none, never a fault. */
+static void survives_any_bytes(void **state)
+{
+    (void)state;
+    static const char good[] = "include = other.ini\n[t.u] ; x\ncount = 2\n"
+                               "name = \"a ; b\\n\"\nlist = a, b\n\n[need]\n";
+    static const char bytes[] = "\"\\[];#=\n\r\t .,\0a\x80";
+    write_text("other.ini", "[t.u]\nrate = 0.25\n");
+    for (uint32_t i = 0; i < 3000; i++) {
+        char text[sizeof(good)];
+        all_types t;
+        xr_errors errors = { 0 };
+        xr_philox_out draw = xr_philox(7, i, 0, 0, 0);
+        memcpy(text, good, sizeof(good));
+        for (int j = 0; j < 2; j++)
+            text[draw.w[2 * j] % (sizeof(good) - 1)] =
+                bytes[draw.w[2 * j + 1] % sizeof(bytes)];
+        xr_config *config = xr_config_new();
+        write_file("run.ini", text, sizeof(good) - 1);
+        xr_config_read(config, "run.ini", &errors);
+        xr_config_decode(config, "t.u", XR_TABLE(options), &t, &errors);
+        xr_config_finish(config, &errors);
+        xr_errors_free(&errors);
+        xr_config_free(config);
+    }
 }
 
 /* ---- what the reader takes ---------------------------------------------- */
@@ -471,6 +499,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_with_place_and_reason),
         cmocka_unit_test(refuses_a_nul_byte),
+        cmocka_unit_test(survives_any_bytes),
         cmocka_unit_test(reads_values_as_written),
         cmocka_unit_test(reads_names_and_values_of_any_length),
         cmocka_unit_test(decodes_every_type),
