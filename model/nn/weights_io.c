@@ -147,22 +147,26 @@ static xray_status check_shape(const xm_param *param, const uint64_t *shape,
                    where, param->name, got_text, want_text);
 }
 
-static xray_status load_param(xm_weights *w, const xm_param *param,
-                              const xm_st *st, const stage *s, const char *dir,
-                              xr_err *err)
+static xray_status check_param(const xm_param *param, const xm_st *st,
+                               const char *dir, xr_err *err)
 {
     const xm_st_tensor *tensor = xm_st_find(st, param->name);
     if (!tensor && param->slot == XM_VALUE)
-        return fill_param(w, param, s, zeros, NULL, err);
+        return XRAY_OK;
     if (!tensor)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: tensor %s is missing, the model's config asks for "
                        "it",
                        dir, param->name);
-    xray_status status =
-        check_shape(param, tensor->shape, tensor->dims, dir, err);
-    if (status != XRAY_OK)
-        return status;
+    return check_shape(param, tensor->shape, tensor->dims, dir, err);
+}
+
+static xray_status load_param(xm_weights *w, const xm_param *param,
+                              const xm_st *st, const stage *s, xr_err *err)
+{
+    const xm_st_tensor *tensor = xm_st_find(st, param->name);
+    if (!tensor)
+        return fill_param(w, param, s, zeros, NULL, err);
     xm_st_tensor copy = *tensor;
     return fill_param(w, param, s, from_file, &copy, err);
 }
@@ -203,11 +207,15 @@ xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
         status = xm_st_open(dir, err, &st);
     if (status != XRAY_OK)
         return status;
+    /* All is checked before the first value is taken: a refused checkpoint
+     * leaves the weights as they were. */
     status = check_extra(w, st, dir, err);
+    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
+        status = check_param(&w->layout->params[i], st, dir, err);
     if (status == XRAY_OK)
         status = stage_open(w, err, &s);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
-        status = load_param(w, &w->layout->params[i], st, &s, dir, err);
+        status = load_param(w, &w->layout->params[i], st, &s, err);
     stage_close(&s);
     xm_st_close(st);
     return status == XRAY_OK ? xm_weights_changed(w, w->version, err) : status;

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/train/adamw.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "core/base/str.h"
+
+/* scalars and scratch share one piece of device memory. */
+#define SMALL_BYTES 64u
+#define SCRATCH_OFFSET 32u
+
+uint64_t xm_adamw_bytes(const xm_layout *layout)
+{
+    uint64_t elements = 0;
+    for (uint32_t b = 0; b < layout->bucket_count; b++)
+        elements += layout->bucket_sizes[b];
+    return 2 * elements * sizeof(float) + SMALL_BYTES;
+}
+
+/* True if `param` lies behind the run's end and may join it. What lies between
+ * is padding: zero weights, gradients and moments stay zero. */
+static int joins(const xm_adamw_run *run, const xm_param *param)
+{
+    return run->bucket == param->bucket && run->decay == param->decay &&
+           param->offset >= run->offset + run->count &&
+           param->offset - run->offset - run->count < 16;
+}
+
+static xray_status make_runs(xm_adamw *adamw, xr_err *err)
+{
+    const xm_layout *layout = adamw->layout;
+    adamw->runs = xr_calloc(layout->param_count, sizeof(*adamw->runs));
+    if (!adamw->runs)
+        return xr_fail(err, XRAY_E_NOMEM, "no memory for the optimizer");
+    for (uint32_t i = 0; i < layout->param_count; i++) {
+        const xm_param *param = &layout->params[i];
+        xm_adamw_run *last = adamw->runs + adamw->run_count;
+        if (adamw->run_count && joins(last - 1, param)) {
+            last[-1].count = param->offset + param->count - last[-1].offset;
+            continue;
+        }
+        *last = (xm_adamw_run){ .offset = param->offset,
+                                .count = param->count,
+                                .bucket = param->bucket,
+                                .decay = param->decay };
+        adamw->run_count++;
+    }
+    return XRAY_OK;
+}
+
+static xray_status take(xm_adamw *adamw, const char *owner, uint64_t bytes,
+                        void **out, xr_err *err)
+{
+    xray_status status = adamw->device->alloc(adamw->device_self, owner,
+                                              XRAY_TAG_OPTIMIZER, bytes, out);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status,
+                         "%s: no %" PRIu64 " bytes for the optimizer", owner,
+                         bytes);
+}
+
+static xray_status take_all(xm_adamw *adamw, const char *owner, xr_err *err)
+{
+    const xm_layout *layout = adamw->layout;
+    adamw->m = xr_calloc(layout->bucket_count, sizeof(float *));
+    adamw->v = xr_calloc(layout->bucket_count, sizeof(float *));
+    if (!adamw->m || !adamw->v)
+        return xr_fail(err, XRAY_E_NOMEM, "no memory for the optimizer");
+    void *memory = NULL;
+    xray_status status = take(adamw, owner, SMALL_BYTES, &memory, err);
+    if (status != XRAY_OK)
+        return status;
+    adamw->scalars = memory;
+    adamw->scratch = (double *)(void *)((char *)memory + SCRATCH_OFFSET);
+    for (uint32_t b = 0; b < 2 * layout->bucket_count; b++) {
+        uint32_t bucket = b / 2;
+        uint64_t bytes = layout->bucket_sizes[bucket] * sizeof(float);
+        status = take(adamw, owner, bytes, &memory, err);
+        if (status != XRAY_OK)
+            return status;
+        *(b % 2 ? &adamw->v[bucket] : &adamw->m[bucket]) = memory;
+    }
+    return make_runs(adamw, err);
+}
+
+xray_status xm_adamw_create(const xm_layout *layout,
+                            const xray_device_ops *device, void *device_self,
+                            const xm_adamw_options *options, const char *owner,
+                            xr_err *err, xm_adamw **out)
+{
+    xm_adamw *adamw = calloc(1, sizeof(*adamw));
+    if (!adamw)
+        return xr_fail(err, XRAY_E_NOMEM, "no memory for the optimizer");
+    adamw->device = device;
+    adamw->device_self = device_self;
+    adamw->layout = layout;
+    adamw->options = *options;
+    xm_adamw_set_steps(adamw, 0);
+    xray_status status = take_all(adamw, owner, err);
+    if (status != XRAY_OK) {
+        xm_adamw_destroy(adamw);
+        return status;
+    }
+    *out = adamw;
+    return XRAY_OK;
+}
+
+void xm_adamw_destroy(xm_adamw *adamw)
+{
+    if (!adamw)
+        return;
+    for (uint32_t b = 0; b < adamw->layout->bucket_count; b++) {
+        if (adamw->m)
+            adamw->device->free(adamw->device_self, adamw->m[b]);
+        if (adamw->v)
+            adamw->device->free(adamw->device_self, adamw->v[b]);
+    }
+    adamw->device->free(adamw->device_self, adamw->scalars);
+    free(adamw->m);
+    free(adamw->v);
+    free(adamw->runs);
+    free(adamw);
+}
+
+void xm_adamw_set_steps(xm_adamw *adamw, uint64_t steps)
+{
+    adamw->steps = steps;
+    adamw->power1 = 1.0;
+    adamw->power2 = 1.0;
+    for (uint64_t i = 0; i < steps; i++) {
+        adamw->power1 *= adamw->options.beta1;
+        adamw->power2 *= adamw->options.beta2;
+    }
+}
+
+static xray_status run_step(const xm_adamw *adamw, const xm_adamw_run *run,
+                            float *const *weights, const xm_grads *grads)
+{
+    const xm_adamw_options *options = &adamw->options;
+    xray_adamw call = {
+        .head = XRAY_HEAD(xray_adamw),
+        .count = run->count,
+        .p = weights[run->bucket] + run->offset,
+        .g = grads->buckets[run->bucket] + run->offset,
+        .m = adamw->m[run->bucket] + run->offset,
+        .v = adamw->v[run->bucket] + run->offset,
+        .scalars = adamw->scalars,
+        .beta1 = (float)options->beta1,
+        .beta2 = (float)options->beta2,
+        .eps = (float)options->eps,
+        .weight_decay = run->decay ? (float)options->weight_decay : 0.0f,
+        .out_dtype = XRAY_F32,
+    };
+    return adamw->device->adamw(adamw->device_self, NULL, &call);
+}
+
+xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
+                          const xm_grads *grads, double lr, double clip,
+                          xr_err *err)
+{
+    double power1 = adamw->power1 * adamw->options.beta1;
+    double power2 = adamw->power2 * adamw->options.beta2;
+    adamw->host_scalars[0] = (float)lr;
+    adamw->host_scalars[1] = (float)clip;
+    adamw->host_scalars[2] = (float)(1.0 - power1);
+    adamw->host_scalars[3] = (float)(1.0 - power2);
+    xray_status status = adamw->device->copy(
+        adamw->device_self, NULL, adamw->scalars, adamw->host_scalars,
+        sizeof(adamw->host_scalars), XRAY_COPY_TO_DEVICE);
+    for (uint32_t i = 0; status == XRAY_OK && i < adamw->run_count; i++)
+        status = run_step(adamw, &adamw->runs[i], weights, grads);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "the optimizer's update failed");
+    adamw->steps++;
+    adamw->power1 = power1;
+    adamw->power2 = power2;
+    return XRAY_OK;
+}

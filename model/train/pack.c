@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/train/pack.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+
+/* The arrays that host and device both hold; one block, each array padded to
+ * a cache line. */
+typedef struct pack_arrays {
+    int32_t *ids;
+    int32_t *positions;
+    int32_t *row_start;
+    int32_t *index;
+    int32_t *target;
+    float *temperature;
+    float *slots[XM_PACK_SLOTS];
+} pack_arrays;
+
+struct xm_packer {
+    const xray_device_ops *device;
+    void *device_self;
+    xm_pack_limits limits;
+    void *device_block;
+    void *host_block; /* NULL: the host reads device memory itself */
+    pack_arrays dev;
+    pack_arrays host;
+    int32_t *token;    /* [tokens] of each item */
+    int32_t *item_row; /* [tokens] */
+    int32_t *item_col; /* [tokens] place in the row */
+    uint32_t count;    /* items of the last batch */
+};
+
+static uint64_t padded(uint64_t count)
+{
+    return (count + 15u) & ~(uint64_t)15u;
+}
+
+/* Words (4 bytes each) of one block. */
+static uint64_t block_words(const xm_pack_limits *limits)
+{
+    return (5u + XM_PACK_SLOTS) * padded(limits->tokens) +
+           padded(limits->rows + 1);
+}
+
+static void cut_block(void *block, const xm_pack_limits *limits,
+                      pack_arrays *out)
+{
+    int32_t *words = block;
+    uint64_t step = padded(limits->tokens);
+    out->ids = words;
+    out->positions = words + step;
+    out->index = words + 2 * step;
+    out->target = words + 3 * step;
+    out->row_start = words + 4 * step;
+    float *floats = (float *)block + 4 * step + padded(limits->rows + 1);
+    out->temperature = floats;
+    for (uint32_t i = 0; i < XM_PACK_SLOTS; i++)
+        out->slots[i] = floats + (1 + i) * step;
+}
+
+uint64_t xm_packer_bytes(const xm_pack_limits *limits)
+{
+    return block_words(limits) * 4;
+}
+
+static xray_status packer_memory(xm_packer *packer, const char *owner,
+                                 xr_err *err)
+{
+    const xm_pack_limits *limits = &packer->limits;
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_status status = packer->device->info(packer->device_self, &info);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "device gives no information");
+    status =
+        packer->device->alloc(packer->device_self, owner, XRAY_TAG_WORKSPACE,
+                              xm_packer_bytes(limits), &packer->device_block);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "%s: no %" PRIu64 " bytes for packing",
+                       owner, xm_packer_bytes(limits));
+    cut_block(packer->device_block, limits, &packer->dev);
+    packer->host = packer->dev;
+    packer->token = xr_calloc(3 * (size_t)limits->tokens + 1, 4);
+    if (!info.host_memory)
+        packer->host_block = xr_calloc(block_words(limits), 4);
+    if (!packer->token || (!info.host_memory && !packer->host_block))
+        return xr_fail(err, XRAY_E_NOMEM, "%s: no host memory for packing",
+                       owner);
+    packer->item_row = packer->token + limits->tokens;
+    packer->item_col = packer->item_row + limits->tokens;
+    if (packer->host_block)
+        cut_block(packer->host_block, limits, &packer->host);
+    return XRAY_OK;
+}
+
+xray_status xm_packer_create(const xm_pack_limits *limits,
+                             const xray_device_ops *device, void *device_self,
+                             const char *owner, xr_err *err, xm_packer **out)
+{
+    if (limits->tokens > INT32_MAX || limits->rows > INT32_MAX)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "%s: a micro-batch of %" PRIu64 " tokens and %" PRIu64
+                       " rows is larger than 2^31 - 1",
+                       owner, limits->tokens, limits->rows);
+    xm_packer *packer = calloc(1, sizeof(*packer));
+    if (!packer)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: no memory for packing", owner);
+    packer->device = device;
+    packer->device_self = device_self;
+    packer->limits = *limits;
+    xray_status status = packer_memory(packer, owner, err);
+    if (status != XRAY_OK) {
+        xm_packer_destroy(packer);
+        return status;
+    }
+    *out = packer;
+    return XRAY_OK;
+}
+
+void xm_packer_destroy(xm_packer *packer)
+{
+    if (!packer)
+        return;
+    packer->device->free(packer->device_self, packer->device_block);
+    free(packer->host_block);
+    free(packer->token);
+    free(packer);
+}
+
+/* ---- checking ----------------------------------------------------------- */
+
+static xray_status check_row(const xm_pack_limits *limits,
+                             const xray_batch *batch, uint32_t row, xr_err *err)
+{
+    int64_t first = batch->row_start[row];
+    int64_t last = batch->row_start[row + 1];
+    if (last < first || last > (int64_t)batch->tokens)
+        return xr_fail(err, XRAY_E_ARG,
+                       "row %" PRIu32 ": row_start goes from %" PRId64
+                       " to %" PRId64 " in a batch of %" PRIu32 " tokens",
+                       row, first, last, batch->tokens);
+    if ((uint64_t)(last - first) > limits->row_tokens)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "row %" PRIu32 " has %" PRId64
+                       " tokens, the instance was made for %" PRIu64,
+                       row, last - first, limits->row_tokens);
+    for (int64_t t = first; t < last; t++)
+        if (batch->ids[t] < 0 || (uint64_t)batch->ids[t] >= limits->vocab)
+            return xr_fail(err, XRAY_E_RANGE,
+                           "row %" PRIu32 ", token %" PRId64 ": id %" PRId32
+                           " is outside the vocabulary of %" PRIu64,
+                           row, t - first, batch->ids[t], limits->vocab);
+    float temperature = batch->temperature ? batch->temperature[row] : 1.0f;
+    if (!isfinite(temperature) || temperature <= 0)
+        return xr_fail(err, XRAY_E_ARG,
+                       "row %" PRIu32 ": temperature %g is not above 0", row,
+                       (double)temperature);
+    return XRAY_OK;
+}
+
+static xray_status check_batch(const xm_pack_limits *limits,
+                               const xray_batch *batch, xr_err *err)
+{
+    if (batch->tokens > limits->tokens || batch->rows > limits->rows)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "batch of %" PRIu32 " tokens in %" PRIu32
+                       " rows, the instance was made for %" PRIu64
+                       " tokens in %" PRIu64 " rows",
+                       batch->tokens, batch->rows, limits->tokens,
+                       limits->rows);
+    if (batch->rows == 0)
+        return XRAY_OK;
+    if (!batch->ids || !batch->row_start)
+        return xr_fail(err, XRAY_E_ARG, "batch without ids or row_start");
+    if (batch->row_start[0] != 0 ||
+        batch->row_start[batch->rows] != (int32_t)batch->tokens)
+        return xr_fail(err, XRAY_E_ARG,
+                       "row_start goes from %" PRId32 " to %" PRId32
+                       ", expected 0 to %" PRIu32,
+                       batch->row_start[0], batch->row_start[batch->rows],
+                       batch->tokens);
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        xray_status status = check_row(limits, batch, row, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+/* ---- packing ------------------------------------------------------------ */
+
+static int wanted(const xray_batch *batch, int32_t token)
+{
+    return !batch->loss_mask || batch->loss_mask[token] != 0;
+}
+
+/* How many tokens of a row its outputs depend on. */
+static int32_t row_inputs(const xray_batch *batch, uint32_t row)
+{
+    int32_t first = batch->row_start[row];
+    for (int32_t t = batch->row_start[row + 1] - 1; t > first; t--)
+        if (wanted(batch, t))
+            return t - first;
+    return 0;
+}
+
+static void pack_items(xm_packer *packer, const xray_batch *batch, uint32_t row,
+                       int32_t inputs, int32_t base)
+{
+    int32_t first = batch->row_start[row];
+    for (int32_t i = 0; i < inputs; i++) {
+        int32_t token = first + i + 1;
+        if (!wanted(batch, token))
+            continue;
+        uint32_t item = packer->count++;
+        packer->host.index[item] = base + i;
+        packer->host.target[item] = batch->ids[token];
+        packer->host.temperature[item] =
+            batch->temperature ? batch->temperature[row] : 1.0f;
+        packer->token[item] = token;
+        packer->item_row[item] = (int32_t)row;
+        packer->item_col[item] = i + 1;
+    }
+}
+
+static xray_status upload(xm_packer *packer, void *to, const void *from,
+                          uint64_t words, xr_err *err)
+{
+    if (!packer->host_block || words == 0)
+        return XRAY_OK;
+    xray_status status = packer->device->copy(
+        packer->device_self, NULL, to, from, words * 4, XRAY_COPY_TO_DEVICE);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "copy of a batch to the device failed");
+}
+
+static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
+                               xr_err *err)
+{
+    const pack_arrays *h = &packer->host;
+    const pack_arrays *d = &packer->dev;
+    struct {
+        void *to;
+        const void *from;
+        uint64_t words;
+    } parts[] = {
+        { d->ids, h->ids, pack->tokens },
+        { d->positions, h->positions, pack->tokens },
+        { d->row_start, h->row_start, (uint64_t)pack->rows + 1 },
+        { d->index, h->index, packer->count },
+        { d->target, h->target, packer->count },
+        { d->temperature, h->temperature, packer->count },
+    };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        xray_status status =
+            upload(packer, parts[i].to, parts[i].from, parts[i].words, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+xray_status xm_packer_fill(xm_packer *packer, const xray_batch *batch,
+                           int value, xr_err *err, xm_packed *out)
+{
+    xray_status status = check_batch(&packer->limits, batch, err);
+    if (status != XRAY_OK)
+        return status;
+    const pack_arrays *host = &packer->host;
+    xm_pack pack = { .ids = packer->dev.ids,
+                     .positions = packer->dev.positions,
+                     .row_start = packer->dev.row_start };
+    packer->count = 0;
+    host->row_start[0] = 0;
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        int32_t inputs = row_inputs(batch, row);
+        if (inputs == 0)
+            continue;
+        int32_t base = (int32_t)pack.tokens;
+        memcpy(host->ids + base, batch->ids + batch->row_start[row],
+               (size_t)inputs * sizeof(int32_t));
+        for (int32_t i = 0; i < inputs; i++)
+            host->positions[base + i] = i;
+        pack_items(packer, batch, row, inputs, base);
+        pack.tokens += (uint32_t)inputs;
+        host->row_start[++pack.rows] = (int32_t)pack.tokens;
+        if ((uint64_t)inputs > pack.row_bound)
+            pack.row_bound = (uint64_t)inputs;
+    }
+    *out = (xm_packed){
+        .pack = pack,
+        .items = { .count = packer->count,
+                   .value = value != 0,
+                   .index = packer->dev.index,
+                   .target = packer->dev.target,
+                   .temperature =
+                       batch->temperature ? packer->dev.temperature : NULL },
+        .token = packer->token,
+    };
+    return upload_pack(packer, &pack, err);
+}
+
+xray_status xm_packer_collect(xm_packer *packer, const float *items,
+                              float *per_token, xr_err *err)
+{
+    const float *from = items;
+    xray_status status = XRAY_OK;
+    if (packer->host_block && packer->count) {
+        status = packer->device->copy(
+            packer->device_self, NULL, packer->host.slots[0], items,
+            (uint64_t)packer->count * sizeof(float), XRAY_COPY_TO_HOST);
+        from = packer->host.slots[0];
+    }
+    if (status == XRAY_OK)
+        status = packer->device->sync(packer->device_self, NULL);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "reading outputs off the device failed");
+    for (uint32_t i = 0; i < packer->count; i++)
+        per_token[packer->token[i]] = from[i];
+    return XRAY_OK;
+}
+
+xray_status xm_packer_spread(xm_packer *packer, const float *per_token,
+                             uint32_t slot, const char *what, xr_err *err,
+                             const float **out_items)
+{
+    float *host = packer->host.slots[slot];
+    for (uint32_t i = 0; i < packer->count; i++) {
+        host[i] = per_token[packer->token[i]];
+        if (!isfinite(host[i]))
+            return xr_fail(err, XRAY_E_NUMERIC,
+                           "the loss gives %s = %g for row %" PRId32
+                           ", token %" PRId32 " of the micro-batch",
+                           what, (double)host[i], packer->item_row[i],
+                           packer->item_col[i]);
+    }
+    *out_items = packer->dev.slots[slot];
+    return upload(packer, packer->dev.slots[slot], host, packer->count, err);
+}

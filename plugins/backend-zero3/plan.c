@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an instance would take, and what cannot work.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/base/file.h"
+#include "plugins/backend-zero3/zero3.h"
+
+xray_status z3_done(const xray_host *host, xray_status status,
+                    const char *where, const xr_err *err)
+{
+    return status < 0 ? host->fail(host, status, where, err->text) : status;
+}
+
+uint32_t z3_space_flags(const z3_config *config, uint32_t trainable)
+{
+    if (!trainable)
+        return 0;
+    return XM_SPACE_TRAIN |
+           (config->gradient_checkpointing ? XM_SPACE_RECOMPUTE : 0);
+}
+
+xm_pack_limits z3_limits(const xm_config *model, const xray_workload *load)
+{
+    return (xm_pack_limits){ .tokens = load->tokens,
+                             .rows = load->rows,
+                             .row_tokens = load->row_tokens,
+                             .vocab = model->vocab };
+}
+
+static xray_status check_load(const xm_config *model, const xray_workload *load,
+                              xr_err *err)
+{
+    if (load->tokens == 0 || load->rows == 0 || load->row_tokens == 0)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "a micro-batch needs room: %" PRIu64 " tokens, %" PRIu64
+                       " rows, rows of up to %" PRIu64 " tokens",
+                       load->tokens, load->rows, load->row_tokens);
+    if (load->row_tokens > load->tokens)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "rows of up to %" PRIu64
+                       " tokens do not fit micro-batches of %" PRIu64 " tokens",
+                       load->row_tokens, load->tokens);
+    if (load->row_tokens > model->max_positions)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "rows of up to %" PRIu64
+                       " tokens are longer than the model's "
+                       "max_position_embeddings %" PRIu32,
+                       load->row_tokens, model->max_positions);
+    return XRAY_OK;
+}
+
+xray_status z3_check(const xray_model *model, const xray_world *world,
+                     const xray_workload *load, xr_err *err, xm_config *out)
+{
+    char where[XR_PATH_CAP];
+    if (world && world->size > 1)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "the world has %" PRIu32
+                       " ranks, but this build of zero3 trains on one rank "
+                       "only",
+                       world->size);
+    if (model->dtype != XRAY_F32)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "[model] dtype: zero3 computes in float32 only");
+    if (!model->path && !model->random_init)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "the model has neither a directory of weights nor "
+                       "random_init");
+    (void)snprintf(where, sizeof(where), "%s%sconfig.json",
+                   model->path ? model->path : "", model->path ? "/" : "");
+    xray_status status = xm_config_parse(model->config_json, where, err, out);
+    if (status == XRAY_OK)
+        status = check_load(out, load, err);
+    /* A model that is not known is a configuration that cannot work. */
+    return status == XRAY_OK || status == XRAY_E_NOMEM ? status : XRAY_E_CONFIG;
+}
+
+/* Scratch a device takes for itself: logits of a chunk of items (16 MiB, but
+ * from 16 to 1024 items), and for each thread 1 MiB, or more where the scores,
+ * keys and gradients of a long row of one head need it. */
+static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load)
+{
+    uint64_t row = ((uint64_t)model->vocab + 15) / 16 * 64;
+    uint64_t items = ((uint64_t)16 << 20) / row;
+    items = items < 16 ? 16 : items > 1024 ? 1024 : items;
+    items = items < load->tokens ? items : load->tokens;
+    uint64_t wide = (load->row_tokens + 15) / 16 * 16;
+    uint64_t part = wide * (512 + 16 * (uint64_t)model->head_dim);
+    part = part < 1u << 20 ? 1u << 20 : part;
+    return items * row + part * (load->threads ? load->threads : 1);
+}
+
+static void fill_plan(const z3_config *config, const xm_config *model,
+                      const xm_layout *layout, const xray_workload *load,
+                      xray_plan *out)
+{
+    xm_pack_limits limits = z3_limits(model, load);
+    for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
+        out->bytes[i] = 0;
+    out->bytes[XRAY_TAG_WEIGHTS] =
+        xm_layout_bytes(layout) +
+        xm_layout_packed_bytes(layout, load->trainable != 0);
+    out->bytes[XRAY_TAG_ACTIVATIONS] =
+        xm_space_bytes(model, load->tokens, load->rows, load->row_tokens,
+                       z3_space_flags(config, load->trainable));
+    out->bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
+                                     xm_decoder_bytes(model, load->row_tokens) +
+                                     scratch_bytes(model, load);
+    if (load->trainable) {
+        out->bytes[XRAY_TAG_GRADS] = xm_grads_bytes(model, layout);
+        out->bytes[XRAY_TAG_OPTIMIZER] = xm_adamw_bytes(layout);
+    }
+    out->micro_multiple = 1;
+    out->token_multiple = 1;
+}
+
+xray_status z3_plan(const xray_host *host, const void *config,
+                    const xray_model *model, const xray_world *world,
+                    const xray_workload *load, xray_plan *out)
+{
+    xr_err err = { "" };
+    xm_config parsed;
+    xm_layout *layout = NULL;
+    xray_status status = z3_check(model, world, load, &err, &parsed);
+    if (status == XRAY_OK)
+        status = xm_layout_create(&parsed, (load->heads & XRAY_HEAD_VALUE) != 0,
+                                  &err, &layout);
+    if (status == XRAY_OK)
+        fill_plan(config, &parsed, layout, load, out);
+    xm_layout_destroy(layout);
+    return z3_done(host, status, "plan", &err);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * backend-zero3: trains a decoder with AdamW over flat buckets, on one rank.
+ */
+#include <xray/plugin.h>
+
+#include "plugins/backend-zero3/zero3.h"
+
+static const xray_option options[] = {
+    XRAY_REAL(z3_config, beta1, "0.9", 0, 0.999999, NULL, "0.1",
+              "AdamW: decay of the mean of gradients."),
+    XRAY_REAL(z3_config, beta2, "0.999", 0, 0.99999999, NULL, "0.1",
+              "AdamW: decay of the mean of squared gradients."),
+    XRAY_REAL(z3_config, eps, "1e-8", 1e-30, 1, NULL, "0.1",
+              "AdamW: added to the root of the mean square."),
+    XRAY_REAL(z3_config, weight_decay, "0.01", 0, 10, NULL, "0.1",
+              "AdamW: decoupled decay, times the learning rate. Matrices "
+              "decay, norms and biases do not."),
+    XRAY_BOOL(z3_config, gradient_checkpointing, "false", "0.1",
+              "Keep only the input of each block and compute the rest again in "
+              "the backward pass: less memory, about a third more work, the "
+              "same bits."),
+};
+
+static const xray_train_ops ops = {
+    .head = XRAY_HEAD(xray_train_ops),
+    .plan = z3_plan,
+    .create = z3_create,
+    .destroy = z3_destroy,
+    .weights = z3_weights,
+    .forward = z3_forward,
+    .forward_backward = z3_forward_backward,
+    .optimizer_step = z3_optimizer_step,
+    .save = z3_save,
+    .load = z3_load,
+    .import = z3_import,
+    .gradients = z3_gradients,
+};
+
+static const xray_component component = {
+    .head = XRAY_HEAD(xray_component),
+    .iface = XRAY_IFACE_TRAIN,
+    .name = "zero3",
+    .summary = "Flat buckets, fp32 masters and AdamW, on one rank",
+    .ops = &ops,
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .option_stride = sizeof(options[0]),
+    .config_size = sizeof(z3_config),
+    .numerics = "xray.fp32/1",
+};
+
+static const xray_component *const components[] = { &component };
+
+static const xray_plugin plugin = {
+    .head = XRAY_HEAD(xray_plugin),
+    .abi_needed = XRAY_ABI,
+    .component_count = 1,
+    .name = "backend-zero3",
+    .version = "0.1.0",
+    .vendor = "xray",
+    .license = "Apache-2.0",
+    .components = components,
+};
+
+XRAY_PLUGIN_DEFINE(backend_zero3, plugin, "backend-zero3", "0.1.0",
+                   "xray.train/0:zero3")

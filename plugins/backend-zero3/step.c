@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Outputs, gradients, updates.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/train/norm.h"
+#include "plugins/backend-zero3/zero3.h"
+
+#define ALL_OUTPUTS (XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY | XRAY_HEAD_VALUE)
+
+/* Packs a batch and runs it up to the heads. With no rows in `packed` nothing
+ * was run: nothing is wanted of the batch. A critic asks for values and nothing
+ * else: its product with the vocabulary is left out. */
+static xray_status run_heads(z3 *self, const xray_batch *batch,
+                             uint32_t outputs, xm_packed *packed,
+                             xm_head_out *heads, xr_err *err)
+{
+    int value = (outputs & XRAY_HEAD_VALUE) != 0;
+    xray_status status =
+        xm_packer_fill(self->packer, batch, value, err, packed);
+    if (status != XRAY_OK || packed->pack.rows == 0)
+        return status;
+    if ((outputs & ALL_OUTPUTS) == XRAY_HEAD_VALUE)
+        packed->items.target = NULL;
+    status = xm_forward(self->decoder, self->space, &packed->pack, err);
+    if (status != XRAY_OK)
+        return status;
+    return xm_heads(self->decoder, self->space, &packed->items, heads, err);
+}
+
+/* Fills the arrays of all tokens with what was asked for, 0 elsewhere. */
+static xray_status collect(z3 *self, const xm_packed *packed, uint32_t tokens,
+                           const float *items, float *to, xr_err *err)
+{
+    memset(to, 0, tokens * sizeof(float));
+    return packed->pack.rows ? xm_packer_collect(self->packer, items, to, err)
+                             : XRAY_OK;
+}
+
+static xray_status collect_all(z3 *self, const xm_packed *packed,
+                               const xm_head_out *heads, uint32_t tokens,
+                               uint32_t outputs, const xray_outputs *out,
+                               xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    if (outputs & XRAY_HEAD_LOGP)
+        status = collect(self, packed, tokens, heads->logp, out->logp, err);
+    if (status == XRAY_OK && (outputs & XRAY_HEAD_ENTROPY))
+        status =
+            collect(self, packed, tokens, heads->entropy, out->entropy, err);
+    if (status == XRAY_OK && (outputs & XRAY_HEAD_VALUE))
+        status = collect(self, packed, tokens, heads->value, out->value, err);
+    return status;
+}
+
+/* ---- forward ------------------------------------------------------------ */
+
+static xray_status check_outputs(const z3 *self, uint32_t outputs,
+                                 const xray_outputs *out, xr_err *err)
+{
+    if ((outputs & XRAY_HEAD_VALUE) && !self->value_head)
+        return xr_fail(err, XRAY_E_ARG,
+                       "values are asked of %s, which was made without a "
+                       "value head",
+                       self->owner);
+    if (!out)
+        return XRAY_OK;
+    if (((outputs & XRAY_HEAD_LOGP) && !out->logp) ||
+        ((outputs & XRAY_HEAD_ENTROPY) && !out->entropy) ||
+        ((outputs & XRAY_HEAD_VALUE) && !out->value))
+        return xr_fail(err, XRAY_E_ARG, "an output has nowhere to go");
+    return XRAY_OK;
+}
+
+static xray_status forward(z3 *self, const xray_batch *batch, uint32_t outputs,
+                           const xray_outputs *out, xr_err *err)
+{
+    xm_packed packed;
+    xm_head_out heads = { 0 };
+    xray_status status = check_outputs(self, outputs, out, err);
+    if (status == XRAY_OK)
+        status = run_heads(self, batch, outputs, &packed, &heads, err);
+    if (status != XRAY_OK)
+        return status;
+    return collect_all(self, &packed, &heads, batch->tokens, outputs, out, err);
+}
+
+xray_status z3_forward(void *ptr, const xray_batch *batch, uint32_t outputs,
+                       xray_outputs *out)
+{
+    z3 *self = ptr;
+    xr_err err = { "" };
+    xray_status status = forward(self, batch, outputs, out, &err);
+    return z3_done(self->host, status, "forward", &err);
+}
+
+/* ---- gradients ---------------------------------------------------------- */
+
+/* What a loss is shown: log-probs unless it reads values only, and values
+ * wherever there is a head for them. */
+static uint32_t shown(const z3 *self, const xray_loss *loss)
+{
+    uint32_t outputs = loss->outputs & ALL_OUTPUTS;
+    if (outputs != XRAY_HEAD_VALUE)
+        outputs |= XRAY_HEAD_LOGP;
+    return self->value_head ? outputs | XRAY_HEAD_VALUE : outputs;
+}
+
+/* Calls the loss on one micro-batch. The sentence of a loss that fails is its
+ * own, recorded where it was found. */
+static xray_status call_loss(z3 *self, const xray_batch *batch,
+                             uint32_t first_row, const xray_loss *loss,
+                             xr_err *err)
+{
+    const z3_tokens *t = &self->tokens;
+    int entropy = (loss->outputs & XRAY_HEAD_ENTROPY) != 0;
+    size_t bytes = batch->tokens * sizeof(float);
+    memset(t->dlogp, 0, bytes);
+    memset(t->dentropy, 0, bytes);
+    memset(t->dvalue, 0, bytes);
+    xray_loss_call call = {
+        .head = XRAY_HEAD(xray_loss_call),
+        .batch = batch,
+        .first_row = first_row,
+        .logp = t->logp,
+        .entropy = entropy ? t->entropy : NULL,
+        .value = self->value_head ? t->value : NULL,
+        .dlogp = t->dlogp,
+        .dentropy = entropy ? t->dentropy : NULL,
+        .dvalue = self->value_head ? t->dvalue : NULL,
+    };
+    xray_status status = loss->fn(loss->ctx, &call);
+    if (status == XRAY_OK)
+        return XRAY_OK;
+    return xr_fail(err, status < 0 ? status : XRAY_E_BUG,
+                   "the loss failed on the micro-batch from row %" PRIu32,
+                   first_row);
+}
+
+static xray_status backward(z3 *self, const xm_packed *packed, uint32_t outputs,
+                            xr_err *err)
+{
+    xm_packer *packer = self->packer;
+    const z3_tokens *t = &self->tokens;
+    xm_head_grads grads = { 0 };
+    const float *dhidden = NULL;
+    xray_status status = XRAY_OK;
+    if (outputs & XRAY_HEAD_LOGP)
+        status = xm_packer_spread(packer, t->dlogp, 0, "dL/dlogp", err,
+                                  &grads.dlogp);
+    if (status == XRAY_OK && (outputs & XRAY_HEAD_ENTROPY))
+        status = xm_packer_spread(packer, t->dentropy, 1, "dL/dentropy", err,
+                                  &grads.dentropy);
+    if (status == XRAY_OK && (outputs & XRAY_HEAD_VALUE))
+        status = xm_packer_spread(packer, t->dvalue, 2, "dL/dvalue", err,
+                                  &grads.dvalue);
+    if (status == XRAY_OK)
+        status = xm_heads_backward(self->decoder, self->space, &packed->items,
+                                   &grads, self->grads, &dhidden, err);
+    if (status == XRAY_OK)
+        status = xm_backward(self->decoder, self->space, &packed->pack, dhidden,
+                             self->grads, err);
+    return status;
+}
+
+static xray_status micro_batch(z3 *self, const xray_batch *batch,
+                               uint32_t first_row, const xray_loss *loss,
+                               xr_err *err)
+{
+    const z3_tokens *t = &self->tokens;
+    const xray_outputs show = { XRAY_HEAD(xray_outputs), t->logp, t->entropy,
+                                t->value };
+    uint32_t outputs = shown(self, loss);
+    xm_packed packed;
+    xm_head_out heads = { 0 };
+    xray_status status = run_heads(self, batch, outputs, &packed, &heads, err);
+    if (status == XRAY_OK)
+        status = collect_all(self, &packed, &heads, batch->tokens, outputs,
+                             &show, err);
+    if (status == XRAY_OK)
+        status = call_loss(self, batch, first_row, loss, err);
+    if (status == XRAY_OK && packed.pack.rows)
+        status = backward(self, &packed, outputs, err);
+    return status;
+}
+
+xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
+                                uint32_t count, const xray_loss *loss)
+{
+    z3 *self = ptr;
+    xr_err err = { "" };
+    uint32_t row = 0;
+    xray_status status = check_outputs(self, loss->outputs, NULL, &err);
+    if (status == XRAY_OK && !self->trainable)
+        status = xr_fail(&err, XRAY_E_STATE,
+                         "%s was made for forward only, it has no gradients",
+                         self->owner);
+    for (uint32_t i = 0; status == XRAY_OK && i < count; i++) {
+        status = micro_batch(self, batches[i], row, loss, &err);
+        row += batches[i]->rows;
+    }
+    return z3_done(self->host, status, "forward_backward", &err);
+}
+
+/* ---- the update --------------------------------------------------------- */
+
+static xray_status check_step(const z3 *self, double lr, xr_err *err)
+{
+    if (!self->trainable)
+        return xr_fail(err, XRAY_E_STATE,
+                       "%s was made for forward only, it has no optimizer",
+                       self->owner);
+    if (self->weights->leases)
+        return xr_fail(err, XRAY_E_STATE,
+                       "the weights of %s are held by %" PRIu32
+                       " lease(s): an update has to wait for the engine",
+                       self->owner, self->weights->leases);
+    if (!isfinite(lr) || lr < 0)
+        return xr_fail(err, XRAY_E_ARG, "learning rate %g is not 0 or more",
+                       lr);
+    return XRAY_OK;
+}
+
+static void note_skip(z3 *self, double norm, const xm_param *bad,
+                      xray_step_result *out)
+{
+    char text[256];
+    self->skipped++;
+    out->skipped = 1;
+    out->bad_tensor = bad ? bad->name : NULL;
+    (void)snprintf(text, sizeof(text),
+                   "%s: step left out, the gradient norm is %g (first in %s); "
+                   "%" PRIu64 " left out so far",
+                   self->owner, norm, bad ? bad->name : "no single tensor",
+                   self->skipped);
+    self->host->log(self->host, XRAY_LOG_WARN, text);
+}
+
+static xray_status step(z3 *self, double lr, double max_norm,
+                        xray_step_result *out, xr_err *err)
+{
+    double norm = 0;
+    const xm_param *bad = NULL;
+    xray_status status = xm_grads_finish(self->grads, err);
+    if (status == XRAY_OK)
+        status =
+            xm_grad_norm(self->grads, self->adamw->scratch, err, &norm, &bad);
+    if (status != XRAY_OK)
+        return status;
+    out->grad_norm = norm;
+    out->skipped = 0;
+    out->bad_tensor = NULL;
+    if (isfinite(norm)) {
+        status = xm_adamw_step(self->adamw, self->weights->buckets, self->grads,
+                               lr, xm_clip_coefficient(norm, max_norm), err);
+        if (status == XRAY_OK)
+            status = xm_weights_changed(self->weights,
+                                        self->weights->version + 1, err);
+    } else {
+        note_skip(self, norm, bad, out);
+    }
+    out->version = self->weights->version;
+    return status == XRAY_OK ? xm_grads_zero(self->grads, err) : status;
+}
+
+xray_status z3_optimizer_step(void *ptr, double lr, double max_norm,
+                              xray_step_result *out)
+{
+    z3 *self = ptr;
+    xr_err err = { "" };
+    xray_status status = check_step(self, lr, &err);
+    if (status == XRAY_OK)
+        status = step(self, lr, max_norm, out, &err);
+    return z3_done(self->host, status, "optimizer_step", &err);
+}

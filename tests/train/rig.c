@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/train/rig.h"
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+
+const xray_plugin *xray_plugin_query_backend_zero3(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+
+const char rig_tiny[] =
+    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":32,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+    "\"intermediate_size\":56,\"vocab_size\":40,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
+const char rig_tiny_tied[] =
+    "{\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":24,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,"
+    "\"intermediate_size\":40,\"vocab_size\":37,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-6,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}";
+
+/* ---- host --------------------------------------------------------------- */
+
+static char error_text[2048];
+static char log_text[1024];
+
+static void host_log(const xray_host *host, uint32_t level, const char *msg)
+{
+    (void)host;
+    (void)level;
+    (void)snprintf(log_text, sizeof(log_text), "%s", msg);
+}
+
+static xray_status host_fail(const xray_host *host, xray_status code,
+                             const char *where, const char *msg)
+{
+    (void)host;
+    (void)where;
+    (void)snprintf(error_text, sizeof(error_text), "%s", msg);
+    return code;
+}
+
+static const void *host_service(const xray_host *host, const char *id)
+{
+    (void)host;
+    (void)id;
+    return NULL;
+}
+
+const xray_host *rig_host(void)
+{
+    static const xray_host host = { .head = XRAY_HEAD(xray_host),
+                                    .version = "test",
+                                    .log = host_log,
+                                    .fail = host_fail,
+                                    .service = host_service };
+    return &host;
+}
+
+const char *rig_error(void)
+{
+    return error_text;
+}
+
+const char *rig_log(void)
+{
+    return log_text;
+}
+
+void rig_clear(void)
+{
+    error_text[0] = '\0';
+    log_text[0] = '\0';
+}
+
+/* ---- plugins ------------------------------------------------------------ */
+
+/* Puts the declared default of every option where the plugin reads it. */
+static void *config_of(const xray_component *component)
+{
+    char *config = calloc(1, component->config_size + 1);
+    assert_non_null(config);
+    for (uint32_t i = 0; i < component->option_count; i++) {
+        const xray_option *option = &component->options[i];
+        void *to = config + option->offset;
+        const char *text = option->preset;
+        int64_t number = 0;
+        double real = 0;
+        if (option->type == XRAY_OPT_REAL) {
+            assert_int_equal(xr_parse_real(text, &real), 0);
+            memcpy(to, &real, sizeof(real));
+        } else if (option->type == XRAY_OPT_INT) {
+            assert_int_equal(xr_parse_int(text, &number), 0);
+            memcpy(to, &number, sizeof(number));
+        } else if (option->type == XRAY_OPT_BOOL) {
+            uint32_t flag = strcmp(text, "true") == 0;
+            memcpy(to, &flag, sizeof(flag));
+        } else if (option->type == XRAY_OPT_CHOICE) {
+            for (const xray_choice *c = option->choices; c->name; c++)
+                if (strcmp(c->name, text) == 0)
+                    memcpy(to, &c->value, sizeof(c->value));
+        }
+    }
+    return config;
+}
+
+rig_device rig_device_open(uint32_t threads)
+{
+    const xray_plugin *plugin = xray_plugin_query_device_cpu(XRAY_ABI);
+    const xray_component *component = plugin->components[0];
+    rig_device device = { .ops = component->ops };
+    assert_string_equal(component->iface, XRAY_IFACE_DEVICE);
+    device.config = config_of(component);
+    assert_int_equal(
+        device.ops->create(rig_host(), device.config, threads, &device.self),
+        XRAY_OK);
+    return device;
+}
+
+void rig_device_close(rig_device *device)
+{
+    device->ops->destroy(device->self);
+    free(device->config);
+    device->config = NULL;
+}
+
+const xray_component *rig_component(void)
+{
+    return xray_plugin_query_backend_zero3(XRAY_ABI)->components[0];
+}
+
+/* What a spec asks for, spelled out. */
+typedef struct rig_request {
+    xray_model model;
+    xray_workload load;
+    char *text; /* config.json read from a folder */
+    void *config;
+} rig_request;
+
+static void set_option(void *config, const char *name, const void *value,
+                       size_t size)
+{
+    const xray_component *component = rig_component();
+    for (uint32_t i = 0; i < component->option_count; i++)
+        if (strcmp(component->options[i].name, name) == 0) {
+            memcpy((char *)config + component->options[i].offset, value, size);
+            return;
+        }
+    fail_msg("no option %s", name);
+}
+
+static rig_request request(const rig_spec *spec)
+{
+    rig_request r = { .config = config_of(rig_component()) };
+    double decay = spec->weight_decay < 0 ? 0 : spec->weight_decay;
+    set_option(r.config, "gradient_checkpointing", &spec->checkpointing,
+               sizeof(spec->checkpointing));
+    if (spec->weight_decay != 0)
+        set_option(r.config, "weight_decay", &decay, sizeof(decay));
+    if (spec->path && !spec->config_json) {
+        char path[512];
+        size_t size = 0;
+        xr_err err;
+        (void)snprintf(path, sizeof(path), "%s/config.json", spec->path);
+        assert_int_equal(xr_file_read(path, 1u << 20, &err, &r.text, &size),
+                         XRAY_OK);
+    }
+    r.model = (xray_model){
+        .head = XRAY_HEAD(xray_model),
+        .path = spec->path,
+        .config_json = r.text              ? r.text
+                       : spec->config_json ? spec->config_json
+                                           : rig_tiny,
+        .dtype = XRAY_F32,
+        .random_init = !spec->path,
+        .seed = spec->seed,
+    };
+    r.load = (xray_workload){
+        .head = XRAY_HEAD(xray_workload),
+        .tokens = spec->tokens ? spec->tokens : 256,
+        .rows = spec->rows ? spec->rows : 32,
+        .row_tokens = spec->row_tokens ? spec->row_tokens : 48,
+        .heads = spec->heads ? spec->heads : XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY,
+        .trainable = !spec->frozen,
+        .threads = 1,
+    };
+    return r;
+}
+
+static void request_free(rig_request *r)
+{
+    free(r->text);
+    free(r->config);
+}
+
+xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out)
+{
+    rig_request r = request(spec);
+    xray_world world = { .head = XRAY_HEAD(xray_world), .size = 1 };
+    xray_setup setup = { .head = XRAY_HEAD(xray_setup),
+                         .host = rig_host(),
+                         .device = device->ops,
+                         .device_self = device->self,
+                         .model = &r.model,
+                         .world = &world,
+                         .role = XRAY_ROLE_ACTOR,
+                         .trainable = !spec->frozen };
+    out->ops = rig_component()->ops;
+    rig_clear();
+    xray_status status =
+        out->ops->create(&setup, r.config, &r.load, &out->self);
+    request_free(&r);
+    return status;
+}
+
+xray_status rig_plan(const rig_spec *spec, uint32_t world_size, xray_plan *out)
+{
+    rig_request r = request(spec);
+    const xray_train_ops *ops = rig_component()->ops;
+    xray_world world = { .head = XRAY_HEAD(xray_world), .size = world_size };
+    rig_clear();
+    xray_status status =
+        ops->plan(rig_host(), r.config, &r.model, &world, &r.load, out);
+    request_free(&r);
+    return status;
+}
+
+void rig_close(rig *r)
+{
+    r->ops->destroy(r->self);
+    r->self = NULL;
+}
+
+/* ---- weights ------------------------------------------------------------ */
+
+const xray_tensor *rig_tensor(const xray_weights *weights, const char *name)
+{
+    for (uint32_t i = 0; i < weights->tensor_count; i++)
+        if (strcmp(weights->tensors[i].name, name) == 0)
+            return &weights->tensors[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+int rig_weights_differ(const xray_weights *a, const xray_weights *b)
+{
+    assert_int_equal(a->tensor_count, b->tensor_count);
+    for (uint32_t i = 0; i < a->tensor_count; i++) {
+        const xray_tensor *x = &a->tensors[i];
+        const xray_tensor *y = rig_tensor(b, x->name);
+        assert_int_equal(x->count, y->count);
+        if (memcmp(x->data, y->data, x->count * sizeof(float)) != 0) {
+            print_message("first difference in %s\n", x->name);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void rig_same_weights(const rig *a, const rig *b)
+{
+    assert_false(
+        rig_weights_differ(a->ops->weights(a->self), b->ops->weights(b->self)));
+}
+
+/* ---- folders ------------------------------------------------------------ */
+
+const char *rig_mkdir(char *buffer, size_t cap)
+{
+    const char *root = getenv("TMPDIR");
+    (void)snprintf(buffer, cap, "%s/xray-train-XXXXXX", root ? root : "/tmp");
+    assert_non_null(mkdtemp(buffer));
+    return buffer;
+}
+
+void rig_rmdir(const char *path)
+{
+    xr_err err;
+    assert_int_equal(xr_dir_remove(path, &err), XRAY_OK);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the suites of tests/train share: a host that keeps messages, a device,
+ * instances of backend-zero3.
+ */
+#ifndef TEST_TRAIN_RIG_H
+#define TEST_TRAIN_RIG_H
+
+#include <xray/plugin.h>
+#include <xray/train.h>
+
+#include "tests/testing.h"
+#include "tests/train/rows.h"
+
+/* The only host of a suite. rig_error() is the text of the last failure. */
+const xray_host *rig_host(void);
+const char *rig_error(void);
+const char *rig_log(void); /* the last line logged */
+void rig_clear(void);
+
+typedef struct rig_device {
+    const xray_device_ops *ops;
+    void *self;
+    void *config;
+} rig_device;
+/* device-cpu with that many threads. */
+rig_device rig_device_open(uint32_t threads);
+void rig_device_close(rig_device *device);
+
+/* A device with memory the host may not read and only the operators the
+ * optimizer needs: for the code paths that copy. */
+rig_device plain_device_open(void);
+void plain_device_close(rig_device *device);
+
+/* How to make an instance; zero means the default in brackets. */
+typedef struct rig_spec {
+    const char *path;        /* model directory [random weights] */
+    const char *config_json; /* [rig_tiny] */
+    uint64_t tokens;         /* [256] */
+    uint64_t rows;           /* [32] */
+    uint64_t row_tokens;     /* [48] */
+    uint64_t seed;
+    uint32_t heads; /* [logp, entropy] */
+    uint32_t frozen;
+    uint32_t checkpointing;
+    uint32_t reserved;
+    double weight_decay; /* [0.01]; < 0: none */
+} rig_spec;
+
+extern const char rig_tiny[];      /* untied Llama */
+extern const char rig_tiny_tied[]; /* tied Qwen3 with qk-norm */
+
+typedef struct rig {
+    const xray_train_ops *ops;
+    void *self;
+} rig;
+const xray_component *rig_component(void);
+xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out);
+xray_status rig_plan(const rig_spec *spec, uint32_t world, xray_plan *out);
+void rig_close(rig *r);
+
+/* The tensor of that name; a test fails without it. */
+const xray_tensor *rig_tensor(const xray_weights *weights, const char *name);
+/* All values of two sets of weights, bit for bit. */
+void rig_same_weights(const rig *a, const rig *b);
+/* 1 if any value differs. */
+int rig_weights_differ(const xray_weights *a, const xray_weights *b);
+
+/* An empty folder under the temporary directory; rig_rmdir removes it. */
+const char *rig_mkdir(char *buffer, size_t cap);
+void rig_rmdir(const char *path);
+
+#endif

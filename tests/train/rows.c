@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/train/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/philox.h"
+
+static void finish(rows *r, uint32_t count)
+{
+    r->batch = (xray_batch){ .head = XRAY_HEAD(xray_batch),
+                             .rows = count,
+                             .tokens = (uint32_t)r->row_start[count],
+                             .ids = r->ids,
+                             .row_start = r->row_start,
+                             .loss_mask = r->mask };
+    rows_cut(r, 1);
+}
+
+void rows_draw(rows *r, uint32_t count, uint32_t longest, uint32_t vocab,
+               uint64_t seed)
+{
+    int32_t at = 0;
+    memset(r, 0, sizeof(*r));
+    for (uint32_t row = 0; row < count; row++) {
+        xr_philox_out bits = xr_philox(seed, row, 1, 0, 0);
+        int32_t length = 1 + (int32_t)(bits.w[0] % longest);
+        for (int32_t i = 0; i < length; i++) {
+            bits = xr_philox(seed, row, 2, (uint32_t)i, 0);
+            r->ids[at + i] = (int32_t)(bits.w[0] % vocab);
+            r->mask[at + i] = i > length / 3 && row % 7 != 3;
+        }
+        r->temperature[row] = 0.5f + 0.25f * (float)(row % 4);
+        at += length;
+        r->row_start[row + 1] = at;
+    }
+    finish(r, count);
+}
+
+void rows_full(rows *r, uint32_t count, uint32_t length, uint32_t vocab)
+{
+    memset(r, 0, sizeof(*r));
+    for (uint32_t i = 0; i < count * length; i++) {
+        r->ids[i] = (int32_t)(xr_philox(7, i, 3, 0, 0).w[0] % vocab);
+        r->mask[i] = 1;
+    }
+    for (uint32_t row = 0; row <= count; row++)
+        r->row_start[row] = (int32_t)(row * length);
+    finish(r, count);
+}
+
+void rows_one(rows *r, const int32_t *ids, uint32_t count)
+{
+    memset(r, 0, sizeof(*r));
+    for (uint32_t i = 0; i < count; i++) {
+        r->ids[i] = ids[i];
+        r->mask[i] = 1;
+    }
+    r->temperature[0] = 1;
+    r->row_start[1] = (int32_t)count;
+    finish(r, 1);
+}
+
+void rows_cut(rows *r, uint32_t parts)
+{
+    for (uint32_t p = 0; p < parts; p++) {
+        uint32_t first = r->batch.rows * p / parts;
+        uint32_t last = r->batch.rows * (p + 1) / parts;
+        int32_t token = r->row_start[first];
+        for (uint32_t i = first; i <= last; i++)
+            r->part_start[p][i - first] = r->row_start[i] - token;
+        r->parts[p] = (xray_batch){
+            .head = XRAY_HEAD(xray_batch),
+            .rows = last - first,
+            .tokens = (uint32_t)(r->row_start[last] - token),
+            .ids = r->ids + token,
+            .row_start = r->part_start[p],
+            .loss_mask = r->mask + token,
+            .temperature = r->batch.temperature ? r->temperature + first : NULL,
+        };
+        r->pointers[p] = &r->parts[p];
+    }
+}
+
+static xray_status loss_fn(void *ptr, const xray_loss_call *call)
+{
+    rows_loss *ctx = ptr;
+    const xray_batch *batch = call->batch;
+    if (call->first_row != ctx->next_row)
+        return XRAY_E_BUG;
+    ctx->next_row += batch->rows;
+    ctx->calls++;
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        int32_t first = batch->row_start[row];
+        for (int32_t t = first + 1; t < batch->row_start[row + 1]; t++) {
+            if (batch->loss_mask[t] == 0)
+                continue;
+            ctx->nll -= (double)call->logp[t] / ctx->tokens;
+            call->dlogp[t] = (float)(-1 / ctx->tokens);
+            if (call->dentropy)
+                call->dentropy[t] = (float)(-ctx->entropy_weight / ctx->tokens);
+            if (call->dvalue)
+                call->dvalue[t] =
+                    (float)(ctx->value_weight * ((double)call->value[t] - 1) /
+                            ctx->tokens);
+        }
+    }
+    if (ctx->poison_token >= 0 && ctx->calls == 1)
+        call->dlogp[ctx->poison_token] = NAN;
+    return XRAY_OK;
+}
+
+xray_loss rows_loss_of(rows_loss *ctx, const rows *r)
+{
+    ctx->tokens = 0;
+    ctx->nll = 0;
+    ctx->calls = 0;
+    ctx->next_row = 0;
+    ctx->poison_token = -1;
+    for (uint32_t row = 0; row < r->batch.rows; row++)
+        for (int32_t t = r->row_start[row] + 1; t < r->row_start[row + 1]; t++)
+            ctx->tokens += (double)r->mask[t];
+    return (xray_loss){ .head = XRAY_HEAD(xray_loss),
+                        .ctx = ctx,
+                        .fn = loss_fn,
+                        .outputs = XRAY_HEAD_LOGP |
+                                   (ctx->entropy_weight != 0 ? XRAY_HEAD_ENTROPY
+                                                             : 0) };
+}

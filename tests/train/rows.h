@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batches for tests, cut into micro-batches, and a loss to run them through.
+ */
+#ifndef TEST_TRAIN_ROWS_H
+#define TEST_TRAIN_ROWS_H
+
+#include <xray/train.h>
+
+#define ROWS_MAX 64
+#define ROWS_TOKENS_MAX 4096
+#define ROWS_CUTS_MAX 16
+
+/* Rows of tokens with a mask; parts are views of consecutive rows. */
+typedef struct rows {
+    xray_batch batch;
+    int32_t ids[ROWS_TOKENS_MAX];
+    float mask[ROWS_TOKENS_MAX];
+    int32_t row_start[ROWS_MAX + 1];
+    float temperature[ROWS_MAX];
+    xray_batch parts[ROWS_CUTS_MAX];
+    int32_t part_start[ROWS_CUTS_MAX][ROWS_MAX + 1];
+    const xray_batch *pointers[ROWS_CUTS_MAX];
+} rows;
+
+/* `count` rows of 1 to `longest` ids below `vocab`, drawn from `seed`. The
+ * first third of a row is its prompt; every seventh row has no loss at all. */
+void rows_draw(rows *r, uint32_t count, uint32_t longest, uint32_t vocab,
+               uint64_t seed);
+/* `count` rows of `length` ids, all of it in the loss. */
+void rows_full(rows *r, uint32_t count, uint32_t length, uint32_t vocab);
+/* One row, all of it in the loss. */
+void rows_one(rows *r, const int32_t *ids, uint32_t count);
+/* Cuts into `parts` micro-batches of whole rows; more parts than rows leaves
+ * some empty. */
+void rows_cut(rows *r, uint32_t parts);
+
+/* L = sum over masked tokens of (-logp - entropy_weight H + value_weight (v -
+ * 1)^2 / 2) / tokens. */
+typedef struct rows_loss {
+    double entropy_weight;
+    double value_weight;
+    double tokens;
+    double nll; /* out: mean of -logp */
+    uint32_t calls;
+    uint32_t next_row;    /* where the next micro-batch has to start */
+    int32_t poison_token; /* of the first micro-batch: its dlogp is NaN; -1 */
+    int32_t reserved;
+} rows_loss;
+xray_loss rows_loss_of(rows_loss *ctx, const rows *r);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packing: which inputs and items a batch becomes, and back.
+ */
+#include "model/train/pack.h"
+
+#include <math.h>
+
+#include "tests/train/rig.h"
+
+static const xm_pack_limits limits = {
+    .tokens = 64, .rows = 8, .row_tokens = 12, .vocab = 50
+};
+
+typedef struct fixture {
+    rig_device device;
+    xm_packer *packer;
+} fixture;
+
+static void open_on(fixture *f, rig_device device)
+{
+    xr_err err;
+    f->device = device;
+    assert_int_equal(xm_packer_create(&limits, device.ops, device.self, "test",
+                                      &err, &f->packer),
+                     XRAY_OK);
+}
+
+/* Reads an array of the device, whatever its memory. */
+static void fetch(const fixture *f, const void *from, void *to, size_t count)
+{
+    assert_int_equal(f->device.ops->copy(f->device.self, NULL, to, from,
+                                         count * 4, XRAY_COPY_TO_HOST),
+                     XRAY_OK);
+}
+
+static void check_three_rows(fixture *f)
+{
+    /* Row 0 wants tokens 2 and 3 of 5, row 1 nothing, row 2 its last token. */
+    const int32_t ids[] = { 10, 11, 12, 13, 14, 20, 21, 30, 31, 32 };
+    const float mask[] = { 1, 0, 1, 1, 0, 1, 0, 0, 0, 0.5f };
+    const int32_t start[] = { 0, 5, 7, 10 };
+    const float temperature[] = { 1, 2, 0.5f };
+    xray_batch batch = { .head = XRAY_HEAD(xray_batch),
+                         .rows = 3,
+                         .tokens = 10,
+                         .ids = ids,
+                         .row_start = start,
+                         .loss_mask = mask,
+                         .temperature = temperature };
+    xm_packed p;
+    xr_err err;
+    assert_int_equal(xm_packer_fill(f->packer, &batch, 1, &err, &p), XRAY_OK);
+    assert_int_equal(p.pack.rows, 2);
+    assert_int_equal(p.pack.tokens, 5); /* 10 11 12 | 30 31 */
+    assert_int_equal(p.pack.row_bound, 3);
+    assert_int_equal(p.items.count, 3);
+    assert_int_equal(p.items.value, 1);
+
+    int32_t got[8];
+    float heat[8];
+    fetch(f, p.pack.ids, got, 5);
+    assert_memory_equal(got, ((int32_t[]){ 10, 11, 12, 30, 31 }), 20);
+    fetch(f, p.pack.positions, got, 5);
+    assert_memory_equal(got, ((int32_t[]){ 0, 1, 2, 0, 1 }), 20);
+    fetch(f, p.pack.row_start, got, 3);
+    assert_memory_equal(got, ((int32_t[]){ 0, 3, 5 }), 12);
+    fetch(f, p.items.index, got, 3);
+    assert_memory_equal(got, ((int32_t[]){ 1, 2, 4 }), 12);
+    fetch(f, p.items.target, got, 3);
+    assert_memory_equal(got, ((int32_t[]){ 12, 13, 32 }), 12);
+    fetch(f, p.items.temperature, heat, 3);
+    assert_memory_equal(heat, ((float[]){ 1, 1, 0.5f }), 12);
+    assert_memory_equal(p.token, ((int32_t[]){ 2, 3, 9 }), 12);
+
+    float per_token[10] = { 0, 0, 5, 6, 0, 0, 0, 0, 0, 7 };
+    float back[10] = { 0 };
+    const float *items = NULL;
+    assert_int_equal(
+        xm_packer_spread(f->packer, per_token, 2, "x", &err, &items), XRAY_OK);
+    fetch(f, items, heat, 3);
+    assert_memory_equal(heat, ((float[]){ 5, 6, 7 }), 12);
+    assert_int_equal(xm_packer_collect(f->packer, items, back, &err), XRAY_OK);
+    assert_memory_equal(back, per_token, sizeof(back));
+
+    per_token[9] = INFINITY;
+    assert_int_equal(
+        xm_packer_spread(f->packer, per_token, 0, "dL/dlogp", &err, &items),
+        XRAY_E_NUMERIC);
+    assert_non_null(strstr(err.text, "dL/dlogp = inf for row 2, token 2"));
+}
+
+static void test_three_rows(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, rig_device_open(1));
+    check_three_rows(&f);
+    xm_packer_destroy(f.packer);
+    rig_device_close(&f.device);
+}
+
+static void test_three_rows_copied(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, plain_device_open());
+    check_three_rows(&f);
+    xm_packer_destroy(f.packer);
+}
+
+static void test_no_mask_wants_all(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, rig_device_open(1));
+    const int32_t ids[] = { 1, 2, 3, 4 };
+    const int32_t start[] = { 0, 1, 4 };
+    xray_batch batch = { .head = XRAY_HEAD(xray_batch),
+                         .rows = 2,
+                         .tokens = 4,
+                         .ids = ids,
+                         .row_start = start };
+    xm_packed p;
+    xr_err err;
+    assert_int_equal(xm_packer_fill(f.packer, &batch, 0, &err, &p), XRAY_OK);
+    assert_int_equal(p.pack.rows, 1); /* one token alone predicts nothing */
+    assert_int_equal(p.pack.tokens, 2);
+    assert_int_equal(p.items.count, 2);
+    assert_null(p.items.temperature);
+
+    batch.rows = 0;
+    batch.tokens = 0;
+    assert_int_equal(xm_packer_fill(f.packer, &batch, 0, &err, &p), XRAY_OK);
+    assert_int_equal(p.pack.rows, 0);
+    assert_int_equal(p.items.count, 0);
+    xm_packer_destroy(f.packer);
+    rig_device_close(&f.device);
+}
+
+static void refuse(const fixture *f, const xray_batch *batch,
+                   xray_status status, const char *part)
+{
+    xm_packed p;
+    xr_err err = { "" };
+    assert_int_equal(xm_packer_fill(f->packer, batch, 0, &err, &p), status);
+    if (!strstr(err.text, part))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, part);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, rig_device_open(1));
+    int32_t ids[80] = { 0 };
+    int32_t start[] = { 0, 10, 20 };
+    float temperature[] = { 1, 1 };
+    xray_batch batch = { .head = XRAY_HEAD(xray_batch),
+                         .rows = 2,
+                         .tokens = 20,
+                         .ids = ids,
+                         .row_start = start,
+                         .temperature = temperature };
+    xray_batch bad = batch;
+    bad.tokens = 65;
+    refuse(&f, &bad, XRAY_E_RANGE, "65 tokens in 2 rows");
+    bad = batch;
+    bad.rows = 9;
+    refuse(&f, &bad, XRAY_E_RANGE, "for 64 tokens in 8 rows");
+    start[1] = 13;
+    refuse(&f, &batch, XRAY_E_RANGE, "row 0 has 13 tokens");
+    start[1] = 10;
+    start[2] = 19;
+    refuse(&f, &batch, XRAY_E_ARG, "expected 0 to 20");
+    start[2] = 20;
+    start[1] = 21;
+    refuse(&f, &batch, XRAY_E_ARG, "row 0: row_start goes from 0 to 21");
+    start[1] = 10;
+    ids[14] = 50;
+    refuse(&f, &batch, XRAY_E_RANGE, "row 1, token 4: id 50 is outside");
+    ids[14] = -1;
+    refuse(&f, &batch, XRAY_E_RANGE, "id -1");
+    ids[14] = 0;
+    temperature[1] = 0;
+    refuse(&f, &batch, XRAY_E_ARG, "row 1: temperature 0");
+    temperature[1] = NAN;
+    refuse(&f, &batch, XRAY_E_ARG, "row 1: temperature");
+    xm_packer_destroy(f.packer);
+    rig_device_close(&f.device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_three_rows),
+        cmocka_unit_test(test_three_rows_copied),
+        cmocka_unit_test(test_no_mask_wants_all),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
