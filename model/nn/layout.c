@@ -221,3 +221,16 @@ uint64_t xm_layout_bytes(const xm_layout *layout)
         count += layout->bucket_sizes[i];
     return count * sizeof(float);
 }
+
+uint64_t xm_layout_packed_bytes(const xm_layout *layout, int trainable)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < layout->matrix_count; i++) {
+        uint64_t rows = layout->matrices[i].rows;
+        uint64_t cols = layout->matrices[i].cols;
+        count += ((rows + 15) & ~(uint64_t)15) * cols;
+        if (trainable)
+            count += ((cols + 15) & ~(uint64_t)15) * rows;
+    }
+    return count * sizeof(float);
+}

@@ -56,5 +56,9 @@ xray_status xm_weights_save(const xm_weights *weights, const char *dir,
 
 /* Bytes of weights on the device, packed copies not counted. */
 uint64_t xm_layout_bytes(const xm_layout *layout);
+/* Room a device may take for matrices in the order its products read them: a
+ * copy for forward, one more where gradients of inputs are asked for, runs of
+ * 16 outputs padded. */
+uint64_t xm_layout_packed_bytes(const xm_layout *layout, int trainable);
 
 #endif

@@ -144,14 +144,16 @@ static xray_status find_plan(const dsinf_config *config,
         status = xm_layout_create(&m, 0, err, &layout);
         if (status != XRAY_OK)
             return status;
-        bytes[XRAY_TAG_WEIGHTS] = xm_layout_bytes(layout);
+        bytes[XRAY_TAG_WEIGHTS] =
+            xm_layout_bytes(layout) + xm_layout_packed_bytes(layout, 0);
         xm_layout_destroy(layout);
     }
     bytes[XRAY_TAG_KV] = b.slots * b.slot_bytes;
     bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
     bytes[XRAY_TAG_WORKSPACE] = (uint64_t)b.draws * m.hidden * sizeof(float) +
-                                dsinf_lay_arrays(&b, NULL, NULL);
+                                dsinf_lay_arrays(&b, NULL, NULL) +
+                                xm_decoder_bytes(&m, b.row_bound);
     for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
         out->bytes[tag] = bytes[tag];
     out->micro_multiple = 1;

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the engine's suites share: a host, a CPU device, small models, a run of
+ * requests, and the log-probs a trainer's forward pass gives.
+ */
+#ifndef TEST_ENGINE_H
+#define TEST_ENGINE_H
+
+#include "tests/testing.h"
+
+#include <xray/infer.h>
+#include <xray/plugin.h>
+
+#include "model/nn/decoder.h"
+#include "plugins/infer-dsinf/dsinf.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_infer_dsinf(uint32_t host_abi);
+
+typedef struct rig {
+    xray_host host;
+    char said[2048]; /* the last failure */
+    char log[2048];  /* the last log line */
+    const xray_device_ops *device;
+    void *device_self;
+    const xray_infer_ops *ops;
+} rig;
+
+rig *rig_open(uint32_t threads);
+void rig_close(rig *r);
+uint64_t rig_high(rig *r, uint32_t tag); /* bytes, most so far */
+uint64_t rig_live(rig *r);               /* bytes of all tags */
+uint64_t rig_scratch(rig *r); /* what the device keeps for itself, when all
+                               * else was given back */
+
+/* A small model with drawn weights: a trainer's, to be shared. */
+typedef struct model {
+    xm_config config;
+    xm_layout *layout;
+    xm_weights *weights;
+    const char *json;
+    uint64_t seed;
+} model;
+
+enum { MODEL_LLAMA, MODEL_LLAMA_UNTIED, MODEL_QWEN2, MODEL_QWEN3, MODEL_COUNT };
+model *model_open(rig *r, int which);
+void model_close(model *m);
+
+typedef struct engine_size {
+    uint64_t rows;
+    uint64_t row_tokens;
+    dsinf_config config;
+} engine_size;
+
+/* weights NULL: the engine draws its own from the model's seed. */
+xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
+                       const engine_size *size, void **out);
+void *engine_open(rig *r, const model *m, const engine_size *size);
+
+/* All results of a run, by request and sample. */
+enum { MAX_OUT = 64, MAX_OUT_TOKENS = 256 };
+typedef struct result {
+    uint64_t id;
+    uint32_t sample;
+    uint32_t count;
+    uint32_t finish;
+    int32_t tokens[MAX_OUT_TOKENS];
+    float raw[MAX_OUT_TOKENS];
+    float logp[MAX_OUT_TOKENS];
+} result;
+typedef struct results {
+    uint32_t count;
+    result r[MAX_OUT];
+} results;
+
+void engine_submit(rig *r, void *engine, const xray_request *request);
+/* Steps until idle, taking results as they come. */
+void engine_run(rig *r, void *engine, results *out);
+void engine_poll(rig *r, void *engine, results *out);
+const result *result_find(const results *all, uint64_t id, uint32_t sample);
+/* Equal bits, whatever the order. */
+void results_equal(const results *a, const results *b);
+
+/* A request of 1 sample, at temperature 1. */
+xray_request request_make(uint64_t id, const int32_t *ids, uint32_t count,
+                          uint32_t max_tokens);
+
+/* logp of row[first ...] at the temperature as a trainer computes it. */
+void trainer_logp(rig *r, const model *m, const int32_t *row, uint32_t count,
+                  uint32_t first, float temperature, float *out);
+
+#endif
