@@ -58,7 +58,7 @@ xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
 void *engine_open(rig *r, const model *m, const engine_size *size);
 
 /* All results of a run, by request and sample. */
-enum { MAX_OUT = 64, MAX_OUT_TOKENS = 256 };
+enum { MAX_OUT = 96, MAX_OUT_TOKENS = 256 };
 typedef struct result {
     uint64_t id;
     uint32_t sample;

@@ -264,6 +264,45 @@ static void group_is_its_samples_one_by_one(void **state)
     rig_close(r);
 }
 
+/* More draws than go into one call: a large group, then single prompts, all in
+ * one step; against the same requests one at a time. */
+static void draws_in_portions(void **state)
+{
+    (void)state;
+    enum { GROUP = 60, SINGLES = 20 };
+    rig *r = rig_open(2);
+    model *m = model_open(r, MODEL_LLAMA);
+    engine_size size = { .rows = 64,
+                         .row_tokens = 40,
+                         .config = { .max_num_batched_tokens = 2048 } };
+    void *engine = engine_open(r, m, &size);
+    results *all = calloc(1, sizeof(*all));
+    results *each = calloc(1, sizeof(*each));
+    assert_true(all && each);
+    int32_t ids[PROMPT];
+    for (int pass = 0; pass < 2; pass++)
+        for (uint64_t id = 0; id <= SINGLES; id++) {
+            fill_prompt(id, ids);
+            xray_request q = request_make(id, ids, 4 + (uint32_t)id % 7, 2);
+            q.count = id ? 1 : GROUP;
+            engine_submit(r, engine, &q);
+            if (pass || id == SINGLES)
+                engine_run(r, engine, pass ? each : all);
+        }
+    assert_int_equal(all->count, GROUP + SINGLES);
+    results_equal(all, each);
+    uint32_t other = 0; /* a group's samples are draws of their own */
+    for (uint32_t i = 1; i < GROUP; i++)
+        other += result_find(all, 0, i)->tokens[0] !=
+                 result_find(all, 0, 0)->tokens[0];
+    assert_true(other > GROUP / 3);
+    free(all);
+    free(each);
+    r->ops->destroy(engine);
+    model_close(m);
+    rig_close(r);
+}
+
 /* ---- several turns ------------------------------------------------------ */
 
 /* Goes on with a held sample, and with the whole row as a new prompt: draws are
@@ -331,6 +370,7 @@ int main(void)
         cmocka_unit_test(same_bits_however_it_is_run),
         cmocka_unit_test(logp_is_the_trainers),
         cmocka_unit_test(group_is_its_samples_one_by_one),
+        cmocka_unit_test(draws_in_portions),
         cmocka_unit_test(extend_is_a_longer_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
