@@ -48,13 +48,13 @@ static char *slurp(const char *path)
 }
 
 /* When to disturb a running program. */
-typedef struct poke {
+typedef struct program_poke {
     const char *file; /* once this holds something */
     int signal;
     int times;
-} poke;
+} program_poke;
 
-static void wait_and_kill(pid_t pid, const poke *poke)
+static void wait_and_kill(pid_t pid, const program_poke *poke)
 {
     struct stat info;
     const struct timespec pause = { 0, 2000000 };
@@ -87,7 +87,7 @@ static int start(pid_t *pid, const char *file,
 }
 
 static void spawn(const char *file, char *const *argv, const char *input,
-                  const poke *poke)
+                  const program_poke *poke)
 {
     char out[300];
     char err[300];
@@ -119,7 +119,7 @@ static void spawn(const char *file, char *const *argv, const char *input,
 }
 
 static const program_result *run(const char *input, const char *const *args,
-                                 const poke *poke)
+                                 const program_poke *poke)
 {
     char *argv[64];
     size_t count = 0;
@@ -143,7 +143,7 @@ const program_result *program_run(const char *input, const char *const *args)
 const program_result *program_kill(const char *const *args, const char *file,
                                    int signal, int times)
 {
-    const poke poke = { file, signal, times };
+    const program_poke poke = { file, signal, times };
     return run(NULL, args, &poke);
 }
 
