@@ -12,8 +12,9 @@
 #include "core/base/philox.h"
 #include "plugins/device-cpu/device.h"
 
-#define FIRST_SCRATCH 0x40000u /* floats a thread: small models never grow it \
-                                */
+#define FIRST_SCRATCH                                       \
+    0x40000u /* floats a thread: small models never grow it \
+              */
 
 struct xray_stream {
     uint64_t unused;

@@ -20,7 +20,7 @@ typedef struct tile_at {
     size_t k0;
     size_t k1;
     int start;
-    size_t tri; /* triangle: row r goes on to k1 + r */
+    const float *next; /* of b, wanted in the cache soon */
 } tile_at;
 
 /* Compile-time shape of a tile. */
@@ -67,6 +67,8 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
     const float *b = g->b + at->panel * g->b_panel + at->k0 * g->b_row;
     for (size_t k = at->k0; k < at->k1; k++, b += g->b_row) {
         v16 x[8];
+        if (!f.masked && !f.triangle)
+            __builtin_prefetch(at->next + 16 * (k - at->k0), 0, 2);
         UNROLL_PANELS
         for (int p = 0; p < f.panels; p++)
             x[p] = tile_b(b + (size_t)p * g->b_panel, f, lanes);
@@ -275,6 +277,9 @@ VFN void gemm_block(const int t, const cpu_gemm *g, tile_at *at, size_t m0,
         for (size_t i = 0; i < tiles; i++) {
             size_t rows = (m1 - row + (tiles - i) - 1) / (tiles - i);
             at->row = row;
+            /* Tile i fetches panel i of the next step. */
+            size_t ahead = p + step + i < panels && i < step ? step + i : 0;
+            at->next = g->b + (p + ahead) * g->b_panel + at->k0 * g->b_row;
             if (masked)
                 tile_one(t, 1, 0, rows, g, at);
             else

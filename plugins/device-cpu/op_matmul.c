@@ -316,8 +316,11 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 
 /* ---- gradient of the matrix --------------------------------------------- */
 
-#define FOLD_TOKENS 256 /* packed at a time: 16 KiB a panel */
-#define FOLD_PANELS 4
+#define FOLD_TOKENS 256 /* packed at a time: 16 KiB a panel of x */
+#define FOLD_COLS 256   /* columns of a task, packed: 256 KiB */
+#define FOLD_ROWS 336   /* rows of a task, packed: 352 KiB */
+#define FOLD_PANEL (FOLD_TOKENS * 16 + 16)
+#define FOLD_DY (FOLD_ROWS + 16) /* off the powers of two, which share sets */
 
 typedef struct fold_job {
     const cpu_device *d;
@@ -330,22 +333,45 @@ typedef struct fold_job {
     size_t row_tasks;
 } fold_job;
 
-/* x[t, col..] for a block of tokens, as panels [FOLD_TOKENS][16]. */
-static void fold_pack(float *pack, const float *x, size_t stride, size_t tokens,
-                      size_t cols)
+#define FOLD_AHEAD                                           \
+    8 /* tokens fetched before they are copied: rows lie far \
+       * apart, which hides them from the hardware's prefetch */
+
+static void fold_fetch(const float *row, size_t n)
 {
-    for (size_t p = 0; p * 16 < cols; p++) {
-        float *dst = pack + p * FOLD_TOKENS * 16;
-        const float *src = x + p * 16;
-        size_t lanes = cols - p * 16 < 16 ? cols - p * 16 : 16;
-        for (size_t t = 0; t < tokens; t++, dst += 16, src += stride) {
-            if (lanes == 16) {
-                memcpy(dst, src, 16 * sizeof(float));
-                continue;
-            }
-            memset(dst, 0, 16 * sizeof(float));
-            memcpy(dst, src, lanes * sizeof(float));
-        }
+    for (size_t i = 0; i < n; i += 16)
+        __builtin_prefetch(row + i, 0, 2);
+}
+
+/* x[t, col..] for a block of tokens, as panels [FOLD_TOKENS][16]. */
+static void fold_pack_x(float *pack, const float *x, size_t stride,
+                        size_t tokens, size_t cols)
+{
+    for (size_t t = 0; t < tokens; t++, x += stride) {
+        float *dst = pack + t * 16;
+        size_t p = 0;
+        if (t + FOLD_AHEAD < tokens)
+            fold_fetch(x + FOLD_AHEAD * stride, cols);
+        for (; p + 16 <= cols; p += 16, dst += FOLD_PANEL)
+            memcpy(dst, x + p, 16 * sizeof(float));
+        if (p == cols)
+            continue;
+        memset(dst, 0, 16 * sizeof(float));
+        memcpy(dst, x + p, (cols - p) * sizeof(float));
+    }
+}
+
+static void fold_pack_dy(float *pack, const float *dy, size_t stride,
+                         size_t tokens, size_t rows)
+{
+    for (size_t t = 0; t < tokens; t++, dy += stride, pack += FOLD_DY) {
+        size_t r = 0;
+        if (t + FOLD_AHEAD < tokens)
+            fold_fetch(dy + FOLD_AHEAD * stride, rows);
+        for (; r + 16 <= rows; r += 16)
+            memcpy(pack + r, dy + r, 16 * sizeof(float));
+        for (; r < rows; r++)
+            pack[r] = dy[r];
     }
 }
 
@@ -353,7 +379,8 @@ static void fold_task(void *ctx, size_t task, size_t thread)
 {
     const fold_job *job = ctx;
     const xray_matmul_grad *op = job->op;
-    float *pack = job->scratch + thread * job->scratch_floats;
+    float *px = job->scratch + thread * job->scratch_floats;
+    float *pdy = px + (size_t)FOLD_PANEL * (FOLD_COLS / 16);
     size_t row = task % job->row_tasks * job->row_step;
     size_t col = task / job->row_tasks * job->col_step;
     size_t rows = op->rows - row;
@@ -363,12 +390,14 @@ static void fold_task(void *ctx, size_t task, size_t thread)
     for (size_t t = 0; t < job->tokens; t += FOLD_TOKENS) {
         size_t count = job->tokens - t;
         count = count < FOLD_TOKENS ? count : FOLD_TOKENS;
-        fold_pack(pack, op->x + t * op->x_stride + col, op->x_stride, count,
-                  cols);
-        cpu_gemm g = { .a = op->dy + t * op->dy_stride + row,
-                       .a_row = op->dy_stride,
-                       .b = pack,
-                       .b_panel = (size_t)FOLD_TOKENS * 16,
+        fold_pack_x(px, op->x + t * op->x_stride + col, op->x_stride, count,
+                    cols);
+        fold_pack_dy(pdy, op->dy + t * op->dy_stride + row, op->dy_stride,
+                     count, rows);
+        cpu_gemm g = { .a = pdy,
+                       .a_row = FOLD_DY,
+                       .b = px,
+                       .b_panel = FOLD_PANEL,
                        .b_row = 16,
                        .c = op->dw + row * op->cols + col,
                        .c_row = op->cols,
@@ -387,29 +416,41 @@ static void fold_bias(void *ctx, size_t first, size_t last)
                          job->op->dy_stride, job->tokens, last - first);
 }
 
+/* Tasks as large as the packed blocks, cut further only to feed all threads. */
+static void cut_fold(const cpu_device *d, fold_job *job)
+{
+    const xray_matmul_grad *op = job->op;
+    size_t threads = cpu_pool_threads(d->pool);
+    size_t wanted = threads > 1 ? threads * 4 : 1;
+    size_t tile = d->k->rows;
+    job->col_step = op->cols < FOLD_COLS ? op->cols : FOLD_COLS;
+    size_t splits = divide_up(wanted, divide_up(op->cols, job->col_step));
+    size_t step = round_up(divide_up(op->rows, splits), tile);
+    step = step < 2 * tile ? 2 * tile : step;
+    job->row_step = step < FOLD_ROWS ? step : FOLD_ROWS / tile * tile;
+    job->row_tasks = divide_up(op->rows, job->row_step);
+    if (job->row_tasks * divide_up(op->cols, job->col_step) < wanted) {
+        splits = divide_up(wanted, job->row_tasks);
+        step = round_up(divide_up(op->cols, splits), 32);
+        job->col_step = step < job->col_step ? step : job->col_step;
+    }
+}
+
 xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
 {
     fold_job job = { .d = d, .op = op, .tokens = tokens };
     if (tokens == 0)
         return XRAY_OK;
-    size_t threads = cpu_pool_threads(d->pool);
-    job.scratch_floats = (size_t)FOLD_TOKENS * 16 * FOLD_PANELS;
+    job.scratch_floats =
+        (size_t)FOLD_PANEL * (FOLD_COLS / 16) + (size_t)FOLD_TOKENS * FOLD_DY;
     xray_status status =
         cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;
-    size_t panels = panel_count(op->cols);
-    job.col_step = panels >= threads * 4 * FOLD_PANELS ? FOLD_PANELS * 16 : 32;
-    size_t col_tasks = divide_up(op->cols, job.col_step);
-    size_t splits = divide_up(threads * 4, col_tasks);
-    job.row_step = round_up(divide_up(op->rows, splits), d->k->rows);
-    if (threads == 1 || job.row_step < 4 * d->k->rows)
-        job.row_step = 4 * d->k->rows;
-    if (threads == 1 && job.row_step < op->rows)
-        job.row_step = round_up(op->rows, d->k->rows);
-    job.row_tasks = divide_up(op->rows, job.row_step);
+    cut_fold(d, &job);
     double cost = (double)tokens * (double)op->rows * (double)op->cols / 8;
-    cpu_parallel(d, job.row_tasks * col_tasks, cost, fold_task, &job);
+    cpu_parallel(d, job.row_tasks * divide_up(op->cols, job.col_step), cost,
+                 fold_task, &job);
     if (op->dbias)
         cpu_ranges(d, op->rows, 16, (double)tokens / 4, fold_bias, &job);
     return XRAY_OK;
