@@ -158,7 +158,11 @@ static xray_status check_param(const xm_param *param, const xm_st *st,
                        "%s: tensor %s is missing, the model's config asks for "
                        "it",
                        dir, param->name);
-    return check_shape(param, tensor->shape, tensor->dims, dir, err);
+    xray_status status =
+        check_shape(param, tensor->shape, tensor->dims, dir, err);
+    float first = 0; /* reading it says whether the type converts */
+    return status == XRAY_OK ? xm_st_read_f32(tensor, 0, 1, &first, err)
+                             : status;
 }
 
 static xray_status load_param(xm_weights *w, const xm_param *param,
@@ -378,15 +382,23 @@ static xray_status from_remote(void *ctx, uint64_t first, uint64_t count,
     return XRAY_OK;
 }
 
+/* The source's tensor; NULL for a value head that it does not have. */
+static xray_status find_source(const xm_param *param, const xray_weights *table,
+                               xr_err *err, const xray_tensor **out)
+{
+    *out = NULL;
+    if (param->slot == XM_VALUE && !find_tensor(table, param->name))
+        return XRAY_OK;
+    return xm_tensor_find(table, param, err, out);
+}
+
 static xray_status import_param(const xm_weights *w, const xm_param *param,
                                 const xray_weights *table, const stage *s,
                                 xr_err *err)
 {
-    if (param->slot == XM_VALUE && !find_tensor(table, param->name))
-        return XRAY_OK;
     const xray_tensor *tensor = NULL;
-    xray_status status = xm_tensor_find(table, param, err, &tensor);
-    if (status != XRAY_OK)
+    xray_status status = find_source(param, table, err, &tensor);
+    if (status != XRAY_OK || !tensor)
         return status;
     if (table->device_self == w->device_self) {
         status = move(s, param_data(w, param), tensor->data, param->count,
@@ -401,11 +413,24 @@ static xray_status import_param(const xm_weights *w, const xm_param *param,
     return fill_param(w, param, s, from_remote, &r, err);
 }
 
+static xray_status check_source(const xm_weights *w, const xray_weights *table,
+                                xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
+        const xray_tensor *tensor = NULL;
+        status = find_source(&w->layout->params[i], table, err, &tensor);
+    }
+    return status;
+}
+
 xray_status xm_weights_import(xm_weights *w, const xray_weights *from,
                               xr_err *err)
 {
     stage s = { 0 };
     xray_status status = no_lease(w, err);
+    if (status == XRAY_OK)
+        status = check_source(w, from, err);
     if (status == XRAY_OK)
         status = stage_open(w, err, &s);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)

@@ -93,7 +93,8 @@ static void saved_weights_load_again(void **state)
     }
 }
 
-/* Saves a model of one kind and tries to load it as another. */
+/* Saves a model of one kind and tries to load it as another, which a refusal
+ * leaves as it was. */
 static void load_as(const fixture_kind *kind, const fixture_kind *other,
                     xray_status want, const char *says)
 {
@@ -102,10 +103,16 @@ static void load_as(const fixture_kind *kind, const fixture_kind *other,
     fixture g;
     fixture_make(&f, kind, 5);
     fixture_ok(xm_weights_save(f.weights, folder, &err), &err);
+    fixture h;
     fixture_make(&g, other, 6);
+    fixture_make(&h, other, 6);
     assert_int_equal(xm_weights_load(g.weights, folder, &err), want);
     if (says)
         assert_says(&err, says);
+    for (uint32_t b = 0; want != XRAY_OK && b < g.layout->bucket_count; b++)
+        assert_memory_equal(g.weights->buckets[b], h.weights->buckets[b],
+                            g.layout->bucket_sizes[b] * sizeof(float));
+    fixture_end(&h);
     fixture_end(&g);
     fixture_end(&f);
 }
