@@ -23,12 +23,10 @@ xray_status xr_json_file(const char *path, xr_err *err, cJSON **out);
  * form and gives `preset` in the _or form. Wrong types are errors in both. */
 xray_status xr_json_int(const cJSON *object, const char *key, const char *where,
                         xr_err *err, int64_t *out);
-xray_status xr_json_int_or(const cJSON *object, const char *key,
-                           int64_t preset, const char *where, xr_err *err,
-                           int64_t *out);
-xray_status xr_json_real_or(const cJSON *object, const char *key,
-                            double preset, const char *where, xr_err *err,
-                            double *out);
+xray_status xr_json_int_or(const cJSON *object, const char *key, int64_t preset,
+                           const char *where, xr_err *err, int64_t *out);
+xray_status xr_json_real_or(const cJSON *object, const char *key, double preset,
+                            const char *where, xr_err *err, double *out);
 xray_status xr_json_bool_or(const cJSON *object, const char *key, int preset,
                             const char *where, xr_err *err, int *out);
 /* Borrowed from the object. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random
- * numbers: as easy as 1, 2, 3", 2011). A number depends on what it is for, never
- * on when it is drawn.
+ * numbers: as easy as 1, 2, 3", 2011). A number depends on what it is for,
+ * never on when it is drawn.
  */
 #ifndef XR_PHILOX_H
 #define XR_PHILOX_H

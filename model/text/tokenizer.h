@@ -42,8 +42,8 @@ xray_status xm_tokenizer_encode(const xm_tokenizer *tok, const char *text,
                                 size_t size, int special, xm_ids *ids,
                                 xr_err *err);
 
-/* Text of ids, appended to `out`; skip_special = 1 leaves special tokens out. An
- * id outside the vocabulary is an error. */
+/* Text of ids, appended to `out`; skip_special = 1 leaves special tokens out.
+ * An id outside the vocabulary is an error. */
 xray_status xm_tokenizer_decode(const xm_tokenizer *tok, const int32_t *ids,
                                 size_t count, int skip_special, xr_str *out,
                                 xr_err *err);
