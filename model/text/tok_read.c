@@ -11,7 +11,7 @@
 #include "model/text/tok.h"
 
 /* Far above any vocabulary; bounds the table of ids. */
-#define ID_LIMIT (1 << 24)
+#define ID_LIMIT (1 << 22)
 
 typedef struct reader {
     xm_tokenizer *tok;

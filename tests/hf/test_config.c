@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/file.h"
+#include "core/base/philox.h"
+#include "core/base/str.h"
+#include "model/hf/config.h"
+#include "model/hf/safetensors.h"
+#include "tests/testing.h"
+
+#define SIZES                                                               \
+    "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"vocab_size\":100"
+#define LLAMA "{\"model_type\":\"llama\"," SIZES
+
+static xray_status parse(const char *text, xm_config *out, xr_err *err)
+{
+    *err = (xr_err){ "" };
+    return xm_config_parse(text, "config.json", err, out);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    xm_config c;
+    xr_err err;
+    assert_int_equal(parse(LLAMA "}", &c, &err), XRAY_OK);
+    assert_int_equal(c.arch, XM_ARCH_LLAMA);
+    assert_int_equal(c.kv_heads, 4);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.tied + c.qkv_bias + c.qk_norm, 0);
+    assert_true(c.rope_theta == 10000 && c.norm_eps == 1e-6);
+    assert_int_equal(c.bos_id, -1);
+    assert_int_equal(c.end_count, 0);
+    assert_int_equal(
+        parse("{\"model_type\":\"qwen2\"," SIZES
+              ",\"use_sliding_window\":false,\"sliding_window\":32768}",
+              &c, &err),
+        XRAY_OK);
+    assert_int_equal(c.qkv_bias, 1);
+    assert_int_equal(
+        parse("{\"model_type\":\"qwen3\"," SIZES
+              ",\"head_dim\":32,\"rope_parameters\":{\"rope_theta\":1e6,"
+              "\"rope_type\":\"default\"},\"eos_token_id\":[3,4]}",
+              &c, &err),
+        XRAY_OK);
+    assert_int_equal(c.qk_norm, 1);
+    assert_int_equal(c.head_dim, 32);
+    assert_true(c.rope_theta == 1e6);
+    assert_int_equal(c.end_count, 2);
+    assert_int_equal(c.end_ids[1], 4);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *named;
+    } cases[] = {
+        { "[]", "JSON object" },
+        { "{}", "\"model_type\"" },
+        { "{\"model_type\":\"mamba\"," SIZES "}", "\"mamba\"" },
+        { "{\"model_type\":\"llama\"}", "\"hidden_size\"" },
+        { LLAMA ",\"num_key_value_heads\":3}", "\"num_key_value_heads\"" },
+        { LLAMA ",\"head_dim\":15}", "\"head_dim\"" },
+        { LLAMA ",\"head_dim\":0}", "\"head_dim\"" },
+        { LLAMA ",\"max_position_embeddings\":-1}", "max_position" },
+        { LLAMA ",\"rms_norm_eps\":0}", "\"rms_norm_eps\"" },
+        { LLAMA ",\"rope_theta\":\"x\"}", "\"rope_theta\"" },
+        { LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "yarn" },
+        { LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "linear" },
+        { LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\"}}", "llama3" },
+        { LLAMA ",\"use_sliding_window\":true}", "use_sliding_window" },
+        { LLAMA ",\"mlp_bias\":true}", "mlp_bias" },
+        { LLAMA ",\"attention_bias\":true}", "o_proj" },
+        { LLAMA ",\"hidden_act\":\"gelu\"}", "gelu" },
+        { LLAMA ",\"quantization_config\":{}}", "quantization_config" },
+        { LLAMA ",\"layer_types\":[\"sliding_attention\"]}", "layer_types" },
+        { LLAMA ",\"eos_token_id\":100}", "eos_token_id" },
+        { LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", "more than 8" },
+        { LLAMA ",\"bos_token_id\":\"<s>\"}", "bos_token_id" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xm_config c;
+        xr_err err;
+        assert_true(parse(cases[i].text, &c, &err) < 0);
+        if (!strstr(err.text, cases[i].named) ||
+            strncmp(err.text, "config.json: ", 13) != 0)
+            fail_msg("%s: %s", cases[i].text, err.text);
+    }
+}
+
+static xray_status check_param(void *ctx, const char *name, uint64_t rows,
+                               uint64_t cols)
+{
+    const xm_st_tensor *t = xm_st_find(ctx, name);
+    assert_non_null(t);
+    assert_int_equal(t->dims, cols ? 2 : 1);
+    assert_int_equal(t->shape[0], rows);
+    if (cols)
+        assert_int_equal(t->shape[1], cols);
+    return XRAY_OK;
+}
+
+static xray_status count_name(void *ctx, const char *name, uint64_t rows,
+                              uint64_t cols)
+{
+    (void)name;
+    (void)rows;
+    (void)cols;
+    ++*(size_t *)ctx;
+    return XRAY_OK;
+}
+
+/* Every name and shape is the file's, none is missing on either side. */
+static void test_real_models(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "hf",        "hf_bf16",
+                                         "hf_f16",    "hf_sharded",
+                                         "hf_untied", "hf_as_qwen2" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char name[128];
+        char path[XR_PATH_CAP];
+        (void)snprintf(name, sizeof name, "models/stories260K/%s", names[i]);
+        test_data(name, path, sizeof path);
+        xm_config c;
+        xm_st *st;
+        char *text;
+        xr_err err = { "" };
+        assert_int_equal(xm_config_read(path, &err, &c, &text), XRAY_OK);
+        assert_non_null(strstr(text, "model_type"));
+        free(text);
+        assert_int_equal(c.end_count, 2); /* generation_config.json */
+        assert_int_equal(c.end_ids[0], 2);
+        assert_int_equal(c.end_ids[1], 1);
+        assert_int_equal(xm_st_open(path, &err, &st), XRAY_OK);
+        assert_int_equal(xm_config_params(&c, check_param, st), XRAY_OK);
+        size_t count = 0;
+        uint64_t elements = 0;
+        assert_int_equal(xm_config_params(&c, count_name, &count), XRAY_OK);
+        assert_int_equal(xm_st_count(st), count);
+        for (size_t t = 0; t < count; t++)
+            elements += xm_st_at(st, t)->count;
+        assert_true(xm_config_param_count(&c) == elements);
+        xm_st_close(st);
+    }
+}
+
+static void test_mutations(void **state)
+{
+    (void)state;
+    const char *const good =
+        LLAMA ",\"head_dim\":16,\"eos_token_id\":[1,2],\"rope_scaling\":null,"
+              "\"rope_theta\":1e4,\"bos_token_id\":0,\"hidden_act\":\"silu\"}";
+    char text[512];
+    size_t size = strlen(good);
+    for (uint32_t i = 0; i < 20000; i++) {
+        xr_philox_out r = xr_philox(11, i, 0, 0, 0);
+        memcpy(text, good, size + 1);
+        text[r.w[0] % size] = (char)(r.w[1] & 127);
+        text[r.w[2] % size] = "09-\"{}[],:en."[r.w[3] % 13];
+        xm_config c;
+        xr_err err;
+        xray_status status = parse(text, &c, &err);
+        if (status)
+            assert_true(err.text[0] != '\0');
+        else
+            assert_true(c.heads % c.kv_heads == 0 && c.head_dim % 2 == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_real_models),
+        cmocka_unit_test(test_mutations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

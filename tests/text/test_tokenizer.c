@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Small tokenizers made for one rule each.
+ */
+#include "core/base/philox.h"
+#include "model/text/tokenizer.h"
+#include "tests/scratch.h"
+
+static xm_tokenizer *make(const char *json)
+{
+    xm_tokenizer *tok;
+    xr_err err = { "" };
+    (void)scratch_write("tokenizer.json", json);
+    if (xm_tokenizer_open(scratch_dir, &err, &tok))
+        fail_msg("%s", err.text);
+    return tok;
+}
+
+static void expect(const xm_tokenizer *tok, const char *text, int special,
+                   const int32_t *want, size_t count)
+{
+    xm_ids ids = { 0 };
+    xr_err err = { "" };
+    if (xm_tokenizer_encode(tok, text, strlen(text), special, &ids, &err))
+        fail_msg("%s", err.text);
+    if (ids.count != count)
+        fail_msg("\"%s\": %zu ids, not %zu", text, ids.count, count);
+    assert_memory_equal(ids.data, want, count * sizeof *want);
+    xm_ids_free(&ids);
+}
+
+#define EXPECT(tok, text, special, ...)                                    \
+    do {                                                                   \
+        const int32_t want_[] = { __VA_ARGS__ };                           \
+        expect(tok, text, special, want_, sizeof want_ / sizeof want_[0]); \
+    } while (0)
+
+#define CHARS                                                                 \
+    "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\"},"     \
+    "\"behavior\":\"Isolated\",\"invert\":false},\"decoder\":{\"type\":"      \
+    "\"Fuse\"},\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"<unk>\":0,"     \
+    "\"a\":1,\"b\":2,\"\\n\":3,\"\xC3\xA9\":4,\" \":5,\"<s>\":6,\"</s>\":7}," \
+    "\"unk_token\":\"<unk>\"}"
+#define ENDS                                                             \
+    "\"added_tokens\":[{\"id\":6,\"content\":\"<s>\",\"special\":true}," \
+    "{\"id\":7,\"content\":\"</s>\",\"special\":true}],"
+
+static void test_characters(void **state)
+{
+    (void)state;
+    (void)unlink(scratch_path("tokenizer_config.json"));
+    xm_tokenizer *tok = make("{" ENDS CHARS "}");
+    EXPECT(tok, "ab\n\xC3\xA9 x</s>a", 1, 1, 2, 3, 4, 5, 0, 7, 1);
+    expect(tok, "", 1, NULL, 0);
+    assert_int_equal(xm_tokenizer_vocab(tok), 8);
+    const int32_t ids[] = { 6, 1, 3, 4, 7 };
+    xr_str text = { 0 };
+    assert_int_equal(xm_tokenizer_decode(tok, ids, 5, 1, &text, NULL), XRAY_OK);
+    assert_string_equal(text.data, "a\n\xC3\xA9");
+    xr_str_clear(&text);
+    assert_int_equal(xm_tokenizer_decode(tok, ids, 5, 0, &text, NULL), XRAY_OK);
+    assert_string_equal(text.data, "<s>a\n\xC3\xA9</s>");
+    xr_str_free(&text);
+    const int32_t out = 8;
+    assert_int_equal(xm_tokenizer_decode(tok, &out, 1, 0, &text, NULL),
+                     XRAY_E_RANGE);
+    xr_str_free(&text);
+    xm_ids none = { 0 };
+    xr_err err = { "" };
+    assert_int_equal(xm_tokenizer_encode(tok, "ab\xFF", 3, 0, &none, &err),
+                     XRAY_E_ARG);
+    assert_non_null(strstr(err.text, "offset 2"));
+    assert_int_equal(none.count, 0);
+    xm_ids_free(&none);
+    xm_tokenizer_close(tok);
+}
+
+static void test_bos_rule(void **state)
+{
+    (void)state;
+    (void)scratch_write(
+        "tokenizer_config.json",
+        "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"},"
+        "\"add_bos_token\":true}");
+    xm_tokenizer *tok = make("{" ENDS CHARS "}");
+    EXPECT(tok, "a", 1, 6, 1);
+    EXPECT(tok, "a", 0, 1);
+    assert_int_equal(xm_tokenizer_eos(tok), 7);
+    xm_tokenizer_close(tok);
+    /* A post_processor decides alone. */
+    tok = make("{" ENDS CHARS
+               ",\"post_processor\":{\"type\":\"TemplateProcessing\","
+               "\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+               "{\"SpecialToken\":{\"id\":\"E\",\"type_id\":0}}],"
+               "\"special_tokens\":{\"E\":{\"id\":\"E\",\"ids\":[7]}}}}");
+    EXPECT(tok, "a", 1, 1, 7);
+    assert_int_equal(xm_tokenizer_bos(tok), 6);
+    xm_tokenizer_close(tok);
+    (void)unlink(scratch_path("tokenizer_config.json"));
+}
+
+/* Ids from the Hugging Face library for the same file. */
+static void test_added_tokens(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok = make(
+        "{\"added_tokens\":["
+        "{\"id\":8,\"content\":\"L\",\"lstrip\":true},"
+        "{\"id\":9,\"content\":\"R\",\"rstrip\":true},"
+        "{\"id\":10,\"content\":\"bb\",\"single_word\":true},"
+        "{\"id\":11,\"content\":\"aa\"},{\"id\":12,\"content\":\"aab\"}]," CHARS
+        "}");
+    EXPECT(tok, "a \nL b", 0, 1, 8, 5, 2);
+    EXPECT(tok, "a R \n b", 0, 1, 5, 9, 2);
+    EXPECT(tok, "abb bb", 0, 1, 2, 2, 5, 10);
+    EXPECT(tok, "aaab", 0, 11, 1, 2);
+    EXPECT(tok, "aab", 0, 12);
+    xm_tokenizer_close(tok);
+}
+
+static void test_bpe(void **state)
+{
+    (void)state;
+    static const char *const forms[] = { "[\"a b\",\"ab a\",\"b a\"]",
+                                         "[[\"a\",\"b\"],[\"ab\",\"a\"],"
+                                         "[\"b\",\"a\"]]" };
+    for (size_t i = 0; i < 2; i++) {
+        char json[1024];
+        (void)snprintf(json, sizeof json,
+                       "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
+                       "\"b\":1,\"ab\":2,\"aba\":3,\"ba\":4,\"?\":5,"
+                       "\"<0x0A>\":6},\"merges\":%s,\"unk_token\":\"?\","
+                       "\"fuse_unk\":%s,\"byte_fallback\":true}}",
+                       forms[i], i ? "true" : "false");
+        xm_tokenizer *tok = make(json);
+        EXPECT(tok, "abab", 0, 2, 2);
+        EXPECT(tok, "bababa", 0, 1, 2, 3);
+        EXPECT(tok, "a\nb", 0, 0, 6, 1);
+        if (i)
+            EXPECT(tok, "axyb", 0, 0, 5, 1);
+        else
+            EXPECT(tok, "axyb", 0, 0, 5, 5, 1);
+        xm_tokenizer_close(tok);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        const char *named;
+    } cases[] = {
+        { "{}", "\"type\" is missing" },
+        { "{\"model\":{\"type\":\"Unigram\"}}", "model Unigram" },
+        { "{\"normalizer\":{\"type\":\"NFKC\"}}", "normalizer NFKC" },
+        { "{\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", "Whitespace" },
+        { "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\","
+          "\"pattern\":{\"Regex\":\"\"}}}",
+          "every character" },
+        { "{\"decoder\":{\"type\":\"Metaspace\"}}", "decoder Metaspace" },
+        { "{" CHARS ",\"post_processor\":{\"type\":\"Bert\"}}", "Bert" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":"
+          "[\"a b\"]}}",
+          "merge 0" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0}}}",
+          "twice" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1}}}", "\"a\"" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"dropout\":0.1}}",
+          "dropout" },
+        { "{\"added_tokens\":[{\"id\":1,\"content\":\"zz\"}]," CHARS "}",
+          "added token \"zz\"" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xm_tokenizer *tok;
+        xr_err err = { "" };
+        (void)scratch_write("tokenizer.json", cases[i].json);
+        assert_true(xm_tokenizer_open(scratch_dir, &err, &tok) < 0);
+        if (!strstr(err.text, cases[i].named))
+            fail_msg("%s: %s", cases[i].json, err.text);
+    }
+}
+
+static void test_mutations(void **state)
+{
+    (void)state;
+    const char *const good =
+        "{" ENDS
+        "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"_\"}," CHARS
+        ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
+        "[{\"SpecialToken\":{\"id\":\"S\"}},{\"Sequence\":{\"id\":\"A\"}}],"
+        "\"special_tokens\":{\"S\":{\"ids\":[6]}}}}";
+    char text[2048];
+    size_t size = strlen(good);
+    int accepted = 0;
+    for (uint32_t i = 0; i < 1500; i++) {
+        xr_philox_out r = xr_philox(3, i, 0, 0, 0);
+        memcpy(text, good, size + 1);
+        text[r.w[0] % size] = (char)(1 + r.w[1] % 255);
+        if (r.w[2] % 2)
+            text[r.w[3] % size] = "0123456789\"{}[],:"[r.w[2] / 2 % 17];
+        (void)scratch_write("tokenizer.json", text);
+        xm_tokenizer *tok;
+        xr_err err = { "" };
+        if (xm_tokenizer_open(scratch_dir, &err, &tok)) {
+            assert_true(err.text[0] != '\0');
+            continue;
+        }
+        xm_ids ids = { 0 };
+        xr_str back = { 0 };
+        if (!xm_tokenizer_encode(tok, "a</s>bz", 7, 1, &ids, &err))
+            (void)xm_tokenizer_decode(tok, ids.data, ids.count, 0, &back, &err);
+        xr_str_free(&back);
+        xm_ids_free(&ids);
+        xm_tokenizer_close(tok);
+        accepted++;
+    }
+    assert_true(accepted > 0 && accepted < 1500);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_characters),   cmocka_unit_test(test_bos_rule),
+        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_bpe),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_mutations),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
