@@ -121,20 +121,23 @@ static void test_added_tokens(void **state)
 static void test_bpe(void **state)
 {
     (void)state;
-    static const char *const forms[] = { "[\"a b\",\"ab a\",\"b a\"]",
+    static const char *const forms[] = { "[\"a b\",\"ab a\",\"b a\",\"b b\"]",
                                          "[[\"a\",\"b\"],[\"ab\",\"a\"],"
-                                         "[\"b\",\"a\"]]" };
+                                         "[\"b\",\"a\"],[\"b\",\"b\"]]" };
     for (size_t i = 0; i < 2; i++) {
         char json[1024];
-        (void)snprintf(json, sizeof json,
-                       "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
-                       "\"b\":1,\"ab\":2,\"aba\":3,\"ba\":4,\"?\":5,"
-                       "\"<0x0A>\":6},\"merges\":%s,\"unk_token\":\"?\","
-                       "\"fuse_unk\":%s,\"byte_fallback\":true}}",
-                       forms[i], i ? "true" : "false");
+        (void)snprintf(
+            json, sizeof json,
+            "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
+            "\"b\":1,\"ab\":2,\"aba\":3,\"ba\":4,\"?\":5,"
+            "\"<0x0A>\":6,\"bb\":7},\"merges\":%s,\"unk_token\":\"?\","
+            "\"fuse_unk\":%s,\"byte_fallback\":true}}",
+            forms[i], i ? "true" : "false");
         xm_tokenizer *tok = make(json);
         EXPECT(tok, "abab", 0, 2, 2);
         EXPECT(tok, "bababa", 0, 1, 2, 3);
+        EXPECT(tok, "bbb", 0, 7, 1); /* the leftmost first */
+        EXPECT(tok, "bbbbb", 0, 7, 7, 1);
         EXPECT(tok, "a\nb", 0, 0, 6, 1);
         if (i)
             EXPECT(tok, "axyb", 0, 0, 5, 1);
