@@ -35,11 +35,11 @@ static const char config[] = "{\n"
                              "  \"rope_theta\": 10000.0,\n"
                              "  \"tie_word_embeddings\": false,\n"
                              "  \"hidden_act\": \"silu\",\n"
-                             "  \"initializer_range\": 0.02,\n"
+                             "  \"initializer_range\": 0.08,\n"
                              "  \"torch_dtype\": \"float32\",\n"
                              "  \"bos_token_id\": 0,\n"
                              "  \"eos_token_id\": 1,\n"
-                             "  \"vocab_size\": 16\n"
+                             "  \"vocab_size\": 15\n"
                              "}\n";
 
 static const char tokenizer_config[] = "{\n"
