@@ -108,12 +108,71 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
                    c[r][p], lanes_of(g, at->panel + (size_t)p));
 }
 
-#define TILE_CASE(R, P)                              \
-    case R:                                          \
-        tile((tile_form){ R, P, t, m, tri }, g, at); \
-        break;
+/* ---- tables of tiles, [transposed][rows] -------------------------------- */
 
-/* How many panels a tile of so many rows walks at once. */
+typedef void tile_fn(const cpu_gemm *g, const tile_at *at);
+
+/* A function each: one that held them all would take minutes to compile. */
+#define TILE(R, P, T, M, TRI)                                                 \
+    static __attribute__((noinline)) void tile_##R##_##P##_##T##_##M##_##TRI( \
+        const cpu_gemm *g, const tile_at *at)                                 \
+    {                                                                         \
+        tile((tile_form){ R, P, T, M, TRI }, g, at);                          \
+    }
+#define NAME(R, P, T, M, TRI) [R] = tile_##R##_##P##_##T##_##M##_##TRI,
+
+#define ROWS_2(X, P, T, M, TRI) X(1, P, T, M, TRI) X(2, P, T, M, TRI)
+#define ROWS_3(X, P, T, M, TRI) ROWS_2(X, P, T, M, TRI) X(3, P, T, M, TRI)
+#define ROWS_4(X, P, T, M, TRI) ROWS_3(X, P, T, M, TRI) X(4, P, T, M, TRI)
+#define ROWS_6(X, P, T, M, TRI) \
+    ROWS_4(X, P, T, M, TRI) X(5, P, T, M, TRI) X(6, P, T, M, TRI)
+#define ROWS_8(X, P, T, M, TRI) \
+    ROWS_6(X, P, T, M, TRI) X(7, P, T, M, TRI) X(8, P, T, M, TRI)
+#define ROWS_14(X, P, T, M, TRI) \
+    ROWS_8(X, P, T, M, TRI)      \
+    X(9, P, T, M, TRI)           \
+    X(10, P, T, M, TRI)          \
+    X(11, P, T, M, TRI)          \
+    X(12, P, T, M, TRI) X(13, P, T, M, TRI) X(14, P, T, M, TRI)
+
+/* Defines a table [transposed][rows] of tiles of P panels. */
+#define TILE_TABLE(name, ROWS, P, M)                           \
+    ROWS(TILE, P, 0, M, 0)                                     \
+    ROWS(TILE, P, 1, M, 0)                                     \
+    static tile_fn *const name[2][VEC_ROWS + 1] = {            \
+        { ROWS(NAME, P, 0, M, 0) }, { ROWS(NAME, P, 1, M, 0) } \
+    };
+#define TRIANGLE_TABLE(name, ROWS, P, M) \
+    ROWS(TILE, P, 0, M, 1)               \
+    static tile_fn *const name[VEC_ROWS + 1] = { ROWS(NAME, P, 0, M, 1) };
+
+/* Where masked loads cost nothing, one form of the single panel serves padded
+ * and unpadded ones. */
+#if VEC_ROWS == 14
+TILE_TABLE(tiles_masked, ROWS_14, 1, 1)
+#define tiles_1 tiles_masked
+TILE_TABLE(tiles_2, ROWS_14, 2, 0)
+TILE_TABLE(tiles_4, ROWS_6, 4, 0)
+TILE_TABLE(tiles_8, ROWS_3, 8, 0)
+TRIANGLE_TABLE(triangles_masked, ROWS_8, 1, 1)
+#define triangles_1 triangles_masked
+TRIANGLE_TABLE(triangles_2, ROWS_8, 2, 0)
+#elif VEC_ROWS == 6
+TILE_TABLE(tiles_masked, ROWS_6, 1, 1)
+TILE_TABLE(tiles_1, ROWS_6, 1, 0)
+TILE_TABLE(tiles_2, ROWS_2, 2, 0)
+TILE_TABLE(tiles_4, ROWS_2, 4, 0)
+TRIANGLE_TABLE(triangles_masked, ROWS_6, 1, 1)
+TRIANGLE_TABLE(triangles_1, ROWS_6, 1, 0)
+#else
+TILE_TABLE(tiles_masked, ROWS_4, 1, 1)
+TILE_TABLE(tiles_1, ROWS_4, 1, 0)
+TRIANGLE_TABLE(triangles_masked, ROWS_4, 1, 1)
+TRIANGLE_TABLE(triangles_1, ROWS_4, 1, 0)
+#endif
+
+/* How many panels a tile of so many rows walks at once: enough accumulators to
+ * keep the FMA units busy, and no more than there are registers. */
 VFN size_t panels_for(size_t rows)
 {
 #if VEC_ROWS == 14
@@ -126,128 +185,21 @@ VFN size_t panels_for(size_t rows)
 #endif
 }
 
-VFN void tile_one(const int t, const int m, const int tri, size_t rows,
-                  const cpu_gemm *g, const tile_at *at)
-{
-    switch (rows) {
-        TILE_CASE(1, 1)
-        TILE_CASE(2, 1)
-        TILE_CASE(3, 1)
-        TILE_CASE(4, 1)
-#if VEC_ROWS >= 6
-        TILE_CASE(5, 1)
-        TILE_CASE(6, 1)
-#endif
-#if VEC_ROWS >= 14
-        TILE_CASE(7, 1)
-        TILE_CASE(8, 1)
-#endif
-    default:
-        break;
-    }
-#if VEC_ROWS >= 14
-    if (tri)
-        return;
-    switch (rows) {
-        TILE_CASE(9, 1)
-        TILE_CASE(10, 1)
-        TILE_CASE(11, 1)
-        TILE_CASE(12, 1)
-        TILE_CASE(13, 1)
-        TILE_CASE(14, 1)
-    default:
-        break;
-    }
-#endif
-}
-
-#if VEC_ROWS >= 6
-VFN void tile_two(const int t, const int m, const int tri, size_t rows,
-                  const cpu_gemm *g, const tile_at *at)
-{
-    switch (rows) {
-        TILE_CASE(1, 2)
-        TILE_CASE(2, 2)
-#if VEC_ROWS >= 14
-        TILE_CASE(3, 2)
-        TILE_CASE(4, 2)
-        TILE_CASE(5, 2)
-        TILE_CASE(6, 2)
-        TILE_CASE(7, 2)
-        TILE_CASE(8, 2)
-#endif
-    default:
-        break;
-    }
-#if VEC_ROWS >= 14
-    if (tri)
-        return;
-    switch (rows) {
-        TILE_CASE(9, 2)
-        TILE_CASE(10, 2)
-        TILE_CASE(11, 2)
-        TILE_CASE(12, 2)
-        TILE_CASE(13, 2)
-        TILE_CASE(14, 2)
-    default:
-        break;
-    }
-#endif
-}
-
-VFN void tile_four(const int t, const int m, const int tri, size_t rows,
-                   const cpu_gemm *g, const tile_at *at)
-{
-    switch (rows) {
-        TILE_CASE(1, 4)
-#if VEC_ROWS >= 14
-        TILE_CASE(2, 4)
-        TILE_CASE(3, 4)
-        TILE_CASE(4, 4)
-        TILE_CASE(5, 4)
-        TILE_CASE(6, 4)
-#endif
-    default:
-        break;
-    }
-}
-#endif
-
-#if VEC_ROWS >= 14
-VFN void tile_eight(const int t, const int m, const int tri, size_t rows,
-                    const cpu_gemm *g, const tile_at *at)
-{
-    switch (rows) {
-        TILE_CASE(1, 8)
-        TILE_CASE(2, 8)
-        TILE_CASE(3, 8)
-    default:
-        break;
-    }
-}
-#endif
-
-/* One tile of `panels` panels, of which only the last may need a mask. */
-VFN void tile_any(const int t, size_t rows, size_t panels, const cpu_gemm *g,
-                  const tile_at *at)
+static tile_fn *tile_of(int t, size_t panels, size_t rows)
 {
     switch (panels) {
-#if VEC_ROWS >= 14
+#if VEC_ROWS == 14
     case 8:
-        tile_eight(t, 0, 0, rows, g, at);
-        break;
+        return tiles_8[t][rows];
 #endif
 #if VEC_ROWS >= 6
     case 4:
-        tile_four(t, 0, 0, rows, g, at);
-        break;
+        return tiles_4[t][rows];
     case 2:
-        tile_two(t, 0, 0, rows, g, at);
-        break;
+        return tiles_2[t][rows];
 #endif
     default:
-        tile_one(t, 0, 0, rows, g, at);
-        break;
+        return tiles_1[t][rows];
     }
 }
 
@@ -261,8 +213,8 @@ VFN size_t panel_step(size_t most, size_t left)
 
 /* All row tiles of one block for panels [p0, p1); tiles have near equal height,
  * because a low one would wait for its own FMAs. */
-VFN void gemm_block(const int t, const cpu_gemm *g, tile_at *at, size_t m0,
-                    size_t m1)
+static void gemm_block(int t, const cpu_gemm *g, tile_at *at, size_t m0,
+                       size_t m1)
 {
     size_t whole = g->cols / 16;
     size_t panels = (g->cols + 15) / 16;
@@ -281,16 +233,16 @@ VFN void gemm_block(const int t, const cpu_gemm *g, tile_at *at, size_t m0,
             size_t ahead = p + step + i < panels && i < step ? step + i : 0;
             at->next = g->b + (p + ahead) * g->b_panel + at->k0 * g->b_row;
             if (masked)
-                tile_one(t, 1, 0, rows, g, at);
+                tiles_masked[t][rows](g, at);
             else
-                tile_any(t, rows, step, g, at);
+                tile_of(t, step, rows)(g, at);
             row += rows;
         }
         p += step;
     }
 }
 
-VFN void gemm_blocks(const int t, const cpu_gemm *g)
+static void gemm_blocks(int t, const cpu_gemm *g)
 {
     size_t depth = g->rows > VEC_ROWS ? DEPTH_BLOCK : g->depth;
     for (size_t m0 = 0; m0 < g->rows; m0 += ROW_BLOCK) {
@@ -326,19 +278,17 @@ static void gemm_triangle(const cpu_gemm *g)
     tile_at at = { .start = g->start, .k1 = g->depth };
     for (size_t p = 0; p < panels;) {
         at.panel = p;
-        if (p >= whole) {
-            tile_one(0, 1, 1, g->rows, g, &at);
-            p++;
-            continue;
-        }
 #if VEC_ROWS >= 14
-        if (whole - p >= 2) {
-            tile_two(0, 0, 1, g->rows, g, &at);
+        if (whole >= p + 2) {
+            triangles_2[g->rows](g, &at);
             p += 2;
             continue;
         }
 #endif
-        tile_one(0, 0, 1, g->rows, g, &at);
+        if (p >= whole)
+            triangles_masked[g->rows](g, &at);
+        else
+            triangles_1[g->rows](g, &at);
         p++;
     }
 }
