@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/rl/role.h"
 
 static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
 {
@@ -92,16 +93,7 @@ static xray_status resume(xr_job *job, xr_err *err)
     (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", path);
     (void)snprintf(line, sizeof(line), "resumed from %s", path);
     xr_monitor_say(job->monitor, line);
-    if (!job->session->infer.self)
-        return XRAY_OK;
-    const xray_train_ops *train = xr_train(job->session);
-    const xray_weights *weights = train->weights(job->session->train.self);
-    status = xr_infer(job->session)
-                 ->update(job->session->infer.self, NULL,
-                          weights->version(weights->owner));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(job->session->infer.host, status, "update", err);
+    return job->session->infer.self ? xr_publish(job->session, err) : XRAY_OK;
 }
 
 static int has_logger(const xr_trainer_section *trainer, const char *name)

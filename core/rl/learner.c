@@ -322,9 +322,6 @@ static xray_status update(xr_learner *l, const xr_rows *rows, uint32_t first,
     l->updates++;
     l->skipped += result.skipped;
     l->grad_norm += result.grad_norm;
-    if (result.skipped && result.bad_tensor)
-        xr_host_api(s->train.host)
-            ->log(xr_host_api(s->train.host), XRAY_LOG_WARN, result.bad_tensor);
     return XRAY_OK;
 }
 
@@ -397,18 +394,6 @@ static void put_loss_metrics(xr_learner *l, double lr)
         xr_metrics_put(l->metrics, "actor/skipped_updates", (double)l->skipped);
 }
 
-/* The engine sees the new weights only once it is told of their version. */
-static xray_status publish(xr_learner *l, xr_err *err)
-{
-    xr_session *s = l->session;
-    const xray_weights *weights = xr_train(s)->weights(s->train.self);
-    xray_status status = xr_infer(s)->update(s->infer.self, NULL,
-                                             weights->version(weights->owner));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->infer.host, status, "update", err);
-}
-
 xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
                             double lr, xr_err *err)
 {
@@ -445,7 +430,7 @@ xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
     start = now;
     status = updates(l, rows, step, lr, err);
     if (status == XRAY_OK)
-        status = publish(l, err);
+        status = xr_publish(s, err);
     xr_metrics_put(l->metrics, "timing_s/update_actor", xr_now() - start);
     put_loss_metrics(l, lr);
     return status;

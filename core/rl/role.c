@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/role.h"
 
+#include <stdio.h>
+
 xray_status xr_wait(xr_future *future, xr_err *err)
 {
     if (future->status != XRAY_OK)
@@ -64,4 +66,23 @@ void xr_role_step(const xr_role *role, double lr, double max_norm,
     finish(role, future,
            role->ops->optimizer_step(role->part->self, lr, max_norm, out),
            "optimizer_step");
+    if (future->status == XRAY_OK && out->skipped) {
+        const xray_host *host = xr_host_api(role->part->host);
+        char line[256];
+        (void)snprintf(line, sizeof(line),
+                       "update %llu skipped: the gradient of %s is not finite",
+                       (unsigned long long)out->version + 1,
+                       out->bad_tensor ? out->bad_tensor : "the model");
+        host->log(host, XRAY_LOG_WARN, line);
+    }
+}
+
+xray_status xr_publish(xr_session *s, xr_err *err)
+{
+    const xray_weights *weights = xr_train(s)->weights(s->train.self);
+    xray_status status = xr_infer(s)->update(s->infer.self, NULL,
+                                             weights->version(weights->owner));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(s->infer.host, status, "update", err);
 }

@@ -43,4 +43,7 @@ void xr_role_gradients(const xr_role *role, const xr_views *views,
 void xr_role_step(const xr_role *role, double lr, double max_norm,
                   xray_step_result *out, xr_future *future);
 
+/* Tells the engine that the trainer's weights are new. */
+xray_status xr_publish(xr_session *session, xr_err *err);
+
 #endif

@@ -110,16 +110,6 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
     return status;
 }
 
-static xray_status publish(xr_session *s, xr_err *err)
-{
-    const xray_weights *w = xr_train(s)->weights(s->train.self);
-    xray_status status =
-        xr_infer(s)->update(s->infer.self, NULL, w->version(w->owner));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->infer.host, status, "update", err);
-}
-
 static xray_status one_step(tuner *t, int *out_reached, xr_err *err)
 {
     xr_job *job = &t->job;
@@ -132,7 +122,7 @@ static xray_status one_step(tuner *t, int *out_reached, xr_err *err)
     if (status == XRAY_OK)
         status = learn(t, lr, err);
     if (status == XRAY_OK && s->infer.self)
-        status = publish(s, err);
+        status = xr_publish(s, err);
     if (status != XRAY_OK)
         return status;
     job->progress.step = step;
