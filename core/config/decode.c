@@ -137,13 +137,15 @@ static void to_choice(const place *p, const char *text)
     xr_str_free(&names);
 }
 
-/* A path of the INI is relative to its folder. */
-static const char *resolve(xr_config *config, const char *path)
+/* A path of the INI is relative to its folder; one of the command line, the
+ * environment or a default to the folder the program runs in. */
+static const char *resolve(const place *p, const char *path)
 {
-    const char *dir = xr_config_dir(config);
-    if (!*path || *path == '/' || strcmp(dir, ".") == 0)
+    const char *dir = xr_config_dir(p->config);
+    if (!p->entry || p->entry->layer != XR_LAYER_FILE || !*path ||
+        *path == '/' || strcmp(dir, ".") == 0)
         return path;
-    return xr_config_keepf(config, "%s%s%s", dir,
+    return xr_config_keepf(p->config, "%s%s%s", dir,
                            dir[strlen(dir) - 1] == '/' ? "" : "/", path);
 }
 
@@ -163,7 +165,7 @@ static void to_string(const place *p, const char *text)
         return;
     }
     if (p->option->type == XRAY_OPT_PATH) {
-        text = resolve(p->config, text);
+        text = resolve(p, text);
         if (p->entry)
             p->entry->printed = absolute(p->config, text);
     }
@@ -194,7 +196,7 @@ static void to_list(const place *p, const char *text)
         }
         const char *item = xr_config_keep(p->config, at, size);
         if (paths)
-            item = resolve(p->config, item);
+            item = resolve(p, item);
         xr_str_printf(&printed, "%s%s", list.count ? ", " : "",
                       paths ? absolute(p->config, item) : item);
         items[list.count++] = item;

@@ -239,7 +239,7 @@ static const xray_option trainer_options[] = {
               "Validate behind the last step."),
     XRAY_PATH(TRAINER, default_local_dir, "", 0u, SINCE,
               "Folder of checkpoints and metrics; empty: "
-              "checkpoints/PROJECT/EXPERIMENT beside the INI file."),
+              "checkpoints/PROJECT/EXPERIMENT in the current folder."),
     XRAY_STRING(TRAINER, resume_mode, "auto", 0u, SINCE,
                 "auto goes on from the newest checkpoint, resume_path from "
                 "that of resume_from_path, disable starts anew."),

@@ -16,9 +16,9 @@
 #define XRAY_OPT_BYTES 4u    /* uint64_t, suffix K M G T (powers of 1024) */
 #define XRAY_OPT_DURATION 5u /* int64_t nanoseconds, suffix us ms s min h */
 #define XRAY_OPT_STRING 6u   /* const char *, owned by the host */
-#define XRAY_OPT_PATH 7u     /* const char *, resolved against the INI file */
-#define XRAY_OPT_CHOICE 8u   /* int64_t, one of `choices` */
-#define XRAY_OPT_LIST 9u     /* xray_list: strings between commas */
+#define XRAY_OPT_PATH 7u   /* const char *; in an INI relative to its folder */
+#define XRAY_OPT_CHOICE 8u /* int64_t, one of `choices` */
+#define XRAY_OPT_LIST 9u   /* xray_list: strings between commas */
 
 #define XRAY_OPT_REQUIRED 1u
 #define XRAY_OPT_SECRET 2u     /* never printed */
