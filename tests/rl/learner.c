@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The learner over plugins made for the test: what it refuses, what it keeps,
+ * in which order it speaks to them.
+ */
+#include "tests/testing.h"
+
+#include "core/rl/learner.h"
+
+#define PROMPTS 4
+#define N 2
+#define ROWS (PROMPTS * N)
+#define RESPONSE 3
+#define VOCAB 8
+
+/* ---- plugins ------------------------------------------------------------ */
+
+static struct {
+    float offset;  /* of the trainer's log-probs from the rollout's */
+    uint32_t skip; /* updates report a bad gradient */
+    uint64_t version;
+    uint64_t told;    /* version the engine was told of */
+    uint32_t batches; /* micro-batches of the last forward_backward */
+    uint32_t rows;    /* rows in them */
+    double tokens;    /* totals of the last context */
+} fake;
+
+static xray_status train_forward(void *self, const xray_batch *batch,
+                                 uint32_t outputs, xray_outputs *out)
+{
+    (void)self;
+    assert_int_equal(outputs, XRAY_HEAD_LOGP);
+    for (uint32_t t = 0; t < batch->tokens; t++)
+        out->logp[t] = batch->loss_mask[t] != 0
+                           ? batch->rollout_logp[t] + fake.offset
+                           : 0.0f;
+    return XRAY_OK;
+}
+
+static xray_status train_gradients(void *self, const xray_batch *const *batches,
+                                   uint32_t count, const xray_loss *loss)
+{
+    float zero[64] = { 0 };
+    float out[64] = { 0 };
+    (void)self;
+    fake.batches = count;
+    fake.rows = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
+                                .batch = batches[i],
+                                .first_row = fake.rows,
+                                .logp = zero,
+                                .entropy = zero,
+                                .dlogp = out,
+                                .dentropy = out };
+        fake.rows += batches[i]->rows;
+        if (loss->fn(loss->ctx, &call) != XRAY_OK)
+            return XRAY_E_BUG;
+    }
+    return XRAY_OK;
+}
+
+static xray_status train_step(void *self, double lr, double max_norm,
+                              xray_step_result *out)
+{
+    (void)self;
+    (void)lr;
+    (void)max_norm;
+    out->grad_norm = 2;
+    out->skipped = fake.skip;
+    out->bad_tensor = fake.skip ? "model.norm.weight" : NULL;
+    fake.version += !fake.skip;
+    return XRAY_OK;
+}
+
+static uint64_t version(void *owner)
+{
+    (void)owner;
+    return fake.version;
+}
+
+static const xray_weights *train_weights(void *self)
+{
+    static const xray_weights weights = { .head = XRAY_HEAD(xray_weights),
+                                          .version = version };
+    (void)self;
+    return &weights;
+}
+
+static xray_status infer_update(void *self, const xray_weights *from,
+                                uint64_t number)
+{
+    (void)self;
+    assert_null(from);
+    fake.told = number;
+    return XRAY_OK;
+}
+
+static xray_status algo_prepare(void *self, xray_batch *batch,
+                                const xray_metric_sink *metrics)
+{
+    (void)self;
+    assert_null(batch->ref_logp); /* there is no reference */
+    metrics->put(metrics->ctx, "fake/rows", batch->rows);
+    return XRAY_OK;
+}
+
+static xray_status algo_context(void *self, const xray_batch *mini,
+                                const xray_totals *totals, void *out,
+                                uint64_t cap, uint64_t *out_size)
+{
+    (void)self;
+    (void)mini;
+    fake.tokens = totals->tokens;
+    *out_size = 5000; /* more than the learner starts with */
+    if (cap < *out_size)
+        return XRAY_E_RANGE;
+    memset(out, 7, 5000);
+    return XRAY_OK;
+}
+
+static const char *const *algo_names(void)
+{
+    static const char *const names[] = { "fake/tokens", NULL };
+    return names;
+}
+
+static xray_status algo_loss(const void *context, uint64_t size,
+                             const xray_loss_call *call, xray_metric_sums *sums)
+{
+    assert_int_equal(size, 5000);
+    assert_int_equal(((const unsigned char *)context)[4999], 7);
+    for (uint32_t t = 0; t < call->batch->tokens; t++) {
+        sums->sum[0] += (double)call->batch->loss_mask[t];
+        sums->weight[0] = 1;
+    }
+    return XRAY_OK;
+}
+
+/* Keeps groups whose first row scored 1. */
+static xray_status algo_accept(void *self, const xray_batch *batch,
+                               uint32_t groups, uint32_t *keep)
+{
+    (void)self;
+    for (uint32_t g = 0; g < groups; g++)
+        keep[g] = 0;
+    for (uint32_t r = 0; r < batch->rows; r += N)
+        keep[batch->group[r]] =
+            batch->reward[batch->row_start[r + 1] - 1] == 1.0f;
+    return XRAY_OK;
+}
+
+static const xray_train_ops train_ops = {
+    .head = XRAY_HEAD(xray_train_ops),
+    .weights = train_weights,
+    .forward = train_forward,
+    .forward_backward = train_gradients,
+    .optimizer_step = train_step,
+};
+static const xray_infer_ops infer_ops = { .head = XRAY_HEAD(xray_infer_ops),
+                                          .update = infer_update };
+static const xray_algo_ops algo_ops = {
+    .head = XRAY_HEAD(xray_algo_ops),
+    .prepare = algo_prepare,
+    .context = algo_context,
+    .metric_names = algo_names,
+    .loss = algo_loss,
+    .accept = algo_accept,
+};
+
+/* ---- fixture ------------------------------------------------------------ */
+
+typedef struct fixture {
+    xr_session session;
+    xr_metrics *metrics;
+    xr_samples samples;
+    xr_row data[PROMPTS];
+    const xr_row *rows[PROMPTS];
+    xr_learner learner;
+} fixture;
+
+static void put(xr_part *part, const void *ops, const char *name)
+{
+    *part = (xr_part){ .ops = ops, .host = xr_host_new(name, NULL) };
+    assert_non_null(part->host);
+    part->instance = name;
+}
+
+static int set_up(void **state)
+{
+    static const int32_t ids[] = { 1, 2 };
+    xr_err err = { "" };
+    fixture *f = calloc(1, sizeof(*f));
+    memset(&fake, 0, sizeof(fake));
+    xr_run_config *run = &f->session.run;
+    run->data.train_batch_size = PROMPTS;
+    run->data.max_prompt_length = 2;
+    run->data.max_response_length = RESPONSE;
+    run->rollout.n = N;
+    run->rollout.temperature = 1;
+    run->actor.ppo_mini_batch_size = 2;
+    run->actor.ppo_epochs = 1;
+    run->actor.recompute_old_logp = 1;
+    f->session.exact = 1;
+    f->session.train_load.tokens = 12;
+    put(&f->session.train, &train_ops, "train.fake");
+    put(&f->session.infer, &infer_ops, "infer.fake");
+    put(&f->session.algo, &algo_ops, "algo.fake");
+    f->metrics = xr_metrics_new();
+    assert_int_equal(xr_samples_init(&f->samples, ROWS, RESPONSE, &err), 0);
+    f->samples.count = ROWS;
+    f->samples.n = N;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        f->samples.sizes[i] = 1 + i % RESPONSE;
+        f->samples.scores[i].score = (i / N) % 2;
+        for (uint32_t t = 0; t < RESPONSE; t++) {
+            f->samples.tokens[i * RESPONSE + t] = (int32_t)((i + t) % VOCAB);
+            f->samples.logp[i * RESPONSE + t] = -0.25f * (float)(1 + i + t);
+        }
+    }
+    for (uint32_t i = 0; i < PROMPTS; i++) {
+        f->data[i] = (xr_row){
+            .id = 10 + i, .ids = ids, .id_count = 2, .prompt_count = 2
+        };
+        f->rows[i] = &f->data[i];
+    }
+    assert_int_equal(
+        xr_learner_init(&f->learner, &f->session, f->metrics, &err), 0);
+    assert_int_equal(
+        xr_learner_pack(&f->learner, &f->samples, f->rows, 1, &err), 0);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    xr_learner_free(&f->learner);
+    xr_samples_free(&f->samples);
+    xr_metrics_free(f->metrics);
+    xr_host_free(f->session.train.host);
+    xr_host_free(f->session.infer.host);
+    xr_host_free(f->session.algo.host);
+    free(f);
+    return 0;
+}
+
+/* ---- tests -------------------------------------------------------------- */
+
+static void a_step_updates_by_mini_batch_and_tells_the_engine(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+    /* 4 prompts in mini-batches of 2: two updates, each of 4 rows in
+     * micro-batches of at most 12 tokens. */
+    assert_int_equal(fake.version, 2);
+    assert_int_equal(fake.told, 2);
+    assert_int_equal(fake.rows, 4);
+    assert_int_equal(fake.batches, 2);
+    assert_true(fake.tokens == 2 + 3 + 1 + 2); /* rows 4 to 7 */
+    assert_true(xr_metrics_get(f->metrics, "actor/grad_norm") == 2);
+    assert_true(xr_metrics_get(f->metrics, "fake/rows") == ROWS);
+    assert_true(xr_metrics_get(f->metrics, "fake/tokens") == 15);
+    assert_true(xr_metrics_get(f->metrics, "training/rollout_probs_diff/max") ==
+                0);
+}
+
+static void a_differing_bit_stops_an_exact_run(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    fake.offset = 1e-6f;
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err),
+        XRAY_E_NUMERIC);
+    assert_non_null(strstr(err.text, "must be equal bit for bit"));
+    assert_non_null(strstr(err.text, "row 8 token 2:"));
+    assert_int_equal(fake.version, 0);
+}
+
+static void other_contracts_train_on_recomputed_log_probs(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    f->session.exact = 0;
+    f->session.run.actor.recompute_old_logp = 0;
+    fake.offset = -0.5f;
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+    const xray_batch *b = &f->learner.fresh.batch;
+    assert_true(b->old_logp[2] == b->rollout_logp[2] - 0.5f);
+    assert_true(xr_metrics_get(f->metrics, "training/rollout_probs_diff/max") >
+                0.1);
+}
+
+static void skipped_updates_are_counted(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    fake.skip = 1;
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+    assert_true(xr_metrics_get(f->metrics, "actor/skipped_updates") == 2);
+    assert_int_equal(fake.told, 0);
+}
+
+static void groups_not_worth_it_are_dropped_and_refilled(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    uint32_t groups = 0;
+    assert_int_equal(xr_learner_accept(&f->learner, PROMPTS, &groups, &err), 0);
+    assert_int_equal(groups, 2); /* groups 1 and 3 scored */
+    assert_int_equal(xr_learner_accept(&f->learner, 3, &groups, &err), 0);
+    assert_int_equal(groups, 3);
+    const xray_batch *b = &f->learner.rows.batch;
+    assert_int_equal(b->rows, 3 * N);
+    const int32_t group[] = { 0, 0, 1, 1, 2, 2 };
+    const uint64_t prompt[] = { 11, 11, 13, 13, 11, 11 };
+    for (int r = 0; r < 3 * N; r++) {
+        assert_int_equal(b->group[r], group[r]);
+        assert_int_equal(b->prompt_id[r], prompt[r]);
+    }
+}
+
+static void shuffling_keeps_the_rows(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    f->session.run.actor.shuffle = 1;
+    assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+    uint64_t seen = 0;
+    int moved = 0;
+    for (uint32_t r = 0; r < ROWS; r++) {
+        uint64_t id = f->learner.shuffled.row_id[r];
+        seen |= 1ull << (id - ROWS);
+        moved += id != ROWS + r;
+    }
+    assert_int_equal(seen, (1u << ROWS) - 1);
+    assert_true(moved > 0);
+    assert_true(xr_metrics_get(f->metrics, "fake/tokens") == 15);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            a_step_updates_by_mini_batch_and_tells_the_engine, set_up,
+            tear_down),
+        cmocka_unit_test_setup_teardown(a_differing_bit_stops_an_exact_run,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            other_contracts_train_on_recomputed_log_probs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(skipped_updates_are_counted, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            groups_not_worth_it_are_dropped_and_refilled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(shuffling_keeps_the_rows, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
