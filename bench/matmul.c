@@ -289,6 +289,8 @@ int main(int argc, char **argv)
                       "usage: bench-matmul [threads [avx512|avx2|scalar]]\n");
         return 2;
     }
+    if (threads > 1)
+        clock_used = CLOCK_MONOTONIC;
     device d = {
         .ops = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops
     };
