@@ -57,7 +57,7 @@ VFN float v16_hmax(v16 x)
     return s[0];
 }
 
-/* 2^n as a float, from n + the bits of an odd magic number already removed. */
+/* 2^n, for n in [-126, 127]. */
 VFN v16 v16_pow2(i16 n)
 {
     return i16_float(i16_sll(i16_add(n, i16_set(127)), 23));
