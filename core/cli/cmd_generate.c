@@ -155,7 +155,7 @@ static xray_status print_sample(const generate *g, const sample *s, xr_err *err,
     cli_put_ids(s->ids, s->count, out);
     xr_str_puts(out, ",\"text\":");
     if (g->tool.tokenizer) {
-        status = xm_tokenizer_decode(g->tool.tokenizer, s->ids, s->count, 1,
+        status = xm_tokenizer_decode(g->tool.tokenizer, s->ids, s->count, 2,
                                      &text, err);
         xr_str_json(out, xr_str_text(&text), text.size);
     } else {

@@ -171,7 +171,7 @@ static xray_status decode(xr_session *session, xr_samples *s, xr_err *err)
         s->text_at[i] = s->text.size;
         xray_status status = xm_tokenizer_decode(
             session->tokenizer, s->tokens + (size_t)i * s->max_tokens,
-            s->sizes[i], 1, &s->text, err);
+            s->sizes[i], 2, &s->text, err);
         if (status != XRAY_OK)
             return status;
         xr_str_append(&s->text, "", 1);

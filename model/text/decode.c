@@ -116,6 +116,21 @@ static void step_replace(const xm_step *step, const pieces *in, pieces *out)
     }
 }
 
+/* One piece out of all: a character's bytes may lie in several tokens. */
+static void step_alphabet(const pieces *in, pieces *out)
+{
+    xr_str bytes = { 0 };
+    for (size_t i = 0; i < in->count; i++) {
+        size_t size;
+        const char *text = piece(in, i, &size);
+        xm_alphabet_read(text, size, &bytes);
+    }
+    xm_utf8_repair(xr_str_text(&bytes), bytes.size, &out->bytes);
+    out->bytes.failed |= bytes.failed;
+    end_piece(out);
+    xr_str_free(&bytes);
+}
+
 static void run_step(const xm_step *step, const pieces *in, pieces *out)
 {
     switch (step->kind) {
@@ -125,11 +140,15 @@ static void run_step(const xm_step *step, const pieces *in, pieces *out)
     case XM_STEP_BYTES:
         step_bytes(in, out);
         break;
+    case XM_STEP_ALPHABET:
+        step_alphabet(in, out);
+        break;
     case XM_STEP_STRIP:
         step_strip(step, in, out);
         break;
     case XM_STEP_FUSE:
-    case XM_STEP_PREPEND: /* only normalizers prepend */
+    case XM_STEP_PREPEND: /* this and the next stand in normalizers only */
+    case XM_STEP_NFC:
         xr_str_append(&out->bytes, xr_str_text(&in->bytes), in->bytes.size);
         end_piece(out);
         break;
@@ -144,7 +163,10 @@ static xray_status gather(const xm_tokenizer *tok, const int32_t *ids,
         const xm_token *t = ids[i] >= 0 && (size_t)ids[i] < tok->token_count
                                 ? &tok->tokens[ids[i]]
                                 : NULL;
-        if (!t || !(t->flags & XM_TOK_KNOWN))
+        int known = t && (t->flags & XM_TOK_KNOWN);
+        if (!known && skip_special == 2)
+            continue;
+        if (!known)
             return xr_fail(err, XRAY_E_RANGE,
                            "id %d (number %zu of the list) is not in the "
                            "tokenizer's vocabulary",

@@ -101,6 +101,52 @@ static xray_status read_rules(xm_tokenizer *tok, const cJSON *config,
     return XRAY_OK;
 }
 
+/* ByteLevel moves offsets only, which nobody asks for here. */
+static xray_status read_one_post(xm_tokenizer *tok, const cJSON *post,
+                                 const char *where, int *templates, xr_err *err)
+{
+    const char *type;
+    xray_status status = xr_json_string(post, "type", where, err, &type);
+    if (status)
+        return xr_fail_in(err, status, "post_processor");
+    if (strcmp(type, "ByteLevel") == 0)
+        return XRAY_OK;
+    if (strcmp(type, "TemplateProcessing") != 0)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "%s: post_processor %.100s is not supported; null, "
+                       "ByteLevel, TemplateProcessing and a Sequence of them "
+                       "are",
+                       where, type);
+    if ((*templates)++)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "%s: post_processor Sequence with two "
+                       "TemplateProcessing is not supported",
+                       where);
+    return read_template(tok, post, where, err);
+}
+
+static xray_status read_post(xm_tokenizer *tok, const cJSON *post,
+                             const char *where, int *templates, xr_err *err)
+{
+    const cJSON *type = xr_json_get(post, "type");
+    const cJSON *list = xr_json_get(post, "processors");
+    const cJSON *item;
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "Sequence") != 0)
+        return read_one_post(tok, post, where, templates, err);
+    if (!cJSON_IsArray(list))
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: post_processor Sequence needs the array "
+                       "\"processors\"",
+                       where);
+    cJSON_ArrayForEach(item, list)
+    {
+        xray_status status = read_one_post(tok, item, where, templates, err);
+        if (status)
+            return status;
+    }
+    return XRAY_OK;
+}
+
 xray_status xm_tok_read_post(xm_tokenizer *tok, const cJSON *root,
                              const cJSON *config, const char *where,
                              xr_err *err)
@@ -110,16 +156,8 @@ xray_status xm_tok_read_post(xm_tokenizer *tok, const cJSON *root,
     const cJSON *post = xr_json_get(root, "post_processor");
     if (!post)
         return read_rules(tok, config, where, err);
-    const char *type;
-    xray_status status = xr_json_string(post, "type", where, err, &type);
-    if (status)
-        return xr_fail_in(err, status, "post_processor");
-    if (strcmp(type, "TemplateProcessing") != 0)
-        return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "%s: post_processor %.100s is not supported; null and "
-                       "TemplateProcessing are",
-                       where, type);
-    status = read_template(tok, post, where, err);
+    int templates = 0;
+    xray_status status = read_post(tok, post, where, &templates, err);
     /* Without names, what stands in front of every text is the BOS. */
     if (!status && !config && tok->prefix.count == 1)
         tok->bos_id = tok->prefix.data[0];

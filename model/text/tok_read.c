@@ -84,20 +84,20 @@ static xray_status read_vocab(const reader *r, const cJSON *vocab)
     tok->ids = xr_map_new(count);
     if (!tok->ids || (count && reserve(tok, highest)))
         return no_memory(r);
+    count = 0;
     cJSON_ArrayForEach(item, vocab)
     {
-        uint64_t other;
         size_t size = strlen(item->string);
         id = (int32_t)item->valuedouble;
-        if (tok->tokens[id].flags ||
-            xr_map_get(tok->ids, item->string, size, &other))
+        int twice = tok->tokens[id].flags != 0;
+        set_token(tok, id, item->string, 0);
+        if (xr_map_put(tok->ids, item->string, size, (uint64_t)id))
+            return no_memory(r);
+        if (twice || xr_map_count(tok->ids) != ++count)
             return xr_fail(r->err, XRAY_E_CONFIG,
                            "%s: model \"vocab\": \"%.100s\" or its id %d "
                            "stands twice",
                            r->where, item->string, (int)id);
-        set_token(tok, id, item->string, 0);
-        if (xr_map_put(tok->ids, item->string, size, (uint64_t)id))
-            return no_memory(r);
     }
     return tok->pool.failed ? no_memory(r) : XRAY_OK;
 }
@@ -361,6 +361,8 @@ static xray_status read_root(const reader *r, const cJSON *root,
         return xr_fail(r->err, XRAY_E_CONFIG, "%s: must be a JSON object",
                        r->where);
     xray_status status = xm_tok_read_steps(r->tok, root, r->where, r->err);
+    if (!status)
+        status = xm_tok_read_pre(r->tok, root, r->where, r->err);
     if (!status)
         status = read_model(r, xr_json_get(root, "model"));
     if (!status)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * normalizer, pre_tokenizer and decoder of tokenizer.json.
+ * normalizer and decoder of tokenizer.json.
  */
 #include <string.h>
 
@@ -18,9 +18,9 @@ static xray_status refuse(const reader *r, const char *type)
     return xr_fail(r->err, XRAY_E_UNSUPPORTED,
                    "%s: %s %.100s is not supported; %s", r->where, r->key, type,
                    strcmp(r->key, "normalizer") == 0
-                       ? "Prepend, Replace of a string and Sequence are"
-                       : "Replace of a string, ByteFallback, Fuse, Strip and "
-                         "Sequence are");
+                       ? "NFC, Prepend, Replace of a string and Sequence are"
+                       : "ByteLevel, Replace of a string, ByteFallback, Fuse, "
+                         "Strip and Sequence are");
 }
 
 static xray_status read_replace(const reader *r, const cJSON *item,
@@ -87,6 +87,10 @@ static xray_status read_step(const reader *r, const cJSON *item, xm_steps *out)
     } else if (!decodes && strcmp(type, "Prepend") == 0) {
         step.kind = XM_STEP_PREPEND;
         status = xr_json_string(item, "prepend", r->where, r->err, &to);
+    } else if (!decodes && strcmp(type, "NFC") == 0) {
+        step.kind = XM_STEP_NFC;
+    } else if (decodes && strcmp(type, "ByteLevel") == 0) {
+        step.kind = XM_STEP_ALPHABET;
     } else if (decodes && strcmp(type, "ByteFallback") == 0) {
         step.kind = XM_STEP_BYTES;
     } else if (decodes && strcmp(type, "Fuse") == 0) {
@@ -124,62 +128,12 @@ static xray_status read_chain(const reader *r, const cJSON *item,
     return XRAY_OK;
 }
 
-/* Patterns that the Hugging Face library takes as "every character, line ends
- * included". The empty one is what our own tools write. */
-static int every_character(const cJSON *pattern)
-{
-    static const char *const known[] = { "", ".", "[\\s\\S]", ".|\\n" };
-    const cJSON *text = xr_json_get(pattern, "String");
-    if (cJSON_IsString(text))
-        return !*text->valuestring;
-    text = xr_json_get(pattern, "Regex");
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (cJSON_IsString(text) && strcmp(text->valuestring, known[i]) == 0)
-            return 1;
-    return 0;
-}
-
-static xray_status read_pre_tokenizer(xm_tokenizer *tok, const cJSON *item,
-                                      const char *where, xr_err *err)
-{
-    if (!item)
-        return XRAY_OK;
-    const char *type;
-    const char *behavior;
-    int invert;
-    xray_status status = xr_json_string(item, "type", where, err, &type);
-    if (status)
-        return xr_fail_in(err, status, "pre_tokenizer");
-    if (strcmp(type, "Split") != 0)
-        return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "%s: pre_tokenizer %.100s is not supported; null and a "
-                       "Split on every character are",
-                       where, type);
-    status = xr_json_string(item, "behavior", where, err, &behavior);
-    if (!status)
-        status = xr_json_bool_or(item, "invert", 0, where, err, &invert);
-    if (status)
-        return status;
-    if (invert || strcmp(behavior, "Isolated") != 0 ||
-        !every_character(xr_json_get(item, "pattern")))
-        return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "%s: pre_tokenizer Split is supported on every "
-                       "character only: pattern {\"Regex\": \"\"}, behavior "
-                       "\"Isolated\", invert false",
-                       where);
-    tok->split_chars = 1;
-    return XRAY_OK;
-}
-
 xray_status xm_tok_read_steps(xm_tokenizer *tok, const cJSON *root,
                               const char *where, xr_err *err)
 {
     reader r = { where, "normalizer", err };
     xray_status status = read_chain(&r, xr_json_get(root, "normalizer"),
                                     "normalizers", &tok->normalizer);
-    if (!status)
-        status = read_pre_tokenizer(tok, xr_json_get(root, "pre_tokenizer"),
-                                    where, err);
     r.key = "decoder";
     tok->has_decoder = xr_json_get(root, "decoder") != NULL;
     if (!status)

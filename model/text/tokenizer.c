@@ -64,6 +64,8 @@ void xm_tokenizer_close(xm_tokenizer *tok)
     xr_map_free(tok->ids);
     free_steps(&tok->normalizer);
     free_steps(&tok->decoder);
+    for (size_t i = 0; i < tok->pre_count; i++)
+        xm_regex_close(tok->pre[i].regex);
     xm_ids_free(&tok->prefix);
     xm_ids_free(&tok->suffix);
     free(tok);
@@ -104,62 +106,44 @@ int32_t xm_tok_id(const xm_tokenizer *tok, const char *text, size_t size)
     return -1;
 }
 
-static xray_status encode_words(const xm_tokenizer *tok, const char *text,
-                                size_t size, xm_ids *ids, xr_err *err)
-{
-    if (!tok->split_chars)
-        return xm_tok_word(tok, text, size, ids, err);
-    const char *end = text + size;
-    while (text < end) {
-        uint32_t code;
-        int length = xr_utf8_decode(text, end, &code);
-        length = length ? length : 1;
-        xray_status status = xm_tok_word(tok, text, (size_t)length, ids, err);
-        if (status)
-            return status;
-        text += length;
-    }
-    return XRAY_OK;
-}
-
-static xray_status encode_gap(const xm_tokenizer *tok, const char *text,
-                              size_t size, int normalized, xm_ids *ids,
-                              xr_err *err);
+static xray_status encode_gap(xm_walk *walk, const char *text, size_t size,
+                              int normalized);
 
 /* The added tokens of one kind, and what to do with the text between them. */
-static xray_status encode_split(const xm_tokenizer *tok, const char *text,
-                                size_t size, int normalized, xm_ids *ids,
-                                xr_err *err)
+static xray_status encode_split(xm_walk *walk, const char *text, size_t size,
+                                int normalized)
 {
     xm_split split = {
-        .tok = tok, .text = text, .size = size, .normalized = normalized
+        .tok = walk->tok, .text = text, .size = size, .normalized = normalized
     };
     xm_span span;
     while (xm_tok_split(&split, &span)) {
         xray_status status = XRAY_OK;
         if (span.id < 0)
-            status = encode_gap(tok, text + span.from, span.to - span.from,
-                                normalized, ids, err);
-        else if (xm_ids_push(ids, span.id))
-            status = xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
+            status = encode_gap(walk, text + span.from, span.to - span.from,
+                                normalized);
+        else if (xm_ids_push(walk->ids, span.id))
+            status =
+                xr_fail(walk->err, XRAY_E_NOMEM, "tokenizer: out of memory");
         if (status)
             return status;
     }
     return XRAY_OK;
 }
 
-static xray_status encode_gap(const xm_tokenizer *tok, const char *text,
-                              size_t size, int normalized, xm_ids *ids,
-                              xr_err *err)
+static xray_status encode_gap(xm_walk *walk, const char *text, size_t size,
+                              int normalized)
 {
     if (normalized)
-        return encode_words(tok, text, size, ids, err);
+        return xm_walk_text(walk, text, size);
+    if (!walk->tok->normalizer.count)
+        return encode_split(walk, text, size, 1);
     xr_str plain = { 0 };
-    xm_tok_normalize(tok, text, size, &plain);
+    xm_tok_normalize(walk->tok, text, size, &plain);
     xray_status status =
         plain.failed
-            ? xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory")
-            : encode_split(tok, xr_str_text(&plain), plain.size, 1, ids, err);
+            ? xr_fail(walk->err, XRAY_E_NOMEM, "tokenizer: out of memory")
+            : encode_split(walk, xr_str_text(&plain), plain.size, 1);
     xr_str_free(&plain);
     return status;
 }
@@ -193,14 +177,18 @@ xray_status xm_tokenizer_encode(const xm_tokenizer *tok, const char *text,
                                 size_t size, int special, xm_ids *ids,
                                 xr_err *err)
 {
-    xray_status status = check_text(text, size, err);
+    xm_walk walk = { .tok = tok, .ids = ids, .err = err };
     size_t from = ids->count;
+    xray_status status = check_text(text, size, err);
+    if (!status)
+        status = xm_walk_open(&walk);
     if (!status && special)
         status = push_all(&tok->prefix, ids, err);
     if (!status)
-        status = encode_split(tok, text, size, 0, ids, err);
+        status = encode_split(&walk, text, size, 0);
     if (!status && special)
         status = push_all(&tok->suffix, ids, err);
+    xm_walk_close(&walk);
     if (status)
         ids->count = from;
     return status;

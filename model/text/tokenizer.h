@@ -2,9 +2,10 @@
  *
  * tokenizer.json: text to ids and back, as the Hugging Face library does.
  *
- * Kinds read so far: SentencePiece-style BPE with byte fallback (Llama 2,
- * stories260K), and character level (a WordLevel vocabulary behind a Split on
- * every character). What else a file asks for is refused by name.
+ * Kinds read: byte-level BPE (GPT-2, Qwen 2 to 3, Llama 3), SentencePiece-style
+ * BPE with byte fallback (Llama 2, stories260K), and character level (a
+ * WordLevel vocabulary behind a Split on every character). What else a file
+ * asks for is refused by name.
  */
 #ifndef XM_TOKENIZER_H
 #define XM_TOKENIZER_H
@@ -42,8 +43,11 @@ xray_status xm_tokenizer_encode(const xm_tokenizer *tok, const char *text,
                                 size_t size, int special, xm_ids *ids,
                                 xr_err *err);
 
-/* Text of ids, appended to `out`; skip_special = 1 leaves special tokens out.
- * An id outside the vocabulary is an error. */
+/* Text of ids, appended to `out`. skip_special = 1 leaves special tokens out,
+ * 2 also ids outside the vocabulary: a model's vocab_size is often padded
+ * beyond the tokenizer's, and sampling may hit such an id. With 0 and 1 they
+ * are an error. Bytes of byte-level tokens that are no UTF-8 come out as
+ * U+FFFD. */
 xray_status xm_tokenizer_decode(const xm_tokenizer *tok, const int32_t *ids,
                                 size_t count, int skip_special, xr_str *out,
                                 xr_err *err);

@@ -121,18 +121,9 @@ static void merge_all(merger *m, size_t count)
     }
 }
 
-static xray_status merge_ids(const xm_tokenizer *tok, xm_ids *ids, size_t from,
-                             xr_err *err)
+static void merge_with(merger m, xm_ids *ids, size_t from)
 {
     size_t count = ids->count - from;
-    /* Each merge offers two new pairs, and there are fewer than `count`. */
-    merger m = { tok, malloc(count * sizeof(symbol)),
-                 malloc(3 * count * sizeof(candidate)), 0 };
-    if (!m.symbols || !m.heap) {
-        free(m.symbols);
-        free(m.heap);
-        return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
-    }
     for (size_t i = 0; i < count; i++)
         m.symbols[i] = (symbol){ ids->data[from + i], (int32_t)i - 1,
                                  i + 1 < count ? (int32_t)i + 1 : -1 };
@@ -141,9 +132,34 @@ static xray_status merge_ids(const xm_tokenizer *tok, xm_ids *ids, size_t from,
     for (size_t i = 0; i < count; i++)
         if (m.symbols[i].id >= 0)
             ids->data[ids->count++] = m.symbols[i].id;
-    free(m.symbols);
-    free(m.heap);
-    return XRAY_OK;
+}
+
+/* Words up to here merge without touching the heap. */
+#define SHORT 32
+
+static xray_status merge_ids(const xm_tokenizer *tok, xm_ids *ids, size_t from,
+                             xr_err *err)
+{
+    /* Each merge offers two new pairs, and there are fewer than `count`. */
+    symbol symbols[SHORT];
+    candidate heap[3 * SHORT];
+    size_t count = ids->count - from;
+    merger m = { tok, symbols, heap, 0 };
+    if (count > SHORT) {
+        m.symbols = malloc(count * sizeof(symbol));
+        m.heap = malloc(3 * count * sizeof(candidate));
+    }
+    if (m.symbols && m.heap)
+        merge_with(m, ids, from);
+    xray_status status =
+        m.symbols && m.heap
+            ? XRAY_OK
+            : xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
+    if (count > SHORT) {
+        free(m.symbols);
+        free(m.heap);
+    }
+    return status;
 }
 
 /* Ids of the bytes of a character outside the vocabulary; 0 if any is

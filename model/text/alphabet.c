@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Byte-level tokens: bytes as printable characters, and back to UTF-8.
+ */
+#include <string.h>
+
+#include "model/text/tok.h"
+
+/* Bytes that do not stand for themselves: 0 to 32, 127 to 160, and 173. */
+#define LOW 33u
+#define MIDDLE 34u
+#define LAST (256u + LOW + MIDDLE)
+
+static uint32_t code_of(unsigned byte)
+{
+    if (byte < LOW)
+        return 256u + byte;
+    if (byte >= 127u && byte <= 160u)
+        return 256u + LOW + (byte - 127u);
+    return byte == 173u ? LAST : byte;
+}
+
+/* -1: no character of the alphabet. */
+static int byte_of(uint32_t code)
+{
+    if (code > LAST || code == 173u)
+        return -1;
+    if (code >= 256u + LOW)
+        return code == LAST ? 173 : (int)(code - 256u - LOW + 127u);
+    if (code >= 256u)
+        return (int)(code - 256u);
+    return code < LOW || (code >= 127u && code <= 160u) ? -1 : (int)code;
+}
+
+void xm_alphabet_write(const char *bytes, size_t size, xr_str *out)
+{
+    char made[256];
+    size_t used = 0;
+    for (size_t i = 0; i < size; i++) {
+        used += (size_t)xr_utf8_encode(code_of((unsigned char)bytes[i]),
+                                       made + used);
+        if (used > sizeof made - 4) {
+            xr_str_append(out, made, used);
+            used = 0;
+        }
+    }
+    xr_str_append(out, made, used);
+}
+
+void xm_alphabet_read(const char *text, size_t size, xr_str *out)
+{
+    size_t start = out->size;
+    const char *end = text + size;
+    for (const char *at = text; at < end;) {
+        uint32_t code = 0;
+        int length = xr_utf8_decode(at, end, &code);
+        int byte = length ? byte_of(code) : -1;
+        if (byte < 0) {
+            out->size = start;
+            xr_str_append(out, text, size);
+            return;
+        }
+        char c = (char)byte;
+        xr_str_append(out, &c, 1);
+        at += length;
+    }
+}
+
+/* How many bytes at `at`, where no whole character stands, belong together: a
+ * lead byte and those behind it that could still have made a character. */
+static size_t broken(const char *at, const char *end)
+{
+    unsigned lead = (unsigned char)*at;
+    unsigned low = 0x80;
+    unsigned high = 0xBF;
+    size_t whole = 1;
+    if (lead >= 0xC2 && lead <= 0xF4)
+        whole = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (lead == 0xE0)
+        low = 0xA0;
+    else if (lead == 0xF0)
+        low = 0x90;
+    else if (lead == 0xED)
+        high = 0x9F; /* surrogates */
+    else if (lead == 0xF4)
+        high = 0x8F; /* the end of Unicode */
+    size_t n = 1;
+    for (; n < whole && n < (size_t)(end - at); n++) {
+        unsigned next = (unsigned char)at[n];
+        if (next < low || next > high)
+            break;
+        low = 0x80;
+        high = 0xBF;
+    }
+    return n;
+}
+
+void xm_utf8_repair(const char *bytes, size_t size, xr_str *out)
+{
+    const char *end = bytes + size;
+    const char *start = bytes;
+    const char *at = bytes;
+    while (at < end) {
+        uint32_t code;
+        int length = xr_utf8_decode(at, end, &code);
+        if (length) {
+            at += length;
+            continue;
+        }
+        xr_str_append(out, start, (size_t)(at - start));
+        xr_str_puts(out, "\xEF\xBF\xBD");
+        at += broken(at, end);
+        start = at;
+    }
+    xr_str_append(out, start, (size_t)(at - start));
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Patterns of a Split, matched by PCRE2. tokenizer.json writes them in
+ * Oniguruma's Ruby syntax: what both read alike passes, \s and \S are spelled
+ * out because PCRE2 counts U+180E among them, and the rest is refused.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <ctype.h>
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/text/tok.h"
+
+/* Steps of backtracking, and KiB, that one match may take. */
+#define STEP_LIMIT 10000000u
+#define HEAP_LIMIT 65536u
+
+struct xm_regex {
+    pcre2_code *code;
+    pcre2_match_context *limits;
+};
+
+/* White_Space of Unicode, and the rest. */
+static const char space[] =
+    "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}"
+    "\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
+static const char other[] =
+    "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}"
+    "\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}"
+    "\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}"
+    "\\x{3001}-\\x{10FFFF}";
+
+typedef struct translator {
+    const char *at;
+    int in_class;
+    int dash; /* an open range in the class */
+    xr_str *out;
+} translator;
+
+/* Each of these reads what stands at `at` and returns its size, or 0 where the
+ * two syntaxes differ. */
+static size_t read_property(const char *at)
+{
+    size_t n = 2;
+    if (at[n++] != '{')
+        return 0;
+    n += at[n] == '^';
+    if (!isupper((unsigned char)at[n++]))
+        return 0;
+    n += islower((unsigned char)at[n]) != 0;
+    return at[n] == '}' ? n + 1 : 0;
+}
+
+static size_t read_code(const char *at)
+{
+    size_t n = 3;
+    if (at[2] != '{')
+        return 0;
+    while (isxdigit((unsigned char)at[n]))
+        n++;
+    return at[n] == '}' ? n + 1 : 0;
+}
+
+static size_t read_escape(translator *t)
+{
+    const char *at = t->at;
+    unsigned char c = (unsigned char)at[1];
+    if (c == 's' || c == 'S') {
+        if (t->dash)
+            return 0;
+        xr_str_puts(t->out, t->in_class ? "" : "[");
+        xr_str_puts(t->out, c == 's' ? space : other);
+        xr_str_puts(t->out, t->in_class ? "" : "]");
+        return 2;
+    }
+    size_t n = 0;
+    if (c == 'p' || c == 'P')
+        n = read_property(at);
+    else if (c == 'x')
+        n = read_code(at);
+    else if (c && (ispunct(c) || strchr("rntdD", c)))
+        n = 2;
+    xr_str_append(t->out, at, n);
+    return n;
+}
+
+static size_t open_class(translator *t)
+{
+    size_t n = t->at[1] == '^' ? 2 : 1;
+    if (t->at[n] == ']')
+        return 0;
+    n += t->at[n] == '-'; /* in front it is no range */
+    xr_str_append(t->out, t->at, n);
+    t->in_class = 1;
+    t->dash = 0;
+    return n;
+}
+
+static size_t open_group(translator *t)
+{
+    static const char *const known[] = { "(?:",  "(?=",  "(?!", "(?>",
+                                         "(?<=", "(?<!", "(?i:" };
+    size_t n = t->at[1] == '?' || t->at[1] == '*' ? 0 : 1;
+    for (size_t i = 0; !n && i < sizeof known / sizeof known[0]; i++)
+        if (strncmp(t->at, known[i], strlen(known[i])) == 0)
+            n = strlen(known[i]);
+    xr_str_append(t->out, t->at, n);
+    return n;
+}
+
+static size_t read_plain(translator *t)
+{
+    const char *at = t->at;
+    int differs = 0;
+    if (t->in_class)
+        differs = *at == '[' || (*at == '&' && at[1] == '&');
+    else if (*at == '{')
+        differs = !isdigit((unsigned char)at[1]);
+    else
+        differs = *at == '^' || *at == '$' || (*at == '}' && at[1] == '+');
+    if (differs)
+        return 0;
+    if (t->in_class) {
+        t->dash = *at == '-';
+        t->in_class = *at != ']';
+    }
+    xr_str_append(t->out, at, 1);
+    return 1;
+}
+
+static size_t read_item(translator *t)
+{
+    if (*t->at == '\\') {
+        size_t n = read_escape(t);
+        t->dash = 0;
+        return n;
+    }
+    if (!t->in_class && *t->at == '[')
+        return open_class(t);
+    if (!t->in_class && *t->at == '(')
+        return open_group(t);
+    return read_plain(t);
+}
+
+static xray_status translate(const char *pattern, const char *where,
+                             xr_err *err, xr_str *out)
+{
+    translator t = { .at = pattern, .out = out };
+    while (*t.at) {
+        size_t n = read_item(&t);
+        if (!n)
+            return xr_fail(err, XRAY_E_UNSUPPORTED,
+                           "%s: pre_tokenizer Split: \"%.4s\" at offset %zu of "
+                           "the pattern is not supported",
+                           where, t.at, (size_t)(t.at - pattern));
+        t.at += n;
+    }
+    return out->failed ? xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where)
+                       : XRAY_OK;
+}
+
+static xray_status compile(xm_regex *regex, const char *pattern,
+                           const char *where, xr_err *err)
+{
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    int code = 0;
+    size_t offset = 0;
+    regex->limits = pcre2_match_context_create(NULL);
+    if (!context || !regex->limits) {
+        pcre2_compile_context_free(context);
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    }
+    (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    (void)pcre2_set_match_limit(regex->limits, STEP_LIMIT);
+    (void)pcre2_set_heap_limit(regex->limits, HEAP_LIMIT);
+    regex->code = pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern),
+                                PCRE2_UTF | PCRE2_UCP, &code, &offset, context);
+    pcre2_compile_context_free(context);
+    if (!regex->code) {
+        PCRE2_UCHAR text[120] = "";
+        (void)pcre2_get_error_message(code, text, sizeof text);
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: pre_tokenizer Split: the pattern is no regular "
+                       "expression: %s",
+                       where, (const char *)text);
+    }
+    /* Without a JIT for this processor matching is slower, and the same. */
+    (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
+    return XRAY_OK;
+}
+
+xray_status xm_regex_open(const char *pattern, const char *where, xr_err *err,
+                          xm_regex **out)
+{
+    xr_str text = { 0 };
+    xm_regex *regex = xr_calloc(1, sizeof *regex);
+    xray_status status =
+        regex ? translate(pattern, where, err, &text)
+              : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    if (!status)
+        status = compile(regex, xr_str_text(&text), where, err);
+    xr_str_free(&text);
+    if (status) {
+        xm_regex_close(regex);
+        return status;
+    }
+    *out = regex;
+    return XRAY_OK;
+}
+
+void xm_regex_close(xm_regex *regex)
+{
+    if (!regex)
+        return;
+    pcre2_code_free(regex->code);
+    pcre2_match_context_free(regex->limits);
+    free(regex);
+}
+
+void *xm_regex_room(void)
+{
+    return pcre2_match_data_create(1, NULL);
+}
+
+void xm_regex_room_free(void *room)
+{
+    pcre2_match_data_free(room);
+}
+
+/* A pattern that outgrows the JIT's stack goes on without the JIT. */
+static int match(const xm_matches *m)
+{
+    uint32_t options = PCRE2_NO_UTF_CHECK;
+    int code = pcre2_match(m->regex->code, (PCRE2_SPTR)m->text, m->size,
+                           m->search, options, m->room, m->regex->limits);
+    if (code == PCRE2_ERROR_JIT_STACKLIMIT)
+        code =
+            pcre2_match(m->regex->code, (PCRE2_SPTR)m->text, m->size, m->search,
+                        options | PCRE2_NO_JIT, m->room, m->regex->limits);
+    return code;
+}
+
+xray_status xm_regex_next(xm_matches *m, xr_err *err, int *out_found,
+                          size_t *out_from, size_t *out_to)
+{
+    *out_found = 0;
+    while (m->search <= m->size) {
+        int code = match(m);
+        if (code == PCRE2_ERROR_NOMATCH)
+            return XRAY_OK;
+        if (code < 0)
+            return xr_fail(
+                err, code == PCRE2_ERROR_NOMEMORY ? XRAY_E_NOMEM : XRAY_E_RANGE,
+                "tokenizer: the pre_tokenizer's pattern takes too "
+                "long or too much memory at byte %zu of %zu",
+                m->search, m->size);
+        const size_t *at = pcre2_get_ovector_pointer(m->room);
+        if (at[0] == at[1] && m->last == at[1] + 1) {
+            uint32_t ignored;
+            int length = xr_utf8_decode(m->text + m->search, m->text + m->size,
+                                        &ignored);
+            m->search += length ? (size_t)length : 1;
+            continue;
+        }
+        *out_found = 1;
+        *out_from = at[0];
+        *out_to = at[1];
+        m->search = at[1];
+        m->last = at[1] + 1;
+        return XRAY_OK;
+    }
+    return XRAY_OK;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Byte-level tokenizers and patterns that split. Expected ids and texts are
+ * the Hugging Face library's for the same file.
+ */
+#include "tests/text/small.h"
+
+#define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"
+/* Bytes F0 9F 98 80 ED A0 61 C3 A9 20 E2 82, then longer tokens. */
+#define BYTES                                                                \
+    "{\"added_tokens\":[{\"id\":14,\"content\":\"x y\",\"special\":true}],"  \
+    "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":" BYTE_LEVEL        \
+    ",\"decoder\":" BYTE_LEVEL ",\"post_processor\":{\"type\":\"Sequence\"," \
+    "\"processors\":[" BYTE_LEVEL ",{\"type\":\"TemplateProcessing\","       \
+    "\"single\":[{\"SpecialToken\":{\"id\":\"x y\"}},{\"Sequence\":{"        \
+    "\"id\":\"A\"}}],\"special_tokens\":{\"x y\":{\"ids\":[14]}}}]},"        \
+    "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"merges\":[],"      \
+    "\"vocab\":{\"\\u00f0\":0,\"\\u0141\":1,\"\\u013a\":2,\"\\u0122\":3,"    \
+    "\"\\u00ed\":4,\"\\u0142\":5,\"a\":6,\"\\u00c3\":7,\"\\u00a9\":8,"       \
+    "\"\\u0120\":9,\"\\u00e2\":10,\"\\u0124\":11,\"\\u00c3\\u00a9\":12,"     \
+    "\"\\u0120a\":13,\"x y\":14}}}"
+
+static void test_encode(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok = make(BYTES);
+    EXPECT(tok, "a", 1, 14, 13);
+    EXPECT(tok, "a a", 0, 13, 13);
+    EXPECT(tok, " a", 0, 13);
+    EXPECT(tok, "\xC3\xA9", 0, 9, 7, 8);
+    EXPECT(tok, "e\xCC\x81", 0, 9, 7, 8); /* composed first */
+    EXPECT(tok, "\xF0\x9F\x98\x80", 0, 9, 0, 1, 2, 3);
+    EXPECT(tok, "x yax y", 0, 14, 13, 14);
+    EXPECT(tok, "zz", 0, 9); /* bytes without a token and no unk_token */
+    expect(tok, "", 0, NULL, 0);
+    xm_tokenizer_close(tok);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ids[5];
+        size_t count;
+        const char *text;
+    } cases[] = {
+        { { 0, 1, 2, 3 }, 4, "\xF0\x9F\x98\x80" },
+        { { 0, 1, 6 },
+          3,
+          "\xEF\xBF\xBD"
+          "a" },
+        { { 0, 1, 2 }, 3, "\xEF\xBF\xBD" },
+        { { 1, 3 }, 2, "\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { { 4, 5, 3 }, 3, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { { 0, 5 }, 2, "\xEF\xBF\xBD" },
+        { { 10, 5, 0, 3, 7 },
+          5,
+          "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { { 10, 11, 6 },
+          3,
+          "\xEF\xBF\xBD"
+          "a" },
+        { { 12, 14, 13 }, 3, "\xC3\xA9x y a" },
+    };
+    xm_tokenizer *tok = make(BYTES);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xr_str text = { 0 };
+        assert_int_equal(xm_tokenizer_decode(tok, cases[i].ids, cases[i].count,
+                                             0, &text, NULL),
+                         XRAY_OK);
+        assert_string_equal(xr_str_text(&text), cases[i].text);
+        xr_str_free(&text);
+    }
+    xm_tokenizer_close(tok);
+}
+
+static xm_tokenizer *make_split(const char *kind, const char *pattern)
+{
+    char json[1024];
+    (void)snprintf(json, sizeof json,
+                   "{\"pre_tokenizer\":{\"type\":\"Sequence\","
+                   "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
+                   "\"Isolated\",\"invert\":false,\"pattern\":{\"%s\":\"%s\"}}]"
+                   "},\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\","
+                   "\"vocab\":{\"?\":0,\"a\":1,\"b\":2,\"c\":3,\"xx\":4,"
+                   "\"\\n\\n\":5,\"123\":6,\"45\":7,\"a.c\":8,\"abcx\":9,"
+                   "\"k\\u212aK\":10,\"a\\u180eb\":11,\" \":12,"
+                   "\"\\u2003\\u0085\":13,\"z\":14}}}",
+                   kind, pattern);
+    return make(json);
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind;
+        const char *pattern;
+        const char *text;
+        int32_t ids[6];
+        size_t count;
+    } cases[] = {
+        /* PCRE2's own \s would take U+180E. */
+        { "Regex",
+          "\\\\s+",
+          "a\xE1\xA0\x8E"
+          "b",
+          { 11 },
+          1 },
+        { "Regex",
+          "\\\\s+",
+          "a\xE2\x80\x83\xC2\x85"
+          "b",
+          { 1, 13, 2 },
+          3 },
+        { "Regex",
+          "[^\\\\s]+",
+          "a\xE1\xA0\x8E"
+          "b c",
+          { 11, 12, 3 },
+          3 },
+        { "Regex", "[\\\\S]", "ab c", { 1, 2, 12, 3 }, 4 },
+        { "Regex", "\\\\S", "ab c", { 1, 2, 12, 3 }, 4 },
+        { "String", "a.c", "a.cabcxa.c", { 8, 9, 8 }, 3 },
+        { "Regex",
+          "\\\\p{N}{1,3}|(?i:k)+",
+          "12345k\xE2\x84\xAAKz",
+          { 6, 7, 10, 14 },
+          4 },
+        { "Regex", "x*", "axxb", { 1, 4, 2 }, 3 },
+        { "Regex", ".", "ab\n\nc", { 1, 2, 5, 3 }, 4 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xm_tokenizer *tok = make_split(cases[i].kind, cases[i].pattern);
+        expect(tok, cases[i].text, 0, cases[i].ids, cases[i].count);
+        xm_tokenizer_close(tok);
+    }
+}
+
+/* A pattern that backtracks without end is an error, not a hang. */
+static void test_runaway(void **state)
+{
+    (void)state;
+    char text[200];
+    xm_ids ids = { 0 };
+    xr_err err = { "" };
+    xm_tokenizer *tok = make_split("Regex", "(a+|aa)+(a|aa)+[bc]");
+    memset(text, 'a', sizeof text);
+    assert_int_equal(xm_tokenizer_encode(tok, text, sizeof text, 0, &ids, &err),
+                     XRAY_E_RANGE);
+    assert_non_null(strstr(err.text, "takes too long"));
+    assert_int_equal(ids.count, 0);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_runaway),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
