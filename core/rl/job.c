@@ -245,6 +245,12 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
     uint64_t step = job->progress.step;
     int due = every > 0 && step % (uint64_t)every == 0;
     xray_status status = XRAY_OK;
+    /* A saved step was told before its save; two lines would differ from the
+     * uninterrupted run's one. */
+    if (job->saved_step == step) {
+        xr_metrics_clear(job->metrics);
+        return XRAY_OK;
+    }
     /* Metrics first: after a kill in between, the line is of a step the resume
      * computes again, and is cut off. */
     double value = xr_metrics_get(job->metrics, job->curve_name);
@@ -254,7 +260,7 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
         status = xr_monitor_step(job->monitor, step, job->total_steps,
                                  job->metrics, err);
     xr_metrics_clear(job->metrics);
-    if (status == XRAY_OK && (due || force) && job->saved_step != step)
+    if (status == XRAY_OK && (due || force))
         status = save(job, err);
     return status;
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/role.h"
 
-#include <stdio.h>
-
 xray_status xr_wait(xr_future *future, xr_err *err)
 {
     if (future->status != XRAY_OK)
@@ -66,15 +64,6 @@ void xr_role_step(const xr_role *role, double lr, double max_norm,
     finish(role, future,
            role->ops->optimizer_step(role->part->self, lr, max_norm, out),
            "optimizer_step");
-    if (future->status == XRAY_OK && out->skipped) {
-        const xray_host *host = xr_host_api(role->part->host);
-        char line[256];
-        (void)snprintf(line, sizeof(line),
-                       "update %llu skipped: the gradient of %s is not finite",
-                       (unsigned long long)out->version + 1,
-                       out->bad_tensor ? out->bad_tensor : "the model");
-        host->log(host, XRAY_LOG_WARN, line);
-    }
 }
 
 xray_status xr_publish(xr_session *s, xr_err *err)
