@@ -137,6 +137,37 @@ static void test_split(void **state)
     }
 }
 
+/* What NFC makes of a text is looked up as one word. */
+static void test_nfc(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t id;
+    } cases[] = {
+        { "\xE1\x84\x8D\xE1\x85\xA3\xE1\x86\xA7", 1 }, /* U+11A7 stays */
+        { "\xE1\x84\x8D\xE1\x85\xA3\xE1\x86\xA8", 2 },
+        { "a\xCC\x81\xCC\xA3", 3 }, /* the dot below comes first */
+        { "\xE2\x84\xAB", 4 },      /* Angstrom */
+        { "\xE0\xA5\x98", 5 },      /* excluded from composition */
+    };
+    xm_tokenizer *tok =
+        make("{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":"
+             "\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,"
+             "\"\\uca14\\u11a7\":1,\"\\uca15\":2,\"\\u1ea1\\u0301\":3,"
+             "\"\\u00c5\":4,\"\\u0915\\u093c\":5}}}");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect(tok, cases[i].text, 0, &cases[i].id, 1);
+    /* Runs of marks do not take quadratic time. */
+    xr_str marks = { 0 };
+    for (int i = 0; i < 200000; i++)
+        xr_str_puts(&marks, "\xCC\x81\xCC\x96");
+    const int32_t unknown = 0;
+    expect(tok, marks.data, 0, &unknown, 1);
+    xr_str_free(&marks);
+    xm_tokenizer_close(tok);
+}
+
 /* A pattern that backtracks without end is an error, not a hang. */
 static void test_runaway(void **state)
 {
@@ -157,9 +188,8 @@ static void test_runaway(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_encode),  cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_split),   cmocka_unit_test(test_nfc),
         cmocka_unit_test(test_runaway),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
