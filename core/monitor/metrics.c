@@ -19,7 +19,9 @@ struct xr_metrics {
     metric *items; /* in order of first use */
     size_t count;
     size_t cap;
-    size_t *set; /* places of those set in this step, rising */
+    /* Places of those set in this step, in the order in which they were: a
+     * line does not tell whether its run was resumed. */
+    size_t *set;
     size_t set_count;
     int failed;
 };
@@ -89,16 +91,6 @@ static int add_name(xr_metrics *m, const char *name, size_t *out_place)
     return 0;
 }
 
-/* Keeps the places rising, so that every step prints names in one order. */
-static void mark_set(xr_metrics *m, size_t place)
-{
-    size_t i = m->set_count++;
-    for (; i > 0 && m->set[i - 1] > place; i--)
-        m->set[i] = m->set[i - 1];
-    m->set[i] = place;
-    m->items[place].set = 1;
-}
-
 void xr_metrics_put(xr_metrics *metrics, const char *name, double value)
 {
     uint64_t found;
@@ -111,7 +103,8 @@ void xr_metrics_put(xr_metrics *metrics, const char *name, double value)
     }
     metrics->items[place].value = value;
     if (!metrics->items[place].set)
-        mark_set(metrics, place);
+        metrics->set[metrics->set_count++] = place;
+    metrics->items[place].set = 1;
 }
 
 static void put_suffixed(xr_metrics *metrics, const char *name,

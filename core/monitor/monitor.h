@@ -12,8 +12,8 @@
 #include "core/base/err.h"
 #include "core/base/str.h"
 
-/* Names and values in order of first use; names are copied once. Reused from
- * step to step without allocation once every name was seen. */
+/* Names and values in the order of the step's first use; names are copied once.
+ * Reused from step to step without allocation once every name was seen. */
 typedef struct xr_metrics xr_metrics;
 xr_metrics *xr_metrics_new(void);
 void xr_metrics_free(xr_metrics *metrics);

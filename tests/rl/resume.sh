@@ -5,47 +5,81 @@
 # for bit: weights, optimizer, data position, metrics.
 . "$(dirname "$0")/lib.sh"
 make_task
+last=24
+set_steps() { sed -i "s/^total_training_steps = .*/total_training_steps = $1/" "$work/run.ini"; }
+set_steps "$last"
 
 train "$work/whole" >"$work/whole.txt"
 
-# SIGINT: the step is finished, a checkpoint written, exit 130.
-interrupt() {
-    local dir=$1 signal=$2 lines=$3
+lines() { [ -f "$1/metrics.jsonl" ] && wc -l <"$1/metrics.jsonl" || echo 0; }
+
+# Runs until the metrics have so many lines, then sends the signal to the
+# program itself. A shell ignores SIGINT for what it starts in the background.
+interrupt() { # FOLDER SIGNAL LINES [--set ...]
+    local dir=$1 signal=$2 wanted=$3 pid
     shift 3
-    train "$dir" "$@" >"$dir.txt" 2>"$dir.err" &
-    local pid=$!
-    for _ in $(seq 600); do
-        [ -f "$dir/metrics.jsonl" ] && [ "$(wc -l <"$dir/metrics.jsonl")" -ge "$lines" ] && break
-        kill -0 "$pid" 2>/dev/null || break
-        sleep 0.02
+    env --default-signal=INT "$XRAY_BIN" train "$work/run.ini" \
+        --set "trainer.default_local_dir=$dir" "$@" >"$dir.txt" 2>"$dir.err" &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null && [ "$(lines "$dir")" -lt "$wanted" ]; do
+        sleep 0.01
     done
     kill -s "$signal" "$pid" 2>/dev/null || true
-    local code=0
-    wait "$pid" || code=$?
-    echo "$code"
+    code=0
+    { wait "$pid" || code=$?; } 2>/dev/null
 }
 
-code=$(interrupt "$work/int" INT 2)
-if [ "$code" != 0 ]; then # 0: the run was over before the signal came
-    [ "$code" = 130 ] || fail "exit after SIGINT is $code, expected 130: $(cat "$work/int.err")"
-    ls -d "$work/int"/global_step_* >/dev/null || fail "no checkpoint after SIGINT"
-fi
-train "$work/int" >/dev/null
-same_checkpoint "$work/whole/global_step_6" "$work/int/global_step_6"
-diff <(steady "$work/whole/metrics.jsonl") <(steady "$work/int/metrics.jsonl") ||
-    fail "metrics of the resumed run differ"
+# The same as `interrupt`, until the signal came before the run's end.
+interrupt_midway() {
+    local dir=$1 signal=$2 expected=$3 wanted=$4
+    shift 4
+    for _ in 1 2 3 4 5; do
+        rm -rf "$dir"
+        interrupt "$dir" "$signal" "$wanted" "$@"
+        [ "$code" = "$expected" ] && return 0
+        [ "$code" = 0 ] || fail "exit after SIG$signal is $code, expected $expected: $(cat "$dir.err")"
+    done
+    fail "five runs of $last steps were over before SIG$signal came"
+}
 
-code=$(interrupt "$work/term" TERM 2)
-[ "$code" = 0 ] || [ "$code" = 143 ] || fail "exit after SIGTERM is $code, expected 143"
+same_as_whole() {
+    same_checkpoint "$work/whole/global_step_$last" "$1/global_step_$last"
+    diff <(steady "$work/whole/metrics.jsonl") <(steady "$1/metrics.jsonl") || fail "metrics of $1 differ"
+}
 
-# SIGKILL: what is left is the last whole checkpoint.
-interrupt "$work/kill" KILL 4 --set trainer.save_freq=2 >/dev/null
-train "$work/kill" --set trainer.save_freq=2 >/dev/null
-same_checkpoint "$work/whole/global_step_6" "$work/kill/global_step_6"
-diff <(steady "$work/whole/metrics.jsonl") <(steady "$work/kill/metrics.jsonl") ||
-    fail "metrics after a kill differ"
+newest() { # the step of the newest checkpoint, 0 if there is none
+    cat "$1/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0
+}
 
-# A checkpoint of another seed or job is refused in one sentence.
+# SIGINT and SIGTERM: the step is finished and a checkpoint written.
+for signal in INT:130 TERM:143; do
+    dir=$work/${signal%:*}
+    interrupt_midway "$dir" "${signal%:*}" "${signal#*:}" 3
+    step=$(newest "$dir")
+    [ "$step" -ge 2 ] && [ "$step" -lt "$last" ] || fail "the checkpoint after SIG${signal%:*} is of step $step"
+    [ "$(lines "$dir")" -eq $((step + 1)) ] || fail "$(lines "$dir") lines of metrics, but step $step"
+    train "$dir" >"$dir.txt" 2>"$dir.err"
+    grep -q "resumed from $dir/global_step_$step" "$dir.txt" "$dir.err" || fail "not resumed from step $step"
+    same_as_whole "$dir"
+done
+
+# SIGKILL between two checkpoints: what is left is the last whole one, and the
+# lines of metrics behind it are cut off.
+interrupt_midway "$work/kill" KILL 137 7 --set trainer.save_freq=4
+step=$(newest "$work/kill")
+[ "$step" -ge 4 ] && [ "$step" -lt "$last" ] || fail "the checkpoint after SIGKILL is of step $step"
+train "$work/kill" --set trainer.save_freq=4 >/dev/null 2>&1
+same_as_whole "$work/kill"
+
+# SIGKILL at any moment, again and again, with a checkpoint every step.
+for round in 1 2 3 4 5 6; do
+    interrupt "$work/often" KILL $((4 * round - 3)) --set trainer.save_freq=1 --set trainer.max_actor_ckpt_to_keep=2
+    [ "$code" = 137 ] || [ "$code" = 0 ] || fail "killed run $round ends with $code: $(cat "$work/often.err")"
+done
+train "$work/often" --set trainer.save_freq=1 --set trainer.max_actor_ckpt_to_keep=2 >/dev/null 2>&1
+same_as_whole "$work/often"
+
+# A checkpoint of another seed is refused in one sentence.
 code=0
 train "$work/kill" --set run.seed=12 2>"$work/seed.err" || code=$?
 [ "$code" != 0 ] || fail "another seed was accepted"
