@@ -52,7 +52,7 @@ static int order_run(int32_t *run, size_t count, xm_ids *spare)
     spare->count = 0;
     for (size_t i = 0; i < count; i++)
         present[class_of(run[i]) & 255] = 1;
-    for (int group = 1; class < 256; group++)
+    for (int group = 1; group < 256; group++)
         for (size_t i = 0; present[group] && i < count; i++)
             if (class_of(run[i]) == group)
                 failed |= xm_ids_push(spare, run[i]);
