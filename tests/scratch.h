@@ -8,19 +8,26 @@
 #include "core/base/file.h"
 #include "tests/testing.h"
 
-static char scratch_dir[64];
+/* The environment holds the folder, so that all files of a suite share it. */
+static inline const char *scratch_dir(void)
+{
+    const char *dir = getenv("XRAY_SCRATCH");
+    if (!dir)
+        fail_msg("the suite made no scratch folder");
+    return dir;
+}
 
 static inline int scratch_make(void **state)
 {
+    char dir[] = "/tmp/xray-test-XXXXXX";
     (void)state;
-    (void)snprintf(scratch_dir, sizeof scratch_dir, "/tmp/xray-test-XXXXXX");
-    return mkdtemp(scratch_dir) ? 0 : -1;
+    return mkdtemp(dir) ? setenv("XRAY_SCRATCH", dir, 1) : -1;
 }
 
 static inline int scratch_drop(void **state)
 {
     (void)state;
-    return xr_dir_remove(scratch_dir, NULL) == XRAY_OK ? 0 : -1;
+    return xr_dir_remove(scratch_dir(), NULL) == XRAY_OK ? 0 : -1;
 }
 
 /* The path of `name` in the folder; two buffers are used in turn. */
@@ -29,7 +36,7 @@ static inline const char *scratch_path(const char *name)
     static char buffers[2][256];
     static unsigned turn;
     char *buffer = buffers[turn++ % 2];
-    (void)snprintf(buffer, sizeof buffers[0], "%s/%s", scratch_dir, name);
+    (void)snprintf(buffer, sizeof buffers[0], "%s/%s", scratch_dir(), name);
     return buffer;
 }
 

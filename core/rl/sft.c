@@ -177,6 +177,8 @@ static xray_status run(tuner *t, xr_err *err)
     while (status == XRAY_OK && !reached &&
            job->progress.step < job->total_steps && !xr_job_stopped(job))
         status = one_step(t, &reached, err);
+    if (status == XRAY_OK && xr_job_stopped(job))
+        status = xr_job_step_done(job, 1, err);
     return status;
 }
 

@@ -245,9 +245,8 @@ static xray_status run(trainer *t, xr_err *err)
     while (status == XRAY_OK && job->progress.step < job->total_steps &&
            !xr_job_stopped(job))
         status = one_step(t, err);
-    /* A stop before the first step, or at once, has a checkpoint to go on
-     * from: the last whole step's. */
-    if (status == XRAY_OK && xr_job_stopped(job) && job->progress.step)
+    /* A stop before the first step has a checkpoint to go on from, too. */
+    if (status == XRAY_OK && xr_job_stopped(job))
         status = xr_job_step_done(job, 1, err);
     return status;
 }

@@ -184,7 +184,7 @@ static void list_refused(void **state)
     (void)state;
     (void)scratch_write("broken.so", "this is no plugin");
     const program_result *r =
-        RUN(NULL, "plugin", "list", "--plugin-path", scratch_dir);
+        RUN(NULL, "plugin", "list", "--plugin-path", scratch_dir());
     expect_code(r, 0);
     expect_text(r->out, "refused");
     expect_text(r->out, "broken.so");

@@ -53,8 +53,10 @@ static void reports_on_stdout(void **state)
     expect_text(r->out, "\nvalidation ");
     expect_text(r->out, "\ncheckpoint ");
     assert_true(xr_path_exists(scratch_path("out/metrics.jsonl")));
-    r = RUN(NULL, "eval", run_ini, "--set",
-            "model.path=out"); /* the run stands for its checkpoint */
+    char model[300];
+    (void)snprintf(model, sizeof model, "model.path=%s", scratch_path("out"));
+    /* The run's folder stands for its checkpoint. */
+    r = RUN(NULL, "eval", run_ini, "--set", model);
     expect_code(r, 0);
     expect_text(r->out, "val-core/");
     write_run("3");

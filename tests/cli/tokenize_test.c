@@ -209,7 +209,7 @@ static void answers_at_once(void **state)
         "cd %s && mkfifo in out && (\"$XRAY_BIN\" tokenize --model %s <in >out "
         "&) && exec 3>in 4<out && for i in 1 2 3; do echo "
         "'{\"text\":\"Once\"}' >&3; read -r line <&4; echo \"$line\"; done",
-        scratch_dir, stories());
+        scratch_dir(), stories());
     const program_result *r = program_shell(command);
     expect_code(r, 0);
     assert_string_equal(r->out, "{\"ids\":[1,403]}\n{\"ids\":[1,403]}\n"

@@ -7,7 +7,7 @@
 
 static void in_root(const char *name, char *path)
 {
-    assert_int_equal(xr_path_join(scratch_dir, name, path, XR_PATH_CAP, NULL),
+    assert_int_equal(xr_path_join(scratch_dir(), name, path, XR_PATH_CAP, NULL),
                      XRAY_OK);
 }
 
@@ -118,7 +118,7 @@ static void test_round_trip(void **state)
     assert_int_equal(xm_st_write(path, items, 6, metadata, NULL), XRAY_OK);
     xm_st *st;
     xr_err err = { "" };
-    assert_int_equal(xm_st_open(scratch_dir, &err, &st),
+    assert_int_equal(xm_st_open(scratch_dir(), &err, &st),
                      XRAY_OK); /* the folder */
     assert_int_equal(xm_st_count(st), 6);
     assert_string_equal(xm_st_metadata(st, "k"), "v\n");

@@ -29,6 +29,7 @@ plugins=$(dirname "$(find "$work/theirs" -name backend-table.so)")
 
 cp -R "$source/task" "$work/task"
 "$work/prefix/bin/xray" train "$work/task/run.ini" --plugin-path "$plugins" \
+  --set "trainer.default_local_dir=$work/task/out" \
   > "$work/log" 2>&1 || { cat "$work/log"; say "training failed"; exit 1; }
 metrics=$(find "$work/task" -name metrics.jsonl)
 [ -n "$metrics" ] || { cat "$work/log"; say "no metrics were written"; exit 1; }

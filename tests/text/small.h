@@ -13,7 +13,7 @@ static inline xm_tokenizer *make(const char *json)
     xm_tokenizer *tok;
     xr_err err = { "" };
     (void)scratch_write("tokenizer.json", json);
-    if (xm_tokenizer_open(scratch_dir, &err, &tok))
+    if (xm_tokenizer_open(scratch_dir(), &err, &tok))
         fail_msg("%s", err.text);
     return tok;
 }

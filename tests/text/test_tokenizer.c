@@ -172,7 +172,7 @@ static void test_refusals(void **state)
         xm_tokenizer *tok;
         xr_err err = { "" };
         (void)scratch_write("tokenizer.json", cases[i].json);
-        assert_true(xm_tokenizer_open(scratch_dir, &err, &tok) < 0);
+        assert_true(xm_tokenizer_open(scratch_dir(), &err, &tok) < 0);
         if (!strstr(err.text, cases[i].named))
             fail_msg("%s: %s", cases[i].json, err.text);
     }
@@ -200,7 +200,7 @@ static void test_mutations(void **state)
         (void)scratch_write("tokenizer.json", text);
         xm_tokenizer *tok;
         xr_err err = { "" };
-        if (xm_tokenizer_open(scratch_dir, &err, &tok)) {
+        if (xm_tokenizer_open(scratch_dir(), &err, &tok)) {
             assert_true(err.text[0] != '\0');
             continue;
         }
