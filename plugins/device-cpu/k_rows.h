@@ -192,6 +192,32 @@ VFN void rope_lanes(float *a, float *b, v16 c, v16 s, size_t lanes)
     v16_storen(b, v16_fma(y, c, v16_mul(x, s)), lanes);
 }
 
+/* cos and sin of `lanes` pairs. */
+VFN void rope_pairs(const float *pairs, size_t lanes, v16 *out_c, v16 *out_s)
+{
+    float some[32] = { 0 };
+    if (lanes < 16) {
+        v16_storen(some, v16_loadn(pairs, 2 * lanes), 2 * lanes);
+        if (lanes > 8)
+            v16_storen(some + 16, v16_loadn(pairs + 16, 2 * lanes - 16),
+                       2 * lanes - 16);
+    }
+    v16_split(lanes < 16 ? some : pairs, out_c, out_s);
+}
+
+/* Heads of 8 pairs: a whole one in 16 lanes. x s, added to the other half with
+ * the sign of its place, rounds as in rope_lanes. */
+VFN void rope_8(const xray_rope *op, float *x, v16 c, v16 s)
+{
+    c = v16_twice(c);
+    s = v16_twice(s);
+    s = v16_pick(m16_range(0, 8), v16_sub(v16_set(-0.0f), s), s);
+    for (size_t h = 0; h < op->heads; h++, x += op->head_dim) {
+        v16 a = v16_load(x);
+        v16_store(x, v16_fma(a, c, v16_mul(v16_swap(a), s)));
+    }
+}
+
 static void rope(const xray_rope *op, size_t first, size_t last)
 {
     size_t half = op->half;
@@ -204,15 +230,12 @@ static void rope(const xray_rope *op, size_t first, size_t last)
         {
             v16 c;
             v16 s;
-            if (lanes == 16) {
-                v16_split(table + 2 * i, &c, &s);
-            } else {
-                float pairs[32] = { 0 };
-                for (size_t l = 0; l < 2 * lanes; l++)
-                    pairs[l] = table[2 * i + l];
-                v16_split(pairs, &c, &s);
-            }
+            rope_pairs(table + 2 * i, lanes, &c, &s);
             s = v16_mul(s, turn);
+            if (half == 8) {
+                rope_8(op, x, c, s);
+                continue;
+            }
             for (size_t h = 0; h < op->heads; h++) {
                 float *a = x + h * op->head_dim + i;
                 rope_lanes(a, a + half, c, s, lanes);

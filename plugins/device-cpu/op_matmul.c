@@ -12,12 +12,14 @@
 
 /* ---- packing ------------------------------------------------------------ */
 
-static void transpose8(float *dst, const float *src, size_t stride)
+/* Eight columns of `rows` <= 8 rows; missing rows are zero. */
+static void transpose8(float *dst, const float *src, size_t stride, size_t rows)
 {
     __m256 r[8];
     __m256 s[8];
     for (size_t i = 0; i < 8; i++)
-        r[i] = _mm256_loadu_ps(src + i * stride);
+        r[i] =
+            i < rows ? _mm256_loadu_ps(src + i * stride) : _mm256_setzero_ps();
     for (size_t i = 0; i < 8; i += 2) {
         s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
         s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
@@ -38,18 +40,16 @@ static void transpose8(float *dst, const float *src, size_t stride)
 void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
                      size_t depth)
 {
-    size_t fast_rows = rows / 8 * 8;
-    size_t fast_depth = depth / 8 * 8;
-    for (size_t k = 0; k < fast_depth; k += 8)
-        for (size_t r = 0; r < fast_rows; r += 8)
-            transpose8(dst + k * 16 + r, src + r * stride + k, stride);
-    for (size_t k = 0; k < depth; k++) {
-        size_t first = k < fast_depth ? fast_rows : 0;
-        for (size_t r = first; r < rows; r++)
-            dst[k * 16 + r] = src[r * stride + k];
-        for (size_t r = rows; r < 16; r++)
-            dst[k * 16 + r] = 0.0f;
+    size_t whole = depth / 8 * 8;
+    size_t low = rows < 8 ? rows : 8;
+    for (size_t k = 0; k < whole; k += 8) {
+        transpose8(dst + k * 16, src + k, stride, low);
+        transpose8(dst + k * 16 + 8, src + low * stride + k, stride,
+                   rows - low);
     }
+    for (size_t k = whole; k < depth; k++)
+        for (size_t r = 0; r < 16; r++)
+            dst[k * 16 + r] = r < rows ? src[r * stride + k] : 0.0f;
 }
 
 static float weight_at(const xray_weight *w, size_t i)

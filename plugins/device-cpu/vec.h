@@ -37,6 +37,7 @@
 #define VEC_INF __builtin_inff()
 
 /* ((8)(4)(2)(1)): lane i takes lane i + 8, then i + 4, i + 2, i + 1. */
+#if VEC_ISA == VEC_SCALAR
 VFN float v16_sum(v16 x)
 {
     float s[16];
@@ -56,6 +57,19 @@ VFN float v16_hmax(v16 x)
             s[i] = s[i] > s[i + half] ? s[i] : s[i + half];
     return s[0];
 }
+#else
+#define V16_FOLD(name, op)                                          \
+    VFN float name(v16 x)                                           \
+    {                                                               \
+        __m256 e = _mm256_##op##_ps(v16_low(x), v16_high(x));       \
+        __m128 q = _mm_##op##_ps(_mm256_castps256_ps128(e),         \
+                                 _mm256_extractf128_ps(e, 1));      \
+        q = _mm_##op##_ps(q, _mm_movehl_ps(q, q));                  \
+        return _mm_cvtss_f32(_mm_##op##_ss(q, _mm_movehdup_ps(q))); \
+    }
+V16_FOLD(v16_sum, add)
+V16_FOLD(v16_hmax, max)
+#endif
 
 /* 2^n, for n in [-126, 127]. */
 VFN v16 v16_pow2(i16 n)

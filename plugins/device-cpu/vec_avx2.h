@@ -83,6 +83,17 @@ VFN void v16_storen(float *p, v16 x, size_t n)
         _mm256_maskstore_ps(p + 8, m.b, x.b);
 }
 
+/* Lanes 0 to 7 and 8 to 15. */
+VFN __m256 v16_low(v16 x)
+{
+    return x.a;
+}
+
+VFN __m256 v16_high(v16 x)
+{
+    return x.b;
+}
+
 #define V16_BINARY(name, op)                        \
     VFN v16 v16_##name(v16 x, v16 y)                \
     {                                               \
@@ -188,6 +199,18 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
     __m256 d = _mm256_loadu_ps(p + 24);
     *even = (v16){ v8_even(a, b, 0), v8_even(c, d, 0) };
     *odd = (v16){ v8_even(a, b, 1), v8_even(c, d, 1) };
+}
+
+/* Lanes 0 to 7, twice. */
+VFN v16 v16_twice(v16 x)
+{
+    return (v16){ x.a, x.a };
+}
+
+/* Lanes 8 to 15, then 0 to 7. */
+VFN v16 v16_swap(v16 x)
+{
+    return (v16){ x.b, x.a };
 }
 
 #endif

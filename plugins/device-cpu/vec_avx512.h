@@ -44,6 +44,17 @@ VFN void v16_storen(float *p, v16 x, size_t n)
     _mm512_mask_storeu_ps(p, m16_first(n), x);
 }
 
+/* Lanes 0 to 7 and 8 to 15. */
+VFN __m256 v16_low(v16 x)
+{
+    return _mm512_castps512_ps256(x);
+}
+
+VFN __m256 v16_high(v16 x)
+{
+    return _mm512_extractf32x8_ps(x, 1);
+}
+
 VFN v16 v16_add(v16 a, v16 b)
 {
     return _mm512_add_ps(a, b);
@@ -172,6 +183,18 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
     *even = _mm512_permutex2var_ps(a, e, b);
     *odd =
         _mm512_permutex2var_ps(a, _mm512_add_epi32(e, _mm512_set1_epi32(1)), b);
+}
+
+/* Lanes 0 to 7, twice. */
+VFN v16 v16_twice(v16 x)
+{
+    return _mm512_shuffle_f32x4(x, x, 0x44);
+}
+
+/* Lanes 8 to 15, then 0 to 7. */
+VFN v16 v16_swap(v16 x)
+{
+    return _mm512_shuffle_f32x4(x, x, 0x4E);
 }
 
 #endif

@@ -185,4 +185,20 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
     }
 }
 
+/* Lanes 0 to 7, twice. */
+VFN v16 v16_twice(v16 x)
+{
+    v16 r;
+    EACH(i) r.f[i] = x.f[i % 8];
+    return r;
+}
+
+/* Lanes 8 to 15, then 0 to 7. */
+VFN v16 v16_swap(v16 x)
+{
+    v16 r;
+    EACH(i) r.f[i] = x.f[(i + 8) % 16];
+    return r;
+}
+
 #endif
