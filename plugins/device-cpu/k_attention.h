@@ -81,7 +81,8 @@ static float attend_softmax(const cpu_attend *a, float *s, const size_t *range,
     v16 m = v16_set(max);
     v16 sum = v16_set(0.0f);
     for (size_t j = from / 16 * 16; j < to; j += 16) {
-        v16 p = v16_exp(v16_sub(v16_load(s + j), m));
+        m16 seen = m16_range(from > j ? from - j : 0, to - j);
+        v16 p = v16_exp_of(seen, v16_sub(v16_load(s + j), m));
         sum = v16_add(sum, p);
         v16_store(s + j, p);
     }
@@ -119,6 +120,17 @@ static void attend_values(const cpu_attend *a, size_t base, size_t from)
     }
 }
 
+/* lse = max + log(sum), of all rows at once. */
+VFN void attend_lse(const cpu_attend *a, const float *max, const float *sum)
+{
+    float lse[16];
+    v16 m = v16_loadn(max, a->rows);
+    v16 log = v16_log(v16_loadn(sum, a->rows));
+    v16_store(lse, v16_add(m, log));
+    for (size_t r = 0; r < a->rows; r++)
+        a->lse[r * a->lse_row] = lse[r];
+}
+
 /* A tile. With step 1 its positions lie in one block; a window that cuts any of
  * its rows wants tiles of one row. */
 static void attend_tile(const cpu_attend *a)
@@ -127,14 +139,15 @@ static void attend_tile(const cpu_attend *a)
     size_t from = first_key(a->pos, a->window);
     size_t base = from / 16 * 16;
     float sum[CPU_QUERY_TILE];
+    float max[CPU_QUERY_TILE];
     attend_scores(a, base, last + 1);
     for (size_t r = 0; r < a->rows; r++) {
-        float max;
         size_t range[3] = { base, from, a->pos + a->step * r };
-        sum[r] = attend_softmax(a, a->scores + r * a->score_row, range, &max);
-        if (a->lse)
-            a->lse[r * a->lse_row] = max + f_log(sum[r]);
+        sum[r] =
+            attend_softmax(a, a->scores + r * a->score_row, range, &max[r]);
     }
+    if (a->lse)
+        attend_lse(a, max, sum);
     attend_values(a, base, from);
     for (size_t r = 0; r < a->rows; r++)
         divide(a->o + r * a->o_row, a->o + r * a->o_row, sum[r], a->dim);

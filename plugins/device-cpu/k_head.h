@@ -40,7 +40,7 @@ static void lse_row(const float *z, size_t n, cpu_lse *out)
     LANES(i, n, lanes)
     {
         v16 d = v16_sub(logits_at(z, i, lanes), m);
-        v16 e = v16_exp(d);
+        v16 e = v16_exp_of(m16_range(0, lanes), d);
         sum = v16_add(sum, e);
         moment = v16_fma(e, v16_pick(v16_lt(zero, e), d, zero), moment);
     }

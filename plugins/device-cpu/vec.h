@@ -102,6 +102,14 @@ VFN v16 v16_exp(v16 x)
     return v16_mul(p, v16_pow2(i16_sub(whole, half)));
 }
 
+/* e^x where m is set, else 0. Other lanes hold no -inf meanwhile: a result in
+ * the subnormal range, even one that rounds to 0, is slow. */
+VFN v16 v16_exp_of(m16 m, v16 x)
+{
+    v16 zero = v16_set(0.0f);
+    return v16_pick(m, v16_exp(v16_pick(m, x, zero)), zero);
+}
+
 /* ln x: x = 2^e m with m in [sqrt 1/2, sqrt 2), a polynomial in m - 1. 0 gives
  * -inf, less gives NaN. */
 VFN v16 v16_log(v16 x)
