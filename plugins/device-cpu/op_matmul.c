@@ -343,6 +343,14 @@ static void fold_fetch(const float *row, size_t n)
         __builtin_prefetch(row + i, 0, 2);
 }
 
+static void copy16(float *dst, const float *src)
+{
+    __m256 low = _mm256_loadu_ps(src);
+    __m256 high = _mm256_loadu_ps(src + 8);
+    _mm256_storeu_ps(dst, low);
+    _mm256_storeu_ps(dst + 8, high);
+}
+
 /* x[t, col..] for a block of tokens, as panels [FOLD_TOKENS][16]. */
 static void fold_pack_x(float *pack, const float *x, size_t stride,
                         size_t tokens, size_t cols)
@@ -353,7 +361,7 @@ static void fold_pack_x(float *pack, const float *x, size_t stride,
         if (t + FOLD_AHEAD < tokens)
             fold_fetch(x + FOLD_AHEAD * stride, cols);
         for (; p + 16 <= cols; p += 16, dst += FOLD_PANEL)
-            memcpy(dst, x + p, 16 * sizeof(float));
+            copy16(dst, x + p);
         if (p == cols)
             continue;
         memset(dst, 0, 16 * sizeof(float));
@@ -369,9 +377,12 @@ static void fold_pack_dy(float *pack, const float *dy, size_t stride,
         if (t + FOLD_AHEAD < tokens)
             fold_fetch(dy + FOLD_AHEAD * stride, rows);
         for (; r + 16 <= rows; r += 16)
-            memcpy(pack + r, dy + r, 16 * sizeof(float));
-        for (; r < rows; r++)
-            pack[r] = dy[r];
+            copy16(pack + r, dy + r);
+        if (r < rows && rows >= 16)
+            copy16(pack + rows - 16, dy + rows - 16);
+        else
+            for (; r < rows; r++)
+                pack[r] = dy[r];
     }
 }
 
@@ -416,12 +427,13 @@ static void fold_bias(void *ctx, size_t first, size_t last)
                          job->op->dy_stride, job->tokens, last - first);
 }
 
-/* Tasks as large as the packed blocks, cut further only to feed all threads. */
+/* Tasks as large as the packed blocks, cut further only to feed all threads:
+ * each packs its rows and columns anew, so two a thread are enough. */
 static void cut_fold(const cpu_device *d, fold_job *job)
 {
     const xray_matmul_grad *op = job->op;
     size_t threads = cpu_pool_threads(d->pool);
-    size_t wanted = threads > 1 ? threads * 4 : 1;
+    size_t wanted = threads > 1 ? threads * 2 : 1;
     size_t tile = d->k->rows;
     job->col_step = op->cols < FOLD_COLS ? op->cols : FOLD_COLS;
     size_t splits = divide_up(wanted, divide_up(op->cols, job->col_step));
