@@ -20,7 +20,8 @@ typedef struct tile_at {
     size_t k0;
     size_t k1;
     int start;
-    const float *next; /* of b, wanted in the cache soon */
+    const float *next;   /* of b, wanted in the cache soon */
+    const float *next_c; /* of c: the tile behind this one */
 } tile_at;
 
 /* Compile-time shape of a tile. */
@@ -54,6 +55,15 @@ VFN v16 tile_b(const float *b, const tile_form f, size_t lanes)
     return f.masked ? v16_loadn(b, lanes) : v16_load(b);
 }
 
+/* Line i of the next tile's accumulators. */
+VFN void fetch_c(const tile_form f, const cpu_gemm *g, const tile_at *at,
+                 size_t i)
+{
+    size_t panels = (size_t)f.panels;
+    __builtin_prefetch(at->next_c + i / panels * g->c_row + i % panels * 16, 1,
+                       3);
+}
+
 VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
 {
     v16 c[14][8];
@@ -69,6 +79,10 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
         v16 x[8];
         if (!f.masked && !f.triangle)
             __builtin_prefetch(at->next + 16 * (k - at->k0), 0, 2);
+        /* A gradient's accumulators come from memory, not from a packing that
+         * was just made. */
+        if (f.transposed && k - at->k0 < (size_t)(f.rows * f.panels))
+            fetch_c(f, g, at, k - at->k0);
         UNROLL_PANELS
         for (int p = 0; p < f.panels; p++)
             x[p] = tile_b(b + (size_t)p * g->b_panel, f, lanes);
@@ -232,6 +246,9 @@ static void gemm_block(int t, const cpu_gemm *g, tile_at *at, size_t m0,
             /* Tile i fetches panel i of the next step. */
             size_t ahead = p + step + i < panels && i < step ? step + i : 0;
             at->next = g->b + (p + ahead) * g->b_panel + at->k0 * g->b_row;
+            size_t row_c = i + 1 < tiles ? row + rows : m0;
+            size_t panel_c = i + 1 < tiles || p + step >= panels ? p : p + step;
+            at->next_c = g->c + row_c * g->c_row + panel_c * 16;
             if (masked)
                 tiles_masked[t][rows](g, at);
             else
