@@ -8,14 +8,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 
-# Source files: tracked ones where git knows, else all.
-sources() {
-  if git rev-parse --is-inside-work-tree > /dev/null 2>&1; then
-    git ls-files -- '*.c' '*.h' '*.cu'
-  else
-    find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort
-  fi | while read -r file; do [ -e "$file" ] && echo "$file"; done
-}
+. "$(dirname "$0")/sources.sh"
 
 check() { # FOLDER
   cd "$1" || exit 1
