@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/hf/config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,11 +154,11 @@ static xray_status read_rope_object(const reader *r, const char *key,
 static xray_status read_rope(const reader *r, xm_config *out)
 {
     xray_status status =
-        real_key(r, r->root, "rope_theta", 10000.0, &out->rope_theta);
+        real_key(r, r->root, "rope_theta", 10000.0, &out->rope.theta);
     if (!status)
-        status = read_rope_object(r, "rope_scaling", &out->rope_theta);
+        status = read_rope_object(r, "rope_scaling", &out->rope.theta);
     if (!status)
-        status = read_rope_object(r, "rope_parameters", &out->rope_theta);
+        status = read_rope_object(r, "rope_parameters", &out->rope.theta);
     double part = 1;
     if (!status)
         status = xr_json_real_or(r->root, "partial_rotary_factor", 1, r->where,
@@ -270,6 +271,18 @@ static xray_status read_end_ids(const reader *r, xm_config *out)
     return XRAY_OK;
 }
 
+/* What follows from the rest. */
+static void derive(xm_config *out)
+{
+    out->gated = 1;
+    out->act = XM_ACT_SILU;
+    out->rotary = out->head_dim;
+    out->attn_scale = 1 / sqrt((double)out->head_dim);
+    out->embed_scale = 1;
+    out->rope.scale = 1;
+    out->rope_local = out->rope;
+}
+
 static xray_status read_all(const reader *r, xm_config *out)
 {
     xray_status status = read_arch(r, out);
@@ -288,6 +301,8 @@ static xray_status read_all(const reader *r, xm_config *out)
         status = read_flags(r, out);
     if (!status)
         status = read_refusals(r);
+    if (!status)
+        derive(out);
     out->bos_id = -1;
     const cJSON *bos = xr_json_get(r->root, "bos_token_id");
     if (!status && bos)

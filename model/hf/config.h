@@ -12,8 +12,40 @@
 #define XM_ARCH_LLAMA 1u
 #define XM_ARCH_QWEN2 2u
 #define XM_ARCH_QWEN3 3u
+#define XM_ARCH_MISTRAL 4u
+#define XM_ARCH_GEMMA 5u
+#define XM_ARCH_GEMMA2 6u
+#define XM_ARCH_GEMMA3 7u
+#define XM_ARCH_GPT2 8u
+#define XM_ARCH_PHI3 9u
 
 #define XM_MAX_END_IDS 8
+#define XM_MAX_LAYERS 4096
+#define XM_MAX_ROTARY 2048 /* pairs of a head */
+
+#define XM_ACT_SILU 1u
+#define XM_ACT_GELU_TANH 2u
+
+/* How positions turn the pairs of a head: pair i of a head has the frequency
+ * xm_rope_frequencies gives. */
+#define XM_ROPE_DEFAULT 0u
+#define XM_ROPE_LINEAR 1u
+#define XM_ROPE_LLAMA3 2u
+#define XM_ROPE_YARN 3u
+typedef struct xm_rope {
+    uint32_t kind; /* XM_ROPE_* */
+    uint32_t reserved;
+    double theta;
+    double factor;             /* all but DEFAULT */
+    double low_freq_factor;    /* LLAMA3 */
+    double high_freq_factor;   /* LLAMA3 */
+    double original_positions; /* LLAMA3, YARN */
+    double beta_fast;          /* YARN */
+    double beta_slow;          /* YARN */
+    double scale;      /* of cos and sin: YARN's attention factor; else 1 */
+    uint32_t truncate; /* YARN: the ramp's ends are rounded outwards */
+    uint32_t reserved2;
+} xm_rope;
 
 typedef struct xm_config {
     uint32_t arch;          /* XM_ARCH_* */
@@ -26,19 +58,52 @@ typedef struct xm_config {
     uint32_t vocab;         /* vocab_size */
     uint32_t max_positions; /* max_position_embeddings */
     uint32_t tied;          /* tie_word_embeddings */
-    uint32_t qkv_bias;      /* Qwen2; or attention_bias */
-    uint32_t qk_norm;       /* Qwen3 */
-    double norm_eps;        /* rms_norm_eps */
-    double rope_theta;
-    double init_range;  /* initializer_range */
-    int32_t bos_id;     /* -1: none */
+    uint32_t qkv_bias;      /* Qwen2, GPT-2; or attention_bias */
+    uint32_t qk_norm;       /* Qwen3, Gemma 3 */
+    uint32_t o_bias;        /* GPT-2; Llama's attention_bias */
+    uint32_t mlp_bias;      /* GPT-2; Llama's mlp_bias */
+    uint32_t layer_norm;    /* 1: LayerNorm with bias (GPT-2), 0: RMSNorm */
+    uint32_t post_norms;    /* 1: a norm behind attention and MLP as well, in
+                             * front of the residual add (Gemma 2 and 3) */
+    uint32_t gated; /* 1: down(act(gate x) * up x), 0: down(act(up x)) */
+    uint32_t act;   /* XM_ACT_* */
+    uint32_t learned_positions; /* 1: a table of positions, no rotation */
+    uint32_t fused;      /* 1: q, k, v are one tensor on disk, and so are gate
+                          * and up (Phi-3); GPT-2 has q, k, v in one */
+    uint32_t transposed; /* 1: matrices of blocks lie [in, out] on disk */
+    uint32_t rotary;     /* rotary dimensions of a head, the first ones */
+    uint32_t window;     /* keys a sliding layer sees, its own included */
+    uint32_t reserved;
+    double norm_eps;      /* rms_norm_eps, layer_norm_epsilon */
+    double norm_offset;   /* 1 for Gemma: norms multiply by 1 + w */
+    double attn_scale;    /* of scores: head_dim^-1/2, or Gemma's
+                           * query_pre_attn_scalar^-1/2 */
+    double attn_softcap;  /* 0: none */
+    double logit_softcap; /* 0: none */
+    double embed_scale;   /* 1; Gemma: sqrt(hidden) rounded to bf16 */
+    xm_rope rope;         /* of layers with full attention */
+    xm_rope rope_local;   /* of sliding layers; equal but in Gemma 3 */
+    uint64_t sliding[XM_MAX_LAYERS / 64]; /* bit l: layer l slides */
+    double init_range;                    /* initializer_range */
+    int32_t bos_id;                       /* -1: none */
     uint32_t end_count; /* eos_token_id of config.json, one or a list */
     int32_t end_ids[XM_MAX_END_IDS];
 } xm_config;
 
-/* Reads the text of config.json. What is not supported (another model_type,
- * rope scaling, sliding windows in use, o_proj or mlp biases, another
- * activation) is refused by name; `where` starts the message. */
+/* 1 if layer l sees `window` keys only. */
+static inline int xm_config_slides(const xm_config *config, uint32_t layer)
+{
+    return (int)(config->sliding[layer / 64] >> (layer % 64) & 1u);
+}
+
+/* Frequencies of the rotary pairs, out[rotary / 2]; formulas of transformers'
+ * modeling_rope_utils (linear, llama3, yarn). */
+void xm_rope_frequencies(const xm_config *config, const xm_rope *rope,
+                         double *out);
+
+/* Reads the text of config.json. What is not supported (another model_type, a
+ * kind of rope scaling or activation that is not listed above, quantized
+ * weights) is refused by name; `where` starts the message. */
 xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
                             xm_config *out);
 
@@ -48,11 +113,20 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
 xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
                            char **out_text);
 
-/* Every parameter's fixed name and shape, in file order: f is called with the
- * HF name, rows and cols (cols 0: a vector of `rows`). Stops at the first
- * status other than XRAY_OK and returns it. */
-typedef xray_status (*xm_param_visit)(void *ctx, const char *name,
-                                      uint64_t rows, uint64_t cols);
+/* A tensor as it lies in a file, in file order. */
+typedef struct xm_param_info {
+    const char *name;    /* HF name */
+    uint64_t rows;       /* of the matrix y = W x that it is */
+    uint64_t cols;       /* 0: a vector of `rows` */
+    uint32_t transposed; /* 1: lies [cols, rows] on disk (GPT-2's Conv1D) */
+    uint32_t layer;      /* XM_MAX_LAYERS: outside of the blocks */
+    uint32_t slot;       /* XM_SLOT_* (names.h) */
+    uint32_t reserved;
+} xm_param_info;
+
+/* Calls f for every parameter. Stops at the first status other than XRAY_OK
+ * and returns it. */
+typedef xray_status (*xm_param_visit)(void *ctx, const xm_param_info *info);
 xray_status xm_config_params(const xm_config *config, xm_param_visit f,
                              void *ctx);
 

@@ -2,81 +2,191 @@
  *
  * The parameters of a decoder under their Hugging Face names.
  */
+#include "model/hf/names.h"
+
 #include <stdio.h>
 
 #include "model/hf/config.h"
 
-/* One kind of parameter in every layer. */
-typedef struct part {
-    const char *name;
-    uint64_t rows;
-    uint64_t cols;
-    uint32_t there;
-} part;
+#define NAME_CAP 96
 
-#define PARTS 14
+/* How an architecture calls its parameters; NULL: it has none there. A block's
+ * names follow "<prefix><layer>.". */
+typedef struct naming {
+    const char *prefix;
+    const char *slots[XM_SLOTS];
+} naming;
 
-static void layer_parts(const xm_config *c, part out[PARTS])
+/* Where Gemma 2 and 3 differ from Llama: the name of the norm in front of the
+ * MLP is another's there. */
+#define COMMON                                                                 \
+    [XM_NORM1] = "input_layernorm.weight", [XM_Q] = "self_attn.q_proj.weight", \
+    [XM_K] = "self_attn.k_proj.weight", [XM_V] = "self_attn.v_proj.weight",    \
+    [XM_Q_BIAS] = "self_attn.q_proj.bias",                                     \
+    [XM_K_BIAS] = "self_attn.k_proj.bias",                                     \
+    [XM_V_BIAS] = "self_attn.v_proj.bias",                                     \
+    [XM_Q_NORM] = "self_attn.q_norm.weight",                                   \
+    [XM_K_NORM] = "self_attn.k_norm.weight",                                   \
+    [XM_O] = "self_attn.o_proj.weight", [XM_O_BIAS] = "self_attn.o_proj.bias", \
+    [XM_GATE] = "mlp.gate_proj.weight", [XM_UP] = "mlp.up_proj.weight",        \
+    [XM_GATE_BIAS] = "mlp.gate_proj.bias", [XM_UP_BIAS] = "mlp.up_proj.bias",  \
+    [XM_DOWN] = "mlp.down_proj.weight", [XM_DOWN_BIAS] = "mlp.down_proj.bias", \
+    [XM_EMBED] = "model.embed_tokens.weight", [XM_NORM] = "model.norm.weight", \
+    [XM_HEAD] = "lm_head.weight"
+
+static const naming llama = { "model.layers.",
+                              { COMMON, [XM_NORM2] = "post_attention_layernorm."
+                                                     "weight" } };
+static const naming gemma2 = {
+    "model.layers.",
+    { COMMON, [XM_POST_NORM1] = "post_attention_layernorm.weight",
+      [XM_NORM2] = "pre_feedforward_layernorm.weight",
+      [XM_POST_NORM2] = "post_feedforward_layernorm.weight" }
+};
+static const naming phi3 = { "model.layers.",
+                             { [XM_NORM1] = "input_layernorm.weight",
+                               [XM_Q] = "self_attn.qkv_proj.weight",
+                               [XM_O] = "self_attn.o_proj.weight",
+                               [XM_NORM2] = "post_attention_layernorm.weight",
+                               [XM_GATE] = "mlp.gate_up_proj.weight",
+                               [XM_DOWN] = "mlp.down_proj.weight",
+                               [XM_EMBED] = "model.embed_tokens.weight",
+                               [XM_NORM] = "model.norm.weight",
+                               [XM_HEAD] = "lm_head.weight" } };
+static const naming gpt2 = { "transformer.h.",
+                             { [XM_NORM1] = "ln_1.weight",
+                               [XM_NORM1_BIAS] = "ln_1.bias",
+                               [XM_Q] = "attn.c_attn.weight",
+                               [XM_Q_BIAS] = "attn.c_attn.bias",
+                               [XM_O] = "attn.c_proj.weight",
+                               [XM_O_BIAS] = "attn.c_proj.bias",
+                               [XM_NORM2] = "ln_2.weight",
+                               [XM_NORM2_BIAS] = "ln_2.bias",
+                               [XM_UP] = "mlp.c_fc.weight",
+                               [XM_UP_BIAS] = "mlp.c_fc.bias",
+                               [XM_DOWN] = "mlp.c_proj.weight",
+                               [XM_DOWN_BIAS] = "mlp.c_proj.bias",
+                               [XM_EMBED] = "transformer.wte.weight",
+                               [XM_POSITIONS] = "transformer.wpe.weight",
+                               [XM_NORM] = "transformer.ln_f.weight",
+                               [XM_NORM_BIAS] = "transformer.ln_f.bias",
+                               [XM_HEAD] = "lm_head.weight" } };
+
+static const naming *naming_of(const xm_config *config)
 {
-    uint64_t q = (uint64_t)c->heads * c->head_dim;
-    uint64_t kv = (uint64_t)c->kv_heads * c->head_dim;
-    const part parts[PARTS] = {
-        { "input_layernorm.weight", c->hidden, 0, 1 },
-        { "self_attn.q_proj.weight", q, c->hidden, 1 },
-        { "self_attn.q_proj.bias", q, 0, c->qkv_bias },
-        { "self_attn.k_proj.weight", kv, c->hidden, 1 },
-        { "self_attn.k_proj.bias", kv, 0, c->qkv_bias },
-        { "self_attn.v_proj.weight", kv, c->hidden, 1 },
-        { "self_attn.v_proj.bias", kv, 0, c->qkv_bias },
-        { "self_attn.q_norm.weight", c->head_dim, 0, c->qk_norm },
-        { "self_attn.k_norm.weight", c->head_dim, 0, c->qk_norm },
-        { "self_attn.o_proj.weight", c->hidden, q, 1 },
-        { "post_attention_layernorm.weight", c->hidden, 0, 1 },
-        { "mlp.gate_proj.weight", c->ffn, c->hidden, 1 },
-        { "mlp.up_proj.weight", c->ffn, c->hidden, 1 },
-        { "mlp.down_proj.weight", c->hidden, c->ffn, 1 },
-    };
-    for (size_t i = 0; i < PARTS; i++)
-        out[i] = parts[i];
+    switch (config->arch) {
+    case XM_ARCH_GPT2:
+        return &gpt2;
+    case XM_ARCH_PHI3:
+        return &phi3;
+    case XM_ARCH_GEMMA2:
+    case XM_ARCH_GEMMA3:
+        return &gemma2;
+    default:
+        return &llama;
+    }
 }
 
-static xray_status visit_layer(const part parts[PARTS], uint32_t layer,
-                               xm_param_visit f, void *ctx)
+typedef struct shape {
+    uint64_t rows; /* 0: the configuration has no such parameter */
+    uint64_t cols;
+} shape;
+
+static shape when(uint32_t there, uint64_t rows, uint64_t cols)
 {
-    for (size_t i = 0; i < PARTS; i++) {
-        if (!parts[i].there)
-            continue;
-        char name[96];
-        (void)snprintf(name, sizeof name, "model.layers.%u.%s", layer,
-                       parts[i].name);
-        xray_status status = f(ctx, name, parts[i].rows, parts[i].cols);
-        if (status)
-            return status;
-    }
-    return XRAY_OK;
+    return there ? (shape){ rows, cols } : (shape){ 0, 0 };
+}
+
+static void block_shapes(const xm_config *c, shape out[XM_SLOTS])
+{
+    uint64_t h = c->hidden;
+    uint64_t q = (uint64_t)c->heads * c->head_dim;
+    uint64_t kv = (uint64_t)c->kv_heads * c->head_dim;
+    uint64_t ffn = c->ffn;
+    uint32_t apart = !c->fused;
+    out[XM_NORM1] = when(1, h, 0);
+    out[XM_NORM1_BIAS] = when(c->layer_norm, h, 0);
+    out[XM_Q] = when(1, apart ? q : q + 2 * kv, h);
+    out[XM_K] = out[XM_V] = when(apart, kv, h);
+    out[XM_Q_BIAS] = when(c->qkv_bias, out[XM_Q].rows, 0);
+    out[XM_K_BIAS] = out[XM_V_BIAS] = when(c->qkv_bias && apart, kv, 0);
+    out[XM_Q_NORM] = out[XM_K_NORM] = when(c->qk_norm, c->head_dim, 0);
+    out[XM_O] = when(1, h, q);
+    out[XM_O_BIAS] = when(c->o_bias, h, 0);
+    out[XM_POST_NORM1] = out[XM_POST_NORM2] = when(c->post_norms, h, 0);
+    out[XM_NORM2] = when(1, h, 0);
+    out[XM_NORM2_BIAS] = when(c->layer_norm, h, 0);
+    out[XM_GATE] = when(c->gated, apart ? ffn : 2 * ffn, h);
+    out[XM_UP] = when(apart || !c->gated, ffn, h);
+    out[XM_GATE_BIAS] = when(c->mlp_bias && c->gated, out[XM_GATE].rows, 0);
+    out[XM_UP_BIAS] = when(c->mlp_bias && out[XM_UP].rows, ffn, 0);
+    out[XM_DOWN] = when(1, h, ffn);
+    out[XM_DOWN_BIAS] = when(c->mlp_bias, h, 0);
+}
+
+static void outer_shapes(const xm_config *c, shape out[XM_SLOTS])
+{
+    out[XM_EMBED] = when(1, c->vocab, c->hidden);
+    out[XM_POSITIONS] = when(c->learned_positions, c->max_positions, c->hidden);
+    out[XM_NORM] = when(1, c->hidden, 0);
+    out[XM_NORM_BIAS] = when(c->layer_norm, c->hidden, 0);
+    out[XM_HEAD] = when(!c->tied, c->vocab, c->hidden);
+    out[XM_VALUE] = when(0, 0, 0);
+}
+
+/* What one walk over the parameters holds. */
+typedef struct walk {
+    const xm_config *config;
+    const naming *names;
+    shape shapes[XM_SLOTS];
+    xm_param_visit f;
+    void *ctx;
+} walk;
+
+static xray_status visit(const walk *w, uint32_t slot, uint32_t layer)
+{
+    const shape *size = &w->shapes[slot];
+    if (!size->rows || !w->names->slots[slot])
+        return XRAY_OK;
+    char name[NAME_CAP];
+    int inside = layer < XM_MAX_LAYERS;
+    if (inside)
+        (void)snprintf(name, sizeof name, "%s%u.%s", w->names->prefix, layer,
+                       w->names->slots[slot]);
+    else
+        (void)snprintf(name, sizeof name, "%s", w->names->slots[slot]);
+    xm_param_info info = { .name = name,
+                           .rows = size->rows,
+                           .cols = size->cols,
+                           .transposed =
+                               inside && size->cols && w->config->transposed,
+                           .layer = layer,
+                           .slot = slot };
+    return w->f(w->ctx, &info);
 }
 
 xray_status xm_config_params(const xm_config *config, xm_param_visit f,
                              void *ctx)
 {
-    part parts[PARTS];
-    layer_parts(config, parts);
-    xray_status status =
-        f(ctx, "model.embed_tokens.weight", config->vocab, config->hidden);
-    for (uint32_t layer = 0; !status && layer < config->layers; layer++)
-        status = visit_layer(parts, layer, f, ctx);
+    walk w = {
+        .config = config, .names = naming_of(config), .f = f, .ctx = ctx
+    };
+    block_shapes(config, w.shapes);
+    outer_shapes(config, w.shapes);
+    xray_status status = visit(&w, XM_EMBED, XM_MAX_LAYERS);
     if (!status)
-        status = f(ctx, "model.norm.weight", config->hidden, 0);
-    if (!status && !config->tied)
-        status = f(ctx, "lm_head.weight", config->vocab, config->hidden);
+        status = visit(&w, XM_POSITIONS, XM_MAX_LAYERS);
+    for (uint32_t layer = 0; layer < config->layers; layer++)
+        for (uint32_t slot = 0; !status && slot < XM_BLOCK_SLOTS; slot++)
+            status = visit(&w, slot, layer);
+    for (uint32_t slot = XM_NORM; !status && slot <= XM_HEAD; slot++)
+        status = visit(&w, slot, XM_MAX_LAYERS);
     return status;
 }
 
-static xray_status add_count(void *ctx, const char *name, uint64_t rows,
-                             uint64_t cols)
+static xray_status add_count(void *ctx, const xm_param_info *info)
 {
-    (void)name;
-    *(uint64_t *)ctx += cols ? rows * cols : rows;
+    *(uint64_t *)ctx += info->cols ? info->rows * info->cols : info->rows;
     return XRAY_OK;
 }
 

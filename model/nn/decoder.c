@@ -58,8 +58,7 @@ static xray_status bind_param(xm_decoder *d, const xray_weights *table,
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "tensor %s is published without a handle for products",
                        param->name);
-    int joins = xm_slot_joins(param->slot);
-    if (joins)
+    if (param->joined)
         status = check_joined(param, tensor, *before, err);
     else if (param->matrix >= 0 && tensor->weight_row != 0)
         status = xr_fail(err, XRAY_E_UNSUPPORTED,
@@ -104,7 +103,6 @@ uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions)
     return positions * (config->head_dim / 2) * 2 * sizeof(float);
 }
 
-/* Frequencies as Su et al. 2021 (RoFormer), section 3.2.2. */
 static xray_status make_rope(xm_decoder *d, const char *owner, xr_err *err)
 {
     uint32_t half = d->config.head_dim / 2;
@@ -121,9 +119,7 @@ static xray_status make_rope(xm_decoder *d, const char *owner, xr_err *err)
     double *inv_freq = xr_calloc(half, sizeof *inv_freq);
     if (!inv_freq)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
-    for (uint32_t i = 0; i < half; i++)
-        inv_freq[i] =
-            1.0 / pow(d->config.rope_theta, 2.0 * i / d->config.head_dim);
+    xm_rope_frequencies(&d->config, &d->config.rope, inv_freq);
     xray_rope_table call = {
         XRAY_HEAD(xray_rope_table), .inv_freq = inv_freq, .table = d->rope,
         .positions = d->positions,  .half = half,         .scale = 1.0f

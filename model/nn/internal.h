@@ -6,35 +6,9 @@
 #ifndef XM_NN_INTERNAL_H
 #define XM_NN_INTERNAL_H
 
+#include "model/hf/names.h"
 #include "model/nn/decoder.h"
 
-/* ---- parameters by place ------------------------------------------------ */
-
-/* Parameters of a block, in the order they lie in its bucket. */
-enum {
-    XM_NORM1,
-    XM_Q,
-    XM_K,
-    XM_V,
-    XM_Q_BIAS,
-    XM_K_BIAS,
-    XM_V_BIAS,
-    XM_Q_NORM,
-    XM_K_NORM,
-    XM_O,
-    XM_NORM2,
-    XM_GATE,
-    XM_UP,
-    XM_DOWN,
-    XM_BLOCK_SLOTS
-};
-
-/* Parameters outside of the blocks. */
-enum { XM_EMBED = XM_BLOCK_SLOTS, XM_NORM, XM_HEAD, XM_VALUE, XM_SLOTS };
-
-/* 1 if the parameter lies right behind the one before it, as one matrix or
- * one vector: k and v behind q, up behind gate. */
-int xm_slot_joins(uint32_t slot);
 /* The whole fp32 tensor of a parameter in a published table; errors name it. */
 xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
                            xr_err *err, const xray_tensor **out);

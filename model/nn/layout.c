@@ -11,61 +11,25 @@
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
-static const char *const slot_names[XM_SLOTS] = {
-    [XM_NORM1] = "input_layernorm.weight",
-    [XM_Q] = "self_attn.q_proj.weight",
-    [XM_K] = "self_attn.k_proj.weight",
-    [XM_V] = "self_attn.v_proj.weight",
-    [XM_Q_BIAS] = "self_attn.q_proj.bias",
-    [XM_K_BIAS] = "self_attn.k_proj.bias",
-    [XM_V_BIAS] = "self_attn.v_proj.bias",
-    [XM_Q_NORM] = "self_attn.q_norm.weight",
-    [XM_K_NORM] = "self_attn.k_norm.weight",
-    [XM_O] = "self_attn.o_proj.weight",
-    [XM_NORM2] = "post_attention_layernorm.weight",
-    [XM_GATE] = "mlp.gate_proj.weight",
-    [XM_UP] = "mlp.up_proj.weight",
-    [XM_DOWN] = "mlp.down_proj.weight",
-    [XM_EMBED] = "model.embed_tokens.weight",
-    [XM_NORM] = "model.norm.weight",
-    [XM_HEAD] = "lm_head.weight",
-    [XM_VALUE] = XM_VALUE_HEAD,
-};
-
-int xm_slot_joins(uint32_t slot)
+/* What may lie right behind what. */
+static int joins(uint32_t slot, uint32_t before)
 {
-    return slot == XM_K || slot == XM_V || slot == XM_K_BIAS ||
-           slot == XM_V_BIAS || slot == XM_UP;
-}
-
-static int find_slot(const char *name, uint32_t first, uint32_t end,
-                     uint32_t *out)
-{
-    for (uint32_t slot = first; slot < end; slot++) {
-        if (strcmp(slot_names[slot], name) == 0) {
-            *out = slot;
-            return 0;
-        }
-    }
-    return -1;
-}
-
-/* Bucket and slot of a HF name; -1 when it is none of a decoder's. */
-static int place(const char *name, uint32_t layers, xm_param *param)
-{
-    if (find_slot(name, XM_EMBED, XM_SLOTS, &param->slot) == 0) {
-        param->bucket = param->slot == XM_EMBED ? 0 : layers + 1;
+    switch (slot) {
+    case XM_K:
+        return before == XM_Q;
+    case XM_V:
+        return before == XM_K;
+    case XM_K_BIAS:
+        return before == XM_Q_BIAS;
+    case XM_V_BIAS:
+        return before == XM_K_BIAS;
+    case XM_UP:
+        return before == XM_GATE;
+    case XM_UP_BIAS:
+        return before == XM_GATE_BIAS;
+    default:
         return 0;
     }
-    static const char prefix[] = "model.layers.";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return -1;
-    char *rest = NULL;
-    unsigned long layer = strtoul(name + sizeof prefix - 1, &rest, 10);
-    if (layer >= layers || *rest != '.')
-        return -1;
-    param->bucket = (uint32_t)layer + 1;
-    return find_slot(rest + 1, 0, XM_BLOCK_SLOTS, &param->slot);
 }
 
 typedef struct build {
@@ -76,30 +40,36 @@ typedef struct build {
     xr_err *err;
 } build;
 
-static xray_status count_param(void *ctx, const char *name, uint64_t rows,
-                               uint64_t cols)
+static xray_status count_param(void *ctx, const xm_param_info *info)
 {
-    (void)name;
-    (void)rows;
-    (void)cols;
+    (void)info;
     ((build *)ctx)->cap++;
     return XRAY_OK;
 }
 
-static xray_status add_param(void *ctx, const char *name, uint64_t rows,
-                             uint64_t cols)
+static uint32_t bucket_of(const build *b, const xm_param_info *info)
+{
+    if (info->layer < XM_MAX_LAYERS)
+        return info->layer + 1;
+    int first = info->slot == XM_EMBED || info->slot == XM_POSITIONS;
+    return first ? 0 : b->layers + 1;
+}
+
+static xray_status add_param(void *ctx, const xm_param_info *info)
 {
     build *b = ctx;
     xm_param *param = &b->layout->params[b->layout->param_count];
-    int n = snprintf(param->name, sizeof param->name, "%s", name);
-    if (n < 0 || (size_t)n >= sizeof param->name ||
-        place(name, b->layers, param) != 0)
-        return xr_fail(b->err, XRAY_E_BUG,
-                       "%s: the layout has no place for this parameter", name);
-    param->rows = rows;
-    param->cols = cols;
-    param->count = cols ? rows * cols : rows;
-    param->decay = cols != 0;
+    int n = snprintf(param->name, sizeof param->name, "%s", info->name);
+    if (n < 0 || (size_t)n >= sizeof param->name)
+        return xr_fail(b->err, XRAY_E_BUG, "%s: the name is too long",
+                       info->name);
+    param->bucket = bucket_of(b, info);
+    param->slot = info->slot;
+    param->rows = info->rows;
+    param->cols = info->cols;
+    param->count = info->cols ? info->rows * info->cols : info->rows;
+    param->transposed = info->transposed;
+    param->decay = info->cols != 0;
     b->layout->param_count++;
     return XRAY_OK;
 }
@@ -116,7 +86,8 @@ static int by_place(const void *a, const void *b)
 /* A look-up table that no product reads needs no handle. */
 static int is_matrix(const build *b, const xm_param *param)
 {
-    return param->cols != 0 && (param->slot != XM_EMBED || b->tied);
+    return param->cols != 0 && param->slot != XM_POSITIONS &&
+           (param->slot != XM_EMBED || b->tied);
 }
 
 static void add_matrix(xm_layout *layout, xm_param *param, xm_matrix *joined)
@@ -143,14 +114,17 @@ static void lay_out(build *b)
     for (uint32_t i = 0; i < layout->param_count; i++) {
         xm_param *param = &layout->params[i];
         uint64_t *used = &layout->bucket_sizes[param->bucket];
-        int joins = xm_slot_joins(param->slot);
-        param->offset = joins ? *used : xm_round16(*used);
+        param->joined = i > 0 &&
+                        layout->params[i - 1].bucket == param->bucket &&
+                        joins(param->slot, layout->params[i - 1].slot);
+        param->offset = param->joined ? *used : xm_round16(*used);
         param->matrix = -1;
         *used = param->offset + param->count;
         if (is_matrix(b, param))
             add_matrix(layout, param,
-                       joins ? &layout->matrices[layout->matrix_count - 1]
-                             : NULL);
+                       param->joined
+                           ? &layout->matrices[layout->matrix_count - 1]
+                           : NULL);
     }
     for (uint32_t i = 0; i < layout->bucket_count; i++)
         layout->bucket_sizes[i] = xm_round16(layout->bucket_sizes[i]);
@@ -160,7 +134,11 @@ static xray_status fill(const xm_config *config, int value_head, build *b)
 {
     xray_status status = xm_config_params(config, add_param, b);
     if (status == XRAY_OK && value_head)
-        status = add_param(b, XM_VALUE_HEAD, 1, config->hidden);
+        status = add_param(b, &(xm_param_info){ .name = XM_VALUE_HEAD,
+                                                .rows = 1,
+                                                .cols = config->hidden,
+                                                .layer = XM_MAX_LAYERS,
+                                                .slot = XM_VALUE });
     if (status == XRAY_OK)
         lay_out(b);
     return status;

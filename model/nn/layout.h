@@ -3,8 +3,9 @@
  * Where each parameter of a decoder lies: flat buckets, one a block, so that
  * ZeRO and Megatron can cut the same buckets. Bucket 0 holds the embedding,
  * bucket 1 + l block l, the last one the final norm, the output head when
- * untied, and the value head. q, k and v lie behind one another, and so do gate
- * and up: each run is one matrix of products.
+ * untied, and the value head; learned positions lie with the embedding. q, k
+ * and v lie behind one another, and so do gate and up: each run is one matrix
+ * of products.
  */
 #ifndef XM_LAYOUT_H
 #define XM_LAYOUT_H
@@ -26,8 +27,12 @@ typedef struct xm_param {
     uint32_t bucket;
     int32_t matrix;      /* index of the matrix that covers it, -1: none */
     uint64_t matrix_row; /* its first row there */
-    uint32_t decay; /* 1: weight decay applies (matrices), 0: norms, biases */
-    uint32_t slot;  /* which of its bucket's parameters: internal.h */
+    uint32_t decay;  /* 1: weight decay applies (matrices), 0: norms, biases */
+    uint32_t slot;   /* its place: model/hf/names.h */
+    uint32_t joined; /* 1: lies right behind the parameter before it, as one
+                      * matrix or vector: k and v behind q, up behind gate */
+    uint32_t transposed; /* 1: lies [cols, rows] in files */
+    uint32_t reserved;
 } xm_param;
 
 typedef struct xm_matrix {

@@ -27,7 +27,7 @@ static void test_defaults(void **state)
     assert_int_equal(c.kv_heads, 4);
     assert_int_equal(c.head_dim, 16);
     assert_int_equal(c.tied + c.qkv_bias + c.qk_norm, 0);
-    assert_true(c.rope_theta == 10000 && c.norm_eps == 1e-6);
+    assert_true(c.rope.theta == 10000 && c.norm_eps == 1e-6);
     assert_int_equal(c.bos_id, -1);
     assert_int_equal(c.end_count, 0);
     assert_int_equal(
@@ -44,7 +44,7 @@ static void test_defaults(void **state)
         XRAY_OK);
     assert_int_equal(c.qk_norm, 1);
     assert_int_equal(c.head_dim, 32);
-    assert_true(c.rope_theta == 1e6);
+    assert_true(c.rope.theta == 1e6);
     assert_int_equal(c.end_count, 2);
     assert_int_equal(c.end_ids[1], 4);
 }
@@ -89,24 +89,20 @@ static void test_refusals(void **state)
     }
 }
 
-static xray_status check_param(void *ctx, const char *name, uint64_t rows,
-                               uint64_t cols)
+static xray_status check_param(void *ctx, const xm_param_info *info)
 {
-    const xm_st_tensor *t = xm_st_find(ctx, name);
+    const xm_st_tensor *t = xm_st_find(ctx, info->name);
     assert_non_null(t);
-    assert_int_equal(t->dims, cols ? 2 : 1);
-    assert_int_equal(t->shape[0], rows);
-    if (cols)
-        assert_int_equal(t->shape[1], cols);
+    assert_int_equal(t->dims, info->cols ? 2 : 1);
+    assert_int_equal(t->shape[0], info->rows);
+    if (info->cols)
+        assert_int_equal(t->shape[1], info->cols);
     return XRAY_OK;
 }
 
-static xray_status count_name(void *ctx, const char *name, uint64_t rows,
-                              uint64_t cols)
+static xray_status count_name(void *ctx, const xm_param_info *info)
 {
-    (void)name;
-    (void)rows;
-    (void)cols;
+    (void)info;
     ++*(size_t *)ctx;
     return XRAY_OK;
 }

@@ -167,10 +167,12 @@ void fixture_end(fixture *f)
     fixture_close(&f->device);
 }
 
-#define SMALL                                                            \
-    .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 6, \
-    .ffn = 20, .vocab = 37, .max_positions = 512, .norm_eps = 1e-5,      \
-    .rope_theta = 10000, .init_range = 0.02, .bos_id = -1
+#define SMALL                                                                 \
+    .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 6,      \
+    .ffn = 20, .vocab = 37, .max_positions = 512, .norm_eps = 1e-5,           \
+    .rope = { .theta = 10000, .scale = 1 }, .init_range = 0.02, .bos_id = -1, \
+    .gated = 1, .act = XM_ACT_SILU, .rotary = 6,                              \
+    .attn_scale = 0.40824829046386302, .embed_scale = 1
 
 const fixture_kind fixture_kinds[] = {
     { "llama, tied", { SMALL, .arch = XM_ARCH_LLAMA, .tied = 1 }, 0 },
@@ -191,7 +193,12 @@ const fixture_kind fixture_kinds[] = {
         .max_positions = 512,
         .qk_norm = 1,
         .norm_eps = 1e-6,
-        .rope_theta = 1e6,
+        .rope = { .theta = 1e6, .scale = 1 },
+        .gated = 1,
+        .act = XM_ACT_SILU,
+        .rotary = 16,
+        .attn_scale = 0.25,
+        .embed_scale = 1,
         .init_range = 0.02,
         .bos_id = -1 },
       1 },

@@ -130,7 +130,7 @@ static void project_heads(const reference *ref, uint32_t l, const char *which,
         double *head = out + i * c->head_dim;
         if (norm)
             rmsnorm(norm, head, head, c->head_dim, c->norm_eps);
-        rotate(head, c->head_dim, c->rope_theta, position);
+        rotate(head, c->head_dim, c->rope.theta, position);
     }
 }
 

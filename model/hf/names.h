@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The places a decoder's parameters have, whatever an architecture calls them.
+ */
+#ifndef XM_NAMES_H
+#define XM_NAMES_H
+
+#include <stdint.h>
+
+/* Parameters of a block, in the order they lie in its bucket. Where a file
+ * holds q, k and v (gate and up) as one tensor, it has the first one's place.
+ */
+enum {
+    XM_NORM1,
+    XM_NORM1_BIAS,
+    XM_Q,
+    XM_K,
+    XM_V,
+    XM_Q_BIAS,
+    XM_K_BIAS,
+    XM_V_BIAS,
+    XM_Q_NORM,
+    XM_K_NORM,
+    XM_O,
+    XM_O_BIAS,
+    XM_POST_NORM1, /* behind attention */
+    XM_NORM2,
+    XM_NORM2_BIAS,
+    XM_GATE,
+    XM_UP, /* also the one matrix of an MLP without a gate */
+    XM_GATE_BIAS,
+    XM_UP_BIAS,
+    XM_DOWN,
+    XM_DOWN_BIAS,
+    XM_POST_NORM2, /* behind the MLP */
+    XM_BLOCK_SLOTS
+};
+
+/* Parameters outside of the blocks. */
+enum {
+    XM_EMBED = XM_BLOCK_SLOTS,
+    XM_POSITIONS, /* learned positions */
+    XM_NORM,
+    XM_NORM_BIAS,
+    XM_HEAD,
+    XM_VALUE,
+    XM_SLOTS
+};
+
+#endif
