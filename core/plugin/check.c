@@ -54,6 +54,8 @@ static const callback device_needs[] = {
     NEED(OPS, scatter),
     NEED(OPS, rmsnorm),
     NEED(OPS, rmsnorm_grad),
+    NEED(OPS, layernorm),
+    NEED(OPS, layernorm_grad),
     NEED(OPS, rope_table),
     NEED(OPS, rope),
     NEED(OPS, glu),

@@ -170,6 +170,41 @@ typedef struct xray_rmsnorm_grad {
     float offset;
 } xray_rmsnorm_grad;
 
+/* LayerNorm over the last dimension: y = (x - mean) * rstd * w + b, with rstd =
+ * 1/sqrt(mean((x - mean)^2) + eps). y may be x. */
+typedef struct xray_layernorm {
+    xray_head head;
+    xray_extent tokens;
+    const float *x;      /* [dev] token t at x + t * x_stride */
+    const float *weight; /* [dev] [dim] */
+    const float *bias;   /* [dev] [dim] or NULL */
+    float *y;            /* [dev] token t at y + t * y_stride */
+    float *stat;         /* [dev] [tokens, 2] mean, rstd; or NULL */
+    uint64_t x_stride;
+    uint64_t y_stride;
+    uint32_t dim;
+    float eps;
+} xray_layernorm;
+
+/* From dy and the normed input x: dx (+)= ..., dweight and dbias += sums over
+ * tokens in order. dx may be dy when accumulate is 0. */
+typedef struct xray_layernorm_grad {
+    xray_head head;
+    xray_extent tokens;
+    const float *x;      /* [dev] */
+    const float *weight; /* [dev] */
+    const float *stat;   /* [dev] [tokens, 2] */
+    const float *dy;     /* [dev] */
+    float *dx;           /* [dev] */
+    float *dweight;      /* [dev] [dim] */
+    float *dbias;        /* [dev] [dim] or NULL */
+    uint64_t x_stride;
+    uint64_t dy_stride;
+    uint64_t dx_stride;
+    uint32_t dim;
+    uint32_t accumulate; /* 1: dx += */
+} xray_layernorm_grad;
+
 /* Fills table[p, i] = (cos, sin)(p * inv_freq[i]) * scale for p < positions. */
 typedef struct xray_rope_table {
     xray_head head;
@@ -198,7 +233,8 @@ typedef struct xray_rope {
 #define XRAY_ACT_SILU 1u
 #define XRAY_ACT_GELU_TANH 2u
 
-/* y[t, i] = act(x[t, i]) * x[t, dim + i]. */
+/* y[t, i] = act(x[t, i]) * x[t, dim + i]; plain = 1: y[t, i] = act(x[t, i]),
+ * and x is [tokens, dim]. */
 typedef struct xray_glu {
     xray_head head;
     xray_extent tokens;
@@ -206,6 +242,8 @@ typedef struct xray_glu {
     float *y;       /* [dev] [tokens, dim] */
     uint32_t dim;
     uint32_t act;
+    uint32_t plain;
+    uint32_t reserved;
 } xray_glu;
 
 typedef struct xray_glu_grad {
@@ -216,6 +254,8 @@ typedef struct xray_glu_grad {
     float *dx;       /* [dev] [tokens, 2 * dim]; may be x */
     uint32_t dim;
     uint32_t act;
+    uint32_t plain; /* 1: x and dx are [tokens, dim] */
+    uint32_t reserved;
 } xray_glu_grad;
 
 /* ---- attention ---------------------------------------------------------- */
@@ -492,6 +532,9 @@ typedef struct xray_device_ops {
     xray_status (*rmsnorm)(void *, xray_stream *, const xray_rmsnorm *);
     xray_status (*rmsnorm_grad)(void *, xray_stream *,
                                 const xray_rmsnorm_grad *);
+    xray_status (*layernorm)(void *, xray_stream *, const xray_layernorm *);
+    xray_status (*layernorm_grad)(void *, xray_stream *,
+                                  const xray_layernorm_grad *);
     xray_status (*rope_table)(void *, xray_stream *, const xray_rope_table *);
     xray_status (*rope)(void *, xray_stream *, const xray_rope *);
     xray_status (*glu)(void *, xray_stream *, const xray_glu *);

@@ -138,6 +138,8 @@ CPU_OP(gather, xray_rows);
 CPU_OP(scatter, xray_rows);
 CPU_OP(rmsnorm, xray_rmsnorm);
 CPU_OP(rmsnorm_grad, xray_rmsnorm_grad);
+CPU_OP(layernorm, xray_layernorm);
+CPU_OP(layernorm_grad, xray_layernorm_grad);
 CPU_OP(rope_table, xray_rope_table);
 CPU_OP(rope, xray_rope);
 CPU_OP(glu, xray_glu);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operators that work token by token: norms, positions, activation, and the
+ * Operators that work token by token: positions, activation, and the
  * elementwise ones.
  */
 #ifndef CPU_K_ROWS_H
@@ -67,118 +67,6 @@ VFN float dot_row(const float *a, const float *b, size_t n)
     LANES(i, n, lanes)
     s = v16_fma(v16_loadn(a + i, lanes), v16_loadn(b + i, lanes), s);
     return v16_sum(s);
-}
-
-/* ---- RMSNorm ------------------------------------------------------------ */
-
-VFN float norm_row(const xray_rmsnorm *op, const float *x, float *y)
-{
-    size_t dim = op->dim;
-    float mean = dot_row(x, x, dim) / (float)dim;
-    float rstd = 1.0f / __builtin_sqrtf(mean + op->eps);
-    v16 s = v16_set(rstd);
-    v16 offset = v16_set(op->offset);
-    LANES(i, dim, lanes)
-    {
-        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
-        v16 n = v16_mul(v16_loadn(x + i, lanes), s);
-        v16_storen(y + i, v16_mul(n, w), lanes);
-    }
-    return rstd;
-}
-
-static void rmsnorm(const xray_rmsnorm *op, size_t first, size_t last)
-{
-    size_t dim = op->dim;
-    for (size_t t = first; t < last; t++) {
-        const float *x = op->x + t * op->x_stride;
-        float *y = op->y + t * op->y_stride;
-        if (op->residual) {
-            float *r = op->residual + t * dim;
-            LANES(i, dim, lanes)
-            v16_storen(
-                r + i,
-                v16_add(v16_loadn(r + i, lanes), v16_loadn(x + i, lanes)),
-                lanes);
-            x = r;
-        }
-        for (size_t g = 0; g < op->groups; g++) {
-            float rstd = norm_row(op, x + g * dim, y + g * dim);
-            if (op->rstd)
-                op->rstd[t * op->groups + g] = rstd;
-        }
-    }
-}
-
-/* xh = x rstd, g = dy (w + offset), c = sum(g xh) / dim:
- * dx = rstd (g - c xh). */
-VFN void norm_dx_row(const xray_rmsnorm_grad *op, size_t at_x, size_t at_dy,
-                     size_t at_dx, float rstd)
-{
-    size_t dim = op->dim;
-    const float *x = op->x + at_x;
-    const float *dy = op->dy + at_dy;
-    float *dx = op->dx + at_dx;
-    v16 s = v16_set(rstd);
-    v16 offset = v16_set(op->offset);
-    v16 sum = v16_set(0.0f);
-    LANES(i, dim, lanes)
-    {
-        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
-        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
-        sum = v16_fma(g, v16_mul(v16_loadn(x + i, lanes), s), sum);
-    }
-    v16 c = v16_set(-(v16_sum(sum) / (float)dim));
-    LANES(i, dim, lanes)
-    {
-        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
-        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
-        v16 xh = v16_mul(v16_loadn(x + i, lanes), s);
-        v16 d = v16_mul(s, v16_fma(c, xh, g));
-        if (op->accumulate)
-            d = v16_add(v16_loadn(dx + i, lanes), d);
-        v16_storen(dx + i, d, lanes);
-    }
-}
-
-static void rmsnorm_dx(const xray_rmsnorm_grad *op, size_t first, size_t last)
-{
-    for (size_t t = first; t < last; t++)
-        for (size_t g = 0; g < op->groups; g++)
-            norm_dx_row(op, t * op->x_stride + g * op->dim,
-                        t * op->dy_stride + g * op->dim,
-                        t * op->dx_stride + g * op->dim,
-                        op->rstd[t * op->groups + g]);
-}
-
-#define NORM_PANELS 4 /* panels of dweight folded at once */
-
-/* dweight[j] = chain over tokens, then groups, of dy (x rstd). */
-static void rmsnorm_dw(const xray_rmsnorm_grad *op, size_t tokens,
-                       const size_t *columns)
-{
-    for (size_t j = columns[0]; j < columns[1]; j += (size_t)NORM_PANELS * 16) {
-        v16 s[NORM_PANELS];
-        size_t lanes[NORM_PANELS];
-        for (size_t p = 0; p < NORM_PANELS; p++) {
-            size_t at = j + p * 16;
-            size_t left = at < columns[1] ? columns[1] - at : 0;
-            lanes[p] = left < 16 ? left : 16;
-            s[p] = v16_loadn(op->dweight + (lanes[p] ? at : 0), lanes[p]);
-        }
-        for (size_t t = 0; t < tokens; t++)
-            for (size_t g = 0; g < op->groups; g++) {
-                const float *x = op->x + t * op->x_stride + g * op->dim + j;
-                const float *dy = op->dy + t * op->dy_stride + g * op->dim + j;
-                v16 r = v16_set(op->rstd[t * op->groups + g]);
-                for (size_t p = 0; p < NORM_PANELS && lanes[p]; p++) {
-                    v16 xh = v16_mul(v16_loadn(x + p * 16, lanes[p]), r);
-                    s[p] = v16_fma(v16_loadn(dy + p * 16, lanes[p]), xh, s[p]);
-                }
-            }
-        for (size_t p = 0; p < NORM_PANELS && lanes[p]; p++)
-            v16_storen(op->dweight + j + p * 16, s[p], lanes[p]);
-    }
 }
 
 /* ---- rotary positions --------------------------------------------------- */
@@ -269,7 +157,8 @@ VFN v16 gelu_factor(v16 g)
     return v16_fma(v16_set(0.5f), v16_tanh(u), v16_set(0.5f));
 }
 
-/* With th = 2 f - 1: f + g (1 - th^2) / 2 u', 1 - th^2 = 4 f (1 - f). */
+/* With th = 2 f - 1: f + g (1 - th^2) / 2 u', 1 - th^2 = 4 f (1 - f). Where
+ * that is 0, u' may be infinite, so the slope is f. */
 VFN v16 gelu_slope(v16 g, v16 f)
 {
     v16 square = v16_mul(g, g);
@@ -277,7 +166,31 @@ VFN v16 gelu_slope(v16 g, v16 f)
     du = v16_mul(v16_set(GELU_A), du);
     v16 bell = v16_mul(f, v16_sub(v16_set(1.0f), f));
     bell = v16_mul(v16_set(2.0f), bell);
-    return v16_fma(v16_mul(g, bell), du, f);
+    v16 slope = v16_fma(v16_mul(g, bell), du, f);
+    return v16_pick(v16_lt(v16_set(0.0f), bell), slope, f);
+}
+
+/* Without a gate: y = act(x), the factor times x. */
+VFN void act_row(float *y, const float *x, int silu, size_t n)
+{
+    LANES(i, n, lanes)
+    {
+        v16 g = v16_loadn(x + i, lanes);
+        v16 f = silu ? silu_factor(g) : gelu_factor(g);
+        v16_storen(y + i, v16_mul(g, f), lanes);
+    }
+}
+
+VFN void act_grad_row(float *dx, const float *x, const float *dy, int silu,
+                      size_t n)
+{
+    LANES(i, n, lanes)
+    {
+        v16 g = v16_loadn(x + i, lanes);
+        v16 f = silu ? silu_factor(g) : gelu_factor(g);
+        v16 slope = silu ? silu_slope(g, f) : gelu_slope(g, f);
+        v16_storen(dx + i, v16_mul(v16_loadn(dy + i, lanes), slope), lanes);
+    }
 }
 
 /* Rows to fetch ahead: the two halves of a short one end before the hardware
@@ -291,6 +204,12 @@ static void glu(const xray_glu *op, size_t first, size_t last)
 {
     size_t dim = op->dim;
     size_t ahead = glu_ahead(dim) * dim;
+    int silu = op->act == XRAY_ACT_SILU;
+    if (op->plain) {
+        act_row(op->y + first * dim, op->x + first * dim, silu,
+                (last - first) * dim);
+        return;
+    }
     for (size_t t = first; t < last; t++) {
         const float *x = op->x + t * dim * 2;
         LANES(i, dim, lanes)
@@ -299,7 +218,7 @@ static void glu(const xray_glu *op, size_t first, size_t last)
             v16 up = v16_loadn(x + dim + i, lanes);
             __builtin_prefetch(x + 2 * ahead + i);
             __builtin_prefetch(x + 2 * ahead + dim + i);
-            v16 f = op->act == XRAY_ACT_SILU ? silu_factor(g) : gelu_factor(g);
+            v16 f = silu ? silu_factor(g) : gelu_factor(g);
             v16_storen(op->y + t * dim + i, v16_mul(v16_mul(g, f), up), lanes);
         }
     }
@@ -310,6 +229,11 @@ static void glu_grad(const xray_glu_grad *op, size_t first, size_t last)
     size_t dim = op->dim;
     size_t ahead = glu_ahead(dim) * dim;
     int silu = op->act == XRAY_ACT_SILU;
+    if (op->plain) {
+        act_grad_row(op->dx + first * dim, op->x + first * dim,
+                     op->dy + first * dim, silu, (last - first) * dim);
+        return;
+    }
     for (size_t t = first; t < last; t++) {
         const float *x = op->x + t * dim * 2;
         float *dx = op->dx + t * dim * 2;

@@ -6,6 +6,7 @@
 #include "plugins/device-cpu/k_attention.h"
 #include "plugins/device-cpu/k_head.h"
 #include "plugins/device-cpu/k_matmul.h"
+#include "plugins/device-cpu/k_norm.h"
 #include "plugins/device-cpu/k_rows.h"
 
 const cpu_kernels KERNELS = {
@@ -21,6 +22,9 @@ const cpu_kernels KERNELS = {
     .rmsnorm = rmsnorm,
     .rmsnorm_dx = rmsnorm_dx,
     .rmsnorm_dw = rmsnorm_dw,
+    .layernorm = layernorm,
+    .layernorm_dx = layernorm_dx,
+    .layernorm_dw = layernorm_dw,
     .rope = rope,
     .glu = glu,
     .glu_grad = glu_grad,

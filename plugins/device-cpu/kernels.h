@@ -117,6 +117,11 @@ typedef struct cpu_kernels {
     void (*rmsnorm_dx)(const xray_rmsnorm_grad *op, size_t first, size_t last);
     void (*rmsnorm_dw)(const xray_rmsnorm_grad *op, size_t tokens,
                        const size_t *columns);
+    void (*layernorm)(const xray_layernorm *op, size_t first, size_t last);
+    void (*layernorm_dx)(const xray_layernorm_grad *op, size_t first,
+                         size_t last);
+    void (*layernorm_dw)(const xray_layernorm_grad *op, size_t tokens,
+                         const size_t *columns);
     void (*rope)(const xray_rope *op, size_t first, size_t last);
     void (*glu)(const xray_glu *op, size_t first, size_t last);
     void (*glu_grad)(const xray_glu_grad *op, size_t first, size_t last);

@@ -186,6 +186,67 @@ xray_status cpu_rmsnorm_grad(void *self, xray_stream *stream,
     return XRAY_OK;
 }
 
+/* ---- LayerNorm ---------------------------------------------------------- */
+
+static void layer_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    job->d->k->layernorm(job->op, first, last);
+}
+
+xray_status cpu_layernorm(void *self, xray_stream *stream,
+                          const xray_layernorm *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "layernorm", op->x, op->weight, op->y);
+    if (op->dim == 0 || op->x_stride < op->dim || op->y_stride < op->dim)
+        return cpu_fail(d, XRAY_E_ARG, "layernorm",
+                        "dim %u with strides %llu and %llu", op->dim,
+                        (unsigned long long)op->x_stride,
+                        (unsigned long long)op->y_stride);
+    size_t n = cpu_count(&op->tokens);
+    rows_job job = { d, op, n };
+    cpu_ranges(d, n, 1, (double)op->dim, layer_range, &job);
+    return XRAY_OK;
+}
+
+static void layer_dx_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    job->d->k->layernorm_dx(job->op, first, last);
+}
+
+static void layer_dw_range(void *ctx, size_t first, size_t last)
+{
+    const rows_job *job = ctx;
+    size_t columns[2] = { first, last };
+    job->d->k->layernorm_dw(job->op, job->tokens, columns);
+}
+
+/* dweight and dbias first: dx may overwrite dy. */
+xray_status cpu_layernorm_grad(void *self, xray_stream *stream,
+                               const xray_layernorm_grad *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "layernorm_grad", op->x, op->weight, op->stat, op->dy,
+              op->dx);
+    if (op->dim == 0 || op->x_stride < op->dim || op->dy_stride < op->dim ||
+        op->dx_stride < op->dim)
+        return cpu_fail(d, XRAY_E_ARG, "layernorm_grad",
+                        "dim %u with strides %llu, %llu and %llu", op->dim,
+                        (unsigned long long)op->x_stride,
+                        (unsigned long long)op->dy_stride,
+                        (unsigned long long)op->dx_stride);
+    size_t n = cpu_count(&op->tokens);
+    rows_job job = { d, op, n };
+    if (op->dweight || op->dbias)
+        cpu_ranges(d, op->dim, 16, (double)n / 2, layer_dw_range, &job);
+    cpu_ranges(d, n, 1, (double)op->dim, layer_dx_range, &job);
+    return XRAY_OK;
+}
+
 /* ---- rotary positions --------------------------------------------------- */
 
 #define TURN_BITS 0x1.45f306dc9c883p-1 /* 2 / pi */
@@ -301,8 +362,10 @@ static void glu_grad_range(void *ctx, size_t first, size_t last)
 }
 
 static xray_status check_act(const cpu_device *d, const char *where,
-                             uint32_t act, uint32_t dim)
+                             uint32_t act, uint32_t dim, uint32_t plain)
 {
+    if (plain > 1)
+        return cpu_fail(d, XRAY_E_ARG, where, "plain is %u", plain);
     if (act != XRAY_ACT_SILU && act != XRAY_ACT_GELU_TANH)
         return cpu_fail(d, XRAY_E_UNSUPPORTED, where, "activation %u", act);
     if (dim == 0)
@@ -315,7 +378,7 @@ xray_status cpu_glu(void *self, xray_stream *stream, const xray_glu *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu", op->x, op->y);
-    xray_status status = check_act(d, "glu", op->act, op->dim);
+    xray_status status = check_act(d, "glu", op->act, op->dim, op->plain);
     if (status != XRAY_OK)
         return status;
     size_t n = cpu_count(&op->tokens);
@@ -330,7 +393,7 @@ xray_status cpu_glu_grad(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
-    xray_status status = check_act(d, "glu_grad", op->act, op->dim);
+    xray_status status = check_act(d, "glu_grad", op->act, op->dim, op->plain);
     if (status != XRAY_OK)
         return status;
     size_t n = cpu_count(&op->tokens);

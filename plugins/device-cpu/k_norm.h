@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * RMSNorm and LayerNorm. Their parameter gradients are chains over tokens, cut
+ * by columns only.
+ */
+#ifndef CPU_K_NORM_H
+#define CPU_K_NORM_H
+
+#include "plugins/device-cpu/k_matmul.h"
+#include "plugins/device-cpu/k_rows.h"
+
+/* ---- RMSNorm ------------------------------------------------------------ */
+
+VFN float norm_row(const xray_rmsnorm *op, const float *x, float *y)
+{
+    size_t dim = op->dim;
+    float mean = dot_row(x, x, dim) / (float)dim;
+    float rstd = 1.0f / __builtin_sqrtf(mean + op->eps);
+    v16 s = v16_set(rstd);
+    v16 offset = v16_set(op->offset);
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
+        v16 n = v16_mul(v16_loadn(x + i, lanes), s);
+        v16_storen(y + i, v16_mul(n, w), lanes);
+    }
+    return rstd;
+}
+
+static void rmsnorm(const xray_rmsnorm *op, size_t first, size_t last)
+{
+    size_t dim = op->dim;
+    for (size_t t = first; t < last; t++) {
+        const float *x = op->x + t * op->x_stride;
+        float *y = op->y + t * op->y_stride;
+        if (op->residual) {
+            float *r = op->residual + t * dim;
+            LANES(i, dim, lanes)
+            v16_storen(
+                r + i,
+                v16_add(v16_loadn(r + i, lanes), v16_loadn(x + i, lanes)),
+                lanes);
+            x = r;
+        }
+        for (size_t g = 0; g < op->groups; g++) {
+            float rstd = norm_row(op, x + g * dim, y + g * dim);
+            if (op->rstd)
+                op->rstd[t * op->groups + g] = rstd;
+        }
+    }
+}
+
+/* xh = x rstd, g = dy (w + offset), c = sum(g xh) / dim:
+ * dx = rstd (g - c xh). */
+VFN void norm_dx_row(const xray_rmsnorm_grad *op, size_t at_x, size_t at_dy,
+                     size_t at_dx, float rstd)
+{
+    size_t dim = op->dim;
+    const float *x = op->x + at_x;
+    const float *dy = op->dy + at_dy;
+    float *dx = op->dx + at_dx;
+    v16 s = v16_set(rstd);
+    v16 offset = v16_set(op->offset);
+    v16 sum = v16_set(0.0f);
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
+        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
+        sum = v16_fma(g, v16_mul(v16_loadn(x + i, lanes), s), sum);
+    }
+    v16 c = v16_set(-(v16_sum(sum) / (float)dim));
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_add(v16_loadn(op->weight + i, lanes), offset);
+        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
+        v16 xh = v16_mul(v16_loadn(x + i, lanes), s);
+        v16 d = v16_mul(s, v16_fma(c, xh, g));
+        if (op->accumulate)
+            d = v16_add(v16_loadn(dx + i, lanes), d);
+        v16_storen(dx + i, d, lanes);
+    }
+}
+
+static void rmsnorm_dx(const xray_rmsnorm_grad *op, size_t first, size_t last)
+{
+    for (size_t t = first; t < last; t++)
+        for (size_t g = 0; g < op->groups; g++)
+            norm_dx_row(op, t * op->x_stride + g * op->dim,
+                        t * op->dy_stride + g * op->dim,
+                        t * op->dx_stride + g * op->dim,
+                        op->rstd[t * op->groups + g]);
+}
+
+/* ---- LayerNorm ---------------------------------------------------------- */
+
+/* x - mean in the lanes there are, +0 past the end. */
+VFN v16 centred_at(const float *x, size_t i, size_t lanes, v16 mean)
+{
+    v16 d = v16_sub(v16_loadn(x + i, lanes), mean);
+    return v16_pick(m16_range(0, lanes), d, v16_set(0.0f));
+}
+
+VFN float sum_row(const float *x, size_t n)
+{
+    v16 s = v16_set(0.0f);
+    LANES(i, n, lanes)
+    s = v16_add(s, v16_loadn(x + i, lanes));
+    return v16_sum(s);
+}
+
+/* The variance comes from the centred values, so a large mean does not cost its
+ * digits. */
+VFN void layer_row(const xray_layernorm *op, const float *x, float *y,
+                   float *stat)
+{
+    size_t dim = op->dim;
+    stat[0] = sum_row(x, dim) / (float)dim;
+    v16 mean = v16_set(stat[0]);
+    v16 sum = v16_set(0.0f);
+    LANES(i, dim, lanes)
+    {
+        v16 d = centred_at(x, i, lanes, mean);
+        sum = v16_fma(d, d, sum);
+    }
+    float var = v16_sum(sum) / (float)dim;
+    stat[1] = 1.0f / __builtin_sqrtf(var + op->eps);
+    v16 r = v16_set(stat[1]);
+    LANES(i, dim, lanes)
+    {
+        v16 xh = v16_mul(centred_at(x, i, lanes, mean), r);
+        v16 w = v16_loadn(op->weight + i, lanes);
+        v16_storen(y + i,
+                   op->bias ? v16_fma(xh, w, v16_loadn(op->bias + i, lanes))
+                            : v16_mul(xh, w),
+                   lanes);
+    }
+}
+
+static void layernorm(const xray_layernorm *op, size_t first, size_t last)
+{
+    for (size_t t = first; t < last; t++) {
+        float stat[2];
+        layer_row(op, op->x + t * op->x_stride, op->y + t * op->y_stride, stat);
+        if (op->stat) {
+            op->stat[2 * t] = stat[0];
+            op->stat[2 * t + 1] = stat[1];
+        }
+    }
+}
+
+/* xh = (x - mean) rstd, g = dy w, b = sum(g) / dim, c = sum(g xh) / dim:
+ * dx = rstd ((g - b) - c xh). */
+VFN void layer_dx_row(const xray_layernorm_grad *op, const float *x,
+                      const float *dy, float *dx, const float *stat)
+{
+    size_t dim = op->dim;
+    v16 mean = v16_set(stat[0]);
+    v16 r = v16_set(stat[1]);
+    v16 sum = v16_set(0.0f);
+    v16 dot = v16_set(0.0f);
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_loadn(op->weight + i, lanes);
+        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
+        v16 xh = v16_mul(centred_at(x, i, lanes, mean), r);
+        sum = v16_add(sum, g);
+        dot = v16_fma(g, xh, dot);
+    }
+    v16 b = v16_set(v16_sum(sum) / (float)dim);
+    v16 c = v16_set(-(v16_sum(dot) / (float)dim));
+    LANES(i, dim, lanes)
+    {
+        v16 w = v16_loadn(op->weight + i, lanes);
+        v16 g = v16_mul(v16_loadn(dy + i, lanes), w);
+        v16 xh = v16_mul(centred_at(x, i, lanes, mean), r);
+        v16 d = v16_mul(r, v16_fma(c, xh, v16_sub(g, b)));
+        if (op->accumulate)
+            d = v16_add(v16_loadn(dx + i, lanes), d);
+        v16_storen(dx + i, d, lanes);
+    }
+}
+
+static void layernorm_dx(const xray_layernorm_grad *op, size_t first,
+                         size_t last)
+{
+    for (size_t t = first; t < last; t++)
+        layer_dx_row(op, op->x + t * op->x_stride, op->dy + t * op->dy_stride,
+                     op->dx + t * op->dx_stride, op->stat + 2 * t);
+}
+
+/* ---- parameter gradients ------------------------------------------------ */
+
+#define NORM_PANELS 4 /* panels of dweight folded at once */
+
+/* What both norms' dweight needs. A row is one group of one token; its stat is
+ * rstd, or mean and rstd. */
+typedef struct norm_fold {
+    const float *x, *dy, *stat;
+    float *dweight;
+    size_t x_stride, dy_stride;
+    size_t tokens, groups, dim;
+} norm_fold;
+
+/* s[p] goes on with dy xh of row t, g; xh = (x - mean) rstd where centred. */
+VFN void norm_fold_row(const norm_fold *f, const size_t *at, int centred,
+                       const size_t *lanes, v16 *s)
+{
+    size_t row = at[0] * f->groups + at[1];
+    const float *x = f->x + at[0] * f->x_stride + at[1] * f->dim + at[2];
+    const float *dy = f->dy + at[0] * f->dy_stride + at[1] * f->dim + at[2];
+    const float *stat = f->stat + (centred ? 2 * row : row);
+    v16 mean = v16_set(stat[0]);
+    v16 r = v16_set(stat[centred ? 1 : 0]);
+    for (size_t p = 0; p < NORM_PANELS && lanes[p]; p++) {
+        v16 xh = v16_loadn(x + p * 16, lanes[p]);
+        if (centred)
+            xh = v16_sub(xh, mean);
+        xh = v16_mul(xh, r);
+        s[p] = v16_fma(v16_loadn(dy + p * 16, lanes[p]), xh, s[p]);
+    }
+}
+
+/* dweight[j] = chain over tokens, then groups, of dy xh. */
+VFN void norm_dw(const norm_fold *f, const size_t *columns, int centred)
+{
+    for (size_t j = columns[0]; j < columns[1]; j += (size_t)NORM_PANELS * 16) {
+        v16 s[NORM_PANELS];
+        size_t lanes[NORM_PANELS];
+        for (size_t p = 0; p < NORM_PANELS; p++) {
+            size_t at = j + p * 16;
+            size_t left = at < columns[1] ? columns[1] - at : 0;
+            lanes[p] = left < 16 ? left : 16;
+            s[p] = v16_loadn(f->dweight + (lanes[p] ? at : 0), lanes[p]);
+        }
+        for (size_t t = 0; t < f->tokens; t++)
+            for (size_t g = 0; g < f->groups; g++)
+                norm_fold_row(f, (size_t[]){ t, g, j }, centred, lanes, s);
+        for (size_t p = 0; p < NORM_PANELS && lanes[p]; p++)
+            v16_storen(f->dweight + j + p * 16, s[p], lanes[p]);
+    }
+}
+
+static void rmsnorm_dw(const xray_rmsnorm_grad *op, size_t tokens,
+                       const size_t *columns)
+{
+    norm_fold f = { .x = op->x,
+                    .dy = op->dy,
+                    .stat = op->rstd,
+                    .dweight = op->dweight,
+                    .x_stride = op->x_stride,
+                    .dy_stride = op->dy_stride,
+                    .tokens = tokens,
+                    .groups = op->groups,
+                    .dim = op->dim };
+    norm_dw(&f, columns, 0);
+}
+
+/* dbias too: the sum over tokens of dy. */
+static void layernorm_dw(const xray_layernorm_grad *op, size_t tokens,
+                         const size_t *columns)
+{
+    norm_fold f = { .x = op->x,
+                    .dy = op->dy,
+                    .stat = op->stat,
+                    .dweight = op->dweight,
+                    .x_stride = op->x_stride,
+                    .dy_stride = op->dy_stride,
+                    .tokens = tokens,
+                    .groups = 1,
+                    .dim = op->dim };
+    if (op->dweight)
+        norm_dw(&f, columns, 1);
+    if (op->dbias)
+        bias_grad(op->dbias + columns[0], op->dy + columns[0], op->dy_stride,
+                  tokens, columns[1] - columns[0]);
+}
+
+#endif

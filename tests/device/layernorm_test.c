@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * LayerNorm against float64, its gradient against differences of float64, and
+ * the bits under every cut of the tokens.
+ */
+#include "tests/device/bench.h"
+
+#define RUN(d, op, args) must((d)->ops->op((d)->self, NULL, args))
+#define EPS 1e-5
+
+typedef struct norm {
+    size_t tokens, dim;
+    size_t pad; /* floats between one token and the next */
+    int no_bias;
+    int accumulate;
+    double mean, spread;
+    size_t stride;
+    float *x, *w, *bias, *dy, *dx, *stat;
+} norm;
+
+static const norm grid[] = {
+    { .tokens = 1, .dim = 1, .spread = 1 },
+    { .tokens = 5, .dim = 1, .mean = 3, .spread = 1, .accumulate = 1 },
+    { .tokens = 3, .dim = 2, .pad = 1, .spread = 1 },
+    { .tokens = 9, .dim = 15, .spread = 2, .no_bias = 1 },
+    { .tokens = 9, .dim = 16, .pad = 16, .spread = 2, .accumulate = 1 },
+    { .tokens = 7, .dim = 17, .pad = 3, .mean = -2, .spread = 2 },
+    { .tokens = 33, .dim = 64, .spread = 1e-3 },
+    { .tokens = 40, .dim = 96, .pad = 5, .spread = 30, .no_bias = 1 },
+    { .tokens = 300, .dim = 515, .pad = 7, .spread = 1, .accumulate = 1 },
+    { .tokens = 12, .dim = 768, .mean = 50, .spread = 0.5 },
+    { .tokens = 6, .dim = 1600, .mean = -3000, .spread = 1 },
+};
+#define GRID (sizeof(grid) / sizeof(*grid))
+
+static norm norm_make(norm n)
+{
+    n.stride = n.dim + n.pad;
+    n.x = random_floats(n.tokens * n.stride, n.spread);
+    for (size_t i = 0; i < n.tokens * n.stride; i++)
+        n.x[i] += (float)n.mean;
+    n.dy = random_floats(n.tokens * n.stride, 1);
+    n.dx = random_floats(n.tokens * n.stride, 1);
+    n.stat = floats(n.tokens * 2);
+    n.w = random_floats(n.dim, 1);
+    n.bias = random_floats(n.dim, 1);
+    return n;
+}
+
+static void norm_free(norm *n)
+{
+    free(n->x);
+    free(n->dy);
+    free(n->dx);
+    free(n->stat);
+    free(n->w);
+    free(n->bias);
+}
+
+static void run_forward(const dev *d, const norm *n, float *y, float *stat)
+{
+    xray_layernorm op = { .head = XRAY_HEAD(xray_layernorm),
+                          .tokens = { n->tokens, NULL },
+                          .x = n->x,
+                          .weight = n->w,
+                          .bias = n->no_bias ? NULL : n->bias,
+                          .y = y,
+                          .stat = stat,
+                          .x_stride = n->stride,
+                          .y_stride = n->stride,
+                          .dim = (uint32_t)n->dim,
+                          .eps = (float)EPS };
+    RUN(d, layernorm, &op);
+}
+
+typedef struct grads {
+    float *dx, *dw, *db;
+} grads;
+
+/* They start from what is there, as a second micro-batch finds them. */
+static grads grads_make(const norm *n)
+{
+    return (grads){ copy_of(n->dx, n->tokens * n->stride),
+                    copy_of(n->w, n->dim), copy_of(n->bias, n->dim) };
+}
+
+static void grads_free(grads *g)
+{
+    free(g->dx);
+    free(g->dw);
+    free(g->db);
+}
+
+static xray_layernorm_grad grad_op(const norm *n, const grads *g, size_t first,
+                                   size_t count)
+{
+    size_t at = first * n->stride;
+    return (xray_layernorm_grad){ .head = XRAY_HEAD(xray_layernorm_grad),
+                                  .tokens = { count, NULL },
+                                  .x = n->x + at,
+                                  .weight = n->w,
+                                  .stat = n->stat + 2 * first,
+                                  .dy = n->dy + at,
+                                  .dx = g->dx + at,
+                                  .dweight = g->dw,
+                                  .dbias = n->no_bias ? NULL : g->db,
+                                  .x_stride = n->stride,
+                                  .dy_stride = n->stride,
+                                  .dx_stride = n->stride,
+                                  .dim = (uint32_t)n->dim,
+                                  .accumulate = (uint32_t)n->accumulate };
+}
+
+static void run_backward(const dev *d, const norm *n, const grads *g,
+                         size_t first, size_t count)
+{
+    xray_layernorm_grad op = grad_op(n, g, first, count);
+    RUN(d, layernorm_grad, &op);
+}
+
+/* ---- float64 ------------------------------------------------------------ */
+
+static void ref_stat(const double *x, size_t n, double *stat)
+{
+    double var = 0;
+    stat[0] = 0;
+    for (size_t i = 0; i < n; i++)
+        stat[0] += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        var += (x[i] - stat[0]) * (x[i] - stat[0]) / (double)n;
+    stat[1] = 1 / sqrt(var + EPS);
+}
+
+/* sum_i dy[i] y[i] of token t, whose input is x and whose parameters are w, b:
+ * the function whose slopes the gradients are. */
+static double ref_loss(const norm *n, size_t t, const double *x,
+                       const double *w, const double *b)
+{
+    double stat[2];
+    double sum = 0;
+    ref_stat(x, n->dim, stat);
+    for (size_t i = 0; i < n->dim; i++)
+        sum += (double)n->dy[t * n->stride + i] *
+               ((x[i] - stat[0]) * stat[1] * w[i] + b[i]);
+    return sum;
+}
+
+static double *widened(const float *p, size_t n)
+{
+    double *d = calloc(n, sizeof(*d));
+    assert_non_null(d);
+    for (size_t i = 0; i < n; i++)
+        d[i] = (double)p[i];
+    return d;
+}
+
+/* A mean in fp32 is off by some 1e-7 of itself; that, in units of the spread,
+ * is what a large mean costs. */
+static double slack(const norm *n, double rstd)
+{
+    return 3e-6 + 3e-7 * fabs(n->mean) * rstd;
+}
+
+static void forward_check(const norm *n, const float *y)
+{
+    for (size_t t = 0; t < n->tokens; t++) {
+        double stat[2];
+        double *x = widened(n->x + t * n->stride, n->dim);
+        ref_stat(x, n->dim, stat);
+        near(n->stat[2 * t], stat[0], 1e-6, "mean");
+        near((float)((double)n->stat[2 * t + 1] / stat[1]), 1, 2e-6, "rstd");
+        for (size_t i = 0; i < n->dim; i++) {
+            double b = n->no_bias ? 0 : (double)n->bias[i];
+            near(y[t * n->stride + i],
+                 (x[i] - stat[0]) * stat[1] * (double)n->w[i] + b,
+                 slack(n, stat[1]), "layernorm");
+        }
+        for (size_t i = n->dim; i < n->stride; i++)
+            assert_true(y[t * n->stride + i] == 0.0f);
+        free(x);
+    }
+}
+
+/* dx of a token by central differences of ref_loss over every entry. */
+static void dx_check(const norm *n, size_t t, const float *dx)
+{
+    double *x = widened(n->x + t * n->stride, n->dim);
+    double *w = widened(n->w, n->dim);
+    double *b = widened(n->bias, n->dim);
+    double stat[2];
+    ref_stat(x, n->dim, stat);
+    double h = 1e-5 / stat[1];
+    for (size_t i = 0; i < n->dim; i++) {
+        size_t at = t * n->stride + i;
+        double kept = x[i];
+        x[i] = kept + h;
+        double slope = ref_loss(n, t, x, w, b);
+        x[i] = kept - h;
+        slope = (slope - ref_loss(n, t, x, w, b)) / (2 * h);
+        x[i] = kept;
+        double from = n->accumulate ? (double)n->dx[at] : 0;
+        /* In units of rstd, the size of dx. */
+        double unit = 1 + stat[1];
+        near((float)(((double)dx[at] - from) / unit), slope / unit,
+             2 * slack(n, stat[1]), "layernorm dx");
+    }
+    free(x);
+    free(w);
+    free(b);
+}
+
+/* The loss is linear in the parameters: their slopes are sums. */
+static void parameters_check(const norm *n, const grads *g)
+{
+    double *dw = widened(n->w, n->dim);
+    double *db = widened(n->bias, n->dim);
+    double worst = 0;
+    for (size_t t = 0; t < n->tokens; t++) {
+        double stat[2];
+        double *x = widened(n->x + t * n->stride, n->dim);
+        ref_stat(x, n->dim, stat);
+        worst = slack(n, stat[1]) > worst ? slack(n, stat[1]) : worst;
+        for (size_t i = 0; i < n->dim; i++) {
+            double dy = (double)n->dy[t * n->stride + i];
+            dw[i] += dy * (x[i] - stat[0]) * stat[1];
+            db[i] += dy;
+        }
+        free(x);
+    }
+    for (size_t i = 0; i < n->dim; i++) {
+        double many = sqrt((double)n->tokens);
+        near(g->dw[i], dw[i], worst * many, "layernorm dweight");
+        near(g->db[i], n->no_bias ? (double)n->bias[i] : db[i], 1e-6 * many,
+             "layernorm dbias");
+    }
+    free(dw);
+    free(db);
+}
+
+/* ---- tests -------------------------------------------------------------- */
+
+static void same_grads(const norm *n, const grads *a, const grads *b,
+                       const char *name)
+{
+    same_bits(a->dx, b->dx, n->tokens * n->stride, "dx", name);
+    same_bits(a->dw, b->dw, n->dim, "dweight", name);
+    same_bits(a->db, b->db, n->dim, "dbias", name);
+}
+
+static void cuts_give_the_same_bits(const dev *d, const norm *n, const float *y,
+                                    const grads *whole)
+{
+    size_t size = n->tokens * n->stride;
+    float *again = floats(size);
+    float *stat = floats(n->tokens * 2);
+    run_forward(d, n, again, stat);
+    same_bits(again, y, size, "layernorm", d->name);
+    same_bits(stat, n->stat, n->tokens * 2, "stat", d->name);
+    free(again);
+    free(stat);
+    for (size_t step = 1; step <= n->tokens; step = step * 3 + 1) {
+        grads g = grads_make(n);
+        for (size_t t = 0; t < n->tokens; t += step)
+            run_backward(d, n, &g, t,
+                         n->tokens - t < step ? n->tokens - t : step);
+        same_grads(n, &g, whole, d->name);
+        grads_free(&g);
+    }
+}
+
+static void layernorm_matches_float64(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < GRID; i++) {
+        norm n = norm_make(grid[i]);
+        float *y = floats(n.tokens * n.stride);
+        grads g = grads_make(&n);
+        run_forward(&b.dev[0], &n, y, n.stat);
+        forward_check(&n, y);
+        run_backward(&b.dev[0], &n, &g, 0, n.tokens);
+        parameters_check(&n, &g);
+        for (size_t t = 0; t < n.tokens; t += 1 + n.tokens / 8)
+            dx_check(&n, t, g.dx);
+        for (int d = 0; d < b.count; d++)
+            cuts_give_the_same_bits(&b.dev[d], &n, y, &g);
+        free(y);
+        grads_free(&g);
+        norm_free(&n);
+    }
+    bench_close(&b);
+}
+
+/* y in the place of x, dx in that of dy; without stat, dweight or dbias the
+ * rest is the same. */
+static void layernorm_works_in_place(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (int i = 0; i < b.count; i++) {
+        const dev *d = &b.dev[i];
+        norm n = norm_make((norm){ .tokens = 130, .dim = 77, .spread = 1 });
+        size_t size = n.tokens * n.stride;
+        float *y = floats(size);
+        grads g = grads_make(&n);
+        grads in_place = grads_make(&n);
+        run_forward(d, &n, y, n.stat);
+        run_backward(d, &n, &g, 0, n.tokens);
+        float *dy = copy_of(n.dy, size);
+        xray_layernorm_grad op = grad_op(&n, &in_place, 0, n.tokens);
+        op.dx = n.dy;
+        RUN(d, layernorm_grad, &op);
+        same_bits(n.dy, g.dx, size, "dx in place", d->name);
+        same_bits(in_place.dw, g.dw, n.dim, "dweight", d->name);
+        same_bits(in_place.db, g.db, n.dim, "dbias", d->name);
+        memcpy(n.dy, dy, size * sizeof(*dy));
+        op = grad_op(&n, &in_place, 0, n.tokens);
+        op.dweight = NULL;
+        op.dbias = NULL;
+        RUN(d, layernorm_grad, &op);
+        same_grads(&n, &in_place, &g, d->name);
+        run_forward(d, &n, n.x, NULL);
+        same_bits(n.x, y, size, "y in place", d->name);
+        free(y);
+        free(dy);
+        grads_free(&g);
+        grads_free(&in_place);
+        norm_free(&n);
+    }
+    bench_close(&b);
+}
+
+static void tokens_beyond_live_are_left(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    norm n = norm_make((norm){ .tokens = 20, .dim = 30, .spread = 1 });
+    float *y = floats(n.tokens * n.stride);
+    run_forward(&b.dev[0], &n, y, n.stat);
+    for (int i = 0; i < b.count; i++) {
+        const dev *d = &b.dev[i];
+        const int32_t live = 13;
+        float *some = floats(n.tokens * n.stride);
+        grads g = grads_make(&n);
+        grads want = grads_make(&n);
+        run_backward(d, &n, &want, 0, 13);
+        xray_layernorm_grad op = grad_op(&n, &g, 0, n.tokens);
+        op.tokens.live = &live;
+        RUN(d, layernorm_grad, &op);
+        same_grads(&n, &g, &want, d->name);
+        xray_layernorm f = { .head = XRAY_HEAD(xray_layernorm),
+                             .tokens = { n.tokens, &live },
+                             .x = n.x,
+                             .weight = n.w,
+                             .bias = n.bias,
+                             .y = some,
+                             .x_stride = n.stride,
+                             .y_stride = n.stride,
+                             .dim = (uint32_t)n.dim,
+                             .eps = (float)EPS };
+        RUN(d, layernorm, &f);
+        same_bits(some, y, 13 * n.stride, "live", d->name);
+        for (size_t e = 13 * n.stride; e < n.tokens * n.stride; e++)
+            assert_true(some[e] == 0.0f);
+        free(some);
+        grads_free(&g);
+        grads_free(&want);
+    }
+    free(y);
+    norm_free(&n);
+    bench_close(&b);
+}
+
+/* A row of one value has no spread: y is the bias, and nothing is infinite. */
+static void equal_values_give_the_bias(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    norm n = norm_make((norm){ .tokens = 4, .dim = 64, .mean = 1024 });
+    float *y = floats(n.tokens * n.stride);
+    for (int d = 0; d < b.count; d++) {
+        run_forward(&b.dev[d], &n, y, n.stat);
+        for (size_t i = 0; i < n.tokens * n.dim; i++)
+            assert_true(y[i] == n.bias[i % n.dim]);
+    }
+    free(y);
+    norm_free(&n);
+    bench_close(&b);
+}
+
+static void bad_shapes_are_refused(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    norm n = norm_make((norm){ .tokens = 2, .dim = 8, .spread = 1 });
+    grads g = grads_make(&n);
+    xray_layernorm_grad op = grad_op(&n, &g, 0, 2);
+    op.dx_stride = 7;
+    assert_int_equal(d->ops->layernorm_grad(d->self, NULL, &op), XRAY_E_ARG);
+    assert_non_null(strstr(last_failure, "strides 8, 8 and 7"));
+    op.dx_stride = 8;
+    op.stat = NULL;
+    assert_int_equal(d->ops->layernorm_grad(d->self, NULL, &op), XRAY_E_ARG);
+    xray_layernorm f = { .head = XRAY_HEAD(xray_layernorm),
+                         .tokens = { 2, NULL },
+                         .x = n.x,
+                         .weight = n.w,
+                         .y = n.x,
+                         .x_stride = 8,
+                         .y_stride = 8 };
+    assert_int_equal(d->ops->layernorm(d->self, NULL, &f), XRAY_E_ARG);
+    assert_non_null(strstr(last_failure, "dim 0"));
+    f.dim = 8;
+    f.head.size = 40;
+    assert_int_equal(d->ops->layernorm(d->self, NULL, &f), XRAY_E_ABI);
+    grads_free(&g);
+    norm_free(&n);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layernorm_matches_float64),
+        cmocka_unit_test(layernorm_works_in_place),
+        cmocka_unit_test(tokens_beyond_live_are_left),
+        cmocka_unit_test(equal_values_give_the_bias),
+        cmocka_unit_test(bad_shapes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
