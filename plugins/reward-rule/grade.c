@@ -1,18 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugins/reward-rule/grade.h"
 
-#include <math.h>
+#include "plugins/reward-rule/check.h"
 
-#include "plugins/reward-rule/gsm8k.h"
-#include "plugins/reward-rule/number.h"
+#define ENTRY(name, text) &rule_grader_##name,
+static const rule_grader *const table[] = { RULE_GRADERS(ENTRY) };
 
-static rule_grade verdict(int answered, int right)
+#define NAME(name, text) #name,
+static const char *const names[] = { RULE_GRADERS(NAME) };
+
+const rule_grader *rule_grader_at(int64_t which)
 {
-    rule_verdict v = answered ? RULE_WRONG : RULE_NO_ANSWER;
-    return (rule_grade){ right ? RULE_RIGHT : v, NULL };
+    return table[which];
 }
 
-static int same(const rule_config *config, rule_text a, rule_text b)
+const char *rule_grader_name(int64_t which)
+{
+    return names[which];
+}
+
+void rule_verdict(const rule_config *config, int answered, int right,
+                  rule_grade *out)
+{
+    out->answered = answered || right;
+    out->acc = right != 0;
+    if (right)
+        out->score = config->score;
+    else
+        out->score = answered ? config->format_score : config->no_answer_score;
+}
+
+void rule_share(const rule_config *config, double share, rule_grade *out)
+{
+    out->answered = 1;
+    out->acc = share >= 1;
+    out->score = out->acc > 0
+                     ? config->score
+                     : config->format_score +
+                           share * (config->score - config->format_score);
+}
+
+void rule_value(rule_grade *out, const char *name, double value)
+{
+    if (out->value_count < RULE_VALUES)
+        out->values[out->value_count++] = (xray_named_value){ name, value };
+}
+
+int rule_same(const rule_config *config, rule_text a, rule_text b)
 {
     if (config->trim) {
         a = rule_trim(a);
@@ -21,74 +55,61 @@ static int same(const rule_config *config, rule_text a, rule_text b)
     return rule_equal(a, b, config->ignore_case != 0);
 }
 
-static rule_grade grade_exact(const rule_config *config, rule_text response,
-                              rule_text truth)
+xray_status rule_judge_open(const rule_config *config, xr_err *err,
+                            rule_judge *out)
 {
-    return verdict(rule_trim(response).size > 0, same(config, response, truth));
+    *out = (rule_judge){ .config = config,
+                         .grader = rule_grader_at(config->grader) };
+    xray_status status = rule_check(config, err);
+    if (status == XRAY_OK && out->grader->open)
+        status = out->grader->open(config, err, &out->state);
+    if (status != XRAY_OK)
+        *out = (rule_judge){ .config = NULL };
+    return status;
 }
 
-static rule_grade grade_numeric(const rule_config *config, rule_text response,
-                                rule_text truth)
+void rule_judge_close(rule_judge *judge)
 {
-    double want = 0;
-    double got = 0;
-    if (!rule_number_find(truth, 1, &want))
-        return (rule_grade){ RULE_NO_ANSWER,
-                             "its ground truth holds no number" };
-    int found = rule_number_find(response, config->take == RULE_LAST, &got);
-    double room = config->tolerance + config->rel_tolerance * fabs(want);
-    return verdict(found, found && fabs(got - want) <= room);
+    if (judge->grader && judge->grader->close)
+        judge->grader->close(judge->state);
+    *judge = (rule_judge){ .config = NULL };
 }
 
-static rule_grade grade_regex(const rule_config *config, rule_pattern *pattern,
-                              rule_text response, rule_text truth)
+void rule_judge_sample(const rule_judge *judge, const xray_sample_in *sample,
+                       rule_grade *out)
 {
-    int exhausted = 0;
-    rule_text found = rule_pattern_find(
-        pattern, rule_last_bytes(response, (size_t)config->search_bytes),
-        config->take == RULE_LAST, &exhausted);
-    if (exhausted)
-        return (rule_grade){ RULE_NO_ANSWER,
-                             "the pattern took too many steps" };
-    if (!found.data)
-        return verdict(0, 0);
-    return verdict(1, config->match_only || same(config, found, truth));
-}
-
-/* A ground truth that is a whole GSM8K solution stands for its "#### N". */
-static rule_grade grade_gsm8k(const rule_config *config, rule_text response,
-                              rule_text truth)
-{
-    char answer[RULE_GSM8K_TAIL];
-    char wanted[RULE_GSM8K_TAIL];
-    rule_text found = rule_gsm8k_extract(response, (int)config->method, answer);
-    rule_text solution = rule_gsm8k_extract(truth, RULE_STRICT, wanted);
-    if (!found.data)
-        return verdict(0, 0);
-    return verdict(1, rule_equal(found, solution.data ? solution : truth, 0));
-}
-
-rule_grade rule_grade_sample(const rule_config *config, rule_pattern *pattern,
-                             const xray_sample_in *sample)
-{
-    rule_text response = { sample->response, (size_t)sample->response_size };
-    if (!response.data)
-        response = (rule_text){ "", 0 };
-    rule_text truth = rule_text_of(sample->ground_truth);
+    const rule_config *config = judge->config;
+    rule_input input = {
+        .config = config,
+        .judge = judge,
+        .state = judge->state,
+        .sample = sample,
+        .response = { sample->response, (size_t)sample->response_size },
+        .truth = rule_text_of(sample->ground_truth),
+    };
+    *out = (rule_grade){ .score = 0 };
+    if (!input.response.data)
+        input.response = rule_text_of("");
     rule_text marker = rule_text_of(config->after);
-    if (marker.size) {
-        response = rule_after(response, marker);
-        if (!response.data)
-            return verdict(0, 0);
-    }
-    switch (config->grader) {
-    case RULE_NUMERIC:
-        return grade_numeric(config, response, truth);
-    case RULE_REGEX:
-        return grade_regex(config, pattern, response, truth);
-    case RULE_GSM8K:
-        return grade_gsm8k(config, response, truth);
-    default:
-        return grade_exact(config, response, truth);
-    }
+    if (marker.size)
+        input.response = rule_after(input.response, marker);
+    if (input.response.data)
+        judge->grader->grade(&input, out);
+    else
+        rule_verdict(config, 0, 0, out);
+}
+
+xray_status rule_judge_batch(const rule_judge *judge,
+                             const xray_sample_in *samples, uint64_t count,
+                             uint64_t stride, rule_grade *grades, xr_err *err)
+{
+    if (!judge->grader->batch)
+        return XRAY_OK;
+    rule_batch batch = { .config = judge->config,
+                         .state = judge->state,
+                         .samples = samples,
+                         .grades = grades,
+                         .count = count,
+                         .stride = stride };
+    return judge->grader->batch(&batch, err);
 }

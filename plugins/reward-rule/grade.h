@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options of the rule reward, and the verdict on one sample.
+ * What a grader is: its keys, and the grade of one sample.
  */
 #ifndef RULE_GRADE_H
 #define RULE_GRADE_H
@@ -8,10 +8,15 @@
 #include <xray/option.h>
 #include <xray/reward.h>
 
-#include "plugins/reward-rule/pattern.h"
+#include "core/base/err.h"
+#include "plugins/reward-rule/graders.h"
+#include "plugins/reward-rule/text.h"
 
-enum { RULE_EXACT, RULE_NUMERIC, RULE_REGEX, RULE_GSM8K };
 enum { RULE_LAST, RULE_FIRST };
+
+/* Values of `grader` and `base`: the place of the grader in the list. */
+#define RULE_GRADER_ENUM(name, text) RULE_IS_##name,
+enum { RULE_GRADERS(RULE_GRADER_ENUM) RULE_GRADER_COUNT };
 
 typedef struct rule_config {
     int64_t grader;
@@ -31,26 +36,115 @@ typedef struct rule_config {
     uint32_t reserved;
 } rule_config;
 
-#define RULE_OPTION_COUNT 14u
 extern const xray_option rule_options[];
+extern const uint32_t rule_option_count;
+extern const xray_reward_ops rule_ops;
 
-/* XRAY_E_CONFIG for keys that the grader does not use or cannot work with. */
-xray_status rule_check(const rule_config *config, xr_err *err);
+/* ---- a grader ------------------------------------------------------------ */
 
-typedef enum rule_verdict {
-    RULE_NO_ANSWER,
-    RULE_WRONG,
-    RULE_RIGHT
-} rule_verdict;
+#define RULE_VALUES 4u
 
+/* Filled with zeros before a grader sees it. */
 typedef struct rule_grade {
-    rule_verdict verdict;
-    const char *remark; /* why the verdict is not the response's fault, or
-                         * NULL */
+    double score;
+    double acc;         /* 1: right; metric "acc" */
+    double answered;    /* 1: there was something to judge; metric "answered" */
+    const char *remark; /* why no fault of the response, or NULL; warned of
+                         * once. Lives as long as the program. */
+    xray_named_value values[RULE_VALUES]; /* further metrics; names live as
+                                           * long as the program */
+    uint32_t value_count;
+    uint32_t reserved;
 } rule_grade;
 
-/* `pattern` is NULL unless the grader is regex. */
-rule_grade rule_grade_sample(const rule_config *config, rule_pattern *pattern,
-                             const xray_sample_in *sample);
+typedef struct rule_judge rule_judge;
+
+/* One sample as a grader gets it. */
+typedef struct rule_input {
+    const rule_config *config;
+    const rule_judge *judge;
+    void *state; /* from `open` */
+    const xray_sample_in *sample;
+    rule_text response; /* what follows `after`, if that key is in use; data is
+                         * never NULL, any bytes may be in it */
+    rule_text truth;    /* data is never NULL */
+} rule_input;
+
+/* The samples of one submit and their grades. */
+typedef struct rule_batch {
+    const rule_config *config;
+    void *state;
+    const xray_sample_in *samples;
+    rule_grade *grades; /* [count] */
+    uint64_t count;
+    uint64_t stride; /* bytes between samples */
+} rule_batch;
+
+/* The keys that every grader with the three outcomes of rule_verdict has. */
+#define RULE_SCORES "score format_score no_answer_score "
+
+typedef struct rule_grader {
+    /* Names between spaces. Other keys of the table must keep their presets,
+     * or create refuses them by name. */
+    const char *keys;
+    /* 1: acc tells right from wrong, so the grader can be another's `base`. */
+    int decides;
+    /* Optional: XRAY_E_CONFIG for values it cannot work with. Runs before the
+     * check of keys. */
+    xray_status (*check)(const rule_config *config, xr_err *err);
+    /* Optional: state of an instance; `close` takes what `open` gave. */
+    xray_status (*open)(const rule_config *config, xr_err *err,
+                        void **out_state);
+    void (*close)(void *state);
+    /* Any bytes, any size: no crash, bounded work, the same grade each time. */
+    void (*grade)(const rule_input *input, rule_grade *out);
+    /* Optional: after the samples of a submit were graded one by one. */
+    xray_status (*batch)(const rule_batch *batch, xr_err *err);
+} rule_grader;
+
+#define RULE_GRADER_EXTERN(name, text) \
+    extern const rule_grader rule_grader_##name;
+RULE_GRADERS(RULE_GRADER_EXTERN)
+
+/* Never NULL for a value of the enum above. */
+const rule_grader *rule_grader_at(int64_t which);
+const char *rule_grader_name(int64_t which);
+
+/* 1 if `key` is among the names of `keys`. */
+int rule_uses(const char *keys, const char *key);
+
+/* ---- helpers of graders -------------------------------------------------- */
+
+/* score, format_score or no_answer_score with their acc and answered. */
+void rule_verdict(const rule_config *config, int answered, int right,
+                  rule_grade *out);
+
+/* format_score + share * (score - format_score); acc is 1 where share is. */
+void rule_share(const rule_config *config, double share, rule_grade *out);
+
+/* Adds a metric; beyond RULE_VALUES it is dropped. */
+void rule_value(rule_grade *out, const char *name, double value);
+
+/* Equality of two answers under `trim` and `ignore_case`. */
+int rule_same(const rule_config *config, rule_text a, rule_text b);
+
+/* ---- a grader at work ---------------------------------------------------- */
+
+struct rule_judge {
+    const rule_config *config; /* borrowed */
+    const rule_grader *grader;
+    void *state;
+};
+
+/* Checks the options, then opens the grader; rule_judge_close also takes a
+ * judge filled with zeros. */
+xray_status rule_judge_open(const rule_config *config, xr_err *err,
+                            rule_judge *out);
+void rule_judge_close(rule_judge *judge);
+void rule_judge_sample(const rule_judge *judge, const xray_sample_in *sample,
+                       rule_grade *out);
+xray_status rule_judge_batch(const rule_judge *judge,
+                             const xray_sample_in *samples, uint64_t count,
+                             uint64_t stride, rule_grade *grades, xr_err *err);
 
 #endif

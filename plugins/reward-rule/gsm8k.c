@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "plugins/reward-rule/grade.h"
+
 static int in_number(char c)
 {
     return (c >= '0' && c <= '9') || c == '.' || c == ',';
@@ -70,3 +72,32 @@ rule_text rule_gsm8k_extract(rule_text response, int method,
     rule_text number = last_marked(tail);
     return number.data ? without_commas(number, buffer) : number;
 }
+
+static xray_status check(const rule_config *config, xr_err *err)
+{
+    if (*config->after)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "after: grader = gsm8k has a rule of its own for where "
+                       "the answer stands; remove the key");
+    return XRAY_OK;
+}
+
+/* A ground truth that is a whole GSM8K solution stands for its "#### N". */
+static void grade(const rule_input *in, rule_grade *out)
+{
+    char answer[RULE_GSM8K_TAIL];
+    char wanted[RULE_GSM8K_TAIL];
+    rule_text found =
+        rule_gsm8k_extract(in->response, (int)in->config->method, answer);
+    rule_text solution = rule_gsm8k_extract(in->truth, RULE_STRICT, wanted);
+    int right = found.data &&
+                rule_equal(found, solution.data ? solution : in->truth, 0);
+    rule_verdict(in->config, found.data != NULL, right, out);
+}
+
+const rule_grader rule_grader_gsm8k = {
+    .keys = RULE_SCORES "method",
+    .decides = 1,
+    .check = check,
+    .grade = grade,
+};

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <xray/plugin.h>
+
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/gsm8k.h"
 
-static const xray_choice graders[] = {
-    { "exact", RULE_EXACT, "the response is the ground truth" },
-    { "numeric", RULE_NUMERIC, "a number of the response is near it" },
-    { "regex", RULE_REGEX, "what a pattern finds is the ground truth" },
-    { "gsm8k", RULE_GSM8K, "verl's GSM8K scorer" },
-    { NULL, 0, NULL },
-};
+#define CHOICE(name, text) { #name, RULE_IS_##name, text },
+static const xray_choice graders[] = { RULE_GRADERS(CHOICE){ NULL, 0, NULL } };
 
 static const xray_choice methods[] = {
     { "strict", RULE_STRICT, "the last \"#### number\"" },
@@ -55,22 +52,33 @@ const xray_option rule_options[] = {
     XRAY_INT(rule_config, search_bytes, "8192", 1, 1048576, "bytes", "0.1",
              "regex: only the end of the response is searched."),
 };
-_Static_assert(sizeof(rule_options) ==
-                   RULE_OPTION_COUNT * sizeof(rule_options[0]),
-               "RULE_OPTION_COUNT");
+const uint32_t rule_option_count =
+    sizeof(rule_options) / sizeof(rule_options[0]);
 
-xray_status rule_check(const rule_config *config, xr_err *err)
-{
-    if (config->grader == RULE_REGEX && !*config->pattern)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "pattern: grader = regex needs a pattern");
-    if (config->grader != RULE_REGEX && *config->pattern)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "pattern: only grader = regex uses it; remove the key "
-                       "or set that grader");
-    if (config->grader == RULE_GSM8K && *config->after)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "after: grader = gsm8k has a rule of its own for where "
-                       "the answer stands; remove the key");
-    return XRAY_OK;
-}
+static const xray_component component = {
+    .head = XRAY_HEAD(xray_component),
+    .iface = XRAY_IFACE_REWARD,
+    .name = "rule",
+    .summary = "Graders by rule; the key grader names the rule",
+    .ops = &rule_ops,
+    .options = rule_options,
+    .option_count = sizeof(rule_options) / sizeof(rule_options[0]),
+    .option_stride = sizeof(xray_option),
+    .config_size = sizeof(rule_config),
+};
+
+static const xray_component *const components[] = { &component };
+
+static const xray_plugin plugin = {
+    .head = XRAY_HEAD(xray_plugin),
+    .abi_needed = XRAY_ABI,
+    .component_count = 1,
+    .name = "reward-rule",
+    .version = "0.1.0",
+    .vendor = "xray",
+    .license = "Apache-2.0",
+    .components = components,
+};
+
+XRAY_PLUGIN_DEFINE(reward_rule, plugin, "reward-rule", "0.1.0",
+                   "xray.reward/0:rule")

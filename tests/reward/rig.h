@@ -17,7 +17,7 @@ typedef struct rig {
     fake_host host;
     const xray_reward_ops *ops;
     void *self;
-    _Alignas(16) char config[512];
+    _Alignas(16) char config[1024];
 } rig;
 
 static inline xray_status rig_try(rig *r, const char *const *keys)
@@ -64,7 +64,7 @@ static inline xray_score rig_answer(rig *r)
     xray_score score = { .head = XRAY_HEAD(xray_score) };
     assert_int_equal(r->ops->poll(r->self, 0, &score), XRAY_OK);
     assert_null(score.token_scores);
-    assert_int_equal(score.value_count, 2);
+    assert_true(score.value_count >= 2);
     assert_string_equal(score.values[0].name, "acc");
     assert_string_equal(score.values[1].name, "answered");
     return score;

@@ -3,6 +3,7 @@
  * The graders exact, numeric and regex by table, the queue, refusals, and what
  * hostile text may not do.
  */
+#include "plugins/reward-rule/grade.h"
 #include "tests/reward/rig.h"
 
 typedef struct rule_case {
@@ -148,6 +149,14 @@ static void bad_options(void **state)
            "pattern: at offset");
     refuse(RIG_KEYS("pattern", "a"), "pattern: only grader = regex");
     refuse(RIG_KEYS("grader", "gsm8k", "after", "x"), "after");
+    refuse(RIG_KEYS("search_bytes", "1"), "search_bytes: only grader = regex");
+    refuse(RIG_KEYS("grader", "gsm8k", "take", "first"),
+           "take: only grader = numeric, regex use it; remove the key or set "
+           "one of them");
+    refuse(RIG_KEYS("grader", "regex", "pattern", "a", "tolerance", "0"),
+           "tolerance: only grader = numeric");
+    refuse(RIG_KEYS("grader", "numeric", "trim", "false"), "trim");
+    refuse(RIG_KEYS("method", "flexible"), "method");
     rig r;
     rig_open(&r, NULL);
     r.ops->destroy(NULL);
@@ -163,6 +172,32 @@ static void a_truth_without_number_is_said_once(void **state)
     assert_int_equal(rig_judge(&r, "42", 2, "forty-two"), 'N');
     assert_int_equal(r.host.warnings, 1);
     rig_close(&r);
+}
+
+/* Every key that a grader names is in the table, every key of the table is used
+ * by some grader, and presets alone never make create fail over a key. */
+static void the_registry_is_whole(void **state)
+{
+    (void)state;
+    char known[4096] = " ";
+    for (uint32_t i = 0; i < rule_option_count; i++) {
+        int used = strcmp(rule_options[i].name, "grader") == 0;
+        for (int64_t g = 0; g < RULE_GRADER_COUNT; g++)
+            used |= rule_uses(rule_grader_at(g)->keys, rule_options[i].name);
+        if (!used)
+            fail_msg("no grader uses %s", rule_options[i].name);
+        strncat(known, rule_options[i].name, 64);
+        strncat(known, " ", 2);
+    }
+    for (int64_t g = 0; g < RULE_GRADER_COUNT; g++) {
+        char keys[1024];
+        (void)snprintf(keys, sizeof(keys), "%s", rule_grader_at(g)->keys);
+        char *rest = keys;
+        for (char *key; (key = strtok_r(rest, " ", &rest));)
+            if (!rule_uses(known, key))
+                fail_msg("%s: no option %s", rule_grader_name(g), key);
+        assert_non_null(rule_grader_at(g)->grade);
+    }
 }
 
 /* ---- hostile text ----------------------------------------------------------
@@ -260,6 +295,7 @@ int main(void)
         cmocka_unit_test(regex),
         cmocka_unit_test(answers_come_in_order),
         cmocka_unit_test(bad_options),
+        cmocka_unit_test(the_registry_is_whole),
         cmocka_unit_test(a_truth_without_number_is_said_once),
         cmocka_unit_test(random_bytes),
         cmocka_unit_test(huge_texts),

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugins/reward-rule/check.h"
+
+#include <string.h>
+
+#include "core/base/str.h"
+
+int rule_uses(const char *keys, const char *key)
+{
+    size_t size = strlen(key);
+    for (const char *at = keys; *at;) {
+        size_t length = strcspn(at, " ");
+        if (length == size && memcmp(at, key, size) == 0)
+            return 1;
+        at += length;
+        at += strspn(at, " ");
+    }
+    return 0;
+}
+
+static int choice_is_preset(const xray_option *option, int64_t value)
+{
+    const xray_choice *c = option->choices;
+    while (c->name && strcmp(c->name, option->preset) != 0)
+        c++;
+    return c->name && c->value == value;
+}
+
+static int is_preset(const xray_option *option, const rule_config *config)
+{
+    const void *field = (const char *)config + option->offset;
+    int64_t whole = 0;
+    double real = 0;
+    switch (option->type) {
+    case XRAY_OPT_CHOICE:
+        return choice_is_preset(option, *(const int64_t *)field);
+    case XRAY_OPT_BOOL:
+        return *(const uint32_t *)field == (*option->preset == 't');
+    case XRAY_OPT_INT:
+        return xr_parse_int(option->preset, &whole) == 0 &&
+               whole == *(const int64_t *)field;
+    case XRAY_OPT_REAL:
+        return xr_parse_real(option->preset, &real) == 0 &&
+               !(real < *(const double *)field) &&
+               !(real > *(const double *)field);
+    default:
+        return strcmp(*(const char *const *)field, option->preset) == 0;
+    }
+}
+
+/* "regex" or "exact, regex": the graders that use a key. */
+static unsigned users_of(const char *key, char *out, size_t cap)
+{
+    unsigned count = 0;
+    size_t size = 0;
+    out[0] = '\0';
+    for (int64_t i = 0; i < RULE_GRADER_COUNT; i++) {
+        const char *name = rule_grader_name(i);
+        size_t length = strlen(name);
+        if (!rule_uses(rule_grader_at(i)->keys, key) || size + length + 3 > cap)
+            continue;
+        if (count++) {
+            memcpy(out + size, ", ", 2);
+            size += 2;
+        }
+        memcpy(out + size, name, length + 1);
+        size += length;
+    }
+    return count;
+}
+
+static xray_status refuse(const char *key, xr_err *err)
+{
+    char users[512];
+    unsigned count = users_of(key, users, sizeof(users));
+    return xr_fail(err, XRAY_E_CONFIG,
+                   "%s: only grader = %s %s it; remove the key or set %s", key,
+                   users, count > 1 ? "use" : "uses",
+                   count > 1 ? "one of them" : "that grader");
+}
+
+xray_status rule_check(const rule_config *config, xr_err *err)
+{
+    const rule_grader *grader = rule_grader_at(config->grader);
+    xray_status status = grader->check ? grader->check(config, err) : XRAY_OK;
+    for (uint32_t i = 0; i < rule_option_count && status == XRAY_OK; i++) {
+        const char *key = rule_options[i].name;
+        if (strcmp(key, "grader") != 0 && !rule_uses(grader->keys, key) &&
+            !is_preset(&rule_options[i], config))
+            status = refuse(key, err);
+    }
+    return status;
+}
