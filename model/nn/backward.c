@@ -7,37 +7,44 @@
  */
 #include "model/nn/internal.h"
 
-static float *grad_of(const xm_run *run, uint32_t slot)
-{
-    const xm_bound *bound = &run->decoder->layers[run->layer].p[slot];
-    return run->grads->buckets[run->layer + 1] + bound->offset;
-}
-
-/* dx += gradient through the norm in front of a half block; dy is in h. */
-static void norm_back(xm_run *run, uint32_t slot, const float *rstd, float *x)
+/* dx += gradient through the norm in front of half a block; dy is in h. */
+static void norm_back(xm_run *run, uint32_t slot, const float *stat, float *x)
 {
     xm_space *s = run->space;
     uint64_t dim = run->decoder->config.hidden;
-    xm_norm_back call = { .weight =
-                              run->decoder->layers[run->layer].p[slot].data,
-                          .rstd = rstd,
-                          .dy = s->h,
-                          .dweight = grad_of(run, slot),
-                          .dim = dim,
-                          .accumulate = 1 };
-    xm_run_norm_back(run, &call, xm_rows_of(x, dim), xm_rows_of(s->dx, dim));
+    xm_stream_back call = {
+        .stat = stat, .dy = s->h, .slot = slot, .accumulate = 1
+    };
+    xm_stream_norm_back(run, &call, xm_rows_of(x, dim), xm_rows_of(s->dx, dim));
+}
+
+/* Through what was added to the stream, to the input of its product. */
+static void half_back(xm_run *run, const xm_half *half, float *d_in)
+{
+    xm_space *s = run->space;
+    xm_rows dy = xm_rows_of(s->dx, run->decoder->config.hidden);
+    if (run->decoder->config.post_norms) {
+        xm_stream_back call = { .stat = half->post,
+                                .dy = s->dx,
+                                .slot = half->norm };
+        dy.data = s->h;
+        xm_stream_norm_back(run, &call, xm_rows_of(half->out, dy.dim), dy);
+    }
+    xm_run_fold(run, dy, half->x, xm_run_grad(run, half->weight),
+                xm_run_grad_if(run, half->bias));
+    xm_run_product_back(run, xm_run_bound(run, half->weight)->weight, dy,
+                        xm_rows_of(d_in, half->x.dim), 0);
 }
 
 static void glu_back(xm_run *run, const xm_block *block)
 {
     if (run->status != XRAY_OK)
         return;
-    xray_glu_grad call = {
-        XRAY_HEAD(xray_glu_grad), .tokens = run->tokens,
-        .x = block->gate_up,      .dy = run->space->act,
-        .dx = block->gate_up,     .dim = run->decoder->config.ffn,
-        .act = XRAY_ACT_SILU
-    };
+    const xm_config *config = &run->decoder->config;
+    xray_glu_grad call = { XRAY_HEAD(xray_glu_grad), .tokens = run->tokens,
+                           .x = block->gate_up,      .dy = run->space->act,
+                           .dx = block->gate_up,     .dim = config->ffn,
+                           .act = xm_act_of(config), .plain = !config->gated };
     xm_run_note(run, run->device->glu_grad(run->self, NULL, &call),
                 "the gradient of an activation");
 }
@@ -46,21 +53,26 @@ static void mlp_back(xm_run *run, const xm_block *block)
 {
     xm_space *s = run->space;
     const xm_layer *layer = &run->decoder->layers[run->layer];
-    xm_dims d = xm_dims_of(&run->decoder->config);
-    xm_rows dx = xm_rows_of(s->dx, d.hidden);
-    xm_rows act = xm_rows_of(s->act, d.ffn);
-    xm_rows gate_up = xm_rows_of(block->gate_up, 2 * d.ffn);
+    const xm_config *config = &run->decoder->config;
+    xm_dims d = xm_dims_of(config);
+    xm_rows gate_up = xm_rows_of(block->gate_up, d.up);
     xm_rows h = xm_rows_of(s->h, d.hidden);
+    xm_half half = xm_mlp_half(run, block);
+    uint32_t weight = config->gated ? XM_GATE : XM_UP;
+    uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
 
     xm_run_glu(run, block);
-    xm_run_fold(run, dx, act, grad_of(run, XM_DOWN), NULL);
-    xm_run_product_back(run, layer->p[XM_DOWN].weight, dx, act, 0);
+    /* Computing again, the block's end is missing still. */
+    if (config->post_norms && s->flags & XM_SPACE_RECOMPUTE)
+        xm_half_apart(run, &half);
+    half_back(run, &half, s->act);
     glu_back(run, block);
-    xm_run_norm(run, layer->p[XM_NORM2].data, d.hidden,
-                xm_rows_of(block->mid, d.hidden), h, block->rstd2);
-    xm_run_fold(run, gate_up, h, grad_of(run, XM_GATE), NULL);
-    xm_run_product_back(run, layer->p[XM_GATE].weight, gate_up, h, 0);
-    norm_back(run, XM_NORM2, block->rstd2, block->mid);
+    xm_stream_norm(run, XM_NORM2, xm_rows_of(block->mid, d.hidden), h,
+                   block->stat2);
+    xm_run_fold(run, gate_up, h, xm_run_grad(run, weight),
+                xm_run_grad_if(run, bias));
+    xm_run_product_back(run, layer->p[weight].weight, gate_up, h, 0);
+    norm_back(run, XM_NORM2, block->stat2, block->mid);
 }
 
 static void attention_back(xm_run *run, const xm_block *block)
@@ -87,11 +99,10 @@ static void attention_back(xm_run *run, const xm_block *block)
 static void heads_back(xm_run *run, uint32_t slot, const float *rstd, xm_rows x,
                        xm_rows dx)
 {
-    xm_norm_back call = { .weight =
-                              run->decoder->layers[run->layer].p[slot].data,
-                          .rstd = rstd,
+    xm_norm_back call = { .weight = xm_run_bound(run, slot)->data,
+                          .stat = rstd,
                           .dy = dx.data,
-                          .dweight = grad_of(run, slot),
+                          .dweight = xm_run_grad(run, slot),
                           .dim = run->decoder->config.head_dim };
     xm_run_norm_back(run, &call, x, dx);
 }
@@ -114,60 +125,59 @@ static void attend_back(xm_run *run, const xm_block *block, float *x)
     xm_space *s = run->space;
     const xm_layer *layer = &run->decoder->layers[run->layer];
     xm_dims d = xm_dims_of(&run->decoder->config);
-    xm_rows dx = xm_rows_of(s->dx, d.hidden);
     xm_rows h = xm_rows_of(s->h, d.hidden);
     xm_rows dqkv = xm_rows_of(s->dqkv, d.qkv);
     xm_rows dqk = { s->dqkv, d.qkv, d.q + d.kv };
+    xm_half half = xm_attention_half(run, block);
 
-    xm_run_fold(run, dx, xm_rows_of(block->o, d.q), grad_of(run, XM_O), NULL);
-    xm_run_product_back(run, layer->p[XM_O].weight, dx, xm_rows_of(s->d_o, d.q),
-                        0);
+    half_back(run, &half, s->d_o);
     attention_back(run, block);
     xm_run_rope(run, dqk, 1);
     norm_heads_back(run, block);
-    xm_run_norm(run, layer->p[XM_NORM1].data, d.hidden, xm_rows_of(x, d.hidden),
-                h, block->rstd1);
-    float *dbias =
-        run->decoder->config.qkv_bias ? grad_of(run, XM_Q_BIAS) : NULL;
-    xm_run_fold(run, dqkv, h, grad_of(run, XM_Q), dbias);
+    xm_stream_norm(run, XM_NORM1, xm_rows_of(x, d.hidden), h, block->stat1);
+    xm_run_fold(run, dqkv, h, xm_run_grad(run, XM_Q),
+                xm_run_grad_if(run, XM_Q_BIAS));
     xm_run_product_back(run, layer->p[XM_Q].weight, dqkv, h, 0);
-    norm_back(run, XM_NORM1, block->rstd1, x);
+    norm_back(run, XM_NORM1, block->stat1, x);
 }
 
 static void final_norm_back(xm_run *run, const float *dhidden)
 {
-    const xm_decoder *decoder = run->decoder;
     xm_space *s = run->space;
-    uint64_t dim = decoder->config.hidden;
-    const xm_bound *norm = xm_outer(decoder, XM_NORM);
-    xm_norm_back call = { .weight = norm->data,
-                          .rstd = s->rstd,
-                          .dy = dhidden,
-                          .dweight =
-                              run->grads->buckets[s->layers + 1] + norm->offset,
-                          .dim = dim };
-    xm_run_norm_back(run, &call, xm_rows_of(s->x[s->layers], dim),
-                     xm_rows_of(s->dx, dim));
+    uint64_t dim = run->decoder->config.hidden;
+    xm_stream_back call = { .stat = s->stat, .dy = dhidden, .slot = XM_NORM };
+    xm_stream_norm_back(run, &call, xm_rows_of(s->x[s->layers], dim),
+                        xm_rows_of(s->dx, dim));
+}
+
+static void fold_rows(xm_run *run, xray_embedding_grad *call, const char *what)
+{
+    if (run->status != XRAY_OK)
+        return;
+    call->tokens = run->tokens;
+    call->dy = run->space->dx;
+    call->dim = run->decoder->config.hidden;
+    xm_run_note(run, run->device->embedding_grad(run->self, NULL, call), what);
 }
 
 static void embed_back(xm_run *run)
 {
-    if (run->status != XRAY_OK)
-        return;
     const xm_config *config = &run->decoder->config;
-    const xm_bound *embed = xm_outer(run->decoder, XM_EMBED);
-    float *own = run->grads->buckets[0] + embed->offset;
-    xray_embedding_grad call = { XRAY_HEAD(xray_embedding_grad),
-                                 .tokens = run->tokens,
-                                 .ids = run->pack->ids,
-                                 .dy = run->space->dx,
-                                 .dtable =
-                                     config->tied ? run->grads->lookup : own,
-                                 .vocab = config->vocab,
-                                 .dim = config->hidden,
-                                 .scale = 1.0f };
-    xm_run_note(run, run->device->embedding_grad(run->self, NULL, &call),
-                "the gradient of the embedding");
+    xray_embedding_grad tokens = {
+        XRAY_HEAD(xray_embedding_grad), .ids = run->pack->ids,
+        .dtable =
+            config->tied ? run->grads->lookup : xm_run_grad(run, XM_EMBED),
+        .vocab = config->vocab, .scale = (float)config->embed_scale
+    };
+    fold_rows(run, &tokens, "the gradient of the embedding");
+    if (!config->learned_positions)
+        return;
+    xray_embedding_grad places = { XRAY_HEAD(xray_embedding_grad),
+                                   .ids = xm_run_positions(run),
+                                   .dtable = xm_run_grad(run, XM_POSITIONS),
+                                   .vocab = config->max_positions,
+                                   .scale = 1.0f };
+    fold_rows(run, &places, "the gradient of positions");
 }
 
 static xray_status check(const xm_decoder *decoder, const xm_space *space,

@@ -4,8 +4,8 @@
  */
 #include "model/nn/decoder.h"
 
-#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/str.h"
 #include "model/nn/internal.h"
@@ -18,7 +18,8 @@ xm_dims xm_dims_of(const xm_config *config)
                       .q = q,
                       .kv = kv,
                       .qkv = q + 2 * kv,
-                      .ffn = config->ffn };
+                      .ffn = config->ffn,
+                      .up = (config->gated ? 2 : 1) * (uint64_t)config->ffn };
 }
 
 static xm_bound *bound_of(xm_decoder *d, const xm_param *param)
@@ -98,15 +99,60 @@ static int has_value_head(const xray_weights *table, const xm_config *config)
     return xm_tensor_find(table, &probe, NULL, &tensor) == XRAY_OK;
 }
 
+/* Rotary tables: none where positions are learned; sliding layers have one of
+ * their own in Gemma 3. */
+static uint32_t rope_tables(const xm_config *config)
+{
+    const xm_rope *a = &config->rope;
+    const xm_rope *b = &config->rope_local;
+    uint32_t slides = 0;
+    if (config->learned_positions)
+        return 0;
+    for (uint32_t l = 0; l < config->layers; l++)
+        slides |= (uint32_t)xm_config_slides(config, l);
+    return slides && memcmp(a, b, sizeof *a) != 0 ? 2 : 1;
+}
+
+static uint64_t rope_count(const xm_config *config, uint64_t positions)
+{
+    return positions * (config->rotary / 2) * 2;
+}
+
 uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions)
 {
-    return positions * (config->head_dim / 2) * 2 * sizeof(float);
+    return rope_tables(config) * rope_count(config, positions) * sizeof(float);
+}
+
+static xray_status fill_rope(xm_decoder *d, const xm_rope *rope, float *table,
+                             const char *owner, xr_err *err)
+{
+    uint32_t half = d->config.rotary / 2;
+    double *inv_freq = xr_calloc(half, sizeof *inv_freq);
+    if (!inv_freq)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    xm_rope_frequencies(&d->config, rope, inv_freq);
+    xray_rope_table call = { XRAY_HEAD(xray_rope_table),
+                             .inv_freq = inv_freq,
+                             .table = table,
+                             .positions = d->positions,
+                             .half = half,
+                             .scale = (float)rope->scale };
+    xray_status status = d->device->rope_table(d->device_self, NULL, &call);
+    if (status == XRAY_OK)
+        status = d->device->sync(d->device_self, NULL);
+    free(inv_freq);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "%s: the device made no rotary table",
+                       owner);
+    return XRAY_OK;
 }
 
 static xray_status make_rope(xm_decoder *d, const char *owner, xr_err *err)
 {
-    uint32_t half = d->config.head_dim / 2;
+    uint32_t tables = rope_tables(&d->config);
     void *table = NULL;
+    if (tables == 0)
+        return XRAY_OK;
     xray_status status =
         d->device->alloc(d->device_self, owner, XRAY_TAG_WORKSPACE,
                          xm_decoder_bytes(&d->config, d->positions), &table);
@@ -116,22 +162,12 @@ static xray_status make_rope(xm_decoder *d, const char *owner, xr_err *err)
                        "positions",
                        owner, (unsigned long long)d->positions);
     d->rope = table;
-    double *inv_freq = xr_calloc(half, sizeof *inv_freq);
-    if (!inv_freq)
-        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
-    xm_rope_frequencies(&d->config, &d->config.rope, inv_freq);
-    xray_rope_table call = {
-        XRAY_HEAD(xray_rope_table), .inv_freq = inv_freq, .table = d->rope,
-        .positions = d->positions,  .half = half,         .scale = 1.0f
-    };
-    status = d->device->rope_table(d->device_self, NULL, &call);
-    if (status == XRAY_OK)
-        status = d->device->sync(d->device_self, NULL);
-    free(inv_freq);
-    if (status != XRAY_OK)
-        return xr_fail(err, status, "%s: the device made no rotary table",
-                       owner);
-    return XRAY_OK;
+    d->rope_local = d->rope;
+    status = fill_rope(d, &d->config.rope, d->rope, owner, err);
+    if (status != XRAY_OK || tables == 1)
+        return status;
+    d->rope_local = d->rope + rope_count(&d->config, d->positions);
+    return fill_rope(d, &d->config.rope_local, d->rope_local, owner, err);
 }
 
 static xray_status fill(xm_decoder *d, const xray_weights *table,
@@ -148,15 +184,24 @@ static xray_status fill(xm_decoder *d, const xray_weights *table,
     return status == XRAY_OK ? make_rope(d, owner, err) : status;
 }
 
+static int check_rotary(const xm_config *config)
+{
+    return config->rotary > 0 && config->rotary % 2 == 0 &&
+           config->rotary <= config->head_dim;
+}
+
 xray_status xm_decoder_create(const xm_config *config,
                               const xray_weights *weights, uint64_t positions,
                               const char *owner, xr_err *err, xm_decoder **out)
 {
-    if (positions == 0 || config->head_dim % 2 != 0)
+    int rotates = !config->learned_positions;
+    if (positions == 0 || (rotates && !check_rotary(config)))
         return xr_fail(err, XRAY_E_ARG,
-                       "%s: a decoder needs positions and an even head_dim, "
-                       "got %llu and %u",
-                       owner, (unsigned long long)positions, config->head_dim);
+                       "%s: a decoder needs positions, and an even number of "
+                       "rotary dimensions that a head has, got %llu and %u of "
+                       "%u",
+                       owner, (unsigned long long)positions, config->rotary,
+                       config->head_dim);
     xm_decoder *d = xr_calloc(1, sizeof *d);
     if (!d)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
@@ -164,6 +209,9 @@ xray_status xm_decoder_create(const xm_config *config,
     d->device = weights->device;
     d->device_self = weights->device_self;
     d->positions = positions;
+    /* There is no row of the table behind the last position. */
+    if (!rotates && positions > config->max_positions)
+        d->positions = config->max_positions;
     xray_status status = fill(d, weights, owner, err);
     if (status != XRAY_OK) {
         xm_decoder_destroy(d);

@@ -2,11 +2,15 @@
  *
  * The forward pass. Trainer and engine run the same sequence of operators, so
  * their bits agree: both add to the residual stream by products that start
- * from it.
+ * from it, or, where a bias or a norm comes between, by a sum of two rows.
  */
-#include <math.h>
-
 #include "model/nn/internal.h"
+
+static uint32_t window_of(const xm_run *run)
+{
+    const xm_config *config = &run->decoder->config;
+    return xm_config_slides(config, run->layer) ? config->window : 0;
+}
 
 xray_attention xm_attention_of(const xm_run *run, const xm_block *block)
 {
@@ -29,7 +33,9 @@ xray_attention xm_attention_of(const xm_run *run, const xm_block *block)
                              .heads = config->heads,
                              .kv_heads = config->kv_heads,
                              .head_dim = config->head_dim,
-                             .scale = 1.0f / sqrtf((float)config->head_dim) };
+                             .window = window_of(run),
+                             .scale = (float)config->attn_scale,
+                             .softcap = (float)config->attn_softcap };
 }
 
 static xray_attention_kv attention_kv_of(const xm_run *run,
@@ -52,8 +58,9 @@ static xray_attention_kv attention_kv_of(const xm_run *run,
                                 .o_stride = d.q,
                                 .position_bound = run->step->position_bound,
                                 .heads = config->heads,
-                                .scale =
-                                    1.0f / sqrtf((float)config->head_dim) };
+                                .window = window_of(run),
+                                .scale = (float)config->attn_scale,
+                                .softcap = (float)config->attn_softcap };
 }
 
 static void attention(xm_run *run, const xm_block *block)
@@ -89,72 +96,139 @@ static void norm_heads(xm_run *run, const xm_layer *layer,
                 block->rstd_k);
 }
 
+/* ---- the end of half a block -------------------------------------------- */
+
+xm_half xm_attention_half(const xm_run *run, const xm_block *block)
+{
+    return (xm_half){ .weight = XM_O,
+                      .bias = XM_O_BIAS,
+                      .norm = XM_POST_NORM1,
+                      .x = xm_rows_of(block->o,
+                                      xm_dims_of(&run->decoder->config).q),
+                      .out = block->out1,
+                      .post = block->post1 };
+}
+
+xm_half xm_mlp_half(const xm_run *run, const xm_block *block)
+{
+    return (xm_half){ .weight = XM_DOWN,
+                      .bias = XM_DOWN_BIAS,
+                      .norm = XM_POST_NORM2,
+                      .x =
+                          xm_rows_of(run->space->act, run->decoder->config.ffn),
+                      .out = block->out2,
+                      .post = block->post2 };
+}
+
+void xm_half_apart(xm_run *run, const xm_half *half)
+{
+    xm_rows h = xm_rows_of(run->space->h, run->decoder->config.hidden);
+    xm_rows out = half->out ? xm_rows_of(half->out, h.dim) : h;
+    xm_run_product(run, xm_run_bound(run, half->weight)->weight,
+                   xm_run_bound(run, half->bias)->data, half->x, out);
+    if (run->decoder->config.post_norms)
+        xm_stream_norm(run, half->norm, out, h, half->post);
+}
+
+/* to = from + the half's product; both may be the same. */
+static void add_half(xm_run *run, const xm_half *half, const float *from,
+                     float *to)
+{
+    uint64_t dim = run->decoder->config.hidden;
+    uint64_t count = run->tokens.bound * dim;
+    xm_run_copy(run, from, to, count);
+    if (!run->decoder->config.post_norms &&
+        !xm_run_bound(run, half->bias)->data) {
+        xm_run_product_add(run, xm_run_bound(run, half->weight)->weight,
+                           half->x, xm_rows_of(to, dim));
+        return;
+    }
+    xm_half_apart(run, half);
+    xm_run_add(run, run->space->h, to, count);
+}
+
+/* ---- blocks ------------------------------------------------------------- */
+
 void xm_block_attend(xm_run *run, const xm_block *block, float *x)
 {
     const xm_layer *layer = &run->decoder->layers[run->layer];
     xm_dims d = xm_dims_of(&run->decoder->config);
     xm_rows h = xm_rows_of(run->space->h, d.hidden);
-    xm_run_norm(run, layer->p[XM_NORM1].data, d.hidden, xm_rows_of(x, d.hidden),
-                h, block->rstd1);
+    xm_stream_norm(run, XM_NORM1, xm_rows_of(x, d.hidden), h, block->stat1);
     xm_run_product(run, layer->p[XM_Q].weight, layer->p[XM_Q_BIAS].data, h,
                    xm_rows_of(block->qkv, d.qkv));
     norm_heads(run, layer, block);
     xm_rows qk = { block->qk, block->qk_stride, d.q + d.kv };
     xm_run_rope(run, qk, 0);
     attention(run, block);
-    xm_run_copy(run, x, block->mid, run->tokens.bound * d.hidden);
-    xm_run_product_add(run, layer->p[XM_O].weight, xm_rows_of(block->o, d.q),
-                       xm_rows_of(block->mid, d.hidden));
+    xm_half half = xm_attention_half(run, block);
+    add_half(run, &half, x, block->mid);
 }
 
 void xm_block_gate_up(xm_run *run, const xm_block *block)
 {
     const xm_layer *layer = &run->decoder->layers[run->layer];
-    xm_dims d = xm_dims_of(&run->decoder->config);
+    const xm_config *config = &run->decoder->config;
+    xm_dims d = xm_dims_of(config);
     xm_rows h = xm_rows_of(run->space->h, d.hidden);
-    xm_run_norm(run, layer->p[XM_NORM2].data, d.hidden,
-                xm_rows_of(block->mid, d.hidden), h, block->rstd2);
-    xm_run_product(run, layer->p[XM_GATE].weight, NULL, h,
-                   xm_rows_of(block->gate_up, 2 * d.ffn));
+    uint32_t weight = config->gated ? XM_GATE : XM_UP;
+    uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
+    xm_stream_norm(run, XM_NORM2, xm_rows_of(block->mid, d.hidden), h,
+                   block->stat2);
+    xm_run_product(run, layer->p[weight].weight, layer->p[bias].data, h,
+                   xm_rows_of(block->gate_up, d.up));
 }
 
 void xm_run_glu(xm_run *run, const xm_block *block)
 {
     if (run->status != XRAY_OK)
         return;
-    xray_glu call = { XRAY_HEAD(xray_glu),
-                      .tokens = run->tokens,
-                      .x = block->gate_up,
-                      .y = run->space->act,
-                      .dim = run->decoder->config.ffn,
-                      .act = XRAY_ACT_SILU };
+    const xm_config *config = &run->decoder->config;
+    xray_glu call = { XRAY_HEAD(xray_glu),    .tokens = run->tokens,
+                      .x = block->gate_up,    .y = run->space->act,
+                      .dim = config->ffn,     .act = xm_act_of(config),
+                      .plain = !config->gated };
     xm_run_note(run, run->device->glu(run->self, NULL, &call), "an activation");
 }
 
 static void block_down(xm_run *run, const xm_block *block, float *out)
 {
-    const xm_layer *layer = &run->decoder->layers[run->layer];
-    xm_dims d = xm_dims_of(&run->decoder->config);
+    xm_half half = xm_mlp_half(run, block);
     xm_run_glu(run, block);
-    xm_run_copy(run, block->mid, out, run->tokens.bound * d.hidden);
-    xm_run_product_add(run, layer->p[XM_DOWN].weight,
-                       xm_rows_of(run->space->act, d.ffn),
-                       xm_rows_of(out, d.hidden));
+    add_half(run, &half, block->mid, out);
+}
+
+static void look_up(xm_run *run, xray_embedding *call, const char *what)
+{
+    if (run->status != XRAY_OK)
+        return;
+    call->tokens = run->tokens;
+    call->dim = run->decoder->config.hidden;
+    xm_run_note(run, run->device->embedding(run->self, NULL, call), what);
 }
 
 static void embed(xm_run *run, const int32_t *ids)
 {
     const xm_config *config = &run->decoder->config;
-    xray_embedding call = { XRAY_HEAD(xray_embedding),
-                            .tokens = run->tokens,
-                            .ids = ids,
-                            .table = xm_outer(run->decoder, XM_EMBED)->data,
-                            .y = run->space->x[0],
-                            .vocab = config->vocab,
-                            .dim = config->hidden,
-                            .scale = 1.0f };
-    xm_run_note(run, run->device->embedding(run->self, NULL, &call),
-                "the embedding");
+    xm_space *s = run->space;
+    xray_embedding tokens = { XRAY_HEAD(xray_embedding),
+                              .ids = ids,
+                              .table = xm_outer(run->decoder, XM_EMBED)->data,
+                              .y = s->x[0],
+                              .vocab = config->vocab,
+                              .scale = (float)config->embed_scale };
+    look_up(run, &tokens, "the embedding");
+    if (!config->learned_positions)
+        return;
+    xray_embedding places = { XRAY_HEAD(xray_embedding),
+                              .ids = xm_run_positions(run),
+                              .table =
+                                  xm_outer(run->decoder, XM_POSITIONS)->data,
+                              .y = s->h,
+                              .vocab = config->max_positions,
+                              .scale = 1.0f };
+    look_up(run, &places, "the embedding of positions");
+    xm_run_add(run, s->h, s->x[0], run->tokens.bound * config->hidden);
 }
 
 void xm_blocks(xm_run *run, const int32_t *ids)
@@ -171,11 +245,11 @@ void xm_blocks(xm_run *run, const int32_t *ids)
     run->layer = XM_NO_LAYER;
 }
 
-void xm_final_norm(xm_run *run, float *x, float *rstd)
+void xm_final_norm(xm_run *run, float *x, float *stat)
 {
     uint64_t dim = run->decoder->config.hidden;
-    xm_run_norm(run, xm_outer(run->decoder, XM_NORM)->data, dim,
-                xm_rows_of(x, dim), xm_rows_of(run->space->hidden, dim), rstd);
+    xm_stream_norm(run, XM_NORM, xm_rows_of(x, dim),
+                   xm_rows_of(run->space->hidden, dim), stat);
 }
 
 xm_run xm_run_start(const xm_decoder *decoder, xm_space *space, uint64_t tokens,
@@ -219,7 +293,7 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
     xm_run run = xm_run_start(decoder, space, pack->tokens, err);
     run.pack = pack;
     xm_blocks(&run, pack->ids);
-    xm_final_norm(&run, space->x[space->layers], space->rstd);
+    xm_final_norm(&run, space->x[space->layers], space->stat);
     if (run.status == XRAY_OK)
         space->live = pack->tokens;
     return run.status;

@@ -101,8 +101,7 @@ xray_status xm_grads_finish(xm_grads *g, xr_err *err)
 {
     if (!g->lookup)
         return XRAY_OK;
-    const xm_param *embed =
-        xm_layout_find(g->layout, "model.embed_tokens.weight");
+    const xm_param *embed = xm_layout_place(g->layout, 0, XM_EMBED);
     xray_axpby call = {
         XRAY_HEAD(xray_axpby), .count = g->lookup_count,
         .x = g->lookup,        .y = g->buckets[embed->bucket] + embed->offset,

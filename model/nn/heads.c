@@ -31,7 +31,9 @@ static xray_head_logp logp_of(const xm_run *run, const xm_items *items)
                              .temperature = items->temperature,
                              .logp = s->logp,
                              .entropy = s->entropy,
-                             .lse = s->lse };
+                             .lse = s->lse,
+                             .softcap =
+                                 (float)run->decoder->config.logit_softcap };
 }
 
 /* The gathered states, and the values as rows of one float. */

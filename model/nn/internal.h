@@ -39,7 +39,8 @@ struct xm_decoder {
     xm_layout *layout;
     xm_layer *layers;
     xm_bound outer[XM_SLOTS - XM_BLOCK_SLOTS];
-    float *rope; /* [positions, head_dim / 2, 2] */
+    float *rope;       /* [positions, rotary / 2, 2]; NULL: no rotation */
+    float *rope_local; /* of sliding layers: `rope`, or a table behind it */
     uint64_t positions;
 };
 
@@ -55,6 +56,7 @@ typedef struct xm_dims {
     uint64_t kv;  /* kv_heads * head_dim */
     uint64_t qkv; /* q + 2 kv */
     uint64_t ffn;
+    uint64_t up; /* gate and up, or up alone */
 } xm_dims;
 xm_dims xm_dims_of(const xm_config *config);
 
@@ -69,11 +71,16 @@ typedef struct xm_block {
     uint64_t qk_stride;
     float *o;       /* [tokens, q] */
     float *lse;     /* [tokens, heads], TRAIN */
-    float *rstd1;   /* [tokens], TRAIN */
-    float *rstd2;   /* [tokens], TRAIN */
+    float *stat1;   /* [tokens], of LayerNorm [tokens, 2]; TRAIN */
+    float *stat2;   /* the same of the second norm */
     float *rstd_q;  /* [tokens, heads], TRAIN with qk-norm */
     float *rstd_k;  /* [tokens, kv_heads] */
-    float *gate_up; /* [tokens, 2 ffn] */
+    float *gate_up; /* [tokens, up] */
+    /* What post-norms read, TRAIN with post-norms; else NULL. */
+    float *out1;  /* [tokens, hidden] */
+    float *out2;  /* [tokens, hidden] */
+    float *post1; /* [tokens] */
+    float *post2; /* [tokens] */
 } xm_block;
 
 struct xm_space {
@@ -88,10 +95,11 @@ struct xm_space {
     float *arena;
     float **x; /* [layers + 1] inputs of the blocks, and the last output */
     xm_block *blocks; /* [layers] */
-    float *h;         /* [tokens, hidden] scratch: normed input of a product */
+    float *h;         /* [tokens, hidden] scratch: normed input of a product, or
+                       * what is about to be added to the stream */
     float *act;       /* [tokens, ffn] scratch */
     float *hidden;    /* [tokens, hidden] result */
-    float *rstd;      /* [tokens] of the final norm, TRAIN */
+    float *stat;      /* of the final norm, TRAIN */
     float *items;     /* [tokens, hidden] gathered hidden states */
     float *logp;      /* [tokens] each */
     float *entropy;
@@ -147,22 +155,30 @@ void xm_run_product_back(xm_run *run, const xray_weight *weight, xm_rows dy,
                          xm_rows dx, uint32_t accumulate);
 /* dw += dy^T x; dbias += sums of dy unless NULL. */
 void xm_run_fold(xm_run *run, xm_rows dy, xm_rows x, float *dw, float *dbias);
-/* y = norm(x) over each `dim` of weight; groups = x.dim / dim. */
+/* y = RMSNorm(x) over each `dim` of weight; groups = x.dim / dim. */
 void xm_run_norm(xm_run *run, const float *weight, uint64_t dim, xm_rows x,
                  xm_rows y, float *rstd);
+/* y = LayerNorm(x); bias may be NULL. */
+void xm_run_layernorm(xm_run *run, const float *weight, const float *bias,
+                      xm_rows x, xm_rows y, float *stat);
 
 typedef struct xm_norm_back {
     const float *weight;
-    const float *rstd;
-    const float *dy; /* stride of dx */
+    const float *stat; /* what the norm kept */
+    const float *dy;   /* stride of dx */
     float *dweight;
+    float *dbias; /* LayerNorm; or NULL */
     uint64_t dim;
     uint32_t accumulate;
 } xm_norm_back;
 void xm_run_norm_back(xm_run *run, const xm_norm_back *call, xm_rows x,
                       xm_rows dx);
+void xm_run_layernorm_back(xm_run *run, const xm_norm_back *call, xm_rows x,
+                           xm_rows dx);
 /* q and k heads, one after the other in x. */
 void xm_run_rope(xm_run *run, xm_rows x, uint32_t inverse);
+/* to += from. */
+void xm_run_add(xm_run *run, const float *from, float *to, uint64_t count);
 void xm_run_copy(xm_run *run, const float *from, float *to, uint64_t count);
 void xm_run_zero(xm_run *run, float *data, uint64_t count);
 /* Keeps the status of a device call, with a sentence that names it. */
@@ -177,6 +193,53 @@ void xm_run_scatter(xm_run *run, const int32_t *index, const float *x,
 /* space->act from the block's gate and up. */
 void xm_run_glu(xm_run *run, const xm_block *block);
 
+/* Positions of the run's tokens, [dev]. */
+static inline const int32_t *xm_run_positions(const xm_run *run)
+{
+    return run->pack ? run->pack->positions : run->step->positions;
+}
+static inline uint32_t xm_act_of(const xm_config *config)
+{
+    return config->act == XM_ACT_GELU_TANH ? XRAY_ACT_GELU_TANH : XRAY_ACT_SILU;
+}
+
+/* ---- parameters by place ------------------------------------------------ */
+
+/* A parameter of the run's layer, or one outside of the blocks. */
+const xm_bound *xm_run_bound(const xm_run *run, uint32_t slot);
+/* Where its gradient is summed. */
+float *xm_run_grad(const xm_run *run, uint32_t slot);
+/* The same, NULL for a parameter that the model does not have. */
+float *xm_run_grad_if(const xm_run *run, uint32_t slot);
+/* The norm at `slot` over whole hidden states, of the model's kind. */
+void xm_stream_norm(xm_run *run, uint32_t slot, xm_rows x, xm_rows y,
+                    float *stat);
+/* dx (+)= what comes back through it; dy has the stride of dx. */
+typedef struct xm_stream_back {
+    const float *stat;
+    const float *dy;
+    uint32_t slot;
+    uint32_t accumulate;
+} xm_stream_back;
+void xm_stream_norm_back(xm_run *run, const xm_stream_back *call, xm_rows x,
+                         xm_rows dx);
+
+/* The product that ends half a block and is added to the stream, with its bias
+ * and the norm behind it, if the model has them. */
+typedef struct xm_half {
+    uint32_t weight; /* slots */
+    uint32_t bias;
+    uint32_t norm;
+    uint32_t reserved;
+    xm_rows x;   /* input of the product */
+    float *out;  /* what the norm reads, NULL: not kept */
+    float *post; /* what the norm keeps, or NULL */
+} xm_half;
+xm_half xm_attention_half(const xm_run *run, const xm_block *block);
+xm_half xm_mlp_half(const xm_run *run, const xm_block *block);
+/* What is to be added, in space->h. */
+void xm_half_apart(xm_run *run, const xm_half *half);
+
 xm_run xm_run_start(const xm_decoder *decoder, xm_space *space, uint64_t tokens,
                     xr_err *err);
 /* Pieces of a block, for the forward pass and for recomputation: x to
@@ -186,7 +249,7 @@ void xm_block_gate_up(xm_run *run, const xm_block *block);
 /* Embedding and all blocks: the result is in the space's last x. */
 void xm_blocks(xm_run *run, const int32_t *ids);
 /* space->hidden from run->tokens rows at x. */
-void xm_final_norm(xm_run *run, float *x, float *rstd);
+void xm_final_norm(xm_run *run, float *x, float *stat);
 /* Refuses gradients that are laid out for another model. */
 xray_status xm_grads_check(const xm_grads *grads, const xm_decoder *decoder,
                            xr_err *err);

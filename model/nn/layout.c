@@ -192,6 +192,17 @@ const xm_param *xm_layout_find(const xm_layout *layout, const char *name)
     return NULL;
 }
 
+const xm_param *xm_layout_place(const xm_layout *layout, uint32_t bucket,
+                                uint32_t slot)
+{
+    for (uint32_t i = 0; i < layout->param_count; i++) {
+        const xm_param *param = &layout->params[i];
+        if (param->bucket == bucket && param->slot == slot)
+            return param;
+    }
+    return NULL;
+}
+
 uint64_t xm_layout_bytes(const xm_layout *layout)
 {
     uint64_t count = 0;

@@ -87,8 +87,28 @@ void xm_run_norm(xm_run *run, const float *weight, uint64_t dim, xm_rows x,
                           .y_stride = y.stride,
                           .groups = (uint32_t)(x.dim / dim),
                           .dim = (uint32_t)dim,
-                          .eps = (float)run->decoder->config.norm_eps };
+                          .eps = (float)run->decoder->config.norm_eps,
+                          .offset = (float)run->decoder->config.norm_offset };
     xm_run_note(run, run->device->rmsnorm(run->self, NULL, &call), "a norm");
+}
+
+void xm_run_layernorm(xm_run *run, const float *weight, const float *bias,
+                      xm_rows x, xm_rows y, float *stat)
+{
+    if (run->status != XRAY_OK)
+        return;
+    xray_layernorm call = { XRAY_HEAD(xray_layernorm),
+                            .tokens = run->tokens,
+                            .x = x.data,
+                            .weight = weight,
+                            .bias = bias,
+                            .y = y.data,
+                            .stat = stat,
+                            .x_stride = x.stride,
+                            .y_stride = y.stride,
+                            .dim = (uint32_t)x.dim,
+                            .eps = (float)run->decoder->config.norm_eps };
+    xm_run_note(run, run->device->layernorm(run->self, NULL, &call), "a norm");
 }
 
 void xm_run_norm_back(xm_run *run, const xm_norm_back *back, xm_rows x,
@@ -100,7 +120,7 @@ void xm_run_norm_back(xm_run *run, const xm_norm_back *back, xm_rows x,
                                .tokens = run->tokens,
                                .x = x.data,
                                .weight = back->weight,
-                               .rstd = back->rstd,
+                               .rstd = back->stat,
                                .dy = back->dy,
                                .dx = dx.data,
                                .dweight = back->dweight,
@@ -109,29 +129,66 @@ void xm_run_norm_back(xm_run *run, const xm_norm_back *back, xm_rows x,
                                .dx_stride = dx.stride,
                                .groups = (uint32_t)(x.dim / back->dim),
                                .dim = (uint32_t)back->dim,
-                               .accumulate = back->accumulate };
+                               .accumulate = back->accumulate,
+                               .offset =
+                                   (float)run->decoder->config.norm_offset };
     xm_run_note(run, run->device->rmsnorm_grad(run->self, NULL, &call),
+                "the gradient of a norm");
+}
+
+void xm_run_layernorm_back(xm_run *run, const xm_norm_back *back, xm_rows x,
+                           xm_rows dx)
+{
+    if (run->status != XRAY_OK)
+        return;
+    xray_layernorm_grad call = { XRAY_HEAD(xray_layernorm_grad),
+                                 .tokens = run->tokens,
+                                 .x = x.data,
+                                 .weight = back->weight,
+                                 .stat = back->stat,
+                                 .dy = back->dy,
+                                 .dx = dx.data,
+                                 .dweight = back->dweight,
+                                 .dbias = back->dbias,
+                                 .x_stride = x.stride,
+                                 .dy_stride = dx.stride,
+                                 .dx_stride = dx.stride,
+                                 .dim = (uint32_t)back->dim,
+                                 .accumulate = back->accumulate };
+    xm_run_note(run, run->device->layernorm_grad(run->self, NULL, &call),
                 "the gradient of a norm");
 }
 
 void xm_run_rope(xm_run *run, xm_rows x, uint32_t inverse)
 {
-    if (run->status != XRAY_OK)
-        return;
     const xm_config *config = &run->decoder->config;
+    if (run->status != XRAY_OK || !run->decoder->rope)
+        return;
+    int local = xm_config_slides(config, run->layer);
     xray_rope call = { XRAY_HEAD(xray_rope),
                        .tokens = run->tokens,
                        .x = x.data,
-                       .positions = run->pack ? run->pack->positions
-                                              : run->step->positions,
-                       .table = run->decoder->rope,
+                       .positions = xm_run_positions(run),
+                       .table = local ? run->decoder->rope_local
+                                      : run->decoder->rope,
                        .stride = x.stride,
                        .heads = config->heads + config->kv_heads,
                        .head_dim = config->head_dim,
-                       .half = config->head_dim / 2,
+                       .half = config->rotary / 2,
                        .inverse = inverse };
     xm_run_note(run, run->device->rope(run->self, NULL, &call),
                 "a rotary embedding");
+}
+
+void xm_run_add(xm_run *run, const float *from, float *to, uint64_t count)
+{
+    if (run->status != XRAY_OK)
+        return;
+    xray_axpby call = {
+        XRAY_HEAD(xray_axpby), .count = count, .x = from, .y = to,
+        .alpha = 1.0f,         .beta = 1.0f
+    };
+    xm_run_note(run, run->device->axpby(run->self, NULL, &call), "a sum");
 }
 
 void xm_run_copy(xm_run *run, const float *from, float *to, uint64_t count)

@@ -26,6 +26,12 @@ static float *take(carve *c, uint64_t count)
     return piece;
 }
 
+/* Floats a norm keeps of a token. */
+static uint64_t norm_stats(const xm_config *config)
+{
+    return config->layer_norm ? 2 : 1;
+}
+
 static void take_block(carve *c, const xm_config *config, const xm_space *s,
                        xm_block *b)
 {
@@ -45,11 +51,17 @@ static void take_block(carve *c, const xm_config *config, const xm_space *s,
         b->rstd_k = take(c, n * config->kv_heads);
     }
     b->o = take(c, n * d.q);
-    b->gate_up = take(c, n * 2 * d.ffn);
+    b->gate_up = take(c, n * d.up);
     if (train) {
         b->lse = take(c, n * config->heads);
-        b->rstd1 = take(c, n);
-        b->rstd2 = take(c, n);
+        b->stat1 = take(c, n * norm_stats(config));
+        b->stat2 = take(c, n * norm_stats(config));
+    }
+    if (train && config->post_norms) {
+        b->out1 = take(c, n * d.hidden);
+        b->out2 = take(c, n * d.hidden);
+        b->post1 = take(c, n * norm_stats(config));
+        b->post2 = take(c, n * norm_stats(config));
     }
 }
 
@@ -95,7 +107,7 @@ static uint64_t lay_out(const xm_config *config, float *arena, xm_space *s)
     s->lse = take(&c, n);
     s->value = take(&c, n);
     if (s->flags & XM_SPACE_TRAIN) {
-        s->rstd = take(&c, n);
+        s->stat = take(&c, n * norm_stats(config));
         s->zeros = take(&c, n);
         s->dvalue = take(&c, n);
         s->dhidden = take(&c, n * d.hidden);

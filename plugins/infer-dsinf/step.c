@@ -101,6 +101,7 @@ static xray_status draw(dsinf *self, const float *x, uint32_t count)
         .token = d->token,
         .raw_logp = d->raw_logp,
         .logp = d->logp,
+        .softcap = (float)self->model.logit_softcap,
         .draw_stride = sizeof(xray_draw),
     };
     status = self->device->sample(self->device_self, NULL, &call);
