@@ -90,34 +90,67 @@ static float attend_softmax(const cpu_attend *a, float *s, const size_t *range,
     return v16_sum(sum);
 }
 
-/* o[r, d] = chain over keys from <= j <= pos + r * step of p[r, j] v[j, d]. */
-static void attend_values(const cpu_attend *a, size_t base, size_t from)
+/* Rows row .. row + rows - 1 of o go on with the chain over keys from <= j <
+ * end of p[r, j] v[j, d]; in a triangle, row r to end + r. */
+typedef struct key_range {
+    size_t row, rows;
+    size_t from, end;
+    int start;
+    int triangle;
+} key_range;
+
+static void attend_keys(const cpu_attend *a, size_t base, const key_range *k)
 {
-    size_t end = a->pos + 1;
-    int start = GEMM_ZERO;
-    for (size_t j = from; j < end;) {
+    int start = k->start;
+    for (size_t j = k->from; j < k->end;) {
         size_t inside = j % a->block_tokens;
-        size_t count = min_size(end - j, a->block_tokens - inside);
-        cpu_gemm g = { .a = a->scores + (j - base),
+        size_t count = min_size(k->end - j, a->block_tokens - inside);
+        cpu_gemm g = { .a = a->scores + k->row * a->score_row + (j - base),
                        .a_row = a->score_row,
                        .b = a->v + block_of(a, j) * a->v_block +
                             inside * a->v_row,
                        .b_panel = 16,
                        .b_row = a->v_row,
-                       .c = a->o,
+                       .c = a->o + k->row * a->o_row,
                        .c_row = a->o_row,
-                       .rows = a->rows,
+                       .rows = k->rows,
                        .cols = a->dim,
                        .depth = count,
                        .start = start,
                        .b_tail = 1 };
         j += count;
         start = GEMM_LOAD;
-        if (j == end && a->step && a->rows > 1)
+        if (j == k->end && k->triangle)
             gemm_triangle(&g);
         else
             gemm(&g);
     }
+}
+
+/* o = chain over the visible keys. Where a window moves with the rows, first
+ * the keys that the last row no longer sees, row by row. */
+static void attend_values(const cpu_attend *a)
+{
+    size_t from = first_key(a->pos, a->window);
+    size_t base = from / 16 * 16;
+    size_t common = first_key(a->pos + a->step * (a->rows - 1), a->window);
+    key_range k = { .rows = a->rows,
+                    .from = common,
+                    .end = a->pos + 1,
+                    .start = GEMM_ZERO,
+                    .triangle = a->step && a->rows > 1 };
+    for (size_t r = 0; from < common && r < a->rows; r++) {
+        key_range lead = { .row = r,
+                           .rows = 1,
+                           .from = first_key(a->pos + r, a->window),
+                           .end = common,
+                           .start = GEMM_LOAD };
+        for (size_t d = 0; d < a->dim; d++)
+            a->o[r * a->o_row + d] = 0.0f;
+        attend_keys(a, base, &lead);
+        k.start = GEMM_LOAD;
+    }
+    attend_keys(a, base, &k);
 }
 
 /* lse = max + log(sum), of all rows at once. */
@@ -131,8 +164,8 @@ VFN void attend_lse(const cpu_attend *a, const float *max, const float *sum)
         a->lse[r * a->lse_row] = lse[r];
 }
 
-/* A tile. With step 1 its positions lie in one block; a window that cuts any of
- * its rows wants tiles of one row. */
+/* A tile. With step 1 its positions lie in one block, and the first row's own
+ * key is visible to the last. */
 static void attend_tile(const cpu_attend *a)
 {
     size_t last = a->pos + a->step * (a->rows - 1);
@@ -142,13 +175,14 @@ static void attend_tile(const cpu_attend *a)
     float max[CPU_QUERY_TILE];
     attend_scores(a, base, last + 1);
     for (size_t r = 0; r < a->rows; r++) {
-        size_t range[3] = { base, from, a->pos + a->step * r };
+        size_t pos = a->pos + a->step * r;
+        size_t range[3] = { base, first_key(pos, a->window), pos };
         sum[r] =
             attend_softmax(a, a->scores + r * a->score_row, range, &max[r]);
     }
     if (a->lse)
         attend_lse(a, max, sum);
-    attend_values(a, base, from);
+    attend_values(a);
     for (size_t r = 0; r < a->rows; r++)
         divide(a->o + r * a->o_row, a->o + r * a->o_row, sum[r], a->dim);
 }
@@ -156,7 +190,7 @@ static void attend_tile(const cpu_attend *a)
 static void attend(const cpu_attend *a)
 {
     size_t last = a->pos + a->step * (a->rows - 1);
-    if (!a->step || first_key(last, a->window) == 0) {
+    if (!a->step || first_key(last, a->window) <= a->pos) {
         attend_tile(a);
         return;
     }
@@ -230,31 +264,61 @@ static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
     }
 }
 
-/* dq[i] = scale * chain over visible keys of ds k. */
+/* dq of queries i .. i + rows - 1 goes on with the chain over keys from <= j <
+ * end of ds k; in a triangle, query i + r to end + r. */
+static void grad_query_keys(const cpu_attend_grad *a, const grad_tile *t,
+                            const key_range *k)
+{
+    cpu_gemm g = { .a =
+                       t->ds + (k->row - t->i0) * t->wide + (k->from - t->base),
+                   .a_row = t->wide,
+                   .b = a->k + k->from * a->k_row,
+                   .b_panel = 16,
+                   .b_row = a->k_row,
+                   .c = t->dq + k->row * a->dq_row,
+                   .c_row = a->dq_row,
+                   .rows = k->rows,
+                   .cols = a->dim,
+                   .depth = k->end - k->from,
+                   .start = k->start,
+                   .b_tail = 1 };
+    if (k->triangle)
+        gemm_triangle(&g);
+    else
+        gemm(&g);
+}
+
+/* dq[i] = scale * chain over visible keys of ds k, as in attend_values. */
 static void grad_queries(const cpu_attend_grad *a, const grad_tile *t)
 {
     for (size_t i = t->i0; i < t->i1;) {
         size_t rows = min_size(t->i1 - i, TRI_ROWS);
-        if (first_key(i + rows - 1, a->window) > 0)
+        if (first_key(i + rows - 1, a->window) > i)
             rows = 1;
-        size_t from = first_key(i, a->window);
-        cpu_gemm g = { .a = t->ds + (i - t->i0) * t->wide + (from - t->base),
-                       .a_row = t->wide,
-                       .b = a->k + from * a->k_row,
-                       .b_panel = 16,
-                       .b_row = a->k_row,
-                       .c = t->dq + i * a->dq_row,
-                       .c_row = a->dq_row,
-                       .rows = rows,
-                       .cols = a->dim,
-                       .depth = i + 1 - from,
-                       .b_tail = 1 };
-        if (rows > 1)
-            gemm_triangle(&g);
-        else
-            gemm(&g);
-        for (size_t r = 0; r < rows; r++)
-            scaled(g.c + r * a->dq_row, g.c + r * a->dq_row, a->scale, a->dim);
+        size_t common = first_key(i + rows - 1, a->window);
+        key_range k = { .row = i,
+                        .rows = rows,
+                        .from = common,
+                        .end = i + 1,
+                        .start = GEMM_ZERO,
+                        .triangle = rows > 1 };
+        for (size_t r = i; first_key(i, a->window) < common && r < i + rows;
+             r++) {
+            key_range lead = { .row = r,
+                               .rows = 1,
+                               .from = first_key(r, a->window),
+                               .end = common,
+                               .start = GEMM_LOAD };
+            for (size_t d = 0; d < a->dim; d++)
+                t->dq[r * a->dq_row + d] = 0.0f;
+            if (lead.from < common)
+                grad_query_keys(a, t, &lead);
+            k.start = GEMM_LOAD;
+        }
+        grad_query_keys(a, t, &k);
+        for (size_t r = i; r < i + rows; r++)
+            scaled(t->dq + r * a->dq_row, t->dq + r * a->dq_row, a->scale,
+                   a->dim);
         i += rows;
     }
 }

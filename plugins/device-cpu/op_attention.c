@@ -17,6 +17,12 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Keys that a query with `n` before and at it sees. */
+static uint64_t seen_of(uint64_t n, uint32_t window)
+{
+    return window && window < n ? window : n;
+}
+
 static xray_status check_heads(const cpu_device *d, const char *where,
                                uint32_t heads, uint32_t kv_heads,
                                uint32_t head_dim)
@@ -63,7 +69,7 @@ static xray_status check_rows(const cpu_device *d, const char *where,
                             op->row_start[r + 1],
                             (unsigned long long)op->row_bound,
                             (unsigned long long)op->tokens.bound);
-        cost += (double)n * ((double)n + 16);
+        cost += (double)n * (double)(seen_of((uint64_t)n, op->window) + 16);
     }
     *out_cost = cost * op->heads * op->head_dim / 8;
     return XRAY_OK;
@@ -85,7 +91,8 @@ static void attend_row_task(void *ctx, size_t task, size_t thread)
     size_t group = op->heads / op->kv_heads;
     float *kt = job->scratch + thread * job->scratch_floats;
     const float *k = op->k + start * op->k_stride + kv * dim;
-    for (size_t j = 0; j < last; j += 16)
+    size_t seen = seen_of(first + 1, op->window);
+    for (size_t j = (first + 1 - seen) / 16 * 16; j < last; j += 16)
         cpu_transpose16(kt + j * dim, k + j * op->k_stride, op->k_stride,
                         smaller(16, n - j), dim);
     cpu_attend a = { .q_row = op->q_stride,
@@ -378,7 +385,8 @@ static xray_status check_kv(const cpu_device *d, const xray_attention_kv *op,
                             "token %zu: sequence %d, position %d of %llu", t,
                             op->seq[t], op->positions[t],
                             (unsigned long long)op->position_bound);
-        cost += op->positions[t] + 16;
+        cost +=
+            (double)seen_of((uint64_t)op->positions[t] + 1, op->window) + 16;
     }
     *out_cost = cost * op->heads * kv->head_dim / 8;
     return XRAY_OK;

@@ -3,83 +3,33 @@
  * Attention forward and backward against float64, and the engine's attention
  * against the trainer's, bit for bit.
  */
-#include "tests/device/bench.h"
-
-typedef struct form {
-    uint32_t heads, kv_heads, dim, window;
-    float softcap;
-    int32_t lengths[6]; /* ends with 0 */
-} form;
+#include "tests/device/attention_rows.h"
 
 static const form forms[] = {
-    { 1, 1, 8, 0, 0.0f, { 1, 2, 5 } },
-    { 4, 4, 8, 0, 0.0f, { 14, 3, 16, 17 } },
-    { 4, 2, 24, 0, 0.0f, { 14, 33 } },
-    { 7, 1, 32, 0, 0.0f, { 40, 9 } },
-    { 2, 1, 64, 0, 0.0f, { 131, 64 } },
-    { 2, 2, 128, 0, 0.0f, { 20 } },
-    { 4, 2, 16, 5, 0.0f, { 1, 40, 90 } },
-    { 3, 3, 20, 0, 2.0f, { 30, 70 } },
-    { 2, 1, 16, 18, 1.5f, { 150, 3 } },
+    { 1, 1, 8, 0, 0.0f, { 1, 2, 5 }, 0.0f },
+    { 4, 4, 8, 0, 0.0f, { 14, 3, 16, 17 }, 0.0f },
+    { 4, 2, 24, 0, 0.0f, { 14, 33 }, 0.0f },
+    { 7, 1, 32, 0, 0.0f, { 40, 9 }, 0.0f },
+    { 2, 1, 64, 0, 0.0f, { 131, 64 }, 0.0f },
+    { 2, 2, 128, 0, 0.0f, { 20 }, 0.0f },
+    { 4, 2, 16, 5, 0.0f, { 1, 40, 90 }, 0.0f },
+    { 3, 3, 20, 0, 2.0f, { 30, 70 }, 0.0f },
+    { 2, 1, 16, 18, 1.5f, { 150, 3 }, 0.0f },
+    /* Windows below a tile of queries, of one key, and as long as rows are. */
+    { 6, 2, 24, 7, 0.0f, { 90, 7, 8 }, 0.0f },
+    { 4, 1, 80, 1, 0.0f, { 30, 1 }, 0.0f },
+    { 4, 2, 80, 8, 0.0f, { 70, 8, 9 }, 0.0f },
+    { 2, 2, 96, 20, 0.0f, { 45, 20, 19, 21 }, 0.0f },
+    { 8, 2, 20, 1000, 0.0f, { 64, 33 }, 0.0f },
+    { 3, 1, 32, 64, 0.0f, { 63, 64, 65, 140 }, 0.0f },
+    /* Heads of 256, softcaps, and scales of their own. */
+    { 4, 1, 256, 33, 0.0f, { 100, 33, 12 }, 0.0f },
+    { 2, 1, 256, 0, 50.0f, { 37, 5 }, 0.0625f },
+    { 8, 4, 128, 24, 50.0f, { 60, 24, 25, 7 }, 1.0f / 12.0f },
+    { 4, 2, 96, 40, 0.7f, { 130, 41 }, 0.2f },
+    { 2, 2, 12, 0, 30.0f, { 50 }, 1.0f },
 };
 #define FORMS (sizeof(forms) / sizeof(*forms))
-
-typedef struct rows {
-    form f;
-    size_t count, tokens, q_width, kv_width, stride, longest;
-    int32_t start[8];
-    float *qkv; /* [tokens, stride]: q, k, v as one projection leaves them */
-    float *o, *lse;
-} rows;
-
-static rows rows_make(form f)
-{
-    rows r = { .f = f };
-    for (; f.lengths[r.count]; r.count++) {
-        size_t n = (size_t)f.lengths[r.count];
-        r.tokens += n;
-        r.start[r.count + 1] = (int32_t)r.tokens;
-        r.longest = n > r.longest ? n : r.longest;
-    }
-    r.q_width = (size_t)f.heads * f.dim;
-    r.kv_width = (size_t)f.kv_heads * f.dim;
-    r.stride = r.q_width + 2 * r.kv_width;
-    r.qkv = random_floats(r.tokens * r.stride, 2);
-    r.o = floats(r.tokens * r.q_width);
-    r.lse = floats(r.tokens * f.heads);
-    return r;
-}
-
-static void rows_free(rows *r)
-{
-    free(r->qkv);
-    free(r->o);
-    free(r->lse);
-}
-
-static xray_attention rows_op(const rows *r, float *o, float *lse)
-{
-    return (xray_attention){ .head = XRAY_HEAD(xray_attention),
-                             .tokens = { r->tokens, NULL },
-                             .row_start = r->start,
-                             .rows = r->count,
-                             .row_bound = r->longest,
-                             .q = r->qkv,
-                             .k = r->qkv + r->q_width,
-                             .v = r->qkv + r->q_width + r->kv_width,
-                             .o = o,
-                             .lse = lse,
-                             .q_stride = r->stride,
-                             .k_stride = r->stride,
-                             .v_stride = r->stride,
-                             .o_stride = r->q_width,
-                             .heads = r->f.heads,
-                             .kv_heads = r->f.kv_heads,
-                             .head_dim = r->f.dim,
-                             .window = r->f.window,
-                             .scale = 1.0f / sqrtf((float)r->f.dim),
-                             .softcap = r->f.softcap };
-}
 
 /* ---- float64 ------------------------------------------------------------ */
 
@@ -116,7 +66,7 @@ static double ref_probs(const query *q, double *p, double *slope)
         double s = 0;
         for (size_t d = 0; d < q->r->f.dim; d++)
             s += (double)at(q, q->i, 0)[d] * (double)at(q, j, 1)[d];
-        s /= sqrt((double)q->r->f.dim);
+        s *= (double)scale_of(&q->r->f);
         slope[j] = 1;
         if (cap > 0) {
             double t = tanh(s / cap);
@@ -162,7 +112,7 @@ static void ref_backward_query(const query *q, const float *d_o, double *grad)
     double slope[256];
     double dp[256];
     double mean = 0;
-    double scale = 1 / sqrt((double)r->f.dim);
+    double scale = (double)scale_of(&r->f);
     const float *g = d_o + ((size_t)r->start[q->row] + q->i) * r->q_width +
                      q->head * r->f.dim;
     (void)ref_probs(q, p, slope);
@@ -182,6 +132,44 @@ static void ref_backward_query(const query *q, const float *d_o, double *grad)
             to_k[d] += ds * (double)at(q, q->i, 0)[d];
             to_v[d] += p[j] * (double)g[d];
         }
+    }
+}
+
+/* Sum of d_o o over all queries: what the gradients are slopes of. */
+static double ref_loss(const rows *r, const float *d_o)
+{
+    double p[256];
+    double slope[256];
+    double sum = 0;
+    for (size_t row = 0; row < r->count; row++)
+        for (size_t i = 0; i < (size_t)r->f.lengths[row]; i++)
+            for (size_t h = 0; h < r->f.heads; h++) {
+                query q = { r, row, i, h };
+                const float *g = d_o +
+                                 ((size_t)r->start[row] + i) * r->q_width +
+                                 h * r->f.dim;
+                (void)ref_probs(&q, p, slope);
+                for (size_t j = first_seen(&q); j <= i; j++)
+                    for (size_t d = 0; d < r->f.dim; d++)
+                        sum += p[j] * (double)at(&q, j, 2)[d] * (double)g[d];
+            }
+    return sum;
+}
+
+/* The reference's gradient is the slope of the reference, at some entries. */
+static void check_slopes(const rows *r, const float *d_o, const double *grad)
+{
+    for (size_t n = 0; n < 12; n++) {
+        size_t e = random_below(r->tokens * r->stride);
+        float kept = r->qkv[e];
+        float up = kept + 0x1p-9f;
+        float down = kept - 0x1p-9f;
+        r->qkv[e] = up;
+        double slope = ref_loss(r, d_o);
+        r->qkv[e] = down;
+        slope = (slope - ref_loss(r, d_o)) / ((double)up - (double)down);
+        r->qkv[e] = kept;
+        near((float)grad[e], slope, 2e-4, "float64 gradient");
     }
 }
 
@@ -250,6 +238,8 @@ static void backward_matches_float64(void **state)
                     ref_backward_query(&(query){ &r, row, t, h }, d_o, want);
         for (size_t e = 0; e < n; e++)
             near(first[e], want[e], 2e-5, "attention_grad");
+        if (r.tokens * r.stride < 20000)
+            check_slopes(&r, d_o, want);
         free(want);
         for (int d = 1; d < b.count; d++) {
             float *got = random_floats(n, 1);
@@ -272,85 +262,6 @@ static void backward_matches_float64(void **state)
         rows_free(&r);
     }
     bench_close(&b);
-}
-
-/* The engine's way: a cache, tokens in calls of any length, rows interleaved.
- */
-typedef struct cache {
-    xray_kv kv;
-    int32_t table[64];
-    size_t per_row;
-} cache;
-
-static cache cache_make(const dev *d, const rows *r, uint32_t block, int paged)
-{
-    cache c = { .kv = { .head = XRAY_HEAD(xray_kv),
-                        .block_tokens = block,
-                        .kv_heads = r->f.kv_heads,
-                        .head_dim = r->f.dim,
-                        .dtype = XRAY_F32 } };
-    c.per_row = (r->longest + block - 1) / block;
-    size_t blocks = c.per_row * r->count;
-    assert_true(blocks <= 64);
-    for (size_t i = 0; i < blocks; i++)
-        c.table[i] = (int32_t)(blocks - 1 - i);
-    c.kv.table_stride = c.per_row;
-    c.kv.table = paged ? c.table : NULL;
-    uint64_t bytes = d->ops->kv_block_bytes(d->self, &c.kv);
-    assert_true(bytes > 0);
-    must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, bytes * blocks,
-                       &c.kv.blocks));
-    /* What earlier sequences left must not matter. */
-    memset(c.kv.blocks, 0xFF, bytes * blocks);
-    return c;
-}
-
-static void run_cached(const dev *d, const rows *r, cache *c, size_t chunk,
-                       float *o)
-{
-    int32_t seq[512];
-    int32_t positions[512];
-    size_t index[512];
-    c->kv.table = c->kv.table ? c->table : NULL;
-    for (size_t base = 0; base < r->longest; base += chunk) {
-        size_t n = 0;
-        for (size_t row = 0; row < r->count; row++)
-            for (size_t p = base;
-                 p < base + chunk && p < (size_t)r->f.lengths[row]; p++) {
-                seq[n] = (int32_t)row;
-                positions[n] = (int32_t)p;
-                index[n++] = (size_t)r->start[row] + p;
-            }
-        float *in = floats(n * r->stride);
-        float *out = floats(n * r->q_width);
-        for (size_t t = 0; t < n; t++)
-            memcpy(in + t * r->stride, r->qkv + index[t] * r->stride,
-                   r->stride * sizeof(*in));
-        xray_attention_kv op = { .head = XRAY_HEAD(xray_attention_kv),
-                                 .tokens = { n, NULL },
-                                 .kv = &c->kv,
-                                 .seq = seq,
-                                 .positions = positions,
-                                 .q = in,
-                                 .k = in + r->q_width,
-                                 .v = in + r->q_width + r->kv_width,
-                                 .o = out,
-                                 .q_stride = r->stride,
-                                 .k_stride = r->stride,
-                                 .v_stride = r->stride,
-                                 .o_stride = r->q_width,
-                                 .position_bound = r->longest,
-                                 .heads = r->f.heads,
-                                 .window = r->f.window,
-                                 .scale = 1.0f / sqrtf((float)r->f.dim),
-                                 .softcap = r->f.softcap };
-        must(d->ops->attention_kv(d->self, NULL, &op));
-        for (size_t t = 0; t < n; t++)
-            memcpy(o + index[t] * r->q_width, out + t * r->q_width,
-                   r->q_width * sizeof(*o));
-        free(in);
-        free(out);
-    }
 }
 
 static void the_engine_gives_the_trainers_bits(void **state)
@@ -384,7 +295,7 @@ static void long_single_rows_are_cut_by_query(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    rows r = rows_make((form){ 8, 1, 64, 0, 0.0f, { 800 } });
+    rows r = rows_make((form){ 8, 1, 64, 0, 0.0f, { 800 }, 0.0f });
     float *first = floats(r.tokens * r.q_width);
     for (int d = 0; d < b.count; d++) {
         xray_attention op = rows_op(&r, d ? r.o : first, r.lse);

@@ -21,6 +21,9 @@ static const heads shapes[] = {
     { .items = 1100, .vocab = 19, .dim = 24, .tempered = 1 },
     { .items = 21, .vocab = 300, .dim = 40, .tempered = 1, .softcap = 3.0f },
     { .items = 3, .vocab = 5001, .dim = 20 },
+    { .items = 33, .vocab = 777, .dim = 48, .softcap = 30.0f },
+    { .items = 9, .vocab = 130, .dim = 24, .softcap = 0.5f },
+    { .items = 40, .vocab = 513, .dim = 17, .tempered = 1, .softcap = 30.0f },
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
@@ -147,13 +150,9 @@ static void log_probs_match_float64(void **state)
     bench_close(&b);
 }
 
-static void vocabulary_slices_add_up(void **state)
+static void slices_add_up(const dev *d, heads form)
 {
-    (void)state;
-    bench b;
-    bench_open(&b);
-    const dev *d = &b.dev[0];
-    heads h = heads_make(shapes[2]);
+    heads h = heads_make(form);
     out whole = out_make(h.items);
     float *partial[2] = { floats(h.items * 4), floats(h.items * 4) };
     xray_weight *w = weight_of(d, h.w, h.vocab, h.dim);
@@ -184,6 +183,19 @@ static void vocabulary_slices_add_up(void **state)
     free(partial[1]);
     out_free(&whole);
     heads_free(&h);
+}
+
+static void vocabulary_slices_add_up(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    heads capped = shapes[2];
+    capped.softcap = 2.0f;
+    for (int d = 0; d < b.count; d++) {
+        slices_add_up(&b.dev[d], shapes[2]);
+        slices_add_up(&b.dev[d], capped);
+    }
     bench_close(&b);
 }
 
@@ -214,6 +226,36 @@ static void run_grad(const dev *d, const heads *h, const out *o, const grads *g,
     d->ops->weight_destroy(d->self, w);
 }
 
+/* Of item i: dlogp logp + dentropy entropy, what the gradients are slopes of.
+ */
+static double ref_loss(const heads *h, const grads *g, size_t i, double *work)
+{
+    ref_logp(h, i, work, work + h->vocab);
+    return (double)g->dlogp[i] * work[h->targets[i]] +
+           (double)g->dentropy[i] * ref_entropy(work, h->vocab);
+}
+
+/* The reference's dx of item i is the slope of the reference. */
+static void check_slopes(const heads *h, const grads *g, size_t i,
+                         const double *dx)
+{
+    double *work = calloc(h->vocab * 2, sizeof(*work));
+    assert_non_null(work);
+    for (size_t k = 0; k < h->dim; k += 1 + h->dim / 4) {
+        float *x = h->x + i * h->dim + k;
+        float kept = *x;
+        float up = kept + 0x1p-10f;
+        float down = kept - 0x1p-10f;
+        *x = up;
+        double slope = ref_loss(h, g, i, work);
+        *x = down;
+        slope = (slope - ref_loss(h, g, i, work)) / ((double)up - (double)down);
+        *x = kept;
+        near((float)dx[k], slope, 1e-4, "float64 gradient");
+    }
+    free(work);
+}
+
 static void ref_grad(const heads *h, const grads *g)
 {
     double *logp = calloc(h->vocab * 2, sizeof(*logp));
@@ -239,6 +281,8 @@ static void ref_grad(const heads *h, const grads *g)
         }
         for (size_t k = 0; k < h->dim; k++)
             near(g->dx[i * h->dim + k], dx[k], 2e-5, "head dx");
+        if (i < 4)
+            check_slopes(h, g, i, dx);
     }
     for (size_t k = 0; k < h->vocab * h->dim; k++)
         near(g->dw[k], dw[k], 1e-4, "head dweight");

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention with a window: what lies before it neither enters nor costs.
+ */
+#include "tests/device/attention_rows.h"
+
+#include <time.h>
+
+/* A key before the window has no part in the result, whatever it holds. */
+static void keys_before_the_window_do_not_enter(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    rows r = rows_make((form){ 4, 2, 24, 19, 0.0f, { 70 }, 0.0f });
+    xray_attention op = rows_op(&r, r.o, r.lse);
+    must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
+    for (size_t j = 0; j < 6; j++)
+        for (size_t d = r.q_width; d < r.stride; d++)
+            r.qkv[j * r.stride + d] = NAN;
+    for (int d = 0; d < b.count; d++) {
+        const dev *v = &b.dev[d];
+        cache kv = cache_make(v, &r, 16, 1);
+        float *o = floats(r.tokens * r.q_width);
+        size_t at = (6 + 18) * r.q_width; /* the first that sees none of them */
+        size_t n = r.tokens * r.q_width - at;
+        op = rows_op(&r, o, r.lse);
+        must(v->ops->attention(v->self, NULL, &op));
+        same_bits(o + at, r.o + at, n, "attention", v->name);
+        assert_true(isnan(o[at - 1]));
+        run_cached(v, &r, &kv, 29, o);
+        same_bits(o + at, r.o + at, n, "attention_kv", v->name);
+        free(o);
+        v->ops->free(v->self, kv.kv.blocks);
+    }
+    rows_free(&r);
+    bench_close(&b);
+}
+
+/* Seconds of this thread: the least of three calls of op. */
+static double least_seconds(xray_status (*op)(void *, xray_stream *,
+                                              const void *),
+                            const dev *d, const void *args)
+{
+    double least = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        struct timespec a;
+        struct timespec z;
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+        must(op(d->self, NULL, args));
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &z);
+        double s = (double)(z.tv_sec - a.tv_sec) +
+                   (double)(z.tv_nsec - a.tv_nsec) * 1e-9;
+        least = s < least ? s : least;
+    }
+    return least;
+}
+
+static xray_status call_forward(void *self, xray_stream *s, const void *args)
+{
+    return device_ops()->attention(self, s, args);
+}
+
+static xray_status call_backward(void *self, xray_stream *s, const void *args)
+{
+    return device_ops()->attention_grad(self, s, args);
+}
+
+static xray_status call_cached(void *self, xray_stream *s, const void *args)
+{
+    return device_ops()->attention_kv(self, s, args);
+}
+
+/* 16 keys of 1024, in a row where a query sees 512 of them on average: a tenth
+ * of the work would be enough, a third is asked. */
+static void windows_cost_what_they_see(void **state)
+{
+    (void)state;
+    enum { LONG = 1024 };
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[1]; /* vectors, one thread */
+    double seconds[2][3];
+    for (size_t w = 0; w < 2; w++) {
+        rows r =
+            rows_make((form){ 2, 1, 64, w ? 16 : 0, 0.0f, { LONG }, 0.0f });
+        float *grad = floats(r.tokens * r.stride);
+        float *o = floats(r.tokens * r.q_width);
+        int32_t *ids = calloc(2 * LONG, sizeof(*ids));
+        assert_non_null(ids);
+        cache c = cache_make(d, &r, 32, 1);
+        c.kv.table = c.table;
+        for (int32_t i = 0; i < LONG; i++)
+            ids[LONG + i] = i;
+        xray_attention f = rows_op(&r, r.o, r.lse);
+        xray_attention_grad g = { .head = XRAY_HEAD(xray_attention_grad),
+                                  .forward = &f,
+                                  .d_o = r.o,
+                                  .dq = grad,
+                                  .dk = grad + r.q_width,
+                                  .dv = grad + r.q_width + r.kv_width,
+                                  .dq_stride = r.stride,
+                                  .dk_stride = r.stride,
+                                  .dv_stride = r.stride };
+        xray_attention_kv kv = { .head = XRAY_HEAD(xray_attention_kv),
+                                 .tokens = { LONG, NULL },
+                                 .kv = &c.kv,
+                                 .seq = ids,
+                                 .positions = ids + LONG,
+                                 .q = f.q,
+                                 .k = f.k,
+                                 .v = f.v,
+                                 .o = o,
+                                 .q_stride = r.stride,
+                                 .k_stride = r.stride,
+                                 .v_stride = r.stride,
+                                 .o_stride = r.q_width,
+                                 .position_bound = LONG,
+                                 .heads = r.f.heads,
+                                 .window = r.f.window,
+                                 .scale = f.scale };
+        seconds[w][0] = least_seconds(call_forward, d, &f);
+        seconds[w][1] = least_seconds(call_backward, d, &g);
+        seconds[w][2] = least_seconds(call_cached, d, &kv);
+        same_bits(o, r.o, r.tokens * r.q_width, "attention_kv", d->name);
+        free(ids);
+        free(grad);
+        free(o);
+        d->ops->free(d->self, c.kv.blocks);
+        rows_free(&r);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        print_message("whole row %.2f ms, 16 keys %.2f ms\n",
+                      seconds[0][i] * 1e3, seconds[1][i] * 1e3);
+        assert_true(seconds[1][i] * 3 < seconds[0][i]);
+    }
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_before_the_window_do_not_enter),
+        cmocka_unit_test(windows_cost_what_they_see),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
