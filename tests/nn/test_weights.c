@@ -80,7 +80,8 @@ static void saved_weights_load_again(void **state)
         xr_err err = { "" };
         fixture f;
         fixture_make(&f, kind, 5);
-        fixture_ok(xm_weights_save(f.weights, folder, &err), &err);
+        fixture_ok(xm_weights_save(f.weights, folder, XM_ST_SHARD_BYTES, &err),
+                   &err);
         xm_weights *again = NULL;
         fixture_ok(xm_weights_create(f.layout, f.device.ops, f.device.self,
                                      "test", 0, &err, &again),
@@ -103,7 +104,8 @@ static void load_as(const fixture_kind *kind, const fixture_kind *other,
     fixture f;
     fixture g;
     fixture_make(&f, kind, 5);
-    fixture_ok(xm_weights_save(f.weights, folder, &err), &err);
+    fixture_ok(xm_weights_save(f.weights, folder, XM_ST_SHARD_BYTES, &err),
+               &err);
     fixture h;
     fixture_make(&g, other, 6);
     fixture_make(&h, other, 6);
@@ -143,7 +145,8 @@ static void a_missing_value_head_starts_at_zero(void **state)
     fixture g;
     fixture_make(&f, &fixture_kinds[0], 5);
     fixture_make(&g, &fixture_kinds[2], 6);
-    fixture_ok(xm_weights_save(f.weights, folder, &err), &err);
+    fixture_ok(xm_weights_save(f.weights, folder, XM_ST_SHARD_BYTES, &err),
+               &err);
     fixture_ok(xm_weights_load(g.weights, folder, &err), &err);
     const xm_param *head = xm_layout_find(g.layout, XM_VALUE_HEAD);
     for (uint64_t i = 0; i < head->count; i++)
@@ -224,7 +227,7 @@ static void weights_reach_far_memory_by_copies(void **state)
                    &err);
     fixture_ok(xm_weights_random(f.weights, &f.config, 8, &err), &err);
     fixture_ok(xm_weights_random(far[0], &f.config, 8, &err), &err);
-    fixture_ok(xm_weights_save(far[0], folder, &err), &err);
+    fixture_ok(xm_weights_save(far[0], folder, XM_ST_SHARD_BYTES, &err), &err);
     fixture_ok(xm_weights_load(far[1], folder, &err), &err);
     for (uint32_t b = 0; b < f.layout->bucket_count; b++) {
         size_t size = f.layout->bucket_sizes[b] * sizeof(float);
