@@ -73,8 +73,10 @@ static void every_architecture_survives_shards(void **state)
         assert_true(there("model.safetensors.index.json"));
         assert_false(there("model.safetensors"));
         assert_loads(&f);
-        save(f.weights, 1); /* a file each */
-        assert_loads(&f);
+        if (k % 9 == 0) {
+            save(f.weights, 1); /* a file each, and many an fsync */
+            assert_loads(&f);
+        }
         save(f.weights, XM_ST_SHARD_BYTES);
         assert_true(there("model.safetensors"));
         assert_false(there("model.safetensors.index.json"));
