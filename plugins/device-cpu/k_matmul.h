@@ -90,7 +90,8 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
             c[r][p] =
                 tile_start(g, at, at->row + (size_t)r, at->panel + (size_t)p);
     }
-    const float *a = g->a + (f.transposed ? at->row : at->row * g->a_row);
+    const float *a = g->a + (f.transposed ? at->k0 * g->a_row + at->row
+                                          : at->row * g->a_row);
     const float *b = g->b + at->panel * g->b_panel + at->k0 * g->b_row;
     for (size_t k = at->k0; k < at->k1; k++, b += g->b_row) {
         v16 x[8];
@@ -104,8 +105,9 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
             x[p] = tile_b(b + (size_t)p * g->b_panel, f, lanes);
         UNROLL_ROWS
         for (int r = 0; r < f.rows; r++) {
-            v16 s = v16_set(f.transposed ? a[k * g->a_row + (size_t)r]
-                                         : a[(size_t)r * g->a_row + k]);
+            v16 s =
+                v16_set(f.transposed ? a[(k - at->k0) * g->a_row + (size_t)r]
+                                     : a[(size_t)r * g->a_row + k]);
             UNROLL_PANELS
             for (int p = 0; p < f.panels; p++)
                 c[r][p] = v16_fma(s, x[p], c[r][p]);

@@ -347,7 +347,7 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 
 /* ---- gradient of the matrix --------------------------------------------- */
 
-#define FOLD_COLS 256 /* columns of a task: so much of x stays in the cache */
+#define FOLD_X 65536  /* floats of x that a task reads again and again */
 #define FOLD_ROWS 336 /* rows of a task: so much of dw does */
 
 typedef struct fold_job {
@@ -394,6 +394,13 @@ static void fold_bias(void *ctx, size_t first, size_t last)
                          job->op->dy_stride, job->tokens, last - first);
 }
 
+/* Columns of a task. Of few tokens more fit, and dw is walked in longer runs.
+ */
+static size_t fold_cols(size_t tokens)
+{
+    return FOLD_X / (tokens < 64 ? 64 : tokens > 256 ? 256 : tokens);
+}
+
 /* Blocks that fit the cache, cut further to feed all threads alike: rows
  * anywhere, since tiles are of near equal height, columns by whole panels. */
 static void cut_fold(const cpu_device *d, fold_job *job, double cost)
@@ -402,7 +409,7 @@ static void cut_fold(const cpu_device *d, fold_job *job, double cost)
     size_t threads = cpu_pool_threads(d->pool);
     size_t parts = threads > 1 ? parts_of(threads, cost) : 1;
     parts = parts > 2 * threads ? 2 * threads : parts; /* x is read by each */
-    size_t across = divide_up(op->cols, FOLD_COLS);
+    size_t across = divide_up(op->cols, fold_cols(job->tokens));
     size_t down = divide_up(parts, across);
     size_t least = divide_up(op->rows, FOLD_ROWS);
     if (down * d->k->rows > op->rows) {
