@@ -51,8 +51,8 @@ xray_status xm_arch_gemma(const xm_keys *keys, const xm_arch *arch,
 xray_status xm_arch_gpt2(const xm_keys *keys, const xm_arch *arch,
                          xm_config *out);
 
-/* The activation behind `arch->act_key`. `exact` is what "gelu" means: the
- * tanh form in Gemma 1 alone. */
+/* The activation behind `arch->act_key`. `gelu_is_tanh`: what "gelu" means in
+ * Gemma 1 alone; elsewhere it is the exact form and refused. */
 xray_status xm_read_act(const xm_keys *keys, const xm_arch *arch,
                         int gelu_is_tanh, xm_config *out);
 
@@ -62,8 +62,9 @@ xray_status xm_read_layer_types(const xm_keys *keys, xm_config *out,
                                 int *out_given);
 /* sliding_window; 0: null or missing without a `preset`. */
 xray_status xm_read_window(const xm_keys *keys, uint32_t preset, uint32_t *out);
-/* Layers slide although there is no window, or slide all or none. */
+/* Refuses layers that slide where there is no window. */
 xray_status xm_check_window(const xm_keys *keys, const xm_config *config);
+/* Makes the layers from `first` on slide. */
 void xm_slide_from(xm_config *config, uint32_t first);
 
 /* rope_theta, rope_scaling, rope_parameters, partial_rotary_factor and Gemma

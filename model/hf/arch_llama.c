@@ -3,8 +3,6 @@
  * Llama and what differs from it in biases, norms of queries and keys, windows
  * or fused tensors: Mistral, Qwen2, Qwen3, Phi-3.
  */
-#include <string.h>
-
 #include "model/hf/arch.h"
 
 /* Qwen2's q, k and v always have a bias and its o never; transformers reads no
