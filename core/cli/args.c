@@ -34,6 +34,44 @@ int cli_errors(const xr_errors *errors)
     return CLI_USAGE;
 }
 
+/* ---- the command line --------------------------------------------------- */
+
+static struct {
+    int argc;
+    char **argv;
+} started;
+
+void cli_command_line(int argc, char **argv)
+{
+    started.argc = argc;
+    started.argv = argv;
+}
+
+static void put_word(const char *word, xr_str *out)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst"
+                                "uvwxyz0123456789_-./=:,+@%";
+    if (*word && strspn(word, plain) == strlen(word)) {
+        xr_str_puts(out, word);
+        return;
+    }
+    xr_str_puts(out, "'");
+    for (; *word; word++)
+        if (*word == '\'')
+            xr_str_puts(out, "'\\''");
+        else
+            xr_str_append(out, word, 1);
+    xr_str_puts(out, "'");
+}
+
+void cli_put_command(xr_str *out)
+{
+    for (int i = 0; i < started.argc; i++) {
+        xr_str_puts(out, i ? " " : "");
+        put_word(started.argv[i], out);
+    }
+}
+
 /* ---- values ------------------------------------------------------------- */
 
 static void *slot(const cli_flag *flag, cli_args *args)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "core/base/err.h"
+#include "core/base/str.h"
 #include "core/config/config.h"
 
 #define CLI_OK 0
@@ -103,6 +104,12 @@ int cli_args_parse(const cli_command *command, int argc, char **argv,
 void cli_args_free(cli_args *args);
 /* The command's manual page on stdout. */
 void cli_help(const cli_command *command);
+
+/* Keeps what the program was started with, for messages that say how to start
+ * it again. */
+void cli_command_line(int argc, char **argv);
+/* Appends it as a shell takes it. */
+void cli_put_command(xr_str *out);
 
 /* "xray: text" on stderr. */
 XRAY_PRINTF(1, 2)

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/cli/cli.h"
 #include "core/rl/run_loop.h"
@@ -13,25 +14,73 @@
 /* A signal handler can reach nothing but objects of static storage. */
 static volatile sig_atomic_t stop_flag;
 static volatile sig_atomic_t stop_signal;
+/* What the handler says, made beforehand. */
+static char first_text[160];
+static char second_text[4096];
+static size_t first_size;
+static size_t second_size;
 
-/* First: finish the step. Second: stop now. Third: the system's own way. */
+static const char *signal_name(int number)
+{
+    return number == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
+/* First: finish the step. Second: stop now, whatever runs. A checkpoint that is
+ * being written is dropped by the next run, as after a kill. */
 static void on_signal(int number)
 {
     int saved = errno;
-    stop_signal = number;
-    if (stop_flag >= 2) {
-        (void)signal(number, SIG_DFL);
-        (void)raise(number);
+    if (stop_flag) {
+        (void)!write(STDERR_FILENO, second_text, second_size);
+        _exit(128 + number);
     }
-    stop_flag = stop_flag + 1;
+    stop_signal = number;
+    stop_flag = 1;
+    (void)!write(STDERR_FILENO, first_text, first_size);
     errno = saved;
+}
+
+/* The command that goes on with the run. What it was started with finds the
+ * newest checkpoint, unless told to look elsewhere. */
+static void put_resume(const xr_config *config, xr_str *out)
+{
+    const char *mode = xr_config_get(config, "trainer", "resume_mode");
+    const char *path = xr_config_get(config, "trainer", "resume_from_path");
+    cli_put_command(out);
+    if (mode && strcmp(mode, "auto") != 0)
+        xr_str_puts(out, " --set trainer.resume_mode=auto");
+    if (path && *path)
+        xr_str_puts(out, " --set trainer.resume_from_path=");
+}
+
+static void prepare_texts(const xr_config *config, int resumable)
+{
+    xr_str command = { 0 };
+    put_resume(config, &command);
+    (void)snprintf(first_text, sizeof first_text,
+                   "xray: stopping%s; once more stops at once\n",
+                   resumable ? " after this step, with a checkpoint" : "");
+    if (resumable)
+        (void)snprintf(second_text, sizeof second_text,
+                       "xray: stopped at once; no checkpoint was written; go "
+                       "on from the last one with: %.3900s\n",
+                       xr_str_text(&command));
+    else
+        (void)snprintf(second_text, sizeof second_text,
+                       "xray: stopped at once\n");
+    first_size = strlen(first_text);
+    second_size = strlen(second_text);
+    xr_str_free(&command);
 }
 
 static void catch_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_signal };
+    struct sigaction action = { .sa_handler = on_signal,
+                                .sa_flags = SA_RESTART };
     struct sigaction old;
     (void)sigemptyset(&action.sa_mask);
+    (void)sigaddset(&action.sa_mask, SIGINT);
+    (void)sigaddset(&action.sa_mask, SIGTERM);
     /* A shell that ignores SIGINT for background jobs keeps its way. */
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         (void)sigaction(SIGINT, &action, NULL);
@@ -41,30 +90,40 @@ static void catch_signals(void)
 typedef xray_status (*job_fn)(const xr_run_args *args, xr_err *err,
                               xr_run_result *out);
 
-static int finish(xray_status status, const xr_err *err,
-                  const xr_errors *errors, const xr_run_result *result)
+static void say_stopped(const xr_config *config, const xr_run_result *result)
 {
-    if (errors->count)
-        return cli_errors(errors);
-    if (status != XRAY_OK && !result->interrupted)
-        return cli_fail(status, err);
+    xr_str command = { 0 };
+    if (!*result->checkpoint) {
+        cli_say("stopped by %s", signal_name(stop_signal));
+        return;
+    }
+    put_resume(config, &command);
+    cli_say("stopped by %s after step %llu; go on with: %s",
+            signal_name(stop_signal), (unsigned long long)result->steps,
+            xr_str_text(&command));
+    xr_str_free(&command);
+}
+
+static int finish(xray_status status, const xr_err *err, const xr_run_args *run,
+                  const xr_run_result *result)
+{
+    if (run->errors->count)
+        return cli_errors(run->errors);
+    /* A run that failed after the signal has no checkpoint of its end. */
     if (status != XRAY_OK)
-        (void)cli_fail(status, err);
+        return cli_fail(status, err);
     (void)fputs(xr_str_text(&result->report), stdout);
     if (!result->interrupted)
         return CLI_OK;
-    cli_say("stopped by %s after step %llu",
-            stop_signal == SIGINT ? "SIGINT" : "SIGTERM",
-            (unsigned long long)result->steps);
+    say_stopped(run->config, result);
     return 128 + (int)stop_signal;
 }
 
-static int run_job(const cli_args *args, job_fn job)
+static int run_job(const cli_args *args, job_fn job, int resumable)
 {
     xr_errors errors = { 0 };
     xr_err err = { "" };
     static xr_run_result result; /* holds a path's worth of bytes */
-    catch_signals();
     xr_config *config = cli_config(args, args->words[0], &errors);
     int code = CLI_USAGE;
     if (!config) {
@@ -74,8 +133,10 @@ static int run_job(const cli_args *args, job_fn job)
                             .plugin_path = args->plugin_path,
                             .stop = &stop_flag,
                             .errors = &errors };
+        prepare_texts(config, resumable);
+        catch_signals();
         xray_status status = job(&run, &err, &result);
-        code = finish(status, &err, &errors, &result);
+        code = finish(status, &err, &run, &result);
     }
     xr_str_free(&result.report);
     xr_config_free(config);
@@ -85,17 +146,17 @@ static int run_job(const cli_args *args, job_fn job)
 
 static int run_train(const cli_args *args)
 {
-    return run_job(args, xr_train_run);
+    return run_job(args, xr_train_run, 1);
 }
 
 static int run_sft(const cli_args *args)
 {
-    return run_job(args, xr_sft_run);
+    return run_job(args, xr_sft_run, 1);
 }
 
 static int run_eval(const cli_args *args)
 {
-    return run_job(args, xr_eval_run);
+    return run_job(args, xr_eval_run, 0);
 }
 
 static const cli_flag flags[] = {

@@ -12,6 +12,7 @@
 
 #include "core/base/str.h"
 #include "core/cli/cli.h"
+#include "core/cli/guard.h"
 #include "core/plugin/plugin.h"
 
 static const cli_command *const commands[] = {
@@ -180,7 +181,14 @@ int main(int argc, char **argv)
 {
     hold_streams();
     (void)signal(SIGPIPE, SIG_IGN);
+    /* The child that tries a plugin: it is to die of what kills it. */
+    if (argc == 3 && strcmp(argv[1], XR_TRIAL_COMMAND) == 0)
+        return xr_trial_child(argv[2]);
+    cli_command_line(argc, argv);
+    cli_guard_start();
+    xr_trial_enable();
     int code = dispatch(argc - 1, argv + 1);
+    cli_guard_stop();
     if (fflush(stdout) || ferror(stdout)) {
         if (errno != EPIPE)
             cli_say("cannot write the results: %s", strerror(errno));

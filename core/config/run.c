@@ -52,6 +52,9 @@ static const xray_option run_options[] = {
     XRAY_STRING(RUN, log, "warn", 0u, SINCE,
                 "Least urgent log lines that are shown: error, warn, info or "
                 "debug."),
+    XRAY_INT(RUN, plugin_timeout, "600", 0, 1000000, "seconds", SINCE,
+             "Longest time a plugin may take to load, plan, create or destroy, "
+             "and a reward to give its next answer; 0: any."),
 };
 
 /* ---- [model] ------------------------------------------------------------ */
@@ -223,6 +226,13 @@ static const xray_option sft_optim_options[] = OPTIM_OPTIONS("1e-5");
 
 /* ---- [trainer] ---------------------------------------------------------- */
 
+static const xray_choice nonfinites[] = {
+    { "stop", XR_NONFINITE_STOP, "the run ends with an error" },
+    { "skip", XR_NONFINITE_SKIP,
+      "the step, or the update, is left out and counted" },
+    { NULL, 0, NULL },
+};
+
 #define TRAINER xr_trainer_section
 static const xray_option trainer_options[] = {
     XRAY_INT(TRAINER, total_epochs, "30", 1, MOST, "epochs", SINCE,
@@ -257,6 +267,9 @@ static const xray_option trainer_options[] = {
                 "Name of the experiment, in paths and metrics."),
     XRAY_LIST(TRAINER, logger, "console, jsonl", 0u, SINCE,
               "Where metrics go: console, jsonl."),
+    XRAY_CHOICE(TRAINER, on_nonfinite, "stop", nonfinites, SINCE,
+                "What a NaN or Inf in a reward, log-prob, advantage or "
+                "gradient does; it is named, and never applied."),
 };
 
 /* ---- [sft] -------------------------------------------------------------- */

@@ -15,8 +15,9 @@ typedef struct xr_run_section { /* [run] */
     const char *device;         /* "cpu" */
     xray_list reward;           /* instances, each a section [reward.NAME] */
     int64_t seed;
-    int64_t threads; /* 0: one a core */
-    const char *log; /* error|warn|info|debug */
+    int64_t threads;        /* 0: one a core */
+    const char *log;        /* error|warn|info|debug */
+    int64_t plugin_timeout; /* seconds a call that sets up may take; 0: any */
 } xr_run_section;
 
 enum { XR_INIT_AUTO, XR_INIT_LOAD, XR_INIT_RANDOM };
@@ -88,6 +89,7 @@ typedef struct xr_optim_section { /* [actor.optim], [sft.optim] */
     double num_cycles;
 } xr_optim_section;
 
+enum { XR_NONFINITE_STOP, XR_NONFINITE_SKIP };
 typedef struct xr_trainer_section { /* [trainer] */
     int64_t total_epochs;
     int64_t total_training_steps; /* 0: by epochs */
@@ -102,7 +104,8 @@ typedef struct xr_trainer_section { /* [trainer] */
     int64_t max_actor_ckpt_to_keep; /* 0: all */
     const char *project_name;
     const char *experiment_name;
-    xray_list logger; /* console, jsonl */
+    xray_list logger;     /* console, jsonl */
+    int64_t on_nonfinite; /* XR_NONFINITE_* */
 } xr_trainer_section;
 
 typedef struct xr_sft_section { /* [sft] */

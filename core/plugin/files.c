@@ -193,7 +193,7 @@ static xray_status add_path(xr_plugins *plugins, const char *path, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status add_own_folders(xr_plugins *plugins, xr_err *err)
+xray_status xr_own_folder(size_t i, char *buffer, size_t cap, xr_err *err)
 {
     static const char *const places[] = {
         "plugins",
@@ -202,23 +202,28 @@ static xray_status add_own_folders(xr_plugins *plugins, xr_err *err)
         "../lib/" TRIPLET "/xray/plugins",
     };
     char self[XR_PATH_CAP];
-    char path[XR_PATH_CAP];
     ssize_t size = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (size <= 0)
-        return XRAY_OK;
+    if (size <= 0 || i >= sizeof(places) / sizeof(places[0]))
+        return XRAY_END;
     self[size] = '\0';
     char *slash = strrchr(self, '/');
     if (slash)
         *slash = '\0';
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        xray_status status =
-            xr_path_join(self, places[i], path, sizeof(path), err);
+    return xr_path_join(self, places[i], buffer, cap, err);
+}
+
+static xray_status add_own_folders(xr_plugins *plugins, xr_err *err)
+{
+    for (size_t i = 0;; i++) {
+        char path[XR_PATH_CAP];
+        xray_status status = xr_own_folder(i, path, sizeof(path), err);
+        if (status == XRAY_END)
+            return XRAY_OK;
         if (status == XRAY_OK)
             status = add_folder(plugins, path, 0, err);
         if (status != XRAY_OK)
             return status;
     }
-    return XRAY_OK;
 }
 
 /* ---- the list ----------------------------------------------------------- */

@@ -19,4 +19,21 @@ typedef struct xr_manifest {
  * xray. Runs no code of it. */
 xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out);
 
+/* Exported symbols beside the query function; the first one's name goes to
+ * `out_first`. An object without section headers cannot be asked: 0. */
+size_t xr_symbols_extra(const void *data, size_t size, char *out_first,
+                        size_t cap);
+
+/* The program's own folder of plugins number `i`; XRAY_END past the last. */
+xray_status xr_own_folder(size_t i, char *buffer, size_t cap, xr_err *err);
+
+/* ---- trial loads -------------------------------------------------------- */
+
+/* True if trials are on and `path` is not in a folder of the program's own. */
+int xr_trial_wanted(const char *path);
+/* Loads and queries the file in a child; the error says how that went. */
+xray_status xr_trial_run(const char *path, xr_err *err);
+/* In the child: a byte for the parent, which phase begins. */
+void xr_trial_mark(char phase);
+
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/plugin/guard.h"
 #include "core/plugin/internal.h"
 
 /* dlsym also searches what the object depends on; only its own symbol counts,
@@ -60,36 +61,60 @@ static xray_status check_note(const xray_plugin *plugin, const char *path,
     return XRAY_OK;
 }
 
-xray_status xr_plugin_load(const char *path, xr_err *err,
-                           const xray_plugin **out)
+/* Constructors of the object run here. */
+static xray_status open_object(const char *path, xr_err *err, void **out)
 {
     char slashed[XR_PATH_CAP];
-    xr_manifest manifest;
-    xray_status status = xr_manifest_read(path, err, &manifest);
-    if (status != XRAY_OK)
-        return status;
     /* A bare name would be searched for elsewhere. */
     int size = snprintf(slashed, sizeof(slashed), "%s%s",
                         strchr(path, '/') ? "" : "./", path);
-    void *object = NULL;
-    if (size > 0 && (size_t)size < sizeof(slashed))
-        object = dlopen(slashed, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!object) {
-        const char *why = dlerror();
-        return xr_fail(err, XRAY_E_IO, "%s: cannot be loaded: %s", path,
-                       why ? why : "its name is too long");
-    }
+    if (size <= 0 || (size_t)size >= sizeof(slashed))
+        return xr_fail(err, XRAY_E_IO, "%.200s...: its name is too long", path);
+    xr_trial_mark('L');
+    xr_guard_enter(path, "load", 1);
+    *out = dlopen(slashed, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    (void)xr_guard_leave(XRAY_OK);
+    if (*out)
+        return XRAY_OK;
+    const char *why = dlerror();
+    return xr_fail(err, XRAY_E_IO, "%s: cannot be loaded: %s", path,
+                   why ? why : "no reason was given");
+}
+
+static xray_status ask(void *object, const char *path, xr_err *err,
+                       const xray_plugin **out)
+{
     xray_plugin_query_fn query = NULL;
     void *symbol = own_symbol(object, XRAY_PLUGIN_QUERY);
     memcpy(&query, &symbol, sizeof(query));
     if (!query)
         return xr_fail(err, XRAY_E_ABI, "%s: exports no %s of its own", path,
                        XRAY_PLUGIN_QUERY);
-    const xray_plugin *plugin = query(XRAY_ABI);
-    if (!plugin)
-        return xr_fail(err, XRAY_E_ABI, "%s: refuses xray ABI %u.%u", path,
-                       XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
-    status = xr_plugin_check(plugin, path, err);
+    xr_trial_mark('Q');
+    xr_guard_enter(path, "query", 1);
+    *out = query(XRAY_ABI);
+    (void)xr_guard_leave(XRAY_OK);
+    if (*out)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_ABI, "%s: refuses xray ABI %u.%u", path,
+                   XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
+}
+
+xray_status xr_plugin_load(const char *path, xr_err *err,
+                           const xray_plugin **out)
+{
+    xr_manifest manifest;
+    const xray_plugin *plugin = NULL;
+    void *object = NULL;
+    xray_status status = xr_manifest_read(path, err, &manifest);
+    if (status == XRAY_OK && xr_trial_wanted(path))
+        status = xr_trial_run(path, err);
+    if (status == XRAY_OK)
+        status = open_object(path, err, &object);
+    if (status == XRAY_OK)
+        status = ask(object, path, err, &plugin);
+    if (status == XRAY_OK)
+        status = xr_plugin_check(plugin, path, err);
     if (status == XRAY_OK)
         status = check_note(plugin, path, &manifest, err);
     if (status == XRAY_OK)

@@ -66,11 +66,15 @@ static xray_status parse(const char *text, const char *path, xr_err *err,
 xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out)
 {
     char text[4096];
+    char symbol[128] = "";
+    size_t extra = 0;
     xr_map_file file = { 0 };
     xray_status status = xr_file_map(path, err, &file);
     if (status != XRAY_OK)
         return status;
     status = xr_note_find(file.data, file.size, text, sizeof(text));
+    if (status == XRAY_OK)
+        extra = xr_symbols_extra(file.data, file.size, symbol, sizeof(symbol));
     xr_file_unmap(&file);
     *out = (xr_manifest){ .name = "" };
     if (status == XRAY_END)
@@ -81,5 +85,12 @@ xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out)
                        path);
     if (status != XRAY_OK)
         return xr_fail(err, XRAY_E_ABI, "%s: is no 64-bit ELF file", path);
-    return parse(text, path, err, out);
+    status = parse(text, path, err, out);
+    /* Such a symbol could take the place of another object's. */
+    if (status == XRAY_OK && extra)
+        status = xr_fail(err, XRAY_E_ABI,
+                         "%s: exports %s%s besides " XRAY_PLUGIN_QUERY
+                         "; hide all else, as xray_add_plugin does",
+                         path, symbol, extra > 1 ? " and more" : "");
+    return status;
 }

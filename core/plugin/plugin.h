@@ -72,6 +72,15 @@ xray_status xr_plugins_find(xr_plugins *plugins, const char *iface,
 /* Loads one file and checks it; for `plugin inspect`. */
 xray_status xr_plugin_load(const char *path, xr_err *err,
                            const xray_plugin **out);
+/* From now on a file outside of the program's own plugin folders is loaded and
+ * queried in a short-lived child of the program first ("PROGRAM
+ * XR_TRIAL_COMMAND FILE"), so that a crash or a hang in it is an error of this
+ * process. Costs a start of the program, a few milliseconds, per such file. */
+void xr_trial_enable(void);
+#define XR_TRIAL_COMMAND "plugin-trial"
+/* The child's whole work; gives its exit code. */
+int xr_trial_child(const char *path);
+
 /* Checks a descriptor: heads, ABI, interfaces, required callbacks. */
 xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
                             xr_err *err);

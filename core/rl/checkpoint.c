@@ -2,6 +2,7 @@
 #include "core/rl/checkpoint.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
+#include "core/rl/inventory.h"
 
 #define LATEST "latest_checkpointed_iteration.txt"
 #define STEP_PREFIX "global_step_"
@@ -27,14 +29,16 @@ static xray_status put_algo(xr_session *s, xr_str *out, xr_err *err)
     uint64_t size = 0;
     if (!s->algo.self || !XRAY_HAS(xray_algo_ops, ops, save))
         return XRAY_OK;
-    xray_status status = ops->save(s->algo.self, NULL, 0, &size);
+    xray_status status =
+        XR_CALL(&s->algo, "save", ops->save(s->algo.self, NULL, 0, &size));
     if (status != XRAY_OK && status != XRAY_E_RANGE)
         return xr_host_error(s->algo.host, status, "save", err);
     unsigned char *blob = xr_calloc((size_t)size + 1, 1);
     if (!blob)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s",
                        s->algo.instance);
-    status = ops->save(s->algo.self, blob, size, &size);
+    status =
+        XR_CALL(&s->algo, "save", ops->save(s->algo.self, blob, size, &size));
     if (status != XRAY_OK)
         status = xr_host_error(s->algo.host, status, "save", err);
     else {
@@ -125,11 +129,14 @@ static xray_status fill(xr_session *s, const xr_progress *p, const char *dir,
         status = copy_model_files(s, actor, err);
     if (status != XRAY_OK)
         return status;
-    status = xr_train(s)->save(s->train.self, actor);
+    status =
+        XR_CALL(&s->train, "save", xr_train(s)->save(s->train.self, actor));
     if (status != XRAY_OK)
         return xr_host_error(s->train.host, status, "save", err);
     status = write_config(s, dir, err);
-    return status == XRAY_OK ? write_state(s, p, dir, err) : status;
+    if (status == XRAY_OK)
+        status = write_state(s, p, dir, err);
+    return status == XRAY_OK ? xr_inventory_write(dir, err) : status;
 }
 
 /* Step of a folder named global_step_N, or -1. */
@@ -142,8 +149,10 @@ static long long step_of(const char *name)
     return step;
 }
 
-/* The oldest checkpoint and how many there are. */
-static size_t oldest(const char *root, long long *out_step)
+/* The highest, or the lowest, step below `limit` that has a folder, -1 if there
+ * is none, and how many there are. */
+static size_t find_step(const char *root, long long limit, int highest,
+                        long long *out_step)
 {
     size_t count = 0;
     DIR *dir = opendir(root);
@@ -152,30 +161,92 @@ static size_t oldest(const char *root, long long *out_step)
         return 0;
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
         long long step = step_of(e->d_name);
-        if (step < 0)
+        if (step < 0 || step >= limit)
             continue;
         count++;
-        if (*out_step < 0 || step < *out_step)
+        if (*out_step < 0 || (highest ? step > *out_step : step < *out_step))
             *out_step = step;
     }
     (void)closedir(dir);
     return count;
 }
 
-static xray_status prune(const xr_session *s, xr_err *err)
+/* A folder's name while it is on its way out: hidden, so that a kill in between
+ * leaves nothing that looks like a checkpoint. */
+#define REMOVED ".removed-"
+#define REPLACED ".replaced-"
+
+static xray_status step_paths(const char *root, const char *prefix,
+                              long long step, char *out_path, char *out_hidden,
+                              xr_err *err)
+{
+    int size =
+        snprintf(out_path, XR_PATH_CAP, "%s/" STEP_PREFIX "%lld", root, step);
+    int more = snprintf(out_hidden, XR_PATH_CAP, "%s/%s" STEP_PREFIX "%lld",
+                        root, prefix, step);
+    if (size < 0 || more < 0 || more >= (int)XR_PATH_CAP)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "[trainer] default_local_dir is too long");
+    return XRAY_OK;
+}
+
+static xray_status move(const char *from, const char *to, xr_err *err)
+{
+    if (rename(from, to) == 0)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
+                   strerror(errno));
+}
+
+/* Only steps up to `newest` count: those behind it are of a run that was given
+ * up, and go when this one gets there. */
+static xray_status prune(const xr_session *s, uint64_t newest, xr_err *err)
 {
     const char *root = s->run.trainer.default_local_dir;
     int64_t keep = s->run.trainer.max_actor_ckpt_to_keep;
     long long step = -1;
-    while (keep > 0 && oldest(root, &step) > (size_t)keep) {
+    while (keep > 0 &&
+           find_step(root, (long long)newest + 1, 0, &step) > (size_t)keep) {
         char path[XR_PATH_CAP];
-        (void)snprintf(path, sizeof(path), "%s/" STEP_PREFIX "%lld", root,
-                       step);
-        xray_status status = xr_dir_remove(path, err);
+        char hidden[XR_PATH_CAP];
+        xray_status status = step_paths(root, REMOVED, step, path, hidden, err);
+        if (status == XRAY_OK)
+            status = move(path, hidden, err);
+        if (status == XRAY_OK)
+            status = xr_dir_remove(hidden, err);
         if (status != XRAY_OK)
             return status;
     }
     return XRAY_OK;
+}
+
+/* Puts a finished folder in its place. One of that step that is there already
+ * stays whole under a hidden name until the new one stands. */
+static xray_status put_in_place(const char *from, const char *path,
+                                const char *hidden, xr_err *err)
+{
+    int replaces = xr_path_exists(path);
+    xray_status status = xr_dir_remove(hidden, err);
+    if (status == XRAY_OK && replaces)
+        status = move(path, hidden, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_dir_commit(from, path, err);
+    if (status != XRAY_OK && replaces && !xr_path_exists(path))
+        (void)rename(hidden, path);
+    return status;
+}
+
+static xray_status write_latest(const char *root, uint64_t step, xr_err *err)
+{
+    char latest[XR_PATH_CAP];
+    char number[32];
+    int size =
+        snprintf(number, sizeof(number), "%llu\n", (unsigned long long)step);
+    xray_status status =
+        xr_path_join(root, LATEST, latest, sizeof(latest), err);
+    return status == XRAY_OK ? xr_file_write(latest, number, (size_t)size, err)
+                             : status;
 }
 
 xray_status xr_checkpoint_save(xr_session *s, const xr_progress *p,
@@ -183,34 +254,112 @@ xray_status xr_checkpoint_save(xr_session *s, const xr_progress *p,
 {
     const char *root = s->run.trainer.default_local_dir;
     char temporary[XR_PATH_CAP + 8];
-    char latest[XR_PATH_CAP];
-    char number[32];
-    int size = snprintf(out_path, XR_PATH_CAP, "%s/" STEP_PREFIX "%llu", root,
-                        (unsigned long long)p->step);
-    if (size < 0 || size >= (int)XR_PATH_CAP)
-        return xr_fail(err, XRAY_E_RANGE,
-                       "[trainer] default_local_dir is too long");
-    (void)snprintf(temporary, sizeof(temporary), "%s.tmp", out_path);
-    xray_status status = xr_dir_remove(temporary, err);
+    char path[XR_PATH_CAP];
+    char hidden[XR_PATH_CAP];
+    xray_status status =
+        step_paths(root, REPLACED, (long long)p->step, path, hidden, err);
+    if (status != XRAY_OK)
+        return status;
+    (void)snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+    status = xr_dir_remove(temporary, err);
     if (status == XRAY_OK)
         status = xr_dir_make(temporary, err);
     if (status == XRAY_OK)
         status = fill(s, p, temporary, err);
     if (status == XRAY_OK)
-        status = xr_dir_remove(out_path, err);
-    if (status == XRAY_OK)
-        status = xr_dir_commit(temporary, out_path, err);
-    if (status != XRAY_OK) {
+        status = put_in_place(temporary, path, hidden, err);
+    if (status != XRAY_OK)
         (void)xr_dir_remove(temporary, NULL);
+    if (status == XRAY_OK)
+        status = write_latest(root, p->step, err);
+    if (status == XRAY_OK)
+        status = xr_dir_remove(hidden, err);
+    if (status == XRAY_OK)
+        status = prune(s, p->step, err);
+    if (status != XRAY_OK)
         return xr_fail_in(err, status, "checkpoint of step %llu",
                           (unsigned long long)p->step);
-    }
-    status = xr_path_join(root, LATEST, latest, sizeof(latest), err);
-    size =
-        snprintf(number, sizeof(number), "%llu\n", (unsigned long long)p->step);
+    memcpy(out_path, path, strlen(path) + 1);
+    return XRAY_OK;
+}
+
+/* ---- after a kill ------------------------------------------------------- */
+
+static int starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* global_step_N.tmp, and what a file is written as. */
+static int is_unfinished(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return (starts_with(name, STEP_PREFIX) && end &&
+            strcmp(end, ".tmp") == 0) ||
+           starts_with(name, LATEST ".tmp-") || starts_with(name, REMOVED);
+}
+
+static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
+{
+    char path[XR_PATH_CAP];
+    char place[XR_PATH_CAP];
+    int replaced = starts_with(name, REPLACED STEP_PREFIX);
+    if (!replaced && !is_unfinished(name))
+        return XRAY_OK;
+    xray_status status = xr_path_join(root, name, path, sizeof(path), err);
+    if (status == XRAY_OK && replaced)
+        status = xr_path_join(root, name + strlen(REPLACED), place,
+                              sizeof(place), err);
+    if (status != XRAY_OK)
+        return status;
+    if (replaced && !xr_path_exists(place))
+        return move(path, place, err);
+    if (xr_path_is_dir(path))
+        return xr_dir_remove(path, err);
+    return remove(path) == 0 ? XRAY_OK
+                             : xr_fail(err, XRAY_E_IO, "%s: cannot remove: %s",
+                                       path, strerror(errno));
+}
+
+xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
+{
+    const char *root = s->run.trainer.default_local_dir;
+    xray_status status = XRAY_OK;
+    DIR *dir = opendir(root);
+    if (!dir)
+        return XRAY_OK;
+    for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
+         e = readdir(dir))
+        status = tidy_entry(root, e->d_name, err);
+    (void)closedir(dir);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------ */
+
+xray_status xr_checkpoint_verify(const xr_session *s, const char *path,
+                                 xr_err *err)
+{
+    const char *root = s->run.trainer.default_local_dir;
+    char other[XR_PATH_CAP];
+    char hidden[XR_PATH_CAP];
+    xr_err why = { "" };
+    long long step = INT64_MAX;
+    xray_status status = xr_inventory_verify(path, &why);
     if (status == XRAY_OK)
-        status = xr_file_write(latest, number, (size_t)size, err);
-    return status == XRAY_OK ? prune(s, err) : status;
+        return XRAY_OK;
+    while (find_step(root, step, 1, &step) > 0) {
+        if (step_paths(root, REMOVED, step, other, hidden, NULL) != XRAY_OK ||
+            strcmp(other, path) == 0 ||
+            xr_inventory_verify(other, NULL) != XRAY_OK)
+            continue;
+        return xr_fail(err, status,
+                       "%s; %s is whole, go on from it with --set "
+                       "trainer.resume_from_path=%s",
+                       why.text, other, other);
+    }
+    return xr_fail(err, status, "%s; no other checkpoint in %s is whole",
+                   why.text, root);
 }
 
 xray_status xr_checkpoint_find(const xr_session *s, char *out_path, xr_err *err)
@@ -351,7 +500,8 @@ static xray_status restore_algo(xr_session *s, const char *hex,
         }
         blob[i] = (unsigned char)(high * 16 + low);
     }
-    xray_status status = xr_algo(s)->load(s->algo.self, blob, size);
+    xray_status status =
+        XR_CALL(&s->algo, "load", xr_algo(s)->load(s->algo.self, blob, size));
     free(blob);
     return status == XRAY_OK ? XRAY_OK
                              : xr_host_error(s->algo.host, status, "load", err);
@@ -365,7 +515,8 @@ xray_status xr_checkpoint_restore(xr_session *s, const char *path, xr_err *err)
     xray_status status = xr_path_join(path, "actor", where, sizeof(where), err);
     if (status != XRAY_OK)
         return status;
-    status = xr_train(s)->load(s->train.self, where);
+    status =
+        XR_CALL(&s->train, "load", xr_train(s)->load(s->train.self, where));
     if (status != XRAY_OK)
         return xr_host_error(s->train.host, status, "load", err);
     if (!s->algo.self || !XRAY_HAS(xray_algo_ops, xr_algo(s), load))

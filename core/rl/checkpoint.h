@@ -3,8 +3,9 @@
  * Checkpoints of a run: <default_local_dir>/global_step_N/, written beside it
  * and renamed when whole. In it: actor/ (a Hugging Face model folder with the
  * optimizer's state beside the weights), state.json (step, data position,
- * algorithm), run.ini (the resolved configuration).
- * latest_checkpointed_iteration.txt names the newest and is written last.
+ * algorithm), run.ini (the resolved configuration), manifest.json (sizes and
+ * checksums of all of it). latest_checkpointed_iteration.txt names the newest
+ * and is written last.
  */
 #ifndef XR_CHECKPOINT_H
 #define XR_CHECKPOINT_H
@@ -33,6 +34,15 @@ xray_status xr_checkpoint_save(xr_session *session, const xr_progress *progress,
  * its path in `out_path`, "" if there is none. */
 xray_status xr_checkpoint_find(const xr_session *session, char *out_path,
                                xr_err *err);
+
+/* Compares the checkpoint with its manifest. The error names the file that is
+ * wrong, and the newest older checkpoint that is whole. */
+xray_status xr_checkpoint_verify(const xr_session *session, const char *path,
+                                 xr_err *err);
+
+/* Removes what a killed run left half-done in default_local_dir: a checkpoint
+ * that was being written, one that was being removed. */
+xray_status xr_checkpoint_tidy(const xr_session *session, xr_err *err);
 
 /* Reads state.json and checks it against `expect` (kind, seed, rows). */
 xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,

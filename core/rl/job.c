@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/rl/nonfinite.h"
 #include "core/rl/role.h"
 
 static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
@@ -129,10 +130,16 @@ static xray_status resumed_step(const xr_job *job, int64_t *out, xr_err *err)
     char path[XR_PATH_CAP];
     xr_progress read = job->progress;
     *out = -1;
-    xray_status status = xr_checkpoint_find(job->session, path, err);
+    xray_status status = xr_checkpoint_tidy(job->session, err);
+    if (status == XRAY_OK)
+        status = xr_checkpoint_find(job->session, path, err);
     if (status != XRAY_OK || !*path)
         return status;
-    status = xr_checkpoint_read(path, &job->progress, &read, err);
+    status = xr_checkpoint_verify(job->session, path, err);
+    if (status == XRAY_OK)
+        status = xr_checkpoint_read(path, &job->progress, &read, err);
+    if (status != XRAY_OK)
+        return xr_fail_in(err, status, "resume from %s", path);
     *out = (int64_t)read.step;
     return status;
 }
@@ -212,9 +219,20 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
     double start = xr_now();
     if (!job->val)
         return XRAY_OK;
-    xray_status status =
-        xr_validation_run(&job->validation, job->args->stop, job->metrics,
-                          &job->progress.score_now, err);
+    double score = NAN;
+    xray_status status = xr_validation_run(&job->validation, job->args->stop,
+                                           job->metrics, &score, err);
+    if (status != XRAY_OK && job->session->nonfinite)
+        (void)xr_fail_in(err, status, "validation at step %llu",
+                         (unsigned long long)job->progress.step);
+    if (xr_nonfinite_skips(job->session, status)) {
+        xr_nonfinite_note(job->session, err);
+        err->text[0] = '\0';
+        xr_metrics_put(job->metrics, "training/skipped_validations", 1);
+        return XRAY_OK;
+    }
+    if (status == XRAY_OK)
+        job->progress.score_now = score;
     if (status == XRAY_OK && isnan(job->progress.score_before))
         job->progress.score_before = job->progress.score_now;
     xr_metrics_put(job->metrics, "timing_s/testing", xr_now() - start);

@@ -7,6 +7,7 @@
 
 #include "core/base/file.h"
 #include "core/base/philox.h"
+#include "core/rl/nonfinite.h"
 
 static uint64_t step_rows(const xr_run_config *run)
 {
@@ -137,8 +138,9 @@ xray_status xr_learner_accept(xr_learner *l, uint32_t want,
                          : 0;
     for (uint32_t g = 0; g < fresh; g++)
         l->keep[g] = 1;
-    xray_status status =
-        xr_algo(s)->accept(s->algo.self, &l->fresh.batch, fresh, l->keep);
+    xray_status status = XR_CALL(
+        &s->algo, "accept",
+        xr_algo(s)->accept(s->algo.self, &l->fresh.batch, fresh, l->keep));
     if (status != XRAY_OK)
         return xr_host_error(s->algo.host, status, "accept", err);
     uint32_t r = 0;
@@ -168,7 +170,12 @@ static xray_status forward_all(xr_learner *l, const xr_role *role,
     if (status != XRAY_OK)
         return status;
     xr_role_forward(role, &l->views, XRAY_HEAD_LOGP, &out, &future);
-    return xr_wait(&future, err);
+    status = xr_wait(&future, err);
+    if (status == XRAY_OK &&
+        xr_nonfinite_token(role->part->instance, "log-prob", &rows->batch, logp,
+                           &l->fault))
+        status = xr_nonfinite(l->session, err, "%s", l->fault.text);
+    return status;
 }
 
 /* Same kernels on both sides: any difference is a fault, and it stops the run
@@ -220,6 +227,27 @@ static xray_status old_logp(xr_learner *l, const xr_rows *rows, uint64_t step,
 
 /* ---- updates ------------------------------------------------------------ */
 
+static xray_status call_loss(xr_learner *l, const xray_loss_call *call,
+                             xray_metric_sums *sums)
+{
+    const xr_part *algo = &l->session->algo;
+    if (xr_nonfinite_token(l->session->train.instance, "log-prob", call->batch,
+                           call->logp, &l->fault))
+        return xr_nonfinite_loss(l->session);
+    xray_status status = XR_CALL(
+        algo, "loss",
+        xr_algo(l->session)->loss(l->context, l->context_size, call, sums));
+    if (status != XRAY_OK)
+        return status;
+    if (xr_nonfinite_token(algo->instance, "gradient of the log-prob",
+                           call->batch, call->dlogp, &l->fault) ||
+        (call->dentropy &&
+         xr_nonfinite_token(algo->instance, "gradient of the entropy",
+                            call->batch, call->dentropy, &l->fault)))
+        return xr_nonfinite_loss(l->session);
+    return XRAY_OK;
+}
+
 static xray_status loss(void *ctx, const xray_loss_call *call)
 {
     xr_learner *l = (xr_learner *)ctx;
@@ -227,7 +255,7 @@ static xray_status loss(void *ctx, const xray_loss_call *call)
                               .sum = l->sums,
                               .weight = l->weights,
                               .count = l->names };
-    return xr_algo(l->session)->loss(l->context, l->context_size, call, &sums);
+    return call_loss(l, call, &sums);
 }
 
 static void count_totals(const xr_rows *rows, uint32_t first, uint32_t count,
@@ -247,16 +275,19 @@ static xray_status make_context(xr_learner *l, const xray_batch *mini,
 {
     const xr_session *s = l->session;
     xray_status status =
-        xr_algo(s)->context(s->algo.self, mini, totals, l->context,
-                            l->context_cap, &l->context_size);
+        XR_CALL(&s->algo, "context",
+                xr_algo(s)->context(s->algo.self, mini, totals, l->context,
+                                    l->context_cap, &l->context_size));
     if (status == XRAY_E_RANGE && l->context_size > l->context_cap) {
         free(l->context);
         l->context = xr_calloc((size_t)l->context_size, 1);
         l->context_cap = l->context ? l->context_size : 0;
         if (!l->context)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for the loss");
-        status = xr_algo(s)->context(s->algo.self, mini, totals, l->context,
-                                     l->context_cap, &l->context_size);
+        status =
+            XR_CALL(&s->algo, "context",
+                    xr_algo(s)->context(s->algo.self, mini, totals, l->context,
+                                        l->context_cap, &l->context_size));
     }
     return status == XRAY_OK
                ? XRAY_OK
@@ -275,28 +306,58 @@ static xray_status select_tokens(xr_learner *l, const xray_batch *mini,
         return XRAY_OK;
     xr_role_forward(&l->actor, &l->views, XRAY_HEAD_LOGP, &out, &future);
     xray_status status = xr_wait(&future, err);
+    if (status == XRAY_OK && xr_nonfinite_token(s->train.instance, "log-prob",
+                                                mini, l->logp, &l->fault))
+        status = xr_nonfinite(l->session, err, "%s", l->fault.text);
     if (status != XRAY_OK)
         return status;
-    status = xr_algo(s)->select(s->algo.self, mini, l->logp, l->context,
-                                l->context_size);
+    status = XR_CALL(&s->algo, "select",
+                     xr_algo(s)->select(s->algo.self, mini, l->logp, l->context,
+                                        l->context_size));
     return status == XRAY_OK
                ? XRAY_OK
                : xr_host_error(s->algo.host, status, "select", err);
+}
+
+/* Gradients of the views and the optimizer's step. */
+static xray_status apply(xr_learner *l, double lr, xr_err *err)
+{
+    xr_session *s = l->session;
+    xr_future future;
+    xray_step_result result;
+    int skipped = 0;
+    xray_loss call = { .head = XRAY_HEAD(xray_loss),
+                       .ctx = l,
+                       .fn = loss,
+                       .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY };
+    l->fault.text[0] = '\0';
+    xr_role_gradients(&l->actor, &l->views, &call, &future);
+    xray_status status = xr_wait(&future, err);
+    if (*l->fault.text) {
+        l->skipped++;
+        return xr_nonfinite_fault(s, &l->fault, status, err);
+    }
+    if (status != XRAY_OK)
+        return status;
+    xr_role_step(&l->actor, lr, s->run.actor.grad_clip, &result, &future);
+    status = xr_wait(&future, err);
+    if (status == XRAY_OK)
+        status = xr_nonfinite_update(s, &result, &skipped, err);
+    if (status != XRAY_OK)
+        return status;
+    l->updates += !skipped;
+    l->skipped += (uint64_t)skipped;
+    l->grad_norm += skipped ? 0 : result.grad_norm;
+    return XRAY_OK;
 }
 
 static xray_status update(xr_learner *l, const xr_rows *rows, uint32_t first,
                           uint32_t count, double lr, xr_err *err)
 {
     xr_session *s = l->session;
-    xr_future future;
-    xray_step_result result;
     xray_totals totals = { .head = XRAY_HEAD(xray_totals),
                            .max_response =
                                (uint64_t)s->run.data.max_response_length };
-    xray_loss call = { .head = XRAY_HEAD(xray_loss),
-                       .ctx = l,
-                       .fn = loss,
-                       .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY };
     count_totals(rows, first, count, &totals);
     xray_status status =
         xr_views_cut(&l->whole, rows, first, count, UINT64_MAX, err);
@@ -311,18 +372,7 @@ static xray_status update(xr_learner *l, const xr_rows *rows, uint32_t first,
         status = select_tokens(l, mini, err);
     if (status != XRAY_OK)
         return status;
-    xr_role_gradients(&l->actor, &l->views, &call, &future);
-    status = xr_wait(&future, err);
-    if (status != XRAY_OK)
-        return status;
-    xr_role_step(&l->actor, lr, s->run.actor.grad_clip, &result, &future);
-    status = xr_wait(&future, err);
-    if (status != XRAY_OK)
-        return status;
-    l->updates++;
-    l->skipped += result.skipped;
-    l->grad_norm += result.grad_norm;
-    return XRAY_OK;
+    return apply(l, lr, err);
 }
 
 /* Fisher-Yates by Philox of (seed, step, epoch): the same order in a rerun. */
@@ -422,9 +472,13 @@ xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
         batch.ref_logp = NULL;
     batch.value = NULL;
     start = now;
-    status = xr_algo(s)->prepare(s->algo.self, &batch, &sink);
+    status = XR_CALL(&s->algo, "prepare",
+                     xr_algo(s)->prepare(s->algo.self, &batch, &sink));
     if (status != XRAY_OK)
         return xr_host_error(s->algo.host, status, "prepare", err);
+    if (xr_nonfinite_token(s->algo.instance, "advantage", &batch,
+                           batch.advantage, &l->fault))
+        return xr_nonfinite(s, err, "%s", l->fault.text);
     now = xr_now();
     xr_metrics_put(l->metrics, "timing_s/adv", now - start);
     start = now;

@@ -31,7 +31,8 @@ typedef struct xr_learner {
     uint64_t names;
     uint64_t updates; /* optimizer steps of this step */
     uint64_t skipped;
-    double grad_norm; /* sum over updates */
+    double grad_norm; /* sum over updates that were applied */
+    xr_err fault;     /* a value the loss was shown that is not finite */
 } xr_learner;
 
 xray_status xr_learner_init(xr_learner *learner, xr_session *session,

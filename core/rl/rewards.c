@@ -3,69 +3,178 @@
 
 #include <math.h>
 
+#include "core/base/file.h"
+#include "core/rl/nonfinite.h"
+
 #define WAIT_NS 100000000u
 
-static xray_status take(xr_session *s, size_t which, const xray_score *answer,
-                        size_t count, xr_score *out_scores, xr_err *err)
+/* One instance's answers as they come in. */
+typedef struct collector {
+    xr_session *session;
+    size_t which;
+    const xray_sample_in *samples;
+    size_t count;
+    xr_score *scores;
+    float *const *token_scores; /* or NULL */
+    xr_score_value value;       /* or NULL */
+    void *ctx;
+} collector;
+
+/* What is wrong with the form of an answer. */
+static xray_status check(const collector *c, const xray_score *answer,
+                         xr_err *err)
 {
-    const xr_part *part = &s->rewards[which];
-    if (answer->id >= count)
+    const char *who = c->session->rewards[c->which].instance;
+    if (answer->id >= c->count)
         return xr_fail(err, XRAY_E_BUG,
                        "%s answered for sample %llu, which was not asked for",
-                       part->instance, (unsigned long long)answer->id);
-    if (!isfinite(answer->score))
-        return xr_fail(err, XRAY_E_NUMERIC,
-                       "%s gave the score %g for sample %llu, expected a "
-                       "finite number",
-                       part->instance, answer->score,
+                       who, (unsigned long long)answer->id);
+    if (!isnan(c->scores[answer->id].parts[c->which]))
+        return xr_fail(err, XRAY_E_BUG, "%s answered twice for sample %llu",
+                       who, (unsigned long long)answer->id);
+    if (answer->value_count &&
+        (!answer->values || answer->value_stride < sizeof(xray_named_value)))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave %u values for sample %llu, but no array of "
+                       "them",
+                       who, answer->value_count,
                        (unsigned long long)answer->id);
-    out_scores[answer->id].parts[which] = answer->score;
-    out_scores[answer->id].score += part->weight * answer->score;
     return XRAY_OK;
 }
 
-static void add_tokens(const xr_part *part, const xray_score *answer,
-                       uint32_t tokens, float *target)
+static xray_status take_score(const collector *c, const xray_score *answer,
+                              xr_err *err)
 {
-    for (uint32_t t = 0; t < tokens; t++)
-        target[t] += (float)part->weight * answer->token_scores[t];
+    const xr_part *part = &c->session->rewards[c->which];
+    xr_score *score = &c->scores[answer->id];
+    score->parts[c->which] = 0;
+    if (!isfinite(answer->score))
+        return xr_nonfinite(c->session, err,
+                            "%s gave the score %g for sample %llu, expected a "
+                            "finite number",
+                            part->instance, answer->score,
+                            (unsigned long long)answer->id);
+    score->parts[c->which] = answer->score;
+    score->score += part->weight * answer->score;
+    return XRAY_OK;
 }
 
-/* All answers of one instance. They are added in the order of instances, so the
- * sum does not depend on which answer comes first. */
-static xray_status collect(xr_session *s, size_t which,
-                           const xray_sample_in *samples, size_t count,
-                           xr_score *out_scores, float *const *token_scores,
-                           xr_score_value value, void *ctx, xr_err *err)
+static xray_status take_tokens(const collector *c, const xray_score *answer,
+                               xr_err *err)
 {
-    const xr_part *part = &s->rewards[which];
+    const xr_part *part = &c->session->rewards[c->which];
+    uint32_t tokens = c->samples[answer->id].id_count;
+    if (!answer->token_scores || !c->token_scores)
+        return XRAY_OK;
+    for (uint32_t t = 0; t < tokens; t++)
+        if (!isfinite(answer->token_scores[t]))
+            return xr_nonfinite(c->session, err,
+                                "%s gave the score %g for token %u of sample "
+                                "%llu, expected a finite number",
+                                part->instance, (double)answer->token_scores[t],
+                                t, (unsigned long long)answer->id);
+    for (uint32_t t = 0; t < tokens; t++)
+        c->token_scores[answer->id][t] +=
+            (float)part->weight * answer->token_scores[t];
+    return XRAY_OK;
+}
+
+static void take_values(const collector *c, const xray_score *answer)
+{
+    const char *at = (const char *)answer->values;
+    for (uint32_t v = 0; c->value && v < answer->value_count; v++) {
+        const xray_named_value *named =
+            (const xray_named_value
+                 *)(const void *)(at + v * (size_t)answer->value_stride);
+        if (named->name)
+            c->value(c->ctx, answer->id, c->session->rewards[c->which].instance,
+                     named->name, named->value);
+    }
+}
+
+/* The next answer, within the time a plugin has for it. */
+static xray_status next_answer(const xr_part *part, size_t left, size_t count,
+                               xray_score *out, xr_err *err)
+{
     const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
-    size_t left = count;
-    while (left) {
-        xray_score answer = { .head = XRAY_HEAD(xray_score) };
-        xray_status status = ops->poll(part->self, WAIT_NS, &answer);
-        if (status == XRAY_AGAIN)
-            continue;
+    int64_t limit = xr_guard_limit_now();
+    double start = xr_now();
+    for (;;) {
+        *out = (xray_score){ .head = XRAY_HEAD(xray_score) };
+        xray_status status =
+            XR_CALL(part, "poll", ops->poll(part->self, WAIT_NS, out));
+        if (status == XRAY_OK)
+            return XRAY_OK;
         if (status == XRAY_END)
             return xr_fail(err, XRAY_E_BUG,
                            "%s has no more answers, %zu of %zu are missing",
                            part->instance, left, count);
-        if (status != XRAY_OK)
+        if (status != XRAY_AGAIN)
             return xr_host_error(part->host, status, "poll", err);
-        status = take(s, which, &answer, count, out_scores, err);
+        if (limit && xr_now() - start > (double)limit)
+            return xr_fail(err, XRAY_E_BUG,
+                           "%s gave no answer for %lld s ([run] "
+                           "plugin_timeout), %zu of %zu are missing",
+                           part->instance, (long long)limit, left, count);
+    }
+}
+
+/* Behind the last sample there is nothing to come; an answer too many would be
+ * taken for one of the next step. */
+static xray_status expect_end(const xr_part *part, size_t count, xr_err *err)
+{
+    const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
+    xray_score answer = { .head = XRAY_HEAD(xray_score) };
+    xray_status status =
+        XR_CALL(part, "poll", ops->poll(part->self, 0, &answer));
+    if (status == XRAY_END || status == XRAY_AGAIN)
+        return XRAY_OK;
+    if (status != XRAY_OK)
+        return xr_host_error(part->host, status, "poll", err);
+    return xr_fail(err, XRAY_E_BUG,
+                   "%s gave more answers than the %zu asked for",
+                   part->instance, count);
+}
+
+/* All answers of one instance. They are added in the order of instances, so the
+ * sum does not depend on which answer comes first. A value that is not finite
+ * does not end it: no answer may be left over for the next step. */
+static xray_status collect(const collector *c, xr_err *err)
+{
+    const xr_part *part = &c->session->rewards[c->which];
+    xray_status found = XRAY_OK;
+    for (size_t left = c->count; left; left--) {
+        xray_score answer;
+        xray_status status = next_answer(part, left, c->count, &answer, err);
+        if (status == XRAY_OK)
+            status = check(c, &answer, err);
         if (status != XRAY_OK)
             return status;
-        if (answer.token_scores && token_scores)
-            add_tokens(part, &answer, samples[answer.id].id_count,
-                       token_scores[answer.id]);
-        const char *at = (const char *)answer.values;
-        for (uint32_t v = 0; value && v < answer.value_count; v++) {
-            const xray_named_value *named =
-                (const xray_named_value
-                     *)(const void *)(at + v * (size_t)answer.value_stride);
-            value(ctx, answer.id, part->instance, named->name, named->value);
-        }
-        left--;
+        xr_err *first = found == XRAY_OK ? err : NULL;
+        status = take_score(c, &answer, first);
+        if (status == XRAY_OK)
+            status = take_tokens(c, &answer, first);
+        if (status == XRAY_OK)
+            take_values(c, &answer);
+        else if (found == XRAY_OK)
+            found = status;
+    }
+    xray_status status = expect_end(part, c->count, err);
+    return status != XRAY_OK ? status : found;
+}
+
+/* Every instance gets its work before any is waited for. */
+static xray_status submit_all(xr_session *s, const xray_sample_in *samples,
+                              size_t count, xr_err *err)
+{
+    for (size_t r = 0; r < s->reward_count; r++) {
+        const xr_part *part = &s->rewards[r];
+        const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
+        xray_status status =
+            XR_CALL(part, "submit",
+                    ops->submit(part->self, samples, count, sizeof(*samples)));
+        if (status != XRAY_OK)
+            return xr_host_error(part->host, status, "submit", err);
     }
     return XRAY_OK;
 }
@@ -75,24 +184,34 @@ xray_status xr_rewards_score(xr_session *s, const xray_sample_in *samples,
                              float *const *token_scores, xr_score_value value,
                              void *ctx, xr_err *err)
 {
-    for (size_t i = 0; i < count; i++)
+    xray_status found = XRAY_OK;
+    xr_err first = { "" };
+    for (size_t i = 0; i < count; i++) {
         out_scores[i] = (xr_score){ .score = 0 };
+        for (size_t r = 0; r < s->reward_count; r++)
+            out_scores[i].parts[r] = NAN; /* not answered yet */
+    }
     if (!count)
         return XRAY_OK;
-    /* Every instance gets its work before any is waited for. */
-    for (size_t r = 0; r < s->reward_count; r++) {
-        const xr_part *part = &s->rewards[r];
-        const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
-        xray_status status =
-            ops->submit(part->self, samples, count, sizeof(*samples));
-        if (status != XRAY_OK)
-            return xr_host_error(part->host, status, "submit", err);
+    xray_status status = submit_all(s, samples, count, err);
+    for (size_t r = 0; r < s->reward_count && status == XRAY_OK; r++) {
+        const collector c = { s,     r,          samples,
+                              count, out_scores, token_scores,
+                              value, ctx };
+        xr_err own = { "" };
+        s->nonfinite = 0;
+        status = collect(&c, &own);
+        if (status != XRAY_OK && (!found || !s->nonfinite))
+            first = own;
+        if (status != XRAY_E_NUMERIC || !s->nonfinite)
+            continue;
+        found = status;
+        status = XRAY_OK;
     }
-    for (size_t r = 0; r < s->reward_count; r++) {
-        xray_status status = collect(s, r, samples, count, out_scores,
-                                     token_scores, value, ctx, err);
-        if (status != XRAY_OK)
-            return status;
-    }
-    return XRAY_OK;
+    if (status == XRAY_OK)
+        status = found;
+    s->nonfinite = status != XRAY_OK && status == found;
+    if (status != XRAY_OK && *first.text)
+        (void)xr_fail(err, status, "%s", first.text);
+    return status;
 }

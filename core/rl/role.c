@@ -41,8 +41,10 @@ void xr_role_forward(const xr_role *role, const xr_views *views,
         part.logp = out->logp ? out->logp + token : NULL;
         part.entropy = out->entropy ? out->entropy + token : NULL;
         part.value = out->value ? out->value + token : NULL;
-        status = role->ops->forward(role->part->self, views->pointers[i],
-                                    outputs, &part);
+        status =
+            XR_CALL(role->part, "forward",
+                    role->ops->forward(role->part->self, views->pointers[i],
+                                       outputs, &part));
         token += views->pointers[i]->tokens;
     }
     finish(role, future, status, "forward");
@@ -52,8 +54,9 @@ void xr_role_gradients(const xr_role *role, const xr_views *views,
                        const xray_loss *loss, xr_future *future)
 {
     finish(role, future,
-           role->ops->forward_backward(role->part->self, views->pointers,
-                                       views->count, loss),
+           XR_CALL(role->part, "forward_backward",
+                   role->ops->forward_backward(
+                       role->part->self, views->pointers, views->count, loss)),
            "forward_backward");
 }
 
@@ -61,16 +64,20 @@ void xr_role_step(const xr_role *role, double lr, double max_norm,
                   xray_step_result *out, xr_future *future)
 {
     *out = (xray_step_result){ .head = XRAY_HEAD(xray_step_result) };
-    finish(role, future,
-           role->ops->optimizer_step(role->part->self, lr, max_norm, out),
-           "optimizer_step");
+    finish(
+        role, future,
+        XR_CALL(role->part, "optimizer_step",
+                role->ops->optimizer_step(role->part->self, lr, max_norm, out)),
+        "optimizer_step");
 }
 
 xray_status xr_publish(xr_session *s, xr_err *err)
 {
     const xray_weights *weights = xr_train(s)->weights(s->train.self);
-    xray_status status = xr_infer(s)->update(s->infer.self, NULL,
-                                             weights->version(weights->owner));
+    xray_status status =
+        XR_CALL(&s->infer, "update",
+                xr_infer(s)->update(s->infer.self, NULL,
+                                    weights->version(weights->owner)));
     return status == XRAY_OK
                ? XRAY_OK
                : xr_host_error(s->infer.host, status, "update", err);

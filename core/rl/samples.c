@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/samples.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/rl/nonfinite.h"
+
+#define NOT_GIVEN UINT32_MAX /* size of a sample that is still to come */
 
 xray_status xr_samples_init(xr_samples *s, uint64_t cap, uint64_t max_tokens,
                             xr_err *err)
@@ -70,13 +75,40 @@ static xray_status submit(xr_session *s, const xr_row *row, uint64_t id,
         .stop_ids = s->end_ids,
         .stop_count = how->ignore_eos ? 0 : s->end_count,
     };
-    xray_status status = xr_infer(s)->submit(s->infer.self, &request);
+    xray_status status = XR_CALL(&s->infer, "submit",
+                                 xr_infer(s)->submit(s->infer.self, &request));
     return status == XRAY_OK
                ? XRAY_OK
                : xr_host_error(s->infer.host, status, "submit", err);
 }
 
-static xray_status store(const xr_session *s, xr_samples *out,
+/* Ids that are no tokens would be read past the embedding's end. */
+static xray_status check_tokens(xr_session *s, uint64_t at,
+                                const xray_sample_out *sample, xr_err *err)
+{
+    if (sample->token_count && (!sample->tokens || !sample->logp))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu without tokens or log-probs",
+                       s->infer.instance, (unsigned long long)at);
+    for (uint32_t t = 0; t < sample->token_count; t++)
+        if (sample->tokens[t] < 0 ||
+            (uint32_t)sample->tokens[t] >= s->model.vocab_size)
+            return xr_fail(err, XRAY_E_BUG,
+                           "%s gave the id %d for token %u of sample %llu, "
+                           "which is outside the vocabulary of %u",
+                           s->infer.instance, (int)sample->tokens[t], t,
+                           (unsigned long long)at, s->model.vocab_size);
+    for (uint32_t t = 0; t < sample->token_count; t++)
+        if (!isfinite(sample->logp[t]))
+            return xr_nonfinite(s, err,
+                                "%s gave the log-prob %g for token %u of "
+                                "sample %llu, expected a finite number",
+                                s->infer.instance, (double)sample->logp[t], t,
+                                (unsigned long long)at);
+    return XRAY_OK;
+}
+
+static xray_status store(xr_session *s, xr_samples *out,
                          const xray_sample_out *sample, xr_err *err)
 {
     uint64_t at = sample->id * out->n + sample->sample;
@@ -87,6 +119,15 @@ static xray_status store(const xr_session *s, xr_samples *out,
                        "which was not asked for",
                        s->infer.instance, sample->sample,
                        (unsigned long long)sample->id, sample->token_count);
+    if (out->sizes[at] != NOT_GIVEN)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %u of request %llu "
+                       "twice",
+                       s->infer.instance, sample->sample,
+                       (unsigned long long)sample->id);
+    xray_status status = check_tokens(s, at, sample, err);
+    if (status != XRAY_OK)
+        return status;
     size_t first = at * out->max_tokens;
     if (sample->token_count) {
         memcpy(out->tokens + first, sample->tokens,
@@ -106,7 +147,8 @@ static xray_status drain(xr_session *s, xr_samples *out, uint64_t *left,
 {
     for (;;) {
         xray_sample_out sample = { .head = XRAY_HEAD(xray_sample_out) };
-        xray_status status = xr_infer(s)->poll(s->infer.self, &sample);
+        xray_status status = XR_CALL(&s->infer, "poll",
+                                     xr_infer(s)->poll(s->infer.self, &sample));
         if (status == XRAY_END || status == XRAY_AGAIN)
             return XRAY_OK;
         if (status != XRAY_OK)
@@ -119,12 +161,18 @@ static xray_status drain(xr_session *s, xr_samples *out, uint64_t *left,
     }
 }
 
-static void abort_all(xr_session *s, xr_samples *out, uint32_t count)
+/* Nothing of this rollout may turn up in the next one. An engine that always
+ * has one more sample is not listened to forever. */
+static void abort_all(xr_session *s, uint32_t count, uint64_t samples)
 {
-    uint64_t left = 0;
+    xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < count; i++)
-        (void)xr_infer(s)->abort(s->infer.self, i);
-    (void)drain(s, out, &left, NULL);
+        (void)XR_CALL(&s->infer, "abort", xr_infer(s)->abort(s->infer.self, i));
+    for (uint64_t i = 0; i < samples && status == XRAY_OK; i++) {
+        xray_sample_out sample = { .head = XRAY_HEAD(xray_sample_out) };
+        status = XR_CALL(&s->infer, "poll",
+                         xr_infer(s)->poll(s->infer.self, &sample));
+    }
 }
 
 xray_status xr_samples_draw(xr_session *s, xr_samples *out,
@@ -140,10 +188,13 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
                        (unsigned long long)left, how->max_tokens);
     out->count = (uint32_t)left;
     out->n = how->n;
+    for (uint64_t i = 0; i < left; i++)
+        out->sizes[i] = NOT_GIVEN;
     for (uint32_t i = 0; i < count && status == XRAY_OK; i++)
         status = submit(s, rows[i], i, how, err);
     while (status == XRAY_OK && left) {
-        xray_status round = xr_infer(s)->step(s->infer.self);
+        xray_status round =
+            XR_CALL(&s->infer, "step", xr_infer(s)->step(s->infer.self));
         if (round != XRAY_OK && round != XRAY_AGAIN)
             return xr_host_error(s->infer.host, round, "step", err);
         status = drain(s, out, &left, err);
@@ -155,7 +206,7 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
                              s->infer.instance, (unsigned long long)left);
     }
     if (status != XRAY_OK)
-        abort_all(s, out, count);
+        abort_all(s, count, out->count);
     return status;
 }
 

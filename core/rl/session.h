@@ -7,6 +7,7 @@
 #define XR_SESSION_H
 
 #include "core/config/run.h"
+#include "core/plugin/guard.h"
 #include "core/plugin/plugin.h"
 #include "model/text/tokenizer.h"
 
@@ -55,6 +56,7 @@ typedef struct xr_session {
     uint32_t with;
     uint32_t needs; /* XRAY_NEED_* of the algorithm */
     int exact;      /* trainer and engine name one numerics contract */
+    int nonfinite;  /* the last error is a NaN or Inf: xr_nonfinite */
 } xr_session;
 
 /* Decodes the configuration, finds and loads the plugins, checks everything

@@ -115,6 +115,7 @@ static void ignore_unselected(xr_session *s)
 void xr_session_find_parts(xr_session *s, xr_errors *errors)
 {
     const xr_run_section *run = &s->run.run;
+    xr_guard_limit(run->plugin_timeout);
     if (s->with & (XR_WITH_TRAIN | XR_WITH_INFER))
         find_part(s, &s->device, XRAY_IFACE_DEVICE, run->device, NULL, errors);
     if (s->with & XR_WITH_TRAIN)
@@ -140,24 +141,34 @@ static void drop_part(xr_part *part)
     *part = (xr_part){ 0 };
 }
 
+static void destroy(xr_part *part, void (*fn)(void *self))
+{
+    if (!part->self)
+        return;
+    xr_guard_enter(part->instance, "destroy", 1);
+    fn(part->self);
+    (void)xr_guard_leave(XRAY_OK);
+    part->self = NULL;
+}
+
 void xr_session_stop_parts(xr_session *s)
 {
     for (size_t i = 0; i < s->reward_count; i++) {
         const xray_reward_ops *ops = (const xray_reward_ops *)s->rewards[i].ops;
-        if (s->rewards[i].self)
-            ops->destroy(s->rewards[i].self);
+        if (ops)
+            destroy(&s->rewards[i], ops->destroy);
         drop_part(&s->rewards[i]);
     }
-    if (s->algo.self)
-        xr_algo(s)->destroy(s->algo.self);
-    if (s->infer.self)
-        xr_infer(s)->destroy(s->infer.self);
-    if (s->reference.self)
-        xr_train(s)->destroy(s->reference.self);
-    if (s->train.self)
-        xr_train(s)->destroy(s->train.self);
-    if (s->device.self)
-        ((const xray_device_ops *)s->device.ops)->destroy(s->device.self);
+    if (s->algo.ops)
+        destroy(&s->algo, xr_algo(s)->destroy);
+    if (s->infer.ops)
+        destroy(&s->infer, xr_infer(s)->destroy);
+    if (s->train.ops) {
+        destroy(&s->reference, xr_train(s)->destroy);
+        destroy(&s->train, xr_train(s)->destroy);
+    }
+    if (s->device.ops)
+        destroy(&s->device, ((const xray_device_ops *)s->device.ops)->destroy);
     drop_part(&s->algo);
     drop_part(&s->infer);
     drop_part(&s->reference);

@@ -104,9 +104,10 @@ xray_status xr_session_plan(xr_session *s, xr_err *err, xr_str *out)
         print_batch(s, out);
     if (s->train.component) {
         xray_plan plan = { .head = XRAY_HEAD(xray_plan) };
-        xray_status status =
+        xray_status status = XR_CALL_TIMED(
+            &s->train, "plan",
             xr_train(s)->plan(xr_host_api(s->train.host), s->train.config,
-                              &s->model, &s->world, &s->train_load, &plan);
+                              &s->model, &s->world, &s->train_load, &plan));
         if (status != XRAY_OK)
             return xr_host_error(s->train.host, status, "plan", err);
         if (out)
@@ -114,9 +115,10 @@ xray_status xr_session_plan(xr_session *s, xr_err *err, xr_str *out)
     }
     if (s->infer.component) {
         xray_plan plan = { .head = XRAY_HEAD(xray_plan) };
-        xray_status status =
+        xray_status status = XR_CALL_TIMED(
+            &s->infer, "plan",
             xr_infer(s)->plan(xr_host_api(s->infer.host), s->infer.config,
-                              &s->model, &s->world, &s->infer_load, &plan);
+                              &s->model, &s->world, &s->infer_load, &plan));
         if (status != XRAY_OK)
             return xr_host_error(s->infer.host, status, "plan", err);
         if (out)

@@ -18,14 +18,27 @@ static xray_setup make_setup(const xr_session *s, const xr_part *part,
     };
 }
 
+/* An instance, or why there is none. */
+static xray_status created(const xr_part *part, xray_status status, xr_err *err)
+{
+    if (status != XRAY_OK)
+        return xr_host_error(part->host, status, "create", err);
+    if (part->self)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_BUG,
+                   "%s: create gave neither an instance nor an error",
+                   part->instance);
+}
+
 static xray_status start_device(xr_session *s, xr_err *err)
 {
     xr_part *part = &s->device;
     const xray_device_ops *ops = (const xray_device_ops *)part->ops;
-    xray_status status = ops->create(xr_host_api(part->host), part->config,
-                                     (uint32_t)s->run.run.threads, &part->self);
-    return status == XRAY_OK ? XRAY_OK
-                             : xr_host_error(part->host, status, "create", err);
+    xray_status status =
+        XR_CALL_TIMED(part, "create",
+                      ops->create(xr_host_api(part->host), part->config,
+                                  (uint32_t)s->run.run.threads, &part->self));
+    return created(part, status, err);
 }
 
 static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
@@ -35,10 +48,10 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
     xray_workload load = s->train_load;
     setup.trainable = role == XRAY_ROLE_ACTOR && (s->with & XR_TRAINABLE);
     load.trainable = setup.trainable;
-    xray_status status =
-        xr_train(s)->create(&setup, part->config, &load, &part->self);
-    return status == XRAY_OK ? XRAY_OK
-                             : xr_host_error(part->host, status, "create", err);
+    xray_status status = XR_CALL_TIMED(
+        part, "create",
+        xr_train(s)->create(&setup, part->config, &load, &part->self));
+    return created(part, status, err);
 }
 
 /* The reference is the same backend under another role; its options are the
@@ -55,10 +68,10 @@ static xray_status start_reference(xr_session *s, xr_err *err)
     xray_workload load = s->train_load;
     load.trainable = 0;
     xray_status status =
-        xr_train(s)->create(&setup, s->train.config, &load, &s->reference.self);
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->reference.host, status, "create", err);
+        XR_CALL_TIMED(&s->reference, "create",
+                      xr_train(s)->create(&setup, s->train.config, &load,
+                                          &s->reference.self));
+    return created(&s->reference, status, err);
 }
 
 static xray_status start_infer(xr_session *s, xr_err *err)
@@ -67,21 +80,24 @@ static xray_status start_infer(xr_session *s, xr_err *err)
     xray_setup setup = make_setup(s, part, XRAY_ROLE_ROLLOUT);
     if (s->train.self)
         setup.weights = xr_train(s)->weights(s->train.self);
-    xray_status status =
-        xr_infer(s)->create(&setup, part->config, &s->infer_load, &part->self);
-    return status == XRAY_OK ? XRAY_OK
-                             : xr_host_error(part->host, status, "create", err);
+    xray_status status = XR_CALL_TIMED(
+        part, "create",
+        xr_infer(s)->create(&setup, part->config, &s->infer_load, &part->self));
+    return created(part, status, err);
 }
 
 static xray_status start_algo(xr_session *s, xr_err *err)
 {
     xr_part *part = &s->algo;
-    xray_status status =
-        xr_algo(s)->create(xr_host_api(part->host), part->config, &part->self);
+    xray_status status = XR_CALL_TIMED(
+        part, "create",
+        xr_algo(s)->create(xr_host_api(part->host), part->config, &part->self));
+    status = created(part, status, err);
     if (status != XRAY_OK)
-        return xr_host_error(part->host, status, "create", err);
+        return status;
     xray_needs needs = { .head = XRAY_HEAD(xray_needs) };
-    status = xr_algo(s)->needs(part->self, &needs);
+    status =
+        XR_CALL_TIMED(part, "needs", xr_algo(s)->needs(part->self, &needs));
     if (status != XRAY_OK)
         return xr_host_error(part->host, status, "needs", err);
     if (needs.flags & (XRAY_NEED_CRITIC | XRAY_NEED_GREEDY))
@@ -103,10 +119,12 @@ static xray_status start_rewards(xr_session *s, xr_err *err)
     for (size_t i = 0; i < s->reward_count; i++) {
         xr_part *part = &s->rewards[i];
         const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
-        xray_status status =
-            ops->create(xr_host_api(part->host), part->config, &part->self);
+        xray_status status = XR_CALL_TIMED(
+            part, "create",
+            ops->create(xr_host_api(part->host), part->config, &part->self));
+        status = created(part, status, err);
         if (status != XRAY_OK)
-            return xr_host_error(part->host, status, "create", err);
+            return status;
     }
     return XRAY_OK;
 }

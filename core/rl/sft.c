@@ -7,6 +7,7 @@
 
 #include "core/base/file.h"
 #include "core/rl/job.h"
+#include "core/rl/nonfinite.h"
 #include "core/rl/role.h"
 #include "core/rl/schedule.h"
 
@@ -17,6 +18,7 @@ typedef struct tuner {
     xr_views views;
     double tokens; /* in the loss of this step */
     double nll;    /* summed */
+    xr_err fault;  /* a log-prob that is not finite */
 } tuner;
 
 static const char *const watch[] = { "train/loss", "train/grad_norm", NULL };
@@ -41,6 +43,10 @@ static xray_status loss(void *ctx, const xray_loss_call *call)
 {
     tuner *t = (tuner *)ctx;
     const float *mask = call->batch->loss_mask;
+    const xr_session *s = t->job.session;
+    if (xr_nonfinite_token(s->train.instance, "log-prob", call->batch,
+                           call->logp, &t->fault))
+        return xr_nonfinite_loss(s);
     for (uint32_t i = 0; i < call->batch->tokens; i++) {
         if (mask[i] == 0)
             continue;
@@ -91,22 +97,32 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
                        .ctx = t,
                        .fn = loss,
                        .outputs = XRAY_HEAD_LOGP };
+    int skipped = 0;
     t->nll = 0;
+    t->fault.text[0] = '\0';
     xray_status status = xr_views_cut(
         &t->views, &t->rows, 0, t->rows.batch.rows, s->train_load.tokens, err);
     if (status != XRAY_OK)
         return status;
     xr_role_gradients(&t->actor, &t->views, &call, &future);
     status = xr_wait(&future, err);
+    if (*t->fault.text) {
+        xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
+        return xr_nonfinite_fault(s, &t->fault, status, err);
+    }
     if (status != XRAY_OK)
         return status;
     xr_role_step(&t->actor, lr, s->run.sft.grad_clip, &result, &future);
     status = xr_wait(&future, err);
+    if (status == XRAY_OK)
+        status = xr_nonfinite_update(s, &result, &skipped, err);
+    xr_metrics_put(t->job.metrics, "train/lr", lr);
+    if (skipped) {
+        xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
+        return status;
+    }
     xr_metrics_put(t->job.metrics, "train/loss", t->nll / t->tokens);
     xr_metrics_put(t->job.metrics, "train/grad_norm", result.grad_norm);
-    xr_metrics_put(t->job.metrics, "train/lr", lr);
-    if (result.skipped)
-        xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
     return status;
 }
 
@@ -123,6 +139,8 @@ static xray_status one_step(tuner *t, int *out_reached, xr_err *err)
         status = learn(t, lr, err);
     if (status == XRAY_OK && s->infer.self)
         status = xr_publish(s, err);
+    if (status != XRAY_OK && s->nonfinite)
+        return xr_fail_in(err, status, "step %llu", (unsigned long long)step);
     if (status != XRAY_OK)
         return status;
     job->progress.step = step;

@@ -10,6 +10,7 @@
 #include "core/base/file.h"
 #include "core/rl/job.h"
 #include "core/rl/learner.h"
+#include "core/rl/nonfinite.h"
 #include "core/rl/schedule.h"
 
 /* Generations for one step until the wanted groups are kept. */
@@ -161,23 +162,47 @@ static xray_status make_batch(trainer *t, uint64_t step, const xr_rows **out,
     return XRAY_OK;
 }
 
+/* What a line has even if its step was left out. */
+static void put_place(trainer *t, double seconds)
+{
+    xr_metrics *m = t->job.metrics;
+    xr_metrics_put(m, "timing_s/step", seconds);
+    xr_metrics_put(m, "perf/time_per_step", seconds);
+    xr_metrics_put(m, "training/global_step", (double)t->job.progress.step);
+    xr_metrics_put(m, "training/epoch", (double)t->job.sampler.epoch);
+}
+
 static void put_step(trainer *t, const xr_rows *rows, double seconds)
 {
     xr_metrics *m = t->job.metrics;
     double tokens = (double)rows->batch.tokens;
     t->job.tokens_done += rows->batch.tokens;
     xr_learner_stats(&t->learner, rows, &t->samples);
-    xr_metrics_put(m, "timing_s/step", seconds);
     xr_metrics_put(m, "perf/total_num_tokens", tokens);
-    xr_metrics_put(m, "perf/time_per_step", seconds);
     xr_metrics_put(m, "perf/throughput", seconds > 0 ? tokens / seconds : 0);
-    xr_metrics_put(m, "training/global_step", (double)t->job.progress.step);
-    xr_metrics_put(m, "training/epoch", (double)t->job.sampler.epoch);
+    put_place(t, seconds);
 }
 
 static int due(int64_t every, uint64_t step)
 {
     return every > 0 && step % (uint64_t)every == 0;
+}
+
+/* A step with a NaN or Inf in it, if the run goes on without it. Updates of
+ * mini-batches before the bad one stay, so the engine is told. */
+static xray_status leave_out(trainer *t, uint64_t step, xray_status status,
+                             xr_err *err)
+{
+    xr_session *s = t->job.session;
+    if (s->nonfinite)
+        (void)xr_fail_in(err, status, "step %llu", (unsigned long long)step);
+    if (!xr_nonfinite_skips(s, status))
+        return status;
+    xr_nonfinite_note(s, err);
+    err->text[0] = '\0';
+    t->job.progress.step = step;
+    xr_metrics_put(t->job.metrics, "training/skipped_steps", 1);
+    return xr_publish(s, err);
 }
 
 static xray_status one_step(trainer *t, xr_err *err)
@@ -191,10 +216,15 @@ static xray_status one_step(trainer *t, xr_err *err)
     xray_status status = make_batch(t, step, &rows, err);
     if (status == XRAY_OK)
         status = xr_learner_step(&t->learner, rows, step, lr, err);
+    if (status == XRAY_OK) {
+        job->progress.step = step;
+        put_step(t, rows, xr_now() - start);
+    } else {
+        status = leave_out(t, step, status, err);
+        put_place(t, xr_now() - start);
+    }
     if (status != XRAY_OK)
         return status;
-    job->progress.step = step;
-    put_step(t, rows, xr_now() - start);
     int last = step == job->total_steps;
     if (due(run->trainer.test_freq, step) ||
         (last && run->trainer.val_after_train))

@@ -96,7 +96,9 @@ typedef struct xray_train_ops {
 
     /* Adds the gradients of all micro-batches of a mini-batch. `batches` is an
      * array of pointers; together they are the rows of the mini-batch in
-     * order; an empty micro-batch (rows 0) is legal. */
+     * order; an empty micro-batch (rows 0) is legal. A loss that fails fails
+     * the call with its status; after a failure of class -1xx the gradients are
+     * cleared and the instance goes on. */
     xray_status (*forward_backward)(void *self,
                                     const xray_batch *const *batches,
                                     uint32_t count, const xray_loss *loss);

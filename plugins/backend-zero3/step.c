@@ -203,6 +203,9 @@ xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
         status = micro_batch(self, batches[i], row, loss, &err);
         row += batches[i]->rows;
     }
+    /* Half of a mini-batch may not get into the next update. */
+    if (status != XRAY_OK && self->trainable)
+        (void)xm_grads_zero(self->grads, NULL);
     return z3_done(self->host, status, "forward_backward", &err);
 }
 

@@ -72,6 +72,13 @@ static const struct refused {
     { "borrowed", "exports no xray_plugin_query of its own" },
     { "newer_abi", "built for xray ABI 0.9, this is 0.1; a draft ABI runs on "
                    "its own minor only" },
+    { "older_abi", "built for xray ABI 0.0, this is 0.1; a draft ABI runs on "
+                   "its own minor only" },
+    { "short_descriptor",
+      "its descriptor has 32 bytes, at least 56 are needed" },
+    { "short_component", "a component lacks interface, summary or callbacks" },
+    { "extra_symbols", "exports zoo_helper besides xray_plugin_query; hide all "
+                       "else, as xray_add_plugin does" },
     { "newer_descriptor", "needs xray ABI 0.2, this is 0.1" },
     { "missing", "'zoo' lacks loss, which xray.algo/0 requires" },
     { "short_table", "'zoo' lacks prepare, which xray.algo/0 requires" },

@@ -295,11 +295,26 @@ static void other_contracts_train_on_recomputed_log_probs(void **state)
                 0.1);
 }
 
+/* A bad gradient ends the run, unless the INI says to go on. */
+static void a_bad_gradient_stops_the_run(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    fake.skip = 1;
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err),
+        XRAY_E_NUMERIC);
+    assert_string_equal(err.text, "train.fake gave the gradient norm 2, first "
+                                  "in tensor model.norm.weight");
+    assert_int_equal(f->session.nonfinite, 1);
+}
+
 static void skipped_updates_are_counted(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
     fake.skip = 1;
+    f->session.run.trainer.on_nonfinite = XR_NONFINITE_SKIP;
     assert_int_equal(
         xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
     assert_true(xr_metrics_get(f->metrics, "actor/skipped_updates") == 2);
@@ -355,6 +370,8 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             other_contracts_train_on_recomputed_log_probs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_bad_gradient_stops_the_run, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(skipped_updates_are_counted, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(

@@ -204,8 +204,10 @@ static xray_status trainer_backward(void *ptr, const xray_batch *const *batches,
         memset(self->dlogp, 0, batch->tokens * sizeof(float));
         memset(self->dentropy, 0, batch->tokens * sizeof(float));
         status = loss->fn(loss->ctx, &call);
-        if (status != XRAY_OK)
+        if (status != XRAY_OK) {
+            memset(self->grad, 0, self->count * sizeof(*self->grad));
             return status;
+        }
         for (uint32_t r = 0; r < batch->rows; r++)
             for (int32_t t = batch->row_start[r]; t < batch->row_start[r + 1];
                  t++)

@@ -2,8 +2,58 @@
  *
  * A tiny algorithm plugin; ZOO_... says what is wrong with it.
  */
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <xray/algo.h>
 #include <xray/plugin.h>
+
+/* ---- ways to go wrong --------------------------------------------------- */
+
+#if defined(ZOO_LOAD_CRASHES) || defined(ZOO_QUERY_CRASHES) || \
+    defined(ZOO_CREATE_CRASHES)
+static void crash(void)
+{
+    volatile int *nowhere = (volatile int *)(uintptr_t)16;
+    *nowhere = 1;
+}
+#endif
+
+#if defined(ZOO_QUERY_HANGS) || defined(ZOO_CREATE_HANGS)
+static void hang(void)
+{
+    for (;;)
+        (void)pause();
+}
+#endif
+
+#if defined(ZOO_CREATE_OVERFLOWS)
+static volatile int bottom;
+static int dig(int depth)
+{
+    volatile char room[4096];
+    room[0] = (char)depth;
+    return bottom ? room[0] : dig(depth + 1) + room[0];
+}
+#endif
+
+#if defined(ZOO_LOAD_CRASHES)
+__attribute__((constructor)) static void construct(void)
+{
+    crash();
+}
+#endif
+
+#if defined(ZOO_EXTRA_SYMBOLS)
+XRAY_EXPORT int zoo_helper(void);
+int zoo_helper(void)
+{
+    return 1;
+}
+#endif
+
+/* ---- the plugin --------------------------------------------------------- */
 
 typedef struct zoo_config {
     int64_t count;
@@ -24,7 +74,29 @@ static xray_status zoo_create(const xray_host *host, const void *config,
 {
     (void)config;
     (void)out_self;
+    (void)host;
+#if defined(ZOO_CREATE_CRASHES)
+    crash();
+    return XRAY_OK;
+#elif defined(ZOO_CREATE_OVERFLOWS)
+    return dig(0);
+#elif defined(ZOO_CREATE_HANGS)
+    hang();
+    return XRAY_OK;
+#elif defined(ZOO_CREATE_EXITS)
+    exit(0);
+#elif defined(ZOO_CREATE_ABORTS)
+    (void)raise(SIGABRT);
+    return XRAY_OK;
+#elif defined(ZOO_CREATE_SILENT)
+    return XRAY_E_CONFIG; /* says nothing */
+#elif defined(ZOO_CREATE_ODD)
+    return 7; /* no status of the ABI */
+#elif defined(ZOO_CREATE_EMPTY)
+    return XRAY_OK; /* makes nothing */
+#else
     return host->fail(host, XRAY_E_CONFIG, __func__, "only for looks");
+#endif
 }
 
 static void zoo_destroy(void *self)
@@ -97,7 +169,11 @@ static const xray_algo_ops ops = {
 };
 
 static const xray_component component = {
+#if defined(ZOO_SHORT_COMPONENT)
+    .head = { offsetof(xray_component, options), XRAY_ABI },
+#else
     .head = XRAY_HEAD(xray_component),
+#endif
 #if defined(ZOO_UNKNOWN_INTERFACE)
     .iface = "xray.oracle/0",
 #else
@@ -121,6 +197,8 @@ static const xray_component *const components[] = { &component };
 static const xray_plugin plugin = {
 #if defined(ZOO_NEWER_DESCRIPTOR)
     .head = { sizeof(xray_plugin), XRAY_ABI + 1 },
+#elif defined(ZOO_SHORT_DESCRIPTOR)
+    .head = { offsetof(xray_plugin, vendor), XRAY_ABI },
 #else
     .head = XRAY_HEAD(xray_plugin),
 #endif
@@ -135,6 +213,8 @@ static const xray_plugin plugin = {
 
 #if defined(ZOO_NEWER_ABI)
 #define NOTE_ABI "0.9"
+#elif defined(ZOO_OLDER_ABI)
+#define NOTE_ABI "0.0"
 #else
 #define NOTE_ABI XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR(XRAY_ABI_MINOR_N)
 #endif
@@ -154,13 +234,20 @@ XRAY_NOTE_("{\"manifest\":1,\"abi\":\"" NOTE_ABI
 
 #if defined(ZOO_NO_SYMBOL)
 #define QUERY zoo_query
+const xray_plugin *zoo_query(uint32_t host_abi);
 #else
 #define QUERY xray_plugin_query
+XRAY_EXPORT const xray_plugin *xray_plugin_query(uint32_t host_abi);
 #endif
-
-XRAY_EXPORT const xray_plugin *QUERY(uint32_t host_abi);
 const xray_plugin *QUERY(uint32_t host_abi)
 {
+#if defined(ZOO_QUERY_CRASHES)
+    crash();
+#elif defined(ZOO_QUERY_HANGS)
+    hang();
+#elif defined(ZOO_QUERY_EXITS)
+    exit(0);
+#endif
 #if defined(ZOO_REFUSES)
     return host_abi == 0 ? &plugin : NULL;
 #else

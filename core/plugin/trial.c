@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plugin's first load, in a child that may crash or hang. The child reports
+ * through a pipe: a byte a phase, then 'K', or 'E' and a sentence.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/plugin/guard.h"
+#include "core/plugin/internal.h"
+
+extern char **environ;
+
+/* The child's end of the pipe. */
+#define REPORT_FD 3
+/* A query must be quick; loading may read large libraries from a cold disk. */
+#define LIMIT_SECONDS 60
+
+static int enabled;        /* set once, before any thread is started */
+static int report_fd = -1; /* >= 0: this process is the child */
+
+void xr_trial_enable(void)
+{
+    enabled = 1;
+}
+
+/* ---- the child ---------------------------------------------------------- */
+
+static void report(const char *bytes, size_t size)
+{
+    while (report_fd >= 0 && size) {
+        ssize_t n = write(report_fd, bytes, size);
+        if (n < 0 && errno != EINTR)
+            return;
+        if (n > 0) {
+            bytes += n;
+            size -= (size_t)n;
+        }
+    }
+}
+
+void xr_trial_mark(char phase)
+{
+    report(&phase, 1);
+}
+
+int xr_trial_child(const char *path)
+{
+    xr_err err = { "" };
+    const xray_plugin *plugin = NULL;
+    enabled = 0;
+    report_fd = REPORT_FD;
+    (void)fcntl(REPORT_FD, F_SETFD, FD_CLOEXEC);
+    xray_status status = xr_plugin_load(path, &err, &plugin);
+    xr_trial_mark(status == XRAY_OK ? 'K' : 'E');
+    if (status != XRAY_OK)
+        report(err.text, strlen(err.text));
+    /* Destructors of a plugin are not part of the trial. */
+    _exit(0);
+}
+
+/* ---- the parent --------------------------------------------------------- */
+
+int xr_trial_wanted(const char *path)
+{
+    char folder[XR_PATH_CAP];
+    struct stat theirs;
+    struct stat ours;
+    if (!enabled || strlen(path) >= sizeof(folder) - 2)
+        return 0;
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(folder, sizeof(folder), "%.*s",
+                   slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+    if (stat(folder, &theirs) != 0)
+        return 1;
+    for (size_t i = 0;
+         xr_own_folder(i, folder, sizeof(folder), NULL) != XRAY_END; i++)
+        if (stat(folder, &ours) == 0 && ours.st_dev == theirs.st_dev &&
+            ours.st_ino == theirs.st_ino)
+            return 0;
+    return 1;
+}
+
+/* The child's streams: standard output is not the plugin's to write to. */
+static int spawn(const char *path, int pipe_fd, pid_t *out_pid)
+{
+    char self[] = "/proc/self/exe";
+    char command[] = XR_TRIAL_COMMAND;
+    char file[XR_PATH_CAP];
+    char *argv[] = { self, command, file, NULL };
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t blocked;
+    (void)snprintf(file, sizeof(file), "%s", path);
+    if (posix_spawn_file_actions_init(&actions) != 0)
+        return ENOMEM;
+    if (posix_spawnattr_init(&attributes) != 0) {
+        (void)posix_spawn_file_actions_destroy(&actions);
+        return ENOMEM;
+    }
+    /* A SIGINT from the terminal is the parent's to answer. */
+    (void)sigemptyset(&blocked);
+    (void)sigaddset(&blocked, SIGINT);
+    (void)posix_spawnattr_setsigmask(&attributes, &blocked);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    int failed = posix_spawn_file_actions_adddup2(&actions, pipe_fd, REPORT_FD);
+    if (!failed)
+        failed = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO,
+                                                  "/dev/null", O_WRONLY, 0);
+    if (!failed)
+        failed =
+            posix_spawn(out_pid, self, &actions, &attributes, argv, environ);
+    (void)posix_spawnattr_destroy(&attributes);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return failed;
+}
+
+/* What the child said until it ended; 0 if the time was over first. */
+static int listen_until(int fd, int64_t deadline, char *text, size_t cap)
+{
+    size_t used = 0;
+    for (;;) {
+        int64_t left = (deadline - xr_guard_clock()) / 1000000;
+        struct pollfd waiting = { .fd = fd, .events = POLLIN };
+        text[used] = '\0';
+        if (left <= 0)
+            return 0;
+        int ready = poll(&waiting, 1, left < 1000 ? (int)left : 1000);
+        if (ready <= 0)
+            continue;
+        ssize_t n = read(fd, text + used, cap - used - 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return 1;
+        used += (size_t)n;
+        if (used == cap - 1)
+            return 1;
+    }
+}
+
+static const char *signal_name(int number)
+{
+    switch (number) {
+    case SIGSEGV:
+        return "SIGSEGV";
+    case SIGBUS:
+        return "SIGBUS";
+    case SIGFPE:
+        return "SIGFPE";
+    case SIGILL:
+        return "SIGILL";
+    case SIGABRT:
+        return "SIGABRT";
+    case SIGKILL:
+        return "SIGKILL";
+    default:
+        return "a signal";
+    }
+}
+
+/* `said`: phases, then the verdict. */
+static xray_status judge(const char *path, const char *said, int in_time,
+                         int status, xr_err *err)
+{
+    size_t phases = strspn(said, "LQ");
+    const char *phase = strchr(said, 'Q') ? "query" : "load";
+    if (said[phases] == 'K')
+        return XRAY_OK;
+    if (said[phases] == 'E')
+        return xr_fail(err, XRAY_E_ABI, "%s", said + phases + 1);
+    if (!in_time)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: did not come back from %s in its trial", path,
+                       phase);
+    if (WIFSIGNALED(status))
+        return xr_fail(err, XRAY_E_ABI, "%s: crashes (%s) in %s", path,
+                       signal_name(WTERMSIG(status)), phase);
+    return xr_fail(err, XRAY_E_ABI, "%s: ends the process (exit code %d) in %s",
+                   path, WEXITSTATUS(status), phase);
+}
+
+static int64_t limit_seconds(void)
+{
+    int64_t limit = xr_guard_limit_now();
+    return limit && limit < LIMIT_SECONDS ? limit : LIMIT_SECONDS;
+}
+
+xray_status xr_trial_run(const char *path, xr_err *err)
+{
+    char said[1200];
+    int ends[2];
+    int status = 0;
+    pid_t pid = 0;
+    if (pipe(ends) != 0)
+        return xr_fail(err, XRAY_E_IO, "%s: no pipe for its trial: %s", path,
+                       strerror(errno));
+    for (int i = 0; i < 2; i++)
+        (void)fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+    /* dup2 onto itself would leave close-on-exec set. */
+    if (ends[1] == REPORT_FD)
+        (void)fcntl(ends[1], F_SETFD, 0);
+    int failed = spawn(path, ends[1], &pid);
+    (void)close(ends[1]);
+    if (failed) {
+        (void)close(ends[0]);
+        return xr_fail(err, XRAY_E_IO, "%s: its trial cannot be started: %s",
+                       path, strerror(failed));
+    }
+    int in_time =
+        listen_until(ends[0], xr_guard_clock() + limit_seconds() * 1000000000,
+                     said, sizeof(said));
+    (void)close(ends[0]);
+    if (!in_time)
+        (void)kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return judge(path, said, in_time, status, err);
+}

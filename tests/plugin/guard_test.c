@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which call is blamed, and exported symbols read from damaged files.
+ */
+#include "core/base/file.h"
+#include "core/plugin/guard.h"
+#include "core/plugin/internal.h"
+#include "tests/testing.h"
+
+static xray_status inner(void)
+{
+    xr_guard_call call;
+    assert_int_equal(xr_guard_now(&call), 1);
+    assert_string_equal(call.plugin, "algo.a");
+    assert_string_equal(call.call, "loss");
+    assert_true(call.deadline_ns == 0);
+    return XRAY_AGAIN;
+}
+
+static void calls_nest(void **state)
+{
+    (void)state;
+    const struct {
+        const char *instance;
+    } algo = { "algo.a" }, train = { "train.t" };
+    xr_guard_call call;
+    assert_int_equal(xr_guard_now(&call), 0);
+    xr_guard_limit(5);
+    int64_t before = xr_guard_clock();
+    xr_guard_enter(train.instance, "create", 1);
+    assert_int_equal(XR_CALL(&algo, "loss", inner()), XRAY_AGAIN);
+    assert_int_equal(xr_guard_now(&call), 1);
+    assert_string_equal(call.plugin, "train.t");
+    assert_true(call.deadline_ns >= before + 5000000000);
+    assert_int_equal(xr_guard_leave(XRAY_END), XRAY_END);
+    assert_int_equal(xr_guard_now(&call), 0);
+    xr_guard_limit(0);
+    xr_guard_enter("x", "create", 1);
+    assert_int_equal(xr_guard_now(&call), 1);
+    assert_true(call.deadline_ns == 0);
+    /* Deeper than is remembered, and back. */
+    for (int i = 0; i < 20; i++)
+        xr_guard_enter("y", "deep", 0);
+    assert_int_equal(xr_guard_now(&call), 1);
+    for (int i = 0; i < 21; i++)
+        (void)xr_guard_leave(XRAY_OK);
+    assert_int_equal(xr_guard_now(&call), 0);
+    (void)xr_guard_leave(XRAY_OK);
+    assert_int_equal(xr_guard_now(&call), 0);
+}
+
+static void symbols_of_a_damaged_file(void **state)
+{
+    (void)state;
+    char path[4096];
+    char name[64];
+    char *data = NULL;
+    size_t size = 0;
+    xr_err err = { "" };
+    const char *build = getenv("XRAY_BUILD");
+    (void)snprintf(path, sizeof(path), "%s/tests/zoo/extra_symbols.so",
+                   build ? build : ".");
+    assert_int_equal(xr_file_read(path, 1 << 26, &err, &data, &size), XRAY_OK);
+    assert_int_equal(xr_symbols_extra(data, size, name, sizeof(name)), 1);
+    assert_string_equal(name, "zoo_helper");
+    for (size_t cut = 0; cut < size; cut += 1 + cut / 16) {
+        char *part = malloc(cut + 1);
+        memcpy(part, data, cut);
+        (void)xr_symbols_extra(part, cut, name, sizeof(name));
+        free(part);
+    }
+    /* Header and section headers, each byte turned over. */
+    uint64_t sections = 0;
+    memcpy(&sections, data + 40, sizeof(sections));
+    for (size_t at = 0; at < size; at = at == 63 ? (size_t)sections : at + 1) {
+        data[at] = (char)~data[at];
+        (void)xr_symbols_extra(data, size, name, sizeof(name));
+        data[at] = (char)~data[at];
+    }
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_nest),
+        cmocka_unit_test(symbols_of_a_damaged_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Plugins that break when they are loaded, asked or created: each ends the
+# program with one sentence that names the plugin and what it was doing.
+. "$(dirname "$0")/../rl/lib.sh"
+make_task
+zoo=$XRAY_BUILD/tests/zoo
+# The program's own handler is meant to say it, not a sanitizer's.
+quiet=handle_segv=0:handle_abort=0:handle_sigbus=0
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:$quiet:detect_leaks=0:use_sigaltstack=0 TSAN_OPTIONS=${TSAN_OPTIONS:-}:$quiet
+
+# expect CODE SENTENCE COMMAND...: the exit code, and the one line on stderr.
+expect() {
+    local want=$1 sentence=$2 code=0 lines
+    shift 2
+    # In a shell of its own, whose word about a crash goes elsewhere.
+    { ("$@") >"$work/out" 2>"$work/err" || code=$?; } 2>/dev/null
+    [ "$code" = "$want" ] || fail "exit $code, expected $want: $* : $(cat "$work/err")"
+    grep -qxF -- "$sentence" "$work/err" || fail "$* says: $(cat "$work/err"), expected: $sentence"
+    lines=$(wc -l <"$work/err")
+    [ "$lines" = 1 ] || fail "$lines lines: $(cat "$work/err")"
+}
+
+inspect() { "$XRAY_BIN" plugin inspect "$@"; }
+
+# ---- loading and asking: tried in a child first ------------------------------
+one() { # KIND: a folder with that exhibit only, as --plugin-path takes it
+    mkdir -p "$work/$1"
+    cp "$zoo/$1.so" "$work/$1/"
+    echo "$work/$1"
+}
+for kind in load_crashes query_crashes; do
+    file=$(one $kind)/$kind.so
+    expect 1 "xray: $file: crashes (SIGSEGV) in ${kind%_*}" inspect "$file"
+done
+file=$(one query_exits)/query_exits.so
+expect 1 "xray: $file: ends the process (exit code 0) in query" inspect "$file"
+
+run() { # KIND [--set ...]
+    local dir
+    dir=$(one "$1")
+    shift
+    exec "$XRAY_BIN" train "$work/run.ini" --plugin-path "$dir" --set run.algo=zoo \
+        --set "trainer.default_local_dir=$work/out-$RANDOM" "$@"
+}
+file=$(one query_hangs)/query_hangs.so
+from="--set: [run] algo:"
+start=$(date +%s)
+expect 2 "xray: $from $file: did not come back from query in its trial" run query_hangs --set run.plugin_timeout=1
+expect 2 "xray: $from $work/query_crashes/query_crashes.so: crashes (SIGSEGV) in query" run query_crashes
+[ $(($(date +%s) - start)) -lt 60 ] || fail "the limit of 1 s was not kept"
+
+# A listing runs nothing of them.
+for kind in load_crashes query_crashes query_hangs query_exits; do
+    "$XRAY_BIN" plugin list --plugin-path "$work/$kind" >"$work/list" 2>&1 || fail "$kind: $(cat "$work/list")"
+    grep -q '^zoo  *1.2.3' "$work/list" || fail "$(cat "$work/list")"
+done
+# What its note or its symbols say is refused without loading it.
+"$XRAY_BIN" plugin list --plugin-path "$(one extra_symbols)" >"$work/list"
+grep -q "exports zoo_helper besides xray_plugin_query" "$work/list" || fail "$(cat "$work/list")"
+
+# ---- creating ---------------------------------------------------------------
+expect 139 "xray: algo.zoo: crashed in create (SIGSEGV)" run create_crashes
+expect 134 "xray: algo.zoo: crashed in create (SIGABRT)" run create_aborts
+expect 1 "xray: algo.zoo: called exit in create; a plugin must not end the process" run create_exits
+expect 1 "xray: algo.zoo: did not come back from create within 1 s ([run] plugin_timeout)" \
+    run create_hangs --set run.plugin_timeout=1
+expect 2 "xray: algo.zoo: create failed with status -201 (options cannot work)" run create_silent
+expect 1 "xray: algo.zoo: create failed with status 7 (a status this xray does not know)" run create_odd
+expect 1 "xray: algo.zoo: create gave neither an instance nor an error" run create_empty
+expect 2 "xray: algo.zoo: zoo_create: only for looks" run good
+# Sanitizers bring stacks of their own, on which an overflow looks otherwise.
+if ! nm -D "$XRAY_BIN" 2>/dev/null | grep -q '__asan_\|__tsan_'; then
+    (ulimit -s 1024 && expect 139 "xray: algo.zoo: crashed in create (SIGSEGV)" run create_overflows) || exit 1
+fi
+echo "zoo.load: ok"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Plugins that give nonsense in the middle of a run: NaN and Inf stop the run or
+# leave out the step, as the INI says; broken promises always end it.
+. "$(dirname "$0")/../rl/lib.sh"
+make_task
+export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick
+sed -i 's/^plugin = rule/plugin = sick/; s/^val_before_train = .*/val_before_train = false/' "$work/run.ini"
+sick=(--set run.train=sick --set run.infer=sick --set run.algo=sick --set trainer.total_training_steps=2)
+
+# Well, it is the plugins it wraps: the same weights come out.
+train "$work/plain" --set reward.close.plugin=rule --set trainer.total_training_steps=2 >/dev/null
+train "$work/well" "${sick[@]}" >/dev/null
+cmp "$work/plain/global_step_2/actor/model.safetensors" "$work/well/global_step_2/actor/model.safetensors"
+
+# stops FAULT SENTENCE: exit 1, that one sentence, nothing saved. Digits that
+# depend on what was sampled are written as #.
+stops() {
+    local code=0
+    rm -rf "$work/ill"
+    SICK=$1 train "$work/ill" "${sick[@]}" "${@:3}" >/dev/null 2>"$work/err" || code=$?
+    [ "$code" = 1 ] || fail "$1: exit $code: $(cat "$work/err")"
+    sed -E 's/^(xray: .*)(sample|token|row) [0-9]+( of (sample|row)) [0-9]+/\1\2 #\3 #/; s/\(prompt [0-9]+\)/(prompt #)/
+        s/(id [0-9-]+ for token|sample) [0-9]+/\1 #/; s/of sample [0-9]+/of sample #/
+        s/ with [0-9]+ tokens/ with # tokens/; s/request [0-9]+/request #/; s/sample [0-9]+ of request/sample # of request/
+        s/norm -?nan/norm nan/; s/ -nan/ nan/' "$work/err" | grep -v ' warning: ' >"$work/said"
+    [ "$(cat "$work/said")" = "xray: $2" ] || fail "$1: $(cat "$work/said"), expected: xray: $2"
+    [ -z "$(ls "$work/ill" | grep global_step)" ] || fail "$1: a checkpoint was written"
+}
+finite="expected a finite number"
+stops reward-nan "step 1: reward.close gave the score nan for sample #, $finite"
+stops reward-inf "step 1: reward.close gave the score -inf for sample #, $finite"
+stops reward-tokens "step 1: reward.close gave the score nan for token # of sample #, $finite"
+stops infer-logp "step 1: infer.sick gave the log-prob nan for token # of sample #, $finite"
+stops train-logp "step 1: train.sick gave the log-prob nan for token # of row # (prompt #), $finite"
+stops train-shown-logp "step 1: train.sick gave the log-prob nan for token # of row # (prompt #), $finite"
+stops algo-advantage "step 1: algo.sick gave the advantage inf for token # of row # (prompt #), $finite"
+stops algo-gradient "step 1: algo.sick gave the gradient of the log-prob nan for token # of row # (prompt #), $finite"
+stops train-gradient "step 1: train.sick gave the gradient norm nan, first in tensor model.embed_tokens.weight"
+stops train-applied "train.sick gave the gradient norm nan, first in tensor unknown; it applied the update all the same, the weights are spoiled"
+# Promises that are broken in other ways.
+stops reward-unknown "reward.close answered for sample #, which was not asked for"
+stops reward-twice "reward.close answered twice for sample #"
+stops reward-few "reward.close has no more answers, 31 of 32 are missing"
+stops reward-more "reward.close gave more answers than the 32 asked for"
+stops reward-values "reward.close gave 3 values for sample #, but no array of them"
+stops reward-silent "reward.close gave no answer for 1 s ([run] plugin_timeout), 32 of 32 are missing" --set run.plugin_timeout=1
+stops infer-id "infer.sick gave the id 1048576 for token # of sample #, which is outside the vocabulary of 15"
+stops infer-negative "infer.sick gave the id -1 for token # of sample #, which is outside the vocabulary of 15"
+stops infer-long "infer.sick gave sample # of request # with # tokens, which was not asked for"
+stops infer-other "infer.sick gave sample # of request # with # tokens, which was not asked for"
+stops infer-twice "infer.sick gave sample # of request # twice"
+stops infer-null "infer.sick gave sample # without tokens or log-probs"
+stops infer-idle "infer.sick is idle, but 32 samples are missing"
+
+# skips FAULT METRIC AT: the run goes on, says so, counts it, and no NaN gets
+# into weights or metrics.
+skips() {
+    rm -rf "$work/ill"
+    SICK=$1 SICK_AT=$3 train "$work/ill" "${sick[@]}" --set trainer.on_nonfinite=skip >/dev/null 2>"$work/err" ||
+        fail "$1: $(cat "$work/err")"
+    grep -q "^xray: warning: left out: .* gave the .*\(nan\|inf\)" "$work/err" || fail "$1: not said: $(cat "$work/err")"
+    [ "$(wc -l <"$work/ill/metrics.jsonl")" = 2 ] || fail "$1: not two steps"
+    head -n 1 "$work/ill/metrics.jsonl" | grep -q "\"$2\":1[,}]" || fail "$1: not counted: $(cat "$work/ill/metrics.jsonl")"
+    tail -n 1 "$work/ill/metrics.jsonl" | grep -q "\"$2\"" && fail "$1: counted twice"
+    # Metrics without a value are null: there are as many as in a good run.
+    [ "$(grep -c null "$work/ill/metrics.jsonl")" = 0 ] || fail "$1: $(cat "$work/ill/metrics.jsonl")"
+    "$XRAY_BIN" eval "$work/run.ini" --set "model.path=$work/ill" --set model.init=load >/dev/null ||
+        fail "$1: the weights are spoiled"
+}
+for fault in reward-nan reward-inf reward-tokens infer-logp train-logp algo-advantage; do
+    skips $fault training/skipped_steps 1
+done
+for fault in train-shown-logp algo-gradient train-gradient; do
+    skips $fault actor/skipped_updates 1
+done
+
+# A step that was left out has changed no weight: with all of both left out
+# the weights are those of the start.
+train "$work/none" "${sick[@]}" --set actor.optim.lr=0 --set trainer.total_training_steps=1 >/dev/null
+for fault in reward-nan train-gradient; do
+    rm -rf "$work/ill"
+    SICK=$fault train "$work/ill" "${sick[@]}" --set trainer.on_nonfinite=skip >/dev/null 2>&1
+    cmp "$work/none/global_step_1/actor/model.safetensors" "$work/ill/global_step_2/actor/model.safetensors" ||
+        fail "$fault: a step that was left out changed the weights"
+done
+echo "zoo.run: ok"

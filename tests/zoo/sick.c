@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/zoo/sick.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int sick_is(const char *fault)
+{
+    const char *name = getenv("SICK");
+    return name && strcmp(name, fault) == 0;
+}
+
+int sick_now(const char *fault)
+{
+    static long calls;
+    const char *at = getenv("SICK_AT");
+    if (!sick_is(fault))
+        return 0;
+    calls++;
+    return !at || calls == strtol(at, NULL, 10);
+}
+
+int sick_wrapped(const char *file, xray_component *out)
+{
+    char path[4096];
+    const char *build = getenv("XRAY_BUILD");
+    xray_plugin_query_fn query = NULL;
+    (void)snprintf(path, sizeof(path), "%s/plugins/%s.so", build ? build : ".",
+                   file);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = object ? dlsym(object, XRAY_PLUGIN_QUERY) : NULL;
+    memcpy(&query, &symbol, sizeof(query));
+    if (!query)
+        return 0;
+    *out = *query(XRAY_ABI)->components[0];
+    return 1;
+}
+
+XRAY_NOTE_("{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR(
+    XRAY_ABI_MINOR_N) "\",\"name\":\"zoo-sick\",\"version\":\"1.0\","
+                      "\"provides\":\"xray.train/0:sick xray.infer/0:sick "
+                      "xray.reward/0:sick xray.algo/0:sick\"}");
+
+XRAY_EXPORT const xray_plugin *xray_plugin_query(uint32_t host_abi);
+const xray_plugin *xray_plugin_query(uint32_t host_abi)
+{
+    static const xray_component *components[4];
+    static const xray_plugin plugin = {
+        .head = XRAY_HEAD(xray_plugin),
+        .abi_needed = XRAY_ABI,
+        .component_count = 4,
+        .name = "zoo-sick",
+        .version = "1.0",
+        .vendor = "tests",
+        .license = "Apache-2.0",
+        .components = components,
+    };
+    components[0] = sick_train();
+    components[1] = sick_infer();
+    components[2] = sick_reward();
+    components[3] = sick_algo();
+    return host_abi == XRAY_ABI ? &plugin : NULL;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "tests/zoo/sick.h"
+
+static const xray_reward_ops *base;
+
+static void spoil(xray_score *out)
+{
+    static const float bad[64] = { 0, NAN };
+    if (sick_now("reward-nan"))
+        out->score = NAN;
+    if (sick_now("reward-inf"))
+        out->score = -INFINITY;
+    if (sick_now("reward-unknown"))
+        out->id += 1000;
+    if (sick_now("reward-tokens"))
+        out->token_scores = bad;
+    if (sick_now("reward-values")) {
+        out->values = NULL;
+        out->value_count = 3;
+    }
+}
+
+static xray_status poll(void *self, uint64_t wait_ns, xray_score *out)
+{
+    static xray_score before;
+    static int any;
+    if (sick_is("reward-silent"))
+        return XRAY_AGAIN;
+    if (any && sick_now("reward-twice")) {
+        *out = before;
+        return XRAY_OK;
+    }
+    if (any && sick_now("reward-few"))
+        return XRAY_END;
+    xray_status status = base->poll(self, wait_ns, out);
+    if (status == XRAY_END && sick_now("reward-more")) {
+        *out = before;
+        return XRAY_OK;
+    }
+    if (status == XRAY_OK) {
+        spoil(out);
+        before = *out;
+        any = 1;
+    }
+    return status;
+}
+
+const xray_component *sick_reward(void)
+{
+    static xray_reward_ops ops;
+    static xray_component component;
+    if (!sick_wrapped("reward-rule", &component))
+        return NULL;
+    base = component.ops;
+    ops = *base;
+    ops.poll = poll;
+    component.name = "sick";
+    component.ops = &ops;
+    return &component;
+}
