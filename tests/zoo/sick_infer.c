@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,13 +15,14 @@ static const xray_infer_ops *base;
 static void pause_here(void)
 {
     const char *flag = getenv("SICK_FLAG");
-    const struct timespec pause = { 1, 0 };
+    struct timespec pause = { 0, 400000000 };
     int fd = flag ? open(flag, O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
     if (fd < 0)
         return;
     (void)!write(fd, "here\n", 5);
     (void)close(fd);
-    (void)nanosleep(&pause, NULL);
+    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
+        ;
 }
 
 static xray_status step(void *self)

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# SIGINT once finishes the step and writes a checkpoint; the line it ends with
+# holds the command that goes on. Twice ends it at once. Both also in the middle
+# of validation and of sampling.
+. "$(dirname "$0")/lib.sh"
+last=4
+steps $last
+sed -i 's/^algo = sick/algo = grpo\ninfer = sick/' "$work/run.ini"
+SICK='' train "$work/whole" >/dev/null 2>&1
+export SICK=infer-pause SICK_FLAG=$work/flag
+
+# interrupt FOLDER CALL SIGNALS [OPTIONS...]: sends them while the engine pauses
+# in its step number CALL. A shell ignores SIGINT for what runs in the background.
+interrupt() {
+    local dir=$1 at=$2 pid
+    read -ra signals <<<"$3"
+    shift 3
+    rm -rf "$dir" "$work/flag"
+    SICK_AT=$at env --default-signal=INT "$XRAY_BIN" train "$work/run.ini" \
+        --set "trainer.default_local_dir=$dir" "$@" >"$work/out" 2>"$work/err" &
+    pid=$!
+    for _ in $(seq 3000); do
+        [ -s "$work/flag" ] && break
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.01
+    done
+    for signal in "${signals[@]}"; do
+        kill -s "$signal" "$pid"
+        sleep 0.05
+    done
+    code=0
+    { wait "$pid" || code=$?; } 2>/dev/null
+}
+
+command_of() { sed -n "s/^xray: stopped .*go on .*with: //p" "$work/err"; }
+
+once() { # NAME CALL STEP [OPTIONS...]
+    local dir="$work/it's $1" step=$3
+    interrupt "$dir" "$2" INT "${@:4}"
+    [ "$code" = 130 ] || fail "$1: exit $code: $(cat "$work/err")"
+    grep -qx "xray: stopping after this step, with a checkpoint; once more stops at once" "$work/err" || fail "$1: $(cat "$work/err")"
+    grep -q "^xray: stopped by SIGINT after step $step; go on with: " "$work/err" || fail "$1: $(cat "$work/err")"
+    [ "$(cat "$dir/latest_checkpointed_iteration.txt")" = "$step" ] || fail "$1: not the checkpoint of step $step"
+    unset SICK_AT
+    bash -c "SICK= $(command_of)" >/dev/null 2>"$work/err2" || fail "$1: $(command_of): $(cat "$work/err2")"
+    same_run "$work/whole" "$dir" $last
+    no_leftovers "$dir"
+}
+once validation 1 0
+once rollout 12 1
+once disabled 12 1 --set trainer.resume_mode=disable
+
+twice() { # NAME CALL
+    local dir=$work/$1-twice
+    interrupt "$dir" "$2" "INT INT"
+    [ "$code" = 130 ] || fail "$1: exit $code: $(cat "$work/err")"
+    grep -q "^xray: stopped at once; no checkpoint was written; go on from the last one with: .*train " "$work/err" ||
+        fail "$1: $(cat "$work/err")"
+    [ -z "$(ls "$dir" | grep global_step)" ] || fail "$1: a checkpoint was written"
+    [ ! -s "$work/out" ] || fail "$1: $(cat "$work/out")"
+    bash -c "SICK= $(command_of)" >/dev/null 2>"$work/err2" || fail "$1: $(command_of): $(cat "$work/err2")"
+    same_run "$work/whole" "$dir" $last
+}
+twice validation 1
+twice rollout 12
+interrupt "$work/term" 12 "TERM TERM"
+[ "$code" = 143 ] || fail "SIGTERM twice: exit $code: $(cat "$work/err")"
+echo "faults.signals: ok"
