@@ -24,21 +24,20 @@ static uint32_t parts_of(const char *job)
 /* ---- check -------------------------------------------------------------- */
 
 static void check_set(const xr_session *s, const char *name,
-                      const xray_list *files, int64_t most, int kind,
-                      const xm_tokenizer *tokenizer, xr_errors *errors)
+                      const xr_data_want *want, xr_errors *errors)
 {
     xr_err err = { "" };
     xr_dataset *set = NULL;
-    if (!files->count)
-        return;
-    if (xr_dataset_open(&s->run.data, files, most, kind, tokenizer, &err,
-                        &set) != XRAY_OK) {
+    if (xr_dataset_open(&s->run.data, want, &err, &set) != XRAY_OK) {
         xr_errors_add(errors, "%s", err.text);
         return;
     }
     (void)printf("%s: %zu rows, %zu left out and %zu cut for their length\n",
                  name, xr_dataset_count(set), xr_dataset_filtered(set),
                  xr_dataset_truncated(set));
+    if (xr_dataset_unwanted(set))
+        (void)printf("%s: %zu rows left out by [data] filters\n", name,
+                     xr_dataset_unwanted(set));
     xr_dataset_close(set);
 }
 
@@ -58,12 +57,24 @@ static void check_data(const xr_session *s, const char *job, xr_errors *errors)
                 err.text);
         return;
     }
-    int sft = strcmp(job, "sft") == 0;
-    if (strcmp(job, "eval") != 0)
-        check_set(s, "train_files", &data->train_files, data->train_max_samples,
-                  sft ? XR_DATA_SFT : XR_DATA_PROMPTS, tokenizer, errors);
-    check_set(s, "val_files", &data->val_files, data->val_max_samples,
-              XR_DATA_PROMPTS, tokenizer, errors);
+    xm_chat *chat = NULL;
+    if (xr_data_chat(data, dir, &err, &chat) != XRAY_OK) {
+        xr_errors_add(errors, "%s", err.text);
+    } else {
+        int sft = strcmp(job, "sft") == 0;
+        xr_data_want want = { .part = XR_DATA_TRAIN,
+                              .kind = sft ? XR_DATA_SFT : XR_DATA_PROMPTS,
+                              .tokenizer = tokenizer,
+                              .chat = chat };
+        if (strcmp(job, "eval") != 0)
+            check_set(s, "train_files", &want, errors);
+        want.part = XR_DATA_VAL;
+        want.kind = XR_DATA_PROMPTS;
+        if (xr_data_has_val(data))
+            check_set(s, data->val_files.count ? "val_files" : "val_split",
+                      &want, errors);
+    }
+    xm_chat_close(chat);
     xm_tokenizer_close(tokenizer);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/data/data.h"
 #include "core/rl/session_parts.h"
 
 static void log_to_stderr(void *ctx, uint32_t level, const char *instance,
@@ -182,6 +183,8 @@ static void read_tokenizer(xr_session *s, xr_errors *errors)
     int32_t eos = xm_tokenizer_eos(s->tokenizer);
     if (!s->end_count && eos >= 0)
         add_end_id(s, eos);
+    if (xr_data_chat(&s->run.data, dir, &err, &s->chat) != XRAY_OK)
+        xr_errors_add(errors, "%s", err.text);
 }
 
 void xr_session_loads(xr_session *s, uint64_t micro_tokens, uint64_t row_tokens,
@@ -257,6 +260,7 @@ void xr_session_free(xr_session *s)
     if (!s)
         return;
     xr_session_stop_parts(s);
+    xm_chat_close(s->chat);
     xm_tokenizer_close(s->tokenizer);
     xr_plugins_close(s->plugins);
     free(s->config_json);

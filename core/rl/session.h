@@ -8,6 +8,7 @@
 
 #include "core/config/run.h"
 #include "core/plugin/plugin.h"
+#include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 
 #define XR_WITH_TRAIN 1u
@@ -37,6 +38,7 @@ typedef struct xr_session {
     xr_plugins *plugins;
     xr_log_sink sink;
     xm_tokenizer *tokenizer;
+    xm_chat *chat; /* NULL: none is used */
     char *config_json;
     char *model_path; /* [model] path, or the newest checkpoint in it */
     xray_model model;
