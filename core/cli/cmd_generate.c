@@ -326,6 +326,7 @@ static int run(const cli_args *args)
         find_end_ids(&g);
         const cli_batch_ops ops = {
             .text_key = "prompt",
+            .generate = 1,
             .most_tokens = g.tool.session->model.max_positions - 1,
             .take = take_item,
             .drop = drop_item,
@@ -370,8 +371,9 @@ const cli_command cli_generate = {
     .summary = "sample from prompts",
     .about =
         "Reads JSON lines from FILE or standard input and writes a line for "
-        "each:\n{\"prompt\"} or {\"ids\"} -> {\"outputs\":[{\"ids\",\"text\","
-        "\"logprobs\",\n\"finish_reason\"}]}. logprobs are those of the raw "
+        "each:\n{\"prompt\"}, {\"messages\"} or {\"ids\"} -> "
+        "{\"outputs\":[{\"ids\",\"text\",\"logprobs\",\n\"finish_reason\"}]}. "
+        "Messages go through the model's chat template. logprobs are those of the raw "
         "distribution, whatever the\nsampling options; finish_reason is stop, "
         "length or abort. A line may hold its own\ntemperature, top_p, top_k, "
         "min_p, max_tokens, n, seed and ignore_eos. A bad line\ngives "

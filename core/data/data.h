@@ -46,6 +46,10 @@ typedef struct xr_data_want {
 
 typedef struct xr_dataset xr_dataset;
 
+/* What templates see as now unless [data] chat_date says otherwise: 2024-07-26.
+ * Fixed, so that a rerun has the same prompts. */
+#define XR_CHAT_NOW ((int64_t)1721952000)
+
 /* The chat template that [data] and the model's folder give; NULL where none
  * is used. */
 xray_status xr_data_chat(const xr_data_section *data, const char *model_dir,

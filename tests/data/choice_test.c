@@ -140,14 +140,17 @@ static void damaged_anywhere(void **state)
     (void)state;
     static const packer packers[] = { gzip, zstd };
     char text[600];
-    unsigned char whole[2000];
+    unsigned char whole[2][2000];
     unsigned char bytes[2000];
+    size_t sizes[2];
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)('a' + i % 7);
+    for (size_t i = 0; i < 2; i++)
+        sizes[i] = packers[i](text, sizeof text, whole[i], sizeof whole[i]);
     for (uint32_t i = 0; i < 2000; i++) {
         xr_philox_out r = xr_philox(3, i, 0, 0, 0);
-        size_t size = packers[i & 1](text, sizeof text, whole, sizeof whole);
-        memcpy(bytes, whole, size);
+        size_t size = sizes[i & 1];
+        memcpy(bytes, whole[i & 1], size);
         bytes[r.w[0] % size] ^= (unsigned char)(1u << r.w[1] % 8);
         size_t keep = r.w[2] % 4 ? size : r.w[3] % size;
         char *got = NULL;
