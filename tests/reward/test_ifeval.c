@@ -59,7 +59,7 @@ static void keywords(void **state)
 #define FREQUENCY "keywords:frequency"
 #define AT(n, relation)                                                        \
     "{\"keyword\":\" Ha \",\"frequency\":" #n ",\"relation\":\"" relation "\"" \
-                                                                          "}"
+    "}"
     RUN({ FREQUENCY, AT(2, "at least"), "ha HAha", 1 },
         { FREQUENCY, AT(3, "at least"), "ha ha", 0 },
         { FREQUENCY, AT(2, "less than"), "ha", 1 },
