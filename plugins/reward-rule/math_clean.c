@@ -195,6 +195,8 @@ void rule_clean(rule_text text, rule_buffer *out)
     out->full = 0;
     while (c.rest.size && (*c.rest.data == '*' || *c.rest.data == ':'))
         skip(&c, 1);
+    while (c.rest.size && c.rest.data[c.rest.size - 1] == '*')
+        c.rest.size--;
     while (c.rest.size && !out->full) {
         if (new_row(&c) || thousands(&c) || spacing(&c) || sign(&c))
             continue;

@@ -332,8 +332,8 @@ int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
     uint16_t y = resolve(c, (rule_item){ .node = b, .sign = 1 }).node;
     if (equal_answers(c, a, b))
         return 1;
-    if (is_bare(c, x, y) || is_bare(c, y, x))
-        return equal_children(c, x, y);
+    if ((is_bare(c, x, y) || is_bare(c, y, x)) && equal_children(c, x, y))
+        return 1;
     int sets = rule_is_set(tree, x) && rule_is_set(tree, y) &&
                (rule_is_plain_set(tree, x) || rule_is_plain_set(tree, y));
     return sets && rule_equal_sets(tree, x, y);

@@ -28,10 +28,10 @@ int rule_near(double complex a, double complex b, double scale)
     return cabs(a - b) <= 1e-9 * size + 1e-13 * scale;
 }
 
-/* Rounded decimals: `tolerance`, but never all of a small number. */
+/* Rounded decimals: `tolerance`, but at most a twentieth of the number. */
 static int near_decimals(double difference, double size, double tolerance)
 {
-    return difference <= tolerance && difference <= 0.01 * size;
+    return difference <= tolerance && difference <= 0.05 * size;
 }
 
 uint64_t rule_names(rule_tree *tree, uint16_t node)

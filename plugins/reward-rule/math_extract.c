@@ -57,14 +57,15 @@ rule_text rule_extract_minerva(rule_text response)
         response = rule_from(response, at + sizeof(open) - 1);
         rule_text line = head(response, rule_seek(response, "\n"));
         int last = line.size == response.size;
-        for (size_t i = 0; i < line.size;
-             i += rule_char_size(rule_from(line, i))) {
-            size_t next = i + rule_char_size(rule_from(line, i));
-            rule_text tail = rule_from(line, next);
+        size_t step = 0;
+        for (size_t i = 0; i < line.size; i += step) {
+            step = rule_char_size(rule_from(line, i));
+            rule_text tail = rule_from(line, i + step);
             int cut = last && tail.size == 1 && *tail.data == ' ';
             if (cut || rule_begins(tail, close))
                 return rule_trim(head(line, i));
         }
+        response = rule_from(response, line.size);
     }
     return nothing;
 }
@@ -142,26 +143,39 @@ static const struct {
     { "\\(", "\\)", 1 }, { NULL, NULL, 0 },
 };
 
-/* A formula at the front; *out_size: with its delimiters. */
-static rule_text formula(rule_text text, size_t *out_size)
+/* Where the delimiter closes, or inside.size. */
+static size_t closing(rule_text inside, const char *close)
+{
+    size_t at = 0;
+    for (;;) {
+        at += rule_seek(rule_from(inside, at), close);
+        if (!at || at >= inside.size || *close != '$' ||
+            inside.data[at - 1] != '\\')
+            return at;
+        at++;
+    }
+}
+
+/* A formula at the front; *out_size: with its delimiters. *lost has a bit for
+ * each delimiter that does not close before the end of the text. */
+static rule_text formula(rule_text text, unsigned *lost, size_t *out_size)
 {
     for (size_t i = 0; delimiters[i].open; i++) {
         size_t first = strlen(delimiters[i].open);
-        if (!rule_begins(text, delimiters[i].open))
+        if ((*lost >> i & 1) || !rule_begins(text, delimiters[i].open))
             continue;
         rule_text inside = rule_from(text, first);
-        if (delimiters[i].one_line)
-            inside = head(inside, rule_seek(inside, "\n"));
-        size_t close = 0;
-        do {
-            rule_text rest = rule_from(inside, close);
-            close += rule_seek(rest, delimiters[i].close);
-        } while (close && close < inside.size && *delimiters[i].close == '$' &&
-                 inside.data[close - 1] == '\\' && ++close);
-        if (close >= inside.size || !rule_trim(head(inside, close)).size)
+        size_t close = closing(inside, delimiters[i].close);
+        if (close >= inside.size) {
+            *lost |= 1u << i;
+            continue;
+        }
+        inside.size = close;
+        if (!rule_trim(inside).size ||
+            (delimiters[i].one_line && memchr(inside.data, '\n', close)))
             continue;
         *out_size = first + close + strlen(delimiters[i].close);
-        return head(inside, close);
+        return inside;
     }
     return nothing;
 }
@@ -237,6 +251,7 @@ static size_t number_at(rule_text text, size_t at)
 static rule_text last_of(rule_text response, unsigned kinds, int *out_number)
 {
     rule_text found = nothing;
+    unsigned lost = 0;
     *out_number = 0;
     for (size_t at = 0; at < response.size;) {
         rule_text rest = rule_from(response, at);
@@ -245,7 +260,7 @@ static rule_text last_of(rule_text response, unsigned kinds, int *out_number)
             at += 2;
             continue;
         }
-        rule_text inside = formula(rest, &size);
+        rule_text inside = formula(rest, &lost, &size);
         if (inside.data && (kinds & RULE_KIND_LATEX)) {
             found = inside;
             *out_number = 0;
@@ -270,6 +285,7 @@ rule_text rule_extract_last(rule_text response, unsigned kinds)
 /* ---- the best place ------------------------------------------------------ */
 
 #define WIDEST_GAP 40u
+#define MOST_OPEN 64
 #define LONGEST_PHRASE 200u
 
 static rule_text unfinished_box(rule_text text)
@@ -286,7 +302,8 @@ static rule_text unfinished_box(rule_text text)
 
 static rule_text first_box(rule_text text, size_t *out_at)
 {
-    for (size_t at = 0; at < text.size; at++) {
+    int open = 0; /* boxes that do not close */
+    for (size_t at = 0; at < text.size && open < MOST_OPEN; at++) {
         at += rule_seek(rule_from(text, at), "\\");
         rule_text rest = rule_from(text, at);
         rule_text box = braced(rest, "\\boxed");
@@ -296,6 +313,7 @@ static rule_text first_box(rule_text text, size_t *out_at)
             *out_at = at;
             return box;
         }
+        open += rule_begins(rest, "\\boxed{") || rule_begins(rest, "\\fbox{");
     }
     return nothing;
 }
@@ -410,9 +428,10 @@ static int put_number(rule_text text, rule_text found, rule_buffer *out)
 static int phrase(rule_text text, rule_text part, unsigned kinds,
                   rule_buffer *out)
 {
+    unsigned lost = 0;
     for (size_t at = 0; at < part.size; at++) {
         size_t size = 0;
-        rule_text inside = formula(rule_from(part, at), &size);
+        rule_text inside = formula(rule_from(part, at), &lost, &size);
         if (inside.data && (kinds & RULE_KIND_LATEX))
             return put(text, inside, out);
     }
@@ -472,7 +491,8 @@ void rule_extract_truth(rule_text truth, rule_buffer *out)
     truth = rule_trim(truth);
     if (last_boxes(truth, out))
         return;
-    rule_text inside = formula(truth, &size);
+    unsigned lost = 0;
+    rule_text inside = formula(truth, &lost, &size);
     if (inside.data && size == truth.size) {
         rule_buffer_set(out, inside);
         return;

@@ -158,14 +158,8 @@ int rule_ratio_parse(rule_ratio *out, rule_text digits)
             return 0;
         exponent -= point;
     }
-    if (line < digits.size) {
-        rule_ratio whole = *out;
-        rule_text tail = rule_from(digits, line);
-        if (!repeat(out, tail) || !scale_ten(out, exponent) ||
-            !scale_ten(&whole, exponent))
-            return 0;
-        return rule_ratio_add(out, &whole);
-    }
+    if (line < digits.size)
+        return repeat(out, rule_from(digits, line)) && scale_ten(out, exponent);
     int power = 0;
     int minus = 0;
     for (i++; i < digits.size; i++) {

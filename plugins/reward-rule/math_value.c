@@ -23,15 +23,19 @@ static double fraction_of(uint64_t hash, int sample)
     return (double)(z >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/* Names are positive in the first samples, of any sign in the others. */
+/* Names are positive in the first five samples and negative in the next; in
+ * the last two they differ in sign. */
 static double name_value(const rule_tree *tree, uint16_t name,
                          const rule_point *point)
 {
     uint64_t hash = name < RULE_NAMES ? tree->name[name] : 0;
     if (point->bound)
         return point->value;
-    double u = fraction_of(hash, point->sample);
-    return point->sample < 5 ? 0.3 + 2 * u : 6 * u - 3;
+    double size = 0.3 + 2 * fraction_of(hash, point->sample);
+    int negative = point->sample == 5 ||
+                   (point->sample > 5 &&
+                    (fraction_of(hash, 5) < 0.5) == (point->sample == 6));
+    return negative ? -size : size;
 }
 
 static int finite_value(double complex z)
@@ -233,9 +237,10 @@ static int fold(rule_tree *tree, const rule_node *n, rule_point *point,
     return !first;
 }
 
-static int number_value(rule_text text, double complex *out)
+static int number_value(rule_tree *tree, rule_text text, double complex *out)
 {
     rule_ratio ratio;
+    tree->steps += (uint32_t)text.size / 8;
     if (!rule_ratio_parse(&ratio, text))
         return 0;
     *out = rule_ratio_real(&ratio);
@@ -297,7 +302,7 @@ static int any_value(rule_tree *tree, const rule_node *n, rule_point *point,
 {
     switch (n->kind) {
     case RULE_NUMBER:
-        return number_value(n->text, out);
+        return number_value(tree, n->text, out);
     case RULE_NAME:
         *out = name_value(tree, n->name, point);
         return 1;
@@ -397,6 +402,7 @@ static int exact_fold(rule_tree *tree, const rule_node *n,
     for (uint16_t child = tree->node[n->first].next; child;
          child = tree->node[child].next) {
         rule_ratio b;
+        tree->steps += n->kind == RULE_POWER ? 200 : 10;
         if (!rule_exact(tree, child, point, &b) ||
             !exact_join(n->kind, out, &b))
             return 0;
@@ -413,6 +419,7 @@ int rule_exact(rule_tree *tree, uint16_t node, const rule_point *point,
         return 0;
     switch (n->kind) {
     case RULE_NUMBER:
+        tree->steps += (uint32_t)n->text.size / 8;
         return rule_ratio_parse(out, n->text);
     case RULE_ADD:
     case RULE_MULTIPLY:
