@@ -97,6 +97,8 @@ static void lengths(void **state)
         { SENTENCES, S(4, "at least"), "One. Two! Three?", 0 },
         { SENTENCES, S(2, "less than"), "Mr. Smith has 3.5 apples", 1 },
         { SENTENCES, S(2, "less than"), "See J. Doe, e.g. here", 1 },
+        { SENTENCES, S(3, "at least"), "A. One thing\n  B. Another", 1 },
+        { SENTENCES, S(2, "at least"), "\"Come!\", \"Go.\"", 1 },
         { SENTENCES, S(2, "less than"), "Well... so what", 1 },
         { SENTENCES, S(2, "at least"), "Well... So what", 1 },
         { SENTENCES, S(2, "at least"), "\"Stop.\" He did", 1 },
@@ -197,6 +199,8 @@ static void case_and_language(void **state)
     "{\"capital_frequency\":" #n ",\"capital_relation\":\"" relation "\"}"
     RUN({ CAPITALS, C(3, "at least"), "I said STOP! WELL-KNOWN Man", 1 },
         { CAPITALS, C(4, "at least"), "I said STOP! WELL-KNOWN Man", 0 },
+        { CAPITALS, C(3, "at least"), "I'm here--NOW...OK", 1 },
+        { CAPITALS, C(2, "less than"), "U.S.A. and/or A1b", 1 },
         { CAPITALS, C(1, "less than"), "no 42 Word", 1 });
 #define UPPER "change_case:english_capital"
 #define LOWER "change_case:english_lowercase"
