@@ -68,6 +68,17 @@ static int read_end_ids(xr_session *s, const cJSON *json)
     return s->end_count > 0;
 }
 
+/* The key of the number of positions; GPT-2 has names of its own. */
+static const char *positions_key(const cJSON *json)
+{
+    static const char *const keys[] = { "max_position_embeddings",
+                                        "n_positions", "n_ctx" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (xr_json_get(json, keys[i]))
+            return keys[i];
+    return keys[0];
+}
+
 /* The few numbers every kind of model has; the rest is the backend's. */
 static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
 {
@@ -80,17 +91,16 @@ static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
         return status;
     status = xr_json_int(json, "vocab_size", where, err, &vocab);
     if (status == XRAY_OK)
-        status = xr_json_int_or(json, "max_position_embeddings", 1 << 20, where,
-                                err, &positions);
+        status = xr_json_int_or(json, positions_key(json), 1 << 20, where, err,
+                                &positions);
     if (status == XRAY_OK && (vocab < 1 || vocab > (1 << 30)))
         status = xr_fail(err, XRAY_E_CONFIG,
                          "%s: vocab_size is %lld, expected 1 to 2^30", where,
                          (long long)vocab);
     if (status == XRAY_OK && (positions < 1 || positions > (1 << 30)))
         status =
-            xr_fail(err, XRAY_E_CONFIG,
-                    "%s: max_position_embeddings is %lld, expected 1 to 2^30",
-                    where, (long long)positions);
+            xr_fail(err, XRAY_E_CONFIG, "%s: %s is %lld, expected 1 to 2^30",
+                    where, positions_key(json), (long long)positions);
     if (status == XRAY_OK) {
         char file[XR_PATH_CAP];
         cJSON *generation = NULL;
