@@ -7,251 +7,122 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "model/hf/arch.h"
 
 #define FILE_LIMIT ((size_t)16 << 20)
 
-typedef struct reader {
-    const cJSON *root;
-    const char *where;
-    xr_err *err;
-} reader;
-
-static xray_status refuse(const reader *r, const char *key, const char *why)
+static xray_status find_arch(const xm_keys *keys, const xm_arch **out)
 {
-    return xr_fail(r->err, XRAY_E_UNSUPPORTED, "%s: \"%s\" %s", r->where, key,
-                   why);
-}
-
-/* An integer in [1, most]; preset 0: the key must be there. */
-static xray_status size_key(const reader *r, const char *key, uint32_t preset,
-                            uint32_t most, uint32_t *out)
-{
-    int64_t value;
-    xray_status status =
-        preset ? xr_json_int_or(r->root, key, preset, r->where, r->err, &value)
-               : xr_json_int(r->root, key, r->where, r->err, &value);
-    if (status)
-        return status;
-    if (value < 1 || value > (int64_t)most)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: \"%s\" must be from 1 to %u, not %lld", r->where,
-                       key, (unsigned)most, (long long)value);
-    *out = (uint32_t)value;
-    return XRAY_OK;
-}
-
-static xray_status real_key(const reader *r, const cJSON *object,
-                            const char *key, double preset, double *out)
-{
-    xray_status status =
-        xr_json_real_or(object, key, preset, r->where, r->err, out);
-    if (!status && !(*out > 0 && *out < 1e30))
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: \"%s\" must be above 0 and below 1e30, not %g",
-                       r->where, key, *out);
-    return status;
-}
-
-static xray_status read_arch(const reader *r, xm_config *out)
-{
-    static const struct {
-        const char *name;
-        uint32_t arch;
-    } known[] = { { "llama", XM_ARCH_LLAMA },
-                  { "qwen2", XM_ARCH_QWEN2 },
-                  { "qwen3", XM_ARCH_QWEN3 } };
     const char *name;
     xray_status status =
-        xr_json_string(r->root, "model_type", r->where, r->err, &name);
+        xr_json_string(keys->root, "model_type", keys->where, keys->err, &name);
     if (status)
         return status;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(name, known[i].name) == 0)
-            out->arch = known[i].arch;
-    if (!out->arch)
-        return xr_fail(r->err, XRAY_E_UNSUPPORTED,
-                       "%s: model_type \"%s\" is not supported; llama, qwen2 "
-                       "and qwen3 are",
-                       r->where, name);
+    *out = xm_arch_find(name);
+    if (!*out)
+        return xr_fail(keys->err, XRAY_E_UNSUPPORTED,
+                       "%s: model_type \"%.80s\" is not supported; llama, "
+                       "mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, "
+                       "gpt2 and phi3 are",
+                       keys->where, name);
     return XRAY_OK;
 }
 
-static xray_status read_sizes(const reader *r, xm_config *out)
+static xray_status size_key(const xm_keys *keys, const char *key,
+                            uint32_t preset, uint32_t most, uint32_t *out)
 {
-    xray_status status = size_key(r, "hidden_size", 0, 1u << 20, &out->hidden);
-    if (!status)
-        status = size_key(r, "num_hidden_layers", 0, 4096, &out->layers);
-    if (!status)
-        status = size_key(r, "num_attention_heads", 0, 1u << 14, &out->heads);
-    if (!status)
-        status = size_key(r, "num_key_value_heads", out->heads, 1u << 14,
-                          &out->kv_heads);
-    if (!status)
-        status = size_key(r, "intermediate_size", 0, 1u << 22, &out->ffn);
-    if (!status)
-        status = size_key(r, "vocab_size", 0, 1u << 24, &out->vocab);
-    if (!status)
-        status = size_key(r, "max_position_embeddings", 2048, 1u << 28,
-                          &out->max_positions);
-    return status;
+    const uint32_t bounds[2] = { 1, most };
+    return xm_keys_whole(keys, key, preset, bounds, out);
 }
 
-static xray_status read_heads(const reader *r, xm_config *out)
+/* GPT-2 called its number of positions n_ctx as well. */
+static xray_status read_positions(const xm_keys *keys, const xm_arch *arch,
+                                  xm_config *out)
 {
+    const char *key = arch->names->positions;
+    if (arch->arch == XM_ARCH_GPT2 && !xr_json_get(keys->root, key))
+        key = "n_ctx";
+    return size_key(keys, key, arch->positions, 1u << 28, &out->max_positions);
+}
+
+static xray_status read_sizes(const xm_keys *keys, const xm_arch *arch,
+                              xm_config *out)
+{
+    const xm_arch_names *names = arch->names;
+    xray_status status =
+        size_key(keys, names->hidden, arch->hidden, 1u << 20, &out->hidden);
+    if (!status)
+        status = size_key(keys, names->layers, arch->layers, XM_MAX_LAYERS,
+                          &out->layers);
+    if (!status)
+        status =
+            size_key(keys, names->heads, arch->heads, 1u << 14, &out->heads);
+    out->kv_heads = out->heads;
+    if (!status && arch->arch != XM_ARCH_GPT2 &&
+        !xm_keys_null(keys, "num_key_value_heads"))
+        status = size_key(keys, "num_key_value_heads",
+                          arch->kv_heads ? arch->kv_heads : out->heads,
+                          1u << 14, &out->kv_heads);
+    if (!status)
+        status =
+            size_key(keys, names->ffn, arch->ffn ? arch->ffn : 4 * out->hidden,
+                     1u << 22, &out->ffn);
+    if (!status)
+        status =
+            size_key(keys, "vocab_size", arch->vocab, 1u << 24, &out->vocab);
+    return status ? status : read_positions(keys, arch, out);
+}
+
+static xray_status read_heads(const xm_keys *keys, const xm_arch *arch,
+                              xm_config *out)
+{
+    const xm_arch_names *names = arch->names;
     if (out->heads % out->kv_heads)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: \"num_attention_heads\" (%u) must be a multiple of "
+        return xr_fail(keys->err, XRAY_E_CONFIG,
+                       "%s: \"%s\" (%u) must be a multiple of "
                        "\"num_key_value_heads\" (%u)",
-                       r->where, out->heads, out->kv_heads);
-    if (xr_json_get(r->root, "head_dim")) {
-        xray_status status =
-            size_key(r, "head_dim", 0, 1u << 12, &out->head_dim);
+                       keys->where, names->heads, out->heads, out->kv_heads);
+    int own = arch->arch != XM_ARCH_GPT2 &&
+              (arch->head_dim || xr_json_get(keys->root, "head_dim"));
+    if (own) {
+        xray_status status = size_key(keys, "head_dim", arch->head_dim,
+                                      2 * XM_MAX_ROTARY, &out->head_dim);
         if (status)
             return status;
-    } else if (out->arch == XM_ARCH_QWEN3) {
-        out->head_dim = 128; /* what Qwen3 means by leaving it out */
     } else {
         if (out->hidden % out->heads)
-            return xr_fail(r->err, XRAY_E_CONFIG,
-                           "%s: \"hidden_size\" (%u) must be a multiple of "
-                           "\"num_attention_heads\" (%u) where \"head_dim\" is "
-                           "missing",
-                           r->where, out->hidden, out->heads);
+            return xr_fail(keys->err, XRAY_E_CONFIG,
+                           "%s: \"%s\" (%u) must be a multiple of \"%s\" "
+                           "(%u) where \"head_dim\" is missing",
+                           keys->where, names->hidden, out->hidden,
+                           names->heads, out->heads);
         out->head_dim = out->hidden / out->heads;
     }
-    if (out->head_dim % 2)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: \"head_dim\" (%u) must be even", r->where,
-                       out->head_dim);
+    if (out->head_dim % 2 || out->head_dim > 2 * XM_MAX_ROTARY)
+        return xr_fail(keys->err, XRAY_E_CONFIG,
+                       "%s: \"head_dim\" (%u) must be even and at most %d",
+                       keys->where, out->head_dim, 2 * XM_MAX_ROTARY);
     return XRAY_OK;
 }
 
-/* rope_scaling or rope_parameters: only the plain kind. */
-static xray_status read_rope_object(const reader *r, const char *key,
-                                    double *theta)
-{
-    const cJSON *rope = xr_json_get(r->root, key);
-    if (!rope)
-        return XRAY_OK;
-    if (!cJSON_IsObject(rope))
-        return refuse(r, key, "must be an object or null");
-    const char *type = NULL;
-    xray_status status =
-        xr_json_string_or(rope, "rope_type", NULL, r->where, r->err, &type);
-    if (!status && !type)
-        status =
-            xr_json_string_or(rope, "type", "default", r->where, r->err, &type);
-    if (status)
-        return status;
-    if (strcmp(type, "default") != 0)
-        return xr_fail(r->err, XRAY_E_UNSUPPORTED,
-                       "%s: \"%s\" of type \"%s\" is not supported; only "
-                       "\"default\" is",
-                       r->where, key, type);
-    return real_key(r, rope, "rope_theta", *theta, theta);
-}
-
-static xray_status read_rope(const reader *r, xm_config *out)
-{
-    xray_status status =
-        real_key(r, r->root, "rope_theta", 10000.0, &out->rope.theta);
-    if (!status)
-        status = read_rope_object(r, "rope_scaling", &out->rope.theta);
-    if (!status)
-        status = read_rope_object(r, "rope_parameters", &out->rope.theta);
-    double part = 1;
-    if (!status)
-        status = xr_json_real_or(r->root, "partial_rotary_factor", 1, r->where,
-                                 r->err, &part);
-    if (!status && part != 1)
-        return refuse(r, "partial_rotary_factor",
-                      "other than 1 is not "
-                      "supported");
-    return status;
-}
-
-static xray_status read_flags(const reader *r, xm_config *out)
-{
-    int tied = 0;
-    int bias = 0;
-    int flag = 0;
-    xray_status status = xr_json_bool_or(r->root, "tie_word_embeddings", 0,
-                                         r->where, r->err, &tied);
-    if (!status)
-        status = xr_json_bool_or(r->root, "attention_bias",
-                                 out->arch == XM_ARCH_QWEN2, r->where, r->err,
-                                 &bias);
-    if (status)
-        return status;
-    /* In Llama and Qwen3 the same switch also gives o_proj a bias. */
-    if (bias && out->arch != XM_ARCH_QWEN2)
-        return refuse(r, "attention_bias",
-                      "true is not supported: it gives o_proj a bias");
-    out->tied = (uint32_t)tied;
-    out->qkv_bias = (uint32_t)bias;
-    out->qk_norm = out->arch == XM_ARCH_QWEN3;
-    static const char *const off[] = { "mlp_bias", "use_sliding_window" };
-    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
-        status = xr_json_bool_or(r->root, off[i], 0, r->where, r->err, &flag);
-        if (status)
-            return status;
-        if (flag)
-            return refuse(r, off[i], "true is not supported");
-    }
-    return XRAY_OK;
-}
-
-/* What changes the mathematics in a way that we do not follow. */
-static xray_status read_refusals(const reader *r)
-{
-    const char *act;
-    double dropout = 0;
-    xray_status status = xr_json_string_or(r->root, "hidden_act", "silu",
-                                           r->where, r->err, &act);
-    if (status)
-        return status;
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        return xr_fail(r->err, XRAY_E_UNSUPPORTED,
-                       "%s: \"hidden_act\" \"%s\" is not supported; only "
-                       "\"silu\" is",
-                       r->where, act);
-    status = xr_json_real_or(r->root, "attention_dropout", 0, r->where, r->err,
-                             &dropout);
-    if (status)
-        return status;
-    if (dropout != 0)
-        return refuse(r, "attention_dropout", "other than 0 is not supported");
-    if (xr_json_get(r->root, "quantization_config"))
-        return refuse(r, "quantization_config", "is not supported");
-    const cJSON *kind;
-    cJSON_ArrayForEach(kind, xr_json_get(r->root, "layer_types"))
-    {
-        if (!cJSON_IsString(kind) ||
-            strcmp(kind->valuestring, "full_attention") != 0)
-            return refuse(r, "layer_types",
-                          "other than \"full_attention\" is not supported");
-    }
-    return XRAY_OK;
-}
-
-static xray_status one_id(const reader *r, const char *key, const cJSON *item,
-                          uint32_t vocab, int32_t *out)
+static xray_status one_id(const xm_keys *keys, const char *key,
+                          const cJSON *item, uint32_t vocab, int32_t *out)
 {
     double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
     if (!(value >= 0 && value < (double)vocab) ||
         value != (double)(int32_t)value)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: \"%s\" must hold ids from 0 to %u", r->where, key,
-                       (unsigned)(vocab - 1));
+        return xr_fail(keys->err, XRAY_E_CONFIG,
+                       "%s: \"%s\" must hold ids from 0 to %u", keys->where,
+                       key, (unsigned)(vocab - 1));
     *out = (int32_t)value;
     return XRAY_OK;
 }
 
 /* eos_token_id: an id, a list of them, or nothing, which changes nothing. */
-static xray_status read_end_ids(const reader *r, xm_config *out)
+static xray_status read_end_ids(const xm_keys *keys, xm_config *out)
 {
     const char *const key = "eos_token_id";
-    const cJSON *item = xr_json_get(r->root, key);
+    const cJSON *item = xr_json_get(keys->root, key);
     if (!item)
         return XRAY_OK;
     int32_t ids[XM_MAX_END_IDS];
@@ -259,10 +130,10 @@ static xray_status read_end_ids(const reader *r, xm_config *out)
     const cJSON *id = cJSON_IsArray(item) ? item->child : item;
     for (; id; id = cJSON_IsArray(item) ? id->next : NULL) {
         if (count == XM_MAX_END_IDS)
-            return xr_fail(r->err, XRAY_E_UNSUPPORTED,
-                           "%s: \"%s\" holds more than %d ids", r->where, key,
-                           XM_MAX_END_IDS);
-        xray_status status = one_id(r, key, id, out->vocab, &ids[count++]);
+            return xr_fail(keys->err, XRAY_E_UNSUPPORTED,
+                           "%s: \"%s\" holds more than %d ids", keys->where,
+                           key, XM_MAX_END_IDS);
+        xray_status status = one_id(keys, key, id, out->vocab, &ids[count++]);
         if (status)
             return status;
     }
@@ -271,45 +142,52 @@ static xray_status read_end_ids(const reader *r, xm_config *out)
     return XRAY_OK;
 }
 
-/* What follows from the rest. */
-static void derive(xm_config *out)
+/* What most architectures have; their own readers say otherwise. */
+static void set_common(xm_config *out)
 {
     out->gated = 1;
-    out->act = XM_ACT_SILU;
-    out->rotary = out->head_dim;
     out->attn_scale = 1 / sqrt((double)out->head_dim);
     out->embed_scale = 1;
     out->rope.scale = 1;
-    out->rope_local = out->rope;
+    out->rope_local.scale = 1;
 }
 
-static xray_status read_all(const reader *r, xm_config *out)
+static xray_status read_ids(const xm_keys *keys, xm_config *out)
 {
-    xray_status status = read_arch(r, out);
+    out->bos_id = -1;
+    const cJSON *bos = xr_json_get(keys->root, "bos_token_id");
+    xray_status status = XRAY_OK;
+    if (bos)
+        status = one_id(keys, "bos_token_id", bos, out->vocab, &out->bos_id);
+    return status ? status : read_end_ids(keys, out);
+}
+
+static xray_status read_all(const xm_keys *keys, xm_config *out)
+{
+    const xm_arch *arch;
+    xray_status status = find_arch(keys, &arch);
+    if (status)
+        return status;
+    out->arch = arch->arch;
+    status = read_sizes(keys, arch, out);
     if (!status)
-        status = read_sizes(r, out);
-    if (!status)
-        status = read_heads(r, out);
-    if (!status)
-        status = real_key(r, r->root, "rms_norm_eps", 1e-6, &out->norm_eps);
+        status = read_heads(keys, arch, out);
     if (!status)
         status =
-            real_key(r, r->root, "initializer_range", 0.02, &out->init_range);
+            xm_keys_real(keys, arch->names->eps, arch->eps, &out->norm_eps);
     if (!status)
-        status = read_rope(r, out);
+        status =
+            xm_keys_real(keys, "initializer_range", 0.02, &out->init_range);
     if (!status)
-        status = read_flags(r, out);
-    if (!status)
-        status = read_refusals(r);
-    if (!status)
-        derive(out);
-    out->bos_id = -1;
-    const cJSON *bos = xr_json_get(r->root, "bos_token_id");
-    if (!status && bos)
-        status = one_id(r, "bos_token_id", bos, out->vocab, &out->bos_id);
-    if (!status)
-        status = read_end_ids(r, out);
-    return status;
+        status =
+            xm_keys_flag(keys, "tie_word_embeddings", arch->tied, &out->tied);
+    if (status)
+        return status;
+    set_common(out);
+    status = arch->read(keys, arch, out);
+    if (!status && xr_json_get(keys->root, "quantization_config"))
+        return xm_keys_refuse(keys, "quantization_config", "is not supported");
+    return status ? status : read_ids(keys, out);
 }
 
 xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
@@ -321,8 +199,8 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
         return status;
     memset(out, 0, sizeof *out);
     if (cJSON_IsObject(root)) {
-        reader r = { root, where, err };
-        status = read_all(&r, out);
+        xm_keys keys = { root, where, err };
+        status = read_all(&keys, out);
     } else {
         status =
             xr_fail(err, XRAY_E_CONFIG, "%s: must be a JSON object", where);
@@ -342,8 +220,8 @@ static xray_status read_generation(const char *dir, xr_err *err, xm_config *out)
     status = xr_json_file(path, err, &root);
     if (status)
         return status;
-    reader r = { root, path, err };
-    status = read_end_ids(&r, out);
+    xm_keys keys = { root, path, err };
+    status = read_end_ids(&keys, out);
     cJSON_Delete(root);
     return status;
 }

@@ -71,8 +71,10 @@ typedef struct xm_config {
     uint32_t fused;      /* 1: q, k, v are one tensor on disk, and so are gate
                           * and up (Phi-3); GPT-2 has q, k, v in one */
     uint32_t transposed; /* 1: matrices of blocks lie [in, out] on disk */
-    uint32_t rotary;     /* rotary dimensions of a head, the first ones */
-    uint32_t window;     /* keys a sliding layer sees, its own included */
+    uint32_t rotary;     /* rotary dimensions of a head, the first ones; 0
+                          * with learned positions */
+    uint32_t window;     /* keys a sliding layer sees, its own included;
+                          * above 0 where a layer slides */
     uint32_t reserved;
     double norm_eps;      /* rms_norm_eps, layer_norm_epsilon */
     double norm_offset;   /* 1 for Gemma: norms multiply by 1 + w */
@@ -80,7 +82,8 @@ typedef struct xm_config {
                            * query_pre_attn_scalar^-1/2 */
     double attn_softcap;  /* 0: none */
     double logit_softcap; /* 0: none */
-    double embed_scale;   /* 1; Gemma: sqrt(hidden) rounded to bf16 */
+    double embed_scale;   /* 1; Gemma: sqrt(hidden), rounded to fp32 as a
+                           * model of that type has it */
     xm_rope rope;         /* of layers with full attention */
     xm_rope rope_local;   /* of sliding layers; equal but in Gemma 3 */
     uint64_t sliding[XM_MAX_LAYERS / 64]; /* bit l: layer l slides */
@@ -101,9 +104,13 @@ static inline int xm_config_slides(const xm_config *config, uint32_t layer)
 void xm_rope_frequencies(const xm_config *config, const xm_rope *rope,
                          double *out);
 
-/* Reads the text of config.json. What is not supported (another model_type, a
- * kind of rope scaling or activation that is not listed above, quantized
- * weights) is refused by name; `where` starts the message. */
+/* Reads the text of config.json: llama, mistral, qwen2, qwen3, gemma, gemma2,
+ * gemma3_text, gpt2, phi3. A missing key stands for what it does in
+ * transformers' configuration of that model_type; ids alone are none then. What
+ * is not supported (another model_type, a kind of rope scaling or activation
+ * that is not listed above, quantized weights) is refused by name; `where`
+ * starts the message. Keys that do not bear on the mathematics, and GPT-2's
+ * dropouts, which nothing here applies, are passed over. */
 xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
                             xm_config *out);
 

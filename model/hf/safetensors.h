@@ -23,6 +23,7 @@
 
 typedef struct xm_st_tensor {
     const char *name; /* owned by the file */
+    const char *type; /* the format's name of `dtype` */
     uint32_t dtype;
     uint32_t dims;
     uint64_t shape[XM_ST_DIMS];
@@ -34,8 +35,10 @@ typedef struct xm_st_tensor {
 typedef struct xm_st xm_st;
 
 /* Opens one file, or all shards: `path` is a .safetensors file, or a model
- * directory with model.safetensors or model.safetensors.index.json. Every
- * malformed file is refused with one sentence naming file and tensor. */
+ * directory with model.safetensors (which goes first) or
+ * model.safetensors.index.json. Every malformed file is refused with one
+ * sentence naming file and tensor; so is an index whose tensors are not where
+ * it says, and one that points out of its folder. */
 xray_status xm_st_open(const char *path, xr_err *err, xm_st **out);
 void xm_st_close(xm_st *st); /* accepts NULL */
 size_t xm_st_count(const xm_st *st);
@@ -58,11 +61,33 @@ typedef struct xm_st_item {
     const void *data;
 } xm_st_item;
 
+/* Gives the data of item i when its turn comes; it stays valid until the next
+ * call. */
+typedef struct xm_st_feed {
+    xray_status (*data)(void *ctx, size_t i, xr_err *err,
+                        const void **out_data);
+    void *ctx;
+} xm_st_feed;
+
 /* Writes the tensors in the order given, the first at a multiple of 8 bytes,
  * through a temporary beside the file, synced and renamed. `metadata` is an
  * even list key, value, ..., NULL; or NULL. */
 xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
                         const char *const *metadata, xr_err *err);
+
+/* What shards are cut to unless asked otherwise. */
+#define XM_ST_SHARD_BYTES UINT64_C(5000000000)
+
+/* The tensors as the weights of the model directory `dir`: model.safetensors,
+ * or where they take more than `max_shard` bytes, shards
+ * model-00001-of-0000N.safetensors, cut between tensors in the order given, and
+ * model.safetensors.index.json; "format" is "pt". The data of the items is not
+ * read but asked of `feed`, one at a time. What was there before is taken away.
+ * Killed at any instant, the directory holds the old weights, the new ones, or
+ * (shards over older shards) neither; never a mixture. */
+xray_status xm_st_write_model(const char *dir, const xm_st_item *items,
+                              size_t count, uint64_t max_shard,
+                              const xm_st_feed *feed, xr_err *err);
 
 /* Conversions between fp32 and the 16-bit types, to nearest even. */
 float xm_bf16_to_f32(uint16_t bits);

@@ -52,8 +52,8 @@ xray_status xm_st_read_f32(const xm_st_tensor *tensor, uint64_t first,
         return XRAY_OK;
     default:
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "tensor \"%.200s\": its type is not read as floats; "
+                       "tensor \"%.200s\": its type %s is not read as floats; "
                        "F32, BF16, F16 and F64 are",
-                       tensor->name);
+                       tensor->name, tensor->type);
     }
 }

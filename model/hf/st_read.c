@@ -20,7 +20,7 @@ struct xm_st {
     xm_st_tensor *tensors;
     size_t count;
     size_t cap;
-    xr_map *index; /* name -> position in `tensors` */
+    xr_map *index; /* name -> its file; once all are read, its position */
     xr_map_file *files;
     cJSON **headers; /* own names and metadata */
     size_t file_count;
@@ -119,7 +119,7 @@ static xray_status read_tensor(const shard *s, const cJSON *entry,
                           "expected \"dtype\", \"shape\" and "
                           "\"data_offsets\", each once");
     uint32_t bits;
-    t->dtype = xm_st_dtype(parts[0]->valuestring, &bits);
+    t->dtype = xm_st_dtype(parts[0]->valuestring, &bits, &t->type);
     if (!t->dtype)
         return xr_fail(s->err, XRAY_E_CONFIG,
                        "%s: tensor \"%.200s\": unknown dtype \"%.40s\"",
@@ -228,7 +228,8 @@ static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
             status = read_tensor(s, entry, &st->tensors[st->count]);
             st->count += !status;
             if (!status &&
-                xr_map_put(st->index, entry->string, strlen(entry->string), 0))
+                xr_map_put(st->index, entry->string, strlen(entry->string),
+                           st->file_count - 1))
                 status =
                     xr_fail(s->err, XRAY_E_NOMEM, "%s: out of memory", s->path);
         }
@@ -285,7 +286,7 @@ static xray_status shard_names(const cJSON *map, const char *path, xr_err *err,
     {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         uint64_t value;
-        if (!*name || strchr(name, '/')) {
+        if (!*name || strchr(name, '/') || strcmp(name, "..") == 0) {
             status = xr_fail(err, XRAY_E_CONFIG,
                              "%s: the file of tensor \"%.200s\" must be a name "
                              "in the same folder",
@@ -311,6 +312,34 @@ static int room_for_files(xm_st *st, size_t count)
     return st->files && st->headers ? 0 : -1;
 }
 
+/* Every tensor of the index stands there once and lies in the file it names. */
+static xray_status check_places(const xm_st *st, const char *path,
+                                const cJSON *map, const char *const *files,
+                                xr_err *err)
+{
+    xr_map *once = xr_map_new(256);
+    xray_status status =
+        once ? XRAY_OK : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    const cJSON *item = map->child;
+    for (; item && !status; item = item->next) {
+        size_t size = strlen(item->string);
+        uint64_t file;
+        if (xr_map_get(once, item->string, size, &file))
+            status = xr_fail(err, XRAY_E_CONFIG,
+                             "%s: tensor \"%.200s\" stands twice", path,
+                             item->string);
+        else if (!xr_map_get(st->index, item->string, size, &file) ||
+                 strcmp(files[file], item->valuestring) != 0)
+            status = xr_fail(err, XRAY_E_CONFIG,
+                             "%s: tensor \"%.200s\" is not in %.200s", path,
+                             item->string, item->valuestring);
+        else if (xr_map_put(once, item->string, size, 0))
+            status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    }
+    xr_map_free(once);
+    return status;
+}
+
 static xray_status read_indexed(xm_st *st, const char *dir, const char *path,
                                 const cJSON *map, xr_err *err)
 {
@@ -330,16 +359,9 @@ static xray_status read_indexed(xm_st *st, const char *dir, const char *path,
         if (!status)
             status = read_shard(st, file, err);
     }
-    free(names);
-    cJSON_ArrayForEach(item, map)
-    {
-        uint64_t seen;
-        if (!status &&
-            !xr_map_get(st->index, item->string, strlen(item->string), &seen))
-            status = xr_fail(err, XRAY_E_CONFIG,
-                             "%s: tensor \"%.200s\" is not in %.200s", path,
-                             item->string, item->valuestring);
-    }
+    if (!status)
+        status = check_places(st, path, map, names, err);
+    free((void *)names);
     return status;
 }
 

@@ -21,8 +21,8 @@ static void put_metadata(xr_str *header, const char *const *metadata)
     xr_str_puts(header, "}");
 }
 
-static xray_status item_bytes(const char *path, const xm_st_item *item,
-                              xr_err *err, uint64_t *out)
+xray_status xm_st_item_bytes(const char *path, const xm_st_item *item,
+                             xr_err *err, uint64_t *out)
 {
     uint32_t bits;
     if (!xm_st_dtype_name(item->dtype, &bits) || item->dims > XM_ST_DIMS)
@@ -76,7 +76,7 @@ static xray_status put_items(xr_str *header, const char *path,
         else if (xr_map_put(seen, items[i].name, size, i))
             status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
         if (!status)
-            status = item_bytes(path, &items[i], err, &bytes);
+            status = xm_st_item_bytes(path, &items[i], err, &bytes);
         if (status)
             break;
         xr_str_puts(header, header->size > 9 ? "," : "");
@@ -109,29 +109,47 @@ static xray_status make_header(xr_str *header, const char *path,
     return XRAY_OK;
 }
 
-xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
-                        const char *const *metadata, xr_err *err)
+xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
+                            size_t count, const char *const *metadata,
+                            const xm_st_feed *feed, xr_err *err)
 {
     xr_str header = { 0 };
+    xr_file_out file;
     xray_status status =
         make_header(&header, path, items, count, metadata, err);
+    if (!status)
+        status = xr_file_begin(path, err, &file);
     if (status) {
         xr_str_free(&header);
         return status;
     }
-    xr_file_out file;
-    status = xr_file_begin(path, err, &file);
-    if (!status)
-        status = xr_file_append(&file, header.data, header.size, err);
+    status = xr_file_append(&file, header.data, header.size, err);
+    xr_str_free(&header);
     for (size_t i = 0; !status && i < count; i++) {
         uint64_t bytes = 0;
-        status = item_bytes(path, &items[i], err, &bytes);
+        const void *data = NULL;
+        status = xm_st_item_bytes(path, &items[i], err, &bytes);
         if (!status)
-            status = xr_file_append(&file, items[i].data, (size_t)bytes, err);
+            status = feed->data(feed->ctx, i, err, &data);
+        if (!status)
+            status = xr_file_append(&file, data, (size_t)bytes, err);
     }
-    xr_str_free(&header);
     if (!status)
         return xr_file_finish(&file, err);
     xr_file_drop(&file);
     return status;
+}
+
+static xray_status own_data(void *ctx, size_t i, xr_err *err, const void **out)
+{
+    (void)err;
+    *out = ((const xm_st_item *)ctx)[i].data;
+    return XRAY_OK;
+}
+
+xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
+                        const char *const *metadata, xr_err *err)
+{
+    const xm_st_feed feed = { own_data, (void *)(uintptr_t)items };
+    return xm_st_write_fed(path, items, count, metadata, &feed, err);
 }

@@ -5,6 +5,10 @@
  * no padding anywhere.
  *
  * Block: x += o(attn(rope(norm_qk(qkv(norm1 x))))); x += down(glu(norm2 x)).
+ * The products o and down start from x; where an architecture has a bias or a
+ * norm behind them, they are made apart and then added. What else a
+ * configuration says: windows, soft caps, the scale of scores and embeddings,
+ * learned positions, LayerNorm, an MLP without a gate.
  * Pointers marked [dev] are device memory.
  */
 #ifndef XM_DECODER_H
@@ -19,13 +23,15 @@ typedef struct xm_decoder xm_decoder;
 /* Binds a published table of weights by HF names; the table outlives the
  * decoder. Fused matrices need q, k, v (and gate, up) to share one handle, as
  * xm_weights lays them out; a table that does not is refused (the caller then
- * copies into weights of its own). The rotary table is made for
- * `positions` positions. */
+ * copies into weights of its own). Rotary tables are made for
+ * `positions` positions; learned positions end with their table
+ * (max_positions), if that is earlier. Rows that go beyond are refused. */
 xray_status xm_decoder_create(const xm_config *config,
                               const xray_weights *weights, uint64_t positions,
                               const char *owner, xr_err *err, xm_decoder **out);
 void xm_decoder_destroy(xm_decoder *decoder); /* accepts NULL */
-/* Bytes of the rotary table on the device (tag WORKSPACE). Pure. */
+/* Bytes of the rotary tables on the device (tag WORKSPACE): one, two where
+ * sliding layers turn otherwise, none with learned positions. Pure. */
 uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions);
 const xm_config *xm_decoder_config(const xm_decoder *decoder);
 /* Handle of the output head [vocab, hidden] (the embedding's when tied). */

@@ -31,13 +31,17 @@ xray_status xm_weights_create(const xm_layout *layout,
                               xm_weights **out);
 void xm_weights_destroy(xm_weights *weights); /* accepts NULL */
 
-/* Fills all parameters from a model directory; every tensor must be there with
- * its shape (a value head that is missing starts at 0; lm_head of a tied model
- * is ignored), and tensors the model does not have are an error. */
+/* Fills all parameters from a model directory, turning what files have the
+ * other way round; every tensor must be there with its shape (a value head that
+ * is missing starts at 0; lm_head of a tied model is ignored), and tensors the
+ * model does not have are an error, but for buffers that follow from the config
+ * (rotary frequencies, GPT-2's masks). Names may lack "model." or
+ * "transformer.", as in files of a model's body alone. */
 xray_status xm_weights_load(xm_weights *weights, const char *dir, xr_err *err);
 
-/* Draws matrices from N(0, init_range^2) with Philox keyed by (seed, name,
- * element), norms 1, biases 0, value head 0. o_proj and down_proj are scaled by
+/* Draws matrices and learned positions from N(0, init_range^2) with Philox
+ * keyed by (seed, name, element); norms multiply by 1, biases and the value
+ * head are 0. Output projections of attention and MLP are scaled by
  * 1/sqrt(2 layers) (GPT-2's rule). */
 xray_status xm_weights_random(xm_weights *weights, const xm_config *config,
                               uint64_t seed, xr_err *err);
@@ -50,9 +54,11 @@ xray_status xm_weights_import(xm_weights *weights, const xray_weights *from,
 xray_status xm_weights_changed(xm_weights *weights, uint64_t version,
                                xr_err *err);
 
-/* Writes <dir>/model.safetensors, fp32, in HF names ("format": "pt"). */
+/* Writes all parameters into the directory, fp32, in HF names and as HF lays
+ * them: model.safetensors, or shards of at most `max_shard` bytes and their
+ * index (xm_st_write_model); XM_ST_SHARD_BYTES is the usual size. */
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
-                            xr_err *err);
+                            uint64_t max_shard, xr_err *err);
 
 /* Bytes of weights on the device, packed copies not counted. */
 uint64_t xm_layout_bytes(const xm_layout *layout);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/str.h"
+#include "model/hf/safetensors.h"
 #include "model/train/checkpoint.h"
 #include "plugins/backend-zero3/zero3.h"
 
@@ -216,7 +217,8 @@ xray_status z3_save(void *ptr, const char *dir)
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = xm_weights_save(self->weights, dir, &err);
+    xray_status status =
+        xm_weights_save(self->weights, dir, XM_ST_SHARD_BYTES, &err);
     if (status == XRAY_OK && self->trainable)
         status = xm_optim_save(self->adamw, dir, self->weights->version, &err);
     return z3_done(self->host, status, "save", &err);

@@ -213,24 +213,55 @@ static size_t divide_up(size_t n, size_t by)
     return (n + by - 1) / by;
 }
 
-/* Many rows are cut into row ranges; few rows of a large matrix into ranges of
- * columns, so that it is read once. */
+/* How many tasks so much work is worth: a few a thread, so that a late one
+ * costs little, but none of less than some microseconds. */
+static size_t parts_of(size_t threads, double cost)
+{
+    double enough = cost / 1e5;
+    if (enough < (double)threads)
+        return (size_t)enough + 1;
+    if (enough < 4.0 * (double)threads)
+        return (size_t)enough / threads * threads;
+    return threads * 4;
+}
+
+/* The step, a multiple of `grain`, that spreads n items most evenly over
+ * `threads` in at most `parts` tasks; of equals the one with most tasks. */
+static size_t even_step(size_t n, size_t grain, size_t threads, size_t parts)
+{
+    size_t best = round_up(n, grain);
+    size_t least = n;
+    threads = threads < parts ? threads : parts;
+    for (size_t p = threads; p <= parts; p += threads) {
+        size_t step = round_up(divide_up(n, p), grain);
+        size_t load = divide_up(divide_up(n, step), threads) * step;
+        if (load > least + least / 64)
+            continue;
+        best = step;
+        least = load < least ? load : least;
+    }
+    return best;
+}
+
+#define SMALL_MATRIX 65536 /* floats that every thread may well read itself */
+
+/* Many rows, or rows of a small matrix, are cut into row ranges; few rows of a
+ * large matrix into ranges of columns, so that it is read once. */
 static void cut_product(const cpu_device *d, product_job *job, double cost)
 {
     const cpu_gemm *g = &job->whole;
-    size_t parts = cpu_pool_threads(d->pool) * 4;
-    double enough = cost / 1e5;
-    if (enough < (double)parts)
-        parts = (size_t)enough + 1;
+    size_t threads = cpu_pool_threads(d->pool);
+    size_t parts = parts_of(threads, cost);
+    size_t most = 12 * d->k->rows;
     job->row_step = g->rows;
     job->col_step = g->cols;
-    if (g->rows > g->cols || g->cols < 64) {
-        size_t step = round_up(divide_up(g->rows, parts), d->k->rows);
-        job->row_step = step < 12 * d->k->rows ? step : 12 * d->k->rows;
+    if (g->rows > g->cols || g->cols < 64 ||
+        (g->depth * g->cols <= SMALL_MATRIX && g->rows >= 16 * parts)) {
+        if (g->rows > parts * most)
+            parts = round_up(divide_up(g->rows, most), threads);
+        job->row_step = even_step(g->rows, 1, threads, parts);
     } else {
-        job->col_step = round_up(divide_up(g->cols, parts), 128);
-        if (g->cols < parts * 64)
-            job->col_step = round_up(divide_up(g->cols, parts), 32);
+        job->col_step = even_step(g->cols, 32, threads, parts);
     }
     job->row_tasks = divide_up(g->rows, job->row_step);
 }
@@ -316,108 +347,44 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 
 /* ---- gradient of the matrix --------------------------------------------- */
 
-#define FOLD_TOKENS 256 /* packed at a time: 16 KiB a panel of x */
-#define FOLD_COLS 256   /* columns of a task, packed: 256 KiB */
-#define FOLD_ROWS 336   /* rows of a task, packed: 352 KiB */
-#define FOLD_PANEL (FOLD_TOKENS * 16 + 16)
-#define FOLD_DY (FOLD_ROWS + 16) /* off the powers of two, which share sets */
+#define FOLD_X 65536  /* floats of x that a task reads again and again */
+#define FOLD_ROWS 336 /* rows of a task: so much of dw does */
 
 typedef struct fold_job {
     const cpu_device *d;
     const xray_matmul_grad *op;
-    float *scratch;
-    size_t scratch_floats;
     size_t tokens;
     size_t row_step;
     size_t col_step;
     size_t row_tasks;
 } fold_job;
 
-#define FOLD_AHEAD                                           \
-    8 /* tokens fetched before they are copied: rows lie far \
-       * apart, which hides them from the hardware's prefetch */
-
-static void fold_fetch(const float *row, size_t n)
-{
-    for (size_t i = 0; i < n; i += 16)
-        __builtin_prefetch(row + i, 0, 2);
-}
-
-static void copy16(float *dst, const float *src)
-{
-    __m256 low = _mm256_loadu_ps(src);
-    __m256 high = _mm256_loadu_ps(src + 8);
-    _mm256_storeu_ps(dst, low);
-    _mm256_storeu_ps(dst + 8, high);
-}
-
-/* x[t, col..] for a block of tokens, as panels [FOLD_TOKENS][16]. */
-static void fold_pack_x(float *pack, const float *x, size_t stride,
-                        size_t tokens, size_t cols)
-{
-    for (size_t t = 0; t < tokens; t++, x += stride) {
-        float *dst = pack + t * 16;
-        size_t p = 0;
-        if (t + FOLD_AHEAD < tokens)
-            fold_fetch(x + FOLD_AHEAD * stride, cols);
-        for (; p + 16 <= cols; p += 16, dst += FOLD_PANEL)
-            copy16(dst, x + p);
-        if (p == cols)
-            continue;
-        memset(dst, 0, 16 * sizeof(float));
-        memcpy(dst, x + p, (cols - p) * sizeof(float));
-    }
-}
-
-static void fold_pack_dy(float *pack, const float *dy, size_t stride,
-                         size_t tokens, size_t rows)
-{
-    for (size_t t = 0; t < tokens; t++, dy += stride, pack += FOLD_DY) {
-        size_t r = 0;
-        if (t + FOLD_AHEAD < tokens)
-            fold_fetch(dy + FOLD_AHEAD * stride, rows);
-        for (; r + 16 <= rows; r += 16)
-            copy16(pack + r, dy + r);
-        if (r < rows && rows >= 16)
-            copy16(pack + rows - 16, dy + rows - 16);
-        else
-            for (; r < rows; r++)
-                pack[r] = dy[r];
-    }
-}
-
+/* Nothing is packed: a row of x is contiguous along the lanes, a row of dy
+ * along the tile's rows, and each is read in the order it lies. */
 static void fold_task(void *ctx, size_t task, size_t thread)
 {
+    (void)thread;
     const fold_job *job = ctx;
     const xray_matmul_grad *op = job->op;
-    float *px = job->scratch + thread * job->scratch_floats;
-    float *pdy = px + (size_t)FOLD_PANEL * (FOLD_COLS / 16);
     size_t row = task % job->row_tasks * job->row_step;
     size_t col = task / job->row_tasks * job->col_step;
     size_t rows = op->rows - row;
     size_t cols = op->cols - col;
     rows = rows < job->row_step ? rows : job->row_step;
     cols = cols < job->col_step ? cols : job->col_step;
-    for (size_t t = 0; t < job->tokens; t += FOLD_TOKENS) {
-        size_t count = job->tokens - t;
-        count = count < FOLD_TOKENS ? count : FOLD_TOKENS;
-        fold_pack_x(px, op->x + t * op->x_stride + col, op->x_stride, count,
-                    cols);
-        fold_pack_dy(pdy, op->dy + t * op->dy_stride + row, op->dy_stride,
-                     count, rows);
-        cpu_gemm g = { .a = pdy,
-                       .a_row = FOLD_DY,
-                       .b = px,
-                       .b_panel = FOLD_PANEL,
-                       .b_row = 16,
-                       .c = op->dw + row * op->cols + col,
-                       .c_row = op->cols,
-                       .rows = rows,
-                       .cols = cols,
-                       .depth = count,
-                       .start = GEMM_LOAD };
-        job->d->k->gemm_t(&g);
-    }
+    cpu_gemm g = { .a = op->dy + row,
+                   .a_row = op->dy_stride,
+                   .b = op->x + col,
+                   .b_panel = 16,
+                   .b_row = op->x_stride,
+                   .b_tail = cols % 16 != 0,
+                   .c = op->dw + row * op->cols + col,
+                   .c_row = op->cols,
+                   .rows = rows,
+                   .cols = cols,
+                   .depth = job->tokens,
+                   .start = GEMM_LOAD };
+    job->d->k->gemm_t(&g);
 }
 
 static void fold_bias(void *ctx, size_t first, size_t last)
@@ -427,25 +394,35 @@ static void fold_bias(void *ctx, size_t first, size_t last)
                          job->op->dy_stride, job->tokens, last - first);
 }
 
-/* Tasks as large as the packed blocks, cut further only to feed all threads:
- * each packs its rows and columns anew, so two a thread are enough. */
-static void cut_fold(const cpu_device *d, fold_job *job)
+/* Columns of a task. Of few tokens more fit, and dw is walked in longer runs.
+ */
+static size_t fold_cols(size_t tokens)
+{
+    return FOLD_X / (tokens < 64 ? 64 : tokens > 256 ? 256 : tokens);
+}
+
+/* Blocks that fit the cache, cut further to feed all threads alike: rows
+ * anywhere, since tiles are of near equal height, columns by whole panels. */
+static void cut_fold(const cpu_device *d, fold_job *job, double cost)
 {
     const xray_matmul_grad *op = job->op;
     size_t threads = cpu_pool_threads(d->pool);
-    size_t wanted = threads > 1 ? threads * 2 : 1;
-    size_t tile = d->k->rows;
-    job->col_step = op->cols < FOLD_COLS ? op->cols : FOLD_COLS;
-    size_t splits = divide_up(wanted, divide_up(op->cols, job->col_step));
-    size_t step = round_up(divide_up(op->rows, splits), tile);
-    step = step < 2 * tile ? 2 * tile : step;
-    job->row_step = step < FOLD_ROWS ? step : FOLD_ROWS / tile * tile;
-    job->row_tasks = divide_up(op->rows, job->row_step);
-    if (job->row_tasks * divide_up(op->cols, job->col_step) < wanted) {
-        splits = divide_up(wanted, job->row_tasks);
-        step = round_up(divide_up(op->cols, splits), 32);
-        job->col_step = step < job->col_step ? step : job->col_step;
+    size_t parts = threads > 1 ? parts_of(threads, cost) : 1;
+    parts = parts > 2 * threads ? 2 * threads : parts; /* x is read by each */
+    size_t across = divide_up(op->cols, fold_cols(job->tokens));
+    size_t down = divide_up(parts, across);
+    size_t least = divide_up(op->rows, FOLD_ROWS);
+    if (down * d->k->rows > op->rows) {
+        down = divide_up(op->rows, d->k->rows);
+        parts = parts > across * down ? parts : across * down;
+        across = divide_up(parts, down);
     }
+    down = down < least ? least : down;
+    while (down * across % threads != 0 && down * d->k->rows < op->rows)
+        down++;
+    job->col_step = round_up(divide_up(op->cols, across), 32);
+    job->row_step = divide_up(op->rows, down);
+    job->row_tasks = divide_up(op->rows, job->row_step);
 }
 
 xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
@@ -453,14 +430,8 @@ xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
     fold_job job = { .d = d, .op = op, .tokens = tokens };
     if (tokens == 0)
         return XRAY_OK;
-    job.scratch_floats =
-        (size_t)FOLD_PANEL * (FOLD_COLS / 16) + (size_t)FOLD_TOKENS * FOLD_DY;
-    xray_status status =
-        cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
-    if (status != XRAY_OK)
-        return status;
-    cut_fold(d, &job);
     double cost = (double)tokens * (double)op->rows * (double)op->cols / 8;
+    cut_fold(d, &job, cost);
     cpu_parallel(d, job.row_tasks * divide_up(op->cols, job.col_step), cost,
                  fold_task, &job);
     if (op->dbias)

@@ -79,14 +79,30 @@ static xray_status refuse(const char *key, xr_err *err)
                    count > 1 ? "one of them" : "that grader");
 }
 
+static int used(const rule_config *config, const char *key)
+{
+    return strcmp(key, "grader") == 0 ||
+           rule_uses(rule_grader_at(config->grader)->keys, key) ||
+           (config->base != RULE_NO_BASE &&
+            rule_uses(rule_grader_at(config->base)->keys, key));
+}
+
+static xray_status check_values(const rule_grader *grader,
+                                const rule_config *config, xr_err *err)
+{
+    return grader->check ? grader->check(config, err) : XRAY_OK;
+}
+
 xray_status rule_check(const rule_config *config, xr_err *err)
 {
     const rule_grader *grader = rule_grader_at(config->grader);
-    xray_status status = grader->check ? grader->check(config, err) : XRAY_OK;
+    xray_status status = check_values(grader, config, err);
+    if (status == XRAY_OK && config->base != RULE_NO_BASE &&
+        rule_uses(grader->keys, "base"))
+        status = check_values(rule_grader_at(config->base), config, err);
     for (uint32_t i = 0; i < rule_option_count && status == XRAY_OK; i++) {
         const char *key = rule_options[i].name;
-        if (strcmp(key, "grader") != 0 && !rule_uses(grader->keys, key) &&
-            !is_preset(&rule_options[i], config))
+        if (!used(config, key) && !is_preset(&rule_options[i], config))
             status = refuse(key, err);
     }
     return status;

@@ -55,48 +55,97 @@ int rule_same(const rule_config *config, rule_text a, rule_text b)
     return rule_equal(a, b, config->ignore_case != 0);
 }
 
+xray_status rule_need_base(const rule_config *config, const char *grader,
+                           xr_err *err)
+{
+    if (config->base == RULE_NO_BASE)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "base: grader = %s needs a base, the grader that tells "
+                       "right from wrong",
+                       grader);
+    if (!rule_grader_at(config->base)->decides)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "base: %s does not tell right from wrong; name a "
+                       "grader that does",
+                       rule_grader_name(config->base));
+    return XRAY_OK;
+}
+
+static xray_status open_state(const rule_grader *grader,
+                              const rule_config *config, xr_err *err,
+                              void **out_state)
+{
+    return grader->open ? grader->open(config, err, out_state) : XRAY_OK;
+}
+
+static void close_state(const rule_grader *grader, void *state)
+{
+    if (grader && grader->close)
+        grader->close(state);
+}
+
 xray_status rule_judge_open(const rule_config *config, xr_err *err,
                             rule_judge *out)
 {
-    *out = (rule_judge){ .config = config,
-                         .grader = rule_grader_at(config->grader) };
+    const rule_grader *grader = rule_grader_at(config->grader);
+    *out = (rule_judge){ .config = config };
     xray_status status = rule_check(config, err);
-    if (status == XRAY_OK && out->grader->open)
-        status = out->grader->open(config, err, &out->state);
+    if (status == XRAY_OK)
+        status = open_state(grader, config, err, &out->state);
     if (status != XRAY_OK)
-        *out = (rule_judge){ .config = NULL };
+        return status;
+    out->grader = grader;
+    if (config->base == RULE_NO_BASE)
+        return XRAY_OK;
+    const rule_grader *base = rule_grader_at(config->base);
+    status = open_state(base, config, err, &out->base_state);
+    if (status == XRAY_OK)
+        out->base = base;
+    else
+        rule_judge_close(out);
     return status;
 }
 
 void rule_judge_close(rule_judge *judge)
 {
-    if (judge->grader && judge->grader->close)
-        judge->grader->close(judge->state);
+    close_state(judge->grader, judge->state);
+    close_state(judge->base, judge->base_state);
     *judge = (rule_judge){ .config = NULL };
+}
+
+/* Has `grader` grade input->sample. */
+static void run(const rule_grader *grader, rule_input *input, rule_grade *out)
+{
+    rule_text marker = rule_text_of(input->config->after);
+    *out = (rule_grade){ .score = 0 };
+    input->response = (rule_text){ input->sample->response,
+                                   (size_t)input->sample->response_size };
+    if (!input->response.data)
+        input->response = rule_text_of("");
+    if (marker.size && rule_uses(grader->keys, "after"))
+        input->response = rule_after(input->response, marker);
+    if (input->response.data)
+        grader->grade(input, out);
+    else
+        rule_verdict(input->config, 0, 0, out);
 }
 
 void rule_judge_sample(const rule_judge *judge, const xray_sample_in *sample,
                        rule_grade *out)
 {
-    const rule_config *config = judge->config;
-    rule_input input = {
-        .config = config,
-        .judge = judge,
-        .state = judge->state,
-        .sample = sample,
-        .response = { sample->response, (size_t)sample->response_size },
-        .truth = rule_text_of(sample->ground_truth),
-    };
-    *out = (rule_grade){ .score = 0 };
-    if (!input.response.data)
-        input.response = rule_text_of("");
-    rule_text marker = rule_text_of(config->after);
-    if (marker.size)
-        input.response = rule_after(input.response, marker);
-    if (input.response.data)
-        judge->grader->grade(&input, out);
-    else
-        rule_verdict(config, 0, 0, out);
+    rule_input input = { .config = judge->config,
+                         .judge = judge,
+                         .state = judge->state,
+                         .sample = sample,
+                         .truth = rule_text_of(sample->ground_truth) };
+    run(judge->grader, &input, out);
+}
+
+void rule_base(const rule_input *input, rule_grade *out)
+{
+    rule_input inner = *input;
+    inner.state = input->judge->base_state;
+    run(input->judge->base, &inner, out);
 }
 
 xray_status rule_judge_batch(const rule_judge *judge,

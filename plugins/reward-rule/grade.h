@@ -12,7 +12,21 @@
 #include "plugins/reward-rule/graders.h"
 #include "plugins/reward-rule/text.h"
 
-enum { RULE_LAST, RULE_FIRST };
+/* Values of the choice keys. */
+enum { RULE_LAST, RULE_FIRST };                             /* take */
+enum { RULE_STRICT, RULE_FLEXIBLE };                        /* method */
+enum { RULE_EM, RULE_F1, RULE_SUBEM };                      /* match */
+enum { RULE_TOKENS, RULE_CHARACTERS, RULE_WORDS };          /* unit */
+enum { RULE_SHARE, RULE_ALL };                              /* scoring */
+enum { RULE_CAP, RULE_LINEAR, RULE_L1_EXACT, RULE_L1_MAX }; /* shape */
+enum {                                                      /* format */
+       RULE_THINK_ANSWER,
+       RULE_THINK_ANSWER_SOFT,
+       RULE_THINK,
+       RULE_ANSWER,
+       RULE_BOXED
+};
+#define RULE_NO_BASE (-1)
 
 /* Values of `grader` and `base`: the place of the grader in the list. */
 #define RULE_GRADER_ENUM(name, text) RULE_IS_##name,
@@ -23,17 +37,40 @@ typedef struct rule_config {
     int64_t method;
     int64_t take;
     int64_t search_bytes;
+    int64_t base; /* a grader or RULE_NO_BASE */
+    int64_t match;
+    int64_t format;
+    int64_t shape;
+    int64_t unit;
+    int64_t scoring;
+    int64_t option_count;
+    int64_t index_from;
+    int64_t max_response_length;
+    int64_t target_length;
+    int64_t overlong_buffer_len;
+    int64_t ngram_size;
+    int64_t extract;
     double score;
     double format_score;
     double no_answer_score;
     double tolerance;
     double rel_tolerance;
+    double overlong_penalty_factor;
+    double length_coef;
+    double length_offset;
+    double min_value_wrong;
+    double max_value_wrong;
+    double min_value_correct;
+    double max_value_correct;
+    double max_penalty;
+    double min_share;
     const char *after;
     const char *pattern;
+    const char *language;
     uint32_t trim;
     uint32_t ignore_case;
     uint32_t match_only;
-    uint32_t reserved;
+    uint32_t loose;
 } rule_config;
 
 extern const xray_option rule_options[];
@@ -54,7 +91,7 @@ typedef struct rule_grade {
     xray_named_value values[RULE_VALUES]; /* further metrics; names live as
                                            * long as the program */
     uint32_t value_count;
-    uint32_t reserved;
+    uint32_t failed; /* 1: memory ran out; the submit fails */
 } rule_grade;
 
 typedef struct rule_judge rule_judge;
@@ -65,8 +102,8 @@ typedef struct rule_input {
     const rule_judge *judge;
     void *state; /* from `open` */
     const xray_sample_in *sample;
-    rule_text response; /* what follows `after`, if that key is in use; data is
-                         * never NULL, any bytes may be in it */
+    rule_text response; /* what follows `after`, for a grader with that key;
+                         * data is never NULL, any bytes may be in it */
     rule_text truth;    /* data is never NULL */
 } rule_input;
 
@@ -125,6 +162,14 @@ void rule_share(const rule_config *config, double share, rule_grade *out);
 /* Adds a metric; beyond RULE_VALUES it is dropped. */
 void rule_value(rule_grade *out, const char *name, double value);
 
+/* The grade that the key `base` names gives the sample. */
+void rule_base(const rule_input *input, rule_grade *out);
+
+/* XRAY_E_CONFIG unless `base` names a grader that tells right from wrong;
+ * `grader` is the name of the one that needs it. */
+xray_status rule_need_base(const rule_config *config, const char *grader,
+                           xr_err *err);
+
 /* Equality of two answers under `trim` and `ignore_case`. */
 int rule_same(const rule_config *config, rule_text a, rule_text b);
 
@@ -134,6 +179,8 @@ struct rule_judge {
     const rule_config *config; /* borrowed */
     const rule_grader *grader;
     void *state;
+    const rule_grader *base; /* NULL: none */
+    void *base_state;
 };
 
 /* Checks the options, then opens the grader; rule_judge_close also takes a

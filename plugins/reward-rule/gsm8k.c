@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "plugins/reward-rule/grade.h"
-
 static int in_number(char c)
 {
     return (c >= '0' && c <= '9') || c == '.' || c == ',';

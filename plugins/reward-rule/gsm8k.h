@@ -6,18 +6,16 @@
 #ifndef RULE_GSM8K_H
 #define RULE_GSM8K_H
 
-#include "plugins/reward-rule/text.h"
-
-enum { RULE_STRICT, RULE_FLEXIBLE };
+#include "plugins/reward-rule/grade.h"
 
 /* The scorer looks at the last 300 characters only. An answer is made of ASCII,
  * so it fits. */
 #define RULE_GSM8K_TAIL 300u
 
-/* strict: the last "#### number", without commas. flexible: the last run of
- * digits, points and commas with its sign, as it stands, that is not a lone
- * point (if all are, the first). data NULL: there is none. The result may lie
- * in `buffer`. */
+/* `method` as in grade.h. strict: the last "#### number", without commas.
+ * flexible: the last run of digits, points and commas with its sign, as it
+ * stands, that is not a lone point (if all are, the first). data NULL: there is
+ * none. The result may lie in `buffer`. */
 rule_text rule_gsm8k_extract(rule_text response, int method,
                              char buffer[RULE_GSM8K_TAIL]);
 

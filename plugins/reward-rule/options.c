@@ -3,13 +3,30 @@
 
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/gsm8k.h"
+#include "plugins/reward-rule/math.h"
 
 #define CHOICE(name, text) { #name, RULE_IS_##name, text },
 static const xray_choice graders[] = { RULE_GRADERS(CHOICE){ NULL, 0, NULL } };
 
+static const xray_choice bases[] = { { "none", RULE_NO_BASE, NULL },
+                                     RULE_GRADERS(CHOICE){ NULL, 0, NULL } };
+
 static const xray_choice methods[] = {
-    { "strict", RULE_STRICT, "the last \"#### number\"" },
-    { "flexible", RULE_FLEXIBLE, "the last number" },
+    { "strict", RULE_STRICT, "only where the answer is announced" },
+    { "flexible", RULE_FLEXIBLE, "also elsewhere" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice places[] = {
+    { "preset", RULE_FROM_PRESET, "as the grader's source does" },
+    { "boxed", RULE_FROM_BOXED, "the last \\boxed{} or \\fbox{}" },
+    { "minerva", RULE_FROM_MINERVA, "\"Final Answer: The final answer is\"" },
+    { "answer", RULE_FROM_ANSWER, "the line behind the last \"Answer:\"" },
+    { "marked", RULE_FROM_MARKED, "the line behind the last \"####\"" },
+    { "last", RULE_FROM_LAST, "the last formula or number" },
+    { "latex", RULE_FROM_LATEX, "boxes, then formulas" },
+    { "number", RULE_FROM_NUMBER, "numbers outside of formulas" },
+    { "any", RULE_FROM_ANY, "the first of all of these" },
     { NULL, 0, NULL },
 };
 
@@ -19,11 +36,48 @@ static const xray_choice ends[] = {
     { NULL, 0, NULL },
 };
 
+static const xray_choice matches[] = {
+    { "em", RULE_EM, "equal" },
+    { "f1", RULE_F1, "share of common words" },
+    { "subem", RULE_SUBEM, "the ground truth is inside" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice formats[] = {
+    { "think_answer", RULE_THINK_ANSWER, "open-r1's format_reward" },
+    { "think_answer_soft", RULE_THINK_ANSWER_SOFT, "the same, looser" },
+    { "think", RULE_THINK, "TRL's think_format_reward" },
+    { "answer", RULE_ANSWER, "one <answer> block" },
+    { "boxed", RULE_BOXED, "a \\boxed{} that is not empty" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice units[] = {
+    { "tokens", RULE_TOKENS, NULL },
+    { "characters", RULE_CHARACTERS, NULL },
+    { "words", RULE_WORDS, "between white space" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice scorings[] = {
+    { "share", RULE_SHARE, "the share that holds" },
+    { "all", RULE_ALL, "right or wrong" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice shapes[] = {
+    { "cap", RULE_CAP, "a penalty beyond max_response_length" },
+    { "linear", RULE_LINEAR, "a penalty that grows up to it" },
+    { "l1_exact", RULE_L1_EXACT, "L1-Exact: distance to target_length" },
+    { "l1_max", RULE_L1_MAX, "L1-Max: right and below target_length" },
+    { NULL, 0, NULL },
+};
+
 const xray_option rule_options[] = {
     XRAY_CHOICE(rule_config, grader, "exact", graders, "0.1",
                 "How a response is judged."),
     XRAY_CHOICE(rule_config, method, "strict", methods, "0.1",
-                "gsm8k: where its answer stands."),
+                "gsm8k, choice: where the answer stands."),
     XRAY_REAL(rule_config, score, "1", -1e9, 1e9, NULL, "0.1",
               "Score of a right answer."),
     XRAY_REAL(rule_config, format_score, "0", -1e9, 1e9, NULL, "0.1",
@@ -41,7 +95,10 @@ const xray_option rule_options[] = {
               "exact, regex: the case of ASCII letters does not count in the "
               "comparison."),
     XRAY_REAL(rule_config, tolerance, "1e-6", 0, 1e300, NULL, "0.1",
-              "numeric: largest difference that is right."),
+              "numeric: largest difference that is right; math_verify: the "
+              "same where a decimal number is compared."),
+    XRAY_CHOICE(rule_config, extract, "preset", places, "0.1",
+                "math and its kin: where the answer stands."),
     XRAY_REAL(rule_config, rel_tolerance, "0", 0, 1e300, NULL, "0.1",
               "numeric: the same relative to the ground truth; it is added."),
     XRAY_STRING(rule_config, pattern, "", 0u, "0.1",
@@ -51,6 +108,57 @@ const xray_option rule_options[] = {
               "regex: any match is right; the ground truth is not read."),
     XRAY_INT(rule_config, search_bytes, "8192", 1, 1048576, "bytes", "0.1",
              "regex: only the end of the response is searched."),
+    XRAY_CHOICE(rule_config, base, "none", bases, "0.1",
+                "cosine, length_group, length: the grader that decides right "
+                "or wrong; its keys stand in the same section."),
+    XRAY_INT(rule_config, option_count, "4", 2, 26, "options", "0.1",
+             "choice: the answers are the first so many letters."),
+    XRAY_INT(rule_config, index_from, "0", 0, 1, NULL, "0.1",
+             "choice: the number of the first option in a ground truth that "
+             "is a number."),
+    XRAY_CHOICE(rule_config, match, "em", matches, "0.1",
+                "qa, search_r1: how answer and ground truth are compared."),
+    XRAY_CHOICE(rule_config, format, "think_answer", formats, "0.1",
+                "format: the form a response must have."),
+    XRAY_CHOICE(rule_config, unit, "tokens", units, "0.1",
+                "length, length_group, cosine, repetition: what is counted."),
+    XRAY_CHOICE(rule_config, shape, "cap", shapes, "0.1",
+                "length: how the score follows the length."),
+    XRAY_INT(rule_config, max_response_length, "0", 0, 1073741824, NULL, "0.1",
+             "length, overlong, cosine: the longest response, in units; must "
+             "be given."),
+    XRAY_INT(rule_config, target_length, "0", 0, 1073741824, NULL, "0.1",
+             "length: the length wanted by l1_exact and l1_max."),
+    XRAY_REAL(rule_config, length_coef, "1", 0, 1e9, NULL, "0.1",
+              "length: the penalty of cap and linear, the factor alpha of L1."),
+    XRAY_REAL(rule_config, length_offset, "0.5", -1e9, 1e9, NULL, "0.1",
+              "length: the offset delta of L1-Max."),
+    XRAY_INT(rule_config, overlong_buffer_len, "0", 0, 1073741824, "tokens",
+             "0.1", "overlong: the last so many tokens cost more and more."),
+    XRAY_REAL(rule_config, overlong_penalty_factor, "1", 0, 1e9, NULL, "0.1",
+              "overlong: the greatest penalty."),
+    XRAY_REAL(rule_config, min_value_wrong, "-1", -1e9, 1e9, NULL, "0.1",
+              "cosine: score of the shortest wrong response."),
+    XRAY_REAL(rule_config, max_value_wrong, "-0.5", -1e9, 1e9, NULL, "0.1",
+              "cosine: score of the longest wrong response."),
+    XRAY_REAL(rule_config, min_value_correct, "0.5", -1e9, 1e9, NULL, "0.1",
+              "cosine: score of the longest right response."),
+    XRAY_REAL(rule_config, max_value_correct, "1", -1e9, 1e9, NULL, "0.1",
+              "cosine: score of the shortest right response."),
+    XRAY_INT(rule_config, ngram_size, "3", 1, 64, NULL, "0.1",
+             "repetition: tokens or words in a run."),
+    XRAY_REAL(rule_config, max_penalty, "-1", -1e9, 0, NULL, "0.1",
+              "repetition: score of a response that only repeats."),
+    XRAY_STRING(rule_config, language, "", 0u, "0.1",
+                "language: the code (en, zh, ru ...) of the language whose "
+                "script is expected."),
+    XRAY_REAL(rule_config, min_share, "1", 0, 1, NULL, "0.1",
+              "language: the share of words from which on acc is 1."),
+    XRAY_CHOICE(rule_config, scoring, "share", scorings, "0.1",
+                "language, ifeval: whether a part that holds counts."),
+    XRAY_BOOL(rule_config, loose, "false", "0.1",
+              "ifeval: the response may also follow without its first or last "
+              "line, or without asterisks."),
 };
 const uint32_t rule_option_count =
     sizeof(rule_options) / sizeof(rule_options[0]);

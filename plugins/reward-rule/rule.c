@@ -104,6 +104,9 @@ static xray_status rule_submit(void *ptr, const xray_sample_in *samples,
         rule_judge_sample(&self->judge, sample, &grades[i]);
         remark(self, sample, grades[i].remark);
         self->ids[self->count + i] = sample->id;
+        if (grades[i].failed)
+            return self->host->fail(self->host, XRAY_E_NOMEM, "submit",
+                                    "out of memory");
     }
     xray_status status =
         rule_judge_batch(&self->judge, samples, count, stride, grades, &err);

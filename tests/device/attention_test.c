@@ -290,25 +290,6 @@ static void the_engine_gives_the_trainers_bits(void **state)
     bench_close(&b);
 }
 
-static void long_single_rows_are_cut_by_query(void **state)
-{
-    (void)state;
-    bench b;
-    bench_open(&b);
-    rows r = rows_make((form){ 8, 1, 64, 0, 0.0f, { 800 }, 0.0f });
-    float *first = floats(r.tokens * r.q_width);
-    for (int d = 0; d < b.count; d++) {
-        xray_attention op = rows_op(&r, d ? r.o : first, r.lse);
-        must(b.dev[d].ops->attention(b.dev[d].self, NULL, &op));
-        if (d)
-            same_bits(r.o, first, r.tokens * r.q_width, "long row",
-                      b.dev[d].name);
-    }
-    free(first);
-    rows_free(&r);
-    bench_close(&b);
-}
-
 static void bad_rows_and_positions_are_refused(void **state)
 {
     (void)state;
@@ -339,7 +320,6 @@ int main(void)
         cmocka_unit_test(forward_matches_float64),
         cmocka_unit_test(backward_matches_float64),
         cmocka_unit_test(the_engine_gives_the_trainers_bits),
-        cmocka_unit_test(long_single_rows_are_cut_by_query),
         cmocka_unit_test(bad_rows_and_positions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -292,6 +292,82 @@ static void layernorm_matches_float64(void **state)
     bench_close(&b);
 }
 
+/* ---- the contract, one float at a time ---------------------------------- */
+
+/* Element i enters partial i mod 16 through fma(a, b, s), or, without b, as
+ * a + s; then the tree. */
+static float row_sum(const float *a, const float *b, size_t n)
+{
+    float s[16] = { 0 };
+    for (size_t i = 0; i < n; i++)
+        s[i % 16] = b ? fmaf(a[i], b[i], s[i % 16]) : s[i % 16] + a[i];
+    for (size_t half = 8; half > 0; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            s[i] += s[i + half];
+    return s[0];
+}
+
+/* One token of docs/numerics.md: y in row[0 ..], dx in row[dim ..]. */
+static void contract_token(const norm *n, size_t t, const grads *g, float *row)
+{
+    size_t dim = n->dim;
+    const float *x = n->x + t * n->stride;
+    const float *dy = n->dy + t * n->stride;
+    float *xh = row + 2 * dim;
+    float *gw = row + 3 * dim;
+    float mean = row_sum(x, NULL, dim) / (float)dim;
+    for (size_t i = 0; i < dim; i++)
+        xh[i] = x[i] - mean;
+    float rstd = 1.0f / sqrtf(row_sum(xh, xh, dim) / (float)dim + (float)EPS);
+    for (size_t i = 0; i < dim; i++) {
+        xh[i] *= rstd;
+        gw[i] = dy[i] * n->w[i];
+        row[i] =
+            n->no_bias ? xh[i] * n->w[i] : fmaf(xh[i], n->w[i], n->bias[i]);
+    }
+    float b = row_sum(gw, NULL, dim) / (float)dim;
+    float c = row_sum(gw, xh, dim) / (float)dim;
+    for (size_t i = 0; i < dim; i++) {
+        row[dim + i] = rstd * fmaf(-c, xh[i], gw[i] - b);
+        if (n->accumulate)
+            row[dim + i] = n->dx[t * n->stride + i] + row[dim + i];
+        g->dw[i] = fmaf(dy[i], xh[i], g->dw[i]);
+        if (!n->no_bias)
+            g->db[i] = g->db[i] + dy[i];
+    }
+}
+
+static void layernorm_keeps_the_contract(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[b.count - 1];
+    for (size_t i = 0; i < GRID; i++) {
+        norm n = norm_make(grid[i]);
+        float *y = floats(n.tokens * n.stride);
+        float *row = floats(4 * n.dim);
+        grads got = grads_make(&n);
+        grads want = grads_make(&n);
+        run_forward(d, &n, y, n.stat);
+        run_backward(d, &n, &got, 0, n.tokens);
+        for (size_t t = 0; t < n.tokens; t++) {
+            contract_token(&n, t, &want, row);
+            same_bits(y + t * n.stride, row, n.dim, "y", "contract");
+            same_bits(got.dx + t * n.stride, row + n.dim, n.dim, "dx",
+                      "contract");
+        }
+        same_bits(got.dw, want.dw, n.dim, "dweight", "contract");
+        same_bits(got.db, want.db, n.dim, "dbias", "contract");
+        free(y);
+        free(row);
+        grads_free(&got);
+        grads_free(&want);
+        norm_free(&n);
+    }
+    bench_close(&b);
+}
+
 /* y in the place of x, dx in that of dy; without stat, dweight or dbias the
  * rest is the same. */
 static void layernorm_works_in_place(void **state)
@@ -428,6 +504,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layernorm_matches_float64),
+        cmocka_unit_test(layernorm_keeps_the_contract),
         cmocka_unit_test(layernorm_works_in_place),
         cmocka_unit_test(tokens_beyond_live_are_left),
         cmocka_unit_test(equal_values_give_the_bias),

@@ -37,6 +37,31 @@ static void keys_before_the_window_do_not_enter(void **state)
     bench_close(&b);
 }
 
+/* A long row is cut by query, and each part packs only the keys it sees. */
+static void long_rows_give_the_engines_bits(void **state)
+{
+    (void)state;
+    static const uint32_t windows[] = { 0, 20, 257, 800 };
+    for (size_t w = 0; w < sizeof(windows) / sizeof(*windows); w++) {
+        bench b; /* anew: scratch holds no keys of another run */
+        bench_open(&b);
+        rows r = rows_make((form){ 4, 1, 64, windows[w], 0.0f, { 800 }, 0.0f });
+        size_t n = r.tokens * r.q_width;
+        cache kv = cache_make(&b.dev[1], &r, 16, 1);
+        run_cached(&b.dev[1], &r, &kv, 300, r.o);
+        b.dev[1].ops->free(b.dev[1].self, kv.kv.blocks);
+        for (int d = 0; d < b.count; d++) {
+            float *o = floats(n);
+            xray_attention op = rows_op(&r, o, r.lse);
+            must(b.dev[d].ops->attention(b.dev[d].self, NULL, &op));
+            same_bits(o, r.o, n, "long row", b.dev[d].name);
+            free(o);
+        }
+        rows_free(&r);
+        bench_close(&b);
+    }
+}
+
 /* Seconds of this thread: the least of three calls of op. */
 static double least_seconds(xray_status (*op)(void *, xray_stream *,
                                               const void *),
@@ -141,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_before_the_window_do_not_enter),
+        cmocka_unit_test(long_rows_give_the_engines_bits),
         cmocka_unit_test(windows_cost_what_they_see),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

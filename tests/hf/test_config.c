@@ -9,6 +9,11 @@
 #define SIZES                                                               \
     "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
     "\"intermediate_size\":96,\"vocab_size\":100"
+#define KIND(name)                        \
+    "{\"model_type\":\"" name "\"," SIZES \
+    ",\"num_key_value_heads\":4,\"head_dim\":16"
+#define GPT2 "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":4"
+#define ROPE LLAMA ",\"rope_scaling\":{"
 #define LLAMA "{\"model_type\":\"llama\"," SIZES
 
 static xray_status parse(const char *text, xm_config *out, xr_err *err)
@@ -31,13 +36,13 @@ static void test_defaults(void **state)
     assert_int_equal(c.bos_id, -1);
     assert_int_equal(c.end_count, 0);
     assert_int_equal(
-        parse("{\"model_type\":\"qwen2\"," SIZES
+        parse("{\"model_type\":\"qwen2\"," SIZES ",\"num_key_value_heads\":2"
               ",\"use_sliding_window\":false,\"sliding_window\":32768}",
               &c, &err),
         XRAY_OK);
     assert_int_equal(c.qkv_bias, 1);
     assert_int_equal(
-        parse("{\"model_type\":\"qwen3\"," SIZES
+        parse("{\"model_type\":\"qwen3\"," SIZES ",\"num_key_value_heads\":4"
               ",\"head_dim\":32,\"rope_parameters\":{\"rope_theta\":1e6,"
               "\"rope_type\":\"default\"},\"eos_token_id\":[3,4]}",
               &c, &err),
@@ -49,43 +54,99 @@ static void test_defaults(void **state)
     assert_int_equal(c.end_ids[1], 4);
 }
 
+static const struct {
+    const char *text;
+    const char *named;
+} refusals[] = {
+    { "[]", "JSON object" },
+    { "{}", "\"model_type\"" },
+    { "{\"model_type\":\"mamba\"," SIZES "}", "\"mamba\"" },
+    { "{\"model_type\":\"gemma3\"}", "\"gemma3\"" },
+    { "{\"model_type\":\"mixtral\"}", "gemma3_text, gpt2 and phi3 are" },
+    { "{\"model_type\":\"llama\",\"hidden_size\":0}", "\"hidden_size\"" },
+    { LLAMA ",\"num_key_value_heads\":3}", "\"num_key_value_heads\"" },
+    { LLAMA ",\"head_dim\":15}", "\"head_dim\"" },
+    { LLAMA ",\"head_dim\":0}", "\"head_dim\"" },
+    { LLAMA ",\"max_position_embeddings\":-1}", "max_position" },
+    { LLAMA ",\"rms_norm_eps\":0}", "\"rms_norm_eps\"" },
+    { LLAMA ",\"rope_theta\":\"x\"}", "\"rope_theta\"" },
+    { ROPE "\"rope_type\":\"linear\"}}", "\"factor\" is missing" },
+    { ROPE "\"type\":\"linear\",\"factor\":0}}", "\"factor\"" },
+    { ROPE "\"rope_type\":\"dynamic\",\"factor\":2}}", "\"dynamic\"" },
+    { ROPE "\"rope_type\":\"longrope\"}}", "\"longrope\"" },
+    { ROPE "\"type\":\"mrope\"}}", "\"mrope\"" },
+    { ROPE "\"rope_type\":7}}", "rope_type" },
+    { ROPE "\"rope_type\":\"yarn\",\"factor\":-1}}", "\"factor\"" },
+    { ROPE "\"type\":\"yarn\",\"rope_theta\":1}}", "\"rope_theta\"" },
+    { ROPE "\"type\":\"yarn\",\"truncate\":1}}", "truncate" },
+    { ROPE "\"type\":\"yarn\",\"mscale\":-1}}", "mscale" },
+    { ROPE "\"full_attention\":{\"rope_type\":\"default\"}}}",
+      "gemma3_text only" },
+    { ROPE "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+           "\"high_freq_factor\":4}}",
+      "\"high_freq_factor\" (4) must be above" },
+    { LLAMA ",\"rope_scaling\":[]}", "rope_scaling" },
+    { LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\"}}",
+      "\"rope_parameters\": \"factor\" is missing" },
+    { LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor" },
+    { LLAMA ",\"use_sliding_window\":true}", "use_sliding_window" },
+    { LLAMA ",\"hidden_act\":\"gelu\"}", "gelu" },
+    { LLAMA ",\"attention_dropout\":0.1}", "attention_dropout" },
+    { LLAMA ",\"quantization_config\":{}}", "quantization_config" },
+    { LLAMA ",\"layer_types\":[\"sliding_attention\"]}", "one a layer" },
+    { LLAMA ",\"layer_types\":[\"sliding_attention\","
+            "\"full_attention\"]}",
+      "layer 0 slides" },
+    { LLAMA ",\"layer_types\":[\"linear_attention\"]}", "linear_attention" },
+    { LLAMA ",\"eos_token_id\":100}", "eos_token_id" },
+    { LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", "more than 8" },
+    { LLAMA ",\"bos_token_id\":\"<s>\"}", "bos_token_id" },
+    { KIND("mistral") ",\"attention_bias\":true}", "attention_bias" },
+    { KIND("mistral") ",\"mlp_bias\":true}", "mlp_bias" },
+    { KIND("mistral") ",\"sliding_window\":0}", "sliding_window" },
+    { KIND("mistral") ",\"layer_types\":[\"full_attention\","
+                      "\"sliding_attention\"]}",
+      "layer_types" },
+    { KIND("qwen2") ",\"attention_bias\":false}", "attention_bias" },
+    { KIND("qwen2") ",\"layer_types\":[\"full_attention\","
+                    "\"sliding_attention\"]}",
+      "layer 1 slides" },
+    { KIND("gemma2") ",\"sliding_window\":null}", "layer 0 slides" },
+    { KIND("gemma2") ",\"hidden_activation\":\"gelu\"}", "hidden_activation" },
+    { KIND("gemma2") ",\"use_bidirectional_attention\":true}",
+      "use_bidirectional_attention" },
+    { KIND("gemma") ",\"hidden_activation\":\"relu\"}", "hidden_activation" },
+    { KIND("gemma3_text") ",\"attn_logit_softcapping\":50}",
+      "attn_logit_softcapping" },
+    { KIND("gemma3_text") ",\"rope_parameters\":{\"rope_theta\":1e6}}",
+      "sliding_attention" },
+    { KIND("phi3") ",\"rope_scaling\":{\"type\":\"longrope\"}}",
+      "only \"default\" is for phi3" },
+    { KIND("phi3") ",\"rope_scaling\":{\"type\":\"yarn\"}}", "yarn" },
+    { KIND("phi3") ",\"partial_rotary_factor\":0.2}", "3 rotary dimensions" },
+    { KIND("phi3") ",\"partial_rotary_factor\":1.5}", "partial_rotary_factor" },
+    { KIND("phi3") ",\"resid_pdrop\":0.1}", "resid_pdrop" },
+    { GPT2 ",\"activation_function\":\"relu\"}", "activation_function" },
+    { GPT2 ",\"activation_function\":\"silu\"}", "activation_function" },
+    { GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}",
+      "scale_attn_by_inverse_layer_idx" },
+    { GPT2 ",\"reorder_and_upcast_attn\":true}", "reorder_and_upcast_attn" },
+    { GPT2 ",\"add_cross_attention\":true}", "add_cross_attention" },
+    { "{\"model_type\":\"gpt2\",\"n_embd\":30}",
+      "\"n_embd\" (30) must be a multiple" },
+};
+
 static void test_refusals(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text;
-        const char *named;
-    } cases[] = {
-        { "[]", "JSON object" },
-        { "{}", "\"model_type\"" },
-        { "{\"model_type\":\"mamba\"," SIZES "}", "\"mamba\"" },
-        { "{\"model_type\":\"llama\"}", "\"hidden_size\"" },
-        { LLAMA ",\"num_key_value_heads\":3}", "\"num_key_value_heads\"" },
-        { LLAMA ",\"head_dim\":15}", "\"head_dim\"" },
-        { LLAMA ",\"head_dim\":0}", "\"head_dim\"" },
-        { LLAMA ",\"max_position_embeddings\":-1}", "max_position" },
-        { LLAMA ",\"rms_norm_eps\":0}", "\"rms_norm_eps\"" },
-        { LLAMA ",\"rope_theta\":\"x\"}", "\"rope_theta\"" },
-        { LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "yarn" },
-        { LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "linear" },
-        { LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\"}}", "llama3" },
-        { LLAMA ",\"use_sliding_window\":true}", "use_sliding_window" },
-        { LLAMA ",\"mlp_bias\":true}", "mlp_bias" },
-        { LLAMA ",\"attention_bias\":true}", "o_proj" },
-        { LLAMA ",\"hidden_act\":\"gelu\"}", "gelu" },
-        { LLAMA ",\"quantization_config\":{}}", "quantization_config" },
-        { LLAMA ",\"layer_types\":[\"sliding_attention\"]}", "layer_types" },
-        { LLAMA ",\"eos_token_id\":100}", "eos_token_id" },
-        { LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", "more than 8" },
-        { LLAMA ",\"bos_token_id\":\"<s>\"}", "bos_token_id" },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         xm_config c;
         xr_err err;
-        assert_true(parse(cases[i].text, &c, &err) < 0);
-        if (!strstr(err.text, cases[i].named) ||
+        if (parse(refusals[i].text, &c, &err) >= 0)
+            fail_msg("%s is accepted", refusals[i].text);
+        if (!strstr(err.text, refusals[i].named) ||
             strncmp(err.text, "config.json: ", 13) != 0)
-            fail_msg("%s: %s", cases[i].text, err.text);
+            fail_msg("%s: %s", refusals[i].text, err.text);
     }
 }
 
@@ -146,8 +207,11 @@ static void test_mutations(void **state)
 {
     (void)state;
     const char *const good =
-        LLAMA ",\"head_dim\":16,\"eos_token_id\":[1,2],\"rope_scaling\":null,"
-              "\"rope_theta\":1e4,\"bos_token_id\":0,\"hidden_act\":\"silu\"}";
+        "{\"model_type\":\"gemma3_text\"," SIZES
+        ",\"head_dim\":16,\"eos_token_id\":[1,2],\"rope_scaling\":{"
+        "\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":1},\"rope_theta\":1e4,"
+        "\"bos_token_id\":0,\"sliding_window\":8,\"sliding_window_pattern\":2,"
+        "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}";
     char text[512];
     size_t size = strlen(good);
     for (uint32_t i = 0; i < 20000; i++) {
@@ -161,7 +225,8 @@ static void test_mutations(void **state)
         if (status)
             assert_true(err.text[0] != '\0');
         else
-            assert_true(c.heads % c.kv_heads == 0 && c.head_dim % 2 == 0);
+            assert_true(c.heads % c.kv_heads == 0 && c.head_dim % 2 == 0 &&
+                        c.rotary <= c.head_dim && c.rope.scale > 0);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <xray/plugin.h>
 
 #include "core/base/philox.h"
+#include "model/hf/names.h"
 #include "tests/testing.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
@@ -129,13 +130,35 @@ void fixture_load(fixture *f, const char *dir)
     bind_model(f);
 }
 
+static int is_bias(uint32_t slot)
+{
+    switch (slot) {
+    case XM_NORM1_BIAS:
+    case XM_NORM2_BIAS:
+    case XM_NORM_BIAS:
+    case XM_Q_BIAS:
+    case XM_K_BIAS:
+    case XM_V_BIAS:
+    case XM_O_BIAS:
+    case XM_GATE_BIAS:
+    case XM_UP_BIAS:
+    case XM_DOWN_BIAS:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 /* Large enough that every part of the model matters to the result. */
-static float draw_value(const xm_param *param, uint64_t seed, uint64_t i)
+static float draw_value(const xm_config *config, const xm_param *param,
+                        uint64_t seed, uint64_t i)
 {
     float u = fixture_draw(seed, i);
     if (param->cols)
         return u * 0.4f;
-    return strstr(param->name, ".bias") ? u * 0.5f : 1 + u * 0.4f;
+    if (is_bias(param->slot))
+        return u * 0.5f;
+    return 1 - (float)config->norm_offset + u * 0.4f;
 }
 
 void fixture_make(fixture *f, const fixture_kind *kind, uint64_t seed)
@@ -153,7 +176,7 @@ void fixture_make_on(fixture *f, const fixture_kind *kind, uint64_t seed,
         const xm_param *param = &f->layout->params[p];
         float *data = f->weights->buckets[param->bucket] + param->offset;
         for (uint64_t i = 0; i < param->count; i++)
-            data[i] = draw_value(param, seed * 1000 + p, i);
+            data[i] = draw_value(&f->config, param, seed * 1000 + p, i);
     }
     fixture_ok(xm_weights_changed(f->weights, 0, &err), &err);
     bind_model(f);
@@ -166,45 +189,6 @@ void fixture_end(fixture *f)
     xm_layout_destroy(f->layout);
     fixture_close(&f->device);
 }
-
-#define SMALL                                                                 \
-    .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 6,      \
-    .ffn = 20, .vocab = 37, .max_positions = 512, .norm_eps = 1e-5,           \
-    .rope = { .theta = 10000, .scale = 1 }, .init_range = 0.02, .bos_id = -1, \
-    .gated = 1, .act = XM_ACT_SILU, .rotary = 6,                              \
-    .attn_scale = 0.40824829046386302, .embed_scale = 1
-
-const fixture_kind fixture_kinds[] = {
-    { "llama, tied", { SMALL, .arch = XM_ARCH_LLAMA, .tied = 1 }, 0 },
-    { "llama, untied", { SMALL, .arch = XM_ARCH_LLAMA }, 0 },
-    { "llama, value head", { SMALL, .arch = XM_ARCH_LLAMA, .tied = 1 }, 1 },
-    { "qwen2, biases",
-      { SMALL, .arch = XM_ARCH_QWEN2, .tied = 1, .qkv_bias = 1 },
-      0 },
-    { "qwen3, wide heads",
-      { .arch = XM_ARCH_QWEN3,
-        .hidden = 20,
-        .layers = 3,
-        .heads = 4,
-        .kv_heads = 1,
-        .head_dim = 16,
-        .ffn = 28,
-        .vocab = 41,
-        .max_positions = 512,
-        .qk_norm = 1,
-        .norm_eps = 1e-6,
-        .rope = { .theta = 1e6, .scale = 1 },
-        .gated = 1,
-        .act = XM_ACT_SILU,
-        .rotary = 16,
-        .attn_scale = 0.25,
-        .embed_scale = 1,
-        .init_range = 0.02,
-        .bos_id = -1 },
-      1 },
-};
-const size_t fixture_kind_count =
-    sizeof fixture_kinds / sizeof fixture_kinds[0];
 
 static fixture_rows rows_alloc(uint32_t rows, uint32_t tokens)
 {

@@ -3,7 +3,10 @@
 
 #include <math.h>
 
+#include "model/hf/names.h"
 #include "tests/testing.h"
+
+#define PI 3.14159265358979323846
 
 void reference_make(reference *ref, const fixture *f)
 {
@@ -26,18 +29,31 @@ void reference_free(reference *ref)
     free(ref->buckets);
 }
 
-static double *param(const reference *ref, const char *name)
+static const double *outer(const reference *ref, uint32_t slot)
 {
-    const xm_param *p = xm_layout_find(ref->layout, name);
+    for (uint32_t i = 0; i < ref->layout->param_count; i++) {
+        const xm_param *p = &ref->layout->params[i];
+        if (p->slot == slot)
+            return ref->buckets[p->bucket] + p->offset;
+    }
+    return NULL;
+}
+
+static const double *layer_param(const reference *ref, uint32_t layer,
+                                 uint32_t slot)
+{
+    const xm_param *p = xm_layout_place(ref->layout, layer + 1, slot);
     return p ? ref->buckets[p->bucket] + p->offset : NULL;
 }
 
-static double *layer_param(const reference *ref, uint32_t layer,
-                           const char *name)
+/* The parameter at `slot`, or, of a model that has it in one piece with the
+ * parameter at `whole`, element `first` of that. */
+static const double *part(const reference *ref, uint32_t layer, uint32_t slot,
+                          uint32_t whole, uint64_t first)
 {
-    char full[XM_NAME_CAP];
-    (void)snprintf(full, sizeof full, "model.layers.%u.%s", layer, name);
-    return param(ref, full);
+    const double *one = layer_param(ref, layer, slot);
+    const double *all = layer_param(ref, layer, whole);
+    return one || !all || !ref->config->fused ? one : all + first;
 }
 
 static double *room(uint64_t count)
@@ -59,79 +75,196 @@ static void linear(const double *w, const double *b, const double *x, double *y,
     }
 }
 
-static void rmsnorm(const double *w, const double *x, double *y, uint32_t dim,
-                    double eps)
+static void rmsnorm(const xm_config *c, const double *w, const double *x,
+                    double *y, uint32_t dim)
 {
     double sum = 0;
     for (uint32_t i = 0; i < dim; i++)
         sum += x[i] * x[i];
-    double rstd = 1 / sqrt(sum / dim + eps);
+    double rstd = 1 / sqrt(sum / dim + c->norm_eps);
     for (uint32_t i = 0; i < dim; i++)
-        y[i] = x[i] * rstd * w[i];
+        y[i] = x[i] * rstd * (w[i] + c->norm_offset);
 }
 
-static void rotate(double *x, uint32_t dim, double theta, int32_t position)
+static void layernorm(const xm_config *c, const double *w, const double *b,
+                      const double *x, double *y)
 {
-    for (uint32_t i = 0; i < dim / 2; i++) {
-        double angle = position * pow(theta, -2.0 * i / dim);
-        double a = x[i];
-        double b = x[i + dim / 2];
-        x[i] = a * cos(angle) - b * sin(angle);
-        x[i + dim / 2] = b * cos(angle) + a * sin(angle);
+    double mean = 0;
+    double var = 0;
+    for (uint32_t i = 0; i < c->hidden; i++)
+        mean += x[i] / c->hidden;
+    for (uint32_t i = 0; i < c->hidden; i++)
+        var += (x[i] - mean) * (x[i] - mean) / c->hidden;
+    for (uint32_t i = 0; i < c->hidden; i++)
+        y[i] = (x[i] - mean) / sqrt(var + c->norm_eps) * w[i] + b[i];
+}
+
+static void stream_norm(const xm_config *c, const double *w, const double *b,
+                        const double *x, double *y)
+{
+    if (c->layer_norm)
+        layernorm(c, w, b, x, y);
+    else
+        rmsnorm(c, w, x, y, c->hidden);
+}
+
+/* ---- positions ---------------------------------------------------------- */
+
+static double clamp(double x)
+{
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
+/* The pair that turns `turns` times over the positions a model was trained
+ * on. */
+static double yarn_pair(const xm_rope *r, uint32_t dim, double turns)
+{
+    return dim * log(r->original_positions / (turns * 2 * PI)) /
+           (2 * log(r->theta));
+}
+
+static double yarn(const xm_rope *r, uint32_t dim, uint32_t i, double freq)
+{
+    double low = yarn_pair(r, dim, r->beta_fast);
+    double high = yarn_pair(r, dim, r->beta_slow);
+    if (r->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = low < 0 ? 0 : low;
+    high = high > dim - 1 ? dim - 1 : high;
+    double ramp = clamp((i - low) / (high > low ? high - low : 0.001));
+    return freq / r->factor * ramp + freq * (1 - ramp);
+}
+
+static double llama3(const xm_rope *r, double freq)
+{
+    double turns = r->original_positions * freq / (2 * PI);
+    double keep = clamp((turns - r->low_freq_factor) /
+                        (r->high_freq_factor - r->low_freq_factor));
+    return (1 - keep) * freq / r->factor + keep * freq;
+}
+
+static double frequency(const xm_rope *r, uint32_t dim, uint32_t i)
+{
+    double freq = pow(r->theta, -2.0 * i / dim);
+    switch (r->kind) {
+    case XM_ROPE_LINEAR:
+        return freq / r->factor;
+    case XM_ROPE_LLAMA3:
+        return llama3(r, freq);
+    case XM_ROPE_YARN:
+        return yarn(r, dim, i, freq);
+    default:
+        return freq;
     }
 }
 
-static void attend(const xm_config *c, const double *q, const double *k,
-                   const double *v, uint32_t tokens, double *o)
+static void rotate(const xm_config *c, const xm_rope *r, double *x,
+                   int32_t position)
 {
-    uint32_t dim = c->head_dim;
-    uint32_t q_dim = c->heads * dim;
-    uint32_t kv_dim = c->kv_heads * dim;
+    uint32_t half = c->rotary / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        double angle = position * frequency(r, c->rotary, i);
+        double a = x[i];
+        double b = x[i + half];
+        x[i] = r->scale * (a * cos(angle) - b * sin(angle));
+        x[i + half] = r->scale * (b * cos(angle) + a * sin(angle));
+    }
+}
+
+/* ---- attention ---------------------------------------------------------- */
+
+static double capped(double x, double cap)
+{
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* Head h of token t. */
+typedef struct query {
+    const double *q;
+    const double *k; /* of the head's group, at token 0 */
+    const double *v;
+    uint32_t stride;
+    uint32_t first; /* keys [first, last] are seen */
+    uint32_t last;
+} query;
+
+static void attend_one(const xm_config *c, const query *a, double *p, double *o)
+{
+    double sum = 0;
+    for (uint32_t s = a->first; s <= a->last; s++) {
+        double dot = 0;
+        for (uint32_t i = 0; i < c->head_dim; i++)
+            dot += a->q[i] * a->k[s * a->stride + i];
+        p[s] = exp(capped(dot * c->attn_scale, c->attn_softcap));
+        sum += p[s];
+    }
+    for (uint32_t i = 0; i < c->head_dim; i++) {
+        o[i] = 0;
+        for (uint32_t s = a->first; s <= a->last; s++)
+            o[i] += p[s] / sum * a->v[s * a->stride + i];
+    }
+}
+
+static void attend(const xm_config *c, uint32_t layer, const double *qkv[3],
+                   uint32_t tokens, double *o)
+{
+    uint32_t q_dim = c->heads * c->head_dim;
+    uint32_t kv_dim = c->kv_heads * c->head_dim;
+    int slides = (int)(c->sliding[layer / 64] >> (layer % 64) & 1);
     double *p = room(tokens);
     for (uint32_t t = 0; t < tokens; t++) {
         for (uint32_t h = 0; h < c->heads; h++) {
-            uint32_t g = h / (c->heads / c->kv_heads);
-            double sum = 0;
-            for (uint32_t s = 0; s <= t; s++) {
-                double dot = 0;
-                for (uint32_t i = 0; i < dim; i++)
-                    dot += q[t * q_dim + h * dim + i] *
-                           k[s * kv_dim + g * dim + i];
-                p[s] = exp(dot / sqrt(dim));
-                sum += p[s];
-            }
-            for (uint32_t i = 0; i < dim; i++) {
-                double mix = 0;
-                for (uint32_t s = 0; s <= t; s++)
-                    mix += p[s] / sum * v[s * kv_dim + g * dim + i];
-                o[t * q_dim + h * dim + i] = mix;
-            }
+            uint32_t g = h / (c->heads / c->kv_heads) * c->head_dim;
+            query a = { .q = qkv[0] + t * q_dim + h * c->head_dim,
+                        .k = qkv[1] + g,
+                        .v = qkv[2] + g,
+                        .stride = kv_dim,
+                        .last = t };
+            if (slides && t >= c->window)
+                a.first = t - c->window + 1;
+            attend_one(c, &a, p, o + t * q_dim + h * c->head_dim);
         }
     }
     free(p);
 }
 
-static void project_heads(const reference *ref, uint32_t l, const char *which,
+/* q, k or v (which = 0, 1, 2) of one token. */
+static void project_heads(const reference *ref, uint32_t l, uint32_t which,
                           const double *h, int32_t position, double *out)
 {
     const xm_config *c = ref->config;
-    char name[64];
-    uint32_t heads = which[0] == 'q' ? c->heads : c->kv_heads;
-    (void)snprintf(name, sizeof name, "self_attn.%s_proj.weight", which);
-    const double *w = layer_param(ref, l, name);
-    (void)snprintf(name, sizeof name, "self_attn.%s_proj.bias", which);
-    const double *b = layer_param(ref, l, name);
-    linear(w, b, h, out, heads * c->head_dim, c->hidden);
-    if (which[0] == 'v')
+    uint32_t heads = which == 0 ? c->heads : c->kv_heads;
+    uint64_t before = which == 0   ? 0
+                      : which == 1 ? c->heads
+                                   : c->heads + c->kv_heads;
+    before *= c->head_dim;
+    linear(part(ref, l, XM_Q + which, XM_Q, before * c->hidden),
+           part(ref, l, XM_Q_BIAS + which, XM_Q_BIAS, before), h, out,
+           heads * c->head_dim, c->hidden);
+    if (which == 2)
         return;
-    (void)snprintf(name, sizeof name, "self_attn.%s_norm.weight", which);
-    const double *norm = layer_param(ref, l, name);
+    const double *norm = layer_param(ref, l, XM_Q_NORM + which);
+    int slides = (int)(c->sliding[l / 64] >> (l % 64) & 1);
     for (uint32_t i = 0; i < heads; i++) {
         double *head = out + i * c->head_dim;
         if (norm)
-            rmsnorm(norm, head, head, c->head_dim, c->norm_eps);
-        rotate(head, c->head_dim, c->rope.theta, position);
+            rmsnorm(c, norm, head, head, c->head_dim);
+        if (!c->learned_positions)
+            rotate(c, slides ? &c->rope_local : &c->rope, head, position);
     }
+}
+
+/* x += h, behind the norm at `slot` if the model has it. */
+static void add_half(const reference *ref, uint32_t l, uint32_t slot, double *h,
+                     double *x)
+{
+    const xm_config *c = ref->config;
+    if (c->post_norms)
+        rmsnorm(c, layer_param(ref, l, slot), h, h, c->hidden);
+    for (uint32_t i = 0; i < c->hidden; i++)
+        x[i] += h[i];
 }
 
 static void attention_half(const reference *ref, uint32_t l, double *x,
@@ -145,19 +278,19 @@ static void attention_half(const reference *ref, uint32_t l, double *x,
     double *k = room((uint64_t)tokens * kv_dim);
     double *v = room((uint64_t)tokens * kv_dim);
     double *o = room((uint64_t)tokens * q_dim);
+    const double *qkv[3] = { q, k, v };
     for (uint32_t t = 0; t < tokens; t++) {
-        rmsnorm(layer_param(ref, l, "input_layernorm.weight"),
-                x + t * c->hidden, h, c->hidden, c->norm_eps);
-        project_heads(ref, l, "q", h, (int32_t)t, q + t * q_dim);
-        project_heads(ref, l, "k", h, (int32_t)t, k + t * kv_dim);
-        project_heads(ref, l, "v", h, (int32_t)t, v + t * kv_dim);
+        stream_norm(c, layer_param(ref, l, XM_NORM1),
+                    layer_param(ref, l, XM_NORM1_BIAS), x + t * c->hidden, h);
+        project_heads(ref, l, 0, h, (int32_t)t, q + t * q_dim);
+        project_heads(ref, l, 1, h, (int32_t)t, k + t * kv_dim);
+        project_heads(ref, l, 2, h, (int32_t)t, v + t * kv_dim);
     }
-    attend(c, q, k, v, tokens, o);
+    attend(c, l, qkv, tokens, o);
     for (uint32_t t = 0; t < tokens; t++) {
-        linear(layer_param(ref, l, "self_attn.o_proj.weight"), NULL,
+        linear(layer_param(ref, l, XM_O), layer_param(ref, l, XM_O_BIAS),
                o + t * q_dim, h, c->hidden, q_dim);
-        for (uint32_t i = 0; i < c->hidden; i++)
-            x[t * c->hidden + i] += h[i];
+        add_half(ref, l, XM_POST_NORM1, h, x + t * c->hidden);
     }
     free(h);
     free(q);
@@ -166,63 +299,85 @@ static void attention_half(const reference *ref, uint32_t l, double *x,
     free(o);
 }
 
+/* ---- MLP ---------------------------------------------------------------- */
+
+static double activation(const xm_config *c, double x)
+{
+    if (c->act == XM_ACT_GELU_TANH)
+        return x / 2 * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
+    return x / (1 + exp(-x));
+}
+
 static void mlp_half(const reference *ref, uint32_t l, double *x,
                      uint32_t tokens)
 {
     const xm_config *c = ref->config;
+    uint64_t size = (uint64_t)c->ffn * c->hidden;
     double *h = room(c->hidden);
     double *gate = room(c->ffn);
     double *up = room(c->ffn);
     for (uint32_t t = 0; t < tokens; t++) {
-        rmsnorm(layer_param(ref, l, "post_attention_layernorm.weight"),
-                x + t * c->hidden, h, c->hidden, c->norm_eps);
-        linear(layer_param(ref, l, "mlp.gate_proj.weight"), NULL, h, gate,
-               c->ffn, c->hidden);
-        linear(layer_param(ref, l, "mlp.up_proj.weight"), NULL, h, up, c->ffn,
+        stream_norm(c, layer_param(ref, l, XM_NORM2),
+                    layer_param(ref, l, XM_NORM2_BIAS), x + t * c->hidden, h);
+        linear(part(ref, l, XM_UP, XM_GATE, size),
+               part(ref, l, XM_UP_BIAS, XM_GATE_BIAS, c->ffn), h, up, c->ffn,
                c->hidden);
+        if (c->gated)
+            linear(layer_param(ref, l, XM_GATE),
+                   layer_param(ref, l, XM_GATE_BIAS), h, gate, c->ffn,
+                   c->hidden);
         for (uint32_t i = 0; i < c->ffn; i++)
-            up[i] *= gate[i] / (1 + exp(-gate[i]));
-        linear(layer_param(ref, l, "mlp.down_proj.weight"), NULL, up, h,
-               c->hidden, c->ffn);
-        for (uint32_t i = 0; i < c->hidden; i++)
-            x[t * c->hidden + i] += h[i];
+            up[i] = c->gated ? activation(c, gate[i]) * up[i]
+                             : activation(c, up[i]);
+        linear(layer_param(ref, l, XM_DOWN), layer_param(ref, l, XM_DOWN_BIAS),
+               up, h, c->hidden, c->ffn);
+        add_half(ref, l, XM_POST_NORM2, h, x + t * c->hidden);
     }
     free(h);
     free(gate);
     free(up);
 }
 
+/* ---- the whole ---------------------------------------------------------- */
+
 /* Normed hidden states of one row. */
 static void run_row(const reference *ref, const int32_t *ids, uint32_t tokens,
                     double *x)
 {
     const xm_config *c = ref->config;
-    const double *table = param(ref, "model.embed_tokens.weight");
-    for (uint32_t t = 0; t < tokens; t++)
-        memcpy(x + t * c->hidden, table + (uint32_t)ids[t] * c->hidden,
-               c->hidden * sizeof *x);
+    const double *table = outer(ref, XM_EMBED);
+    const double *places = outer(ref, XM_POSITIONS);
+    for (uint32_t t = 0; t < tokens; t++) {
+        for (uint32_t i = 0; i < c->hidden; i++)
+            x[t * c->hidden + i] =
+                table[(uint32_t)ids[t] * c->hidden + i] * c->embed_scale +
+                (places ? places[t * c->hidden + i] : 0);
+    }
     for (uint32_t l = 0; l < c->layers; l++) {
         attention_half(ref, l, x, tokens);
         mlp_half(ref, l, x, tokens);
     }
-    for (uint32_t t = 0; t < tokens; t++)
-        rmsnorm(param(ref, "model.norm.weight"), x + t * c->hidden,
-                x + t * c->hidden, c->hidden, c->norm_eps);
+    double *h = room(c->hidden);
+    for (uint32_t t = 0; t < tokens; t++) {
+        stream_norm(c, outer(ref, XM_NORM), outer(ref, XM_NORM_BIAS),
+                    x + t * c->hidden, h);
+        memcpy(x + t * c->hidden, h, c->hidden * sizeof *h);
+    }
+    free(h);
 }
 
 static reference_out head(const reference *ref, const double *x, int32_t target,
                           double temperature)
 {
     const xm_config *c = ref->config;
-    const double *w =
-        param(ref, c->tied ? "model.embed_tokens.weight" : "lm_head.weight");
-    const double *value = param(ref, XM_VALUE_HEAD);
+    const double *w = outer(ref, c->tied ? XM_EMBED : XM_HEAD);
+    const double *value = outer(ref, XM_VALUE);
     double *z = room(c->vocab);
     linear(w, NULL, x, z, c->vocab, c->hidden);
     double sum = 0;
     double mean = 0;
     for (uint32_t i = 0; i < c->vocab; i++) {
-        z[i] /= temperature;
+        z[i] = capped(z[i], c->logit_softcap) / temperature;
         sum += exp(z[i]);
     }
     for (uint32_t i = 0; i < c->vocab; i++)

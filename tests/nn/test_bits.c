@@ -358,6 +358,7 @@ static void sampled_logp_is_scored_logp(void **state)
                              .token = token,
                              .raw_logp = raw,
                              .logp = tempered,
+                             .softcap = (float)kind->config.logit_softcap,
                              .draw_stride = sizeof(xray_draw) };
         fixture_ok(f.device.ops->sample(f.device.self, NULL, &call), NULL);
         fixture_ok(f.device.ops->sync(f.device.self, NULL), NULL);

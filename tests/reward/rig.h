@@ -76,6 +76,50 @@ static inline void rig_is_empty(rig *r)
     assert_int_equal(r->ops->poll(r->self, 1000, &score), XRAY_END);
 }
 
+/* The answer to one sample. */
+static inline xray_score rig_score(rig *r, const xray_sample_in *sample)
+{
+    assert_int_equal(r->ops->submit(r->self, sample, 1, sizeof(*sample)),
+                     XRAY_OK);
+    xray_score score = rig_answer(r);
+    rig_is_empty(r);
+    return score;
+}
+
+/* The score of a text without token ids. */
+static inline double rig_text_score(rig *r, const char *response,
+                                    const char *truth)
+{
+    xray_sample_in sample = rig_sample(1, response, strlen(response), truth);
+    return rig_score(r, &sample).score;
+}
+
+/* The named value of an answer, which must be there. */
+static inline double rig_value(const xray_score *score, const char *name)
+{
+    for (uint32_t i = 0; i < score->value_count; i++)
+        if (strcmp(score->values[i].name, name) == 0)
+            return score->values[i].value;
+    fail_msg("no value %s", name);
+    return 0;
+}
+
+/* Create must refuse the keys with a sentence that holds `words`. */
+static inline void rig_refuse(const char *const *keys, const char *words)
+{
+    rig r;
+    assert_int_equal(rig_try(&r, keys), XRAY_E_CONFIG);
+    assert_null(r.self);
+    if (!strstr(r.host.reason, words))
+        fail_msg("'%s' does not say %s", r.host.reason, words);
+}
+
+static inline void rig_near(double got, double want, const char *what)
+{
+    if (!(got - want < 1e-12 && want - got < 1e-12))
+        fail_msg("%s: got %.17g, want %.17g", what, got, want);
+}
+
 /* Judges one sample: 'R'ight, 'W'rong or 'N'o answer. */
 static inline char rig_judge(rig *r, const char *response, size_t size,
                              const char *truth)

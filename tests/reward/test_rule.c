@@ -128,35 +128,28 @@ static void answers_come_in_order(void **state)
     rig_close(&r);
 }
 
-static void refuse(const char *const *keys, const char *word)
-{
-    rig r;
-    assert_int_equal(rig_try(&r, keys), XRAY_E_CONFIG);
-    assert_null(r.self);
-    if (!strstr(r.host.reason, word))
-        fail_msg("'%s' does not say %s", r.host.reason, word);
-}
-
 static void bad_options(void **state)
 {
     (void)state;
-    refuse(RIG_KEYS("grader", "regex"), "pattern");
-    refuse(RIG_KEYS("grader", "regex", "pattern", "ab(c"),
-           "pattern: at offset 4: missing closing parenthesis");
-    refuse(RIG_KEYS("grader", "regex", "pattern", "a\\C"),
-           "pattern: at offset");
-    refuse(RIG_KEYS("grader", "regex", "pattern", "\xFF"),
-           "pattern: at offset");
-    refuse(RIG_KEYS("pattern", "a"), "pattern: only grader = regex");
-    refuse(RIG_KEYS("grader", "gsm8k", "after", "x"), "after");
-    refuse(RIG_KEYS("search_bytes", "1"), "search_bytes: only grader = regex");
-    refuse(RIG_KEYS("grader", "gsm8k", "take", "first"),
-           "take: only grader = numeric, regex use it; remove the key or set "
-           "one of them");
-    refuse(RIG_KEYS("grader", "regex", "pattern", "a", "tolerance", "0"),
-           "tolerance: only grader = numeric");
-    refuse(RIG_KEYS("grader", "numeric", "trim", "false"), "trim");
-    refuse(RIG_KEYS("method", "flexible"), "method");
+    rig_refuse(RIG_KEYS("grader", "regex"), "pattern");
+    rig_refuse(RIG_KEYS("grader", "regex", "pattern", "ab(c"),
+               "pattern: at offset 4: missing closing parenthesis");
+    rig_refuse(RIG_KEYS("grader", "regex", "pattern", "a\\C"),
+               "pattern: at offset");
+    rig_refuse(RIG_KEYS("grader", "regex", "pattern", "\xFF"),
+               "pattern: at offset");
+    rig_refuse(RIG_KEYS("pattern", "a"), "pattern: only grader = regex");
+    rig_refuse(RIG_KEYS("grader", "gsm8k", "after", "x"), "after");
+    rig_refuse(RIG_KEYS("search_bytes", "1"),
+               "search_bytes: only grader = regex");
+    rig_refuse(
+        RIG_KEYS("grader", "gsm8k", "take", "first"),
+        "take: only grader = numeric, regex use it; remove the key or set "
+        "one of them");
+    rig_refuse(RIG_KEYS("grader", "regex", "pattern", "a", "tolerance", "0"),
+               "tolerance: only grader = numeric");
+    rig_refuse(RIG_KEYS("grader", "numeric", "trim", "false"), "trim");
+    rig_refuse(RIG_KEYS("method", "flexible"), "method");
     rig r;
     rig_open(&r, NULL);
     r.ops->destroy(NULL);

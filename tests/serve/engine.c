@@ -120,26 +120,77 @@ uint64_t rig_scratch(rig *r)
 
 /* ---- models ------------------------------------------------------------- */
 
-#define COMMON                                              \
-    "\"num_hidden_layers\":3,\"vocab_size\":101,"           \
-    "\"max_position_embeddings\":96,\"rms_norm_eps\":1e-6," \
-    "\"rope_theta\":10000.0,\"initializer_range\":0.3,"     \
-    "\"hidden_act\":\"silu\",\"eos_token_id\":2,"
+#define SIZES                                     \
+    "\"num_hidden_layers\":3,\"vocab_size\":101," \
+    "\"initializer_range\":0.3,\"eos_token_id\":2,"
+#define GEMMA                                                   \
+    SIZES "\"max_position_embeddings\":96,"                     \
+          "\"rms_norm_eps\":1e-6,\"hidden_size\":32,"           \
+          "\"intermediate_size\":48,\"num_attention_heads\":4," \
+          "\"num_key_value_heads\":2,\"head_dim\":8,"           \
+          "\"tie_word_embeddings\":true"
+#define COMMON                              \
+    SIZES "\"max_position_embeddings\":96," \
+          "\"rms_norm_eps\":1e-6,\"hidden_act\":\"silu\","
+#define PLAIN COMMON "\"rope_theta\":10000.0,"
 
+/* Rows have up to 80 tokens: windows end within them, learned positions not. */
 static const char *const jsons[MODEL_COUNT] = {
-    "{\"model_type\":\"llama\"," COMMON
-    "\"hidden_size\":32,\"intermediate_size\":72,\"num_attention_heads\":4,"
-    "\"num_key_value_heads\":2,\"tie_word_embeddings\":true}",
-    "{\"model_type\":\"llama\"," COMMON
-    "\"hidden_size\":48,\"intermediate_size\":40,\"num_attention_heads\":3,"
-    "\"num_key_value_heads\":3,\"tie_word_embeddings\":false}",
-    "{\"model_type\":\"qwen2\"," COMMON
-    "\"hidden_size\":40,\"intermediate_size\":56,\"num_attention_heads\":5,"
-    "\"num_key_value_heads\":1,\"tie_word_embeddings\":true}",
-    "{\"model_type\":\"qwen3\"," COMMON
-    "\"hidden_size\":32,\"intermediate_size\":64,\"num_attention_heads\":4,"
-    "\"num_key_value_heads\":2,\"head_dim\":16,"
-    "\"tie_word_embeddings\":false}",
+    [MODEL_LLAMA] = "{\"model_type\":\"llama\"," PLAIN
+                    "\"hidden_size\":32,\"intermediate_size\":72,"
+                    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                    "\"tie_word_embeddings\":true}",
+    [MODEL_LLAMA_UNTIED] =
+        "{\"model_type\":\"llama\"," PLAIN
+        "\"hidden_size\":48,\"intermediate_size\":40,"
+        "\"num_attention_heads\":3,\"num_key_value_heads\":3,"
+        "\"tie_word_embeddings\":false}",
+    [MODEL_QWEN2] = "{\"model_type\":\"qwen2\"," PLAIN
+                    "\"hidden_size\":40,\"intermediate_size\":56,"
+                    "\"num_attention_heads\":5,\"num_key_value_heads\":1,"
+                    "\"tie_word_embeddings\":true}",
+    [MODEL_QWEN3] = "{\"model_type\":\"qwen3\"," PLAIN
+                    "\"hidden_size\":32,\"intermediate_size\":64,"
+                    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                    "\"head_dim\":16,\"tie_word_embeddings\":false}",
+    [MODEL_LLAMA3] = "{\"model_type\":\"llama\"," COMMON
+                     "\"hidden_size\":32,\"intermediate_size\":48,"
+                     "\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+                     "\"attention_bias\":true,\"mlp_bias\":true,"
+                     "\"rope_theta\":10000.0,\"rope_scaling\":{"
+                     "\"rope_type\":\"llama3\",\"factor\":8.0,"
+                     "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+                     "\"original_max_position_embeddings\":64}}",
+    [MODEL_QWEN2_YARN] =
+        "{\"model_type\":\"qwen2\"," COMMON
+        "\"hidden_size\":32,\"intermediate_size\":48,"
+        "\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+        "\"use_sliding_window\":true,\"sliding_window\":21,"
+        "\"max_window_layers\":1,\"rope_theta\":10000.0,"
+        "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+        "\"original_max_position_embeddings\":24}}",
+    [MODEL_MISTRAL] = "{\"model_type\":\"mistral\"," PLAIN
+                      "\"hidden_size\":32,\"intermediate_size\":48,"
+                      "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                      "\"sliding_window\":11}",
+    [MODEL_GEMMA] = "{\"model_type\":\"gemma\"," GEMMA "}",
+    [MODEL_GEMMA2] = "{\"model_type\":\"gemma2\"," GEMMA
+                     ",\"query_pre_attn_scalar\":12,\"sliding_window\":9,"
+                     "\"attn_logit_softcapping\":2.0,"
+                     "\"final_logit_softcapping\":3.0}",
+    [MODEL_GEMMA3] =
+        "{\"model_type\":\"gemma3_text\"," GEMMA
+        ",\"query_pre_attn_scalar\":12,\"sliding_window\":7,"
+        "\"rope_theta\":1000000.0,\"rope_local_base_freq\":10000.0,"
+        "\"sliding_window_pattern\":2}",
+    [MODEL_GPT2] = "{\"model_type\":\"gpt2\",\"n_layer\":3,\"n_head\":4,"
+                   "\"n_embd\":32,\"n_positions\":80,\"vocab_size\":101,"
+                   "\"initializer_range\":0.3,\"eos_token_id\":2}",
+    [MODEL_PHI3] = "{\"model_type\":\"phi3\"," PLAIN
+                   "\"hidden_size\":32,\"intermediate_size\":40,"
+                   "\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+                   "\"partial_rotary_factor\":0.75,\"sliding_window\":19,"
+                   "\"pad_token_id\":0}",
 };
 
 model *model_open(rig *r, int which)

@@ -42,7 +42,21 @@ typedef struct model {
     uint64_t seed;
 } model;
 
-enum { MODEL_LLAMA, MODEL_LLAMA_UNTIED, MODEL_QWEN2, MODEL_QWEN3, MODEL_COUNT };
+enum {
+    MODEL_LLAMA,
+    MODEL_LLAMA_UNTIED,
+    MODEL_QWEN2,
+    MODEL_QWEN3,
+    MODEL_LLAMA3, /* every bias, scaled positions */
+    MODEL_QWEN2_YARN,
+    MODEL_MISTRAL,
+    MODEL_GEMMA,
+    MODEL_GEMMA2,
+    MODEL_GEMMA3,
+    MODEL_GPT2,
+    MODEL_PHI3,
+    MODEL_COUNT
+};
 model *model_open(rig *r, int which);
 void model_close(model *m);
 

@@ -362,19 +362,53 @@ static void pause_and_sleep(void **state)
 
 /* ---- bounds ------------------------------------------------------------- */
 
-static xray_status plan_of(stage *s, const engine_size *size, uint32_t shared,
-                           xray_plan *plan)
+static xray_status plan_for(rig *r, const model *m, const engine_size *size,
+                            uint32_t shared, xray_plan *plan)
 {
     xray_model about = { .head = XRAY_HEAD(xray_model),
-                         .config_json = s->m->json,
+                         .config_json = m->json,
                          .dtype = XRAY_F32 };
     xray_world world = { .head = XRAY_HEAD(xray_world), .size = 1 };
     xray_workload load = { .head = XRAY_HEAD(xray_workload),
                            .rows = size->rows,
                            .row_tokens = size->row_tokens,
                            .shared = shared };
-    return s->r->ops->plan(&s->r->host, &size->config, &about, &world, &load,
-                           plan);
+    return r->ops->plan(&r->host, &size->config, &about, &world, &load, plan);
+}
+
+static xray_status plan_of(stage *s, const engine_size *size, uint32_t shared,
+                           xray_plan *plan)
+{
+    return plan_for(s->r, s->m, size, shared, plan);
+}
+
+/* An engine with weights of its own, on a device of its own. */
+static void check_plan(int which, const engine_size *size)
+{
+    rig *r = rig_open(1);
+    xray_plan plan = { .head = XRAY_HEAD(xray_plan) };
+    model *m = model_open(r, which);
+    model about = { .config = m->config, .json = m->json, .seed = m->seed };
+    model_close(m);
+    rig_close(r);
+    r = rig_open(1);
+    assert_int_equal(plan_for(r, &about, size, 0, &plan), XRAY_OK);
+    uint64_t device_own = rig_high(r, XRAY_TAG_WORKSPACE);
+    void *engine = NULL;
+    if (engine_try(r, &about, NULL, size, &engine) != XRAY_OK)
+        fail_msg("%s", r->said);
+    for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++) {
+        uint64_t high = rig_high(r, tag);
+        high -= tag == XRAY_TAG_WORKSPACE ? device_own : 0;
+        /* a device may round each piece up to a line */
+        uint64_t spare = tag == XRAY_TAG_WORKSPACE ? 256 : 0;
+        if (plan.bytes[tag] > high || plan.bytes[tag] + spare < high)
+            fail_msg("model %d, tag %u: planned %llu, taken %llu", which, tag,
+                     (unsigned long long)plan.bytes[tag],
+                     (unsigned long long)high);
+    }
+    r->ops->destroy(engine);
+    rig_close(r);
 }
 
 static void plan_is_what_is_taken(void **state)
@@ -385,27 +419,9 @@ static void plan_is_what_is_taken(void **state)
         { 7, 50, { .max_num_batched_tokens = 100 } },
         { 100, 96, { .max_num_batched_tokens = 2048, .kv_memory = 1u << 20 } },
     };
-    for (int i = 0; i < 3; i++) {
-        rig *r = rig_open(1);
-        xray_plan plan = { .head = XRAY_HEAD(xray_plan) };
-        assert_int_equal(plan_of(s, &sizes[i], 0, &plan), XRAY_OK);
-        uint64_t device_own = rig_high(r, XRAY_TAG_WORKSPACE);
-        void *engine = NULL;
-        if (engine_try(r, s->m, NULL, &sizes[i], &engine) != XRAY_OK)
-            fail_msg("%s", r->said);
-        for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++) {
-            uint64_t high = rig_high(r, tag);
-            high -= tag == XRAY_TAG_WORKSPACE ? device_own : 0;
-            /* a device may round each piece up to a line */
-            uint64_t spare = tag == XRAY_TAG_WORKSPACE ? 256 : 0;
-            if (plan.bytes[tag] > high || plan.bytes[tag] + spare < high)
-                fail_msg("tag %u: planned %llu, taken %llu", tag,
-                         (unsigned long long)plan.bytes[tag],
-                         (unsigned long long)high);
-        }
-        r->ops->destroy(engine);
-        rig_close(r);
-    }
+    for (int which = 0; which < MODEL_COUNT; which++)
+        for (int i = 0; i < 3; i++)
+            check_plan(which, &sizes[i]);
     xray_plan shared = { .head = XRAY_HEAD(xray_plan) };
     assert_int_equal(plan_of(s, &sizes[1], 1, &shared), XRAY_OK);
     assert_int_equal(shared.bytes[XRAY_TAG_WEIGHTS], 0);

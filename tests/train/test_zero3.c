@@ -277,27 +277,43 @@ static void check_plan(const rig_spec *spec)
     rig_device_close(&device);
 }
 
+#define WIDE                                                   \
+    "\"architectures\":[\"Any\"],\"hidden_size\":192,"         \
+    "\"num_hidden_layers\":3,\"num_attention_heads\":6,"       \
+    "\"num_key_value_heads\":2,"                               \
+    "\"intermediate_size\":520,\"vocab_size\":1000,"           \
+    "\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"   \
+    "\"initializer_range\":0.02,\"tie_word_embeddings\":true," \
+    "\"bos_token_id\":1,\"eos_token_id\":2}"
+
 static void test_plan_bytes(void **state)
 {
     (void)state;
-    static const char wide[] =
-        "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
-        "\"hidden_act\":\"silu\",\"hidden_size\":192,"
-        "\"num_hidden_layers\":3,\"num_attention_heads\":6,"
-        "\"num_key_value_heads\":2,\"intermediate_size\":520,"
-        "\"vocab_size\":1000,\"max_position_embeddings\":512,"
-        "\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
-        "\"initializer_range\":0.02,\"tie_word_embeddings\":true,"
-        "\"bos_token_id\":1,\"eos_token_id\":2}";
-    rig_spec spec = {
-        .config_json = wide, .tokens = 1536, .rows = 16, .row_tokens = 128
+    static const char *const models[] = {
+        "{\"model_type\":\"llama\",\"hidden_act\":\"silu\","
+        "\"rope_theta\":10000.0," WIDE,
+        "{\"model_type\":\"gemma2\",\"head_dim\":32,"
+        "\"sliding_window\":50," WIDE,
+        "{\"model_type\":\"gemma3_text\",\"head_dim\":32,"
+        "\"sliding_window\":50,\"sliding_window_pattern\":3," WIDE,
+        "{\"model_type\":\"phi3\",\"pad_token_id\":0,"
+        "\"partial_rotary_factor\":0.5," WIDE,
+        "{\"model_type\":\"gpt2\",\"n_embd\":192,\"n_layer\":3,"
+        "\"n_head\":6,\"n_positions\":512,\"vocab_size\":1000,"
+        "\"bos_token_id\":1,\"eos_token_id\":2}",
     };
-    check_plan(&spec);
-    spec.checkpointing = 1;
-    check_plan(&spec);
-    spec.heads = XRAY_HEAD_LOGP | XRAY_HEAD_VALUE;
-    spec.frozen = 1;
-    check_plan(&spec);
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        rig_spec spec = { .config_json = models[i],
+                          .tokens = 1536,
+                          .rows = 16,
+                          .row_tokens = 128 };
+        check_plan(&spec);
+        spec.checkpointing = 1;
+        check_plan(&spec);
+        spec.heads = XRAY_HEAD_LOGP | XRAY_HEAD_VALUE;
+        spec.frozen = 1;
+        check_plan(&spec);
+    }
 }
 
 static void test_component(void **state)

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gemma 1, 2 and 3 (text).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "model/hf/arch.h"
+
+/* A cap, `preset` where the key is missing, none where it is null. */
+static xray_status read_cap(const xm_keys *keys, const char *key, double preset,
+                            double *out)
+{
+    *out = 0;
+    if (xm_keys_null(keys, key))
+        return XRAY_OK;
+    return xm_keys_real(keys, key, preset, out);
+}
+
+static xray_status read_caps(const xm_keys *keys, xm_config *out)
+{
+    int second = out->arch == XM_ARCH_GEMMA2;
+    xray_status status = read_cap(keys, "attn_logit_softcapping",
+                                  second ? 50 : 0, &out->attn_softcap);
+    if (!status)
+        status = read_cap(keys, "final_logit_softcapping", second ? 30 : 0,
+                          &out->logit_softcap);
+    if (!status && out->attn_softcap > 0 && !second)
+        return xm_keys_refuse(keys, "attn_logit_softcapping",
+                              "is not supported for gemma3_text, whose scores "
+                              "have no cap");
+    return status;
+}
+
+/* Gemma 2: every second layer sees all; Gemma 3: every sixth, or as its
+ * sliding_window_pattern says. */
+static xray_status read_windows(const xm_keys *keys, xm_config *out)
+{
+    static const uint32_t bounds[2] = { 1, XM_MAX_LAYERS };
+    uint32_t period = 2;
+    int given = 0;
+    xray_status status = xm_read_window(keys, 4096, &out->window);
+    if (!status && out->arch == XM_ARCH_GEMMA3)
+        status =
+            xm_keys_whole(keys, "sliding_window_pattern", 6, bounds, &period);
+    if (!status)
+        status = xm_read_layer_types(keys, out, &given);
+    if (status)
+        return status;
+    for (uint32_t layer = 0; !given && layer < out->layers; layer++)
+        if ((layer + 1) % period)
+            out->sliding[layer / 64] |= UINT64_C(1) << (layer % 64);
+    return xm_check_window(keys, out);
+}
+
+static xray_status read_scores(const xm_keys *keys, xm_config *out)
+{
+    double scalar = 256;
+    xray_status status =
+        xm_keys_real(keys, "query_pre_attn_scalar", 256, &scalar);
+    out->attn_scale = 1 / sqrt(scalar);
+    if (!status)
+        status = read_caps(keys, out);
+    return status ? status : read_windows(keys, out);
+}
+
+static xray_status read_refusals(const xm_keys *keys, const xm_config *config)
+{
+    double dropout = 0;
+    xray_status status =
+        xm_keys_off(keys, "use_bidirectional_attention",
+                    "true is not supported: a decoder looks back only");
+    if (!status)
+        status = xr_json_real_or(keys->root, "attention_dropout", 0,
+                                 keys->where, keys->err, &dropout);
+    if (!status && dropout != 0)
+        return xm_keys_refuse(keys, "attention_dropout",
+                              "other than 0 is not supported");
+    const cJSON *act = xr_json_get(keys->root, "hidden_activation");
+    /* Gemma 1 knew both keys; hidden_act "gelu" always meant the tanh form. */
+    if (!status && config->arch == XM_ARCH_GEMMA && act &&
+        (!cJSON_IsString(act) ||
+         (strcmp(act->valuestring, "gelu_pytorch_tanh") != 0 &&
+          strcmp(act->valuestring, "gelu") != 0)))
+        return xm_keys_refuse(keys, "hidden_activation",
+                              "other than \"gelu_pytorch_tanh\" is not "
+                              "supported for gemma");
+    return status;
+}
+
+xray_status xm_arch_gemma(const xm_keys *keys, const xm_arch *arch,
+                          xm_config *out)
+{
+    int first = out->arch == XM_ARCH_GEMMA;
+    out->norm_offset = 1;
+    out->post_norms = !first;
+    out->qk_norm = out->arch == XM_ARCH_GEMMA3;
+    out->embed_scale = (double)(float)sqrt((double)out->hidden);
+    xray_status status = xm_read_act(keys, arch, first, out);
+    if (!status)
+        status = xm_keys_flag(keys, "attention_bias", 0, &out->qkv_bias);
+    out->o_bias = out->qkv_bias;
+    if (!status && !first)
+        status = read_scores(keys, out);
+    if (!status)
+        status = xm_read_rope(keys, out);
+    return status ? status : read_refusals(keys, out);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a configuration says that positions turn queries and keys, in its old
+ * spelling (rope_theta, rope_scaling) and its new one (rope_parameters).
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "model/hf/arch.h"
+
+/* Where one rope_* description is read from. Gemma 3 lays rope_scaling over the
+ * entry of its full-attention layers. */
+typedef struct source {
+    const xm_keys *keys;
+    const char *key;      /* for messages */
+    const cJSON *over;    /* NULL: none */
+    const cJSON *entry;   /* NULL: none */
+    const cJSON *outside; /* the object that holds the entry */
+    double theta;         /* where neither has rope_theta */
+} source;
+
+static const cJSON *holder(const source *s, const char *key)
+{
+    return xr_json_get(s->over, key) ? s->over : s->entry;
+}
+
+/* A number above 0 of the description; NAN as `preset`: it must be there. */
+static xray_status real(const source *s, const char *key, double preset,
+                        double *out)
+{
+    char where[XR_PATH_CAP + 64];
+    (void)snprintf(where, sizeof where, "%s: \"%s\"", s->keys->where, s->key);
+    const xm_keys inner = { holder(s, key), where, s->keys->err };
+    if (isnan(preset) && !xr_json_get(inner.root, key))
+        return xr_fail(s->keys->err, XRAY_E_CONFIG, "%s: \"%s\" is missing",
+                       where, key);
+    return xm_keys_real(&inner, key, preset, out);
+}
+
+static xray_status kind_in(const source *s, const cJSON *object,
+                           const char **out)
+{
+    static const char *const names[] = { "rope_type", "type" };
+    for (size_t i = 0; object && !*out && i < 2; i++) {
+        xray_status status = xr_json_string_or(
+            object, names[i], NULL, s->keys->where, s->keys->err, out);
+        if (status)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+static xray_status read_kind(const source *s, uint32_t arch, uint32_t *out)
+{
+    static const char *const kinds[] = { "default", "linear", "llama3",
+                                         "yarn" };
+    const char *name = NULL;
+    xray_status status = kind_in(s, s->over, &name);
+    if (!status)
+        status = kind_in(s, s->entry, &name);
+    if (status)
+        return status;
+    name = name ? name : kinds[0];
+    /* What Phi-3's files call yarn is longrope by its present name. */
+    uint32_t known = arch == XM_ARCH_PHI3 ? 1 : 4;
+    for (uint32_t i = 0; i < known; i++)
+        if (strcmp(name, kinds[i]) == 0) {
+            *out = i;
+            return XRAY_OK;
+        }
+    return xr_fail(s->keys->err, XRAY_E_UNSUPPORTED,
+                   "%s: \"%s\" of type \"%.40s\" is not supported; %s",
+                   s->keys->where, s->key, name,
+                   known == 1 ? "only \"default\" is for phi3"
+                              : "\"default\", \"linear\", \"llama3\" and "
+                                "\"yarn\" are");
+}
+
+/* The length the model was trained with before its context was stretched. */
+static xray_status read_original(const source *s, const xm_config *config,
+                                 double *out)
+{
+    static const char *const key = "original_max_position_embeddings";
+    if (s->outside == s->entry && xr_json_get(s->keys->root, key))
+        return xm_keys_real(s->keys, key, 0, out);
+    return real(s, key, config->max_positions, out);
+}
+
+static xray_status read_llama3(const source *s, const xm_config *config,
+                               xm_rope *out)
+{
+    xray_status status = real(s, "factor", (double)NAN, &out->factor);
+    if (!status)
+        status = real(s, "low_freq_factor", (double)NAN, &out->low_freq_factor);
+    if (!status)
+        status =
+            real(s, "high_freq_factor", (double)NAN, &out->high_freq_factor);
+    if (!status)
+        status = read_original(s, config, &out->original_positions);
+    if (!status && out->high_freq_factor <= out->low_freq_factor)
+        return xr_fail(s->keys->err, XRAY_E_CONFIG,
+                       "%s: \"%s\": \"high_freq_factor\" (%g) must be above "
+                       "\"low_freq_factor\" (%g)",
+                       s->keys->where, s->key, out->high_freq_factor,
+                       out->low_freq_factor);
+    return status;
+}
+
+static double yarn_scale(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/* What cos and sin are multiplied by (Peng et al. 2023, section 3.4). */
+static xray_status read_yarn_scale(const source *s, xm_rope *out)
+{
+    if (xr_json_get(holder(s, "attention_factor"), "attention_factor"))
+        return real(s, "attention_factor", 1, &out->scale);
+    static const char *const keys[2] = { "mscale", "mscale_all_dim" };
+    double mscale[2] = { 0, 0 };
+    for (size_t i = 0; i < 2; i++) {
+        xray_status status =
+            xr_json_real_or(holder(s, keys[i]), keys[i], 0, s->keys->where,
+                            s->keys->err, &mscale[i]);
+        if (status)
+            return status;
+        if (!(mscale[i] >= 0 && mscale[i] < 1e6))
+            return xr_fail(s->keys->err, XRAY_E_CONFIG,
+                           "%s: \"%s\": \"%s\" must be from 0 to 1e6",
+                           s->keys->where, s->key, keys[i]);
+    }
+    out->scale = mscale[0] > 0 && mscale[1] > 0
+                     ? yarn_scale(out->factor, mscale[0]) /
+                           yarn_scale(out->factor, mscale[1])
+                     : yarn_scale(out->factor, 1);
+    return XRAY_OK;
+}
+
+static xray_status read_yarn(const source *s, const xm_config *config,
+                             xm_rope *out)
+{
+    int truncate = 1;
+    xray_status status = read_original(s, config, &out->original_positions);
+    if (!status)
+        status =
+            real(s, "factor", config->max_positions / out->original_positions,
+                 &out->factor);
+    if (!status)
+        status = real(s, "beta_fast", 32, &out->beta_fast);
+    if (!status)
+        status = real(s, "beta_slow", 1, &out->beta_slow);
+    /* transformers looks for it outside of an entry for one kind of layer. */
+    if (!status)
+        status = xr_json_bool_or(s->outside, "truncate", 1, s->keys->where,
+                                 s->keys->err, &truncate);
+    out->truncate = (uint32_t)truncate;
+    if (!status && out->theta <= 1)
+        return xr_fail(s->keys->err, XRAY_E_CONFIG,
+                       "%s: \"rope_theta\" must be above 1 with yarn, not %g",
+                       s->keys->where, out->theta);
+    return status ? status : read_yarn_scale(s, out);
+}
+
+static xray_status read_one(const source *s, const xm_config *config,
+                            xm_rope *out)
+{
+    out->scale = 1;
+    xray_status status = read_kind(s, config->arch, &out->kind);
+    if (!status)
+        status = real(s, "rope_theta", s->theta, &out->theta);
+    if (status)
+        return status;
+    switch (out->kind) {
+    case XM_ROPE_LINEAR:
+        return real(s, "factor", (double)NAN, &out->factor);
+    case XM_ROPE_LLAMA3:
+        return read_llama3(s, config, out);
+    case XM_ROPE_YARN:
+        return read_yarn(s, config, out);
+    default:
+        return XRAY_OK;
+    }
+}
+
+/* An object that is not empty, or NULL for one that is missing. */
+static xray_status object_at(const xm_keys *keys, const cJSON *holder,
+                             const char *key, const cJSON **out)
+{
+    const cJSON *object = xr_json_get(holder, key);
+    *out = object && object->child ? object : NULL;
+    if (object && !cJSON_IsObject(object))
+        return xm_keys_refuse(keys, key, "must be an object or null");
+    return XRAY_OK;
+}
+
+/* Dimensions of a head that turn. */
+static xray_status read_rotary(const source *s, xm_config *out)
+{
+    static const char *const key = "partial_rotary_factor";
+    const cJSON *object = holder(s, key);
+    double part = 1;
+    xray_status status =
+        xr_json_real_or(xr_json_get(object, key) ? object : s->keys->root, key,
+                        1, s->keys->where, s->keys->err, &part);
+    if (status)
+        return status;
+    out->rotary = out->head_dim;
+    if (part == 1)
+        return XRAY_OK;
+    if (out->arch != XM_ARCH_PHI3)
+        return xm_keys_refuse(s->keys, key,
+                              "other than 1 is not supported for this "
+                              "model_type");
+    if (!(part > 0 && part < 1))
+        return xm_keys_refuse(s->keys, key, "must be above 0 and at most 1");
+    out->rotary = (uint32_t)(out->head_dim * part);
+    if (out->rotary < 2 || out->rotary % 2)
+        return xr_fail(s->keys->err, XRAY_E_UNSUPPORTED,
+                       "%s: \"%s\" gives %u rotary dimensions of a head; an "
+                       "even number above 0 is needed",
+                       s->keys->where, key, out->rotary);
+    return XRAY_OK;
+}
+
+static xray_status read_gemma3(const xm_keys *keys, const cJSON *scaling,
+                               const cJSON *parameters, xm_config *out)
+{
+    static const char *const flat[] = { "rope_type", "type", "rope_theta" };
+    for (size_t i = 0; i < sizeof flat / sizeof flat[0]; i++)
+        if (xr_json_get(parameters, flat[i]))
+            return xm_keys_refuse(keys, "rope_parameters",
+                                  "must hold \"full_attention\" and "
+                                  "\"sliding_attention\" for gemma3_text");
+    source full = { .keys = keys,
+                    .key = scaling ? "rope_scaling" : "rope_parameters",
+                    .over = scaling,
+                    .outside = parameters };
+    source local = { .keys = keys,
+                     .key = "rope_parameters",
+                     .outside = parameters };
+    xray_status status =
+        object_at(keys, parameters, "full_attention", &full.entry);
+    if (!status)
+        status = object_at(keys, parameters, "sliding_attention", &local.entry);
+    if (!status)
+        status = xm_keys_real(keys, "rope_theta", 1e6, &full.theta);
+    if (!status)
+        status = xm_keys_real(keys, "rope_local_base_freq", 1e4, &local.theta);
+    if (!status)
+        status = read_one(&full, out, &out->rope);
+    if (!status)
+        status = read_one(&local, out, &out->rope_local);
+    return status ? status : read_rotary(&full, out);
+}
+
+xray_status xm_read_rope(const xm_keys *keys, xm_config *out)
+{
+    const cJSON *scaling = NULL;
+    const cJSON *parameters = NULL;
+    xray_status status = object_at(keys, keys->root, "rope_scaling", &scaling);
+    if (!status)
+        status = object_at(keys, keys->root, "rope_parameters", &parameters);
+    if (status)
+        return status;
+    if (out->arch == XM_ARCH_GEMMA3)
+        return read_gemma3(keys, scaling, parameters, out);
+    source s = { .keys = keys,
+                 .key = scaling ? "rope_scaling" : "rope_parameters",
+                 .entry = scaling ? scaling : parameters };
+    s.outside = s.entry;
+    if (xr_json_get(s.entry, "full_attention") ||
+        xr_json_get(s.entry, "sliding_attention"))
+        return xm_keys_refuse(keys, s.key,
+                              "by kind of layer is supported for gemma3_text "
+                              "only");
+    status = xm_keys_real(keys, "rope_theta", 1e4, &s.theta);
+    if (!status)
+        status = read_one(&s, out, &out->rope);
+    out->rope_local = out->rope;
+    return status ? status : read_rotary(&s, out);
+}

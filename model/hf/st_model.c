@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The weights of a model directory: one file, or shards with an index.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+#include "model/hf/st_types.h"
+
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+#define NAME_CAP 64
+
+static const char *const metadata[] = { "format", "pt", NULL };
+
+typedef struct model {
+    const char *dir;
+    const xm_st_item *items;
+    size_t count;
+    const xm_st_feed *feed;
+    size_t *first; /* first item of each shard, and the end behind the last */
+    size_t shards;
+    uint64_t total; /* bytes */
+    xr_err *err;
+} model;
+
+static xray_status remove_file(const model *m, const char *name)
+{
+    char path[XR_PATH_CAP];
+    xray_status status = xr_path_join(m->dir, name, path, sizeof path, m->err);
+    if (!status && unlink(path) && errno != ENOENT)
+        status = xr_fail(m->err, XRAY_E_IO, "%s: cannot remove: %s", path,
+                         strerror(errno));
+    return status;
+}
+
+/* Item `first + i` of the whole, as item i of a shard. */
+typedef struct part {
+    const xm_st_feed *feed;
+    size_t first;
+} part;
+
+static xray_status part_data(void *ctx, size_t i, xr_err *err, const void **out)
+{
+    const part *p = ctx;
+    return p->feed->data(p->feed->ctx, p->first + i, err, out);
+}
+
+static xray_status write_part(const model *m, const char *name, size_t first,
+                              size_t end)
+{
+    char path[XR_PATH_CAP];
+    part p = { m->feed, first };
+    const xm_st_feed feed = { part_data, &p };
+    xray_status status = xr_path_join(m->dir, name, path, sizeof path, m->err);
+    return status ? status
+                  : xm_st_write_fed(path, m->items + first, end - first,
+                                    metadata, &feed, m->err);
+}
+
+/* A tensor that does not fit starts the next shard. */
+static xray_status cut(model *m, uint64_t max_shard)
+{
+    uint64_t used = 0;
+    m->first[0] = 0;
+    m->shards = 1;
+    for (size_t i = 0; i < m->count; i++) {
+        uint64_t bytes = 0;
+        xray_status status =
+            xm_st_item_bytes(m->dir, &m->items[i], m->err, &bytes);
+        if (status)
+            return status;
+        if (used && (bytes > max_shard || used > max_shard - bytes)) {
+            m->first[m->shards++] = i;
+            used = 0;
+        }
+        used += bytes;
+        m->total += bytes;
+    }
+    m->first[m->shards] = m->count;
+    return XRAY_OK;
+}
+
+static void shard_name(const model *m, size_t shard, char name[NAME_CAP])
+{
+    (void)snprintf(name, NAME_CAP, "model-%05zu-of-%05zu.safetensors",
+                   shard + 1, m->shards);
+}
+
+/* 1 for the name of a shard; *out_of: how many its set has. */
+static int is_shard(const char *name, size_t *out_of)
+{
+    static const char pattern[] = "model-ddddd-of-ddddd.safetensors";
+    size_t digits = 0;
+    *out_of = 0;
+    if (strlen(name) != sizeof pattern - 1)
+        return 0;
+    for (size_t i = 0; pattern[i]; i++) {
+        int digit = name[i] >= '0' && name[i] <= '9';
+        /* The d of "model" is the only one that is no place of a digit. */
+        if (pattern[i] == 'd' && i > 2) {
+            if (!digit)
+                return 0;
+            if (++digits > 5)
+                *out_of = *out_of * 10 + (size_t)(name[i] - '0');
+        } else if (name[i] != pattern[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Shards of other sets, which no index names any more. */
+static xray_status remove_others(const model *m, size_t keep)
+{
+    DIR *dir = opendir(m->dir);
+    if (!dir)
+        return xr_fail(m->err, XRAY_E_IO, "%s: cannot read the folder: %s",
+                       m->dir, strerror(errno));
+    xray_status status = XRAY_OK;
+    for (struct dirent *e = readdir(dir); e && !status; e = readdir(dir)) {
+        size_t of;
+        if (is_shard(e->d_name, &of) && of != keep)
+            status = remove_file(m, e->d_name);
+    }
+    (void)closedir(dir);
+    return status ? status : xr_dir_sync(m->dir, m->err);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const xm_st_item *const *x = a;
+    const xm_st_item *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static size_t shard_of(const model *m, const xm_st_item *item)
+{
+    size_t shard = 0;
+    while (m->first[shard + 1] <= (size_t)(item - m->items))
+        shard++;
+    return shard;
+}
+
+static void put_index(const model *m, const xm_st_item **sorted, xr_str *text)
+{
+    for (size_t i = 0; i < m->count; i++)
+        sorted[i] = &m->items[i];
+    qsort(sorted, m->count, sizeof *sorted, by_name);
+    xr_str_printf(text,
+                  "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
+                  "  \"weight_map\": {",
+                  (unsigned long long)m->total);
+    for (size_t i = 0; i < m->count; i++) {
+        char name[NAME_CAP];
+        shard_name(m, shard_of(m, sorted[i]), name);
+        xr_str_puts(text, i ? ",\n    " : "\n    ");
+        xr_str_json(text, sorted[i]->name, strlen(sorted[i]->name));
+        xr_str_printf(text, ": \"%s\"", name);
+    }
+    xr_str_puts(text, "\n  }\n}\n");
+}
+
+static xray_status write_index(const model *m)
+{
+    char path[XR_PATH_CAP];
+    xr_str text = { 0 };
+    const xm_st_item **sorted = xr_calloc(m->count, sizeof *sorted);
+    xray_status status = xr_path_join(m->dir, INDEX, path, sizeof path, m->err);
+    if (sorted)
+        put_index(m, sorted, &text);
+    if (!status && (!sorted || text.failed))
+        status = xr_fail(m->err, XRAY_E_NOMEM, "%s: out of memory", path);
+    if (!status)
+        status = xr_file_write(path, text.data, text.size, m->err);
+    xr_str_free(&text);
+    free((void *)sorted);
+    return status;
+}
+
+/* The rename of the one file is the moment of change. */
+static xray_status write_single(const model *m)
+{
+    xray_status status = write_part(m, SINGLE, 0, m->count);
+    if (!status)
+        status = remove_file(m, INDEX);
+    return status ? status : remove_others(m, 0);
+}
+
+/* An older index would find new shards behind its names: it goes first. Where
+ * there was one file, a reader takes it until it goes, behind the index. */
+static xray_status write_shards(const model *m)
+{
+    xray_status status = remove_file(m, INDEX);
+    if (!status)
+        status = xr_dir_sync(m->dir, m->err);
+    for (size_t i = 0; !status && i < m->shards; i++) {
+        char name[NAME_CAP];
+        shard_name(m, i, name);
+        status = write_part(m, name, m->first[i], m->first[i + 1]);
+    }
+    if (!status)
+        status = write_index(m);
+    if (!status)
+        status = remove_file(m, SINGLE);
+    return status ? status : remove_others(m, m->shards);
+}
+
+xray_status xm_st_write_model(const char *dir, const xm_st_item *items,
+                              size_t count, uint64_t max_shard,
+                              const xm_st_feed *feed, xr_err *err)
+{
+    model m = { .dir = dir,
+                .items = items,
+                .count = count,
+                .feed = feed,
+                .first = xr_calloc(count + 2, sizeof *m.first),
+                .err = err };
+    if (!m.first)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
+    xray_status status = cut(&m, max_shard);
+    if (!status && m.shards > 99999)
+        status = xr_fail(err, XRAY_E_RANGE,
+                         "%s: shards of %llu bytes would be %zu files, which "
+                         "is more than their names can number",
+                         dir, (unsigned long long)max_shard, m.shards);
+    if (!status)
+        status = m.shards > 1 ? write_shards(&m) : write_single(&m);
+    free(m.first);
+    return status;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights out of a model directory.
+ */
+#include <string.h>
+
+#include "model/hf/safetensors.h"
+#include "model/nn/weights_io.h"
+
+/* A tile of a matrix that is turned at once, so that neither side is walked in
+ * long strides. */
+#define TILE_ROWS 64
+#define TILE_COLS 16
+
+typedef struct reading {
+    const xm_param *param;
+    const xm_st_tensor *tensor;
+} reading;
+
+static xray_status from_file(void *ctx, uint64_t first, uint64_t count,
+                             float *out, xr_err *err)
+{
+    const reading *r = ctx;
+    return xm_st_read_f32(r->tensor, first, count, out, err);
+}
+
+/* What one call of from_turned is for. */
+typedef struct span {
+    uint64_t first;
+    uint64_t end;
+    float *out;
+} span;
+
+/* The tile of the matrix at (row, col), out of a file that has [cols, rows]. */
+static xray_status turn_tile(const reading *r, uint64_t row, uint64_t col,
+                             const span *s, xr_err *err)
+{
+    float tile[TILE_COLS][TILE_ROWS];
+    uint64_t rows = r->param->rows;
+    uint64_t cols = r->param->cols;
+    uint64_t high = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
+    uint64_t wide = cols - col < TILE_COLS ? cols - col : TILE_COLS;
+    for (uint64_t i = 0; i < wide; i++) {
+        xray_status status = xm_st_read_f32(r->tensor, (col + i) * rows + row,
+                                            high, tile[i], err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    for (uint64_t k = 0; k < high; k++) {
+        uint64_t at = (row + k) * cols + col;
+        for (uint64_t i = 0; i < wide; i++)
+            if (at + i >= s->first && at + i < s->end)
+                s->out[at + i - s->first] = tile[i][k];
+    }
+    return XRAY_OK;
+}
+
+static xray_status from_turned(void *ctx, uint64_t first, uint64_t count,
+                               float *out, xr_err *err)
+{
+    const reading *r = ctx;
+    const span s = { first, first + count, out };
+    uint64_t cols = r->param->cols;
+    for (uint64_t row = first / cols; row * cols < s.end; row += TILE_ROWS)
+        for (uint64_t col = 0; col < cols; col += TILE_COLS) {
+            xray_status status = turn_tile(r, row, col, &s, err);
+            if (status != XRAY_OK)
+                return status;
+        }
+    return XRAY_OK;
+}
+
+static xray_status zeros(void *ctx, uint64_t first, uint64_t count, float *out,
+                         xr_err *err)
+{
+    (void)ctx;
+    (void)first;
+    (void)err;
+    memset(out, 0, count * sizeof *out);
+    return XRAY_OK;
+}
+
+/* ---- names -------------------------------------------------------------- */
+
+/* A name without the part that the body of a model has in a file of the whole:
+ * files written from the body alone do without it. NULL: it has none. */
+static const char *without_prefix(const char *name)
+{
+    static const char *const prefixes[] = { "model.", "transformer." };
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        size_t size = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], size) == 0)
+            return name + size;
+    }
+    return NULL;
+}
+
+static const xm_st_tensor *find_in(const xm_st *st, const char *name)
+{
+    const xm_st_tensor *tensor = xm_st_find(st, name);
+    const char *bare = without_prefix(name);
+    return tensor || !bare ? tensor : xm_st_find(st, bare);
+}
+
+static int ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text);
+    size_t m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+/* What files carry along although it follows from the config: rotary
+ * frequencies of old Llama files, GPT-2's causal masks. */
+static int is_derived(const char *name)
+{
+    static const char *const tails[] = { "rotary_emb.inv_freq", ".attn.bias",
+                                         ".attn.masked_bias" };
+    for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++)
+        if (ends_with(name, tails[i]))
+            return 1;
+    return 0;
+}
+
+/* The bare name of a parameter that the file does not have by its full one. */
+static int has_place_bare(const xm_layout *layout, const xm_st *st,
+                          const char *name)
+{
+    for (uint32_t i = 0; i < layout->param_count; i++) {
+        const char *full = layout->params[i].name;
+        const char *bare = without_prefix(full);
+        if (bare && strcmp(bare, name) == 0)
+            return xm_st_find(st, full) == NULL;
+    }
+    return 0;
+}
+
+/* Tensors of the files that the model has no use for. */
+static xray_status check_extra(const xm_weights *w, const xm_st *st,
+                               const char *dir, xr_err *err)
+{
+    int tied = xm_layout_find(w->layout, "lm_head.weight") == NULL;
+    for (size_t i = 0; i < xm_st_count(st); i++) {
+        const char *name = xm_st_at(st, i)->name;
+        if (xm_layout_find(w->layout, name) ||
+            (tied && strcmp(name, "lm_head.weight") == 0) || is_derived(name) ||
+            has_place_bare(w->layout, st, name))
+            continue;
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: tensor %s has no place in the model that "
+                       "config.json describes",
+                       dir, name);
+    }
+    return XRAY_OK;
+}
+
+/* ---- one parameter ------------------------------------------------------ */
+
+static xray_status check_param(const xm_param *param, const xm_st *st,
+                               const char *dir, xr_err *err)
+{
+    const xm_st_tensor *tensor = find_in(st, param->name);
+    if (!tensor && param->slot == XM_VALUE)
+        return XRAY_OK;
+    if (!tensor)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: tensor %s is missing, the model's config asks for "
+                       "it",
+                       dir, param->name);
+    xray_status status =
+        xm_param_check_shape(param, 1, tensor->shape, tensor->dims, dir, err);
+    float first = 0; /* reading it says whether the type converts */
+    if (status == XRAY_OK)
+        status = xm_st_read_f32(tensor, 0, 1, &first, err);
+    return status;
+}
+
+static xray_status load_param(xm_weights *w, const xm_param *param,
+                              const xm_st *st, const xm_stage *s, xr_err *err)
+{
+    reading r = { param, find_in(st, param->name) };
+    if (!r.tensor)
+        return xm_stage_fill(w, param, s, zeros, NULL, err);
+    return xm_stage_fill(w, param, s,
+                         param->transposed ? from_turned : from_file, &r, err);
+}
+
+xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
+{
+    xm_st *st = NULL;
+    xm_stage s = { 0 };
+    xray_status status = xm_weights_free_to_change(w, err);
+    if (status == XRAY_OK)
+        status = xm_st_open(dir, err, &st);
+    if (status != XRAY_OK)
+        return status;
+    /* All is checked before the first value is taken: a refused checkpoint
+     * leaves the weights as they were. */
+    status = check_extra(w, st, dir, err);
+    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
+        status = check_param(&w->layout->params[i], st, dir, err);
+    if (status == XRAY_OK)
+        status = xm_stage_open(w, err, &s);
+    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
+        status = load_param(w, &w->layout->params[i], st, &s, err);
+    xm_stage_close(&s);
+    xm_st_close(st);
+    return status == XRAY_OK ? xm_weights_changed(w, w->version, err) : status;
+}

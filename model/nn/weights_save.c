@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights into a model directory.
+ */
+#include <stdlib.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+#include "model/hf/safetensors.h"
+#include "model/nn/weights_io.h"
+
+/* Neither side of a turned matrix is walked in long strides. */
+#define TILE 16
+
+/* One tensor at a time leaves the device and is turned to the way it lies in
+ * files. */
+typedef struct writing {
+    const xm_weights *weights;
+    xm_stage stage;
+    float *copy;   /* room for the largest parameter; NULL: none is copied */
+    float *turned; /* the same for transposed ones */
+} writing;
+
+static void turn_tile(const xm_param *param, uint64_t row, uint64_t col,
+                      const float *from, float *to)
+{
+    uint64_t rows = param->rows;
+    uint64_t cols = param->cols;
+    for (uint64_t c = col; c < cols && c < col + TILE; c++)
+        for (uint64_t r = row; r < rows && r < row + TILE; r++)
+            to[c * rows + r] = from[r * cols + c];
+}
+
+static void turn(const xm_param *param, const float *from, float *to)
+{
+    for (uint64_t row = 0; row < param->rows; row += TILE)
+        for (uint64_t col = 0; col < param->cols; col += TILE)
+            turn_tile(param, row, col, from, to);
+}
+
+static xray_status values(void *ctx, size_t i, xr_err *err, const void **out)
+{
+    const writing *w = ctx;
+    const xm_param *param = &w->weights->layout->params[i];
+    const float *data = xm_param_data(w->weights, param);
+    if (!w->stage.direct) {
+        xray_status status = xm_stage_move(&w->stage, w->copy, data,
+                                           param->count, XRAY_COPY_TO_HOST);
+        if (status != XRAY_OK)
+            return xr_fail(err, status, "%s: copy from the device failed",
+                           param->name);
+        data = w->copy;
+    }
+    if (param->transposed) {
+        turn(param, data, w->turned);
+        data = w->turned;
+    }
+    *out = data;
+    return XRAY_OK;
+}
+
+/* Room for copies of the largest parameters that need one. */
+static xray_status make_room(writing *w, xr_err *err)
+{
+    const xm_layout *layout = w->weights->layout;
+    uint64_t copy = 0;
+    uint64_t turned = 0;
+    for (uint32_t i = 0; i < layout->param_count; i++) {
+        const xm_param *param = &layout->params[i];
+        if (!w->stage.direct && param->count > copy)
+            copy = param->count;
+        if (param->transposed && param->count > turned)
+            turned = param->count;
+    }
+    w->copy = copy ? xr_calloc(copy, sizeof(float)) : NULL;
+    w->turned = turned ? xr_calloc(turned, sizeof(float)) : NULL;
+    if ((copy && !w->copy) || (turned && !w->turned))
+        return xr_fail(err, XRAY_E_NOMEM, "weights: out of memory");
+    return XRAY_OK;
+}
+
+static void describe(const xm_layout *layout, xm_st_item *items)
+{
+    for (uint32_t i = 0; i < layout->param_count; i++) {
+        const xm_param *param = &layout->params[i];
+        int turned = param->transposed != 0;
+        items[i] = (xm_st_item){ .name = param->name,
+                                 .dtype = XM_ST_F32,
+                                 .dims = param->cols ? 2 : 1 };
+        items[i].shape[turned] = param->rows;
+        items[i].shape[!turned] = param->cols;
+    }
+}
+
+static xray_status write_all(writing *w, const char *dir, uint64_t max_shard,
+                             xr_err *err)
+{
+    const xm_layout *layout = w->weights->layout;
+    xm_st_item *items = xr_calloc(layout->param_count, sizeof *items);
+    if (!items)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
+    describe(layout, items);
+    const xm_st_feed feed = { values, w };
+    xray_status status = xm_st_write_model(dir, items, layout->param_count,
+                                           max_shard, &feed, err);
+    free(items);
+    return status;
+}
+
+xray_status xm_weights_save(const xm_weights *weights, const char *dir,
+                            uint64_t max_shard, xr_err *err)
+{
+    writing w = { .weights = weights };
+    xray_status status = xr_dir_make(dir, err);
+    if (status == XRAY_OK)
+        status = xm_stage_open(weights, err, &w.stage);
+    if (status == XRAY_OK)
+        status = make_room(&w, err);
+    if (status == XRAY_OK)
+        status = weights->device->sync(weights->device_self, NULL);
+    if (status == XRAY_OK)
+        status = write_all(&w, dir, max_shard, err);
+    free(w.copy);
+    free(w.turned);
+    xm_stage_close(&w.stage);
+    return status;
+}

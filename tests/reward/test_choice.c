@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The grader choice: where the letter of an answer may stand.
+ */
+#include "tests/reward/rig.h"
+
+typedef struct choice_case {
+    const char *response;
+    const char *truth;
+    char verdict;
+} choice_case;
+
+static void run(const char *const *keys, const choice_case *cases)
+{
+    rig r;
+    rig_open(&r, keys);
+    for (; cases->response; cases++) {
+        char got = rig_judge(&r, cases->response, strlen(cases->response),
+                             cases->truth);
+        if (got != cases->verdict)
+            fail_msg("'%s' against '%s': %c, not %c", cases->response,
+                     cases->truth, got, cases->verdict);
+    }
+    rig_close(&r);
+}
+
+#define RUN(keys, ...) \
+    run(keys, (const choice_case[]){ __VA_ARGS__, { NULL, NULL, 0 } })
+
+static void announced(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "choice"), { "Answer: B", "B", 'R' },
+        { "Answer: B", "C", 'W' }, { "answer:b.", "B", 'R' },
+        { "The answer is (C).", "C", 'R' },
+        { "the answer is: **D**", "D", 'R' }, { "**Answer:** $B$", "B", 'R' },
+        { "Answer: A\nAnswer: B", "B", 'R' }, { "so \\boxed{C}", "C", 'R' },
+        { "\\boxed{\\text{C}}", "C", 'R' },
+        { "\\boxed{\\textbf{(C)}}", "C", 'R' },
+        { "Answer: A, \\boxed{B}", "B", 'R' },
+        { "Answer: \\boxed{\\text{(D)}}", "D", 'R' }, { "B", "B", 'R' },
+        { " (b)\n", "B", 'R' }, { "C.", "C", 'R' }, { "\"D\"", "D", 'R' },
+        { "Answer: E", "A", 'N' }, { "Answer: Because", "B", 'N' },
+        { "Answer: B\xC3\xA9", "B", 'N' }, { "\\boxed{42}", "A", 'N' },
+        { "answers vary", "A", 'N' }, { "It is (B)", "B", 'N' },
+        { "B or C", "B", 'N' }, { "", "A", 'N' }, { "answer", "A", 'N' },
+        { "answer is", "A", 'N' }, { "answer:", "A", 'N' },
+        { "\\boxed{", "A", 'N' }, { "(", "A", 'N' });
+}
+
+static void anywhere(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "choice", "method", "flexible"),
+        { "It is (B)", "B", 'R' }, { "(A) is wrong, (C) fits", "C", 'R' },
+        { "I choose D", "D", 'R' }, { "B or C", "C", 'R' },
+        { "D, for A dog barks", "D", 'R' }, { "D. A's too small", "D", 'R' },
+        { "(x) B", "B", 'R' }, { "ABC", "B", 'N' }, { "x_B", "B", 'N' },
+        { "\xC3\x89"
+          "B",
+          "B", 'N' },
+        { "b and c", "B", 'N' }, { "none", "B", 'N' },
+        { "Answer: A (B)", "A", 'R' });
+}
+
+static void truths_and_ranges(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "choice"), { "Answer: C", "2", 'R' },
+        { "Answer: C", " c ", 'R' }, { "Answer: C", "(C)", 'R' },
+        { "Answer: C", "C. Paris", 'R' }, { "Answer: C", "(C) Paris", 'R' },
+        { "Answer: A", "0", 'R' });
+    RUN(RIG_KEYS("grader", "choice", "index_from", "1"),
+        { "Answer: C", "3", 'R' }, { "Answer: A", "1", 'R' });
+    RUN(RIG_KEYS("grader", "choice", "option_count", "10"),
+        { "Answer: J", "9", 'R' }, { "Answer: K", "9", 'N' });
+    RUN(RIG_KEYS("grader", "choice", "after", "</think>"),
+        { "Answer: A</think>B", "B", 'R' }, { "Answer: A", "A", 'N' });
+    rig r;
+    rig_open(&r, RIG_KEYS("grader", "choice"));
+    static const char *const bad[] = { "", "4", "-1", "E", "Paris", "1000" };
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(rig_judge(&r, "Answer: A", 9, bad[i]), 'N');
+    assert_int_equal(r.host.warnings, 1);
+    rig_close(&r);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    rig_refuse(RIG_KEYS("grader", "choice", "match", "f1"),
+               "match: only grader = qa, search_r1 use it");
+    rig_refuse(RIG_KEYS("option_count", "5"), "option_count: only grader = "
+                                              "choice uses it");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(announced),
+        cmocka_unit_test(anywhere),
+        cmocka_unit_test(truths_and_ranges),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
