@@ -63,6 +63,8 @@ static void canonical(rule_text text, rule_buffer *out)
 
 static int same_text(rule_text a, rule_text b, rule_buffer *x, rule_buffer *y)
 {
+    if (a.size && rule_equal(a, b, 0))
+        return 1;
     canonical(a, x);
     canonical(b, y);
     return x->size && !x->full && !y->full &&
@@ -78,7 +80,7 @@ int rule_math_equal(rule_math *m, rule_text a, rule_text b,
         return rule_equal(rule_trim(a), rule_trim(b), 0);
     rule_text x = rule_buffer_text(&m->clean_a);
     rule_text y = rule_buffer_text(&m->clean_b);
-    if (same_text(x, y, &m->scratch, &m->spare))
+    if (!how->single && same_text(x, y, &m->scratch, &m->spare))
         return 1;
     rule_tree_clear(&m->tree);
     uint16_t left = rule_parse(&m->tree, x);

@@ -174,8 +174,11 @@ static int spacing(cleaner *c)
 
 static int sign(cleaner *c)
 {
+    char first = *c->rest.data;
+    if (rule_ascii_letter(first) || rule_ascii_digit(first) || first == ' ')
+        return 0;
     for (size_t i = 0; signs[i][0]; i++)
-        if (rule_begins(c->rest, signs[i][0])) {
+        if (first == *signs[i][0] && rule_begins(c->rest, signs[i][0])) {
             rule_buffer_puts(c->out, signs[i][1]);
             skip(c, strlen(signs[i][0]));
             return 1;

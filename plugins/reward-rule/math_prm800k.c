@@ -292,7 +292,9 @@ static int equal_values(rule_math *m, rule_text truth, rule_text given)
         return 0;
     for (; letters; letters &= letters - 1)
         count++;
-    return count <= 2 && rule_math_equal(m, truth, given, &exact);
+    return count <= 2 && rule_seek(truth, ",") == truth.size &&
+           rule_seek(given, ",") == given.size &&
+           rule_math_equal(m, truth, given, &exact);
 }
 
 static int is_bracket(char c)
