@@ -199,3 +199,33 @@ xray_status xm_chat_open(const char *dir, const char *name, xr_err *err,
     *out = o.chat;
     return XRAY_OK;
 }
+
+xray_status xm_chat_open_file(const char *path, const char *dir, xr_err *err,
+                              xm_chat **out)
+{
+    struct opening o = { .dir = dir ? dir : ".", .err = err };
+    char *source = NULL;
+    size_t size;
+    *out = NULL;
+    o.chat = xr_calloc(1, sizeof *o.chat);
+    if (!o.chat)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    xray_status status =
+        xr_file_read(path, XM_CHAT_MAX_SOURCE, err, &source, &size);
+    if (!status)
+        status = xm_chat_add(o.chat, "default", source, size, path, err);
+    o.chat->special = cJSON_CreateObject();
+    if (!status && !o.chat->special)
+        status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    if (!status && dir)
+        status = open_config(&o, "tokenizer_config.json", 0);
+    if (!status && dir)
+        status = open_config(&o, "special_tokens_map.json", 0);
+    free(source);
+    if (status) {
+        xm_chat_close(o.chat);
+        return status;
+    }
+    *out = o.chat;
+    return XRAY_OK;
+}
