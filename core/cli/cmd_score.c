@@ -186,7 +186,8 @@ const cli_command cli_score = {
     .about =
         "Reads JSON lines from FILE or standard input and writes a line for "
         "each:\n{\"text\"}, {\"messages\"} or {\"ids\"} -> "
-        "{\"ids\",\"logprobs\",\"entropies\"}. logprobs[i] is log p(ids[i] |\nids[0..i-1]) at "
+        "{\"ids\",\"logprobs\",\"entropies\"}. logprobs[i] is log p(ids[i] "
+        "|\nids[0..i-1]) at "
         "temperature 1, entropies[i] the entropy in nats of the\ndistribution "
         "ids[i] came from; the first of both is null. Text is tokenised with\n"
         "the tokenizer's own BOS rule. A bad line gives {\"error\"} in its "
