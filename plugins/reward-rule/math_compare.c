@@ -71,12 +71,18 @@ static rule_item resolve(const rule_equal_context *c, rule_item item)
     if (!link)
         return item;
     uint16_t value = node_of(c, link)->first;
+    int near = node_of(c, link)->op == RULE_NEAR;
     if (is_name(c, n->first)) {
         item.named = 1;
         item.name = rule_hash(n->text);
         item.node = value;
-    } else if (!has_names(c, n->first)) {
-        item.node = is_name(c, value) ? n->first : value;
+    } else if (has_names(c, n->first)) {
+        return item;
+    } else if (near || is_name(c, value)) {
+        item.node = n->first;
+    } else if (rule_equal_scalars(c, (rule_item){ .node = n->first, .sign = 1 },
+                                  (rule_item){ .node = value, .sign = 1 })) {
+        item.node = value;
     }
     return item;
 }

@@ -234,6 +234,61 @@ static void keys_of_others_are_refused(void **state)
     assert_non_null(strstr(r.host.reason, "extract"));
 }
 
+/* One "key = value" of an example into keys. */
+static size_t example_line(char *line, const char **keys, size_t count)
+{
+    char *equals = strstr(line, " = ");
+    if (!equals || strncmp(line, "plugin", 6) == 0 ||
+        strncmp(line, "weight", 6) == 0)
+        return count;
+    *equals = '\0';
+    keys[count] = line;
+    keys[count + 1] = equals + 3;
+    return count + 2;
+}
+
+/* A section of the example must make an instance. */
+static void example_section(const char **keys, size_t count)
+{
+    rig r;
+    keys[count] = NULL;
+    rig_open(&r, keys);
+    rig_close(&r);
+}
+
+static void the_example_of_the_docs_works(void **state)
+{
+    static char text[65536];
+    char path[1024];
+    const char *keys[32];
+    size_t count = 0;
+    int sections = 0;
+    const char *root = getenv("XRAY_SOURCE");
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/docs/rewards.md", root ? root : ".");
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    (void)fclose(file);
+    char *at = strstr(text, "\n### math\n");
+    assert_non_null(at);
+    at = strstr(at, "```ini\n");
+    assert_non_null(at);
+    *strstr(at + 7, "```") = '\0';
+    for (char *line = at + 7; *line;) {
+        char *end = strchr(line, '\n');
+        *end = '\0';
+        if (*line == '[' && count)
+            example_section(keys, count);
+        count = *line == '[' ? 0 : example_line(line, keys, count);
+        sections += *line == '[';
+        assert_true(count + 2 < sizeof(keys) / sizeof(keys[0]));
+        line = end + 1;
+    }
+    example_section(keys, count);
+    assert_int_equal(sections, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +301,7 @@ int main(void)
         cmocka_unit_test(the_place_is_an_option),
         cmocka_unit_test(scores_are_the_runs_choice),
         cmocka_unit_test(keys_of_others_are_refused),
+        cmocka_unit_test(the_example_of_the_docs_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
