@@ -241,6 +241,17 @@ static int m_cycler(xm_jrun *run, enum xm_jmethod_id method, xm_jcycle *cycler,
     return 0;
 }
 
+/* What comes of a marked text is marked as well, pieces of it included. */
+static void mark(xm_jv *value, uint8_t markup)
+{
+    if (value->kind == XM_J_STR)
+        value->markup = markup;
+    if (value->kind != XM_J_LIST && value->kind != XM_J_TUPLE)
+        return;
+    for (size_t i = 0; i < value->u.list->count; i++)
+        value->u.list->at[i].markup = markup;
+}
+
 int xm_jmethod(xm_jrun *run, const xm_jbound *bound, const xm_jargs *args,
                xm_jv *out)
 {
@@ -251,8 +262,7 @@ int xm_jmethod(xm_jrun *run, const xm_jbound *bound, const xm_jargs *args,
     case XM_J_STR:
         if (xm_jtext_method(run, method, bound->self, args, out))
             return -1;
-        if (out->kind == XM_J_STR)
-            out->markup = bound->self.markup;
+        mark(out, bound->self.markup);
         return 0;
     case XM_J_LIST:
     case XM_J_TUPLE:
