@@ -135,12 +135,27 @@ static uint16_t to_set(rule_parser *p, uint16_t node)
     return rule_new(p, RULE_SET, node, 0);
 }
 
+/* {x | x > 3}: what it says of x. A comma between conditions means "and". */
+static uint16_t parse_conditions(rule_parser *p, uint16_t member)
+{
+    int kind = p->tree->node[member].kind;
+    uint16_t node = inside_brackets(p, 0);
+    if (!node || !rule_take(p, "\\}") ||
+        (kind != RULE_NAME && kind != RULE_CHAIN))
+        return rule_give_up(p);
+    if (p->tree->node[node].kind == RULE_LIST)
+        p->tree->node[node].op = 'a';
+    return node;
+}
+
 static uint16_t parse_set(rule_parser *p)
 {
-    uint16_t node = inside_brackets(p, 0);
-    if (p->failed || !rule_take(p, "\\}"))
-        return rule_give_up(p);
-    return to_set(p, node);
+    uint16_t node = inside_brackets(p, 1);
+    if (p->failed)
+        return 0;
+    if (rule_take(p, "|") || rule_take(p, "\\mid"))
+        return node ? parse_conditions(p, node) : rule_give_up(p);
+    return rule_take(p, "\\}") ? to_set(p, node) : rule_give_up(p);
 }
 
 static uint16_t call(rule_parser *p, int op, uint16_t a, uint16_t b)
@@ -349,7 +364,6 @@ static uint16_t parse_word(rule_parser *p)
 
 static uint16_t parse_text(rule_parser *p)
 {
-    const char *start = p->at;
     rule_text group = rule_take_group(p);
     rule_text inside = rule_trim(group);
     if (!group.data)
@@ -362,7 +376,9 @@ static uint16_t parse_text(rule_parser *p)
         inside = (rule_text){ inside.data + 1, 1 };
     if (inside.size == 1 || strchr("0123456789-.\\", *inside.data))
         return rule_parse_inside(p, inside);
-    (void)start;
+    rule_skip_spaces(p);
+    if (p->at < p->end && rule_ascii_digit(*p->at))
+        return rule_parse_factor(p); /* words in front of a number */
     return word_name(p, inside);
 }
 

@@ -75,7 +75,8 @@ static size_t find_word(rule_text text, const char *word, size_t from)
     size_t size = strlen(word);
     rule_text wanted = rule_text_of(word);
     for (size_t at = from; at + size <= text.size; at++)
-        if (rule_equal(head(rule_from(text, at), size), wanted, 1))
+        if ((text.data[at] | 0x20) == (*word | 0x20) &&
+            rule_equal(head(rule_from(text, at), size), wanted, 1))
             return at;
     return text.size;
 }

@@ -137,8 +137,8 @@ static int closes(rule_parser *p)
     if (rule_begins(rule_rest(p), "\\\\") || rule_begins(rule_rest(p), "\\}"))
         return 1;
     rule_text name = rule_peek_command(p);
-    static const char *const closing[] = { "end",   "rangle", "rfloor", "rceil",
-                                           "rvert", "rbrack", NULL };
+    static const char *const closing[] = { "end", "rangle", "rfloor", "rceil",
+                                           "mid", "rvert",  "rbrack", NULL };
     for (size_t i = 0; closing[i]; i++)
         if (rule_equal(name, rule_text_of(closing[i]), 0))
             return 1;
@@ -249,15 +249,17 @@ uint16_t rule_parse_list(rule_parser *p)
     uint16_t first = 0;
     uint16_t list = 0;
     int op = 0;
+    int expected = 1; /* an element, so that a bar opens */
     if (p->depth++ > RULE_DEPTH)
         return rule_give_up(p);
     while (!p->failed) {
         int separator = rule_separator(p, 1);
         if (separator && separator != op)
             op = op ? ',' : separator;
+        expected |= separator != 0;
         if (separator)
             continue;
-        if (closes(p))
+        if (closes(p) && !(expected && p->at < p->end && *p->at == '|'))
             break;
         if (first && !op)
             return rule_give_up(p);
@@ -270,7 +272,7 @@ uint16_t rule_parse_list(rule_parser *p)
             rule_tree_append(p->tree, list, node);
         else
             first = node;
-        rule_skip_spaces(p);
+        expected = 0;
         if (!closes(p) && !rule_separator(p, 0))
             return rule_give_up(p);
     }

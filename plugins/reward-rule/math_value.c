@@ -430,7 +430,7 @@ int rule_exact(rule_tree *tree, uint16_t node, const rule_point *point,
     case RULE_CALL:
         if (n->op == RULE_BINOMIAL)
             return exact_fold(tree, n, point, out);
-        tree->steps += 100;
+        tree->steps += 400;
         return n->op == RULE_FACTORIAL &&
                rule_exact(tree, n->first, point, out) && exact_factorial(out);
     case RULE_NEGATE:

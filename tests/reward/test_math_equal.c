@@ -143,6 +143,13 @@ static const pair equal[] = {
     { "[0,1] \\cup [1,2]", "[0,2]" },
     { "[0,3] \\cap [1,5]", "[1,3]" },
     { "a < b < c", "c > b > a" },
+    { "\\{x \\mid x>3\\}", "(3,\\infty)" },
+    { "\\{x | 1<x, x<2\\}", "(1,2)" },
+    { "\\{x \\in \\mathbb{R} \\mid x \\ne 0\\}", "x \\ne 0" },
+    { "-\\infty < x < \\infty", "\\mathbb{R}" },
+    { "\\{|x|\\}", "\\{|-x|\\}" },
+    { "(1,2) \\text{ or } (3,4)", "(1,2)\\cup(3,4)" },
+    { "\\text{about }5", "5" },
     /* matrices */
     { "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}",
       "\\begin{bmatrix} 1 \\\\ 4/2 \\end{bmatrix}" },
@@ -263,6 +270,7 @@ static void follows_the_options(void **state)
     (void)state;
     assert_true(rule_math_equal(&room, third, rounded, &coarse));
     assert_false(rule_math_equal(&room, third, rounded, &loose));
+    assert_false(rule_math_equal(&room, third, rule_text_of("0.34"), &coarse));
     assert_true(rule_math_equal(&room, rule_text_of("f(x)"),
                                 rule_text_of("f(y)"), &loose));
     assert_false(rule_math_equal(&room, rule_text_of("1,2"),
