@@ -204,7 +204,9 @@ static void to_list(const place *p, const char *text)
             break;
         at = next + 1;
     }
-    if (p->entry && paths && !printed.failed)
+    if (printed.failed)
+        p->config->failed = 1;
+    else if (p->entry && paths)
         p->entry->printed =
             xr_config_keep(p->config, xr_str_text(&printed), printed.size);
     xr_str_free(&printed);

@@ -323,8 +323,10 @@ static void parse(source *s, const char *data, size_t size)
         return;
     }
     size_t before = s->errors->count;
-    if (ini_parse_stream(next_line, s, take_value, s) != 0 &&
-        s->errors->count == before)
+    int refused = ini_parse_stream(next_line, s, take_value, s);
+    if (refused == -2) /* as it says that memory ran out */
+        xr_errors_add(s->errors, "%s: out of memory", s->path);
+    else if (refused && s->errors->count == before)
         complain(s, "inih refuses the line");
     free(s->value);
 }

@@ -363,13 +363,11 @@ static void one_of(const xr_config *config, const char *section,
                    const char *const *allowed, xr_errors *errors)
 {
     xr_str names = { 0 };
-    for (size_t i = 0; allowed[i]; i++) {
-        if (strcmp(value, allowed[i]) == 0) {
-            xr_str_free(&names);
+    for (size_t i = 0; allowed[i]; i++)
+        if (strcmp(value, allowed[i]) == 0)
             return;
-        }
+    for (size_t i = 0; allowed[i]; i++)
         xr_str_printf(&names, "%s%s", i ? ", " : "", allowed[i]);
-    }
     xr_errors_add(errors, "%s: [%s] %s: '%s' is none of %s",
                   xr_config_origin(config, section, key), section, key, value,
                   xr_str_text(&names));
@@ -473,6 +471,16 @@ void xr_run_reward(xr_config *config, const char *instance,
 {
     char section[XR_SECTION_MAX + 8];
     *out = (xr_reward_section){ 0 };
-    (void)snprintf(section, sizeof(section), "reward.%s", instance);
+    int size = snprintf(section, sizeof(section), "reward.%s", instance);
+    if (size < 0 || (size_t)size > XR_SECTION_MAX ||
+        !xr_config_name_ok(section, (size_t)size, 1)) {
+        const char *origin = xr_config_origin(config, "run", "reward");
+        xr_errors_add(errors,
+                      "%s: [run] reward: \"%s\" names no section "
+                      "[reward.NAME]: letters, digits, '_', '-' and '.' make "
+                      "one",
+                      origin ? origin : "default", instance);
+        return;
+    }
     xr_config_decode(config, section, XR_TABLE(reward_options), out, errors);
 }
