@@ -39,6 +39,13 @@ static int hex(char c)
     return hit ? (int)((hit - digits) & 15) : -1;
 }
 
+/* Empties a text; that memory ran out for it is kept in mind. */
+static void forget(xm_stream *s, xr_str *text)
+{
+    s->scratch.failed |= text->failed;
+    xr_str_clear(text);
+}
+
 /* The byte of "<0xNN>", or -1. The library's number may have a plus sign. */
 static int byte_of(const char *text, size_t size)
 {
@@ -64,7 +71,7 @@ static void end_bytes(xm_stream *s, size_t step)
         give(s, step + 1, run->data, run->size, 1);
     for (size_t i = 0; at < end && i < run->size; i++)
         give(s, step + 1, "\xEF\xBF\xBD", 3, 1);
-    xr_str_clear(run);
+    forget(s, run);
 }
 
 static void step_bytes(xm_stream *s, size_t step, const char *text, size_t size)
@@ -85,8 +92,7 @@ static void pass_alphabet(xm_stream *s, size_t step, int more)
     xr_str *bytes = &s->stages[step].bytes;
     xr_str made = { 0 };
     size_t used = xm_utf8_repair(xr_str_text(bytes), bytes->size, more, &made);
-    if (made.failed)
-        bytes->failed = 1;
+    s->scratch.failed |= made.failed;
     if (used)
         memmove(bytes->data, bytes->data + used, bytes->size - used);
     bytes->size -= used;
@@ -190,7 +196,7 @@ static void step_strip(xm_stream *s, size_t step, const char *text, size_t size,
     give(s, step + 1, text, size, last);
     if (!last)
         return;
-    xr_str_clear(&st->held);
+    forget(s, &st->held);
     st->cut = 0;
     st->past = 0;
 }
@@ -259,7 +265,7 @@ static void step_bpe(xm_stream *s, size_t step, const char *text, size_t size,
         give(s, step + 1, xr_str_text(&made), made.size, 1);
         xr_str_free(&made);
     }
-    xr_str_clear(&st->bytes);
+    forget(s, &st->bytes);
     xr_str_append(&st->bytes, text, size);
 }
 
@@ -317,7 +323,7 @@ static void give(xm_stream *s, size_t step, const char *text, size_t size,
         if (!last)
             return;
         whole_piece(s, step, xr_str_text(&st->held), st->held.size);
-        xr_str_clear(&st->held);
+        forget(s, &st->held);
     }
 }
 
@@ -335,8 +341,8 @@ static void finish(xm_stream *s)
             pass_alphabet(s, i, 0);
         else if (kind == XM_DEC_BPE)
             step_bpe(s, i, "", 0, 1);
-        xr_str_clear(&st->held);
-        xr_str_clear(&st->bytes);
+        forget(s, &st->held);
+        forget(s, &st->bytes);
         st->index = 0;
         st->cut = 0;
         st->past = 0;

@@ -295,6 +295,8 @@ static xray_status compile(xm_regex *regex, const char *pattern,
     regex->code = pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern),
                                 PCRE2_UTF | PCRE2_UCP, &code, &offset, context);
     pcre2_compile_context_free(context);
+    if (!regex->code && code == PCRE2_ERROR_HEAP_FAILED)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
     if (!regex->code) {
         PCRE2_UCHAR text[120] = "";
         (void)pcre2_get_error_message(code, text, sizeof text);
