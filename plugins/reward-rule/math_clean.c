@@ -191,6 +191,13 @@ static int is_mark(char c)
     return c == '.' || c == ',' || c == ';' || c == ':' || c == '*';
 }
 
+/* 1 unless the mark belongs to a command. */
+static int ends_in_mark(rule_text text)
+{
+    return text.size && is_mark(text.data[text.size - 1]) &&
+           (text.size == 1 || text.data[text.size - 2] != '\\');
+}
+
 void rule_clean(rule_text text, rule_buffer *out)
 {
     cleaner c = { rule_trim(text), out, 0 };
@@ -198,7 +205,7 @@ void rule_clean(rule_text text, rule_buffer *out)
     out->full = 0;
     while (c.rest.size && (*c.rest.data == '*' || *c.rest.data == ':'))
         skip(&c, 1);
-    while (c.rest.size && c.rest.data[c.rest.size - 1] == '*')
+    while (ends_in_mark(c.rest))
         c.rest.size--;
     while (c.rest.size && !out->full) {
         if (new_row(&c) || thousands(&c) || spacing(&c) || sign(&c))

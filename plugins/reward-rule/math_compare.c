@@ -16,7 +16,7 @@ static const rule_node *node_of(const rule_equal_context *c, uint16_t node)
     return &c->tree->node[node];
 }
 
-/* What a value may be called: x, x_1, f(x), (p,q), AB, |AB|, A:B. */
+/* What a value may be called: x, x_1, f(x), (p,q), AB, |AB|, A:B, f^-1. */
 static int is_name(const rule_equal_context *c, uint16_t node)
 {
     const rule_node *n = node_of(c, node);
@@ -24,6 +24,9 @@ static int is_name(const rule_equal_context *c, uint16_t node)
         return 1;
     if (n->kind == RULE_CONSTANT)
         return n->op == 'e' || n->op == 'i';
+    if (n->kind == RULE_POWER) /* f^{-1}(x) */
+        return is_name(c, n->first) &&
+               node_of(c, node_of(c, n->first)->next)->kind == RULE_NEGATE;
     int built = n->kind == RULE_TUPLE || n->kind == RULE_RATIO ||
                 n->kind == RULE_MULTIPLY || n->kind == RULE_DIVIDE ||
                 (n->kind == RULE_CALL && n->op == RULE_ABS);

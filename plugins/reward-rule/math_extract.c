@@ -287,7 +287,8 @@ rule_text rule_extract_last(rule_text response, unsigned kinds)
 
 #define WIDEST_GAP 40u
 #define MOST_OPEN 64
-#define LONGEST_PHRASE 200u
+#define LONGEST_PHRASE 400u
+#define MOST_WORDS 60u
 
 static rule_text unfinished_box(rule_text text)
 {
@@ -444,6 +445,19 @@ static int phrase(rule_text text, rule_text part, unsigned kinds,
     return 0;
 }
 
+/* The rest of a short sentence. */
+static int words(rule_text part, rule_buffer *out)
+{
+    part = head(part, rule_seek(part, "\n"));
+    part = head(part, rule_seek(part, ". "));
+    while (part.size && (*part.data == '*' || rule_ascii_space(*part.data)))
+        part = rule_from(part, 1);
+    if (!part.size || part.size > MOST_WORDS)
+        return 0;
+    rule_buffer_set(out, part);
+    return 1;
+}
+
 static int answer_phrase(rule_text text, unsigned kinds, rule_buffer *out)
 {
     static const char *const phrases[] = { "answer is", "answer:", NULL };
@@ -460,6 +474,9 @@ static int answer_phrase(rule_text text, unsigned kinds, rule_buffer *out)
         return 0;
     rule_text part = rule_from(text, last + size);
     part = rule_from(part, space_size(part));
+    if (kinds == (RULE_KIND_LATEX | RULE_KIND_NUMBER) &&
+        !rule_extract_last(part, kinds).data)
+        return words(part, out);
     part = head(part, rule_seek(part, "\n\n"));
     part = head(part, find_word(part, "I hope it is", 0));
     return phrase(text, head(part, LONGEST_PHRASE), kinds, out);

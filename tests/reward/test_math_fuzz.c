@@ -8,7 +8,7 @@
 #include "tests/reward/math_rows.h"
 #include "tests/reward/rig.h"
 
-#define EDITS 5000
+#define EDITS 3000
 #define LONGEST 6000u
 
 static rule_math room;

@@ -169,6 +169,8 @@ static void math_verify_finds_the_answer(void **state)
         { 'R', "it costs 1,234.50 dollars", "1234.5" },
         { 'R', "about 50 percent", "50\\%" },
         { 'R', "\\boxed{\\text{(B)}}", "B" },
+        { 'R', "So the answer is **Evelyn**.", "\\text{Evelyn}" },
+        { 'W', "So the answer is Carla.", "\\text{Evelyn}" },
         { 'N', "I do not know.", "7" },
         { 'N', "", "7" },
         { 'R', "\\boxed{0.333333}", "1/3" },
