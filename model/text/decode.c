@@ -110,6 +110,9 @@ static void step_alphabet(xm_stream *s, size_t step, const char *text,
     pass_alphabet(s, step, 1);
 }
 
+/* A decoder that makes more of a piece is none. */
+#define PIECE_LIMIT ((size_t)1 << 28)
+
 /* `to` in the place of each `from`. */
 static void replace_all(const char *text, size_t size, const char *from,
                         const char *to, xr_str *out)
@@ -123,6 +126,8 @@ static void replace_all(const char *text, size_t size, const char *from,
         }
         xr_str_append(out, text + done, i - done);
         xr_str_puts(out, to);
+        if (out->size > PIECE_LIMIT)
+            out->failed = 1;
         i += length;
         done = i;
     }
@@ -145,6 +150,8 @@ static void replace_regex(xm_stream *s, const xm_dec *dec, const char *text,
             break;
         xr_str_append(out, text + done, from - done);
         xr_str_puts(out, dec->to);
+        if (out->size > PIECE_LIMIT)
+            out->failed = 1;
         done = to;
     }
     xr_str_append(out, text + done, size - done);
@@ -466,5 +473,7 @@ xray_status xm_stream_end(xm_stream *stream, xr_str *out, xr_err *err)
     stream->out = out;
     stream->err = err;
     finish(stream);
-    return check(stream, err);
+    xray_status status = check(stream, err);
+    stream->status = XRAY_OK;
+    return status;
 }

@@ -310,7 +310,8 @@ xray_status xm_norm_run(xm_walk *w, const xm_piece *piece, xm_piece *out)
             continue;
         xm_edit edit = { .in = *out,
                          .out = &w->room->norm[turn],
-                         .track = w->track };
+                         .track = w->track,
+                         .limit = w->limit };
         xm_text_clear(edit.out);
         xray_status status = run_step(w, &tok->norm[i], &edit);
         if (status)
@@ -319,6 +320,8 @@ xray_status xm_norm_run(xm_walk *w, const xm_piece *piece, xm_piece *out)
             edit.out->text.failed = 0;
             return xm_walk_no_memory(w);
         }
+        if (edit.too_long)
+            return xm_walk_too_long(w);
         *out = xm_edit_done(&edit);
         turn = !turn;
     }

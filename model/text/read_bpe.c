@@ -149,12 +149,23 @@ static xray_status find_raw(const xm_reader *r)
     return failed ? xm_read_no_memory(r) : XRAY_OK;
 }
 
-static int is_byte(const xm_model *m, uint32_t id)
+/* Whether a merge takes a token that stands for a byte; -1: out of memory. */
+static int merges_bytes(const xm_tokenizer *tok)
 {
+    const xm_merges *merges = tok->model.merges;
+    unsigned char *bytes = xr_calloc(tok->token_count, 1);
+    int found = 0;
+    if (!bytes)
+        return -1;
     for (size_t i = 0; i < 256; i++)
-        if (m->byte_ids[i] == (int32_t)id)
-            return 1;
-    return 0;
+        bytes[tok->model.byte_ids[i]] = 1;
+    for (size_t i = 0; i < merges->mask + 4; i++) {
+        const xm_merge *m = &merges->slots[i];
+        if (m->rank != XM_NO_RANK)
+            found |= bytes[m->left] | bytes[m->right];
+    }
+    free(bytes);
+    return found;
 }
 
 /* Which characters stand side by side in a token. It tells where a long text
@@ -169,6 +180,9 @@ static xray_status find_pairs(const xm_reader *r)
     for (size_t i = 0; i < 256; i++)
         if (m->byte_ids[i] < 0)
             return XRAY_OK;
+    int bytes = merges_bytes(tok);
+    if (bytes)
+        return bytes < 0 ? xm_read_no_memory(r) : XRAY_OK;
     uint64_t *pairs = xr_calloc(XM_PAIR_BITS / 64, sizeof *pairs);
     if (!pairs)
         return xm_read_no_memory(r);
@@ -176,10 +190,6 @@ static xray_status find_pairs(const xm_reader *r)
         const xm_merge *merge = &m->merges->slots[i];
         if (merge->rank == XM_NO_RANK)
             continue;
-        if (is_byte(m, merge->left) || is_byte(m, merge->right)) {
-            free(pairs);
-            return XRAY_OK;
-        }
         const xm_token *t = &tok->tokens[merge->made];
         const char *text = xr_str_text(&tok->pool) + t->at;
         uint32_t last = 0;

@@ -12,7 +12,7 @@
 #include "model/text/tokenizer.h"
 #include "model/text/vocab.h"
 
-/* Flags of a token; all but KNOWN and SKIPPED are an added token's. */
+/* Flags of a token; KNOWN is any token's, the rest an added one's. */
 #define XM_TOK_KNOWN 1u
 #define XM_TOK_SPECIAL 2u
 #define XM_TOK_LSTRIP 4u
@@ -20,6 +20,7 @@
 #define XM_TOK_SINGLE_WORD 16u
 #define XM_TOK_NORMALIZED 32u
 #define XM_TOK_SKIPPED 64u /* by decoding without special tokens */
+#define XM_TOK_ADDED 128u
 
 /* The text of an id when decoded, in the pool. */
 typedef struct xm_token {
@@ -193,6 +194,10 @@ typedef struct xm_model {
 
 #define XM_ROOMS 16
 
+/* What a text of `size` bytes may grow to on its way: NFKC makes 18 characters
+ * of one, a file that asks for more is no tokenizer. */
+#define XM_GROWN(size) (((size_t)1 << 20) + 64 * (size))
+
 /* Working memory of one call; kept in the tokenizer between calls. */
 typedef struct xm_room xm_room;
 
@@ -203,6 +208,7 @@ struct xm_tokenizer {
     xm_vocab ids;    /* of the model's vocabulary */
     xm_added *added; /* by first byte, then longest first */
     size_t added_count;
+    xm_vocab added_ids;     /* by their content */
     uint32_t first[2][257]; /* added tokens by first byte, raw and normalized */
     xm_norm norm[XM_STEPS];
     size_t norm_count;
@@ -271,6 +277,7 @@ typedef struct xm_walk {
     xm_token_spans *spans; /* NULL: not asked for */
     int track;             /* texts have maps */
     const char *original;
+    size_t limit; /* of the size of a normalized text */
     xr_err *err;
     xm_room *room;
     xm_piece piece; /* that ids are pushed for */
@@ -297,6 +304,7 @@ void xm_room_free(xm_room *room);
 int xm_room_grow(void **buffer, size_t *cap, size_t count, size_t element);
 
 xray_status xm_walk_no_memory(const xm_walk *w);
+xray_status xm_walk_too_long(const xm_walk *w);
 /* An id for bytes [from, to) of the piece. */
 int xm_walk_push(xm_walk *w, int32_t id, size_t from, size_t to);
 /* What post-processors with trim_offsets do to the spans from `from` on. */

@@ -138,7 +138,9 @@ static xray_status normalize(const xm_reader *r, const xm_added *added,
                        .size = added->content.size };
     xm_piece made = piece;
     xm_room *room = xm_room_take(tok);
-    xm_walk walk = { .tok = tok, .err = r->err, .room = room };
+    xm_walk walk = {
+        .tok = tok, .limit = XM_GROWN(piece.size), .err = r->err, .room = room
+    };
     xray_status status = room ? XRAY_OK : xm_read_no_memory(r);
     if (!status && (added->flags & XM_TOK_NORMALIZED))
         status = xm_norm_run(&walk, &piece, &made);
@@ -151,7 +153,8 @@ static xray_status normalize(const xm_reader *r, const xm_added *added,
 /* The slot of an added token: that of the same id, or a new one. */
 static xm_added *added_slot(xm_tokenizer *tok, int32_t id)
 {
-    for (size_t i = 0; i < tok->added_count; i++)
+    int again = (tok->tokens[id].flags & XM_TOK_ADDED) != 0;
+    for (size_t i = 0; again && i < tok->added_count; i++)
         if (tok->added[i].id == id) {
             xr_str_free(&tok->added[i].content);
             xr_str_free(&tok->added[i].text);
@@ -191,7 +194,8 @@ static xray_status add_token(const xm_reader *r, const cJSON *item)
     xm_added *added = added_slot(tok, id);
     *added = (xm_added){ .id = id, .flags = flags };
     xr_str_append(&added->content, text, size);
-    if (added->content.failed)
+    if (added->content.failed ||
+        xm_vocab_put(&tok->added_ids, text, size, id) < 0)
         return xm_read_no_memory(r);
     status = normalize(r, added, &added->text);
     if (status)
@@ -200,7 +204,8 @@ static xray_status add_token(const xm_reader *r, const cJSON *item)
         added->text.size == size && memcmp(added->text.data, text, size) == 0;
     if ((flags & XM_TOK_SPECIAL) && same)
         flags |= XM_TOK_SKIPPED;
-    xm_read_token(tok, id, xr_str_text(&added->text), added->text.size, flags);
+    xm_read_token(tok, id, xr_str_text(&added->text), added->text.size,
+                  flags | XM_TOK_ADDED);
     return tok->pool.failed ? xm_read_no_memory(r) : XRAY_OK;
 }
 
@@ -246,7 +251,7 @@ xray_status xm_read_added(const xm_reader *r, const cJSON *list)
     size_t count = 0;
     cJSON_ArrayForEach(item, list) count++;
     tok->added = xr_calloc(count + 1, sizeof *tok->added);
-    if (!tok->added)
+    if (!tok->added || xm_vocab_init(&tok->added_ids, count))
         return xm_read_no_memory(r);
     cJSON_ArrayForEach(item, list)
     {

@@ -67,11 +67,15 @@ static void grow_map(xm_text *out, size_t from)
     out->cap = cap;
 }
 
-static void append(const xm_edit *edit, const char *bytes, size_t size,
+static void append(xm_edit *edit, const char *bytes, size_t size,
                    xm_range range)
 {
     xm_text *out = edit->out;
     size_t from = out->text.size;
+    if (size > edit->limit - from) {
+        edit->too_long = 1;
+        return;
+    }
     xr_str_append(&out->text, bytes, size);
     if (!edit->track)
         return;
@@ -123,6 +127,10 @@ void xm_edit_copy(xm_edit *edit, size_t from, size_t to)
     size_t at = out->text.size;
     if (from == to)
         return;
+    if (to - from > edit->limit - at) {
+        edit->too_long = 1;
+        return;
+    }
     xr_str_append(&out->text, edit->in.text + from, to - from);
     if (!edit->track)
         return;

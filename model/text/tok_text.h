@@ -43,6 +43,8 @@ typedef struct xm_edit {
     xm_piece in;
     xm_text *out;
     int track;
+    size_t limit; /* of the output; beyond it `too_long` is set */
+    int too_long;
     size_t at; /* read so far, where `track` is set */
 } xm_edit;
 void xm_edit_put(xm_edit *edit, uint32_t code, int32_t change);

@@ -98,6 +98,7 @@ void xm_tokenizer_close(xm_tokenizer *tok)
     free(tok->tokens);
     xr_str_free(&tok->pool);
     xm_vocab_free(&tok->ids);
+    xm_vocab_free(&tok->added_ids);
     free_steps(tok);
     free_model(&tok->model);
     xm_ids_free(&tok->prefix);
@@ -130,12 +131,7 @@ int xm_tokenizer_is_special(const xm_tokenizer *tok, int32_t id)
 int32_t xm_tok_id(const xm_tokenizer *tok, const char *text, size_t size)
 {
     int32_t id = xm_vocab_get(&tok->ids, text, size);
-    for (size_t i = 0; id < 0 && i < tok->added_count; i++) {
-        const xr_str *content = &tok->added[i].content;
-        if (content->size == size && memcmp(content->data, text, size) == 0)
-            return tok->added[i].id;
-    }
-    return id;
+    return id >= 0 ? id : xm_vocab_get(&tok->added_ids, text, size);
 }
 
 static xray_status encode_gap(xm_walk *walk, const xm_piece *piece,
@@ -216,6 +212,7 @@ static xray_status encode(xm_walk *walk, const char *text, size_t size,
     xray_status status = check_text(text, size, walk->err);
     if (status)
         return status;
+    walk->limit = XM_GROWN(size);
     walk->room = xm_room_take(tok);
     if (!walk->room)
         return xm_walk_no_memory(walk);

@@ -14,6 +14,14 @@ xray_status xm_walk_no_memory(const xm_walk *w)
     return xr_fail(w->err, XRAY_E_NOMEM, "tokenizer: out of memory");
 }
 
+xray_status xm_walk_too_long(const xm_walk *w)
+{
+    return xr_fail(w->err, XRAY_E_RANGE,
+                   "tokenizer: the normalizer or pre_tokenizer makes a text "
+                   "grow beyond %zu bytes",
+                   w->limit);
+}
+
 /* Matches and gaps on their way to pieces. */
 typedef struct fold {
     xm_walk *w;
@@ -234,7 +242,8 @@ static xray_status run_rewritten(fold *f)
     xm_walk *w = f->w;
     xm_edit edit = { .in = *f->piece,
                      .out = &w->room->pre[f->step],
-                     .track = w->track };
+                     .track = w->track,
+                     .limit = w->limit };
     xm_text_clear(edit.out);
     if (f->pre->kind == XM_PRE_ALPHABET)
         write_alphabet(f->piece, &edit);
@@ -246,6 +255,8 @@ static xray_status run_rewritten(fold *f)
         edit.out->text.failed = 0;
         return xm_walk_no_memory(w);
     }
+    if (edit.too_long)
+        return xm_walk_too_long(w);
     xm_piece made = xm_edit_done(&edit);
     if (f->pre->kind != XM_PRE_META || !f->pre->split)
         return run(w, f->step + 1, &made);
