@@ -15,14 +15,16 @@ static xray_status fail_at(xr_err *err, const xm_jrun *run, const char *where,
                            const char *tmpl)
 {
     const char *text = run->text;
+    xray_status status =
+        strcmp(text, "out of memory") == 0 ? XRAY_E_NOMEM : XRAY_E_CONFIG;
     if (where && run->line)
-        return xr_fail(err, XRAY_E_CONFIG, "%s: %s:%u: %s", where, tmpl,
-                       run->line, text);
+        return xr_fail(err, status, "%s: %s:%u: %s", where, tmpl, run->line,
+                       text);
     if (where)
-        return xr_fail(err, XRAY_E_CONFIG, "%s: %s: %s", where, tmpl, text);
+        return xr_fail(err, status, "%s: %s: %s", where, tmpl, text);
     if (run->line)
-        return xr_fail(err, XRAY_E_CONFIG, "%s:%u: %s", tmpl, run->line, text);
-    return xr_fail(err, XRAY_E_CONFIG, "%s: %s", tmpl, text);
+        return xr_fail(err, status, "%s:%u: %s", tmpl, run->line, text);
+    return xr_fail(err, status, "%s: %s", tmpl, text);
 }
 
 static int is_utf8(const char *text, size_t size)

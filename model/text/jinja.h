@@ -374,7 +374,8 @@ int xm_jdict_put(xm_jrun *run, xm_jdict *dict, xm_jv key, xm_jv value);
 /* The entry or NULL; an unhashable key is not there. */
 xm_jentry *xm_jdict_get(xm_jrun *run, const xm_jdict *dict, xm_jv key);
 xm_jentry *xm_jdict_text(const xm_jdict *dict, const char *name);
-int xm_jhash(xm_jv value, uint64_t *out); /* -1: unhashable */
+int xm_jhash(xm_jrun *run, xm_jv value, uint64_t *out); /* -1: unhashable */
+int xm_junhashable(xm_jrun *run, xm_jv value);          /* the message for it */
 const char *xm_jtypename(xm_jv value);
 int xm_jtruth(xm_jv value);
 int xm_jequal(xm_jrun *run, xm_jv a, xm_jv b, int *out);

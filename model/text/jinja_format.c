@@ -56,7 +56,7 @@ static int take_named(struct percent *p, xm_jv *out)
 
 static int count(struct percent *p, int *out)
 {
-    xm_jv value;
+    xm_jv value = xm_jof(XM_J_MISSING);
     *out = 0;
     if (p->at < p->end && *p->at == '*') {
         p->at++;

@@ -92,8 +92,12 @@ void *xm_jtake(xm_jrun *run, size_t count, size_t size)
         count = run->arena->limit, size = 2;
     void *at = xm_jarena_take(run->arena, count * size);
     if (!at) {
-        (void)xm_jfail(run, "the template needs more than %zu MiB of memory",
-                       run->arena->limit >> 20);
+        if (count * size + ALIGN <= run->arena->limit - run->arena->used)
+            (void)xm_jfail(run, "out of memory");
+        else
+            (void)xm_jfail(run,
+                           "the template needs more than %zu MiB of memory",
+                           run->arena->limit >> 20);
         return NULL;
     }
     memset(at, 0, count * size);

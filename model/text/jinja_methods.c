@@ -179,9 +179,8 @@ static int m_dict(xm_jrun *run, enum xm_jmethod_id method, xm_jv self,
         uint64_t hash;
         if (xm_jpositional(run, "get", args, 1, 2))
             return -1;
-        if (xm_jhash(args->at[0], &hash))
-            return xm_jfail(run, "unhashable type: '%s'",
-                            xm_jtypename(args->at[0]));
+        if (xm_jhash(run, args->at[0], &hash))
+            return xm_junhashable(run, args->at[0]);
         xm_jentry *entry = xm_jdict_get(run, self.u.dict, args->at[0]);
         *out = entry             ? entry->value
                : args->count > 1 ? args->at[1]

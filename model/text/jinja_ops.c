@@ -386,8 +386,8 @@ int xm_jcontains(xm_jrun *run, xm_jv item, xm_jv in, int *out)
     }
     if (in.kind == XM_J_DICT || (in.kind == XM_J_VIEW && in.sub == XM_J_KEYS)) {
         uint64_t hash;
-        if (xm_jhash(item, &hash))
-            return xm_jfail(run, "unhashable type: '%s'", xm_jtypename(item));
+        if (xm_jhash(run, item, &hash))
+            return xm_junhashable(run, item);
         *out = xm_jdict_get(run, in.u.dict, item) != NULL;
         return 0;
     }

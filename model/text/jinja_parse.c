@@ -133,8 +133,8 @@ int xm_jname_id(xm_jparser *p, const char *text, size_t size, uint32_t *out)
     if (t->name_count == t->name_cap) {
         size_t cap = t->name_cap ? 2 * t->name_cap : 32;
         const xm_jstr **names = xm_jtake(p->run, cap, sizeof *names);
-        if (!names || cap > 4096)
-            return xm_jfail(p->run, "more than 4096 names");
+        if (!names || cap > 1024)
+            return xm_jfail(p->run, "more than 1024 names");
         if (t->name_count)
             memcpy(names, t->names, t->name_count * sizeof *names);
         t->names = names;

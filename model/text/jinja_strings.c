@@ -36,7 +36,8 @@ static int part_of(xm_jrun *run, const char *what, const xm_jstr *str,
     size_t to = xm_joffset(str, (size_t)bound[1]);
     *out =
         (xm_jstr){ str->text + from, to - from, (size_t)(bound[1] - bound[0]) };
-    return xm_jwork(run, 1) ? -1 : 1;
+    return xm_jwork(run, str->chars == str->size ? 1 : 1 + str->size / 64) ? -1
+                                                                           : 1;
 }
 
 static int m_find(xm_jrun *run, const char *name, int from_right, int must,
@@ -231,7 +232,7 @@ static int m_zfill(xm_jrun *run, const xm_jstr *str, const xm_jargs *args,
     if (xm_jpositional(run, "zfill", args, 1, 1) ||
         xm_jwhole(run, "zfill", args->at[0], 0, &width))
         return -1;
-    if (width > (int64_t)XM_CHAT_MAX_MEMORY)
+    if (width > (int64_t)(XM_CHAT_MAX_MEMORY / 4))
         return xm_jfail(run, "the template needs more than %zu MiB of memory",
                         XM_CHAT_MAX_MEMORY >> 20);
     size_t sign = str->size && (*str->text == '-' || *str->text == '+');

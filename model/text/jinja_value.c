@@ -212,7 +212,7 @@ static uint64_t hash_number(xm_jv value)
     return mix(1, bits);
 }
 
-static int hash_at(xm_jv value, unsigned depth, uint64_t *out)
+static int hash_at(xm_jrun *run, xm_jv value, unsigned depth, uint64_t *out)
 {
     if (depth > XM_CHAT_MAX_DEPTH || value.kind == XM_J_LIST ||
         value.kind == XM_J_DICT)
@@ -221,11 +221,13 @@ static int hash_at(xm_jv value, unsigned depth, uint64_t *out)
         *out = hash_number(value);
     } else if (value.kind == XM_J_STR) {
         *out = hash_text(value.u.str->text, value.u.str->size);
+        return xm_jwork(run, value.u.str->size / 16);
     } else if (value.kind == XM_J_TUPLE) {
         *out = 7;
         for (size_t i = 0; i < value.u.list->count; i++) {
             uint64_t one;
-            if (hash_at(value.u.list->at[i], depth + 1, &one))
+            if (xm_jwork(run, 1) ||
+                hash_at(run, value.u.list->at[i], depth + 1, &one))
                 return -1;
             *out = mix(*out, one);
         }
@@ -235,15 +237,24 @@ static int hash_at(xm_jv value, unsigned depth, uint64_t *out)
     return 0;
 }
 
-int xm_jhash(xm_jv value, uint64_t *out)
+int xm_jhash(xm_jrun *run, xm_jv value, uint64_t *out)
 {
-    return hash_at(value, 0, out);
+    return hash_at(run, value, 0, out);
+}
+
+int xm_junhashable(xm_jrun *run, xm_jv value)
+{
+    /* The work may be what ended it. */
+    return xm_jwork(run, 0) ||
+                   xm_jfail(run, "unhashable type: '%s'", xm_jtypename(value))
+               ? -1
+               : 0;
 }
 
 xm_jentry *xm_jdict_get(xm_jrun *run, const xm_jdict *dict, xm_jv key)
 {
     uint64_t hash;
-    if (xm_jhash(key, &hash) || xm_jwork(run, dict->count / 16))
+    if (xm_jhash(run, key, &hash) || xm_jwork(run, dict->count / 16))
         return NULL;
     for (size_t i = 0; i < dict->count; i++) {
         int equal = 0;
@@ -269,8 +280,8 @@ xm_jentry *xm_jdict_text(const xm_jdict *dict, const char *name)
 int xm_jdict_put(xm_jrun *run, xm_jdict *dict, xm_jv key, xm_jv value)
 {
     uint64_t hash;
-    if (xm_jhash(key, &hash))
-        return xm_jfail(run, "unhashable type: '%s'", xm_jtypename(key));
+    if (xm_jhash(run, key, &hash))
+        return xm_junhashable(run, key);
     xm_jentry *entry = xm_jdict_get(run, dict, key);
     if (entry) {
         entry->value = value;

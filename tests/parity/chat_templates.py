@@ -262,7 +262,7 @@ def main():
         text = r.statement(r.r.randrange(4))
         cases.append({"t": text, "v": VARIABLES})
     if args.check:
-        goldens = open(args.check, encoding="utf-8").read().splitlines()
+        goldens = open(args.check, encoding="utf-8").read().rstrip("\n").split("\n")
         stale = [g for g in map(json.loads, goldens[1:])
                  if any(g.get(k) != v for k, v in
                         reference({"t": g["t"], "v": g.get("v", VARIABLES)}).items())]

@@ -8,6 +8,8 @@
  */
 #include "tests/testing.h"
 
+#include <time.h>
+
 #include "core/base/file.h"
 #include "model/text/chat.h"
 
@@ -119,6 +121,16 @@ static void limits(void **state)
         { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
           "{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}",
           "more than 1000 levels deep" },
+        { "{% set ns = namespace(a=(1,)) %}{% for i in range(200) %}"
+          "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ {}.get(ns.a) }}",
+          "more than 20000000 steps" },
+        { "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(200) %}"
+          "{% set ns.a = (ns.a, ns.a) %}{% set ns.b = (ns.b, ns.b) %}"
+          "{% endfor %}{{ ns.a == ns.b }}",
+          "more than 20000000 steps" },
+        { "{% set a = 'é' * 9999999 %}{% for i in range(99999) %}"
+          "{% set b = {}[a], a.find('e', 9999998), a[9999998:] %}{% endfor %}",
+          "more than" },
         { "{{ range(100001) }}", "more than 100000 items" },
         { "{{ 9223372036854775807 + 1 }}", "leaves 64 bits" },
         { "{{ 2 ** 64 }}", "leaves 64 bits" },
@@ -144,6 +156,79 @@ static void limits(void **state)
         xm_chat_text_free(&text);
         cJSON_Delete(row);
     }
+}
+
+static uint32_t draw(uint64_t *at, uint32_t below)
+{
+    *at = *at * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*at >> 33) % below);
+}
+
+/* A stretch of a golden's template, cut anywhere. */
+static void add_stretch(xr_str *out, const cJSON *rows, uint64_t *at)
+{
+    const cJSON *row = cJSON_GetArrayItem(
+        rows, (int)draw(at, (uint32_t)cJSON_GetArraySize(rows)));
+    const char *text = xr_json_get(row, "t")->valuestring;
+    uint32_t size = (uint32_t)strlen(text);
+    uint32_t from = draw(at, 3) ? 0 : draw(at, size + 1);
+    uint32_t to = draw(at, 3) ? size : from + draw(at, size - from + 1);
+    xr_str_append(out, text + from, to - from);
+}
+
+/* The goldens' templates, cut, joined and with bytes changed: each ends with a
+ * text or one message, soon. */
+static void mutations(void **state)
+{
+    (void)state;
+    char path[XR_PATH_CAP];
+    char *text;
+    size_t size;
+    xr_err err = { 0 };
+    const char *root = getenv("XRAY_SOURCE");
+    const char *rounds = getenv("XRAY_FUZZ_ROUNDS");
+    int64_t count = 4000;
+    uint64_t at = 20250730;
+    if (rounds)
+        (void)xr_parse_int(rounds, &count);
+    (void)snprintf(path, sizeof path, "%s/tests/text/goldens/jinja.jsonl",
+                   root ? root : ".");
+    assert_int_equal(xr_file_read(path, 1u << 20, &err, &text, &size), 0);
+    cJSON *rows = cJSON_CreateArray();
+    cJSON *first = NULL;
+    for (char *line = text; *line; line = strchr(line, '\n') + 1) {
+        cJSON *row = NULL;
+        size_t length = (size_t)(strchr(line, '\n') - line);
+        assert_int_equal(xr_json_parse(line, length, path, &err, &row), 0);
+        if (first)
+            (void)cJSON_AddItemToArray(rows, row);
+        else
+            first = row;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        xr_str source = { 0 };
+        xm_chat_text out = { 0 };
+        xr_err failed = { 0 };
+        for (uint32_t n = 1 + draw(&at, 3); n; n--)
+            add_stretch(&source, rows, &at);
+        for (uint32_t n = draw(&at, 3); n && source.size; n--)
+            source.data[draw(&at, (uint32_t)source.size)] =
+                (char)(1 + draw(&at, 127));
+        cJSON *row = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(row, "t", xr_str_text(&source));
+        clock_t begin = clock();
+        xray_status status =
+            render_case(row, xr_json_get(first, "v"), &failed, &out);
+        if ((double)(clock() - begin) / CLOCKS_PER_SEC > 30)
+            fail_msg("too slow: %s", source.data);
+        assert_true(status ? failed.text[0] != 0 : failed.text[0] == 0);
+        xm_chat_text_free(&out);
+        cJSON_Delete(row);
+        xr_str_free(&source);
+    }
+    cJSON_Delete(first);
+    cJSON_Delete(rows);
+    free(text);
 }
 
 static void deep_source(void **state)
@@ -203,6 +288,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(goldens),
         cmocka_unit_test(limits),
         cmocka_unit_test(deep_source),
+        cmocka_unit_test(mutations),
     };
     return cmocka_run_group_tests_name("text.jinja", tests, NULL, NULL);
 }
