@@ -35,15 +35,21 @@ static int byte_of(uint32_t code)
 int xm_alphabet_read(const char *text, size_t size, xr_str *out)
 {
     size_t start = out->size;
+    char made[64];
+    size_t used = 0;
     for (size_t i = 0, length; i < size; i += length) {
         int byte = byte_of(xm_utf8_get(text + i, &length));
         if (byte < 0) {
             out->size = start;
             return 0;
         }
-        char c = (char)byte;
-        xr_str_append(out, &c, 1);
+        made[used++] = (char)byte;
+        if (used < sizeof made)
+            continue;
+        xr_str_append(out, made, used);
+        used = 0;
     }
+    xr_str_append(out, made, used);
     return 1;
 }
 

@@ -8,13 +8,15 @@
 #include "model/text/vocab.h"
 
 #define XM_CACHE_SLOTS 32768u
-#define XM_CACHE_KEY 30u
+#define XM_CACHE_KEY 22u
 #define XM_CACHE_IDS 8u
 
+/* One cache line. */
 typedef struct xm_cached {
     uint8_t size; /* 0: empty */
     uint8_t count;
     char key[XM_CACHE_KEY];
+    uint8_t ends[XM_CACHE_IDS]; /* of the ids' spans; ends[0] 0: not known */
     int32_t ids[XM_CACHE_IDS];
 } xm_cached;
 

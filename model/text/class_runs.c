@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Classes of all code points in runs, as the Hugging Face library has them;
- * tests/parity/tokenizers.py --classes measures and prints them.
+ * tests/parity/tokenizers_classes.py measures and prints them.
  */
 #include "model/text/class.h"
 

@@ -86,10 +86,28 @@ static void step_bytes(xm_stream *s, size_t step, const char *text, size_t size)
     give(s, step + 1, text, size, 1);
 }
 
+static int is_utf8(const xr_str *text)
+{
+    const char *end = text->data + text->size;
+    uint32_t code;
+    for (const char *at = text->data; at < end;) {
+        int length = xr_utf8_decode(at, end, &code);
+        if (!length)
+            return 0;
+        at += length;
+    }
+    return 1;
+}
+
 /* The bytes of all pieces are one text: what is certain of it goes on. */
 static void pass_alphabet(xm_stream *s, size_t step, int more)
 {
     xr_str *bytes = &s->stages[step].bytes;
+    if (more && bytes->size && is_utf8(bytes)) {
+        give(s, step + 1, bytes->data, bytes->size, 0);
+        forget(s, bytes);
+        return;
+    }
     xr_str made = { 0 };
     size_t used = xm_utf8_repair(xr_str_text(bytes), bytes->size, more, &made);
     s->scratch.failed |= made.failed;

@@ -281,6 +281,12 @@ typedef struct xm_walk {
     xr_err *err;
     xm_room *room;
     xm_piece piece; /* that ids are pushed for */
+    /* Ends of the first ids that were pushed for it; `apart`: they do not lie
+     * side by side. */
+    size_t made;
+    size_t last;
+    int apart;
+    uint8_t ends[8];
 } xm_walk;
 
 struct xm_room {

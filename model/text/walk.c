@@ -304,25 +304,36 @@ xray_status xm_walk_text(xm_walk *w, const xm_piece *piece)
     return run(w, 0, piece);
 }
 
-int xm_walk_push(xm_walk *w, int32_t id, size_t from, size_t to)
+static int push_span(xm_walk *w, const xm_piece *piece, size_t from, size_t to)
 {
-    if (xm_ids_push(w->ids, id))
-        return -1;
-    if (!w->spans)
-        return 0;
     xm_token_spans *spans = w->spans;
     if (xm_room_grow((void **)&spans->data, &spans->cap, spans->count + 1,
                      sizeof *spans->data))
         return -1;
-    xm_range range = xm_piece_range(&w->piece, from, to);
+    xm_range range = xm_piece_range(piece, from, to);
     range.to = range.to < range.from ? range.from : range.to;
     spans->data[spans->count++] = (xm_token_span){ range.from, range.to };
     return 0;
 }
 
+int xm_walk_push(xm_walk *w, int32_t id, size_t from, size_t to)
+{
+    w->apart |= from != w->last;
+    w->last = to;
+    if (w->made < XM_CACHE_IDS)
+        w->ends[w->made] = (uint8_t)to;
+    w->made++;
+    if (xm_ids_push(w->ids, id))
+        return -1;
+    return w->spans ? push_span(w, &w->piece, from, to) : 0;
+}
+
 static xray_status by_model(xm_walk *w, const xm_piece *piece)
 {
     w->piece = *piece;
+    w->made = 0;
+    w->last = 0;
+    w->apart = 0;
     switch (w->tok->model.kind) {
     case XM_BPE:
         if (w->tok->model.pairs && piece->size > XM_CACHE_KEY)
@@ -338,32 +349,46 @@ static xray_status by_model(xm_walk *w, const xm_piece *piece)
     return xm_wordlevel_word(w, piece->text, piece->size);
 }
 
+static xray_status from_cache(xm_walk *w, const xm_cached *slot,
+                              const xm_piece *piece)
+{
+    xm_ids *ids = w->ids;
+    if (ids->cap - ids->count < XM_CACHE_IDS &&
+        xm_room_grow((void **)&ids->data, &ids->cap, ids->count + XM_CACHE_IDS,
+                     sizeof *ids->data))
+        return xm_walk_no_memory(w);
+    memcpy(ids->data + ids->count, slot->ids, sizeof slot->ids);
+    ids->count += slot->count;
+    size_t from = 0;
+    for (size_t i = 0; w->spans && i < slot->count; i++) {
+        if (push_span(w, piece, from, slot->ends[i]))
+            return xm_walk_no_memory(w);
+        from = slot->ends[i];
+    }
+    return XRAY_OK;
+}
+
 xray_status xm_walk_word(xm_walk *w, const xm_piece *piece)
 {
-    if (w->spans || piece->size > XM_CACHE_KEY)
+    if (piece->size > XM_CACHE_KEY)
         return by_model(w, piece);
-    xm_ids *ids = w->ids;
     int hit;
     xm_cached *slot =
         xm_cache_slot(w->room->cache, piece->text, piece->size, &hit);
-    if (hit) {
-        if (ids->cap - ids->count < XM_CACHE_IDS &&
-            xm_room_grow((void **)&ids->data, &ids->cap,
-                         ids->count + XM_CACHE_IDS, sizeof *ids->data))
-            return xm_walk_no_memory(w);
-        memcpy(ids->data + ids->count, slot->ids, sizeof slot->ids);
-        ids->count += slot->count;
-        return XRAY_OK;
-    }
-    size_t from = ids->count;
+    if (hit && (!w->spans || slot->ends[0] || !slot->count))
+        return from_cache(w, slot, piece);
+    size_t from = w->ids->count;
     xray_status status = by_model(w, piece);
-    size_t made = ids->count - from;
-    if (status || made > XM_CACHE_IDS)
+    size_t made = w->ids->count - from;
+    if (hit || status || made > XM_CACHE_IDS)
         return status;
     slot->size = (uint8_t)piece->size;
     slot->count = (uint8_t)made;
     memcpy(slot->key, piece->text, piece->size);
     for (size_t i = 0; i < made; i++)
-        slot->ids[i] = ids->data[from + i];
+        slot->ids[i] = w->ids->data[from + i];
+    memcpy(slot->ends, w->ends, sizeof slot->ends);
+    if (w->apart)
+        slot->ends[0] = 0;
     return XRAY_OK;
 }
