@@ -14,6 +14,9 @@ is what X-ray is measured against:
              tensor by the norm of its gradient (decoders-probe)
     greedy   ids and log-probabilities (xray generate), and transformers'
              generate with its cache
+    sft      three AdamW steps with clipping (xray sft): losses and gradient
+             norms, and the checkpoint's weights as transformers loads them,
+             against torch.optim.AdamW
     back     what X-ray writes, in one file and in shards, is loaded by
              transformers: equal parameters, equal logits
 
@@ -233,6 +236,108 @@ def xray_of(args, folder, rows, work):
     }
 
 
+# ---- training ----------------------------------------------------------------
+
+STEPS = 3
+LR, EPS, DECAY, CLIP = 2e-3, 1e-2, 0.1, 1.0
+SFT_PROMPT = 4
+
+
+def letters(vocab):
+    """A token a letter; the last id is the end."""
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[:vocab - 1]
+
+
+def write_task(folder, rows, vocab, work):
+    """The model with a tokenizer, and rows as text, for xray sft."""
+    model = work / "model"
+    shutil.copytree(folder, model)
+    words = {c: i for i, c in enumerate(letters(vocab))}
+    end = {"id": vocab - 1, "content": "</s>", "single_word": False, "lstrip": False,
+           "rstrip": False, "normalized": False, "special": True}
+    split = {"type": "Split", "pattern": {"Regex": ""}, "behavior": "Isolated", "invert": False}
+    (model / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "added_tokens": [end], "normalizer": None, "pre_tokenizer": split,
+        "post_processor": None, "decoder": {"type": "Fuse"},
+        "model": {"type": "WordLevel", "unk_token": "A", "vocab": {**words, "</s>": vocab - 1}}}))
+    (model / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    text = ["".join(letters(vocab)[i] for i in row) for row in rows]
+    (work / "rows.jsonl").write_text("".join(
+        json.dumps({"prompt": t[:SFT_PROMPT], "answer": t[SFT_PROMPT:]}) + "\n" for t in text))
+    (work / "run.ini").write_text(f"""[model]
+path = {model}
+[data]
+train_files = {work}/rows.jsonl
+max_prompt_length = {SFT_PROMPT}
+max_response_length = 32
+[sft]
+train_batch_size = {len(rows)}
+total_steps = {STEPS}
+max_token_len = 40
+grad_clip = {CLIP}
+[sft.optim]
+lr = {LR}
+[train.zero3]
+eps = {EPS}
+weight_decay = {DECAY}
+[trainer]
+default_local_dir = {work}/out
+logger = jsonl
+""")
+
+
+def sft_of(args, folder, rows, vocab, work):
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    write_task(folder, rows, vocab, work)
+    done = subprocess.run([args.xray, "sft", work / "run.ini"], capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        raise SystemExit(f"xray sft: {done.stderr}{done.stdout}")
+    lines = [json.loads(x) for x in (work / "out/metrics.jsonl").read_text().splitlines()]
+    steps = [x for x in lines if "train/loss" in x]
+    model = load(work / f"out/global_step_{STEPS}/actor", torch.float32)
+    return {"loss": [x["train/loss"] for x in steps], "norm": [x["train/grad_norm"] for x in steps],
+            "weights": {n: p.detach().double() for n, p in model.named_parameters()}}
+
+
+def torch_sft(folder, rows, vocab, kind):
+    with in_double(kind):
+        model = load(folder, torch.float64)
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        vectors = [p for p in model.parameters() if p.dim() == 1]
+        adam = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY},
+                                  {"params": vectors, "weight_decay": 0.0}], lr=LR, eps=EPS)
+        rows = [row + [vocab - 1] for row in rows]
+        out = {"loss": [], "norm": []}
+        for _ in range(STEPS):
+            adam.zero_grad()
+            logp = [x[SFT_PROMPT - 1:] for x in logp_of(logits_of(model, rows), rows)]
+            loss = -torch.cat(logp).mean()
+            loss.backward()
+            out["loss"].append(float(loss.detach()))
+            out["norm"].append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
+            adam.step()
+    out["weights"] = {n: p.detach() for n, p in model.named_parameters()}
+    return out
+
+
+def sft_agrees(args, folder, rows, kind, work):
+    """Largest differences of losses, of gradient norms (relative), of weights."""
+    vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
+    # Rows that have an answer; the end id stands behind it, nowhere else.
+    rows = [[i % (vocab - 1) for i in row] for row in rows if len(row) > SFT_PROMPT]
+    rows.append(list(reversed(rows[0]))[:20])
+    got = sft_of(args, folder, rows, vocab, work)
+    want = torch_sft(folder, rows, vocab, kind)
+    assert len(got["loss"]) == STEPS and got["weights"].keys() == want["weights"].keys()
+    loss = max(abs(a - b) for a, b in zip(got["loss"], want["loss"]))
+    norm = max(abs(a - b) / b for a, b in zip(got["norm"], want["norm"]))
+    if args.verbose:
+        print(got["loss"], want["loss"], got["norm"], want["norm"], sep="\n")
+    return loss, norm, max(far(got["weights"][n], w) for n, w in want["weights"].items())
+
+
 # ---- comparison --------------------------------------------------------------
 
 
@@ -337,7 +442,8 @@ def write_golden(case, folder, rows, oracle):
 
 # ---- the table ---------------------------------------------------------------
 
-COLUMNS = ("logits", "log-p", "loss", "grad", "grad/norm", "greedy", "feature", "torch fp32")
+BOUNDED = ("logits", "log-p", "loss", "grad", "grad/norm", "greedy", "sft loss", "sft norm", "sft weights")
+COLUMNS = (*BOUNDED, "torch fp32", "feature")
 
 
 def run_case(args, case, work):
@@ -353,8 +459,8 @@ def run_case(args, case, work):
     row["torch fp32"] = max(theirs["logits"], theirs["grad"])
     row["back"] = back_agrees(folder, work / "xray", rows)
     row["cache"] = cached_ids(folder, rows) == oracle["greedy"]["ids"]
-    bounded = ("logits", "log-p", "loss", "grad", "grad/norm", "greedy")
-    row["ok"] = (all(row[c] <= BOUND for c in bounded) and row["back"] and row["cache"]
+    row["sft loss"], row["sft norm"], row["sft weights"] = sft_agrees(args, folder, rows, kind, work / "sft")
+    row["ok"] = (all(row[c] <= BOUND for c in BOUNDED) and row["back"] and row["cache"]
                  and row["feature"] > 5 * BOUND)
     if args.write_goldens and row["ok"]:
         write_golden(case, folder, rows, oracle)
@@ -373,6 +479,7 @@ def main():
     parser.add_argument("--xray", required=True, type=pathlib.Path)
     parser.add_argument("--probe", type=pathlib.Path, help="default: tests/decoders-probe beside xray")
     parser.add_argument("--only", help="cases whose name holds this")
+    parser.add_argument("--verbose", action="store_true", help="losses and norms of training")
     parser.add_argument("--write-goldens", action="store_true")
     args = parser.parse_args()
     args.xray = args.xray.resolve()
