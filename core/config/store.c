@@ -330,6 +330,19 @@ const char *xr_config_origin(const xr_config *config, const char *section,
     return entry ? entry->origin : "default";
 }
 
+int xr_config_refused(const xr_config *config, const char *section,
+                      const char *key)
+{
+    const xr_entry *entry =
+        xr_entry_find(xr_section_find(config, section), key);
+    return entry && (entry->flags & XR_ENTRY_REFUSED) != 0;
+}
+
+const char *xr_config_path(const xr_config *config)
+{
+    return config->first ? config->first : "configuration";
+}
+
 const char *xr_config_section(const xr_config *config, size_t i)
 {
     return i < config->count ? config->sections[i].name : NULL;

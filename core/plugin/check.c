@@ -26,6 +26,7 @@ typedef struct callback {
 
 #define OPS xray_device_ops
 static const callback device_needs[] = {
+    NEED(OPS, plan),
     NEED(OPS, create),
     NEED(OPS, destroy),
     NEED(OPS, info),

@@ -167,12 +167,19 @@ static void read_model(xr_session *s, xr_errors *errors)
         return;
     }
     s->model.config_json = s->config_json;
-    s->model.random_init =
-        s->run.model.init == XR_INIT_RANDOM ||
-        (s->run.model.init == XR_INIT_AUTO && !has_weights(s->model_path));
+    int weights = has_weights(s->model_path);
+    s->model.random_init = s->run.model.init == XR_INIT_RANDOM ||
+                           (s->run.model.init == XR_INIT_AUTO && !weights);
+    if (s->run.model.init == XR_INIT_LOAD && !weights)
+        xr_errors_add(errors,
+                      "%s: [model] init: load needs weights, but %s holds "
+                      "neither model.safetensors nor "
+                      "model.safetensors.index.json",
+                      xr_config_origin(s->config, "model", "init"),
+                      s->model_path);
 }
 
-static void read_tokenizer(xr_session *s, xr_errors *errors)
+void xr_session_read_tokenizer(xr_session *s, xr_errors *errors)
 {
     xr_err err = { "" };
     const char *dir = s->run.model.tokenizer_path;
@@ -227,12 +234,15 @@ static void default_loads(xr_session *s)
     uint64_t sequences = (uint64_t)run->rollout.max_num_seqs;
     if (!sequences)
         sequences = rows < 512 ? rows : 512;
-    xr_session_loads(s, (uint64_t)run->actor.ppo_max_token_len_per_gpu, row,
-                     sequences);
+    int sft = (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
+    xr_session_loads(s,
+                     (uint64_t)(sft ? run->sft.max_token_len
+                                    : run->actor.ppo_max_token_len_per_gpu),
+                     row, sequences);
 }
 
-xr_session *xr_session_new(xr_config *config, const char *plugin_path,
-                           uint32_t with, xr_errors *errors)
+xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
+                             uint32_t with, xr_errors *errors)
 {
     xr_err err = { "" };
     xr_session *s = calloc(1, sizeof(*s));
@@ -244,6 +254,11 @@ xr_session *xr_session_new(xr_config *config, const char *plugin_path,
     s->with = with;
     s->world = (xray_world){ .head = XRAY_HEAD(xray_world), .size = 1 };
     xr_run_decode(config, &s->run, errors);
+    if (!s->run.run.device) { /* memory ran out: no key has a value */
+        xr_config_finish(config, errors);
+        xr_session_free(s);
+        return NULL;
+    }
     s->sink.write = log_to_stderr;
     s->sink.level = log_level(s->run.run.log ? s->run.run.log : "warn");
     if (xr_plugins_open(plugin_path, &err, &s->plugins) != XRAY_OK)
@@ -254,15 +269,20 @@ xr_session *xr_session_new(xr_config *config, const char *plugin_path,
     if (with & (XR_WITH_TRAIN | XR_WITH_INFER))
         read_model(s, errors);
     if (with & XR_WITH_TOKENIZER)
-        read_tokenizer(s, errors);
+        xr_session_read_tokenizer(s, errors);
     default_loads(s);
-    if (with & XR_WITH_ALGO)
-        xr_session_check_batch(s, errors);
-    if (errors->count) {
-        xr_session_free(s);
-        return NULL;
-    }
+    xr_session_check_batch(s, errors);
     return s;
+}
+
+xr_session *xr_session_new(xr_config *config, const char *plugin_path,
+                           uint32_t with, xr_errors *errors)
+{
+    xr_session *s = xr_session_draft(config, plugin_path, with, errors);
+    if (!errors->count)
+        return s;
+    xr_session_free(s);
+    return NULL;
 }
 
 void xr_session_free(xr_session *s)
