@@ -51,6 +51,8 @@ static int finish(xray_status status, const xr_err *err,
     if (status != XRAY_OK)
         (void)cli_fail(status, err);
     (void)fputs(xr_str_text(&result->report), stdout);
+    if (result->report.failed)
+        cli_say("no memory for the whole report");
     if (!result->interrupted)
         return CLI_OK;
     cli_say("stopped by %s after step %llu",

@@ -372,5 +372,8 @@ void xr_config_read(xr_config *config, const char *path, xr_errors *errors)
                                       : xr_config_keep(config, kept,
                                                        (size_t)(slash - kept));
     }
-    read_file(config, kept, NULL, errors);
+    if (config->failed)
+        xr_errors_add(errors, "%s: out of memory", path);
+    else
+        read_file(config, kept, NULL, errors);
 }

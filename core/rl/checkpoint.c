@@ -81,6 +81,8 @@ static xray_status write_config(xr_session *s, const char *dir, xr_err *err)
     char path[XR_PATH_CAP];
     xr_config_print(s->config, 0, &out);
     xray_status status = xr_path_join(dir, "run.ini", path, sizeof(path), err);
+    if (status == XRAY_OK && out.failed)
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory for run.ini");
     if (status == XRAY_OK)
         status = xr_file_write(path, xr_str_text(&out), out.size, err);
     xr_str_free(&out);
