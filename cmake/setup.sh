@@ -3,7 +3,7 @@
 # Sourced by ./quickstart and ./check: installs the packages that are missing on
 # Debian 12 or Ubuntu 24.04. Says what it does; sudo only when not root.
 
-xray_packages="build-essential cmake ninja-build libinih-dev libcjson-dev libpcre2-dev libutf8proc-dev libcmocka-dev"
+xray_packages="build-essential cmake ninja-build libinih-dev libcjson-dev libpcre2-dev libutf8proc-dev libcmocka-dev zlib1g-dev libzstd-dev"
 
 xray_setup() {
     local missing="" package sudo=""

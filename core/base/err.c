@@ -5,6 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+void xr_one_line(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = ' ';
+}
+
 xray_status xr_fail(xr_err *err, xray_status status, const char *fmt, ...)
 {
     if (!err)
@@ -13,6 +20,7 @@ xray_status xr_fail(xr_err *err, xray_status status, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
+    xr_one_line(err->text);
     return status;
 }
 
@@ -36,5 +44,6 @@ xray_status xr_fail_in(xr_err *err, xray_status status, const char *fmt, ...)
         memcpy(err->text + used + 2, rest, size);
         err->text[used + 2 + size] = '\0';
     }
+    xr_one_line(err->text);
     return status;
 }

@@ -15,7 +15,8 @@
 
 static xray_status fail_io(xr_err *err, const char *path, const char *what)
 {
-    return xr_fail(err, XRAY_E_IO, "%s: %s: %s", path, what, strerror(errno));
+    return xr_fail(err, errno == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
+                   "%s: %s: %s", path, what, strerror(errno));
 }
 
 static xray_status fail_memory(xr_err *err, const char *path)

@@ -72,8 +72,8 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
-    cli_config_print, cli_generate, cli_score, cli_tokenize, cli_grade,
-    cli_plugin_list, cli_plugin_inspect;
+    cli_config_print, cli_config_schema, cli_plan, cli_generate, cli_score,
+    cli_tokenize, cli_grade, cli_plugin_list, cli_plugin_inspect;
 
 /* Options that more than one table has. */
 #define CLI_SET_FLAG                                              \
@@ -90,6 +90,11 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     {                                                                 \
         "--log", "error|warn|info|debug", CLI_TEXT, 0,                \
             offsetof(cli_args, log), NULL, 1, 0, "how much is logged" \
+    }
+#define CLI_JOB_FLAG                                                     \
+    {                                                                    \
+        "--job", "train|sft|eval", CLI_TEXT, 0, offsetof(cli_args, job), \
+            "train", 1, 0, "the command the file is for"                 \
     }
 #define CLI_MODEL_FLAG                                                        \
     {                                                                         \
@@ -119,6 +124,8 @@ int cli_fail(xray_status status, const xr_err *err);
 /* Prints all errors and returns CLI_USAGE. */
 int cli_errors(const xr_errors *errors);
 
+/* XR_WITH_* of a job ("train", "sft", "eval"), without the tokenizer. */
+uint32_t cli_job_parts(const char *job);
 /* The configuration of a command: a file (NULL: none), the environment, then
  * what the options say. Errors are added; NULL only when out of memory. */
 xr_config *cli_config(const cli_args *args, const char *file,

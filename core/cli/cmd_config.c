@@ -5,13 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/file.h"
 #include "core/cli/cli.h"
-#include "core/data/data.h"
-#include "core/rl/session.h"
+#include "core/rl/session_check.h"
 
-/* What each job opens, without the tokenizer. */
-static uint32_t parts_of(const char *job)
+uint32_t cli_job_parts(const char *job)
 {
     const uint32_t sampling = XR_WITH_INFER | XR_WITH_REWARD;
     if (strcmp(job, "eval") == 0)
@@ -23,111 +20,33 @@ static uint32_t parts_of(const char *job)
 
 /* ---- check -------------------------------------------------------------- */
 
-static void check_set(const xr_session *s, const char *name,
-                      const xray_list *files, int64_t most, int kind,
-                      const xm_tokenizer *tokenizer, xr_errors *errors)
-{
-    xr_err err = { "" };
-    xr_dataset *set = NULL;
-    if (!files->count)
-        return;
-    if (xr_dataset_open(&s->run.data, files, most, kind, tokenizer, &err,
-                        &set) != XRAY_OK) {
-        xr_errors_add(errors, "%s", err.text);
-        return;
-    }
-    (void)printf("%s: %zu rows, %zu left out and %zu cut for their length\n",
-                 name, xr_dataset_count(set), xr_dataset_filtered(set),
-                 xr_dataset_truncated(set));
-    xr_dataset_close(set);
-}
-
-/* A model of which only config.json is there can be checked too, up to what
- * needs its tokenizer. */
-static void check_data(const xr_session *s, const char *job, xr_errors *errors)
-{
-    const xr_data_section *data = &s->run.data;
-    const char *dir = s->run.model.tokenizer_path;
-    xr_err err = { "" };
-    xm_tokenizer *tokenizer = NULL;
-    if (!dir || !*dir)
-        dir = s->model.path;
-    if (xm_tokenizer_open(dir, &err, &tokenizer) != XRAY_OK) {
-        cli_say("warning: the data was not checked and a run would stop here: "
-                "%s",
-                err.text);
-        return;
-    }
-    int sft = strcmp(job, "sft") == 0;
-    if (strcmp(job, "eval") != 0)
-        check_set(s, "train_files", &data->train_files, data->train_max_samples,
-                  sft ? XR_DATA_SFT : XR_DATA_PROMPTS, tokenizer, errors);
-    check_set(s, "val_files", &data->val_files, data->val_max_samples,
-              XR_DATA_PROMPTS, tokenizer, errors);
-    xm_tokenizer_close(tokenizer);
-}
-
-/* Algorithm and rewards live on the host: they are created, so that a pattern
- * that does not compile is found now. */
-static void check_host_parts(const xr_session *session, const cli_args *args,
-                             xr_errors *errors)
-{
-    xr_err err = { "" };
-    uint32_t with = session->with & (XR_WITH_ALGO | XR_WITH_REWARD);
-    xr_session *host =
-        xr_session_new(session->config, args->plugin_path, with, errors);
-    if (host && xr_session_start(host, &err) != XRAY_OK)
-        xr_errors_add(errors, "%s", err.text);
-    xr_session_free(host);
-}
-
-static int check_session(xr_session *session, const cli_args *args,
-                         xr_errors *errors)
-{
-    const char *job = args->job;
-    xr_err err = { "" };
-    xr_str plan = { 0 };
-    if (session->run.sft.max_token_len && strcmp(job, "sft") == 0)
-        xr_session_loads(session, (uint64_t)session->run.sft.max_token_len,
-                         session->train_load.row_tokens,
-                         session->infer_load.rows);
-    if (xr_session_plan(session, &err, &plan) != XRAY_OK)
-        xr_errors_add(errors, "%s", err.text);
-    else
-        (void)fputs(xr_str_text(&plan), stdout);
-    xr_str_free(&plan);
-    check_host_parts(session, args, errors);
-    check_data(session, job, errors);
-    if (errors->count)
-        return cli_errors(errors);
-    (void)puts("ok");
-    return CLI_OK;
-}
-
 static int run_check(const cli_args *args)
 {
     xr_errors errors = { 0 };
+    xr_errors warnings = { 0 };
+    xr_str out = { 0 };
     xr_session *session = NULL;
     xr_config *config = cli_config(args, args->words[0], &errors);
     if (config)
-        session = xr_session_new(config, args->plugin_path, parts_of(args->job),
-                                 &errors);
-    int code = session && !errors.count ? check_session(session, args, &errors)
-                                        : cli_errors(&errors);
+        session = xr_session_draft(config, args->plugin_path,
+                                   cli_job_parts(args->job), &errors);
+    if (session)
+        xr_session_check(session, &out, &errors, &warnings);
+    if (!errors.count)
+        (void)printf("%sok\n", xr_str_text(&out));
+    for (size_t i = 0; i < warnings.count; i++)
+        cli_say("warning: %s", warnings.items[i]);
+    int code = errors.count ? cli_errors(&errors) : CLI_OK;
+    xr_str_free(&out);
     xr_session_free(session);
     xr_config_free(config);
     xr_errors_free(&errors);
+    xr_errors_free(&warnings);
     return code;
 }
 
-#define JOB_FLAG                                                         \
-    {                                                                    \
-        "--job", "train|sft|eval", CLI_TEXT, 0, offsetof(cli_args, job), \
-            "train", 1, 0, "the command the file is for"                 \
-    }
-
 static const cli_flag check_flags[] = {
-    JOB_FLAG, CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG, CLI_LOG_FLAG, { 0 }
+    CLI_JOB_FLAG, CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG, CLI_LOG_FLAG, { 0 }
 };
 
 const cli_command cli_check = {
@@ -154,8 +73,8 @@ static int run_print(const cli_args *args)
     xr_str text = { 0 };
     xr_config *config = cli_config(args, args->words[0], &errors);
     if (config) {
-        session = xr_session_new(config, args->plugin_path, parts_of(args->job),
-                                 &errors);
+        session = xr_session_new(config, args->plugin_path,
+                                 cli_job_parts(args->job), &errors);
         xr_config_print(config, args->origins, &text);
         (void)fputs(xr_str_text(&text), stdout);
     }
@@ -170,7 +89,7 @@ static int run_print(const cli_args *args)
 static const cli_flag print_flags[] = {
     { "--origins", NULL, CLI_SWITCH, 0, offsetof(cli_args, origins), NULL, 1, 0,
       "say behind each value where it comes from" },
-    JOB_FLAG,
+    CLI_JOB_FLAG,
     CLI_SET_FLAG,
     CLI_PLUGIN_PATH_FLAG,
     CLI_LOG_FLAG,

@@ -215,7 +215,8 @@ static void submit(generate *g, cli_item *item, uint64_t id)
         .stop_count = p->ignore_eos ? 0 : g->end_count,
     };
     xray_status status =
-        xr_infer(session)->submit(session->infer.self, &request);
+        XR_CALL(&session->infer, "submit",
+                xr_infer(session)->submit(session->infer.self, &request));
     if (status == XRAY_OK)
         return;
     xr_err err = { "" };
@@ -261,7 +262,9 @@ static int drain(generate *g, cli_item *items, size_t count)
     xr_session *session = g->tool.session;
     for (;;) {
         xray_sample_out out = { .head = XRAY_HEAD(xray_sample_out) };
-        xray_status status = xr_infer(session)->poll(session->infer.self, &out);
+        xray_status status =
+            XR_CALL(&session->infer, "poll",
+                    xr_infer(session)->poll(session->infer.self, &out));
         if (status == XRAY_END)
             return CLI_OK;
         if (status != XRAY_OK)
@@ -296,7 +299,8 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
     xr_session *session = g->tool.session;
     xray_status status;
     do {
-        status = xr_infer(session)->step(session->infer.self);
+        status = XR_CALL(&session->infer, "step",
+                         xr_infer(session)->step(session->infer.self));
         if (status < 0)
             return infer_failed(session, status, "step");
         code = drain(g, items, count);
@@ -326,6 +330,7 @@ static int run(const cli_args *args)
         find_end_ids(&g);
         const cli_batch_ops ops = {
             .text_key = "prompt",
+            .generate = 1,
             .most_tokens = g.tool.session->model.max_positions - 1,
             .take = take_item,
             .drop = drop_item,
@@ -370,8 +375,10 @@ const cli_command cli_generate = {
     .summary = "sample from prompts",
     .about =
         "Reads JSON lines from FILE or standard input and writes a line for "
-        "each:\n{\"prompt\"} or {\"ids\"} -> {\"outputs\":[{\"ids\",\"text\","
-        "\"logprobs\",\n\"finish_reason\"}]}. logprobs are those of the raw "
+        "each:\n{\"prompt\"}, {\"messages\"} or {\"ids\"} -> "
+        "{\"outputs\":[{\"ids\",\"text\",\"logprobs\",\n\"finish_reason\"}]}. "
+        "Messages go through the model's chat template. logprobs are those of "
+        "the raw "
         "distribution, whatever the\nsampling options; finish_reason is stop, "
         "length or abort. A line may hold its own\ntemperature, top_p, top_k, "
         "min_p, max_tokens, n, seed and ignore_eos. A bad line\ngives "

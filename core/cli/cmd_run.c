@@ -113,6 +113,8 @@ static int finish(xray_status status, const xr_err *err, const xr_run_args *run,
     if (status != XRAY_OK)
         return cli_fail(status, err);
     (void)fputs(xr_str_text(&result->report), stdout);
+    if (result->report.failed)
+        cli_say("no memory for the whole report");
     if (!result->interrupted)
         return CLI_OK;
     say_stopped(run->config, result);

@@ -185,8 +185,9 @@ const cli_command cli_score = {
     .summary = "log-probabilities and entropies of given tokens",
     .about =
         "Reads JSON lines from FILE or standard input and writes a line for "
-        "each:\n{\"text\"} or {\"ids\"} -> {\"ids\",\"logprobs\","
-        "\"entropies\"}. logprobs[i] is log p(ids[i] |\nids[0..i-1]) at "
+        "each:\n{\"text\"}, {\"messages\"} or {\"ids\"} -> "
+        "{\"ids\",\"logprobs\",\"entropies\"}. logprobs[i] is log p(ids[i] "
+        "|\nids[0..i-1]) at "
         "temperature 1, entropies[i] the entropy in nats of the\ndistribution "
         "ids[i] came from; the first of both is null. Text is tokenised with\n"
         "the tokenizer's own BOS rule. A bad line gives {\"error\"} in its "

@@ -5,26 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/cli/chat.h"
 #include "core/cli/lines.h"
 #include "model/text/tokenizer.h"
 
 typedef struct tokenize {
     xm_tokenizer *tokenizer;
+    cli_chat chat;
     int special;
 } tokenize;
 
-static xray_status encode_line(void *ctx, const cJSON *object, const char *line,
+static xray_status encode_text(const tokenize *t, const char *text,
                                const char *where, xr_err *err, xr_str *out)
 {
-    const tokenize *t = ctx;
-    const char *text;
-    (void)line;
-    xray_status status = xr_json_string(object, "text", where, err, &text);
-    if (status != XRAY_OK)
-        return status;
     xm_ids ids = { 0 };
-    status = xm_tokenizer_encode(t->tokenizer, text, strlen(text), t->special,
-                                 &ids, err);
+    xray_status status = xm_tokenizer_encode(t->tokenizer, text, strlen(text),
+                                             t->special, &ids, err);
     if (status == XRAY_OK) {
         xr_str_puts(out, "{\"ids\":");
         cli_put_ids(ids.data, ids.count, out);
@@ -33,6 +29,66 @@ static xray_status encode_line(void *ctx, const cJSON *object, const char *line,
         (void)xr_fail_in(err, status, "%s", where);
     }
     xm_ids_free(&ids);
+    return status;
+}
+
+/* 1 for each token that a generation block reaches into. */
+static void put_mask(const xm_chat_text *text, const xm_token_spans *spans,
+                     xr_str *out)
+{
+    xr_str_puts(out, ",\"assistant_mask\":[");
+    for (size_t i = 0; i < spans->count; i++) {
+        int inside = 0;
+        for (size_t k = 0; k < text->span_count; k++)
+            inside |= spans->data[i].from < text->spans[k].to &&
+                      spans->data[i].to > text->spans[k].from;
+        xr_str_printf(out, "%s%d", i ? "," : "", inside);
+    }
+    xr_str_append(out, "]", 1);
+}
+
+/* The template writes the special tokens itself. */
+static xray_status put_chat(const tokenize *t, const xm_chat_text *text,
+                            const char *where, xr_err *err, xr_str *out)
+{
+    xm_ids ids = { 0 };
+    xm_token_spans spans = { 0 };
+    xray_status status =
+        xm_tokenizer_encode_spans(t->tokenizer, xr_str_text(&text->text),
+                                  text->text.size, 0, &ids, &spans, err);
+    if (status == XRAY_OK) {
+        xr_str_puts(out, "{\"ids\":");
+        cli_put_ids(ids.data, ids.count, out);
+        xr_str_puts(out, ",\"text\":");
+        xr_str_json(out, xr_str_text(&text->text), text->text.size);
+        if (text->has_generation)
+            put_mask(text, &spans, out);
+        xr_str_append(out, "}", 1);
+    } else {
+        (void)xr_fail_in(err, status, "%s", where);
+    }
+    xm_ids_free(&ids);
+    xm_token_spans_free(&spans);
+    return status;
+}
+
+static xray_status encode_line(void *ctx, const cJSON *object, const char *line,
+                               const char *where, xr_err *err, xr_str *out)
+{
+    const tokenize *t = ctx;
+    const char *text;
+    (void)line;
+    if (!xr_json_get(object, "messages")) {
+        xray_status status = xr_json_string(object, "text", where, err, &text);
+        return status == XRAY_OK ? encode_text(t, text, where, err, out)
+                                 : status;
+    }
+    xm_chat_text chat = { .spans = NULL };
+    xray_status status =
+        cli_chat_render(&t->chat, object, where, 0, err, &chat);
+    if (status == XRAY_OK)
+        status = put_chat(t, &chat, where, err, out);
+    xm_chat_text_free(&chat);
     return status;
 }
 
@@ -74,13 +130,15 @@ static xray_status decode_line(void *ctx, const cJSON *object, const char *line,
 static int run(const cli_args *args)
 {
     xr_err err = { "" };
-    tokenize t = { NULL, !args->decode };
+    tokenize t = { .special = !args->decode };
     if (args->special)
         t.special = strcmp(args->special, "on") == 0;
     if (xm_tokenizer_open(args->model, &err, &t.tokenizer) != XRAY_OK)
         return cli_fail(XRAY_E_CONFIG, &err);
+    cli_chat_open(args->model, &t.chat);
     int code =
         cli_lines_each(args, args->decode ? decode_line : encode_line, &t);
+    cli_chat_close(&t.chat);
     xm_tokenizer_close(t.tokenizer);
     return code;
 }
@@ -101,10 +159,16 @@ const cli_command cli_tokenize = {
     .name = "tokenize",
     .usage = "--model DIR [options] [FILE]",
     .summary = "text to token ids and back",
-    .about = "Reads JSON lines from FILE or standard input and writes a line "
-             "for each:\n{\"text\"} -> {\"ids\"}, with --decode {\"ids\"} -> "
-             "{\"text\"}. A bad line gives {\"error\"}\nin its place and exit "
-             "code 1 at the end.",
+    .about =
+        "Reads JSON lines from FILE or standard input and writes a line "
+        "for each:\n{\"text\"} -> {\"ids\"}, with --decode {\"ids\"} -> "
+        "{\"text\"}. {\"messages\": [{\"role\",\n\"content\"}, ...]} goes "
+        "through the model's chat template, with \"tools\",\n"
+        "\"add_generation_prompt\" and \"chat_template_kwargs\" if the line "
+        "has them, and gives\n{\"ids\",\"text\"}, and "
+        "\"assistant_mask\" where the template marks what the assistant\n"
+        "says. A bad line gives {\"error\"} in its place and exit code 1 at "
+        "the end.",
     .examples = "  echo '{\"text\":\"Once upon a time\"}' | xray tokenize "
                 "--model DIR\n  echo '{\"ids\":[1,403,407]}' | xray tokenize "
                 "--model DIR --decode\n",

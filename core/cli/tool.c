@@ -48,12 +48,14 @@ int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with)
     if (xm_tokenizer_open(dir, &tool->tokenizer_err, &tool->tokenizer) !=
         XRAY_OK)
         tool->tokenizer = NULL;
+    cli_chat_open(dir, &tool->chat);
     return CLI_OK;
 }
 
 void cli_tool_close(cli_tool *tool)
 {
     close_session(tool);
+    cli_chat_close(&tool->chat);
     xm_tokenizer_close(tool->tokenizer);
     tool->tokenizer = NULL;
 }
@@ -117,15 +119,16 @@ void cli_item_fail(cli_item *item, const xr_err *err)
     item->error = xr_strdup(err->text[0] ? err->text : "out of memory");
 }
 
-static xray_status read_text(chunk *c, const char *text, const char *where,
-                             cli_item *item, xr_err *err)
+/* A chat template writes the special tokens itself: special = 0. */
+static xray_status read_text(chunk *c, const char *text, int special,
+                             const char *where, cli_item *item, xr_err *err)
 {
     xm_ids ids = { 0 };
     if (!c->tool->tokenizer)
         return xr_fail(err, XRAY_E_CONFIG, "%s: no tokenizer: %s", where,
                        c->tool->tokenizer_err.text);
     xray_status status = xm_tokenizer_encode(c->tool->tokenizer, text,
-                                             strlen(text), 1, &ids, err);
+                                             strlen(text), special, &ids, err);
     if (status != XRAY_OK) {
         xm_ids_free(&ids);
         return xr_fail_in(err, status, "%s", where);
@@ -133,6 +136,18 @@ static xray_status read_text(chunk *c, const char *text, const char *where,
     item->ids = ids.data;
     item->count = ids.count;
     return XRAY_OK;
+}
+
+static xray_status read_messages(chunk *c, const cJSON *object,
+                                 const char *where, cli_item *item, xr_err *err)
+{
+    xm_chat_text text = { .spans = NULL };
+    xray_status status = cli_chat_render(&c->tool->chat, object, where,
+                                         c->ops->generate, err, &text);
+    if (status == XRAY_OK)
+        status = read_text(c, xr_str_text(&text.text), 0, where, item, err);
+    xm_chat_text_free(&text);
+    return status;
 }
 
 static xray_status check_ids(const chunk *c, const char *where,
@@ -159,17 +174,21 @@ static xray_status read_object(chunk *c, const cJSON *object, const char *where,
     const char *key = c->ops->text_key;
     const cJSON *ids = xr_json_get(object, "ids");
     const cJSON *text = xr_json_get(object, key);
+    const cJSON *messages = xr_json_get(object, "messages");
     xray_status status = XRAY_OK;
-    if (!ids == !text)
+    if (!!ids + !!text + !!messages != 1)
         return xr_fail(err, XRAY_E_ARG,
-                       "%s: a line has either \"%s\" or \"ids\"", where, key);
+                       "%s: a line has either \"%s\", \"messages\" or \"ids\"",
+                       where, key);
     if (ids) {
         status = xr_json_ids(ids, where, err, &item->ids, &item->count);
+    } else if (messages) {
+        status = read_messages(c, object, where, item, err);
     } else {
         const char *value;
         status = xr_json_string(object, key, where, err, &value);
         if (status == XRAY_OK)
-            status = read_text(c, value, where, item, err);
+            status = read_text(c, value, 1, where, item, err);
     }
     if (status == XRAY_OK)
         status = check_ids(c, where, item, err);

@@ -6,6 +6,7 @@
 #ifndef XR_CLI_TOOL_H
 #define XR_CLI_TOOL_H
 
+#include "core/cli/chat.h"
 #include "core/cli/lines.h"
 #include "core/rl/session.h"
 
@@ -19,6 +20,7 @@ typedef struct cli_tool {
     uint64_t sequences;
     xm_tokenizer *tokenizer;
     xr_err tokenizer_err; /* why there is none */
+    cli_chat chat;
 } cli_tool;
 
 /* Opens the session; CLI_OK, or the exit code after messages. A folder without
@@ -45,6 +47,7 @@ void cli_item_fail(cli_item *item, const xr_err *err);
 
 typedef struct cli_batch_ops {
     const char *text_key; /* "text": what is tokenised when there are no ids */
+    int generate;         /* 1: messages end with the generation prompt */
     size_t most_tokens;   /* longest line; more is that line's error */
     /* Reads the command's own keys; may be NULL. */
     xray_status (*take)(void *ctx, const cJSON *object, const char *where,

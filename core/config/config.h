@@ -50,6 +50,11 @@ const char *xr_config_get(const xr_config *config, const char *section,
 /* "run.ini:14", "--set", "XRAY_...", or "default". */
 const char *xr_config_origin(const xr_config *config, const char *section,
                              const char *key);
+/* 1 if a value was given that its table refuses: its default stands in. */
+int xr_config_refused(const xr_config *config, const char *section,
+                      const char *key);
+/* The first file read, or "configuration": where what is missing would be. */
+const char *xr_config_path(const xr_config *config);
 /* Sections in order of appearance; NULL past the last. */
 const char *xr_config_section(const xr_config *config, size_t i);
 

@@ -29,6 +29,8 @@ static void complain(const place *p, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    if (p->entry)
+        p->entry->flags |= XR_ENTRY_REFUSED;
     xr_errors_add(p->errors, "%s: [%s] %s: %s",
                   p->entry ? p->entry->origin : "default", p->section,
                   p->option->name, text);
@@ -122,9 +124,10 @@ static void to_choice(const place *p, const char *text)
     for (; c && c->name; c++) {
         if (strcmp(c->name, text) == 0) {
             store(p, &c->value, sizeof(c->value));
-            xr_str_free(&names);
             return;
         }
+    }
+    for (c = p->option->choices; c && c->name; c++) {
         unsigned distance = xr_edit_distance(text, c->name, 2);
         if (distance < best) {
             best = distance;
@@ -204,7 +207,9 @@ static void to_list(const place *p, const char *text)
             break;
         at = next + 1;
     }
-    if (p->entry && paths && !printed.failed)
+    if (printed.failed)
+        p->config->failed = 1;
+    else if (p->entry && paths)
         p->entry->printed =
             xr_config_keep(p->config, xr_str_text(&printed), printed.size);
     xr_str_free(&printed);
@@ -254,8 +259,7 @@ static void decode_one(const place *p)
         convert(p, entry->text);
     else if (o->flags & XRAY_OPT_REQUIRED)
         xr_errors_add(p->errors, "%s: [%s] %s is required",
-                      p->config->first ? p->config->first : "configuration",
-                      p->section, o->name);
+                      xr_config_path(p->config), p->section, o->name);
 }
 
 void xr_config_decode(xr_config *config, const char *name, xr_table table,

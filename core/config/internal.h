@@ -17,8 +17,9 @@ enum {
 };
 
 enum {
-    XR_ENTRY_KNOWN = 1,  /* some table has the key */
-    XR_ENTRY_SECRET = 2, /* never printed */
+    XR_ENTRY_KNOWN = 1,   /* some table has the key */
+    XR_ENTRY_SECRET = 2,  /* never printed */
+    XR_ENTRY_REFUSED = 4, /* the value in force does not decode */
 };
 
 typedef struct xr_entry {

@@ -323,8 +323,10 @@ static void parse(source *s, const char *data, size_t size)
         return;
     }
     size_t before = s->errors->count;
-    if (ini_parse_stream(next_line, s, take_value, s) != 0 &&
-        s->errors->count == before)
+    int refused = ini_parse_stream(next_line, s, take_value, s);
+    if (refused == -2) /* as it says that memory ran out */
+        xr_errors_add(s->errors, "%s: out of memory", s->path);
+    else if (refused && s->errors->count == before)
         complain(s, "inih refuses the line");
     free(s->value);
 }
@@ -370,5 +372,8 @@ void xr_config_read(xr_config *config, const char *path, xr_errors *errors)
                                       : xr_config_keep(config, kept,
                                                        (size_t)(slash - kept));
     }
-    read_file(config, kept, NULL, errors);
+    if (config->failed)
+        xr_errors_add(errors, "%s: out of memory", path);
+    else
+        read_file(config, kept, NULL, errors);
 }

@@ -95,6 +95,13 @@ static const xray_choice truncations[] = {
     { NULL, 0, NULL },
 };
 
+static const xray_choice chat_modes[] = {
+    { "auto", XR_CHAT_AUTO, "lists of messages, if the model has one" },
+    { "always", XR_CHAT_ALWAYS, "plain text too, as a user's message" },
+    { "never", XR_CHAT_NEVER, "none; messages are joined line by line" },
+    { NULL, 0, NULL },
+};
+
 #define DATA xr_data_section
 static const xray_option data_options[] = {
     XRAY_LIST(DATA, train_files, "", XRAY_OPT_PATHS, SINCE,
@@ -138,7 +145,38 @@ static const xray_option data_options[] = {
              "Validation rows taken from the start of the files; -1: all."),
     XRAY_BOOL(DATA, special_tokens, "true", SINCE,
               "Put the tokenizer's own BOS in front of prompts, if it has "
-              "one."),
+              "one. A chat template writes its own."),
+    XRAY_LIST(DATA, train_weights, "", 0u, SINCE,
+              "Share of each train file among the rows that are drawn, above "
+              "0; none: files count by their rows."),
+    XRAY_LIST(DATA, filters, "", 0u, SINCE,
+              "Conditions on rows, all of which must hold: key op value with "
+              "=, !=, <, <=, >, >= or ~ (contains); a dot goes into an "
+              "object."),
+    XRAY_REAL(DATA, val_split, "0", 0, 0.5, NULL, SINCE,
+              "Share of train_files held out for validation where val_files "
+              "is empty; chosen by the prompt's text, the same in every run."),
+    XRAY_CHOICE(DATA, apply_chat_template, "auto", chat_modes, SINCE,
+                "Which prompts go through the chat template."),
+    XRAY_PATH(DATA, chat_template, "", 0u, SINCE,
+              "File with a Jinja chat template; empty: the model's own."),
+    XRAY_STRING(DATA, chat_template_kwargs, "", 0u, SINCE,
+                "A JSON object of further variables of the template, as "
+                "{\"enable_thinking\": false}."),
+    XRAY_STRING(DATA, chat_date, "2024-07-26", 0u, SINCE,
+                "The date a template sees as today, YYYY-MM-DD: fixed, so "
+                "that a rerun has the same prompts."),
+    XRAY_BOOL(DATA, add_generation_prompt, "true", SINCE,
+              "Prompts made by the chat template end where the answer "
+              "begins."),
+    XRAY_STRING(DATA, system_prompt, "", 0u, SINCE,
+                "System message of conversations that have none; empty: the "
+                "template's own."),
+    XRAY_STRING(DATA, messages_key, "messages", 0u, SINCE,
+                "Key of a conversation that sft trains on: all its assistant "
+                "messages."),
+    XRAY_STRING(DATA, tools_key, "tools", 0u, SINCE,
+                "Key of a row's list of tools, which the template is given."),
 };
 
 /* ---- [rollout] ---------------------------------------------------------- */
@@ -338,13 +376,11 @@ static void one_of(const xr_config *config, const char *section,
                    const char *const *allowed, xr_errors *errors)
 {
     xr_str names = { 0 };
-    for (size_t i = 0; allowed[i]; i++) {
-        if (strcmp(value, allowed[i]) == 0) {
-            xr_str_free(&names);
+    for (size_t i = 0; allowed[i]; i++)
+        if (strcmp(value, allowed[i]) == 0)
             return;
-        }
+    for (size_t i = 0; allowed[i]; i++)
         xr_str_printf(&names, "%s%s", i ? ", " : "", allowed[i]);
-    }
     xr_errors_add(errors, "%s: [%s] %s: '%s' is none of %s",
                   xr_config_origin(config, section, key), section, key, value,
                   xr_str_text(&names));
@@ -448,6 +484,16 @@ void xr_run_reward(xr_config *config, const char *instance,
 {
     char section[XR_SECTION_MAX + 8];
     *out = (xr_reward_section){ 0 };
-    (void)snprintf(section, sizeof(section), "reward.%s", instance);
+    int size = snprintf(section, sizeof(section), "reward.%s", instance);
+    if (size < 0 || (size_t)size > XR_SECTION_MAX ||
+        !xr_config_name_ok(section, (size_t)size, 1)) {
+        const char *origin = xr_config_origin(config, "run", "reward");
+        xr_errors_add(errors,
+                      "%s: [run] reward: \"%s\" names no section "
+                      "[reward.NAME]: letters, digits, '_', '-' and '.' make "
+                      "one",
+                      origin ? origin : "default", instance);
+        return;
+    }
     xr_config_decode(config, section, XR_TABLE(reward_options), out, errors);
 }

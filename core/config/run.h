@@ -29,6 +29,7 @@ typedef struct xr_model_section { /* [model] */
 } xr_model_section;
 
 enum { XR_TRUNCATE_ERROR, XR_TRUNCATE_LEFT, XR_TRUNCATE_RIGHT };
+enum { XR_CHAT_AUTO, XR_CHAT_ALWAYS, XR_CHAT_NEVER };
 typedef struct xr_data_section { /* [data] */
     xray_list train_files;
     xray_list val_files;
@@ -50,7 +51,17 @@ typedef struct xr_data_section { /* [data] */
     int64_t train_max_samples; /* -1: all */
     int64_t val_max_samples;
     uint32_t special_tokens; /* 1: the tokenizer's own BOS rule on prompts */
-    uint32_t reserved;
+    uint32_t add_generation_prompt; /* a prompt ends where the answer begins */
+    xray_list train_weights; /* shares of the train files; none: as they are */
+    xray_list filters;       /* conditions that rows must meet */
+    double val_split;        /* share of train_files held out for validation */
+    int64_t apply_chat_template;      /* XR_CHAT_* */
+    const char *chat_template;        /* a file; "": the model's */
+    const char *chat_template_kwargs; /* a JSON object; "": none */
+    const char *chat_date;            /* YYYY-MM-DD, what strftime_now shows */
+    const char *system_prompt;        /* "": none */
+    const char *messages_key;         /* SFT: key of a conversation */
+    const char *tools_key;
 } xr_data_section;
 
 typedef struct xr_rollout_section { /* [rollout] */

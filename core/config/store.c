@@ -14,14 +14,22 @@ struct xr_kept {
 
 /* ---- errors ------------------------------------------------------------- */
 
-/* Stands for a sentence there was no memory for. */
+/* Stands for a sentence there was no memory for; `only` for the list, so that
+ * an error is never lost. */
 static char out_of_memory[] = "out of memory";
+static char *only[] = { out_of_memory };
 
 void xr_errors_add(xr_errors *errors, const char *fmt, ...)
 {
+    if (errors->items == only)
+        return;
     if (errors->count == errors->cap) {
         size_t cap = errors->cap ? 2 * errors->cap : 16;
         char **items = realloc(errors->items, cap * sizeof(*items));
+        if (!items && !errors->count) {
+            errors->items = only;
+            errors->count = 1;
+        }
         if (!items)
             return;
         errors->items = items;
@@ -36,6 +44,7 @@ void xr_errors_add(xr_errors *errors, const char *fmt, ...)
         va_start(args, fmt);
         (void)vsnprintf(text, (size_t)size + 1, fmt, args);
         va_end(args);
+        xr_one_line(text);
     }
     errors->items[errors->count++] = text ? text : out_of_memory;
 }
@@ -45,7 +54,8 @@ void xr_errors_free(xr_errors *errors)
     for (size_t i = 0; i < errors->count; i++)
         if (errors->items[i] != out_of_memory)
             free(errors->items[i]);
-    free(errors->items);
+    if (errors->items != only)
+        free(errors->items);
     *errors = (xr_errors){ 0 };
 }
 
@@ -318,6 +328,19 @@ const char *xr_config_origin(const xr_config *config, const char *section,
     const xr_entry *entry =
         xr_entry_find(xr_section_find(config, section), key);
     return entry ? entry->origin : "default";
+}
+
+int xr_config_refused(const xr_config *config, const char *section,
+                      const char *key)
+{
+    const xr_entry *entry =
+        xr_entry_find(xr_section_find(config, section), key);
+    return entry && (entry->flags & XR_ENTRY_REFUSED) != 0;
+}
+
+const char *xr_config_path(const xr_config *config)
+{
+    return config->first ? config->first : "configuration";
 }
 
 const char *xr_config_section(const xr_config *config, size_t i)

@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/file.h"
-#include "core/base/json.h"
-#include "core/base/str.h"
-#include "core/data/arena.h"
-#include "core/data/template.h"
+#include "core/base/philox.h"
+#include "core/data/files.h"
+#include "core/data/filter.h"
+#include "core/data/row.h"
 
 struct xr_dataset {
     char **texts; /* a file each; fields_json points into them */
@@ -19,196 +18,114 @@ struct xr_dataset {
     size_t cap;
     size_t filtered;
     size_t truncated;
+    size_t unwanted;
+    xr_share *parts; /* a file each, or one */
+    size_t part_count;
     xr_arena arena;
 };
 
-/* What reading needs beside the set; buffers are used row after row. */
-typedef struct reader {
-    const xr_data_section *data;
-    const xm_tokenizer *tokenizer;
+/* One reading of the files. */
+typedef struct load {
+    xr_reader reader;
     xr_dataset *set;
-    xr_err *err;
-    int kind;
+    xr_filter *filter;
     uint64_t next_id;
     uint64_t most_rows;
-    xr_template prompt_template;
-    xr_template response_template;
-    char where[XR_PATH_CAP + 32]; /* "file:line" of the row in hand */
-    xr_str text;
-    xm_ids ids;
-} reader;
+} load;
 
-static xray_status no_memory(reader *r)
-{
-    return xr_fail(r->err, XRAY_E_NOMEM, "%s: out of memory", r->where);
-}
-
-static size_t most_tokens(const reader *r)
+static size_t most_tokens(const xr_reader *r)
 {
     int64_t most = r->data->max_prompt_length;
-    if (r->kind == XR_DATA_SFT)
+    if (r->want->kind == XR_DATA_SFT)
         most += r->data->max_response_length;
     return most > 0 ? (size_t)most : 0;
 }
 
 /* ---- one row ------------------------------------------------------------ */
 
-static xray_status keep_text(reader *r, const char **out)
+static xray_status read_source(load *l, const cJSON *json, xr_row *row)
 {
-    if (r->text.failed)
-        return no_memory(r);
-    *out = xr_arena_text(&r->set->arena, xr_str_text(&r->text), r->text.size);
-    return *out ? XRAY_OK : no_memory(r);
-}
-
-static xray_status keep_value(reader *r, const cJSON *value, const char *key,
-                              const char **out)
-{
-    xr_str_clear(&r->text);
-    xray_status status = xr_value_text(value, key, r->where, r->err, &r->text);
-    return status == XRAY_OK ? keep_text(r, out) : status;
-}
-
-static xray_status read_truth(reader *r, const cJSON *json, xr_row *row)
-{
-    const cJSON *model = xr_json_get(json, "reward_model");
-    const cJSON *truth =
-        cJSON_IsObject(model) ? xr_json_get(model, "ground_truth") : NULL;
-    if (truth)
-        return keep_value(r, truth, "reward_model.ground_truth",
-                          &row->ground_truth);
-    const char *key = r->data->answer_key;
-    row->ground_truth = "";
-    if (!key[0])
-        return XRAY_OK;
-    truth = xr_json_get(json, key);
-    if (!truth)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: neither reward_model.ground_truth nor key '%s' of "
-                       "[data] answer_key (set it to \"\" for rows without an "
-                       "answer)",
-                       r->where, key);
-    return keep_value(r, truth, key, &row->ground_truth);
-}
-
-static xray_status read_source(reader *r, const cJSON *json, xr_row *row)
-{
-    const cJSON *source = xr_json_get(json, r->data->reward_fn_key);
+    const char *key = l->reader.data->reward_fn_key;
+    const cJSON *source = xr_json_get(json, key);
     row->data_source = "";
     if (!source)
         return XRAY_OK;
     /* Rows of a file mostly name one source. */
-    size_t count = r->set->count;
-    const char *last = count ? r->set->rows[count - 1].data_source : "";
+    size_t count = l->set->count;
+    const char *last = count ? l->set->rows[count - 1].data_source : "";
     if (cJSON_IsString(source) && strcmp(source->valuestring, last) == 0) {
         row->data_source = last;
         return XRAY_OK;
     }
-    return keep_value(r, source, r->data->reward_fn_key, &row->data_source);
+    return xr_reader_value(&l->reader, source, key, &row->data_source);
 }
 
-static xray_status encode(reader *r, int special)
+/* A row with nothing to learn from: its response was cut off whole. */
+static int nothing_left(const xr_reader *r, const xr_row *row, size_t first)
 {
-    xr_err err = { "" };
-    xray_status status =
-        xm_tokenizer_encode(r->tokenizer, xr_str_text(&r->text), r->text.size,
-                            special, &r->ids, &err);
-    if (status != XRAY_OK)
-        return xr_fail(r->err, status, "%s: %s", r->where, err.text);
-    return XRAY_OK;
+    if (r->want->kind != XR_DATA_SFT)
+        return 0;
+    if (!r->masked)
+        return row->prompt_count >= row->id_count;
+    for (uint32_t i = 1; i < row->id_count; i++)
+        if (r->mask[first + i])
+            return 0;
+    return 1;
 }
 
-static xray_status read_prompt(reader *r, const cJSON *json, xr_row *row)
+static xray_status too_long(const xr_reader *r, size_t count, size_t most)
 {
-    xr_alias prompt = { "prompt", r->data->prompt_key };
-    xr_str_clear(&r->text);
-    xray_status status = xr_template_fill(&r->prompt_template, prompt, json,
-                                          r->where, r->err, &r->text);
-    if (status == XRAY_OK)
-        status = keep_text(r, &row->prompt);
-    if (status == XRAY_OK)
-        status = encode(r, r->data->special_tokens != 0);
-    if (status == XRAY_OK && !r->ids.count)
-        status = xr_fail(r->err, XRAY_E_CONFIG, "%s: the prompt has no tokens",
-                         r->where);
-    row->prompt_count = (uint32_t)r->ids.count;
-    return status;
-}
-
-static xray_status read_response(reader *r, const cJSON *json)
-{
-    const char *key =
-        r->data->response_key[0] ? r->data->response_key : r->data->answer_key;
-    xr_alias answer = { "answer", key };
-    xr_str_clear(&r->text);
-    xray_status status = xr_template_fill(&r->response_template, answer, json,
-                                          r->where, r->err, &r->text);
-    if (status == XRAY_OK)
-        status = encode(r, 0);
-    if (status != XRAY_OK)
-        return status;
-    if (r->ids.count == r->ids.cap) {
-        int32_t *more = realloc(r->ids.data, (r->ids.cap + 64) * sizeof *more);
-        if (!more)
-            return no_memory(r);
-        r->ids.data = more;
-        r->ids.cap += 64;
-    }
-    r->ids.data[r->ids.count++] = xm_tokenizer_eos(r->tokenizer);
-    return XRAY_OK;
+    return xr_fail(r->err, XRAY_E_CONFIG,
+                   "%s: %zu tokens, at most %zu are allowed (%s; [data] "
+                   "filter_overlong_prompts or truncation would leave out "
+                   "or cut such rows)",
+                   r->where, count, most,
+                   r->want->kind == XR_DATA_SFT
+                       ? "max_prompt_length + max_response_length"
+                       : "max_prompt_length");
 }
 
 /* Cuts, leaves out (*out_keep 0) or refuses a row that is too long. Afterwards
  * the row is ids[*out_first, *out_first + row->id_count). */
-static xray_status fit_row(reader *r, xr_row *row, size_t *out_first,
+static xray_status fit_row(load *l, xr_row *row, size_t *out_first,
                            int *out_keep)
 {
-    const xr_data_section *data = r->data;
+    const xr_reader *r = &l->reader;
     size_t most = most_tokens(r);
     size_t count = r->ids.count;
+    int over = count > most;
     *out_first = 0;
     *out_keep = 1;
-    row->id_count = (uint32_t)count;
-    if (count <= most)
-        return XRAY_OK;
-    if (!data->filter_overlong_prompts && data->truncation == XR_TRUNCATE_ERROR)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: %zu tokens, at most %zu are allowed (%s; [data] "
-                       "filter_overlong_prompts or truncation would leave out "
-                       "or cut such rows)",
-                       r->where, count, most,
-                       r->kind == XR_DATA_SFT
-                           ? "max_prompt_length + max_response_length"
-                           : "max_prompt_length");
-    size_t cut = count - most;
-    int left = data->truncation == XR_TRUNCATE_LEFT;
-    /* A row whose whole response would go has nothing to learn from. */
-    int empty = r->kind == XR_DATA_SFT && !left && row->prompt_count >= most;
-    if (data->filter_overlong_prompts || empty) {
-        r->set->filtered++;
-        *out_keep = 0;
-        return XRAY_OK;
-    }
-    r->set->truncated++;
-    row->id_count = (uint32_t)most;
-    if (left) {
+    row->id_count = (uint32_t)(over ? most : count);
+    if (over && !r->data->filter_overlong_prompts &&
+        r->data->truncation == XR_TRUNCATE_ERROR)
+        return too_long(r, count, most);
+    if (over && r->data->truncation == XR_TRUNCATE_LEFT) {
+        size_t cut = count - most;
         *out_first = cut;
         row->prompt_count -=
             (uint32_t)(cut < row->prompt_count ? cut : row->prompt_count);
-    } else if (row->prompt_count > most) {
-        row->prompt_count = (uint32_t)most;
+    } else if (row->prompt_count > row->id_count) {
+        row->prompt_count = row->id_count;
     }
+    if ((over && r->data->filter_overlong_prompts) ||
+        nothing_left(r, row, *out_first)) {
+        l->set->filtered++;
+        *out_keep = 0;
+        return XRAY_OK;
+    }
+    l->set->truncated += over ? 1 : 0;
     return XRAY_OK;
 }
 
-static xray_status append_row(reader *r, xr_row *row)
+static xray_status append_row(load *l, const xr_row *row)
 {
-    xr_dataset *set = r->set;
+    xr_dataset *set = l->set;
     if (set->count == set->cap) {
         size_t cap = set->cap ? set->cap * 2 : 256;
         xr_row *rows = realloc(set->rows, cap * sizeof *rows);
         if (!rows)
-            return no_memory(r);
+            return xr_reader_no_memory(&l->reader);
         set->rows = rows;
         set->cap = cap;
     }
@@ -216,47 +133,76 @@ static xray_status append_row(reader *r, xr_row *row)
     return XRAY_OK;
 }
 
-static xray_status read_row(reader *r, const cJSON *json, const char *line)
+/* The side of [data] val_split a prompt is on: by its text alone, so that runs
+ * with other seeds, and files with more rows, hold out the same prompts. */
+static int on_this_side(const xr_reader *r, const xr_row *row)
 {
-    xr_row row = { .id = r->next_id++, .fields_json = line };
-    r->ids.count = 0;
-    xray_status status = read_prompt(r, json, &row);
-    if (status == XRAY_OK && r->kind == XR_DATA_SFT)
-        status = read_response(r, json);
-    if (status == XRAY_OK && r->ids.count > UINT32_MAX)
-        status = xr_fail(r->err, XRAY_E_RANGE, "%s: too many tokens", r->where);
-    size_t first = 0;
+    double share = r->data->val_split;
+    if (share <= 0 || r->data->val_files.count)
+        return 1;
+    uint64_t hash = xr_mix64(0x5653504c4954u, 0);
+    for (const char *at = row->prompt; *at; at++)
+        hash = xr_mix64(hash, (unsigned char)*at);
+    int held_out = (double)(hash >> 11) * 0x1p-53 < share;
+    return held_out == (r->want->part == XR_DATA_VAL);
+}
+
+static xray_status keep_tokens(load *l, xr_row *row, size_t first)
+{
+    const xr_reader *r = &l->reader;
+    xr_arena *arena = &l->set->arena;
+    int32_t *ids = xr_arena_take(arena, row->id_count * sizeof *ids);
+    uint8_t *mask = r->masked ? xr_arena_take(arena, row->id_count) : NULL;
+    if (!ids || (r->masked && !mask))
+        return xr_reader_no_memory(&l->reader);
+    memcpy(ids, r->ids.data + first, row->id_count * sizeof *ids);
+    if (mask)
+        memcpy(mask, r->mask + first, row->id_count);
+    row->ids = ids;
+    row->mask = mask;
+    return XRAY_OK;
+}
+
+static xray_status read_row(load *l, const cJSON *json, const char *line)
+{
+    xr_reader *r = &l->reader;
+    xr_row row = { .id = l->next_id++,
+                   .fields_json = line,
+                   .ground_truth = "" };
     int keep = 0;
-    if (status == XRAY_OK)
-        status = fit_row(r, &row, &first, &keep);
+    size_t first = 0;
+    xray_status status =
+        xr_filter_row(l->filter, json, r->where, r->err, &keep);
+    l->set->unwanted += status == XRAY_OK && !keep ? 1 : 0;
+    if (status != XRAY_OK || !keep)
+        return status;
+    status = xr_reader_tokens(r, json, &row);
+    if (status != XRAY_OK || !on_this_side(r, &row))
+        return status;
+    status = fit_row(l, &row, &first, &keep);
     if (status != XRAY_OK || !keep)
         return status;
     /* An SFT row may lack a ground truth; its target is the response. */
-    row.ground_truth = "";
-    if (r->kind == XR_DATA_PROMPTS)
-        status = read_truth(r, json, &row);
+    if (r->want->kind == XR_DATA_PROMPTS)
+        status = xr_reader_truth(r, json, &row);
     if (status == XRAY_OK)
-        status = read_source(r, json, &row);
-    if (status != XRAY_OK)
-        return status;
-    int32_t *ids = xr_arena_take(&r->set->arena, row.id_count * sizeof *ids);
-    if (!ids)
-        return no_memory(r);
-    memcpy(ids, r->ids.data + first, row.id_count * sizeof *ids);
-    row.ids = ids;
-    return append_row(r, &row);
+        status = read_source(l, json, &row);
+    if (status == XRAY_OK)
+        status = keep_tokens(l, &row, first);
+    return status == XRAY_OK ? append_row(l, &row) : status;
 }
 
 /* ---- files -------------------------------------------------------------- */
 
-static xray_status read_line(reader *r, char *line, size_t size)
+static xray_status read_line(load *l, char *line, size_t size)
 {
+    xr_reader *r = &l->reader;
     cJSON *json;
     xray_status status = xr_json_parse(line, size, r->where, r->err, &json);
     if (status != XRAY_OK)
         return status;
     if (cJSON_IsObject(json))
-        status = read_row(r, json, line);
+        status = read_row(l, json, line);
     else
         status = xr_fail(r->err, XRAY_E_CONFIG, "%s: a row must be an object",
                          r->where);
@@ -274,103 +220,157 @@ static size_t trim(char **line, char *end)
     return (size_t)(end - *line);
 }
 
-static xray_status read_lines(reader *r, const char *path, char *text,
+static xray_status read_lines(load *l, const char *path, char *text,
                               size_t size)
 {
     char *end = text + size;
     size_t number = 0;
-    for (char *at = text; at < end && r->next_id < r->most_rows;) {
+    for (char *at = text; at < end && l->next_id < l->most_rows;) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
         stop = stop ? stop : end;
-        (void)snprintf(r->where, sizeof r->where, "%s:%zu", path, ++number);
+        (void)snprintf(l->reader.where, sizeof l->reader.where, "%s:%zu", path,
+                       ++number);
         char *line = at;
         size_t length = trim(&line, stop);
         at = stop + 1;
         if (!length)
             continue;
         line[length] = '\0';
-        xray_status status = read_line(r, line, length);
+        xray_status status = read_line(l, line, length);
         if (status != XRAY_OK)
             return status;
     }
     return XRAY_OK;
 }
 
-static xray_status read_file(reader *r, const char *path)
+static xray_status read_file(load *l, const char *path)
 {
     char *text;
     size_t size;
-    xray_status status = xr_file_read(path, SIZE_MAX / 4, r->err, &text, &size);
+    xray_status status = xr_text_read(path, l->reader.err, &text, &size);
     if (status != XRAY_OK)
         return status;
-    r->set->texts[r->set->text_count++] = text;
-    return read_lines(r, path, text, size);
+    l->set->texts[l->set->text_count++] = text;
+    return read_lines(l, path, text, size);
 }
 
-static xray_status read_files(reader *r, const xray_list *files)
+/* Why a set has no rows. */
+static xray_status empty(const load *l, const char *path)
 {
-    (void)snprintf(r->where, sizeof r->where, "[data]");
-    if (!files->count)
-        return xr_fail(r->err, XRAY_E_CONFIG, "no data file is named");
-    r->set->texts = xr_calloc(files->count, sizeof *r->set->texts);
-    if (!r->set->texts)
-        return no_memory(r);
-    for (uint64_t i = 0; i < files->count; i++) {
-        xray_status status = read_file(r, files->items[i]);
-        if (status != XRAY_OK)
-            return status;
+    const xr_dataset *set = l->set;
+    if (set->filtered)
+        return xr_fail(l->reader.err, XRAY_E_CONFIG,
+                       "%s: all %zu rows are longer than %zu tokens", path,
+                       set->filtered, most_tokens(&l->reader));
+    if (set->unwanted)
+        return xr_fail(l->reader.err, XRAY_E_CONFIG,
+                       "%s: none of %zu rows meets [data] filters", path,
+                       set->unwanted);
+    if (l->next_id)
+        return xr_fail(l->reader.err, XRAY_E_CONFIG,
+                       "%s: [data] val_split = %g leaves no rows for %s", path,
+                       l->reader.data->val_split,
+                       l->reader.want->part == XR_DATA_VAL ? "validation"
+                                                           : "training");
+    return xr_fail(l->reader.err, XRAY_E_CONFIG, "%s: there are no rows", path);
+}
+
+/* The shares of files; `firsts` says where each one's rows begin. */
+static xray_status make_parts(load *l, const xray_list *files,
+                              const size_t *firsts)
+{
+    xr_dataset *set = l->set;
+    const xray_list *weights = &l->reader.data->train_weights;
+    int weighted = weights->count && l->reader.want->part == XR_DATA_TRAIN;
+    if (weighted && weights->count != files->count)
+        return xr_fail(l->reader.err, XRAY_E_CONFIG,
+                       "[data] train_weights: %llu weights for %llu files",
+                       (unsigned long long)weights->count,
+                       (unsigned long long)files->count);
+    set->parts = xr_calloc(weighted ? files->count : 1, sizeof *set->parts);
+    if (!set->parts)
+        return xr_reader_no_memory(&l->reader);
+    set->part_count = weighted ? files->count : 1;
+    set->parts[0] = (xr_share){ 0, set->count, (double)set->count };
+    for (size_t i = 0; weighted && i < files->count; i++) {
+        xr_share *part = &set->parts[i];
+        *part = (xr_share){ firsts[i], firsts[i + 1] - firsts[i], 0 };
+        if (xr_parse_real(weights->items[i], &part->weight) != 0 ||
+            !(part->weight > 0 && part->weight < 1e12))
+            return xr_fail(l->reader.err, XRAY_E_CONFIG,
+                           "[data] train_weights: '%s' is no weight; a number "
+                           "above 0 is expected",
+                           weights->items[i]);
+        if (!part->count)
+            return xr_fail(l->reader.err, XRAY_E_CONFIG,
+                           "%s: no usable rows, but [data] train_weights gives "
+                           "the file a share",
+                           files->items[i]);
     }
-    if (r->set->count)
-        return XRAY_OK;
-    if (r->set->filtered)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: all %zu rows are longer than %zu tokens",
-                       files->items[0], r->set->filtered, most_tokens(r));
-    return xr_fail(r->err, XRAY_E_CONFIG, "%s: there are no rows",
-                   files->items[0]);
+    return XRAY_OK;
 }
 
-static xray_status prepare(reader *r)
+static xray_status read_files(load *l, const xray_list *files)
 {
-    const xr_data_section *data = r->data;
-    xray_status status = xr_template_parse(data->template, "[data] template",
-                                           r->err, &r->prompt_template);
-    if (status != XRAY_OK || r->kind != XR_DATA_SFT)
-        return status;
-    if (xm_tokenizer_eos(r->tokenizer) < 0)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "the tokenizer has no EOS token to end SFT rows with");
-    return xr_template_parse(data->response_template,
-                             "[data] response_template", r->err,
-                             &r->response_template);
+    xr_dataset *set = l->set;
+    if (!files->count)
+        return xr_fail(l->reader.err, XRAY_E_CONFIG, "no data file is named");
+    size_t *firsts = xr_calloc(files->count + 1, sizeof *firsts);
+    set->texts = xr_calloc(files->count, sizeof *set->texts);
+    xray_status status =
+        firsts && set->texts ? XRAY_OK : xr_reader_no_memory(&l->reader);
+    for (uint64_t i = 0; i < files->count && status == XRAY_OK; i++) {
+        firsts[i] = set->count;
+        status = read_file(l, files->items[i]);
+        firsts[i + 1] = set->count;
+    }
+    if (status == XRAY_OK && !set->count)
+        status = empty(l, files->items[0]);
+    if (status == XRAY_OK)
+        status = make_parts(l, files, firsts);
+    free(firsts);
+    return status;
 }
 
-xray_status xr_dataset_open(const xr_data_section *data, const xray_list *files,
-                            int64_t max_samples, int kind,
-                            const xm_tokenizer *tokenizer, xr_err *err,
+int xr_data_has_val(const xr_data_section *data)
+{
+    return data->val_files.count || data->val_split > 0;
+}
+
+xray_status xr_dataset_open(const xr_data_section *data,
+                            const xr_data_want *want, xr_err *err,
                             xr_dataset **out)
 {
-    reader r = { .data = data,
-                 .tokenizer = tokenizer,
-                 .err = err,
-                 .kind = kind,
-                 .most_rows =
-                     max_samples < 0 ? UINT64_MAX : (uint64_t)max_samples };
-    r.set = xr_calloc(1, sizeof *r.set);
-    if (!r.set)
+    int val = want->part == XR_DATA_VAL;
+    const xray_list *files =
+        val && data->val_files.count ? &data->val_files : &data->train_files;
+    int64_t most = val ? data->val_max_samples : data->train_max_samples;
+    if (data->val_files.count && data->val_split > 0)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "[data] val_split: val_files names the validation rows "
+                       "already; set one of the two");
+    if (val && !xr_data_has_val(data))
+        return xr_fail(err, XRAY_E_CONFIG, "[data] val_files is not set");
+    load l = {
+        .reader = { .data = data, .want = want, .err = err, .where = "[data]" },
+        .most_rows = most < 0 ? UINT64_MAX : (uint64_t)most
+    };
+    l.set = xr_calloc(1, sizeof *l.set);
+    if (!l.set)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
-    xray_status status = prepare(&r);
+    l.reader.arena = &l.set->arena;
+    xray_status status = xr_reader_open(&l.reader);
     if (status == XRAY_OK)
-        status = read_files(&r, files);
-    xr_template_free(&r.prompt_template);
-    xr_template_free(&r.response_template);
-    xr_str_free(&r.text);
-    xm_ids_free(&r.ids);
+        status = xr_filter_parse(&data->filters, err, &l.filter);
+    if (status == XRAY_OK)
+        status = read_files(&l, files);
+    xr_filter_free(l.filter);
+    xr_reader_close(&l.reader);
     if (status != XRAY_OK) {
-        xr_dataset_close(r.set);
+        xr_dataset_close(l.set);
         return status;
     }
-    *out = r.set;
+    *out = l.set;
     return XRAY_OK;
 }
 
@@ -382,6 +382,7 @@ void xr_dataset_close(xr_dataset *set)
         free(set->texts[i]);
     free(set->texts);
     free(set->rows);
+    free(set->parts);
     xr_arena_free(&set->arena);
     free(set);
 }
@@ -404,4 +405,15 @@ size_t xr_dataset_filtered(const xr_dataset *set)
 size_t xr_dataset_truncated(const xr_dataset *set)
 {
     return set->truncated;
+}
+
+size_t xr_dataset_unwanted(const xr_dataset *set)
+{
+    return set->unwanted;
+}
+
+const xr_share *xr_dataset_shares(const xr_dataset *set, size_t *out_count)
+{
+    *out_count = set->part_count;
+    return set->parts;
 }

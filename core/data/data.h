@@ -3,10 +3,10 @@
  * Data sets: JSON lines become rows of prompt ids and what rewards need.
  *
  * A row is {prompt_key: text, answer_key: text, ...}, or verl's schema: prompt
- * =
- * [{role, content}], data_source, reward_model = {ground_truth}, extra_info. A
- * list of messages is joined by its contents, one line each, as long as no chat
- * template is executed.
+ * = [{role, content}], data_source, reward_model = {ground_truth}, extra_info;
+ * for SFT also {messages_key: [{role, content}, ...]}. Lists of messages go
+ * through the chat template; without one their contents are joined line by
+ * line.
  */
 #ifndef XR_DATA_H
 #define XR_DATA_H
@@ -16,6 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/config/run.h"
+#include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 
 typedef struct xr_row {
@@ -25,21 +26,42 @@ typedef struct xr_row {
     const char *ground_truth; /* "" if there is none */
     const char *data_source;  /* "" if there is none */
     const char *fields_json;  /* the whole line */
-    const int32_t *ids; /* the prompt's tokens; SFT: prompt, response, EOS */
+    const int32_t *ids;  /* the prompt's tokens; SFT: prompt, response, EOS */
+    const uint8_t *mask; /* [id_count] SFT: 1 for tokens to learn; NULL: all
+                          * behind the prompt */
     uint32_t id_count;
     uint32_t prompt_count; /* tokens of the prompt among them */
 } xr_row;
 
 enum { XR_DATA_PROMPTS, XR_DATA_SFT };
+enum { XR_DATA_TRAIN, XR_DATA_VAL };
+
+/* Which rows, and what turns them into tokens. */
+typedef struct xr_data_want {
+    int part; /* XR_DATA_TRAIN or XR_DATA_VAL */
+    int kind; /* XR_DATA_PROMPTS or XR_DATA_SFT */
+    const xm_tokenizer *tokenizer;
+    const xm_chat *chat; /* from xr_data_chat */
+} xr_data_want;
 
 typedef struct xr_dataset xr_dataset;
 
-/* Reads `files`. A malformed line, or one that lacks a key, is an error with
- * file and line. Prompts over max_prompt_length are left out, cut, or an error,
- * as [data] says; `max_samples` -1: all. */
-xray_status xr_dataset_open(const xr_data_section *data, const xray_list *files,
-                            int64_t max_samples, int kind,
-                            const xm_tokenizer *tokenizer, xr_err *err,
+/* What templates see as now unless [data] chat_date says otherwise: 2024-07-26.
+ * Fixed, so that a rerun has the same prompts. */
+#define XR_CHAT_NOW ((int64_t)1721952000)
+
+/* The chat template that [data] and the model's folder give; NULL where none
+ * is used. */
+xray_status xr_data_chat(const xr_data_section *data, const char *model_dir,
+                         xr_err *err, xm_chat **out);
+/* 1 if there are rows to validate on: val_files or val_split. */
+int xr_data_has_val(const xr_data_section *data);
+
+/* Reads the files of a part: plain, gzip or zstd. A malformed line, or one that
+ * lacks a key, is an error with file and line. Prompts over max_prompt_length
+ * are left out, cut, or an error, as [data] says. */
+xray_status xr_dataset_open(const xr_data_section *data,
+                            const xr_data_want *want, xr_err *err,
                             xr_dataset **out);
 void xr_dataset_close(xr_dataset *set); /* accepts NULL */
 size_t xr_dataset_count(const xr_dataset *set);
@@ -47,21 +69,41 @@ const xr_row *xr_dataset_row(const xr_dataset *set, size_t i);
 /* How many rows were left out, and how many cut, for their length. */
 size_t xr_dataset_filtered(const xr_dataset *set);
 size_t xr_dataset_truncated(const xr_dataset *set);
+/* How many rows [data] filters left out. */
+size_t xr_dataset_unwanted(const xr_dataset *set);
+
+/* Rows [first, first + count) with their share of the draws. */
+typedef struct xr_share {
+    uint64_t first;
+    uint64_t count;
+    double weight; /* above 0; equal to count: as many draws as rows */
+} xr_share;
+/* A part for each file with [data] train_weights, else one of all rows. */
+const xr_share *xr_dataset_shares(const xr_dataset *set, size_t *out_count);
 
 /* The order in which rows are drawn: a permutation an epoch, by Philox of
- * (seed, epoch), or file order. Its state is two numbers. */
+ * (seed, epoch), or file order. An epoch has as many draws as there are rows.
+ * With weights part i gets its share of them, to the nearest whole, and goes
+ * through its own rows again and again, in a new order each time. The state is
+ * two numbers. */
 typedef struct xr_sampler {
     uint64_t seed;
     uint64_t count;
     uint64_t epoch;
     uint64_t position; /* rows drawn in this epoch */
     uint32_t shuffle;
-    uint32_t reserved;
+    uint32_t part_count;
+    xr_share *parts;
+    uint64_t *picks; /* [part_count] draws of an epoch */
     uint32_t *order; /* [count] of `order_epoch` */
+    uint32_t *pass;  /* [largest part] scratch */
+    uint32_t *draws; /* [count] scratch, without shuffle */
+    uint64_t *taken; /* [part_count] scratch */
     uint64_t order_epoch;
 } xr_sampler;
-xray_status xr_sampler_init(xr_sampler *sampler, uint64_t count, uint64_t seed,
-                            int shuffle, xr_err *err);
+xray_status xr_sampler_init(xr_sampler *sampler, const xr_share *parts,
+                            size_t part_count, uint64_t seed, int shuffle,
+                            xr_err *err);
 void xr_sampler_free(xr_sampler *sampler);
 /* The next row's index; a new epoch begins when one is used up. */
 uint32_t xr_sampler_next(xr_sampler *sampler);

@@ -55,8 +55,10 @@ static xray_status parse_pieces(const char *text, const char *name,
             xr_str_append(literal, at, 1);
             at += 2;
         } else if (*at == '{') {
-            status =
-                add_piece(out, xr_str_text(literal), literal->size, 0, err);
+            status = literal->failed
+                         ? xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name)
+                         : add_piece(out, xr_str_text(literal), literal->size,
+                                     0, err);
             xr_str_clear(literal);
             if (status == XRAY_OK)
                 status = parse_key(&at, name, out, err);

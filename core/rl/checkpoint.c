@@ -85,6 +85,8 @@ static xray_status write_config(xr_session *s, const char *dir, xr_err *err)
     char path[XR_PATH_CAP];
     xr_config_print(s->config, 0, &out);
     xray_status status = xr_path_join(dir, "run.ini", path, sizeof(path), err);
+    if (status == XRAY_OK && out.failed)
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory for run.ini");
     if (status == XRAY_OK)
         status = xr_file_write(path, xr_str_text(&out), out.size, err);
     xr_str_free(&out);
@@ -96,8 +98,12 @@ static xray_status copy_model_files(const xr_session *s, const char *dir,
                                     xr_err *err)
 {
     static const char *const names[] = {
-        "config.json",           "generation_config.json",  "tokenizer.json",
-        "tokenizer_config.json", "special_tokens_map.json",
+        "config.json",        "generation_config.json",
+        "tokenizer.json",     "tokenizer_config.json",
+        "vocab.json",         "merges.txt",
+        "tokenizer.model",    "special_tokens_map.json",
+        "added_tokens.json",  "chat_template.json",
+        "chat_template.jinja"
     };
     xray_status status = XRAY_OK;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -115,7 +121,13 @@ static xray_status copy_model_files(const xr_session *s, const char *dir,
         if (status != XRAY_OK)
             return status;
     }
-    return status;
+    /* Who trained with another template wants it beside the weights. */
+    const char *chat = s->run.data.chat_template;
+    char to[XR_PATH_CAP];
+    if (!chat || !*chat)
+        return XRAY_OK;
+    status = xr_path_join(dir, "chat_template.jinja", to, sizeof(to), err);
+    return status == XRAY_OK ? xr_file_copy(chat, to, err) : status;
 }
 
 static xray_status fill(xr_session *s, const xr_progress *p, const char *dir,

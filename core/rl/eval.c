@@ -10,11 +10,11 @@
 static xray_status measure(xr_job *job, xr_err *err)
 {
     const xr_data_section *data = &job->session->run.data;
-    if (!data->val_files.count)
-        return xr_fail(err, XRAY_E_CONFIG, "[data] val_files is not set");
-    xray_status status = xr_dataset_open(
-        data, &data->val_files, data->val_max_samples, XR_DATA_PROMPTS,
-        job->session->tokenizer, err, &job->val);
+    const xr_data_want want = { .part = XR_DATA_VAL,
+                                .kind = XR_DATA_PROMPTS,
+                                .tokenizer = job->session->tokenizer,
+                                .chat = job->session->chat };
+    xray_status status = xr_dataset_open(data, &want, err, &job->val);
     if (status == XRAY_OK)
         status = xr_session_start(job->session, err);
     if (status == XRAY_OK)

@@ -13,9 +13,11 @@
 static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
 {
     const xr_data_section *data = &job->session->run.data;
-    xray_status status = xr_dataset_open(
-        data, &data->train_files, data->train_max_samples, plan->data_kind,
-        job->session->tokenizer, err, &job->train);
+    xr_data_want want = { .part = XR_DATA_TRAIN,
+                          .kind = plan->data_kind,
+                          .tokenizer = job->session->tokenizer,
+                          .chat = job->session->chat };
+    xray_status status = xr_dataset_open(data, &want, err, &job->train);
     if (status != XRAY_OK)
         return status;
     size_t count = xr_dataset_count(job->train);
@@ -23,14 +25,14 @@ static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
     if ((int64_t)count < batch)
         return xr_fail(err, XRAY_E_CONFIG,
                        "[data] train_files hold %zu usable rows (%zu left out "
-                       "for their length), a step takes %lld",
+                       "for their length, %zu by filters), a step takes %lld",
                        count, xr_dataset_filtered(job->train),
-                       (long long)batch);
-    if (!data->val_files.count)
+                       xr_dataset_unwanted(job->train), (long long)batch);
+    if (!xr_data_has_val(data))
         return XRAY_OK;
-    status = xr_dataset_open(data, &data->val_files, data->val_max_samples,
-                             XR_DATA_PROMPTS, job->session->tokenizer, err,
-                             &job->val);
+    want.part = XR_DATA_VAL;
+    want.kind = XR_DATA_PROMPTS;
+    status = xr_dataset_open(data, &want, err, &job->val);
     if (status == XRAY_OK)
         status =
             xr_validation_init(&job->validation, job->session, job->val, err);
@@ -42,10 +44,12 @@ static xray_status init_order(xr_job *job, const xr_job_plan *plan, xr_err *err)
     const xr_run_config *run = &job->session->run;
     uint64_t batch = (uint64_t)plan->batch(run);
     uint64_t rows = xr_dataset_count(job->train);
+    size_t parts = 0;
+    const xr_share *part = xr_dataset_shares(job->train, &parts);
     uint64_t seed =
         (uint64_t)(run->data.seed >= 0 ? run->data.seed : run->run.seed);
-    xray_status status =
-        xr_sampler_init(&job->sampler, rows, seed, run->data.shuffle != 0, err);
+    xray_status status = xr_sampler_init(&job->sampler, part, parts, seed,
+                                         run->data.shuffle != 0, err);
     int64_t steps = plan->steps(run);
     job->total_steps = steps > 0 ? (uint64_t)steps
                                  : (uint64_t)run->trainer.total_epochs *
@@ -68,6 +72,12 @@ static void announce(const xr_job *job)
     char line[256];
     size_t filtered = xr_dataset_filtered(job->train);
     size_t cut = xr_dataset_truncated(job->train);
+    size_t unwanted = xr_dataset_unwanted(job->train);
+    if (unwanted) {
+        (void)snprintf(line, sizeof(line),
+                       "%zu rows left out by [data] filters", unwanted);
+        xr_monitor_say(job->monitor, line);
+    }
     if (filtered + cut == 0)
         return;
     (void)snprintf(line, sizeof(line),

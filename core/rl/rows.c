@@ -106,6 +106,13 @@ static void close_row(xr_rows *r, uint32_t tokens)
     r->row_start[r->batch.rows] = (int32_t)r->batch.tokens;
 }
 
+static int is_learnt(const xr_row_in *row, uint32_t t)
+{
+    if (row->mask)
+        return row->mask[t];
+    return t >= row->prompt_count || row->train_on_prompt;
+}
+
 xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
 {
     uint32_t count = row->prompt_count + row->response_count;
@@ -130,9 +137,7 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
             r->batch.old_logp[at + row->prompt_count + t] = row->logp[t];
         }
     for (uint32_t t = 0; t < count; t++)
-        r->loss_mask[at + t] =
-            t > 0 && (t >= row->prompt_count || row->train_on_prompt) ? 1.0f
-                                                                      : 0.0f;
+        r->loss_mask[at + t] = t > 0 && is_learnt(row, t) ? 1.0f : 0.0f;
     r->prompt_len[n] = (int32_t)row->prompt_count;
     r->row_id[n] = row->row_id;
     r->prompt_id[n] = row->prompt_id;

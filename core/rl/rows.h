@@ -37,13 +37,15 @@ typedef struct xr_row_in {
     uint32_t prompt_count;
     uint32_t response_count;
     const int32_t *response;
-    const float *logp; /* [response_count], or NULL: 0 */
+    const float *logp;   /* [response_count], or NULL: 0 */
+    const uint8_t *mask; /* [prompt_count + response_count] tokens to learn, or
+                          * NULL: the response */
     uint64_t row_id;
     uint64_t prompt_id;
     uint64_t version;
     int32_t group;
     float temperature;
-    uint32_t train_on_prompt; /* 1: the mask covers the prompt too */
+    uint32_t train_on_prompt; /* 1: without a mask, the prompt is learnt too */
     uint32_t reserved;
 } xr_row_in;
 

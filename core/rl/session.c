@@ -7,6 +7,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/data/data.h"
 #include "core/rl/session_parts.h"
 
 static void log_to_stderr(void *ctx, uint32_t level, const char *instance,
@@ -68,6 +69,17 @@ static int read_end_ids(xr_session *s, const cJSON *json)
     return s->end_count > 0;
 }
 
+/* What a config calls the longest row; GPT-2's has names of its own. */
+static const char *positions_key(const cJSON *json)
+{
+    static const char *const keys[] = { "max_position_embeddings",
+                                        "n_positions", "n_ctx" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (xr_json_get(json, keys[i]))
+            return keys[i];
+    return keys[0];
+}
+
 /* The few numbers every kind of model has; the rest is the backend's. */
 static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
 {
@@ -79,18 +91,17 @@ static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
     if (status != XRAY_OK)
         return status;
     status = xr_json_int(json, "vocab_size", where, err, &vocab);
+    const char *key = positions_key(json);
     if (status == XRAY_OK)
-        status = xr_json_int_or(json, "max_position_embeddings", 1 << 20, where,
-                                err, &positions);
+        status = xr_json_int_or(json, key, 1 << 20, where, err, &positions);
     if (status == XRAY_OK && (vocab < 1 || vocab > (1 << 30)))
         status = xr_fail(err, XRAY_E_CONFIG,
                          "%s: vocab_size is %lld, expected 1 to 2^30", where,
                          (long long)vocab);
     if (status == XRAY_OK && (positions < 1 || positions > (1 << 30)))
         status =
-            xr_fail(err, XRAY_E_CONFIG,
-                    "%s: max_position_embeddings is %lld, expected 1 to 2^30",
-                    where, (long long)positions);
+            xr_fail(err, XRAY_E_CONFIG, "%s: %s is %lld, expected 1 to 2^30",
+                    where, key, (long long)positions);
     if (status == XRAY_OK) {
         char file[XR_PATH_CAP];
         cJSON *generation = NULL;
@@ -156,12 +167,19 @@ static void read_model(xr_session *s, xr_errors *errors)
         return;
     }
     s->model.config_json = s->config_json;
-    s->model.random_init =
-        s->run.model.init == XR_INIT_RANDOM ||
-        (s->run.model.init == XR_INIT_AUTO && !has_weights(s->model_path));
+    int weights = has_weights(s->model_path);
+    s->model.random_init = s->run.model.init == XR_INIT_RANDOM ||
+                           (s->run.model.init == XR_INIT_AUTO && !weights);
+    if (s->run.model.init == XR_INIT_LOAD && !weights)
+        xr_errors_add(errors,
+                      "%s: [model] init: load needs weights, but %s holds "
+                      "neither model.safetensors nor "
+                      "model.safetensors.index.json",
+                      xr_config_origin(s->config, "model", "init"),
+                      s->model_path);
 }
 
-static void read_tokenizer(xr_session *s, xr_errors *errors)
+void xr_session_read_tokenizer(xr_session *s, xr_errors *errors)
 {
     xr_err err = { "" };
     const char *dir = s->run.model.tokenizer_path;
@@ -182,6 +200,8 @@ static void read_tokenizer(xr_session *s, xr_errors *errors)
     int32_t eos = xm_tokenizer_eos(s->tokenizer);
     if (!s->end_count && eos >= 0)
         add_end_id(s, eos);
+    if (xr_data_chat(&s->run.data, dir, &err, &s->chat) != XRAY_OK)
+        xr_errors_add(errors, "%s", err.text);
 }
 
 void xr_session_loads(xr_session *s, uint64_t micro_tokens, uint64_t row_tokens,
@@ -214,12 +234,15 @@ static void default_loads(xr_session *s)
     uint64_t sequences = (uint64_t)run->rollout.max_num_seqs;
     if (!sequences)
         sequences = rows < 512 ? rows : 512;
-    xr_session_loads(s, (uint64_t)run->actor.ppo_max_token_len_per_gpu, row,
-                     sequences);
+    int sft = (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
+    xr_session_loads(s,
+                     (uint64_t)(sft ? run->sft.max_token_len
+                                    : run->actor.ppo_max_token_len_per_gpu),
+                     row, sequences);
 }
 
-xr_session *xr_session_new(xr_config *config, const char *plugin_path,
-                           uint32_t with, xr_errors *errors)
+xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
+                             uint32_t with, xr_errors *errors)
 {
     xr_err err = { "" };
     xr_session *s = calloc(1, sizeof(*s));
@@ -231,6 +254,11 @@ xr_session *xr_session_new(xr_config *config, const char *plugin_path,
     s->with = with;
     s->world = (xray_world){ .head = XRAY_HEAD(xray_world), .size = 1 };
     xr_run_decode(config, &s->run, errors);
+    if (!s->run.run.device) { /* memory ran out: no key has a value */
+        xr_config_finish(config, errors);
+        xr_session_free(s);
+        return NULL;
+    }
     s->sink.write = log_to_stderr;
     s->sink.level = log_level(s->run.run.log ? s->run.run.log : "warn");
     if (xr_plugins_open(plugin_path, &err, &s->plugins) != XRAY_OK)
@@ -241,15 +269,20 @@ xr_session *xr_session_new(xr_config *config, const char *plugin_path,
     if (with & (XR_WITH_TRAIN | XR_WITH_INFER))
         read_model(s, errors);
     if (with & XR_WITH_TOKENIZER)
-        read_tokenizer(s, errors);
+        xr_session_read_tokenizer(s, errors);
     default_loads(s);
-    if (with & XR_WITH_ALGO)
-        xr_session_check_batch(s, errors);
-    if (errors->count) {
-        xr_session_free(s);
-        return NULL;
-    }
+    xr_session_check_batch(s, errors);
     return s;
+}
+
+xr_session *xr_session_new(xr_config *config, const char *plugin_path,
+                           uint32_t with, xr_errors *errors)
+{
+    xr_session *s = xr_session_draft(config, plugin_path, with, errors);
+    if (!errors->count)
+        return s;
+    xr_session_free(s);
+    return NULL;
 }
 
 void xr_session_free(xr_session *s)
@@ -257,6 +290,7 @@ void xr_session_free(xr_session *s)
     if (!s)
         return;
     xr_session_stop_parts(s);
+    xm_chat_close(s->chat);
     xm_tokenizer_close(s->tokenizer);
     xr_plugins_close(s->plugins);
     free(s->config_json);

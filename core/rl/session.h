@@ -9,6 +9,7 @@
 #include "core/config/run.h"
 #include "core/plugin/guard.h"
 #include "core/plugin/plugin.h"
+#include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 
 #define XR_WITH_TRAIN 1u
@@ -38,6 +39,7 @@ typedef struct xr_session {
     xr_plugins *plugins;
     xr_log_sink sink;
     xm_tokenizer *tokenizer;
+    xm_chat *chat; /* NULL: none is used */
     char *config_json;
     char *model_path; /* [model] path, or the newest checkpoint in it */
     xray_model model;
@@ -59,11 +61,17 @@ typedef struct xr_session {
     int nonfinite;  /* the last error is a NaN or Inf: xr_nonfinite */
 } xr_session;
 
-/* Decodes the configuration, finds and loads the plugins, checks everything
- * that can be checked without a device (unknown keys, types, batch arithmetic,
- * files, `plan` of every plugin) and adds what is wrong to `errors`. */
+/* Decodes the configuration, finds and loads the plugins, checks what needs no
+ * device (unknown keys, types, batch arithmetic, files) and adds what is wrong
+ * to `errors`; NULL if anything is. Plans and data rows come later. */
 xr_session *xr_session_new(xr_config *config, const char *plugin_path,
                            uint32_t with, xr_errors *errors);
+/* The same for one who wants to go on looking: the session comes back whatever
+ * is wrong, with what is right of it (a part that cannot be used has no
+ * component or no config; a model that cannot, no config_json). It can be
+ * planned, never started. NULL only when out of memory. */
+xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
+                             uint32_t with, xr_errors *errors);
 void xr_session_free(xr_session *session); /* accepts NULL */
 
 /* What the instances must be ready for; set between new and start. Derived
@@ -71,10 +79,12 @@ void xr_session_free(xr_session *session); /* accepts NULL */
 void xr_session_loads(xr_session *session, uint64_t micro_tokens,
                       uint64_t row_tokens, uint64_t sequences);
 
-/* Prints the derived arithmetic and the memory plan. */
-xray_status xr_session_plan(xr_session *session, xr_err *err, xr_str *out);
+/* Creates what lives on the host, algorithm and rewards, so that a pattern that
+ * does not compile is found; each that cannot be is an error. */
+void xr_session_start_host(xr_session *session, xr_errors *errors);
 
-/* Creates device, train, reference, infer, algo, rewards. */
+/* Creates device, train, reference, infer, algo, rewards, once the plugins'
+ * plans fit the machine. */
 xray_status xr_session_start(xr_session *session, xr_err *err);
 
 /* Shorthands for the operation tables. */

@@ -11,7 +11,11 @@
 void xr_session_find_parts(xr_session *session, xr_errors *errors);
 /* Destroys what runs and frees options and hosts, in reverse order. */
 void xr_session_stop_parts(xr_session *session);
-/* Batch arithmetic: divisibility, lengths against the model. */
+/* Opens tokenizer and chat template, for a session opened without them. */
+void xr_session_read_tokenizer(xr_session *session, xr_errors *errors);
+/* Names, shapes and types of the weights against config.json. */
+void xr_session_check_weights(const xr_session *session, xr_errors *errors);
+/* Batch arithmetic: divisibility, lengths against the model; files. */
 void xr_session_check_batch(xr_session *session, xr_errors *errors);
 
 #endif

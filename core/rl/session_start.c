@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/rl/resources.h"
 #include "core/rl/session_parts.h"
 
 static xray_setup make_setup(const xr_session *s, const xr_part *part,
@@ -105,28 +106,58 @@ static xray_status start_algo(xr_session *s, xr_err *err)
             err, XRAY_E_CONFIG, "%s needs %s, which this version does not run",
             part->instance,
             needs.flags & XRAY_NEED_CRITIC ? "a critic" : "greedy baselines");
-    if ((needs.flags & XRAY_NEED_GROUPS) && s->run.rollout.n < 2)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "%s compares samples of one prompt, but [rollout] n is "
-                       "%lld; expected 2 or more",
-                       part->instance, (long long)s->run.rollout.n);
     s->needs = needs.flags;
+    if ((needs.flags & XRAY_NEED_GROUPS) && s->run.rollout.n < 2 &&
+        !xr_config_refused(s->config, "rollout", "n"))
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: [rollout] n: %s compares samples of one prompt, "
+                       "so 2 or more are expected, not %lld",
+                       xr_config_origin(s->config, "rollout", "n"),
+                       part->instance, (long long)s->run.rollout.n);
     return XRAY_OK;
+}
+
+static xray_status start_reward(xr_part *part, xr_err *err)
+{
+    const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
+    xray_status status = XR_CALL_TIMED(
+        part, "create",
+        ops->create(xr_host_api(part->host), part->config, &part->self));
+    return created(part, status, err);
 }
 
 static xray_status start_rewards(xr_session *s, xr_err *err)
 {
-    for (size_t i = 0; i < s->reward_count; i++) {
-        xr_part *part = &s->rewards[i];
-        const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
-        xray_status status = XR_CALL_TIMED(
-            part, "create",
-            ops->create(xr_host_api(part->host), part->config, &part->self));
-        status = created(part, status, err);
-        if (status != XRAY_OK)
-            return status;
-    }
-    return XRAY_OK;
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < s->reward_count && status == XRAY_OK; i++)
+        status = start_reward(&s->rewards[i], err);
+    return status;
+}
+
+void xr_session_start_host(xr_session *s, xr_errors *errors)
+{
+    xr_err err = { "" };
+    for (size_t i = 0; i < s->reward_count; i++)
+        if (s->rewards[i].component && s->rewards[i].config &&
+            start_reward(&s->rewards[i], &err) != XRAY_OK)
+            xr_errors_add(errors, "%s", err.text);
+    if (s->algo.component && s->algo.config && start_algo(s, &err) != XRAY_OK)
+        xr_errors_add(errors, "%s", err.text);
+}
+
+/* What the plugins refuse, and what does not fit, before anything is made. */
+static xray_status check_plans(xr_session *s, xr_err *err)
+{
+    xr_errors errors = { 0 };
+    xr_resources plans;
+    xray_status status = XRAY_OK;
+    xr_resources_plan(s, &errors, &plans);
+    if (errors.count)
+        status = xr_fail(err, XRAY_E_CONFIG, "%s", errors.items[0]);
+    else if (xr_resources_memory(s, &plans, err) == 2)
+        status = XRAY_E_CONFIG;
+    xr_errors_free(&errors);
+    return status;
 }
 
 xray_status xr_session_start(xr_session *s, xr_err *err)
@@ -137,7 +168,7 @@ xray_status xr_session_start(xr_session *s, xr_err *err)
     if (status == XRAY_OK && (s->with & XR_WITH_ALGO))
         status = start_algo(s, err);
     if (status == XRAY_OK && (s->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
-        status = xr_session_plan(s, err, NULL);
+        status = check_plans(s, err);
     if (status == XRAY_OK && s->device.component)
         status = start_device(s, err);
     if (status == XRAY_OK && s->train.component)

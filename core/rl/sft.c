@@ -73,6 +73,7 @@ static xray_status fill(tuner *t, xr_err *err)
             .prompt_id = row->id,
             .group = (int32_t)i,
             .temperature = 1,
+            .mask = row->mask,
             .train_on_prompt = sft->train_on_prompt,
         };
         xray_status status = xr_rows_add(&t->rows, &in, err);
@@ -172,7 +173,8 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
         .watch = watch,
     };
     /* Engine and rewards are there for validation only. */
-    if (xr_config_get(args->config, "data", "val_files"))
+    if (xr_config_get(args->config, "data", "val_files") ||
+        xr_config_get(args->config, "data", "val_split"))
         plan.with |= XR_WITH_INFER | XR_WITH_REWARD;
     xray_status status = xr_job_open(&t->job, args, "sft", &plan, out, err);
     if (status != XRAY_OK)

@@ -473,6 +473,14 @@ typedef struct xray_device_info {
     uint32_t host_memory; /* 1: [dev] pointers can be read by the host */
 } xray_device_info;
 
+/* What a device would offer. Filled by `plan`, without an instance. */
+typedef struct xray_device_plan {
+    xray_head head;
+    uint64_t memory_bytes; /* that a run can use in all; 0 if not known */
+    uint32_t host_memory;  /* 1: it is the host's own memory */
+    uint32_t reserved;
+} xray_device_plan;
+
 typedef struct xray_memory_stats {
     xray_head head;
     uint64_t live[XRAY_TAG_COUNT]; /* bytes */
@@ -481,6 +489,11 @@ typedef struct xray_memory_stats {
 
 typedef struct xray_device_ops {
     xray_head head;
+
+    /* Pure: what an instance with these options would offer. What cannot work
+     * is refused through host->fail with XRAY_E_CONFIG. [any] */
+    xray_status (*plan)(const xray_host *host, const void *config,
+                        xray_device_plan *out);
 
     /* `threads`: of [run], 0 for one a core. On failure *out_self is untouched.
      * [control] */

@@ -121,8 +121,9 @@ static xray_status remove_others(const model *m, size_t keep)
 {
     DIR *dir = opendir(m->dir);
     if (!dir)
-        return xr_fail(m->err, XRAY_E_IO, "%s: cannot read the folder: %s",
-                       m->dir, strerror(errno));
+        return xr_fail(m->err, errno == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
+                       "%s: cannot read the folder: %s", m->dir,
+                       strerror(errno));
     xray_status status = XRAY_OK;
     for (struct dirent *e = readdir(dir); e && !status; e = readdir(dir)) {
         size_t of;

@@ -236,7 +236,8 @@ static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
         if (status)
             return status;
     }
-    return check_cover(s, st->tensors + start, st->count - start);
+    size_t added = st->count - start;
+    return check_cover(s, added ? st->tensors + start : NULL, added);
 }
 
 /* `file` stays the caller's until it is added. */

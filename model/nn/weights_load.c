@@ -7,9 +7,10 @@
 #include "model/hf/safetensors.h"
 #include "model/nn/weights_io.h"
 
-/* Rows of a matrix that are gathered at once from a file that has them as
- * columns. */
-#define TURN_ROWS 64
+/* A tile of a matrix that is turned at once, so that neither side is walked in
+ * long strides. */
+#define TILE_ROWS 64
+#define TILE_COLS 16
 
 typedef struct reading {
     const xm_param *param;
@@ -23,29 +24,49 @@ static xray_status from_file(void *ctx, uint64_t first, uint64_t count,
     return xm_st_read_f32(r->tensor, first, count, out, err);
 }
 
-/* The file has [cols, rows]. */
+/* What one call of from_turned is for. */
+typedef struct span {
+    uint64_t first;
+    uint64_t end;
+    float *out;
+} span;
+
+/* The tile of the matrix at (row, col), out of a file that has [cols, rows]. */
+static xray_status turn_tile(const reading *r, uint64_t row, uint64_t col,
+                             const span *s, xr_err *err)
+{
+    float tile[TILE_COLS][TILE_ROWS];
+    uint64_t rows = r->param->rows;
+    uint64_t cols = r->param->cols;
+    uint64_t high = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
+    uint64_t wide = cols - col < TILE_COLS ? cols - col : TILE_COLS;
+    for (uint64_t i = 0; i < wide; i++) {
+        xray_status status = xm_st_read_f32(r->tensor, (col + i) * rows + row,
+                                            high, tile[i], err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    for (uint64_t k = 0; k < high; k++) {
+        uint64_t at = (row + k) * cols + col;
+        for (uint64_t i = 0; i < wide; i++)
+            if (at + i >= s->first && at + i < s->end)
+                s->out[at + i - s->first] = tile[i][k];
+    }
+    return XRAY_OK;
+}
+
 static xray_status from_turned(void *ctx, uint64_t first, uint64_t count,
                                float *out, xr_err *err)
 {
     const reading *r = ctx;
-    uint64_t rows = r->param->rows;
+    const span s = { first, first + count, out };
     uint64_t cols = r->param->cols;
-    uint64_t end = first + count;
-    for (uint64_t row = first / cols; row * cols < end; row += TURN_ROWS) {
-        float block[TURN_ROWS];
-        uint64_t n = rows - row < TURN_ROWS ? rows - row : TURN_ROWS;
-        for (uint64_t col = 0; col < cols; col++) {
-            xray_status status =
-                xm_st_read_f32(r->tensor, col * rows + row, n, block, err);
+    for (uint64_t row = first / cols; row * cols < s.end; row += TILE_ROWS)
+        for (uint64_t col = 0; col < cols; col += TILE_COLS) {
+            xray_status status = turn_tile(r, row, col, &s, err);
             if (status != XRAY_OK)
                 return status;
-            for (uint64_t i = 0; i < n; i++) {
-                uint64_t at = (row + i) * cols + col;
-                if (at >= first && at < end)
-                    out[at - first] = block[i];
-            }
         }
-    }
     return XRAY_OK;
 }
 

@@ -9,6 +9,9 @@
 #include "model/hf/safetensors.h"
 #include "model/nn/weights_io.h"
 
+/* Neither side of a turned matrix is walked in long strides. */
+#define TILE 16
+
 /* One tensor at a time leaves the device and is turned to the way it lies in
  * files. */
 typedef struct writing {
@@ -18,11 +21,21 @@ typedef struct writing {
     float *turned; /* the same for transposed ones */
 } writing;
 
+static void turn_tile(const xm_param *param, uint64_t row, uint64_t col,
+                      const float *from, float *to)
+{
+    uint64_t rows = param->rows;
+    uint64_t cols = param->cols;
+    for (uint64_t c = col; c < cols && c < col + TILE; c++)
+        for (uint64_t r = row; r < rows && r < row + TILE; r++)
+            to[c * rows + r] = from[r * cols + c];
+}
+
 static void turn(const xm_param *param, const float *from, float *to)
 {
-    for (uint64_t row = 0; row < param->rows; row++)
-        for (uint64_t col = 0; col < param->cols; col++)
-            to[col * param->rows + row] = from[row * param->cols + col];
+    for (uint64_t row = 0; row < param->rows; row += TILE)
+        for (uint64_t col = 0; col < param->cols; col += TILE)
+            turn_tile(param, row, col, from, to);
 }
 
 static xray_status values(void *ctx, size_t i, xr_err *err, const void **out)

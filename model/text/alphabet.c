@@ -11,7 +11,7 @@
 #define MIDDLE 34u
 #define LAST (256u + LOW + MIDDLE)
 
-static uint32_t code_of(unsigned byte)
+uint32_t xm_alphabet_code(unsigned byte)
 {
     if (byte < LOW)
         return 256u + byte;
@@ -32,38 +32,25 @@ static int byte_of(uint32_t code)
     return code < LOW || (code >= 127u && code <= 160u) ? -1 : (int)code;
 }
 
-void xm_alphabet_write(const char *bytes, size_t size, xr_str *out)
-{
-    char made[256];
-    size_t used = 0;
-    for (size_t i = 0; i < size; i++) {
-        used += (size_t)xr_utf8_encode(code_of((unsigned char)bytes[i]),
-                                       made + used);
-        if (used > sizeof made - 4) {
-            xr_str_append(out, made, used);
-            used = 0;
-        }
-    }
-    xr_str_append(out, made, used);
-}
-
-void xm_alphabet_read(const char *text, size_t size, xr_str *out)
+int xm_alphabet_read(const char *text, size_t size, xr_str *out)
 {
     size_t start = out->size;
-    const char *end = text + size;
-    for (const char *at = text; at < end;) {
-        uint32_t code = 0;
-        int length = xr_utf8_decode(at, end, &code);
-        int byte = length ? byte_of(code) : -1;
+    char made[64];
+    size_t used = 0;
+    for (size_t i = 0, length; i < size; i += length) {
+        int byte = byte_of(xm_utf8_get(text + i, &length));
         if (byte < 0) {
             out->size = start;
-            xr_str_append(out, text, size);
-            return;
+            return 0;
         }
-        char c = (char)byte;
-        xr_str_append(out, &c, 1);
-        at += length;
+        made[used++] = (char)byte;
+        if (used < sizeof made)
+            continue;
+        xr_str_append(out, made, used);
+        used = 0;
     }
+    xr_str_append(out, made, used);
+    return 1;
 }
 
 /* How many bytes at `at`, where no whole character stands, belong together: a
@@ -95,7 +82,18 @@ static size_t broken(const char *at, const char *end)
     return n;
 }
 
-void xm_utf8_repair(const char *bytes, size_t size, xr_str *out)
+/* Whether the bytes to the end may be the start of a character. */
+static int unfinished(const char *at, const char *end, size_t size)
+{
+    unsigned lead = (unsigned char)*at;
+    size_t whole = lead < 0xC2 || lead > 0xF4 ? 1
+                   : lead < 0xE0              ? 2
+                   : lead < 0xF0              ? 3
+                                              : 4;
+    return (size_t)(end - at) == size && size < whole;
+}
+
+size_t xm_utf8_repair(const char *bytes, size_t size, int more, xr_str *out)
 {
     const char *end = bytes + size;
     const char *start = bytes;
@@ -107,10 +105,14 @@ void xm_utf8_repair(const char *bytes, size_t size, xr_str *out)
             at += length;
             continue;
         }
+        size_t bad = broken(at, end);
+        if (more && unfinished(at, end, bad))
+            break;
         xr_str_append(out, start, (size_t)(at - start));
         xr_str_puts(out, "\xEF\xBF\xBD");
-        at += broken(at, end);
+        at += bad;
         start = at;
     }
     xr_str_append(out, start, (size_t)(at - start));
+    return (size_t)(at - bytes);
 }

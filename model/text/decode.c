@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ids to text: a list of pieces goes through the decoder's steps.
+ * Ids to text: pieces run through the decoder's steps, each as soon as it is
+ * certain. Decoding a list is the same with an end right behind it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/text/tok.h"
 
-typedef struct pieces {
-    xr_str bytes;
-    size_t *ends;
-    size_t count;
-} pieces;
+/* What a step remembers between two pieces. */
+typedef struct stage {
+    xr_str held;  /* of a piece that has not ended, or of a run of bytes */
+    xr_str bytes; /* ALPHABET: the start of a character; BYTES: a run */
+    size_t index; /* number of the piece */
+    uint32_t cut; /* STRIP: stripped off the start so far */
+    int past;     /* STRIP: something else came */
+} stage;
 
-static const char *piece(const pieces *p, size_t i, size_t *out_size)
-{
-    size_t start = i ? p->ends[i - 1] : 0;
-    *out_size = p->ends[i] - start;
-    return xr_str_text(&p->bytes) + start;
-}
+struct xm_stream {
+    const xm_tokenizer *tok;
+    int skip_special;
+    stage stages[XM_STEPS];
+    xr_str scratch;
+    void *regex;
+    size_t number; /* of the id */
+    xr_err *err;
+    xray_status status;
+    xr_str *out;
+};
 
-static void end_piece(pieces *p)
-{
-    p->ends[p->count++] = p->bytes.size;
-}
+static void give(xm_stream *s, size_t step, const char *text, size_t size,
+                 int last);
 
 static int hex(char c)
 {
@@ -32,183 +39,459 @@ static int hex(char c)
     return hit ? (int)((hit - digits) & 15) : -1;
 }
 
-/* The byte of "<0xNN>", or -1. */
+/* Empties a text; that memory ran out for it is kept in mind. */
+static void forget(xm_stream *s, xr_str *text)
+{
+    s->scratch.failed |= text->failed;
+    xr_str_clear(text);
+}
+
+/* The byte of "<0xNN>", or -1. The library's number may have a plus sign. */
 static int byte_of(const char *text, size_t size)
 {
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
-    int high = hex(text[3]);
+    int high = text[3] == '+' ? 0 : hex(text[3]);
     int low = hex(text[4]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
 /* Ends a run of bytes: text if they are UTF-8, else a U+FFFD for each. */
-static void end_bytes(xr_str *run, pieces *out)
+static void end_bytes(xm_stream *s, size_t step)
 {
-    if (!run->size)
-        return;
-    const char *at = run->data;
+    xr_str *run = &s->stages[step].bytes;
+    const char *at = xr_str_text(run);
     const char *end = at + run->size;
     uint32_t code;
+    if (!run->size)
+        return;
     for (int n; at < end && (n = xr_utf8_decode(at, end, &code));)
         at += n;
-    if (at == end) {
-        xr_str_append(&out->bytes, run->data, run->size);
-        end_piece(out);
-    }
-    for (size_t i = 0; at < end && i < run->size; i++) {
-        xr_str_puts(&out->bytes, "\xEF\xBF\xBD");
-        end_piece(out);
-    }
-    xr_str_clear(run);
+    if (at == end)
+        give(s, step + 1, run->data, run->size, 1);
+    for (size_t i = 0; at < end && i < run->size; i++)
+        give(s, step + 1, "\xEF\xBF\xBD", 3, 1);
+    forget(s, run);
 }
 
-static void step_bytes(const pieces *in, pieces *out)
+static void step_bytes(xm_stream *s, size_t step, const char *text, size_t size)
 {
-    xr_str run = { 0 };
-    for (size_t i = 0; i < in->count; i++) {
-        size_t size;
-        const char *text = piece(in, i, &size);
-        int byte = byte_of(text, size);
-        if (byte >= 0) {
-            char c = (char)byte;
-            xr_str_append(&run, &c, 1);
-            out->bytes.failed |= run.failed;
+    int byte = byte_of(text, size);
+    if (byte >= 0) {
+        char c = (char)byte;
+        xr_str_append(&s->stages[step].bytes, &c, 1);
+        return;
+    }
+    end_bytes(s, step);
+    give(s, step + 1, text, size, 1);
+}
+
+static int is_utf8(const xr_str *text)
+{
+    const char *end = text->data + text->size;
+    uint32_t code;
+    for (const char *at = text->data; at < end;) {
+        int length = xr_utf8_decode(at, end, &code);
+        if (!length)
+            return 0;
+        at += length;
+    }
+    return 1;
+}
+
+/* The bytes of all pieces are one text: what is certain of it goes on. */
+static void pass_alphabet(xm_stream *s, size_t step, int more)
+{
+    xr_str *bytes = &s->stages[step].bytes;
+    if (more && bytes->size && is_utf8(bytes)) {
+        give(s, step + 1, bytes->data, bytes->size, 0);
+        forget(s, bytes);
+        return;
+    }
+    xr_str made = { 0 };
+    size_t used = xm_utf8_repair(xr_str_text(bytes), bytes->size, more, &made);
+    s->scratch.failed |= made.failed;
+    if (used)
+        memmove(bytes->data, bytes->data + used, bytes->size - used);
+    bytes->size -= used;
+    if (made.size || !more)
+        give(s, step + 1, xr_str_text(&made), made.size, !more);
+    xr_str_free(&made);
+}
+
+static void step_alphabet(xm_stream *s, size_t step, const char *text,
+                          size_t size)
+{
+    xr_str *bytes = &s->stages[step].bytes;
+    if (!xm_alphabet_read(text, size, bytes))
+        xr_str_append(bytes, text, size);
+    pass_alphabet(s, step, 1);
+}
+
+/* A decoder that makes more of a piece is none. */
+#define PIECE_LIMIT ((size_t)1 << 28)
+
+/* `to` in the place of each `from`. */
+static void replace_all(const char *text, size_t size, const char *from,
+                        const char *to, xr_str *out)
+{
+    size_t length = strlen(from);
+    size_t done = 0;
+    for (size_t i = 0; length && i + length <= size;) {
+        if (memcmp(text + i, from, length) != 0) {
+            i++;
             continue;
         }
-        end_bytes(&run, out);
-        xr_str_append(&out->bytes, text, size);
-        end_piece(out);
+        xr_str_append(out, text + done, i - done);
+        xr_str_puts(out, to);
+        if (out->size > PIECE_LIMIT)
+            out->failed = 1;
+        i += length;
+        done = i;
     }
-    end_bytes(&run, out);
-    xr_str_free(&run);
+    xr_str_append(out, text + done, size - done);
 }
 
-/* Up to `start` and `stop` times the character at the ends of each piece. */
-static void step_strip(const xm_step *step, const pieces *in, pieces *out)
+static void replace_regex(xm_stream *s, const xm_dec *dec, const char *text,
+                          size_t size, xr_str *out)
 {
-    size_t unit = strlen(step->from);
-    for (size_t i = 0; i < in->count; i++) {
-        size_t size;
-        const char *text = piece(in, i, &size);
-        for (uint32_t n = 0; n < step->start && size >= unit &&
-                             memcmp(text, step->from, unit) == 0;
-             n++) {
-            text += unit;
-            size -= unit;
-        }
-        for (uint32_t n = 0; n < step->stop && size >= unit &&
-                             memcmp(text + size - unit, step->from, unit) == 0;
+    xm_matches m = {
+        .regex = dec->regex, .room = s->regex, .text = text, .size = size
+    };
+    size_t done = 0;
+    int found = size > 0;
+    while (found && !s->status) {
+        size_t from = size;
+        size_t to = size;
+        s->status = xm_regex_next(&m, s->err, &found, &from, &to);
+        if (!found || s->status)
+            break;
+        xr_str_append(out, text + done, from - done);
+        xr_str_puts(out, dec->to);
+        if (out->size > PIECE_LIMIT)
+            out->failed = 1;
+        done = to;
+    }
+    xr_str_append(out, text + done, size - done);
+}
+
+static void step_replace(xm_stream *s, size_t step, const char *text,
+                         size_t size)
+{
+    const xm_dec *dec = &s->tok->dec[step];
+    xr_str made = { 0 };
+    if (dec->regex)
+        replace_regex(s, dec, text, size, &made);
+    else if (!memchr(text, dec->from[0], size)) {
+        give(s, step + 1, text, size, 1);
+        return;
+    } else
+        replace_all(text, size, dec->from, dec->to, &made);
+    s->scratch.failed |= made.failed;
+    give(s, step + 1, xr_str_text(&made), made.size, 1);
+    xr_str_free(&made);
+}
+
+/* Up to `start` and `stop` times the character at the ends of each piece. What
+ * may be cut off the end is held back. */
+static void step_strip(xm_stream *s, size_t step, const char *text, size_t size,
+                       int last)
+{
+    const xm_dec *dec = &s->tok->dec[step];
+    stage *st = &s->stages[step];
+    size_t unit = strlen(dec->from);
+    while (!st->past && st->cut < dec->start && size >= unit &&
+           memcmp(text, dec->from, unit) == 0) {
+        text += unit;
+        size -= unit;
+        st->cut++;
+    }
+    st->past |= size > 0 || st->cut == dec->start;
+    if (dec->stop) {
+        xr_str_append(&st->held, text, size);
+        if (!last)
+            return;
+        text = xr_str_text(&st->held);
+        size = st->held.size;
+        for (uint32_t n = 0; n < dec->stop && size >= unit &&
+                             memcmp(text + size - unit, dec->from, unit) == 0;
              n++)
             size -= unit;
-        xr_str_append(&out->bytes, text, size);
-        end_piece(out);
+    }
+    give(s, step + 1, text, size, last);
+    if (!last)
+        return;
+    forget(s, &st->held);
+    st->cut = 0;
+    st->past = 0;
+}
+
+static void step_metaspace(xm_stream *s, size_t step, const char *text,
+                           size_t size)
+{
+    const xm_dec *dec = &s->tok->dec[step];
+    int first = s->stages[step].index == 0;
+    xr_str made = { 0 };
+    replace_all(text, size, dec->from, first ? dec->to : " ", &made);
+    s->scratch.failed |= made.failed;
+    give(s, step + 1, xr_str_text(&made), made.size, 1);
+    xr_str_free(&made);
+}
+
+static void clean(xr_str *text)
+{
+    static const char *const pairs[][2] = {
+        { " .", "." },     { " ?", "?" },           { " !", "!" },
+        { " ,", "," },     { " ' ", "'" },          { " n't", "n't" },
+        { " 'm", "'m" },   { " do not", " don't" }, { " 's", "'s" },
+        { " 've", "'ve" }, { " 're", "'re" }
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        xr_str made = { 0 };
+        replace_all(xr_str_text(text), text->size, pairs[i][0], pairs[i][1],
+                    &made);
+        made.failed |= text->failed;
+        xr_str_free(text);
+        *text = made;
     }
 }
 
-static void step_replace(const xm_step *step, const pieces *in, pieces *out)
+static void step_wordpiece(xm_stream *s, size_t step, const char *text,
+                           size_t size)
 {
-    for (size_t i = 0; i < in->count; i++) {
-        size_t size;
-        const char *text = piece(in, i, &size);
-        xm_tok_replace(step, text, size, &out->bytes);
-        end_piece(out);
+    const xm_dec *dec = &s->tok->dec[step];
+    size_t prefix = strlen(dec->from);
+    xr_str made = { 0 };
+    if (s->stages[step].index && size >= prefix &&
+        memcmp(text, dec->from, prefix) == 0)
+        xr_str_append(&made, text + prefix, size - prefix);
+    else {
+        xr_str_puts(&made, s->stages[step].index ? " " : "");
+        xr_str_append(&made, text, size);
+    }
+    if (dec->clean)
+        clean(&made);
+    s->scratch.failed |= made.failed;
+    give(s, step + 1, xr_str_text(&made), made.size, 1);
+    xr_str_free(&made);
+}
+
+/* One piece waits: a suffix is a space in all but the last. */
+static void step_bpe(xm_stream *s, size_t step, const char *text, size_t size,
+                     int end)
+{
+    const xm_dec *dec = &s->tok->dec[step];
+    stage *st = &s->stages[step];
+    if (st->index) {
+        xr_str made = { 0 };
+        replace_all(xr_str_text(&st->bytes), st->bytes.size, dec->from,
+                    end ? "" : " ", &made);
+        s->scratch.failed |= made.failed;
+        give(s, step + 1, xr_str_text(&made), made.size, 1);
+        xr_str_free(&made);
+    }
+    forget(s, &st->bytes);
+    xr_str_append(&st->bytes, text, size);
+}
+
+static void whole_piece(xm_stream *s, size_t step, const char *text,
+                        size_t size)
+{
+    stage *st = &s->stages[step];
+    switch (s->tok->dec[step].kind) {
+    case XM_DEC_REPLACE:
+        step_replace(s, step, text, size);
+        break;
+    case XM_DEC_BYTES:
+        step_bytes(s, step, text, size);
+        break;
+    case XM_DEC_ALPHABET:
+        step_alphabet(s, step, text, size);
+        break;
+    case XM_DEC_METASPACE:
+        step_metaspace(s, step, text, size);
+        break;
+    case XM_DEC_WORDPIECE:
+        step_wordpiece(s, step, text, size);
+        break;
+    case XM_DEC_BPE:
+        step_bpe(s, step, text, size, 0);
+        break;
+    case XM_DEC_JOIN:
+        if (st->index)
+            give(s, step + 1, " ", 1, 1);
+        give(s, step + 1, text, size, 1);
+        break;
+    case XM_DEC_FUSE: /* these two take pieces as they come */
+    case XM_DEC_STRIP:
+        break;
+    }
+    st->index++;
+}
+
+static void give(xm_stream *s, size_t step, const char *text, size_t size,
+                 int last)
+{
+    if (step == s->tok->dec_count) {
+        xr_str_append(s->out, text, size);
+        return;
+    }
+    stage *st = &s->stages[step];
+    if (s->tok->dec[step].kind == XM_DEC_FUSE) {
+        give(s, step + 1, text, size, 0);
+    } else if (s->tok->dec[step].kind == XM_DEC_STRIP) {
+        step_strip(s, step, text, size, last);
+    } else if (last && !st->held.size) {
+        whole_piece(s, step, text, size);
+    } else {
+        xr_str_append(&st->held, text, size);
+        if (!last)
+            return;
+        whole_piece(s, step, xr_str_text(&st->held), st->held.size);
+        forget(s, &st->held);
     }
 }
 
-/* One piece out of all: a character's bytes may lie in several tokens. */
-static void step_alphabet(const pieces *in, pieces *out)
+/* What the steps hold back, from the first to the last. */
+static void finish(xm_stream *s)
 {
-    xr_str bytes = { 0 };
-    for (size_t i = 0; i < in->count; i++) {
-        size_t size;
-        const char *text = piece(in, i, &size);
-        xm_alphabet_read(text, size, &bytes);
+    for (size_t i = 0; i < s->tok->dec_count; i++) {
+        stage *st = &s->stages[i];
+        enum xm_dec_kind kind = s->tok->dec[i].kind;
+        if (kind == XM_DEC_FUSE)
+            give(s, i + 1, "", 0, 1);
+        else if (kind == XM_DEC_BYTES)
+            end_bytes(s, i);
+        else if (kind == XM_DEC_ALPHABET)
+            pass_alphabet(s, i, 0);
+        else if (kind == XM_DEC_BPE)
+            step_bpe(s, i, "", 0, 1);
+        forget(s, &st->held);
+        forget(s, &st->bytes);
+        st->index = 0;
+        st->cut = 0;
+        st->past = 0;
     }
-    xm_utf8_repair(xr_str_text(&bytes), bytes.size, &out->bytes);
-    out->bytes.failed |= bytes.failed;
-    end_piece(out);
-    xr_str_free(&bytes);
+    s->number = 0;
 }
 
-static void run_step(const xm_step *step, const pieces *in, pieces *out)
+static xray_status check(xm_stream *s, xr_err *err)
 {
-    switch (step->kind) {
-    case XM_STEP_REPLACE:
-        step_replace(step, in, out);
-        break;
-    case XM_STEP_BYTES:
-        step_bytes(in, out);
-        break;
-    case XM_STEP_ALPHABET:
-        step_alphabet(in, out);
-        break;
-    case XM_STEP_STRIP:
-        step_strip(step, in, out);
-        break;
-    case XM_STEP_FUSE:
-    case XM_STEP_PREPEND: /* this and the next stand in normalizers only */
-    case XM_STEP_NFC:
-        xr_str_append(&out->bytes, xr_str_text(&in->bytes), in->bytes.size);
-        end_piece(out);
-        break;
-    }
+    int failed = s->scratch.failed || s->out->failed;
+    for (size_t i = 0; i < s->tok->dec_count; i++)
+        failed |= s->stages[i].held.failed || s->stages[i].bytes.failed;
+    if (s->status)
+        return s->status;
+    return failed ? xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory")
+                  : XRAY_OK;
 }
 
-static xray_status gather(const xm_tokenizer *tok, const int32_t *ids,
-                          size_t count, int skip_special, pieces *out,
-                          xr_err *err)
+static xray_status push(xm_stream *s, int32_t id, xr_err *err)
 {
-    for (size_t i = 0; i < count; i++) {
-        const xm_token *t = ids[i] >= 0 && (size_t)ids[i] < tok->token_count
-                                ? &tok->tokens[ids[i]]
-                                : NULL;
-        int known = t && (t->flags & XM_TOK_KNOWN);
-        if (!known && skip_special == 2)
+    const xm_tokenizer *tok = s->tok;
+    const xm_token *t =
+        id >= 0 && (size_t)id < tok->token_count ? &tok->tokens[id] : NULL;
+    int known = t && (t->flags & XM_TOK_KNOWN);
+    size_t number = s->number++;
+    if (!known && s->skip_special == 2)
+        return XRAY_OK;
+    if (!known)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "id %d (number %zu of the list) is not in the "
+                       "tokenizer's vocabulary",
+                       (int)id, number);
+    if (s->skip_special && (t->flags & XM_TOK_SKIPPED))
+        return XRAY_OK;
+    give(s, 0, xr_str_text(&tok->pool) + t->at, t->size, 1);
+    return s->status;
+}
+
+static xray_status open_stream(xm_stream *s, const xm_tokenizer *tok,
+                               int skip_special, xr_err *err)
+{
+    s->tok = tok;
+    s->skip_special = skip_special;
+    for (size_t i = 0; !s->regex && i < tok->dec_count; i++) {
+        if (!tok->dec[i].regex)
             continue;
-        if (!known)
-            return xr_fail(err, XRAY_E_RANGE,
-                           "id %d (number %zu of the list) is not in the "
-                           "tokenizer's vocabulary",
-                           (int)ids[i], i);
-        if (skip_special && (t->flags & XM_TOK_SPECIAL))
-            continue;
-        if (!tok->has_decoder && out->count)
-            xr_str_puts(&out->bytes, " ");
-        xr_str_append(&out->bytes, xr_str_text(&tok->pool) + t->at, t->size);
-        end_piece(out);
+        s->regex = xm_regex_room();
+        if (!s->regex)
+            return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
     }
     return XRAY_OK;
+}
+
+static void close_stream(xm_stream *s)
+{
+    for (size_t i = 0; s->tok && i < s->tok->dec_count; i++) {
+        xr_str_free(&s->stages[i].held);
+        xr_str_free(&s->stages[i].bytes);
+    }
+    xr_str_free(&s->scratch);
+    xm_regex_room_free(s->regex);
 }
 
 xray_status xm_tokenizer_decode(const xm_tokenizer *tok, const int32_t *ids,
                                 size_t count, int skip_special, xr_str *out,
                                 xr_err *err)
 {
-    pieces in = { .ends = xr_calloc(count + 1, sizeof(size_t)) };
-    pieces to = { .ends = xr_calloc(count + 1, sizeof(size_t)) };
-    xray_status status = XRAY_OK;
-    if (in.ends && to.ends)
-        status = gather(tok, ids, count, skip_special, &in, err);
-    else
-        status = xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
-    for (size_t i = 0; !status && i < tok->decoder.count; i++) {
-        run_step(&tok->decoder.step[i], &in, &to);
-        to.bytes.failed |= in.bytes.failed;
-        pieces spare = in;
-        in = to;
-        to = spare;
-        xr_str_clear(&to.bytes);
-        to.count = 0;
-    }
+    xm_stream s = { 0 };
+    size_t from = out->size;
+    xray_status status = open_stream(&s, tok, skip_special, err);
+    s.out = out;
+    s.err = err;
+    for (size_t i = 0; !status && i < count; i++)
+        status = push(&s, ids[i], err);
     if (!status) {
-        xr_str_append(out, xr_str_text(&in.bytes), in.bytes.size);
-        if (in.bytes.failed || out->failed)
-            status = xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
+        finish(&s);
+        status = check(&s, err);
     }
-    xr_str_free(&in.bytes);
-    xr_str_free(&to.bytes);
-    free(in.ends);
-    free(to.ends);
+    if (status && out->size > from) {
+        out->size = from;
+        out->data[from] = '\0';
+    }
+    close_stream(&s);
+    return status;
+}
+
+xray_status xm_stream_open(const xm_tokenizer *tok, int skip_special,
+                           xr_err *err, xm_stream **out)
+{
+    xm_stream *s = xr_calloc(1, sizeof *s);
+    if (!s)
+        return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
+    xray_status status = open_stream(s, tok, skip_special, err);
+    if (status) {
+        xm_stream_close(s);
+        return status;
+    }
+    *out = s;
+    return XRAY_OK;
+}
+
+void xm_stream_close(xm_stream *stream)
+{
+    if (!stream)
+        return;
+    close_stream(stream);
+    free(stream);
+}
+
+xray_status xm_stream_push(xm_stream *stream, int32_t id, xr_str *out,
+                           xr_err *err)
+{
+    stream->out = out;
+    stream->err = err;
+    xray_status status = push(stream, id, err);
+    return status ? status : check(stream, err);
+}
+
+xray_status xm_stream_end(xm_stream *stream, xr_str *out, xr_err *err)
+{
+    stream->out = out;
+    stream->err = err;
+    finish(stream);
+    xray_status status = check(stream, err);
+    stream->status = XRAY_OK;
     return status;
 }

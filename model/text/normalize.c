@@ -9,149 +9,321 @@
 
 #include "model/text/tok.h"
 
-/* Below U+0300, the first combining mark, every text is NFC; its lead byte is
- * 0xCC. */
-static int is_nfc(const char *text, size_t size)
+/* A walk over the characters of the input. */
+#define EACH(e, i, length, code)                             \
+    for (size_t i = 0, length = 0;                           \
+         i < (e)->in.size &&                                 \
+         (code = xm_utf8_get((e)->in.text + i, &length), 1); \
+         i += length)
+
+uint32_t xm_lower(uint32_t code)
 {
-    for (size_t i = 0; i < size; i++)
-        if ((unsigned char)text[i] >= 0xCC)
+    /* Newer than utf8proc's oldest Unicode that still counts. */
+    static const struct {
+        uint32_t from;
+        uint32_t to;
+        int32_t shift;
+    } newer[] = { { 0x1C89, 0x1C89, 1 },      { 0xA7CB, 0xA7CB, -0xA567 },
+                  { 0xA7CC, 0xA7CC, 1 },      { 0xA7CE, 0xA7CE, 1 },
+                  { 0xA7D2, 0xA7D2, 1 },      { 0xA7D4, 0xA7D4, 1 },
+                  { 0xA7DA, 0xA7DA, 1 },      { 0xA7DC, 0xA7DC, -0xA641 },
+                  { 0x10D50, 0x10D65, 0x20 }, { 0x16EA0, 0x16EB8, 0x1B } };
+    if (code < 0x80)
+        return code >= 'A' && code <= 'Z' ? code | 32 : code;
+    for (size_t i = 0; code >= 0x1C89 && i < sizeof newer / sizeof newer[0];
+         i++)
+        if (code >= newer[i].from && code <= newer[i].to)
+            return (uint32_t)((int32_t)code + newer[i].shift);
+    return (uint32_t)utf8proc_tolower((int32_t)code);
+}
+
+/* Drops the characters that have a class of `mask`; `nul` too on request. */
+typedef struct filter {
+    xm_edit *edit;
+    uint32_t last;
+    int32_t removed;
+    int any;
+} filter;
+
+static void filter_put(filter *f, uint32_t code, int keep)
+{
+    if (!keep) {
+        f->removed++;
+        return;
+    }
+    if (f->any)
+        xm_edit_put(f->edit, f->last, -f->removed);
+    else
+        xm_edit_drop(f->edit, (size_t)f->removed);
+    f->last = code;
+    f->removed = 0;
+    f->any = 1;
+}
+
+static void filter_end(filter *f)
+{
+    if (f->any)
+        xm_edit_put(f->edit, f->last, -f->removed);
+}
+
+static void drop_class(const xm_classes *classes, unsigned mask, xm_edit *edit)
+{
+    filter f = { .edit = edit };
+    uint32_t code;
+    EACH(edit, i, length, code)
+    {
+        filter_put(&f, code, !(xm_class(classes, code) & mask));
+    }
+    filter_end(&f);
+}
+
+static int nmt_drops(uint32_t c)
+{
+    return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) ||
+           c == 0x7F || c == 0x8F || c == 0x9F;
+}
+
+static uint32_t nmt_maps(uint32_t c)
+{
+    return c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 ||
+                   (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 ||
+                   c == 0x2581 || c == 0xFEFF || c == 0xFFFD
+               ? ' '
+               : c;
+}
+
+static void nmt(xm_edit *edit)
+{
+    filter f = { .edit = edit };
+    uint32_t code;
+    EACH(edit, i, length, code)
+    {
+        filter_put(&f, nmt_maps(code), !nmt_drops(code));
+    }
+    filter_end(&f);
+}
+
+static void bert_clean(const xm_classes *classes, xm_edit *edit)
+{
+    filter f = { .edit = edit };
+    uint32_t code;
+    EACH(edit, i, length, code)
+    {
+        unsigned class = xm_class(classes, code);
+        filter_put(&f, class & XM_C_SPACE ? ' ' : code, !(class & XM_C_OTHER));
+    }
+    filter_end(&f);
+}
+
+static void bert_chinese(xm_edit *edit)
+{
+    uint32_t c;
+    EACH(edit, i, length, c)
+    {
+        int chinese =
+            (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+            (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+            (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+        if (chinese)
+            xm_edit_put(edit, ' ', 0);
+        xm_edit_put(edit, c, chinese);
+        if (chinese)
+            xm_edit_put(edit, ' ', 1);
+    }
+}
+
+static void lower(xm_edit *edit)
+{
+    uint32_t code;
+    EACH(edit, i, length, code)
+    {
+        xm_edit_put(edit, code == 0x130 ? 'i' : xm_lower(code), 0);
+        if (code == 0x130)
+            xm_edit_put(edit, 0x307, 1);
+    }
+}
+
+static void alphabet(xm_edit *edit)
+{
+    const char *text = edit->in.text;
+    for (size_t i = 0; i < edit->in.size; i++)
+        xm_edit_put(edit, xm_alphabet_code((unsigned char)text[i]),
+                    ((unsigned char)text[i] & 0xC0) == 0x80);
+}
+
+static void strip(const xm_classes *classes, const xm_norm *step, xm_edit *edit)
+{
+    const char *text = edit->in.text;
+    size_t from = 0;
+    size_t to = edit->in.size;
+    size_t length;
+    while (step->left && from < to &&
+           xm_class(classes, xm_utf8_get(text + from, &length)) & XM_C_SPACE)
+        from += length;
+    while (step->right && to > from) {
+        size_t start = xm_utf8_back(text, to);
+        if (!(xm_class(classes, xm_utf8_get(text + start, &length)) &
+              XM_C_SPACE))
+            break;
+        to = start;
+    }
+    xm_edit_copy(edit, from, to);
+}
+
+static void replace_string(const xm_norm *step, xm_edit *edit)
+{
+    size_t size = strlen(step->from);
+    const char *text = edit->in.text;
+    size_t done = 0;
+    size_t at = 0;
+    while (at + size <= edit->in.size) {
+        const char *hit =
+            memchr(text + at, step->from[0], edit->in.size - size + 1 - at);
+        if (!hit)
+            break;
+        at = (size_t)(hit - text);
+        if (memcmp(hit, step->from, size) != 0) {
+            at++;
+            continue;
+        }
+        xm_edit_copy(edit, done, at);
+        at += size;
+        done = at;
+        xm_edit_replace(edit, step->to, at);
+    }
+    xm_edit_copy(edit, done, edit->in.size);
+}
+
+static xray_status replace_regex(xm_walk *w, const xm_norm *step, xm_edit *edit)
+{
+    xm_matches m = { .regex = step->regex,
+                     .room = w->room->regex,
+                     .text = edit->in.text,
+                     .size = edit->in.size };
+    size_t done = 0;
+    int found = 1;
+    xray_status status = XRAY_OK;
+    while (!status && found && edit->in.size) {
+        size_t from = 0;
+        size_t to = 0;
+        status = xm_regex_next(&m, w->err, &found, &from, &to);
+        if (status || !found)
+            break;
+        xm_edit_copy(edit, done, from);
+        xm_edit_replace(edit, step->to, to);
+        done = to;
+    }
+    if (!status)
+        xm_edit_copy(edit, done, edit->in.size);
+    return status;
+}
+
+static xray_status run_step(xm_walk *w, const xm_norm *step, xm_edit *edit)
+{
+    const xm_classes *classes = &w->tok->classes;
+    switch (step->kind) {
+    case XM_NORM_PREPEND:
+        xm_edit_prepend(edit, step->to);
+        break;
+    case XM_NORM_REPLACE:
+        if (step->regex)
+            return replace_regex(w, step, edit);
+        replace_string(step, edit);
+        break;
+    case XM_NORM_NFC:
+    case XM_NORM_NFD:
+    case XM_NORM_NFKC:
+    case XM_NORM_NFKD:
+        if (xm_norm_unicode(w->tok, step->kind, edit))
+            edit->out->text.failed = 1;
+        break;
+    case XM_NORM_STRIP:
+        strip(classes, step, edit);
+        break;
+    case XM_NORM_ACCENTS:
+        drop_class(classes, XM_C_MARK, edit);
+        break;
+    case XM_NORM_LOWER:
+        lower(edit);
+        break;
+    case XM_NORM_NMT:
+        nmt(edit);
+        break;
+    case XM_NORM_CHARSMAP:
+        xm_charsmap_run(step->map, edit);
+        break;
+    case XM_NORM_BERT_CLEAN:
+        bert_clean(classes, edit);
+        break;
+    case XM_NORM_BERT_CHINESE:
+        bert_chinese(edit);
+        break;
+    case XM_NORM_BERT_ACCENTS:
+        drop_class(classes, XM_C_ACCENT, edit);
+        break;
+    case XM_NORM_ALPHABET:
+        alphabet(edit);
+        break;
+    }
+    return XRAY_OK;
+}
+
+/* 1 where a step leaves the text alone, which is common and cheap to see. */
+static int leaves(const xm_tokenizer *tok, const xm_norm *step,
+                  const xm_piece *piece)
+{
+    unsigned mask = 0;
+    if (!piece->size)
+        return 1;
+    if (step->kind == XM_NORM_REPLACE && step->from)
+        return !memchr(piece->text, step->from[0], piece->size);
+    if (step->kind == XM_NORM_NFC)
+        mask = XM_C_NFC;
+    else if (step->kind == XM_NORM_NFD)
+        mask = XM_C_NFD | XM_C_COMBINES;
+    else if (step->kind == XM_NORM_NFKC)
+        mask = XM_C_NFC | XM_C_NFKD;
+    else if (step->kind == XM_NORM_NFKD)
+        mask = XM_C_NFKD | XM_C_COMBINES;
+    else
+        return 0;
+    for (size_t i = 0, length; i < piece->size; i += length) {
+        if ((unsigned char)piece->text[i] < 0x80) {
+            length = 1;
+            continue;
+        }
+        if (xm_class(&tok->classes, xm_utf8_get(piece->text + i, &length)) &
+            mask)
             return 0;
+    }
     return 1;
 }
 
-static int class_of(int32_t code)
+xray_status xm_norm_run(xm_walk *w, const xm_piece *piece, xm_piece *out)
 {
-    return utf8proc_get_property(code)->combining_class;
-}
-
-static int decompose(const char *text, size_t size, xm_ids *codes)
-{
-    const char *end = text + size;
-    int failed = 0;
-    while (text < end && !failed) {
-        utf8proc_int32_t made[16];
-        int unused = 0;
-        uint32_t code = 0;
-        int length = xr_utf8_decode(text, end, &code);
-        utf8proc_ssize_t count = utf8proc_decompose_char(
-            (int32_t)code, made, 16, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
-            &unused);
-        failed = count < 0 || count > 16;
-        for (utf8proc_ssize_t i = 0; !failed && i < count; i++)
-            failed = xm_ids_push(codes, made[i]);
-        text += length ? length : 1;
-    }
-    return failed;
-}
-
-/* Marks by class, those of one class in their order. */
-static int order_run(int32_t *run, size_t count, xm_ids *spare)
-{
-    unsigned char present[256] = { 0 };
-    int failed = 0;
-    spare->count = 0;
-    for (size_t i = 0; i < count; i++)
-        present[class_of(run[i]) & 255] = 1;
-    for (int group = 1; group < 256; group++)
-        for (size_t i = 0; present[group] && i < count; i++)
-            if (class_of(run[i]) == group)
-                failed |= xm_ids_push(spare, run[i]);
-    if (!failed)
-        memcpy(run, spare->data, count * sizeof *run);
-    return failed;
-}
-
-static int order(xm_ids *codes)
-{
-    xm_ids spare = { 0 };
-    int failed = 0;
-    for (size_t i = 0; i < codes->count && !failed;) {
-        size_t from = i;
-        int last = 0;
-        int sorted = 1;
-        for (int group; i < codes->count; i++, last = group) {
-            group = class_of(codes->data[i]);
-            if (!group)
-                break;
-            sorted &= group >= last;
-        }
-        if (!sorted)
-            failed = order_run(codes->data + from, i - from, &spare);
-        i += i == from;
-    }
-    xm_ids_free(&spare);
-    return failed;
-}
-
-static void compose(int32_t *codes, size_t count, xr_str *out)
-{
-    utf8proc_ssize_t left = utf8proc_normalize_utf32(
-        codes, (utf8proc_ssize_t)count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    for (utf8proc_ssize_t i = 0; i < left; i++) {
-        char text[4];
-        int length = xr_utf8_encode((uint32_t)codes[i], text);
-        xr_str_append(out, text, (size_t)length);
-    }
-}
-
-/* Not utf8proc_map: its time grows with the square of a run of marks, and it
- * loses U+11A7, which composes with nothing, behind a Hangul syllable. */
-static void to_nfc(const char *text, size_t size, xr_str *out)
-{
-    xm_ids codes = { 0 };
-    size_t from = 0;
-    if (decompose(text, size, &codes) || order(&codes)) {
-        out->failed = 1; /* the text is UTF-8: only memory can run out */
-        codes.count = 0;
-    }
-    for (size_t i = 0; i < codes.count; i++) {
-        if (codes.data[i] != 0x11A7)
+    const xm_tokenizer *tok = w->tok;
+    unsigned turn = 0;
+    *out = *piece;
+    for (size_t i = 0; i < tok->norm_count; i++) {
+        if (leaves(tok, &tok->norm[i], out))
             continue;
-        compose(codes.data + from, i - from, out);
-        from = i;
-    }
-    if (codes.count)
-        compose(codes.data + from, codes.count - from, out);
-    xm_ids_free(&codes);
-}
-
-void xm_tok_replace(const xm_step *step, const char *from, size_t size,
-                    xr_str *to)
-{
-    size_t length = strlen(step->from);
-    size_t start = 0;
-    for (size_t i = 0; i + length <= size;) {
-        if (memcmp(from + i, step->from, length) != 0) {
-            i++;
-            continue;
+        xm_edit edit = { .in = *out,
+                         .out = &w->room->norm[turn],
+                         .track = w->track,
+                         .limit = w->limit };
+        xm_text_clear(edit.out);
+        xray_status status = run_step(w, &tok->norm[i], &edit);
+        if (status)
+            return status;
+        if (edit.out->text.failed) {
+            edit.out->text.failed = 0;
+            return xm_walk_no_memory(w);
         }
-        xr_str_append(to, from + start, i - start);
-        xr_str_puts(to, step->to);
-        i += length;
-        start = i;
+        if (edit.too_long)
+            return xm_walk_too_long(w);
+        *out = xm_edit_done(&edit);
+        turn = !turn;
     }
-    xr_str_append(to, from + start, size - start);
-}
-
-void xm_tok_normalize(const xm_tokenizer *tok, const char *text, size_t size,
-                      xr_str *out)
-{
-    xr_str_append(out, text, size);
-    for (size_t i = 0; i < tok->normalizer.count; i++) {
-        const xm_step *step = &tok->normalizer.step[i];
-        xr_str next = { 0 };
-        if (step->kind == XM_STEP_NFC) {
-            if (is_nfc(xr_str_text(out), out->size))
-                continue;
-            to_nfc(xr_str_text(out), out->size, &next);
-        } else if (step->kind == XM_STEP_REPLACE) {
-            xm_tok_replace(step, xr_str_text(out), out->size, &next);
-        } else { /* prepended to what is not empty */
-            xr_str_puts(&next, out->size ? step->to : "");
-            xr_str_append(&next, xr_str_text(out), out->size);
-        }
-        next.failed |= out->failed;
-        xr_str_free(out);
-        *out = next;
-    }
+    return XRAY_OK;
 }

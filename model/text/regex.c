@@ -12,6 +12,12 @@
 
 #include "model/text/tok.h"
 
+/* Characters that a word is made of, for Oniguruma. */
+#define WORD                                                                \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" \
+    "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}"         \
+    "\\x{1F170}-\\x{1F189}"
+
 /* Steps of backtracking, and KiB, that one match may take. */
 #define STEP_LIMIT 10000000u
 #define HEAP_LIMIT 65536u
@@ -40,16 +46,66 @@ typedef struct translator {
 
 /* Each of these reads what stands at `at` and returns its size, or 0 where the
  * two syntaxes differ. */
-static size_t read_property(const char *at)
+static size_t read_property(translator *t)
 {
+    const char *at = t->at;
+    char name[3] = "";
     size_t n = 2;
     if (at[n++] != '{')
         return 0;
-    n += at[n] == '^';
-    if (!isupper((unsigned char)at[n++]))
+    int not = at[n] == '^';
+    n += (size_t) not ;
+    if (!isupper((unsigned char)at[n]))
         return 0;
-    n += islower((unsigned char)at[n]) != 0;
-    return at[n] == '}' ? n + 1 : 0;
+    name[0] = at[n++];
+    if (islower((unsigned char)at[n]))
+        name[1] = at[n++];
+    if (at[n] != '}')
+        return 0;
+    not ^= at[1] == 'P';
+    if (t->in_class && not ) {
+        xr_str_append(t->out, at, n + 1);
+        return n + 1;
+    }
+    xr_str_puts(t->out, t->in_class ? "" : not ? "[^" : "[");
+    xr_str_printf(t->out, "\\p{%s}", name);
+    xm_newer(name, t->out);
+    xr_str_puts(t->out, t->in_class ? "" : "]");
+    return n + 1;
+}
+
+/* \p{Han} and the like: for PCRE2 the plain name means Script_Extensions. */
+static size_t read_script(const char *at, xr_str *out)
+{
+    static const char *const names[] = {
+        "Arabic",    "Armenian", "Bengali", "Cyrillic", "Devanagari",
+        "Ethiopic",  "Georgian", "Greek",   "Gujarati", "Gurmukhi",
+        "Han",       "Hangul",   "Hebrew",  "Hiragana", "Kannada",
+        "Katakana",  "Khmer",    "Lao",     "Latin",    "Malayalam",
+        "Mongolian", "Myanmar",  "Oriya",   "Sinhala",  "Tamil",
+        "Telugu",    "Thaana",   "Thai",    "Tibetan"
+    };
+    size_t n = at[2] == '{' ? 3 : 0;
+    int not = n && at[n] == '^';
+    for (size_t i = 0; n && i < sizeof names / sizeof names[0]; i++) {
+        const char *name = at + n + not ;
+        size_t size = strlen(names[i]);
+        if (strncmp(name, names[i], size) != 0 || name[size] != '}')
+            continue;
+        xr_str_printf(out, "\\%c{%ssc:%s}", at[1], not ? "^" : "", names[i]);
+        return n + (size_t) not +size + 1;
+    }
+    return 0;
+}
+
+/* \uHHHH */
+static size_t read_unicode(translator *t)
+{
+    for (size_t i = 2; i < 6; i++)
+        if (!isxdigit((unsigned char)t->at[i]))
+            return 0;
+    xr_str_printf(t->out, "\\x{%.4s}", t->at + 2);
+    return 6;
 }
 
 static size_t read_code(const char *at)
@@ -60,6 +116,40 @@ static size_t read_code(const char *at)
     while (isxdigit((unsigned char)at[n]))
         n++;
     return at[n] == '}' ? n + 1 : 0;
+}
+
+/* The class of Oniguruma's \w: for PCRE2 marks are no part of a word. */
+static void put_word(xr_str *out)
+{
+    xr_str_puts(out, WORD);
+    xm_newer("L", out);
+    xm_newer("M", out);
+    xm_newer("Nd", out);
+}
+
+/* A look to one side, or, with `begin` "[" and "[^", a character. */
+static void put_look(const char *begin, const char *end, xr_str *out)
+{
+    xr_str_puts(out, begin);
+    put_word(out);
+    xr_str_puts(out, end);
+}
+
+static size_t read_word(translator *t, unsigned char c)
+{
+    if (t->in_class) {
+        if (t->dash || c != 'w')
+            return 0;
+        put_word(t->out);
+    } else if (c == 'w' || c == 'W') {
+        put_look(c == 'w' ? "[" : "[^", "]", t->out);
+    } else {
+        put_look("(?:(?<=[", c == 'b' ? "])(?![" : "])(?=[", t->out);
+        put_look("", "])|(?<![", t->out);
+        put_look("", c == 'b' ? "])(?=[" : "])(?![", t->out);
+        put_look("", "]))", t->out);
+    }
+    return 2;
 }
 
 static size_t read_escape(translator *t)
@@ -75,9 +165,15 @@ static size_t read_escape(translator *t)
         return 2;
     }
     size_t n = 0;
-    if (c == 'p' || c == 'P')
-        n = read_property(at);
-    else if (c == 'x')
+    if (c == 'w' || c == 'W' || c == 'b' || c == 'B')
+        return read_word(t, c);
+    if (c == 'p' || c == 'P') {
+        n = read_script(at, t->out);
+        return n ? n : read_property(t);
+    }
+    if (c == 'u')
+        return read_unicode(t);
+    if (c == 'x')
         n = read_code(at);
     else if (c && (ispunct(c) || strchr("rntdD", c)))
         n = 2;
@@ -118,9 +214,15 @@ static size_t read_plain(translator *t)
     else if (*at == '{')
         differs = !isdigit((unsigned char)at[1]);
     else
-        differs = *at == '^' || *at == '$' || (*at == '}' && at[1] == '+');
+        differs = *at == '}' && at[1] == '+';
     if (differs)
         return 0;
+    if (!t->in_class && (*at == '^' || *at == '$')) {
+        /* Lines, but none behind a last newline. */
+        xr_str_puts(t->out, *at == '^' ? "(?:\\A|(?<=\n)(?!\\z))"
+                                       : "(?:(?=\n)|(?<!\n)\\z)");
+        return 1;
+    }
     if (t->in_class) {
         t->dash = *at == '-';
         t->in_class = *at != ']';
@@ -151,13 +253,29 @@ static xray_status translate(const char *pattern, const char *where,
         size_t n = read_item(&t);
         if (!n)
             return xr_fail(err, XRAY_E_UNSUPPORTED,
-                           "%s: pre_tokenizer Split: \"%.4s\" at offset %zu of "
-                           "the pattern is not supported",
+                           "%s: \"%.4s\" at offset %zu of the pattern is not "
+                           "supported",
                            where, t.at, (size_t)(t.at - pattern));
         t.at += n;
     }
     return out->failed ? xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where)
                        : XRAY_OK;
+}
+
+xray_status xm_regex_literal(const char *text, const char *where, xr_err *err,
+                             xm_regex **out)
+{
+    xr_str pattern = { 0 };
+    for (; *text; text++) {
+        if (strchr("\\^$.|?*+()[]{}", *text))
+            xr_str_puts(&pattern, "\\");
+        xr_str_append(&pattern, text, 1);
+    }
+    xray_status status =
+        pattern.failed ? xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where)
+                       : xm_regex_open(xr_str_text(&pattern), where, err, out);
+    xr_str_free(&pattern);
+    return status;
 }
 
 static xray_status compile(xm_regex *regex, const char *pattern,
@@ -177,13 +295,14 @@ static xray_status compile(xm_regex *regex, const char *pattern,
     regex->code = pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern),
                                 PCRE2_UTF | PCRE2_UCP, &code, &offset, context);
     pcre2_compile_context_free(context);
+    if (!regex->code && code == PCRE2_ERROR_HEAP_FAILED)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
     if (!regex->code) {
         PCRE2_UCHAR text[120] = "";
         (void)pcre2_get_error_message(code, text, sizeof text);
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: pre_tokenizer Split: the pattern is no regular "
-                       "expression: %s",
-                       where, (const char *)text);
+                       "%s: the pattern is no regular expression: %s", where,
+                       (const char *)text);
     }
     /* Without a JIT for this processor matching is slower, and the same. */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
@@ -252,8 +371,8 @@ xray_status xm_regex_next(xm_matches *m, xr_err *err, int *out_found,
         if (code < 0)
             return xr_fail(
                 err, code == PCRE2_ERROR_NOMEMORY ? XRAY_E_NOMEM : XRAY_E_RANGE,
-                "tokenizer: the pre_tokenizer's pattern takes too "
-                "long or too much memory at byte %zu of %zu",
+                "tokenizer: a pattern takes too long or too much memory at "
+                "byte %zu of %zu",
                 m->search, m->size);
         const size_t *at = pcre2_get_ovector_pointer(m->room);
         if (at[0] == at[1] && m->last == at[1] + 1) {

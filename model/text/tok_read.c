@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tokenizer.json: vocabulary, merges and added tokens.
+ * tokenizer.json: its parts in order, and the added tokens.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,26 +11,23 @@
 
 /* Far above any vocabulary; bounds the table of ids. */
 #define ID_LIMIT (1 << 22)
+/* Sequences inside Sequences. */
+#define DEPTH_LIMIT 8
 
-typedef struct reader {
-    xm_tokenizer *tok;
-    const char *where;
-    xr_err *err;
-} reader;
-
-static xray_status no_memory(const reader *r)
+xray_status xm_read_no_memory(const xm_reader *r)
 {
     return xr_fail(r->err, XRAY_E_NOMEM, "%s: out of memory", r->where);
 }
 
-static xray_status bad_id(const reader *r, const char *token)
+xray_status xm_read_refuse(const xm_reader *r, const char *type,
+                           const char *known)
 {
-    return xr_fail(r->err, XRAY_E_CONFIG,
-                   "%s: the id of \"%.100s\" must be an integer from 0 to %d",
-                   r->where, token, ID_LIMIT - 1);
+    return xr_fail(r->err, XRAY_E_UNSUPPORTED,
+                   "%s: %s %.100s is not supported; %s are", r->where, r->key,
+                   type, known);
 }
 
-static int to_id(const cJSON *item, int32_t *out)
+int xm_read_id(const cJSON *item, int32_t *out)
 {
     double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
     if (!(value >= 0 && value < ID_LIMIT) || value != (double)(int32_t)value)
@@ -40,8 +36,7 @@ static int to_id(const cJSON *item, int32_t *out)
     return 0;
 }
 
-/* Room for ids up to `id`. */
-static int reserve(xm_tokenizer *tok, int32_t id)
+int xm_read_reserve(xm_tokenizer *tok, int32_t id)
 {
     size_t need = (size_t)id + 1;
     if (need <= tok->token_count)
@@ -56,210 +51,64 @@ static int reserve(xm_tokenizer *tok, int32_t id)
     return 0;
 }
 
-static void set_token(xm_tokenizer *tok, int32_t id, const char *text,
-                      uint32_t flags)
+void xm_read_token(xm_tokenizer *tok, int32_t id, const char *text, size_t size,
+                   uint32_t flags)
 {
-    size_t size = strlen(text);
     tok->tokens[id] = (xm_token){ tok->pool.size, size, flags | XM_TOK_KNOWN };
     xr_str_append(&tok->pool, text, size);
 }
 
-static xray_status read_vocab(const reader *r, const cJSON *vocab)
+xray_status xm_read_pattern(const xm_reader *r, const cJSON *item,
+                            const char **out_string, const char **out_regex)
 {
-    xm_tokenizer *tok = r->tok;
-    const cJSON *item;
-    int32_t id;
-    int32_t highest = -1;
-    size_t count = 0;
-    if (!cJSON_IsObject(vocab))
+    const cJSON *pattern = xr_json_get(item, "pattern");
+    const cJSON *string = xr_json_get(pattern, "String");
+    const cJSON *regex = xr_json_get(pattern, "Regex");
+    if (cJSON_IsString(string) == cJSON_IsString(regex))
         return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: model \"vocab\" must be an object", r->where);
-    cJSON_ArrayForEach(item, vocab)
-    {
-        if (to_id(item, &id))
-            return bad_id(r, item->string);
-        highest = id > highest ? id : highest;
-        count++;
-    }
-    tok->ids = xr_map_new(count);
-    if (!tok->ids || (count && reserve(tok, highest)))
-        return no_memory(r);
-    count = 0;
-    cJSON_ArrayForEach(item, vocab)
-    {
-        size_t size = strlen(item->string);
-        id = (int32_t)item->valuedouble;
-        int twice = tok->tokens[id].flags != 0;
-        set_token(tok, id, item->string, 0);
-        if (xr_map_put(tok->ids, item->string, size, (uint64_t)id))
-            return no_memory(r);
-        if (twice || xr_map_count(tok->ids) != ++count)
-            return xr_fail(r->err, XRAY_E_CONFIG,
-                           "%s: model \"vocab\": \"%.100s\" or its id %d "
-                           "stands twice",
-                           r->where, item->string, (int)id);
-    }
-    return tok->pool.failed ? no_memory(r) : XRAY_OK;
-}
-
-static int32_t vocab_id(const xm_tokenizer *tok, const char *text, size_t size)
-{
-    uint64_t id;
-    return xr_map_get(tok->ids, text, size, &id) ? (int32_t)id : -1;
-}
-
-/* The two halves of a merge: "a b", or ["a", "b"]. */
-static int halves(const cJSON *item, const char *text[2], size_t size[2])
-{
-    if (cJSON_IsString(item)) {
-        const char *space = strchr(item->valuestring, ' ');
-        if (!space || strchr(space + 1, ' '))
-            return -1;
-        text[0] = item->valuestring;
-        size[0] = (size_t)(space - text[0]);
-        text[1] = space + 1;
-        size[1] = strlen(text[1]);
-        return 0;
-    }
-    const cJSON *left = cJSON_IsArray(item) ? item->child : NULL;
-    const cJSON *right = left ? left->next : NULL;
-    if (!cJSON_IsString(left) || !cJSON_IsString(right) || right->next)
-        return -1;
-    text[0] = left->valuestring;
-    size[0] = strlen(text[0]);
-    text[1] = right->valuestring;
-    size[1] = strlen(text[1]);
-    return 0;
-}
-
-static xray_status add_merge(const reader *r, const cJSON *item, uint32_t rank)
-{
-    const xm_tokenizer *tok = r->tok;
-    const char *text[2];
-    size_t size[2];
-    if (halves(item, text, size))
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: merge %u must be two tokens, as \"a b\" or "
-                       "[\"a\", \"b\"]",
-                       r->where, rank);
-    xr_str both = { 0 };
-    xr_str_append(&both, text[0], size[0]);
-    xr_str_append(&both, text[1], size[1]);
-    int32_t left = vocab_id(tok, text[0], size[0]);
-    int32_t right = vocab_id(tok, text[1], size[1]);
-    int32_t made = vocab_id(tok, xr_str_text(&both), both.size);
-    int failed = both.failed;
-    xr_str_free(&both);
-    if (failed)
-        return no_memory(r);
-    if (left < 0 || right < 0 || made < 0)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: merge %u uses a token that is not in the "
-                       "vocabulary",
-                       r->where, rank);
-    xm_merge *slot =
-        xm_tok_merge_slot(tok->merges, tok->merge_mask, left, right);
-    *slot = (xm_merge){ left, right, rank, made };
+                       "%s: %s needs a \"pattern\" with \"Regex\" or "
+                       "\"String\"",
+                       r->where, r->key);
+    *out_string = cJSON_IsString(string) ? string->valuestring : NULL;
+    *out_regex = cJSON_IsString(regex) ? regex->valuestring : NULL;
     return XRAY_OK;
 }
 
-static xray_status read_merges(const reader *r, const cJSON *merges)
+static xray_status
+read_chain(const xm_reader *r, const cJSON *item, const char *list,
+           xray_status (*one)(const xm_reader *, const cJSON *), int depth)
 {
-    xm_tokenizer *tok = r->tok;
-    const cJSON *item;
-    size_t count = 0;
-    if (merges && !cJSON_IsArray(merges))
+    const char *type;
+    const cJSON *step;
+    xray_status status = xr_json_string(item, "type", r->where, r->err, &type);
+    if (status)
+        return xr_fail_in(r->err, status, "%s", r->key);
+    if (strcmp(type, "Sequence") != 0)
+        return one(r, item);
+    const cJSON *steps = xr_json_get(item, list);
+    if (!cJSON_IsArray(steps) || depth == DEPTH_LIMIT)
         return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: model \"merges\" must be an array", r->where);
-    cJSON_ArrayForEach(item, merges) count++;
-    size_t slots = 16;
-    while (slots / 2 < count)
-        slots *= 2;
-    tok->merges = xr_calloc(slots, sizeof *tok->merges);
-    if (!tok->merges)
-        return no_memory(r);
-    for (size_t i = 0; i < slots; i++)
-        tok->merges[i].left = -1;
-    tok->merge_mask = slots - 1;
-    tok->merge_count = count;
-    uint32_t rank = 0;
-    cJSON_ArrayForEach(item, merges)
+                       "%s: %s Sequence needs the array \"%s\" and may be %d "
+                       "levels deep",
+                       r->where, r->key, list, DEPTH_LIMIT);
+    cJSON_ArrayForEach(step, steps)
     {
-        xray_status status = add_merge(r, item, rank++);
+        status = read_chain(r, step, list, one, depth + 1);
         if (status)
             return status;
     }
     return XRAY_OK;
 }
 
-static xray_status read_bpe(const reader *r, const cJSON *model)
+xray_status xm_read_chain(const xm_reader *r, const cJSON *item,
+                          const char *list,
+                          xray_status (*one)(const xm_reader *, const cJSON *))
 {
-    static const char *const affixes[] = { "continuing_subword_prefix",
-                                           "end_of_word_suffix" };
-    xm_tokenizer *tok = r->tok;
-    double dropout;
-    xray_status status =
-        xr_json_real_or(model, "dropout", 0, r->where, r->err, &dropout);
-    if (!status && dropout != 0)
-        return xr_fail(r->err, XRAY_E_UNSUPPORTED,
-                       "%s: model \"dropout\" is not supported", r->where);
-    for (size_t i = 0; !status && i < 2; i++) {
-        const char *text;
-        status =
-            xr_json_string_or(model, affixes[i], "", r->where, r->err, &text);
-        if (!status && *text)
-            return xr_fail(r->err, XRAY_E_UNSUPPORTED,
-                           "%s: model \"%s\" is not supported", r->where,
-                           affixes[i]);
-    }
-    if (!status)
-        status = xr_json_bool_or(model, "byte_fallback", 0, r->where, r->err,
-                                 &tok->byte_fallback);
-    if (!status)
-        status = xr_json_bool_or(model, "fuse_unk", 0, r->where, r->err,
-                                 &tok->fuse_unk);
-    if (!status)
-        status = xr_json_bool_or(model, "ignore_merges", 0, r->where, r->err,
-                                 &tok->ignore_merges);
-    tok->is_bpe = 1;
-    return status ? status : read_merges(r, xr_json_get(model, "merges"));
+    return item ? read_chain(r, item, list, one, 0) : XRAY_OK;
 }
 
-static xray_status read_model(const reader *r, const cJSON *model)
-{
-    xm_tokenizer *tok = r->tok;
-    const char *type;
-    const char *unk;
-    xray_status status = xr_json_string(model, "type", r->where, r->err, &type);
-    if (status)
-        return xr_fail_in(r->err, status, "model");
-    int bpe = strcmp(type, "BPE") == 0;
-    if (!bpe && strcmp(type, "WordLevel") != 0)
-        return xr_fail(r->err, XRAY_E_UNSUPPORTED,
-                       "%s: model %.100s is not supported; BPE and WordLevel "
-                       "are",
-                       r->where, type);
-    status = read_vocab(r, xr_json_get(model, "vocab"));
-    if (!status)
-        status =
-            xr_json_string_or(model, "unk_token", NULL, r->where, r->err, &unk);
-    if (status)
-        return status;
-    tok->unk_id = unk ? vocab_id(tok, unk, strlen(unk)) : -1;
-    /* The library lets WordLevel name one it lacks until it is needed. */
-    if (bpe && unk && tok->unk_id < 0)
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: unk_token \"%.100s\" is not in the vocabulary",
-                       r->where, unk);
-    for (int i = 0; i < 256; i++) {
-        char name[8];
-        (void)snprintf(name, sizeof name, "<0x%02X>", (unsigned)i & 255u);
-        tok->byte_ids[i] = vocab_id(tok, name, 6);
-    }
-    return bpe ? read_bpe(r, model) : XRAY_OK;
-}
-
-static xray_status read_flags(const reader *r, const cJSON *item, uint32_t *out)
+static xray_status read_flags(const xm_reader *r, const cJSON *item,
+                              uint32_t *out)
 {
     static const struct {
         const char *key;
@@ -280,7 +129,41 @@ static xray_status read_flags(const reader *r, const cJSON *item, uint32_t *out)
     return XRAY_OK;
 }
 
-static xray_status add_token(const reader *r, const cJSON *item)
+/* What a token is looked for as, and decoded to: its normalized content. */
+static xray_status normalize(const xm_reader *r, const xm_added *added,
+                             xr_str *out)
+{
+    xm_tokenizer *tok = r->tok;
+    xm_piece piece = { .text = xr_str_text(&added->content),
+                       .size = added->content.size };
+    xm_piece made = piece;
+    xm_room *room = xm_room_take(tok);
+    xm_walk walk = {
+        .tok = tok, .limit = XM_GROWN(piece.size), .err = r->err, .room = room
+    };
+    xray_status status = room ? XRAY_OK : xm_read_no_memory(r);
+    if (!status && (added->flags & XM_TOK_NORMALIZED))
+        status = xm_norm_run(&walk, &piece, &made);
+    if (!status)
+        xr_str_append(out, made.text, made.size);
+    xm_room_give(tok, room);
+    return !status && out->failed ? xm_read_no_memory(r) : status;
+}
+
+/* The slot of an added token: that of the same id, or a new one. */
+static xm_added *added_slot(xm_tokenizer *tok, int32_t id)
+{
+    int again = (tok->tokens[id].flags & XM_TOK_ADDED) != 0;
+    for (size_t i = 0; again && i < tok->added_count; i++)
+        if (tok->added[i].id == id) {
+            xr_str_free(&tok->added[i].content);
+            xr_str_free(&tok->added[i].text);
+            return &tok->added[i];
+        }
+    return &tok->added[tok->added_count++];
+}
+
+static xray_status add_token(const xm_reader *r, const cJSON *item)
 {
     xm_tokenizer *tok = r->tok;
     const char *text;
@@ -290,85 +173,120 @@ static xray_status add_token(const reader *r, const cJSON *item)
         xr_json_string(item, "content", r->where, r->err, &text);
     if (status)
         return xr_fail_in(r->err, status, "added_tokens");
-    if (to_id(xr_json_get(item, "id"), &id))
-        return bad_id(r, text);
+    if (xm_read_id(xr_json_get(item, "id"), &id))
+        return xr_fail(r->err, XRAY_E_CONFIG,
+                       "%s: the id of \"%.100s\" must be an integer from 0 to "
+                       "%d",
+                       r->where, text, ID_LIMIT - 1);
     status = read_flags(r, item, &flags);
     if (status || !*text)
         return status;
-    if (reserve(tok, id))
-        return no_memory(r);
+    if (xm_read_reserve(tok, id))
+        return xm_read_no_memory(r);
     const xm_token *old = &tok->tokens[id];
     size_t size = strlen(text);
     int32_t known = xm_tok_id(tok, text, size);
-    if ((known >= 0 && known != id) ||
-        ((old->flags & XM_TOK_KNOWN) &&
-         (old->size != size ||
-          memcmp(xr_str_text(&tok->pool) + old->at, text, size) != 0)))
+    if (known != id && (known >= 0 || (old->flags & XM_TOK_KNOWN)))
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "%s: added token \"%.100s\" with id %d does not agree "
                        "with the rest of the vocabulary",
                        r->where, text, (int)id);
-    set_token(tok, id, text, flags);
-    if (tok->pool.failed)
-        return no_memory(r);
-    xm_added *added = &tok->added[tok->added_count++];
+    xm_added *added = added_slot(tok, id);
     *added = (xm_added){ .id = id, .flags = flags };
-    if (flags & XM_TOK_NORMALIZED)
-        xm_tok_normalize(tok, text, size, &added->text);
-    else
-        xr_str_append(&added->text, text, size);
-    if (added->text.failed)
-        return no_memory(r);
-    if (added->text.size)
-        tok->starts[(flags & XM_TOK_NORMALIZED) != 0]
-                   [(unsigned char)added->text.data[0]] = 1;
-    return XRAY_OK;
+    xr_str_append(&added->content, text, size);
+    if (added->content.failed ||
+        xm_vocab_put(&tok->added_ids, text, size, id) < 0)
+        return xm_read_no_memory(r);
+    status = normalize(r, added, &added->text);
+    if (status)
+        return status;
+    int same =
+        added->text.size == size && memcmp(added->text.data, text, size) == 0;
+    if ((flags & XM_TOK_SPECIAL) && same)
+        flags |= XM_TOK_SKIPPED;
+    xm_read_token(tok, id, xr_str_text(&added->text), added->text.size,
+                  flags | XM_TOK_ADDED);
+    return tok->pool.failed ? xm_read_no_memory(r) : XRAY_OK;
 }
 
-static int longest_first(const void *a, const void *b)
+/* By the way they are looked for: kind, first byte, longest first. */
+static int in_order(const void *a, const void *b)
 {
-    size_t x = ((const xm_added *)a)->text.size;
-    size_t y = ((const xm_added *)b)->text.size;
-    return (x < y) - (x > y);
+    const xm_added *x = a;
+    const xm_added *y = b;
+    uint32_t kind = x->flags & XM_TOK_NORMALIZED;
+    uint32_t other = y->flags & XM_TOK_NORMALIZED;
+    unsigned first = (unsigned char)*xr_str_text(&x->text);
+    unsigned second = (unsigned char)*xr_str_text(&y->text);
+    if (kind != other)
+        return kind ? 1 : -1;
+    if (first != second)
+        return first < second ? -1 : 1;
+    return (x->text.size < y->text.size) - (x->text.size > y->text.size);
 }
 
-static xray_status read_added(const reader *r, const cJSON *list)
+static void index_added(xm_tokenizer *tok)
+{
+    uint32_t at = 0;
+    for (unsigned kind = 0; kind < 2; kind++) {
+        /* One that normalizes to nothing could match everywhere. */
+        while (at < tok->added_count && !tok->added[at].text.size &&
+               ((tok->added[at].flags & XM_TOK_NORMALIZED) != 0) == kind)
+            at++;
+        for (unsigned byte = 0; byte < 256; byte++) {
+            tok->first[kind][byte] = at;
+            while (at < tok->added_count &&
+                   ((tok->added[at].flags & XM_TOK_NORMALIZED) != 0) == kind &&
+                   (unsigned char)*xr_str_text(&tok->added[at].text) == byte)
+                at++;
+        }
+        tok->first[kind][256] = at;
+    }
+}
+
+xray_status xm_read_added(const xm_reader *r, const cJSON *list)
 {
     xm_tokenizer *tok = r->tok;
     const cJSON *item;
     size_t count = 0;
     cJSON_ArrayForEach(item, list) count++;
-    tok->added = xr_calloc(count, sizeof *tok->added);
-    if (!tok->added)
-        return no_memory(r);
+    tok->added = xr_calloc(count + 1, sizeof *tok->added);
+    if (!tok->added || xm_vocab_init(&tok->added_ids, count))
+        return xm_read_no_memory(r);
     cJSON_ArrayForEach(item, list)
     {
         xray_status status = add_token(r, item);
         if (status)
             return status;
     }
-    qsort(tok->added, tok->added_count, sizeof *tok->added, longest_first);
-    /* One that normalizes to nothing could match everywhere. */
-    while (tok->added_count && !tok->added[tok->added_count - 1].text.size)
-        xr_str_free(&tok->added[--tok->added_count].text);
+    qsort(tok->added, tok->added_count, sizeof *tok->added, in_order);
+    index_added(tok);
     return XRAY_OK;
 }
 
-static xray_status read_root(const reader *r, const cJSON *root,
+static xray_status read_root(xm_reader *r, const cJSON *root,
                              const cJSON *config)
 {
     if (!cJSON_IsObject(root))
         return xr_fail(r->err, XRAY_E_CONFIG, "%s: must be a JSON object",
                        r->where);
-    xray_status status = xm_tok_read_steps(r->tok, root, r->where, r->err);
+    r->key = "normalizer";
+    xray_status status = xm_read_norm(r, root);
+    r->key = "pre_tokenizer";
     if (!status)
-        status = xm_tok_read_pre(r->tok, root, r->where, r->err);
+        status = xm_read_pre(r, root);
+    r->key = "decoder";
     if (!status)
-        status = read_model(r, xr_json_get(root, "model"));
+        status = xm_read_dec(r, root);
+    r->key = "model";
     if (!status)
-        status = read_added(r, xr_json_get(root, "added_tokens"));
+        status = xm_read_model(r, xr_json_get(root, "model"));
+    r->key = "added_tokens";
     if (!status)
-        status = xm_tok_read_post(r->tok, root, config, r->where, r->err);
+        status = xm_read_added(r, xr_json_get(root, "added_tokens"));
+    r->key = "post_processor";
+    if (!status)
+        status = xm_read_post(r, root, config);
     return status;
 }
 
@@ -387,7 +305,7 @@ xray_status xm_tok_read(xm_tokenizer *tok, const char *dir, xr_err *err)
         status = xr_json_file(path, err, &root);
     if (!status && xr_path_exists(side))
         status = xr_json_file(side, err, &config);
-    reader r = { tok, path, err };
+    xm_reader r = { .tok = tok, .where = path, .err = err };
     if (!status)
         status = read_root(&r, root, config);
     cJSON_Delete(root);

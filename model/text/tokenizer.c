@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/text/cache.h"
 #include "model/text/tok.h"
 
 /* Positions inside a text are 32 bits wide. */
@@ -29,12 +30,23 @@ int xm_ids_push(xm_ids *ids, int32_t id)
     return 0;
 }
 
+void xm_token_spans_free(xm_token_spans *spans)
+{
+    free(spans->data);
+    *spans = (xm_token_spans){ 0 };
+}
+
 xray_status xm_tokenizer_open(const char *dir, xr_err *err, xm_tokenizer **out)
 {
     xm_tokenizer *tok = xr_calloc(1, sizeof *tok);
     if (!tok)
         return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
-    xray_status status = xm_tok_read(tok, dir, err);
+    tok->rooms = xr_calloc(XM_ROOMS, sizeof *tok->rooms);
+    xray_status status = XRAY_OK;
+    if (!tok->rooms || xm_classes_init(&tok->classes))
+        status = xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
+    if (!status)
+        status = xm_tok_read(tok, dir, err);
     if (status) {
         xm_tokenizer_close(tok);
         return status;
@@ -43,31 +55,55 @@ xray_status xm_tokenizer_open(const char *dir, xr_err *err, xm_tokenizer **out)
     return XRAY_OK;
 }
 
-static void free_steps(xm_steps *steps)
+static void free_steps(xm_tokenizer *tok)
 {
-    for (size_t i = 0; i < steps->count; i++) {
-        free(steps->step[i].from);
-        free(steps->step[i].to);
+    for (size_t i = 0; i < tok->norm_count; i++) {
+        free(tok->norm[i].from);
+        free(tok->norm[i].to);
+        xm_regex_close(tok->norm[i].regex);
+        xm_charsmap_close(tok->norm[i].map);
     }
+    for (size_t i = 0; i < XM_STEPS; i++)
+        xm_regex_close(tok->pre[i].regex);
+    for (size_t i = 0; i < tok->dec_count; i++) {
+        free(tok->dec[i].from);
+        free(tok->dec[i].to);
+        xm_regex_close(tok->dec[i].regex);
+    }
+}
+
+static void free_model(xm_model *model)
+{
+    free(model->prefix);
+    free(model->suffix);
+    xm_merges_free(model->merges);
+    xm_vocab_free(&model->raw_words);
+    free(model->pairs);
+    free(model->scores);
+    xm_trie_free(model->trie);
 }
 
 void xm_tokenizer_close(xm_tokenizer *tok)
 {
     if (!tok)
         return;
-    for (size_t i = 0; i < tok->added_count; i++)
+    for (size_t i = 0; i < tok->added_count; i++) {
         xr_str_free(&tok->added[i].text);
+        xr_str_free(&tok->added[i].content);
+    }
+    for (size_t i = 0; tok->rooms && i < XM_ROOMS; i++)
+        xm_room_free(atomic_exchange(&tok->rooms[i], NULL));
+    free(tok->rooms);
     free(tok->added);
     free(tok->tokens);
-    free(tok->merges);
     xr_str_free(&tok->pool);
-    xr_map_free(tok->ids);
-    free_steps(&tok->normalizer);
-    free_steps(&tok->decoder);
-    for (size_t i = 0; i < tok->pre_count; i++)
-        xm_regex_close(tok->pre[i].regex);
+    xm_vocab_free(&tok->ids);
+    xm_vocab_free(&tok->added_ids);
+    free_steps(tok);
+    free_model(&tok->model);
     xm_ids_free(&tok->prefix);
     xm_ids_free(&tok->suffix);
+    xm_classes_free(&tok->classes);
     free(tok);
 }
 
@@ -94,66 +130,46 @@ int xm_tokenizer_is_special(const xm_tokenizer *tok, int32_t id)
 
 int32_t xm_tok_id(const xm_tokenizer *tok, const char *text, size_t size)
 {
-    uint64_t id;
-    if (tok->ids && xr_map_get(tok->ids, text, size, &id))
-        return (int32_t)id;
-    for (size_t i = 0; i < tok->added_count; i++) {
-        const xm_token *t = &tok->tokens[tok->added[i].id];
-        if (t->size == size &&
-            memcmp(xr_str_text(&tok->pool) + t->at, text, size) == 0)
-            return tok->added[i].id;
-    }
-    return -1;
+    int32_t id = xm_vocab_get(&tok->ids, text, size);
+    return id >= 0 ? id : xm_vocab_get(&tok->added_ids, text, size);
 }
 
-static xray_status encode_gap(xm_walk *walk, const char *text, size_t size,
+static xray_status encode_gap(xm_walk *walk, const xm_piece *piece,
                               int normalized);
 
 /* The added tokens of one kind, and what to do with the text between them. */
-static xray_status encode_split(xm_walk *walk, const char *text, size_t size,
+static xray_status encode_split(xm_walk *walk, const xm_piece *piece,
                                 int normalized)
 {
-    xm_split split = {
-        .tok = walk->tok, .text = text, .size = size, .normalized = normalized
-    };
+    xm_split split = { .tok = walk->tok,
+                       .text = piece->text,
+                       .size = piece->size,
+                       .normalized = normalized };
     xm_span span;
     while (xm_tok_split(&split, &span)) {
         xray_status status = XRAY_OK;
+        xm_piece part = xm_piece_cut(piece, span.from, span.to);
+        walk->piece = part;
         if (span.id < 0)
-            status = encode_gap(walk, text + span.from, span.to - span.from,
-                                normalized);
-        else if (xm_ids_push(walk->ids, span.id))
-            status =
-                xr_fail(walk->err, XRAY_E_NOMEM, "tokenizer: out of memory");
+            status = encode_gap(walk, &part, normalized);
+        else if (xm_walk_push(walk, span.id, 0, part.size))
+            status = xm_walk_no_memory(walk);
         if (status)
             return status;
     }
     return XRAY_OK;
 }
 
-static xray_status encode_gap(xm_walk *walk, const char *text, size_t size,
+static xray_status encode_gap(xm_walk *walk, const xm_piece *piece,
                               int normalized)
 {
     if (normalized)
-        return xm_walk_text(walk, text, size);
-    if (!walk->tok->normalizer.count)
-        return encode_split(walk, text, size, 1);
-    xr_str plain = { 0 };
-    xm_tok_normalize(walk->tok, text, size, &plain);
-    xray_status status =
-        plain.failed
-            ? xr_fail(walk->err, XRAY_E_NOMEM, "tokenizer: out of memory")
-            : encode_split(walk, xr_str_text(&plain), plain.size, 1);
-    xr_str_free(&plain);
-    return status;
-}
-
-static xray_status push_all(const xm_ids *from, xm_ids *ids, xr_err *err)
-{
-    for (size_t i = 0; i < from->count; i++)
-        if (xm_ids_push(ids, from->data[i]))
-            return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
-    return XRAY_OK;
+        return xm_walk_text(walk, piece);
+    if (!walk->tok->norm_count)
+        return encode_split(walk, piece, 1);
+    xm_piece plain;
+    xray_status status = xm_norm_run(walk, piece, &plain);
+    return status ? status : encode_split(walk, &plain, 1);
 }
 
 static xray_status check_text(const char *text, size_t size, xr_err *err)
@@ -164,6 +180,10 @@ static xray_status check_text(const char *text, size_t size, xr_err *err)
                        TEXT_LIMIT);
     for (size_t at = 0; at < size;) {
         uint32_t code;
+        if (size - at >= 8 && !(xm_load8(text + at) & 0x8080808080808080u)) {
+            at += 8;
+            continue;
+        }
         int length = xr_utf8_decode(text + at, text + size, &code);
         if (!length)
             return xr_fail(err, XRAY_E_ARG,
@@ -173,23 +193,74 @@ static xray_status check_text(const char *text, size_t size, xr_err *err)
     return XRAY_OK;
 }
 
+/* What stands around every text; it belongs to no byte of it. */
+static xray_status push_around(xm_walk *walk, const xm_ids *ids, size_t at)
+{
+
+    walk->piece = (xm_piece){ .text = "", .base = at };
+    for (size_t i = 0; i < ids->count; i++)
+        if (xm_walk_push(walk, ids->data[i], 0, 0))
+            return xm_walk_no_memory(walk);
+    return XRAY_OK;
+}
+
+static xray_status encode(xm_walk *walk, const char *text, size_t size,
+                          int special)
+{
+    const xm_tokenizer *tok = walk->tok;
+    xm_piece piece = { .text = text, .size = size };
+    xray_status status = check_text(text, size, walk->err);
+    if (status)
+        return status;
+    walk->limit = XM_GROWN(size);
+    walk->room = xm_room_take(tok);
+    if (!walk->room)
+        return xm_walk_no_memory(walk);
+    if (special)
+        status = push_around(walk, &tok->prefix, 0);
+    size_t from = walk->spans ? walk->spans->count : 0;
+    if (!status)
+        status = encode_split(walk, &piece, 0);
+    if (!status && walk->spans)
+        xm_trim_spans(walk, from);
+    if (!status && special)
+        status = push_around(walk, &tok->suffix, size);
+    xm_room_give(tok, walk->room);
+    return status;
+}
+
 xray_status xm_tokenizer_encode(const xm_tokenizer *tok, const char *text,
                                 size_t size, int special, xm_ids *ids,
                                 xr_err *err)
 {
-    xm_walk walk = { .tok = tok, .ids = ids, .err = err };
+    xm_walk walk = { .tok = tok,
+                     .ids = ids,
+                     .track = tok->tracks,
+                     .original = text,
+                     .err = err };
     size_t from = ids->count;
-    xray_status status = check_text(text, size, err);
-    if (!status)
-        status = xm_walk_open(&walk);
-    if (!status && special)
-        status = push_all(&tok->prefix, ids, err);
-    if (!status)
-        status = encode_split(&walk, text, size, 0);
-    if (!status && special)
-        status = push_all(&tok->suffix, ids, err);
-    xm_walk_close(&walk);
+    xray_status status = encode(&walk, text, size, special);
     if (status)
         ids->count = from;
+    return status;
+}
+
+xray_status xm_tokenizer_encode_spans(const xm_tokenizer *tok, const char *text,
+                                      size_t size, int special, xm_ids *ids,
+                                      xm_token_spans *spans, xr_err *err)
+{
+    xm_walk walk = { .tok = tok,
+                     .ids = ids,
+                     .spans = spans,
+                     .track = 1,
+                     .original = text,
+                     .err = err };
+    size_t from = ids->count;
+    size_t start = spans->count;
+    xray_status status = encode(&walk, text, size, special);
+    if (status) {
+        ids->count = from;
+        spans->count = start;
+    }
     return status;
 }

@@ -16,7 +16,8 @@
 #define CPU_ISA_SCALAR 3
 
 typedef struct cpu_config {
-    int64_t isa; /* CPU_ISA_* */
+    int64_t isa;     /* CPU_ISA_* */
+    uint64_t memory; /* bytes to plan with; 0: what there is */
 } cpu_config;
 
 typedef struct cpu_device {

@@ -66,6 +66,25 @@ static xray_status choose_kernels(const xray_host *host, int64_t isa,
     return XRAY_OK;
 }
 
+xray_status cpu_plan(const xray_host *host, const void *config,
+                     xray_device_plan *out)
+{
+    const cpu_config *c = config;
+    const cpu_kernels *kernels = NULL;
+    if (!out || out->head.size < sizeof(*out))
+        return refuse(host, XRAY_E_ARG, "out is NULL or too short");
+    xray_status status =
+        choose_kernels(host, c ? c->isa : CPU_ISA_AUTO, &kernels);
+    if (status != XRAY_OK)
+        return status;
+    out->memory_bytes =
+        c && c->memory ? c->memory
+                       : cpu_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup",
+                                          cpu_memory_bytes());
+    out->host_memory = 1;
+    return XRAY_OK;
+}
+
 xray_status cpu_create(const xray_host *host, const void *config,
                        uint32_t threads, void **out_self)
 {

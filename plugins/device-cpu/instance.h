@@ -11,7 +11,13 @@
 void cpu_advise_huge(void *ptr, size_t bytes);
 uint64_t cpu_memory_bytes(void);
 uint64_t cpu_memory_free(void);
+/* The least memory limit of the control groups that `groups`
+ * (/proc/self/cgroup) names below `mount` (/sys/fs/cgroup), versions 1 and 2,
+ * or `most`. */
+uint64_t cpu_memory_limit(const char *groups, const char *mount, uint64_t most);
 
+xray_status cpu_plan(const xray_host *host, const void *config,
+                     xray_device_plan *out);
 xray_status cpu_create(const xray_host *host, const void *config,
                        uint32_t threads, void **out_self);
 void cpu_destroy(void *self);

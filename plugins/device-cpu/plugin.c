@@ -18,10 +18,14 @@ static const xray_choice isa_choices[] = {
 static const xray_option options[] = {
     XRAY_CHOICE(cpu_config, isa, "auto", isa_choices, "0.1",
                 "Instruction set of the kernels. All give the same bits."),
+    XRAY_BYTES(cpu_config, memory, "0", "0.1",
+               "Memory that a run is planned to fit in; 0: what the machine "
+               "and its control groups allow."),
 };
 
 static const xray_device_ops device_ops = {
     .head = XRAY_HEAD(xray_device_ops),
+    .plan = cpu_plan,
     .create = cpu_create,
     .destroy = cpu_destroy,
     .info = cpu_info,

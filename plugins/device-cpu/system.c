@@ -5,6 +5,10 @@
 #define _DEFAULT_SOURCE
 #include "plugins/device-cpu/instance.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,4 +46,81 @@ uint64_t cpu_memory_free(void)
 #else
     return 0;
 #endif
+}
+
+/* A limit's file holds a number, or "max". Returns the lower of both. */
+static uint64_t lower(const char *path, uint64_t most)
+{
+    char text[32] = "";
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return most;
+    if (fgets(text, sizeof(text), file) && *text >= '0' && *text <= '9') {
+        uint64_t limit = strtoull(text, NULL, 10);
+        if (limit && (!most || limit < most))
+            most = limit;
+    }
+    (void)fclose(file);
+    return most;
+}
+
+/* A group and its parents: each of them limits it. Where a container sees
+ * another root than the path is written for, the walk still ends at the root
+ * it sees. */
+static uint64_t lower_all(const char *root, const char *group, const char *name,
+                          uint64_t most)
+{
+    char path[PATH_MAX];
+    size_t size = strcspn(group, "\n");
+    for (;;) {
+        while (size && group[size - 1] == '/')
+            size--;
+        int used = snprintf(path, sizeof(path), "%s%.*s/%s", root, (int)size,
+                            group, name);
+        if (used > 0 && (size_t)used < sizeof(path))
+            most = lower(path, most);
+        if (!size)
+            return most;
+        while (size && group[size - 1] != '/')
+            size--;
+    }
+}
+
+/* 1 if a word between commas in `list`, which ends at ':', is `word`. */
+static int lists(const char *list, const char *word)
+{
+    size_t want = strlen(word);
+    for (;;) {
+        size_t size = strcspn(list, ",:");
+        if (size == want && memcmp(list, word, size) == 0)
+            return 1;
+        if (list[size] != ',')
+            return 0;
+        list += size + 1;
+    }
+}
+
+uint64_t cpu_memory_limit(const char *groups, const char *mount, uint64_t most)
+{
+    char line[PATH_MAX];
+    char root[PATH_MAX];
+    FILE *file = fopen(groups, "re");
+    if (!file)
+        return most;
+    /* A line is "number:controllers:/path"; no controllers: version 2. */
+    while (fgets(line, sizeof(line), file)) {
+        const char *controllers = strchr(line, ':');
+        const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path)
+            continue;
+        int first = path == controllers + 1;
+        if (!first && !lists(controllers + 1, "memory"))
+            continue;
+        (void)snprintf(root, sizeof(root), "%s%s", mount,
+                       first ? "" : "/memory");
+        most = lower_all(root, path + 1,
+                         first ? "memory.max" : "memory.limit_in_bytes", most);
+    }
+    (void)fclose(file);
+    return most;
 }

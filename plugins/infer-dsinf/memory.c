@@ -50,9 +50,12 @@ xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
     self->shared = setup->weights;
     if (self->shared) {
         xr_err why = { "" };
-        if (xm_decoder_create(&self->model, self->shared, positions, OWNER,
-                              &why, &self->decoder) == XRAY_OK)
+        xray_status shared = xm_decoder_create(
+            &self->model, self->shared, positions, OWNER, &why, &self->decoder);
+        if (shared == XRAY_OK)
             return XRAY_OK;
+        if (shared == XRAY_E_NOMEM)
+            return xr_fail(err, shared, "%s", why.text);
         char line[sizeof(why.text) + 80];
         (void)snprintf(line, sizeof(line),
                        "the trainer's weights cannot be shared (%s); a copy "

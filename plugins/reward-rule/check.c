@@ -93,16 +93,13 @@ static xray_status check_values(const rule_grader *grader,
     return grader->check ? grader->check(config, err) : XRAY_OK;
 }
 
-/* The base's keys count only where the grader has a base. */
 xray_status rule_check(const rule_config *config, xr_err *err)
 {
     const rule_grader *grader = rule_grader_at(config->grader);
     xray_status status = check_values(grader, config, err);
-    if (status == XRAY_OK && config->base != RULE_NO_BASE) {
-        if (!rule_uses(grader->keys, "base"))
-            return refuse("base", err);
+    if (status == XRAY_OK && config->base != RULE_NO_BASE &&
+        rule_uses(grader->keys, "base"))
         status = check_values(rule_grader_at(config->base), config, err);
-    }
     for (uint32_t i = 0; i < rule_option_count && status == XRAY_OK; i++) {
         const char *key = rule_options[i].name;
         if (!used(config, key) && !is_preset(&rule_options[i], config))

@@ -49,6 +49,7 @@ typedef struct rule_config {
     int64_t target_length;
     int64_t overlong_buffer_len;
     int64_t ngram_size;
+    int64_t extract;
     double score;
     double format_score;
     double no_answer_score;

@@ -12,6 +12,11 @@
     X(numeric, "a number of the response is near it")                  \
     X(regex, "what a pattern finds is the ground truth")               \
     X(gsm8k, "verl's GSM8K scorer")                                    \
+    X(math, "MATH: the last box, normalised as its authors do")        \
+    X(math_minerva, "Minerva: the final answer, normalised as there")  \
+    X(math_prm800k, "PRM800K: the last box, normalised and evaluated") \
+    X(math_dapo, "DAPO: the line behind \"Answer:\", or a strict box") \
+    X(math_verify, "any box, formula or number of the same value")     \
     X(choice, "the letter of a multiple-choice answer")                \
     X(qa, "exact match or F1 of SQuAD, best of several ground truths") \
     X(search_r1, "verl's Search-R1: qa on the last <answer>")          \

@@ -159,6 +159,7 @@ typedef struct tasks {
     unsigned char done[MAX_INSTRUCTIONS];
     size_t count;
     size_t followed;
+    size_t unread; /* instructions beyond the last that is read */
     const char *remark;
 } tasks;
 
@@ -200,7 +201,8 @@ static void read_row(const cJSON *row, const cJSON *inner, tasks *t)
     {
         if (t->count == MAX_INSTRUCTIONS) {
             t->remark = "its row has more than 64 instructions";
-            return;
+            t->unread++;
+            continue;
         }
         t->args[t->count] = args;
         t->check[t->count] =
@@ -213,8 +215,9 @@ static void read_row(const cJSON *row, const cJSON *inner, tasks *t)
 
 static void score(const rule_config *config, const tasks *t, rule_grade *out)
 {
-    double share = t->count ? (double)t->followed / (double)t->count : 0;
-    int all = t->count && t->followed == t->count;
+    size_t asked = t->count + t->unread;
+    double share = asked ? (double)t->followed / (double)asked : 0;
+    int all = asked && t->followed == asked;
     out->remark = t->remark;
     if (!t->count)
         rule_verdict(config, 0, 0, out);

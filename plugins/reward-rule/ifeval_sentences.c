@@ -65,6 +65,14 @@ static int small_follows(rule_text text, size_t at)
     return 0;
 }
 
+/* Nothing but white space stands between the line's beginning and `at`. */
+static int begins_line(rule_text text, size_t at)
+{
+    while (at && (text.data[at - 1] == ' ' || text.data[at - 1] == '\t'))
+        at--;
+    return !at || text.data[at - 1] == '\n';
+}
+
 /* Does the one "." at `dot` end a sentence, with white space at `behind`? */
 static int dot_ends(rule_text text, size_t dot, size_t behind)
 {
@@ -75,7 +83,7 @@ static int dot_ends(rule_text text, size_t dot, size_t behind)
         return !small;
     size_t next = rule_char_at(word, 0, &c);
     if (next == word.size && rule_is_letter(c) && c != 'I')
-        return 0; /* an initial */
+        return begins_line(text, dot - word.size); /* A. of a list, J. Doe */
     if (among(word, titles, sizeof(titles) / sizeof(titles[0])))
         return 0;
     if (among(word, shorts, sizeof(shorts) / sizeof(shorts[0])))
@@ -111,6 +119,8 @@ size_t rule_sentence_count(rule_text text)
         size_t more = skip(text, at, wide ? is_wide_stop : is_stop);
         int run = more > at;
         at = skip(text, more, is_closing);
+        if (at > more && at < text.size && text.data[at] == ',')
+            at++;
         if (at >= text.size)
             break;
         (void)rule_char_at(text, at, &c);

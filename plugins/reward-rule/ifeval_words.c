@@ -166,12 +166,22 @@ static cases cases_of(rule_text text)
     return n;
 }
 
-/* What belongs to a word that is told apart from its neighbours: a hyphen, dot,
- * slash or underscore stays inside, other punctuation ends it. */
-static int in_word(uint32_t c)
+/* Characters that part words like white space does. Others, such as a hyphen, a
+ * slash or a dot, stay inside. */
+static int parts_words(uint32_t c)
 {
-    return rule_is_word(c) || rule_is_mark(c) || c == '-' || c == '.' ||
-           c == '/' || c == '\'' || c == 0x2019 || c == '_';
+    static const char marks[] = "!\"#$%&'(),:;<>?@[]{}";
+    if (c < 0x80)
+        return rule_is_space(c) || (c && strchr(marks, (int)c));
+    return rule_is_space(c) || c == 0xAB || c == 0xBB ||
+           (c >= 0x2018 && c <= 0x201E);
+}
+
+/* "--" and "..", the second of two. */
+static int is_doubled(rule_text text, size_t at)
+{
+    char c = text.data[at];
+    return at && (c == '-' || c == '.') && text.data[at - 1] == c;
 }
 
 int rule_if_capital_words(const rule_followed *r, const cJSON *args)
@@ -186,7 +196,7 @@ int rule_if_capital_words(const rule_followed *r, const cJSON *args)
         size_t next = at + 1;
         if (at < r->text.size)
             next = rule_char_at(r->text, at, &c);
-        if (!in_word(c)) {
+        if (parts_words(c) || is_doubled(r->text, at)) {
             cases n = cases_of(rule_slice(r->text, first, at));
             count += n.upper && !n.lower;
             first = next;

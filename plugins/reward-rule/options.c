@@ -3,6 +3,7 @@
 
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/gsm8k.h"
+#include "plugins/reward-rule/math.h"
 
 #define CHOICE(name, text) { #name, RULE_IS_##name, text },
 static const xray_choice graders[] = { RULE_GRADERS(CHOICE){ NULL, 0, NULL } };
@@ -13,6 +14,19 @@ static const xray_choice bases[] = { { "none", RULE_NO_BASE, NULL },
 static const xray_choice methods[] = {
     { "strict", RULE_STRICT, "only where the answer is announced" },
     { "flexible", RULE_FLEXIBLE, "also elsewhere" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice places[] = {
+    { "preset", RULE_FROM_PRESET, "as the grader's source does" },
+    { "boxed", RULE_FROM_BOXED, "the last \\boxed{} or \\fbox{}" },
+    { "minerva", RULE_FROM_MINERVA, "\"Final Answer: The final answer is\"" },
+    { "answer", RULE_FROM_ANSWER, "the line behind the last \"Answer:\"" },
+    { "marked", RULE_FROM_MARKED, "the line behind the last \"####\"" },
+    { "last", RULE_FROM_LAST, "the last formula or number" },
+    { "latex", RULE_FROM_LATEX, "boxes, then formulas" },
+    { "number", RULE_FROM_NUMBER, "numbers outside of formulas" },
+    { "any", RULE_FROM_ANY, "the first of all of these" },
     { NULL, 0, NULL },
 };
 
@@ -81,7 +95,10 @@ const xray_option rule_options[] = {
               "exact, regex: the case of ASCII letters does not count in the "
               "comparison."),
     XRAY_REAL(rule_config, tolerance, "1e-6", 0, 1e300, NULL, "0.1",
-              "numeric: largest difference that is right."),
+              "numeric: largest difference that is right; math_verify: the "
+              "same where a decimal number is compared."),
+    XRAY_CHOICE(rule_config, extract, "preset", places, "0.1",
+                "math and its kin: where the answer stands."),
     XRAY_REAL(rule_config, rel_tolerance, "0", 0, 1e300, NULL, "0.1",
               "numeric: the same relative to the ground truth; it is added."),
     XRAY_STRING(rule_config, pattern, "", 0u, "0.1",

@@ -49,6 +49,8 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
                                   flags, &code, &offset, NULL);
     if (!pattern->code) {
         rule_pattern_free(pattern);
+        if (code == PCRE2_ERROR_HEAP_FAILED)
+            return xr_fail(err, XRAY_E_NOMEM, "pattern: out of memory");
         return bad_pattern(code, offset, err);
     }
     pattern->data = pcre2_match_data_create_from_pattern(pattern->code, NULL);

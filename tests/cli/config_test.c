@@ -37,6 +37,8 @@ static const char *write_run(const char *extra)
                   "ppo_max_token_len_per_gpu = 256\n"
                   "[trainer]\n"
                   "total_training_steps = 3\n"
+                  "[sft]\n"
+                  "train_batch_size = 2\n"
                   "[reward.words]\n"
                   "grader = regex\n"
                   "pattern = \"[a-z]+\"\n"
@@ -76,9 +78,9 @@ static void check_refuses(void **state)
             "actor.ppo_mini_batch_size=3");
     expect_code(r, 2);
     assert_null(strstr(r->out, "ok"));
-    expect_text(r->err, "run.ini:23: ");
-    expect_text(r->err, "run.ini:24: ");
-    expect_text(r->err, "run.ini:27: ");
+    expect_text(r->err, "run.ini:25: ");
+    expect_text(r->err, "run.ini:26: ");
+    expect_text(r->err, "run.ini:29: ");
     expect_text(r->err, "clip_ratio");
     expect_text(r->err, "none.jsonl");
     expect_text(r->err, "ppo_mini_batch_size 3");

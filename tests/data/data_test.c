@@ -18,6 +18,14 @@ static xr_data_section section(void)
         .max_prompt_length = 200,
         .max_response_length = 100,
         .special_tokens = 1,
+        .add_generation_prompt = 1,
+        .val_split = 0,
+        .chat_template = "",
+        .chat_template_kwargs = "",
+        .chat_date = "2024-07-26",
+        .system_prompt = "",
+        .messages_key = "messages",
+        .tools_key = "tools",
     };
 }
 
@@ -51,8 +59,14 @@ static xray_status open_path(const xr_data_section *data, const char *path,
                              int kind, xr_err *err, xr_dataset **out)
 {
     const char *const files[] = { path };
-    xray_list list = { files, 1 };
-    return xr_dataset_open(data, &list, -1, kind, tokenizer, err, out);
+    xr_data_section with = *data;
+    with.train_files = (xray_list){ files, 1 };
+    if (!with.train_max_samples)
+        with.train_max_samples = -1;
+    xr_data_want want = { .part = XR_DATA_TRAIN,
+                          .kind = kind,
+                          .tokenizer = tokenizer };
+    return xr_dataset_open(&with, &want, err, out);
 }
 
 static xr_dataset *open_text(const xr_data_section *data, const char *text,
@@ -316,24 +330,23 @@ static void several_files_and_samples(void **state)
                    scratch_write("a.jsonl", SHORT SHORT));
     const char *const files[] = { first,
                                   scratch_write("b.jsonl", SHORT SHORT SHORT) };
-    xray_list list = { files, 2 };
+    data.train_files = (xray_list){ files, 2 };
+    const xr_data_want rows = { .part = XR_DATA_TRAIN, .tokenizer = tokenizer };
     xr_dataset *set;
     xr_err err = { "" };
     for (int64_t most = -1; most <= 6; most++) {
         if (most == 0)
             continue;
-        assert_int_equal(xr_dataset_open(&data, &list, most, XR_DATA_PROMPTS,
-                                         tokenizer, &err, &set),
-                         XRAY_OK);
+        data.train_max_samples = most;
+        assert_int_equal(xr_dataset_open(&data, &rows, &err, &set), XRAY_OK);
         size_t want = most < 0 || most > 5 ? 5 : (size_t)most;
         assert_int_equal(xr_dataset_count(set), want);
         for (size_t i = 0; i < want; i++)
             assert_int_equal(xr_dataset_row(set, i)->id, i);
         xr_dataset_close(set);
     }
-    list.count = 0;
-    assert_true(xr_dataset_open(&data, &list, -1, XR_DATA_PROMPTS, tokenizer,
-                                &err, &set) < 0);
+    data.train_files.count = 0;
+    assert_true(xr_dataset_open(&data, &rows, &err, &set) < 0);
     assert_true(open_path(&data, scratch_path("none.jsonl"), XR_DATA_PROMPTS,
                           &err, &set) < 0);
     assert_non_null(strstr(err.text, "none.jsonl"));

@@ -2,6 +2,14 @@
 #include "core/data/data.h"
 #include "tests/testing.h"
 
+/* One part of `count` rows, drawn as they are. */
+static xray_status start(xr_sampler *s, uint64_t count, uint64_t seed,
+                         int shuffle, xr_err *err)
+{
+    xr_share share = { 0, count, (double)count };
+    return xr_sampler_init(s, &share, 1, seed, shuffle, err);
+}
+
 static void permutes_every_epoch(void **state)
 {
     (void)state;
@@ -10,7 +18,7 @@ static void permutes_every_epoch(void **state)
     uint32_t first[N];
     int same = 0;
     int in_place = 0;
-    assert_int_equal(xr_sampler_init(&s, N, 5, 1, NULL), XRAY_OK);
+    assert_int_equal(start(&s, N, 5, 1, NULL), XRAY_OK);
     for (int epoch = 0; epoch < 3; epoch++) {
         int seen[N] = { 0 };
         for (uint32_t i = 0; i < N; i++) {
@@ -39,9 +47,9 @@ static void seed_decides(void **state)
     xr_sampler b;
     xr_sampler c;
     int differ = 0;
-    assert_int_equal(xr_sampler_init(&a, 100, 1, 1, NULL), XRAY_OK);
-    assert_int_equal(xr_sampler_init(&b, 100, 1, 1, NULL), XRAY_OK);
-    assert_int_equal(xr_sampler_init(&c, 100, 2, 1, NULL), XRAY_OK);
+    assert_int_equal(start(&a, 100, 1, 1, NULL), XRAY_OK);
+    assert_int_equal(start(&b, 100, 1, 1, NULL), XRAY_OK);
+    assert_int_equal(start(&c, 100, 2, 1, NULL), XRAY_OK);
     for (int i = 0; i < 250; i++) {
         uint32_t row = xr_sampler_next(&a);
         assert_int_equal(row, xr_sampler_next(&b));
@@ -60,8 +68,8 @@ static void resumes_anywhere(void **state)
     for (int cut = 0; cut < 45; cut++) {
         xr_sampler a;
         xr_sampler b;
-        assert_int_equal(xr_sampler_init(&a, 20, 9, 1, NULL), XRAY_OK);
-        assert_int_equal(xr_sampler_init(&b, 20, 9, 1, NULL), XRAY_OK);
+        assert_int_equal(start(&a, 20, 9, 1, NULL), XRAY_OK);
+        assert_int_equal(start(&b, 20, 9, 1, NULL), XRAY_OK);
         for (int i = 0; i < cut; i++)
             (void)xr_sampler_next(&a);
         b.epoch = a.epoch;
@@ -78,7 +86,7 @@ static void file_order_and_bounds(void **state)
     (void)state;
     xr_sampler s;
     xr_err err = { "" };
-    assert_int_equal(xr_sampler_init(&s, 3, 0, 0, &err), XRAY_OK);
+    assert_int_equal(start(&s, 3, 0, 0, &err), XRAY_OK);
     for (uint32_t i = 0; i < 7; i++)
         assert_int_equal(xr_sampler_next(&s), i % 3);
     assert_int_equal(xr_sampler_steps(&s, 2), 1);
@@ -86,7 +94,7 @@ static void file_order_and_bounds(void **state)
     assert_int_equal(xr_sampler_steps(&s, 8), 1);
     assert_int_equal(xr_sampler_steps(&s, 1), 3);
     xr_sampler_free(&s);
-    assert_int_equal(xr_sampler_init(&s, 0, 0, 0, &err), XRAY_E_RANGE);
+    assert_int_equal(start(&s, 0, 0, 0, &err), XRAY_E_RANGE);
     assert_true(err.text[0] != '\0');
 }
 

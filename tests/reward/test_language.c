@@ -25,6 +25,9 @@ static const language_case cases[] = {
     { "ru-RU", RUSSIAN, 1 },
     /* One foreign letter makes a foreign word. */
     { "ru", RUSSIAN "x " RUSSIAN, 1.0 / 2 },
+    { "ru", "x" RUSSIAN, 0 },
+    { "ru", "\xD0\xB8\xCC\x81x", 0 },
+    { "zh", "\xE3\x81\xAE", 0 },
     { "fr", "\xC3\xA9t\xC3\xA9 no\xC3\xABl", 1 },
     /* A combining accent belongs to its word. */
     { "fr", "e\xCC\x81t", 1 },

@@ -42,6 +42,7 @@ static const qa_case cases[] = {
     { "theory", "ory", 0, 0, 1 },
     { "dog", "[\"cat\", \"Dog\"]", 1, 1, 1 },
     { "big dog", "[\"dog\", \"big black dog\"]", 0, F1(2, 2, 3), 1 },
+    { "big dog", "[\"big black dog\", \"dog\", \"cat\"]", 0, F1(2, 2, 3), 1 },
     { "dog", "{\"target\": [\"cat\", \"dog\"]}", 1, 1, 1 },
     { "dog", "{\"target\": \"dog\"}", 1, 1, 1 },
     { "[1]", "[1]", 1, 1, 1 },

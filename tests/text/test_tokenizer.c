@@ -137,22 +137,33 @@ static void test_refusals(void **state)
         const char *named;
     } cases[] = {
         { "{}", "\"type\" is missing" },
-        { "{\"model\":{\"type\":\"Unigram\"}}", "model Unigram" },
-        { "{\"normalizer\":{\"type\":\"NFKC\"}}", "normalizer NFKC" },
-        { "{\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", "Whitespace" },
-        { "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\","
+        { "{\"model\":{\"type\":\"Trigram\"}}", "model Trigram" },
+        { "{\"model\":{\"type\":\"Unigram\"}}", "must be an array" },
+        { "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "entry 0" },
+        { "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],"
+          "\"unk_id\":1}}",
+          "unk_id" },
+        { "{\"normalizer\":{\"type\":\"NFX\"}}", "normalizer NFX" },
+        { "{\"normalizer\":{\"type\":\"Precompiled\","
+          "\"precompiled_charsmap\":\"AAA=\"}}",
+          "no charsmap" },
+        { "{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
+          "pre_tokenizer UnicodeScripts" },
+        { "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Dropped\","
           "\"pattern\":{\"Regex\":\"\"}}}",
-          "Split with behavior Removed" },
+          "MergedWithPrevious" },
+        { "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}}",
+          "one character" },
         { SPLIT("[a-z&&[aeiou]]"), "\"&&[a\" at offset 4" },
-        { SPLIT("a\\\\w+"), "\"\\w+\" at offset 1" },
-        { SPLIT("\\\\p{Han}"), "\\p{H" },
-        { SPLIT("^a"), "\"^a\" at offset 0" },
+        { SPLIT("a\\\\h+"), "\"\\h+\" at offset 1" },
+        { SPLIT("\\\\p{Hxx}"), "\\p{H" },
+        { SPLIT("a(?m)"), "\"(?m)\" at offset 1" },
         { SPLIT("(*LIMIT_MATCH=1)a"), "(*LI" },
         { SPLIT("a("), "no regular expression" },
         { "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
-          "{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}}",
-          "pre_tokenizer Digits" },
-        { "{\"decoder\":{\"type\":\"Metaspace\"}}", "decoder Metaspace" },
+          "{\"type\":\"ByteLevel\"},{\"type\":\"Figures\"}]}}",
+          "pre_tokenizer Figures" },
+        { "{\"decoder\":{\"type\":\"CTC\"}}", "decoder CTC" },
         { "{" CHARS ",\"post_processor\":{\"type\":\"Bert\"}}", "Bert" },
         { "{" CHARS ",\"post_processor\":{\"type\":\"Sequence\","
           "\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"Roberta\"}]}}",

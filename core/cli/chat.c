@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/chat.h"
+
+#include "core/data/data.h"
+
+void cli_chat_open(const char *dir, cli_chat *out)
+{
+    *out = (cli_chat){ NULL, { "" } };
+    (void)xm_chat_open(dir, NULL, &out->why, &out->chat);
+}
+
+void cli_chat_close(cli_chat *chat)
+{
+    xm_chat_close(chat->chat);
+    chat->chat = NULL;
+}
+
+xray_status cli_chat_render(const cli_chat *chat, const cJSON *object,
+                            const char *where, int generate, xr_err *err,
+                            xm_chat_text *out)
+{
+    const cJSON *messages = xr_json_get(object, "messages");
+    const cJSON *variables = xr_json_get(object, "chat_template_kwargs");
+    if (!chat->chat)
+        return xr_fail(err, XRAY_E_CONFIG, "%s: %s", where,
+                       chat->why.text[0] ? chat->why.text
+                                         : "the model has no chat template");
+    if (!cJSON_IsArray(messages))
+        return xr_fail(err, XRAY_E_ARG, "%s: \"messages\" must be a list",
+                       where);
+    if (variables && !cJSON_IsObject(variables))
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: \"chat_template_kwargs\" must be an object", where);
+    xray_status status = xr_json_bool_or(object, "add_generation_prompt",
+                                         generate, where, err, &generate);
+    if (status != XRAY_OK)
+        return status;
+    xm_chat_call call = { .messages = messages,
+                          .tools = xr_json_get(object, "tools"),
+                          .documents = xr_json_get(object, "documents"),
+                          .variables = variables,
+                          .add_generation_prompt = generate,
+                          .now = XR_CHAT_NOW };
+    return xm_chat_render(chat->chat, &call, where, err, out);
+}

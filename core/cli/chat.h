@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines that are conversations: {"messages": [...]} through the model's chat
+ * template.
+ */
+#ifndef XR_CLI_CHAT_H
+#define XR_CLI_CHAT_H
+
+#include "core/base/json.h"
+#include "model/text/chat.h"
+
+typedef struct cli_chat {
+    xm_chat *chat; /* NULL: none, or it cannot be read */
+    xr_err why;    /* it cannot be read */
+} cli_chat;
+
+/* Never fails: what is wrong is told to the lines that need the template. */
+void cli_chat_open(const char *dir, cli_chat *out);
+void cli_chat_close(cli_chat *chat);
+
+/* Renders the line's "messages" with its "tools", "documents",
+ * "chat_template_kwargs" and "add_generation_prompt" (else `generate`). */
+xray_status cli_chat_render(const cli_chat *chat, const cJSON *object,
+                            const char *where, int generate, xr_err *err,
+                            xm_chat_text *out);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray plan: what a run takes, from the plugins' own plans.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/cli/cli.h"
+#include "core/cli/inspect.h"
+#include "core/rl/resources.h"
+
+#define SAMPLING_FORMULA "2 x parameters x (prompt + response tokens)"
+#define REFERENCE_FORMULA "2 x parameters x tokens"
+#define UPDATE_FORMULA "6 x parameters x tokens x epochs"
+
+/* ---- text --------------------------------------------------------------- */
+
+static void text_row(const char *name, const uint64_t *bytes, size_t count,
+                     uint64_t all, xr_str *out)
+{
+    char text[XR_BYTES_CAP];
+    xr_str_printf(out, "%-12s", name);
+    for (size_t i = 0; i < count; i++)
+        xr_str_printf(out, " %14s",
+                      bytes[i] ? xr_bytes_text(bytes[i], text) : "-");
+    xr_str_printf(out, " %14s\n", xr_bytes_text(all, text));
+}
+
+static void text_memory(const xr_resources *r, xr_str *out)
+{
+    uint64_t bytes[3] = { 0 };
+    xr_str_printf(out, "%-12s", "memory");
+    for (size_t p = 0; p < r->count; p++)
+        xr_str_printf(out, " %14s", r->parts[p].who);
+    xr_str_printf(out, " %14s\n", "all");
+    for (size_t t = 0; t < XRAY_TAG_COUNT; t++) {
+        for (size_t p = 0; p < r->count; p++)
+            bytes[p] = r->parts[p].plan.bytes[t];
+        if (r->tags[t])
+            text_row(xr_tag_name(t), bytes, r->count, r->tags[t], out);
+    }
+    for (size_t p = 0; p < r->count; p++)
+        bytes[p] = r->parts[p].bytes;
+    text_row("all", bytes, r->count, r->bytes, out);
+}
+
+static void text_machine(const xr_session *s, const xr_resources *r,
+                         xr_str *out)
+{
+    char text[XR_BYTES_CAP];
+    if (r->machine.memory_bytes) {
+        xr_str_printf(out, "machine       %s, %s of %s memory",
+                      s->device.instance,
+                      xr_bytes_text(r->machine.memory_bytes, text),
+                      r->machine.host_memory ? "host" : "device");
+        xr_str_printf(out, ", %.1f %% planned\n",
+                      100.0 * (double)r->bytes /
+                          (double)r->machine.memory_bytes);
+    }
+    if (r->checkpoint_bytes)
+        xr_str_printf(out, "checkpoint    %s\n",
+                      xr_bytes_text(r->checkpoint_bytes, text));
+}
+
+static void text_step(const xr_session *s, const xr_step_size *z, xr_str *out)
+{
+    int sft = !(s->with & XR_WITH_ALGO);
+    if (sft)
+        xr_str_printf(out, "a step        %" PRIu64 " rows\n", z->rows);
+    else
+        xr_str_printf(out,
+                      "a step        %" PRIu64 " prompts x %" PRIu64
+                      " samples = %" PRIu64 " rows\n",
+                      z->prompts, z->samples, z->rows);
+    xr_str_printf(
+        out, "tokens        at most %" PRIu64 " x %" PRIu64 " = %" PRIu64 "\n",
+        z->rows, z->row_tokens, z->tokens);
+    xr_str_printf(out,
+                  "updates       %" PRIu64 " epochs x %" PRIu64
+                  " mini-batches of %" PRIu64 " rows, each at most %" PRIu64
+                  " micro-batches of %" PRIu64 " tokens\n",
+                  z->epochs, z->mini_batches, z->mini_rows, z->micro_batches,
+                  z->micro_tokens);
+    if (z->sampling_flops > 0)
+        xr_str_printf(out, "sampling      %.3g FLOPs: " SAMPLING_FORMULA "\n",
+                      z->sampling_flops);
+    if (z->reference_flops > 0)
+        xr_str_printf(out, "reference     %.3g FLOPs: " REFERENCE_FORMULA "\n",
+                      z->reference_flops);
+    if (z->update_flops > 0)
+        xr_str_printf(out, "update        %.3g FLOPs: " UPDATE_FORMULA "\n",
+                      z->update_flops);
+}
+
+static void put_text(const xr_session *s, const xr_resources *r, xr_str *out)
+{
+    xr_step_size step;
+    xr_step_of(s, r, &step);
+    if (r->parameters)
+        xr_str_printf(out, "parameters    %" PRIu64 "\n", r->parameters);
+    text_machine(s, r, out);
+    if (step.rows)
+        text_step(s, &step, out);
+    xr_str_puts(out, "\n");
+    text_memory(r, out);
+}
+
+/* ---- JSON --------------------------------------------------------------- */
+
+static void json_count(const char *name, uint64_t value, xr_str *out)
+{
+    xr_str_printf(out, ",\"%s\":%" PRIu64, name, value);
+}
+
+static void json_tags(const uint64_t *tags, uint64_t all, xr_str *out)
+{
+    xr_str_puts(out, "\"bytes\":{");
+    for (size_t t = 0; t < XRAY_TAG_COUNT; t++)
+        xr_str_printf(out, "\"%s\":%" PRIu64 ",", xr_tag_name(t), tags[t]);
+    xr_str_printf(out, "\"all\":%" PRIu64 "}", all);
+}
+
+static void json_parts(const xr_resources *r, xr_str *out)
+{
+    xr_str_puts(out, ",\n \"instances\":[");
+    for (size_t p = 0; p < r->count; p++) {
+        xr_str_puts(out, p ? ",\n  {" : "\n  {");
+        cli_json_member("name", r->parts[p].who, out);
+        xr_str_puts(out, ",");
+        json_tags(r->parts[p].plan.bytes, r->parts[p].bytes, out);
+        xr_str_puts(out, "}");
+    }
+    xr_str_puts(out, "],\n ");
+    json_tags(r->tags, r->bytes, out);
+}
+
+static void json_flops(const char *name, double value, const char *formula,
+                       xr_str *out)
+{
+    xr_str_printf(out, "\"%s\":{\"flops\":", name);
+    xr_str_number(out, value);
+    xr_str_puts(out, ",");
+    cli_json_member("formula", formula, out);
+    xr_str_puts(out, "}");
+}
+
+static void json_step(const xr_step_size *z, xr_str *out)
+{
+    xr_str_printf(out, ",\n \"step\":{\"prompts\":%" PRIu64, z->prompts);
+    json_count("samples", z->samples, out);
+    json_count("rows", z->rows, out);
+    json_count("row_tokens", z->row_tokens, out);
+    json_count("tokens", z->tokens, out);
+    json_count("epochs", z->epochs, out);
+    json_count("mini_batches", z->mini_batches, out);
+    json_count("mini_rows", z->mini_rows, out);
+    json_count("micro_batches", z->micro_batches, out);
+    json_count("micro_tokens", z->micro_tokens, out);
+    xr_str_puts(out, ",\n  ");
+    json_flops("sampling", z->sampling_flops, SAMPLING_FORMULA, out);
+    xr_str_puts(out, ",\n  ");
+    json_flops("reference", z->reference_flops, REFERENCE_FORMULA, out);
+    xr_str_puts(out, ",\n  ");
+    json_flops("update", z->update_flops, UPDATE_FORMULA, out);
+    xr_str_puts(out, "}");
+}
+
+static void put_json(const xr_session *s, const xr_resources *r, xr_str *out)
+{
+    xr_step_size step;
+    xr_step_of(s, r, &step);
+    xr_str_printf(out, "{\"parameters\":%" PRIu64 ",\n \"machine\":{",
+                  r->parameters);
+    cli_json_member("device", s->device.instance, out);
+    json_count("memory_bytes", r->machine.memory_bytes, out);
+    xr_str_printf(out, ",\"host_memory\":%s}",
+                  r->machine.host_memory ? "true" : "false");
+    json_parts(r, out);
+    xr_str_printf(out, ",\n \"checkpoint_bytes\":%" PRIu64,
+                  r->checkpoint_bytes);
+    if (step.rows)
+        json_step(&step, out);
+    xr_str_puts(out, "}\n");
+}
+
+/* ---- the command -------------------------------------------------------- */
+
+static int plan(xr_session *s, const cli_args *args, xr_errors *errors)
+{
+    xr_resources r;
+    xr_err err = { "" };
+    xr_str out = { 0 };
+    xr_session_start_host(s, errors);
+    xr_resources_plan(s, errors, &r);
+    if (errors->count)
+        return cli_errors(errors);
+    if (args->json)
+        put_json(s, &r, &out);
+    else
+        put_text(s, &r, &out);
+    (void)fputs(xr_str_text(&out), stdout);
+    int code = out.failed ? CLI_FAILED : CLI_OK;
+    if (out.failed)
+        cli_say("out of memory");
+    xr_str_free(&out);
+    /* Too much is shown all the same: that is what a plan is for. */
+    int found = xr_resources_memory(s, &r, &err);
+    if (found)
+        cli_say("%s%s", found == 1 ? "warning: " : "", err.text);
+    return found == 2 ? CLI_USAGE : code;
+}
+
+static int run_plan(const cli_args *args)
+{
+    xr_errors errors = { 0 };
+    xr_session *session = NULL;
+    xr_config *config = cli_config(args, args->words[0], &errors);
+    if (config)
+        session = xr_session_new(config, args->plugin_path,
+                                 cli_job_parts(args->job), &errors);
+    int code = session ? plan(session, args, &errors) : cli_errors(&errors);
+    xr_session_free(session);
+    xr_config_free(config);
+    xr_errors_free(&errors);
+    return code;
+}
+
+static const cli_flag flags[] = { { "--json", NULL, CLI_SWITCH, 0,
+                                    offsetof(cli_args, json), NULL, 1, 0,
+                                    "as a JSON object" },
+                                  CLI_JOB_FLAG,
+                                  CLI_SET_FLAG,
+                                  CLI_PLUGIN_PATH_FLAG,
+                                  CLI_LOG_FLAG,
+                                  { 0 } };
+
+const cli_command cli_plan = {
+    .name = "plan",
+    .usage = "RUN.INI [options]",
+    .summary = "memory, checkpoint size and work of a step",
+    .about =
+        "Prints what a run takes, without running it: bytes by tag of each "
+        "instance as the\nplugins plan them, against the machine's "
+        "memory; bytes of a checkpoint; rows,\ntokens and floating-point "
+        "operations of a step, at most. Exit code 2 where it does\nnot "
+        "fit.",
+    .examples = "  xray plan run.ini\n  xray plan run.ini --json --set "
+                "rollout.n=16\n",
+    .flags = flags,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run_plan,
+};

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray config schema: the sections and keys an INI may have as a JSON schema,
+ * from the same option tables that decode it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/cli/cli.h"
+#include "core/cli/inspect.h"
+#include "core/config/run.h"
+#include "core/plugin/plugin.h"
+
+#define REWARD_SECTION "reward.NAME"
+
+typedef struct writer {
+    xr_str *out;
+    xr_plugins *plugins;
+} writer;
+
+static xray_option option_at(xr_table table, size_t i)
+{
+    xray_option option = { 0 };
+    memcpy(&option, (const unsigned char *)table.options + i * table.stride,
+           table.stride < sizeof(option) ? table.stride : sizeof(option));
+    return option;
+}
+
+static xr_table table_of(const xray_component *c)
+{
+    return (xr_table){ c->options, c->option_count, c->option_stride };
+}
+
+/* ---- one option --------------------------------------------------------- */
+
+static void put_type(const xray_option *o, xr_str *out)
+{
+    static const char *const types[] = {
+        [XRAY_OPT_BOOL] = "\"type\":\"boolean\"",
+        [XRAY_OPT_INT] = "\"type\":\"integer\"",
+        [XRAY_OPT_REAL] = "\"type\":\"number\"",
+        [XRAY_OPT_BYTES] = "\"type\":[\"integer\",\"string\"],"
+                           "\"pattern\":\"^[0-9.eE+]+[KMGT]?$\"",
+        [XRAY_OPT_DURATION] = "\"type\":\"string\",\"pattern\":"
+                              "\"^(0|[0-9.eE+-]+(ns|us|ms|s|min|h))$\"",
+        [XRAY_OPT_STRING] = "\"type\":\"string\"",
+        [XRAY_OPT_PATH] = "\"type\":\"string\",\"x-path\":true",
+        [XRAY_OPT_CHOICE] = "\"type\":\"string\"",
+        [XRAY_OPT_LIST] = "\"type\":\"array\",\"items\":{\"type\":\"string\"}",
+    };
+    xr_str_puts(out, o->type <= XRAY_OPT_LIST && types[o->type]
+                         ? types[o->type]
+                         : "\"type\":\"string\"");
+    if (o->type == XRAY_OPT_LIST && o->flags & XRAY_OPT_PATHS)
+        xr_str_puts(out, ",\"x-path\":true");
+    if (o->min <= o->max) {
+        xr_str_puts(out, ",\"minimum\":");
+        xr_str_number(out, o->min);
+        xr_str_puts(out, ",\"maximum\":");
+        xr_str_number(out, o->max);
+    } else if (o->type == XRAY_OPT_BYTES) {
+        xr_str_puts(out, ",\"minimum\":0");
+    }
+}
+
+static void put_choices(const xray_option *o, xr_str *out)
+{
+    xr_str_puts(out, ",\"enum\":[");
+    for (const xray_choice *c = o->choices; c && c->name; c++) {
+        xr_str_puts(out, c == o->choices ? "" : ",");
+        xr_str_json(out, c->name, strlen(c->name));
+    }
+    xr_str_puts(out, "],\"x-enum-docs\":[");
+    for (const xray_choice *c = o->choices; c && c->name; c++) {
+        const char *doc = c->doc ? c->doc : "";
+        xr_str_puts(out, c == o->choices ? "" : ",");
+        xr_str_json(out, doc, strlen(doc));
+    }
+    xr_str_puts(out, "]");
+}
+
+static void put_items(const char *text, xr_str *out)
+{
+    xr_str_puts(out, "[");
+    for (int first = 1; *text; first = 0) {
+        text += strspn(text, " \t\n");
+        size_t size = strcspn(text, ",");
+        size_t trimmed = size;
+        while (trimmed && strchr(" \t\n", text[trimmed - 1]))
+            trimmed--;
+        xr_str_puts(out, first ? "" : ",");
+        xr_str_json(out, text, trimmed);
+        text += size + (text[size] == ',');
+    }
+    xr_str_puts(out, "]");
+}
+
+/* The preset in the type that the schema gives the option. */
+static void put_default(const xray_option *o, xr_str *out)
+{
+    int64_t whole = 0;
+    double real = 0;
+    xr_str_puts(out, ",\"default\":");
+    if (o->type == XRAY_OPT_BOOL)
+        xr_str_puts(out, strchr("tTyY1", o->preset[0]) ||
+                                 strcmp(o->preset, "on") == 0
+                             ? "true"
+                             : "false");
+    else if ((o->type == XRAY_OPT_INT || o->type == XRAY_OPT_BYTES) &&
+             xr_parse_int(o->preset, &whole) == 0)
+        xr_str_printf(out, "%lld", (long long)whole);
+    else if (o->type == XRAY_OPT_REAL && xr_parse_real(o->preset, &real) == 0)
+        xr_str_number(out, real);
+    else if (o->type == XRAY_OPT_LIST)
+        put_items(o->preset, out);
+    else
+        xr_str_json(out, o->preset, strlen(o->preset));
+}
+
+static void put_option(const xray_option *o, xr_str *out)
+{
+    xr_str_puts(out, "\n   ");
+    xr_str_json(out, o->name, strlen(o->name));
+    xr_str_puts(out, ":{");
+    put_type(o, out);
+    if (o->type == XRAY_OPT_CHOICE)
+        put_choices(o, out);
+    if (o->preset)
+        put_default(o, out);
+    if (o->doc) {
+        xr_str_puts(out, ",");
+        cli_json_member("description", o->doc, out);
+    }
+    if (o->unit) {
+        xr_str_puts(out, ",");
+        cli_json_member("x-unit", o->unit, out);
+    }
+    if (o->since) {
+        xr_str_puts(out, ",");
+        cli_json_member("x-since", o->since, out);
+    }
+    if (o->flags & XRAY_OPT_DEPRECATED)
+        xr_str_puts(out, ",\"deprecated\":true");
+    if (o->flags & XRAY_OPT_SECRET)
+        xr_str_puts(out, ",\"writeOnly\":true");
+    if (o->flags & XRAY_OPT_ADVANCED)
+        xr_str_puts(out, ",\"x-advanced\":true");
+    xr_str_puts(out, "}");
+}
+
+/* ---- sections ----------------------------------------------------------- */
+
+/* "properties", and "required" where an option is. */
+static void put_table(xr_table table, xr_str *out)
+{
+    size_t required = 0;
+    xr_str_puts(out, "\"properties\":{");
+    for (size_t i = 0; i < table.count; i++) {
+        xray_option option = option_at(table, i);
+        xr_str_puts(out, i ? "," : "");
+        put_option(&option, out);
+    }
+    xr_str_puts(out, "}");
+    for (size_t i = 0; i < table.count; i++) {
+        xray_option option = option_at(table, i);
+        if (!(option.flags & XRAY_OPT_REQUIRED))
+            continue;
+        xr_str_puts(out, required++ ? "," : ",\"required\":[");
+        xr_str_json(out, option.name, strlen(option.name));
+    }
+    xr_str_puts(out, required ? "]" : "");
+}
+
+static void put_section(const char *name, const char *doc, xr_table table,
+                        xr_str *out)
+{
+    xr_str_puts(out, ",\n  ");
+    xr_str_json(out, name, strlen(name));
+    xr_str_puts(out, ":{\"type\":\"object\",");
+    cli_json_member("description", doc ? doc : "", out);
+    xr_str_puts(out, ",");
+    put_table(table, out);
+    xr_str_puts(out, ",\"additionalProperties\":false}");
+}
+
+/* Each component of each plugin that loads; what a refused one would have is
+ * not known. */
+static void each_component(const writer *w,
+                           void (*f)(const xray_component *, xr_str *))
+{
+    for (size_t i = 0; i < xr_plugins_count(w->plugins); i++) {
+        const xr_plugin_file *file = xr_plugins_at(w->plugins, i);
+        const xray_plugin *plugin = NULL;
+        xr_err err = { "" };
+        if (file->refused ||
+            xr_plugin_load(file->path, &err, &plugin) != XRAY_OK)
+            continue;
+        for (uint32_t k = 0; k < plugin->component_count; k++)
+            f(plugin->components[k], w->out);
+    }
+}
+
+static int is_reward(const xray_component *c)
+{
+    return strcmp(c->iface, XRAY_IFACE_REWARD) == 0;
+}
+
+static void put_component(const xray_component *c, xr_str *out)
+{
+    char name[192];
+    const char *dot = strchr(c->iface, '.');
+    const char *kind = dot ? dot + 1 : c->iface;
+    if (is_reward(c))
+        return;
+    (void)snprintf(name, sizeof(name), "%.*s.%s", (int)strcspn(kind, "/"), kind,
+                   c->name);
+    put_section(name, c->summary, table_of(c), out);
+}
+
+static const char *default_reward(void)
+{
+    for (size_t i = 0; xr_run_sections(i); i++)
+        if (strcmp(xr_run_sections(i)->section, REWARD_SECTION) == 0)
+            return xr_run_sections(i)->table.options[0].preset;
+    return "";
+}
+
+/* The options of a reward hold where [reward.NAME] plugin names it, or says
+ * nothing and it is the one meant then. */
+static void put_reward(const xray_component *c, xr_str *out)
+{
+    if (!is_reward(c))
+        return;
+    xr_str_puts(out, out->data[out->size - 1] == '[' ? "" : ",");
+    xr_str_puts(out, "\n  {\"if\":{\"properties\":{\"plugin\":{\"const\":");
+    xr_str_json(out, c->name, strlen(c->name));
+    xr_str_puts(out, "}}");
+    if (strcmp(default_reward(), c->name) != 0)
+        xr_str_puts(out, ",\"required\":[\"plugin\"]");
+    xr_str_puts(out, "},\"then\":{");
+    put_table(table_of(c), out);
+    xr_str_puts(out, "}}");
+}
+
+static void put_rewards(const writer *w, const xr_section_info *info)
+{
+    xr_str *out = w->out;
+    xr_str_puts(out, "},\n \"patternProperties\":{\n  "
+                     "\"^reward\\\\.[A-Za-z0-9_.-]+$\":{\"type\":\"object\",");
+    cli_json_member("description", info->doc, out);
+    xr_str_puts(out, ",");
+    put_table(info->table, out);
+    xr_str_puts(out, ",\"allOf\":[");
+    each_component(w, put_reward);
+    /* An empty allOf is no schema. */
+    if (out->data && out->data[out->size - 1] == '[')
+        xr_str_puts(out, "true");
+    xr_str_puts(out, "],\"unevaluatedProperties\":false}}");
+}
+
+static void put_schema(const writer *w)
+{
+    const xr_section_info *reward = NULL;
+    xr_str *out = w->out;
+    xr_str_puts(out,
+                "{\"$schema\":\"https://json-schema.org/draft/2020-12/"
+                "schema\",\n \"title\":\"xray run\",\n \"description\":"
+                "\"Sections and keys of a run's INI file. A list stands there "
+                "as text between commas.\",\n \"type\":\"object\",\n "
+                "\"properties\":{\n  \"include\":{\"type\":\"string\","
+                "\"x-path\":true,\"description\":\"A file that is read first; "
+                "stands before the first section.\"}");
+    for (size_t i = 0; xr_run_sections(i); i++) {
+        const xr_section_info *info = xr_run_sections(i);
+        if (strcmp(info->section, REWARD_SECTION) == 0)
+            reward = info;
+        else
+            put_section(info->section, info->doc, info->table, out);
+    }
+    each_component(w, put_component);
+    if (reward)
+        put_rewards(w, reward);
+    else
+        xr_str_puts(out, "}");
+    xr_str_puts(out, ",\n \"additionalProperties\":false}\n");
+}
+
+static int run_schema(const cli_args *args)
+{
+    xr_err err = { "" };
+    xr_str out = { 0 };
+    writer w = { .out = &out };
+    if (xr_plugins_open(args->plugin_path, &err, &w.plugins) != XRAY_OK)
+        return cli_fail(XRAY_E_CONFIG, &err);
+    put_schema(&w);
+    int code = CLI_OK;
+    if (out.failed) {
+        cli_say("out of memory");
+        code = CLI_FAILED;
+    } else {
+        (void)fputs(xr_str_text(&out), stdout);
+    }
+    xr_str_free(&out);
+    xr_plugins_close(w.plugins);
+    return code;
+}
+
+static const cli_flag flags[] = { CLI_PLUGIN_PATH_FLAG, { 0 } };
+
+const cli_command cli_config_schema = {
+    .name = "config schema",
+    .usage = "[options]",
+    .summary = "all sections and keys as a JSON schema",
+    .about = "Prints a JSON schema (draft 2020-12) of a run's configuration: "
+             "the core's sections\nand the options of every plugin on the "
+             "search path, with types, ranges, choices,\ndefaults, units and "
+             "documentation. A list of an INI is an array there.",
+    .examples = "  xray config schema > xray.schema.json\n",
+    .flags = flags,
+    .run = run_schema,
+};

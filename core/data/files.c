@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/data/files.h"
+
+#define ZLIB_CONST 1
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+
+#define PIECE ((size_t)1 << 18)
+
+/* What comes out, growing. */
+typedef struct sink {
+    char *data;
+    size_t size;
+    size_t cap;
+} sink;
+
+/* Room for PIECE bytes more, and a NUL. */
+static int make_room(sink *s)
+{
+    if (s->cap - s->size > PIECE)
+        return 0;
+    if (s->cap > SIZE_MAX / 4)
+        return -1;
+    size_t cap = s->cap ? s->cap * 2 : 4 * PIECE;
+    char *data = realloc(s->data, cap);
+    if (!data)
+        return -1;
+    s->data = data;
+    s->cap = cap;
+    return 0;
+}
+
+static xray_status no_memory(const char *path, xr_err *err)
+{
+    return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+}
+
+/* ---- gzip --------------------------------------------------------------- */
+
+/* Gives the decoder what is left of the file: its counter is 32 bits wide. */
+static void feed(z_stream *z, const unsigned char *data, size_t size,
+                 size_t *at)
+{
+    if (z->avail_in)
+        return;
+    size_t left = size - *at;
+    size_t piece = left < INT_MAX ? left : INT_MAX;
+    z->next_in = data + *at;
+    z->avail_in = (uInt)piece;
+    *at += piece;
+}
+
+static xray_status gunzip_all(z_stream *z, const xr_map_file *file,
+                              const char *path, sink *out, xr_err *err)
+{
+    size_t at = 0;
+    int code = Z_OK;
+    while (code == Z_OK || at < file->size || z->avail_in) {
+        feed(z, file->data, file->size, &at);
+        if (code == Z_STREAM_END && inflateReset(z) != Z_OK)
+            return no_memory(path, err);
+        if (make_room(out))
+            return no_memory(path, err);
+        z->next_out = (unsigned char *)out->data + out->size;
+        z->avail_out = (uInt)PIECE;
+        code = inflate(z, Z_NO_FLUSH);
+        out->size += PIECE - z->avail_out;
+        if (code == Z_BUF_ERROR && at == file->size && !z->avail_in)
+            return xr_fail(err, XRAY_E_IO,
+                           "%s: the gzip file breaks off after %zu bytes of "
+                           "text",
+                           path, out->size);
+        if (code == Z_MEM_ERROR)
+            return no_memory(path, err);
+        if (code != Z_OK && code != Z_STREAM_END)
+            return xr_fail(err, XRAY_E_IO,
+                           "%s: damaged gzip data after %zu bytes of text (%s)",
+                           path, out->size,
+                           z->msg ? z->msg : "no reason given");
+    }
+    return XRAY_OK;
+}
+
+static xray_status gunzip(const xr_map_file *file, const char *path, sink *out,
+                          xr_err *err)
+{
+    z_stream z = { .zalloc = NULL };
+    if (inflateInit2(&z, 15 + 16) != Z_OK)
+        return no_memory(path, err);
+    xray_status status = gunzip_all(&z, file, path, out, err);
+    (void)inflateEnd(&z);
+    return status;
+}
+
+/* ---- zstd --------------------------------------------------------------- */
+
+static xray_status unzstd(const xr_map_file *file, const char *path, sink *out,
+                          xr_err *err)
+{
+    ZSTD_inBuffer in = { file->data, file->size, 0 };
+    ZSTD_DStream *stream = ZSTD_createDStream();
+    size_t left = 1;
+    if (!stream)
+        return no_memory(path, err);
+    xray_status status = XRAY_OK;
+    while (status == XRAY_OK && (in.pos < in.size || left)) {
+        if (make_room(out)) {
+            status = no_memory(path, err);
+            break;
+        }
+        ZSTD_outBuffer piece = { out->data + out->size, PIECE, 0 };
+        size_t before = in.pos;
+        left = ZSTD_decompressStream(stream, &piece, &in);
+        out->size += piece.pos;
+        if (ZSTD_isError(left))
+            status = xr_fail(err, XRAY_E_IO,
+                             "%s: damaged zstd data after %zu bytes of text "
+                             "(%s)",
+                             path, out->size, ZSTD_getErrorName(left));
+        else if (left && !piece.pos && in.pos == before)
+            status = xr_fail(err, XRAY_E_IO,
+                             "%s: the zstd file breaks off after %zu bytes of "
+                             "text",
+                             path, out->size);
+    }
+    ZSTD_freeDStream(stream);
+    return status;
+}
+
+static int begins(const xr_map_file *file, const char *magic, size_t size)
+{
+    return file->size >= size && memcmp(file->data, magic, size) == 0;
+}
+
+xray_status xr_text_read(const char *path, xr_err *err, char **out_text,
+                         size_t *out_size)
+{
+    xr_map_file file;
+    xray_status status = xr_file_map(path, err, &file);
+    if (status != XRAY_OK)
+        return status;
+    sink out = { NULL, 0, 0 };
+    if (begins(&file, "\x1f\x8b", 2)) {
+        status = gunzip(&file, path, &out, err);
+    } else if (begins(&file, "\x28\xb5\x2f\xfd", 4)) {
+        status = unzstd(&file, path, &out, err);
+    } else {
+        xr_file_unmap(&file);
+        return xr_file_read(path, SIZE_MAX / 4, err, out_text, out_size);
+    }
+    xr_file_unmap(&file);
+    if (status == XRAY_OK && make_room(&out))
+        status = no_memory(path, err);
+    if (status != XRAY_OK) {
+        free(out.data);
+        return status;
+    }
+    out.data[out.size] = '\0';
+    *out_text = out.data;
+    *out_size = out.size;
+    return XRAY_OK;
+}

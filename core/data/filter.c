@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/data/filter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/data/template.h"
+
+enum { EQUAL, UNEQUAL, BELOW, AT_MOST, ABOVE, AT_LEAST, HOLDS };
+
+typedef struct condition {
+    char *key;
+    char *value;
+    int op;
+    int is_number;
+    double number;
+} condition;
+
+struct xr_filter {
+    size_t count;
+    condition conditions[];
+};
+
+static int op_at(const char *text, size_t *out_size)
+{
+    static const struct {
+        const char *text;
+        int op;
+    } ops[] = { { "!=", UNEQUAL }, { "<=", AT_MOST }, { ">=", AT_LEAST },
+                { "==", EQUAL },   { "=", EQUAL },    { "<", BELOW },
+                { ">", ABOVE },    { "~", HOLDS } };
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        *out_size = strlen(ops[i].text);
+        if (strncmp(text, ops[i].text, *out_size) == 0)
+            return ops[i].op;
+    }
+    return -1;
+}
+
+/* Text without the blanks around it. */
+static char *trimmed(const char *from, const char *to)
+{
+    while (from < to && (*from == ' ' || *from == '\t'))
+        from++;
+    while (to > from && (to[-1] == ' ' || to[-1] == '\t'))
+        to--;
+    return xr_strndup(from, (size_t)(to - from));
+}
+
+static xray_status parse_value(condition *c, const char *from, xr_err *err)
+{
+    c->value = trimmed(from, from + strlen(from));
+    if (!c->value)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    size_t size = strlen(c->value);
+    if (size >= 2 && c->value[0] == '"' && c->value[size - 1] == '"') {
+        memmove(c->value, c->value + 1, size - 2);
+        c->value[size - 2] = '\0';
+        return XRAY_OK;
+    }
+    c->is_number = xr_parse_real(c->value, &c->number) == 0;
+    return XRAY_OK;
+}
+
+static xray_status parse_one(const char *text, condition *c, xr_err *err)
+{
+    size_t size = 0;
+    const char *at = text;
+    c->op = -1;
+    while (*at && (c->op = op_at(at, &size)) < 0)
+        at++;
+    c->key = trimmed(text, at);
+    if (!c->key)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    if (c->op < 0 || !*c->key)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "[data] filters: '%s' is no condition; 'key op value' "
+                       "with =, !=, <, <=, >, >= or ~ is expected",
+                       text);
+    xray_status status = parse_value(c, at + size, err);
+    if (status == XRAY_OK && c->op >= BELOW && c->op <= AT_LEAST &&
+        !c->is_number)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "[data] filters: '%s' compares sizes, so its value must "
+                       "be a number",
+                       text);
+    return status;
+}
+
+xray_status xr_filter_parse(const xray_list *conditions, xr_err *err,
+                            xr_filter **out)
+{
+    xr_filter *filter = xr_calloc(
+        1, sizeof *filter + (size_t)conditions->count * sizeof(condition));
+    if (!filter)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    xray_status status = XRAY_OK;
+    for (uint64_t i = 0; i < conditions->count && status == XRAY_OK; i++)
+        status = parse_one(conditions->items[i],
+                           &filter->conditions[filter->count++], err);
+    if (status != XRAY_OK) {
+        xr_filter_free(filter);
+        return status;
+    }
+    *out = filter;
+    return XRAY_OK;
+}
+
+void xr_filter_free(xr_filter *filter)
+{
+    if (!filter)
+        return;
+    for (size_t i = 0; i < filter->count; i++) {
+        free(filter->conditions[i].key);
+        free(filter->conditions[i].value);
+    }
+    free(filter);
+}
+
+/* The member a key names: as it stands, or through objects at its dots. */
+static const cJSON *member(const cJSON *row, const char *key)
+{
+    const cJSON *found = xr_json_get(row, key);
+    char part[256];
+    while (!found && cJSON_IsObject(row)) {
+        const char *dot = strchr(key, '.');
+        if (!dot || (size_t)(dot - key) >= sizeof part)
+            return NULL;
+        memcpy(part, key, (size_t)(dot - key));
+        part[dot - key] = '\0';
+        row = xr_json_get(row, part);
+        key = dot + 1;
+        found = row ? xr_json_get(row, key) : NULL;
+    }
+    return found;
+}
+
+static int by_number(int op, double a, double b)
+{
+    switch (op) {
+    case BELOW:
+        return a < b;
+    case AT_MOST:
+        return a <= b;
+    case ABOVE:
+        return a > b;
+    case AT_LEAST:
+        return a >= b;
+    case EQUAL:
+        return a == b;
+    default:
+        return a != b;
+    }
+}
+
+static xray_status by_text(const condition *c, const cJSON *value,
+                           const char *where, xr_err *err, int *out)
+{
+    xr_str text = { 0 };
+    xray_status status = xr_value_text(value, c->key, where, err, &text);
+    const char *found = xr_str_text(&text);
+    if (c->op == HOLDS)
+        *out = strstr(found, c->value) != NULL;
+    else
+        *out = (strcmp(found, c->value) == 0) == (c->op == EQUAL);
+    xr_str_free(&text);
+    return status;
+}
+
+static xray_status holds(const condition *c, const cJSON *row,
+                         const char *where, xr_err *err, int *out)
+{
+    const cJSON *value = member(row, c->key);
+    *out = c->op == UNEQUAL;
+    if (!value)
+        return XRAY_OK;
+    double number = 0;
+    int numeric = c->is_number && c->op != HOLDS;
+    if (numeric && cJSON_IsNumber(value))
+        number = value->valuedouble;
+    else if (numeric && cJSON_IsString(value))
+        numeric = xr_parse_real(value->valuestring, &number) == 0;
+    else
+        numeric = 0;
+    if (numeric) {
+        *out = by_number(c->op, number, c->number);
+        return XRAY_OK;
+    }
+    if (c->op >= BELOW && c->op <= AT_LEAST)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: [data] filters compare '%s' with %s, but it is no "
+                       "number",
+                       where, c->key, c->value);
+    return by_text(c, value, where, err, out);
+}
+
+xray_status xr_filter_row(const xr_filter *filter, const cJSON *row,
+                          const char *where, xr_err *err, int *out_keep)
+{
+    *out_keep = 1;
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < filter->count && *out_keep && status == XRAY_OK; i++)
+        status = holds(&filter->conditions[i], row, where, err, out_keep);
+    return status;
+}

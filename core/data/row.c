@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/data/row.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+xray_status xr_reader_no_memory(xr_reader *r)
+{
+    return xr_fail(r->err, XRAY_E_NOMEM, "%s: out of memory", r->where);
+}
+
+/* ---- open --------------------------------------------------------------- */
+
+/* Days from 1970-01-01 of a date of the Gregorian calendar (Hinnant, "chrono-
+ * compatible low-level date algorithms"). */
+static int64_t days_of(int year, int month, int day)
+{
+    int64_t y = year - (month <= 2);
+    int64_t era = (y >= 0 ? y : y - 399) / 400;
+    int64_t yoe = y - era * 400;
+    int64_t doy = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    int64_t doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
+    return era * 146097 + doe - 719468;
+}
+
+static xray_status read_date(xr_reader *r)
+{
+    int year = 0;
+    int month = 0;
+    int day = 0;
+    int used = 0;
+    const char *text = r->data->chat_date;
+    if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &used) != 3 ||
+        text[used] || year < 1 || month < 1 || month > 12 || day < 1 ||
+        day > 31)
+        return xr_fail(r->err, XRAY_E_CONFIG,
+                       "[data] chat_date: '%s' is no date; YYYY-MM-DD is "
+                       "expected",
+                       text);
+    r->today = days_of(year, month, day) * 86400;
+    return XRAY_OK;
+}
+
+static xray_status read_kwargs(xr_reader *r)
+{
+    const char *text = r->data->chat_template_kwargs;
+    if (!*text)
+        return XRAY_OK;
+    xray_status status = xr_json_parse(
+        text, strlen(text), "[data] chat_template_kwargs", r->err, &r->kwargs);
+    if (status == XRAY_OK && !cJSON_IsObject(r->kwargs))
+        return xr_fail(r->err, XRAY_E_CONFIG,
+                       "[data] chat_template_kwargs must be a JSON object");
+    return status;
+}
+
+xray_status xr_reader_open(xr_reader *r)
+{
+    const xr_data_section *data = r->data;
+    xray_status status = xr_template_parse(data->template, "[data] template",
+                                           r->err, &r->prompt_template);
+    if (status == XRAY_OK && r->want->chat)
+        status = read_date(r);
+    if (status == XRAY_OK && r->want->chat)
+        status = read_kwargs(r);
+    if (status != XRAY_OK || r->want->kind != XR_DATA_SFT)
+        return status;
+    if (xm_tokenizer_eos(r->want->tokenizer) < 0)
+        return xr_fail(r->err, XRAY_E_CONFIG,
+                       "the tokenizer has no EOS token to end SFT rows with");
+    return xr_template_parse(data->response_template,
+                             "[data] response_template", r->err,
+                             &r->response_template);
+}
+
+void xr_reader_close(xr_reader *r)
+{
+    xr_template_free(&r->prompt_template);
+    xr_template_free(&r->response_template);
+    cJSON_Delete(r->kwargs);
+    xr_str_free(&r->text);
+    xm_chat_text_free(&r->chat);
+    xm_ids_free(&r->ids);
+    xm_token_spans_free(&r->spans);
+    free(r->mask);
+}
+
+/* ---- members ------------------------------------------------------------ */
+
+static xray_status keep(xr_reader *r, const xr_str *text, const char **out)
+{
+    if (text->failed)
+        return xr_reader_no_memory(r);
+    *out = xr_arena_text(r->arena, xr_str_text(text), text->size);
+    return *out ? XRAY_OK : xr_reader_no_memory(r);
+}
+
+xray_status xr_reader_value(xr_reader *r, const cJSON *value, const char *key,
+                            const char **out)
+{
+    xr_str_clear(&r->text);
+    xray_status status = xr_value_text(value, key, r->where, r->err, &r->text);
+    return status == XRAY_OK ? keep(r, &r->text, out) : status;
+}
+
+xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row)
+{
+    const cJSON *model = xr_json_get(json, "reward_model");
+    const cJSON *truth =
+        cJSON_IsObject(model) ? xr_json_get(model, "ground_truth") : NULL;
+    if (truth)
+        return xr_reader_value(r, truth, "reward_model.ground_truth",
+                               &row->ground_truth);
+    const char *key = r->data->answer_key;
+    row->ground_truth = "";
+    if (!key[0])
+        return XRAY_OK;
+    truth = xr_json_get(json, key);
+    if (!truth)
+        return xr_fail(r->err, XRAY_E_CONFIG,
+                       "%s: neither reward_model.ground_truth nor key '%s' of "
+                       "[data] answer_key (set it to \"\" for rows without an "
+                       "answer)",
+                       r->where, key);
+    return xr_reader_value(r, truth, key, &row->ground_truth);
+}
+
+/* ---- tokens ------------------------------------------------------------- */
+
+static xray_status encode(xr_reader *r, const xr_str *text, int special)
+{
+    xr_err err = { "" };
+    xray_status status =
+        xm_tokenizer_encode(r->want->tokenizer, xr_str_text(text), text->size,
+                            special, &r->ids, &err);
+    if (status != XRAY_OK)
+        return xr_fail(r->err, status, "%s: %s", r->where, err.text);
+    return XRAY_OK;
+}
+
+static xray_status plain_prompt(xr_reader *r, const cJSON *json, xr_row *row)
+{
+    xr_alias prompt = { "prompt", r->data->prompt_key };
+    xr_str_clear(&r->text);
+    xray_status status = xr_template_fill(&r->prompt_template, prompt, json,
+                                          r->where, r->err, &r->text);
+    if (status == XRAY_OK)
+        status = keep(r, &r->text, &row->prompt);
+    return status == XRAY_OK ? encode(r, &r->text, r->data->special_tokens != 0)
+                             : status;
+}
+
+/* A template writes BOS and the like itself. */
+static xray_status chat_prompt(xr_reader *r, const cJSON *json,
+                               const cJSON *messages, xr_row *row)
+{
+    xray_status status = xr_reader_render(r, json, messages,
+                                          r->data->add_generation_prompt != 0);
+    if (status == XRAY_OK)
+        status = keep(r, &r->chat.text, &row->prompt);
+    return status == XRAY_OK ? encode(r, &r->chat.text, 0) : status;
+}
+
+static xray_status read_prompt(xr_reader *r, const cJSON *json, xr_row *row)
+{
+    cJSON *messages = NULL;
+    xray_status status = xr_reader_messages(r, json, &messages);
+    if (status == XRAY_OK)
+        status = messages ? chat_prompt(r, json, messages, row)
+                          : plain_prompt(r, json, row);
+    cJSON_Delete(messages);
+    if (status == XRAY_OK && !r->ids.count)
+        status = xr_fail(r->err, XRAY_E_CONFIG, "%s: the prompt has no tokens",
+                         r->where);
+    row->prompt_count = (uint32_t)r->ids.count;
+    return status;
+}
+
+static xray_status read_response(xr_reader *r, const cJSON *json)
+{
+    const char *key =
+        r->data->response_key[0] ? r->data->response_key : r->data->answer_key;
+    xr_alias answer = { "answer", key };
+    xr_str_clear(&r->text);
+    xray_status status = xr_template_fill(&r->response_template, answer, json,
+                                          r->where, r->err, &r->text);
+    if (status == XRAY_OK)
+        status = encode(r, &r->text, 0);
+    if (status != XRAY_OK)
+        return status;
+    if (r->ids.count == r->ids.cap) {
+        int32_t *more = realloc(r->ids.data, (r->ids.cap + 64) * sizeof *more);
+        if (!more)
+            return xr_reader_no_memory(r);
+        r->ids.data = more;
+        r->ids.cap += 64;
+    }
+    r->ids.data[r->ids.count++] = xm_tokenizer_eos(r->want->tokenizer);
+    return XRAY_OK;
+}
+
+xray_status xr_reader_tokens(xr_reader *r, const cJSON *json, xr_row *row)
+{
+    int sft = r->want->kind == XR_DATA_SFT;
+    const cJSON *messages =
+        sft ? xr_json_get(json, r->data->messages_key) : NULL;
+    r->ids.count = 0;
+    r->masked = 0;
+    xray_status status;
+    if (messages) {
+        status = xr_reader_conversation(r, json, messages, row);
+    } else {
+        status = read_prompt(r, json, row);
+        if (status == XRAY_OK && sft)
+            status = read_response(r, json);
+    }
+    if (status == XRAY_OK && r->ids.count > UINT32_MAX)
+        status = xr_fail(r->err, XRAY_E_RANGE, "%s: too many tokens", r->where);
+    return status;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One data row: from its JSON to prompt, tokens and loss mask.
+ */
+#ifndef XR_DATA_ROW_H
+#define XR_DATA_ROW_H
+
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/base/str.h"
+#include "core/data/arena.h"
+#include "core/data/data.h"
+#include "core/data/template.h"
+
+/* What reading rows needs; buffers are used row after row. */
+typedef struct xr_reader {
+    const xr_data_section *data;
+    const xr_data_want *want;
+    xr_err *err;
+    xr_template prompt_template;
+    xr_template response_template;
+    cJSON *kwargs; /* of the chat template, or NULL */
+    int64_t today; /* [data] chat_date */
+    xr_arena *arena;
+    char where[XR_PATH_CAP + 32]; /* "file:line" of the row in hand */
+    xr_str text;
+    xm_chat_text chat; /* a rendered conversation */
+    xm_ids ids;
+    xm_token_spans spans;
+    uint8_t *mask; /* [mask_cap] of the row in hand */
+    size_t mask_cap;
+    int masked; /* the row in hand has a mask */
+} xr_reader;
+
+xray_status xr_reader_open(xr_reader *r);
+void xr_reader_close(xr_reader *r);
+xray_status xr_reader_no_memory(xr_reader *r);
+
+/* Reads prompt and tokens into r->ids, row->prompt and row->prompt_count; SFT:
+ * the response too, or a whole conversation with its mask. */
+xray_status xr_reader_tokens(xr_reader *r, const cJSON *json, xr_row *row);
+/* row->ground_truth. */
+xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row);
+/* A member as text in the arena. */
+xray_status xr_reader_value(xr_reader *r, const cJSON *value, const char *key,
+                            const char **out);
+
+/* ---- conversations: conversation.c -------------------------------------- */
+
+/* The messages a prompt goes through the chat template with, or NULL: it is
+ * plain text. cJSON_Delete releases them. */
+xray_status xr_reader_messages(xr_reader *r, const cJSON *json, cJSON **out);
+/* Renders messages into r->chat. */
+xray_status xr_reader_render(xr_reader *r, const cJSON *json,
+                             const cJSON *messages, int add_generation_prompt);
+/* Ids of a conversation and the mask of what the assistant says in it: the
+ * template's generation blocks, or what each assistant message adds to the text
+ * before it, up to its EOS. */
+xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
+                                   const cJSON *messages, xr_row *row);
+
+#endif

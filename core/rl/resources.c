@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/resources.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/hf/config.h"
+
+static const char *const tag_names[XRAY_TAG_COUNT] = {
+    "weights", "gradients", "optimizer", "activations", "kv", "workspace",
+};
+
+const char *xr_tag_name(size_t tag)
+{
+    return tag < XRAY_TAG_COUNT ? tag_names[tag] : "?";
+}
+
+const char *xr_bytes_text(uint64_t bytes, char *buffer)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB",
+                                         "TiB", "PiB", "EiB" };
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+    for (; value >= 1000 && unit < 5; unit++)
+        value /= 1024;
+    (void)snprintf(buffer, XR_BYTES_CAP, "%.1f %s", value, units[unit]);
+    return buffer;
+}
+
+/* A plan of absurd size must not wrap around into one that fits. */
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* ---- plans -------------------------------------------------------------- */
+
+static xr_part_plan *begin(xr_resources *r, const xr_part *part,
+                           const char *who)
+{
+    xr_part_plan *p = &r->parts[r->count];
+    *p = (xr_part_plan){ .who = who,
+                         .part = part,
+                         .plan = { .head = XRAY_HEAD(xray_plan) } };
+    return p;
+}
+
+static void take(xr_resources *r, xr_part_plan *p, xray_status status,
+                 xr_errors *errors)
+{
+    xr_err err = { "" };
+    if (status != XRAY_OK) {
+        (void)xr_host_error(p->part->host, status, "plan", &err);
+        xr_errors_add(errors, "%s", err.text);
+        return;
+    }
+    for (size_t i = 0; i < XRAY_TAG_COUNT; i++) {
+        p->bytes = add(p->bytes, p->plan.bytes[i]);
+        r->tags[i] = add(r->tags[i], p->plan.bytes[i]);
+    }
+    r->bytes = add(r->bytes, p->bytes);
+    r->count++;
+}
+
+static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
+{
+    const xr_part *part = &s->train;
+    xr_part_plan *p = begin(r, part, part->instance);
+    size_t before = r->count;
+    take(r, p,
+         XR_CALL_TIMED(part, "plan",
+                       xr_train(s)->plan(xr_host_api(part->host), part->config,
+                                         &s->model, &s->world, &s->train_load,
+                                         &p->plan)),
+         errors);
+    if (r->count == before ||
+        !((s->with & XR_WITH_REFERENCE) || (s->needs & XRAY_NEED_REFERENCE)))
+        return;
+    xray_workload load = s->train_load;
+    load.trainable = 0;
+    p = begin(r, part, "reference");
+    take(
+        r, p,
+        XR_CALL_TIMED(part, "plan",
+                      xr_train(s)->plan(xr_host_api(part->host), part->config,
+                                        &s->model, &s->world, &load, &p->plan)),
+        errors);
+}
+
+/* A model the core cannot parse is a matter between it and its backend. */
+static void count_parameters(const xr_session *s, xr_resources *r)
+{
+    xm_config config;
+    if (xm_config_parse(s->config_json, "config.json", NULL, &config) ==
+        XRAY_OK)
+        r->parameters = xm_config_param_count(&config);
+}
+
+void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
+{
+    *out = (xr_resources){ .count = 0 };
+    out->machine.head = (xray_head)XRAY_HEAD(xray_device_plan);
+    if (s->device.component && s->device.config) {
+        const xray_device_ops *ops = (const xray_device_ops *)s->device.ops;
+        xr_err err = { "" };
+        xray_status status =
+            XR_CALL_TIMED(&s->device, "plan",
+                          ops->plan(xr_host_api(s->device.host),
+                                    s->device.config, &out->machine));
+        if (status != XRAY_OK) {
+            (void)xr_host_error(s->device.host, status, "plan", &err);
+            xr_errors_add(errors, "%s", err.text);
+        }
+    }
+    if (!s->model.config_json)
+        return;
+    count_parameters(s, out);
+    if (s->train.component && s->train.config)
+        plan_train(s, errors, out);
+    if (out->count && (s->with & XR_TRAINABLE))
+        out->checkpoint_bytes =
+            add(out->parameters ? out->parameters * sizeof(float)
+                                : out->parts[0].plan.bytes[XRAY_TAG_WEIGHTS],
+                out->parts[0].plan.bytes[XRAY_TAG_OPTIMIZER]);
+    if (s->infer.component && s->infer.config) {
+        xr_part_plan *p = begin(out, &s->infer, s->infer.instance);
+        take(out, p,
+             XR_CALL_TIMED(&s->infer, "plan",
+                           xr_infer(s)->plan(
+                               xr_host_api(s->infer.host), s->infer.config,
+                               &s->model, &s->world, &s->infer_load, &p->plan)),
+             errors);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------- */
+
+static int is_sft(const xr_session *s)
+{
+    return (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
+}
+
+typedef struct place {
+    const char *section;
+    const char *key;
+    const char *how;
+} place;
+
+/* The key that makes a tag smaller. */
+static place shrinks(const xr_session *s, size_t tag)
+{
+    if (tag == XRAY_TAG_KV)
+        return (place){ "rollout", "max_num_seqs", "lower" };
+    if (tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE)
+        return is_sft(s)
+                   ? (place){ "sft", "max_token_len", "lower" }
+                   : (place){ "actor", "ppo_max_token_len_per_gpu", "lower" };
+    return (place){ "model", "path", "a smaller model in" };
+}
+
+/* The tag of a part that takes the most, and its bytes. */
+static size_t biggest(const xr_resources *r, int rank, uint64_t *out_bytes,
+                      const char **out_who)
+{
+    uint64_t bound = UINT64_MAX;
+    size_t best = 0;
+    for (int i = 0; i <= rank; i++) {
+        *out_bytes = 0;
+        for (size_t p = 0; p < r->count; p++)
+            for (size_t t = 0; t < XRAY_TAG_COUNT; t++) {
+                uint64_t bytes = r->parts[p].plan.bytes[t];
+                if (bytes < bound && bytes > *out_bytes) {
+                    *out_bytes = bytes;
+                    *out_who = r->parts[p].who;
+                    best = t;
+                }
+            }
+        bound = *out_bytes;
+    }
+    return best;
+}
+
+int xr_resources_memory(const xr_session *s, const xr_resources *r, xr_err *out)
+{
+    char need[XR_BYTES_CAP];
+    char have[XR_BYTES_CAP];
+    char first[XR_BYTES_CAP];
+    char second[XR_BYTES_CAP];
+    uint64_t one = 0;
+    uint64_t two = 0;
+    const char *who[2] = { "", "" };
+    double share = (double)r->bytes / (double)r->machine.memory_bytes;
+    out->text[0] = '\0';
+    if (!r->machine.memory_bytes || !r->count || share <= 0.9)
+        return 0;
+    size_t tag = biggest(r, 0, &one, &who[0]);
+    size_t next = biggest(r, 1, &two, &who[1]);
+    place a = shrinks(s, tag);
+    place b = shrinks(s, next);
+    int same = strcmp(a.key, b.key) == 0;
+    (void)xr_fail(
+        out, XRAY_E_CONFIG,
+        "%s: [%s] %s: the run takes %s of memory, %s has %s; the most are %s "
+        "of %s in %s and %s of %s in %s: %s [%s] %s%s%s%s%s%s%s",
+        xr_config_origin(s->config, a.section, a.key), a.section, a.key,
+        xr_bytes_text(r->bytes, need),
+        s->device.instance ? s->device.instance : "the device",
+        xr_bytes_text(r->machine.memory_bytes, have), xr_bytes_text(one, first),
+        xr_tag_name(tag), who[0], xr_bytes_text(two, second), xr_tag_name(next),
+        who[1], a.how, a.section, a.key, same ? "" : ", or ", same ? "" : b.how,
+        same ? "" : " [", same ? "" : b.section, same ? "" : "] ",
+        same ? "" : b.key);
+    return share > 1 ? 2 : 1;
+}
+
+/* ---- a step ------------------------------------------------------------- */
+
+static uint64_t ceil_of(uint64_t a, uint64_t b)
+{
+    return b ? (a + b - 1) / b : 0;
+}
+
+static void size_train(const xr_run_config *run, xr_step_size *out)
+{
+    out->prompts = (uint64_t)run->data.train_batch_size;
+    out->samples = (uint64_t)run->rollout.n;
+    out->rows = out->prompts * out->samples;
+    out->epochs = (uint64_t)run->actor.ppo_epochs;
+    uint64_t mini = (uint64_t)run->actor.ppo_mini_batch_size;
+    mini = mini ? mini : out->prompts;
+    out->mini_batches = mini ? out->prompts / mini : 0;
+    out->mini_rows = mini * out->samples;
+    out->micro_tokens = (uint64_t)run->actor.ppo_max_token_len_per_gpu;
+    out->prompt_tokens = out->prompts * (uint64_t)run->data.max_prompt_length;
+    out->response_tokens = out->rows * (uint64_t)run->data.max_response_length;
+}
+
+static void size_sft(const xr_run_config *run, xr_step_size *out)
+{
+    out->prompts = out->rows = out->mini_rows =
+        (uint64_t)run->sft.train_batch_size;
+    out->samples = out->epochs = out->mini_batches = 1;
+    out->micro_tokens = (uint64_t)run->sft.max_token_len;
+}
+
+void xr_step_of(const xr_session *s, const xr_resources *r, xr_step_size *out)
+{
+    const xr_data_section *data = &s->run.data;
+    *out =
+        (xr_step_size){ .row_tokens = (uint64_t)(data->max_prompt_length +
+                                                 data->max_response_length) };
+    if (!(s->with & XR_TRAINABLE))
+        return;
+    if (is_sft(s))
+        size_sft(&s->run, out);
+    else
+        size_train(&s->run, out);
+    if (out->micro_tokens < out->row_tokens)
+        out->micro_tokens = out->row_tokens;
+    out->tokens = out->rows * out->row_tokens;
+    out->micro_batches =
+        out->row_tokens
+            ? ceil_of(out->mini_rows, out->micro_tokens / out->row_tokens)
+            : 0;
+    double p = (double)r->parameters;
+    out->sampling_flops =
+        2 * p * (double)(out->prompt_tokens + out->response_tokens);
+    if (s->needs & XRAY_NEED_REFERENCE)
+        out->reference_flops = 2 * p * (double)out->tokens;
+    out->update_flops = 6 * p * (double)out->tokens * (double)out->epochs;
+}

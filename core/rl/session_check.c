@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/session_check.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/data/data.h"
+#include "core/rl/checkpoint.h"
+#include "core/rl/resources.h"
+#include "core/rl/session_parts.h"
+#include "model/hf/config.h"
+
+typedef struct checking {
+    xr_session *s;
+    xr_str *out;
+    xr_errors *errors;
+    xr_errors *warnings;
+    xr_resources plans;
+    uint64_t rows;  /* of the train set; 0: not read */
+    uint64_t steps; /* of the run; 0: not known */
+} checking;
+
+static int is_sft(const xr_session *s)
+{
+    return (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
+}
+
+/* ---- arithmetic and memory ---------------------------------------------- */
+
+/* The words that confuse users, worked out. */
+static void print_batch(checking *c)
+{
+    const xr_session *s = c->s;
+    xr_step_size step;
+    xr_step_of(s, &c->plans, &step);
+    if (is_sft(s))
+        xr_str_printf(c->out, "a step: %" PRIu64 " rows", step.rows);
+    else
+        xr_str_printf(c->out,
+                      "a step: %" PRIu64 " prompts x %" PRIu64
+                      " samples = %" PRIu64 " rows",
+                      step.prompts, step.samples, step.rows);
+    xr_str_printf(c->out, " of at most %lld + %lld tokens\n",
+                  (long long)s->run.data.max_prompt_length,
+                  (long long)s->run.data.max_response_length);
+    xr_str_printf(
+        c->out,
+        "updates a step: %" PRIu64 " epochs x %" PRIu64
+        " mini-batches of %" PRIu64
+        " rows, cut into micro-batches of at most %" PRIu64 " tokens\n",
+        step.epochs, step.mini_batches, step.mini_rows, step.micro_tokens);
+    if (!is_sft(s) && step.epochs * step.mini_batches == 1)
+        xr_str_puts(c->out, "one update a step: the ratio is 1 and clipping "
+                            "never takes effect\n");
+}
+
+static void print_plans(checking *c)
+{
+    const xr_resources *r = &c->plans;
+    char text[XR_BYTES_CAP];
+    for (size_t p = 0; p < r->count; p++) {
+        const xr_part_plan *part = &r->parts[p];
+        xr_str_printf(c->out, "memory of %s:", part->who);
+        for (size_t i = 0; i < XRAY_TAG_COUNT; i++)
+            if (part->plan.bytes[i])
+                xr_str_printf(c->out, " %s %s,", xr_tag_name(i),
+                              xr_bytes_text(part->plan.bytes[i], text));
+        xr_str_printf(c->out, " in all %s\n", xr_bytes_text(part->bytes, text));
+    }
+    if (!r->count || !r->machine.memory_bytes)
+        return;
+    xr_str_printf(c->out, "memory of the run: %s",
+                  xr_bytes_text(r->bytes, text));
+    xr_str_printf(c->out, " of %s\n",
+                  xr_bytes_text(r->machine.memory_bytes, text));
+    if (r->checkpoint_bytes)
+        xr_str_printf(c->out, "a checkpoint: %s\n",
+                      xr_bytes_text(r->checkpoint_bytes, text));
+}
+
+static void check_memory(checking *c)
+{
+    xr_err err = { "" };
+    int found = xr_resources_memory(c->s, &c->plans, &err);
+    if (found)
+        xr_errors_add(found == 2 ? c->errors : c->warnings, "%s", err.text);
+}
+
+/* ---- data --------------------------------------------------------------- */
+
+static void count_train(checking *c, const xr_dataset *set)
+{
+    const xr_run_config *run = &c->s->run;
+    int sft = is_sft(c->s);
+    const char *section = sft ? "sft" : "data";
+    int64_t batch =
+        sft ? run->sft.train_batch_size : run->data.train_batch_size;
+    int64_t steps =
+        sft ? run->sft.total_steps : run->trainer.total_training_steps;
+    c->rows = xr_dataset_count(set);
+    if (c->rows < (uint64_t)batch)
+        xr_errors_add(
+            c->errors,
+            "%s: [%s] train_batch_size: a step takes %lld rows, "
+            "train_files hold %" PRIu64 " usable ones (%zu left out "
+            "for their length, %zu by filters)",
+            xr_config_origin(c->s->config, section, "train_batch_size"),
+            section, (long long)batch, c->rows, xr_dataset_filtered(set),
+            xr_dataset_unwanted(set));
+    c->steps = steps > 0 ? (uint64_t)steps
+                         : (uint64_t)run->trainer.total_epochs *
+                               (c->rows / (uint64_t)batch);
+}
+
+static void check_set(checking *c, const char *name, const xr_data_want *want)
+{
+    xr_err err = { "" };
+    xr_dataset *set = NULL;
+    if (xr_dataset_open(&c->s->run.data, want, &err, &set) != XRAY_OK) {
+        xr_errors_add(c->errors, "%s", err.text);
+        return;
+    }
+    xr_str_printf(c->out,
+                  "%s: %zu rows, %zu left out and %zu cut for their length\n",
+                  name, xr_dataset_count(set), xr_dataset_filtered(set),
+                  xr_dataset_truncated(set));
+    if (xr_dataset_unwanted(set))
+        xr_str_printf(c->out, "%s: %zu rows left out by [data] filters\n", name,
+                      xr_dataset_unwanted(set));
+    if (want->part == XR_DATA_TRAIN)
+        count_train(c, set);
+    xr_dataset_close(set);
+}
+
+static int all_readable(const xray_list *files)
+{
+    for (uint64_t i = 0; i < files->count; i++)
+        if (!xr_path_exists(files->items[i]) || xr_path_is_dir(files->items[i]))
+            return 0;
+    return 1;
+}
+
+/* Sets of which every file is there: a missing one was said. */
+static void check_sets(checking *c)
+{
+    const xr_session *s = c->s;
+    const xr_data_section *data = &s->run.data;
+    xr_data_want want = { .part = XR_DATA_TRAIN,
+                          .kind = is_sft(s) ? XR_DATA_SFT : XR_DATA_PROMPTS,
+                          .tokenizer = s->tokenizer,
+                          .chat = s->chat };
+    if ((s->with & XR_TRAINABLE) && data->train_files.count &&
+        all_readable(&data->train_files))
+        check_set(c, "train_files", &want);
+    want.part = XR_DATA_VAL;
+    want.kind = XR_DATA_PROMPTS;
+    if (data->val_files.count && all_readable(&data->val_files))
+        check_set(c, "val_files", &want);
+    else if (!data->val_files.count && data->val_split > 0 &&
+             all_readable(&data->train_files))
+        check_set(c, "val_split", &want);
+    else if (!xr_data_has_val(data) && !(s->with & XR_TRAINABLE))
+        xr_errors_add(c->errors, "%s: [data] val_files is not set",
+                      xr_config_path(s->config));
+}
+
+/* ---- the model ---------------------------------------------------------- */
+
+static int holds(const char *dir, const char *name)
+{
+    char path[XR_PATH_CAP];
+    return xr_path_join(dir, name, path, sizeof(path), NULL) == XRAY_OK &&
+           xr_path_exists(path);
+}
+
+/* A model of which only config.json is there can be checked too, up to what
+ * needs its tokenizer. */
+static int only_config(const xr_session *s)
+{
+    const char *other = s->run.model.tokenizer_path;
+    return !(other && *other) && !holds(s->model_path, "tokenizer.json") &&
+           !holds(s->model_path, "vocab.json") && s->model.random_init;
+}
+
+static void check_text(checking *c)
+{
+    xr_session *s = c->s;
+    xr_errors quiet = { 0 };
+    if (!s->model_path || !xr_path_is_dir(s->model_path))
+        return;
+    if (s->model.config_json && only_config(s)) {
+        xr_session_read_tokenizer(s, &quiet);
+        for (size_t i = 0; i < quiet.count; i++)
+            xr_errors_add(c->warnings,
+                          "the data was not checked and a run would stop "
+                          "here: %s",
+                          quiet.items[i]);
+        xr_errors_free(&quiet);
+    } else {
+        xr_session_read_tokenizer(s, c->errors);
+    }
+    if (s->tokenizer)
+        check_sets(c);
+}
+
+/* ---- checkpoints -------------------------------------------------------- */
+
+static void check_resume(checking *c)
+{
+    const xr_session *s = c->s;
+    char path[XR_PATH_CAP];
+    xr_err err = { "" };
+    const char *kind = is_sft(s) ? "sft" : "train";
+    if (!(s->with & XR_TRAINABLE) || !s->run.trainer.default_local_dir)
+        return;
+    xray_status status = xr_checkpoint_find(s, path, &err);
+    if (status == XRAY_OK && *path && c->rows) {
+        xr_progress expect = { .kind = kind,
+                               .seed = (uint64_t)s->run.run.seed,
+                               .rows = c->rows };
+        status = xr_checkpoint_read(path, &expect, &expect, &err);
+        if (status != XRAY_OK)
+            status = xr_fail_in(&err, status, "resume from %s", path);
+    }
+    if (status != XRAY_OK)
+        xr_errors_add(c->errors, "%s", err.text);
+    else if (*path)
+        xr_str_printf(c->out, "the run goes on from %s\n", path);
+}
+
+void xr_session_check(xr_session *s, xr_str *out, xr_errors *errors,
+                      xr_errors *warnings)
+{
+    checking c = { .s = s, .out = out, .errors = errors, .warnings = warnings };
+    xr_session_start_host(s, errors);
+    xr_resources_plan(s, errors, &c.plans);
+    if (s->with & XR_TRAINABLE)
+        print_batch(&c);
+    print_plans(&c);
+    check_memory(&c);
+    if (s->model.config_json && !s->model.random_init)
+        xr_session_check_weights(s, errors);
+    check_text(&c);
+    xr_resources_disk(s, &c.plans, c.steps, errors);
+    check_resume(&c);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Everything that can be found out about a run without running it.
+ */
+#ifndef XR_SESSION_CHECK_H
+#define XR_SESSION_CHECK_H
+
+#include "core/base/str.h"
+#include "core/rl/session.h"
+
+/* Looks at a draft: creates algorithm and rewards, asks the plugins for their
+ * plans, reads the headers of the weights and all data rows, looks for room and
+ * for a checkpoint to go on from. Writes nothing and starts no device. What a
+ * user wants to know goes to `out`, what is wrong to `errors`, what may become
+ * wrong to `warnings`. */
+void xr_session_check(xr_session *session, xr_str *out, xr_errors *errors,
+                      xr_errors *warnings);
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The headers of a model's weights against its config.json: names, shapes and
+ * types, without reading a value.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/rl/session_parts.h"
+#include "model/hf/config.h"
+#include "model/hf/safetensors.h"
+
+typedef struct matching {
+    const xr_session *s;
+    const xm_st *st;
+    xr_errors *errors;
+    const xm_st_tensor **used;
+    size_t used_count;
+    size_t cap;
+    int tied;
+} matching;
+
+/* Files written from the body of a model alone lack its prefix. */
+static const xm_st_tensor *find(const xm_st *st, const char *name)
+{
+    static const char *const prefixes[] = { "model.", "transformer." };
+    const xm_st_tensor *tensor = xm_st_find(st, name);
+    for (size_t i = 0; !tensor && i < 2; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            tensor = xm_st_find(st, name + strlen(prefixes[i]));
+    return tensor;
+}
+
+static void put_shape(xr_str *out, const uint64_t *shape, uint32_t dims)
+{
+    for (uint32_t i = 0; i < dims; i++)
+        xr_str_printf(out, "%s%llu", i ? ", " : "[",
+                      (unsigned long long)shape[i]);
+    xr_str_puts(out, dims ? "]" : "[]");
+}
+
+static void check_shape(matching *m, const xm_param_info *p,
+                        const xm_st_tensor *t)
+{
+    uint64_t want[2] = { p->transposed ? p->cols : p->rows,
+                         p->transposed ? p->rows : p->cols };
+    uint32_t dims = p->cols ? 2 : 1;
+    xr_str is = { 0 };
+    xr_str should = { 0 };
+    if (t->dims == dims && t->shape[0] == want[0] &&
+        (dims == 1 || t->shape[1] == want[1]))
+        return;
+    put_shape(&is, t->shape, t->dims);
+    put_shape(&should, want, dims);
+    xr_errors_add(
+        m->errors, "%s: tensor %s has shape %s, the model's config says %s",
+        m->s->model_path, p->name, xr_str_text(&is), xr_str_text(&should));
+    xr_str_free(&is);
+    xr_str_free(&should);
+}
+
+static xray_status visit(void *ctx, const xm_param_info *p)
+{
+    matching *m = ctx;
+    xr_err err = { "" };
+    float first = 0;
+    const xm_st_tensor *t = find(m->st, p->name);
+    if (!t) {
+        xr_errors_add(m->errors,
+                      "%s: tensor %s is missing, the model's config asks for "
+                      "it",
+                      m->s->model_path, p->name);
+        return XRAY_OK;
+    }
+    if (m->used_count < m->cap)
+        m->used[m->used_count++] = t;
+    check_shape(m, p, t);
+    /* Reading one value says whether the type converts. */
+    if (t->count && xm_st_read_f32(t, 0, 1, &first, &err) != XRAY_OK)
+        xr_errors_add(m->errors, "%s: %s", m->s->model_path, err.text);
+    return XRAY_OK;
+}
+
+/* What files carry although it follows from the config, or is tied. */
+static int may_stay(const matching *m, const char *name)
+{
+    static const char *const tails[] = { "rotary_emb.inv_freq", ".attn.bias",
+                                         ".attn.masked_bias" };
+    size_t size = strlen(name);
+    for (size_t i = 0; i < 3; i++) {
+        size_t tail = strlen(tails[i]);
+        if (size >= tail && strcmp(name + size - tail, tails[i]) == 0)
+            return 1;
+    }
+    /* A value head is the backend's matter. */
+    return (m->tied && strcmp(name, "lm_head.weight") == 0) ||
+           strncmp(name, "score.", 6) == 0 || strncmp(name, "v_head.", 7) == 0;
+}
+
+static void check_extra(const matching *m)
+{
+    for (size_t i = 0; i < xm_st_count(m->st); i++) {
+        const xm_st_tensor *t = xm_st_at(m->st, i);
+        size_t k = 0;
+        while (k < m->used_count && m->used[k] != t)
+            k++;
+        if (k == m->used_count && !may_stay(m, t->name))
+            xr_errors_add(m->errors,
+                          "%s: tensor %s has no place in the model that "
+                          "config.json describes",
+                          m->s->model_path, t->name);
+    }
+}
+
+void xr_session_check_weights(const xr_session *s, xr_errors *errors)
+{
+    xr_err err = { "" };
+    xm_st *st = NULL;
+    xm_config config;
+    if (xm_st_open(s->model_path, &err, &st) != XRAY_OK) {
+        xr_errors_add(errors, "%s", err.text);
+        return;
+    }
+    matching m = { .s = s, .st = st, .errors = errors };
+    m.cap = xm_st_count(st);
+    m.used = xr_calloc(m.cap + 1, sizeof(*m.used));
+    /* A model the core does not know is its backend's matter. */
+    if (m.used && xm_config_parse(s->config_json, "config.json", NULL,
+                                  &config) == XRAY_OK) {
+        size_t before = errors->count;
+        m.tied = config.tied != 0;
+        (void)xm_config_params(&config, visit, &m);
+        if (errors->count == before)
+            check_extra(&m);
+    }
+    free(m.used);
+    xm_st_close(st);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * decoder of tokenizer.json.
+ */
+#include <string.h>
+
+#include "core/base/json.h"
+#include "model/text/tok.h"
+
+static xray_status add(const xm_reader *r, xm_dec step, const char *from,
+                       const char *to, xm_dec **out)
+{
+    xm_tokenizer *tok = r->tok;
+    if (tok->dec_count == XM_STEPS)
+        return xr_fail(r->err, XRAY_E_UNSUPPORTED,
+                       "%s: %s has more than %d steps", r->where, r->key,
+                       XM_STEPS);
+    xm_dec *made = &tok->dec[tok->dec_count++];
+    *made = step;
+    made->from = xr_strdup(from);
+    made->to = xr_strdup(to);
+    if (out)
+        *out = made;
+    return made->from && made->to ? XRAY_OK : xm_read_no_memory(r);
+}
+
+static xray_status read_replace(const xm_reader *r, const cJSON *item)
+{
+    const char *string;
+    const char *regex;
+    const char *to;
+    xm_dec *step;
+    xray_status status = xm_read_pattern(r, item, &string, &regex);
+    if (!status)
+        status = xr_json_string(item, "content", r->where, r->err, &to);
+    if (!status && string && !*string)
+        status = xm_read_refuse(r, "Replace of an empty string",
+                                "Replace of a string and of a pattern");
+    if (!status)
+        status = add(r, (xm_dec){ .kind = XM_DEC_REPLACE },
+                     string ? string : "", to, &step);
+    if (!status && regex)
+        status = xm_regex_open(regex, r->where, r->err, &step->regex);
+    return status ? xr_fail_in(r->err, status, "%s Replace", r->key) : XRAY_OK;
+}
+
+static xray_status read_strip(const xm_reader *r, const cJSON *item)
+{
+    const char *content;
+    int64_t start;
+    int64_t stop;
+    uint32_t code;
+    xray_status status =
+        xr_json_string(item, "content", r->where, r->err, &content);
+    if (!status)
+        status = xr_json_int(item, "start", r->where, r->err, &start);
+    if (!status)
+        status = xr_json_int(item, "stop", r->where, r->err, &stop);
+    if (status)
+        return xr_fail_in(r->err, status, "%s Strip", r->key);
+    size_t size = strlen(content);
+    if (!size || xr_utf8_decode(content, content + size, &code) != (int)size ||
+        start < 0 || stop < 0 || start > INT32_MAX || stop > INT32_MAX)
+        return xr_fail(r->err, XRAY_E_CONFIG,
+                       "%s: %s Strip needs one character as \"content\" and "
+                       "counts as \"start\" and \"stop\"",
+                       r->where, r->key);
+    return add(r,
+               (xm_dec){ .kind = XM_DEC_STRIP,
+                         .start = (uint32_t)start,
+                         .stop = (uint32_t)stop },
+               content, "", NULL);
+}
+
+static xray_status read_metaspace(const xm_reader *r, const cJSON *item)
+{
+    const char *mark;
+    const char *scheme;
+    int prefix;
+    xray_status status =
+        xr_json_string(item, "replacement", r->where, r->err, &mark);
+    if (!status)
+        status = xr_json_string_or(item, "prepend_scheme", "always", r->where,
+                                   r->err, &scheme);
+    if (!status)
+        status = xr_json_bool_or(item, "add_prefix_space", 1, r->where, r->err,
+                                 &prefix);
+    if (status)
+        return xr_fail_in(r->err, status, "%s Metaspace", r->key);
+    int never = !prefix || strcmp(scheme, "never") == 0;
+    return *mark ? add(r, (xm_dec){ .kind = XM_DEC_METASPACE }, mark,
+                       never ? " " : "", NULL)
+                 : xr_fail(r->err, XRAY_E_CONFIG,
+                           "%s: %s Metaspace: \"replacement\" must be one "
+                           "character",
+                           r->where, r->key);
+}
+
+static xray_status read_wordpiece(const xm_reader *r, const cJSON *item)
+{
+    xm_dec step = { .kind = XM_DEC_WORDPIECE };
+    const char *prefix;
+    xray_status status =
+        xr_json_string_or(item, "prefix", "##", r->where, r->err, &prefix);
+    if (!status)
+        status =
+            xr_json_bool_or(item, "cleanup", 1, r->where, r->err, &step.clean);
+    return status ? xr_fail_in(r->err, status, "%s WordPiece", r->key)
+                  : add(r, step, prefix, "", NULL);
+}
+
+static xray_status read_bpe(const xm_reader *r, const cJSON *item)
+{
+    const char *suffix;
+    xray_status status =
+        xr_json_string_or(item, "suffix", "</w>", r->where, r->err, &suffix);
+    if (!status && !*suffix)
+        status = xr_fail(r->err, XRAY_E_CONFIG,
+                         "%s: \"suffix\" must not be empty", r->where);
+    return status ? xr_fail_in(r->err, status, "%s BPEDecoder", r->key)
+                  : add(r, (xm_dec){ .kind = XM_DEC_BPE }, suffix, "", NULL);
+}
+
+static xray_status read_step(const xm_reader *r, const cJSON *item)
+{
+    static const struct {
+        const char *type;
+        xray_status (*read)(const xm_reader *, const cJSON *);
+    } kinds[] = { { "Replace", read_replace },
+                  { "Strip", read_strip },
+                  { "Metaspace", read_metaspace },
+                  { "WordPiece", read_wordpiece },
+                  { "BPEDecoder", read_bpe } };
+    const char *type = xr_json_get(item, "type")->valuestring;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(type, kinds[i].type) == 0)
+            return kinds[i].read(r, item);
+    if (strcmp(type, "ByteLevel") == 0)
+        return add(r, (xm_dec){ .kind = XM_DEC_ALPHABET }, "", "", NULL);
+    if (strcmp(type, "ByteFallback") == 0)
+        return add(r, (xm_dec){ .kind = XM_DEC_BYTES }, "", "", NULL);
+    if (strcmp(type, "Fuse") == 0)
+        return add(r, (xm_dec){ .kind = XM_DEC_FUSE }, "", "", NULL);
+    return xm_read_refuse(r, type,
+                          "ByteLevel, Replace, ByteFallback, Fuse, Strip, "
+                          "Metaspace, WordPiece, BPEDecoder and Sequence");
+}
+
+xray_status xm_read_dec(const xm_reader *r, const cJSON *root)
+{
+    const cJSON *item = xr_json_get(root, "decoder");
+    return item ? xm_read_chain(r, item, "decoders", read_step)
+                : add(r, (xm_dec){ .kind = XM_DEC_JOIN }, "", "", NULL);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugins/reward-rule/math.h"
+
+#include <string.h>
+
+/* Bytes of \text{ or its like at the front. */
+static size_t wrapper_size(rule_text text)
+{
+    static const char *const wrappers[] = { "\\text{",   "\\textbf{",
+                                            "\\textit{", "\\mathrm{",
+                                            "\\mathbf{", "\\mbox{",
+                                            NULL };
+    for (size_t i = 0; wrappers[i]; i++)
+        if (rule_begins(text, wrappers[i]))
+            return strlen(wrappers[i]);
+    return 0;
+}
+
+static int only_letters(const rule_buffer *s)
+{
+    for (size_t i = 0; i < s->size; i++)
+        if (!rule_ascii_letter(s->data[i]))
+            return 0;
+    return 1;
+}
+
+static void fold(rule_buffer *s)
+{
+    if (s->size == 3 && *s->data == '(' && s->data[2] == ')') {
+        s->data[0] = s->data[1];
+        s->size = 1;
+    }
+    if (s->size > 2 && only_letters(s))
+        for (size_t i = 0; i < s->size; i++)
+            s->data[i] = (char)(s->data[i] | 0x20);
+}
+
+/* The text that counts: no spaces, no wrappers of words, no brackets around a
+ * single letter; words in lower case. */
+static void canonical(rule_text text, rule_buffer *out)
+{
+    int depth = 0;
+    int wrapper = -1; /* depth outside of it */
+    out->size = 0;
+    out->full = 0;
+    while (text.size) {
+        size_t size = wrapper < 0 ? wrapper_size(text) : 0;
+        char c = *text.data;
+        if (size) {
+            wrapper = depth++;
+            text = rule_from(text, size);
+            continue;
+        }
+        depth += (c == '{') - (c == '}');
+        if (c == '}' && depth == wrapper)
+            wrapper = -1;
+        else if (c != ' ')
+            rule_buffer_add(out, &c, 1);
+        text = rule_from(text, 1);
+    }
+    fold(out);
+}
+
+static int same_text(rule_text a, rule_text b, rule_buffer *x, rule_buffer *y)
+{
+    if (a.size && rule_equal(a, b, 0))
+        return 1;
+    canonical(a, x);
+    canonical(b, y);
+    return x->size && !x->full && !y->full &&
+           rule_equal(rule_buffer_text(x), rule_buffer_text(y), 0);
+}
+
+int rule_math_equal(rule_math *m, rule_text a, rule_text b,
+                    const rule_equality *how)
+{
+    rule_clean(a, &m->clean_a);
+    rule_clean(b, &m->clean_b);
+    if (m->clean_a.full || m->clean_b.full)
+        return rule_equal(rule_trim(a), rule_trim(b), 0);
+    rule_text x = rule_buffer_text(&m->clean_a);
+    rule_text y = rule_buffer_text(&m->clean_b);
+    if (!how->single && same_text(x, y, &m->scratch, &m->spare))
+        return 1;
+    rule_tree_clear(&m->tree);
+    uint16_t left = rule_parse(&m->tree, x);
+    uint16_t right = rule_parse(&m->tree, y);
+    return rule_equal_trees(&m->tree, left, right, how);
+}
+
+int rule_equal_minerva(rule_math *m, rule_text given, rule_text truth,
+                       const rule_equality *how)
+{
+    rule_buffer_set(&m->a, given);
+    rule_buffer_set(&m->b, truth);
+    rule_strip_minerva(&m->a, &m->scratch);
+    rule_strip_minerva(&m->b, &m->scratch);
+    if (m->a.full || m->b.full)
+        return rule_equal(given, truth, 0);
+    rule_text a = rule_buffer_text(&m->a);
+    rule_text b = rule_buffer_text(&m->b);
+    return rule_equal(a, b, 0) || rule_math_equal(m, a, b, how);
+}
+
+int rule_equal_dapo(rule_math *m, rule_text given, rule_text truth)
+{
+    rule_buffer_set(&m->a, given);
+    rule_buffer_set(&m->b, truth);
+    rule_strip_dapo(&m->a, &m->scratch);
+    rule_strip_dapo(&m->b, &m->scratch);
+    if (m->a.full || m->b.full)
+        return rule_equal(given, truth, 0);
+    return rule_equal(rule_buffer_text(&m->a), rule_buffer_text(&m->b), 0);
+}
+
+static int keep(rule_math *m, rule_text found)
+{
+    if (!found.data)
+        return 0;
+    rule_buffer_set(&m->a, found);
+    return 1;
+}
+
+int rule_math_extract(rule_math *m, rule_text response, int from)
+{
+    const unsigned both = RULE_KIND_LATEX | RULE_KIND_NUMBER;
+    switch (from) {
+    case RULE_FROM_BOXED:
+        return keep(m, rule_extract_boxed(response));
+    case RULE_FROM_MINERVA:
+        return keep(m, rule_extract_minerva(response));
+    case RULE_FROM_ANSWER:
+        return keep(m, rule_extract_answer(response));
+    case RULE_FROM_MARKED:
+        return keep(m, rule_extract_marked(response));
+    case RULE_FROM_LAST:
+        return keep(m, rule_extract_last(response, both));
+    case RULE_FROM_LATEX:
+        return rule_extract_any(response, RULE_KIND_LATEX, &m->a);
+    case RULE_FROM_NUMBER:
+        return rule_extract_any(response, RULE_KIND_NUMBER, &m->a);
+    default:
+        return rule_extract_any(response, both, &m->a);
+    }
+}

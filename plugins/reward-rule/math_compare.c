@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers made of several: lists, sets, tuples, relations.
+ */
+#include "plugins/reward-rule/math_equal.h"
+
+typedef struct items {
+    unsigned count;
+    rule_item at[RULE_ENTRIES];
+} items;
+
+static int equal_items(const rule_equal_context *c, rule_item a, rule_item b);
+
+static const rule_node *node_of(const rule_equal_context *c, uint16_t node)
+{
+    return &c->tree->node[node];
+}
+
+/* What a value may be called: x, x_1, f(x), (p,q), AB, |AB|, A:B, f^-1. */
+static int is_name(const rule_equal_context *c, uint16_t node)
+{
+    const rule_node *n = node_of(c, node);
+    if (n->kind == RULE_NAME || n->kind == RULE_OPAQUE)
+        return 1;
+    if (n->kind == RULE_CONSTANT)
+        return n->op == 'e' || n->op == 'i';
+    if (n->kind == RULE_POWER) /* f^{-1}(x) */
+        return is_name(c, n->first) &&
+               node_of(c, node_of(c, n->first)->next)->kind == RULE_NEGATE;
+    int built = n->kind == RULE_TUPLE || n->kind == RULE_RATIO ||
+                n->kind == RULE_MULTIPLY || n->kind == RULE_DIVIDE ||
+                (n->kind == RULE_CALL && n->op == RULE_ABS);
+    if (!built)
+        return 0;
+    for (uint16_t child = n->first; child; child = node_of(c, child)->next)
+        if (!is_name(c, child))
+            return 0;
+    return 1;
+}
+
+static int has_names(const rule_equal_context *c, uint16_t node)
+{
+    return (rule_contents(c->tree, node) & RULE_HAS_NAME) != 0;
+}
+
+/* The link of a chain of equations whose right side is the result: the last
+ * one, or the last before "nearly". 0 for other relations. */
+static uint16_t result_link(const rule_equal_context *c, uint16_t chain)
+{
+    uint16_t found = 0;
+    for (uint16_t link = node_of(c, node_of(c, chain)->first)->next; link;
+         link = node_of(c, link)->next) {
+        int op = node_of(c, link)->op;
+        if (op != RULE_EQ && op != RULE_NEAR && op != RULE_IN)
+            return 0;
+        if (op == RULE_NEAR && found)
+            break;
+        found = link;
+    }
+    return found;
+}
+
+/* x = 5 is 5, called x. */
+static rule_item resolve(const rule_equal_context *c, rule_item item)
+{
+    const rule_node *n = node_of(c, item.node);
+    if (n->kind == RULE_LIST && n->count == 1) {
+        item.node = n->first;
+        return resolve(c, item);
+    }
+    if (n->kind != RULE_CHAIN)
+        return item;
+    uint16_t link = result_link(c, item.node);
+    if (!link)
+        return item;
+    uint16_t value = node_of(c, link)->first;
+    int near = node_of(c, link)->op == RULE_NEAR;
+    if (is_name(c, n->first)) {
+        item.named = 1;
+        item.name = rule_hash(n->text);
+        item.node = value;
+    } else if (has_names(c, n->first)) {
+        return item;
+    } else if (near || is_name(c, value)) {
+        item.node = n->first;
+    } else if (rule_equal_scalars(c, (rule_item){ .node = n->first, .sign = 1 },
+                                  (rule_item){ .node = value, .sign = 1 })) {
+        item.node = value;
+    }
+    return item;
+}
+
+static void add_item(const rule_equal_context *c, items *list, rule_item item)
+{
+    item = resolve(c, item);
+    int either = (rule_contents(c->tree, item.node) & RULE_HAS_EITHER) != 0;
+    for (int sign = 1; sign >= (either ? -1 : 1); sign -= 2) {
+        if (list->count == RULE_ENTRIES)
+            return;
+        item.sign = sign;
+        list->at[list->count++] = item;
+    }
+}
+
+static void collect(const rule_equal_context *c, uint16_t node, items *out)
+{
+    rule_item item = resolve(c, (rule_item){ .node = node, .sign = 1 });
+    const rule_node *n = node_of(c, item.node);
+    out->count = 0;
+    if (n->kind != RULE_LIST && n->kind != RULE_SET) {
+        add_item(c, out, item);
+        return;
+    }
+    for (uint16_t child = n->first; child; child = node_of(c, child)->next)
+        add_item(c, out, (rule_item){ .node = child, .sign = 1 });
+}
+
+static int same_names(rule_item a, rule_item b)
+{
+    return !a.named || !b.named || a.name == b.name;
+}
+
+static void drop_repeated(const rule_equal_context *c, items *list)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < list->count; i++) {
+        unsigned k = 0;
+        while (k < kept && !(same_names(list->at[k], list->at[i]) &&
+                             equal_items(c, list->at[k], list->at[i])))
+            k++;
+        if (k == kept)
+            list->at[kept++] = list->at[i];
+    }
+    list->count = kept;
+}
+
+static int equal_in_any_order(const rule_equal_context *c, items *a, items *b)
+{
+    uint64_t used = 0;
+    drop_repeated(c, a);
+    drop_repeated(c, b);
+    if (a->count != b->count)
+        return 0;
+    for (unsigned i = 0; i < a->count; i++) {
+        unsigned k = 0;
+        while (k < b->count &&
+               ((used >> k & 1) || !same_names(a->at[i], b->at[k]) ||
+                !equal_items(c, a->at[i], b->at[k])))
+            k++;
+        if (k == b->count)
+            return 0;
+        used |= (uint64_t)1 << k;
+    }
+    return 1;
+}
+
+static int equal_children(const rule_equal_context *c, uint16_t a, uint16_t b)
+{
+    if (node_of(c, a)->count != node_of(c, b)->count)
+        return 0;
+    uint16_t x = node_of(c, a)->first;
+    uint16_t y = node_of(c, b)->first;
+    while (x && y) {
+        rule_item left = { .node = x, .sign = 1 };
+        rule_item right = { .node = y, .sign = 1 };
+        if (!equal_items(c, left, right))
+            return 0;
+        x = node_of(c, x)->next;
+        y = node_of(c, y)->next;
+    }
+    return 1;
+}
+
+static int flipped(int op)
+{
+    switch (op) {
+    case RULE_LT:
+        return RULE_GT;
+    case RULE_LE:
+        return RULE_GE;
+    case RULE_GT:
+        return RULE_LT;
+    case RULE_GE:
+        return RULE_LE;
+    default:
+        return op;
+    }
+}
+
+/* The sides of a chain and the relations between them, from either end. */
+static unsigned sides(const rule_equal_context *c, uint16_t chain, int reverse,
+                      uint16_t *out_side, int *out_op)
+{
+    unsigned count = 0;
+    for (uint16_t side = node_of(c, chain)->first; side && count < RULE_ENTRIES;
+         side = node_of(c, side)->next) {
+        out_op[count] = node_of(c, side)->op;
+        out_side[count++] = side;
+    }
+    if (!reverse)
+        return count;
+    for (unsigned i = 0; i < count / 2; i++) {
+        uint16_t swap = out_side[i];
+        out_side[i] = out_side[count - 1 - i];
+        out_side[count - 1 - i] = swap;
+    }
+    for (unsigned i = 1; i <= count / 2; i++) {
+        int swap = out_op[i];
+        out_op[i] = flipped(out_op[count - i]);
+        out_op[count - i] = flipped(swap);
+    }
+    return count;
+}
+
+static int equal_chains(const rule_equal_context *c, uint16_t a, uint16_t b,
+                        int reverse)
+{
+    uint16_t x[RULE_ENTRIES];
+    uint16_t y[RULE_ENTRIES];
+    int ops[RULE_ENTRIES];
+    int wanted[RULE_ENTRIES];
+    unsigned count = sides(c, a, 0, x, ops);
+    if (count != sides(c, b, reverse, y, wanted))
+        return 0;
+    for (unsigned i = 0; i < count; i++) {
+        rule_item left = { .node = x[i], .sign = 1 };
+        rule_item right = { .node = y[i], .sign = 1 };
+        if ((i && ops[i] != wanted[i]) || !equal_items(c, left, right))
+            return 0;
+    }
+    return 1;
+}
+
+static int is_equation(const rule_equal_context *c, uint16_t node)
+{
+    const rule_node *n = node_of(c, node);
+    return n->kind == RULE_CHAIN && n->count == 2 &&
+           node_of(c, node_of(c, n->first)->next)->op == RULE_EQ;
+}
+
+static int equal_relations(const rule_equal_context *c, uint16_t a, uint16_t b)
+{
+    if (equal_chains(c, a, b, 0) || equal_chains(c, a, b, 1))
+        return 1;
+    return is_equation(c, a) && is_equation(c, b) &&
+           rule_equal_equations(c, a, b);
+}
+
+static int round_open(int op)
+{
+    return op == '<' ? '(' : op;
+}
+
+static int round_close(int op)
+{
+    return op == '>' ? ')' : op;
+}
+
+static int equal_tuples(const rule_equal_context *c, uint16_t a, uint16_t b)
+{
+    const rule_node *x = node_of(c, a);
+    const rule_node *y = node_of(c, b);
+    int brackets =
+        x->count != 2 || (round_open(x->op) == round_open(y->op) &&
+                          round_close(x->close) == round_close(y->close));
+    return brackets && equal_children(c, a, b);
+}
+
+static int is_vector(const rule_equal_context *c, uint16_t node)
+{
+    const rule_node *n = node_of(c, node);
+    return n->kind == RULE_MATRIX && (n->rows == 1 || n->rows == n->count);
+}
+
+static int equal_answers(const rule_equal_context *c, uint16_t a, uint16_t b);
+
+static int equal_items(const rule_equal_context *c, rule_item a, rule_item b)
+{
+    a = resolve(c, a);
+    b = resolve(c, b);
+    const rule_node *x = node_of(c, a.node);
+    const rule_node *y = node_of(c, b.node);
+    if (!a.node || !b.node || c->tree->steps++ > RULE_STEPS)
+        return 0;
+    int tuples = (x->kind == RULE_TUPLE) + (y->kind == RULE_TUPLE);
+    if (tuples == 2)
+        return equal_tuples(c, a.node, b.node);
+    if (tuples == 1 && (is_vector(c, a.node) || is_vector(c, b.node)))
+        return equal_children(c, a.node, b.node);
+    if (x->kind == RULE_SET || y->kind == RULE_SET)
+        return x->kind == y->kind && equal_answers(c, a.node, b.node);
+    if (x->kind == RULE_CHAIN || y->kind == RULE_CHAIN)
+        return x->kind == y->kind && equal_relations(c, a.node, b.node);
+    if (x->kind == RULE_RATIO && y->kind == RULE_RATIO &&
+        equal_children(c, a.node, b.node))
+        return 1;
+    if ((rule_contents(c->tree, a.node) | rule_contents(c->tree, b.node)) &
+        RULE_HAS_MATRIX)
+        return rule_equal_matrices(c, a.node, b.node);
+    return rule_equal_scalars(c, a, b);
+}
+
+static int equal_answers(const rule_equal_context *c, uint16_t a, uint16_t b)
+{
+    items x;
+    items y;
+    collect(c, a, &x);
+    collect(c, b, &y);
+    if (x.count == 1 && y.count == 1)
+        return equal_items(c, x.at[0], y.at[0]);
+    return equal_in_any_order(c, &x, &y);
+}
+
+static int is_single(const rule_tree *tree, uint16_t node)
+{
+    int kind = tree->node[node].kind;
+    return kind != RULE_LIST && kind != RULE_CHAIN;
+}
+
+/* 1, 2 and (1, 2): a list without its brackets. */
+static int is_bare(const rule_equal_context *c, uint16_t list, uint16_t tuple)
+{
+    const rule_node *n = node_of(c, tuple);
+    return node_of(c, list)->kind == RULE_LIST && n->kind == RULE_TUPLE &&
+           n->op == '(' && n->close == ')';
+}
+
+int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
+                     const rule_equality *how)
+{
+    rule_equal_context context = { tree, how };
+    const rule_equal_context *c = &context;
+    if (!a || !b)
+        return 0;
+    tree->steps = 0;
+    if (how->single)
+        return is_single(tree, a) && is_single(tree, b) &&
+               rule_equal_scalars(c, (rule_item){ .node = a, .sign = 1 },
+                                  (rule_item){ .node = b, .sign = 1 });
+    uint16_t x = resolve(c, (rule_item){ .node = a, .sign = 1 }).node;
+    uint16_t y = resolve(c, (rule_item){ .node = b, .sign = 1 }).node;
+    if (equal_answers(c, a, b))
+        return 1;
+    if ((is_bare(c, x, y) || is_bare(c, y, x)) && equal_children(c, x, y))
+        return 1;
+    int sets = rule_is_set(tree, x) && rule_is_set(tree, y) &&
+               (rule_is_plain_set(tree, x) || rule_is_plain_set(tree, y));
+    return sets && rule_equal_sets(tree, x, y);
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows that are conversations: prompts through a chat template, and what SFT
+ * learns of a whole one.
+ */
+#include "core/data/data.h"
+#include "tests/scratch.h"
+
+/* ChatML in the words of a small vocabulary; </s> is the tokenizer's EOS. */
+#define PLAIN                                                      \
+    "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}"       \
+    "{%- if m.role == 'assistant' -%}{{ eos_token }}{%- endif -%}" \
+    "{{ '\\n' }}{%- endfor -%}"                                    \
+    "{%- if add_generation_prompt -%}[assistant]{%- endif -%}"
+#define MARKED                                                        \
+    "{%- for m in messages -%}[{{ m.role }}]"                         \
+    "{%- if m.role == 'assistant' -%}{% generation %}{{ m.content }}" \
+    "{{ eos_token }}{% endgeneration %}{%- else -%}{{ m.content }}"   \
+    "{%- endif -%}{{ '\\n' }}{%- endfor -%}"                          \
+    "{%- if add_generation_prompt -%}[assistant]{%- endif -%}"
+/* As Qwen 3 treats thoughts: the last turn reads otherwise than earlier ones.
+ */
+#define CHANGING                                                      \
+    "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}"          \
+    "{%- if loop.last -%}!{%- endif -%}{{ eos_token }}{%- endfor -%}" \
+    "{%- if add_generation_prompt -%}[assistant]{%- endif -%}"
+
+typedef struct fixture {
+    xm_tokenizer *tokenizer;
+    xm_chat *chat;
+    xr_data_section data;
+    const char *files[1];
+    char path[512];
+} fixture;
+
+static void begin(fixture *f, const char *source)
+{
+    xr_err err = { "" };
+    *f = (fixture){ .data = { .prompt_key = "prompt",
+                              .answer_key = "answer",
+                              .response_key = "",
+                              .reward_fn_key = "data_source",
+                              .template = "Say {prompt}",
+                              .response_template = "{answer}",
+                              .max_prompt_length = 200,
+                              .max_response_length = 100,
+                              .train_max_samples = -1,
+                              .val_max_samples = -1,
+                              .special_tokens = 1,
+                              .add_generation_prompt = 1,
+                              .chat_template = "",
+                              .chat_template_kwargs = "",
+                              .chat_date = "2024-07-26",
+                              .system_prompt = "",
+                              .messages_key = "messages",
+                              .tools_key = "tools" } };
+    test_data("models/stories260K/hf", f->path, sizeof f->path);
+    assert_int_equal(xm_tokenizer_open(f->path, &err, &f->tokenizer), XRAY_OK);
+    if (source)
+        f->data.chat_template = scratch_write("chat.jinja", source);
+    if (xr_data_chat(&f->data, f->path, &err, &f->chat) != XRAY_OK)
+        fail_msg("%s", err.text);
+}
+
+static void end(fixture *f)
+{
+    xm_chat_close(f->chat);
+    xm_tokenizer_close(f->tokenizer);
+}
+
+static xray_status open_rows(fixture *f, const char *text, int kind, int part,
+                             xr_err *err, xr_dataset **out)
+{
+    static char path[256];
+    (void)snprintf(path, sizeof path, "%s", scratch_write("rows.jsonl", text));
+    f->files[0] = path;
+    f->data.train_files = (xray_list){ f->files, 1 };
+    xr_data_want want = {
+        .part = part, .kind = kind, .tokenizer = f->tokenizer, .chat = f->chat
+    };
+    return xr_dataset_open(&f->data, &want, err, out);
+}
+
+static xr_dataset *rows_of(fixture *f, const char *text, int kind)
+{
+    xr_err err = { "" };
+    xr_dataset *set = NULL;
+    if (open_rows(f, text, kind, XR_DATA_TRAIN, &err, &set) != XRAY_OK)
+        fail_msg("%s", err.text);
+    return set;
+}
+
+static void expect_refusal(fixture *f, const char *text, int kind,
+                           const char *what)
+{
+    xr_err err = { "" };
+    xr_dataset *set = NULL;
+    assert_true(open_rows(f, text, kind, XR_DATA_TRAIN, &err, &set) < 0);
+    assert_null(set);
+    if (!strstr(err.text, what))
+        fail_msg("%s", err.text);
+}
+
+static void expect_prompt(fixture *f, const char *row, const char *want)
+{
+    xr_dataset *set = rows_of(f, row, XR_DATA_PROMPTS);
+    const xr_row *got = xr_dataset_row(set, 0);
+    xm_ids ids = { 0 };
+    assert_string_equal(got->prompt, want);
+    assert_int_equal(
+        xm_tokenizer_encode(f->tokenizer, want, strlen(want), 0, &ids, NULL),
+        XRAY_OK);
+    assert_int_equal(got->id_count, ids.count); /* no BOS but the template's */
+    assert_memory_equal(got->ids, ids.data, ids.count * sizeof(int32_t));
+    xm_ids_free(&ids);
+    xr_dataset_close(set);
+}
+
+#define ASKS                                                 \
+    "{\"prompt\":[{\"role\":\"user\",\"content\":\"two\"}]," \
+    "\"answer\":\"2\"}"
+
+static void prompts(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, PLAIN);
+    expect_prompt(&f, ASKS, "[user]two\n[assistant]");
+    f.data.add_generation_prompt = 0;
+    expect_prompt(&f, ASKS, "[user]two\n");
+    f.data.add_generation_prompt = 1;
+    f.data.system_prompt = "Be brief.";
+    expect_prompt(&f, ASKS, "[system]Be brief.\n[user]two\n[assistant]");
+    expect_prompt(&f,
+                  "{\"prompt\":[{\"role\":\"system\",\"content\":\"x\"},"
+                  "{\"role\":\"user\",\"content\":\"y\"}],\"answer\":\"\"}",
+                  "[system]x\n[user]y\n[assistant]");
+    f.data.apply_chat_template = XR_CHAT_ALWAYS;
+    expect_prompt(&f, "{\"prompt\":\"one\",\"answer\":\"1\"}",
+                  "[system]Be brief.\n[user]Say one\n[assistant]");
+    end(&f);
+}
+
+/* Plain prompts are left alone unless the INI says otherwise. */
+static void plain_prompt(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, PLAIN);
+    xr_dataset *set =
+        rows_of(&f, "{\"prompt\":\"one\",\"answer\":\"1\"}", XR_DATA_PROMPTS);
+    assert_string_equal(xr_dataset_row(set, 0)->prompt, "Say one");
+    xr_dataset_close(set);
+    end(&f);
+}
+
+static void variables(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "{{ strftime_now('%d %b %Y') }}|{{ mood }}|{{ bos_token }}|"
+              "{%- for t in tools or [] -%}{{ t.name }}{%- endfor -%}");
+    f.data.chat_template_kwargs = "{\"mood\": \"calm\"}";
+    expect_prompt(&f,
+                  "{\"prompt\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                  "\"answer\":\"\",\"tools\":[{\"name\":\"add\"}]}",
+                  "26 Jul 2024|calm|<s>|add");
+    f.data.chat_date = "2026-03-01";
+    expect_prompt(&f, ASKS, "01 Mar 2026|calm|<s>|");
+    f.data.chat_date = "yesterday";
+    expect_refusal(&f, ASKS, XR_DATA_PROMPTS,
+                   "[data] chat_date: 'yesterday' is no date; YYYY-MM-DD is "
+                   "expected");
+    f.data.chat_date = "2026-03-01";
+    f.data.chat_template_kwargs = "[1]";
+    expect_refusal(&f, ASKS, XR_DATA_PROMPTS,
+                   "[data] chat_template_kwargs must be a JSON object");
+    end(&f);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "{{ raise_exception('only two turns') }}");
+    expect_refusal(&f, ASKS, XR_DATA_PROMPTS, "only two turns");
+    expect_refusal(&f, ASKS, XR_DATA_PROMPTS, "rows.jsonl:1: ");
+    expect_refusal(&f, "{\"prompt\":[],\"answer\":\"\"}", XR_DATA_PROMPTS,
+                   "rows.jsonl:1: 'prompt' must be a list of messages, each an "
+                   "object with a 'role'");
+    end(&f);
+    /* stories260K has no template of its own. */
+    begin(&f, NULL);
+    assert_null(f.chat);
+    xr_dataset *set = rows_of(&f, ASKS, XR_DATA_PROMPTS);
+    assert_string_equal(xr_dataset_row(set, 0)->prompt, "Say two");
+    xr_dataset_close(set);
+    expect_refusal(&f, "{\"messages\":[{\"role\":\"user\"}]}", XR_DATA_SFT,
+                   "rows.jsonl:1: 'messages' is a conversation, but the model "
+                   "has no chat template");
+    f.data.apply_chat_template = XR_CHAT_ALWAYS;
+    xr_err err = { "" };
+    assert_int_equal(xr_data_chat(&f.data, f.path, &err, &f.chat),
+                     XRAY_E_CONFIG);
+    assert_non_null(strstr(err.text, "the model has no chat template, which "
+                                     "[data] apply_chat_template = always "
+                                     "needs"));
+    end(&f);
+}
+
+/* ---- whole conversations ------------------------------------------------ */
+
+#define TALK                                                  \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"one\"}," \
+    "{\"role\":\"assistant\",\"content\":\"two\"},"           \
+    "{\"role\":\"user\",\"content\":\"three\"},"              \
+    "{\"role\":\"assistant\",\"content\":\"four\"}]}"
+
+/* The text of the tokens to learn. */
+static void expect_learnt(fixture *f, const xr_row *row, const char *want)
+{
+    xr_str text = { 0 };
+    int32_t *ids = calloc(row->id_count, sizeof *ids);
+    size_t count = 0;
+    assert_non_null(ids);
+    assert_non_null(row->mask);
+    for (uint32_t i = 0; i < row->id_count; i++)
+        if (row->mask[i])
+            ids[count++] = row->ids[i];
+    assert_int_equal(
+        xm_tokenizer_decode(f->tokenizer, ids, count, 0, &text, NULL), XRAY_OK);
+    assert_string_equal(xr_str_text(&text), want);
+    assert_true(row->mask[row->prompt_count]);
+    for (uint32_t i = 0; i < row->prompt_count; i++)
+        assert_false(row->mask[i]);
+    xr_str_free(&text);
+    free(ids);
+}
+
+static void conversations(void **state)
+{
+    (void)state;
+    static const char *const templates[] = { MARKED, PLAIN };
+    for (size_t i = 0; i < 2; i++) {
+        fixture f;
+        begin(&f, templates[i]);
+        xr_dataset *set = rows_of(&f, TALK, XR_DATA_SFT);
+        const xr_row *row = xr_dataset_row(set, 0);
+        assert_string_equal(row->prompt, "[user]one\n[assistant]two</s>\n"
+                                         "[user]three\n[assistant]four</s>\n");
+        expect_learnt(&f, row, "two</s>four</s>");
+        xr_dataset_close(set);
+        end(&f);
+    }
+}
+
+static void changing_turns(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, CHANGING);
+    expect_refusal(&f, TALK, XR_DATA_SFT,
+                   "rows.jsonl:1: the chat template does not put message 2 "
+                   "behind the generation prompt");
+    end(&f);
+}
+
+/* A cut conversation keeps its mask aligned; one with nothing left goes. */
+static void cut_conversations(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, MARKED);
+    xr_dataset *set = rows_of(&f, TALK, XR_DATA_SFT);
+    uint32_t whole = xr_dataset_row(set, 0)->id_count;
+    uint32_t first = xr_dataset_row(set, 0)->prompt_count;
+    xr_dataset_close(set);
+    f.data.max_response_length = 0;
+    f.data.truncation = XR_TRUNCATE_LEFT;
+    f.data.max_prompt_length = whole - first;
+    set = rows_of(&f, TALK, XR_DATA_SFT);
+    assert_int_equal(xr_dataset_row(set, 0)->prompt_count, 0);
+    expect_learnt(&f, xr_dataset_row(set, 0), "two</s>four</s>");
+    xr_dataset_close(set);
+    f.data.truncation = XR_TRUNCATE_RIGHT;
+    f.data.max_prompt_length = first;
+    expect_refusal(&f, TALK, XR_DATA_SFT, "all 1 rows are longer than");
+    end(&f);
+}
+
+/* ---- the held-out part -------------------------------------------------- */
+
+static size_t count_of(fixture *f, const char *text, int part, char *seen)
+{
+    xr_err err = { "" };
+    xr_dataset *set = NULL;
+    if (open_rows(f, text, XR_DATA_PROMPTS, part, &err, &set) != XRAY_OK)
+        fail_msg("%s", err.text);
+    size_t count = xr_dataset_count(set);
+    for (size_t i = 0; i < count; i++) {
+        size_t id = (size_t)xr_dataset_row(set, i)->id;
+        assert_int_equal(seen[id], 0);
+        seen[id] = (char)(part + 1);
+    }
+    xr_dataset_close(set);
+    return count;
+}
+
+static void held_out(void **state)
+{
+    (void)state;
+    enum { ROWS = 400 };
+    fixture f;
+    xr_str text = { 0 };
+    char seen[ROWS] = { 0 };
+    char again[ROWS] = { 0 };
+    begin(&f, NULL);
+    for (int i = 0; i < ROWS; i++) /* every prompt twice */
+        xr_str_printf(&text, "{\"prompt\":\"n %d\",\"answer\":\"\"}\n", i / 2);
+    f.data.val_split = 0.2;
+    assert_true(xr_data_has_val(&f.data));
+    size_t train = count_of(&f, xr_str_text(&text), XR_DATA_TRAIN, seen);
+    size_t val = count_of(&f, xr_str_text(&text), XR_DATA_VAL, seen);
+    assert_int_equal(train + val, ROWS);
+    assert_in_range(val, 50, 110);
+    for (int i = 0; i < ROWS; i += 2)
+        assert_int_equal(seen[i], seen[i + 1]);
+    /* More rows, another seed: the same prompts are held out. */
+    f.data.seed = 77;
+    f.data.train_max_samples = ROWS / 2;
+    f.data.val_max_samples = ROWS / 2;
+    (void)count_of(&f, xr_str_text(&text), XR_DATA_TRAIN, again);
+    (void)count_of(&f, xr_str_text(&text), XR_DATA_VAL, again);
+    assert_memory_equal(seen, again, ROWS / 2);
+    const char *const other[] = { "x.jsonl" };
+    f.data.val_files = (xray_list){ other, 1 };
+    expect_refusal(&f, xr_str_text(&text), XR_DATA_PROMPTS,
+                   "[data] val_split: val_files names the validation rows "
+                   "already");
+    xr_str_free(&text);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompts),           cmocka_unit_test(plain_prompt),
+        cmocka_unit_test(variables),         cmocka_unit_test(refusals),
+        cmocka_unit_test(conversations),     cmocka_unit_test(changing_turns),
+        cmocka_unit_test(cut_conversations), cmocka_unit_test(held_out),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

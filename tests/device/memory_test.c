@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory a run can use: the machine's, less what control groups allow.
+ */
+#include "tests/scratch.h"
+
+#include <sys/stat.h>
+
+#include <xray/device.h>
+
+#include "plugins/device-cpu/device.h"
+#include "plugins/device-cpu/instance.h"
+
+#define MACHINE 1000000u
+
+static uint64_t limit(const char *groups)
+{
+    char file[300];
+    (void)snprintf(file, sizeof file, "%s", scratch_write("groups", groups));
+    return cpu_memory_limit(file, scratch_dir(), MACHINE);
+}
+
+static void folder(const char *name)
+{
+    assert_true(mkdir(scratch_path(name), 0700) == 0 ||
+                xr_path_exists(scratch_path(name)));
+}
+
+static void version_2(void **state)
+{
+    (void)state;
+    folder("a");
+    folder("a/b");
+    (void)scratch_write("memory.max", "max\n");
+    (void)scratch_write("a/memory.max", "400000\n");
+    (void)scratch_write("a/b/memory.max", "max\n");
+    assert_int_equal(limit("0::/a/b\n"), 400000);
+    assert_int_equal(limit("0::/\n"), MACHINE);
+    (void)scratch_write("a/b/memory.max", "300000\n");
+    assert_int_equal(limit("0::/a/b\n"), 300000);
+    /* A path of another root: the root that is seen counts. */
+    (void)scratch_write("memory.max", "200000\n");
+    assert_int_equal(limit("0::/elsewhere/deep\n"), 200000);
+    (void)unlink(scratch_path("memory.max"));
+}
+
+static void version_1(void **state)
+{
+    (void)state;
+    folder("memory");
+    folder("memory/job");
+    (void)scratch_write("memory/memory.limit_in_bytes",
+                        "9223372036854771712\n");
+    (void)scratch_write("memory/job/memory.limit_in_bytes", "500000\n");
+    assert_int_equal(limit("5:cpu:/\n4:memory:/job\n"), 500000);
+    assert_int_equal(limit("4:hugetlb,memory:/job\n0::/\n"), 500000);
+    assert_int_equal(limit("4:memories:/job\n"), MACHINE);
+}
+
+static void without_groups(void **state)
+{
+    (void)state;
+    assert_int_equal(cpu_memory_limit("/no/such/file", "/", MACHINE), MACHINE);
+    assert_int_equal(limit("no line of it\n"), MACHINE);
+}
+
+static void plan(void **state)
+{
+    (void)state;
+    cpu_config config = { .isa = CPU_ISA_SCALAR };
+    xray_device_plan out = { .head = XRAY_HEAD(xray_device_plan) };
+    assert_int_equal(cpu_plan(NULL, &config, &out), XRAY_OK);
+    assert_true(out.memory_bytes > 0);
+    assert_true(out.memory_bytes <= cpu_memory_bytes());
+    assert_int_equal(out.host_memory, 1);
+    config.memory = 12345;
+    assert_int_equal(cpu_plan(NULL, &config, &out), XRAY_OK);
+    assert_int_equal(out.memory_bytes, 12345);
+    out.head.size = 8;
+    assert_int_equal(cpu_plan(NULL, &config, &out), XRAY_E_ARG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(version_2),
+        cmocka_unit_test(version_1),
+        cmocka_unit_test(without_groups),
+        cmocka_unit_test(plan),
+    };
+    return cmocka_run_group_tests_name("device.memory", tests, scratch_make,
+                                       scratch_drop);
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Our own equality of math answers: what is equal, and what is not.
+ */
+#include "plugins/reward-rule/math.h"
+#include "tests/testing.h"
+
+typedef struct pair {
+    const char *a;
+    const char *b;
+} pair;
+
+static const pair equal[] = {
+    /* numbers */
+    { "0.5", "\\frac{1}{2}" },
+    { ".5", "1/2" },
+    { "-\\frac12", "\\frac{-1}{2}" },
+    { "\\frac{2}{4}", "0.50" },
+    { "1,234,567", "1234567" },
+    { "1{,}234", "1234" },
+    { "12,\\!345", "12345" },
+    { "10\\,000", "10000" },
+    { "3.0", "3" },
+    { "1\\frac{3}{4}", "\\frac74" },
+    { "-1\\frac{3}{4}", "-1.75" },
+    { "1 3/4", "7/4" },
+    { "1.5e3", "1500" },
+    { "2.5 \\times 10^{-3}", "0.0025" },
+    { "1e400", "1e400" },
+    { "0.\\overline{3}", "\\frac13" },
+    { "0.1\\overline{6}", "1/6" },
+    { "2^{100}", "1267650600228229401496703205376" },
+    { "5!", "120" },
+    { "\\binom{5}{2}", "10" },
+    { "0.333333", "\\frac13" },
+    { "3.1415927", "\\pi" },
+    { "+7", "7" },
+    { "\xE2\x88\x92"
+      "7",
+      "-7" },
+    /* units, currency, percent, degrees */
+    { "\\$25", "25" },
+    { "$25$", "25" },
+    { "25\\text{ cm}", "25" },
+    { "25\\text{ cm}^2", "25" },
+    { "25 \\mathrm{~km}", "25" },
+    { "25 square meters", "25" },
+    { "25 apples", "25" },
+    { "90^\\circ", "90" },
+    { "90^{\\circ}", "90\xC2\xB0" },
+    { "50\\%", "50" },
+    { "50\\%", "0.5" },
+    { "50 percent", "50\\%" },
+    { "3 \\text{ million}", "3000000" },
+    { "9 \\pmod{11}", "9" },
+    /* roots, powers, constants, functions */
+    { "\\sqrt{8}", "2\\sqrt2" },
+    { "\\sqrt{8}", "2 \\sqrt{2}" },
+    { "sqrt(8)", "2sqrt(2)" },
+    { "\\frac{1}{\\sqrt{2}}", "\\frac{\\sqrt{2}}{2}" },
+    { "\\sqrt[3]{-8}", "-2" },
+    { "\\sqrt[3]{x}^2", "x^{2/3}" },
+    { "2\\pi r", "2r\\pi" },
+    { "2\\pi", "2pi" },
+    { "e^2", "e \\cdot e" },
+    { "i^2", "-1" },
+    { "3+4i", "4i+3" },
+    { "\\frac{1}{i}", "-i" },
+    { "\\sin^2 x + \\cos^2 x", "1" },
+    { "\\sin 2x", "2\\sin x\\cos x" },
+    { "\\sin(x)\\cos(x)", "\\frac12\\sin(2x)" },
+    { "\\tan x", "\\frac{\\sin x}{\\cos x}" },
+    { "\\sin^{-1}(1)", "\\frac{\\pi}{2}" },
+    { "\\sin 30^\\circ", "\\frac12" },
+    { "\\ln e", "1" },
+    { "\\log_2 8", "3" },
+    { "\\log 100", "2" },
+    { "|{-3}|", "3" },
+    { "|x-1|", "|1-x|" },
+    { "\\left|-3\\right|", "3" },
+    { "\\lfloor 2.7 \\rfloor", "2" },
+    { "6 \\div 2", "3" },
+    { "2 * 3 ** 2", "18" },
+    { "\\text{C}", "C" },
+    { "\\text{(C)}", "C" },
+    { "\\text{Yes}", "yes" },
+    { "\\text{even}", "Even" },
+    /* expressions */
+    { "(x+1)^2", "x^2+2x+1" },
+    { "x(x-1)", "x^2 - x" },
+    { "\\frac{x+2}{7}", "\\frac{x}{7}+\\frac{2}{7}" },
+    { "ab", "b \\cdot a" },
+    { "x_{1}+x_2", "x_2+x_1" },
+    { "\\frac{a^2-b^2}{a-b}", "a+b" },
+    { "f(x+1)", "f(1+x)" },
+    { "\\alpha\\beta", "\\beta \\alpha" },
+    { "\\sum_{k=1}^{n} k^2", "\\sum_{k=1}^n k \\cdot k" },
+    { "2[3+4]", "14" },
+    /* equations */
+    { "x=5", "5" },
+    { "5=x", "5" },
+    { "f(x)=2x+1", "2x+1" },
+    { "y=2x+1", "1+2x" },
+    { "f^{-1}(x)=2x", "2x" },
+    { "x^2+y^2=4", "2x^2+2y^2=8" },
+    { "x-2y=3", "2y-x+3=0" },
+    { "1+1=2", "2" },
+    { "x \\approx 3", "3" },
+    { "\\sqrt{2} \\approx 1.41", "\\sqrt2" },
+    { "x = \\sqrt{2} \\approx 1.41", "\\sqrt2" },
+    { "\\text{Area} = 12", "12" },
+    { "(x,y)=(1,2)", "(1,2)" },
+    /* lists, sets, tuples */
+    { "1, 2, 3", "3, 2, 1" },
+    { "1 \\text{ and } 2", "2, 1" },
+    { "1 or 2", "\\{2, 1\\}" },
+    { "\\{1,2,2\\}", "\\{2,1\\}" },
+    { "x=1, x=2", "2, 1" },
+    { "x=1,2", "\\{1,2\\}" },
+    { "1 \\pm \\sqrt{2}", "1+\\sqrt2, 1-\\sqrt2" },
+    { "\\pm 3", "-3, 3" },
+    { "(1, \\frac12)", "(1, 0.5)" },
+    { "\\left(1,2\\right)", "(1,2)" },
+    { "\\langle 1,2\\rangle", "(1,2)" },
+    { "(1;2)", "(1,2)" },
+    { "(1,2),(3,4)", "(3,4),(1,2)" },
+    { "\\emptyset", "\\{\\}" },
+    { "2:4", "1:2" },
+    /* intervals and relations */
+    { "[1,2)", "1 \\le x < 2" },
+    { "x > 3", "(3,\\infty)" },
+    { "x>3", "3<x" },
+    { "x \\geq 3", "x >= 3" },
+    { "-2x < 6", "x > -3" },
+    { "x^2 < 4", "(-2,2)" },
+    { "|x| \\ge 1", "(-\\infty,-1]\\cup[1,\\infty)" },
+    { "x<1 \\text{ or } x>3", "(-\\infty,1) \\cup (3,\\infty)" },
+    { "x>1 \\text{ and } x<3", "(1,3)" },
+    { "x \\in [1,2]", "[1,2]" },
+    { "\\mathbb{R}", "(-\\infty,\\infty)" },
+    { "\\mathbb{R} \\setminus \\{0\\}", "(-\\infty,0)\\cup(0,\\infty)" },
+    { "x \\ne 0", "(-\\infty,0)\\cup(0,\\infty)" },
+    { "(1,2) U (2,3)", "(2,3)\\cup(1,2)" },
+    { "[0,1] \\cup [1,2]", "[0,2]" },
+    { "[0,3] \\cap [1,5]", "[1,3]" },
+    { "a < b < c", "c > b > a" },
+    { "\\{x \\mid x>3\\}", "(3,\\infty)" },
+    { "\\{x | 1<x, x<2\\}", "(1,2)" },
+    { "\\{x \\in \\mathbb{R} \\mid x \\ne 0\\}", "x \\ne 0" },
+    { "-\\infty < x < \\infty", "\\mathbb{R}" },
+    { "\\{|x|\\}", "\\{|-x|\\}" },
+    { "(1,2) \\text{ or } (3,4)", "(1,2)\\cup(3,4)" },
+    { "\\text{about }5", "5" },
+    /* matrices */
+    { "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}",
+      "\\begin{bmatrix} 1 \\\\ 4/2 \\end{bmatrix}" },
+    { "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "(1,2)" },
+    { "2\\begin{pmatrix} 1 & 0 \\\\ 0 & 1 \\end{pmatrix}",
+      "\\begin{pmatrix} 2 & 0 \\\\ 0 & 2 \\end{pmatrix}" },
+    { "\\begin{pmatrix} 1&2\\\\3&4 \\end{pmatrix}"
+      "\\begin{pmatrix} 1&0\\\\0&1 \\end{pmatrix}",
+      "\\begin{pmatrix} 1&2\\\\3&4 \\end{pmatrix}" },
+    /* numerals of a base */
+    { "1011_2", "1011_{2}" },
+    { "\\boxed{5}", "5" },
+    { "5.", "5" },
+    { "**5**", "5" },
+};
+
+static const pair unequal[] = {
+    { "1", "2" },
+    { "1", "-1" },
+    { "0.33", "\\frac13" },
+    { "1e-7", "2e-7" },
+    { "0", "1e-7" },
+    { "1267650600228229401496703205376", "1267650600228229401496703205377" },
+    { "10000000000000001", "10000000000000002" },
+    { "50\\%", "5" },
+    { "32, 349", "32349" },
+    { "(1,234)", "1234" },
+    { "\\sqrt2", "1.414" },
+    { "\\sqrt{2}", "\\sqrt{3}" },
+    { "x", "y" },
+    { "x", "|x|" },
+    { "\\sqrt{x^2}", "x" },
+    { "x^2", "x^3" },
+    { "2x", "2" },
+    { "ab", "a" },
+    { "f(x)", "f(y)" },
+    { "x+1=2", "2" },
+    { "a^2+b=0", "0" },
+    { "8=1", "1" },
+    { "x^2+y^2=4", "x^2+y^2=5" },
+    { "x=1, y=2", "x=2, y=1" },
+    { "1,2", "1,2,3" },
+    { "(1,2)", "(2,1)" },
+    { "(1,2)", "[1,2]" },
+    { "(1,2]", "[1,2)" },
+    { "[1,2)", "1 < x < 2" },
+    { "x>3", "x<3" },
+    { "x>3", "x \\ge 3" },
+    { "x^2<4", "x^2<4.0001" },
+    { "(0,1)\\cup(1,2)", "(0,2)" },
+    { "\\pm 3", "3" },
+    { "\\{1\\}", "\\emptyset" },
+    { "\\begin{pmatrix} 1 & 2 \\end{pmatrix}",
+      "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}" },
+    { "\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}",
+      "\\begin{pmatrix} 1 & 2 \\\\ 3 & 5 \\end{pmatrix}" },
+    { "204_5", "204" },
+    { "204_5", "204_6" },
+    { "\\text{A}", "\\text{B}" },
+    { "A", "a" },
+    { "yes", "no" },
+    { "", "" },
+    { "", "1" },
+    { "\\frac{1}{0}", "2" },
+    { "\\frac{1}{0}", "\\frac{2}{0}" },
+    { "0^0", "1/0" },
+    { "1:2:3", "1:2:4" },
+    { "\\infty", "-\\infty" },
+    { "(-\\infty, 1)", "(-\\infty, 2)" },
+};
+
+static rule_math room;
+
+static int same(const char *a, const char *b)
+{
+    static const rule_equality how = { .tolerance = 1e-6 };
+    return rule_math_equal(&room, rule_text_of(a), rule_text_of(b), &how);
+}
+
+static void is_equal(void **state)
+{
+    int bad = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]); i++) {
+        int there = same(equal[i].a, equal[i].b);
+        int back = same(equal[i].b, equal[i].a);
+        if (!there || !back)
+            print_error("not equal (%d, %d): %s and %s\n", there, back,
+                        equal[i].a, equal[i].b);
+        bad += !there || !back;
+    }
+    assert_int_equal(bad, 0);
+}
+
+static void is_unequal(void **state)
+{
+    int bad = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(unequal) / sizeof(unequal[0]); i++) {
+        int there = same(unequal[i].a, unequal[i].b);
+        int back = same(unequal[i].b, unequal[i].a);
+        if (there || back)
+            print_error("equal (%d, %d): %s and %s\n", there, back,
+                        unequal[i].a, unequal[i].b);
+        bad += there || back;
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* The tolerance is that of rounded decimals; f(y) may stand for f(x). */
+static void follows_the_options(void **state)
+{
+    const rule_equality coarse = { .tolerance = 0.005 };
+    const rule_equality loose = { .tolerance = 1e-6, .any_variables = 1 };
+    const rule_equality single = { .single = 1 };
+    rule_text third = rule_text_of("\\frac13");
+    rule_text rounded = rule_text_of("0.33");
+    (void)state;
+    assert_true(rule_math_equal(&room, third, rounded, &coarse));
+    assert_false(rule_math_equal(&room, third, rounded, &loose));
+    assert_false(rule_math_equal(&room, third, rule_text_of("0.34"), &coarse));
+    assert_true(rule_math_equal(&room, rule_text_of("f(x)"),
+                                rule_text_of("f(y)"), &loose));
+    assert_false(rule_math_equal(&room, rule_text_of("1,2"),
+                                 rule_text_of("2,1"), &single));
+    assert_true(rule_math_equal(&room, rule_text_of("1/2"), rule_text_of("0.5"),
+                                &single));
+}
+
+/* Long, deep and endless answers end, and only what is the same is equal. */
+static void is_bounded(void **state)
+{
+    static char text[40000];
+    static const char *const seeds[] = { "(",
+                                         "\\frac{1}{",
+                                         "{",
+                                         "x^",
+                                         "-",
+                                         "\\sqrt",
+                                         "1+",
+                                         "|",
+                                         "a,",
+                                         "\\left(",
+                                         "2^{9",
+                                         "[1,",
+                                         "\\cup",
+                                         "!",
+                                         "9",
+                                         "\\text{",
+                                         "\\sin",
+                                         "x/",
+                                         "\\begin{pmatrix}",
+                                         "x_{n-",
+                                         "2^{1000}\\cdot ",
+                                         "1,2;",
+                                         "\\sum_{k=1}^" };
+    (void)state;
+    for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++) {
+        size_t size = strlen(seeds[i]);
+        size_t count = (sizeof(text) - 2) / size;
+        for (size_t repeat = 1; repeat <= count; repeat = repeat * 3 + 1) {
+            for (size_t k = 0; k < repeat; k++)
+                memcpy(text + k * size, seeds[i], size);
+            text[repeat * size] = '7';
+            rule_text long_one = { text, repeat * size + 1 };
+            const rule_equality how = { .tolerance = 1e-6 };
+            (void)rule_math_equal(&room, long_one, rule_text_of("7x"), &how);
+            (void)rule_equal_prm800k(&room, long_one, rule_text_of("7"));
+            (void)rule_equal_minerva(&room, long_one, rule_text_of("7"), &how);
+            assert_true(rule_math_equal(&room, long_one, long_one, &how));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_equal),
+        cmocka_unit_test(is_unequal),
+        cmocka_unit_test(follows_the_options),
+        cmocka_unit_test(is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

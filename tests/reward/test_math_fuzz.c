@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers of the goldens with random edits: any bytes, cut, doubled, mixed.
+ * Nothing may crash or run on; a response is graded the same way each time,
+ * and an answer stays equal to itself.
+ */
+#include "plugins/reward-rule/math.h"
+#include "tests/reward/math_rows.h"
+#include "tests/reward/rig.h"
+
+#define EDITS 3000
+#define LONGEST 6000u
+
+static rule_math room;
+
+static uint32_t next(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*seed >> 33);
+}
+
+static const char *const pieces[] = {
+    "{",
+    "}",
+    "\\boxed{",
+    "\\frac",
+    "\\sqrt",
+    "$",
+    "\\\\",
+    "\\text{ ",
+    "(",
+    "]",
+    "|",
+    "^",
+    "_",
+    ",",
+    "=",
+    "\\left",
+    "\\le",
+    "\\cup",
+    "\\infty",
+    "\\pm",
+    "1/0",
+    "999999999",
+    "-",
+    "\xE2\x88",
+    "\\begin{pmatrix}",
+    "\\end{pmatrix}",
+    "&",
+    "!",
+    "Answer:",
+    "####",
+    "%",
+    "\\overline{",
+    "\xFF",
+    "Final Answer: The final answer is",
+    ". I hope it is correct.",
+};
+
+static size_t insert(char *text, size_t size, size_t at, const char *piece)
+{
+    size_t length = strlen(piece);
+    if (size + length > LONGEST)
+        return size;
+    memmove(text + at + length, text + at, size - at);
+    memcpy(text + at, piece, length);
+    return size + length;
+}
+
+static size_t edit(char *text, size_t size, uint64_t *seed)
+{
+    size_t at = size ? next(seed) % size : 0;
+    size_t length = size ? next(seed) % (size - at + 1) : 0;
+    switch (next(seed) % 6) {
+    case 0:
+        return insert(
+            text, size, at,
+            pieces[next(seed) % (sizeof(pieces) / sizeof(pieces[0]))]);
+    case 1: /* cut out */
+        length = length > 20 ? length % 20 : length;
+        memmove(text + at, text + at + length, size - at - length);
+        return size - length;
+    case 2: /* any byte */
+        if (size)
+            text[at] = (char)(next(seed) % 256);
+        return size;
+    case 3: /* a printable one */
+        if (size)
+            text[at] = (char)(' ' + next(seed) % 95);
+        return size;
+    case 4: /* double a part */
+        if (size + length > LONGEST)
+            return size;
+        memmove(text + at + length, text + at, size - at);
+        return size + length;
+    default: /* the end is missing */
+        return size ? size - next(seed) % (size > 8 ? 8 : size) : 0;
+    }
+}
+
+static const char *source(const math_rows *rows, uint64_t *seed)
+{
+    const cJSON *row = rows->at[next(seed) % rows->count];
+    static const char *const keys[] = { "pred", "gold", "input", "completion" };
+    const cJSON *item = NULL;
+    while (!item)
+        item = cJSON_GetObjectItem(row, keys[next(seed) % 4]);
+    return item->valuestring;
+}
+
+/* A short text whole, of a long one the end. */
+static size_t start(char *text, const char *from, uint64_t *seed)
+{
+    size_t size = strlen(from);
+    size_t keep = size > 300 && next(seed) % 4 ? 300 : size;
+    if (keep > LONGEST / 2)
+        keep = LONGEST / 2;
+    memcpy(text, from + size - keep, keep);
+    return keep;
+}
+
+static void check_functions(rule_text a, rule_text b)
+{
+    static const rule_equality how = { .tolerance = 1e-6 };
+    (void)rule_equal_hendrycks(a, b, &room.a, &room.b, &room.scratch);
+    (void)rule_equal_prm800k(&room, a, b);
+    (void)rule_equal_dapo(&room, a, b);
+    (void)rule_equal_minerva(&room, a, b, &how);
+    int there = rule_math_equal(&room, a, b, &how);
+    assert_int_equal(there, rule_math_equal(&room, a, b, &how));
+    int back = rule_math_equal(&room, b, a, &how);
+    if (back != there)
+        print_error("%d, %d: %.*s and %.*s\n", there, back, (int)a.size, a.data,
+                    (int)b.size, b.data);
+    assert_int_equal(there, back);
+    rule_clean(a, &room.clean_a);
+    if (room.clean_a.size)
+        assert_true(rule_math_equal(&room, a, a, &how));
+}
+
+static void fuzz(const char *name, uint64_t seed)
+{
+    static const char *const graders[] = { "math", "math_minerva",
+                                           "math_prm800k", "math_dapo",
+                                           "math_verify" };
+    rig r[5];
+    char a[LONGEST + 1];
+    char b[LONGEST + 1];
+    math_rows rows;
+    math_rows_read(&rows, name);
+    for (int i = 0; i < 5; i++)
+        rig_open(&r[i], RIG_KEYS("grader", graders[i]));
+    for (int i = 0; i < EDITS; i++) {
+        size_t size = start(a, source(&rows, &seed), &seed);
+        const char *other = next(&seed) % 2 ? a : source(&rows, &seed);
+        size_t other_size = other == a ? size : start(b, other, &seed);
+        if (other == a)
+            memcpy(b, a, size);
+        for (uint32_t n = next(&seed) % 6; n > 0; n--)
+            size = edit(a, size, &seed);
+        b[other_size] = '\0';
+        check_functions((rule_text){ a, size }, rule_text_of(b));
+        rig *one = &r[i % 5];
+        char first = rig_judge(one, a, size, b);
+        assert_int_equal(first, rig_judge(one, a, size, b));
+    }
+    for (int i = 0; i < 5; i++)
+        rig_close(&r[i]);
+    math_rows_free(&rows);
+}
+
+static void fuzz_triples(void **state)
+{
+    (void)state;
+    fuzz("graders/math_verify_triples.jsonl", 1);
+}
+
+static void fuzz_normalize(void **state)
+{
+    (void)state;
+    fuzz("graders/golden_normalize.jsonl", 2);
+}
+
+static void fuzz_completions(void **state)
+{
+    (void)state;
+    fuzz("graders/golden_math_cot.jsonl", 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fuzz_triples),
+        cmocka_unit_test(fuzz_normalize),
+        cmocka_unit_test(fuzz_completions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

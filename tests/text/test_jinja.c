@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Jinja interpreter against what Jinja2 makes of the same snippets.
+ *
+ * With the argument "render" the program reads JSON lines {t: template,
+ * v: variables} and answers with lines {o: text} or {e: message}, for
+ * tests/parity/chat_templates.py, which also writes the goldens.
+ */
+#include "tests/testing.h"
+
+#include <time.h>
+
+#include "core/base/file.h"
+#include "model/text/chat.h"
+
+#define NOW 1753799405 /* 2025-07-29 14:30:05, what strftime_now shows */
+
+/* `shared`: the variables of rows without their own. */
+static xray_status render_case(const cJSON *row, const cJSON *shared,
+                               xr_err *err, xm_chat_text *out)
+{
+    const cJSON *source = xr_json_get(row, "t");
+    const cJSON *variables = xr_json_get(row, "v");
+    if (!variables)
+        variables = shared;
+    cJSON *empty = cJSON_CreateArray();
+    xm_chat *chat = NULL;
+    xm_chat_call call = { .messages = empty,
+                          .variables = variables,
+                          .now = NOW };
+    if (variables && xr_json_get(variables, "messages"))
+        call.messages = xr_json_get(variables, "messages");
+    if (variables)
+        call.tools = xr_json_get(variables, "tools");
+    xray_status status =
+        xm_chat_compile(source->valuestring, strlen(source->valuestring),
+                        "snippet", err, &chat);
+    if (!status)
+        status = xm_chat_render(chat, &call, NULL, err, out);
+    xm_chat_close(chat);
+    cJSON_Delete(empty);
+    return status;
+}
+
+static void check_case(const char *line, size_t size, const cJSON *shared,
+                       size_t number)
+{
+    xr_err err = { 0 };
+    cJSON *row = NULL;
+    xm_chat_text text = { 0 };
+    assert_int_equal(xr_json_parse(line, size, "jinja.jsonl", &err, &row), 0);
+    xray_status status = render_case(row, shared, &err, &text);
+    const cJSON *wanted = xr_json_get(row, "o");
+    const cJSON *message = xr_json_get(row, "m");
+    const char *source = xr_json_get(row, "t")->valuestring;
+    if (wanted && status)
+        fail_msg("line %zu: %s\n%s", number, source, err.text);
+    if (wanted && strcmp(wanted->valuestring, xr_str_text(&text.text)) != 0)
+        fail_msg("line %zu: %s\nwanted [%s]\ngot    [%s]", number, source,
+                 wanted->valuestring, xr_str_text(&text.text));
+    if (!wanted && !status)
+        fail_msg("line %zu: %s\nwanted an error\ngot [%s]", number, source,
+                 xr_str_text(&text.text));
+    if (message && !strstr(err.text, message->valuestring))
+        fail_msg("line %zu: %s\nwanted the error [%s]\ngot [%s]", number,
+                 source, message->valuestring, err.text);
+    xm_chat_text_free(&text);
+    cJSON_Delete(row);
+}
+
+static void goldens(void **state)
+{
+    (void)state;
+    char path[XR_PATH_CAP];
+    char *text;
+    size_t size;
+    xr_err err = { 0 };
+    const char *root = getenv("XRAY_SOURCE");
+    (void)snprintf(path, sizeof path, "%s/tests/text/goldens/jinja.jsonl",
+                   root ? root : ".");
+    assert_int_equal(xr_file_read(path, 1u << 20, &err, &text, &size), 0);
+    size_t count = 0;
+    cJSON *first = NULL;
+    for (char *at = text; *at;) {
+        char *end = strchr(at, '\n');
+        assert_non_null(end);
+        size_t length = (size_t)(end - at);
+        if (count++)
+            check_case(at, length, xr_json_get(first, "v"), count);
+        else if (xr_json_parse(at, length, path, &err, &first))
+            fail_msg("%s", err.text);
+        at = end + 1;
+    }
+    cJSON_Delete(first);
+    assert_true(count > 500);
+    free(text);
+}
+
+/* Bounds: each is met by one clear sentence. */
+static void limits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source;
+        const char *message;
+    } cases[] = {
+        { "{% set l = range(300)|list %}{% for a in l %}{% for b in l %}"
+          "{% for c in l %}{% endfor %}{% endfor %}{% endfor %}",
+          "more than 20000000 steps" },
+        { "{% for a in range(2000) %}{{ 'x' * 100000 }}{% endfor %}",
+          "writes more than 64 MiB" },
+        { "{% set a = 'x' * 300000000 %}", "more than 256 MiB of memory" },
+        { "{% set ns = namespace(a='xy') %}{% for i in range(99) %}"
+          "{% set ns.a = ns.a + ns.a %}{% endfor %}",
+          "more than 256 MiB of memory" },
+        { "{% set ns = namespace(a=[1]) %}{% for i in range(60) %}"
+          "{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
+          "more than" },
+        { "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+          "more than 100 macros call each other" },
+        { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
+          "{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}",
+          "more than 1000 levels deep" },
+        { "{% set ns = namespace(a=(1,)) %}{% for i in range(200) %}"
+          "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ {}.get(ns.a) }}",
+          "more than 20000000 steps" },
+        { "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(200) %}"
+          "{% set ns.a = (ns.a, ns.a) %}{% set ns.b = (ns.b, ns.b) %}"
+          "{% endfor %}{{ ns.a == ns.b }}",
+          "more than 20000000 steps" },
+        { "{% set a = 'é' * 9999999 %}{% for i in range(99999) %}"
+          "{% set b = {}[a], a.find('e', 9999998), a[9999998:] %}{% endfor %}",
+          "more than" },
+        { "{{ range(100001) }}", "more than 100000 items" },
+        { "{{ 9223372036854775807 + 1 }}", "leaves 64 bits" },
+        { "{{ 2 ** 64 }}", "leaves 64 bits" },
+        { "{{ 9223372036854775808 }}", "beyond 64 bits" },
+        { "{% include 'x' %}", "'include' is not supported" },
+        { "{% import 'x' as y %}", "'import' is not supported" },
+        { "{% from 'x' import y %}", "'from' is not supported" },
+        { "{% extends 'x' %}", "'extends' is not supported" },
+        { "{% block x %}{% endblock %}", "'block' is not supported" },
+        { "a\n\n{{ x.y }}", "snippet:3: 'x' is undefined" },
+        { "a\n{% if x %}", "snippet:2: the template ends where 'elif'" },
+        { "{{ [1, 2 }}", "snippet:1: " },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cJSON *row = cJSON_CreateObject();
+        xr_err err = { 0 };
+        xm_chat_text text = { 0 };
+        (void)cJSON_AddStringToObject(row, "t", cases[i].source);
+        if (!render_case(row, NULL, &err, &text))
+            fail_msg("no error: %s", cases[i].source);
+        if (!strstr(err.text, cases[i].message))
+            fail_msg("%s: [%s]", cases[i].source, err.text);
+        xm_chat_text_free(&text);
+        cJSON_Delete(row);
+    }
+}
+
+static uint32_t draw(uint64_t *at, uint32_t below)
+{
+    *at = *at * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*at >> 33) % below);
+}
+
+/* A stretch of a golden's template, cut anywhere. */
+static void add_stretch(xr_str *out, const cJSON *rows, uint64_t *at)
+{
+    const cJSON *row = cJSON_GetArrayItem(
+        rows, (int)draw(at, (uint32_t)cJSON_GetArraySize(rows)));
+    const char *text = xr_json_get(row, "t")->valuestring;
+    uint32_t size = (uint32_t)strlen(text);
+    uint32_t from = draw(at, 3) ? 0 : draw(at, size + 1);
+    uint32_t to = draw(at, 3) ? size : from + draw(at, size - from + 1);
+    xr_str_append(out, text + from, to - from);
+}
+
+/* The goldens' templates, cut, joined and with bytes changed: each ends with a
+ * text or one message, soon. */
+static void mutations(void **state)
+{
+    (void)state;
+    char path[XR_PATH_CAP];
+    char *text;
+    size_t size;
+    xr_err err = { 0 };
+    const char *root = getenv("XRAY_SOURCE");
+    const char *rounds = getenv("XRAY_FUZZ_ROUNDS");
+    int64_t count = 4000;
+    uint64_t at = 20250730;
+    if (rounds)
+        (void)xr_parse_int(rounds, &count);
+    (void)snprintf(path, sizeof path, "%s/tests/text/goldens/jinja.jsonl",
+                   root ? root : ".");
+    assert_int_equal(xr_file_read(path, 1u << 20, &err, &text, &size), 0);
+    cJSON *rows = cJSON_CreateArray();
+    cJSON *first = NULL;
+    for (char *line = text; *line; line = strchr(line, '\n') + 1) {
+        cJSON *row = NULL;
+        size_t length = (size_t)(strchr(line, '\n') - line);
+        assert_int_equal(xr_json_parse(line, length, path, &err, &row), 0);
+        if (first)
+            (void)cJSON_AddItemToArray(rows, row);
+        else
+            first = row;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        xr_str source = { 0 };
+        xm_chat_text out = { 0 };
+        xr_err failed = { 0 };
+        for (uint32_t n = 1 + draw(&at, 3); n; n--)
+            add_stretch(&source, rows, &at);
+        for (uint32_t n = draw(&at, 3); n && source.size; n--)
+            source.data[draw(&at, (uint32_t)source.size)] =
+                (char)(1 + draw(&at, 127));
+        cJSON *row = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(row, "t", xr_str_text(&source));
+        clock_t begin = clock();
+        xray_status status =
+            render_case(row, xr_json_get(first, "v"), &failed, &out);
+        if ((double)(clock() - begin) / CLOCKS_PER_SEC > 30)
+            fail_msg("too slow: %s", source.data);
+        assert_true(status ? failed.text[0] != 0 : failed.text[0] == 0);
+        xm_chat_text_free(&out);
+        cJSON_Delete(row);
+        xr_str_free(&source);
+    }
+    cJSON_Delete(first);
+    cJSON_Delete(rows);
+    free(text);
+}
+
+static void deep_source(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = { "(",     "[",          "-",
+                                          "not ",  "{% if x %}", "x.",
+                                          "x|e",   "1+",         "x if y else ",
+                                          "{'a':", "f(",         "x[" };
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        xr_str source = { 0 };
+        xr_err err = { 0 };
+        xm_chat *chat = NULL;
+        if (pieces[i][0] != '{' || pieces[i][1] != '%')
+            xr_str_puts(&source, "{{ ");
+        for (int n = 0; n < 20000; n++)
+            xr_str_puts(&source, pieces[i]);
+        assert_int_not_equal(
+            xm_chat_compile(source.data, source.size, "deep", &err, &chat), 0);
+        assert_true(err.text[0]);
+        xr_str_free(&source);
+    }
+}
+
+static int serve(void)
+{
+    static char line[1 << 20];
+    while (fgets(line, sizeof line, stdin)) {
+        xr_err err = { 0 };
+        cJSON *row = NULL;
+        xm_chat_text text = { 0 };
+        if (xr_json_parse(line, strlen(line), "stdin", &err, &row)) {
+            (void)fprintf(stderr, "%s\n", err.text);
+            return 1;
+        }
+        xray_status status = render_case(row, NULL, &err, &text);
+        cJSON *answer = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(answer, status ? "e" : "o",
+                                      status ? err.text
+                                             : xr_str_text(&text.text));
+        char *out = cJSON_PrintUnformatted(answer);
+        (void)puts(out);
+        (void)fflush(stdout);
+        cJSON_free(out);
+        cJSON_Delete(answer);
+        cJSON_Delete(row);
+        xm_chat_text_free(&text);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "render"))
+        return serve();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(goldens),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(deep_source),
+        cmocka_unit_test(mutations),
+    };
+    return cmocka_run_group_tests_name("text.jinja", tests, NULL, NULL);
+}
