@@ -75,7 +75,7 @@ static size_t read_property(translator *t)
 }
 
 /* \p{Han} and the like: for PCRE2 the plain name means Script_Extensions. */
-static size_t read_script(const char *at, xr_str *out)
+static size_t read_script(translator *t)
 {
     static const char *const names[] = {
         "Arabic",    "Armenian", "Bengali", "Cyrillic", "Devanagari",
@@ -85,6 +85,7 @@ static size_t read_script(const char *at, xr_str *out)
         "Mongolian", "Myanmar",  "Oriya",   "Sinhala",  "Tamil",
         "Telugu",    "Thaana",   "Thai",    "Tibetan"
     };
+    const char *at = t->at;
     size_t n = at[2] == '{' ? 3 : 0;
     int not = n && at[n] == '^';
     for (size_t i = 0; n && i < sizeof names / sizeof names[0]; i++) {
@@ -92,7 +93,15 @@ static size_t read_script(const char *at, xr_str *out)
         size_t size = strlen(names[i]);
         if (strncmp(name, names[i], size) != 0 || name[size] != '}')
             continue;
-        xr_str_printf(out, "\\%c{%ssc:%s}", at[1], not ? "^" : "", names[i]);
+        int other = not != (at[1] == 'P');
+        if (t->in_class && other) {
+            xr_str_printf(t->out, "\\P{sc:%s}", names[i]);
+        } else {
+            xr_str_puts(t->out, t->in_class ? "" : other ? "[^" : "[");
+            xr_str_printf(t->out, "\\p{sc:%s}", names[i]);
+            xm_newer_script(names[i], t->out);
+            xr_str_puts(t->out, t->in_class ? "" : "]");
+        }
         return n + (size_t) not +size + 1;
     }
     return 0;
@@ -168,7 +177,7 @@ static size_t read_escape(translator *t)
     if (c == 'w' || c == 'W' || c == 'b' || c == 'B')
         return read_word(t, c);
     if (c == 'p' || c == 'P') {
-        n = read_script(at, t->out);
+        n = read_script(t);
         return n ? n : read_property(t);
     }
     if (c == 'u')
