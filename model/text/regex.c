@@ -93,11 +93,11 @@ static size_t read_script(translator *t)
         size_t size = strlen(names[i]);
         if (strncmp(name, names[i], size) != 0 || name[size] != '}')
             continue;
-        int other = not != (at[1] == 'P');
-        if (t->in_class && other) {
+        int outside = not != (at[1] == 'P');
+        if (t->in_class && outside) {
             xr_str_printf(t->out, "\\P{sc:%s}", names[i]);
         } else {
-            xr_str_puts(t->out, t->in_class ? "" : other ? "[^" : "[");
+            xr_str_puts(t->out, t->in_class ? "" : outside ? "[^" : "[");
             xr_str_printf(t->out, "\\p{sc:%s}", names[i]);
             xm_newer_script(names[i], t->out);
             xr_str_puts(t->out, t->in_class ? "" : "]");
