@@ -53,8 +53,8 @@ static size_t read_property(translator *t)
     size_t n = 2;
     if (at[n++] != '{')
         return 0;
-    int not = at[n] == '^';
-    n += (size_t) not ;
+    int negated = at[n] == '^';
+    n += (size_t)negated;
     if (!isupper((unsigned char)at[n]))
         return 0;
     name[0] = at[n++];
@@ -62,12 +62,12 @@ static size_t read_property(translator *t)
         name[1] = at[n++];
     if (at[n] != '}')
         return 0;
-    not ^= at[1] == 'P';
-    if (t->in_class && not ) {
+    negated ^= at[1] == 'P';
+    if (t->in_class && negated) {
         xr_str_append(t->out, at, n + 1);
         return n + 1;
     }
-    xr_str_puts(t->out, t->in_class ? "" : not ? "[^" : "[");
+    xr_str_puts(t->out, t->in_class ? "" : negated ? "[^" : "[");
     xr_str_printf(t->out, "\\p{%s}", name);
     xm_newer(name, t->out);
     xr_str_puts(t->out, t->in_class ? "" : "]");
@@ -87,13 +87,13 @@ static size_t read_script(translator *t)
     };
     const char *at = t->at;
     size_t n = at[2] == '{' ? 3 : 0;
-    int not = n && at[n] == '^';
+    int negated = n && at[n] == '^';
     for (size_t i = 0; n && i < sizeof names / sizeof names[0]; i++) {
-        const char *name = at + n + not ;
+        const char *name = at + n + negated;
         size_t size = strlen(names[i]);
         if (strncmp(name, names[i], size) != 0 || name[size] != '}')
             continue;
-        int outside = not != (at[1] == 'P');
+        int outside = negated != (at[1] == 'P');
         if (t->in_class && outside) {
             xr_str_printf(t->out, "\\P{sc:%s}", names[i]);
         } else {
@@ -102,7 +102,7 @@ static size_t read_script(translator *t)
             xm_newer_script(names[i], t->out);
             xr_str_puts(t->out, t->in_class ? "" : "]");
         }
-        return n + (size_t) not +size + 1;
+        return n + (size_t)negated + size + 1;
     }
     return 0;
 }
