@@ -5,6 +5,7 @@
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <string.h>
 
 #include "model/text/tok.h"
 
@@ -62,6 +63,23 @@ static const run runs[] = {
 };
 /* clang-format on */
 
+/* The same for the scripts that a pattern may name. */
+static const struct {
+    uint32_t from;
+    uint32_t to;
+    const char *name;
+} scripts[] = {
+    { 0x897, 0x897, "Arabic" },         { 0x10EC2, 0x10EC4, "Arabic" },
+    { 0x10EFC, 0x10EFF, "Arabic" },     { 0x1C89, 0x1C8A, "Cyrillic" },
+    { 0x1E030, 0x1E06D, "Cyrillic" },   { 0x1E08F, 0x1E08F, "Cyrillic" },
+    { 0x11B00, 0x11B09, "Devanagari" }, { 0x2B739, 0x2B739, "Han" },
+    { 0x2EBF0, 0x2EE5D, "Han" },        { 0x31350, 0x323AF, "Han" },
+    { 0x1B132, 0x1B132, "Hiragana" },   { 0xCF3, 0xCF3, "Kannada" },
+    { 0x1B155, 0x1B155, "Katakana" },   { 0xECE, 0xECE, "Lao" },
+    { 0xA7CB, 0xA7CD, "Latin" },        { 0xA7DA, 0xA7DC, "Latin" },
+    { 0x1DF25, 0x1DF2A, "Latin" },      { 0x116D0, 0x116E3, "Myanmar" }
+};
+
 /* A version of Unicode that has them all. */
 static int knows_all(void)
 {
@@ -79,4 +97,14 @@ void xm_newer(const char *category, xr_str *out)
         if (runs[i].category[0] == category[0] &&
             (!category[1] || runs[i].category[1] == category[1]))
             xr_str_printf(out, "\\x{%X}-\\x{%X}", runs[i].from, runs[i].to);
+}
+
+void xm_newer_script(const char *name, xr_str *out)
+{
+    if (knows_all())
+        return;
+    for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++)
+        if (strcmp(scripts[i].name, name) == 0)
+            xr_str_printf(out, "\\x{%X}-\\x{%X}", scripts[i].from,
+                          scripts[i].to);
 }

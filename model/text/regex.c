@@ -53,8 +53,8 @@ static size_t read_property(translator *t)
     size_t n = 2;
     if (at[n++] != '{')
         return 0;
-    int not = at[n] == '^';
-    n += (size_t) not ;
+    int negated = at[n] == '^';
+    n += (size_t)negated;
     if (!isupper((unsigned char)at[n]))
         return 0;
     name[0] = at[n++];
@@ -62,12 +62,12 @@ static size_t read_property(translator *t)
         name[1] = at[n++];
     if (at[n] != '}')
         return 0;
-    not ^= at[1] == 'P';
-    if (t->in_class && not ) {
+    negated ^= at[1] == 'P';
+    if (t->in_class && negated) {
         xr_str_append(t->out, at, n + 1);
         return n + 1;
     }
-    xr_str_puts(t->out, t->in_class ? "" : not ? "[^" : "[");
+    xr_str_puts(t->out, t->in_class ? "" : negated ? "[^" : "[");
     xr_str_printf(t->out, "\\p{%s}", name);
     xm_newer(name, t->out);
     xr_str_puts(t->out, t->in_class ? "" : "]");
@@ -75,7 +75,7 @@ static size_t read_property(translator *t)
 }
 
 /* \p{Han} and the like: for PCRE2 the plain name means Script_Extensions. */
-static size_t read_script(const char *at, xr_str *out)
+static size_t read_script(translator *t)
 {
     static const char *const names[] = {
         "Arabic",    "Armenian", "Bengali", "Cyrillic", "Devanagari",
@@ -85,15 +85,24 @@ static size_t read_script(const char *at, xr_str *out)
         "Mongolian", "Myanmar",  "Oriya",   "Sinhala",  "Tamil",
         "Telugu",    "Thaana",   "Thai",    "Tibetan"
     };
+    const char *at = t->at;
     size_t n = at[2] == '{' ? 3 : 0;
-    int not = n && at[n] == '^';
+    int negated = n && at[n] == '^';
     for (size_t i = 0; n && i < sizeof names / sizeof names[0]; i++) {
-        const char *name = at + n + not ;
+        const char *name = at + n + negated;
         size_t size = strlen(names[i]);
         if (strncmp(name, names[i], size) != 0 || name[size] != '}')
             continue;
-        xr_str_printf(out, "\\%c{%ssc:%s}", at[1], not ? "^" : "", names[i]);
-        return n + (size_t) not +size + 1;
+        int outside = negated != (at[1] == 'P');
+        if (t->in_class && outside) {
+            xr_str_printf(t->out, "\\P{sc:%s}", names[i]);
+        } else {
+            xr_str_puts(t->out, t->in_class ? "" : outside ? "[^" : "[");
+            xr_str_printf(t->out, "\\p{sc:%s}", names[i]);
+            xm_newer_script(names[i], t->out);
+            xr_str_puts(t->out, t->in_class ? "" : "]");
+        }
+        return n + (size_t)negated + size + 1;
     }
     return 0;
 }
@@ -168,7 +177,7 @@ static size_t read_escape(translator *t)
     if (c == 'w' || c == 'W' || c == 'b' || c == 'B')
         return read_word(t, c);
     if (c == 'p' || c == 'P') {
-        n = read_script(at, t->out);
+        n = read_script(t);
         return n ? n : read_property(t);
     }
     if (c == 'u')

@@ -52,6 +52,7 @@ void xm_regex_close(xm_regex *regex); /* accepts NULL */
 /* Appends, as ranges of a class, the characters of a general category that this
  * PCRE2 is too old for. */
 void xm_newer(const char *category, xr_str *out);
+void xm_newer_script(const char *name, xr_str *out);
 
 /* The matches in a text, from left to right. An empty match right behind
  * another is passed over. */

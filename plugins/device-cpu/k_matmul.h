@@ -326,9 +326,33 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, size_t row,
     at->next_row = g->a_row;
 }
 
+#define COPY_ROW 8 /* floats of a copied row of a tile */
+
+/* A low tile reads `a` so often that lines which share sets of the L1 cache
+ * cost more than a copy of the tile's rows, made at its first panel. */
+static void run_copied(const tile_cut *cut, const cpu_gemm *g,
+                       const tile_at *at, size_t rows, float *copy)
+{
+    size_t depth = at->k1 - at->k0;
+    const float *a = g->a + at->k0 * g->a_row + at->row;
+    /* Each row spills into the next one, which is written after it. */
+    for (size_t k = 0; at->panel == 0 && k < depth; k++)
+        v16_store(copy + k * COPY_ROW, v16_loadn(a + k * g->a_row, rows));
+    cpu_gemm one = *g;
+    tile_at here = *at;
+    one.a = copy;
+    one.a_row = COPY_ROW;
+    one.b += at->k0 * g->b_row;
+    one.c += at->row * g->c_row;
+    here.row = 0;
+    here.k0 = 0;
+    here.k1 = depth;
+    run_tile(1, cut, &one, &here, rows);
+}
+
 /* The same for a transposed `a`: rows of tiles one after the other, so that c
  * is walked in the order it lies. */
-static void gemm_t_block(const cpu_gemm *g, tile_at *at)
+static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
 {
     tile_cut cut = cut_tiles(g, g->rows);
     at->row = 0;
@@ -342,7 +366,10 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at)
                 fetch_ahead(g, at, at->row, next);
             else
                 fetch_ahead(g, at, below, 0);
-            run_tile(1, &cut, g, at, rows);
+            if (copy)
+                run_copied(&cut, g, at, rows, copy);
+            else
+                run_tile(1, &cut, g, at, rows);
             p = next;
         }
         at->row = below;
@@ -367,9 +394,11 @@ static void gemm(const cpu_gemm *g)
 static void gemm_t(const cpu_gemm *g)
 {
     tile_at at = { .start = g->start };
+    _Alignas(64) float copy[DEPTH_BLOCK * COPY_ROW + 16];
+    int copies = VEC_ROWS <= COPY_ROW && g->cols >= 128;
     do {
         at.k1 = g->depth - at.k0 > DEPTH_BLOCK ? at.k0 + DEPTH_BLOCK : g->depth;
-        gemm_t_block(g, &at);
+        gemm_t_block(g, &at, copies ? copy : NULL);
         at.k0 = at.k1;
         at.start = GEMM_LOAD;
     } while (at.k0 < g->depth);

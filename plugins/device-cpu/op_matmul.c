@@ -145,8 +145,10 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
     }
     if (!w || !panels || !panels[0].data ||
         (desc->trainable && !panels[1].data)) {
-        if (panels && panels[0].data)
+        if (panels) {
             cpu_free(d, panels[0].data);
+            cpu_free(d, panels[1].data);
+        }
         free(panels);
         free(w);
         return cpu_fail(d, XRAY_E_NOMEM, "weight_create",
@@ -349,21 +351,69 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 
 #define FOLD_X 65536  /* floats of x that a task reads again and again */
 #define FOLD_ROWS 336 /* rows of a task: so much of dw does */
+#define FOLD_AHEAD 8  /* tokens fetched before they are packed */
+#define LOW_TILE 8    /* rows of a tile that wants x packed */
+#define FOLD_TOKENS ((size_t)256) /* packed at a time, where x is packed */
 
 typedef struct fold_job {
     const cpu_device *d;
     const xray_matmul_grad *op;
+    float *scratch; /* NULL: x is read where it lies */
+    size_t scratch_floats;
     size_t tokens;
     size_t row_step;
     size_t col_step;
     size_t row_tasks;
 } fold_job;
 
-/* Nothing is packed: a row of x is contiguous along the lanes, a row of dy
- * along the tile's rows, and each is read in the order it lies. */
+/* Floats from one packed panel to the next: a line more than it holds, so that
+ * lines of one token do not share a set of the L1 cache. */
+static size_t fold_panel(size_t tokens)
+{
+    return (tokens < FOLD_TOKENS ? tokens : FOLD_TOKENS) * 16 + 16;
+}
+
+static void fold_pack(float *pack, const cpu_gemm *g)
+{
+    size_t whole = g->cols / 16;
+    size_t left = g->cols % 16;
+    const float *x = g->b;
+    for (size_t t = 0; t < g->depth; t++, x += g->b_row) {
+        float *dst = pack + t * 16;
+        for (size_t i = 0; t + FOLD_AHEAD < g->depth && i < g->cols; i += 16)
+            __builtin_prefetch(x + FOLD_AHEAD * g->b_row + i, 0, 3);
+        for (size_t p = 0; p < whole; p++, dst += fold_panel(g->depth))
+            memcpy(dst, x + p * 16, 16 * sizeof(float));
+        if (left == 0)
+            continue;
+        memset(dst, 0, 16 * sizeof(float));
+        memcpy(dst, x + whole * 16, left * sizeof(float));
+    }
+}
+
+/* The same product with x as packed panels. */
+static void fold_packed(const fold_job *job, cpu_gemm g, float *pack)
+{
+    for (size_t left = job->tokens; left > 0; left -= g.depth) {
+        g.depth = left < FOLD_TOKENS ? left : FOLD_TOKENS;
+        fold_pack(pack, &g);
+        cpu_gemm packed = g;
+        packed.b = pack;
+        packed.b_panel = fold_panel(g.depth);
+        packed.b_row = 16;
+        packed.b_tail = 0;
+        job->d->k->gemm_t(&packed);
+        g.a += g.depth * g.a_row;
+        g.b += g.depth * g.b_row;
+    }
+}
+
+/* A row of x is contiguous along the lanes, a row of dy along the tile's rows,
+ * so high tiles read both where they lie. Low ones read x so often that lines a
+ * power of two apart, which share sets of the L1 cache, cost more than packing.
+ */
 static void fold_task(void *ctx, size_t task, size_t thread)
 {
-    (void)thread;
     const fold_job *job = ctx;
     const xray_matmul_grad *op = job->op;
     size_t row = task % job->row_tasks * job->row_step;
@@ -384,7 +434,10 @@ static void fold_task(void *ctx, size_t task, size_t thread)
                    .cols = cols,
                    .depth = job->tokens,
                    .start = GEMM_LOAD };
-    job->d->k->gemm_t(&g);
+    if (job->scratch)
+        fold_packed(job, g, job->scratch + thread * job->scratch_floats);
+    else
+        job->d->k->gemm_t(&g);
 }
 
 static void fold_bias(void *ctx, size_t first, size_t last)
@@ -432,6 +485,13 @@ xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
         return XRAY_OK;
     double cost = (double)tokens * (double)op->rows * (double)op->cols / 8;
     cut_fold(d, &job, cost);
+    if (d->k->rows <= LOW_TILE) {
+        job.scratch_floats = divide_up(job.col_step, 16) * fold_panel(tokens);
+        xray_status status =
+            cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
+        if (status != XRAY_OK)
+            return status;
+    }
     cpu_parallel(d, job.row_tasks * divide_up(op->cols, job.col_step), cost,
                  fold_task, &job);
     if (op->dbias)

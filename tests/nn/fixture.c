@@ -60,7 +60,7 @@ fixture_device fixture_open(uint32_t threads, const char *isa)
     assert_non_null(plugin);
     const xray_component *c = plugin->components[0];
     assert_string_equal(c->iface, XRAY_IFACE_DEVICE);
-    assert_int_equal(c->option_count, 1);
+    assert_true(c->option_count >= 1);
     assert_string_equal(c->options[0].name, "isa");
     int64_t value = choice_value(&c->options[0], isa);
     char *config = calloc(1, c->config_size);

@@ -95,7 +95,7 @@ def reference(case):
     variables.setdefault("messages", [])
     for name in ("tools", "documents"):
         variables.setdefault(name, None)
-    variables["add_generation_prompt"] = False
+    variables.setdefault("add_generation_prompt", False)
     try:
         return {"o": ENV.from_string(case["t"]).render(**variables)}
     except jinja2.exceptions.TemplateError as error:

@@ -13,9 +13,12 @@ import importlib
 import json
 import sys
 
-import torch
-import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, modeling_rope_utils
+# Behind the packages: a script of this folder has the name of one.
+sys.path.append(sys.path.pop(0))
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, modeling_rope_utils  # noqa: E402
 
 
 class DoubleTorch:

@@ -15,10 +15,13 @@ import subprocess
 import sys
 import tempfile
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+# Behind the packages: a script of this folder has the name of one.
+sys.path.append(sys.path.pop(0))
 
-from hf_configs import cases
+import torch  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+
+from hf_configs import cases  # noqa: E402
 
 
 def check(resave, text, folder):

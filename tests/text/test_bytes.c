@@ -74,6 +74,79 @@ static void test_decode(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* A character comes out with its last byte, and a broken one as soon as it is
+ * known to be broken. */
+static void test_stream(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t id;
+        const char *comes;
+    } steps[] = { { 0, "" },
+                  { 1, "" },
+                  { 2, "" },
+                  { 3, "\xF0\x9F\x98\x80" },
+                  { 13, " a" },
+                  { 10, "" },
+                  { 6, "\xEF\xBF\xBD"
+                       "a" },
+                  { 12, "\xC3\xA9" },
+                  { 7, "" } };
+    xm_tokenizer *tok = make(BYTES);
+    xm_stream *stream;
+    xr_str out = { 0 };
+    assert_int_equal(xm_stream_open(tok, 0, NULL, &stream), XRAY_OK);
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+            xr_str_clear(&out);
+            assert_int_equal(xm_stream_push(stream, steps[i].id, &out, NULL),
+                             XRAY_OK);
+            assert_string_equal(xr_str_text(&out), steps[i].comes);
+        }
+        xr_str_clear(&out);
+        assert_int_equal(xm_stream_end(stream, &out, NULL), XRAY_OK);
+        assert_string_equal(xr_str_text(&out), "\xEF\xBF\xBD");
+    }
+    assert_int_equal(xm_stream_push(stream, 99, &out, NULL), XRAY_E_RANGE);
+    xm_stream_close(stream);
+    xr_str_free(&out);
+    xm_tokenizer_close(tok);
+}
+
+/* In bytes of the text as it was given, before NFC and the space in front; the
+ * library's, in characters there. Trimmed, a space alone has no bytes. */
+static void test_spans(void **state)
+{
+    (void)state;
+    static const char text[] = "e\xCC\x81"
+                               "ax y\xF0\x9F\x98\x80";
+    static const xm_token_span want[] = { { 0, 0 },   { 0, 0 },  { 0, 1 },
+                                          { 0, 1 },   { 3, 4 },  { 4, 7 },
+                                          { 11, 11 }, { 7, 11 }, { 7, 11 },
+                                          { 7, 11 },  { 7, 11 } };
+    xm_tokenizer *tok = make(BYTES);
+    xm_ids ids = { 0 };
+    xm_token_spans spans = { 0 };
+    for (int round = 0; round < 2; round++) { /* then from the cache */
+        ids.count = 0;
+        spans.count = 0;
+        assert_int_equal(xm_tokenizer_encode_spans(tok, text, sizeof text - 1,
+                                                   1, &ids, &spans, NULL),
+                         XRAY_OK);
+        assert_int_equal(ids.count, 11);
+        assert_int_equal(spans.count, 11);
+        for (size_t i = 0; i < 11; i++) {
+            if (spans.data[i].from != want[i].from ||
+                spans.data[i].to != want[i].to)
+                fail_msg("span %zu: %zu to %zu", i, spans.data[i].from,
+                         spans.data[i].to);
+        }
+    }
+    xm_token_spans_free(&spans);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
 static xm_tokenizer *make_split(const char *kind, const char *pattern)
 {
     char json[1024];
@@ -189,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encode),  cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_stream),  cmocka_unit_test(test_spans),
         cmocka_unit_test(test_split),   cmocka_unit_test(test_nfc),
         cmocka_unit_test(test_runaway),
     };

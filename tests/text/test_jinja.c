@@ -30,8 +30,12 @@ static xray_status render_case(const cJSON *row, const cJSON *shared,
                           .now = NOW };
     if (variables && xr_json_get(variables, "messages"))
         call.messages = xr_json_get(variables, "messages");
-    if (variables)
+    if (variables) {
         call.tools = xr_json_get(variables, "tools");
+        call.documents = xr_json_get(variables, "documents");
+        call.add_generation_prompt =
+            cJSON_IsTrue(xr_json_get(variables, "add_generation_prompt"));
+    }
     xray_status status =
         xm_chat_compile(source->valuestring, strlen(source->valuestring),
                         "snippet", err, &chat);

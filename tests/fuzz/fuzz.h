@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every target shares. A target is LLVMFuzzerTestOneInput over any bytes;
+ * it stops the process where a promise is broken.
+ */
+#ifndef XR_FUZZ_H
+#define XR_FUZZ_H
+
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Stops with the promise that does not hold. */
+#define FUZZ_CHECK(promise)                                                  \
+    do {                                                                     \
+        if (!(promise)) {                                                    \
+            (void)fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, \
+                          #promise);                                         \
+            (void)raise(SIGABRT);                                            \
+        }                                                                    \
+    } while (0)
+
+/* A refusal is one sentence on one line. */
+static inline void fuzz_said(const xr_err *err)
+{
+    if (!err->text[0] || strchr(err->text, '\n'))
+        (void)fprintf(stderr, "said: \"%s\"\n", err->text);
+    FUZZ_CHECK(err->text[0]);
+    FUZZ_CHECK(!strchr(err->text, '\n'));
+}
+
+static inline char *fuzz_dir_name(void)
+{
+    static char dir[64];
+    return dir;
+}
+
+static inline void fuzz_dir_drop(void)
+{
+    (void)xr_dir_remove(fuzz_dir_name(), NULL);
+}
+
+/* A folder of the process's own, in memory where the system has such a place;
+ * gone when the process ends. */
+static inline const char *fuzz_dir(void)
+{
+    char *dir = fuzz_dir_name();
+    if (!dir[0]) {
+        (void)snprintf(dir, 64, "%s/xray-fuzz-XXXXXX",
+                       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+        FUZZ_CHECK(mkdtemp(dir));
+        FUZZ_CHECK(atexit(fuzz_dir_drop) == 0);
+    }
+    return dir;
+}
+
+/* Writes a file of that folder; its path stays until the next call. */
+static inline const char *fuzz_write(const char *name, const void *data,
+                                     size_t size)
+{
+    static char path[128];
+    (void)snprintf(path, sizeof(path), "%s/%s", fuzz_dir(), name);
+    FILE *file = fopen(path, "wb");
+    FUZZ_CHECK(file);
+    FUZZ_CHECK(size == 0 || fwrite(data, 1, size, file) == size);
+    FUZZ_CHECK(fclose(file) == 0);
+    return path;
+}
+
+/* A copy with a NUL behind it; free() releases. */
+static inline char *fuzz_text(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    FUZZ_CHECK(text);
+    if (size)
+        memcpy(text, data, size);
+    text[size] = '\0';
+    return text;
+}
+
+/* The input in two at its first NUL: what is before it, and what is behind. */
+typedef struct fuzz_two {
+    const uint8_t *first;
+    size_t first_size;
+    const uint8_t *second;
+    size_t second_size;
+} fuzz_two;
+static inline fuzz_two fuzz_split(const uint8_t *data, size_t size)
+{
+    const uint8_t *nul = size ? memchr(data, 0, size) : NULL;
+    if (!nul)
+        return (fuzz_two){ data, size, data + size, 0 };
+    size_t first = (size_t)(nul - data);
+    return (fuzz_two){ data, first, nul + 1, size - first - 1 };
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A checkpoint's state.json, and the file that names the newest checkpoint: an
+ * input that starts with a digit, '-' or a space is the latter.
+ */
+#include "core/rl/checkpoint.h"
+#include "tests/fuzz/fuzz.h"
+
+static void find(const uint8_t *data, size_t size)
+{
+    xr_err err = { "" };
+    char path[XR_PATH_CAP];
+    static xr_session session;
+    session.run.trainer.default_local_dir = fuzz_dir();
+    session.run.trainer.resume_mode = "auto";
+    session.run.trainer.resume_from_path = "";
+    (void)fuzz_write("latest_checkpointed_iteration.txt", data, size);
+    if (xr_checkpoint_find(&session, path, &err))
+        fuzz_said(&err);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    xr_err err = { "" };
+    xr_progress expect = { .kind = "train", .seed = 11, .rows = 400 };
+    xr_progress got = expect;
+    if (size && strchr("0123456789- ", data[0]) && data[0]) {
+        find(data, size);
+        return 0;
+    }
+    (void)fuzz_write("state.json", data, size);
+    if (xr_checkpoint_read(fuzz_dir(), &expect, &got, &err)) {
+        fuzz_said(&err);
+        return 0;
+    }
+    FUZZ_CHECK(got.seed == 11 && got.rows == 400);
+    FUZZ_CHECK(strcmp(got.kind, "train") == 0);
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A run's INI: reading, decoding, and printing what reads back to itself.
+ */
+#include "core/config/run.h"
+#include "tests/fuzz/fuzz.h"
+
+static xr_config *decode(const char *path, xr_run_config *run,
+                         xr_errors *errors)
+{
+    xr_config *config = xr_config_new();
+    FUZZ_CHECK(config);
+    xr_config_read(config, path, errors);
+    xr_run_decode(config, run, errors);
+    for (uint32_t i = 0; i < run->run.reward.count; i++) {
+        xr_reward_section reward;
+        const char *name = ((const char *const *)run->run.reward.items)[i];
+        xr_run_reward(config, name, &reward, errors);
+    }
+    xr_config_finish(config, errors);
+    return config;
+}
+
+static void check_errors(const xr_errors *errors)
+{
+    for (size_t i = 0; i < errors->count; i++) {
+        FUZZ_CHECK(errors->items[i][0]);
+        FUZZ_CHECK(!strchr(errors->items[i], '\n'));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    xr_run_config run = { 0 };
+    xr_run_config again = { 0 };
+    xr_errors errors = { 0 };
+    xr_str first = { 0 };
+    xr_str second = { 0 };
+    xr_config *config =
+        decode(fuzz_write("run.ini", data, size), &run, &errors);
+    check_errors(&errors);
+    if (!errors.count) {
+        xr_config_print(config, 0, &first);
+        FUZZ_CHECK(!first.failed);
+        xr_config *back =
+            decode(fuzz_write("back.ini", xr_str_text(&first), first.size),
+                   &again, &errors);
+        if (errors.count)
+            (void)fprintf(stderr, "%s\n%s", errors.items[0],
+                          xr_str_text(&first));
+        FUZZ_CHECK(!errors.count);
+        xr_config_print(back, 0, &second);
+        FUZZ_CHECK(strcmp(xr_str_text(&first), xr_str_text(&second)) == 0);
+        xr_config_free(back);
+    }
+    xr_str_free(&first);
+    xr_str_free(&second);
+    xr_errors_free(&errors);
+    xr_config_free(config);
+    return 0;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON lines of data. The first byte chooses how they are read.
+ */
+#include "core/data/data.h"
+#include "tests/fuzz/fuzz.h"
+
+/* A character each for a..z, a space, and an end token. */
+static const xm_tokenizer *tokenizer(void)
+{
+    static xm_tokenizer *tok;
+    if (tok)
+        return tok;
+    xr_str json = { 0 };
+    xr_err err = { "" };
+    xr_str_puts(&json,
+                "{\"added_tokens\":[{\"id\":0,\"content\":\"<e>\",\"special\":"
+                "true}],\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{"
+                "\"String\":\"\"},\"behavior\":\"Isolated\",\"invert\":false},"
+                "\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":"
+                "\"WordLevel\",\"unk_token\":\"<e>\",\"vocab\":{\"<e>\":0");
+    for (int c = 'a'; c <= 'z'; c++)
+        xr_str_printf(&json, ",\"%c\":%d", c, c - 'a' + 1);
+    xr_str_puts(&json, ",\" \":27}}}");
+    FUZZ_CHECK(!json.failed);
+    (void)fuzz_write("tokenizer.json", json.data, json.size);
+    xr_str_free(&json);
+    (void)fuzz_write("tokenizer_config.json", "{\"eos_token\":\"<e>\"}", 19);
+    if (xm_tokenizer_open(fuzz_dir(), &err, &tok))
+        (void)fprintf(stderr, "%s\n", err.text);
+    FUZZ_CHECK(tok);
+    return tok;
+}
+
+static const xm_chat *chat_template(void)
+{
+    static const char text[] =
+        "{% for m in messages %}{{ m['role'] }} {% generation %}{{ m.content }}"
+        "{% endgeneration %} {% endfor %}";
+    static xm_chat *chat;
+    xr_err err = { "" };
+    if (!chat)
+        FUZZ_CHECK(xm_chat_compile(text, sizeof(text) - 1, "template", &err,
+                                   &chat) == XRAY_OK);
+    return chat;
+}
+
+/* [data] as it is without an INI, but for the lengths. */
+static const xr_data_section *settings(const char *path)
+{
+    static xr_config *config;
+    static xr_run_config run;
+    char files[160];
+    xr_errors errors = { 0 };
+    if (config)
+        return &run.data;
+    config = xr_config_new();
+    FUZZ_CHECK(config);
+    (void)snprintf(files, sizeof(files), "data.train_files=%s", path);
+    xr_config_set(config, files, &errors);
+    xr_config_set(config, "data.max_prompt_length=40", &errors);
+    xr_config_set(config, "data.max_response_length=30", &errors);
+    FUZZ_CHECK(!errors.count);
+    xr_run_decode(config, &run, &errors);
+    xr_errors_free(&errors);
+    return &run.data;
+}
+
+static void check(const xr_dataset *set, const xr_data_section *section)
+{
+    for (size_t i = 0; i < xr_dataset_count(set); i++) {
+        const xr_row *row = xr_dataset_row(set, i);
+        FUZZ_CHECK(row->prompt && row->ground_truth && row->data_source);
+        FUZZ_CHECK(row->fields_json && row->prompt_count <= row->id_count);
+        FUZZ_CHECK(row->prompt_count <= (uint64_t)section->max_prompt_length);
+        for (uint32_t t = 0; t < row->id_count; t++)
+            FUZZ_CHECK(row->ids[t] >= 0 && row->ids[t] < 28);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const templates[] = { "{prompt}", "q {prompt} {x}",
+                                             "{{{extra_info}}}" };
+    unsigned how = size ? data[0] : 0;
+    xr_err err = { "" };
+    xr_dataset *set = NULL;
+    const xm_tokenizer *tok = tokenizer();
+    const char *path =
+        fuzz_write("rows.jsonl", size ? data + 1 : data, size ? size - 1 : 0);
+    xr_data_section section = *settings(path);
+    section.template = templates[how % 3];
+    section.filter_overlong_prompts = how >> 2 & 1u;
+    section.truncation = how >> 3 & 3u ? (how >> 3 & 3u) - 1 : XR_TRUNCATE_LEFT;
+    section.val_split = how >> 7 & 1u ? 0.5 : 0;
+    xr_data_want want = { .part = XR_DATA_TRAIN,
+                          .kind = how >> 5 & 1u ? XR_DATA_SFT : XR_DATA_PROMPTS,
+                          .tokenizer = tok,
+                          .chat = how >> 6 & 1u ? chat_template() : NULL };
+    if (xr_dataset_open(&section, &want, &err, &set))
+        fuzz_said(&err);
+    else
+        check(set, &section);
+    xr_dataset_close(set);
+    return 0;
+}

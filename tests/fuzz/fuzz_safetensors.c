@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * safetensors files, and the index of shards: an input that starts with '{' is
+ * the index, with one shard beside it.
+ */
+#include "model/hf/safetensors.h"
+#include "tests/fuzz/fuzz.h"
+
+#define MOST 4096u
+
+static void walk(const xm_st *st)
+{
+    static float values[MOST];
+    xr_err err = { "" };
+    for (size_t i = 0; i < xm_st_count(st); i++) {
+        const xm_st_tensor *t = xm_st_at(st, i);
+        unsigned sum = 0;
+        FUZZ_CHECK(t->name && xm_st_find(st, t->name));
+        FUZZ_CHECK(t->dims <= XM_ST_DIMS);
+        for (uint64_t b = 0; b < t->bytes; b += 511)
+            sum += ((const unsigned char *)t->data)[b];
+        if (t->bytes)
+            sum += ((const unsigned char *)t->data)[t->bytes - 1];
+        FUZZ_CHECK(sum < 1u << 31);
+        uint64_t count = t->count < MOST ? t->count : MOST;
+        if (xm_st_read_f32(t, t->count - count, count, values, &err))
+            fuzz_said(&err);
+    }
+    (void)xm_st_metadata(st, "format");
+}
+
+/* One tensor "a" of two floats. */
+static void write_shard(void)
+{
+    static const char header[] =
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+    unsigned char file[8 + sizeof(header) - 1 + 8] = { sizeof(header) - 1 };
+    memcpy(file + 8, header, sizeof(header) - 1);
+    (void)fuzz_write("s.safetensors", file, sizeof(file));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    xr_err err = { "" };
+    xm_st *st = NULL;
+    const char *path;
+    if (size && data[0] == '{') {
+        write_shard();
+        (void)fuzz_write("model.safetensors.index.json", data, size);
+        path = fuzz_dir();
+    } else {
+        path = fuzz_write("one.safetensors", data, size);
+    }
+    if (xm_st_open(path, &err, &st)) {
+        fuzz_said(&err);
+        return 0;
+    }
+    walk(st);
+    xm_st_close(st);
+    return 0;
+}

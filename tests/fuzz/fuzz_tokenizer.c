@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tokenizer.json up to the first NUL, then a text for what loaded: its ids with
+ * their spans, and back, whole and id by id.
+ */
+#include "model/text/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
+
+static void check_spans(const xm_token_spans *spans, const xm_ids *ids,
+                        size_t size)
+{
+    FUZZ_CHECK(spans->count == ids->count);
+    for (size_t i = 0; i < spans->count; i++)
+        FUZZ_CHECK(spans->data[i].from <= spans->data[i].to &&
+                   spans->data[i].to <= size);
+}
+
+/* Id by id gives the text of all ids. */
+static void check_stream(const xm_tokenizer *tok, const xm_ids *ids,
+                         const xr_str *whole)
+{
+    xr_err err = { "" };
+    xr_str out = { 0 };
+    xm_stream *stream = NULL;
+    FUZZ_CHECK(xm_stream_open(tok, 0, &err, &stream) == XRAY_OK);
+    for (size_t i = 0; i < ids->count; i++)
+        FUZZ_CHECK(xm_stream_push(stream, ids->data[i], &out, &err) == XRAY_OK);
+    FUZZ_CHECK(xm_stream_end(stream, &out, &err) == XRAY_OK);
+    FUZZ_CHECK(out.size == whole->size);
+    FUZZ_CHECK(memcmp(xr_str_text(&out), xr_str_text(whole), out.size) == 0);
+    xm_stream_close(stream);
+    xr_str_free(&out);
+}
+
+static void use(const xm_tokenizer *tok, const char *text, size_t size)
+{
+    xr_err err = { "" };
+    xm_ids ids = { 0 };
+    xm_ids plain = { 0 };
+    xm_token_spans spans = { 0 };
+    xr_str out = { 0 };
+    if (xm_tokenizer_encode_spans(tok, text, size, 1, &ids, &spans, &err)) {
+        fuzz_said(&err);
+    } else {
+        check_spans(&spans, &ids, size);
+        FUZZ_CHECK(xm_tokenizer_encode(tok, text, size, 1, &plain, &err) ==
+                   XRAY_OK);
+        FUZZ_CHECK(plain.count == ids.count);
+        for (size_t i = 0; i < ids.count; i++)
+            FUZZ_CHECK(plain.data[i] == ids.data[i] && ids.data[i] >= 0 &&
+                       (uint32_t)ids.data[i] < xm_tokenizer_vocab(tok));
+        FUZZ_CHECK(xm_tokenizer_decode(tok, ids.data, ids.count, 0, &out,
+                                       &err) == XRAY_OK);
+        check_stream(tok, &ids, &out);
+    }
+    xm_ids_free(&ids);
+    xm_ids_free(&plain);
+    xm_token_spans_free(&spans);
+    xr_str_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char preset[] =
+        "Hello, w\xC3\xB6rld! <s> 123\n  \xE2\x96\x81x";
+    fuzz_two in = fuzz_split(data, size);
+    xr_err err = { "" };
+    xm_tokenizer *tok = NULL;
+    (void)fuzz_write("tokenizer.json", in.first, in.first_size);
+    if (xm_tokenizer_open(fuzz_dir(), &err, &tok)) {
+        fuzz_said(&err);
+        return 0;
+    }
+    use(tok, preset, sizeof(preset) - 1);
+    if (in.second_size)
+        use(tok, (const char *)in.second, in.second_size);
+    xm_tokenizer_close(tok);
+    return 0;
+}
