@@ -107,6 +107,10 @@ static xray_status read_wordpiece(const xm_reader *r, const cJSON *model)
         return xr_fail_in(r->err, status, "model");
     xm_model *m = &r->tok->model;
     m->longest_word = (size_t)longest;
+    for (size_t i = 0; i < r->tok->token_count; i++)
+        m->longest_piece = r->tok->tokens[i].size > m->longest_piece
+                               ? r->tok->tokens[i].size
+                               : m->longest_piece;
     free(m->prefix);
     m->prefix = xr_strdup(prefix);
     return m->prefix ? XRAY_OK : xm_read_no_memory(r);

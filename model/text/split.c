@@ -18,13 +18,23 @@ static const xm_added *match_at(const xm_split *s, size_t at)
     const xm_tokenizer *tok = s->tok;
     unsigned byte = (unsigned char)s->text[at];
     size_t left = s->size - at;
-    const xm_added *end = tok->added + tok->first[s->normalized][byte + 1];
-    for (const xm_added *a = tok->added + tok->first[s->normalized][byte];
-         a < end; a++) {
+    uint32_t i = tok->first[s->normalized][byte];
+    uint32_t end = tok->first[s->normalized][byte + 1];
+    /* One look for each length that there is, from the longest down. */
+    while (i < end) {
+        const xm_added *a = &tok->added[i];
         size_t size = a->text.size;
-        if (size <= left && s->text[at + size - 1] == a->text.data[size - 1] &&
-            memcmp(s->text + at, a->text.data, size) == 0)
-            return a;
+        if (size <= left) {
+            int32_t at_text =
+                a->shorter - i == 1
+                    ? (memcmp(s->text + at, a->text.data, size) ? -1
+                                                                : (int32_t)i)
+                    : xm_vocab_get(&tok->added_texts[s->normalized],
+                                   s->text + at, size);
+            if (at_text >= 0)
+                return &tok->added[at_text];
+        }
+        i = a->shorter;
     }
     return NULL;
 }

@@ -36,6 +36,7 @@ typedef struct xm_added {
     xr_str content; /* as the file has it */
     int32_t id;
     uint32_t flags;
+    uint32_t shorter; /* the next with the same first byte that is shorter */
 } xm_added;
 
 /* A pattern, compiled once; any number of threads may match with it. */
@@ -176,6 +177,7 @@ typedef struct xm_model {
     int ignore_merges;
     int32_t unk_id;        /* -1: none */
     int32_t byte_ids[256]; /* of <0x00> to <0xFF>; -1 where there is none */
+    size_t longest_piece;  /* WordPiece: in bytes */
     char *prefix;          /* of a continuing part; "" without */
     char *suffix;          /* of a word's end; "" without */
     size_t longest_word;   /* WordPiece: in characters */
@@ -211,6 +213,7 @@ struct xm_tokenizer {
     size_t added_count;
     xm_vocab added_ids;     /* by their content */
     uint32_t first[2][257]; /* added tokens by first byte, raw and normalized */
+    xm_vocab added_texts[2]; /* their places in `added` */
     xm_norm norm[XM_STEPS];
     size_t norm_count;
     xm_dec dec[XM_STEPS];

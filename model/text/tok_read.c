@@ -225,23 +225,45 @@ static int in_order(const void *a, const void *b)
     return (x->text.size < y->text.size) - (x->text.size > y->text.size);
 }
 
-static void index_added(xm_tokenizer *tok)
+static int kind_of(const xm_added *added)
+{
+    return (added->flags & XM_TOK_NORMALIZED) != 0;
+}
+
+/* Where each length ends, from the back of a run of one first byte. */
+static void index_lengths(xm_tokenizer *tok, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = to; i-- > from;) {
+        int same = i + 1 < to &&
+                   tok->added[i + 1].text.size == tok->added[i].text.size;
+        tok->added[i].shorter = same ? tok->added[i + 1].shorter : i + 1;
+    }
+}
+
+static int index_added(xm_tokenizer *tok)
 {
     uint32_t at = 0;
-    for (unsigned kind = 0; kind < 2; kind++) {
+    int failed = 0;
+    for (int kind = 0; kind < 2; kind++) {
+        failed |= xm_vocab_init(&tok->added_texts[kind], tok->added_count);
         /* One that normalizes to nothing could match everywhere. */
         while (at < tok->added_count && !tok->added[at].text.size &&
-               ((tok->added[at].flags & XM_TOK_NORMALIZED) != 0) == kind)
+               kind_of(&tok->added[at]) == kind)
             at++;
-        for (unsigned byte = 0; byte < 256; byte++) {
+        for (unsigned byte = 0; !failed && byte < 256; byte++) {
             tok->first[kind][byte] = at;
-            while (at < tok->added_count &&
-                   ((tok->added[at].flags & XM_TOK_NORMALIZED) != 0) == kind &&
-                   (unsigned char)*xr_str_text(&tok->added[at].text) == byte)
+            while (at < tok->added_count && kind_of(&tok->added[at]) == kind &&
+                   (unsigned char)*xr_str_text(&tok->added[at].text) == byte) {
+                const xr_str *text = &tok->added[at].text;
+                failed |= xm_vocab_put(&tok->added_texts[kind], text->data,
+                                       text->size, (int32_t)at) < 0;
                 at++;
+            }
+            index_lengths(tok, tok->first[kind][byte], at);
         }
         tok->first[kind][256] = at;
     }
+    return failed;
 }
 
 xray_status xm_read_added(const xm_reader *r, const cJSON *list)
@@ -260,8 +282,7 @@ xray_status xm_read_added(const xm_reader *r, const cJSON *list)
             return status;
     }
     qsort(tok->added, tok->added_count, sizeof *tok->added, in_order);
-    index_added(tok);
-    return XRAY_OK;
+    return index_added(tok) ? xm_read_no_memory(r) : XRAY_OK;
 }
 
 static xray_status read_root(xm_reader *r, const cJSON *root,

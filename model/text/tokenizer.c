@@ -99,6 +99,8 @@ void xm_tokenizer_close(xm_tokenizer *tok)
     xr_str_free(&tok->pool);
     xm_vocab_free(&tok->ids);
     xm_vocab_free(&tok->added_ids);
+    xm_vocab_free(&tok->added_texts[0]);
+    xm_vocab_free(&tok->added_texts[1]);
     free_steps(tok);
     free_model(&tok->model);
     xm_ids_free(&tok->prefix);

@@ -31,6 +31,11 @@ static int32_t longest(const xm_walk *w, const char *text, size_t size,
 {
     const xm_model *m = &w->tok->model;
     xr_str *key = &w->room->scratch;
+    if (size > m->longest_piece) {
+        size = m->longest_piece;
+        while (size && ((unsigned char)text[size] & 0xC0) == 0x80)
+            size--;
+    }
     xr_str_clear(key);
     xr_str_puts(key, first ? "" : m->prefix);
     size_t head = key->size;

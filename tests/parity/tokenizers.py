@@ -55,7 +55,7 @@ NASTY = ["e\u0301", "a\u0323\u0301", "a\u0301\u0323", "\u1100\u1161\u11a8", "\ua
          "\u2126", "\u212b", "\u0344", "\u0958", "\u0f73", "\U0001D15E", "\U000105c9", "\u0378", "\U000E0001", "\uf8ff", "\U0010fffd",
          "'", "''", "'s", "'S", "'re", "'RE", "' s", "\u2019s", '"', "\\", "$", "^", "`", "!?", "...", "——", "、。", "¿", "«»",
          "<s>", "</s>", "<unk>", "<0x41>", "<0x0A>", "<|im_start|>", "<|im_end|>", "[MASK]", "[CLS]", "<pad>", "<mask>", "xyz",
-         "ab", "aab", "abc", "Ġ", "Ċ", "##a", "</w>", "0", "00", "٣", "²", "½", "Ⅷ", "①", "a1b2", "_", "__a", "-", "A.B", "ΑΣ", "\u0345"]
+         "ab", "aab", "abc", "Ġ", "Ċ", "##a", "</w>", "0", "00", "<a1>", "<ab12>", "<unused25>", "<unused2", "<unused30>", "<<a5>", "٣", "²", "½", "Ⅷ", "①", "a1b2", "_", "__a", "-", "A.B", "ΑΣ", "\u0345"]
 
 
 def make_texts(seed, count):
@@ -366,6 +366,8 @@ def all_tokenizers():
                                                                  dict(content="<|im_end|>", rstrip=True)])
     out["gemma"] = build(sp, norm=repl(" ", META), post=template(["<s>"], ids=lids), dec=decs(repl(META, " "), plain("ByteFallback"), plain("Fuse")),
                          tokens=["<s>", "</s>", dict(content="\n\n", special=False), dict(content="   ", special=False)])
+    many = ["<s>", "</s>"] + [dict(content=f"<{x}{i}>", normalized=i % 5 == 0, special=i % 2 == 0) for x in ("a", "ab", "unused") for i in range(60)]
+    out["gemma_many"] = build(sp, norm=repl(" ", META), dec=SPM_DEC, tokens=many)
     out["gemma3"] = build(sp, norm=repl(" ", META), pre=split(" ", "MergedWithPrevious", kind="String"), post=template(["<s>"], ids=lids),
                           dec=decs(repl(META, " "), plain("ByteFallback"), plain("Fuse")), tokens=["<s>", "</s>"])
     out["spm_no_fallback"] = build({**sp, "byte_fallback": False}, norm=llama_norm, dec=SPM_DEC)

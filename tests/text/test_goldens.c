@@ -146,10 +146,10 @@ static int each_folder(int (*one)(const char *dir), int *out_folders)
     assert_non_null(list);
     *out_folders = 0;
     for (struct dirent *e; (e = readdir(list));) {
-        if (e->d_name[0] == '.')
-            continue;
         assert_int_equal(xr_path_join(root, e->d_name, dir, sizeof dir, NULL),
                          XRAY_OK);
+        if (e->d_name[0] == '.' || !xr_path_is_dir(dir))
+            continue;
         sum += one(dir);
         ++*out_folders;
     }
