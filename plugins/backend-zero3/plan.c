@@ -86,7 +86,6 @@ static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load)
     uint64_t row = ((uint64_t)model->vocab + 15) / 16 * 64;
     uint64_t items = ((uint64_t)16 << 20) / row;
     items = items < 16 ? 16 : items > 1024 ? 1024 : items;
-    items = items < load->tokens ? items : load->tokens;
     uint64_t wide = (load->row_tokens + 15) / 16 * 16;
     uint64_t part = wide * (512 + 16 * (uint64_t)model->head_dim);
     part = part < 1u << 20 ? 1u << 20 : part;

@@ -30,8 +30,7 @@ typedef struct head_job {
 
 /* Room for the logits of a chunk of items. */
 static xray_status head_begin(cpu_device *d, head_job *job,
-                              const xray_weight *w, uint64_t bound,
-                              size_t *out_chunk)
+                              const xray_weight *w, size_t *out_chunk)
 {
     job->d = d;
     job->vocab = w->rows;
@@ -40,8 +39,9 @@ static xray_status head_begin(cpu_device *d, head_job *job,
     chunk = chunk < CHUNK_MIN ? CHUNK_MIN : chunk;
     chunk = chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
     *out_chunk = chunk;
-    size_t items = bound < chunk ? bound : chunk;
-    return cpu_scratch(d, CPU_SCRATCH_HEAD, items * job->row, &job->z);
+    /* Of any number of items, so that a later step never takes more; pages
+     * that no item reaches stay untouched. */
+    return cpu_scratch(d, CPU_SCRATCH_HEAD, chunk * job->row, &job->z);
 }
 
 static xray_status head_logits(cpu_device *d, head_job *job, const char *where,
@@ -137,7 +137,7 @@ xray_status cpu_head_logp(void *self, xray_stream *stream,
     size_t chunk;
     xray_status status = check_head(d, "head_logp", op, n);
     if (status == XRAY_OK)
-        status = head_begin(d, &job, op->weight, op->items.bound, &chunk);
+        status = head_begin(d, &job, op->weight, &chunk);
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
         job.count = n - job.first < chunk ? n - job.first : chunk;
         status = head_logits(d, &job, "head_logp", op->weight, op->x);
@@ -210,7 +210,7 @@ xray_status cpu_head_grad(void *self, xray_stream *stream,
     size_t chunk;
     xray_status status = check_head(d, "head_grad", f, n);
     if (status == XRAY_OK)
-        status = head_begin(d, &job, f->weight, f->items.bound, &chunk);
+        status = head_begin(d, &job, f->weight, &chunk);
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
         job.count = n - job.first < chunk ? n - job.first : chunk;
         status = head_logits(d, &job, "head_grad", f->weight, f->x);
@@ -301,7 +301,7 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     size_t chunk;
     xray_status status = check_sample(d, op, n);
     if (status == XRAY_OK)
-        status = head_begin(d, &job, op->weight, op->items.bound, &chunk);
+        status = head_begin(d, &job, op->weight, &chunk);
     job.scratch_floats = job.row * (1 + CPU_SUPPORT_ROWS);
     if (status == XRAY_OK)
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
