@@ -257,6 +257,11 @@ xray_status xr_json_check(const char *text, size_t size, const char *where,
             start = p + 1;
         }
     }
+    size_t column = (size_t)(s.at - start) + 1;
+    /* Of JSON lines, `where` names the line. */
+    if (!memchr(text, '\n', size))
+        return xr_fail(err, XRAY_E_CONFIG, "%s: column %zu: %s", where, column,
+                       s.fault);
     return xr_fail(err, XRAY_E_CONFIG, "%s: line %zu, column %zu: %s", where,
-                   line, (size_t)(s.at - start) + 1, s.fault);
+                   line, column, s.fault);
 }

@@ -55,6 +55,11 @@ int xr_config_refused(const xr_config *config, const char *section,
                       const char *key);
 /* The first file read, or "configuration": where what is missing would be. */
 const char *xr_config_path(const xr_config *config);
+/* The value's origin, or where it would be set. */
+const char *xr_config_place(const xr_config *config, const char *section,
+                            const char *key);
+/* 1 if a file could not be read: what is missing then may have been in it. */
+int xr_config_unread(const xr_config *config);
 /* Sections in order of appearance; NULL past the last. */
 const char *xr_config_section(const xr_config *config, size_t i);
 

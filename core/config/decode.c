@@ -2,6 +2,7 @@
  *
  * From text to typed fields by option tables, and what is left over.
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,7 +83,11 @@ static void to_bool(const place *p, const char *text)
 static void to_int(const place *p, const char *text)
 {
     int64_t value;
-    if (xr_parse_int(text, &value) != 0)
+    const char *digits = text + (*text == '-');
+    int whole = *digits && !digits[strspn(digits, "0123456789")];
+    if (xr_parse_int(text, &value) != 0 && whole)
+        (void)in_range(p, text, *text == '-' ? -HUGE_VAL : HUGE_VAL);
+    else if (xr_parse_int(text, &value) != 0)
         complain(p, "'%s' is no whole number", text);
     else if (in_range(p, text, (double)value))
         store(p, &value, sizeof(value));
@@ -226,7 +231,10 @@ static void convert(const place *p, const char *text)
         [XRAY_OPT_LIST] = to_list,
     };
     uint32_t type = p->option->type;
-    if (type >= sizeof(by_type) / sizeof(by_type[0]) || !by_type[type])
+    if (!*text && type != XRAY_OPT_STRING && type != XRAY_OPT_PATH &&
+        type != XRAY_OPT_LIST)
+        complain(p, "there is no value behind '='");
+    else if (type >= sizeof(by_type) / sizeof(by_type[0]) || !by_type[type])
         complain(p, "the option is of type %u, which this xray does not know",
                  type);
     else
@@ -366,6 +374,8 @@ void xr_config_finish(xr_config *config, xr_errors *errors)
                 unknown_section(config, section->name, section->origin, errors);
             continue;
         }
+        if (section->ignored) /* of a plugin that is not there */
+            continue;
         for (size_t j = 0; j < section->count; j++)
             if (!(section->entries[j].flags & XR_ENTRY_KNOWN))
                 unknown_key(config, section, &section->entries[j], errors);

@@ -63,6 +63,7 @@ struct xr_config {
     const char *first; /* the first file's path, as given */
     uint32_t files;    /* files read so far */
     int failed;        /* memory ran out */
+    int unread;        /* a file, included or not, could not be read */
 };
 
 /* A copy that lives as long as the config; "" when memory ran out. */

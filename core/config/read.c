@@ -244,6 +244,7 @@ static void include(const source *s, const char *name)
 {
     const char *slash = strrchr(s->path, '/');
     if (!*name) {
+        s->config->unread = 1;
         complain(s, "include names no file");
         return;
     }
@@ -344,6 +345,7 @@ static void read_file(xr_config *config, const char *path, const source *parent,
                  .file = ++config->files,
                  .depth = parent ? parent->depth + 1 : 0 };
     if (xr_file_read(path, FILE_LIMIT, &err, &data, &size) != XRAY_OK) {
+        config->unread = 1;
         if (parent)
             complain(parent, "include: %s", err.text);
         else
@@ -354,6 +356,7 @@ static void read_file(xr_config *config, const char *path, const source *parent,
     (void)stat(path, &st);
     s.device = st.st_dev;
     s.inode = st.st_ino;
+    config->unread |= is_cycle(&s);
     if (is_cycle(&s))
         complain(parent, "include: %s includes itself", path);
     else

@@ -343,6 +343,20 @@ const char *xr_config_path(const xr_config *config)
     return config->first ? config->first : "configuration";
 }
 
+const char *xr_config_place(const xr_config *config, const char *section,
+                            const char *key)
+{
+    const xr_entry *entry =
+        xr_entry_find(xr_section_find(config, section), key);
+    return entry && entry->layer != XR_LAYER_DEFAULT ? entry->origin
+                                                     : xr_config_path(config);
+}
+
+int xr_config_unread(const xr_config *config)
+{
+    return config->unread;
+}
+
 const char *xr_config_section(const xr_config *config, size_t i)
 {
     return i < config->count ? config->sections[i].name : NULL;

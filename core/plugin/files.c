@@ -315,7 +315,7 @@ static xray_status none_found(const xr_plugins *plugins, const char *iface,
 {
     xr_str names = { 0 };
     char near[128] = "";
-    unsigned best = 3;
+    unsigned best = strlen(name) < 5 ? 2 : 3;
     size_t refused = 0;
     for (size_t i = 0; i < plugins->count; i++) {
         const char *at = plugins->files[i].file.provides;

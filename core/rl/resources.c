@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/rl/session_parts.h"
 #include "model/hf/config.h"
 
 static const char *const tag_names[XRAY_TAG_COUNT] = {
@@ -45,13 +46,30 @@ static xr_part_plan *begin(xr_resources *r, const xr_part *part,
     return p;
 }
 
-static void take(xr_resources *r, xr_part_plan *p, xray_status status,
-                 xr_errors *errors)
+/* What a plugin refuses of the model starts with the model's file: that stands
+ * in front then, and two plugins that say the same say it once. */
+static void refuse(const xr_session *s, const xr_part *part, xray_status status,
+                   xr_errors *errors)
 {
     xr_err err = { "" };
+    (void)xr_host_error(part->host, status, "plan", &err);
+    xr_session_place(s, part->instance, &err);
+    const char *text = err.text;
+    const char *file = s->model_path ? strstr(text, s->model_path) : NULL;
+    const char *call = strstr(text, ": plan: ");
+    if (file && call && file == call + strlen(": plan: "))
+        text = file;
+    for (size_t i = 0; i < errors->count; i++)
+        if (strcmp(errors->items[i], text) == 0)
+            return;
+    xr_errors_add(errors, "%s", text);
+}
+
+static void take(const xr_session *s, xr_resources *r, xr_part_plan *p,
+                 xray_status status, xr_errors *errors)
+{
     if (status != XRAY_OK) {
-        (void)xr_host_error(p->part->host, status, "plan", &err);
-        xr_errors_add(errors, "%s", err.text);
+        refuse(s, p->part, status, errors);
         return;
     }
     for (size_t i = 0; i < XRAY_TAG_COUNT; i++) {
@@ -67,7 +85,7 @@ static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
     const xr_part *part = &s->train;
     xr_part_plan *p = begin(r, part, part->instance);
     size_t before = r->count;
-    take(r, p,
+    take(s, r, p,
          XR_CALL_TIMED(part, "plan",
                        xr_train(s)->plan(xr_host_api(part->host), part->config,
                                          &s->model, &s->world, &s->train_load,
@@ -80,7 +98,7 @@ static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
     load.trainable = 0;
     p = begin(r, part, "reference");
     take(
-        r, p,
+        s, r, p,
         XR_CALL_TIMED(part, "plan",
                       xr_train(s)->plan(xr_host_api(part->host), part->config,
                                         &s->model, &s->world, &load, &p->plan)),
@@ -102,15 +120,12 @@ void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
     out->machine.head = (xray_head)XRAY_HEAD(xray_device_plan);
     if (s->device.component && s->device.config) {
         const xray_device_ops *ops = (const xray_device_ops *)s->device.ops;
-        xr_err err = { "" };
         xray_status status =
             XR_CALL_TIMED(&s->device, "plan",
                           ops->plan(xr_host_api(s->device.host),
                                     s->device.config, &out->machine));
-        if (status != XRAY_OK) {
-            (void)xr_host_error(s->device.host, status, "plan", &err);
-            xr_errors_add(errors, "%s", err.text);
-        }
+        if (status != XRAY_OK)
+            refuse(s, &s->device, status, errors);
     }
     if (!s->model.config_json)
         return;
@@ -124,7 +139,7 @@ void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
                 out->parts[0].plan.bytes[XRAY_TAG_OPTIMIZER]);
     if (s->infer.component && s->infer.config) {
         xr_part_plan *p = begin(out, &s->infer, s->infer.instance);
-        take(out, p,
+        take(s, out, p,
              XR_CALL_TIMED(&s->infer, "plan",
                            xr_infer(s)->plan(
                                xr_host_api(s->infer.host), s->infer.config,
@@ -202,7 +217,7 @@ int xr_resources_memory(const xr_session *s, const xr_resources *r, xr_err *out)
         out, XRAY_E_CONFIG,
         "%s: [%s] %s: the run takes %s of memory, %s has %s; the most are %s "
         "of %s in %s and %s of %s in %s: %s [%s] %s%s%s%s%s%s%s",
-        xr_config_origin(s->config, a.section, a.key), a.section, a.key,
+        xr_config_place(s->config, a.section, a.key), a.section, a.key,
         xr_bytes_text(r->bytes, need),
         s->device.instance ? s->device.instance : "the device",
         xr_bytes_text(r->machine.memory_bytes, have), xr_bytes_text(one, first),

@@ -90,7 +90,11 @@ static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
                                        where, err, &json);
     if (status != XRAY_OK)
         return status;
-    status = xr_json_int(json, "vocab_size", where, err, &vocab);
+    if (!cJSON_IsObject(json))
+        status =
+            xr_fail(err, XRAY_E_CONFIG, "%s: must be a JSON object", where);
+    if (status == XRAY_OK)
+        status = xr_json_int(json, "vocab_size", where, err, &vocab);
     const char *key = positions_key(json);
     if (status == XRAY_OK)
         status = xr_json_int_or(json, key, 1 << 20, where, err, &positions);
@@ -120,7 +124,7 @@ static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
     return status;
 }
 
-static int has_weights(const char *dir)
+int xr_session_has_weights(const char *dir)
 {
     char a[XR_PATH_CAP];
     char b[XR_PATH_CAP];
@@ -139,8 +143,10 @@ static void read_model(xr_session *s, xr_errors *errors)
     size_t size = 0;
     const char *path = s->run.model.path;
     if (!path || !*path) {
-        xr_errors_add(errors, "[model] path is not set; it names the folder of "
-                              "the model");
+        xr_errors_add(errors,
+                      "%s: [model] path is not set; it names the folder of the "
+                      "model",
+                      xr_config_place(s->config, "model", "path"));
         return;
     }
     s->model_path = xr_strdup(resolve_model(s, buffer, sizeof(buffer)));
@@ -153,8 +159,8 @@ static void read_model(xr_session *s, xr_errors *errors)
     s->model.dtype = (uint32_t)s->run.model.dtype;
     s->model.seed = (uint64_t)s->run.run.seed;
     if (!xr_path_is_dir(s->model_path)) {
-        xr_errors_add(errors, "%s: [model] path %s is not a folder",
-                      xr_config_origin(s->config, "model", "path"),
+        xr_errors_add(errors, "%s: [model] path: %s is not a folder",
+                      xr_config_place(s->config, "model", "path"),
                       s->model_path);
         return;
     }
@@ -167,7 +173,7 @@ static void read_model(xr_session *s, xr_errors *errors)
         return;
     }
     s->model.config_json = s->config_json;
-    int weights = has_weights(s->model_path);
+    int weights = xr_session_has_weights(s->model_path);
     s->model.random_init = s->run.model.init == XR_INIT_RANDOM ||
                            (s->run.model.init == XR_INIT_AUTO && !weights);
     if (s->run.model.init == XR_INIT_LOAD && !weights)
@@ -175,7 +181,7 @@ static void read_model(xr_session *s, xr_errors *errors)
                       "%s: [model] init: load needs weights, but %s holds "
                       "neither model.safetensors nor "
                       "model.safetensors.index.json",
-                      xr_config_origin(s->config, "model", "init"),
+                      xr_config_place(s->config, "model", "init"),
                       s->model_path);
 }
 
@@ -200,8 +206,13 @@ void xr_session_read_tokenizer(xr_session *s, xr_errors *errors)
     int32_t eos = xm_tokenizer_eos(s->tokenizer);
     if (!s->end_count && eos >= 0)
         add_end_id(s, eos);
-    if (xr_data_chat(&s->run.data, dir, &err, &s->chat) != XRAY_OK)
+    const char *chat = s->run.data.chat_template;
+    if (chat && *chat && !xr_path_exists(chat))
+        return; /* xr_session_check_batch says so */
+    if (xr_data_chat(&s->run.data, dir, &err, &s->chat) != XRAY_OK) {
+        xr_session_place(s, NULL, &err);
         xr_errors_add(errors, "%s", err.text);
+    }
 }
 
 void xr_session_loads(xr_session *s, uint64_t micro_tokens, uint64_t row_tokens,
@@ -253,6 +264,8 @@ xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
     s->config = config;
     s->with = with;
     s->world = (xray_world){ .head = XRAY_HEAD(xray_world), .size = 1 };
+    if (xr_config_unread(config)) /* all else would be blamed for its lack */
+        return s;
     xr_run_decode(config, &s->run, errors);
     if (!s->run.run.device) { /* memory ran out: no key has a value */
         xr_config_finish(config, errors);
@@ -261,11 +274,12 @@ xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
     }
     s->sink.write = log_to_stderr;
     s->sink.level = log_level(s->run.run.log ? s->run.run.log : "warn");
-    if (xr_plugins_open(plugin_path, &err, &s->plugins) != XRAY_OK)
+    if (xr_plugins_open(plugin_path, &err, &s->plugins) != XRAY_OK) {
         xr_errors_add(errors, "%s", err.text);
-    else
+    } else {
         xr_session_find_parts(s, errors);
-    xr_config_finish(config, errors);
+        xr_config_finish(config, errors);
+    }
     if (with & (XR_WITH_TRAIN | XR_WITH_INFER))
         read_model(s, errors);
     if (with & XR_WITH_TOKENIZER)

@@ -58,6 +58,7 @@ typedef struct xr_session {
     uint32_t with;
     uint32_t needs; /* XRAY_NEED_* of the algorithm */
     int exact;      /* trainer and engine name one numerics contract */
+    int plannable;  /* lengths make sense, so that plans can be asked for */
     int nonfinite;  /* the last error is a NaN or Inf: xr_nonfinite */
 } xr_session;
 

@@ -27,6 +27,15 @@ static int is_sft(const xr_session *s)
     return (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
 }
 
+/* Train and validation may fail for the same reason. */
+static void add_once(checking *c, const char *text)
+{
+    for (size_t i = 0; i < c->errors->count; i++)
+        if (strcmp(c->errors->items[i], text) == 0)
+            return;
+    xr_errors_add(c->errors, "%s", text);
+}
+
 /* ---- arithmetic and memory ---------------------------------------------- */
 
 /* The words that confuse users, worked out. */
@@ -106,8 +115,8 @@ static void count_train(checking *c, const xr_dataset *set)
             "%s: [%s] train_batch_size: a step takes %lld rows, "
             "train_files hold %" PRIu64 " usable ones (%zu left out "
             "for their length, %zu by filters)",
-            xr_config_origin(c->s->config, section, "train_batch_size"),
-            section, (long long)batch, c->rows, xr_dataset_filtered(set),
+            xr_config_place(c->s->config, section, "train_batch_size"), section,
+            (long long)batch, c->rows, xr_dataset_filtered(set),
             xr_dataset_unwanted(set));
     c->steps = steps > 0 ? (uint64_t)steps
                          : (uint64_t)run->trainer.total_epochs *
@@ -119,7 +128,8 @@ static void check_set(checking *c, const char *name, const xr_data_want *want)
     xr_err err = { "" };
     xr_dataset *set = NULL;
     if (xr_dataset_open(&c->s->run.data, want, &err, &set) != XRAY_OK) {
-        xr_errors_add(c->errors, "%s", err.text);
+        xr_session_place(c->s, NULL, &err);
+        add_once(c, err.text);
         return;
     }
     xr_str_printf(c->out,
@@ -163,7 +173,7 @@ static void check_sets(checking *c)
         check_set(c, "val_split", &want);
     else if (!xr_data_has_val(data) && !(s->with & XR_TRAINABLE))
         xr_errors_add(c->errors, "%s: [data] val_files is not set",
-                      xr_config_path(s->config));
+                      xr_config_place(s->config, "data", "val_files"));
 }
 
 /* ---- the model ---------------------------------------------------------- */
@@ -221,11 +231,17 @@ static void check_resume(checking *c)
                                .seed = (uint64_t)s->run.run.seed,
                                .rows = c->rows };
         status = xr_checkpoint_read(path, &expect, &expect, &err);
-        if (status != XRAY_OK)
-            status = xr_fail_in(&err, status, "resume from %s", path);
     }
+    const char *key =
+        s->run.trainer.resume_from_path && *s->run.trainer.resume_from_path
+            ? "resume_from_path"
+            : "resume_mode";
     if (status != XRAY_OK)
-        xr_errors_add(c->errors, "%s", err.text);
+        xr_errors_add(c->errors,
+                      "%s: [trainer] %s: the run cannot go on from its "
+                      "checkpoint: %s",
+                      xr_config_place(s->config, "trainer", key), key,
+                      err.text);
     else if (*path)
         xr_str_printf(c->out, "the run goes on from %s\n", path);
 }
@@ -235,12 +251,14 @@ void xr_session_check(xr_session *s, xr_str *out, xr_errors *errors,
 {
     checking c = { .s = s, .out = out, .errors = errors, .warnings = warnings };
     xr_session_start_host(s, errors);
-    xr_resources_plan(s, errors, &c.plans);
+    if (s->plannable)
+        xr_resources_plan(s, errors, &c.plans);
     if (s->with & XR_TRAINABLE)
         print_batch(&c);
     print_plans(&c);
     check_memory(&c);
-    if (s->model.config_json && !s->model.random_init)
+    if (s->model.config_json && !s->model.random_init &&
+        xr_session_has_weights(s->model_path))
         xr_session_check_weights(s, errors);
     check_text(&c);
     xr_resources_disk(s, &c.plans, c.steps, errors);

@@ -15,7 +15,8 @@ static void kind_of(const char *iface, char *out, size_t cap)
     (void)snprintf(out, cap, "%.*s", (int)strcspn(kind, "/"), kind);
 }
 
-/* Finds a component and decodes `section` (NULL: [kind.name]). */
+/* Finds a component and decodes `section` (NULL: [kind.name]). What it would
+ * have in there is not known when it is missing. */
 static void find_part(xr_session *s, xr_part *part, const char *iface,
                       const char *name, const char *section, xr_errors *errors)
 {
@@ -23,15 +24,18 @@ static void find_part(xr_session *s, xr_part *part, const char *iface,
     char kind[32];
     char instance[128];
     kind_of(iface, kind, sizeof(kind));
+    (void)snprintf(instance, sizeof(instance), "%s.%s", kind, name);
     if (xr_plugins_find(s->plugins, iface, name, &err, &part->component) !=
         XRAY_OK) {
         part->component = NULL;
-        const char *origin = xr_config_origin(s->config, "run", kind);
-        xr_errors_add(errors, "%s: [run] %s: %s", origin ? origin : "default",
-                      kind, err.text);
+        const char *where = section ? section : "run";
+        const char *key = section ? "plugin" : kind;
+        xr_errors_add(errors, "%s: [%s] %s: %s",
+                      xr_config_place(s->config, where, key), where, key,
+                      err.text);
+        xr_config_ignore(s->config, section ? section : instance);
         return;
     }
-    (void)snprintf(instance, sizeof(instance), "%s.%s", kind, name);
     part->ops = part->component->ops;
     part->host = xr_host_new(section ? section : instance, &s->sink);
     part->config =
@@ -46,13 +50,18 @@ static void find_rewards(xr_session *s, xr_errors *errors)
 {
     const xray_list *list = &s->run.run.reward;
     if (list->count > XR_MAX_REWARDS) {
-        xr_errors_add(errors, "[run] reward lists %llu instances, at most %d",
+        xr_errors_add(errors,
+                      "%s: [run] reward lists %llu instances, at most %d are "
+                      "taken",
+                      xr_config_place(s->config, "run", "reward"),
                       (unsigned long long)list->count, XR_MAX_REWARDS);
         return;
     }
     if (!list->count)
-        xr_errors_add(errors, "[run] reward is not set; it lists instances, "
-                              "each a section [reward.NAME]");
+        xr_errors_add(errors,
+                      "%s: [run] reward is not set; it lists instances, each a "
+                      "section [reward.NAME]",
+                      xr_config_place(s->config, "run", "reward"));
     for (uint64_t i = 0; i < list->count; i++) {
         char section[160];
         xr_reward_section own = { 0 };

@@ -13,6 +13,14 @@ void xr_session_find_parts(xr_session *session, xr_errors *errors);
 void xr_session_stop_parts(xr_session *session);
 /* Opens tokenizer and chat template, for a session opened without them. */
 void xr_session_read_tokenizer(xr_session *session, xr_errors *errors);
+/* 1 if the folder holds weights. */
+int xr_session_has_weights(const char *dir);
+/* A plugin or a reader names a key without knowing where it was set:
+ * "reward.x: create: pattern: text" of [reward.x], or "...: [data] filters:
+ * text", becomes "run.ini:3: [reward.x] pattern: text". Another text, and
+ * `section` NULL for none, stays. */
+void xr_session_place(const xr_session *session, const char *section,
+                      xr_err *err);
 /* Names, shapes and types of the weights against config.json. */
 void xr_session_check_weights(const xr_session *session, xr_errors *errors);
 /* Batch arithmetic: divisibility, lengths against the model; files. */

@@ -14,7 +14,7 @@
 static const char *origin(const xr_session *s, const char *section,
                           const char *key)
 {
-    return xr_config_origin(s->config, section, key);
+    return xr_config_place(s->config, section, key);
 }
 
 static int refused(const xr_session *s, const char *section, const char *key)
@@ -46,7 +46,7 @@ static void check_data(const xr_session *s, xr_errors *errors)
     int eval = !(s->with & XR_TRAINABLE);
     if (!eval && !data->train_files.count && !refused(s, "data", "train_files"))
         xr_errors_add(errors, "%s: [data] train_files is not set",
-                      xr_config_path(s->config));
+                      origin(s, "data", "train_files"));
     if (!eval || data->val_split > 0)
         check_files(s, "train_files", &data->train_files, errors);
     check_files(s, "val_files", &data->val_files, errors);
@@ -54,8 +54,9 @@ static void check_data(const xr_session *s, xr_errors *errors)
         check_file(s, "chat_template", data->chat_template, errors);
 }
 
-/* Rows against the model's positions and against a micro-batch. */
-static void check_lengths(const xr_session *s, xr_errors *errors)
+/* Rows against the model's positions and against a micro-batch. Wrong ones are
+ * not shown to the plugins, which would say it again. */
+static void check_lengths(xr_session *s, xr_errors *errors)
 {
     const xr_data_section *data = &s->run.data;
     int sft = !(s->with & XR_WITH_ALGO);
@@ -67,6 +68,7 @@ static void check_lengths(const xr_session *s, xr_errors *errors)
     if (refused(s, "data", "max_prompt_length") ||
         refused(s, "data", "max_response_length"))
         return;
+    s->plannable = 1;
     if ((s->with & XR_TRAINABLE) && micro < row && !refused(s, section, key))
         xr_errors_add(errors,
                       "%s: [%s] %s %lld is below the longest row: "
@@ -74,15 +76,15 @@ static void check_lengths(const xr_session *s, xr_errors *errors)
                       origin(s, section, key), section, key, (long long)micro,
                       (long long)data->max_prompt_length,
                       (long long)data->max_response_length);
-    if (s->model.max_positions && row > (int64_t)s->model.max_positions)
-        xr_errors_add(errors,
-                      "%s: [data] max_prompt_length %lld + "
-                      "max_response_length %lld is more than the model's "
-                      "max_position_embeddings %u",
-                      origin(s, "data", "max_prompt_length"),
-                      (long long)data->max_prompt_length,
-                      (long long)data->max_response_length,
-                      s->model.max_positions);
+    if (!s->model.max_positions || row <= (int64_t)s->model.max_positions)
+        return;
+    s->plannable = 0;
+    xr_errors_add(errors,
+                  "%s: [data] max_prompt_length %lld + max_response_length "
+                  "%lld is more than the model's max_position_embeddings %u",
+                  origin(s, "data", "max_prompt_length"),
+                  (long long)data->max_prompt_length,
+                  (long long)data->max_response_length, s->model.max_positions);
 }
 
 /* Token offsets of a step are 32-bit numbers. */

@@ -94,8 +94,10 @@ static xray_status start_algo(xr_session *s, xr_err *err)
         part, "create",
         xr_algo(s)->create(xr_host_api(part->host), part->config, &part->self));
     status = created(part, status, err);
-    if (status != XRAY_OK)
+    if (status != XRAY_OK) {
+        xr_session_place(s, part->instance, err);
         return status;
+    }
     xray_needs needs = { .head = XRAY_HEAD(xray_needs) };
     status =
         XR_CALL_TIMED(part, "needs", xr_algo(s)->needs(part->self, &needs));
@@ -112,25 +114,28 @@ static xray_status start_algo(xr_session *s, xr_err *err)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: [rollout] n: %s compares samples of one prompt, "
                        "so 2 or more are expected, not %lld",
-                       xr_config_origin(s->config, "rollout", "n"),
+                       xr_config_place(s->config, "rollout", "n"),
                        part->instance, (long long)s->run.rollout.n);
     return XRAY_OK;
 }
 
-static xray_status start_reward(xr_part *part, xr_err *err)
+static xray_status start_reward(const xr_session *s, xr_part *part, xr_err *err)
 {
     const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
     xray_status status = XR_CALL_TIMED(
         part, "create",
         ops->create(xr_host_api(part->host), part->config, &part->self));
-    return created(part, status, err);
+    status = created(part, status, err);
+    if (status != XRAY_OK)
+        xr_session_place(s, part->instance, err);
+    return status;
 }
 
 static xray_status start_rewards(xr_session *s, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (size_t i = 0; i < s->reward_count && status == XRAY_OK; i++)
-        status = start_reward(&s->rewards[i], err);
+        status = start_reward(s, &s->rewards[i], err);
     return status;
 }
 
@@ -139,7 +144,7 @@ void xr_session_start_host(xr_session *s, xr_errors *errors)
     xr_err err = { "" };
     for (size_t i = 0; i < s->reward_count; i++)
         if (s->rewards[i].component && s->rewards[i].config &&
-            start_reward(&s->rewards[i], &err) != XRAY_OK)
+            start_reward(s, &s->rewards[i], &err) != XRAY_OK)
             xr_errors_add(errors, "%s", err.text);
     if (s->algo.component && s->algo.config && start_algo(s, &err) != XRAY_OK)
         xr_errors_add(errors, "%s", err.text);

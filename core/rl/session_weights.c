@@ -3,6 +3,8 @@
  * The headers of a model's weights against its config.json: names, shapes and
  * types, without reading a value.
  */
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +20,24 @@ typedef struct matching {
     const xm_st_tensor **used;
     size_t used_count;
     size_t cap;
+    xr_str first; /* sentence on the first tensor that does not match */
+    size_t faults;
     int tied;
 } matching;
+
+/* A file of another model would give as many sentences as it has tensors. */
+XRAY_PRINTF(2, 3)
+static void fault(matching *m, const char *fmt, ...)
+{
+    xr_err text = { "" };
+    va_list args;
+    va_start(args, fmt);
+    if (m->faults++ == 0) {
+        (void)vsnprintf(text.text, sizeof(text.text), fmt, args);
+        xr_str_printf(&m->first, "%s: tensor %s", m->s->model_path, text.text);
+    }
+    va_end(args);
+}
 
 /* Files written from the body of a model alone lack its prefix. */
 static const xm_st_tensor *find(const xm_st *st, const char *name)
@@ -53,9 +71,8 @@ static void check_shape(matching *m, const xm_param_info *p,
         return;
     put_shape(&is, t->shape, t->dims);
     put_shape(&should, want, dims);
-    xr_errors_add(
-        m->errors, "%s: tensor %s has shape %s, the model's config says %s",
-        m->s->model_path, p->name, xr_str_text(&is), xr_str_text(&should));
+    fault(m, "%s has shape %s, the model's config says %s", p->name,
+          xr_str_text(&is), xr_str_text(&should));
     xr_str_free(&is);
     xr_str_free(&should);
 }
@@ -67,10 +84,7 @@ static xray_status visit(void *ctx, const xm_param_info *p)
     float first = 0;
     const xm_st_tensor *t = find(m->st, p->name);
     if (!t) {
-        xr_errors_add(m->errors,
-                      "%s: tensor %s is missing, the model's config asks for "
-                      "it",
-                      m->s->model_path, p->name);
+        fault(m, "%s is missing, the model's config asks for it", p->name);
         return XRAY_OK;
     }
     if (m->used_count < m->cap)
@@ -98,7 +112,7 @@ static int may_stay(const matching *m, const char *name)
            strncmp(name, "score.", 6) == 0 || strncmp(name, "v_head.", 7) == 0;
 }
 
-static void check_extra(const matching *m)
+static void check_extra(matching *m)
 {
     for (size_t i = 0; i < xm_st_count(m->st); i++) {
         const xm_st_tensor *t = xm_st_at(m->st, i);
@@ -106,10 +120,8 @@ static void check_extra(const matching *m)
         while (k < m->used_count && m->used[k] != t)
             k++;
         if (k == m->used_count && !may_stay(m, t->name))
-            xr_errors_add(m->errors,
-                          "%s: tensor %s has no place in the model that "
-                          "config.json describes",
-                          m->s->model_path, t->name);
+            fault(m, "%s has no place in the model that config.json describes",
+                  t->name);
     }
 }
 
@@ -128,12 +140,17 @@ void xr_session_check_weights(const xr_session *s, xr_errors *errors)
     /* A model the core does not know is its backend's matter. */
     if (m.used && xm_config_parse(s->config_json, "config.json", NULL,
                                   &config) == XRAY_OK) {
-        size_t before = errors->count;
         m.tied = config.tied != 0;
         (void)xm_config_params(&config, visit, &m);
-        if (errors->count == before)
+        if (!m.faults)
             check_extra(&m);
     }
+    if (m.faults > 1)
+        xr_errors_add(errors, "%s (and %zu more tensors do not match)",
+                      xr_str_text(&m.first), m.faults - 1);
+    else if (m.faults)
+        xr_errors_add(errors, "%s", xr_str_text(&m.first));
+    xr_str_free(&m.first);
     free(m.used);
     xm_st_close(st);
 }

@@ -263,10 +263,11 @@ static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: the file ends inside the header of %llu bytes",
                        path, (unsigned long long)length);
+    xr_err fault = { "" };
     status = xr_json_parse((const char *)file->data + 8, (size_t)length, path,
-                           err, header);
+                           &fault, header);
     if (status)
-        return xr_fail_in(err, status, "safetensors header");
+        return xr_fail(err, status, "%s (in the header)", fault.text);
     if (!cJSON_IsObject(*header))
         return bad_file(&s, "the header must be a JSON object");
     s.data = file->data + 8 + length;

@@ -8,7 +8,7 @@ static const struct {
 } cases[] = {
     { " {\"a\": [1, -2.5e3, true, null, \"\\ud83d\\ude00\"]} ", NULL },
     { "0", NULL },
-    { "", "line 1, column 1: the text ends" },
+    { "", "column 1: the text ends" },
     { "{} x", "column 4: text after" },
     { "{\"a\": 1,\n \"b\": tru}", "line 2, column 7" },
     { "[1,]", "column 4: expected a JSON value" },

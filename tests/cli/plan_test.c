@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray plan, and the memory and disk that xray check finds too small.
+ */
+#include "core/base/json.h"
+#include "core/base/str.h"
+#include "tests/cli/program.h"
+
+static char model_dir[512];
+
+/* A run with a reference; `extra` goes behind it. */
+static const char *write_run(const char *extra)
+{
+    static char path[300];
+    xr_str ini = { 0 };
+    (void)test_data("models/stories260K/hf/config.json", model_dir,
+                    sizeof model_dir);
+    *strrchr(model_dir, '/') = '\0';
+    (void)scratch_write("rows.jsonl",
+                        "{\"prompt\":\"Once\",\"answer\":\"1\"}\n"
+                        "{\"prompt\":\"Two\",\"answer\":\"2\"}\n"
+                        "{\"prompt\":\"One\",\"answer\":\"2\"}\n"
+                        "{\"prompt\":\"Six\",\"answer\":\"2\"}\n");
+    xr_str_printf(&ini,
+                  "[model]\npath = %s\n"
+                  "[data]\ntrain_files = rows.jsonl\nmax_prompt_length = 16\n"
+                  "max_response_length = 8\ntrain_batch_size = 4\n"
+                  "[rollout]\nn = 3\n"
+                  "[actor]\nppo_mini_batch_size = 2\nppo_epochs = 2\n"
+                  "ppo_max_token_len_per_gpu = 48\n"
+                  "[algo.grpo]\nuse_kl_loss = true\n"
+                  "[trainer]\ndefault_local_dir = out\n"
+                  "[sft]\ntrain_batch_size = 4\nmax_token_len = 48\n%s",
+                  model_dir, extra);
+    (void)snprintf(path, sizeof path, "%s",
+                   scratch_write("run.ini", xr_str_text(&ini)));
+    xr_str_free(&ini);
+    return path;
+}
+
+static cJSON *whole(const program_result *r)
+{
+    cJSON *json = NULL;
+    xr_err err = { "" };
+    expect_code(r, 0);
+    if (xr_json_parse(r->out, strlen(r->out), "stdout", &err, &json) != XRAY_OK)
+        fail_msg("%s", err.text);
+    return json;
+}
+
+static double number(const cJSON *json, const char *key)
+{
+    const cJSON *item = xr_json_get(json, key);
+    if (!cJSON_IsNumber(item))
+        fail_msg("no number %s", key);
+    return item->valuedouble;
+}
+
+static double bytes_of(const cJSON *plan, int instance, const char *tag)
+{
+    const cJSON *list = xr_json_get(plan, "instances");
+    return number(xr_json_get(cJSON_GetArrayItem(list, instance), "bytes"),
+                  tag);
+}
+
+static const char *name_of(const cJSON *plan, int instance)
+{
+    const cJSON *list = xr_json_get(plan, "instances");
+    return xr_json_get(cJSON_GetArrayItem(list, instance), "name")->valuestring;
+}
+
+/* Trainer, reference and engine, the engine's weights being the trainer's. */
+static void memory_by_instance(void **state)
+{
+    (void)state;
+    cJSON *plan = whole(RUN(NULL, "plan", write_run(""), "--json"));
+    assert_string_equal(name_of(plan, 0), "train.zero3");
+    assert_string_equal(name_of(plan, 1), "reference");
+    assert_string_equal(name_of(plan, 2), "infer.dsinf");
+    assert_true(bytes_of(plan, 0, "weights") >= 4 * 260032);
+    assert_true(bytes_of(plan, 1, "weights") >= 4 * 260032);
+    assert_true(bytes_of(plan, 2, "weights") == 0);
+    assert_true(bytes_of(plan, 0, "optimizer") >= 8 * 260032);
+    assert_true(bytes_of(plan, 1, "optimizer") == 0);
+    assert_true(bytes_of(plan, 1, "gradients") == 0);
+    assert_true(bytes_of(plan, 2, "kv") > 0);
+    double all = 0;
+    for (int i = 0; i < 3; i++)
+        all += bytes_of(plan, i, "all");
+    assert_true(number(xr_json_get(plan, "bytes"), "all") == all);
+    assert_true(number(plan, "checkpoint_bytes") ==
+                4 * 260032 + bytes_of(plan, 0, "optimizer"));
+    assert_true(number(xr_json_get(plan, "machine"), "memory_bytes") > 0);
+    cJSON_Delete(plan);
+}
+
+static void arithmetic(void **state)
+{
+    (void)state;
+    cJSON *plan = whole(RUN(NULL, "plan", write_run(""), "--json"));
+    const cJSON *step = xr_json_get(plan, "step");
+    const double p = 260032;
+    assert_true(number(plan, "parameters") == p);
+    assert_true(number(step, "rows") == 12);
+    assert_true(number(step, "tokens") == 12 * 24);
+    assert_true(number(step, "mini_batches") == 2);
+    assert_true(number(step, "mini_rows") == 6);
+    assert_true(number(step, "micro_batches") == 3);
+    assert_true(number(xr_json_get(step, "sampling"), "flops") ==
+                2 * p * (4 * 16 + 12 * 8));
+    assert_true(number(xr_json_get(step, "reference"), "flops") ==
+                2 * p * 12 * 24);
+    assert_true(number(xr_json_get(step, "update"), "flops") ==
+                6 * p * 12 * 24 * 2);
+    cJSON_Delete(plan);
+    plan = whole(RUN(NULL, "plan", write_run(""), "--json", "--job", "sft"));
+    step = xr_json_get(plan, "step");
+    assert_true(number(step, "rows") == 4);
+    assert_true(number(step, "micro_batches") == 2);
+    cJSON_Delete(plan);
+    plan =
+        whole(RUN(NULL, "plan", write_run("[data]\nval_files = rows.jsonl\n"),
+                  "--json", "--job", "eval"));
+    assert_null(xr_json_get(plan, "step"));
+    assert_string_equal(name_of(plan, 0), "infer.dsinf");
+    assert_true(bytes_of(plan, 0, "weights") >= 4 * 260032);
+    cJSON_Delete(plan);
+}
+
+/* At the edge: what the plan takes fits, 90 % of it warns, less is refused, by
+ * check, plan and train alike. */
+static void machine(void **state)
+{
+    (void)state;
+    char set[64];
+    const char *run = write_run("");
+    cJSON *plan = whole(RUN(NULL, "plan", run, "--json"));
+    double all = number(xr_json_get(plan, "bytes"), "all");
+    cJSON_Delete(plan);
+    (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all / 0.89);
+    const program_result *r = RUN(NULL, "check", run, "--set", set);
+    expect_code(r, 0);
+    assert_string_equal(r->err, "");
+    (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all);
+    r = RUN(NULL, "check", run, "--set", set);
+    expect_code(r, 0);
+    expect_text(r->err, "warning: ");
+    expect_text(r->err, "a smaller model in [model] path");
+    (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all - 1);
+    r = RUN(NULL, "check", run, "--set", set);
+    expect_code(r, 2);
+    expect_text(r->err, "the run takes");
+    r = RUN(NULL, "plan", run, "--set", set);
+    expect_code(r, 2);
+    expect_text(r->out, "activations");
+    r = RUN(NULL, "train", run, "--set", set);
+    expect_code(r, 2);
+    expect_text(r->err, "the run takes");
+    assert_false(xr_path_exists(scratch_path("out")));
+}
+
+/* The disk: a billion checkpoints do not fit, three do; nothing is made. */
+static void disk(void **state)
+{
+    (void)state;
+    const char *run = write_run("");
+    const program_result *r =
+        RUN(NULL, "check", run, "--set", "trainer.save_freq=1", "--set",
+            "trainer.total_training_steps=1000000000");
+    expect_code(r, 2);
+    expect_text(r->err, "default_local_dir: 1000000000 checkpoints of 3.0 MiB");
+    expect_text(r->err, "max_actor_ckpt_to_keep");
+    r = RUN(NULL, "check", run, "--set", "trainer.save_freq=1", "--set",
+            "trainer.total_training_steps=1000000000", "--set",
+            "trainer.max_actor_ckpt_to_keep=2");
+    expect_code(r, 0);
+    r = RUN(NULL, "check", run, "--set",
+            "trainer.total_training_steps=1000000000");
+    expect_code(r, 0);
+    assert_false(xr_path_exists(scratch_path("out")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_by_instance),
+        cmocka_unit_test(arithmetic),
+        cmocka_unit_test(machine),
+        cmocka_unit_test(disk),
+    };
+    return cmocka_run_group_tests_name("cli.plan", tests, scratch_make,
+                                       program_done);
+}

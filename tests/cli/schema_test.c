@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray config schema: its own structure, and that it knows every key that the
+ * examples use and every one that the program prints.
+ */
+#include <dirent.h>
+
+#include "core/base/json.h"
+#include "core/base/str.h"
+#include "tests/cli/program.h"
+
+static cJSON *schema;
+
+static int read_schema(void **state)
+{
+    xr_err err = { "" };
+    if (scratch_make(state) != 0)
+        return -1;
+    const program_result *r = RUN(NULL, "config", "schema");
+    expect_code(r, 0);
+    assert_string_equal(r->err, "");
+    if (xr_json_parse(r->out, strlen(r->out), "schema", &err, &schema) !=
+        XRAY_OK)
+        fail_msg("%s", err.text);
+    return 0;
+}
+
+static int drop_schema(void **state)
+{
+    cJSON_Delete(schema);
+    return program_done(state);
+}
+
+static const cJSON *reward(void)
+{
+    const cJSON *all = xr_json_get(schema, "patternProperties");
+    assert_int_equal(cJSON_GetArraySize(all), 1);
+    assert_string_equal(all->child->string, "^reward\\.[A-Za-z0-9_.-]+$");
+    return all->child;
+}
+
+/* ---- structure ---------------------------------------------------------- */
+
+static int has_type(const cJSON *type, const char *name)
+{
+    const cJSON *item = NULL;
+    if (cJSON_IsString(type))
+        return strcmp(type->valuestring, name) == 0;
+    cJSON_ArrayForEach(item,
+                       type) if (strcmp(item->valuestring, name) == 0) return 1;
+    return 0;
+}
+
+static void check_default(const cJSON *option)
+{
+    const cJSON *value = xr_json_get(option, "default");
+    const cJSON *type = xr_json_get(option, "type");
+    const cJSON *min = xr_json_get(option, "minimum");
+    const cJSON *max = xr_json_get(option, "maximum");
+    const cJSON *choices = xr_json_get(option, "enum");
+    const cJSON *item = NULL;
+    int among = choices == NULL;
+    assert_true((cJSON_IsBool(value) && has_type(type, "boolean")) ||
+                (cJSON_IsNumber(value) &&
+                 (has_type(type, "integer") || has_type(type, "number"))) ||
+                (cJSON_IsString(value) && has_type(type, "string")) ||
+                (cJSON_IsArray(value) && has_type(type, "array")));
+    if (cJSON_IsNumber(value) && min)
+        assert_true(value->valuedouble >= min->valuedouble);
+    if (cJSON_IsNumber(value) && max)
+        assert_true(value->valuedouble <= max->valuedouble);
+    cJSON_ArrayForEach(item, choices) among |=
+        strcmp(item->valuestring, value->valuestring) == 0;
+    assert_true(among);
+    assert_int_equal(cJSON_GetArraySize(choices),
+                     cJSON_GetArraySize(xr_json_get(option, "x-enum-docs")));
+}
+
+static void check_options(const cJSON *section)
+{
+    const cJSON *option = NULL;
+    cJSON_ArrayForEach(option, xr_json_get(section, "properties"))
+    {
+        assert_true(cJSON_IsString(xr_json_get(option, "description")));
+        assert_non_null(xr_json_get(option, "type"));
+        if (xr_json_get(option, "default"))
+            check_default(option);
+    }
+}
+
+static void structure(void **state)
+{
+    (void)state;
+    const cJSON *section = NULL;
+    const cJSON *variant = NULL;
+    assert_string_equal(xr_json_get(schema, "$schema")->valuestring,
+                        "https://json-schema.org/draft/2020-12/schema");
+    assert_true(cJSON_IsFalse(xr_json_get(schema, "additionalProperties")));
+    cJSON_ArrayForEach(section, xr_json_get(schema, "properties"))
+    {
+        if (strcmp(section->string, "include") == 0)
+            continue;
+        assert_string_equal(xr_json_get(section, "type")->valuestring,
+                            "object");
+        assert_true(
+            cJSON_IsFalse(xr_json_get(section, "additionalProperties")));
+        check_options(section);
+    }
+    assert_true(cJSON_IsFalse(xr_json_get(reward(), "unevaluatedProperties")));
+    check_options(reward());
+    assert_true(cJSON_GetArraySize(xr_json_get(reward(), "allOf")) > 0);
+    cJSON_ArrayForEach(variant, xr_json_get(reward(), "allOf"))
+        check_options(xr_json_get(variant, "then"));
+}
+
+/* What the tables say comes through: a range, a unit, choices, a list. */
+static void details(void **state)
+{
+    (void)state;
+    const cJSON *all = xr_json_get(schema, "properties");
+#define OPTION(section, key) \
+    xr_json_get(xr_json_get(xr_json_get(all, section), "properties"), key)
+    const cJSON *n = OPTION("rollout", "n");
+    assert_true(xr_json_get(n, "minimum")->valuedouble == 1);
+    assert_true(xr_json_get(n, "default")->valuedouble == 1);
+    assert_string_equal(xr_json_get(n, "x-unit")->valuestring, "samples");
+    const cJSON *dtype = OPTION("model", "dtype");
+    assert_string_equal(xr_json_get(dtype, "enum")->child->valuestring,
+                        "float32");
+    const cJSON *logger = OPTION("trainer", "logger");
+    assert_int_equal(cJSON_GetArraySize(xr_json_get(logger, "default")), 2);
+    const cJSON *files = OPTION("data", "train_files");
+    assert_true(cJSON_IsTrue(xr_json_get(files, "x-path")));
+    assert_int_equal(cJSON_GetArraySize(xr_json_get(files, "default")), 0);
+    const cJSON *kv = OPTION("infer.dsinf", "kv_memory");
+    assert_true(has_type(xr_json_get(kv, "type"), "string"));
+    assert_non_null(OPTION("algo.grpo", "clip_ratio"));
+    assert_non_null(OPTION("train.zero3", "beta1"));
+    assert_non_null(OPTION("device.cpu", "isa"));
+#undef OPTION
+}
+
+/* ---- keys --------------------------------------------------------------- */
+
+static int knows_reward_key(const cJSON *section, const char *key)
+{
+    const cJSON *variant = NULL;
+    if (xr_json_get(xr_json_get(section, "properties"), key))
+        return 1;
+    cJSON_ArrayForEach(variant, xr_json_get(section, "allOf"))
+    {
+        const cJSON *then = xr_json_get(variant, "then");
+        if (xr_json_get(xr_json_get(then, "properties"), key))
+            return 1;
+    }
+    return 0;
+}
+
+static int knows(const char *section, const char *key)
+{
+    const cJSON *all = xr_json_get(schema, "properties");
+    if (!*section)
+        return xr_json_get(all, key) != NULL;
+    if (strncmp(section, "reward.", 7) == 0)
+        return knows_reward_key(reward(), key);
+    return xr_json_get(xr_json_get(xr_json_get(all, section), "properties"),
+                       key) != NULL;
+}
+
+/* Keys of an INI's text that are not in the schema; adds those seen. */
+static int unknown_keys(const char *where, const char *text, int *seen)
+{
+    char section[128] = "";
+    char key[128];
+    int unknown = 0;
+    for (const char *at = text; *at;
+         at += strcspn(at, "\n"), at += *at == '\n') {
+        size_t size = strspn(at, "abcdefghijklmnopqrstuvwxyz"
+                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+        if (*at == '[') {
+            (void)snprintf(section, sizeof section, "%.*s",
+                           (int)strcspn(at + 1, "]"), at + 1);
+            continue;
+        }
+        if (!size || at[size + strspn(at + size, " ")] != '=')
+            continue;
+        (void)snprintf(key, sizeof key, "%.*s", (int)size, at);
+        ++*seen;
+        if (!knows(section, key)) {
+            unknown++;
+            print_error("%s: [%s] %s is not in the schema\n", where, section,
+                        key);
+        }
+    }
+    return unknown;
+}
+
+static void read_folder(const char *path, int *seen, int *unknown)
+{
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        char file[600];
+        char *text = NULL;
+        size_t size = strlen(e->d_name);
+        (void)snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+        if (e->d_name[0] != '.' && xr_path_is_dir(file)) {
+            read_folder(file, seen, unknown);
+        } else if (size > 4 && strcmp(e->d_name + size - 4, ".ini") == 0) {
+            assert_int_equal(xr_file_read(file, 1u << 20, NULL, &text, &size),
+                             XRAY_OK);
+            *unknown += unknown_keys(file, text, seen);
+            free(text);
+        }
+    }
+    (void)closedir(dir);
+}
+
+static void examples(void **state)
+{
+    (void)state;
+    char path[400];
+    const char *source = getenv("XRAY_SOURCE");
+    int seen = 0;
+    int unknown = 0;
+    if (!source)
+        skip();
+    (void)snprintf(path, sizeof path, "%s/examples", source);
+    read_folder(path, &seen, &unknown);
+    assert_true(seen > 50);
+    assert_int_equal(unknown, 0);
+    assert_false(knows("rollout", "temprature"));
+    assert_false(knows("rolout", "n"));
+}
+
+/* All that a resolved configuration holds. */
+static void printed(void **state)
+{
+    (void)state;
+    int seen = 0;
+    const char *run = scratch_write("run.ini", "[run]\nseed = 1\n");
+    const program_result *r = RUN(NULL, "config", "print", run);
+    assert_int_equal(unknown_keys("config print", r->out, &seen), 0);
+    assert_true(seen > 80);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(structure),
+        cmocka_unit_test(details),
+        cmocka_unit_test(examples),
+        cmocka_unit_test(printed),
+    };
+    return cmocka_run_group_tests_name("cli.schema", tests, read_schema,
+                                       drop_schema);
+}
