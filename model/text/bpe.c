@@ -193,6 +193,7 @@ typedef struct builder {
     xm_symbol *symbols;
     size_t count;
     uint32_t unknown; /* bytes of what waits */
+    int lost;         /* a character needs an unk_token that is not there */
 } builder;
 
 static void add(builder *b, int32_t id, size_t size)
@@ -228,6 +229,7 @@ static void add_char(builder *b, const xm_vocab *ids, const char *key,
     }
     if (m->byte_fallback && add_bytes(b, key, key_size))
         return;
+    b->lost |= m->unk_lost;
     if (m->unk_id < 0)
         return;
     if (b->unknown && !m->fuse_unk) {
@@ -286,6 +288,11 @@ xray_status xm_bpe_word(xm_walk *w, const char *text, size_t size)
     } else if (add_chars(w, &b, text, size)) {
         return xm_walk_no_memory(w);
     }
+    if (b.lost)
+        return xr_fail(w->err, XRAY_E_CONFIG,
+                       "tokenizer: \"%.*s\" needs the unk_token, which is not "
+                       "in the vocabulary",
+                       (int)(size < 100 ? size : 100), text);
     if (merge_all(w, &b.count))
         return xm_walk_no_memory(w);
     size_t at = 0;

@@ -220,11 +220,8 @@ xray_status xm_read_model(const xm_reader *r, const cJSON *model)
     if (m->kind == XM_UNIGRAM)
         return read_unigram(r, model);
     status = read_words(r, model, &unk);
-    /* The library lets the others name one they lack until it is needed. */
-    if (!status && m->kind == XM_BPE && unk && m->unk_id < 0)
-        status = xr_fail(r->err, XRAY_E_CONFIG,
-                         "%s: unk_token \"%.100s\" is not in the vocabulary",
-                         r->where, unk);
+    /* As in the library, a model may name one it lacks until it is needed. */
+    m->unk_lost = unk && m->unk_id < 0;
     if (!status && m->kind == XM_BPE)
         status = xm_read_bpe(r, model);
     if (!status && m->kind == XM_WORDPIECE)

@@ -176,6 +176,7 @@ typedef struct xm_model {
     int fuse_unk;
     int ignore_merges;
     int32_t unk_id;        /* -1: none */
+    int unk_lost;          /* one is named that the vocabulary lacks */
     int32_t byte_ids[256]; /* of <0x00> to <0xFF>; -1 where there is none */
     size_t longest_piece;  /* WordPiece: in bytes */
     char *prefix;          /* of a continuing part; "" without */

@@ -374,6 +374,7 @@ def all_tokenizers():
     out["spm_no_fuse"] = build({**sp, "byte_fallback": False, "fuse_unk": False}, norm=llama_norm, dec=SPM_DEC)
     out["spm_some_bytes"] = build(spm_bpe(missing=(0xC5, 0xE2, 0x0A)), norm=llama_norm, dec=SPM_DEC)
     out["spm_no_unk"] = build({**sp, "byte_fallback": False, "unk_token": None}, norm=llama_norm, dec=SPM_DEC)
+    out["spm_lost_unk"] = build({**sp, "byte_fallback": False, "unk_token": "[none]"}, norm=llama_norm, dec=SPM_DEC)
     out["spm_ascii"] = build(spm_bpe(chars=False), norm=llama_norm, dec=SPM_DEC)
     out["spm_prefix"] = build({"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": "##", "end_of_word_suffix": None,
                                "fuse_unk": True, "byte_fallback": False, "ignore_merges": False,
