@@ -34,9 +34,9 @@ typedef struct naming {
     [XM_EMBED] = "model.embed_tokens.weight", [XM_NORM] = "model.norm.weight", \
     [XM_HEAD] = "lm_head.weight"
 
-static const naming llama = { "model.layers.",
-                              { COMMON, [XM_NORM2] = "post_attention_layernorm."
-                                                     "weight" } };
+static const naming llama = {
+    "model.layers.", { COMMON, [XM_NORM2] = "post_attention_layernorm.weight" }
+};
 static const naming gemma2 = {
     "model.layers.",
     { COMMON, [XM_POST_NORM1] = "post_attention_layernorm.weight",

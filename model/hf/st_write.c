@@ -140,16 +140,21 @@ xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
     return status;
 }
 
+typedef struct own_items {
+    const xm_st_item *items;
+} own_items;
+
 static xray_status own_data(void *ctx, size_t i, xr_err *err, const void **out)
 {
     (void)err;
-    *out = ((const xm_st_item *)ctx)[i].data;
+    *out = ((const own_items *)ctx)->items[i].data;
     return XRAY_OK;
 }
 
 xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
                         const char *const *metadata, xr_err *err)
 {
-    const xm_st_feed feed = { own_data, (void *)(uintptr_t)items };
+    own_items own = { items };
+    const xm_st_feed feed = { own_data, &own };
     return xm_st_write_fed(path, items, count, metadata, &feed, err);
 }

@@ -102,8 +102,8 @@ static double complex factorial(double complex a)
     if (!whole(x))
         return tgamma(x + 1);
     double out = 1;
-    for (; x > 1; x--)
-        out *= x;
+    for (int i = (int)x; i > 1; i--)
+        out *= i;
     return x < 0 ? NAN : out;
 }
 
@@ -113,7 +113,7 @@ static double complex binomial(double complex a, double complex b)
     double complex out = 1;
     if (!is_real(b) || !whole(k) || k < 0 || k > 1000)
         return NAN;
-    for (double i = 0; i < k; i++)
+    for (int i = 0; i < (int)k; i++)
         out = out * (a - i) / (i + 1);
     return out;
 }

@@ -61,7 +61,7 @@ static void without_articles(rule_text word, xr_str *out)
     uint32_t c = 0;
     while (at < word.size) {
         size_t end = at;
-        for (size_t next = end; end < word.size; end = next) {
+        for (size_t next; end < word.size; end = next) {
             next = rule_char_at(word, end, &c);
             if (!rule_is_word(c))
                 break;
