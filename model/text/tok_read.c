@@ -311,6 +311,20 @@ static xray_status read_root(xm_reader *r, const cJSON *root,
     return status;
 }
 
+/* Parts put their names before what a reader of JSON says of the file: the file
+ * belongs in front. */
+static void file_first(xr_err *err, const char *path)
+{
+    size_t size = strlen(path);
+    const char *at = err ? strstr(err->text, path) : NULL;
+    if (!at || at == err->text || strncmp(at + size, ": ", 2) != 0)
+        return;
+    xr_err whole = *err;
+    at = whole.text + (at - err->text);
+    (void)xr_fail(err, XRAY_E_CONFIG, "%s: %.*s%s", path,
+                  (int)(at - whole.text), whole.text, at + size + 2);
+}
+
 xray_status xm_tok_read(xm_tokenizer *tok, const char *dir, xr_err *err)
 {
     char path[XR_PATH_CAP];
@@ -329,6 +343,8 @@ xray_status xm_tok_read(xm_tokenizer *tok, const char *dir, xr_err *err)
     xm_reader r = { .tok = tok, .where = path, .err = err };
     if (!status)
         status = read_root(&r, root, config);
+    if (status)
+        file_first(err, path);
     cJSON_Delete(root);
     cJSON_Delete(config);
     return status;
