@@ -226,6 +226,8 @@ static void check_resume(checking *c)
     if (!(s->with & XR_TRAINABLE) || !s->run.trainer.default_local_dir)
         return;
     xray_status status = xr_checkpoint_find(s, path, &err);
+    if (status == XRAY_OK && *path)
+        status = xr_checkpoint_verify(s, path, &err);
     if (status == XRAY_OK && *path && c->rows) {
         xr_progress expect = { .kind = kind,
                                .seed = (uint64_t)s->run.run.seed,
