@@ -2,10 +2,9 @@
  *
  * tokenizer.json: text to ids and back, as the Hugging Face library does.
  *
- * Kinds read: byte-level BPE (GPT-2, Qwen 2 to 3, Llama 3), SentencePiece-style
- * BPE with byte fallback (Llama 2, stories260K), and character level (a
- * WordLevel vocabulary behind a Split on every character). What else a file
- * asks for is refused by name.
+ * BPE (byte-level and SentencePiece-style), Unigram, WordPiece and WordLevel
+ * with their normalizers, pre-tokenizers, decoders and post-processors; what a
+ * file asks for beyond that is refused by name. docs/models.md lists it.
  */
 #ifndef XM_TOKENIZER_H
 #define XM_TOKENIZER_H
