@@ -304,9 +304,9 @@ static void test_plan_bytes(void **state)
     };
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         rig_spec spec = { .config_json = models[i],
-                          .tokens = 1536,
+                          .tokens = 512,
                           .rows = 16,
-                          .row_tokens = 128 };
+                          .row_tokens = 64 };
         check_plan(&spec);
         spec.checkpointing = 1;
         check_plan(&spec);
