@@ -31,14 +31,51 @@ xray_setup() {
         { echo "setup: apt-get could not install:$missing" >&2; return 1; }
 }
 
+# The same for packages a check can do without: those that apt does not have are
+# named and passed over.
+xray_setup_optional() {
+    local have="" package
+    command -v apt-cache >/dev/null || return 0
+    for package in "$@"; do
+        if dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' ||
+            apt-cache show "$package" >/dev/null 2>&1; then
+            have="$have $package"
+        else
+            echo "setup: skipped: apt has no $package"
+        fi
+    done
+    # shellcheck disable=SC2086
+    [ -z "$have" ] || xray_setup $have
+}
+
+# A clang that links libFuzzer, or failure.
+xray_fuzzer() {
+    local name dir
+    dir=$(mktemp -d)
+    echo '#include <stddef.h>
+int LLVMFuzzerTestOneInput(const unsigned char *p, size_t n);
+int LLVMFuzzerTestOneInput(const unsigned char *p, size_t n) { return p && n == 77; }' >"$dir/a.c"
+    for name in clang clang-14 clang-18; do
+        if command -v "$name" >/dev/null &&
+            "$name" -fsanitize=fuzzer,address,undefined -o "$dir/a" "$dir/a.c" >/dev/null 2>&1; then
+            rm -rf "$dir"
+            echo "$name"
+            return 0
+        fi
+    done
+    rm -rf "$dir"
+    return 1
+}
+
 # Builds a preset; quiet unless it fails. In CI a warning is an error; a user's
 # compiler may be newer and know more of them.
 xray_build() {
-    local log werror=OFF
+    local log werror=OFF preset=$1
+    shift
     [ "${CI:-}" = true ] && werror=ON
     log=$(mktemp)
-    echo "build: preset $1"
-    { cmake --preset "$1" -DXRAY_WERROR="$werror" && cmake --build --preset "$1"; } >"$log" 2>&1 ||
+    echo "build: preset $preset"
+    { cmake --preset "$preset" -DXRAY_WERROR="$werror" "$@" && cmake --build --preset "$preset"; } >"$log" 2>&1 ||
         { cat "$log" >&2; rm -f "$log"; return 1; }
     rm -f "$log"
 }
