@@ -78,15 +78,19 @@ rm "$bad"/global_step_[01]/manifest.json
 refused "$step3/state.json is damaged: its checksum is #, its manifest says #; no other checkpoint in $bad is whole"
 
 # Nothing was cut off or removed by being refused; going on as told works, and
-# keep-last-n does not take what is new for old: step 3 is behind step 2.
+# keep-last-n does not take what is new for old, with later steps of the run that
+# was given up beside it.
 fresh
 flip "$step3/actor/model.safetensors" 5000
 refused "$step3/actor/model.safetensors is damaged: its checksum is #, its manifest says #$whole"
+cp -r "$step3" "$bad/global_step_8"
+cp -r "$step3" "$bad/global_step_9"
 diff "$work/good/metrics.jsonl" "$bad/metrics.jsonl" >/dev/null || fail "a refused resume changed the metrics"
 train "$bad" --set "trainer.resume_from_path=$bad/global_step_2" --set trainer.save_freq=1 \
     --set trainer.max_actor_ckpt_to_keep=2 >/dev/null 2>"$work/err" || fail "$(cat "$work/err")"
 same_run "$work/whole" "$bad" 4
-[ "$(ls "$bad" | grep -c global_step)" = 2 ] && [ -d "$step3" ] || fail "kept: $(ls "$bad")"
+[ "$(echo $(ls "$bad" | grep global_step))" = "global_step_3 global_step_4 global_step_8 global_step_9" ] ||
+    fail "kept: $(ls "$bad")"
 same_checkpoint "$work/good/global_step_3" "$step3"
 no_leftovers "$bad"
 
