@@ -208,7 +208,8 @@ static void real_text(const struct xm_jspec *spec, double value, char *out,
     if (digit < 0)
         digit = 6;
     if (spec->alt)
-        memcpy(format, "%#.*", 4), format[4] = type && type != '%' ? type : 'f';
+        (void)snprintf(format, sizeof format, "%%#.*%c",
+                       type && type != '%' ? type : 'f');
     (void)snprintf(out, cap, format, digit, type == '%' ? value * 100 : value);
     if (!type && !strpbrk(out, ".en"))
         strncat(out, ".0", cap - strlen(out) - 1);

@@ -25,7 +25,9 @@ static int reserve(grpo_workspace *work, uint32_t rows)
         return -1;
     }
     grpo_workspace_free(work);
-    *work = (grpo_workspace){ scores, groups, rows };
+    work->scores = scores;
+    work->groups = groups;
+    work->rows = rows;
     return 0;
 }
 
