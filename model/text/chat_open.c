@@ -137,7 +137,8 @@ static xray_status open_jinja(struct opening *o, const char *file,
     char *source;
     size_t size;
     xray_status status = xr_path_join(o->dir, file, path, sizeof path, o->err);
-    if (status || !xr_path_exists(path) || (o->name && strcmp(o->name, name) != 0))
+    if (status || !xr_path_exists(path) ||
+        (o->name && strcmp(o->name, name) != 0))
         return status;
     status = xr_file_read(path, XM_CHAT_MAX_SOURCE, o->err, &source, &size);
     if (status)
