@@ -260,10 +260,10 @@ static xray_status run_rewritten(fold *f)
     xm_piece made = xm_edit_done(&edit);
     if (f->pre->kind != XM_PRE_META || !f->pre->split)
         return run(w, f->step + 1, &made);
-    const xm_pre *pre = f->pre;
-    f->piece = &made;
-    f->pre = &with_next;
-    return run_chars(f, pre);
+    fold pieces = *f;
+    pieces.piece = &made;
+    pieces.pre = &with_next;
+    return run_chars(&pieces, f->pre);
 }
 
 static xray_status run(xm_walk *w, size_t step, const xm_piece *piece)
