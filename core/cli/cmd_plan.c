@@ -30,7 +30,7 @@ static void text_row(const char *name, const uint64_t *bytes, size_t count,
 
 static void text_memory(const xr_resources *r, xr_str *out)
 {
-    uint64_t bytes[3] = { 0 };
+    uint64_t bytes[XR_PLANS] = { 0 };
     xr_str_printf(out, "%-12s", "memory");
     for (size_t p = 0; p < r->count; p++)
         xr_str_printf(out, " %14s", r->parts[p].who);
@@ -55,7 +55,7 @@ static void text_machine(const xr_session *s, const xr_resources *r,
                       s->device.instance,
                       xr_bytes_text(r->machine.memory_bytes, text),
                       r->machine.host_memory ? "host" : "device");
-        xr_str_printf(out, ", %.1f %% planned\n",
+        xr_str_printf(out, ", %.0f %% planned\n",
                       100.0 * (double)r->bytes /
                           (double)r->machine.memory_bytes);
     }

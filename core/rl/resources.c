@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/rl/rows.h"
 #include "core/rl/session_parts.h"
 #include "model/hf/config.h"
 
@@ -105,6 +106,30 @@ static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
         errors);
 }
 
+/* The rows of a step: as sampled, as the algorithm accepted them, as they are
+ * dealt to mini-batches. */
+static void plan_rows(const xr_session *s, xr_resources *r)
+{
+    const xr_run_config *run = &s->run;
+    uint64_t row =
+        (uint64_t)(run->data.max_prompt_length + run->data.max_response_length);
+    uint64_t rows = (uint64_t)run->sft.train_batch_size;
+    uint64_t stores = 1;
+    if (!r->machine.host_memory || !(s->with & XR_TRAINABLE))
+        return;
+    if (s->with & XR_WITH_ALGO) {
+        rows = (uint64_t)run->data.train_batch_size * (uint64_t)run->rollout.n;
+        stores += run->actor.shuffle != 0;
+        stores +=
+            s->algo.component && XRAY_HAS(xray_algo_ops, xr_algo(s), accept);
+    }
+    uint64_t bytes = xr_rows_bytes(rows, rows * row);
+    xr_part_plan *p = begin(r, NULL, "rows");
+    p->plan.bytes[XRAY_TAG_WORKSPACE] =
+        bytes > UINT64_MAX / stores ? UINT64_MAX : bytes * stores;
+    take(s, r, p, XRAY_OK, NULL);
+}
+
 /* A model the core cannot parse is a matter between it and its backend. */
 static void count_parameters(const xr_session *s, xr_resources *r)
 {
@@ -146,6 +171,8 @@ void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
                                &s->model, &s->world, &s->infer_load, &p->plan)),
              errors);
     }
+    if (out->count)
+        plan_rows(s, out);
 }
 
 /* ---- memory ------------------------------------------------------------- */

@@ -11,14 +11,16 @@
 #include "core/rl/session.h"
 
 typedef struct xr_part_plan {
-    const char *who; /* "train.zero3", "reference", "infer.dsinf" */
-    const xr_part *part;
+    const char *who;     /* "train.zero3", "reference", "infer.dsinf", "rows" */
+    const xr_part *part; /* NULL: the core's own */
     xray_plan plan;
     uint64_t bytes; /* of all tags */
 } xr_part_plan;
 
+#define XR_PLANS 4
+
 typedef struct xr_resources {
-    xr_part_plan parts[3];
+    xr_part_plan parts[XR_PLANS];
     size_t count;
     uint64_t tags[XRAY_TAG_COUNT]; /* of all parts */
     uint64_t bytes;
@@ -34,8 +36,10 @@ const char *xr_tag_name(size_t tag);
 const char *xr_bytes_text(uint64_t bytes, char *buffer);
 
 /* Asks device, train (as actor and, where the session has one, as reference)
- * and infer for their plans; nothing is created. Parts without options are
- * passed over: what is wrong with them was said. Refusals go to `errors`. */
+ * and infer for their plans and adds, where the device's memory is the host's,
+ * the rows of a step that the core holds; nothing is created. Parts without
+ * options are passed over: what is wrong with them was said. Refusals go to
+ * `errors`. */
 void xr_resources_plan(xr_session *session, xr_errors *errors,
                        xr_resources *out);
 

@@ -45,6 +45,16 @@ static size_t place(xr_rows *r, char *base)
     return used;
 }
 
+uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap)
+{
+    xr_rows rows = { .row_cap = 0 };
+    if (row_cap > INT32_MAX - 1 || token_cap > INT32_MAX)
+        return UINT64_MAX;
+    rows.row_cap = (uint32_t)row_cap;
+    rows.token_cap = (uint32_t)token_cap;
+    return place(&rows, NULL);
+}
+
 xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
                          xr_err *err)
 {

@@ -28,6 +28,8 @@ typedef struct xr_rows {
 
 xray_status xr_rows_init(xr_rows *rows, uint64_t row_cap, uint64_t token_cap,
                          xr_err *err);
+/* What that takes; UINT64_MAX where the room is refused. */
+uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap);
 void xr_rows_free(xr_rows *rows);
 void xr_rows_clear(xr_rows *rows);
 

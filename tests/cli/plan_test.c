@@ -85,7 +85,9 @@ static void memory_by_instance(void **state)
     assert_true(bytes_of(plan, 1, "gradients") == 0);
     assert_true(bytes_of(plan, 2, "kv") > 0);
     double all = 0;
-    for (int i = 0; i < 3; i++)
+    assert_string_equal(name_of(plan, 3), "rows");
+    assert_true(bytes_of(plan, 3, "all") > 12 * 24 * 9 * 4);
+    for (int i = 0; i < 4; i++)
         all += bytes_of(plan, i, "all");
     assert_true(number(xr_json_get(plan, "bytes"), "all") == all);
     assert_true(number(plan, "checkpoint_bytes") ==
