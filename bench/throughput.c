@@ -6,26 +6,51 @@
  *
  * Rows have a prompt of [data] max_prompt_length and a response of
  * max_response_length tokens; a step has train_batch_size x n rows. Prints the
- * best of several rounds, with the floating-point rate it stands for.
+ * best of several rounds beside the floor: matrix products and attention at the
+ * FMA peak, or weights and cached keys at the read bandwidth, both measured
+ * first. Its own keys:
+ *
+ *   bench.what=train|generate   one of the two only
+ *   bench.lengths=LOW..HIGH     train on rows of these lengths instead, every
+ *                               token but the first learnt
+ *   bench.tokens=4096           tokens of those rows, at most
+ *   bench.sequences=COUNT       generate for so many prompts, one sample each
+ *   bench.rounds=7
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include "core/base/file.h"
+#include "bench/probe.h"
 #include "core/base/philox.h"
 #include "core/rl/role.h"
 #include "core/rl/samples.h"
+#include "model/hf/config.h"
 
-#define ROUNDS 7
+typedef struct options {
+    int64_t low; /* 0: rows of the INI's step */
+    int64_t high;
+    int64_t tokens;
+    int64_t sequences; /* 0: prompts and samples of the INI's step */
+    int64_t rounds;
+    int no_train;
+    int no_generate;
+} options;
 
 typedef struct bench {
     xr_session *session;
+    options how;
+    probe_rates machine;
+    xm_config config;
     xr_rows rows;
     xr_views views;
     xr_samples samples;
     xr_row *data; /* [prompts] */
     const xr_row **prompts;
-    int32_t *ids;
+    int32_t *ids; /* [most tokens of a row or prompt] */
+    int32_t *prompt_ids;
     uint32_t prompt_count;
     uint32_t prompt_tokens;
     uint32_t response_tokens;
@@ -42,7 +67,54 @@ static const char *const presets[] = {
     "run.reward=rule",
 };
 
-static xray_status zero_loss(void *ctx, const xray_loss_call *call)
+/* ---- floors ------------------------------------------------------------- */
+
+/* Weights of the blocks' matrix products. */
+static double block_weights(const xm_config *c)
+{
+    double q = (double)c->heads * c->head_dim;
+    double kv = (double)c->kv_heads * c->head_dim;
+    double up = c->gated ? 2 : 1;
+    return c->layers *
+           (c->hidden * (2 * q + 2 * kv) + c->hidden * (up + 1.0) * c->ffn);
+}
+
+static double head_weights(const xm_config *c)
+{
+    return (double)c->hidden * c->vocab;
+}
+
+/* Scores and values of a query over `keys` keys in all layers. */
+static double attention_flops(const xm_config *c, double keys)
+{
+    return 4.0 * c->layers * c->heads * c->head_dim * keys;
+}
+
+/* Forward and twice that backward; attention computes its scores once more. */
+static double train_flops(const bench *b)
+{
+    const xray_batch *batch = &b->rows.batch;
+    double flops = 0;
+    double learnt = 0;
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        double size = batch->row_start[r + 1] - batch->row_start[r];
+        flops += 3.5 * attention_flops(&b->config, size * (size + 1) / 2);
+    }
+    for (uint32_t t = 0; t < batch->tokens; t++)
+        learnt += batch->loss_mask[t] != 0;
+    return flops + 6 * block_weights(&b->config) * batch->tokens +
+           6 * head_weights(&b->config) * learnt;
+}
+
+static void print_share(double seconds, double floor, const char *of)
+{
+    printf("; floor %.2f ms (%s), %.0f %% of it reached\n", floor * 1e3, of,
+           100 * floor / seconds);
+}
+
+/* ---- training ----------------------------------------------------------- */
+
+static xray_status loss_of_ones(void *ctx, const xray_loss_call *call)
 {
     (void)ctx;
     for (uint32_t t = 0; t < call->batch->tokens; t++)
@@ -50,88 +122,139 @@ static xray_status zero_loss(void *ctx, const xray_loss_call *call)
     return XRAY_OK;
 }
 
+static int32_t random_id(const bench *b, uint32_t row, uint32_t t)
+{
+    return (int32_t)(xr_philox(1, t, row, 0, 0).w[0] %
+                     b->session->model.vocab_size);
+}
+
+/* Lengths spread evenly over low..high in an order of no meaning; the peers'
+ * scripts have the same rule. The last row takes what is left, if enough is. */
+static uint32_t row_length(const options *how, uint32_t row, uint64_t used)
+{
+    uint64_t span = (uint64_t)(how->high - how->low) + 1;
+    uint64_t size = (uint64_t)how->low + (uint64_t)row * 277 % span;
+    uint64_t left = (uint64_t)how->tokens - used;
+    return (uint32_t)(size < left ? size : left);
+}
+
+static xray_status add_row(bench *b, uint32_t r, uint32_t size, xr_err *err)
+{
+    int step = b->how.low == 0;
+    uint32_t prompt = step ? b->prompt_tokens : 1;
+    for (uint32_t t = 0; t < size; t++)
+        b->ids[t] = random_id(b, step ? r / b->n : r, t);
+    xr_row_in in = { .prompt = b->ids,
+                     .prompt_count = prompt,
+                     .response = b->ids + prompt,
+                     .response_count = size - prompt,
+                     .group = (int32_t)(r / b->n),
+                     .temperature = 1 };
+    return xr_rows_add(&b->rows, &in, err);
+}
+
 static int make_rows(bench *b, xr_err *err)
 {
-    uint32_t vocab = b->session->model.vocab_size;
-    uint32_t rows = b->prompt_count * b->n;
-    uint32_t row = b->prompt_tokens + b->response_tokens;
-    b->ids = xr_calloc((size_t)rows * row, sizeof(*b->ids));
-    b->data = xr_calloc(b->prompt_count, sizeof(*b->data));
-    b->prompts = xr_calloc(b->prompt_count, sizeof(*b->prompts));
-    if (!b->ids || !b->data || !b->prompts ||
-        xr_rows_init(&b->rows, rows, (uint64_t)rows * row, err) != XRAY_OK ||
-        xr_views_init(&b->views, rows, err) != XRAY_OK ||
-        xr_samples_init(&b->samples, rows, b->response_tokens, err) != XRAY_OK)
+    uint32_t step = b->prompt_count * b->n;
+    uint32_t size = b->prompt_tokens + b->response_tokens;
+    uint64_t tokens =
+        b->how.low ? (uint64_t)b->how.tokens : (uint64_t)step * size;
+    uint64_t most = b->how.low ? (uint64_t)(b->how.tokens / b->how.low) : step;
+    if (xr_rows_init(&b->rows, most, tokens, err) != XRAY_OK ||
+        xr_views_init(&b->views, most, err) != XRAY_OK)
         return -1;
-    for (uint32_t r = 0; r < rows; r++) {
-        int32_t *ids = b->ids + (size_t)r * row;
-        for (uint32_t t = 0; t < row; t++)
-            ids[t] = (int32_t)(xr_philox(1, t, r / b->n, 0, 0).w[0] % vocab);
-        xr_row_in in = { .prompt = ids,
-                         .prompt_count = b->prompt_tokens,
-                         .response = ids + b->prompt_tokens,
-                         .response_count = b->response_tokens,
-                         .group = (int32_t)(r / b->n),
-                         .temperature = 1 };
-        if (xr_rows_add(&b->rows, &in, err) != XRAY_OK)
+    for (uint32_t r = 0; r < most; r++) {
+        if (b->how.low)
+            size = row_length(&b->how, r, b->rows.batch.tokens);
+        if (b->how.low && size < (uint64_t)b->how.low)
+            break;
+        if (add_row(b, r, size, err) != XRAY_OK)
             return -1;
-        b->data[r / b->n] = (xr_row){ .id = r / b->n,
-                                      .ids = ids,
-                                      .id_count = b->prompt_tokens,
-                                      .prompt_count = b->prompt_tokens };
-        b->prompts[r / b->n] = &b->data[r / b->n];
     }
+    return 0;
+}
+
+static int train_once(bench *b, double best[2], xr_err *err)
+{
+    xr_role actor = xr_role_actor(b->session);
+    xray_loss loss = { .head = XRAY_HEAD(xray_loss),
+                       .fn = loss_of_ones,
+                       .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY };
+    xr_future future;
+    xray_step_result result;
+    double start = xr_now();
+    if (xr_views_cut(&b->views, &b->rows, 0, b->rows.batch.rows,
+                     b->session->train_load.tokens, err) != XRAY_OK)
+        return -1;
+    xr_role_gradients(&actor, &b->views, &loss, &future);
+    if (xr_wait(&future, err) != XRAY_OK)
+        return -1;
+    double middle = xr_now();
+    xr_role_step(&actor, 0, 1, &result, &future);
+    if (xr_wait(&future, err) != XRAY_OK)
+        return -1;
+    double end = xr_now();
+    best[0] = middle - start < best[0] ? middle - start : best[0];
+    best[1] = end - middle < best[1] ? end - middle : best[1];
     return 0;
 }
 
 static int bench_train(bench *b, xr_err *err)
 {
-    xr_role actor = xr_role_actor(b->session);
-    xray_loss loss = { .head = XRAY_HEAD(xray_loss),
-                       .fn = zero_loss,
-                       .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY };
-    double tokens = b->rows.batch.tokens;
     double best[2] = { 1e30, 1e30 };
-    for (int i = 0; i < ROUNDS; i++) {
-        xr_future future;
-        xray_step_result result;
-        double start = xr_now();
-        if (xr_views_cut(&b->views, &b->rows, 0, b->rows.batch.rows,
-                         b->session->train_load.tokens, err) != XRAY_OK)
+    for (int64_t i = 0; i < b->how.rounds; i++)
+        if (train_once(b, best, err))
             return -1;
-        xr_role_gradients(&actor, &b->views, &loss, &future);
-        if (xr_wait(&future, err) != XRAY_OK)
-            return -1;
-        double middle = xr_now();
-        xr_role_step(&actor, 0, 1, &result, &future);
-        if (xr_wait(&future, err) != XRAY_OK)
-            return -1;
-        double end = xr_now();
-        best[0] = middle - start < best[0] ? middle - start : best[0];
-        best[1] = end - middle < best[1] ? end - middle : best[1];
-    }
-    printf("train: %.0f tokens in %u micro-batches, forward and backward %.2f "
-           "ms, optimizer %.2f ms, %.0f tokens/s\n",
-           tokens, b->views.count, best[0] * 1e3, best[1] * 1e3,
-           tokens / (best[0] + best[1]));
+    double tokens = b->rows.batch.tokens;
+    double seconds = best[0] + best[1];
+    printf("train: %.0f tokens of %u rows in %u micro-batches, forward and "
+           "backward %.2f ms, optimizer %.2f ms",
+           tokens, b->rows.batch.rows, b->views.count, best[0] * 1e3,
+           best[1] * 1e3);
+    print_share(seconds, train_flops(b) / b->machine.flops, "FMA peak");
+    printf("train: %.0f tokens/s\n", tokens / seconds);
     return 0;
 }
 
-static int bench_generate(bench *b, xr_err *err)
+/* ---- generation --------------------------------------------------------- */
+
+static int make_prompts(bench *b, xr_err *err)
 {
+    size_t count = b->prompt_count;
+    b->prompt_ids = xr_calloc(count * b->prompt_tokens, sizeof(*b->prompt_ids));
+    b->data = xr_calloc(count, sizeof(*b->data));
+    b->prompts = xr_calloc(count, sizeof(*b->prompts));
+    if (!b->prompt_ids || !b->data || !b->prompts)
+        return -1;
+    for (uint32_t p = 0; p < count; p++) {
+        int32_t *ids = b->prompt_ids + (size_t)p * b->prompt_tokens;
+        for (uint32_t t = 0; t < b->prompt_tokens; t++)
+            ids[t] = random_id(b, p, t);
+        b->data[p] = (xr_row){ .id = p,
+                               .ids = ids,
+                               .id_count = b->prompt_tokens,
+                               .prompt_count = b->prompt_tokens };
+        b->prompts[p] = &b->data[p];
+    }
+    return xr_samples_init(&b->samples, count * b->n, b->response_tokens,
+                           err) != XRAY_OK;
+}
+
+/* Best time of drawing `tokens` a sequence; negative on an error. */
+static double time_draws(bench *b, uint32_t tokens, xr_err *err)
+{
+    const xray_weights *w =
+        xr_train(b->session)->weights(b->session->train.self);
     xr_sampling how = { .n = b->n,
-                        .max_tokens = b->response_tokens,
+                        .max_tokens = tokens,
                         .temperature = 1,
                         .top_p = 1,
                         .seed = 1,
                         .ignore_eos = 1 };
-    double tokens = (double)b->prompt_count * b->n * b->response_tokens;
     double best = 1e30;
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int64_t i = 0; i < b->how.rounds; i++) {
         double start = xr_now();
         how.step = (uint64_t)i;
-        const xray_weights *w =
-            xr_train(b->session)->weights(b->session->train.self);
         if (xr_infer(b->session)
                     ->update(b->session->infer.self, NULL,
                              w->version(w->owner)) != XRAY_OK ||
@@ -141,9 +264,90 @@ static int bench_generate(bench *b, xr_err *err)
         double took = xr_now() - start;
         best = took < best ? took : best;
     }
-    printf("generate: %.0f tokens of %u sequences in %.2f ms, %.0f tokens/s\n",
-           tokens, b->prompt_count * b->n, best * 1e3, tokens / best);
+    return best;
+}
+
+/* One step of all sequences: the slower of arithmetic and memory. */
+static void print_decode(const bench *b, double seconds)
+{
+    const xm_config *c = &b->config;
+    double sequences = (double)b->prompt_count * b->n;
+    double weights = block_weights(c) + head_weights(c);
+    double keys = b->prompt_tokens + b->response_tokens / 2.0;
+    double cached = 2.0 * c->layers * c->kv_heads * c->head_dim * keys;
+    double flops = (sequences * (2 * weights + attention_flops(c, keys))) /
+                   b->machine.flops;
+    double bytes = 4 * (weights + cached * sequences) / b->machine.bytes;
+    printf("decode: %.0f sequences, %.3f ms a step, %.0f tokens/s", sequences,
+           seconds * 1e3, sequences / seconds);
+    if (bytes > flops)
+        print_share(seconds, bytes, "read bandwidth");
+    else
+        print_share(seconds, flops, "FMA peak");
+}
+
+static int bench_generate(bench *b, xr_err *err)
+{
+    double sequences = (double)b->prompt_count * b->n;
+    double tokens = sequences * b->response_tokens;
+    double all = time_draws(b, b->response_tokens, err);
+    double first = all < 0 ? -1 : time_draws(b, 1, err);
+    if (first < 0)
+        return -1;
+    printf(
+        "generate: %.0f tokens of %.0f sequences in %.2f ms, %.0f tokens/s\n",
+        tokens, sequences, all * 1e3, tokens / all);
+    /* Samples of one prompt share its computation. */
+    double prompts = (double)b->prompt_count * b->prompt_tokens;
+    double keys = (b->prompt_tokens + 1) / 2.0;
+    double flops = prompts * (2 * block_weights(&b->config) +
+                              attention_flops(&b->config, keys)) +
+                   2 * sequences * head_weights(&b->config);
+    printf("prefill: %.0f tokens in %.2f ms, %.0f tokens/s", prompts,
+           first * 1e3, prompts / first);
+    print_share(first, flops / b->machine.flops, "FMA peak");
+    if (b->response_tokens > 1)
+        print_decode(b, (all - first) / (b->response_tokens - 1));
     return 0;
+}
+
+/* ---- the run ------------------------------------------------------------ */
+
+static void set_loads(bench *b)
+{
+    uint64_t row = b->prompt_tokens + b->response_tokens;
+    if ((uint64_t)b->how.high > row)
+        row = (uint64_t)b->how.high;
+    /* Training alone has no cache to speak of. */
+    uint64_t sequences =
+        b->how.no_generate ? 1 : (uint64_t)b->prompt_count * b->n;
+    xr_session_loads(b->session,
+                     (uint64_t)b->session->run.actor.ppo_max_token_len_per_gpu,
+                     row, sequences);
+}
+
+/* Before anything else is there, and then the peak of resident memory starts
+ * anew (Linux), so that the probe is no part of it. */
+static void probe_first(bench *b)
+{
+    uint32_t threads = (uint32_t)b->session->run.run.threads;
+    if (threads == 0)
+        threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    b->machine = probe_machine(threads);
+    printf("machine: %u threads, %.0f GF/s fp32 FMA, %.1f GB/s read\n", threads,
+           b->machine.flops * 1e-9, b->machine.bytes * 1e-9);
+    FILE *peak = fopen("/proc/self/clear_refs", "w");
+    if (peak) {
+        (void)fputs("5", peak);
+        (void)fclose(peak);
+    }
+}
+
+static void print_memory(void)
+{
+    struct rusage use;
+    if (getrusage(RUSAGE_SELF, &use) == 0)
+        printf("memory: %.0f MB at most\n", (double)use.ru_maxrss / 1024);
 }
 
 static int run(bench *b, xr_err *err)
@@ -151,20 +355,113 @@ static int run(bench *b, xr_err *err)
     const xr_run_config *run = &b->session->run;
     b->prompt_count = (uint32_t)run->data.train_batch_size;
     b->n = (uint32_t)run->rollout.n;
+    if (b->how.sequences)
+        b->prompt_count = (uint32_t)b->how.sequences;
+    b->n = b->how.sequences ? 1 : b->n;
     b->prompt_tokens = (uint32_t)run->data.max_prompt_length;
     b->response_tokens = (uint32_t)run->data.max_response_length;
-    if (xr_session_start(b->session, err) != XRAY_OK || make_rows(b, err) ||
-        bench_train(b, err) || bench_generate(b, err))
+    set_loads(b);
+    uint64_t most = b->session->train_load.row_tokens;
+    b->ids = xr_calloc((size_t)most, sizeof(*b->ids));
+    if (!b->ids ||
+        xm_config_parse(b->session->config_json, "config.json", err,
+                        &b->config) != XRAY_OK ||
+        xr_session_start(b->session, err) != XRAY_OK)
+        return 1;
+    if (!b->how.no_train && (make_rows(b, err) || bench_train(b, err)))
+        return 1;
+    if (!b->how.no_generate && (make_prompts(b, err) || bench_generate(b, err)))
         return 1;
     return 0;
+}
+
+/* 1: an option of this program; 0: the configuration's; -1: a bad one. */
+static int take_option(options *how, const char *text)
+{
+    static const char prefix[] = "bench.";
+    char name[32];
+    char value[32];
+    if (strncmp(text, prefix, strlen(prefix)) != 0)
+        return 0;
+    if (sscanf(text + strlen(prefix), "%31[a-z]=%31s", name, value) != 2)
+        return -1;
+    if (strcmp(name, "what") == 0) {
+        how->no_train = strcmp(value, "generate") == 0;
+        how->no_generate = strcmp(value, "train") == 0;
+        return how->no_train || how->no_generate ? 1 : -1;
+    }
+    if (strcmp(name, "lengths") == 0) {
+        char *dots = strstr(value, "..");
+        if (!dots)
+            return -1;
+        *dots = '\0';
+        return xr_parse_int(value, &how->low) == 0 &&
+                       xr_parse_int(dots + 2, &how->high) == 0 &&
+                       how->low > 1 && how->high >= how->low
+                   ? 1
+                   : -1;
+    }
+    int64_t *to = strcmp(name, "tokens") == 0      ? &how->tokens
+                  : strcmp(name, "sequences") == 0 ? &how->sequences
+                  : strcmp(name, "rounds") == 0    ? &how->rounds
+                                                   : NULL;
+    return to && xr_parse_int(value, to) == 0 && *to > 0 ? 1 : -1;
+}
+
+static int read_options(bench *b, xr_config *config, char **argv,
+                        xr_errors *errors)
+{
+    char model[XR_PATH_CAP];
+    (void)snprintf(model, sizeof(model), "model.path=%s", argv[1]);
+    xr_config_set(config, model, errors);
+    /* A trainable session wants a file of rows; none is read here. */
+    (void)snprintf(model, sizeof(model), "data.train_files=%s/config.json",
+                   argv[1]);
+    xr_config_set(config, model, errors);
+    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++)
+        xr_config_set(config, presets[i], errors);
+    for (char **arg = argv + 2; *arg; arg++) {
+        int own = take_option(&b->how, *arg);
+        if (own < 0) {
+            (void)fprintf(stderr, "bench-throughput: bad option %s\n", *arg);
+            return -1;
+        }
+        if (!own)
+            xr_config_set(config, *arg, errors);
+    }
+    return 0;
+}
+
+static int open_and_run(bench *b, xr_config *config, xr_errors *errors,
+                        xr_err *err)
+{
+    b->session = xr_session_new(
+        config, NULL, XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER, errors);
+    if (!b->session)
+        return 1;
+    probe_first(b);
+    int bad = run(b, err);
+    print_memory();
+    return bad;
+}
+
+static void free_all(bench *b)
+{
+    xr_rows_free(&b->rows);
+    xr_views_free(&b->views);
+    xr_samples_free(&b->samples);
+    free(b->ids);
+    free(b->prompt_ids);
+    free(b->data);
+    free(b->prompts);
+    xr_session_free(b->session);
 }
 
 int main(int argc, char **argv)
 {
     xr_errors errors = { 0 };
     xr_err err = { "" };
-    bench b = { 0 };
-    char model[XR_PATH_CAP];
+    bench b = { .how = { .tokens = 4096, .rounds = 7 } };
     xr_config *config = xr_config_new();
     if (argc < 2 || !config) {
         (void)fputs("usage: bench-throughput MODEL_FOLDER "
@@ -172,26 +469,13 @@ int main(int argc, char **argv)
                     stderr);
         return 2;
     }
-    (void)snprintf(model, sizeof(model), "model.path=%s", argv[1]);
-    xr_config_set(config, model, &errors);
-    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++)
-        xr_config_set(config, presets[i], &errors);
-    for (int i = 2; i < argc; i++)
-        xr_config_set(config, argv[i], &errors);
-    b.session = xr_session_new(
-        config, NULL, XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER, &errors);
-    int bad = b.session ? run(&b, &err) : 1;
+    int bad = read_options(&b, config, argv, &errors);
+    bad = bad || open_and_run(&b, config, &errors, &err);
     for (size_t i = 0; i < errors.count; i++)
         (void)fprintf(stderr, "bench-throughput: %s\n", errors.items[i]);
     if (*err.text)
         (void)fprintf(stderr, "bench-throughput: %s\n", err.text);
-    xr_rows_free(&b.rows);
-    xr_views_free(&b.views);
-    xr_samples_free(&b.samples);
-    free(b.ids);
-    free(b.data);
-    free(b.prompts);
-    xr_session_free(b.session);
+    free_all(&b);
     xr_config_free(config);
     xr_errors_free(&errors);
     return bad;

@@ -9,6 +9,14 @@ trap 'rm -rf "$work"' EXIT
 "$XRAY_BUILD/bench-throughput" "$work/model" data.train_batch_size=4 >"$work/out.txt"
 grep -q '^train: .* tokens/s$' "$work/out.txt"
 grep -q '^generate: .* tokens/s$' "$work/out.txt"
+grep -q '^decode: .* reached$' "$work/out.txt"
+"$XRAY_BUILD/bench-throughput" "$work/model" bench.what=train bench.lengths=8..32 bench.tokens=256 >"$work/out.txt"
+grep -q '^train: 2[0-9][0-9] tokens of .* reached$' "$work/out.txt"
+"$XRAY_BUILD/bench-train" "$XRAY_BUILD/xray" "$work/run/metrics.jsonl" train "$XRAY_SOURCE/bench/peers/grpo.ini" \
+    --set "model.path=$work/model" --set model.init=random --set "data.train_files=$work/train.jsonl" \
+    --set "data.val_files=$work/val.jsonl" --set "trainer.default_local_dir=$work/run" \
+    --set data.max_prompt_length=12 --set data.max_response_length=4 --set trainer.total_training_steps=2 >"$work/out.txt"
+grep -q '^best: step .* ms$' "$work/out.txt"
 "$XRAY_BUILD/bench-matmul" 1 >"$work/out.txt"
 grep -q '^decode ' "$work/out.txt"
 echo "bench: ok"

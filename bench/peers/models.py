@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The models and data that X-ray and its peers are measured with.
+
+    models.py FOLDER QUICKSTART_SFT
+
+writes FOLDER/small (the quickstart's decoder after `xray sft`, with room for
+1024 positions), FOLDER/35m (a Llama with random weights) and for each a
+prompts.jsonl for one GRPO step. Both have the quickstart's tokenizer; that of
+35m has a vocabulary filled up to 32,000 words which no text has.
+"""
+import json
+import pathlib
+import random
+import shutil
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def write(path, value):
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def llama_35m():
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 512,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "intermediate_size": 1024,
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "torch_dtype": "float32",
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "vocab_size": 32000,
+    }
+
+
+def make_35m(out, tokenizer):
+    config = llama_35m()
+    torch.manual_seed(1)
+    model = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in config.items() if k != "torch_dtype"}))
+    tensors = {k: v.contiguous() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+    print("35m:", sum(t.numel() for t in tensors.values()), "parameters")
+    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+    write(out / "config.json", config)
+    vocab = tokenizer["model"]["vocab"]
+    while len(vocab) < config["vocab_size"]:
+        vocab[f"word{len(vocab)}"] = len(vocab)
+    write(out / "tokenizer.json", tokenizer)
+
+
+def make_small(out, source):
+    config = json.loads((source / "config.json").read_text())
+    config["max_position_embeddings"] = 1024
+    write(out / "config.json", config)
+    save_file(load_file(source / "model.safetensors"), out / "model.safetensors",
+              metadata={"format": "pt"})
+    shutil.copy(source / "tokenizer.json", out)
+
+
+def prompts(out, count, digits):
+    """`digits` characters and the BOS make the prompt's tokens."""
+    draw = random.Random(1)
+    with open(out / "prompts.jsonl", "w", encoding="utf-8") as f:
+        for _ in range(count):
+            if digits == 8:
+                a, b = draw.randint(100, 999), draw.randint(100, 999)
+                row = {"question": f"{a}+{b}=", "answer": str(a + b)[::-1]}
+            else:
+                row = {"question": "".join(draw.choice("0123456789") for _ in range(digits)),
+                       "answer": "1"}
+            f.write(json.dumps(row) + "\n")
+
+
+def main():
+    out, source = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    for name in ("small", "35m"):
+        (out / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / "tokenizer_config.json", out / name)
+    make_small(out / "small", source)
+    make_35m(out / "35m", json.loads((source / "tokenizer.json").read_text()))
+    prompts(out / "small", 64, 8)
+    prompts(out / "35m", 8, 63)
+
+
+if __name__ == "__main__":
+    main()
