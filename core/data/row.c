@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/data/row.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,16 +23,26 @@ static int64_t days_of(int year, int month, int day)
     return era * 146097 + doe - 719468;
 }
 
+/* `count` digits as a number; -1 if they are not there. */
+static int digits(const char *text, int count)
+{
+    int value = 0;
+    for (int i = 0; i < count; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return -1;
+        value = value * 10 + (text[i] - '0');
+    }
+    return value;
+}
+
 static xray_status read_date(xr_reader *r)
 {
-    int year = 0;
-    int month = 0;
-    int day = 0;
-    int used = 0;
     const char *text = r->data->chat_date;
-    if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &used) != 3 ||
-        text[used] || year < 1 || month < 1 || month > 12 || day < 1 ||
-        day > 31)
+    int whole = strlen(text) == 10 && text[4] == '-' && text[7] == '-';
+    int year = whole ? digits(text, 4) : -1;
+    int month = whole ? digits(text + 5, 2) : -1;
+    int day = whole ? digits(text + 8, 2) : -1;
+    if (year < 1 || month < 1 || month > 12 || day < 1 || day > 31)
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "[data] chat_date: '%s' is no date; YYYY-MM-DD is "
                        "expected",

@@ -106,6 +106,8 @@ static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
         errors);
 }
 
+#define ROWS "rows" /* what the core itself holds */
+
 /* The rows of a step: as sampled, as the algorithm accepted them, as they are
  * dealt to mini-batches. */
 static void plan_rows(const xr_session *s, xr_resources *r)
@@ -124,9 +126,10 @@ static void plan_rows(const xr_session *s, xr_resources *r)
             s->algo.component && XRAY_HAS(xray_algo_ops, xr_algo(s), accept);
     }
     uint64_t bytes = xr_rows_bytes(rows, rows * row);
-    xr_part_plan *p = begin(r, NULL, "rows");
-    p->plan.bytes[XRAY_TAG_WORKSPACE] =
-        bytes > UINT64_MAX / stores ? UINT64_MAX : bytes * stores;
+    if (bytes == UINT64_MAX)
+        return; /* too many tokens: a sentence of its own */
+    xr_part_plan *p = begin(r, NULL, ROWS);
+    p->plan.bytes[XRAY_TAG_WORKSPACE] = bytes * stores;
     take(s, r, p, XRAY_OK, NULL);
 }
 
@@ -188,9 +191,12 @@ typedef struct place {
     const char *how;
 } place;
 
-/* The key that makes a tag smaller. */
-static place shrinks(const xr_session *s, size_t tag)
+/* The key that makes a tag of a part smaller. */
+static place shrinks(const xr_session *s, const char *who, size_t tag)
 {
+    if (strcmp(who, ROWS) == 0)
+        return (place){ is_sft(s) ? "sft" : "data", "train_batch_size",
+                        "lower" };
     if (tag == XRAY_TAG_KV)
         return (place){ "rollout", "max_num_seqs", "lower" };
     if (tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE)
@@ -237,8 +243,8 @@ int xr_resources_memory(const xr_session *s, const xr_resources *r, xr_err *out)
         return 0;
     size_t tag = biggest(r, 0, &one, &who[0]);
     size_t next = biggest(r, 1, &two, &who[1]);
-    place a = shrinks(s, tag);
-    place b = shrinks(s, next);
+    place a = shrinks(s, who[0], tag);
+    place b = shrinks(s, who[1], next);
     int same = strcmp(a.key, b.key) == 0;
     (void)xr_fail(
         out, XRAY_E_CONFIG,
