@@ -15,7 +15,8 @@
     defined(ZOO_CREATE_CRASHES)
 static void crash(void)
 {
-    volatile int *nowhere = (volatile int *)(uintptr_t)16;
+    /* Volatile, or an optimiser sees where it goes. */
+    int *volatile nowhere = (int *)(uintptr_t)16;
     *nowhere = 1;
 }
 #endif
