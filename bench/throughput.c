@@ -8,7 +8,7 @@
  * max_response_length tokens; a step has train_batch_size x n rows. Prints the
  * best of several rounds beside the floor: matrix products and attention at the
  * FMA peak, or weights and cached keys at the read bandwidth, both measured
- * first. Its own keys:
+ * first. One thread is timed by its processor time. Its own keys:
  *
  *   bench.what=train|generate   one of the two only
  *   bench.lengths=LOW..HIGH     train on rows of these lengths instead, every
@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "bench/probe.h"
+#include "core/base/file.h"
 #include "core/base/philox.h"
 #include "core/rl/role.h"
 #include "core/rl/samples.h"
@@ -51,6 +52,7 @@ typedef struct bench {
     const xr_row **prompts;
     int32_t *ids; /* [most tokens of a row or prompt] */
     int32_t *prompt_ids;
+    uint32_t threads;
     uint32_t prompt_count;
     uint32_t prompt_tokens;
     uint32_t response_tokens;
@@ -182,18 +184,18 @@ static int train_once(bench *b, double best[2], xr_err *err)
                        .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY };
     xr_future future;
     xray_step_result result;
-    double start = xr_now();
+    double start = probe_now(b->threads);
     if (xr_views_cut(&b->views, &b->rows, 0, b->rows.batch.rows,
                      b->session->train_load.tokens, err) != XRAY_OK)
         return -1;
     xr_role_gradients(&actor, &b->views, &loss, &future);
     if (xr_wait(&future, err) != XRAY_OK)
         return -1;
-    double middle = xr_now();
+    double middle = probe_now(b->threads);
     xr_role_step(&actor, 0, 1, &result, &future);
     if (xr_wait(&future, err) != XRAY_OK)
         return -1;
-    double end = xr_now();
+    double end = probe_now(b->threads);
     best[0] = middle - start < best[0] ? middle - start : best[0];
     best[1] = end - middle < best[1] ? end - middle : best[1];
     return 0;
@@ -253,7 +255,7 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
                         .ignore_eos = 1 };
     double best = 1e30;
     for (int64_t i = 0; i < b->how.rounds; i++) {
-        double start = xr_now();
+        double start = probe_now(b->threads);
         how.step = (uint64_t)i;
         if (xr_infer(b->session)
                     ->update(b->session->infer.self, NULL,
@@ -261,7 +263,7 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
             xr_samples_draw(b->session, &b->samples, b->prompts,
                             b->prompt_count, &how, NULL, err) != XRAY_OK)
             return -1;
-        double took = xr_now() - start;
+        double took = probe_now(b->threads) - start;
         best = took < best ? took : best;
     }
     return best;
@@ -330,12 +332,12 @@ static void set_loads(bench *b)
  * anew (Linux), so that the probe is no part of it. */
 static void probe_first(bench *b)
 {
-    uint32_t threads = (uint32_t)b->session->run.run.threads;
-    if (threads == 0)
-        threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    b->machine = probe_machine(threads);
-    printf("machine: %u threads, %.0f GF/s fp32 FMA, %.1f GB/s read\n", threads,
-           b->machine.flops * 1e-9, b->machine.bytes * 1e-9);
+    b->threads = (uint32_t)b->session->run.run.threads;
+    if (b->threads == 0)
+        b->threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    b->machine = probe_machine(b->threads);
+    printf("machine: %u threads, %.0f GF/s fp32 FMA, %.1f GB/s read\n",
+           b->threads, b->machine.flops * 1e-9, b->machine.bytes * 1e-9);
     FILE *peak = fopen("/proc/self/clear_refs", "w");
     if (peak) {
         (void)fputs("5", peak);
