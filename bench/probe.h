@@ -33,6 +33,7 @@ typedef struct probe_rates {
 typedef struct probe_part {
     const float *data; /* NULL: arithmetic */
     size_t count;
+    int wide;    /* arithmetic with AVX-512 */
     double work; /* operations or bytes done */
     float keep;
 } probe_part;
@@ -88,7 +89,7 @@ static inline void *probe_work(void *arg)
     if (part->data) {
         part->keep = probe_read(part->data, part->count);
         part->work = (double)part->count * sizeof(float);
-    } else if (__builtin_cpu_supports("avx512f")) {
+    } else if (part->wide) {
         part->keep = probe_fma_512();
         part->work = (double)PROBE_FMAS * 16 * 32;
     } else {
@@ -100,7 +101,7 @@ static inline void *probe_work(void *arg)
 
 /* The best of some runs on all threads at once; 0 where a thread cannot start.
  */
-static inline double probe_rate(uint32_t threads, const float *data)
+static inline double probe_rate(uint32_t threads, int wide, const float *data)
 {
     double best = 0;
     for (int again = 0; again < 8; again++) {
@@ -111,7 +112,8 @@ static inline double probe_rate(uint32_t threads, const float *data)
         for (uint32_t i = 0; i < threads; i++) {
             size_t count = PROBE_FLOATS / threads;
             part[i] = (probe_part){ .data = data ? data + i * count : NULL,
-                                    .count = count };
+                                    .count = count,
+                                    .wide = wide };
             if (i > 0 &&
                 pthread_create(&id[i], NULL, probe_work, &part[i]) != 0)
                 return 0;
@@ -128,8 +130,15 @@ static inline double probe_rate(uint32_t threads, const float *data)
     return best;
 }
 
-/* Takes about a tenth of a second, and 128 MiB while it runs. */
-static inline probe_rates probe_machine(uint32_t threads)
+/* Whether AVX-512 may be used here. */
+static inline int probe_wide(void)
+{
+    return __builtin_cpu_supports("avx512f") != 0;
+}
+
+/* The peak of AVX-512, or of AVX2. Takes about a tenth of a second, and 128 MiB
+ * while it runs. */
+static inline probe_rates probe_machine(uint32_t threads, int wide)
 {
     probe_rates rates = { 0 };
     if (threads < 1 || threads > PROBE_MOST_THREADS ||
@@ -140,8 +149,8 @@ static inline probe_rates probe_machine(uint32_t threads)
         return rates;
     for (size_t i = 0; i < PROBE_FLOATS; i++)
         data[i] = (float)(i % 17);
-    rates.flops = probe_rate(threads, NULL);
-    rates.bytes = probe_rate(threads, data);
+    rates.flops = probe_rate(threads, wide, NULL);
+    rates.bytes = probe_rate(threads, wide, data);
     free(data);
     return rates;
 }

@@ -335,7 +335,7 @@ static void probe_first(bench *b)
     b->threads = (uint32_t)b->session->run.run.threads;
     if (b->threads == 0)
         b->threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    b->machine = probe_machine(b->threads);
+    b->machine = probe_machine(b->threads, probe_wide());
     printf("machine: %u threads, %.0f GF/s fp32 FMA, %.1f GB/s read\n",
            b->threads, b->machine.flops * 1e-9, b->machine.bytes * 1e-9);
     FILE *peak = fopen("/proc/self/clear_refs", "w");
