@@ -66,13 +66,18 @@ static const xr_data_section *settings(const char *path)
     return &run.data;
 }
 
-static void check(const xr_dataset *set, const xr_data_section *section)
+/* SFT rows share prompt and response lengths. */
+static void check(const xr_dataset *set, const xr_data_section *section,
+                  int kind)
 {
+    int64_t most = section->max_prompt_length;
+    if (kind == XR_DATA_SFT)
+        most += section->max_response_length;
     for (size_t i = 0; i < xr_dataset_count(set); i++) {
         const xr_row *row = xr_dataset_row(set, i);
         FUZZ_CHECK(row->prompt && row->ground_truth && row->data_source);
         FUZZ_CHECK(row->fields_json && row->prompt_count <= row->id_count);
-        FUZZ_CHECK(row->prompt_count <= (uint64_t)section->max_prompt_length);
+        FUZZ_CHECK(row->id_count <= (uint64_t)most);
         for (uint32_t t = 0; t < row->id_count; t++)
             FUZZ_CHECK(row->ids[t] >= 0 && row->ids[t] < 28);
     }
@@ -100,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (xr_dataset_open(&section, &want, &err, &set))
         fuzz_said(&err);
     else
-        check(set, &section);
+        check(set, &section, want.kind);
     xr_dataset_close(set);
     return 0;
 }
