@@ -7,7 +7,7 @@
 # input that fails is kept there as well, and its name printed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-work=$XRAY_BUILD/tests/fuzz/work/$2
+work=$XRAY_BUILD/tests/fuzz/runs/$2
 mkdir -p "$work/found" "$work/failed"
 dict=()
 [ -e "$here/$2.dict" ] && dict=("-dict=$here/$2.dict")
