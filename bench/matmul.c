@@ -31,6 +31,7 @@ typedef struct device {
     const xray_device_ops *ops;
     void *self;
     uint32_t threads;
+    int wide; /* AVX-512 */
 } device;
 
 typedef struct shape {
@@ -50,13 +51,17 @@ static float *device_floats(const device *d, size_t n)
     return f;
 }
 
-/* Seconds of one call: the best of several batches of about 40 ms. */
+/* Seconds of one call: the best of several batches of about 40 ms. The peak is
+ * measured again between them, because a shared machine's clock wanders. */
 static double time_op(const device *d, const xray_matmul *op,
-                      const xray_matmul_grad *grad)
+                      const xray_matmul_grad *grad, probe_rates *peaks)
 {
     double best = 1e9;
     size_t calls = 1;
+    peaks->flops = 0;
     for (int batch = 0; batch < 8; batch++) {
+        double peak = probe_once(d->threads, d->wide, NULL);
+        peaks->flops = peak > peaks->flops ? peak : peaks->flops;
         double start = probe_now(d->threads);
         for (size_t i = 0; i < calls; i++) {
             xray_status s = grad ? d->ops->matmul_grad(d->self, NULL, grad)
@@ -71,9 +76,11 @@ static double time_op(const device *d, const xray_matmul *op,
     return best;
 }
 
-static void report(const char *kind, const shape *s, double seconds,
-                   const probe_rates *peaks)
+static void report(const char *kind, const device *d, const shape *s,
+                   const xray_matmul *op, const xray_matmul_grad *grad,
+                   probe_rates *peaks)
 {
+    double seconds = time_op(d, op, grad, peaks);
     double n = (double)s->rows * (double)s->cols;
     double flops = 2 * n * (double)s->tokens / seconds * 1e-9;
     double bytes = 4 * n / seconds * 1e-9;
@@ -86,7 +93,7 @@ static void report(const char *kind, const shape *s, double seconds,
 
 /* The three products of a matrix; only the forward one for a single token. */
 static void run_products(const device *d, const shape *s, xray_weight *w,
-                         float *const *data, const probe_rates *peaks)
+                         float *const *data, probe_rates *peaks)
 {
     xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
                        .weight = w,
@@ -96,7 +103,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                        .x_stride = s->cols,
                        .y_stride = s->rows,
                        .kind = XRAY_NT };
-    report("NT", s, time_op(d, &op, NULL), peaks);
+    report("NT", d, s, &op, NULL, peaks);
     if (s->tokens == 1)
         return;
     op.kind = XRAY_NN;
@@ -104,7 +111,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
     op.y = data[1];
     op.x_stride = s->rows;
     op.y_stride = s->cols;
-    report("NN", s, time_op(d, &op, NULL), peaks);
+    report("NN", d, s, &op, NULL, peaks);
     xray_matmul_grad grad = { .head = XRAY_HEAD(xray_matmul_grad),
                               .tokens = { s->tokens, NULL },
                               .dy = data[2],
@@ -114,10 +121,10 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                               .rows = s->rows,
                               .cols = s->cols,
                               .dw = data[0] };
-    report("grad", s, time_op(d, NULL, &grad), peaks);
+    report("grad", d, s, NULL, &grad, peaks);
 }
 
-static int run_shape(const device *d, const shape *s, const probe_rates *peaks)
+static int run_shape(const device *d, const shape *s, probe_rates *peaks)
 {
     float *data[3] = { device_floats(d, s->rows * s->cols),
                        device_floats(d, s->tokens * s->cols),
@@ -179,8 +186,8 @@ int main(int argc, char **argv)
     xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
     if (d.ops->info(d.self, &info) != XRAY_OK)
         return 1;
-    probe_rates peaks =
-        probe_machine(threads, strstr(info.name, "AVX-512") != NULL);
+    d.wide = strstr(info.name, "AVX-512") != NULL;
+    probe_rates peaks = probe_machine(threads, d.wide);
     if (peaks.flops <= 0 || peaks.bytes <= 0)
         return 1;
     printf("%s: %.0f GF/s fp32 FMA, %.1f GB/s read\n", info.name,

@@ -99,32 +99,36 @@ static inline void *probe_work(void *arg)
     return NULL;
 }
 
-/* The best of some runs on all threads at once; 0 where a thread cannot start.
- */
+/* One run on all threads at once; 0 where a thread cannot start. */
+static inline double probe_once(uint32_t threads, int wide, const float *data)
+{
+    pthread_t id[PROBE_MOST_THREADS];
+    probe_part part[PROBE_MOST_THREADS];
+    double work = 0;
+    double start = probe_now(threads);
+    for (uint32_t i = 0; i < threads; i++) {
+        size_t count = PROBE_FLOATS / threads;
+        part[i] = (probe_part){ .data = data ? data + i * count : NULL,
+                                .count = count,
+                                .wide = wide };
+        if (i > 0 && pthread_create(&id[i], NULL, probe_work, &part[i]) != 0)
+            return 0;
+    }
+    (void)probe_work(&part[0]);
+    for (uint32_t i = 0; i < threads; i++) {
+        if (i > 0)
+            (void)pthread_join(id[i], NULL);
+        work += part[i].work;
+    }
+    return work / (probe_now(threads) - start);
+}
+
+/* The best of some runs. */
 static inline double probe_rate(uint32_t threads, int wide, const float *data)
 {
     double best = 0;
     for (int again = 0; again < 8; again++) {
-        pthread_t id[PROBE_MOST_THREADS];
-        probe_part part[PROBE_MOST_THREADS];
-        double work = 0;
-        double start = probe_now(threads);
-        for (uint32_t i = 0; i < threads; i++) {
-            size_t count = PROBE_FLOATS / threads;
-            part[i] = (probe_part){ .data = data ? data + i * count : NULL,
-                                    .count = count,
-                                    .wide = wide };
-            if (i > 0 &&
-                pthread_create(&id[i], NULL, probe_work, &part[i]) != 0)
-                return 0;
-        }
-        (void)probe_work(&part[0]);
-        for (uint32_t i = 0; i < threads; i++) {
-            if (i > 0)
-                (void)pthread_join(id[i], NULL);
-            work += part[i].work;
-        }
-        double rate = work / (probe_now(threads) - start);
+        double rate = probe_once(threads, wide, data);
         best = rate > best ? rate : best;
     }
     return best;

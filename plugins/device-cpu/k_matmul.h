@@ -10,8 +10,9 @@
 #include "plugins/device-cpu/kernels.h"
 #include "plugins/device-cpu/vec.h"
 
-#define DEPTH_BLOCK 256 /* of b rows: 16 KiB a panel stays in the L1 cache */
-#define ROW_BLOCK 168   /* of a rows: a block of a stays in the L2 cache */
+/* Of b 16 KiB a panel stay in the L1 cache, a block of a in the L2 cache. */
+#define DEPTH_BLOCK CPU_GEMM_DEPTH
+#define ROW_BLOCK CPU_GEMM_ROWS
 
 /* Where a tile lies. */
 typedef struct tile_at {
@@ -20,8 +21,9 @@ typedef struct tile_at {
     size_t k0;
     size_t k1;
     int start;
-    const float *next; /* of a or b, wanted in the cache soon */
-    size_t next_row;
+    const float *next;   /* of a or b, wanted in the cache soon: */
+    size_t next_row;     /* floats to the next of 16 places, */
+    size_t next_sixteen; /* and to the next 16 of them */
     const float *next_c; /* the tile behind this one */
 } tile_at;
 
@@ -96,9 +98,11 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
     for (size_t k = at->k0; k < at->k1; k++, b += g->b_row) {
         v16 x[8];
         if (!f.masked && !f.triangle)
-            __builtin_prefetch(at->next + at->next_row * (k - at->k0), 0, 2);
-        /* A gradient's accumulators come from memory. */
-        if (f.transposed && k - at->k0 < (size_t)(f.rows * f.panels))
+            __builtin_prefetch(at->next + at->next_row * ((k - at->k0) % 16) +
+                                   at->next_sixteen * ((k - at->k0) / 16),
+                               0, 2);
+        /* The next tile's accumulators come from memory, or go there. */
+        if (!f.triangle && k - at->k0 < (size_t)(f.rows * f.panels))
             fetch_c(f, g, at, k - at->k0);
         UNROLL_PANELS
         for (int p = 0; p < f.panels; p++)
@@ -284,6 +288,25 @@ static void run_tile(int t, const tile_cut *cut, const cpu_gemm *g,
         tile_of(t, cut_step(cut, at->panel), rows)(g, at);
 }
 
+/* What tile i of a step of gemm_block fetches: panel i of the next step, and
+ * where `a` is read for the first time the rows of the tile below it. */
+VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
+                    size_t i, size_t below)
+{
+    size_t step = cut_step(cut, at->panel);
+    int ahead = i < step && at->panel + step + i < cut->panels;
+    at->next_c = g->c + below * g->c_row + at->panel * 16;
+    at->next = g->b + (at->panel + (ahead ? step + i : 0)) * g->b_panel +
+               at->k0 * g->b_row;
+    at->next_row = g->b_row;
+    at->next_sixteen = 16 * g->b_row;
+    if (at->panel > 0 || ahead || below >= g->rows)
+        return;
+    at->next = g->a + below * g->a_row + at->k0;
+    at->next_row = 16;
+    at->next_sixteen = g->a_row;
+}
+
 /* All tiles of rows [m0, m1): panels one after the other, so that they are read
  * once. */
 static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
@@ -295,11 +318,11 @@ static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
         at->panel = p;
         for (size_t i = 0; i < cut.tiles; i++) {
             size_t rows = (m1 - row + (cut.tiles - i) - 1) / (cut.tiles - i);
-            /* Tile i fetches panel i of the next step. */
-            size_t ahead = p + step + i < cut.panels && i < step ? step + i : 0;
             at->row = row;
-            at->next = g->b + (p + ahead) * g->b_panel + at->k0 * g->b_row;
-            at->next_row = g->b_row;
+            fetch_next(g, at, &cut, i, row + rows);
+            if (i + 1 == cut.tiles)
+                at->next_c =
+                    g->c + m0 * g->c_row + (p + step) % cut.panels * 16;
             run_tile(0, &cut, g, at, rows);
             row += rows;
         }
@@ -317,6 +340,7 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, size_t row,
         size_t ahead = at->row == 0 ? panel : at->panel;
         at->next = g->b + ahead * g->b_panel + at->k0 * g->b_row;
         at->next_row = g->b_row;
+        at->next_sixteen = 16 * g->b_row;
         return;
     }
     /* A tile is lower than a line is long, so the line of its last row is the
@@ -324,6 +348,7 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, size_t row,
     size_t last = row + VEC_ROWS - 1;
     at->next = g->a + at->k0 * g->a_row + (last < g->rows ? last : g->rows - 1);
     at->next_row = g->a_row;
+    at->next_sixteen = 16 * g->a_row;
 }
 
 #define COPY_ROW 8 /* floats of a copied row of a tile */
@@ -376,6 +401,25 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
     }
 }
 
+/* The same with a copy of the block of a, where its rows lie a power of two
+ * apart: those share sets of the L1 cache, and of the L2 cache by the luck of
+ * their pages. */
+static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
+{
+    size_t depth = at->k1 - at->k0;
+    const size_t row = DEPTH_BLOCK + 16;
+    for (size_t r = m0; r < m1; r++)
+        __builtin_memcpy(g->work + (r - m0) * row, g->a + r * g->a_row + at->k0,
+                         depth * sizeof(float));
+    cpu_gemm one = *g;
+    one.a = g->work;
+    one.a_row = row;
+    one.b += at->k0 * g->b_row;
+    one.c += m0 * g->c_row;
+    tile_at here = { .start = at->start, .k1 = depth };
+    gemm_block(&one, &here, 0, m1 - m0);
+}
+
 static void gemm(const cpu_gemm *g)
 {
     size_t depth = g->rows > VEC_ROWS ? DEPTH_BLOCK : g->depth;
@@ -384,7 +428,10 @@ static void gemm(const cpu_gemm *g)
         tile_at at = { .start = g->start };
         do {
             at.k1 = g->depth - at.k0 > depth ? at.k0 + depth : g->depth;
-            gemm_block(g, &at, m0, m1);
+            if (g->work)
+                gemm_copied(g, &at, m0, m1);
+            else
+                gemm_block(g, &at, m0, m1);
             at.k0 = at.k1;
             at.start = GEMM_LOAD;
         } while (at.k0 < g->depth);

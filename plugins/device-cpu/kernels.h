@@ -31,7 +31,15 @@ typedef struct cpu_gemm {
     const float *bias; /* [cols], for GEMM_BIAS */
     int start;         /* GEMM_* */
     int b_tail;        /* 1: the last panel of b is not padded to 16 */
+    float *work; /* CPU_GEMM_WORK floats, to copy blocks of a to, or NULL */
 } cpu_gemm;
+
+/* A block of a: so many rows by so many of the summed index, each row a line
+ * longer than it holds, so that lines of one tile do not share a set of the L1
+ * cache. */
+#define CPU_GEMM_ROWS 168
+#define CPU_GEMM_DEPTH 256
+#define CPU_GEMM_WORK ((size_t)CPU_GEMM_ROWS * (CPU_GEMM_DEPTH + 16))
 
 /* Queries of one head that read one kv head. Row r sits at position pos + r *
  * step and sees the keys up to it. */

@@ -187,11 +187,15 @@ typedef struct product_job {
     size_t row_step; /* of one task; rows first, then columns */
     size_t col_step;
     size_t row_tasks;
+    float *scratch; /* or NULL: x is read where it lies */
+    size_t scratch_floats;
 } product_job;
+
+#define COPY_ROW 512  /* floats from row to row where blocks of x are copied */
+#define COPY_COLS 256 /* columns that make up for it */
 
 static void product_task(void *ctx, size_t task, size_t thread)
 {
-    (void)thread;
     const product_job *job = ctx;
     cpu_gemm g = job->whole;
     size_t row = task % job->row_tasks * job->row_step;
@@ -202,6 +206,8 @@ static void product_task(void *ctx, size_t task, size_t thread)
     g.b += col / 16 * g.b_panel;
     g.c += row * g.c_row + col;
     g.bias = g.bias ? g.bias + col : NULL;
+    if (job->scratch && g.rows > job->d->k->rows && g.cols >= COPY_COLS)
+        g.work = job->scratch + thread * job->scratch_floats;
     job->d->k->gemm(&g);
 }
 
@@ -310,6 +316,12 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
                                    .start = p->start } };
     double cost = (double)p->tokens * (double)outputs * (double)depth / 8;
     cut_product(d, &job, cost);
+    if (p->x_row % COPY_ROW == 0) {
+        job.scratch_floats = CPU_GEMM_WORK;
+        status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
+        if (status != XRAY_OK)
+            return status;
+    }
     cpu_parallel(d, job.row_tasks * divide_up(outputs, job.col_step), cost,
                  product_task, &job);
     return XRAY_OK;
