@@ -23,6 +23,9 @@
 #define XRAY_NEED_GROUPS 8u        /* more than one sample a prompt */
 #define XRAY_NEED_MINI_FORWARD 16u /* `select` wants current log-probs */
 #define XRAY_NEED_ENTROPY 32u      /* the loss reads the entropy */
+#define XRAY_NEED_VALUE_HEAD                       \
+    64u /* the policy has a value head of its own: \
+         * batch->value is its, and so is dvalue */
 
 typedef struct xray_needs {
     xray_head head;
@@ -112,6 +115,13 @@ typedef struct xray_algo_ops {
 
     /* Finds an extension, "xray.algo.kl/0". NULL if none. [any] */
     const void *(*extension)(void *self, const char *id);
+
+    /* With XRAY_NEED_CRITIC: dL/dv of a micro-batch of the critic, as `loss`
+     * (call->value and call->dvalue are set, call->logp is not); the context is
+     * the mini-batch's. Adds to the same metrics. [any] [no-alloc] */
+    xray_status (*critic_loss)(const void *context, uint64_t size,
+                               const xray_loss_call *call,
+                               xray_metric_sums *sums);
 } xray_algo_ops;
 
 #endif

@@ -98,7 +98,8 @@ typedef struct xray_infer_ops {
     xray_status (*stats)(void *self, xray_infer_stats *out);
 
     /* Weights changed behind shared handles, or are to be copied from `from`
-     * (NULL: shared). No request may be running. */
+     * (NULL: shared, or all parts have come). `from` may hold some of the
+     * tensors, whole ones. No request may be running. */
     xray_status (*update)(void *self, const xray_weights *from,
                           uint64_t version);
 
@@ -120,6 +121,11 @@ typedef struct xray_infer_ops {
 
     /* Finds an extension by id. NULL if none. [any] */
     const void *(*extension)(void *self, const char *id);
+
+    /* The engine's own copy of the weights, by HF name, whose values are
+     * compared with the trainer's after an update; NULL while they are shared.
+     */
+    const xray_weights *(*weights)(void *self);
 } xray_infer_ops;
 
 #endif

@@ -6,6 +6,7 @@
 #define XRAY_SETUP_H
 
 #include <xray/abi.h>
+#include <xray/comm.h>
 #include <xray/device.h>
 #include <xray/host.h>
 
@@ -22,13 +23,15 @@ typedef struct xray_model {
     uint64_t seed;
 } xray_model;
 
-/* The ranks of a run. Groups and collectives come with "xray.comm". */
+/* The ranks that hold a model together. A plan is asked with rank 0 and without
+ * comm. */
 typedef struct xray_world {
     xray_head head;
     uint32_t rank;
     uint32_t size;
-    const void *comm_ops; /* NULL when size is 1 */
-    void *comm;
+    const xray_comm_ops *comm; /* NULL when size is 1 */
+    void *comm_self;
+    xray_comm_group *group; /* of all these ranks, in order */
 } xray_world;
 
 /* One tensor of a published layout, by its Hugging Face name. A shard covers
@@ -76,9 +79,12 @@ typedef struct xray_setup {
     void *device_self;
     const xray_model *model;
     const xray_world *world;
-    const xray_weights *weights; /* infer: weights to share, NULL: own copy */
-    uint32_t role;               /* XRAY_ROLE_* */
-    uint32_t trainable;          /* train: 0 allocates no gradients */
+    const xray_weights *weights;   /* infer: weights to share, NULL: own copy */
+    uint32_t role;                 /* XRAY_ROLE_* */
+    uint32_t trainable;            /* train: 0 allocates no gradients */
+    uint32_t trainable_from_layer; /* train: blocks below it, and the embedding
+                                    * if it is above 0, are frozen */
+    uint32_t reserved;
 } xray_setup;
 
 /* How much work an instance must be ready for. */
@@ -91,6 +97,8 @@ typedef struct xray_workload {
     uint32_t trainable;
     uint32_t shared; /* infer: weights are the trainer's */
     uint32_t threads;
+    uint32_t trainable_from_layer; /* as in xray_setup */
+    uint32_t reserved;
 } xray_workload;
 
 /* What an instance would take. Filled by `plan`, which touches no device; what

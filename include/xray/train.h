@@ -4,7 +4,9 @@
  * outputs of packed rows, folds gradients, steps the optimizer.
  *
  * States: created -> [forward | forward_backward ... optimizer_step] ->
- * destroyed. Calls come from one thread. An error of class -2xx or worse leaves
+ * destroyed. Calls come from one thread. In a world of several ranks every rank
+ * makes the same calls with as many micro-batches (empty ones are legal), each
+ * with the rows of its own. An error of class -2xx or worse leaves
  * the instance fit for `destroy` only.
  */
 #ifndef XRAY_TRAIN_H
@@ -109,7 +111,8 @@ typedef struct xray_train_ops {
 
     /* Writes model.safetensors (HF names; config.json and tokenizer are the
      * core's) and what a resume needs into the existing folder `dir`; reads it
-     * back. Formats do not depend on the layout. [may-block] */
+     * back. All ranks call it with one folder, each writes and reads its own
+     * ranges. Formats do not depend on the layout. [may-block] */
     xray_status (*save)(void *self, const char *dir);
     xray_status (*load)(void *self, const char *dir);
 
@@ -129,6 +132,14 @@ typedef struct xray_train_ops {
 
     /* Finds an extension by id. NULL if none. [any] */
     const void *(*extension)(void *self, const char *id);
+
+    /* The whole model's values, part after part, for whoever keeps a copy: each
+     * part holds full tensors, is device memory of the instance and valid until
+     * the next call; XRAY_END after the last. All ranks call these alike.
+     * [collective] */
+    xray_status (*export_begin)(void *self);
+    xray_status (*export_next)(void *self, const xray_weights **out_part);
+    void (*export_end)(void *self);
 } xray_train_ops;
 
 #endif

@@ -115,9 +115,10 @@ SIZE(xray_model, 48);
 AT(xray_world, head, 0);
 AT(xray_world, rank, 8);
 AT(xray_world, size, 12);
-AT(xray_world, comm_ops, 16);
-AT(xray_world, comm, 24);
-SIZE(xray_world, 32);
+AT(xray_world, comm, 16);
+AT(xray_world, comm_self, 24);
+AT(xray_world, group, 32);
+SIZE(xray_world, 40);
 
 AT(xray_tensor, name, 0);
 AT(xray_tensor, dtype, 8);
@@ -151,7 +152,9 @@ AT(xray_setup, world, 40);
 AT(xray_setup, weights, 48);
 AT(xray_setup, role, 56);
 AT(xray_setup, trainable, 60);
-SIZE(xray_setup, 64);
+AT(xray_setup, trainable_from_layer, 64);
+AT(xray_setup, reserved, 68);
+SIZE(xray_setup, 72);
 
 AT(xray_workload, head, 0);
 AT(xray_workload, tokens, 8);
@@ -161,7 +164,9 @@ AT(xray_workload, heads, 32);
 AT(xray_workload, trainable, 36);
 AT(xray_workload, shared, 40);
 AT(xray_workload, threads, 44);
-SIZE(xray_workload, 48);
+AT(xray_workload, trainable_from_layer, 48);
+AT(xray_workload, reserved, 52);
+SIZE(xray_workload, 56);
 
 AT(xray_plan, head, 0);
 AT(xray_plan, bytes, 8);
@@ -217,7 +222,10 @@ AT(xray_train_ops, offload, 88);
 AT(xray_train_ops, onload, 96);
 AT(xray_train_ops, gradients, 104);
 AT(xray_train_ops, extension, 112);
-SIZE(xray_train_ops, 120);
+AT(xray_train_ops, export_begin, 120);
+AT(xray_train_ops, export_next, 128);
+AT(xray_train_ops, export_end, 136);
+SIZE(xray_train_ops, 144);
 
 AT(xray_request, head, 0);
 AT(xray_request, id, 8);
@@ -279,7 +287,8 @@ AT(xray_infer_ops, resume, 104);
 AT(xray_infer_ops, sleep, 112);
 AT(xray_infer_ops, wake, 120);
 AT(xray_infer_ops, extension, 128);
-SIZE(xray_infer_ops, 136);
+AT(xray_infer_ops, weights, 136);
+SIZE(xray_infer_ops, 144);
 
 AT(xray_needs, head, 0);
 AT(xray_needs, flags, 8);
@@ -317,7 +326,8 @@ AT(xray_algo_ops, observe, 80);
 AT(xray_algo_ops, save, 88);
 AT(xray_algo_ops, load, 96);
 AT(xray_algo_ops, extension, 104);
-SIZE(xray_algo_ops, 112);
+AT(xray_algo_ops, critic_loss, 112);
+SIZE(xray_algo_ops, 120);
 
 AT(xray_sample_in, head, 0);
 AT(xray_sample_in, id, 8);

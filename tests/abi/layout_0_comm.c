@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layout of xray.comm/0 on LP64.
+ */
+#include <xray/comm.h>
+
+#include "tests/abi/layout.h"
+
+AT(xray_comm_trace, calls, 0);
+AT(xray_comm_trace, bytes, 8);
+AT(xray_comm_trace, group, 16);
+AT(xray_comm_trace, call, 24);
+AT(xray_comm_trace, state, 28);
+AT(xray_comm_trace, since, 32);
+AT(xray_comm_trace, pid, 40);
+SIZE(xray_comm_trace, 48);
+
+AT(xray_comm_setup, head, 0);
+AT(xray_comm_setup, host, 8);
+AT(xray_comm_setup, device, 16);
+AT(xray_comm_setup, device_self, 24);
+AT(xray_comm_setup, rank, 32);
+AT(xray_comm_setup, size, 36);
+AT(xray_comm_setup, timeout_ms, 40);
+AT(xray_comm_setup, traces, 48);
+AT(xray_comm_setup, exchange_ctx, 56);
+AT(xray_comm_setup, exchange, 64);
+SIZE(xray_comm_setup, 72);
+
+AT(xray_comm_ops, head, 0);
+AT(xray_comm_ops, serves, 8);
+AT(xray_comm_ops, create, 16);
+AT(xray_comm_ops, destroy, 24);
+AT(xray_comm_ops, group, 32);
+AT(xray_comm_ops, all_reduce, 40);
+AT(xray_comm_ops, reduce_scatter, 48);
+AT(xray_comm_ops, all_gather, 56);
+AT(xray_comm_ops, broadcast, 64);
+AT(xray_comm_ops, send, 72);
+AT(xray_comm_ops, recv, 80);
+AT(xray_comm_ops, barrier, 88);
+AT(xray_comm_ops, received, 96);
+AT(xray_comm_ops, abort, 104);
+AT(xray_comm_ops, extension, 112);
+SIZE(xray_comm_ops, 120);
