@@ -35,8 +35,11 @@ static xray_status take_memory(xr_learner *l, uint64_t rows, uint64_t tokens,
     l->context = xr_calloc((size_t)l->context_cap, 1);
     l->sums = xr_calloc(names, sizeof(*l->sums));
     l->weights = xr_calloc(names, sizeof(*l->weights));
+    int greedy = (l->session->needs & XRAY_NEED_GREEDY) != 0;
+    if (greedy)
+        l->baseline = xr_calloc((size_t)rows, sizeof(*l->baseline));
     if (!l->logp || !l->scratch || !l->order || !l->keep || !l->context ||
-        !l->sums || !l->weights)
+        !l->sums || !l->weights || (greedy && !l->baseline))
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu rows",
                        (unsigned long long)rows);
     return XRAY_OK;
@@ -83,6 +86,7 @@ void xr_learner_free(xr_learner *l)
     free(l->context);
     free(l->sums);
     free(l->weights);
+    free(l->baseline);
     *l = (xr_learner){ .names = 0 };
 }
 
@@ -119,6 +123,7 @@ xray_status xr_learner_pack(xr_learner *l, const xr_samples *s,
             .version = s->versions[i],
             .group = (int32_t)(i / s->n),
             .temperature = temperature > 0 ? temperature : 1.0f,
+            .baseline = l->baseline ? l->baseline[i / s->n] : 0,
         };
         xray_status status = xr_rows_add(&l->fresh, &in, err);
         if (status != XRAY_OK)
@@ -470,6 +475,8 @@ xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
         return status;
     if (!s->reference.self)
         batch.ref_logp = NULL;
+    if (!l->baseline)
+        batch.baseline = NULL;
     batch.value = NULL;
     start = now;
     status = XR_CALL(&s->algo, "prepare",

@@ -13,6 +13,7 @@ typedef struct xr_learner {
     xr_session *session;
     xr_role actor;
     xr_role reference;
+    float *baseline;  /* [prompts] of the next pack; NULL: none is needed */
     xr_rows fresh;    /* one rollout */
     xr_rows rows;     /* the step's kept groups, when the algorithm picks */
     xr_rows shuffled; /* rows in the order of an epoch */

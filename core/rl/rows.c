@@ -39,6 +39,7 @@ static size_t place(xr_rows *r, char *base)
     r->prompt_len = carve(base, &used, rows * sizeof(int32_t));
     r->group = carve(base, &used, rows * sizeof(int32_t));
     r->temperature = carve(base, &used, rows * sizeof(float));
+    r->batch.baseline = carve(base, &used, rows * sizeof(float));
     r->row_id = carve(base, &used, rows * sizeof(uint64_t));
     r->prompt_id = carve(base, &used, rows * sizeof(uint64_t));
     r->spans = carve(base, &used, rows * sizeof(xray_span));
@@ -153,6 +154,7 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
     r->prompt_id[n] = row->prompt_id;
     r->group[n] = row->group;
     r->temperature[n] = row->temperature;
+    r->batch.baseline[n] = row->baseline;
     r->spans[n] = (xray_span){ .row = n,
                                .first = row->prompt_count,
                                .last = count,
@@ -188,6 +190,7 @@ xray_status xr_rows_copy(xr_rows *r, const xr_rows *from, uint32_t row,
     r->prompt_id[n] = from->prompt_id[row];
     r->group[n] = group;
     r->temperature[n] = from->temperature[row];
+    r->batch.baseline[n] = b->baseline[row];
     r->spans[n] = from->spans[row];
     r->spans[n].row = n;
     close_row(r, count);
@@ -246,6 +249,7 @@ static void view(xr_views *v, const xr_rows *rows, uint32_t first,
     b->prompt_id += first;
     b->group += first;
     b->temperature += first;
+    b->baseline += first;
     b->spans += first;
     b->span_count = count;
     v->pointers[v->count] = b;

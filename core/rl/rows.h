@@ -48,7 +48,7 @@ typedef struct xr_row_in {
     int32_t group;
     float temperature;
     uint32_t train_on_prompt; /* 1: without a mask, the prompt is learnt too */
-    uint32_t reserved;
+    float baseline;
 } xr_row_in;
 
 /* XRAY_E_BUG when it does not fit: capacities follow from the run's lengths. */

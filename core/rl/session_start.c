@@ -103,11 +103,10 @@ static xray_status start_algo(xr_session *s, xr_err *err)
         XR_CALL_TIMED(part, "needs", xr_algo(s)->needs(part->self, &needs));
     if (status != XRAY_OK)
         return xr_host_error(part->host, status, "needs", err);
-    if (needs.flags & (XRAY_NEED_CRITIC | XRAY_NEED_GREEDY))
-        return xr_fail(
-            err, XRAY_E_CONFIG, "%s needs %s, which this version does not run",
-            part->instance,
-            needs.flags & XRAY_NEED_CRITIC ? "a critic" : "greedy baselines");
+    if (needs.flags & XRAY_NEED_CRITIC)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s needs a critic, which this version does not run",
+                       part->instance);
     s->needs = needs.flags;
     if ((needs.flags & XRAY_NEED_GROUPS) && s->run.rollout.n < 2 &&
         !xr_config_refused(s->config, "rollout", "n"))

@@ -20,6 +20,7 @@ typedef struct trainer {
     xr_job job;
     xr_learner learner;
     xr_samples samples;
+    xr_samples greedy;      /* one a prompt, if the algorithm needs them */
     const xr_row **prompts; /* [train_batch_size] */
     uint32_t prompt_count;
     uint32_t picks; /* 1: the algorithm drops groups */
@@ -97,6 +98,42 @@ static xray_status dump_samples(trainer *t, xr_err *err)
     return status;
 }
 
+/* A greedy sample of every prompt: its score, token scores counted in, is the
+ * prompt's baseline. */
+static xray_status baselines(trainer *t, uint64_t step, xr_err *err)
+{
+    xr_session *s = t->job.session;
+    xr_samples *greedy = &t->greedy;
+    double start = xr_now();
+    xr_sampling how = {
+        .n = 1,
+        .max_tokens = (uint32_t)s->run.data.max_response_length,
+        .temperature = 0,
+        .top_p = 1,
+        .seed = (uint64_t)s->run.run.seed,
+        .step = step,
+        .ignore_eos = s->run.rollout.ignore_eos,
+    };
+    if (!t->learner.baseline)
+        return XRAY_OK;
+    xray_status status = xr_samples_draw(s, greedy, t->prompts, t->prompt_count,
+                                         &how, t->job.args->stop, err);
+    if (status == XRAY_OK)
+        status = xr_samples_score(s, greedy, t->prompts, NULL, NULL, err);
+    if (status != XRAY_OK)
+        return status;
+    for (uint32_t i = 0; i < t->prompt_count; i++) {
+        double score = greedy->scores[i].score;
+        for (uint32_t k = 0; k < greedy->sizes[i]; k++)
+            score += (double)greedy->score_rows[i][k];
+        t->learner.baseline[i] = (float)score;
+    }
+    xr_metrics_put(t->job.metrics, "timing_s/gen_max", xr_now() - start);
+    xr_metrics_stats(t->job.metrics, "critic/baseline", t->learner.baseline,
+                     t->prompt_count);
+    return XRAY_OK;
+}
+
 /* Draws prompts, samples and scores them, packs the batch. */
 static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
                            xr_err *err)
@@ -130,6 +167,8 @@ static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
     xr_metrics_put(t->job.metrics, "timing_s/reward", xr_now() - start);
     if (status == XRAY_OK)
         status = dump_samples(t, err);
+    if (status == XRAY_OK)
+        status = baselines(t, step, err);
     if (status == XRAY_OK)
         status =
             xr_learner_pack(&t->learner, &t->samples, t->prompts, step, err);
@@ -252,6 +291,9 @@ static xray_status open_trainer(trainer *t, const xr_run_args *args,
         status = xr_samples_init(
             &t->samples, (uint64_t)t->prompt_count * (uint64_t)run->rollout.n,
             (uint64_t)run->data.max_response_length, err);
+    if (status == XRAY_OK && t->learner.baseline)
+        status = xr_samples_init(&t->greedy, t->prompt_count,
+                                 (uint64_t)run->data.max_response_length, err);
     return status;
 }
 
@@ -259,6 +301,7 @@ static void close_trainer(trainer *t)
 {
     xr_learner_free(&t->learner);
     xr_samples_free(&t->samples);
+    xr_samples_free(&t->greedy);
     free(t->prompts);
     xr_job_close(&t->job);
 }

@@ -19,7 +19,7 @@
 
 #define XRAY_NEED_CRITIC 1u        /* a value model and its updates */
 #define XRAY_NEED_REFERENCE 2u     /* batch->ref_logp */
-#define XRAY_NEED_GREEDY 4u        /* a greedy sample of every prompt */
+#define XRAY_NEED_GREEDY 4u        /* batch->baseline */
 #define XRAY_NEED_GROUPS 8u        /* more than one sample a prompt */
 #define XRAY_NEED_MINI_FORWARD 16u /* `select` wants current log-probs */
 #define XRAY_NEED_ENTROPY 32u      /* the loss reads the entropy */

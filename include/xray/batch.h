@@ -50,6 +50,9 @@ typedef struct xray_batch {
     float *reward;       /* [tokens] */
     float *advantage;    /* [tokens] */
     float *returns;      /* [tokens] */
+
+    float *baseline; /* [rows] score of a greedy sample of the row's prompt;
+                      * NULL without XRAY_NEED_GREEDY */
 } xray_batch;
 
 #endif

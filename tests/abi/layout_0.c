@@ -100,7 +100,8 @@ AT(xray_batch, value, 120);
 AT(xray_batch, reward, 128);
 AT(xray_batch, advantage, 136);
 AT(xray_batch, returns, 144);
-SIZE(xray_batch, 152);
+AT(xray_batch, baseline, 152);
+SIZE(xray_batch, 160);
 
 AT(xray_model, head, 0);
 AT(xray_model, path, 8);

@@ -23,6 +23,7 @@ static struct {
     uint32_t batches; /* micro-batches of the last forward_backward */
     uint32_t rows;    /* rows in them */
     double tokens;    /* totals of the last context */
+    uint32_t greedy;  /* the algorithm was given baselines */
 } fake;
 
 static xray_status train_forward(void *self, const xray_batch *batch,
@@ -101,6 +102,10 @@ static xray_status algo_prepare(void *self, xray_batch *batch,
 {
     (void)self;
     assert_null(batch->ref_logp); /* there is no reference */
+    fake.greedy = batch->baseline != NULL;
+    for (uint32_t r = 0; fake.greedy && r < batch->rows; r++)
+        assert_true(batch->baseline[r] ==
+                    (float)(batch->prompt_id[r] - 10) / 4);
     metrics->put(metrics->ctx, "fake/rows", batch->rows);
     return XRAY_OK;
 }
@@ -340,6 +345,27 @@ static void groups_not_worth_it_are_dropped_and_refilled(void **state)
     }
 }
 
+/* Every row has the baseline of its prompt, also after groups were picked. */
+static void baselines_go_with_their_prompts(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    uint32_t groups = 0;
+    xr_learner *l = &f->learner;
+    assert_int_equal(xr_learner_step(l, &l->fresh, 1, 0.1, &err), 0);
+    assert_int_equal(fake.greedy, 0);
+    l->baseline = calloc(PROMPTS, sizeof(float));
+    assert_non_null(l->baseline);
+    for (uint32_t i = 0; i < PROMPTS; i++)
+        l->baseline[i] = (float)i / 4;
+    assert_int_equal(xr_learner_pack(l, &f->samples, f->rows, 1, &err), 0);
+    assert_int_equal(xr_learner_step(l, &l->fresh, 2, 0.1, &err), 0);
+    assert_int_equal(fake.greedy, 1);
+    assert_int_equal(xr_learner_accept(l, PROMPTS, &groups, &err), 0);
+    assert_int_equal(groups, 2);
+    assert_int_equal(xr_learner_step(l, &l->rows, 3, 0.1, &err), 0);
+}
+
 static void shuffling_keeps_the_rows(void **state)
 {
     fixture *f = *state;
@@ -376,6 +402,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(
             groups_not_worth_it_are_dropped_and_refilled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(baselines_go_with_their_prompts, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(shuffling_keeps_the_rows, set_up,
                                         tear_down),
     };
