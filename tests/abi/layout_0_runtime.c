@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layout of xray.runtime/0 on LP64.
+ */
+#include <xray/runtime.h>
+
+#include "tests/abi/layout.h"
+
+AT(xray_region, head, 0);
+AT(xray_region, id, 8);
+AT(xray_region, size, 16);
+AT(xray_region, data, 24);
+AT(xray_region, peer, 32);
+SIZE(xray_region, 40);
+
+AT(xray_runtime_setup, head, 0);
+AT(xray_runtime_setup, host, 8);
+AT(xray_runtime_setup, board_size, 16);
+AT(xray_runtime_setup, actors, 24);
+AT(xray_runtime_setup, hang_ms, 28);
+AT(xray_runtime_setup, start_ms, 32);
+AT(xray_runtime_setup, reserved, 36);
+SIZE(xray_runtime_setup, 40);
+
+AT(xray_actor_spec, head, 0);
+AT(xray_actor_spec, name, 8);
+AT(xray_actor_spec, argv, 16);
+AT(xray_actor_spec, index, 24);
+AT(xray_actor_spec, reserved, 28);
+SIZE(xray_actor_spec, 32);
+
+AT(xray_runtime_event, head, 0);
+AT(xray_runtime_event, kind, 8);
+AT(xray_runtime_event, reserved, 12);
+AT(xray_runtime_event, peer, 16);
+AT(xray_runtime_event, data, 24);
+AT(xray_runtime_event, size, 32);
+AT(xray_runtime_event, reason, 40);
+SIZE(xray_runtime_event, 48);
+
+AT(xray_runtime_ops, head, 0);
+AT(xray_runtime_ops, create, 8);
+AT(xray_runtime_ops, attach, 16);
+AT(xray_runtime_ops, destroy, 24);
+AT(xray_runtime_ops, spawn, 32);
+AT(xray_runtime_ops, kill, 40);
+AT(xray_runtime_ops, pid, 48);
+AT(xray_runtime_ops, send, 56);
+AT(xray_runtime_ops, poll, 64);
+AT(xray_runtime_ops, region_create, 72);
+AT(xray_runtime_ops, region_destroy, 80);
+AT(xray_runtime_ops, region_find, 88);
+AT(xray_runtime_ops, board, 96);
+AT(xray_runtime_ops, phase_set, 104);
+AT(xray_runtime_ops, phase, 112);
+AT(xray_runtime_ops, extension, 120);
+SIZE(xray_runtime_ops, 128);
