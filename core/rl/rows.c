@@ -68,11 +68,22 @@ xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
                        (unsigned long long)token_cap);
     r->row_cap = (uint32_t)row_cap;
     r->token_cap = (uint32_t)token_cap;
-    r->memory = xr_calloc(place(r, NULL), 1);
-    if (!r->memory)
+    void *memory = xr_calloc(place(r, NULL), 1);
+    if (!memory)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu tokens",
                        (unsigned long long)token_cap);
-    (void)place(r, r->memory);
+    xr_rows_attach(r, (uint32_t)row_cap, (uint32_t)token_cap, memory);
+    r->memory = memory;
+    return XRAY_OK;
+}
+
+void xr_rows_attach(xr_rows *r, uint32_t row_cap, uint32_t token_cap,
+                    void *memory)
+{
+    *r = (xr_rows){ .batch = { .head = XRAY_HEAD(xray_batch) },
+                    .row_cap = row_cap,
+                    .token_cap = token_cap };
+    (void)place(r, memory);
     r->batch.ids = r->ids;
     r->batch.row_start = r->row_start;
     r->batch.prompt_len = r->prompt_len;
@@ -83,7 +94,6 @@ xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
     r->batch.temperature = r->temperature;
     r->batch.spans = r->spans;
     r->batch.span_stride = sizeof(xray_span);
-    return XRAY_OK;
 }
 
 void xr_rows_free(xr_rows *r)
@@ -163,8 +173,26 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
     return XRAY_OK;
 }
 
-xray_status xr_rows_copy(xr_rows *r, const xr_rows *from, uint32_t row,
-                         int32_t group, xr_err *err)
+static void take_floats(const xr_rows *r, const xray_batch *from, size_t at,
+                        size_t first, size_t count)
+{
+    float *to[] = { r->batch.rollout_logp, r->batch.old_logp,
+                    r->batch.ref_logp,     r->batch.value,
+                    r->batch.reward,       r->batch.advantage,
+                    r->batch.returns };
+    const float *values[] = { from->rollout_logp, from->old_logp,
+                              from->ref_logp,     from->value,
+                              from->reward,       from->advantage,
+                              from->returns };
+    for (size_t i = 0; i < TOKEN_FLOATS; i++)
+        if (values[i])
+            memcpy(to[i] + at, values[i] + first, count * sizeof(float));
+        else
+            memset(to[i] + at, 0, count * sizeof(float));
+}
+
+xray_status xr_rows_take(xr_rows *r, const xray_batch *from, uint32_t row,
+                         xr_err *err)
 {
     size_t first = (size_t)from->row_start[row];
     uint32_t count = (uint32_t)(from->row_start[row + 1] - (int32_t)first);
@@ -173,28 +201,28 @@ xray_status xr_rows_copy(xr_rows *r, const xr_rows *from, uint32_t row,
     xray_status status = make_room(r, count, err);
     if (status != XRAY_OK)
         return status;
-    const xray_batch *b = &from->batch;
-    float *to_floats[] = { r->batch.rollout_logp, r->batch.old_logp,
-                           r->batch.ref_logp,     r->batch.value,
-                           r->batch.reward,       r->batch.advantage,
-                           r->batch.returns };
-    const float *floats[] = { b->rollout_logp, b->old_logp, b->ref_logp,
-                              b->value,        b->reward,   b->advantage,
-                              b->returns };
-    for (size_t i = 0; i < TOKEN_FLOATS; i++)
-        memcpy(to_floats[i] + at, floats[i] + first, count * sizeof(float));
+    take_floats(r, from, at, first, count);
     memcpy(r->ids + at, from->ids + first, count * sizeof(int32_t));
     memcpy(r->loss_mask + at, from->loss_mask + first, count * sizeof(float));
     r->prompt_len[n] = from->prompt_len[row];
     r->row_id[n] = from->row_id[row];
     r->prompt_id[n] = from->prompt_id[row];
-    r->group[n] = group;
-    r->temperature[n] = from->temperature[row];
-    r->batch.baseline[n] = b->baseline[row];
+    r->group[n] = from->group[row];
+    r->temperature[n] = from->temperature ? from->temperature[row] : 1.0f;
+    r->batch.baseline[n] = from->baseline ? from->baseline[row] : 0.0f;
     r->spans[n] = from->spans[row];
     r->spans[n].row = n;
     close_row(r, count);
     return XRAY_OK;
+}
+
+xray_status xr_rows_copy(xr_rows *r, const xr_rows *from, uint32_t row,
+                         int32_t group, xr_err *err)
+{
+    xray_status status = xr_rows_take(r, &from->batch, row, err);
+    if (status == XRAY_OK)
+        r->group[r->batch.rows - 1] = group;
+    return status;
 }
 
 xray_status xr_views_init(xr_views *v, uint64_t row_cap, xr_err *err)

@@ -28,6 +28,10 @@ typedef struct xr_rows {
 
 xray_status xr_rows_init(xr_rows *rows, uint64_t row_cap, uint64_t token_cap,
                          xr_err *err);
+/* The same over memory of the caller, xr_rows_bytes of it, that may hold rows
+ * already: two processes that share it see one batch. Not to be freed. */
+void xr_rows_attach(xr_rows *rows, uint32_t row_cap, uint32_t token_cap,
+                    void *memory);
 /* What that takes; UINT64_MAX where the room is refused. */
 uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap);
 void xr_rows_free(xr_rows *rows);
@@ -56,6 +60,9 @@ xray_status xr_rows_add(xr_rows *rows, const xr_row_in *row, xr_err *err);
 /* Copies row r of `from`, all arrays, with another group number. */
 xray_status xr_rows_copy(xr_rows *rows, const xr_rows *from, uint32_t r,
                          int32_t group, xr_err *err);
+/* Copies row r of a batch, all arrays that it has. */
+xray_status xr_rows_take(xr_rows *rows, const xray_batch *from, uint32_t r,
+                         xr_err *err);
 
 /* Runs of rows as batches of their own: the arrays are the store's, only
  * row_start is rebased. Group numbers and the rows that spans name stay those
