@@ -110,6 +110,7 @@ BEGIN {
     allowed["model/hf"] = "core/base"
     allowed["model/text"] = "core/base"
     allowed["model/nn"] = "core/base model/hf model/text"
+    allowed["model/rl"] = "core/base"
     allowed["model/train"] = allowed["model/nn"] " model/nn"
     allowed["model/serve"] = allowed["model/nn"] " model/nn"
     words = "TO" "DO|FIX" "ME|X" "XX"

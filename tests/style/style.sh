@@ -89,7 +89,8 @@ for pair in "core/base/a.c:core/config/config.h" "core/config/a.c:core/plugin/pl
   "core/rl/a.c:model/nn/decoder.h" "core/cli/a.c:model/train/x.h" \
   "core/config/a.c:model/hf/config.h" "model/hf/a.c:model/nn/decoder.h" \
   "model/text/a.c:model/hf/config.h" "model/nn/a.c:model/serve/x.h" \
-  "model/nn/a.c:core/config/config.h" "plugins/algo-x/a.c:core/plugin/plugin.h" \
+  "model/nn/a.c:core/config/config.h" "model/rl/a.c:model/nn/decoder.h" \
+  "core/rl/a.c:model/rl/ppo.h" "plugins/algo-x/a.c:core/plugin/plugin.h" \
   "plugins/algo-x/a.c:plugins/algo-y/y.h" "core/rl/a.c:plugins/algo-y/y.h"; do
   sample "${pair%%:*}" "may not include" "$spdx
 #include \"${pair#*:}\""

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/rl/kl.h"
+
+#include <math.h>
+
+/* k3 = exp(d) - d - 1 with d = ref - logp (Schulman, "Approximating KL
+ * divergence", 2020). verl (`low_var_kl`) keeps the result within +-10, and
+ * where that limit holds no gradient passes; its limit of 20 on |d| decides
+ * only where d < -20: the value is then exp(-20) + 19, so 10 as well. TRL has
+ * no limits. */
+static xm_rl_term k3(int bounded, double logp, double ref)
+{
+    double d = ref - logp;
+    double e = xm_rl_exp(d);
+    xm_rl_term term = { .value = e - d - 1.0, .slope = 1.0 - e };
+    if (bounded && term.value > 10.0)
+        term = (xm_rl_term){ .value = 10.0, .slope = 0.0 };
+    return term;
+}
+
+/* With l = logp - ref (Schulman 2020; verl `kl_penalty_forward`):
+ *   k1 = l,  abs = |l|,  k2 = l^2 / 2,  k3 above.
+ * With the straight-through variant (verl `kl_penalty`, names ending in "+")
+ * the slope is k2's, l, whose expectation is the gradient of the KL. */
+xm_rl_term xm_rl_kl(int64_t type, int bounded, double logp, double ref)
+{
+    double l = logp - ref;
+    xm_rl_term term = { l, 1.0 };
+    switch (type & ~(int64_t)XM_RL_KL_STRAIGHT) {
+    case XM_RL_KL_ABS:
+        term = (xm_rl_term){ fabs(l), (l > 0) - (l < 0) };
+        break;
+    case XM_RL_KL_K2:
+        term = (xm_rl_term){ 0.5 * l * l, l };
+        break;
+    case XM_RL_KL_K3:
+        term = k3(bounded, logp, ref);
+        break;
+    default:
+        break;
+    }
+    if (type & XM_RL_KL_STRAIGHT)
+        term.slope = l;
+    return term;
+}
