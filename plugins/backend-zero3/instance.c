@@ -36,9 +36,9 @@ static xray_status make_weights(z3 *self, const xray_model *model, xr_err *err)
     xray_status status = xm_layout_create(&self->model, (int)self->value_head,
                                           err, &self->layout);
     if (status == XRAY_OK)
-        status = xm_weights_create(self->layout, self->device,
-                                   self->device_self, self->owner,
-                                   (int)self->trainable, err, &self->weights);
+        status = xm_weights_create(
+            self->layout, self->device, self->device_self, self->owner,
+            self->trainable ? 1 : 0, err, &self->weights);
     if (status != XRAY_OK)
         return status;
     return model->random_init
@@ -139,7 +139,7 @@ xray_status z3_create(const xray_setup *setup, const void *config,
     xr_err err = { "" };
     xm_config model;
     xray_status status =
-        z3_check(setup->model, setup->world, load, &err, &model);
+        z3_check(config, setup->model, setup->world, load, &err, &model);
     if (status != XRAY_OK)
         return z3_done(setup->host, status, "create", &err);
     z3 *self = calloc(1, sizeof(*self));

@@ -52,10 +52,29 @@ static xray_status check_load(const xm_config *model, const xray_workload *load,
     return XRAY_OK;
 }
 
-xray_status z3_check(const xray_model *model, const xray_world *world,
-                     const xray_workload *load, xr_err *err, xm_config *out)
+static xray_status check_options(const z3_config *config, xr_err *err)
+{
+    if (config->offload_param && config->stage != 3)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "[train.zero3] offload_param = host needs stage = 3: "
+                       "at stage %" PRIi64 " every rank computes with all "
+                       "weights at once",
+                       config->stage);
+    if (config->offload_optimizer || config->offload_param)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "[train.zero3] offload to host memory cannot be had in "
+                       "this build");
+    return XRAY_OK;
+}
+
+xray_status z3_check(const z3_config *config, const xray_model *model,
+                     const xray_world *world, const xray_workload *load,
+                     xr_err *err, xm_config *out)
 {
     char where[XR_PATH_CAP];
+    xray_status options = check_options(config, err);
+    if (options != XRAY_OK)
+        return options;
     if (world && world->size > 1)
         return xr_fail(err, XRAY_E_CONFIG,
                        "the world has %" PRIu32
@@ -123,7 +142,7 @@ xray_status z3_plan(const xray_host *host, const void *config,
     xr_err err = { "" };
     xm_config parsed;
     xm_layout *layout = NULL;
-    xray_status status = z3_check(model, world, load, &err, &parsed);
+    xray_status status = z3_check(config, model, world, load, &err, &parsed);
     if (status == XRAY_OK)
         status = xm_layout_create(&parsed, (load->heads & XRAY_HEAD_VALUE) != 0,
                                   &err, &layout);

@@ -6,6 +6,13 @@
 
 #include "plugins/backend-zero3/zero3.h"
 
+static const xray_choice offloads[] = {
+    { "none", Z3_OFFLOAD_NONE, "On the device." },
+    { "host", Z3_OFFLOAD_HOST,
+      "In host memory; on the cpu device, in a file mapped from offload_dir." },
+    { NULL, 0, NULL },
+};
+
 static const xray_option options[] = {
     XRAY_REAL(z3_config, beta1, "0.9", 0, 0.999999, NULL, "0.1",
               "AdamW: decay of the mean of gradients."),
@@ -20,6 +27,18 @@ static const xray_option options[] = {
               "Keep only the input of each block and compute the rest again in "
               "the backward pass: less memory, about a third more work, the "
               "same bits."),
+    XRAY_INT(z3_config, stage, "3", 0, 3, NULL, "0.1",
+             "What each rank holds a part of only. 0: nothing; 1: the "
+             "optimizer's state; 2: gradients too; 3: weights too. One rank "
+             "holds everything at any stage."),
+    XRAY_CHOICE(z3_config, offload_optimizer, "none", offloads, "0.1",
+                "Where the optimizer's moments live."),
+    XRAY_CHOICE(z3_config, offload_param, "none", offloads, "0.1",
+                "Where a rank's part of the weights lives between uses; needs "
+                "stage = 3."),
+    XRAY_PATH(z3_config, offload_dir, "", 0, "0.1",
+              "Folder of the files that offload to host maps on the cpu "
+              "device; empty: TMPDIR, or /tmp."),
 };
 
 static const xray_train_ops ops = {

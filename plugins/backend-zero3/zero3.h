@@ -10,12 +10,21 @@
 #include "model/train/adamw.h"
 #include "model/train/pack.h"
 
+/* Where offload_optimizer and offload_param put what they move. */
+#define Z3_OFFLOAD_NONE 0
+#define Z3_OFFLOAD_HOST 1
+
 /* Values of [train.zero3]. */
 typedef struct z3_config {
     double beta1;
     double beta2;
     double eps;
     double weight_decay;
+    int64_t stage;                /* 0 to 3; on one rank all are the same */
+    int64_t offload_optimizer;    /* Z3_OFFLOAD_* */
+    int64_t offload_param;        /* Z3_OFFLOAD_*; needs stage 3 */
+    const char *offload_dir;      /* NULL or "": the temporary folder */
+    const char *deepspeed_config; /* NULL or "": none */
     uint32_t gradient_checkpointing;
     uint32_t reserved;
 } z3_config;
@@ -60,8 +69,9 @@ xray_status z3_done(const xray_host *host, xray_status status,
                     const char *where, const xr_err *err);
 
 /* The model of a configuration; refuses what this backend cannot do. */
-xray_status z3_check(const xray_model *model, const xray_world *world,
-                     const xray_workload *load, xr_err *err, xm_config *out);
+xray_status z3_check(const z3_config *config, const xray_model *model,
+                     const xray_world *world, const xray_workload *load,
+                     xr_err *err, xm_config *out);
 uint32_t z3_space_flags(const z3_config *config, uint32_t trainable);
 xm_pack_limits z3_limits(const xm_config *model, const xray_workload *load);
 
