@@ -55,6 +55,34 @@ static const xray_option run_options[] = {
     XRAY_INT(RUN, plugin_timeout, "600", 0, 1000000, "seconds", SINCE,
              "Longest time a plugin may take to load, plan, create or destroy, "
              "and a reward to give its next answer; 0: any."),
+    XRAY_INT(RUN, ranks, "1", 1, XR_MAX_RANKS, "ranks", SINCE,
+             "Workhorses, processes that hold a device and a shard of the "
+             "models each."),
+    XRAY_STRING(RUN, runtime, "auto", 0u, SINCE,
+                "What starts Workhorses: local, processes of this host; auto: "
+                "one rank runs in this process, several are local."),
+    XRAY_STRING(RUN, comm, "shm", 0u, SINCE,
+                "Collectives among ranks; its options are in [comm.NAME]."),
+    XRAY_INT(RUN, comm_timeout, "600", 1, 1000000, "seconds", SINCE,
+             "Longest time a rank waits for the others in a collective."),
+    XRAY_INT(RUN, max_restarts, "0", 0, 1000000, "restarts", SINCE,
+             "How often a run goes on from its last checkpoint by itself after "
+             "a Workhorse was lost."),
+};
+
+/* ---- [placement] -------------------------------------------------------- */
+
+#define PLACEMENT xr_placement_section
+static const xray_option placement_options[] = {
+    XRAY_LIST(PLACEMENT, actor, "all", 0u, SINCE,
+              "Ranks that hold the policy: numbers, ranges such as 0-3, or "
+              "all."),
+    XRAY_LIST(PLACEMENT, reference, "", 0u, SINCE,
+              "Ranks of the reference policy; empty: those of the actor."),
+    XRAY_LIST(PLACEMENT, critic, "", 0u, SINCE,
+              "Ranks of the critic; empty: those of the actor."),
+    XRAY_LIST(PLACEMENT, rollout, "", 0u, SINCE,
+              "Ranks with an engine of their own; empty: those of the actor."),
 };
 
 /* ---- [model] ------------------------------------------------------------ */
@@ -349,6 +377,7 @@ static const xray_option reward_options[] = {
     }
 static const xr_section_info sections[] = {
     { "run", "What the run is made of.", TABLE(run_options) },
+    { "placement", "Which ranks hold which model.", TABLE(placement_options) },
     { "model", "The model that is trained.", TABLE(model_options) },
     { "data", "Prompts and how they become tokens.", TABLE(data_options) },
     { "rollout", "How responses are sampled.", TABLE(rollout_options) },
@@ -454,6 +483,7 @@ void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors)
         void *target;
     } parts[] = {
         { "run", XR_TABLE(run_options), &out->run },
+        { "placement", XR_TABLE(placement_options), &out->placement },
         { "model", XR_TABLE(model_options), &out->model },
         { "data", XR_TABLE(data_options), &out->data },
         { "rollout", XR_TABLE(rollout_options), &out->rollout },

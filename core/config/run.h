@@ -18,7 +18,21 @@ typedef struct xr_run_section { /* [run] */
     int64_t threads;        /* 0: one a core */
     const char *log;        /* error|warn|info|debug */
     int64_t plugin_timeout; /* seconds a call that sets up may take; 0: any */
+    int64_t ranks;          /* Workhorses */
+    const char *runtime;    /* "auto": this process for one rank, else local */
+    const char *comm;       /* "shm" */
+    int64_t comm_timeout;   /* seconds a collective waits for its ranks */
+    int64_t max_restarts;   /* after the loss of a Workhorse */
 } xr_run_section;
+
+#define XR_MAX_RANKS 64
+
+typedef struct xr_placement_section { /* [placement] ranks of each role */
+    xray_list actor;                  /* "all", "0-1", "3" */
+    xray_list reference;              /* none: as actor */
+    xray_list critic;
+    xray_list rollout;
+} xr_placement_section;
 
 enum { XR_INIT_AUTO, XR_INIT_LOAD, XR_INIT_RANDOM };
 typedef struct xr_model_section { /* [model] */
@@ -137,6 +151,7 @@ typedef struct xr_reward_section { /* core's keys of [reward.NAME] */
 
 typedef struct xr_run_config {
     xr_run_section run;
+    xr_placement_section placement;
     xr_model_section model;
     xr_data_section data;
     xr_rollout_section rollout;

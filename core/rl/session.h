@@ -9,6 +9,7 @@
 #include "core/config/run.h"
 #include "core/plugin/guard.h"
 #include "core/plugin/plugin.h"
+#include "core/rl/placement.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 
@@ -43,10 +44,16 @@ typedef struct xr_session {
     char *config_json;
     char *model_path; /* [model] path, or the newest checkpoint in it */
     xray_model model;
-    xray_world world;
+    xr_placement placement;
+    xray_world worlds[XRAY_ROLE_REWARD + 1]; /* by XRAY_ROLE_* */
+    struct xr_whole *whole; /* models are in Workhorses; NULL: in this process
+                             */
+    uint32_t rank;          /* of this process */
+    uint32_t roles;         /* 1 << XRAY_ROLE_* of the models that run */
     xray_workload train_load;
     xray_workload infer_load;
     xr_part device;
+    xr_part comm; /* several ranks */
     xr_part train;
     xr_part reference;
     xr_part infer;
@@ -87,6 +94,22 @@ void xr_session_start_host(xr_session *session, xr_errors *errors);
 /* Creates device, train, reference, infer, algo, rewards, once the plugins'
  * plans fit the machine. */
 xray_status xr_session_start(xr_session *session, xr_err *err);
+
+/* 1 if Workhorses hold the models: several ranks, or [run] runtime. */
+int xr_session_is_remote(const xr_session *session);
+
+/* What a Workhorse has of the others. */
+typedef struct xr_rank_link {
+    uint32_t rank;
+    uint32_t reserved;
+    xray_comm_trace *traces; /* [ranks] */
+    void *exchange_ctx;
+    xray_status (*exchange)(void *ctx, const void *mine, uint64_t size,
+                            void *all);
+} xr_rank_link;
+/* In a Workhorse: device, comm, and the roles placed on its rank. */
+xray_status xr_session_start_rank(xr_session *session, const xr_rank_link *link,
+                                  xr_err *err);
 
 /* Shorthands for the operation tables. */
 static inline const xray_train_ops *xr_train(const xr_session *s)

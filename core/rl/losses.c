@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/losses.h"
+
+#include <string.h>
+
+#include "core/rl/nonfinite.h"
+
+/* dL/dlogp = -mask / N. */
+static void sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
+{
+    double tokens = 1;
+    const float *mask = call->batch->loss_mask;
+    memcpy(&tokens, spec->context, sizeof(tokens));
+    for (uint32_t i = 0; i < call->batch->tokens; i++) {
+        if (mask[i] == 0)
+            continue;
+        spec->sums[0] -= (double)mask[i] * (double)call->logp[i];
+        call->dlogp[i] = (float)(-(double)mask[i] / tokens);
+    }
+}
+
+static xray_status algo_loss(const xr_loss_run *run, const xray_loss_call *call)
+{
+    const xr_loss_spec *spec = run->spec;
+    const xr_part *algo = &run->session->algo;
+    const xray_algo_ops *ops = xr_algo(run->session);
+    xray_metric_sums sums = { .head = XRAY_HEAD(xray_metric_sums),
+                              .sum = spec->sums,
+                              .weight = spec->weights,
+                              .count = spec->names };
+    if (spec->kind == XR_LOSS_CRITIC)
+        return XR_CALL(
+            algo, "critic_loss",
+            ops->critic_loss(spec->context, spec->context_size, call, &sums));
+    return XR_CALL(algo, "loss",
+                   ops->loss(spec->context, spec->context_size, call, &sums));
+}
+
+/* Rows [first, first + count) of a call as a call of their own. */
+static xray_loss_call part_of(const xray_loss_call *call, uint32_t first,
+                              uint32_t count, xray_batch *batch,
+                              int32_t *starts)
+{
+    xray_loss_call part = *call;
+    int32_t at = call->batch->row_start[first];
+    *batch = *call->batch;
+    for (uint32_t r = 0; r <= count; r++)
+        starts[r] = call->batch->row_start[first + r] - at;
+    batch->rows = count;
+    batch->tokens = (uint32_t)starts[count];
+    batch->row_start = starts;
+    batch->ids += at;
+    batch->loss_mask += at;
+    float **floats[] = { &batch->rollout_logp, &batch->old_logp,
+                         &batch->ref_logp,     &batch->value,
+                         &batch->reward,       &batch->advantage,
+                         &batch->returns,      &part.dlogp,
+                         &part.dentropy,       &part.dvalue };
+    for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++)
+        if (*floats[i])
+            *floats[i] += at;
+    const float **outputs[] = { &part.logp, &part.entropy, &part.value };
+    for (size_t i = 0; i < 3; i++)
+        if (*outputs[i])
+            *outputs[i] += at;
+    batch->prompt_len += first;
+    batch->row_id += first;
+    batch->prompt_id += first;
+    batch->group += first;
+    batch->temperature += batch->temperature ? first : 0;
+    batch->baseline += batch->baseline ? first : 0;
+    batch->spans += batch->spans ? first : 0;
+    batch->span_count = count;
+    part.batch = batch;
+    return part;
+}
+
+/* A replica holds rows from all over the mini-batch; the algorithm is shown one
+ * row after the other then, each under its number there. */
+static xray_status by_row(const xr_loss_run *run, const xray_loss_call *call)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t r = 0; r < call->batch->rows && status == XRAY_OK; r++) {
+        xray_batch batch;
+        int32_t starts[2];
+        xray_loss_call part = part_of(call, r, 1, &batch, starts);
+        part.first_row = run->index[call->first_row + r];
+        status = algo_loss(run, &part);
+    }
+    return status;
+}
+
+/* Looks at what the algorithm answered. */
+static int bad_gradient(xr_loss_run *run, const xray_loss_call *call)
+{
+    static const char *const names[] = { "gradient of the log-prob",
+                                         "gradient of the entropy",
+                                         "gradient of the value" };
+    const float *const all[] = { call->dlogp, call->dentropy, call->dvalue };
+    for (size_t i = 0; i < 3; i++)
+        if (all[i] && xr_nonfinite_token(run->session->algo.instance, names[i],
+                                         call->batch, all[i], &run->fault))
+            return 1;
+    return 0;
+}
+
+static void drop_gradients(const xray_loss_call *call)
+{
+    float *const all[] = { call->dlogp, call->dentropy, call->dvalue };
+    for (size_t i = 0; i < 3; i++)
+        if (all[i])
+            memset(all[i], 0, call->batch->tokens * sizeof(float));
+}
+
+static xray_status bad_value(const xr_loss_run *run, const xray_loss_call *call)
+{
+    if (!run->goes_on)
+        return xr_nonfinite_loss(run->session);
+    drop_gradients(call);
+    return XRAY_OK;
+}
+
+xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
+{
+    xr_loss_run *run = (xr_loss_run *)ctx;
+    const xr_session *s = run->session;
+    int critic = run->spec->kind == XR_LOSS_CRITIC;
+    if (run->goes_on && *run->fault.text)
+        return XRAY_OK;
+    if (xr_nonfinite_token(s->train.instance, critic ? "value" : "log-prob",
+                           call->batch, critic ? call->value : call->logp,
+                           &run->fault))
+        return bad_value(run, call);
+    if (run->spec->kind == XR_LOSS_SFT) {
+        sft_loss(run->spec, call);
+        return XRAY_OK;
+    }
+    xray_status status = run->index ? by_row(run, call) : algo_loss(run, call);
+    if (status == XRAY_OK && bad_gradient(run, call))
+        return bad_value(run, call);
+    return status;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batches dealt to the replicas of a model, and samples drawn by them.
+ */
+#include <string.h>
+
+#include "core/rl/whole_inner.h"
+#include "core/rl/wire.h"
+
+/* ---- dealing ------------------------------------------------------------ */
+
+static uint32_t row_tokens(const xr_whole *w, uint32_t row)
+{
+    return w->start[row + 1] - w->start[row];
+}
+
+/* Lengths and costs of the views' rows. */
+static xray_status measure(xr_whole *w, const xr_views *views, uint32_t *out,
+                           xr_err *err)
+{
+    uint32_t rows = 0;
+    w->start[0] = 0;
+    for (uint32_t v = 0; v < views->count; v++) {
+        const xray_batch *b = views->pointers[v];
+        if (b->rows > w->row_cap - rows)
+            return xr_fail(err, XRAY_E_BUG, "more rows than the %u of a step",
+                           w->row_cap);
+        for (uint32_t r = 0; r < b->rows; r++, rows++) {
+            uint32_t tokens = (uint32_t)(b->row_start[r + 1] - b->row_start[r]);
+            w->start[rows + 1] = w->start[rows] + tokens;
+            w->cost[rows] = xr_balance_cost(tokens, w->per_token);
+        }
+    }
+    *out = rows;
+    return XRAY_OK;
+}
+
+/* Rows, tokens and micro-batches of each replica; all get as many of the last
+ * as the one with most. */
+static uint32_t count_parts(xr_whole *w, const xr_ranks *ranks, uint32_t rows)
+{
+    uint64_t budget = w->session->train_load.tokens;
+    uint64_t fill[XR_MAX_RANKS] = { 0 };
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < ranks->count; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        h->rows = h->tokens = h->views = 0;
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        uint32_t i = w->part[r];
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        uint32_t tokens = row_tokens(w, r);
+        if (!h->views || fill[i] + tokens > budget) {
+            h->views++;
+            fill[i] = 0;
+        }
+        fill[i] += tokens;
+        h->rows++;
+        h->tokens += tokens;
+        most = h->views > most ? h->views : most;
+    }
+    return most;
+}
+
+/* A region for each replica, with its rows in ascending order. */
+static xray_status pack(xr_whole *w, const xr_ranks *ranks,
+                        const xr_views *views, const xr_wire_head *shape,
+                        uint32_t micro, xr_wire *wires, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        xr_wire_head head = *shape;
+        head.row_cap = h->rows;
+        head.token_cap = h->tokens;
+        head.views = micro;
+        status =
+            xr_region_get(w->actors, xr_wire_bytes(&head), err, &h->region);
+        if (status == XRAY_OK)
+            xr_wire_begin(h->region->data, &head, &wires[i]);
+    }
+    for (uint32_t v = 0; v < views->count && status == XRAY_OK; v++)
+        for (uint32_t r = 0; r < views->pointers[v]->rows; r++, row++) {
+            xr_wire *wire = &wires[w->part[row]];
+            wire->index[wire->rows.batch.rows] = row;
+            status = xr_rows_take(&wire->rows, views->pointers[v], r, err);
+            if (status != XRAY_OK)
+                return status;
+        }
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        xr_wire_close(&wires[i]);
+    return status;
+}
+
+static xray_status deal(xr_whole *w, const xr_ranks *ranks,
+                        const xr_views *views, const xr_wire_head *shape,
+                        xr_wire *wires, xr_err *err)
+{
+    uint32_t rows = 0;
+    xray_status status = xr_whole_fit(w, err);
+    if (status == XRAY_OK)
+        status = measure(w, views, &rows, err);
+    if (status != XRAY_OK)
+        return status;
+    xr_balance_deal(&w->balance, w->cost, rows, ranks->count, w->part);
+    uint32_t micro = count_parts(w, ranks, rows);
+    return pack(w, ranks, views, shape, micro, wires, err);
+}
+
+static xray_status call_all(xr_whole *w, const xr_ranks *ranks,
+                            const char *method, uint32_t role, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status =
+            xr_actor_call(h->actor, method, err, &h->future, role, h->region);
+    }
+    return status == XRAY_OK ? xr_whole_wait(w, ranks, err) : status;
+}
+
+/* ---- forward ------------------------------------------------------------ */
+
+/* Puts the outputs of a replica where its rows came from. */
+static void restore(const xr_whole *w, const xr_wire *wire,
+                    const xray_outputs *out)
+{
+    float *const to[3] = { out->logp, out->entropy, out->value };
+    for (uint32_t r = 0; r < wire->rows.batch.rows; r++) {
+        size_t from = (size_t)wire->rows.row_start[r];
+        size_t at = w->start[wire->index[r]];
+        size_t bytes = row_tokens(w, wire->index[r]) * sizeof(float);
+        for (int k = 0; k < 3; k++)
+            if (to[k])
+                memcpy(to[k] + at, wire->out[k] + from, bytes);
+    }
+}
+
+xray_status xr_whole_forward(xr_whole *w, uint32_t role, const xr_views *views,
+                             uint32_t outputs, const xray_outputs *out,
+                             xr_err *err)
+{
+    const xr_ranks *ranks = xr_whole_ranks(w, role);
+    xr_wire wires[XR_MAX_RANKS];
+    xr_wire_head shape = { .outputs = outputs };
+    xray_status status = deal(w, ranks, views, &shape, wires, err);
+    if (status == XRAY_OK)
+        status = call_all(w, ranks, "forward", role, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        restore(w, &wires[i], out);
+    xr_whole_put_regions(w);
+    return status;
+}
+
+/* ---- gradients ---------------------------------------------------------- */
+
+static xray_status discard(xr_whole *w, const xr_ranks *ranks, uint32_t role,
+                           xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status = xr_actor_call(h->actor, "discard", err, &h->future, role);
+    }
+    return status == XRAY_OK ? xr_whole_wait(w, ranks, err) : status;
+}
+
+xray_status xr_whole_gradients(xr_whole *w, uint32_t role,
+                               const xr_views *views, const xr_loss_spec *spec,
+                               xr_err *fault, xr_err *err)
+{
+    const xr_ranks *ranks = xr_whole_ranks(w, role);
+    xr_wire wires[XR_MAX_RANKS];
+    xr_wire_head shape = { .outputs = spec->outputs,
+                           .loss = spec->kind,
+                           .names = spec->names,
+                           .context_size = spec->context_size };
+    fault->text[0] = '\0';
+    xray_status status = deal(w, ranks, views, &shape, wires, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        memset(wires[i].sums, 0, spec->names * sizeof(double));
+        memset(wires[i].weights, 0, spec->names * sizeof(double));
+        memcpy(wires[i].context, spec->context, spec->context_size);
+    }
+    if (status == XRAY_OK)
+        status = call_all(w, ranks, "gradients", role, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        for (uint64_t k = 0; k < spec->names; k++) {
+            spec->sums[k] += wires[i].sums[k];
+            if (spec->weights)
+                spec->weights[k] += wires[i].weights[k];
+        }
+        if (*wires[i].head->fault && !*fault->text)
+            (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", wires[i].head->fault);
+    }
+    xr_whole_put_regions(w);
+    if (status == XRAY_OK && *fault->text)
+        status = discard(w, ranks, role, err);
+    return status;
+}
+
+/* ---- rollout ------------------------------------------------------------ */
+
+/* Prompts i, i + engines, i + 2 engines, ... go to engine i. */
+static uint32_t share(uint32_t count, uint32_t engines, uint32_t i)
+{
+    return count > i ? (count - i - 1) / engines + 1 : 0;
+}
+
+static xray_status pack_prompts(xr_whole *w, const xr_ranks *ranks, uint32_t i,
+                                const xr_row *const *rows, uint32_t count,
+                                const xr_sampling *how, xr_draw *out,
+                                xr_err *err)
+{
+    xr_horse *h = &w->horse[ranks->rank[i]];
+    xr_draw_head head = { .prompts = share(count, ranks->count, i),
+                          .how = *how };
+    for (uint32_t k = i; k < count; k += ranks->count)
+        head.ids += rows[k]->prompt_count;
+    xray_status status =
+        xr_region_get(w->actors, xr_draw_bytes(&head), err, &h->region);
+    if (status != XRAY_OK)
+        return status;
+    xr_draw_begin(h->region->data, &head, out);
+    for (uint32_t k = i, p = 0; k < count; k += ranks->count, p++) {
+        uint32_t at = out->prompt_start[p];
+        out->prompt_id[p] = rows[k]->id;
+        memcpy(out->prompt + at, rows[k]->ids,
+               rows[k]->prompt_count * sizeof(int32_t));
+        out->prompt_start[p + 1] = at + rows[k]->prompt_count;
+    }
+    return XRAY_OK;
+}
+
+static void take_samples(xr_samples *to, const xr_draw *from, uint32_t i,
+                         uint32_t engines)
+{
+    uint32_t n = from->head->how.n;
+    size_t max = from->head->how.max_tokens;
+    for (uint32_t p = 0; p < from->head->prompts; p++)
+        for (uint32_t k = 0; k < n; k++) {
+            size_t at = ((size_t)i + (size_t)p * engines) * n + k;
+            size_t source = (size_t)p * n + k;
+            uint32_t size = from->sizes[source];
+            size = size < to->max_tokens ? size : to->max_tokens;
+            memcpy(to->tokens + at * to->max_tokens,
+                   from->tokens + source * max, size * sizeof(int32_t));
+            memcpy(to->logp + at * to->max_tokens, from->logp + source * max,
+                   size * sizeof(float));
+            to->sizes[at] = size;
+            to->finish[at] = from->finish[source];
+            to->versions[at] = from->versions[source];
+        }
+}
+
+xray_status xr_whole_draw(xr_whole *w, xr_samples *samples,
+                          const xr_row *const *rows, uint32_t count,
+                          const xr_sampling *how,
+                          const volatile sig_atomic_t *stop, xr_err *err)
+{
+    const xr_ranks *ranks = xr_whole_ranks(w, XRAY_ROLE_ROLLOUT);
+    xr_draw draws[XR_MAX_RANKS];
+    xray_status status = xr_whole_fit(w, err);
+    samples->count = count * how->n;
+    samples->n = how->n;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        status = pack_prompts(w, ranks, i, rows, count, how, &draws[i], err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status = xr_actor_call(h->actor, "draw", err, &h->future, h->region);
+    }
+    if (status == XRAY_OK)
+        status = xr_whole_wait_each(w, ranks, stop, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        take_samples(samples, &draws[i], i, ranks->count);
+    if (status == XRAY_E_NUMERIC)
+        w->session->nonfinite = 1;
+    xr_whole_put_regions(w);
+    return status;
+}

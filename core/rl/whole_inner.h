@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside a WholeModel.
+ */
+#ifndef XR_WHOLE_INNER_H
+#define XR_WHOLE_INNER_H
+
+#include "core/actor/actor.h"
+#include "core/rl/balance.h"
+#include "core/rl/whole.h"
+
+/* A Workhorse, and its part of the call in progress. */
+typedef struct xr_horse {
+    xr_actor *actor;
+    xr_future *future; /* of the call in progress */
+    xray_region *region;
+    uint32_t rows;
+    uint32_t tokens;
+    uint32_t views;
+    uint32_t skipped; /* of a step */
+    double norm;
+    uint64_t version;
+    xr_str bad;
+    xr_str memory;
+} xr_horse;
+
+struct xr_whole {
+    xr_session *session;
+    xr_actors *actors;
+    uint32_t size;
+    uint32_t broken; /* 1: a call failed, the ranks are out of step */
+    xr_horse horse[XR_MAX_RANKS];
+    xr_balance balance;
+    uint32_t row_cap;
+    uint32_t reserved;
+    double per_token; /* c of a row's cost s * s + c * s */
+    double *cost;     /* [row_cap] */
+    uint32_t *part;   /* [row_cap] the replica a row goes to */
+    uint32_t *start;  /* [row_cap + 1] a row's first token */
+};
+
+/* Ranks that hold a role. */
+const xr_ranks *xr_whole_ranks(const xr_whole *whole, uint32_t role);
+/* Waits for the calls in progress on these ranks and frees their futures. The
+ * first error ends the wait, since other ranks may be in a collective with the
+ * one that failed: the models are out of step then. */
+xray_status xr_whole_wait(xr_whole *whole, const xr_ranks *ranks, xr_err *err);
+/* The same for calls in which no rank waits for another: an error of one lets
+ * the others finish, and the models stay fit. `stop` (or NULL) at 2: XRAY_END.
+ */
+xray_status xr_whole_wait_each(xr_whole *whole, const xr_ranks *ranks,
+                               const volatile sig_atomic_t *stop, xr_err *err);
+/* XRAY_E_PEER after a call has failed. */
+xray_status xr_whole_fit(const xr_whole *whole, xr_err *err);
+/* The regions of a call go back to the pool. */
+void xr_whole_put_regions(xr_whole *whole);
+
+#endif

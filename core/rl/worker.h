@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Workhorse: an actor that holds one device and the shards of the models
+ * placed on its rank.
+ */
+#ifndef XR_WORKER_H
+#define XR_WORKER_H
+
+#include "core/actor/actor.h"
+
+/* Its create is given the folders of plugins (a line, perhaps empty) and behind
+ * it the text of an INI. Methods:
+ *
+ *   forward   "u m"            role, batch (core/rl/wire.h)
+ *   gradients "u m"            role, batch with loss and context
+ *   step      "u d d -> d u U s"  role, lr, max_norm -> gradient norm, skipped,
+ *                              version, first bad tensor
+ *   discard   "u"              gradients of the role
+ *   draw      "m"              prompts and room for samples
+ *   publish   "-> U"           the engine takes the trainer's weights
+ *   save load "u s"            role, folder
+ *   memory    "-> s"           a line on what the device holds
+ *
+ * XRAY_E_NUMERIC of draw: a log-prob that is not finite. */
+extern const xr_actor_class xr_worker_class;
+
+#endif
