@@ -181,6 +181,12 @@ static const xray_option data_options[] = {
 
 /* ---- [rollout] ---------------------------------------------------------- */
 
+static const xray_choice shares[] = {
+    { "auto", XR_SHARE_AUTO, "the trainer's, where they lie whole beside it" },
+    { "off", XR_SHARE_OFF, "a copy, sent and compared after each step" },
+    { NULL, 0, NULL },
+};
+
 #define ROLLOUT xr_rollout_section
 static const xray_option rollout_options[] = {
     XRAY_INT(ROLLOUT, n, "1", 1, 65536, "samples", SINCE,
@@ -200,6 +206,9 @@ static const xray_option rollout_options[] = {
     XRAY_INT(ROLLOUT, max_num_seqs, "0", 0, 1 << 20, "sequences", SINCE,
              "Most sequences sampled at once; 0: those of a step, at most "
              "512."),
+    XRAY_CHOICE(ROLLOUT, share_weights, "auto", shares, SINCE,
+                "Weights the engine samples with; results do not depend on "
+                "it."),
 };
 
 static const xray_option val_options[] = {

@@ -64,6 +64,7 @@ typedef struct xr_data_section { /* [data] */
     const char *tools_key;
 } xr_data_section;
 
+enum { XR_SHARE_AUTO, XR_SHARE_OFF };
 typedef struct xr_rollout_section { /* [rollout] */
     int64_t n;                      /* samples a prompt */
     double temperature;
@@ -72,7 +73,8 @@ typedef struct xr_rollout_section { /* [rollout] */
     int64_t top_k;
     uint32_t ignore_eos;
     uint32_t reserved;
-    int64_t max_num_seqs; /* 0: rows of a step, at most 512 */
+    int64_t max_num_seqs;  /* 0: rows of a step, at most 512 */
+    int64_t share_weights; /* XR_SHARE_* */
     /* Validation: [rollout.val] */
     int64_t val_n; /* val_kwargs.n: sampled mean@n beside greedy; 0: off */
     double val_temperature;

@@ -70,15 +70,3 @@ void xr_role_step(const xr_role *role, double lr, double max_norm,
                 role->ops->optimizer_step(role->part->self, lr, max_norm, out)),
         "optimizer_step");
 }
-
-xray_status xr_publish(xr_session *s, xr_err *err)
-{
-    const xray_weights *weights = xr_train(s)->weights(s->train.self);
-    xray_status status =
-        XR_CALL(&s->infer, "update",
-                xr_infer(s)->update(s->infer.self, NULL,
-                                    weights->version(weights->owner)));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->infer.host, status, "update", err);
-}

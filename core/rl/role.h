@@ -7,6 +7,7 @@
 #ifndef XR_ROLE_H
 #define XR_ROLE_H
 
+#include "core/rl/publish.h"
 #include "core/rl/rows.h"
 #include "core/rl/session.h"
 
@@ -42,8 +43,5 @@ void xr_role_gradients(const xr_role *role, const xr_views *views,
 /* The optimizer's step. */
 void xr_role_step(const xr_role *role, double lr, double max_norm,
                   xray_step_result *out, xr_future *future);
-
-/* Tells the engine that the trainer's weights are new. */
-xray_status xr_publish(xr_session *session, xr_err *err);
 
 #endif

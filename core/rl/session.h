@@ -60,6 +60,9 @@ typedef struct xr_session {
     int exact;      /* trainer and engine name one numerics contract */
     int plannable;  /* lengths make sense, so that plans can be asked for */
     int nonfinite;  /* the last error is a NaN or Inf: xr_nonfinite */
+    int synced;     /* the engine was told of weights: `published` counts */
+    uint64_t published;           /* version of the engine's weights */
+    struct xr_transfer *transfer; /* xr_publish: NULL while they are shared */
 } xr_session;
 
 /* Decodes the configuration, finds and loads the plugins, checks what needs no

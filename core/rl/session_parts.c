@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/publish.h"
 #include "core/rl/session_parts.h"
 
 #include <stdio.h>
@@ -162,6 +163,7 @@ static void destroy(xr_part *part, void (*fn)(void *self))
 
 void xr_session_stop_parts(xr_session *s)
 {
+    xr_transfer_free(s);
     for (size_t i = 0; i < s->reward_count; i++) {
         const xray_reward_ops *ops = (const xray_reward_ops *)s->rewards[i].ops;
         if (ops)

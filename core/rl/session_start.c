@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/rl/publish.h"
 #include "core/rl/resources.h"
 #include "core/rl/session_parts.h"
 
@@ -79,8 +80,11 @@ static xray_status start_infer(xr_session *s, xr_err *err)
 {
     xr_part *part = &s->infer;
     xray_setup setup = make_setup(s, part, XRAY_ROLE_ROLLOUT);
-    if (s->train.self)
-        setup.weights = xr_train(s)->weights(s->train.self);
+    const xray_weights *weights =
+        s->train.self ? xr_train(s)->weights(s->train.self) : NULL;
+    if (weights && s->run.rollout.share_weights == XR_SHARE_AUTO &&
+        xr_weights_whole(weights))
+        setup.weights = weights;
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_infer(s)->create(&setup, part->config, &s->infer_load, &part->self));
@@ -182,5 +186,7 @@ xray_status xr_session_start(xr_session *s, xr_err *err)
         status = start_reference(s, err);
     if (status == XRAY_OK && s->infer.component)
         status = start_infer(s, err);
+    if (status == XRAY_OK && s->train.self && s->infer.self)
+        status = xr_publish(s, err);
     return status;
 }
