@@ -18,6 +18,11 @@ xr_role xr_role_reference(xr_session *s)
     return (xr_role){ xr_train(s), &s->reference, "reference" };
 }
 
+xr_role xr_role_critic(xr_session *s)
+{
+    return (xr_role){ xr_train(s), &s->critic, "critic" };
+}
+
 static void finish(const xr_role *role, xr_future *future, xray_status status,
                    const char *call)
 {

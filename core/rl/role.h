@@ -21,7 +21,7 @@ typedef struct xr_future {
  * for once. */
 xray_status xr_wait(xr_future *future, xr_err *err);
 
-/* A train instance in a role ("actor", "reference"). */
+/* A train instance in a role ("actor", "reference", "critic"). */
 typedef struct xr_role {
     const xray_train_ops *ops;
     xr_part *part;
@@ -29,6 +29,7 @@ typedef struct xr_role {
 } xr_role;
 xr_role xr_role_actor(xr_session *session);
 xr_role xr_role_reference(xr_session *session);
+xr_role xr_role_critic(xr_session *session);
 
 /* Per-token outputs of every view, written to arrays of the whole run the
  * views were cut from (token t of the run at [t]). */

@@ -44,11 +44,16 @@ typedef struct xr_session {
     char *model_path; /* [model] path, or the newest checkpoint in it */
     xray_model model;
     xray_world world;
+    char *critic_path; /* as model_path, of [critic.model] path */
+    char *critic_json; /* NULL: the critic starts from the policy's model */
+    xray_model critic_model;
     xray_workload train_load;
+    xray_workload critic_load;
     xray_workload infer_load;
     xr_part device;
     xr_part train;
     xr_part reference;
+    xr_part critic; /* a third train instance, if the algorithm needs one */
     xr_part infer;
     xr_part algo;
     xr_part rewards[XR_MAX_REWARDS];
@@ -56,12 +61,12 @@ typedef struct xr_session {
     int32_t end_ids[8]; /* of config.json and generation_config.json */
     uint32_t end_count;
     uint32_t with;
-    uint32_t needs; /* XRAY_NEED_* of the algorithm */
-    int exact;      /* trainer and engine name one numerics contract */
-    int plannable;  /* lengths make sense, so that plans can be asked for */
-    int nonfinite;  /* the last error is a NaN or Inf: xr_nonfinite */
-    int synced;     /* the engine was told of weights: `published` counts */
-    uint64_t published;           /* version of the engine's weights */
+    uint32_t needs;     /* XRAY_NEED_* of the algorithm */
+    int exact;          /* trainer and engine name one numerics contract */
+    int plannable;      /* lengths make sense, so that plans can be asked for */
+    int nonfinite;      /* the last error is a NaN or Inf: xr_nonfinite */
+    int synced;         /* the engine was told of weights: `published` counts */
+    uint64_t published; /* version of the engine's weights */
     struct xr_transfer *transfer; /* xr_publish: NULL while they are shared */
 } xr_session;
 
@@ -90,6 +95,16 @@ void xr_session_start_host(xr_session *session, xr_errors *errors);
 /* Creates device, train, reference, infer, algo, rewards, once the plugins'
  * plans fit the machine. */
 xray_status xr_session_start(xr_session *session, xr_err *err);
+
+/* The trainer's workload without gradients and without a value head. */
+static inline xray_workload xr_reference_load(const xr_session *s)
+{
+    xray_workload load = s->train_load;
+    load.trainable = 0;
+    load.trainable_from_layer = 0;
+    load.heads &= ~XRAY_HEAD_VALUE;
+    return load;
+}
 
 /* Shorthands for the operation tables. */
 static inline const xray_train_ops *xr_train(const xr_session *s)

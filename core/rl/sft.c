@@ -109,14 +109,15 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
     status = xr_wait(&future, err);
     if (*t->fault.text) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
-        return xr_nonfinite_fault(s, &t->fault, status, err);
+        return xr_nonfinite_fault(s, s->train.instance, &t->fault, status, err);
     }
     if (status != XRAY_OK)
         return status;
     xr_role_step(&t->actor, lr, s->run.sft.grad_clip, &result, &future);
     status = xr_wait(&future, err);
     if (status == XRAY_OK)
-        status = xr_nonfinite_update(s, &result, &skipped, err);
+        status =
+            xr_nonfinite_update(s, s->train.instance, &result, &skipped, err);
     xr_metrics_put(t->job.metrics, "train/lr", lr);
     if (skipped) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
