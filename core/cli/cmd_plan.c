@@ -13,6 +13,7 @@
 
 #define SAMPLING_FORMULA "2 x parameters x (prompt + response tokens)"
 #define REFERENCE_FORMULA "2 x parameters x tokens"
+#define CRITIC_FORMULA "(2 + 6 x its epochs) x parameters x tokens"
 #define UPDATE_FORMULA "6 x parameters x tokens x epochs"
 
 /* ---- text --------------------------------------------------------------- */
@@ -89,6 +90,9 @@ static void text_step(const xr_session *s, const xr_step_size *z, xr_str *out)
     if (z->reference_flops > 0)
         xr_str_printf(out, "reference     %.3g FLOPs: " REFERENCE_FORMULA "\n",
                       z->reference_flops);
+    if (z->critic_flops > 0)
+        xr_str_printf(out, "critic        %.3g FLOPs: " CRITIC_FORMULA "\n",
+                      z->critic_flops);
     if (z->update_flops > 0)
         xr_str_printf(out, "update        %.3g FLOPs: " UPDATE_FORMULA "\n",
                       z->update_flops);
@@ -162,6 +166,8 @@ static void json_step(const xr_step_size *z, xr_str *out)
     json_flops("sampling", z->sampling_flops, SAMPLING_FORMULA, out);
     xr_str_puts(out, ",\n  ");
     json_flops("reference", z->reference_flops, REFERENCE_FORMULA, out);
+    xr_str_puts(out, ",\n  ");
+    json_flops("critic", z->critic_flops, CRITIC_FORMULA, out);
     xr_str_puts(out, ",\n  ");
     json_flops("update", z->update_flops, UPDATE_FORMULA, out);
     xr_str_puts(out, "}");

@@ -209,6 +209,12 @@ static const xray_option data_options[] = {
 
 /* ---- [rollout] ---------------------------------------------------------- */
 
+static const xray_choice shares[] = {
+    { "auto", XR_SHARE_AUTO, "the trainer's, where they lie whole beside it" },
+    { "off", XR_SHARE_OFF, "a copy, sent and compared after each step" },
+    { NULL, 0, NULL },
+};
+
 #define ROLLOUT xr_rollout_section
 static const xray_option rollout_options[] = {
     XRAY_INT(ROLLOUT, n, "1", 1, 65536, "samples", SINCE,
@@ -228,6 +234,9 @@ static const xray_option rollout_options[] = {
     XRAY_INT(ROLLOUT, max_num_seqs, "0", 0, 1 << 20, "sequences", SINCE,
              "Most sequences sampled at once; 0: those of a step, at most "
              "512."),
+    XRAY_CHOICE(ROLLOUT, share_weights, "auto", shares, SINCE,
+                "Weights the engine samples with; results do not depend on "
+                "it."),
 };
 
 static const xray_option val_options[] = {
@@ -261,6 +270,40 @@ static const xray_option actor_options[] = {
     XRAY_INT(ACTOR, recompute_old_logp, "0", 0, MOST, "steps", SINCE,
              "Every so many steps the trainer computes the samples' log-probs "
              "itself and compares bit for bit; 0: never."),
+    XRAY_INT(ACTOR, trainable_from_layer, "0", 0, 100000, "layers", SINCE,
+             "The first block that is trained: those below it and the "
+             "embedding keep their values. 0: all are trained."),
+};
+
+/* ---- [critic] ----------------------------------------------------------- */
+
+static const xray_choice as_actor[] = {
+    { "auto", XR_AS_ACTOR, "as [actor]" },
+    { "true", 1, NULL },
+    { "false", 0, NULL },
+    { NULL, 0, NULL },
+};
+
+#define CRITIC xr_critic_section
+static const xray_option critic_options[] = {
+    XRAY_INT(CRITIC, ppo_mini_batch_size, "-1", -1, 1 << 24, "prompts", SINCE,
+             "Prompts of one update of the critic; divides train_batch_size. "
+             "0: all of a step; -1: as [actor]."),
+    XRAY_INT(CRITIC, ppo_epochs, "0", 0, 1000, "epochs", SINCE,
+             "Times the critic is trained on each sample; 0: as [actor]."),
+    XRAY_CHOICE(CRITIC, shuffle, "auto", as_actor, SINCE,
+                "Deal prompts to mini-batches in a new order each epoch."),
+    XRAY_INT(CRITIC, ppo_max_token_len_per_gpu, "0", 0, 1 << 28, "tokens",
+             SINCE,
+             "Most tokens of the critic's micro-batch; 0: as [actor]. Results "
+             "do not depend on it."),
+    XRAY_REAL(CRITIC, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
+              "Global gradient norm is clipped to this; 0: not clipped."),
+};
+static const xray_option critic_model_options[] = {
+    XRAY_PATH(CRITIC, path, "", 0u, SINCE,
+              "Folder of the critic's model, or of a run, which stands for its "
+              "newest checkpoint's critic; empty: the policy's first weights."),
 };
 
 static const xray_choice schedules[] = {
@@ -288,6 +331,7 @@ static const xray_choice schedules[] = {
                       "Waves of the cosine; 0.5 goes down once."),             \
     }
 static const xray_option actor_optim_options[] = OPTIM_OPTIONS("1e-6");
+static const xray_option critic_optim_options[] = OPTIM_OPTIONS("1e-5");
 static const xray_option sft_optim_options[] = OPTIM_OPTIONS("1e-5");
 
 /* ---- [trainer] ---------------------------------------------------------- */
@@ -333,6 +377,9 @@ static const xray_option trainer_options[] = {
                 "Name of the experiment, in paths and metrics."),
     XRAY_LIST(TRAINER, logger, "console, jsonl", 0u, SINCE,
               "Where metrics go: console, jsonl."),
+    XRAY_INT(TRAINER, critic_warmup, "0", 0, MOST, "steps", SINCE,
+             "The first step that updates the policy; steps before it train "
+             "the critic alone."),
     XRAY_CHOICE(TRAINER, on_nonfinite, "stop", nonfinites, SINCE,
                 "What a NaN or Inf in a reward, log-prob, advantage or "
                 "gradient does; it is named, and never applied."),
@@ -386,6 +433,12 @@ static const xr_section_info sections[] = {
     { "actor", "Updates of the policy.", TABLE(actor_options) },
     { "actor.optim", "The policy's learning rate.",
       TABLE(actor_optim_options) },
+    { "critic", "Updates of the critic, for algorithms that have one.",
+      TABLE(critic_options) },
+    { "critic.optim", "The critic's learning rate.",
+      TABLE(critic_optim_options) },
+    { "critic.model", "The model the critic starts from.",
+      TABLE(critic_model_options) },
     { "trainer", "Length of the run, checkpoints, validation, metrics.",
       TABLE(trainer_options) },
     { "sft", "Supervised fine-tuning, xray sft.", TABLE(sft_options) },
@@ -453,6 +506,21 @@ static void check_trainer(const xr_config *config, const xr_trainer_section *t,
             t->save_freq ? "test_freq" : "save_freq");
 }
 
+/* What the critic takes over from the actor. */
+static void complete_critic(xr_run_config *run)
+{
+    const xr_actor_section *actor = &run->actor;
+    xr_critic_section *critic = &run->critic;
+    if (critic->ppo_mini_batch_size == XR_AS_ACTOR)
+        critic->ppo_mini_batch_size = actor->ppo_mini_batch_size;
+    if (!critic->ppo_epochs)
+        critic->ppo_epochs = actor->ppo_epochs;
+    if (critic->shuffle == XR_AS_ACTOR)
+        critic->shuffle = actor->shuffle;
+    if (!critic->ppo_max_token_len_per_gpu)
+        critic->ppo_max_token_len_per_gpu = actor->ppo_max_token_len_per_gpu;
+}
+
 static void check(const xr_config *config, xr_run_config *run,
                   xr_errors *errors)
 {
@@ -461,6 +529,7 @@ static void check(const xr_config *config, xr_run_config *run,
     xr_rollout_section *rollout = &run->rollout;
     one_of(config, "run", "log", run->run.log, levels, errors);
     check_trainer(config, &run->trainer, errors);
+    complete_critic(run);
     /* verl writes "off" as -1, the engine takes 0. */
     if (rollout->top_k < 0)
         rollout->top_k = 0;
@@ -490,6 +559,9 @@ void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors)
         { "rollout.val", XR_TABLE(val_options), &out->rollout },
         { "actor", XR_TABLE(actor_options), &out->actor },
         { "actor.optim", XR_TABLE(actor_optim_options), &out->actor_optim },
+        { "critic", XR_TABLE(critic_options), &out->critic },
+        { "critic.optim", XR_TABLE(critic_optim_options), &out->critic_optim },
+        { "critic.model", XR_TABLE(critic_model_options), &out->critic },
         { "trainer", XR_TABLE(trainer_options), &out->trainer },
         { "sft", XR_TABLE(sft_options), &out->sft },
         { "sft.optim", XR_TABLE(sft_optim_options), &out->sft_optim },

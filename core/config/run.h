@@ -78,6 +78,7 @@ typedef struct xr_data_section { /* [data] */
     const char *tools_key;
 } xr_data_section;
 
+enum { XR_SHARE_AUTO, XR_SHARE_OFF };
 typedef struct xr_rollout_section { /* [rollout] */
     int64_t n;                      /* samples a prompt */
     double temperature;
@@ -86,7 +87,8 @@ typedef struct xr_rollout_section { /* [rollout] */
     int64_t top_k;
     uint32_t ignore_eos;
     uint32_t reserved;
-    int64_t max_num_seqs; /* 0: rows of a step, at most 512 */
+    int64_t max_num_seqs;  /* 0: rows of a step, at most 512 */
+    int64_t share_weights; /* XR_SHARE_* */
     /* Validation: [rollout.val] */
     int64_t val_n; /* val_kwargs.n: sampled mean@n beside greedy; 0: off */
     double val_temperature;
@@ -101,11 +103,22 @@ typedef struct xr_actor_section { /* [actor] */
     uint32_t reserved;
     int64_t ppo_max_token_len_per_gpu; /* tokens of a micro-batch */
     double grad_clip;
-    int64_t recompute_old_logp; /* every k steps, 0: never (the check) */
+    int64_t recompute_old_logp;   /* every k steps, 0: never (the check) */
+    int64_t trainable_from_layer; /* blocks below it are frozen; 0: none */
 } xr_actor_section;
 
+enum { XR_AS_ACTOR = -1 };
+typedef struct xr_critic_section {     /* [critic], [critic.model] */
+    int64_t ppo_mini_batch_size;       /* XR_AS_ACTOR */
+    int64_t ppo_epochs;                /* 0: as the actor */
+    int64_t shuffle;                   /* 0, 1 or XR_AS_ACTOR */
+    int64_t ppo_max_token_len_per_gpu; /* 0: as the actor */
+    double grad_clip;
+    const char *path; /* "": the policy's model */
+} xr_critic_section;
+
 enum { XR_SCHEDULE_CONSTANT, XR_SCHEDULE_LINEAR, XR_SCHEDULE_COSINE };
-typedef struct xr_optim_section { /* [actor.optim], [sft.optim] */
+typedef struct xr_optim_section { /* [actor.optim], [critic.optim], ... */
     double lr;
     int64_t lr_scheduler_type;
     int64_t lr_warmup_steps; /* -1: by ratio */
@@ -129,8 +142,9 @@ typedef struct xr_trainer_section { /* [trainer] */
     int64_t max_actor_ckpt_to_keep; /* 0: all */
     const char *project_name;
     const char *experiment_name;
-    xray_list logger;     /* console, jsonl */
-    int64_t on_nonfinite; /* XR_NONFINITE_* */
+    xray_list logger;      /* console, jsonl */
+    int64_t on_nonfinite;  /* XR_NONFINITE_* */
+    int64_t critic_warmup; /* first step that updates the policy */
 } xr_trainer_section;
 
 typedef struct xr_sft_section { /* [sft] */
@@ -157,6 +171,8 @@ typedef struct xr_run_config {
     xr_rollout_section rollout;
     xr_actor_section actor;
     xr_optim_section actor_optim;
+    xr_critic_section critic;
+    xr_optim_section critic_optim;
     xr_trainer_section trainer;
     xr_sft_section sft;
     xr_optim_section sft_optim;

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "core/rl/inventory.h"
+#include "core/rl/role.h"
 
 #define LATEST "latest_checkpointed_iteration.txt"
 #define STEP_PREFIX "global_step_"
@@ -94,8 +95,8 @@ static xray_status write_config(xr_session *s, const char *dir, xr_err *err)
 }
 
 /* What a Hugging Face folder has beside its weights. */
-static xray_status copy_model_files(const xr_session *s, const char *dir,
-                                    xr_err *err)
+static xray_status copy_model_files(const xr_session *s, const char *model,
+                                    const char *dir, xr_err *err)
 {
     static const char *const names[] = {
         "config.json",        "generation_config.json",
@@ -109,7 +110,7 @@ static xray_status copy_model_files(const xr_session *s, const char *dir,
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char from[XR_PATH_CAP];
         char to[XR_PATH_CAP];
-        const char *source = s->model_path;
+        const char *source = model;
         const char *tokenizer = s->run.model.tokenizer_path;
         if (i >= 2 && tokenizer && *tokenizer)
             source = tokenizer;
@@ -130,22 +131,32 @@ static xray_status copy_model_files(const xr_session *s, const char *dir,
     return status == XRAY_OK ? xr_file_copy(chat, to, err) : status;
 }
 
+/* The folder of a trained model; `from` has what is not the backend's. */
+static xray_status put_model(const xr_session *s, const xr_role *role,
+                             const char *from, const char *dir, xr_err *err)
+{
+    xray_status status = xr_dir_make(dir, err);
+    if (status == XRAY_OK)
+        status = copy_model_files(s, from, dir, err);
+    return status == XRAY_OK ? xr_role_save(role, dir, err) : status;
+}
+
 static xray_status fill(xr_session *s, const xr_progress *p, const char *dir,
                         xr_err *err)
 {
-    char actor[XR_PATH_CAP];
-    xray_status status = xr_path_join(dir, "actor", actor, sizeof(actor), err);
+    char path[XR_PATH_CAP];
+    xr_role actor = xr_role_actor(s);
+    xr_role critic = xr_role_critic(s);
+    xray_status status = xr_path_join(dir, "actor", path, sizeof(path), err);
     if (status == XRAY_OK)
-        status = xr_dir_make(actor, err);
+        status = put_model(s, &actor, s->model_path, path, err);
+    if (status == XRAY_OK && s->critic.self) {
+        status = xr_path_join(dir, "critic", path, sizeof(path), err);
+        if (status == XRAY_OK)
+            status = put_model(s, &critic, s->critic_model.path, path, err);
+    }
     if (status == XRAY_OK)
-        status = copy_model_files(s, actor, err);
-    if (status != XRAY_OK)
-        return status;
-    status =
-        XR_CALL(&s->train, "save", xr_train(s)->save(s->train.self, actor));
-    if (status != XRAY_OK)
-        return xr_host_error(s->train.host, status, "save", err);
-    status = write_config(s, dir, err);
+        status = write_config(s, dir, err);
     if (status == XRAY_OK)
         status = write_state(s, p, dir, err);
     return status == XRAY_OK ? xr_inventory_write(dir, err) : status;
@@ -519,18 +530,30 @@ static xray_status restore_algo(xr_session *s, const char *hex,
                              : xr_host_error(s->algo.host, status, "load", err);
 }
 
+static xray_status get_model(const xr_role *role, const char *path,
+                             const char *leaf, xr_err *err)
+{
+    char where[XR_PATH_CAP];
+    xray_status status = xr_path_join(path, leaf, where, sizeof(where), err);
+    if (status == XRAY_OK && !xr_path_is_dir(where))
+        return xr_fail(err, XRAY_E_IO,
+                       "%s: the checkpoint has no %s, which this run trains",
+                       where, leaf);
+    return status == XRAY_OK ? xr_role_load(role, where, err) : status;
+}
+
 xray_status xr_checkpoint_restore(xr_session *s, const char *path, xr_err *err)
 {
     char where[XR_PATH_CAP];
     cJSON *json = NULL;
     const char *hex = "";
-    xray_status status = xr_path_join(path, "actor", where, sizeof(where), err);
+    xr_role actor = xr_role_actor(s);
+    xr_role critic = xr_role_critic(s);
+    xray_status status = get_model(&actor, path, "actor", err);
+    if (status == XRAY_OK && s->critic.self)
+        status = get_model(&critic, path, "critic", err);
     if (status != XRAY_OK)
         return status;
-    status =
-        XR_CALL(&s->train, "load", xr_train(s)->load(s->train.self, where));
-    if (status != XRAY_OK)
-        return xr_host_error(s->train.host, status, "load", err);
     if (!s->algo.self || !XRAY_HAS(xray_algo_ops, xr_algo(s), load))
         return XRAY_OK;
     status = xr_path_join(path, "state.json", where, sizeof(where), err);

@@ -2,7 +2,8 @@
  *
  * Checkpoints of a run: <default_local_dir>/global_step_N/, written beside it
  * and renamed when whole. In it: actor/ (a Hugging Face model folder with the
- * optimizer's state beside the weights), state.json (step, data position,
+ * optimizer's state beside the weights), critic/ (the same of the critic, where
+ * there is one), state.json (step, data position,
  * algorithm), run.ini (the resolved configuration), manifest.json (sizes and
  * checksums of all of it). latest_checkpointed_iteration.txt names the newest
  * and is written last.
@@ -48,7 +49,7 @@ xray_status xr_checkpoint_tidy(const xr_session *session, xr_err *err);
 xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,
                                xr_progress *out, xr_err *err);
 
-/* Gives actor and algorithm their state back. */
+/* Gives actor, critic and algorithm their state back. */
 xray_status xr_checkpoint_restore(xr_session *session, const char *path,
                                   xr_err *err);
 

@@ -2,11 +2,11 @@
 #include "core/rl/learner.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/base/philox.h"
 #include "core/rl/nonfinite.h"
 
 static uint64_t step_rows(const xr_run_config *run)
@@ -53,7 +53,8 @@ xray_status xr_learner_init(xr_learner *l, xr_session *session,
     uint64_t tokens = rows * (uint64_t)(run->data.max_prompt_length +
                                         run->data.max_response_length);
     *l = (xr_learner){ .session = session, .metrics = metrics };
-    l->actor = xr_role_actor(session);
+    l->actor.role = xr_role_actor(session);
+    l->critic.role = xr_role_critic(session);
     l->reference = xr_role_reference(session);
     l->names = name_count(xr_algo(session)->metric_names());
     xray_status status = take_memory(l, rows, tokens, err);
@@ -61,7 +62,7 @@ xray_status xr_learner_init(xr_learner *l, xr_session *session,
         status = xr_rows_init(&l->fresh, rows, tokens, err);
     if (status == XRAY_OK && XRAY_HAS(xray_algo_ops, xr_algo(session), accept))
         status = xr_rows_init(&l->rows, rows, tokens, err);
-    if (status == XRAY_OK && run->actor.shuffle)
+    if (status == XRAY_OK && (run->actor.shuffle || run->critic.shuffle))
         status = xr_rows_init(&l->shuffled, rows, tokens, err);
     if (status == XRAY_OK)
         status = xr_views_init(&l->views, rows, err);
@@ -87,6 +88,8 @@ void xr_learner_free(xr_learner *l)
     free(l->sums);
     free(l->weights);
     free(l->baseline);
+    free(l->told_names);
+    free(l->told_values);
     *l = (xr_learner){ .names = 0 };
 }
 
@@ -165,20 +168,27 @@ xray_status xr_learner_accept(xr_learner *l, uint32_t want,
 
 /* ---- log-probs ---------------------------------------------------------- */
 
+/* One output of all rows, to `to` [tokens]. */
 static xray_status forward_all(xr_learner *l, const xr_role *role,
-                               const xr_rows *rows, float *logp, xr_err *err)
+                               const xr_rows *rows, uint32_t output, float *to,
+                               xr_err *err)
 {
     xr_future future;
-    xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = logp };
-    xray_status status = xr_views_cut(&l->views, rows, 0, rows->batch.rows,
-                                      l->session->train_load.tokens, err);
+    int value = output == XRAY_HEAD_VALUE;
+    xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
+    *(value ? &out.value : &out.logp) = to;
+    uint64_t micro = role->part == &l->session->critic
+                         ? l->session->critic_load.tokens
+                         : l->session->train_load.tokens;
+    xray_status status =
+        xr_views_cut(&l->views, rows, 0, rows->batch.rows, micro, err);
     if (status != XRAY_OK)
         return status;
-    xr_role_forward(role, &l->views, XRAY_HEAD_LOGP, &out, &future);
+    xr_role_forward(role, &l->views, output, &out, &future);
     status = xr_wait(&future, err);
     if (status == XRAY_OK &&
-        xr_nonfinite_token(role->part->instance, "log-prob", &rows->batch, logp,
-                           &l->fault))
+        xr_nonfinite_token(role->part->instance, value ? "value" : "log-prob",
+                           &rows->batch, to, &l->fault))
         status = xr_nonfinite(l->session, err, "%s", l->fault.text);
     return status;
 }
@@ -219,7 +229,8 @@ static xray_status old_logp(xr_learner *l, const xr_rows *rows, uint64_t step,
     int64_t every = s->run.actor.recompute_old_logp;
     if (s->exact && (every <= 0 || (step - 1) % (uint64_t)every != 0))
         return XRAY_OK;
-    xray_status status = forward_all(l, &l->actor, rows, l->logp, err);
+    xray_status status =
+        forward_all(l, &l->actor.role, rows, XRAY_HEAD_LOGP, l->logp, err);
     if (status != XRAY_OK)
         return status;
     put_difference(l, rows);
@@ -230,269 +241,187 @@ static xray_status old_logp(xr_learner *l, const xr_rows *rows, uint64_t step,
     return XRAY_OK;
 }
 
-/* ---- updates ------------------------------------------------------------ */
-
-static xray_status call_loss(xr_learner *l, const xray_loss_call *call,
-                             xray_metric_sums *sums)
-{
-    const xr_part *algo = &l->session->algo;
-    if (xr_nonfinite_token(l->session->train.instance, "log-prob", call->batch,
-                           call->logp, &l->fault))
-        return xr_nonfinite_loss(l->session);
-    xray_status status = XR_CALL(
-        algo, "loss",
-        xr_algo(l->session)->loss(l->context, l->context_size, call, sums));
-    if (status != XRAY_OK)
-        return status;
-    if (xr_nonfinite_token(algo->instance, "gradient of the log-prob",
-                           call->batch, call->dlogp, &l->fault) ||
-        (call->dentropy &&
-         xr_nonfinite_token(algo->instance, "gradient of the entropy",
-                            call->batch, call->dentropy, &l->fault)))
-        return xr_nonfinite_loss(l->session);
-    return XRAY_OK;
-}
-
-static xray_status loss(void *ctx, const xray_loss_call *call)
-{
-    xr_learner *l = (xr_learner *)ctx;
-    xray_metric_sums sums = { .head = XRAY_HEAD(xray_metric_sums),
-                              .sum = l->sums,
-                              .weight = l->weights,
-                              .count = l->names };
-    return call_loss(l, call, &sums);
-}
-
-static void count_totals(const xr_rows *rows, uint32_t first, uint32_t count,
-                         xray_totals *out)
-{
-    for (uint32_t r = first; r < first + count; r++) {
-        double tokens = 0;
-        for (int32_t t = rows->row_start[r]; t < rows->row_start[r + 1]; t++)
-            tokens += (double)rows->loss_mask[t];
-        out->tokens += tokens;
-        out->rows += tokens > 0;
-    }
-}
-
-static xray_status make_context(xr_learner *l, const xray_batch *mini,
-                                const xray_totals *totals, xr_err *err)
-{
-    const xr_session *s = l->session;
-    xray_status status =
-        XR_CALL(&s->algo, "context",
-                xr_algo(s)->context(s->algo.self, mini, totals, l->context,
-                                    l->context_cap, &l->context_size));
-    if (status == XRAY_E_RANGE && l->context_size > l->context_cap) {
-        free(l->context);
-        l->context = xr_calloc((size_t)l->context_size, 1);
-        l->context_cap = l->context ? l->context_size : 0;
-        if (!l->context)
-            return xr_fail(err, XRAY_E_NOMEM, "out of memory for the loss");
-        status =
-            XR_CALL(&s->algo, "context",
-                    xr_algo(s)->context(s->algo.self, mini, totals, l->context,
-                                        l->context_cap, &l->context_size));
-    }
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->algo.host, status, "context", err);
-}
-
-/* Estimators that pick tokens across the mini-batch see current log-probs. */
-static xray_status select_tokens(xr_learner *l, const xray_batch *mini,
-                                 xr_err *err)
-{
-    const xr_session *s = l->session;
-    xr_future future;
-    xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = l->logp };
-    if (!(s->needs & XRAY_NEED_MINI_FORWARD) ||
-        !XRAY_HAS(xray_algo_ops, xr_algo(s), select))
-        return XRAY_OK;
-    xr_role_forward(&l->actor, &l->views, XRAY_HEAD_LOGP, &out, &future);
-    xray_status status = xr_wait(&future, err);
-    if (status == XRAY_OK && xr_nonfinite_token(s->train.instance, "log-prob",
-                                                mini, l->logp, &l->fault))
-        status = xr_nonfinite(l->session, err, "%s", l->fault.text);
-    if (status != XRAY_OK)
-        return status;
-    status = XR_CALL(&s->algo, "select",
-                     xr_algo(s)->select(s->algo.self, mini, l->logp, l->context,
-                                        l->context_size));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->algo.host, status, "select", err);
-}
-
-/* Gradients of the views and the optimizer's step. */
-static xray_status apply(xr_learner *l, double lr, xr_err *err)
-{
-    xr_session *s = l->session;
-    xr_future future;
-    xray_step_result result;
-    int skipped = 0;
-    xray_loss call = { .head = XRAY_HEAD(xray_loss),
-                       .ctx = l,
-                       .fn = loss,
-                       .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY };
-    l->fault.text[0] = '\0';
-    xr_role_gradients(&l->actor, &l->views, &call, &future);
-    xray_status status = xr_wait(&future, err);
-    if (*l->fault.text) {
-        l->skipped++;
-        return xr_nonfinite_fault(s, &l->fault, status, err);
-    }
-    if (status != XRAY_OK)
-        return status;
-    xr_role_step(&l->actor, lr, s->run.actor.grad_clip, &result, &future);
-    status = xr_wait(&future, err);
-    if (status == XRAY_OK)
-        status = xr_nonfinite_update(s, &result, &skipped, err);
-    if (status != XRAY_OK)
-        return status;
-    l->updates += !skipped;
-    l->skipped += (uint64_t)skipped;
-    l->grad_norm += skipped ? 0 : result.grad_norm;
-    return XRAY_OK;
-}
-
-static xray_status update(xr_learner *l, const xr_rows *rows, uint32_t first,
-                          uint32_t count, double lr, xr_err *err)
-{
-    xr_session *s = l->session;
-    xray_totals totals = { .head = XRAY_HEAD(xray_totals),
-                           .max_response =
-                               (uint64_t)s->run.data.max_response_length };
-    count_totals(rows, first, count, &totals);
-    xray_status status =
-        xr_views_cut(&l->whole, rows, first, count, UINT64_MAX, err);
-    if (status != XRAY_OK || !count)
-        return status;
-    const xray_batch *mini = l->whole.pointers[0];
-    status = make_context(l, mini, &totals, err);
-    if (status == XRAY_OK)
-        status = xr_views_cut(&l->views, rows, first, count,
-                              s->train_load.tokens, err);
-    if (status == XRAY_OK)
-        status = select_tokens(l, mini, err);
-    if (status != XRAY_OK)
-        return status;
-    return apply(l, lr, err);
-}
-
-/* Fisher-Yates by Philox of (seed, step, epoch): the same order in a rerun. */
-static xray_status shuffle(xr_learner *l, const xr_rows *rows, uint64_t step,
-                           uint64_t epoch, xr_err *err)
-{
-    uint32_t n = rows->batch.rows;
-    uint64_t key = xr_philox_key((uint64_t)l->session->run.run.seed, step,
-                                 0x6d696e6962617463u);
-    for (uint32_t i = 0; i < n; i++)
-        l->order[i] = i;
-    for (uint32_t i = n; i > 1; i--) {
-        uint32_t bits = xr_philox(key, i, (uint32_t)epoch, 0, 0).w[0];
-        uint32_t j = (uint32_t)(((uint64_t)bits * i) >> 32);
-        uint32_t other = l->order[j];
-        l->order[j] = l->order[i - 1];
-        l->order[i - 1] = other;
-    }
-    xr_rows_clear(&l->shuffled);
-    for (uint32_t i = 0; i < n; i++) {
-        xray_status status = xr_rows_copy(&l->shuffled, rows, l->order[i],
-                                          rows->group[l->order[i]], err);
-        if (status != XRAY_OK)
-            return status;
-    }
-    return XRAY_OK;
-}
-
-static xray_status updates(xr_learner *l, const xr_rows *rows, uint64_t step,
-                           double lr, xr_err *err)
-{
-    const xr_run_config *run = &l->session->run;
-    uint32_t total = rows->batch.rows;
-    uint32_t mini = (uint32_t)(run->actor.ppo_mini_batch_size * run->rollout.n);
-    if (!mini)
-        mini = total;
-    for (int64_t epoch = 0; epoch < run->actor.ppo_epochs; epoch++) {
-        const xr_rows *source = rows;
-        xray_status status = XRAY_OK;
-        if (run->actor.shuffle) {
-            status = shuffle(l, rows, step, (uint64_t)epoch, err);
-            source = &l->shuffled;
-        }
-        for (uint32_t at = 0; at < total && status == XRAY_OK; at += mini)
-            status = update(l, source, at,
-                            total - at < mini ? total - at : mini, lr, err);
-        if (status != XRAY_OK)
-            return status;
-    }
-    return XRAY_OK;
-}
+/* ---- a step ------------------------------------------------------------- */
 
 static void put_metric(void *ctx, const char *name, double value)
 {
     xr_metrics_put((xr_metrics *)ctx, name, value);
 }
 
-static void put_loss_metrics(xr_learner *l, double lr)
+/* What a model's updates came to. */
+static void put_updates(xr_learner *l, const xr_updates *u, const char *who)
+{
+    char name[64];
+    if (u->updates) {
+        (void)snprintf(name, sizeof(name), "%s/grad_norm", who);
+        xr_metrics_put(l->metrics, name, u->grad_norm / (double)u->updates);
+    }
+    (void)snprintf(name, sizeof(name), "%s/lr", who);
+    xr_metrics_put(l->metrics, name, u->lr);
+    (void)snprintf(name, sizeof(name), "%s/skipped_updates", who);
+    if (u->skipped)
+        xr_metrics_put(l->metrics, name, (double)u->skipped);
+}
+
+static void put_loss_metrics(xr_learner *l)
 {
     const char *const *names = xr_algo(l->session)->metric_names();
     for (uint64_t i = 0; i < l->names; i++)
         if (l->weights[i] > 0)
             xr_metrics_put(l->metrics, names[i], l->sums[i] / l->weights[i]);
-    if (l->updates)
-        xr_metrics_put(l->metrics, "actor/grad_norm",
-                       l->grad_norm / (double)l->updates);
-    xr_metrics_put(l->metrics, "actor/lr", lr);
-    if (l->skipped)
-        xr_metrics_put(l->metrics, "actor/skipped_updates", (double)l->skipped);
 }
 
-xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
-                            double lr, xr_err *err)
+static double put_time(xr_learner *l, const char *name, double start)
+{
+    double now = xr_now();
+    xr_metrics_put(l->metrics, name, now - start);
+    return now;
+}
+
+/* Log-probs of the policy and of the reference, and values. */
+static xray_status outputs(xr_learner *l, const xr_rows *rows, uint64_t step,
+                           xr_err *err)
+{
+    xr_session *s = l->session;
+    const xr_role *values = s->critic.self ? &l->critic.role : &l->actor.role;
+    double now = xr_now();
+    xray_status status = old_logp(l, rows, step, err);
+    now = put_time(l, "timing_s/old_log_prob", now);
+    if (status == XRAY_OK && s->reference.self) {
+        status = forward_all(l, &l->reference, rows, XRAY_HEAD_LOGP,
+                             rows->batch.ref_logp, err);
+        now = put_time(l, "timing_s/ref", now);
+    }
+    if (status == XRAY_OK && l->has_values) {
+        status = forward_all(l, values, rows, XRAY_HEAD_VALUE,
+                             rows->batch.value, err);
+        (void)put_time(l, "timing_s/values", now);
+    }
+    return status;
+}
+
+/* The algorithm's half of a step: score to advantage. */
+static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
 {
     xr_session *s = l->session;
     xray_batch batch = rows->batch;
     xray_metric_sink sink = { .head = XRAY_HEAD(xray_metric_sink),
                               .ctx = l->metrics,
                               .put = put_metric };
-    double start = xr_now();
-    memset(l->sums, 0, (size_t)l->names * sizeof(*l->sums));
-    memset(l->weights, 0, (size_t)l->names * sizeof(*l->weights));
-    l->updates = l->skipped = 0;
-    l->grad_norm = 0;
-    xray_status status = old_logp(l, rows, step, err);
-    double now = xr_now();
-    xr_metrics_put(l->metrics, "timing_s/old_log_prob", now - start);
-    if (status == XRAY_OK && s->reference.self) {
-        start = now;
-        status = forward_all(l, &l->reference, rows, rows->batch.ref_logp, err);
-        now = xr_now();
-        xr_metrics_put(l->metrics, "timing_s/ref", now - start);
-    }
-    if (status != XRAY_OK)
-        return status;
     if (!s->reference.self)
         batch.ref_logp = NULL;
     if (!l->baseline)
         batch.baseline = NULL;
-    batch.value = NULL;
-    start = now;
-    status = XR_CALL(&s->algo, "prepare",
-                     xr_algo(s)->prepare(s->algo.self, &batch, &sink));
+    if (!l->has_values)
+        batch.value = NULL;
+    xray_status status = XR_CALL(
+        &s->algo, "prepare", xr_algo(s)->prepare(s->algo.self, &batch, &sink));
     if (status != XRAY_OK)
         return xr_host_error(s->algo.host, status, "prepare", err);
     if (xr_nonfinite_token(s->algo.instance, "advantage", &batch,
-                           batch.advantage, &l->fault))
+                           batch.advantage, &l->fault) ||
+        (l->has_values && xr_nonfinite_token(s->algo.instance, "return", &batch,
+                                             batch.returns, &l->fault)))
         return xr_nonfinite(s, err, "%s", l->fault.text);
-    now = xr_now();
-    xr_metrics_put(l->metrics, "timing_s/adv", now - start);
-    start = now;
-    status = updates(l, rows, step, lr, err);
+    return XRAY_OK;
+}
+
+/* How each model's rows are dealt in this step. */
+static void set_updates(xr_learner *l, const xr_rates *rates)
+{
+    const xr_run_config *run = &l->session->run;
+    const xr_actor_section *actor = &run->actor;
+    const xr_critic_section *critic = &run->critic;
+    uint32_t heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY;
+    if (l->session->needs & XRAY_NEED_VALUE_HEAD)
+        heads |= XRAY_HEAD_VALUE;
+    l->actor = (xr_updates){ .role = l->actor.role,
+                             .outputs = heads,
+                             .lr = rates->actor,
+                             .grad_clip = actor->grad_clip,
+                             .micro_tokens = l->session->train_load.tokens,
+                             .mini = actor->ppo_mini_batch_size,
+                             .epochs = actor->ppo_epochs,
+                             .shuffle = actor->shuffle != 0 };
+    l->critic = (xr_updates){ .role = l->critic.role,
+                              .outputs = XRAY_HEAD_VALUE,
+                              .lr = rates->critic,
+                              .grad_clip = critic->grad_clip,
+                              .micro_tokens = l->session->critic_load.tokens,
+                              .mini = critic->ppo_mini_batch_size,
+                              .epochs = critic->ppo_epochs,
+                              .shuffle = critic->shuffle != 0,
+                              .critic = 1 };
+}
+
+/* The critic first, as in verl; the policy unless the critic is being warmed
+ * up. */
+static xray_status update_all(xr_learner *l, const xr_rows *rows, uint64_t step,
+                              xr_err *err)
+{
+    xr_session *s = l->session;
+    double now = xr_now();
+    xray_status status = XRAY_OK;
+    if (s->critic.self) {
+        status = xr_learner_update(l, &l->critic, rows, step, err);
+        now = put_time(l, "timing_s/update_critic", now);
+        put_updates(l, &l->critic, "critic");
+    }
+    if (status != XRAY_OK || (int64_t)step < s->run.trainer.critic_warmup)
+        return status;
+    status = xr_learner_update(l, &l->actor, rows, step, err);
     if (status == XRAY_OK)
         status = xr_publish(s, err);
-    xr_metrics_put(l->metrics, "timing_s/update_actor", xr_now() - start);
-    put_loss_metrics(l, lr);
+    (void)put_time(l, "timing_s/update_actor", now);
+    put_updates(l, &l->actor, "actor");
     return status;
+}
+
+xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
+                            const xr_rates *rates, xr_err *err)
+{
+    memset(l->sums, 0, (size_t)l->names * sizeof(*l->sums));
+    memset(l->weights, 0, (size_t)l->names * sizeof(*l->weights));
+    l->has_values =
+        l->session->critic.self || (l->session->needs & XRAY_NEED_VALUE_HEAD);
+    set_updates(l, rates);
+    xray_status status = outputs(l, rows, step, err);
+    double now = xr_now();
+    if (status == XRAY_OK) {
+        status = prepare(l, rows, err);
+        (void)put_time(l, "timing_s/adv", now);
+    }
+    if (status == XRAY_OK) {
+        status = update_all(l, rows, step, err);
+        put_loss_metrics(l);
+    }
+    return status;
+}
+
+xray_status xr_learner_observe(xr_learner *l, xr_err *err)
+{
+    const xr_session *s = l->session;
+    size_t count = xr_metrics_count(l->metrics);
+    if (!XRAY_HAS(xray_algo_ops, xr_algo(s), observe))
+        return XRAY_OK;
+    if (count > l->told_cap) {
+        free(l->told_names);
+        free(l->told_values);
+        l->told_names = xr_calloc(count, sizeof(*l->told_names));
+        l->told_values = xr_calloc(count, sizeof(*l->told_values));
+        l->told_cap = l->told_names && l->told_values ? count : 0;
+        if (!l->told_cap)
+            return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
+    }
+    for (size_t i = 0; i < count; i++) {
+        l->told_names[i] = xr_metrics_name(l->metrics, i);
+        l->told_values[i] = xr_metrics_value(l->metrics, i);
+    }
+    xray_status status =
+        XR_CALL(&s->algo, "observe",
+                xr_algo(s)->observe(s->algo.self, l->told_names, l->told_values,
+                                    count));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(s->algo.host, status, "observe", err);
 }

@@ -9,10 +9,35 @@
 #include "core/rl/role.h"
 #include "core/rl/samples.h"
 
+/* The updates of one model in a step: how its rows are dealt, and what they
+ * came to. */
+typedef struct xr_updates {
+    xr_role role;
+    uint32_t outputs; /* XRAY_HEAD_* its loss reads */
+    int critic;       /* 1: critic_loss, 0: loss */
+    double lr;
+    double grad_clip;
+    uint64_t micro_tokens;
+    int64_t mini; /* prompts of a mini-batch, 0: all */
+    int64_t epochs;
+    int shuffle;
+    uint64_t updates; /* optimizer steps that were applied */
+    uint64_t skipped;
+    double grad_norm; /* sum over those that were applied */
+} xr_updates;
+
+/* Learning rates of a step. */
+typedef struct xr_rates {
+    double actor;
+    double critic;
+} xr_rates;
+
 typedef struct xr_learner {
     xr_session *session;
-    xr_role actor;
+    xr_updates actor;
+    xr_updates critic;
     xr_role reference;
+    int has_values;   /* of a critic, or of the policy's own head */
     float *baseline;  /* [prompts] of the next pack; NULL: none is needed */
     xr_rows fresh;    /* one rollout */
     xr_rows rows;     /* the step's kept groups, when the algorithm picks */
@@ -30,10 +55,10 @@ typedef struct xr_learner {
     double *sums; /* [names] of the loss's metrics */
     double *weights;
     uint64_t names;
-    uint64_t updates; /* optimizer steps of this step */
-    uint64_t skipped;
-    double grad_norm; /* sum over updates that were applied */
-    xr_err fault;     /* a value the loss was shown that is not finite */
+    const char **told_names; /* [told_cap] what `observe` is told */
+    double *told_values;
+    size_t told_cap;
+    xr_err fault; /* a value the loss was shown that is not finite */
 } xr_learner;
 
 xray_status xr_learner_init(xr_learner *learner, xr_session *session,
@@ -50,9 +75,17 @@ xray_status xr_learner_pack(xr_learner *learner, const xr_samples *samples,
 xray_status xr_learner_accept(xr_learner *learner, uint32_t want,
                               uint32_t *out_groups, xr_err *err);
 
-/* Old and reference log-probs, advantages, updates; metrics of all of it. */
+/* Old and reference log-probs, values, advantages, updates; metrics of all of
+ * it. */
 xray_status xr_learner_step(xr_learner *learner, const xr_rows *rows,
-                            uint64_t step, double lr, xr_err *err);
+                            uint64_t step, const xr_rates *rates, xr_err *err);
+
+/* The updates of one model; sums go to `updates` and to the loss's metrics. */
+xray_status xr_learner_update(xr_learner *learner, xr_updates *updates,
+                              const xr_rows *rows, uint64_t step, xr_err *err);
+
+/* Tells the algorithm the step's metrics, once they are all there. */
+xray_status xr_learner_observe(xr_learner *learner, xr_err *err);
 
 /* Statistics of a batch under verl's names. */
 void xr_learner_stats(xr_learner *learner, const xr_rows *rows,

@@ -90,13 +90,33 @@ static xray_status by_row(const xr_loss_run *run, const xray_loss_call *call)
     return status;
 }
 
+/* Looks at what the model gave. */
+static int bad_output(xr_loss_run *run, const xray_loss_call *call)
+{
+    static const char *const names[] = { "log-prob", "value" };
+    const float *const all[] = {
+        run->spec->kind == XR_LOSS_CRITIC ? NULL : call->logp,
+        run->spec->outputs & XRAY_HEAD_VALUE ? call->value : NULL,
+    };
+    for (size_t i = 0; i < 2; i++)
+        if (all[i] && xr_nonfinite_token(run->who, names[i], call->batch,
+                                         all[i], &run->fault))
+            return 1;
+    return 0;
+}
+
 /* Looks at what the algorithm answered. */
 static int bad_gradient(xr_loss_run *run, const xray_loss_call *call)
 {
     static const char *const names[] = { "gradient of the log-prob",
                                          "gradient of the entropy",
                                          "gradient of the value" };
-    const float *const all[] = { call->dlogp, call->dentropy, call->dvalue };
+    int critic = run->spec->kind == XR_LOSS_CRITIC;
+    const float *const all[] = {
+        critic ? NULL : call->dlogp,
+        critic ? NULL : call->dentropy,
+        run->spec->outputs & XRAY_HEAD_VALUE ? call->dvalue : NULL,
+    };
     for (size_t i = 0; i < 3; i++)
         if (all[i] && xr_nonfinite_token(run->session->algo.instance, names[i],
                                          call->batch, all[i], &run->fault))
@@ -123,13 +143,9 @@ static xray_status bad_value(const xr_loss_run *run, const xray_loss_call *call)
 xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
 {
     xr_loss_run *run = (xr_loss_run *)ctx;
-    const xr_session *s = run->session;
-    int critic = run->spec->kind == XR_LOSS_CRITIC;
     if (run->goes_on && *run->fault.text)
         return XRAY_OK;
-    if (xr_nonfinite_token(s->train.instance, critic ? "value" : "log-prob",
-                           call->batch, critic ? call->value : call->logp,
-                           &run->fault))
+    if (bad_output(run, call))
         return bad_value(run, call);
     if (run->spec->kind == XR_LOSS_SFT) {
         sft_loss(run->spec, call);

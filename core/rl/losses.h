@@ -28,6 +28,7 @@ typedef struct xr_loss_spec {
 /* A loss while one model's gradients are taken. */
 typedef struct xr_loss_run {
     xr_session *session;
+    const char *who; /* the instance whose outputs are shown */
     const xr_loss_spec *spec;
     /* [rows] each row's number in the mini-batch, ascending; NULL: its place in
      * what the model was given. */

@@ -57,20 +57,22 @@ xray_status xr_nonfinite_loss(const xr_session *s)
                                                             : XRAY_E_ARG;
 }
 
-xray_status xr_nonfinite_fault(xr_session *s, const xr_err *fault,
-                               xray_status status, xr_err *err)
+xray_status xr_nonfinite_fault(xr_session *s, const char *who,
+                               const xr_err *fault, xray_status status,
+                               xr_err *err)
 {
     if (s->run.trainer.on_nonfinite == XR_NONFINITE_STOP)
         return xr_nonfinite(s, err, "%s", fault->text);
     if (status != xr_nonfinite_loss(s))
         return xr_fail(err, XRAY_E_BUG,
                        "%s; %s did not pass on that the loss failed",
-                       fault->text, s->train.instance);
+                       fault->text, who);
     xr_nonfinite_note(s, fault);
     return XRAY_OK;
 }
 
-xray_status xr_nonfinite_update(xr_session *s, const xray_step_result *result,
+xray_status xr_nonfinite_update(xr_session *s, const char *who,
+                                const xray_step_result *result,
                                 int *out_skipped, xr_err *err)
 {
     xr_err found = { "" };
@@ -78,8 +80,8 @@ xray_status xr_nonfinite_update(xr_session *s, const xray_step_result *result,
     if (!result->skipped && isfinite(result->grad_norm))
         return XRAY_OK;
     (void)xr_fail(&found, XRAY_E_NUMERIC,
-                  "%s gave the gradient norm %g, first in tensor %s",
-                  s->train.instance, result->grad_norm,
+                  "%s gave the gradient norm %g, first in tensor %s", who,
+                  result->grad_norm,
                   result->bad_tensor ? result->bad_tensor : "unknown");
     if (!result->skipped)
         return xr_fail(err, XRAY_E_BUG,

@@ -29,14 +29,15 @@ int xr_nonfinite_token(const char *who, const char *what,
  * the run is to go on it is of the class that leaves the backend fit for more.
  */
 xray_status xr_nonfinite_loss(const xr_session *session);
-/* The update whose loss found `fault`, after forward_backward gave `status`;
- * XRAY_OK: noted, the run goes on. */
-xray_status xr_nonfinite_fault(xr_session *session, const xr_err *fault,
-                               xray_status status, xr_err *err);
+/* The update of `who` whose loss found `fault`, after forward_backward gave
+ * `status`; XRAY_OK: noted, the run goes on. */
+xray_status xr_nonfinite_fault(xr_session *session, const char *who,
+                               const xr_err *fault, xray_status status,
+                               xr_err *err);
 
-/* What became of an update. XRAY_OK with *out_skipped: left out, noted, and the
- * run goes on. */
-xray_status xr_nonfinite_update(xr_session *session,
+/* What became of an update of `who`. XRAY_OK with *out_skipped: left out,
+ * noted, and the run goes on. */
+xray_status xr_nonfinite_update(xr_session *session, const char *who,
                                 const xray_step_result *result,
                                 int *out_skipped, xr_err *err);
 

@@ -81,29 +81,30 @@ static void take(const xr_session *s, xr_resources *r, xr_part_plan *p,
     r->count++;
 }
 
-static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
+/* The trainer's plan under one of its roles. */
+static void plan_role(xr_session *s, const char *who, const xray_model *model,
+                      const xray_workload *load, xr_errors *errors,
+                      xr_resources *r)
 {
     const xr_part *part = &s->train;
-    xr_part_plan *p = begin(r, part, part->instance);
-    size_t before = r->count;
+    xr_part_plan *p = begin(r, part, who);
     take(s, r, p,
          XR_CALL_TIMED(part, "plan",
                        xr_train(s)->plan(xr_host_api(part->host), part->config,
-                                         &s->model, &s->world, &s->train_load,
-                                         &p->plan)),
+                                         model, &s->world, load, &p->plan)),
          errors);
-    if (r->count == before ||
-        !((s->with & XR_WITH_REFERENCE) || (s->needs & XRAY_NEED_REFERENCE)))
+}
+
+static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
+{
+    xray_workload reference = xr_reference_load(s);
+    plan_role(s, s->train.instance, &s->model, &s->train_load, errors, r);
+    if (!r->count)
         return;
-    xray_workload load = s->train_load;
-    load.trainable = 0;
-    p = begin(r, part, "reference");
-    take(
-        s, r, p,
-        XR_CALL_TIMED(part, "plan",
-                      xr_train(s)->plan(xr_host_api(part->host), part->config,
-                                        &s->model, &s->world, &load, &p->plan)),
-        errors);
+    if ((s->with & XR_WITH_REFERENCE) || (s->needs & XRAY_NEED_REFERENCE))
+        plan_role(s, "reference", &s->model, &reference, errors, r);
+    if ((s->needs & XRAY_NEED_CRITIC) && s->critic_model.config_json)
+        plan_role(s, "critic", &s->critic_model, &s->critic_load, errors, r);
 }
 
 #define ROWS "rows" /* what the core itself holds */
@@ -121,7 +122,7 @@ static void plan_rows(const xr_session *s, xr_resources *r)
         return;
     if (s->with & XR_WITH_ALGO) {
         rows = (uint64_t)run->data.train_batch_size * (uint64_t)run->rollout.n;
-        stores += run->actor.shuffle != 0;
+        stores += run->actor.shuffle || run->critic.shuffle;
         stores +=
             s->algo.component && XRAY_HAS(xray_algo_ops, xr_algo(s), accept);
     }
@@ -140,6 +141,21 @@ static void count_parameters(const xr_session *s, xr_resources *r)
     if (xm_config_parse(s->config_json, "config.json", NULL, &config) ==
         XRAY_OK)
         r->parameters = xm_config_param_count(&config);
+}
+
+/* Weights and optimizer of the policy and of the critic. */
+static void count_checkpoint(xr_resources *r)
+{
+    r->checkpoint_bytes =
+        add(r->parameters ? r->parameters * sizeof(float)
+                          : r->parts[0].plan.bytes[XRAY_TAG_WEIGHTS],
+            r->parts[0].plan.bytes[XRAY_TAG_OPTIMIZER]);
+    for (size_t p = 1; p < r->count; p++)
+        if (strcmp(r->parts[p].who, "critic") == 0)
+            r->checkpoint_bytes =
+                add(r->checkpoint_bytes,
+                    add(r->parts[p].plan.bytes[XRAY_TAG_WEIGHTS],
+                        r->parts[p].plan.bytes[XRAY_TAG_OPTIMIZER]));
 }
 
 void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
@@ -161,10 +177,7 @@ void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
     if (s->train.component && s->train.config)
         plan_train(s, errors, out);
     if (out->count && (s->with & XR_TRAINABLE))
-        out->checkpoint_bytes =
-            add(out->parameters ? out->parameters * sizeof(float)
-                                : out->parts[0].plan.bytes[XRAY_TAG_WEIGHTS],
-                out->parts[0].plan.bytes[XRAY_TAG_OPTIMIZER]);
+        count_checkpoint(out);
     if (s->infer.component && s->infer.config) {
         xr_part_plan *p = begin(out, &s->infer, s->infer.instance);
         take(s, out, p,
@@ -199,7 +212,10 @@ static place shrinks(const xr_session *s, const char *who, size_t tag)
                         "lower" };
     if (tag == XRAY_TAG_KV)
         return (place){ "rollout", "max_num_seqs", "lower" };
-    if (tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE)
+    int micro = tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE;
+    if (micro && strcmp(who, "critic") == 0)
+        return (place){ "critic", "ppo_max_token_len_per_gpu", "lower" };
+    if (micro)
         return is_sft(s)
                    ? (place){ "sft", "max_token_len", "lower" }
                    : (place){ "actor", "ppo_max_token_len_per_gpu", "lower" };
@@ -315,5 +331,8 @@ void xr_step_of(const xr_session *s, const xr_resources *r, xr_step_size *out)
         2 * p * (double)(out->prompt_tokens + out->response_tokens);
     if (s->needs & XRAY_NEED_REFERENCE)
         out->reference_flops = 2 * p * (double)out->tokens;
+    if (s->needs & XRAY_NEED_CRITIC)
+        out->critic_flops = (2 + 6 * (double)s->run.critic.ppo_epochs) * p *
+                            (double)out->tokens;
     out->update_flops = 6 * p * (double)out->tokens * (double)out->epochs;
 }

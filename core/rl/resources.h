@@ -11,13 +11,14 @@
 #include "core/rl/session.h"
 
 typedef struct xr_part_plan {
-    const char *who;     /* "train.zero3", "reference", "infer.dsinf", "rows" */
+    const char *who;     /* "train.zero3", "reference", "critic", "infer.dsinf",
+                          * "rows" */
     const xr_part *part; /* NULL: the core's own */
     xray_plan plan;
     uint64_t bytes; /* of all tags */
 } xr_part_plan;
 
-#define XR_PLANS 4
+#define XR_PLANS 5
 
 typedef struct xr_resources {
     xr_part_plan parts[XR_PLANS];
@@ -35,11 +36,11 @@ const char *xr_tag_name(size_t tag);
 #define XR_BYTES_CAP 32
 const char *xr_bytes_text(uint64_t bytes, char *buffer);
 
-/* Asks device, train (as actor and, where the session has one, as reference)
- * and infer for their plans and adds, where the device's memory is the host's,
- * the rows of a step that the core holds; nothing is created. Parts without
- * options are passed over: what is wrong with them was said. Refusals go to
- * `errors`. */
+/* Asks device, train (as actor and, where the session has them, as reference
+ * and critic) and infer for their plans and adds, where the device's memory is
+ * the host's, the rows of a step that the core holds; nothing is created. Parts
+ * without options are passed over: what is wrong with them was said. Refusals
+ * go to `errors`. */
 void xr_resources_plan(xr_session *session, xr_errors *errors,
                        xr_resources *out);
 
@@ -70,6 +71,7 @@ typedef struct xr_step_size {
     uint64_t response_tokens; /* sampled */
     double sampling_flops;    /* 2 * parameters * tokens */
     double reference_flops;   /* 2 * parameters * tokens */
+    double critic_flops;      /* (2 + 6 * its epochs) * parameters * tokens */
     double update_flops;      /* 6 * parameters * tokens * epochs */
 } xr_step_size;
 void xr_step_of(const xr_session *session, const xr_resources *r,

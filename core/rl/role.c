@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/role.h"
 
+#include "core/rl/nonfinite.h"
+#include "core/rl/whole.h"
+
 xray_status xr_wait(xr_future *future, xr_err *err)
 {
     if (future->status != XRAY_OK)
@@ -10,12 +13,26 @@ xray_status xr_wait(xr_future *future, xr_err *err)
 
 xr_role xr_role_actor(xr_session *s)
 {
-    return (xr_role){ xr_train(s), &s->train, "actor" };
+    return (xr_role){ xr_train(s), &s->train, "actor", s, XRAY_ROLE_ACTOR, 0 };
 }
 
 xr_role xr_role_reference(xr_session *s)
 {
-    return (xr_role){ xr_train(s), &s->reference, "reference" };
+    return (xr_role){ xr_train(s), &s->reference, "reference", s, XRAY_ROLE_REFERENCE, 0 };
+}
+
+xr_role xr_role_critic(xr_session *s)
+{
+    return (xr_role){ xr_train(s), &s->critic, "critic", s, XRAY_ROLE_CRITIC, 0 };
+}
+
+/* A call of the WholeModel; its sentence names the role already. */
+static void answered(const xr_role *role, xr_future *future, xray_status status)
+{
+    future->done = 1;
+    future->status = status;
+    if (status != XRAY_OK)
+        (void)xr_fail_in(&future->err, status, "%s", role->name);
 }
 
 static void finish(const xr_role *role, xr_future *future, xray_status status,
@@ -36,6 +53,12 @@ void xr_role_forward(const xr_role *role, const xr_views *views,
 {
     size_t token = 0;
     xray_status status = XRAY_OK;
+    if (role->session->whole) {
+        answered(role, future,
+                 xr_whole_forward(role->session->whole, role->id, views,
+                                  outputs, out, &future->err));
+        return;
+    }
     for (uint32_t i = 0; i < views->count && status == XRAY_OK; i++) {
         xray_outputs part = { .head = XRAY_HEAD(xray_outputs) };
         part.logp = out->logp ? out->logp + token : NULL;
@@ -50,20 +73,53 @@ void xr_role_forward(const xr_role *role, const xr_views *views,
     finish(role, future, status, "forward");
 }
 
-void xr_role_gradients(const xr_role *role, const xr_views *views,
-                       const xray_loss *loss, xr_future *future)
+/* The fault comes back as an error, so that both ways look alike. */
+static xray_status whole_gradients(const xr_role *role, const xr_views *views,
+                                   const xr_loss_spec *spec, xr_err *fault,
+                                   xr_err *err)
 {
+    xray_status status = xr_whole_gradients(role->session->whole, role->id,
+                                            views, spec, fault, err);
+    if (status != XRAY_OK || !*fault->text)
+        return status;
+    return xr_fail(err, xr_nonfinite_loss(role->session), "%s", fault->text);
+}
+
+void xr_role_gradients(const xr_role *role, const xr_views *views,
+                       const xr_loss_spec *spec, xr_err *fault,
+                       xr_future *future)
+{
+    xr_loss_run run = { .session = role->session,
+                        .who = role->part->instance,
+                        .spec = spec };
+    xray_loss loss = { .head = XRAY_HEAD(xray_loss),
+                       .ctx = &run,
+                       .fn = xr_loss_call,
+                       .outputs = spec->outputs };
+    fault->text[0] = '\0';
+    if (role->session->whole) {
+        answered(role, future,
+                 whole_gradients(role, views, spec, fault, &future->err));
+        return;
+    }
     finish(role, future,
            XR_CALL(role->part, "forward_backward",
                    role->ops->forward_backward(
-                       role->part->self, views->pointers, views->count, loss)),
+                       role->part->self, views->pointers, views->count, &loss)),
            "forward_backward");
+    *fault = run.fault;
 }
 
 void xr_role_step(const xr_role *role, double lr, double max_norm,
                   xray_step_result *out, xr_future *future)
 {
     *out = (xray_step_result){ .head = XRAY_HEAD(xray_step_result) };
+    if (role->session->whole) {
+        answered(role, future,
+                 xr_whole_step(role->session->whole, role->id, lr, max_norm,
+                               out, &future->err));
+        return;
+    }
     finish(
         role, future,
         XR_CALL(role->part, "optimizer_step",
@@ -71,14 +127,22 @@ void xr_role_step(const xr_role *role, double lr, double max_norm,
         "optimizer_step");
 }
 
-xray_status xr_publish(xr_session *s, xr_err *err)
+xray_status xr_role_save(const xr_role *role, const char *dir, xr_err *err)
 {
-    const xray_weights *weights = xr_train(s)->weights(s->train.self);
-    xray_status status =
-        XR_CALL(&s->infer, "update",
-                xr_infer(s)->update(s->infer.self, NULL,
-                                    weights->version(weights->owner)));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->infer.host, status, "update", err);
+    const xr_part *part = role->part;
+    if (role->session->whole)
+        return xr_whole_save(role->session->whole, role->id, dir, err);
+    xray_status status = XR_CALL(part, "save", role->ops->save(part->self, dir));
+    return status == XRAY_OK ? XRAY_OK
+                             : xr_host_error(part->host, status, "save", err);
+}
+
+xray_status xr_role_load(const xr_role *role, const char *dir, xr_err *err)
+{
+    const xr_part *part = role->part;
+    if (role->session->whole)
+        return xr_whole_load(role->session->whole, role->id, dir, err);
+    xray_status status = XR_CALL(part, "load", role->ops->load(part->self, dir));
+    return status == XRAY_OK ? XRAY_OK
+                             : xr_host_error(part->host, status, "load", err);
 }

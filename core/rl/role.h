@@ -7,6 +7,8 @@
 #ifndef XR_ROLE_H
 #define XR_ROLE_H
 
+#include "core/rl/losses.h"
+#include "core/rl/publish.h"
 #include "core/rl/rows.h"
 #include "core/rl/session.h"
 
@@ -20,14 +22,18 @@ typedef struct xr_future {
  * for once. */
 xray_status xr_wait(xr_future *future, xr_err *err);
 
-/* A train instance in a role ("actor", "reference"). */
+/* A train instance in a role ("actor", "reference", "critic"). */
 typedef struct xr_role {
     const xray_train_ops *ops;
     xr_part *part;
     const char *name;
+    xr_session *session;
+    uint32_t id; /* XRAY_ROLE_* */
+    uint32_t reserved;
 } xr_role;
 xr_role xr_role_actor(xr_session *session);
 xr_role xr_role_reference(xr_session *session);
+xr_role xr_role_critic(xr_session *session);
 
 /* Per-token outputs of every view, written to arrays of the whole run the
  * views were cut from (token t of the run at [t]). */
@@ -35,15 +41,18 @@ void xr_role_forward(const xr_role *role, const xr_views *views,
                      uint32_t outputs, const xray_outputs *out,
                      xr_future *future);
 
-/* Gradients of all views. */
+/* Gradients of all views; adds to the spec's sums. A value that is not finite
+ * goes to `fault` and fails the call with xr_nonfinite_loss. */
 void xr_role_gradients(const xr_role *role, const xr_views *views,
-                       const xray_loss *loss, xr_future *future);
+                       const xr_loss_spec *spec, xr_err *fault,
+                       xr_future *future);
 
 /* The optimizer's step. */
 void xr_role_step(const xr_role *role, double lr, double max_norm,
                   xray_step_result *out, xr_future *future);
 
-/* Tells the engine that the trainer's weights are new. */
-xray_status xr_publish(xr_session *session, xr_err *err);
+/* Its checkpoint: every rank writes and reads its own part of the folder. */
+xray_status xr_role_save(const xr_role *role, const char *dir, xr_err *err);
+xray_status xr_role_load(const xr_role *role, const char *dir, xr_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/rl/nonfinite.h"
+#include "core/rl/whole.h"
 
 #define NOT_GIVEN UINT32_MAX /* size of a sample that is still to come */
 
@@ -108,6 +109,21 @@ static xray_status check_tokens(xr_session *s, uint64_t at,
     return XRAY_OK;
 }
 
+/* Samples come from the weights that were published, no others. */
+static xray_status check_version(const xr_session *s, uint64_t at,
+                                 const xray_sample_out *sample, xr_err *err)
+{
+    for (uint32_t i = 0; s->synced && i < sample->span_count; i++)
+        if (sample->spans[i].version != s->published)
+            return xr_fail(err, XRAY_E_BUG,
+                           "%s drew sample %llu with weights of version %llu, "
+                           "version %llu was published",
+                           s->infer.instance, (unsigned long long)at,
+                           (unsigned long long)sample->spans[i].version,
+                           (unsigned long long)s->published);
+    return XRAY_OK;
+}
+
 static xray_status store(xr_session *s, xr_samples *out,
                          const xray_sample_out *sample, xr_err *err)
 {
@@ -126,6 +142,8 @@ static xray_status store(xr_session *s, xr_samples *out,
                        s->infer.instance, sample->sample,
                        (unsigned long long)sample->id);
     xray_status status = check_tokens(s, at, sample, err);
+    if (status == XRAY_OK)
+        status = check_version(s, at, sample, err);
     if (status != XRAY_OK)
         return status;
     size_t first = at * out->max_tokens;
@@ -188,6 +206,8 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
                        (unsigned long long)left, how->max_tokens);
     out->count = (uint32_t)left;
     out->n = how->n;
+    if (s->whole)
+        return xr_whole_draw(s->whole, out, rows, count, how, stop, err);
     for (uint64_t i = 0; i < left; i++)
         out->sizes[i] = NOT_GIVEN;
     for (uint32_t i = 0; i < count && status == XRAY_OK; i++)

@@ -30,20 +30,19 @@ static uint32_t log_level(const char *name)
     return XRAY_LOG_WARN;
 }
 
-/* A run's folder stands for its newest checkpoint's model. */
-static const char *resolve_model(xr_session *s, char *buffer, size_t cap)
+const char *xr_session_model_dir(const char *path, const char *leaf,
+                                 char *buffer, size_t cap)
 {
     char file[XR_PATH_CAP];
     char *text = NULL;
     size_t size = 0;
-    const char *path = s->run.model.path;
     if (xr_path_join(path, "latest_checkpointed_iteration.txt", file,
                      sizeof(file), NULL) != XRAY_OK ||
         !xr_path_exists(file) ||
         xr_file_read(file, 64, NULL, &text, &size) != XRAY_OK)
         return path;
-    (void)snprintf(buffer, cap, "%s/global_step_%ld/actor", path,
-                   strtol(text, NULL, 10));
+    (void)snprintf(buffer, cap, "%s/global_step_%ld/%s", path,
+                   strtol(text, NULL, 10), leaf);
     free(text);
     return buffer;
 }
@@ -149,7 +148,8 @@ static void read_model(xr_session *s, xr_errors *errors)
                       xr_config_place(s->config, "model", "path"));
         return;
     }
-    s->model_path = xr_strdup(resolve_model(s, buffer, sizeof(buffer)));
+    s->model_path =
+        xr_strdup(xr_session_model_dir(path, "actor", buffer, sizeof(buffer)));
     if (!s->model_path) {
         xr_errors_add(errors, "out of memory");
         return;
@@ -229,10 +229,14 @@ void xr_session_loads(xr_session *s, uint64_t micro_tokens, uint64_t row_tokens,
         .trainable = (s->with & XR_TRAINABLE) != 0,
         .threads = (uint32_t)s->run.run.threads,
     };
+    if (s->with & XR_WITH_ALGO)
+        s->train_load.trainable_from_layer =
+            (uint32_t)s->run.actor.trainable_from_layer;
     s->infer_load = s->train_load;
     s->infer_load.rows = sequences;
     s->infer_load.trainable = 0;
-    s->infer_load.shared = (s->with & XR_WITH_TRAIN) != 0;
+    s->infer_load.shared = (s->with & XR_WITH_TRAIN) != 0 &&
+                           s->run.rollout.share_weights == XR_SHARE_AUTO;
 }
 
 static void default_loads(xr_session *s)
@@ -309,5 +313,7 @@ void xr_session_free(xr_session *s)
     xr_plugins_close(s->plugins);
     free(s->config_json);
     free(s->model_path);
+    free(s->critic_json);
+    free(s->critic_path);
     free(s);
 }

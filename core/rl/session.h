@@ -27,7 +27,7 @@ typedef struct xr_part {
     const void *ops;
     void *config;
     xr_host *host;
-    void *self;
+    void *self; /* or the xr_whole that stands for it */
     const char *instance; /* "train.zero3", "reward.gsm8k" */
     double weight;        /* rewards */
 } xr_part;
@@ -35,7 +35,8 @@ typedef struct xr_part {
 #define XR_MAX_REWARDS 16
 
 typedef struct xr_session {
-    xr_config *config; /* borrowed */
+    xr_config *config;       /* borrowed */
+    const char *plugin_path; /* borrowed, or NULL */
     xr_run_config run;
     xr_plugins *plugins;
     xr_log_sink sink;
@@ -49,13 +50,18 @@ typedef struct xr_session {
     struct xr_whole *whole; /* models are in Workhorses; NULL: in this process
                              */
     uint32_t rank;          /* of this process */
-    uint32_t roles;         /* 1 << XRAY_ROLE_* of the models that run */
+    uint32_t in_worker;     /* 1: this process is a Workhorse */
+    char *critic_path; /* as model_path, of [critic.model] path */
+    char *critic_json; /* NULL: the critic starts from the policy's model */
+    xray_model critic_model;
     xray_workload train_load;
+    xray_workload critic_load;
     xray_workload infer_load;
     xr_part device;
     xr_part comm; /* several ranks */
     xr_part train;
     xr_part reference;
+    xr_part critic; /* a third train instance, if the algorithm needs one */
     xr_part infer;
     xr_part algo;
     xr_part rewards[XR_MAX_REWARDS];
@@ -63,10 +69,13 @@ typedef struct xr_session {
     int32_t end_ids[8]; /* of config.json and generation_config.json */
     uint32_t end_count;
     uint32_t with;
-    uint32_t needs; /* XRAY_NEED_* of the algorithm */
-    int exact;      /* trainer and engine name one numerics contract */
-    int plannable;  /* lengths make sense, so that plans can be asked for */
-    int nonfinite;  /* the last error is a NaN or Inf: xr_nonfinite */
+    uint32_t needs;     /* XRAY_NEED_* of the algorithm */
+    int exact;          /* trainer and engine name one numerics contract */
+    int plannable;      /* lengths make sense, so that plans can be asked for */
+    int nonfinite;      /* the last error is a NaN or Inf: xr_nonfinite */
+    int synced;         /* the engine was told of weights: `published` counts */
+    uint64_t published; /* version of the engine's weights */
+    struct xr_transfer *transfer; /* xr_publish: NULL while they are shared */
 } xr_session;
 
 /* Decodes the configuration, finds and loads the plugins, checks what needs no
@@ -110,6 +119,15 @@ typedef struct xr_rank_link {
 /* In a Workhorse: device, comm, and the roles placed on its rank. */
 xray_status xr_session_start_rank(xr_session *session, const xr_rank_link *link,
                                   xr_err *err);
+/* The trainer's workload without gradients and without a value head. */
+static inline xray_workload xr_reference_load(const xr_session *s)
+{
+    xray_workload load = s->train_load;
+    load.trainable = 0;
+    load.trainable_from_layer = 0;
+    load.heads &= ~XRAY_HEAD_VALUE;
+    return load;
+}
 
 /* Shorthands for the operation tables. */
 static inline const xray_train_ops *xr_train(const xr_session *s)

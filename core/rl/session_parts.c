@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/session_parts.h"
+#include "core/rl/publish.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +163,7 @@ static void destroy(xr_part *part, void (*fn)(void *self))
 
 void xr_session_stop_parts(xr_session *s)
 {
+    xr_transfer_free(s);
     for (size_t i = 0; i < s->reward_count; i++) {
         const xray_reward_ops *ops = (const xray_reward_ops *)s->rewards[i].ops;
         if (ops)
@@ -173,6 +175,7 @@ void xr_session_stop_parts(xr_session *s)
     if (s->infer.ops)
         destroy(&s->infer, xr_infer(s)->destroy);
     if (s->train.ops) {
+        destroy(&s->critic, xr_train(s)->destroy);
         destroy(&s->reference, xr_train(s)->destroy);
         destroy(&s->train, xr_train(s)->destroy);
     }
@@ -180,6 +183,7 @@ void xr_session_stop_parts(xr_session *s)
         destroy(&s->device, ((const xray_device_ops *)s->device.ops)->destroy);
     drop_part(&s->algo);
     drop_part(&s->infer);
+    drop_part(&s->critic);
     drop_part(&s->reference);
     drop_part(&s->train);
     drop_part(&s->device);

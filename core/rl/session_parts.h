@@ -13,6 +13,10 @@ void xr_session_find_parts(xr_session *session, xr_errors *errors);
 void xr_session_stop_parts(xr_session *session);
 /* Opens tokenizer and chat template, for a session opened without them. */
 void xr_session_read_tokenizer(xr_session *session, xr_errors *errors);
+/* The folder of a model: `path` itself, or, where that is a run's folder, the
+ * `leaf` ("actor", "critic") of its newest checkpoint, written to `buffer`. */
+const char *xr_session_model_dir(const char *path, const char *leaf,
+                                 char *buffer, size_t cap);
 /* 1 if the folder holds weights. */
 int xr_session_has_weights(const char *dir);
 /* A plugin or a reader names a key without knowing where it was set:
@@ -22,7 +26,10 @@ int xr_session_has_weights(const char *dir);
 void xr_session_place(const xr_session *session, const char *section,
                       xr_err *err);
 /* Names, shapes and types of the weights against config.json. */
-void xr_session_check_weights(const xr_session *session, xr_errors *errors);
+void xr_session_check_weights(const xray_model *model, xr_errors *errors);
+/* What the algorithm's needs ask of the models, once they are known: heads,
+ * and the critic's model, workload and batch arithmetic. */
+void xr_session_needs(xr_session *session, xr_errors *errors);
 /* Batch arithmetic: divisibility, lengths against the model; files. */
 void xr_session_check_batch(xr_session *session, xr_errors *errors);
 

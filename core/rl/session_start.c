@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/rl/publish.h"
 #include "core/rl/resources.h"
 #include "core/rl/session_parts.h"
 
@@ -48,6 +49,7 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
     xray_setup setup = make_setup(s, part, role);
     xray_workload load = s->train_load;
     setup.trainable = role == XRAY_ROLE_ACTOR && (s->with & XR_TRAINABLE);
+    setup.trainable_from_layer = load.trainable_from_layer;
     load.trainable = setup.trainable;
     xray_status status = XR_CALL_TIMED(
         part, "create",
@@ -55,32 +57,39 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
     return created(part, status, err);
 }
 
-/* The reference is the same backend under another role; its options are the
- * trainer's. */
-static xray_status start_reference(xr_session *s, xr_err *err)
+/* Reference and critic are the same backend under other roles; their options
+ * are the trainer's. */
+static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
+                               xr_err *err)
 {
-    s->reference.component = s->train.component;
-    s->reference.ops = s->train.ops;
-    s->reference.host = xr_host_new("reference", &s->sink);
-    if (!s->reference.host)
-        return xr_fail(err, XRAY_E_NOMEM, "reference: out of memory");
-    s->reference.instance = xr_host_instance(s->reference.host);
-    xray_setup setup = make_setup(s, &s->reference, XRAY_ROLE_REFERENCE);
-    xray_workload load = s->train_load;
-    load.trainable = 0;
-    xray_status status =
-        XR_CALL_TIMED(&s->reference, "create",
-                      xr_train(s)->create(&setup, s->train.config, &load,
-                                          &s->reference.self));
-    return created(&s->reference, status, err);
+    int critic = role == XRAY_ROLE_CRITIC;
+    const char *name = critic ? "critic" : "reference";
+    part->component = s->train.component;
+    part->ops = s->train.ops;
+    part->host = xr_host_new(name, &s->sink);
+    if (!part->host)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name);
+    part->instance = xr_host_instance(part->host);
+    xray_setup setup = make_setup(s, part, role);
+    xray_workload load = critic ? s->critic_load : xr_reference_load(s);
+    setup.trainable = load.trainable;
+    if (critic)
+        setup.model = &s->critic_model;
+    xray_status status = XR_CALL_TIMED(
+        part, "create",
+        xr_train(s)->create(&setup, s->train.config, &load, &part->self));
+    return created(part, status, err);
 }
 
 static xray_status start_infer(xr_session *s, xr_err *err)
 {
     xr_part *part = &s->infer;
     xray_setup setup = make_setup(s, part, XRAY_ROLE_ROLLOUT);
-    if (s->train.self)
-        setup.weights = xr_train(s)->weights(s->train.self);
+    const xray_weights *weights =
+        s->train.self ? xr_train(s)->weights(s->train.self) : NULL;
+    if (weights && s->run.rollout.share_weights == XR_SHARE_AUTO &&
+        xr_weights_whole(weights))
+        setup.weights = weights;
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_infer(s)->create(&setup, part->config, &s->infer_load, &part->self));
@@ -103,10 +112,6 @@ static xray_status start_algo(xr_session *s, xr_err *err)
         XR_CALL_TIMED(part, "needs", xr_algo(s)->needs(part->self, &needs));
     if (status != XRAY_OK)
         return xr_host_error(part->host, status, "needs", err);
-    if (needs.flags & XRAY_NEED_CRITIC)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "%s needs a critic, which this version does not run",
-                       part->instance);
     s->needs = needs.flags;
     if ((needs.flags & XRAY_NEED_GROUPS) && s->run.rollout.n < 2 &&
         !xr_config_refused(s->config, "rollout", "n"))
@@ -145,7 +150,11 @@ void xr_session_start_host(xr_session *s, xr_errors *errors)
         if (s->rewards[i].component && s->rewards[i].config &&
             start_reward(s, &s->rewards[i], &err) != XRAY_OK)
             xr_errors_add(errors, "%s", err.text);
-    if (s->algo.component && s->algo.config && start_algo(s, &err) != XRAY_OK)
+    if (!s->algo.component || !s->algo.config)
+        return;
+    if (start_algo(s, &err) == XRAY_OK)
+        xr_session_needs(s, errors);
+    else
         xr_errors_add(errors, "%s", err.text);
 }
 
@@ -155,6 +164,7 @@ static xray_status check_plans(xr_session *s, xr_err *err)
     xr_errors errors = { 0 };
     xr_resources plans;
     xray_status status = XRAY_OK;
+    xr_session_needs(s, &errors);
     xr_resources_plan(s, &errors, &plans);
     if (errors.count)
         status = xr_fail(err, XRAY_E_CONFIG, "%s", errors.items[0]);
@@ -179,8 +189,13 @@ xray_status xr_session_start(xr_session *s, xr_err *err)
         status = start_train(s, &s->train, XRAY_ROLE_ACTOR, err);
     if (status == XRAY_OK && s->train.component &&
         ((s->with & XR_WITH_REFERENCE) || (s->needs & XRAY_NEED_REFERENCE)))
-        status = start_reference(s, err);
+        status = start_other(s, &s->reference, XRAY_ROLE_REFERENCE, err);
+    if (status == XRAY_OK && s->train.component &&
+        (s->needs & XRAY_NEED_CRITIC))
+        status = start_other(s, &s->critic, XRAY_ROLE_CRITIC, err);
     if (status == XRAY_OK && s->infer.component)
         status = start_infer(s, err);
+    if (status == XRAY_OK && s->train.self && s->infer.self)
+        status = xr_publish(s, err);
     return status;
 }

@@ -14,7 +14,7 @@
 #include "model/hf/safetensors.h"
 
 typedef struct matching {
-    const xr_session *s;
+    const char *path;
     const xm_st *st;
     xr_errors *errors;
     const xm_st_tensor **used;
@@ -34,7 +34,7 @@ static void fault(matching *m, const char *fmt, ...)
     va_start(args, fmt);
     if (m->faults++ == 0) {
         (void)vsnprintf(text.text, sizeof(text.text), fmt, args);
-        xr_str_printf(&m->first, "%s: tensor %s", m->s->model_path, text.text);
+        xr_str_printf(&m->first, "%s: tensor %s", m->path, text.text);
     }
     va_end(args);
 }
@@ -92,7 +92,7 @@ static xray_status visit(void *ctx, const xm_param_info *p)
     check_shape(m, p, t);
     /* Reading one value says whether the type converts. */
     if (t->count && xm_st_read_f32(t, 0, 1, &first, &err) != XRAY_OK)
-        xr_errors_add(m->errors, "%s: %s", m->s->model_path, err.text);
+        xr_errors_add(m->errors, "%s: %s", m->path, err.text);
     return XRAY_OK;
 }
 
@@ -109,6 +109,7 @@ static int may_stay(const matching *m, const char *name)
     }
     /* A value head is the backend's matter. */
     return (m->tied && strcmp(name, "lm_head.weight") == 0) ||
+           strcmp(name, "value_head.weight") == 0 ||
            strncmp(name, "score.", 6) == 0 || strncmp(name, "v_head.", 7) == 0;
 }
 
@@ -125,20 +126,20 @@ static void check_extra(matching *m)
     }
 }
 
-void xr_session_check_weights(const xr_session *s, xr_errors *errors)
+void xr_session_check_weights(const xray_model *model, xr_errors *errors)
 {
     xr_err err = { "" };
     xm_st *st = NULL;
     xm_config config;
-    if (xm_st_open(s->model_path, &err, &st) != XRAY_OK) {
+    if (xm_st_open(model->path, &err, &st) != XRAY_OK) {
         xr_errors_add(errors, "%s", err.text);
         return;
     }
-    matching m = { .s = s, .st = st, .errors = errors };
+    matching m = { .path = model->path, .st = st, .errors = errors };
     m.cap = xm_st_count(st);
     m.used = xr_calloc(m.cap + 1, sizeof(*m.used));
     /* A model the core does not know is its backend's matter. */
-    if (m.used && xm_config_parse(s->config_json, "config.json", NULL,
+    if (m.used && xm_config_parse(model->config_json, "config.json", NULL,
                                   &config) == XRAY_OK) {
         m.tied = config.tied != 0;
         (void)xm_config_params(&config, visit, &m);

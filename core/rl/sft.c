@@ -38,24 +38,6 @@ static int64_t micro_tokens_of(const xr_run_config *run)
     return run->sft.max_token_len;
 }
 
-/* Mean negative log-likelihood over the step's tokens: dL/dlogp = -mask / N. */
-static xray_status loss(void *ctx, const xray_loss_call *call)
-{
-    tuner *t = (tuner *)ctx;
-    const float *mask = call->batch->loss_mask;
-    const xr_session *s = t->job.session;
-    if (xr_nonfinite_token(s->train.instance, "log-prob", call->batch,
-                           call->logp, &t->fault))
-        return xr_nonfinite_loss(s);
-    for (uint32_t i = 0; i < call->batch->tokens; i++) {
-        if (mask[i] == 0)
-            continue;
-        t->nll -= (double)mask[i] * (double)call->logp[i];
-        call->dlogp[i] = (float)(-(double)mask[i] / t->tokens);
-    }
-    return XRAY_OK;
-}
-
 static xray_status fill(tuner *t, xr_err *err)
 {
     const xr_sft_section *sft = &t->job.session->run.sft;
@@ -94,29 +76,31 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
     xr_session *s = t->job.session;
     xr_future future;
     xray_step_result result;
-    xray_loss call = { .head = XRAY_HEAD(xray_loss),
-                       .ctx = t,
-                       .fn = loss,
-                       .outputs = XRAY_HEAD_LOGP };
+    xr_loss_spec spec = { .kind = XR_LOSS_SFT,
+                          .outputs = XRAY_HEAD_LOGP,
+                          .context = &t->tokens,
+                          .context_size = sizeof(t->tokens),
+                          .sums = &t->nll,
+                          .names = 1 };
     int skipped = 0;
     t->nll = 0;
-    t->fault.text[0] = '\0';
     xray_status status = xr_views_cut(
         &t->views, &t->rows, 0, t->rows.batch.rows, s->train_load.tokens, err);
     if (status != XRAY_OK)
         return status;
-    xr_role_gradients(&t->actor, &t->views, &call, &future);
+    xr_role_gradients(&t->actor, &t->views, &spec, &t->fault, &future);
     status = xr_wait(&future, err);
     if (*t->fault.text) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
-        return xr_nonfinite_fault(s, &t->fault, status, err);
+        return xr_nonfinite_fault(s, s->train.instance, &t->fault, status, err);
     }
     if (status != XRAY_OK)
         return status;
     xr_role_step(&t->actor, lr, s->run.sft.grad_clip, &result, &future);
     status = xr_wait(&future, err);
     if (status == XRAY_OK)
-        status = xr_nonfinite_update(s, &result, &skipped, err);
+        status =
+            xr_nonfinite_update(s, s->train.instance, &result, &skipped, err);
     xr_metrics_put(t->job.metrics, "train/lr", lr);
     if (skipped) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);

@@ -27,6 +27,31 @@ static void put_row_sums(xr_learner *l, const xr_rows *rows, const char *name)
     xr_metrics_stats(l->metrics, name, l->scratch, rows->batch.rows);
 }
 
+/* Unbiased variance of returns - scale * values over tokens in the loss. */
+static double variance(const xray_batch *b, double scale)
+{
+    double n = 0;
+    double mean = 0;
+    double squares = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t t = 0; t < b->tokens; t++) {
+            if (b->loss_mask[t] == 0)
+                continue;
+            double x = (double)b->returns[t] - scale * (double)b->value[t];
+            n += pass == 0;
+            mean += pass == 0 ? x : 0;
+            squares += pass == 0 ? 0 : (x - mean / n) * (x - mean / n);
+        }
+    return n > 1 ? squares / (n - 1) : 0;
+}
+
+/* How much of the returns the values foresaw: 1 - Var(R - V) / (Var(R) +
+ * 1e-5). */
+static double explained(const xray_batch *b)
+{
+    return 1 - variance(b, 1) / (variance(b, 0) + 1e-5);
+}
+
 static void put_lengths(xr_learner *l, const xr_rows *rows)
 {
     int64_t cap = l->session->run.data.max_response_length;
@@ -58,6 +83,11 @@ void xr_learner_stats(xr_learner *l, const xr_rows *rows,
     put_row_sums(l, rows, "critic/rewards");
     put_tokens(l, rows, "critic/advantages", rows->batch.advantage);
     put_tokens(l, rows, "critic/returns", rows->batch.returns);
+    if (l->has_values) {
+        put_tokens(l, rows, "critic/values", rows->batch.value);
+        xr_metrics_put(l->metrics, "critic/vf_explained_var",
+                       explained(&rows->batch));
+    }
     put_lengths(l, rows);
     xr_metrics_put(l->metrics, "response/aborted_ratio",
                    samples->count ? (double)aborted / samples->count : 0);

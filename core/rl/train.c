@@ -244,20 +244,35 @@ static xray_status leave_out(trainer *t, uint64_t step, xray_status status,
     return xr_publish(s, err);
 }
 
+/* The policy's schedule begins with its first update. */
+static xr_rates rates_of(const xr_job *job, uint64_t step)
+{
+    const xr_run_config *run = &job->session->run;
+    uint64_t first = (uint64_t)run->trainer.critic_warmup;
+    uint64_t at = step - (first > 1 ? first : 1);
+    return (xr_rates){
+        .actor = step < first
+                     ? 0
+                     : xr_schedule(&run->actor_optim, at, job->total_steps),
+        .critic = xr_schedule(&run->critic_optim, step - 1, job->total_steps),
+    };
+}
+
 static xray_status one_step(trainer *t, xr_err *err)
 {
     xr_job *job = &t->job;
     const xr_run_config *run = &job->session->run;
     uint64_t step = job->progress.step + 1;
     const xr_rows *rows = NULL;
-    double lr = xr_schedule(&run->actor_optim, step - 1, job->total_steps);
+    xr_rates rates = rates_of(job, step);
     double start = xr_now();
     xray_status status = make_batch(t, step, &rows, err);
     if (status == XRAY_OK)
-        status = xr_learner_step(&t->learner, rows, step, lr, err);
+        status = xr_learner_step(&t->learner, rows, step, &rates, err);
     if (status == XRAY_OK) {
         job->progress.step = step;
         put_step(t, rows, xr_now() - start);
+        status = xr_learner_observe(&t->learner, err);
     } else {
         status = leave_out(t, step, status, err);
         put_place(t, xr_now() - start);

@@ -96,12 +96,12 @@ typedef struct xray_embedding {
     xray_head head;
     xray_extent tokens;
     const int32_t *ids; /* [dev] [tokens], each in [0, vocab) */
-    const float *table; /* [dev] [vocab, dim] */
+    const void *table;  /* [dev] [vocab, dim] */
     float *y;           /* [dev] [tokens, dim] */
     uint64_t vocab;
     uint64_t dim;
     float scale;
-    uint32_t reserved;
+    uint32_t table_dtype; /* XRAY_F32 (or 0), XRAY_BF16: widened exactly */
 } xray_embedding;
 
 /* dtable[ids[t]] += scale * dy[t], in token order. */
@@ -460,6 +460,8 @@ typedef struct xray_adamw {
 
 /* ---- the instance ------------------------------------------------------- */
 
+#define XRAY_HANDLE_BYTES 64u /* of a shared block */
+
 #define XRAY_COPY_TO_DEVICE 1u
 #define XRAY_COPY_TO_HOST 2u
 #define XRAY_COPY_ON_DEVICE 3u
@@ -574,14 +576,27 @@ typedef struct xray_device_ops {
                                 xray_graph *graph);
     void (*graph_destroy)(void *self, xray_graph *graph);
 
-    /* Memory other processes can map: the handle is a file descriptor or the
-     * device's own 64 bytes. */
-    xray_status (*share)(void *self, void *ptr, uint8_t *out_handle);
+    /* Memory that other processes of this host can map. A block made by `alloc`
+     * while the instance is shareable is shared without a copy; `ptr` may point
+     * into one, the handle then reaches from there to the block's end. A handle
+     * is XRAY_HANDLE_BYTES opaque bytes that any channel may carry. It is good
+     * while the block lives; `attach` refuses a stale or foreign one. */
+    xray_status (*share)(void *self, const void *ptr, uint8_t *out_handle);
+    /* The memory behind a handle, at least `bytes` of it. What is attached
+     * stays mapped until `detach` or `destroy`, also when the block's process
+     * has ended. A handle of this process gives the block's own address. */
     xray_status (*attach)(void *self, const uint8_t *handle, uint64_t bytes,
                           void **out);
 
     /* Finds an extension by id. NULL if none. [any] */
     const void *(*extension)(void *self, const char *id);
+
+    /* Ends one attach. Accepts NULL. */
+    void (*detach)(void *self, void *ptr);
+    /* 1: blocks from now on can be shared, which may cost large pages; 0: they
+     * need not be. A comm plugin asks for it when it is created, so that an
+     * instance without peers pays nothing. [control] */
+    xray_status (*shareable)(void *self, uint32_t on);
 } xray_device_ops;
 
 #endif

@@ -14,6 +14,10 @@
 
 #define XRAY_IFACE_INFER "xray.infer/0"
 
+/* An extension of an instance, const char *: the numerics contract it keeps,
+ * where options make it another one than the component's. */
+#define XRAY_EXT_INFER_NUMERICS "xray.infer.numerics/0"
+
 #define XRAY_FINISH_NONE 0u
 #define XRAY_FINISH_STOP 1u   /* an end id was sampled; it is in the tokens */
 #define XRAY_FINISH_LENGTH 2u /* max_tokens, or the model's last position */
@@ -119,12 +123,13 @@ typedef struct xray_infer_ops {
     xray_status (*sleep)(void *self, uint32_t tags);
     xray_status (*wake)(void *self, uint32_t tags);
 
-    /* Finds an extension by id. NULL if none. [any] */
+    /* Finds an extension by id: XRAY_EXT_INFER_*. NULL if none. [any] */
     const void *(*extension)(void *self, const char *id);
 
     /* The engine's own copy of the weights, by HF name, whose values are
      * compared with the trainer's after an update; NULL while they are shared.
-     */
+     * A tensor may be narrower than the trainer's: its values are those,
+     * rounded to nearest even. */
     const xray_weights *(*weights)(void *self);
 } xray_infer_ops;
 

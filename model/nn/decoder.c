@@ -35,7 +35,8 @@ static xray_status check_joined(const xm_param *param,
                                 const xray_tensor *before, xr_err *err)
 {
     uint64_t rows = before->shape[0];
-    const float *end = (const float *)before->data + before->count;
+    const unsigned char *end =
+        (const unsigned char *)before->data + before->count * sizeof(float);
     if (param->matrix < 0 && tensor->data == end)
         return XRAY_OK;
     if (param->matrix >= 0 && tensor->weight == before->weight &&
@@ -68,6 +69,7 @@ static xray_status bind_param(xm_decoder *d, const xray_weights *table,
                          param->name, (unsigned long long)tensor->weight_row);
     xm_bound *bound = bound_of(d, param);
     bound->data = tensor->data;
+    bound->dtype = tensor->dtype;
     bound->weight = param->matrix >= 0 ? tensor->weight : NULL;
     bound->offset = param->offset;
     *before = tensor;

@@ -214,6 +214,8 @@ static void embed(xm_run *run, const int32_t *ids)
     xray_embedding tokens = { XRAY_HEAD(xray_embedding),
                               .ids = ids,
                               .table = xm_outer(run->decoder, XM_EMBED)->data,
+                              .table_dtype =
+                                  xm_outer(run->decoder, XM_EMBED)->dtype,
                               .y = s->x[0],
                               .vocab = config->vocab,
                               .scale = (float)config->embed_scale };
@@ -224,6 +226,8 @@ static void embed(xm_run *run, const int32_t *ids)
                               .ids = xm_run_positions(run),
                               .table =
                                   xm_outer(run->decoder, XM_POSITIONS)->data,
+                              .table_dtype =
+                                  xm_outer(run->decoder, XM_POSITIONS)->dtype,
                               .y = s->h,
                               .vocab = config->max_positions,
                               .scale = 1.0f };
@@ -235,9 +239,13 @@ void xm_blocks(xm_run *run, const int32_t *ids)
 {
     xm_space *s = run->space;
     run->layer = XM_NO_LAYER;
+    if (run->pack)
+        xm_run_need(run, 0, 0);
     embed(run, ids);
     for (uint32_t l = 0; l < s->layers; l++) {
         run->layer = l;
+        if (run->pack)
+            xm_run_need(run, l + 1, 0);
         xm_block_attend(run, &s->blocks[l], s->x[l]);
         xm_block_gate_up(run, &s->blocks[l]);
         block_down(run, &s->blocks[l], s->x[l + 1]);
@@ -288,11 +296,17 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
 {
     space->live = 0;
     xray_status status = check_pack(decoder, space, pack, err);
-    if (status != XRAY_OK || pack->tokens == 0)
+    if (status != XRAY_OK)
         return status;
     xm_run run = xm_run_start(decoder, space, pack->tokens, err);
+    if (pack->tokens == 0) {
+        for (uint32_t b = 0; b < space->layers + 2; b++)
+            xm_run_need(&run, b, 0);
+        return run.status;
+    }
     run.pack = pack;
     xm_blocks(&run, pack->ids);
+    xm_run_need(&run, space->layers + 1, 0);
     xm_final_norm(&run, space->x[space->layers], space->stat);
     if (run.status == XRAY_OK)
         space->live = pack->tokens;

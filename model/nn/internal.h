@@ -9,7 +9,8 @@
 #include "model/hf/names.h"
 #include "model/nn/decoder.h"
 
-/* The whole fp32 tensor of a parameter in a published table; errors name it. */
+/* The whole tensor of a parameter in a published table, fp32 or, of a matrix,
+ * bf16; errors name it. */
 xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
                            xr_err *err, const xray_tensor **out);
 /* Elements rounded up to 64 bytes of floats. */
@@ -23,9 +24,11 @@ static inline uint64_t xm_round16(uint64_t count)
 /* One parameter as bound. A fused matrix has its handle and data at its first
  * slot; `offset` is where gradients lie in the bucket. */
 typedef struct xm_bound {
-    const float *data;
+    const float *data; /* a table of dtype bf16 is read by look-ups alone */
     const xray_weight *weight;
     uint64_t offset;
+    uint32_t dtype;
+    uint32_t reserved;
 } xm_bound;
 
 typedef struct xm_layer {
@@ -42,6 +45,7 @@ struct xm_decoder {
     float *rope;       /* [positions, rotary / 2, 2]; NULL: no rotation */
     float *rope_local; /* of sliding layers: `rope`, or a table behind it */
     uint64_t positions;
+    xm_watch watch;
 };
 
 static inline const xm_bound *xm_outer(const xm_decoder *decoder, uint32_t slot)
@@ -239,6 +243,11 @@ xm_half xm_attention_half(const xm_run *run, const xm_block *block);
 xm_half xm_mlp_half(const xm_run *run, const xm_block *block);
 /* What is to be added, in space->h. */
 void xm_half_apart(xm_run *run, const xm_half *half);
+
+/* Tell the watch; after an error, nothing. */
+void xm_run_need(xm_run *run, uint32_t bucket, int backward);
+void xm_run_begin(xm_run *run, uint32_t bucket);
+void xm_run_done(xm_run *run, uint32_t bucket);
 
 xm_run xm_run_start(const xm_decoder *decoder, xm_space *space, uint64_t tokens,
                     xr_err *err);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/str.h"
+#include "model/hf/names.h"
 
 static uint64_t table_version(void *owner)
 {
@@ -26,10 +27,54 @@ static void table_release(void *owner)
         weights->leases--;
 }
 
+static int is_narrow(const xm_param *param, int flags)
+{
+    return (flags & XM_WEIGHTS_BF16) && param->cols && param->slot != XM_VALUE;
+}
+
+/* Bytes of a bucket; `offsets` (or NULL) takes where its parameters start. */
+static uint64_t lay_bucket(const xm_layout *layout, uint32_t bucket, int flags,
+                           uint64_t *offsets)
+{
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < layout->param_count; i++) {
+        const xm_param *param = &layout->params[i];
+        uint64_t size = is_narrow(param, flags) ? 2 : sizeof(float);
+        if (param->bucket != bucket)
+            continue;
+        if (!param->joined)
+            end = (end + 63u) & ~(uint64_t)63u;
+        if (offsets)
+            offsets[i] = end;
+        end += param->count * size;
+    }
+    return (end + 63u) & ~(uint64_t)63u;
+}
+
+/* The same with room for equal shares of fp32. */
+static uint64_t room_of(const xm_layout *layout, uint32_t bucket,
+                        uint32_t flags)
+{
+    if (layout->ranks > 1)
+        return xm_bucket_room(layout, bucket) * sizeof(float);
+    return lay_bucket(layout, bucket, flags, NULL);
+}
+
+uint64_t xm_weights_bytes(const xm_layout *layout, int flags)
+{
+    uint64_t bytes =
+        xm_layout_packed_bytes(layout, flags & XM_WEIGHTS_TRAINABLE);
+    if (flags & XM_WEIGHTS_BF16)
+        bytes /= 2;
+    for (uint32_t i = 0; i < layout->bucket_count; i++)
+        bytes += room_of(layout, i, flags);
+    return bytes;
+}
+
 static xray_status take_buckets(xm_weights *w, const char *owner, xr_err *err)
 {
     for (uint32_t i = 0; i < w->layout->bucket_count; i++) {
-        uint64_t bytes = w->layout->bucket_sizes[i] * sizeof(float);
+        uint64_t bytes = room_of(w->layout, i, w->flags);
         void *data = NULL;
         xray_status status =
             w->device->alloc(w->device_self, owner, XRAY_TAG_WEIGHTS,
@@ -44,45 +89,56 @@ static xray_status take_buckets(xm_weights *w, const char *owner, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status make_handles(xm_weights *w, int trainable, xr_err *err)
+static xray_status make_handle(xm_weights *w, const xray_tensor *first,
+                               uint32_t i, xr_err *err)
 {
-    for (uint32_t i = 0; i < w->layout->matrix_count; i++) {
-        const xm_matrix *matrix = &w->layout->matrices[i];
-        xray_weight_desc desc = { XRAY_HEAD(xray_weight_desc),
-                                  .data = w->buckets[matrix->bucket] +
-                                          matrix->offset,
-                                  .rows = matrix->rows,
-                                  .cols = matrix->cols,
-                                  .dtype = XRAY_F32,
-                                  .trainable = trainable != 0 };
-        xray_status status =
-            w->device->weight_create(w->device_self, &desc, &w->handles[i]);
-        if (status != XRAY_OK)
-            return xr_fail(err, status,
-                           "the device made no handle for matrix %u [%llu, "
-                           "%llu]",
-                           i, (unsigned long long)matrix->rows,
-                           (unsigned long long)matrix->cols);
-    }
-    return XRAY_OK;
+    const xm_matrix *matrix = &w->layout->matrices[i];
+    xray_weight_desc desc = {
+        XRAY_HEAD(xray_weight_desc),
+        .data = first->data,
+        .rows = matrix->rows,
+        .cols = matrix->cols,
+        .dtype = first->dtype,
+        .trainable = (w->flags & XM_WEIGHTS_TRAINABLE) != 0
+    };
+    xray_status status =
+        w->device->weight_create(w->device_self, &desc, &w->handles[i]);
+    if (status == XRAY_OK)
+        return XRAY_OK;
+    return xr_fail(
+        err, status, "the device made no handle for matrix %u [%llu, %llu]", i,
+        (unsigned long long)matrix->rows, (unsigned long long)matrix->cols);
 }
 
-static void publish(xm_weights *w)
+static void describe(xm_weights *w, uint32_t i, uint64_t offset)
+{
+    const xm_param *param = &w->layout->params[i];
+    xray_tensor *tensor = &w->tensors[i];
+    tensor->name = param->name;
+    tensor->dtype = is_narrow(param, w->flags) ? XRAY_BF16 : XRAY_F32;
+    tensor->dims = param->cols ? 2 : 1;
+    tensor->shape[0] = param->rows;
+    tensor->shape[1] = param->cols;
+    tensor->count = param->count;
+    tensor->data = (unsigned char *)w->buckets[param->bucket] + offset;
+}
+
+/* The table, and a handle for each matrix at its first parameter. */
+static xray_status publish(xm_weights *w, const uint64_t *offsets, xr_err *err)
 {
     for (uint32_t i = 0; i < w->layout->param_count; i++) {
         const xm_param *param = &w->layout->params[i];
         xray_tensor *tensor = &w->tensors[i];
-        tensor->name = param->name;
-        tensor->dtype = XRAY_F32;
-        tensor->dims = param->cols ? 2 : 1;
-        tensor->shape[0] = param->rows;
-        tensor->shape[1] = param->cols;
-        tensor->count = param->count;
-        tensor->data = w->buckets[param->bucket] + param->offset;
-        if (param->matrix >= 0) {
-            tensor->weight = w->handles[param->matrix];
-            tensor->weight_row = param->matrix_row;
-        }
+        xray_status status = XRAY_OK;
+        describe(w, i, offsets[i]);
+        if (param->matrix < 0)
+            continue;
+        if (param->matrix_row == 0)
+            status = make_handle(w, tensor, (uint32_t)param->matrix, err);
+        if (status != XRAY_OK)
+            return status;
+        tensor->weight = w->handles[param->matrix];
+        tensor->weight_row = param->matrix_row;
     }
     w->table = (xray_weights){ XRAY_HEAD(xray_weights),
                                .tensor_count = w->layout->param_count,
@@ -94,10 +150,22 @@ static void publish(xm_weights *w)
                                .version = table_version,
                                .lease = table_lease,
                                .release = table_release };
+    return XRAY_OK;
 }
 
-static xray_status fill(xm_weights *w, const char *owner, int trainable,
-                        xr_err *err)
+static xray_status lay_out(xm_weights *w, const char *owner, xr_err *err)
+{
+    uint64_t *offsets = xr_calloc(w->layout->param_count, sizeof *offsets);
+    if (!offsets)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    for (uint32_t i = 0; i < w->layout->bucket_count; i++)
+        (void)lay_bucket(w->layout, i, w->flags, offsets);
+    xray_status status = publish(w, offsets, err);
+    free(offsets);
+    return status;
+}
+
+static xray_status fill(xm_weights *w, const char *owner, xr_err *err)
 {
     const xm_layout *layout = w->layout;
     w->buckets = xr_calloc(layout->bucket_count, sizeof(float *));
@@ -106,16 +174,12 @@ static xray_status fill(xm_weights *w, const char *owner, int trainable,
     if (!w->buckets || !w->handles || !w->tensors)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
     xray_status status = take_buckets(w, owner, err);
-    if (status == XRAY_OK)
-        status = make_handles(w, trainable, err);
-    if (status == XRAY_OK)
-        publish(w);
-    return status;
+    return status == XRAY_OK ? lay_out(w, owner, err) : status;
 }
 
 xray_status xm_weights_create(const xm_layout *layout,
                               const xray_device_ops *device, void *device_self,
-                              const char *owner, int trainable, xr_err *err,
+                              const char *owner, int flags, xr_err *err,
                               xm_weights **out)
 {
     xm_weights *w = xr_calloc(1, sizeof *w);
@@ -124,7 +188,8 @@ xray_status xm_weights_create(const xm_layout *layout,
     w->layout = layout;
     w->device = device;
     w->device_self = device_self;
-    xray_status status = fill(w, owner, trainable, err);
+    w->flags = flags;
+    xray_status status = fill(w, owner, err);
     if (status != XRAY_OK) {
         xm_weights_destroy(w);
         return status;
@@ -157,6 +222,8 @@ xray_status xm_weights_changed(xm_weights *w, uint64_t version, xr_err *err)
                        "must finish first",
                        w->leases, w->leases == 1 ? "" : "s");
     for (uint32_t i = 0; i < w->layout->matrix_count; i++) {
+        if (!w->handles[i])
+            continue;
         xray_status status =
             w->device->weight_changed(w->device_self, w->handles[i]);
         if (status != XRAY_OK)

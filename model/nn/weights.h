@@ -13,23 +13,39 @@ typedef struct xm_weights {
     const xray_device_ops *device;
     void *device_self;
     const xm_layout *layout;
-    float **buckets;       /* [bucket_count] device memory, fp32 */
+    float **buckets;       /* [bucket_count] device memory */
     xray_weight **handles; /* [matrix_count] */
     xray_tensor *tensors;  /* [param_count], the published table */
     xray_weights table;
     uint64_t version; /* updates behind the values */
     uint32_t leases;
-    uint32_t reserved;
+    int32_t flags; /* XM_WEIGHTS_* */
 } xm_weights;
 
+#define XM_WEIGHTS_TRAINABLE 1 /* gradients of inputs will be asked for */
+/* Matrices and look-up tables are kept as bf16, rounded to nearest even from
+ * whatever fills them; vectors stay fp32. */
+#define XM_WEIGHTS_BF16 2
+
 /* Takes memory for the layout's buckets (tag WEIGHTS) and makes the handles.
- * The layout must outlive the result. `trainable`: gradients of inputs will be
- * asked for. */
+ * The layout must outlive the result. */
 xray_status xm_weights_create(const xm_layout *layout,
                               const xray_device_ops *device, void *device_self,
-                              const char *owner, int trainable, xr_err *err,
+                              const char *owner, int flags, xr_err *err,
                               xm_weights **out);
 void xm_weights_destroy(xm_weights *weights); /* accepts NULL */
+
+/* The rank's shares of the layout's buckets alone, without handles: the table
+ * has the elements of each tensor that lie there. Loading, drawing and importing
+ * fill them. `memory` [bucket_count] holds the shares and stays the caller's. */
+xray_status xm_weights_create_share(const xm_layout *layout,
+                                    const xray_device_ops *device,
+                                    void *device_self, float *const *memory,
+                                    xr_err *err, xm_weights **out);
+void xm_weights_destroy_share(xm_weights *weights); /* accepts NULL */
+/* From a table on the same device that holds at least these elements. */
+xray_status xm_weights_import_share(xm_weights *weights,
+                                    const xray_weights *from, xr_err *err);
 
 /* Fills all parameters from a model directory, turning what files have the
  * other way round; every tensor must be there with its shape (a value head that
@@ -49,19 +65,27 @@ xray_status xm_weights_random(xm_weights *weights, const xm_config *config,
 /* Copies values of equal names and shapes from another table. */
 xray_status xm_weights_import(xm_weights *weights, const xray_weights *from,
                               xr_err *err);
+/* The same from a table that may hold some of the parameters; came[i] becomes 1
+ * for each that it has. The version stays. */
+xray_status xm_weights_import_part(xm_weights *weights,
+                                   const xray_weights *from,
+                                   unsigned char *came, xr_err *err);
 
 /* The values changed: packed copies are renewed, version becomes `version`. */
 xray_status xm_weights_changed(xm_weights *weights, uint64_t version,
                                xr_err *err);
 
-/* Writes all parameters into the directory, fp32, in HF names and as HF lays
- * them: model.safetensors, or shards of at most `max_shard` bytes and their
- * index (xm_st_write_model); XM_ST_SHARD_BYTES is the usual size. */
+/* Writes all parameters (not of XM_WEIGHTS_BF16) into the directory, fp32, in
+ * HF names and as HF lays them: model.safetensors, or shards of at most
+ * `max_shard` bytes and their index (xm_st_write_model); XM_ST_SHARD_BYTES is
+ * the usual size. */
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             uint64_t max_shard, xr_err *err);
 
-/* Bytes of weights on the device, packed copies not counted. */
+/* Bytes of fp32 weights on the device, packed copies not counted. */
 uint64_t xm_layout_bytes(const xm_layout *layout);
+/* The same of weights with XM_WEIGHTS_* flags, packed copies counted. */
+uint64_t xm_weights_bytes(const xm_layout *layout, int flags);
 /* Room a device may take for matrices in the order its products read them: a
  * copy for forward, one more where gradients of inputs are asked for, runs of
  * 16 outputs padded. */

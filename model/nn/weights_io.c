@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/hf/safetensors.h"
+
 /* Values pass through here on their way to a device whose memory the host
- * cannot reach. A multiple of 4, so that random draws are never cut. */
+ * cannot reach, and to be rounded. */
 #define STAGE_COUNT ((uint64_t)1 << 20)
 
 xray_status xm_stage_open(const xm_weights *w, xr_err *err, xm_stage *out)
@@ -21,7 +23,7 @@ xray_status xm_stage_open(const xm_weights *w, xr_err *err, xm_stage *out)
     *out = (xm_stage){ .device = w->device,
                        .device_self = w->device_self,
                        .direct = info.host_memory != 0 };
-    if (out->direct)
+    if (out->direct && !(w->flags & XM_WEIGHTS_BF16))
         return XRAY_OK;
     out->buffer = malloc(STAGE_COUNT * sizeof(float));
     if (!out->buffer)
@@ -35,29 +37,52 @@ void xm_stage_close(xm_stage *s)
     s->buffer = NULL;
 }
 
+static xray_status move_bytes(const xm_stage *s, void *to, const void *from,
+                              uint64_t bytes, uint32_t kind)
+{
+    xray_status status =
+        s->device->copy(s->device_self, NULL, to, from, bytes, kind);
+    return status == XRAY_OK ? s->device->sync(s->device_self, NULL) : status;
+}
+
 xray_status xm_stage_move(const xm_stage *s, void *to, const void *from,
                           uint64_t count, uint32_t kind)
 {
-    xray_status status = s->device->copy(s->device_self, NULL, to, from,
-                                         count * sizeof(float), kind);
-    return status == XRAY_OK ? s->device->sync(s->device_self, NULL) : status;
+    return move_bytes(s, to, from, count * sizeof(float), kind);
+}
+
+/* In place: what is written lies before what is still to be read. */
+static void round_all(float *values, uint64_t count)
+{
+    unsigned char *to = (unsigned char *)values;
+    for (uint64_t i = 0; i < count; i++) {
+        uint16_t half = xm_f32_to_bf16(values[i]);
+        memcpy(to + 2 * i, &half, sizeof half);
+    }
 }
 
 xray_status xm_stage_fill(const xm_weights *w, const xm_param *param,
                           const xm_stage *s, xm_source from, void *ctx,
                           xr_err *err)
 {
-    float *data = xm_param_data(w, param);
-    if (s->direct)
-        return from(ctx, 0, param->count, data, err);
-    for (uint64_t first = 0; first < param->count; first += STAGE_COUNT) {
-        uint64_t left = param->count - first;
+    const xray_tensor *tensor = xm_param_tensor(w, param);
+    int narrow = tensor->dtype == XRAY_BF16;
+    uint64_t size = narrow ? 2 : sizeof(float);
+    if (tensor->count == 0)
+        return XRAY_OK;
+    if (s->direct && !narrow)
+        return from(ctx, tensor->first, tensor->count, tensor->data, err);
+    for (uint64_t first = 0; first < tensor->count; first += STAGE_COUNT) {
+        uint64_t left = tensor->count - first;
         uint64_t count = left < STAGE_COUNT ? left : STAGE_COUNT;
-        xray_status status = from(ctx, first, count, s->buffer, err);
+        xray_status status =
+            from(ctx, tensor->first + first, count, s->buffer, err);
         if (status != XRAY_OK)
             return status;
-        status = xm_stage_move(s, data + first, s->buffer, count,
-                               XRAY_COPY_TO_DEVICE);
+        if (narrow)
+            round_all(s->buffer, count);
+        status = move_bytes(s, (unsigned char *)tensor->data + first * size,
+                            s->buffer, count * size, XRAY_COPY_TO_DEVICE);
         if (status != XRAY_OK)
             return xr_fail(err, status, "%s: copy to the device failed",
                            param->name);
@@ -141,10 +166,11 @@ xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
                        "published, the whole is needed",
                        param->name, (unsigned long long)tensor->first,
                        (unsigned long long)(tensor->first + tensor->count));
-    if (tensor->dtype != XRAY_F32 || !tensor->data)
+    int narrow = tensor->dtype == XRAY_BF16 && param->cols;
+    if ((tensor->dtype != XRAY_F32 && !narrow) || !tensor->data)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "tensor %s: element type %u is published, fp32 is "
-                       "needed",
+                       "tensor %s: element type %u is published, fp32 (or "
+                       "bf16 of a matrix) is needed",
                        param->name, tensor->dtype);
     *out = tensor;
     return XRAY_OK;
@@ -176,6 +202,26 @@ static xray_status find_source(const xm_param *param, const xray_weights *table,
     return xm_tensor_find(table, param, err, out);
 }
 
+/* Between memories of one device. */
+static xray_status import_here(const xm_weights *w, const xm_param *param,
+                               const xm_stage *s, const xray_tensor *from)
+{
+    const xray_tensor *to = xm_param_tensor(w, param);
+    if (from->dtype == to->dtype)
+        return move_bytes(s, to->data, from->data,
+                          param->count *
+                              (to->dtype == XRAY_BF16 ? 2 : sizeof(float)),
+                          XRAY_COPY_ON_DEVICE);
+    xray_cast call = { .head = XRAY_HEAD(xray_cast),
+                       .count = param->count,
+                       .x = from->data,
+                       .y = to->data,
+                       .x_dtype = from->dtype,
+                       .y_dtype = to->dtype };
+    xray_status status = w->device->cast(w->device_self, NULL, &call);
+    return status == XRAY_OK ? w->device->sync(w->device_self, NULL) : status;
+}
+
 static xray_status import_param(const xm_weights *w, const xm_param *param,
                                 const xray_weights *table, const xm_stage *s,
                                 xr_err *err)
@@ -185,43 +231,74 @@ static xray_status import_param(const xm_weights *w, const xm_param *param,
     if (status != XRAY_OK || !tensor)
         return status;
     if (table->device_self == w->device_self) {
-        status = xm_stage_move(s, xm_param_data(w, param), tensor->data,
-                               param->count, XRAY_COPY_ON_DEVICE);
+        status = import_here(w, param, s, tensor);
         return status == XRAY_OK
                    ? status
                    : xr_fail(err, status, "%s: copy failed", param->name);
     }
+    if (tensor->dtype != XRAY_F32)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "%s: only fp32 is taken from another device",
+                       param->name);
     remote r = { .from = { .device = table->device,
                            .device_self = table->device_self },
                  .data = tensor->data };
     return xm_stage_fill(w, param, s, from_remote, &r, err);
 }
 
+/* Parameters that the table has, or, without `came`, all. */
+static int is_wanted(const xm_weights *w, uint32_t i, const xray_weights *from,
+                     const unsigned char *came)
+{
+    return !came || find_tensor(from, w->layout->params[i].name);
+}
+
+/* All is checked before the first value is taken. */
 static xray_status check_source(const xm_weights *w, const xray_weights *table,
-                                xr_err *err)
+                                const unsigned char *came, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
         const xray_tensor *tensor = NULL;
-        status = find_source(&w->layout->params[i], table, err, &tensor);
+        if (is_wanted(w, i, table, came))
+            status = find_source(&w->layout->params[i], table, err, &tensor);
     }
+    return status;
+}
+
+static xray_status import_all(xm_weights *w, const xray_weights *from,
+                              unsigned char *came, xr_err *err)
+{
+    xm_stage s = { 0 };
+    xray_status status = xm_weights_free_to_change(w, err);
+    if (status == XRAY_OK)
+        status = check_source(w, from, came, err);
+    if (status == XRAY_OK)
+        status = xm_stage_open(w, err, &s);
+    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
+        if (!is_wanted(w, i, from, came))
+            continue;
+        status = import_param(w, &w->layout->params[i], from, &s, err);
+        if (came)
+            came[i] = 1;
+    }
+    xm_stage_close(&s);
     return status;
 }
 
 xray_status xm_weights_import(xm_weights *w, const xray_weights *from,
                               xr_err *err)
 {
-    xm_stage s = { 0 };
-    xray_status status = xm_weights_free_to_change(w, err);
-    if (status == XRAY_OK)
-        status = check_source(w, from, err);
-    if (status == XRAY_OK)
-        status = xm_stage_open(w, err, &s);
-    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
-        status = import_param(w, &w->layout->params[i], from, &s, err);
-    xm_stage_close(&s);
+    xray_status status = import_all(w, from, NULL, err);
     if (status != XRAY_OK)
         return status;
     uint64_t version = from->version ? from->version(from->owner) : w->version;
     return xm_weights_changed(w, version, err);
+}
+
+xray_status xm_weights_import_part(xm_weights *w, const xray_weights *from,
+                                   unsigned char *came, xr_err *err)
+{
+    xray_status status = import_all(w, from, came, err);
+    return status == XRAY_OK ? xm_weights_changed(w, w->version, err) : status;
 }

@@ -12,8 +12,8 @@
 typedef struct xm_stage {
     const xray_device_ops *device;
     void *device_self;
-    int direct; /* the host writes device memory itself */
-    float *buffer;
+    int direct;    /* the host writes device memory itself */
+    float *buffer; /* NULL where values need no stop on their way */
 } xm_stage;
 
 xray_status xm_stage_open(const xm_weights *weights, xr_err *err,
@@ -24,18 +24,19 @@ xray_status xm_stage_move(const xm_stage *stage, void *to, const void *from,
                           uint64_t count, uint32_t kind);
 
 /* Gives elements [first, first + count) of a parameter, in the order they have
- * on the device; `first` is a multiple of 4. */
+ * on the device. */
 typedef xray_status (*xm_source)(void *ctx, uint64_t first, uint64_t count,
                                  float *out, xr_err *err);
+/* Fills the elements of a parameter that the table holds. */
 xray_status xm_stage_fill(const xm_weights *weights, const xm_param *param,
                           const xm_stage *stage, xm_source from, void *ctx,
                           xr_err *err);
 
-/* Where a parameter lies on the device. */
-static inline float *xm_param_data(const xm_weights *weights,
-                                   const xm_param *param)
+/* A parameter's entry in the published table: where it lies on the device. */
+static inline const xray_tensor *xm_param_tensor(const xm_weights *weights,
+                                                 const xm_param *param)
 {
-    return weights->buckets[param->bucket] + param->offset;
+    return &weights->tensors[param - weights->layout->params];
 }
 
 /* XRAY_E_STATE while readers hold the weights. */

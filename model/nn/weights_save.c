@@ -42,7 +42,7 @@ static xray_status values(void *ctx, size_t i, xr_err *err, const void **out)
 {
     const writing *w = ctx;
     const xm_param *param = &w->weights->layout->params[i];
-    const float *data = xm_param_data(w->weights, param);
+    const float *data = xm_param_tensor(w->weights, param)->data;
     if (!w->stage.direct) {
         xray_status status = xm_stage_move(&w->stage, w->copy, data,
                                            param->count, XRAY_COPY_TO_HOST);
@@ -111,6 +111,9 @@ xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             uint64_t max_shard, xr_err *err)
 {
     writing w = { .weights = weights };
+    if (weights->flags & XM_WEIGHTS_BF16)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "%s: weights kept as bf16 are not written", dir);
     xray_status status = xr_dir_make(dir, err);
     if (status == XRAY_OK)
         status = xm_stage_open(weights, err, &w.stage);

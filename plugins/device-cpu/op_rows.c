@@ -30,10 +30,16 @@ static void embed_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     const xray_embedding *op = job->op;
-    for (size_t t = first; t < last; t++)
-        job->d->k->scaled(op->y + t * op->dim,
-                          op->table + (size_t)op->ids[t] * op->dim, op->scale,
-                          op->dim);
+    const float *table = op->table;
+    const uint16_t *narrow = op->table;
+    for (size_t t = first; t < last; t++) {
+        float *y = op->y + t * op->dim;
+        size_t at = (size_t)op->ids[t] * op->dim;
+        for (size_t i = 0; op->table_dtype == XRAY_BF16 && i < op->dim; i++)
+            y[i] = cpu_from_bf16(narrow[at + i]);
+        job->d->k->scaled(y, op->table_dtype == XRAY_BF16 ? y : table + at,
+                          op->scale, op->dim);
+    }
 }
 
 xray_status cpu_embedding(void *self, xray_stream *stream,
@@ -42,6 +48,9 @@ xray_status cpu_embedding(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "embedding", op->ids, op->table, op->y);
+    if (op->table_dtype > XRAY_BF16)
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "embedding",
+                        "a table of element type %u", op->table_dtype);
     size_t n = cpu_count(&op->tokens);
     xray_status status = check_ids(d, "embedding", op->ids, n, op->vocab);
     if (status != XRAY_OK)

@@ -15,13 +15,27 @@ xray_status dsinf_read_model(const xray_model *model, xr_err *err,
     if (!model || !model->config_json)
         return xr_fail(err, XRAY_E_CONFIG,
                        "dsinf: the model has no config.json");
-    if (model->dtype != XRAY_F32)
+    if (model->dtype != XRAY_F32 && model->dtype != XRAY_BF16)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "dsinf: [model] dtype: this engine computes in float32");
+                       "dsinf: [model] dtype: this engine keeps weights as "
+                       "float32 or bfloat16");
     char where[1024];
     (void)snprintf(where, sizeof(where), "%s/config.json",
                    model->path ? model->path : "model");
     return xm_config_parse(model->config_json, where, err, out);
+}
+
+int dsinf_keeps_copy(const dsinf_config *config, int alone)
+{
+    return alone || config->weights != DSINF_WEIGHTS_AUTO;
+}
+
+int dsinf_copy_flags(const dsinf_config *config, const xray_model *model)
+{
+    if (config->weights == DSINF_WEIGHTS_BFLOAT16 ||
+        (config->weights == DSINF_WEIGHTS_AUTO && model->dtype == XRAY_BF16))
+        return XM_WEIGHTS_BF16;
+    return 0;
 }
 
 /* Bytes of a slot as the block layout asks for; a device may pad blocks. */
@@ -139,13 +153,13 @@ static xray_status find_plan(const dsinf_config *config,
     if (status != XRAY_OK)
         return status;
     uint64_t bytes[XRAY_TAG_COUNT] = { 0 };
-    if (!load->shared) {
+    if (dsinf_keeps_copy(config, !load->shared)) {
         xm_layout *layout = NULL;
         status = xm_layout_create(&m, 0, err, &layout);
         if (status != XRAY_OK)
             return status;
         bytes[XRAY_TAG_WEIGHTS] =
-            xm_layout_bytes(layout) + xm_layout_packed_bytes(layout, 0);
+            xm_weights_bytes(layout, dsinf_copy_flags(config, model));
         xm_layout_destroy(layout);
     }
     bytes[XRAY_TAG_KV] = b.slots * b.slot_bytes;

@@ -11,6 +11,7 @@
  * prompt included. Held samples keep the lease on shared weights.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include <xray/plugin.h>
 
@@ -43,7 +44,7 @@ static xray_status build(dsinf *self, const xray_setup *setup,
     };
     status = xm_sched_create(&limits, err, &self->sched);
     if (status == XRAY_OK)
-        status = dsinf_take_weights(self, setup, err);
+        status = dsinf_take_weights(self, setup, config, err);
     if (status == XRAY_OK)
         status =
             xm_space_create(self->decoder, b->step_tokens, b->slots,
@@ -123,6 +124,8 @@ static xray_status dsinf_submit(void *ptr, const xray_request *request)
     xr_err err = { "" };
     xray_status status = check_ready(self, "submit");
     if (status == XRAY_OK)
+        status = dsinf_check_whole(self, "submit");
+    if (status == XRAY_OK)
         status = dsinf_lease(self);
     if (status != XRAY_OK)
         return status;
@@ -179,59 +182,6 @@ static xray_status dsinf_stats(void *ptr, xray_infer_stats *out)
     return XRAY_OK;
 }
 
-/* ---- weights ------------------------------------------------------------ */
-
-static xray_status update_own(dsinf *self, const xray_weights *from,
-                              uint64_t version, xr_err *err)
-{
-    if (!from)
-        from = self->shared;
-    if (!from)
-        return xr_fail(err, XRAY_E_ARG,
-                       "dsinf: the engine has weights of its own: `from` must "
-                       "say where new ones are");
-    xray_status status = xm_weights_import(self->own, from, err);
-    if (status == XRAY_OK)
-        status = xm_weights_changed(self->own, version, err);
-    if (status == XRAY_OK)
-        self->version = version;
-    return status;
-}
-
-static xray_status update(dsinf *self, const xray_weights *from,
-                          uint64_t version, xr_err *err)
-{
-    uint32_t live = xm_sched_live(self->sched);
-    if (live)
-        return xr_fail(err, XRAY_E_STATE,
-                       "dsinf: weights cannot change while %" PRIu32
-                       " requests run or are held",
-                       live);
-    if (self->own)
-        return update_own(self, from, version, err);
-    if (from && from != self->shared)
-        return xr_fail(err, XRAY_E_ARG,
-                       "dsinf: the weights are shared with another owner than "
-                       "`from`");
-    uint64_t now = dsinf_version(self);
-    if (now != version)
-        return xr_fail(err, XRAY_E_ARG,
-                       "dsinf: the shared weights are at version %" PRIu64
-                       ", %" PRIu64 " was expected",
-                       now, version);
-    return XRAY_OK;
-}
-
-static xray_status dsinf_update(void *ptr, const xray_weights *from,
-                                uint64_t version)
-{
-    dsinf *self = ptr;
-    xr_err err = { "" };
-    xray_status status = update(self, from, version, &err);
-    return status == XRAY_OK ? status
-                             : dsinf_fail(self->host, status, "update", &err);
-}
-
 /* ---- pause, sleep ------------------------------------------------------- */
 
 static xray_status dsinf_pause(void *ptr)
@@ -283,16 +233,33 @@ static xray_status dsinf_wake(void *ptr, uint32_t tags)
                              : dsinf_fail(self->host, status, "wake", &err);
 }
 
-static const void *dsinf_extension(void *self, const char *id)
+static const xray_component component;
+
+/* Rounded weights give other log-probs than the component's contract says. */
+static const void *dsinf_extension(void *ptr, const char *id)
 {
-    (void)self;
-    (void)id;
+    const dsinf *self = ptr;
+    if (strcmp(id, XRAY_EXT_INFER_NUMERICS) == 0)
+        return self->narrow ? "xray.fp32-bf16-weights/1" : component.numerics;
     return NULL;
 }
 
 /* ---- what the host sees ------------------------------------------------- */
 
+static const xray_choice weight_choices[] = {
+    { "auto", DSINF_WEIGHTS_AUTO,
+      "shared with the trainer; without one, a copy as [model] dtype says" },
+    { "float32", DSINF_WEIGHTS_FLOAT32, "a copy of the engine's own" },
+    { "bfloat16", DSINF_WEIGHTS_BFLOAT16,
+      "a copy whose matrices are rounded to bfloat16" },
+    { NULL, 0, NULL },
+};
+
 static const xray_option options[] = {
+    XRAY_CHOICE(dsinf_config, weights, "auto", weight_choices, "0.1",
+                "Weights to compute with. bfloat16 halves what a step reads; "
+                "log-probs are then not the trainer's, so those of the old "
+                "policy are computed again."),
     XRAY_INT(dsinf_config, max_num_seqs, "0", 0, 1048576, "sequences", "0.1",
              "Slots for sequences that run at once; 0: as many as the workload "
              "has rows, or as kv_memory allows."),
@@ -323,6 +290,7 @@ static const xray_infer_ops ops = {
     .sleep = dsinf_sleep,
     .wake = dsinf_wake,
     .extension = dsinf_extension,
+    .weights = dsinf_weights,
 };
 
 static const xray_component component = {

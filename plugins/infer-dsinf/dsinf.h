@@ -19,7 +19,15 @@
     16u /* the least a block may hold: no slot wastes \
          * more than 15 positions */
 
+#define DSINF_PART 1u /* tensors are still to come, or update(NULL) */
+#define DSINF_ALL 2u  /* all came, update(NULL) may follow */
+
+#define DSINF_WEIGHTS_AUTO 0
+#define DSINF_WEIGHTS_FLOAT32 1
+#define DSINF_WEIGHTS_BFLOAT16 2
+
 typedef struct dsinf_config {
+    int64_t weights; /* DSINF_WEIGHTS_* */
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;
     uint64_t kv_memory;
@@ -59,7 +67,8 @@ typedef struct dsinf {
     const xray_weights *shared; /* setup's, or NULL */
     xm_layout *layout;          /* of own weights, or NULL */
     xm_weights *own;            /* NULL: the shared ones are used */
-    uint64_t version;           /* of own weights */
+    unsigned char *came; /* [parameters] 1: it has its part of an update */
+    uint64_t version;    /* of own weights */
     xm_decoder *decoder;
     xm_space *space;
     xm_sched *sched;
@@ -75,13 +84,18 @@ typedef struct dsinf {
     uint32_t host_memory;
     uint32_t leased;
     uint32_t paused;
-    uint32_t broken; /* a step failed half-way */
+    uint32_t broken;   /* a step failed half-way */
+    uint32_t updating; /* parts of an update came: DSINF_PART, DSINF_ALL */
+    uint32_t narrow;   /* own weights are bf16 */
 } dsinf;
 
 /* ---- bounds.c: pure ------------------------------------------------------ */
 
 xray_status dsinf_read_model(const xray_model *model, xr_err *err,
                              xm_config *out);
+/* XM_WEIGHTS_* of a copy that the engine keeps; `alone`: it has to. */
+int dsinf_keeps_copy(const dsinf_config *config, int alone);
+int dsinf_copy_flags(const dsinf_config *config, const xray_model *model);
 xray_status dsinf_find_bounds(const dsinf_config *config,
                               const xm_config *model, const xray_workload *load,
                               xr_err *err, dsinf_bounds *out);
@@ -95,7 +109,7 @@ size_t dsinf_lay_arrays(const dsinf_bounds *bounds, void *base,
 /* ---- memory.c: what an instance holds ------------------------------------ */
 
 xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
-                               xr_err *err);
+                               const dsinf_config *config, xr_err *err);
 xray_status dsinf_take_arrays(dsinf *self, xr_err *err);
 xray_status dsinf_take_kv(dsinf *self, xr_err *err);
 void dsinf_drop_kv(dsinf *self);
@@ -106,6 +120,14 @@ void dsinf_free(dsinf *self);
 
 uint64_t dsinf_version(const dsinf *self);
 xray_status dsinf_step(void *self);
+
+/* ---- update.c: new weights ----------------------------------------------- */
+
+xray_status dsinf_update(void *self, const xray_weights *from,
+                         uint64_t version);
+const xray_weights *dsinf_weights(void *self);
+/* XRAY_E_STATE between the first part of an update and its end. */
+xray_status dsinf_check_whole(dsinf *self, const char *where);
 
 /* ---- weights in use ------------------------------------------------------ */
 

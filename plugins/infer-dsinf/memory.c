@@ -29,13 +29,19 @@ static xray_status fill_own(dsinf *self, const xray_setup *setup, xr_err *err)
     return xm_weights_load(self->own, model->path, err);
 }
 
-static xray_status make_own(dsinf *self, const xray_setup *setup, xr_err *err)
+static xray_status make_own(dsinf *self, const xray_setup *setup,
+                            const dsinf_config *config, xr_err *err)
 {
+    int flags = dsinf_copy_flags(config, setup->model);
+    self->narrow = flags != 0;
     xray_status status = xm_layout_create(&self->model, 0, err, &self->layout);
-    if (status == XRAY_OK)
-        status =
-            xm_weights_create(self->layout, self->device, self->device_self,
-                              OWNER, 0, err, &self->own);
+    if (status != XRAY_OK)
+        return status;
+    self->came = xr_calloc(self->layout->param_count, 1);
+    if (!self->came)
+        return xr_fail(err, XRAY_E_NOMEM, "dsinf: no host memory");
+    status = xm_weights_create(self->layout, self->device, self->device_self,
+                               OWNER, flags, err, &self->own);
     if (status == XRAY_OK)
         status = fill_own(self, setup, err);
     if (status == XRAY_OK)
@@ -44,11 +50,11 @@ static xray_status make_own(dsinf *self, const xray_setup *setup, xr_err *err)
 }
 
 xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
-                               xr_err *err)
+                               const dsinf_config *config, xr_err *err)
 {
     uint64_t positions = self->bounds.row_bound;
     self->shared = setup->weights;
-    if (self->shared) {
+    if (!dsinf_keeps_copy(config, !self->shared)) {
         xr_err why = { "" };
         xray_status shared = xm_decoder_create(
             &self->model, self->shared, positions, OWNER, &why, &self->decoder);
@@ -63,7 +69,7 @@ xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
                        why.text);
         self->host->log(self->host, XRAY_LOG_INFO, line);
     }
-    xray_status status = make_own(self, setup, err);
+    xray_status status = make_own(self, setup, config, err);
     if (status != XRAY_OK)
         return status;
     return xm_decoder_create(&self->model, &self->own->table, positions, OWNER,
@@ -192,6 +198,7 @@ void dsinf_free(dsinf *self)
     xm_decoder_destroy(self->decoder);
     xm_weights_destroy(self->own);
     xm_layout_destroy(self->layout);
+    free(self->came);
     dsinf_drop_kv(self);
     self->device->free(self->device_self, self->gathered);
     self->device->free(self->device_self, self->device_block);

@@ -52,7 +52,7 @@ AT(xray_embedding, y, 40);
 AT(xray_embedding, vocab, 48);
 AT(xray_embedding, dim, 56);
 AT(xray_embedding, scale, 64);
-AT(xray_embedding, reserved, 68);
+AT(xray_embedding, table_dtype, 68);
 SIZE(xray_embedding, 72);
 
 AT(xray_embedding_grad, head, 0);
@@ -393,4 +393,6 @@ AT(xray_device_ops, graph_destroy, 392);
 AT(xray_device_ops, share, 400);
 AT(xray_device_ops, attach, 408);
 AT(xray_device_ops, extension, 416);
-SIZE(xray_device_ops, 424);
+AT(xray_device_ops, detach, 424);
+AT(xray_device_ops, shareable, 432);
+SIZE(xray_device_ops, 440);

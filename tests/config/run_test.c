@@ -49,8 +49,18 @@ static void sections_reach_their_fields(void **state)
     xr_config *config = decode_ini(
         "[rollout]\nn = 8\ntop_k = 5\n[rollout.val]\nn = 4\ntop_k = 7\n"
         "temperature = 0.6\n[sft.optim]\nlr = 0.5\n[actor.optim]\nlr = 0.25\n"
+        "[actor]\nppo_epochs = 3\nshuffle = true\nppo_mini_batch_size = 16\n"
+        "[critic]\nppo_mini_batch_size = 0\n[critic.model]\npath = /m\n"
+        "[critic.optim]\nlr = 0.125\n"
         "[trainer]\nproject_name = p\nexperiment_name = e\n",
         &run, &errors);
+    /* What the critic's section leaves open is the actor's. */
+    assert_int_equal(run.critic.ppo_epochs, 3);
+    assert_int_equal(run.critic.shuffle, 1);
+    assert_int_equal(run.critic.ppo_mini_batch_size, 0);
+    assert_int_equal(run.critic.ppo_max_token_len_per_gpu, 16384);
+    assert_string_equal(run.critic.path, "/m");
+    assert_true(run.critic_optim.lr == 0.125);
     assert_int_equal(run.rollout.n, 8);
     assert_int_equal(run.rollout.top_k, 5);
     assert_int_equal(run.rollout.val_n, 4);
@@ -109,7 +119,7 @@ static void every_option_is_documented(void **state)
             assert_true(size > 10 && o->doc[size - 1] == '.');
         }
     }
-    assert_int_equal(sections, 11);
+    assert_int_equal(sections, 14);
 }
 
 static void resolved_ini_reads_back(void **state)

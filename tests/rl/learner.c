@@ -250,6 +250,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+static const xr_rates rates = { 0.1, 0.2 };
+
 /* ---- tests -------------------------------------------------------------- */
 
 static void a_step_updates_by_mini_batch_and_tells_the_engine(void **state)
@@ -257,7 +259,7 @@ static void a_step_updates_by_mini_batch_and_tells_the_engine(void **state)
     fixture *f = *state;
     xr_err err = { "" };
     assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
     /* 4 prompts in mini-batches of 2: two updates, each of 4 rows in
      * micro-batches of at most 12 tokens. */
     assert_int_equal(fake.version, 2);
@@ -278,7 +280,7 @@ static void a_differing_bit_stops_an_exact_run(void **state)
     xr_err err = { "" };
     fake.offset = 1e-6f;
     assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err),
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err),
         XRAY_E_NUMERIC);
     assert_non_null(strstr(err.text, "must be equal bit for bit"));
     assert_non_null(strstr(err.text, "row 8 token 2:"));
@@ -293,7 +295,7 @@ static void other_contracts_train_on_recomputed_log_probs(void **state)
     f->session.run.actor.recompute_old_logp = 0;
     fake.offset = -0.5f;
     assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
     const xray_batch *b = &f->learner.fresh.batch;
     assert_true(b->old_logp[2] == b->rollout_logp[2] - 0.5f);
     assert_true(xr_metrics_get(f->metrics, "training/rollout_probs_diff/max") >
@@ -307,7 +309,7 @@ static void a_bad_gradient_stops_the_run(void **state)
     xr_err err = { "" };
     fake.skip = 1;
     assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err),
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err),
         XRAY_E_NUMERIC);
     assert_string_equal(err.text, "train.fake gave the gradient norm 2, first "
                                   "in tensor model.norm.weight");
@@ -321,7 +323,7 @@ static void skipped_updates_are_counted(void **state)
     fake.skip = 1;
     f->session.run.trainer.on_nonfinite = XR_NONFINITE_SKIP;
     assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
     assert_true(xr_metrics_get(f->metrics, "actor/skipped_updates") == 2);
     assert_int_equal(fake.told, 0);
 }
@@ -352,18 +354,18 @@ static void baselines_go_with_their_prompts(void **state)
     xr_err err = { "" };
     uint32_t groups = 0;
     xr_learner *l = &f->learner;
-    assert_int_equal(xr_learner_step(l, &l->fresh, 1, 0.1, &err), 0);
+    assert_int_equal(xr_learner_step(l, &l->fresh, 1, &rates, &err), 0);
     assert_int_equal(fake.greedy, 0);
     l->baseline = calloc(PROMPTS, sizeof(float));
     assert_non_null(l->baseline);
     for (uint32_t i = 0; i < PROMPTS; i++)
         l->baseline[i] = (float)i / 4;
     assert_int_equal(xr_learner_pack(l, &f->samples, f->rows, 1, &err), 0);
-    assert_int_equal(xr_learner_step(l, &l->fresh, 2, 0.1, &err), 0);
+    assert_int_equal(xr_learner_step(l, &l->fresh, 2, &rates, &err), 0);
     assert_int_equal(fake.greedy, 1);
     assert_int_equal(xr_learner_accept(l, PROMPTS, &groups, &err), 0);
     assert_int_equal(groups, 2);
-    assert_int_equal(xr_learner_step(l, &l->rows, 3, 0.1, &err), 0);
+    assert_int_equal(xr_learner_step(l, &l->rows, 3, &rates, &err), 0);
 }
 
 static void shuffling_keeps_the_rows(void **state)
@@ -373,7 +375,7 @@ static void shuffling_keeps_the_rows(void **state)
     f->session.run.actor.shuffle = 1;
     assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
     assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, 0.1, &err), 0);
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
     uint64_t seen = 0;
     int moved = 0;
     for (uint32_t r = 0; r < ROWS; r++) {

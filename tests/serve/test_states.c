@@ -6,6 +6,7 @@
 #include "tests/serve/engine.h"
 
 #include "core/base/str.h"
+#include "model/hf/safetensors.h"
 
 /* A trainer that counts its leases. */
 typedef struct owner {
@@ -320,6 +321,111 @@ static void table_that_cannot_be_shared(void **state)
     free(loose);
 }
 
+/* Tensors [first, last) of the trainer's table. */
+static xray_weights part_of(const stage *s, uint32_t first, uint32_t last)
+{
+    xray_weights part = s->table;
+    part.tensors += first;
+    part.tensor_count = last - first;
+    return part;
+}
+
+static void weights_come_in_parts(void **state)
+{
+    stage *s = *state;
+    const xray_infer_ops *ops = s->r->ops;
+    engine_size size = small_size;
+    size.config.weights = DSINF_WEIGHTS_FLOAT32;
+    void *own = NULL;
+    assert_null(ops->weights(s->engine));
+    assert_int_equal(engine_try(s->r, s->m, &s->table, &size, &own), XRAY_OK);
+    const xray_weights *table = ops->weights(own);
+    assert_non_null(table);
+    assert_int_equal(table->version(table->owner), 4);
+    results *a = calloc(1, sizeof(*a));
+    assert_non_null(a);
+    run_one(s, own, a);
+    assert_int_equal(s->o.leases, 0); /* a copy leases nothing */
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
+    xray_weights some = part_of(s, 0, 3);
+    assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
+    xray_request q = request_make(2, prompt, 6, 4);
+    assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
+    assert_string_equal(s->r->said,
+                        "dsinf: some of the new weights have come, the end of "
+                        "the update has not");
+    assert_int_equal(table->version(table->owner), 4);
+    some = part_of(s, 3, s->table.tensor_count);
+    assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
+    assert_int_equal(ops->update(own, NULL, 5), XRAY_OK);
+    assert_int_equal(table->version(table->owner), 5);
+    run_one(s, s->engine, &s->out);
+    a->count = 0;
+    run_one(s, own, a);
+    results_equal(&s->out, a);
+    for (uint32_t i = 0; i < table->tensor_count; i++)
+        assert_memory_equal(table->tensors[i].data, s->table.tensors[i].data,
+                            table->tensors[i].count * sizeof(float));
+    /* A tensor that does not come keeps its values; NULL ends the update. */
+    some = part_of(s, 1, 2);
+    assert_int_equal(ops->update(own, &some, 6), XRAY_OK);
+    assert_int_equal(ops->update(own, NULL, 6), XRAY_OK);
+    assert_int_equal(table->version(table->owner), 6);
+    a->count = 0;
+    run_one(s, own, a);
+    results_equal(&s->out, a);
+    ops->destroy(own);
+    free(a);
+}
+
+/* Matrices of the trainer, rounded as bf16 is, then shared by handle: the same
+ * bits as an engine that keeps them as bf16. */
+static void rounded_weights(void **state)
+{
+    stage *s = *state;
+    const xray_infer_ops *ops = s->r->ops;
+    engine_size size = small_size;
+    size.config.weights = DSINF_WEIGHTS_BFLOAT16;
+    void *narrow = NULL;
+    assert_int_equal(engine_try(s->r, s->m, &s->table, &size, &narrow),
+                     XRAY_OK);
+    assert_string_equal(ops->extension(narrow, XRAY_EXT_INFER_NUMERICS),
+                        "xray.fp32-bf16-weights/1");
+    assert_string_equal(ops->extension(s->engine, XRAY_EXT_INFER_NUMERICS),
+                        "xray.fp32/1");
+    results *a = calloc(1, sizeof(*a));
+    results *b = calloc(1, sizeof(*b));
+    assert_true(a && b);
+    run_one(s, s->engine, &s->out);
+    run_one(s, narrow, a);
+    assert_true(a->r[0].raw[0] < s->out.r[0].raw[0] ||
+                a->r[0].raw[0] > s->out.r[0].raw[0]);
+    const xray_weights *table = ops->weights(narrow);
+    for (uint32_t i = 0; i < table->tensor_count; i++) {
+        const xray_tensor *t = &table->tensors[i];
+        float *values = s->table.tensors[i].data;
+        assert_int_equal(t->dtype, t->dims == 2 ? XRAY_BF16 : XRAY_F32);
+        for (uint64_t k = 0; t->dims == 2 && k < t->count; k++) {
+            values[k] = xm_bf16_to_f32(xm_f32_to_bf16(values[k]));
+            assert_int_equal(((const uint16_t *)t->data)[k],
+                             xm_f32_to_bf16(values[k]));
+        }
+    }
+    xr_err err = { "" };
+    assert_int_equal(xm_weights_changed(s->m->weights, 4, &err), XRAY_OK);
+    run_one(s, s->engine, b);
+    results_equal(a, b);
+    /* New values arrive rounded, too. */
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
+    assert_int_equal(ops->update(narrow, NULL, 5), XRAY_OK);
+    b->count = 0;
+    run_one(s, narrow, b);
+    assert_memory_not_equal(a->r[0].raw, b->r[0].raw, sizeof(float) * 4);
+    ops->destroy(narrow);
+    free(a);
+    free(b);
+}
+
 /* ---- pause, sleep ------------------------------------------------------- */
 
 static void pause_and_sleep(void **state)
@@ -418,9 +524,10 @@ static void plan_is_what_is_taken(void **state)
         { 1, 2, { .max_num_batched_tokens = 1 } },
         { 7, 50, { .max_num_batched_tokens = 100 } },
         { 100, 96, { .max_num_batched_tokens = 2048, .kv_memory = 1u << 20 } },
+        { 2, 9, { .weights = DSINF_WEIGHTS_BFLOAT16, .max_num_seqs = 1 } },
     };
     for (int which = 0; which < MODEL_COUNT; which++)
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             check_plan(which, &sizes[i]);
     xray_plan shared = { .head = XRAY_HEAD(xray_plan) };
     assert_int_equal(plan_of(s, &sizes[1], 1, &shared), XRAY_OK);
@@ -472,11 +579,18 @@ static void submit_says_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(stop_length_and_last_position), TEST(abort_keeps_what_was_made),
-        TEST(more_requests_than_slots),      TEST(step_takes_no_memory),
-        TEST(lease_stops_the_optimizer),     TEST(own_weights_are_copied),
-        TEST(table_that_cannot_be_shared),   TEST(pause_and_sleep),
-        TEST(plan_is_what_is_taken),         TEST(plan_refuses_what_cannot_be),
+        TEST(stop_length_and_last_position),
+        TEST(abort_keeps_what_was_made),
+        TEST(more_requests_than_slots),
+        TEST(step_takes_no_memory),
+        TEST(lease_stops_the_optimizer),
+        TEST(own_weights_are_copied),
+        TEST(table_that_cannot_be_shared),
+        TEST(weights_come_in_parts),
+        TEST(rounded_weights),
+        TEST(pause_and_sleep),
+        TEST(plan_is_what_is_taken),
+        TEST(plan_refuses_what_cannot_be),
         TEST(submit_says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights from trainer to engine. An engine that shares the trainer's table is
+ * told the version; one with weights of its own is sent them by a plan made
+ * once, and every tensor's checksum is compared on both sides each time.
+ */
+#ifndef XR_PUBLISH_H
+#define XR_PUBLISH_H
+
+#include "core/rl/session.h"
+
+/* Brings the engine to the trainer's weights and version. A value that arrived
+ * otherwise than it was sent, a tensor that did not arrive or an engine at
+ * another version is XRAY_E_BUG: the run must not go on. No request may be
+ * running. The first call of a copying pair allocates, later ones do not. */
+xray_status xr_publish(xr_session *session, xr_err *err);
+
+/* 1 if the table holds all elements of each of its tensors, so that an engine
+ * in this process can share it. */
+int xr_weights_whole(const xray_weights *table);
+
+typedef struct xr_transfer xr_transfer;
+/* Before the parts are destroyed. Accepts a session without one. */
+void xr_transfer_free(xr_session *session);
+
+#endif

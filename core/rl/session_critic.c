@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the algorithm's needs ask of the models: a value head on the policy, or
+ * a critic, a model of its own with a value head alone.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/rl/session_parts.h"
+
+static const char *origin(const xr_session *s, const char *section,
+                          const char *key)
+{
+    return xr_config_place(s->config, section, key);
+}
+
+static int refused(const xr_session *s, const char *section, const char *key)
+{
+    return xr_config_refused(s->config, section, key);
+}
+
+/* Its ids are the policy's, so that its vocabulary has to hold them. */
+static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
+{
+    cJSON *json = NULL;
+    int64_t vocab = 0;
+    int64_t positions = 0;
+    xray_model *model = &s->critic_model;
+    xray_status status = xr_json_parse(s->critic_json, strlen(s->critic_json),
+                                       where, err, &json);
+    if (status == XRAY_OK && !cJSON_IsObject(json))
+        status =
+            xr_fail(err, XRAY_E_CONFIG, "%s: must be a JSON object", where);
+    if (status == XRAY_OK)
+        status = xr_json_int(json, "vocab_size", where, err, &vocab);
+    if (status == XRAY_OK)
+        status = xr_json_int_or(json, "max_position_embeddings",
+                                s->model.max_positions, where, err, &positions);
+    cJSON_Delete(json);
+    if (status != XRAY_OK)
+        return status;
+    if (vocab < s->model.vocab_size || vocab > (1 << 30))
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: vocab_size is %lld, expected at least the policy's "
+                       "%u",
+                       where, (long long)vocab, s->model.vocab_size);
+    model->vocab_size = (uint32_t)vocab;
+    model->max_positions = (uint32_t)positions;
+    if (positions >= (int64_t)s->train_load.row_tokens)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_CONFIG,
+                   "%s: max_position_embeddings is %lld, the longest row has "
+                   "%llu tokens",
+                   where, (long long)positions,
+                   (unsigned long long)s->train_load.row_tokens);
+}
+
+/* A folder of its own; without one the critic starts where the policy does. */
+static void read_model(xr_session *s, xr_errors *errors)
+{
+    char buffer[XR_PATH_CAP];
+    char file[XR_PATH_CAP];
+    size_t size = 0;
+    xr_err err = { "" };
+    const char *path = s->run.critic.path;
+    s->critic_model = s->model;
+    if (!path || !*path || s->critic_path)
+        return;
+    s->critic_path =
+        xr_strdup(xr_session_model_dir(path, "critic", buffer, sizeof(buffer)));
+    if (!s->critic_path) {
+        xr_errors_add(errors, "out of memory");
+        return;
+    }
+    s->critic_model.path = s->critic_path;
+    s->critic_model.random_init = s->run.model.init == XR_INIT_RANDOM ||
+                                  (s->run.model.init == XR_INIT_AUTO &&
+                                   !xr_session_has_weights(s->critic_path));
+    if (xr_path_join(s->critic_path, "config.json", file, sizeof(file), &err) ==
+            XRAY_OK &&
+        xr_file_read(file, 16u << 20, &err, &s->critic_json, &size) ==
+            XRAY_OK &&
+        read_numbers(s, file, &err) == XRAY_OK) {
+        s->critic_model.config_json = s->critic_json;
+        return;
+    }
+    xr_errors_add(errors, "%s: [critic.model] path: %s",
+                  origin(s, "critic.model", "path"), err.text);
+}
+
+static void check_batch(const xr_session *s, xr_errors *errors)
+{
+    const xr_critic_section *critic = &s->run.critic;
+    int64_t all = s->run.data.train_batch_size;
+    int64_t mini = critic->ppo_mini_batch_size;
+    int64_t row = (int64_t)s->train_load.row_tokens;
+    int64_t micro = critic->ppo_max_token_len_per_gpu;
+    if (mini && all % mini != 0 && mini != s->run.actor.ppo_mini_batch_size &&
+        !refused(s, "critic", "ppo_mini_batch_size") &&
+        !refused(s, "data", "train_batch_size"))
+        xr_errors_add(errors,
+                      "%s: [critic] ppo_mini_batch_size %lld does not divide "
+                      "[data] train_batch_size %lld",
+                      origin(s, "critic", "ppo_mini_batch_size"),
+                      (long long)mini, (long long)all);
+    if (micro < row && micro != s->run.actor.ppo_max_token_len_per_gpu &&
+        !refused(s, "critic", "ppo_max_token_len_per_gpu"))
+        xr_errors_add(errors,
+                      "%s: [critic] ppo_max_token_len_per_gpu %lld is below "
+                      "the longest row of %lld tokens",
+                      origin(s, "critic", "ppo_max_token_len_per_gpu"),
+                      (long long)micro, (long long)row);
+}
+
+static void check_algo(const xr_session *s, xr_errors *errors)
+{
+    const xray_algo_ops *ops = xr_algo(s);
+    if ((s->needs & XRAY_NEED_CRITIC) &&
+        !XRAY_HAS(xray_algo_ops, ops, critic_loss))
+        xr_errors_add(errors,
+                      "%s needs a critic, but has no loss for it (critic_loss)",
+                      s->algo.instance);
+    if (!(s->needs & XRAY_NEED_CRITIC) && s->run.trainer.critic_warmup > 0)
+        xr_errors_add(errors,
+                      "%s: [trainer] critic_warmup: %s has no critic, so that "
+                      "steps without updates of the policy would train "
+                      "nothing",
+                      origin(s, "trainer", "critic_warmup"), s->algo.instance);
+    if ((s->needs & XRAY_NEED_CRITIC) && (s->needs & XRAY_NEED_VALUE_HEAD))
+        xr_errors_add(errors,
+                      "%s needs a critic and a value head of the policy's own, "
+                      "expected one of them",
+                      s->algo.instance);
+}
+
+void xr_session_needs(xr_session *s, xr_errors *errors)
+{
+    xray_workload *load = &s->critic_load;
+    if (!s->algo.self || !(s->with & XR_WITH_TRAIN))
+        return;
+    check_algo(s, errors);
+    if (s->needs & XRAY_NEED_VALUE_HEAD)
+        s->train_load.heads |= XRAY_HEAD_VALUE;
+    if (!(s->needs & XRAY_NEED_CRITIC))
+        return;
+    *load = s->train_load;
+    load->heads = XRAY_HEAD_VALUE;
+    load->trainable = 1;
+    load->trainable_from_layer = 0;
+    load->tokens = (uint64_t)s->run.critic.ppo_max_token_len_per_gpu;
+    if (load->tokens < load->row_tokens)
+        load->tokens = load->row_tokens;
+    load->rows = load->tokens / 2 + 1; /* a row has at least two tokens */
+    if (s->plannable)
+        check_batch(s, errors);
+    if (s->model.config_json)
+        read_model(s, errors);
+}
