@@ -16,6 +16,7 @@
 #include <xray/infer.h>
 #include <xray/plugin.h>
 #include <xray/reward.h>
+#include <xray/runtime.h>
 #include <xray/train.h>
 
 #include "core/base/err.h"

@@ -43,6 +43,7 @@ static xr_part_plan *begin(xr_resources *r, const xr_part *part,
     xr_part_plan *p = &r->parts[r->count];
     *p = (xr_part_plan){ .who = who,
                          .part = part,
+                         .ranks = 1,
                          .plan = { .head = XRAY_HEAD(xray_plan) } };
     return p;
 }
@@ -73,38 +74,47 @@ static void take(const xr_session *s, xr_resources *r, xr_part_plan *p,
         refuse(s, p->part, status, errors);
         return;
     }
+    uint64_t copies = r->machine.host_memory ? p->ranks : 1;
     for (size_t i = 0; i < XRAY_TAG_COUNT; i++) {
         p->bytes = add(p->bytes, p->plan.bytes[i]);
-        r->tags[i] = add(r->tags[i], p->plan.bytes[i]);
+        for (uint64_t k = 0; k < copies; k++)
+            r->tags[i] = add(r->tags[i], p->plan.bytes[i]);
     }
-    r->bytes = add(r->bytes, p->bytes);
+    for (uint64_t k = 0; k < copies; k++)
+        r->bytes = add(r->bytes, p->bytes);
     r->count++;
 }
 
 /* The trainer's plan under one of its roles. */
-static void plan_role(xr_session *s, const char *who, const xray_model *model,
-                      const xray_workload *load, xr_errors *errors,
-                      xr_resources *r)
+static void plan_role(xr_session *s, uint32_t role, const xray_workload *load,
+                      xr_errors *errors, xr_resources *r)
 {
     const xr_part *part = &s->train;
+    const xray_model *model =
+        role == XRAY_ROLE_CRITIC ? &s->critic_model : &s->model;
+    const char *who = role == XRAY_ROLE_CRITIC      ? "critic"
+                      : role == XRAY_ROLE_REFERENCE ? "reference"
+                                                    : part->instance;
+    const xray_world *world = &s->worlds[role];
     xr_part_plan *p = begin(r, part, who);
+    p->ranks = world->size;
     take(s, r, p,
          XR_CALL_TIMED(part, "plan",
                        xr_train(s)->plan(xr_host_api(part->host), part->config,
-                                         model, &s->world, load, &p->plan)),
+                                         model, world, load, &p->plan)),
          errors);
 }
 
 static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
 {
     xray_workload reference = xr_reference_load(s);
-    plan_role(s, s->train.instance, &s->model, &s->train_load, errors, r);
+    plan_role(s, XRAY_ROLE_ACTOR, &s->train_load, errors, r);
     if (!r->count)
         return;
     if ((s->with & XR_WITH_REFERENCE) || (s->needs & XRAY_NEED_REFERENCE))
-        plan_role(s, "reference", &s->model, &reference, errors, r);
+        plan_role(s, XRAY_ROLE_REFERENCE, &reference, errors, r);
     if ((s->needs & XRAY_NEED_CRITIC) && s->critic_model.config_json)
-        plan_role(s, "critic", &s->critic_model, &s->critic_load, errors, r);
+        plan_role(s, XRAY_ROLE_CRITIC, &s->critic_load, errors, r);
 }
 
 #define ROWS "rows" /* what the core itself holds */
@@ -143,19 +153,25 @@ static void count_parameters(const xr_session *s, xr_resources *r)
         r->parameters = xm_config_param_count(&config);
 }
 
-/* Weights and optimizer of the policy and of the critic. */
+/* Weights and optimizer of a model. Shards of ranks come together in one file,
+ * so a rank's plan says little where there are several. */
+static uint64_t model_bytes(const xr_resources *r, const xr_part_plan *p)
+{
+    if (r->parameters && p->ranks > 1)
+        return add(r->parameters * sizeof(float),
+                   2 * r->parameters * sizeof(float));
+    return add(p == r->parts && r->parameters ? r->parameters * sizeof(float)
+                                              : p->plan.bytes[XRAY_TAG_WEIGHTS],
+               p->plan.bytes[XRAY_TAG_OPTIMIZER]);
+}
+
 static void count_checkpoint(xr_resources *r)
 {
-    r->checkpoint_bytes =
-        add(r->parameters ? r->parameters * sizeof(float)
-                          : r->parts[0].plan.bytes[XRAY_TAG_WEIGHTS],
-            r->parts[0].plan.bytes[XRAY_TAG_OPTIMIZER]);
+    r->checkpoint_bytes = model_bytes(r, &r->parts[0]);
     for (size_t p = 1; p < r->count; p++)
         if (strcmp(r->parts[p].who, "critic") == 0)
             r->checkpoint_bytes =
-                add(r->checkpoint_bytes,
-                    add(r->parts[p].plan.bytes[XRAY_TAG_WEIGHTS],
-                        r->parts[p].plan.bytes[XRAY_TAG_OPTIMIZER]));
+                add(r->checkpoint_bytes, model_bytes(r, &r->parts[p]));
 }
 
 void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
@@ -180,11 +196,13 @@ void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
         count_checkpoint(out);
     if (s->infer.component && s->infer.config) {
         xr_part_plan *p = begin(out, &s->infer, s->infer.instance);
+        p->ranks = s->placement.rollout.count;
         take(s, out, p,
              XR_CALL_TIMED(&s->infer, "plan",
-                           xr_infer(s)->plan(
-                               xr_host_api(s->infer.host), s->infer.config,
-                               &s->model, &s->world, &s->infer_load, &p->plan)),
+                           xr_infer(s)->plan(xr_host_api(s->infer.host),
+                                             s->infer.config, &s->model,
+                                             &s->worlds[XRAY_ROLE_ROLLOUT],
+                                             &s->infer_load, &p->plan)),
              errors);
     }
     if (out->count)

@@ -14,8 +14,9 @@ typedef struct xr_part_plan {
     const char *who;     /* "train.zero3", "reference", "critic", "infer.dsinf",
                           * "rows" */
     const xr_part *part; /* NULL: the core's own */
-    xray_plan plan;
-    uint64_t bytes; /* of all tags */
+    xray_plan plan;      /* of one rank */
+    uint64_t bytes;      /* of all tags, on one rank */
+    uint64_t ranks;      /* that hold it */
 } xr_part_plan;
 
 #define XR_PLANS 5
@@ -23,7 +24,8 @@ typedef struct xr_part_plan {
 typedef struct xr_resources {
     xr_part_plan parts[XR_PLANS];
     size_t count;
-    uint64_t tags[XRAY_TAG_COUNT]; /* of all parts */
+    uint64_t tags[XRAY_TAG_COUNT]; /* of all parts, and of all ranks where they
+                                    * share the host's memory */
     uint64_t bytes;
     xray_device_plan machine;
     uint64_t parameters;       /* 0: the core does not know the model */

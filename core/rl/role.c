@@ -18,12 +18,14 @@ xr_role xr_role_actor(xr_session *s)
 
 xr_role xr_role_reference(xr_session *s)
 {
-    return (xr_role){ xr_train(s), &s->reference, "reference", s, XRAY_ROLE_REFERENCE, 0 };
+    return (xr_role){ xr_train(s), &s->reference,       "reference",
+                      s,           XRAY_ROLE_REFERENCE, 0 };
 }
 
 xr_role xr_role_critic(xr_session *s)
 {
-    return (xr_role){ xr_train(s), &s->critic, "critic", s, XRAY_ROLE_CRITIC, 0 };
+    return (
+        xr_role){ xr_train(s), &s->critic, "critic", s, XRAY_ROLE_CRITIC, 0 };
 }
 
 /* A call of the WholeModel; its sentence names the role already. */
@@ -132,7 +134,8 @@ xray_status xr_role_save(const xr_role *role, const char *dir, xr_err *err)
     const xr_part *part = role->part;
     if (role->session->whole)
         return xr_whole_save(role->session->whole, role->id, dir, err);
-    xray_status status = XR_CALL(part, "save", role->ops->save(part->self, dir));
+    xray_status status =
+        XR_CALL(part, "save", role->ops->save(part->self, dir));
     return status == XRAY_OK ? XRAY_OK
                              : xr_host_error(part->host, status, "save", err);
 }
@@ -142,7 +145,8 @@ xray_status xr_role_load(const xr_role *role, const char *dir, xr_err *err)
     const xr_part *part = role->part;
     if (role->session->whole)
         return xr_whole_load(role->session->whole, role->id, dir, err);
-    xray_status status = XR_CALL(part, "load", role->ops->load(part->self, dir));
+    xray_status status =
+        XR_CALL(part, "load", role->ops->load(part->self, dir));
     return status == XRAY_OK ? XRAY_OK
                              : xr_host_error(part->host, status, "load", err);
 }

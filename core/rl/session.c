@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/file.h"
 #include "core/base/json.h"
@@ -249,11 +250,45 @@ static void default_loads(xr_session *s)
     uint64_t sequences = (uint64_t)run->rollout.max_num_seqs;
     if (!sequences)
         sequences = rows < 512 ? rows : 512;
+    sequences = (sequences + s->placement.rollout.count - 1) /
+                s->placement.rollout.count;
     int sft = (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
     xr_session_loads(s,
                      (uint64_t)(sft ? run->sft.max_token_len
                                     : run->actor.ppo_max_token_len_per_gpu),
                      row, sequences);
+}
+
+int xr_session_is_remote(const xr_session *s)
+{
+    return s->run.run.ranks > 1 || strcmp(s->run.run.runtime, "auto") != 0;
+}
+
+/* Ranks of one host share its cores. */
+static void share_threads(xr_session *s)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t each = cores > 0 ? cores / s->run.run.ranks : 1;
+    if (s->run.run.ranks > 1 && s->run.run.threads == 0)
+        s->run.run.threads = each > 0 ? each : 1;
+}
+
+/* The worlds a plan is asked for: rank 0, without comm. */
+static void plan_worlds(xr_session *s)
+{
+    const struct {
+        uint32_t role;
+        uint32_t size;
+    } roles[] = {
+        { XRAY_ROLE_ACTOR, s->placement.actor.count },
+        { XRAY_ROLE_REFERENCE, s->placement.reference.count },
+        { XRAY_ROLE_CRITIC, s->placement.critic.count },
+        { XRAY_ROLE_ROLLOUT, 1 }, /* engines are replicas */
+        { XRAY_ROLE_REWARD, 1 },
+    };
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        s->worlds[roles[i].role] = (xray_world){ .head = XRAY_HEAD(xray_world),
+                                                 .size = roles[i].size };
 }
 
 xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
@@ -267,7 +302,7 @@ xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
     }
     s->config = config;
     s->with = with;
-    s->world = (xray_world){ .head = XRAY_HEAD(xray_world), .size = 1 };
+    s->plugin_path = plugin_path;
     if (xr_config_unread(config)) /* all else would be blamed for its lack */
         return s;
     xr_run_decode(config, &s->run, errors);
@@ -276,6 +311,9 @@ xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
         xr_session_free(s);
         return NULL;
     }
+    xr_placement_read(config, &s->run, &s->placement, errors);
+    share_threads(s);
+    plan_worlds(s);
     s->sink.write = log_to_stderr;
     s->sink.level = log_level(s->run.run.log ? s->run.run.log : "warn");
     if (xr_plugins_open(plugin_path, &err, &s->plugins) != XRAY_OK) {

@@ -27,7 +27,7 @@ typedef struct xr_part {
     const void *ops;
     void *config;
     xr_host *host;
-    void *self; /* or the xr_whole that stands for it */
+    void *self;           /* or the xr_whole that stands for it */
     const char *instance; /* "train.zero3", "reward.gsm8k" */
     double weight;        /* rewards */
 } xr_part;
@@ -51,7 +51,7 @@ typedef struct xr_session {
                              */
     uint32_t rank;          /* of this process */
     uint32_t in_worker;     /* 1: this process is a Workhorse */
-    char *critic_path; /* as model_path, of [critic.model] path */
+    char *critic_path;      /* as model_path, of [critic.model] path */
     char *critic_json; /* NULL: the critic starts from the policy's model */
     xray_model critic_model;
     xray_workload train_load;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/str.h"
+#include "core/rl/whole.h"
 
 /* "xray.train/0" -> "train": what the INI calls the interface. */
 static void kind_of(const char *iface, char *out, size_t cap)
@@ -94,7 +95,7 @@ static int provided(const xr_session *s, const char *section)
 
 static int selected(const xr_session *s, const char *section)
 {
-    const xr_part *const parts[] = { &s->device, &s->train, &s->infer,
+    const xr_part *const parts[] = { &s->device, &s->comm, &s->train, &s->infer,
                                      &s->algo };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (parts[i]->instance && strcmp(parts[i]->instance, section) == 0)
@@ -109,8 +110,8 @@ static int selected(const xr_session *s, const char *section)
 /* Options of plugins that are there but not selected are no error. */
 static void ignore_unselected(xr_session *s)
 {
-    static const char *const kinds[] = { "train.", "infer.", "algo.", "device.",
-                                         "reward." };
+    static const char *const kinds[] = { "train.",  "infer.", "algo.",
+                                         "device.", "comm.",  "reward." };
     const char *section = NULL;
     for (size_t i = 0; (section = xr_config_section(s->config, i)); i++) {
         if (selected(s, section))
@@ -122,12 +123,25 @@ static void ignore_unselected(xr_session *s)
     }
 }
 
+static void find_comm(xr_session *s, xr_errors *errors)
+{
+    const char *name = s->run.run.comm;
+    find_part(s, &s->comm, XRAY_IFACE_COMM, name, NULL, errors);
+    const xray_comm_ops *ops = (const xray_comm_ops *)s->comm.ops;
+    if (s->comm.component && !ops->serves(s->device.component->name))
+        xr_errors_add(errors, "%s: [run] comm: %s does not serve the device %s",
+                      xr_config_place(s->config, "run", "comm"), name,
+                      s->device.component->name);
+}
+
 void xr_session_find_parts(xr_session *s, xr_errors *errors)
 {
     const xr_run_section *run = &s->run.run;
     xr_guard_limit(run->plugin_timeout);
     if (s->with & (XR_WITH_TRAIN | XR_WITH_INFER))
         find_part(s, &s->device, XRAY_IFACE_DEVICE, run->device, NULL, errors);
+    if (run->ranks > 1 && s->device.component)
+        find_comm(s, errors);
     if (s->with & XR_WITH_TRAIN)
         find_part(s, &s->train, XRAY_IFACE_TRAIN, run->train, NULL, errors);
     if (s->with & XR_WITH_INFER)
@@ -164,6 +178,12 @@ static void destroy(xr_part *part, void (*fn)(void *self))
 void xr_session_stop_parts(xr_session *s)
 {
     xr_transfer_free(s);
+    if (s->whole) {
+        xr_whole_close(s->whole);
+        s->whole = NULL;
+        s->infer.self = s->critic.self = NULL;
+        s->reference.self = s->train.self = NULL;
+    }
     for (size_t i = 0; i < s->reward_count; i++) {
         const xray_reward_ops *ops = (const xray_reward_ops *)s->rewards[i].ops;
         if (ops)
@@ -179,6 +199,8 @@ void xr_session_stop_parts(xr_session *s)
         destroy(&s->reference, xr_train(s)->destroy);
         destroy(&s->train, xr_train(s)->destroy);
     }
+    if (s->comm.ops)
+        destroy(&s->comm, ((const xray_comm_ops *)s->comm.ops)->destroy);
     if (s->device.ops)
         destroy(&s->device, ((const xray_device_ops *)s->device.ops)->destroy);
     drop_part(&s->algo);
@@ -186,5 +208,6 @@ void xr_session_stop_parts(xr_session *s)
     drop_part(&s->critic);
     drop_part(&s->reference);
     drop_part(&s->train);
+    drop_part(&s->comm);
     drop_part(&s->device);
 }

@@ -5,6 +5,7 @@
 #include "core/rl/publish.h"
 #include "core/rl/resources.h"
 #include "core/rl/session_parts.h"
+#include "core/rl/whole.h"
 
 static xray_setup make_setup(const xr_session *s, const xr_part *part,
                              uint32_t role)
@@ -15,7 +16,7 @@ static xray_setup make_setup(const xr_session *s, const xr_part *part,
         .device = (const xray_device_ops *)s->device.ops,
         .device_self = s->device.self,
         .model = &s->model,
-        .world = &s->world,
+        .world = &s->worlds[role],
         .role = role,
     };
 }
@@ -57,6 +58,18 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
     return created(part, status, err);
 }
 
+static xray_status name_other(const xr_session *s, xr_part *part,
+                              const char *name, xr_err *err)
+{
+    part->component = s->train.component;
+    part->ops = s->train.ops;
+    part->host = xr_host_new(name, &s->sink);
+    if (!part->host)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name);
+    part->instance = xr_host_instance(part->host);
+    return XRAY_OK;
+}
+
 /* Reference and critic are the same backend under other roles; their options
  * are the trainer's. */
 static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
@@ -64,12 +77,9 @@ static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
 {
     int critic = role == XRAY_ROLE_CRITIC;
     const char *name = critic ? "critic" : "reference";
-    part->component = s->train.component;
-    part->ops = s->train.ops;
-    part->host = xr_host_new(name, &s->sink);
-    if (!part->host)
-        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name);
-    part->instance = xr_host_instance(part->host);
+    xray_status found = name_other(s, part, name, err);
+    if (found != XRAY_OK)
+        return found;
     xray_setup setup = make_setup(s, part, role);
     xray_workload load = critic ? s->critic_load : xr_reference_load(s);
     setup.trainable = load.trainable;
@@ -174,6 +184,60 @@ static xray_status check_plans(xr_session *s, xr_err *err)
     return status;
 }
 
+static int wants_reference(const xr_session *s)
+{
+    return s->train.component &&
+           ((s->with & XR_WITH_REFERENCE) || (s->needs & XRAY_NEED_REFERENCE));
+}
+
+static int wants_critic(const xr_session *s)
+{
+    return s->train.component && (s->needs & XRAY_NEED_CRITIC);
+}
+
+/* 1 if this process's rank holds the role. */
+static int placed(const xr_session *s, const xr_ranks *ranks)
+{
+    return xr_ranks_find(ranks, s->rank) >= 0;
+}
+
+/* The models placed on this rank, all of them where there is one. */
+static xray_status start_models(xr_session *s, xr_err *err)
+{
+    const xr_placement *p = &s->placement;
+    xray_status status = XRAY_OK;
+    if (s->train.component && placed(s, &p->actor))
+        status = start_train(s, &s->train, XRAY_ROLE_ACTOR, err);
+    if (status == XRAY_OK && wants_reference(s) && placed(s, &p->reference))
+        status = start_other(s, &s->reference, XRAY_ROLE_REFERENCE, err);
+    if (status == XRAY_OK && wants_critic(s) && placed(s, &p->critic))
+        status = start_other(s, &s->critic, XRAY_ROLE_CRITIC, err);
+    if (status == XRAY_OK && s->infer.component && placed(s, &p->rollout))
+        status = start_infer(s, err);
+    if (status == XRAY_OK && s->train.self && s->infer.self)
+        status = xr_publish(s, err);
+    return status;
+}
+
+/* Workhorses hold the models; here the WholeModel stands for each of them. */
+static xray_status start_whole(xr_session *s, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    if (wants_reference(s))
+        status = name_other(s, &s->reference, "reference", err);
+    if (status == XRAY_OK && wants_critic(s))
+        status = name_other(s, &s->critic, "critic", err);
+    if (status == XRAY_OK)
+        status = xr_whole_open(s, err, &s->whole);
+    if (status != XRAY_OK)
+        return status;
+    s->train.self = s->train.component ? s->whole : NULL;
+    s->infer.self = s->infer.component ? s->whole : NULL;
+    s->reference.self = wants_reference(s) ? s->whole : NULL;
+    s->critic.self = wants_critic(s) ? s->whole : NULL;
+    return XRAY_OK;
+}
+
 xray_status xr_session_start(xr_session *s, xr_err *err)
 {
     xray_status status = XRAY_OK;
@@ -183,19 +247,91 @@ xray_status xr_session_start(xr_session *s, xr_err *err)
         status = start_algo(s, err);
     if (status == XRAY_OK && (s->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
         status = check_plans(s, err);
-    if (status == XRAY_OK && s->device.component)
-        status = start_device(s, err);
-    if (status == XRAY_OK && s->train.component)
-        status = start_train(s, &s->train, XRAY_ROLE_ACTOR, err);
-    if (status == XRAY_OK && s->train.component &&
-        ((s->with & XR_WITH_REFERENCE) || (s->needs & XRAY_NEED_REFERENCE)))
-        status = start_other(s, &s->reference, XRAY_ROLE_REFERENCE, err);
-    if (status == XRAY_OK && s->train.component &&
-        (s->needs & XRAY_NEED_CRITIC))
-        status = start_other(s, &s->critic, XRAY_ROLE_CRITIC, err);
-    if (status == XRAY_OK && s->infer.component)
-        status = start_infer(s, err);
-    if (status == XRAY_OK && s->train.self && s->infer.self)
-        status = xr_publish(s, err);
+    if (status != XRAY_OK || !s->device.component)
+        return status;
+    if (xr_session_is_remote(s))
+        return start_whole(s, err);
+    status = start_device(s, err);
+    return status == XRAY_OK ? start_models(s, err) : status;
+}
+
+/* ---- in a Workhorse ----------------------------------------------------- */
+
+static xray_status start_comm(xr_session *s, const xr_rank_link *link,
+                              xr_err *err)
+{
+    xr_part *part = &s->comm;
+    const xray_comm_ops *ops = (const xray_comm_ops *)part->ops;
+    xray_comm_setup setup = {
+        .head = XRAY_HEAD(xray_comm_setup),
+        .host = xr_host_api(part->host),
+        .device = (const xray_device_ops *)s->device.ops,
+        .device_self = s->device.self,
+        .rank = link->rank,
+        .size = s->placement.size,
+        .timeout_ms = (uint64_t)s->run.run.comm_timeout * 1000,
+        .traces = link->traces,
+        .exchange_ctx = link->exchange_ctx,
+        .exchange = link->exchange,
+    };
+    xray_status status = XR_CALL_TIMED(
+        part, "create", ops->create(&setup, part->config, &part->self));
+    return created(part, status, err);
+}
+
+/* The world of a role: a group of its own unless another role has the same
+ * ranks. */
+static xray_status join_world(xr_session *s, uint32_t role,
+                              const xr_ranks *ranks, xr_err *err)
+{
+    const xr_part *part = &s->comm;
+    const xray_comm_ops *ops = (const xray_comm_ops *)part->ops;
+    xray_world *world = &s->worlds[role];
+    int64_t place = xr_ranks_find(ranks, s->rank);
+    if (place < 0 || ranks->count < 2)
+        return XRAY_OK;
+    world->rank = (uint32_t)place;
+    world->comm = ops;
+    world->comm_self = part->self;
+    if (role != XRAY_ROLE_ACTOR && xr_ranks_equal(ranks, &s->placement.actor)) {
+        world->group = s->worlds[XRAY_ROLE_ACTOR].group;
+        return XRAY_OK;
+    }
+    xray_status status = XR_CALL_TIMED(
+        part, "group",
+        ops->group(part->self, ranks->rank, ranks->count, &world->group));
+    return status == XRAY_OK ? XRAY_OK
+                             : xr_host_error(part->host, status, "group", err);
+}
+
+static xray_status join_worlds(xr_session *s, xr_err *err)
+{
+    const xr_placement *p = &s->placement;
+    xray_status status = join_world(s, XRAY_ROLE_ACTOR, &p->actor, err);
+    if (status == XRAY_OK && wants_reference(s))
+        status = join_world(s, XRAY_ROLE_REFERENCE, &p->reference, err);
+    if (status == XRAY_OK && wants_critic(s))
+        status = join_world(s, XRAY_ROLE_CRITIC, &p->critic, err);
     return status;
+}
+
+xray_status xr_session_start_rank(xr_session *s, const xr_rank_link *link,
+                                  xr_err *err)
+{
+    xr_errors errors = { 0 };
+    s->rank = link->rank;
+    s->in_worker = 1;
+    xray_status status = s->with & XR_WITH_ALGO ? start_algo(s, err) : XRAY_OK;
+    if (status == XRAY_OK)
+        xr_session_needs(s, &errors);
+    if (errors.count)
+        status = xr_fail(err, XRAY_E_CONFIG, "%s", errors.items[0]);
+    xr_errors_free(&errors);
+    if (status == XRAY_OK)
+        status = start_device(s, err);
+    if (status == XRAY_OK && s->placement.size > 1)
+        status = start_comm(s, link, err);
+    if (status == XRAY_OK && s->placement.size > 1)
+        status = join_worlds(s, err);
+    return status == XRAY_OK ? start_models(s, err) : status;
 }

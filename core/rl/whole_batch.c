@@ -37,9 +37,12 @@ static xray_status measure(xr_whole *w, const xr_views *views, uint32_t *out,
 
 /* Rows, tokens and micro-batches of each replica; all get as many of the last
  * as the one with most. */
-static uint32_t count_parts(xr_whole *w, const xr_ranks *ranks, uint32_t rows)
+static uint32_t count_parts(xr_whole *w, uint32_t role, uint32_t rows)
 {
-    uint64_t budget = w->session->train_load.tokens;
+    const xr_session *s = w->session;
+    const xr_ranks *ranks = xr_whole_ranks(w, role);
+    uint64_t budget =
+        role == XRAY_ROLE_CRITIC ? s->critic_load.tokens : s->train_load.tokens;
     uint64_t fill[XR_MAX_RANKS] = { 0 };
     uint32_t most = 0;
     for (uint32_t i = 0; i < ranks->count; i++) {
@@ -93,10 +96,10 @@ static xray_status pack(xr_whole *w, const xr_ranks *ranks,
     return status;
 }
 
-static xray_status deal(xr_whole *w, const xr_ranks *ranks,
-                        const xr_views *views, const xr_wire_head *shape,
-                        xr_wire *wires, xr_err *err)
+static xray_status deal(xr_whole *w, uint32_t role, const xr_views *views,
+                        const xr_wire_head *shape, xr_wire *wires, xr_err *err)
 {
+    const xr_ranks *ranks = xr_whole_ranks(w, role);
     uint32_t rows = 0;
     xray_status status = xr_whole_fit(w, err);
     if (status == XRAY_OK)
@@ -104,7 +107,7 @@ static xray_status deal(xr_whole *w, const xr_ranks *ranks,
     if (status != XRAY_OK)
         return status;
     xr_balance_deal(&w->balance, w->cost, rows, ranks->count, w->part);
-    uint32_t micro = count_parts(w, ranks, rows);
+    uint32_t micro = count_parts(w, role, rows);
     return pack(w, ranks, views, shape, micro, wires, err);
 }
 
@@ -144,7 +147,7 @@ xray_status xr_whole_forward(xr_whole *w, uint32_t role, const xr_views *views,
     const xr_ranks *ranks = xr_whole_ranks(w, role);
     xr_wire wires[XR_MAX_RANKS];
     xr_wire_head shape = { .outputs = outputs };
-    xray_status status = deal(w, ranks, views, &shape, wires, err);
+    xray_status status = deal(w, role, views, &shape, wires, err);
     if (status == XRAY_OK)
         status = call_all(w, ranks, "forward", role, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
@@ -177,7 +180,7 @@ xray_status xr_whole_gradients(xr_whole *w, uint32_t role,
                            .names = spec->names,
                            .context_size = spec->context_size };
     fault->text[0] = '\0';
-    xray_status status = deal(w, ranks, views, &shape, wires, err);
+    xray_status status = deal(w, role, views, &shape, wires, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         memset(wires[i].sums, 0, spec->names * sizeof(double));
         memset(wires[i].weights, 0, spec->names * sizeof(double));

@@ -179,12 +179,15 @@ static xray_status role_of(worker *w, uint32_t role, xr_err *err, xr_role *out)
 }
 
 /* The batch cut into micro-batches, filled up with empty ones. */
-static xray_status cut(worker *w, const xr_wire *wire, xr_err *err)
+static xray_status cut(worker *w, uint32_t role, const xr_wire *wire,
+                       xr_err *err)
 {
+    const xr_session *s = w->session;
+    uint64_t budget =
+        role == XRAY_ROLE_CRITIC ? s->critic_load.tokens : s->train_load.tokens;
     uint32_t views = wire->head->views;
-    xray_status status =
-        xr_views_cut(&w->views, &wire->rows, 0, wire->rows.batch.rows,
-                     w->session->train_load.tokens, err);
+    xray_status status = xr_views_cut(&w->views, &wire->rows, 0,
+                                      wire->rows.batch.rows, budget, err);
     if (status != XRAY_OK)
         return status;
     if (views < w->views.count || views > w->padded_cap)
@@ -204,7 +207,7 @@ static xray_status begin(worker *w, uint32_t role, const xray_region *region,
     if (status == XRAY_OK)
         status = xr_wire_map(region->data, region->size, err, out_wire);
     if (status == XRAY_OK)
-        status = cut(w, out_wire, err);
+        status = cut(w, role, out_wire, err);
     return status;
 }
 

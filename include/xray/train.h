@@ -140,6 +140,9 @@ typedef struct xray_train_ops {
     xray_status (*export_begin)(void *self);
     xray_status (*export_next)(void *self, const xray_weights **out_part);
     void (*export_end)(void *self);
+
+    /* Drops the gradients, as after a failed call. */
+    xray_status (*discard)(void *self);
 } xray_train_ops;
 
 #endif

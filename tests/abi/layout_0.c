@@ -226,7 +226,8 @@ AT(xray_train_ops, extension, 112);
 AT(xray_train_ops, export_begin, 120);
 AT(xray_train_ops, export_next, 128);
 AT(xray_train_ops, export_end, 136);
-SIZE(xray_train_ops, 144);
+AT(xray_train_ops, discard, 144);
+SIZE(xray_train_ops, 152);
 
 AT(xray_request, head, 0);
 AT(xray_request, id, 8);
