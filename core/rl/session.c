@@ -7,6 +7,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/config/deepspeed.h"
 #include "core/data/data.h"
 #include "core/rl/session_parts.h"
 
@@ -270,6 +271,9 @@ xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
     s->world = (xray_world){ .head = XRAY_HEAD(xray_world), .size = 1 };
     if (xr_config_unread(config)) /* all else would be blamed for its lack */
         return s;
+    if (with & XR_TRAINABLE)
+        xr_deepspeed_read(config, !(with & XR_WITH_ALGO), s->world.size,
+                          errors);
     xr_run_decode(config, &s->run, errors);
     if (!s->run.run.device) { /* memory ran out: no key has a value */
         xr_config_finish(config, errors);
