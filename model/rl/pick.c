@@ -3,22 +3,19 @@
 
 #include "model/rl/policy.h"
 
-void xm_rl_covariance_of(const float *advantage, const float *logp,
-                         const float *mask, uint64_t count,
-                         xm_rl_covariance *out)
+void xm_rl_covariance_add(xm_rl_covariance *means, double a, double logp)
 {
-    xm_rl_covariance sum = { 0, 0, 0 };
-    for (uint64_t i = 0; i < count; i++)
-        if (mask[i] != 0) {
-            sum.tokens++;
-            sum.advantage += (double)advantage[i];
-            sum.logp += (double)logp[i];
-        }
-    if (sum.tokens > 0) {
-        sum.advantage /= sum.tokens;
-        sum.logp /= sum.tokens;
+    means->tokens++;
+    means->advantage += a;
+    means->logp += logp;
+}
+
+void xm_rl_covariance_close(xm_rl_covariance *means)
+{
+    if (means->tokens > 0) {
+        means->advantage /= means->tokens;
+        means->logp /= means->tokens;
     }
-    *out = sum;
 }
 
 /* (A - mean A) (logp - mean logp), a token's part of their covariance (Cui et
@@ -60,14 +57,14 @@ void xm_rl_pick(uint64_t (*key)(const void *ctx, uint64_t i), const void *ctx,
         if (reached >= picks)
             threshold = trial;
     }
-    uint64_t left = picks;
+    uint64_t above = 0;
+    for (uint64_t i = 0; picks && i < count; i++)
+        above += key(ctx, i) > threshold;
+    uint64_t ties = threshold ? picks - above : 0;
     for (uint64_t i = 0; i < count; i++) {
-        out_marks[i] = picks && key(ctx, i) > threshold;
-        left -= out_marks[i];
+        uint64_t k = picks ? key(ctx, i) : 0;
+        int tie = k == threshold && ties > 0;
+        out_marks[i] = (k > threshold) || tie;
+        ties -= (uint64_t)tie;
     }
-    for (uint64_t i = 0; i < count && left && threshold; i++)
-        if (key(ctx, i) == threshold) {
-            out_marks[i] = 1;
-            left--;
-        }
 }

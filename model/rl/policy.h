@@ -75,23 +75,24 @@ xm_rl_policy xm_rl_gmpo(const xm_rl_clip *clip, const xm_rl_sequence *row,
 
 /* ---- tokens picked by covariance ----------------------------------------- */
 
-/* Means over the tokens in the loss of a mini-batch. */
+/* Means over the tokens in the loss of a mini-batch: zero-initialise, add all
+ * tokens, close. */
 typedef struct xm_rl_covariance {
     double tokens;
     double advantage;
     double logp;
 } xm_rl_covariance;
 
-void xm_rl_covariance_of(const float *advantage, const float *logp,
-                         const float *mask, uint64_t count,
-                         xm_rl_covariance *out);
+void xm_rl_covariance_add(xm_rl_covariance *means, double a, double logp);
+void xm_rl_covariance_close(xm_rl_covariance *means);
 double xm_rl_covariance_at(const xm_rl_covariance *means, double a,
                            double logp);
 /* max(int(ratio * tokens), 1); 0 without tokens. */
 uint64_t xm_rl_covariance_picks(const xm_rl_covariance *means, double ratio);
 
 /* Marks (1, else 0) the `picks` entries with the largest keys, earlier ones
- * first among equals; an entry of key 0 is never picked. */
+ * first among equals; an entry of key 0 is never picked. The key of entry i may
+ * depend on out_marks[i] as it was before. */
 void xm_rl_pick(uint64_t (*key)(const void *ctx, uint64_t i), const void *ctx,
                 uint64_t count, uint64_t picks, uint8_t *out_marks);
 /* A key that orders as numbers do; above 0 unless x is a NaN. */
