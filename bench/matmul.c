@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrix products of the cpu device against the fp32 FMA peak and the memory
- * bandwidth, both measured first with the same number of threads.
+ * bandwidth, both measured first with the same number of threads. A single
+ * token reads the matrix as floats, then as bf16.
  *
  *     bench-matmul [threads [avx512|avx2|scalar]]
  */
@@ -37,6 +38,7 @@ typedef struct device {
 typedef struct shape {
     const char *what;
     size_t tokens, rows, cols;
+    int narrow; /* bf16 */
 } shape;
 
 static float *device_floats(const device *d, size_t n)
@@ -83,7 +85,7 @@ static void report(const char *kind, const device *d, const shape *s,
     double seconds = time_op(d, op, grad, peaks);
     double n = (double)s->rows * (double)s->cols;
     double flops = 2 * n * (double)s->tokens / seconds * 1e-9;
-    double bytes = 4 * n / seconds * 1e-9;
+    double bytes = (s->narrow ? 2 : 4) * n / seconds * 1e-9;
     printf("%-14s %-5s %6zu %6zu %6zu %9.1f %6.0f%%", s->what, kind, s->tokens,
            s->rows, s->cols, flops, 1e11 * flops / peaks->flops);
     if (s->tokens == 1)
@@ -103,8 +105,8 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                        .x_stride = s->cols,
                        .y_stride = s->rows,
                        .kind = XRAY_NT };
-    report("NT", d, s, &op, NULL, peaks);
-    if (s->tokens == 1)
+    report(s->narrow ? "bf16" : "NT", d, s, &op, NULL, peaks);
+    if (s->tokens == 1 || s->narrow)
         return;
     op.kind = XRAY_NN;
     op.x = data[2];
@@ -133,8 +135,8 @@ static int run_shape(const device *d, const shape *s, probe_rates *peaks)
                               .data = data[0],
                               .rows = s->rows,
                               .cols = s->cols,
-                              .dtype = XRAY_F32,
-                              .trainable = s->tokens > 1 };
+                              .dtype = s->narrow ? XRAY_BF16 : XRAY_F32,
+                              .trainable = s->tokens > 1 && !s->narrow };
     xray_weight *w = NULL;
     int ok = data[0] && data[1] && data[2] &&
              d->ops->weight_create(d->self, &desc, &w) == XRAY_OK;
@@ -147,15 +149,15 @@ static int run_shape(const device *d, const shape *s, probe_rates *peaks)
 }
 
 static const shape shapes[] = {
-    { "quickstart", 7000, 384, 128 }, { "quickstart", 7000, 128, 384 },
-    { "quickstart", 512, 96, 96 },    { "quickstart", 64, 288, 96 },
-    { "stories260K", 512, 344, 64 },  { "35M", 64, 1024, 512 },
-    { "35M", 256, 1024, 512 },        { "35M", 2048, 1024, 512 },
-    { "35M", 2048, 512, 1024 },       { "35M head", 64, 32000, 512 },
-    { "0.5B", 128, 4864, 896 },       { "square", 1024, 1024, 1024 },
-    { "square", 64, 2048, 2048 },     { "decode", 1, 1024, 512 },
-    { "decode", 1, 4864, 896 },       { "decode", 1, 32000, 512 },
-    { "decode", 1, 8192, 8192 },
+    { "quickstart", 7000, 384, 128, 0 }, { "quickstart", 7000, 128, 384, 0 },
+    { "quickstart", 512, 96, 96, 0 },    { "quickstart", 64, 288, 96, 0 },
+    { "stories260K", 512, 344, 64, 0 },  { "35M", 64, 1024, 512, 0 },
+    { "35M", 256, 1024, 512, 0 },        { "35M", 2048, 1024, 512, 0 },
+    { "35M", 2048, 512, 1024, 0 },       { "35M head", 64, 32000, 512, 0 },
+    { "0.5B", 128, 4864, 896, 0 },       { "square", 1024, 1024, 1024, 0 },
+    { "square", 64, 2048, 2048, 0 },     { "decode", 1, 1024, 512, 0 },
+    { "decode", 1, 4864, 896, 0 },       { "decode", 1, 32000, 512, 0 },
+    { "decode", 1, 8192, 8192, 0 },
 };
 
 static int64_t isa_named(const char *name)
@@ -194,9 +196,13 @@ int main(int argc, char **argv)
            peaks.flops * 1e-9, peaks.bytes * 1e-9);
     printf("%-14s %-5s %6s %6s %6s %9s %7s %9s %7s\n", "model", "kind",
            "tokens", "rows", "cols", "GF/s", "peak", "GB/s", "memory");
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
-        if (!run_shape(&d, &shapes[i], &peaks))
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        shape s = shapes[i];
+        int ok = run_shape(&d, &s, &peaks);
+        s.narrow = s.tokens == 1 || s.rows == 32000;
+        if (!ok || (s.narrow && !run_shape(&d, &s, &peaks)))
             return 1;
+    }
     d.ops->destroy(d.self);
     return 0;
 }

@@ -10,7 +10,9 @@
  * FMA peak, or weights and cached keys at the read bandwidth, both measured
  * first. One thread is timed by its processor time. Its own keys:
  *
- *   bench.what=train|generate   one of the two only
+ *   bench.what=train|generate   one of the two only; generate has no trainer,
+ *                               so that infer.dsinf.weights=bfloat16 or
+ *                               model.dtype=bfloat16 keeps one copy
  *   bench.lengths=LOW..HIGH     train on rows of these lengths instead, every
  *                               token but the first learnt
  *   bench.tokens=4096           tokens of those rows, at most
@@ -245,8 +247,9 @@ static int make_prompts(bench *b, xr_err *err)
 /* Best time of drawing `tokens` a sequence; negative on an error. */
 static double time_draws(bench *b, uint32_t tokens, xr_err *err)
 {
+    const xr_session *s = b->session;
     const xray_weights *w =
-        xr_train(b->session)->weights(b->session->train.self);
+        s->train.self ? xr_train(s)->weights(s->train.self) : NULL;
     xr_sampling how = { .n = b->n,
                         .max_tokens = tokens,
                         .temperature = 1,
@@ -257,9 +260,8 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
     for (int64_t i = 0; i < b->how.rounds; i++) {
         double start = probe_now(b->threads);
         how.step = (uint64_t)i;
-        if (xr_infer(b->session)
-                    ->update(b->session->infer.self, NULL,
-                             w->version(w->owner)) != XRAY_OK ||
+        if ((w && xr_infer(s)->update(s->infer.self, NULL,
+                                      w->version(w->owner)) != XRAY_OK) ||
             xr_samples_draw(b->session, &b->samples, b->prompts,
                             b->prompt_count, &how, NULL, err) != XRAY_OK)
             return -1;
@@ -267,6 +269,19 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
         best = took < best ? took : best;
     }
     return best;
+}
+
+/* Bytes of an element of the engine's matrices. */
+static double weight_bytes(const xr_session *s)
+{
+    const xray_infer_ops *ops = xr_infer(s);
+    const xray_weights *w = XRAY_HAS(xray_infer_ops, ops, weights)
+                                ? ops->weights(s->infer.self)
+                                : NULL;
+    for (uint32_t i = 0; w && i < w->tensor_count; i++)
+        if (w->tensors[i].dims == 2)
+            return w->tensors[i].dtype == XRAY_F32 ? 4 : 2;
+    return 4;
 }
 
 /* One step of all sequences: the slower of arithmetic and memory. */
@@ -279,7 +294,9 @@ static void print_decode(const bench *b, double seconds)
     double cached = 2.0 * c->layers * c->kv_heads * c->head_dim * keys;
     double flops = (sequences * (2 * weights + attention_flops(c, keys))) /
                    b->machine.flops;
-    double bytes = 4 * (weights + cached * sequences) / b->machine.bytes;
+    double bytes =
+        (weight_bytes(b->session) * weights + 4 * cached * sequences) /
+        b->machine.bytes;
     printf("decode: %.0f sequences, %.3f ms a step, %.0f tokens/s", sequences,
            seconds * 1e3, sequences / seconds);
     if (bytes > flops)
@@ -437,8 +454,8 @@ static int read_options(bench *b, xr_config *config, char **argv,
 static int open_and_run(bench *b, xr_config *config, xr_errors *errors,
                         xr_err *err)
 {
-    b->session = xr_session_new(
-        config, NULL, XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER, errors);
+    uint32_t train = b->how.no_train ? 0 : XR_WITH_TRAIN | XR_TRAINABLE;
+    b->session = xr_session_new(config, NULL, train | XR_WITH_INFER, errors);
     if (!b->session)
         return 1;
     probe_first(b);

@@ -1,9 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Sourced by ./quickstart and ./check: installs the packages that are missing on
-# Debian 12 or Ubuntu 24.04. Says what it does; sudo only when not root.
+# Debian 12 or Ubuntu 24.04. Says what it does; sudo only when not root. "a|b" is
+# one library that has two names among them.
 
-xray_packages="build-essential cmake ninja-build libinih-dev libcjson-dev libpcre2-dev libutf8proc-dev libcmocka-dev zlib1g-dev libzstd-dev"
+xray_packages="build-essential cmake ninja-build libinih-dev libcjson-dev libpcre2-dev libutf8proc-dev libcmocka-dev zlib1g-dev libzstd-dev libffi-dev libmsgpack-c-dev|libmsgpack-dev"
+
+xray_installed() {
+    dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'
+}
+
+# The name that this system has, of "a|b": installed, else known to apt; else the
+# last, and failure.
+xray_name() {
+    local name
+    for name in ${1//|/ }; do
+        if xray_installed "$name"; then echo "$name"; return; fi
+    done
+    for name in ${1//|/ }; do
+        if apt-cache show "$name" >/dev/null 2>&1; then echo "$name"; return; fi
+    done
+    echo "${1##*|}"
+    return 1
+}
 
 xray_setup() {
     local missing="" package sudo=""
@@ -12,8 +31,7 @@ xray_setup() {
         return 0
     fi
     for package in "$@"; do
-        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' ||
-            missing="$missing $package"
+        xray_installed "$(xray_name "$package")" || missing="$missing $package"
     done
     [ -z "$missing" ] && return 0
     if [ "$(id -u)" != 0 ]; then
@@ -23,6 +41,10 @@ xray_setup() {
             return 1
         }
     fi
+    for package in $missing; do # a system that never asked apt knows no names
+        xray_name "$package" >/dev/null || { $sudo apt-get update >/dev/null 2>&1; break; }
+    done
+    missing=$(for package in $missing; do echo -n " $(xray_name "$package" || true)"; done)
     echo "setup: installing with apt-get:$missing"
     # shellcheck disable=SC2086
     DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 ||
@@ -37,7 +59,7 @@ xray_setup_optional() {
     local have="" package
     command -v apt-cache >/dev/null || return 0
     for package in "$@"; do
-        if dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' ||
+        if xray_installed "$package" ||
             apt-cache show "$package" >/dev/null 2>&1; then
             have="$have $package"
         else

@@ -60,7 +60,7 @@ typedef struct xr_actor_class {
      * process ends. */
     xray_status (*create)(const xr_actor_context *context, const char *text,
                           xr_err *err, void **out_self);
-    void (*destroy)(void *self);
+    void (*destroy)(void *self); /* may be NULL */
 } xr_actor_class;
 
 /* ---- The caller's side ---- */
@@ -130,7 +130,8 @@ xray_status xr_actor_ask(xr_actor *actor, const char *method,
 
 /* The method's status, and its outs. The future is freed, unless it is not
  * answered in time: then it is XRAY_E_PEER, names method and phase, and the
- * future can be waited for again or dropped. */
+ * future can be waited for again or dropped. The same holds where
+ * fail_together ends the wait with another actor's loss. */
 xray_status xr_future_wait(xr_future *future, int64_t timeout_ms, xr_err *err);
 /* The index of one that is answered, or whose actor is lost; its
  * xr_future_wait does not wait. NULL entries are passed over. XRAY_AGAIN after

@@ -5,7 +5,8 @@
  * handles double-quoted values (\n \t \\ \"; ';' and '#' are text inside),
  * counts lines and refuses what inih would cut or accept silently.
  *
- * Layers, lowest first: defaults (of the option tables), file (with `include =
+ * Layers, lowest first: defaults (of the option tables), a DeepSpeed JSON that
+ * a file names (core/config/deepspeed.h), file (with `include =
  * FILE` before the first section), environment (XRAY_SECTION__KEY, '.' of a
  * section written '_'), --set section.key=value (the last dot splits).
  */

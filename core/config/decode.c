@@ -145,15 +145,14 @@ static void to_choice(const place *p, const char *text)
     xr_str_free(&names);
 }
 
-/* A path of the INI is relative to its folder; one of the command line, the
- * environment or a default to the folder the program runs in. */
-static const char *resolve(const place *p, const char *path)
+const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
+                              const char *path)
 {
-    const char *dir = xr_config_dir(p->config);
-    if (!p->entry || p->entry->layer != XR_LAYER_FILE || !*path ||
-        *path == '/' || strcmp(dir, ".") == 0)
+    const char *dir = xr_config_dir(config);
+    if (!entry || entry->layer != XR_LAYER_FILE || !*path || *path == '/' ||
+        strcmp(dir, ".") == 0)
         return path;
-    return xr_config_keepf(p->config, "%s%s%s", dir,
+    return xr_config_keepf(config, "%s%s%s", dir,
                            dir[strlen(dir) - 1] == '/' ? "" : "/", path);
 }
 
@@ -173,7 +172,7 @@ static void to_string(const place *p, const char *text)
         return;
     }
     if (p->option->type == XRAY_OPT_PATH) {
-        text = resolve(p, text);
+        text = xr_config_resolve(p->config, p->entry, text);
         if (p->entry)
             p->entry->printed = absolute(p->config, text);
     }
@@ -204,7 +203,7 @@ static void to_list(const place *p, const char *text)
         }
         const char *item = xr_config_keep(p->config, at, size);
         if (paths)
-            item = resolve(p, item);
+            item = xr_config_resolve(p->config, p->entry, item);
         xr_str_printf(&printed, "%s%s", list.count ? ", " : "",
                       paths ? absolute(p->config, item) : item);
         items[list.count++] = item;

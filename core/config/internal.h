@@ -11,6 +11,7 @@
  * which they were read. */
 enum {
     XR_LAYER_DEFAULT,
+    XR_LAYER_JSON, /* a DeepSpeed JSON that a file names */
     XR_LAYER_FILE,
     XR_LAYER_ENVIRONMENT,
     XR_LAYER_SET,
@@ -59,11 +60,12 @@ struct xr_config {
     xr_variable *variables;
     size_t variable_count;
     xr_kept *kept;
-    const char *dir;   /* NULL until a file was read */
-    const char *first; /* the first file's path, as given */
-    uint32_t files;    /* files read so far */
-    int failed;        /* memory ran out */
-    int unread;        /* a file, included or not, could not be read */
+    const char *dir;       /* NULL until a file was read */
+    const char *first;     /* the first file's path, as given */
+    uint32_t files;        /* files read so far */
+    int failed;            /* memory ran out */
+    int unread;            /* a file, included or not, could not be read */
+    struct xr_note *notes; /* what xr_deepspeed_read has to say */
 };
 
 /* A copy that lives as long as the config; "" when memory ran out. */
@@ -89,6 +91,11 @@ void xr_section_take_variables(xr_config *config, xr_section *section);
  * key starts. */
 int xr_variable_names(const char *variable, const char *section,
                       const char **out_key);
+
+/* A path of a file is relative to the first file's folder; one of the command
+ * line, the environment or a default to the folder the program runs in. */
+const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
+                              const char *path);
 
 /* Sets a default that is worked out from other values, before decoding. */
 void xr_config_preset(xr_config *config, const char *section, const char *key,

@@ -8,6 +8,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/config/deepspeed.h"
 #include "core/data/data.h"
 #include "core/rl/session_parts.h"
 
@@ -264,6 +265,17 @@ int xr_session_is_remote(const xr_session *s)
     return s->run.run.ranks > 1 || strcmp(s->run.run.runtime, "auto") != 0;
 }
 
+/* Before it is decoded: 1 where it is not set, or wrong. */
+static uint32_t ranks_of(const xr_config *config)
+{
+    const char *text = xr_config_get(config, "run", "ranks");
+    int64_t ranks = 1;
+    if (!text || xr_parse_int(text, &ranks) != 0 || ranks < 1 ||
+        ranks > XR_MAX_RANKS)
+        return 1;
+    return (uint32_t)ranks;
+}
+
 /* Ranks of one host share its cores. */
 static void share_threads(xr_session *s)
 {
@@ -305,6 +317,9 @@ xr_session *xr_session_draft(xr_config *config, const char *plugin_path,
     s->plugin_path = plugin_path;
     if (xr_config_unread(config)) /* all else would be blamed for its lack */
         return s;
+    if (with & XR_TRAINABLE)
+        xr_deepspeed_read(config, !(with & XR_WITH_ALGO), ranks_of(config),
+                          errors);
     xr_run_decode(config, &s->run, errors);
     if (!s->run.run.device) { /* memory ran out: no key has a value */
         xr_config_finish(config, errors);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/config/deepspeed.h"
 #include "core/data/data.h"
 #include "core/rl/checkpoint.h"
 #include "core/rl/resources.h"
@@ -252,6 +253,11 @@ void xr_session_check(xr_session *s, xr_str *out, xr_errors *errors,
                       xr_errors *warnings)
 {
     checking c = { .s = s, .out = out, .errors = errors, .warnings = warnings };
+    for (const xr_note *n = xr_config_notes(s->config); n; n = n->next)
+        if (n->level <= XRAY_LOG_WARN)
+            xr_errors_add(warnings, "%s", n->text);
+        else
+            xr_str_printf(out, "%s\n", n->text);
     xr_session_start_host(s, errors);
     if (s->plannable)
         xr_resources_plan(s, errors, &c.plans);

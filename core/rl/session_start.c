@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config/deepspeed.h"
 #include "core/rl/publish.h"
 #include "core/rl/resources.h"
 #include "core/rl/session_parts.h"
@@ -238,9 +239,18 @@ static xray_status start_whole(xr_session *s, xr_err *err)
     return XRAY_OK;
 }
 
+/* What a DeepSpeed JSON holds without effect. */
+static void log_notes(const xr_session *s)
+{
+    for (const xr_note *n = xr_config_notes(s->config); n; n = n->next)
+        if (s->sink.write && s->sink.level >= n->level)
+            s->sink.write(s->sink.ctx, n->level, "train.zero3", n->text);
+}
+
 xray_status xr_session_start(xr_session *s, xr_err *err)
 {
     xray_status status = XRAY_OK;
+    log_notes(s);
     if (s->with & XR_WITH_REWARD)
         status = start_rewards(s, err);
     if (status == XRAY_OK && (s->with & XR_WITH_ALGO))

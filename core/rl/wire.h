@@ -9,8 +9,6 @@
 #include "core/rl/rows.h"
 #include "core/rl/samples.h"
 
-#define XR_WIRE_TEXT 768
-
 /* The head of a batch's region. */
 typedef struct xr_wire_head {
     uint32_t row_cap; /* what the layout follows from */
@@ -23,7 +21,7 @@ typedef struct xr_wire_head {
     uint32_t outputs; /* XRAY_HEAD_* */
     uint32_t loss;    /* XR_LOSS_* */
     uint32_t reserved;
-    char fault[XR_WIRE_TEXT]; /* out: a value that is not finite, or "" */
+    char fault[sizeof(xr_err)]; /* out: a value that is not finite, or "" */
 } xr_wire_head;
 
 typedef struct xr_wire {

@@ -271,8 +271,8 @@ static xray_status gradients(void *self, uint32_t role,
     if (status != XRAY_OK)
         status =
             xr_host_error(model.part->host, status, "forward_backward", err);
-    (void)snprintf(wire.head->fault, sizeof(wire.head->fault), "%s",
-                   run.fault.text);
+    _Static_assert(sizeof(wire.head->fault) == sizeof(run.fault.text), "fault");
+    memcpy(wire.head->fault, run.fault.text, sizeof(run.fault.text));
     return done(w, status);
 }
 

@@ -113,7 +113,7 @@ typedef struct xray_algo_ops {
                         uint64_t *out_size);
     xray_status (*load)(void *self, const void *data, uint64_t size);
 
-    /* Finds an extension, "xray.algo.kl/0". NULL if none. [any] */
+    /* Finds an extension, "xray.algo.presets/0". NULL if none. [any] */
     const void *(*extension)(void *self, const char *id);
 
     /* With XRAY_NEED_CRITIC: dL/dv of a micro-batch of the critic, as `loss`
@@ -123,5 +123,18 @@ typedef struct xray_algo_ops {
                                const xray_loss_call *call,
                                xray_metric_sums *sums);
 } xray_algo_ops;
+
+/* Optional extension "xray.algo.presets/0" of an algorithm: which published
+ * variants it knows and where they differ, for `xray algo list`. extension()
+ * answers for this id with self NULL too. [any] */
+#define XRAY_ALGO_PRESETS "xray.algo.presets/0"
+
+typedef struct xray_algo_presets {
+    xray_head head;
+    uint32_t columns; /* at least 1; the first is the preset's name */
+    uint32_t rows;
+    const char *const *titles; /* [columns] */
+    const char *const *cells;  /* [rows * columns], row by row; none is NULL */
+} xray_algo_presets;
 
 #endif

@@ -57,13 +57,13 @@ typedef struct xray_actor_spec {
 
 typedef struct xray_runtime_event {
     xray_head head;
-    uint32_t kind; /* XRAY_RUNTIME_* */
-    uint32_t reserved;
+    uint32_t kind;  /* XRAY_RUNTIME_* */
+    uint32_t clean; /* LOST: 1: it ended by itself and in order */
     xray_peer *peer;
-    const void *data; /* MESSAGE: its bytes, until the next poll */
+    const void *data; /* MESSAGE: its bytes, until the next poll or send */
     uint64_t size;
     const char *reason; /* LOST: "was killed by signal 9 (Killed)", until the
-                         * next poll */
+                         * next poll or send */
 } xray_runtime_event;
 
 typedef struct xray_runtime_ops {

@@ -13,12 +13,6 @@
 #include "plugins/algo-grpo/prepare.h"
 #include "plugins/algo-grpo/rule.h"
 
-typedef struct grpo {
-    const xray_host *host;
-    grpo_rule rule;
-    grpo_workspace work;
-} grpo;
-
 static xray_status grpo_create(const xray_host *host, const void *config,
                                void **out_self)
 {
@@ -26,17 +20,20 @@ static xray_status grpo_create(const xray_host *host, const void *config,
     xray_status status = grpo_rule_resolve(host, config, &rule);
     if (status != XRAY_OK)
         return status;
-    grpo *self = malloc(sizeof(*self));
+    grpo_driver *self = malloc(sizeof(*self));
     if (!self)
         return host->fail(host, XRAY_E_NOMEM, "create", "out of memory");
-    *self = (grpo){ .host = host, .rule = rule };
+    *self = (grpo_driver){ .host = host,
+                           .rule = rule,
+                           .kl_coefficient = rule.kl_reward.coefficient,
+                           .correction_scale = 1.0 };
     *out_self = self;
     return XRAY_OK;
 }
 
 static void grpo_destroy(void *ptr)
 {
-    grpo *self = ptr;
+    grpo_driver *self = ptr;
     if (!self)
         return;
     grpo_workspace_free(&self->work);
@@ -45,49 +42,106 @@ static void grpo_destroy(void *ptr)
 
 static xray_status grpo_needs(void *ptr, xray_needs *out)
 {
-    const grpo *self = ptr;
-    out->flags = XRAY_NEED_GROUPS;
-    if (self->rule.kl_loss.use || self->rule.kl_reward.use)
+    const grpo_driver *self = ptr;
+    const grpo_rule *rule = &self->rule;
+    out->flags = 0;
+    if (grpo_needs_groups(rule))
+        out->flags |= XRAY_NEED_GROUPS;
+    if (rule->loss.use_kl || rule->kl_reward.use)
         out->flags |= XRAY_NEED_REFERENCE;
-    if (self->rule.entropy_coeff != 0)
+    if (rule->loss.entropy_coeff != 0)
         out->flags |= XRAY_NEED_ENTROPY;
+    if (rule->estimator.type == XM_RL_ADV_REMAX)
+        out->flags |= XRAY_NEED_GREEDY;
+    if (rule->loss.mode == GRPO_CLIP_COV || rule->loss.mode == GRPO_KL_COV)
+        out->flags |= XRAY_NEED_MINI_FORWARD;
     return XRAY_OK;
 }
 
 static xray_status prepare(void *ptr, xray_batch *batch,
                            const xray_metric_sink *metrics)
 {
-    grpo *self = ptr;
-    return grpo_prepare(self->host, &self->rule, &self->work, batch, metrics);
+    return grpo_prepare(ptr, batch, metrics);
 }
 
 static xray_status grpo_make_context(void *ptr, const xray_batch *mini,
                                      const xray_totals *totals, void *out,
                                      uint64_t cap, uint64_t *out_size)
 {
-    const grpo *self = ptr;
+    const grpo_driver *self = ptr;
     const grpo_rule *rule = &self->rule;
-    (void)mini;
-    *out_size = sizeof(grpo_context);
-    if (cap < sizeof(grpo_context))
+    *out_size = grpo_context_size(&rule->loss, mini);
+    if (cap < *out_size)
         return XRAY_E_RANGE;
     grpo_context context = {
-        .size = sizeof(context),
-        .clip = rule->clip,
+        .rule = rule->loss,
         .counts = { .rows = (double)totals->rows,
                     .tokens = totals->tokens,
                     .scale = rule->loss_scale_factor > 0
                                  ? rule->loss_scale_factor
                                  : (double)totals->max_response },
-        .loss_agg_mode = rule->loss_agg_mode,
-        .kl_type = rule->kl_loss.type,
-        .use_kl = (uint32_t)rule->kl_loss.use,
-        .kl_bounded = (uint32_t)rule->kl_loss.bounded,
-        .kl_coefficient = rule->kl_loss.coefficient,
-        .entropy_coeff = rule->entropy_coeff,
     };
-    memcpy(out, &context, sizeof(context));
+    context.rule.correction_scale = self->correction_scale;
+    if (rule->loss.correction.kind != XM_RL_RS_NONE) {
+        if (!mini->old_logp || !mini->rollout_logp)
+            return self->host->fail(self->host, XRAY_E_ARG, "context",
+                                    "rollout_rs needs old_logp and "
+                                    "rollout_logp");
+        grpo_count(&rule->loss, mini, &context.counts);
+    }
+    grpo_context_write(&context, mini, out);
     return XRAY_OK;
+}
+
+static xray_status grpo_pick_groups(void *ptr, const xray_batch *batch,
+                                    uint32_t groups, uint32_t *keep)
+{
+    return grpo_accept(ptr, batch, groups, keep);
+}
+
+static xray_status grpo_pick_tokens(void *ptr, const xray_batch *mini,
+                                    const float *logp, void *context,
+                                    uint64_t size)
+{
+    const grpo_driver *self = ptr;
+    xray_status status = grpo_select(mini, logp, context, size);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : self->host->fail(self->host, status, "select",
+                                  "the context is not the mini-batch's");
+}
+
+/* The coefficient of the KL in the reward is all that lives on. */
+static xray_status grpo_save(void *ptr, void *out, uint64_t cap,
+                             uint64_t *out_size)
+{
+    const grpo_driver *self = ptr;
+    *out_size = sizeof(self->kl_coefficient);
+    if (cap < *out_size)
+        return XRAY_E_RANGE;
+    memcpy(out, &self->kl_coefficient, sizeof(self->kl_coefficient));
+    return XRAY_OK;
+}
+
+static xray_status grpo_load(void *ptr, const void *data, uint64_t size)
+{
+    grpo_driver *self = ptr;
+    double value = 0;
+    if (size == sizeof(value))
+        memcpy(&value, data, sizeof(value));
+    if (size != sizeof(value) || !(value >= 0 && value < 1e300))
+        return self->host->fail(self->host, XRAY_E_ARG, "load",
+                                "the state is not one this plugin saved");
+    /* A fixed coefficient is the configuration's, also after a change. */
+    if (self->rule.kl_control.adaptive)
+        self->kl_coefficient = value;
+    return XRAY_OK;
+}
+
+static const void *grpo_extension(void *ptr, const char *id)
+{
+    (void)ptr;
+    return strcmp(id, XRAY_ALGO_PRESETS) == 0 ? &grpo_preset_table : NULL;
 }
 
 static const xray_algo_ops ops = {
@@ -99,13 +153,19 @@ static const xray_algo_ops ops = {
     .context = grpo_make_context,
     .metric_names = grpo_metric_names,
     .loss = grpo_loss,
+    .accept = grpo_pick_groups,
+    .select = grpo_pick_tokens,
+    .save = grpo_save,
+    .load = grpo_load,
+    .extension = grpo_extension,
 };
 
 static const xray_component component = {
     .head = XRAY_HEAD(xray_component),
     .iface = XRAY_IFACE_ALGO,
     .name = "grpo",
-    .summary = "GRPO, Dr. GRPO and RLOO, each published variant by name",
+    .summary =
+        "GRPO and the critic-free family, each published variant by name",
     .ops = &ops,
     .options = grpo_options,
     .option_count = GRPO_OPTION_COUNT,

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "plugins/algo-grpo/loss.h"
+#include "plugins/algo-grpo/prepare.h"
 
 enum {
     METRIC_PG_LOSS,
@@ -34,11 +35,19 @@ const char *const *grpo_metric_names(void)
 /* A token of the micro-batch, and the factors of its loss. */
 typedef struct token {
     int32_t at;
+    int picked;
     double mask;
-    double weight; /* in the loss of the mini-batch */
-    double share;  /* weight * tokens of the mini-batch: in a metric that is
-                    * summed with weight `mask` a token */
+    double weight;     /* in the loss of the mini-batch */
+    double share;      /* weight * tokens of the mini-batch: in a metric that is
+                        * summed with weight `mask` a token */
+    double correction; /* the rollout correction's weight */
 } token;
+
+/* What a row's tokens have in common. */
+typedef struct row_facts {
+    xm_rl_drift drift;
+    xm_rl_sequence sequence;
+} row_facts;
 
 static void add(xray_metric_sums *sums, int metric, const token *t,
                 double value)
@@ -47,89 +56,191 @@ static void add(xray_metric_sums *sums, int metric, const token *t,
     sums->weight[metric] += t->mask;
 }
 
-static void token_loss(const grpo_context *context, const token *t,
-                       const xray_loss_call *call, xray_metric_sums *sums)
+static xm_rl_policy policy_loss(const grpo_loss_rule *rule,
+                                const xm_rl_sequence *row, const token *t,
+                                const xray_loss_call *call)
+{
+    const xray_batch *batch = call->batch;
+    const xm_rl_clip *clip = &rule->clip;
+    double logp = (double)call->logp[t->at];
+    double old = (double)batch->old_logp[t->at];
+    double a = (double)batch->advantage[t->at];
+    switch (rule->mode) {
+    case GRPO_GSPO:
+        return xm_rl_gspo(clip, row, logp, old, a);
+    case GRPO_CISPO:
+        return xm_rl_cispo(clip, logp, old, a);
+    case GRPO_GPG:
+        return xm_rl_gpg(clip, logp, old, a);
+    case GRPO_SAPO:
+        return xm_rl_sapo(clip, rule->tau, logp, old, a);
+    case GRPO_CLIP_COV:
+        return xm_rl_clip_cov(clip, t->picked, logp, old, a);
+    case GRPO_KL_COV:
+        return xm_rl_kl_cov(clip, t->picked ? rule->ppo_kl_coef : 0, logp, old,
+                            a);
+    case GRPO_GEO_MEAN:
+        return xm_rl_gmpo(clip, row, logp, old, a);
+    case GRPO_DPPO_TV:
+    case GRPO_DPPO_KL:
+        return xm_rl_dppo(clip, rule->mode == GRPO_DPPO_KL, logp, old, a);
+    case GRPO_DRO:
+        return xm_rl_dro(clip, rule->dro_beta, logp, old, a);
+    default:
+        return xm_rl_vanilla(clip, logp, old, a);
+    }
+}
+
+static void token_loss(const grpo_loss_rule *rule, const row_facts *row,
+                       const token *t, const xray_loss_call *call,
+                       xray_metric_sums *sums)
 {
     const xray_batch *batch = call->batch;
     double logp = (double)call->logp[t->at];
-    grpo_policy policy =
-        grpo_policy_loss(&context->clip, logp, (double)batch->old_logp[t->at],
-                         (double)batch->advantage[t->at]);
-    double total = policy.loss.value;
-    double slope = policy.loss.slope;
-    add(sums, METRIC_PG_LOSS, t, t->share * policy.loss.value);
+    xm_rl_policy policy = policy_loss(rule, &row->sequence, t, call);
+    double total = t->correction * policy.loss.value;
+    double slope = t->correction * policy.loss.slope;
+    add(sums, METRIC_PG_LOSS, t, t->share * total);
     add(sums, METRIC_PG_CLIPFRAC, t, policy.clipped);
     add(sums, METRIC_PG_CLIPFRAC_LOWER, t, policy.clipped_lower);
     add(sums, METRIC_PPO_KL, t, -policy.log_ratio);
-    if (context->use_kl) {
-        grpo_term kl = grpo_kl(context->kl_type, context->kl_bounded != 0, logp,
-                               (double)batch->ref_logp[t->at]);
-        total += context->kl_coefficient * kl.value;
-        slope += context->kl_coefficient * kl.slope;
+    if (rule->use_kl) {
+        xm_rl_term kl = xm_rl_kl(rule->kl_type, rule->kl_bounded != 0, logp,
+                                 (double)batch->ref_logp[t->at]);
+        total += rule->kl_coefficient * kl.value;
+        slope += rule->kl_coefficient * kl.slope;
         add(sums, METRIC_KL_LOSS, t, t->share * kl.value);
-        add(sums, METRIC_KL_COEF, t, context->kl_coefficient);
+        add(sums, METRIC_KL_COEF, t, rule->kl_coefficient);
     }
     if (call->entropy) {
         double entropy = (double)call->entropy[t->at];
-        total -= context->entropy_coeff * entropy;
+        total -= rule->entropy_coeff * entropy;
         add(sums, METRIC_ENTROPY, t, t->share * entropy);
     }
     add(sums, METRIC_LOSS, t, t->share * total);
     call->dlogp[t->at] = (float)(t->mask * t->weight * slope);
     if (call->dentropy)
         call->dentropy[t->at] =
-            (float)(-t->mask * t->weight * context->entropy_coeff);
+            (float)(-t->mask * t->weight * rule->entropy_coeff);
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
+/* GMPO takes the weights into its geometric mean, others token by token. */
+static double correction_of(const grpo_loss_rule *rule,
+                            const xm_rl_drift *drift, const xray_batch *batch,
+                            int32_t at)
+{
+    if (rule->correction.weight == XM_RL_IS_NONE)
+        return 1.0;
+    double log_r = xm_rl_log_drift((double)batch->old_logp[at],
+                                   (double)batch->rollout_logp[at]);
+    return rule->correction_scale *
+           xm_rl_drift_weight(&rule->correction, drift, log_r);
+}
+
+static row_facts measure(const grpo_loss_rule *rule, uint32_t row,
+                         const xray_loss_call *call, double *out_tokens)
+{
+    const xray_batch *batch = call->batch;
+    row_facts facts = { .drift =
+                            grpo_row_drift(&rule->correction, batch, row) };
+    *out_tokens = 0;
+    for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1];
+         i++) {
+        double mask = grpo_mask_of(&rule->correction, batch, &facts.drift, i);
+        *out_tokens += mask;
+        if (mask != 0 &&
+            (rule->mode == GRPO_GSPO || rule->mode == GRPO_GEO_MEAN))
+            xm_rl_sequence_add(
+                &rule->clip, (double)call->logp[i], (double)batch->old_logp[i],
+                (double)batch->advantage[i],
+                correction_of(rule, &facts.drift, batch, i), &facts.sequence);
+    }
+    return facts;
+}
+
+/* The marks of the row's first token, from the mini-batch's; NULL: none. */
+static const unsigned char *marks_of(const grpo_context *context,
+                                     const void *blob, uint64_t row)
+{
+    int32_t start = 0;
+    const unsigned char *at = (const unsigned char *)blob + sizeof(*context);
+    if (!context->marked)
+        return NULL;
+    memcpy(&start, at + row * sizeof(start), sizeof(start));
+    return at + ((uint64_t)context->rows + 1) * sizeof(start) + start;
 }
 
 static void row_loss(const grpo_context *context, uint32_t row,
-                     const xray_loss_call *call, xray_metric_sums *sums)
+                     const unsigned char *marks, const xray_loss_call *call,
+                     xray_metric_sums *sums)
 {
+    const grpo_loss_rule *rule = &context->rule;
     const xray_batch *batch = call->batch;
     int32_t first = batch->row_start[row];
-    int32_t end = batch->row_start[row + 1];
     double row_tokens = 0;
-    for (int32_t i = first; i < end; i++)
-        row_tokens += (double)batch->loss_mask[i];
-    token t = { .weight = grpo_token_weight(context->loss_agg_mode,
-                                            &context->counts, row_tokens) };
+    row_facts facts = measure(rule, row, call, &row_tokens);
+    token t = { .weight = xm_rl_token_weight(rule->agg, &context->counts,
+                                             row_tokens) };
     /* Exactly 1 where it is 1, not tokens * (1 / tokens). */
-    t.share = context->loss_agg_mode == GRPO_TOKEN_MEAN
-                  ? 1.0
-                  : t.weight * context->counts.tokens;
-    for (t.at = first; t.at < end; t.at++) {
-        t.mask = (double)batch->loss_mask[t.at];
-        if (t.mask != 0)
-            token_loss(context, &t, call, sums);
+    t.share =
+        rule->agg == XM_RL_TOKEN_MEAN ? 1.0 : t.weight * context->counts.tokens;
+    for (t.at = first; t.at < batch->row_start[row + 1]; t.at++) {
+        t.mask = grpo_mask_of(&rule->correction, batch, &facts.drift, t.at);
+        if (t.mask == 0)
+            continue;
+        t.picked = marks && marks[t.at - first];
+        t.correction = rule->mode == GRPO_GEO_MEAN
+                           ? 1.0
+                           : correction_of(rule, &facts.drift, batch, t.at);
+        token_loss(rule, &facts, &t, call, sums);
     }
 }
 
-static int complete(const grpo_context *context, const xray_loss_call *call,
+static int complete(const grpo_loss_rule *rule, const xray_loss_call *call,
                     const xray_metric_sums *sums)
 {
     const xray_batch *batch = call->batch;
     if (!batch->old_logp || !batch->advantage || !batch->loss_mask)
         return 0;
-    if (context->use_kl && !batch->ref_logp)
+    if (rule->use_kl && !batch->ref_logp)
         return 0;
-    if (context->entropy_coeff != 0 && (!call->entropy || !call->dentropy))
+    if (rule->correct && !batch->rollout_logp)
+        return 0;
+    if (rule->entropy_coeff != 0 && (!call->entropy || !call->dentropy))
         return 0;
     return call->logp && call->dlogp && sums->count >= METRIC_COUNT;
+}
+
+/* The rows of a micro-batch are those of the mini-batch its marks are of. */
+static int fits(const grpo_context *context, uint64_t size,
+                const xray_loss_call *call)
+{
+    uint64_t starts = ((uint64_t)context->rows + 1) * sizeof(int32_t);
+    if (!context->marked)
+        return size == sizeof(*context);
+    return size == sizeof(*context) + starts + context->tokens &&
+           call->first_row <= context->rows &&
+           call->batch->rows <= context->rows - call->first_row;
 }
 
 xray_status grpo_loss(const void *blob, uint64_t size,
                       const xray_loss_call *call, xray_metric_sums *sums)
 {
     grpo_context context;
-    if (size != sizeof(context))
+    if (size < sizeof(context))
         return XRAY_E_ARG;
     memcpy(&context, blob, sizeof(context));
     if (context.size != sizeof(context))
         return XRAY_E_ARG;
     if (!call->batch->rows)
         return XRAY_OK;
-    if (!complete(&context, call, sums))
+    if (!complete(&context.rule, call, sums) || !fits(&context, size, call))
         return XRAY_E_ARG;
     for (uint32_t row = 0; row < call->batch->rows; row++)
-        row_loss(&context, row, call, sums);
+        row_loss(&context, row,
+                 marks_of(&context, blob, (uint64_t)call->first_row + row),
+                 call, sums);
     return XRAY_OK;
 }

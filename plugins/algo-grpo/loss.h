@@ -9,18 +9,32 @@
 
 #include "plugins/algo-grpo/rule.h"
 
-/* What the driver ships to the workers: a flat blob, copied byte by byte. */
+/* What the driver ships to the workers: a flat blob, copied byte by byte. With
+ * `marked` two arrays follow: int32 row_start[rows + 1] of the mini-batch, and
+ * a byte a token of it, 1 where `select` picked the token. */
 typedef struct grpo_context {
     uint64_t size; /* of this struct */
-    grpo_clip clip;
-    grpo_counts counts;
-    int64_t loss_agg_mode;
-    int64_t kl_type;
-    uint32_t use_kl;
-    uint32_t kl_bounded;
-    double kl_coefficient;
-    double entropy_coeff;
+    grpo_loss_rule rule;
+    xm_rl_counts counts;
+    uint32_t marked;
+    uint32_t rows;
+    uint32_t tokens;
+    uint32_t reserved;
 } grpo_context;
+
+/* Bytes of the context of a mini-batch. */
+uint64_t grpo_context_size(const grpo_loss_rule *rule, const xray_batch *mini);
+/* Writes it; `out` has grpo_context_size bytes. */
+void grpo_context_write(const grpo_context *context, const xray_batch *mini,
+                        void *out);
+/* Rows and tokens the correction leaves in the loss. */
+void grpo_count(const grpo_loss_rule *rule, const xray_batch *mini,
+                xm_rl_counts *out);
+
+/* Marks tokens by the covariance of advantage and log-prob over the whole
+ * mini-batch. XRAY_E_ARG when the blob is not the mini-batch's. */
+xray_status grpo_select(const xray_batch *mini, const float *logp, void *blob,
+                        uint64_t size);
 
 const char *const *grpo_metric_names(void);
 xray_status grpo_loss(const void *context, uint64_t size,

@@ -6,34 +6,57 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* ---- workspace ----------------------------------------------------------- */
+
 void grpo_workspace_free(grpo_workspace *work)
 {
     free(work->scores);
     free(work->groups);
+    free(work->mask);
     *work = (grpo_workspace){ 0 };
 }
 
-static int reserve(grpo_workspace *work, uint32_t rows)
+static int grow_rows(grpo_workspace *work, uint32_t rows)
 {
-    if (rows <= work->rows)
-        return 0;
     double *scores = malloc(rows * sizeof(*scores));
-    grpo_score_range *groups = malloc(rows * sizeof(*groups));
+    xm_rl_group *groups = malloc(rows * sizeof(*groups));
     if (!scores || !groups) {
         free(scores);
         free(groups);
         return -1;
     }
-    grpo_workspace_free(work);
+    free(work->scores);
+    free(work->groups);
     work->scores = scores;
     work->groups = groups;
     work->rows = rows;
     return 0;
 }
 
-static xray_status fail_row(const xray_host *host, xray_status code,
-                            const xray_batch *batch, uint32_t row,
-                            const char *what)
+static int grow_tokens(grpo_workspace *work, uint32_t tokens)
+{
+    float *mask = malloc(tokens * sizeof(*mask));
+    if (!mask)
+        return -1;
+    free(work->mask);
+    work->mask = mask;
+    work->tokens = tokens;
+    return 0;
+}
+
+xray_status grpo_reserve(grpo_driver *driver, const xray_batch *batch)
+{
+    grpo_workspace *work = &driver->work;
+    if ((batch->rows > work->rows && grow_rows(work, batch->rows)) ||
+        (batch->tokens > work->tokens && grow_tokens(work, batch->tokens)))
+        return driver->host->fail(driver->host, XRAY_E_NOMEM, "prepare",
+                                  "out of memory");
+    return XRAY_OK;
+}
+
+xray_status grpo_fail_row(const xray_host *host, xray_status code,
+                          const xray_batch *batch, uint32_t row,
+                          const char *what)
 {
     char text[256];
     uint64_t id = batch->row_id ? batch->row_id[row] : row;
@@ -41,9 +64,12 @@ static xray_status fail_row(const xray_host *host, xray_status code,
     return host->fail(host, code, "prepare", text);
 }
 
+/* ---- scores -------------------------------------------------------------- */
+
 /* Takes beta * KL off the reward of every token in the loss (verl
  * `apply_kl_penalty`) and returns the row's mean KL. */
-static double penalise(const grpo_kl_rule *kl, xray_batch *batch, uint32_t row)
+static double penalise(const grpo_kl_rule *kl, double coefficient,
+                       xray_batch *batch, uint32_t row)
 {
     double sum = 0;
     double tokens = 0;
@@ -53,15 +79,20 @@ static double penalise(const grpo_kl_rule *kl, xray_batch *batch, uint32_t row)
         if (mask == 0)
             continue;
         double value =
-            mask * grpo_kl(kl->type, kl->bounded, (double)batch->old_logp[i],
-                           (double)batch->ref_logp[i])
+            mask * xm_rl_kl(kl->type, kl->bounded, (double)batch->old_logp[i],
+                            (double)batch->ref_logp[i])
                        .value;
         batch->reward[i] =
-            (float)((double)batch->reward[i] - kl->coefficient * value);
+            (float)((double)batch->reward[i] - coefficient * value);
         sum += value;
         tokens += mask;
     }
     return sum / (tokens + 1e-8);
+}
+
+static int32_t response_start(const xray_batch *batch, uint32_t row)
+{
+    return batch->row_start[row] + batch->prompt_len[row];
 }
 
 /* A row's score: the sum of the rewards of its response, whether or not a
@@ -69,149 +100,255 @@ static double penalise(const grpo_kl_rule *kl, xray_batch *batch, uint32_t row)
 static double row_score(const xray_batch *batch, uint32_t row)
 {
     double sum = 0;
-    int32_t first = batch->row_start[row] + batch->prompt_len[row];
-    for (int32_t i = first; i < batch->row_start[row + 1]; i++)
+    for (int32_t i = response_start(batch, row); i < batch->row_start[row + 1];
+         i++)
         sum += (double)batch->reward[i];
     return sum;
 }
 
-static xray_status score_rows(const xray_host *host, const grpo_rule *rule,
-                              grpo_workspace *work, xray_batch *batch,
+/* Takes what an overlong response loses off its last token's reward. */
+static double shape(const grpo_rule *rule, xray_batch *batch, uint32_t row)
+{
+    int32_t first = response_start(batch, row);
+    int32_t end = batch->row_start[row + 1];
+    if (!(rule->overlong_buffer > 0) || first >= end)
+        return 0.0;
+    double lost = xm_rl_overlong(end - first, rule->longest,
+                                 rule->overlong_buffer, rule->overlong_factor);
+    batch->reward[end - 1] = (float)((double)batch->reward[end - 1] + lost);
+    return lost;
+}
+
+static xray_status score_rows(grpo_driver *driver, xray_batch *batch,
                               const xray_metric_sink *metrics)
 {
+    const grpo_rule *rule = &driver->rule;
+    double beta = driver->kl_coefficient;
     double kl = 0;
+    double lost = 0;
     for (uint32_t r = 0; r < batch->rows; r++) {
         if (!isfinite(row_score(batch, r)))
-            return fail_row(host, XRAY_E_NUMERIC, batch, r,
-                            "its reward is not finite");
+            return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
+                                 "its reward is not finite");
+        lost += shape(rule, batch, r);
         if (rule->kl_reward.use)
-            kl += penalise(&rule->kl_reward, batch, r);
-        work->scores[r] = row_score(batch, r);
-        if (!isfinite(work->scores[r]))
-            return fail_row(host, XRAY_E_NUMERIC, batch, r,
-                            "its KL to the reference is not finite");
+            kl += penalise(&rule->kl_reward, beta, batch, r);
+        driver->work.scores[r] = row_score(batch, r);
+        if (!isfinite(driver->work.scores[r]))
+            return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
+                                 "its KL to the reference is not finite");
     }
+    if (rule->overlong_buffer > 0)
+        metrics->put(metrics->ctx, "reward/overlong_penalty",
+                     lost / batch->rows);
     if (rule->kl_reward.use) {
-        metrics->put(metrics->ctx, "actor/reward_kl_penalty",
-                     kl / (double)batch->rows);
-        metrics->put(metrics->ctx, "actor/reward_kl_penalty_coeff",
-                     rule->kl_reward.coefficient);
+        kl /= batch->rows;
+        metrics->put(metrics->ctx, "actor/reward_kl_penalty", kl);
+        metrics->put(metrics->ctx, "actor/reward_kl_penalty_coeff", beta);
+        driver->kl_coefficient =
+            xm_rl_kl_update(&rule->kl_control, beta, kl, batch->rows);
     }
     return XRAY_OK;
 }
 
-static int32_t group_of(const xray_batch *batch, uint32_t row)
+/* ---- groups -------------------------------------------------------------- */
+
+static uint32_t group_of(const xray_batch *batch, uint32_t row)
 {
-    return batch->group ? batch->group[row] : (int32_t)row;
+    return batch->group ? (uint32_t)batch->group[row] : row;
 }
 
-/* Two passes: the deviations are taken from a mean that is known. A group of
- * equal scores has its mean and a deviation of 0 exactly, not by rounding. */
-static xray_status measure_groups(const xray_host *host, grpo_workspace *work,
-                                  const xray_batch *batch)
+static double trained_tokens(const xray_batch *batch, const float *mask,
+                             uint32_t row)
 {
+    double n = 0;
+    for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1]; i++)
+        n += mask[i] != 0;
+    return n;
+}
+
+static xray_status measure_groups(grpo_driver *driver, const xray_batch *batch)
+{
+    grpo_workspace *work = &driver->work;
     for (uint32_t g = 0; g < batch->rows; g++)
-        work->groups[g] = (grpo_score_range){ .low = (double)INFINITY,
-                                              .high = -(double)INFINITY };
+        work->groups[g] = (xm_rl_group){ 0 };
     for (uint32_t r = 0; r < batch->rows; r++) {
-        int32_t g = group_of(batch, r);
-        if (g < 0 || (uint32_t)g >= batch->rows)
-            return fail_row(host, XRAY_E_ARG, batch, r,
-                            "its group is out of range");
-        grpo_score_range *range = &work->groups[g];
-        double score = work->scores[r];
-        range->low = score < range->low ? score : range->low;
-        range->high = score > range->high ? score : range->high;
-        range->group.mean += score;
-        range->group.count++;
+        uint32_t g = group_of(batch, r);
+        if (g >= batch->rows)
+            return grpo_fail_row(driver->host, XRAY_E_ARG, batch, r,
+                                 "its group number is not below the number of "
+                                 "rows");
+        xm_rl_group_add(&work->groups[g], work->scores[r],
+                        trained_tokens(batch, work->mask, r), r);
     }
-    for (uint32_t g = 0; g < batch->rows; g++) {
-        grpo_score_range *range = &work->groups[g];
-        if (range->group.count)
-            range->group.mean /= (double)range->group.count;
-        if (range->low == range->high)
-            range->group.mean = range->low;
-    }
-    for (uint32_t r = 0; r < batch->rows; r++) {
-        grpo_group *group = &work->groups[group_of(batch, r)].group;
-        double d = work->scores[r] - group->mean;
-        group->deviation += d * d;
-    }
-    for (uint32_t g = 0; g < batch->rows; g++) {
-        grpo_group *group = &work->groups[g].group;
-        if (group->count > 1)
-            group->deviation =
-                sqrt(group->deviation / (double)(group->count - 1));
-    }
+    for (uint32_t g = 0; g < batch->rows; g++)
+        xm_rl_group_close(&work->groups[g]);
+    for (uint32_t r = 0; r < batch->rows; r++)
+        xm_rl_group_deviate(&work->groups[group_of(batch, r)], work->scores[r]);
     return XRAY_OK;
 }
 
-/* Share of groups whose scores are all the same: they teach nothing. */
+/* Scores all the same: the group teaches nothing. */
+static int flat(const xm_rl_group *group)
+{
+    return group->count > 1 && group->low == group->high;
+}
+
 static double flat_share(const grpo_workspace *work, uint32_t rows)
 {
     double groups = 0;
-    double flat = 0;
+    double flats = 0;
     for (uint32_t g = 0; g < rows; g++) {
-        const grpo_score_range *range = &work->groups[g];
-        groups += range->group.count > 0;
-        flat += range->group.count > 1 && range->low == range->high;
+        groups += work->groups[g].count > 0;
+        flats += flat(&work->groups[g]);
     }
-    return flat / groups;
+    return flats / groups;
 }
 
-static void spread(xray_batch *batch, uint32_t row, float advantage)
+/* DAPO's dynamic sampling (verl `filter_groups`): groups of one are kept. */
+xray_status grpo_accept(grpo_driver *driver, const xray_batch *batch,
+                        uint32_t groups, uint32_t *keep)
+{
+    const grpo_rule *rule = &driver->rule;
+    driver->rounds++;
+    for (uint32_t g = 0; g < groups; g++)
+        keep[g] = 1;
+    if (!rule->filter_groups || !batch->rows ||
+        (rule->max_rounds > 0 && driver->rounds >= rule->max_rounds))
+        return XRAY_OK;
+    if (!batch->reward || !batch->prompt_len || !batch->loss_mask)
+        return driver->host->fail(driver->host, XRAY_E_ARG, "accept",
+                                  "the batch lacks reward, prompt_len or "
+                                  "loss_mask");
+    xray_status status = grpo_reserve(driver, batch);
+    if (status != XRAY_OK)
+        return status;
+    for (uint32_t i = 0; i < batch->tokens; i++)
+        driver->work.mask[i] = batch->loss_mask[i];
+    for (uint32_t r = 0; r < batch->rows; r++)
+        driver->work.scores[r] = row_score(batch, r);
+    status = measure_groups(driver, batch);
+    for (uint32_t g = 0; status == XRAY_OK && g < groups && g < batch->rows;
+         g++)
+        keep[g] = !flat(&driver->work.groups[g]);
+    return status;
+}
+
+/* ---- advantages ---------------------------------------------------------- */
+
+static void spread(const grpo_driver *driver, xray_batch *batch, uint32_t row,
+                   float advantage)
 {
     for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1];
          i++) {
-        float value = batch->loss_mask[i] != 0 ? advantage : 0.0f;
+        float value = driver->work.mask[i] != 0 ? advantage : 0.0f;
         batch->advantage[i] = value;
         if (batch->returns)
             batch->returns[i] = value;
     }
 }
 
-static xray_status complete(const xray_host *host, const grpo_rule *rule,
-                            const xray_batch *batch)
+static xray_status row_advantages(grpo_driver *driver, xray_batch *batch)
 {
-    if (!batch->reward || !batch->advantage || !batch->loss_mask ||
-        !batch->prompt_len)
-        return host->fail(host, XRAY_E_ARG, "prepare",
-                          "the batch lacks reward, advantage, "
-                          "loss_mask or prompt_len");
-    if (rule->kl_reward.use && (!batch->old_logp || !batch->ref_logp))
-        return host->fail(host, XRAY_E_ARG, "prepare",
-                          "use_kl_in_reward needs old_logp and "
-                          "ref_logp");
+    const grpo_workspace *work = &driver->work;
+    xm_rl_score_counts counts = { .rows = batch->rows, .nonzero = 0 };
+    for (uint32_t r = 0; r < batch->rows; r++)
+        counts.nonzero += work->scores[r] != 0;
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        float a = (float)xm_rl_advantage(&driver->rule.estimator,
+                                         &work->groups[group_of(batch, r)],
+                                         &counts, work->scores[r], r);
+        if (!isfinite(a))
+            return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
+                                 "its advantage is beyond the range of a "
+                                 "float");
+        spread(driver, batch, r, a);
+    }
     return XRAY_OK;
 }
 
-xray_status grpo_prepare(const xray_host *host, const grpo_rule *rule,
-                         grpo_workspace *work, xray_batch *batch,
+/* verl `compute_reinforce_plus_plus_outcome_advantage` and
+ * `compute_remax_outcome_advantage`: A = G, or G - b with b the score of the
+ * greedy sample. The returns are G. */
+static xray_status token_advantages(grpo_driver *driver, xray_batch *batch)
+{
+    int remax = driver->rule.estimator.type == XM_RL_ADV_REMAX;
+    double gamma = remax ? 1.0 : driver->rule.gamma;
+    if (remax && !batch->baseline)
+        return driver->host->fail(driver->host, XRAY_E_ARG, "prepare",
+                                  "remax needs the scores of greedy samples");
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        int32_t first = batch->row_start[r];
+        int32_t end = batch->row_start[r + 1];
+        float *a = batch->advantage + first;
+        xm_rl_returns(gamma, batch->reward + first, driver->work.mask + first,
+                      (uint64_t)(end - first), a);
+        for (int32_t i = 0; i < end - first; i++) {
+            if (batch->returns)
+                batch->returns[first + i] = a[i];
+            if (remax && driver->work.mask[first + i] != 0)
+                a[i] -= batch->baseline[r];
+            if (!isfinite(a[i]))
+                return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
+                                     "its advantage is not finite");
+        }
+    }
+    return XRAY_OK;
+}
+
+/* Whitened over all tokens of the step, as verl does for both forms of
+ * REINFORCE++. */
+static void whiten(const grpo_driver *driver, xray_batch *batch)
+{
+    static const xm_rl_whiten_rule rule = { .unbiased = 1, .epsilon = 1e-8 };
+    int row = driver->rule.estimator.type == XM_RL_ADV_REINFORCE_BASELINE;
+    const float *mask = driver->work.mask;
+    xm_rl_stats stats;
+    if (!row && driver->rule.estimator.type != XM_RL_ADV_REINFORCE)
+        return;
+    xm_rl_masked_stats(batch->advantage, mask, batch->tokens, &stats);
+    xm_rl_whiten(&rule, &stats, mask, batch->tokens, batch->advantage);
+    for (uint32_t i = 0; row && batch->returns && i < batch->tokens; i++)
+        batch->returns[i] = batch->advantage[i];
+}
+
+static xray_status complete(const grpo_driver *driver, const xray_batch *batch)
+{
+    if (!batch->reward || !batch->advantage || !batch->loss_mask ||
+        !batch->prompt_len)
+        return driver->host->fail(driver->host, XRAY_E_ARG, "prepare",
+                                  "the batch lacks reward, advantage, "
+                                  "loss_mask or prompt_len");
+    if (driver->rule.kl_reward.use && (!batch->old_logp || !batch->ref_logp))
+        return driver->host->fail(driver->host, XRAY_E_ARG, "prepare",
+                                  "use_kl_in_reward needs old_logp and "
+                                  "ref_logp");
+    return XRAY_OK;
+}
+
+xray_status grpo_prepare(grpo_driver *driver, xray_batch *batch,
                          const xray_metric_sink *metrics)
 {
+    driver->rounds = 0;
     if (!batch->rows)
         return XRAY_OK;
-    xray_status status = complete(host, rule, batch);
+    xray_status status = complete(driver, batch);
+    if (status == XRAY_OK)
+        status = grpo_reserve(driver, batch);
+    if (status == XRAY_OK)
+        status = score_rows(driver, batch, metrics);
+    if (status == XRAY_OK)
+        status = grpo_correct(driver, batch, metrics);
+    if (status == XRAY_OK)
+        status = measure_groups(driver, batch);
+    if (status == XRAY_OK)
+        status = grpo_is_token_level(&driver->rule)
+                     ? token_advantages(driver, batch)
+                     : row_advantages(driver, batch);
     if (status != XRAY_OK)
         return status;
-    if (reserve(work, batch->rows))
-        return host->fail(host, XRAY_E_NOMEM, "prepare", "out of memory");
-    status = score_rows(host, rule, work, batch, metrics);
-    if (status != XRAY_OK)
-        return status;
-    status = measure_groups(host, work, batch);
-    if (status != XRAY_OK)
-        return status;
-    for (uint32_t r = 0; r < batch->rows; r++) {
-        const grpo_group *group = &work->groups[group_of(batch, r)].group;
-        float a =
-            (float)grpo_advantage(&rule->estimator, group, work->scores[r]);
-        if (!isfinite(a))
-            return fail_row(host, XRAY_E_NUMERIC, batch, r,
-                            "its advantage is beyond the range of a float");
-        spread(batch, r, a);
-    }
+    whiten(driver, batch);
     metrics->put(metrics->ctx, "reward/frac_reward_zero_std",
-                 flat_share(work, batch->rows));
+                 flat_share(&driver->work, batch->rows));
     return XRAY_OK;
 }

@@ -9,23 +9,47 @@
 
 #include "plugins/algo-grpo/rule.h"
 
-typedef struct grpo_score_range {
-    grpo_group group;
-    double low;
-    double high;
-} grpo_score_range;
-
 /* Workspace that grows to the largest step seen. Zero-initialise. */
 typedef struct grpo_workspace {
-    double *scores;           /* [rows] */
-    grpo_score_range *groups; /* [groups <= rows] */
+    double *scores;      /* [rows] */
+    xm_rl_group *groups; /* [groups <= rows] */
+    float *mask;         /* [tokens] loss_mask less what was rejected */
     uint32_t rows;
+    uint32_t tokens;
 } grpo_workspace;
 
 void grpo_workspace_free(grpo_workspace *work);
 
-xray_status grpo_prepare(const xray_host *host, const grpo_rule *rule,
-                         grpo_workspace *work, xray_batch *batch,
+/* What the driver knows and carries from step to step. */
+typedef struct grpo_driver {
+    const xray_host *host;
+    grpo_rule rule;
+    grpo_workspace work;
+    double kl_coefficient;   /* of the KL in the reward */
+    double correction_scale; /* of the step's weights */
+    int64_t rounds;          /* of generation since the last prepare */
+} grpo_driver;
+
+xray_status grpo_prepare(grpo_driver *driver, xray_batch *batch,
                          const xray_metric_sink *metrics);
+xray_status grpo_accept(grpo_driver *driver, const xray_batch *batch,
+                        uint32_t groups, uint32_t *keep);
+
+/* Room for the batch in the workspace. */
+xray_status grpo_reserve(grpo_driver *driver, const xray_batch *batch);
+xray_status grpo_fail_row(const xray_host *host, xray_status code,
+                          const xray_batch *batch, uint32_t row,
+                          const char *what);
+
+/* Rejection, the scale of the weights, and the metrics of both: drift.c. The
+ * tokens left go into work->mask. */
+xray_status grpo_correct(grpo_driver *driver, const xray_batch *batch,
+                         const xray_metric_sink *metrics);
+/* The row's drift by the rule. */
+xm_rl_drift grpo_row_drift(const xm_rl_correction *rule,
+                           const xray_batch *batch, uint32_t row);
+/* loss_mask of a token, 0 where the rule rejects it. */
+double grpo_mask_of(const xm_rl_correction *rule, const xray_batch *batch,
+                    const xm_rl_drift *drift, int32_t at);
 
 #endif

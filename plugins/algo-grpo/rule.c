@@ -1,128 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugins/algo-grpo/rule.h"
 
-enum { PRESET_NONE, PRESET_VERL, PRESET_TRL, PRESET_DR_GRPO, PRESET_RLOO };
+#include <string.h>
 
-/* What a preset says about the keys that differ between projects. */
-typedef struct preset_values {
-    int64_t adv_estimator;
-    int64_t norm_adv_by_std;
-    double adv_epsilon;
-    double clip_ratio_c;
-    int64_t safety_bounds;
-    int64_t loss_agg_mode;
-} preset_values;
-
-static const preset_values presets[] = {
-    [PRESET_NONE] = { GRPO_ESTIMATOR_GRPO, 1, 1e-6, 0.0, 0, GRPO_TOKEN_MEAN },
-    [PRESET_VERL] = { GRPO_ESTIMATOR_GRPO, 1, 1e-6, 3.0, 1, GRPO_TOKEN_MEAN },
-    [PRESET_TRL] = { GRPO_ESTIMATOR_GRPO, 1, 1e-4, 0.0, 0, GRPO_TOKEN_MEAN },
-    [PRESET_DR_GRPO] = { GRPO_ESTIMATOR_GRPO, 0, 1e-6, 0.0, 0,
-                         GRPO_SEQ_MEAN_TOKEN_SUM_NORM },
-    [PRESET_RLOO] = { GRPO_ESTIMATOR_RLOO_VECTORIZED, 0, 1e-6, 3.0, 1,
-                      GRPO_TOKEN_MEAN },
-};
-
-static const xray_choice preset_choices[] = {
-    { "none", PRESET_NONE, "GRPO and nothing else: no dual clip, no bounds" },
-    { "verl", PRESET_VERL, "GRPO with verl's defaults" },
-    { "trl", PRESET_TRL, "GRPO with TRL's defaults" },
-    { "dr_grpo", PRESET_DR_GRPO,
-      "Dr. GRPO: no division by the deviation, sums over a constant length" },
-    { "rloo", PRESET_RLOO, "leave-one-out baseline, otherwise as verl" },
-    { NULL, 0, NULL },
-};
-
-static const xray_choice estimator_choices[] = {
-    { "auto", GRPO_AUTO, "by the preset" },
-    { "grpo", GRPO_ESTIMATOR_GRPO, "score against the mean of its group" },
-    { "rloo", GRPO_ESTIMATOR_RLOO,
-      "score against the mean of the others; alone: the score itself" },
-    { "rloo_vectorized", GRPO_ESTIMATOR_RLOO_VECTORIZED, "as rloo; alone: 0" },
-    { NULL, 0, NULL },
-};
-
-static const xray_choice auto_bool_choices[] = {
-    { "auto", GRPO_AUTO, "by the preset" },
-    { "true", 1, NULL },
-    { "false", 0, NULL },
-    { "on", 1, NULL },
-    { "off", 0, NULL },
-    { "yes", 1, NULL },
-    { "no", 0, NULL },
-    { "1", 1, NULL },
-    { "0", 0, NULL },
-    { NULL, 0, NULL },
-};
-
-static const xray_choice agg_choices[] = {
-    { "auto", GRPO_AUTO, "by the preset" },
-    { "token-mean", GRPO_TOKEN_MEAN, "mean over the tokens" },
-    { "token-sum", GRPO_TOKEN_SUM, "sum over the tokens" },
-    { "seq-mean-token-sum", GRPO_SEQ_MEAN_TOKEN_SUM,
-      "mean over rows of a row's sum" },
-    { "seq-mean-token-sum-norm", GRPO_SEQ_MEAN_TOKEN_SUM_NORM,
-      "the same, over loss_scale_factor" },
-    { "seq-mean-token-mean", GRPO_SEQ_MEAN_TOKEN_MEAN,
-      "mean over rows of a row's mean" },
-    { NULL, 0, NULL },
-};
-
-static const xray_choice kl_choices[] = {
-    { "low_var_kl", GRPO_KL_K3, "exp(d) - d - 1, d = ref - logp" },
-    { "k3", GRPO_KL_K3, "the same" },
-    { "kl", GRPO_KL_K1, "logp - ref" },
-    { "k1", GRPO_KL_K1, "the same" },
-    { "mse", GRPO_KL_K2, "(logp - ref)^2 / 2" },
-    { "k2", GRPO_KL_K2, "the same" },
-    { "abs", GRPO_KL_ABS, "|logp - ref|" },
-    { NULL, 0, NULL },
-};
-
-const xray_option grpo_options[] = {
-    XRAY_CHOICE(grpo_config, preset, "verl", preset_choices, "0.1",
-                "Whose maths: fills every key left at auto or -1."),
-    XRAY_CHOICE(grpo_config, adv_estimator, "auto", estimator_choices, "0.1",
-                "How a row's advantage follows from the scores of its group."),
-    XRAY_CHOICE(grpo_config, norm_adv_by_std_in_grpo, "auto", auto_bool_choices,
-                "0.1",
-                "Divide by the unbiased standard deviation of the group."),
-    XRAY_REAL(grpo_config, adv_epsilon, "-1", -1, 1, NULL, "0.1",
-              "Added to the standard deviation; -1: by the preset."),
-    XRAY_REAL(grpo_config, clip_ratio, "0.2", 0, 1e6, NULL, "0.1",
-              "The ratio counts within 1 - clip_ratio and 1 + clip_ratio."),
-    XRAY_REAL(grpo_config, clip_ratio_low, "-1", -1, 1e6, NULL, "0.1",
-              "Distance of the lower bound; -1: clip_ratio."),
-    XRAY_REAL(grpo_config, clip_ratio_high, "-1", -1, 1e6, NULL, "0.1",
-              "Distance of the upper bound; -1: clip_ratio."),
-    XRAY_REAL(grpo_config, clip_ratio_c, "-1", -1, 1e6, NULL, "0.1",
-              "Dual clip: most a token of negative advantage may lose, in "
-              "units of the advantage, above 1; 0: off, -1: by the preset."),
-    XRAY_CHOICE(grpo_config, safety_bounds, "auto", auto_bool_choices, "0.1",
-                "verl's limits: log-ratios within 20, k3 within 10."),
-    XRAY_CHOICE(grpo_config, loss_agg_mode, "auto", agg_choices, "0.1",
-                "How the tokens' losses become one number."),
-    XRAY_REAL(grpo_config, loss_scale_factor, "0", 0, 1e12, "tokens", "0.1",
-              "Divisor of seq-mean-token-sum-norm; 0: the longest response "
-              "the run may give."),
-    XRAY_BOOL(grpo_config, use_kl_loss, "false", "0.1",
-              "Add KL to the reference to the loss."),
-    XRAY_REAL(grpo_config, kl_loss_coef, "0.001", 0, 1e6, NULL, "0.1",
-              "Weight of the KL in the loss."),
-    XRAY_CHOICE(grpo_config, kl_loss_type, "low_var_kl", kl_choices, "0.1",
-                "Estimator of the KL in the loss."),
-    XRAY_BOOL(grpo_config, use_kl_in_reward, "false", "0.1",
-              "Take KL to the reference off every token's reward."),
-    XRAY_REAL(grpo_config, kl_coef, "0.001", 0, 1e6, NULL, "0.1",
-              "Weight of the KL in the reward."),
-    XRAY_CHOICE(grpo_config, kl_penalty, "kl", kl_choices, "0.1",
-                "Estimator of the KL in the reward."),
-    XRAY_REAL(grpo_config, entropy_coeff, "0", -1e6, 1e6, NULL, "0.1",
-              "Weight of the entropy taken off the loss."),
-};
-_Static_assert(sizeof(grpo_options) ==
-                   GRPO_OPTION_COUNT * sizeof(grpo_options[0]),
-               "GRPO_OPTION_COUNT");
+#include "core/base/str.h"
 
 static xray_status refuse(const xray_host *host, const char *text)
 {
@@ -145,60 +26,249 @@ static int half_unset(double value)
     return value < 0 && value > GRPO_UNSET;
 }
 
-static xray_status check(const xray_host *host, const grpo_config *config,
-                         const grpo_rule *rule)
+int grpo_is_token_level(const grpo_rule *rule)
 {
-    if (half_unset(config->adv_epsilon))
-        return refuse(host, "adv_epsilon: expected -1 (by the preset) or a "
-                            "number >= 0");
+    return rule->estimator.type == XM_RL_ADV_REINFORCE ||
+           rule->estimator.type == XM_RL_ADV_REMAX;
+}
+
+int grpo_needs_groups(const grpo_rule *rule)
+{
+    return !grpo_is_token_level(rule) || rule->filter_groups;
+}
+
+/* ---- what cannot work together ------------------------------------------- */
+
+static xray_status check_clip(const xray_host *host, const grpo_config *config,
+                              const grpo_rule *rule)
+{
+    double c = rule->loss.clip.dual;
+    int64_t mode = rule->loss.mode;
     if (half_unset(config->clip_ratio_low))
         return refuse(host, "clip_ratio_low: expected -1 (clip_ratio) or a "
                             "number >= 0");
     if (half_unset(config->clip_ratio_high))
         return refuse(host, "clip_ratio_high: expected -1 (clip_ratio) or a "
                             "number >= 0");
-    double c = rule->clip.dual;
     if (half_unset(config->clip_ratio_c) || (c != 0 && !(c > 1)))
         return refuse(host, "clip_ratio_c: expected -1 (by the preset), 0 "
                             "(off) or a number above 1");
-    if (rule->estimator.type != GRPO_ESTIMATOR_GRPO &&
-        config->norm_adv_by_std_in_grpo == 1)
-        return refuse(host, "norm_adv_by_std_in_grpo: has no effect with a "
-                            "leave-one-out estimator; remove the key or set "
-                            "adv_estimator = grpo");
+    if (config->clip_ratio_c > 0 && mode != GRPO_VANILLA &&
+        mode != GRPO_DPPO_TV && mode != GRPO_DPPO_KL)
+        return refuse(host, "clip_ratio_c: only loss_mode = vanilla, dppo_tv "
+                            "and dppo_kl use it; remove the key or set one of "
+                            "them");
+    if (mode == GRPO_DRO ? !(config->dro_beta > 0) : config->dro_beta >= 0)
+        return refuse(host, mode == GRPO_DRO
+                                ? "dro_beta: loss_mode = dro needs a number "
+                                  "above 0; verl has no default either"
+                                : "dro_beta: only loss_mode = dro uses it; "
+                                  "remove the key or set that mode");
+    return XRAY_OK;
+}
+
+static xray_status check_advantage(const xray_host *host,
+                                   const grpo_config *config,
+                                   const grpo_rule *rule)
+{
+    int64_t type = rule->estimator.type;
+    int divides = type == XM_RL_ADV_GRPO || type == XM_RL_ADV_PASSK;
+    if (half_unset(config->adv_epsilon))
+        return refuse(host, "adv_epsilon: expected -1 (by the preset) or a "
+                            "number >= 0");
+    if (!divides && config->norm_adv_by_std_in_grpo == 1)
+        return refuse(host, "norm_adv_by_std_in_grpo: only adv_estimator = "
+                            "grpo and grpo_passk divide by the deviation of "
+                            "the group; remove the key or set one of them");
+    if (config->adv_deviation != GRPO_AUTO &&
+        (type != XM_RL_ADV_GRPO || rule->estimator.deviation == XM_RL_STD_NONE))
+        return refuse(host, "adv_deviation: nothing is divided by a deviation; "
+                            "remove the key, or set adv_estimator = grpo and "
+                            "norm_adv_by_std_in_grpo = true");
+    if (config->gamma != 1 && type != XM_RL_ADV_REINFORCE)
+        return refuse(host, "gamma: only adv_estimator = reinforce_plus_plus "
+                            "discounts; remove the key or set that estimator");
+    return XRAY_OK;
+}
+
+static xray_status check_loss(const xray_host *host, const grpo_config *config,
+                              const grpo_rule *rule)
+{
+    int64_t mode = rule->loss.mode;
+    if ((mode == GRPO_GSPO || mode == GRPO_SAPO || mode == GRPO_GEO_MEAN) &&
+        rule->loss.agg != XM_RL_SEQ_MEAN_TOKEN_MEAN)
+        return refuse(host, "loss_agg_mode: loss_mode = gspo, sapo and "
+                            "geo_mean average over the row, then over rows; "
+                            "remove the key or set seq-mean-token-mean");
     if (config->loss_scale_factor > 0 &&
-        rule->loss_agg_mode != GRPO_SEQ_MEAN_TOKEN_SUM_NORM)
+        rule->loss.agg != XM_RL_SEQ_MEAN_TOKEN_SUM_NORM)
         return refuse(host, "loss_scale_factor: only loss_agg_mode = "
                             "seq-mean-token-sum-norm uses it; remove the key "
                             "or set that mode");
+    if (half_unset(config->kl_loss_coef))
+        return refuse(host, "kl_loss_coef: expected -1 (by the preset) or a "
+                            "number >= 0");
+    if (rule->kl_control.adaptive && !rule->kl_reward.use)
+        return refuse(host, "kl_ctrl: adaptive moves the KL in the reward; set "
+                            "use_kl_in_reward = true or remove the key");
+    if (mode == GRPO_CLIP_COV && !(rule->loss.cov_low < rule->loss.cov_high))
+        return refuse(host, "clip_cov_lb: expected a number below "
+                            "clip_cov_ub");
     return XRAY_OK;
+}
+
+static xray_status check_shaping(const xray_host *host,
+                                 const grpo_config *config,
+                                 const grpo_rule *rule)
+{
+    if (rule->overlong_buffer > 0 && !(rule->longest >= rule->overlong_buffer))
+        return refuse(host, "max_resp_len: overlong_buffer_len needs it, at "
+                            "least as large; give data.max_response_length");
+    if (!(rule->overlong_buffer > 0) && rule->longest > 0)
+        return refuse(host, "max_resp_len: only overlong_buffer_len uses it; "
+                            "remove the key or set that one");
+    if (config->max_num_gen_batches && !rule->filter_groups)
+        return refuse(host, "max_num_gen_batches: only filter_groups uses it; "
+                            "remove the key or set filter_groups = true");
+    return XRAY_OK;
+}
+
+/* ---- thresholds ---------------------------------------------------------- */
+
+/* "HIGH" (*low stays) or "LOW_HIGH". */
+static int range_of(const char *text, double *low, double *high)
+{
+    char first[64];
+    const char *bar = text ? strchr(text, '_') : NULL;
+    size_t size = bar ? (size_t)(bar - text) : 0;
+    if (!text || size >= sizeof(first))
+        return -1;
+    if (!bar)
+        return xr_parse_real(text, high);
+    memcpy(first, text, size);
+    first[size] = '\0';
+    return xr_parse_real(first, low) || xr_parse_real(bar + 1, high);
+}
+
+xray_status grpo_rule_correction(const xray_host *host,
+                                 const grpo_config *config,
+                                 xm_rl_correction *out)
+{
+    *out = (xm_rl_correction){ .weight = config->rollout_is,
+                               .low = -1,
+                               .level = config->rollout_rs / 4,
+                               .kind = config->rollout_rs % 4,
+                               .rs_low = -1 };
+    if (range_of(config->rollout_is_threshold, &out->low, &out->high) ||
+        !(out->high > 0) || out->low > out->high ||
+        (out->low < 0 && out->low != -1))
+        return refuse(host, "rollout_is_threshold: expected HIGH or LOW_HIGH, "
+                            "numbers above 0, as in 2.0 or 0.5_5.0");
+    if (out->kind == XM_RL_RS_NONE) {
+        if (config->rollout_rs_threshold && *config->rollout_rs_threshold)
+            return refuse(host, "rollout_rs_threshold: only rollout_rs uses "
+                                "it; remove the key or set that one");
+        return XRAY_OK;
+    }
+    if (range_of(config->rollout_rs_threshold, &out->rs_low, &out->rs_high) ||
+        !(out->rs_high > 0) || out->rs_low > out->rs_high)
+        return refuse(host, "rollout_rs_threshold: expected HIGH or LOW_HIGH, "
+                            "numbers above 0, as in 0.999_1.001");
+    if (out->kind != XM_RL_RS_K1 && out->rs_low >= 0)
+        return refuse(host, "rollout_rs_threshold: k2 and k3 have an upper "
+                            "bound only, as in 0.01");
+    if (out->kind == XM_RL_RS_K1 && out->rs_low < 0)
+        out->rs_low = 1.0 / out->rs_high;
+    if (out->kind == XM_RL_RS_K1 && !(out->rs_low < out->rs_high))
+        return refuse(host, "rollout_rs_threshold: expected a number above 1, "
+                            "or LOW_HIGH with LOW below HIGH");
+    return XRAY_OK;
+}
+
+/* ---- resolving ----------------------------------------------------------- */
+
+static int64_t deviation_of(const grpo_config *config, const grpo_preset *p)
+{
+    int64_t by_preset =
+        p->deviation == XM_RL_STD_NONE ? XM_RL_STD_UNBIASED : p->deviation;
+    if (!choose(config->norm_adv_by_std_in_grpo,
+                p->deviation != XM_RL_STD_NONE ||
+                    config->adv_deviation != GRPO_AUTO))
+        return XM_RL_STD_NONE;
+    return choose(config->adv_deviation, by_preset);
+}
+
+static grpo_loss_rule loss_of(const grpo_config *config, const grpo_preset *p)
+{
+    int64_t mode = choose(config->loss_mode, p->loss_mode);
+    /* A preset's clip is of its own loss. */
+    double low = mode == p->loss_mode ? p->clip_low : -1;
+    double high = mode == p->loss_mode ? p->clip_high : -1;
+    double dual = mode == p->loss_mode ? p->clip_ratio_c : 0;
+    int rows = mode == GRPO_GSPO || mode == GRPO_SAPO || mode == GRPO_GEO_MEAN;
+    int bounded = choose(config->safety_bounds, p->safety_bounds) != 0;
+    grpo_loss_rule rule = {
+        .mode = mode,
+        .agg = choose(config->loss_agg_mode,
+                      rows ? XM_RL_SEQ_MEAN_TOKEN_MEAN : p->loss_agg_mode),
+        .clip = { .low = number(config->clip_ratio_low,
+                                number(low, config->clip_ratio)),
+                  .high = number(config->clip_ratio_high,
+                                 number(high, config->clip_ratio)),
+                  .dual = number(config->clip_ratio_c, dual),
+                  .bound = bounded ? 20.0 : 0.0 },
+        .tau = { config->tau_pos, config->tau_neg },
+        .cov_ratio = mode == GRPO_CLIP_COV ? config->clip_cov_ratio
+                                           : config->kl_cov_ratio,
+        .cov_low = config->clip_cov_lb,
+        .cov_high = config->clip_cov_ub,
+        .ppo_kl_coef = config->ppo_kl_coef,
+        .dro_beta = config->dro_beta,
+        .kl_type = config->kl_loss_type,
+        .kl_coefficient =
+            number(config->kl_loss_coef, number(p->kl_loss_coef, 0.001)),
+        .entropy_coeff = config->entropy_coeff,
+        .correction_scale = 1.0,
+        .use_kl = choose(config->use_kl_loss, p->kl_loss_coef >= 0) != 0,
+        .kl_bounded = (uint32_t)bounded,
+    };
+    return rule;
 }
 
 xray_status grpo_rule_resolve(const xray_host *host, const grpo_config *config,
                               grpo_rule *out)
 {
-    const preset_values *p = &presets[config->preset];
+    const grpo_preset *p = &grpo_presets[config->preset];
     int bounded = choose(config->safety_bounds, p->safety_bounds) != 0;
     *out = (grpo_rule){
-        .estimator = {
-            .type = choose(config->adv_estimator, p->adv_estimator),
-            .by_deviation = choose(config->norm_adv_by_std_in_grpo,
-                                   p->norm_adv_by_std) != 0,
-            .epsilon = number(config->adv_epsilon, p->adv_epsilon),
-        },
-        .clip = {
-            .low = number(config->clip_ratio_low, config->clip_ratio),
-            .high = number(config->clip_ratio_high, config->clip_ratio),
-            .dual = number(config->clip_ratio_c, p->clip_ratio_c),
-            .bound = bounded ? 20.0 : 0.0,
-        },
-        .kl_loss = { config->use_kl_loss != 0, bounded, config->kl_loss_type,
-                     config->kl_loss_coef },
+        .estimator = { .type = choose(config->adv_estimator, p->adv_estimator),
+                       .deviation = deviation_of(config, p),
+                       .epsilon = number(config->adv_epsilon, p->adv_epsilon) },
+        .gamma = config->gamma,
         .kl_reward = { config->use_kl_in_reward != 0, bounded,
                        config->kl_penalty, config->kl_coef },
-        .loss_agg_mode = choose(config->loss_agg_mode, p->loss_agg_mode),
+        .kl_control = { config->kl_ctrl == 1, config->target_kl,
+                        config->horizon },
+        .loss = loss_of(config, p),
         .loss_scale_factor = config->loss_scale_factor,
-        .entropy_coeff = config->entropy_coeff,
+        .normalise_weights = config->rollout_is_batch_normalize != 0,
+        .filter_groups = choose(config->filter_groups, p->filter_groups) != 0,
+        .max_rounds = config->max_num_gen_batches,
+        .overlong_buffer = config->overlong_buffer_len,
+        .overlong_factor = config->overlong_penalty_factor,
+        .longest = config->max_resp_len,
     };
-    return check(host, config, out);
+    xray_status status =
+        grpo_rule_correction(host, config, &out->loss.correction);
+    out->loss.correct = out->loss.correction.weight != XM_RL_IS_NONE ||
+                        out->loss.correction.kind != XM_RL_RS_NONE;
+    if (status == XRAY_OK)
+        status = check_advantage(host, config, out);
+    if (status == XRAY_OK)
+        status = check_clip(host, config, out);
+    if (status == XRAY_OK)
+        status = check_loss(host, config, out);
+    if (status == XRAY_OK)
+        status = check_shaping(host, config, out);
+    return status;
 }

@@ -6,10 +6,16 @@
 #ifndef GRPO_RULE_H
 #define GRPO_RULE_H
 
+#include <xray/algo.h>
 #include <xray/host.h>
 #include <xray/option.h>
 
-#include "plugins/algo-grpo/formula.h"
+#include "model/rl/advantage.h"
+#include "model/rl/aggregate.h"
+#include "model/rl/correct.h"
+#include "model/rl/kl.h"
+#include "model/rl/policy.h"
+#include "model/rl/ppo.h"
 
 /* "By the preset": of a choice, and of a number (whose own values are >= 0). */
 #define GRPO_AUTO ((int64_t)-1)
@@ -19,25 +25,63 @@ typedef struct grpo_config {
     int64_t preset;
     int64_t adv_estimator;
     int64_t norm_adv_by_std_in_grpo;
+    int64_t adv_deviation;
     double adv_epsilon;
+    double gamma;
+    int64_t loss_mode;
     double clip_ratio;
     double clip_ratio_low;
     double clip_ratio_high;
     double clip_ratio_c;
     int64_t safety_bounds;
+    double tau_pos;
+    double tau_neg;
+    double clip_cov_ratio;
+    double clip_cov_lb;
+    double clip_cov_ub;
+    double kl_cov_ratio;
+    double ppo_kl_coef;
+    double dro_beta;
     int64_t loss_agg_mode;
     double loss_scale_factor;
+    int64_t use_kl_loss;
     double kl_loss_coef;
     int64_t kl_loss_type;
     double kl_coef;
     int64_t kl_penalty;
+    int64_t kl_ctrl;
+    double target_kl;
+    double horizon;
     double entropy_coeff;
-    uint32_t use_kl_loss;
+    int64_t filter_groups;
+    int64_t max_num_gen_batches;
+    double overlong_buffer_len;
+    double overlong_penalty_factor;
+    double max_resp_len;
+    int64_t rollout_is;
+    const char *rollout_is_threshold;
+    int64_t rollout_rs;
+    const char *rollout_rs_threshold;
+    uint32_t rollout_is_batch_normalize;
     uint32_t use_kl_in_reward;
 } grpo_config;
 
-#define GRPO_OPTION_COUNT 18u
+#define GRPO_OPTION_COUNT 42u
 extern const xray_option grpo_options[];
+
+enum {
+    GRPO_VANILLA,
+    GRPO_GSPO,
+    GRPO_CISPO,
+    GRPO_GPG,
+    GRPO_SAPO,
+    GRPO_CLIP_COV,
+    GRPO_KL_COV,
+    GRPO_GEO_MEAN,
+    GRPO_DPPO_TV,
+    GRPO_DPPO_KL,
+    GRPO_DRO,
+};
 
 /* A KL term: where it is used, how much of it, which estimator. */
 typedef struct grpo_kl_rule {
@@ -47,18 +91,73 @@ typedef struct grpo_kl_rule {
     double coefficient;
 } grpo_kl_rule;
 
-typedef struct grpo_rule {
-    grpo_estimator estimator;
-    grpo_clip clip;
-    grpo_kl_rule kl_loss;
-    grpo_kl_rule kl_reward;
-    int64_t loss_agg_mode;
-    double loss_scale_factor; /* 0: the longest response a run may give */
+/* Everything the loss of a token depends on; goes to the workers. */
+typedef struct grpo_loss_rule {
+    int64_t mode; /* GRPO_VANILLA ... */
+    int64_t agg;
+    xm_rl_clip clip;
+    double tau[2];
+    double cov_ratio;
+    double cov_low;
+    double cov_high;
+    double ppo_kl_coef;
+    double dro_beta;
+    int64_t kl_type;
+    double kl_coefficient;
     double entropy_coeff;
+    double correction_scale; /* weights are times this */
+    xm_rl_correction correction;
+    uint32_t use_kl;
+    uint32_t kl_bounded;
+    uint32_t correct; /* 1: rollout_logp is read */
+    uint32_t reserved;
+} grpo_loss_rule;
+
+typedef struct grpo_rule {
+    xm_rl_estimator estimator;
+    double gamma;
+    grpo_kl_rule kl_reward;
+    xm_rl_kl_control kl_control;
+    grpo_loss_rule loss;
+    double loss_scale_factor; /* 0: the longest response a run may give */
+    int normalise_weights;
+    int filter_groups;
+    int64_t max_rounds; /* of generation; 0: as many as the core makes */
+    double overlong_buffer;
+    double overlong_factor;
+    double longest;
 } grpo_rule;
+
+/* What a preset says about the keys that differ between projects. */
+typedef struct grpo_preset {
+    const char *name;
+    const char *doc;
+    int64_t adv_estimator;
+    int64_t deviation; /* XM_RL_STD_* */
+    double adv_epsilon;
+    int64_t loss_mode;
+    double clip_low; /* -1: clip_ratio */
+    double clip_high;
+    double clip_ratio_c;
+    int64_t safety_bounds;
+    int64_t loss_agg_mode;
+    double kl_loss_coef; /* of KL in the loss; -1: not in the loss */
+    int64_t filter_groups;
+} grpo_preset;
+
+extern const grpo_preset grpo_presets[];
+extern const uint32_t grpo_preset_count;
+/* The table of `xray algo list`. */
+extern const xray_algo_presets grpo_preset_table;
 
 /* XRAY_E_CONFIG, through `host`, for values that cannot work together. */
 xray_status grpo_rule_resolve(const xray_host *host, const grpo_config *config,
                               grpo_rule *out);
+/* Keys of the rollout correction alone. */
+xray_status grpo_rule_correction(const xray_host *host,
+                                 const grpo_config *config,
+                                 xm_rl_correction *out);
+int grpo_is_token_level(const grpo_rule *rule);
+int grpo_needs_groups(const grpo_rule *rule);
 
 #endif

@@ -15,10 +15,18 @@
 #define CPU_ISA_AVX2 2
 #define CPU_ISA_SCALAR 3
 
+#define CPU_SHARE_AUTO 0
+#define CPU_SHARE_ON 1
+#define CPU_SHARE_OFF 2
+
 typedef struct cpu_config {
     int64_t isa;     /* CPU_ISA_* */
     uint64_t memory; /* bytes to plan with; 0: what there is */
+    int64_t share;   /* CPU_SHARE_* */
 } cpu_config;
+
+typedef struct cpu_region cpu_region; /* share.c */
+typedef struct cpu_remote cpu_remote; /* share.c */
 
 typedef struct cpu_device {
     const xray_host *host;
@@ -29,11 +37,16 @@ typedef struct cpu_device {
     uint64_t high[XRAY_TAG_COUNT];
     float *scratch[2]; /* CPU_SCRATCH_*, of all threads, 64-byte aligned */
     size_t scratch_bytes[2];
+    int64_t share;      /* CPU_SHARE_* */
+    cpu_region *region; /* of blocks that can be shared; or NULL */
+    cpu_remote *remotes;
+    uint32_t sharing; /* 1: blocks are made in the region */
 } cpu_device;
 
-/* One packed copy of a matrix: panels of 16 outputs, [panel][depth][16]. */
+/* One packed copy of a matrix: panels of 16 outputs, [panel][depth][16]; of a
+ * bf16 matrix as bf16, otherwise as floats. */
 typedef struct cpu_panels {
-    float *data; /* NULL: not offered */
+    void *data; /* NULL: not offered */
     uint64_t stale;
 } cpu_panels;
 
@@ -73,6 +86,10 @@ size_t cpu_count(const xray_extent *extent);
 /* Aligned, zeroed memory, counted under a tag. NULL if there is none. */
 void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes);
 void cpu_free(cpu_device *d, void *ptr);
+
+/* Counts a block under its tag, or no longer. */
+void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes);
+void cpu_uncount_block(cpu_device *d, uint32_t tag, uint64_t bytes);
 
 #define CPU_SCRATCH_THREADS 0 /* a part for each thread */
 #define CPU_SCRATCH_HEAD 1    /* one part: logits of a chunk */

@@ -34,6 +34,7 @@ typedef struct tile_form {
     int transposed;
     int masked; /* the last panel of b is read with a mask */
     int triangle;
+    int narrow; /* b is bf16 */
 } tile_form;
 
 VFN size_t lanes_of(const cpu_gemm *g, size_t panel)
@@ -53,9 +54,12 @@ VFN v16 tile_start(const cpu_gemm *g, const tile_at *at, size_t row,
     return v16_set(0.0f);
 }
 
-VFN v16 tile_b(const float *b, const tile_form f, size_t lanes)
+VFN v16 tile_b(const char *b, const tile_form f, size_t lanes)
 {
-    return f.masked ? v16_loadn(b, lanes) : v16_load(b);
+    const float *wide = (const float *)(const void *)b;
+    if (f.narrow)
+        return v16_widen((const uint16_t *)(const void *)b);
+    return f.masked ? v16_loadn(wide, lanes) : v16_load(wide);
 }
 
 /* Line i of the next tile's accumulators. */
@@ -94,8 +98,11 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
     }
     const float *a = g->a + (f.transposed ? at->k0 * g->a_row + at->row
                                           : at->row * g->a_row);
-    const float *b = g->b + at->panel * g->b_panel + at->k0 * g->b_row;
-    for (size_t k = at->k0; k < at->k1; k++, b += g->b_row) {
+    const size_t size = f.narrow ? sizeof(uint16_t) : sizeof(float);
+    const size_t b_panel = g->b_panel * size;
+    const size_t b_row = g->b_row * size;
+    const char *b = (const char *)g->b + at->panel * b_panel + at->k0 * b_row;
+    for (size_t k = at->k0; k < at->k1; k++, b += b_row) {
         v16 x[8];
         if (!f.masked && !f.triangle)
             __builtin_prefetch(at->next + at->next_row * ((k - at->k0) % 16) +
@@ -106,7 +113,7 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
             fetch_c(f, g, at, k - at->k0);
         UNROLL_PANELS
         for (int p = 0; p < f.panels; p++)
-            x[p] = tile_b(b + (size_t)p * g->b_panel, f, lanes);
+            x[p] = tile_b(b + (size_t)p * b_panel, f, lanes);
         UNROLL_ROWS
         for (int r = 0; r < f.rows; r++) {
             v16 s =
@@ -123,8 +130,8 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
             v16 x[8];
             UNROLL_PANELS
             for (int p = 0; p < f.panels; p++)
-                x[p] = tile_b(b + (size_t)p * g->b_panel, f, lanes);
-            b += g->b_row;
+                x[p] = tile_b(b + (size_t)p * b_panel, f, lanes);
+            b += b_row;
             UNROLL_PANELS
             for (int r = j; r < f.rows; r++) {
                 v16 s =
@@ -151,68 +158,118 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
     }
 }
 
-/* ---- tables of tiles, [transposed][rows] -------------------------------- */
+/* ---- tables of tiles, [rows] --------------------------------------------- */
 
 typedef void tile_fn(const cpu_gemm *g, const tile_at *at);
 
-/* A function each: one that held them all would take minutes to compile. */
-#define TILE(R, P, T, M, TRI)                                                 \
-    static __attribute__((noinline)) void tile_##R##_##P##_##T##_##M##_##TRI( \
-        const cpu_gemm *g, const tile_at *at)                                 \
-    {                                                                         \
-        tile((tile_form){ R, P, T, M, TRI }, g, at);                          \
+/* A function each: one that held them all would take minutes to compile. KIND
+ * is one of the forms below, P the number of panels. */
+#define FORM_plain(R, P) \
+    {                    \
+        R, P, 0, 0, 0, 0 \
     }
-#define NAME(R, P, T, M, TRI) [R] = tile_##R##_##P##_##T##_##M##_##TRI,
+#define FORM_turned(R, P) \
+    {                     \
+        R, P, 1, 0, 0, 0  \
+    }
+#define FORM_masked(R, P) \
+    {                     \
+        R, P, 0, 1, 0, 0  \
+    }
+#define FORM_turned_masked(R, P) \
+    {                            \
+        R, P, 1, 1, 0, 0         \
+    }
+#define FORM_triangle(R, P) \
+    {                       \
+        R, P, 0, 0, 1, 0    \
+    }
+#define FORM_triangle_masked(R, P) \
+    {                              \
+        R, P, 0, 1, 1, 0           \
+    }
+#define FORM_narrow(R, P) \
+    {                     \
+        R, P, 0, 0, 0, 1  \
+    }
+#define TILE(R, P, KIND)                                           \
+    static __attribute__((noinline)) void tile_##KIND##_##R##_##P( \
+        const cpu_gemm *g, const tile_at *at)                      \
+    {                                                              \
+        tile((tile_form)FORM_##KIND(R, P), g, at);                 \
+    }
+#define NAME(R, P, KIND) [R] = tile_##KIND##_##R##_##P,
 
-#define ROWS_2(X, P, T, M, TRI) X(1, P, T, M, TRI) X(2, P, T, M, TRI)
-#define ROWS_3(X, P, T, M, TRI) ROWS_2(X, P, T, M, TRI) X(3, P, T, M, TRI)
-#define ROWS_4(X, P, T, M, TRI) ROWS_3(X, P, T, M, TRI) X(4, P, T, M, TRI)
-#define ROWS_6(X, P, T, M, TRI) \
-    ROWS_4(X, P, T, M, TRI) X(5, P, T, M, TRI) X(6, P, T, M, TRI)
-#define ROWS_8(X, P, T, M, TRI) \
-    ROWS_6(X, P, T, M, TRI) X(7, P, T, M, TRI) X(8, P, T, M, TRI)
-#define ROWS_14(X, P, T, M, TRI) \
-    ROWS_8(X, P, T, M, TRI)      \
-    X(9, P, T, M, TRI)           \
-    X(10, P, T, M, TRI)          \
-    X(11, P, T, M, TRI)          \
-    X(12, P, T, M, TRI) X(13, P, T, M, TRI) X(14, P, T, M, TRI)
+#define ROWS_2(X, P, KIND) X(1, P, KIND) X(2, P, KIND)
+#define ROWS_3(X, P, KIND) ROWS_2(X, P, KIND) X(3, P, KIND)
+#define ROWS_4(X, P, KIND) ROWS_3(X, P, KIND) X(4, P, KIND)
+#define ROWS_6(X, P, KIND) ROWS_4(X, P, KIND) X(5, P, KIND) X(6, P, KIND)
+#define ROWS_8(X, P, KIND) ROWS_6(X, P, KIND) X(7, P, KIND) X(8, P, KIND)
+#define ROWS_14(X, P, KIND) \
+    ROWS_8(X, P, KIND)      \
+    X(9, P, KIND)           \
+    X(10, P, KIND)          \
+    X(11, P, KIND) X(12, P, KIND) X(13, P, KIND) X(14, P, KIND)
 
-/* Defines a table [transposed][rows] of tiles of P panels. */
-#define TILE_TABLE(name, ROWS, P, M)                           \
-    ROWS(TILE, P, 0, M, 0)                                     \
-    ROWS(TILE, P, 1, M, 0)                                     \
-    static tile_fn *const name[2][VEC_ROWS + 1] = {            \
-        { ROWS(NAME, P, 0, M, 0) }, { ROWS(NAME, P, 1, M, 0) } \
-    };
-#define TRIANGLE_TABLE(name, ROWS, P, M) \
-    ROWS(TILE, P, 0, M, 1)               \
-    static tile_fn *const name[VEC_ROWS + 1] = { ROWS(NAME, P, 0, M, 1) };
+/* A table [rows] of tiles of P panels: NAME_P. */
+#define TABLE(KIND, ROWS, P)                                                 \
+    ROWS(TILE, P, KIND)                                                      \
+    static tile_fn *const tiles_##KIND##_##P[VEC_ROWS + 1] = { ROWS(NAME, P, \
+                                                                    KIND) };
+/* Plain, with `a` transposed, and with b as bf16. */
+#define TABLES(ROWS, P)    \
+    TABLE(plain, ROWS, P)  \
+    TABLE(turned, ROWS, P) \
+    TABLE(narrow, ROWS, P)
 
 /* Where masked loads cost nothing, one form of the single panel serves padded
  * and unpadded ones. */
 #if VEC_ROWS == 14
-TILE_TABLE(tiles_masked, ROWS_14, 1, 1)
-#define tiles_1 tiles_masked
-TILE_TABLE(tiles_2, ROWS_14, 2, 0)
-TILE_TABLE(tiles_4, ROWS_6, 4, 0)
-TILE_TABLE(tiles_8, ROWS_3, 8, 0)
-TRIANGLE_TABLE(triangles_masked, ROWS_8, 1, 1)
-#define triangles_1 triangles_masked
-TRIANGLE_TABLE(triangles_2, ROWS_8, 2, 0)
-#elif VEC_ROWS == 6
-TILE_TABLE(tiles_masked, ROWS_6, 1, 1)
-TILE_TABLE(tiles_1, ROWS_6, 1, 0)
-TILE_TABLE(tiles_2, ROWS_2, 2, 0)
-TILE_TABLE(tiles_4, ROWS_2, 4, 0)
-TRIANGLE_TABLE(triangles_masked, ROWS_6, 1, 1)
-TRIANGLE_TABLE(triangles_1, ROWS_6, 1, 0)
+TABLE(masked, ROWS_14, 1)
+TABLE(turned_masked, ROWS_14, 1)
+TABLE(narrow, ROWS_14, 1)
+#define tiles_plain_1 tiles_masked_1
+#define tiles_turned_1 tiles_turned_masked_1
+TABLES(ROWS_14, 2)
+TABLES(ROWS_6, 4)
+TABLES(ROWS_3, 8)
+TABLE(triangle_masked, ROWS_8, 1)
+#define tiles_triangle_1 tiles_triangle_masked_1
+TABLE(triangle, ROWS_8, 2)
 #else
-TILE_TABLE(tiles_masked, ROWS_4, 1, 1)
-TILE_TABLE(tiles_1, ROWS_4, 1, 0)
-TRIANGLE_TABLE(triangles_masked, ROWS_4, 1, 1)
-TRIANGLE_TABLE(triangles_1, ROWS_4, 1, 0)
+#if VEC_ROWS == 6
+#define ROWS_MOST ROWS_6
+TABLES(ROWS_2, 2)
+TABLES(ROWS_2, 4)
+#else
+#define ROWS_MOST ROWS_4
 #endif
+TABLE(masked, ROWS_MOST, 1)
+TABLE(turned_masked, ROWS_MOST, 1)
+TABLES(ROWS_MOST, 1)
+TABLE(triangle_masked, ROWS_MOST, 1)
+TABLE(triangle, ROWS_MOST, 1)
+#endif
+
+#define KIND_PLAIN 0
+#define KIND_TURNED 1
+#define KIND_NARROW 2
+#define OF_KINDS(P)                                         \
+    {                                                       \
+        tiles_plain_##P, tiles_turned_##P, tiles_narrow_##P \
+    }
+
+/* By how many panels they walk (1, 2, 4, 8), and KIND_*. */
+static tile_fn *const *const tile_tables[4][3] = {
+    OF_KINDS(1),
+#if VEC_ROWS >= 6
+    OF_KINDS(2),
+    OF_KINDS(4),
+#endif
+#if VEC_ROWS == 14
+    OF_KINDS(8),
+#endif
+};
 
 /* How many panels a tile of so many rows walks at once: enough accumulators to
  * keep the FMA units busy, and no more than there are registers. */
@@ -228,22 +285,10 @@ VFN size_t panels_for(size_t rows)
 #endif
 }
 
-static tile_fn *tile_of(int t, size_t panels, size_t rows)
+static tile_fn *tile_of(int kind, size_t panels, size_t rows)
 {
-    switch (panels) {
-#if VEC_ROWS == 14
-    case 8:
-        return tiles_8[t][rows];
-#endif
-#if VEC_ROWS >= 6
-    case 4:
-        return tiles_4[t][rows];
-    case 2:
-        return tiles_2[t][rows];
-#endif
-    default:
-        return tiles_1[t][rows];
-    }
+    size_t log2 = panels == 8 ? 3 : panels / 2;
+    return tile_tables[log2][kind][rows];
 }
 
 /* Most panels, up to `most`, that fit in `left`: a power of two. */
@@ -279,13 +324,15 @@ VFN size_t cut_step(const tile_cut *cut, size_t p)
     return p >= cut->padded ? 1 : panel_step(cut->most, cut->padded - p);
 }
 
-static void run_tile(int t, const tile_cut *cut, const cpu_gemm *g,
+static void run_tile(int kind, const tile_cut *cut, const cpu_gemm *g,
                      const tile_at *at, size_t rows)
 {
-    if (at->panel >= cut->padded)
-        tiles_masked[t][rows](g, at);
+    if (at->panel < cut->padded)
+        tile_of(kind, cut_step(cut, at->panel), rows)(g, at);
+    else if (kind == KIND_TURNED)
+        tiles_turned_masked_1[rows](g, at);
     else
-        tile_of(t, cut_step(cut, at->panel), rows)(g, at);
+        tiles_masked_1[rows](g, at);
 }
 
 /* What tile i of a step of gemm_block fetches: panel i of the next step, and
@@ -296,10 +343,10 @@ VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
     size_t step = cut_step(cut, at->panel);
     int ahead = i < step && at->panel + step + i < cut->panels;
     at->next_c = g->c + below * g->c_row + at->panel * 16;
-    at->next = g->b + (at->panel + (ahead ? step + i : 0)) * g->b_panel +
-               at->k0 * g->b_row;
-    at->next_row = g->b_row;
-    at->next_sixteen = 16 * g->b_row;
+    at->next = cpu_gemm_b(g, (at->panel + (ahead ? step + i : 0)) * g->b_panel +
+                                 at->k0 * g->b_row);
+    at->next_row = g->b_narrow ? g->b_row / 2 : g->b_row;
+    at->next_sixteen = 16 * at->next_row;
     if (at->panel > 0 || ahead || below >= g->rows)
         return;
     at->next = g->a + below * g->a_row + at->k0;
@@ -323,7 +370,7 @@ static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
             if (i + 1 == cut.tiles)
                 at->next_c =
                     g->c + m0 * g->c_row + (p + step) % cut.panels * 16;
-            run_tile(0, &cut, g, at, rows);
+            run_tile(g->b_narrow ? KIND_NARROW : KIND_PLAIN, &cut, g, at, rows);
             row += rows;
         }
     }
@@ -338,7 +385,7 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, size_t row,
     at->next_c = g->c + row * g->c_row + panel * 16;
     if (panel > 0) {
         size_t ahead = at->row == 0 ? panel : at->panel;
-        at->next = g->b + ahead * g->b_panel + at->k0 * g->b_row;
+        at->next = cpu_gemm_b(g, ahead * g->b_panel + at->k0 * g->b_row);
         at->next_row = g->b_row;
         at->next_sixteen = 16 * g->b_row;
         return;
@@ -367,12 +414,12 @@ static void run_copied(const tile_cut *cut, const cpu_gemm *g,
     tile_at here = *at;
     one.a = copy;
     one.a_row = COPY_ROW;
-    one.b += at->k0 * g->b_row;
+    one.b = cpu_gemm_b(g, at->k0 * g->b_row);
     one.c += at->row * g->c_row;
     here.row = 0;
     here.k0 = 0;
     here.k1 = depth;
-    run_tile(1, cut, &one, &here, rows);
+    run_tile(KIND_TURNED, cut, &one, &here, rows);
 }
 
 /* The same for a transposed `a`: rows of tiles one after the other, so that c
@@ -394,7 +441,7 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
             if (copy)
                 run_copied(&cut, g, at, rows, copy);
             else
-                run_tile(1, &cut, g, at, rows);
+                run_tile(KIND_TURNED, &cut, g, at, rows);
             p = next;
         }
         at->row = below;
@@ -414,7 +461,7 @@ static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
     cpu_gemm one = *g;
     one.a = g->work;
     one.a_row = row;
-    one.b += at->k0 * g->b_row;
+    one.b = cpu_gemm_b(g, at->k0 * g->b_row);
     one.c += m0 * g->c_row;
     tile_at here = { .start = at->start, .k1 = depth };
     gemm_block(&one, &here, 0, m1 - m0);
@@ -464,15 +511,15 @@ static void gemm_triangle(const cpu_gemm *g)
         at.panel = p;
 #if VEC_ROWS >= 14
         if (whole >= p + 2) {
-            triangles_2[g->rows](g, &at);
+            tiles_triangle_2[g->rows](g, &at);
             p += 2;
             continue;
         }
 #endif
         if (p >= whole)
-            triangles_masked[g->rows](g, &at);
+            tiles_triangle_masked_1[g->rows](g, &at);
         else
-            triangles_1[g->rows](g, &at);
+            tiles_triangle_1[g->rows](g, &at);
         p++;
     }
 }

@@ -20,7 +20,7 @@
 typedef struct cpu_gemm {
     const float *a; /* element (r, k) at a + r * a_row + k, or, transposed, */
     size_t a_row;   /* at a + k * a_row + r */
-    const float *b;
+    const void *b;  /* floats, or bf16 */
     size_t b_panel;
     size_t b_row;
     float *c;
@@ -31,8 +31,15 @@ typedef struct cpu_gemm {
     const float *bias; /* [cols], for GEMM_BIAS */
     int start;         /* GEMM_* */
     int b_tail;        /* 1: the last panel of b is not padded to 16 */
+    int b_narrow;      /* 1: b holds bf16, padded; the strides count those */
     float *work; /* CPU_GEMM_WORK floats, to copy blocks of a to, or NULL */
 } cpu_gemm;
+
+/* Element i of b. */
+static inline const void *cpu_gemm_b(const cpu_gemm *g, size_t i)
+{
+    return (const char *)g->b + i * (g->b_narrow ? 2 : sizeof(float));
+}
 
 /* A block of a: so many rows by so many of the summed index, each row a line
  * longer than it holds, so that lines of one tile do not share a set of the L1

@@ -52,11 +52,21 @@ void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
             dst[k * 16 + r] = r < rows ? src[r * stride + k] : 0.0f;
 }
 
-static float weight_at(const xray_weight *w, size_t i)
+/* A panel of bf16. Of rows that are outputs, sixteen lines of depth are read
+ * side by side. */
+static void pack_narrow(const xray_weight *w, int nt, size_t first,
+                        size_t lanes, size_t depth)
 {
-    const uint16_t *narrow = w->data;
-    return w->dtype == XRAY_BF16 ? cpu_from_bf16(narrow[i])
-                                 : cpu_from_f16(narrow[i]);
+    const uint16_t *src = w->data;
+    uint16_t *dst = (uint16_t *)w->panels[nt ? 0 : 1].data + first * depth;
+    size_t outputs = nt ? w->rows : w->cols;
+    for (size_t k = 0; k < depth; k++, dst += 16) {
+        for (size_t l = 0; l < lanes; l++)
+            dst[l] = nt ? src[(first + l) * depth + k]
+                        : src[k * outputs + first + l];
+        for (size_t l = lanes; l < 16; l++)
+            dst[l] = 0;
+    }
 }
 
 /* Panel `p` of W^T's columns (outputs are rows of W) or of W's. */
@@ -67,7 +77,12 @@ static void pack_panel(const xray_weight *w, uint32_t kind, size_t p)
     size_t outputs = nt ? w->rows : w->cols;
     size_t first = p * 16;
     size_t lanes = outputs - first < 16 ? outputs - first : 16;
-    float *dst = w->panels[kind - XRAY_NT].data + first * depth;
+    if (w->dtype == XRAY_BF16) {
+        pack_narrow(w, nt, first, lanes, depth);
+        return;
+    }
+    float *dst = (float *)w->panels[kind - XRAY_NT].data + first * depth;
+    const uint16_t *half = w->data;
     if (w->dtype == XRAY_F32 && nt) {
         const float *src = w->data;
         cpu_transpose16(dst, src + first * depth, depth, lanes, depth);
@@ -81,8 +96,8 @@ static void pack_panel(const xray_weight *w, uint32_t kind, size_t p)
             continue;
         }
         for (size_t l = 0; l < lanes; l++)
-            dst[l] = weight_at(w, nt ? (first + l) * depth + k
-                                     : k * outputs + first + l);
+            dst[l] = cpu_from_f16(
+                half[nt ? (first + l) * depth + k : k * outputs + first + l]);
     }
 }
 
@@ -118,10 +133,12 @@ static xray_status weight_refuse(cpu_device *d, const xray_weight_desc *desc)
     return XRAY_OK;
 }
 
-static float *panels_alloc(cpu_device *d, uint64_t outputs, uint64_t depth)
+static void *panels_alloc(cpu_device *d, uint32_t dtype, uint64_t outputs,
+                          uint64_t depth)
 {
     return cpu_alloc(d, XRAY_TAG_WEIGHTS,
-                     panel_count(outputs) * 16 * depth * sizeof(float));
+                     panel_count(outputs) * 16 * depth *
+                         (dtype == XRAY_BF16 ? 2 : sizeof(float)));
 }
 
 xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
@@ -137,9 +154,9 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
     if (w && panels) {
         *w = (xray_weight){ d,          desc->data,  desc->rows,
                             desc->cols, desc->dtype, panels };
-        panels[0].data = panels_alloc(d, w->rows, w->cols);
+        panels[0].data = panels_alloc(d, w->dtype, w->rows, w->cols);
         if (desc->trainable)
-            panels[1].data = panels_alloc(d, w->cols, w->rows);
+            panels[1].data = panels_alloc(d, w->dtype, w->cols, w->rows);
         panels[0].stale = 1;
         panels[1].stale = 1;
     }
@@ -203,7 +220,7 @@ static void product_task(void *ctx, size_t task, size_t thread)
     g.rows = g.rows - row < job->row_step ? g.rows - row : job->row_step;
     g.cols = g.cols - col < job->col_step ? g.cols - col : job->col_step;
     g.a += row * g.a_row;
-    g.b += col / 16 * g.b_panel;
+    g.b = cpu_gemm_b(&g, col / 16 * g.b_panel);
     g.c += row * g.c_row + col;
     g.bias = g.bias ? g.bias + col : NULL;
     if (job->scratch && g.rows > job->d->k->rows && g.cols >= COPY_COLS)
@@ -313,6 +330,7 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
                                    .cols = outputs,
                                    .depth = depth,
                                    .bias = p->bias,
+                                   .b_narrow = p->weight->dtype == XRAY_BF16,
                                    .start = p->start } };
     double cost = (double)p->tokens * (double)outputs * (double)depth / 8;
     cut_product(d, &job, cost);
@@ -416,7 +434,7 @@ static void fold_packed(const fold_job *job, cpu_gemm g, float *pack)
         packed.b_tail = 0;
         job->d->k->gemm_t(&packed);
         g.a += g.depth * g.a_row;
-        g.b += g.depth * g.b_row;
+        g.b = cpu_gemm_b(&g, g.depth * g.b_row);
     }
 }
 

@@ -65,6 +65,19 @@ VFN v16 v16_loadn(const float *p, size_t n)
     return x;
 }
 
+/* Of bf16: the upper halves of floats. */
+VFN __m256 v8_widen(const uint16_t *p)
+{
+    __m256i x = _mm256_cvtepu16_epi32(
+        _mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+}
+
+VFN v16 v16_widen(const uint16_t *p)
+{
+    return (v16){ v8_widen(p), v8_widen(p + 8) };
+}
+
 VFN void v16_store(float *p, v16 x)
 {
     _mm256_storeu_ps(p, x.a);

@@ -34,6 +34,14 @@ VFN v16 v16_loadn(const float *p, size_t n)
     return _mm512_maskz_loadu_ps(m16_first(n), p);
 }
 
+/* Of bf16: the upper halves of floats. */
+VFN v16 v16_widen(const uint16_t *p)
+{
+    __m512i x = _mm512_cvtepu16_epi32(
+        _mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+}
+
 VFN void v16_store(float *p, v16 x)
 {
     _mm512_storeu_ps(p, x);

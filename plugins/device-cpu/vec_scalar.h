@@ -75,6 +75,17 @@ VFN void v16_storen(float *p, v16 x, size_t n)
         p[i] = x.f[i];
 }
 
+/* Of bf16: the upper halves of floats. */
+VFN v16 v16_widen(const uint16_t *p)
+{
+    v16 y;
+    for (int i = 0; i < 16; i++) {
+        uint32_t bits = (uint32_t)p[i] << 16;
+        memcpy(&y.f[i], &bits, sizeof(bits));
+    }
+    return y;
+}
+
 VFN void v16_store(float *p, v16 x)
 {
     memcpy(p, &x, sizeof(x));

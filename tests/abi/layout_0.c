@@ -331,6 +331,13 @@ AT(xray_algo_ops, extension, 104);
 AT(xray_algo_ops, critic_loss, 112);
 SIZE(xray_algo_ops, 120);
 
+AT(xray_algo_presets, head, 0);
+AT(xray_algo_presets, columns, 8);
+AT(xray_algo_presets, rows, 12);
+AT(xray_algo_presets, titles, 16);
+AT(xray_algo_presets, cells, 24);
+SIZE(xray_algo_presets, 32);
+
 AT(xray_sample_in, head, 0);
 AT(xray_sample_in, id, 8);
 AT(xray_sample_in, prompt, 16);

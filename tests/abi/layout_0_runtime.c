@@ -31,7 +31,7 @@ SIZE(xray_actor_spec, 32);
 
 AT(xray_runtime_event, head, 0);
 AT(xray_runtime_event, kind, 8);
-AT(xray_runtime_event, reserved, 12);
+AT(xray_runtime_event, clean, 12);
 AT(xray_runtime_event, peer, 16);
 AT(xray_runtime_event, data, 24);
 AT(xray_runtime_event, size, 32);

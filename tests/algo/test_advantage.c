@@ -22,9 +22,26 @@ static void same_name_different_maths(void **state)
         double one;
         double zero;
     } cases[] = {
-        { "none", 1.620182, -0.540061 }, { "verl", 1.620182, -0.540061 },
-        { "trl", 1.619835, -0.539945 },  { "dr_grpo", 0.75, -0.25 },
+        { "none", 1.620182, -0.540061 },
+        { "verl", 1.620182, -0.540061 },
+        { "trl", 1.619835, -0.539945 },
+        { "dr_grpo", 0.75, -0.25 },
         { "rloo", 0.857143, -0.285714 },
+        { "trl_grpo", 1.619835, -0.539945 },
+        { "openrlhf", 1.620185, -0.540062 },
+        { "openrlhf_dr_grpo", 0.75, -0.25 },
+        { "open_instruct", 0.75, -0.25 },
+        { "open_instruct_standard", 1.732051, -0.577350 },
+        { "nemo_rl", 2.267781, -0.585539 },
+        { "verl_dr_grpo", 0.75, -0.25 },
+        { "dapo", 1.620182, -0.540061 },
+        { "gspo", 1.620182, -0.540061 },
+        { "cispo", 1.620182, -0.540061 },
+        { "cispo_trl", 1.619835, -0.539945 },
+        { "gmpo", 1.620182, -0.540061 },
+        { "gpg", 3, -1 },
+        { "maxrl", 2.999988, -0.999996 },
+        { "grpo_passk", 0, 0 },
     };
     static const float scores[] = { 1, 0, 0, 1, 0, 0, 0, 0 };
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
@@ -222,8 +239,6 @@ static uint32_t needs(const char *const *keys)
     rig_open(&r, keys);
     xray_needs out = { .head = XRAY_HEAD(xray_needs) };
     assert_int_equal(r.ops->needs(r.self, &out), XRAY_OK);
-    assert_null(r.ops->save);
-    assert_null(r.ops->load);
     rig_close(&r);
     return out.flags;
 }

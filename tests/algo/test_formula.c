@@ -4,7 +4,9 @@
  */
 #include <math.h>
 
-#include "plugins/algo-grpo/formula.h"
+#include "model/rl/aggregate.h"
+#include "model/rl/kl.h"
+#include "model/rl/policy.h"
 #include "tests/algo/vectors.h"
 
 static void near(double got, double want, double tolerance)
@@ -16,17 +18,17 @@ static void near(double got, double want, double tolerance)
 static void exp_is_exp(void **state)
 {
     (void)state;
-    assert_true(grpo_exp(0.0) == 1.0);
-    assert_true(grpo_exp(-0.0) == 1.0);
-    assert_true(grpo_exp(-1e308) == 0.0);
-    assert_true(isinf(grpo_exp(1e308)));
-    assert_true(isnan(grpo_exp((double)NAN)));
-    assert_true(isinf(grpo_exp((double)INFINITY)));
-    assert_true(grpo_exp(-(double)INFINITY) == 0.0);
+    assert_true(xm_rl_exp(0.0) == 1.0);
+    assert_true(xm_rl_exp(-0.0) == 1.0);
+    assert_true(xm_rl_exp(-1e308) == 0.0);
+    assert_true(isinf(xm_rl_exp(1e308)));
+    assert_true(isnan(xm_rl_exp((double)NAN)));
+    assert_true(isinf(xm_rl_exp((double)INFINITY)));
+    assert_true(xm_rl_exp(-(double)INFINITY) == 0.0);
     for (double x = -700; x < 700; x += 0.0837)
-        near(grpo_exp(x) / exp(x), 1.0, 4e-16);
+        near(xm_rl_exp(x) / exp(x), 1.0, 4e-16);
     for (double x = -1; x < 1; x += 0.00037)
-        near(grpo_exp(x) / exp(x), 1.0, 4e-16);
+        near(xm_rl_exp(x) / exp(x), 1.0, 4e-16);
 }
 
 static void dual_clip_vector(void **state)
@@ -35,15 +37,15 @@ static void dual_clip_vector(void **state)
     cJSON *all = vectors_open();
     const cJSON *in = vector_part(all, "ppo_dual_clip", "inputs");
     const cJSON *want = vector_part(all, "ppo_dual_clip", "expected");
-    grpo_clip clip = { .low = vector_number(in, "clip_low"),
-                       .high = vector_number(in, "clip_high"),
-                       .dual = vector_number(in, "clip_c"),
-                       .bound = 20 };
+    xm_rl_clip clip = { .low = vector_number(in, "clip_low"),
+                        .high = vector_number(in, "clip_high"),
+                        .dual = vector_number(in, "clip_c"),
+                        .bound = 20 };
     double sum = 0;
     for (int i = 0; i < 3; i++) {
-        grpo_policy p = grpo_policy_loss(&clip, vector_at(in, "lp", i),
-                                         vector_at(in, "old_lp", i),
-                                         vector_at(in, "adv", i));
+        xm_rl_policy p =
+            xm_rl_vanilla(&clip, vector_at(in, "lp", i),
+                          vector_at(in, "old_lp", i), vector_at(in, "adv", i));
         near(p.loss.value, vector_at(want, "per_token", i), 1e-3);
         assert_int_equal(p.clipped_lower, i == 2);
         sum += p.loss.value;
@@ -61,7 +63,7 @@ static void token_sum_vector(void **state)
     const cJSON *want = vector_part(all, "agg_token_sum", "expected");
     const cJSON *losses = cJSON_GetObjectItem(in, "loss");
     const cJSON *masks = cJSON_GetObjectItem(in, "mask");
-    grpo_counts counts = { .rows = 2, .tokens = 4, .scale = 3 };
+    xm_rl_counts counts = { .rows = 2, .tokens = 4, .scale = 3 };
     double sum = 0;
     for (int r = 0; r < 2; r++)
         for (int t = 0; t < 3; t++) {
@@ -69,7 +71,7 @@ static void token_sum_vector(void **state)
             const cJSON *m = cJSON_GetArrayItem(masks, r);
             sum += cJSON_GetArrayItem(l, t)->valuedouble *
                    cJSON_GetArrayItem(m, t)->valuedouble *
-                   grpo_token_weight(GRPO_TOKEN_SUM, &counts, 2);
+                   xm_rl_token_weight(XM_RL_TOKEN_SUM, &counts, 2);
         }
     /* verl multiplies by the data-parallel ranks because its backends average
      * gradients; ours sum. */
@@ -82,51 +84,52 @@ static void aggregation_by_hand(void **state)
 {
     (void)state;
     static const double want[] = {
-        [GRPO_TOKEN_MEAN] = 18.0 / 5,
-        [GRPO_TOKEN_SUM] = 18.0,
-        [GRPO_SEQ_MEAN_TOKEN_SUM] = (3.0 + 15.0) / 2,
-        [GRPO_SEQ_MEAN_TOKEN_SUM_NORM] = (3.0 + 15.0) / 2 / 10,
-        [GRPO_SEQ_MEAN_TOKEN_MEAN] = (1.5 + 5.0) / 2,
+        [XM_RL_TOKEN_MEAN] = 18.0 / 5,
+        [XM_RL_TOKEN_SUM] = 18.0,
+        [XM_RL_SEQ_MEAN_TOKEN_SUM] = (3.0 + 15.0) / 2,
+        [XM_RL_SEQ_MEAN_TOKEN_SUM_NORM] = (3.0 + 15.0) / 2 / 10,
+        [XM_RL_SEQ_MEAN_TOKEN_MEAN] = (1.5 + 5.0) / 2,
     };
-    grpo_counts counts = { .rows = 2, .tokens = 5, .scale = 10 };
-    grpo_counts none = { 0 };
-    for (int mode = 0; mode <= GRPO_SEQ_MEAN_TOKEN_MEAN; mode++) {
-        double got = 3.0 * grpo_token_weight(mode, &counts, 2) +
-                     15.0 * grpo_token_weight(mode, &counts, 3);
+    xm_rl_counts counts = { .rows = 2, .tokens = 5, .scale = 10 };
+    xm_rl_counts none = { 0 };
+    for (int mode = 0; mode <= XM_RL_SEQ_MEAN_TOKEN_MEAN; mode++) {
+        double got = 3.0 * xm_rl_token_weight(mode, &counts, 2) +
+                     15.0 * xm_rl_token_weight(mode, &counts, 3);
         near(got, want[mode], 1e-7);
-        if (mode != GRPO_TOKEN_SUM)
-            assert_true(grpo_token_weight(mode, &none, 0) == 0.0);
+        if (mode != XM_RL_TOKEN_SUM)
+            assert_true(xm_rl_token_weight(mode, &none, 0) == 0.0);
     }
 }
 
 static void kl_by_hand(void **state)
 {
     (void)state;
-    near(grpo_kl(GRPO_KL_K1, 1, -1.0, -1.5).value, 0.5, 1e-15);
-    near(grpo_kl(GRPO_KL_ABS, 1, -1.5, -1.0).value, 0.5, 1e-15);
-    near(grpo_kl(GRPO_KL_ABS, 1, -1.5, -1.0).slope, -1, 0);
-    near(grpo_kl(GRPO_KL_ABS, 1, -1.0, -1.0).slope, 0, 0);
-    near(grpo_kl(GRPO_KL_K2, 1, -1.0, -1.5).value, 0.125, 1e-15);
-    near(grpo_kl(GRPO_KL_K3, 1, -1.0, -1.5).value, exp(-0.5) + 0.5 - 1, 1e-15);
+    near(xm_rl_kl(XM_RL_KL_K1, 1, -1.0, -1.5).value, 0.5, 1e-15);
+    near(xm_rl_kl(XM_RL_KL_ABS, 1, -1.5, -1.0).value, 0.5, 1e-15);
+    near(xm_rl_kl(XM_RL_KL_ABS, 1, -1.5, -1.0).slope, -1, 0);
+    near(xm_rl_kl(XM_RL_KL_ABS, 1, -1.0, -1.0).slope, 0, 0);
+    near(xm_rl_kl(XM_RL_KL_K2, 1, -1.0, -1.5).value, 0.125, 1e-15);
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -1.0, -1.5).value, exp(-0.5) + 0.5 - 1,
+         1e-15);
     /* verl's limits, and none. */
-    near(grpo_kl(GRPO_KL_K3, 1, -5.0, -1.0).value, 10, 0);
-    near(grpo_kl(GRPO_KL_K3, 1, -5.0, -1.0).slope, 0, 0);
-    near(grpo_kl(GRPO_KL_K3, 0, -5.0, -1.0).value, exp(4) - 5, 1e-12);
-    near(grpo_kl(GRPO_KL_K3, 0, -5.0, -1.0).slope, 1 - exp(4), 1e-12);
-    near(grpo_kl(GRPO_KL_K3, 1, -1.0, -31.0).slope, 0, 0);
-    near(grpo_kl(GRPO_KL_K3, 0, -1.0, -31.0).slope, 1, 1e-12);
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -5.0, -1.0).value, 10, 0);
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -5.0, -1.0).slope, 0, 0);
+    near(xm_rl_kl(XM_RL_KL_K3, 0, -5.0, -1.0).value, exp(4) - 5, 1e-12);
+    near(xm_rl_kl(XM_RL_KL_K3, 0, -5.0, -1.0).slope, 1 - exp(4), 1e-12);
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -1.0, -31.0).slope, 0, 0);
+    near(xm_rl_kl(XM_RL_KL_K3, 0, -1.0, -31.0).slope, 1, 1e-12);
 }
 
 static void bound_stops_the_gradient(void **state)
 {
     (void)state;
-    grpo_clip clip = { .low = 0.2, .high = 0.2, .dual = 0, .bound = 20 };
-    grpo_policy p = grpo_policy_loss(&clip, -1, -26, -1);
+    xm_rl_clip clip = { .low = 0.2, .high = 0.2, .dual = 0, .bound = 20 };
+    xm_rl_policy p = xm_rl_vanilla(&clip, -1, -26, -1);
     near(p.loss.value / exp(20), 1, 1e-12);
     near(p.loss.slope, 0, 0);
     near(p.log_ratio, 20, 0);
     clip.bound = 0;
-    p = grpo_policy_loss(&clip, -1, -26, -1);
+    p = xm_rl_vanilla(&clip, -1, -26, -1);
     near(p.loss.value / exp(25), 1, 1e-12);
     near(p.loss.slope / exp(25), 1, 1e-12);
     near(p.log_ratio, 25, 0);

@@ -123,6 +123,61 @@ static void products_match_on_every_device(void **state)
 }
 
 /* Summing the first part of the inputs, then the rest on top, is the whole. */
+/* Panels of bf16 give the bits of fp32 panels of the same values, for any
+ * number of tokens, forward and backward, on every device. */
+static void narrow_panels_give_the_bits_of_wide_ones(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < SHAPES * 6; i++) {
+        product p = product_make(shapes[i / 6], i % 2 ? XRAY_NN : XRAY_NT,
+                                 (int)(i % 6 / 2));
+        size_t n = p.s.tokens * p.y_stride;
+        size_t count = p.s.rows * p.s.cols;
+        uint16_t *narrow = calloc(count, sizeof(*narrow));
+        assert_non_null(narrow);
+        for (size_t k = 0; k < count; k++) {
+            narrow[k] = cpu_to_bf16(p.w[k]);
+            p.w[k] = cpu_from_bf16(narrow[k]);
+        }
+        float *first = NULL;
+        for (int d = 0; d < b.count; d++) {
+            const dev *v = &b.dev[d];
+            xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+                                      .data = narrow,
+                                      .rows = p.s.rows,
+                                      .cols = p.s.cols,
+                                      .dtype = XRAY_BF16,
+                                      .trainable = 1 };
+            xray_weight *w = NULL;
+            must(v->ops->weight_create(v->self, &desc, &w));
+            float *y = copy_of(p.y, n);
+            product_run(v, &p, w, 0, p.s.tokens, y);
+            if (!first) {
+                xray_weight *wide = weight_of(v, p.w, p.s.rows, p.s.cols);
+                first = copy_of(p.y, n);
+                product_run(v, &p, wide, 0, p.s.tokens, first);
+                product_check(&p, first);
+                v->ops->weight_destroy(v->self, wide);
+            }
+            same_bits(y, first, n, "bf16 panels", v->name);
+            free(y);
+            /* One token at a time. */
+            y = copy_of(p.y, n);
+            for (size_t t = 0; t < p.s.tokens; t++)
+                product_run(v, &p, w, t, 1, y);
+            same_bits(y, first, n, "bf16 panels, a token each", v->name);
+            free(y);
+            v->ops->weight_destroy(v->self, w);
+        }
+        free(first);
+        free(narrow);
+        product_free(&p);
+    }
+    bench_close(&b);
+}
+
 static void a_cut_of_the_summed_index_is_exact(void **state)
 {
     (void)state;
@@ -360,6 +415,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_match_on_every_device),
+        cmocka_unit_test(narrow_panels_give_the_bits_of_wide_ones),
         cmocka_unit_test(a_cut_of_the_summed_index_is_exact),
         cmocka_unit_test(changed_weights_are_packed_again),
         cmocka_unit_test(narrow_weights_are_widened),

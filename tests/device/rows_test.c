@@ -40,6 +40,23 @@ static void embedding_reads_and_folds_rows(void **state)
         for (size_t i = 0; i < (size_t)TOKENS * DIM; i++)
             assert_true(y[i] ==
                         1.5f * table[(size_t)ids[i / DIM] * DIM + i % DIM]);
+        /* A table of bf16 is widened first. */
+        uint16_t narrow[VOCAB * DIM];
+        for (size_t i = 0; i < (size_t)VOCAB * DIM; i++)
+            narrow[i] = cpu_to_bf16(table[i]);
+        op.table = narrow;
+        op.table_dtype = XRAY_BF16;
+        RUN(&b.dev[d], embedding, &op);
+        for (size_t i = 0; i < (size_t)TOKENS * DIM; i++)
+            assert_true(y[i] ==
+                        1.5f *
+                            cpu_from_bf16(
+                                narrow[(size_t)ids[i / DIM] * DIM + i % DIM]));
+        op.table_dtype = XRAY_F16;
+        assert_int_equal(b.dev[d].ops->embedding(b.dev[d].self, NULL, &op),
+                         XRAY_E_UNSUPPORTED);
+        op.table = table;
+        op.table_dtype = 0;
         float *grad = copy_of(table, (size_t)VOCAB * DIM);
         for (size_t first = 0; first < TOKENS;) {
             size_t n = 1 + random_below(100);

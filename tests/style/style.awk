@@ -102,11 +102,13 @@ function check_name(name, line) {
 BEGIN {
     allowed["core/config"] = "core/base"
     allowed["core/plugin"] = "core/base core/config"
+    allowed["core/actor"] = "core/base core/config core/plugin"
     allowed["core/data"] = "core/base core/config model/hf model/text"
     allowed["core/monitor"] = "core/base core/config"
-    allowed["core/rl"] = "core/base core/config core/plugin core/data " \
-                         "core/monitor model/hf model/text"
-    allowed["core/cli"] = allowed["core/rl"] " core/rl"
+    allowed["core/rl"] = "core/base core/config core/plugin core/actor " \
+                         "core/data core/monitor model/hf model/text"
+    allowed["core/ab"] = "core/base core/config core/rl"
+    allowed["core/cli"] = allowed["core/rl"] " core/rl core/ab"
     allowed["model/hf"] = "core/base"
     allowed["model/text"] = "core/base"
     allowed["model/nn"] = "core/base model/hf model/text"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugins/algo-grpo/formula.h"
+#include "model/rl/aggregate.h"
 
 static double over(double numerator, double denominator)
 {
@@ -13,17 +13,17 @@ static double over(double numerator, double denominator)
  *   seq-mean-token-sum-norm the same / loss_scale_factor (Liu et al.,
  *                           "Understanding R1-Zero-like training", 2025)
  *   seq-mean-token-mean     mean over rows of sum / (row's tokens + 1e-8) */
-double grpo_token_weight(int64_t mode, const grpo_counts *counts,
-                         double row_tokens)
+double xm_rl_token_weight(int64_t mode, const xm_rl_counts *counts,
+                          double row_tokens)
 {
     switch (mode) {
-    case GRPO_TOKEN_SUM:
+    case XM_RL_TOKEN_SUM:
         return 1.0;
-    case GRPO_SEQ_MEAN_TOKEN_SUM:
+    case XM_RL_SEQ_MEAN_TOKEN_SUM:
         return over(1.0, counts->rows);
-    case GRPO_SEQ_MEAN_TOKEN_SUM_NORM:
+    case XM_RL_SEQ_MEAN_TOKEN_SUM_NORM:
         return over(over(1.0, counts->rows), counts->scale);
-    case GRPO_SEQ_MEAN_TOKEN_MEAN:
+    case XM_RL_SEQ_MEAN_TOKEN_MEAN:
         return over(over(1.0, row_tokens + 1e-8), counts->rows);
     default:
         return over(1.0, counts->tokens);

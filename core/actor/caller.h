@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the caller's side keeps of actors and futures.
+ */
+#ifndef XR_ACTOR_CALLER_H
+#define XR_ACTOR_CALLER_H
+
+#include "core/actor/actor.h"
+#include "core/actor/invoke.h"
+
+enum { XR_FUTURE_SENT, XR_FUTURE_DONE };
+
+/* In its actor's list from the call until it is waited for, in order. */
+struct xr_future {
+    xr_future *next;
+    xr_future *before;
+    xr_actor *actor;
+    uint64_t call;
+    const char *method;
+    const xr_signature *signature;
+    void *outs[XR_ACTOR_LETTERS];
+    xray_region *held[XR_ACTOR_LETTERS]; /* its ins, until it is answered */
+    uint32_t held_count;
+    uint32_t state;
+    uint32_t dropped;
+    xray_status status;
+    xr_err why; /* of a negative status */
+    xr_str reply;
+    xr_value values[XR_VALUES]; /* point into reply */
+    xray_region *regions[XR_VALUES];
+};
+
+struct xr_actor {
+    xr_actors *actors;
+    xr_actor *next;
+    xray_peer *peer;
+    const xr_actor_class *class_;
+    xr_signature *signatures; /* of the class's methods */
+    char *name;
+    xr_future *first; /* all futures */
+    xr_future *last;
+    xr_future *oldest; /* not answered */
+    xr_future *create;
+    uint64_t pid;
+    uint32_t index;
+    uint32_t lost;
+    uint32_t clean;    /* its end was in order */
+    uint32_t stopping; /* its end is no loss */
+    const char *ran;   /* the method at its loss, or NULL */
+    xr_err why;        /* "exited with status 1, in phase ..." */
+};
+
+struct xr_actors {
+    const xray_runtime_ops *ops;
+    void *runtime;
+    xr_relay relay;
+    xr_board board;
+    xr_pool pool;
+    xr_actor *first;
+    xr_future *spare; /* to be used again */
+    xr_str scratch;
+    uint64_t calls;
+    uint32_t fail_together;
+    uint32_t reserved;
+};
+
+/* Handles one event, waiting up to timeout_ms for it: XRAY_OK, XRAY_AGAIN, or
+ * the runtime's failure. */
+xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err);
+/* The first actor that is lost, or NULL. */
+xr_actor *xr_actors_lost(const xr_actors *actors);
+/* "actor NAME (rank R, pid P): method M: " before the sentence. */
+xray_status xr_actor_blame(const xr_actor *actor, const char *method,
+                           xray_status status, xr_err *err);
+/* ", in phase "x"" or "". */
+void xr_actor_phase_note(const xr_actor *actor, char *out, size_t size);
+
+/* A future in the actor's list, not sent. */
+xray_status xr_future_new(xr_actor *actor, const char *method,
+                          const xr_signature *signature, xr_err *err,
+                          xr_future **out);
+/* Takes it out of the list and keeps it for another call. */
+void xr_future_free(xr_future *future);
+/* Sends the message in `actors->scratch` as this future's call. */
+xray_status xr_future_send(xr_future *future, xr_err *err);
+/* The answer of the oldest call is here; XRAY_E_* if it is none. */
+xray_status xr_future_answer(xr_actor *actor, const xr_message *message,
+                             const xray_runtime_event *event, xr_err *err);
+/* Ends it with the actor's loss. */
+void xr_future_lose(xr_future *future);
+
+#endif

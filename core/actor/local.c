@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* posix_spawn_file_actions_addclosefrom_np */
+#include "core/actor/local.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/actor/clock.h"
+#include "core/base/err.h"
+
+#define PAGE UINT64_C(4096)
+#define TICK_MS 100
+#define CHILD_FD 3
+#define ACTORS_MOST 65536u
+
+extern char **environ;
+
+xray_status xr_local_fail(const xr_local *local, xray_status status,
+                          const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (local->host)
+        return local->host->fail(local->host, status, "local runtime", text);
+    return status;
+}
+
+static uint64_t slots_size(uint32_t actors)
+{
+    return (actors * sizeof(xr_local_slot) + PAGE - 1) / PAGE * PAGE;
+}
+
+uint64_t xr_local_shared_size(uint32_t actors, uint64_t board_size)
+{
+    return slots_size(actors) + board_size;
+}
+
+xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
+                                uint64_t board_size)
+{
+    uint64_t size = xr_local_shared_size(actors, board_size);
+    struct stat info;
+    if (fstat(fd, &info) || (uint64_t)info.st_size < size)
+        return xr_local_fail(local, XRAY_E_PEER,
+                             "the board is not of %llu bytes",
+                             (unsigned long long)size);
+    void *data =
+        mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED)
+        return xr_local_fail(local, XRAY_E_NOMEM, "the board, %llu bytes: %s",
+                             (unsigned long long)size, strerror(errno));
+    local->shared = data;
+    local->shared_size = size;
+    local->board_size = board_size;
+    local->slots = data;
+    local->slot_count = actors;
+    return XRAY_OK;
+}
+
+void xr_local_phase_set(void *self, const char *text)
+{
+    xr_local *local = self;
+    uint64_t words[8] = { 0 };
+    size_t size = strnlen(text, sizeof(words) - 1);
+    if (!local->own)
+        return;
+    memcpy(words, text, size);
+    for (size_t i = 0; i < 8; i++)
+        atomic_store_explicit(&local->own->phase[i], words[i],
+                              memory_order_relaxed);
+}
+
+void xr_local_phase_get(xr_local_slot *slot, char *out, uint64_t size)
+{
+    uint64_t words[8];
+    char text[sizeof(words)];
+    for (size_t i = 0; i < 8; i++)
+        words[i] = atomic_load_explicit(&slot->phase[i], memory_order_relaxed);
+    memcpy(text, words, sizeof(text));
+    text[sizeof(text) - 1] = 0;
+    xr_one_line(text);
+    (void)snprintf(out, (size_t)size, "%s", text);
+}
+
+static void local_phase(void *self, xray_peer *peer, char *out, uint64_t size)
+{
+    xr_local *local = self;
+    if (peer->index < local->slot_count)
+        xr_local_phase_get(&local->slots[peer->index], out, size);
+}
+
+static void *local_board(void *self, uint64_t *out_size)
+{
+    xr_local *local = self;
+    *out_size = local->board_size;
+    return local->board_size ? local->shared + slots_size(local->slot_count)
+                             : NULL;
+}
+
+static uint64_t local_pid(void *self, xray_peer *peer)
+{
+    (void)self;
+    return (uint64_t)peer->pid;
+}
+
+static void local_kill(void *self, xray_peer *peer)
+{
+    xr_local *local = self;
+    const size_t slot = (size_t)(peer - local->peers);
+    if (!peer->used)
+        return;
+    xr_local_end(peer, "was ended");
+    xr_conn_free(&peer->conn);
+    xr_local_regions_free(&peer->regions);
+    for (size_t i = 0; i < local->regions.count; i++)
+        local->regions.items[i]->sent[slot] = 0;
+    memset(peer, 0, sizeof(*peer));
+    peer->conn.fd = -1;
+}
+
+static void local_destroy(void *self)
+{
+    xr_local *local = self;
+    if (!local)
+        return;
+    xr_local_detach(local);
+    /* All at once, then one after another. */
+    for (uint32_t i = 0; local->peers && i < local->peer_count; i++)
+        if (local->peers[i].pid)
+            (void)kill(local->peers[i].pid, SIGKILL);
+    for (uint32_t i = 0; local->peers && i < local->peer_count; i++)
+        local_kill(local, &local->peers[i]);
+    xr_local_regions_free(&local->regions);
+    if (local->shared)
+        (void)munmap(local->shared, (size_t)local->shared_size);
+    if (local->shared_fd >= 0)
+        (void)close(local->shared_fd);
+    free(local->peers);
+    free(local->polls);
+    free(local);
+}
+
+static xray_status set_up(xr_local *local, const xray_runtime_setup *setup)
+{
+    if (!setup->actors || setup->actors > ACTORS_MOST)
+        return xr_local_fail(local, XRAY_E_ARG, "%u actors: 1 to %u can be had",
+                             setup->actors, ACTORS_MOST);
+    local->hang_ms = setup->hang_ms;
+    local->start_ms = setup->start_ms;
+    local->peers = calloc(setup->actors, sizeof(*local->peers));
+    local->polls = calloc(setup->actors, sizeof(*local->polls));
+    if (!local->peers || !local->polls)
+        return xr_local_fail(local, XRAY_E_NOMEM, "out of memory");
+    local->peer_count = setup->actors;
+    for (uint32_t i = 0; i < setup->actors; i++)
+        local->peers[i].conn.fd = -1;
+    local->shared_fd = xr_local_memory(
+        "xray-board", xr_local_shared_size(setup->actors, setup->board_size));
+    if (local->shared_fd < 0)
+        return xr_local_fail(local, XRAY_E_NOMEM, "the board: %s",
+                             strerror(errno));
+    return xr_local_map_shared(local, local->shared_fd, setup->actors,
+                               setup->board_size);
+}
+
+static xray_status local_create(const xray_runtime_setup *setup,
+                                const void *config, void **out_self)
+{
+    xr_local *local = calloc(1, sizeof(*local));
+    (void)config;
+    if (!local)
+        return XRAY_E_NOMEM;
+    local->host = setup->host;
+    local->shared_fd = -1;
+    local->beat_stop = -1;
+    local->checked_ns = xr_clock_ns();
+    xray_status status = set_up(local, setup);
+    if (status) {
+        local_destroy(local);
+        return status;
+    }
+    *out_self = local;
+    return XRAY_OK;
+}
+
+/* Starts the process with `fd` as its fd 3 and no other; 0 or an errno. */
+static int start_process(const char *const *argv, int fd, pid_t *out_pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none;
+    sigset_t all;
+    int bad = posix_spawn_file_actions_init(&actions);
+    if (bad)
+        return bad;
+    bad = posix_spawnattr_init(&attr);
+    if (bad) {
+        (void)posix_spawn_file_actions_destroy(&actions);
+        return bad;
+    }
+    (void)sigemptyset(&none);
+    (void)sigfillset(&all);
+    bad = posix_spawn_file_actions_adddup2(&actions, fd, CHILD_FD);
+    if (!bad)
+        bad = posix_spawn_file_actions_addclosefrom_np(&actions, CHILD_FD + 1);
+    if (!bad)
+        bad = posix_spawnattr_setsigmask(&attr, &none);
+    if (!bad)
+        bad = posix_spawnattr_setsigdefault(&attr, &all);
+    if (!bad)
+        bad = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK |
+                                                  POSIX_SPAWN_SETSIGDEF);
+    if (!bad)
+        bad = posix_spawn(out_pid, argv[0], &actions, &attr,
+                          (char *const *)(uintptr_t)argv, environ);
+    (void)posix_spawnattr_destroy(&attr);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return bad;
+}
+
+static int say_hello(const xr_local *local, xray_peer *peer)
+{
+    xr_hello hello = { (uint64_t)getpid(), local->board_size, local->slot_count,
+                       peer->index };
+    xr_frame frame = { XR_FRAME_HELLO, 1, sizeof(hello), 0, 0 };
+    return xr_conn_send(&peer->conn, &frame, &hello, local->shared_fd);
+}
+
+/* 0 or an errno. */
+static int start(const xr_local *local, xray_peer *peer,
+                 const xray_actor_spec *spec)
+{
+    int pair[2];
+    size_t count = 0;
+    while (spec->argv[count])
+        count++;
+    const char **argv = calloc(count + 2, sizeof(*argv));
+    if (!argv)
+        return ENOMEM;
+    for (size_t i = 0; i < count; i++)
+        argv[i] = spec->argv[i];
+    argv[count] = "local:3";
+    int bad = 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+        bad = errno;
+    } else {
+        peer->conn.fd = pair[0];
+        bad = say_hello(local, peer);
+        if (!bad)
+            bad = start_process(argv, pair[1], &peer->pid);
+        (void)close(pair[1]);
+        if (bad)
+            peer->pid = 0;
+    }
+    free(argv);
+    return bad;
+}
+
+static xray_status local_spawn(void *self, const xray_actor_spec *spec,
+                               xray_peer **out_peer)
+{
+    xr_local *local = self;
+    if (spec->index >= local->peer_count || local->peers[spec->index].used)
+        return xr_local_fail(local, XRAY_E_ARG,
+                             "actor %s: place %u of %u is taken or none",
+                             spec->name, spec->index, local->peer_count);
+    xray_peer *peer = &local->peers[spec->index];
+    xr_local_slot *slot = &local->slots[spec->index];
+    atomic_store_explicit(&slot->beat, 0, memory_order_relaxed);
+    for (size_t i = 0; i < 8; i++)
+        atomic_store_explicit(&slot->phase[i], 0, memory_order_relaxed);
+    peer->index = spec->index;
+    peer->spawned_ns = xr_clock_ns();
+    (void)snprintf(peer->name, sizeof(peer->name), "%s", spec->name);
+    int bad = start(local, peer, spec);
+    if (bad) {
+        xr_conn_free(&peer->conn);
+        return xr_local_fail(local, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
+                             "actor %s: starting %s: %s", spec->name,
+                             spec->argv[0], strerror(bad));
+    }
+    peer->used = 1;
+    *out_peer = peer;
+    return XRAY_OK;
+}
+
+/* What the actor's side cannot send at once it waits for. */
+static int drain(xr_conn *conn)
+{
+    int bad;
+    while ((bad = xr_conn_flush(conn)) == EAGAIN) {
+        struct pollfd ready = { .fd = conn->fd, .events = POLLOUT };
+        (void)poll(&ready, 1, -1);
+    }
+    return bad;
+}
+
+static xray_status local_send(void *self, xray_peer *peer, const void *data,
+                              uint64_t size, xray_region *const *regions,
+                              uint32_t region_count)
+{
+    xr_local *local = self;
+    xr_frame frame = { XR_FRAME_MESSAGE, 0, size, 0, 0 };
+    if (peer->lost || peer->conn.fd < 0)
+        return xr_local_fail(local, XRAY_E_PEER, "the other side is gone");
+    int bad = xr_local_region_send(local, peer, regions, region_count);
+    if (!bad)
+        bad = xr_conn_send(&peer->conn, &frame, data, -1);
+    if (!bad && local->own)
+        bad = drain(&peer->conn);
+    if (!bad)
+        return XRAY_OK;
+    if (bad == EINVAL)
+        return xr_local_fail(local, XRAY_E_ARG,
+                             "a message carries a region that is neither from "
+                             "here nor from its receiver");
+    if (bad == ENOMEM || bad == EMFILE)
+        return xr_local_fail(local, XRAY_E_NOMEM, "a message of %llu bytes: %s",
+                             (unsigned long long)size, strerror(bad));
+    return xr_local_fail(local, XRAY_E_PEER, "the other side is gone: %s",
+                         strerror(bad));
+}
+
+/* ---- poll ---- */
+
+/* Takes frames of one peer up to a message: 1 and the event. */
+static int take_message(xray_peer *peer, xray_runtime_event *out)
+{
+    xr_frame frame;
+    const void *data = NULL;
+    int fd = -1;
+    int got;
+    while ((got = xr_conn_next(&peer->conn, &frame, &data, &fd)) > 0) {
+        if (frame.kind == XR_FRAME_MESSAGE && fd < 0) {
+            out->kind = XRAY_RUNTIME_MESSAGE;
+            out->data = data;
+            out->size = frame.size;
+            return 1;
+        }
+        int bad = EPROTO;
+        if (frame.kind == XR_FRAME_REGION || frame.kind == XR_FRAME_UNREGION)
+            bad = xr_local_region_frame(peer, &frame, fd);
+        else if (fd >= 0)
+            (void)close(fd);
+        if (!bad)
+            continue;
+        char why[120];
+        (void)snprintf(why, sizeof(why),
+                       "sent a region that cannot be taken: %s (killed)",
+                       strerror(bad));
+        xr_local_end(peer, why);
+        return 0;
+    }
+    if (got < 0) {
+        xr_local_end(peer, "sent what is no frame of this program (killed)");
+        peer->conn.in_at = peer->conn.in_size;
+    }
+    return 0;
+}
+
+/* The next event that is here, peers taking turns. */
+static int take_event(xr_local *local, xray_runtime_event *out)
+{
+    for (uint32_t n = 0; n < local->peer_count; n++) {
+        uint32_t i = (local->next_peer + n) % local->peer_count;
+        xray_peer *peer = &local->peers[i];
+        if (!peer->used || peer->lost == 2)
+            continue;
+        *out = (xray_runtime_event){ .head = XRAY_HEAD(xray_runtime_event) };
+        out->peer = peer;
+        if (!take_message(peer, out)) {
+            if (!peer->lost)
+                continue;
+            peer->lost = 2;
+            out->kind = XRAY_RUNTIME_LOST;
+            out->clean = peer->clean;
+            out->reason = peer->reason;
+        }
+        local->next_peer = i + 1;
+        return 1;
+    }
+    return 0;
+}
+
+static void say_parent_gone(xray_peer *peer)
+{
+    peer->clean = 1;
+    peer->lost = 1;
+    (void)snprintf(peer->reason, sizeof(peer->reason), "the parent is gone");
+}
+
+/* Reads and sends what goes now; -1 when memory ran out. */
+static int serve_peer(xr_local *local, xray_peer *peer)
+{
+    int bad = xr_conn_read(&peer->conn);
+    if (bad == ENOMEM)
+        return -1;
+    /* One that ended while something of its own holds the line. */
+    if (bad == EAGAIN && !local->own && !peer->pid)
+        bad = EPIPE;
+    if (bad && bad != EAGAIN) {
+        if (local->own) /* the other thread still looks at the socket */
+            say_parent_gone(peer);
+        else
+            xr_local_end(peer, NULL);
+        return 0;
+    }
+    /* Its failure shows as the end of the line. */
+    if (xr_conn_pending(&peer->conn))
+        (void)xr_conn_flush(&peer->conn);
+    return 0;
+}
+
+/* Waits up to `ms` until a peer can be served, and serves all that can. */
+static int wait_peers(xr_local *local, int ms)
+{
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        const xray_peer *peer = &local->peers[i];
+        struct pollfd *entry = &local->polls[i];
+        entry->fd = peer->used && !peer->lost ? peer->conn.fd : -1;
+        entry->events =
+            xr_conn_pending(&peer->conn) ? POLLIN | POLLOUT : POLLIN;
+        entry->revents = 0;
+        if (entry->fd >= 0 && !local->own && !peer->pid)
+            ms = 0;
+    }
+    (void)poll(local->polls, local->peer_count, ms);
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        xray_peer *peer = &local->peers[i];
+        if (local->polls[i].fd < 0 || peer->lost)
+            continue;
+        if ((local->polls[i].revents || (!local->own && !peer->pid)) &&
+            serve_peer(local, peer))
+            return -1;
+    }
+    return 0;
+}
+
+static xray_status local_poll(void *self, int64_t timeout_ms,
+                              xray_runtime_event *out_event)
+{
+    xr_local *local = self;
+    const xr_deadline deadline = xr_deadline_in(timeout_ms);
+    for (int pass = 0;; pass++) {
+        if (take_event(local, out_event))
+            return XRAY_OK;
+        int64_t rest = xr_deadline_rest(&deadline);
+        if (pass && !rest)
+            return XRAY_AGAIN;
+        if (rest < 0 || rest > TICK_MS)
+            rest = TICK_MS;
+        if (wait_peers(local, (int)rest))
+            return xr_local_fail(local, XRAY_E_NOMEM,
+                                 "out of memory for a message");
+        if (!local->own)
+            xr_local_check(local);
+    }
+}
+
+const xray_runtime_ops xr_local_runtime = {
+    .head = XRAY_HEAD(xray_runtime_ops),
+    .create = local_create,
+    .attach = xr_local_attach,
+    .destroy = local_destroy,
+    .spawn = local_spawn,
+    .kill = local_kill,
+    .pid = local_pid,
+    .send = local_send,
+    .poll = local_poll,
+    .region_create = xr_local_region_create,
+    .region_destroy = xr_local_region_destroy,
+    .region_find = xr_local_region_find,
+    .board = local_board,
+    .phase_set = xr_local_phase_set,
+    .phase = local_phase,
+};

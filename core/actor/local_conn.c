@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* MSG_CMSG_CLOEXEC, F_DUPFD_CLOEXEC */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/actor/local.h"
+
+#define FRAME_MOST (UINT64_C(8) << 30) /* beyond what a message can hold */
+#define READ_LEAST ((size_t)64 << 10)
+
+typedef union control {
+    struct cmsghdr align;
+    char space[CMSG_SPACE(sizeof(int) * XR_CONN_FDS)];
+} control;
+
+void xr_conn_close(xr_conn *conn)
+{
+    if (conn->fd >= 0)
+        (void)close(conn->fd);
+    conn->fd = -1;
+    for (; conn->mark_at < conn->mark_count; conn->mark_at++)
+        (void)close(conn->marks[conn->mark_at].fd);
+    conn->out_at = conn->out_size = 0;
+}
+
+void xr_conn_free(xr_conn *conn)
+{
+    xr_conn_close(conn);
+    for (uint32_t i = 0; i < conn->fd_count; i++)
+        (void)close(conn->fds[i]);
+    free(conn->in);
+    free(conn->out);
+    free(conn->marks);
+    memset(conn, 0, sizeof(*conn));
+    conn->fd = -1;
+}
+
+/* Room for `more` bytes behind `size`; 0 or ENOMEM. */
+static int reserve(unsigned char **data, size_t size, size_t more, size_t *cap)
+{
+    if (more > SIZE_MAX / 2 - size)
+        return ENOMEM;
+    if (size + more <= *cap)
+        return 0;
+    size_t want = *cap + *cap / 2;
+    if (want < size + more)
+        want = size + more;
+    unsigned char *grown = realloc(*data, want);
+    if (!grown)
+        return ENOMEM;
+    *data = grown;
+    *cap = want;
+    return 0;
+}
+
+static int reserve_mark(xr_conn *conn)
+{
+    if (conn->mark_count < conn->mark_cap)
+        return 0;
+    size_t cap = conn->mark_cap ? conn->mark_cap * 2 : 8;
+    xr_conn_mark *grown = realloc(conn->marks, cap * sizeof(*grown));
+    if (!grown)
+        return ENOMEM;
+    conn->marks = grown;
+    conn->mark_cap = cap;
+    return 0;
+}
+
+/* Sends what goes at once; `fd` with its first byte. Bytes sent, or -1. */
+static ssize_t send_some(int socket, struct iovec *iov, size_t count, int fd)
+{
+    control ctl;
+    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = count };
+    if (fd >= 0) {
+        memset(&ctl, 0, sizeof(ctl));
+        msg.msg_control = &ctl;
+        msg.msg_controllen = CMSG_SPACE(sizeof(int));
+        struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(head), &fd, sizeof(int));
+    }
+    ssize_t sent;
+    do
+        sent = sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    return sent;
+}
+
+int xr_conn_pending(const xr_conn *conn)
+{
+    return conn->out_at < conn->out_size;
+}
+
+int xr_conn_flush(xr_conn *conn)
+{
+    while (xr_conn_pending(conn)) {
+        size_t end = conn->out_size;
+        int fd = -1;
+        if (conn->mark_at < conn->mark_count) {
+            const xr_conn_mark *mark = &conn->marks[conn->mark_at];
+            if (mark->at == conn->out_at) {
+                fd = mark->fd;
+                if (conn->mark_at + 1 < conn->mark_count)
+                    end = mark[1].at;
+            } else {
+                end = mark->at;
+            }
+        }
+        struct iovec iov = { conn->out + conn->out_at, end - conn->out_at };
+        ssize_t sent = send_some(conn->fd, &iov, 1, fd);
+        if (sent < 0)
+            return errno == EWOULDBLOCK ? EAGAIN : errno;
+        if (fd >= 0) {
+            (void)close(fd);
+            conn->mark_at++;
+        }
+        conn->out_at += (size_t)sent;
+    }
+    conn->out_at = conn->out_size = 0;
+    conn->mark_at = conn->mark_count = 0;
+    return 0;
+}
+
+static void keep(xr_conn *conn, const void *data, size_t size)
+{
+    if (size)
+        memcpy(conn->out + conn->out_size, data, size);
+    conn->out_size += size;
+}
+
+int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
+{
+    const size_t size = (size_t)frame->size;
+    int bad = xr_conn_pending(conn) ? xr_conn_flush(conn) : 0;
+    if (bad && bad != EAGAIN)
+        return bad;
+    if (reserve(&conn->out, conn->out_size, sizeof(*frame) + size,
+                &conn->out_cap) ||
+        reserve_mark(conn))
+        return ENOMEM;
+    size_t sent = 0;
+    if (!bad) {
+        xr_frame head = *frame;
+        struct iovec iov[2] = { { &head, sizeof(head) },
+                                { (void *)(uintptr_t)data, size } };
+        ssize_t n = send_some(conn->fd, iov, size ? 2 : 1, fd);
+        if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+            return errno;
+        sent = n < 0 ? 0 : (size_t)n;
+    }
+    if (sent == sizeof(*frame) + size)
+        return 0;
+    if (!sent && fd >= 0) { /* it goes with a byte that is kept */
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (copy < 0)
+            return errno;
+        conn->marks[conn->mark_count++] =
+            (xr_conn_mark){ conn->out_size, copy, 0 };
+    }
+    if (sent < sizeof(*frame)) {
+        keep(conn, (const char *)frame + sent, sizeof(*frame) - sent);
+        sent = sizeof(*frame);
+    }
+    sent -= sizeof(*frame);
+    keep(conn, (const char *)data + sent, size - sent);
+    return 0;
+}
+
+/* Room for the rest of the frame that has begun, and for some more. */
+static int make_room(xr_conn *conn)
+{
+    size_t rest = READ_LEAST;
+    size_t have = conn->in_size - conn->in_at;
+    if (conn->in_at) {
+        memmove(conn->in, conn->in + conn->in_at, have);
+        conn->in_size = have;
+        conn->in_at = 0;
+    }
+    if (have >= sizeof(xr_frame)) {
+        xr_frame frame;
+        memcpy(&frame, conn->in, sizeof(frame));
+        if (frame.size <= FRAME_MOST && sizeof(frame) + frame.size > have)
+            rest = sizeof(frame) + (size_t)frame.size - have;
+    }
+    if (rest < READ_LEAST)
+        rest = READ_LEAST;
+    return reserve(&conn->in, conn->in_size, rest, &conn->in_cap);
+}
+
+static int take_fds(xr_conn *conn, struct msghdr *msg)
+{
+    int bad = (msg->msg_flags & MSG_CTRUNC) != 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+            if (conn->fd_count < XR_CONN_FDS) {
+                conn->fds[conn->fd_count++] = fd;
+            } else {
+                (void)close(fd);
+                bad = 1;
+            }
+        }
+    }
+    return bad ? EMFILE : 0;
+}
+
+int xr_conn_read(xr_conn *conn)
+{
+    control ctl;
+    if (conn->fd_count == XR_CONN_FDS) /* more than whole frames account for */
+        return EMFILE;
+    if (make_room(conn))
+        return ENOMEM;
+    struct iovec iov = { conn->in + conn->in_size,
+                         conn->in_cap - conn->in_size };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = &ctl,
+                          .msg_controllen = sizeof(ctl) };
+    ssize_t n;
+    do
+        n = recvmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK ? EAGAIN : errno;
+    if (!n)
+        return EPIPE;
+    conn->in_size += (size_t)n;
+    return take_fds(conn, &msg);
+}
+
+int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,
+                 int *out_fd)
+{
+    size_t have = conn->in_size - conn->in_at;
+    if (have < sizeof(*out))
+        return 0;
+    memcpy(out, conn->in + conn->in_at, sizeof(*out));
+    if (out->kind >= XR_FRAME_KINDS || out->size > FRAME_MOST ||
+        out->has_fd > 1)
+        return -1;
+    if (have < sizeof(*out) + out->size)
+        return 0;
+    *out_fd = -1;
+    if (out->has_fd) {
+        if (!conn->fd_count)
+            return -1;
+        *out_fd = conn->fds[0];
+        conn->fd_count--;
+        memmove(conn->fds, conn->fds + 1, conn->fd_count * sizeof(int));
+    }
+    *out_data = conn->in + conn->in_at + sizeof(*out);
+    conn->in_at += sizeof(*out) + (size_t)out->size;
+    return 1;
+}

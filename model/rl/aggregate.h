@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the losses of tokens become one number.
+ */
+#ifndef XM_RL_AGGREGATE_H
+#define XM_RL_AGGREGATE_H
+
+#include <stdint.h>
+
+enum {
+    XM_RL_TOKEN_MEAN,
+    XM_RL_TOKEN_SUM,
+    XM_RL_SEQ_MEAN_TOKEN_SUM,
+    XM_RL_SEQ_MEAN_TOKEN_SUM_NORM,
+    XM_RL_SEQ_MEAN_TOKEN_MEAN,
+};
+
+/* What the mean over a mini-batch is taken of. */
+typedef struct xm_rl_counts {
+    double rows;   /* rows with a token in the loss, of the whole mini-batch */
+    double tokens; /* tokens in the loss, of the whole mini-batch */
+    double scale;  /* loss_scale_factor */
+} xm_rl_counts;
+
+/* Factor of a token's loss in the mini-batch's loss; the token's row has
+ * `row_tokens` tokens in the loss. 0 when there is nothing to divide by. */
+double xm_rl_token_weight(int64_t mode, const xm_rl_counts *counts,
+                          double row_tokens);
+
+#endif

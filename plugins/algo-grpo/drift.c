@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the sampler's log-probabilities differ by, and what is done about it.
+ * Where they are the trainer's, every number here says so: weights of 1,
+ * nothing rejected, an effective sample size of 1.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "plugins/algo-grpo/prepare.h"
+
+static double log_r(const xray_batch *batch, int32_t at)
+{
+    return xm_rl_log_drift((double)batch->old_logp[at],
+                           (double)batch->rollout_logp[at]);
+}
+
+xm_rl_drift grpo_row_drift(const xm_rl_correction *rule,
+                           const xray_batch *batch, uint32_t row)
+{
+    xm_rl_drift drift = { 0 };
+    if (rule->weight == XM_RL_IS_NONE && rule->kind == XM_RL_RS_NONE)
+        return drift;
+    for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1]; i++)
+        if (batch->loss_mask[i] != 0)
+            xm_rl_drift_add(rule, log_r(batch, i), &drift);
+    xm_rl_drift_close(rule, &drift);
+    return drift;
+}
+
+double grpo_mask_of(const xm_rl_correction *rule, const xray_batch *batch,
+                    const xm_rl_drift *drift, int32_t at)
+{
+    double mask = (double)batch->loss_mask[at];
+    if (mask == 0 || rule->kind == XM_RL_RS_NONE)
+        return mask;
+    return xm_rl_drift_keeps(rule, drift, log_r(batch, at)) ? mask : 0.0;
+}
+
+typedef struct drift_sums {
+    double tokens;
+    double rows;
+    double kl;     /* rollout - old: KL(rollout || trainer) */
+    double k3;     /* the same by k3 */
+    double weight; /* of the correction */
+    double square;
+    double least;
+    double most;
+    double rejected;  /* tokens */
+    double different; /* tokens whose two log-probs are not equal */
+    double old_ppl;   /* sums over rows of exp(-mean log-prob) */
+    double rollout_ppl;
+    double log_ppl; /* of the difference of their logarithms */
+    double old;     /* of the row at hand */
+    double rollout;
+} drift_sums;
+
+static void add_token(grpo_driver *driver, const xray_batch *batch,
+                      const xm_rl_drift *drift, int32_t at, drift_sums *s)
+{
+    const xm_rl_correction *rule = &driver->rule.loss.correction;
+    double x = log_r(batch, at);
+    double w = xm_rl_drift_weight(rule, drift, x);
+    double mask = grpo_mask_of(rule, batch, drift, at);
+    driver->work.mask[at] = (float)mask;
+    s->tokens++;
+    s->kl -= x;
+    s->k3 += xm_rl_exp(x) - x - 1.0;
+    s->least = s->tokens > 1 && s->least < w ? s->least : w;
+    s->most = s->tokens > 1 && s->most > w ? s->most : w;
+    s->weight += w;
+    s->square += w * w;
+    s->rejected += mask == 0;
+    s->different += batch->old_logp[at] != batch->rollout_logp[at];
+    s->old += (double)batch->old_logp[at];
+    s->rollout += (double)batch->rollout_logp[at];
+}
+
+static void add_row(grpo_driver *driver, const xray_batch *batch, uint32_t row,
+                    drift_sums *s)
+{
+    xm_rl_drift drift =
+        grpo_row_drift(&driver->rule.loss.correction, batch, row);
+    s->old = s->rollout = 0;
+    for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1]; i++)
+        if (batch->loss_mask[i] != 0)
+            add_token(driver, batch, &drift, i, s);
+        else
+            driver->work.mask[i] = 0;
+    if (!(drift.tokens > 0))
+        return;
+    s->rows++;
+    s->old_ppl += xm_rl_exp(-s->old / drift.tokens);
+    s->rollout_ppl += xm_rl_exp(-s->rollout / drift.tokens);
+    s->log_ppl += (s->rollout - s->old) / drift.tokens;
+}
+
+/* Names of verl (verl/trainer/ppo/rollout_corr_helper.py); rollout_corr/exact
+ * is ours: the share of tokens whose two log-probs are equal bit for bit. */
+static void put_sums(const grpo_driver *driver, const drift_sums *s,
+                     const xray_metric_sink *m)
+{
+    double mean = s->weight / s->tokens;
+    double variance = s->square / s->tokens - mean * mean;
+    double scale = driver->correction_scale;
+    m->put(m->ctx, "rollout_corr/exact", 1.0 - s->different / s->tokens);
+    m->put(m->ctx, "rollout_corr/kl", s->kl / s->tokens);
+    m->put(m->ctx, "rollout_corr/k3_kl", s->k3 / s->tokens);
+    m->put(m->ctx, "rollout_corr/training_ppl", s->old_ppl / s->rows);
+    m->put(m->ctx, "rollout_corr/rollout_ppl", s->rollout_ppl / s->rows);
+    m->put(m->ctx, "rollout_corr/log_ppl_diff", s->log_ppl / s->rows);
+    m->put(m->ctx, "rollout_corr/ppl_ratio", xm_rl_exp(s->log_ppl / s->rows));
+    m->put(m->ctx, "rollout_corr/rollout_is_mean", mean * scale);
+    m->put(m->ctx, "rollout_corr/rollout_is_min", s->least * scale);
+    m->put(m->ctx, "rollout_corr/rollout_is_max", s->most * scale);
+    m->put(m->ctx, "rollout_corr/rollout_is_std",
+           sqrt(variance > 0 ? variance : 0) * scale);
+    /* 1 / mean((w / mean w)^2) */
+    m->put(m->ctx, "rollout_corr/rollout_is_eff_sample_size",
+           s->square > 0 ? mean * mean * s->tokens / s->square : 0);
+    m->put(m->ctx, "rollout_corr/rollout_rs_masked_fraction",
+           s->rejected / s->tokens);
+}
+
+xray_status grpo_correct(grpo_driver *driver, const xray_batch *batch,
+                         const xray_metric_sink *metrics)
+{
+    drift_sums sums = { 0 };
+    driver->correction_scale = 1.0;
+    if (!driver->rule.loss.correct) {
+        memcpy(driver->work.mask, batch->loss_mask,
+               batch->tokens * sizeof(float));
+        return XRAY_OK;
+    }
+    if (!batch->old_logp || !batch->rollout_logp)
+        return driver->host->fail(driver->host, XRAY_E_ARG, "prepare",
+                                  "rollout_is and rollout_rs need old_logp "
+                                  "and rollout_logp");
+    for (uint32_t r = 0; r < batch->rows; r++)
+        add_row(driver, batch, r, &sums);
+    if (!(sums.tokens > 0))
+        return XRAY_OK;
+    if (driver->rule.normalise_weights && sums.weight > 0)
+        driver->correction_scale = sums.tokens / sums.weight;
+    put_sums(driver, &sums, metrics);
+    return XRAY_OK;
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugins/algo-grpo/rule.h"
+
+/* The values index grpo_presets, which a test compares. */
+static const xray_choice preset_choices[] = {
+    { "none", 0, "GRPO and nothing else: no dual clip, no bounds" },
+    { "verl", 1, "GRPO with verl's defaults" },
+    { "trl", 2, "GRPO with TRL's defaults (loss_type dapo)" },
+    { "trl_grpo", 3, "TRL's loss_type grpo" },
+    { "openrlhf", 4, "OpenRLHF's group_norm" },
+    { "openrlhf_dr_grpo", 5, "OpenRLHF's dr_grpo" },
+    { "open_instruct", 6, "open-instruct's default, centered" },
+    { "open_instruct_standard", 7, "open-instruct's standard" },
+    { "nemo_rl", 8, "NeMo-RL's default, leave-one-out" },
+    { "dr_grpo", 9,
+      "Dr. GRPO: no division by the deviation, sums over a constant length" },
+    { "verl_dr_grpo", 10, "the same as verl reaches it, with its dual clip" },
+    { "rloo", 11, "leave-one-out baseline, otherwise as verl" },
+    { "reinforce_plus_plus", 12, "returns of tokens, whitened (verl)" },
+    { "reinforce_plus_plus_baseline", 13, "centred and whitened (verl)" },
+    { "remax", 14, "against the score of a greedy sample (verl)" },
+    { "opo", 15, "baseline weighted by length (verl)" },
+    { "gpg", 16, "no ratio and no clip (verl)" },
+    { "grpo_passk", 17, "only the best of a group (verl)" },
+    { "maxrl", 18, "over the mean of the group (SkyRL)" },
+    { "dapo", 19, "clip-higher and dynamic sampling (verl)" },
+    { "gspo", 20, "one ratio a row (verl)" },
+    { "cispo", 21, "clipped weights (verl)" },
+    { "cispo_trl", 22, "TRL's CISPO" },
+    { "cispo_open_instruct", 23, "open-instruct's CISPO" },
+    { "gmpo", 24, "geometric mean of held ratios (verl's geo_mean)" },
+    { "sapo", 25, "a soft gate instead of a clip (verl)" },
+    { "clip_cov", 26, "tokens of high covariance leave the loss (verl)" },
+    { "kl_cov", 27, "tokens of the highest covariance pay (verl)" },
+    { "dppo_tv", 28, "clip by binary total variation (verl)" },
+    { "dppo_kl", 29, "clip by binary KL (verl)" },
+    { "dro", 30, "a quadratic penalty; needs dro_beta (verl)" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice estimator_choices[] = {
+    { "auto", GRPO_AUTO, "by the preset" },
+    { "grpo", XM_RL_ADV_GRPO, "score against the mean of its group" },
+    { "rloo", XM_RL_ADV_RLOO,
+      "score against the mean of the others; alone: the score itself" },
+    { "rloo_vectorized", XM_RL_ADV_RLOO_VECTORIZED, "as rloo; alone: 0" },
+    { "grpo_passk", XM_RL_ADV_PASSK, "the best of a group against the second" },
+    { "opo", XM_RL_ADV_OPO, "score against a mean weighted by length" },
+    { "gpg", XM_RL_ADV_GPG, "as grpo, scaled by the share of scores not 0" },
+    { "maxrl", XM_RL_ADV_MAXRL, "as grpo, over the mean of the group" },
+    { "reinforce_plus_plus", XM_RL_ADV_REINFORCE,
+      "discounted returns, whitened over the batch" },
+    { "reinforce_plus_plus_baseline", XM_RL_ADV_REINFORCE_BASELINE,
+      "score against its group, whitened over the batch" },
+    { "remax", XM_RL_ADV_REMAX, "returns against a greedy sample's score" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice deviation_choices[] = {
+    { "auto", GRPO_AUTO, "by the preset" },
+    { "unbiased", XM_RL_STD_UNBIASED, "of the group, divided by n - 1" },
+    { "population", XM_RL_STD_POPULATION, "of the group, divided by n" },
+    { "others", XM_RL_STD_OTHERS,
+      "of the group's other samples, whose mean is then the baseline" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice auto_bool_choices[] = {
+    { "auto", GRPO_AUTO, "by the preset" },
+    { "true", 1, NULL },
+    { "false", 0, NULL },
+    { "on", 1, NULL },
+    { "off", 0, NULL },
+    { "yes", 1, NULL },
+    { "no", 0, NULL },
+    { "1", 1, NULL },
+    { "0", 0, NULL },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice mode_choices[] = {
+    { "auto", GRPO_AUTO, "by the preset" },
+    { "vanilla", GRPO_VANILLA, "PPO's clip, dual clip by clip_ratio_c" },
+    { "gspo", GRPO_GSPO, "the clip on the row's geometric mean ratio" },
+    { "cispo", GRPO_CISPO, "clipped weights of the log-prob" },
+    { "gpg", GRPO_GPG, "-A logp" },
+    { "sapo", GRPO_SAPO, "a sigmoid gate, by tau_pos and tau_neg" },
+    { "clip_cov", GRPO_CLIP_COV, "by clip_cov_ratio, clip_cov_lb, _ub" },
+    { "kl_cov", GRPO_KL_COV, "by kl_cov_ratio and ppo_kl_coef" },
+    { "geo_mean", GRPO_GEO_MEAN, "GMPO: the clip is one of log-ratios" },
+    { "dppo_tv", GRPO_DPPO_TV, "the clip is one of total variation" },
+    { "dppo_kl", GRPO_DPPO_KL, "the clip is one of binary KL" },
+    { "dro", GRPO_DRO, "by dro_beta" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice agg_choices[] = {
+    { "auto", GRPO_AUTO, "by the preset" },
+    { "token-mean", XM_RL_TOKEN_MEAN, "mean over the tokens" },
+    { "token-sum", XM_RL_TOKEN_SUM, "sum over the tokens" },
+    { "seq-mean-token-sum", XM_RL_SEQ_MEAN_TOKEN_SUM,
+      "mean over rows of a row's sum" },
+    { "seq-mean-token-sum-norm", XM_RL_SEQ_MEAN_TOKEN_SUM_NORM,
+      "the same, over loss_scale_factor" },
+    { "seq-mean-token-mean", XM_RL_SEQ_MEAN_TOKEN_MEAN,
+      "mean over rows of a row's mean" },
+    { NULL, 0, NULL },
+};
+
+#define STRAIGHT(kind) (XM_RL_KL_##kind + XM_RL_KL_STRAIGHT)
+static const xray_choice kl_choices[] = {
+    { "low_var_kl", XM_RL_KL_K3, "exp(d) - d - 1, d = ref - logp" },
+    { "k3", XM_RL_KL_K3, "the same" },
+    { "kl", XM_RL_KL_K1, "logp - ref" },
+    { "k1", XM_RL_KL_K1, "the same" },
+    { "mse", XM_RL_KL_K2, "(logp - ref)^2 / 2" },
+    { "k2", XM_RL_KL_K2, "the same" },
+    { "abs", XM_RL_KL_ABS, "|logp - ref|" },
+    { "low_var_kl+", STRAIGHT(K3), "its value, the gradient of k2" },
+    { "k3+", STRAIGHT(K3), "the same" },
+    { "kl+", STRAIGHT(K1), "its value, the gradient of k2" },
+    { "k1+", STRAIGHT(K1), "the same" },
+    { "mse+", STRAIGHT(K2), "k2" },
+    { "k2+", STRAIGHT(K2), "k2" },
+    { "abs+", STRAIGHT(ABS), "its value, the gradient of k2" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice control_choices[] = {
+    { "fixed", 0, "kl_coef stays" },
+    { "adaptive", 1, "it follows target_kl" },
+    { NULL, 0, NULL },
+};
+
+static const xray_choice is_choices[] = {
+    { "none", XM_RL_IS_NONE, "no weights" },
+    { "token", XM_RL_IS_TOKEN, "a token's ratio of trainer and sampler" },
+    { "sequence", XM_RL_IS_SEQUENCE, "the row's ratio on all of its tokens" },
+    { NULL, 0, NULL },
+};
+
+/* level * 4 + kind */
+#define RS(level, kind) (XM_RL_RS_##level * 4 + XM_RL_RS_##kind)
+static const xray_choice rs_choices[] = {
+    { "none", 0, "nothing is rejected" },
+    { "token_k1", RS(TOKEN, K1), "tokens, by their ratio" },
+    { "token_k2", RS(TOKEN, K2), "tokens, by log^2 / 2" },
+    { "token_k3", RS(TOKEN, K3), "tokens, by r - 1 - log r" },
+    { "seq_sum_k1", RS(SUM, K1), "rows, by the product of ratios" },
+    { "seq_sum_k2", RS(SUM, K2), "rows, by the sum of k2" },
+    { "seq_sum_k3", RS(SUM, K3), "rows, by the sum of k3" },
+    { "seq_mean_k1", RS(MEAN, K1), "rows, by the geometric mean ratio" },
+    { "seq_mean_k2", RS(MEAN, K2), "rows, by the mean of k2" },
+    { "seq_mean_k3", RS(MEAN, K3), "rows, by the mean of k3" },
+    { "seq_max_k1", RS(MAX, K1), "rows, by their furthest ratios" },
+    { "seq_max_k2", RS(MAX, K2), "rows, by their largest k2" },
+    { "seq_max_k3", RS(MAX, K3), "rows, by their largest k3" },
+    { NULL, 0, NULL },
+};
+
+const xray_option grpo_options[] = {
+    XRAY_CHOICE(grpo_config, preset, "verl", preset_choices, "0.1",
+                "Whose maths: fills every key left at auto or -1; see xray "
+                "algo list."),
+    XRAY_CHOICE(grpo_config, adv_estimator, "auto", estimator_choices, "0.1",
+                "How a row's advantage follows from the scores of its group."),
+    XRAY_CHOICE(grpo_config, norm_adv_by_std_in_grpo, "auto", auto_bool_choices,
+                "0.1", "Divide by the standard deviation of the group."),
+    XRAY_CHOICE(grpo_config, adv_deviation, "auto", deviation_choices, "0.1",
+                "Which standard deviation that is."),
+    XRAY_REAL(grpo_config, adv_epsilon, "-1", -1, 1, NULL, "0.1",
+              "Added to the divisor; -1: by the preset."),
+    XRAY_REAL(grpo_config, gamma, "1", 0, 1, NULL, "0.1",
+              "Discount of reinforce_plus_plus."),
+    XRAY_CHOICE(grpo_config, loss_mode, "auto", mode_choices, "0.1",
+                "The policy loss of a token."),
+    XRAY_REAL(grpo_config, clip_ratio, "0.2", 0, 1e6, NULL, "0.1",
+              "The ratio counts within 1 - clip_ratio and 1 + clip_ratio."),
+    XRAY_REAL(grpo_config, clip_ratio_low, "-1", -1, 1e6, NULL, "0.1",
+              "Distance of the lower bound; -1: by the preset, else "
+              "clip_ratio."),
+    XRAY_REAL(grpo_config, clip_ratio_high, "-1", -1, 1e6, NULL, "0.1",
+              "Distance of the upper bound; -1: by the preset, else "
+              "clip_ratio."),
+    XRAY_REAL(grpo_config, clip_ratio_c, "-1", -1, 1e6, NULL, "0.1",
+              "Dual clip: most a token of negative advantage may lose, in "
+              "units of the advantage, above 1; 0: off, -1: by the preset."),
+    XRAY_CHOICE(grpo_config, safety_bounds, "auto", auto_bool_choices, "0.1",
+                "verl's limits: log-ratios within 20, k3 within 10."),
+    XRAY_REAL(grpo_config, tau_pos, "1", 1e-6, 1e6, NULL, "0.1",
+              "sapo: steepness where the advantage is above 0."),
+    XRAY_REAL(grpo_config, tau_neg, "1.05", 1e-6, 1e6, NULL, "0.1",
+              "sapo: steepness elsewhere."),
+    XRAY_REAL(grpo_config, clip_cov_ratio, "2e-4", 0, 1, NULL, "0.1",
+              "clip_cov: share of the tokens to pick."),
+    XRAY_REAL(grpo_config, clip_cov_lb, "1", -1e6, 1e6, NULL, "0.1",
+              "clip_cov: covariances above are candidates."),
+    XRAY_REAL(grpo_config, clip_cov_ub, "5", -1e6, 1e6, NULL, "0.1",
+              "clip_cov: covariances below are candidates."),
+    XRAY_REAL(grpo_config, kl_cov_ratio, "2e-4", 0, 1, NULL, "0.1",
+              "kl_cov: share of the tokens to pick."),
+    XRAY_REAL(grpo_config, ppo_kl_coef, "0.1", 0, 1e6, NULL, "0.1",
+              "kl_cov: what a picked token pays for |log-ratio|."),
+    XRAY_REAL(grpo_config, dro_beta, "-1", -1, 1e6, NULL, "0.1",
+              "dro: weight of the quadratic penalty, above 0."),
+    XRAY_CHOICE(grpo_config, loss_agg_mode, "auto", agg_choices, "0.1",
+                "How the tokens' losses become one number."),
+    XRAY_REAL(grpo_config, loss_scale_factor, "0", 0, 1e12, "tokens", "0.1",
+              "Divisor of seq-mean-token-sum-norm; 0: the longest response "
+              "the run may give."),
+    XRAY_CHOICE(grpo_config, use_kl_loss, "auto", auto_bool_choices, "0.1",
+                "Add KL to the reference to the loss."),
+    XRAY_REAL(grpo_config, kl_loss_coef, "-1", -1, 1e6, NULL, "0.1",
+              "Weight of the KL in the loss; -1: by the preset, else 0.001."),
+    XRAY_CHOICE(grpo_config, kl_loss_type, "low_var_kl", kl_choices, "0.1",
+                "Estimator of the KL in the loss."),
+    XRAY_REAL(grpo_config, kl_coef, "0.001", 0, 1e6, NULL, "0.1",
+              "Weight of the KL in the reward."),
+    XRAY_CHOICE(grpo_config, kl_penalty, "kl", kl_choices, "0.1",
+                "Estimator of the KL in the reward."),
+    XRAY_CHOICE(grpo_config, kl_ctrl, "fixed", control_choices, "0.1",
+                "What becomes of kl_coef from step to step."),
+    XRAY_REAL(grpo_config, target_kl, "0.1", 1e-12, 1e6, NULL, "0.1",
+              "adaptive: the KL it aims at."),
+    XRAY_REAL(grpo_config, horizon, "10000", 1e-6, 1e18, "rows", "0.1",
+              "adaptive: the longer, the slower."),
+    XRAY_REAL(grpo_config, entropy_coeff, "0", -1e6, 1e6, NULL, "0.1",
+              "Weight of the entropy taken off the loss."),
+    XRAY_CHOICE(grpo_config, filter_groups, "auto", auto_bool_choices, "0.1",
+                "Draw other prompts for groups whose scores are all equal."),
+    XRAY_INT(grpo_config, max_num_gen_batches, "0", 0, 1000000, NULL, "0.1",
+             "filter_groups: after as many batches all groups are kept; 0: "
+             "the core decides."),
+    XRAY_REAL(grpo_config, overlong_buffer_len, "0", 0, 1e9, "tokens", "0.1",
+              "Responses lose score within so many tokens of max_resp_len; "
+              "0: they do not."),
+    XRAY_REAL(grpo_config, overlong_penalty_factor, "1", 0, 1e6, NULL, "0.1",
+              "What a response of max_resp_len loses."),
+    XRAY_REAL(grpo_config, max_resp_len, "0", 0, 1e9, "tokens", "0.1",
+              "With overlong_buffer_len: data.max_response_length."),
+    XRAY_CHOICE(grpo_config, rollout_is, "none", is_choices, "0.1",
+                "Weights against a sampler whose log-probs differ."),
+    XRAY_STRING(grpo_config, rollout_is_threshold, "2.0", 0, "0.1",
+                "HIGH: larger weights are cut down to it; LOW_HIGH: weights "
+                "outside are 0."),
+    XRAY_CHOICE(grpo_config, rollout_rs, "none", rs_choices, "0.1",
+                "Rejection of tokens or rows the sampler saw differently."),
+    XRAY_STRING(grpo_config, rollout_rs_threshold, "", 0, "0.1",
+                "k1: LOW_HIGH of the ratio, or HIGH (then LOW = 1 / HIGH); "
+                "k2, k3: HIGH."),
+    XRAY_BOOL(grpo_config, rollout_is_batch_normalize, "false", "0.1",
+              "Divide weights by their mean over the step."),
+    XRAY_BOOL(grpo_config, use_kl_in_reward, "false", "0.1",
+              "Take KL to the reference off every token's reward."),
+};
+_Static_assert(sizeof(grpo_options) ==
+                   GRPO_OPTION_COUNT * sizeof(grpo_options[0]),
+               "GRPO_OPTION_COUNT");

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A head whose matrix is kept as bf16: the logits, draws and log-probs of its
+ * widened values, on every device.
+ */
+#include "tests/device/bench.h"
+
+typedef struct form {
+    size_t items, vocab, dim;
+} form;
+
+static const form forms[] = {
+    { 1, 300, 40 },  { 3, 5001, 20 },  { 21, 777, 48 },
+    { 40, 513, 17 }, { 64, 512, 512 }, { 1100, 19, 24 },
+};
+
+typedef struct result {
+    int32_t *token;
+    float *raw, *logp, *logits, *entropy;
+} result;
+
+static result result_make(form f)
+{
+    result r = { calloc(f.items, sizeof(int32_t)), floats(f.items),
+                 floats(f.items), floats(f.items * f.vocab), floats(f.items) };
+    assert_non_null(r.token);
+    return r;
+}
+
+static void result_free(result *r)
+{
+    free(r->token);
+    free(r->raw);
+    free(r->logp);
+    free(r->logits);
+    free(r->entropy);
+}
+
+/* Draws, then the log-probs and entropies of what was drawn. */
+static result run(const dev *d, form f, const float *x, xray_weight *w)
+{
+    result r = result_make(f);
+    xray_draw *draws = calloc(f.items, sizeof(*draws));
+    assert_non_null(draws);
+    for (size_t i = 0; i < f.items; i++)
+        draws[i] = (xray_draw){ .key = 7 + i,
+                                .position = (uint32_t)i,
+                                .temperature = i % 3 ? 0.7f : 1.0f,
+                                .top_p = i % 2 ? 0.9f : 1.0f };
+    xray_sample op = { .head = XRAY_HEAD(xray_sample),
+                       .items = { f.items, NULL },
+                       .weight = w,
+                       .x = x,
+                       .draws = draws,
+                       .token = r.token,
+                       .raw_logp = r.raw,
+                       .logp = r.logp,
+                       .logits = r.logits,
+                       .draw_stride = sizeof(xray_draw) };
+    must(d->ops->sample(d->self, NULL, &op));
+    float *again = floats(f.items);
+    xray_head_logp head = { .head = XRAY_HEAD(xray_head_logp),
+                            .items = { f.items, NULL },
+                            .weight = w,
+                            .x = x,
+                            .targets = r.token,
+                            .logp = again,
+                            .entropy = r.entropy };
+    must(d->ops->head_logp(d->self, NULL, &head));
+    same_bits(again, r.raw, f.items, "raw logp of the draws", d->name);
+    d->ops->weight_destroy(d->self, w);
+    free(again);
+    free(draws);
+    return r;
+}
+
+static xray_weight *narrow_of(const dev *d, form f, uint16_t *data)
+{
+    xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+                              .data = data,
+                              .rows = f.vocab,
+                              .cols = f.dim,
+                              .dtype = XRAY_BF16 };
+    xray_weight *w = NULL;
+    must(d->ops->weight_create(d->self, &desc, &w));
+    return w;
+}
+
+static void narrow_heads_give_the_bits_of_wide_ones(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t s = 0; s < sizeof(forms) / sizeof(*forms); s++) {
+        form f = forms[s];
+        size_t count = f.vocab * f.dim;
+        float *x = random_floats(f.items * f.dim, 1);
+        float *w = random_floats(count, 1);
+        uint16_t *narrow = calloc(count, sizeof(*narrow));
+        assert_non_null(narrow);
+        for (size_t i = 0; i < count; i++) {
+            narrow[i] = cpu_to_bf16(w[i]);
+            w[i] = cpu_from_bf16(narrow[i]);
+        }
+        result first =
+            run(&b.dev[0], f, x, weight_of(&b.dev[0], w, f.vocab, f.dim));
+        for (int d = 0; d < b.count; d++) {
+            const dev *v = &b.dev[d];
+            result got = run(v, f, x, narrow_of(v, f, narrow));
+            assert_memory_equal(got.token, first.token, f.items * 4);
+            same_bits(got.logits, first.logits, f.items * f.vocab, "logits",
+                      v->name);
+            same_bits(got.raw, first.raw, f.items, "raw", v->name);
+            same_bits(got.logp, first.logp, f.items, "logp", v->name);
+            same_bits(got.entropy, first.entropy, f.items, "entropy", v->name);
+            result_free(&got);
+        }
+        result_free(&first);
+        free(x);
+        free(w);
+        free(narrow);
+    }
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(narrow_heads_give_the_bits_of_wide_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
