@@ -61,6 +61,16 @@ static void print_batch(checking *c)
         " mini-batches of %" PRIu64
         " rows, cut into micro-batches of at most %" PRIu64 " tokens\n",
         step.epochs, step.mini_batches, step.mini_rows, step.micro_tokens);
+    if (s->needs & XRAY_NEED_CRITIC) {
+        const xr_critic_section *critic = &s->run.critic;
+        uint64_t mini = (uint64_t)critic->ppo_mini_batch_size;
+        mini = mini ? mini : step.prompts;
+        xr_str_printf(c->out,
+                      "updates of the critic a step: %lld epochs x %" PRIu64
+                      " mini-batches of %" PRIu64 " rows\n",
+                      (long long)critic->ppo_epochs,
+                      mini ? step.prompts / mini : 0, mini * step.samples);
+    }
     if (!is_sft(s) && step.epochs * step.mini_batches == 1)
         xr_str_puts(c->out, "one update a step: the ratio is 1 and clipping "
                             "never takes effect\n");

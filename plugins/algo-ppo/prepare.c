@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugins/algo-ppo/prepare.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define EPSILON 1e-8 /* of whitening, in verl and trlX alike */
+
+void ppo_work_free(ppo_work *work)
+{
+    free(work->scores);
+    *work = (ppo_work){ NULL, 0 };
+}
+
+static int reserve(ppo_work *work, uint32_t rows)
+{
+    if (rows <= work->rows)
+        return 0;
+    double *scores = malloc(rows * sizeof(*scores));
+    if (!scores)
+        return -1;
+    ppo_work_free(work);
+    *work = (ppo_work){ scores, rows };
+    return 0;
+}
+
+static xray_status fail_row(const xray_host *host, const xray_batch *batch,
+                            uint32_t row, const char *what)
+{
+    char text[256];
+    uint64_t id = batch->row_id ? batch->row_id[row] : row;
+    (void)snprintf(text, sizeof(text), "row %" PRIu64 ": %s", id, what);
+    return host->fail(host, XRAY_E_NUMERIC, "prepare", text);
+}
+
+static int32_t first_of(const xray_batch *batch, uint32_t row)
+{
+    return batch->row_start[row] + batch->prompt_len[row];
+}
+
+static int32_t end_of(const xray_batch *batch, uint32_t row)
+{
+    return batch->row_start[row + 1];
+}
+
+/* ---- scores -------------------------------------------------------------- */
+
+static double row_score(const xray_batch *batch, uint32_t row)
+{
+    double sum = 0;
+    for (int32_t i = first_of(batch, row); i < end_of(batch, row); i++)
+        sum += (double)batch->reward[i];
+    return sum;
+}
+
+/* Token scores within +-limit, before anything is measured (trlX
+ * `make_experience`). */
+static void clip_scores(double limit, xray_batch *batch, uint32_t row)
+{
+    for (int32_t i = first_of(batch, row); i < end_of(batch, row); i++)
+        batch->reward[i] =
+            (float)fmin(fmax((double)batch->reward[i], -limit), limit);
+}
+
+static void divide(double by, xray_batch *batch)
+{
+    for (uint32_t r = 0; r < batch->rows; r++)
+        for (int32_t i = first_of(batch, r); i < end_of(batch, r); i++)
+            batch->reward[i] = (float)((double)batch->reward[i] / by);
+}
+
+/* trlX: clip, measure, divide; the mean is not taken off. Scores that are all
+ * the same have a deviation of 0, and are left as they are. */
+static xray_status shape_scores(const xray_host *host, const ppo_rule *rule,
+                                ppo_state *state, const ppo_work *work,
+                                xray_batch *batch)
+{
+    double deviation = 0;
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        if (!isfinite(row_score(batch, r)))
+            return fail_row(host, batch, r, "its reward is not finite");
+        if (rule->cliprange_reward > 0)
+            clip_scores(rule->cliprange_reward, batch, r);
+        work->scores[r] = row_score(batch, r);
+    }
+    xm_rl_moments_add(&state->moments, work->scores, batch->rows, &deviation);
+    if (!(state->ref_std > 0))
+        state->ref_std = rule->ref_std > 0 ? rule->ref_std : deviation;
+    double by = rule->scale_reward == PPO_SCALE_RUNNING
+                    ? state->moments.deviation
+                    : state->ref_std;
+    if (rule->scale_reward != PPO_SCALE_IGNORED && by > 0)
+        divide(by, batch);
+    return XRAY_OK;
+}
+
+/* ---- KL ------------------------------------------------------------------ */
+
+/* What a row's tokens add up to. */
+typedef struct row_kl {
+    double penalty; /* of the estimator that is taken off */
+    double other;   /* sum of exp(l) - 1 - l, l = logp - ref: trlX's report */
+    double tokens;
+} row_kl;
+
+static row_kl take_kl(const ppo_rule *rule, double coefficient,
+                      xray_batch *batch, uint32_t row)
+{
+    const ppo_kl_rule *kl = &rule->kl_reward;
+    row_kl sum = { 0, 0, 0 };
+    for (int32_t i = first_of(batch, row); i < end_of(batch, row); i++) {
+        double mask = (double)batch->loss_mask[i];
+        double logp = (double)batch->old_logp[i];
+        double ref = (double)batch->ref_logp[i];
+        if (mask == 0)
+            continue;
+        double value = mask * xm_rl_kl(kl->type, kl->bounded, logp, ref).value;
+        batch->reward[i] =
+            (float)((double)batch->reward[i] - coefficient * value);
+        sum.penalty += value;
+        sum.other += mask * xm_rl_kl(XM_RL_KL_K3, 0, ref, logp).value;
+        sum.tokens += mask;
+    }
+    return sum;
+}
+
+/* verl `apply_kl_penalty`: the mean over rows of a row's mean, and the
+ * controller moves at once, by the rows of the step. trlX: the mean over rows
+ * of a row's sum, and the controller moves at the step's end. */
+static xray_status take_off_kl(const xray_host *host, const ppo_rule *rule,
+                               ppo_state *state, ppo_step *step,
+                               xray_batch *batch,
+                               const xray_metric_sink *metrics)
+{
+    double coefficient = state->kl_coef;
+    double means = 0;
+    double sums = 0;
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        row_kl row = take_kl(rule, coefficient, batch, r);
+        if (!isfinite(row.penalty) || !isfinite(row.other))
+            return fail_row(host, batch, r,
+                            "its KL to the reference is not finite");
+        means += row.penalty / (row.tokens + 1e-8);
+        sums += row.other;
+    }
+    means /= (double)batch->rows;
+    sums /= (double)batch->rows;
+    int by_epoch = rule->control_update == PPO_CONTROL_EPOCH;
+    step->kl = by_epoch ? sums : means;
+    metrics->put(metrics->ctx, "actor/reward_kl_penalty", step->kl);
+    metrics->put(metrics->ctx, "actor/reward_kl_penalty_coeff", coefficient);
+    if (!by_epoch)
+        state->kl_coef = xm_rl_kl_update(&rule->control, coefficient, step->kl,
+                                         (double)batch->rows);
+    return XRAY_OK;
+}
+
+void ppo_end_step(const ppo_rule *rule, ppo_state *state, ppo_step *step)
+{
+    uint64_t epochs = step->rows ? step->shown_rows / step->rows : 0;
+    if (rule->kl_reward.use && rule->control_update == PPO_CONTROL_EPOCH)
+        for (uint64_t i = 0; i < epochs; i++)
+            state->kl_coef = xm_rl_kl_update(&rule->control, state->kl_coef,
+                                             step->kl, (double)step->mini_rows);
+    *step = (ppo_step){ .kl = 0 };
+}
+
+/* ---- advantages ---------------------------------------------------------- */
+
+static xray_status estimate(const xray_host *host, const ppo_rule *rule,
+                            xray_batch *batch)
+{
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        int32_t first = first_of(batch, r);
+        int32_t end = end_of(batch, r);
+        for (int32_t i = batch->row_start[r]; i < first; i++)
+            batch->advantage[i] = batch->returns[i] = 0;
+        xm_rl_gae(&rule->gae, batch->reward + first, batch->value + first,
+                  batch->loss_mask + first, (uint64_t)(end - first),
+                  batch->advantage + first, batch->returns + first);
+        for (int32_t i = first; i < end; i++)
+            if (!isfinite(batch->advantage[i]) || !isfinite(batch->returns[i]))
+                return fail_row(host, batch, r, "its advantage is not finite");
+    }
+    return XRAY_OK;
+}
+
+static xm_rl_stats padded_stats(const xray_batch *mini)
+{
+    xm_rl_stats stats = { 0, 0, 0 };
+    int32_t longest = 0;
+    for (uint32_t r = 0; r < mini->rows; r++) {
+        int32_t size = end_of(mini, r) - first_of(mini, r);
+        longest = size > longest ? size : longest;
+    }
+    stats.count = (double)mini->rows * (double)longest;
+    if (!(stats.count > 0))
+        return stats;
+    double there = 0;
+    for (uint32_t r = 0; r < mini->rows; r++)
+        for (int32_t i = first_of(mini, r); i < end_of(mini, r); i++) {
+            stats.mean += (double)mini->advantage[i];
+            there++;
+        }
+    stats.mean /= stats.count;
+    for (uint32_t r = 0; r < mini->rows; r++)
+        for (int32_t i = first_of(mini, r); i < end_of(mini, r); i++) {
+            double d = (double)mini->advantage[i] - stats.mean;
+            stats.variance += d * d;
+        }
+    stats.variance += (stats.count - there) * stats.mean * stats.mean;
+    stats.variance /= stats.count;
+    return stats;
+}
+
+void ppo_whitening(const ppo_rule *rule, const xray_batch *mini,
+                   double *out_mean, double *out_scale)
+{
+    xm_rl_stats stats = { 0, 0, 0 };
+    *out_mean = 0;
+    *out_scale = 1;
+    if (rule->whiten == PPO_WHITEN_MINI)
+        xm_rl_masked_stats(mini->advantage, mini->loss_mask, mini->tokens,
+                           &stats);
+    else if (rule->whiten == PPO_WHITEN_PADDED)
+        stats = padded_stats(mini);
+    else
+        return;
+    *out_mean = stats.mean;
+    if (stats.count > 1)
+        *out_scale = 1.0 / sqrt(xm_rl_unbiased(&stats) + EPSILON);
+}
+
+static void whiten_batch(xray_batch *batch)
+{
+    static const xm_rl_whiten_rule whiten = { .unbiased = 1,
+                                              .epsilon = EPSILON };
+    xm_rl_stats stats;
+    xm_rl_masked_stats(batch->advantage, batch->loss_mask, batch->tokens,
+                       &stats);
+    xm_rl_whiten(&whiten, &stats, batch->loss_mask, batch->tokens,
+                 batch->advantage);
+}
+
+static xray_status complete(const xray_host *host, const ppo_rule *rule,
+                            const xray_batch *batch)
+{
+    if (!batch->reward || !batch->advantage || !batch->returns ||
+        !batch->loss_mask || !batch->prompt_len)
+        return host->fail(host, XRAY_E_ARG, "prepare",
+                          "the batch lacks reward, advantage, returns, "
+                          "loss_mask or prompt_len");
+    if (!batch->value)
+        return host->fail(host, XRAY_E_ARG, "prepare",
+                          "the batch lacks the values of its tokens");
+    if (rule->kl_reward.use && (!batch->old_logp || !batch->ref_logp))
+        return host->fail(host, XRAY_E_ARG, "prepare",
+                          "use_kl_in_reward needs old_logp and ref_logp");
+    return XRAY_OK;
+}
+
+xray_status ppo_prepare(const xray_host *host, const ppo_rule *rule,
+                        ppo_state *state, ppo_step *step, ppo_work *work,
+                        xray_batch *batch, const xray_metric_sink *metrics)
+{
+    *step = (ppo_step){ .rows = batch->rows };
+    if (!batch->rows)
+        return XRAY_OK;
+    xray_status status = complete(host, rule, batch);
+    if (status != XRAY_OK)
+        return status;
+    if (reserve(work, batch->rows))
+        return host->fail(host, XRAY_E_NOMEM, "prepare", "out of memory");
+    /* A step that fails leaves nothing behind: it is made again, or left out.
+     */
+    ppo_state next = *state;
+    status = shape_scores(host, rule, &next, work, batch);
+    if (status == XRAY_OK && rule->kl_reward.use)
+        status = take_off_kl(host, rule, &next, step, batch, metrics);
+    if (status == XRAY_OK)
+        status = estimate(host, rule, batch);
+    if (status != XRAY_OK)
+        return status;
+    *state = next;
+    if (rule->whiten == PPO_WHITEN_BATCH)
+        whiten_batch(batch);
+    metrics->put(metrics->ctx, "rollout_scores/running_mean",
+                 state->moments.mean);
+    metrics->put(metrics->ctx, "rollout_scores/running_std",
+                 state->moments.deviation);
+    return XRAY_OK;
+}
