@@ -192,7 +192,8 @@ static xray_status take_memory(xr_whole *w, xr_err *err)
 
 static xray_status spawn_all(xr_whole *w, xr_err *err)
 {
-    static const char *const argv[] = { "/proc/self/exe", "workhorse", NULL };
+    static const char *const argv[] = { "/proc/self/exe", XR_WORKER_COMMAND,
+                                        NULL };
     const char *folders = w->session->plugin_path;
     xr_str text = { 0 };
     xr_str_printf(&text, "%s\n", folders ? folders : "");

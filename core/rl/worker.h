@@ -24,4 +24,7 @@
  * XRAY_E_NUMERIC of draw: a log-prob that is not finite. */
 extern const xr_actor_class xr_worker_class;
 
+/* What the program is told to be one: "PROGRAM XR_WORKER_COMMAND ADDRESS". */
+#define XR_WORKER_COMMAND "workhorse"
+
 #endif
