@@ -196,7 +196,9 @@ static xray_status spawn_all(xr_whole *w, xr_err *err)
                                         NULL };
     const char *folders = w->session->plugin_path;
     xr_str text = { 0 };
-    xr_str_printf(&text, "%s\n", folders ? folders : "");
+    xr_str_printf(&text, "%u %s\n",
+                  w->session->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER),
+                  folders ? folders : "");
     xr_config_print(w->session->config, 0, &text);
     xray_status status =
         text.failed ? xr_fail(err, XRAY_E_NOMEM, "out of memory for the INI")

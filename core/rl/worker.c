@@ -67,17 +67,17 @@ static xray_status open_session(worker *w, const char *text, xr_err *err)
 {
     xr_errors errors = { 0 };
     char folders[XR_PATH_CAP];
-    size_t line = strcspn(text, "\n");
-    if (line >= sizeof(folders) || text[line] != '\n')
-        return xr_fail(err, XRAY_E_BUG, "the plugins' folders have no line");
-    memcpy(folders, text, line);
-    folders[line] = '\0';
-    xray_status status = read_text(w, text + line + 1, &errors, err);
+    char *rest = NULL;
+    uint32_t with = (uint32_t)strtoul(text, &rest, 10);
+    size_t line = strcspn(rest, "\n");
+    if (*rest != ' ' || line >= sizeof(folders) || rest[line] != '\n')
+        return xr_fail(err, XRAY_E_BUG, "a Workhorse's text has no first line");
+    memcpy(folders, rest + 1, line - 1);
+    folders[line - 1] = '\0';
+    xray_status status = read_text(w, rest + line + 1, &errors, err);
     if (status == XRAY_OK && !errors.count)
-        w->session = xr_session_new(w->config, line ? folders : NULL,
-                                    XR_WITH_TRAIN | XR_TRAINABLE |
-                                        XR_WITH_INFER | XR_WITH_ALGO,
-                                    &errors);
+        w->session =
+            xr_session_new(w->config, *folders ? folders : NULL, with, &errors);
     if (status == XRAY_OK && !w->session)
         status = xr_fail(err, XRAY_E_CONFIG, "%s",
                          errors.count ? errors.items[0] : "out of memory");
@@ -427,14 +427,14 @@ static xray_status memory(void *self, xr_str *out, xr_err *err)
 }
 
 static const xr_actor_method methods[] = {
-    { "forward", "u m", XR_METHOD(forward) },
-    { "gradients", "u m", XR_METHOD(gradients) },
+    { "forward", "u m ->", XR_METHOD(forward) },
+    { "gradients", "u m ->", XR_METHOD(gradients) },
     { "step", "u d d -> d u U s", XR_METHOD(step) },
-    { "discard", "u", XR_METHOD(discard) },
-    { "draw", "m", XR_METHOD(draw) },
+    { "discard", "u ->", XR_METHOD(discard) },
+    { "draw", "m ->", XR_METHOD(draw) },
     { "publish", "-> U", XR_METHOD(publish) },
-    { "save", "u s", XR_METHOD(save) },
-    { "load", "u s", XR_METHOD(load) },
+    { "save", "u s ->", XR_METHOD(save) },
+    { "load", "u s ->", XR_METHOD(load) },
     { "memory", "-> s", XR_METHOD(memory) },
 };
 

@@ -8,17 +8,18 @@
 
 #include "core/actor/actor.h"
 
-/* Its create is given the folders of plugins (a line, perhaps empty) and behind
- * it the text of an INI. Methods:
+/* Its create is given a line "WITH FOLDERS", the session's XR_WITH_* and where
+ * its plugins are, perhaps nowhere special, and behind it the text of an INI.
+ * Methods:
  *
- *   forward   "u m"            role, batch (core/rl/wire.h)
- *   gradients "u m"            role, batch with loss and context
+ *   forward   "u m ->"         role, batch (core/rl/wire.h)
+ *   gradients "u m ->"         role, batch with loss and context
  *   step      "u d d -> d u U s"  role, lr, max_norm -> gradient norm, skipped,
  *                              version, first bad tensor
- *   discard   "u"              gradients of the role
- *   draw      "m"              prompts and room for samples
+ *   discard   "u ->"           gradients of the role
+ *   draw      "m ->"           prompts and room for samples
  *   publish   "-> U"           the engine takes the trainer's weights
- *   save load "u s"            role, folder
+ *   save load "u s ->"         role, folder
  *   memory    "-> s"           a line on what the device holds
  *
  * XRAY_E_NUMERIC of draw: a log-prob that is not finite. */
