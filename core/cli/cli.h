@@ -73,7 +73,7 @@ typedef struct cli_command {
 
 extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     cli_config_print, cli_config_schema, cli_plan, cli_generate, cli_score,
-    cli_tokenize, cli_grade, cli_plugin_list, cli_plugin_inspect;
+    cli_tokenize, cli_grade, cli_algo_list, cli_plugin_list, cli_plugin_inspect;
 
 /* Options that more than one table has. */
 #define CLI_SET_FLAG                                              \
