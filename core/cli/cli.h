@@ -27,6 +27,9 @@ typedef struct cli_args {
     const char *special;
     const char *format;
     const char *job;
+    const char *out;
+    const char *seed_list;
+    const char *metric;
     double temperature;
     double top_p;
     double min_p;
@@ -34,6 +37,8 @@ typedef struct cli_args {
     int64_t max_tokens;
     int64_t n;
     int64_t seed;
+    int64_t seeds;
+    int64_t jobs;
     int ignore_eos;
     int decode;
     int json;
@@ -73,7 +78,8 @@ typedef struct cli_command {
 
 extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     cli_config_print, cli_config_schema, cli_plan, cli_generate, cli_score,
-    cli_tokenize, cli_grade, cli_plugin_list, cli_plugin_inspect;
+    cli_tokenize, cli_grade, cli_algo_list, cli_plugin_list, cli_plugin_inspect,
+    cli_ab, cli_compare;
 
 /* Options that more than one table has. */
 #define CLI_SET_FLAG                                              \
@@ -95,6 +101,11 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     {                                                                    \
         "--job", "train|sft|eval", CLI_TEXT, 0, offsetof(cli_args, job), \
             "train", 1, 0, "the command the file is for"                 \
+    }
+#define CLI_METRIC_FLAG                                                       \
+    {                                                                         \
+        "--metric", "NAME", CLI_TEXT, 0, offsetof(cli_args, metric), NULL, 1, \
+            0, "what the verdict is on; else greedy validation"               \
     }
 #define CLI_MODEL_FLAG                                                        \
     {                                                                         \

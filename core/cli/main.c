@@ -17,13 +17,14 @@
 #include "core/rl/worker.h"
 
 static const cli_command *const commands[] = {
-    &cli_train,          &cli_sft,
-    &cli_eval,           &cli_check,
-    &cli_plan,           &cli_score,
-    &cli_generate,       &cli_tokenize,
-    &cli_grade,          &cli_plugin_list,
-    &cli_plugin_inspect, &cli_config_print,
-    &cli_config_schema,
+    &cli_train,        &cli_sft,
+    &cli_eval,         &cli_check,
+    &cli_plan,         &cli_ab,
+    &cli_compare,      &cli_score,
+    &cli_generate,     &cli_tokenize,
+    &cli_grade,        &cli_algo_list,
+    &cli_plugin_list,  &cli_plugin_inspect,
+    &cli_config_print, &cli_config_schema,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -105,8 +105,7 @@ static const char *value_text(ds_read *d, const cJSON *item)
     return kept;
 }
 
-/* 1 if `name` is one of `words` between spaces. */
-static int among(const char *name, const char *words)
+int xr_ds_among(const char *name, const char *words)
 {
     size_t size = strlen(name);
     for (const char *at = words; at && *at;) {
@@ -304,7 +303,7 @@ static void check_members(ds_read *d, const xr_ds_key *k, const cJSON *object)
     for (const cJSON *c = object->child; c && k->members; c = c->next) {
         xr_str path = { 0 };
         xr_str_printf(&path, "%s.%s", k->path, c->string);
-        if (!among(c->string, k->members))
+        if (!xr_ds_among(c->string, k->members))
             unknown_member(d, xr_str_text(&path), c->string, k->members);
         xr_str_free(&path);
     }
@@ -320,7 +319,7 @@ static int is_on(const cJSON *object)
 static void take_scalar(ds_read *d, const xr_ds_key *k, const cJSON *item)
 {
     const char *text = k->types & XR_DS_LIST ? "" : value_text(d, item);
-    int agrees = k->agrees && among(text, k->agrees);
+    int agrees = k->agrees && xr_ds_among(text, k->agrees);
     if (k->kind == XR_DS_SET)
         xr_ds_set(d, k->path, k->section, k->key, text);
     else if (k->kind == XR_DS_IDLE && !agrees)
@@ -390,10 +389,11 @@ static const char *find_file(xr_config *config)
             s = xr_section_get(config, TRAIN, variable);
     if (s)
         xr_section_take_variables(config, s);
-    const xr_entry *entry = xr_entry_find(s, "deepspeed_config");
+    xr_entry *entry = xr_entry_find(s, "deepspeed_config");
     const char *train = text_or(config, "run", "train", "zero3");
     if (!entry || !entry->text || !*entry->text || strcmp(train, "zero3") != 0)
         return NULL;
+    entry->flags |= XR_ENTRY_FOLDED;
     return xr_config_resolve(config, entry, entry->text);
 }
 

@@ -268,13 +268,13 @@ typedef struct schedule {
 static const schedule schedules[] = {
     { "WarmupLR", "constant",
       "warmup_min_lr warmup_max_lr warmup_num_steps warmup_type "
-      "last_batch_iteration " },
+      "last_batch_iteration" },
     { "WarmupDecayLR", "linear",
       "warmup_min_lr warmup_max_lr warmup_num_steps warmup_type "
-      "total_num_steps last_batch_iteration " },
+      "total_num_steps last_batch_iteration" },
     { "WarmupCosineLR", "cosine",
       "warmup_min_ratio cos_min_ratio warmup_num_steps warmup_type "
-      "total_num_steps last_batch_iteration " },
+      "total_num_steps last_batch_iteration" },
 };
 
 /* Parameters that another scheduler has. */
@@ -283,11 +283,10 @@ static void check_params(ds_read *d, const schedule *s)
     const cJSON *params =
         xr_json_get(xr_json_get(d->root, "scheduler"), "params");
     for (const cJSON *c = params ? params->child : NULL; c; c = c->next) {
-        const char *at = strstr(s->params, c->string);
-        if (!at || at[strlen(c->string)] != ' ')
+        if (!xr_ds_among(c->string, s->params))
             xr_ds_refuse(d, xr_config_keepf(d->config, P "%s", c->string),
-                         "%s has no such parameter; expected of %s", s->name,
-                         s->params);
+                         "%s has no such parameter; expected one of %s",
+                         s->name, s->params);
     }
 }
 

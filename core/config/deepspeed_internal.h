@@ -25,6 +25,8 @@ XRAY_PRINTF(3, 4)
 void xr_ds_refuse(ds_read *d, const char *path, const char *fmt, ...);
 void xr_ds_note(ds_read *d, int warn, const char *path, const char *why);
 
+/* 1 if `name` is one of `words` between spaces. */
+int xr_ds_among(const char *name, const char *words);
 /* The value at a path; NULL if it is missing, null or "auto". */
 const cJSON *xr_ds_get(const ds_read *d, const char *path);
 /* The real name of XR_DS_JOB and XR_DS_OPTIM. */

@@ -21,6 +21,7 @@ enum {
     XR_ENTRY_KNOWN = 1,   /* some table has the key */
     XR_ENTRY_SECRET = 2,  /* never printed */
     XR_ENTRY_REFUSED = 4, /* the value in force does not decode */
+    XR_ENTRY_FOLDED = 8,  /* its meaning is in other keys: not printed */
 };
 
 typedef struct xr_entry {

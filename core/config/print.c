@@ -43,7 +43,7 @@ void xr_config_put_value(const char *text, xr_str *out)
 static int is_printed(const xr_entry *entry)
 {
     return entry->text && entry->flags & XR_ENTRY_KNOWN &&
-           !(entry->flags & XR_ENTRY_SECRET);
+           !(entry->flags & (XR_ENTRY_SECRET | XR_ENTRY_FOLDED));
 }
 
 static void print_section(const xr_section *section, int origins, xr_str *out)

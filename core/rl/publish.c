@@ -382,8 +382,10 @@ static xray_status copy(xr_session *s, const xray_weights *table,
     xray_status status = XRAY_OK;
     if (!s->transfer)
         status = make_plan(s, table, engine, err);
-    if (status != XRAY_OK)
+    if (status != XRAY_OK) {
+        xr_transfer_free(s);
         return status;
+    }
     xr_transfer *t = s->transfer;
     if (t->engine != engine)
         return xr_fail(err, XRAY_E_BUG,

@@ -49,6 +49,8 @@ void rig_batch_init(rig_batch *batch)
                              .group = batch->group,
                              .old_logp = batch->old_logp,
                              .ref_logp = batch->ref_logp,
+                             .rollout_logp = batch->rollout_logp,
+                             .baseline = batch->baseline,
                              .reward = batch->reward,
                              .advantage = batch->advantage,
                              .returns = batch->returns };
@@ -94,20 +96,31 @@ void rig_fill(rig_batch *batch, uint32_t seed)
         batch->ref_logp[i] = batch->old_logp[i] + draw(&seed);
         batch->entropy[i] = 1.5f + draw(&seed);
         batch->advantage[i] = 2 * draw(&seed);
+        batch->rollout_logp[i] = batch->old_logp[i] + 0.3f * draw(&seed);
     }
 }
 
 static void put(void *ctx, const char *name, double value)
 {
     rig *r = ctx;
+    assert_true(r->puts < 64);
+    (void)snprintf(r->put[r->puts].name, sizeof(r->put[0].name), "%s", name);
+    r->put[r->puts++].value = value;
     if (strcmp(name, "actor/reward_kl_penalty") == 0)
         r->kl_penalty = value;
     else if (strcmp(name, "actor/reward_kl_penalty_coeff") == 0)
         r->kl_coefficient = value;
     else if (strcmp(name, "reward/frac_reward_zero_std") == 0)
         r->flat = value;
-    else
-        fail_msg("unknown metric %s", name);
+}
+
+double rig_put(const rig *r, const char *name)
+{
+    for (uint32_t i = 0; i < r->puts; i++)
+        if (strcmp(r->put[i].name, name) == 0)
+            return r->put[i].value;
+    fail_msg("%s was not put", name);
+    return 0;
 }
 
 xray_status rig_prepare(rig *r, rig_batch *batch)
@@ -115,6 +128,7 @@ xray_status rig_prepare(rig *r, rig_batch *batch)
     xray_metric_sink sink = { .head = XRAY_HEAD(xray_metric_sink),
                               .ctx = r,
                               .put = put };
+    r->puts = 0;
     return r->ops->prepare(r->self, &batch->b, &sink);
 }
 
@@ -150,6 +164,8 @@ static xray_status call_loss(rig *r, rig_batch *batch, const void *context,
     micro.loss_mask += at;
     micro.old_logp += at;
     micro.ref_logp = micro.ref_logp ? micro.ref_logp + at : NULL;
+    micro.rollout_logp = micro.rollout_logp ? micro.rollout_logp + at : NULL;
+    micro.baseline = NULL;
     micro.reward = NULL;
     micro.advantage += at;
     micro.returns = NULL;
@@ -163,42 +179,92 @@ static xray_status call_loss(rig *r, rig_batch *batch, const void *context,
     return r->ops->loss(context, size, &call, sums);
 }
 
+/* The context of the whole batch, picks included, at an odd address: it is a
+ * blob that may have come over a wire. */
+static uint64_t make_context(rig *r, rig_batch *batch, char *blob, uint64_t cap)
+{
+    uint64_t size = 0;
+    xray_needs needs = { .head = XRAY_HEAD(xray_needs) };
+    xray_totals t = totals(batch);
+    assert_int_equal(r->ops->context(r->self, &batch->b, &t, blob, 8, &size),
+                     XRAY_E_RANGE);
+    assert_true(size > 8 && size < cap);
+    assert_int_equal(
+        r->ops->context(r->self, &batch->b, &t, blob + 1, cap - 1, &size),
+        XRAY_OK);
+    assert_int_equal(r->ops->needs(r->self, &needs), XRAY_OK);
+    if (needs.flags & XRAY_NEED_MINI_FORWARD)
+        assert_int_equal(
+            r->ops->select(r->self, &batch->b, batch->logp, blob + 1, size),
+            XRAY_OK);
+    return size;
+}
+
+uint32_t rig_marks(rig *r, rig_batch *batch, unsigned char *out)
+{
+    char blob[4096];
+    uint64_t size = make_context(r, batch, blob, sizeof(blob));
+    uint32_t marks = 0;
+    memcpy(out, blob + 1 + size - batch->b.tokens, batch->b.tokens);
+    for (uint32_t i = 0; i < batch->b.tokens; i++)
+        marks += out[i];
+    return marks;
+}
+
+/* Rows [range[0], range[0] + range[1]) in micro-batches of `cut` rows. */
+static xray_status run_rank(rig *r, rig_batch *batch, const void *context,
+                            uint64_t size, const uint32_t range[2],
+                            uint32_t cut, int entropy, xray_metric_sums *sums)
+{
+    uint32_t count = (range[1] + cut - 1) / cut;
+    for (uint32_t k = 0; k < count; k++) {
+        uint32_t first = (r->reverse ? count - 1 - k : k) * cut;
+        uint32_t left = range[1] - first;
+        uint32_t micro[2] = { range[0] + first, left < cut ? left : cut };
+        xray_status status =
+            call_loss(r, batch, context, size, micro, entropy, sums);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
 xray_status rig_loss(rig *r, rig_batch *batch, uint32_t cut, int entropy,
                      rig_sums *out)
 {
     memset(out, 0, sizeof(*out));
     memset(batch->dlogp, 0, sizeof(batch->dlogp));
     memset(batch->dentropy, 0, sizeof(batch->dentropy));
+    rig_sums part;
     xray_metric_sums sums = { .head = XRAY_HEAD(xray_metric_sums),
-                              .sum = out->sum,
-                              .weight = out->weight };
+                              .sum = part.sum,
+                              .weight = part.weight };
     for (const char *const *n = r->ops->metric_names(); *n; n++)
         sums.count++;
     assert_true(sums.count <= RIG_METRICS);
-    char context[1024];
-    uint64_t size = 0;
-    xray_totals t = totals(batch);
-    assert_int_equal(r->ops->context(r->self, &batch->b, &t, context, 8, &size),
-                     XRAY_E_RANGE);
-    assert_true(size > 8 && size < sizeof(context));
-    /* At an odd address: it is a blob that may have come over a wire. */
-    assert_int_equal(r->ops->context(r->self, &batch->b, &t, context + 1,
-                                     sizeof(context) - 1, &size),
-                     XRAY_OK);
+    char context[4096];
+    uint64_t size = make_context(r, batch, context, sizeof(context));
+    memset(&part, 0, sizeof(part));
     if (!cut) {
         uint32_t none[2] = { 0, 0 };
         assert_int_equal(
             call_loss(r, batch, context + 1, size, none, entropy, &sums),
             XRAY_OK);
-        cut = batch->b.rows;
+        cut = batch->b.rows ? batch->b.rows : 1;
     }
-    for (uint32_t first = 0; first < batch->b.rows; first += cut) {
-        uint32_t left = batch->b.rows - first;
-        uint32_t range[2] = { first, left < cut ? left : cut };
+    uint32_t ranks = r->ranks ? r->ranks : 1;
+    for (uint32_t k = 0; k < ranks; k++) {
+        uint32_t first = batch->b.rows * k / ranks;
+        uint32_t range[2] = { first, batch->b.rows * (k + 1) / ranks - first };
+        memset(&part, 0, sizeof(part));
         xray_status status =
-            call_loss(r, batch, context + 1, size, range, entropy, &sums);
+            run_rank(r, batch, context + 1, size, range, cut, entropy, &sums);
         if (status != XRAY_OK)
             return status;
+        for (int i = 0; i < RIG_METRICS; i++) {
+            out->sum[i] += part.sum[i];
+            out->weight[i] += part.weight[i];
+        }
     }
     return XRAY_OK;
 }

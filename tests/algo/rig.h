@@ -21,6 +21,13 @@ typedef struct rig {
     double kl_penalty; /* last values put into the sink, -1: none */
     double kl_coefficient;
     double flat;
+    int reverse;    /* rig_loss: micro-batches from the last to the first */
+    uint32_t ranks; /* rig_loss: runs of rows with sums of their own; 0: 1 */
+    uint32_t puts;
+    struct {
+        char name[64];
+        double value;
+    } put[64]; /* all that went into the sink since rig_prepare */
 } rig;
 
 /* Makes an instance with `keys` (pairs of option and value); the status of
@@ -43,6 +50,8 @@ typedef struct rig_batch {
     float mask[RIG_TOKENS];
     float old_logp[RIG_TOKENS];
     float ref_logp[RIG_TOKENS];
+    float rollout_logp[RIG_TOKENS];
+    float baseline[RIG_ROWS];
     float reward[RIG_TOKENS];
     float advantage[RIG_TOKENS];
     float returns[RIG_TOKENS];
@@ -61,6 +70,11 @@ float rig_advantage(const rig_batch *batch, uint32_t row);
 /* Fills log-probs, entropies and advantages with varied numbers. */
 void rig_fill(rig_batch *batch, uint32_t seed);
 xray_status rig_prepare(rig *r, rig_batch *batch);
+/* What prepare put under that name; fails the test without. */
+double rig_put(const rig *r, const char *name);
+/* The marks that select made of the mini-batch, a byte a token; 0: there are
+ * none. */
+uint32_t rig_marks(rig *r, rig_batch *batch, unsigned char *out);
 
 #define RIG_METRICS 16
 typedef struct rig_sums {

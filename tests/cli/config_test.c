@@ -180,6 +180,34 @@ static void list_plugins(void **state)
     cJSON_Delete(list);
 }
 
+/* Every row says whose maths it is, and the published numbers are there. */
+static void list_algorithms(void **state)
+{
+    (void)state;
+    const program_result *r = RUN(NULL, "algo", "list");
+    expect_code(r, 0);
+    expect_text(r->out, "grpo: ");
+    expect_text(r->out, "open_instruct_standard");
+    expect_text(r->out, "2.267781");
+    r = RUN(NULL, "algo", "list", "--json");
+    expect_code(r, 0);
+    cJSON *list = whole_output(r);
+    const cJSON *algo;
+    int rows = 0;
+    cJSON_ArrayForEach(algo, list)
+    {
+        const cJSON *row;
+        cJSON_ArrayForEach(row, xr_json_get(algo, "presets"))
+        {
+            rows++;
+            assert_non_null(xr_json_get(row, "preset"));
+            assert_true(*xr_json_get(row, "source")->valuestring != '\0');
+        }
+    }
+    assert_true(rows > 20);
+    cJSON_Delete(list);
+}
+
 /* A file that is no plugin is listed with the reason, and does not run. */
 static void list_refused(void **state)
 {
@@ -233,6 +261,7 @@ int main(void)
         cmocka_unit_test(print_reads_back),
         cmocka_unit_test(print_origins),
         cmocka_unit_test(list_plugins),
+        cmocka_unit_test(list_algorithms),
         cmocka_unit_test(list_refused),
         cmocka_unit_test(inspect_formats),
     };

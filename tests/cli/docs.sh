@@ -85,7 +85,7 @@ while IFS= read -r line || [ -n "$line" ]; do
 done <"$page"
 
 # A command added to the program must be on the page.
-for name in train sft eval check plan generate score tokenize grade 'plugin list' 'plugin inspect' 'config print' \
+for name in train sft eval check plan generate score tokenize grade 'algo list' 'plugin list' 'plugin inspect' 'config print' \
     'config schema'; do
     grep -q "^### .*xray $name" "$page" || { echo "FAIL: no section on xray $name"; failures=$((failures + 1)); }
     grep -q "^[$] .*xray $name" "$page" || { echo "FAIL: no example of xray $name"; failures=$((failures + 1)); }

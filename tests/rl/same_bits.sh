@@ -25,6 +25,7 @@ compare micro --set actor.ppo_max_token_len_per_gpu=40
 compare batch --set rollout.max_num_seqs=3
 compare avx2 --set device.cpu.isa=avx2
 compare scalar --set device.cpu.isa=scalar
+compare copied --set rollout.share_weights=off
 compare recompute --set train.zero3.gradient_checkpointing=true
 
 # Another seed gives other bits: the comparison can fail.

@@ -91,7 +91,8 @@ for pair in "core/base/a.c:core/config/config.h" "core/config/a.c:core/plugin/pl
   "model/text/a.c:model/hf/config.h" "model/nn/a.c:model/serve/x.h" \
   "model/nn/a.c:core/config/config.h" "model/rl/a.c:model/nn/decoder.h" \
   "core/rl/a.c:model/rl/ppo.h" "plugins/algo-x/a.c:core/plugin/plugin.h" \
-  "plugins/algo-x/a.c:plugins/algo-y/y.h" "core/rl/a.c:plugins/algo-y/y.h"; do
+  "plugins/algo-x/a.c:plugins/algo-y/y.h" "core/rl/a.c:plugins/algo-y/y.h" \
+  "core/rl/a.c:core/ab/compare.h" "core/ab/a.c:core/cli/cli.h"; do
   sample "${pair%%:*}" "may not include" "$spdx
 #include \"${pair#*:}\""
 done

@@ -13,6 +13,8 @@ sick=(--set run.train=sick --set run.infer=sick --set run.algo=sick --set traine
 train "$work/plain" --set reward.close.plugin=rule --set trainer.total_training_steps=2 >/dev/null
 train "$work/well" "${sick[@]}" >/dev/null
 cmp "$work/plain/global_step_2/actor/model.safetensors" "$work/well/global_step_2/actor/model.safetensors"
+train "$work/copied" "${sick[@]}" --set rollout.share_weights=off >/dev/null
+cmp "$work/plain/global_step_2/actor/model.safetensors" "$work/copied/global_step_2/actor/model.safetensors"
 
 # stops FAULT SENTENCE: exit 1, that one sentence, nothing saved. Digits that
 # depend on what was sampled are written as #.
@@ -23,10 +25,10 @@ stops() {
     [ "$code" = 1 ] || fail "$1: exit $code: $(cat "$work/err")"
     sed -E 's/^(xray: .*)(sample|token|row) [0-9]+( of (sample|row)) [0-9]+/\1\2 #\3 #/; s/\(prompt [0-9]+\)/(prompt #)/
         s/(id [0-9-]+ for token|sample) [0-9]+/\1 #/; s/of sample [0-9]+/of sample #/
-        s/ with [0-9]+ tokens/ with # tokens/; s/request [0-9]+/request #/; s/sample [0-9]+ of request/sample # of request/
+        s/ is [0-9a-f]{16}/ is #/g; s/ with [0-9]+ tokens/ with # tokens/; s/request [0-9]+/request #/; s/sample [0-9]+ of request/sample # of request/
         s/norm -?nan/norm nan/; s/ -nan/ nan/' "$work/err" | grep -v ' warning: ' >"$work/said"
     [ "$(cat "$work/said")" = "xray: $2" ] || fail "$1: $(cat "$work/said"), expected: xray: $2"
-    [ -z "$(ls "$work/ill" | grep global_step)" ] || fail "$1: a checkpoint was written"
+    [ -z "$(ls "$work/ill" 2>&1 | grep global_step)" ] || fail "$1: a checkpoint was written"
 }
 finite="expected a finite number"
 stops reward-nan "step 1: reward.close gave the score nan for sample #, $finite"
@@ -53,6 +55,14 @@ stops infer-other "infer.sick gave sample # of request # with # tokens, which wa
 stops infer-twice "infer.sick gave sample # of request # twice"
 stops infer-null "infer.sick gave sample # without tokens or log-probs"
 stops infer-idle "infer.sick is idle, but 32 samples are missing"
+# Weights on their way to the engine: before the first step and behind each.
+stops infer-span "infer.sick drew sample # with weights of version 7, version 0 was published"
+copied=(--set rollout.share_weights=off)
+for at in 1 3; do
+    version=$((4 * (at - 1))) # two epochs of two mini-batches a step
+    SICK_AT=$at stops infer-bit "weights of version $version: the checksum of tensor model.layers.1.input_layernorm.weight is # in infer.sick, that of the values from train.sick is #; they were damaged on the way" "${copied[@]}"
+done
+SICK_AT=2 stops infer-version "infer.sick says that its weights are of version 5, version 4 was published" "${copied[@]}"
 
 # skips FAULT METRIC AT: the run goes on, says so, counts it, and no NaN gets
 # into weights or metrics.

@@ -36,6 +36,7 @@ static xray_status step(void *self)
 
 static void spoil(xray_sample_out *out)
 {
+    static xray_span span;
     static float logp[4096];
     static int32_t tokens[4096];
     uint32_t n = out->token_count;
@@ -53,6 +54,11 @@ static void spoil(xray_sample_out *out)
         out->token_count = 100;
     if (sick_now("infer-other"))
         out->sample = 77;
+    if (out->span_count && sick_now("infer-span")) {
+        span = out->spans[0];
+        span.version += 7;
+        out->spans = &span;
+    }
     if (sick_now("infer-null"))
         out->logp = NULL;
 }
@@ -72,6 +78,42 @@ static xray_status poll(void *self, xray_sample_out *out)
     return status;
 }
 
+/* One bit of one value turns over on the way, behind the last part. */
+static void turn_a_bit(void *self)
+{
+    const xray_weights *own = base->weights(self);
+    if (own && own->tensor_count)
+        *(unsigned char *)own->tensors[own->tensor_count / 2].data ^= 1;
+}
+
+static xray_status update(void *self, const xray_weights *from,
+                          uint64_t version)
+{
+    xray_status status = base->update(self, from, version);
+    if (!from && sick_now("infer-bit"))
+        turn_a_bit(self);
+    return status;
+}
+
+static uint64_t some_version(void *owner)
+{
+    const xray_weights *own = owner;
+    return own->version(own->owner) + (uint64_t)sick_now("infer-version");
+}
+
+static const xray_weights *weights(void *self)
+{
+    static xray_weights own;
+    static xray_weights other;
+    const xray_weights *table = base->weights(self);
+    if (!table)
+        return NULL;
+    own = other = *table;
+    other.owner = &own;
+    other.version = some_version;
+    return &other;
+}
+
 const xray_component *sick_infer(void)
 {
     static xray_infer_ops ops;
@@ -82,6 +124,8 @@ const xray_component *sick_infer(void)
     ops = *base;
     ops.step = step;
     ops.poll = poll;
+    ops.update = update;
+    ops.weights = weights;
     component.name = "sick";
     component.ops = &ops;
     return &component;

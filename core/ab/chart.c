@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Charts as inline SVG. Colours come from classes, so that a page follows the
+ * reader's light or dark.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/ab/page.h"
+
+/* Sizes in SVG units; the page scales them. */
+static const double WIDTH = 540;
+static const double LEFT = 58;
+static const double RIGHT = 14;
+static const double TOP = 12;
+static const double BOTTOM = 42;
+
+typedef struct axis {
+    double from; /* of the values */
+    double to;
+    double at; /* of the drawing */
+    double end;
+    double tick; /* distance of ticks */
+} axis;
+
+static double place_on(const axis *a, double value)
+{
+    return a->at + (value - a->from) / (a->to - a->from) * (a->end - a->at);
+}
+
+/* 1, 2 or 5 times a power of ten, so that about `ticks` fit. */
+static double nice_tick(double range, double ticks)
+{
+    double raw = range / ticks;
+    double power = pow(10, floor(log10(raw)));
+    double part = raw / power;
+    return power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
+}
+
+/* From a tick to a tick around the values; a single value gets room. */
+static axis fit(double low, double high, double ticks, int tight)
+{
+    axis a;
+    if (!(high > low)) {
+        double room = fabs(low) > 0 ? fabs(low) * 0.1 : 1;
+        low -= room;
+        high += room;
+    }
+    a.tick = nice_tick(high - low, ticks);
+    a.from = tight ? low : floor(low / a.tick + 1e-9) * a.tick;
+    a.to = tight ? high : ceil(high / a.tick - 1e-9) * a.tick;
+    a.at = 0;
+    a.end = 1;
+    return a;
+}
+
+/* 12000 -> 12k; digits that the distance of ticks needs. */
+static void put_tick(double value, double tick, xr_str *out)
+{
+    static const struct {
+        double size;
+        const char *unit;
+    } units[] = { { 1e9, "G" }, { 1e6, "M" }, { 1e3, "k" }, { 1, "" } };
+    size_t u = 0;
+    double most = fmax(fabs(value), tick);
+    while (u < 3 && most < units[u].size * (u == 2 ? 10 : 1))
+        u++;
+    double shown = value / units[u].size;
+    int digits = (int)ceil(-log10(tick / units[u].size) - 1e-9);
+    digits = digits < 0 ? 0 : digits > 9 ? 9 : digits;
+    if (fabs(shown) < 1e-12)
+        shown = 0;
+    xr_str_printf(out, "%.*f%s", digits, shown,
+                  shown != 0 ? units[u].unit : "");
+}
+
+static void put_x_axis(const axis *x, double bottom, const char *label,
+                       xr_str *out)
+{
+    for (double k = ceil(x->from / x->tick - 1e-9);
+         k * x->tick <= x->to * (1 + 1e-9) + x->tick * 1e-9; k += 1) {
+        double value = k * x->tick;
+        double at = place_on(x, value);
+        xr_str_printf(out,
+                      "<line class=\"tick\" x1=\"%.2f\" y1=\"%.2f\" "
+                      "x2=\"%.2f\" y2=\"%.2f\"/><text x=\"%.2f\" y=\"%.2f\" "
+                      "text-anchor=\"middle\">",
+                      at, bottom, at, bottom + 4, at, bottom + 17);
+        put_tick(value, x->tick, out);
+        xr_str_puts(out, "</text>\n");
+    }
+    xr_str_printf(out,
+                  "<text class=\"label\" x=\"%.2f\" y=\"%.2f\" "
+                  "text-anchor=\"middle\">",
+                  (x->at + x->end) / 2, bottom + 35);
+    xr_page_text(label, out);
+    xr_str_puts(out, "</text>\n");
+}
+
+static void put_y_axis(const axis *y, xr_str *out)
+{
+    for (double k = round(y->from / y->tick);
+         k * y->tick <= y->to + y->tick / 2; k += 1) {
+        double at = place_on(y, k * y->tick);
+        xr_str_printf(out,
+                      "<line class=\"grid\" x1=\"%.2f\" y1=\"%.2f\" "
+                      "x2=\"%.2f\" y2=\"%.2f\"/><text x=\"%.2f\" y=\"%.2f\" "
+                      "text-anchor=\"end\">",
+                      LEFT, at, WIDTH - RIGHT, at, LEFT - 7, at + 4);
+        put_tick(k * y->tick, y->tick, out);
+        xr_str_puts(out, "</text>\n");
+    }
+}
+
+static void open_svg(double height, const char *what, xr_str *out)
+{
+    xr_str_printf(out,
+                  "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"",
+                  WIDTH, height);
+    xr_page_text(what, out);
+    xr_str_puts(out, "\">\n");
+}
+
+/* ---- curves ------------------------------------------------------------- */
+
+static const double *along(const xr_series *s, int over)
+{
+    if (over == XR_OVER_TOKENS)
+        return s->tokens;
+    return over == XR_OVER_SECONDS ? s->seconds : s->step;
+}
+
+static void put_series(const xr_series *s, const axis *x, const axis *y,
+                       int over, xr_str *out)
+{
+    const double *xs = along(s, over);
+    xr_str_puts(out, "<polygon class=\"band\" points=\"");
+    for (size_t i = 0; i < s->count; i++)
+        xr_str_printf(out, "%.2f,%.2f ", place_on(x, xs[i]),
+                      place_on(y, s->high[i]));
+    for (size_t i = s->count; i > 0; i--)
+        xr_str_printf(out, "%.2f,%.2f%s", place_on(x, xs[i - 1]),
+                      place_on(y, s->low[i - 1]), i > 1 ? " " : "");
+    xr_str_puts(out, "\"/>\n<polyline class=\"curve\" points=\"");
+    for (size_t i = 0; i < s->count; i++)
+        xr_str_printf(out, "%s%.2f,%.2f", i ? " " : "", place_on(x, xs[i]),
+                      place_on(y, s->mean[i]));
+    xr_str_puts(out, "\"/>\n");
+    for (size_t i = 0; s->count <= 25 && i < s->count; i++)
+        xr_str_printf(out,
+                      "<circle class=\"dot\" cx=\"%.2f\" cy=\"%.2f\" "
+                      "r=\"2.6\"/>\n",
+                      place_on(x, xs[i]), place_on(y, s->mean[i]));
+}
+
+void xr_page_curves(const xr_series *series, const xr_runs *runs,
+                    const char *metric, int over, xr_str *out)
+{
+    static const char *const labels[] = { "step", "tokens", "seconds" };
+    const double height = 270;
+    double range[4] = { INFINITY, -INFINITY, INFINITY, -INFINITY };
+    for (size_t v = 0; v < runs->count; v++)
+        for (size_t i = 0; i < series[v].count; i++) {
+            double at = along(&series[v], over)[i];
+            range[0] = fmin(range[0], at);
+            range[1] = fmax(range[1], at);
+            range[2] = fmin(range[2], series[v].low[i]);
+            range[3] = fmax(range[3], series[v].high[i]);
+        }
+    if (!isfinite(range[0]) || !isfinite(range[2]) || !isfinite(range[3]))
+        return;
+    axis x = fit(range[0], range[1], 6, range[1] > range[0]);
+    axis y = fit(range[2], range[3], 5, 0);
+    x.at = LEFT;
+    x.end = WIDTH - RIGHT;
+    y.at = height - BOTTOM;
+    y.end = TOP;
+    xr_str_puts(out, "<figure>\n<figcaption>");
+    xr_page_text(metric, out);
+    xr_str_printf(out, " over %s</figcaption>\n",
+                  over == XR_OVER_STEPS ? "steps" : labels[over]);
+    open_svg(height, metric, out);
+    put_y_axis(&y, out);
+    put_x_axis(&x, height - BOTTOM, labels[over], out);
+    for (size_t v = 0; v < runs->count; v++) {
+        if (!series[v].count)
+            continue;
+        xr_str_printf(out, "<g class=\"c%zu\">\n", v % XR_COLOURS);
+        put_series(&series[v], &x, &y, over, out);
+        xr_str_puts(out, "</g>\n");
+    }
+    xr_str_puts(out, "</svg>\n</figure>\n");
+}
+
+/* ---- differences -------------------------------------------------------- */
+
+static double pair_difference(const xr_comparison *c, const xr_contrast *one,
+                              size_t i)
+{
+    return c->finals[one->variant][one->b_run[i]] - c->finals[0][one->a_run[i]];
+}
+
+static void widen(double value, double *low, double *high)
+{
+    if (isnan(value))
+        return;
+    *low = fmin(*low, value);
+    *high = fmax(*high, value);
+}
+
+static void put_row(const xr_comparison *c, const xr_contrast *one,
+                    const axis *x, double y, xr_str *out)
+{
+    double mean = place_on(x, one->difference.mean);
+    xr_str_printf(out,
+                  "<g class=\"c%zu\"><text class=\"name\" x=\"%.2f\" "
+                  "y=\"%.2f\">",
+                  one->variant % XR_COLOURS, LEFT, y - 14);
+    xr_page_text(c->runs->variants[one->variant].name, out);
+    xr_str_puts(out, "</text>\n");
+    if (!isnan(one->low))
+        xr_str_printf(out,
+                      "<line class=\"bar\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
+                      "y2=\"%.2f\"/>\n",
+                      place_on(x, one->low), y, place_on(x, one->high), y);
+    for (size_t i = 0; one->paired && i < one->count; i++)
+        xr_str_printf(out,
+                      "<circle class=\"ring\" cx=\"%.2f\" cy=\"%.2f\" "
+                      "r=\"4\"><title>seed %lld</title></circle>\n",
+                      place_on(x, pair_difference(c, one, i)), y,
+                      (long long)one->seeds[i]);
+    xr_str_printf(out,
+                  "<line class=\"mean\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
+                  "y2=\"%.2f\"/></g>\n",
+                  mean, y - 8, mean, y + 8);
+}
+
+void xr_page_differences(const xr_comparison *c, xr_str *out)
+{
+    const double row = 46;
+    size_t rows = c->runs->count - 1;
+    double height = TOP + row * (double)rows + BOTTOM;
+    double low = 0;
+    double high = 0;
+    for (size_t v = 0; v < rows; v++) {
+        const xr_contrast *one = &c->contrasts[v];
+        widen(one->difference.mean, &low, &high);
+        widen(one->low, &low, &high);
+        widen(one->high, &low, &high);
+        for (size_t i = 0; one->paired && i < one->count; i++)
+            widen(pair_difference(c, one, i), &low, &high);
+    }
+    axis x = fit(low, high, 6, 0);
+    x.at = LEFT;
+    x.end = WIDTH - RIGHT;
+    xr_str_puts(out, "<figure>\n<figcaption>Difference from ");
+    xr_page_text(c->runs->variants[0].name, out);
+    xr_str_puts(out, ": a ring a seed, the mean, its interval</figcaption>\n");
+    open_svg(height, "differences from the base", out);
+    xr_str_printf(out,
+                  "<line class=\"zero\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
+                  "y2=\"%.2f\"/>\n",
+                  place_on(&x, 0), TOP, place_on(&x, 0), height - BOTTOM);
+    for (size_t v = 0; v < rows; v++)
+        put_row(c, &c->contrasts[v], &x, TOP + row * ((double)v + 0.65), out);
+    xr_str_printf(out,
+                  "<line class=\"tick\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
+                  "y2=\"%.2f\"/>\n",
+                  LEFT, height - BOTTOM, WIDTH - RIGHT, height - BOTTOM);
+    put_x_axis(&x, height - BOTTOM, "difference", out);
+    xr_str_puts(out, "</svg>\n</figure>\n");
+}

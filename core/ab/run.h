@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run left in its folder: metrics.jsonl, the resolved INI of its newest
+ * checkpoint, the samples of its steps.
+ */
+#ifndef XR_AB_RUN_H
+#define XR_AB_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/err.h"
+#include "core/base/map.h"
+#include "core/base/str.h"
+
+/* ---- a resolved INI ----------------------------------------------------- */
+
+typedef struct xr_setting {
+    const char *key;   /* "actor.optim.lr" */
+    const char *value; /* as printed, quotes kept */
+} xr_setting;
+
+/* Text as xr_config_print writes it: one value a line. */
+typedef struct xr_settings {
+    char *text; /* cut up; keys and values point into it, or into `keys` */
+    char *keys;
+    xr_setting *items;
+    size_t count;
+} xr_settings;
+/* A line that is neither a section nor a value is an error with its number;
+ * `where` is what it starts with. */
+xray_status xr_settings_parse(const char *text, const char *where, xr_err *err,
+                              xr_settings *out);
+void xr_settings_free(xr_settings *settings);
+/* NULL if it is not there. */
+const char *xr_settings_get(const xr_settings *settings, const char *key);
+/* 1 for a key in which runs differ whose results are compared all the same:
+ * seed, folders, threads, log. */
+int xr_setting_is_own(const char *key);
+/* The first key, not of its own, whose values differ: its name, or NULL. The
+ * values are NULL where a side has none. */
+const char *xr_settings_differ(const xr_settings *a, const xr_settings *b,
+                               const char **out_a, const char **out_b);
+
+/* ---- metrics ------------------------------------------------------------ */
+
+typedef struct xr_line {
+    uint64_t step;
+    size_t first; /* into values and names */
+    size_t count;
+} xr_line;
+
+typedef struct xr_run {
+    char *dir;
+    char *label; /* "seed 42" */
+    int64_t seed;
+    xr_settings settings;
+    xr_line *lines; /* in order of steps */
+    size_t line_count;
+    double *values;
+    uint32_t *name_of; /* of each value */
+    size_t value_count;
+    char **names; /* in order of first use */
+    size_t name_count;
+    xr_map *index;
+} xr_run;
+
+/* Reads a run. A folder without metrics or resolved INI, or a line that is no
+ * line of metrics, is an error that names the file; a last line that a kill
+ * tore is left out. */
+xray_status xr_run_read(const char *dir, xr_err *err, xr_run *out);
+void xr_run_free(xr_run *run);
+/* The value of a metric in a line; NaN if it has none. */
+double xr_run_value(const xr_run *run, const xr_line *line, const char *name);
+/* The last line that holds the metric, or NULL. */
+const xr_line *xr_run_last(const xr_run *run, const char *name);
+/* 1: differs between equal runs, since it tells of time. */
+int xr_metric_is_time(const char *name);
+/* Path of the resolved INI of the newest checkpoint, else of what xray ab
+ * wrote; "" if there is none. */
+xray_status xr_run_settings_path(const char *dir, char *out_path, xr_err *err);
+
+/* ---- samples ------------------------------------------------------------ */
+
+typedef struct xr_sample {
+    char *prompt;
+    char *response;
+    char *truth;
+    double score;
+} xr_sample;
+
+typedef struct xr_sample_list {
+    xr_sample *items;
+    size_t count;
+} xr_sample_list;
+
+/* The samples of a step; none (and XRAY_OK) where the run kept none. */
+xray_status xr_samples_read(const xr_run *run, uint64_t step, xr_err *err,
+                            xr_sample_list *out);
+void xr_sample_list_free(xr_sample_list *list);
+
+#endif

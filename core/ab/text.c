@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A comparison as text for a terminal.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/ab/compare.h"
+
+/* ---- cells -------------------------------------------------------------- */
+
+#define CELL_CAP 48
+
+static const char *number(double value, char *buffer)
+{
+    if (isnan(value))
+        return "-";
+    (void)snprintf(buffer, CELL_CAP,
+                   fabs(value) >= 1000 && fabs(value) < 1e15 ? "%.0f" : "%.4g",
+                   value);
+    return buffer;
+}
+
+static const char *change(double value, char *buffer)
+{
+    if (isnan(value))
+        return "-";
+    (void)snprintf(buffer, CELL_CAP, "%+.4g", value);
+    return buffer;
+}
+
+static const char *chance(double p, char *buffer)
+{
+    if (isnan(p))
+        return "-";
+    if (p < 0.0001)
+        return "< 0.0001";
+    (void)snprintf(buffer, CELL_CAP, "%.4f", p);
+    return buffer;
+}
+
+static int name_width(const xr_runs *runs)
+{
+    size_t width = 8;
+    for (size_t i = 0; i < runs->count; i++)
+        if (strlen(runs->variants[i].name) > width)
+            width = strlen(runs->variants[i].name);
+    return (int)(width < 200 ? width : 200);
+}
+
+/* ---- tables ------------------------------------------------------------- */
+
+static void put_values(const xr_comparison *c, int width, xr_str *out)
+{
+    char cells[4][CELL_CAP];
+    xr_str_printf(out, "%-*s %5s %10s %10s %10s %10s %10s\n", width, "variant",
+                  "runs", "mean", "sd", "least", "most", "last step");
+    for (size_t v = 0; v < c->runs->count; v++) {
+        const xr_variant *variant = &c->runs->variants[v];
+        double least = variant->count ? c->finals[v][0] : (double)NAN;
+        double most = least;
+        uint64_t step = 0;
+        for (size_t i = 0; i < variant->count; i++) {
+            least = fmin(least, c->finals[v][i]);
+            most = fmax(most, c->finals[v][i]);
+            step = c->steps[v][i] > step ? c->steps[v][i] : step;
+        }
+        double sd = variant->count > 1
+                        ? sqrt(xr_variance(c->finals[v], variant->count))
+                        : (double)NAN;
+        xr_str_printf(out, "%-*s %5zu %10s %10s %10s %10s %10llu\n", width,
+                      variant->name, variant->count,
+                      number(xr_mean(c->finals[v], variant->count), cells[0]),
+                      number(sd, cells[1]), number(least, cells[2]),
+                      number(most, cells[3]), (unsigned long long)step);
+    }
+}
+
+static void put_pairs(const xr_comparison *c, const xr_contrast *one,
+                      xr_str *out)
+{
+    char cells[3][CELL_CAP];
+    if (!one->paired)
+        return;
+    const char *a_name = c->runs->variants[0].name;
+    const char *b_name = c->runs->variants[one->variant].name;
+    int wa = (int)strlen(a_name) > 12 ? (int)strlen(a_name) : 12;
+    int wb = (int)strlen(b_name) > 12 ? (int)strlen(b_name) : 12;
+    xr_str_printf(out, "\n%-20s %*s %*s %12s\n", "seed", wa, a_name, wb, b_name,
+                  "difference");
+    for (size_t i = 0; i < one->count; i++) {
+        double a = c->finals[0][one->a_run[i]];
+        double b = c->finals[one->variant][one->b_run[i]];
+        xr_str_printf(out, "%-20lld %*s %*s %12s\n", (long long)one->seeds[i],
+                      wa, number(a, cells[0]), wb, number(b, cells[1]),
+                      change(b - a, cells[2]));
+    }
+}
+
+static void put_contrasts(const xr_comparison *c, int width, xr_str *out)
+{
+    int holm = c->runs->count > 2;
+    xr_str_printf(out, "\nagainst %s%s\n", c->runs->variants[0].name,
+                  holm ? " (p and intervals after Holm, for several variants)"
+                       : "");
+    xr_str_printf(out, "%-*s %5s %11s %25s %6s %9s  %s\n", width, "variant",
+                  "n", "difference", "interval", "level", "p", "judged by");
+    for (size_t i = 0; i + 1 < c->runs->count; i++) {
+        const xr_contrast *one = &c->contrasts[i];
+        const xr_difference *d = &one->difference;
+        char cells[4][CELL_CAP];
+        char interval[2 * CELL_CAP] = "-";
+        char level[CELL_CAP] = "-";
+        if (d->error > 0) {
+            (void)snprintf(interval, sizeof(interval), "[%s, %s]",
+                           number(one->low, cells[0]),
+                           number(one->high, cells[1]));
+            (void)snprintf(level, sizeof(level), "%.4g%%",
+                           100 * (1 - one->alpha));
+        }
+        xr_str_printf(out, "%-*s %5zu %11s %25s %6s %9s  %s\n", width,
+                      c->runs->variants[one->variant].name, d->pairs,
+                      change(d->mean, cells[2]), interval, level,
+                      chance(one->adjusted, cells[3]),
+                      xr_judged_name(d->judged));
+    }
+}
+
+/* ---- settings ----------------------------------------------------------- */
+
+const char *xr_variant_setting(const xr_variant *variant, const char *key)
+{
+    return variant->count ? xr_settings_get(&variant->runs[0].settings, key)
+                          : NULL;
+}
+
+static int key_differs(const xr_runs *runs, const char *key)
+{
+    const xr_variant *first = NULL;
+    for (size_t v = 0; v < runs->count; v++) {
+        if (!runs->variants[v].count)
+            continue;
+        if (!first) {
+            first = &runs->variants[v];
+            continue;
+        }
+        const char *a = xr_variant_setting(first, key);
+        const char *b = xr_variant_setting(&runs->variants[v], key);
+        if (!a || !b ? a != b : strcmp(a, b) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int has_key(const char *const *keys, size_t count, const char *key)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(keys[i], key) == 0)
+            return 1;
+    return 0;
+}
+
+xray_status xr_differing_keys(const xr_runs *runs, xr_err *err,
+                              const char ***out_keys, size_t *out_count)
+{
+    size_t most = 1;
+    *out_count = 0;
+    for (size_t v = 0; v < runs->count; v++)
+        most += runs->variants[v].count
+                    ? runs->variants[v].runs[0].settings.count
+                    : 0;
+    *out_keys = xr_calloc(most, sizeof(**out_keys));
+    if (!*out_keys)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for settings");
+    for (size_t v = 0; v < runs->count; v++) {
+        const xr_variant *variant = &runs->variants[v];
+        for (size_t i = 0;
+             variant->count && i < variant->runs[0].settings.count; i++) {
+            const char *key = variant->runs[0].settings.items[i].key;
+            if (!xr_setting_is_own(key) && key_differs(runs, key) &&
+                !has_key(*out_keys, *out_count, key))
+                (*out_keys)[(*out_count)++] = key;
+        }
+    }
+    return XRAY_OK;
+}
+
+static void put_settings(const xr_comparison *c, int width, xr_str *out)
+{
+    const char **keys = NULL;
+    size_t count = 0;
+    if (xr_differing_keys(c->runs, NULL, &keys, &count) != XRAY_OK) {
+        out->failed = 1;
+        return;
+    }
+    xr_str_printf(out, "\nsettings that differ%s\n", count ? "" : ": none");
+    for (size_t i = 0; i < count; i++) {
+        const char *dot = strrchr(keys[i], '.');
+        xr_str_printf(out, "[%.*s] %s\n", (int)(dot - keys[i]), keys[i],
+                      dot + 1);
+        for (size_t v = 0; v < c->runs->count; v++) {
+            const char *value =
+                xr_variant_setting(&c->runs->variants[v], keys[i]);
+            xr_str_printf(out, "  %-*s  %s\n", width, c->runs->variants[v].name,
+                          value ? value : "(not set)");
+        }
+    }
+    free(keys);
+}
+
+/* ---- partings ----------------------------------------------------------- */
+
+static void put_samples(const xr_parting *p, xr_str *out)
+{
+    if (!p->sampled)
+        xr_str_puts(out, "; samples were not kept");
+    else if (!p->samples_parted)
+        xr_str_puts(out, "; no sample differs");
+    else
+        xr_str_printf(out, "; first other %s: step %llu, sample %llu",
+                      p->prompts_parted ? "prompt" : "sample",
+                      (unsigned long long)p->sample_step,
+                      (unsigned long long)p->sample);
+}
+
+void xr_parting_text(const xr_parting *p, xr_str *out)
+{
+    char cells[2][CELL_CAP];
+    if (!p->parted) {
+        xr_str_printf(out, "no metric differs up to step %llu",
+                      (unsigned long long)p->last_step);
+    } else if (!p->metric) {
+        xr_str_printf(out, "step %llu: only one run has it",
+                      (unsigned long long)p->step);
+    } else {
+        xr_str_printf(out, "step %llu: %s %s | %s", (unsigned long long)p->step,
+                      p->metric, number(p->a, cells[0]),
+                      number(p->b, cells[1]));
+        if (p->more)
+            xr_str_printf(out, " and %u more", p->more);
+    }
+    put_samples(p, out);
+}
+
+static void put_partings(const xr_comparison *c, xr_str *out)
+{
+    for (size_t i = 0; i + 1 < c->runs->count; i++) {
+        const xr_contrast *one = &c->contrasts[i];
+        if (!one->count)
+            continue;
+        xr_str_printf(out, "\nwhere %s parts from %s\n",
+                      c->runs->variants[one->variant].name,
+                      c->runs->variants[0].name);
+        for (size_t k = 0; k < one->count; k++) {
+            xr_str_printf(out, "seed %-15lld ", (long long)one->seeds[k]);
+            xr_parting_text(&one->partings[k], out);
+            xr_str_puts(out, "\n");
+        }
+    }
+}
+
+/* ---- the whole ---------------------------------------------------------- */
+
+static void put_list(const char *title, const xr_errors *list, xr_str *out)
+{
+    for (size_t i = 0; i < list->count; i++)
+        xr_str_printf(out, "%s%s: %s\n", i ? "" : "\n", title, list->items[i]);
+}
+
+void xr_compare_text(const xr_comparison *c, xr_str *out)
+{
+    int width = name_width(c->runs);
+    xr_str_printf(out, "%s, the last of each run; higher is better\n\n",
+                  c->metric);
+    put_values(c, width, out);
+    for (size_t i = 0; i + 1 < c->runs->count; i++)
+        put_pairs(c, &c->contrasts[i], out);
+    put_contrasts(c, width, out);
+    xr_str_puts(out, "\n");
+    for (size_t i = 0; i + 1 < c->runs->count; i++) {
+        xr_verdict(c, i, out);
+        xr_str_puts(out, "\n");
+    }
+    put_settings(c, width, out);
+    put_partings(c, out);
+    put_list("note", &c->notes, out);
+    put_list("missing", &c->runs->failures, out);
+}
+
+xray_status xr_compare_text_time(const xr_comparison *c, xr_str *out,
+                                 xr_err *err)
+{
+    int width = name_width(c->runs);
+    xr_str_printf(out,
+                  "\ncost, medians over the steps\n%-*s %10s %10s %10s "
+                  "%10s %10s %12s\n",
+                  width, "variant", "s/step", "sampling", "update", "tokens/s",
+                  "s/run", "tokens/run");
+    for (size_t v = 0; v < c->runs->count; v++) {
+        char cells[6][CELL_CAP];
+        xr_cost cost;
+        xray_status status = xr_cost_of(&c->runs->variants[v], err, &cost);
+        if (status != XRAY_OK)
+            return status;
+        xr_str_printf(out, "%-*s %10s %10s %10s %10s %10s %12s\n", width,
+                      c->runs->variants[v].name,
+                      number(cost.step_seconds, cells[0]),
+                      number(cost.gen_seconds, cells[1]),
+                      number(cost.update_seconds, cells[2]),
+                      number(cost.tokens_per_second, cells[3]),
+                      number(cost.run_seconds, cells[4]),
+                      number(cost.run_tokens, cells[5]));
+    }
+    return XRAY_OK;
+}

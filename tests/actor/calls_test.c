@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls, futures, regions and the board over the local runtime.
+ */
+#include "tests/actor/rig.h"
+
+#define SIZE ((uint64_t)1 << 20)
+
+static void test_every_letter(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 1);
+    static const char bytes[] = "a\0b\xff";
+    uint32_t u = 0;
+    int32_t i = 0;
+    uint64_t U = 0;
+    int64_t I = 0;
+    double d = 0;
+    xr_str s = { 0 };
+    xr_str b = { 0 };
+    xr_str_puts(&s, "what was there goes");
+    for (int sign = 0; sign < 2; sign++) {
+        uint32_t in_u = sign ? UINT32_MAX : 0;
+        int32_t in_i = sign ? INT32_MIN : INT32_MAX;
+        uint64_t in_U = sign ? UINT64_MAX : 1;
+        int64_t in_I = sign ? INT64_MIN : INT64_MAX;
+        double in_d = sign ? -1e-300 : 0.1;
+        RIG_OK(xr_actor_ask(actor, "echo", 10000, &err, in_u, in_i, in_U, in_I,
+                            in_d, sign ? "" : "\xc3\xa4\n", bytes,
+                            sign ? UINT64_C(0) : (uint64_t)sizeof(bytes), &u,
+                            &i, &U, &I, &d, &s, &b));
+        assert_true(u == in_u && i == in_i && U == in_U && I == in_I);
+        assert_memory_equal(&d, &in_d, sizeof(d));
+        assert_string_equal(xr_str_text(&s), sign ? "" : "\xc3\xa4\n");
+        assert_int_equal(b.size, sign ? 0 : sizeof(bytes));
+        if (!sign)
+            assert_memory_equal(b.data, bytes, sizeof(bytes));
+    }
+    /* Outs that nobody wants. */
+    RIG_OK(xr_actor_ask(actor, "echo", 10000, &err, 1u, 1, UINT64_C(1),
+                        INT64_C(1), 1.0, "", "", UINT64_C(0), NULL, NULL, NULL,
+                        NULL, NULL, NULL, NULL));
+    /* More arguments than registers. */
+    RIG_OK(xr_actor_ask(actor, "wide", 10000, &err, 1u, 2.0, INT64_C(-3), 4u,
+                        5.0, -6, 7.0, UINT64_C(8), 9.0, 10.0, 11.0, 12.0, 13.0,
+                        &d));
+    assert_true(d == 1 + 4 - 9 + 16 + 25 - 36 + 49 + 64 + 81 + 100 + 121 + 144 +
+                         169);
+    xr_str_free(&s);
+    xr_str_free(&b);
+    xr_actors_free(actors);
+}
+
+static void test_order_and_many(void **state)
+{
+    (void)state;
+    enum { MANY = 1000 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    static xr_future *futures[MANY];
+    static uint32_t got[MANY];
+    for (uint32_t i = 0; i < MANY; i++)
+        RIG_OK(xr_actor_call(actor, "count", &err, &futures[i], i, &got[i]));
+    /* Waited for backwards; the outs are those of each. */
+    for (uint32_t i = MANY; i-- > 0;)
+        RIG_OK(xr_future_wait(futures[i], 20000, &err));
+    for (uint32_t i = 0; i < MANY; i++)
+        assert_int_equal(got[i], i);
+    /* A call out of order would have said so. */
+    assert_int_equal(xr_actor_ask(actor, "count", 10000, &err, 5u, got),
+                     XRAY_E_STATE);
+    rig_says(err.text, "call 5 came as number 1000", NULL);
+    xr_actors_free(actors);
+}
+
+/* What does not fit into sockets while an actor is busy neither blocks the
+ * caller nor is lost. */
+static void test_large_messages(void **state)
+{
+    (void)state;
+    enum { MANY = 12 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    xr_future *sleeper = NULL;
+    xr_future *futures[MANY];
+    xr_str out[MANY] = { { 0 } };
+    char *bytes = malloc((size_t)SIZE);
+    assert_non_null(bytes);
+    for (uint64_t i = 0; i < SIZE; i++)
+        bytes[i] = (char)(i * 31 >> 3);
+    uint64_t begin = rig_ms();
+    RIG_OK(xr_actor_call(actor, "pass_time", &err, &sleeper, 1000u));
+    for (uint32_t i = 0; i < MANY; i++)
+        RIG_OK(xr_actor_call(actor, "echo", &err, &futures[i], 0u, 0,
+                             UINT64_C(0), INT64_C(0), 0.0, "", bytes, SIZE - i,
+                             NULL, NULL, NULL, NULL, NULL, NULL, &out[i]));
+    assert_true(rig_ms() - begin < 900);
+    RIG_OK(xr_future_wait(sleeper, 10000, &err));
+    for (uint32_t i = 0; i < MANY; i++) {
+        RIG_OK(xr_future_wait(futures[i], 20000, &err));
+        assert_int_equal(out[i].size, SIZE - i);
+        assert_memory_equal(out[i].data, bytes, out[i].size);
+        xr_str_free(&out[i]);
+    }
+    free(bytes);
+    xr_actors_free(actors);
+}
+
+static void test_wait_any(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *slow = rig_spawn(actors, 0);
+    xr_actor *quick = rig_spawn(actors, 1);
+    xr_future *futures[3] = { NULL };
+    size_t index = 9;
+    assert_int_equal(xr_future_wait_any(futures, 3, 10, &err, &index),
+                     XRAY_E_ARG);
+    RIG_OK(xr_actor_call(slow, "pass_time", &err, &futures[0], 800u));
+    RIG_OK(xr_actor_call(quick, "pass_time", &err, &futures[2], 100u));
+    assert_int_equal(xr_future_wait_any(futures, 3, 0, &err, &index),
+                     XRAY_AGAIN);
+    RIG_OK(xr_future_wait_any(futures, 3, 10000, &err, &index));
+    assert_int_equal(index, 2);
+    RIG_OK(xr_future_wait(futures[2], 0, &err));
+    futures[2] = NULL;
+    assert_int_equal(xr_future_wait_any(futures, 3, 50, &err, &index),
+                     XRAY_AGAIN);
+    RIG_OK(xr_future_wait_any(futures, 3, 10000, &err, &index));
+    assert_int_equal(index, 0);
+    RIG_OK(xr_future_wait(futures[0], 0, &err));
+    xr_actors_free(actors);
+}
+
+static void test_deadline(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 2);
+    xr_future *future = NULL;
+    uint32_t now = 7;
+    uint64_t begin = rig_ms();
+    RIG_OK(xr_actor_call(actor, "pass_time", &err, &future, 1500u));
+    assert_int_equal(xr_future_wait(future, 300, &err), XRAY_E_PEER);
+    assert_true(rig_ms() - begin >= 300 && rig_ms() - begin < 1400);
+    rig_says(err.text, "actor workhorse 2 (rank 2, pid ",
+             "method pass_time: no answer within 0.3 s, in phase "
+             "\"forward of block 3\"",
+             NULL);
+    /* It is still there, and can be waited for again. */
+    RIG_OK(xr_future_wait(future, 10000, &err));
+    /* A dropped one is passed over. */
+    RIG_OK(xr_actor_call(actor, "count", &err, &future, 0u, &now));
+    xr_future_drop(future);
+    RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 1u, NULL));
+    assert_int_equal(now, 7);
+    xr_actors_free(actors);
+}
+
+static void test_remote_errors(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 3);
+    uint32_t out = 1;
+    char expected[200];
+    assert_int_equal(xr_actor_ask(actor, "fails", 10000, &err, XRAY_E_NUMERIC,
+                                  "loss is NaN in row 3", &out),
+                     XRAY_E_NUMERIC);
+    (void)snprintf(expected, sizeof(expected),
+                   "actor workhorse 3 (rank 3, pid %llu): method fails: loss "
+                   "is NaN in row 3",
+                   (unsigned long long)xr_actor_pid(actor));
+    assert_string_equal(err.text, expected);
+    assert_int_equal(out, 1); /* untouched */
+    assert_int_equal(
+        xr_actor_ask(actor, "fails", 10000, &err, XRAY_E_IO, "", &out),
+        XRAY_E_IO);
+    rig_says(err.text, "failed with status -301", NULL);
+    /* "Not yet" is no error and brings its outs. */
+    assert_int_equal(
+        xr_actor_ask(actor, "fails", 10000, &err, XRAY_AGAIN, "", &out),
+        XRAY_AGAIN);
+    assert_int_equal(out, 5);
+    assert_int_equal(xr_actor_ask(actor, "none", 10000, &err), XRAY_E_ARG);
+    rig_says(err.text, "class rig has no method none", NULL);
+    xr_actors_free(actors);
+}
+
+/* A caller whose table differs from the actor's. */
+static void test_other_signature(void **state)
+{
+    (void)state;
+    static const xr_actor_method methods[] = {
+        { "count", "s->u", NULL },
+        { "pass_time", "uu->", NULL },
+        { "look", "->sss", NULL },
+        { "nothing", "->", NULL },
+    };
+    static const xr_actor_class other = { "rig", methods, 4, NULL, NULL };
+    static const xr_actor_class unknown = { "ghost", methods, 4, NULL, NULL };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = NULL;
+    xr_actor_spawn_spec spec = { &other, rig_argv, "odd", "", 0, 1 };
+    xr_str text = { 0 };
+    RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor));
+    RIG_OK(xr_actor_ready(actor, 30000, &err));
+    assert_int_equal(xr_actor_ask(actor, "count", 10000, &err, "x", NULL),
+                     XRAY_E_ARG);
+    rig_says(err.text, "method count", "value 1 of the message is no 'u'",
+             NULL);
+    assert_int_equal(xr_actor_ask(actor, "pass_time", 10000, &err, 1u, 2u),
+                     XRAY_E_ARG);
+    rig_says(err.text, "left over", NULL);
+    assert_int_equal(
+        xr_actor_ask(actor, "look", 10000, &err, &text, &text, &text),
+        XRAY_E_PEER);
+    rig_says(err.text, "its answer", NULL);
+    assert_int_equal(xr_actor_ask(actor, "nothing", 10000, &err), XRAY_E_ARG);
+    rig_says(err.text, "no such method", NULL);
+    RIG_OK(xr_actor_stop(actor, 10000, &err));
+    spec.class_ = &unknown;
+    RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor));
+    assert_int_equal(xr_actor_ready(actor, 30000, &err), XRAY_E_ARG);
+    rig_says(err.text, "no class ghost", NULL);
+    xr_actors_free(actors);
+}
+
+static void test_regions(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    xray_region *region = NULL;
+    uint64_t sum = 0;
+    RIG_OK(xr_region_get(actors, SIZE, &err, &region));
+    memset(region->data, 3, (size_t)SIZE);
+    RIG_OK(xr_actor_ask(actor, "add_one", 10000, &err, region, SIZE, &sum));
+    assert_true(sum == 3 * SIZE);
+    const unsigned char *bytes = region->data; /* what the actor wrote */
+    assert_int_equal(bytes[0], 4);
+    assert_int_equal(bytes[SIZE - 1], 4);
+    /* An argument can be none, and what is no region is an error there. */
+    assert_int_equal(
+        xr_actor_ask(actor, "add_one", 10000, &err, NULL, UINT64_C(0), &sum),
+        XRAY_E_ARG);
+    /* It comes back as the caller's own. */
+    xray_region *back = NULL;
+    RIG_OK(xr_actor_ask(actor, "same", 10000, &err, region, &back));
+    assert_ptr_equal(back, region);
+    xr_region_put(actors, back);
+    /* The actor's own; the same memory again once it is put back. */
+    void *first = NULL;
+    for (int i = 0; i < 20; i++) {
+        xray_region *made = NULL;
+        RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 9u + (uint32_t)i,
+                            &made));
+        bytes = made->data;
+        assert_int_equal(bytes[SIZE - 1], 9 + i);
+        if (i)
+            assert_ptr_equal(made->data, first);
+        first = made->data;
+        /* It can be passed to its owner. */
+        RIG_OK(xr_actor_ask(actor, "add_one", 10000, &err, made, SIZE, &sum));
+        assert_int_equal(bytes[5], 10 + i);
+        xr_region_put(actors, made);
+    }
+    RIG_OK(xr_actor_ask(actor, "make", 10000, &err, UINT64_C(0), 0u, &back));
+    assert_null(back);
+    /* Not wanted, or failed: given back there. */
+    RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 1u, NULL));
+    assert_int_equal(
+        xr_actor_ask(actor, "make", 10000, &err, SIZE, 255u, &back),
+        XRAY_E_ARG);
+    RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 1u, &back));
+    assert_ptr_equal(back->data, first);
+    xr_region_put(actors, region);
+    xr_actors_free(actors);
+    assert_int_equal(rig_maps(), 0);
+}
+
+static void test_region_pool(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    const uint32_t fds = rig_fds();
+    xray_region *region = NULL;
+    uint64_t sum;
+    /* A loop makes one region, and the actor hears of it once. */
+    for (int i = 0; i < 50; i++) {
+        RIG_OK(xr_region_get(actors, SIZE - (uint64_t)i * 100, &err, &region));
+        RIG_OK(xr_actor_ask(actor, "add_one", 10000, &err, region, SIZE / 2,
+                            &sum));
+        xr_region_put(actors, region);
+    }
+    assert_int_equal(xr_region_count(actors), 1);
+    assert_int_equal(rig_fds(), fds + 1);
+    /* Growing ones replace it. */
+    for (uint64_t i = 2; i < 40; i++) {
+        RIG_OK(xr_region_get(actors, SIZE * i, &err, &region));
+        RIG_OK(xr_actor_ask(actor, "add_one", 10000, &err, region, SIZE / 8,
+                            &sum));
+        xr_region_put(actors, region);
+    }
+    assert_int_equal(xr_region_count(actors), 1);
+    assert_int_equal(rig_fds(), fds + 1);
+    /* What an unanswered call carries is not given to the next. */
+    xr_future *future = NULL;
+    xr_future *sleeper = NULL;
+    xray_region *other = NULL;
+    RIG_OK(xr_actor_call(actor, "pass_time", &err, &sleeper, 300u));
+    RIG_OK(xr_region_get(actors, SIZE, &err, &region));
+    RIG_OK(xr_actor_call(actor, "add_one", &err, &future, region, SIZE, &sum));
+    xr_region_put(actors, region);
+    RIG_OK(xr_region_get(actors, SIZE, &err, &other));
+    assert_ptr_not_equal(other, region);
+    RIG_OK(xr_future_wait(future, 10000, &err));
+    RIG_OK(xr_future_wait(sleeper, 10000, &err));
+    assert_int_equal(xr_region_get(actors, 0, &err, &region), XRAY_E_RANGE);
+    assert_int_equal(xr_region_get(actors, UINT64_C(1) << 61, &err, &region),
+                     XRAY_E_NOMEM);
+    rig_says(err.text, "a shared region of", NULL);
+    xr_actors_free(actors);
+}
+
+static void test_board(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *four[4];
+    xr_future *futures[4];
+    xr_str out[4] = { { 0 } };
+    for (uint32_t i = 0; i < 4; i++)
+        four[i] = rig_spawn(actors, i);
+    for (uint32_t i = 0; i < 4; i++) {
+        const char mine[3] = { (char)('a' + i), 'x', (char)('0' + i) };
+        RIG_OK(xr_actor_call(four[i], "exchange", &err, &futures[i], 4u, mine,
+                             UINT64_C(3), 10000u, &out[i]));
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        RIG_OK(xr_future_wait(futures[i], 20000, &err));
+        assert_string_equal(xr_str_text(&out[i]), "ax0bx1cx2dx3");
+        xr_str_free(&out[i]);
+    }
+    /* Every process sees every part of the extra area. */
+    const xr_board *board = xr_actors_board(actors);
+    const char *extra = board->extra;
+    assert_int_equal(board->actors, 4);
+    assert_int_equal(board->extra_size, 48);
+    RIG_OK(xr_actor_ask(four[2], "mark", 10000, &err, "collective 7"));
+    assert_string_equal(extra + 2 * 48, "collective 7");
+    assert_string_equal(extra + 3 * 48, "");
+    /* Two come, two do not. */
+    for (uint32_t i = 0; i < 2; i++)
+        RIG_OK(xr_actor_call(four[i], "exchange", &err, &futures[i], 4u, "",
+                             UINT64_C(0), 300u, NULL));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(xr_future_wait(futures[i], 20000, &err), XRAY_E_PEER);
+        rig_says(err.text, "method exchange", "rank 2, 3 did not come", NULL);
+    }
+    xr_actors_free(actors);
+}
+
+static void test_start_together(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor[4];
+    const xr_actor_spawn_spec bad = { &rig_class, rig_argv, "two", "", 1, 4 };
+    for (uint32_t i = 0; i < 4; i++) {
+        xr_actor_spawn_spec spec = { &rig_class, rig_argv, "one", "", i, 4 };
+        RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor[i]));
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        RIG_OK(xr_actor_ready(actor[i], 30000, &err));
+    RIG_OK(xr_actor_ready(actor[0], 0, &err));
+    assert_int_equal(xr_actor_spawn(actors, &bad, &err, &actor[0]), XRAY_E_ARG);
+    rig_says(err.text, "place 1 of 4", NULL);
+    uint32_t fds = 0;
+    uint32_t index = 0;
+    uint32_t count = 0;
+    xr_str name = { 0 };
+    RIG_OK(xr_actor_ask(actor[3], "look", 10000, &err, &fds, &index, &count,
+                        &name));
+    assert_int_equal(index, 3);
+    assert_int_equal(count, 4);
+    assert_string_equal(xr_str_text(&name), "one");
+    /* 0 to 2, the line, the board and what stops its own thread. */
+    assert_true(fds <= 6);
+    xr_str_free(&name);
+    for (uint32_t i = 0; i < 4; i++)
+        RIG_OK(xr_actor_stop(actor[i], 10000, &err));
+    RIG_OK(xr_actors_check(actors, &err));
+    xr_actors_free(actors);
+}
+
+int main(int argc, char **argv)
+{
+    int code = 0;
+    if (rig_child(argc, argv, &code))
+        return code;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_letter),
+        cmocka_unit_test(test_order_and_many),
+        cmocka_unit_test(test_large_messages),
+        cmocka_unit_test(test_wait_any),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_remote_errors),
+        cmocka_unit_test(test_other_signature),
+        cmocka_unit_test(test_regions),
+        cmocka_unit_test(test_region_pool),
+        cmocka_unit_test(test_board),
+        cmocka_unit_test(test_start_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

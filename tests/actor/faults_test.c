@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Actors that die, hang, fail or talk nonsense, and a parent that is killed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "tests/actor/rig.h"
+
+extern char **environ;
+
+/* No child is left, nothing is mapped and no fd is open that was not. */
+static void nothing_left(uint32_t fds)
+{
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    assert_int_equal(rig_maps(), 0);
+    assert_int_equal(rig_fds(), fds);
+}
+
+static void send_signal(uint64_t pid, int number)
+{
+    assert_int_equal(kill((pid_t)pid, number), 0);
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    const uint32_t fds = rig_fds();
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 1);
+    xr_actor *other = rig_spawn(actors, 2);
+    xr_future *running = NULL;
+    xr_future *queued = NULL;
+    RIG_OK(xr_actor_call(actor, "pass_time", &err, &running, 60000u));
+    RIG_OK(xr_actor_call(actor, "count", &err, &queued, 0u, NULL));
+    assert_int_equal(xr_future_wait(running, 300, &err), XRAY_E_PEER);
+    RIG_OK(xr_actors_check(actors, &err));
+    send_signal(xr_actor_pid(actor), SIGKILL);
+    const uint64_t begin = rig_ms();
+    assert_int_equal(xr_future_wait(running, 60000, &err), XRAY_E_PEER);
+    assert_true(rig_ms() - begin < 2000);
+    rig_says(err.text, "actor workhorse 1 (rank 1, pid ",
+             "method pass_time: was killed by signal 9 (Killed), in phase "
+             "\"forward of block 3\"",
+             NULL);
+    assert_int_equal(xr_future_wait(queued, 0, &err), XRAY_E_PEER);
+    rig_says(err.text, "method count: was killed by signal 9", NULL);
+    assert_int_equal(xr_actor_ask(actor, "count", 100, &err, 0u, NULL),
+                     XRAY_E_PEER);
+    assert_int_equal(xr_actors_check(actors, &err), XRAY_E_PEER);
+    rig_says(err.text, "actor workhorse 1", "method pass_time: was killed",
+             NULL);
+    assert_int_equal(xr_actor_pid(actor), 0);
+    /* The others are of use, and its place can be taken again. */
+    RIG_OK(xr_actor_ask(other, "count", 10000, &err, 0u, NULL));
+    xr_actor_kill(actor);
+    RIG_OK(xr_actors_check(actors, &err));
+    actor = rig_spawn(actors, 1);
+    RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 0u, NULL));
+    xr_actors_free(actors);
+    nothing_left(fds);
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    const uint32_t fds = rig_fds();
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    const uint64_t pid = xr_actor_pid(actor);
+    xr_future *future = NULL;
+    RIG_OK(xr_actor_call(actor, "pass_time", &err, &future, 60000u));
+    assert_int_equal(xr_future_wait(future, 300, &err), XRAY_E_PEER);
+    send_signal(pid, SIGSTOP);
+    const uint64_t begin = rig_ms();
+    assert_int_equal(xr_future_wait(future, 60000, &err), XRAY_E_PEER);
+    assert_true(rig_ms() - begin < 5000);
+    rig_says(err.text, "method pass_time: hangs: no sign of life for 3.",
+             "its process is stopped", "\"forward of block 3\"", NULL);
+    assert_true(rig_gone(pid, 1000));
+    xr_actors_free(actors);
+    nothing_left(fds);
+}
+
+/* A method may take longer than what counts as a hang. */
+static void test_long_method(void **state)
+{
+    (void)state;
+    const xr_actors_setup setup = { .actors = 1, .hang_ms = 400 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(&setup);
+    xr_actor *actor = rig_spawn(actors, 0);
+    RIG_OK(xr_actor_ask(actor, "pass_time", 30000, &err, 1500u));
+    /* A parent that does not look is no reason either. */
+    const struct timespec t = { 1, 0 };
+    (void)nanosleep(&t, NULL);
+    RIG_OK(xr_actors_check(actors, &err));
+    RIG_OK(xr_actor_ask(actor, "pass_time", 30000, &err, 1u));
+    xr_actors_free(actors);
+}
+
+static void test_exits(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t how;
+        const char *says;
+    } ends[] = { { 3, "method die: exited with status 3" },
+                 { 0, "method die: exited with status 0" },
+                 { -SIGSEGV, "method die: was killed by signal 11" } };
+    xr_err err = { "" };
+    const uint32_t fds = rig_fds();
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        xr_actors *actors = rig_actors(NULL);
+        xr_actor *actor = rig_spawn(actors, 0);
+        const uint64_t begin = rig_ms();
+        /* A sanitizer turns a fault into an exit. */
+        xray_status status =
+            xr_actor_ask(actor, "die", 60000, &err, ends[i].how);
+        assert_int_equal(status, XRAY_E_PEER);
+        assert_true(rig_ms() - begin < 4000);
+        if (ends[i].how >= 0)
+            rig_says(err.text, ends[i].says, "in phase \"die\"", NULL);
+        xr_actors_free(actors);
+    }
+    nothing_left(fds);
+}
+
+static void test_fail_together(void **state)
+{
+    (void)state;
+    const xr_actors_setup setup = { .actors = 2, .fail_together = 1 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(&setup);
+    xr_actor *first = rig_spawn(actors, 0);
+    xr_actor *second = rig_spawn(actors, 1);
+    xr_future *futures[2];
+    size_t index;
+    RIG_OK(xr_actor_call(first, "pass_time", &err, &futures[0], 60000u));
+    RIG_OK(xr_actor_call(second, "pass_time", &err, &futures[1], 60000u));
+    assert_int_equal(xr_future_wait(futures[0], 200, &err), XRAY_E_PEER);
+    send_signal(xr_actor_pid(second), SIGKILL);
+    assert_int_equal(xr_future_wait(futures[0], 60000, &err), XRAY_E_PEER);
+    rig_says(err.text, "actor workhorse 1", "killed by signal 9", NULL);
+    RIG_OK(xr_future_wait_any(futures, 2, 1000, &err, &index));
+    assert_int_equal(index, 1);
+    assert_int_equal(xr_future_wait_any(futures, 1, 1000, &err, &index),
+                     XRAY_E_PEER);
+    xr_actors_free(actors);
+}
+
+static xray_status start(xr_actors *actors, const char *program,
+                         const char *text, int64_t timeout_ms, xr_err *err)
+{
+    const char *const argv[] = { program, "--actor", NULL };
+    const xr_actor_spawn_spec spec = { &rig_class, argv, "workhorse 0",
+                                       text,       0,    1 };
+    xr_actor *actor = NULL;
+    xray_status status = xr_actor_spawn(actors, &spec, err, &actor);
+    if (status)
+        return status;
+    status = xr_actor_ready(actor, timeout_ms, err);
+    xr_err other = { "" };
+    if (!status || timeout_ms < 1000)
+        xr_actor_kill(actor);
+    else /* its later calls say the same, or that it is gone */
+        assert_int_equal(xr_actor_stop(actor, 10000, &other), XRAY_E_PEER);
+    return status;
+}
+
+static void test_start_fails(void **state)
+{
+    (void)state;
+    const uint32_t fds = rig_fds();
+    const xr_actors_setup setup = { .actors = 1, .start_ms = 500 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    static const char *const self = "/proc/self/exe";
+    assert_int_equal(start(actors, "/no/such/program", "", 1000, &err),
+                     XRAY_E_IO);
+    rig_says(err.text, "actor workhorse 0: starting /no/such/program: No such",
+             NULL);
+    assert_int_equal(start(actors, self, "fail", 30000, &err), XRAY_E_CONFIG);
+    rig_says(err.text, "method create: the text says so", NULL);
+    assert_int_equal(start(actors, self, "exit", 30000, &err), XRAY_E_PEER);
+    rig_says(err.text, "method create: exited with status 7", NULL);
+    assert_int_equal(start(actors, self, "sleep", 500, &err), XRAY_E_PEER);
+    rig_says(err.text, "method create: no answer within 0.5 s", NULL);
+    assert_int_equal(start(actors, "/bin/true", "", 30000, &err), XRAY_E_PEER);
+    rig_says(err.text, "method create: exited with status", NULL);
+    xr_actors_free(actors);
+    /* A program that is no actor and does not end. */
+    actors = rig_actors(&setup);
+    const char *const argv[] = { "/bin/sh", "-c", "exec sleep 60", NULL };
+    const xr_actor_spawn_spec spec = { &rig_class, argv, "sh", "", 0, 1 };
+    xr_actor *actor = NULL;
+    RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor));
+    assert_int_equal(xr_actor_ready(actor, 30000, &err), XRAY_E_PEER);
+    rig_says(err.text, "did not start within 0.5 s", NULL);
+    xr_actors_free(actors);
+    nothing_left(fds);
+}
+
+static void test_nonsense(void **state)
+{
+    (void)state;
+    /* An unknown frame; one of 2^60 bytes; a region without memory; a hello; a
+     * message that is none; a message that answers no call. */
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *says;
+    } frames[] = {
+        { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 32, "no frame" },
+        { "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+          32, "no frame" },
+        { "\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0",
+          32, "sent a region that cannot be taken" },
+        { "\2\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0",
+          32, "no frame" },
+        { "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+          32, "cannot be taken" },
+        { "\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0zzz",
+          35, "sent a message that is none of ours" },
+        { "\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+          "\2\x77\xa1\0\0",
+          37, "answered call 119, which is none" },
+    };
+    const uint32_t fds = rig_fds();
+    for (size_t i = 0; i < sizeof(frames) / sizeof(frames[0]); i++) {
+        xr_err err = { "" };
+        xr_actors *actors = rig_actors(NULL);
+        xr_actor *actor = rig_spawn(actors, 0);
+        xray_status status =
+            xr_actor_ask(actor, "garbage", 20000, &err, frames[i].bytes,
+                         (uint64_t)frames[i].size);
+        assert_int_equal(status, XRAY_E_PEER);
+        rig_says(err.text, "method garbage", frames[i].says, NULL);
+        xr_actors_free(actors);
+    }
+    nothing_left(fds);
+}
+
+static void test_cycles(void **state)
+{
+    (void)state;
+    enum { CYCLES = 200 };
+    xr_err err = { "" };
+    const uint32_t outside = rig_fds();
+    xr_actors *actors = rig_actors(NULL);
+    const uint32_t fds = rig_fds();
+    for (uint32_t i = 0; i < CYCLES; i++) {
+        const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "workhorse",
+                                           "",         i % 4,    1 };
+        xr_actor *actor = NULL;
+        xray_region *region = NULL;
+        uint64_t sum;
+        RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor));
+        if (i % 4 == 0) { /* at once */
+            xr_actor_kill(actor);
+            continue;
+        }
+        RIG_OK(xr_region_get(actors, 8192, &err, &region));
+        if (i % 4 == 1) { /* with a call under way */
+            xr_future *future = NULL;
+            RIG_OK(xr_actor_call(actor, "add_one", &err, &future, region,
+                                 UINT64_C(8192), &sum));
+            xr_region_put(actors, region);
+            xr_actor_kill(actor);
+            continue;
+        }
+        RIG_OK(xr_actor_ask(actor, "add_one", 30000, &err, region,
+                            UINT64_C(8192), &sum));
+        xr_region_put(actors, region);
+        RIG_OK(xr_actor_ask(actor, "make", 30000, &err, UINT64_C(8192), 1u,
+                            &region));
+        if (i % 4 == 2) { /* in order */
+            xr_region_put(actors, region);
+            RIG_OK(xr_actor_stop(actor, 30000, &err));
+        } else { /* with a region of it in hand */
+            xr_actor_kill(actor);
+        }
+    }
+    assert_int_equal(xr_region_count(actors), 1);
+    assert_int_equal(rig_fds(), fds + 1);
+    xr_actors_free(actors);
+    nothing_left(outside);
+}
+
+/* ---- A parent that is killed ---- */
+
+/* Says its actors' pids and waits for a method that does not end. */
+static int be_parent(void)
+{
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor[2] = { rig_spawn(actors, 0), rig_spawn(actors, 1) };
+    xr_future *future = NULL;
+    RIG_OK(xr_actor_call(actor[0], "pass_time", &err, &future, 60000u));
+    const uint64_t pids[2] = { xr_actor_pid(actor[0]), xr_actor_pid(actor[1]) };
+    if (write(1, pids, sizeof(pids)) != (ssize_t)sizeof(pids))
+        return 1;
+    (void)xr_future_wait(future, 60000, &err);
+    return 1;
+}
+
+static void test_parent_killed(void **state)
+{
+    (void)state;
+    int ends[2];
+    posix_spawn_file_actions_t actions;
+    char program[] = "/proc/self/exe";
+    char word[] = "--parent";
+    char *argv[] = { program, word, NULL };
+    pid_t parent = 0;
+    uint64_t pids[2] = { 0 };
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, ends[1], 1), 0);
+    assert_int_equal(
+        posix_spawn(&parent, program, &actions, NULL, argv, environ), 0);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)close(ends[1]);
+    assert_int_equal(read(ends[0], pids, sizeof(pids)), sizeof(pids));
+    assert_true(rig_alive(pids[0]) && rig_alive(pids[1]));
+    send_signal((uint64_t)parent, SIGKILL);
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    assert_true(rig_gone(pids[0], 2000));
+    assert_true(rig_gone(pids[1], 2000));
+    (void)close(ends[0]);
+}
+
+/* Ctrl-C reaches the whole group: an actor goes on until its parent says. */
+static void test_signals_ignored(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    send_signal(xr_actor_pid(actor), SIGINT);
+    send_signal(xr_actor_pid(actor), SIGTERM);
+    RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 0u, NULL));
+    RIG_OK(xr_actor_stop(actor, 10000, &err));
+    xr_actors_free(actors);
+}
+
+int main(int argc, char **argv)
+{
+    int code = 0;
+    if (rig_child(argc, argv, &code))
+        return code;
+    if (argc == 2 && !strcmp(argv[1], "--parent"))
+        return be_parent();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_long_method),
+        cmocka_unit_test(test_exits),
+        cmocka_unit_test(test_fail_together),
+        cmocka_unit_test(test_start_fails),
+        cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_cycles),
+        cmocka_unit_test(test_parent_killed),
+        cmocka_unit_test(test_signals_ignored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Signatures, and messages made of them.
+ */
+#include "core/actor/signature.h"
+#include "tests/testing.h"
+
+static void test_signatures(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_signature s;
+    assert_int_equal(xr_signature_parse("u U d s b m -> U d b", &err, &s), 0);
+    assert_string_equal(s.in, "uUdsbm");
+    assert_string_equal(s.out, "Udb");
+    assert_int_equal(s.in_count, 6);
+    assert_int_equal(s.out_count, 3);
+    assert_int_equal(xr_signature_parse("->", &err, &s), 0);
+    assert_int_equal(s.in_count + s.out_count, 0);
+    assert_int_equal(xr_signature_parse("uuuuuuuuuuuuuuuuuuuuuuu->u", &err, &s),
+                     0);
+
+    static const char *const bad[][2] = {
+        { "u U", "no \"->\"" },
+        { "", "no \"->\"" },
+        { "u x -> d", "'x' at 3" },
+        { "u -> d q", "'q' at 8" },
+        { "u - > d", "'-'" },
+        { "u -> d -> u", "'-'" },
+        { "uuuuuuuuuuuuuuuuuuuuuuuu->u", "more than 24" },
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        err.text[0] = 0;
+        assert_int_equal(xr_signature_parse(bad[i][0], &err, &s), XRAY_E_ARG);
+        if (!strstr(err.text, bad[i][1]))
+            fail_msg("\"%s\" does not say \"%s\"", err.text, bad[i][1]);
+    }
+}
+
+static void encode(const char *letters, const xr_value *values, xr_str *out)
+{
+    xr_err err = { "" };
+    const xr_message head = { XR_MESSAGE_CALL, 0, UINT64_MAX, "step", NULL, 0 };
+    assert_int_equal(xr_message_encode(&head, letters, values, &err, out), 0);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    const char letters[] = "uuiiUUIIddssbbmmm";
+    const xr_value in[] = { { .u = 0 },          { .u = UINT32_MAX },
+                            { .i = INT32_MIN },  { .i = INT32_MAX },
+                            { .U = 0 },          { .U = UINT64_MAX },
+                            { .I = INT64_MIN },  { .I = INT64_MAX },
+                            { .d = -0.0 },       { .d = 1e308 },
+                            { .s = "" },         { .s = "\xc3\xa4 b" },
+                            { .b = { "", 0 } },  { .b = { "a\0b", 3 } },
+                            { .m = { 0 } },      { .m = { UINT64_MAX, 1, 0 } },
+                            { .m = { 7, 1, 1 } } };
+    xr_value out[sizeof(in) / sizeof(in[0])];
+    xr_str text = { 0 };
+    xr_err err = { "" };
+    xr_message m;
+    encode(letters, in, &text);
+    assert_int_equal(xr_message_head(text.data, text.size, &err, &m), 0);
+    assert_int_equal(m.kind, XR_MESSAGE_CALL);
+    assert_true(m.call == UINT64_MAX);
+    assert_string_equal(m.name, "step");
+    assert_int_equal(xr_message_values(&m, letters, &err, out), 0);
+    for (size_t i = 0; letters[i]; i++) {
+        switch (letters[i]) {
+        case 's':
+            assert_string_equal(out[i].s, in[i].s);
+            break;
+        case 'b':
+            assert_int_equal(out[i].b.size, in[i].b.size);
+            assert_memory_equal(out[i].b.data, in[i].b.data, in[i].b.size);
+            break;
+        case 'm':
+            assert_memory_equal(&out[i].m, &in[i].m, sizeof(in[i].m));
+            break;
+        case 'u':
+        case 'i':
+            assert_int_equal(out[i].u, in[i].u);
+            break;
+        default:
+            assert_memory_equal(&out[i], &in[i], 8);
+        }
+    }
+    xr_str_free(&text);
+}
+
+/* Another type, one more, one less, cut anywhere: a sentence, no crash. */
+static void test_refused(void **state)
+{
+    (void)state;
+    const xr_value in[] = { { .u = 70000 }, { .s = "x" } };
+    static const char *const bad[] = { "uu", "ub", "ds", "u",  "uss",
+                                       "",   "bs", "ms", "ums" };
+    xr_value out[4];
+    xr_str text = { 0 };
+    xr_message m;
+    encode("us", in, &text);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        xr_err err = { "" };
+        assert_int_equal(xr_message_head(text.data, text.size, &err, &m), 0);
+        assert_int_equal(xr_message_values(&m, bad[i], &err, out), XRAY_E_ARG);
+        assert_true(err.text[0]);
+    }
+    for (size_t size = 0; size < text.size; size++) {
+        xr_err err = { "" };
+        char *cut = malloc(size + 1);
+        assert_non_null(cut);
+        memcpy(cut, text.data, size);
+        if (!xr_message_head(cut, size, &err, &m))
+            assert_int_equal(xr_message_values(&m, "us", &err, out),
+                             XRAY_E_ARG);
+        assert_true(err.text[0]);
+        free(cut);
+    }
+    xr_str_free(&text);
+}
+
+/* Types that claim memory for elements that are not there. */
+static void test_huge_claims(void **state)
+{
+    (void)state;
+    static const unsigned char starts[][6] = {
+        { 0xdd, 0xff, 0xff, 0xff, 0xff, 0 }, /* array */
+        { 0xdf, 0xff, 0xff, 0xff, 0xff, 0 }, /* map */
+        { 0xc6, 0xff, 0xff, 0xff, 0xff, 0 }, /* bin */
+        { 0xdb, 0xff, 0xff, 0xff, 0xff, 0 }, /* str */
+        { 0xc9, 0xff, 0xff, 0xff, 0xff, 0 }, /* ext */
+        { 0x9f, 0x01, 0x01, 0x01, 0x01, 1 },
+    };
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        xr_err err = { "" };
+        xr_message m;
+        assert_int_equal(xr_message_head(starts[i], 6, &err, &m), XRAY_E_ARG);
+        assert_true(err.text[0]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signatures),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_huge_claims),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

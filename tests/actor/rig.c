@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/actor/rig.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <time.h>
+
+typedef struct rig {
+    const xr_actor_context *context;
+    xray_region *kept;
+    uint32_t calls;
+    uint32_t reserved;
+} rig;
+
+/* text: "fail" fails, "sleep" takes long, "exit" ends the process. */
+static xray_status rig_create(const xr_actor_context *context, const char *text,
+                              xr_err *err, void **out_self)
+{
+    if (!strcmp(text, "fail"))
+        return xr_fail(err, XRAY_E_CONFIG, "the text says so");
+    if (!strcmp(text, "sleep"))
+        (void)sleep(60);
+    if (!strcmp(text, "exit"))
+        _exit(7);
+    rig *self = calloc(1, sizeof(*self));
+    if (!self)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    self->context = context;
+    *out_self = self;
+    return XRAY_OK;
+}
+
+static void rig_destroy(void *self)
+{
+    free(self);
+}
+
+static xray_status echo(void *data, uint32_t u, int32_t i, uint64_t U,
+                        int64_t I, double d, const char *s, const void *b,
+                        uint64_t b_size, uint32_t *out_u, int32_t *out_i,
+                        uint64_t *out_U, int64_t *out_I, double *out_d,
+                        xr_str *out_s, xr_str *out_b, xr_err *err)
+{
+    (void)data;
+    (void)err;
+    *out_u = u;
+    *out_i = i;
+    *out_U = U;
+    *out_I = I;
+    *out_d = d;
+    xr_str_puts(out_s, s);
+    xr_str_append(out_b, b, (size_t)b_size);
+    return XRAY_OK;
+}
+
+static xray_status count(void *data, uint32_t expected, uint32_t *out_now,
+                         xr_err *err)
+{
+    rig *self = data;
+    if (expected != self->calls)
+        return xr_fail(err, XRAY_E_STATE, "call %u came as number %u", expected,
+                       self->calls);
+    *out_now = self->calls++;
+    return XRAY_OK;
+}
+
+/* Adds one to every byte and gives the sum of what they were. */
+static xray_status add_one(void *data, xray_region *region, uint64_t size,
+                           uint64_t *out_sum, xr_err *err)
+{
+    (void)data;
+    if (!region || size > region->size)
+        return xr_fail(err, XRAY_E_ARG, "no region of that size");
+    unsigned char *bytes = region->data;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < size; i++)
+        sum += bytes[i]++;
+    *out_sum = sum;
+    return XRAY_OK;
+}
+
+static xray_status make(void *data, uint64_t size, uint32_t value,
+                        xray_region **out, xr_err *err)
+{
+    rig *self = data;
+    if (!size) { /* none */
+        return XRAY_OK;
+    }
+    xray_status status = xr_actor_region(self->context, size, err, out);
+    if (!status)
+        memset((*out)->data, (int)value, (size_t)size);
+    if (!status && value == 255) /* the result is given back */
+        return xr_fail(err, XRAY_E_ARG, "255 is refused");
+    return status;
+}
+
+/* A region of the caller comes back as it is. */
+static xray_status same(void *data, xray_region *region, xray_region **out,
+                        xr_err *err)
+{
+    (void)data;
+    (void)err;
+    *out = region;
+    return XRAY_OK;
+}
+
+static xray_status fails(void *data, int32_t status, const char *text,
+                         uint32_t *out, xr_err *err)
+{
+    (void)data;
+    *out = 5;
+    if (!text[0])
+        return status;
+    return xr_fail(err, status, "%s", text);
+}
+
+static xray_status pass_time(void *data, uint32_t ms, xr_err *err)
+{
+    rig *self = data;
+    const struct timespec t = { ms / 1000, (long)(ms % 1000) * 1000000 };
+    (void)err;
+    xr_actor_phase(self->context, "forward of block 3");
+    (void)nanosleep(&t, NULL);
+    return XRAY_OK;
+}
+
+static xray_status die(void *data, int32_t signal_or_code, xr_err *err)
+{
+    (void)data;
+    (void)err;
+    if (signal_or_code < 0)
+        (void)kill(getpid(), -signal_or_code);
+    _exit(signal_or_code);
+}
+
+static xray_status look(void *data, uint32_t *out_fds, uint32_t *out_index,
+                        uint32_t *out_count, xr_str *out_name, xr_err *err)
+{
+    const rig *self = data;
+    (void)err;
+    *out_fds = rig_fds();
+    *out_index = xr_actor_index(self->context);
+    *out_count = xr_actor_count(self->context);
+    xr_str_puts(out_name, xr_actor_own_name(self->context));
+    return XRAY_OK;
+}
+
+/* Bytes that are no frame, where the runtime's are expected. */
+static xray_status garbage(void *data, const void *bytes, uint64_t size,
+                           xr_err *err)
+{
+    (void)data;
+    ssize_t n = write(3, bytes, (size_t)size);
+    return n > 0 ? XRAY_OK : xr_fail(err, XRAY_E_IO, "write");
+}
+
+static xray_status exchange(void *data, uint32_t members, const void *mine,
+                            uint64_t size, uint32_t timeout_ms, xr_str *out_all,
+                            xr_err *err)
+{
+    const rig *self = data;
+    const xr_board_group group = {
+        xr_actor_board(self->context), NULL, members,
+        xr_actor_index(self->context), 1,    timeout_ms,
+    };
+    char *all = malloc(members * size + 1);
+    if (!all)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    xray_status status = xr_board_exchange(&group, mine, size, all, err);
+    if (!status)
+        xr_str_append(out_all, all, (size_t)(members * size));
+    free(all);
+    return status;
+}
+
+/* Writes to its own part of the board's extra area. */
+static xray_status mark(void *data, const char *text, xr_err *err)
+{
+    const rig *self = data;
+    const xr_board *board = xr_actor_board(self->context);
+    char *own = (char *)board->extra +
+                board->extra_size * xr_actor_index(self->context);
+    (void)err;
+    (void)snprintf(own, (size_t)board->extra_size, "%s", text);
+    return XRAY_OK;
+}
+
+static xray_status wide(void *data, uint32_t a, double b, int64_t c, uint32_t d,
+                        double e, int32_t f, double g, uint64_t h, double i,
+                        double j, double k, double l, double m, double *out,
+                        xr_err *err)
+{
+    (void)data;
+    (void)err;
+    *out = a + 2 * b + 3 * (double)c + 4 * d + 5 * e + 6 * f + 7 * g +
+           8 * (double)h + 9 * i + 10 * j + 11 * k + 12 * l + 13 * m;
+    return XRAY_OK;
+}
+
+static const xr_actor_method methods[] = {
+    { "echo", "u i U I d s b -> u i U I d s b", XR_METHOD(echo) },
+    { "count", "u->u", XR_METHOD(count) },
+    { "add_one", "mU->U", XR_METHOD(add_one) },
+    { "make", "Uu->m", XR_METHOD(make) },
+    { "same", "m->m", XR_METHOD(same) },
+    { "fails", "i s -> u", XR_METHOD(fails) },
+    { "pass_time", "u ->", XR_METHOD(pass_time) },
+    { "die", "i ->", XR_METHOD(die) },
+    { "look", "-> uuus", XR_METHOD(look) },
+    { "garbage", "b ->", XR_METHOD(garbage) },
+    { "exchange", "u b u -> b", XR_METHOD(exchange) },
+    { "mark", "s ->", XR_METHOD(mark) },
+    { "wide", "u d I u d i d U d d d d d -> d", XR_METHOD(wide) },
+};
+
+const xr_actor_class rig_class = {
+    "rig",      methods,     sizeof(methods) / sizeof(methods[0]),
+    rig_create, rig_destroy,
+};
+
+/* ---- The program ---- */
+
+const char *const rig_argv[] = { "/proc/self/exe", "--actor", NULL };
+
+int rig_child(int argc, char **argv, int *out_code)
+{
+    static const xr_actor_class *const classes[] = { &rig_class };
+    xr_err err = { "" };
+    if (argc != 3 || strcmp(argv[1], "--actor"))
+        return 0;
+    xray_status status = xr_actor_serve(classes, 1, NULL, NULL, argv[2], &err);
+    *out_code = status < 0 ? 9 : 0;
+    return 1;
+}
+
+xr_actors *rig_actors(const xr_actors_setup *setup)
+{
+    static const xr_actors_setup plain = { .actors = 4, .extra = 48 };
+    xr_err err = { "" };
+    xr_actors *actors = NULL;
+    RIG_OK(xr_actors_new(setup ? setup : &plain, &err, &actors));
+    return actors;
+}
+
+xr_actor *rig_spawn(xr_actors *actors, uint32_t index)
+{
+    char name[32];
+    xr_err err = { "" };
+    xr_actor *actor = NULL;
+    (void)snprintf(name, sizeof(name), "workhorse %u", index);
+    const xr_actor_spawn_spec spec = { &rig_class, rig_argv, name,
+                                       NULL,       index,    4 };
+    RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor));
+    RIG_OK(xr_actor_ready(actor, 30000, &err));
+    return actor;
+}
+
+void rig_ok(xray_status status, const xr_err *err)
+{
+    if (status)
+        fail_msg("status %d: %s", status, err->text);
+}
+
+void rig_says(const char *text, ...)
+{
+    va_list args;
+    const char *part;
+    va_start(args, text);
+    while ((part = va_arg(args, const char *)))
+        if (!strstr(text, part)) {
+            va_end(args);
+            fail_msg("\"%s\" does not say \"%s\"", text, part);
+        }
+    va_end(args);
+}
+
+uint64_t rig_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+uint32_t rig_fds(void)
+{
+    uint32_t n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    if (!dir)
+        return 0;
+    while (readdir(dir))
+        n++;
+    (void)closedir(dir);
+    return n - 3; /* ".", ".." and the folder itself */
+}
+
+uint32_t rig_maps(void)
+{
+    char line[512];
+    uint32_t n = 0;
+    FILE *file = fopen("/proc/self/maps", "r");
+    while (file && fgets(line, sizeof(line), file))
+        n += strstr(line, "memfd:xray-") != NULL;
+    if (file)
+        (void)fclose(file);
+    return n;
+}
+
+int rig_alive(uint64_t pid)
+{
+    char path[64];
+    char line[256] = "";
+    (void)snprintf(path, sizeof(path), "/proc/%llu/stat",
+                   (unsigned long long)pid);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return 0;
+    char *got = fgets(line, sizeof(line), file);
+    (void)fclose(file);
+    const char *state = got ? strrchr(line, ')') : NULL;
+    return state && strlen(state) > 2 && state[2] != 'Z' && state[2] != 'X';
+}
+
+int rig_gone(uint64_t pid, uint64_t ms)
+{
+    const uint64_t end = rig_ms() + ms;
+    while (rig_alive(pid)) {
+        if (rig_ms() > end)
+            return 0;
+        const struct timespec t = { 0, 5000000 };
+        (void)nanosleep(&t, NULL);
+    }
+    return 1;
+}

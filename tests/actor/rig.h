@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A class whose methods do what tests need, served by the test program itself.
+ */
+#ifndef XR_TEST_ACTOR_RIG_H
+#define XR_TEST_ACTOR_RIG_H
+
+#include "core/actor/actor.h"
+#include "tests/testing.h"
+
+extern const xr_actor_class rig_class;
+
+/* The program again, as an actor. */
+extern const char *const rig_argv[];
+/* 1 and the exit code where the command line asks for an actor. */
+int rig_child(int argc, char **argv, int *out_code);
+
+/* For tests that do not look at what creation says. */
+xr_actors *rig_actors(const xr_actors_setup *setup);
+xr_actor *rig_spawn(xr_actors *actors, uint32_t index);
+void rig_ok(xray_status status, const xr_err *err);
+#define RIG_OK(call) rig_ok((call), &err)
+/* Fails the test if the text does not contain each of these, up to NULL. */
+void rig_says(const char *text, ...);
+
+uint64_t rig_ms(void);
+uint32_t rig_fds(void);      /* open in this process */
+uint32_t rig_maps(void);     /* memfds of ours mapped here */
+int rig_alive(uint64_t pid); /* no zombie */
+/* Waits up to `ms` until it is none. */
+int rig_gone(uint64_t pid, uint64_t ms);
+
+#endif

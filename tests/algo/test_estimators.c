@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Returns, GAE, whitening, controllers and moments by themselves: published
+ * vectors, properties and edges.
+ */
+#include <math.h>
+
+#include "model/rl/advantage.h"
+#include "model/rl/correct.h"
+#include "model/rl/policy.h"
+#include "model/rl/ppo.h"
+#include "tests/algo/vectors.h"
+
+static void near(double got, double want, double tolerance)
+{
+    if (!(fabs(got - want) <= tolerance))
+        fail_msg("got %.17g, want %.17g", got, want);
+}
+
+enum { MOST = 16 };
+
+/* Row `row` of an array of arrays. */
+static int read_row(const cJSON *object, const char *key, int row, float *out)
+{
+    const cJSON *rows = cJSON_GetObjectItem(object, key);
+    const cJSON *list = cJSON_GetArrayItem(rows, row);
+    int count = cJSON_GetArraySize(list);
+    assert_true(count > 0 && count <= MOST);
+    for (int i = 0; i < count; i++)
+        out[i] = (float)cJSON_GetArrayItem(list, i)->valuedouble;
+    return count;
+}
+
+static void check_row(const cJSON *object, const char *key, int row,
+                      const float *got)
+{
+    float want[MOST];
+    int count = read_row(object, key, row, want);
+    for (int i = 0; i < count; i++)
+        near((double)got[i], (double)want[i], 1e-4);
+}
+
+static void gae_vector(const cJSON *all, const char *name)
+{
+    const cJSON *in = vector_part(all, name, "inputs");
+    const cJSON *want = vector_part(all, name, "expected");
+    float reward[MOST];
+    float value[MOST];
+    float mask[MOST];
+    float advantage[MOST];
+    float returns[MOST];
+    int count = read_row(in, "rewards", 0, reward);
+    (void)read_row(in, "values", 0, value);
+    (void)read_row(in, "mask", 0, mask);
+    xm_rl_gae_rule rule = { .gamma = vector_number(in, "gamma"),
+                            .lam = vector_number(in, "lam"),
+                            .through = 1 };
+    xm_rl_gae(&rule, reward, value, mask, (uint64_t)count, advantage, returns);
+    check_row(want, "returns", 0, returns);
+    if (!cJSON_GetObjectItem(want, "whitened_advantages"))
+        return;
+    /* SkyRL whitens all entries by the statistics of the masked. */
+    xm_rl_whiten_rule whiten = { .unbiased = 1, .epsilon = 1e-8 };
+    xm_rl_stats stats;
+    xm_rl_masked_stats(advantage, mask, (uint64_t)count, &stats);
+    xm_rl_whiten(&whiten, &stats, NULL, (uint64_t)count, advantage);
+    check_row(want, "whitened_advantages", 0, advantage);
+}
+
+static void gae_vectors(void **state)
+{
+    (void)state;
+    cJSON *all = vectors_open();
+    gae_vector(all, "gae_return_gamma1_lam1");
+    gae_vector(all, "gae_masked_whitened_adv");
+    gae_vector(all, "gae_return_gamma0.5");
+    gae_vector(all, "gae_return_lam0.5");
+    cJSON_Delete(all);
+}
+
+/* The page of differences: verl carries over the tool's token, SkyRL does not
+ * (its numbers are a vector above). */
+static void gae_over_a_tool_token(void **state)
+{
+    (void)state;
+    static const float reward[] = { 1, 2, 3 };
+    static const float value[] = { 0.5f, 1, 1.5f };
+    static const float mask[] = { 1, 0, 1 };
+    xm_rl_gae_rule rule = { .gamma = 1, .lam = 1 };
+    float advantage[3];
+    float returns[3];
+    xm_rl_gae(&rule, reward, value, mask, 3, advantage, returns);
+    near((double)advantage[0], 3.5, 1e-6);
+    near((double)advantage[2], 1.5, 1e-6);
+    near((double)returns[0], 4, 1e-6);
+    near((double)returns[2], 3, 1e-6);
+    assert_true(advantage[1] == 0 && returns[1] == 0);
+}
+
+/* verl's property: what stands on masked tokens changes nothing. */
+static void observations_do_not_matter(void **state)
+{
+    (void)state;
+    cJSON *all = vectors_open();
+    const cJSON *in =
+        vector_part(all, "multi_turn_gae_obs_invariance", "inputs");
+    const cJSON *seen = cJSON_GetObjectItem(in, "values_on_mask");
+    float reward[MOST];
+    float mask[MOST];
+    int count = read_row(in, "rewards", 0, reward);
+    (void)read_row(in, "mask", 0, mask);
+    for (int step = 0; step <= 100; step++) {
+        xm_rl_gae_rule rule = { .gamma = 0.1 * (step % 11),
+                                .lam = 0.1 * (step / 10) };
+        float advantage[2][MOST];
+        float returns[2][MOST];
+        for (int k = 0; k < 2; k++) {
+            float value[MOST];
+            int at = 0;
+            for (int i = 0; i < count; i++)
+                value[i] =
+                    mask[i] != 0
+                        ? (float)cJSON_GetArrayItem(seen, at++)->valuedouble
+                    : k ? NAN
+                        : (float)(17 * i);
+            xm_rl_gae(&rule, reward, value, mask, (uint64_t)count, advantage[k],
+                      returns[k]);
+        }
+        assert_memory_equal(advantage[0], advantage[1],
+                            (size_t)count * sizeof(float));
+        assert_memory_equal(returns[0], returns[1],
+                            (size_t)count * sizeof(float));
+    }
+    cJSON_Delete(all);
+}
+
+static void returns_vector(const cJSON *all, const char *name)
+{
+    const cJSON *in = vector_part(all, name, "inputs");
+    const cJSON *want = vector_part(all, name, "expected");
+    int rows = cJSON_GetArraySize(cJSON_GetObjectItem(in, "rewards"));
+    for (int r = 0; r < rows; r++) {
+        float reward[MOST];
+        float mask[MOST];
+        float returns[MOST];
+        int count = read_row(in, "rewards", r, reward);
+        (void)read_row(in, "mask", r, mask);
+        xm_rl_returns(vector_number(in, "gamma"), reward, mask, (uint64_t)count,
+                      returns);
+        check_row(want, "returns", r, returns);
+    }
+}
+
+static void returns_vectors(void **state)
+{
+    (void)state;
+    cJSON *all = vectors_open();
+    returns_vector(all, "reinforce_pp_returns_gamma0.5");
+    returns_vector(all, "reinforce_pp_obs_span");
+    returns_vector(all, "reinforce_pp_batch");
+    cJSON_Delete(all);
+}
+
+/* A row of no tokens, and one whose mask is empty. */
+static void nothing_in_nothing_out(void **state)
+{
+    (void)state;
+    static const float none[3] = { 0, 0, 0 };
+    static const float junk[3] = { NAN, NAN, NAN };
+    xm_rl_gae_rule rule = { .gamma = 1, .lam = 1 };
+    float advantage[3] = { 7, 7, 7 };
+    float returns[3] = { 7, 7, 7 };
+    xm_rl_gae(&rule, junk, junk, none, 3, advantage, returns);
+    for (int i = 0; i < 3; i++)
+        assert_true(advantage[i] == 0 && returns[i] == 0);
+    xm_rl_gae(&rule, NULL, NULL, NULL, 0, NULL, NULL);
+    xm_rl_stats stats;
+    xm_rl_masked_stats(junk, none, 3, &stats);
+    assert_true(stats.count == 0 && stats.mean == 0 && stats.variance == 0);
+    xm_rl_whiten_rule whiten = { .unbiased = 1, .epsilon = 1e-8 };
+    xm_rl_whiten(&whiten, &stats, none, 3, advantage);
+    /* One entry: centred, and divided by nothing. */
+    static const float one[3] = { 0, 1, 0 };
+    float x[3] = { 9, 5, 9 };
+    xm_rl_masked_stats(x, one, 3, &stats);
+    xm_rl_whiten(&whiten, &stats, one, 3, x);
+    assert_true(x[0] == 9 && x[1] == 0 && x[2] == 9);
+}
+
+/* Parts merged are the whole: what ranks add up to, within 1e-12. */
+static void statistics_merge(void **state)
+{
+    (void)state;
+    float x[60];
+    xm_rl_stats whole;
+    for (int i = 0; i < 60; i++)
+        x[i] = (float)sin(3.0 * i) + 100;
+    xm_rl_masked_stats(x, NULL, 60, &whole);
+    for (uint64_t cut = 1; cut < 60; cut += 7) {
+        xm_rl_stats sum = { 0, 0, 0 };
+        for (uint64_t i = 0; i < 60; i += cut) {
+            xm_rl_stats part;
+            xm_rl_masked_stats(x + i, NULL, i + cut > 60 ? 60 - i : cut, &part);
+            xm_rl_stats_merge(&sum, &part);
+        }
+        near(sum.count, 60, 0);
+        near(sum.mean, whole.mean, 1e-12 * 100);
+        near(sum.variance, whole.variance, 1e-12 * 100);
+    }
+    near(xm_rl_explained_variance(x, x, NULL, 60), 1, 1e-12);
+}
+
+static void value_loss_by_hand(void **state)
+{
+    (void)state;
+    xm_rl_value v = xm_rl_value_loss(0.5, 2, 1, 3);
+    near(v.loss.value, 0.5 * 1.5 * 1.5, 1e-15); /* held at 1.5 */
+    assert_true(v.clipped && v.loss.slope == 0);
+    v = xm_rl_value_loss(0, 2, 1, 3);
+    near(v.loss.value, 0.5, 1e-15);
+    near(v.loss.slope, -1, 0);
+    v = xm_rl_value_loss(0.5, 2, 1, 0);
+    near(v.loss.value, 2, 1e-15); /* the farther of the two */
+    assert_false(v.clipped);
+    const double h = 1e-6;
+    for (double at = -2; at < 2; at += 0.0731) {
+        double up = xm_rl_value_loss(0.4, at + h, 0.1, 0.7).loss.value;
+        double down = xm_rl_value_loss(0.4, at - h, 0.1, 0.7).loss.value;
+        near(xm_rl_value_loss(0.4, at, 0.1, 0.7).loss.slope,
+             (up - down) / (2 * h), 1e-6);
+    }
+}
+
+static void controllers(void **state)
+{
+    (void)state;
+    xm_rl_kl_control fixed = { 0, 0.1, 10000 };
+    xm_rl_kl_control adaptive = { 1, 0.1, 10000 };
+    near(xm_rl_kl_update(&fixed, 0.3, 9, 256), 0.3, 0);
+    near(xm_rl_kl_update(&adaptive, 0.3, 9, 256), 0.3 * (1 + 0.2 * 0.0256),
+         1e-15);
+    near(xm_rl_kl_update(&adaptive, 0.3, 0, 256), 0.3 * (1 - 0.2 * 0.0256),
+         1e-15);
+    near(xm_rl_kl_update(&adaptive, 0.3, 0.11, 256), 0.3 * (1 + 0.1 * 0.0256),
+         1e-15);
+}
+
+/* The moments of parts are those of the whole. */
+static void moments(void **state)
+{
+    (void)state;
+    double x[12];
+    double last = 0;
+    double sum = 0;
+    double squares = 0;
+    xm_rl_moments m;
+    xm_rl_moments_init(&m);
+    assert_true(m.deviation == 1);
+    for (int i = 0; i < 12; i++) {
+        x[i] = (i * 7) % 5 - 1.5;
+        sum += x[i];
+    }
+    for (int i = 0; i < 12; i++)
+        squares += (x[i] - sum / 12) * (x[i] - sum / 12);
+    xm_rl_moments_add(&m, x, 5, NULL);
+    xm_rl_moments_add(&m, NULL, 0, NULL);
+    xm_rl_moments_add(&m, x + 5, 7, &last);
+    near(m.count, 12, 1e-12);
+    near(m.mean, sum / 12, 1e-12);
+    near(m.deviation, sqrt(squares / 11), 1e-12);
+    assert_true(last > 0);
+}
+
+static void logarithm(void **state)
+{
+    (void)state;
+    assert_true(xm_rl_log(1.0) == 0.0);
+    assert_true(isnan(xm_rl_log(-1.0)) && isinf(xm_rl_log(0.0)));
+    for (double x = 1e-12; x < 1e12; x *= 1.0371)
+        near(xm_rl_log(x), log(x), 4e-16 * (1 + fabs(log(x))));
+    for (double x = 0.5; x < 2; x += 0.00091)
+        near(xm_rl_log(x), log(x), 3e-16);
+}
+
+/* verl's shape of DAPO: nothing up to longest - buffer, then down to -factor.
+ */
+static void overlong(void **state)
+{
+    (void)state;
+    near(xm_rl_overlong(10, 20, 8, 1), 0, 0);
+    near(xm_rl_overlong(12, 20, 8, 1), 0, 0);
+    near(xm_rl_overlong(16, 20, 8, 1), -0.5, 1e-15);
+    near(xm_rl_overlong(20, 20, 8, 0.5), -0.5, 1e-15);
+}
+
+static uint64_t key_of(const void *ctx, uint64_t i)
+{
+    return ((const uint64_t *)ctx)[i];
+}
+
+static void picking(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = { 5, 0, 9, 5, 2, 0, 5 };
+    static const uint8_t two[] = { 1, 0, 1, 0, 0, 0, 0 };
+    static const uint8_t three[] = { 1, 0, 1, 1, 0, 0, 0 };
+    static const uint8_t all[] = { 1, 0, 1, 1, 1, 0, 1 };
+    uint8_t got[7];
+    xm_rl_pick(key_of, keys, 7, 2, got);
+    assert_memory_equal(got, two, 7);
+    xm_rl_pick(key_of, keys, 7, 3, got);
+    assert_memory_equal(got, three, 7);
+    xm_rl_pick(key_of, keys, 7, 50, got);
+    assert_memory_equal(got, all, 7);
+    xm_rl_pick(key_of, keys, 7, 0, got);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(got[i], 0);
+    static const double order[] = { -1e300, -2, -1e-300, 0, 1e-300, 2, 1e300 };
+    for (int i = 1; i < 7; i++)
+        assert_true(xm_rl_key(order[i]) > xm_rl_key(order[i - 1]));
+    assert_true(xm_rl_key((double)NAN) == 0 && xm_rl_key(order[0]) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gae_vectors),
+        cmocka_unit_test(gae_over_a_tool_token),
+        cmocka_unit_test(observations_do_not_matter),
+        cmocka_unit_test(returns_vectors),
+        cmocka_unit_test(nothing_in_nothing_out),
+        cmocka_unit_test(statistics_merge),
+        cmocka_unit_test(value_loss_by_hand),
+        cmocka_unit_test(controllers),
+        cmocka_unit_test(moments),
+        cmocka_unit_test(logarithm),
+        cmocka_unit_test(overlong),
+        cmocka_unit_test(picking),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The losses of the family: gradients against finite differences of formulas
+ * written a second time, tokens picked across the mini-batch, and the same
+ * bits for any cut into micro-batches.
+ */
+#include <math.h>
+
+#include "model/rl/policy.h"
+#include "tests/algo/rig.h"
+#include "tests/algo/vectors.h"
+
+static void near(double got, double want, double tolerance, const char *what)
+{
+    if (!(fabs(got - want) <= tolerance))
+        fail_msg("%s: got %.12g, want %.12g", what, got, want);
+}
+
+/* ---- the formulas again -------------------------------------------------- */
+
+typedef struct oracle {
+    const char *mode;
+    const char *is; /* rollout_is */
+    double low;
+    double high;
+    double dual;
+    double beta;
+    double is_high;
+    const unsigned char *marks;
+} oracle;
+
+static double limit(double x, double low, double high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+static int is(const oracle *o, const char *mode)
+{
+    return strcmp(o->mode, mode) == 0;
+}
+
+static double clipped(const oracle *o, double ratio, double a)
+{
+    return fmax(-a * ratio, -a * limit(ratio, 1 - o->low, 1 + o->high));
+}
+
+static int may_move(const oracle *o, double logp, double old, double a)
+{
+    double p = exp(logp);
+    double q = exp(old);
+    if (is(o, "dppo_tv"))
+        return a > 0 ? p - q <= o->high : p - q >= -o->low;
+    double kl =
+        q * (old - logp) + (1 - q) * log((1 - q + 1e-8) / (1 - p + 1e-8));
+    return a > 0 ? kl <= o->high || p <= q : kl <= o->low || p >= q;
+}
+
+/* A token's loss; `frozen` is the log-prob of what is detached. */
+static double token_loss(const oracle *o, const rig_batch *b, uint32_t i,
+                         double logp, double frozen)
+{
+    double old = (double)b->old_logp[i];
+    double a = (double)b->advantage[i];
+    double x = limit(logp - old, -20, 20);
+    double held = exp(limit(frozen - old, -20, 20));
+    if (is(o, "cispo"))
+        return -limit(held, 1 - o->low, 1 + o->high) * a * logp;
+    if (is(o, "gpg"))
+        return -a * logp;
+    if (is(o, "sapo")) {
+        double tau = a > 0 ? 1.0 : 1.05;
+        return -a * 4 / tau / (1 + exp(-tau * (exp(x) - 1)));
+    }
+    if (is(o, "clip_cov"))
+        return o->marks[i] ? 0 : clipped(o, exp(x), a);
+    if (is(o, "kl_cov"))
+        return -a * exp(x) + (o->marks[i] ? 0.1 * fabs(x) : 0);
+    if (is(o, "dppo_tv") || is(o, "dppo_kl"))
+        return may_move(o, frozen, old, a) ? -a * fmin(held, o->dual) * logp
+                                           : 0;
+    if (is(o, "dro"))
+        return -(a * logp - 0.5 * o->beta * (logp - old) * (logp - old));
+    double worst = clipped(o, exp(x), a);
+    return o->dual > 0 && a < 0 ? fmin(worst, -a * o->dual) : worst;
+}
+
+/* The loss of a row as a whole. */
+static double row_loss(const oracle *o, const rig_batch *b, uint32_t r,
+                       const double *logp)
+{
+    double n = 0;
+    double x = 0;
+    double held = 0;
+    double a = 0;
+    for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++) {
+        if (b->mask[i] == 0)
+            continue;
+        double d = logp[i] - (double)b->old_logp[i];
+        double s = (b->advantage[i] > 0) - (b->advantage[i] < 0);
+        n++;
+        x += d;
+        held += s * fmin(s * d, s * limit(d, -o->low, o->high));
+        a += (double)b->advantage[i];
+    }
+    if (n == 0)
+        return 0;
+    if (is(o, "gspo"))
+        return clipped(o, exp(fmin(x / n, 10)), a / n) * n / (n + 1e-8);
+    return -a / (n + 1e-8) * exp(held / (n + 1e-8));
+}
+
+static double weight_of(const oracle *o, const rig_batch *b, uint32_t r,
+                        int32_t at)
+{
+    double sum = 0;
+    double own = (double)b->old_logp[at] - (double)b->rollout_logp[at];
+    if (!o->is)
+        return 1;
+    if (strcmp(o->is, "token") == 0)
+        return fmin(exp(own), o->is_high);
+    for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
+        if (b->mask[i] != 0)
+            sum += (double)b->old_logp[i] - (double)b->rollout_logp[i];
+    return fmin(exp(limit(sum, -20, 20)), o->is_high);
+}
+
+static double total_loss(const oracle *o, const rig_batch *b,
+                         const double *logp, const double *frozen)
+{
+    double sum = 0;
+    double tokens = 0;
+    double rows = 0;
+    int whole = is(o, "gspo") || is(o, "geo_mean");
+    int by_row = whole || is(o, "sapo");
+    for (uint32_t r = 0; r < b->b.rows; r++) {
+        double row = 0;
+        double n = 0;
+        for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++) {
+            if (b->mask[i] == 0)
+                continue;
+            n++;
+            if (!whole)
+                row += weight_of(o, b, r, i) *
+                       token_loss(o, b, (uint32_t)i, logp[i], frozen[i]);
+        }
+        if (whole)
+            row = row_loss(o, b, r, logp);
+        else if (by_row)
+            row /= n + 1e-8;
+        sum += row;
+        tokens += n;
+        rows += n > 0;
+    }
+    return sum / (by_row ? rows : tokens);
+}
+
+/* ---- gradients ----------------------------------------------------------- */
+
+/* Log-ratios inside and outside of every clip; advantages the same on all
+ * tokens of a row, of both signs and 0. */
+static void fill(rig_batch *b, uint32_t seed)
+{
+    rig_batch_init(b);
+    for (int i = 0; i < 12; i++)
+        (void)rig_row(b, 1 + i % 3, (7 * i) % 11, i / 4, 0);
+    rig_fill(b, seed);
+    for (uint32_t r = 0; r < b->b.rows; r++) {
+        float a = (float)((int)r % 5 - 2) * 0.6f;
+        for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
+            b->advantage[i] = a;
+    }
+    for (uint32_t i = 0; i < b->b.tokens; i++)
+        if (b->mask[i] == 0)
+            b->logp[i] = b->old_logp[i] = b->advantage[i] = NAN;
+}
+
+static void check_mode(const oracle *o, const char *const *keys)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    unsigned char marks[RIG_TOKENS];
+    double logp[RIG_TOKENS];
+    double frozen[RIG_TOKENS];
+    oracle full = *o;
+    rig_open(&r, keys);
+    fill(&b, 23);
+    if (is(o, "clip_cov") || is(o, "kl_cov")) {
+        assert_true(rig_marks(&r, &b, marks) > 3);
+        full.marks = marks;
+    }
+    for (uint32_t i = 0; i < b.b.tokens; i++)
+        logp[i] = frozen[i] = (double)b.logp[i];
+    assert_int_equal(rig_loss(&r, &b, 2, 0, &sums), XRAY_OK);
+    double loss = total_loss(&full, &b, logp, frozen);
+    near(rig_metric(&r, &sums, "actor/pg_loss"), loss, 1e-7 * (1 + fabs(loss)),
+         o->mode);
+    const double h = 1e-5;
+    for (uint32_t i = 0; i < b.b.tokens; i++) {
+        if (b.mask[i] == 0) {
+            assert_true(b.dlogp[i] == 0);
+            continue;
+        }
+        logp[i] = frozen[i] + h;
+        double up = total_loss(&full, &b, logp, frozen);
+        logp[i] = frozen[i] - h;
+        double slope = (up - total_loss(&full, &b, logp, frozen)) / (2 * h);
+        logp[i] = frozen[i];
+        near((double)b.dlogp[i], slope, 1e-6 * (1 + fabs(slope)), o->mode);
+    }
+    rig_close(&r);
+}
+
+static void gradients(void **state)
+{
+    (void)state;
+    oracle base = { .low = 0.2, .high = 0.2, .is_high = 1.1 };
+    static const char *const modes[] = { "vanilla", "cispo", "gpg",     "sapo",
+                                         "dppo_tv", "gspo",  "geo_mean" };
+    static const char *const weights[] = { NULL, "token", "sequence" };
+    for (int m = 0; m < 7; m++)
+        for (int w = 0; w < 3; w++) {
+            oracle o = base;
+            o.mode = modes[m];
+            o.is = weights[w];
+            o.dual = m == 0 || m == 4 ? 3 : 0;
+            if (w && m >= 5)
+                continue;
+            check_mode(&o, RIG_KEYS("loss_mode", modes[m], "rollout_is",
+                                    w ? weights[w] : "none",
+                                    "rollout_is_threshold", "1.1"));
+        }
+    oracle o = base;
+    o.mode = "dppo_kl";
+    o.dual = 1.1;
+    o.low = o.high = 0.005;
+    check_mode(&o, RIG_KEYS("loss_mode", "dppo_kl", "clip_ratio", "0.005",
+                            "clip_ratio_c", "1.1"));
+    o = base;
+    o.mode = "dro";
+    o.beta = 0.3;
+    check_mode(&o, RIG_KEYS("loss_mode", "dro", "dro_beta", "0.3"));
+    o = base;
+    o.mode = "clip_cov";
+    check_mode(&o, RIG_KEYS("loss_mode", "clip_cov", "clip_cov_ratio", "0.15",
+                            "clip_cov_lb", "0.01"));
+    o.mode = "kl_cov";
+    check_mode(&o, RIG_KEYS("loss_mode", "kl_cov", "kl_cov_ratio", "0.15"));
+}
+
+/* Straight-through: the value of one estimator, the gradient of k2. */
+static void straight_through(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "kl", "abs", "low_var_kl" };
+    for (int k = 0; k < 3; k++) {
+        char plus[32];
+        rig r;
+        rig_batch b;
+        rig_sums value;
+        rig_sums sums;
+        double want[RIG_TOKENS];
+        (void)snprintf(plus, sizeof(plus), "%s+", kinds[k]);
+        fill(&b, 4);
+        rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
+                              "kl_loss_type", "mse"));
+        assert_int_equal(rig_loss(&r, &b, 3, 0, &sums), XRAY_OK);
+        for (uint32_t i = 0; i < b.b.tokens; i++)
+            want[i] = (double)b.dlogp[i];
+        rig_close(&r);
+        rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
+                              "kl_loss_type", kinds[k]));
+        assert_int_equal(rig_loss(&r, &b, 3, 0, &value), XRAY_OK);
+        rig_close(&r);
+        rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
+                              "kl_loss_type", plus));
+        assert_int_equal(rig_loss(&r, &b, 3, 0, &sums), XRAY_OK);
+        near(rig_metric(&r, &sums, "actor/kl_loss"),
+             rig_metric(&r, &value, "actor/kl_loss"), 0, plus);
+        for (uint32_t i = 0; i < b.b.tokens; i++)
+            near((double)b.dlogp[i], want[i], 0, plus);
+        rig_close(&r);
+    }
+}
+
+/* ---- published vectors --------------------------------------------------- */
+
+static void cispo_vector(void **state)
+{
+    (void)state;
+    cJSON *all = vectors_open();
+    const cJSON *in = vector_part(all, "cispo_sum", "inputs");
+    const cJSON *want = vector_part(all, "cispo_sum", "expected");
+    xm_rl_clip clip = { .low = vector_number(in, "clip_low"),
+                        .high = vector_number(in, "clip_high"),
+                        .bound = 20 };
+    double sum = 0;
+    for (int i = 0; i < 3; i++) {
+        xm_rl_policy p =
+            xm_rl_cispo(&clip, vector_at(in, "lp", i),
+                        vector_at(in, "old_lp", i), vector_at(in, "adv", i));
+        near(p.loss.value, vector_at(want, "per_token", i), 1e-4, "cispo");
+        sum += p.loss.value;
+    }
+    near(sum, vector_number(want, "sum"), 1e-3, "cispo");
+    cJSON_Delete(all);
+}
+
+static void dro_vector(void **state)
+{
+    (void)state;
+    cJSON *all = vectors_open();
+    const cJSON *in = vector_part(all, "dro", "inputs");
+    const cJSON *want = vector_part(all, "dro", "expected");
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    rig_open(&r, RIG_KEYS("preset", "dro", "dro_beta", "0.05"));
+    near(vector_number(in, "beta"), 0.05, 0, "beta");
+    rig_batch_init(&b);
+    (void)rig_row(&b, 1, 3, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        b.old_logp[1 + i] = (float)vector_at(in, "old_lp", i);
+        b.logp[1 + i] = (float)vector_at(in, "lp", i);
+        b.advantage[1 + i] = (float)vector_at(in, "adv", i);
+        b.mask[1 + i] = (float)vector_at(in, "mask", i);
+    }
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    near(rig_metric(&r, &sums, "actor/pg_loss"), vector_number(want, "loss"),
+         1e-6, "dro");
+    rig_close(&r);
+    cJSON_Delete(all);
+}
+
+/* ---- picks --------------------------------------------------------------- */
+
+/* The k largest covariances and no others, over the whole mini-batch. */
+static void kl_cov_takes_the_largest(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    unsigned char marks[RIG_TOKENS];
+    double a = 0;
+    double logp = 0;
+    double n = 0;
+    rig_open(&r, RIG_KEYS("preset", "kl_cov", "kl_cov_ratio", "0.2"));
+    fill(&b, 3);
+    for (uint32_t i = 0; i < b.b.tokens; i++)
+        if (b.mask[i] != 0) {
+            a += (double)b.advantage[i];
+            logp += (double)b.logp[i];
+            n++;
+        }
+    uint32_t picked = rig_marks(&r, &b, marks);
+    assert_int_equal(picked, (int)(0.2 * n));
+    double least = INFINITY;
+    double most = -INFINITY;
+    for (uint32_t i = 0; i < b.b.tokens; i++) {
+        double cov =
+            ((double)b.advantage[i] - a / n) * ((double)b.logp[i] - logp / n);
+        if (b.mask[i] == 0)
+            assert_int_equal(marks[i], 0);
+        else if (marks[i])
+            least = fmin(least, cov);
+        else
+            most = fmax(most, cov);
+    }
+    assert_true(least >= most);
+    rig_close(&r);
+    /* At least one, and none of no tokens. */
+    rig_open(&r, RIG_KEYS("preset", "kl_cov"));
+    assert_int_equal(rig_marks(&r, &b, marks), 1);
+    memset(b.mask, 0, sizeof(b.mask));
+    assert_int_equal(rig_marks(&r, &b, marks), 0);
+    rig_close(&r);
+}
+
+/* Candidates only, as many as asked for, and others for other rows. */
+static void clip_cov_draws(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    unsigned char one[RIG_TOKENS];
+    unsigned char two[RIG_TOKENS];
+    const char *const *keys =
+        RIG_KEYS("preset", "clip_cov", "clip_cov_ratio", "0.08", "clip_cov_lb",
+                 "-0.3", "clip_cov_ub", "0.5", "clip_ratio", "0.3");
+    rig_open(&r, keys);
+    fill(&b, 3);
+    double n = 0;
+    for (uint32_t i = 0; i < b.b.tokens; i++)
+        n += (double)b.mask[i];
+    assert_int_equal(rig_marks(&r, &b, one), (int)(0.08 * n));
+    for (uint32_t i = 0; i < b.b.tokens; i++) {
+        if (!one[i])
+            continue;
+        oracle o = { .low = 0.3, .high = 0.3 };
+        double ratio = exp((double)b.logp[i] - (double)b.old_logp[i]);
+        double a = (double)b.advantage[i];
+        assert_true(b.mask[i] != 0);
+        assert_true(clipped(&o, ratio, a) == -a * ratio);
+    }
+    for (uint32_t k = 0; k < b.b.rows; k++)
+        b.row_id[k] += 12345;
+    assert_int_equal(rig_marks(&r, &b, two), (int)(0.08 * n));
+    assert_memory_not_equal(one, two, b.b.tokens);
+    rig_close(&r);
+}
+
+/* ---- what must not matter ------------------------------------------------ */
+
+static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
+{
+    rig_batch cut = *whole;
+    rig_batch back = *whole;
+    rig_sums want;
+    rig_sums got;
+    cut.b = whole->b;
+    assert_int_equal(rig_loss(r, whole, rows, 1, &want), XRAY_OK);
+    for (uint32_t k = 1; k < rows; k++) {
+        rig_batch_init(&cut);
+        cut = *whole;
+        assert_int_equal(rig_loss(r, &cut, k, 1, &got), XRAY_OK);
+        if (memcmp(cut.dlogp, whole->dlogp, sizeof(cut.dlogp)) ||
+            memcmp(&got, &want, sizeof(got)))
+            fail_msg("%s: micro-batches of %u rows differ", what, k);
+        /* Order and ranks: gradients keep their bits, sums of metrics are sums
+         * of parts and stay within 1e-13 of their size. */
+        r->reverse = 1;
+        r->ranks = k % 4 + 1;
+        assert_int_equal(rig_loss(r, &back, k, 1, &got), XRAY_OK);
+        r->reverse = 0;
+        r->ranks = 0;
+        if (memcmp(back.dlogp, whole->dlogp, sizeof(back.dlogp)) ||
+            memcmp(back.dentropy, whole->dentropy, sizeof(back.dentropy)))
+            fail_msg("%s: order or ranks change the gradient", what);
+        for (int i = 0; i < RIG_METRICS; i++) {
+            near(got.sum[i], want.sum[i], 1e-13 * (100 + fabs(want.sum[i])),
+                 what);
+            near(got.weight[i], want.weight[i], 0, what);
+        }
+    }
+}
+
+static void same_bits_for_any_cut(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {
+        "vanilla", "gspo",    "cispo",    "gpg",     "sapo", "clip_cov",
+        "kl_cov",  "dppo_tv", "geo_mean", "dppo_kl", "dro",
+    };
+    static const char *const rejects[] = { "none", "token_k1", "seq_mean_k3" };
+    for (int m = 0; m < 11; m++)
+        for (int k = 0; k < 3; k++) {
+            rig r;
+            rig_batch b;
+            int dro = strcmp(modes[m], "dro") == 0;
+            rig_open(&r,
+                     RIG_KEYS("loss_mode", modes[m], "use_kl_loss", "true",
+                              "entropy_coeff", "0.02", "clip_cov_ratio", "0.1",
+                              "clip_cov_lb", "-1", "kl_cov_ratio", "0.1",
+                              "rollout_is", k ? "sequence" : "none",
+                              "rollout_rs", rejects[k], "rollout_rs_threshold",
+                              k == 0   ? ""
+                              : k == 1 ? "0.9_1.2"
+                                       : "0.02",
+                              "dro_beta", dro ? "0.1" : "-1"));
+            rig_batch_init(&b);
+            for (int i = 0; i < 13; i++)
+                (void)rig_row(&b, 1 + i % 4, (5 * i) % 12, i / 4, 0);
+            rig_fill(&b, 7);
+            same(&r, &b, 13, modes[m]);
+            rig_close(&r);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients),
+        cmocka_unit_test(straight_through),
+        cmocka_unit_test(cispo_vector),
+        cmocka_unit_test(dro_vector),
+        cmocka_unit_test(kl_cov_takes_the_largest),
+        cmocka_unit_test(clip_cov_draws),
+        cmocka_unit_test(same_bits_for_any_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
