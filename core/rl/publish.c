@@ -439,3 +439,18 @@ xray_status xr_publish(xr_session *s, xr_err *err)
     s->synced = 1;
     return XRAY_OK;
 }
+
+xray_status xr_publish_table(xr_session *s, const xray_weights *table,
+                             xr_err *err)
+{
+    const xray_infer_ops *ops = xr_infer(s);
+    const xray_weights *engine = XRAY_HAS(xray_infer_ops, ops, weights)
+                                     ? ops->weights(s->infer.self)
+                                     : NULL;
+    if (!engine)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s keeps no weights of its own that others could be "
+                       "copied to",
+                       s->infer.instance);
+    return copy(s, table, engine, table->version(table->owner), err);
+}

@@ -15,6 +15,11 @@
  * running. The first call of a copying pair allocates, later ones do not. */
 xray_status xr_publish(xr_session *session, xr_err *err);
 
+/* The same from a table that came from elsewhere and holds whole tensors; the
+ * engine must keep weights of its own. */
+xray_status xr_publish_table(xr_session *session, const xray_weights *table,
+                             xr_err *err);
+
 /* 1 if the table holds all elements of each of its tensors, so that an engine
  * in this process can share it. */
 int xr_weights_whole(const xray_weights *table);

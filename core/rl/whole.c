@@ -343,10 +343,38 @@ xray_status xr_whole_step(xr_whole *w, uint32_t role, double lr,
     return status;
 }
 
+/* To engines on ranks of their own: once out of the trainer, then to all of
+ * them at a time. */
+static xray_status ship(xr_whole *w, const xr_ranks *from, const xr_ranks *to,
+                        xr_err *err)
+{
+    xray_region *region = NULL;
+    xr_horse *first = &w->horse[from->rank[0]];
+    xray_status status = xr_actor_call(
+        first->actor, "ship", err, &first->future, &first->version, &region);
+    for (uint32_t i = 1; i < from->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[from->rank[i]];
+        status = xr_actor_call(h->actor, "ship_along", err, &h->future);
+    }
+    if (status == XRAY_OK)
+        status = xr_whole_wait(w, from, err);
+    for (uint32_t i = 0; i < to->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[to->rank[i]];
+        status = xr_actor_call(h->actor, "receive", err, &h->future, region);
+    }
+    if (status == XRAY_OK)
+        status = xr_whole_wait(w, to, err);
+    xr_region_put(w->actors, region);
+    return status;
+}
+
 xray_status xr_whole_publish(xr_whole *w, xr_err *err)
 {
     const xr_ranks *ranks = xr_whole_ranks(w, XRAY_ROLE_ACTOR);
+    const xr_ranks *engines = xr_whole_ranks(w, XRAY_ROLE_ROLLOUT);
     xray_status status = xr_whole_fit(w, err);
+    if (status == XRAY_OK && !xr_ranks_equal(ranks, engines))
+        return ship(w, ranks, engines, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];
         status =

@@ -19,6 +19,9 @@
  *   discard   "u ->"           gradients of the role
  *   draw      "m ->"           prompts and room for samples
  *   publish   "-> U"           the engine takes the trainer's weights
+ *   ship      "-> U m"         the weights, for engines of other ranks; the
+ *   ship_along "->"            other ranks of the trainer call this meanwhile
+ *   receive   "m ->"           the engine takes them
  *   save load "u s ->"         role, folder
  *   memory    "-> s"           a line on what the device holds
  *
