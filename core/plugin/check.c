@@ -87,13 +87,31 @@ static const callback reward_needs[] = {
 };
 #undef OPS
 
+#define OPS xray_comm_ops
+static const callback comm_needs[] = {
+    NEED(OPS, serves),
+    NEED(OPS, create),
+    NEED(OPS, destroy),
+    NEED(OPS, group),
+    NEED(OPS, all_reduce),
+    NEED(OPS, reduce_scatter),
+    NEED(OPS, all_gather),
+    NEED(OPS, broadcast),
+    NEED(OPS, send),
+    NEED(OPS, recv),
+    NEED(OPS, barrier),
+    NEED(OPS, received),
+    LAST,
+};
+#undef OPS
+
 static const struct interface {
     const char *id;
     const callback *needs;
 } interfaces[] = {
     { XRAY_IFACE_DEVICE, device_needs }, { XRAY_IFACE_TRAIN, train_needs },
     { XRAY_IFACE_INFER, infer_needs },   { XRAY_IFACE_ALGO, algo_needs },
-    { XRAY_IFACE_REWARD, reward_needs },
+    { XRAY_IFACE_REWARD, reward_needs }, { XRAY_IFACE_COMM, comm_needs },
 };
 
 static const struct interface *find_interface(const char *id)
