@@ -30,7 +30,8 @@ void xr_ds_refuse(ds_read *d, const char *path, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     d->refused = 1;
-    xr_errors_add(d->errors, "%s: %s: %s", d->file, path, text);
+    if (!d->config->failed) /* or it may be for the lack of memory */
+        xr_errors_add(d->errors, "%s: %s: %s", d->file, path, text);
 }
 
 void xr_ds_note(ds_read *d, int warn, const char *path, const char *why)
@@ -40,11 +41,9 @@ void xr_ds_note(ds_read *d, int warn, const char *path, const char *why)
     xr_note **end = &config->notes;
     if (!note)
         return;
-    xr_str line = { 0 };
-    xr_str_printf(&line, "%s: %s: no effect here: %s", d->file, path, why);
-    note->text = xr_config_keep(config, xr_str_text(&line), line.size);
+    note->text = xr_config_keepf(config, "%s: %s: no effect here: %s", d->file,
+                                 path, why);
     note->level = warn ? XRAY_LOG_WARN : XRAY_LOG_INFO;
-    xr_str_free(&line);
     while (*end)
         end = &(*end)->next;
     *end = note;
@@ -87,22 +86,25 @@ static int is_auto(const cJSON *item)
     return cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0;
 }
 
-/* A scalar as an INI file has it. */
-static const char *value_text(ds_read *d, const cJSON *item)
+const char *xr_ds_number(ds_read *d, double value)
 {
     xr_str text = { 0 };
-    if (cJSON_IsBool(item))
-        return cJSON_IsTrue(item) ? "true" : "false";
-    if (cJSON_IsString(item))
-        return xr_config_keep(d->config, item->valuestring,
-                              strlen(item->valuestring));
-    if (type_of(item) & XR_DS_INT)
-        xr_str_printf(&text, "%.0f", item->valuedouble);
-    else
-        xr_str_number(&text, item->valuedouble);
+    if (value == floor(value) && fabs(value) < 0x1p53)
+        return xr_config_keepf(d->config, "%.0f", value);
+    xr_str_number(&text, value);
+    d->config->failed |= text.failed;
     const char *kept = xr_config_keep(d->config, xr_str_text(&text), text.size);
     xr_str_free(&text);
     return kept;
+}
+
+/* A scalar as an INI file has it. */
+static const char *value_text(ds_read *d, const cJSON *item)
+{
+    if (cJSON_IsBool(item))
+        return cJSON_IsTrue(item) ? "true" : "false";
+    return cJSON_IsString(item) ? item->valuestring
+                                : xr_ds_number(d, item->valuedouble);
 }
 
 int xr_ds_among(const char *name, const char *words)
@@ -119,7 +121,7 @@ int xr_ds_among(const char *name, const char *words)
 
 const cJSON *xr_ds_get(const ds_read *d, const char *path)
 {
-    const cJSON *at = d->root;
+    const cJSON *at = *path ? d->root : NULL;
     while (at && *path) {
         char name[XR_KEY_MAX + 1];
         size_t size = strcspn(path, ".");
@@ -186,7 +188,7 @@ void xr_ds_set(ds_read *d, const char *path, const char *in, const char *key,
                          text, section, key, entry->text, entry->origin);
         return;
     }
-    xr_entry_set(entry, text,
+    xr_entry_set(entry, xr_config_keep(d->config, text, strlen(text)),
                  xr_config_keepf(d->config, "%s: %s", d->file, path),
                  XR_LAYER_JSON);
 }
@@ -271,21 +273,22 @@ static void check_names(ds_read *d, const cJSON *object, const char *path)
     size_t count = 0;
     const char *dot = *path ? "." : "";
     for (const cJSON *c = object->child; c; c = c->next) {
-        xr_str inner = { 0 };
         if (++count > MEMBERS_MAX) {
             xr_ds_refuse(d, *path ? path : "the file",
                          "has more than %u members", MEMBERS_MAX);
             return;
         }
-        if (cJSON_IsObject(object))
-            xr_str_printf(&inner, "%s%s%s", path, dot, c->string);
+        int twice = cJSON_IsObject(object) && is_duplicate(object, c);
+        if (!twice && !c->child)
+            continue;
+        const char *inner =
+            cJSON_IsObject(object)
+                ? xr_config_keepf(d->config, "%s%s%s", path, dot, c->string)
+                : xr_config_keepf(d->config, "%s[%zu]", path, count - 1);
+        if (twice)
+            xr_ds_refuse(d, inner, "is there twice");
         else
-            xr_str_printf(&inner, "%s[%zu]", path, count - 1);
-        if (cJSON_IsObject(object) && is_duplicate(object, c))
-            xr_ds_refuse(d, xr_str_text(&inner), "is there twice");
-        else if (c->child)
-            check_names(d, c, xr_str_text(&inner));
-        xr_str_free(&inner);
+            check_names(d, c, inner);
     }
 }
 
@@ -300,13 +303,11 @@ static const xr_ds_key *find_key(const char *path)
 
 static void check_members(ds_read *d, const xr_ds_key *k, const cJSON *object)
 {
-    for (const cJSON *c = object->child; c && k->members; c = c->next) {
-        xr_str path = { 0 };
-        xr_str_printf(&path, "%s.%s", k->path, c->string);
+    for (const cJSON *c = object->child; c && k->members; c = c->next)
         if (!xr_ds_among(c->string, k->members))
-            unknown_member(d, xr_str_text(&path), c->string, k->members);
-        xr_str_free(&path);
-    }
+            unknown_member(
+                d, xr_config_keepf(d->config, "%s.%s", k->path, c->string),
+                c->string, k->members);
 }
 
 /* 1 if a part of DeepSpeed that has a switch is switched on. */
@@ -359,14 +360,13 @@ static void take(ds_read *d, const xr_ds_key *k, const cJSON *item)
 static void walk(ds_read *d, const cJSON *object, const char *prefix)
 {
     for (const cJSON *c = object->child; c; c = c->next) {
-        xr_str path = { 0 };
-        xr_str_printf(&path, "%s%s", prefix, c->string);
-        const xr_ds_key *k = path.failed ? NULL : find_key(xr_str_text(&path));
+        const char *path =
+            xr_config_keepf(d->config, "%s%s", prefix, c->string);
+        const xr_ds_key *k = find_key(path);
         if (k && !strchr(c->string, '.'))
             take(d, k, c);
         else
-            unknown(d, xr_str_text(&path), c->string, prefix);
-        xr_str_free(&path);
+            unknown(d, path, c->string, prefix);
     }
 }
 

@@ -218,13 +218,8 @@ static void set_betas(ds_read *d)
         xr_ds_refuse(d, path, "must be an array of two numbers");
         return;
     }
-    for (int i = 0; i < 2; i++) {
-        xr_str text = { 0 };
-        xr_str_number(&text, i ? b->valuedouble : a->valuedouble);
-        xr_ds_set(d, path, TRAIN, i ? "beta2" : "beta1",
-                  xr_config_keep(d->config, xr_str_text(&text), text.size));
-        xr_str_free(&text);
-    }
+    xr_ds_set(d, path, TRAIN, "beta1", xr_ds_number(d, a->valuedouble));
+    xr_ds_set(d, path, TRAIN, "beta2", xr_ds_number(d, b->valuedouble));
 }
 
 /* DeepSpeed's Adam decays as AdamW unless it is told otherwise. */
@@ -344,13 +339,8 @@ static void set_real(ds_read *d, const char *path, const char *section,
                      const char *key)
 {
     const cJSON *item = xr_ds_get(d, path);
-    xr_str text = { 0 };
-    if (!item)
-        return;
-    xr_str_number(&text, item->valuedouble);
-    xr_ds_set(d, path, section, key,
-              xr_config_keep(d->config, xr_str_text(&text), text.size));
-    xr_str_free(&text);
+    if (item)
+        xr_ds_set(d, path, section, key, xr_ds_number(d, item->valuedouble));
 }
 
 static void combine_scheduler(ds_read *d)

@@ -29,6 +29,8 @@ void xr_ds_note(ds_read *d, int warn, const char *path, const char *why);
 int xr_ds_among(const char *name, const char *words);
 /* The value at a path; NULL if it is missing, null or "auto". */
 const cJSON *xr_ds_get(const ds_read *d, const char *path);
+/* A number as an INI file has it; lives as long as the config. */
+const char *xr_ds_number(ds_read *d, double value);
 /* The real name of XR_DS_JOB and XR_DS_OPTIM. */
 const char *xr_ds_section(const ds_read *d, const char *section);
 const xr_entry *xr_ds_entry(const ds_read *d, const char *section,

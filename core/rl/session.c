@@ -237,8 +237,10 @@ void xr_session_loads(xr_session *s, uint64_t micro_tokens, uint64_t row_tokens,
     s->infer_load = s->train_load;
     s->infer_load.rows = sequences;
     s->infer_load.trainable = 0;
-    s->infer_load.shared = (s->with & XR_WITH_TRAIN) != 0 &&
-                           s->run.rollout.share_weights == XR_SHARE_AUTO;
+    s->infer_load.shared =
+        (s->with & XR_WITH_TRAIN) != 0 &&
+        s->run.rollout.share_weights == XR_SHARE_AUTO &&
+        xr_ranks_equal(&s->placement.actor, &s->placement.rollout);
 }
 
 static void default_loads(xr_session *s)

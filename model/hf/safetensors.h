@@ -89,6 +89,30 @@ xray_status xm_st_write_model(const char *dir, const xm_st_item *items,
                               size_t count, uint64_t max_shard,
                               const xm_st_feed *feed, xr_err *err);
 
+/* Files that several ranks write together, each the bytes it has: every rank
+ * makes the same parts from the same items (their data is not looked at). One
+ * rank begins: it makes temporaries of full size with their headers. Behind
+ * that all write and sync; behind the last sync one rank commits (renames them
+ * into place) or drops them. The files are those of xm_st_write and
+ * xm_st_write_model, byte for byte. */
+typedef struct xm_st_parts xm_st_parts;
+/* One file. */
+xray_status xm_st_parts_file(const char *path, const xm_st_item *items,
+                             size_t count, const char *const *metadata,
+                             xr_err *err, xm_st_parts **out);
+/* The weights of a model directory. */
+xray_status xm_st_parts_model(const char *dir, const xm_st_item *items,
+                              size_t count, uint64_t max_shard, xr_err *err,
+                              xm_st_parts **out);
+void xm_st_parts_close(xm_st_parts *parts); /* accepts NULL */
+xray_status xm_st_parts_begin(xm_st_parts *parts, xr_err *err);
+/* Bytes [at, at + size) of item i. */
+xray_status xm_st_parts_write(xm_st_parts *parts, size_t i, uint64_t at,
+                              const void *data, size_t size, xr_err *err);
+xray_status xm_st_parts_sync(xm_st_parts *parts, xr_err *err);
+xray_status xm_st_parts_commit(xm_st_parts *parts, xr_err *err);
+void xm_st_parts_drop(xm_st_parts *parts); /* removes the temporaries */
+
 /* Conversions between fp32 and the 16-bit types, to nearest even. */
 float xm_bf16_to_f32(uint16_t bits);
 float xm_f16_to_f32(uint16_t bits);

@@ -236,3 +236,85 @@ xray_status xm_st_write_model(const char *dir, const xm_st_item *items,
     free(m.first);
     return status;
 }
+
+/* ---- written by several ranks ------------------------------------------- */
+
+static xray_status add_shards(const model *m, xm_st_parts *parts)
+{
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; !status && i < m->shards; i++) {
+        char name[NAME_CAP] = SINGLE;
+        char path[XR_PATH_CAP];
+        if (m->shards > 1)
+            shard_name(m, i, name);
+        status = xr_path_join(m->dir, name, path, sizeof path, m->err);
+        if (!status)
+            status = xm_st_parts_add(parts, path, m->items, m->first[i],
+                                     m->first[i + 1], metadata, m->err);
+    }
+    return status;
+}
+
+/* As write_single and write_shards go about it. */
+static xray_status commit_shards(const model *m, xm_st_parts *parts)
+{
+    xray_status status = XRAY_OK;
+    if (m->shards > 1) {
+        status = remove_file(m, INDEX);
+        if (!status)
+            status = xr_dir_sync(m->dir, m->err);
+    }
+    if (!status)
+        status = xm_st_parts_rename(parts, m->err);
+    if (!status && m->shards > 1)
+        status = write_index(m);
+    if (!status)
+        status = remove_file(m, m->shards > 1 ? SINGLE : INDEX);
+    return status ? status : remove_others(m, m->shards > 1 ? m->shards : 0);
+}
+
+static xray_status with_model(const char *dir, const xm_st_item *items,
+                              size_t count, uint64_t max_shard,
+                              xray_status (*fn)(const model *m,
+                                                xm_st_parts *parts),
+                              xm_st_parts *parts, xr_err *err)
+{
+    model m = { .dir = dir,
+                .items = items,
+                .count = count,
+                .first = xr_calloc(count + 2, sizeof *m.first),
+                .err = err };
+    if (!m.first)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
+    xray_status status = cut(&m, max_shard);
+    if (!status)
+        status = fn(&m, parts);
+    free(m.first);
+    return status;
+}
+
+xray_status xm_st_parts_model(const char *dir, const xm_st_item *items,
+                              size_t count, uint64_t max_shard, xr_err *err,
+                              xm_st_parts **out)
+{
+    xm_st_parts *parts = NULL;
+    xray_status status = xm_st_parts_new(dir, items, count, err, &parts);
+    if (!status)
+        status =
+            with_model(dir, items, count, max_shard, add_shards, parts, err);
+    if (status) {
+        xm_st_parts_close(parts);
+        return status;
+    }
+    parts->max_shard = max_shard;
+    *out = parts;
+    return XRAY_OK;
+}
+
+xray_status xm_st_parts_commit(xm_st_parts *parts, xr_err *err)
+{
+    if (!parts->max_shard)
+        return xm_st_parts_rename(parts, err);
+    return with_model(parts->dir, parts->items, parts->item_count,
+                      parts->max_shard, commit_shards, parts, err);
+}

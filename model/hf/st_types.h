@@ -5,6 +5,7 @@
 #ifndef XM_ST_TYPES_H
 #define XM_ST_TYPES_H
 
+#include "core/base/str.h"
 #include "model/hf/safetensors.h"
 
 /* XM_ST_*, the bits of an element and the name, which lasts; 0 for a name the
@@ -23,5 +24,41 @@ xray_status xm_st_item_bytes(const char *path, const xm_st_item *item,
 xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
                             size_t count, const char *const *metadata,
                             const xm_st_feed *feed, xr_err *err);
+
+/* Length, JSON and spaces up to a multiple of 8. */
+xray_status xm_st_header(xr_str *header, const char *path,
+                         const xm_st_item *items, size_t count,
+                         const char *const *metadata, xr_err *err);
+
+/* ---- parts -------------------------------------------------------------- */
+
+typedef struct xm_st_part {
+    char *path;
+    char *temp;
+    xr_str header;
+    uint64_t size;
+    int fd; /* -1: not open */
+} xm_st_part;
+
+struct xm_st_parts {
+    char *dir; /* of a model, else the file */
+    const xm_st_item *items;
+    size_t item_count;
+    uint64_t max_shard; /* 0: one file that is no model */
+    size_t *part_of;    /* [item_count] */
+    uint64_t *at;       /* [item_count] in its file */
+    xm_st_part *parts;
+    size_t count;
+};
+
+/* `items` outlive the parts. */
+xray_status xm_st_parts_new(const char *dir, const xm_st_item *items,
+                            size_t count, xr_err *err, xm_st_parts **out);
+/* A file with items [first, end). */
+xray_status xm_st_parts_add(xm_st_parts *parts, const char *path,
+                            const xm_st_item *items, size_t first, size_t end,
+                            const char *const *metadata, xr_err *err);
+/* Closes the temporaries and gives them their names. */
+xray_status xm_st_parts_rename(xm_st_parts *parts, xr_err *err);
 
 #endif

@@ -87,10 +87,9 @@ static xray_status put_items(xr_str *header, const char *path,
     return status;
 }
 
-/* Length, JSON and spaces up to a multiple of 8. */
-static xray_status make_header(xr_str *header, const char *path,
-                               const xm_st_item *items, size_t count,
-                               const char *const *metadata, xr_err *err)
+xray_status xm_st_header(xr_str *header, const char *path,
+                         const xm_st_item *items, size_t count,
+                         const char *const *metadata, xr_err *err)
 {
     xr_str_append(header, "\0\0\0\0\0\0\0\0{", 9);
     if (metadata)
@@ -116,7 +115,7 @@ xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
     xr_str header = { 0 };
     xr_file_out file;
     xray_status status =
-        make_header(&header, path, items, count, metadata, err);
+        xm_st_header(&header, path, items, count, metadata, err);
     if (!status)
         status = xr_file_begin(path, err, &file);
     if (status) {

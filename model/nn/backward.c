@@ -141,6 +141,19 @@ static void attend_back(xm_run *run, const xm_block *block, float *x)
     norm_back(run, XM_NORM1, block->stat1, x);
 }
 
+static void block_back(xm_run *run, uint32_t layer)
+{
+    xm_space *s = run->space;
+    const xm_block *block = &s->blocks[layer];
+    run->layer = layer;
+    if (s->flags & XM_SPACE_RECOMPUTE) {
+        xm_block_attend(run, block, s->x[layer]);
+        xm_block_gate_up(run, block);
+    }
+    mlp_back(run, block);
+    attend_back(run, block, s->x[layer]);
+}
+
 static void final_norm_back(xm_run *run, const float *dhidden)
 {
     xm_space *s = run->space;
@@ -201,24 +214,32 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
                         xm_grads *grads, xr_err *err)
 {
     xray_status status = check(decoder, space, pack, grads, err);
-    if (status != XRAY_OK || pack->tokens == 0)
+    if (status != XRAY_OK)
         return status;
     space->live = 0;
     xm_run run = xm_run_start(decoder, space, pack->tokens, err);
     run.pack = pack;
     run.grads = grads;
-    final_norm_back(&run, dhidden);
-    for (uint32_t l = space->layers; l-- > 0;) {
-        const xm_block *block = &space->blocks[l];
-        run.layer = l;
-        if (space->flags & XM_SPACE_RECOMPUTE) {
-            xm_block_attend(&run, block, space->x[l]);
-            xm_block_gate_up(&run, block);
-        }
-        mlp_back(&run, block);
-        attend_back(&run, block, space->x[l]);
+    uint32_t last = space->layers + 1;
+    uint32_t frozen = grads->layout->frozen;
+    xm_run_need(&run, last, 1);
+    if (pack->tokens)
+        final_norm_back(&run, dhidden);
+    xm_run_done(&run, last);
+    for (uint32_t b = last; --b > 0 && b >= frozen;) {
+        xm_run_need(&run, b, 1);
+        xm_run_begin(&run, b);
+        if (pack->tokens)
+            block_back(&run, b - 1);
+        xm_run_done(&run, b);
     }
     run.layer = XM_NO_LAYER;
-    embed_back(&run);
+    if (frozen)
+        return run.status;
+    if (!decoder->config.tied)
+        xm_run_begin(&run, 0);
+    if (pack->tokens)
+        embed_back(&run);
+    xm_run_done(&run, 0);
     return run.status;
 }

@@ -33,6 +33,21 @@ void xm_decoder_destroy(xm_decoder *decoder); /* accepts NULL */
 /* Bytes of the rotary tables on the device (tag WORKSPACE): one, two where
  * sliding layers turn otherwise, none with learned positions. Pure. */
 uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions);
+/* Told where a pass over whole rows is, by who keeps weights or gradients that
+ * are not there all the time. A pass without rows tells the same. Any of them
+ * may be NULL. */
+typedef struct xm_watch {
+    void *ctx;
+    /* The weights of a bucket are read from here on, until another bucket of a
+     * block is needed; those outside of the blocks until the end of the pass,
+     * and the heads' until that of the backward pass. */
+    xray_status (*need)(void *ctx, uint32_t bucket, int backward, xr_err *err);
+    /* The first gradients are about to be added to a bucket, */
+    xray_status (*begin)(void *ctx, uint32_t bucket, xr_err *err);
+    /* and those were the last ones of this pass. */
+    xray_status (*done)(void *ctx, uint32_t bucket, xr_err *err);
+} xm_watch;
+void xm_decoder_watch(xm_decoder *decoder, const xm_watch *watch);
 const xm_config *xm_decoder_config(const xm_decoder *decoder);
 /* Handle of the output head [vocab, hidden] (the embedding's when tied). */
 const xray_weight *xm_decoder_head(const xm_decoder *decoder);
@@ -59,6 +74,8 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
                             uint64_t rows, uint64_t row_tokens, uint32_t flags,
                             const char *owner, xr_err *err, xm_space **out);
 void xm_space_destroy(xm_space *space); /* accepts NULL */
+/* What the last forward kept is not needed. */
+void xm_space_forget(xm_space *space);
 /* The bytes that would take. Pure. */
 uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
                         uint64_t row_tokens, uint32_t flags);
@@ -69,7 +86,9 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
 /* [dev] [tokens, hidden]: the normed hidden states of the last forward. */
 const float *xm_space_hidden(const xm_space *space);
 
-/* Gradient buckets, laid out like the weights (tag GRADS). With a tied head the
+/* Gradient buckets, laid out like the weights, with the room that the layout's
+ * ranks ask for (tag GRADS); frozen buckets are NULL, the backward pass stops
+ * above them. With a tied head the
  * embedding's look-up gradient is folded apart (`lookup` [vocab, hidden]) and
  * added once by xm_grads_finish, else the order of head and look-up sums would
  * depend on the micro-batch cut. */

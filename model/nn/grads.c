@@ -7,14 +7,19 @@
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
-static uint64_t lookup_count(const xm_config *config)
+static uint64_t lookup_count(const xm_config *config, const xm_layout *layout)
 {
-    return config->tied ? (uint64_t)config->vocab * config->hidden : 0;
+    return config->tied && !layout->frozen
+               ? (uint64_t)config->vocab * config->hidden
+               : 0;
 }
 
 uint64_t xm_grads_bytes(const xm_config *config, const xm_layout *layout)
 {
-    return xm_layout_bytes(layout) + lookup_count(config) * sizeof(float);
+    uint64_t count = lookup_count(config, layout);
+    for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
+        count += xm_bucket_room(layout, b);
+    return count * sizeof(float);
 }
 
 static xray_status take(const xm_grads *g, const char *owner, uint64_t count,
@@ -38,9 +43,10 @@ static xray_status fill(xm_grads *g, const char *owner, xr_err *err)
     if (!g->buckets)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < g->layout->bucket_count && status == XRAY_OK; i++)
-        status =
-            take(g, owner, g->layout->bucket_sizes[i], err, &g->buckets[i]);
+    const xm_layout *layout = g->layout;
+    for (uint32_t i = layout->frozen;
+         i < layout->bucket_count && status == XRAY_OK; i++)
+        status = take(g, owner, xm_bucket_room(layout, i), err, &g->buckets[i]);
     if (status == XRAY_OK && g->lookup_count)
         status = take(g, owner, g->lookup_count, err, &g->lookup);
     return status;
@@ -56,7 +62,7 @@ xray_status xm_grads_create(const xm_config *config, const xm_layout *layout,
     g->device = device;
     g->device_self = device_self;
     g->layout = layout;
-    g->lookup_count = lookup_count(config);
+    g->lookup_count = lookup_count(config, layout);
     xray_status status = fill(g, owner, err);
     if (status != XRAY_OK) {
         xm_grads_destroy(g);
@@ -90,8 +96,10 @@ static xray_status clear(const xm_grads *g, float *data, uint64_t count,
 xray_status xm_grads_zero(xm_grads *g, xr_err *err)
 {
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < g->layout->bucket_count && status == XRAY_OK; i++)
-        status = clear(g, g->buckets[i], g->layout->bucket_sizes[i], err);
+    const xm_layout *layout = g->layout;
+    for (uint32_t i = layout->frozen;
+         i < layout->bucket_count && status == XRAY_OK; i++)
+        status = clear(g, g->buckets[i], xm_bucket_room(layout, i), err);
     if (status == XRAY_OK && g->lookup)
         status = clear(g, g->lookup, g->lookup_count, err);
     return status;
@@ -119,8 +127,9 @@ xray_status xm_grads_check(const xm_grads *g, const xm_decoder *decoder,
                            xr_err *err)
 {
     const xm_layout *mine = decoder->layout;
-    int same = g->layout->bucket_count == mine->bucket_count &&
-               (g->lookup != NULL) == (decoder->config.tied != 0);
+    int same =
+        g->layout->bucket_count == mine->bucket_count &&
+        (g->lookup != NULL) == (decoder->config.tied && !g->layout->frozen);
     /* The last bucket may differ by a value head at its end. */
     for (uint32_t i = 0; same && i + 1 < mine->bucket_count; i++)
         same = g->layout->bucket_sizes[i] == mine->bucket_sizes[i];

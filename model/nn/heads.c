@@ -79,15 +79,16 @@ static void logp_back(xm_run *run, const xm_items *items,
         return;
     const xm_decoder *decoder = run->decoder;
     uint32_t bucket = decoder->config.tied ? 0 : decoder->config.layers + 1;
+    float *grads_of = run->grads->buckets[bucket];
     xray_head_logp forward = logp_of(run, items);
-    xray_head_grad call = { XRAY_HEAD(xray_head_grad),
-                            .forward = &forward,
-                            .dlogp =
-                                grads->dlogp ? grads->dlogp : run->space->zeros,
-                            .dentropy = grads->dentropy,
-                            .dx = dx,
-                            .dweight = run->grads->buckets[bucket] +
-                                       xm_outer(decoder, XM_HEAD)->offset };
+    xray_head_grad call = {
+        XRAY_HEAD(xray_head_grad), .forward = &forward,
+        .dlogp = grads->dlogp ? grads->dlogp : run->space->zeros,
+        .dentropy = grads->dentropy, .dx = dx,
+        /* A frozen embedding is no less the head. */
+        .dweight =
+            grads_of ? grads_of + xm_outer(decoder, XM_HEAD)->offset : NULL
+    };
     xm_run_note(run, run->device->head_grad(run->self, NULL, &call),
                 "the gradient of the head");
 }
@@ -133,10 +134,15 @@ xray_status xm_heads_backward(xm_decoder *decoder, xm_space *space,
     xray_status status = check_items(decoder, space, items, err);
     if (status == XRAY_OK)
         status = check_grads(decoder, space, grads, value, err);
-    if (status != XRAY_OK || space->live == 0)
+    if (status != XRAY_OK)
         return status;
     xm_run run = xm_run_start(decoder, space, items->count, err);
     run.grads = grads;
+    xm_run_begin(&run, decoder->config.layers + 1);
+    if (decoder->config.tied && !grads->layout->frozen)
+        xm_run_begin(&run, 0);
+    if (space->live == 0 || run.status != XRAY_OK)
+        return run.status;
     xm_run_zero(&run, space->dhidden, space->live * decoder->config.hidden);
     if (items->count == 0 || (!logp && !value))
         return run.status;

@@ -50,8 +50,47 @@ typedef struct xm_layout {
     xm_matrix *matrices;
     uint64_t *bucket_sizes; /* elements, padded to 16 */
     uint32_t bucket_count;  /* layers + 2 */
-    uint32_t reserved;
+    /* How buckets are cut; set behind create by who cuts them. */
+    uint32_t ranks;  /* equal shares of each bucket, 0 and 1: not cut */
+    uint32_t rank;   /* whose share is spoken of */
+    uint32_t frozen; /* buckets below it have no gradients and no moments */
 } xm_layout;
+
+/* Elements [first, first + count) of a bucket. */
+typedef struct xm_range {
+    uint64_t first;
+    uint64_t count;
+} xm_range;
+
+/* Elements that a bucket takes with equal shares of whole lines: what lies
+ * behind its size is 0. */
+static inline uint64_t xm_bucket_room(const xm_layout *layout, uint32_t bucket)
+{
+    uint64_t unit = 16 * (uint64_t)(layout->ranks ? layout->ranks : 1);
+    return (layout->bucket_sizes[bucket] + unit - 1) / unit * unit;
+}
+
+/* The rank's share of a bucket's room; of one rank, all. */
+static inline xm_range xm_bucket_share(const xm_layout *layout, uint32_t bucket)
+{
+    uint64_t count = xm_bucket_room(layout, bucket);
+    if (layout->ranks < 2)
+        return (xm_range){ 0, count };
+    count /= layout->ranks;
+    return (xm_range){ layout->rank * count, count };
+}
+
+/* The elements of a parameter that lie in a range of its bucket, counted from
+ * the parameter's start. */
+static inline xm_range xm_param_in(const xm_param *param, xm_range range)
+{
+    uint64_t end = param->offset + param->count;
+    uint64_t last = range.first + range.count;
+    uint64_t from = param->offset > range.first ? param->offset : range.first;
+    uint64_t to = end < last ? end : last;
+    return (xm_range){ from < to ? from - param->offset : 0,
+                       from < to ? to - from : 0 };
+}
 
 /* `value_head` adds XM_VALUE_HEAD. */
 xray_status xm_layout_create(const xm_config *config, int value_head,

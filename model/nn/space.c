@@ -192,6 +192,11 @@ void xm_space_destroy(xm_space *s)
     free(s);
 }
 
+void xm_space_forget(xm_space *s)
+{
+    s->live = 0;
+}
+
 const float *xm_space_hidden(const xm_space *space)
 {
     return space->hidden;

@@ -52,8 +52,7 @@ static uint64_t lay_bucket(const xm_layout *layout, uint32_t bucket, int flags,
 }
 
 /* The same with room for equal shares of fp32. */
-static uint64_t room_of(const xm_layout *layout, uint32_t bucket,
-                        uint32_t flags)
+static uint64_t room_of(const xm_layout *layout, uint32_t bucket, int flags)
 {
     if (layout->ranks > 1)
         return xm_bucket_room(layout, bucket) * sizeof(float);

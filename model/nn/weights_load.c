@@ -99,6 +99,8 @@ static const xm_st_tensor *find_in(const xm_st *st, const char *name)
 {
     const xm_st_tensor *tensor = xm_st_find(st, name);
     const char *bare = without_prefix(name);
+    if (!tensor && strcmp(name, XM_VALUE_HEAD) == 0)
+        return xm_st_find(st, "score.weight"); /* transformers' name for it */
     return tensor || !bare ? tensor : xm_st_find(st, bare);
 }
 
@@ -109,10 +111,16 @@ static int ends_with(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-/* What files carry along although it follows from the config: rotary
- * frequencies of old Llama files, GPT-2's causal masks. */
-static int is_derived(const char *name)
+/* What files carry along although it follows from the config, as rotary
+ * frequencies of old Llama files and GPT-2's causal masks, and heads for values
+ * and scores, which a policy does without. */
+static int may_be_left(const char *name)
 {
+    static const char *const heads[] = { XM_VALUE_HEAD, "score.", "v_head." };
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
+        if (strncmp(name, heads[i], strlen(heads[i])) == 0)
+            return 1;
+
     static const char *const tails[] = { "rotary_emb.inv_freq", ".attn.bias",
                                          ".attn.masked_bias" };
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++)
@@ -142,8 +150,8 @@ static xray_status check_extra(const xm_weights *w, const xm_st *st,
     for (size_t i = 0; i < xm_st_count(st); i++) {
         const char *name = xm_st_at(st, i)->name;
         if (xm_layout_find(w->layout, name) ||
-            (tied && strcmp(name, "lm_head.weight") == 0) || is_derived(name) ||
-            has_place_bare(w->layout, st, name))
+            (tied && strcmp(name, "lm_head.weight") == 0) ||
+            may_be_left(name) || has_place_bare(w->layout, st, name))
             continue;
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: tensor %s has no place in the model that "

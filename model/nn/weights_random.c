@@ -63,12 +63,13 @@ static xray_status from_draw(void *ctx, uint64_t first, uint64_t count,
         out[i] = d->value;
     if (d->deviation <= 0)
         return XRAY_OK;
-    for (uint64_t i = 0; i < count; i += 2) {
+    for (uint64_t i = first / 2 * 2; i < first + count; i += 2) {
         double pair[2];
-        normal_pair(d->key, (first + i) / 2, pair);
-        out[i] = (float)(pair[0] * d->deviation);
-        if (i + 1 < count)
-            out[i + 1] = (float)(pair[1] * d->deviation);
+        normal_pair(d->key, i / 2, pair);
+        if (i >= first)
+            out[i - first] = (float)(pair[0] * d->deviation);
+        if (i + 1 < first + count)
+            out[i + 1 - first] = (float)(pair[1] * d->deviation);
     }
     return XRAY_OK;
 }

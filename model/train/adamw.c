@@ -10,21 +10,37 @@
 #define SMALL_BYTES 64u
 #define SCRATCH_OFFSET 32u
 
-uint64_t xm_adamw_bytes(const xm_layout *layout)
+xm_range xm_adamw_range(const xm_layout *layout, uint32_t bucket,
+                        uint32_t whole)
+{
+    if (bucket < layout->frozen)
+        return (xm_range){ 0, 0 };
+    return whole ? (xm_range){ 0, layout->bucket_sizes[bucket] }
+                 : xm_bucket_share(layout, bucket);
+}
+
+uint64_t xm_adamw_state_bytes(const xm_layout *layout, uint32_t whole)
 {
     uint64_t elements = 0;
     for (uint32_t b = 0; b < layout->bucket_count; b++)
-        elements += layout->bucket_sizes[b];
-    return 2 * elements * sizeof(float) + SMALL_BYTES;
+        elements += xm_adamw_range(layout, b, whole).count;
+    return 2 * elements * sizeof(float);
 }
 
-/* True if `param` lies behind the run's end and may join it. What lies between
- * is padding: zero weights, gradients and moments stay zero. */
-static int joins(const xm_adamw_run *run, const xm_param *param)
+uint64_t xm_adamw_bytes(const xm_layout *layout, uint32_t whole)
+{
+    return xm_adamw_state_bytes(layout, whole) + SMALL_BYTES;
+}
+
+/* True if `param`, whose elements start at `offset`, lies behind the run's end
+ * and may join it. What lies between is padding: zero weights, gradients and
+ * moments stay zero. */
+static int joins(const xm_adamw_run *run, const xm_param *param,
+                 uint64_t offset)
 {
     return run->bucket == param->bucket && run->decay == param->decay &&
-           param->offset >= run->offset + run->count &&
-           param->offset - run->offset - run->count < 16;
+           offset >= run->offset + run->count &&
+           offset - run->offset - run->count < 16;
 }
 
 static xray_status make_runs(xm_adamw *adamw, xr_err *err)
@@ -36,12 +52,18 @@ static xray_status make_runs(xm_adamw *adamw, xr_err *err)
     for (uint32_t i = 0; i < layout->param_count; i++) {
         const xm_param *param = &layout->params[i];
         xm_adamw_run *last = adamw->runs + adamw->run_count;
-        if (adamw->run_count && joins(last - 1, param)) {
-            last[-1].count = param->offset + param->count - last[-1].offset;
+        xm_range range =
+            xm_adamw_range(layout, param->bucket, adamw->options.whole);
+        xm_range own = xm_param_in(param, range);
+        uint64_t offset = param->offset + own.first - range.first;
+        if (own.count == 0)
+            continue;
+        if (adamw->run_count && joins(last - 1, param, offset)) {
+            last[-1].count = offset + own.count - last[-1].offset;
             continue;
         }
-        *last = (xm_adamw_run){ .offset = param->offset,
-                                .count = param->count,
+        *last = (xm_adamw_run){ .offset = offset,
+                                .count = own.count,
                                 .bucket = param->bucket,
                                 .decay = param->decay };
         adamw->run_count++;
@@ -74,10 +96,18 @@ static xray_status take_all(xm_adamw *adamw, const char *owner, xr_err *err)
         return status;
     adamw->scalars = memory;
     adamw->scratch = (double *)(void *)((char *)memory + SCRATCH_OFFSET);
+    float *given = adamw->options.memory;
     for (uint32_t b = 0; b < 2 * layout->bucket_count; b++) {
         uint32_t bucket = b / 2;
-        uint64_t bytes = layout->bucket_sizes[bucket] * sizeof(float);
-        status = take(adamw, owner, bytes, &memory, err);
+        uint64_t count =
+            xm_adamw_range(layout, bucket, adamw->options.whole).count;
+        if (count == 0)
+            continue;
+        memory = given;
+        if (given)
+            given += count;
+        else
+            status = take(adamw, owner, count * sizeof(float), &memory, err);
         if (status != XRAY_OK)
             return status;
         *(b % 2 ? &adamw->v[bucket] : &adamw->m[bucket]) = memory;
@@ -112,9 +142,9 @@ void xm_adamw_destroy(xm_adamw *adamw)
     if (!adamw)
         return;
     for (uint32_t b = 0; b < adamw->layout->bucket_count; b++) {
-        if (adamw->m)
+        if (adamw->m && !adamw->options.memory)
             adamw->device->free(adamw->device_self, adamw->m[b]);
-        if (adamw->v)
+        if (adamw->v && !adamw->options.memory)
             adamw->device->free(adamw->device_self, adamw->v[b]);
     }
     adamw->device->free(adamw->device_self, adamw->scalars);
@@ -136,14 +166,14 @@ void xm_adamw_set_steps(xm_adamw *adamw, uint64_t steps)
 }
 
 static xray_status run_step(const xm_adamw *adamw, const xm_adamw_run *run,
-                            float *const *weights, const xm_grads *grads)
+                            float *const *weights, float *const *grads)
 {
     const xm_adamw_options *options = &adamw->options;
     xray_adamw call = {
         .head = XRAY_HEAD(xray_adamw),
         .count = run->count,
         .p = weights[run->bucket] + run->offset,
-        .g = grads->buckets[run->bucket] + run->offset,
+        .g = grads[run->bucket] + run->offset,
         .m = adamw->m[run->bucket] + run->offset,
         .v = adamw->v[run->bucket] + run->offset,
         .scalars = adamw->scalars,
@@ -157,7 +187,7 @@ static xray_status run_step(const xm_adamw *adamw, const xm_adamw_run *run,
 }
 
 xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
-                          const xm_grads *grads, double lr, double clip,
+                          float *const *grads, double lr, double clip,
                           xr_err *err)
 {
     double power1 = adamw->power1 * adamw->options.beta1;

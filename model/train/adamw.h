@@ -13,11 +13,15 @@ typedef struct xm_adamw_options {
     double beta2;
     double eps;
     double weight_decay; /* of matrices; norms and biases have none */
+    float *memory;       /* where moments live, xm_adamw_state_bytes of it, or
+                          * NULL: on the device */
+    uint32_t whole; /* 1: moments of all elements, though the layout is cut */
+    uint32_t reserved;
 } xm_adamw_options;
 
-/* A stretch of a bucket whose parameters share their decay. */
+/* A stretch of a bucket's range whose parameters share their decay. */
 typedef struct xm_adamw_run {
-    uint64_t offset;
+    uint64_t offset; /* from the range's first element */
     uint64_t count;
     uint32_t bucket;
     uint32_t decay;
@@ -28,7 +32,7 @@ typedef struct xm_adamw {
     void *device_self;
     const xm_layout *layout;
     xm_adamw_options options;
-    float **m;       /* [bucket_count] [dev], exp_avg */
+    float **m;       /* [bucket_count] [dev], exp_avg of the range */
     float **v;       /* [bucket_count] [dev], exp_avg_sq */
     float *scalars;  /* [dev] [4], of xray_adamw */
     double *scratch; /* [dev] [2], for xm_grad_norm */
@@ -42,19 +46,25 @@ typedef struct xm_adamw {
     float host_scalars[4];
 } xm_adamw;
 
-/* Moments start at 0 (tag OPTIMIZER). The layout must outlive the result. */
+/* Moments of the rank's shares, of what is not frozen, start at 0 (tag
+ * OPTIMIZER). The layout must outlive the result. */
 xray_status xm_adamw_create(const xm_layout *layout,
                             const xray_device_ops *device, void *device_self,
                             const xm_adamw_options *options, const char *owner,
                             xr_err *err, xm_adamw **out);
 void xm_adamw_destroy(xm_adamw *adamw); /* accepts NULL */
-/* Device bytes that takes. Pure. */
-uint64_t xm_adamw_bytes(const xm_layout *layout);
+/* Bytes of the moments alone, and all that takes on the device. Pure. */
+uint64_t xm_adamw_state_bytes(const xm_layout *layout, uint32_t whole);
+uint64_t xm_adamw_bytes(const xm_layout *layout, uint32_t whole);
+/* The elements of a bucket that have moments. */
+xm_range xm_adamw_range(const xm_layout *layout, uint32_t bucket,
+                        uint32_t whole);
 
-/* One update of `weights` (buckets of the layout) with gradients times `clip`.
- * The caller then calls xm_weights_changed. */
+/* One update with gradients times `clip`. Of each bucket, `weights` and `grads`
+ * point at the first element of its range. The caller then calls
+ * xm_weights_changed. */
 xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
-                          const xm_grads *grads, double lr, double clip,
+                          float *const *grads, double lr, double clip,
                           xr_err *err);
 
 /* Sets the number of updates made, as a resume does. */

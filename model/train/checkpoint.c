@@ -31,11 +31,39 @@ static void state_name(const xm_param *param, unsigned moment,
                    suffixes[moment]);
 }
 
+/* The elements of a parameter whose moments are here, and where. */
+static xm_range state_range(const xm_adamw *adamw, const xm_param *param)
+{
+    return xm_param_in(param, xm_adamw_range(adamw->layout, param->bucket,
+                                             adamw->options.whole));
+}
+
 static float *state_data(const xm_adamw *adamw, const xm_param *param,
-                         unsigned moment)
+                         unsigned moment, uint64_t element)
 {
     float **buckets = moment == 0 ? adamw->m : adamw->v;
-    return buckets[param->bucket] + param->offset;
+    xm_range range =
+        xm_adamw_range(adamw->layout, param->bucket, adamw->options.whole);
+    return buckets[param->bucket] + (param->offset + element - range.first);
+}
+
+/* Parameters that are frozen have no moments; they come first. */
+static uint32_t first_param(const xm_layout *layout)
+{
+    uint32_t i = 0;
+    while (i < layout->param_count && layout->params[i].bucket < layout->frozen)
+        i++;
+    return i;
+}
+
+static size_t state_count(const xm_layout *layout)
+{
+    return 2 * (size_t)(layout->param_count - first_param(layout));
+}
+
+static const xm_param *state_param(const xm_layout *layout, size_t i)
+{
+    return &layout->params[first_param(layout) + i / 2];
 }
 
 static int host_memory(const xray_device_ops *device, void *self)
@@ -85,7 +113,7 @@ static xray_status optim_out_memory(const xm_adamw *adamw, optim_out *out,
 {
     const xm_layout *layout = adamw->layout;
     int direct = host_memory(adamw->device, adamw->device_self);
-    out->count = 2 * (size_t)layout->param_count;
+    out->count = state_count(layout);
     out->items = xr_calloc(out->count, sizeof(*out->items));
     out->names = xr_calloc(out->count, sizeof(*out->names));
     if (!direct)
@@ -102,8 +130,8 @@ static xray_status collect(const xm_adamw *adamw, optim_out *out, xr_err *err)
     float *copy = out->copy;
     xray_status status = adamw->device->sync(adamw->device_self, NULL);
     for (size_t i = 0; status == XRAY_OK && i < out->count; i++) {
-        const xm_param *param = &layout->params[i / 2];
-        const float *data = state_data(adamw, param, i % 2);
+        const xm_param *param = state_param(layout, i);
+        const float *data = state_data(adamw, param, i % 2, 0);
         state_name(param, i % 2, out->names[i]);
         if (copy) {
             status = fetch(adamw, data, param->count, copy, err);
@@ -143,6 +171,73 @@ xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
         status = collect(adamw, &out, err);
     if (status == XRAY_OK)
         status = xm_st_write(path, out.items, out.count, metadata, err);
+    optim_out_free(&out);
+    return status;
+}
+
+/* ---- writing together --------------------------------------------------- */
+
+typedef struct optim_share {
+    const xm_adamw *adamw;
+} optim_share;
+
+static xm_piece share_piece(const void *ctx, size_t i)
+{
+    const xm_adamw *adamw = ((const optim_share *)ctx)->adamw;
+    const xm_layout *layout = adamw->layout;
+    const xm_param *param = state_param(layout, i);
+    xm_range own = xm_param_in(param, xm_bucket_share(layout, param->bucket));
+    if (own.count == 0)
+        return (xm_piece){ 0 };
+    return (xm_piece){ .data = state_data(adamw, param, i % 2, own.first),
+                       .range = own };
+}
+
+static void describe(const xm_layout *layout, optim_out *out)
+{
+    for (size_t i = 0; i < out->count; i++) {
+        const xm_param *param = state_param(layout, i);
+        state_name(param, i % 2, out->names[i]);
+        out->items[i] = (xm_st_item){ .name = out->names[i],
+                                      .dtype = XM_ST_F32,
+                                      .dims = param->cols ? 2 : 1,
+                                      .shape = { param->rows, param->cols } };
+    }
+}
+
+xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
+                                uint64_t version, const xm_together *together,
+                                xr_err *err)
+{
+    char path[XR_PATH_CAP];
+    char step_text[24];
+    char version_text[24];
+    optim_share share = { adamw };
+    optim_out out = { .count = state_count(adamw->layout) };
+    xm_st_parts *parts = NULL;
+    (void)snprintf(step_text, sizeof(step_text), "%" PRIu64, adamw->steps);
+    (void)snprintf(version_text, sizeof(version_text), "%" PRIu64, version);
+    const char *metadata[] = { "format",  FORMAT,       "step", step_text,
+                               "version", version_text, NULL };
+    out.items = xr_calloc(out.count + 1, sizeof(*out.items));
+    out.names = xr_calloc(out.count + 1, sizeof(*out.names));
+    xray_status status =
+        xr_path_join(dir, XM_OPTIM_FILE, path, sizeof(path), err);
+    if (status == XRAY_OK && (!out.items || !out.names))
+        status = xr_fail(err, XRAY_E_NOMEM,
+                         "no memory to write the optimizer's state");
+    if (status == XRAY_OK) {
+        describe(adamw->layout, &out);
+        status =
+            xm_st_parts_file(path, out.items, out.count, metadata, err, &parts);
+    }
+    xm_share_out from = { .device = adamw->device,
+                          .device_self = adamw->device_self,
+                          .count = out.count,
+                          .ctx = &share,
+                          .piece = share_piece };
+    status = xm_share_save(&from, parts, status, together, err);
+    xm_st_parts_close(parts);
     optim_out_free(&out);
     return status;
 }
@@ -204,12 +299,12 @@ static xray_status check_file(xm_optim *optim, const char *path, xr_err *err)
         read_count(optim->file, "step", path, err, &optim->steps);
     if (status == XRAY_OK)
         status = read_count(optim->file, "version", path, err, &optim->version);
-    for (uint32_t i = 0; status == XRAY_OK && i < 2 * layout->param_count; i++)
+    size_t expected = state_count(layout);
+    for (size_t i = 0; status == XRAY_OK && i < expected; i++)
         status =
-            check_state(optim->file, &layout->params[i / 2], i % 2, path, err);
+            check_state(optim->file, state_param(layout, i), i % 2, path, err);
     if (status != XRAY_OK)
         return status;
-    size_t expected = 2 * (size_t)layout->param_count;
     if (xm_st_count(optim->file) != expected)
         return xr_fail(err, XRAY_E_IO,
                        "%s holds %zu tensors, this model has %zu: it belongs "
@@ -255,23 +350,27 @@ uint64_t xm_optim_version(const xm_optim *optim)
 }
 
 static xray_status restore_state(const xm_optim *optim, const xm_adamw *adamw,
-                                 uint32_t i, float *buffer, xr_err *err)
+                                 size_t i, float *buffer, xr_err *err)
 {
     char name[STATE_NAME_CAP];
-    const xm_param *param = &adamw->layout->params[i / 2];
+    const xm_param *param = state_param(adamw->layout, i);
+    xm_range own = state_range(adamw, param);
+    if (own.count == 0)
+        return XRAY_OK;
     state_name(param, i % 2, name);
     const xm_st_tensor *tensor = xm_st_find(optim->file, name);
     if (!tensor)
         return xr_fail(err, XRAY_E_BUG, "tensor %s vanished", name);
-    float *to = state_data(adamw, param, i % 2);
+    float *to = state_data(adamw, param, i % 2, own.first);
     if (!buffer)
-        return xm_st_read_f32(tensor, 0, param->count, to, err);
-    xray_status status = xm_st_read_f32(tensor, 0, param->count, buffer, err);
+        return xm_st_read_f32(tensor, own.first, own.count, to, err);
+    xray_status status =
+        xm_st_read_f32(tensor, own.first, own.count, buffer, err);
     if (status != XRAY_OK)
         return status;
     status =
         adamw->device->copy(adamw->device_self, NULL, to, buffer,
-                            param->count * sizeof(float), XRAY_COPY_TO_DEVICE);
+                            own.count * sizeof(float), XRAY_COPY_TO_DEVICE);
     if (status == XRAY_OK)
         status = adamw->device->sync(adamw->device_self, NULL);
     return status == XRAY_OK
@@ -295,7 +394,7 @@ xray_status xm_optim_restore(const xm_optim *optim, xm_adamw *adamw,
                            "no memory to read the optimizer's state");
     }
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; status == XRAY_OK && i < 2 * layout->param_count; i++)
+    for (size_t i = 0; status == XRAY_OK && i < state_count(layout); i++)
         status = restore_state(optim, adamw, i, buffer, err);
     free(buffer);
     if (status == XRAY_OK)

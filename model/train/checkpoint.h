@@ -8,6 +8,7 @@
 #define XM_TRAIN_CHECKPOINT_H
 
 #include "model/train/adamw.h"
+#include "model/train/together.h"
 
 #define XM_OPTIM_FILE "optim.safetensors"
 
@@ -15,14 +16,19 @@
 xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
                           uint64_t version, xr_err *err);
 
-/* A file that was found complete: every moment of the layout is there, in fp32
- * and with its shape, and nothing else. */
+/* The same by all ranks of the layout, each the moments of its shares. */
+xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
+                                uint64_t version, const xm_together *together,
+                                xr_err *err);
+
+/* A file that was found complete: every moment of the layout's parameters that
+ * are not frozen is there, in fp32 and with its shape, and nothing else. */
 typedef struct xm_optim xm_optim;
 xray_status xm_optim_open(const xm_layout *layout, const char *dir, xr_err *err,
                           xm_optim **out);
 void xm_optim_close(xm_optim *optim); /* accepts NULL */
 uint64_t xm_optim_version(const xm_optim *optim);
-/* Fills moments and step count. */
+/* Fills the moments that are here, and the step count. */
 xray_status xm_optim_restore(const xm_optim *optim, xm_adamw *adamw,
                              xr_err *err);
 

@@ -3,23 +3,26 @@
 
 #include <math.h>
 
-static xray_status add_squares(const xm_grads *grads, const float *x,
-                               uint64_t count, double *scratch, xr_err *err)
+static xray_status add_squares(const xm_grad_share *grads, const float *x,
+                               uint64_t count, xr_err *err)
 {
-    xray_sumsq call = {
-        .head = XRAY_HEAD(xray_sumsq), .count = count, .x = x, .result = scratch
-    };
+    xray_sumsq call = { .head = XRAY_HEAD(xray_sumsq),
+                        .count = count,
+                        .x = x,
+                        .result = grads->scratch };
+    if (count == 0)
+        return XRAY_OK;
     xray_status status = grads->device->sumsq(grads->device_self, NULL, &call);
     return status == XRAY_OK ? XRAY_OK
                              : xr_fail(err, status, "gradient norm failed");
 }
 
-static xray_status read_squares(const xm_grads *grads, const double *scratch,
-                                xr_err *err, double *out_sum)
+static xray_status read_squares(const xm_grad_share *grads, xr_err *err,
+                                double *out_sum)
 {
     double host[2];
     xray_status status =
-        grads->device->copy(grads->device_self, NULL, host, scratch,
+        grads->device->copy(grads->device_self, NULL, host, grads->scratch,
                             sizeof(host), XRAY_COPY_TO_HOST);
     if (status == XRAY_OK)
         status = grads->device->sync(grads->device_self, NULL);
@@ -29,28 +32,51 @@ static xray_status read_squares(const xm_grads *grads, const double *scratch,
     return XRAY_OK;
 }
 
-static xray_status clear(const xm_grads *grads, double *scratch, xr_err *err)
+static xray_status clear(const xm_grad_share *grads, xr_err *err)
 {
-    xray_status status = grads->device->zero(grads->device_self, NULL, scratch,
-                                             2 * sizeof(double));
+    xray_status status = grads->device->zero(
+        grads->device_self, NULL, grads->scratch, 2 * sizeof(double));
     return status == XRAY_OK ? XRAY_OK
                              : xr_fail(err, status, "gradient norm failed");
 }
 
-static xray_status find_bad(const xm_grads *grads, double *scratch, xr_err *err,
-                            const xm_param **out_bad)
+xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
+                            double *out_sum)
 {
     const xm_layout *layout = grads->layout;
-    for (uint32_t i = 0; i < layout->param_count; i++) {
-        const xm_param *param = &layout->params[i];
+    xray_status status = clear(grads, err);
+    for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
+        if (status == XRAY_OK)
+            status = add_squares(grads, grads->data[b],
+                                 xm_bucket_share(layout, b).count, err);
+    return status == XRAY_OK ? read_squares(grads, err, out_sum) : status;
+}
+
+static xray_status param_squares(const xm_grad_share *grads,
+                                 const xm_param *param, xr_err *err,
+                                 double *out_sum)
+{
+    xm_range share = xm_bucket_share(grads->layout, param->bucket);
+    xm_range own = xm_param_in(param, share);
+    *out_sum = 0;
+    if (own.count == 0 || param->bucket < grads->layout->frozen)
+        return XRAY_OK;
+    const float *x =
+        grads->data[param->bucket] + (param->offset + own.first - share.first);
+    xray_status status = clear(grads, err);
+    if (status == XRAY_OK)
+        status = add_squares(grads, x, own.count, err);
+    return status == XRAY_OK ? read_squares(grads, err, out_sum) : status;
+}
+
+xray_status xm_grad_first_bad(const xm_grad_share *grads, xr_err *err,
+                              const xm_param **out_bad)
+{
+    *out_bad = NULL;
+    for (uint32_t i = 0; i < grads->layout->param_count; i++) {
+        const xm_param *param = &grads->layout->params[i];
         double sum = 0;
-        xray_status status = clear(grads, scratch, err);
-        if (status == XRAY_OK)
-            status = add_squares(grads,
-                                 grads->buckets[param->bucket] + param->offset,
-                                 param->count, scratch, err);
-        if (status == XRAY_OK)
-            status = read_squares(grads, scratch, err, &sum);
+        xray_status status = param_squares(grads, param, err, &sum);
         if (status != XRAY_OK)
             return status;
         if (!isfinite(sum)) {
@@ -59,24 +85,6 @@ static xray_status find_bad(const xm_grads *grads, double *scratch, xr_err *err,
         }
     }
     return XRAY_OK;
-}
-
-xray_status xm_grad_norm(const xm_grads *grads, double *scratch, xr_err *err,
-                         double *out_norm, const xm_param **out_bad)
-{
-    double sum = 0;
-    *out_bad = NULL;
-    xray_status status = clear(grads, scratch, err);
-    for (uint32_t b = 0; b < grads->layout->bucket_count; b++)
-        if (status == XRAY_OK)
-            status = add_squares(grads, grads->buckets[b],
-                                 grads->layout->bucket_sizes[b], scratch, err);
-    if (status == XRAY_OK)
-        status = read_squares(grads, scratch, err, &sum);
-    if (status != XRAY_OK)
-        return status;
-    *out_norm = sqrt(sum);
-    return isfinite(sum) ? XRAY_OK : find_bad(grads, scratch, err, out_bad);
 }
 
 double xm_clip_coefficient(double norm, double max_norm)

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making and unmaking an instance; its weights out and in.
+ * Making and unmaking an instance.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/str.h"
-#include "model/hf/safetensors.h"
-#include "model/train/checkpoint.h"
 #include "plugins/backend-zero3/zero3.h"
 
 static const char *role_name(uint32_t role)
@@ -31,20 +29,46 @@ static const char *role_name(uint32_t role)
 
 /* ---- create ------------------------------------------------------------- */
 
-static xray_status make_weights(z3 *self, const xray_model *model, xr_err *err)
+static xray_status draw_or_load(z3 *self, const xray_model *model, xr_err *err)
 {
-    xray_status status = xm_layout_create(&self->model, (int)self->value_head,
-                                          err, &self->layout);
+    xray_status status =
+        model->random_init
+            ? xm_weights_random(self->weights, &self->model, model->seed, err)
+            : xm_weights_load(self->weights, model->path, err);
+    return z3_group_agree(&self->group, status, err);
+}
+
+static xray_status make_weights(z3 *self, const z3_config *config, xr_err *err)
+{
+    if (!self->kind.gathers)
+        return xm_weights_create(self->layout, self->device, self->device_self,
+                                 self->owner, self->trainable ? 1 : 0, err,
+                                 &self->weights);
+    xray_status status = z3_gather_open(self, config, err);
     if (status == XRAY_OK)
-        status = xm_weights_create(
-            self->layout, self->device, self->device_self, self->owner,
-            self->trainable ? 1 : 0, err, &self->weights);
-    if (status != XRAY_OK)
-        return status;
-    return model->random_init
-               ? xm_weights_random(self->weights, &self->model, model->seed,
-                                   err)
-               : xm_weights_load(self->weights, model->path, err);
+        status = xm_weights_create_share(self->layout, self->device,
+                                         self->device_self, self->gather.shares,
+                                         err, &self->weights);
+    return status;
+}
+
+/* The elements of a bucket whose gradients, once summed, are here, and where
+ * the first of them is. */
+static xm_range grads_here(const z3 *self, uint32_t bucket, float **out_data)
+{
+    xm_range share = xm_bucket_share(self->layout, bucket);
+    *out_data = NULL;
+    if (bucket < self->layout->frozen)
+        return (xm_range){ 0, 0 };
+    if (self->kind.scatters) {
+        *out_data = self->reduce.shares[bucket];
+        return share;
+    }
+    *out_data = self->grads->buckets[bucket];
+    if (self->kind.whole)
+        return (xm_range){ 0, self->layout->bucket_sizes[bucket] };
+    *out_data += share.first;
+    return share;
 }
 
 /* The table of gradients: the weights' names and shapes over other memory. */
@@ -55,21 +79,50 @@ static xray_status make_grad_table(z3 *self, xr_err *err)
     if (!self->grad_tensors)
         return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " tensors",
                        count);
+    uint32_t used = 0;
     for (uint32_t i = 0; i < count; i++) {
         const xm_param *param = &self->layout->params[i];
-        self->grad_tensors[i] = (xray_tensor){
+        float *data = NULL;
+        xm_range here = grads_here(self, param->bucket, &data);
+        xm_range own = xm_param_in(param, here);
+        if (!data)
+            continue;
+        self->grad_tensors[used++] = (xray_tensor){
             .name = param->name,
             .dtype = XRAY_F32,
             .dims = param->cols ? 2 : 1,
             .shape = { param->rows, param->cols },
-            .count = param->count,
-            .data = self->grads->buckets[param->bucket] + param->offset,
+            .first = own.first,
+            .count = own.count,
+            .data = own.count ? data + (param->offset + own.first - here.first)
+                              : data,
         };
     }
     self->grad_table = self->weights->table;
     self->grad_table.tensors = self->grad_tensors;
-    self->grad_table.tensor_count = count;
+    self->grad_table.tensor_count = used;
     self->grad_table.tensor_stride = sizeof(xray_tensor);
+    return XRAY_OK;
+}
+
+/* Where the update finds weights and gradients of the elements with moments. */
+static xray_status make_pointers(z3 *self, xr_err *err)
+{
+    const xm_layout *layout = self->layout;
+    for (int k = 0; k < 2; k++) {
+        self->at[k] = xr_calloc(layout->bucket_count, sizeof(float *));
+        if (!self->at[k])
+            return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
+    }
+    self->norm_at = xr_calloc(layout->bucket_count, sizeof(float *));
+    if (!self->norm_at)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
+    for (uint32_t b = 0; b < layout->bucket_count; b++) {
+        xm_range range = grads_here(self, b, &self->at[1][b]);
+        self->at[0][b] = self->weights->buckets[b];
+        if (!self->kind.gathers)
+            self->at[0][b] += range.first;
+    }
     return XRAY_OK;
 }
 
@@ -91,46 +144,102 @@ static xray_status make_token_arrays(z3 *self, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status make_training(z3 *self, const z3_config *config, xr_err *err)
+static xray_status make_moments(z3 *self, const z3_config *config, xr_err *err)
 {
     xm_adamw_options adamw = { .beta1 = config->beta1,
                                .beta2 = config->beta2,
                                .eps = config->eps,
-                               .weight_decay = config->weight_decay };
-    xray_status status =
-        xm_grads_create(&self->model, self->layout, self->device,
-                        self->device_self, self->owner, err, &self->grads);
+                               .weight_decay = config->weight_decay,
+                               .whole = self->kind.whole };
+    xray_status status = XRAY_OK;
+    if (config->offload_optimizer)
+        status = z3_map_open(config->offload_dir,
+                             xm_adamw_state_bytes(self->layout, adamw.whole),
+                             err, &self->moments);
+    adamw.memory = self->moments.data;
     if (status == XRAY_OK)
         status = xm_adamw_create(self->layout, self->device, self->device_self,
                                  &adamw, self->owner, err, &self->adamw);
+    return status;
+}
+
+static xray_status make_training(z3 *self, const z3_config *config, xr_err *err)
+{
+    xray_status status = self->kind.scatters
+                             ? z3_reduce_open(self, err)
+                             : xm_grads_create(&self->model, self->layout,
+                                               self->device, self->device_self,
+                                               self->owner, err, &self->grads);
+    if (status == XRAY_OK)
+        status = make_moments(self, config, err);
     if (status == XRAY_OK)
         status = make_grad_table(self, err);
+    if (status == XRAY_OK)
+        status = make_pointers(self, err);
     if (status == XRAY_OK)
         status = make_token_arrays(self, err);
     return status;
 }
 
-static xray_status make(z3 *self, const xray_model *model,
-                        const z3_config *config, xr_err *err)
+static xray_status make_decoder(z3 *self, const z3_config *config, xr_err *err)
 {
     const xray_workload *load = &self->load;
     xm_pack_limits limits = z3_limits(&self->model, load);
-    xray_status status = make_weights(self, model, err);
-    if (status == XRAY_OK)
-        status = xm_decoder_create(&self->model, &self->weights->table,
-                                   load->row_tokens, self->owner, err,
-                                   &self->decoder);
-    if (status == XRAY_OK)
-        status = xm_space_create(self->decoder, load->tokens, load->rows,
-                                 load->row_tokens,
-                                 z3_space_flags(config, self->trainable),
-                                 self->owner, err, &self->space);
+    xm_watch watch = { .ctx = self };
+    xray_status status = xm_decoder_create(
+        &self->model,
+        self->kind.gathers ? &self->gather.view : &self->weights->table,
+        load->row_tokens, self->owner, err, &self->decoder);
+    if (status != XRAY_OK)
+        return status;
+    watch.need = self->kind.gathers ? z3_gather_need : NULL;
+    watch.begin = self->kind.scatters ? z3_reduce_begin : NULL;
+    watch.done = self->kind.scatters ? z3_reduce_done : NULL;
+    xm_decoder_watch(self->decoder, &watch);
+    status = xm_space_create(self->decoder, load->tokens, load->rows,
+                             load->row_tokens,
+                             z3_space_flags(config, self->trainable),
+                             self->owner, err, &self->space);
     if (status == XRAY_OK)
         status = xm_packer_create(&limits, self->device, self->device_self,
                                   self->owner, err, &self->packer);
+    return status;
+}
+
+static xray_status check_offload(const z3 *self, const z3_config *config,
+                                 xr_err *err)
+{
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    if (!config->offload_optimizer && !config->offload_param)
+        return XRAY_OK;
+    if (self->device->info(self->device_self, &info) == XRAY_OK &&
+        info.host_memory)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_CONFIG,
+                   "[train.zero3] offload to host memory needs a device that "
+                   "computes in it, as cpu does");
+}
+
+static xray_status make(z3 *self, const xray_setup *setup,
+                        const z3_config *config, xr_err *err)
+{
+    uint32_t from = self->trainable ? setup->trainable_from_layer : 0;
+    xray_status status = z3_group_open(setup, self->owner, err, &self->group);
+    if (status != XRAY_OK)
+        return status;
+    status = check_offload(self, config, err);
+    if (status == XRAY_OK)
+        status = z3_layout(&self->model, self->value_head, setup->world, from,
+                           err, &self->layout);
+    if (status == XRAY_OK)
+        status = make_weights(self, config, err);
+    if (status == XRAY_OK)
+        status = make_decoder(self, config, err);
     if (status == XRAY_OK && self->trainable)
         status = make_training(self, config, err);
-    return status;
+    /* All ranks or none. */
+    status = z3_group_agree(&self->group, status, err);
+    return status == XRAY_OK ? draw_or_load(self, setup->model, err) : status;
 }
 
 xray_status z3_create(const xray_setup *setup, const void *config,
@@ -154,9 +263,10 @@ xray_status z3_create(const xray_setup *setup, const void *config,
     self->load = *load;
     self->trainable = setup->trainable != 0;
     self->value_head = (load->heads & XRAY_HEAD_VALUE) != 0;
+    self->kind = z3_kind_of(config, setup->world ? setup->world->size : 1);
     (void)snprintf(self->owner, sizeof(self->owner), "train.zero3/%s",
                    role_name(setup->role));
-    status = make(self, setup->model, config, &err);
+    status = make(self, setup, config, &err);
     if (status != XRAY_OK) {
         z3_destroy(self);
         return z3_done(setup->host, status, "create", &err);
@@ -172,84 +282,26 @@ void z3_destroy(void *ptr)
         return;
     free(self->token_memory);
     free(self->grad_tensors);
+    free(self->at[0]);
+    free(self->at[1]);
+    free(self->norm_at);
     xm_adamw_destroy(self->adamw);
-    xm_grads_destroy(self->grads);
+    z3_map_close(&self->moments);
+    if (self->kind.scatters)
+        z3_reduce_close(self);
+    else
+        xm_grads_destroy(self->grads);
     xm_packer_destroy(self->packer);
     xm_space_destroy(self->space);
     xm_decoder_destroy(self->decoder);
-    xm_weights_destroy(self->weights);
-    xm_layout_destroy(self->layout);
-    free(self);
-}
-
-/* ---- weights and gradients ---------------------------------------------- */
-
-const xray_weights *z3_weights(void *ptr)
-{
-    return &((z3 *)ptr)->weights->table;
-}
-
-const xray_weights *z3_gradients(void *ptr)
-{
-    z3 *self = ptr;
-    xr_err err = { "" };
-    if (!self->trainable)
-        return NULL;
-    xray_status status = xm_grads_finish(self->grads, &err);
-    if (status != XRAY_OK) {
-        (void)z3_done(self->host, status, "gradients", &err);
-        return NULL;
+    if (self->kind.gathers) {
+        xm_weights_destroy_share(self->weights);
+        z3_gather_close(self);
+    } else {
+        xm_weights_destroy(self->weights);
     }
-    return &self->grad_table;
-}
-
-xray_status z3_import(void *ptr, const xray_weights *from)
-{
-    z3 *self = ptr;
-    xr_err err = { "" };
-    xray_status status = xm_weights_import(self->weights, from, &err);
-    return z3_done(self->host, status, "import", &err);
-}
-
-/* ---- checkpoints -------------------------------------------------------- */
-
-xray_status z3_save(void *ptr, const char *dir)
-{
-    z3 *self = ptr;
-    xr_err err = { "" };
-    xray_status status =
-        xm_weights_save(self->weights, dir, XM_ST_SHARD_BYTES, &err);
-    if (status == XRAY_OK && self->trainable)
-        status = xm_optim_save(self->adamw, dir, self->weights->version, &err);
-    return z3_done(self->host, status, "save", &err);
-}
-
-/* The optimizer's file is found whole before the weights are touched, and the
- * weights refuse a file before they take a value from it: so a checkpoint that
- * is refused leaves the instance as it was. */
-static xray_status load_training(z3 *self, const char *dir, xr_err *err)
-{
-    xm_optim *optim = NULL;
-    xray_status status = xm_optim_open(self->layout, dir, err, &optim);
-    if (status != XRAY_OK)
-        return status;
-    status = xm_weights_load(self->weights, dir, err);
-    if (status == XRAY_OK)
-        status = xm_optim_restore(optim, self->adamw, err);
-    if (status == XRAY_OK)
-        status = xm_grads_zero(self->grads, err);
-    if (status == XRAY_OK)
-        self->weights->version = xm_optim_version(optim);
-    xm_optim_close(optim);
-    return status;
-}
-
-xray_status z3_load(void *ptr, const char *dir)
-{
-    z3 *self = ptr;
-    xr_err err = { "" };
-    xray_status status = self->trainable
-                             ? load_training(self, dir, &err)
-                             : xm_weights_load(self->weights, dir, &err);
-    return z3_done(self->host, status, "load", &err);
+    xm_layout_destroy(self->layout);
+    if (self->group.size)
+        z3_group_close(&self->group);
+    free(self);
 }

@@ -11,7 +11,9 @@
 xray_status z3_done(const xray_host *host, xray_status status,
                     const char *where, const xr_err *err)
 {
-    return status < 0 ? host->fail(host, status, where, err->text) : status;
+    if (status < 0 && err->text[0])
+        return host->fail(host, status, where, err->text);
+    return status;
 }
 
 uint32_t z3_space_flags(const z3_config *config, uint32_t trainable)
@@ -49,6 +51,11 @@ static xray_status check_load(const xm_config *model, const xray_workload *load,
                        " tokens are longer than the model's "
                        "max_position_embeddings %" PRIu32,
                        load->row_tokens, model->max_positions);
+    if (load->trainable_from_layer > model->layers)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "blocks from %" PRIu32
+                       " on are to be trained, the model has %" PRIu32,
+                       load->trainable_from_layer, model->layers);
     return XRAY_OK;
 }
 
@@ -60,10 +67,28 @@ static xray_status check_options(const z3_config *config, xr_err *err)
                        "at stage %" PRIi64 " every rank computes with all "
                        "weights at once",
                        config->stage);
-    if (config->offload_optimizer || config->offload_param)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[train.zero3] offload to host memory cannot be had in "
-                       "this build");
+    return XRAY_OK;
+}
+
+z3_kind z3_kind_of(const z3_config *config, uint32_t ranks)
+{
+    int several = ranks > 1;
+    return (z3_kind){ .gathers = (several && config->stage == 3) ||
+                                 config->offload_param,
+                      .scatters = several && config->stage >= 2,
+                      .whole = several && config->stage == 0 };
+}
+
+xray_status z3_layout(const xm_config *model, uint32_t value_head,
+                      const xray_world *world, uint32_t from_layer, xr_err *err,
+                      xm_layout **out)
+{
+    xray_status status = xm_layout_create(model, value_head != 0, err, out);
+    if (status != XRAY_OK)
+        return status;
+    (*out)->ranks = world ? world->size : 1;
+    (*out)->rank = world ? world->rank : 0;
+    (*out)->frozen = from_layer ? from_layer + 1 : 0;
     return XRAY_OK;
 }
 
@@ -75,12 +100,11 @@ xray_status z3_check(const z3_config *config, const xray_model *model,
     xray_status options = check_options(config, err);
     if (options != XRAY_OK)
         return options;
-    if (world && world->size > 1)
+    if (world && world->size > Z3_MAX_RANKS)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "the world has %" PRIu32
-                       " ranks, but this build of zero3 trains on one rank "
-                       "only",
-                       world->size);
+                       "the world has %" PRIu32 " ranks, zero3 cuts buckets "
+                       "for at most %u",
+                       world->size, Z3_MAX_RANKS);
     if (model->dtype != XRAY_F32)
         return xr_fail(err, XRAY_E_CONFIG,
                        "[model] dtype: zero3 computes in float32 only");
@@ -111,6 +135,29 @@ static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load)
     return items * row + part * (load->threads ? load->threads : 1);
 }
 
+static uint64_t weight_bytes(const z3_config *config, const xm_config *model,
+                             const xm_layout *layout, int trainable)
+{
+    uint64_t bytes = xm_layout_packed_bytes(layout, trainable);
+    if (z3_kind_of(config, layout->ranks).gathers)
+        return z3_gather_bytes(layout, model, config, trainable);
+    for (uint32_t b = 0; b < layout->bucket_count; b++)
+        bytes += xm_bucket_room(layout, b) * sizeof(float);
+    return bytes;
+}
+
+static void plan_training(const z3_config *config, const xm_config *model,
+                          const xm_layout *layout, xray_plan *out)
+{
+    z3_kind kind = z3_kind_of(config, layout->ranks);
+    out->bytes[XRAY_TAG_GRADS] = kind.scatters ? z3_reduce_bytes(layout, model)
+                                               : xm_grads_bytes(model, layout);
+    out->bytes[XRAY_TAG_OPTIMIZER] = xm_adamw_bytes(layout, kind.whole);
+    if (config->offload_optimizer)
+        out->bytes[XRAY_TAG_OPTIMIZER] -=
+            xm_adamw_state_bytes(layout, kind.whole);
+}
+
 static void fill_plan(const z3_config *config, const xm_config *model,
                       const xm_layout *layout, const xray_workload *load,
                       xray_plan *out)
@@ -119,18 +166,15 @@ static void fill_plan(const z3_config *config, const xm_config *model,
     for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
         out->bytes[i] = 0;
     out->bytes[XRAY_TAG_WEIGHTS] =
-        xm_layout_bytes(layout) +
-        xm_layout_packed_bytes(layout, load->trainable != 0);
+        weight_bytes(config, model, layout, load->trainable != 0);
     out->bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(model, load->tokens, load->rows, load->row_tokens,
                        z3_space_flags(config, load->trainable));
-    out->bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
-                                     xm_decoder_bytes(model, load->row_tokens) +
-                                     scratch_bytes(model, load);
-    if (load->trainable) {
-        out->bytes[XRAY_TAG_GRADS] = xm_grads_bytes(model, layout);
-        out->bytes[XRAY_TAG_OPTIMIZER] = xm_adamw_bytes(layout);
-    }
+    out->bytes[XRAY_TAG_WORKSPACE] =
+        xm_packer_bytes(&limits) + xm_decoder_bytes(model, load->row_tokens) +
+        z3_group_bytes(layout->ranks) + scratch_bytes(model, load);
+    if (load->trainable)
+        plan_training(config, model, layout, out);
     out->micro_multiple = 1;
     out->token_multiple = 1;
 }
@@ -144,8 +188,9 @@ xray_status z3_plan(const xray_host *host, const void *config,
     xm_layout *layout = NULL;
     xray_status status = z3_check(config, model, world, load, &err, &parsed);
     if (status == XRAY_OK)
-        status = xm_layout_create(&parsed, (load->heads & XRAY_HEAD_VALUE) != 0,
-                                  &err, &layout);
+        status = z3_layout(&parsed, load->heads & XRAY_HEAD_VALUE, world,
+                           load->trainable ? load->trainable_from_layer : 0,
+                           &err, &layout);
     if (status == XRAY_OK)
         fill_plan(config, &parsed, layout, load, out);
     xm_layout_destroy(layout);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * backend-zero3: trains a decoder with AdamW over flat buckets, on one rank.
+ * backend-zero3: trains a decoder with AdamW over flat buckets that ranks cut.
  */
 #include <xray/plugin.h>
 
@@ -57,13 +57,16 @@ static const xray_train_ops ops = {
     .load = z3_load,
     .import = z3_import,
     .gradients = z3_gradients,
+    .export_begin = z3_export_begin,
+    .export_next = z3_export_next,
+    .export_end = z3_export_end,
 };
 
 static const xray_component component = {
     .head = XRAY_HEAD(xray_component),
     .iface = XRAY_IFACE_TRAIN,
     .name = "zero3",
-    .summary = "Flat buckets, fp32 masters and AdamW, on one rank",
+    .summary = "ZeRO stages 0 to 3 over flat buckets, fp32 and AdamW",
     .ops = &ops,
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),

@@ -12,22 +12,29 @@
 
 #define ALL_OUTPUTS (XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY | XRAY_HEAD_VALUE)
 
-/* Packs a batch and runs it up to the heads. With no rows in `packed` nothing
- * was run: nothing is wanted of the batch. A critic asks for values and nothing
- * else: its product with the vocabulary is left out. */
-static xray_status run_heads(z3 *self, const xray_batch *batch,
-                             uint32_t outputs, xm_packed *packed,
-                             xm_head_out *heads, xr_err *err)
+/* Packs a batch. With no rows in `packed` nothing is wanted of the batch. A
+ * critic asks for values and nothing else: its product with the vocabulary is
+ * left out. */
+static xray_status pack(z3 *self, const xray_batch *batch, uint32_t outputs,
+                        xm_packed *packed, xr_err *err)
 {
     int value = (outputs & XRAY_HEAD_VALUE) != 0;
     xray_status status =
         xm_packer_fill(self->packer, batch, value, err, packed);
-    if (status != XRAY_OK || packed->pack.rows == 0)
-        return status;
-    if ((outputs & ALL_OUTPUTS) == XRAY_HEAD_VALUE)
+    if (status == XRAY_OK && packed->pack.rows &&
+        (outputs & ALL_OUTPUTS) == XRAY_HEAD_VALUE)
         packed->items.target = NULL;
-    status = xm_forward(self->decoder, self->space, &packed->pack, err);
-    if (status != XRAY_OK)
+    return status;
+}
+
+/* Runs what is packed up to the heads. Without rows it only takes part in what
+ * the other ranks' passes need. */
+static xray_status run_heads(z3 *self, const xm_packed *packed,
+                             xm_head_out *heads, xr_err *err)
+{
+    xray_status status =
+        xm_forward(self->decoder, self->space, &packed->pack, err);
+    if (status != XRAY_OK || packed->pack.rows == 0)
         return status;
     return xm_heads(self->decoder, self->space, &packed->items, heads, err);
 }
@@ -79,11 +86,19 @@ static xray_status check_outputs(const z3 *self, uint32_t outputs,
 static xray_status forward(z3 *self, const xray_batch *batch, uint32_t outputs,
                            const xray_outputs *out, xr_err *err)
 {
-    xm_packed packed;
+    xm_packed packed = { 0 };
     xm_head_out heads = { 0 };
+    xr_err later = { "" };
     xray_status status = check_outputs(self, outputs, out, err);
     if (status == XRAY_OK)
-        status = run_heads(self, batch, outputs, &packed, &heads, err);
+        status = pack(self, batch, outputs, &packed, err);
+    if (status != XRAY_OK) {
+        /* The other ranks are on their way. */
+        packed = (xm_packed){ 0 };
+        (void)run_heads(self, &packed, &heads, &later);
+        return status;
+    }
+    status = run_heads(self, &packed, &heads, err);
     if (status != XRAY_OK)
         return status;
     return collect_all(self, &packed, &heads, batch->tokens, outputs, out, err);
@@ -167,25 +182,73 @@ static xray_status backward(z3 *self, const xm_packed *packed, uint32_t outputs,
     return status;
 }
 
+/* A pass without rows, both ways: other ranks' passes wait for it. */
+static xray_status empty_batch(z3 *self, xr_err *err)
+{
+    const xm_packed packed = { 0 };
+    xm_head_out heads = { 0 };
+    xray_status status = run_heads(self, &packed, &heads, err);
+    return status == XRAY_OK ? backward(self, &packed, 0, err) : status;
+}
+
+/* After a failure the rest of the pass goes on without rows. *out_broken: the
+ * pass itself failed, there is no use in going on. */
 static xray_status micro_batch(z3 *self, const xray_batch *batch,
                                uint32_t first_row, const xray_loss *loss,
-                               xr_err *err)
+                               int *out_broken, xr_err *err)
 {
     const z3_tokens *t = &self->tokens;
     const xray_outputs show = { XRAY_HEAD(xray_outputs), t->logp, t->entropy,
                                 t->value };
     uint32_t outputs = shown(self, loss);
-    xm_packed packed;
+    xm_packed packed = { 0 };
     xm_head_out heads = { 0 };
-    xray_status status = run_heads(self, batch, outputs, &packed, &heads, err);
+    xr_err later = { "" };
+    xray_status status = pack(self, batch, outputs, &packed, err);
+    if (status != XRAY_OK) {
+        *out_broken = empty_batch(self, &later) != XRAY_OK;
+        return status;
+    }
+    status = run_heads(self, &packed, &heads, err);
+    *out_broken = status != XRAY_OK;
     if (status == XRAY_OK)
         status = collect_all(self, &packed, &heads, batch->tokens, outputs,
                              &show, err);
     if (status == XRAY_OK)
         status = call_loss(self, batch, first_row, loss, err);
-    if (status == XRAY_OK && packed.pack.rows)
-        status = backward(self, &packed, outputs, err);
+    if (*out_broken)
+        return status;
+    if (status == XRAY_OK) {
+        status = backward(self, &packed, packed.pack.rows ? outputs : 0, err);
+        *out_broken = status != XRAY_OK;
+        return status;
+    }
+    packed = (xm_packed){ 0 };
+    xm_space_forget(self->space);
+    *out_broken = backward(self, &packed, 0, &later) != XRAY_OK;
     return status;
+}
+
+/* On several ranks every micro-batch is walked through to the end, so that a
+ * rank whose loss fails leaves nobody waiting. */
+static xray_status all_batches(z3 *self, const xray_batch *const *batches,
+                               uint32_t count, const xray_loss *loss,
+                               xr_err *err)
+{
+    uint32_t row = 0;
+    int broken = 0;
+    xr_err later = { "" };
+    xray_status status = z3_unsettle(self, err);
+    for (uint32_t i = 0; i < count && !broken; i++) {
+        if (status == XRAY_OK)
+            status = micro_batch(self, batches[i], row, loss, &broken, err);
+        else
+            broken =
+                self->group.size < 2 || empty_batch(self, &later) != XRAY_OK;
+        row += batches[i]->rows;
+    }
+    xray_status joined = z3_group_join(&self->group);
+    return status == XRAY_OK ? joined : status;
 }
 
 xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
@@ -193,19 +256,16 @@ xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    uint32_t row = 0;
     xray_status status = check_outputs(self, loss->outputs, NULL, &err);
     if (status == XRAY_OK && !self->trainable)
         status = xr_fail(&err, XRAY_E_STATE,
                          "%s was made for forward only, it has no gradients",
                          self->owner);
-    for (uint32_t i = 0; status == XRAY_OK && i < count; i++) {
-        status = micro_batch(self, batches[i], row, loss, &err);
-        row += batches[i]->rows;
-    }
+    if (status == XRAY_OK)
+        status = all_batches(self, batches, count, loss, &err);
     /* Half of a mini-batch may not get into the next update. */
     if (status != XRAY_OK && self->trainable)
-        (void)xm_grads_zero(self->grads, NULL);
+        (void)z3_clear(self, NULL);
     return z3_done(self->host, status, "forward_backward", &err);
 }
 
@@ -243,31 +303,103 @@ static void note_skip(z3 *self, double norm, const xm_param *bad,
     self->host->log(self->host, XRAY_LOG_WARN, text);
 }
 
+static xm_grad_share grads_of(const z3 *self, float **at)
+{
+    const xm_layout *layout = self->layout;
+    for (uint32_t b = 0; b < layout->bucket_count; b++) {
+        at[b] = self->at[1][b];
+        /* The norm is of shares, also where sums are whole everywhere. */
+        if (self->kind.whole && at[b])
+            at[b] += xm_bucket_share(layout, b).first;
+    }
+    return (xm_grad_share){ .device = self->device,
+                            .device_self = self->device_self,
+                            .layout = layout,
+                            .data = at,
+                            .scratch = self->adamw->scratch };
+}
+
+/* Sums of squares are added in rank order: every rank has the same bits. */
+static xray_status norm_of(z3 *self, xr_err *err, double *out_norm,
+                           const xm_param **out_bad)
+{
+    const z3_group *g = &self->group;
+    xm_grad_share grads = grads_of(self, self->norm_at);
+    z3_word mine = { .first = UINT32_MAX };
+    double sum = 0;
+    *out_bad = NULL;
+    xray_status status = xm_grad_squares(&grads, err, &mine.sum);
+    if (status == XRAY_OK)
+        status = z3_group_words(g, &mine, g->all);
+    for (uint32_t r = 0; status == XRAY_OK && r < g->size; r++)
+        sum += g->all[r].sum;
+    *out_norm = sqrt(sum);
+    if (status != XRAY_OK || isfinite(sum))
+        return status;
+    status = xm_grad_first_bad(&grads, err, out_bad);
+    if (status != XRAY_OK)
+        return status;
+    if (*out_bad)
+        mine.first = (uint32_t)(*out_bad - self->layout->params);
+    status = z3_group_words(g, &mine, g->all);
+    uint32_t first = UINT32_MAX;
+    for (uint32_t r = 0; status == XRAY_OK && r < g->size; r++)
+        if (g->all[r].first < first)
+            first = g->all[r].first;
+    *out_bad = first == UINT32_MAX ? NULL : &self->layout->params[first];
+    return status;
+}
+
+/* Stages 1 and 2: every rank gets the others' new values. */
+static xray_status spread(z3 *self)
+{
+    const z3_group *g = &self->group;
+    const xm_layout *layout = self->layout;
+    if (g->size < 2 || self->kind.whole || self->kind.gathers)
+        return XRAY_OK;
+    xray_status status = z3_group_behind(g);
+    for (uint32_t b = layout->frozen;
+         status == XRAY_OK && b < layout->bucket_count; b++) {
+        xm_range share = xm_bucket_share(layout, b);
+        float *data = self->weights->buckets[b];
+        status = g->comm->all_gather(g->group, g->stream, data + share.first,
+                                     data, share.count, XRAY_F32);
+    }
+    return status == XRAY_OK ? z3_group_join(g) : status;
+}
+
+static xray_status update(z3 *self, double lr, double clip, xr_err *err)
+{
+    xray_status status =
+        xm_adamw_step(self->adamw, self->at[0], self->at[1], lr, clip, err);
+    if (status == XRAY_OK)
+        status = spread(self);
+    z3_gather_forget(&self->gather);
+    return status == XRAY_OK
+               ? xm_weights_changed(self->weights, self->weights->version + 1,
+                                    err)
+               : status;
+}
+
 static xray_status step(z3 *self, double lr, double max_norm,
                         xray_step_result *out, xr_err *err)
 {
     double norm = 0;
     const xm_param *bad = NULL;
-    xray_status status = xm_grads_finish(self->grads, err);
+    xray_status status = z3_settle(self, err);
     if (status == XRAY_OK)
-        status =
-            xm_grad_norm(self->grads, self->adamw->scratch, err, &norm, &bad);
+        status = norm_of(self, err, &norm, &bad);
     if (status != XRAY_OK)
         return status;
     out->grad_norm = norm;
     out->skipped = 0;
     out->bad_tensor = NULL;
-    if (isfinite(norm)) {
-        status = xm_adamw_step(self->adamw, self->weights->buckets, self->grads,
-                               lr, xm_clip_coefficient(norm, max_norm), err);
-        if (status == XRAY_OK)
-            status = xm_weights_changed(self->weights,
-                                        self->weights->version + 1, err);
-    } else {
+    if (isfinite(norm))
+        status = update(self, lr, xm_clip_coefficient(norm, max_norm), err);
+    else
         note_skip(self, norm, bad, out);
-    }
     out->version = self->weights->version;
-    return status == XRAY_OK ? xm_grads_zero(self->grads, err) : status;
+    return status == XRAY_OK ? z3_clear(self, err) : status;
 }
 
 xray_status z3_optimizer_step(void *ptr, double lr, double max_norm,

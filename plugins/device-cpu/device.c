@@ -49,6 +49,18 @@ typedef struct block_head {
     uint32_t reserved;
 } block_head;
 
+void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes)
+{
+    d->live[tag] += bytes;
+    if (d->live[tag] > d->high[tag])
+        d->high[tag] = d->live[tag];
+}
+
+void cpu_uncount_block(cpu_device *d, uint32_t tag, uint64_t bytes)
+{
+    d->live[tag] -= bytes;
+}
+
 void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
@@ -62,9 +74,7 @@ void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
     memset(raw + align - LINE, 0, whole - align + LINE);
     block_head *head = (block_head *)(void *)(raw + align - LINE);
     *head = (block_head){ .raw = raw, .bytes = bytes, .tag = tag };
-    d->live[tag] += bytes;
-    if (d->live[tag] > d->high[tag])
-        d->high[tag] = d->live[tag];
+    cpu_count_block(d, tag, bytes);
     return raw + align;
 }
 
@@ -73,7 +83,7 @@ void cpu_free(cpu_device *d, void *ptr)
     if (!ptr)
         return;
     block_head *head = (block_head *)(void *)((char *)ptr - LINE);
-    d->live[head->tag] -= head->bytes;
+    cpu_uncount_block(d, head->tag, head->bytes);
     free(head->raw);
 }
 

@@ -101,6 +101,7 @@ xray_status cpu_create(const xray_host *host, const void *config,
         return refuse(host, XRAY_E_NOMEM, "no memory for the instance");
     d->host = host;
     d->k = kernels;
+    d->share = c ? c->share : CPU_SHARE_AUTO;
     d->pool = cpu_pool_create(threads);
     if (!d->pool) {
         free(d);
@@ -109,6 +110,8 @@ xray_status cpu_create(const xray_host *host, const void *config,
     size_t floats = FIRST_SCRATCH;
     float *scratch;
     status = cpu_thread_scratch(d, &floats, &scratch);
+    if (status == XRAY_OK && d->share == CPU_SHARE_ON)
+        status = cpu_shareable(d, 1);
     if (status != XRAY_OK) {
         cpu_destroy(d);
         return status;
@@ -128,6 +131,7 @@ void cpu_destroy(void *self)
     cpu_free(d, d->scratch[0]);
     cpu_free(d, d->scratch[1]);
     cpu_pool_destroy(d->pool);
+    cpu_share_destroy(d);
     free(d);
 }
 
@@ -151,7 +155,8 @@ xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
         return cpu_fail(d, XRAY_E_ARG, "alloc", "%s: %s",
                         owner ? owner : "alloc",
                         out ? "unknown memory tag" : "out is NULL");
-    void *ptr = cpu_alloc(d, tag, bytes);
+    void *ptr =
+        d->sharing ? cpu_share_alloc(d, tag, bytes) : cpu_alloc(d, tag, bytes);
     if (!ptr)
         return cpu_fail(d, XRAY_E_NOMEM, "alloc",
                         "%s: no memory for %llu bytes", owner ? owner : "alloc",
@@ -162,7 +167,8 @@ xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
 
 void cpu_user_free(void *self, void *ptr)
 {
-    cpu_free(self, ptr);
+    if (!cpu_share_free(self, ptr))
+        cpu_free(self, ptr);
 }
 
 xray_status cpu_memory(void *self, xray_memory_stats *stats)

@@ -7,6 +7,8 @@
 
 #include <xray/device.h>
 
+struct cpu_device;
+
 /* Asks the kernel for large pages; nothing happens for 0 bytes. */
 void cpu_advise_huge(void *ptr, size_t bytes);
 uint64_t cpu_memory_bytes(void);
@@ -40,5 +42,16 @@ void cpu_event_destroy(void *self, xray_event *event);
 xray_status cpu_event_record(void *self, xray_stream *stream,
                              xray_event *event);
 xray_status cpu_event_wait(void *self, xray_stream *stream, xray_event *event);
+
+xray_status cpu_shareable(void *self, uint32_t on);
+xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle);
+xray_status cpu_attach(void *self, const uint8_t *handle, uint64_t bytes,
+                       void **out);
+void cpu_detach(void *self, void *ptr);
+/* A block that can be shared; as cpu_alloc. */
+void *cpu_share_alloc(struct cpu_device *d, uint32_t tag, uint64_t bytes);
+/* 0: the block is none of these. */
+int cpu_share_free(struct cpu_device *d, void *ptr);
+void cpu_share_destroy(struct cpu_device *d);
 
 #endif

@@ -15,12 +15,22 @@ static const xray_choice isa_choices[] = {
     { NULL, 0, NULL },
 };
 
+static const xray_choice share_choices[] = {
+    { "auto", CPU_SHARE_AUTO, "once a comm plugin asks for it" },
+    { "on", CPU_SHARE_ON, "from the start" },
+    { "off", CPU_SHARE_OFF, "never; a comm plugin that asks is refused" },
+    { NULL, 0, NULL },
+};
+
 static const xray_option options[] = {
     XRAY_CHOICE(cpu_config, isa, "auto", isa_choices, "0.1",
                 "Instruction set of the kernels. All give the same bits."),
     XRAY_BYTES(cpu_config, memory, "0", "0.1",
                "Memory that a run is planned to fit in; 0: what the machine "
                "and its control groups allow."),
+    XRAY_CHOICE(cpu_config, share, "auto", share_choices, "0.1",
+                "Whether memory is made so that other processes can map it. "
+                "Large pages are then up to the kernel's shmem_enabled."),
 };
 
 static const xray_device_ops device_ops = {
@@ -70,6 +80,10 @@ static const xray_device_ops device_ops = {
     .cast = cpu_cast,
     .sumsq = cpu_sumsq,
     .adamw = cpu_adamw,
+    .share = cpu_share,
+    .attach = cpu_attach,
+    .detach = cpu_detach,
+    .shareable = cpu_shareable,
 };
 
 static const xray_component cpu = {

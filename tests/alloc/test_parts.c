@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "core/config/deepspeed.h"
 #include "core/config/run.h"
 #include "core/data/data.h"
 #include "core/monitor/monitor.h"
@@ -48,6 +49,8 @@ static xray_status try_ini(void *path, xr_err *err)
         return xr_fail(err, XRAY_E_NOMEM, "no configuration");
     xr_config_read(config, path, &errors);
     xr_config_set(config, "run.seed=3", &errors);
+    xr_deepspeed_read(config, 0, 1, &errors);
+    xr_config_ignore(config, "train.zero3");
     xr_run_decode(config, &run, &errors);
     xr_run_reward(config, "a", &reward, &errors);
     xr_run_reward(config, "b", &reward, &errors);
@@ -77,6 +80,27 @@ static void ini(void **state)
                                             "[reward.a]\nweight = 0.5\n"
                                             "[reward.b]\nplugin = rule\n"));
     failing_sweep("ini", try_ini, path, 0);
+}
+
+static void deepspeed(void **state)
+{
+    char path[256];
+    char text[512];
+    (void)state;
+    (void)snprintf(
+        text, sizeof(text),
+        "[run]\nreward = a, b\n[reward.a]\n[reward.b]\n"
+        "[train.zero3]\ndeepspeed_config = %s\n",
+        scratch_write("ds.json",
+                      "{\"train_batch_size\": 8, \"bf16\": {\"enabled\": true},"
+                      "\"optimizer\": {\"type\": \"Adam\", \"params\": "
+                      "{\"lr\": 1e-4, \"betas\": [0.8, 0.95]}},"
+                      "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+                      "{\"warmup_max_lr\": 1e-4}},"
+                      "\"zero_optimization\": {\"stage\": 2, "
+                      "\"overlap_comm\": true}}"));
+    (void)snprintf(path, sizeof(path), "%s", scratch_write("run.ini", text));
+    failing_sweep("a DeepSpeed JSON", try_ini, path, 0);
 }
 
 /* ---- model files --------------------------------------------------------- */
@@ -456,7 +480,7 @@ int main(void)
         cmocka_unit_test(safetensors), cmocka_unit_test(tokenizer),
         cmocka_unit_test(rows),        cmocka_unit_test(metrics),
         cmocka_unit_test(progress),    cmocka_unit_test(sched),
-        cmocka_unit_test(chat),
+        cmocka_unit_test(chat),        cmocka_unit_test(deepspeed),
     };
     failing_init();
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -11,8 +11,10 @@ check() {
     "$XRAY_BIN" check "$@" >"$work/out.txt" || fail "xray check $* says: $(cat "$work/out.txt")"
     grep -q '^a step: ' "$work/out.txt" || fail "xray check $1 does not print the batch arithmetic"
 }
-check "$examples/quickstart/grpo.ini" --set "model.path=$work/task/model" \
-    --set "data.train_files=$work/task/train.jsonl" --set "data.val_files=$work/task/val.jsonl"
+for ini in grpo ppo-verl ppo-trlx; do
+    check "$examples/quickstart/$ini.ini" --set "model.path=$work/task/model" \
+        --set "data.train_files=$work/task/train.jsonl" --set "data.val_files=$work/task/val.jsonl"
+done
 check "$examples/stories260k/grpo.ini" --set "model.path=$data/models/stories260K/hf"
 check "$examples/gsm8k/stories260k.ini" --set "model.path=$data/models/stories260K/hf" \
     --set "data.train_files=$data/gsm8k/train.jsonl"

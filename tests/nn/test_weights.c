@@ -155,6 +155,48 @@ static void a_missing_value_head_starts_at_zero(void **state)
     fixture_end(&f);
 }
 
+/* A policy is loaded from a folder with a value head, and a value head from
+ * transformers' name for it. */
+static void value_heads_go_by_both_names(void **state)
+{
+    static const char ours[] = "\"value_head.weight\"";
+    static const char theirs[] = "\"score.weight\"     ";
+    (void)state;
+    xr_err err = { "" };
+    char path[128];
+    char *text = NULL;
+    size_t size = 0;
+    fixture f;
+    fixture g;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    fixture_make(&g, &fixture_kinds[2], 6);
+    const xm_param *head = xm_layout_find(g.layout, XM_VALUE_HEAD);
+    float *values = g.weights->buckets[head->bucket] + head->offset;
+    for (uint64_t i = 0; i < head->count; i++)
+        values[i] = (float)(i + 1);
+    fixture_ok(xm_weights_save(g.weights, folder, XM_ST_SHARD_BYTES, &err),
+               &err);
+    fixture_ok(xm_weights_load(f.weights, folder, &err), &err);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    fixture_ok(xr_file_read(path, 1u << 26, &err, &text, &size), &err);
+    size_t at = 0;
+    while (at + sizeof ours < size &&
+           memcmp(text + at, ours, sizeof ours - 1) != 0)
+        at++;
+    assert_true(at + sizeof ours < size);
+    memcpy(text + at, theirs, sizeof ours - 1);
+    fixture_ok(xr_file_write(path, text, size, &err), &err);
+    free(text);
+    for (uint64_t i = 0; i < head->count; i++)
+        values[i] = 0;
+    fixture_ok(xm_weights_load(g.weights, folder, &err), &err);
+    for (uint64_t i = 0; i < head->count; i++)
+        assert_true(values[i] == (float)(i + 1));
+    fixture_ok(xm_weights_load(f.weights, folder, &err), &err);
+    fixture_end(&g);
+    fixture_end(&f);
+}
+
 static double deviation(const fixture *f, const char *name)
 {
     const xm_param *p = xm_layout_find(f->layout, name);
@@ -423,6 +465,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrong_checkpoints_are_refused,
                                         make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(a_missing_value_head_starts_at_zero,
+                                        make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(value_heads_go_by_both_names,
                                         make_folder, drop_folder),
         cmocka_unit_test(random_weights_follow_the_seed),
         cmocka_unit_test_setup_teardown(weights_reach_far_memory_by_copies,

@@ -134,14 +134,6 @@ const xray_component *rig_component(void)
     return xray_plugin_query_backend_zero3(XRAY_ABI)->components[0];
 }
 
-/* What a spec asks for, spelled out. */
-typedef struct rig_request {
-    xray_model model;
-    xray_workload load;
-    char *text; /* config.json read from a folder */
-    void *config;
-} rig_request;
-
 static void set_option(void *config, const char *name, const void *value,
                        size_t size)
 {
@@ -154,12 +146,18 @@ static void set_option(void *config, const char *name, const void *value,
     fail_msg("no option %s", name);
 }
 
-static rig_request request(const rig_spec *spec)
+rig_request rig_request_of(const rig_spec *spec)
 {
     rig_request r = { .config = config_of(rig_component()) };
     double decay = spec->weight_decay < 0 ? 0 : spec->weight_decay;
     set_option(r.config, "gradient_checkpointing", &spec->checkpointing,
                sizeof(spec->checkpointing));
+    int64_t stage = spec->stage_1 ? spec->stage_1 - 1 : 3;
+    int64_t optimizer = spec->offload_optimizer;
+    int64_t param = spec->offload_param;
+    set_option(r.config, "stage", &stage, sizeof(stage));
+    set_option(r.config, "offload_optimizer", &optimizer, sizeof(optimizer));
+    set_option(r.config, "offload_param", &param, sizeof(param));
     if (spec->weight_decay != 0)
         set_option(r.config, "weight_decay", &decay, sizeof(decay));
     if (spec->path && !spec->config_json) {
@@ -188,11 +186,12 @@ static rig_request request(const rig_spec *spec)
         .heads = spec->heads ? spec->heads : XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY,
         .trainable = !spec->frozen,
         .threads = 1,
+        .trainable_from_layer = spec->from_layer,
     };
     return r;
 }
 
-static void request_free(rig_request *r)
+void rig_request_free(rig_request *r)
 {
     free(r->text);
     free(r->config);
@@ -200,7 +199,7 @@ static void request_free(rig_request *r)
 
 xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out)
 {
-    rig_request r = request(spec);
+    rig_request r = rig_request_of(spec);
     xray_world world = { .head = XRAY_HEAD(xray_world), .size = 1 };
     xray_setup setup = { .head = XRAY_HEAD(xray_setup),
                          .host = rig_host(),
@@ -209,24 +208,25 @@ xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out)
                          .model = &r.model,
                          .world = &world,
                          .role = XRAY_ROLE_ACTOR,
-                         .trainable = !spec->frozen };
+                         .trainable = !spec->frozen,
+                         .trainable_from_layer = spec->from_layer };
     out->ops = rig_component()->ops;
     rig_clear();
     xray_status status =
         out->ops->create(&setup, r.config, &r.load, &out->self);
-    request_free(&r);
+    rig_request_free(&r);
     return status;
 }
 
 xray_status rig_plan(const rig_spec *spec, uint32_t world_size, xray_plan *out)
 {
-    rig_request r = request(spec);
+    rig_request r = rig_request_of(spec);
     const xray_train_ops *ops = rig_component()->ops;
     xray_world world = { .head = XRAY_HEAD(xray_world), .size = world_size };
     rig_clear();
     xray_status status =
         ops->plan(rig_host(), r.config, &r.model, &world, &r.load, out);
-    request_free(&r);
+    rig_request_free(&r);
     return status;
 }
 

@@ -43,9 +43,23 @@ typedef struct rig_spec {
     uint32_t heads; /* [logp, entropy] */
     uint32_t frozen;
     uint32_t checkpointing;
+    uint32_t stage_1; /* stage + 1 [3 + 1] */
+    uint32_t offload_optimizer;
+    uint32_t offload_param;
+    uint32_t from_layer; /* trainable_from_layer */
     uint32_t reserved;
     double weight_decay; /* [0.01]; < 0: none */
 } rig_spec;
+
+/* What a spec asks for, spelled out. */
+typedef struct rig_request {
+    xray_model model;
+    xray_workload load;
+    char *text; /* config.json read from a folder */
+    void *config;
+} rig_request;
+rig_request rig_request_of(const rig_spec *spec);
+void rig_request_free(rig_request *request);
 
 extern const char rig_tiny[];      /* untied Llama */
 extern const char rig_tiny_tied[]; /* tied Qwen3 with qk-norm */

@@ -343,7 +343,9 @@ static void test_copied_state(void **state)
     xm_adamw *a = NULL;
     xm_adamw *b = NULL;
     xm_optim *optim = NULL;
-    const xm_adamw_options options = { 0.9, 0.999, 1e-8, 0 };
+    const xm_adamw_options options = { .beta1 = 0.9,
+                                       .beta2 = 0.999,
+                                       .eps = 1e-8 };
     rig_device device = plain_device_open();
     assert_int_equal(xm_config_parse(rig_tiny, "test", &err, &config), XRAY_OK);
     assert_int_equal(xm_layout_create(&config, 0, &err, &layout), XRAY_OK);

@@ -205,7 +205,7 @@ static void test_plan_refuses(void **state)
 {
     (void)state;
     rig_spec spec = { 0 };
-    refuse_plan(&spec, 2, "one rank only");
+    refuse_plan(&spec, 100000, "at most 1024");
     spec.row_tokens = 65;
     refuse_plan(&spec, 1, "max_position_embeddings 64");
     spec.row_tokens = 60;

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives of comm-shm among processes of this machine.
+ *
+ *     bench-comm [ranks [megabytes ...]]
+ *
+ * Prints a line a call and size: the larger buffer's bytes over the time from
+ * the first rank's start to the return of rank 0, median and best of the turns.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <xray/comm.h>
+#include <xray/plugin.h>
+
+#define MOST_RANKS 64
+#define TURNS 60
+#define WARM 3
+
+extern char **environ;
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
+
+typedef struct meeting {
+    _Atomic uint32_t arrived;
+    _Atomic uint32_t round;
+    char offers[MOST_RANKS][256];
+} meeting;
+
+typedef struct rank_env {
+    uint32_t rank;
+    uint32_t size;
+    meeting *all;
+    const xray_device_ops *dev;
+    void *dev_self;
+    const xray_comm_ops *comm;
+    void *comm_self;
+    xray_comm_group *world;
+} rank_env;
+
+static xray_status print_failure(const xray_host *host, xray_status code,
+                                 const char *where, const char *msg)
+{
+    (void)host;
+    (void)fprintf(stderr, "%s: %s\n", where, msg);
+    return code;
+}
+
+static void meet(rank_env *e)
+{
+    uint32_t round = atomic_load(&e->all->round);
+    if (atomic_fetch_add(&e->all->arrived, 1) + 1 == e->size) {
+        atomic_store(&e->all->arrived, 0);
+        atomic_fetch_add(&e->all->round, 1);
+        return;
+    }
+    while (atomic_load(&e->all->round) == round) {
+        struct timespec t = { 0, 1000000 };
+        (void)nanosleep(&t, NULL);
+    }
+}
+
+static xray_status exchange(void *ctx, const void *mine, uint64_t size,
+                            void *all)
+{
+    rank_env *e = ctx;
+    if (size > sizeof(e->all->offers[0]))
+        return XRAY_E_RANGE;
+    memcpy(e->all->offers[e->rank], mine, size);
+    meet(e);
+    for (uint32_t r = 0; r < e->size; r++)
+        memcpy((char *)all + r * size, e->all->offers[r], size);
+    meet(e);
+    return XRAY_OK;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct buffers {
+    float *whole;
+    float *part;
+    uint64_t count; /* of whole */
+} buffers;
+
+static const char *const names[] = { "all_reduce", "reduce_scatter",
+                                     "all_gather" };
+
+static xray_status call(rank_env *e, int what, const buffers *b)
+{
+    uint64_t part = b->count / e->size;
+    switch (what) {
+    case 0:
+        return e->comm->all_reduce(e->world, NULL, b->whole, b->count,
+                                   XRAY_F32);
+    case 1:
+        return e->comm->reduce_scatter(e->world, NULL, b->whole, b->part, part,
+                                       XRAY_F32);
+    default:
+        return e->comm->all_gather(e->world, NULL, b->part, b->whole, part,
+                                   XRAY_F32);
+    }
+}
+
+static int time_call(rank_env *e, int what, const buffers *b)
+{
+    double times[TURNS];
+    double bytes = (double)b->count * sizeof(float);
+    int turns = b->count > 8u << 20 ? TURNS / 4 : TURNS;
+    for (int i = -WARM; i < turns; i++) {
+        if (e->comm->barrier(e->world, NULL) != XRAY_OK)
+            return 0;
+        double start = now();
+        if (call(e, what, b) != XRAY_OK)
+            return 0;
+        if (i >= 0)
+            times[i] = now() - start;
+    }
+    qsort(times, (size_t)turns, sizeof(*times), ascending);
+    if (e->rank == 0)
+        printf("%-14s %2u ranks %4.0f MB  median %8.3f ms %7.2f GB/s  best "
+               "%8.3f ms %7.2f GB/s\n",
+               names[what], e->size, bytes / 0x1p20, 1e3 * times[turns / 2],
+               1e-9 * bytes / times[turns / 2], 1e3 * times[0],
+               1e-9 * bytes / times[0]);
+    return 1;
+}
+
+static int alloc_floats(rank_env *e, uint64_t count, float **out)
+{
+    void *p = NULL;
+    if (e->dev->alloc(e->dev_self, "bench", XRAY_TAG_WORKSPACE,
+                      count * sizeof(float), &p) != XRAY_OK)
+        return 0;
+    *out = p;
+    for (uint64_t i = 0; i < count; i++)
+        (*out)[i] = 0; /* sums of sums stay finite */
+    return 1;
+}
+
+static int run_rank(rank_env *e, char **sizes, int count)
+{
+    static const xray_host host = { .head = XRAY_HEAD(xray_host),
+                                    .fail = print_failure };
+    uint32_t ranks[MOST_RANKS];
+    e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+    e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
+    if (e->dev->create(&host, NULL, 1, &e->dev_self) != XRAY_OK)
+        return 0;
+    xray_comm_setup setup = { .head = XRAY_HEAD(xray_comm_setup),
+                              .host = &host,
+                              .device = e->dev,
+                              .device_self = e->dev_self,
+                              .rank = e->rank,
+                              .size = e->size,
+                              .timeout_ms = 60000,
+                              .exchange_ctx = e,
+                              .exchange = exchange };
+    if (e->comm->create(&setup, NULL, &e->comm_self) != XRAY_OK)
+        return 0;
+    for (uint32_t r = 0; r < e->size; r++)
+        ranks[r] = r;
+    int good =
+        e->comm->group(e->comm_self, ranks, e->size, &e->world) == XRAY_OK;
+    for (int i = 0; good && i < count; i++) {
+        uint64_t floats = strtoull(sizes[i], NULL, 10) << 18;
+        buffers b = { .count = floats };
+        good = alloc_floats(e, floats, &b.whole) &&
+               alloc_floats(e, floats / e->size, &b.part);
+        for (int what = 0; good && what < 3; what++)
+            good = time_call(e, what, &b);
+        e->dev->free(e->dev_self, b.whole);
+        e->dev->free(e->dev_self, b.part);
+    }
+    e->comm->destroy(e->comm_self);
+    e->dev->destroy(e->dev_self);
+    return good;
+}
+
+/* argv of a rank: program, "--rank", rank, ranks, descriptor, sizes. */
+static int rank_main(int argc, char **argv)
+{
+    rank_env e = { .rank = (uint32_t)strtoul(argv[2], NULL, 10),
+                   .size = (uint32_t)strtoul(argv[3], NULL, 10) };
+    void *all = mmap(NULL, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED,
+                     (int)strtol(argv[4], NULL, 10), 0);
+    if (all == MAP_FAILED)
+        return 1;
+    e.all = all;
+    return run_rank(&e, argv + 5, argc - 5) ? 0 : 1;
+}
+
+static int start_all(uint32_t size, char **sizes, int count, int fd)
+{
+    pid_t pids[MOST_RANKS];
+    int bad = 0;
+    char *argv[5 + 16 + 1] = { NULL };
+    for (uint32_t r = 0; r < size; r++) {
+        char text[3][16];
+        char program[] = "/proc/self/exe";
+        char option[] = "--rank";
+        (void)snprintf(text[0], 16, "%u", r);
+        (void)snprintf(text[1], 16, "%u", size);
+        (void)snprintf(text[2], 16, "%d", fd);
+        argv[0] = program;
+        argv[1] = option;
+        for (int i = 0; i < 3; i++)
+            argv[2 + i] = text[i];
+        for (int i = 0; i < count && i < 16; i++)
+            argv[5 + i] = sizes[i];
+        if (posix_spawn(&pids[r], program, NULL, NULL, argv, environ) != 0)
+            return 1;
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        int status = 0;
+        (void)waitpid(pids[r], &status, 0);
+        bad |= status != 0;
+    }
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    char four[] = "4";
+    char sixteen[] = "16";
+    char more[] = "64";
+    char *usual[] = { four, sixteen, more };
+    if (argc > 5 && strcmp(argv[1], "--rank") == 0)
+        return rank_main(argc, argv);
+    uint32_t size = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2;
+    int count = argc > 2 ? argc - 2 : 3;
+    if (size < 1 || size > MOST_RANKS || count > 16) {
+        (void)fprintf(stderr, "usage: bench-comm [ranks [megabytes ...]]\n");
+        return 2;
+    }
+    int fd = memfd_create("bench", 0);
+    if (fd < 0 || ftruncate(fd, sizeof(meeting)) != 0)
+        return 1;
+    return start_all(size, argc > 2 ? argv + 2 : usual, count, fd);
+}

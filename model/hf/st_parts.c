@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * safetensors files that several ranks write together.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+#include "model/hf/st_types.h"
+
+static xray_status io_error(const char *path, const char *what, xr_err *err)
+{
+    return xr_fail(err, XRAY_E_IO, "%s: cannot %s: %s", path, what,
+                   strerror(errno));
+}
+
+static char *copy_of(const char *text, const char *tail)
+{
+    size_t size = strlen(text) + strlen(tail) + 1;
+    char *copy = malloc(size);
+    if (copy)
+        (void)snprintf(copy, size, "%s%s", text, tail);
+    return copy;
+}
+
+xray_status xm_st_parts_new(const char *dir, const xm_st_item *items,
+                            size_t count, xr_err *err, xm_st_parts **out)
+{
+    xm_st_parts *parts = xr_calloc(1, sizeof *parts);
+    if (parts) {
+        *parts = (xm_st_parts){ .items = items,
+                                .item_count = count,
+                                .dir = copy_of(dir, ""),
+                                .part_of = xr_calloc(count + 1, sizeof(size_t)),
+                                .at = xr_calloc(count + 1, sizeof(uint64_t)) };
+        /* No more files than tensors, and one where there are none. */
+        parts->parts = xr_calloc(count + 1, sizeof *parts->parts);
+    }
+    if (!parts || !parts->dir || !parts->part_of || !parts->at ||
+        !parts->parts) {
+        xm_st_parts_close(parts);
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
+    }
+    *out = parts;
+    return XRAY_OK;
+}
+
+xray_status xm_st_parts_add(xm_st_parts *parts, const char *path,
+                            const xm_st_item *items, size_t first, size_t end,
+                            const char *const *metadata, xr_err *err)
+{
+    xm_st_part *part = &parts->parts[parts->count++];
+    *part = (xm_st_part){ .path = copy_of(path, ""),
+                          .temp = copy_of(path, ".part"),
+                          .fd = -1 };
+    if (!part->path || !part->temp)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    xray_status status = xm_st_header(&part->header, path, items + first,
+                                      end - first, metadata, err);
+    part->size = part->header.size;
+    for (size_t i = first; !status && i < end; i++) {
+        uint64_t bytes = 0;
+        status = xm_st_item_bytes(path, &items[i], err, &bytes);
+        parts->part_of[i] = parts->count - 1;
+        parts->at[i] = part->size;
+        part->size += bytes;
+    }
+    return status;
+}
+
+xray_status xm_st_parts_file(const char *path, const xm_st_item *items,
+                             size_t count, const char *const *metadata,
+                             xr_err *err, xm_st_parts **out)
+{
+    xm_st_parts *parts = NULL;
+    xray_status status = xm_st_parts_new(path, items, count, err, &parts);
+    if (!status)
+        status = xm_st_parts_add(parts, path, items, 0, count, metadata, err);
+    if (status) {
+        xm_st_parts_close(parts);
+        return status;
+    }
+    *out = parts;
+    return XRAY_OK;
+}
+
+void xm_st_parts_close(xm_st_parts *parts)
+{
+    if (!parts)
+        return;
+    for (size_t i = 0; parts->parts && i < parts->count; i++) {
+        xm_st_part *part = &parts->parts[i];
+        if (part->fd >= 0)
+            (void)close(part->fd);
+        free(part->path);
+        free(part->temp);
+        xr_str_free(&part->header);
+    }
+    free(parts->parts);
+    free(parts->part_of);
+    free(parts->at);
+    free(parts->dir);
+    free(parts);
+}
+
+static xray_status write_at(const xm_st_part *part, uint64_t at,
+                            const void *data, size_t size, xr_err *err)
+{
+    const char *from = data;
+    while (size) {
+        ssize_t n = pwrite(part->fd, from, size, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return io_error(part->temp, "write", err);
+        from += n;
+        at += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return XRAY_OK;
+}
+
+static xray_status begin_one(xm_st_part *part, xr_err *err)
+{
+    part->fd = open(part->temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (part->fd < 0)
+        return io_error(part->temp, "create", err);
+    /* A full disk is found out here, not by a rank in the middle. */
+    int full = part->size ? posix_fallocate(part->fd, 0, (off_t)part->size) : 0;
+    if (full == EOPNOTSUPP || full == EINVAL)
+        full = ftruncate(part->fd, (off_t)part->size) ? errno : 0;
+    if (full)
+        return xr_fail(err, XRAY_E_IO, "%s: no room for %llu bytes: %s",
+                       part->temp, (unsigned long long)part->size,
+                       strerror(full));
+    return write_at(part, 0, part->header.data, part->header.size, err);
+}
+
+xray_status xm_st_parts_begin(xm_st_parts *parts, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; !status && i < parts->count; i++)
+        status = begin_one(&parts->parts[i], err);
+    if (status)
+        xm_st_parts_drop(parts);
+    return status;
+}
+
+xray_status xm_st_parts_write(xm_st_parts *parts, size_t i, uint64_t at,
+                              const void *data, size_t size, xr_err *err)
+{
+    xm_st_part *part = &parts->parts[parts->part_of[i]];
+    if (part->fd < 0)
+        part->fd = open(part->temp, O_RDWR | O_CLOEXEC);
+    if (part->fd < 0)
+        return io_error(part->temp, "open", err);
+    return write_at(part, parts->at[i] + at, data, size, err);
+}
+
+xray_status xm_st_parts_sync(xm_st_parts *parts, xr_err *err)
+{
+    for (size_t i = 0; i < parts->count; i++) {
+        const xm_st_part *part = &parts->parts[i];
+        if (part->fd >= 0 && fsync(part->fd))
+            return io_error(part->temp, "sync", err);
+    }
+    return XRAY_OK;
+}
+
+xray_status xm_st_parts_rename(xm_st_parts *parts, xr_err *err)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        if (rename(parts->parts[i].temp, parts->parts[i].path))
+            return io_error(parts->parts[i].path, "rename the new file to",
+                            err);
+    return parts->count ? xr_dir_sync_parent(parts->parts[0].path, err)
+                        : XRAY_OK;
+}
+
+void xm_st_parts_drop(xm_st_parts *parts)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        (void)unlink(parts->parts[i].temp);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks that hold a model together: collectives in one order on a stream of
+ * their own, and small words among all.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "plugins/backend-zero3/zero3.h"
+
+#define WORD_FLOATS (Z3_WORD_BYTES / sizeof(float))
+
+uint64_t z3_group_bytes(uint32_t size)
+{
+    return size > 1 ? (size + 1) * (uint64_t)Z3_WORD_BYTES : 0;
+}
+
+xray_status z3_group_open(const xray_setup *setup, const char *owner,
+                          xr_err *err, z3_group *out)
+{
+    const xray_world *world = setup->world;
+    void *words = NULL;
+    *out = (z3_group){ .device = setup->device,
+                       .device_self = setup->device_self,
+                       .size = world && world->size ? world->size : 1 };
+    out->all = xr_calloc(out->size, sizeof(*out->all));
+    if (!out->all)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    if (out->size < 2)
+        return XRAY_OK;
+    out->rank = world->rank;
+    out->comm = world->comm;
+    out->group = world->group;
+    if (!world->comm || !world->group || world->rank >= world->size)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "rank %" PRIu32 " of %" PRIu32
+                       " ranks has no collectives: [run] comm has to name "
+                       "them",
+                       world->rank, world->size);
+    xray_status status =
+        out->device->stream_create(out->device_self, &out->stream);
+    if (status == XRAY_OK)
+        status = out->device->event_create(out->device_self, &out->computed);
+    if (status == XRAY_OK)
+        status = out->device->event_create(out->device_self, &out->moved);
+    if (status == XRAY_OK)
+        status = out->device->alloc(out->device_self, owner, XRAY_TAG_WORKSPACE,
+                                    z3_group_bytes(out->size), &words);
+    if (status != XRAY_OK) {
+        z3_group_close(out);
+        return xr_fail(err, status, "%s: no stream for collectives", owner);
+    }
+    out->words = words;
+    return XRAY_OK;
+}
+
+void z3_group_close(z3_group *g)
+{
+    if (g->words)
+        g->device->free(g->device_self, g->words);
+    if (g->moved)
+        g->device->event_destroy(g->device_self, g->moved);
+    if (g->computed)
+        g->device->event_destroy(g->device_self, g->computed);
+    if (g->stream)
+        g->device->stream_destroy(g->device_self, g->stream);
+    free(g->all);
+    *g = (z3_group){ 0 };
+}
+
+xray_status z3_group_behind(const z3_group *g)
+{
+    if (!g->stream)
+        return XRAY_OK;
+    xray_status status =
+        g->device->event_record(g->device_self, NULL, g->computed);
+    return status == XRAY_OK
+               ? g->device->event_wait(g->device_self, g->stream, g->computed)
+               : status;
+}
+
+xray_status z3_group_join(const z3_group *g)
+{
+    if (!g->stream)
+        return XRAY_OK;
+    xray_status status =
+        g->device->event_record(g->device_self, g->stream, g->moved);
+    return status == XRAY_OK
+               ? g->device->event_wait(g->device_self, NULL, g->moved)
+               : status;
+}
+
+xray_status z3_group_words(const z3_group *g, const void *mine, void *all)
+{
+    if (g->size < 2) {
+        memcpy(all, mine, Z3_WORD_BYTES);
+        return XRAY_OK;
+    }
+    float *to = g->words;
+    float *from = to + g->size * WORD_FLOATS;
+    xray_status status = g->device->copy(g->device_self, g->stream, from, mine,
+                                         Z3_WORD_BYTES, XRAY_COPY_TO_DEVICE);
+    if (status == XRAY_OK)
+        status = g->comm->all_gather(g->group, g->stream, from, to, WORD_FLOATS,
+                                     XRAY_F32);
+    if (status == XRAY_OK)
+        status = g->device->copy(g->device_self, g->stream, all, to,
+                                 g->size * Z3_WORD_BYTES, XRAY_COPY_TO_HOST);
+    return status == XRAY_OK ? g->device->sync(g->device_self, g->stream)
+                             : status;
+}
+
+xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err)
+{
+    const z3_group *g = ctx;
+    z3_word own = { .code = mine };
+    if (g->size < 2)
+        return mine;
+    xray_status status = z3_group_words(g, &own, g->all);
+    if (mine != XRAY_OK || status != XRAY_OK)
+        return mine != XRAY_OK ? mine : status;
+    for (uint32_t r = 0; r < g->size; r++)
+        if (g->all[r].code != XRAY_OK)
+            return xr_fail(err, (xray_status)g->all[r].code,
+                           "rank %" PRIu32 " of %" PRIu32
+                           " failed (%d), see there why",
+                           r, g->size, (int)g->all[r].code);
+    return XRAY_OK;
+}

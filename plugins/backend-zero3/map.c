@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Host memory in a file: pages of it leave when memory is short.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "plugins/backend-zero3/zero3.h"
+
+static xray_status map_file(int fd, const char *path, uint64_t bytes,
+                            xr_err *err, z3_map *out)
+{
+    int full = posix_fallocate(fd, 0, (off_t)bytes);
+    if (full == EOPNOTSUPP || full == EINVAL)
+        full = ftruncate(fd, (off_t)bytes) ? errno : 0;
+    if (full)
+        return xr_fail(err, XRAY_E_IO,
+                       "[train.zero3] offload_dir: no room for %llu bytes at "
+                       "%s: %s",
+                       (unsigned long long)bytes, path, strerror(full));
+    void *data =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED)
+        return xr_fail(err, XRAY_E_NOMEM, "cannot map %llu bytes of %s: %s",
+                       (unsigned long long)bytes, path, strerror(errno));
+    *out = (z3_map){ .data = data, .bytes = bytes };
+    return XRAY_OK;
+}
+
+xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
+                        z3_map *out)
+{
+    char path[XR_PATH_CAP];
+    const char *fallback = getenv("TMPDIR");
+    if (!dir || !*dir)
+        dir = fallback && *fallback ? fallback : "/tmp";
+    xray_status status =
+        xr_path_join(dir, "xray-offload-XXXXXX", path, sizeof(path), err);
+    if (status != XRAY_OK || bytes == 0)
+        return status;
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return xr_fail(err, XRAY_E_IO,
+                       "[train.zero3] offload_dir: cannot make a file in %s: "
+                       "%s",
+                       dir, strerror(errno));
+    (void)unlink(path); /* gone with the process, however that ends */
+    status = map_file(fd, path, bytes, err, out);
+    (void)close(fd);
+    return status;
+}
+
+void z3_map_close(z3_map *map)
+{
+    if (map->data)
+        (void)munmap(map->data, (size_t)map->bytes);
+    *map = (z3_map){ 0 };
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "plugins/comm-shm/control.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/philox.h"
+
+#define CONTROL_MAGIC 0x6c6f72746e6f4358u
+#define PAGE 4096u
+
+typedef struct channel_name {
+    _Atomic uint64_t key; /* 0: free */
+    _Atomic uint64_t pair;
+    _Atomic uint32_t broken;
+} channel_name;
+
+static uint64_t page_up(uint64_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static uint64_t areas_at(void)
+{
+    return PAGE;
+}
+
+static uint64_t names_at(uint32_t size)
+{
+    return areas_at() + page_up((uint64_t)size * sizeof(shm_area));
+}
+
+static uint64_t channels_at(uint32_t size)
+{
+    return names_at(size) +
+           page_up((uint64_t)SHM_MOST_CHANNELS * sizeof(channel_name));
+}
+
+static uint64_t step_bytes(uint32_t size)
+{
+    return sizeof(shm_step) + (uint64_t)size * sizeof(shm_member);
+}
+
+static uint64_t whole(uint32_t size)
+{
+    return channels_at(size) +
+           SHM_MOST_CHANNELS * page_up(2 * step_bytes(size));
+}
+
+int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
+{
+    struct timespec t;
+    uint64_t bytes = whole(size);
+    int fd = memfd_create("xray-comm", MFD_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    void *base = MAP_FAILED;
+    if (ftruncate(fd, (off_t)bytes) == 0)
+        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED) {
+        (void)close(fd);
+        return 0;
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t nonce = xr_mix64(xr_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec),
+                              (uintptr_t)base ^ (uint64_t)getpid() << 48);
+    shm_head *head = base;
+    head->magic = CONTROL_MAGIC;
+    head->nonce = nonce;
+    head->size = size;
+    atomic_store(&head->holders, 1);
+    *c = (shm_control){ base, bytes, size, 1 };
+    offer->nonce = nonce;
+    offer->base = (uintptr_t)base;
+    offer->fd = fd;
+    return 1;
+}
+
+/* A rank of rank 0's own process uses its mapping: one address for one word,
+ * which is also what tools that watch threads understand. */
+static int join_here(shm_control *c, const shm_offer *offer)
+{
+    shm_head *head = (shm_head *)(uintptr_t)offer->base;
+    *c = (shm_control){ (char *)head, whole(offer->size), offer->size, 1 };
+    atomic_fetch_add(&head->holders, 1);
+    return 1;
+}
+
+int shm_control_join(shm_control *c, const shm_offer *offer)
+{
+    char path[64];
+    shm_head head;
+    uint64_t bytes = whole(offer->size);
+    if (offer->pid == (uint32_t)getpid())
+        return join_here(c, offer);
+    (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", offer->pid, offer->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return 0;
+    void *base = MAP_FAILED;
+    if (pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+        head.magic == CONTROL_MAGIC && head.nonce == offer->nonce &&
+        head.size == offer->size)
+        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE, fd, 0);
+    (void)close(fd);
+    if (base == MAP_FAILED)
+        return 0;
+    *c = (shm_control){ base, bytes, offer->size, 0 };
+    return 1;
+}
+
+void shm_control_leave(shm_control *c)
+{
+    if (!c->base)
+        return;
+    /* Ranks of other processes have mappings of their own, and only those of
+     * rank 0's process are counted. */
+    shm_head *head = (shm_head *)(void *)c->base;
+    if (!c->counted || atomic_fetch_sub(&head->holders, 1) == 1)
+        (void)munmap(c->base, c->bytes);
+    c->base = NULL;
+}
+
+shm_area *shm_area_of(const shm_control *c, uint32_t rank)
+{
+    return (shm_area *)(void *)(c->base + areas_at()) + rank;
+}
+
+static channel_name *name_of(const shm_control *c, uint32_t channel)
+{
+    return (channel_name *)(void *)(c->base + names_at(c->size)) + channel;
+}
+
+uint32_t shm_channel_claim(const shm_control *c, uint64_t key, uint64_t pair)
+{
+    for (uint32_t i = 0; i < SHM_MOST_CHANNELS; i++) {
+        channel_name *name = name_of(c, i);
+        uint64_t found = 0;
+        if (atomic_compare_exchange_strong(&name->key, &found, key))
+            atomic_store(&name->pair, pair);
+        else if (found != key)
+            continue;
+        return i;
+    }
+    return UINT32_MAX;
+}
+
+uint64_t shm_channel_pair(const shm_control *c, uint32_t channel)
+{
+    return atomic_load(&name_of(c, channel)->pair);
+}
+
+_Atomic uint32_t *shm_channel_broken(const shm_control *c, uint32_t channel)
+{
+    return &name_of(c, channel)->broken;
+}
+
+shm_step *shm_step_of(const shm_control *c, uint32_t channel, uint32_t parity)
+{
+    uint64_t each = page_up(2 * step_bytes(c->size));
+    return (shm_step *)(void *)(c->base + channels_at(c->size) +
+                                channel * each + parity * step_bytes(c->size));
+}
+
+shm_member *shm_member_of(shm_step *step, uint32_t index)
+{
+    return (shm_member *)(void *)(step + 1) + index;
+}

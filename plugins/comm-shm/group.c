@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/base/philox.h"
+#include "plugins/comm-shm/shm.h"
+
+static void channel_free(shm_channel *channel)
+{
+    if (!channel)
+        return;
+    free(channel->in);
+    free(channel->out);
+    free(channel->in_place);
+    free(channel);
+}
+
+void shm_group_free(xray_comm_group *group)
+{
+    if (!group)
+        return;
+    for (uint32_t i = 0; group->pairs && i < group->count; i++)
+        channel_free(group->pairs[i]);
+    channel_free(group->all);
+    free(group->pairs);
+    free(group->pair_ranks);
+    free(group->ranks);
+    free(group);
+}
+
+/* The channel of `ranks` under `key`. NULL: no memory, or none is left. */
+static shm_channel *channel_make(shm_comm *comm, const uint32_t *ranks,
+                                 uint32_t count, uint64_t key, uint64_t pair)
+{
+    shm_channel *c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    c->comm = comm;
+    c->ranks = ranks;
+    c->count = count;
+    while (c->self < count && ranks[c->self] != comm->rank)
+        c->self++;
+    c->in = calloc(count, sizeof(*c->in));
+    c->out = calloc(count, sizeof(*c->out));
+    c->in_place = calloc(count, sizeof(*c->in_place));
+    c->number = shm_channel_claim(&comm->control, key, pair);
+    if (!c->in || !c->out || !c->in_place || c->number == UINT32_MAX) {
+        channel_free(c);
+        return NULL;
+    }
+    c->group = c->number;
+    return c;
+}
+
+/* A list may be made a group more than once: each time another one. */
+static uint64_t group_key(const shm_comm *comm, const uint32_t *ranks,
+                          uint32_t count)
+{
+    uint64_t before = 0;
+    for (const xray_comm_group *g = comm->groups; g; g = g->next)
+        before += g->count == count &&
+                  memcmp(g->ranks, ranks, count * sizeof(*ranks)) == 0;
+    return xr_hash64(ranks, count * sizeof(*ranks), before) | 1;
+}
+
+static xray_status check_ranks(const shm_comm *comm, const uint32_t *ranks,
+                               uint32_t count)
+{
+    int among = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (ranks[i] >= comm->size || (i && ranks[i] <= ranks[i - 1]))
+            return shm_fail(comm->host, XRAY_E_ARG, "group",
+                            "rank %u: ranks must ascend and be below %u",
+                            ranks[i], comm->size);
+        among |= ranks[i] == comm->rank;
+    }
+    if (!among)
+        return shm_fail(comm->host, XRAY_E_ARG, "group",
+                        "this rank, %u, is not among the group's", comm->rank);
+    return XRAY_OK;
+}
+
+static int group_fill(xray_comm_group *g, const uint32_t *ranks, uint32_t count)
+{
+    g->count = count;
+    g->ranks = calloc(count, sizeof(*ranks));
+    g->pairs = calloc(count, sizeof(shm_channel *));
+    g->pair_ranks = calloc(count, 2 * sizeof(*ranks));
+    if (!g->ranks || !g->pairs || !g->pair_ranks)
+        return 0;
+    memcpy(g->ranks, ranks, count * sizeof(*ranks));
+    g->all = channel_make(g->comm, g->ranks, count,
+                          group_key(g->comm, ranks, count), 0);
+    return g->all != NULL;
+}
+
+xray_status shm_group(void *self, const uint32_t *ranks, uint32_t count,
+                      xray_comm_group **out)
+{
+    shm_comm *comm = self;
+    if (!ranks || !out || count == 0)
+        return shm_fail(comm->host, XRAY_E_ARG, "group",
+                        "no ranks, or a pointer is NULL");
+    xray_status status = check_ranks(comm, ranks, count);
+    if (status != XRAY_OK)
+        return status;
+    xray_comm_group *g = calloc(1, sizeof(*g));
+    if (g)
+        g->comm = comm;
+    if (!g || !group_fill(g, ranks, count)) {
+        shm_group_free(g);
+        return shm_fail(comm->host, XRAY_E_NOMEM, "group",
+                        "no memory for a group, or more than %u groups and "
+                        "pairs that exchange messages",
+                        SHM_MOST_CHANNELS);
+    }
+    g->self = g->all->self;
+    g->next = comm->groups;
+    comm->groups = g;
+    *out = g;
+    return XRAY_OK;
+}
+
+xray_status shm_pair_channel(xray_comm_group *group, uint32_t peer,
+                             shm_channel **out)
+{
+    shm_comm *comm = group->comm;
+    if (peer >= group->count || peer == group->self)
+        return shm_fail(comm->host, XRAY_E_ARG, "send or recv",
+                        "peer %u: another rank of a group of %u is expected",
+                        peer, group->count);
+    if (!group->pairs[peer]) {
+        uint32_t *two = group->pair_ranks + 2 * (size_t)peer;
+        uint32_t mine = group->ranks[group->self];
+        uint32_t other = group->ranks[peer];
+        two[0] = mine < other ? mine : other;
+        two[1] = mine < other ? other : mine;
+        uint64_t pair = shm_pair(group->all->number, two[0], two[1]);
+        group->pairs[peer] =
+            channel_make(comm, two, 2, xr_mix64(1, pair) & ~(uint64_t)1, pair);
+    }
+    if (!group->pairs[peer])
+        return shm_fail(comm->host, XRAY_E_NOMEM, "send or recv",
+                        "no memory, or more than %u groups and pairs that "
+                        "exchange messages",
+                        SHM_MOST_CHANNELS);
+    group->pairs[peer]->group = group->all->number;
+    *out = group->pairs[peer];
+    return XRAY_OK;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * comm-shm: collectives among the processes of one host, over the shareable
+ * memory of a device whose memory is the host's.
+ */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <xray/plugin.h>
+
+#include "plugins/comm-shm/shm.h"
+
+#define SPIN_ALONE 20000u /* ns: about what sleeping and waking costs */
+#define SPIN_CROWD                                            \
+    1000u /* spinning takes the processor from who is awaited \
+           */
+
+xray_status shm_fail(const xray_host *host, xray_status status,
+                     const char *where, const char *fmt, ...)
+{
+    char text[960];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return host ? host->fail(host, status, where, text) : status;
+}
+
+static uint32_t serves(const char *device_name)
+{
+    return device_name && (strcmp(device_name, "cpu") == 0 ||
+                           strncmp(device_name, "cpu:", 4) == 0);
+}
+
+static void destroy(void *self)
+{
+    shm_comm *comm = self;
+    if (!comm)
+        return;
+    if (comm->control.base)
+        atomic_store(&shm_area_of(&comm->control, comm->rank)->left, 1);
+    while (comm->groups) {
+        xray_comm_group *group = comm->groups;
+        comm->groups = group->next;
+        shm_group_free(group);
+    }
+    if (comm->peers) {
+        shm_detach_all(comm);
+        for (uint32_t i = 0; i < comm->size; i++)
+            if (comm->peers[i].pidfd >= 0)
+                (void)close(comm->peers[i].pidfd);
+    }
+    shm_control_leave(&comm->control);
+    free(comm->peers);
+    free(comm);
+}
+
+static int open_pid(uint32_t pid)
+{
+#ifdef SYS_pidfd_open
+    if (pid != (uint32_t)getpid())
+        return (int)syscall(SYS_pidfd_open, (pid_t)pid, 0u);
+#else
+    (void)pid;
+#endif
+    return -1;
+}
+
+/* The first rank that cannot come, as all of them are told. */
+static xray_status check_offers(const shm_comm *comm, const shm_offer *all)
+{
+    for (uint32_t i = 0; i < comm->size; i++) {
+        if (all[i].size != comm->size)
+            return shm_fail(comm->host, XRAY_E_PEER, "comm shm",
+                            "rank %u was created for %u ranks, this one for %u",
+                            i, all[i].size, comm->size);
+        if (all[i].status != XRAY_OK)
+            return shm_fail(comm->host, XRAY_E_PEER, "comm shm",
+                            "rank %u (pid %u) cannot take part", i, all[i].pid);
+    }
+    return XRAY_OK;
+}
+
+static xray_status exchange(const xray_comm_setup *setup, const shm_offer *mine,
+                            shm_offer *all)
+{
+    if (setup->size == 1) {
+        *all = *mine;
+        return XRAY_OK;
+    }
+    xray_status status =
+        setup->exchange(setup->exchange_ctx, mine, sizeof(*mine), all);
+    if (status != XRAY_OK)
+        return shm_fail(setup->host, status, "comm shm",
+                        "the ranks could not exchange their addresses");
+    return XRAY_OK;
+}
+
+/* Rank 0 makes the control memory, the others join it; nobody goes on before
+ * all have. A rank that fails still comes to both exchanges. */
+static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
+                        xray_status mine, shm_offer *all)
+{
+    shm_offer offer = {
+        .pid = (uint32_t)getpid(), .fd = -1, .status = mine, .size = setup->size
+    };
+    if (mine == XRAY_OK && setup->rank == 0 &&
+        !shm_control_make(&comm->control, setup->size, &offer))
+        offer.status = shm_fail(setup->host, XRAY_E_IO, "comm shm",
+                                "no shared memory for the control page");
+    xray_status status = exchange(setup, &offer, all);
+    if (status == XRAY_OK)
+        status = check_offers(comm, all);
+    if (status == XRAY_OK) {
+        shm_offer joined = offer;
+        if (setup->rank != 0 && !shm_control_join(&comm->control, &all[0]))
+            joined.status = shm_fail(
+                setup->host, XRAY_E_PEER, "comm shm",
+                "the memory of rank 0 (pid %u) cannot be reached through /proc",
+                all[0].pid);
+        status = exchange(setup, &joined, all);
+    }
+    if (offer.fd >= 0)
+        (void)close(offer.fd);
+    if (offer.status != XRAY_OK)
+        return offer.status;
+    return status == XRAY_OK ? check_offers(comm, all) : status;
+}
+
+static xray_status ready_device(const xray_comm_setup *setup)
+{
+    const xray_device_ops *ops = setup->device;
+    if (!XRAY_HAS(xray_device_ops, ops, share) ||
+        !XRAY_HAS(xray_device_ops, ops, attach) ||
+        !XRAY_HAS(xray_device_ops, ops, detach))
+        return shm_fail(setup->host, XRAY_E_UNSUPPORTED, "comm shm",
+                        "the device cannot share memory among processes");
+    if (XRAY_HAS(xray_device_ops, ops, shareable))
+        return ops->shareable(setup->device_self, 1);
+    return XRAY_OK;
+}
+
+static xray_status check_setup(const xray_comm_setup *s)
+{
+    if (!s || s->head.size < sizeof(*s))
+        return XRAY_E_ABI;
+    if (!s->device || s->size == 0 || s->rank >= s->size ||
+        (s->size > 1 && !s->exchange))
+        return shm_fail(s->host, XRAY_E_ARG, "comm shm",
+                        "the set-up lacks a device, ranks or the exchange");
+    if (s->size > SHM_MOST_RANKS)
+        return shm_fail(s->host, XRAY_E_RANGE, "comm shm",
+                        "%u ranks; at most %u on one host", s->size,
+                        SHM_MOST_RANKS);
+    return XRAY_OK;
+}
+
+static uint64_t spin_time(uint32_t size)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    return processors >= (long)size ? SPIN_ALONE : SPIN_CROWD;
+}
+
+static xray_status create(const xray_comm_setup *setup, const void *config,
+                          void **out_self)
+{
+    (void)config;
+    xray_status status = check_setup(setup);
+    if (status != XRAY_OK)
+        return status;
+    shm_comm *comm = calloc(1, sizeof(*comm));
+    shm_offer *all = calloc(setup->size, sizeof(*all));
+    shm_peer *peers = calloc(setup->size, sizeof(*peers));
+    if (!comm || !all || !peers) {
+        free(comm);
+        free(all);
+        free(peers);
+        return shm_fail(setup->host, XRAY_E_NOMEM, "comm shm",
+                        "no memory for the instance");
+    }
+    *comm = (shm_comm){ .host = setup->host,
+                        .device = setup->device,
+                        .device_self = setup->device_self,
+                        .rank = setup->rank,
+                        .size = setup->size,
+                        .timeout = setup->timeout_ms * 1000000u,
+                        .spin = spin_time(setup->size),
+                        .traces = setup->traces,
+                        .peers = peers };
+    for (uint32_t i = 0; i < setup->size; i++)
+        peers[i].pidfd = -1;
+    status = meet(comm, setup, ready_device(setup), all);
+    for (uint32_t i = 0; status == XRAY_OK && i < setup->size; i++) {
+        peers[i].pid = all[i].pid;
+        peers[i].pidfd = open_pid(all[i].pid);
+    }
+    free(all);
+    if (status != XRAY_OK) {
+        destroy(comm);
+        return status;
+    }
+    atomic_store(&shm_area_of(&comm->control, comm->rank)->pid,
+                 (uint32_t)getpid());
+    *out_self = comm;
+    return XRAY_OK;
+}
+
+static uint64_t received(void *self)
+{
+    const shm_comm *comm = self;
+    return comm->received;
+}
+
+static void end_calls(void *self)
+{
+    shm_comm *comm = self;
+    atomic_store(&comm->aborted, 1);
+}
+
+static const xray_comm_ops ops = {
+    .head = XRAY_HEAD(xray_comm_ops),
+    .serves = serves,
+    .create = create,
+    .destroy = destroy,
+    .group = shm_group,
+    .all_reduce = shm_all_reduce,
+    .reduce_scatter = shm_reduce_scatter,
+    .all_gather = shm_all_gather,
+    .broadcast = shm_broadcast,
+    .send = shm_send,
+    .recv = shm_recv,
+    .barrier = shm_barrier,
+    .received = received,
+    .abort = end_calls,
+};
+
+static const xray_component shm = {
+    .head = XRAY_HEAD(xray_component),
+    .iface = XRAY_IFACE_COMM,
+    .name = "shm",
+    .summary = "processes of one host, in place, over shared memory",
+    .ops = &ops,
+};
+
+static const xray_component *const components[] = { &shm };
+
+static const xray_plugin plugin = {
+    .head = XRAY_HEAD(xray_plugin),
+    .abi_needed = XRAY_ABI,
+    .component_count = 1,
+    .name = "comm-shm",
+    .version = "0.1.0",
+    .vendor = "X-ray",
+    .license = "Apache-2.0",
+    .components = components,
+};
+
+XRAY_PLUGIN_DEFINE(comm_shm, plugin, "comm-shm", "0.1.0", "xray.comm/0:shm")

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shared blocks of the cpu device: what `share`, `attach` and `detach` promise,
+ * within a process and between two.
+ */
+#include "tests/comm/ranks.h"
+
+#include "tests/testing.h"
+
+#include <dirent.h>
+#include <signal.h>
+
+#include "plugins/device-cpu/device.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+
+static const xray_device_ops *ops(void)
+{
+    return xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+}
+
+static char said[1024];
+
+static xray_status record(const xray_host *host, xray_status code,
+                          const char *where, const char *msg)
+{
+    (void)host;
+    (void)snprintf(said, sizeof(said), "%s: %s", where, msg);
+    return code;
+}
+
+static const xray_host quiet = { .head = XRAY_HEAD(xray_host), .fail = record };
+
+static void *open_device(int64_t share, int ask)
+{
+    cpu_config config = { .share = share };
+    void *d = NULL;
+    assert_int_equal(ops()->create(&quiet, &config, 1, &d), XRAY_OK);
+    if (ask)
+        assert_int_equal(ops()->shareable(d, 1), XRAY_OK);
+    return d;
+}
+
+static char *block(void *d, uint64_t bytes)
+{
+    void *p = NULL;
+    assert_int_equal(ops()->alloc(d, "test", XRAY_TAG_KV, bytes, &p), XRAY_OK);
+    return p;
+}
+
+static uint64_t live(void *d)
+{
+    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    assert_int_equal(ops()->memory(d, &stats), XRAY_OK);
+    return stats.live[XRAY_TAG_KV];
+}
+
+/* Aligned, zeroed, apart from each other, counted; also after others went. */
+static void blocks(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = { 0,       1,       64,     4096,
+                                      65535,   65536,   65537,  1 << 20,
+                                      4 << 20, 5000000, 9 << 20 };
+    enum { N = sizeof(sizes) / sizeof(*sizes) };
+    void *d = open_device(CPU_SHARE_AUTO, 1);
+    char *p[N] = { NULL };
+    uint64_t sum = 0;
+    for (int turn = 0; turn < 40; turn++) {
+        int i = turn * 7 % N;
+        if (p[i]) {
+            ops()->free(d, p[i]);
+            sum -= sizes[i];
+            p[i] = NULL;
+            continue;
+        }
+        p[i] = block(d, sizes[i]);
+        sum += sizes[i];
+        assert_int_equal((uintptr_t)p[i] % 64, 0);
+        for (uint64_t k = 0; k < sizes[i]; k++)
+            assert_int_equal(p[i][k], 0);
+        memset(p[i], i + 1, sizes[i]);
+        for (int j = 0; j < N; j++)
+            for (uint64_t k = 0; p[j] && k < sizes[j]; k += 61)
+                assert_int_equal(p[j][k], j + 1);
+        assert_int_equal(live(d), sum);
+    }
+    for (int i = 0; i < N; i++)
+        ops()->free(d, p[i]);
+    assert_int_equal(live(d), 0);
+    ops()->free(d, NULL);
+    ops()->destroy(d);
+}
+
+/* A handle of this process gives the block itself, from anywhere in it. */
+static void own(void **state)
+{
+    (void)state;
+    void *a = open_device(CPU_SHARE_AUTO, 1);
+    void *b = open_device(CPU_SHARE_ON, 0);
+    char *p = block(a, 100000);
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    void *q = NULL;
+    assert_int_equal(ops()->share(a, p + 99, handle), XRAY_OK);
+    assert_int_equal(ops()->attach(b, handle, 100000 - 99, &q), XRAY_OK);
+    assert_ptr_equal(q, p + 99);
+    ops()->detach(b, q);
+    ops()->detach(b, NULL);
+    assert_int_equal(ops()->attach(b, handle, 100000 - 98, &q), XRAY_E_RANGE);
+    ops()->destroy(b);
+    ops()->destroy(a);
+}
+
+static void refused(void *d, const uint8_t *handle, const char *why)
+{
+    void *q = &q;
+    void *before = q;
+    said[0] = '\0';
+    assert_int_equal(ops()->attach(d, handle, 8, &q), XRAY_E_ARG);
+    assert_non_null(strstr(said, why));
+    assert_ptr_equal(q, before);
+}
+
+static void stale(void **state)
+{
+    (void)state;
+    void *a = open_device(CPU_SHARE_AUTO, 1);
+    void *b = open_device(CPU_SHARE_AUTO, 1);
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    uint8_t other[XRAY_HANDLE_BYTES] = { 0 };
+    char *p = block(a, 70000);
+    assert_int_equal(ops()->share(a, p, handle), XRAY_OK);
+    refused(b, other, "no handle of a cpu device");
+    memset(other, 0xff, sizeof(other));
+    refused(b, other, "no handle of a cpu device");
+    memcpy(other, handle, sizeof(other));
+    other[0] ^= 1; /* another region */
+    refused(b, other, "stale or foreign");
+    memcpy(other, handle, sizeof(other));
+    uint32_t pid = 1; /* another process, which has no such memory */
+    memcpy(other + 56, &pid, sizeof(pid));
+    refused(b, other, "stale or foreign");
+    ops()->free(a, p);
+    refused(b, handle, "the block was freed");
+    p = block(a, 70000); /* the same place, another block */
+    refused(b, handle, "the block was freed");
+    assert_int_equal(ops()->share(a, p, handle), XRAY_OK);
+    ops()->destroy(a);
+    refused(b, handle, "stale or foreign");
+    ops()->destroy(b);
+}
+
+static void what_cannot_be_shared(void **state)
+{
+    (void)state;
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    void *d = open_device(CPU_SHARE_AUTO, 0);
+    char *early = block(d, 70000);
+    assert_int_equal(ops()->share(d, early, handle), XRAY_E_ARG);
+    assert_int_equal(ops()->shareable(d, 1), XRAY_OK);
+    char *late = block(d, 70000);
+    assert_int_equal(ops()->share(d, early, handle), XRAY_E_ARG);
+    assert_non_null(strstr(said, "lies in no block"));
+    assert_int_equal(ops()->share(d, late, handle), XRAY_OK);
+    assert_int_equal(ops()->share(d, late + 200000, handle), XRAY_E_ARG);
+    assert_int_equal(ops()->share(d, late - 1, handle), XRAY_E_ARG);
+    assert_int_equal(ops()->share(d, &handle, handle), XRAY_E_ARG);
+    assert_int_equal(ops()->share(d, NULL, handle), XRAY_E_ARG);
+    ops()->free(d, early);
+    ops()->free(d, late);
+    assert_int_equal(live(d), 0);
+    ops()->destroy(d);
+    d = open_device(CPU_SHARE_OFF, 0);
+    assert_int_equal(ops()->shareable(d, 1), XRAY_E_CONFIG);
+    assert_non_null(strstr(said, "share = off"));
+    ops()->destroy(d);
+}
+
+/* A block of another process: the same bytes both ways, and they stay mapped
+ * when it has died. */
+static void between(ranks_env *e)
+{
+    char *p = ranks_alloc(e, 300000);
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    CHECK_OK(e, e->dev->share(e->dev_self, p + 1000, handle));
+    for (int i = 0; i < 8; i++) {
+        uint64_t word;
+        memcpy(&word, handle + 8 * i, 8);
+        atomic_store(&e->all->notes[e->rank][i], word);
+    }
+    p[1000] = (char)('a' + e->rank);
+    ranks_meet(e);
+    for (int i = 0; i < 8; i++) {
+        uint64_t word = atomic_load(&e->all->notes[1 - e->rank][i]);
+        memcpy(handle + 8 * i, &word, 8);
+    }
+    void *q = NULL;
+    CHECK_OK(e, e->dev->attach(e->dev_self, handle, 290000, &q));
+    CHECK(e, *(char *)q == (char)('b' - e->rank));
+    ((char *)q)[5] = (char)('x' + e->rank);
+    ranks_meet(e);
+    CHECK(e, p[1005] == (char)('y' - e->rank));
+    ranks_meet(e);
+    if (e->rank == 1)
+        (void)raise(SIGKILL);
+    uint64_t start = ranks_ms();
+    while (e->comm->barrier(e->world, NULL) == XRAY_OK)
+        CHECK(e, ranks_ms() - start < 20000);
+    CHECK(e, *(char *)q == 'b');
+    e->dev->detach(e->dev_self, q);
+    /* Nobody holds it now, and its process is gone. */
+    CHECK(e, e->dev->attach(e->dev_self, handle, 8, &q) == XRAY_E_ARG);
+    CHECK(e, ranks_said(e, "stale or foreign"));
+}
+
+const scenario ranks_scenarios[] = {
+    { "between", between, 60000 },
+    { NULL, NULL, 0 },
+};
+
+static uint64_t names_in_shm(void)
+{
+    uint64_t n = 0;
+    DIR *dir = opendir("/dev/shm");
+    for (const struct dirent *d; dir && (d = readdir(dir));)
+        n += strstr(d->d_name, "xray") != NULL;
+    if (dir)
+        (void)closedir(dir);
+    return n;
+}
+
+static void two_processes(void **state)
+{
+    (void)state;
+    uint64_t before = names_in_shm();
+    ranks_run("between", 2, ".k");
+    assert_int_equal(names_in_shm(), before);
+}
+
+int main(int argc, char **argv)
+{
+    ranks_main(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks),
+        cmocka_unit_test(own),
+        cmocka_unit_test(stale),
+        cmocka_unit_test(what_cannot_be_shared),
+        cmocka_unit_test(two_processes),
+    };
+    return cmocka_run_group_tests_name("comm.share", tests, NULL, NULL);
+}

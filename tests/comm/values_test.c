@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every call gives, against plain loops: any size, any offset, both
+ * element types, in place, in parts of the world, in processes and in threads;
+ * and the same bits however the ranks are timed.
+ */
+#include "tests/comm/ranks.h"
+
+#include "tests/testing.h"
+
+#include <math.h>
+
+#include "core/base/hash.h"
+#include "core/base/philox.h"
+#include "plugins/device-cpu/device.h"
+
+#define GUARD 8 /* elements behind a buffer that must stay */
+#define GUARD_BYTE 0x5a
+
+static const uint64_t sizes[] = { 0, 1, 15, 16, 33, 4099, 70001, 1000003 };
+#define SIZES (sizeof(sizes) / sizeof(*sizes))
+
+static uint64_t count_at(const ranks_env *e, size_t i)
+{
+    /* The large one once a rank count, not for each of the kinds. */
+    return sizes[i] > 100000 && e->size == 3 ? 200001 : sizes[i];
+}
+
+/* Element i of a rank: over several magnitudes, so that order shows. */
+static float value(uint32_t rank, uint64_t i, uint64_t seed)
+{
+    uint64_t bits = xr_mix64(xr_mix64(seed, rank), i);
+    float unit = (float)(bits >> 40) * 0x1p-24f - 0.5f;
+    return ldexpf(unit, (int)(bits & 15) - 8);
+}
+
+static uint64_t width(uint32_t dtype)
+{
+    return dtype == XRAY_F32 ? 4 : 2;
+}
+
+static void set(void *p, uint64_t i, uint32_t dtype, float v)
+{
+    if (dtype == XRAY_F32)
+        ((float *)p)[i] = v;
+    else
+        ((uint16_t *)p)[i] = cpu_to_bf16(v);
+}
+
+static float get(const void *p, uint64_t i, uint32_t dtype)
+{
+    return dtype == XRAY_F32 ? ((const float *)p)[i]
+                             : cpu_from_bf16(((const uint16_t *)p)[i]);
+}
+
+/* What a rank holds at i, as its element type has it. */
+static float held(uint32_t rank, uint64_t i, uint32_t dtype, uint64_t seed)
+{
+    float v = value(rank, i, seed);
+    return dtype == XRAY_F32 ? v : cpu_from_bf16(cpu_to_bf16(v));
+}
+
+static void fill(void *p, uint64_t count, uint32_t rank, uint32_t dtype,
+                 uint64_t seed)
+{
+    for (uint64_t i = 0; i < count; i++)
+        set(p, i, dtype, value(rank, i, seed));
+}
+
+/* Element i of the sum: in rank order in fp32, rounded once; and within the
+ * bound of a sum in double. */
+static void check_sum(ranks_env *e, float got, uint64_t i, uint32_t dtype,
+                      uint64_t seed)
+{
+    float chain = held(0, i, dtype, seed);
+    double exact = chain;
+    double size = fabs(exact);
+    for (uint32_t r = 1; r < e->size; r++) {
+        float v = held(r, i, dtype, seed);
+        chain += v;
+        exact += v;
+        size += fabs((double)v);
+    }
+    double eps = dtype == XRAY_F32 ? 0x1p-24 : 0x1p-8;
+    if (dtype == XRAY_BF16)
+        chain = cpu_from_bf16(cpu_to_bf16(chain));
+    CHECK(e, memcmp(&got, &chain, sizeof(got)) == 0);
+    CHECK(e, fabs(got - exact) <= e->size * eps * size);
+}
+
+static void *buffer(ranks_env *e, uint64_t count, uint32_t dtype,
+                    uint64_t offset, void **out_block)
+{
+    uint64_t bytes = (count + offset + GUARD) * width(dtype);
+    *out_block = ranks_alloc(e, bytes);
+    memset(*out_block, GUARD_BYTE, bytes);
+    return (char *)*out_block + offset * width(dtype);
+}
+
+/* Nothing was written before or behind. */
+static void check_guard(ranks_env *e, void *block, const void *p,
+                        uint64_t count, uint32_t dtype)
+{
+    const unsigned char *end = (const unsigned char *)p + count * width(dtype);
+    for (const unsigned char *b = block; b < (const unsigned char *)p; b++)
+        CHECK(e, *b == GUARD_BYTE);
+    for (uint64_t i = 0; i < GUARD * width(dtype); i++)
+        CHECK(e, end[i] == GUARD_BYTE);
+    e->dev->free(e->dev_self, block);
+}
+
+static void all_reduce(ranks_env *e, uint64_t count, uint32_t dtype,
+                       uint64_t offset)
+{
+    void *block;
+    void *buf = buffer(e, count, dtype, offset, &block);
+    fill(buf, count, e->rank, dtype, count);
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, buf, count, dtype));
+    for (uint64_t i = 0; i < count; i++)
+        check_sum(e, get(buf, i, dtype), i, dtype, count);
+    check_guard(e, block, buf, count, dtype);
+}
+
+static void reduce_scatter(ranks_env *e, uint64_t count, uint32_t dtype,
+                           uint64_t offset, int in_place)
+{
+    void *blocks[2];
+    uint64_t first = count * e->rank;
+    void *in = buffer(e, count * e->size, dtype, offset, &blocks[0]);
+    void *out = buffer(e, count, dtype, (offset * 3) % 7, &blocks[1]);
+    fill(in, count * e->size, e->rank, dtype, count);
+    void *to = in_place ? (char *)in + first * width(dtype) : out;
+    CHECK_OK(e, e->comm->reduce_scatter(e->world, NULL, in, to, count, dtype));
+    for (uint64_t i = 0; i < count; i++)
+        check_sum(e, get(to, i, dtype), first + i, dtype, count);
+    for (uint64_t i = 0; i < count * e->size; i++) {
+        float mine = held(e->rank, i, dtype, count);
+        if (!in_place || i < first || i >= first + count)
+            CHECK(e, memcmp(&mine, &(float){ get(in, i, dtype) }, 4) == 0);
+    }
+    check_guard(e, blocks[0], in, count * e->size, dtype);
+    check_guard(e, blocks[1], out, in_place ? 0 : count, dtype);
+}
+
+static void all_gather(ranks_env *e, uint64_t count, uint32_t dtype,
+                       uint64_t offset, int in_place)
+{
+    void *blocks[2];
+    void *out = buffer(e, count * e->size, dtype, offset, &blocks[0]);
+    void *own = buffer(e, count, dtype, (offset * 3) % 7, &blocks[1]);
+    void *in = in_place ? (char *)out + count * e->rank * width(dtype) : own;
+    fill(in, count, e->rank, dtype, count);
+    CHECK_OK(e, e->comm->all_gather(e->world, NULL, in, out, count, dtype));
+    for (uint32_t r = 0; r < e->size; r++)
+        for (uint64_t i = 0; i < count; i++) {
+            float want = held(r, i, dtype, count);
+            CHECK(e, get(out, r * count + i, dtype) == want);
+        }
+    check_guard(e, blocks[0], out, count * e->size, dtype);
+    check_guard(e, blocks[1], own, in_place ? 0 : count, dtype);
+}
+
+static void broadcast(ranks_env *e, uint64_t count, uint64_t offset,
+                      uint32_t root)
+{
+    void *block;
+    uint64_t bytes = 2 * count + (count > 0);
+    char *p = ranks_alloc(e, bytes + offset + GUARD);
+    block = p;
+    memset(p, GUARD_BYTE, bytes + offset + GUARD);
+    p += offset;
+    for (uint64_t i = 0; i < bytes; i++)
+        p[i] = (char)xr_mix64(e->rank, i);
+    CHECK_OK(e, e->comm->broadcast(e->world, NULL, p, bytes, root));
+    for (uint64_t i = 0; i < bytes; i++)
+        CHECK(e, p[i] == (char)xr_mix64(root, i));
+    for (uint64_t i = 0; i < GUARD; i++)
+        CHECK(e, p[bytes + i] == GUARD_BYTE);
+    e->dev->free(e->dev_self, block);
+}
+
+/* To the next rank, from the one before; the even ones send first. */
+static void messages(ranks_env *e, uint64_t count)
+{
+    uint64_t bytes = count * 3;
+    uint32_t next = (e->rank + 1) % e->size;
+    uint32_t last = (e->rank + e->size - 1) % e->size;
+    char *to = ranks_alloc(e, bytes + 1);
+    char *from = ranks_alloc(e, bytes + 1);
+    for (uint64_t i = 0; i < bytes; i++)
+        to[i] = (char)xr_mix64(e->rank, i);
+    for (int turn = 0; turn < 2; turn++) {
+        /* An odd ring needs one that does both the other way round. */
+        int first = e->rank % 2 == 0 && e->rank + 1 != e->size;
+        if (e->rank % 2 == 0 && e->rank + 1 == e->size)
+            first = e->size % 2 == 0;
+        if ((turn == 0) == first)
+            CHECK_OK(e, e->comm->send(e->world, NULL, to, bytes, next));
+        else
+            CHECK_OK(e, e->comm->recv(e->world, NULL, from, bytes, last));
+    }
+    for (uint64_t i = 0; i < bytes; i++)
+        CHECK(e, from[i] == (char)xr_mix64(last, i));
+    e->dev->free(e->dev_self, to);
+    e->dev->free(e->dev_self, from);
+}
+
+static void values(ranks_env *e)
+{
+    static const uint32_t types[] = { XRAY_F32, XRAY_BF16 };
+    for (size_t i = 0; i < SIZES; i++) {
+        uint64_t count = count_at(e, i);
+        for (size_t t = 0; t < 2; t++) {
+            uint64_t offset = (i * 5 + t + e->rank) % 17;
+            all_reduce(e, count, types[t], offset);
+            all_reduce(e, count, types[t], 0);
+            reduce_scatter(e, count, types[t], offset, 0);
+            reduce_scatter(e, count, types[t], 0, 1);
+            all_gather(e, count, types[t], offset, 0);
+            all_gather(e, count, types[t], 0, 1);
+        }
+        for (uint32_t root = 0; root < e->size; root++)
+            broadcast(e, count, i + e->rank, root);
+        if (e->size > 1)
+            messages(e, count);
+        CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    }
+    CHECK(e, e->all->traces[e->rank].state == 0);
+    CHECK(e, e->all->traces[e->rank].call == XRAY_COMM_BARRIER);
+}
+
+/* Sums of special values. */
+static void specials(ranks_env *e)
+{
+    uint16_t *b = ranks_alloc(e, 128);
+    float *f = ranks_alloc(e, 256);
+    for (uint32_t i = 0; i < 40; i++) {
+        b[i] = i % 3 == 0   ? (e->rank ? 0xff80 : 0x7f80) /* inf - inf */
+               : i % 3 == 1 ? 0x7fc1                      /* NaN */
+                            : 0x0001;                     /* subnormal */
+        f[i] = e->rank ? -INFINITY : INFINITY;
+    }
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, b, 40, XRAY_BF16));
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, f, 40, XRAY_F32));
+    for (uint32_t i = 0; i < 40; i++) {
+        if (i % 3 == 2)
+            CHECK(e, b[i] == e->size);
+        else
+            CHECK(e, (b[i] & 0x7fff) > 0x7f80);
+        CHECK(e, isnan(f[i]));
+    }
+}
+
+/* Rounded once: 1 + 3 * 2^-9 is lost if each sum is rounded, and is half way
+ * up in the end. */
+static void rounding(ranks_env *e)
+{
+    uint16_t *b = ranks_alloc(e, 128);
+    for (uint32_t i = 0; i < 48; i++)
+        b[i] = cpu_to_bf16(e->rank == 0 ? 1.0f : 0x1p-9f);
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, b, 48, XRAY_BF16));
+    float want = e->size == 4 ? 1.0f + 0x1p-7f : 1.0f;
+    for (uint32_t i = 0; i < 48; i++)
+        CHECK(e, cpu_from_bf16(b[i]) == want);
+}
+
+/* The same bits on every rank and in each of 50 turns, however they are timed.
+ */
+static void repeat(ranks_env *e)
+{
+    enum { COUNT = 150001 };
+    float *in = ranks_alloc(e, COUNT * sizeof(float));
+    float *out = ranks_alloc(e, COUNT * sizeof(float));
+    fill(in, COUNT, e->rank, XRAY_F32, 3);
+    uint64_t first = 0;
+    for (uint64_t turn = 0; turn < 50; turn++) {
+        memcpy(out, in, COUNT * sizeof(float));
+        uint64_t delay = xr_mix64(turn, e->rank) % 7;
+        if (delay < 4)
+            ranks_sleep_ms(delay);
+        CHECK_OK(e, e->comm->all_reduce(e->world, NULL, out, COUNT, XRAY_F32));
+        uint64_t sum = xr_hash64(out, COUNT * sizeof(float), 0);
+        first = turn ? first : sum;
+        CHECK(e, sum == first);
+    }
+    atomic_store(&e->all->notes[e->rank][0], first);
+    ranks_meet(e);
+    for (uint32_t r = 0; r < e->size; r++)
+        CHECK(e, atomic_load(&e->all->notes[r][0]) == first);
+}
+
+/* The sum of ranks' numbers in a group, at an index that says which. */
+static void sum_ranks(ranks_env *e, xray_comm_group *g, float want)
+{
+    float *buf = ranks_alloc(e, 400);
+    for (int i = 0; i < 100; i++)
+        buf[i] = (float)(e->rank + 1);
+    CHECK_OK(e, e->comm->all_reduce(g, NULL, buf, 100, XRAY_F32));
+    for (int i = 0; i < 100; i++)
+        CHECK(e, buf[i] == want);
+    e->dev->free(e->dev_self, buf);
+}
+
+/* Even and odd ranks work side by side; the same list twice is two groups. */
+static void groups(ranks_env *e)
+{
+    uint32_t half[2] = { e->rank % 2, e->rank % 2 + 2 };
+    uint32_t mixed[3] = { 0, 1, 3 };
+    xray_comm_group *mine;
+    xray_comm_group *again;
+    xray_comm_group *three = NULL;
+    CHECK_OK(e, e->comm->group(e->comm_self, half, 2, &mine));
+    if (e->rank != 2)
+        CHECK_OK(e, e->comm->group(e->comm_self, mixed, 3, &three));
+    CHECK_OK(e, e->comm->group(e->comm_self, half, 2, &again));
+    for (int turn = 0; turn < 20; turn++) {
+        sum_ranks(e, mine, e->rank % 2 ? 6.0f : 4.0f);
+        if (three)
+            sum_ranks(e, three, 7.0f);
+        sum_ranks(e, e->world, 10.0f);
+        sum_ranks(e, again, e->rank % 2 ? 6.0f : 4.0f);
+    }
+    uint32_t wrong[2] = { 3, 1 };
+    CHECK(e, e->comm->group(e->comm_self, wrong, 2, &again) == XRAY_E_ARG);
+}
+
+/* What is counted as received is what the formulas of training say. */
+static void counted(ranks_env *e)
+{
+    float *in = ranks_alloc(e, 4000 * e->size);
+    float *out = ranks_alloc(e, 4000);
+    uint64_t others = e->size - 1;
+    uint64_t before = e->comm->received(e->comm_self);
+    CHECK_OK(e,
+             e->comm->reduce_scatter(e->world, NULL, in, out, 1000, XRAY_F32));
+    CHECK(e, e->comm->received(e->comm_self) - before == others * 4000);
+    CHECK_OK(e, e->comm->all_gather(e->world, NULL, out, in, 1000, XRAY_F32));
+    CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
+    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
+    CHECK(e, e->comm->serves("cpu") && !e->comm->serves("cuda"));
+}
+
+const scenario ranks_scenarios[] = {
+    { "values", values, 60000 },
+    { "repeat", repeat, 60000 },
+    { "specials", specials, 60000 },
+    { "rounding", rounding, 60000 },
+    { "groups", groups, 60000 },
+    { "counted", counted, 60000 },
+    { NULL, NULL, 0 },
+};
+
+static void alone(void **state)
+{
+    (void)state;
+    ranks_run("values", 1, NULL);
+}
+
+static void two(void **state)
+{
+    (void)state;
+    ranks_run("values", 2, NULL);
+    ranks_run("repeat", 2, NULL);
+    ranks_run("specials", 2, NULL);
+    ranks_run("rounding", 2, NULL);
+    ranks_run("counted", 2, NULL);
+}
+
+static void three(void **state)
+{
+    (void)state;
+    ranks_run("values", 3, NULL);
+    ranks_run("repeat", 3, NULL);
+    ranks_run("rounding", 3, NULL);
+}
+
+static void four(void **state)
+{
+    (void)state;
+    ranks_run("values", 4, NULL);
+    ranks_run("repeat", 4, NULL);
+    ranks_run("rounding", 4, NULL);
+    ranks_run("groups", 4, NULL);
+    ranks_run("counted", 4, NULL);
+}
+
+static void threads(void **state)
+{
+    (void)state;
+    ranks_run_threads("repeat", 3);
+    ranks_run_threads("groups", 4);
+    ranks_run_threads("counted", 2);
+    ranks_run_threads("specials", 2);
+}
+
+int main(int argc, char **argv)
+{
+    ranks_main(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alone),   cmocka_unit_test(two),
+        cmocka_unit_test(three),   cmocka_unit_test(four),
+        cmocka_unit_test(threads),
+    };
+    return cmocka_run_group_tests_name("comm.values", tests, NULL, NULL);
+}

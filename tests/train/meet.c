@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/train/meet.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PATIENCE 30 /* seconds */
+
+struct xray_comm_group {
+    meet *m;
+    uint32_t rank;
+    uint64_t received;
+};
+
+struct meet {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    uint32_t size;
+    uint32_t here;
+    uint64_t round;
+    int broken;
+    const float *in[MEET_MAX];
+    uint64_t count[MEET_MAX];
+    struct xray_comm_group ranks[MEET_MAX];
+};
+
+meet *meet_open(uint32_t size)
+{
+    meet *m = calloc(1, sizeof(*m));
+    if (!m)
+        return NULL;
+    m->size = size;
+    (void)pthread_mutex_init(&m->mutex, NULL);
+    (void)pthread_cond_init(&m->cond, NULL);
+    for (uint32_t r = 0; r < size; r++)
+        m->ranks[r] = (struct xray_comm_group){ .m = m, .rank = r };
+    return m;
+}
+
+void meet_close(meet *m)
+{
+    (void)pthread_cond_destroy(&m->cond);
+    (void)pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+void *meet_self(meet *m, uint32_t rank)
+{
+    return &m->ranks[rank];
+}
+
+xray_comm_group *meet_group(meet *m, uint32_t rank)
+{
+    return &m->ranks[rank];
+}
+
+/* Waits for all ranks. */
+static xray_status gather_up(meet *m)
+{
+    struct timespec until;
+    xray_status status = XRAY_OK;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE;
+    (void)pthread_mutex_lock(&m->mutex);
+    uint64_t round = m->round;
+    if (++m->here == m->size) {
+        m->here = 0;
+        m->round++;
+        (void)pthread_cond_broadcast(&m->cond);
+    }
+    while (!m->broken && round == m->round)
+        if (pthread_cond_timedwait(&m->cond, &m->mutex, &until) != 0)
+            m->broken = 1;
+    if (m->broken) {
+        (void)pthread_cond_broadcast(&m->cond);
+        status = XRAY_E_PEER;
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
+/* Shows the others where this rank's input is; all must bring as much. */
+static xray_status show(xray_comm_group *g, const void *in, uint64_t count)
+{
+    meet *m = g->m;
+    m->in[g->rank] = in;
+    m->count[g->rank] = count;
+    xray_status status = gather_up(m);
+    for (uint32_t r = 0; status == XRAY_OK && r < m->size; r++)
+        if (m->count[r] != count)
+            status = XRAY_E_PEER;
+    return status;
+}
+
+/* out[i] = sum of all inputs' [first + i]. */
+static void sum(const meet *m, uint64_t first, uint64_t count, float *out)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        out[i] = m->in[0][first + i];
+        for (uint32_t r = 1; r < m->size; r++)
+            out[i] += m->in[r][first + i];
+    }
+}
+
+static xray_status all_reduce(xray_comm_group *g, xray_stream *stream,
+                              void *buf, uint64_t count, uint32_t dtype)
+{
+    (void)stream;
+    (void)dtype;
+    float *own = malloc(count * sizeof(float));
+    xray_status status = own ? show(g, buf, count) : XRAY_E_NOMEM;
+    if (status == XRAY_OK)
+        sum(g->m, 0, count, own);
+    if (status == XRAY_OK)
+        status = gather_up(g->m);
+    if (status == XRAY_OK)
+        memcpy(buf, own, count * sizeof(float));
+    g->received += 2 * (g->m->size - 1) * (count / g->m->size) * sizeof(float);
+    free(own);
+    return status;
+}
+
+static xray_status reduce_scatter(xray_comm_group *g, xray_stream *stream,
+                                  const void *in, void *out, uint64_t count,
+                                  uint32_t dtype)
+{
+    (void)stream;
+    (void)dtype;
+    float *own = malloc(count * sizeof(float));
+    xray_status status = own ? show(g, in, count) : XRAY_E_NOMEM;
+    if (status == XRAY_OK)
+        sum(g->m, g->rank * count, count, own);
+    if (status == XRAY_OK)
+        status = gather_up(g->m);
+    if (status == XRAY_OK)
+        memcpy(out, own, count * sizeof(float));
+    g->received += (g->m->size - 1) * count * sizeof(float);
+    free(own);
+    return status;
+}
+
+static xray_status all_gather(xray_comm_group *g, xray_stream *stream,
+                              const void *in, void *out, uint64_t count,
+                              uint32_t dtype)
+{
+    (void)stream;
+    (void)dtype;
+    xray_status status = show(g, in, count);
+    for (uint32_t r = 0; status == XRAY_OK && r < g->m->size; r++) {
+        float *to = (float *)out + r * count;
+        if (to != g->m->in[r])
+            memcpy(to, g->m->in[r], count * sizeof(float));
+    }
+    g->received += (g->m->size - 1) * count * sizeof(float);
+    return status == XRAY_OK ? gather_up(g->m) : status;
+}
+
+static xray_status barrier(xray_comm_group *g, xray_stream *stream)
+{
+    (void)stream;
+    return gather_up(g->m);
+}
+
+static uint64_t received(void *self)
+{
+    return ((struct xray_comm_group *)self)->received;
+}
+
+const xray_comm_ops *meet_ops(void)
+{
+    static const xray_comm_ops ops = { .head = XRAY_HEAD(xray_comm_ops),
+                                       .all_reduce = all_reduce,
+                                       .reduce_scatter = reduce_scatter,
+                                       .all_gather = all_gather,
+                                       .barrier = barrier,
+                                       .received = received };
+    return &ops;
+}

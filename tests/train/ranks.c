@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/train/ranks.h"
+
+#include <math.h>
+#include <pthread.h>
+
+typedef struct rank_job {
+    xray_host host; /* first: messages come back by it */
+    ranks_run *run;
+    meet *m;
+    pthread_mutex_t *mutex;
+    uint32_t rank;
+    rig_device device;
+    rig rig;
+    xray_status status;
+    char *error;
+    rows whole;
+    rows mine;
+} rank_job;
+
+static void job_log(const xray_host *host, uint32_t level, const char *msg)
+{
+    (void)host;
+    (void)level;
+    (void)msg;
+}
+
+static xray_status job_fail(const xray_host *host, xray_status code,
+                            const char *where, const char *msg)
+{
+    rank_job *job = (rank_job *)(void *)(uintptr_t)host;
+    (void)snprintf(job->error, 512, "%s: %s", where, msg);
+    return code;
+}
+
+static const void *job_service(const xray_host *host, const char *id)
+{
+    (void)host;
+    (void)id;
+    return NULL;
+}
+
+/* ---- snapshots ---------------------------------------------------------- */
+
+static void put(snapshot *s, const xray_tensor *t)
+{
+    uint32_t i = 0;
+    uint64_t whole = t->shape[0] * (t->dims > 1 ? t->shape[1] : 1);
+    while (i < s->count && strcmp(s->tensors[i].name, t->name) != 0)
+        i++;
+    if (i == s->count) {
+        (void)snprintf(s->tensors[i].name, sizeof(s->tensors[i].name), "%s",
+                       t->name);
+        s->tensors[i].count = whole;
+        s->tensors[i].data = calloc(whole, sizeof(float));
+        s->count++;
+    }
+    if (t->count)
+        memcpy(s->tensors[i].data + t->first, t->data,
+               t->count * sizeof(float));
+    s->tensors[i].filled += t->count;
+}
+
+static void put_all(rank_job *job, snapshot *s, const xray_weights *table)
+{
+    (void)pthread_mutex_lock(job->mutex);
+    for (uint32_t i = 0; table && i < table->tensor_count; i++)
+        put(s, &table->tensors[i]);
+    (void)pthread_mutex_unlock(job->mutex);
+}
+
+int snapshot_differ(const snapshot *a, const snapshot *b)
+{
+    assert_int_equal(a->count, b->count);
+    for (uint32_t i = 0; i < a->count; i++) {
+        uint32_t k = 0;
+        while (k < b->count &&
+               strcmp(a->tensors[i].name, b->tensors[k].name) != 0)
+            k++;
+        assert_true(k < b->count);
+        assert_int_equal(a->tensors[i].count, b->tensors[k].count);
+        if (memcmp(a->tensors[i].data, b->tensors[k].data,
+                   a->tensors[i].count * sizeof(float)) != 0) {
+            print_message("first difference in %s\n", a->tensors[i].name);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+double snapshot_distance(const snapshot *a, const snapshot *b)
+{
+    double most = 0;
+    assert_int_equal(a->count, b->count);
+    for (uint32_t i = 0; i < a->count; i++) {
+        uint32_t k = 0;
+        double scale = 1e-30;
+        double far = 0;
+        while (strcmp(a->tensors[i].name, b->tensors[k].name) != 0)
+            k++;
+        for (uint64_t n = 0; n < a->tensors[i].count; n++) {
+            double x = (double)a->tensors[i].data[n];
+            double y = (double)b->tensors[k].data[n];
+            scale = fmax(scale, fabs(x));
+            far = fmax(far, fabs(x - y));
+        }
+        most = fmax(most, far / scale);
+    }
+    return most;
+}
+
+static void snapshot_free(snapshot *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        free(s->tensors[i].data);
+    *s = (snapshot){ 0 };
+}
+
+void ranks_free(ranks_run *run)
+{
+    snapshot_free(&run->grads);
+    snapshot_free(&run->weights);
+}
+
+/* ---- a rank ------------------------------------------------------------- */
+
+/* Rows [first, last) of `from` as a batch of their own. */
+static void rows_take(rows *to, const rows *from, uint32_t first, uint32_t last)
+{
+    int32_t token = from->row_start[first];
+    memset(to, 0, sizeof(*to));
+    for (int32_t t = token; t < from->row_start[last]; t++) {
+        to->ids[t - token] = from->ids[t];
+        to->mask[t - token] = from->mask[t];
+    }
+    for (uint32_t r = first; r <= last; r++) {
+        to->row_start[r - first] = from->row_start[r] - token;
+        to->temperature[r - first] = from->temperature[r];
+    }
+    to->batch = from->batch;
+    to->batch.rows = last - first;
+    to->batch.tokens = (uint32_t)to->row_start[last - first];
+    to->batch.ids = to->ids;
+    to->batch.row_start = to->row_start;
+    to->batch.loss_mask = to->mask;
+    to->batch.temperature = to->temperature;
+}
+
+static xray_status failing_loss(void *ctx, const xray_loss_call *call)
+{
+    (void)ctx;
+    (void)call;
+    return XRAY_E_NUMERIC;
+}
+
+static xray_status one_step(rank_job *job, uint32_t i)
+{
+    ranks_run *run = job->run;
+    uint32_t total = run->rows ? run->rows : 16;
+    const xray_train_ops *ops = job->rig.ops;
+    rows_loss ctx = { .entropy_weight = 0.02, .value_weight = 0.1 };
+    rows_draw(&job->whole, total, 24, 37, 100 + run->first_step + i);
+    xray_loss loss = rows_loss_of(&ctx, &job->whole);
+    double tokens = ctx.tokens;
+    rows_take(&job->mine, &job->whole, total * job->rank / run->ranks,
+              total * (job->rank + 1) / run->ranks);
+    rows_cut(&job->mine, run->cuts);
+    loss = rows_loss_of(&ctx, &job->mine);
+    ctx.tokens = tokens;
+    if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
+        loss.fn = failing_loss;
+    uint64_t before =
+        run->ranks > 1 ? meet_ops()->received(meet_self(job->m, job->rank)) : 0;
+    xray_status status = ops->forward_backward(
+        job->rig.self, job->mine.pointers, run->cuts, &loss);
+    if (status != XRAY_OK || run->one_call)
+        return status;
+    if (run->ranks > 1)
+        run->received[job->rank][i] =
+            meet_ops()->received(meet_self(job->m, job->rank)) - before;
+    const xray_weights *grads = ops->gradients(job->rig.self);
+    if (run->poison && job->rank + 1 == run->ranks && i == 0)
+        for (uint32_t t = 0; t < grads->tensor_count; t++)
+            if (strstr(grads->tensors[t].name, "layers.1.mlp.down_proj") &&
+                grads->tensors[t].count)
+                ((float *)grads->tensors[t].data)[0] = NAN;
+    if (i + 1 == run->steps)
+        put_all(job, &run->grads, grads);
+    xray_step_result result = { .head = XRAY_HEAD(xray_step_result) };
+    status = ops->optimizer_step(job->rig.self, 1e-2, 0.5, &result);
+    run->norm[job->rank][i] = result.grad_norm;
+    run->skipped[job->rank] += result.skipped;
+    if (result.bad_tensor)
+        (void)snprintf(run->bad[job->rank], sizeof(run->bad[0]), "%s",
+                       result.bad_tensor);
+    (void)pthread_mutex_lock(job->mutex);
+    run->nll[i] += ctx.nll;
+    (void)pthread_mutex_unlock(job->mutex);
+    return status;
+}
+
+static xray_status export_all(rank_job *job)
+{
+    const xray_train_ops *ops = job->rig.ops;
+    const xray_weights *part = NULL;
+    xray_status status = ops->export_begin(job->rig.self);
+    while (status == XRAY_OK) {
+        status = ops->export_next(job->rig.self, &part);
+        if (status == XRAY_OK && job->rank == 0)
+            put_all(job, &job->run->weights, part);
+    }
+    ops->export_end(job->rig.self);
+    return status == XRAY_END ? XRAY_OK : status;
+}
+
+static xray_status work(rank_job *job)
+{
+    ranks_run *run = job->run;
+    const xray_train_ops *ops = job->rig.ops;
+    xray_status status = XRAY_OK;
+    if (run->load_dir)
+        status = ops->load(job->rig.self, run->load_dir);
+    for (uint32_t i = 0; status == XRAY_OK && i < run->steps; i++)
+        status = one_step(job, i);
+    run->memory[job->rank].head = (xray_head)XRAY_HEAD(xray_memory_stats);
+    (void)job->device.ops->memory(job->device.self, &run->memory[job->rank]);
+    if (status == XRAY_OK && !run->one_call)
+        status = export_all(job);
+    if (status == XRAY_OK && run->save_dir)
+        status = ops->save(job->rig.self, run->save_dir);
+    return status;
+}
+
+static void *rank_main(void *ptr)
+{
+    rank_job *job = ptr;
+    ranks_run *run = job->run;
+    rig_request r = rig_request_of(&run->spec);
+    xray_world world = { .head = XRAY_HEAD(xray_world),
+                         .rank = job->rank,
+                         .size = run->ranks };
+    if (run->ranks > 1) {
+        world.comm = meet_ops();
+        world.comm_self = meet_self(job->m, job->rank);
+        world.group = meet_group(job->m, job->rank);
+    }
+    xray_setup setup = { .head = XRAY_HEAD(xray_setup),
+                         .host = &job->host,
+                         .device = job->device.ops,
+                         .device_self = job->device.self,
+                         .model = &r.model,
+                         .world = &world,
+                         .role = XRAY_ROLE_ACTOR,
+                         .trainable = !run->spec.frozen,
+                         .trainable_from_layer = run->spec.from_layer };
+    job->rig.ops = rig_component()->ops;
+    job->status =
+        job->rig.ops->create(&setup, r.config, &r.load, &job->rig.self);
+    if (job->status == XRAY_OK) {
+        job->status = work(job);
+        rig_close(&job->rig);
+    }
+    rig_request_free(&r);
+    return NULL;
+}
+
+void ranks_go(ranks_run *run)
+{
+    pthread_t threads[MEET_MAX];
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    rank_job *jobs = calloc(run->ranks, sizeof(*jobs));
+    meet *m = meet_open(run->ranks);
+    assert_non_null(jobs);
+    assert_non_null(m);
+    for (uint32_t r = 0; r < run->ranks; r++) {
+        jobs[r] = (rank_job){ .host = { .head = XRAY_HEAD(xray_host),
+                                        .version = "test",
+                                        .log = job_log,
+                                        .fail = job_fail,
+                                        .service = job_service },
+                              .run = run,
+                              .m = m,
+                              .mutex = &mutex,
+                              .rank = r,
+                              .device = rig_device_open(1),
+                              .error = run->error[r] };
+        assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &jobs[r]),
+                         0);
+    }
+    for (uint32_t r = 0; r < run->ranks; r++) {
+        (void)pthread_join(threads[r], NULL);
+        run->status[r] = jobs[r].status;
+        rig_device_close(&jobs[r].device);
+    }
+    meet_close(m);
+    free(jobs);
+    for (uint32_t r = 0; r < run->ranks && !run->fail_loss; r++)
+        if (run->status[r] != XRAY_OK)
+            fail_msg("rank %u: %d, %s", r, run->status[r], run->error[r]);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One training run on several ranks, each a thread with a device of its own.
+ */
+#ifndef TEST_TRAIN_RANKS_H
+#define TEST_TRAIN_RANKS_H
+
+#include "tests/train/meet.h"
+#include "tests/train/rig.h"
+
+#define RANKS_TENSORS 96
+#define RANKS_STEPS 8
+
+/* Whole tensors by name. */
+typedef struct snapshot {
+    uint32_t count;
+    uint32_t reserved;
+    struct {
+        char name[96];
+        uint64_t count;
+        uint64_t filled;
+        float *data;
+    } tensors[RANKS_TENSORS];
+} snapshot;
+
+typedef struct ranks_run {
+    rig_spec spec;
+    uint32_t ranks;
+    uint32_t steps;      /* updates */
+    uint32_t first_step; /* their rows are those of steps first_step.. */
+    uint32_t cuts;       /* micro-batches a rank */
+    uint32_t rows;       /* of all ranks [16] */
+    uint32_t poison;     /* 1: the last rank's first gradient is a NaN */
+    uint32_t fail_loss;  /* 1: the last rank's loss fails */
+    uint32_t one_call;   /* 1: no more than forward_backward */
+    uint32_t reserved;
+    const char *save_dir; /* or NULL */
+    const char *load_dir;
+    /* What comes out. */
+    xray_status status[MEET_MAX]; /* of the first call that failed */
+    char error[MEET_MAX][512];
+    double nll[RANKS_STEPS]; /* summed over ranks */
+    double norm[MEET_MAX][RANKS_STEPS];
+    uint64_t received[MEET_MAX][RANKS_STEPS]; /* of forward_backward */
+    uint32_t skipped[MEET_MAX];
+    char bad[MEET_MAX][96];
+    xray_memory_stats memory[MEET_MAX];
+    snapshot grads; /* of the last step */
+    snapshot weights;
+} ranks_run;
+
+/* Runs it; a test fails if a rank does, unless that is wanted. */
+void ranks_go(ranks_run *run);
+void ranks_free(ranks_run *run);
+/* 1, with the name printed, where any element differs in its bits. */
+int snapshot_differ(const snapshot *a, const snapshot *b);
+/* The largest difference of an element over the largest element of its
+ * tensor. */
+double snapshot_distance(const snapshot *a, const snapshot *b);
+
+#endif
