@@ -118,14 +118,6 @@ static void print_share(double seconds, double floor, const char *of)
 
 /* ---- training ----------------------------------------------------------- */
 
-static xray_status loss_of_ones(void *ctx, const xray_loss_call *call)
-{
-    (void)ctx;
-    for (uint32_t t = 0; t < call->batch->tokens; t++)
-        call->dlogp[t] = call->batch->loss_mask[t] * -1e-4f;
-    return XRAY_OK;
-}
-
 static int32_t random_id(const bench *b, uint32_t row, uint32_t t)
 {
     return (int32_t)(xr_philox(1, t, row, 0, 0).w[0] %
@@ -181,16 +173,22 @@ static int make_rows(bench *b, xr_err *err)
 static int train_once(bench *b, double best[2], xr_err *err)
 {
     xr_role actor = xr_role_actor(b->session);
-    xray_loss loss = { .head = XRAY_HEAD(xray_loss),
-                       .fn = loss_of_ones,
-                       .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY };
+    double tokens = b->rows.batch.tokens;
+    double nll = 0;
+    xr_err fault = { "" };
+    xr_loss_spec loss = { .kind = XR_LOSS_SFT,
+                          .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY,
+                          .context = &tokens,
+                          .context_size = sizeof(tokens),
+                          .sums = &nll,
+                          .names = 1 };
     xr_future future;
     xray_step_result result;
     double start = probe_now(b->threads);
     if (xr_views_cut(&b->views, &b->rows, 0, b->rows.batch.rows,
                      b->session->train_load.tokens, err) != XRAY_OK)
         return -1;
-    xr_role_gradients(&actor, &b->views, &loss, &future);
+    xr_role_gradients(&actor, &b->views, &loss, &fault, &future);
     if (xr_wait(&future, err) != XRAY_OK)
         return -1;
     double middle = probe_now(b->threads);

@@ -350,8 +350,15 @@ static xray_status ship(xr_whole *w, const xr_ranks *from, const xr_ranks *to,
 {
     xray_region *region = NULL;
     xr_horse *first = &w->horse[from->rank[0]];
-    xray_status status = xr_actor_call(
-        first->actor, "ship", err, &first->future, &first->version, &region);
+    xray_status status = XRAY_OK;
+    if (!w->ship_bytes)
+        status =
+            xr_actor_ask(first->actor, "ship_bytes", -1, err, &w->ship_bytes);
+    if (status == XRAY_OK)
+        status = xr_region_get(w->actors, w->ship_bytes, err, &region);
+    if (status == XRAY_OK)
+        status =
+            xr_actor_call(first->actor, "ship", err, &first->future, region);
     for (uint32_t i = 1; i < from->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[from->rank[i]];
         status = xr_actor_call(h->actor, "ship_along", err, &h->future);

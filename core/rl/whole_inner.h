@@ -33,10 +33,11 @@ struct xr_whole {
     xr_balance balance;
     uint32_t row_cap;
     uint32_t reserved;
-    double per_token; /* c of a row's cost s * s + c * s */
-    double *cost;     /* [row_cap] */
-    uint32_t *part;   /* [row_cap] the replica a row goes to */
-    uint32_t *start;  /* [row_cap + 1] a row's first token */
+    uint64_t ship_bytes; /* of the weights for other ranks; 0: not asked yet */
+    double per_token;    /* c of a row's cost s * s + c * s */
+    double *cost;        /* [row_cap] */
+    uint32_t *part;      /* [row_cap] the replica a row goes to */
+    uint32_t *start;     /* [row_cap + 1] a row's first token */
 };
 
 /* Ranks that hold a role. */

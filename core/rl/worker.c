@@ -407,26 +407,20 @@ static xray_status publish(void *self, uint64_t *out_version, xr_err *err)
     return done(w, status);
 }
 
-/* The weights go where engines of other ranks are. */
-static xray_status ship(void *self, uint64_t *out_version,
-                        xray_region **out_region, xr_err *err)
+static xray_status ship_bytes(void *self, uint64_t *out, xr_err *err)
 {
     worker *w = self;
-    const xr_session *s = w->session;
-    xray_region *region = NULL;
+    (void)err;
+    *out = xr_ship_bytes(w->session);
+    return XRAY_OK;
+}
+
+/* The weights go where engines of other ranks are. */
+static xray_status ship(void *self, const xray_region *region, xr_err *err)
+{
+    worker *w = self;
     xr_actor_phase(w->context, "weights to other ranks");
-    xray_status status =
-        xr_actor_region(w->context, xr_ship_bytes(s), err, &region);
-    if (status == XRAY_OK)
-        status = xr_ship_write(w->session, region->data, region->size, err);
-    if (status != XRAY_OK) {
-        xr_actor_region_put(w->context, region);
-        return done(w, status);
-    }
-    const xray_weights *weights = xr_train(s)->weights(s->train.self);
-    *out_version = weights->version(weights->owner);
-    *out_region = region;
-    return done(w, status);
+    return done(w, xr_ship_write(w->session, region->data, region->size, err));
 }
 
 static xray_status ship_along(void *self, xr_err *err)
@@ -470,7 +464,8 @@ static const xr_actor_method methods[] = {
     { "discard", "u ->", XR_METHOD(discard) },
     { "draw", "m ->", XR_METHOD(draw) },
     { "publish", "-> U", XR_METHOD(publish) },
-    { "ship", "-> U m", XR_METHOD(ship) },
+    { "ship_bytes", "-> U", XR_METHOD(ship_bytes) },
+    { "ship", "m ->", XR_METHOD(ship) },
     { "ship_along", "->", XR_METHOD(ship_along) },
     { "receive", "m ->", XR_METHOD(receive) },
     { "save", "u s ->", XR_METHOD(save) },

@@ -19,7 +19,8 @@
  *   discard   "u ->"           gradients of the role
  *   draw      "m ->"           prompts and room for samples
  *   publish   "-> U"           the engine takes the trainer's weights
- *   ship      "-> U m"         the weights, for engines of other ranks; the
+ *   ship_bytes "-> U"          that the weights take
+ *   ship      "m ->"           the weights, for engines of other ranks; the
  *   ship_along "->"            other ranks of the trainer call this meanwhile
  *   receive   "m ->"           the engine takes them
  *   save load "u s ->"         role, folder
