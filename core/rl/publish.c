@@ -392,8 +392,10 @@ static xray_status copy(xr_session *s, const xray_weights *table,
                        "%s publishes another table than before",
                        s->infer.instance);
     t->round++;
-    status = xr_weights_whole(table) ? send(s, t, table, version, err)
-                                     : send_export(s, t, version, err);
+    /* A table's memory may be elsewhere than on the device (offload); what is
+     * exported is on it. */
+    status = exports(s) ? send_export(s, t, version, err)
+                        : send(s, t, table, version, err);
     for (uint32_t i = 0; i < engine->tensor_count && status == XRAY_OK; i++)
         if (t->moves[i].round != t->round)
             status = xr_fail(err, XRAY_E_BUG, "tensor %s: %s did not export it",

@@ -92,6 +92,18 @@ static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
     return created(part, status, err);
 }
 
+/* Options may give an engine another contract than its component names. */
+static void check_numerics(xr_session *s)
+{
+    const xray_infer_ops *ops = xr_infer(s);
+    if (!s->exact || !XRAY_HAS(xray_infer_ops, ops, extension))
+        return;
+    xr_guard_enter(s->infer.instance, "extension", 0);
+    const char *own = ops->extension(s->infer.self, XRAY_EXT_INFER_NUMERICS);
+    (void)xr_guard_leave(XRAY_OK);
+    s->exact = !own || strcmp(own, s->train.component->numerics) == 0;
+}
+
 static xray_status start_infer(xr_session *s, xr_err *err)
 {
     xr_part *part = &s->infer;
@@ -104,7 +116,10 @@ static xray_status start_infer(xr_session *s, xr_err *err)
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_infer(s)->create(&setup, part->config, &s->infer_load, &part->self));
-    return created(part, status, err);
+    status = created(part, status, err);
+    if (status == XRAY_OK)
+        check_numerics(s);
+    return status;
 }
 
 static xray_status start_algo(xr_session *s, xr_err *err)

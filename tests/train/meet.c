@@ -81,6 +81,17 @@ static xray_status gather_up(meet *m)
     return status;
 }
 
+xray_status meet_exchange(void *ctx, const void *mine, uint64_t size, void *all)
+{
+    struct xray_comm_group *g = ctx;
+    meet *m = g->m;
+    m->in[g->rank] = mine;
+    xray_status status = gather_up(m);
+    for (uint32_t r = 0; status == XRAY_OK && r < m->size; r++)
+        memcpy((char *)all + r * size, m->in[r], size);
+    return status == XRAY_OK ? gather_up(m) : status;
+}
+
 /* Shows the others where this rank's input is; all must bring as much. */
 static xray_status show(xray_comm_group *g, const void *in, uint64_t count)
 {

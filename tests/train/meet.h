@@ -16,6 +16,9 @@ void meet_close(meet *m);
 const xray_comm_ops *meet_ops(void);
 /* What `received` takes, and the group of all. */
 void *meet_self(meet *m, uint32_t rank);
+/* xray_comm_setup's exchange; ctx is meet_self(). */
+xray_status meet_exchange(void *ctx, const void *mine, uint64_t size,
+                          void *all);
 xray_comm_group *meet_group(meet *m, uint32_t rank);
 
 #endif

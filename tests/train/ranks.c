@@ -16,7 +16,13 @@ typedef struct rank_job {
     char *error;
     rows whole;
     rows mine;
+    float logp[ROWS_TOKENS_MAX];
+    const xray_comm_ops *comm;
+    void *comm_self;
+    xray_comm_group *group;
 } rank_job;
+
+const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
 
 static void job_log(const xray_host *host, uint32_t level, const char *msg)
 {
@@ -169,15 +175,14 @@ static xray_status one_step(rank_job *job, uint32_t i)
     ctx.tokens = tokens;
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
         loss.fn = failing_loss;
-    uint64_t before =
-        run->ranks > 1 ? meet_ops()->received(meet_self(job->m, job->rank)) : 0;
+    uint64_t before = run->ranks > 1 ? job->comm->received(job->comm_self) : 0;
     xray_status status = ops->forward_backward(
         job->rig.self, job->mine.pointers, run->cuts, &loss);
     if (status != XRAY_OK || run->one_call)
         return status;
     if (run->ranks > 1)
         run->received[job->rank][i] =
-            meet_ops()->received(meet_self(job->m, job->rank)) - before;
+            job->comm->received(job->comm_self) - before;
     const xray_weights *grads = ops->gradients(job->rig.self);
     if (run->poison && job->rank + 1 == run->ranks && i == 0)
         for (uint32_t t = 0; t < grads->tensor_count; t++)
@@ -196,6 +201,23 @@ static xray_status one_step(rank_job *job, uint32_t i)
     (void)pthread_mutex_lock(job->mutex);
     run->nll[i] += ctx.nll;
     (void)pthread_mutex_unlock(job->mutex);
+    return status;
+}
+
+/* The rank's part of the log-probs of all rows. */
+static xray_status score(rank_job *job)
+{
+    ranks_run *run = job->run;
+    uint32_t total = run->rows ? run->rows : 16;
+    uint32_t first = total * job->rank / run->ranks;
+    rows_draw(&job->whole, total, 24, 37, 55);
+    rows_take(&job->mine, &job->whole, first,
+              total * (job->rank + 1) / run->ranks);
+    xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = job->logp };
+    xray_status status = job->rig.ops->forward(job->rig.self, &job->mine.batch,
+                                               XRAY_HEAD_LOGP, &out);
+    memcpy(run->logp + job->whole.row_start[first], job->logp,
+           job->mine.batch.tokens * sizeof(float));
     return status;
 }
 
@@ -220,6 +242,8 @@ static xray_status work(rank_job *job)
     xray_status status = XRAY_OK;
     if (run->load_dir)
         status = ops->load(job->rig.self, run->load_dir);
+    if (status == XRAY_OK && run->score)
+        status = score(job);
     for (uint32_t i = 0; status == XRAY_OK && i < run->steps; i++)
         status = one_step(job, i);
     run->memory[job->rank].head = (xray_head)XRAY_HEAD(xray_memory_stats);
@@ -231,6 +255,35 @@ static xray_status work(rank_job *job)
     return status;
 }
 
+static xray_status open_comm(rank_job *job)
+{
+    uint32_t ranks[MEET_MAX];
+    void *self = meet_self(job->m, job->rank);
+    job->comm = meet_ops();
+    job->comm_self = self;
+    job->group = meet_group(job->m, job->rank);
+    if (!job->run->shm)
+        return XRAY_OK;
+    job->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
+    xray_comm_setup setup = { .head = XRAY_HEAD(xray_comm_setup),
+                              .host = &job->host,
+                              .device = job->device.ops,
+                              .device_self = job->device.self,
+                              .rank = job->rank,
+                              .size = job->run->ranks,
+                              .timeout_ms = 30000,
+                              .exchange_ctx = self,
+                              .exchange = meet_exchange };
+    job->comm_self = NULL;
+    for (uint32_t r = 0; r < job->run->ranks; r++)
+        ranks[r] = r;
+    xray_status status = job->comm->create(&setup, NULL, &job->comm_self);
+    if (status != XRAY_OK)
+        return status;
+    return job->comm->group(job->comm_self, ranks, job->run->ranks,
+                            &job->group);
+}
+
 static void *rank_main(void *ptr)
 {
     rank_job *job = ptr;
@@ -240,9 +293,10 @@ static void *rank_main(void *ptr)
                          .rank = job->rank,
                          .size = run->ranks };
     if (run->ranks > 1) {
-        world.comm = meet_ops();
-        world.comm_self = meet_self(job->m, job->rank);
-        world.group = meet_group(job->m, job->rank);
+        job->status = open_comm(job);
+        world.comm = job->comm;
+        world.comm_self = job->comm_self;
+        world.group = job->group;
     }
     xray_setup setup = { .head = XRAY_HEAD(xray_setup),
                          .host = &job->host,
@@ -254,12 +308,15 @@ static void *rank_main(void *ptr)
                          .trainable = !run->spec.frozen,
                          .trainable_from_layer = run->spec.from_layer };
     job->rig.ops = rig_component()->ops;
-    job->status =
-        job->rig.ops->create(&setup, r.config, &r.load, &job->rig.self);
+    if (job->status == XRAY_OK)
+        job->status =
+            job->rig.ops->create(&setup, r.config, &r.load, &job->rig.self);
     if (job->status == XRAY_OK) {
         job->status = work(job);
         rig_close(&job->rig);
     }
+    if (run->shm)
+        job->comm->destroy(job->comm_self);
     rig_request_free(&r);
     return NULL;
 }

@@ -33,6 +33,8 @@ typedef struct ranks_run {
     uint32_t poison;     /* 1: the last rank's first gradient is a NaN */
     uint32_t fail_loss;  /* 1: the last rank's loss fails */
     uint32_t one_call;   /* 1: no more than forward_backward */
+    uint32_t shm;        /* 1: comm-shm instead of the test's own */
+    uint32_t score;      /* 1: `logp` is filled before the first step */
     uint32_t reserved;
     const char *save_dir; /* or NULL */
     const char *load_dir;
@@ -45,7 +47,8 @@ typedef struct ranks_run {
     uint32_t skipped[MEET_MAX];
     char bad[MEET_MAX][96];
     xray_memory_stats memory[MEET_MAX];
-    snapshot grads; /* of the last step */
+    float logp[ROWS_TOKENS_MAX]; /* of all ranks' rows, in order */
+    snapshot grads;              /* of the last step */
     snapshot weights;
 } ranks_run;
 

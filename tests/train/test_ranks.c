@@ -9,6 +9,15 @@
 #include "model/nn/layout.h"
 #include "tests/train/ranks.h"
 
+static const char deep[] =
+    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":64,\"num_hidden_layers\":6,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+    "\"intermediate_size\":160,\"vocab_size\":512,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
+
 static ranks_run run_of(const char *json, uint32_t ranks, uint32_t stage)
 {
     return (ranks_run){ .spec = { .config_json = json,
@@ -164,16 +173,53 @@ static void test_rank_count_steps(void **state)
     ranks_free(&four);
 }
 
-/* ---- what goes over the wire -------------------------------------------- */
+/* Log-probs are the same bits on any number of ranks at any stage, also of a
+ * rank that has no rows. */
+static void test_scores(void **state)
+{
+    (void)state;
+    ranks_run one = run_of(rig_tiny_tied, 1, 3);
+    one.score = 1;
+    one.rows = 3;
+    one.steps = 1;
+    ranks_go(&one);
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        ranks_run run = run_of(rig_tiny_tied, 4, stage);
+        run.score = 1;
+        run.rows = 3;
+        run.steps = 1;
+        ranks_go(&run);
+        assert_memory_equal(one.logp, run.logp, sizeof(one.logp));
+        double far = snapshot_distance(&one.grads, &run.grads);
+        if (!(far < 1e-5))
+            fail_msg("gradients of three rows on four ranks: %g away", far);
+        ranks_free(&run);
+    }
+    ranks_free(&one);
+}
 
-static const char deep[] =
-    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
-    "\"hidden_act\":\"silu\",\"hidden_size\":64,\"num_hidden_layers\":6,"
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-    "\"intermediate_size\":160,\"vocab_size\":512,"
-    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
-    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
-    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
+/* The collectives of processes on one host give the bits of the plain ones. */
+static void test_shm(void **state)
+{
+    (void)state;
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        ranks_run plain = run_of(deep, 3, stage);
+        ranks_run run = run_of(deep, 3, stage);
+        plain.cuts = 2;
+        run.cuts = 2;
+        run.shm = 1;
+        run.spec.offload_param = stage == 3;
+        ranks_go(&plain);
+        ranks_go(&run);
+        same(&plain, &run, "comm-shm");
+        assert_memory_equal(plain.received[0], run.received[0],
+                            sizeof(run.received[0]));
+        ranks_free(&plain);
+        ranks_free(&run);
+    }
+}
+
+/* ---- what goes over the wire -------------------------------------------- */
 
 /* Elements of the buckets with their padding: [0] the embedding, then blocks,
  * then norm and head. */
@@ -512,6 +558,8 @@ int main(void)
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_rank_count),
         cmocka_unit_test(test_rank_count_steps),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_shm),
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_shares),

@@ -206,6 +206,12 @@ static void test_plan_refuses(void **state)
     (void)state;
     rig_spec spec = { 0 };
     refuse_plan(&spec, 100000, "at most 1024");
+    spec.offload_param = 1;
+    spec.stage_1 = 2 + 1;
+    refuse_plan(&spec, 2, "offload_param = host needs stage = 3");
+    spec = (rig_spec){ .from_layer = 3 };
+    refuse_plan(&spec, 1, "the model has 2");
+    spec = (rig_spec){ 0 };
     spec.row_tokens = 65;
     refuse_plan(&spec, 1, "max_position_embeddings 64");
     spec.row_tokens = 60;

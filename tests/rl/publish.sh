@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Weights that are copied to the engine, by an export where the trainer has one:
+# the bits are those of shared ones at every stage and place of the weights. An
+# engine that rounds them is sent rounded values, and the loop takes no log-prob
+# of its for the trainer's.
+. "$(dirname "$0")/lib.sh"
+make_task
+steps=(--set trainer.total_training_steps=3)
+train "$work/shared" "${steps[@]}" >/dev/null
+for set in train.zero3.stage=0 train.zero3.stage=3 train.zero3.offload_param=host train.zero3.offload_optimizer=host; do
+    rm -rf "$work/copied"
+    train "$work/copied" "${steps[@]}" --set "$set" --set rollout.share_weights=off >/dev/null
+    same_checkpoint "$work/shared/global_step_3" "$work/copied/global_step_3"
+    diff <(steady "$work/shared/metrics.jsonl") <(steady "$work/copied/metrics.jsonl") || fail "metrics with $set differ"
+done
+# Going on from a checkpoint sends its weights, not those the engine began with.
+train "$work/again" "${steps[@]}" --set trainer.total_training_steps=1 >/dev/null
+train "$work/again" "${steps[@]}" --set rollout.share_weights=off >/dev/null 2>&1
+same_checkpoint "$work/shared/global_step_3" "$work/again/global_step_3"
+
+narrow=(--set infer.dsinf.weights=bfloat16)
+train "$work/narrow" "${steps[@]}" "${narrow[@]}" >/dev/null
+train "$work/narrow2" "${steps[@]}" "${narrow[@]}" --set run.threads=1 >/dev/null
+same_checkpoint "$work/narrow/global_step_3" "$work/narrow2/global_step_3"
+[ "$(grep -c '"training/rollout_probs_diff/max":0\.0' "$work/narrow/metrics.jsonl")" = 3 ] ||
+    fail "the old log-probs were not computed again: $(cat "$work/narrow/metrics.jsonl")"
+echo "rl.publish: ok"
