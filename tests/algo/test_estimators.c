@@ -293,6 +293,38 @@ static void overlong(void **state)
     near(xm_rl_overlong(20, 20, 8, 0.5), -0.5, 1e-15);
 }
 
+/* The others' deviation is 0, which rounding must not hide: no division. */
+static void others_that_are_equal(void **state)
+{
+    (void)state;
+    static const double scores[] = { 1.3, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1 };
+    xm_rl_estimator e = { XM_RL_ADV_GRPO, XM_RL_STD_OTHERS, 1e-6 };
+    xm_rl_score_counts counts = { 7, 7 };
+    xm_rl_group group = { 0 };
+    for (uint64_t i = 0; i < 7; i++)
+        xm_rl_group_add(&group, scores[i], 1, i);
+    xm_rl_group_close(&group);
+    for (int i = 0; i < 7; i++)
+        xm_rl_group_deviate(&group, scores[i]);
+    near(xm_rl_advantage(&e, &group, &counts, 1.3, 0), 1.2, 1e-12);
+}
+
+/* verl's bound of 20, on a token and on the sum over a row. */
+static void drift_is_bounded(void **state)
+{
+    (void)state;
+    xm_rl_correction rule = { .weight = XM_RL_IS_SEQUENCE,
+                              .low = -1,
+                              .high = 1e300 };
+    xm_rl_drift row = { 0 };
+    near(xm_rl_log_drift(-1, -40), 20, 0);
+    near(xm_rl_log_drift(-40, -1), -20, 0);
+    xm_rl_drift_add(&rule, 15, &row);
+    xm_rl_drift_add(&rule, 15, &row);
+    xm_rl_drift_close(&rule, &row);
+    near(xm_rl_drift_weight(&rule, &row, 15) / exp(20), 1, 1e-14);
+}
+
 static uint64_t key_of(const void *ctx, uint64_t i)
 {
     return ((const uint64_t *)ctx)[i];
@@ -335,6 +367,8 @@ int main(void)
         cmocka_unit_test(moments),
         cmocka_unit_test(logarithm),
         cmocka_unit_test(overlong),
+        cmocka_unit_test(others_that_are_equal),
+        cmocka_unit_test(drift_is_bounded),
         cmocka_unit_test(picking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -344,7 +344,7 @@ static void state_goes_into_a_checkpoint(void **state)
                                    "horizon", "30", "scale_reward", "ref");
     ppo_rig r[2];
     ppo_batch b[2];
-    unsigned char blob[256];
+    unsigned char blob[256] = { 0 };
     uint64_t size = 0;
     (void)state;
     ppo_rig_open(&r[0], keys);
@@ -362,6 +362,13 @@ static void state_goes_into_a_checkpoint(void **state)
     assert_int_equal(r[0].ops->save(r[0].self, blob, sizeof(blob), &size), 0);
     assert_int_equal(r[1].ops->load(r[1].self, blob, size - 1), XRAY_E_IO);
     assert_non_null(strstr(r[1].host.reason, "load: state of"));
+    unsigned char spoiled[256];
+    memcpy(spoiled, blob, sizeof(spoiled));
+    memset(spoiled + size - 8, 0xff, 8); /* a NaN */
+    assert_int_equal(r[1].ops->load(r[1].self, spoiled, size), XRAY_E_IO);
+    memcpy(spoiled, blob, sizeof(spoiled));
+    spoiled[0] ^= 0x55;
+    assert_int_equal(r[1].ops->load(r[1].self, spoiled, size), XRAY_E_IO);
     assert_int_equal(r[1].ops->load(r[1].self, blob, size), XRAY_OK);
     for (int k = 0; k < 2; k++) {
         make_rows(&b[k], 9);
@@ -499,6 +506,26 @@ static void needs_follow_the_options(void **state)
     ppo_rig_close(&r);
 }
 
+/* The table of `xray algo list` names every preset there is. */
+static void presets_are_listed(void **state)
+{
+    ppo_rig r;
+    (void)state;
+    ppo_rig_open(&r, NULL);
+    const xray_algo_presets *table = r.ops->extension(NULL, XRAY_ALGO_PRESETS);
+    assert_non_null(table);
+    assert_null(r.ops->extension(r.self, "xray.other/0"));
+    assert_int_equal(table->rows, 2);
+    ppo_rig_close(&r);
+    for (uint32_t i = 0; i < table->rows; i++) {
+        for (uint32_t c = 0; c < table->columns; c++)
+            assert_true(*table->titles[c] &&
+                        *table->cells[i * table->columns + c]);
+        ppo_rig_open(&r, KEYS("preset", table->cells[i * table->columns]));
+        ppo_rig_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +538,7 @@ int main(void)
         cmocka_unit_test(values_that_are_not_finite_are_named),
         cmocka_unit_test(options_that_cannot_work_are_refused),
         cmocka_unit_test(needs_follow_the_options),
+        cmocka_unit_test(presets_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
