@@ -188,6 +188,10 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
                                   args->errors);
     if (!job->session)
         return XRAY_E_CONFIG;
+    if (args->resume_from) {
+        job->session->run.trainer.resume_mode = "resume_path";
+        job->session->run.trainer.resume_from_path = args->resume_from;
+    }
     job->metrics = xr_metrics_new();
     if (!job->metrics)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
@@ -209,6 +213,36 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     }
     job->started = xr_now();
     return status;
+}
+
+static int64_t restarts_of(const xr_config *config)
+{
+    const char *text = xr_config_get(config, "run", "max_restarts");
+    int64_t most = 0;
+    return text && xr_parse_int(text, &most) == 0 ? most : 0;
+}
+
+xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
+                            xr_err *err, xr_run_result *out)
+{
+    char path[XR_PATH_CAP];
+    xr_run_args again = *args;
+    uint32_t restarts = 0;
+    for (;;) {
+        xray_status status = attempt(&again, err, out);
+        out->restarts = restarts;
+        if (status != XRAY_E_PEER || restarts >= restarts_of(args->config) ||
+            (args->stop && *args->stop))
+            return status;
+        restarts++;
+        (void)fprintf(stderr, "xray: warning: %s; restart %u of %lld from %s\n",
+                      err->text, restarts, (long long)restarts_of(args->config),
+                      *out->checkpoint ? out->checkpoint : "the beginning");
+        (void)snprintf(path, sizeof(path), "%s", out->checkpoint);
+        again.resume_from = *path ? path : args->resume_from;
+        err->text[0] = '\0';
+        xr_str_free(&out->report);
+    }
 }
 
 void xr_job_close(xr_job *job)

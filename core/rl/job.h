@@ -48,6 +48,13 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
                         xr_err *err);
 void xr_job_close(xr_job *job);
 
+/* Runs a job; after the loss of a Workhorse it goes on from the last
+ * checkpoint, at most [run] max_restarts times. A warning tells of each. */
+typedef xray_status xr_job_attempt(const xr_run_args *args, xr_err *err,
+                                   xr_run_result *out);
+xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
+                            xr_err *err, xr_run_result *out);
+
 /* Validates, if there is a validation set; adds metrics; keeps the score. */
 xray_status xr_job_validate(xr_job *job, xr_err *err);
 /* Closes a step: metrics out, then a checkpoint where `save_freq` says so or

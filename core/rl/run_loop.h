@@ -18,6 +18,8 @@ typedef struct xr_run_args {
     /* Set by a signal handler: 1 finishes the step and writes a checkpoint, 2
      * stops at once. */
     const volatile sig_atomic_t *stop;
+    const char *resume_from; /* a checkpoint, whatever [trainer] says; or NULL
+                              */
     /* Errors of the configuration go here; the job then returns
      * XRAY_E_CONFIG with an empty err. */
     xr_errors *errors;
@@ -26,7 +28,7 @@ typedef struct xr_run_args {
 /* Figures a caller may print. NaN where there is none. */
 typedef struct xr_run_result {
     int interrupted; /* the stop flag ended it */
-    uint32_t reserved;
+    uint32_t restarts;   /* after the loss of a Workhorse */
     uint64_t steps;      /* done in all, with those before a resume */
     double score_before; /* greedy validation before and after */
     double score_after;

@@ -186,7 +186,8 @@ static xray_status run(tuner *t, xr_err *err)
     return status;
 }
 
-xray_status xr_sft_run(const xr_run_args *args, xr_err *err, xr_run_result *out)
+static xray_status attempt(const xr_run_args *args, xr_err *err,
+                           xr_run_result *out)
 {
     tuner t = { .tokens = 0 };
     xray_status status = open_tuner(&t, args, out, err);
@@ -201,4 +202,9 @@ xray_status xr_sft_run(const xr_run_args *args, xr_err *err, xr_run_result *out)
     xr_views_free(&t.views);
     xr_job_close(&t.job);
     return status;
+}
+
+xray_status xr_sft_run(const xr_run_args *args, xr_err *err, xr_run_result *out)
+{
+    return xr_job_attempts(args, attempt, err, out);
 }

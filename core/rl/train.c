@@ -339,8 +339,8 @@ static xray_status run(trainer *t, xr_err *err)
     return status;
 }
 
-xray_status xr_train_run(const xr_run_args *args, xr_err *err,
-                         xr_run_result *out)
+static xray_status attempt(const xr_run_args *args, xr_err *err,
+                           xr_run_result *out)
 {
     trainer t = { .picks = 0 };
     xray_status status = open_trainer(&t, args, out, err);
@@ -353,4 +353,10 @@ xray_status xr_train_run(const xr_run_args *args, xr_err *err,
         status = XRAY_OK; /* stopped at once: nothing is wrong */
     close_trainer(&t);
     return status;
+}
+
+xray_status xr_train_run(const xr_run_args *args, xr_err *err,
+                         xr_run_result *out)
+{
+    return xr_job_attempts(args, attempt, err, out);
 }
