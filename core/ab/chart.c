@@ -216,7 +216,7 @@ static void put_row(const xr_comparison *c, const xr_contrast *one,
     xr_str_printf(out,
                   "<g class=\"c%zu\"><text class=\"name\" x=\"%.2f\" "
                   "y=\"%.2f\">",
-                  one->variant % XR_COLOURS, LEFT, y - 14);
+                  one->variant % XR_COLOURS, LEFT + 8, y - 14);
     xr_page_text(c->runs->variants[one->variant].name, out);
     xr_str_puts(out, "</text>\n");
     if (!isnan(one->low))

@@ -243,8 +243,10 @@ static void put_contrasts(const xr_comparison *c, xr_str *out)
             xr_str_puts(out, "<td>\xe2\x80\x93</td><td>\xe2\x80\x93</td>");
         if (one->adjusted < 0.0001)
             xr_str_puts(out, "<td>&lt; 0.0001</td>");
-        else
+        else if (isnan(one->adjusted))
             cell(one->adjusted, out);
+        else
+            xr_str_printf(out, "<td>%.4f</td>", one->adjusted);
         xr_str_printf(out, "<td class=\"left\">%s</td></tr>\n",
                       xr_judged_name(d->judged));
     }

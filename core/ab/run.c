@@ -293,14 +293,27 @@ static xray_status take_sample(const cJSON *json, const char *where,
     return status;
 }
 
-static xray_status parse_samples(const char *text, const char *path,
+/* A sample may hold NUL, which is no text: \u0000 becomes \ufffd. */
+static void replace_nul(char *line, const char *end)
+{
+    for (char *at = line; at + 1 < end; at++) {
+        if (*at != '\\')
+            continue;
+        if (end - at > 5 && memcmp(at + 1, "u0000", 5) == 0)
+            memcpy(at + 2, "fffd", 4);
+        at++;
+    }
+}
+
+static xray_status parse_samples(char *text, const char *path,
                                  xr_sample_list *out, xr_err *err)
 {
     char where[XR_PATH_CAP + 24];
     xray_status status = XRAY_OK;
-    const char *end = strchr(text, '\n');
+    char *end = strchr(text, '\n');
     for (size_t number = 1; status == XRAY_OK && end; number++) {
         cJSON *json = NULL;
+        replace_nul(text, end);
         (void)snprintf(where, sizeof(where), "%s:%zu", path, number);
         status = xr_json_parse(text, (size_t)(end - text), where, err, &json);
         if (status == XRAY_OK && !cJSON_IsObject(json))

@@ -145,20 +145,30 @@ static double largest(const double *values, size_t count)
     return most;
 }
 
-static double choose(size_t n, size_t k)
+/* 0 where rounding alone keeps the mean of a difference away from it. */
+static double without_dust(double mean, double size)
 {
-    double ways = 1;
-    for (size_t i = 1; i <= k; i++)
-        ways = ways * (double)(n - k + i) / (double)i;
-    return ways;
+    return fabs(mean) > SAME * size ? mean : 0;
 }
 
-/* An outcome of one width: all zero is no outcome at all. */
-static void judge_exactly(xr_difference *d, double size, double ways, int how)
+/* How often shuffled labels set two numbers apart as far as they are: one way
+ * of C(a + b, a), and the one with both sides exchanged if they are equal in
+ * size.
+ */
+static double chance_of_labels(size_t a, size_t b)
+{
+    double p = a == b ? 2 : 1;
+    for (size_t i = 1; i <= a; i++)
+        p = p * (double)i / (double)(b + i);
+    return p;
+}
+
+/* An outcome without width: nothing but zeros is no outcome at all. */
+static void judge_exactly(xr_difference *d, double p, int how)
 {
     d->error = 0;
     d->judged = how;
-    d->p = fabs(d->mean) <= SAME * size ? 1 : fmin(1, 2 / ways);
+    d->p = fabs(d->mean) > 0 ? p : 1;
 }
 
 /* 1 if no value differs from the first by more than rounding. */
@@ -186,13 +196,14 @@ xr_difference xr_difference_paired(const double *a, const double *b,
     d.df = (double)(count - 1);
     d.error = sqrt(square / d.df / (double)count);
     double size = fmax(largest(a, count), largest(b, count));
+    d.mean = without_dust(d.mean, size);
     if (d.error > SAME * size) {
         d.judged = XR_JUDGED_PAIRED;
         d.p = xr_t_both_tails(d.mean / d.error, d.df);
     } else if (is_one_number(a, count, size)) {
-        judge_exactly(&d, size, choose(2 * count, count), XR_JUDGED_LABELS);
+        judge_exactly(&d, chance_of_labels(count, count), XR_JUDGED_LABELS);
     } else {
-        judge_exactly(&d, size, ldexp(1, (int)(count < 1000 ? count : 1000)),
+        judge_exactly(&d, ldexp(2, -(int)(count < 1000 ? count : 1000)),
                       XR_JUDGED_SIGNS);
     }
     return d;
@@ -208,10 +219,10 @@ xr_difference xr_difference_welch(const double *a, size_t a_count,
     double va = xr_variance(a, a_count) / (double)a_count;
     double vb = xr_variance(b, b_count) / (double)b_count;
     double size = fmax(largest(a, a_count), largest(b, b_count));
+    d.mean = without_dust(d.mean, size);
     d.error = sqrt(va + vb);
     if (d.error <= SAME * size) {
-        judge_exactly(&d, size, choose(a_count + b_count, a_count),
-                      XR_JUDGED_LABELS);
+        judge_exactly(&d, chance_of_labels(a_count, b_count), XR_JUDGED_LABELS);
         return d;
     }
     d.judged = XR_JUDGED_WELCH;

@@ -40,9 +40,9 @@ enum {
 
 /* b minus a. Where nothing scatters t has no width and would call a difference
  * of two runs certain; the chance of the outcome under shuffled signs or labels
- * stands in: 2 / 2^n where the differences are one number, 2 / C(n_a + n_b,
- * n_a) where each side is (then nothing depends on the seed, and pairs mean
- * nothing). */
+ * stands in: 2 / 2^n where the differences are one number; where each side is
+ * one, so that nothing depends on the seed and pairs mean nothing, the one (or
+ * two, of equal sizes) of C(n_a + n_b, n_a) ways. */
 typedef struct xr_difference {
     size_t pairs; /* of a paired one; else of both sides in all */
     double mean;

@@ -3,6 +3,7 @@
  * Proximal policy optimisation with a value estimate: a critic of its own, or a
  * second head of the policy.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "plugins/algo-ppo/loss.h"
 #include "plugins/algo-ppo/prepare.h"
+#include "plugins/algo-ppo/presets.h"
 
 typedef struct ppo {
     const xray_host *host;
@@ -126,6 +128,16 @@ static xray_status save(void *ptr, void *out, uint64_t cap, uint64_t *out_size)
     return XRAY_OK;
 }
 
+static int sound(const ppo_state *s)
+{
+    const double numbers[] = { s->kl_coef, s->ref_std, s->moments.count,
+                               s->moments.variance, s->moments.deviation };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (!isfinite(numbers[i]) || numbers[i] < 0)
+            return 0;
+    return isfinite(s->moments.mean);
+}
+
 /* A fixed coefficient is the INI's, an adaptive one the checkpoint's. */
 static xray_status load(void *ptr, const void *data, uint64_t size)
 {
@@ -143,10 +155,19 @@ static xray_status load(void *ptr, const void *data, uint64_t size)
     if (state.version != PPO_STATE_VERSION)
         return self->host->fail(self->host, XRAY_E_IO, "load",
                                 "the state is of another version");
+    if (!sound(&state))
+        return self->host->fail(self->host, XRAY_E_IO, "load",
+                                "the state holds a number that cannot be");
     if (!self->rule.control.adaptive)
         state.kl_coef = self->state.kl_coef;
     self->state = state;
     return XRAY_OK;
+}
+
+static const void *extension(void *ptr, const char *id)
+{
+    (void)ptr;
+    return strcmp(id, XRAY_ALGO_PRESETS) == 0 ? &ppo_preset_table : NULL;
 }
 
 static const xray_algo_ops ops = {
@@ -161,6 +182,7 @@ static const xray_algo_ops ops = {
     .observe = observe,
     .save = save,
     .load = load,
+    .extension = extension,
     .critic_loss = ppo_critic_loss,
 };
 

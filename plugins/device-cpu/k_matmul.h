@@ -14,6 +14,11 @@
 #define DEPTH_BLOCK CPU_GEMM_DEPTH
 #define ROW_BLOCK CPU_GEMM_ROWS
 
+/* A single row of bf16 fetches the same places of the panels behind its own, if
+ * those fit the L2 cache, else what follows in its own. */
+#define STEP_AHEAD ((size_t)512 << 10)
+#define ROW_AHEAD ((size_t)2 << 10)
+
 /* Where a tile lies. */
 typedef struct tile_at {
     size_t row;
@@ -25,6 +30,7 @@ typedef struct tile_at {
     size_t next_row;     /* floats to the next of 16 places, */
     size_t next_sixteen; /* and to the next 16 of them */
     const float *next_c; /* the tile behind this one */
+    size_t ahead; /* a single row of bf16: bytes from b to what is next */
 } tile_at;
 
 /* Compile-time shape of a tile. */
@@ -104,13 +110,19 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
     const char *b = (const char *)g->b + at->panel * b_panel + at->k0 * b_row;
     for (size_t k = at->k0; k < at->k1; k++, b += b_row) {
         v16 x[8];
-        if (!f.masked && !f.triangle)
+        if (!f.masked && !f.triangle && !(f.narrow && f.rows == 1))
             __builtin_prefetch(at->next + at->next_row * ((k - at->k0) % 16) +
                                    at->next_sixteen * ((k - at->k0) / 16),
                                0, 2);
         /* The next tile's accumulators come from memory, or go there. */
         if (!f.triangle && k - at->k0 < (size_t)(f.rows * f.panels))
             fetch_c(f, g, at, k - at->k0);
+        /* A single row of bf16 waits for memory alone. */
+        if (f.narrow && f.rows == 1) {
+            UNROLL_PANELS
+            for (int p = 0; p < f.panels; p++)
+                __builtin_prefetch(b + (size_t)p * b_panel + at->ahead, 0, 2);
+        }
         UNROLL_PANELS
         for (int p = 0; p < f.panels; p++)
             x[p] = tile_b(b + (size_t)p * b_panel, f, lanes);
@@ -363,6 +375,9 @@ static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
         size_t row = m0;
         step = cut_step(&cut, p);
         at->panel = p;
+        at->ahead = step * g->b_panel * sizeof(uint16_t);
+        if (at->ahead > STEP_AHEAD)
+            at->ahead = ROW_AHEAD;
         for (size_t i = 0; i < cut.tiles; i++) {
             size_t rows = (m1 - row + (cut.tiles - i) - 1) / (cut.tiles - i);
             at->row = row;

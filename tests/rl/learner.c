@@ -5,6 +5,8 @@
  */
 #include "tests/testing.h"
 
+#include <math.h>
+
 #include "core/rl/learner.h"
 
 #define PROMPTS 4
@@ -19,17 +21,32 @@ static struct {
     float offset;  /* of the trainer's log-probs from the rollout's */
     uint32_t skip; /* updates report a bad gradient */
     uint64_t version;
-    uint64_t told;    /* version the engine was told of */
-    uint32_t batches; /* micro-batches of the last forward_backward */
-    uint32_t rows;    /* rows in them */
-    double tokens;    /* totals of the last context */
-    uint32_t greedy;  /* the algorithm was given baselines */
+    uint64_t told;       /* version the engine was told of */
+    uint32_t batches;    /* micro-batches of the last forward_backward */
+    uint32_t rows;       /* rows in them */
+    double tokens;       /* totals of the last context */
+    uint32_t greedy;     /* the algorithm was given baselines */
+    uint32_t values;     /* ... and values */
+    uint32_t updates[2]; /* of the policy, of the critic */
+    uint32_t shown[2];   /* rows in them */
+    double rates[2];
+    double norms[2];
+    uint32_t bad_value; /* the critic gives a NaN */
+    uint32_t observed;
 } fake;
+
+/* What a fake instance is: the policy, or its critic. */
+static int critic_self;
 
 static xray_status train_forward(void *self, const xray_batch *batch,
                                  uint32_t outputs, xray_outputs *out)
 {
-    (void)self;
+    if (self == &critic_self) {
+        assert_int_equal(outputs, XRAY_HEAD_VALUE);
+        for (uint32_t t = 0; t < batch->tokens; t++)
+            out->value[t] = fake.bad_value ? (float)NAN : 0.5f;
+        return XRAY_OK;
+    }
     assert_int_equal(outputs, XRAY_HEAD_LOGP);
     for (uint32_t t = 0; t < batch->tokens; t++)
         out->logp[t] = batch->loss_mask[t] != 0
@@ -43,18 +60,25 @@ static xray_status train_gradients(void *self, const xray_batch *const *batches,
 {
     float zero[64] = { 0 };
     float out[64] = { 0 };
-    (void)self;
+    int critic = self == &critic_self;
+    assert_int_equal(loss->outputs, critic
+                                        ? XRAY_HEAD_VALUE
+                                        : XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY);
+    fake.updates[critic]++;
     fake.batches = count;
     fake.rows = 0;
     for (uint32_t i = 0; i < count; i++) {
         xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
                                 .batch = batches[i],
                                 .first_row = fake.rows,
-                                .logp = zero,
-                                .entropy = zero,
-                                .dlogp = out,
-                                .dentropy = out };
+                                .value = critic ? zero : NULL,
+                                .dvalue = critic ? out : NULL };
+        if (!critic) {
+            call.logp = call.entropy = zero;
+            call.dlogp = call.dentropy = out;
+        }
         fake.rows += batches[i]->rows;
+        fake.shown[critic] += batches[i]->rows;
         if (loss->fn(loss->ctx, &call) != XRAY_OK)
             return XRAY_E_BUG;
     }
@@ -64,10 +88,12 @@ static xray_status train_gradients(void *self, const xray_batch *const *batches,
 static xray_status train_step(void *self, double lr, double max_norm,
                               xray_step_result *out)
 {
-    (void)self;
-    (void)lr;
-    (void)max_norm;
-    out->grad_norm = 2;
+    int critic = self == &critic_self;
+    fake.rates[critic] = lr;
+    fake.norms[critic] = max_norm;
+    out->grad_norm = critic ? 3 : 2;
+    if (critic)
+        return XRAY_OK;
     out->skipped = fake.skip;
     out->bad_tensor = fake.skip ? "model.norm.weight" : NULL;
     fake.version += !fake.skip;
@@ -103,6 +129,9 @@ static xray_status algo_prepare(void *self, xray_batch *batch,
     (void)self;
     assert_null(batch->ref_logp); /* there is no reference */
     fake.greedy = batch->baseline != NULL;
+    fake.values = batch->value != NULL;
+    for (uint32_t t = 0; fake.values && t < batch->tokens; t++)
+        assert_true(batch->value[t] == 0.5f);
     for (uint32_t r = 0; fake.greedy && r < batch->rows; r++)
         assert_true(batch->baseline[r] ==
                     (float)(batch->prompt_id[r] - 10) / 4);
@@ -126,7 +155,7 @@ static xray_status algo_context(void *self, const xray_batch *mini,
 
 static const char *const *algo_names(void)
 {
-    static const char *const names[] = { "fake/tokens", NULL };
+    static const char *const names[] = { "fake/tokens", "fake/values", NULL };
     return names;
 }
 
@@ -139,6 +168,30 @@ static xray_status algo_loss(const void *context, uint64_t size,
         sums->sum[0] += (double)call->batch->loss_mask[t];
         sums->weight[0] = 1;
     }
+    return XRAY_OK;
+}
+
+static xray_status algo_critic_loss(const void *context, uint64_t size,
+                                    const xray_loss_call *call,
+                                    xray_metric_sums *sums)
+{
+    (void)context;
+    assert_int_equal(size, 5000);
+    assert_null(call->logp);
+    for (uint32_t t = 0; t < call->batch->tokens; t++) {
+        sums->sum[1] += (double)call->batch->loss_mask[t];
+        sums->weight[1] = 1;
+    }
+    return XRAY_OK;
+}
+
+static xray_status algo_observe(void *self, const char *const *names,
+                                const double *values, uint64_t count)
+{
+    (void)self;
+    for (uint64_t i = 0; i < count; i++)
+        fake.observed +=
+            strcmp(names[i], "fake/rows") == 0 && values[i] == (double)ROWS;
     return XRAY_OK;
 }
 
@@ -171,6 +224,8 @@ static const xray_algo_ops algo_ops = {
     .metric_names = algo_names,
     .loss = algo_loss,
     .accept = algo_accept,
+    .observe = algo_observe,
+    .critic_loss = algo_critic_loss,
 };
 
 /* ---- fixture ------------------------------------------------------------ */
@@ -368,6 +423,65 @@ static void baselines_go_with_their_prompts(void **state)
     assert_int_equal(xr_learner_step(l, &l->rows, 3, &rates, &err), 0);
 }
 
+static void add_critic(fixture *f)
+{
+    xr_run_config *run = &f->session.run;
+    f->session.needs = XRAY_NEED_CRITIC;
+    f->session.critic = f->session.train;
+    f->session.critic.instance = "critic";
+    f->session.critic.self = &critic_self;
+    f->session.critic_load.tokens = 5;
+    run->critic.ppo_mini_batch_size = 1;
+    run->critic.ppo_epochs = 2;
+    run->critic.grad_clip = 7;
+    run->actor.grad_clip = 5;
+}
+
+/* Values come before prepare, the critic's updates before the policy's, each
+ * with its own cut, rate and clip; a warm-up leaves the policy alone. */
+static void a_critic_learns_beside_the_policy(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    xr_learner *l = &f->learner;
+    add_critic(f);
+    f->session.run.trainer.critic_warmup = 2;
+    assert_int_equal(xr_learner_step(l, &l->fresh, 1, &rates, &err), 0);
+    assert_int_equal(fake.values, 1);
+    assert_int_equal(fake.updates[0], 0);
+    assert_int_equal(fake.updates[1], 2 * PROMPTS);
+    assert_int_equal(fake.shown[1], 2 * ROWS);
+    assert_int_equal(fake.batches, 2); /* of the last two rows, 5 tokens each */
+    assert_true(isnan(xr_metrics_get(f->metrics, "actor/lr")));
+    assert_true(xr_metrics_get(f->metrics, "fake/values") == 30);
+    assert_true(isnan(xr_metrics_get(f->metrics, "fake/tokens")));
+    assert_int_equal(xr_learner_step(l, &l->fresh, 2, &rates, &err), 0);
+    assert_int_equal(fake.updates[0], 2);
+    assert_true(fake.rates[0] == 0.1 && fake.rates[1] == 0.2);
+    assert_true(fake.norms[0] == 5 && fake.norms[1] == 7);
+    assert_true(xr_metrics_get(f->metrics, "critic/grad_norm") == 3);
+    assert_true(xr_metrics_get(f->metrics, "actor/grad_norm") == 2);
+    assert_true(xr_metrics_get(f->metrics, "critic/lr") == 0.2);
+    assert_int_equal(xr_learner_observe(l, &err), 0);
+    assert_int_equal(fake.observed, 1);
+}
+
+static void a_bad_value_is_named(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    add_critic(f);
+    fake.bad_value = 1;
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err),
+        XRAY_E_NUMERIC);
+    if (!strstr(err.text, "critic gave the value") ||
+        !strstr(err.text, "token 2 of row 8"))
+        fail_msg("%s", err.text);
+    assert_int_equal(f->session.nonfinite, 1);
+    assert_int_equal(fake.updates[0] + fake.updates[1], 0);
+}
+
 static void shuffling_keeps_the_rows(void **state)
 {
     fixture *f = *state;
@@ -405,6 +519,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             groups_not_worth_it_are_dropped_and_refilled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(baselines_go_with_their_prompts, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_critic_learns_beside_the_policy,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_bad_value_is_named, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(shuffling_keeps_the_rows, set_up,
                                         tear_down),

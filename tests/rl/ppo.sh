@@ -28,7 +28,7 @@ lines() { [ -f "$1/metrics.jsonl" ] && wc -l <"$1/metrics.jsonl" || echo 0; }
 verl=(--set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true --set algo.ppo.kl_ctrl=adaptive
     --set algo.ppo.horizon=50 --set algo.ppo.scale_reward=running --set algo.ppo.entropy_coeff=0.001)
 trlx=(--set algo.ppo.preset=trlx --set algo.ppo.kl_ctrl=adaptive --set algo.ppo.horizon=50
-    --set algo.ppo.scale_reward=ref --set actor.shuffle=true)
+    --set algo.ppo.scale_reward=ref --set actor.shuffle=true --set actor.trainable_from_layer=1)
 for flow in verl trlx; do
     keys=("${verl[@]}")
     [ $flow = trlx ] && keys=("${trlx[@]}")

@@ -158,6 +158,8 @@ rig_request rig_request_of(const rig_spec *spec)
     set_option(r.config, "stage", &stage, sizeof(stage));
     set_option(r.config, "offload_optimizer", &optimizer, sizeof(optimizer));
     set_option(r.config, "offload_param", &param, sizeof(param));
+    set_option(r.config, "offload_dir", &spec->offload_dir,
+               sizeof(spec->offload_dir));
     if (spec->weight_decay != 0)
         set_option(r.config, "weight_decay", &decay, sizeof(decay));
     if (spec->path && !spec->config_json) {

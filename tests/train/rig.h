@@ -48,7 +48,8 @@ typedef struct rig_spec {
     uint32_t offload_param;
     uint32_t from_layer; /* trainable_from_layer */
     uint32_t reserved;
-    double weight_decay; /* [0.01]; < 0: none */
+    const char *offload_dir; /* [the temporary folder] */
+    double weight_decay;     /* [0.01]; < 0: none */
 } rig_spec;
 
 /* What a spec asks for, spelled out. */

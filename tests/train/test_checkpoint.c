@@ -332,6 +332,139 @@ static void test_no_folder(void **state)
     rig_device_close(&device);
 }
 
+static xray_status alone(void *ctx, xray_status mine, xr_err *err)
+{
+    (void)ctx;
+    (void)err;
+    return mine;
+}
+
+static void same_file(const char *a, const char *b, const char *name)
+{
+    char path[512];
+    char *text[2] = { NULL, NULL };
+    size_t size[2] = { 0, 0 };
+    xr_err err = { "" };
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", i ? b : a, name);
+        if (xr_file_read(path, 1u << 24, &err, &text[i], &size[i]) != XRAY_OK)
+            fail_msg("%s", err.text);
+    }
+    assert_int_equal(size[0], size[1]);
+    assert_memory_equal(text[0], text[1], size[0]);
+    free(text[0]);
+    free(text[1]);
+}
+
+/* Shards that ranks write together are those that one writes, byte for byte,
+ * also over an older file of the whole, and the index goes with them. */
+static void test_shards_together(void **state)
+{
+    (void)state;
+    char one[256];
+    char many[256];
+    char path[512];
+    xr_err err = { "" };
+    rig_device device = rig_device_open(1);
+    xm_config config;
+    xm_layout *layout = NULL;
+    xm_weights *w = NULL;
+    const xm_together together = { .agree = alone };
+    assert_int_equal(xm_config_parse(rig_tiny, "test", &err, &config), XRAY_OK);
+    assert_int_equal(xm_layout_create(&config, 1, &err, &layout), XRAY_OK);
+    assert_int_equal(
+        xm_weights_create(layout, device.ops, device.self, "test", 0, &err, &w),
+        XRAY_OK);
+    assert_int_equal(xm_weights_random(w, &config, 3, &err), XRAY_OK);
+    rig_mkdir(one, sizeof(one));
+    rig_mkdir(many, sizeof(many));
+    assert_int_equal(xm_weights_save(w, one, 20000, &err), XRAY_OK);
+    assert_int_equal(
+        xm_weights_save_share(w, many, UINT64_MAX, &together, &err), XRAY_OK);
+    assert_int_equal(xm_weights_save_share(w, many, 20000, &together, &err),
+                     XRAY_OK);
+    same_file(one, many, "model.safetensors.index.json");
+    xm_st *st = NULL;
+    assert_int_equal(xm_st_open(many, &err, &st), XRAY_OK);
+    assert_int_equal(xm_st_count(st), layout->param_count);
+    xm_st_close(st);
+    for (unsigned i = 1; i < 100; i++) {
+        char name[64];
+        unsigned of = 1;
+        for (; of < 100; of++) {
+            (void)snprintf(name, sizeof(name), "model-%05u-of-%05u.safetensors",
+                           i, of);
+            (void)snprintf(path, sizeof(path), "%s/%s", one, name);
+            if (xr_path_exists(path))
+                break;
+        }
+        if (of == 100) {
+            assert_true(i > 3);
+            break;
+        }
+        same_file(one, many, name);
+    }
+    (void)snprintf(path, sizeof(path), "%s/model.safetensors", many);
+    assert_false(xr_path_exists(path));
+    /* And back to one file. */
+    assert_int_equal(
+        xm_weights_save_share(w, many, UINT64_MAX, &together, &err), XRAY_OK);
+    (void)snprintf(path, sizeof(path), "%s/model.safetensors.index.json", many);
+    assert_false(xr_path_exists(path));
+    rig_rmdir(one);
+    rig_rmdir(many);
+    xm_weights_destroy(w);
+    xm_layout_destroy(layout);
+    rig_device_close(&device);
+}
+
+/* Weights that live in a map: they come from another instance and go to one. */
+static void test_offloaded_values(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    rig_spec spec = { .seed = 3 };
+    rig_spec mapped = { .seed = 4, .offload_param = 1, .offload_optimizer = 1 };
+    rig a;
+    rig b;
+    rig c;
+    assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
+    assert_int_equal(rig_open(&device, &mapped, &b), XRAY_OK);
+    spec.seed = 5;
+    assert_int_equal(rig_open(&device, &spec, &c), XRAY_OK);
+    step(&a, 1);
+    step(&b, 2);
+    assert_true(
+        rig_weights_differ(a.ops->weights(a.self), b.ops->weights(b.self)));
+    assert_int_equal(b.ops->import(b.self, a.ops->weights(a.self)), XRAY_OK);
+    assert_int_equal(c.ops->import(c.self, b.ops->weights(b.self)), XRAY_OK);
+    assert_int_equal(version(&b), 1);
+    rig_same_weights(&a, &b);
+    rig_same_weights(&a, &c);
+    /* What was gathered before is not used any more. */
+    rows batch;
+    float logp[2][ROWS_TOKENS_MAX];
+    rows_draw(&batch, 5, 20, 37, 9);
+    for (int i = 0; i < 2; i++) {
+        const rig *r = i ? &b : &a;
+        xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = logp[i] };
+        assert_int_equal(
+            r->ops->forward(r->self, &batch.batch, XRAY_HEAD_LOGP, &out),
+            XRAY_OK);
+    }
+    assert_memory_equal(logp[0], logp[1], batch.batch.tokens * sizeof(float));
+    const xray_weights *w = b.ops->weights(b.self);
+    assert_null(w->tensors[0].weight);
+    assert_int_equal(w->lease(w->owner), XRAY_OK);
+    assert_int_equal(b.ops->import(b.self, a.ops->weights(a.self)),
+                     XRAY_E_STATE);
+    w->release(w->owner);
+    rig_close(&a);
+    rig_close(&b);
+    rig_close(&c);
+    rig_device_close(&device);
+}
+
 /* The state of a device whose memory only copies reach. */
 static void test_copied_state(void **state)
 {
@@ -394,6 +527,8 @@ int main(void)
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_other_model),
         cmocka_unit_test(test_no_folder),
+        cmocka_unit_test(test_shards_together),
+        cmocka_unit_test(test_offloaded_values),
         cmocka_unit_test(test_copied_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

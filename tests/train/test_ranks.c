@@ -18,6 +18,13 @@ static const char deep[] =
     "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
     "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
 
+static const char gpt2[] =
+    "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],"
+    "\"n_embd\":24,\"n_layer\":2,\"n_head\":4,\"n_positions\":64,"
+    "\"vocab_size\":37,\"layer_norm_epsilon\":1e-5,"
+    "\"initializer_range\":0.08,\"tie_word_embeddings\":true,"
+    "\"bos_token_id\":1,\"eos_token_id\":2}";
+
 static ranks_run run_of(const char *json, uint32_t ranks, uint32_t stage)
 {
     return (ranks_run){ .spec = { .config_json = json,
@@ -80,6 +87,7 @@ static void test_stages(void **state)
     check_stages(rig_tiny, 2);
     check_stages(rig_tiny, 4);
     check_stages(rig_tiny_tied, 3);
+    check_stages(gpt2, 2);
 }
 
 /* One rank: the stage changes nothing, and neither does offload. */
@@ -193,6 +201,15 @@ static void test_scores(void **state)
         double far = snapshot_distance(&one.grads, &run.grads);
         if (!(far < 1e-5))
             fail_msg("gradients of three rows on four ranks: %g away", far);
+        ranks_free(&run);
+        /* A reference has no gradients, and the same scores. */
+        run = run_of(rig_tiny_tied, 4, stage);
+        run.score = 1;
+        run.rows = 3;
+        run.steps = 0;
+        run.spec.frozen = 1;
+        ranks_go(&run);
+        assert_memory_equal(one.logp, run.logp, sizeof(one.logp));
         ranks_free(&run);
     }
     ranks_free(&one);
@@ -408,13 +425,6 @@ static void check_checkpoint(const char *json)
     rig_rmdir(from);
     ranks_free(&written);
 }
-
-static const char gpt2[] =
-    "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],"
-    "\"n_embd\":24,\"n_layer\":2,\"n_head\":4,\"n_positions\":64,"
-    "\"vocab_size\":37,\"layer_norm_epsilon\":1e-5,"
-    "\"initializer_range\":0.08,\"tie_word_embeddings\":true,"
-    "\"bos_token_id\":1,\"eos_token_id\":2}";
 
 static void test_checkpoints(void **state)
 {

@@ -228,6 +228,10 @@ static void test_plan_refuses(void **state)
     spec = (rig_spec){ .path = "/no/such/folder", .config_json = rig_tiny };
     assert_true(rig_open(&device, &spec, &r) < 0);
     assert_non_null(strstr(rig_error(), "/no/such/folder"));
+    spec = (rig_spec){ .offload_optimizer = 1, .offload_dir = "/no/such" };
+    assert_true(rig_open(&device, &spec, &r) < 0);
+    assert_non_null(strstr(rig_error(), "offload_dir"));
+    assert_non_null(strstr(rig_error(), "/no/such"));
     rig_device_close(&device);
 }
 

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables, verdicts and page of runs that were never run.
+ */
+#include <math.h>
+
+#include "core/ab/compare.h"
+#include "tests/ab/made_up.h"
+#include "tests/ab/markup.h"
+
+static const double base_scores[] = { 0.41, 0.44, 0.39, 0.47, 0.425 };
+static const double good_scores[] = { 0.46, 0.47, 0.45, 0.49, 0.455 };
+static const double even_scores[] = { 0.42, 0.43, 0.40, 0.455, 0.43 };
+
+/* A variant of five runs in the folder `name`. */
+static void make_variant(const char *name, const char *lr, int first_seed,
+                         const double *scores)
+{
+    for (int i = 0; i < 5; i++) {
+        char dir[128];
+        (void)snprintf(dir, sizeof dir, "%s/seed-%d", name, first_seed + i);
+        made_up_run(&(made_up){ .dir = dir,
+                                .seed = first_seed + i,
+                                .lr = lr,
+                                .steps = 4,
+                                .score = scores[i],
+                                .samples = 1 });
+    }
+}
+
+/* Reads folders of the scratch folder; ends with NULL. */
+static void sort_into(xr_runs *runs, const char *const *names,
+                      xr_errors *errors)
+{
+    char *dirs[8] = { NULL };
+    size_t count = 0;
+    for (; names[count]; count++)
+        dirs[count] = xr_strdup(scratch_path(names[count]));
+    *runs = (xr_runs){ .count = 0 };
+    xr_runs_sort(runs, (const char *const *)dirs, count, errors);
+    for (size_t i = 0; i < count; i++)
+        free(dirs[i]);
+}
+
+/* The comparison of folders as text and page; free what comes back. */
+static char *text_of(const char *const *names, char **out_page)
+{
+    xr_runs runs;
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    xr_comparison c;
+    xr_str text = { 0 };
+    xr_str page = { 0 };
+    sort_into(&runs, names, &errors);
+    if (errors.count)
+        fail_msg("%s", errors.items[0]);
+    if (xr_compare(&runs, NULL, &err, &c) != XRAY_OK)
+        fail_msg("%s", err.text);
+    xr_compare_text(&c, &text);
+    if (out_page) {
+        assert_int_equal(xr_compare_html(&c, &page, &err), XRAY_OK);
+        *out_page = page.data;
+    }
+    xr_comparison_free(&c);
+    xr_runs_free(&runs);
+    assert_false(text.failed);
+    return text.data;
+}
+#define TEXT_OF(page, ...) \
+    text_of((const char *const[]){ __VA_ARGS__, NULL }, page)
+
+static void expect_in(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in:\n%s", part, text);
+}
+
+static int make_all(void **state)
+{
+    if (scratch_make(state))
+        return -1;
+    make_variant("base", "0.1", 1, base_scores);
+    make_variant("good", "0.2", 1, good_scores);
+    make_variant("even", "0.3", 1, even_scores);
+    make_variant("later", "0.1", 6, even_scores);
+    return 0;
+}
+
+/* ---- tables ------------------------------------------------------------- */
+
+static void names_the_winner(void **state)
+{
+    (void)state;
+    static const char wanted[] =
+        "val-core/x/reward/mean@1, the last of each run; higher is better\n"
+        "\n"
+        "variant   runs       mean         sd      least       most  last "
+        "step\n"
+        "base         5      0.427    0.03033       0.39       0.47          "
+        "4\n"
+        "good         5      0.465    0.01581       0.45       0.49          "
+        "4\n"
+        "\n"
+        "seed                         base         good   difference\n"
+        "1                            0.41         0.46        +0.05\n"
+        "2                            0.44         0.47        +0.03\n"
+        "3                            0.39         0.45        +0.06\n"
+        "4                            0.47         0.49        +0.02\n"
+        "5                           0.425        0.455        +0.03\n"
+        "\n"
+        "against base\n"
+        "variant      n  difference                  interval  level         p "
+        " judged by\n"
+        "good         5      +0.038          [0.0176, 0.0584]    95%    0.0066 "
+        " paired t\n"
+        "\n"
+        "good is better than base: good minus base is +0.038, and the 95 % "
+        "interval [0.0176, 0.0584] leaves zero out\n"
+        "\n"
+        "settings that differ\n"
+        "[actor.optim] lr\n"
+        "  base      0.1\n"
+        "  good      0.2\n"
+        "\n"
+        "where good parts from base\n"
+        "seed 1               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
+        "other sample: step 2, sample 1\n"
+        "seed 2               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
+        "other sample: step 2, sample 1\n"
+        "seed 3               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
+        "other sample: step 2, sample 1\n"
+        "seed 4               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
+        "other sample: step 2, sample 1\n"
+        "seed 5               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
+        "other sample: step 2, sample 1\n";
+    char *text = TEXT_OF(NULL, "base", "good/");
+    assert_string_equal(text, wanted);
+    free(text);
+    /* The other way round the base wins. */
+    text = TEXT_OF(NULL, "good", "base");
+    expect_in(text, "good is better than base: base minus good is -0.038, and "
+                    "the 95 % interval [-0.0584, -0.0176] leaves zero out\n");
+    free(text);
+}
+
+static void refuses_to_name_one(void **state)
+{
+    (void)state;
+    char *text = TEXT_OF(NULL, "base", "even");
+    expect_in(text, "even against base: no difference shown: the 95 % interval "
+                    "[-0.01456, 0.01456] holds zero\n");
+    expect_in(text, "even         5          +0       [-0.01456, 0.01456]");
+    assert_null(strstr(text, "better than"));
+    free(text);
+}
+
+/* The same settings under other seeds: unpaired, and said so. */
+static void other_seeds(void **state)
+{
+    (void)state;
+    char *text = TEXT_OF(NULL, "base", "later");
+    expect_in(text, "later against base: no difference shown: the 95 % "
+                    "interval [");
+    expect_in(text, "Welch t\n");
+    expect_in(text, "settings that differ: none\n");
+    expect_in(text, "note: base and later were not run with the same seeds: "
+                    "unpaired, Welch's t interval\n");
+    assert_null(strstr(text, "parts from"));
+    free(text);
+}
+
+/* Two against the base: 0.0066 goes to 0.0133, and its interval widens. */
+static void holm_for_several(void **state)
+{
+    (void)state;
+    char *text = TEXT_OF(NULL, "base", "good", "even");
+    expect_in(text, "against base (p and intervals after Holm, for several "
+                    "variants)\n");
+    expect_in(text, "+0.038        [0.01231, 0.06369]  97.5%    0.0133");
+    expect_in(text, "95%    1.0000  paired t\n");
+    free(text);
+}
+
+/* A run against itself, to the bit. */
+static void equal_runs(void **state)
+{
+    (void)state;
+    make_variant("again/base", "0.1", 1, base_scores);
+    char *text = TEXT_OF(NULL, "base", "again/base");
+    expect_in(text, "base-2 against base: no difference shown: every value is "
+                    "equal\n");
+    expect_in(text,
+              "seed 5               no metric differs up to step 4; no sample "
+              "differs\n");
+    free(text);
+}
+
+static void one_run_each(void **state)
+{
+    (void)state;
+    char *text = TEXT_OF(NULL, "base/seed-1", "good/seed-1");
+    expect_in(text, "good against base: no verdict: an interval takes two runs "
+                    "of each\n");
+    expect_in(text, "good         1       +0.05                         -");
+    free(text);
+}
+
+/* ---- which run is of which variant -------------------------------------- */
+
+static void sorts_runs(void **state)
+{
+    (void)state;
+    xr_runs runs;
+    xr_errors errors = { 0 };
+    static const char *const loose[] = { "a1", "b1", "a2", "b2", NULL };
+    for (int i = 0; i < 4; i++)
+        made_up_run(&(made_up){ .dir = loose[i],
+                                .seed = i / 2,
+                                .lr = i % 2 ? "0.2" : "0.1",
+                                .steps = 2,
+                                .score = 0.5 });
+    sort_into(&runs, loose, &errors);
+    assert_int_equal(errors.count, 0);
+    assert_int_equal(runs.count, 2);
+    assert_string_equal(runs.variants[0].name, "a1");
+    assert_string_equal(runs.variants[1].name, "b1");
+    for (size_t v = 0; v < 2; v++) {
+        assert_int_equal(runs.variants[v].count, 2);
+        assert_int_equal(runs.variants[v].runs[0].seed, 0);
+        assert_int_equal(runs.variants[v].runs[1].seed, 1);
+    }
+    xr_runs_free(&runs);
+    sort_into(&runs,
+              (const char *const[]){ "base/seed-1", "good/seed-2",
+                                     "base/seed-3", "later", NULL },
+              &errors);
+    assert_int_equal(errors.count, 0);
+    assert_int_equal(runs.count, 3);
+    assert_int_equal(runs.variants[0].count, 2);
+    assert_int_equal(runs.variants[1].count, 1);
+    assert_int_equal(runs.variants[2].count, 5);
+    assert_int_equal(runs.variants[2].runs[4].seed, 10);
+    xr_runs_free(&runs);
+}
+
+/* ---- broken runs -------------------------------------------------------- */
+
+static void expect_refused(const char *dir, const char *sentence)
+{
+    xr_runs runs;
+    xr_errors errors = { 0 };
+    sort_into(&runs, (const char *const[]){ dir, NULL }, &errors);
+    if (errors.count != 1)
+        fail_msg("%zu errors", errors.count);
+    expect_in(errors.items[0], sentence);
+    xr_runs_free(&runs);
+    xr_errors_free(&errors);
+}
+
+static void broken_metrics(void **state)
+{
+    (void)state;
+    static const char *const faults[][2] = {
+        { "", "bad/metrics.jsonl: no step is in it" },
+        { "{\"step\":1,\"a\":1}\n{\"step\":1}\n",
+          "bad/metrics.jsonl:2: step 1 does not come after the line before" },
+        { "{\"step\":1,\"a\":\"b\"}\n", "bad/metrics.jsonl:1: a is no number" },
+        { "[1]\n", "bad/metrics.jsonl:1: not a line of metrics" },
+        { "{\"a\":1}\n", "bad/metrics.jsonl:1: \"step\" is missing" },
+        { "{\"step\":1\n", "bad/metrics.jsonl:1" },
+    };
+    const made_up run = {
+        .dir = "bad", .seed = 1, .lr = "1", .steps = 1, .score = 0.5
+    };
+    expect_refused("nowhere", "nowhere: no such folder");
+    made_up_run(&run);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        (void)scratch_write("bad/metrics.jsonl", faults[i][0]);
+        expect_refused("bad", faults[i][1]);
+    }
+    made_up_run(&run);
+    (void)scratch_write("bad/run.ini", "[run]\nseed\n");
+    expect_refused("bad", "bad/run.ini:2: expected \"key = value\"");
+    (void)scratch_write("bad/run.ini", "[run]\nlog = warn\n");
+    expect_refused("bad", "bad/run.ini: [run] seed is missing");
+    assert_int_equal(remove(scratch_path("bad/run.ini")), 0);
+    expect_refused("bad", "bad: no resolved INI");
+}
+
+/* The last line may be half-written by a kill; it is left out. */
+static void torn_line(void **state)
+{
+    (void)state;
+    xr_run run;
+    xr_err err = { "" };
+    made_up_run(&(made_up){
+        .dir = "torn", .seed = 3, .lr = "1", .steps = 1, .score = 0.5 });
+    (void)scratch_write("torn/metrics.jsonl",
+                        "{\"step\":1,\"a\":null,\"b\":2}\n{\"step\":2,\"b");
+    assert_int_equal(xr_run_read(scratch_path("torn"), &err, &run), XRAY_OK);
+    assert_int_equal(run.line_count, 1);
+    assert_true(isnan(xr_run_value(&run, &run.lines[0], "a")));
+    assert_true(xr_run_value(&run, &run.lines[0], "b") == 2);
+    assert_true(isnan(xr_run_value(&run, &run.lines[0], "c")));
+    assert_null(xr_run_last(&run, "a"));
+    xr_run_free(&run);
+}
+
+static void refused_comparisons(void **state)
+{
+    (void)state;
+    xr_runs runs;
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    xr_comparison c;
+    sort_into(&runs, (const char *const[]){ "base", NULL }, &errors);
+    assert_int_equal(xr_compare(&runs, NULL, &err, &c), XRAY_E_CONFIG);
+    expect_in(err.text, "a comparison takes two variants, there is one");
+    xr_runs_free(&runs);
+    sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
+    assert_int_equal(xr_compare(&runs, "nothing", &err, &c), XRAY_E_CONFIG);
+    expect_in(err.text, "--metric nothing: not all runs have it");
+    assert_int_equal(xr_compare(&runs, "critic/score/mean", &err, &c), XRAY_OK);
+    xr_comparison_free(&c);
+    xr_runs_free(&runs);
+}
+
+/* What makes runs of one seed share less than all is said. */
+static void pairing_is_judged(void **state)
+{
+    (void)state;
+    make_variant("odd", "0.2", 1, good_scores);
+    for (int i = 1; i <= 5; i++) {
+        char name[64];
+        char text[256];
+        (void)snprintf(name, sizeof name, "odd/seed-%d/run.ini", i);
+        (void)snprintf(text, sizeof text,
+                       "[run]\nseed = %d\n\n[data]\ntrain_files = /others\n\n"
+                       "[actor.optim]\nlr = %s\n",
+                       i, i == 5 ? "0.7" : "0.2");
+        (void)scratch_write(name, text);
+    }
+    made_up_run(&(made_up){ .dir = "odd/seed-9",
+                            .seed = 9,
+                            .lr = "0.2",
+                            .steps = 3,
+                            .score = 0.5 });
+    char *text = TEXT_OF(NULL, "base", "odd");
+    expect_in(text, "note: odd does not share everything with the base: [data] "
+                    "train_files is /others, not /rows: the prompts are "
+                    "others\n");
+    expect_in(text, "note: odd: its runs do not all have the same settings: "
+                    "actor.optim.lr is 0.2, and 0.7 with seed 5\n");
+    expect_in(text, "note: base and odd: 5 of 6 runs have a partner of their "
+                    "seed; the others are left out of the difference\n");
+    expect_in(text, "note: the last values are not all of one step");
+    free(text);
+}
+
+/* ---- the page ----------------------------------------------------------- */
+
+static void page_is_well_formed(void **state)
+{
+    (void)state;
+    char *page = NULL;
+    char *text = TEXT_OF(&page, "base", "good", "even", "later");
+    markup_check(page);
+    expect_in(page, "No prompt of that step is in all runs.");
+    free(text);
+    free(page);
+    text = TEXT_OF(&page, "base", "good", "even");
+    markup_check(page);
+    free(text);
+    assert_null(strstr(page, "http"));
+    assert_null(strstr(page, "src="));
+    assert_null(strstr(page, "href"));
+    assert_null(strstr(page, "url("));
+    assert_null(strstr(page, "<script"));
+    assert_null(strstr(page, "nan"));
+    assert_null(strstr(page, "inf "));
+    assert_null(strstr(page, scratch_dir()));
+    expect_in(page, "good is better than base");
+    expect_in(page, "&lt;b&gt;0 &amp; 1");
+    expect_in(page, "prefers-color-scheme:dark");
+    expect_in(page, "<section id=\"time\">");
+    expect_in(page, "[actor.optim] lr</td>");
+    expect_in(page, "val-core/x/reward/mean@1 over steps");
+    expect_in(page, "val-core/x/reward/mean@1 over tokens");
+    expect_in(page, "val-core/x/reward/mean@1 over seconds");
+    free(page);
+}
+
+/* Nothing measured but NaN, names and texts that mean something in HTML. */
+static void page_of_odd_runs(void **state)
+{
+    (void)state;
+    char *page = NULL;
+    for (int i = 0; i < 2; i++) {
+        const char *dir = i ? "<i>&\"x/seed-1" : "plain/seed-1";
+        char name[64];
+        made_up_run(&(made_up){
+            .dir = dir, .seed = 1, .lr = "1", .steps = 1, .score = 0.5 });
+        (void)snprintf(name, sizeof name, "%s/metrics.jsonl", dir);
+        (void)scratch_write(name, "{\"step\":1,\"critic/score/mean\":-3,"
+                                  "\"actor/entropy\":null}\n");
+        (void)snprintf(name, sizeof name, "%s/rollout/1.jsonl", dir);
+        (void)scratch_write(
+            name, "{\"prompt\":\"a\\u0000b\",\"response\":\"\\u0007\\u001b[1m "
+                  "</pre><script>\",\"score\":null}\n");
+    }
+    char *text = TEXT_OF(&page, "plain", "<i>&\"x");
+    markup_check(page);
+    assert_null(strstr(page, "<script"));
+    expect_in(page, "&lt;i&gt;&amp;&quot;x");
+    expect_in(text, "no validation score is in all runs");
+    free(text);
+    free(page);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_the_winner),
+        cmocka_unit_test(refuses_to_name_one),
+        cmocka_unit_test(other_seeds),
+        cmocka_unit_test(holm_for_several),
+        cmocka_unit_test(equal_runs),
+        cmocka_unit_test(one_run_each),
+        cmocka_unit_test(sorts_runs),
+        cmocka_unit_test(broken_metrics),
+        cmocka_unit_test(torn_line),
+        cmocka_unit_test(refused_comparisons),
+        cmocka_unit_test(pairing_is_judged),
+        cmocka_unit_test(page_is_well_formed),
+        cmocka_unit_test(page_of_odd_runs),
+    };
+    return cmocka_run_group_tests_name("ab.compare", tests, make_all,
+                                       scratch_drop);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray ab on real runs: a better variant is found, an equal one is not; stops,
+ * failures and changed files.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+
+#include "core/base/str.h"
+#include "tests/cli/program.h"
+
+#define SCORE "val-core/default/reward/mean@4"
+
+static char base_ini[300];
+static char better_ini[300];
+
+/* A run on stories260K: words a model of stories can learn to say more often.
+ */
+static const char *write_run(const char *name, const char *lr, const char *more)
+{
+    char model[512];
+    xr_str ini = { 0 };
+    (void)test_data("models/stories260K/hf/tokenizer.json", model,
+                    sizeof model);
+    *strrchr(model, '/') = '\0';
+    (void)scratch_write("rows.jsonl", "{\"prompt\":\"Once upon a time\"}\n"
+                                      "{\"prompt\":\"Lily was\"}\n"
+                                      "{\"prompt\":\"One day\"}\n"
+                                      "{\"prompt\":\"Tom and\"}\n");
+    xr_str_printf(&ini,
+                  "[run]\nreward = words\nseed = 7\nthreads = 1\n"
+                  "[model]\npath = %s\n"
+                  "[data]\ntrain_files = rows.jsonl\nval_files = rows.jsonl\n"
+                  "max_prompt_length = 16\nmax_response_length = 8\n"
+                  "train_batch_size = 4\nanswer_key = \"\"\n"
+                  "[rollout]\nn = 8\n"
+                  "[rollout.val]\nn = 4\n"
+                  "[actor]\nppo_max_token_len_per_gpu = 256\n"
+                  "[actor.optim]\nlr = %s\n"
+                  "[trainer]\ntotal_training_steps = 10\ntest_freq = 5\n"
+                  "[reward.words]\ngrader = regex\npattern = \"dog|named\"\n"
+                  "match_only = true\n%s",
+                  model, lr, more);
+    const char *path = scratch_write(name, xr_str_text(&ini));
+    xr_str_free(&ini);
+    return path;
+}
+
+static int make_inis(void **state)
+{
+    (void)state;
+    (void)snprintf(base_ini, sizeof base_ini, "%s",
+                   write_run("base.ini", "0", ""));
+    (void)snprintf(better_ini, sizeof better_ini, "%s",
+                   write_run("better.ini", "1e-3", ""));
+    return 0;
+}
+
+#define AB(out, ...)                                           \
+    RUN(NULL, "ab", "--metric", SCORE, "--jobs", "2", "--out", \
+        scratch_path(out), __VA_ARGS__)
+
+static char *read_page(const char *name)
+{
+    char *page = NULL;
+    size_t size = 0;
+    assert_int_equal(
+        xr_file_read(scratch_path(name), 1u << 26, NULL, &page, &size),
+        XRAY_OK);
+    return page;
+}
+
+static void finds_the_better_one(void **state)
+{
+    make_inis(state);
+    const program_result *r = AB("one", base_ini, better_ini, "--seeds", "4");
+    expect_code(r, 0);
+    expect_text(r->out, "better is better than base: better minus base is +");
+    expect_text(r->out, " leaves zero out\n");
+    expect_text(r->out, "step 1: actor/lr 0 | 0.001");
+    expect_text(r->out, "first other sample: step 2");
+    expect_text(r->err, "(8 of 8)");
+    char *page = read_page("one/report.html");
+    expect_text(page, "better is better than base");
+    expect_text(page, "Once upon a time");
+    free(page);
+    /* Done runs are not run again. */
+    r = AB("one", base_ini, better_ini, "--seeds", "4");
+    expect_code(r, 0);
+    expect_text(r->err, "8 of 8 runs are done already");
+    assert_int_equal(count_lines(r->err), 1);
+}
+
+/* The same file twice: to the bit with equal seeds, and no difference shown
+ * with others. */
+static void equal_variants(void **state)
+{
+    make_inis(state);
+    const program_result *r =
+        AB("two", base_ini, base_ini, "--seed-list", "101,102,103,104");
+    expect_code(r, 0);
+    expect_text(r->out, "base-2 against base: no difference shown: every "
+                        "value is equal\n");
+    expect_text(r->out, "seed 104             no metric differs up to step 10; "
+                        "no sample differs\n");
+    r = RUN(NULL, "compare", "--metric", SCORE, scratch_path("one/base"),
+            scratch_path("two/base"));
+    expect_code(r, 0);
+    expect_text(r->out, "base-2 against base: no difference shown: the 95 "
+                        "% interval [");
+    expect_text(r->out, "unpaired, Welch's t interval\n");
+}
+
+/* All but the section of times. */
+static void cut_times(char *page)
+{
+    char *from = strstr(page, "<section id=\"time\">");
+    assert_non_null(from);
+    const char *to = strstr(from, "</section>");
+    assert_non_null(to);
+    memmove(from, to, strlen(to) + 1);
+}
+
+static void stopped_and_resumed(void **state)
+{
+    make_inis(state);
+    char out[300];
+    char watched[300];
+    (void)snprintf(out, sizeof out, "%s", scratch_path("three"));
+    (void)snprintf(watched, sizeof watched, "%s",
+                   scratch_path("three/base/seed-8/metrics.jsonl"));
+    const char *const args[] = { "ab",       "--metric", SCORE, "--jobs",
+                                 "2",        "--out",    out,   base_ini,
+                                 better_ini, "--seeds",  "4",   NULL };
+    const program_result *r = program_kill(args, watched, SIGINT, 1);
+    expect_code(r, 128 + SIGINT);
+    assert_string_equal(r->out, "");
+    expect_text(r->err, "stopped by SIGINT with ");
+    expect_text(r->err, "; go on with: ");
+    assert_false(xr_path_exists(scratch_path("three/report.html")));
+    r = program_run(NULL, args);
+    expect_code(r, 0);
+    expect_text(r->err, " of 8 runs are done already");
+    char *first = read_page("one/report.html");
+    char *second = read_page("three/report.html");
+    cut_times(first);
+    cut_times(second);
+    assert_string_equal(first, second);
+    free(first);
+    free(second);
+}
+
+static void changed_files_are_refused(void **state)
+{
+    make_inis(state);
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s",
+                   write_run("better.ini", "2e-3", ""));
+    const program_result *r = AB("one", base_ini, path, "--seeds", "4");
+    expect_code(r, 2);
+    assert_string_equal(r->out, "");
+    expect_text(r->err, "better.ini: [actor.optim] lr is 2e-3, but the runs in "
+                        "");
+    expect_text(r->err, "/one/better were begun with 1e-3; give the changed "
+                        "variant another --out\n");
+    /* Threads do not change results. */
+    make_inis(state);
+    r = AB("one", base_ini, better_ini, "--seeds", "4", "--set=run.threads=2");
+    expect_code(r, 0);
+}
+
+/* Every fault of every file, and nothing was begun. */
+static void faults_come_at_once(void **state)
+{
+    (void)state;
+    char bad[300];
+    char worse[300];
+    (void)snprintf(bad, sizeof bad, "%s",
+                   write_run("bad.ini", "quick", "colour = red\n"));
+    (void)snprintf(worse, sizeof worse, "%s",
+                   write_run("worse.ini", "0", "[rollouts]\nm = 3\n"));
+    const program_result *r =
+        AB("four", bad, worse, "--seed-list=1,x", "--set=rollout.n=-3");
+    expect_code(r, 2);
+    assert_string_equal(r->out, "");
+    expect_text(r->err, "--seed-list takes whole numbers");
+    expect_text(r->err, "[actor.optim] lr");
+    expect_text(r->err, "[reward.words] colour");
+    expect_text(r->err, "[rollouts]");
+    expect_text(r->err, "[rollout] n");
+    assert_false(xr_path_exists(scratch_path("four")));
+    expect_code(RUN(NULL, "ab", "only.ini"), 2);
+    expect_code(AB("four", "nowhere.ini", "nowhere-too.ini"), 2);
+    r = AB("four", base_ini, better_ini, "--seed-list", "3,3");
+    expect_code(r, 2);
+    expect_text(r->err, "--seed-list: 3 is in it twice");
+}
+
+/* One run cannot keep its samples; the others are compared all the same. */
+static void a_run_fails(void **state)
+{
+    make_inis(state);
+    assert_int_equal(xr_dir_make(scratch_path("five/better/seed-8"), NULL),
+                     XRAY_OK);
+    (void)scratch_write("five/better/seed-8/rollout", "x");
+    const program_result *r = AB("five", base_ini, better_ini, "--seeds", "3");
+    expect_code(r, 1);
+    expect_text(r->err, "xray: better, seed 8: failed: ");
+    expect_text(r->err, "five/better/seed-8/rollout");
+    expect_text(r->err, "xray: 1 of 6 runs failed; the same command runs them "
+                        "again\n");
+    expect_text(r->out, "missing: better, seed 8 failed: ");
+    expect_text(r->out, "better       2");
+    assert_int_equal(remove(scratch_path("five/better/seed-8/rollout")), 0);
+    r = AB("five", base_ini, better_ini, "--seeds", "3");
+    expect_code(r, 0);
+    expect_text(r->err, "5 of 6 runs are done already");
+}
+
+static void folder_in_use(void **state)
+{
+    make_inis(state);
+    int fd = open(scratch_path("one/lock"), O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    const program_result *r = AB("one", base_ini, better_ini, "--seeds", "4");
+    expect_code(r, 1);
+    expect_text(r->err, "/one: runs of another xray ab are in it\n");
+    assert_int_equal(close(fd), 0);
+}
+
+static void faults_of_compare(void **state)
+{
+    (void)state;
+    const program_result *r =
+        RUN(NULL, "compare", scratch_path("one/base"), "/nowhere", "/nor-here");
+    expect_code(r, 2);
+    expect_text(r->err, "/nowhere: no such folder\n");
+    expect_text(r->err, "/nor-here: no such folder\n");
+    r = RUN(NULL, "compare", scratch_path("one/base"));
+    expect_code(r, 2);
+    expect_text(r->err, "a comparison takes two variants");
+    r = RUN(NULL, "compare", scratch_path("one/base"),
+            scratch_path("one/better"), "--metric=none");
+    expect_code(r, 2);
+    r = RUN(NULL, "compare", scratch_path("one/base"),
+            scratch_path("one/better"), "--out=/nowhere/report.html");
+    expect_code(r, 1);
+    expect_text(r->err, "/nowhere/report.html");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_the_better_one),
+        cmocka_unit_test(equal_variants),
+        cmocka_unit_test(stopped_and_resumed),
+        cmocka_unit_test(changed_files_are_refused),
+        cmocka_unit_test(faults_come_at_once),
+        cmocka_unit_test(a_run_fails),
+        cmocka_unit_test(folder_in_use),
+        cmocka_unit_test(faults_of_compare),
+    };
+    return cmocka_run_group_tests_name("ab.program", tests, scratch_make,
+                                       program_done);
+}
