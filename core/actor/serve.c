@@ -201,7 +201,7 @@ static xray_status on_call(xr_actor_context *c, const xr_message *message,
         xr_actor_phase(c, class_->methods[i].name);
         status = xr_invoke_call(invoke, class_->methods[i].call, c->object,
                                 &c->values, &why);
-        xr_actor_phase(c, "");
+        xr_actor_phase(c, "waiting for a call");
         if (status < 0)
             put_outs(c, &invoke->signature);
     }
@@ -255,7 +255,7 @@ static xray_status create(xr_actor_context *c, const xr_message *message,
         return status;
     xr_actor_phase(c, "create");
     status = c->class_->create(c, c->text, err, &c->object);
-    xr_actor_phase(c, "");
+    xr_actor_phase(c, "waiting for a call");
     c->created = status >= 0;
     if (status < 0 && !err->text[0])
         (void)xr_fail(err, status, "create failed with status %d", status);
@@ -269,7 +269,7 @@ static void destroy(xr_actor_context *c)
     xr_actor_phase(c, "destroy");
     if (c->class_->destroy)
         c->class_->destroy(c->object);
-    xr_actor_phase(c, "");
+    xr_actor_phase(c, "waiting for a call");
     c->created = 0;
 }
 

@@ -120,7 +120,7 @@ static move *find_move(const xr_transfer *t, const char *name)
 static int exports(const xr_session *s)
 {
     const xray_train_ops *ops = xr_train(s);
-    return XRAY_HAS(xray_train_ops, ops, export_begin) &&
+    return s->train.self && XRAY_HAS(xray_train_ops, ops, export_begin) &&
            XRAY_HAS(xray_train_ops, ops, export_next) &&
            XRAY_HAS(xray_train_ops, ops, export_end);
 }

@@ -125,10 +125,6 @@ static xray_status put_export(shipping *w, xr_err *err)
 {
     const xr_part *train = &w->session->train;
     const xray_train_ops *ops = xr_train(w->session);
-    if (!XRAY_HAS(xray_train_ops, ops, export_begin))
-        return xr_fail(err, XRAY_E_BUG,
-                       "%s holds shards of its weights and offers no export",
-                       train->instance);
     xray_status status =
         XR_CALL(train, "export_begin", ops->export_begin(train->self));
     while (status == XRAY_OK) {
@@ -167,8 +163,15 @@ xray_status xr_ship_write(xr_session *s, void *memory, uint64_t size,
                                                 sizeof(ship_tensor)),
                                .cap = table->tensor_count };
     }
-    return xr_weights_whole(table) ? put_part(&w, table, err)
-                                   : put_export(&w, err);
+    /* A table's memory may be elsewhere than on the device; what is exported is
+     * on it. */
+    if (XRAY_HAS(xray_train_ops, xr_train(s), export_begin))
+        return put_export(&w, err);
+    if (!xr_weights_whole(table))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s holds shards of its weights and offers no export",
+                       s->train.instance);
+    return put_part(&w, table, err);
 }
 
 /* ---- reading ------------------------------------------------------------ */

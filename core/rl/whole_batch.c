@@ -169,6 +169,25 @@ static xray_status discard(xr_whole *w, const xr_ranks *ranks, uint32_t role,
     return status == XRAY_OK ? xr_whole_wait(w, ranks, err) : status;
 }
 
+/* The first replica goes on from the sums as they stand, so that one replica
+ * adds what a model in this process would, bit for bit. */
+static void start_sums(xr_wire *wire, const xr_loss_spec *from, uint64_t names)
+{
+    for (uint64_t k = 0; k < names; k++) {
+        wire->sums[k] = from ? from->sums[k] : 0;
+        wire->weights[k] = from && from->weights ? from->weights[k] : 0;
+    }
+}
+
+static void take_sums(const xr_wire *wire, int add, const xr_loss_spec *to)
+{
+    for (uint64_t k = 0; k < to->names; k++) {
+        to->sums[k] = wire->sums[k] + (add ? to->sums[k] : 0);
+        if (to->weights)
+            to->weights[k] = wire->weights[k] + (add ? to->weights[k] : 0);
+    }
+}
+
 xray_status xr_whole_gradients(xr_whole *w, uint32_t role,
                                const xr_views *views, const xr_loss_spec *spec,
                                xr_err *fault, xr_err *err)
@@ -182,18 +201,13 @@ xray_status xr_whole_gradients(xr_whole *w, uint32_t role,
     fault->text[0] = '\0';
     xray_status status = deal(w, role, views, &shape, wires, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        memset(wires[i].sums, 0, spec->names * sizeof(double));
-        memset(wires[i].weights, 0, spec->names * sizeof(double));
+        start_sums(&wires[i], i == 0 ? spec : NULL, spec->names);
         memcpy(wires[i].context, spec->context, spec->context_size);
     }
     if (status == XRAY_OK)
         status = call_all(w, ranks, "gradients", role, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        for (uint64_t k = 0; k < spec->names; k++) {
-            spec->sums[k] += wires[i].sums[k];
-            if (spec->weights)
-                spec->weights[k] += wires[i].weights[k];
-        }
+        take_sums(&wires[i], i > 0, spec);
         if (*wires[i].head->fault && !*fault->text)
             (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", wires[i].head->fault);
     }

@@ -150,7 +150,6 @@ static xray_status worker_create(const xr_actor_context *context,
         worker_destroy(w);
         return status;
     }
-    xr_actor_phase(context, "waiting for work");
     *out_self = w;
     return XRAY_OK;
 }
@@ -212,12 +211,6 @@ static xray_status begin(worker *w, uint32_t role, const xray_region *region,
     return status;
 }
 
-static xray_status done(const worker *w, xray_status status)
-{
-    xr_actor_phase(w->context, "waiting for work");
-    return status;
-}
-
 static xray_status forward(void *self, uint32_t role, const xray_region *region,
                            xr_err *err)
 {
@@ -239,7 +232,7 @@ static xray_status forward(void *self, uint32_t role, const xray_region *region,
             status = xr_host_error(model.part->host, status, "forward", err);
         token += w->padded[i]->tokens;
     }
-    return done(w, status);
+    return status;
 }
 
 static xray_status gradients(void *self, uint32_t role,
@@ -251,7 +244,7 @@ static xray_status gradients(void *self, uint32_t role,
     xray_status status =
         begin(w, role, region, "forward_backward", err, &model, &wire);
     if (status != XRAY_OK)
-        return done(w, status);
+        return status;
     xr_loss_spec spec = { .kind = wire.head->loss,
                           .outputs = wire.head->outputs,
                           .context = wire.context,
@@ -274,7 +267,7 @@ static xray_status gradients(void *self, uint32_t role,
             xr_host_error(model.part->host, status, "forward_backward", err);
     _Static_assert(sizeof(wire.head->fault) == sizeof(run.fault.text), "fault");
     memcpy(wire.head->fault, run.fault.text, sizeof(run.fault.text));
-    return done(w, status);
+    return status;
 }
 
 static xray_status step(void *self, uint32_t role, double lr, double max_norm,
@@ -287,7 +280,7 @@ static xray_status step(void *self, uint32_t role, double lr, double max_norm,
     xr_actor_phase(w->context, "optimizer_step");
     xray_status status = role_of(w, role, err, &model);
     if (status != XRAY_OK)
-        return done(w, status);
+        return status;
     status = XR_CALL(
         model.part, "optimizer_step",
         model.ops->optimizer_step(model.part->self, lr, max_norm, &result));
@@ -298,7 +291,7 @@ static xray_status step(void *self, uint32_t role, double lr, double max_norm,
     *out_version = result.version;
     if (result.bad_tensor)
         xr_str_puts(out_bad, result.bad_tensor);
-    return done(w, status);
+    return status;
 }
 
 static xray_status discard(void *self, uint32_t role, xr_err *err)
@@ -333,7 +326,7 @@ static xray_status files(worker *w, uint32_t role, const char *dir, int write,
             : XR_CALL(model.part, call, model.ops->load(model.part->self, dir));
     if (status != XRAY_OK)
         status = xr_host_error(model.part->host, status, call, err);
-    return done(w, status);
+    return status;
 }
 
 static xray_status save(void *self, uint32_t role, const char *dir, xr_err *err)
@@ -386,12 +379,12 @@ static xray_status draw(void *self, const xray_region *region, xr_err *err)
     xr_draw wire;
     xr_actor_phase(w->context, "rollout");
     if (!w->session->infer.self)
-        return done(w, xr_fail(err, XRAY_E_BUG, "rank %u has no engine",
-                               w->session->rank));
+        return xr_fail(err, XRAY_E_BUG, "rank %u has no engine",
+                       w->session->rank);
     xray_status status = xr_draw_map(region->data, region->size, err, &wire);
     if (status == XRAY_OK)
         status = draw_rows(w, &wire, err);
-    return done(w, status);
+    return status;
 }
 
 static xray_status publish(void *self, uint64_t *out_version, xr_err *err)
@@ -404,7 +397,7 @@ static xray_status publish(void *self, uint64_t *out_version, xr_err *err)
         const xray_weights *weights = xr_train(s)->weights(s->train.self);
         *out_version = weights->version(weights->owner);
     }
-    return done(w, status);
+    return status;
 }
 
 static xray_status ship_bytes(void *self, uint64_t *out, xr_err *err)
@@ -420,21 +413,21 @@ static xray_status ship(void *self, const xray_region *region, xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights to other ranks");
-    return done(w, xr_ship_write(w->session, region->data, region->size, err));
+    return xr_ship_write(w->session, region->data, region->size, err);
 }
 
 static xray_status ship_along(void *self, xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights to other ranks");
-    return done(w, xr_ship_write(w->session, NULL, 0, err));
+    return xr_ship_write(w->session, NULL, 0, err);
 }
 
 static xray_status receive(void *self, const xray_region *region, xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights from other ranks");
-    return done(w, xr_ship_read(w->session, region->data, region->size, err));
+    return xr_ship_read(w->session, region->data, region->size, err);
 }
 
 static xray_status memory(void *self, xr_str *out, xr_err *err)

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Models in Workhorses: one rank has the bits of a run in one process, wherever
+# its engine is; several ranks sample the same first step and learn the same up
+# to rounding; rank count apart, nothing changes the bits.
+. "$(dirname "$0")/lib.sh"
+make_task
+steps="--set trainer.total_training_steps=3 --set run.threads=1"
+
+run() {
+    local name=$1
+    shift
+    # shellcheck disable=SC2086
+    train "$work/$name" $steps --set "trainer.rollout_data_dir=$work/$name/rollout" "$@" >/dev/null
+}
+
+same() {
+    same_checkpoint "$work/$1/global_step_3" "$work/$2/global_step_3"
+    diff <(steady "$work/$1/metrics.jsonl") <(steady "$work/$2/metrics.jsonl") ||
+        fail "metrics of $2 differ from those of $1"
+}
+
+# first NAME KEY: the value of a metric in the first line.
+first() {
+    head -1 "$work/$1/metrics.jsonl" | grep -o "\"$2\":[^,}]*" | cut -d: -f2
+}
+
+# near A B: equal up to a millionth.
+near() {
+    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; s = a < 0 ? -a : a
+        exit !(d < 1e-6 * (1 + s) && -d < 1e-6 * (1 + s)) }' ||
+        fail "$1 and $2 are not near"
+}
+
+run one
+run apart --set run.runtime=local
+same one apart
+run elsewhere --set run.ranks=2 --set placement.actor=0 --set placement.rollout=1
+same one elsewhere
+
+for ranks in 2 4; do
+    run "on$ranks" --set "run.ranks=$ranks"
+    cmp "$work/one/rollout/1.jsonl" "$work/on$ranks/rollout/1.jsonl" ||
+        fail "$ranks ranks sample another first step"
+    near "$(first one actor/grad_norm)" "$(first "on$ranks" actor/grad_norm)"
+done
+run again --set run.ranks=2
+same on2 again
+for stage in 0 1 2; do
+    run "stage$stage" --set run.ranks=2 --set "train.zero3.stage=$stage"
+    same on2 "stage$stage"
+done
+run recompute --set run.ranks=2 --set train.zero3.gradient_checkpointing=true
+same on2 recompute
+# Stages 2 and 3 add up ranks after every micro-batch, stages 0 and 1 once.
+run micro1 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40 --set train.zero3.stage=1
+same on2 micro1
+run micro3 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40
+near "$(first on2 actor/grad_norm)" "$(first micro3 actor/grad_norm)"
+run offload --set run.ranks=2 --set train.zero3.offload_optimizer=host
+same on2 offload
+
+# A checkpoint of two ranks goes on at four and at one.
+cp -r "$work/on2" "$work/grown"
+run grown --set run.ranks=4 --set trainer.total_training_steps=4
+[ -d "$work/grown/global_step_4" ] || fail "no checkpoint of four ranks"
+cp -r "$work/on2" "$work/shrunk"
+run shrunk --set trainer.total_training_steps=4
+near "$(tail -1 "$work/grown/metrics.jsonl" | grep -o '"actor/grad_norm":[^,}]*' | cut -d: -f2)" \
+    "$(tail -1 "$work/shrunk/metrics.jsonl" | grep -o '"actor/grad_norm":[^,}]*' | cut -d: -f2)"
+echo "ranks: ok"
