@@ -213,6 +213,8 @@ static void put_row(const xr_comparison *c, const xr_contrast *one,
                     const axis *x, double y, xr_str *out)
 {
     double mean = place_on(x, one->difference.mean);
+    if (isnan(mean))
+        return;
     xr_str_printf(out,
                   "<g class=\"c%zu\"><text class=\"name\" x=\"%.2f\" "
                   "y=\"%.2f\">",

@@ -113,6 +113,14 @@ static void cell(double value, xr_str *out)
     xr_str_puts(out, "</td>");
 }
 
+static void change_cell(double value, xr_str *out)
+{
+    if (isnan(value))
+        cell(value, out);
+    else
+        xr_str_printf(out, "<td>%+.4g</td>", value);
+}
+
 void xr_page_name(const xr_runs *runs, size_t variant, xr_str *out)
 {
     xr_str_printf(out, "<span class=\"key c%zu\"></span>",
@@ -235,7 +243,8 @@ static void put_contrasts(const xr_comparison *c, xr_str *out)
         const xr_difference *d = &one->difference;
         xr_str_puts(out, "<tr>");
         name_cell(c->runs, one->variant, out);
-        xr_str_printf(out, "<td>%zu</td><td>%+.4g</td>", d->pairs, d->mean);
+        xr_str_printf(out, "<td>%zu</td>", d->pairs);
+        change_cell(d->mean, out);
         if (d->error > 0)
             xr_str_printf(out, "<td>[%.4g, %.4g]</td><td>%.4g&#160;%%</td>",
                           one->low, one->high, 100 * (1 - one->alpha));
@@ -275,7 +284,8 @@ static void put_pairs(const xr_comparison *c, const xr_contrast *one,
                       (long long)one->seeds[i]);
         cell(a, out);
         cell(b, out);
-        xr_str_printf(out, "<td>%+.4g</td></tr>\n", b - a);
+        change_cell(b - a, out);
+        xr_str_puts(out, "</tr>\n");
     }
     xr_str_puts(out, "</table></div>\n");
 }

@@ -182,14 +182,32 @@ xray_status xr_actors_new(const xr_actors_setup *setup, xr_err *err,
     return XRAY_OK;
 }
 
+static void free_actor(xr_actor *actor)
+{
+    xr_actors *actors = actor->actors;
+    xr_actor **at = &actors->first;
+    while (actor->first)
+        xr_future_free(actor->first);
+    while (*at && *at != actor)
+        at = &(*at)->next;
+    if (*at)
+        *at = actor->next;
+    free(actor->signatures);
+    free(actor->name);
+    free(actor);
+}
+
 void xr_actors_free(xr_actors *actors)
 {
     if (!actors)
         return;
-    while (actors->first)
-        xr_actor_kill(actors->first);
-    if (actors->runtime)
+    for (xr_actor *actor = actors->first; actor; actor = actor->next)
+        while (actor->first) /* while regions can still be found */
+            xr_future_free(actor->first);
+    if (actors->runtime) /* ends all at once, and does not wait for each */
         actors->ops->destroy(actors->runtime);
+    while (actors->first)
+        free_actor(actors->first);
     while (actors->spare) {
         xr_future *next = actors->spare->next;
         xr_str_free(&actors->spare->reply);
@@ -242,21 +260,6 @@ size_t xr_region_count(const xr_actors *actors)
 }
 
 /* ---- Actors ---- */
-
-static void free_actor(xr_actor *actor)
-{
-    xr_actors *actors = actor->actors;
-    xr_actor **at = &actors->first;
-    while (actor->first)
-        xr_future_free(actor->first);
-    while (*at && *at != actor)
-        at = &(*at)->next;
-    if (*at)
-        *at = actor->next;
-    free(actor->signatures);
-    free(actor->name);
-    free(actor);
-}
 
 void xr_actor_kill(xr_actor *actor)
 {

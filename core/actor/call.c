@@ -87,7 +87,8 @@ static xray_status call(xr_actor *actor, const char *name, va_list args,
     const xr_actor_class *class_ = actor->class_;
     xr_future *future = NULL;
     size_t i = 0;
-    while (i < class_->method_count && strcmp(class_->methods[i].name, name))
+    while (i < class_->method_count &&
+           strcmp(class_->methods[i].name, name) != 0)
         i++;
     if (i == class_->method_count)
         return xr_fail(err, XRAY_E_ARG, "actor %s: class %s has no method %s",

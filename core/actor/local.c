@@ -24,8 +24,6 @@
 #define CHILD_FD 3
 #define ACTORS_MOST 65536u
 
-extern char **environ;
-
 xray_status xr_local_fail(const xr_local *local, xray_status status,
                           const char *fmt, ...)
 {
@@ -198,7 +196,7 @@ static xray_status local_create(const xray_runtime_setup *setup,
 }
 
 /* Starts the process with `fd` as its fd 3 and no other; 0 or an errno. */
-static int start_process(const char *const *argv, int fd, pid_t *out_pid)
+static int start_process(char *const *argv, int fd, pid_t *out_pid)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -225,8 +223,7 @@ static int start_process(const char *const *argv, int fd, pid_t *out_pid)
         bad = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK |
                                                   POSIX_SPAWN_SETSIGDEF);
     if (!bad)
-        bad = posix_spawn(out_pid, argv[0], &actions, &attr,
-                          (char *const *)(uintptr_t)argv, environ);
+        bad = posix_spawn(out_pid, argv[0], &actions, &attr, argv, environ);
     (void)posix_spawnattr_destroy(&attr);
     (void)posix_spawn_file_actions_destroy(&actions);
     return bad;
@@ -240,21 +237,38 @@ static int say_hello(const xr_local *local, xray_peer *peer)
     return xr_conn_send(&peer->conn, &frame, &hello, local->shared_fd);
 }
 
+/* The strings in one piece of memory with the table; NULL when there is none.
+ */
+static char **copy_argv(const char *const *argv, const char *last)
+{
+    size_t count = 0;
+    size_t size = strlen(last) + 1;
+    for (; argv[count]; count++)
+        size += strlen(argv[count]) + 1;
+    char **copy = malloc((count + 2) * sizeof(*copy) + size);
+    if (!copy)
+        return NULL;
+    char *at = (char *)(copy + count + 2);
+    for (size_t i = 0; i <= count; i++) {
+        const char *from = i < count ? argv[i] : last;
+        size_t length = strlen(from) + 1;
+        memcpy(at, from, length);
+        copy[i] = at;
+        at += length;
+    }
+    copy[count + 1] = NULL;
+    return copy;
+}
+
 /* 0 or an errno. */
 static int start(const xr_local *local, xray_peer *peer,
                  const xray_actor_spec *spec)
 {
     int pair[2];
-    size_t count = 0;
-    while (spec->argv[count])
-        count++;
-    const char **argv = calloc(count + 2, sizeof(*argv));
+    int bad;
+    char **argv = copy_argv(spec->argv, "local:3");
     if (!argv)
         return ENOMEM;
-    for (size_t i = 0; i < count; i++)
-        argv[i] = spec->argv[i];
-    argv[count] = "local:3";
-    int bad = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
         bad = errno;
     } else {

@@ -96,7 +96,7 @@ static xray_status join_parent(xr_local *local, const char *address)
 {
     int64_t fd = -1;
     xr_hello hello = { 0 };
-    if (strncmp(address, "local:", 6) || xr_parse_int(address + 6, &fd) ||
+    if (strncmp(address, "local:", 6) != 0 || xr_parse_int(address + 6, &fd) ||
         fd < 0 || fd > INT32_MAX || fcntl((int)fd, F_SETFD, FD_CLOEXEC))
         return xr_local_fail(local, XRAY_E_ARG,
                              "\"%s\" is no address of an actor's parent; this "

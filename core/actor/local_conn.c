@@ -135,12 +135,31 @@ static void keep(xr_conn *conn, const void *data, size_t size)
     conn->out_size += size;
 }
 
+/* What was sent already makes room where it is most of the buffer. */
+static void compact(xr_conn *conn)
+{
+    const size_t gone = conn->out_at;
+    if (gone < conn->out_size / 2)
+        return;
+    memmove(conn->out, conn->out + gone, conn->out_size - gone);
+    conn->out_size -= gone;
+    conn->out_at = 0;
+    for (size_t i = conn->mark_at; i < conn->mark_count; i++) {
+        conn->marks[i - conn->mark_at] = conn->marks[i];
+        conn->marks[i - conn->mark_at].at -= gone;
+    }
+    conn->mark_count -= conn->mark_at;
+    conn->mark_at = 0;
+}
+
 int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
 {
     const size_t size = (size_t)frame->size;
     int bad = xr_conn_pending(conn) ? xr_conn_flush(conn) : 0;
     if (bad && bad != EAGAIN)
         return bad;
+    if (bad)
+        compact(conn);
     if (reserve(&conn->out, conn->out_size, sizeof(*frame) + size,
                 &conn->out_cap) ||
         reserve_mark(conn))
@@ -148,8 +167,12 @@ int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
     size_t sent = 0;
     if (!bad) {
         xr_frame head = *frame;
+        const union {
+            const void *given;
+            void *base; /* sendmsg does not write to it */
+        } payload = { data };
         struct iovec iov[2] = { { &head, sizeof(head) },
-                                { (void *)(uintptr_t)data, size } };
+                                { payload.base, size } };
         ssize_t n = send_some(conn->fd, iov, size ? 2 : 1, fd);
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
             return errno;

@@ -159,7 +159,7 @@ static int receive(xray_peer *peer, const xr_frame *frame, int fd)
     region->pub = (xray_region){ XRAY_HEAD(xray_region), frame->id,
                                  frame->bytes, map(fd, frame->bytes), peer };
     region->fd = -1;
-    bad = region->pub.data ? add(&peer->regions, region) : errno;
+    bad = region->pub.data ? add(&peer->regions, region) : ENOMEM;
     if (bad)
         free_region(region);
     return bad;

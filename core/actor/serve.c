@@ -10,6 +10,7 @@
 #include "core/actor/local.h"
 
 struct xr_actor_context {
+    xr_actor_context *own; /* itself */
     const xray_runtime_ops *ops;
     void *runtime;
     xray_peer *parent;
@@ -58,7 +59,7 @@ void xr_actor_phase(const xr_actor_context *context, const char *phase)
 /* The context is the object's to read; its pool is the thread's that serves. */
 static xr_pool *pool_of(const xr_actor_context *context)
 {
-    return (xr_pool *)(uintptr_t)&context->pool;
+    return &context->own->pool;
 }
 
 xray_status xr_actor_region(const xr_actor_context *context, uint64_t size,
@@ -185,7 +186,7 @@ static xray_status on_call(xr_actor_context *c, const xr_message *message,
     xr_err why = { "" };
     size_t i = 0;
     while (i < class_->method_count &&
-           strcmp(class_->methods[i].name, message->name))
+           strcmp(class_->methods[i].name, message->name) != 0)
         i++;
     if (i == class_->method_count) {
         (void)xr_fail(&why, XRAY_E_ARG, "class %s has no such method",
@@ -240,7 +241,7 @@ static xray_status create(xr_actor_context *c, const xr_message *message,
     xray_status status = xr_message_values(message, XR_CREATE_LETTERS, err, v);
     if (status)
         return status;
-    while (i < count && strcmp(classes[i]->name, message->name))
+    while (i < count && strcmp(classes[i]->name, message->name) != 0)
         i++;
     if (i == count)
         return xr_fail(err, XRAY_E_ARG, "this program has no class %s",
@@ -383,6 +384,7 @@ xray_status xr_actor_serve(const xr_actor_class *const *classes, size_t count,
     xr_actor_context *c = calloc(1, sizeof(*c));
     if (!c)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the actor");
+    c->own = c;
     xr_relay_init(&c->relay, host);
     c->ops = ops ? ops : &xr_local_runtime;
     xray_status status =

@@ -390,6 +390,37 @@ static void page_is_well_formed(void **state)
     free(page);
 }
 
+/* All runs of a variant failed: it is told, and the rest is compared. */
+static void variant_without_runs(void **state)
+{
+    (void)state;
+    xr_runs runs;
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    xr_comparison c;
+    xr_str text = { 0 };
+    sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
+    assert_int_equal(xr_runs_variant(&runs, "gone", &err), XRAY_OK);
+    xr_errors_add(&runs.failures, "gone, seed 1 failed: <no memory>");
+    assert_int_equal(xr_compare(&runs, NULL, &err, &c), XRAY_OK);
+    xr_compare_text(&c, &text);
+    assert_int_equal(xr_compare_text_time(&c, &text, &err), XRAY_OK);
+    expect_in(xr_str_text(&text), "gone         0          -          -");
+    expect_in(xr_str_text(&text), "gone against base: no verdict: ");
+    expect_in(xr_str_text(&text), "good is better than base");
+    expect_in(xr_str_text(&text), "0.0066  paired t");
+    expect_in(xr_str_text(&text), "missing: gone, seed 1 failed: <no memory>");
+    assert_null(strstr(xr_str_text(&text), "nan"));
+    xr_str_clear(&text);
+    assert_int_equal(xr_compare_html(&c, &text, &err), XRAY_OK);
+    markup_check(xr_str_text(&text));
+    assert_null(strstr(xr_str_text(&text), "nan"));
+    expect_in(xr_str_text(&text), "seed 1 failed: &lt;no memory&gt;");
+    xr_comparison_free(&c);
+    xr_runs_free(&runs);
+    xr_str_free(&text);
+}
+
 /* Nothing measured but NaN, names and texts that mean something in HTML. */
 static void page_of_odd_runs(void **state)
 {
@@ -432,6 +463,7 @@ int main(void)
         cmocka_unit_test(refused_comparisons),
         cmocka_unit_test(pairing_is_judged),
         cmocka_unit_test(page_is_well_formed),
+        cmocka_unit_test(variant_without_runs),
         cmocka_unit_test(page_of_odd_runs),
     };
     return cmocka_run_group_tests_name("ab.compare", tests, make_all,

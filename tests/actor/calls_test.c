@@ -76,6 +76,42 @@ static void test_order_and_many(void **state)
     xr_actors_free(actors);
 }
 
+/* Regions announced behind a backlog come with their own memory. */
+static void test_regions_in_backlog(void **state)
+{
+    (void)state;
+    enum { MANY = 24 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    xr_future *futures[2 * MANY];
+    xray_region *regions[MANY];
+    uint64_t sums[MANY];
+    xr_future *sleeper = NULL;
+    char *bytes = calloc(1, (size_t)SIZE);
+    assert_non_null(bytes);
+    RIG_OK(xr_actor_call(actor, "pass_time", &err, &sleeper, 300u));
+    for (uint32_t i = 0; i < MANY; i++) {
+        RIG_OK(xr_region_get(actors, 4096, &err, &regions[i]));
+        memset(regions[i]->data, (int)i + 1, 4096);
+        RIG_OK(xr_actor_call(actor, "echo", &err, &futures[2 * i], 0u, 0,
+                             UINT64_C(0), INT64_C(0), 0.0, "", bytes,
+                             i % 3 ? SIZE / 16 : UINT64_C(0), NULL, NULL, NULL,
+                             NULL, NULL, NULL, NULL));
+        RIG_OK(xr_actor_call(actor, "add_one", &err, &futures[2 * i + 1],
+                             regions[i], UINT64_C(4096), &sums[i]));
+    }
+    for (uint32_t i = 0; i < 2 * MANY; i++)
+        RIG_OK(xr_future_wait(futures[i], 20000, &err));
+    RIG_OK(xr_future_wait(sleeper, 20000, &err));
+    for (uint32_t i = 0; i < MANY; i++) {
+        assert_int_equal(sums[i], 4096 * (i + 1));
+        assert_int_equal(*(unsigned char *)regions[i]->data, i + 2);
+    }
+    free(bytes);
+    xr_actors_free(actors);
+}
+
 /* What does not fit into sockets while an actor is busy neither blocks the
  * caller nor is lost. */
 static void test_large_messages(void **state)
@@ -416,6 +452,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_every_letter),
         cmocka_unit_test(test_order_and_many),
         cmocka_unit_test(test_large_messages),
+        cmocka_unit_test(test_regions_in_backlog),
         cmocka_unit_test(test_wait_any),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_remote_errors),

@@ -363,6 +363,14 @@ static void test_signals_ignored(void **state)
     send_signal(xr_actor_pid(actor), SIGTERM);
     RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 0u, NULL));
     RIG_OK(xr_actor_stop(actor, 10000, &err));
+    /* One that is at work when it is to stop is killed in the end. */
+    xr_future *future = NULL;
+    actor = rig_spawn(actors, 0);
+    const uint64_t pid = xr_actor_pid(actor);
+    RIG_OK(xr_actor_call(actor, "pass_time", &err, &future, 60000u));
+    assert_int_equal(xr_actor_stop(actor, 300, &err), XRAY_E_PEER);
+    rig_says(err.text, "method stop: no answer within 0.", NULL);
+    assert_false(rig_alive(pid));
     xr_actors_free(actors);
 }
 
