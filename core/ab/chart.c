@@ -75,12 +75,21 @@ static void put_tick(double value, double tick, xr_str *out)
                   shown != 0 ? units[u].unit : "");
 }
 
+/* Ticks from the first to the last one on the axis: how many there are. */
+static size_t tick_count(const axis *a, double *out_first)
+{
+    *out_first = ceil(a->from / a->tick - 1e-9) * a->tick;
+    double more = (a->to - *out_first) / a->tick + 1e-9;
+    return more >= 0 && more < 1000 ? (size_t)more + 1 : 0;
+}
+
 static void put_x_axis(const axis *x, double bottom, const char *label,
                        xr_str *out)
 {
-    for (double k = ceil(x->from / x->tick - 1e-9);
-         k * x->tick <= x->to * (1 + 1e-9) + x->tick * 1e-9; k += 1) {
-        double value = k * x->tick;
+    double first = 0;
+    size_t ticks = tick_count(x, &first);
+    for (size_t i = 0; i < ticks; i++) {
+        double value = first + (double)i * x->tick;
         double at = place_on(x, value);
         xr_str_printf(out,
                       "<line class=\"tick\" x1=\"%.2f\" y1=\"%.2f\" "
@@ -100,15 +109,17 @@ static void put_x_axis(const axis *x, double bottom, const char *label,
 
 static void put_y_axis(const axis *y, xr_str *out)
 {
-    for (double k = round(y->from / y->tick);
-         k * y->tick <= y->to + y->tick / 2; k += 1) {
-        double at = place_on(y, k * y->tick);
+    double first = 0;
+    size_t ticks = tick_count(y, &first);
+    for (size_t i = 0; i < ticks; i++) {
+        double value = first + (double)i * y->tick;
+        double at = place_on(y, value);
         xr_str_printf(out,
                       "<line class=\"grid\" x1=\"%.2f\" y1=\"%.2f\" "
                       "x2=\"%.2f\" y2=\"%.2f\"/><text x=\"%.2f\" y=\"%.2f\" "
                       "text-anchor=\"end\">",
                       LEFT, at, WIDTH - RIGHT, at, LEFT - 7, at + 4);
-        put_tick(k * y->tick, y->tick, out);
+        put_tick(value, y->tick, out);
         xr_str_puts(out, "</text>\n");
     }
 }
