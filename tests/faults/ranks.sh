@@ -12,8 +12,8 @@ steps="--set run.threads=1 --set run.ranks=2"
 workhorses() {
     local p
     for p in /proc/[0-9]*; do
-        cat "$p/cmdline" | tr '\0' ' ' | grep -q '^/proc/self/exe workhorse ' &&
-            cat "$p/environ" | tr '\0' '\n' | grep -qx "XRAY_TEST_RUN=$work" &&
+        cat "$p/cmdline" | tr '\0' ' ' | grep '^/proc/self/exe workhorse ' >/dev/null &&
+            cat "$p/environ" | tr '\0' '\n' | grep -x "XRAY_TEST_RUN=$work" >/dev/null &&
             echo "${p#/proc/}"
     done 2>/dev/null
     return 0
