@@ -8,18 +8,6 @@
 make_task
 steps="--set run.threads=1 --set run.ranks=2"
 
-# workhorses: processes of this test's runs.
-workhorses() {
-    local p
-    for p in /proc/[0-9]*; do
-        cat "$p/cmdline" | tr '\0' ' ' | grep '^/proc/self/exe workhorse ' >/dev/null &&
-            cat "$p/environ" | tr '\0' '\n' | grep -x "XRAY_TEST_RUN=$work" >/dev/null &&
-            echo "${p#/proc/}"
-    done 2>/dev/null
-    return 0
-}
-export XRAY_TEST_RUN=$work
-
 # start NAME ARGS: a long run in the background, up to its second step.
 start() {
     local name=$1
@@ -28,23 +16,30 @@ start() {
     train "$work/$name" $steps "$@" >"$work/$name.out" 2>"$work/$name.err" &
     run=$!
     for _ in $(seq 200); do
-        [ "$(cat "$work/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 2 ] && return
-        sleep 0.1
+        [ "$(cat "$work/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 2 ] && break
+        sleep 0.05
     done
-    fail "$name does not get to its second step: $(cat "$work/$name.err")"
+    pid=$(pgrep -P "$run" | head -1)
+    horses=$(pgrep -P "${pid:-$run}" | sort -n)
+    [ "$(echo "$horses" | wc -w)" = 2 ] || fail "$name has no two Workhorses: $(cat "$work/$name.err")"
 }
 
 # hit SIGNAL: the last Workhorse.
 hit() {
-    kill "-$1" "$(workhorses | sort -n | tail -1)"
+    kill "-$1" "$(echo "$horses" | tail -1)"
 }
 
+# gone: no process that `start` saw is there any more, and no memory of theirs.
 gone() {
-    for _ in $(seq 20); do
-        [ -z "$(workhorses)" ] && return
+    local p
+    for _ in $(seq 40); do
+        for p in $horses; do
+            [ -e "/proc/$p" ] && break
+        done
+        [ -e "/proc/$p" ] || return 0
         sleep 0.1
     done
-    fail "Workhorses are left: $(workhorses)"
+    fail "Workhorses are left of $horses"
 }
 
 for signal in KILL STOP; do
@@ -63,18 +58,17 @@ done
 
 # The run itself is killed: its Workhorses end, too.
 start orphan --set trainer.total_training_steps=2000
-pid=$(pgrep -P "$run" | head -1)
-kill -9 "${pid:-$run}"
+kill -9 "$pid"
 wait "$run" || true
 gone
 
-start again --set trainer.total_training_steps=200 --set trainer.save_freq=50 --set run.max_restarts=1
+start again --set trainer.total_training_steps=600 --set trainer.save_freq=50 --set run.max_restarts=1
 hit KILL
 wait "$run" || fail "the run did not go on: $(cat "$work/again.err")"
 grep -q 'restart 1 of 1 from' "$work/again.err" || fail "nothing tells of the restart"
 # shellcheck disable=SC2086
-train "$work/calm" $steps --set trainer.total_training_steps=200 --set trainer.save_freq=50 >/dev/null
-same_checkpoint "$work/calm/global_step_200" "$work/again/global_step_200"
+train "$work/calm" $steps --set trainer.total_training_steps=600 --set trainer.save_freq=50 >/dev/null
+same_checkpoint "$work/calm/global_step_600" "$work/again/global_step_600"
 diff <(steady "$work/calm/metrics.jsonl") <(steady "$work/again/metrics.jsonl") ||
     fail "metrics differ after a restart"
 gone
