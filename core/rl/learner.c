@@ -407,9 +407,10 @@ xray_status xr_learner_observe(xr_learner *l, xr_err *err)
     if (count > l->told_cap) {
         free(l->told_names);
         free(l->told_values);
-        l->told_names = xr_calloc(count, sizeof(*l->told_names));
-        l->told_values = xr_calloc(count, sizeof(*l->told_values));
-        l->told_cap = l->told_names && l->told_values ? count : 0;
+        size_t cap = 2 * count + 64; /* validation has more */
+        l->told_names = xr_calloc(cap, sizeof(*l->told_names));
+        l->told_values = xr_calloc(cap, sizeof(*l->told_values));
+        l->told_cap = l->told_names && l->told_values ? cap : 0;
         if (!l->told_cap)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
     }

@@ -7,9 +7,10 @@
  * in rank order, whatever the timing, so the same rank count gives the same
  * bits: fp32 sums in fp32, bf16 is summed in fp32 and rounded once.
  *
- * A rank that does not come is an error after the set-up's timeout: XRAY_E_PEER
- * names the group, the call, its size and the ranks that are missing, or that
- * made another call. The group is unfit after that.
+ * A rank that does not come is an error after the set-up's timeout, one that is
+ * dead or made another call at once: XRAY_E_PEER names the group, the call, its
+ * size and what each rank does instead. The group is unfit after that, and what
+ * the failed call's buffers hold is undefined.
  */
 #ifndef XRAY_COMM_H
 #define XRAY_COMM_H
@@ -27,7 +28,7 @@ typedef struct xray_comm_group xray_comm_group; /* the plugin's own */
  * `state` last. */
 typedef struct xray_comm_trace {
     uint64_t calls; /* collectives begun */
-    uint64_t bytes; /* of the current one, on this rank */
+    uint64_t bytes; /* of `count` elements of the current one */
     uint64_t group; /* its group's number */
     uint32_t call;  /* XRAY_COMM_* */
     uint32_t state; /* 0: outside, 1: waiting for others, 2: working */
@@ -51,7 +52,7 @@ typedef struct xray_comm_setup {
     void *device_self;
     uint32_t rank;
     uint32_t size;
-    uint64_t timeout_ms;     /* how long a call waits for the others */
+    uint64_t timeout_ms;     /* how long a call waits; 0: for ever */
     xray_comm_trace *traces; /* [size] of all ranks, or NULL */
     /* Gathers `size` bytes of every rank, in rank order, into `all`: the
      * control plane's, for bootstrap. Every rank calls it alike. [may-block] */
@@ -74,7 +75,9 @@ typedef struct xray_comm_ops {
 
     /* The group of `ranks` (ascending, this one among them). Called by all of
      * them. Lives as long as the instance. Buffers of a group's collectives
-     * need not be announced. [control] [may-block] */
+     * need not be announced, but lie in shareable memory of the device: create
+     * asks the device for it. A list given again is another group. [control]
+     * [may-block] */
     xray_status (*group)(void *self, const uint32_t *ranks, uint32_t count,
                          xray_comm_group **out);
 
@@ -97,19 +100,22 @@ typedef struct xray_comm_ops {
                               uint32_t dtype);
     xray_status (*broadcast)(xray_comm_group *group, xray_stream *stream,
                              void *buf, uint64_t bytes, uint32_t root);
-    /* `peer` is a rank of the group; messages between two ranks keep order. */
+    /* `peer` is a rank of the group; messages between two ranks keep order. A
+     * send is done when it was received. */
     xray_status (*send)(xray_comm_group *group, xray_stream *stream,
                         const void *buf, uint64_t bytes, uint32_t peer);
     xray_status (*recv)(xray_comm_group *group, xray_stream *stream, void *buf,
                         uint64_t bytes, uint32_t peer);
     xray_status (*barrier)(xray_comm_group *group, xray_stream *stream);
 
-    /* Bytes this rank has received from others, since create. */
+    /* Bytes that calls brought to this rank from others, since create: with n
+     * ranks, (n - 1) parts of a gather or scatter, both of an all_reduce. */
     uint64_t (*received)(void *self);
 
     /* Optional from here on. */
 
-    /* Ends waiting calls of this rank with XRAY_E_PEER. [any] */
+    /* Ends waiting calls of this rank, and later ones, with XRAY_E_PEER. [any]
+     */
     void (*abort)(void *self);
 
     /* Finds an extension by id. NULL if none. [any] */

@@ -576,26 +576,24 @@ typedef struct xray_device_ops {
                                 xray_graph *graph);
     void (*graph_destroy)(void *self, xray_graph *graph);
 
-    /* Memory that other processes of this host can map. A block made by `alloc`
-     * while the instance is shareable is shared without a copy; `ptr` may point
-     * into one, the handle then reaches from there to the block's end. A handle
-     * is XRAY_HANDLE_BYTES opaque bytes that any channel may carry. It is good
+    /* Memory that processes of this host map, without a copy: blocks made while
+     * the instance is shareable. `ptr` may point into one: the handle reaches
+     * from there to its end. A handle, XRAY_HANDLE_BYTES opaque bytes, is good
      * while the block lives; `attach` refuses a stale or foreign one. */
     xray_status (*share)(void *self, const void *ptr, uint8_t *out_handle);
-    /* The memory behind a handle, at least `bytes` of it. What is attached
-     * stays mapped until `detach` or `destroy`, also when the block's process
-     * has ended. A handle of this process gives the block's own address. */
+    /* The memory behind a handle, at least `bytes`. It stays mapped until
+     * `detach` or `destroy`, also when the block's process has ended; a handle
+     * of this process gives the block's own address. */
     xray_status (*attach)(void *self, const uint8_t *handle, uint64_t bytes,
                           void **out);
 
     /* Finds an extension by id. NULL if none. [any] */
     const void *(*extension)(void *self, const char *id);
 
-    /* Ends one attach. Accepts NULL. */
-    void (*detach)(void *self, void *ptr);
-    /* 1: blocks from now on can be shared, which may cost large pages; 0: they
-     * need not be. A comm plugin asks for it when it is created, so that an
-     * instance without peers pays nothing. [control] */
+    void (*detach)(void *self, void *ptr); /* ends one attach; accepts NULL */
+    /* 1: blocks from now on can be shared, which may cost large pages; a comm
+     * plugin asks for it, so an instance without peers pays nothing. [control]
+     */
     xray_status (*shareable)(void *self, uint32_t on);
 } xray_device_ops;
 

@@ -36,8 +36,9 @@ xray_status xm_weights_create(const xm_layout *layout,
 void xm_weights_destroy(xm_weights *weights); /* accepts NULL */
 
 /* The rank's shares of the layout's buckets alone, without handles: the table
- * has the elements of each tensor that lie there. Loading, drawing and importing
- * fill them. `memory` [bucket_count] holds the shares and stays the caller's. */
+ * has the elements of each tensor that lie there. Loading, drawing and
+ * importing fill them. `memory` [bucket_count] holds the shares and stays the
+ * caller's. */
 xray_status xm_weights_create_share(const xm_layout *layout,
                                     const xray_device_ops *device,
                                     void *device_self, float *const *memory,

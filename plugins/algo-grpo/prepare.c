@@ -35,12 +35,14 @@ static int grow_rows(grpo_workspace *work, uint32_t rows)
 
 static int grow_tokens(grpo_workspace *work, uint32_t tokens)
 {
-    float *mask = malloc(tokens * sizeof(*mask));
+    /* Steps differ in length: room for longer ones is taken at once. */
+    uint32_t room = tokens < UINT32_MAX / 2 ? 2 * tokens : tokens;
+    float *mask = malloc(room * sizeof(*mask));
     if (!mask)
         return -1;
     free(work->mask);
     work->mask = mask;
-    work->tokens = tokens;
+    work->tokens = room;
     return 0;
 }
 

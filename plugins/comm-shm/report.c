@@ -235,7 +235,9 @@ static void say_rank(sentence *s, const shm_channel *channel, uint32_t index)
     shm_area *area = shm_area_of(&comm->control, rank);
     uint32_t state = atomic_load(&area->state);
     const char *is = fate(comm, rank);
-    if (is) {
+    if (atomic_load(&area->left)) {
+        say(s, "rank %u has ended its part", rank);
+    } else if (is) {
         say(s, "rank %u (pid %u) is %s", rank, comm->peers[rank].pid, is);
         if (atomic_load(&area->calls)) {
             say(s, "%s", state ? ", in " : ", after ");
@@ -243,8 +245,6 @@ static void say_rank(sentence *s, const shm_channel *channel, uint32_t index)
         }
     } else if (say_desc(s, channel, index)) {
         return;
-    } else if (atomic_load(&area->left)) {
-        say(s, "rank %u has ended its part", rank);
     } else if (state == SHM_OUTSIDE) {
         say(s, "rank %u is outside any collective", rank);
         if (atomic_load(&area->calls)) {

@@ -138,6 +138,11 @@ static void holm(void **state)
     }
     xr_holm(p, 1, adjusted, alpha);
     near(adjusted[0], 0.03, 1e-15);
+    /* An adjusted p is never below that of a smaller p. */
+    xr_holm((const double[]){ 0.03, 0.04 }, 2, adjusted, alpha);
+    near(adjusted[0], 0.06, 1e-15);
+    near(adjusted[1], 0.06, 1e-15);
+    near(alpha[1], 0.025, 1e-15);
 }
 
 static void bootstrap(void **state)

@@ -13,6 +13,7 @@ const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_backend_zero3(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_infer_dsinf(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_algo_grpo(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_algo_ppo(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_reward_rule(uint32_t host_abi);
 
 /* The linker sends xr_plugins_find here. */
@@ -28,6 +29,7 @@ xray_status __wrap_xr_plugins_find(xr_plugins *plugins, const char *iface,
         xray_plugin_query_backend_zero3(XRAY_ABI),
         xray_plugin_query_infer_dsinf(XRAY_ABI),
         xray_plugin_query_algo_grpo(XRAY_ABI),
+        xray_plugin_query_algo_ppo(XRAY_ABI),
         xray_plugin_query_reward_rule(XRAY_ABI),
     };
     (void)plugins;
@@ -105,7 +107,7 @@ typedef xray_status (*job)(const xr_run_args *args, xr_err *err,
                            xr_run_result *out);
 typedef struct run_case {
     job run;
-    int algo; /* the algorithm's options are set */
+    const char *const *set; /* section.key=value, ends with NULL */
 } run_case;
 
 /* Errors of the configuration as one. */
@@ -124,8 +126,8 @@ static xray_status run_config(const run_case *c, xr_config *config, xr_err *err)
     xr_run_result result = { .steps = 0 };
     xr_run_args args = { .config = config, .errors = &errors };
     xr_config_read(config, scratch_path("run.ini"), &errors);
-    if (c->algo)
-        xr_config_set(config, "algo.grpo.use_kl_loss=true", &errors);
+    for (const char *const *s = c->set; s && *s; s++)
+        xr_config_set(config, *s, &errors);
     xray_status status =
         errors.count ? XRAY_E_CONFIG : c->run(&args, err, &result);
     if (errors.count)
@@ -158,9 +160,28 @@ static xray_status try_fresh(void *ctx, xr_err *err)
 
 static void train(void **state)
 {
-    run_case c = { .run = xr_train_run, .algo = 1 };
+    static const char *const set[] = { "algo.grpo.use_kl_loss=true", NULL };
+    run_case c = { .run = xr_train_run, .set = set };
     (void)state;
     failing_sweep("xray train", try_fresh, &c, 150);
+}
+
+/* A critic and a reference; baselines of greedy samples. */
+static void train_ppo(void **state)
+{
+    static const char *const set[] = { "run.algo=ppo", "critic.shuffle=true",
+                                       "algo.ppo.use_kl_in_reward=true", NULL };
+    run_case c = { .run = xr_train_run, .set = set };
+    (void)state;
+    failing_sweep("xray train with PPO", try_fresh, &c, 150);
+}
+
+static void train_remax(void **state)
+{
+    static const char *const set[] = { "algo.grpo.preset=remax", NULL };
+    run_case c = { .run = xr_train_run, .set = set };
+    (void)state;
+    failing_sweep("xray train with ReMax", try_fresh, &c, 150);
 }
 
 static void sft(void **state)
@@ -180,8 +201,8 @@ static void eval(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(train),
-        cmocka_unit_test(sft),
+        cmocka_unit_test(train),       cmocka_unit_test(train_ppo),
+        cmocka_unit_test(train_remax), cmocka_unit_test(sft),
         cmocka_unit_test(eval),
     };
     failing_init();

@@ -176,8 +176,19 @@ static xray_status one_step(rank_job *job, uint32_t i)
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
         loss.fn = failing_loss;
     uint64_t before = run->ranks > 1 ? job->comm->received(job->comm_self) : 0;
-    xray_status status = ops->forward_backward(
-        job->rig.self, job->mine.pointers, run->cuts, &loss);
+    uint32_t first = run->twice ? run->cuts / 2 : 0;
+    xray_status status = XRAY_OK;
+    if (first) {
+        status = ops->forward_backward(job->rig.self, job->mine.pointers, first,
+                                       &loss);
+        ctx.next_row = 0;
+        if (!ops->gradients(job->rig.self))
+            return XRAY_E_BUG;
+    }
+    if (status == XRAY_OK)
+        status =
+            ops->forward_backward(job->rig.self, job->mine.pointers + first,
+                                  run->cuts - first, &loss);
     if (status != XRAY_OK || run->one_call)
         return status;
     if (run->ranks > 1)

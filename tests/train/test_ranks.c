@@ -130,6 +130,21 @@ static void test_accumulation(void **state)
         if (!(far < 1e-4))
             fail_msg("stage %u: gradients %g away", stage, far);
     }
+    /* Sums that were looked at go on as sums. */
+    ranks_run seen[4];
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        seen[stage] = run_of(rig_tiny_tied, 3, stage);
+        seen[stage].cuts = 4;
+        seen[stage].twice = 1;
+        ranks_go(&seen[stage]);
+        double far = snapshot_distance(&base.grads, &seen[stage].grads);
+        if (!(far < 1e-4))
+            fail_msg("stage %u, looked at: gradients %g away", stage, far);
+    }
+    same(&seen[0], &seen[1], "stages 0 and 1, looked at");
+    same(&seen[2], &seen[3], "stages 2 and 3, looked at");
+    for (uint32_t stage = 0; stage < 4; stage++)
+        ranks_free(&seen[stage]);
     same(&base, &cut[0], "stage 0, cut");
     same(&base, &cut[1], "stage 1, cut");
     same(&cut[2], &cut[3], "stages 2 and 3, cut");
