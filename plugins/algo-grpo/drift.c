@@ -5,7 +5,6 @@
  * nothing rejected, an effective sample size of 1.
  */
 #include <math.h>
-#include <string.h>
 
 #include "plugins/algo-grpo/prepare.h"
 
@@ -128,14 +127,14 @@ xray_status grpo_correct(grpo_driver *driver, const xray_batch *batch,
     drift_sums sums = { 0 };
     driver->correction_scale = 1.0;
     if (!driver->rule.loss.correct) {
-        memcpy(driver->work.mask, batch->loss_mask,
-               batch->tokens * sizeof(float));
+        driver->mask = batch->loss_mask;
         return XRAY_OK;
     }
     if (!batch->old_logp || !batch->rollout_logp)
         return driver->host->fail(driver->host, XRAY_E_ARG, "prepare",
                                   "rollout_is and rollout_rs need old_logp "
                                   "and rollout_logp");
+    driver->mask = driver->work.mask;
     for (uint32_t r = 0; r < batch->rows; r++)
         add_row(driver, batch, r, &sums);
     if (!(sums.tokens > 0))

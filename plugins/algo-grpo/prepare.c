@@ -50,7 +50,8 @@ xray_status grpo_reserve(grpo_driver *driver, const xray_batch *batch)
 {
     grpo_workspace *work = &driver->work;
     if ((batch->rows > work->rows && grow_rows(work, batch->rows)) ||
-        (batch->tokens > work->tokens && grow_tokens(work, batch->tokens)))
+        (driver->rule.loss.correct && batch->tokens > work->tokens &&
+         grow_tokens(work, batch->tokens)))
         return driver->host->fail(driver->host, XRAY_E_NOMEM, "prepare",
                                   "out of memory");
     return XRAY_OK;
@@ -181,7 +182,7 @@ static xray_status measure_groups(grpo_driver *driver, const xray_batch *batch)
                                  "its group number is not below the number of "
                                  "rows");
         xm_rl_group_add(&work->groups[g], work->scores[r],
-                        trained_tokens(batch, work->mask, r), r);
+                        trained_tokens(batch, driver->mask, r), r);
     }
     for (uint32_t g = 0; g < batch->rows; g++)
         xm_rl_group_close(&work->groups[g]);
@@ -225,8 +226,7 @@ xray_status grpo_accept(grpo_driver *driver, const xray_batch *batch,
     xray_status status = grpo_reserve(driver, batch);
     if (status != XRAY_OK)
         return status;
-    for (uint32_t i = 0; i < batch->tokens; i++)
-        driver->work.mask[i] = batch->loss_mask[i];
+    driver->mask = batch->loss_mask;
     for (uint32_t r = 0; r < batch->rows; r++)
         driver->work.scores[r] = row_score(batch, r);
     status = measure_groups(driver, batch);
@@ -243,7 +243,7 @@ static void spread(const grpo_driver *driver, xray_batch *batch, uint32_t row,
 {
     for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1];
          i++) {
-        float value = driver->work.mask[i] != 0 ? advantage : 0.0f;
+        float value = driver->mask[i] != 0 ? advantage : 0.0f;
         batch->advantage[i] = value;
         if (batch->returns)
             batch->returns[i] = value;
@@ -283,12 +283,12 @@ static xray_status token_advantages(grpo_driver *driver, xray_batch *batch)
         int32_t first = batch->row_start[r];
         int32_t end = batch->row_start[r + 1];
         float *a = batch->advantage + first;
-        xm_rl_returns(gamma, batch->reward + first, driver->work.mask + first,
+        xm_rl_returns(gamma, batch->reward + first, driver->mask + first,
                       (uint64_t)(end - first), a);
         for (int32_t i = 0; i < end - first; i++) {
             if (batch->returns)
                 batch->returns[first + i] = a[i];
-            if (remax && driver->work.mask[first + i] != 0)
+            if (remax && driver->mask[first + i] != 0)
                 a[i] -= batch->baseline[r];
             if (!isfinite(a[i]))
                 return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
@@ -304,7 +304,7 @@ static void whiten(const grpo_driver *driver, xray_batch *batch)
 {
     static const xm_rl_whiten_rule rule = { .unbiased = 1, .epsilon = 1e-8 };
     int row = driver->rule.estimator.type == XM_RL_ADV_REINFORCE_BASELINE;
-    const float *mask = driver->work.mask;
+    const float *mask = driver->mask;
     xm_rl_stats stats;
     if (!row && driver->rule.estimator.type != XM_RL_ADV_REINFORCE)
         return;

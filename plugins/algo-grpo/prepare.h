@@ -13,7 +13,8 @@
 typedef struct grpo_workspace {
     double *scores;      /* [rows] */
     xm_rl_group *groups; /* [groups <= rows] */
-    float *mask;         /* [tokens] loss_mask less what was rejected */
+    float *mask;         /* [tokens] loss_mask less what is rejected; only
+                          * with rollout correction */
     uint32_t rows;
     uint32_t tokens;
 } grpo_workspace;
@@ -25,7 +26,8 @@ typedef struct grpo_driver {
     const xray_host *host;
     grpo_rule rule;
     grpo_workspace work;
-    double kl_coefficient;   /* of the KL in the reward */
+    const float *mask;     /* [tokens] of the batch at hand: what is trained */
+    double kl_coefficient; /* of the KL in the reward */
     double correction_scale; /* of the step's weights */
     int64_t rounds;          /* of generation since the last prepare */
 } grpo_driver;
@@ -42,7 +44,7 @@ xray_status grpo_fail_row(const xray_host *host, xray_status code,
                           const char *what);
 
 /* Rejection, the scale of the weights, and the metrics of both: drift.c. The
- * tokens left go into work->mask. */
+ * tokens left are driver->mask. */
 xray_status grpo_correct(grpo_driver *driver, const xray_batch *batch,
                          const xray_metric_sink *metrics);
 /* The row's drift by the rule. */
