@@ -60,6 +60,7 @@ static const xray_train_ops ops = {
     .export_begin = z3_export_begin,
     .export_next = z3_export_next,
     .export_end = z3_export_end,
+    .discard = z3_discard,
 };
 
 static const xray_component component = {

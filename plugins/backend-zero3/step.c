@@ -412,3 +412,11 @@ xray_status z3_optimizer_step(void *ptr, double lr, double max_norm,
         status = step(self, lr, max_norm, out, &err);
     return z3_done(self->host, status, "optimizer_step", &err);
 }
+
+xray_status z3_discard(void *ptr)
+{
+    z3 *self = ptr;
+    xr_err err = { "" };
+    xray_status status = self->trainable ? z3_clear(self, &err) : XRAY_OK;
+    return z3_done(self->host, status, "discard", &err);
+}

@@ -252,5 +252,6 @@ xray_status z3_optimizer_step(void *self, double lr, double max_norm,
 xray_status z3_export_begin(void *self);
 xray_status z3_export_next(void *self, const xray_weights **out_part);
 void z3_export_end(void *self);
+xray_status z3_discard(void *ptr);
 
 #endif
