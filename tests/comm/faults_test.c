@@ -52,8 +52,9 @@ static void other_size(ranks_env *e)
     uint64_t start = ranks_ms();
     xray_status status =
         e->comm->all_reduce(e->world, NULL, a, 64 + e->rank, XRAY_F32);
+    /* 256, 260 and 264 bytes; the first two to come disagree. */
     check_peer(e, status, start, "the ranks are in different calls",
-               "all_reduce of 256 bytes of f32");
+               "all_reduce of 26");
     ranks_meet(e);
 }
 
