@@ -76,6 +76,9 @@ int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,
 
 /* ---- The instance ---- */
 
+/* A process that ends in order, which may take it a while. */
+#define XR_BEAT_LEAVING UINT64_MAX
+
 typedef struct xr_local_slot {
     _Atomic uint64_t beat;     /* counts while the process runs; 0: not yet */
     _Atomic uint64_t phase[8]; /* text */

@@ -65,6 +65,13 @@ void xr_local_detach(xr_local *local)
     if (local->beat_stop >= 0)
         (void)close(local->beat_stop);
     local->beat_stop = -1;
+    if (!local->own)
+        return;
+    /* The line ends with the process: the parent takes its end for the
+     * process's. */
+    atomic_store_explicit(&local->own->beat, XR_BEAT_LEAVING,
+                          memory_order_relaxed);
+    local->peers[0].conn.fd = -1;
 }
 
 /* The first frame; 0 or an errno. Takes the board's fd. */

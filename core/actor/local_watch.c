@@ -111,7 +111,8 @@ static void check_one(const xr_local *local, xray_peer *peer, uint64_t now,
         return;
     }
     peer->quiet_ns += step;
-    if (beat && local->hang_ms && peer->quiet_ns >= local->hang_ms * MS)
+    uint32_t most = beat == XR_BEAT_LEAVING ? local->start_ms : local->hang_ms;
+    if (beat && local->hang_ms && peer->quiet_ns >= most * MS)
         end_quiet(local, peer, 1);
     if (!beat && now - peer->spawned_ns >= local->start_ms * MS)
         end_quiet(local, peer, 0);

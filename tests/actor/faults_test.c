@@ -352,6 +352,17 @@ static void test_parent_killed(void **state)
     (void)close(ends[0]);
 }
 
+static void test_ends_late(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    RIG_OK(xr_actor_ask(actor, "leave_late", 10000, &err));
+    RIG_OK(xr_actor_stop(actor, 30000, &err));
+    xr_actors_free(actors);
+}
+
 /* Ctrl-C reaches the whole group: an actor goes on until its parent says. */
 static void test_signals_ignored(void **state)
 {
@@ -392,6 +403,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_cycles),
         cmocka_unit_test(test_parent_killed),
+        cmocka_unit_test(test_ends_late),
         cmocka_unit_test(test_signals_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

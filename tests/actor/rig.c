@@ -133,6 +133,19 @@ static xray_status die(void *data, int32_t signal_or_code, xr_err *err)
     _exit(signal_or_code);
 }
 
+static void late(void)
+{
+    const struct timespec t = { 4, 0 };
+    (void)nanosleep(&t, NULL);
+}
+
+/* Its process takes longer to end than what counts as a hang. */
+static xray_status leave_late(void *data, xr_err *err)
+{
+    (void)data;
+    return atexit(late) ? xr_fail(err, XRAY_E_NOMEM, "atexit") : XRAY_OK;
+}
+
 static xray_status look(void *data, uint32_t *out_fds, uint32_t *out_index,
                         uint32_t *out_count, xr_str *out_name, xr_err *err)
 {
@@ -206,6 +219,7 @@ static const xr_actor_method methods[] = {
     { "fails", "i s -> u", XR_METHOD(fails) },
     { "pass_time", "u ->", XR_METHOD(pass_time) },
     { "die", "i ->", XR_METHOD(die) },
+    { "leave_late", "->", XR_METHOD(leave_late) },
     { "look", "-> uuus", XR_METHOD(look) },
     { "garbage", "b ->", XR_METHOD(garbage) },
     { "exchange", "u b u -> b", XR_METHOD(exchange) },

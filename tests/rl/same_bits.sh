@@ -27,6 +27,7 @@ compare avx2 --set device.cpu.isa=avx2
 compare scalar --set device.cpu.isa=scalar
 compare copied --set rollout.share_weights=off
 compare recompute --set train.zero3.gradient_checkpointing=true
+compare offload --set train.zero3.offload_optimizer=host --set train.zero3.offload_param=host
 
 # Another seed gives other bits: the comparison can fail.
 # shellcheck disable=SC2086

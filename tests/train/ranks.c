@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 typedef struct rank_job {
-    xray_host host; /* first: messages come back by it */
+    xray_host host;
     ranks_run *run;
     meet *m;
     pthread_mutex_t *mutex;
@@ -34,7 +34,7 @@ static void job_log(const xray_host *host, uint32_t level, const char *msg)
 static xray_status job_fail(const xray_host *host, xray_status code,
                             const char *where, const char *msg)
 {
-    rank_job *job = (rank_job *)(void *)(uintptr_t)host;
+    rank_job *job = host->host_data;
     (void)snprintf(job->error, 512, "%s: %s", where, msg);
     return code;
 }
@@ -343,6 +343,7 @@ void ranks_go(ranks_run *run)
     for (uint32_t r = 0; r < run->ranks; r++) {
         jobs[r] = (rank_job){ .host = { .head = XRAY_HEAD(xray_host),
                                         .version = "test",
+                                        .host_data = &jobs[r],
                                         .log = job_log,
                                         .fail = job_fail,
                                         .service = job_service },
