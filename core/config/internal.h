@@ -107,4 +107,7 @@ int xr_config_name_ok(const char *name, size_t size, int dots);
 #define XR_SECTION_MAX 120u
 #define XR_KEY_MAX 64u
 
+/* Of [placement]. */
+extern const xray_option xr_placement_options[4];
+
 #endif

@@ -70,21 +70,6 @@ static const xray_option run_options[] = {
              "a Workhorse was lost."),
 };
 
-/* ---- [placement] -------------------------------------------------------- */
-
-#define PLACEMENT xr_placement_section
-static const xray_option placement_options[] = {
-    XRAY_LIST(PLACEMENT, actor, "all", 0u, SINCE,
-              "Ranks that hold the policy: numbers, ranges such as 0-3, or "
-              "all."),
-    XRAY_LIST(PLACEMENT, reference, "", 0u, SINCE,
-              "Ranks of the reference policy; empty: those of the actor."),
-    XRAY_LIST(PLACEMENT, critic, "", 0u, SINCE,
-              "Ranks of the critic; empty: those of the actor."),
-    XRAY_LIST(PLACEMENT, rollout, "", 0u, SINCE,
-              "Ranks with an engine of their own; empty: those of the actor."),
-};
-
 /* ---- [model] ------------------------------------------------------------ */
 
 static const xray_choice dtypes[] = {
@@ -424,7 +409,8 @@ static const xray_option reward_options[] = {
     }
 static const xr_section_info sections[] = {
     { "run", "What the run is made of.", TABLE(run_options) },
-    { "placement", "Which ranks hold which model.", TABLE(placement_options) },
+    { "placement", "Which ranks hold which model.",
+      TABLE(xr_placement_options) },
     { "model", "The model that is trained.", TABLE(model_options) },
     { "data", "Prompts and how they become tokens.", TABLE(data_options) },
     { "rollout", "How responses are sampled.", TABLE(rollout_options) },
@@ -552,7 +538,7 @@ void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors)
         void *target;
     } parts[] = {
         { "run", XR_TABLE(run_options), &out->run },
-        { "placement", XR_TABLE(placement_options), &out->placement },
+        { "placement", XR_TABLE(xr_placement_options), &out->placement },
         { "model", XR_TABLE(model_options), &out->model },
         { "data", XR_TABLE(data_options), &out->data },
         { "rollout", XR_TABLE(rollout_options), &out->rollout },

@@ -27,7 +27,7 @@ typedef struct xr_run_args {
 
 /* Figures a caller may print. NaN where there is none. */
 typedef struct xr_run_result {
-    int interrupted; /* the stop flag ended it */
+    int interrupted;     /* the stop flag ended it */
     uint32_t restarts;   /* after the loss of a Workhorse */
     uint64_t steps;      /* done in all, with those before a resume */
     double score_before; /* greedy validation before and after */
