@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/base/jsoncheck.h"
 #include "core/base/locale.h"
+#include "core/base/map.h"
 #include "core/base/str.h"
 
 /* Doubles hold every integer up to here. */
@@ -15,6 +16,59 @@
 
 /* No configuration, tokenizer or index comes near this. */
 #define FILE_LIMIT ((size_t)1 << 30)
+
+/* Members of an object that are compared pair by pair: most objects. */
+#define FEW 8
+
+/* A key that stands twice in the object, else NULL; -1: out of memory. */
+static int repeated(const cJSON *object, size_t count, const char **out)
+{
+    const cJSON *item;
+    xr_map *seen = count > FEW ? xr_map_new(count) : NULL;
+    uint64_t value;
+    int bad = count > FEW && !seen;
+    *out = NULL;
+    cJSON_ArrayForEach(item, object)
+    {
+        const char *key = item->string;
+        const cJSON *other = object->child;
+        if (bad || *out)
+            break;
+        for (; !seen && other != item && !*out; other = other->next)
+            *out = strcmp(other->string, key) == 0 ? key : NULL;
+        if (seen && xr_map_get(seen, key, strlen(key), &value))
+            *out = key;
+        else if (seen)
+            bad = xr_map_put(seen, key, strlen(key), 1);
+    }
+    xr_map_free(seen);
+    return bad ? -1 : 0;
+}
+
+/* Which of two values counts is nothing to guess about. Depth is bounded by
+ * xr_json_check. */
+static xray_status check_keys(const cJSON *tree, const char *where, xr_err *err)
+{
+    const cJSON *item;
+    const char *key = NULL;
+    size_t count = 0;
+    cJSON_ArrayForEach(item, tree)
+    {
+        count++;
+        if (!cJSON_IsArray(item) && !cJSON_IsObject(item))
+            continue;
+        xray_status status = check_keys(item, where, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    if (cJSON_IsObject(tree) && repeated(tree, count, &key))
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory reading JSON",
+                       where);
+    return key ? xr_fail(err, XRAY_E_CONFIG,
+                         "%s: \"%.100s\" stands twice in one object", where,
+                         key)
+               : XRAY_OK;
+}
 
 xray_status xr_json_parse(const char *text, size_t size, const char *where,
                           xr_err *err, cJSON **out)
@@ -28,8 +82,12 @@ xray_status xr_json_parse(const char *text, size_t size, const char *where,
     if (!tree)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory reading JSON",
                        where);
-    *out = tree;
-    return XRAY_OK;
+    status = check_keys(tree, where, err);
+    if (status == XRAY_OK)
+        *out = tree;
+    else
+        cJSON_Delete(tree);
+    return status;
 }
 
 xray_status xr_json_file(const char *path, xr_err *err, cJSON **out)

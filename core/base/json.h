@@ -14,7 +14,7 @@
 
 /* Parses exactly one value out of `size` bytes; cJSON_Delete releases it. Text
  * after the value, NUL bytes and nesting beyond cJSON's limit are errors with
- * line and column. */
+ * line and column; a key that stands twice in an object is one, too. */
 xray_status xr_json_parse(const char *text, size_t size, const char *where,
                           xr_err *err, cJSON **out);
 xray_status xr_json_file(const char *path, xr_err *err, cJSON **out);

@@ -28,6 +28,9 @@ xray_status cli_chat_render(const cli_chat *chat, const cJSON *object,
     if (!cJSON_IsArray(messages))
         return xr_fail(err, XRAY_E_ARG, "%s: \"messages\" must be a list",
                        where);
+    if (!messages->child)
+        return xr_fail(err, XRAY_E_ARG, "%s: \"messages\" is an empty list",
+                       where);
     if (variables && !cJSON_IsObject(variables))
         return xr_fail(err, XRAY_E_ARG,
                        "%s: \"chat_template_kwargs\" must be an object", where);

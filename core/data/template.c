@@ -143,6 +143,9 @@ xray_status xr_value_text(const cJSON *value, const char *key,
         xr_str_puts(out, cJSON_IsTrue(value) ? "true" : "false");
         return XRAY_OK;
     }
+    if (cJSON_IsArray(value) && !value->child)
+        return xr_fail(err, XRAY_E_CONFIG, "%s: '%s' is an empty list", where,
+                       key);
     if (cJSON_IsArray(value))
         return messages_text(value, key, where, err, out);
     return xr_fail(err, XRAY_E_CONFIG,

@@ -9,6 +9,7 @@
 #include "core/base/file.h"
 #include "core/rl/nonfinite.h"
 #include "core/rl/role.h"
+#include "core/rl/session_parts.h"
 
 static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
 {
@@ -203,6 +204,8 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     xray_status status = xr_session_start(job->session, err);
     if (status == XRAY_OK)
         status = open_data(job, plan, err);
+    if (status != XRAY_OK)
+        xr_session_place(job->session, NULL, err);
     if (status == XRAY_OK)
         status = init_order(job, plan, err);
     if (status == XRAY_OK)

@@ -56,6 +56,9 @@ int xr_resources_memory(const xr_session *session, const xr_resources *r,
  * nothing. `steps`: of the run, 0 where it is not known. */
 void xr_resources_disk(const xr_session *session, const xr_resources *r,
                        uint64_t steps, xr_errors *errors);
+/* Room for one checkpoint: what a run asks for when it starts. */
+void xr_resources_room(const xr_session *session, const xr_resources *plans,
+                       xr_errors *errors);
 
 /* The arithmetic of a step, worked out of the INI: at most so many. */
 typedef struct xr_step_size {

@@ -112,6 +112,18 @@ static void check_room(const xr_session *s, const xr_resources *r,
                  : "name a folder with more room");
 }
 
+void xr_resources_room(const xr_session *s, const xr_resources *r,
+                       xr_errors *errors)
+{
+    const char *root = s->run.trainer.default_local_dir;
+    char parent[XR_PATH_CAP];
+    if (!(s->with & XR_TRAINABLE) || !root || !r->checkpoint_bytes ||
+        strlen(root) >= sizeof(parent))
+        return;
+    existing_parent(root, parent, sizeof(parent));
+    check_room(s, r, 1, parent, errors);
+}
+
 void xr_resources_disk(const xr_session *s, const xr_resources *r,
                        uint64_t steps, xr_errors *errors)
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/file.h"
 #include "core/rl/nonfinite.h"
 #include "core/rl/whole.h"
 
@@ -193,6 +194,41 @@ static void abort_all(xr_session *s, uint32_t count, uint64_t samples)
     }
 }
 
+/* What an engine has done so far; 0 if it does not tell. */
+static uint64_t tokens_made(xr_session *s)
+{
+    xray_infer_stats stats = { .head = XRAY_HEAD(xray_infer_stats) };
+    xray_status status =
+        XR_CALL(&s->infer, "stats", xr_infer(s)->stats(s->infer.self, &stats));
+    return status == XRAY_OK ? stats.prompt_tokens + stats.generation_tokens
+                             : 0;
+}
+
+/* When something was last seen to happen, and how much had been done then. */
+typedef struct watch {
+    double since;
+    uint64_t made;
+    uint64_t left;
+} watch;
+
+/* An engine that says "more" again and again and makes nothing. */
+static xray_status check_progress(xr_session *s, watch *w, uint64_t left,
+                                  xr_err *err)
+{
+    int64_t limit = s->run.run.plugin_timeout;
+    double now = xr_now();
+    uint64_t made = tokens_made(s);
+    if (w->since <= 0 || made != w->made || left != w->left)
+        *w = (watch){ now, made, left };
+    if (!limit || now - w->since <= (double)limit)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_BUG,
+                   "%s made no token for %lld s ([run] plugin_timeout), %llu "
+                   "samples are missing",
+                   s->infer.instance, (long long)limit,
+                   (unsigned long long)left);
+}
+
 xray_status xr_samples_draw(xr_session *s, xr_samples *out,
                             const xr_row *const *rows, uint32_t count,
                             const xr_sampling *how,
@@ -200,6 +236,7 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
 {
     uint64_t left = (uint64_t)count * how->n;
     xray_status status = XRAY_OK;
+    watch progress = { 0 };
     if (left > out->cap || how->max_tokens > out->max_tokens)
         return xr_fail(err, XRAY_E_BUG,
                        "%llu samples of %u tokens have no room",
@@ -224,6 +261,8 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
             status = xr_fail(err, XRAY_E_BUG,
                              "%s is idle, but %llu samples are missing",
                              s->infer.instance, (unsigned long long)left);
+        if (status == XRAY_OK && left)
+            status = check_progress(s, &progress, left, err);
     }
     if (status != XRAY_OK)
         abort_all(s, count, out->count);

@@ -192,6 +192,9 @@ static xray_status check_plans(xr_session *s, xr_err *err)
     xray_status status = XRAY_OK;
     xr_session_needs(s, &errors);
     xr_resources_plan(s, &errors, &plans);
+    /* Room for one checkpoint; what more steps take is what check is for. */
+    if (!errors.count)
+        xr_resources_room(s, &plans, &errors);
     if (errors.count)
         status = xr_fail(err, XRAY_E_CONFIG, "%s", errors.items[0]);
     else if (xr_resources_memory(s, &plans, err) == 2)

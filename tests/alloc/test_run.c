@@ -4,6 +4,8 @@
  * algorithm, reward, metrics, checkpoint. The plugins are linked in, so that
  * theirs fail as well.
  */
+#include <unistd.h>
+
 #include "core/plugin/plugin.h"
 #include "core/rl/run_loop.h"
 #include "tests/alloc/failing.h"
@@ -184,6 +186,35 @@ static void train_remax(void **state)
     failing_sweep("xray train with ReMax", try_fresh, &c, 150);
 }
 
+/* The checkpoint of step 1, which a run goes on from. */
+static xray_status try_resume(void *ctx, xr_err *err)
+{
+    char copy[600];
+    char out[256];
+    (void)snprintf(out, sizeof(out), "%s", scratch_path("out"));
+    (void)snprintf(copy, sizeof(copy), "rm -rf '%s' && cp -r '%s' '%s'", out,
+                   scratch_path("first"), out);
+    return system(copy) == 0 ? try_run(ctx, err) : XRAY_E_IO;
+}
+
+static void resume(void **state)
+{
+    static const char *const more[] = { "trainer.total_training_steps=2",
+                                        NULL };
+    run_case first = { .run = xr_train_run };
+    run_case c = { .run = xr_train_run, .set = more };
+    char from[256];
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(try_fresh(&first, &err), XRAY_OK);
+    (void)snprintf(from, sizeof(from), "%s", scratch_path("out"));
+    assert_int_equal(rename(from, scratch_path("first")), 0);
+    failing_sweep("xray train, resumed", try_resume, &c, 150);
+    assert_int_equal(try_resume(&c, &err), XRAY_OK);
+    assert_int_equal(
+        access(scratch_path("out/global_step_2/manifest.json"), R_OK), 0);
+}
+
 static void sft(void **state)
 {
     run_case c = { .run = xr_sft_run };
@@ -203,7 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train),       cmocka_unit_test(train_ppo),
         cmocka_unit_test(train_remax), cmocka_unit_test(sft),
-        cmocka_unit_test(eval),
+        cmocka_unit_test(eval),        cmocka_unit_test(resume),
     };
     failing_init();
     return cmocka_run_group_tests(tests, set_up, scratch_drop);

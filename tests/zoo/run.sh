@@ -55,6 +55,7 @@ stops infer-other "infer.sick gave sample # of request # with # tokens, which wa
 stops infer-twice "infer.sick gave sample # of request # twice"
 stops infer-null "infer.sick gave sample # without tokens or log-probs"
 stops infer-idle "infer.sick is idle, but 32 samples are missing"
+stops infer-more "infer.sick made no token for 1 s ([run] plugin_timeout), 32 samples are missing" --set run.plugin_timeout=1
 # Weights on their way to the engine: before the first step and behind each.
 stops infer-span "infer.sick drew sample # with weights of version 7, version 0 was published"
 copied=(--set rollout.share_weights=off)

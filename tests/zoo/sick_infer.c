@@ -29,6 +29,8 @@ static xray_status step(void *self)
 {
     if (sick_now("infer-idle"))
         return XRAY_OK;
+    if (sick_now("infer-more"))
+        return XRAY_AGAIN;
     if (sick_now("infer-pause"))
         pause_here();
     return base->step(self);
