@@ -259,16 +259,8 @@ static void unknown_member(ds_read *d, const char *path, const char *name,
 
 /* ---- walking ------------------------------------------------------------ */
 
-static int is_duplicate(const cJSON *object, const cJSON *member)
-{
-    for (const cJSON *c = object->child; c != member; c = c->next)
-        if (strcmp(c->string, member->string) == 0)
-            return 1;
-    return 0;
-}
-
-/* Two members of one name: readers differ in which of them counts. */
-static void check_names(ds_read *d, const cJSON *object, const char *path)
+/* No object or list of a size that no configuration has. */
+static void check_sizes(ds_read *d, const cJSON *object, const char *path)
 {
     size_t count = 0;
     const char *dot = *path ? "." : "";
@@ -278,17 +270,13 @@ static void check_names(ds_read *d, const cJSON *object, const char *path)
                          "has more than %u members", MEMBERS_MAX);
             return;
         }
-        int twice = cJSON_IsObject(object) && is_duplicate(object, c);
-        if (!twice && !c->child)
+        if (!c->child)
             continue;
         const char *inner =
             cJSON_IsObject(object)
                 ? xr_config_keepf(d->config, "%s%s%s", path, dot, c->string)
                 : xr_config_keepf(d->config, "%s[%zu]", path, count - 1);
-        if (twice)
-            xr_ds_refuse(d, inner, "is there twice");
-        else
-            check_names(d, c, inner);
+        check_sizes(d, c, inner);
     }
 }
 
@@ -445,7 +433,7 @@ void xr_deepspeed_read(xr_config *config, int sft, uint32_t ranks,
                   .ranks = ranks ? ranks : 1 };
     if (parse(&d, &root) == XRAY_OK) {
         d.root = root;
-        check_names(&d, root, "");
+        check_sizes(&d, root, "");
         if (!d.refused)
             walk(&d, root, "");
         /* What is worked out of several keys, once each is what it must be. */

@@ -404,8 +404,8 @@ static void keys_that_are_none(void **state)
     expect("{\"gradient_clipping\": 1, \"bf16\": {\"enabled\": true, "
            "\"enabled\": false}, \"gradient_clipping\": 2}",
            "",
-           "ds.json: bf16.enabled: is there twice\n"
-           "ds.json: gradient_clipping: is there twice");
+           "run.ini:2: [train.zero3] deepspeed_config: ds.json: \"enabled\" "
+           "stands twice in one object");
 }
 
 static void values_that_are_none(void **state)
