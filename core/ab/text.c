@@ -111,7 +111,7 @@ static void put_contrasts(const xr_comparison *c, int width, xr_str *out)
         const xr_contrast *one = &c->contrasts[i];
         const xr_difference *d = &one->difference;
         char cells[4][CELL_CAP];
-        char interval[2 * CELL_CAP] = "-";
+        char interval[2 * CELL_CAP + 8] = "-";
         char level[CELL_CAP] = "-";
         if (d->error > 0) {
             (void)snprintf(interval, sizeof(interval), "[%s, %s]",

@@ -257,7 +257,7 @@ static void gae(formula_in *in, formula_out *out)
 /* gamma n, then rewards, mask */
 static void returns(formula_in *in, formula_out *out)
 {
-    float x[2][LONGEST];
+    float x[2][LONGEST] = { { 0 } };
     float r[LONGEST];
     double gamma = next(in);
     int n = whole(in);
@@ -271,8 +271,8 @@ static void returns(formula_in *in, formula_out *out)
 static void whiten(formula_in *in, formula_out *out)
 {
     xm_rl_whiten_rule rule = { next(in) != 0, 0, 1e-8 };
-    float x[LONGEST];
-    float mask[LONGEST];
+    float x[LONGEST] = { 0 };
+    float mask[LONGEST] = { 0 };
     xm_rl_stats stats;
     rule.keep_mean = next(in) != 0;
     int n = whole(in);
