@@ -350,7 +350,9 @@ xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
     xray_status status = XRAY_OK;
     DIR *dir = opendir(root);
     if (!dir)
-        return XRAY_OK;
+        return errno == ENOENT ? XRAY_OK
+                               : xr_fail(err, XRAY_E_IO, "cannot list %s: %s",
+                                         root, strerror(errno));
     for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
          e = readdir(dir))
         status = tidy_entry(root, e->d_name, err);

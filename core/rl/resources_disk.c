@@ -54,10 +54,14 @@ static int check_folder(const xr_session *s, const char *key, const char *path,
     return 1;
 }
 
-static uint64_t checkpoints_in(const char *root)
+/* What cannot be listed for another reason than memory was said, or is not
+ * there yet. */
+static uint64_t checkpoints_in(const char *root, xr_errors *errors)
 {
     uint64_t count = 0;
     DIR *dir = opendir(root);
+    if (!dir && errno == ENOMEM)
+        xr_errors_add(errors, "%s: cannot list it: out of memory", root);
     if (!dir)
         return 0;
     for (struct dirent *e = readdir(dir); e; e = readdir(dir))
@@ -90,7 +94,7 @@ static void check_room(const xr_session *s, const xr_resources *r,
     char have[XR_BYTES_CAP];
     struct statvfs fs;
     uint64_t count = at_once(t, steps);
-    uint64_t there = checkpoints_in(t->default_local_dir);
+    uint64_t there = checkpoints_in(t->default_local_dir, errors);
     uint64_t more = count > there ? count - there : 1;
     if (statvfs(parent, &fs) != 0)
         return;

@@ -153,6 +153,8 @@ xray_status xr_validation_run(xr_validation *v,
             return status;
         report(v, how.n, how.n == 1 ? "sampled/" : "", metrics);
     }
+    if (xr_metrics_failed(metrics))
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
     *out_score = sum / (double)rows;
     return XRAY_OK;
 }
