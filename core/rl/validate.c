@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/validate.h"
+#include "core/monitor/metrics.h"
 
 #include <math.h>
 #include <stdio.h>
