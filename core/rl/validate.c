@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/validate.h"
-#include "core/monitor/metrics.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/monitor/metrics.h"
 
 #define DEFAULT_BATCH 1024u
 
