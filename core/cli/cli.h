@@ -142,8 +142,8 @@ uint32_t cli_job_parts(const char *job);
 xr_config *cli_config(const cli_args *args, const char *file,
                       xr_errors *errors);
 
-/* "PROGRAM XR_WORKER_COMMAND ADDRESS", a child of a run: its whole work; gives
- * its exit code. */
-int cli_workhorse(const char *address);
+/* A child of a run: its whole work, by the three arguments behind
+ * XR_WORKER_COMMAND (core/rl/worker.h); gives its exit code. */
+int cli_workhorse(char *const *args);
 
 #endif

@@ -192,8 +192,8 @@ int main(int argc, char **argv)
     cli_command_line(argc, argv);
     cli_guard_start();
     xr_trial_enable();
-    int code = argc == 3 && strcmp(argv[1], XR_WORKER_COMMAND) == 0
-                   ? cli_workhorse(argv[2])
+    int code = argc == 5 && strcmp(argv[1], XR_WORKER_COMMAND) == 0
+                   ? cli_workhorse(argv + 2)
                    : dispatch(argc - 1, argv + 1);
     cli_guard_stop();
     if (fflush(stdout) || ferror(stdout)) {

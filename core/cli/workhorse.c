@@ -2,14 +2,49 @@
  *
  * The program as a Workhorse: started by a run, never by a user.
  */
+#include <string.h>
+
 #include "core/cli/cli.h"
+#include "core/plugin/plugin.h"
 #include "core/rl/worker.h"
 
-int cli_workhorse(const char *address)
+static xray_status serve(const xray_runtime_ops *ops, const xray_host *host,
+                         const char *address, xr_err *err)
 {
     static const xr_actor_class *const classes[] = { &xr_worker_class };
+    return xr_actor_serve(classes, 1, ops, host, address, err);
+}
+
+/* By a runtime that is a plugin. */
+static xray_status serve_by(const char *name, const char *folders,
+                            const char *address, xr_err *err)
+{
+    xr_plugins *plugins = NULL;
+    const xray_component *component = NULL;
+    xray_status status =
+        xr_plugins_open(*folders ? folders : NULL, err, &plugins);
+    if (status != XRAY_OK)
+        return status;
+    status =
+        xr_plugins_find(plugins, XRAY_IFACE_RUNTIME, name, err, &component);
+    xr_host *host = status == XRAY_OK ? xr_host_new(name, NULL) : NULL;
+    if (status == XRAY_OK && !host)
+        status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name);
+    if (status == XRAY_OK)
+        status = serve((const xray_runtime_ops *)component->ops,
+                       xr_host_api(host), address, err);
+    xr_host_free(host);
+    xr_plugins_close(plugins);
+    return status;
+}
+
+int cli_workhorse(char *const *args)
+{
     xr_err err = { "" };
-    if (xr_actor_serve(classes, 1, NULL, NULL, address, &err) == XRAY_OK)
+    xray_status status = strcmp(args[0], XR_WORKER_LOCAL) == 0
+                             ? serve(NULL, NULL, args[2], &err)
+                             : serve_by(args[0], args[1], args[2], &err);
+    if (status == XRAY_OK)
         return CLI_OK;
     cli_say("workhorse: %s", err.text);
     return CLI_FAILED;

@@ -60,7 +60,8 @@ static const xray_option run_options[] = {
              "models each."),
     XRAY_STRING(RUN, runtime, "auto", 0u, SINCE,
                 "What starts Workhorses: local, processes of this host; auto: "
-                "one rank runs in this process, several are local."),
+                "one rank runs in this process, several are local; or the name "
+                "of a plugin, whose options are in [runtime.NAME]."),
     XRAY_STRING(RUN, comm, "shm", 0u, SINCE,
                 "Collectives among ranks; its options are in [comm.NAME]."),
     XRAY_INT(RUN, comm_timeout, "600", 1, 1000000, "seconds", SINCE,

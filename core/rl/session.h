@@ -58,7 +58,8 @@ typedef struct xr_session {
     xray_workload critic_load;
     xray_workload infer_load;
     xr_part device;
-    xr_part comm; /* several ranks */
+    xr_part comm;    /* several ranks */
+    xr_part runtime; /* of a plugin; none: the built-in one */
     xr_part train;
     xr_part reference;
     xr_part critic; /* a third train instance, if the algorithm needs one */

@@ -87,7 +87,10 @@ static void print_plans(checking *c)
             if (part->plan.bytes[i])
                 xr_str_printf(c->out, " %s %s,", xr_tag_name(i),
                               xr_bytes_text(part->plan.bytes[i], text));
-        xr_str_printf(c->out, " in all %s\n", xr_bytes_text(part->bytes, text));
+        xr_str_printf(c->out, " in all %s", xr_bytes_text(part->bytes, text));
+        if (part->ranks > 1)
+            xr_str_printf(c->out, " on each of %" PRIu64 " ranks", part->ranks);
+        xr_str_puts(c->out, "\n");
     }
     if (!r->count || !r->machine.memory_bytes)
         return;

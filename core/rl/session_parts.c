@@ -95,8 +95,8 @@ static int provided(const xr_session *s, const char *section)
 
 static int selected(const xr_session *s, const char *section)
 {
-    const xr_part *const parts[] = { &s->device, &s->comm, &s->train, &s->infer,
-                                     &s->algo };
+    const xr_part *const parts[] = { &s->device, &s->comm,  &s->runtime,
+                                     &s->train,  &s->infer, &s->algo };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (parts[i]->instance && strcmp(parts[i]->instance, section) == 0)
             return 1;
@@ -111,14 +111,15 @@ static int selected(const xr_session *s, const char *section)
 static void ignore_unselected(xr_session *s)
 {
     static const char *const kinds[] = { "train.",  "infer.", "algo.",
-                                         "device.", "comm.",  "reward." };
+                                         "device.", "comm.",  "runtime.",
+                                         "reward." };
     const char *section = NULL;
     for (size_t i = 0; (section = xr_config_section(s->config, i)); i++) {
         if (selected(s, section))
             continue;
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
             if (strncmp(section, kinds[k], strlen(kinds[k])) == 0 &&
-                (kinds[k][0] == 'r' || provided(s, section)))
+                (strcmp(kinds[k], "reward.") == 0 || provided(s, section)))
                 xr_config_ignore(s->config, section);
     }
 }
@@ -142,6 +143,9 @@ void xr_session_find_parts(xr_session *s, xr_errors *errors)
         find_part(s, &s->device, XRAY_IFACE_DEVICE, run->device, NULL, errors);
     if (run->ranks > 1 && s->device.component)
         find_comm(s, errors);
+    if (strcmp(run->runtime, "auto") != 0 && strcmp(run->runtime, "local") != 0)
+        find_part(s, &s->runtime, XRAY_IFACE_RUNTIME, run->runtime, NULL,
+                  errors);
     if (s->with & XR_WITH_TRAIN)
         find_part(s, &s->train, XRAY_IFACE_TRAIN, run->train, NULL, errors);
     if (s->with & XR_WITH_INFER)
@@ -208,6 +212,7 @@ void xr_session_stop_parts(xr_session *s)
     drop_part(&s->critic);
     drop_part(&s->reference);
     drop_part(&s->train);
+    drop_part(&s->runtime);
     drop_part(&s->comm);
     drop_part(&s->device);
 }

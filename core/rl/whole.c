@@ -192,9 +192,12 @@ static xray_status take_memory(xr_whole *w, xr_err *err)
 
 static xray_status spawn_all(xr_whole *w, xr_err *err)
 {
-    static const char *const argv[] = { "/proc/self/exe", XR_WORKER_COMMAND,
-                                        NULL };
     const char *folders = w->session->plugin_path;
+    const xr_part *runtime = &w->session->runtime;
+    const char *const argv[] = { "/proc/self/exe", XR_WORKER_COMMAND,
+                                 runtime->ops ? runtime->component->name
+                                              : XR_WORKER_LOCAL,
+                                 folders ? folders : "", NULL };
     xr_str text = { 0 };
     xr_str_printf(&text, "%u %s\n",
                   w->session->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER),
@@ -256,7 +259,12 @@ xray_status xr_whole_open(xr_session *s, xr_err *err, xr_whole **out)
     w->session = s;
     w->size = s->placement.size;
     w->per_token = per_token(s);
-    xr_actors_setup setup = { .actors = w->size,
+    const xr_part *runtime = &s->runtime;
+    xr_actors_setup setup = { .ops = runtime->ops,
+                              .config = runtime->config,
+                              .host = runtime->host ? xr_host_api(runtime->host)
+                                                    : NULL,
+                              .actors = w->size,
                               .fail_together = 1,
                               .extra = sizeof(xray_comm_trace) };
     xray_status status = take_memory(w, err);

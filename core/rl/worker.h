@@ -29,7 +29,10 @@
  * XRAY_E_NUMERIC of draw: a log-prob that is not finite. */
 extern const xr_actor_class xr_worker_class;
 
-/* What the program is told to be one: "PROGRAM XR_WORKER_COMMAND ADDRESS". */
+/* What the program is told to be one: "PROGRAM XR_WORKER_COMMAND RUNTIME
+ * FOLDERS ADDRESS", with the runtime's name, its plugin's folders and where it
+ * is. */
 #define XR_WORKER_COMMAND "workhorse"
+#define XR_WORKER_LOCAL "local"
 
 #endif
