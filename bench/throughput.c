@@ -28,6 +28,7 @@
 #include "bench/probe.h"
 #include "core/base/file.h"
 #include "core/base/philox.h"
+#include "core/rl/publish.h"
 #include "core/rl/role.h"
 #include "core/rl/samples.h"
 #include "model/hf/config.h"
@@ -245,9 +246,7 @@ static int make_prompts(bench *b, xr_err *err)
 /* Best time of drawing `tokens` a sequence; negative on an error. */
 static double time_draws(bench *b, uint32_t tokens, xr_err *err)
 {
-    const xr_session *s = b->session;
-    const xray_weights *w =
-        s->train.self ? xr_train(s)->weights(s->train.self) : NULL;
+    xr_session *s = b->session;
     xr_sampling how = { .n = b->n,
                         .max_tokens = tokens,
                         .temperature = 1,
@@ -258,8 +257,7 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
     for (int64_t i = 0; i < b->how.rounds; i++) {
         double start = probe_now(b->threads);
         how.step = (uint64_t)i;
-        if ((w && xr_infer(s)->update(s->infer.self, NULL,
-                                      w->version(w->owner)) != XRAY_OK) ||
+        if ((s->train.self && xr_publish(s, err) != XRAY_OK) ||
             xr_samples_draw(b->session, &b->samples, b->prompts,
                             b->prompt_count, &how, NULL, err) != XRAY_OK)
             return -1;

@@ -87,7 +87,8 @@ int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
  * which is also what tools that watch threads understand. */
 static int join_here(shm_control *c, const shm_offer *offer)
 {
-    shm_head *head = (shm_head *)(uintptr_t)offer->base;
+    shm_head *head = NULL;
+    memcpy(&head, &offer->base, sizeof(head)); /* 64-bit hosts only */
     *c = (shm_control){ (char *)head, whole(offer->size), offer->size, 1 };
     atomic_fetch_add(&head->holders, 1);
     return 1;

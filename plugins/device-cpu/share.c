@@ -386,7 +386,7 @@ static xray_status find_region(cpu_device *d, const shared_handle *h,
     if (h->pid == (uint32_t)getpid()) {
         if (!is_region(h->fd, h))
             return stale(d, h, "this process has no such memory");
-        *out_base = (char *)(uintptr_t)h->base;
+        memcpy(out_base, &h->base, sizeof(*out_base)); /* 64-bit hosts only */
         return XRAY_OK;
     }
     cpu_remote *remote = d->remotes;

@@ -227,8 +227,14 @@ void failing_sweep(const char *name, failing_try f, void *ctx,
         err.text[0] = '\0';
         failing_arm(n, 0);
         status = f(ctx, &err);
-        if (!failing_disarm(&seen))
-            fail_msg("%s: only %lu allocations, %lu before", name, seen, total);
+        if (!failing_disarm(&seen)) {
+            /* Texts of times and process ids vary in length by a digit, and
+             * so may the growth of a buffer: only the last few can go. */
+            if (seen + 4 < total)
+                fail_msg("%s: only %lu allocations, %lu before", name, seen,
+                         total);
+            break;
+        }
         check_one(&s, n, status, &err);
         err.text[0] = '\0';
         failing_arm(n, 1);
