@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -21,6 +22,9 @@
 
 #define PAGE UINT64_C(4096)
 #define TICK_MS 100
+/* An answer often comes soon, and waking an idle core takes longer than that:
+ * so long, polling does not sleep. */
+#define SPIN_NS 150000u
 #define CHILD_FD 3
 #define ACTORS_MOST 65536u
 
@@ -469,18 +473,22 @@ static xray_status local_poll(void *self, int64_t timeout_ms,
 {
     xr_local *local = self;
     const xr_deadline deadline = xr_deadline_in(timeout_ms);
+    const uint64_t awake = xr_clock_ns() + SPIN_NS;
     for (int pass = 0;; pass++) {
         if (take_event(local, out_event))
             return XRAY_OK;
         int64_t rest = xr_deadline_rest(&deadline);
         if (pass && !rest)
             return XRAY_AGAIN;
+        int spin = xr_clock_ns() < awake;
+        if (spin && pass)
+            (void)sched_yield();
         if (rest < 0 || rest > TICK_MS)
             rest = TICK_MS;
-        if (wait_peers(local, (int)rest))
+        if (wait_peers(local, spin ? 0 : (int)rest))
             return xr_local_fail(local, XRAY_E_NOMEM,
                                  "out of memory for a message");
-        if (!local->own)
+        if (!local->own && !spin)
             xr_local_check(local);
     }
 }
