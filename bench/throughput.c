@@ -183,7 +183,7 @@ static int train_once(bench *b, double best[2], xr_err *err)
                           .context_size = sizeof(tokens),
                           .sums = &nll,
                           .names = 1 };
-    xr_future future;
+    xr_pending future;
     xray_step_result result;
     double start = probe_now(b->threads);
     if (xr_views_cut(&b->views, &b->rows, 0, b->rows.batch.rows,

@@ -173,7 +173,7 @@ static xray_status forward_all(xr_learner *l, const xr_role *role,
                                const xr_rows *rows, uint32_t output, float *to,
                                xr_err *err)
 {
-    xr_future future;
+    xr_pending future;
     int value = output == XRAY_HEAD_VALUE;
     xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
     *(value ? &out.value : &out.logp) = to;

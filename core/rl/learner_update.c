@@ -50,7 +50,7 @@ static xray_status select_tokens(xr_learner *l, const xray_batch *mini,
                                  xr_err *err)
 {
     const xr_session *s = l->session;
-    xr_future future;
+    xr_pending future;
     xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = l->logp };
     if (!(s->needs & XRAY_NEED_MINI_FORWARD) ||
         !XRAY_HAS(xray_algo_ops, xr_algo(s), select))
@@ -75,7 +75,7 @@ static xray_status apply(xr_learner *l, xr_updates *u, xr_err *err)
 {
     xr_session *s = l->session;
     const char *who = u->role.part->instance;
-    xr_future future;
+    xr_pending future;
     xray_step_result result;
     int skipped = 0;
     xr_loss_spec spec = { .kind = u->critic ? XR_LOSS_CRITIC : XR_LOSS_POLICY,

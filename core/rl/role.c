@@ -4,7 +4,7 @@
 #include "core/rl/nonfinite.h"
 #include "core/rl/whole.h"
 
-xray_status xr_wait(xr_future *future, xr_err *err)
+xray_status xr_wait(xr_pending *future, xr_err *err)
 {
     if (future->status != XRAY_OK)
         return xr_fail(err, future->status, "%s", future->err.text);
@@ -29,7 +29,8 @@ xr_role xr_role_critic(xr_session *s)
 }
 
 /* A call of the WholeModel; its sentence names the role already. */
-static void answered(const xr_role *role, xr_future *future, xray_status status)
+static void answered(const xr_role *role, xr_pending *future,
+                     xray_status status)
 {
     future->done = 1;
     future->status = status;
@@ -37,7 +38,7 @@ static void answered(const xr_role *role, xr_future *future, xray_status status)
         (void)xr_fail_in(&future->err, status, "%s", role->name);
 }
 
-static void finish(const xr_role *role, xr_future *future, xray_status status,
+static void finish(const xr_role *role, xr_pending *future, xray_status status,
                    const char *call)
 {
     future->done = 1;
@@ -51,7 +52,7 @@ static void finish(const xr_role *role, xr_future *future, xray_status status,
 
 void xr_role_forward(const xr_role *role, const xr_views *views,
                      uint32_t outputs, const xray_outputs *out,
-                     xr_future *future)
+                     xr_pending *future)
 {
     size_t token = 0;
     xray_status status = XRAY_OK;
@@ -89,7 +90,7 @@ static xray_status whole_gradients(const xr_role *role, const xr_views *views,
 
 void xr_role_gradients(const xr_role *role, const xr_views *views,
                        const xr_loss_spec *spec, xr_err *fault,
-                       xr_future *future)
+                       xr_pending *future)
 {
     xr_loss_run run = { .session = role->session,
                         .who = role->part->instance,
@@ -113,7 +114,7 @@ void xr_role_gradients(const xr_role *role, const xr_views *views,
 }
 
 void xr_role_step(const xr_role *role, double lr, double max_norm,
-                  xray_step_result *out, xr_future *future)
+                  xray_step_result *out, xr_pending *future)
 {
     *out = (xray_step_result){ .head = XRAY_HEAD(xray_step_result) };
     if (role->session->whole) {

@@ -12,15 +12,15 @@
 #include "core/rl/rows.h"
 #include "core/rl/session.h"
 
-typedef struct xr_future {
+typedef struct xr_pending {
     xray_status status;
     uint32_t done;
     xr_err err;
-} xr_future;
+} xr_pending;
 
 /* The result of a submitted call; its sentence in `err`. Every future is waited
  * for once. */
-xray_status xr_wait(xr_future *future, xr_err *err);
+xray_status xr_wait(xr_pending *future, xr_err *err);
 
 /* A train instance in a role ("actor", "reference", "critic"). */
 typedef struct xr_role {
@@ -39,17 +39,17 @@ xr_role xr_role_critic(xr_session *session);
  * views were cut from (token t of the run at [t]). */
 void xr_role_forward(const xr_role *role, const xr_views *views,
                      uint32_t outputs, const xray_outputs *out,
-                     xr_future *future);
+                     xr_pending *future);
 
 /* Gradients of all views; adds to the spec's sums. A value that is not finite
  * goes to `fault` and fails the call with xr_nonfinite_loss. */
 void xr_role_gradients(const xr_role *role, const xr_views *views,
                        const xr_loss_spec *spec, xr_err *fault,
-                       xr_future *future);
+                       xr_pending *future);
 
 /* The optimizer's step. */
 void xr_role_step(const xr_role *role, double lr, double max_norm,
-                  xray_step_result *out, xr_future *future);
+                  xray_step_result *out, xr_pending *future);
 
 /* Its checkpoint: every rank writes and reads its own part of the folder. */
 xray_status xr_role_save(const xr_role *role, const char *dir, xr_err *err);

@@ -74,7 +74,7 @@ static xray_status fill(tuner *t, xr_err *err)
 static xray_status learn(tuner *t, double lr, xr_err *err)
 {
     xr_session *s = t->job.session;
-    xr_future future;
+    xr_pending future;
     xray_step_result result;
     xr_loss_spec spec = { .kind = XR_LOSS_SFT,
                           .outputs = XRAY_HEAD_LOGP,
