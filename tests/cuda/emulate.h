@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CUDA's kernel language on the host, for tests: the threads of a block are
+ * fibers of the calling thread, blocks run one after the other, and what the
+ * hardware would leave undefined is made visible. Dynamic shared memory starts
+ * as NaNs; a cu_async16 fills its target with NaNs until it is waited for;
+ * every second block runs its threads from the last to the first; a barrier
+ * that some thread never reaches ends the process with a sentence that names
+ * the kernel.
+ */
+#ifndef CUDA_EMULATE_H
+#define CUDA_EMULATE_H
+
+#include "emulate_runtime.h"
+
+#ifdef __cplusplus
+
+#include <functional>
+#include <math.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __shared__ static
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#ifndef __restrict__
+#define __restrict__ __restrict
+#endif
+
+#define CU_FN static inline __attribute__((unused))
+
+/* ---- vectors ------------------------------------------------------------- */
+
+#define EMU_VECTOR2(name, type, bytes)             \
+    struct __attribute__((aligned(bytes))) name {  \
+        type x, y;                                 \
+    };                                             \
+    static inline name make_##name(type x, type y) \
+    {                                              \
+        name v = { x, y };                         \
+        return v;                                  \
+    }
+#define EMU_VECTOR4(name, type, bytes)                             \
+    struct __attribute__((aligned(bytes))) name {                  \
+        type x, y, z, w;                                           \
+    };                                                             \
+    static inline name make_##name(type x, type y, type z, type w) \
+    {                                                              \
+        name v = { x, y, z, w };                                   \
+        return v;                                                  \
+    }
+
+EMU_VECTOR2(float2, float, 8)
+EMU_VECTOR4(float4, float, 16)
+EMU_VECTOR2(double2, double, 16)
+EMU_VECTOR2(int2, int, 8)
+EMU_VECTOR4(int4, int, 16)
+EMU_VECTOR2(uint2, unsigned, 8)
+EMU_VECTOR4(uint4, unsigned, 16)
+EMU_VECTOR2(ushort2, unsigned short, 4)
+EMU_VECTOR4(ushort4, unsigned short, 8)
+EMU_VECTOR4(uchar4, unsigned char, 4)
+EMU_VECTOR2(ulonglong2, unsigned long long, 16)
+
+struct uint3 {
+    unsigned x, y, z;
+};
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1)
+        : x(vx), y(vy), z(vz)
+    {
+    }
+};
+
+/* ---- threads ------------------------------------------------------------- */
+
+struct emu_fiber;
+
+struct emu_state {
+    uint3 thread;
+    unsigned lane;
+    uint3 block;
+    dim3 block_dim;
+    dim3 grid_dim;
+    void *dynamic;
+};
+
+extern emu_state emu_now; /* of the running thread */
+
+#define threadIdx (emu_now.thread)
+#define blockIdx (emu_now.block)
+#define blockDim (emu_now.block_dim)
+#define gridDim (emu_now.grid_dim)
+#define warpSize 32
+
+/* Ends the process with a sentence on the running kernel. */
+[[noreturn]] void emu_die(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2)));
+
+void emu_launch(const char *name, const void *function, dim3 grid, dim3 block,
+                size_t shared, cudaStream_t stream, std::function<void()> call);
+
+template <typename T> struct emu_same {
+    typedef T type;
+};
+
+template <typename... P>
+void emu_start(const char *name, dim3 grid, dim3 block, size_t shared,
+               cudaStream_t stream, void (*kernel)(P...),
+               typename emu_same<P>::type... args)
+{
+    emu_launch(name, reinterpret_cast<const void *>(kernel), grid, block,
+               shared, stream, [kernel, args...]() { kernel(args...); });
+}
+
+#define CU_LAUNCH(kernel, grid, block, shared, stream, ...)                   \
+    emu_start(#kernel, (grid), (block), (size_t)(shared), (stream), (kernel), \
+              __VA_ARGS__)
+
+#define CU_DYNAMIC(type, name) \
+    type *name = reinterpret_cast<type *>(emu_now.dynamic)
+
+cudaError_t emu_function_shared(const void *function, int bytes);
+
+template <typename... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute what,
+                                 int value)
+{
+    (void)what;
+    return emu_function_shared(reinterpret_cast<const void *>(kernel), value);
+}
+
+/* ---- barriers and warps -------------------------------------------------- */
+
+#define EMU_PLAIN 0
+#define EMU_OR 1
+#define EMU_AND 2
+#define EMU_COUNT 3
+
+int emu_barrier(const char *file, int line, int kind, int value);
+
+#define __syncthreads() ((void)emu_barrier(__FILE__, __LINE__, EMU_PLAIN, 0))
+#define __syncthreads_or(v) emu_barrier(__FILE__, __LINE__, EMU_OR, (v))
+#define __syncthreads_and(v) emu_barrier(__FILE__, __LINE__, EMU_AND, (v))
+#define __syncthreads_count(v) emu_barrier(__FILE__, __LINE__, EMU_COUNT, (v))
+
+/* What the lanes of `mask` do together: each comes with its own argument, the
+ * last to come runs `finish` over all, args[lane] of lanes not in it NULL. */
+typedef void (*emu_together)(void *const args[32]);
+void emu_collective(uint32_t mask, const char *name, emu_together finish,
+                    void *arg);
+
+struct emu_shuffle {
+    uint64_t value;
+    uint64_t result;
+    unsigned lane;
+    int by;
+    int width;
+};
+
+void emu_shuffle_index(void *const args[32]);
+void emu_shuffle_up(void *const args[32]);
+void emu_shuffle_down(void *const args[32]);
+void emu_shuffle_xor(void *const args[32]);
+
+template <typename T>
+T emu_shuffled(uint32_t mask, T v, int by, int width, const char *name,
+               emu_together how)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "32 or 64 bits");
+    emu_shuffle s = { 0, 0, emu_now.lane, by, width };
+    memcpy(&s.value, &v, sizeof(T));
+    emu_collective(mask, name, how, &s);
+    memcpy(&v, &s.result, sizeof(T));
+    return v;
+}
+
+template <typename T>
+T __shfl_sync(uint32_t mask, T v, int lane, int width = 32)
+{
+    return emu_shuffled(mask, v, lane, width, "__shfl_sync", emu_shuffle_index);
+}
+
+template <typename T>
+T __shfl_up_sync(uint32_t mask, T v, unsigned by, int width = 32)
+{
+    return emu_shuffled(mask, v, (int)by, width, "__shfl_up_sync",
+                        emu_shuffle_up);
+}
+
+template <typename T>
+T __shfl_down_sync(uint32_t mask, T v, unsigned by, int width = 32)
+{
+    return emu_shuffled(mask, v, (int)by, width, "__shfl_down_sync",
+                        emu_shuffle_down);
+}
+
+template <typename T>
+T __shfl_xor_sync(uint32_t mask, T v, int by, int width = 32)
+{
+    return emu_shuffled(mask, v, by, width, "__shfl_xor_sync", emu_shuffle_xor);
+}
+
+void __syncwarp(uint32_t mask = 0xffffffffu);
+unsigned __ballot_sync(uint32_t mask, int value);
+int __any_sync(uint32_t mask, int value);
+int __all_sync(uint32_t mask, int value);
+unsigned __reduce_add_sync(uint32_t mask, unsigned value);
+unsigned __reduce_max_sync(uint32_t mask, unsigned value);
+unsigned __reduce_min_sync(uint32_t mask, unsigned value);
+int __reduce_add_sync(uint32_t mask, int value);
+int __reduce_max_sync(uint32_t mask, int value);
+int __reduce_min_sync(uint32_t mask, int value);
+
+static inline void __threadfence(void)
+{
+}
+
+static inline void __threadfence_block(void)
+{
+}
+
+/* ---- tensor cores, asynchronous copies ------------------------------------
+ */
+
+void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);
+void cu_ldmatrix4(uint32_t r[4], const void *row);
+void cu_ldmatrix4_t(uint32_t r[4], const void *row);
+void cu_async16(void *to, const void *from, uint32_t bytes);
+void cu_async_commit(void);
+void emu_async_wait(int left);
+
+template <int Left> static inline void cu_async_wait(void)
+{
+    emu_async_wait(Left);
+}
+
+#include "emulate_math.h"
+
+#endif /* __cplusplus */
+
+#endif

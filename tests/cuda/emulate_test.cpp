@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulator itself: what kernels count on, and that mistakes are reported.
+ */
+#include "../../plugins/device-cuda/cu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int failures;
+
+#define EXPECT(what)                                                   \
+    do {                                                               \
+        if (!(what)) {                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
+            failures++;                                                \
+        }                                                              \
+    } while (0)
+
+/* ---- products
+ * ---------------------------------------------------------------- */
+
+static __global__ void tile(const uint16_t *a, const uint16_t *b, float *d)
+{
+    CU_DYNAMIC(uint16_t, s); /* a [16][16], then b as [n 8][k 16] */
+    unsigned lane = threadIdx.x;
+    cu_async16(s + lane * 8, a + lane * 8, 16);
+    cu_async_commit();
+    if (lane < 16)
+        cu_async16(s + 256 + lane * 8, b + lane * 8, 16);
+    cu_async_commit();
+    cu_async_wait<0>();
+    __syncwarp();
+    uint32_t fa[4], fb[4];
+    cu_ldmatrix4(fa, s + lane % 16 * 16 + lane / 16 * 8);
+    cu_ldmatrix4(fb, s + 256 + lane % 8 * 16 + lane / 8 % 2 * 8);
+    float c[4] = { 1, 1, 1, 1 };
+    cu_mma_bf16(c, fa, fb);
+    for (unsigned r = 0; r < 4; r++)
+        d[(lane / 4 + r / 2 * 8) * 8 + lane % 4 * 2 + r % 2] = c[r];
+}
+
+static void test_mma(void)
+{
+    alignas(16) uint16_t a[256], b[128];
+    float d[128];
+    for (int i = 0; i < 256; i++)
+        a[i] = cu_to_bf16((float)(i * 7 % 11) - 5.0f);
+    for (int i = 0; i < 128; i++)
+        b[i] = cu_to_bf16((float)(i * 5 % 13) * 0.25f - 1.5f);
+    for (int turn = 0; turn < 4; turn++) {
+        CU_LAUNCH(tile, 1, 32, 768, nullptr, a, b, d);
+        for (int m = 0; m < 16; m++) {
+            for (int n = 0; n < 8; n++) {
+                float sum = 1;
+                for (int k = 0; k < 16; k++)
+                    sum += cu_from_bf16(a[m * 16 + k]) *
+                           cu_from_bf16(b[n * 16 + k]);
+                EXPECT(d[m * 8 + n] == sum);
+            }
+        }
+    }
+}
+
+static __global__ void transposed(uint32_t *out)
+{
+    __shared__ __align__(16) uint16_t s[4][8][8];
+    for (unsigned i = threadIdx.x; i < 256; i += 32)
+        s[i / 64][i / 8 % 8][i % 8] = (uint16_t)i;
+    __syncwarp();
+    uint32_t r[4];
+    cu_ldmatrix4_t(r, s[threadIdx.x / 8][threadIdx.x % 8]);
+    for (unsigned m = 0; m < 4; m++)
+        out[threadIdx.x * 4 + m] = r[m];
+}
+
+static void test_transposed(void)
+{
+    uint32_t out[128];
+    CU_LAUNCH(transposed, 1, 32, 0, nullptr, out);
+    for (unsigned l = 0; l < 32; l++) {
+        for (unsigned m = 0; m < 4; m++) {
+            unsigned row = l % 4 * 2, col = l / 4;
+            EXPECT(out[l * 4 + m] == ((m * 64 + row * 8 + col) |
+                                      (m * 64 + (row + 1) * 8 + col) << 16));
+        }
+    }
+}
+
+/* ---- shuffles, barriers
+ * -------------------------------------------------------- */
+
+static __global__ void sums(const float *x, float *y, unsigned *seen, int n)
+{
+    __shared__ float part[8];
+    CU_DYNAMIC(float, all);
+    float v =
+        (int)threadIdx.x < n ? x[blockIdx.x * blockDim.x + threadIdx.x] : 0.0f;
+    float poison = all[threadIdx.x];
+    for (int by = 16; by; by /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, by);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = v;
+    int bad = __syncthreads_count(poison == poison);
+    if (threadIdx.x == 0) {
+        float s = 0;
+        for (unsigned w = 0; w < blockDim.x / 32; w++)
+            s += part[w];
+        y[blockIdx.x] = bad ? -1.0f : s;
+    }
+    if (threadIdx.x < 32) {
+        double up = __shfl_up_sync(0xffffffffu, (double)threadIdx.x, 3, 8);
+        double want = threadIdx.x % 8 < 3 ? threadIdx.x : threadIdx.x - 3;
+        unsigned down = __shfl_down_sync(0xffffffffu, threadIdx.x, 30);
+        unsigned ok =
+            up == want &&
+            down == (threadIdx.x < 2 ? threadIdx.x + 30 : threadIdx.x) &&
+            __shfl_sync(0xffffffffu, (int)threadIdx.x, 5) == 5;
+        unsigned half = threadIdx.x < 16 ? 0xffffu : 0xffff0000u;
+        ok &= __ballot_sync(half, threadIdx.x % 2) == (0xaaaaaaaau & half);
+        ok &= __all_sync(0xffffffffu, 1) && !__any_sync(0xffffffffu, 0);
+        if (__all_sync(0xffffffffu, (int)ok) && threadIdx.x == 0)
+            atomicAdd(seen, 1u);
+    }
+}
+
+static void test_sums(void)
+{
+    float x[3 * 256], y[3];
+    unsigned seen = 0;
+    for (int i = 0; i < 3 * 256; i++)
+        x[i] = (float)(i % 17);
+    CU_LAUNCH(sums, 3, 256, 1024, nullptr, x, y, &seen, 250);
+    for (int b = 0; b < 3; b++) {
+        float s = 0;
+        for (int i = 0; i < 250; i++)
+            s += x[b * 256 + i];
+        EXPECT(y[b] == s);
+    }
+    EXPECT(seen == 3);
+}
+
+/* ---- graphs
+ * --------------------------------------------------------------------- */
+
+static __global__ void add(float *x, float by)
+{
+    x[blockIdx.x * blockDim.x + threadIdx.x] += by;
+}
+
+static void test_graph(void)
+{
+    cudaStream_t s;
+    cudaGraph_t g;
+    cudaGraphExec_t e;
+    float x[64] = { 0 };
+    EXPECT(cudaStreamCreateWithFlags(&s, 0) == cudaSuccess);
+    EXPECT(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal) ==
+           cudaSuccess);
+    CU_LAUNCH(add, dim3(2), dim3(32), 0, s, x, 1.5f);
+    EXPECT(cudaStreamSynchronize(s) != cudaSuccess);
+    EXPECT(x[63] == 0.0f);
+    EXPECT(cudaStreamEndCapture(s, &g) == cudaSuccess);
+    EXPECT(cudaGraphInstantiate(&e, g, 0) == cudaSuccess);
+    EXPECT(cudaGraphDestroy(g) == cudaSuccess);
+    EXPECT(cudaGraphLaunch(e, s) == cudaSuccess);
+    EXPECT(cudaGraphLaunch(e, s) == cudaSuccess);
+    EXPECT(x[0] == 3.0f && x[63] == 3.0f);
+    EXPECT(cudaGraphExecDestroy(e) == cudaSuccess);
+    EXPECT(cudaStreamDestroy(s) == cudaSuccess);
+}
+
+/* ---- mistakes
+ * ---------------------------------------------------------------------- */
+
+static __global__ void returns_early(float *x)
+{
+    if (threadIdx.x == 7)
+        return;
+    __syncthreads();
+    x[threadIdx.x] = 1;
+}
+
+static __global__ void half_a_warp(float *x)
+{
+    if (threadIdx.x < 16)
+        x[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1.0f, 1);
+}
+
+static __global__ void two_barriers(float *x)
+{
+    if (threadIdx.x < 32)
+        __syncthreads();
+    else
+        __syncthreads();
+    x[0] = 1;
+}
+
+static __global__ void unaligned(uint16_t *x)
+{
+    cu_async16(x + 1, x, 16);
+}
+
+static __global__ void unwaited(const uint16_t *from, float *out)
+{
+    CU_DYNAMIC(uint16_t, s);
+    cu_async16(s, from, 16);
+    cu_async_commit();
+    out[blockIdx.x] = cu_from_bf16(s[3]);
+    cu_async_wait<0>();
+}
+
+static float sink[1024];
+
+static void early(void)
+{
+    CU_LAUNCH(returns_early, 1, 64, 0, nullptr, sink);
+}
+
+static void half(void)
+{
+    CU_LAUNCH(half_a_warp, 1, 32, 0, nullptr, sink);
+}
+
+static void two(void)
+{
+    CU_LAUNCH(two_barriers, 1, 64, 0, nullptr, sink);
+}
+
+static void align(void)
+{
+    alignas(16) static uint16_t x[32];
+    CU_LAUNCH(unaligned, 1, 1, 0, nullptr, x);
+}
+
+static void large(void)
+{
+    CU_LAUNCH(add, 1, 1056, 0, nullptr, sink, 1.0f);
+}
+
+static void shared(void)
+{
+    CU_LAUNCH(add, 1, 32, 49u << 10, nullptr, sink, 1.0f);
+}
+
+static void empty(void)
+{
+    CU_LAUNCH(add, 0, 32, 0, nullptr, sink, 1.0f);
+}
+
+/* Runs `what` in a child: it must end by abort and say `text`. */
+static void expect_report(void (*what)(void), const char *text)
+{
+    int pipes[2];
+    char said[1024];
+    size_t have = 0;
+    ssize_t got;
+    int status = 0;
+    EXPECT(pipe(pipes) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipes[1], 2);
+        what();
+        _exit(0);
+    }
+    close(pipes[1]);
+    while ((got = read(pipes[0], said + have, sizeof(said) - 1 - have)) > 0)
+        have += (size_t)got;
+    said[have] = 0;
+    close(pipes[0]);
+    waitpid(child, &status, 0);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT ||
+        !strstr(said, text)) {
+        fprintf(stderr, "wanted \"%s\", got status %d and: %s\n", text, status,
+                said);
+        failures++;
+    }
+}
+
+static void test_unwaited(void)
+{
+    alignas(16) uint16_t from[8];
+    float out[4];
+    int nans = 0;
+    for (int i = 0; i < 8; i++)
+        from[i] = cu_to_bf16(2.0f);
+    CU_LAUNCH(unwaited, 4, 1, 16, nullptr, from, out);
+    for (int i = 0; i < 4; i++)
+        nans += out[i] != out[i];
+    EXPECT(nans == 2);
+}
+
+int main(void)
+{
+    test_mma();
+    test_transposed();
+    test_sums();
+    test_graph();
+    test_unwaited();
+    expect_report(early, "threads returned before it (one is 7)");
+    expect_report(half, "returned");
+    expect_report(two, "while others wait at");
+    expect_report(align, "16 must divide");
+    expect_report(large, "a block of 1056");
+    expect_report(shared, "without cudaFuncSetAttribute");
+    expect_report(empty, "a grid of 0");
+    if (!failures)
+        printf("the emulator keeps its word\n");
+    return failures != 0;
+}

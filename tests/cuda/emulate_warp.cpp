@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the lanes of a warp do together.
+ */
+#include "emulate.h"
+
+#define EACH(i) for (unsigned i = 0; i < 32; i++)
+
+/* ---- shuffles --------------------------------------------------------------
+ */
+
+static emu_shuffle *shuffle_of(void *const args[32], unsigned lane)
+{
+    return static_cast<emu_shuffle *>(args[lane]);
+}
+
+static void take(void *const args[32], emu_shuffle *s, unsigned from)
+{
+    const emu_shuffle *other = from < 32 ? shuffle_of(args, from) : nullptr;
+    if (!other)
+        emu_die("a shuffle: lane %u reads lane %u, which is not in the mask",
+                s->lane, from);
+    s->result = other->value;
+}
+
+static unsigned first_of(const emu_shuffle *s)
+{
+    if (s->width < 1 || s->width > 32 || (s->width & (s->width - 1)))
+        emu_die("a shuffle of width %d", s->width);
+    return s->lane & ~((unsigned)s->width - 1u);
+}
+
+void emu_shuffle_index(void *const args[32])
+{
+    EACH(i)
+    {
+        emu_shuffle *s = shuffle_of(args, i);
+        if (s)
+            take(args, s,
+                 first_of(s) | ((unsigned)s->by & ((unsigned)s->width - 1u)));
+    }
+}
+
+void emu_shuffle_up(void *const args[32])
+{
+    EACH(i)
+    {
+        emu_shuffle *s = shuffle_of(args, i);
+        if (!s)
+            continue;
+        unsigned by = (unsigned)s->by;
+        take(args, s, i < by || i - by < first_of(s) ? i : i - by);
+    }
+}
+
+void emu_shuffle_down(void *const args[32])
+{
+    EACH(i)
+    {
+        emu_shuffle *s = shuffle_of(args, i);
+        if (!s)
+            continue;
+        unsigned to = i + (unsigned)s->by;
+        take(args, s, to >= first_of(s) + (unsigned)s->width ? i : to);
+    }
+}
+
+void emu_shuffle_xor(void *const args[32])
+{
+    EACH(i)
+    {
+        emu_shuffle *s = shuffle_of(args, i);
+        if (!s)
+            continue;
+        unsigned to = i ^ (unsigned)s->by;
+        take(args, s, to >= first_of(s) + (unsigned)s->width ? i : to);
+    }
+}
+
+/* ---- votes and sums
+ * ---------------------------------------------------------- */
+
+struct vote {
+    uint32_t value;
+    uint32_t result;
+};
+
+static void finish_ballot(void *const args[32])
+{
+    uint32_t bits = 0;
+    EACH(i)
+    {
+        if (args[i] && static_cast<vote *>(args[i])->value)
+            bits |= 1u << i;
+    }
+    EACH(i)
+    {
+        if (args[i])
+            static_cast<vote *>(args[i])->result = bits;
+    }
+}
+
+static unsigned ballot(uint32_t mask, int value, const char *name)
+{
+    vote v = { value != 0, 0 };
+    emu_collective(mask, name, finish_ballot, &v);
+    return v.result;
+}
+
+unsigned __ballot_sync(uint32_t mask, int value)
+{
+    return ballot(mask, value, "__ballot_sync");
+}
+
+int __any_sync(uint32_t mask, int value)
+{
+    return ballot(mask, value, "__any_sync") != 0;
+}
+
+int __all_sync(uint32_t mask, int value)
+{
+    return ballot(mask, value, "__all_sync") == mask;
+}
+
+void __syncwarp(uint32_t mask)
+{
+    emu_collective(mask, "__syncwarp", nullptr, &mask);
+}
+
+static void fold(void *const args[32], uint32_t (*pair)(uint32_t, uint32_t))
+{
+    uint32_t sum = 0;
+    bool any = false;
+    EACH(i)
+    {
+        if (!args[i])
+            continue;
+        uint32_t v = static_cast<vote *>(args[i])->value;
+        sum = any ? pair(sum, v) : v;
+        any = true;
+    }
+    EACH(i)
+    {
+        if (args[i])
+            static_cast<vote *>(args[i])->result = sum;
+    }
+}
+
+#define REDUCE(name, type, expression)                                        \
+    static uint32_t pair_##name##_##type(uint32_t ua, uint32_t ub)            \
+    {                                                                         \
+        type a = (type)ua, b = (type)ub;                                      \
+        return (uint32_t)(expression);                                        \
+    }                                                                         \
+    static void fold_##name##_##type(void *const args[32])                    \
+    {                                                                         \
+        fold(args, pair_##name##_##type);                                     \
+    }                                                                         \
+    type __reduce_##name##_sync(uint32_t mask, type value)                    \
+    {                                                                         \
+        vote v = { (uint32_t)value, 0 };                                      \
+        emu_collective(mask, "__reduce_" #name "_sync", fold_##name##_##type, \
+                       &v);                                                   \
+        return (type)v.result;                                                \
+    }
+
+REDUCE(add, unsigned, a + b)
+REDUCE(max, unsigned, a < b ? b : a)
+REDUCE(min, unsigned, a < b ? a : b)
+REDUCE(add, int, (unsigned)a + (unsigned)b)
+REDUCE(max, int, a < b ? b : a)
+REDUCE(min, int, a < b ? a : b)
+
+/* ---- tensor cores
+ * ------------------------------------------------------------ */
+
+struct product {
+    float *d;
+    const uint32_t *a;
+    const uint32_t *b;
+};
+
+static double low(uint32_t pair)
+{
+    return cu_float(pair << 16);
+}
+
+static double high(uint32_t pair)
+{
+    return cu_float(pair & 0xffff0000u);
+}
+
+/* Sixteen products and the accumulator, summed almost exactly, rounded once. */
+static void finish_mma(void *const args[32])
+{
+    float a[16][16], b[16][8];
+    EACH(i)
+    {
+        const product *p = static_cast<product *>(args[i]);
+        unsigned g = i / 4, t = i % 4 * 2;
+        for (unsigned r = 0; r < 4; r++) {
+            a[g + r % 2 * 8][t + r / 2 * 8] = (float)low(p->a[r]);
+            a[g + r % 2 * 8][t + r / 2 * 8 + 1] = (float)high(p->a[r]);
+        }
+        for (unsigned r = 0; r < 2; r++) {
+            b[t + r * 8][g] = (float)low(p->b[r]);
+            b[t + r * 8 + 1][g] = (float)high(p->b[r]);
+        }
+    }
+    EACH(i)
+    {
+        product *p = static_cast<product *>(args[i]);
+        for (unsigned r = 0; r < 4; r++) {
+            unsigned row = i / 4 + r / 2 * 8, col = i % 4 * 2 + r % 2;
+            double sum = p->d[r];
+            for (unsigned k = 0; k < 16; k++)
+                sum += (double)a[row][k] * (double)b[k][col];
+            p->d[r] = (float)sum;
+        }
+    }
+}
+
+void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    product p = { d, a, b };
+    emu_collective(0xffffffffu, "cu_mma_bf16", finish_mma, &p);
+}
+
+struct load {
+    uint32_t *r;
+    const void *row;
+};
+
+static const uint16_t *row_of(void *const args[32], unsigned matrix,
+                              unsigned row)
+{
+    return static_cast<const uint16_t *>(
+        static_cast<load *>(args[matrix * 8 + row])->row);
+}
+
+static void finish_load(void *const args[32])
+{
+    EACH(i)
+    {
+        for (unsigned m = 0; m < 4; m++)
+            memcpy(&static_cast<load *>(args[i])->r[m],
+                   row_of(args, m, i / 4) + i % 4 * 2, 4);
+    }
+}
+
+static void finish_load_t(void *const args[32])
+{
+    EACH(i)
+    {
+        for (unsigned m = 0; m < 4; m++)
+            static_cast<load *>(args[i])->r[m] =
+                (uint32_t)row_of(args, m, i % 4 * 2)[i / 4] |
+                (uint32_t)row_of(args, m, i % 4 * 2 + 1)[i / 4] << 16;
+    }
+}
+
+static void load4(uint32_t r[4], const void *row, const char *name,
+                  emu_together finish)
+{
+    if ((uintptr_t)row % 16u)
+        emu_die("%s from %p, which 16 must divide", name, row);
+    load l = { r, row };
+    emu_collective(0xffffffffu, name, finish, &l);
+}
+
+void cu_ldmatrix4(uint32_t r[4], const void *row)
+{
+    load4(r, row, "cu_ldmatrix4", finish_load);
+}
+
+void cu_ldmatrix4_t(uint32_t r[4], const void *row)
+{
+    load4(r, row, "cu_ldmatrix4_t", finish_load_t);
+}
