@@ -80,8 +80,9 @@ static double grpo(const xm_rl_estimator *e, const xm_rl_group *g, double s)
 }
 
 /* Only the best response counts: by as much as it beats the second (verl
- * `grpo_passk`; Chen et al., "Pass@k training", 2025), over the unbiased
- * deviation when normalising. verl raises on a group of one; it gets 0 here. */
+ * `grpo_passk`; Tang et al., "Optimizing language models for inference time
+ * objectives", 2025), over the unbiased deviation when normalising. verl raises
+ * on a group of one; it gets 0 here. */
 static double passk(const xm_rl_estimator *e, const xm_rl_group *g,
                     uint64_t row)
 {

@@ -199,8 +199,9 @@ const xray_option grpo_options[] = {
               "clip_cov: covariances below are candidates."),
     XRAY_REAL(grpo_config, kl_cov_ratio, "2e-4", 0, 1, NULL, "0.1",
               "kl_cov: share of the tokens to pick."),
-    XRAY_REAL(grpo_config, ppo_kl_coef, "0.1", 0, 1e6, NULL, "0.1",
-              "kl_cov: what a picked token pays for |log-ratio|."),
+    XRAY_REAL(grpo_config, ppo_kl_coef, "-1", -1, 1e6, NULL, "0.1",
+              "kl_cov: what a picked token pays for |log-ratio|; -1: by the "
+              "preset, else 0.1."),
     XRAY_REAL(grpo_config, dro_beta, "-1", -1, 1e6, NULL, "0.1",
               "dro: weight of the quadratic penalty, above 0."),
     XRAY_CHOICE(grpo_config, loss_agg_mode, "auto", agg_choices, "0.1",

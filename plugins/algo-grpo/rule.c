@@ -108,6 +108,9 @@ static xray_status check_loss(const xray_host *host, const grpo_config *config,
     if (half_unset(config->kl_loss_coef))
         return refuse(host, "kl_loss_coef: expected -1 (by the preset) or a "
                             "number >= 0");
+    if (half_unset(config->ppo_kl_coef))
+        return refuse(host, "ppo_kl_coef: expected -1 (by the preset) or a "
+                            "number >= 0");
     if (rule->kl_control.adaptive && !rule->kl_reward.use)
         return refuse(host, "kl_ctrl: adaptive moves the KL in the reward; set "
                             "use_kl_in_reward = true or remove the key");
@@ -222,7 +225,8 @@ static grpo_loss_rule loss_of(const grpo_config *config, const grpo_preset *p)
                                            : config->kl_cov_ratio,
         .cov_low = config->clip_cov_lb,
         .cov_high = config->clip_cov_ub,
-        .ppo_kl_coef = config->ppo_kl_coef,
+        .ppo_kl_coef = number(config->ppo_kl_coef,
+                              p->ppo_kl_coef > 0 ? p->ppo_kl_coef : 0.1),
         .dro_beta = config->dro_beta,
         .kl_type = config->kl_loss_type,
         .kl_coefficient =

@@ -143,6 +143,7 @@ typedef struct grpo_preset {
     int64_t loss_agg_mode;
     double kl_loss_coef; /* of KL in the loss; -1: not in the loss */
     int64_t filter_groups;
+    double ppo_kl_coef; /* 0: 0.1, the default of verl's key */
 } grpo_preset;
 
 extern const grpo_preset grpo_presets[];

@@ -386,7 +386,8 @@ static void clip_cov_draws(void **state)
     unsigned char two[RIG_TOKENS];
     const char *const *keys =
         RIG_KEYS("preset", "clip_cov", "clip_cov_ratio", "0.08", "clip_cov_lb",
-                 "-0.3", "clip_cov_ub", "0.5", "clip_ratio", "0.3");
+                 "-0.3", "clip_cov_ub", "0.5", "clip_ratio_low", "0.3",
+                 "clip_ratio_high", "0.3");
     rig_open(&r, keys);
     fill(&b, 3);
     double n = 0;

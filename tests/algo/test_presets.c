@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The numbers of the presets: one token beyond every bound a project's code or
+ * scripts set. docs/algorithms.md names the file each number was read in.
+ */
+#include <math.h>
+
+#include "tests/algo/rig.h"
+
+typedef struct number {
+    const char *preset;
+    double old;   /* log-prob before */
+    double ratio; /* of the policy to the one before */
+    double advantage;
+    double loss;
+} number;
+
+static double gate(double tau, double ratio)
+{
+    return 4 / tau / (1 + exp(-tau * (ratio - 1)));
+}
+
+static void check(const number *n)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    unsigned char marks[RIG_TOKENS];
+    rig_open(&r, RIG_KEYS("preset", n->preset, "use_kl_loss", "false"));
+    rig_batch_init(&b);
+    (void)rig_row(&b, 1, 1, 0, 0);
+    b.old_logp[1] = (float)n->old;
+    b.logp[1] = (float)(n->old + log(n->ratio));
+    b.advantage[1] = (float)n->advantage;
+    (void)rig_marks(&r, &b, marks);
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    double got = rig_metric(&r, &sums, "actor/pg_loss");
+    if (!(fabs(got - n->loss) <= 2e-6 * (1 + fabs(n->loss))))
+        fail_msg("%s at a ratio of %g: got %.9g, want %.9g", n->preset,
+                 n->ratio, got, n->loss);
+    rig_close(&r);
+}
+
+static void clips(void **state)
+{
+    (void)state;
+    static const number all[] = {
+        { "verl", -2, 1.5, 1, -1.2 },
+        { "verl", -2, 0.5, -1, 0.8 },
+        { "verl", -2, 4, -1, 3 },
+        { "none", -2, 4, -1, 4 },
+        { "trl", -2, 4, -1, 4 },
+        { "openrlhf", -2, 1.5, 1, -1.2 },
+        { "open_instruct", -2, 1.5, 1, -1.272 },
+        { "open_instruct", -2, 0.5, -1, 0.8 },
+        { "nemo_rl", -2, 1.5, 1, -1.2 },
+        { "dapo", -2, 1.5, 1, -1.28 },
+        { "dapo", -2, 0.5, -1, 0.8 },
+        { "dapo", -4, 9, -1, 9 },
+        { "dapo", -4, 12, -1, 10 },
+        { "gspo", -2, 1.01, 1, -1.0004 },
+        { "gspo", -2, 0.99, -1, 0.9997 },
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        check(&all[i]);
+}
+
+/* -w A logp, with the log-prob after: the weight w is what is clipped. */
+static void weights(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        double old;
+        double ratio;
+        double weight;
+    } all[] = {
+        { "cispo", -2, 1.5, 1.2 },
+        { "cispo", -2, 0.1, 0.1 },
+        { "cispo_trl", -4, 4.5, 4.5 },
+        { "cispo_trl", -4, 7, 5 },
+        { "cispo_trl", -2, 0.1, 0.1 },
+        { "cispo_open_instruct", -2, 1.5, 1.272 },
+        { "gpg", -2, 1.5, 1 },
+        { "cispo_open_instruct", -2, 0.1, 0.1 },
+        { "dppo_tv", -3, 3.9, 3.9 },
+        { "dppo_tv", -2, 2, 2 },
+        { "dppo_tv", -2, 2.2, 0 },
+        { "dppo_kl", -2, 1.9, 1.9 },
+        { "dppo_kl", -2, 2.1, 0 },
+        { "dppo_tv", -9, 50, 50 },
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        number n = { all[i].preset, all[i].old, all[i].ratio, 1, 0 };
+        n.loss = -all[i].weight * (n.old + log(n.ratio));
+        check(&n);
+    }
+}
+
+static void shapes(void **state)
+{
+    (void)state;
+    const number all[] = {
+        { "gmpo", -2, exp(0.6), 1, -exp(0.4) },
+        { "gmpo", -2, exp(-0.6), -1, exp(-0.4) },
+        { "sapo", -2, 1.5, 1, -gate(1, 1.5) },
+        { "sapo", -2, 1.5, -1, gate(1.05, 1.5) },
+        /* One token: the largest covariance of all. */
+        { "kl_cov", -2, 1.5, 1, -1.5 + log(1.5) },
+        { "clip_cov", -2, 1.9, 1, -1.9 },
+        { "clip_cov", -4, 2.5, 1, -2 },
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        check(&all[i]);
+}
+
+/* verl's key has another number than its scripts for the same loss. */
+static void a_key_is_not_a_preset(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    unsigned char marks[RIG_TOKENS];
+    rig_open(&r, RIG_KEYS("loss_mode", "kl_cov"));
+    rig_batch_init(&b);
+    (void)rig_row(&b, 1, 1, 0, 0);
+    b.old_logp[1] = -2;
+    b.logp[1] = -1;
+    b.advantage[1] = 1;
+    assert_int_equal(rig_marks(&r, &b, marks), 1);
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    double got = rig_metric(&r, &sums, "actor/pg_loss");
+    assert_true(fabs(got - (0.1 - exp(1))) < 1e-6);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clips),
+        cmocka_unit_test(weights),
+        cmocka_unit_test(shapes),
+        cmocka_unit_test(a_key_is_not_a_preset),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
