@@ -78,8 +78,7 @@ CU_FN float cu_exp(float x)
     p = fmaf(p, r, 0x1.fffffcp-2f);
     p = fmaf(p, r * r, r);
     p = p + 1.0f;
-    /* 0 for a NaN, so that the powers stay in range; p carries it on */
-    int32_t whole = x == x ? (int32_t)(cu_bits(shifted) - cu_bits(magic)) : 0;
+    int32_t whole = (int32_t)(cu_bits(shifted) - cu_bits(magic));
     int32_t half = whole >> 1;
     p = p * cu_pow2(half);
     return p * cu_pow2(whole - half);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parameter gradients of the norms (norm_fold.cu).
+ */
+#ifndef CUDA_NORM_FOLD_H
+#define CUDA_NORM_FOLD_H
+
+#include "plugins/device-cuda/device.h"
+
+/* A row is one group of one token. */
+typedef struct norm_fold {
+    const float *x;
+    const float *dy;
+    const float *stat; /* rstd a row; centred: mean, rstd */
+    float *dweight;    /* [dim] or NULL */
+    float *dbias;      /* [dim] or NULL, centred only */
+    const int32_t *live;
+    uint64_t tokens;
+    uint64_t x_stride;
+    uint64_t dy_stride;
+    uint32_t groups;
+    uint32_t dim;
+} norm_fold;
+
+/* dweight = fma(dy, xh, dweight) and dbias = dbias + dy over tokens, then
+ * groups, with xh = x rstd, or (x - mean) rstd where centred. */
+void norm_fold_start(const cuda_device *d, cudaStream_t stream,
+                     const norm_fold *f, int centred);
+
+#endif

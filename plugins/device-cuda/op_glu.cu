@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Activations, gated or plain.
+ */
+#include "plugins/device-cuda/rows.h"
+
+#define GELU_A 0x1.988454p-1f /* sqrt(2 / pi) */
+#define GELU_B 0x1.6e4e26p-5f /* 0.044715 */
+
+/* Of the gate g: the factor f with act = g f. */
+template <int Silu> CU_FN float act_factor(float g)
+{
+    if (Silu)
+        return 1.0f / (1.0f + cu_exp(-g));
+    float cube = (g * g) * g;
+    float u = GELU_A * fmaf(GELU_B, cube, g);
+    return fmaf(0.5f, cu_tanh(u), 0.5f);
+}
+
+/* The derivative d act / dg. Of gelu, with th = 2 f - 1: f + g (1 - th^2) / 2
+ * u', 1 - th^2 = 4 f (1 - f). Where that is 0, u' may be infinite, so the slope
+ * is f. */
+template <int Silu> CU_FN float act_slope(float g, float f)
+{
+    if (Silu)
+        return f * fmaf(g, 1.0f - f, 1.0f);
+    float du = GELU_A * fmaf(3.0f * GELU_B, g * g, 1.0f);
+    float bell = 2.0f * (f * (1.0f - f));
+    float slope = fmaf(g * bell, du, f);
+    return 0.0f < bell ? slope : f;
+}
+
+typedef struct act_args {
+    const float *x; /* [tokens, dim], or [tokens, 2 dim] with a gate */
+    const float *dy;
+    float *to; /* y, or dx */
+    const int32_t *live;
+    uint64_t bound;
+    uint64_t step; /* columns of a block */
+    uint32_t chunks;
+    uint32_t dim;
+} act_args;
+
+#define ACT_EACH 2 /* quads of a thread in flight */
+
+/* y = act(gate) up. 12 bytes a value, and some 45 instructions: bound by
+ * memory, with about two thirds of the issue slots taken. */
+template <int Wide, int Silu, int Plain>
+__global__ void __launch_bounds__(ROWS_THREADS) act_kernel(act_args a)
+{
+    uint64_t t = blockIdx.x / a.chunks;
+    if (t >= cu_count(a.bound, a.live))
+        return;
+    const float *x = a.x + t * a.dim * (Plain ? 1 : 2);
+    float *y = a.to + t * a.dim;
+    uint64_t first = blockIdx.x % a.chunks * a.step;
+    uint64_t last = min(first + a.step, (uint64_t)a.dim);
+    uint64_t stride = (uint64_t)blockDim.x * 4;
+    for (uint64_t c = first + threadIdx.x * 4; c < last;
+         c += stride * ACT_EACH) {
+        cu_quad g[ACT_EACH];
+        cu_quad up[ACT_EACH];
+#pragma unroll
+        for (int u = 0; u < ACT_EACH; u++)
+            if (c + u * stride < last) {
+                uint64_t at = c + u * stride;
+                g[u] = cu_load4<Wide>(x + at, a.dim - at);
+                if (!Plain)
+                    up[u] = cu_load4<Wide>(x + a.dim + at, a.dim - at);
+            }
+#pragma unroll
+        for (int u = 0; u < ACT_EACH; u++)
+            if (c + u * stride < last) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float v = g[u].f[i] * act_factor<Silu>(g[u].f[i]);
+                    g[u].f[i] = Plain ? v : v * up[u].f[i];
+                }
+                cu_store4<Wide>(y + c + u * stride, g[u],
+                                a.dim - c - u * stride);
+            }
+    }
+}
+
+/* dgate = dy up slope, dup = dy act(gate). 20 bytes a value of y. dx may be x:
+ * a thread reads what it overwrites. */
+template <int Wide, int Silu, int Plain>
+__global__ void __launch_bounds__(ROWS_THREADS) act_grad_kernel(act_args a)
+{
+    uint64_t t = blockIdx.x / a.chunks;
+    if (t >= cu_count(a.bound, a.live))
+        return;
+    const float *x = a.x + t * a.dim * (Plain ? 1 : 2);
+    const float *dy = a.dy + t * a.dim;
+    float *dx = a.to + t * a.dim * (Plain ? 1 : 2);
+    uint64_t first = blockIdx.x % a.chunks * a.step;
+    uint64_t last = min(first + a.step, (uint64_t)a.dim);
+    for (uint64_t c = first + threadIdx.x * 4; c < last; c += blockDim.x * 4) {
+        uint64_t left = a.dim - c;
+        cu_quad g = cu_load4<Wide>(x + c, left);
+        cu_quad d = cu_load4<Wide>(dy + c, left);
+        cu_quad up = {};
+        if (!Plain)
+            up = cu_load4<Wide>(x + a.dim + c, left);
+        cu_quad dgate;
+        cu_quad dup;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float f = act_factor<Silu>(g.f[i]);
+            float slope = act_slope<Silu>(g.f[i], f);
+            dgate.f[i] = (Plain ? d.f[i] : d.f[i] * up.f[i]) * slope;
+            dup.f[i] = d.f[i] * (g.f[i] * f);
+        }
+        cu_store4<Wide>(dx + c, dgate, left);
+        if (!Plain)
+            cu_store4<Wide>(dx + a.dim + c, dup, left);
+    }
+}
+
+/* ---- launches ----------------------------------------------------------- */
+
+#define ACT_LAUNCH(kernel, silu, plain)                                  \
+    do {                                                                 \
+        if (wide)                                                        \
+            CU_LAUNCH((kernel<1, silu, plain>), grid, block, 0, on, *a); \
+        else                                                             \
+            CU_LAUNCH((kernel<0, silu, plain>), grid, block, 0, on, *a); \
+    } while (0)
+
+#define ACT_START(kernel)                  \
+    do {                                   \
+        if (act == XRAY_ACT_SILU && plain) \
+            ACT_LAUNCH(kernel, 1, 1);      \
+        else if (act == XRAY_ACT_SILU)     \
+            ACT_LAUNCH(kernel, 1, 0);      \
+        else if (plain)                    \
+            ACT_LAUNCH(kernel, 0, 1);      \
+        else                               \
+            ACT_LAUNCH(kernel, 0, 0);      \
+    } while (0)
+
+/* With dy, the gradient. */
+static void act_start(cudaStream_t on, act_args *a, uint32_t act,
+                      uint32_t plain)
+{
+    rows_shape s = rows_cut(((uint64_t)a->dim + 3) / 4, ACT_EACH);
+    a->step = s.step * 4;
+    a->chunks = s.chunks;
+    dim3 grid((unsigned)(a->bound * s.chunks));
+    dim3 block(s.threads);
+    int wide =
+        rows_odd(a->x) + rows_odd(a->dy) + rows_odd(a->to) + a->dim % 4 == 0;
+    if (a->dy)
+        ACT_START(act_grad_kernel);
+    else
+        ACT_START(act_kernel);
+}
+
+static xray_status check_act(const cuda_device *d, const char *where,
+                             uint32_t act, uint32_t dim, uint32_t plain)
+{
+    if (plain > 1)
+        return cuda_fail(d, XRAY_E_ARG, where, "plain is %u", plain);
+    if (act != XRAY_ACT_SILU && act != XRAY_ACT_GELU_TANH)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, where, "activation %u", act);
+    if (dim == 0)
+        return cuda_fail(d, XRAY_E_ARG, where, "dim is 0");
+    return XRAY_OK;
+}
+
+extern "C" xray_status cuda_glu(void *self, xray_stream *stream,
+                                const xray_glu *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "glu", op->x, op->y);
+    xray_status status = check_act(d, "glu", op->act, op->dim, op->plain);
+    if (status != XRAY_OK || op->tokens.bound == 0)
+        return status;
+    act_args a = {};
+    a.x = op->x;
+    a.to = op->y;
+    a.live = op->tokens.live;
+    a.bound = op->tokens.bound;
+    a.dim = op->dim;
+    act_start(cuda_stream(d, stream), &a, op->act, op->plain);
+    return cuda_launched(d, "glu");
+}
+
+extern "C" xray_status cuda_glu_grad(void *self, xray_stream *stream,
+                                     const xray_glu_grad *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
+    xray_status status = check_act(d, "glu_grad", op->act, op->dim, op->plain);
+    if (status != XRAY_OK || op->tokens.bound == 0)
+        return status;
+    act_args a = {};
+    a.x = op->x;
+    a.dy = op->dy;
+    a.to = op->dx;
+    a.live = op->tokens.live;
+    a.bound = op->tokens.bound;
+    a.dim = op->dim;
+    act_start(cuda_stream(d, stream), &a, op->act, op->plain);
+    return cuda_launched(d, "glu_grad");
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * RMSNorm and LayerNorm.
+ *
+ * A row's sum is sixteen chains of dim / 16 additions, made by half a warp. A
+ * block takes one row, fetches it with all its threads into shared memory, sums
+ * there and writes from there: values are read once and written once, and with
+ * many rows on a multiprocessor the chains of some hide behind the fetches of
+ * others. Short rows (qk-norm) take half a warp each and stay in registers. All
+ * of these are bound by memory.
+ */
+#include "plugins/device-cuda/norm_fold.h"
+#include "plugins/device-cuda/rows.h"
+
+#define NORM_EACH 4u       /* quads of a thread in flight */
+#define NORM_SHORT 256u    /* longest row that half a warp keeps */
+#define NORM_STATIC 47104u /* shared memory a block has without asking */
+
+/* Floats that a row takes in shared memory: the sixteen chains are of one
+ * length, the last steps may add +0. */
+CU_FN uint32_t padded(uint32_t dim)
+{
+    return (dim + 15) / 16 * 16;
+}
+
+CU_FN void pad(float *row, uint32_t dim)
+{
+    if (dim + threadIdx.x < padded(dim))
+        row[dim + threadIdx.x] = 0.0f;
+}
+
+/* By the block's first warp: dot16, sum16; the result in all its lanes. */
+CU_FN float dot_row(const float *a, const float *b, uint32_t dim)
+{
+    float s = 0.0f;
+#pragma unroll 8
+    for (uint32_t i = threadIdx.x % 16; i < padded(dim); i += 16)
+        s = fmaf(a[i], b[i], s);
+    return cu_half_tree16(s);
+}
+
+CU_FN float sum_row(const float *a, uint32_t dim)
+{
+    float s = 0.0f;
+#pragma unroll 8
+    for (uint32_t i = threadIdx.x % 16; i < padded(dim); i += 16)
+        s = s + a[i];
+    return cu_half_tree16(s);
+}
+
+CU_FN float root_of(float sum, uint32_t dim, float eps)
+{
+    return 1.0f / sqrtf(sum / (float)dim + eps);
+}
+
+/* Lets a kernel have `bytes` of dynamic shared memory. */
+template <typename Kernel>
+static xray_status norm_shared(const cuda_device *d, const char *where,
+                               Kernel *kernel, uint64_t bytes)
+{
+    if (bytes <= NORM_STATIC)
+        return XRAY_OK;
+    if (bytes + 1024 > (uint64_t)d->shared_most)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
+                         "a row takes %llu bytes of shared memory, and a block "
+                         "has %d on this GPU",
+                         (unsigned long long)bytes, d->shared_most);
+    return cuda_check(
+        d, where,
+        cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+}
+
+/* Starts kernel<Wide> with a block a row. */
+#define NORM_LAUNCH(kernel, rows, floats, dim)                                \
+    do {                                                                      \
+        uint64_t bytes_ = ((uint64_t)(dim) + 15) / 16 * 64 * (floats);        \
+        dim3 block_(rows_threads(((uint64_t)(dim) + 3) / 4, NORM_EACH));      \
+        xray_status s_ = wide ? norm_shared(d, where, kernel<1>, bytes_)      \
+                              : norm_shared(d, where, kernel<0>, bytes_);     \
+        if (s_ != XRAY_OK)                                                    \
+            return s_;                                                        \
+        ROWS_LAUNCH(kernel, wide, dim3((unsigned)(rows)), block_, bytes_, on, \
+                    *op);                                                     \
+    } while (0)
+
+/* ---- RMSNorm ------------------------------------------------------------ */
+
+/* row = x, or residual + x, which residual becomes. */
+template <int Wide>
+CU_FN void rms_fetch(const xray_rmsnorm *op, uint64_t t, uint32_t g, float *row)
+{
+    const float *x = op->x + t * op->x_stride + (uint64_t)g * op->dim;
+    float *r = op->residual ? op->residual + t * op->dim : NULL;
+    uint32_t stride = blockDim.x * 4;
+    for (uint32_t c = threadIdx.x * 4; c < op->dim; c += stride * NORM_EACH) {
+        cu_quad q[NORM_EACH];
+        cu_quad old[NORM_EACH];
+#pragma unroll
+        for (uint32_t u = 0; u < NORM_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (at < op->dim)
+                q[u] = cu_load4<Wide>(x + at, op->dim - at);
+            if (at < op->dim && r)
+                old[u] = cu_load4<Wide>(r + at, op->dim - at);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < NORM_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (at < op->dim && r) {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    q[u].f[i] = old[u].f[i] + q[u].f[i];
+                cu_store4<Wide>(r + at, q[u], op->dim - at);
+            }
+            if (at < op->dim)
+                cu_store4<Wide>(row + at, q[u], op->dim - at);
+        }
+    }
+    pad(row, op->dim);
+}
+
+template <int Wide>
+__global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
+{
+    CU_DYNAMIC(float, row);
+    __shared__ float stat;
+    uint64_t r = blockIdx.x;
+    if (r >= cu_count(op.tokens.bound, op.tokens.live) * op.groups)
+        return;
+    uint64_t t = r / op.groups;
+    uint32_t g = (uint32_t)(r % op.groups);
+    rms_fetch<Wide>(&op, t, g, row);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float rstd = root_of(dot_row(row, row, op.dim), op.dim, op.eps);
+        if (threadIdx.x == 0) {
+            stat = rstd;
+            if (op.rstd)
+                op.rstd[r] = rstd;
+        }
+    }
+    __syncthreads();
+    float rstd = stat;
+    float *y = op.y + t * op.y_stride + (uint64_t)g * op.dim;
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
+        cu_quad w = cu_load4<Wide>(op.weight + c, op.dim - c);
+        cu_quad q = cu_load4<Wide>(row + c, op.dim - c);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            q.f[i] = (q.f[i] * rstd) * (w.f[i] + op.offset);
+        cu_store4<Wide>(y + c, q, op.dim - c);
+    }
+}
+
+/* Half a warp's row of at most 16 K values: lane l keeps every sixteenth, from
+ * l on, so that its chain is at hand. */
+template <int K>
+CU_FN void short_load(const float *row, uint32_t dim, int on, float v[K])
+{
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        uint32_t i = (uint32_t)k * 16 + threadIdx.x % 16;
+        v[k] = on && i < dim ? row[i] : 0.0f;
+    }
+}
+
+template <int K>
+__global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_short(xray_rmsnorm op)
+{
+    uint64_t r = ((uint64_t)blockIdx.x * ROWS_THREADS + threadIdx.x) / 16;
+    int on = r < cu_count(op.tokens.bound, op.tokens.live) * op.groups;
+    uint64_t t = r / op.groups;
+    uint64_t g = r % op.groups;
+    float x[K];
+    short_load<K>(op.x + t * op.x_stride + g * op.dim, op.dim, on, x);
+    float s = 0.0f;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        s = fmaf(x[k], x[k], s);
+    float rstd = root_of(cu_half_tree16(s), op.dim, op.eps);
+    if (on && op.rstd && threadIdx.x % 16 == 0)
+        op.rstd[r] = rstd;
+    float *y = op.y + t * op.y_stride + g * op.dim;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        uint32_t i = (uint32_t)k * 16 + threadIdx.x % 16;
+        if (on && i < op.dim)
+            y[i] = (x[k] * rstd) * (op.weight[i] + op.offset);
+    }
+}
+
+/* A row's part that half a warp keeps: kernel<4>, <8> or <16>. */
+#define SHORT_LAUNCH(kernel, rows)                                        \
+    do {                                                                  \
+        dim3 grid_((unsigned)(((rows) + 15) / 16));                       \
+        if (op->dim <= 64)                                                \
+            CU_LAUNCH(kernel<4>, grid_, dim3(ROWS_THREADS), 0, on, *op);  \
+        else if (op->dim <= 128)                                          \
+            CU_LAUNCH(kernel<8>, grid_, dim3(ROWS_THREADS), 0, on, *op);  \
+        else                                                              \
+            CU_LAUNCH(kernel<16>, grid_, dim3(ROWS_THREADS), 0, on, *op); \
+    } while (0)
+
+extern "C" xray_status cuda_rmsnorm(void *self, xray_stream *stream,
+                                    const xray_rmsnorm *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    const char *where = "rmsnorm";
+    CUDA_CHECK(d, op, where, op->x, op->weight, op->y);
+    uint64_t width = (uint64_t)op->groups * op->dim;
+    if (width == 0 || op->x_stride < width || op->y_stride < width)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "%u groups of %u with strides %llu and %llu",
+                         op->groups, op->dim, (unsigned long long)op->x_stride,
+                         (unsigned long long)op->y_stride);
+    if (op->residual && op->groups != 1)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "residual goes with groups = 1, not %u", op->groups);
+    uint64_t rows = op->tokens.bound * op->groups;
+    cudaStream_t on = cuda_stream(d, stream);
+    if (rows == 0)
+        return XRAY_OK;
+    int wide = rows_odd(op->x) + rows_odd(op->residual) + rows_odd(op->weight) +
+                   rows_odd(op->y) + op->dim % 4 + op->x_stride % 4 +
+                   op->y_stride % 4 ==
+               0;
+    if (op->dim <= NORM_SHORT && !op->residual)
+        SHORT_LAUNCH(rmsnorm_short, rows);
+    else
+        NORM_LAUNCH(rmsnorm_kernel, rows, 1, op->dim);
+    return cuda_launched(d, where);
+}
+
+/* xh = x rstd, g = dy (w + offset), c = sum(g xh) / dim:
+ * dx = rstd (g - c xh). g and xh wait in shared memory. */
+template <int Wide>
+__global__ void __launch_bounds__(ROWS_THREADS)
+    rmsnorm_dx_kernel(xray_rmsnorm_grad op)
+{
+    CU_DYNAMIC(float, shared);
+    __shared__ float stat;
+    uint64_t r = blockIdx.x;
+    if (r >= cu_count(op.tokens.bound, op.tokens.live) * op.groups)
+        return;
+    uint64_t t = r / op.groups;
+    uint64_t at = r % op.groups * op.dim;
+    const float *x = op.x + t * op.x_stride + at;
+    const float *dy = op.dy + t * op.dy_stride + at;
+    float *dx = op.dx + t * op.dx_stride + at;
+    float *g = shared;
+    float *xh = shared + padded(op.dim);
+    float rstd = op.rstd[r];
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
+        cu_quad q = cu_load4<Wide>(x + c, op.dim - c);
+        cu_quad e = cu_load4<Wide>(dy + c, op.dim - c);
+        cu_quad w = cu_load4<Wide>(op.weight + c, op.dim - c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            e.f[i] = e.f[i] * (w.f[i] + op.offset);
+            q.f[i] = q.f[i] * rstd;
+        }
+        cu_store4<Wide>(g + c, e, op.dim - c);
+        cu_store4<Wide>(xh + c, q, op.dim - c);
+    }
+    pad(g, op.dim);
+    pad(xh, op.dim);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float sum = dot_row(g, xh, op.dim);
+        if (threadIdx.x == 0)
+            stat = -(sum / (float)op.dim);
+    }
+    __syncthreads();
+    float minus_c = stat;
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
+        cu_quad e = cu_load4<Wide>(g + c, op.dim - c);
+        cu_quad q = cu_load4<Wide>(xh + c, op.dim - c);
+        cu_quad old = {};
+        if (op.accumulate)
+            old = cu_load4<Wide>(dx + c, op.dim - c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float v = rstd * fmaf(minus_c, q.f[i], e.f[i]);
+            q.f[i] = op.accumulate ? old.f[i] + v : v;
+        }
+        cu_store4<Wide>(dx + c, q, op.dim - c);
+    }
+}
+
+template <int K>
+__global__ void __launch_bounds__(ROWS_THREADS)
+    rmsnorm_dx_short(xray_rmsnorm_grad op)
+{
+    uint64_t r = ((uint64_t)blockIdx.x * ROWS_THREADS + threadIdx.x) / 16;
+    int on = r < cu_count(op.tokens.bound, op.tokens.live) * op.groups;
+    uint64_t t = r / op.groups;
+    uint64_t at = r % op.groups * op.dim;
+    float rstd = on ? op.rstd[r] : 0.0f;
+    float g[K];
+    float xh[K];
+    float w[K];
+    short_load<K>(op.x + t * op.x_stride + at, op.dim, on, xh);
+    short_load<K>(op.dy + t * op.dy_stride + at, op.dim, on, g);
+    short_load<K>(op.weight, op.dim, 1, w);
+    float s = 0.0f;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        g[k] = g[k] * (w[k] + op.offset);
+        xh[k] = xh[k] * rstd;
+        s = fmaf(g[k], xh[k], s);
+    }
+    float minus_c = -(cu_half_tree16(s) / (float)op.dim);
+    float *dx = op.dx + t * op.dx_stride + at;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        uint32_t i = (uint32_t)k * 16 + threadIdx.x % 16;
+        float v = rstd * fmaf(minus_c, xh[k], g[k]);
+        if (on && i < op.dim)
+            dx[i] = op.accumulate ? dx[i] + v : v;
+    }
+}
+
+/* dweight first: dx may overwrite dy. */
+extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
+                                         const xray_rmsnorm_grad *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    const char *where = "rmsnorm_grad";
+    CUDA_CHECK(d, op, where, op->x, op->weight, op->rstd, op->dy, op->dx);
+    uint64_t width = (uint64_t)op->groups * op->dim;
+    if (width == 0 || op->x_stride < width || op->dy_stride < width ||
+        op->dx_stride < width)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "%u groups of %u with strides %llu, %llu and %llu",
+                         op->groups, op->dim, (unsigned long long)op->x_stride,
+                         (unsigned long long)op->dy_stride,
+                         (unsigned long long)op->dx_stride);
+    uint64_t rows = op->tokens.bound * op->groups;
+    cudaStream_t on = cuda_stream(d, stream);
+    if (rows == 0)
+        return XRAY_OK;
+    norm_fold f = {
+        op->x,         op->dy,          op->rstd,         op->dweight,
+        NULL,          op->tokens.live, op->tokens.bound, op->x_stride,
+        op->dy_stride, op->groups,      op->dim
+    };
+    if (op->dweight)
+        norm_fold_start(d, on, &f, 0);
+    int wide = rows_odd(op->x) + rows_odd(op->dy) + rows_odd(op->weight) +
+                   rows_odd(op->dx) + op->dim % 4 + op->x_stride % 4 +
+                   op->dy_stride % 4 + op->dx_stride % 4 ==
+               0;
+    if (op->dim <= NORM_SHORT)
+        SHORT_LAUNCH(rmsnorm_dx_short, rows);
+    else
+        NORM_LAUNCH(rmsnorm_dx_kernel, rows, 2, op->dim);
+    return cuda_launched(d, where);
+}
+
+/* ---- LayerNorm ---------------------------------------------------------- */
+
+/* The variance comes from the centred values, so a large mean does not cost its
+ * digits. */
+template <int Wide>
+__global__ void __launch_bounds__(ROWS_THREADS)
+    layernorm_kernel(xray_layernorm op)
+{
+    CU_DYNAMIC(float, row);
+    __shared__ float stat[2];
+    uint64_t t = blockIdx.x;
+    if (t >= cu_count(op.tokens.bound, op.tokens.live))
+        return;
+    const float *x = op.x + t * op.x_stride;
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4)
+        cu_store4<Wide>(row + c, cu_load4<Wide>(x + c, op.dim - c), op.dim - c);
+    pad(row, op.dim);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float mean = sum_row(row, op.dim) / (float)op.dim;
+        if (threadIdx.x == 0)
+            stat[0] = mean;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < op.dim; i += blockDim.x)
+        row[i] = row[i] - stat[0];
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float rstd = root_of(dot_row(row, row, op.dim), op.dim, op.eps);
+        if (threadIdx.x == 0)
+            stat[1] = rstd;
+    }
+    __syncthreads();
+    float rstd = stat[1];
+    if (op.stat && threadIdx.x < 2)
+        op.stat[2 * t + threadIdx.x] = stat[threadIdx.x];
+    float *y = op.y + t * op.y_stride;
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
+        cu_quad q = cu_load4<Wide>(row + c, op.dim - c);
+        cu_quad w = cu_load4<Wide>(op.weight + c, op.dim - c);
+        cu_quad b = {};
+        if (op.bias)
+            b = cu_load4<Wide>(op.bias + c, op.dim - c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float xh = q.f[i] * rstd;
+            q.f[i] = op.bias ? fmaf(xh, w.f[i], b.f[i]) : xh * w.f[i];
+        }
+        cu_store4<Wide>(y + c, q, op.dim - c);
+    }
+}
+
+extern "C" xray_status cuda_layernorm(void *self, xray_stream *stream,
+                                      const xray_layernorm *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    const char *where = "layernorm";
+    CUDA_CHECK(d, op, where, op->x, op->weight, op->y);
+    if (op->dim == 0 || op->x_stride < op->dim || op->y_stride < op->dim)
+        return cuda_fail(
+            d, XRAY_E_ARG, where, "dim %u with strides %llu and %llu", op->dim,
+            (unsigned long long)op->x_stride, (unsigned long long)op->y_stride);
+    uint64_t rows = op->tokens.bound;
+    cudaStream_t on = cuda_stream(d, stream);
+    if (rows == 0)
+        return XRAY_OK;
+    int wide = rows_odd(op->x) + rows_odd(op->weight) + rows_odd(op->bias) +
+                   rows_odd(op->y) + op->dim % 4 + op->x_stride % 4 +
+                   op->y_stride % 4 ==
+               0;
+    NORM_LAUNCH(layernorm_kernel, rows, 1, op->dim);
+    return cuda_launched(d, where);
+}
+
+/* xh = (x - mean) rstd, g = dy w, b = sum(g) / dim, c = sum(g xh) / dim:
+ * dx = rstd ((g - b) - c xh). The two sums are made by the two halves of a
+ * warp: g times 1 adds as g does. */
+template <int Wide>
+__global__ void __launch_bounds__(ROWS_THREADS)
+    layernorm_dx_kernel(xray_layernorm_grad op)
+{
+    CU_DYNAMIC(float, shared);
+    __shared__ float stat[2];
+    uint64_t t = blockIdx.x;
+    if (t >= cu_count(op.tokens.bound, op.tokens.live))
+        return;
+    const float *x = op.x + t * op.x_stride;
+    const float *dy = op.dy + t * op.dy_stride;
+    float *dx = op.dx + t * op.dx_stride;
+    float *g = shared;
+    float *xh = shared + padded(op.dim);
+    float mean = op.stat[2 * t];
+    float rstd = op.stat[2 * t + 1];
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
+        cu_quad q = cu_load4<Wide>(x + c, op.dim - c);
+        cu_quad e = cu_load4<Wide>(dy + c, op.dim - c);
+        cu_quad w = cu_load4<Wide>(op.weight + c, op.dim - c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            e.f[i] = e.f[i] * w.f[i];
+            q.f[i] = (q.f[i] - mean) * rstd;
+        }
+        cu_store4<Wide>(g + c, e, op.dim - c);
+        cu_store4<Wide>(xh + c, q, op.dim - c);
+    }
+    pad(g, op.dim);
+    pad(xh, op.dim);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float s = 0.0f;
+#pragma unroll 8
+        for (uint32_t i = threadIdx.x % 16; i < padded(op.dim); i += 16)
+            s = fmaf(g[i], threadIdx.x < 16 ? 1.0f : xh[i], s);
+        s = cu_half_tree16(s) / (float)op.dim;
+        if (threadIdx.x % 16 == 0)
+            stat[threadIdx.x / 16] = s;
+    }
+    __syncthreads();
+    float b = stat[0];
+    float minus_c = -stat[1];
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
+        cu_quad e = cu_load4<Wide>(g + c, op.dim - c);
+        cu_quad q = cu_load4<Wide>(xh + c, op.dim - c);
+        cu_quad old = {};
+        if (op.accumulate)
+            old = cu_load4<Wide>(dx + c, op.dim - c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float v = rstd * fmaf(minus_c, q.f[i], e.f[i] - b);
+            q.f[i] = op.accumulate ? old.f[i] + v : v;
+        }
+        cu_store4<Wide>(dx + c, q, op.dim - c);
+    }
+}
+
+/* dweight and dbias first: dx may overwrite dy. */
+extern "C" xray_status cuda_layernorm_grad(void *self, xray_stream *stream,
+                                           const xray_layernorm_grad *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    const char *where = "layernorm_grad";
+    CUDA_CHECK(d, op, where, op->x, op->weight, op->stat, op->dy, op->dx);
+    if (op->dim == 0 || op->x_stride < op->dim || op->dy_stride < op->dim ||
+        op->dx_stride < op->dim)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "dim %u with strides %llu, %llu and %llu", op->dim,
+                         (unsigned long long)op->x_stride,
+                         (unsigned long long)op->dy_stride,
+                         (unsigned long long)op->dx_stride);
+    uint64_t rows = op->tokens.bound;
+    cudaStream_t on = cuda_stream(d, stream);
+    if (rows == 0)
+        return XRAY_OK;
+    norm_fold f = { op->x,
+                    op->dy,
+                    op->stat,
+                    op->dweight,
+                    op->dbias,
+                    op->tokens.live,
+                    op->tokens.bound,
+                    op->x_stride,
+                    op->dy_stride,
+                    1,
+                    op->dim };
+    if (op->dweight || op->dbias)
+        norm_fold_start(d, on, &f, 1);
+    int wide = rows_odd(op->x) + rows_odd(op->dy) + rows_odd(op->weight) +
+                   rows_odd(op->dx) + op->dim % 4 + op->x_stride % 4 +
+                   op->dy_stride % 4 + op->dx_stride % 4 ==
+               0;
+    NORM_LAUNCH(layernorm_dx_kernel, rows, 2, op->dim);
+    return cuda_launched(d, where);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rotary positions.
+ */
+#include "plugins/device-cuda/rows.h"
+
+/* ---- the table ---------------------------------------------------------- */
+
+#define TURN_BITS 0x1.45f306dc9c883p-1 /* 2 / pi */
+#define QUARTER_1 0x1.921fb544p+0      /* pi / 2 in three parts */
+#define QUARTER_2 0x1.0b4611a6p-34
+#define QUARTER_3 0x1.3198a2e037073p-69
+
+/* sin and cos of x >= 0, below 2^30, as plugins/device-cpu/op_rows.c. */
+CU_FN void sine_cosine(double x, double *out_sin, double *out_cos)
+{
+    double n = rint(x * TURN_BITS);
+    double r = fma(-n, QUARTER_1, x);
+    r = fma(-n, QUARTER_2, r);
+    r = fma(-n, QUARTER_3, r);
+    double u = r * r;
+    double s = 0x1.952c77030ad4ap-49; /* 1 / 17! */
+    s = fma(s, u, -0x1.ae7f3e733b81fp-41);
+    s = fma(s, u, 0x1.6124613a86d09p-33);
+    s = fma(s, u, -0x1.ae64567f544e4p-26);
+    s = fma(s, u, 0x1.71de3a556c734p-19);
+    s = fma(s, u, -0x1.a01a01a01a01ap-13);
+    s = fma(s, u, 0x1.1111111111111p-7);
+    s = fma(s, u, -0x1.5555555555555p-3);
+    s = fma(s * u, r, r);
+    double c = 0x1.ae7f3e733b81fp-45; /* 1 / 16! */
+    c = fma(c, u, -0x1.93974a8c07c9dp-37);
+    c = fma(c, u, 0x1.1eed8eff8d898p-29);
+    c = fma(c, u, -0x1.27e4fb7789f5cp-22);
+    c = fma(c, u, 0x1.a01a01a01a01ap-16);
+    c = fma(c, u, -0x1.6c16c16c16c17p-10);
+    c = fma(c, u, 0x1.5555555555555p-5);
+    c = fma(c, u, -0.5);
+    c = fma(c, u, 1.0);
+    uint32_t quarter = (uint32_t)n & 3u;
+    double a = quarter & 1u ? c : s;
+    double b = quarter & 1u ? s : c;
+    *out_sin = quarter & 2u ? -a : a;
+    *out_cos = quarter == 1 || quarter == 2 ? -b : b;
+}
+
+/* The frequencies lie in host memory: they come with the launch, so many at a
+ * time, and nothing waits for a copy of them. */
+#define TABLE_PART 128
+
+typedef struct table_args {
+    float *table;
+    uint64_t positions;
+    uint32_t half;
+    uint32_t first; /* pairs first .. first + count - 1 */
+    uint32_t count;
+    float scale;
+    double freq[TABLE_PART];
+} table_args;
+
+__global__ void __launch_bounds__(ROWS_THREADS) table_kernel(table_args a)
+{
+    uint64_t at = (uint64_t)blockIdx.x * ROWS_THREADS + threadIdx.x;
+    uint64_t p = at / a.count;
+    uint32_t i = (uint32_t)(at % a.count);
+    if (p >= a.positions)
+        return;
+    double s;
+    double c;
+    sine_cosine((double)p * a.freq[i], &s, &c);
+    float *to = a.table + (p * a.half + a.first + i) * 2;
+    to[0] = (float)(c * (double)a.scale);
+    to[1] = (float)(s * (double)a.scale);
+}
+
+extern "C" xray_status cuda_rope_table(void *self, xray_stream *stream,
+                                       const xray_rope_table *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "rope_table", op->inv_freq, op->table);
+    for (uint32_t i = 0; i < op->half; i++)
+        if (!(op->inv_freq[i] >= 0.0 &&
+              op->inv_freq[i] * (double)op->positions < 0x1p30))
+            return cuda_fail(d, XRAY_E_RANGE, "rope_table",
+                             "frequency %u, %g, is not in range", i,
+                             op->inv_freq[i]);
+    table_args a = {};
+    a.table = op->table;
+    a.positions = op->positions;
+    a.half = op->half;
+    a.scale = op->scale;
+    for (uint32_t first = 0; first < op->half && op->positions > 0;
+         first += TABLE_PART) {
+        uint32_t left = op->half - first;
+        a.first = first;
+        a.count = left < TABLE_PART ? left : TABLE_PART;
+        for (uint32_t i = 0; i < a.count; i++)
+            a.freq[i] = op->inv_freq[first + i];
+        uint64_t blocks =
+            (op->positions * a.count + ROWS_THREADS - 1) / ROWS_THREADS;
+        CU_LAUNCH(table_kernel, dim3((unsigned)blocks), dim3(ROWS_THREADS), 0,
+                  cuda_stream(d, stream), a);
+    }
+    return cuda_launched(d, "rope_table");
+}
+
+/* ---- turning ------------------------------------------------------------ */
+
+/* Four pairs of a head a thread: 16-byte accesses to both halves, in place. The
+ * table's row is shared by the heads of a token and stays in the L1 cache, so
+ * the bytes are those of the turned values, twice: near copy bandwidth. A
+ * position below 0 gives NaNs. */
+template <int Wide>
+__global__ void __launch_bounds__(ROWS_THREADS) rope_kernel(xray_rope op)
+{
+    uint64_t t = blockIdx.x;
+    if (t >= cu_count(op.tokens.bound, op.tokens.live))
+        return;
+    int32_t position = op.positions[t];
+    float turn = op.inverse ? -1.0f : 1.0f;
+    const float *table =
+        op.table + (uint64_t)(position < 0 ? 0 : position) * op.half * 2;
+    uint32_t quads = (op.half + 3) / 4;
+    for (uint32_t i = threadIdx.x; i < op.heads * quads; i += blockDim.x) {
+        uint32_t h = i / quads;
+        uint32_t at = (i - h * quads) * 4;
+        uint32_t left = op.half - at;
+        float *a = op.x + t * op.stride + (uint64_t)h * op.head_dim + at;
+        float *b = a + op.half;
+        cu_quad x = cu_load4<Wide>(a, left);
+        cu_quad y = cu_load4<Wide>(b, left);
+        cu_quad cs[2];
+        cs[0] = cu_load4<Wide>(table + 2 * at, 2 * left);
+        cs[1] = cu_load4<Wide>(table + 2 * at + 4, left > 2 ? 2 * left - 4 : 0);
+        cu_quad to_a;
+        cu_quad to_b;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float c = position < 0 ? cu_nan() : cs[j / 2].f[2 * (j % 2)];
+            float s = cs[j / 2].f[2 * (j % 2) + 1] * turn;
+            to_a.f[j] = fmaf(x.f[j], c, -(y.f[j] * s));
+            to_b.f[j] = fmaf(y.f[j], c, x.f[j] * s);
+        }
+        cu_store4<Wide>(a, to_a, left);
+        cu_store4<Wide>(b, to_b, left);
+    }
+}
+
+extern "C" xray_status cuda_rope(void *self, xray_stream *stream,
+                                 const xray_rope *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "rope", op->x, op->positions, op->table);
+    if (2 * (uint64_t)op->half > op->head_dim ||
+        op->stride < (uint64_t)op->heads * op->head_dim)
+        return cuda_fail(d, XRAY_E_ARG, "rope",
+                         "%u heads of %u, %u of them rotary, with stride %llu",
+                         op->heads, op->head_dim, 2 * op->half,
+                         (unsigned long long)op->stride);
+    uint64_t items = (uint64_t)op->heads * ((op->half + 3) / 4);
+    if (op->tokens.bound == 0 || items == 0)
+        return XRAY_OK;
+    int wide = rows_odd(op->x) + rows_odd(op->table) + op->stride % 4 +
+                   op->head_dim % 4 + op->half % 4 ==
+               0;
+    ROWS_LAUNCH(rope_kernel, wide, dim3((unsigned)op->tokens.bound),
+                dim3(rows_threads(items, 1)), 0, cuda_stream(d, stream), *op);
+    return cuda_launched(d, "rope");
+}
