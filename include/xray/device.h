@@ -488,6 +488,7 @@ typedef struct xray_memory_stats {
     uint64_t live[XRAY_TAG_COUNT]; /* bytes */
     uint64_t high[XRAY_TAG_COUNT]; /* most bytes ever live */
 } xray_memory_stats;
+    uint64_t high_all;             /* most bytes ever live of all tags */
 
 typedef struct xray_device_ops {
     xray_head head;
@@ -592,9 +593,19 @@ typedef struct xray_device_ops {
 
     void (*detach)(void *self, void *ptr); /* ends one attach; accepts NULL */
     /* 1: blocks from now on can be shared, which may cost large pages; a comm
-     * plugin asks for it, so an instance without peers pays nothing. [control]
-     */
+     * plugin asks for it, an instance without peers pays nothing. [control] */
     xray_status (*shareable)(void *self, uint32_t on);
 } xray_device_ops;
+
+    /* Takes the memory behind a block from `alloc` away: its address and its
+     * handles stay, its values are lost and nothing may use it until `restore`,
+     * which gives it memory again, zeroed. Meanwhile it is not counted. What is
+     * away or there already stays so; `free` takes both. [control] [may-block]
+     */
+    xray_status (*evict)(void *self, void *ptr);
+    xray_status (*restore)(void *self, void *ptr);
+    /* The same for a device's own copies of a matrix; `weight_changed` brings
+     * them back. */
+    xray_status (*weight_evict)(void *self, xray_weight *weight);
 
 #endif

@@ -108,6 +108,8 @@ typedef struct xray_plan {
     uint64_t bytes[XRAY_TAG_COUNT]; /* by memory tag, on each rank */
     uint64_t micro_multiple;        /* micro-batches in a step: a multiple */
     uint64_t token_multiple;        /* tokens of a micro-batch: a multiple */
+    uint32_t evictable; /* bit 1 << tag: offload or sleep takes it away */
+    uint32_t reserved;
 } xray_plan;
 
 #endif

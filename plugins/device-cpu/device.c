@@ -46,7 +46,7 @@ typedef struct block_head {
     void *raw;
     uint64_t bytes;
     uint32_t tag;
-    uint32_t reserved;
+    uint32_t evicted;
 } block_head;
 
 void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes)
@@ -54,11 +54,15 @@ void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes)
     d->live[tag] += bytes;
     if (d->live[tag] > d->high[tag])
         d->high[tag] = d->live[tag];
+    d->live_all += bytes;
+    if (d->live_all > d->high_all)
+        d->high_all = d->live_all;
 }
 
 void cpu_uncount_block(cpu_device *d, uint32_t tag, uint64_t bytes)
 {
     d->live[tag] -= bytes;
+    d->live_all -= bytes;
 }
 
 void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
@@ -83,8 +87,28 @@ void cpu_free(cpu_device *d, void *ptr)
     if (!ptr)
         return;
     block_head *head = (block_head *)(void *)((char *)ptr - LINE);
-    cpu_uncount_block(d, head->tag, head->bytes);
+    if (!head->evicted)
+        cpu_uncount_block(d, head->tag, head->bytes);
     free(head->raw);
+}
+
+void cpu_block_evict(cpu_device *d, void *ptr)
+{
+    block_head *head = (block_head *)(void *)((char *)ptr - LINE);
+    if (head->evicted)
+        return;
+    head->evicted = 1;
+    cpu_uncount_block(d, head->tag, head->bytes);
+    cpu_drop_pages(ptr, head->bytes);
+}
+
+void cpu_block_restore(cpu_device *d, void *ptr)
+{
+    block_head *head = (block_head *)(void *)((char *)ptr - LINE);
+    if (!head->evicted)
+        return;
+    head->evicted = 0;
+    cpu_count_block(d, head->tag, head->bytes);
 }
 
 xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,

@@ -35,6 +35,8 @@ typedef struct cpu_device {
     char name[128];
     uint64_t live[XRAY_TAG_COUNT];
     uint64_t high[XRAY_TAG_COUNT];
+    uint64_t live_all;
+    uint64_t high_all;
     float *scratch[2]; /* CPU_SCRATCH_*, of all threads, 64-byte aligned */
     size_t scratch_bytes[2];
     int64_t share;      /* CPU_SHARE_* */
@@ -57,6 +59,8 @@ struct xray_weight {
     uint64_t cols;
     uint32_t dtype;
     cpu_panels *panels; /* [2]: for XRAY_NT, XRAY_NN */
+    uint32_t evicted;   /* bit k: panels[k] has been taken away */
+    uint32_t reserved;
 };
 
 /* Records one sentence with the host and returns `status`. */
@@ -86,6 +90,9 @@ size_t cpu_count(const xray_extent *extent);
 /* Aligned, zeroed memory, counted under a tag. NULL if there is none. */
 void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes);
 void cpu_free(cpu_device *d, void *ptr);
+/* xray_device_ops.evict and restore for such a block. */
+void cpu_block_evict(cpu_device *d, void *ptr);
+void cpu_block_restore(cpu_device *d, void *ptr);
 
 /* Counts a block under its tag, or no longer. */
 void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes);
@@ -144,6 +151,7 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
                               xray_weight **out);
 void cpu_weight_destroy(void *self, xray_weight *weight);
 xray_status cpu_weight_changed(void *self, xray_weight *weight);
+xray_status cpu_weight_evict(void *self, xray_weight *weight);
 uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv);
 
 #define CPU_OP(name, type) \

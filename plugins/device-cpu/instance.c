@@ -171,12 +171,32 @@ void cpu_user_free(void *self, void *ptr)
         cpu_free(self, ptr);
 }
 
+xray_status cpu_evict(void *self, void *ptr)
+{
+    if (!ptr)
+        return cpu_fail(self, XRAY_E_ARG, "evict", "the pointer is NULL");
+    if (!cpu_share_evict(self, ptr))
+        cpu_block_evict(self, ptr);
+    return XRAY_OK;
+}
+
+xray_status cpu_restore(void *self, void *ptr)
+{
+    xray_status status = XRAY_OK;
+    if (!ptr)
+        return cpu_fail(self, XRAY_E_ARG, "restore", "the pointer is NULL");
+    if (!cpu_share_restore(self, ptr, &status))
+        cpu_block_restore(self, ptr);
+    return status;
+}
+
 xray_status cpu_memory(void *self, xray_memory_stats *stats)
 {
     cpu_device *d = self;
     CPU_CHECK(d, stats, "memory", stats);
     memcpy(stats->live, d->live, sizeof(d->live));
     memcpy(stats->high, d->high, sizeof(d->high));
+    stats->high_all = d->high_all;
     return XRAY_OK;
 }
 

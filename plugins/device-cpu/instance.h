@@ -11,6 +11,8 @@ struct cpu_device;
 
 /* Asks the kernel for large pages; nothing happens for 0 bytes. */
 void cpu_advise_huge(void *ptr, size_t bytes);
+/* Zeros; whole pages of them are the system's again until they are touched. */
+void cpu_drop_pages(void *ptr, size_t bytes);
 uint64_t cpu_memory_bytes(void);
 uint64_t cpu_memory_free(void);
 /* The least memory limit of the control groups that `groups`
@@ -43,6 +45,8 @@ xray_status cpu_event_record(void *self, xray_stream *stream,
                              xray_event *event);
 xray_status cpu_event_wait(void *self, xray_stream *stream, xray_event *event);
 
+xray_status cpu_evict(void *self, void *ptr);
+xray_status cpu_restore(void *self, void *ptr);
 xray_status cpu_shareable(void *self, uint32_t on);
 xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle);
 xray_status cpu_attach(void *self, const uint8_t *handle, uint64_t bytes,
@@ -52,6 +56,9 @@ void cpu_detach(void *self, void *ptr);
 void *cpu_share_alloc(struct cpu_device *d, uint32_t tag, uint64_t bytes);
 /* 0: the block is none of these. */
 int cpu_share_free(struct cpu_device *d, void *ptr);
+/* 0: the block is none of these; `out` is the result if it is. */
+int cpu_share_evict(struct cpu_device *d, void *ptr);
+int cpu_share_restore(struct cpu_device *d, void *ptr, xray_status *out);
 void cpu_share_destroy(struct cpu_device *d);
 
 #endif

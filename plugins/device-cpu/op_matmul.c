@@ -152,8 +152,12 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
     xray_weight *w = calloc(1, sizeof(*w));
     cpu_panels *panels = calloc(2, sizeof(*panels));
     if (w && panels) {
-        *w = (xray_weight){ d,          desc->data,  desc->rows,
-                            desc->cols, desc->dtype, panels };
+        *w = (xray_weight){ .device = d,
+                            .data = desc->data,
+                            .rows = desc->rows,
+                            .cols = desc->cols,
+                            .dtype = desc->dtype,
+                            .panels = panels };
         panels[0].data = panels_alloc(d, w->dtype, w->rows, w->cols);
         if (desc->trainable)
             panels[1].data = panels_alloc(d, w->dtype, w->cols, w->rows);
@@ -187,12 +191,44 @@ void cpu_weight_destroy(void *self, xray_weight *weight)
     free(weight);
 }
 
+static xray_status panels_back(cpu_device *d, xray_weight *w)
+{
+    for (uint32_t k = 0; k < 2; k++) {
+        if (!(w->evicted >> k & 1))
+            continue;
+        w->panels[k].data = panels_alloc(d, w->dtype, k ? w->cols : w->rows,
+                                         k ? w->rows : w->cols);
+        if (!w->panels[k].data)
+            return cpu_fail(d, XRAY_E_NOMEM, "weight_changed",
+                            "no memory to pack a matrix of %llu x %llu again",
+                            (unsigned long long)w->rows,
+                            (unsigned long long)w->cols);
+        w->evicted &= ~(1u << k);
+    }
+    return XRAY_OK;
+}
+
 xray_status cpu_weight_changed(void *self, xray_weight *weight)
 {
     if (!weight)
         return cpu_fail(self, XRAY_E_ARG, "weight_changed", "weight is NULL");
     weight->panels[0].stale = 1;
     weight->panels[1].stale = 1;
+    return weight->evicted ? panels_back(self, weight) : XRAY_OK;
+}
+
+xray_status cpu_weight_evict(void *self, xray_weight *weight)
+{
+    if (!weight)
+        return cpu_fail(self, XRAY_E_ARG, "weight_evict", "weight is NULL");
+    for (uint32_t k = 0; k < 2; k++) {
+        cpu_panels *panels = &weight->panels[k];
+        if (!panels->data)
+            continue;
+        cpu_free(self, panels->data);
+        panels->data = NULL;
+        weight->evicted |= 1u << k;
+    }
     return XRAY_OK;
 }
 
@@ -296,9 +332,12 @@ static xray_status product_pack(cpu_device *d, const char *where,
 {
     cpu_panels *panels = &w->panels[kind - XRAY_NT];
     if (!panels->data)
-        return cpu_fail(d, XRAY_E_STATE, where,
-                        "XRAY_NN was asked of a weight that was made with "
-                        "trainable = 0");
+        return cpu_fail(d, XRAY_E_STATE, where, "%s",
+                        w->evicted >> (kind - XRAY_NT) & 1
+                            ? "the weight was evicted; weight_changed brings "
+                              "it back"
+                            : "XRAY_NN was asked of a weight that was made "
+                              "with trainable = 0");
     if (!panels->stale)
         return XRAY_OK;
     pack_job job = { w, kind };

@@ -84,6 +84,9 @@ static const xray_device_ops device_ops = {
     .attach = cpu_attach,
     .detach = cpu_detach,
     .shareable = cpu_shareable,
+    .evict = cpu_evict,
+    .restore = cpu_restore,
+    .weight_evict = cpu_weight_evict,
 };
 
 static const xray_component cpu = {

@@ -25,6 +25,8 @@
 #define LEAST_REGION ((uint64_t)1 << 30)
 #define REGION_MAGIC 0x6e6f696765525258u
 #define BLOCK_MAGIC 0x6b636f6c42525258u
+#define EVICTED ((uint64_t)1 << 32) /* with the tag: the block has no memory \
+                                     */
 
 /* Where a block lies, its head included. */
 typedef struct extent {
@@ -252,12 +254,52 @@ int cpu_share_free(cpu_device *d, void *ptr)
     shared_head head;
     memcpy(&head, r->base + e->at, sizeof(head));
     memset(r->base + e->at, 0, sizeof(head));
-    cpu_uncount_block(d, (uint32_t)head.tag, head.bytes);
+    if (!(head.tag & EVICTED))
+        cpu_uncount_block(d, (uint32_t)head.tag, head.bytes);
     if (head.bytes >= LARGE)
         give_back(r, e->at + LINE, e->end);
     size_t index = (size_t)(e - r->used);
     r->count--;
     memmove(e, e + 1, (r->count - index) * sizeof(*e));
+    return 1;
+}
+
+/* Peers keep their mapping of a block that is taken away, and its handle. */
+int cpu_share_evict(cpu_device *d, void *ptr)
+{
+    cpu_region *r = d->region;
+    extent *e = r ? find_extent(r, ptr) : NULL;
+    if (!e)
+        return 0;
+    shared_head *head = (shared_head *)(void *)(r->base + e->at);
+    if (head->tag & EVICTED)
+        return 1;
+    cpu_uncount_block(d, (uint32_t)head->tag, head->bytes);
+    head->tag |= EVICTED;
+    if (head->bytes >= LARGE)
+        give_back(r, e->at + LINE, e->end);
+    else
+        memset(ptr, 0, head->bytes);
+    return 1;
+}
+
+int cpu_share_restore(cpu_device *d, void *ptr, xray_status *out)
+{
+    cpu_region *r = d->region;
+    extent *e = r ? find_extent(r, ptr) : NULL;
+    if (!e)
+        return 0;
+    shared_head *head = (shared_head *)(void *)(r->base + e->at);
+    if (!(head->tag & EVICTED))
+        return 1;
+    if (fallocate(r->fd, 0, (off_t)e->at, (off_t)(e->end - e->at)) != 0) {
+        *out = cpu_fail(d, XRAY_E_NOMEM, "restore",
+                        "no memory for the %llu bytes that were taken away",
+                        (unsigned long long)head->bytes);
+        return 1;
+    }
+    head->tag &= ~EVICTED;
+    cpu_count_block(d, (uint32_t)head->tag, head->bytes);
     return 1;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the standard does not say about memory: large pages, how much there is.
+ * What the standard does not say about memory: large pages, giving pages back,
+ * how much there is.
  */
 #define _DEFAULT_SOURCE
 #include "plugins/device-cpu/instance.h"
@@ -21,6 +22,21 @@ void cpu_advise_huge(void *ptr, size_t bytes)
     (void)ptr;
     (void)bytes;
 #endif
+}
+
+void cpu_drop_pages(void *ptr, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *end = (char *)ptr + bytes;
+    size_t head = (page - (uintptr_t)ptr % page) % page;
+    size_t tail = (uintptr_t)end % page;
+    if (head + tail >= bytes ||
+        madvise((char *)ptr + head, bytes - head - tail, MADV_DONTNEED) != 0) {
+        memset(ptr, 0, bytes);
+        return;
+    }
+    memset(ptr, 0, head);
+    memset(end - tail, 0, tail);
 }
 
 static uint64_t pages(int what)

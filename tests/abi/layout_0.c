@@ -173,7 +173,8 @@ AT(xray_plan, head, 0);
 AT(xray_plan, bytes, 8);
 AT(xray_plan, micro_multiple, 56);
 AT(xray_plan, token_multiple, 64);
-SIZE(xray_plan, 72);
+AT(xray_plan, evictable, 72);
+SIZE(xray_plan, 80);
 
 AT(xray_outputs, head, 0);
 AT(xray_outputs, logp, 8);

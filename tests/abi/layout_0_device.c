@@ -338,7 +338,8 @@ SIZE(xray_device_plan, 24);
 AT(xray_memory_stats, head, 0);
 AT(xray_memory_stats, live, 8);
 AT(xray_memory_stats, high, 56);
-SIZE(xray_memory_stats, 104);
+AT(xray_memory_stats, high_all, 104);
+SIZE(xray_memory_stats, 112);
 
 AT(xray_device_ops, head, 0);
 AT(xray_device_ops, plan, 8);
@@ -395,4 +396,7 @@ AT(xray_device_ops, attach, 408);
 AT(xray_device_ops, extension, 416);
 AT(xray_device_ops, detach, 424);
 AT(xray_device_ops, shareable, 432);
-SIZE(xray_device_ops, 440);
+AT(xray_device_ops, evict, 440);
+AT(xray_device_ops, restore, 448);
+AT(xray_device_ops, weight_evict, 456);
+SIZE(xray_device_ops, 464);

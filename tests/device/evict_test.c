@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that is taken away for a while: addresses, handles and products stay.
+ */
+#include "tests/device/bench.h"
+
+#include <unistd.h>
+
+static xray_memory_stats stats_of(const dev *d)
+{
+    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    must(d->ops->memory(d->self, &stats));
+    return stats;
+}
+
+/* Resident pages of this process, bytes. */
+static uint64_t resident(void)
+{
+    unsigned long long size = 0;
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%llu %llu", &size, &pages), 2);
+    (void)fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void all_are(const unsigned char *p, size_t bytes, int value)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (p[i] != value)
+            fail_msg("byte %zu of %zu is %d", i, bytes, p[i]);
+}
+
+static void check_block(const dev *d, size_t bytes)
+{
+    void *a = NULL;
+    void *b = NULL;
+    void *c = NULL;
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, bytes, &a));
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_GRADS, bytes, &b));
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, bytes, &c));
+    memset(a, 1, bytes);
+    memset(b, 2, bytes);
+    memset(c, 3, bytes);
+    uint64_t before = resident();
+    must(d->ops->evict(d->self, b));
+    must(d->ops->evict(d->self, b)); /* stays as it is */
+    assert_int_equal(stats_of(d).live[XRAY_TAG_GRADS], 0);
+    if (bytes >= 1u << 22)
+        assert_true(resident() + bytes / 2 < before);
+    must(d->ops->restore(d->self, b));
+    must(d->ops->restore(d->self, b));
+    assert_int_equal(stats_of(d).live[XRAY_TAG_GRADS], bytes);
+    all_are(b, bytes, 0);
+    memset(b, 4, bytes);
+    all_are(a, bytes, 1);
+    all_are(b, bytes, 4);
+    all_are(c, bytes, 3);
+    /* One that is away can be freed. */
+    must(d->ops->evict(d->self, b));
+    d->ops->free(d->self, a);
+    d->ops->free(d->self, b);
+    d->ops->free(d->self, c);
+    assert_int_equal(stats_of(d).live[XRAY_TAG_GRADS], 0);
+}
+
+static const size_t sizes[] = { 1, 63, 4096, 70000, 1u << 20, 9000001 };
+
+static void blocks(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        check_block(&b.dev[0], sizes[i]);
+    assert_int_equal(b.dev[0].ops->evict(b.dev[0].self, NULL), XRAY_E_ARG);
+    assert_int_equal(b.dev[0].ops->restore(b.dev[0].self, NULL), XRAY_E_ARG);
+    bench_close(&b);
+}
+
+/* A block that others map keeps its handle, and they see the new values. */
+static void shared_blocks(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    must(d->ops->shareable(d->self, 1));
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        check_block(d, sizes[i]);
+    void *block = NULL;
+    void *seen = NULL;
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_GRADS, 100000, &block));
+    must(d->ops->share(d->self, block, handle));
+    must(d->ops->evict(d->self, block));
+    must(d->ops->restore(d->self, block));
+    must(d->ops->attach(d->self, handle, 100000, &seen));
+    memset(block, 5, 100000);
+    all_are(seen, 100000, 5);
+    d->ops->free(d->self, block);
+    assert_int_equal(d->ops->attach(d->self, handle, 100000, &seen),
+                     XRAY_E_ARG);
+    bench_close(&b);
+}
+
+/* The most bytes of all tags at once, which is less than the sum of the most
+ * of each. */
+static void high_of_all(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    xray_memory_stats first = stats_of(d);
+    void *kv = NULL;
+    void *moments = NULL;
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, 5000000, &kv));
+    must(d->ops->evict(d->self, kv));
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_OPTIMIZER, 7000000, &moments));
+    must(d->ops->evict(d->self, moments));
+    must(d->ops->restore(d->self, kv));
+    xray_memory_stats last = stats_of(d);
+    assert_int_equal(last.high[XRAY_TAG_KV], 5000000);
+    assert_int_equal(last.high[XRAY_TAG_OPTIMIZER], 7000000);
+    assert_int_equal(last.high_all, first.high_all + 7000000);
+    d->ops->free(d->self, kv);
+    d->ops->free(d->self, moments);
+    bench_close(&b);
+}
+
+static void multiply(const dev *d, const xray_weight *w, const float *x,
+                     uint32_t kind, float *y)
+{
+    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                       .weight = w,
+                       .tokens = { 3, NULL },
+                       .x = x,
+                       .y = y,
+                       .x_stride = 40,
+                       .y_stride = 40,
+                       .kind = kind };
+    must(d->ops->matmul(d->self, NULL, &op));
+}
+
+static void matrices(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[b.count - 1];
+    float *data = random_floats((size_t)40 * 40, 1);
+    float *x = random_floats(120, 1);
+    float y[2][120];
+    float again[2][120];
+    xray_weight *w = NULL;
+    xray_weight_desc desc = {
+        XRAY_HEAD(xray_weight_desc), data, 40, 40, XRAY_F32, 1
+    };
+    must(d->ops->weight_create(d->self, &desc, &w));
+    uint64_t packed = stats_of(d).live[XRAY_TAG_WEIGHTS];
+    multiply(d, w, x, XRAY_NT, y[0]);
+    multiply(d, w, x, XRAY_NN, y[1]);
+    must(d->ops->weight_evict(d->self, w));
+    must(d->ops->weight_evict(d->self, w));
+    assert_int_equal(stats_of(d).live[XRAY_TAG_WEIGHTS], 0);
+    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                       .weight = w,
+                       .tokens = { 3, NULL },
+                       .x = x,
+                       .y = again[0],
+                       .x_stride = 40,
+                       .y_stride = 40,
+                       .kind = XRAY_NT };
+    assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_STATE);
+    assert_non_null(strstr(last_failure, "evicted"));
+    must(d->ops->weight_changed(d->self, w));
+    assert_int_equal(stats_of(d).live[XRAY_TAG_WEIGHTS], packed);
+    multiply(d, w, x, XRAY_NT, again[0]);
+    multiply(d, w, x, XRAY_NN, again[1]);
+    assert_memory_equal(y, again, sizeof(y));
+    must(d->ops->weight_evict(d->self, w));
+    d->ops->weight_destroy(d->self, w);
+    free(data);
+    free(x);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks),
+        cmocka_unit_test(shared_blocks),
+        cmocka_unit_test(high_of_all),
+        cmocka_unit_test(matrices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
