@@ -108,6 +108,6 @@ int xr_config_name_ok(const char *name, size_t size, int dots);
 #define XR_KEY_MAX 64u
 
 /* Of [placement]. */
-extern const xray_option xr_placement_options[4];
+extern const xray_option xr_placement_options[5];
 
 #endif

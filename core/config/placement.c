@@ -3,7 +3,7 @@
 #include "core/config/run.h"
 
 #define PLACEMENT xr_placement_section
-const xray_option xr_placement_options[4] = {
+const xray_option xr_placement_options[5] = {
     XRAY_LIST(PLACEMENT, actor, "all", 0u, "0.1",
               "Ranks that hold the policy: numbers, ranges such as 0-3, or "
               "all."),
@@ -11,6 +11,8 @@ const xray_option xr_placement_options[4] = {
               "Ranks of the reference policy; empty: those of the actor."),
     XRAY_LIST(PLACEMENT, critic, "", 0u, "0.1",
               "Ranks of the critic; empty: those of the actor."),
+    XRAY_LIST(PLACEMENT, reward, "", 0u, "0.1",
+              "Ranks of the reward model; empty: those of the actor."),
     XRAY_LIST(PLACEMENT, rollout, "", 0u, "0.1",
               "Ranks with an engine of their own; empty: those of the actor."),
 };

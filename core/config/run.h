@@ -31,6 +31,7 @@ typedef struct xr_placement_section { /* [placement] ranks of each role */
     xray_list actor;                  /* "all", "0-1", "3" */
     xray_list reference;              /* none: as actor */
     xray_list critic;
+    xray_list reward;
     xray_list rollout;
 } xr_placement_section;
 

@@ -177,9 +177,7 @@ static xray_status forward_all(xr_learner *l, const xr_role *role,
     int value = output == XRAY_HEAD_VALUE;
     xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
     *(value ? &out.value : &out.logp) = to;
-    uint64_t micro = role->part == &l->session->critic
-                         ? l->session->critic_load.tokens
-                         : l->session->train_load.tokens;
+    uint64_t micro = xr_role_tokens(l->session, role->id);
     xray_status status =
         xr_views_cut(&l->views, rows, 0, rows->batch.rows, micro, err);
     if (status != XRAY_OK)

@@ -107,9 +107,10 @@ void xr_placement_read(const xr_config *config, const xr_run_config *run,
     } others[] = {
         { "reference", &p->reference, &out->reference },
         { "critic", &p->critic, &out->critic },
+        { "reward", &p->reward, &out->reward },
         { "rollout", &p->rollout, &out->rollout },
     };
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         read_role(config, others[i].key, others[i].list, size, others[i].to,
                   errors);
         if (!others[i].to->count)

@@ -19,6 +19,7 @@ typedef struct xr_placement {
     xr_ranks actor;
     xr_ranks reference;
     xr_ranks critic;
+    xr_ranks reward;
     xr_ranks rollout;
 } xr_placement;
 

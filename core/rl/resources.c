@@ -90,9 +90,11 @@ static void plan_role(xr_session *s, uint32_t role, const xray_workload *load,
                       xr_errors *errors, xr_resources *r)
 {
     const xr_part *part = &s->train;
-    const xray_model *model =
-        role == XRAY_ROLE_CRITIC ? &s->critic_model : &s->model;
+    const xray_model *model = role == XRAY_ROLE_CRITIC   ? &s->critic_model
+                              : role == XRAY_ROLE_REWARD ? &s->score_model
+                                                         : &s->model;
     const char *who = role == XRAY_ROLE_CRITIC      ? "critic"
+                      : role == XRAY_ROLE_REWARD    ? "reward"
                       : role == XRAY_ROLE_REFERENCE ? "reference"
                                                     : part->instance;
     const xray_world *world = &s->worlds[role];
@@ -115,6 +117,8 @@ static void plan_train(xr_session *s, xr_errors *errors, xr_resources *r)
         plan_role(s, XRAY_ROLE_REFERENCE, &reference, errors, r);
     if ((s->needs & XRAY_NEED_CRITIC) && s->critic_model.config_json)
         plan_role(s, XRAY_ROLE_CRITIC, &s->critic_load, errors, r);
+    if (s->score.config && s->score_model.config_json)
+        plan_role(s, XRAY_ROLE_REWARD, &s->score_load, errors, r);
 }
 
 #define ROWS "rows" /* what the core itself holds */

@@ -11,15 +11,15 @@
 #include "core/rl/session.h"
 
 typedef struct xr_part_plan {
-    const char *who;     /* "train.zero3", "reference", "critic", "infer.dsinf",
-                          * "rows" */
+    const char *who;     /* "train.zero3", "reference", "critic", "reward",
+                          * "infer.dsinf", "rows" */
     const xr_part *part; /* NULL: the core's own */
     xray_plan plan;      /* of one rank */
     uint64_t bytes;      /* of all tags, on one rank */
     uint64_t ranks;      /* that hold it */
 } xr_part_plan;
 
-#define XR_PLANS 5
+#define XR_PLANS 6
 
 typedef struct xr_resources {
     xr_part_plan parts[XR_PLANS];
@@ -38,8 +38,8 @@ const char *xr_tag_name(size_t tag);
 #define XR_BYTES_CAP 32
 const char *xr_bytes_text(uint64_t bytes, char *buffer);
 
-/* Asks device, train (as actor and, where the session has them, as reference
- * and critic) and infer for their plans and adds, where the device's memory is
+/* Asks device, train (as actor and, where the session has them, as reference,
+ * critic and reward model) and infer for their plans and adds, where the device's memory is
  * the host's, the rows of a step that the core holds; nothing is created. Parts
  * without options are passed over: what is wrong with them was said. Refusals
  * go to `errors`. */

@@ -28,6 +28,12 @@ xr_role xr_role_critic(xr_session *s)
         xr_role){ xr_train(s), &s->critic, "critic", s, XRAY_ROLE_CRITIC, 0 };
 }
 
+xr_role xr_role_score(xr_session *s)
+{
+    return (xr_role){ xr_train(s), &s->score,        "reward model",
+                      s,           XRAY_ROLE_REWARD, 0 };
+}
+
 /* A call of the WholeModel; its sentence names the role already. */
 static void answered(const xr_role *role, xr_pending *future,
                      xray_status status)

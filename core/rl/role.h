@@ -22,7 +22,7 @@ typedef struct xr_pending {
  * for once. */
 xray_status xr_wait(xr_pending *future, xr_err *err);
 
-/* A train instance in a role ("actor", "reference", "critic"). */
+/* A train instance in a role ("actor", "reference", "critic", "reward model"). */
 typedef struct xr_role {
     const xray_train_ops *ops;
     xr_part *part;
@@ -34,6 +34,7 @@ typedef struct xr_role {
 xr_role xr_role_actor(xr_session *session);
 xr_role xr_role_reference(xr_session *session);
 xr_role xr_role_critic(xr_session *session);
+xr_role xr_role_score(xr_session *session); /* the reward model */
 
 /* Per-token outputs of every view, written to arrays of the whole run the
  * views were cut from (token t of the run at [t]). */

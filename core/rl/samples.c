@@ -317,6 +317,8 @@ xray_status xr_samples_score(xr_session *session, xr_samples *s,
             .ids = s->tokens + (size_t)i * s->max_tokens,
             .id_count = s->sizes[i],
             .finish = s->finish[i],
+            .prompt_ids = row->ids,
+            .prompt_id_count = row->prompt_count,
         };
     }
     return xr_rewards_score(session, s->inputs, s->count, s->scores,

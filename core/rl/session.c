@@ -298,7 +298,7 @@ static void plan_worlds(xr_session *s)
         { XRAY_ROLE_REFERENCE, s->placement.reference.count },
         { XRAY_ROLE_CRITIC, s->placement.critic.count },
         { XRAY_ROLE_ROLLOUT, 1 }, /* engines are replicas */
-        { XRAY_ROLE_REWARD, 1 },
+        { XRAY_ROLE_REWARD, s->placement.reward.count },
     };
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
         s->worlds[roles[i].role] = (xray_world){ .head = XRAY_HEAD(xray_world),
@@ -370,5 +370,7 @@ void xr_session_free(xr_session *s)
     free(s->model_path);
     free(s->critic_json);
     free(s->critic_path);
+    free(s->score_json);
+    free(s->score_path);
     free(s);
 }

@@ -54,8 +54,12 @@ typedef struct xr_session {
     char *critic_path;      /* as model_path, of [critic.model] path */
     char *critic_json; /* NULL: the critic starts from the policy's model */
     xray_model critic_model;
+    char *score_path; /* the reward model's, as the critic's */
+    char *score_json;
+    xray_model score_model;
     xray_workload train_load;
     xray_workload critic_load;
+    xray_workload score_load;
     xray_workload infer_load;
     xr_part device;
     xr_part comm;    /* several ranks */
@@ -63,6 +67,7 @@ typedef struct xr_session {
     xr_part train;
     xr_part reference;
     xr_part critic; /* a third train instance, if the algorithm needs one */
+    xr_part score;  /* a reward model; `config` is set where there is one */
     xr_part infer;
     xr_part algo;
     xr_part rewards[XR_MAX_REWARDS];
@@ -128,6 +133,14 @@ static inline xray_workload xr_reference_load(const xr_session *s)
     load.trainable_from_layer = 0;
     load.heads &= ~XRAY_HEAD_VALUE;
     return load;
+}
+
+/* Tokens of a micro-batch of a role. */
+static inline uint64_t xr_role_tokens(const xr_session *s, uint32_t role)
+{
+    return role == XRAY_ROLE_CRITIC   ? s->critic_load.tokens
+           : role == XRAY_ROLE_REWARD ? s->score_load.tokens
+                                      : s->train_load.tokens;
 }
 
 /* Shorthands for the operation tables. */

@@ -280,9 +280,11 @@ void xr_session_check(xr_session *s, xr_str *out, xr_errors *errors,
     check_memory(&c);
     if (s->model.config_json && !s->model.random_init &&
         xr_session_has_weights(s->model_path))
-        xr_session_check_weights(&s->model, errors);
+        xr_session_check_weights(&s->model, XR_WEIGHTS_POLICY, errors);
     if (s->critic_json && !s->critic_model.random_init)
-        xr_session_check_weights(&s->critic_model, errors);
+        xr_session_check_weights(&s->critic_model, XR_WEIGHTS_CRITIC, errors);
+    if (s->score_json && !s->score_model.random_init)
+        xr_session_check_weights(&s->score_model, XR_WEIGHTS_REWARD, errors);
     check_text(&c);
     xr_resources_disk(s, &c.plans, c.steps, errors);
     check_resume(&c);

@@ -8,6 +8,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/rl/score.h"
 #include "core/rl/session_parts.h"
 
 static const char *origin(const xr_session *s, const char *section,
@@ -22,14 +23,14 @@ static int refused(const xr_session *s, const char *section, const char *key)
 }
 
 /* Its ids are the policy's, so that its vocabulary has to hold them. */
-static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
+static xray_status read_numbers(const xr_session *s, const xr_side_model *side,
+                                const char *where, xr_err *err)
 {
     cJSON *json = NULL;
     int64_t vocab = 0;
     int64_t positions = 0;
-    xray_model *model = &s->critic_model;
-    xray_status status = xr_json_parse(s->critic_json, strlen(s->critic_json),
-                                       where, err, &json);
+    const char *text = *side->json_out;
+    xray_status status = xr_json_parse(text, strlen(text), where, err, &json);
     if (status == XRAY_OK && !cJSON_IsObject(json))
         status =
             xr_fail(err, XRAY_E_CONFIG, "%s: must be a JSON object", where);
@@ -46,48 +47,63 @@ static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
                        "%s: vocab_size is %lld, expected at least the policy's "
                        "%u",
                        where, (long long)vocab, s->model.vocab_size);
-    model->vocab_size = (uint32_t)vocab;
-    model->max_positions = (uint32_t)positions;
-    if (positions >= (int64_t)s->train_load.row_tokens)
+    side->model->vocab_size = (uint32_t)vocab;
+    side->model->max_positions = (uint32_t)positions;
+    if (positions >= (int64_t)side->load->row_tokens)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_CONFIG,
                    "%s: max_position_embeddings is %lld, the longest row has "
                    "%llu tokens",
                    where, (long long)positions,
-                   (unsigned long long)s->train_load.row_tokens);
+                   (unsigned long long)side->load->row_tokens);
 }
 
-/* A folder of its own; without one the critic starts where the policy does. */
-static void read_model(xr_session *s, xr_errors *errors)
+void xr_session_side_model(xr_session *s, const xr_side_model *side,
+                           xr_errors *errors)
 {
     char buffer[XR_PATH_CAP];
     char file[XR_PATH_CAP];
     size_t size = 0;
     xr_err err = { "" };
-    const char *path = s->run.critic.path;
-    s->critic_model = s->model;
-    if (!path || !*path || s->critic_path)
-        return;
-    s->critic_path =
-        xr_strdup(xr_session_model_dir(path, "critic", buffer, sizeof(buffer)));
-    if (!s->critic_path) {
+    xray_model *model = side->model;
+    char *path = xr_strdup(
+        xr_session_model_dir(side->path, side->leaf, buffer, sizeof(buffer)));
+    *model = s->model;
+    *side->path_out = path;
+    if (!path) {
         xr_errors_add(errors, "out of memory");
         return;
     }
-    s->critic_model.path = s->critic_path;
-    s->critic_model.random_init = s->run.model.init == XR_INIT_RANDOM ||
-                                  (s->run.model.init == XR_INIT_AUTO &&
-                                   !xr_session_has_weights(s->critic_path));
-    if (xr_path_join(s->critic_path, "config.json", file, sizeof(file), &err) ==
+    model->path = path;
+    model->random_init = s->run.model.init == XR_INIT_RANDOM ||
+                         (s->run.model.init == XR_INIT_AUTO &&
+                          !xr_session_has_weights(path));
+    if (xr_path_join(path, "config.json", file, sizeof(file), &err) ==
             XRAY_OK &&
-        xr_file_read(file, 16u << 20, &err, &s->critic_json, &size) ==
+        xr_file_read(file, 16u << 20, &err, side->json_out, &size) ==
             XRAY_OK &&
-        read_numbers(s, file, &err) == XRAY_OK) {
-        s->critic_model.config_json = s->critic_json;
+        read_numbers(s, side, file, &err) == XRAY_OK) {
+        model->config_json = *side->json_out;
         return;
     }
-    xr_errors_add(errors, "%s: [critic.model] path: %s",
-                  origin(s, "critic.model", "path"), err.text);
+    xr_errors_add(errors, "%s: [%s] %s: %s",
+                  origin(s, side->section, side->key), side->section, side->key,
+                  err.text);
+}
+
+/* A folder of its own; without one the critic starts where the policy does. */
+static void read_model(xr_session *s, xr_errors *errors)
+{
+    const char *path = s->run.critic.path;
+    xr_side_model side = { "critic.model",   "path",          path,
+                           "critic",         &s->critic_model, &s->train_load,
+                           &s->critic_path,  &s->critic_json };
+    if (path && *path && !s->critic_path) {
+        xr_session_side_model(s, &side, errors);
+        return;
+    }
+    if (!s->critic_path)
+        s->critic_model = s->model;
 }
 
 static void check_batch(const xr_session *s, xr_errors *errors)
@@ -141,6 +157,7 @@ void xr_session_needs(xr_session *s, xr_errors *errors)
     if (!s->algo.self || !(s->with & XR_WITH_TRAIN))
         return;
     check_algo(s, errors);
+    xr_score_prepare(s, errors);
     if (s->needs & XRAY_NEED_VALUE_HEAD)
         s->train_load.heads |= XRAY_HEAD_VALUE;
     if (!(s->needs & XRAY_NEED_CRITIC))

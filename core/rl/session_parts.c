@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/str.h"
+#include "core/rl/score.h"
 #include "core/rl/whole.h"
 
 /* "xray.train/0" -> "train": what the INI calls the interface. */
@@ -48,6 +49,54 @@ static void find_part(xr_session *s, xr_part *part, const char *iface,
         part->instance = xr_host_instance(part->host);
 }
 
+/* The built-in reward "model": its options are decoded once, and stand with the
+ * model. A Workhorse has the model without the reward. */
+static void find_score(xr_session *s, xr_part *part, const char *section,
+                       xr_errors *errors)
+{
+    const uint32_t need = XR_WITH_TRAIN | XR_WITH_ALGO;
+    const char *wrong = s->score.config         ? "one is there already"
+                        : (s->with & need) != need ? "xray train alone holds one"
+                                                   : NULL;
+    if (wrong) {
+        xr_errors_add(errors, "%s: [%s] plugin: model: %s",
+                      xr_config_place(s->config, section, "plugin"), section,
+                      wrong);
+        xr_config_ignore(s->config, section);
+        return;
+    }
+    s->score.config =
+        xr_component_config(s->config, &xr_score_component, section, errors);
+    if (!part)
+        return;
+    part->component = &xr_score_component;
+    part->ops = xr_score_component.ops;
+    part->host = xr_host_new(section, &s->sink);
+    part->config = s->score.config ? xr_calloc(1, sizeof(xr_score_config)) : NULL;
+    if (part->config)
+        memcpy(part->config, s->score.config, sizeof(xr_score_config));
+    if (!part->host || (s->score.config && !part->config))
+        xr_errors_add(errors, "out of memory");
+    else
+        part->instance = xr_host_instance(part->host);
+}
+
+/* In a Workhorse, which has no rewards. */
+static void find_score_alone(xr_session *s, xr_errors *errors)
+{
+    const xray_list *list = &s->run.run.reward;
+    for (uint64_t i = 0; i < list->count; i++) {
+        char section[160];
+        (void)snprintf(section, sizeof(section), "reward.%s", list->items[i]);
+        const char *plugin = xr_config_get(s->config, section, "plugin");
+        xr_reward_section own = { 0 };
+        if (!plugin || strcmp(plugin, XR_SCORE_NAME) != 0)
+            continue;
+        xr_run_reward(s->config, list->items[i], &own, errors);
+        find_score(s, NULL, section, errors);
+    }
+}
+
 static void find_rewards(xr_session *s, xr_errors *errors)
 {
     const xray_list *list = &s->run.run.reward;
@@ -70,9 +119,13 @@ static void find_rewards(xr_session *s, xr_errors *errors)
         xr_part *part = &s->rewards[s->reward_count++];
         (void)snprintf(section, sizeof(section), "reward.%s", list->items[i]);
         xr_run_reward(s->config, list->items[i], &own, errors);
+        part->weight = own.weight;
+        if (own.plugin && strcmp(own.plugin, XR_SCORE_NAME) == 0) {
+            find_score(s, part, section, errors);
+            continue;
+        }
         find_part(s, part, XRAY_IFACE_REWARD, own.plugin ? own.plugin : "rule",
                   section, errors);
-        part->weight = own.weight;
     }
 }
 
@@ -154,6 +207,8 @@ void xr_session_find_parts(xr_session *s, xr_errors *errors)
         find_part(s, &s->algo, XRAY_IFACE_ALGO, run->algo, NULL, errors);
     if (s->with & XR_WITH_REWARD)
         find_rewards(s, errors);
+    else if (s->with & XR_WITH_ALGO)
+        find_score_alone(s, errors);
     ignore_unselected(s);
     const xray_component *train = s->train.component;
     const xray_component *infer = s->infer.component;
@@ -185,7 +240,7 @@ void xr_session_stop_parts(xr_session *s)
     if (s->whole) {
         xr_whole_close(s->whole);
         s->whole = NULL;
-        s->infer.self = s->critic.self = NULL;
+        s->infer.self = s->critic.self = s->score.self = NULL;
         s->reference.self = s->train.self = NULL;
     }
     for (size_t i = 0; i < s->reward_count; i++) {
@@ -199,6 +254,7 @@ void xr_session_stop_parts(xr_session *s)
     if (s->infer.ops)
         destroy(&s->infer, xr_infer(s)->destroy);
     if (s->train.ops) {
+        destroy(&s->score, xr_train(s)->destroy);
         destroy(&s->critic, xr_train(s)->destroy);
         destroy(&s->reference, xr_train(s)->destroy);
         destroy(&s->train, xr_train(s)->destroy);
@@ -209,6 +265,7 @@ void xr_session_stop_parts(xr_session *s)
         destroy(&s->device, ((const xray_device_ops *)s->device.ops)->destroy);
     drop_part(&s->algo);
     drop_part(&s->infer);
+    drop_part(&s->score);
     drop_part(&s->critic);
     drop_part(&s->reference);
     drop_part(&s->train);

@@ -25,8 +25,26 @@ int xr_session_has_weights(const char *dir);
  * `section` NULL for none, stays. */
 void xr_session_place(const xr_session *session, const char *section,
                       xr_err *err);
+#define XR_WEIGHTS_POLICY 0u
+#define XR_WEIGHTS_CRITIC 1u /* may lack lm_head, and a value head */
+#define XR_WEIGHTS_REWARD 2u /* may lack lm_head, must have a value head */
 /* Names, shapes and types of the weights against config.json. */
-void xr_session_check_weights(const xray_model *model, xr_errors *errors);
+void xr_session_check_weights(const xray_model *model, uint32_t kind,
+                              xr_errors *errors);
+/* A model beside the policy: where it is named, and what becomes of it. */
+typedef struct xr_side_model {
+    const char *section;
+    const char *key;
+    const char *path;          /* its value; or a run's folder */
+    const char *leaf;          /* the run's model that is meant */
+    xray_model *model;         /* out */
+    const xray_workload *load; /* its rows */
+    char **path_out;           /* out, owned by the session */
+    char **json_out;           /* out, the same: NULL where it is wrong */
+} xr_side_model;
+/* Reads its config.json; what is wrong goes to `errors`. */
+void xr_session_side_model(xr_session *session, const xr_side_model *side,
+                           xr_errors *errors);
 /* What the algorithm's needs ask of the models, once they are known: heads,
  * and the critic's model, workload and batch arithmetic. */
 void xr_session_needs(xr_session *session, xr_errors *errors);

@@ -5,6 +5,7 @@
 #include "core/config/deepspeed.h"
 #include "core/rl/publish.h"
 #include "core/rl/resources.h"
+#include "core/rl/score.h"
 #include "core/rl/session_parts.h"
 #include "core/rl/whole.h"
 
@@ -59,6 +60,13 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
     return created(part, status, err);
 }
 
+static const char *role_name(uint32_t role)
+{
+    return role == XRAY_ROLE_CRITIC   ? "critic"
+           : role == XRAY_ROLE_REWARD ? "reward model"
+                                      : "reference";
+}
+
 static xray_status name_other(const xr_session *s, xr_part *part,
                               const char *name, xr_err *err)
 {
@@ -71,21 +79,24 @@ static xray_status name_other(const xr_session *s, xr_part *part,
     return XRAY_OK;
 }
 
-/* Reference and critic are the same backend under other roles; their options
+/* Reference, critic and reward model are the same backend under other roles; their options
  * are the trainer's. */
 static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
                                xr_err *err)
 {
-    int critic = role == XRAY_ROLE_CRITIC;
-    const char *name = critic ? "critic" : "reference";
-    xray_status found = name_other(s, part, name, err);
+    xray_status found = name_other(s, part, role_name(role), err);
     if (found != XRAY_OK)
         return found;
     xray_setup setup = make_setup(s, part, role);
-    xray_workload load = critic ? s->critic_load : xr_reference_load(s);
-    setup.trainable = load.trainable;
-    if (critic)
+    xray_workload load = xr_reference_load(s);
+    if (role == XRAY_ROLE_CRITIC) {
+        load = s->critic_load;
         setup.model = &s->critic_model;
+    } else if (role == XRAY_ROLE_REWARD) {
+        load = s->score_load;
+        setup.model = &s->score_model;
+    }
+    setup.trainable = load.trainable;
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_train(s)->create(&setup, s->train.config, &load, &part->self));
@@ -149,7 +160,7 @@ static xray_status start_algo(xr_session *s, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status start_reward(const xr_session *s, xr_part *part, xr_err *err)
+static xray_status start_reward(xr_session *s, xr_part *part, xr_err *err)
 {
     const xray_reward_ops *ops = (const xray_reward_ops *)part->ops;
     xray_status status = XR_CALL_TIMED(
@@ -158,6 +169,8 @@ static xray_status start_reward(const xr_session *s, xr_part *part, xr_err *err)
     status = created(part, status, err);
     if (status != XRAY_OK)
         xr_session_place(s, part->instance, err);
+    else if (part->component == &xr_score_component)
+        xr_score_bind(part->self, s);
     return status;
 }
 
@@ -214,6 +227,11 @@ static int wants_critic(const xr_session *s)
     return s->train.component && (s->needs & XRAY_NEED_CRITIC);
 }
 
+static int wants_score(const xr_session *s)
+{
+    return s->train.component && s->score.config;
+}
+
 /* 1 if this process's rank holds the role. */
 static int placed(const xr_session *s, const xr_ranks *ranks)
 {
@@ -231,6 +249,8 @@ static xray_status start_models(xr_session *s, xr_err *err)
         status = start_other(s, &s->reference, XRAY_ROLE_REFERENCE, err);
     if (status == XRAY_OK && wants_critic(s) && placed(s, &p->critic))
         status = start_other(s, &s->critic, XRAY_ROLE_CRITIC, err);
+    if (status == XRAY_OK && wants_score(s) && placed(s, &p->reward))
+        status = start_other(s, &s->score, XRAY_ROLE_REWARD, err);
     if (status == XRAY_OK && s->infer.component && placed(s, &p->rollout))
         status = start_infer(s, err);
     if (status == XRAY_OK && s->train.self && s->infer.self)
@@ -246,6 +266,8 @@ static xray_status start_whole(xr_session *s, xr_err *err)
         status = name_other(s, &s->reference, "reference", err);
     if (status == XRAY_OK && wants_critic(s))
         status = name_other(s, &s->critic, "critic", err);
+    if (status == XRAY_OK && wants_score(s))
+        status = name_other(s, &s->score, "reward model", err);
     if (status == XRAY_OK)
         status = xr_whole_open(s, err, &s->whole);
     if (status != XRAY_OK)
@@ -254,6 +276,7 @@ static xray_status start_whole(xr_session *s, xr_err *err)
     s->infer.self = s->infer.component ? s->whole : NULL;
     s->reference.self = wants_reference(s) ? s->whole : NULL;
     s->critic.self = wants_critic(s) ? s->whole : NULL;
+    s->score.self = wants_score(s) ? s->whole : NULL;
     return XRAY_OK;
 }
 
@@ -340,6 +363,8 @@ static xray_status join_worlds(xr_session *s, xr_err *err)
         status = join_world(s, XRAY_ROLE_REFERENCE, &p->reference, err);
     if (status == XRAY_OK && wants_critic(s))
         status = join_world(s, XRAY_ROLE_CRITIC, &p->critic, err);
+    if (status == XRAY_OK && wants_score(s))
+        status = join_world(s, XRAY_ROLE_REWARD, &p->reward, err);
     return status;
 }
 

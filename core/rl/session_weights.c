@@ -23,6 +23,7 @@ typedef struct matching {
     xr_str first; /* sentence on the first tensor that does not match */
     size_t faults;
     int tied;
+    uint32_t kind; /* XR_WEIGHTS_* */
 } matching;
 
 /* A file of another model would give as many sentences as it has tensors. */
@@ -83,6 +84,9 @@ static xray_status visit(void *ctx, const xm_param_info *p)
     xr_err err = { "" };
     float first = 0;
     const xm_st_tensor *t = find(m->st, p->name);
+    if (!t && m->kind != XR_WEIGHTS_POLICY &&
+        strcmp(p->name, "lm_head.weight") == 0)
+        return XRAY_OK;
     if (!t) {
         fault(m, "%s is missing, the model's config asks for it", p->name);
         return XRAY_OK;
@@ -126,7 +130,8 @@ static void check_extra(matching *m)
     }
 }
 
-void xr_session_check_weights(const xray_model *model, xr_errors *errors)
+void xr_session_check_weights(const xray_model *model, uint32_t kind,
+                              xr_errors *errors)
 {
     xr_err err = { "" };
     xm_st *st = NULL;
@@ -135,7 +140,9 @@ void xr_session_check_weights(const xray_model *model, xr_errors *errors)
         xr_errors_add(errors, "%s", err.text);
         return;
     }
-    matching m = { .path = model->path, .st = st, .errors = errors };
+    matching m = {
+        .path = model->path, .st = st, .errors = errors, .kind = kind
+    };
     m.cap = xm_st_count(st);
     m.used = xr_calloc(m.cap + 1, sizeof(*m.used));
     /* A model the core does not know is its backend's matter. */
@@ -145,6 +152,9 @@ void xr_session_check_weights(const xray_model *model, xr_errors *errors)
         (void)xm_config_params(&config, visit, &m);
         if (!m.faults)
             check_extra(&m);
+        if (kind == XR_WEIGHTS_REWARD && !xm_st_find(st, "score.weight") &&
+            !xm_st_find(st, "value_head.weight"))
+            fault(&m, "score.weight is missing, a reward model needs one");
     }
     if (m.faults > 1)
         xr_errors_add(errors, "%s (and %zu more tensors do not match)",

@@ -21,6 +21,8 @@ const xr_ranks *xr_whole_ranks(const xr_whole *w, uint32_t role)
         return &p->reference;
     case XRAY_ROLE_CRITIC:
         return &p->critic;
+    case XRAY_ROLE_REWARD:
+        return &p->reward;
     case XRAY_ROLE_ROLLOUT:
         return &p->rollout;
     default:

@@ -41,8 +41,7 @@ static uint32_t count_parts(xr_whole *w, uint32_t role, uint32_t rows)
 {
     const xr_session *s = w->session;
     const xr_ranks *ranks = xr_whole_ranks(w, role);
-    uint64_t budget =
-        role == XRAY_ROLE_CRITIC ? s->critic_load.tokens : s->train_load.tokens;
+    uint64_t budget = xr_role_tokens(s, role);
     uint64_t fill[XR_MAX_RANKS] = { 0 };
     uint32_t most = 0;
     for (uint32_t i = 0; i < ranks->count; i++) {

@@ -169,6 +169,9 @@ static xray_status role_of(worker *w, uint32_t role, xr_err *err, xr_role *out)
     case XRAY_ROLE_CRITIC:
         *out = xr_role_critic(s);
         break;
+    case XRAY_ROLE_REWARD:
+        *out = xr_role_score(s);
+        break;
     default:
         return xr_fail(err, XRAY_E_BUG, "role %u is not a model", role);
     }
@@ -183,8 +186,7 @@ static xray_status cut(worker *w, uint32_t role, const xr_wire *wire,
                        xr_err *err)
 {
     const xr_session *s = w->session;
-    uint64_t budget =
-        role == XRAY_ROLE_CRITIC ? s->critic_load.tokens : s->train_load.tokens;
+    uint64_t budget = xr_role_tokens(s, role);
     uint32_t views = wire->head->views;
     xray_status status = xr_views_cut(&w->views, &wire->rows, 0,
                                       wire->rows.batch.rows, budget, err);

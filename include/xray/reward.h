@@ -24,7 +24,10 @@ typedef struct xray_sample_in {
     uint64_t response_size;
     const int32_t *ids; /* response tokens */
     uint32_t id_count;
-    uint32_t finish; /* XRAY_FINISH_* */
+    uint32_t finish;           /* XRAY_FINISH_* */
+    const int32_t *prompt_ids; /* NULL where only the text is known */
+    uint32_t prompt_id_count;
+    uint32_t reserved;
 } xray_sample_in;
 
 /* A named number that goes into the metrics as reward/<instance>/<name>. */

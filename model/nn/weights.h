@@ -26,6 +26,8 @@ typedef struct xm_weights {
 /* Matrices and look-up tables are kept as bf16, rounded to nearest even from
  * whatever fills them; vectors stay fp32. */
 #define XM_WEIGHTS_BF16 2
+/* Nothing asks for log-probs: files may lack lm_head, which is 0 then. */
+#define XM_WEIGHTS_NO_LOGP 4
 
 /* Takes memory for the layout's buckets (tag WEIGHTS) and makes the handles.
  * The layout must outlive the result. */

@@ -163,11 +163,13 @@ static xray_status check_extra(const xm_weights *w, const xm_st *st,
 
 /* ---- one parameter ------------------------------------------------------ */
 
-static xray_status check_param(const xm_param *param, const xm_st *st,
-                               const char *dir, xr_err *err)
+static xray_status check_param(const xm_weights *w, const xm_param *param,
+                               const xm_st *st, const char *dir, xr_err *err)
 {
     const xm_st_tensor *tensor = find_in(st, param->name);
-    if (!tensor && param->slot == XM_VALUE)
+    if (!tensor && (param->slot == XM_VALUE ||
+                    ((w->flags & XM_WEIGHTS_NO_LOGP) &&
+                     strcmp(param->name, "lm_head.weight") == 0)))
         return XRAY_OK;
     if (!tensor)
         return xr_fail(err, XRAY_E_CONFIG,
@@ -205,7 +207,7 @@ xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
      * leaves the weights as they were. */
     status = check_extra(w, st, dir, err);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
-        status = check_param(&w->layout->params[i], st, dir, err);
+        status = check_param(w, &w->layout->params[i], st, dir, err);
     if (status == XRAY_OK)
         status = xm_stage_open(w, err, &s);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)

@@ -233,6 +233,8 @@ static xray_status make(z3 *self, const xray_setup *setup,
                            err, &self->layout);
     if (status == XRAY_OK)
         status = make_weights(self, config, err);
+    if (status == XRAY_OK && !(self->load.heads & XRAY_HEAD_LOGP))
+        self->weights->flags |= XM_WEIGHTS_NO_LOGP;
     if (status == XRAY_OK)
         status = make_decoder(self, config, err);
     if (status == XRAY_OK && self->trainable)
