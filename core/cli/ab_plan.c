@@ -142,7 +142,7 @@ char **cli_ab_sets(const cli_ab_plan *plan, size_t variant, int64_t seed)
 {
     char path[XR_PATH_CAP];
     char text[XR_PATH_CAP + 64];
-    char **sets = xr_calloc(8, sizeof(*sets));
+    char **sets = xr_calloc(9, sizeof(*sets));
     size_t count = 0;
     if (!sets || cli_ab_path(plan, variant, seed, NULL, path, NULL) != XRAY_OK)
         return sets;
@@ -153,6 +153,7 @@ char **cli_ab_sets(const cli_ab_plan *plan, size_t variant, int64_t seed)
     (void)snprintf(text, sizeof(text), "trainer.rollout_data_dir=%s/rollout",
                    path);
     sets[count++] = xr_strdup(text);
+    sets[count++] = xr_strdup("trainer.validation_data_dir=");
     sets[count++] = xr_strdup("trainer.logger=jsonl");
     sets[count++] = xr_strdup("trainer.resume_mode=auto");
     sets[count++] = xr_strdup("trainer.resume_from_path=");
