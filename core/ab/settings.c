@@ -105,6 +105,7 @@ int xr_setting_is_own(const char *key)
                                        "run.log",
                                        "trainer.default_local_dir",
                                        "trainer.rollout_data_dir",
+                                       "trainer.validation_data_dir",
                                        "trainer.resume_mode",
                                        "trainer.resume_from_path",
                                        "trainer.logger",

@@ -142,7 +142,7 @@ char **cli_ab_sets(const cli_ab_plan *plan, size_t variant, int64_t seed)
 {
     char path[XR_PATH_CAP];
     char text[XR_PATH_CAP + 64];
-    char **sets = xr_calloc(8, sizeof(*sets));
+    char **sets = xr_calloc(9, sizeof(*sets));
     size_t count = 0;
     if (!sets || cli_ab_path(plan, variant, seed, NULL, path, NULL) != XRAY_OK)
         return sets;
@@ -153,6 +153,7 @@ char **cli_ab_sets(const cli_ab_plan *plan, size_t variant, int64_t seed)
     (void)snprintf(text, sizeof(text), "trainer.rollout_data_dir=%s/rollout",
                    path);
     sets[count++] = xr_strdup(text);
+    sets[count++] = xr_strdup("trainer.validation_data_dir=");
     sets[count++] = xr_strdup("trainer.logger=jsonl");
     sets[count++] = xr_strdup("trainer.resume_mode=auto");
     sets[count++] = xr_strdup("trainer.resume_from_path=");
@@ -224,6 +225,29 @@ static void compare_with_stored(const cli_ab_plan *plan,
     free(text);
 }
 
+/* What the runs of the folder were begun as; a folder of runs that does not
+ * say holds those of xray train. */
+static void compare_jobs(const cli_ab_plan *plan, xr_errors *errors)
+{
+    char path[XR_PATH_CAP];
+    char *text = NULL;
+    size_t size = 0;
+    if (!plan->variant_count ||
+        xr_path_join(plan->dir, plan->variants[0].name, path, sizeof(path),
+                     NULL) != XRAY_OK ||
+        !xr_path_exists(path) ||
+        xr_path_join(plan->dir, "job", path, sizeof(path), NULL) != XRAY_OK)
+        return;
+    (void)xr_file_read(path, 16, NULL, &text, &size);
+    const char *then = text ? text : "train";
+    if (strcmp(then, plan->args->job) != 0)
+        xr_errors_add(errors,
+                      "--job %s: the runs in %s were begun with --job %s; give "
+                      "them another --out",
+                      plan->args->job, plan->args->out, then);
+    free(text);
+}
+
 static void keep_session(cli_ab_variant *variant, const xr_session *s,
                          const xr_config *config)
 {
@@ -251,7 +275,7 @@ static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
         xr_config_set(config, sets[k], &found);
     if (config)
         session = xr_session_draft(config, args->plugin_path,
-                                   cli_job_parts("train"), &found);
+                                   cli_job_parts(args->job), &found);
     if (session)
         xr_session_check(session, &text, &found, &warnings);
     if (session && !found.count) {
@@ -315,6 +339,7 @@ void cli_ab_plan_make(const cli_args *args, cli_ab_plan *out, xr_errors *errors)
     }
     for (size_t i = 0; i < out->variant_count; i++)
         check_variant(out, i, args, errors);
+    compare_jobs(out, errors);
     choose_jobs(out, args);
 }
 
@@ -334,7 +359,11 @@ void cli_ab_plan_free(cli_ab_plan *plan)
 xray_status cli_ab_folders(const cli_ab_plan *plan, xr_err *err)
 {
     char path[XR_PATH_CAP];
-    xray_status status = XRAY_OK;
+    const char *job = plan->args->job;
+    xray_status status =
+        xr_path_join(plan->dir, "job", path, sizeof(path), err);
+    if (status == XRAY_OK)
+        status = xr_file_write(path, job, strlen(job), err);
     for (size_t v = 0; status == XRAY_OK && v < plan->variant_count; v++) {
         for (size_t i = 0; status == XRAY_OK && i < plan->seed_count; i++) {
             status = cli_ab_path(plan, v, plan->seeds[i], NULL, path, err);

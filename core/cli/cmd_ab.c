@@ -136,7 +136,7 @@ static char **make_argv(const cli_ab_plan *plan, size_t variant, int64_t seed)
     size_t n = 0;
     if (sets && argv) {
         argv[n++] = xr_strdup("xray");
-        argv[n++] = xr_strdup("train");
+        argv[n++] = xr_strdup(args->job);
         for (size_t i = 0; i < args->set_count; i++) {
             argv[n++] = xr_strdup("--set");
             argv[n++] = xr_strdup(args->sets[i]);
@@ -354,6 +354,8 @@ static const cli_flag flags[] = {
       "runs of each variant, from [run] seed of the base on" },
     { "--seed-list", "K,K,...", CLI_TEXT, 0, offsetof(cli_args, seed_list),
       NULL, 1, 0, "these seeds instead" },
+    { "--job", "train|sft", CLI_TEXT, 0, offsetof(cli_args, job), "train", 1, 0,
+      "what each run is" },
     { "--out", "DIR", CLI_TEXT, 0, offsetof(cli_args, out), "ab", 1, 0,
       "folder of runs and report" },
     { "--jobs", "N", CLI_INT, 0, offsetof(cli_args, jobs), NULL, 1, 1024,
@@ -370,8 +372,9 @@ const cli_command cli_ab = {
     .usage = "BASE.INI VARIANT.INI... [options]",
     .summary = "variants of a run under several seeds, compared",
     .about =
-        "Trains each INI file with each seed, in DIR/NAME/seed-K, and compares "
-        "the variants\nwith the first: DIR/report.html and tables on standard "
+        "Trains each INI file with each seed, in DIR/NAME/seed-K (by xray sft "
+        "with --job sft),\nand compares the variants with the first: "
+        "DIR/report.html and tables on standard "
         "output. Runs of one seed\nshare prompts, order and random numbers. "
         "The same command again goes on where it\nwas stopped. All files are "
         "checked before anything starts.",

@@ -355,6 +355,9 @@ static const xray_option trainer_options[] = {
     XRAY_PATH(TRAINER, rollout_data_dir, "", 0u, SINCE,
               "Folder the samples of each step are written to; empty: they "
               "are not kept."),
+    XRAY_PATH(TRAINER, validation_data_dir, "", 0u, SINCE,
+              "Folder the samples of each validation are written to; empty: "
+              "they are not kept."),
     XRAY_INT(TRAINER, max_actor_ckpt_to_keep, "0", 0, MOST, "checkpoints",
              SINCE, "Older checkpoints are removed; 0: all are kept."),
     XRAY_STRING(TRAINER, project_name, "xray", 0u, SINCE,

@@ -137,10 +137,11 @@ typedef struct xr_trainer_section { /* [trainer] */
     uint32_t val_before_train;
     uint32_t val_after_train;
     const char *default_local_dir;
-    const char *resume_mode;        /* auto|disable */
-    const char *resume_from_path;   /* "" : newest in default_local_dir */
-    const char *rollout_data_dir;   /* "" : samples are not kept */
-    int64_t max_actor_ckpt_to_keep; /* 0: all */
+    const char *resume_mode;         /* auto|disable */
+    const char *resume_from_path;    /* "" : newest in default_local_dir */
+    const char *rollout_data_dir;    /* "" : samples are not kept */
+    const char *validation_data_dir; /* "" : nor are those of validation */
+    int64_t max_actor_ckpt_to_keep;  /* 0: all */
     const char *project_name;
     const char *experiment_name;
     xray_list logger;      /* console, jsonl */

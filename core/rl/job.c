@@ -267,6 +267,7 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
     if (!job->val)
         return XRAY_OK;
     double score = NAN;
+    job->validation.step = job->progress.step;
     xray_status status = xr_validation_run(&job->validation, job->args->stop,
                                            job->metrics, &score, err);
     if (status != XRAY_OK && job->session->nonfinite)

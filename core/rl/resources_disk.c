@@ -133,6 +133,9 @@ void xr_resources_disk(const xr_session *s, const xr_resources *r,
 {
     const xr_trainer_section *t = &s->run.trainer;
     char parent[XR_PATH_CAP];
+    if (t->validation_data_dir && *t->validation_data_dir)
+        (void)check_folder(s, "validation_data_dir", t->validation_data_dir,
+                           parent, errors);
     if (!(s->with & XR_TRAINABLE) || !t->default_local_dir)
         return;
     if (check_folder(s, "default_local_dir", t->default_local_dir, parent,

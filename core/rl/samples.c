@@ -2,6 +2,7 @@
 #include "core/rl/samples.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -323,4 +324,35 @@ xray_status xr_samples_score(xr_session *session, xr_samples *s,
     }
     return xr_rewards_score(session, s->inputs, s->count, s->scores,
                             s->score_rows, value, ctx, err);
+}
+
+void xr_samples_line(const xr_samples *s, const xr_row *const *rows, uint32_t i,
+                     uint64_t step, const char *more, xr_str *out)
+{
+    const xr_row *row = rows[i / s->n];
+    const xray_sample_in *in = &s->inputs[i];
+    xr_str_printf(out, "{\"step\":%llu,\"prompt\":", (unsigned long long)step);
+    xr_str_json(out, row->prompt, (size_t)in->prompt_size);
+    xr_str_puts(out, ",\"response\":");
+    xr_str_json(out, in->response, (size_t)in->response_size);
+    xr_str_puts(out, ",\"ground_truth\":");
+    xr_str_json(out, row->ground_truth, strlen(row->ground_truth));
+    xr_str_puts(out, ",\"score\":");
+    xr_str_number(out, s->scores[i].score);
+    xr_str_puts(out, more);
+    xr_str_puts(out, "}\n");
+}
+
+xray_status xr_samples_keep(const char *dir, uint64_t step, const xr_str *lines,
+                            xr_err *err)
+{
+    char path[XR_PATH_CAP];
+    xray_status status = xr_dir_make(dir, err);
+    (void)snprintf(path, sizeof(path), "%s/%llu.jsonl", dir,
+                   (unsigned long long)step);
+    if (status == XRAY_OK && lines->failed)
+        status = xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", path);
+    return status == XRAY_OK
+               ? xr_file_write(path, xr_str_text(lines), lines->size, err)
+               : status;
 }

@@ -69,31 +69,13 @@ static void put_value(void *ctx, size_t sample, const char *instance,
 static xray_status dump_samples(trainer *t, xr_err *err)
 {
     const char *dir = t->job.session->run.trainer.rollout_data_dir;
-    char path[XR_PATH_CAP];
+    uint64_t step = t->job.progress.step + 1;
     xr_str out = { 0 };
     if (!dir || !*dir)
         return XRAY_OK;
-    for (uint32_t i = 0; i < t->samples.count; i++) {
-        const xr_row *row = t->prompts[i / t->samples.n];
-        const xray_sample_in *in = &t->samples.inputs[i];
-        xr_str_printf(&out, "{\"step\":%llu,\"prompt\":",
-                      (unsigned long long)t->job.progress.step + 1);
-        xr_str_json(&out, row->prompt, (size_t)in->prompt_size);
-        xr_str_puts(&out, ",\"response\":");
-        xr_str_json(&out, in->response, (size_t)in->response_size);
-        xr_str_puts(&out, ",\"ground_truth\":");
-        xr_str_json(&out, row->ground_truth, strlen(row->ground_truth));
-        xr_str_puts(&out, ",\"score\":");
-        xr_str_number(&out, t->samples.scores[i].score);
-        xr_str_puts(&out, "}\n");
-    }
-    xray_status status = xr_dir_make(dir, err);
-    (void)snprintf(path, sizeof(path), "%s/%llu.jsonl", dir,
-                   (unsigned long long)t->job.progress.step + 1);
-    if (status == XRAY_OK && out.failed)
-        status = xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", path);
-    if (status == XRAY_OK)
-        status = xr_file_write(path, xr_str_text(&out), out.size, err);
+    for (uint32_t i = 0; i < t->samples.count; i++)
+        xr_samples_line(&t->samples, t->prompts, i, step, "", &out);
+    xray_status status = xr_samples_keep(dir, step, &out, err);
     xr_str_free(&out);
     return status;
 }

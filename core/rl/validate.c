@@ -80,9 +80,36 @@ static void add_scores(xr_validation *v, size_t first, uint32_t count)
     }
 }
 
+static const char *kept_in(const xr_validation *v)
+{
+    const char *dir = v->session->run.trainer.validation_data_dir;
+    return dir && *dir ? dir : NULL;
+}
+
+/* The scored samples of a batch, with what tells the passes apart. */
+static void keep(const xr_validation *v, uint32_t count, const xr_sampling *how,
+                 xr_str *lines)
+{
+    xr_str more = { 0 };
+    for (uint32_t i = 0; i < count * v->samples.n; i++) {
+        const char *source = v->rows[i / v->samples.n]->data_source;
+        xr_str_clear(&more);
+        xr_str_puts(&more, ",\"data_source\":");
+        xr_str_json(&more, source, strlen(source));
+        xr_str_printf(&more,
+                      ",\"sample\":%u,\"temperature\":", i % v->samples.n);
+        xr_str_number(&more, how->temperature);
+        lines->failed |= more.failed;
+        xr_samples_line(&v->samples, v->rows, i, v->step, xr_str_text(&more),
+                        lines);
+    }
+    xr_str_free(&more);
+}
+
 /* One pass over the set; sums of means and bests by source. */
 static xray_status pass(xr_validation *v, const xr_sampling *how,
-                        const volatile sig_atomic_t *stop, xr_err *err)
+                        const volatile sig_atomic_t *stop, xr_str *lines,
+                        xr_err *err)
 {
     size_t rows = xr_dataset_count(v->set);
     memset(v->sums, 0, v->source_count * 2 * sizeof(*v->sums));
@@ -99,6 +126,8 @@ static xray_status pass(xr_validation *v, const xr_sampling *how,
         if (status != XRAY_OK)
             return status;
         add_scores(v, first, count);
+        if (kept_in(v))
+            keep(v, count, how, lines);
     }
     return XRAY_OK;
 }
@@ -120,17 +149,11 @@ static void report(const xr_validation *v, uint32_t n, const char *kind,
     }
 }
 
-xray_status xr_validation_run(xr_validation *v,
-                              const volatile sig_atomic_t *stop,
-                              xr_metrics *metrics, double *out_score,
-                              xr_err *err)
+static xray_status passes(xr_validation *v, const volatile sig_atomic_t *stop,
+                          xr_metrics *metrics, double *out_sum, xr_str *lines,
+                          xr_err *err)
 {
     const xr_run_config *run = &v->session->run;
-    size_t rows = xr_dataset_count(v->set);
-    double sum = 0;
-    *out_score = NAN;
-    if (!rows)
-        return XRAY_OK;
     xr_sampling how = {
         .n = 1,
         .max_tokens = (uint32_t)run->data.max_response_length,
@@ -139,24 +162,43 @@ xray_status xr_validation_run(xr_validation *v,
         .seed = (uint64_t)run->run.seed ^ 0x76616c6964617465u,
         .ignore_eos = run->rollout.ignore_eos,
     };
-    xray_status status = pass(v, &how, stop, err);
+    xray_status status = pass(v, &how, stop, lines, err);
     if (status != XRAY_OK)
         return status;
     report(v, 1, "", metrics);
     for (uint32_t i = 0; i < v->source_count; i++)
-        sum += v->sums[2 * i];
+        *out_sum += v->sums[2 * i];
     if (run->rollout.val_n > 0) {
         how.n = (uint32_t)run->rollout.val_n;
         how.temperature = run->rollout.val_temperature;
         how.top_p = run->rollout.val_top_p;
         how.top_k = run->rollout.val_top_k;
-        status = pass(v, &how, stop, err);
+        status = pass(v, &how, stop, lines, err);
         if (status != XRAY_OK)
             return status;
         report(v, how.n, how.n == 1 ? "sampled/" : "", metrics);
     }
-    if (xr_metrics_failed(metrics))
-        return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
-    *out_score = sum / (double)rows;
-    return XRAY_OK;
+    return xr_metrics_failed(metrics)
+               ? xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics")
+               : XRAY_OK;
+}
+
+xray_status xr_validation_run(xr_validation *v,
+                              const volatile sig_atomic_t *stop,
+                              xr_metrics *metrics, double *out_score,
+                              xr_err *err)
+{
+    size_t rows = xr_dataset_count(v->set);
+    double sum = 0;
+    xr_str lines = { 0 };
+    *out_score = NAN;
+    if (!rows)
+        return XRAY_OK;
+    xray_status status = passes(v, stop, metrics, &sum, &lines, err);
+    if (status == XRAY_OK && kept_in(v))
+        status = xr_samples_keep(kept_in(v), v->step, &lines, err);
+    xr_str_free(&lines);
+    if (status == XRAY_OK)
+        *out_score = sum / (double)rows;
+    return status;
 }

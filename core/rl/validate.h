@@ -19,6 +19,7 @@ typedef struct xr_validation {
     uint64_t *counts;     /* [sources] */
     uint32_t source_count;
     uint32_t batch; /* data rows at a time */
+    uint64_t step;  /* updates made before; names the file of samples */
 } xr_validation;
 
 xray_status xr_validation_init(xr_validation *validation, xr_session *session,
@@ -27,7 +28,8 @@ void xr_validation_free(xr_validation *validation);
 
 /* Puts val-core/<source>/reward/mean@1 (greedy), .../mean@n and, with n > 1,
  * val-aux/<source>/reward/best@n into `metrics`; the greedy mean over all rows
- * goes to *out_score. */
+ * goes to *out_score. With [trainer] validation_data_dir the samples are kept
+ * there, in a file of the step. */
 xray_status xr_validation_run(xr_validation *validation,
                               const volatile sig_atomic_t *stop,
                               xr_metrics *metrics, double *out_score,

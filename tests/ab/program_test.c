@@ -92,23 +92,32 @@ static void finds_the_better_one(void **state)
     assert_int_equal(count_lines(r->err), 1);
 }
 
-/* The same file twice: to the bit with equal seeds, and no difference shown
- * with others. */
+/* The same file twice, of runs that learn: to the bit with equal seeds, and no
+ * difference shown with others, though no two scores need be the same. */
 static void equal_variants(void **state)
 {
-    make_inis(state);
+    (void)state;
+    char ini[300];
+    (void)snprintf(ini, sizeof ini, "%s", write_run("same.ini", "1e-4", ""));
     const program_result *r =
-        AB("two", base_ini, base_ini, "--seed-list", "101,102,103,104");
+        AB("two", ini, ini, "--seed-list", "101,102,103,104,105,106");
     expect_code(r, 0);
-    expect_text(r->out, "base-2 against base: no difference shown: every "
+    expect_text(r->out, "same-2 against same: no difference shown: every "
                         "value is equal\n");
     expect_text(r->out, "seed 104             no metric differs up to step 10; "
                         "no sample differs\n");
-    r = RUN(NULL, "compare", "--metric", SCORE, scratch_path("one/base"),
-            scratch_path("two/base"));
+    char dirs[6][300];
+    for (int i = 0; i < 6; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "two/%s/seed-%d",
+                       i < 3 ? "same" : "same-2", 101 + i);
+        (void)snprintf(dirs[i], sizeof dirs[i], "%s", scratch_path(name));
+    }
+    r = RUN(NULL, "compare", "--metric", SCORE, dirs[0], dirs[1], dirs[2],
+            dirs[3], dirs[4], dirs[5]);
     expect_code(r, 0);
-    expect_text(r->out, "base-2 against base: no difference shown: the 95 "
-                        "% interval [");
+    expect_text(r->out, "same-2 against same: no difference shown: the 95 % "
+                        "interval [");
     expect_text(r->out, "unpaired, Welch's t interval\n");
 }
 
@@ -218,6 +227,52 @@ static void a_run_fails(void **state)
     expect_text(r->err, "5 of 6 runs are done already");
 }
 
+/* Fine-tuning, on rows with answers: the model is asked to say "named". */
+static const char *write_sft(const char *name, const char *lr)
+{
+    char more[400];
+    (void)scratch_write("told.jsonl",
+                        "{\"prompt\":\"Once upon a time\",\"answer\":\" there "
+                        "was a dog named Tim.\"}\n"
+                        "{\"prompt\":\"Lily was\",\"answer\":\" a dog named "
+                        "Lily.\"}\n");
+    (void)snprintf(more, sizeof more,
+                   "[sft]\ntrain_batch_size = 2\ntotal_steps = 12\n"
+                   "max_token_len = 256\ntest_freq = 6\n[sft.optim]\nlr = %s\n",
+                   lr);
+    return write_run(name, "0", more);
+}
+
+static void fine_tuning(void **state)
+{
+    (void)state;
+    char slow[300];
+    char quick[300];
+    (void)snprintf(slow, sizeof slow, "%s", write_sft("slow.ini", "0"));
+    (void)snprintf(quick, sizeof quick, "%s", write_sft("quick.ini", "3e-3"));
+    char train[300];
+    char val[300];
+    (void)snprintf(train, sizeof train, "data.train_files=%s",
+                   scratch_path("told.jsonl"));
+    (void)snprintf(val, sizeof val, "data.val_files=%s",
+                   scratch_path("told.jsonl"));
+#define TUNE(...)                                                        \
+    AB("six", slow, quick, "--seeds", "3", "--set", train, "--set", val, \
+       "--set", "data.answer_key=answer", __VA_ARGS__)
+    const program_result *r = TUNE("--job", "sft");
+    expect_code(r, 0);
+    expect_text(r->out, "quick is better than slow: quick minus slow is +");
+    expect_text(r->out, "step 1: train/lr 0 | 0.003");
+    expect_text(r->err, "(6 of 6)");
+    r = TUNE("--job", "train");
+    expect_code(r, 2);
+    expect_text(r->err, "--job train: the runs in ");
+    expect_text(r->err, "/six were begun with --job sft; give them another "
+                        "--out\n");
+    expect_code(TUNE("--job", "eval"), 2);
+#undef TUNE
+}
+
 static void folder_in_use(void **state)
 {
     make_inis(state);
@@ -259,6 +314,7 @@ int main(void)
         cmocka_unit_test(changed_files_are_refused),
         cmocka_unit_test(faults_come_at_once),
         cmocka_unit_test(a_run_fails),
+        cmocka_unit_test(fine_tuning),
         cmocka_unit_test(folder_in_use),
         cmocka_unit_test(faults_of_compare),
     };

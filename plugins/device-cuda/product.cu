@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weight handles, and the operators matmul and matmul_grad: operands are made
+ * ready for the instance's precision, then one kernel does the product.
+ */
+#include <stdlib.h>
+
+#include "plugins/device-cuda/cu.h"
+#include "plugins/device-cuda/fmath.h"
+#include "plugins/device-cuda/product.h"
+
+#define ALIGN 256u
+
+/* ---- rounding ------------------------------------------------------------ */
+
+CU_FN float half_value(uint16_t h)
+{
+    uint32_t bits = (uint32_t)(h & 0x7fffu) << 13;
+    float f = cu_float(bits) * 0x1p112f;
+    if (bits >= 0x0f800000u)
+        f = cu_float(bits | 0x7f800000u);
+    return cu_float(cu_bits(f) | (uint32_t)(h & 0x8000u) << 16);
+}
+
+CU_FN float value_at(const void *x, uint64_t at, uint32_t dtype)
+{
+    if (dtype == XRAY_F32)
+        return ((const float *)x)[at];
+    uint16_t h = ((const uint16_t *)x)[at];
+    return dtype == XRAY_BF16 ? cu_from_bf16(h) : half_value(h);
+}
+
+/* Bounded by memory: 4 bytes in and 2 out an element; a thread has eight. */
+__global__ void __launch_bounds__(256) round_rows(product_rounding r)
+{
+    uint64_t chunks = (r.width + 7) / 8;
+    uint64_t i = (uint64_t)blockIdx.x * 256 + threadIdx.x;
+    uint64_t row = i / chunks;
+    uint32_t col = (uint32_t)(i % chunks) * 8;
+    uint64_t rows = r.rows;
+    if (r.live) {
+        int64_t live = (int64_t)*r.live - (int64_t)r.live_from;
+        uint64_t most = live < 0 ? 0 : (uint64_t)live;
+        rows = rows < most ? rows : most;
+    }
+    if (row >= rows)
+        return;
+    uint64_t at = row * r.x_row + col;
+    const float *wide = (const float *)r.x + at;
+    float v[8];
+    if (r.dtype == XRAY_F32 && col + 8 <= r.width &&
+        ((uintptr_t)wide & 15u) == 0) {
+        float4 p = *(const float4 *)(const void *)wide;
+        float4 q = *(const float4 *)(const void *)(wide + 4);
+        v[0] = p.x;
+        v[1] = p.y;
+        v[2] = p.z;
+        v[3] = p.w;
+        v[4] = q.x;
+        v[5] = q.y;
+        v[6] = q.z;
+        v[7] = q.w;
+    } else {
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++)
+            v[j] = col + j < r.width ? value_at(r.x, at + j, r.dtype) : 0.0f;
+    }
+    uint4 out = make_uint4(cu_pack_bf16(v[0], v[1]), cu_pack_bf16(v[2], v[3]),
+                           cu_pack_bf16(v[4], v[5]), cu_pack_bf16(v[6], v[7]));
+    *(uint4 *)(void *)(r.to + (row * chunks * 8 + col)) = out;
+}
+
+xray_status product_round(const cuda_device *d, cudaStream_t stream,
+                          const char *where, const product_rounding *r)
+{
+    uint64_t parts = (uint64_t)r->rows * (product_row(r->width) / 8);
+    if (parts == 0)
+        return XRAY_OK;
+    CU_LAUNCH(round_rows, dim3((unsigned)((parts + 255) / 256)), 256, 0, stream,
+              *r);
+    return cuda_launched(d, where);
+}
+
+/* ---- weight handles ------------------------------------------------------ */
+
+static xray_status weight_refuse(const cuda_device *d,
+                                 const xray_weight_desc *desc)
+{
+    if (!desc || desc->head.size < sizeof(*desc) || !desc->data)
+        return cuda_fail(d, XRAY_E_ARG, "weight_create",
+                         "the matrix has no data");
+    if (desc->rows == 0 || desc->cols == 0 || desc->rows > INT32_MAX ||
+        desc->cols > INT32_MAX)
+        return cuda_fail(
+            d, XRAY_E_RANGE, "weight_create", "a matrix of %llu x %llu",
+            (unsigned long long)desc->rows, (unsigned long long)desc->cols);
+    if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
+                         "unknown type %u", desc->dtype);
+    return XRAY_OK;
+}
+
+/* Whether the tensor cores cannot read the data where it lies. */
+static int wants_copy(const cuda_device *d, const xray_weight_desc *desc)
+{
+    return d->precision == CUDA_BFLOAT16 &&
+           (desc->dtype != XRAY_BF16 || desc->cols % 8 != 0 ||
+            (uintptr_t)desc->data % 16 != 0);
+}
+
+xray_status cuda_weight_create(void *self, const xray_weight_desc *desc,
+                               xray_weight **out)
+{
+    cuda_device *d = (cuda_device *)self;
+    xray_status status = weight_refuse(d, desc);
+    if (status != XRAY_OK)
+        return status;
+    xray_weight *w = (xray_weight *)calloc(1, sizeof(*w));
+    uint16_t *narrow = NULL;
+    if (w && wants_copy(d, desc))
+        narrow = (uint16_t *)cuda_alloc(d, XRAY_TAG_WEIGHTS,
+                                        desc->rows * product_row(desc->cols) *
+                                            sizeof(uint16_t));
+    if (!w || (wants_copy(d, desc) && !narrow)) {
+        free(w);
+        return cuda_fail(d, XRAY_E_NOMEM, "weight_create",
+                         "no memory for a bf16 copy of a matrix of %llu x %llu",
+                         (unsigned long long)desc->rows,
+                         (unsigned long long)desc->cols);
+    }
+    w->device = d;
+    w->data = desc->data;
+    w->rows = desc->rows;
+    w->cols = desc->cols;
+    w->dtype = desc->dtype;
+    w->trainable = desc->trainable;
+    w->narrow = narrow;
+    w->stale = narrow != NULL;
+    w->next = d->weights;
+    if (d->weights)
+        d->weights->prev = w;
+    d->weights = w;
+    *out = w;
+    return XRAY_OK;
+}
+
+void cuda_weight_destroy(void *self, xray_weight *weight)
+{
+    cuda_device *d = (cuda_device *)self;
+    if (!weight)
+        return;
+    if (weight->prev)
+        weight->prev->next = weight->next;
+    else
+        d->weights = weight->next;
+    if (weight->next)
+        weight->next->prev = weight->prev;
+    cuda_free(d, weight->narrow);
+    free(weight);
+}
+
+xray_status cuda_weight_changed(void *self, xray_weight *weight)
+{
+    if (!weight)
+        return cuda_fail((cuda_device *)self, XRAY_E_ARG, "weight_changed",
+                         "weight is NULL");
+    weight->stale = weight->narrow != NULL;
+    return XRAY_OK;
+}
+
+static xray_status weight_refresh(const cuda_device *d, cudaStream_t stream,
+                                  const char *where, const xray_weight *w)
+{
+    if (!w->stale)
+        return XRAY_OK;
+    product_rounding r = {};
+    r.x = w->data;
+    r.to = w->narrow;
+    r.x_row = w->cols;
+    r.rows = (uint32_t)w->rows;
+    r.width = (uint32_t)w->cols;
+    r.dtype = w->dtype;
+    xray_status status = product_round(d, stream, where, &r);
+    if (status == XRAY_OK)
+        const_cast<xray_weight *>(w)->stale = 0;
+    return status;
+}
+
+xray_status cuda_weights_refresh(cuda_device *d, cudaStream_t stream)
+{
+    xray_status status = XRAY_OK;
+    for (xray_weight *w = d->weights; w && status == XRAY_OK; w = w->next)
+        status = weight_refresh(d, stream, "graph_launch", w);
+    return status;
+}
+
+xray_status product_matrix_of(const cuda_device *d, cudaStream_t stream,
+                              const char *where, const xray_weight *w,
+                              product_matrix *out)
+{
+    xray_status status = weight_refresh(d, stream, where, w);
+    out->data = w->narrow ? w->narrow : w->data;
+    out->row = w->narrow ? product_row(w->cols) : w->cols;
+    out->dtype = w->narrow ? XRAY_BF16 : w->dtype;
+    out->reserved = 0;
+    return status;
+}
+
+/* ---- products ------------------------------------------------------------ */
+
+xray_status product_narrow(cuda_device *d, cudaStream_t stream,
+                           const char *where, const product_gemm *g)
+{
+    if (d->blas && g->form != PRODUCT_TN) {
+        xray_status status = blas_run(d, stream, where, g);
+        if (status != XRAY_E_UNSUPPORTED)
+            return status;
+    }
+    return product_tensor(d, stream, where, g, PRODUCT_AUTO);
+}
+
+/* x as bf16 in scratch, as operand a of g. */
+static xray_status narrow_x(cuda_device *d, cudaStream_t stream,
+                            const char *where, const cuda_product *p,
+                            product_gemm *g)
+{
+    uint64_t row = product_row(g->k);
+    void *to = NULL;
+    xray_status status =
+        cuda_scratch(d, CUDA_SCRATCH_X, g->m * row * sizeof(uint16_t), &to);
+    if (status != XRAY_OK)
+        return status;
+    product_rounding r = {};
+    r.x = p->x;
+    r.to = (uint16_t *)to;
+    r.live = p->live;
+    r.x_row = p->x_row;
+    r.rows = g->m;
+    r.width = g->k;
+    r.dtype = XRAY_F32;
+    r.live_from = g->live_from;
+    g->a = to;
+    g->a_row = row;
+    return product_round(d, stream, where, &r);
+}
+
+xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
+                             const char *where, const cuda_product *p)
+{
+    const xray_weight *w = p->weight;
+    if (p->tokens == 0)
+        return XRAY_OK;
+    if (p->tokens > INT32_MAX)
+        return cuda_fail(d, XRAY_E_RANGE, where, "%llu tokens",
+                         (unsigned long long)p->tokens);
+    if (p->kind == XRAY_NN && !w->trainable)
+        return cuda_fail(d, XRAY_E_STATE, where,
+                         "XRAY_NN was asked of a weight that was made with "
+                         "trainable = 0");
+    product_matrix b;
+    xray_status status = product_matrix_of(d, stream, where, w, &b);
+    if (status != XRAY_OK)
+        return status;
+    uint64_t rows = p->count ? p->count : w->rows;
+    int nt = p->kind == XRAY_NT;
+    uint64_t size = b.dtype == XRAY_F32 ? sizeof(float) : sizeof(uint16_t);
+    product_gemm g = {};
+    g.a = p->x;
+    g.a_row = p->x_row;
+    g.b = (const char *)b.data + p->first * b.row * size;
+    g.b_row = b.row;
+    g.b_dtype = b.dtype;
+    g.c = p->y;
+    g.c_row = p->y_row;
+    g.bias = p->bias;
+    g.live = p->live;
+    g.live_from = (uint32_t)p->live_from;
+    g.form = nt ? PRODUCT_NT : PRODUCT_NN;
+    g.m = (uint32_t)p->tokens;
+    g.n = (uint32_t)(nt ? rows : w->cols);
+    g.k = (uint32_t)(nt ? w->cols : rows);
+    g.accumulate = p->accumulate;
+    if (d->precision == CUDA_FLOAT32)
+        return product_chain(d, stream, where, &g, PRODUCT_AUTO);
+    status = narrow_x(d, stream, where, p, &g);
+    return status == XRAY_OK ? product_narrow(d, stream, where, &g) : status;
+}
+
+xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "matmul", op->weight, op->x, op->y);
+    if (op->kind != XRAY_NT && op->kind != XRAY_NN)
+        return cuda_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
+    if (op->accumulate && op->bias)
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "bias and accumulate exclude each other");
+    int nt = op->kind == XRAY_NT;
+    uint64_t in = nt ? op->weight->cols : op->weight->rows;
+    uint64_t out = nt ? op->weight->rows : op->weight->cols;
+    if (op->x_stride < in || op->y_stride < out)
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "strides %llu and %llu for rows of %llu and %llu",
+                         (unsigned long long)op->x_stride,
+                         (unsigned long long)op->y_stride,
+                         (unsigned long long)in, (unsigned long long)out);
+    cuda_product p = {};
+    p.weight = op->weight;
+    p.x = op->x;
+    p.y = op->y;
+    p.x_row = op->x_stride;
+    p.y_row = op->y_stride;
+    p.tokens = op->tokens.bound;
+    p.live = op->tokens.live;
+    p.bias = op->bias;
+    p.kind = op->kind;
+    p.accumulate = op->accumulate;
+    return cuda_product_run(d, cuda_stream(d, stream), "matmul", &p);
+}
+
+/* ---- gradient of the matrix ---------------------------------------------- */
+
+#define BIAS_AHEAD 16 /* tokens read before they are added */
+
+/* Bounded by memory once there are columns for all multiprocessors, else by
+ * the chain of additions, which has an order. */
+__global__ void __launch_bounds__(64)
+    bias_grad(float *dbias, const float *dy, uint64_t stride, uint64_t tokens,
+              const int32_t *live, uint32_t rows)
+{
+    uint32_t n = blockIdx.x * 64 + threadIdx.x;
+    if (n >= rows)
+        return;
+    tokens = cu_count(tokens, live);
+    float s = dbias[n];
+    const float *at = dy + n;
+    uint64_t t = 0;
+    for (; t + BIAS_AHEAD <= tokens; t += BIAS_AHEAD) {
+        float v[BIAS_AHEAD];
+#pragma unroll
+        for (int i = 0; i < BIAS_AHEAD; i++)
+            v[i] = at[(uint64_t)i * stride];
+#pragma unroll
+        for (int i = 0; i < BIAS_AHEAD; i++)
+            s = s + v[i];
+        at += BIAS_AHEAD * stride;
+    }
+    for (; t < tokens; t++, at += stride)
+        s = s + *at;
+    dbias[n] = s;
+}
+
+xray_status product_bias_grad(const cuda_device *d, cudaStream_t stream,
+                              const char *where, const xray_matmul_grad *op)
+{
+    unsigned blocks = (unsigned)((op->rows + 63) / 64);
+    CU_LAUNCH(bias_grad, dim3(blocks), 64, 0, stream, op->dbias, op->dy,
+              op->dy_stride, op->tokens.bound, op->tokens.live,
+              (uint32_t)op->rows);
+    return cuda_launched(d, where);
+}
+
+/* dy and x as bf16 in scratch, as operands of g. */
+static xray_status narrow_fold(cuda_device *d, cudaStream_t stream,
+                               const char *where, const xray_matmul_grad *op,
+                               product_gemm *g)
+{
+    g->a_row = product_row(op->rows);
+    g->b_row = product_row(op->cols);
+    uint64_t first = g->k * g->a_row * sizeof(uint16_t);
+    first = (first + ALIGN - 1) / ALIGN * ALIGN;
+    void *to = NULL;
+    xray_status status = cuda_scratch(
+        d, CUDA_SCRATCH_X, first + g->k * g->b_row * sizeof(uint16_t), &to);
+    if (status != XRAY_OK)
+        return status;
+    product_rounding r = {};
+    r.x = op->dy;
+    r.to = (uint16_t *)to;
+    r.live = op->tokens.live;
+    r.x_row = op->dy_stride;
+    r.rows = g->k;
+    r.width = g->m;
+    r.dtype = XRAY_F32;
+    status = product_round(d, stream, where, &r);
+    g->a = r.to;
+    r.x = op->x;
+    r.to = (uint16_t *)(void *)((char *)to + first);
+    r.x_row = op->x_stride;
+    r.width = g->n;
+    g->b = r.to;
+    return status == XRAY_OK ? product_round(d, stream, where, &r) : status;
+}
+
+xray_status cuda_fold(cuda_device *d, cudaStream_t stream, const char *where,
+                      const xray_matmul_grad *op)
+{
+    if (op->tokens.bound == 0)
+        return XRAY_OK;
+    product_gemm g = {};
+    g.a = op->dy;
+    g.b = op->x;
+    g.c = op->dw;
+    g.live = op->tokens.live;
+    g.a_row = op->dy_stride;
+    g.b_row = op->x_stride;
+    g.c_row = op->cols;
+    g.form = PRODUCT_TN;
+    g.m = (uint32_t)op->rows;
+    g.n = (uint32_t)op->cols;
+    g.k = (uint32_t)op->tokens.bound;
+    g.accumulate = 1;
+    g.b_dtype = XRAY_F32;
+    xray_status status = XRAY_OK;
+    if (d->precision == CUDA_FLOAT32) {
+        status = product_chain(d, stream, where, &g, PRODUCT_AUTO);
+    } else {
+        status = narrow_fold(d, stream, where, op, &g);
+        if (status == XRAY_OK)
+            status = product_tensor(d, stream, where, &g, PRODUCT_AUTO);
+    }
+    if (status == XRAY_OK && op->dbias)
+        status = product_bias_grad(d, stream, where, op);
+    return status;
+}
+
+xray_status cuda_matmul_grad(void *self, xray_stream *stream,
+                             const xray_matmul_grad *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "matmul_grad", op->dy, op->x, op->dw);
+    if (op->dy_stride < op->rows || op->x_stride < op->cols || !op->rows ||
+        !op->cols || op->rows > INT32_MAX || op->cols > INT32_MAX ||
+        op->tokens.bound > INT32_MAX)
+        return cuda_fail(
+            d, XRAY_E_ARG, "matmul_grad",
+            "strides %llu and %llu for rows of %llu and %llu",
+            (unsigned long long)op->dy_stride, (unsigned long long)op->x_stride,
+            (unsigned long long)op->rows, (unsigned long long)op->cols);
+    return cuda_fold(d, cuda_stream(d, stream), "matmul_grad", op);
+}

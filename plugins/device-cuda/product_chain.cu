@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products in float32: every output is one FMA chain in index order from its
+ * start, so a thread walks the summed index alone and only outputs are cut.
+ */
+#include "plugins/device-cuda/cu.h"
+#include "plugins/device-cuda/product.h"
+
+#define WIDE_A 1u
+#define WIDE_B 2u
+#define WIDE_C 4u
+
+/* The float of an IEEE half; exact, subnormal ones too. */
+CU_FN float from_f16(uint16_t h)
+{
+    uint32_t bits = (uint32_t)(h & 0x7fffu) << 13;
+    float f = cu_float(bits) * 0x1p112f;
+    if (bits >= 0x0f800000u)
+        f = cu_float(bits | 0x7f800000u);
+    return cu_float(cu_bits(f) | (uint32_t)(h & 0x8000u) << 16);
+}
+
+CU_FN float widened(uint16_t h, uint32_t dtype)
+{
+    return dtype == XRAY_BF16 ? cu_from_bf16(h) : from_f16(h);
+}
+
+/* Elements [at, at + 4) of p as floats, 0 from `left` on, which is not read. */
+CU_FN void load4(float v[4], const void *p, uint64_t at, int left,
+                 uint32_t dtype, uint32_t wide)
+{
+    if (dtype == XRAY_F32) {
+        const float *x = (const float *)p + at;
+        if (wide && left >= 4) {
+            float4 q = *(const float4 *)(const void *)x;
+            v[0] = q.x;
+            v[1] = q.y;
+            v[2] = q.z;
+            v[3] = q.w;
+            return;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            v[j] = j < left ? x[j] : 0.0f;
+        return;
+    }
+    const uint16_t *x = (const uint16_t *)p + at;
+    if (wide && left >= 4) {
+        ushort4 q = *(const ushort4 *)(const void *)x;
+        v[0] = widened(q.x, dtype);
+        v[1] = widened(q.y, dtype);
+        v[2] = widened(q.z, dtype);
+        v[3] = widened(q.w, dtype);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        v[j] = j < left ? widened(x[j], dtype) : 0.0f;
+}
+
+/* An operand of a tile: R outputs by BK of the summed index, in fours along
+ * whichever of them lies contiguous in memory. */
+typedef struct chain_operand {
+    const void *data;
+    uint64_t row;
+    uint32_t first; /* output of the tile's first */
+    uint32_t outputs;
+    uint32_t depth; /* of the summed index */
+    uint32_t dtype;
+    uint32_t wide;
+} chain_operand;
+
+template <int TURNED, int R, int BK, int THREADS, int PARTS>
+CU_FN void operand_load(float v[PARTS][4], const chain_operand *o, uint32_t k0)
+{
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        uint32_t c = threadIdx.x + (uint32_t)(i * THREADS);
+        uint32_t r = TURNED ? c % (R / 4) * 4 : c / (BK / 4);
+        uint32_t k = TURNED ? c / (R / 4) : c % (BK / 4) * 4;
+        r += o->first;
+        k += k0;
+        int left = TURNED ? (int)(o->outputs - r) : (int)(o->depth - k);
+        if (TURNED ? k >= o->depth : r >= o->outputs)
+            left = 0;
+        uint64_t at = TURNED ? k * o->row + r : r * o->row + k;
+        load4(v[i], o->data, at, left, o->dtype, o->wide);
+    }
+}
+
+template <int TURNED, int R, int BK, int THREADS, int PARTS>
+CU_FN void operand_store(float (*s)[R + 4], const float v[PARTS][4])
+{
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        uint32_t c = threadIdx.x + (uint32_t)(i * THREADS);
+        if constexpr (TURNED) {
+            float *to = &s[c / (R / 4)][c % (R / 4) * 4];
+            *(float4 *)(void *)to =
+                make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                s[c % (BK / 4) * 4 + (uint32_t)j][c / (BK / 4)] = v[i][j];
+        }
+    }
+}
+
+/* T values of a thread: groups of V side by side, so that a warp reads whole
+ * lines of shared memory. */
+template <int T, int V, int R> CU_FN uint32_t place(uint32_t thread, int i)
+{
+    return (uint32_t)(i / V) * (R * V / T) + thread * V + (uint32_t)(i % V);
+}
+
+template <int T, int V, int R>
+CU_FN void read_row(float v[T], const float *row, uint32_t thread)
+{
+#pragma unroll
+    for (int i = 0; i < T; i += V) {
+        const float *from = row + place<T, V, R>(thread, i);
+        if constexpr (V == 4) {
+            float4 q = *(const float4 *)(const void *)from;
+            v[i] = q.x;
+            v[i + 1] = q.y;
+            v[i + 2] = q.z;
+            v[i + 3] = q.w;
+        } else {
+            float2 q = *(const float2 *)(const void *)from;
+            v[i] = q.x;
+            v[i + 1] = q.y;
+        }
+    }
+}
+
+/* Bounded by the FMA units: a thread's TM x TN chains take TM + TN shared
+ * values a step, so the 128 x 128 tile (8 x 8) has four FMAs for each value it
+ * reads and should reach three quarters of the fp32 rate. The low tile reads
+ * the matrix once for up to sixteen tokens and waits for memory. */
+template <int FORM, int BM, int BN, int BK, int TM, int TN, int FIT>
+__global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
+    chain_tile(product_gemm g)
+{
+    enum {
+        THREADS = BM / TM * (BN / TN),
+        A_PARTS = BM * BK / 4 / THREADS,
+        B_PARTS = BN * BK / 4 / THREADS,
+        A_TURNED = FORM == PRODUCT_TN,
+        B_TURNED = FORM != PRODUCT_NT,
+        VM = TM < 4 ? TM : 4,
+        VN = TN < 4 ? TN : 4
+    };
+    __shared__ __align__(16) float as[2][BK][BM + 4];
+    __shared__ __align__(16) float bs[2][BK][BN + 4];
+
+    uint32_t m = g.m;
+    uint32_t depth = g.k;
+    if (g.live) {
+        int64_t live = (int64_t)*g.live - (int64_t)g.live_from;
+        uint32_t most = live < 0 ? 0 : (uint32_t)live;
+        if (FORM == PRODUCT_TN)
+            depth = depth < most ? depth : most;
+        else
+            m = m < most ? m : most;
+    }
+    uint32_t m0 = blockIdx.y * BM;
+    uint32_t n0 = blockIdx.x * BN;
+    if (m0 >= m || (FORM == PRODUCT_TN && depth == 0))
+        return;
+    chain_operand ao = {
+        g.a, g.a_row, m0, m, depth, XRAY_F32, g.wide & WIDE_A
+    };
+    chain_operand bo = { g.b,       g.b_row,        n0, g.n, depth,
+                         g.b_dtype, g.wide & WIDE_B };
+    uint32_t tx = threadIdx.x % (BN / TN);
+    uint32_t ty = threadIdx.x / (BN / TN);
+
+    float c[TM][TN];
+#pragma unroll
+    for (int i = 0; i < TM; i++) {
+        uint32_t row = m0 + place<TM, VM, BM>(ty, i);
+#pragma unroll
+        for (int j = 0; j < TN; j++) {
+            uint32_t col = n0 + place<TN, VN, BN>(tx, j);
+            int in = row < m && col < g.n;
+            c[i][j] = 0.0f;
+            if (in && g.accumulate)
+                c[i][j] = g.c[row * g.c_row + col];
+            else if (in && g.bias)
+                c[i][j] = g.bias[col];
+        }
+    }
+
+    float av[A_PARTS][4];
+    float bv[B_PARTS][4];
+    operand_load<A_TURNED, BM, BK, THREADS, A_PARTS>(av, &ao, 0);
+    operand_load<B_TURNED, BN, BK, THREADS, B_PARTS>(bv, &bo, 0);
+    int now = 0;
+    for (uint32_t k0 = 0; k0 < depth; k0 += BK) {
+        /* All have read what this buffer held: they came to the barrier of the
+         * step before. */
+        operand_store<A_TURNED, BM, BK, THREADS, A_PARTS>(as[now], av);
+        operand_store<B_TURNED, BN, BK, THREADS, B_PARTS>(bs[now], bv);
+        __syncthreads();
+        if (k0 + BK < depth) {
+            operand_load<A_TURNED, BM, BK, THREADS, A_PARTS>(av, &ao, k0 + BK);
+            operand_load<B_TURNED, BN, BK, THREADS, B_PARTS>(bv, &bo, k0 + BK);
+        }
+        /* A padded term is not one of the chain: it would turn -0 into 0. */
+        int steps = depth - k0 < BK ? (int)(depth - k0) : BK;
+        float x[TM];
+        float w[TN];
+#pragma unroll 4
+        for (int k = 0; k < steps; k++) {
+            read_row<TM, VM, BM>(x, as[now][k], ty);
+            read_row<TN, VN, BN>(w, bs[now][k], tx);
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int j = 0; j < TN; j++)
+                    c[i][j] = fmaf(x[i], w[j], c[i][j]);
+        }
+        now ^= 1;
+    }
+
+#pragma unroll
+    for (int i = 0; i < TM; i++) {
+        uint32_t row = m0 + place<TM, VM, BM>(ty, i);
+        if (row >= m)
+            continue;
+#pragma unroll
+        for (int j = 0; j < TN; j += VN) {
+            uint32_t col = n0 + place<TN, VN, BN>(tx, j);
+            float *to = g.c + row * g.c_row + col;
+            if (VN == 4 && (g.wide & WIDE_C) && col + 4 <= g.n) {
+                *(float4 *)(void *)to =
+                    make_float4(c[i][j], c[i][j + 1], c[i][j + 2], c[i][j + 3]);
+                continue;
+            }
+#pragma unroll
+            for (int v = 0; v < VN; v++)
+                if (col + (uint32_t)v < g.n)
+                    to[v] = c[i][j + v];
+        }
+    }
+}
+
+typedef void chain_kernel(product_gemm g);
+
+typedef struct chain_form {
+    chain_kernel *kernel;
+    uint32_t bm;
+    uint32_t bn;
+    uint32_t threads;
+} chain_form;
+
+static chain_form chain_form_of(uint32_t form, int tile)
+{
+    static const uint32_t bm[PRODUCT_CHAIN_TILES] = { 16, 64, 128 };
+    static const uint32_t bn[PRODUCT_CHAIN_TILES] = { 64, 64, 128 };
+    static const uint32_t threads[PRODUCT_CHAIN_TILES] = { 128, 256, 256 };
+    chain_kernel *k;
+    if (form == PRODUCT_NT)
+        k = tile == 0   ? chain_tile<PRODUCT_NT, 16, 64, 32, 2, 4, 2>
+            : tile == 1 ? chain_tile<PRODUCT_NT, 64, 64, 16, 4, 4, 2>
+                        : chain_tile<PRODUCT_NT, 128, 128, 16, 8, 8, 1>;
+    else if (form == PRODUCT_NN)
+        k = tile == 0   ? chain_tile<PRODUCT_NN, 16, 64, 32, 2, 4, 2>
+            : tile == 1 ? chain_tile<PRODUCT_NN, 64, 64, 16, 4, 4, 2>
+                        : chain_tile<PRODUCT_NN, 128, 128, 16, 8, 8, 1>;
+    else
+        k = tile == 0   ? chain_tile<PRODUCT_TN, 16, 64, 32, 2, 4, 2>
+            : tile == 1 ? chain_tile<PRODUCT_TN, 64, 64, 16, 4, 4, 2>
+                        : chain_tile<PRODUCT_TN, 128, 128, 16, 8, 8, 1>;
+    return chain_form{ k, bm[tile], bn[tile], threads[tile] };
+}
+
+static uint32_t tiles_of(uint32_t n, uint32_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* The largest tile that still gives every multiprocessor one. */
+static int chain_choose(const cuda_device *d, const product_gemm *g)
+{
+    if (g->m <= 16)
+        return 0;
+    uint64_t large = (uint64_t)tiles_of(g->m, 128) * tiles_of(g->n, 128);
+    return large >= (uint64_t)d->sms ? 2 : 1;
+}
+
+static uint32_t aligned_rows(const void *p, uint64_t row, uint32_t size)
+{
+    return (uintptr_t)p % (4 * size) == 0 && row % 4 == 0;
+}
+
+xray_status product_chain(const cuda_device *d, cudaStream_t stream,
+                          const char *where, const product_gemm *g, int tile)
+{
+    if (g->m == 0 || g->n == 0)
+        return XRAY_OK;
+    product_gemm own = *g;
+    uint32_t size = g->b_dtype == XRAY_F32 ? 4 : 2;
+    own.wide = (aligned_rows(g->a, g->a_row, 4) ? WIDE_A : 0) |
+               (aligned_rows(g->b, g->b_row, size) ? WIDE_B : 0) |
+               (aligned_rows(g->c, g->c_row, 4) ? WIDE_C : 0);
+    chain_form f = chain_form_of(g->form, tile < 0 ? chain_choose(d, g) : tile);
+    CU_LAUNCH(f.kernel, dim3(tiles_of(g->n, f.bn), tiles_of(g->m, f.bm)),
+              f.threads, 0, stream, own);
+    return cuda_launched(d, where);
+}

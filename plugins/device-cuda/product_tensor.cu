@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products in bfloat16: operands in bf16, sums in fp32 by the tensor cores, in
+ * steps of sixteen terms, in index order, from the output's start. An output's
+ * steps do not depend on the tile it lies in, so all tiles give the same bits:
+ * those for few tokens, which stream the matrix, and those for many.
+ */
+#include "plugins/device-cuda/cu.h"
+#include "plugins/device-cuda/product.h"
+
+#define STEP 16 /* terms of a step */
+#define CHUNK 8 /* bf16 that one copy brings */
+
+/* Where chunk `chunk` of row `row` lies in a tile whose rows hold ROW chunks:
+ * eight rows of one column of chunks fall into different banks. */
+template <int ROW> CU_FN uint32_t swizzled(uint32_t row, uint32_t chunk)
+{
+    enum { MASK = ROW < 8 ? ROW - 1 : 7 };
+    return (row * ROW + (chunk ^ (row & MASK))) * CHUNK;
+}
+
+/* One operand of a tile: LINES rows of ROW chunks, from memory rows
+ * `first_line` on, of elements `first` on. Along one of the two runs the summed
+ * index. */
+typedef struct tensor_operand {
+    const uint16_t *data;
+    uint64_t row;
+    uint32_t lines; /* of memory, that there are */
+    uint32_t width; /* elements of a line, that there are; zeros up to 8 */
+} tensor_operand;
+
+template <int LINES, int ROW, int THREADS>
+CU_FN void operand_fetch(uint16_t *tile, const tensor_operand *o,
+                         uint32_t line0, uint32_t at0)
+{
+    enum { PARTS = LINES * ROW / THREADS, DOWN = THREADS / ROW };
+    static_assert(PARTS * THREADS == LINES * ROW, "whole parts");
+    static_assert(DOWN * ROW == THREADS, "whole lines");
+    uint32_t chunk = threadIdx.x % ROW;
+    uint32_t line = threadIdx.x / ROW;
+    uint32_t at = at0 + chunk * CHUNK;
+    const uint16_t *from = o->data + (line0 + line) * o->row + at;
+    int in = at < o->width;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        int there = in && line0 + line < o->lines;
+        cu_async16(tile + swizzled<ROW>(line, chunk), there ? from : o->data,
+                   there ? 16 : 0);
+        line += DOWN;
+        from += DOWN * o->row;
+    }
+}
+
+/* a of rows [m0, m0 + 16), step k0. A tile with rows of the summed index is
+ * read transposed. */
+template <int TURNED, int ROW>
+CU_FN void fragment_a(uint32_t a[4], const uint16_t *tile, uint32_t m0,
+                      uint32_t k0, uint32_t lane)
+{
+    if (TURNED)
+        cu_ldmatrix4_t(a,
+                       tile + swizzled<ROW>(k0 + (lane >> 4) * 8 + (lane & 7),
+                                            m0 / CHUNK + (lane >> 3 & 1)));
+    else
+        cu_ldmatrix4(a, tile + swizzled<ROW>(m0 + (lane & 15),
+                                             k0 / CHUNK + (lane >> 4)));
+}
+
+/* b of columns [n0, n0 + 16), step k0: two fragments. */
+template <int TURNED, int ROW>
+CU_FN void fragment_b(uint32_t b[4], const uint16_t *tile, uint32_t n0,
+                      uint32_t k0, uint32_t lane)
+{
+    if (TURNED)
+        cu_ldmatrix4_t(
+            b, tile + swizzled<ROW>(k0 + (lane >> 3 & 1) * 8 + (lane & 7),
+                                    n0 / CHUNK + (lane >> 4)));
+    else
+        cu_ldmatrix4(b, tile + swizzled<ROW>(n0 + (lane >> 4) * 8 + (lane & 7),
+                                             k0 / CHUNK + (lane >> 3 & 1)));
+}
+
+/* b of columns [n0, n0 + 8), steps k0 and k0 + 16: a fragment each. */
+template <int ROW>
+CU_FN void fragment_b2(uint32_t b[4], const uint16_t *tile, uint32_t n0,
+                       uint32_t k0, uint32_t lane)
+{
+    cu_ldmatrix4(
+        b, tile + swizzled<ROW>(n0 + (lane & 7), k0 / CHUNK + (lane >> 3)));
+}
+
+/* One step of a warp's WM x WN outputs. */
+template <int A_TURNED, int B_TURNED, int A_ROW, int B_ROW, int WM, int WN>
+CU_FN void tensor_step(float (*c)[WN / 8][4], const uint16_t *at,
+                       const uint16_t *bt, uint32_t wm, uint32_t wn,
+                       uint32_t k0, uint32_t lane)
+{
+    uint32_t a[WM / 16][4];
+    uint32_t b[WN / 16][4];
+#pragma unroll
+    for (int i = 0; i < WM / 16; i++)
+        fragment_a<A_TURNED, A_ROW>(a[i], at, wm + (uint32_t)i * 16, k0, lane);
+#pragma unroll
+    for (int j = 0; j < WN / 16; j++)
+        fragment_b<B_TURNED, B_ROW>(b[j], bt, wn + (uint32_t)j * 16, k0, lane);
+#pragma unroll
+    for (int i = 0; i < WM / 16; i++)
+#pragma unroll
+        for (int j = 0; j < WN / 8; j++)
+            cu_mma_bf16(c[i][j], a[i], b[j / 2] + j % 2 * 2);
+}
+
+/* Two steps of a warp's 16 x 8 outputs, or one. */
+template <int A_ROW, int B_ROW>
+CU_FN void tensor_steps_low(float c[4], const uint16_t *at, const uint16_t *bt,
+                            uint32_t wn, uint32_t k0, uint32_t lane, int two)
+{
+    uint32_t a[4];
+    uint32_t b[4];
+    fragment_b2<B_ROW>(b, bt, wn, k0, lane);
+    fragment_a<0, A_ROW>(a, at, 0, k0, lane);
+    cu_mma_bf16(c, a, b);
+    if (!two)
+        return;
+    fragment_a<0, A_ROW>(a, at, 0, k0 + STEP, lane);
+    cu_mma_bf16(c, a, b + 2);
+}
+
+/* The block of tiles: in groups of eight rows, so that blocks that run together
+ * share what they read in the L2 cache. */
+CU_FN void tile_at(uint32_t m_tiles, uint32_t n_tiles, uint32_t *m, uint32_t *n)
+{
+    uint32_t group = blockIdx.x / (8 * n_tiles);
+    uint32_t in = blockIdx.x % (8 * n_tiles);
+    uint32_t high = m_tiles - group * 8;
+    high = high < 8 ? high : 8;
+    *m = group * 8 + in % high;
+    *n = in / high;
+}
+
+/* Large tiles are bounded by the tensor cores' rate for warp-wide products,
+ * about 60 % of what Hopper has for groups of warps: a 64 x 64 warp tile reads
+ * 4 KiB of shared memory for 64 K multiply-adds, half of what the banks give,
+ * and a 128 x 256 tile 12 bytes of the L2 cache for a K of them. The low
+ * tiles, 16 tokens high, are bounded by memory: each block streams its rows of
+ * the matrix once through STAGES buffers, without a cut of the summed index. */
+template <int FORM, int BM, int BN, int WM, int WN, int BK, int STAGES, int FIT>
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
+    tensor_tile(product_gemm g)
+{
+    enum {
+        THREADS = BM / WM * (BN / WN) * 32,
+        A_TURNED = FORM == PRODUCT_TN,
+        B_TURNED = FORM != PRODUCT_NT,
+        A_LINES = A_TURNED ? BK : BM,
+        A_ROW = (A_TURNED ? BM : BK) / CHUNK,
+        B_LINES = B_TURNED ? BK : BN,
+        B_ROW = (B_TURNED ? BN : BK) / CHUNK,
+        A_TILE = BM * BK,
+        STAGE = (BM + BN) * BK
+    };
+    CU_DYNAMIC(uint16_t, shared);
+
+    uint32_t m = g.m;
+    uint32_t depth = g.k;
+    if (g.live) {
+        int64_t live = (int64_t)*g.live - (int64_t)g.live_from;
+        uint32_t most = live < 0 ? 0 : (uint32_t)live;
+        if (FORM == PRODUCT_TN)
+            depth = depth < most ? depth : most;
+        else
+            m = m < most ? m : most;
+    }
+    uint32_t m0;
+    uint32_t n0;
+    tile_at((g.m + BM - 1) / BM, (g.n + BN - 1) / BN, &m0, &n0);
+    m0 *= BM;
+    n0 *= BN;
+    if (m0 >= m || (FORM == PRODUCT_TN && depth == 0))
+        return;
+
+    const uint16_t *a = (const uint16_t *)g.a;
+    const uint16_t *b = (const uint16_t *)g.b;
+    tensor_operand ao = { a, g.a_row, A_TURNED ? depth : m,
+                          A_TURNED ? m : depth };
+    tensor_operand bo = { b, g.b_row, B_TURNED ? depth : g.n,
+                          B_TURNED ? g.n : depth };
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t wm = warp / (BN / WN) * WM;
+    uint32_t wn = warp % (BN / WN) * WN;
+    uint32_t tiles = (depth + BK - 1) / BK;
+
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        uint32_t k0 = (uint32_t)s * BK;
+        if ((uint32_t)s < tiles) {
+            uint16_t *to = shared + s * STAGE;
+            operand_fetch<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
+                                                   A_TURNED ? m0 : k0);
+            operand_fetch<B_LINES, B_ROW, THREADS>(
+                to + A_TILE, &bo, B_TURNED ? k0 : n0, B_TURNED ? n0 : k0);
+        }
+        cu_async_commit();
+    }
+
+    float c[WM / 16][WN / 8][4];
+#pragma unroll
+    for (int i = 0; i < WM / 16; i++)
+#pragma unroll
+        for (int j = 0; j < WN / 8; j++)
+#pragma unroll
+            for (int v = 0; v < 4; v++) {
+                uint32_t row = m0 + wm + (uint32_t)i * 16 + lane / 4 +
+                               (uint32_t)(v / 2) * 8;
+                uint32_t col = n0 + wn + (uint32_t)j * 8 + lane % 4 * 2 +
+                               (uint32_t)(v % 2);
+                int in = row < m && col < g.n;
+                c[i][j][v] = 0.0f;
+                if (in && g.accumulate)
+                    c[i][j][v] = g.c[row * g.c_row + col];
+                else if (in && g.bias)
+                    c[i][j][v] = g.bias[col];
+            }
+
+    uint32_t stage = 0;
+    for (uint32_t tile = 0; tile < tiles; tile++) {
+        cu_async_wait<STAGES - 2>();
+        __syncthreads();
+        uint32_t next = tile + STAGES - 1;
+        if (next < tiles) {
+            uint32_t into = stage == 0 ? STAGES - 1 : stage - 1;
+            uint32_t k0 = next * BK;
+            uint16_t *to = shared + into * STAGE;
+            operand_fetch<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
+                                                   A_TURNED ? m0 : k0);
+            operand_fetch<B_LINES, B_ROW, THREADS>(
+                to + A_TILE, &bo, B_TURNED ? k0 : n0, B_TURNED ? n0 : k0);
+        }
+        cu_async_commit();
+
+        const uint16_t *at = shared + stage * STAGE;
+        const uint16_t *bt = at + A_TILE;
+        uint32_t left = depth - tile * BK;
+        uint32_t steps = left < BK ? (left + STEP - 1) / STEP : BK / STEP;
+        /* Steps beyond the last term are left out, not summed as zeros: how
+         * many there are depends on the tile. */
+        if constexpr (WN == 8) {
+#pragma unroll
+            for (uint32_t s = 0; s < BK / STEP; s += 2)
+                if (s < steps)
+                    tensor_steps_low<A_ROW, B_ROW>(
+                        c[0][0], at, bt, wn, s * STEP, lane, s + 1 < steps);
+        } else if (steps == BK / STEP) {
+#pragma unroll
+            for (uint32_t s = 0; s < BK / STEP; s++)
+                tensor_step<A_TURNED, B_TURNED, A_ROW, B_ROW, WM, WN>(
+                    c, at, bt, wm, wn, s * STEP, lane);
+        } else {
+#pragma unroll 1
+            for (uint32_t s = 0; s < steps; s++)
+                tensor_step<A_TURNED, B_TURNED, A_ROW, B_ROW, WM, WN>(
+                    c, at, bt, wm, wn, s * STEP, lane);
+        }
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+
+#pragma unroll
+    for (int i = 0; i < WM / 16; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t row =
+                m0 + wm + (uint32_t)i * 16 + lane / 4 + (uint32_t)h * 8;
+            if (row >= m)
+                continue;
+#pragma unroll
+            for (int j = 0; j < WN / 8; j++) {
+                uint32_t col = n0 + wn + (uint32_t)j * 8 + lane % 4 * 2;
+                float *to = g.c + row * g.c_row + col;
+                if (g.wide && col + 2 <= g.n) {
+                    *(float2 *)(void *)to =
+                        make_float2(c[i][j][2 * h], c[i][j][2 * h + 1]);
+                    continue;
+                }
+                if (col < g.n)
+                    to[0] = c[i][j][2 * h];
+                if (col + 1 < g.n)
+                    to[1] = c[i][j][2 * h + 1];
+            }
+        }
+}
+
+typedef void tensor_kernel(product_gemm g);
+
+typedef struct tensor_form {
+    tensor_kernel *kernel; /* NULL: no such kernel */
+    uint32_t bm;
+    uint32_t bn;
+    uint32_t threads;
+    uint32_t bytes; /* of shared memory */
+    uint32_t fit;   /* blocks a multiprocessor holds */
+    uint32_t alone; /* cycles of a step: of one block by itself, */
+    uint32_t each;  /* and that one takes from the tensor cores */
+} tensor_form;
+
+#define TENSOR_BYTES(bm, bn, bk, stages) \
+    (((bm) + (bn)) * (bk) * (stages) * (uint32_t)sizeof(uint16_t))
+
+/* Kernels of form FORM for many tokens. */
+template <int FORM> static tensor_kernel *tensor_large(int tile)
+{
+    if (tile == 3)
+        return tensor_tile<FORM, 64, 64, 32, 32, 64, 4, 3>;
+    if (tile == 4)
+        return tensor_tile<FORM, 128, 128, 64, 64, 64, 3, 2>;
+    return tensor_tile<FORM, 128, 256, 64, 64, 64, 3, 1>;
+}
+
+static tensor_form tensor_form_of(uint32_t form, int tile)
+{
+    static const tensor_form forms[PRODUCT_TENSOR_TILES] = {
+        { tensor_tile<PRODUCT_NT, 16, 8, 16, 8, 128, 6, 4>, 16, 8, 32,
+          TENSOR_BYTES(16, 8, 128, 6), 5, 40, 6 },
+        { tensor_tile<PRODUCT_NT, 16, 32, 16, 8, 128, 4, 4>, 16, 32, 128,
+          TENSOR_BYTES(16, 32, 128, 4), 4, 45, 16 },
+        { tensor_tile<PRODUCT_NT, 32, 32, 16, 16, 128, 3, 4>, 32, 32, 128,
+          TENSOR_BYTES(32, 32, 128, 3), 4, 50, 20 },
+        { NULL, 64, 64, 128, TENSOR_BYTES(64, 64, 64, 4), 3, 75, 65 },
+        { NULL, 128, 128, 128, TENSOR_BYTES(128, 128, 64, 3), 2, 240, 212 },
+        { NULL, 128, 256, 256, TENSOR_BYTES(128, 256, 64, 3), 1, 410, 403 },
+    };
+    tensor_form f = forms[tile];
+    if (tile >= 3)
+        f.kernel = form == PRODUCT_NT   ? tensor_large<PRODUCT_NT>(tile)
+                   : form == PRODUCT_NN ? tensor_large<PRODUCT_NN>(tile)
+                                        : tensor_large<PRODUCT_TN>(tile);
+    else if (form != PRODUCT_NT)
+        f.kernel = NULL;
+    return f;
+}
+
+static uint32_t tiles_of(uint32_t n, uint32_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* The tile whose blocks, spread over the multiprocessors, should be done
+ * first. It changes time, never bits. */
+static int tensor_choose(const cuda_device *d, const product_gemm *g)
+{
+    uint64_t best = UINT64_MAX;
+    int tile = 3;
+    uint64_t sms = d->sms > 0 ? (uint64_t)d->sms : 1;
+    for (int i = 0; i < PRODUCT_TENSOR_TILES; i++) {
+        tensor_form f = tensor_form_of(g->form, i);
+        if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
+            continue;
+        uint64_t blocks = (uint64_t)tiles_of(g->m, f.bm) * tiles_of(g->n, f.bn);
+        uint64_t each = (blocks + sms - 1) / sms;
+        uint64_t rounds = (each + f.fit - 1) / f.fit;
+        uint64_t time =
+            each * f.each > rounds * f.alone ? each * f.each : rounds * f.alone;
+        if (time < best) {
+            best = time;
+            tile = i;
+        }
+    }
+    return tile;
+}
+
+xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
+                           const char *where, const product_gemm *g, int tile)
+{
+    if (g->m == 0 || g->n == 0)
+        return XRAY_OK;
+    tensor_form f =
+        tensor_form_of(g->form, tile < 0 ? tensor_choose(d, g) : tile);
+    if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
+                         "a block may have %d bytes of shared memory, the "
+                         "kernel wants %u",
+                         d->shared_most, f.bytes);
+    product_gemm own = *g;
+    own.wide = (uintptr_t)g->c % 8 == 0 && g->c_row % 2 == 0;
+    cudaError_t e = cudaFuncSetAttribute(
+        f.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)f.bytes);
+    if (e != cudaSuccess)
+        return cuda_check(d, where, e);
+    CU_LAUNCH(f.kernel, dim3(tiles_of(g->m, f.bm) * tiles_of(g->n, f.bn)),
+              f.threads, f.bytes, stream, own);
+    return cuda_launched(d, where);
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The head of device-cuda: in float32 the CPU's bits, draws among them; in
+ * bfloat16 near float64, and the same for trainer and engine.
+ */
+#include "tests/cuda/products.h"
+
+#include "core/base/philox.h"
+
+typedef struct heads {
+    size_t items, vocab, dim;
+    float softcap;
+    float *w, *x, *temperature;
+    int32_t *targets;
+} heads;
+
+static heads heads_make(size_t items, size_t vocab, size_t dim, float softcap)
+{
+    heads h = { .items = items, .vocab = vocab, .dim = dim };
+    h.softcap = softcap;
+    h.w = random_floats(vocab * dim, 1);
+    h.x = random_floats(items * dim, 1.5);
+    h.temperature = floats(items);
+    h.targets = calloc(items, sizeof(*h.targets));
+    assert_non_null(h.targets);
+    for (size_t i = 0; i < items; i++) {
+        h.targets[i] = (int32_t)(random_unit() * (double)vocab);
+        h.temperature[i] = i % 3 ? (float)(0.3 + random_unit()) : 1.0f;
+    }
+    return h;
+}
+
+static void heads_free(heads *h)
+{
+    free(h->w);
+    free(h->x);
+    free(h->temperature);
+    free(h->targets);
+}
+
+#define OUT_LOGP 0
+#define OUT_ENTROPY 1
+#define OUT_LSE 2
+
+typedef struct ends {
+    float *out[3];
+    float *dx, *dw, *partial;
+} ends;
+
+static ends ends_make(const heads *h)
+{
+    ends e = { { floats(h->items), floats(h->items), floats(h->items) },
+               floats(h->items * h->dim),
+               floats(h->vocab * h->dim),
+               floats(h->items * 4) };
+    return e;
+}
+
+static void ends_free(ends *e)
+{
+    for (size_t i = 0; i < 3; i++)
+        free(e->out[i]);
+    free(e->dx);
+    free(e->dw);
+    free(e->partial);
+}
+
+static xray_head_logp head_op(const heads *h, const xray_weight *w,
+                              const ends *e)
+{
+    return (xray_head_logp){ .head = XRAY_HEAD(xray_head_logp),
+                             .items = { h->items, NULL },
+                             .weight = w,
+                             .x = h->x,
+                             .targets = h->targets,
+                             .temperature = h->temperature,
+                             .logp = e->out[OUT_LOGP],
+                             .entropy = e->out[OUT_ENTROPY],
+                             .lse = e->out[OUT_LSE],
+                             .softcap = h->softcap };
+}
+
+static void run_all(const xray_device_ops *ops, void *self, const heads *h,
+                    const float *dh, float *logits, ends *e)
+{
+    xray_weight *w = weight_of(ops, self, h->w, h->vocab, h->dim);
+    xray_head_logp op = head_op(h, w, e);
+    op.logits = logits;
+    must(ops->head_logp(self, NULL, &op));
+    xray_head_grad grad = { .head = XRAY_HEAD(xray_head_grad),
+                            .forward = &op,
+                            .dlogp = dh,
+                            .dentropy = dh + h->items,
+                            .dx = e->dx,
+                            .dweight = e->dw };
+    must(ops->head_grad(self, NULL, &grad));
+    op.logits = NULL;
+    op.partial = e->partial;
+    op.vocab_first = 3;
+    must(ops->head_logp(self, NULL, &op));
+    ops->weight_destroy(self, w);
+}
+
+static void same_ends(const heads *h, const ends *a, const ends *b)
+{
+    static const char *const names[] = { "logp", "entropy", "lse" };
+    for (size_t i = 0; i < 3; i++)
+        same_bits(a->out[i], b->out[i], h->items, names[i], "head");
+    same_bits(a->partial, b->partial, h->items * 4, "partial", "head");
+    same_bits(a->dx, b->dx, h->items * h->dim, "dx", "head");
+    same_bits(a->dw, b->dw, h->vocab * h->dim, "dweight", "head");
+}
+
+/* Chunks in scratch or logits that are kept, one item or more than a chunk. */
+static void heads_equal_the_cpu(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_FLOAT32);
+    void *cpu = cpu_instance();
+    for (size_t i = 0; i < 5; i++) {
+        static const size_t items[] = { 1, 7, 1100, 21, 9 };
+        static const size_t vocab[] = { 16, 2900, 19, 300, 5001 };
+        heads h = heads_make(items[i], vocab[i], 24, i % 2 ? 3.0f : 0.0f);
+        float *dh = random_floats(2 * h.items, 1);
+        float *logits = floats(h.items * ((h.vocab + 15) / 16 * 16));
+        ends want = ends_make(&h);
+        run_all(cpu_ops(), cpu, &h, dh, NULL, &want);
+        for (int kept = 0; kept < 2; kept++) {
+            ends got = ends_make(&h);
+            run_all(cuda_ops(), d, &h, dh, kept ? logits : NULL, &got);
+            same_ends(&h, &got, &want);
+            ends_free(&got);
+        }
+        ends_free(&want);
+        free(dh);
+        free(logits);
+        heads_free(&h);
+    }
+    cpu_ops()->destroy(cpu);
+    instance_close(d);
+}
+
+/* ---- bfloat16 ------------------------------------------------------------ */
+
+/* Logits of item i over rounded operands, as the device scales them. */
+static double ref_row(const heads *h, size_t i, double *z)
+{
+    double max = -INFINITY;
+    double sum = 0;
+    for (size_t v = 0; v < h->vocab; v++) {
+        z[v] = 0;
+        for (size_t k = 0; k < h->dim; k++)
+            z[v] += (double)low(h->x[i * h->dim + k]) *
+                    (double)low(h->w[v * h->dim + k]);
+        z[v] /= (double)h->temperature[i];
+        max = z[v] > max ? z[v] : max;
+    }
+    for (size_t v = 0; v < h->vocab; v++)
+        sum += exp(z[v] - max);
+    return max + log(sum);
+}
+
+static void check_narrow(const heads *h, const float *dh, const ends *e)
+{
+    double *z = calloc(h->vocab, sizeof(*z));
+    double *dw = calloc(h->vocab * h->dim, sizeof(*dw));
+    assert_non_null(z);
+    assert_non_null(dw);
+    for (size_t i = 0; i < h->items; i++) {
+        double lse = ref_row(h, i, z);
+        double entropy = 0;
+        double *dx = calloc(h->dim, sizeof(*dx));
+        assert_non_null(dx);
+        near(e->out[OUT_LOGP][i], z[h->targets[i]] - lse, 1e-5, "logp");
+        for (size_t v = 0; v < h->vocab; v++)
+            entropy -= exp(z[v] - lse) * (z[v] - lse);
+        near(e->out[OUT_ENTROPY][i], entropy, 1e-5, "entropy");
+        for (size_t v = 0; v < h->vocab; v++) {
+            double p = exp(z[v] - lse);
+            double g = (double)dh[i] * ((h->targets[i] == (int32_t)v) - p) -
+                       (double)dh[h->items + i] * p * (z[v] - lse + entropy);
+            g /= (double)h->temperature[i];
+            for (size_t k = 0; k < h->dim; k++) {
+                dx[k] += g * (double)low(h->w[v * h->dim + k]);
+                dw[v * h->dim + k] += g * (double)low(h->x[i * h->dim + k]);
+            }
+        }
+        /* The gradient of a logit is rounded to bf16 as well. */
+        for (size_t k = 0; k < h->dim; k++)
+            near(e->dx[i * h->dim + k], dx[k], 4e-3, "dx");
+        free(dx);
+    }
+    for (size_t k = 0; k < h->vocab * h->dim; k++)
+        near(e->dw[k], dw[k], 4e-3, "dweight");
+    free(z);
+    free(dw);
+}
+
+/* Items by parts, cut at a multiple of the grain, give the bits of the whole.
+ */
+static void check_parts(cuda_device *d, const heads *h, const float *dh,
+                        const ends *whole)
+{
+    ends e = ends_make(h);
+    xray_weight *w = weight_of(cuda_ops(), d, h->w, h->vocab, h->dim);
+    for (size_t first = 0, n; first < h->items; first += n) {
+        n = first == 0 ? CUDA_GRAIN : h->items - first;
+        xray_head_logp op = head_op(h, w, &e);
+        int32_t live = (int32_t)n;
+        op.items = (xray_extent){ h->items - first, &live };
+        op.x += first * h->dim;
+        op.targets += first;
+        op.temperature += first;
+        op.logp += first;
+        op.entropy += first;
+        op.lse += first;
+        must(cuda_head_logp(d, NULL, &op));
+        xray_head_grad grad = { .head = XRAY_HEAD(xray_head_grad),
+                                .forward = &op,
+                                .dlogp = dh + first,
+                                .dentropy = dh + h->items + first,
+                                .dx = e.dx + first * h->dim,
+                                .dweight = e.dw };
+        must(cuda_head_grad(d, NULL, &grad));
+    }
+    cuda_weight_destroy(d, w);
+    memcpy(e.partial, whole->partial, h->items * 4 * sizeof(float));
+    same_ends(h, &e, whole);
+    ends_free(&e);
+}
+
+static void narrow_heads_are_near_float64(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_BFLOAT16);
+    for (size_t i = 0; i < 3; i++) {
+        static const size_t vocab[] = { 61, 500, 2100 };
+        heads h = heads_make(40, vocab[i], 20 + i, 0.0f);
+        float *dh = random_floats(2 * h.items, 1);
+        ends e = ends_make(&h);
+        run_all(cuda_ops(), d, &h, dh, NULL, &e);
+        check_narrow(&h, dh, &e);
+        check_parts(d, &h, dh, &e);
+        ends_free(&e);
+        free(dh);
+        heads_free(&h);
+    }
+    instance_close(d);
+}
+
+/* ---- draws ----------------------------------------------------------------
+ */
+
+typedef struct drawn {
+    int32_t *token;
+    float *raw, *logp, *logits;
+} drawn;
+
+static drawn run_sample(const xray_device_ops *ops, void *self, const heads *h,
+                        const xray_draw *draws, int keep)
+{
+    drawn r = { calloc(h->items, sizeof(int32_t)), floats(h->items),
+                floats(h->items), floats(h->items * h->vocab) };
+    assert_non_null(r.token);
+    xray_weight *w = weight_of(ops, self, h->w, h->vocab, h->dim);
+    xray_sample op = { .head = XRAY_HEAD(xray_sample),
+                       .items = { h->items, NULL },
+                       .weight = w,
+                       .x = h->x,
+                       .draws = draws,
+                       .token = r.token,
+                       .raw_logp = r.raw,
+                       .logp = r.logp,
+                       .logits = keep ? r.logits : NULL,
+                       .softcap = h->softcap,
+                       .draw_stride = sizeof(xray_draw) };
+    must(ops->sample(self, NULL, &op));
+    ops->weight_destroy(self, w);
+    return r;
+}
+
+static void drawn_free(drawn *r)
+{
+    free(r->token);
+    free(r->raw);
+    free(r->logp);
+    free(r->logits);
+}
+
+/* Every way to cut the support, alone and together. */
+static xray_draw *draws_make(size_t items)
+{
+    static const float temperatures[] = { 1.0f, 0.7f, 2.5f, 0.0f };
+    static const float top_p[] = { 1.0f, 0.97f, 0.3f, 0.999f };
+    static const int32_t top_k[] = { 0, 40, 1, 5000 };
+    static const float min_p[] = { 0.0f, 0.2f, 0.0f, 0.01f };
+    xray_draw *draws = calloc(items, sizeof(*draws));
+    assert_non_null(draws);
+    for (size_t i = 0; i < items; i++)
+        draws[i] = (xray_draw){ .key = xr_philox_key(1, 2, i),
+                                .sample = (uint32_t)(i % 5),
+                                .position = (uint32_t)i,
+                                .temperature = temperatures[i / 16 % 4],
+                                .top_p = top_p[i % 4],
+                                .min_p = min_p[i / 3 % 4],
+                                .top_k = top_k[i / 4 % 4] };
+    return draws;
+}
+
+#define ROW_RANDOM 0
+#define ROW_EQUAL 1
+#define ROW_TIES 2  /* three values */
+#define ROW_CLOSE 3 /* many in the same bin of a coarse count */
+#define ROW_KINDS 4
+
+static heads rows_make(size_t items, size_t vocab, int kind)
+{
+    heads h = heads_make(items, vocab, 1, kind == ROW_RANDOM ? 30.0f : 0.0f);
+    for (size_t i = 0; i < items; i++)
+        h.x[i] = kind == ROW_CLOSE ? 1.0f : 4.0f;
+    for (size_t v = 0; v < vocab && kind != ROW_RANDOM; v++)
+        h.w[v] = kind == ROW_EQUAL  ? 0.25f
+                 : kind == ROW_TIES ? (float)(v % 3)
+                                    : 5.0f + 0.001f * (float)random_unit();
+    return h;
+}
+
+static void draws_equal_the_cpu(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_FLOAT32);
+    void *cpu = cpu_instance();
+    for (int run = 0; run < 2 * ROW_KINDS; run++) {
+        heads h = rows_make(run % 2 ? 64 : 24, run % 2 ? 70 : 9001, run / 2);
+        xray_draw *draws = draws_make(h.items);
+        drawn want = run_sample(cpu_ops(), cpu, &h, draws, 1);
+        drawn got = run_sample(cuda_ops(), d, &h, draws, run % 2);
+        for (size_t i = 0; i < h.items; i++)
+            if (got.token[i] != want.token[i])
+                fail_msg("rows %d, item %zu: token %d, not %d", run, i,
+                         got.token[i], want.token[i]);
+        same_bits(got.raw, want.raw, h.items, "raw_logp", "draw");
+        same_bits(got.logp, want.logp, h.items, "logp", "draw");
+        if (run % 2)
+            same_bits(got.logits, want.logits, h.items * h.vocab, "logits",
+                      "draw");
+        drawn_free(&want);
+        drawn_free(&got);
+        free(draws);
+        heads_free(&h);
+    }
+    cpu_ops()->destroy(cpu);
+    instance_close(d);
+}
+
+/* The trainer's log-probabilities of drawn tokens are the engine's bits, drawn
+ * one item at a time or many. */
+static void trainer_and_engine_agree(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_BFLOAT16);
+    heads h = heads_make(33, 777, 40, 0.0f);
+    xray_draw *draws = draws_make(h.items);
+    for (size_t i = 0; i < h.items; i++)
+        draws[i].temperature = h.temperature[i];
+    drawn all = run_sample(cuda_ops(), d, &h, draws, 0);
+    for (size_t i = 0; i < h.items; i += 8) {
+        heads one = h;
+        one.items = 1;
+        one.x = h.x + i * h.dim;
+        drawn r = run_sample(cuda_ops(), d, &one, draws + i, 0);
+        assert_int_equal(r.token[0], all.token[i]);
+        same_bits(r.logp, all.logp + i, 1, "logp", "alone");
+        drawn_free(&r);
+    }
+    memcpy(h.targets, all.token, h.items * sizeof(*h.targets));
+    ends e = ends_make(&h);
+    xray_weight *w = weight_of(cuda_ops(), d, h.w, h.vocab, h.dim);
+    xray_head_logp op = head_op(&h, w, &e);
+    must(cuda_head_logp(d, NULL, &op));
+    same_bits(e.out[OUT_LOGP], all.logp, h.items, "rollout", "trainer");
+    op.temperature = NULL;
+    must(cuda_head_logp(d, NULL, &op));
+    same_bits(e.out[OUT_LOGP], all.raw, h.items, "raw rollout", "trainer");
+    cuda_weight_destroy(d, w);
+    ends_free(&e);
+    drawn_free(&all);
+    free(draws);
+    heads_free(&h);
+    instance_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heads_equal_the_cpu),
+        cmocka_unit_test(narrow_heads_are_near_float64),
+        cmocka_unit_test(draws_equal_the_cpu),
+        cmocka_unit_test(trainer_and_engine_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of device-cuda: every tile gives the same bits, in float32 those of
+ * the contract, in bfloat16 near float64 over rounded operands.
+ */
+#include "tests/cuda/products.h"
+
+typedef struct shape {
+    uint32_t m, n, k;
+} shape;
+
+/* Transposed forms read rows of the other extents. */
+typedef struct operands {
+    uint32_t form;
+    shape s;
+    size_t a_rows, a_cols, b_rows, b_cols;
+    float *a, *b, *c, *bias;
+    size_t c_row;
+} operands;
+
+static operands operands_make(uint32_t form, shape s)
+{
+    operands o = { .form = form, .s = s };
+    int turned = form == PRODUCT_TN;
+    o.a_rows = turned ? s.k : s.m;
+    o.a_cols = turned ? s.m : s.k;
+    o.b_rows = form == PRODUCT_NT ? s.n : s.k;
+    o.b_cols = form == PRODUCT_NT ? s.k : s.n;
+    o.c_row = s.n + s.m % 3;
+    o.a = random_floats(o.a_rows * o.a_cols, 1);
+    o.b = random_floats(o.b_rows * o.b_cols, 1);
+    o.c = random_floats(s.m * o.c_row, 1);
+    o.bias = random_floats(s.n, 1);
+    return o;
+}
+
+static void operands_free(operands *o)
+{
+    free(o->a);
+    free(o->b);
+    free(o->c);
+    free(o->bias);
+}
+
+#define FROM_ZERO 0
+#define FROM_C 1
+#define FROM_BIAS 2
+
+static product_gemm gemm_of(const operands *o, int start)
+{
+    product_gemm g = { .a = o->a,
+                       .b = o->b,
+                       .bias = start == FROM_BIAS ? o->bias : NULL,
+                       .a_row = o->a_cols,
+                       .b_row = o->b_cols,
+                       .c_row = o->c_row,
+                       .form = o->form,
+                       .m = o->s.m,
+                       .n = o->s.n,
+                       .k = o->s.k,
+                       .accumulate = start == FROM_C,
+                       .b_dtype = XRAY_F32 };
+    return g;
+}
+
+static float a_at(const operands *o, size_t m, size_t k)
+{
+    return o->form == PRODUCT_TN ? o->a[k * o->a_cols + m]
+                                 : o->a[m * o->a_cols + k];
+}
+
+static float b_at(const operands *o, size_t n, size_t k)
+{
+    return o->form == PRODUCT_NT ? o->b[n * o->b_cols + k]
+                                 : o->b[k * o->b_cols + n];
+}
+
+static float start_of(const operands *o, int start, size_t m, size_t n)
+{
+    return start == FROM_C      ? o->c[m * o->c_row + n]
+           : start == FROM_BIAS ? o->bias[n]
+                                : 0.0f;
+}
+
+/* ---- float32 --------------------------------------------------------------
+ */
+
+static const shape chain_shapes[] = {
+    { 1, 1, 1 },     { 1, 70, 33 },   { 16, 64, 32 },   { 17, 65, 47 },
+    { 130, 129, 9 }, { 64, 200, 50 }, { 129, 256, 31 },
+};
+
+static void check_chain(const operands *o, int start, uint32_t live_m,
+                        uint32_t live_k, const float *y, const float *before)
+{
+    for (size_t m = 0; m < o->s.m; m++)
+        for (size_t n = 0; n < o->c_row; n++) {
+            float got = y[m * o->c_row + n];
+            if (m >= live_m || n >= o->s.n) {
+                assert_true(got == before[m * o->c_row + n]);
+                continue;
+            }
+            float c = start_of(o, start, m, n);
+            for (size_t k = 0; k < live_k; k++)
+                c = fmaf(a_at(o, m, k), b_at(o, n, k), c);
+            if (memcmp(&c, &got, sizeof(c)) != 0)
+                fail_msg("form %u, %u x %u x %u at %zu, %zu: %a, not %a",
+                         o->form, o->s.m, o->s.n, o->s.k, m, n, (double)got,
+                         (double)c);
+        }
+}
+
+/* Every tile, every start, with and without a live count that others precede.
+ */
+static void chains_are_those_of_the_contract(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_FLOAT32);
+    for (size_t i = 0; i < sizeof(chain_shapes) / sizeof(shape); i++)
+        for (uint32_t form = 0; form < 3; form++) {
+            operands o = operands_make(form, chain_shapes[i]);
+            size_t count = o.s.m * o.c_row;
+            for (int run = 0; run < 3 * PRODUCT_CHAIN_TILES; run++) {
+                int start = form == PRODUCT_TN ? FROM_C : run % 3;
+                product_gemm g = gemm_of(&o, start);
+                uint32_t tokens = form == PRODUCT_TN ? o.s.k : o.s.m;
+                int32_t live = (int32_t)(5 + tokens * 2 / 3);
+                uint32_t most = run % 2 ? tokens * 2 / 3 : tokens;
+                g.live = run % 2 ? &live : NULL;
+                g.live_from = 5;
+                float *y = copy_of(o.c, count);
+                g.c = y;
+                must(product_chain(d, NULL, "test", &g, run / 3));
+                check_chain(&o, start, form == PRODUCT_TN ? o.s.m : most,
+                            form == PRODUCT_TN ? most : o.s.k, y, o.c);
+                free(y);
+            }
+            operands_free(&o);
+        }
+    instance_close(d);
+}
+
+static float half_of(uint16_t h)
+{
+    int exponent = h >> 10 & 31;
+    double m = (double)(h & 1023) * 0x1p-10;
+    double v = exponent ? ldexp(1.0 + m, exponent - 15) : m * 0x1p-14;
+    return (float)(h & 0x8000 ? -v : v);
+}
+
+/* Matrices of 16 bits are widened exactly, subnormal halves and all. */
+static void halves_are_widened(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_FLOAT32);
+    enum { ALL = 0x7c00 };
+    uint16_t *w = calloc(ALL, sizeof(*w));
+    float *y = floats(ALL);
+    float x = 1.0f;
+    assert_non_null(w);
+    for (uint32_t i = 0; i < ALL; i++)
+        w[i] = (uint16_t)(i | (i % 2 ? 0x8000u : 0u));
+    for (uint32_t dtype = XRAY_BF16; dtype <= XRAY_F16; dtype++) {
+        product_gemm g = { .a = &x,
+                           .b = w,
+                           .c = y,
+                           .a_row = 1,
+                           .b_row = 1,
+                           .c_row = ALL,
+                           .form = PRODUCT_NT,
+                           .m = 1,
+                           .n = ALL,
+                           .k = 1,
+                           .b_dtype = dtype };
+        must(product_chain(d, NULL, "test", &g, 0));
+        for (size_t i = 0; i < ALL; i++) {
+            float want = dtype == XRAY_BF16 ? from_bf16(w[i]) : half_of(w[i]);
+            assert_true(y[i] == want);
+        }
+    }
+    free(w);
+    free(y);
+    instance_close(d);
+}
+
+/* ---- bfloat16 -------------------------------------------------------------
+ */
+
+static const shape tensor_shapes[] = {
+    { 1, 8, 16 },    { 3, 17, 5 },    { 16, 33, 130 },  { 9, 40, 264 },
+    { 40, 70, 200 }, { 70, 65, 129 }, { 130, 257, 90 }, { 200, 128, 64 },
+};
+
+/* Operands rounded, rows filled up with zeros. */
+static uint16_t *rounded(float *x, size_t rows, size_t cols)
+{
+    size_t row = product_row(cols);
+    uint16_t *low = aligned_alloc(16, (rows * row * 2 + 15) / 16 * 16);
+    assert_non_null(low);
+    memset(low, 0, rows * row * 2);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++) {
+            low[r * row + c] = to_bf16(x[r * cols + c]);
+            x[r * cols + c] = from_bf16(low[r * row + c]);
+        }
+    return low;
+}
+
+static void check_near(const operands *o, int start, const float *y)
+{
+    for (size_t m = 0; m < o->s.m; m++)
+        for (size_t n = 0; n < o->c_row; n++) {
+            float got = y[m * o->c_row + n];
+            if (n >= o->s.n) {
+                assert_true(got == o->c[m * o->c_row + n]);
+                continue;
+            }
+            double sum = (double)start_of(o, start, m, n);
+            for (size_t k = 0; k < o->s.k; k++)
+                sum += (double)a_at(o, m, k) * (double)b_at(o, n, k);
+            near(got, sum, 1e-5, "tensor product");
+        }
+}
+
+static void tiles_agree_to_the_bit(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_BFLOAT16);
+    for (size_t i = 0; i < sizeof(tensor_shapes) / sizeof(shape); i++)
+        for (uint32_t form = 0; form < 3; form++) {
+            operands o = operands_make(form, tensor_shapes[i]);
+            uint16_t *a = rounded(o.a, o.a_rows, o.a_cols);
+            uint16_t *b = rounded(o.b, o.b_rows, o.b_cols);
+            size_t count = o.s.m * o.c_row;
+            int start = form == PRODUCT_TN ? FROM_C : (int)(i % 3);
+            float *first = NULL;
+            for (int t = -1; t < PRODUCT_TENSOR_TILES; t++) {
+                product_gemm g = gemm_of(&o, start);
+                float *y = copy_of(o.c, count);
+                g.a = a;
+                g.b = b;
+                g.a_row = product_row(o.a_cols);
+                g.b_row = product_row(o.b_cols);
+                g.c = y;
+                xray_status s = product_tensor(d, NULL, "test", &g, t);
+                if (s == XRAY_E_UNSUPPORTED && form != PRODUCT_NT && t < 3) {
+                    free(y);
+                    continue;
+                }
+                must(s);
+                if (first) {
+                    same_bits(y, first, count, "tile", "another tile");
+                    free(y);
+                } else {
+                    first = y;
+                    check_near(&o, start, y);
+                }
+            }
+            free(first);
+            free(a);
+            free(b);
+            operands_free(&o);
+        }
+    instance_close(d);
+}
+
+/* ---- the operators in bfloat16 ------------------------------------------- */
+
+typedef struct linear {
+    size_t tokens, rows, cols;
+    float *w, *x, *dy;
+} linear;
+
+static linear linear_make(size_t tokens, size_t rows, size_t cols)
+{
+    linear l = { tokens,
+                 rows,
+                 cols,
+                 random_floats(rows * cols, 1),
+                 random_floats(tokens * (cols + 1), 1),
+                 random_floats(tokens * (rows + 2), 1) };
+    return l;
+}
+
+static void linear_free(linear *l)
+{
+    free(l->w);
+    free(l->x);
+    free(l->dy);
+}
+
+static void linear_run(cuda_device *d, const linear *l, const xray_weight *w,
+                       uint32_t kind, size_t first, size_t count,
+                       const int32_t *live, float *y)
+{
+    int nt = kind == XRAY_NT;
+    size_t x_row = nt ? l->cols + 1 : l->rows + 2;
+    size_t y_row = nt ? l->rows : l->cols;
+    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                       .weight = w,
+                       .tokens = { count, live },
+                       .x = (nt ? l->x : l->dy) + first * x_row,
+                       .y = y + first * y_row,
+                       .x_stride = x_row,
+                       .y_stride = y_row,
+                       .kind = kind };
+    must(cuda_matmul(d, NULL, &op));
+}
+
+static void check_linear(const linear *l, uint32_t kind, const float *y)
+{
+    int nt = kind == XRAY_NT;
+    size_t out = nt ? l->rows : l->cols;
+    size_t in = nt ? l->cols : l->rows;
+    for (size_t t = 0; t < l->tokens; t++)
+        for (size_t j = 0; j < out; j++) {
+            double sum = 0;
+            for (size_t k = 0; k < in; k++) {
+                float x = nt ? l->x[t * (in + 1) + k] : l->dy[t * (in + 2) + k];
+                float w = nt ? l->w[j * l->cols + k] : l->w[k * l->cols + j];
+                sum += (double)low(x) * (double)low(w);
+            }
+            near(y[t * out + j], sum, 1e-5, "matmul");
+        }
+}
+
+/* A row alone, as in decoding, has the bits it has among many. */
+static void rows_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_BFLOAT16);
+    linear l = linear_make(75, 67, 130);
+    xray_weight *w = weight_of(cuda_ops(), d, l.w, 67, 130);
+    for (uint32_t kind = XRAY_NT; kind <= XRAY_NN; kind++) {
+        size_t out = kind == XRAY_NT ? l.rows : l.cols;
+        float *whole = floats(75 * out);
+        float *parts = floats(75 * out);
+        linear_run(d, &l, w, kind, 0, 75, NULL, whole);
+        check_linear(&l, kind, whole);
+        static const size_t cuts[] = { 0, 1, 17, 20, 75 };
+        for (size_t c = 0; c + 1 < sizeof(cuts) / sizeof(*cuts); c++)
+            linear_run(d, &l, w, kind, cuts[c], cuts[c + 1] - cuts[c], NULL,
+                       parts);
+        same_bits(parts, whole, 75 * out, "rows", "by parts");
+        int32_t live = 31;
+        memset(parts, 0, 75 * out * sizeof(*parts));
+        linear_run(d, &l, w, kind, 0, 75, &live, parts);
+        same_bits(parts, whole, 31 * out, "rows", "that live");
+        for (size_t i = 31 * out; i < 75 * out; i++)
+            assert_true(parts[i] == 0.0f);
+        free(whole);
+        free(parts);
+    }
+    cuda_weight_destroy(d, w);
+    linear_free(&l);
+    instance_close(d);
+}
+
+/* Copies follow their data, at the next product or before a graph runs. */
+static void changed_matrices_are_rounded_again(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_BFLOAT16);
+    linear l = linear_make(3, 20, 12);
+    float *y = floats(3 * 20);
+    xray_weight *w = weight_of(cuda_ops(), d, l.w, 20, 12);
+    linear_run(d, &l, w, XRAY_NT, 0, 3, NULL, y);
+    check_linear(&l, XRAY_NT, y);
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < 20 * 12; i++)
+            l.w[i] = 1.0f - 3.0f * l.w[i];
+        must(cuda_weight_changed(d, w));
+        if (turn == 1) {
+            must(cuda_weights_refresh(d, NULL));
+            assert_int_equal(w->stale, 0);
+        }
+        linear_run(d, &l, w, XRAY_NT, 0, 3, NULL, y);
+        check_linear(&l, XRAY_NT, y);
+    }
+    cuda_weight_destroy(d, w);
+    assert_null(d->weights);
+    free(y);
+    linear_free(&l);
+    instance_close(d);
+}
+
+static void fold(cuda_device *d, const linear *l, size_t first, size_t count,
+                 const int32_t *live, float *dw, float *dbias)
+{
+    xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+                            .tokens = { count, live },
+                            .dy = l->dy + first * (l->rows + 2),
+                            .x = l->x + first * (l->cols + 1),
+                            .dy_stride = l->rows + 2,
+                            .x_stride = l->cols + 1,
+                            .rows = l->rows,
+                            .cols = l->cols,
+                            .dw = dw,
+                            .dbias = dbias };
+    must(cuda_matmul_grad(d, NULL, &op));
+}
+
+static void check_fold(const linear *l, const float *before, const float *dw,
+                       const float *bias_before, const float *dbias)
+{
+    for (size_t n = 0; n < l->rows; n++) {
+        float b = bias_before[n];
+        for (size_t t = 0; t < l->tokens; t++)
+            b = b + l->dy[t * (l->rows + 2) + n];
+        assert_true(dbias[n] == b);
+        for (size_t k = 0; k < l->cols; k++) {
+            double sum = (double)before[n * l->cols + k];
+            for (size_t t = 0; t < l->tokens; t++)
+                sum += (double)low(l->dy[t * (l->rows + 2) + n]) *
+                       (double)low(l->x[t * (l->cols + 1) + k]);
+            near(dw[n * l->cols + k], sum, 1e-5, "matmul_grad");
+        }
+    }
+}
+
+/* Calls may cut the tokens at any multiple of the grain. */
+static void gradients_do_not_depend_on_the_cut(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_BFLOAT16);
+    linear l = linear_make(149, 70, 45);
+    size_t n = l.rows * l.cols;
+    float *before = random_floats(n, 1);
+    float *bias = random_floats(l.rows, 1);
+    float *whole = copy_of(before, n);
+    float *whole_bias = copy_of(bias, l.rows);
+    fold(d, &l, 0, 149, NULL, whole, whole_bias);
+    check_fold(&l, before, whole, bias, whole_bias);
+    static const size_t cuts[] = { 0, CUDA_GRAIN, 80, 144, 149 };
+    for (int turn = 0; turn < 2; turn++) {
+        float *parts = copy_of(before, n);
+        float *parts_bias = copy_of(bias, l.rows);
+        for (size_t c = 0; c + 1 < sizeof(cuts) / sizeof(*cuts); c++) {
+            int32_t live = (int32_t)(cuts[c + 1] - cuts[c]);
+            size_t bound = turn ? 149 - cuts[c] : (size_t)live;
+            fold(d, &l, cuts[c], bound, turn ? &live : NULL, parts, parts_bias);
+        }
+        same_bits(parts, whole, n, "dw", "cut");
+        same_bits(parts_bias, whole_bias, l.rows, "dbias", "cut");
+        free(parts);
+        free(parts_bias);
+    }
+    free(before);
+    free(bias);
+    free(whole);
+    free(whole_bias);
+    linear_free(&l);
+    instance_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chains_are_those_of_the_contract),
+        cmocka_unit_test(halves_are_widened),
+        cmocka_unit_test(tiles_agree_to_the_bit),
+        cmocka_unit_test(rows_do_not_depend_on_the_batch),
+        cmocka_unit_test(changed_matrices_are_rounded_again),
+        cmocka_unit_test(gradients_do_not_depend_on_the_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
