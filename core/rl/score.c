@@ -108,11 +108,10 @@ static xray_status grow(score *self, uint64_t rows, uint64_t tokens,
         rows = rows > least ? rows : least;
         tokens = tokens > room ? tokens : room;
         self->values = xr_calloc(tokens, sizeof(*self->values));
-        status = self->values
-                     ? xr_rows_init(&self->rows, rows, tokens, err)
-                     : xr_fail(err, XRAY_E_NOMEM,
-                               "out of memory for %llu tokens",
-                               (unsigned long long)tokens);
+        status = self->values ? xr_rows_init(&self->rows, rows, tokens, err)
+                              : xr_fail(err, XRAY_E_NOMEM,
+                                        "out of memory for %llu tokens",
+                                        (unsigned long long)tokens);
         if (status == XRAY_OK)
             status = xr_views_init(&self->views, rows, err);
     }
@@ -183,9 +182,9 @@ static xray_status compute(score *self, xr_err *err)
     for (uint64_t i = self->done; i < end && status == XRAY_OK; i++)
         status = add_row(self, sample_at(self, i), i, err);
     if (status == XRAY_OK)
-        status = xr_views_cut(&self->views, &self->rows, 0,
-                              self->rows.batch.rows,
-                              self->session->score_load.tokens, err);
+        status =
+            xr_views_cut(&self->views, &self->rows, 0, self->rows.batch.rows,
+                         self->session->score_load.tokens, err);
     if (status != XRAY_OK)
         return status;
     out.value = self->values;
@@ -270,10 +269,13 @@ void xr_score_prepare(xr_session *s, xr_errors *errors)
     if (load->tokens < load->row_tokens)
         load->tokens = load->row_tokens;
     load->rows = load->tokens;
-    xr_side_model side = { section_of(s), "path", own->path, "actor",
-                           &s->score_model, load,
+    xr_side_model side = { section_of(s),  "path",          own->path,
+                           "actor",        &s->score_model, load,
                            &s->score_path, &s->score_json };
     xr_session_side_model(s, &side, errors);
+    /* [model] init is the policy's: a reward model that can be read is. */
+    s->score_model.random_init =
+        s->score_path && !xr_session_has_weights(s->score_path);
     if (s->score_model.random_init && s->run.model.init != XR_INIT_RANDOM)
         xr_errors_add(errors,
                       "%s: [%s] path: %s holds neither model.safetensors nor "

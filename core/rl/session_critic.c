@@ -75,13 +75,12 @@ void xr_session_side_model(xr_session *s, const xr_side_model *side,
         return;
     }
     model->path = path;
-    model->random_init = s->run.model.init == XR_INIT_RANDOM ||
-                         (s->run.model.init == XR_INIT_AUTO &&
-                          !xr_session_has_weights(path));
+    model->random_init =
+        s->run.model.init == XR_INIT_RANDOM ||
+        (s->run.model.init == XR_INIT_AUTO && !xr_session_has_weights(path));
     if (xr_path_join(path, "config.json", file, sizeof(file), &err) ==
             XRAY_OK &&
-        xr_file_read(file, 16u << 20, &err, side->json_out, &size) ==
-            XRAY_OK &&
+        xr_file_read(file, 16u << 20, &err, side->json_out, &size) == XRAY_OK &&
         read_numbers(s, side, file, &err) == XRAY_OK) {
         model->config_json = *side->json_out;
         return;
@@ -95,9 +94,9 @@ void xr_session_side_model(xr_session *s, const xr_side_model *side,
 static void read_model(xr_session *s, xr_errors *errors)
 {
     const char *path = s->run.critic.path;
-    xr_side_model side = { "critic.model",   "path",          path,
-                           "critic",         &s->critic_model, &s->train_load,
-                           &s->critic_path,  &s->critic_json };
+    xr_side_model side = { "critic.model",  "path",           path,
+                           "critic",        &s->critic_model, &s->train_load,
+                           &s->critic_path, &s->critic_json };
     if (path && *path && !s->critic_path) {
         xr_session_side_model(s, &side, errors);
         return;

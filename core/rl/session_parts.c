@@ -55,9 +55,10 @@ static void find_score(xr_session *s, xr_part *part, const char *section,
                        xr_errors *errors)
 {
     const uint32_t need = XR_WITH_TRAIN | XR_WITH_ALGO;
-    const char *wrong = s->score.config         ? "one is there already"
-                        : (s->with & need) != need ? "xray train alone holds one"
-                                                   : NULL;
+    const char *wrong = s->score.config ? "one is there already"
+                        : (s->with & need) != need
+                            ? "xray train alone holds one"
+                            : NULL;
     if (wrong) {
         xr_errors_add(errors, "%s: [%s] plugin: model: %s",
                       xr_config_place(s->config, section, "plugin"), section,
@@ -72,7 +73,8 @@ static void find_score(xr_session *s, xr_part *part, const char *section,
     part->component = &xr_score_component;
     part->ops = xr_score_component.ops;
     part->host = xr_host_new(section, &s->sink);
-    part->config = s->score.config ? xr_calloc(1, sizeof(xr_score_config)) : NULL;
+    part->config =
+        s->score.config ? xr_calloc(1, sizeof(xr_score_config)) : NULL;
     if (part->config)
         memcpy(part->config, s->score.config, sizeof(xr_score_config));
     if (!part->host || (s->score.config && !part->config))

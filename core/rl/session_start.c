@@ -79,8 +79,8 @@ static xray_status name_other(const xr_session *s, xr_part *part,
     return XRAY_OK;
 }
 
-/* Reference, critic and reward model are the same backend under other roles; their options
- * are the trainer's. */
+/* Reference, critic and reward model are the same backend under other roles;
+ * their options are the trainer's. */
 static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
                                xr_err *err)
 {

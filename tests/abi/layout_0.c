@@ -351,7 +351,9 @@ AT(xray_sample_in, response_size, 64);
 AT(xray_sample_in, ids, 72);
 AT(xray_sample_in, id_count, 80);
 AT(xray_sample_in, finish, 84);
-SIZE(xray_sample_in, 88);
+AT(xray_sample_in, prompt_ids, 88);
+AT(xray_sample_in, prompt_id_count, 96);
+SIZE(xray_sample_in, 104);
 
 AT(xray_named_value, name, 0);
 AT(xray_named_value, value, 8);
