@@ -487,8 +487,8 @@ typedef struct xray_memory_stats {
     xray_head head;
     uint64_t live[XRAY_TAG_COUNT]; /* bytes */
     uint64_t high[XRAY_TAG_COUNT]; /* most bytes ever live */
-} xray_memory_stats;
     uint64_t high_all;             /* most bytes ever live of all tags */
+} xray_memory_stats;
 
 typedef struct xray_device_ops {
     xray_head head;
@@ -595,7 +595,6 @@ typedef struct xray_device_ops {
     /* 1: blocks from now on can be shared, which may cost large pages; a comm
      * plugin asks for it, an instance without peers pays nothing. [control] */
     xray_status (*shareable)(void *self, uint32_t on);
-} xray_device_ops;
 
     /* Takes the memory behind a block from `alloc` away: its address and its
      * handles stay, its values are lost and nothing may use it until `restore`,
@@ -607,5 +606,6 @@ typedef struct xray_device_ops {
     /* The same for a device's own copies of a matrix; `weight_changed` brings
      * them back. */
     xray_status (*weight_evict)(void *self, xray_weight *weight);
+} xray_device_ops;
 
 #endif
