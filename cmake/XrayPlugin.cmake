@@ -47,8 +47,11 @@ const xray_plugin *xray_plugin_query(uint32_t host_abi)
     set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${XRAY_MODULE_DIR})
   endif()
   if(arg_CUDA_SOURCES)
-    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CUDA
-      CUDA_RUNTIME_LIBRARY Shared)
+    # The CUDA runtime is linked in, so that a machine without the toolkit can
+    # load and list the module. Kernels are C-like: C links them.
+    set_target_properties(${name} ${name}-objects PROPERTIES
+      CUDA_RUNTIME_LIBRARY Static)
+    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE C)
   endif()
   target_link_options(${name} PRIVATE "LINKER:--version-script=${map}"
     LINKER:-z,now LINKER:-z,relro LINKER:-z,nodelete)

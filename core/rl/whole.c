@@ -54,7 +54,7 @@ static void add_traces(const xr_whole *w, xr_err *err)
         xr_str_printf(&text, "%srank %u ", r ? ", " : "", r);
         if (!t->calls)
             xr_str_puts(&text, "was in no collective yet");
-        else if (t->state)
+        else if (t->state == 1 || t->state == 2)
             xr_str_printf(&text, "waits in %s of %" PRIu64 " bytes",
                           call_name(t->call), t->bytes);
         else

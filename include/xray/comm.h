@@ -31,7 +31,8 @@ typedef struct xray_comm_trace {
     uint64_t bytes; /* of `count` elements of the current one */
     uint64_t group; /* its group's number */
     uint32_t call;  /* XRAY_COMM_* */
-    uint32_t state; /* 0: outside, 1: waiting for others, 2: working */
+    uint32_t state; /* low byte: 0 outside, 1 waiting for others, 2 working,
+                     * 3 gave up (the rest is why, the plugin's own), 4 ended */
     uint64_t since; /* CLOCK_MONOTONIC nanoseconds at which it began */
     uint64_t pid;
 } xray_comm_trace;

@@ -119,7 +119,10 @@ typedef struct xray_infer_ops {
     xray_status (*pause)(void *self);
     xray_status (*resume)(void *self);
 
-    /* Gives back, and takes again, the memory of tags (bit 1 << XRAY_TAG_*). */
+    /* Gives back, and takes again, the memory of tags (bit 1 << XRAY_TAG_*);
+     * what it held is lost. No request may be running or held. After own
+     * weights slept an update has to bring all of them before the next
+     * request; shared ones stay. XRAY_E_UNSUPPORTED: a tag that it keeps. */
     xray_status (*sleep)(void *self, uint32_t tags);
     xray_status (*wake)(void *self, uint32_t tags);
 

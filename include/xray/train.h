@@ -122,7 +122,11 @@ typedef struct xray_train_ops {
      * instance's. Used for weights that are not shared. */
     xray_status (*import)(void *self, const xray_weights *from);
 
-    /* Moves memory of a tag (XRAY_TAG_*) off the device, and back. */
+    /* Moves memory of a tag (XRAY_TAG_*) off the device, and back with the
+     * same bits; what holds nothing between calls (activations) is only given
+     * back. Addresses stay. Calls that use a tag that is away fail with
+     * XRAY_E_STATE; weights under a lease stay. Each rank for itself. What is
+     * away or there already stays so. [may-block] */
     xray_status (*offload)(void *self, uint32_t tag);
     xray_status (*onload)(void *self, uint32_t tag);
 

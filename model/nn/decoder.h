@@ -76,6 +76,10 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
 void xm_space_destroy(xm_space *space); /* accepts NULL */
 /* What the last forward kept is not needed. */
 void xm_space_forget(xm_space *space);
+/* Takes its memory away, with what the last forward kept, and gives it back;
+ * XRAY_E_UNSUPPORTED where the device cannot. */
+xray_status xm_space_evict(xm_space *space);
+xray_status xm_space_restore(xm_space *space);
 /* The bytes that would take. Pure. */
 uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
                         uint64_t row_tokens, uint32_t flags);

@@ -192,6 +192,21 @@ void xm_space_destroy(xm_space *s)
     free(s);
 }
 
+xray_status xm_space_evict(xm_space *s)
+{
+    s->live = 0;
+    if (!XRAY_HAS(xray_device_ops, s->device, evict))
+        return XRAY_E_UNSUPPORTED;
+    xray_status status = s->device->sync(s->device_self, NULL);
+    return status == XRAY_OK ? s->device->evict(s->device_self, s->arena)
+                             : status;
+}
+
+xray_status xm_space_restore(xm_space *s)
+{
+    return s->device->restore(s->device_self, s->arena);
+}
+
 void xm_space_forget(xm_space *s)
 {
     s->live = 0;

@@ -234,3 +234,26 @@ xray_status xm_weights_changed(xm_weights *w, uint64_t version, xr_err *err)
     w->version = version;
     return XRAY_OK;
 }
+
+xray_status xm_weights_evict(xm_weights *w)
+{
+    const xray_device_ops *device = w->device;
+    if (!XRAY_HAS(xray_device_ops, device, evict) ||
+        !XRAY_HAS(xray_device_ops, device, weight_evict))
+        return XRAY_E_UNSUPPORTED;
+    xray_status status = device->sync(w->device_self, NULL);
+    for (uint32_t i = 0; status == XRAY_OK && i < w->layout->matrix_count; i++)
+        if (w->handles[i])
+            status = device->weight_evict(w->device_self, w->handles[i]);
+    for (uint32_t b = 0; status == XRAY_OK && b < w->layout->bucket_count; b++)
+        status = device->evict(w->device_self, w->buckets[b]);
+    return status;
+}
+
+xray_status xm_weights_restore(xm_weights *w)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t b = 0; status == XRAY_OK && b < w->layout->bucket_count; b++)
+        status = w->device->restore(w->device_self, w->buckets[b]);
+    return status;
+}

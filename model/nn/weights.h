@@ -78,6 +78,12 @@ xray_status xm_weights_import_part(xm_weights *weights,
 xray_status xm_weights_changed(xm_weights *weights, uint64_t version,
                                xr_err *err);
 
+/* Takes the memory of weights from xm_weights_create away, with the values, and
+ * gives it back, zeroed. Values have to come then, and xm_weights_changed.
+ * XRAY_E_UNSUPPORTED where the device cannot. */
+xray_status xm_weights_evict(xm_weights *weights);
+xray_status xm_weights_restore(xm_weights *weights);
+
 /* Writes all parameters (not of XM_WEIGHTS_BF16) into the directory, fp32, in
  * HF names and as HF lays them: model.safetensors, or shards of at most
  * `max_shard` bytes and their index (xm_st_write_model); XM_ST_SHARD_BYTES is

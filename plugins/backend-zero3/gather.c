@@ -246,6 +246,7 @@ xray_status z3_gather_open(z3 *self, const z3_config *config, xr_err *err)
     if (status != XRAY_OK)
         return status;
     g->offloaded = config->offload_param != 0;
+    g->prefetch = config->prefetch;
     g->back_to = layout->frozen ? layout->frozen : 1;
     g->slots = xr_calloc(g->turn.slots, sizeof(*g->slots));
     g->shares = xr_calloc(layout->bucket_count, sizeof(float *));
@@ -354,7 +355,7 @@ xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
     if (status == XRAY_OK)
         status = group->device->event_wait(
             group->device_self, NULL, g->slots[g->turn.slot_of[bucket]].ready);
-    if (status != XRAY_OK)
+    if (status != XRAY_OK || !g->prefetch)
         return status;
     if (backward)
         return bucket > g->back_to ? fetch(g, bucket - 1) : XRAY_OK;

@@ -244,6 +244,14 @@ static xray_status make(z3 *self, const xray_setup *setup,
     return status == XRAY_OK ? draw_or_load(self, setup->model, err) : status;
 }
 
+/* Options are the caller's; NULL stands for the temporary folder. */
+static char *offload_dir(const z3_config *config)
+{
+    return config->offload_dir && *config->offload_dir
+               ? xr_strdup(config->offload_dir)
+               : NULL;
+}
+
 xray_status z3_create(const xray_setup *setup, const void *config,
                       const xray_workload *load, void **out_self)
 {
@@ -266,6 +274,7 @@ xray_status z3_create(const xray_setup *setup, const void *config,
     self->trainable = setup->trainable != 0;
     self->value_head = (load->heads & XRAY_HEAD_VALUE) != 0;
     self->kind = z3_kind_of(config, setup->world ? setup->world->size : 1);
+    self->offload_dir = offload_dir(config);
     (void)snprintf(self->owner, sizeof(self->owner), "train.zero3/%s",
                    role_name(setup->role));
     status = make(self, setup, config, &err);
@@ -282,6 +291,7 @@ void z3_destroy(void *ptr)
     z3 *self = ptr;
     if (!self)
         return;
+    z3_offload_close(self);
     free(self->token_memory);
     free(self->grad_tensors);
     free(self->at[0]);

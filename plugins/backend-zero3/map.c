@@ -2,6 +2,7 @@
  *
  * Host memory in a file: pages of it leave when memory is short.
  */
+#define _DEFAULT_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -54,6 +55,18 @@ xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
     status = map_file(fd, path, bytes, err, out);
     (void)close(fd);
     return status;
+}
+
+xray_status z3_map_memory(uint64_t bytes, xr_err *err, z3_map *out)
+{
+    void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+        return xr_fail(err, XRAY_E_NOMEM,
+                       "no host memory for %llu bytes that are offloaded",
+                       (unsigned long long)bytes);
+    *out = (z3_map){ .data = data, .bytes = bytes };
+    return XRAY_OK;
 }
 
 void z3_map_close(z3_map *map)

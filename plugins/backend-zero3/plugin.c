@@ -31,6 +31,10 @@ static const xray_option options[] = {
              "What each rank holds a part of only. 0: nothing; 1: the "
              "optimizer's state; 2: gradients too; 3: weights too. One rank "
              "holds everything at any stage."),
+    XRAY_BOOL(z3_config, prefetch, "true", "0.1",
+              "Stage 3: gather the next block while one is computed with. Off, "
+              "a block is gathered when a pass comes to it: as much is moved, "
+              "the same bits."),
     XRAY_CHOICE(z3_config, offload_optimizer, "none", offloads, "0.1",
                 "Where the optimizer's moments live."),
     XRAY_CHOICE(z3_config, offload_param, "none", offloads, "0.1",
@@ -61,6 +65,8 @@ static const xray_train_ops ops = {
     .export_next = z3_export_next,
     .export_end = z3_export_end,
     .discard = z3_discard,
+    .offload = z3_offload,
+    .onload = z3_onload,
 };
 
 static const xray_component component = {

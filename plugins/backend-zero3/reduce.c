@@ -19,7 +19,7 @@ static uint64_t lookup_count(const xm_layout *layout, const xm_config *model)
                : 0;
 }
 
-static uint64_t largest_share(const xm_layout *layout)
+uint64_t z3_reduce_part(const xm_layout *layout)
 {
     uint64_t most = 0;
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
@@ -38,7 +38,7 @@ static xray_status make_turn(const xm_layout *layout, const xm_config *model,
 uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model)
 {
     z3_turn turn = { 0 };
-    uint64_t count = largest_share(layout) + lookup_count(layout, model);
+    uint64_t count = z3_reduce_part(layout) + lookup_count(layout, model);
     if (make_turn(layout, model, NULL, &turn) != XRAY_OK)
         return 0;
     for (uint32_t s = 0; s < turn.slots; s++)
@@ -72,7 +72,7 @@ static xray_status take_all(z3 *self, xr_err *err)
 {
     z3_reduce *r = &self->reduce;
     const xm_layout *layout = self->layout;
-    xray_status status = take(self, largest_share(layout), err, &r->part);
+    xray_status status = take(self, z3_reduce_part(layout), err, &r->part);
     for (uint32_t s = 0; status == XRAY_OK && s < r->turn.slots; s++) {
         status = take(self, r->turn.room[s], err, &r->slots[s]);
         if (status == XRAY_OK &&

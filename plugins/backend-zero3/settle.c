@@ -70,6 +70,7 @@ xray_status z3_unsettle(z3 *self, xr_err *err)
 xray_status z3_clear(z3 *self, xr_err *err)
 {
     self->reduced = 0;
+    self->folded = 0;
     return self->kind.scatters ? z3_reduce_zero(self, err)
                                : xm_grads_zero(self->grads, err);
 }

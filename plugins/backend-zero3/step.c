@@ -109,7 +109,9 @@ xray_status z3_forward(void *ptr, const xray_batch *batch, uint32_t outputs,
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = forward(self, batch, outputs, out, &err);
+    xray_status status = z3_present(self, Z3_BITS_FORWARD, &err);
+    if (status == XRAY_OK)
+        status = forward(self, batch, outputs, out, &err);
     return z3_done(self->host, status, "forward", &err);
 }
 
@@ -262,6 +264,11 @@ xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
                          "%s was made for forward only, it has no gradients",
                          self->owner);
     if (status == XRAY_OK)
+        status = z3_present(self, Z3_BITS_FORWARD | Z3_BIT_GRADS, &err);
+    if (status != XRAY_OK && (self->away & Z3_BIT_GRADS))
+        return z3_done(self->host, status, "forward_backward", &err);
+    self->folded = 1;
+    if (status == XRAY_OK)
         status = all_batches(self, batches, count, loss, &err);
     /* Half of a mini-batch may not get into the next update. */
     if (status != XRAY_OK && self->trainable)
@@ -409,6 +416,9 @@ xray_status z3_optimizer_step(void *ptr, double lr, double max_norm,
     xr_err err = { "" };
     xray_status status = check_step(self, lr, &err);
     if (status == XRAY_OK)
+        status = z3_present(
+            self, Z3_BIT_WEIGHTS | Z3_BIT_GRADS | Z3_BIT_MOMENTS, &err);
+    if (status == XRAY_OK)
         status = step(self, lr, max_norm, out, &err);
     return z3_done(self->host, status, "optimizer_step", &err);
 }
@@ -417,6 +427,8 @@ xray_status z3_discard(void *ptr)
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = self->trainable ? z3_clear(self, &err) : XRAY_OK;
+    xray_status status = z3_present(self, Z3_BIT_GRADS, &err);
+    if (status == XRAY_OK && self->trainable)
+        status = z3_clear(self, &err);
     return z3_done(self->host, status, "discard", &err);
 }

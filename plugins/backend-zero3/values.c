@@ -17,7 +17,9 @@ const xray_weights *z3_gradients(void *ptr)
     xr_err err = { "" };
     if (!self->trainable)
         return NULL;
-    xray_status status = z3_settle(self, &err);
+    xray_status status = z3_present(self, Z3_BIT_GRADS, &err);
+    if (status == XRAY_OK)
+        status = z3_settle(self, &err);
     if (status != XRAY_OK) {
         (void)z3_done(self->host, status, "gradients", &err);
         return NULL;
@@ -29,9 +31,11 @@ xray_status z3_import(void *ptr, const xray_weights *from)
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status =
-        self->kind.gathers ? xm_weights_import_share(self->weights, from, &err)
-                           : xm_weights_import(self->weights, from, &err);
+    xray_status status = z3_present(self, Z3_BIT_WEIGHTS, &err);
+    if (status == XRAY_OK)
+        status = self->kind.gathers
+                     ? xm_weights_import_share(self->weights, from, &err)
+                     : xm_weights_import(self->weights, from, &err);
     z3_gather_forget(&self->gather);
     return z3_done(self->host, status, "import", &err);
 }
@@ -47,8 +51,8 @@ xray_status z3_export_begin(void *ptr)
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = XRAY_OK;
-    if (self->exporting)
+    xray_status status = z3_present(self, Z3_BIT_WEIGHTS, &err);
+    if (status == XRAY_OK && self->exporting)
         status = no_export(self, "an export has begun already", &err);
     self->exporting = 1;
     self->export_at = 0;
@@ -129,7 +133,10 @@ xray_status z3_save(void *ptr, const char *dir)
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = save(self, dir, &err);
+    xray_status status =
+        z3_present(self, Z3_BIT_WEIGHTS | Z3_BIT_MOMENTS, &err);
+    if (status == XRAY_OK)
+        status = save(self, dir, &err);
     return z3_done(self->host, status, "save", &err);
 }
 
@@ -157,8 +164,11 @@ xray_status z3_load(void *ptr, const char *dir)
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = self->trainable
-                             ? load_training(self, dir, &err)
+    xray_status status =
+        z3_present(self, Z3_BIT_WEIGHTS | Z3_BIT_MOMENTS | Z3_BIT_GRADS, &err);
+    if (status != XRAY_OK)
+        return z3_done(self->host, status, "load", &err);
+    status = self->trainable ? load_training(self, dir, &err)
                              : xm_weights_load(self->weights, dir, &err);
     z3_gather_forget(&self->gather);
     status = z3_group_agree(&self->group, status, &err);

@@ -26,7 +26,7 @@ typedef struct z3_config {
     const char *offload_dir;      /* NULL or "": the temporary folder */
     const char *deepspeed_config; /* NULL or "": none */
     uint32_t gradient_checkpointing;
-    uint32_t reserved;
+    uint32_t prefetch;
 } z3_config;
 
 /* ---- ranks -------------------------------------------------------------- */
@@ -75,6 +75,8 @@ typedef struct z3_map {
 /* Zeros, in a file without a name in `dir`. */
 xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
                         z3_map *out);
+/* The same in memory without a file. */
+xray_status z3_map_memory(uint64_t bytes, xr_err *err, z3_map *out);
 void z3_map_close(z3_map *map);
 
 /* ---- weights that are gathered (stage 3) -------------------------------- */
@@ -120,6 +122,8 @@ typedef struct z3_gather {
     xray_weights view;     /* of all tensors, whole, where they are in turn */
     uint32_t back_to;      /* lowest bucket that a backward pass reads */
     uint32_t offloaded;
+    uint32_t prefetch; /* 1: the next bucket comes while one is used */
+    uint32_t reserved;
 } z3_gather;
 
 typedef struct z3 z3;
@@ -150,6 +154,8 @@ uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model);
 xray_status z3_reduce_begin(void *ctx, uint32_t bucket, xr_err *err);
 xray_status z3_reduce_done(void *ctx, uint32_t bucket, xr_err *err);
 xray_status z3_reduce_zero(z3 *self, xr_err *err);
+/* Elements of `part`. */
+uint64_t z3_reduce_part(const xm_layout *layout);
 
 /* ---- the instance ------------------------------------------------------- */
 
@@ -207,6 +213,10 @@ struct z3 {
     xray_weights grad_table;
     float *token_memory;
     z3_tokens tokens;
+    z3_map kept[XRAY_TAG_COUNT]; /* values of tags that are away, or were */
+    char *offload_dir;
+    uint32_t away;    /* 1 << tag */
+    uint32_t folded;  /* 1: the gradients may hold something */
     uint64_t skipped; /* steps left out for a norm that is not finite */
 };
 
@@ -253,5 +263,18 @@ xray_status z3_export_begin(void *self);
 xray_status z3_export_next(void *self, const xray_weights **out_part);
 void z3_export_end(void *self);
 xray_status z3_discard(void *ptr);
+
+/* ---- memory that is away ------------------------------------------------- */
+
+#define Z3_BIT_WEIGHTS (1u << XRAY_TAG_WEIGHTS)
+#define Z3_BIT_GRADS (1u << XRAY_TAG_GRADS)
+#define Z3_BIT_MOMENTS (1u << XRAY_TAG_OPTIMIZER)
+#define Z3_BITS_FORWARD (Z3_BIT_WEIGHTS | 1u << XRAY_TAG_ACTIVATIONS)
+#define Z3_EVICTABLE (Z3_BITS_FORWARD | Z3_BIT_GRADS | Z3_BIT_MOMENTS)
+xray_status z3_offload(void *self, uint32_t tag);
+xray_status z3_onload(void *self, uint32_t tag);
+/* XRAY_E_STATE if one of the tags (bits) is away. */
+xray_status z3_present(const z3 *self, uint32_t tags, xr_err *err);
+void z3_offload_close(z3 *self);
 
 #endif

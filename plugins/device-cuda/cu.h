@@ -96,13 +96,19 @@ CU_FN float cu_float(uint32_t x)
 }
 #endif
 
-/* bf16, to nearest even; a NaN stays one. */
+/* bf16, to nearest even; a NaN stays one. On the device in one instruction. */
 CU_FN uint16_t cu_to_bf16(float x)
 {
+#ifdef XR_CUDA_EMULATED
     uint32_t u = cu_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(u >> 16 | 0x40u);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+#else
+    uint16_t y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+#endif
 }
 
 CU_FN float cu_from_bf16(uint16_t x)
@@ -113,7 +119,13 @@ CU_FN float cu_from_bf16(uint16_t x)
 /* Two values as a fragment's register: `low` is the one at the lower index. */
 CU_FN uint32_t cu_pack_bf16(float low, float high)
 {
+#ifdef XR_CUDA_EMULATED
     return (uint32_t)cu_to_bf16(low) | (uint32_t)cu_to_bf16(high) << 16;
+#else
+    uint32_t y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+#endif
 }
 
 #endif

@@ -17,6 +17,8 @@
 
 #include <xray/device.h>
 
+#include "plugins/device-cuda/config.h"
+
 #ifdef XR_CUDA_EMULATED
 #include "emulate.h"
 #else
@@ -29,23 +31,12 @@ extern "C" {
 
 #define CUDA_GRAIN 16u /* tokens that one tensor-core step sums */
 
-#define CUDA_FLOAT32 0
-#define CUDA_BFLOAT16 1
-
-#define CUDA_PRODUCTS_OWN 0
-#define CUDA_PRODUCTS_CUBLASLT 1 /* in bfloat16, and where it can be loaded */
-
-typedef struct cuda_config {
-    int64_t index;     /* of the device */
-    int64_t precision; /* CUDA_* */
-    int64_t products;  /* CUDA_PRODUCTS_* */
-    uint64_t memory;   /* bytes to plan with; 0: what the device has */
-} cuda_config;
-
-#define CUDA_SCRATCH_X 0u       /* operands rounded to bf16 */
-#define CUDA_SCRATCH_LOGITS 1u  /* of a chunk of the head */
-#define CUDA_SCRATCH_ATTEND 2u  /* attention: partial results of splits, rows */
-#define CUDA_SCRATCH_REDUCE 3u  /* sums of blocks */
+#define CUDA_SCRATCH_X 0u      /* operands rounded to bf16 */
+#define CUDA_SCRATCH_LOGITS 1u /* of a chunk of the head */
+#define CUDA_SCRATCH_ATTEND                                                  \
+    2u                         /* attention: partial results of splits, rows \
+                                */
+#define CUDA_SCRATCH_REDUCE 3u /* sums of blocks */
 #define CUDA_SCRATCH_COUNT 4u
 
 typedef struct cuda_scratch_part {
@@ -59,18 +50,23 @@ typedef struct cuda_device {
     const xray_host *host;
     char name[160];
     int index;
-    int precision; /* CUDA_* */
-    int sms;       /* multiprocessors */
-    int shared_most; /* bytes of shared memory a block may ask for */
-    cudaStream_t stream; /* the default one of this instance */
+    int precision;          /* CUDA_* */
+    int sms;                /* multiprocessors */
+    int shared_most;        /* bytes of shared memory a block may ask for */
+    cudaStream_t stream;    /* the default one of this instance */
     struct cuda_blas *blas; /* NULL: own kernels make the products */
     cuda_scratch_part scratch[CUDA_SCRATCH_COUNT];
     uint64_t live[XRAY_TAG_COUNT];
     uint64_t high[XRAY_TAG_COUNT];
-    struct cuda_block *blocks; /* memory.cu */
-    int capturing;             /* 1 between graph_begin and graph_end */
-    int reserved;
-    xray_weight *weights; /* all handles, the newest first */
+    uint64_t live_all;
+    uint64_t high_all;
+    struct cuda_driver *driver; /* memory.c */
+    struct cuda_block *blocks;
+    struct cuda_mapped *mapped; /* share.c: blocks of other processes */
+    uint64_t *sum;              /* [dev] of checksum */
+    int capturing;              /* 1 between graph_begin and graph_end */
+    int sharing;                /* 1: new blocks can be shared */
+    xray_weight *weights;       /* all handles, the newest first */
 } cuda_device;
 
 struct xray_weight {
@@ -93,8 +89,9 @@ struct xray_weight {
 #if defined(__GNUC__)
 __attribute__((format(printf, 4, 5)))
 #endif
-xray_status cuda_fail(const cuda_device *d, xray_status status,
-                      const char *where, const char *fmt, ...);
+xray_status
+cuda_fail(const cuda_device *d, xray_status status, const char *where,
+          const char *fmt, ...);
 
 /* XRAY_OK, or a sentence with CUDA's own name and text of the error: out of
  * memory is XRAY_E_NOMEM, a spoiled context XRAY_E_DEVICE. */

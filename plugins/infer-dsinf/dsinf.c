@@ -112,7 +112,7 @@ static xray_status check_ready(dsinf *self, const char *where)
         return self->host->fail(self->host, XRAY_E_STATE, where,
                                 "dsinf: an earlier step failed; the engine "
                                 "can only be destroyed");
-    if (!self->kv_memory)
+    if (!self->kv_memory || self->asleep)
         return self->host->fail(self->host, XRAY_E_STATE, where,
                                 "dsinf: the engine is asleep; wake it first");
     return XRAY_OK;
@@ -182,7 +182,7 @@ static xray_status dsinf_stats(void *ptr, xray_infer_stats *out)
     return XRAY_OK;
 }
 
-/* ---- pause, sleep ------------------------------------------------------- */
+/* ---- pause -------------------------------------------------------------- */
 
 static xray_status dsinf_pause(void *ptr)
 {
@@ -196,41 +196,6 @@ static xray_status dsinf_resume(void *ptr)
     dsinf *self = ptr;
     self->paused = 0;
     return XRAY_OK;
-}
-
-static xray_status check_tags(dsinf *self, uint32_t tags, const char *where)
-{
-    if (tags == 1u << XRAY_TAG_KV)
-        return XRAY_OK;
-    return self->host->fail(self->host, XRAY_E_UNSUPPORTED, where,
-                            "dsinf: only the memory of keys and values (tag "
-                            "kv) can be given back");
-}
-
-static xray_status dsinf_sleep(void *ptr, uint32_t tags)
-{
-    dsinf *self = ptr;
-    xray_status status = check_tags(self, tags, "sleep");
-    if (status != XRAY_OK)
-        return status;
-    if (xm_sched_live(self->sched))
-        return self->host->fail(self->host, XRAY_E_STATE, "sleep",
-                                "dsinf: requests run or are held; their keys "
-                                "and values cannot be given back");
-    dsinf_drop_kv(self);
-    return XRAY_OK;
-}
-
-static xray_status dsinf_wake(void *ptr, uint32_t tags)
-{
-    dsinf *self = ptr;
-    xray_status status = check_tags(self, tags, "wake");
-    if (status != XRAY_OK || self->kv_memory)
-        return status;
-    xr_err err = { "" };
-    status = dsinf_take_kv(self, &err);
-    return status == XRAY_OK ? status
-                             : dsinf_fail(self->host, status, "wake", &err);
 }
 
 static const xray_component component;

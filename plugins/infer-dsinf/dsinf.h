@@ -87,6 +87,8 @@ typedef struct dsinf {
     uint32_t broken;   /* a step failed half-way */
     uint32_t updating; /* parts of an update came: DSINF_PART, DSINF_ALL */
     uint32_t narrow;   /* own weights are bf16 */
+    uint32_t asleep;   /* 1 << tag: of activations and own weights */
+    uint32_t lost;     /* own weights slept: all of them have to come */
 } dsinf;
 
 /* ---- bounds.c: pure ------------------------------------------------------ */
@@ -115,6 +117,12 @@ xray_status dsinf_take_kv(dsinf *self, xr_err *err);
 void dsinf_drop_kv(dsinf *self);
 xray_status dsinf_copy_slot(dsinf *self, const xm_slot_copy *copy);
 void dsinf_free(dsinf *self);
+
+/* Tags that sleep may take. */
+#define DSINF_EVICTABLE \
+    (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_ACTIVATIONS | 1u << XRAY_TAG_KV)
+xray_status dsinf_sleep(void *self, uint32_t tags);
+xray_status dsinf_wake(void *self, uint32_t tags);
 
 /* ---- step.c -------------------------------------------------------------- */
 

@@ -10,6 +10,10 @@
 
 xray_status dsinf_check_whole(dsinf *self, const char *where)
 {
+    if (self->lost)
+        return self->host->fail(self->host, XRAY_E_STATE, where,
+                                "dsinf: the weights were given back (sleep): "
+                                "an update has to bring all of them again");
     if (self->updating != DSINF_PART)
         return XRAY_OK;
     return self->host->fail(self->host, XRAY_E_STATE, where,
@@ -25,6 +29,7 @@ static int all_came(const dsinf *self)
 static void end_update(dsinf *self, uint64_t version, uint32_t state)
 {
     memset(self->came, 0, self->layout->param_count);
+    self->lost = 0;
     self->own->version = version;
     self->version = version;
     self->updating = state;
@@ -35,6 +40,13 @@ static void end_update(dsinf *self, uint64_t version, uint32_t state)
 static xray_status update_own(dsinf *self, const xray_weights *from,
                               uint64_t version, xr_err *err)
 {
+    if (self->asleep & 1u << XRAY_TAG_WEIGHTS)
+        return xr_fail(err, XRAY_E_STATE,
+                       "dsinf: the weights sleep; wake them before an update");
+    if (!from && self->updating == DSINF_PART && self->lost)
+        return xr_fail(err, XRAY_E_STATE,
+                       "dsinf: after sleep all weights have to come, some did "
+                       "not");
     if (!from && self->updating) {
         end_update(self, version, 0);
         return XRAY_OK;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layout of xray.comm/0 on LP64.
+ * Layout of xray.comm/0 and of xray.cuda/0 on LP64.
  */
 #include <xray/comm.h>
+#include <xray/cuda.h>
 
 #include "tests/abi/layout.h"
 
@@ -43,3 +44,8 @@ AT(xray_comm_ops, received, 96);
 AT(xray_comm_ops, abort, 104);
 AT(xray_comm_ops, extension, 112);
 SIZE(xray_comm_ops, 120);
+
+AT(xray_cuda_ops, head, 0);
+AT(xray_cuda_ops, index, 8);
+AT(xray_cuda_ops, stream, 16);
+SIZE(xray_cuda_ops, 24);

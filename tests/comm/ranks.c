@@ -16,9 +16,6 @@
 
 extern char **environ;
 
-const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
-const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
-
 uint64_t ranks_ms(void)
 {
     struct timespec t;
@@ -85,16 +82,8 @@ static xray_status exchange(void *ctx, const void *mine, uint64_t size,
     return XRAY_OK;
 }
 
-static void open_rank(ranks_env *e, uint64_t timeout_ms)
+xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms)
 {
-    static const xray_host plain = { .head = XRAY_HEAD(xray_host),
-                                     .fail = record };
-    uint32_t ranks[MOST_RANKS];
-    e->host = plain;
-    e->host.host_data = e;
-    e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
-    e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
-    CHECK_OK(e, e->dev->create(&e->host, NULL, 1, &e->dev_self));
     xray_comm_setup setup = { .head = XRAY_HEAD(xray_comm_setup),
                               .host = &e->host,
                               .device = e->dev,
@@ -105,7 +94,20 @@ static void open_rank(ranks_env *e, uint64_t timeout_ms)
                               .traces = e->all->traces,
                               .exchange_ctx = e,
                               .exchange = exchange };
-    CHECK_OK(e, e->comm->create(&setup, NULL, &e->comm_self));
+    return setup;
+}
+
+static void open_rank(ranks_env *e, uint64_t timeout_ms)
+{
+    static const xray_host plain = { .head = XRAY_HEAD(xray_host),
+                                     .fail = record };
+    uint32_t ranks[MOST_RANKS];
+    e->host = plain;
+    e->host.host_data = e;
+    ranks_parts(e);
+    CHECK_OK(e, e->dev->create(&e->host, NULL, 1, &e->dev_self));
+    xray_comm_setup setup = ranks_setup(e, timeout_ms);
+    CHECK_OK(e, e->comm->create(&setup, e->comm_config, &e->comm_self));
     for (uint32_t r = 0; r < e->size; r++)
         ranks[r] = r;
     CHECK_OK(e, e->comm->group(e->comm_self, ranks, e->size, &e->world));

@@ -37,7 +37,13 @@ typedef struct ranks_env {
     const xray_comm_ops *comm;
     void *comm_self;
     xray_comm_group *world;
+    const void *comm_config;
+    const char *serves;  /* a device that the comm serves */
+    const char *refuses; /* one that it does not */
 } ranks_env;
+
+/* The device and the comm of a rank: each program links one (parts_shm.c). */
+void ranks_parts(ranks_env *e);
 
 typedef struct scenario {
     const char *name;
@@ -67,6 +73,9 @@ void ranks_main(int argc, char **argv);
 void ranks_run(const char *name, uint32_t size, const char *fates);
 /* The same in threads. */
 void ranks_run_threads(const char *name, uint32_t size);
+
+/* What a comm of this rank is created with. */
+xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms);
 
 /* All ranks meet, without the comm plugin. */
 void ranks_meet(ranks_env *e);

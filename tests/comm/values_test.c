@@ -338,7 +338,7 @@ static void counted(ranks_env *e)
     CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
     CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
-    CHECK(e, e->comm->serves("cpu") && !e->comm->serves("cuda"));
+    CHECK(e, e->comm->serves(e->serves) && !e->comm->serves(e->refuses));
 }
 
 const scenario ranks_scenarios[] = {

@@ -141,9 +141,17 @@ cudaError_t cudaPeekAtLastError(void)
     return S().last;
 }
 
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    *out = S().count < 0 ? 0 : CUDART_VERSION;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int *out)
 {
-    *out = S().count;
+    *out = S().count > 0 ? S().count : 0;
+    if (S().count < 0)
+        return told(cudaErrorInsufficientDriver);
     return told(S().count ? cudaSuccess : cudaErrorNoDevice);
 }
 
@@ -210,7 +218,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     if (capturing())
         return told(cudaErrorStreamCaptureUnsupported);
     void *p = nullptr;
-    if (bytes > S().bytes - S().used ||
+    if (bytes + S().used > S().bytes ||
         posix_memalign(&p, 256, bytes ? bytes : 1) != 0)
         return told(cudaErrorMemoryAllocation);
     memset(p, 0xff, bytes);
@@ -443,7 +451,7 @@ static CUresult vm_create(CUmemGenericAllocationHandle *out, size_t bytes,
     (void)flags;
     if (!bytes || bytes % GRAIN)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > S().bytes - S().used)
+    if (bytes + S().used > S().bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int file = memfd_create("device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes) != 0)

@@ -99,6 +99,9 @@ const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 
+#define CUDART_VERSION 13000
+
+cudaError_t cudaDriverGetVersion(int *out);
 cudaError_t cudaGetDeviceCount(int *out);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *out);
@@ -196,7 +199,8 @@ typedef struct CUmemAccessDesc {
 
 /* ---- for tests ----------------------------------------------------------- */
 
-/* How many devices there are (1), what they can (90) and hold (8 GiB). */
+/* How many devices there are (1), what they can (90) and hold (8 GiB); count
+ * -1: there is no driver. */
 void emulate_devices(int count, int capability, uint64_t bytes);
 
 /* Under AddressSanitizer: of the mapped bytes only the first `used` may be

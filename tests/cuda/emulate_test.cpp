@@ -2,7 +2,7 @@
  *
  * The emulator itself: what kernels count on, and that mistakes are reported.
  */
-#include "../../plugins/device-cuda/cu.h"
+#include "plugins/device-cuda/cu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

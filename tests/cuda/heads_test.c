@@ -292,7 +292,7 @@ static xray_draw *draws_make(size_t items)
 {
     static const float temperatures[] = { 1.0f, 0.7f, 2.5f, 0.0f };
     static const float top_p[] = { 1.0f, 0.97f, 0.3f, 0.999f };
-    static const int32_t top_k[] = { 0, 40, 1, 5000 };
+    static const int32_t top_k[] = { 0, 40, 2, 5000 };
     static const float min_p[] = { 0.0f, 0.2f, 0.0f, 0.01f };
     xray_draw *draws = calloc(items, sizeof(*draws));
     assert_non_null(draws);
@@ -300,10 +300,10 @@ static xray_draw *draws_make(size_t items)
         draws[i] = (xray_draw){ .key = xr_philox_key(1, 2, i),
                                 .sample = (uint32_t)(i % 5),
                                 .position = (uint32_t)i,
-                                .temperature = temperatures[i / 16 % 4],
-                                .top_p = top_p[i % 4],
-                                .min_p = min_p[i / 3 % 4],
-                                .top_k = top_k[i / 4 % 4] };
+                                .temperature = temperatures[i / 2 % 4],
+                                .top_p = top_p[i / 5 % 4],
+                                .min_p = min_p[i / 7 % 4],
+                                .top_k = top_k[i / 3 % 4] };
     return draws;
 }
 
@@ -331,7 +331,7 @@ static void draws_equal_the_cpu(void **state)
     cuda_device *d = instance(CUDA_FLOAT32);
     void *cpu = cpu_instance();
     for (int run = 0; run < 2 * ROW_KINDS; run++) {
-        heads h = rows_make(run % 2 ? 64 : 24, run % 2 ? 70 : 9001, run / 2);
+        heads h = rows_make(run % 2 ? 900 : 24, run % 2 ? 70 : 9001, run / 2);
         xray_draw *draws = draws_make(h.items);
         drawn want = run_sample(cpu_ops(), cpu, &h, draws, 1);
         drawn got = run_sample(cuda_ops(), d, &h, draws, run % 2);

@@ -31,6 +31,12 @@ static operands operands_make(uint32_t form, shape s)
     o.b = random_floats(o.b_rows * o.b_cols, 1);
     o.c = random_floats(s.m * o.c_row, 1);
     o.bias = random_floats(s.n, 1);
+    /* A chain of -0 stays -0: no term is added that is not there. */
+    for (size_t k = 0; k < s.k; k++) {
+        o.a[turned ? k * o.a_cols : k] = 0.0f;
+        o.b[form == PRODUCT_NT ? k : k * o.b_cols] = -1.0f;
+    }
+    o.c[0] = -0.0f;
     return o;
 }
 

@@ -12,6 +12,7 @@
 #   STEPS        steps a preset (default 400)
 #   MINI         prompts an update (default 16: four updates a step, so that
 #                ratios leave 1 and the losses differ; 64 is the quickstart's)
+#   LR           learning rate (default the quickstart's, 3e-4)
 #   THREADS      of a run (default: the machine's)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -21,7 +22,7 @@ steps=${STEPS:-400}
 mini=${MINI:-16}
 out=$(realpath -m "$1")
 shift
-[ $# -gt 0 ] || set -- $("$bin/xray" algo list --json | sed -n 's/.*{"preset":"\([^"]*\)".*/\1/p')
+[ $# -gt 0 ] || set -- $("$bin/xray" algo list --json | sed -n '/"algo":"ppo"/q;s/.*{"preset":"\([^"]*\)".*/\1/p')
 
 mkdir -p "$out"
 data=(--set "run.seed=$seed" --set "data.train_files=$out/train.jsonl"
@@ -50,7 +51,8 @@ for preset in "$@"; do
         "$bin/xray" train "$root/examples/quickstart/grpo.ini" "${data[@]}" \
             --set "model.path=$out/sft" --set "trainer.default_local_dir=$out/$preset" \
             --set "algo.grpo.preset=$preset" --set "trainer.total_training_steps=$steps" \
-            --set "actor.ppo_mini_batch_size=$mini" ${THREADS:+--set run.threads=$THREADS} --set trainer.test_freq=100 $(extra "$preset") >"$log" 2>&1 ||
+            --set "actor.ppo_mini_batch_size=$mini" ${THREADS:+--set run.threads=$THREADS} \
+            ${LR:+--set actor.optim.lr=$LR} --set trainer.test_freq=100 $(extra "$preset") >"$log" 2>&1 ||
             { echo "$preset failed: $(tail -n 1 "$log")"; continue; }
         awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "finished in %.0f\n", b - a }' >>"$log"
         rm -rf "$out/$preset"/global_step_*

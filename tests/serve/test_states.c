@@ -450,7 +450,7 @@ static void pause_and_sleep(void **state)
     results_equal(a, &s->out);
 
     uint64_t live = rig_live(s->r);
-    assert_int_equal(ops->sleep(s->engine, 1u << XRAY_TAG_WEIGHTS),
+    assert_int_equal(ops->sleep(s->engine, 1u << XRAY_TAG_GRADS),
                      XRAY_E_UNSUPPORTED);
     assert_int_equal(ops->sleep(s->engine, kv), XRAY_OK);
     assert_true(rig_live(s->r) < live);

@@ -159,6 +159,33 @@ static xray_status failing_loss(void *ctx, const xray_loss_call *call)
     return XRAY_E_NUMERIC;
 }
 
+/* Everything leaves the device and comes back: after it the tags (bits) are
+ * there. */
+static xray_status take_turn(rank_job *job, uint32_t tags)
+{
+    const xray_train_ops *ops = job->rig.ops;
+    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_status status = XRAY_OK;
+    if (!job->run->turns)
+        return XRAY_OK;
+    for (uint32_t tag = 0; status == XRAY_OK && tag < XRAY_TAG_KV; tag++)
+        status = ops->offload(job->rig.self, tag);
+    if (status == XRAY_OK)
+        status = job->device.ops->memory(job->device.self, &stats);
+    for (uint32_t tag = 0; status == XRAY_OK && tag < XRAY_TAG_KV; tag++)
+        if (stats.live[tag] > (tag == XRAY_TAG_OPTIMIZER ? 64 : 0))
+            return XRAY_E_BUG; /* but for the optimizer's few scalars */
+    for (uint32_t tag = 0; status == XRAY_OK && tag < XRAY_TAG_KV; tag++)
+        if (tags >> tag & 1)
+            status = ops->onload(job->rig.self, tag);
+    return status;
+}
+
+#define TAGS_FORWARD (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_ACTIVATIONS)
+#define TAGS_GRADIENTS (TAGS_FORWARD | 1u << XRAY_TAG_GRADS)
+#define TAGS_STEP \
+    (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_GRADS | 1u << XRAY_TAG_OPTIMIZER)
+
 static xray_status one_step(rank_job *job, uint32_t i)
 {
     ranks_run *run = job->run;
@@ -177,13 +204,15 @@ static xray_status one_step(rank_job *job, uint32_t i)
         loss.fn = failing_loss;
     uint64_t before = run->ranks > 1 ? job->comm->received(job->comm_self) : 0;
     uint32_t first = run->twice ? run->cuts / 2 : 0;
-    xray_status status = XRAY_OK;
-    if (first) {
+    xray_status status = take_turn(job, TAGS_GRADIENTS);
+    if (status == XRAY_OK && first) {
         status = ops->forward_backward(job->rig.self, job->mine.pointers, first,
                                        &loss);
         ctx.next_row = 0;
         if (!ops->gradients(job->rig.self))
             return XRAY_E_BUG;
+        if (status == XRAY_OK)
+            status = take_turn(job, TAGS_GRADIENTS);
     }
     if (status == XRAY_OK)
         status =
@@ -203,7 +232,9 @@ static xray_status one_step(rank_job *job, uint32_t i)
     if (i + 1 == run->steps)
         put_all(job, &run->grads, grads);
     xray_step_result result = { .head = XRAY_HEAD(xray_step_result) };
-    status = ops->optimizer_step(job->rig.self, 1e-2, 0.5, &result);
+    status = take_turn(job, TAGS_STEP);
+    if (status == XRAY_OK)
+        status = ops->optimizer_step(job->rig.self, 1e-2, 0.5, &result);
     run->norm[job->rank][i] = result.grad_norm;
     run->skipped[job->rank] += result.skipped;
     if (result.bad_tensor)
@@ -225,8 +256,10 @@ static xray_status score(rank_job *job)
     rows_take(&job->mine, &job->whole, first,
               total * (job->rank + 1) / run->ranks);
     xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = job->logp };
-    xray_status status = job->rig.ops->forward(job->rig.self, &job->mine.batch,
-                                               XRAY_HEAD_LOGP, &out);
+    xray_status status = take_turn(job, TAGS_FORWARD);
+    if (status == XRAY_OK)
+        status = job->rig.ops->forward(job->rig.self, &job->mine.batch,
+                                       XRAY_HEAD_LOGP, &out);
     memcpy(run->logp + job->whole.row_start[first], job->logp,
            job->mine.batch.tokens * sizeof(float));
     return status;
@@ -259,8 +292,12 @@ static xray_status work(rank_job *job)
         status = one_step(job, i);
     run->memory[job->rank].head = (xray_head)XRAY_HEAD(xray_memory_stats);
     (void)job->device.ops->memory(job->device.self, &run->memory[job->rank]);
+    if (status == XRAY_OK)
+        status = take_turn(job, 1u << XRAY_TAG_WEIGHTS);
     if (status == XRAY_OK && !run->one_call)
         status = export_all(job);
+    if (status == XRAY_OK)
+        status = take_turn(job, TAGS_STEP);
     if (status == XRAY_OK && run->save_dir)
         status = ops->save(job->rig.self, run->save_dir);
     return status;

@@ -26,16 +26,18 @@ typedef struct snapshot {
 typedef struct ranks_run {
     rig_spec spec;
     uint32_t ranks;
-    uint32_t steps;       /* updates */
-    uint32_t first_step;  /* their rows are those of steps first_step.. */
-    uint32_t cuts;        /* micro-batches a rank */
-    uint32_t rows;        /* of all ranks [16] */
-    uint32_t poison;      /* 1: the last rank's first gradient is a NaN */
-    uint32_t fail_loss;   /* 1: the last rank's loss fails */
-    uint32_t one_call;    /* 1: no more than forward_backward */
-    uint32_t shm;         /* 1: comm-shm instead of the test's own */
-    uint32_t score;       /* 1: `logp` is filled before the first step */
-    uint32_t twice;       /* 1: two calls a step, gradients looked at between */
+    uint32_t steps;      /* updates */
+    uint32_t first_step; /* their rows are those of steps first_step.. */
+    uint32_t cuts;       /* micro-batches a rank */
+    uint32_t rows;       /* of all ranks [16] */
+    uint32_t poison;     /* 1: the last rank's first gradient is a NaN */
+    uint32_t fail_loss;  /* 1: the last rank's loss fails */
+    uint32_t one_call;   /* 1: no more than forward_backward */
+    uint32_t shm;        /* 1: comm-shm instead of the test's own */
+    uint32_t score;      /* 1: `logp` is filled before the first step */
+    uint32_t twice;      /* 1: two calls a step, gradients looked at between */
+    uint32_t turns;      /* 1: between calls all that can go is offloaded */
+    uint32_t reserved;
     const char *save_dir; /* or NULL */
     const char *load_dir;
     /* What comes out. */

@@ -156,6 +156,8 @@ rig_request rig_request_of(const rig_spec *spec)
     int64_t optimizer = spec->offload_optimizer;
     int64_t param = spec->offload_param;
     set_option(r.config, "stage", &stage, sizeof(stage));
+    if (spec->no_prefetch)
+        set_option(r.config, "prefetch", &(uint32_t){ 0 }, sizeof(uint32_t));
     set_option(r.config, "offload_optimizer", &optimizer, sizeof(optimizer));
     set_option(r.config, "offload_param", &param, sizeof(param));
     set_option(r.config, "offload_dir", &spec->offload_dir,

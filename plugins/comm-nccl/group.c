@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups: each has a communicator of its own. The first one of all ranks is the
+ * one that was made when they met; the first member of another group makes an
+ * id and sends it to the others through that one, for only members call.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/comm-nccl/instance.h"
+
+typedef struct invitation {
+    nccl_id id;
+    uint64_t number;
+} invitation;
+
+void nccl_group_free(xray_comm_group *group)
+{
+    if (!group)
+        return;
+    free(group->ranks);
+    free(group);
+}
+
+xray_comm_group *nccl_group_make(nccl_comm *comm, const uint32_t *ranks,
+                                 uint32_t count)
+{
+    xray_comm_group *g = calloc(1, sizeof(*g));
+    uint32_t *copy = calloc(count, sizeof(*copy));
+    if (!g || !copy) {
+        free(g);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, ranks, count * sizeof(*copy));
+    g->comm = comm;
+    g->ranks = copy;
+    g->count = count;
+    while (g->self < count && ranks[g->self] != comm->rank)
+        g->self++;
+    (void)pthread_mutex_lock(&comm->lock);
+    g->next = comm->groups;
+    comm->groups = g;
+    (void)pthread_mutex_unlock(&comm->lock);
+    return g;
+}
+
+static xray_status check_ranks(const nccl_comm *comm, const uint32_t *ranks,
+                               uint32_t count)
+{
+    int among = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (ranks[i] >= comm->size || (i && ranks[i] <= ranks[i - 1]))
+            return nccl_fail(comm->host, XRAY_E_ARG, "group",
+                             "rank %u: ranks must ascend and be below %u",
+                             ranks[i], comm->size);
+        among |= ranks[i] == comm->rank;
+    }
+    if (!among)
+        return nccl_fail(comm->host, XRAY_E_ARG, "group",
+                         "this rank, %u, is not among the group's", comm->rank);
+    if (count > 1 && nccl_piece(comm, count) == 0)
+        return nccl_fail(comm->host, XRAY_E_CONFIG, "group",
+                         "[comm.nccl] scratch: %llu bytes are too few for sums "
+                         "of %u ranks",
+                         (unsigned long long)comm->config.scratch, count);
+    return XRAY_OK;
+}
+
+/* From the first member to the others. */
+static xray_status invite(nccl_comm *comm, const uint32_t *ranks,
+                          uint32_t count, const invitation *card)
+{
+    xray_status status =
+        comm->device->copy(comm->device_self, comm->stream, comm->small, card,
+                           sizeof(*card), XRAY_COPY_TO_DEVICE);
+    for (uint32_t i = 1; status == XRAY_OK && i < count; i++) {
+        nccl_call call = { .call = XRAY_COMM_SEND,
+                           .other = ranks[i],
+                           .wait = 2,
+                           .count = sizeof(*card),
+                           .bytes = sizeof(*card),
+                           .in = comm->small };
+        status = nccl_run(comm->base, comm->stream, &call);
+    }
+    return status;
+}
+
+static xray_status be_invited(nccl_comm *comm, uint32_t first, invitation *card)
+{
+    nccl_call call = { .call = XRAY_COMM_RECV,
+                       .other = first,
+                       .wait = 2,
+                       .count = sizeof(*card),
+                       .bytes = sizeof(*card),
+                       .out = comm->small };
+    xray_status status = nccl_run(comm->base, comm->stream, &call);
+    if (status == XRAY_OK)
+        status =
+            comm->device->copy(comm->device_self, comm->stream, card,
+                               comm->small, sizeof(*card), XRAY_COPY_TO_HOST);
+    if (status == XRAY_OK)
+        status = comm->device->sync(comm->device_self, comm->stream);
+    return status;
+}
+
+static xray_status join(xray_comm_group *g)
+{
+    nccl_comm *comm = g->comm;
+    invitation card = { .number = 0 };
+    xray_status status = XRAY_OK;
+    if (g->self == 0) {
+        comm->group_count++;
+        card.number = (uint64_t)comm->group_count * comm->size + comm->rank;
+    }
+    g->number = card.number;
+    if (g->count == 1)
+        return XRAY_OK;
+    if (g->self == 0) {
+        int result = comm->api.unique_id(&card.id);
+        if (result != NCCL_SUCCESS)
+            return nccl_fail(comm->host, XRAY_E_DEVICE, "group",
+                             "no id for the group: NCCL says: %s: %s",
+                             comm->api.error_text(result),
+                             comm->api.last_error(NULL));
+        status = invite(comm, g->ranks, g->count, &card);
+    } else {
+        status = be_invited(comm, g->ranks[0], &card);
+        g->number = card.number;
+    }
+    return status == XRAY_OK ? nccl_connect(g, &card.id) : status;
+}
+
+xray_status nccl_group(void *self, const uint32_t *ranks, uint32_t count,
+                       xray_comm_group **out)
+{
+    nccl_comm *comm = self;
+    if (!ranks || !out || count == 0)
+        return nccl_fail(comm->host, XRAY_E_ARG, "group",
+                         "no ranks, or a pointer is NULL");
+    xray_status status = check_ranks(comm, ranks, count);
+    if (status != XRAY_OK)
+        return status;
+    if (count == comm->size && !comm->base_given) {
+        comm->base_given = 1;
+        *out = comm->base;
+        return XRAY_OK;
+    }
+    /* A group that could not be joined stays in the list, unused, until the
+     * end: what others say may still name it. */
+    xray_comm_group *g = nccl_group_make(comm, ranks, count);
+    if (!g)
+        return nccl_fail(comm->host, XRAY_E_NOMEM, "group",
+                         "no memory for a group");
+    status = join(g);
+    if (status == XRAY_OK)
+        *out = g;
+    return status;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums whose order is that of the ranks. NCCL only carries the parts: each rank
+ * gets everyone's part of its own slice, adds them with the device's operators
+ * in rank order in fp32, rounds bf16 once, and hands the slice out. Between
+ * ranks that is what a ring moves: 2 (n - 1) / n of the buffer. It is done
+ * in pieces that the scratch memory holds; an element's sum does not depend on
+ * where pieces end.
+ */
+#include "plugins/comm-nccl/instance.h"
+
+#define UNIT 64u /* slices begin at multiples of it */
+
+uint64_t nccl_piece(const nccl_comm *comm, uint32_t ranks)
+{
+    return comm->config.scratch / (4 * ((uint64_t)ranks + 2)) / UNIT * UNIT;
+}
+
+uint64_t nccl_width(uint32_t dtype)
+{
+    switch (dtype) {
+    case XRAY_F32:
+        return 4;
+    case XRAY_BF16:
+    case XRAY_F16:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+/* ---- the device's part -------------------------------------------------- */
+
+static xray_status cast(const nccl_comm *comm, const void *x, uint32_t x_dtype,
+                        void *y, uint32_t y_dtype, uint64_t count)
+{
+    xray_cast op = { .head = XRAY_HEAD(xray_cast),
+                     .count = count,
+                     .x = x,
+                     .y = y,
+                     .x_dtype = x_dtype,
+                     .y_dtype = y_dtype };
+    return comm->device->cast(comm->device_self, comm->stream, &op);
+}
+
+static xray_status add(const nccl_comm *comm, const void *x, void *y,
+                       uint64_t count)
+{
+    xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+                      .count = count,
+                      .x = x,
+                      .y = y,
+                      .alpha = 1.0f,
+                      .beta = 1.0f };
+    return comm->device->axpby(comm->device_self, comm->stream, &op);
+}
+
+static xray_status move(const nccl_comm *comm, void *to, const void *from,
+                        uint64_t bytes)
+{
+    if (to == from)
+        return XRAY_OK;
+    return comm->device->copy(comm->device_self, comm->stream, to, from, bytes,
+                              XRAY_COPY_ON_DEVICE);
+}
+
+/* Parts of one slice: that of rank r lies in the scratch memory, this rank's
+ * own where it always was. */
+typedef struct parts {
+    xray_comm_group *group;
+    const void *own;
+    void *out;
+    uint64_t count;
+    uint64_t piece; /* elements of fp32 from part to part */
+    uint32_t dtype;
+} parts;
+
+static char *part_at(const parts *p, uint32_t rank)
+{
+    return p->group->comm->scratch + 4 * p->piece * rank;
+}
+
+static const void *part(const parts *p, uint32_t rank)
+{
+    return rank == p->group->self ? p->own : part_at(p, rank);
+}
+
+static xray_status add_f32(const parts *p)
+{
+    const nccl_comm *comm = p->group->comm;
+    int first = p->group->self == 0;
+    void *sum = first ? p->out : part_at(p, 0);
+    xray_status status =
+        first ? move(comm, sum, p->own, 4 * p->count) : XRAY_OK;
+    for (uint32_t r = 1; status == XRAY_OK && r < p->group->count; r++)
+        status = add(comm, part(p, r), sum, p->count);
+    return status == XRAY_OK ? move(comm, p->out, sum, 4 * p->count) : status;
+}
+
+static xray_status add_bf16(const parts *p)
+{
+    const nccl_comm *comm = p->group->comm;
+    void *sum = part_at(p, p->group->count);
+    void *wide = part_at(p, p->group->count + 1);
+    xray_status status =
+        cast(comm, part(p, 0), XRAY_BF16, sum, XRAY_F32, p->count);
+    for (uint32_t r = 1; status == XRAY_OK && r < p->group->count; r++) {
+        status = cast(comm, part(p, r), XRAY_BF16, wide, XRAY_F32, p->count);
+        if (status == XRAY_OK)
+            status = add(comm, wide, sum, p->count);
+    }
+    if (status == XRAY_OK)
+        status = cast(comm, sum, XRAY_F32, p->out, XRAY_BF16, p->count);
+    return status;
+}
+
+/* ---- between ranks ------------------------------------------------------ */
+
+/* Slice r of a piece of an all_reduce. */
+typedef struct slices {
+    char *at;       /* the piece */
+    uint64_t count; /* its elements */
+    uint64_t each;  /* of a slice; the last ones may have fewer */
+    uint64_t width;
+} slices;
+
+static uint64_t slice_count(const slices *s, uint32_t rank)
+{
+    uint64_t from = s->each * rank;
+    if (from >= s->count)
+        return 0;
+    return s->count - from < s->each ? s->count - from : s->each;
+}
+
+static char *slice_at(const slices *s, uint32_t rank)
+{
+    return s->at + s->each * rank * s->width;
+}
+
+/* One transfer within ncclGroupStart and End; none where there is nothing. */
+static int post(const xray_comm_group *g, int sends, void *buf, uint64_t bytes,
+                uint32_t peer)
+{
+    const nccl_api *api = &g->comm->api;
+    if (bytes == 0)
+        return NCCL_SUCCESS;
+    return sends ? api->send(buf, bytes, NCCL_INT8, (int)peer, g->nccl,
+                             g->comm->native)
+                 : api->recv(buf, bytes, NCCL_INT8, (int)peer, g->nccl,
+                             g->comm->native);
+}
+
+static int worse(int a, int b)
+{
+    return a != NCCL_SUCCESS && a != NCCL_IN_PROGRESS ? a : b;
+}
+
+/* Everyone's part of slice r goes to rank r. */
+static xray_status spread(xray_comm_group *g, const slices *s, uint64_t piece)
+{
+    const nccl_api *api = &g->comm->api;
+    uint64_t mine = slice_count(s, g->self) * s->width;
+    int result = api->group_start();
+    for (uint32_t r = 0; r < g->count; r++) {
+        if (r == g->self)
+            continue;
+        result = worse(result, post(g, 1, slice_at(s, r),
+                                    slice_count(s, r) * s->width, r));
+        result = worse(result,
+                       post(g, 0, g->comm->scratch + 4 * piece * r, mine, r));
+    }
+    return nccl_settle(g, "ncclSend, ncclRecv",
+                       worse(result, api->group_end()));
+}
+
+/* Slice r goes from rank r to all. */
+static xray_status collect(xray_comm_group *g, const slices *s)
+{
+    const nccl_api *api = &g->comm->api;
+    uint64_t mine = slice_count(s, g->self) * s->width;
+    int result;
+    if (s->each * g->count == s->count)
+        return nccl_settle(g, "ncclAllGather",
+                           api->all_gather(slice_at(s, g->self), s->at, mine,
+                                           NCCL_INT8, g->nccl,
+                                           g->comm->native));
+    result = api->group_start();
+    for (uint32_t r = 0; r < g->count; r++) {
+        if (r == g->self)
+            continue;
+        result = worse(result, post(g, 1, slice_at(s, g->self), mine, r));
+        result = worse(result, post(g, 0, slice_at(s, r),
+                                    slice_count(s, r) * s->width, r));
+    }
+    return nccl_settle(g, "ncclSend, ncclRecv",
+                       worse(result, api->group_end()));
+}
+
+static xray_status reduce_slices(xray_comm_group *g, const slices *s,
+                                 uint64_t piece, uint32_t dtype)
+{
+    void *own = slice_at(s, g->self);
+    parts p = { g, own, own, slice_count(s, g->self), piece, dtype };
+    xray_status status = spread(g, s, piece);
+    if (status == XRAY_OK && p.count)
+        status = dtype == XRAY_F32 ? add_f32(&p) : add_bf16(&p);
+    return status == XRAY_OK ? collect(g, s) : status;
+}
+
+static xray_status all_reduce(xray_comm_group *g, const nccl_call *call)
+{
+    uint64_t piece = nccl_piece(g->comm, g->count);
+    uint64_t step = piece * g->count;
+    xray_status status = XRAY_OK;
+    for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += step) {
+        uint64_t left = call->count - at;
+        slices s = { .width = nccl_width(call->dtype),
+                     .count = left < step ? left : step };
+        s.at = (char *)call->out + at * s.width;
+        s.each = (s.count + g->count - 1) / g->count;
+        if (s.count % (UNIT * g->count))
+            s.each = (s.each + UNIT - 1) / UNIT * UNIT;
+        status = reduce_slices(g, &s, piece, call->dtype);
+    }
+    return status;
+}
+
+static xray_status reduce_scatter(xray_comm_group *g, const nccl_call *call)
+{
+    const nccl_api *api = &g->comm->api;
+    uint64_t piece = nccl_piece(g->comm, g->count);
+    uint64_t width = nccl_width(call->dtype);
+    xray_status status = XRAY_OK;
+    for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
+        uint64_t n = call->count - at < piece ? call->count - at : piece;
+        int result = api->group_start();
+        for (uint32_t r = 0; r < g->count; r++) {
+            const char *from =
+                (const char *)call->in + (call->count * r + at) * width;
+            if (r == g->self)
+                continue;
+            result = worse(result, api->send(from, n * width, NCCL_INT8, (int)r,
+                                             g->nccl, g->comm->native));
+            result = worse(result, post(g, 0, g->comm->scratch + 4 * piece * r,
+                                        n * width, r));
+        }
+        status = nccl_settle(g, "ncclSend, ncclRecv",
+                             worse(result, api->group_end()));
+        parts p = { g,
+                    (const char *)call->in +
+                        (call->count * g->self + at) * width,
+                    (char *)call->out + at * width,
+                    n,
+                    piece,
+                    call->dtype };
+        if (status == XRAY_OK)
+            status = call->dtype == XRAY_F32 ? add_f32(&p) : add_bf16(&p);
+    }
+    return status;
+}
+
+xray_status nccl_ordered(xray_comm_group *group, const nccl_call *call)
+{
+    return call->call == XRAY_COMM_ALL_REDUCE ? all_reduce(group, call)
+                                              : reduce_scatter(group, call);
+}
+
+/* ---- NCCL's own sums, in fp32 ------------------------------------------- */
+
+static xray_status widened_scatter(xray_comm_group *g, const nccl_call *call)
+{
+    const nccl_comm *comm = g->comm;
+    uint64_t piece = nccl_piece(comm, g->count);
+    float *wide = (float *)(void *)comm->scratch;
+    float *sum = wide + piece * g->count;
+    xray_status status = XRAY_OK;
+    for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
+        uint64_t n = call->count - at < piece ? call->count - at : piece;
+        for (uint32_t r = 0; status == XRAY_OK && r < g->count; r++)
+            status =
+                cast(comm, (const uint16_t *)call->in + call->count * r + at,
+                     XRAY_BF16, wide + n * r, XRAY_F32, n);
+        if (status == XRAY_OK)
+            status = nccl_settle(
+                g, "ncclReduceScatter",
+                comm->api.reduce_scatter(wide, sum, n, NCCL_FLOAT32, NCCL_SUM,
+                                         g->nccl, comm->native));
+        if (status == XRAY_OK)
+            status = cast(comm, sum, XRAY_F32, (uint16_t *)call->out + at,
+                          XRAY_BF16, n);
+    }
+    return status;
+}
+
+xray_status nccl_widened(xray_comm_group *g, const nccl_call *call)
+{
+    const nccl_comm *comm = g->comm;
+    uint64_t piece = nccl_piece(comm, g->count) * (g->count + 2);
+    xray_status status = XRAY_OK;
+    if (call->call == XRAY_COMM_REDUCE_SCATTER)
+        return widened_scatter(g, call);
+    for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
+        uint64_t n = call->count - at < piece ? call->count - at : piece;
+        uint16_t *buf = (uint16_t *)call->out + at;
+        status = cast(comm, buf, XRAY_BF16, comm->scratch, XRAY_F32, n);
+        if (status == XRAY_OK)
+            status =
+                nccl_settle(g, "ncclAllReduce",
+                            comm->api.all_reduce(comm->scratch, comm->scratch,
+                                                 n, NCCL_FLOAT32, NCCL_SUM,
+                                                 g->nccl, comm->native));
+        if (status == XRAY_OK)
+            status = cast(comm, comm->scratch, XRAY_F32, buf, XRAY_BF16, n);
+    }
+    return status;
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The attention operators: checks, operands in the precision of the instance,
+ * and the cache. A block of the cache holds K of all kv heads, [kv_heads]
+ * [block_tokens][dim], then V alike: the keys of a head lie one after the
+ * other, as decode reads them. In bfloat16 they are stored as the products take
+ * them, rounded, whatever dtype was asked for, dim rounded up to 8.
+ */
+#include "plugins/device-cuda/attention.h"
+
+#define THREADS 256u
+
+static uint32_t round8(uint32_t n)
+{
+    return (n + 7) / 8 * 8;
+}
+
+/* What all three operators check. */
+static xray_status check_heads(const cuda_device *d, const char *where,
+                               uint32_t heads, uint32_t kv_heads,
+                               uint32_t head_dim)
+{
+    if (heads == 0 || kv_heads == 0 || head_dim == 0 || heads % kv_heads != 0)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "%u heads over %u kv heads of dimension %u", heads,
+                         kv_heads, head_dim);
+    if (head_dim > ATTEND_DIM_MOST)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
+                         "heads of dimension %u: at most %u are offered",
+                         head_dim, ATTEND_DIM_MOST);
+    return XRAY_OK;
+}
+
+static xray_status check_rows(const cuda_device *d, const char *where,
+                              const xray_attention *op)
+{
+    xray_status s =
+        check_heads(d, where, op->heads, op->kv_heads, op->head_dim);
+    if (s != XRAY_OK)
+        return s;
+    uint64_t q = (uint64_t)op->heads * op->head_dim;
+    uint64_t kv = (uint64_t)op->kv_heads * op->head_dim;
+    if (op->q_stride < q || op->o_stride < q || op->k_stride < kv ||
+        op->v_stride < kv)
+        return cuda_fail(d, XRAY_E_ARG, where, "a stride is below a token");
+    if (op->tokens.bound >= 0x7fffffffu || op->rows >= 0x7fffffffu)
+        return cuda_fail(d, XRAY_E_RANGE, where, "%llu tokens in a call",
+                         (unsigned long long)op->tokens.bound);
+    return XRAY_OK;
+}
+
+static attend_args args_of(const xray_attention *op)
+{
+    attend_args a = {};
+    a.q = op->q;
+    a.o = op->o;
+    a.lse = op->lse;
+    a.k = op->k;
+    a.v = op->v;
+    a.row_start = op->row_start;
+    a.tokens = op->tokens.bound;
+    a.q_stride = op->q_stride;
+    a.o_stride = op->o_stride;
+    a.k_stride = op->k_stride;
+    a.v_stride = op->v_stride;
+    a.head_step = op->head_dim;
+    a.rows = (uint32_t)op->rows;
+    a.heads = op->heads;
+    a.kv_heads = op->kv_heads;
+    a.group = op->heads / op->kv_heads;
+    a.dim = op->head_dim;
+    a.dim8 = round8(op->head_dim);
+    a.window = op->window;
+    a.scale = op->scale;
+    a.softcap = op->softcap;
+    a.splits = (uint32_t)((op->row_bound + ATTEND_SPLIT - 1) / ATTEND_SPLIT);
+    return a;
+}
+
+/* ---- operands in bf16 ------------------------------------------------------
+ */
+
+/* y[t, h, 0 .. dim8) of x[t, h, 0 .. dim), tokens x_stride apart. */
+__global__ void narrow_heads(uint16_t *y, const float *x, uint64_t x_stride,
+                             uint64_t pieces, uint32_t heads, uint32_t dim)
+{
+    uint32_t per = (dim + 7) / 8;
+    uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= pieces)
+        return;
+    uint32_t c = (uint32_t)(i % per);
+    uint64_t th = i / per;
+    const float *from =
+        x + th / heads * x_stride + th % heads * dim + (uint64_t)c * 8;
+    float v[8];
+    if (((uintptr_t)from & 15u) == 0 && c * 8 + 8 <= dim) {
+        float4 low = *reinterpret_cast<const float4 *>(from);
+        float4 high = *reinterpret_cast<const float4 *>(from + 4);
+        v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+        v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+    } else {
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            v[e] = c * 8 + e < dim ? from[e] : 0.0f;
+    }
+    uint4 out;
+    out.x = cu_pack_bf16(v[0], v[1]);
+    out.y = cu_pack_bf16(v[2], v[3]);
+    out.z = cu_pack_bf16(v[4], v[5]);
+    out.w = cu_pack_bf16(v[6], v[7]);
+    *reinterpret_cast<uint4 *>(y + i * 8) = out;
+}
+
+static void narrow(cudaStream_t stream, uint16_t *y, const float *x,
+                   uint64_t stride, const attend_args *a, uint32_t heads)
+{
+    uint64_t pieces = a->tokens * heads * (a->dim8 / 8);
+    CU_LAUNCH(narrow_heads, (uint32_t)((pieces + THREADS - 1) / THREADS),
+              THREADS, 0, stream, y, x, stride, pieces, heads, a->dim);
+}
+
+/* k and v of a packed batch as bf16 at `to`; returns what lies behind them. */
+static uint16_t *narrow_keys(cudaStream_t stream, attend_args *a, uint16_t *to)
+{
+    uint64_t width = (uint64_t)a->kv_heads * a->dim8;
+    uint16_t *v = to + a->tokens * width;
+    narrow(stream, to, static_cast<const float *>(a->k), a->k_stride, a,
+           a->kv_heads);
+    narrow(stream, v, static_cast<const float *>(a->v), a->v_stride, a,
+           a->kv_heads);
+    a->k = to;
+    a->v = v;
+    a->k_stride = a->v_stride = width;
+    a->head_step = a->dim8;
+    return v + a->tokens * width;
+}
+
+extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
+                                      const xray_attention *op)
+{
+    cuda_device *d = static_cast<cuda_device *>(self);
+    const char *where = "attention";
+    CUDA_CHECK(d, op, where, op->row_start, op->q, op->k, op->v, op->o);
+    xray_status s = check_rows(d, where, op);
+    if (s != XRAY_OK || op->rows == 0 || op->tokens.bound == 0)
+        return s;
+    attend_args a = args_of(op);
+    cudaStream_t on = cuda_stream(d, stream);
+    if (d->precision == CUDA_FLOAT32)
+        return attend_forward_f32(d, on, where, &a);
+    void *scratch = NULL;
+    s = cuda_scratch(d, CUDA_SCRATCH_ATTEND,
+                     2 * a.tokens * a.kv_heads * a.dim8 * sizeof(uint16_t),
+                     &scratch);
+    if (s != XRAY_OK)
+        return s;
+    (void)narrow_keys(on, &a, static_cast<uint16_t *>(scratch));
+    return attend_forward_bf16(d, on, where, &a);
+}
+
+/* ---- gradient
+ * ---------------------------------------------------------------- */
+
+/* delta[t, h] = dot16(d_o, o); with ROUND of d_o as the products take it. Half
+ * a warp a head. */
+template <bool ROUND>
+__global__ void attend_delta(float *delta, const attend_args a)
+{
+    uint64_t i = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) / 16;
+    uint32_t lane = threadIdx.x % 16;
+    uint64_t items = a.tokens * a.heads;
+    float s = 0.0f;
+    if (i < items) {
+        uint64_t at = i / a.heads * a.o_stride + i % a.heads * a.dim;
+        for (uint32_t e = lane; e < a.dim; e += 16) {
+            float g = a.d_o[at + e];
+            if (ROUND)
+                g = cu_from_bf16(cu_to_bf16(g));
+            s = fmaf(g, a.o[at + e], s);
+        }
+    }
+    s = cu_half_tree16(s);
+    if (i < items && lane == 0)
+        delta[i] = s;
+}
+
+static xray_status check_grad(const cuda_device *d, const char *where,
+                              const xray_attention_grad *op)
+{
+    const xray_attention *f = op->forward;
+    CUDA_CHECK(d, f, where, f->row_start, f->q, f->k, f->v, f->o, f->lse);
+    xray_status s = check_rows(d, where, f);
+    if (s != XRAY_OK)
+        return s;
+    uint64_t kv = (uint64_t)f->kv_heads * f->head_dim;
+    if (op->dq_stride < (uint64_t)f->heads * f->head_dim ||
+        op->dk_stride < kv || op->dv_stride < kv)
+        return cuda_fail(d, XRAY_E_ARG, where, "a stride is below a token");
+    return XRAY_OK;
+}
+
+extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
+                                           const xray_attention_grad *op)
+{
+    cuda_device *d = static_cast<cuda_device *>(self);
+    const char *where = "attention_grad";
+    CUDA_CHECK(d, op, where, op->forward, op->d_o, op->dq, op->dk, op->dv);
+    xray_status s = check_grad(d, where, op);
+    if (s != XRAY_OK || op->forward->rows == 0 ||
+        op->forward->tokens.bound == 0)
+        return s;
+    attend_args a = args_of(op->forward);
+    a.d_o = op->d_o;
+    a.dq = op->dq;
+    a.dk = op->dk;
+    a.dv = op->dv;
+    a.dq_stride = op->dq_stride;
+    a.dk_stride = op->dk_stride;
+    a.dv_stride = op->dv_stride;
+    int narrow_too = d->precision == CUDA_BFLOAT16;
+    uint64_t items = a.tokens * a.heads;
+    uint64_t values = 2 * (items + a.tokens * a.kv_heads) * a.dim8;
+    uint64_t head = (items * sizeof(float) + 255) / 256 * 256;
+    void *scratch = NULL;
+    s = cuda_scratch(d, CUDA_SCRATCH_ATTEND,
+                     head + (narrow_too ? values * sizeof(uint16_t) : 0),
+                     &scratch);
+    if (s != XRAY_OK)
+        return s;
+    cudaStream_t on = cuda_stream(d, stream);
+    float *delta = static_cast<float *>(scratch);
+    uint32_t blocks = (uint32_t)((items * 16 + THREADS - 1) / THREADS);
+    a.delta = delta;
+    if (!narrow_too) {
+        CU_LAUNCH(attend_delta<false>, blocks, THREADS, 0, on, delta, a);
+        return attend_grad_f32(d, on, where, &a);
+    }
+    CU_LAUNCH(attend_delta<true>, blocks, THREADS, 0, on, delta, a);
+    uint16_t *q = reinterpret_cast<uint16_t *>(
+        static_cast<unsigned char *>(scratch) + head);
+    uint16_t *d_o = q + items * a.dim8;
+    narrow(on, q, a.q, a.q_stride, &a, a.heads);
+    narrow(on, d_o, a.d_o, a.o_stride, &a, a.heads);
+    (void)narrow_keys(on, &a, d_o + items * a.dim8);
+    a.q_narrow = q;
+    a.d_narrow = d_o;
+    return attend_grad_bf16(d, on, where, &a);
+}
+
+/* ---- cache
+ * --------------------------------------------------------------------- */
+
+static int kv_offered(const cuda_device *d, const xray_kv *kv)
+{
+    int dtype = kv->dtype == XRAY_F32 ||
+                (kv->dtype == XRAY_BF16 && d->precision == CUDA_BFLOAT16);
+    return dtype && kv->block_tokens != 0 && kv->block_tokens % 16 == 0 &&
+           kv->head_dim != 0 && kv->head_dim <= ATTEND_DIM_MOST;
+}
+
+static xray_status kv_refuse(const cuda_device *d, const char *where)
+{
+    return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
+                     "blocks hold %s, a multiple of 16 positions and heads of "
+                     "dimension %u at most",
+                     d->precision == CUDA_BFLOAT16 ? "F32 or BF16" : "F32",
+                     ATTEND_DIM_MOST);
+}
+
+/* Values from one key of a head to the next. */
+static uint32_t kv_row(const cuda_device *d, const xray_kv *kv)
+{
+    return d->precision == CUDA_BFLOAT16 ? round8(kv->head_dim) : kv->head_dim;
+}
+
+/* Values of K in a block, and of V. */
+static uint64_t kv_part(const cuda_device *d, const xray_kv *kv)
+{
+    return (uint64_t)kv->kv_heads * kv->block_tokens * kv_row(d, kv);
+}
+
+extern "C" uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv)
+{
+    const cuda_device *d = static_cast<const cuda_device *>(self);
+    if (!kv || !kv_offered(d, kv)) {
+        (void)kv_refuse(d, "kv_block_bytes");
+        return 0;
+    }
+    return 2 * kv_part(d, kv) *
+           (d->precision == CUDA_BFLOAT16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+CU_FN void kv_write(float *to, float x)
+{
+    *to = x;
+}
+
+CU_FN void kv_write(uint16_t *to, float x)
+{
+    *to = cu_to_bf16(x);
+}
+
+/* Keys and values of new tokens into their blocks; a thread block a token. */
+template <typename T>
+__global__ void kv_store(const attend_args a, T *blocks, const float *k,
+                         const float *v, uint64_t k_row, uint64_t v_row)
+{
+    uint64_t t = blockIdx.x;
+    if (t >= cu_count(a.tokens, a.live))
+        return;
+    uint32_t row = (uint32_t)a.k_stride;
+    uint32_t position = (uint32_t)a.positions[t];
+    uint32_t inside = position % a.block_tokens;
+    uint64_t b = (uint64_t)(uint32_t)a.seq[t] * a.table_stride +
+                 position / a.block_tokens;
+    if (a.table)
+        b = (uint32_t)a.table[b];
+    T *to_k = blocks + b * a.block_step + (uint64_t)inside * row;
+    T *to_v = to_k + a.block_step / 2;
+    for (uint32_t i = threadIdx.x; i < a.kv_heads * row; i += blockDim.x) {
+        uint32_t h = i / row;
+        uint32_t e = i % row;
+        uint64_t from = (uint64_t)h * a.dim + e;
+        uint64_t at = h * a.head_step + e;
+        kv_write(to_k + at, e < a.dim ? k[t * k_row + from] : 0.0f);
+        kv_write(to_v + at, e < a.dim ? v[t * v_row + from] : 0.0f);
+    }
+}
+
+static xray_status check_kv(const cuda_device *d, const char *where,
+                            const xray_attention_kv *op)
+{
+    const xray_kv *kv = op->kv;
+    xray_status s =
+        check_heads(d, where, op->heads, kv->kv_heads, kv->head_dim);
+    if (s != XRAY_OK)
+        return s;
+    if (!kv_offered(d, kv))
+        return kv_refuse(d, where);
+    uint64_t q = (uint64_t)op->heads * kv->head_dim;
+    uint64_t width = (uint64_t)kv->kv_heads * kv->head_dim;
+    if (op->q_stride < q || op->o_stride < q || op->k_stride < width ||
+        op->v_stride < width)
+        return cuda_fail(d, XRAY_E_ARG, where, "a stride is below a token");
+    if (op->tokens.bound >= 0x7fffffffu || op->position_bound > 0x7fffffffu)
+        return cuda_fail(d, XRAY_E_RANGE, where,
+                         "%llu tokens at up to %llu positions",
+                         (unsigned long long)op->tokens.bound,
+                         (unsigned long long)op->position_bound);
+    return XRAY_OK;
+}
+
+static attend_args args_of_kv(const cuda_device *d, const xray_attention_kv *op)
+{
+    const xray_kv *kv = op->kv;
+    attend_args a = {};
+    a.q = op->q;
+    a.o = op->o;
+    a.seq = op->seq;
+    a.positions = op->positions;
+    a.live = op->tokens.live;
+    a.table = kv->table;
+    a.tokens = op->tokens.bound;
+    a.q_stride = op->q_stride;
+    a.o_stride = op->o_stride;
+    a.k_stride = a.v_stride = kv_row(d, kv);
+    a.head_step = (uint64_t)kv->block_tokens * a.k_stride;
+    a.block_step = 2 * kv_part(d, kv);
+    a.table_stride = kv->table_stride;
+    a.block_tokens = kv->block_tokens;
+    a.heads = op->heads;
+    a.kv_heads = kv->kv_heads;
+    a.group = op->heads / kv->kv_heads;
+    a.dim = kv->head_dim;
+    a.dim8 = round8(kv->head_dim);
+    a.window = op->window;
+    a.scale = op->scale;
+    a.softcap = op->softcap;
+    a.splits =
+        (uint32_t)((op->position_bound + ATTEND_SPLIT - 1) / ATTEND_SPLIT);
+    return a;
+}
+
+extern "C" xray_status cuda_attention_kv(void *self, xray_stream *stream,
+                                         const xray_attention_kv *op)
+{
+    cuda_device *d = static_cast<cuda_device *>(self);
+    const char *where = "attention_kv";
+    CUDA_CHECK(d, op, where, op->kv, op->seq, op->positions, op->q, op->k,
+               op->v, op->o);
+    CUDA_CHECK(d, op->kv, where, op->kv->blocks);
+    xray_status s = check_kv(d, where, op);
+    if (s != XRAY_OK || op->tokens.bound == 0)
+        return s;
+    attend_args a = args_of_kv(d, op);
+    cudaStream_t on = cuda_stream(d, stream);
+    uint32_t width = a.kv_heads * (uint32_t)a.k_stride;
+    uint32_t threads = width >= THREADS ? THREADS : (width + 31) / 32 * 32;
+    if (d->precision == CUDA_FLOAT32) {
+        float *blocks = static_cast<float *>(op->kv->blocks);
+        CU_LAUNCH(kv_store<float>, (uint32_t)a.tokens, threads, 0, on, a,
+                  blocks, op->k, op->v, op->k_stride, op->v_stride);
+        a.k = blocks;
+        a.v = blocks + a.block_step / 2;
+        return attend_forward_f32(d, on, where, &a);
+    }
+    uint16_t *blocks = static_cast<uint16_t *>(op->kv->blocks);
+    CU_LAUNCH(kv_store<uint16_t>, (uint32_t)a.tokens, threads, 0, on, a, blocks,
+              op->k, op->v, op->k_stride, op->v_stride);
+    a.k = blocks;
+    a.v = blocks + a.block_step / 2;
+    return attend_forward_bf16(d, on, where, &a);
+}

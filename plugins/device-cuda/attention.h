@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the attention kernels share. A block serves one kv head and a tile:
+ * consecutive tokens of one row times the query heads that read the kv head.
+ * Query r of a tile is token r / heads, head r % heads. In a packed batch,
+ * tiles are counted from each row's start; over a cache, from any token that
+ * does not follow the one before it, and from every a.tile-th token. What a
+ * query's result is does not depend on its tile.
+ */
+#ifndef CUDA_ATTENTION_H
+#define CUDA_ATTENTION_H
+
+#include "plugins/device-cuda/device.h"
+
+#include "plugins/device-cuda/fmath.h"
+
+#define ATTEND_SPLIT \
+    256u /* keys of a split in bfloat16; a part of the contract */
+#define ATTEND_BLOCK 64u /* keys that share a maximum; divides a split */
+#define ATTEND_DIM_MOST 256u
+#define ATTEND_F32_WARPS 8u /* queries of a block in float32, a warp each */
+
+typedef struct attend_args {
+    const float *q;
+    const float *d_o; /* gradients only, as are the next four */
+    float *dq;
+    float *dk;
+    float *dv;
+    const float *delta; /* [tokens, heads] sum of d_o o */
+    float *o;
+    float *lse;    /* [tokens, heads], NULL: not kept */
+    const void *k; /* bf16 in bfloat16, else float */
+    const void *v;
+    const uint16_t *q_narrow; /* [tokens, heads, dim8], gradients in bfloat16 */
+    const uint16_t *d_narrow;
+    float *partial;    /* [tokens, heads, splits, dim] */
+    float *partial_ml; /* [tokens, heads, splits, 2] maximum and sum */
+    const int32_t *row_start;
+    const int32_t *seq;
+    const int32_t *positions;
+    const int32_t *live;
+    const int32_t *table;
+    uint64_t tokens; /* bound */
+    uint64_t q_stride;
+    uint64_t o_stride;
+    uint64_t dq_stride;
+    uint64_t dk_stride;
+    uint64_t dv_stride;
+    uint64_t k_stride; /* elements from one key to the next */
+    uint64_t v_stride;
+    uint64_t head_step;  /* elements from one kv head's keys to the next's */
+    uint64_t block_step; /* elements from one cache block to the next */
+    uint64_t table_stride;
+    uint32_t block_tokens;
+    uint32_t rows;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t group; /* heads / kv_heads */
+    uint32_t dim;
+    uint32_t dim8; /* dim in whole 16-byte pieces of bf16 */
+    uint32_t window;
+    uint32_t tile;  /* tokens of a tile */
+    uint32_t parts; /* tiles that the heads of a group are cut into */
+    uint32_t wide;  /* heads of a tile */
+    uint32_t splits;
+    float scale;
+    float softcap;
+} attend_args;
+
+/* A block's tile, the same in every thread. */
+typedef struct attend_tile {
+    uint32_t token;  /* the first */
+    uint32_t count;  /* of tokens; 0: nothing to do */
+    uint32_t pos;    /* of the first token */
+    uint32_t length; /* of the row, in a packed batch */
+    uint32_t kv;     /* head */
+    uint32_t head;   /* the first */
+    uint32_t heads;  /* of this tile */
+    uint32_t first;  /* cache: number of the first block without a table */
+    const int32_t *table;
+} attend_tile;
+
+CU_FN uint32_t attend_first_key(uint32_t pos, uint32_t window)
+{
+    return window && pos + 1 > window ? pos + 1 - window : 0;
+}
+
+/* The row and the place in it of tile number x, counting `tile` tokens a tile
+ * through all rows; longest first within a row. Called by whole warps. */
+CU_FN int attend_find_row(const int32_t *row_start, uint32_t rows,
+                          uint32_t tile, uint32_t x, uint32_t out[2])
+{
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t before = 0;
+    for (uint32_t base = 0; base < rows; base += 32) {
+        uint32_t r = base + lane;
+        uint32_t n = 0;
+        if (r < rows)
+            n = ((uint32_t)(row_start[r + 1] - row_start[r]) + tile - 1) / tile;
+        uint32_t end = n;
+        for (uint32_t by = 1; by < 32; by *= 2) {
+            uint32_t other = __shfl_up_sync(CU_FULL, end, by);
+            end += lane >= by ? other : 0;
+        }
+        uint32_t past = __ballot_sync(CU_FULL, before + end <= x);
+        if (past != CU_FULL) {
+            int found = __popc(past);
+            uint32_t last = __shfl_sync(CU_FULL, before + end, found);
+            out[0] = base + (uint32_t)found;
+            out[1] = last - 1 - x;
+            return 1;
+        }
+        before += __shfl_sync(CU_FULL, end, 31);
+    }
+    return 0;
+}
+
+/* Token t continues the sequence of the one before it. */
+CU_FN int attend_follows(const attend_args *a, uint32_t t)
+{
+    return a->seq[t] == a->seq[t - 1] &&
+           a->positions[t] == a->positions[t - 1] + 1;
+}
+
+/* Tokens of the tile that token t starts; 0: it starts none. */
+CU_FN uint32_t attend_run(const attend_args *a, uint32_t t)
+{
+    uint32_t tokens = (uint32_t)cu_count(a->tokens, a->live);
+    uint32_t lane = threadIdx.x % 32;
+    if (t >= tokens || (t % a->tile != 0 && attend_follows(a, t)))
+        return 0;
+    uint32_t end = min(tokens, (t / a->tile + 1) * a->tile);
+    for (uint32_t base = t + 1; base < end; base += 32) {
+        int more = base + lane < end && attend_follows(a, base + lane);
+        uint32_t stop = ~__ballot_sync(CU_FULL, more);
+        if (stop)
+            return base + (uint32_t)__ffs((int)stop) - 1 - t;
+    }
+    return end - t;
+}
+
+template <bool CACHE>
+CU_FN attend_tile attend_find(const attend_args *a, uint32_t x, uint32_t y)
+{
+    attend_tile w = {};
+    uint32_t part = y % a->parts;
+    w.kv = y / a->parts;
+    w.head = w.kv * a->group + part * a->wide;
+    w.heads = min(a->wide, a->group - part * a->wide);
+    if (CACHE) {
+        w.token = x;
+        w.count = attend_run(a, x);
+        if (w.count == 0)
+            return w;
+        uint64_t slot = (uint64_t)(uint32_t)a->seq[x] * a->table_stride;
+        w.pos = (uint32_t)a->positions[x];
+        w.table = a->table ? a->table + slot : NULL;
+        w.first = (uint32_t)slot;
+        return w;
+    }
+    uint32_t at[2];
+    if (!attend_find_row(a->row_start, a->rows, a->tile, x, at))
+        return w;
+    uint32_t start = (uint32_t)a->row_start[at[0]];
+    w.length = (uint32_t)a->row_start[at[0] + 1] - start;
+    w.pos = at[1] * a->tile;
+    w.token = start + w.pos;
+    w.count = min(a->tile, w.length - w.pos);
+    return w;
+}
+
+/* Index of key j's first element in a.k, or in a.v by its stride. */
+template <bool CACHE>
+CU_FN uint64_t attend_key(const attend_args *a, const attend_tile *w,
+                          uint32_t j, uint64_t stride)
+{
+    uint64_t head = w->kv * a->head_step;
+    if (!CACHE)
+        return head + (w->token - w->pos + j) * stride;
+    uint32_t b = j / a->block_tokens;
+    uint64_t n = w->table ? (uint32_t)w->table[b] : w->first + b;
+    return n * a->block_step + head + (j - b * a->block_tokens) * stride;
+}
+
+/* ---- what the host calls --------------------------------------------------
+ */
+
+/* The tiles of `most` queries a block; y of the grid is kv_heads * parts. */
+static inline void attend_cut(attend_args *a, uint32_t most)
+{
+    a->wide = a->group < most ? a->group : most;
+    a->parts = (a->group + a->wide - 1) / a->wide;
+    a->tile = most / a->wide;
+}
+
+/* Enough blocks for the tiles of a packed batch. */
+static inline uint32_t attend_tiles(const attend_args *a, uint32_t tile)
+{
+    return (uint32_t)(a->tokens / tile) + a->rows;
+}
+
+/* More than 48 KiB of shared memory is to be asked for. */
+#define ATTEND_START(d, where, kernel, grid, threads, bytes, stream, ...) \
+    do {                                                                  \
+        if ((bytes) > 48u * 1024u) {                                      \
+            xray_status s_ = cuda_check(                                  \
+                d, where,                                                 \
+                cudaFuncSetAttribute(                                     \
+                    kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,  \
+                    (int)(bytes)));                                       \
+            if (s_ != XRAY_OK)                                            \
+                return s_;                                                \
+        }                                                                 \
+        CU_LAUNCH(kernel, grid, threads, bytes, stream, __VA_ARGS__);     \
+    } while (0)
+
+xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
+                               const char *where, attend_args *a);
+xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
+                            const char *where, attend_args *a);
+/* a.k and a.v are bf16; a.splits > 0: blocks a query's splits are spread over
+ */
+xray_status attend_forward_bf16(cuda_device *d, cudaStream_t stream,
+                                const char *where, attend_args *a);
+xray_status attend_grad_bf16(cuda_device *d, cudaStream_t stream,
+                             const char *where, attend_args *a);
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradients of attention in bfloat16. Scores are computed again from q, k and
+ * lse, twice: once by blocks of queries, for dq, once by blocks of keys, for dk
+ * and dv. So every sum has one owner and one order, with no atomics and no
+ * partial results in memory, for 7 products where a pass with atomics has 5.
+ *
+ * Both kernels: 4 warps, 16 rows of the result each, 64 rows of the other side
+ * in shared memory at a time, taken in order of position. They wait for shared
+ * memory as forward does: a warp reads 256 bytes a product, about half of the
+ * tensor cores' peak is the bound.
+ */
+#include "plugins/device-cuda/attention_bf16.h"
+
+#define WARPS 4u
+#define THREADS (WARPS * 32u)
+#define TILE 64u /* queries or keys of a thread block */
+
+/* 64 rows of a side are folded STEP at a time, so that registers suffice. */
+template <int DIM> struct grad_shape {
+    static const int step = DIM > 128 ? 16 : 32;
+    static const int cols =
+        DIM > 128 ? DIM / 2 : DIM; /* of dk and dv a block */
+    static const int halves = DIM / cols;
+    static const int stages = DIM > 128 ? 1 : 2;
+};
+
+/* p and ds of a pair, 0 where not visible. */
+CU_FN void pair_of(const attend_args *a, float *s, float *dp, float c,
+                   float lse2, float delta, int seen)
+{
+    float t = attend_log2(*s, c, a->scale, a->softcap);
+    float p = exp2f(t - lse2);
+    float x = p * (*dp - delta);
+    if (a->softcap != 0.0f) {
+        float u = cu_tanh((*s * a->scale) / a->softcap);
+        x = x * fmaf(-u, u, 1.0f);
+    }
+    *s = seen ? p : 0.0f;
+    *dp = seen ? x : 0.0f;
+}
+
+/* Rows [base, base + 64) of a [tokens, heads, dim8] array, for one head; rows
+ * at or beyond `length` are 0. */
+template <int DIM>
+CU_FN void load_side(uint16_t *to, const uint16_t *from, const attend_args *a,
+                     uint64_t start, uint32_t heads, uint32_t head,
+                     uint32_t base, uint32_t length)
+{
+    uint64_t stride = (uint64_t)heads * a->dim8;
+    int hi = length > base ? (int)min(length - base, TILE) : 0;
+    load_rows<DIM, (int)TILE, (int)THREADS>(
+        to, from + (start + base) * stride + (uint64_t)head * a->dim8, stride,
+        0, hi, a->dim8);
+}
+
+/* 16 rows of a result from the accumulators, times `scale`. */
+template <int DIM, int COLS>
+CU_FN void store_grad(float *to, uint64_t stride, const float acc[COLS / 8][4],
+                      uint32_t rows, uint32_t first, uint32_t dim, float scale)
+{
+    uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint32_t r = lane / 4 + 8 * h;
+        if (r >= rows)
+            continue;
+#pragma unroll
+        for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                uint32_t d = first + n * 8 + lane % 4 * 2 + e;
+                if (d < dim)
+                    to[r * stride + d] = scale * acc[n][2 * h + e];
+            }
+    }
+}
+
+template <int N> CU_FN void clear(float acc[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
+}
+
+/* ---- dq: a block of queries of one head
+ * -------------------------------------- */
+
+template <int DIM>
+__global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
+{
+    const int STEP = grad_shape<DIM>::step;
+    const int STAGES = grad_shape<DIM>::stages;
+    const uint32_t side = TILE * attend_pitch<DIM>::of;
+    CU_DYNAMIC(uint16_t, shared);
+    uint32_t at[2];
+    if (!attend_find_row(a.row_start, a.rows, TILE, blockIdx.x, at))
+        return;
+    uint32_t start = (uint32_t)a.row_start[at[0]];
+    uint32_t length = (uint32_t)a.row_start[at[0] + 1] - start;
+    uint32_t i0 = at[1] * TILE;
+    uint32_t head = blockIdx.y;
+    uint32_t kv = head / a.group;
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t lane = threadIdx.x % 32;
+    const uint16_t *k = static_cast<const uint16_t *>(a.k);
+    const uint16_t *v = static_cast<const uint16_t *>(a.v);
+    uint16_t *q = shared;
+    uint16_t *d_o = q + side;
+    uint16_t *keys = d_o + side; /* keys, then values, of each stage */
+    load_side<DIM>(q, a.q_narrow, &a, start, a.heads, head, i0, length);
+    load_side<DIM>(d_o, a.d_narrow, &a, start, a.heads, head, i0, length);
+    uint32_t last = min(i0 + TILE, length) - 1;
+    uint32_t b = attend_first_key(i0, a.window) / TILE;
+    if (STAGES > 1) {
+        load_side<DIM>(keys, k, &a, start, a.kv_heads, kv, b * TILE, length);
+        load_side<DIM>(keys + side, v, &a, start, a.kv_heads, kv, b * TILE,
+                       length);
+        cu_async_commit();
+    }
+    uint32_t pos[2];
+    uint32_t from[2];
+    float lse2[2];
+    float delta[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        pos[h] = i0 + warp * 16 + lane / 4 + 8 * h;
+        from[h] = attend_first_key(pos[h], a.window);
+        uint64_t t = (uint64_t)(start + min(pos[h], length - 1)) * a.heads;
+        lse2[h] = a.lse[t + head] * LOG2E;
+        delta[h] = a.delta[t + head];
+    }
+    uint32_t low = attend_first_key(i0 + warp * 16, a.window);
+    uint32_t high = i0 + warp * 16 + 15;
+    float acc[DIM / 8][4];
+    clear<DIM / 8>(acc);
+    float c = a.scale * LOG2E;
+    for (uint32_t turn = 0; b <= last / TILE; b++, turn++) {
+        uint16_t *now = keys + (STAGES > 1 ? turn % 2 * 2 * side : 0);
+        uint16_t *then = keys + (STAGES > 1 ? (turn + 1) % 2 * 2 * side : 0);
+        uint32_t load = STAGES > 1 ? b + 1 : b;
+        if (load <= last / TILE) {
+            load_side<DIM>(then, k, &a, start, a.kv_heads, kv, load * TILE,
+                           length);
+            load_side<DIM>(then + side, v, &a, start, a.kv_heads, kv,
+                           load * TILE, length);
+        }
+        cu_async_commit();
+        cu_async_wait<STAGES - 1>();
+        __syncthreads();
+#pragma unroll 1
+        for (uint32_t j0 = b * TILE; j0 < (b + 1) * TILE; j0 += STEP) {
+            if (j0 > high || j0 + STEP <= low)
+                continue;
+            float s[STEP / 8][4];
+            float dp[STEP / 8][4];
+            uint16_t *at_k = now + (j0 % TILE) * attend_pitch<DIM>::of;
+            uint16_t *mine = q + warp * 16 * attend_pitch<DIM>::of;
+            product_rows<DIM, STEP / 8>(s, mine, at_k);
+            product_rows<DIM, STEP / 8>(dp, mine + side, at_k + side);
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    uint32_t j = j0 + n * 8 + lane % 4 * 2 + e % 2;
+                    pair_of(&a, &s[n][e], &dp[n][e], c, lse2[e / 2],
+                            delta[e / 2], j <= pos[e / 2] && j >= from[e / 2]);
+                }
+            product_columns<DIM, DIM, STEP / 8>(acc, dp, at_k, 0);
+        }
+        __syncthreads();
+    }
+    uint32_t i = i0 + warp * 16;
+    if (i < length)
+        store_grad<DIM, DIM>(a.dq + (uint64_t)(start + i) * a.dq_stride +
+                                 (uint64_t)head * a.dim,
+                             a.dq_stride, acc, length - i, 0, a.dim, a.scale);
+}
+
+/* ---- dk, dv: a block of keys of one kv head
+ * ------------------------------------ */
+
+/* Where the queries of the kv head's heads that see a block of keys go on. */
+typedef struct query_walk {
+    uint32_t head;
+    uint32_t block;
+    uint32_t first; /* block, of every head */
+    uint32_t last;
+} query_walk;
+
+CU_FN query_walk walk_next(query_walk w)
+{
+    if (w.block < w.last) {
+        w.block++;
+        return w;
+    }
+    w.block = w.first;
+    w.head++;
+    return w;
+}
+
+/* q, then d_o, of a block of queries; lse and delta behind them. */
+template <int DIM>
+CU_FN void load_walk(uint16_t *to, const attend_args *a, uint32_t start,
+                     uint32_t length, query_walk w)
+{
+    const uint32_t side = TILE * attend_pitch<DIM>::of;
+    uint32_t base = w.block * TILE;
+    load_side<DIM>(to, a->q_narrow, a, start, a->heads, w.head, base, length);
+    load_side<DIM>(to + side, a->d_narrow, a, start, a->heads, w.head, base,
+                   length);
+    float *rows = reinterpret_cast<float *>(to + 2 * side);
+    for (uint32_t r = threadIdx.x; r < TILE; r += THREADS) {
+        uint64_t t = (uint64_t)(start + min(base + r, length - 1)) * a->heads;
+        rows[r] = a->lse[t + w.head] * LOG2E;
+        rows[TILE + r] = a->delta[t + w.head];
+    }
+}
+
+template <int DIM>
+__global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
+{
+    const int STEP = grad_shape<DIM>::step;
+    const int STAGES = grad_shape<DIM>::stages;
+    const int COLS = grad_shape<DIM>::cols;
+    const uint32_t side = TILE * attend_pitch<DIM>::of;
+    const uint32_t stage = 2 * side + 2 * TILE * 2;
+    CU_DYNAMIC(uint16_t, shared);
+    uint32_t at[2];
+    if (!attend_find_row(a.row_start, a.rows, TILE, blockIdx.x, at))
+        return;
+    uint32_t start = (uint32_t)a.row_start[at[0]];
+    uint32_t length = (uint32_t)a.row_start[at[0] + 1] - start;
+    /* Tiles come last first; here the first has the most to do. */
+    uint32_t j0 = ((length + TILE - 1) / TILE - 1 - at[1]) * TILE;
+    uint32_t kv = blockIdx.y;
+    uint32_t first_col = blockIdx.z * COLS;
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t lane = threadIdx.x % 32;
+    uint16_t *keys = shared;
+    uint16_t *values = keys + side;
+    uint16_t *queries = values + side;
+    load_side<DIM>(keys, static_cast<const uint16_t *>(a.k), &a, start,
+                   a.kv_heads, kv, j0, length);
+    load_side<DIM>(values, static_cast<const uint16_t *>(a.v), &a, start,
+                   a.kv_heads, kv, j0, length);
+    uint32_t end = length - 1;
+    if (a.window && j0 + TILE - 1 < end - min(end, a.window - 1))
+        end = j0 + TILE - 1 + a.window - 1;
+    query_walk w = { kv * a.group, j0 / TILE, j0 / TILE, end / TILE };
+    uint32_t heads_end = (kv + 1) * a.group;
+    if (STAGES > 1) {
+        load_walk<DIM>(queries, &a, start, length, w);
+        cu_async_commit();
+    }
+    uint32_t j_low = j0 + warp * 16;
+    float dk[COLS / 8][4];
+    float dv[COLS / 8][4];
+    clear<COLS / 8>(dk);
+    clear<COLS / 8>(dv);
+    float c = a.scale * LOG2E;
+    uint16_t *my_keys = keys + warp * 16 * attend_pitch<DIM>::of;
+    for (uint32_t turn = 0; w.head < heads_end; turn++) {
+        query_walk next = walk_next(w);
+        uint16_t *now = queries + (STAGES > 1 ? turn % 2 * stage : 0);
+        uint16_t *then = queries + (STAGES > 1 ? (turn + 1) % 2 * stage : 0);
+        query_walk load = STAGES > 1 ? next : w;
+        if (load.head < heads_end)
+            load_walk<DIM>(then, &a, start, length, load);
+        cu_async_commit();
+        cu_async_wait<STAGES - 1>();
+        __syncthreads();
+        const float *rows = reinterpret_cast<const float *>(now + 2 * side);
+#pragma unroll 1
+        for (uint32_t r = 0; r < TILE; r += STEP) {
+            uint32_t i0 = w.block * TILE + r;
+            if (i0 >= length || i0 + STEP <= j_low ||
+                attend_first_key(i0, a.window) > j_low + 15)
+                continue;
+            float s[STEP / 8][4]; /* keys down, queries across */
+            float dp[STEP / 8][4];
+            uint16_t *at_q = now + r * attend_pitch<DIM>::of;
+            product_rows<DIM, STEP / 8>(s, my_keys, at_q);
+            product_rows<DIM, STEP / 8>(dp, my_keys + side, at_q + side);
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    uint32_t x = n * 8 + lane % 4 * 2 + e % 2;
+                    uint32_t i = i0 + x;
+                    uint32_t j = j_low + lane / 4 + e / 2 * 8;
+                    pair_of(&a, &s[n][e], &dp[n][e], c, rows[r + x],
+                            rows[TILE + r + x],
+                            i < length && j <= i &&
+                                j >= attend_first_key(i, a.window));
+                }
+            product_columns<DIM, COLS, STEP / 8>(dv, s, at_q + side, first_col);
+            product_columns<DIM, COLS, STEP / 8>(dk, dp, at_q, first_col);
+        }
+        __syncthreads();
+        w = next;
+    }
+    if (j_low >= length)
+        return;
+    uint64_t t = start + j_low;
+    store_grad<DIM, COLS>(a.dk + t * a.dk_stride + (uint64_t)kv * a.dim,
+                          a.dk_stride, dk, length - j_low, first_col, a.dim,
+                          a.scale);
+    store_grad<DIM, COLS>(a.dv + t * a.dv_stride + (uint64_t)kv * a.dim,
+                          a.dv_stride, dv, length - j_low, first_col, a.dim,
+                          1.0f);
+}
+
+/* ---- the host's side --------------------------------------------------------
+ */
+
+template <int DIM>
+static xray_status start_grad(cuda_device *d, cudaStream_t stream,
+                              const char *where, const attend_args *a)
+{
+    typedef grad_shape<DIM> shape;
+    uint32_t side = TILE * attend_pitch<DIM>::of * 2;
+    uint32_t tiles = attend_tiles(a, TILE);
+    dim3 by_query(tiles, a->heads);
+    ATTEND_START(d, where, attend_bf16_dq<DIM>, by_query, THREADS,
+                 side * (2 + 2 * shape::stages), stream, *a);
+    dim3 by_key(tiles, a->kv_heads, shape::halves);
+    ATTEND_START(d, where, attend_bf16_dkv<DIM>, by_key, THREADS,
+                 side * 2 + (side * 2 + 2 * TILE * 4) * shape::stages, stream,
+                 *a);
+    return cuda_launched(d, where);
+}
+
+xray_status attend_grad_bf16(cuda_device *d, cudaStream_t stream,
+                             const char *where, attend_args *a)
+{
+    if (a->dim <= 32)
+        return start_grad<32>(d, stream, where, a);
+    if (a->dim <= 64)
+        return start_grad<64>(d, stream, where, a);
+    if (a->dim <= 80)
+        return start_grad<80>(d, stream, where, a);
+    if (a->dim <= 96)
+        return start_grad<96>(d, stream, where, a);
+    if (a->dim <= 128)
+        return start_grad<128>(d, stream, where, a);
+    return start_grad<256>(d, stream, where, a);
+}

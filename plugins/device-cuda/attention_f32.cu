@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention in float32, the contract xray.fp32/1: a warp computes one query of
+ * one head (or, for dk and dv, one key), lanes over keys for scores and over
+ * dimensions for the chains along keys. Bound by fused multiply-adds and by the
+ * shared memory that feeds them, one load each: this precision is for checks
+ * and small models.
+ */
+#include "plugins/device-cuda/attention.h"
+
+#define WARPS ATTEND_F32_WARPS
+#define KEYS 32u /* of a tile in shared memory */
+#define LANES_DIM (ATTEND_DIM_MOST / 32u)
+
+/* scale, then softcap. */
+CU_FN float score_of(const attend_args *a, float chain)
+{
+    float s = a->scale * chain;
+    if (a->softcap == 0.0f)
+        return s;
+    return a->softcap * cu_tanh(s / a->softcap);
+}
+
+/* Rows of `dim` floats an odd number apart, so that a column is read without
+ * conflicts. */
+CU_FN uint32_t padded(uint32_t dim)
+{
+    return dim | 1u;
+}
+
+/* Keys base <= j <= last that some query of the tile sees, of k or v, into
+ * `to`; other rows keep what they had. */
+template <bool CACHE>
+CU_FN void load_keys(const attend_args *a, const attend_tile *w,
+                     const void *from, uint64_t stride, uint32_t base,
+                     uint32_t last, float *to)
+{
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t first = attend_first_key(w->pos, a->window);
+    const float *data = static_cast<const float *>(from);
+    for (uint32_t r = warp; r < KEYS && base + r <= last; r += WARPS) {
+        if (base + r < first)
+            continue;
+        const float *key = data + attend_key<CACHE>(a, w, base + r, stride);
+        for (uint32_t d = lane; d < a->dim; d += 32)
+            to[r * padded(a->dim) + d] = key[d];
+    }
+}
+
+CU_FN float dot_chain(const float *a, const float *b, uint32_t dim)
+{
+    float c = 0.0f;
+    for (uint32_t d = 0; d < dim; d++)
+        c = fmaf(a[d], b[d], c);
+    return c;
+}
+
+/* The query of this warp. */
+typedef struct warp_query {
+    uint32_t active;
+    uint32_t head;
+    uint32_t pos;
+    uint32_t from; /* first visible key */
+    uint64_t token;
+} warp_query;
+
+CU_FN warp_query query_of(const attend_args *a, const attend_tile *w)
+{
+    uint32_t warp = threadIdx.x / 32;
+    warp_query q;
+    q.active = warp < w->count * w->heads;
+    uint32_t r = q.active ? warp : 0;
+    q.head = w->head + r % w->heads;
+    q.pos = w->pos + r / w->heads;
+    q.token = w->token + r / w->heads;
+    q.from = attend_first_key(q.pos, a->window);
+    return q;
+}
+
+/* acc[d] goes on with the chain over rows lo <= i < hi of m[i] rows[i, d]. */
+CU_FN void chain_rows(float acc[LANES_DIM], const float *m, const float *rows,
+                      uint32_t dim, uint32_t lo, uint32_t hi)
+{
+    uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = lo; i < hi; i++) {
+        float x = m[i];
+#pragma unroll
+        for (uint32_t n = 0; n < LANES_DIM; n++)
+            if (lane + 32 * n < dim)
+                acc[n] = fmaf(x, rows[i * padded(dim) + lane + 32 * n], acc[n]);
+    }
+}
+
+/* Two passes over the visible keys: the maximum, then exp, sum and values. */
+template <bool CACHE>
+__global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
+{
+    CU_DYNAMIC(float, shared);
+    attend_tile w = attend_find<CACHE>(&a, blockIdx.x, blockIdx.y);
+    if (w.count == 0)
+        return;
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t row = padded(a.dim);
+    float *keys = shared;
+    float *values = keys + KEYS * row;
+    float *query = values + KEYS * row + warp * a.dim;
+    float *p = values + KEYS * row + WARPS * a.dim + warp * KEYS;
+    warp_query q = query_of(&a, &w);
+    const float *from = a.q + q.token * a.q_stride + (uint64_t)q.head * a.dim;
+    for (uint32_t d = lane; d < a.dim; d += 32)
+        query[d] = from[d];
+    uint32_t last = w.pos + w.count - 1;
+    uint32_t base0 = attend_first_key(w.pos, a.window) / KEYS * KEYS;
+    float max = cu_float(0xff800000u);
+    for (uint32_t base = base0; base <= last; base += KEYS) {
+        __syncthreads();
+        load_keys<CACHE>(&a, &w, a.k, a.k_stride, base, last, keys);
+        __syncthreads();
+        uint32_t j = base + lane;
+        if (j >= q.from && j <= q.pos)
+            max = fmaxf(
+                score_of(&a, dot_chain(query, keys + lane * row, a.dim)), max);
+    }
+    for (int by = 16; by > 0; by /= 2)
+        max = fmaxf(max, __shfl_xor_sync(CU_FULL, max, by));
+    float sum = 0.0f; /* lane l: the partial sum l mod 16 */
+    float acc[LANES_DIM] = {};
+    for (uint32_t base = base0; base <= last; base += KEYS) {
+        __syncthreads();
+        load_keys<CACHE>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<CACHE>(&a, &w, a.v, a.v_stride, base, last, values);
+        __syncthreads();
+        uint32_t j = base + lane;
+        float e = 0.0f;
+        if (j >= q.from && j <= q.pos)
+            e = cu_exp(
+                score_of(&a, dot_chain(query, keys + lane * row, a.dim)) - max);
+        p[lane] = e;
+        __syncwarp();
+        sum = sum + p[lane % 16];
+        sum = sum + p[lane % 16 + 16];
+        uint32_t lo = q.from > base ? q.from - base : 0;
+        uint32_t hi = q.pos < base ? 0 : min(q.pos - base + 1, KEYS);
+        chain_rows(acc, p, values, a.dim, lo, hi);
+    }
+    sum = cu_warp_tree16(sum);
+    if (!q.active)
+        return;
+    float *o = a.o + q.token * a.o_stride + (uint64_t)q.head * a.dim;
+#pragma unroll
+    for (uint32_t n = 0; n < LANES_DIM; n++)
+        if (lane + 32 * n < a.dim)
+            o[lane + 32 * n] = acc[n] / sum;
+    if (a.lse && lane == 0)
+        a.lse[q.token * a.heads + q.head] = max + cu_log(sum);
+}
+
+static uint32_t shared_f32(const attend_args *a, uint32_t rows)
+{
+    uint32_t row = a->dim | 1u;
+    return (2 * KEYS * row + rows * WARPS * a->dim + 2 * WARPS * KEYS) * 4;
+}
+
+xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
+                               const char *where, attend_args *a)
+{
+    attend_cut(a, WARPS);
+    uint32_t bytes = shared_f32(a, 1);
+    if (a->row_start) {
+        dim3 grid(attend_tiles(a, a->tile), a->kv_heads * a->parts);
+        ATTEND_START(d, where, attend_f32<false>, grid, WARPS * 32, bytes,
+                     stream, *a);
+    } else {
+        dim3 grid((uint32_t)a->tokens, a->kv_heads * a->parts);
+        ATTEND_START(d, where, attend_f32<true>, grid, WARPS * 32, bytes,
+                     stream, *a);
+    }
+    return cuda_launched(d, where);
+}
+
+/* ---- gradients ------------------------------------------------------------
+ */
+
+/* p and ds of a visible pair from its two chains. */
+CU_FN void pair_grad(const attend_args *a, float chain, float dp, float lse,
+                     float delta, float out[2])
+{
+    float s = score_of(a, chain);
+    float e = cu_exp(s - lse);
+    float x = e * (dp - delta);
+    if (a->softcap != 0.0f) {
+        float u = s / a->softcap;
+        x = x * fmaf(-u, u, 1.0f);
+    }
+    out[0] = e;
+    out[1] = x;
+}
+
+/* dq of a query: one pass over the visible keys. */
+__global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
+{
+    CU_DYNAMIC(float, shared);
+    attend_tile w = attend_find<false>(&a, blockIdx.x, blockIdx.y);
+    if (w.count == 0)
+        return;
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t row = padded(a.dim);
+    float *keys = shared;
+    float *values = keys + KEYS * row;
+    float *query = values + KEYS * row + warp * a.dim;
+    float *grad = query + WARPS * a.dim;
+    float *ds = values + KEYS * row + 2 * WARPS * a.dim + warp * KEYS;
+    warp_query q = query_of(&a, &w);
+    const float *from = a.q + q.token * a.q_stride + (uint64_t)q.head * a.dim;
+    const float *d_o = a.d_o + q.token * a.o_stride + (uint64_t)q.head * a.dim;
+    for (uint32_t d = lane; d < a.dim; d += 32) {
+        query[d] = from[d];
+        grad[d] = d_o[d];
+    }
+    float lse = a.lse[q.token * a.heads + q.head];
+    float delta = a.delta[q.token * a.heads + q.head];
+    uint32_t last = w.pos + w.count - 1;
+    float acc[LANES_DIM] = {};
+    for (uint32_t base = attend_first_key(w.pos, a.window) / KEYS * KEYS;
+         base <= last; base += KEYS) {
+        __syncthreads();
+        load_keys<false>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<false>(&a, &w, a.v, a.v_stride, base, last, values);
+        __syncthreads();
+        uint32_t j = base + lane;
+        float x[2] = { 0.0f, 0.0f };
+        if (j >= q.from && j <= q.pos)
+            pair_grad(&a, dot_chain(query, keys + lane * row, a.dim),
+                      dot_chain(grad, values + lane * row, a.dim), lse, delta,
+                      x);
+        ds[lane] = x[1];
+        __syncwarp();
+        uint32_t lo = q.from > base ? q.from - base : 0;
+        uint32_t hi = q.pos < base ? 0 : min(q.pos - base + 1, KEYS);
+        chain_rows(acc, ds, keys, a.dim, lo, hi);
+    }
+    if (!q.active)
+        return;
+    float *dq = a.dq + q.token * a.dq_stride + (uint64_t)q.head * a.dim;
+#pragma unroll
+    for (uint32_t n = 0; n < LANES_DIM; n++)
+        if (lane + 32 * n < a.dim)
+            dq[lane + 32 * n] = a.scale * acc[n];
+}
+
+/* Queries [base, end) of a row and head, q and d_o side by side. */
+CU_FN void load_queries(const attend_args *a, const attend_tile *w,
+                        uint32_t head, uint32_t base, float *q, float *d_o)
+{
+    uint32_t lane = threadIdx.x % 32;
+    uint64_t start = w->token - w->pos;
+    for (uint32_t r = threadIdx.x / 32; r < KEYS && base + r < w->length;
+         r += WARPS) {
+        uint64_t t = start + base + r;
+        const float *x = a->q + t * a->q_stride + (uint64_t)head * a->dim;
+        const float *y = a->d_o + t * a->o_stride + (uint64_t)head * a->dim;
+        for (uint32_t d = lane; d < a->dim; d += 32) {
+            q[r * padded(a->dim) + d] = x[d];
+            d_o[r * padded(a->dim) + d] = y[d];
+        }
+    }
+}
+
+/* dk and dv of a key: over the heads of its group, then the queries from its
+ * group of 16 on. */
+__global__ void __launch_bounds__(WARPS * 32)
+    attend_f32_dkv(const attend_args a)
+{
+    CU_DYNAMIC(float, shared);
+    attend_tile w = attend_find<false>(&a, blockIdx.x, blockIdx.y);
+    if (w.count == 0)
+        return;
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t row = padded(a.dim);
+    float *q = shared;
+    float *d_o = q + KEYS * row;
+    float *key = d_o + KEYS * row + warp * a.dim;
+    float *value = key + WARPS * a.dim;
+    float *p = d_o + KEYS * row + 2 * WARPS * a.dim + 2 * warp * KEYS;
+    float *ds = p + KEYS;
+    uint32_t j = w.pos + (warp < w.count ? warp : 0);
+    uint32_t group16 = w.pos / 16 * 16; /* the same for all keys of a tile */
+    const float *k = static_cast<const float *>(a.k) +
+                     attend_key<false>(&a, &w, j, a.k_stride);
+    const float *v = static_cast<const float *>(a.v) +
+                     attend_key<false>(&a, &w, j, a.v_stride);
+    for (uint32_t d = lane; d < a.dim; d += 32) {
+        key[d] = k[d];
+        value[d] = v[d];
+    }
+    float dk[LANES_DIM] = {};
+    float dv[LANES_DIM] = {};
+    for (uint32_t h = w.kv * a.group; h < (w.kv + 1) * a.group; h++)
+        for (uint32_t base = group16 / KEYS * KEYS; base < w.length;
+             base += KEYS) {
+            if (attend_first_key(base / 64 * 64, a.window) / 16 * 16 > group16)
+                break;
+            __syncthreads();
+            load_queries(&a, &w, h, base, q, d_o);
+            __syncthreads();
+            uint32_t i = base + lane;
+            float x[2] = { 0.0f, 0.0f };
+            if (i >= j && i < w.length && attend_first_key(i, a.window) <= j) {
+                uint64_t at = (uint64_t)(w.token - w.pos + i) * a.heads + h;
+                pair_grad(&a, dot_chain(q + lane * row, key, a.dim),
+                          dot_chain(d_o + lane * row, value, a.dim), a.lse[at],
+                          a.delta[at], x);
+            }
+            p[lane] = x[0];
+            ds[lane] = x[1];
+            __syncwarp();
+            uint32_t lo = group16 > base ? group16 - base : 0;
+            uint32_t hi = min(w.length - base, KEYS);
+            chain_rows(dk, ds, q, a.dim, lo, hi);
+            chain_rows(dv, p, d_o, a.dim, lo, hi);
+        }
+    if (warp >= w.count)
+        return;
+    uint64_t t = w.token + warp;
+    float *to_k = a.dk + t * a.dk_stride + (uint64_t)w.kv * a.dim;
+    float *to_v = a.dv + t * a.dv_stride + (uint64_t)w.kv * a.dim;
+#pragma unroll
+    for (uint32_t n = 0; n < LANES_DIM; n++)
+        if (lane + 32 * n < a.dim) {
+            to_k[lane + 32 * n] = a.scale * dk[n];
+            to_v[lane + 32 * n] = dv[n];
+        }
+}
+
+xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
+                            const char *where, attend_args *a)
+{
+    uint32_t bytes = shared_f32(a, 2);
+    attend_cut(a, WARPS);
+    dim3 queries(attend_tiles(a, a->tile), a->kv_heads * a->parts);
+    ATTEND_START(d, where, attend_f32_dq, queries, WARPS * 32, bytes, stream,
+                 *a);
+    /* Tiles of keys: every warp its own, a kv head a block. */
+    a->tile = WARPS;
+    a->parts = 1;
+    a->wide = a->group;
+    dim3 keys(attend_tiles(a, WARPS), a->kv_heads);
+    ATTEND_START(d, where, attend_f32_dkv, keys, WARPS * 32, bytes, stream, *a);
+    return cuda_launched(d, where);
+}

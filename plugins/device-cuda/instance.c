@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creating an instance, and how errors are told.
+ */
+#include "plugins/device-cuda/instance.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xray/cuda.h>
+
+#include "plugins/device-cuda/product.h"
+
+#define LEAST_CAPABILITY 80
+
+/* ---- errors ---------------------------------------------------------------
+ */
+
+xray_status cuda_fail(const cuda_device *d, xray_status status,
+                      const char *where, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (!d || !d->host)
+        return status;
+    return d->host->fail(d->host, status, where, text);
+}
+
+xray_status cuda_check(const cuda_device *d, const char *where,
+                       cudaError_t error)
+{
+    if (error == cudaSuccess)
+        return XRAY_OK;
+    (void)cudaGetLastError();
+    return cuda_fail(
+        d, error == cudaErrorMemoryAllocation ? XRAY_E_NOMEM : XRAY_E_DEVICE,
+        where, "CUDA says %s: %s", cudaGetErrorName(error),
+        cudaGetErrorString(error));
+}
+
+xray_status cuda_launched(const cuda_device *d, const char *where)
+{
+    cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? XRAY_OK : cuda_check(d, where, error);
+}
+
+/* Of calls that come before there is an instance. */
+static xray_status refuse(const xray_host *host, xray_status status,
+                          const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return host ? host->fail(host, status, "device cuda", text) : status;
+}
+
+/* ---- plan, create ----------------------------------------------------------
+ */
+
+static xray_status check_config(const xray_host *host, const cuda_config *c)
+{
+    if (c->index < 0 || c->precision < CUDA_FLOAT32 ||
+        c->precision > CUDA_BFLOAT16 || c->products < CUDA_PRODUCTS_OWN ||
+        c->products > CUDA_PRODUCTS_CUBLASLT)
+        return refuse(host, XRAY_E_CONFIG,
+                      "index, precision or products has an unknown value");
+    return XRAY_OK;
+}
+
+static cuda_config config_of(const void *config)
+{
+    cuda_config c = { 0 };
+    c.precision = CUDA_BFLOAT16;
+    if (config)
+        memcpy(&c, config, sizeof(c));
+    return c;
+}
+
+xray_status cuda_plan(const xray_host *host, const void *config,
+                      xray_device_plan *out)
+{
+    if (!out || out->head.size < sizeof(*out))
+        return refuse(host, XRAY_E_ARG, "out is NULL or too short");
+    cuda_config c = config_of(config);
+    xray_status status = check_config(host, &c);
+    if (status != XRAY_OK)
+        return status;
+    out->memory_bytes = c.memory;
+    out->host_memory = 0;
+    return XRAY_OK;
+}
+
+/* Why there is no device at all. */
+static xray_status no_device(const xray_host *host, cudaError_t error)
+{
+    int version = 0;
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&version);
+    if (version == 0)
+        return refuse(host, XRAY_E_DEVICE,
+                      "this machine has no NVIDIA driver (libcuda.so.1 is not "
+                      "found), so no GPU can be used; use device = cpu");
+    if (error == cudaErrorInsufficientDriver)
+        return refuse(host, XRAY_E_DEVICE,
+                      "the NVIDIA driver is of CUDA %d.%d, but this plugin was "
+                      "built with CUDA %d.%d",
+                      version / 1000, version % 1000 / 10,
+                      CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (error == cudaSuccess || error == cudaErrorNoDevice)
+        return refuse(host, XRAY_E_DEVICE,
+                      "the NVIDIA driver shows no GPU to this process");
+    return refuse(host, XRAY_E_DEVICE, "CUDA does not start, it says %s: %s",
+                  cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+static xray_status find_device(const xray_host *host, int64_t index)
+{
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0)
+        return no_device(host, error);
+    if (index >= count)
+        return refuse(host, XRAY_E_CONFIG,
+                      "index = %lld, but this process sees %d GPU%s, counted "
+                      "from 0",
+                      (long long)index, count, count == 1 ? "" : "s");
+    return XRAY_OK;
+}
+
+static int attribute(const cuda_device *d, enum cudaDeviceAttr what)
+{
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, what, d->index) != cudaSuccess)
+        value = 0;
+    return value;
+}
+
+static void name_device(cuda_device *d, int capability)
+{
+    char model[96] = "GPU";
+    CUdevice device;
+    if (d->driver->device(&device, d->index) != CUDA_SUCCESS ||
+        d->driver->name(model, (int)sizeof(model), device) != CUDA_SUCCESS)
+        (void)snprintf(model, sizeof(model), "GPU");
+    (void)snprintf(d->name, sizeof(d->name),
+                   "%s, compute %d.%d, %d multiprocessors, %s", model,
+                   capability / 10, capability % 10, d->sms,
+                   d->precision == CUDA_FLOAT32 ? "float32" : "bfloat16");
+}
+
+static xray_status start(cuda_device *d, const cuda_config *c)
+{
+    xray_status status = cuda_check(d, "create", cudaSetDevice(d->index));
+    if (status != XRAY_OK)
+        return status;
+    d->sms = attribute(d, cudaDevAttrMultiProcessorCount);
+    d->shared_most = attribute(d, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    int capability = attribute(d, cudaDevAttrComputeCapabilityMajor) * 10 +
+                     attribute(d, cudaDevAttrComputeCapabilityMinor);
+    if (capability < LEAST_CAPABILITY)
+        return cuda_fail(d, XRAY_E_DEVICE, "create",
+                         "GPU %d has compute capability %d.%d; the kernels "
+                         "need 8.0 or later",
+                         d->index, capability / 10, capability % 10);
+    status = cuda_driver_open(d);
+    if (status != XRAY_OK)
+        return status;
+    name_device(d, capability);
+    status = cuda_check(
+        d, "create",
+        cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+    if (status != XRAY_OK)
+        return status;
+    d->sum = (uint64_t *)cuda_alloc(d, XRAY_TAG_WORKSPACE, sizeof(*d->sum));
+    if (!d->sum)
+        return cuda_fail(d, XRAY_E_NOMEM, "create", "GPU %d has no memory left",
+                         d->index);
+    if (d->precision == CUDA_BFLOAT16 && c->products == CUDA_PRODUCTS_CUBLASLT)
+        d->blas = blas_open(d);
+    return XRAY_OK;
+}
+
+xray_status cuda_create(const xray_host *host, const void *config,
+                        uint32_t threads, void **out_self)
+{
+    (void)threads;
+    if (!out_self)
+        return refuse(host, XRAY_E_ARG, "out_self is NULL");
+    cuda_config c = config_of(config);
+    xray_status status = check_config(host, &c);
+    if (status == XRAY_OK)
+        status = find_device(host, c.index);
+    if (status != XRAY_OK)
+        return status;
+    cuda_device *d = (cuda_device *)calloc(1, sizeof(*d));
+    if (!d)
+        return refuse(host, XRAY_E_NOMEM, "no memory for the instance");
+    d->host = host;
+    d->index = (int)c.index;
+    d->precision = (int)c.precision;
+    status = start(d, &c);
+    if (status != XRAY_OK) {
+        cuda_destroy(d);
+        return status;
+    }
+    *out_self = d;
+    return XRAY_OK;
+}
+
+void cuda_destroy(void *self)
+{
+    cuda_device *d = (cuda_device *)self;
+    if (!d)
+        return;
+    (void)cudaSetDevice(d->index);
+    (void)cudaDeviceSynchronize();
+    blas_close(d->blas);
+    cuda_share_destroy(d);
+    cuda_memory_destroy(d);
+    if (d->stream)
+        (void)cudaStreamDestroy(d->stream);
+    free(d->driver);
+    free(d);
+}
+
+xray_status cuda_info(void *self, xray_device_info *info)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, info, "info", info);
+    size_t left = 0;
+    size_t all = 0;
+    xray_status status = cuda_check(d, "info", cudaSetDevice(d->index));
+    if (status == XRAY_OK)
+        status = cuda_check(d, "info", cudaMemGetInfo(&left, &all));
+    if (status != XRAY_OK)
+        return status;
+    info->name = d->name;
+    info->memory_bytes = all;
+    info->memory_free = left;
+    info->threads = 0;
+    info->host_memory = 0;
+    return XRAY_OK;
+}
+
+/* ---- for comm plugins -------------------------------------------------------
+ */
+
+static uint32_t own_index(void *self)
+{
+    return (uint32_t)((const cuda_device *)self)->index;
+}
+
+static void *own_stream(void *self, xray_stream *stream)
+{
+    return cuda_stream((const cuda_device *)self, stream);
+}
+
+const void *cuda_extension(void *self, const char *id)
+{
+    static const xray_cuda_ops ops = {
+        .head = XRAY_HEAD(xray_cuda_ops),
+        .index = own_index,
+        .stream = own_stream,
+    };
+    (void)self;
+    return id && strcmp(id, XRAY_EXT_CUDA) == 0 ? &ops : NULL;
+}

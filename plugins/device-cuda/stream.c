@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies, streams, events and graphs. Their handles are CUDA's own.
+ */
+#include "plugins/device-cuda/instance.h"
+
+#include "core/base/philox.h"
+
+static cuda_device *device_of(void *self)
+{
+    return (cuda_device *)self;
+}
+
+/* CUDA's current device is each thread's own. */
+static xray_status enter(const cuda_device *d, const char *where)
+{
+    return cuda_check(d, where, cudaSetDevice(d->index));
+}
+
+cudaStream_t cuda_stream(const cuda_device *d, xray_stream *stream)
+{
+    return stream ? (cudaStream_t)(void *)stream : d->stream;
+}
+
+/* ---- copies -----------------------------------------------------------------
+ */
+
+xray_status cuda_copy(void *self, xray_stream *stream, void *to,
+                      const void *from, uint64_t bytes, uint32_t kind)
+{
+    static const enum cudaMemcpyKind kinds[] = {
+        cudaMemcpyDefault,
+        cudaMemcpyHostToDevice,
+        cudaMemcpyDeviceToHost,
+        cudaMemcpyDeviceToDevice,
+    };
+    const cuda_device *d = device_of(self);
+    if (bytes > 0 && (!to || !from))
+        return cuda_fail(d, XRAY_E_ARG, "copy", "a pointer is NULL");
+    if (kind < XRAY_COPY_TO_DEVICE || kind > XRAY_COPY_ON_DEVICE)
+        return cuda_fail(d, XRAY_E_ARG, "copy", "unknown kind %u", kind);
+    if (bytes == 0)
+        return XRAY_OK;
+    return cuda_check(
+        d, "copy",
+        cudaMemcpyAsync(to, from, bytes, kinds[kind], cuda_stream(d, stream)));
+}
+
+xray_status cuda_zero(void *self, xray_stream *stream, void *ptr,
+                      uint64_t bytes)
+{
+    const cuda_device *d = device_of(self);
+    if (bytes > 0 && !ptr)
+        return cuda_fail(d, XRAY_E_ARG, "zero", "the pointer is NULL");
+    if (bytes == 0)
+        return XRAY_OK;
+    return cuda_check(d, "zero",
+                      cudaMemsetAsync(ptr, 0, bytes, cuda_stream(d, stream)));
+}
+
+xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
+                          uint64_t *out)
+{
+    const cuda_device *d = device_of(self);
+    if (!out || (bytes > 0 && !ptr))
+        return cuda_fail(d, XRAY_E_ARG, "checksum", "a pointer is NULL");
+    uint64_t sum = 0;
+    /* Of all streams: the caller has put the bytes there by any of them. */
+    xray_status status = enter(d, "checksum");
+    if (status == XRAY_OK)
+        status = cuda_check(d, "checksum", cudaDeviceSynchronize());
+    if (status == XRAY_OK)
+        status =
+            cuda_check(d, "checksum",
+                       cudaMemsetAsync(d->sum, 0, sizeof(*d->sum), d->stream));
+    if (status == XRAY_OK && bytes > 0)
+        status = cuda_checksum_run(d, ptr, bytes, d->sum);
+    if (status == XRAY_OK)
+        status = cuda_check(d, "checksum",
+                            cudaMemcpyAsync(&sum, d->sum, sizeof(sum),
+                                            cudaMemcpyDeviceToHost, d->stream));
+    if (status == XRAY_OK)
+        status = cuda_check(d, "checksum", cudaStreamSynchronize(d->stream));
+    *out = sum + xr_mix64(0, bytes);
+    return status;
+}
+
+/* ---- streams, events
+ * ----------------------------------------------------------- */
+
+xray_status cuda_stream_create(void *self, xray_stream **out)
+{
+    const cuda_device *d = device_of(self);
+    cudaStream_t s = NULL;
+    if (!out)
+        return cuda_fail(d, XRAY_E_ARG, "stream_create", "out is NULL");
+    xray_status status = enter(d, "stream_create");
+    if (status == XRAY_OK)
+        status =
+            cuda_check(d, "stream_create",
+                       cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    if (status == XRAY_OK)
+        *out = (xray_stream *)(void *)s;
+    return status;
+}
+
+void cuda_stream_destroy(void *self, xray_stream *stream)
+{
+    if (!stream || enter(device_of(self), "stream_destroy") != XRAY_OK)
+        return;
+    (void)cudaStreamDestroy(cuda_stream(device_of(self), stream));
+}
+
+xray_status cuda_sync(void *self, xray_stream *stream)
+{
+    const cuda_device *d = device_of(self);
+    return cuda_check(d, "sync", cudaStreamSynchronize(cuda_stream(d, stream)));
+}
+
+xray_status cuda_event_create(void *self, xray_event **out)
+{
+    const cuda_device *d = device_of(self);
+    cudaEvent_t e = NULL;
+    if (!out)
+        return cuda_fail(d, XRAY_E_ARG, "event_create", "out is NULL");
+    xray_status status = enter(d, "event_create");
+    if (status == XRAY_OK)
+        status =
+            cuda_check(d, "event_create",
+                       cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+    if (status == XRAY_OK)
+        *out = (xray_event *)(void *)e;
+    return status;
+}
+
+static cudaEvent_t event_of(xray_event *event)
+{
+    return (cudaEvent_t)(void *)event;
+}
+
+void cuda_event_destroy(void *self, xray_event *event)
+{
+    (void)self;
+    if (event)
+        (void)cudaEventDestroy(event_of(event));
+}
+
+xray_status cuda_event_record(void *self, xray_stream *stream,
+                              xray_event *event)
+{
+    const cuda_device *d = device_of(self);
+    if (!event)
+        return cuda_fail(d, XRAY_E_ARG, "event_record", "event is NULL");
+    return cuda_check(d, "event_record",
+                      cudaEventRecord(event_of(event), cuda_stream(d, stream)));
+}
+
+xray_status cuda_event_wait(void *self, xray_stream *stream, xray_event *event)
+{
+    const cuda_device *d = device_of(self);
+    if (!event)
+        return cuda_fail(d, XRAY_E_ARG, "event_wait", "event is NULL");
+    return cuda_check(
+        d, "event_wait",
+        cudaStreamWaitEvent(cuda_stream(d, stream), event_of(event), 0));
+}
+
+/* ---- graphs
+ * ---------------------------------------------------------------------- */
+
+xray_status cuda_graph_begin(void *self, xray_stream *stream)
+{
+    cuda_device *d = device_of(self);
+    if (d->capturing)
+        return cuda_fail(d, XRAY_E_STATE, "graph_begin",
+                         "a graph is being captured already");
+    /* What is refreshed inside would be refreshed by every launch. */
+    xray_status status = cuda_weights_refresh(d, cuda_stream(d, stream));
+    if (status == XRAY_OK)
+        status = cuda_check(
+            d, "graph_begin",
+            cudaStreamBeginCapture(cuda_stream(d, stream),
+                                   cudaStreamCaptureModeThreadLocal));
+    if (status == XRAY_OK)
+        d->capturing = 1;
+    return status;
+}
+
+xray_status cuda_graph_end(void *self, xray_stream *stream, xray_graph **out)
+{
+    cuda_device *d = device_of(self);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    if (!out || !d->capturing)
+        return cuda_fail(d, out ? XRAY_E_STATE : XRAY_E_ARG, "graph_end",
+                         out ? "no graph is being captured" : "out is NULL");
+    d->capturing = 0;
+    xray_status status = cuda_check(
+        d, "graph_end", cudaStreamEndCapture(cuda_stream(d, stream), &graph));
+    if (status != XRAY_OK || !graph)
+        return status != XRAY_OK ? status
+                                 : cuda_fail(d, XRAY_E_STATE, "graph_end",
+                                             "the capture gave no graph");
+    status = cuda_check(d, "graph_end", cudaGraphInstantiate(&ready, graph, 0));
+    (void)cudaGraphDestroy(graph);
+    if (status == XRAY_OK)
+        *out = (xray_graph *)(void *)ready;
+    return status;
+}
+
+xray_status cuda_graph_launch(void *self, xray_stream *stream,
+                              xray_graph *graph)
+{
+    cuda_device *d = device_of(self);
+    if (!graph)
+        return cuda_fail(d, XRAY_E_ARG, "graph_launch", "graph is NULL");
+    xray_status status = cuda_weights_refresh(d, cuda_stream(d, stream));
+    if (status != XRAY_OK)
+        return status;
+    return cuda_check(d, "graph_launch",
+                      cudaGraphLaunch((cudaGraphExec_t)(void *)graph,
+                                      cuda_stream(d, stream)));
+}
+
+void cuda_graph_destroy(void *self, xray_graph *graph)
+{
+    (void)self;
+    if (graph)
+        (void)cudaGraphExecDestroy((cudaGraphExec_t)(void *)graph);
+}

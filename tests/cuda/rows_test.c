@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device-cuda's rows, positions and activations give the CPU's bits, for widths
+ * that 16-byte accesses fit and others, and leave alone what is past `live`.
+ */
+#include "tests/cuda/pair.h"
+
+static const size_t dims[] = { 1, 3, 4, 37, 64, 132, 1028, 4100 };
+#define DIMS (sizeof(dims) / sizeof(*dims))
+
+static int32_t *random_ids(size_t n, size_t below)
+{
+    int32_t *ids = calloc(n, sizeof(*ids));
+    assert_non_null(ids);
+    for (size_t t = 0; t < n; t++)
+        ids[t] = (int32_t)random_below(below);
+    return ids;
+}
+
+/* ---- rows by index ------------------------------------------------------ */
+
+enum { VOCAB = 13, TOKENS = 29, LIVE = 21 };
+
+static void embed(const pair *p, size_t dim, uint32_t dtype, size_t off)
+{
+    int32_t *ids = random_ids(TOKENS, VOCAB);
+    int32_t live = LIVE;
+    buf table = buf_random(p, VOCAB * dim + 1, 1);
+    buf y = buf_random(p, TOKENS * dim + 1, 1);
+    buf at_ids = buf_of(p, ids, TOKENS * sizeof(*ids));
+    buf at_live = buf_of(p, &live, sizeof(live));
+    for (int s = 0; s < 2; s++) {
+        xray_embedding op = { .head = XRAY_HEAD(xray_embedding),
+                              .tokens = { TOKENS, at_live.p[s] },
+                              .ids = at_ids.p[s],
+                              .table = at(&table, s, off),
+                              .y = at(&y, s, off),
+                              .vocab = VOCAB,
+                              .dim = dim,
+                              .scale = 1.5f,
+                              .table_dtype = dtype };
+        RUN_ON(p, s, embedding, &op);
+    }
+    buf_same(p, &y, "embedding");
+    buf_free(p, &table);
+    buf_free(p, &y);
+    buf_free(p, &at_ids);
+    buf_free(p, &at_live);
+    free(ids);
+}
+
+static void embeddings_are_the_cpus(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    for (size_t i = 0; i < DIMS; i++)
+        for (size_t off = 0; off < 2; off++) {
+            embed(&p, dims[i], XRAY_F32, off);
+            embed(&p, dims[i], XRAY_BF16, off);
+        }
+    xray_embedding op = { .head = XRAY_HEAD(xray_embedding) };
+    REFUSED(&p, embedding, &op, XRAY_E_ARG);
+    op.head.size -= 8;
+    REFUSED(&p, embedding, &op, XRAY_E_ABI);
+    pair_close(&p);
+}
+
+/* The host cannot look at ids: what has none is NaN, other rows are right, and
+ * no memory outside is touched. */
+static void ids_out_of_range_show_as_nan(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    enum { DIM = 8 };
+    int32_t ids[4] = { 2, -1, 5, 1 };
+    float x[5 * DIM];
+    float y[5 * DIM] = { 0 };
+    for (int i = 0; i < 5 * DIM; i++)
+        x[i] = (float)i;
+    buf at_ids = buf_of(&p, ids, sizeof(ids));
+    buf at_x = buf_of(&p, x, sizeof(x));
+    buf at_y = buf_of(&p, y, sizeof(y));
+    const dev *d = &p.d[CUDA];
+    xray_embedding op = { .head = XRAY_HEAD(xray_embedding),
+                          .tokens = { 4, NULL },
+                          .ids = at_ids.p[CUDA],
+                          .table = at_x.p[CUDA],
+                          .y = at_y.p[CUDA],
+                          .vocab = 5,
+                          .dim = DIM,
+                          .scale = 1.0f };
+    xray_embedding_grad grad = { .head = XRAY_HEAD(xray_embedding_grad),
+                                 .tokens = { 4, NULL },
+                                 .ids = at_ids.p[CUDA],
+                                 .dy = at_x.p[CUDA],
+                                 .dtable = at_y.p[CUDA],
+                                 .vocab = 5,
+                                 .dim = DIM,
+                                 .scale = 1.0f };
+    must(d->ops->embedding(d->self, NULL, &op));
+    must(d->ops->copy(d->self, NULL, y, at_y.p[CUDA], sizeof(y),
+                      XRAY_COPY_TO_HOST));
+    must(d->ops->sync(d->self, NULL));
+    for (int i = 0; i < DIM; i++) {
+        assert_true(y[i] == x[2 * DIM + i] && y[3 * DIM + i] == x[DIM + i]);
+        assert_true(isnan(y[DIM + i]) && isnan(y[2 * DIM + i]));
+    }
+    must(d->ops->zero(d->self, NULL, at_y.p[CUDA], sizeof(y)));
+    must(d->ops->embedding_grad(d->self, NULL, &grad));
+    must(d->ops->copy(d->self, NULL, y, at_y.p[CUDA], sizeof(y),
+                      XRAY_COPY_TO_HOST));
+    must(d->ops->sync(d->self, NULL));
+    for (int i = 0; i < DIM; i++) {
+        assert_true(y[2 * DIM + i] == x[i] && y[DIM + i] == x[3 * DIM + i]);
+        assert_true(y[i] == 0 && y[3 * DIM + i] == 0 && y[4 * DIM + i] == 0);
+    }
+    buf_free(&p, &at_ids);
+    buf_free(&p, &at_x);
+    buf_free(&p, &at_y);
+    pair_close(&p);
+}
+
+/* `few` ids, so that some come very often; some tokens are cut off. */
+static void fold(const pair *p, size_t tokens, size_t few, size_t dim,
+                 size_t off)
+{
+    int32_t *ids = random_ids(tokens, few);
+    for (size_t t = 0; t < tokens; t += 3)
+        ids[t] = (int32_t)few - 1;
+    int32_t live = (int32_t)tokens - 3;
+    buf dtable = buf_random(p, few * dim + 1, 1);
+    buf dy = buf_random(p, tokens * dim + 1, 1);
+    buf at_ids = buf_of(p, ids, tokens * sizeof(*ids));
+    buf at_live = buf_of(p, &live, sizeof(live));
+    for (int s = 0; s < 2; s++) {
+        xray_embedding_grad op = { .head = XRAY_HEAD(xray_embedding_grad),
+                                   .tokens = { tokens, at_live.p[s] },
+                                   .ids = at_ids.p[s],
+                                   .dy = at(&dy, s, off),
+                                   .dtable = at(&dtable, s, off),
+                                   .vocab = few,
+                                   .dim = dim,
+                                   .scale = 0.7f };
+        RUN_ON(p, s, embedding_grad, &op);
+    }
+    buf_same(p, &dtable, "dtable");
+    buf_free(p, &dtable);
+    buf_free(p, &dy);
+    buf_free(p, &at_ids);
+    buf_free(p, &at_live);
+    free(ids);
+}
+
+static void embedding_gradients_go_in_token_order(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    fold(&p, 5, 3, 4, 0);
+    fold(&p, 37, 9, 37, 0);
+    fold(&p, 130, 2, 132, 1);
+    fold(&p, 700, 60, 64, 0);
+    fold(&p, 2100, 1500, 12, 0);
+    pair_close(&p);
+}
+
+static void move(const pair *p, size_t dim)
+{
+    int32_t index[LIVE];
+    for (int32_t i = 0; i < LIVE; i++)
+        index[i] = (i * 8 + 3) % TOKENS;
+    buf x = buf_random(p, TOKENS * dim, 1);
+    buf y = buf_random(p, LIVE * dim, 1);
+    buf back = buf_random(p, TOKENS * dim, 1);
+    buf at_index = buf_of(p, index, sizeof(index));
+    for (int s = 0; s < 2; s++) {
+        xray_rows op = { .head = XRAY_HEAD(xray_rows),
+                         .count = { LIVE, NULL },
+                         .index = at_index.p[s],
+                         .x = x.p[s],
+                         .y = y.p[s],
+                         .dim = dim };
+        RUN_ON(p, s, gather, &op);
+        op.x = y.p[s];
+        op.y = back.p[s];
+        RUN_ON(p, s, scatter, &op);
+    }
+    buf_same(p, &y, "gather");
+    buf_same(p, &back, "scatter");
+    buf_free(p, &x);
+    buf_free(p, &y);
+    buf_free(p, &back);
+    buf_free(p, &at_index);
+}
+
+static void rows_move_as_on_the_cpu(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    for (size_t i = 0; i < DIMS; i++)
+        move(&p, dims[i]);
+    pair_close(&p);
+}
+
+/* ---- rotary positions --------------------------------------------------- */
+
+static void turn(const pair *p, uint32_t heads, uint32_t dim, uint32_t half)
+{
+    enum { POSITIONS = 50 };
+    double freq[300];
+    int32_t live = LIVE;
+    size_t stride = (size_t)heads * dim + (half % 4 ? 3 : 8);
+    int32_t *positions = random_ids(TOKENS, POSITIONS);
+    for (uint32_t i = 0; i < half; i++)
+        freq[i] = pow(10000.0, -(double)i / half);
+    buf table = buf_random(p, (size_t)POSITIONS * half * 2, 1);
+    buf x = buf_random(p, TOKENS * stride, 1);
+    buf at_positions = buf_of(p, positions, TOKENS * sizeof(*positions));
+    buf at_live = buf_of(p, &live, sizeof(live));
+    for (int s = 0; s < 2; s++) {
+        xray_rope_table make = { .head = XRAY_HEAD(xray_rope_table),
+                                 .inv_freq = freq,
+                                 .table = table.p[s],
+                                 .positions = POSITIONS,
+                                 .half = half,
+                                 .scale = 1.25f };
+        xray_rope op = { .head = XRAY_HEAD(xray_rope),
+                         .tokens = { TOKENS, at_live.p[s] },
+                         .x = x.p[s],
+                         .positions = at_positions.p[s],
+                         .table = table.p[s],
+                         .stride = stride,
+                         .heads = heads,
+                         .head_dim = dim,
+                         .half = half,
+                         .inverse = heads % 2 };
+        RUN_ON(p, s, rope_table, &make);
+        RUN_ON(p, s, rope, &op);
+    }
+    buf_same(p, &table, "rope_table");
+    buf_same(p, &x, "rope");
+    buf_free(p, &table);
+    buf_free(p, &x);
+    buf_free(p, &at_positions);
+    buf_free(p, &at_live);
+    free(positions);
+}
+
+static void positions_turn_as_on_the_cpu(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    turn(&p, 1, 4, 2);
+    turn(&p, 2, 16, 8);
+    turn(&p, 3, 13, 5);
+    turn(&p, 14, 64, 32);
+    turn(&p, 5, 64, 12);
+    turn(&p, 9, 600, 299);
+    turn(&p, 40, 128, 64);
+    double freq[2] = { 1.0, -1.0 };
+    float table[4] = { 0 };
+    xray_rope_table make = { .head = XRAY_HEAD(xray_rope_table),
+                             .inv_freq = freq,
+                             .table = table,
+                             .positions = 1,
+                             .half = 2,
+                             .scale = 1 };
+    REFUSED(&p, rope_table, &make, XRAY_E_RANGE);
+    int32_t position = 0;
+    xray_rope op = { .head = XRAY_HEAD(xray_rope),
+                     .tokens = { 1, NULL },
+                     .x = table,
+                     .positions = &position,
+                     .table = table,
+                     .stride = 4,
+                     .heads = 2,
+                     .head_dim = 3,
+                     .half = 1 };
+    REFUSED(&p, rope, &op, XRAY_E_ARG);
+    pair_close(&p);
+}
+
+/* ---- activations -------------------------------------------------------- */
+
+static void activate(const pair *p, uint32_t dim, uint32_t act, uint32_t plain)
+{
+    int32_t live = LIVE;
+    size_t width = (size_t)dim * (plain ? 1 : 2);
+    buf x = buf_random(p, TOKENS * width, dim % 3 ? 4 : 120);
+    buf y = buf_random(p, (size_t)TOKENS * dim, 1);
+    buf dy = buf_random(p, (size_t)TOKENS * dim, 1);
+    buf at_live = buf_of(p, &live, sizeof(live));
+    for (int s = 0; s < 2; s++) {
+        xray_glu op = { .head = XRAY_HEAD(xray_glu),
+                        .tokens = { TOKENS, at_live.p[s] },
+                        .x = x.p[s],
+                        .y = y.p[s],
+                        .dim = dim,
+                        .act = act,
+                        .plain = plain };
+        xray_glu_grad grad = { .head = XRAY_HEAD(xray_glu_grad),
+                               .tokens = { TOKENS, at_live.p[s] },
+                               .x = x.p[s],
+                               .dy = dy.p[s],
+                               .dx = x.p[s],
+                               .dim = dim,
+                               .act = act,
+                               .plain = plain };
+        RUN_ON(p, s, glu, &op);
+        RUN_ON(p, s, glu_grad, &grad);
+    }
+    buf_same(p, &y, "glu");
+    buf_same(p, &x, "glu_grad");
+    buf_free(p, &x);
+    buf_free(p, &y);
+    buf_free(p, &dy);
+    buf_free(p, &at_live);
+}
+
+static void activations_are_the_cpus(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    for (uint32_t act = XRAY_ACT_SILU; act <= XRAY_ACT_GELU_TANH; act++)
+        for (uint32_t plain = 0; plain < 2; plain++)
+            for (size_t i = 0; i < DIMS; i++)
+                activate(&p, (uint32_t)dims[i], act, plain);
+    float x[2] = { 0 };
+    xray_glu op = { .head = XRAY_HEAD(xray_glu), .x = x, .y = x, .dim = 1 };
+    REFUSED(&p, glu, &op, XRAY_E_UNSUPPORTED);
+    op.act = XRAY_ACT_SILU;
+    op.plain = 2;
+    REFUSED(&p, glu, &op, XRAY_E_ARG);
+    pair_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embeddings_are_the_cpus),
+        cmocka_unit_test(ids_out_of_range_show_as_nan),
+        cmocka_unit_test(embedding_gradients_go_in_token_order),
+        cmocka_unit_test(rows_move_as_on_the_cpu),
+        cmocka_unit_test(positions_turn_as_on_the_cpu),
+        cmocka_unit_test(activations_are_the_cpus),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

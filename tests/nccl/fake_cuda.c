@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A false CUDA driver on host memory: streams that run what they are given in
+ * order on a thread of theirs, and events. Its functions have the names and
+ * signatures of the true ones, as far as comm-nccl uses them.
+ */
+#define _GNU_SOURCE
+#include "tests/nccl/fake_inner.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct item {
+    struct item *next;
+    void (*fn)(void *arg);
+    _Alignas(16) char arg[FAKE_ARG];
+} item;
+
+typedef struct stream {
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    pthread_cond_t idle;
+    pthread_t thread;
+    item *first;
+    item *last;
+    int busy;
+    int ending;
+} stream;
+
+typedef struct event {
+    _Atomic uint64_t recorded;
+    _Atomic uint64_t come;
+} event;
+
+_Atomic int fake_codes[FAKE_KINDS];
+
+FAKE_API void fake_fail(int kind, int code)
+{
+    atomic_store(&fake_codes[kind], code);
+}
+
+int fake_code(int kind)
+{
+    return atomic_load(&fake_codes[kind]);
+}
+
+/* ---- streams ------------------------------------------------------------ */
+
+static void *run(void *arg)
+{
+    stream *s = arg;
+    (void)pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->first && !s->ending)
+            (void)pthread_cond_wait(&s->more, &s->lock);
+        if (!s->first)
+            break;
+        item *i = s->first;
+        s->first = i->next;
+        s->busy = 1;
+        (void)pthread_mutex_unlock(&s->lock);
+        i->fn(i->arg);
+        free(i);
+        (void)pthread_mutex_lock(&s->lock);
+        s->busy = 0;
+        if (!s->first)
+            (void)pthread_cond_broadcast(&s->idle);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+FAKE_API void *fake_stream_create(void)
+{
+    stream *s = calloc(1, sizeof(*s));
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->more, NULL);
+    (void)pthread_cond_init(&s->idle, NULL);
+    (void)pthread_create(&s->thread, NULL, run, s);
+    return s;
+}
+
+FAKE_API void fake_stream_destroy(void *stream_)
+{
+    stream *s = stream_;
+    (void)pthread_mutex_lock(&s->lock);
+    s->ending = 1;
+    (void)pthread_cond_signal(&s->more);
+    (void)pthread_mutex_unlock(&s->lock);
+    (void)pthread_join(s->thread, NULL);
+    (void)pthread_cond_destroy(&s->more);
+    (void)pthread_cond_destroy(&s->idle);
+    (void)pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+FAKE_API void fake_stream_call(void *stream_, void (*fn)(void *arg),
+                               const void *arg, size_t bytes)
+{
+    stream *s = stream_;
+    item *i = calloc(1, sizeof(*i));
+    i->fn = fn;
+    memcpy(i->arg, arg, bytes);
+    (void)pthread_mutex_lock(&s->lock);
+    if (s->first)
+        s->last->next = i;
+    else
+        s->first = i;
+    s->last = i;
+    (void)pthread_cond_signal(&s->more);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+FAKE_API void fake_stream_sync(void *stream_)
+{
+    stream *s = stream_;
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->first || s->busy)
+        (void)pthread_cond_wait(&s->idle, &s->lock);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- events ------------------------------------------------------------- */
+
+typedef struct moment {
+    event *event;
+    uint64_t number;
+} moment;
+
+static void come(void *arg)
+{
+    moment *m = arg;
+    atomic_store(&m->event->come, m->number);
+}
+
+static void wait_for(void *arg)
+{
+    moment *m = arg;
+    while (atomic_load(&m->event->come) < m->number)
+        fake_pause();
+}
+
+FAKE_API int cuEventCreate(void **out, unsigned flags)
+{
+    event *e = calloc(1, sizeof(*e));
+    *out = e;
+    return e && flags == 2 ? 0 : 1;
+}
+
+FAKE_API int cuEventDestroy_v2(void *e)
+{
+    free(e);
+    return 0;
+}
+
+FAKE_API int cuEventRecord(void *e, void *stream_)
+{
+    event *v = e;
+    moment m = { v, atomic_fetch_add(&v->recorded, 1) + 1 };
+    fake_stream_call(stream_, come, &m, sizeof(m));
+    return 0;
+}
+
+FAKE_API int cuEventQuery(void *e)
+{
+    event *v = e;
+    if (fake_code(FAKE_EVENT))
+        return fake_code(FAKE_EVENT);
+    return atomic_load(&v->come) >= atomic_load(&v->recorded) ? 0 : 600;
+}
+
+FAKE_API int cuStreamWaitEvent(void *stream_, void *e, unsigned flags)
+{
+    event *v = e;
+    moment m = { v, atomic_load(&v->recorded) };
+    fake_stream_call(stream_, wait_for, &m, sizeof(m));
+    return flags ? 1 : 0;
+}
+
+/* ---- devices ------------------------------------------------------------ */
+
+FAKE_API int cuInit(unsigned flags)
+{
+    return flags ? 1 : fake_code(FAKE_DEVICE);
+}
+
+FAKE_API int cuDeviceGet(int *out, int index)
+{
+    *out = index;
+    return 0;
+}
+
+FAKE_API int cuDeviceGetPCIBusId(char *out, int bytes, int index)
+{
+    int n = snprintf(out, (size_t)bytes, "0000:%02x:00.0",
+                     fake_code(FAKE_BUS) ? 0 : index);
+    return n < bytes ? 0 : 1;
+}
+
+static _Atomic int contexts; /* held */
+
+FAKE_API int cuDevicePrimaryCtxRetain(void **out, int device)
+{
+    (void)device;
+    *out = &contexts;
+    atomic_fetch_add(&contexts, 1);
+    return 0;
+}
+
+FAKE_API int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    (void)device;
+    atomic_fetch_sub(&contexts, 1);
+    return 0;
+}
+
+FAKE_API int fake_contexts(void)
+{
+    return atomic_load(&contexts);
+}
+
+FAKE_API int cuCtxSetCurrent(void *context)
+{
+    return context == &contexts ? 0 : 201;
+}
+
+FAKE_API int cuGetErrorString(int error, const char **out)
+{
+    *out = error == 100   ? "no CUDA-capable device is detected"
+           : error == 700 ? "an illegal memory access was encountered"
+                          : NULL;
+    return 0;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums that NCCL makes itself, and calls that return before they are done: what
+ * each option promises of the bits, and that streams carry the order.
+ */
+#include "tests/nccl/parts.h"
+
+#include "tests/testing.h"
+
+#include <math.h>
+
+#include "core/base/philox.h"
+#include "plugins/device-cpu/device.h"
+
+#define COUNT 50001u
+
+nccl_config parts_config = { .sums = NCCL_SUMS_NCCL,
+                             .scratch = 50000,
+                             .library = FAKE_NCCL,
+                             .driver = FAKE_NCCL };
+
+static float value(uint32_t rank, uint64_t i)
+{
+    uint64_t bits = xr_mix64(xr_mix64(7, rank), i);
+    float unit = (float)(bits >> 40) * 0x1p-24f - 0.5f;
+    return ldexpf(unit, (int)(bits & 15) - 8);
+}
+
+/* As the false NCCL adds: from rank 1 on around, each sum rounded to `type`. */
+static float around(const ranks_env *e, uint64_t i, int bf16, int each)
+{
+    float sum = 0.0f;
+    for (uint32_t k = 0; k < e->size; k++) {
+        float x = value((k + 1) % e->size, i);
+        if (bf16)
+            x = cpu_from_bf16(cpu_to_bf16(x));
+        sum = k ? sum + x : x;
+        if (each)
+            sum = cpu_from_bf16(cpu_to_bf16(sum));
+    }
+    return bf16 ? cpu_from_bf16(cpu_to_bf16(sum)) : sum;
+}
+
+static void fp32(ranks_env *e)
+{
+    float *a = ranks_alloc(e, 4 * COUNT);
+    float *b = ranks_alloc(e, 4 * COUNT * e->size);
+    for (uint64_t i = 0; i < COUNT; i++)
+        a[i] = value(e->rank, i);
+    for (uint64_t i = 0; i < COUNT * e->size; i++)
+        b[i] = value(e->rank, i);
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, COUNT, XRAY_F32));
+    CHECK_OK(e, e->comm->reduce_scatter(e->world, NULL, b, b + COUNT * e->rank,
+                                        COUNT, XRAY_F32));
+    CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
+    for (uint64_t i = 0; i < COUNT; i++) {
+        CHECK(e, a[i] == around(e, i, 0, 0));
+        CHECK(e,
+              b[COUNT * e->rank + i] == around(e, COUNT * e->rank + i, 0, 0));
+    }
+}
+
+static void bf16(ranks_env *e)
+{
+    int each = parts_config.reduce_bf16 == NCCL_BF16_NCCL;
+    uint16_t *a = ranks_alloc(e, 2 * COUNT);
+    uint16_t *b = ranks_alloc(e, 2 * COUNT * e->size);
+    uint16_t *out = ranks_alloc(e, 2 * COUNT);
+    for (uint64_t i = 0; i < COUNT; i++)
+        a[i] = cpu_to_bf16(value(e->rank, i));
+    for (uint64_t i = 0; i < COUNT * e->size; i++)
+        b[i] = cpu_to_bf16(value(e->rank, i));
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, COUNT, XRAY_BF16));
+    CHECK_OK(e,
+             e->comm->reduce_scatter(e->world, NULL, b, out, COUNT, XRAY_BF16));
+    CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
+    uint64_t differ = 0;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        CHECK(e, cpu_from_bf16(a[i]) == around(e, i, 1, each));
+        CHECK(e,
+              cpu_from_bf16(out[i]) == around(e, COUNT * e->rank + i, 1, each));
+        differ += around(e, i, 1, 0) != around(e, i, 1, 1);
+    }
+    CHECK(e, differ > COUNT / 20); /* the two options are two */
+}
+
+/* Many calls, none waited for, on the caller's streams in turn; more than may
+ * be under way at once. */
+static void ordered_stream(ranks_env *e)
+{
+    float *a = ranks_alloc(e, 400);
+    uint32_t all[MOST_RANKS] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    xray_comm_group *again;
+    xray_stream *mine;
+    CHECK_OK(e, e->comm->group(e->comm_self, all, e->size, &again));
+    CHECK_OK(e, e->dev->stream_create(e->dev_self, &mine));
+    for (int i = 0; i < 100; i++)
+        a[i] = 1.0f;
+    float want = 1.0f;
+    for (int i = 0; i < 600; i++) {
+        xray_axpby half = { .head = XRAY_HEAD(xray_axpby),
+                            .count = 100,
+                            .y = a,
+                            .beta = 1.0f / (float)e->size };
+        CHECK_OK(e, e->comm->all_reduce(i % 3 ? e->world : again, mine, a, 100,
+                                        XRAY_F32));
+        CHECK_OK(e, e->dev->axpby(e->dev_self, mine, &half));
+        want = want * (float)e->size * (1.0f / (float)e->size);
+    }
+    CHECK_OK(e, e->dev->sync(e->dev_self, mine));
+    for (int i = 0; i < 100; i++)
+        CHECK(e, a[i] == want);
+    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK(e, e->all->traces[e->rank].state == 0);
+    e->dev->stream_destroy(e->dev_self, mine);
+}
+
+/* Of one rank: nothing is asked of NCCL, and it need not be there. */
+static void without(ranks_env *e)
+{
+    float *a = ranks_alloc(e, 400);
+    float *b = ranks_alloc(e, 400);
+    for (int i = 0; i < 100; i++)
+        a[i] = (float)i;
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 100, XRAY_F32));
+    CHECK_OK(e, e->comm->reduce_scatter(e->world, NULL, a, b, 100, XRAY_F32));
+    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
+    for (int i = 0; i < 100; i++)
+        CHECK(e, a[i] == (float)i && b[i] == (float)i);
+    CHECK(e, e->comm->received(e->comm_self) == 0);
+    CHECK(e, fake_live() == 0);
+}
+
+const scenario ranks_scenarios[] = {
+    { "fp32", fp32, 60000 },       { "bf16", bf16, 60000 },
+    { "bf16_nccl", bf16, 60000 },  { "ordered_stream", ordered_stream, 60000 },
+    { "without", without, 60000 }, { NULL, NULL, 0 },
+};
+
+static void sums(void **state)
+{
+    (void)state;
+    ranks_run("fp32", 3, NULL);
+    ranks_run("bf16", 3, NULL);
+    ranks_run("bf16", 4, NULL);
+    ranks_run("bf16_nccl", 4, NULL);
+}
+
+static void streams(void **state)
+{
+    (void)state;
+    ranks_run("ordered_stream", 2, NULL);
+    ranks_run_threads("ordered_stream", 2);
+    ranks_run("without", 1, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 6 && strcmp(argv[2], "bf16_nccl") == 0)
+        parts_config.reduce_bf16 = NCCL_BF16_NCCL;
+    if (argc == 6 && strcmp(argv[2], "without") == 0)
+        parts_config.library = parts_config.driver = "/nowhere";
+    ranks_main(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums),
+        cmocka_unit_test(streams),
+    };
+    return cmocka_run_group_tests_name("nccl.sums", tests, NULL, NULL);
+}
