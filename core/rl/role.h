@@ -22,7 +22,8 @@ typedef struct xr_pending {
  * for once. */
 xray_status xr_wait(xr_pending *future, xr_err *err);
 
-/* A train instance in a role ("actor", "reference", "critic", "reward model"). */
+/* A train instance in a role ("actor", "reference", "critic", "reward model").
+ */
 typedef struct xr_role {
     const xray_train_ops *ops;
     xr_part *part;
