@@ -223,6 +223,9 @@ static const xray_option rollout_options[] = {
     XRAY_CHOICE(ROLLOUT, share_weights, "auto", shares, SINCE,
                 "Weights the engine samples with; results do not depend on "
                 "it."),
+    XRAY_BOOL(ROLLOUT, free_cache_engine, "false", SINCE,
+              "The engine gives its memory back while models compute: keys and "
+              "values, activations, a copy of the weights."),
 };
 
 static const xray_option val_options[] = {
@@ -236,56 +239,10 @@ static const xray_option val_options[] = {
            "As in [rollout]."),
 };
 
-/* ---- [actor], [actor.optim], [sft.optim] -------------------------------- */
-
-#define ACTOR xr_actor_section
-static const xray_option actor_options[] = {
-    XRAY_INT(ACTOR, ppo_mini_batch_size, "0", 0, 1 << 24, "prompts", SINCE,
-             "Prompts of one optimizer step; divides train_batch_size. 0: "
-             "all of a step, one update on its own samples."),
-    XRAY_INT(ACTOR, ppo_epochs, "1", 1, 1000, "epochs", SINCE,
-             "Times each sample is trained on."),
-    XRAY_BOOL(ACTOR, shuffle, "false", SINCE,
-              "Deal prompts to mini-batches in a new order each epoch."),
-    XRAY_INT(ACTOR, ppo_max_token_len_per_gpu, "16384", 1, 1 << 28, "tokens",
-             SINCE,
-             "Most tokens of a micro-batch. Bounds memory; results do not "
-             "depend on it."),
-    XRAY_REAL(ACTOR, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
-              "Global gradient norm is clipped to this; 0: not clipped."),
-    XRAY_INT(ACTOR, recompute_old_logp, "0", 0, MOST, "steps", SINCE,
-             "Every so many steps the trainer computes the samples' log-probs "
-             "itself and compares bit for bit; 0: never."),
-    XRAY_INT(ACTOR, trainable_from_layer, "0", 0, 100000, "layers", SINCE,
-             "The first block that is trained: those below it and the "
-             "embedding keep their values. 0: all are trained."),
-};
-
-/* ---- [critic] ----------------------------------------------------------- */
-
-static const xray_choice as_actor[] = {
-    { "auto", XR_AS_ACTOR, "as [actor]" },
-    { "true", 1, NULL },
-    { "false", 0, NULL },
-    { NULL, 0, NULL },
-};
+/* ---- [critic.model], [actor.optim], [sft.optim] ---------------------------
+ */
 
 #define CRITIC xr_critic_section
-static const xray_option critic_options[] = {
-    XRAY_INT(CRITIC, ppo_mini_batch_size, "-1", -1, 1 << 24, "prompts", SINCE,
-             "Prompts of one update of the critic; divides train_batch_size. "
-             "0: all of a step; -1: as [actor]."),
-    XRAY_INT(CRITIC, ppo_epochs, "0", 0, 1000, "epochs", SINCE,
-             "Times the critic is trained on each sample; 0: as [actor]."),
-    XRAY_CHOICE(CRITIC, shuffle, "auto", as_actor, SINCE,
-                "Deal prompts to mini-batches in a new order each epoch."),
-    XRAY_INT(CRITIC, ppo_max_token_len_per_gpu, "0", 0, 1 << 28, "tokens",
-             SINCE,
-             "Most tokens of the critic's micro-batch; 0: as [actor]. Results "
-             "do not depend on it."),
-    XRAY_REAL(CRITIC, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
-              "Global gradient norm is clipped to this; 0: not clipped."),
-};
 static const xray_option critic_model_options[] = {
     XRAY_PATH(CRITIC, path, "", 0u, SINCE,
               "Folder of the critic's model, or of a run, which stands for its "
@@ -420,11 +377,12 @@ static const xr_section_info sections[] = {
     { "rollout", "How responses are sampled.", TABLE(rollout_options) },
     { "rollout.val", "How validation samples beside the greedy one.",
       TABLE(val_options) },
-    { "actor", "Updates of the policy.", TABLE(actor_options) },
+    { "actor", "Updates of the policy.", TABLE(xr_actor_options) },
     { "actor.optim", "The policy's learning rate.",
       TABLE(actor_optim_options) },
     { "critic", "Updates of the critic, for algorithms that have one.",
-      TABLE(critic_options) },
+      TABLE(xr_critic_options) },
+    { "ref", "The frozen reference.", TABLE(xr_ref_options) },
     { "critic.optim", "The critic's learning rate.",
       TABLE(critic_optim_options) },
     { "critic.model", "The model the critic starts from.",
@@ -547,9 +505,10 @@ void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors)
         { "data", XR_TABLE(data_options), &out->data },
         { "rollout", XR_TABLE(rollout_options), &out->rollout },
         { "rollout.val", XR_TABLE(val_options), &out->rollout },
-        { "actor", XR_TABLE(actor_options), &out->actor },
+        { "actor", XR_TABLE(xr_actor_options), &out->actor },
         { "actor.optim", XR_TABLE(actor_optim_options), &out->actor_optim },
-        { "critic", XR_TABLE(critic_options), &out->critic },
+        { "critic", XR_TABLE(xr_critic_options), &out->critic },
+        { "ref", XR_TABLE(xr_ref_options), &out->ref },
         { "critic.optim", XR_TABLE(critic_optim_options), &out->critic_optim },
         { "critic.model", XR_TABLE(critic_model_options), &out->critic },
         { "trainer", XR_TABLE(trainer_options), &out->trainer },

@@ -87,9 +87,9 @@ typedef struct xr_rollout_section { /* [rollout] */
     double min_p;
     int64_t top_k;
     uint32_t ignore_eos;
-    uint32_t reserved;
-    int64_t max_num_seqs;  /* 0: rows of a step, at most 512 */
-    int64_t share_weights; /* XR_SHARE_* */
+    uint32_t free_cache_engine; /* 1: the engine sleeps between rollouts */
+    int64_t max_num_seqs;       /* 0: rows of a step, at most 512 */
+    int64_t share_weights;      /* XR_SHARE_* */
     /* Validation: [rollout.val] */
     int64_t val_n; /* val_kwargs.n: sampled mean@n beside greedy; 0: off */
     double val_temperature;
@@ -101,12 +101,19 @@ typedef struct xr_actor_section { /* [actor] */
     int64_t ppo_mini_batch_size;  /* prompts an optimizer step; 0: all */
     int64_t ppo_epochs;
     uint32_t shuffle;
-    uint32_t reserved;
+    uint32_t param_offload;            /* 1: away while others compute */
     int64_t ppo_max_token_len_per_gpu; /* tokens of a micro-batch */
     double grad_clip;
     int64_t recompute_old_logp;   /* every k steps, 0: never (the check) */
     int64_t trainable_from_layer; /* blocks below it are frozen; 0: none */
+    uint32_t grad_offload;
+    uint32_t optimizer_offload;
 } xr_actor_section;
+
+typedef struct xr_ref_section { /* [ref] */
+    uint32_t param_offload;
+    uint32_t reserved;
+} xr_ref_section;
 
 enum { XR_AS_ACTOR = -1 };
 typedef struct xr_critic_section {     /* [critic], [critic.model] */
@@ -116,6 +123,10 @@ typedef struct xr_critic_section {     /* [critic], [critic.model] */
     int64_t ppo_max_token_len_per_gpu; /* 0: as the actor */
     double grad_clip;
     const char *path; /* "": the policy's model */
+    uint32_t param_offload;
+    uint32_t grad_offload;
+    uint32_t optimizer_offload;
+    uint32_t reserved;
 } xr_critic_section;
 
 enum { XR_SCHEDULE_CONSTANT, XR_SCHEDULE_LINEAR, XR_SCHEDULE_COSINE };
@@ -175,6 +186,7 @@ typedef struct xr_run_config {
     xr_optim_section actor_optim;
     xr_critic_section critic;
     xr_optim_section critic_optim;
+    xr_ref_section ref;
     xr_trainer_section trainer;
     xr_sft_section sft;
     xr_optim_section sft_optim;

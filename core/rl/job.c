@@ -105,7 +105,8 @@ static xray_status resume(xr_job *job, xr_err *err)
     (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", path);
     (void)snprintf(line, sizeof(line), "resumed from %s", path);
     xr_monitor_say(job->monitor, line);
-    return job->session->infer.self ? xr_publish(job->session, err) : XRAY_OK;
+    return job->session->infer.self ? xr_publish_later(job->session, err)
+                                    : XRAY_OK;
 }
 
 static int has_logger(const xr_trainer_section *trainer, const char *name)

@@ -369,7 +369,7 @@ static xray_status update_all(xr_learner *l, const xr_rows *rows, uint64_t step,
         return status;
     status = xr_learner_update(l, &l->actor, rows, step, err);
     if (status == XRAY_OK)
-        status = xr_publish(s, err);
+        status = xr_publish_later(s, err);
     (void)put_time(l, "timing_s/update_actor", now);
     put_updates(l, &l->actor, "actor");
     return status;

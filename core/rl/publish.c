@@ -7,6 +7,7 @@
 
 #include "core/base/map.h"
 #include "core/base/str.h"
+#include "core/rl/turn.h"
 #include "core/rl/whole.h"
 
 #define OWNER "weight sync"
@@ -423,10 +424,22 @@ static xray_status alias(const xr_session *s, const xray_weights *table,
     return update_done(s, version, err);
 }
 
+xray_status xr_publish_later(xr_session *s, xr_err *err)
+{
+    if (!s->run.rollout.free_cache_engine)
+        return xr_publish(s, err);
+    s->publish_due = 1;
+    return XRAY_OK;
+}
+
 xray_status xr_publish(xr_session *s, xr_err *err)
 {
+    s->publish_due = 0;
     if (s->whole)
         return xr_whole_publish(s->whole, err);
+    xray_status turn = xr_turn_publish(s, err);
+    if (turn != XRAY_OK)
+        return turn;
     const xray_infer_ops *ops = xr_infer(s);
     const xray_weights *table = xr_train(s)->weights(s->train.self);
     const xray_weights *engine = XRAY_HAS(xray_infer_ops, ops, weights)
@@ -454,5 +467,8 @@ xray_status xr_publish_table(xr_session *s, const xray_weights *table,
                        "%s keeps no weights of its own that others could be "
                        "copied to",
                        s->infer.instance);
+    xray_status status = xr_turn_publish(s, err);
+    if (status != XRAY_OK)
+        return status;
     return copy(s, table, engine, table->version(table->owner), err);
 }

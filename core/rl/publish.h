@@ -15,6 +15,10 @@
  * running. The first call of a copying pair allocates, later ones do not. */
 xray_status xr_publish(xr_session *session, xr_err *err);
 
+/* The same, but with [rollout] free_cache_engine not before the next rollout:
+ * until then the engine sleeps, and would lose the weights again. */
+xray_status xr_publish_later(xr_session *session, xr_err *err);
+
 /* The same from a table that came from elsewhere and holds whole tensors; the
  * engine must keep weights of its own. */
 xray_status xr_publish_table(xr_session *session, const xray_weights *table,

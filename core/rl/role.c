@@ -2,6 +2,7 @@
 #include "core/rl/role.h"
 
 #include "core/rl/nonfinite.h"
+#include "core/rl/turn.h"
 #include "core/rl/whole.h"
 
 xray_status xr_wait(xr_pending *future, xr_err *err)
@@ -44,6 +45,26 @@ static void answered(const xr_role *role, xr_pending *future,
         (void)xr_fail_in(&future->err, status, "%s", role->name);
 }
 
+/* The role has the device for itself, if the INI has it so: the engine sleeps
+ * from here on. */
+static xray_status begin(const xr_role *role, uint32_t tags, xr_err *err)
+{
+    xr_session *s = role->session;
+    if (s->run.rollout.free_cache_engine)
+        s->publish_due = 1;
+    xray_status status = xr_turn_take(s, role->id, tags, err);
+    return status == XRAY_OK ? status
+                             : xr_fail_in(err, status, "%s", role->name);
+}
+
+/* 0: it did not begin, and the future says so. */
+static int began(const xr_role *role, uint32_t tags, xr_pending *future)
+{
+    *future = (xr_pending){ .done = 1 };
+    future->status = begin(role, tags, &future->err);
+    return future->status == XRAY_OK;
+}
+
 static void finish(const xr_role *role, xr_pending *future, xray_status status,
                    const char *call)
 {
@@ -62,6 +83,8 @@ void xr_role_forward(const xr_role *role, const xr_views *views,
 {
     size_t token = 0;
     xray_status status = XRAY_OK;
+    if (!began(role, XR_TURN_FORWARD, future))
+        return;
     if (role->session->whole) {
         answered(role, future,
                  xr_whole_forward(role->session->whole, role->id, views,
@@ -106,6 +129,8 @@ void xr_role_gradients(const xr_role *role, const xr_views *views,
                        .fn = xr_loss_call,
                        .outputs = spec->outputs };
     fault->text[0] = '\0';
+    if (!began(role, XR_TURN_GRADS, future))
+        return;
     if (role->session->whole) {
         answered(role, future,
                  whole_gradients(role, views, spec, fault, &future->err));
@@ -123,6 +148,8 @@ void xr_role_step(const xr_role *role, double lr, double max_norm,
                   xray_step_result *out, xr_pending *future)
 {
     *out = (xray_step_result){ .head = XRAY_HEAD(xray_step_result) };
+    if (!began(role, XR_TURN_STEP, future))
+        return;
     if (role->session->whole) {
         answered(role, future,
                  xr_whole_step(role->session->whole, role->id, lr, max_norm,
@@ -139,10 +166,12 @@ void xr_role_step(const xr_role *role, double lr, double max_norm,
 xray_status xr_role_save(const xr_role *role, const char *dir, xr_err *err)
 {
     const xr_part *part = role->part;
+    xray_status status = begin(role, XR_TURN_STEP, err);
+    if (status != XRAY_OK)
+        return status;
     if (role->session->whole)
         return xr_whole_save(role->session->whole, role->id, dir, err);
-    xray_status status =
-        XR_CALL(part, "save", role->ops->save(part->self, dir));
+    status = XR_CALL(part, "save", role->ops->save(part->self, dir));
     return status == XRAY_OK ? XRAY_OK
                              : xr_host_error(part->host, status, "save", err);
 }
@@ -150,10 +179,12 @@ xray_status xr_role_save(const xr_role *role, const char *dir, xr_err *err)
 xray_status xr_role_load(const xr_role *role, const char *dir, xr_err *err)
 {
     const xr_part *part = role->part;
+    xray_status status = begin(role, XR_TURN_STEP, err);
+    if (status != XRAY_OK)
+        return status;
     if (role->session->whole)
         return xr_whole_load(role->session->whole, role->id, dir, err);
-    xray_status status =
-        XR_CALL(part, "load", role->ops->load(part->self, dir));
+    status = XR_CALL(part, "load", role->ops->load(part->self, dir));
     return status == XRAY_OK ? XRAY_OK
                              : xr_host_error(part->host, status, "load", err);
 }

@@ -8,6 +8,8 @@
 
 #include "core/base/file.h"
 #include "core/rl/nonfinite.h"
+#include "core/rl/publish.h"
+#include "core/rl/turn.h"
 #include "core/rl/whole.h"
 
 #define NOT_GIVEN UINT32_MAX /* size of a sample that is still to come */
@@ -244,6 +246,12 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
                        (unsigned long long)left, how->max_tokens);
     out->count = (uint32_t)left;
     out->n = how->n;
+    if (s->publish_due && s->train.self)
+        status = xr_publish(s, err);
+    if (status == XRAY_OK)
+        status = xr_turn_take(s, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE, err);
+    if (status != XRAY_OK)
+        return status;
     if (s->whole)
         return xr_whole_draw(s->whole, out, rows, count, how, stop, err);
     for (uint64_t i = 0; i < left; i++)

@@ -34,6 +34,12 @@ typedef struct xr_part {
 
 #define XR_MAX_REWARDS 16
 
+/* Who has what on the device, by XRAY_ROLE_*: core/rl/turn.h. */
+typedef struct xr_turns {
+    uint32_t goes[XRAY_ROLE_REWARD + 1]; /* 1 << tag: may be sent away */
+    uint32_t away[XRAY_ROLE_REWARD + 1];
+} xr_turns;
+
 typedef struct xr_session {
     xr_config *config;       /* borrowed */
     const char *plugin_path; /* borrowed, or NULL */
@@ -81,6 +87,8 @@ typedef struct xr_session {
     int nonfinite;      /* the last error is a NaN or Inf: xr_nonfinite */
     int synced;         /* the engine was told of weights: `published` counts */
     uint64_t published; /* version of the engine's weights */
+    xr_turns turns;
+    int publish_due;              /* the next rollout starts with xr_publish */
     struct xr_transfer *transfer; /* xr_publish: NULL while they are shared */
 } xr_session;
 

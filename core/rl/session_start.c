@@ -7,6 +7,7 @@
 #include "core/rl/resources.h"
 #include "core/rl/score.h"
 #include "core/rl/session_parts.h"
+#include "core/rl/turn.h"
 #include "core/rl/whole.h"
 
 static xray_setup make_setup(const xr_session *s, const xr_part *part,
@@ -57,7 +58,8 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_train(s)->create(&setup, part->config, &load, &part->self));
-    return created(part, status, err);
+    status = created(part, status, err);
+    return status == XRAY_OK ? xr_turn_made(s, role, err) : status;
 }
 
 static const char *role_name(uint32_t role)
@@ -85,6 +87,8 @@ static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
                                xr_err *err)
 {
     xray_status found = name_other(s, part, role_name(role), err);
+    if (found == XRAY_OK)
+        found = xr_turn_none(s, err);
     if (found != XRAY_OK)
         return found;
     xray_setup setup = make_setup(s, part, role);
@@ -100,7 +104,8 @@ static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_train(s)->create(&setup, s->train.config, &load, &part->self));
-    return created(part, status, err);
+    status = created(part, status, err);
+    return status == XRAY_OK ? xr_turn_made(s, role, err) : status;
 }
 
 /* Options may give an engine another contract than its component names. */
@@ -124,13 +129,17 @@ static xray_status start_infer(xr_session *s, xr_err *err)
     if (weights && s->run.rollout.share_weights == XR_SHARE_AUTO &&
         xr_weights_whole(weights))
         setup.weights = weights;
-    xray_status status = XR_CALL_TIMED(
+    /* It may copy the weights. */
+    xray_status status = xr_turn_publish(s, err);
+    if (status != XRAY_OK)
+        return status;
+    status = XR_CALL_TIMED(
         part, "create",
         xr_infer(s)->create(&setup, part->config, &s->infer_load, &part->self));
     status = created(part, status, err);
     if (status == XRAY_OK)
         check_numerics(s);
-    return status;
+    return status == XRAY_OK ? xr_turn_made(s, XRAY_ROLE_ROLLOUT, err) : status;
 }
 
 static xray_status start_algo(xr_session *s, xr_err *err)

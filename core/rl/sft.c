@@ -123,7 +123,7 @@ static xray_status one_step(tuner *t, int *out_reached, xr_err *err)
     if (status == XRAY_OK)
         status = learn(t, lr, err);
     if (status == XRAY_OK && s->infer.self)
-        status = xr_publish(s, err);
+        status = xr_publish_later(s, err);
     if (status != XRAY_OK && s->nonfinite)
         return xr_fail_in(err, status, "step %llu", (unsigned long long)step);
     if (status != XRAY_OK)

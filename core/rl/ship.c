@@ -8,6 +8,7 @@
 
 #include "core/base/str.h"
 #include "core/rl/publish.h"
+#include "core/rl/turn.h"
 
 #define NAME_CAP 192
 #define LINE 64
@@ -151,6 +152,9 @@ xray_status xr_ship_write(xr_session *s, void *memory, uint64_t size,
 {
     const xray_weights *table = weights_of(s);
     shipping w = { .session = s, .memory = memory, .size = size };
+    xray_status turn = xr_turn_publish(s, err);
+    if (turn != XRAY_OK)
+        return turn;
     if (memory && size < xr_ship_bytes(s))
         return xr_fail(err, XRAY_E_BUG, "no room for the weights");
     if (memory) {

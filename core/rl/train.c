@@ -223,7 +223,7 @@ static xray_status leave_out(trainer *t, uint64_t step, xray_status status,
     err->text[0] = '\0';
     t->job.progress.step = step;
     xr_metrics_put(t->job.metrics, "training/skipped_steps", 1);
-    return xr_publish(s, err);
+    return xr_publish_later(s, err);
 }
 
 /* The policy's schedule begins with its first update. */

@@ -14,6 +14,7 @@
 #include "core/rl/losses.h"
 #include "core/rl/role.h"
 #include "core/rl/ship.h"
+#include "core/rl/turn.h"
 #include "core/rl/wire.h"
 
 typedef struct worker {
@@ -156,7 +157,9 @@ static xray_status worker_create(const xr_actor_context *context,
 
 /* ---- models ------------------------------------------------------------- */
 
-static xray_status role_of(worker *w, uint32_t role, xr_err *err, xr_role *out)
+/* The model, which has the tags (core/rl/turn.h) on the device. */
+static xray_status role_of(worker *w, uint32_t role, uint32_t tags, xr_err *err,
+                           xr_role *out)
 {
     xr_session *s = w->session;
     switch (role) {
@@ -178,7 +181,7 @@ static xray_status role_of(worker *w, uint32_t role, xr_err *err, xr_role *out)
     if (!out->part->self)
         return xr_fail(err, XRAY_E_BUG, "rank %u does not hold the %s", s->rank,
                        out->name);
-    return XRAY_OK;
+    return xr_turn_take(s, role, tags, err);
 }
 
 /* The batch cut into micro-batches, filled up with empty ones. */
@@ -201,11 +204,12 @@ static xray_status cut(worker *w, uint32_t role, const xr_wire *wire,
 }
 
 static xray_status begin(worker *w, uint32_t role, const xray_region *region,
-                         const char *phase, xr_err *err, xr_role *out_role,
+                         uint32_t tags, xr_err *err, xr_role *out_role,
                          xr_wire *out_wire)
 {
-    xr_actor_phase(w->context, phase);
-    xray_status status = role_of(w, role, err, out_role);
+    xr_actor_phase(w->context,
+                   tags == XR_TURN_FORWARD ? "forward" : "forward_backward");
+    xray_status status = role_of(w, role, tags, err, out_role);
     if (status == XRAY_OK)
         status = xr_wire_map(region->data, region->size, err, out_wire);
     if (status == XRAY_OK)
@@ -220,7 +224,8 @@ static xray_status forward(void *self, uint32_t role, const xray_region *region,
     xr_role model;
     xr_wire wire;
     size_t token = 0;
-    xray_status status = begin(w, role, region, "forward", err, &model, &wire);
+    xray_status status =
+        begin(w, role, region, XR_TURN_FORWARD, err, &model, &wire);
     uint32_t outputs = status == XRAY_OK ? wire.head->outputs : 0;
     for (uint32_t i = 0; status == XRAY_OK && i < wire.head->views; i++) {
         xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
@@ -244,7 +249,7 @@ static xray_status gradients(void *self, uint32_t role,
     xr_role model;
     xr_wire wire;
     xray_status status =
-        begin(w, role, region, "forward_backward", err, &model, &wire);
+        begin(w, role, region, XR_TURN_GRADS, err, &model, &wire);
     if (status != XRAY_OK)
         return status;
     xr_loss_spec spec = { .kind = wire.head->loss,
@@ -280,7 +285,7 @@ static xray_status step(void *self, uint32_t role, double lr, double max_norm,
     xr_role model;
     xray_step_result result = { .head = XRAY_HEAD(xray_step_result) };
     xr_actor_phase(w->context, "optimizer_step");
-    xray_status status = role_of(w, role, err, &model);
+    xray_status status = role_of(w, role, XR_TURN_STEP, err, &model);
     if (status != XRAY_OK)
         return status;
     status = XR_CALL(
@@ -300,7 +305,7 @@ static xray_status discard(void *self, uint32_t role, xr_err *err)
 {
     worker *w = self;
     xr_role model;
-    xray_status status = role_of(w, role, err, &model);
+    xray_status status = role_of(w, role, XR_TURN_GRADS, err, &model);
     if (status != XRAY_OK)
         return status;
     if (!XRAY_HAS(xray_train_ops, model.ops, discard))
@@ -317,7 +322,7 @@ static xray_status files(worker *w, uint32_t role, const char *dir, int write,
                          xr_err *err)
 {
     xr_role model;
-    xray_status status = role_of(w, role, err, &model);
+    xray_status status = role_of(w, role, XR_TURN_STEP, err, &model);
     if (status != XRAY_OK)
         return status;
     const char *call = write ? "save" : "load";
