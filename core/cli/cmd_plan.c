@@ -65,6 +65,16 @@ static void text_machine(const xr_session *s, const xr_resources *r,
                       xr_bytes_text(r->checkpoint_bytes, text));
 }
 
+static void text_turns(const xr_resources *r, xr_str *out)
+{
+    char text[XR_BYTES_CAP];
+    for (size_t i = 0; i < r->turn_count; i++)
+        xr_str_printf(out, "%s%s %s", i ? ", " : "at once       ",
+                      r->turns[i].who, xr_bytes_text(r->turns[i].bytes, text));
+    if (r->turn_count)
+        xr_str_puts(out, "\n");
+}
+
 static void text_step(const xr_session *s, const xr_step_size *z, xr_str *out)
 {
     int sft = !(s->with & XR_WITH_ALGO);
@@ -105,6 +115,7 @@ static void put_text(const xr_session *s, const xr_resources *r, xr_str *out)
     if (r->parameters)
         xr_str_printf(out, "parameters    %" PRIu64 "\n", r->parameters);
     text_machine(s, r, out);
+    text_turns(r, out);
     if (step.rows)
         text_step(s, &step, out);
     xr_str_puts(out, "\n");
@@ -138,6 +149,15 @@ static void json_parts(const xr_resources *r, xr_str *out)
     }
     xr_str_puts(out, "],\n ");
     json_tags(r->tags, r->bytes, out);
+    if (!r->turn_count)
+        return;
+    xr_str_puts(out, ",\n \"turns\":{");
+    for (size_t i = 0; i < r->turn_count; i++) {
+        xr_str_puts(out, i ? "," : "");
+        xr_str_json(out, r->turns[i].who, strlen(r->turns[i].who));
+        xr_str_printf(out, ":%" PRIu64, r->turns[i].bytes);
+    }
+    xr_str_puts(out, "}");
 }
 
 static void json_flops(const char *name, double value, const char *formula,

@@ -100,6 +100,7 @@ static void plan_role(xr_session *s, uint32_t role, const xray_workload *load,
     const xray_world *world = &s->worlds[role];
     xr_part_plan *p = begin(r, part, who);
     p->ranks = world->size;
+    p->role = role;
     take(s, r, p,
          XR_CALL_TIMED(part, "plan",
                        xr_train(s)->plan(xr_host_api(part->host), part->config,
@@ -200,17 +201,22 @@ void xr_resources_plan(xr_session *s, xr_errors *errors, xr_resources *out)
         count_checkpoint(out);
     if (s->infer.component && s->infer.config) {
         xr_part_plan *p = begin(out, &s->infer, s->infer.instance);
+        xray_workload load = s->infer_load;
+        if (p > out->parts && out->parts[0].plan.sharded)
+            load.shared = 0;
         p->ranks = s->placement.rollout.count;
+        p->role = XRAY_ROLE_ROLLOUT;
         take(s, out, p,
              XR_CALL_TIMED(&s->infer, "plan",
                            xr_infer(s)->plan(xr_host_api(s->infer.host),
                                              s->infer.config, &s->model,
                                              &s->worlds[XRAY_ROLE_ROLLOUT],
-                                             &s->infer_load, &p->plan)),
+                                             &load, &p->plan)),
              errors);
     }
     if (out->count)
         plan_rows(s, out);
+    xr_resources_turns(s, errors, out);
 }
 
 /* ---- memory ------------------------------------------------------------- */

@@ -17,16 +17,28 @@ typedef struct xr_part_plan {
     xray_plan plan;      /* of one rank */
     uint64_t bytes;      /* of all tags, on one rank */
     uint64_t ranks;      /* that hold it */
+    uint32_t role;       /* XRAY_ROLE_*; 0: the core's own */
+    uint32_t goes;       /* 1 << tag: away while others on its ranks compute */
 } xr_part_plan;
 
 #define XR_PLANS 6
+
+/* What is there at once while one of the parts computes, or weights go to the
+ * engine. */
+typedef struct xr_turn_plan {
+    const char *who;
+    uint64_t bytes;
+} xr_turn_plan;
 
 typedef struct xr_resources {
     xr_part_plan parts[XR_PLANS];
     size_t count;
     uint64_t tags[XRAY_TAG_COUNT]; /* of all parts, and of all ranks where they
-                                    * share the host's memory */
-    uint64_t bytes;
+                                    * share the host's memory; where parts take
+                                    * turns, the most of a turn */
+    uint64_t bytes;                /* the same, of all tags */
+    xr_turn_plan turns[XR_PLANS + 1];
+    size_t turn_count; /* 0: nothing goes away */
     xray_device_plan machine;
     uint64_t parameters;       /* 0: the core does not know the model */
     uint64_t checkpoint_bytes; /* weights and optimizer; 0: none is written */
@@ -45,6 +57,11 @@ const char *xr_bytes_text(uint64_t bytes, char *buffer);
  * go to `errors`. */
 void xr_resources_plan(xr_session *session, xr_errors *errors,
                        xr_resources *out);
+
+/* The part of xr_resources_plan for models that take turns (core/rl/turn.h):
+ * what each of them leaves, and the most of it. What cannot go is an error. */
+void xr_resources_turns(const xr_session *session, xr_errors *errors,
+                        xr_resources *r);
 
 /* The plan against the machine: one sentence in `out` (cleared first), and 2
  * where it does not fit, 1 above 90 %, 0 (nothing said) where it fits. */

@@ -94,6 +94,9 @@ static void print_plans(checking *c)
     }
     if (!r->count || !r->machine.memory_bytes)
         return;
+    for (size_t i = 0; i < r->turn_count; i++)
+        xr_str_printf(c->out, "memory in the turn of %s: %s\n", r->turns[i].who,
+                      xr_bytes_text(r->turns[i].bytes, text));
     xr_str_printf(c->out, "memory of the run: %s",
                   xr_bytes_text(r->bytes, text));
     xr_str_printf(c->out, " of %s\n",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/session_parts.h"
 #include "core/rl/publish.h"
+#include "core/rl/resources.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,8 +237,31 @@ static void destroy(xr_part *part, void (*fn)(void *self))
     part->self = NULL;
 }
 
+/* What the device held at most, at log level info. */
+static void say_memory(const xr_session *s)
+{
+    const xr_part *part = &s->device;
+    const xray_device_ops *ops = (const xray_device_ops *)part->ops;
+    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xr_str line = { 0 };
+    if (!part->self || !s->sink.write || s->sink.level < XRAY_LOG_INFO ||
+        XR_CALL(part, "memory", ops->memory(part->self, &stats)) != XRAY_OK)
+        return;
+    xr_str_puts(&line, "memory at most:");
+    for (size_t t = 0; t < XRAY_TAG_COUNT; t++)
+        if (stats.high[t])
+            xr_str_printf(&line, " %s %llu,", xr_tag_name(t),
+                          (unsigned long long)stats.high[t]);
+    xr_str_printf(&line, " at once %llu bytes",
+                  (unsigned long long)stats.high_all);
+    s->sink.write(s->sink.ctx, XRAY_LOG_INFO, part->instance,
+                  xr_str_text(&line));
+    xr_str_free(&line);
+}
+
 void xr_session_stop_parts(xr_session *s)
 {
+    say_memory(s);
     xr_transfer_free(s);
     if (s->whole) {
         xr_whole_close(s->whole);

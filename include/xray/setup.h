@@ -109,7 +109,8 @@ typedef struct xray_plan {
     uint64_t micro_multiple;        /* micro-batches in a step: a multiple */
     uint64_t token_multiple;        /* tokens of a micro-batch: a multiple */
     uint32_t evictable; /* bit 1 << tag: offload or sleep takes it away */
-    uint32_t reserved;
+    uint32_t sharded;   /* train: 1: an engine beside it has to keep a copy of
+                         * the weights */
 } xray_plan;
 
 #endif

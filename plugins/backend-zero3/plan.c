@@ -177,8 +177,10 @@ static void fill_plan(const z3_config *config, const xm_config *model,
         plan_training(config, model, layout, out);
     out->micro_multiple = 1;
     out->token_multiple = 1;
-    if (XRAY_HAS(xray_plan, out, evictable))
+    if (XRAY_REACHES(xray_plan, out, evictable))
         out->evictable = Z3_EVICTABLE;
+    if (XRAY_REACHES(xray_plan, out, sharded))
+        out->sharded = z3_kind_of(config, layout->ranks).gathers;
 }
 
 xray_status z3_plan(const xray_host *host, const void *config,

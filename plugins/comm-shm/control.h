@@ -44,6 +44,7 @@ typedef struct shm_area {
 typedef struct shm_desc {
     uint64_t count; /* elements */
     uint64_t bytes; /* of count elements */
+    uint64_t whole; /* of the call that this is a piece of */
     uint32_t call;
     uint32_t dtype;
     uint32_t root;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls. The device runs what it is given inside the call, so its streams
- * have nothing to wait for, and a collective is done when it returns.
+ * The calls. A collective is done when it returns: the device runs what it is
+ * given inside the call, or is waited for (stage.c).
  */
 #include "plugins/comm-shm/shm.h"
 
@@ -46,7 +46,6 @@ static xray_status check_sum(const xray_comm_group *group, const char *where,
 xray_status shm_all_reduce(xray_comm_group *group, xray_stream *stream,
                            void *buf, uint64_t count, uint32_t dtype)
 {
-    (void)stream;
     xray_status status = check_sum(group, "all_reduce", buf, buf, count, dtype);
     if (status != XRAY_OK)
         return status;
@@ -55,16 +54,16 @@ xray_status shm_all_reduce(xray_comm_group *group, xray_stream *stream,
                       .dtype = dtype,
                       .count = count,
                       .bytes = bytes,
+                      .whole = bytes,
                       .out = buf,
                       .out_bytes = bytes };
-    return shm_run(group->all, &call);
+    return shm_make(group->all, stream, &call);
 }
 
 xray_status shm_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                const void *in, void *out, uint64_t count,
                                uint32_t dtype)
 {
-    (void)stream;
     xray_status status =
         check_sum(group, "reduce_scatter", in, out, count, dtype);
     if (status != XRAY_OK)
@@ -74,18 +73,18 @@ xray_status shm_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                       .dtype = dtype,
                       .count = count,
                       .bytes = bytes,
+                      .whole = bytes,
                       .in = in,
                       .out = out,
                       .in_bytes = bytes * group->count,
                       .out_bytes = bytes };
-    return shm_run(group->all, &call);
+    return shm_make(group->all, stream, &call);
 }
 
 xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
                            const void *in, void *out, uint64_t count,
                            uint32_t dtype)
 {
-    (void)stream;
     if (!element(dtype) || count > UINT64_MAX / 8)
         return shm_fail(group->comm->host, XRAY_E_UNSUPPORTED, "all_gather",
                         "%llu elements of type %u", (unsigned long long)count,
@@ -98,17 +97,17 @@ xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
                       .dtype = dtype,
                       .count = count,
                       .bytes = bytes,
+                      .whole = bytes,
                       .in = in,
                       .out = out,
                       .in_bytes = bytes,
                       .out_bytes = bytes * group->count };
-    return shm_run(group->all, &call);
+    return shm_make(group->all, stream, &call);
 }
 
 xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
                           void *buf, uint64_t bytes, uint32_t root)
 {
-    (void)stream;
     xray_status status = check(group, "broadcast", buf, buf, bytes);
     if (status != XRAY_OK)
         return status;
@@ -120,15 +119,15 @@ xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
                       .other = group->ranks[root],
                       .count = bytes,
                       .bytes = bytes,
+                      .whole = bytes,
                       .out = buf,
                       .out_bytes = bytes };
-    return shm_run(group->all, &call);
+    return shm_make(group->all, stream, &call);
 }
 
 xray_status shm_send(xray_comm_group *group, xray_stream *stream,
                      const void *buf, uint64_t bytes, uint32_t peer)
 {
-    (void)stream;
     shm_channel *channel;
     xray_status status = check(group, "send", buf, buf, bytes);
     if (status == XRAY_OK)
@@ -139,15 +138,15 @@ xray_status shm_send(xray_comm_group *group, xray_stream *stream,
                       .other = group->ranks[peer],
                       .count = bytes,
                       .bytes = bytes,
+                      .whole = bytes,
                       .in = buf,
                       .in_bytes = bytes };
-    return shm_run(channel, &call);
+    return shm_make(channel, stream, &call);
 }
 
 xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                      uint64_t bytes, uint32_t peer)
 {
-    (void)stream;
     shm_channel *channel;
     xray_status status = check(group, "recv", buf, buf, bytes);
     if (status == XRAY_OK)
@@ -158,14 +157,14 @@ xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                       .other = group->ranks[peer],
                       .count = bytes,
                       .bytes = bytes,
+                      .whole = bytes,
                       .out = buf,
                       .out_bytes = bytes };
-    return shm_run(channel, &call);
+    return shm_make(channel, stream, &call);
 }
 
 xray_status shm_barrier(xray_comm_group *group, xray_stream *stream)
 {
-    (void)stream;
     shm_call call = { .call = XRAY_COMM_BARRIER };
-    return shm_run(group->all, &call);
+    return shm_make(group->all, stream, &call);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * comm-shm: collectives among the processes of one host, over the shareable
- * memory of a device whose memory is the host's.
+ * memory of a device whose memory is the host's, or through copies there.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -33,8 +33,14 @@ xray_status shm_fail(const xray_host *host, xray_status status,
 
 static uint32_t serves(const char *device_name)
 {
-    return device_name && (strcmp(device_name, "cpu") == 0 ||
-                           strncmp(device_name, "cpu:", 4) == 0);
+    static const char *const names[] = { "cpu", "cuda" };
+    for (size_t i = 0; device_name && i < 2; i++) {
+        size_t n = strlen(names[i]);
+        if (strncmp(device_name, names[i], n) == 0 &&
+            (device_name[n] == '\0' || device_name[n] == ':'))
+            return 1;
+    }
+    return 0;
 }
 
 static void destroy(void *self)
@@ -56,6 +62,7 @@ static void destroy(void *self)
                 (void)close(comm->peers[i].pidfd);
     }
     shm_control_leave(&comm->control);
+    shm_stage_free(comm);
     free(comm->peers);
     free(comm);
 }
@@ -132,9 +139,21 @@ static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
     return status == XRAY_OK ? check_offers(comm, all) : status;
 }
 
-static xray_status ready_device(const xray_comm_setup *setup)
+static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
 {
     const xray_device_ops *ops = setup->device;
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info),
+                              .host_memory = 1 };
+    xray_status status = XRAY_OK;
+    if (XRAY_HAS(xray_device_ops, ops, info))
+        status = ops->info(setup->device_self, &info);
+    if (status != XRAY_OK)
+        return status;
+    if (!info.host_memory)
+        return shm_stage_make(comm)
+                   ? XRAY_OK
+                   : shm_fail(setup->host, XRAY_E_NOMEM, "comm shm",
+                              "no host memory to copy through");
     if (!XRAY_HAS(xray_device_ops, ops, share) ||
         !XRAY_HAS(xray_device_ops, ops, attach) ||
         !XRAY_HAS(xray_device_ops, ops, detach))
@@ -191,10 +210,11 @@ static xray_status create(const xray_comm_setup *setup, const void *config,
                         .timeout = setup->timeout_ms * 1000000u,
                         .spin = spin_time(setup->size),
                         .traces = setup->traces,
-                        .peers = peers };
+                        .peers = peers,
+                        .stage_fd = -1 };
     for (uint32_t i = 0; i < setup->size; i++)
         peers[i].pidfd = -1;
-    status = meet(comm, setup, ready_device(setup), all);
+    status = meet(comm, setup, ready_device(setup, comm), all);
     for (uint32_t i = 0; status == XRAY_OK && i < setup->size; i++) {
         peers[i].pid = all[i].pid;
         peers[i].pidfd = open_pid(all[i].pid);
@@ -243,7 +263,7 @@ static const xray_component shm = {
     .head = XRAY_HEAD(xray_component),
     .iface = XRAY_IFACE_COMM,
     .name = "shm",
-    .summary = "processes of one host, in place, over shared memory",
+    .summary = "processes of one host, over shared memory",
     .ops = &ops,
 };
 

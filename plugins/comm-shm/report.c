@@ -123,7 +123,7 @@ void shm_trace_begin(const shm_channel *channel, const shm_call *call)
     uint64_t calls = atomic_load(&area->calls) + 1;
     uint64_t since = shm_clock();
     atomic_store(&area->calls, calls);
-    atomic_store(&area->bytes, call->bytes);
+    atomic_store(&area->bytes, call->whole);
     atomic_store(&area->since, since);
     atomic_store(&area->group, channel->group);
     atomic_store(&area->call, call->call);
@@ -135,7 +135,7 @@ void shm_trace_begin(const shm_channel *channel, const shm_call *call)
         return;
     xray_comm_trace *trace = &comm->traces[comm->rank];
     put64(&trace->calls, calls);
-    put64(&trace->bytes, call->bytes);
+    put64(&trace->bytes, call->whole);
     put64(&trace->group, channel->group);
     put32(&trace->call, call->call);
     put64(&trace->since, since);
@@ -223,7 +223,7 @@ static int say_desc(sentence *s, const shm_channel *channel, uint32_t index)
                         ? channel->ranks[d->root]
                         : channel->ranks[channel->count - 1 - index];
     say(s, "rank %u gave up in ", rank);
-    say_call(s, d->call, d->bytes, d->dtype, root);
+    say_call(s, d->call, d->whole, d->dtype, root);
     say(s, " in group %u", channel->group);
     return 1;
 }
@@ -300,7 +300,7 @@ xray_status shm_report(const shm_channel *channel, const shm_call *call,
         say_rank(&s, channel, i);
     }
     sentence where = { .used = 0 };
-    say_call(&where, call->call, call->bytes, call->dtype, call->other);
+    say_call(&where, call->call, call->whole, call->dtype, call->other);
     say(&where, " in group %u", channel->group);
     return shm_fail(comm->host, XRAY_E_PEER, where.text, "%s", s.text);
 }

@@ -13,6 +13,10 @@
 static xray_status share_one(const shm_comm *comm, const char *what,
                              const void *ptr, uint64_t bytes, uint8_t *handle)
 {
+    if (comm->stage) {
+        shm_stage_share(comm, ptr, handle);
+        return XRAY_OK;
+    }
     xray_status status =
         bytes ? comm->device->share(comm->device_self, ptr, handle) : XRAY_OK;
     if (status != XRAY_OK)
@@ -40,6 +44,8 @@ xray_status shm_share(const shm_comm *comm, const shm_call *call,
 static xray_status attach_one(shm_comm *comm, uint32_t rank,
                               const uint8_t *handle, uint64_t bytes, void **out)
 {
+    if (comm->stage)
+        return shm_stage_attach(comm, rank, handle, out);
     shm_peer *peer = &comm->peers[rank];
     uint64_t hash = xr_hash64(handle, XRAY_HANDLE_BYTES, 0);
     shm_attached *entry = &peer->cache[hash % SHM_CACHE];
@@ -131,7 +137,7 @@ xray_status shm_attach(shm_channel *channel, const shm_call *call,
 
 static int same_call(const shm_desc *a, const shm_desc *b)
 {
-    if (a->bytes != b->bytes)
+    if (a->bytes != b->bytes || a->whole != b->whole)
         return 0;
     if (a->call == XRAY_COMM_SEND || a->call == XRAY_COMM_RECV)
         return a->call + b->call == XRAY_COMM_SEND + XRAY_COMM_RECV;
@@ -172,6 +178,7 @@ static void describe(const shm_channel *channel, const shm_call *call,
 {
     desc->count = call->count;
     desc->bytes = call->bytes;
+    desc->whole = call->whole;
     desc->call = call->call;
     desc->dtype = call->dtype;
     desc->root = call->root;

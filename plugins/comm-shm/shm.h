@@ -23,6 +23,7 @@ typedef struct shm_peer {
     uint32_t pid;
     int pidfd; /* -1: this process, or the system has none */
     shm_attached cache[SHM_CACHE];
+    char *stage; /* its staging memory, mapped on first use */
 } shm_peer;
 
 typedef struct shm_comm {
@@ -39,6 +40,9 @@ typedef struct shm_comm {
     struct xray_comm_group *groups;
     uint64_t received;
     _Atomic uint32_t aborted;
+    /* Of a device whose memory the host cannot read (stage.c). */
+    char *stage; /* NULL: buffers are worked on where they are */
+    int stage_fd;
 } shm_comm;
 
 /* Ranks that make calls together: a group, or two of it that exchange messages.
@@ -76,6 +80,7 @@ typedef struct shm_call {
         other; /* rank of the world: that root, or a message's other side */
     uint64_t count;
     uint64_t bytes; /* of count elements */
+    uint64_t whole; /* bytes of the call that this is a piece of */
     const void *in; /* NULL: none */
     void *out;      /* NULL: none */
     uint64_t in_bytes;
@@ -98,7 +103,10 @@ xray_status shm_pair_channel(xray_comm_group *group, uint32_t peer,
 
 /* ---- a call's course ---------------------------------------------------- */
 
-/* Makes a call from arrival to the end of the work of all. */
+/* Makes a call: in one, or in pieces through staging memory. */
+xray_status shm_make(shm_channel *channel, xray_stream *stream,
+                     const shm_call *call);
+/* From arrival to the end of the work of all. */
 xray_status shm_run(shm_channel *channel, const shm_call *call);
 
 /* Waits until `word` is `want`. The text of an error names every rank. */
@@ -134,6 +142,11 @@ xray_status shm_share(const shm_comm *comm, const shm_call *call,
 xray_status shm_attach(shm_channel *channel, const shm_call *call,
                        shm_step *step);
 void shm_detach_all(shm_comm *comm);
+int shm_stage_make(shm_comm *comm); /* 1 on success */
+void shm_stage_free(shm_comm *comm);
+void shm_stage_share(const shm_comm *comm, const void *ptr, uint8_t *handle);
+xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
+                             const uint8_t *handle, void **out);
 
 /* Takes pieces until there are none. Returns 1 if the step has any. */
 int shm_work(shm_channel *channel, const shm_call *call, shm_step *step);

@@ -75,27 +75,62 @@ CU_FN void lay_out(const fetched *from, float *xh, float *dy)
     }
 }
 
-/* The chains of one column over the first n rows of a tile. */
-CU_FN void chain(const float *xh, const float *dy, uint32_t n, float *w,
-                 float *b)
+#define STEP 16u /* rows that the chain has in registers */
+
+typedef struct steps {
+    float4 xh[STEP / 4];
+    float4 dy[STEP / 4];
+} steps;
+
+CU_FN void take(const float *xh, const float *dy, steps *to)
 {
-    uint32_t r = 0;
-#pragma unroll 4
-    for (; r + 4 <= n; r += 4) {
-        float4 x = *reinterpret_cast<const float4 *>(xh + r);
-        float4 d = *reinterpret_cast<const float4 *>(dy + r);
+#pragma unroll
+    for (uint32_t i = 0; i < STEP / 4; i++) {
+        to->xh[i] = *reinterpret_cast<const float4 *>(xh + 4 * i);
+        to->dy[i] = *reinterpret_cast<const float4 *>(dy + 4 * i);
+    }
+}
+
+template <int Centred> CU_FN void go_on(const steps *s, float *w, float *b)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < STEP / 4; i++) {
+        float4 x = s->xh[i];
+        float4 d = s->dy[i];
         *w = fmaf(d.x, x.x, *w);
         *w = fmaf(d.y, x.y, *w);
         *w = fmaf(d.z, x.z, *w);
         *w = fmaf(d.w, x.w, *w);
-        *b = *b + d.x;
-        *b = *b + d.y;
-        *b = *b + d.z;
-        *b = *b + d.w;
+        if (Centred) {
+            *b = *b + d.x;
+            *b = *b + d.y;
+            *b = *b + d.z;
+            *b = *b + d.w;
+        }
+    }
+}
+
+/* The chains of one column over the first n rows of a tile. While one part is
+ * in the chain, the next is on its way from shared memory: both are asked for
+ * ahead, a part too many at the end of a tile's columns. */
+template <int Centred>
+CU_FN void chain(const float *xh, const float *dy, uint32_t n, float *w,
+                 float *b)
+{
+    steps even;
+    steps odd;
+    uint32_t r = 0;
+    take(xh, dy, &even);
+    for (; r + 2 * STEP <= n; r += 2 * STEP) {
+        take(xh + r + STEP, dy + r + STEP, &odd);
+        go_on<Centred>(&even, w, b);
+        take(xh + r + 2 * STEP, dy + r + 2 * STEP, &even);
+        go_on<Centred>(&odd, w, b);
     }
     for (; r < n; r++) {
         *w = fmaf(dy[r], xh[r], *w);
-        *b = *b + dy[r];
+        if (Centred)
+            *b = *b + dy[r];
     }
 }
 
@@ -104,8 +139,8 @@ template <int Wide, int Columns, int Centred>
 __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
 {
     typedef fold_shape<Columns> shape;
-    __shared__ __align__(16) float xh[2][Columns * shape::line];
-    __shared__ __align__(16) float dy[2][Columns * shape::line];
+    __shared__ __align__(16) float xh[2][Columns * shape::line + STEP];
+    __shared__ __align__(16) float dy[2][Columns * shape::line + STEP];
     uint64_t rows = cu_count(f.tokens, f.live) * f.groups;
     uint64_t tiles = (rows + shape::rows - 1) / shape::rows;
     uint32_t lane = threadIdx.x - LOADERS; /* of the warp that folds */
@@ -124,9 +159,9 @@ __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
                                           &part);
         } else if (folds && i > 0) {
             uint64_t left = rows - (i - 1) * shape::rows;
-            chain(xh[now ^ 1u] + lane * shape::line,
-                  dy[now ^ 1u] + lane * shape::line,
-                  (uint32_t)min(left, (uint64_t)shape::rows), &w, &b);
+            chain<Centred>(xh[now ^ 1u] + lane * shape::line,
+                           dy[now ^ 1u] + lane * shape::line,
+                           (uint32_t)min(left, (uint64_t)shape::rows), &w, &b);
         }
         __syncthreads();
     }

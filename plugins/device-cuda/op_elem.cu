@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(ELEM_THREADS) axpby_kernel(axpby_args a)
             y[u].f[j] = a.x ? fresh : old;
         }
         if (i < a.count)
-            cu_store4<Wide>(a.y + i, y[u], a.count - i);
+            cu_put4<Wide>(a.y + i, y[u], a.count - i);
     }
 }
 
@@ -137,13 +137,13 @@ template <int Wide, uint32_t Type>
 CU_FN void store_as(void *p, uint64_t at, cu_quad q, uint64_t left)
 {
     if (Type == XRAY_F32) {
-        cu_store4<Wide>((float *)p + at, q, left);
+        cu_put4<Wide>((float *)p + at, q, left);
     } else {
         uint16_t h[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             h[i] = Type == XRAY_BF16 ? cu_to_bf16(q.f[i]) : to_f16(q.f[i]);
-        cu_store4_16<Wide>((uint16_t *)p + at, h, left);
+        cu_put4_16<Wide>((uint16_t *)p + at, h, left);
     }
 }
 
@@ -355,9 +355,9 @@ __global__ void __launch_bounds__(ELEM_THREADS) adamw_kernel(adamw_args a)
         float q = fmaf(decay, p.f[j], p.f[j]);
         p.f[j] = fmaf(-lr, (m.f[j] / c1) / root, q);
     }
-    cu_store4<Wide>(op->p + i, p, left);
-    cu_store4<Wide>(op->m + i, m, left);
-    cu_store4<Wide>(op->v + i, v, left);
+    cu_put4<Wide>(op->p + i, p, left);
+    cu_put4<Wide>(op->m + i, m, left);
+    cu_put4<Wide>(op->v + i, v, left);
     if (Out)
         store_as<Wide, Out>(op->out, i, p, left);
 }

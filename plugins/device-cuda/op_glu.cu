@@ -76,8 +76,7 @@ __global__ void __launch_bounds__(ROWS_THREADS) act_kernel(act_args a)
                     float v = g[u].f[i] * act_factor<Silu>(g[u].f[i]);
                     g[u].f[i] = Plain ? v : v * up[u].f[i];
                 }
-                cu_store4<Wide>(y + c + u * stride, g[u],
-                                a.dim - c - u * stride);
+                cu_put4<Wide>(y + c + u * stride, g[u], a.dim - c - u * stride);
             }
     }
 }
@@ -111,9 +110,9 @@ __global__ void __launch_bounds__(ROWS_THREADS) act_grad_kernel(act_args a)
             dgate.f[i] = (Plain ? d.f[i] : d.f[i] * up.f[i]) * slope;
             dup.f[i] = d.f[i] * (g.f[i] * f);
         }
-        cu_store4<Wide>(dx + c, dgate, left);
+        cu_put4<Wide>(dx + c, dgate, left);
         if (!Plain)
-            cu_store4<Wide>(dx + a.dim + c, dup, left);
+            cu_put4<Wide>(dx + a.dim + c, dup, left);
     }
 }
 

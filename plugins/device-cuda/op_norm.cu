@@ -72,10 +72,10 @@ static xray_status norm_shared(const cuda_device *d, const char *where,
 }
 
 /* Starts kernel<Wide> with a block a row. */
-#define NORM_LAUNCH(kernel, rows, floats, dim)                                \
+#define NORM_LAUNCH(kernel, rows, floats, each)                               \
     do {                                                                      \
-        uint64_t bytes_ = ((uint64_t)(dim) + 15) / 16 * 64 * (floats);        \
-        dim3 block_(rows_threads(((uint64_t)(dim) + 3) / 4, NORM_EACH));      \
+        uint64_t bytes_ = ((uint64_t)op->dim + 15) / 16 * 64 * (floats);      \
+        dim3 block_(rows_threads(((uint64_t)op->dim + 3) / 4, each));         \
         xray_status s_ = wide ? norm_shared(d, where, kernel<1>, bytes_)      \
                               : norm_shared(d, where, kernel<0>, bytes_);     \
         if (s_ != XRAY_OK)                                                    \
@@ -86,38 +86,64 @@ static xray_status norm_shared(const cuda_device *d, const char *where,
 
 /* ---- RMSNorm ------------------------------------------------------------ */
 
-/* row = x, or residual + x, which residual becomes. */
+/* row = x, or r + x, which r becomes. */
 template <int Wide>
-CU_FN void rms_fetch(const xray_rmsnorm *op, uint64_t t, uint32_t g, float *row)
+CU_FN void fetch_row(const float *x, float *r, uint32_t dim, float *row)
 {
-    const float *x = op->x + t * op->x_stride + (uint64_t)g * op->dim;
-    float *r = op->residual ? op->residual + t * op->dim : NULL;
     uint32_t stride = blockDim.x * 4;
-    for (uint32_t c = threadIdx.x * 4; c < op->dim; c += stride * NORM_EACH) {
+    for (uint32_t c = threadIdx.x * 4; c < dim; c += stride * NORM_EACH) {
         cu_quad q[NORM_EACH];
         cu_quad old[NORM_EACH];
 #pragma unroll
         for (uint32_t u = 0; u < NORM_EACH; u++) {
             uint32_t at = c + u * stride;
-            if (at < op->dim)
-                q[u] = cu_load4<Wide>(x + at, op->dim - at);
-            if (at < op->dim && r)
-                old[u] = cu_load4<Wide>(r + at, op->dim - at);
+            if (at < dim)
+                q[u] = cu_load4<Wide>(x + at, dim - at);
+            if (at < dim && r)
+                old[u] = cu_load4<Wide>(r + at, dim - at);
         }
 #pragma unroll
         for (uint32_t u = 0; u < NORM_EACH; u++) {
             uint32_t at = c + u * stride;
-            if (at < op->dim && r) {
+            if (at < dim && r) {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     q[u].f[i] = old[u].f[i] + q[u].f[i];
-                cu_store4<Wide>(r + at, q[u], op->dim - at);
+                cu_put4<Wide>(r + at, q[u], dim - at);
             }
-            if (at < op->dim)
-                cu_store4<Wide>(row + at, q[u], op->dim - at);
+            if (at < dim)
+                cu_store4<Wide>(row + at, q[u], dim - at);
         }
     }
-    pad(row, op->dim);
+    pad(row, dim);
+}
+
+/* y = (row rstd) (w + offset). */
+template <int Wide>
+CU_FN void rms_put(const xray_rmsnorm *op, const float *row, float rstd,
+                   float *y)
+{
+    uint32_t stride = blockDim.x * 4;
+    for (uint32_t c = threadIdx.x * 4; c < op->dim; c += stride * NORM_EACH) {
+        cu_quad w[NORM_EACH];
+#pragma unroll
+        for (uint32_t u = 0; u < NORM_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (at < op->dim)
+                w[u] = cu_load4<Wide>(op->weight + at, op->dim - at);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < NORM_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (at >= op->dim)
+                break;
+            cu_quad q = cu_load4<Wide>(row + at, op->dim - at);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                q.f[i] = (q.f[i] * rstd) * (w[u].f[i] + op->offset);
+            cu_put4<Wide>(y + at, q, op->dim - at);
+        }
+    }
 }
 
 template <int Wide>
@@ -130,7 +156,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
         return;
     uint64_t t = r / op.groups;
     uint32_t g = (uint32_t)(r % op.groups);
-    rms_fetch<Wide>(&op, t, g, row);
+    fetch_row<Wide>(op.x + t * op.x_stride + (uint64_t)g * op.dim,
+                    op.residual ? op.residual + t * op.dim : NULL, op.dim, row);
     __syncthreads();
     if (threadIdx.x < 32) {
         float rstd = root_of(dot_row(row, row, op.dim), op.dim, op.eps);
@@ -141,17 +168,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
         }
     }
     __syncthreads();
-    float rstd = stat;
-    float *y = op.y + t * op.y_stride + (uint64_t)g * op.dim;
-#pragma unroll 4
-    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
-        cu_quad w = cu_load4<Wide>(op.weight + c, op.dim - c);
-        cu_quad q = cu_load4<Wide>(row + c, op.dim - c);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            q.f[i] = (q.f[i] * rstd) * (w.f[i] + op.offset);
-        cu_store4<Wide>(y + c, q, op.dim - c);
-    }
+    rms_put<Wide>(&op, row, stat,
+                  op.y + t * op.y_stride + (uint64_t)g * op.dim);
 }
 
 /* Half a warp's row of at most 16 K values: lane l keeps every sixteenth, from
@@ -229,8 +247,92 @@ extern "C" xray_status cuda_rmsnorm(void *self, xray_stream *stream,
     if (op->dim <= NORM_SHORT && !op->residual)
         SHORT_LAUNCH(rmsnorm_short, rows);
     else
-        NORM_LAUNCH(rmsnorm_kernel, rows, 1, op->dim);
+        NORM_LAUNCH(rmsnorm_kernel, rows, 1, NORM_EACH);
     return cuda_launched(d, where);
+}
+
+/* What both norms' gradients have of a row. */
+typedef struct grad_row {
+    const float *x;
+    const float *dy;
+    const float *weight;
+    float *g;  /* shared: dy (w + offset) */
+    float *xh; /* shared: (x - mean) rstd, mean 0 of RMSNorm */
+    float *dx;
+    float offset;
+    float mean;
+    float rstd;
+    uint32_t dim;
+    uint32_t accumulate;
+} grad_row;
+
+#define GRAD_EACH 2u /* quads of each array of a thread in flight */
+
+template <int Wide, int Centred> CU_FN void grad_fetch(const grad_row *r)
+{
+    uint32_t stride = blockDim.x * 4;
+    for (uint32_t c = threadIdx.x * 4; c < r->dim; c += stride * GRAD_EACH) {
+        cu_quad x[GRAD_EACH];
+        cu_quad dy[GRAD_EACH];
+        cu_quad w[GRAD_EACH];
+#pragma unroll
+        for (uint32_t u = 0; u < GRAD_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (at < r->dim) {
+                x[u] = cu_load4<Wide>(r->x + at, r->dim - at);
+                dy[u] = cu_load4<Wide>(r->dy + at, r->dim - at);
+                w[u] = cu_load4<Wide>(r->weight + at, r->dim - at);
+            }
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < GRAD_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (at >= r->dim)
+                break;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float v = Centred ? x[u].f[i] - r->mean : x[u].f[i];
+                x[u].f[i] = v * r->rstd;
+                dy[u].f[i] =
+                    dy[u].f[i] * (Centred ? w[u].f[i] : w[u].f[i] + r->offset);
+            }
+            cu_store4<Wide>(r->g + at, dy[u], r->dim - at);
+            cu_store4<Wide>(r->xh + at, x[u], r->dim - at);
+        }
+    }
+    pad(r->g, r->dim);
+    pad(r->xh, r->dim);
+}
+
+/* dx = rstd ((g - b) - c xh), with no b of RMSNorm. */
+template <int Wide, int Centred>
+CU_FN void grad_put(const grad_row *r, float b, float minus_c)
+{
+    uint32_t stride = blockDim.x * 4;
+    for (uint32_t c = threadIdx.x * 4; c < r->dim; c += stride * GRAD_EACH) {
+        cu_quad old[GRAD_EACH] = {};
+#pragma unroll
+        for (uint32_t u = 0; u < GRAD_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (r->accumulate && at < r->dim)
+                old[u] = cu_load4<Wide>(r->dx + at, r->dim - at);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < GRAD_EACH; u++) {
+            uint32_t at = c + u * stride;
+            if (at >= r->dim)
+                break;
+            cu_quad g = cu_load4<Wide>(r->g + at, r->dim - at);
+            cu_quad xh = cu_load4<Wide>(r->xh + at, r->dim - at);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float d = Centred ? g.f[i] - b : g.f[i];
+                d = r->rstd * fmaf(minus_c, xh.f[i], d);
+                g.f[i] = r->accumulate ? old[u].f[i] + d : d;
+            }
+            cu_put4<Wide>(r->dx + at, g, r->dim - at);
+        }
+    }
 }
 
 /* xh = x rstd, g = dy (w + offset), c = sum(g xh) / dim:
@@ -246,49 +348,26 @@ __global__ void __launch_bounds__(ROWS_THREADS)
         return;
     uint64_t t = r / op.groups;
     uint64_t at = r % op.groups * op.dim;
-    const float *x = op.x + t * op.x_stride + at;
-    const float *dy = op.dy + t * op.dy_stride + at;
-    float *dx = op.dx + t * op.dx_stride + at;
-    float *g = shared;
-    float *xh = shared + padded(op.dim);
-    float rstd = op.rstd[r];
-#pragma unroll 4
-    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
-        cu_quad q = cu_load4<Wide>(x + c, op.dim - c);
-        cu_quad e = cu_load4<Wide>(dy + c, op.dim - c);
-        cu_quad w = cu_load4<Wide>(op.weight + c, op.dim - c);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            e.f[i] = e.f[i] * (w.f[i] + op.offset);
-            q.f[i] = q.f[i] * rstd;
-        }
-        cu_store4<Wide>(g + c, e, op.dim - c);
-        cu_store4<Wide>(xh + c, q, op.dim - c);
-    }
-    pad(g, op.dim);
-    pad(xh, op.dim);
+    grad_row row = { op.x + t * op.x_stride + at,
+                     op.dy + t * op.dy_stride + at,
+                     op.weight,
+                     shared,
+                     shared + padded(op.dim),
+                     op.dx + t * op.dx_stride + at,
+                     op.offset,
+                     0.0f,
+                     op.rstd[r],
+                     op.dim,
+                     op.accumulate };
+    grad_fetch<Wide, 0>(&row);
     __syncthreads();
     if (threadIdx.x < 32) {
-        float sum = dot_row(g, xh, op.dim);
+        float sum = dot_row(row.g, row.xh, op.dim);
         if (threadIdx.x == 0)
             stat = -(sum / (float)op.dim);
     }
     __syncthreads();
-    float minus_c = stat;
-#pragma unroll 4
-    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
-        cu_quad e = cu_load4<Wide>(g + c, op.dim - c);
-        cu_quad q = cu_load4<Wide>(xh + c, op.dim - c);
-        cu_quad old = {};
-        if (op.accumulate)
-            old = cu_load4<Wide>(dx + c, op.dim - c);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float v = rstd * fmaf(minus_c, q.f[i], e.f[i]);
-            q.f[i] = op.accumulate ? old.f[i] + v : v;
-        }
-        cu_store4<Wide>(dx + c, q, op.dim - c);
-    }
+    grad_put<Wide, 0>(&row, 0.0f, stat);
 }
 
 template <int K>
@@ -357,7 +436,7 @@ extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
     if (op->dim <= NORM_SHORT)
         SHORT_LAUNCH(rmsnorm_dx_short, rows);
     else
-        NORM_LAUNCH(rmsnorm_dx_kernel, rows, 2, op->dim);
+        NORM_LAUNCH(rmsnorm_dx_kernel, rows, 2, GRAD_EACH);
     return cuda_launched(d, where);
 }
 
@@ -375,10 +454,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     if (t >= cu_count(op.tokens.bound, op.tokens.live))
         return;
     const float *x = op.x + t * op.x_stride;
-#pragma unroll 4
-    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4)
-        cu_store4<Wide>(row + c, cu_load4<Wide>(x + c, op.dim - c), op.dim - c);
-    pad(row, op.dim);
+    fetch_row<Wide>(x, NULL, op.dim, row);
     __syncthreads();
     if (threadIdx.x < 32) {
         float mean = sum_row(row, op.dim) / (float)op.dim;
@@ -433,7 +509,7 @@ extern "C" xray_status cuda_layernorm(void *self, xray_stream *stream,
                    rows_odd(op->y) + op->dim % 4 + op->x_stride % 4 +
                    op->y_stride % 4 ==
                0;
-    NORM_LAUNCH(layernorm_kernel, rows, 1, op->dim);
+    NORM_LAUNCH(layernorm_kernel, rows, 1, NORM_EACH);
     return cuda_launched(d, where);
 }
 
@@ -449,55 +525,30 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     uint64_t t = blockIdx.x;
     if (t >= cu_count(op.tokens.bound, op.tokens.live))
         return;
-    const float *x = op.x + t * op.x_stride;
-    const float *dy = op.dy + t * op.dy_stride;
-    float *dx = op.dx + t * op.dx_stride;
-    float *g = shared;
-    float *xh = shared + padded(op.dim);
-    float mean = op.stat[2 * t];
-    float rstd = op.stat[2 * t + 1];
-#pragma unroll 4
-    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
-        cu_quad q = cu_load4<Wide>(x + c, op.dim - c);
-        cu_quad e = cu_load4<Wide>(dy + c, op.dim - c);
-        cu_quad w = cu_load4<Wide>(op.weight + c, op.dim - c);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            e.f[i] = e.f[i] * w.f[i];
-            q.f[i] = (q.f[i] - mean) * rstd;
-        }
-        cu_store4<Wide>(g + c, e, op.dim - c);
-        cu_store4<Wide>(xh + c, q, op.dim - c);
-    }
-    pad(g, op.dim);
-    pad(xh, op.dim);
+    grad_row row = { op.x + t * op.x_stride,
+                     op.dy + t * op.dy_stride,
+                     op.weight,
+                     shared,
+                     shared + padded(op.dim),
+                     op.dx + t * op.dx_stride,
+                     0.0f,
+                     op.stat[2 * t],
+                     op.stat[2 * t + 1],
+                     op.dim,
+                     op.accumulate };
+    grad_fetch<Wide, 1>(&row);
     __syncthreads();
     if (threadIdx.x < 32) {
         float s = 0.0f;
 #pragma unroll 8
         for (uint32_t i = threadIdx.x % 16; i < padded(op.dim); i += 16)
-            s = fmaf(g[i], threadIdx.x < 16 ? 1.0f : xh[i], s);
+            s = fmaf(row.g[i], threadIdx.x < 16 ? 1.0f : row.xh[i], s);
         s = cu_half_tree16(s) / (float)op.dim;
         if (threadIdx.x % 16 == 0)
             stat[threadIdx.x / 16] = s;
     }
     __syncthreads();
-    float b = stat[0];
-    float minus_c = -stat[1];
-#pragma unroll 4
-    for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
-        cu_quad e = cu_load4<Wide>(g + c, op.dim - c);
-        cu_quad q = cu_load4<Wide>(xh + c, op.dim - c);
-        cu_quad old = {};
-        if (op.accumulate)
-            old = cu_load4<Wide>(dx + c, op.dim - c);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float v = rstd * fmaf(minus_c, q.f[i], e.f[i] - b);
-            q.f[i] = op.accumulate ? old.f[i] + v : v;
-        }
-        cu_store4<Wide>(dx + c, q, op.dim - c);
-    }
+    grad_put<Wide, 1>(&row, stat[0], -stat[1]);
 }
 
 /* dweight and dbias first: dx may overwrite dy. */
@@ -535,6 +586,6 @@ extern "C" xray_status cuda_layernorm_grad(void *self, xray_stream *stream,
                    rows_odd(op->dx) + op->dim % 4 + op->x_stride % 4 +
                    op->dy_stride % 4 + op->dx_stride % 4 ==
                0;
-    NORM_LAUNCH(layernorm_dx_kernel, rows, 2, op->dim);
+    NORM_LAUNCH(layernorm_dx_kernel, rows, 2, GRAD_EACH);
     return cuda_launched(d, where);
 }

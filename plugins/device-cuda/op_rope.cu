@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) rope_kernel(xray_rope op)
             to_a.f[j] = fmaf(x.f[j], c, -(y.f[j] * s));
             to_b.f[j] = fmaf(y.f[j], c, x.f[j] * s);
         }
-        cu_store4<Wide>(a, to_a, left);
-        cu_store4<Wide>(b, to_b, left);
+        cu_put4<Wide>(a, to_a, left);
+        cu_put4<Wide>(b, to_b, left);
     }
 }
 

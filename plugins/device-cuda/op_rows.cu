@@ -69,8 +69,7 @@ __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     q[u].f[i] = good ? q[u].f[i] * a.scale : cu_nan();
-                cu_store4<Wide>(y + c + u * stride, q[u],
-                                a.dim - c - u * stride);
+                cu_put4<Wide>(y + c + u * stride, q[u], a.dim - c - u * stride);
             }
     }
 }
@@ -288,7 +287,7 @@ __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(fold_args a)
         fold_tokens<Wide>(&a, column, token, count, &s);
     }
     if (column < a.dim)
-        cu_store4<Wide>(to, s, a.dim - column);
+        cu_put4<Wide>(to, s, a.dim - column);
 }
 
 extern "C" xray_status cuda_embedding_grad(void *self, xray_stream *stream,

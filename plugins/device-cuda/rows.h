@@ -63,13 +63,24 @@ CU_FN void cu_load4_16(const uint16_t *p, uint64_t left, uint16_t h[4])
     }
 }
 
+/* Of global memory: an instruction of its own, since nvcc cuts an ordinary
+ * assignment into four where it has lost sight of the alignment. */
+template <int Wide> CU_FN void cu_put4(float *p, cu_quad q, uint64_t left)
+{
+    if (Wide)
+        __stcg(reinterpret_cast<float4 *>(p),
+               make_float4(q.f[0], q.f[1], q.f[2], q.f[3]));
+    else
+        cu_store4<0>(p, q, left);
+}
+
 template <int Wide>
-CU_FN void cu_store4_16(uint16_t *p, const uint16_t h[4], uint64_t left)
+CU_FN void cu_put4_16(uint16_t *p, const uint16_t h[4], uint64_t left)
 {
     if (Wide) {
-        *reinterpret_cast<uint2 *>(p) =
-            make_uint2((uint32_t)h[0] | (uint32_t)h[1] << 16,
-                       (uint32_t)h[2] | (uint32_t)h[3] << 16);
+        __stcg(reinterpret_cast<uint2 *>(p),
+               make_uint2((uint32_t)h[0] | (uint32_t)h[1] << 16,
+                          (uint32_t)h[2] | (uint32_t)h[3] << 16));
     } else {
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)

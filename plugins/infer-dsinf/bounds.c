@@ -172,7 +172,7 @@ static xray_status find_plan(const dsinf_config *config,
         out->bytes[tag] = bytes[tag];
     out->micro_multiple = 1;
     out->token_multiple = 1;
-    if (XRAY_HAS(xray_plan, out, evictable))
+    if (XRAY_REACHES(xray_plan, out, evictable))
         out->evictable = DSINF_EVICTABLE;
     return XRAY_OK;
 }

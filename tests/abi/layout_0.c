@@ -101,7 +101,11 @@ AT(xray_batch, reward, 128);
 AT(xray_batch, advantage, 136);
 AT(xray_batch, returns, 144);
 AT(xray_batch, baseline, 152);
-SIZE(xray_batch, 160);
+AT(xray_batch, scores, 160);
+AT(xray_batch, score_weight, 168);
+AT(xray_batch, score_count, 176);
+AT(xray_batch, score_reserved, 180);
+SIZE(xray_batch, 184);
 
 AT(xray_model, head, 0);
 AT(xray_model, path, 8);
@@ -174,6 +178,7 @@ AT(xray_plan, bytes, 8);
 AT(xray_plan, micro_multiple, 56);
 AT(xray_plan, token_multiple, 64);
 AT(xray_plan, evictable, 72);
+AT(xray_plan, sharded, 76);
 SIZE(xray_plan, 80);
 
 AT(xray_outputs, head, 0);

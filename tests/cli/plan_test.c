@@ -129,6 +129,42 @@ static void arithmetic(void **state)
     cJSON_Delete(plan);
 }
 
+/* Models that take turns: in each one's turn the others have left what the INI
+ * says, and the run takes the most of these. */
+static void turns(void **state)
+{
+    (void)state;
+    const char *run = write_run("");
+    cJSON *plan = whole(RUN(NULL, "plan", run, "--json"));
+    assert_null(xr_json_get(plan, "turns"));
+    double rest = bytes_of(plan, 3, "all");
+    double stay = number(xr_json_get(plan, "bytes"), "all");
+    cJSON_Delete(plan);
+    plan = whole(RUN(NULL, "plan", run, "--json", "--set",
+                     "rollout.free_cache_engine=true", "--set",
+                     "actor.optimizer_offload=true", "--set",
+                     "ref.param_offload=true"));
+    const cJSON *list = xr_json_get(plan, "turns");
+    double actor = bytes_of(plan, 0, "all") - bytes_of(plan, 0, "optimizer") -
+                   bytes_of(plan, 0, "activations");
+    double reference = bytes_of(plan, 1, "workspace");
+    double engine = bytes_of(plan, 2, "workspace");
+    assert_true(bytes_of(plan, 1, "weights") > 0);
+    assert_true(number(list, "train.zero3") ==
+                bytes_of(plan, 0, "all") + reference + engine + rest);
+    assert_true(number(list, "reference") ==
+                actor + bytes_of(plan, 1, "all") + engine + rest);
+    assert_true(number(list, "infer.dsinf") ==
+                actor + reference + bytes_of(plan, 2, "all") + rest);
+    double all = number(xr_json_get(plan, "bytes"), "all");
+    assert_true(all == number(list, "train.zero3") && all < stay);
+    cJSON_Delete(plan);
+    const program_result *r =
+        RUN(NULL, "plan", run, "--set", "rollout.free_cache_engine=true");
+    expect_code(r, 0);
+    expect_text(r->out, "at once       train.zero3 ");
+}
+
 /* At the edge: what the plan takes fits, 90 % of it warns, less is refused, by
  * check, plan and train alike. */
 static void machine(void **state)
@@ -187,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_by_instance),
         cmocka_unit_test(arithmetic),
+        cmocka_unit_test(turns),
         cmocka_unit_test(machine),
         cmocka_unit_test(disk),
     };

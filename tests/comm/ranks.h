@@ -38,6 +38,7 @@ typedef struct ranks_env {
     void *comm_self;
     xray_comm_group *world;
     const void *comm_config;
+    uint32_t brief;      /* 1: fewer elements and repetitions */
     const char *serves;  /* a device that the comm serves */
     const char *refuses; /* one that it does not */
 } ranks_env;

@@ -5,6 +5,7 @@
  */
 #include "tests/testing.h"
 
+#include <spawn.h>
 #include <sys/wait.h>
 
 #include <xray/cuda.h>
@@ -265,8 +266,28 @@ static void take(int fd, void *data, size_t bytes)
     assert_int_equal(read(fd, data, bytes), (ssize_t)bytes);
 }
 
+#define CHILD_IN 0
+#define CHILD_OUT 3
+
+/* This program once more, as another process. */
+static pid_t spawn_child(const channel *c)
+{
+    static char name[] = "child";
+    char *const args[] = { name, name, NULL };
+    extern char **environ;
+    posix_spawn_file_actions_t files;
+    pid_t child = 0;
+    assert_int_equal(posix_spawn_file_actions_init(&files), 0);
+    posix_spawn_file_actions_adddup2(&files, c->to[0], CHILD_IN);
+    posix_spawn_file_actions_adddup2(&files, c->from[1], CHILD_OUT);
+    assert_int_equal(
+        posix_spawn(&child, "/proc/self/exe", &files, NULL, args, environ), 0);
+    posix_spawn_file_actions_destroy(&files);
+    return child;
+}
+
 /* The other process: attaches, reads, writes, and says how it went. */
-static int child_main(const channel *c)
+static int child_main(void)
 {
     const cuda_config config = { .precision = CUDA_FLOAT32 };
     uint8_t handle[XRAY_HANDLE_BYTES];
@@ -275,7 +296,7 @@ static int child_main(const channel *c)
     int *again = NULL;
     int32_t results[6] = { 0 };
     if (ops()->create(&host, &config, 0, &d) != XRAY_OK ||
-        read(c->to[0], handle, sizeof(handle)) != (ssize_t)sizeof(handle))
+        read(CHILD_IN, handle, sizeof(handle)) != (ssize_t)sizeof(handle))
         return 1;
     results[0] = ops()->attach(d, handle, 4000, (void **)&p);
     if (results[0] != XRAY_OK)
@@ -285,8 +306,8 @@ static int child_main(const channel *c)
     results[3] = ops()->attach(d, handle, 1 << 20, (void **)&again);
     if (p)
         p[2] = 99;
-    if (write(c->from[1], results, sizeof(results)) < 0 ||
-        read(c->to[0], handle, 1) != 1)
+    if (write(CHILD_OUT, results, sizeof(results)) < 0 ||
+        read(CHILD_IN, handle, 1) != 1)
         return 1;
     /* The block is gone there, but stays mapped here. */
     results[4] = ops()->attach(d, handle, 4000, (void **)&again);
@@ -295,7 +316,7 @@ static int child_main(const channel *c)
     ops()->detach(d, p);
     ops()->detach(d, NULL);
     ops()->destroy(d);
-    return write(c->from[1], results, sizeof(results)) < 0;
+    return write(CHILD_OUT, results, sizeof(results)) < 0;
 }
 
 static void processes_share(void **state)
@@ -308,9 +329,7 @@ static void processes_share(void **state)
     int *p = NULL;
     int *own = NULL;
     assert_int_equal(pipe(c.to) | pipe(c.from), 0);
-    pid_t child = fork();
-    if (child == 0)
-        _exit(child_main(&c));
+    pid_t child = spawn_child(&c);
     void *d = open_device();
     must(ops()->alloc(d, "early", XRAY_TAG_WORKSPACE, 4096, (void **)&p));
     assert_int_equal(ops()->share(d, p, handle), XRAY_E_ARG);
@@ -346,8 +365,10 @@ static void processes_share(void **state)
     ops()->destroy(d);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "child") == 0)
+        return child_main();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_share),
         cmocka_unit_test(create_says_why_not),

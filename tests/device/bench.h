@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Devices under test: the scalar kernels on one thread first, which the float64
- * references judge, then every other instruction set and thread count, which
- * must give the same bits.
+ * references judge, then every other instruction set and thread count, and the
+ * cuda device's kernels on the host, which must give the same bits.
  */
 #ifndef DEVICE_BENCH_H
 #define DEVICE_BENCH_H
@@ -18,12 +18,21 @@
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 
-#define MOST_DEVICES 5
+#ifdef BENCH_CUDA /* 1: the kernels run on the host; 2: on a GPU */
+#include "plugins/device-cuda/config.h"
+#include "tests/cuda/staged.h"
+
+const xray_plugin *xray_plugin_query_device_cuda(uint32_t host_abi);
+#endif
+
+#define CPU_DEVICES 5
+#define MOST_DEVICES (CPU_DEVICES + 1)
 
 typedef struct dev {
     const xray_device_ops *ops;
     void *self;
     const char *name;
+    int on_cuda;
 } dev;
 
 typedef struct bench {
@@ -52,13 +61,39 @@ static inline const xray_device_ops *device_ops(void)
     return p->components[0]->ops;
 }
 
-static inline void bench_open(bench *b)
+/* After the others, its memory apart from the host's. */
+static inline void bench_add_cuda(bench *b)
+{
+#ifdef BENCH_CUDA
+    const cuda_config config = { .precision = CUDA_FLOAT32 };
+    const xray_device_ops *real =
+        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
+    dev *d = &b->dev[b->count];
+    void *self = NULL;
+    xray_status s = real->create(&bench_host, &config, 0, &self);
+    if (s != XRAY_OK && BENCH_CUDA == 2) {
+        (void)printf("skipped: %s\n", last_failure);
+        (void)fflush(stdout);
+        _exit(77);
+    }
+    assert_int_equal(s, XRAY_OK);
+    *d = (dev){ .name = "cuda", .on_cuda = 1 };
+    d->self = staged_around(real, self, &d->ops);
+    assert_non_null(d->self);
+    b->count++;
+#else
+    (void)b;
+#endif
+}
+
+/* Of the cpu alone: for tests that look inside. */
+static inline void bench_open_cpu(bench *b)
 {
     static const struct {
         const char *name;
         int64_t isa;
         uint32_t threads;
-    } wanted[MOST_DEVICES] = {
+    } wanted[CPU_DEVICES] = {
         { "scalar", CPU_ISA_SCALAR, 1 },
         { "avx2", CPU_ISA_AVX2, 1 },
         { "avx512", CPU_ISA_AVX512, 1 },
@@ -66,7 +101,7 @@ static inline void bench_open(bench *b)
         { "3 threads, avx2", CPU_ISA_AVX2, 3 },
     };
     b->count = 0;
-    for (int i = 0; i < MOST_DEVICES; i++) {
+    for (int i = 0; i < CPU_DEVICES; i++) {
         dev *d = &b->dev[b->count];
         cpu_config config = { .isa = wanted[i].isa };
         *d = (dev){ .ops = device_ops(), .name = wanted[i].name };
@@ -79,6 +114,12 @@ static inline void bench_open(bench *b)
         assert_int_equal(s, XRAY_OK);
         b->count++;
     }
+}
+
+static inline void bench_open(bench *b)
+{
+    bench_open_cpu(b);
+    bench_add_cuda(b);
 }
 
 static inline void bench_close(bench *b)

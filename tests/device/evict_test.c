@@ -148,7 +148,7 @@ static void matrices(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    bench_open_cpu(&b);
     const dev *d = &b.dev[b.count - 1];
     float *data = random_floats((size_t)40 * 40, 1);
     float *x = random_floats(120, 1);

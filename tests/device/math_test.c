@@ -72,7 +72,7 @@ static void functions_are_within_their_bounds(void **state)
         { CPU_MAP_TANH, tanh, 1e-30, 1.0, 1.0003, 2.0 },
     };
     bench b;
-    bench_open(&b);
+    bench_open_cpu(&b);
     for (size_t i = 0; i < sizeof(scans) / sizeof(*scans); i++)
         run_scan(&b, &scans[i]);
     bench_close(&b);
@@ -82,7 +82,7 @@ static void edges_are_exact(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    bench_open_cpu(&b);
     for (int d = 0; d < b.count; d++) {
         const cpu_kernels *k = kernels_of(&b.dev[d]);
         float x[6] = { -INFINITY, -1e30f, 0.0f, 89.0f, INFINITY, NAN };

@@ -27,22 +27,53 @@ run() { # NAME [--set ...]
         fail "$name: $(tail -3 "$work/$name.log")"
 }
 
-same() {
+same_files() {
     for file in actor/model.safetensors actor/optim.safetensors critic/model.safetensors critic/optim.safetensors state.json; do
         cmp "$work/$1/global_step_3/$file" "$work/$2/global_step_3/$file" || fail "$file of $1 and $2 differ"
     done
+}
+
+same() {
+    same_files "$1" "$2"
     diff <(steady "$work/$1/metrics.jsonl") <(steady "$work/$2/metrics.jsonl") || fail "metrics of $1 and $2 differ"
 }
 
-# high NAME TAG: most bytes of a tag in the first rank's closing line.
+# high NAME TAG: the most bytes of a tag on the first rank; `at once`: of all.
 high() {
-    sed -n "s/.*memory at most:.* $2 \([0-9]*\)[,. ].*/\1/p" "$work/$1.log" | head -1
+    sed -n "s/.*memory at most:.* $2 \([0-9]*\)\( bytes\)\{0,1\}\(,.*\)\{0,1\}$/\1/p" "$work/$1.log" | head -1
+}
+
+# planned TAG ARGS: the same as the plan says it, for all ranks together.
+planned() {
+    local tag=$1
+    shift
+    "$XRAY_BIN" plan "$work/run.ini" --json "$@" | grep '^ "bytes"' | grep -o "\"$tag\":[0-9]*" | cut -d: -f2
+}
+
+# as_planned NAME RANKS ARGS: every tag within 1 %, all of them below the plan,
+# which also counts what devices keep for themselves once a model.
+as_planned() {
+    local name=$1 ranks=$2 tag
+    shift 2
+    for tag in weights gradients optimizer activations kv; do
+        awk -v n="$ranks" -v a="$(high "$name" $tag)" -v b="$(planned $tag --set "run.ranks=$ranks" "$@")" \
+            'BEGIN { d = n * a - b; exit !(b > 0 && d <= b / 100 && -d <= b / 100) }' ||
+            fail "$name: $tag: $(high "$name" $tag) bytes, planned $(planned $tag --set "run.ranks=$ranks" "$@")"
+    done
+    [ $((ranks * $(high "$name" "at once"))) -le "$(planned all --set "run.ranks=$ranks" "$@")" ] ||
+        fail "$name: $(high "$name" "at once") bytes at once, more than planned"
 }
 
 for ranks in 1 2; do
     run "stay$ranks" --set "run.ranks=$ranks"
     run "turn$ranks" --set "run.ranks=$ranks" "${turns[@]}"
     same "stay$ranks" "turn$ranks"
+    as_planned "stay$ranks" "$ranks"
+    as_planned "turn$ranks" "$ranks" "${turns[@]}"
+    for tag in gradients optimizer activations "at once"; do
+        [ $((3 * $(high "turn$ranks" "$tag"))) -le $((2 * $(high "stay$ranks" "$tag"))) ] ||
+            fail "$ranks ranks: $tag: $(high "turn$ranks" "$tag") bytes in turns, $(high "stay$ranks" "$tag") without"
+    done
 done
 run kept --set rollout.free_cache_engine=true # one that wakes alone
 same stay1 kept
@@ -54,4 +85,9 @@ run shared2 --set run.ranks=2 "${turns[@]}" --set train.zero3.stage=1
 same stay2 shared2
 run elsewhere --set run.ranks=2 --set placement.actor=0 --set placement.rollout=1 --set placement.reference=1 "${turns[@]}"
 same stay1 elsewhere
+
+# A checkpoint goes on, with turns or without.
+run half "${turns[@]}" --set trainer.total_training_steps=1
+run half
+same_files stay1 half
 echo "turns: ok"

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks of comm-shm on a device that says its memory is not the host's: the cpu
+ * device, which shares none of it.
+ */
+#include "tests/comm/ranks.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
+
+static const xray_device_ops *cpu(void)
+{
+    return xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+}
+
+static xray_status info(void *self, xray_device_info *out)
+{
+    xray_status status = cpu()->info(self, out);
+    out->host_memory = 0;
+    return status;
+}
+
+static xray_status share(void *self, const void *ptr, uint8_t *out_handle)
+{
+    (void)self;
+    (void)ptr;
+    (void)out_handle;
+    return XRAY_E_UNSUPPORTED;
+}
+
+void ranks_parts(ranks_env *e)
+{
+    static xray_device_ops staged;
+    staged = *cpu();
+    staged.info = info;
+    staged.share = share;
+    staged.attach = NULL;
+    staged.detach = NULL;
+    staged.shareable = NULL;
+    e->dev = &staged;
+    e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
+    e->brief = 1;
+    e->serves = "cuda";
+    e->refuses = "cud";
+}

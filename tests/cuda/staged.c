@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cuda/staged_own.h"
+
+#define RANGES 24
+
+/* What one call needs: memory ranges, those that overlap in one region. */
+typedef struct range {
+    void *at; /* the argument, to be set to the device's address */
+    uintptr_t from;
+    uintptr_t to;
+    int out;
+    int region;
+    void *dev; /* of a region's first range */
+} range;
+
+typedef struct call {
+    staged *s;
+    xray_stream *stream;
+    range r[RANGES];
+    int count;
+    xray_status status;
+} call;
+
+static void need(call *c, void *at, uint64_t bytes, int out)
+{
+    const void *p;
+    memcpy(&p, at, sizeof(p));
+    if (!p || bytes == 0 || c->count == RANGES)
+        return;
+    range *r = &c->r[c->count];
+    *r = (range){ .at = at, .from = (uintptr_t)p, .out = out };
+    r->to = r->from + bytes;
+    r->region = c->count++;
+}
+
+#define IN(c, member, bytes) need(c, &(member), bytes, 0)
+#define OUT(c, member, bytes) need(c, &(member), bytes, 1)
+#define FLOATS(n) ((uint64_t)(n) * sizeof(float))
+
+/* Rows of `width` floats at a stride. */
+static uint64_t rows_of(uint64_t n, uint64_t stride, uint64_t width)
+{
+    return n ? FLOATS((n - 1) * stride + width) : 0;
+}
+
+static void merge(call *c)
+{
+    for (int again = 1; again;) {
+        again = 0;
+        for (int i = 0; i < c->count; i++) {
+            range *a = &c->r[c->r[i].region];
+            for (int j = 0; j < i; j++) {
+                range *b = &c->r[c->r[j].region];
+                if (a == b || a->from >= b->to || b->from >= a->to)
+                    continue;
+                range *keep = a < b ? a : b;
+                range *gone = a < b ? b : a;
+                keep->from = a->from < b->from ? a->from : b->from;
+                keep->to = a->to > b->to ? a->to : b->to;
+                keep->out = a->out || b->out;
+                int old = (int)(gone - c->r);
+                for (int k = 0; k < c->count; k++)
+                    if (c->r[k].region == old)
+                        c->r[k].region = (int)(keep - c->r);
+                again = 1;
+                a = keep;
+            }
+        }
+    }
+}
+
+static const void *host_of(const range *r)
+{
+    const void *p;
+    memcpy(&p, &r->from, sizeof(p));
+    return p;
+}
+
+static void begin(call *c)
+{
+    uintptr_t asked[RANGES];
+    for (int i = 0; i < c->count; i++)
+        asked[i] = c->r[i].from;
+    merge(c);
+    for (int i = 0; i < c->count; i++) {
+        range *r = &c->r[i];
+        if (r->region != i || c->status != XRAY_OK)
+            continue;
+        c->status = c->s->ops->alloc(c->s->self, "staged", XRAY_TAG_WORKSPACE,
+                                     r->to - r->from, &r->dev);
+        if (c->status == XRAY_OK)
+            c->status =
+                c->s->ops->copy(c->s->self, c->stream, r->dev, host_of(r),
+                                r->to - r->from, XRAY_COPY_TO_DEVICE);
+    }
+    for (int i = 0; i < c->count && c->status == XRAY_OK; i++) {
+        const range *region = &c->r[c->r[i].region];
+        void *to = (char *)region->dev + (asked[i] - region->from);
+        memcpy(c->r[i].at, &to, sizeof(to));
+    }
+}
+
+static xray_status end(call *c, xray_status status)
+{
+    for (int i = 0; i < c->count; i++) {
+        range *r = &c->r[i];
+        if (r->region != i || !r->dev)
+            continue;
+        if (status == XRAY_OK && r->out) {
+            void *to;
+            memcpy(&to, &r->from, sizeof(to));
+            status = c->s->ops->copy(c->s->self, c->stream, to, r->dev,
+                                     r->to - r->from, XRAY_COPY_TO_HOST);
+            if (status == XRAY_OK)
+                status = c->s->ops->sync(c->s->self, c->stream);
+        }
+        c->s->ops->free(c->s->self, r->dev);
+    }
+    return status;
+}
+
+/* ---- operators --------------------------------------------------------------
+ */
+
+static uint64_t live_of(const xray_extent *e)
+{
+    if (!e->live)
+        return e->bound;
+    return *e->live < 0                    ? 0
+           : (uint64_t)*e->live < e->bound ? (uint64_t)*e->live
+                                           : e->bound;
+}
+
+/* One more than the largest of n indices. */
+static uint64_t reach(const int32_t *index, uint64_t n)
+{
+    int32_t most = -1;
+    for (uint64_t i = 0; i < n; i++)
+        most = index[i] > most ? index[i] : most;
+    return (uint64_t)(most + 1);
+}
+
+/* Defines staged_NAME: `lists` names the ranges of `o`, a copy of the call. A
+ * call that is wrong in itself goes on as it is, to be refused. */
+#define OPERATOR(name, type, lists)                                            \
+    static void list_##name(call *c, type *o)                                  \
+    {                                                                          \
+        lists                                                                  \
+    }                                                                          \
+    static xray_status staged_##name(void *self, xray_stream *stream,          \
+                                     const type *op)                           \
+    {                                                                          \
+        staged *s = self;                                                      \
+        if (!op || op->head.size < sizeof(*op))                                \
+            return s->ops->name(s->self, stream, op);                          \
+        type o = *op;                                                          \
+        call c = { .s = s, .stream = stream };                                 \
+        list_##name(&c, &o);                                                   \
+        begin(&c);                                                             \
+        return end(&c, c.status == XRAY_OK ? s->ops->name(s->self, stream, &o) \
+                                           : c.status);                        \
+    }
+
+#define LIVE(extent) IN(c, o->extent.live, sizeof(int32_t))
+
+OPERATOR(matmul, xray_matmul, {
+    const matrix *m = matrix_of(c->s, o->weight);
+    uint64_t n = o->tokens.bound;
+    if (m) {
+        uint64_t in = o->kind == XRAY_NT ? m->cols : m->rows;
+        uint64_t out = o->kind == XRAY_NT ? m->rows : m->cols;
+        IN(c, o->x, rows_of(n, o->x_stride, in));
+        OUT(c, o->y, rows_of(n, o->y_stride, out));
+        IN(c, o->bias, FLOATS(out));
+    }
+    LIVE(tokens);
+})
+
+OPERATOR(matmul_grad, xray_matmul_grad, {
+    uint64_t n = o->tokens.bound;
+    IN(c, o->dy, rows_of(n, o->dy_stride, o->rows));
+    IN(c, o->x, rows_of(n, o->x_stride, o->cols));
+    OUT(c, o->dw, FLOATS(o->rows * o->cols));
+    OUT(c, o->dbias, FLOATS(o->rows));
+    LIVE(tokens);
+})
+
+OPERATOR(embedding, xray_embedding, {
+    uint64_t n = o->tokens.bound;
+    IN(c, o->ids, FLOATS(n));
+    IN(c, o->table, o->vocab * o->dim * element(o->table_dtype));
+    OUT(c, o->y, FLOATS(n * o->dim));
+    LIVE(tokens);
+})
+
+OPERATOR(embedding_grad, xray_embedding_grad, {
+    uint64_t n = o->tokens.bound;
+    IN(c, o->ids, FLOATS(n));
+    IN(c, o->dy, FLOATS(n * o->dim));
+    OUT(c, o->dtable, FLOATS(o->vocab * o->dim));
+    LIVE(tokens);
+})
+
+OPERATOR(gather, xray_rows, {
+    if (o->index)
+        IN(c, o->x, FLOATS(reach(o->index, live_of(&o->count)) * o->dim));
+    IN(c, o->index, FLOATS(o->count.bound));
+    OUT(c, o->y, FLOATS(o->count.bound * o->dim));
+    LIVE(count);
+})
+
+OPERATOR(scatter, xray_rows, {
+    if (o->index)
+        OUT(c, o->y, FLOATS(reach(o->index, live_of(&o->count)) * o->dim));
+    IN(c, o->index, FLOATS(o->count.bound));
+    IN(c, o->x, FLOATS(o->count.bound * o->dim));
+    LIVE(count);
+})
+
+OPERATOR(rmsnorm, xray_rmsnorm, {
+    uint64_t n = o->tokens.bound;
+    uint64_t width = (uint64_t)o->groups * o->dim;
+    IN(c, o->x, rows_of(n, o->x_stride, width));
+    OUT(c, o->residual, FLOATS(n * o->dim));
+    IN(c, o->weight, FLOATS(o->dim));
+    OUT(c, o->y, rows_of(n, o->y_stride, width));
+    OUT(c, o->rstd, FLOATS(n * o->groups));
+    LIVE(tokens);
+})
+
+OPERATOR(rmsnorm_grad, xray_rmsnorm_grad, {
+    uint64_t n = o->tokens.bound;
+    uint64_t width = (uint64_t)o->groups * o->dim;
+    IN(c, o->x, rows_of(n, o->x_stride, width));
+    IN(c, o->weight, FLOATS(o->dim));
+    IN(c, o->rstd, FLOATS(n * o->groups));
+    IN(c, o->dy, rows_of(n, o->dy_stride, width));
+    OUT(c, o->dx, rows_of(n, o->dx_stride, width));
+    OUT(c, o->dweight, FLOATS(o->dim));
+    LIVE(tokens);
+})
+
+OPERATOR(layernorm, xray_layernorm, {
+    uint64_t n = o->tokens.bound;
+    IN(c, o->x, rows_of(n, o->x_stride, o->dim));
+    IN(c, o->weight, FLOATS(o->dim));
+    IN(c, o->bias, FLOATS(o->dim));
+    OUT(c, o->y, rows_of(n, o->y_stride, o->dim));
+    OUT(c, o->stat, FLOATS(n * 2));
+    LIVE(tokens);
+})
+
+OPERATOR(layernorm_grad, xray_layernorm_grad, {
+    uint64_t n = o->tokens.bound;
+    IN(c, o->x, rows_of(n, o->x_stride, o->dim));
+    IN(c, o->weight, FLOATS(o->dim));
+    IN(c, o->stat, FLOATS(n * 2));
+    IN(c, o->dy, rows_of(n, o->dy_stride, o->dim));
+    OUT(c, o->dx, rows_of(n, o->dx_stride, o->dim));
+    OUT(c, o->dweight, FLOATS(o->dim));
+    OUT(c, o->dbias, FLOATS(o->dim));
+    LIVE(tokens);
+})
+
+OPERATOR(rope_table, xray_rope_table,
+         { OUT(c, o->table, FLOATS(o->positions * o->half * 2)); })
+
+OPERATOR(rope, xray_rope, {
+    uint64_t n = o->tokens.bound;
+    if (o->positions)
+        IN(c, o->table,
+           FLOATS(reach(o->positions, live_of(&o->tokens)) * o->half * 2));
+    OUT(c, o->x, rows_of(n, o->stride, (uint64_t)o->heads * o->head_dim));
+    IN(c, o->positions, FLOATS(n));
+    LIVE(tokens);
+})
+
+OPERATOR(glu, xray_glu, {
+    uint64_t n = o->tokens.bound * o->dim;
+    IN(c, o->x, FLOATS(o->plain ? n : 2 * n));
+    OUT(c, o->y, FLOATS(n));
+    LIVE(tokens);
+})
+
+OPERATOR(glu_grad, xray_glu_grad, {
+    uint64_t n = o->tokens.bound * o->dim;
+    IN(c, o->x, FLOATS(o->plain ? n : 2 * n));
+    IN(c, o->dy, FLOATS(n));
+    OUT(c, o->dx, FLOATS(o->plain ? n : 2 * n));
+    LIVE(tokens);
+})
+
+OPERATOR(attention, xray_attention, {
+    uint64_t n = o->tokens.bound;
+    uint64_t own = (uint64_t)o->heads * o->head_dim;
+    uint64_t kv = (uint64_t)o->kv_heads * o->head_dim;
+    IN(c, o->row_start, FLOATS(o->rows + 1));
+    IN(c, o->q, rows_of(n, o->q_stride, own));
+    IN(c, o->k, rows_of(n, o->k_stride, kv));
+    IN(c, o->v, rows_of(n, o->v_stride, kv));
+    OUT(c, o->o, rows_of(n, o->o_stride, own));
+    OUT(c, o->lse, FLOATS(n * o->heads));
+    LIVE(tokens);
+})
+
+static xray_status staged_attention_grad(void *self, xray_stream *stream,
+                                         const xray_attention_grad *op)
+{
+    staged *s = self;
+    if (!op || op->head.size < sizeof(*op) || !op->forward)
+        return s->ops->attention_grad(s->self, stream, op);
+    xray_attention f = *op->forward;
+    xray_attention_grad o = *op;
+    call c = { .s = s, .stream = stream };
+    uint64_t n = f.tokens.bound;
+    uint64_t own = (uint64_t)f.heads * f.head_dim;
+    uint64_t kv = (uint64_t)f.kv_heads * f.head_dim;
+    list_attention(&c, &f);
+    IN(&c, o.d_o, rows_of(n, f.o_stride, own));
+    OUT(&c, o.dq, rows_of(n, o.dq_stride, own));
+    OUT(&c, o.dk, rows_of(n, o.dk_stride, kv));
+    OUT(&c, o.dv, rows_of(n, o.dv_stride, kv));
+    o.forward = &f;
+    begin(&c);
+    return end(&c, c.status == XRAY_OK
+                       ? s->ops->attention_grad(s->self, stream, &o)
+                       : c.status);
+}
+
+/* Blocks that the sequences of a call reach, and entries of the table. */
+static void kv_reach(const xray_attention_kv *o, uint64_t *out_blocks,
+                     uint64_t *out_entries)
+{
+    const xray_kv *kv = o->kv;
+    uint64_t n = live_of(&o->tokens);
+    *out_blocks = 0;
+    *out_entries = 0;
+    for (uint64_t t = 0; t < n; t++) {
+        uint64_t first = (uint64_t)o->seq[t] * kv->table_stride;
+        uint64_t last = first + (uint64_t)o->positions[t] / kv->block_tokens;
+        if (last + 1 > *out_entries)
+            *out_entries = last + 1;
+        for (uint64_t i = first; i <= last; i++) {
+            uint64_t block = kv->table ? (uint64_t)kv->table[i] : i;
+            if (block + 1 > *out_blocks)
+                *out_blocks = block + 1;
+        }
+    }
+}
+
+static xray_status staged_attention_kv(void *self, xray_stream *stream,
+                                       const xray_attention_kv *op)
+{
+    staged *s = self;
+    if (!op || op->head.size < sizeof(*op) || !op->kv || !op->seq ||
+        !op->positions || !op->kv->block_tokens)
+        return s->ops->attention_kv(s->self, stream, op);
+    xray_attention_kv o = *op;
+    xray_kv kv = *op->kv;
+    call c = { .s = s, .stream = stream };
+    uint64_t n = o.tokens.bound;
+    uint64_t own = (uint64_t)o.heads * kv.head_dim;
+    uint64_t pair = (uint64_t)kv.kv_heads * kv.head_dim;
+    uint64_t blocks;
+    uint64_t entries;
+    kv_reach(&o, &blocks, &entries);
+    OUT(&c, kv.blocks, blocks * s->ops->kv_block_bytes(s->self, &kv));
+    IN(&c, kv.table, FLOATS(entries));
+    IN(&c, o.seq, FLOATS(n));
+    IN(&c, o.positions, FLOATS(n));
+    IN(&c, o.q, rows_of(n, o.q_stride, own));
+    IN(&c, o.k, rows_of(n, o.k_stride, pair));
+    IN(&c, o.v, rows_of(n, o.v_stride, pair));
+    OUT(&c, o.o, rows_of(n, o.o_stride, own));
+    IN(&c, o.tokens.live, sizeof(int32_t));
+    o.kv = &kv;
+    begin(&c);
+    return end(&c, c.status == XRAY_OK
+                       ? s->ops->attention_kv(s->self, stream, &o)
+                       : c.status);
+}
+
+OPERATOR(head_logp, xray_head_logp, {
+    const matrix *m = matrix_of(c->s, o->weight);
+    uint64_t n = o->items.bound;
+    if (m) {
+        IN(c, o->x, FLOATS(n * m->cols));
+    }
+    IN(c, o->targets, FLOATS(n));
+    IN(c, o->temperature, FLOATS(n));
+    OUT(c, o->logp, FLOATS(n));
+    OUT(c, o->entropy, FLOATS(n));
+    OUT(c, o->lse, FLOATS(n));
+    OUT(c, o->partial, FLOATS(n * 4));
+    LIVE(items);
+})
+
+static xray_status staged_head_grad(void *self, xray_stream *stream,
+                                    const xray_head_grad *op)
+{
+    staged *s = self;
+    if (!op || op->head.size < sizeof(*op) || !op->forward)
+        return s->ops->head_grad(s->self, stream, op);
+    xray_head_logp f = *op->forward;
+    xray_head_grad o = *op;
+    const matrix *m = matrix_of(s, f.weight);
+    call c = { .s = s, .stream = stream };
+    uint64_t n = f.items.bound;
+    list_head_logp(&c, &f);
+    IN(&c, o.dlogp, FLOATS(n));
+    IN(&c, o.dentropy, FLOATS(n));
+    if (m) {
+        OUT(&c, o.dx, FLOATS(n * m->cols));
+        OUT(&c, o.dweight, FLOATS(m->rows * m->cols));
+    }
+    o.forward = &f;
+    begin(&c);
+    return end(&c, c.status == XRAY_OK ? s->ops->head_grad(s->self, stream, &o)
+                                       : c.status);
+}
+
+OPERATOR(sample, xray_sample, {
+    const matrix *m = matrix_of(c->s, o->weight);
+    uint64_t n = o->items.bound;
+    if (m) {
+        IN(c, o->x, FLOATS(n * m->cols));
+        OUT(c, o->logits, FLOATS(n * m->rows));
+    }
+    IN(c, o->draws, n * o->draw_stride);
+    OUT(c, o->token, FLOATS(n));
+    OUT(c, o->raw_logp, FLOATS(n));
+    OUT(c, o->logp, FLOATS(n));
+    LIVE(items);
+})
+
+OPERATOR(axpby, xray_axpby, {
+    IN(c, o->x, FLOATS(o->count));
+    OUT(c, o->y, FLOATS(o->count));
+})
+
+OPERATOR(cast, xray_cast, {
+    IN(c, o->x, o->count * element(o->x_dtype));
+    OUT(c, o->y, o->count * element(o->y_dtype));
+})
+
+OPERATOR(sumsq, xray_sumsq, {
+    IN(c, o->x, FLOATS(o->count));
+    OUT(c, o->result, 2 * sizeof(double));
+})
+
+OPERATOR(adamw, xray_adamw, {
+    OUT(c, o->p, FLOATS(o->count));
+    IN(c, o->g, FLOATS(o->count));
+    OUT(c, o->m, FLOATS(o->count));
+    OUT(c, o->v, FLOATS(o->count));
+    OUT(c, o->out, o->count * element(o->out_dtype));
+    IN(c, o->scalars, FLOATS(4));
+})
+
+void staged_operators(xray_device_ops *ops)
+{
+    ops->matmul = staged_matmul;
+    ops->matmul_grad = staged_matmul_grad;
+    ops->embedding = staged_embedding;
+    ops->embedding_grad = staged_embedding_grad;
+    ops->gather = staged_gather;
+    ops->scatter = staged_scatter;
+    ops->rmsnorm = staged_rmsnorm;
+    ops->rmsnorm_grad = staged_rmsnorm_grad;
+    ops->layernorm = staged_layernorm;
+    ops->layernorm_grad = staged_layernorm_grad;
+    ops->rope_table = staged_rope_table;
+    ops->rope = staged_rope;
+    ops->glu = staged_glu;
+    ops->glu_grad = staged_glu_grad;
+    ops->attention = staged_attention;
+    ops->attention_grad = staged_attention_grad;
+    ops->attention_kv = staged_attention_kv;
+    ops->head_logp = staged_head_logp;
+    ops->head_grad = staged_head_grad;
+    ops->sample = staged_sample;
+    ops->axpby = staged_axpby;
+    ops->cast = staged_cast;
+    ops->sumsq = staged_sumsq;
+    ops->adamw = staged_adamw;
+}
