@@ -21,7 +21,7 @@ static inline dev attend_open(int64_t precision)
     dev d = { .ops = q->components[0]->ops, .name = "cuda" };
     cuda_config config = { .precision = precision };
     xray_status s = d.ops->create(&bench_host, &config, 1, &d.self);
-    if (s == XRAY_E_CONFIG) {
+    if (s == XRAY_E_DEVICE) {
         print_message("skipped: %s\n", last_failure);
         exit(77);
     }
@@ -193,7 +193,7 @@ static inline void run_way(const dev *d, const rows *r, way w, float *o)
     size_t bytes = d->ops->kv_block_bytes(d->self, &c.kv) * blocks;
     assert_true(bytes > 0);
     /* What earlier sequences left must not matter. */
-    void *stale = malloc(bytes);
+    void *stale = malloc(bytes + 1);
     assert_non_null(stale);
     memset(stale, 0xFF, bytes);
     c.kv.blocks = place(d, stale, bytes);
