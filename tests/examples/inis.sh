@@ -25,4 +25,25 @@ sed -i -e 's/"hidden_size": .*/"hidden_size": 48,/' -e 's/"intermediate_size": .
 check "$examples/gsm8k/qwen2.5-0.5b-instruct.ini" --set "model.path=$work/narrow" \
     --set "data.train_files=$data/gsm8k/train.jsonl" --set "data.val_files=$data/gsm8k/test.jsonl"
 grep -q '256 prompts x 5 samples = 1280 rows' "$work/out.txt" || fail "$(cat "$work/out.txt")"
+# One H200: planned from the shapes alone. Where the cuda plugin is not built, its
+# section is the cpu device's, which plans as much.
+task=(--set "model.tokenizer_path=$work/task/model" --set "data.train_files=$work/task/train.jsonl")
+cp -r "$examples/h200" "$work/h200"
+if ! "$XRAY_BIN" plugin list | grep -q '^device-cuda'; then
+    echo "inis: h200 as device = cpu: the cuda plugin is not built"
+    sed -i -e 's/^device = cuda/device = cpu/' -e 's/device\.cuda/device.cpu/' -e '/^precision/d' "$work"/h200/*.ini
+fi
+for model in qwen2.5-0.5b qwen2.5-7b llama-3.1-8b; do
+    "$XRAY_BIN" plan "$work/h200/$model.ini" "${task[@]}" >"$work/out.txt" || fail "$model: $(cat "$work/out.txt")"
+    grep -q 'machine .* 139.0 GiB' "$work/out.txt" || fail "$model is not planned into an H200: $(cat "$work/out.txt")"
+    # The same run of a narrow model of the kind: weights are drawn, and it learns from what the INI names.
+    sed -i -E -e 's/("hidden_size"): *[0-9]+/\1: 64/' -e 's/("intermediate_size"): *[0-9]+/\1: 64/' \
+        -e 's/("num_hidden_layers"): *[0-9]+/\1: 2/' -e 's/("num_attention_heads"): *[0-9]+/\1: 4/' \
+        -e 's/("num_key_value_heads"): *[0-9]+/\1: 2/' "$work/h200/$model/config.json"
+    sed -i -e 's/^device = cuda/device = cpu/' -e 's/device\.cuda/device.cpu/' -e '/^precision/d' "$work/h200/$model.ini"
+    "$XRAY_BIN" train "$work/h200/$model.ini" "${task[@]}" --set trainer.total_training_steps=1 --set data.train_batch_size=2 \
+        --set rollout.n=2 --set actor.ppo_mini_batch_size=2 --set data.max_response_length=3 --set data.train_max_samples=8 \
+        --set infer.dsinf.kv_memory=16M --set trainer.default_local_dir="$work/$model" >"$work/out.txt" 2>&1 ||
+        fail "$model does not run: $(cat "$work/out.txt")"
+done
 echo "inis: ok"
