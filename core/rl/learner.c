@@ -35,11 +35,20 @@ static xray_status take_memory(xr_learner *l, uint64_t rows, uint64_t tokens,
     l->context = xr_calloc((size_t)l->context_cap, 1);
     l->sums = xr_calloc(names, sizeof(*l->sums));
     l->weights = xr_calloc(names, sizeof(*l->weights));
+    size_t rewards = l->session->reward_count;
+    l->scores = xr_calloc((size_t)rows * rewards + 1, sizeof(*l->scores));
+    l->weights_of_scores = xr_calloc(rewards + 1, sizeof(*l->scores));
+    if (XRAY_HAS(xray_algo_ops, xr_algo(l->session), accept))
+        l->kept = xr_calloc((size_t)rows * rewards + 1, sizeof(*l->kept));
+    for (size_t k = 0; l->weights_of_scores && k < rewards; k++)
+        l->weights_of_scores[k] = (float)l->session->rewards[k].weight;
     int greedy = (l->session->needs & XRAY_NEED_GREEDY) != 0;
     if (greedy)
         l->baseline = xr_calloc((size_t)rows, sizeof(*l->baseline));
     if (!l->logp || !l->scratch || !l->order || !l->keep || !l->context ||
-        !l->sums || !l->weights || (greedy && !l->baseline))
+        !l->sums || !l->weights || !l->scores || !l->weights_of_scores ||
+        (XRAY_HAS(xray_algo_ops, xr_algo(l->session), accept) && !l->kept) ||
+        (greedy && !l->baseline))
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu rows",
                        (unsigned long long)rows);
     return XRAY_OK;
@@ -88,6 +97,9 @@ void xr_learner_free(xr_learner *l)
     free(l->sums);
     free(l->weights);
     free(l->baseline);
+    free(l->scores);
+    free(l->kept);
+    free(l->weights_of_scores);
     free(l->told_names);
     free(l->told_values);
     *l = (xr_learner){ .names = 0 };
@@ -132,8 +144,20 @@ xray_status xr_learner_pack(xr_learner *l, const xr_samples *s,
         if (status != XRAY_OK)
             return status;
         place_reward(&l->fresh, i, s, i);
+        for (size_t k = 0; k < l->session->reward_count; k++)
+            l->scores[i * l->session->reward_count + k] =
+                (float)s->scores[i].parts[k];
     }
     return XRAY_OK;
+}
+
+/* Scores of fresh row r go with the row that was copied last. */
+static void keep_scores(xr_learner *l, uint32_t r)
+{
+    size_t rewards = l->session->reward_count;
+    size_t last = l->rows.batch.rows - 1;
+    memcpy(l->kept + last * rewards, l->scores + r * rewards,
+           rewards * sizeof(*l->kept));
 }
 
 xray_status xr_learner_accept(xr_learner *l, uint32_t want,
@@ -160,6 +184,8 @@ xray_status xr_learner_accept(xr_learner *l, uint32_t want,
                             : xr_rows_copy(&l->rows, &l->fresh, r, to, err);
             if (status != XRAY_OK)
                 return status;
+            if (to >= 0)
+                keep_scores(l, r);
         }
     }
     *out_groups = groups;
@@ -312,6 +338,9 @@ static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
         batch.baseline = NULL;
     if (!l->has_values)
         batch.value = NULL;
+    batch.scores = rows == &l->rows ? l->kept : l->scores;
+    batch.score_weight = l->weights_of_scores;
+    batch.score_count = (uint32_t)s->reward_count;
     xray_status status = XR_CALL(
         &s->algo, "prepare", xr_algo(s)->prepare(s->algo.self, &batch, &sink));
     if (status != XRAY_OK)

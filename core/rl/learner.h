@@ -37,7 +37,10 @@ typedef struct xr_learner {
     xr_updates actor;
     xr_updates critic;
     xr_role reference;
-    int has_values;   /* of a critic, or of the policy's own head */
+    int has_values; /* of a critic, or of the policy's own head */
+    float *scores;  /* [rows, rewards] of `fresh`: each reward's own */
+    float *kept;    /* the same of `rows`; NULL where nothing is picked */
+    float *weights_of_scores; /* [rewards] */
     float *baseline;  /* [prompts] of the next pack; NULL: none is needed */
     xr_rows fresh;    /* one rollout */
     xr_rows rows;     /* the step's kept groups, when the algorithm picks */

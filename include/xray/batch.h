@@ -53,6 +53,13 @@ typedef struct xray_batch {
 
     float *baseline; /* [rows] score of a greedy sample of the row's prompt;
                       * NULL without XRAY_NEED_GREEDY */
+
+    /* For `prepare` of an algorithm alone, else NULL and 0. */
+    const float *scores;       /* [rows, score_count] what each reward gave the
+                                * row, before its weight */
+    const float *score_weight; /* [score_count] */
+    uint32_t score_count;      /* rewards, in the order of [run] reward */
+    uint32_t score_reserved;
 } xray_batch;
 
 #endif

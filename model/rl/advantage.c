@@ -104,6 +104,9 @@ static double passk(const xm_rl_estimator *e, const xm_rl_group *g,
  *                "GPG", 2025); alone: mu = 0
  *   maxrl        (s - mu) / (mu + epsilon) (SkyRL `compute_maxrl_advantage`);
  *                alone: mu = 0
+ *   gdpo         GRPO of one reward; the caller adds up w_k A_k over rewards k
+ *                and whitens (Liu et al., "GDPO: group reward-decoupled
+ *                normalization policy optimization", 2026)
  *   reinforce_plus_plus_baseline  s - mu (Hu et al., "REINFORCE++", 2025);
  *                alone: s */
 double xm_rl_advantage(const xm_rl_estimator *estimator,
@@ -115,6 +118,7 @@ double xm_rl_advantage(const xm_rl_estimator *estimator,
     double centred = alone ? score : score - group->mean;
     switch (estimator->type) {
     case XM_RL_ADV_GRPO:
+    case XM_RL_ADV_GDPO:
         return grpo(estimator, group, score);
     case XM_RL_ADV_PASSK:
         return passk(estimator, group, row);

@@ -46,6 +46,9 @@ enum {
     /* These give a number a token (xm_rl_returns). */
     XM_RL_ADV_REINFORCE,
     XM_RL_ADV_REMAX,
+    /* GRPO of every reward by itself, summed and whitened: xm_rl_advantage
+     * gives one reward's part. */
+    XM_RL_ADV_GDPO,
 };
 
 /* What a centred score is divided by. */

@@ -35,6 +35,7 @@ static const xray_choice preset_choices[] = {
     { "dppo_tv", 28, "clip by binary total variation (verl)" },
     { "dppo_kl", 29, "clip by binary KL (verl)" },
     { "dro", 30, "a quadratic penalty; needs dro_beta (verl)" },
+    { "gdpo", 31, "every reward by itself, then summed (verl)" },
     { NULL, 0, NULL },
 };
 
@@ -48,6 +49,8 @@ static const xray_choice estimator_choices[] = {
     { "opo", XM_RL_ADV_OPO, "score against a mean weighted by length" },
     { "gpg", XM_RL_ADV_GPG, "as grpo, scaled by the share of scores not 0" },
     { "maxrl", XM_RL_ADV_MAXRL, "as grpo, over the mean of the group" },
+    { "gdpo", XM_RL_ADV_GDPO,
+      "grpo of every reward by itself, summed, whitened over the batch" },
     { "reinforce_plus_plus", XM_RL_ADV_REINFORCE,
       "discounted returns, whitened over the batch" },
     { "reinforce_plus_plus_baseline", XM_RL_ADV_REINFORCE_BASELINE,

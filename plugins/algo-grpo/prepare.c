@@ -11,6 +11,7 @@
 void grpo_workspace_free(grpo_workspace *work)
 {
     free(work->scores);
+    free(work->sums);
     free(work->groups);
     free(work->mask);
     *work = (grpo_workspace){ 0 };
@@ -19,15 +20,19 @@ void grpo_workspace_free(grpo_workspace *work)
 static int grow_rows(grpo_workspace *work, uint32_t rows)
 {
     double *scores = malloc(rows * sizeof(*scores));
+    double *sums = malloc(rows * sizeof(*sums));
     xm_rl_group *groups = malloc(rows * sizeof(*groups));
-    if (!scores || !groups) {
+    if (!scores || !sums || !groups) {
         free(scores);
+        free(sums);
         free(groups);
         return -1;
     }
     free(work->scores);
+    free(work->sums);
     free(work->groups);
     work->scores = scores;
+    work->sums = sums;
     work->groups = groups;
     work->rows = rows;
     return 0;
@@ -269,6 +274,40 @@ static xray_status row_advantages(grpo_driver *driver, xray_batch *batch)
     return XRAY_OK;
 }
 
+/* verl `compute_gdpo_outcome_advantage`: GRPO of every reward by itself, summed
+ * with the rewards' weights. The scores of the rows are put back afterwards. */
+static xray_status gdpo_advantages(grpo_driver *driver, xray_batch *batch)
+{
+    grpo_workspace *work = &driver->work;
+    if (!XRAY_HAS(xray_batch, batch, scores) || !batch->score_weight ||
+        !batch->score_count)
+        return driver->host->fail(driver->host, XRAY_E_ARG, "prepare",
+                                  "gdpo needs the score of every reward");
+    for (uint32_t r = 0; r < batch->rows; r++)
+        work->sums[r] = 0;
+    for (uint32_t k = 0; k < batch->score_count; k++) {
+        for (uint32_t r = 0; r < batch->rows; r++)
+            work->scores[r] =
+                (double)batch->scores[(size_t)r * batch->score_count + k];
+        xray_status status = measure_groups(driver, batch);
+        if (status != XRAY_OK)
+            return status;
+        for (uint32_t r = 0; r < batch->rows; r++)
+            work->sums[r] += (double)batch->score_weight[k] *
+                             xm_rl_advantage(&driver->rule.estimator,
+                                             &work->groups[group_of(batch, r)],
+                                             NULL, work->scores[r], r);
+    }
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        if (!isfinite((float)work->sums[r]))
+            return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
+                                 "its advantage is not finite");
+        spread(driver, batch, r, (float)work->sums[r]);
+        work->scores[r] = row_score(batch, r);
+    }
+    return measure_groups(driver, batch);
+}
+
 /* verl `compute_reinforce_plus_plus_outcome_advantage` and
  * `compute_remax_outcome_advantage`: A = G, or G - b with b the score of the
  * greedy sample. The returns are G. */
@@ -299,19 +338,28 @@ static xray_status token_advantages(grpo_driver *driver, xray_batch *batch)
 }
 
 /* Whitened over all tokens of the step, as verl does for both forms of
- * REINFORCE++. */
+ * REINFORCE++ and for GDPO. */
 static void whiten(const grpo_driver *driver, xray_batch *batch)
 {
     static const xm_rl_whiten_rule rule = { .unbiased = 1, .epsilon = 1e-8 };
-    int row = driver->rule.estimator.type == XM_RL_ADV_REINFORCE_BASELINE;
+    int64_t type = driver->rule.estimator.type;
+    int row = type == XM_RL_ADV_REINFORCE_BASELINE || type == XM_RL_ADV_GDPO;
     const float *mask = driver->mask;
     xm_rl_stats stats;
-    if (!row && driver->rule.estimator.type != XM_RL_ADV_REINFORCE)
+    if (!row && type != XM_RL_ADV_REINFORCE)
         return;
     xm_rl_masked_stats(batch->advantage, mask, batch->tokens, &stats);
     xm_rl_whiten(&rule, &stats, mask, batch->tokens, batch->advantage);
     for (uint32_t i = 0; row && batch->returns && i < batch->tokens; i++)
         batch->returns[i] = batch->advantage[i];
+}
+
+static xray_status advantages(grpo_driver *driver, xray_batch *batch)
+{
+    if (driver->rule.estimator.type == XM_RL_ADV_GDPO)
+        return gdpo_advantages(driver, batch);
+    return grpo_is_token_level(&driver->rule) ? token_advantages(driver, batch)
+                                              : row_advantages(driver, batch);
 }
 
 static xray_status complete(const grpo_driver *driver, const xray_batch *batch)
@@ -344,9 +392,7 @@ xray_status grpo_prepare(grpo_driver *driver, xray_batch *batch,
     if (status == XRAY_OK)
         status = measure_groups(driver, batch);
     if (status == XRAY_OK)
-        status = grpo_is_token_level(&driver->rule)
-                     ? token_advantages(driver, batch)
-                     : row_advantages(driver, batch);
+        status = advantages(driver, batch);
     if (status != XRAY_OK)
         return status;
     whiten(driver, batch);

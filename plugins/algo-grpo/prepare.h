@@ -12,6 +12,7 @@
 /* Workspace that grows to the largest step seen. Zero-initialise. */
 typedef struct grpo_workspace {
     double *scores;      /* [rows] */
+    double *sums;        /* [rows] of weighted advantages; gdpo */
     xm_rl_group *groups; /* [groups <= rows] */
     float *mask;         /* [tokens] loss_mask less what is rejected; only
                           * with rollout correction */

@@ -88,6 +88,9 @@ const grpo_preset grpo_presets[] = {
       0.05, 0.05, 1e4, 1, MEAN, -1, 0, 0 },
     { "dro", "a quadratic penalty instead of a clip; needs dro_beta", GRPO_ADV,
       UNBIASED, 1e-6, GRPO_DRO, -1, -1, 0, 1, MEAN, -1, 0, 0 },
+    { "gdpo", "every reward normalised by itself, then summed and whitened",
+      XM_RL_ADV_GDPO, UNBIASED, 1e-6, GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1, 0,
+      0 },
 };
 const uint32_t grpo_preset_count =
     sizeof(grpo_presets) / sizeof(grpo_presets[0]);
@@ -179,6 +182,9 @@ static const char *const cells[][COLUMNS] = {
       "-sg(min(ratio, c)) A logp", "KL 0.05 / 0.05", "10000", "tokens", "off" },
     { "dro", V, V_FILE, GROUP, STD, ONE, ZERO, "-A logp + beta/2 x^2", "none",
       "off", "tokens", "off" },
+    { "gdpo", V, V_FILE, "sum of w (s_k - mean of group)",
+      "std(n-1) + 1e-6, then std of batch", "batch", "batch", "PPO", CLIP, "3",
+      "tokens", "off" },
 };
 _Static_assert(sizeof(cells) / sizeof(cells[0]) ==
                    sizeof(grpo_presets) / sizeof(grpo_presets[0]),

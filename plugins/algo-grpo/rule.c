@@ -72,19 +72,26 @@ static xray_status check_advantage(const xray_host *host,
                                    const grpo_rule *rule)
 {
     int64_t type = rule->estimator.type;
-    int divides = type == XM_RL_ADV_GRPO || type == XM_RL_ADV_PASSK;
+    int divides = type == XM_RL_ADV_GRPO || type == XM_RL_ADV_PASSK ||
+                  type == XM_RL_ADV_GDPO;
     if (half_unset(config->adv_epsilon))
         return refuse(host, "adv_epsilon: expected -1 (by the preset) or a "
                             "number >= 0");
     if (!divides && config->norm_adv_by_std_in_grpo == 1)
         return refuse(host, "norm_adv_by_std_in_grpo: only adv_estimator = "
-                            "grpo and grpo_passk divide by the deviation of "
-                            "the group; remove the key or set one of them");
+                            "grpo, grpo_passk and gdpo divide by the deviation "
+                            "of the group; remove the key or set one of them");
     if (config->adv_deviation != GRPO_AUTO &&
         (type != XM_RL_ADV_GRPO || rule->estimator.deviation == XM_RL_STD_NONE))
         return refuse(host, "adv_deviation: nothing is divided by a deviation; "
                             "remove the key, or set adv_estimator = grpo and "
                             "norm_adv_by_std_in_grpo = true");
+    if (type == XM_RL_ADV_GDPO &&
+        (rule->kl_reward.use || rule->overlong_buffer > 0))
+        return refuse(host, "adv_estimator: gdpo reads the score of every "
+                            "reward by itself, which use_kl_in_reward and "
+                            "overlong_buffer_len do not change; remove the key "
+                            "(use_kl_loss holds KL down)");
     if (config->gamma != 1 && type != XM_RL_ADV_REINFORCE)
         return refuse(host, "gamma: only adv_estimator = reinforce_plus_plus "
                             "discounts; remove the key or set that estimator");

@@ -177,6 +177,41 @@ static void advantage(formula_in *in, formula_out *out)
         put(out, xm_rl_advantage(&e, &group, &counts, score[i], (uint64_t)i));
 }
 
+/* n, two weights, then n of two scores: rows of a token each, one group */
+static void gdpo(formula_in *in, formula_out *out)
+{
+    static const xm_rl_whiten_rule rule = { .unbiased = 1, .epsilon = 1e-8 };
+    static const xm_rl_estimator e = { XM_RL_ADV_GDPO, XM_RL_STD_UNBIASED,
+                                       1e-6 };
+    double score[2][LONGEST] = { { 0 } };
+    double sum[LONGEST] = { 0 };
+    float a[LONGEST] = { 0 };
+    double w[2];
+    xm_rl_stats stats;
+    int n = whole(in);
+    w[0] = next(in);
+    w[1] = next(in);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 2; k++)
+            score[k][i] = next(in);
+    for (int k = 0; k < 2; k++) {
+        xm_rl_group group = { 0 };
+        for (int i = 0; i < n; i++)
+            xm_rl_group_add(&group, score[k][i], 1, (uint64_t)i);
+        xm_rl_group_close(&group);
+        for (int i = 0; i < n; i++)
+            xm_rl_group_deviate(&group, score[k][i]);
+        for (int i = 0; i < n; i++)
+            sum[i] += w[k] * xm_rl_advantage(&e, &group, NULL, score[k][i],
+                                             (uint64_t)i);
+    }
+    for (int i = 0; i < n; i++)
+        a[i] = (float)sum[i];
+    xm_rl_masked_stats(a, NULL, (uint64_t)n, &stats);
+    xm_rl_whiten(&rule, &stats, NULL, (uint64_t)n, a);
+    put_floats(out, a, n);
+}
+
 /* length longest buffer factor */
 static void overlong(formula_in *in, formula_out *out)
 {
@@ -370,6 +405,7 @@ static const struct {
     { "kl_update", kl_update, NULL },
     { "moments", moments, NULL },
     { "explained", explained, NULL },
+    { "gdpo", gdpo, NULL },
 };
 enum { TABLE = sizeof(table) / sizeof(table[0]) };
 

@@ -53,7 +53,11 @@ void rig_batch_init(rig_batch *batch)
                              .baseline = batch->baseline,
                              .reward = batch->reward,
                              .advantage = batch->advantage,
-                             .returns = batch->returns };
+                             .returns = batch->returns,
+                             .scores = batch->scores,
+                             .score_weight = batch->score_weight,
+                             .score_count = 1 };
+    batch->score_weight[0] = batch->score_weight[1] = 1;
 }
 
 uint32_t rig_row(rig_batch *batch, int32_t prompt, int32_t response,
@@ -72,6 +76,7 @@ uint32_t rig_row(rig_batch *batch, int32_t prompt, int32_t response,
         batch->mask[i] = 1;
     if (response)
         batch->reward[end - 1] = score;
+    batch->scores[row] = score;
     batch->b.tokens = (uint32_t)end;
     return row;
 }

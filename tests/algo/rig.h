@@ -52,6 +52,8 @@ typedef struct rig_batch {
     float ref_logp[RIG_TOKENS];
     float rollout_logp[RIG_TOKENS];
     float baseline[RIG_ROWS];
+    float scores[2 * RIG_ROWS]; /* of one reward, or two if a test says so */
+    float score_weight[2];
     float reward[RIG_TOKENS];
     float advantage[RIG_TOKENS];
     float returns[RIG_TOKENS];

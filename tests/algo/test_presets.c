@@ -135,6 +135,43 @@ static void a_key_is_not_a_preset(void **state)
     rig_close(&r);
 }
 
+/* ---- gdpo ---------------------------------------------------------------- */
+
+/* Two groups of two rows, two rewards of very different size, by hand: within a
+ * group each reward says +-1/sqrt(2), whatever its size; the sums are w0 +- w1
+ * times that, and are whitened over the batch. */
+static void every_reward_by_itself(void **state)
+{
+    (void)state;
+    static const float scores[4][2] = {
+        { 1, 300 }, { 0, 100 }, { 1, 7 }, { 0, 7.5f }
+    };
+    rig r;
+    rig_batch b;
+    rig_open(&r, RIG_KEYS("preset", "gdpo"));
+    rig_batch_init(&b);
+    for (int i = 0; i < 4; i++)
+        (void)rig_row(&b, 1, 1, i / 2, scores[i][0] + scores[i][1]);
+    b.b.score_count = 2;
+    b.score_weight[1] = 0.5f;
+    memcpy(b.scores, scores, sizeof(scores));
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    static const double part[4] = { 1.5, -1.5, 0.5, -0.5 };
+    double deviation = sqrt((2 * 2.25 + 2 * 0.25) / 3);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(fabs((double)rig_advantage(&b, i) - part[i] / deviation) <
+                    1e-5);
+    assert_true(rig_put(&r, "reward/frac_reward_zero_std") == 0);
+    b.b.scores = NULL;
+    assert_int_equal(rig_prepare(&r, &b), XRAY_E_ARG);
+    assert_non_null(strstr(r.host.reason, "gdpo needs the score of every"));
+    rig_close(&r);
+    assert_int_equal(
+        rig_try(&r, RIG_KEYS("preset", "gdpo", "use_kl_in_reward", "true")),
+        XRAY_E_CONFIG);
+    assert_non_null(strstr(r.host.reason, "use_kl_in_reward"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +179,7 @@ int main(void)
         cmocka_unit_test(weights),
         cmocka_unit_test(shapes),
         cmocka_unit_test(a_key_is_not_a_preset),
+        cmocka_unit_test(every_reward_by_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

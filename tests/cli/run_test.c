@@ -137,6 +137,52 @@ static void faults_of_a_run(void **state)
     expect_text(r->err, "rows.jsonl:1");
 }
 
+/* The gradient norms of a run of two steps, as the metrics have them. */
+static void norms(const char *rewards, const char *more, char *out, size_t cap)
+{
+    char set[128];
+    char *text = NULL;
+    size_t size = 0;
+    write_run("3");
+    (void)snprintf(set, sizeof set, "run.reward=%s", rewards);
+    expect_code(RUN(NULL, "train", run_ini, "--set", "algo.grpo.preset=gdpo",
+                    "--set", "actor.optim.lr=1e-3", "--set",
+                    "reward.happy.pattern=a", "--set", "reward.any.plugin=rule",
+                    "--set", "reward.any.grader=regex", "--set",
+                    "reward.any.pattern=.", "--set",
+                    "reward.any.match_only=true", "--set", set, "--set", more),
+                0);
+    assert_int_equal(xr_file_read(scratch_path("out/metrics.jsonl"), 1u << 20,
+                                  NULL, &text, &size),
+                     XRAY_OK);
+    out[0] = '\0';
+    for (char *at = text; (at = strstr(at, "\"actor/grad_norm\":")); at++) {
+        size_t used = strlen(out);
+        (void)snprintf(out + used, cap - used, "%.*s ", (int)strcspn(at, ","),
+                       at);
+    }
+    free(text);
+}
+
+/* gdpo is given the score of every reward: one that every sample gets alike
+ * changes no bit, wherever it stands, and the sum of scores is not looked at.
+ */
+static void rewards_by_themselves(void **state)
+{
+    (void)state;
+    static const char *const picks[] = { "algo.grpo.filter_groups=false",
+                                         "algo.grpo.filter_groups=true" };
+    for (int i = 0; i < 2; i++) {
+        char alone[400];
+        char both[400];
+        norms("happy", picks[i], alone, sizeof alone);
+        assert_non_null(strstr(alone, "grad_norm\":"));
+        assert_null(strstr(alone, "\":0 \"actor/grad_norm\":0 "));
+        norms("any, happy", picks[i], both, sizeof both);
+        assert_string_equal(both, alone);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +191,7 @@ int main(void)
         cmocka_unit_test(signals_end_a_run),
         cmocka_unit_test(signals_again_end_it_at_once),
         cmocka_unit_test(faults_of_a_run),
+        cmocka_unit_test(rewards_by_themselves),
     };
     return cmocka_run_group_tests_name("cli.run", tests, scratch_make,
                                        program_done);

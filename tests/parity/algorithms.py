@@ -381,6 +381,17 @@ def whiten(unbiased, keep, n, *x):
     return list(np.where(m > 0, (v - mean) / np.sqrt(var + 1e-8) + (mean if keep else 0), 0))
 
 
+def draw_gdpo(d):
+    n = 3 + d.int(10)
+    return [n] + d.many(2, 0.1, 2) + sum(([float(d.int(3)), d.real(-2, 2)] for _ in range(n)), [])
+
+
+def gdpo(n, w0, w1, *x):
+    s = np.array(x).reshape(int(n), 2)
+    a = w0 * grpo(s[:, 0], 1, 1e-6) + w1 * grpo(s[:, 1], 1, 1e-6)
+    return list((a - a.mean()) / np.sqrt(a.var(ddof=1) + 1e-8))
+
+
 def value_loss(clip, value, old, ret):
     plain = (value - ret) ** 2
     held = (np.clip(value, old - clip, old + clip) - ret) ** 2
@@ -432,7 +443,7 @@ FUNCTIONS = {
     "gae": (draw_gae, gae), "returns": (draw_returns, returns), "whiten": (draw_whiten, whiten),
     "value_loss": (lambda d: [d.real(0.1, 1)] + d.many(3, -2, 2), value_loss),
     "kl_update": (draw_control, kl_update), "moments": (draw_moments, moments),
-    "explained": (draw_explained, explained),
+    "explained": (draw_explained, explained), "gdpo": (draw_gdpo, gdpo),
 }
 
 
