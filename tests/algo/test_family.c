@@ -124,6 +124,20 @@ static double weight_of(const oracle *o, const rig_batch *b, uint32_t r,
     return fmin(exp(limit(sum, -20, 20)), o->is_high);
 }
 
+/* What a row's weights make of its loss where that is one number: gspo has the
+ * row's own, GMPO the geometric mean of the tokens'. */
+static double row_weight(const oracle *o, const rig_batch *b, uint32_t r)
+{
+    double sum = 0;
+    double n = 0;
+    for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
+        if (b->mask[i] != 0) {
+            sum += log(weight_of(o, b, r, i));
+            n++;
+        }
+    return n == 0 ? 1 : exp(sum / (is(o, "gspo") ? n : n + 1e-8));
+}
+
 static double total_loss(const oracle *o, const rig_batch *b,
                          const double *logp, const double *frozen)
 {
@@ -144,7 +158,7 @@ static double total_loss(const oracle *o, const rig_batch *b,
                        token_loss(o, b, (uint32_t)i, logp[i], frozen[i]);
         }
         if (whole)
-            row = row_loss(o, b, r, logp);
+            row = row_loss(o, b, r, logp) * row_weight(o, b, r);
         else if (by_row)
             row /= n + 1e-8;
         sum += row;
@@ -224,7 +238,9 @@ static void gradients(void **state)
             o.mode = modes[m];
             o.is = weights[w];
             o.dual = m == 0 || m == 4 ? 3 : 0;
-            if (w && m >= 5)
+            /* A token's weight is no part of the row's ratio: the mean over
+             * tokens has the gradient where all of a row have one weight. */
+            if (m == 5 && w == 1)
                 continue;
             check_mode(&o, RIG_KEYS("loss_mode", modes[m], "rollout_is",
                                     w ? weights[w] : "none",
