@@ -14,7 +14,7 @@
 #define CUDA_PRODUCTS_CUBLASLT 1 /* in bfloat16, and where it can be loaded */
 
 typedef struct cuda_config {
-    int64_t index;     /* of the device */
+    int64_t index;     /* of the device; -1: by XRAY_RANK */
     int64_t precision; /* CUDA_* */
     int64_t products;  /* CUDA_PRODUCTS_* */
     uint64_t memory;   /* bytes to plan with; 0: what the device has */

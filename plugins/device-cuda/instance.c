@@ -4,6 +4,7 @@
  */
 #include "plugins/device-cuda/instance.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static xray_status refuse(const xray_host *host, xray_status status,
 
 static xray_status check_config(const xray_host *host, const cuda_config *c)
 {
-    if (c->index < 0 || c->precision < CUDA_FLOAT32 ||
+    if (c->index < -1 || c->precision < CUDA_FLOAT32 ||
         c->precision > CUDA_BFLOAT16 || c->products < CUDA_PRODUCTS_OWN ||
         c->products > CUDA_PRODUCTS_CUBLASLT)
         return refuse(host, XRAY_E_CONFIG,
@@ -77,6 +78,7 @@ static xray_status check_config(const xray_host *host, const cuda_config *c)
 static cuda_config config_of(const void *config)
 {
     cuda_config c = { 0 };
+    c.index = -1;
     c.precision = CUDA_BFLOAT16;
     if (config)
         memcpy(&c, config, sizeof(c));
@@ -120,7 +122,15 @@ static xray_status no_device(const xray_host *host, cudaError_t error)
                   cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-static xray_status find_device(const xray_host *host, int64_t index)
+/* The rank that the core has given this process, 0 without one. */
+static int rank_of_process(void)
+{
+    const char *text = getenv("XRAY_RANK");
+    long rank = text ? strtol(text, NULL, 10) : 0;
+    return rank > 0 && rank < INT_MAX ? (int)rank : 0;
+}
+
+static xray_status find_device(const xray_host *host, int64_t index, int *out)
 {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
@@ -131,6 +141,7 @@ static xray_status find_device(const xray_host *host, int64_t index)
                       "index = %lld, but this process sees %d GPU%s, counted "
                       "from 0",
                       (long long)index, count, count == 1 ? "" : "s");
+    *out = index < 0 ? rank_of_process() % count : (int)index;
     return XRAY_OK;
 }
 
@@ -195,15 +206,16 @@ xray_status cuda_create(const xray_host *host, const void *config,
         return refuse(host, XRAY_E_ARG, "out_self is NULL");
     cuda_config c = config_of(config);
     xray_status status = check_config(host, &c);
+    int index = 0;
     if (status == XRAY_OK)
-        status = find_device(host, c.index);
+        status = find_device(host, c.index, &index);
     if (status != XRAY_OK)
         return status;
     cuda_device *d = (cuda_device *)calloc(1, sizeof(*d));
     if (!d)
         return refuse(host, XRAY_E_NOMEM, "no memory for the instance");
     d->host = host;
-    d->index = (int)c.index;
+    d->index = index;
     d->precision = (int)c.precision;
     status = start(d, &c);
     if (status != XRAY_OK) {

@@ -22,9 +22,10 @@ static const xray_choice product_choices[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_INT(cuda_config, index, "0", 0, 63, NULL, "0.1",
+    XRAY_INT(cuda_config, index, "-1", -1, 63, NULL, "0.1",
              "Which GPU, as CUDA counts those that CUDA_VISIBLE_DEVICES "
-             "leaves."),
+             "leaves; -1: by the rank's number, beginning again when all are "
+             "given out."),
     XRAY_CHOICE(cuda_config, precision, "bfloat16", precision_choices, "0.1",
                 "What matrix products, attention and the head compute in."),
     XRAY_CHOICE(cuda_config, products, "own", product_choices, "0.1",

@@ -95,6 +95,29 @@ static void create_says_why_not(void **state)
     ops()->destroy(d);
 }
 
+static void ranks_take_turns(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rank;
+        uint32_t index;
+    } cases[] = { { NULL, 0 }, { "0", 0 }, { "1", 1 }, { "5", 2 }, { "x", 0 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const cuda_config config = { .index = -1, .precision = CUDA_FLOAT32 };
+        void *d = NULL;
+        emulate_devices(3, 90, 64 * MB);
+        if (cases[i].rank)
+            (void)setenv("XRAY_RANK", cases[i].rank, 1);
+        else
+            (void)unsetenv("XRAY_RANK");
+        must(ops()->create(&host, &config, 0, &d));
+        const xray_cuda_ops *more = ops()->extension(d, XRAY_EXT_CUDA);
+        assert_int_equal(more->index(d), cases[i].index);
+        ops()->destroy(d);
+    }
+    (void)unsetenv("XRAY_RANK");
+}
+
 static void plan_asks_no_device(void **state)
 {
     (void)state;
@@ -372,6 +395,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_share),
         cmocka_unit_test(create_says_why_not),
+        cmocka_unit_test(ranks_take_turns),
         cmocka_unit_test(plan_asks_no_device),
         cmocka_unit_test(memory_is_counted_and_zeroed),
         cmocka_unit_test(evicted_memory_keeps_its_address),

@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A run on the cuda device, its kernels on the host: in float32 it gives the cpu
-# device's checkpoint and metrics, in bfloat16 the rollout's log-probabilities
-# are the trainer's and a rerun with other batches of the engine gives the same
-# bits.
+# A run on the cuda device, its kernels on the host, or with the argument "gpu"
+# on a GPU: in float32 it gives the cpu device's checkpoint and metrics; in
+# bfloat16 it comes near them, the rollout's log-probabilities are the trainer's
+# and a rerun with other batches of the engine gives the same bits.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 
-# A name may be there once: the real device-cuda, where it was built, stays out.
-mkdir -p "$work/bin/plugins"
-for module in "$XRAY_BUILD"/plugins/*.so "$XRAY_BUILD/tests/cuda/device-cuda.so"; do
-    [ "$module" = "$XRAY_BUILD/plugins/device-cuda.so" ] || ln -s "$module" "$work/bin/plugins/"
-done
-cp "$XRAY_BIN" "$work/bin/xray"
-XRAY_BIN=$work/bin/xray
+if [ "${1:-}" = gpu ]; then
+    code=0
+    "$XRAY_BUILD/tests/test-gpu-narrow" >"$work/log" 2>&1 || code=$?
+    [ $code != 77 ] || { cat "$work/log"; exit 77; }
+else
+    # A name may be there once: the real device-cuda, where it was built, stays out.
+    mkdir -p "$work/bin/plugins"
+    for module in "$XRAY_BUILD"/plugins/*.so "$XRAY_BUILD/tests/cuda/device-cuda.so"; do
+        [ "$module" = "$XRAY_BUILD/plugins/device-cuda.so" ] || ln -s "$module" "$work/bin/plugins/"
+    done
+    cp "$XRAY_BIN" "$work/bin/xray"
+    XRAY_BIN=$work/bin/xray
+fi
 
 run() { # FOLDER [--set ...]
     local dir=$1
@@ -34,4 +40,14 @@ run "$work/again" --set run.device=cuda --set rollout.max_num_seqs=3
 same_checkpoint "$work/bf16/global_step_2" "$work/again/global_step_2"
 ! cmp -s "$work/cpu/global_step_2/actor/model.safetensors" \
     "$work/bf16/global_step_2/actor/model.safetensors" || fail "bfloat16 has no effect"
-echo "cuda on the host: ok"
+
+# The first step's numbers, before two sets of weights drift apart.
+first() { # FOLDER KEY
+    sed -n "2s|.*\"$2\":\([^,}]*\).*|\1|p" "$1/metrics.jsonl"
+}
+for key in actor/entropy actor/grad_norm; do
+    awk -v a="$(first "$work/cpu" $key)" -v b="$(first "$work/bf16" $key)" \
+        'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-4 * a * a) }' ||
+        fail "$key: cpu $(first "$work/cpu" $key), bfloat16 $(first "$work/bf16" $key)"
+done
+echo "cuda: ok"
