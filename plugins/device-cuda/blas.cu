@@ -192,9 +192,20 @@ static int fits_tokens(const cuda_blas *b, const product_gemm *g, uint32_t m,
     return good;
 }
 
-/* The first algorithm that serves one token as well as many. */
-static void choose(const cuda_blas *b, const product_gemm *g, blas_shape *shape)
+/* Elements of a row of y in scratch. */
+static uint64_t dense_row(const product_gemm *g)
 {
+    return ((uint64_t)g->n + 3) / 4 * 4;
+}
+
+/* The first algorithm that serves one token as well as many. */
+static void choose(const cuda_blas *b, const product_gemm *first,
+                   blas_shape *shape)
+{
+    /* Nothing of the call that happens to come first enters but its shape. */
+    product_gemm dense = *first;
+    dense.c_row = dense_row(first);
+    const product_gemm *g = &dense;
     static const uint32_t probes[] = { 1, 2, 7, 16, 100, 256, 1000, 16384 };
     cublasLtMatmulPreference_t wish = NULL;
     cublasLtMatmulHeuristicResult_t found[CHOICES];
@@ -260,8 +271,8 @@ static int regular(const product_gemm *g)
 static __global__ void __launch_bounds__(256)
     move_rows(product_gemm g, float *dense, uint64_t dense_row, int out)
 {
-    uint32_t col = blockIdx.x * 256 + threadIdx.x;
-    uint32_t row = blockIdx.y;
+    uint32_t col = blockIdx.y * 256 + threadIdx.x;
+    uint32_t row = blockIdx.x;
     if (g.live && (int64_t)(row + g.live_from) >= (int64_t)*g.live)
         return;
     if (col >= g.n)
@@ -301,7 +312,7 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
 {
     product_gemm dense = *g;
     void *to = NULL;
-    dense.c_row = (g->n + 3) / 4 * 4;
+    dense.c_row = dense_row(g);
     dense.live = NULL;
     uint64_t floats = g->m * dense.c_row;
     xray_status status = cuda_scratch(d, CUDA_SCRATCH_REDUCE,
@@ -318,7 +329,7 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
         if (status != XRAY_OK)
             return status;
     }
-    dim3 grid((g->n + 255) / 256, g->m);
+    dim3 grid(g->m, (g->n + 255) / 256);
     if (g->accumulate) {
         move_rows<<<grid, 256, 0, stream>>>(*g, dense.c, dense.c_row, 0);
         status = cuda_launched(d, where);
@@ -337,9 +348,6 @@ xray_status blas_run(cuda_device *d, cudaStream_t stream, const char *where,
     const blas_shape *shape = shape_of(d->blas, g);
     if (!shape || !shape->known)
         return XRAY_E_UNSUPPORTED;
-    /* A grid has at most 65535 rows of blocks. */
-    if (g->m > 65535 && !regular(g))
-        return cuda_fail(d, XRAY_E_RANGE, where, "%u tokens at once", g->m);
     return regular(g) ? run(d, stream, where, g, shape)
                       : run_dense(d, stream, where, g, shape);
 }

@@ -326,7 +326,7 @@ static tensor_form tensor_form_of(uint32_t form, int tile)
         { tensor_tile<PRODUCT_NT, 32, 32, 16, 16, 128, 3, 4>, 32, 32, 128,
           TENSOR_BYTES(32, 32, 128, 3), 4, 50, 20 },
         { NULL, 64, 64, 128, TENSOR_BYTES(64, 64, 64, 4), 3, 75, 65 },
-        { NULL, 128, 128, 128, TENSOR_BYTES(128, 128, 64, 3), 2, 240, 212 },
+        { NULL, 128, 128, 128, TENSOR_BYTES(128, 128, 64, 3), 2, 240, 216 },
         { NULL, 128, 256, 256, TENSOR_BYTES(128, 256, 64, 3), 1, 410, 403 },
     };
     tensor_form f = forms[tile];

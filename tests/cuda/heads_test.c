@@ -160,17 +160,21 @@ static double ref_row(const heads *h, size_t i, double *z)
     return max + log(sum);
 }
 
+static double *doubles(size_t n)
+{
+    double *p = calloc(n ? n : 1, sizeof(*p));
+    assert_non_null(p);
+    return p;
+}
+
 static void check_narrow(const heads *h, const float *dh, const ends *e)
 {
-    double *z = calloc(h->vocab, sizeof(*z));
-    double *dw = calloc(h->vocab * h->dim, sizeof(*dw));
-    assert_non_null(z);
-    assert_non_null(dw);
+    double *z = doubles(h->vocab);
+    double *dw = doubles(h->vocab * h->dim);
     for (size_t i = 0; i < h->items; i++) {
         double lse = ref_row(h, i, z);
         double entropy = 0;
-        double *dx = calloc(h->dim, sizeof(*dx));
-        assert_non_null(dx);
+        double *dx = doubles(h->dim);
         near(e->out[OUT_LOGP][i], z[h->targets[i]] - lse, 1e-5, "logp");
         for (size_t v = 0; v < h->vocab; v++)
             entropy -= exp(z[v] - lse) * (z[v] - lse);
@@ -259,7 +263,7 @@ typedef struct drawn {
 static drawn run_sample(const xray_device_ops *ops, void *self, const heads *h,
                         const xray_draw *draws, int keep)
 {
-    drawn r = { calloc(h->items, sizeof(int32_t)), floats(h->items),
+    drawn r = { calloc(h->items + 1, sizeof(int32_t)), floats(h->items),
                 floats(h->items), floats(h->items * h->vocab) };
     assert_non_null(r.token);
     xray_weight *w = weight_of(ops, self, h->w, h->vocab, h->dim);
@@ -294,7 +298,7 @@ static xray_draw *draws_make(size_t items)
     static const float top_p[] = { 1.0f, 0.97f, 0.3f, 0.999f };
     static const int32_t top_k[] = { 0, 40, 2, 5000 };
     static const float min_p[] = { 0.0f, 0.2f, 0.0f, 0.01f };
-    xray_draw *draws = calloc(items, sizeof(*draws));
+    xray_draw *draws = calloc(items ? items : 1, sizeof(*draws));
     assert_non_null(draws);
     for (size_t i = 0; i < items; i++)
         draws[i] = (xray_draw){ .key = xr_philox_key(1, 2, i),

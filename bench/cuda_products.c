@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products of device-cuda in bfloat16, its own kernels and cuBLASLt's
+ * side by side, for the shapes of Qwen2.5: TFLOP/s, and GB/s of the matrix.
+ * Calls are captured as one graph, over as many matrices as leave the cache.
+ * For each shape it also says whether the first row has the same bits for every
+ * number of tokens, which is what batch invariance asks. Needs a GPU.
+ *
+ *     bench-cuda_products plugins/device-cuda.so [0.5b|1.5b|7b]
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <xray/device.h>
+#include <xray/option.h>
+#include <xray/plugin.h>
+
+#define CACHE_BYTES ((size_t)256 << 20)
+#define MOST_MATRICES 64
+#define MOST_TOKENS 4096
+
+static xray_status print_failure(const xray_host *host, xray_status code,
+                                 const char *where, const char *msg)
+{
+    (void)host;
+    (void)fprintf(stderr, "%s: %s\n", where, msg);
+    return code;
+}
+
+static void print_line(const xray_host *host, uint32_t level, const char *msg)
+{
+    (void)host;
+    (void)level;
+    (void)fprintf(stderr, "%s\n", msg);
+}
+
+static const xray_host bench_host = { .head = XRAY_HEAD(xray_host),
+                                      .log = print_line,
+                                      .fail = print_failure };
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct device {
+    const xray_device_ops *ops;
+    void *self;
+} device;
+
+/* Options are found by name: the plugin's config struct is its own. */
+static int set_choice(const xray_component *c, char *config, const char *name,
+                      const char *value)
+{
+    for (uint32_t i = 0; i < c->option_count; i++) {
+        const xray_option *o = &c->options[i];
+        if (strcmp(o->name, name) != 0)
+            continue;
+        for (const xray_choice *k = o->choices; k && k->name; k++)
+            if (strcmp(k->name, value) == 0) {
+                memcpy(config + o->offset, &k->value, sizeof(k->value));
+                return 1;
+            }
+    }
+    (void)fprintf(stderr, "no option %s = %s\n", name, value);
+    return 0;
+}
+
+static int device_open(const xray_plugin *p, const char *products, device *d)
+{
+    const xray_component *c = p->components[0];
+    uint64_t config[32] = { 0 };
+    d->ops = c->ops;
+    return c->config_size <= sizeof(config) &&
+           set_choice(c, (char *)config, "precision", "bfloat16") &&
+           set_choice(c, (char *)config, "products", products) &&
+           d->ops->create(&bench_host, config, 1, &d->self) == XRAY_OK;
+}
+
+typedef struct shape {
+    const char *model, *what;
+    size_t rows, cols;
+} shape;
+
+static const shape shapes[] = {
+    { "0.5b", "qkv", 1152, 896 },     { "0.5b", "o", 896, 896 },
+    { "0.5b", "gate_up", 9728, 896 }, { "0.5b", "down", 896, 4864 },
+    { "0.5b", "head", 151936, 896 },  { "1.5b", "qkv", 2048, 1536 },
+    { "1.5b", "o", 1536, 1536 },      { "1.5b", "gate_up", 17920, 1536 },
+    { "1.5b", "down", 1536, 8960 },   { "7b", "qkv", 4608, 3584 },
+    { "7b", "o", 3584, 3584 },        { "7b", "gate_up", 37888, 3584 },
+    { "7b", "down", 3584, 18944 },
+};
+
+/* Matrices of one shape and room for the tokens. */
+typedef struct room {
+    device d;
+    const shape *s;
+    xray_weight *w[MOST_MATRICES];
+    void *data[MOST_MATRICES];
+    size_t count;
+    float *x, *y, *dw;
+} room;
+
+static void *device_fill(const device *d, size_t bytes, int wide)
+{
+    void *p = NULL;
+    char *host = malloc(bytes);
+    xray_status s =
+        host ? d->ops->alloc(d->self, "bench", XRAY_TAG_WORKSPACE, bytes, &p)
+             : XRAY_E_NOMEM;
+    uint32_t r = 1;
+    for (size_t i = 0; s == XRAY_OK && i < bytes / (wide ? 4 : 2); i++) {
+        r = r * 1664525u + 1013904223u;
+        float f = ((float)(r >> 8) - 8388608.0f) * 0x1p-24f;
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof(bits));
+        uint16_t half = (uint16_t)(bits >> 16);
+        memcpy(host + i * (wide ? 4 : 2), wide ? (void *)&f : (void *)&half,
+               wide ? 4 : 2);
+    }
+    if (s == XRAY_OK)
+        s = d->ops->copy(d->self, NULL, p, host, bytes, XRAY_COPY_TO_DEVICE);
+    if (s == XRAY_OK)
+        s = d->ops->sync(d->self, NULL);
+    free(host);
+    return s == XRAY_OK ? p : NULL;
+}
+
+static int room_open(room *r)
+{
+    size_t bytes = r->s->rows * r->s->cols * 2;
+    size_t wide = r->s->rows > r->s->cols ? r->s->rows : r->s->cols;
+    size_t tokens = r->s->rows > 100000 ? 512 : MOST_TOKENS;
+    r->count = CACHE_BYTES / bytes + 1;
+    r->count = r->count > MOST_MATRICES ? MOST_MATRICES : r->count;
+    for (size_t i = 0; i < r->count; i++) {
+        r->data[i] = device_fill(&r->d, bytes, 0);
+        xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+                                  .data = r->data[i],
+                                  .rows = r->s->rows,
+                                  .cols = r->s->cols,
+                                  .dtype = XRAY_BF16,
+                                  .trainable = 1 };
+        if (!r->data[i] ||
+            r->d.ops->weight_create(r->d.self, &desc, &r->w[i]) != XRAY_OK)
+            return 0;
+    }
+    r->x = device_fill(&r->d, tokens * wide * 4, 1);
+    r->y = device_fill(&r->d, tokens * wide * 4, 1);
+    r->dw = device_fill(&r->d, r->s->rows * r->s->cols * 4, 1);
+    return r->x && r->y && r->dw;
+}
+
+static void room_close(room *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        r->d.ops->weight_destroy(r->d.self, r->w[i]);
+        r->d.ops->free(r->d.self, r->data[i]);
+    }
+    r->d.ops->free(r->d.self, r->x);
+    r->d.ops->free(r->d.self, r->y);
+    r->d.ops->free(r->d.self, r->dw);
+}
+
+#define FOLD 3u /* beside XRAY_NT and XRAY_NN */
+
+static xray_status call(const room *r, uint32_t kind, size_t tokens, size_t i)
+{
+    int nt = kind == XRAY_NT;
+    if (kind == FOLD) {
+        xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+                                .tokens = { tokens, NULL },
+                                .dy = r->y,
+                                .x = r->x,
+                                .dy_stride = r->s->rows,
+                                .x_stride = r->s->cols,
+                                .rows = r->s->rows,
+                                .cols = r->s->cols,
+                                .dw = r->dw };
+        return r->d.ops->matmul_grad(r->d.self, NULL, &op);
+    }
+    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                       .weight = r->w[i % r->count],
+                       .tokens = { tokens, NULL },
+                       .x = r->x,
+                       .y = r->y,
+                       .x_stride = nt ? r->s->cols : r->s->rows,
+                       .y_stride = nt ? r->s->rows : r->s->cols,
+                       .kind = kind };
+    return r->d.ops->matmul(r->d.self, NULL, &op);
+}
+
+/* Seconds of one call: the best of five graphs of many. 0: an error. */
+static double time_calls(const room *r, uint32_t kind, size_t tokens)
+{
+    size_t calls = tokens >= 1024 ? 8 : MOST_MATRICES;
+    xray_graph *graph = NULL;
+    double best = 0;
+    const xray_device_ops *ops = r->d.ops;
+    xray_status s = call(r, kind, tokens, 0);
+    if (s == XRAY_OK)
+        s = ops->graph_begin(r->d.self, NULL);
+    for (size_t i = 0; s == XRAY_OK && i < calls; i++)
+        s = call(r, kind, tokens, i);
+    if (s == XRAY_OK)
+        s = ops->graph_end(r->d.self, NULL, &graph);
+    for (int turn = 0; s == XRAY_OK && turn < 6; turn++) {
+        s = ops->sync(r->d.self, NULL);
+        double start = now();
+        if (s == XRAY_OK)
+            s = ops->graph_launch(r->d.self, NULL, graph);
+        if (s == XRAY_OK)
+            s = ops->sync(r->d.self, NULL);
+        double time = (now() - start) / (double)calls;
+        if (turn > 0 && (best == 0 || time < best))
+            best = time;
+    }
+    if (graph)
+        ops->graph_destroy(r->d.self, graph);
+    return s == XRAY_OK ? best : 0;
+}
+
+/* The first row for so many tokens, on the host. NULL: an error. */
+static float *first_row(const room *r, uint32_t kind, size_t tokens)
+{
+    size_t n = kind == XRAY_NT ? r->s->rows : r->s->cols;
+    float *row = malloc(n * sizeof(*row));
+    if (row && call(r, kind, tokens, 0) == XRAY_OK &&
+        r->d.ops->copy(r->d.self, NULL, row, r->y, n * sizeof(*row),
+                       XRAY_COPY_TO_HOST) == XRAY_OK &&
+        r->d.ops->sync(r->d.self, NULL) == XRAY_OK)
+        return row;
+    free(row);
+    return NULL;
+}
+
+static const char *rows_agree(const room *r, uint32_t kind, size_t most)
+{
+    size_t n = kind == XRAY_NT ? r->s->rows : r->s->cols;
+    float *alone = first_row(r, kind, 1);
+    const char *answer = alone ? "same" : "error";
+    for (size_t tokens = 2; alone && tokens <= most; tokens = tokens * 3 + 1) {
+        float *row = first_row(r, kind, tokens);
+        if (!row || memcmp(row, alone, n * sizeof(*row)) != 0)
+            answer = row ? "DIFFER" : "error";
+        free(row);
+    }
+    free(alone);
+    return answer;
+}
+
+static void measure(room *own, room *lt, uint32_t kind, size_t tokens)
+{
+    static const char *const kinds[] = { "", "NT", "NN", "dW" };
+    const shape *s = own->s;
+    room *rooms[2] = { own, lt };
+    double work = 2.0 * (double)tokens * (double)s->rows * (double)s->cols;
+    double bytes = 2.0 * (double)s->rows * (double)s->cols;
+    printf("%-5s %-8s %s %5zu", s->model, s->what, kinds[kind], tokens);
+    for (int i = 0; i < 2; i++) {
+        double t = time_calls(rooms[i], kind, tokens);
+        printf("  %9.1f us %7.1f TFLOP/s %7.0f GB/s", t * 1e6,
+               t > 0 ? work / t * 1e-12 : 0, t > 0 ? bytes / t * 1e-9 : 0);
+    }
+    printf("\n");
+    (void)fflush(stdout);
+}
+
+static int run_shape(const device d[2], const shape *s)
+{
+    static const size_t tokens[] = { 1, 16, 64, 256, 4096 };
+    room rooms[2] = { { .d = d[0], .s = s }, { .d = d[1], .s = s } };
+    int good = room_open(&rooms[0]) && room_open(&rooms[1]);
+    size_t most = s->rows > 100000 ? 512 : MOST_TOKENS;
+    for (size_t i = 0; good && i < sizeof(tokens) / sizeof(*tokens); i++)
+        measure(&rooms[0], &rooms[1], XRAY_NT,
+                tokens[i] < most ? tokens[i] : most);
+    for (uint32_t kind = XRAY_NN; good && kind <= FOLD; kind++)
+        measure(&rooms[0], &rooms[1], kind, most);
+    if (good)
+        printf("%-5s %-8s rows: own NT %s, NN %s; cublaslt NT %s, NN %s\n",
+               s->model, s->what, rows_agree(&rooms[0], XRAY_NT, most),
+               rows_agree(&rooms[0], XRAY_NN, most),
+               rows_agree(&rooms[1], XRAY_NT, most),
+               rows_agree(&rooms[1], XRAY_NN, most));
+    room_close(&rooms[0]);
+    room_close(&rooms[1]);
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    void *module = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+    const xray_plugin *(*query)(uint32_t) = NULL;
+    if (module)
+        *(void **)&query = dlsym(module, "xray_plugin_query");
+    if (!query) {
+        (void)fprintf(stderr, "usage: %s plugins/device-cuda.so [model]\n%s\n",
+                      argv[0], module || argc < 2 ? "" : dlerror());
+        return 1;
+    }
+    device d[2];
+    const xray_plugin *p = query(XRAY_ABI);
+    if (!p || !device_open(p, "own", &d[0]) ||
+        !device_open(p, "cublaslt", &d[1]))
+        return 1;
+    printf("model what    kind tokens: own kernels, then cublaslt\n");
+    int good = 1;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        if (argc < 3 || strcmp(argv[2], shapes[i].model) == 0)
+            good = run_shape(d, &shapes[i]) && good;
+    d[0].ops->destroy(d[0].self);
+    d[1].ops->destroy(d[1].self);
+    return good ? 0 : 1;
+}
