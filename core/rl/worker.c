@@ -105,6 +105,10 @@ static xray_status start(worker *w, const char *text, xr_err *err)
                           .traces = board->extra,
                           .exchange_ctx = w,
                           .exchange = exchange };
+    char number[16];
+    /* Devices of one kind are given out by it. */
+    (void)snprintf(number, sizeof(number), "%u", rank);
+    (void)setenv("XRAY_RANK", number, 1);
     xr_actor_phase(w->context, "reading the configuration");
     xray_status status = open_session(w, text, err);
     if (status != XRAY_OK)
