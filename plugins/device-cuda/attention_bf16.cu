@@ -55,20 +55,35 @@ CU_FN float relative(float x, float max)
     return exp2f(x - (max == NEG_INF ? 0.0f : max));
 }
 
+template <bool CAPPED>
+CU_FN void block_log2(float s[GROUPS][4], const attend_args *a, float c)
+{
+    float u;
+#pragma unroll
+    for (int n = 0; n < GROUPS; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[n][e] = attend_log2<CAPPED>(a, s[n][e], c, &u);
+}
+
 /* Scores of a block into units of log 2, -inf where not visible. */
 CU_FN void block_mask(float s[GROUPS][4], const attend_args *a,
                       const fold_rows *r, uint32_t start, float c)
 {
     uint32_t j0 = start + threadIdx.x % 4 * 2;
-    int whole = start >= r->firm && start + ATTEND_BLOCK - 1 <= r->solid;
+    if (a->softcap == 0.0f)
+        block_log2<false>(s, a, c);
+    else
+        block_log2<true>(s, a, c);
+    if (start >= r->firm && start + ATTEND_BLOCK - 1 <= r->solid)
+        return;
 #pragma unroll
     for (int n = 0; n < GROUPS; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             uint32_t j = j0 + n * 8 + e % 2;
-            float t = attend_log2(s[n][e], c, a->scale, a->softcap);
-            int seen = whole || (j <= r->pos[e / 2] && j >= r->from[e / 2]);
-            s[n][e] = seen ? t : NEG_INF;
+            int seen = j <= r->pos[e / 2] && j >= r->from[e / 2];
+            s[n][e] = seen ? s[n][e] : NEG_INF;
         }
 }
 

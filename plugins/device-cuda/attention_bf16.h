@@ -101,12 +101,16 @@ CU_FN void product_columns(float acc[COLS / 8][4], const float p[N][4],
     }
 }
 
-/* A score in units of log 2: what exp2f is taken of. */
-CU_FN float attend_log2(float s, float c, float scale, float softcap)
+/* A score in units of log 2, which exp2f is taken of; `u` is what the softcap's
+ * slope is made of. A branch a score would keep scores from overlapping, so
+ * whether there is a softcap is asked once for all of a thread's. */
+template <bool CAPPED>
+CU_FN float attend_log2(const attend_args *a, float s, float c, float *u)
 {
-    if (softcap == 0.0f)
+    if (!CAPPED)
         return s * c;
-    return (softcap * cu_tanh((s * scale) / softcap)) * LOG2E;
+    *u = cu_tanh((s * a->scale) / a->softcap);
+    return (a->softcap * *u) * LOG2E;
 }
 
 /* `count` rows of bf16 from `from`, `stride` values apart, row r only where

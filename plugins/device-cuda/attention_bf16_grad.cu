@@ -26,18 +26,63 @@ template <int DIM> struct grad_shape {
 };
 
 /* p and ds of a pair, 0 where not visible. */
+template <bool CAPPED>
 CU_FN void pair_of(const attend_args *a, float *s, float *dp, float c,
                    float lse2, float delta, int seen)
 {
-    float t = attend_log2(*s, c, a->scale, a->softcap);
-    float p = exp2f(t - lse2);
+    float u = 0.0f;
+    float p = exp2f(attend_log2<CAPPED>(a, *s, c, &u) - lse2);
     float x = p * (*dp - delta);
-    if (a->softcap != 0.0f) {
-        float u = cu_tanh((*s * a->scale) / a->softcap);
+    if (CAPPED)
         x = x * fmaf(-u, u, 1.0f);
-    }
     *s = seen ? p : 0.0f;
     *dp = seen ? x : 0.0f;
+}
+
+/* The queries of a lane's two rows, and of them what pairs need. */
+struct row_pairs {
+    uint32_t pos[2];
+    uint32_t from[2];
+    float lse2[2];
+    float delta[2];
+};
+
+/* Queries down, keys j0.. across. */
+template <bool CAPPED, int N>
+CU_FN void pairs_by_row(float s[N][4], float dp[N][4], const attend_args *a,
+                        const row_pairs *r, uint32_t j0)
+{
+    float c = a->scale * LOG2E;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            uint32_t j = j0 + n * 8 + threadIdx.x % 4 * 2 + e % 2;
+            int h = e / 2;
+            pair_of<CAPPED>(a, &s[n][e], &dp[n][e], c, r->lse2[h], r->delta[h],
+                            j <= r->pos[h] && j >= r->from[h]);
+        }
+}
+
+/* Keys j, j + 8 down, queries i0.. below `length` across, of which `rows` has
+ * lse in units of log 2, and TILE further delta. */
+template <bool CAPPED, int N>
+CU_FN void pairs_by_column(float s[N][4], float dp[N][4], const attend_args *a,
+                           const float *rows, uint32_t i0, uint32_t length,
+                           uint32_t j)
+{
+    float c = a->scale * LOG2E;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            uint32_t x = n * 8 + threadIdx.x % 4 * 2 + e % 2;
+            uint32_t i = i0 + x;
+            uint32_t key = j + e / 2 * 8;
+            pair_of<CAPPED>(a, &s[n][e], &dp[n][e], c, rows[x], rows[TILE + x],
+                            i < length && key <= i &&
+                                key >= attend_first_key(i, a->window));
+        }
 }
 
 /* Rows [base, base + 64) of a [tokens, heads, dim8] array, for one head; rows
@@ -118,23 +163,20 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
                        length);
         cu_async_commit();
     }
-    uint32_t pos[2];
-    uint32_t from[2];
-    float lse2[2];
-    float delta[2];
+    row_pairs r;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        pos[h] = i0 + warp * 16 + lane / 4 + 8 * h;
-        from[h] = attend_first_key(pos[h], a.window);
-        uint64_t t = (uint64_t)(start + min(pos[h], length - 1)) * a.heads;
-        lse2[h] = a.lse[t + head] * LOG2E;
-        delta[h] = a.delta[t + head];
+        uint32_t i = i0 + warp * 16 + lane / 4 + 8 * h;
+        uint64_t t = (uint64_t)(start + min(i, length - 1)) * a.heads;
+        r.pos[h] = i;
+        r.from[h] = attend_first_key(i, a.window);
+        r.lse2[h] = a.lse[t + head] * LOG2E;
+        r.delta[h] = a.delta[t + head];
     }
     uint32_t low = attend_first_key(i0 + warp * 16, a.window);
     uint32_t high = i0 + warp * 16 + 15;
     float acc[DIM / 8][4];
     clear<DIM / 8>(acc);
-    float c = a.scale * LOG2E;
     for (uint32_t turn = 0; b <= last / TILE; b++, turn++) {
         uint16_t *now = keys + (STAGES > 1 ? turn % 2 * 2 * side : 0);
         uint16_t *then = keys + (STAGES > 1 ? (turn + 1) % 2 * 2 * side : 0);
@@ -158,14 +200,10 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
             uint16_t *mine = q + warp * 16 * attend_pitch<DIM>::of;
             product_rows<DIM, STEP / 8>(s, mine, at_k);
             product_rows<DIM, STEP / 8>(dp, mine + side, at_k + side);
-#pragma unroll
-            for (int n = 0; n < STEP / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    uint32_t j = j0 + n * 8 + lane % 4 * 2 + e % 2;
-                    pair_of(&a, &s[n][e], &dp[n][e], c, lse2[e / 2],
-                            delta[e / 2], j <= pos[e / 2] && j >= from[e / 2]);
-                }
+            if (a.softcap == 0.0f)
+                pairs_by_row<false, STEP / 8>(s, dp, &a, &r, j0);
+            else
+                pairs_by_row<true, STEP / 8>(s, dp, &a, &r, j0);
             product_columns<DIM, DIM, STEP / 8>(acc, dp, at_k, 0);
         }
         __syncthreads();
@@ -258,7 +296,6 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     float dv[COLS / 8][4];
     clear<COLS / 8>(dk);
     clear<COLS / 8>(dv);
-    float c = a.scale * LOG2E;
     uint16_t *my_keys = keys + warp * 16 * attend_pitch<DIM>::of;
     for (uint32_t turn = 0; w.head < heads_end; turn++) {
         query_walk next = walk_next(w);
@@ -282,18 +319,12 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
             uint16_t *at_q = now + r * attend_pitch<DIM>::of;
             product_rows<DIM, STEP / 8>(s, my_keys, at_q);
             product_rows<DIM, STEP / 8>(dp, my_keys + side, at_q + side);
-#pragma unroll
-            for (int n = 0; n < STEP / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    uint32_t x = n * 8 + lane % 4 * 2 + e % 2;
-                    uint32_t i = i0 + x;
-                    uint32_t j = j_low + lane / 4 + e / 2 * 8;
-                    pair_of(&a, &s[n][e], &dp[n][e], c, rows[r + x],
-                            rows[TILE + r + x],
-                            i < length && j <= i &&
-                                j >= attend_first_key(i, a.window));
-                }
+            if (a.softcap == 0.0f)
+                pairs_by_column<false, STEP / 8>(s, dp, &a, rows + r, i0,
+                                                 length, j_low + lane / 4);
+            else
+                pairs_by_column<true, STEP / 8>(s, dp, &a, rows + r, i0, length,
+                                                j_low + lane / 4);
             product_columns<DIM, COLS, STEP / 8>(dv, s, at_q + side, first_col);
             product_columns<DIM, COLS, STEP / 8>(dk, dp, at_q, first_col);
         }
