@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench-cuda-attention: device-cuda's attention in bfloat16 on this GPU. Decode
+ * in GB/s of keys and values read, held against what a copy moves; forward and
+ * backward in TFLOP/s of the pairs a causal row has (backward counted as 2.5
+ * forwards). Times are the least of 20 calls between events.
+ */
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "plugins/device-cuda/device.h"
+
+#include <xray/plugin.h>
+
+extern "C" const xray_plugin *xray_plugin_query_device_cuda(uint32_t host_abi);
+
+#define CALLS 20
+#define BLOCK_TOKENS 16u
+
+typedef struct bench {
+    const xray_device_ops *ops;
+    void *self;
+    cudaEvent_t from, to;
+    double copy; /* bytes a second, read and written */
+} bench;
+
+static xray_status say(const xray_host *host, xray_status code,
+                       const char *where, const char *msg)
+{
+    (void)host;
+    (void)fprintf(stderr, "%s: %s\n", where, msg);
+    return code;
+}
+
+static void need(int fine, const char *what)
+{
+    if (fine)
+        return;
+    (void)fprintf(stderr, "bench-cuda-attention: %s failed\n", what);
+    exit(1);
+}
+
+static float *room(bench *b, uint64_t count)
+{
+    void *p = NULL;
+    need(b->ops->alloc(b->self, "bench", XRAY_TAG_WORKSPACE, count * 4, &p) ==
+             XRAY_OK,
+         "alloc");
+    return static_cast<float *>(p);
+}
+
+/* Values around 0, so that scores are neither all equal nor one-hot. */
+static float *values(bench *b, uint64_t count)
+{
+    float *host = static_cast<float *>(malloc(count * 4));
+    need(host != NULL, "malloc");
+    uint64_t x = 1;
+    for (uint64_t i = 0; i < count; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        host[i] = static_cast<float>(static_cast<int32_t>(x >> 32)) * 0x1p-31f;
+    }
+    float *p = room(b, count);
+    need(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
+         "copy");
+    free(host);
+    return p;
+}
+
+static int32_t *numbers(bench *b, const int32_t *host, uint64_t count)
+{
+    float *p = room(b, count);
+    need(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
+         "copy");
+    return reinterpret_cast<int32_t *>(p);
+}
+
+/* Seconds of the fastest call. Every call must have been enqueued. */
+template <typename Call> static double least(bench *b, Call call)
+{
+    double best = 1e9;
+    cudaStream_t stream =
+        cuda_stream(static_cast<cuda_device *>(b->self), NULL);
+    for (int i = 0; i < CALLS + 2; i++) {
+        float ms = 0;
+        need(cudaEventRecord(b->from, stream) == cudaSuccess, "event");
+        need(call(), "call");
+        need(cudaEventRecord(b->to, stream) == cudaSuccess, "event");
+        need(cudaEventSynchronize(b->to) == cudaSuccess, "sync");
+        need(cudaEventElapsedTime(&ms, b->from, b->to) == cudaSuccess, "time");
+        if (i >= 2 && ms * 1e-3 < best)
+            best = ms * 1e-3;
+    }
+    return best;
+}
+
+static void measure_copy(bench *b)
+{
+    uint64_t bytes = 1ull << 30;
+    float *x = room(b, bytes / 4);
+    float *y = room(b, bytes / 4);
+    cudaStream_t stream =
+        cuda_stream(static_cast<cuda_device *>(b->self), NULL);
+    double s = least(b, [&]() {
+        return cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, stream) ==
+               cudaSuccess;
+    });
+    b->copy = 2.0 * static_cast<double>(bytes) / s;
+    printf("copy %.0f GB/s read and written\n", b->copy * 1e-9);
+    b->ops->free(b->self, x);
+    b->ops->free(b->self, y);
+}
+
+typedef struct shape {
+    const char *name;
+    uint32_t heads, kv_heads, dim;
+    uint32_t rows, tokens; /* sequences, and the length of each */
+} shape;
+
+/* One token for each of s.rows sequences of s.tokens positions, paged. */
+static void decode(bench *b, const shape *s)
+{
+    uint32_t per = (s->tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    uint64_t q = static_cast<uint64_t>(s->heads) * s->dim;
+    uint64_t kv = static_cast<uint64_t>(s->kv_heads) * s->dim;
+    uint64_t blocks = static_cast<uint64_t>(per) * s->rows;
+    int32_t *ids = static_cast<int32_t *>(
+        malloc((blocks + 2ull * s->rows) * sizeof(*ids)));
+    need(ids != NULL, "malloc");
+    for (uint64_t i = 0; i < blocks; i++) /* no two neighbours in a row */
+        ids[i] = static_cast<int32_t>(i % per * s->rows + i / per);
+    for (uint32_t i = 0; i < s->rows; i++) {
+        ids[blocks + i] = static_cast<int32_t>(i);
+        ids[blocks + s->rows + i] = static_cast<int32_t>(s->tokens - 1);
+    }
+    int32_t *table = numbers(b, ids, blocks + 2ull * s->rows);
+    xray_kv cache = {};
+    cache.head = XRAY_HEAD(xray_kv);
+    cache.table = table;
+    cache.table_stride = per;
+    cache.block_tokens = BLOCK_TOKENS;
+    cache.kv_heads = s->kv_heads;
+    cache.head_dim = s->dim;
+    cache.dtype = XRAY_BF16;
+    uint64_t bytes = b->ops->kv_block_bytes(b->self, &cache) * blocks;
+    cache.blocks = room(b, bytes / 4);
+    float *x = values(b, s->rows * (q + 2 * kv));
+    float *o = room(b, s->rows * q);
+    xray_attention_kv op = {};
+    op.head = XRAY_HEAD(xray_attention_kv);
+    op.tokens.bound = s->rows;
+    op.kv = &cache;
+    op.seq = table + blocks;
+    op.positions = op.seq + s->rows;
+    op.q = x;
+    op.k = x + q;
+    op.v = op.k + kv;
+    op.o = o;
+    op.q_stride = op.k_stride = op.v_stride = q + 2 * kv;
+    op.o_stride = q;
+    op.position_bound = s->tokens;
+    op.heads = s->heads;
+    op.scale = 0.125f;
+    double t = least(b, [&]() {
+        return b->ops->attention_kv(b->self, NULL, &op) == XRAY_OK;
+    });
+    double moved = 4.0 * static_cast<double>(kv) * s->rows * s->tokens;
+    printf("decode   %-14s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
+           s->name, s->rows, s->tokens, t * 1e6, moved / t * 1e-9,
+           100 * moved / t / b->copy);
+    b->ops->free(b->self, cache.blocks);
+    b->ops->free(b->self, table);
+    b->ops->free(b->self, x);
+    b->ops->free(b->self, o);
+    free(ids);
+}
+
+static void train(bench *b, const shape *s)
+{
+    uint64_t q = static_cast<uint64_t>(s->heads) * s->dim;
+    uint64_t kv = static_cast<uint64_t>(s->kv_heads) * s->dim;
+    uint64_t tokens = static_cast<uint64_t>(s->rows) * s->tokens;
+    int32_t *start =
+        static_cast<int32_t *>(malloc((s->rows + 1ull) * sizeof(*start)));
+    need(start != NULL, "malloc");
+    for (uint32_t i = 0; i <= s->rows; i++)
+        start[i] = static_cast<int32_t>(i * s->tokens);
+    float *x = values(b, tokens * (q + 2 * kv));
+    float *grad = room(b, tokens * (q + 2 * kv));
+    float *o = room(b, tokens * q);
+    float *d_o = values(b, tokens * q);
+    float *lse = room(b, tokens * s->heads);
+    xray_attention op = {};
+    op.head = XRAY_HEAD(xray_attention);
+    op.tokens.bound = tokens;
+    op.row_start = numbers(b, start, s->rows + 1ull);
+    op.rows = s->rows;
+    op.row_bound = s->tokens;
+    op.q = x;
+    op.k = x + q;
+    op.v = op.k + kv;
+    op.o = o;
+    op.lse = lse;
+    op.q_stride = op.k_stride = op.v_stride = q + 2 * kv;
+    op.o_stride = q;
+    op.heads = s->heads;
+    op.kv_heads = s->kv_heads;
+    op.head_dim = s->dim;
+    op.scale = 0.125f;
+    xray_attention_grad back = {};
+    back.head = XRAY_HEAD(xray_attention_grad);
+    back.forward = &op;
+    back.d_o = d_o;
+    back.dq = grad;
+    back.dk = grad + q;
+    back.dv = back.dk + kv;
+    back.dq_stride = back.dk_stride = back.dv_stride = q + 2 * kv;
+    double n = s->tokens;
+    double flop = 2.0 * n * n * static_cast<double>(q) * s->rows;
+    double f = least(
+        b, [&]() { return b->ops->attention(b->self, NULL, &op) == XRAY_OK; });
+    double g = least(b, [&]() {
+        return b->ops->attention_grad(b->self, NULL, &back) == XRAY_OK;
+    });
+    printf("training %-14s %4u x %5u  forward %8.1f us %5.0f TFLOP/s  backward "
+           "%8.1f us %5.0f TFLOP/s\n",
+           s->name, s->rows, s->tokens, f * 1e6, flop / f * 1e-12, g * 1e6,
+           2.5 * flop / g * 1e-12);
+    float *all[] = { x, grad, o, d_o, lse };
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        b->ops->free(b->self, all[i]);
+    b->ops->free(b->self, const_cast<int32_t *>(op.row_start));
+    free(start);
+}
+
+int main(void)
+{
+    static const shape decodes[] = {
+        { "Qwen2.5-0.5B", 14, 2, 64, 256, 1024 },
+        { "Qwen2.5-0.5B", 14, 2, 64, 8, 4096 },
+        { "Qwen2.5-1.5B", 12, 2, 128, 256, 1024 },
+        { "Qwen2.5-7B", 28, 4, 128, 64, 1024 },
+        { "Qwen2.5-7B", 28, 4, 128, 256, 2048 },
+        { "Llama-3.1-8B", 32, 8, 128, 64, 1024 },
+        { "Llama-3.1-8B", 32, 8, 128, 256, 2048 },
+        { "Llama-3.1-8B", 32, 8, 128, 1, 32768 },
+    };
+    static const shape trainings[] = {
+        { "Qwen2.5-0.5B", 14, 2, 64, 1, 4096 },
+        { "Qwen2.5-0.5B", 14, 2, 64, 8, 512 },
+        { "Qwen2.5-1.5B", 12, 2, 128, 1, 4096 },
+        { "Qwen2.5-1.5B", 12, 2, 128, 8, 512 },
+        { "Llama-3.1-8B", 32, 8, 128, 1, 8192 },
+        { "Phi, 80", 32, 32, 80, 1, 4096 },
+        { "Gemma, 256", 8, 4, 256, 1, 4096 },
+    };
+    xray_host host = {};
+    host.head = XRAY_HEAD(xray_host);
+    host.fail = say;
+    cuda_config config = {};
+    config.precision = CUDA_BFLOAT16;
+    bench b = {};
+    b.ops = static_cast<const xray_device_ops *>(
+        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops);
+    need(b.ops->create(&host, &config, 1, &b.self) == XRAY_OK, "create");
+    need(cudaEventCreate(&b.from) == cudaSuccess, "event");
+    need(cudaEventCreate(&b.to) == cudaSuccess, "event");
+    xray_device_info info = {};
+    info.head = XRAY_HEAD(xray_device_info);
+    need(b.ops->info(b.self, &info) == XRAY_OK, "info");
+    printf("%s\n", info.name);
+    measure_copy(&b);
+    for (size_t i = 0; i < sizeof(decodes) / sizeof(*decodes); i++)
+        decode(&b, &decodes[i]);
+    for (size_t i = 0; i < sizeof(trainings) / sizeof(*trainings); i++)
+        train(&b, &trainings[i]);
+    b.ops->destroy(b.self);
+    return 0;
+}
