@@ -137,29 +137,35 @@ static void faults_of_a_run(void **state)
     expect_text(r->err, "rows.jsonl:1");
 }
 
-/* The gradient norms of a run of two steps, as the metrics have them. */
-static void norms(const char *rewards, const char *more, char *out, size_t cap)
+/* The gradient norms of a run of three steps, as the metrics have them. */
+static void norms(const char *rewards, const char *more, const char *preset,
+                  char *out, size_t cap)
 {
-    char set[128];
+    char reward[64];
+    char algo[64];
     char *text = NULL;
     size_t size = 0;
     write_run("3");
-    (void)snprintf(set, sizeof set, "run.reward=%s", rewards);
-    expect_code(RUN(NULL, "train", run_ini, "--set", "algo.grpo.preset=gdpo",
-                    "--set", "actor.optim.lr=1e-3", "--set",
-                    "reward.happy.pattern=a", "--set", "reward.any.plugin=rule",
+    (void)snprintf(reward, sizeof reward, "run.reward=%s", rewards);
+    (void)snprintf(algo, sizeof algo, "algo.grpo.preset=%s", preset);
+    expect_code(RUN(NULL, "train", run_ini, "--set", algo, "--set",
+                    "actor.optim.lr=1e-3", "--set", "rollout.n=2", "--set",
+                    "reward.happy.pattern=s", "--set", "reward.any.plugin=rule",
                     "--set", "reward.any.grader=regex", "--set",
                     "reward.any.pattern=.", "--set",
-                    "reward.any.match_only=true", "--set", set, "--set", more),
+                    "reward.any.match_only=true", "--set", reward, "--set",
+                    more),
                 0);
     assert_int_equal(xr_file_read(scratch_path("out/metrics.jsonl"), 1u << 20,
                                   NULL, &text, &size),
                      XRAY_OK);
     out[0] = '\0';
-    for (char *at = text; (at = strstr(at, "\"actor/grad_norm\":")); at++) {
+    static const char key[] = "\"actor/grad_norm\":";
+    for (char *at = text; (at = strstr(at, key)); at++) {
         size_t used = strlen(out);
-        (void)snprintf(out + used, cap - used, "%.*s ", (int)strcspn(at, ","),
-                       at);
+        const char *value = at + sizeof key - 1;
+        (void)snprintf(out + used, cap - used, "%.*s ",
+                       (int)strcspn(value, ","), value);
     }
     free(text);
 }
@@ -172,15 +178,28 @@ static void rewards_by_themselves(void **state)
     (void)state;
     static const char *const picks[] = { "algo.grpo.filter_groups=false",
                                          "algo.grpo.filter_groups=true" };
+    char alone[400];
+    char both[400];
     for (int i = 0; i < 2; i++) {
-        char alone[400];
-        char both[400];
-        norms("happy", picks[i], alone, sizeof alone);
-        assert_non_null(strstr(alone, "grad_norm\":"));
-        assert_null(strstr(alone, "\":0 \"actor/grad_norm\":0 "));
-        norms("any, happy", picks[i], both, sizeof both);
+        norms("happy", picks[i], "gdpo", alone, sizeof alone);
+        norms("any, happy", picks[i], "gdpo", both, sizeof both);
+        assert_true(strlen(alone) > 5);
         assert_string_equal(both, alone);
     }
+    /* All groups that are kept have one score of 0 and one of 1, so that gdpo
+     * divides every row by the same: whitened, that is the plain baseline. */
+    norms("happy", picks[1], "reinforce_plus_plus_baseline", both, sizeof both);
+    const char *a = alone;
+    const char *b = both;
+    while (*a && *b) {
+        char *end = NULL;
+        double x = strtod(a, &end);
+        a = end + 1;
+        double y = strtod(b, &end);
+        b = end + 1;
+        assert_true(x > 0 && x < y * 1.001 && y < x * 1.001);
+    }
+    assert_true(!*a && !*b);
 }
 
 int main(void)
