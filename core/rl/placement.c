@@ -70,27 +70,6 @@ static void read_role(const xr_config *config, const char *key,
         all_ranks(size, out);
 }
 
-/* An engine takes its weights from the trainer of its own process, or from
- * other processes: ranks that do the one and ranks that do the other do not
- * mix. */
-static void check_apart(const xr_config *config, xr_placement *p,
-                        xr_errors *errors)
-{
-    if (xr_ranks_equal(&p->actor, &p->rollout))
-        return;
-    for (uint32_t i = 0; i < p->rollout.count; i++)
-        if (xr_ranks_find(&p->actor, p->rollout.rank[i]) >= 0) {
-            xr_errors_add(errors,
-                          "%s: [placement] rollout: rank %u holds the actor, "
-                          "too; the ranks of rollout are those of actor, or "
-                          "all others than those",
-                          xr_config_place(config, "placement", "rollout"),
-                          p->rollout.rank[i]);
-            p->rollout = p->actor;
-            return;
-        }
-}
-
 void xr_placement_read(const xr_config *config, const xr_run_config *run,
                        xr_placement *out, xr_errors *errors)
 {
@@ -116,5 +95,4 @@ void xr_placement_read(const xr_config *config, const xr_run_config *run,
         if (!others[i].to->count)
             *others[i].to = out->actor;
     }
-    check_apart(config, out, errors);
 }

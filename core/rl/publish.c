@@ -24,6 +24,7 @@ struct xr_transfer {
     move *moves;
     xr_map *by_name; /* engine's name -> index into moves */
     uint64_t round;
+    int exports; /* 1: values come by export, 0: from the table */
     const xray_device_ops *device; /* the trainer's, whose memory `cast` is */
     void *device_self;
     void *cast; /* values of one tensor in the engine's type; NULL: no need */
@@ -159,7 +160,7 @@ static xray_status plan_trainer(const xr_session *s, xr_transfer *t,
         move *m = find_move(t, from->name);
         if (!m)
             continue;
-        if (m->round == t->round && !exports(s))
+        if (m->round == t->round && !t->exports)
             return xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
                            s->train.instance, from->name);
         m->round = t->round;
@@ -191,16 +192,18 @@ static xray_status plan_cast(const xr_session *s, xr_transfer *t, xr_err *err)
 }
 
 static xray_status make_plan(xr_session *s, const xray_weights *table,
-                             const xray_weights *engine, xr_err *err)
+                             const xray_weights *engine, int by_export,
+                             xr_err *err)
 {
     xr_transfer *t = xr_calloc(1, sizeof(*t));
     if (!t)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
     s->transfer = t; /* of the session, whatever comes of it */
     t->engine = engine;
+    t->exports = by_export;
     t->device = table->device;
     t->device_self = table->device_self;
-    if (!xr_weights_whole(table) && !exports(s))
+    if (!xr_weights_whole(table) && !t->exports)
         return xr_fail(err, XRAY_E_BUG,
                        "%s holds shards of its weights and offers no export, "
                        "so that %s cannot have them",
@@ -376,13 +379,14 @@ static xray_status update_done(const xr_session *s, uint64_t version,
                : xr_host_error(s->infer.host, status, "update", err);
 }
 
+/* `table` is the trainer's own, or came from elsewhere with whole tensors. */
 static xray_status copy(xr_session *s, const xray_weights *table,
-                        const xray_weights *engine, uint64_t version,
-                        xr_err *err)
+                        const xray_weights *engine, int own, xr_err *err)
 {
     xray_status status = XRAY_OK;
+    uint64_t version = table->version(table->owner);
     if (!s->transfer)
-        status = make_plan(s, table, engine, err);
+        status = make_plan(s, table, engine, own && exports(s), err);
     if (status != XRAY_OK) {
         xr_transfer_free(s);
         return status;
@@ -395,7 +399,7 @@ static xray_status copy(xr_session *s, const xray_weights *table,
     t->round++;
     /* A table's memory may be elsewhere than on the device (offload); what is
      * exported is on it. */
-    status = exports(s) ? send_export(s, t, version, err)
+    status = t->exports ? send_export(s, t, version, err)
                         : send(s, t, table, version, err);
     for (uint32_t i = 0; i < engine->tensor_count && status == XRAY_OK; i++)
         if (t->moves[i].round != t->round)
@@ -446,8 +450,8 @@ xray_status xr_publish(xr_session *s, xr_err *err)
                                      ? ops->weights(s->infer.self)
                                      : NULL;
     uint64_t version = table->version(table->owner);
-    xray_status status = engine ? copy(s, table, engine, version, err)
-                                : alias(s, table, version, err);
+    xray_status status =
+        engine ? copy(s, table, engine, 1, err) : alias(s, table, version, err);
     if (status != XRAY_OK)
         return status;
     s->published = version;
@@ -470,5 +474,5 @@ xray_status xr_publish_table(xr_session *s, const xray_weights *table,
     xray_status status = xr_turn_publish(s, err);
     if (status != XRAY_OK)
         return status;
-    return copy(s, table, engine, table->version(table->owner), err);
+    return copy(s, table, engine, 0, err);
 }

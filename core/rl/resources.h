@@ -51,10 +51,10 @@ const char *xr_tag_name(size_t tag);
 const char *xr_bytes_text(uint64_t bytes, char *buffer);
 
 /* Asks device, train (as actor and, where the session has them, as reference,
- * critic and reward model) and infer for their plans and adds, where the device's memory is
- * the host's, the rows of a step that the core holds; nothing is created. Parts
- * without options are passed over: what is wrong with them was said. Refusals
- * go to `errors`. */
+ * critic and reward model) and infer for their plans and adds, where the
+ * device's memory is the host's, the rows of a step that the core holds;
+ * nothing is created. Parts without options are passed over: what is wrong with
+ * them was said. Refusals go to `errors`. */
 void xr_resources_plan(xr_session *session, xr_errors *errors,
                        xr_resources *out);
 

@@ -120,13 +120,20 @@ static void check_numerics(xr_session *s)
     s->exact = !own || strcmp(own, s->train.component->numerics) == 0;
 }
 
+/* 1 if every engine lies beside a shard of the policy, and no other. Otherwise
+ * all of them are sent the weights, also one that has a trainer beside it. */
+static int beside(const xr_session *s)
+{
+    return xr_ranks_equal(&s->placement.actor, &s->placement.rollout);
+}
+
 static xray_status start_infer(xr_session *s, xr_err *err)
 {
     xr_part *part = &s->infer;
     xray_setup setup = make_setup(s, part, XRAY_ROLE_ROLLOUT);
     const xray_weights *weights =
         s->train.self ? xr_train(s)->weights(s->train.self) : NULL;
-    if (weights && s->run.rollout.share_weights == XR_SHARE_AUTO &&
+    if (weights && beside(s) && s->run.rollout.share_weights == XR_SHARE_AUTO &&
         xr_weights_whole(weights))
         setup.weights = weights;
     /* It may copy the weights. */
@@ -262,7 +269,7 @@ static xray_status start_models(xr_session *s, xr_err *err)
         status = start_other(s, &s->score, XRAY_ROLE_REWARD, err);
     if (status == XRAY_OK && s->infer.component && placed(s, &p->rollout))
         status = start_infer(s, err);
-    if (status == XRAY_OK && s->train.self && s->infer.self)
+    if (status == XRAY_OK && s->train.self && s->infer.self && beside(s))
         status = xr_publish(s, err);
     return status;
 }

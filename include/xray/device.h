@@ -23,18 +23,10 @@
 #define XRAY_DEVICE_H
 
 #include <xray/abi.h>
+#include <xray/device_info.h>
 #include <xray/host.h>
 
 #define XRAY_IFACE_DEVICE "xray.device/0"
-
-/* Memory tags: what an allocation is for. */
-#define XRAY_TAG_WEIGHTS 0u
-#define XRAY_TAG_GRADS 1u
-#define XRAY_TAG_OPTIMIZER 2u
-#define XRAY_TAG_ACTIVATIONS 3u
-#define XRAY_TAG_KV 4u
-#define XRAY_TAG_WORKSPACE 5u
-#define XRAY_TAG_COUNT 6u
 
 typedef struct xray_stream xray_stream; /* device's own */
 typedef struct xray_event xray_event;   /* device's own */
@@ -459,36 +451,6 @@ typedef struct xray_adamw {
 } xray_adamw;
 
 /* ---- the instance ------------------------------------------------------- */
-
-#define XRAY_HANDLE_BYTES 64u /* of a shared block */
-
-#define XRAY_COPY_TO_DEVICE 1u
-#define XRAY_COPY_TO_HOST 2u
-#define XRAY_COPY_ON_DEVICE 3u
-
-typedef struct xray_device_info {
-    xray_head head;
-    const char *name;      /* "AMD EPYC, AVX-512, 2 threads" */
-    uint64_t memory_bytes; /* in all; 0 if not known */
-    uint64_t memory_free;
-    uint32_t threads;
-    uint32_t host_memory; /* 1: [dev] pointers can be read by the host */
-} xray_device_info;
-
-/* What a device would offer. Filled by `plan`, without an instance. */
-typedef struct xray_device_plan {
-    xray_head head;
-    uint64_t memory_bytes; /* that a run can use in all; 0 if not known */
-    uint32_t host_memory;  /* 1: it is the host's own memory */
-    uint32_t reserved;
-} xray_device_plan;
-
-typedef struct xray_memory_stats {
-    xray_head head;
-    uint64_t live[XRAY_TAG_COUNT]; /* bytes */
-    uint64_t high[XRAY_TAG_COUNT]; /* most bytes ever live */
-    uint64_t high_all;             /* most bytes ever live of all tags */
-} xray_memory_stats;
 
 typedef struct xray_device_ops {
     xray_head head;

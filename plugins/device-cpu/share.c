@@ -25,8 +25,9 @@
 #define LEAST_REGION ((uint64_t)1 << 30)
 #define REGION_MAGIC 0x6e6f696765525258u
 #define BLOCK_MAGIC 0x6b636f6c42525258u
-#define EVICTED ((uint64_t)1 << 32) /* with the tag: the block has no memory \
-                                     */
+#define EVICTED                                                  \
+    ((uint64_t)1 << 32) /* with the tag: the block has no memory \
+                         */
 
 /* Where a block lies, its head included. */
 typedef struct extent {

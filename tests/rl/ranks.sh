@@ -38,6 +38,8 @@ run apart --set run.runtime=local
 same one apart
 run elsewhere --set run.ranks=2 --set placement.actor=0 --set placement.rollout=1
 same one elsewhere
+run beside --set run.ranks=2 --set placement.actor=0 --set placement.rollout=0-1 # an engine beside the actor and one on its own
+same one beside
 
 for ranks in 2 4; do
     run "on$ranks" --set "run.ranks=$ranks"
@@ -53,6 +55,12 @@ for stage in 0 1 2; do
 done
 run recompute --set run.ranks=2 --set train.zero3.gradient_checkpointing=true
 same on2 recompute
+# Engines on some of the actor's ranks and on another.
+run overlap --set run.ranks=3 --set placement.actor=0-1 --set placement.rollout=1,2
+same on2 overlap
+run overlap1 --set run.ranks=3 --set placement.actor=0-1 --set placement.rollout=1,2 \
+    --set train.zero3.stage=1 --set rollout.free_cache_engine=true --set actor.optimizer_offload=true
+same on2 overlap1
 # Stages 2 and 3 add up ranks after every micro-batch, stages 0 and 1 once.
 run micro1 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40 --set train.zero3.stage=1
 same on2 micro1

@@ -46,7 +46,7 @@ typedef struct rig_spec {
     uint32_t stage_1; /* stage + 1 [3 + 1] */
     uint32_t offload_optimizer;
     uint32_t offload_param;
-    uint32_t from_layer;     /* trainable_from_layer */
+    uint32_t from_layer; /* trainable_from_layer */
     uint32_t no_prefetch;
     uint32_t head_logits;    /* 0 auto, 1 keep, 2 recompute */
     const char *offload_dir; /* [the temporary folder] */
