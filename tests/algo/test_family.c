@@ -440,8 +440,8 @@ static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
         rig_batch_init(&cut);
         cut = *whole;
         assert_int_equal(rig_loss(r, &cut, k, 1, &got), XRAY_OK);
-        if (memcmp(cut.dlogp, whole->dlogp, sizeof(cut.dlogp)) ||
-            memcmp(&got, &want, sizeof(got)))
+        if (memcmp(cut.dlogp, whole->dlogp, sizeof(cut.dlogp)) != 0 ||
+            memcmp(&got, &want, sizeof(got)) != 0)
             fail_msg("%s: micro-batches of %u rows differ", what, k);
         /* Order and ranks: gradients keep their bits, sums of metrics are sums
          * of parts and stay within 1e-13 of their size. */
@@ -450,8 +450,8 @@ static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
         assert_int_equal(rig_loss(r, &back, k, 1, &got), XRAY_OK);
         r->reverse = 0;
         r->ranks = 0;
-        if (memcmp(back.dlogp, whole->dlogp, sizeof(back.dlogp)) ||
-            memcmp(back.dentropy, whole->dentropy, sizeof(back.dentropy)))
+        if (memcmp(back.dlogp, whole->dlogp, sizeof(back.dlogp)) != 0 ||
+            memcmp(back.dentropy, whole->dentropy, sizeof(back.dentropy)) != 0)
             fail_msg("%s: order or ranks change the gradient", what);
         for (int i = 0; i < RIG_METRICS; i++) {
             near(got.sum[i], want.sum[i], 1e-13 * (100 + fabs(want.sum[i])),
