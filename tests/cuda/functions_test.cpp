@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions that kernels use (fmath.h) give the CPU's bits on floats of
+ * every exponent and sign, infinities and NaN among them; random words are
+ * those of core/base/philox.h.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+#include <cmocka.h>
+
+#include "core/base/philox.h"
+#include "plugins/device-cpu/kernels.h"
+}
+
+#include "plugins/device-cuda/fmath.h"
+
+namespace
+{
+
+enum { PART = 4096, STEP = 8191 }; /* a prime: low bits of all sorts */
+
+__global__ void map_kernel(uint32_t which, float *y, const float *x)
+{
+    uint32_t i = blockIdx.x * 256 + threadIdx.x;
+    y[i] = which == CPU_MAP_EXP   ? cu_exp(x[i])
+           : which == CPU_MAP_LOG ? cu_log(x[i])
+                                  : cu_tanh(x[i]);
+}
+
+void functions_are_the_cpus(void **)
+{
+    static float x[PART];
+    static float want[PART];
+    static float got[PART];
+    for (uint32_t which = CPU_MAP_EXP; which <= CPU_MAP_TANH; which++)
+        for (uint64_t first = 0; first < 1ull << 32;
+             first += static_cast<uint64_t>(PART) * STEP) {
+            for (uint32_t i = 0; i < PART; i++)
+                x[i] = cu_float(static_cast<uint32_t>(first + i * STEP));
+            cpu_kernels_scalar.map(which, want, x, PART);
+            CU_LAUNCH(map_kernel, PART / 256, 256, 0, nullptr, which, got, x);
+            for (uint32_t i = 0; i < PART; i++)
+                if (cu_bits(want[i]) != cu_bits(got[i]) &&
+                    (want[i] == want[i] || got[i] == got[i]))
+                    fail_msg("function %u of %a is %a, on the CPU %a", which,
+                             (double)x[i], (double)got[i], (double)want[i]);
+        }
+}
+
+__global__ void words_kernel(uint32_t *out, float *unit, float *tree)
+{
+    cu_philox(0x0123456789abcdefull, threadIdx.x, 7, 11, 13,
+              out + 4 * threadIdx.x);
+    unit[threadIdx.x] = cu_unit(out[4 * threadIdx.x]);
+    float s[16];
+    for (int i = 0; i < 16; i++)
+        s[i] = unit[threadIdx.x] + static_cast<float>(i * i) * 0.1f;
+    tree[2 * threadIdx.x] = cu_tree16(s);
+    tree[2 * threadIdx.x + 1] =
+        cu_warp_tree16(__shfl_sync(CU_FULL, unit[threadIdx.x], 0) +
+                       static_cast<float>(threadIdx.x * threadIdx.x) * 0.1f);
+}
+
+/* A row's sum by one thread is that of sixteen lanes, in every lane. */
+void words_and_trees_are_the_cpus(void **)
+{
+    static uint32_t out[32 * 4];
+    static float unit[32];
+    static float tree[64];
+    CU_LAUNCH(words_kernel, 1, 32, 0, nullptr, out, unit, tree);
+    for (uint32_t t = 0; t < 32; t++) {
+        xr_philox_out w = xr_philox(0x0123456789abcdefull, t, 7, 11, 13);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(out[4 * t + i], w.w[i]);
+        assert_true(unit[t] == xr_unit(w.w[0]));
+        assert_true(tree[2 * t + 1] == tree[0]);
+    }
+}
+
+} // namespace
+
+int main()
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(functions_are_the_cpus),
+        cmocka_unit_test(words_and_trees_are_the_cpus),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
