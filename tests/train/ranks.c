@@ -269,11 +269,16 @@ static xray_status export_all(rank_job *job)
 {
     const xray_train_ops *ops = job->rig.ops;
     const xray_weights *part = NULL;
+    ranks_run *run = job->run;
+    uint64_t *first = &run->first_part[job->rank];
+    uint64_t before = run->ranks > 1 ? job->comm->received(job->comm_self) : 0;
     xray_status status = ops->export_begin(job->rig.self);
     while (status == XRAY_OK) {
         status = ops->export_next(job->rig.self, &part);
+        if (run->ranks > 1 && !*first)
+            *first = job->comm->received(job->comm_self) - before;
         if (status == XRAY_OK && job->rank == 0)
-            put_all(job, &job->run->weights, part);
+            put_all(job, &run->weights, part);
     }
     ops->export_end(job->rig.self);
     return status == XRAY_END ? XRAY_OK : status;

@@ -46,6 +46,7 @@ typedef struct ranks_run {
     double nll[RANKS_STEPS]; /* summed over ranks */
     double norm[MEET_MAX][RANKS_STEPS];
     uint64_t received[MEET_MAX][RANKS_STEPS]; /* of forward_backward */
+    uint64_t first_part[MEET_MAX]; /* received for the export's first part */
     uint32_t skipped[MEET_MAX];
     char bad[MEET_MAX][96];
     xray_memory_stats memory[MEET_MAX];

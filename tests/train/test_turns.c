@@ -128,6 +128,9 @@ static void test_prefetch(void **state)
         ranks_go(&off);
         same(&run, &off, "without prefetch");
         assert_memory_equal(run.received, off.received, sizeof(run.received));
+        /* The second part comes along with the first, or it does not. */
+        assert_true(off.first_part[0] > 0 &&
+                    off.first_part[0] < run.first_part[0]);
         ranks_free(&run);
         ranks_free(&off);
     }
