@@ -52,6 +52,7 @@ const xray_plugin *xray_plugin_query(uint32_t host_abi)
     set_target_properties(${name} ${name}-objects PROPERTIES
       CUDA_RUNTIME_LIBRARY Static)
     set_target_properties(${name} PROPERTIES LINKER_LANGUAGE C)
+    target_link_options(${name} PRIVATE LINKER:--as-needed)
   endif()
   target_link_options(${name} PRIVATE "LINKER:--version-script=${map}"
     LINKER:-z,now LINKER:-z,relro LINKER:-z,nodelete)

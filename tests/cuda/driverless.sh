@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Where there is no driver the plugin is listed, a run for it is planned, and
+# starting one says in one sentence why it cannot.
+. "$(dirname "$0")/../rl/lib.sh"
+if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
+    echo "skipped: this machine has an NVIDIA driver"
+    exit 77
+fi
+make_task
+"$XRAY_BIN" plugin list | grep -q 'device-cuda' || fail "the plugin is not listed"
+"$XRAY_BIN" check "$work/run.ini" --set run.device=cuda --set device.cuda.memory=1G >"$work/log" 2>&1 ||
+    { cat "$work/log"; fail "a run on a GPU cannot be planned"; }
+! train "$work/out" --set run.device=cuda >"$work/log" 2>&1 || fail "it runs without a driver"
+grep -q 'this machine has no NVIDIA driver (libcuda.so.1 is not found)' "$work/log" ||
+    { cat "$work/log"; fail "no sentence says why"; }
+echo "driverless: ok"
