@@ -337,8 +337,9 @@ typedef struct xray_attention_kv {
 
 /* Of item i: z = (x[i] . W^T) / temperature[i]; logp = z[target] - lse(z),
  * entropy = lse(z) - sum softmax(z) z, in nats. Logits are fp32 and exist for a
- * chunk of items at a time. With `partial`, W holds the vocabulary slice
- * [vocab_first, vocab_first + rows) and the four sums of it are given instead:
+ * chunk of items, or in `logits` for head_grad, which uses them up; a device
+ * may as well compute them twice. With `partial`, W holds the vocabulary slice
+ * [vocab_first, vocab_first + rows) and its four sums are given instead:
  * max z, sum exp(z - max), sum exp(z - max) z, z[target] (0 if elsewhere). */
 typedef struct xray_head_logp {
     xray_head head;
@@ -354,11 +355,11 @@ typedef struct xray_head_logp {
     uint64_t vocab_first;
     float softcap; /* 0: none */
     uint32_t reserved;
+    float *logits; /* [dev] [items, vocab to a multiple of 16] or NULL */
 } xray_head_logp;
 
 /* dz_j = (dlogp (1[j = target] - p_j) - dentropy p_j (log p_j + H)) /
- * temperature; dx = dz . W; dweight += dz^T . x, in item order. The logits are
- * computed again, chunk by chunk. */
+ * temperature; dx = dz . W; dweight += dz^T . x, in item order. */
 typedef struct xray_head_grad {
     xray_head head;
     const xray_head_logp *forward; /* the call, with lse and entropy filled */

@@ -66,6 +66,7 @@ typedef struct xm_pack {
 
 #define XM_SPACE_TRAIN 1u     /* keeps what backward needs */
 #define XM_SPACE_RECOMPUTE 2u /* keeps block inputs only, computes again */
+#define XM_SPACE_LOGITS 4u    /* keeps the logits of a head for its backward */
 
 /* Activations and scratch for up to `tokens` tokens in `rows` rows of at most
  * `row_tokens`, laid out once (tag ACTIVATIONS). */
@@ -142,7 +143,7 @@ xray_status xm_heads(xm_decoder *decoder, xm_space *space,
 
 /* From dL/dlogp, dL/dH, dL/dv [dev] [count] (NULL: all 0): adds the gradients
  * of the heads, and gives dL/d(hidden) [dev] for xm_backward in
- * *out_dhidden (the space's own memory). */
+ * *out_dhidden (the space's own memory). `items` are those of xm_heads. */
 typedef struct xm_head_grads {
     const float *dlogp;
     const float *dentropy;

@@ -295,6 +295,7 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
                        const xm_pack *pack, xr_err *err)
 {
     space->live = 0;
+    space->kept = 0;
     xray_status status = check_pack(decoder, space, pack, err);
     if (status != XRAY_OK)
         return status;

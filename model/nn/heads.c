@@ -33,7 +33,8 @@ static xray_head_logp logp_of(const xm_run *run, const xm_items *items)
                              .entropy = s->entropy,
                              .lse = s->lse,
                              .softcap =
-                                 (float)run->decoder->config.logit_softcap };
+                                 (float)run->decoder->config.logit_softcap,
+                             .logits = s->logits };
 }
 
 /* The gathered states, and the values as rows of one float. */
@@ -50,6 +51,7 @@ static void head_logp(xm_run *run, const xm_items *items)
     xray_head_logp call = logp_of(run, items);
     xm_run_note(run, run->device->head_logp(run->self, NULL, &call),
                 "the head");
+    run->space->kept = items->count;
 }
 
 xray_status xm_heads(xm_decoder *decoder, xm_space *space,
@@ -81,6 +83,10 @@ static void logp_back(xm_run *run, const xm_items *items,
     uint32_t bucket = decoder->config.tied ? 0 : decoder->config.layers + 1;
     float *grads_of = run->grads->buckets[bucket];
     xray_head_logp forward = logp_of(run, items);
+    /* A gradient uses them up; a second one computes them. */
+    if (run->space->kept != items->count)
+        forward.logits = NULL;
+    run->space->kept = 0;
     xray_head_grad call = {
         XRAY_HEAD(xray_head_grad), .forward = &forward,
         .dlogp = grads->dlogp ? grads->dlogp : run->space->zeros,

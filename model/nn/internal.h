@@ -109,6 +109,9 @@ struct xm_space {
     float *entropy;
     float *lse;
     float *value;
+    float *logits; /* [tokens, vocab], LOGITS; or NULL */
+    uint32_t kept; /* items whose logits those are */
+    uint32_t reserved;
     /* TRAIN only */
     float *zeros;   /* [tokens] */
     float *dvalue;  /* [tokens] */

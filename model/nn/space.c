@@ -106,6 +106,8 @@ static uint64_t lay_out(const xm_config *config, float *arena, xm_space *s)
     s->entropy = take(&c, n);
     s->lse = take(&c, n);
     s->value = take(&c, n);
+    if (s->flags & XM_SPACE_LOGITS)
+        s->logits = take(&c, n * xm_round16(config->vocab));
     if (s->flags & XM_SPACE_TRAIN) {
         s->stat = take(&c, n * norm_stats(config));
         s->zeros = take(&c, n);

@@ -198,7 +198,7 @@ static xray_status make_decoder(z3 *self, const z3_config *config, xr_err *err)
     xm_decoder_watch(self->decoder, &watch);
     status = xm_space_create(self->decoder, load->tokens, load->rows,
                              load->row_tokens,
-                             z3_space_flags(config, self->trainable),
+                             z3_space_flags(config, &self->model, load),
                              self->owner, err, &self->space);
     if (status == XRAY_OK)
         status = xm_packer_create(&limits, self->device, self->device_self,

@@ -16,12 +16,32 @@ xray_status z3_done(const xray_host *host, xray_status status,
     return status;
 }
 
-uint32_t z3_space_flags(const z3_config *config, uint32_t trainable)
+/* Bytes of a row of logits. */
+static uint64_t logits_row(const xm_config *model)
 {
-    if (!trainable)
+    return ((uint64_t)model->vocab + 15) / 16 * 16 * sizeof(float);
+}
+
+static int keeps_logits(const z3_config *config, const xm_config *model,
+                        const xray_workload *load)
+{
+    if (config->head_logits != Z3_LOGITS_AUTO)
+        return config->head_logits == Z3_LOGITS_KEEP;
+    return !config->gradient_checkpointing &&
+           load->tokens <= Z3_LOGITS_MOST / logits_row(model);
+}
+
+uint32_t z3_space_flags(const z3_config *config, const xm_config *model,
+                        const xray_workload *load)
+{
+    uint32_t flags = XM_SPACE_TRAIN;
+    if (!load->trainable)
         return 0;
-    return XM_SPACE_TRAIN |
-           (config->gradient_checkpointing ? XM_SPACE_RECOMPUTE : 0);
+    if (config->gradient_checkpointing)
+        flags |= XM_SPACE_RECOMPUTE;
+    if (load->heads != XRAY_HEAD_VALUE && keeps_logits(config, model, load))
+        flags |= XM_SPACE_LOGITS;
+    return flags;
 }
 
 xm_pack_limits z3_limits(const xm_config *model, const xray_workload *load)
@@ -122,17 +142,21 @@ xray_status z3_check(const z3_config *config, const xray_model *model,
 }
 
 /* Scratch a device takes for itself: logits of a chunk of items (16 MiB, but
- * from 16 to 1024 items), and for each thread 1 MiB, or more where the scores,
- * keys and gradients of a long row of one head need it. */
-static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load)
+ * from 16 to 1024 items) where they are not kept, and for each thread 1 MiB, or
+ * more where a row of logits or the scores, keys and gradients of a long row of
+ * one head need it. */
+static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load,
+                              int keeps)
 {
-    uint64_t row = ((uint64_t)model->vocab + 15) / 16 * 64;
+    uint64_t row = logits_row(model);
     uint64_t items = ((uint64_t)16 << 20) / row;
     items = items < 16 ? 16 : items > 1024 ? 1024 : items;
     uint64_t wide = (load->row_tokens + 15) / 16 * 16;
     uint64_t part = wide * (512 + 16 * (uint64_t)model->head_dim);
     part = part < 1u << 20 ? 1u << 20 : part;
-    return items * row + part * (load->threads ? load->threads : 1);
+    part = keeps && part < row ? row : part;
+    return (keeps ? 0 : items * row) +
+           part * (load->threads ? load->threads : 1);
 }
 
 static uint64_t weight_bytes(const z3_config *config, const xm_config *model,
@@ -163,16 +187,17 @@ static void fill_plan(const z3_config *config, const xm_config *model,
                       xray_plan *out)
 {
     xm_pack_limits limits = z3_limits(model, load);
+    uint32_t flags = z3_space_flags(config, model, load);
     for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
         out->bytes[i] = 0;
     out->bytes[XRAY_TAG_WEIGHTS] =
         weight_bytes(config, model, layout, load->trainable != 0);
-    out->bytes[XRAY_TAG_ACTIVATIONS] =
-        xm_space_bytes(model, load->tokens, load->rows, load->row_tokens,
-                       z3_space_flags(config, load->trainable));
+    out->bytes[XRAY_TAG_ACTIVATIONS] = xm_space_bytes(
+        model, load->tokens, load->rows, load->row_tokens, flags);
     out->bytes[XRAY_TAG_WORKSPACE] =
         xm_packer_bytes(&limits) + xm_decoder_bytes(model, load->row_tokens) +
-        z3_group_bytes(layout->ranks) + scratch_bytes(model, load);
+        z3_group_bytes(layout->ranks) +
+        scratch_bytes(model, load, (flags & XM_SPACE_LOGITS) != 0);
     if (load->trainable)
         plan_training(config, model, layout, out);
     out->micro_multiple = 1;

@@ -13,6 +13,15 @@ static const xray_choice offloads[] = {
     { NULL, 0, NULL },
 };
 
+static const xray_choice logits[] = {
+    { "auto", Z3_LOGITS_AUTO,
+      "Keep up to 256 MiB, but not with gradient_checkpointing." },
+    { "keep", Z3_LOGITS_KEEP,
+      "In memory of [micro-batch tokens, vocabulary]." },
+    { "recompute", Z3_LOGITS_RECOMPUTE, "Compute them a second time." },
+    { NULL, 0, NULL },
+};
+
 static const xray_option options[] = {
     XRAY_REAL(z3_config, beta1, "0.9", 0, 0.999999, NULL, "0.1",
               "AdamW: decay of the mean of gradients."),
@@ -27,6 +36,9 @@ static const xray_option options[] = {
               "Keep only the input of each block and compute the rest again in "
               "the backward pass: less memory, about a third more work, the "
               "same bits."),
+    XRAY_CHOICE(z3_config, head_logits, "auto", logits, "0.1",
+                "What becomes of a micro-batch's logits between the loss and "
+                "its gradient; the same bits."),
     XRAY_INT(z3_config, stage, "3", 0, 3, NULL, "0.1",
              "What each rank holds a part of only. 0: nothing; 1: the "
              "optimizer's state; 2: gradients too; 3: weights too. One rank "

@@ -14,6 +14,12 @@
 #define Z3_OFFLOAD_NONE 0
 #define Z3_OFFLOAD_HOST 1
 
+/* head_logits */
+#define Z3_LOGITS_AUTO 0
+#define Z3_LOGITS_KEEP 1
+#define Z3_LOGITS_RECOMPUTE 2
+#define Z3_LOGITS_MOST ((uint64_t)256 << 20) /* bytes that auto keeps */
+
 /* Values of [train.zero3]. */
 typedef struct z3_config {
     double beta1;
@@ -23,6 +29,7 @@ typedef struct z3_config {
     int64_t stage;                /* 0 to 3; on one rank all are the same */
     int64_t offload_optimizer;    /* Z3_OFFLOAD_* */
     int64_t offload_param;        /* Z3_OFFLOAD_*; needs stage 3 */
+    int64_t head_logits;          /* Z3_LOGITS_* */
     const char *offload_dir;      /* NULL or "": the temporary folder */
     const char *deepspeed_config; /* NULL or "": none */
     uint32_t gradient_checkpointing;
@@ -233,7 +240,8 @@ xray_status z3_check(const z3_config *config, const xray_model *model,
 xray_status z3_layout(const xm_config *model, uint32_t value_head,
                       const xray_world *world, uint32_t from_layer, xr_err *err,
                       xm_layout **out);
-uint32_t z3_space_flags(const z3_config *config, uint32_t trainable);
+uint32_t z3_space_flags(const z3_config *config, const xm_config *model,
+                        const xray_workload *load);
 xm_pack_limits z3_limits(const xm_config *model, const xray_workload *load);
 
 /* Sums over ranks, where whole gradients wait for it. [collective] */

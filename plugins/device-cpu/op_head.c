@@ -28,7 +28,7 @@ typedef struct head_job {
     size_t count;
 } head_job;
 
-/* Room for the logits of a chunk of items. */
+/* Room for the logits of a chunk of items, unless there is some for all. */
 static xray_status head_begin(cpu_device *d, head_job *job,
                               const xray_weight *w, size_t *out_chunk)
 {
@@ -39,9 +39,19 @@ static xray_status head_begin(cpu_device *d, head_job *job,
     chunk = chunk < CHUNK_MIN ? CHUNK_MIN : chunk;
     chunk = chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
     *out_chunk = chunk;
+    if (job->op && job->op->logits)
+        return XRAY_OK;
     /* Of any number of items, so that a later step never takes more; pages
      * that no item reaches stay untouched. */
     return cpu_scratch(d, CPU_SCRATCH_HEAD, chunk * job->row, &job->z);
+}
+
+/* The next items of n, at most a chunk. */
+static void head_next(head_job *job, size_t n, size_t chunk)
+{
+    job->count = n - job->first < chunk ? n - job->first : chunk;
+    if (job->op && job->op->logits)
+        job->z = job->op->logits + job->first * job->row;
 }
 
 static xray_status head_logits(cpu_device *d, head_job *job, const char *where,
@@ -76,34 +86,59 @@ static float log_prob(const head_job *job, float z, const cpu_lse *l)
 
 /* ---- log-probabilities -------------------------------------------------- */
 
-static void head_rows(void *ctx, size_t first, size_t last)
+/* Logits as the sums want them. Those that are kept stay as they came: from
+ * them the gradient takes the slope of the softcap. */
+static float *capped(const head_job *job, float *z, float *scratch)
+{
+    if (job->op->softcap == 0.0f)
+        return z;
+    if (job->op->logits) {
+        memcpy(scratch, z, job->vocab * sizeof(float));
+        z = scratch;
+    }
+    job->d->k->softcap(z, job->op->softcap, job->vocab);
+    return z;
+}
+
+static void head_item(const head_job *job, size_t r, float *scratch)
+{
+    const xray_head_logp *op = job->op;
+    size_t i = job->first + r;
+    float *raw = capped(job, job->z + r * job->row, scratch);
+    float temperature = op->temperature ? op->temperature[i] : 1.0f;
+    cpu_lse l;
+    const float *z =
+        tempered(job, raw, op->logits ? scratch : raw, temperature, &l);
+    uint64_t at = (uint64_t)op->targets[i] - op->vocab_first;
+    if (op->partial) {
+        float *to = op->partial + 4 * i;
+        to[0] = l.max;
+        to[1] = l.sum;
+        to[2] = fmaf(l.max, l.sum, l.moment);
+        to[3] = at < job->vocab ? z[at] : 0.0f;
+        return;
+    }
+    op->logp[i] = log_prob(job, z[at], &l);
+    float log_sum = job->d->k->log(l.sum);
+    if (op->entropy)
+        op->entropy[i] = log_sum - l.moment / l.sum;
+    if (op->lse)
+        op->lse[i] = l.max + log_sum;
+}
+
+static void head_task(void *ctx, size_t task, size_t thread)
 {
     const head_job *job = ctx;
-    const xray_head_logp *op = job->op;
-    for (size_t r = first; r < last; r++) {
-        size_t i = job->first + r;
-        float *z = job->z + r * job->row;
-        cpu_lse l;
-        if (op->softcap != 0.0f)
-            job->d->k->softcap(z, op->softcap, job->vocab);
-        (void)tempered(job, z, z, op->temperature ? op->temperature[i] : 1.0f,
-                       &l);
-        uint64_t at = (uint64_t)op->targets[i] - op->vocab_first;
-        if (op->partial) {
-            float *to = op->partial + 4 * i;
-            to[0] = l.max;
-            to[1] = l.sum;
-            to[2] = fmaf(l.max, l.sum, l.moment);
-            to[3] = at < job->vocab ? z[at] : 0.0f;
-            continue;
-        }
-        op->logp[i] = log_prob(job, z[at], &l);
-        float log_sum = job->d->k->log(l.sum);
-        if (op->entropy)
-            op->entropy[i] = log_sum - l.moment / l.sum;
-        if (op->lse)
-            op->lse[i] = l.max + log_sum;
-    }
+    size_t first = task * job->step;
+    for (size_t r = first; r < first + job->step && r < job->count; r++)
+        head_item(job, r, job->scratch + thread * job->scratch_floats);
+}
+
+/* Items of a task: a few tasks for each thread. */
+static size_t head_step(const cpu_device *d, size_t count)
+{
+    size_t parts = (size_t)cpu_pool_threads(d->pool) * 4;
+    return (count + parts - 1) / parts;
 }
 
 static xray_status check_head(const cpu_device *d, const char *where,
@@ -138,11 +173,18 @@ xray_status cpu_head_logp(void *self, xray_stream *stream,
     xray_status status = check_head(d, "head_logp", op, n);
     if (status == XRAY_OK)
         status = head_begin(d, &job, op->weight, &chunk);
+    if (op->logits)
+        job.scratch_floats = job.row;
+    if (status == XRAY_OK)
+        status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
-        job.count = n - job.first < chunk ? n - job.first : chunk;
+        head_next(&job, n, chunk);
+        job.step = head_step(d, job.count);
         status = head_logits(d, &job, "head_logp", op->weight, op->x);
         if (status == XRAY_OK)
-            cpu_ranges(d, job.count, 1, (double)job.vocab * 3, head_rows, &job);
+            cpu_parallel(d, (job.count + job.step - 1) / job.step,
+                         (double)job.count * (double)job.vocab * 3, head_task,
+                         &job);
     }
     return status;
 }
@@ -212,8 +254,9 @@ xray_status cpu_head_grad(void *self, xray_stream *stream,
     if (status == XRAY_OK)
         status = head_begin(d, &job, f->weight, &chunk);
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
-        job.count = n - job.first < chunk ? n - job.first : chunk;
-        status = head_logits(d, &job, "head_grad", f->weight, f->x);
+        head_next(&job, n, chunk);
+        if (!f->logits)
+            status = head_logits(d, &job, "head_grad", f->weight, f->x);
         if (status != XRAY_OK)
             break;
         cpu_ranges(d, job.count, 1, (double)job.vocab * 3, head_grad_rows,
@@ -305,10 +348,9 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     job.scratch_floats = job.row * (1 + CPU_SUPPORT_ROWS);
     if (status == XRAY_OK)
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
-    size_t parts = cpu_pool_threads(d->pool) * 4;
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
-        job.count = n - job.first < chunk ? n - job.first : chunk;
-        job.step = (job.count + parts - 1) / parts;
+        head_next(&job, n, chunk);
+        job.step = head_step(d, job.count);
         status = head_logits(d, &job, "sample", op->weight, op->x);
         if (status == XRAY_OK)
             cpu_parallel(d, (job.count + job.step - 1) / job.step,

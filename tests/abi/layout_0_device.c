@@ -252,7 +252,8 @@ AT(xray_head_logp, partial, 80);
 AT(xray_head_logp, vocab_first, 88);
 AT(xray_head_logp, softcap, 96);
 AT(xray_head_logp, reserved, 100);
-SIZE(xray_head_logp, 104);
+AT(xray_head_logp, logits, 104);
+SIZE(xray_head_logp, 112);
 
 AT(xray_head_grad, head, 0);
 AT(xray_head_grad, forward, 8);

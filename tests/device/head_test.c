@@ -51,11 +51,12 @@ static void heads_free(heads *h)
 
 typedef struct out {
     float *logp, *entropy, *lse;
+    float *logits; /* NULL: not kept */
 } out;
 
 static out out_make(size_t n)
 {
-    return (out){ floats(n), floats(n), floats(n) };
+    return (out){ floats(n), floats(n), floats(n), NULL };
 }
 
 static void out_free(out *o)
@@ -63,6 +64,12 @@ static void out_free(out *o)
     free(o->logp);
     free(o->entropy);
     free(o->lse);
+    free(o->logits);
+}
+
+static float *logits_room(const heads *h)
+{
+    return floats(h->items * ((h->vocab + 15) / 16 * 16));
 }
 
 static xray_head_logp head_op(const heads *h, const xray_weight *w,
@@ -77,7 +84,8 @@ static xray_head_logp head_op(const heads *h, const xray_weight *w,
                              .logp = o->logp,
                              .entropy = o->entropy,
                              .lse = o->lse,
-                             .softcap = h->softcap };
+                             .softcap = h->softcap,
+                             .logits = o->logits };
 }
 
 /* Log-probabilities of item i in double; slope of the softcap per entry. */
@@ -126,6 +134,7 @@ static void log_probs_match_float64(void **state)
         assert_non_null(logp);
         for (int d = 0; d < b.count; d++) {
             out got = out_make(h.items);
+            got.logits = d % 2 ? logits_room(&h) : NULL;
             xray_weight *w = weight_of(&b.dev[d], h.w, h.vocab, h.dim);
             xray_head_logp op = head_op(&h, w, d ? &got : &first);
             must(b.dev[d].ops->head_logp(b.dev[d].self, NULL, &op));
@@ -205,6 +214,7 @@ typedef struct grads {
     float *dlogp, *dentropy, *dx, *dw;
 } grads;
 
+/* Where logits are kept, they are made first. */
 static void run_grad(const dev *d, const heads *h, const out *o, const grads *g,
                      size_t first, size_t count)
 {
@@ -216,6 +226,9 @@ static void run_grad(const dev *d, const heads *h, const out *o, const grads *g,
     f.temperature = f.temperature ? f.temperature + first : NULL;
     f.lse += first;
     f.entropy += first;
+    f.logp += first;
+    if (f.logits)
+        must(d->ops->head_logp(d->self, NULL, &f));
     xray_head_grad op = { .head = XRAY_HEAD(xray_head_grad),
                           .forward = &f,
                           .dlogp = g->dlogp + first,
@@ -307,10 +320,13 @@ static void gradients_match_float64_under_any_cut(void **state)
         b.dev[0].ops->weight_destroy(b.dev[0].self, w);
         run_grad(&b.dev[0], &h, &o, &g, 0, h.items);
         ref_grad(&h, &g);
-        for (int d = 0; d < b.count; d++) {
+        for (int i = 0; i < 2 * b.count; i++) {
+            int d = i % b.count;
             grads c = { g.dlogp, g.dentropy, floats(h.items * h.dim),
                         floats(n) };
             size_t cut = h.items / 3;
+            if (i == b.count)
+                o.logits = logits_room(&h);
             run_grad(&b.dev[d], &h, &o, &c, 0, cut);
             run_grad(&b.dev[d], &h, &o, &c, cut, h.items - cut);
             same_bits(c.dx, g.dx, h.items * h.dim, "dx", b.dev[d].name);

@@ -100,6 +100,18 @@ static void recomputing_changes_no_gradient(void **state)
                       fixture_open(1, "auto"));
 }
 
+static void keeping_logits_changes_no_gradient(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < fixture_kind_count; k++) {
+        compare_grads(&fixture_kinds[k], 0x04, XM_SPACE_TRAIN | XM_SPACE_LOGITS,
+                      fixture_open(1, "auto"));
+        compare_grads(&fixture_kinds[k], 0,
+                      XM_SPACE_RECOMPUTE | XM_SPACE_LOGITS,
+                      fixture_open(3, "auto"));
+    }
+}
+
 static void threads_change_no_gradient(void **state)
 {
     (void)state;
@@ -384,6 +396,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_change_no_gradient),
         cmocka_unit_test(recomputing_changes_no_gradient),
+        cmocka_unit_test(keeping_logits_changes_no_gradient),
         cmocka_unit_test(threads_change_no_gradient),
         cmocka_unit_test(instruction_sets_change_no_gradient),
         cmocka_unit_test(empty_batches_add_nothing),

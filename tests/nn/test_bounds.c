@@ -99,6 +99,7 @@ static void a_pass_takes_what_was_planned(void **state)
         check_space(&fixture_kinds[k], 0);
         check_space(&fixture_kinds[k], XM_SPACE_TRAIN);
         check_space(&fixture_kinds[k], XM_SPACE_RECOMPUTE);
+        check_space(&fixture_kinds[k], XM_SPACE_TRAIN | XM_SPACE_LOGITS);
     }
 }
 

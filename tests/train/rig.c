@@ -155,6 +155,8 @@ rig_request rig_request_of(const rig_spec *spec)
     int64_t stage = spec->stage_1 ? spec->stage_1 - 1 : 3;
     int64_t optimizer = spec->offload_optimizer;
     int64_t param = spec->offload_param;
+    int64_t logits = spec->head_logits;
+    set_option(r.config, "head_logits", &logits, sizeof(logits));
     set_option(r.config, "stage", &stage, sizeof(stage));
     if (spec->no_prefetch)
         set_option(r.config, "prefetch", &(uint32_t){ 0 }, sizeof(uint32_t));

@@ -34,6 +34,7 @@ typedef struct variant {
     uint32_t threads;
     uint32_t cuts;
     uint32_t checkpointing;
+    uint32_t logits;
 } variant;
 
 /* Trains one instance in each way and compares all weights with the first. */
@@ -48,14 +49,15 @@ static void same_weights(rig_spec spec, const variant *variants, size_t count)
         rig_device device = rig_device_open(variants[i].threads);
         rig r;
         spec.checkpointing = variants[i].checkpointing;
+        spec.head_logits = variants[i].logits;
         assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
         train(&r, 3, variants[i].cuts);
         if (rig_weights_differ(first.ops->weights(first.self),
                                r.ops->weights(r.self)))
-            fail_msg("%u threads, %u micro-batches, checkpointing %u: other "
-                     "bits",
+            fail_msg("%u threads, %u micro-batches, checkpointing %u, logits "
+                     "%u: other bits",
                      variants[i].threads, variants[i].cuts,
-                     variants[i].checkpointing);
+                     variants[i].checkpointing, variants[i].logits);
         rig_close(&r);
         rig_device_close(&device);
     }
@@ -65,8 +67,8 @@ static void same_weights(rig_spec spec, const variant *variants, size_t count)
 
 /* 17 rows in 16 parts leave a part of two rows and fifteen of one. */
 static const variant variants[] = {
-    { 1, 1, 0 }, { 1, 3, 0 }, { 1, 7, 0 },  { 1, 16, 0 },
-    { 2, 1, 0 }, { 1, 1, 1 }, { 2, 16, 1 },
+    { 1, 1, 0, 0 }, { 1, 3, 0, 0 }, { 1, 7, 0, 0 },  { 1, 16, 0, 0 },
+    { 2, 1, 0, 2 }, { 1, 1, 1, 0 }, { 2, 16, 1, 1 }, { 1, 3, 0, 2 },
 };
 
 static void test_same_bits(void **state)

@@ -320,10 +320,50 @@ static void test_plan_bytes(void **state)
         check_plan(&spec);
         spec.checkpointing = 1;
         check_plan(&spec);
+        spec.head_logits = 1;
+        check_plan(&spec);
+        spec.checkpointing = 0;
+        spec.head_logits = 2;
+        check_plan(&spec);
         spec.heads = XRAY_HEAD_LOGP | XRAY_HEAD_VALUE;
         spec.frozen = 1;
         check_plan(&spec);
     }
+}
+
+/* Bytes of activations that keeping the logits of `tokens` tokens adds. */
+static uint64_t kept_bytes(rig_spec spec, uint64_t tokens, uint32_t how)
+{
+    xray_plan plans[2] = { { .head = XRAY_HEAD(xray_plan) },
+                           { .head = XRAY_HEAD(xray_plan) } };
+    spec.tokens = tokens;
+    spec.head_logits = how;
+    assert_int_equal(rig_plan(&spec, 1, &plans[0]), XRAY_OK);
+    spec.head_logits = 2;
+    assert_int_equal(rig_plan(&spec, 1, &plans[1]), XRAY_OK);
+    return plans[0].bytes[XRAY_TAG_ACTIVATIONS] -
+           plans[1].bytes[XRAY_TAG_ACTIVATIONS];
+}
+
+/* Of a vocabulary of 40 a row is 192 bytes; auto stops at 256 MiB. */
+static void test_kept_logits(void **state)
+{
+    (void)state;
+    const uint64_t most = ((uint64_t)256 << 20) / 192;
+    rig_spec spec = { .rows = 4 };
+    assert_int_equal(kept_bytes(spec, 1000, 0), 1000 * 192);
+    assert_int_equal(kept_bytes(spec, most, 0), most * 192);
+    assert_int_equal(kept_bytes(spec, most + 1, 0), 0);
+    assert_int_equal(kept_bytes(spec, most + 1, 1), (most + 1) * 192);
+    spec.checkpointing = 1;
+    assert_int_equal(kept_bytes(spec, 1000, 0), 0);
+    assert_int_equal(kept_bytes(spec, 1000, 1), 1000 * 192);
+    spec.checkpointing = 0;
+    spec.heads = XRAY_HEAD_VALUE;
+    assert_int_equal(kept_bytes(spec, 1000, 1), 0);
+    spec.heads = XRAY_HEAD_LOGP;
+    spec.frozen = 1;
+    assert_int_equal(kept_bytes(spec, 1000, 1), 0);
 }
 
 static void test_component(void **state)
@@ -346,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_golden_gradients),
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_plan_bytes),
+        cmocka_unit_test(test_kept_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
