@@ -20,6 +20,14 @@ static xray_status info(void *self, xray_device_info *out)
     return status;
 }
 
+/* Blocks of regions that go with the instance: a test need not free. */
+static xray_status create(const xray_host *host, const void *config,
+                          uint32_t threads, void **out_self)
+{
+    xray_status status = cpu()->create(host, config, threads, out_self);
+    return status == XRAY_OK ? cpu()->shareable(*out_self, 1) : status;
+}
+
 static xray_status share(void *self, const void *ptr, uint8_t *out_handle)
 {
     (void)self;
@@ -32,6 +40,7 @@ void ranks_parts(ranks_env *e)
 {
     static xray_device_ops staged;
     staged = *cpu();
+    staged.create = create;
     staged.info = info;
     staged.share = share;
     staged.attach = NULL;
