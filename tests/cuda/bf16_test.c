@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bfloat16 through the operator table, on the host and on a GPU: products,
+ * their gradients and log-probabilities near float64 over rounded operands, and
+ * the same bits for a row alone.
+ */
+#include "tests/device/bench.h"
+
+static dev narrow_open(void)
+{
+    const cuda_config config = { .precision = CUDA_BFLOAT16 };
+    const xray_device_ops *real =
+        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
+    dev d = { .name = "cuda, bfloat16" };
+    void *self = NULL;
+    xray_status s = real->create(&bench_host, &config, 0, &self);
+    if (s != XRAY_OK && BENCH_CUDA == 2) {
+        (void)printf("skipped: %s\n", last_failure);
+        (void)fflush(stdout);
+        _exit(77);
+    }
+    assert_int_equal(s, XRAY_OK);
+    d.self = staged_around(real, self, &d.ops);
+    assert_non_null(d.self);
+    return d;
+}
+
+static double low(float x)
+{
+    return (double)cpu_from_bf16(cpu_to_bf16(x));
+}
+
+static const struct {
+    size_t tokens, rows, cols;
+} shapes[] = { { 1, 1, 1 },    { 3, 17, 33 },    { 16, 64, 48 },
+               { 29, 48, 72 }, { 130, 96, 136 }, { 70, 200, 129 } };
+#define SHAPES (sizeof(shapes) / sizeof(*shapes))
+
+static void multiply(const dev *d, const xray_weight *w, uint32_t kind,
+                     const float *x, size_t in, float *y, size_t out, size_t n)
+{
+    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                       .weight = w,
+                       .tokens = { n, NULL },
+                       .x = x,
+                       .y = y,
+                       .x_stride = in,
+                       .y_stride = out,
+                       .kind = kind };
+    must(d->ops->matmul(d->self, NULL, &op));
+}
+
+static void check_product(const dev *d, size_t i, uint32_t kind)
+{
+    size_t n = shapes[i].tokens, rows = shapes[i].rows, cols = shapes[i].cols;
+    size_t in = kind == XRAY_NT ? cols : rows;
+    size_t out = kind == XRAY_NT ? rows : cols;
+    float *data = random_floats(rows * cols, 1);
+    float *x = random_floats(n * in, 1);
+    float *y = floats(n * out);
+    float *one = floats(out);
+    xray_weight *w = weight_of(d, data, rows, cols);
+    multiply(d, w, kind, x, in, y, out, n);
+    for (size_t t = 0; t < n; t++)
+        for (size_t j = 0; j < out; j++) {
+            double sum = 0.0;
+            for (size_t k = 0; k < in; k++)
+                sum += low(x[t * in + k]) * low(kind == XRAY_NT
+                                                    ? data[j * cols + k]
+                                                    : data[k * cols + j]);
+            near(y[t * out + j], sum, 2e-5, "product in bfloat16");
+        }
+    multiply(d, w, kind, x + (n - 1) * in, in, one, out, 1);
+    same_bits(one, y + (n - 1) * out, out, "the last row alone", d->name);
+    d->ops->weight_destroy(d->self, w);
+    free(data);
+    free(x);
+    free(y);
+    free(one);
+}
+
+static void products_are_near_float64(void **state)
+{
+    (void)state;
+    dev d = narrow_open();
+    for (size_t i = 0; i < SHAPES; i++) {
+        check_product(&d, i, XRAY_NT);
+        check_product(&d, i, XRAY_NN);
+    }
+    d.ops->destroy(d.self);
+}
+
+static void fold(const dev *d, size_t i, const float *dy, const float *x,
+                 size_t first, size_t count, float *dw)
+{
+    xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+                            .tokens = { count, NULL },
+                            .dy = dy + first * shapes[i].rows,
+                            .x = x + first * shapes[i].cols,
+                            .dy_stride = shapes[i].rows,
+                            .x_stride = shapes[i].cols,
+                            .rows = shapes[i].rows,
+                            .cols = shapes[i].cols,
+                            .dw = dw };
+    must(d->ops->matmul_grad(d->self, NULL, &op));
+}
+
+static void gradients_fold_at_multiples_of_16(void **state)
+{
+    (void)state;
+    dev d = narrow_open();
+    for (size_t i = 0; i < SHAPES; i++) {
+        size_t n = shapes[i].tokens, rows = shapes[i].rows;
+        size_t cols = shapes[i].cols;
+        float *dy = random_floats(n * rows, 1);
+        float *x = random_floats(n * cols, 1);
+        float *dw = floats(rows * cols);
+        float *parts = floats(rows * cols);
+        fold(&d, i, dy, x, 0, n, dw);
+        for (size_t at = 0; at < n; at += 48)
+            fold(&d, i, dy, x, at, n - at < 48 ? n - at : 48, parts);
+        same_bits(parts, dw, rows * cols, "dw by parts", d.name);
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < cols; c++) {
+                double sum = 0.0;
+                for (size_t t = 0; t < n; t++)
+                    sum += low(dy[t * rows + r]) * low(x[t * cols + c]);
+                near(dw[r * cols + c], sum, 2e-5, "dw in bfloat16");
+            }
+        free(dy);
+        free(x);
+        free(dw);
+        free(parts);
+    }
+    d.ops->destroy(d.self);
+}
+
+static void log_probs_are_near_float64(void **state)
+{
+    (void)state;
+    enum { ITEMS = 37, VOCAB = 300, DIM = 72 };
+    dev d = narrow_open();
+    float *data = random_floats((size_t)VOCAB * DIM, 1);
+    float *x = random_floats((size_t)ITEMS * DIM, 1);
+    int32_t targets[ITEMS];
+    float logp[ITEMS], entropy[ITEMS], alone;
+    for (int i = 0; i < ITEMS; i++)
+        targets[i] = (int32_t)random_below(VOCAB);
+    xray_weight *w = weight_of(&d, data, VOCAB, DIM);
+    xray_head_logp op = { .head = XRAY_HEAD(xray_head_logp),
+                          .items = { ITEMS, NULL },
+                          .weight = w,
+                          .x = x,
+                          .targets = targets,
+                          .logp = logp,
+                          .entropy = entropy };
+    must(d.ops->head_logp(d.self, NULL, &op));
+    for (size_t i = 0; i < ITEMS; i++) {
+        double z[VOCAB], sum = 0.0, mean = 0.0;
+        for (size_t j = 0; j < VOCAB; j++) {
+            z[j] = 0.0;
+            for (size_t k = 0; k < DIM; k++)
+                z[j] += low(x[i * DIM + k]) * low(data[j * DIM + k]);
+            sum += exp(z[j]);
+            mean += exp(z[j]) * z[j];
+        }
+        near(logp[i], z[targets[i]] - log(sum), 2e-5, "logp in bfloat16");
+        near(entropy[i], log(sum) - mean / sum, 2e-5, "entropy in bfloat16");
+    }
+    op.items.bound = 1;
+    op.x = x + (size_t)(ITEMS - 1) * DIM;
+    op.targets = targets + ITEMS - 1;
+    op.logp = &alone;
+    op.entropy = NULL;
+    must(d.ops->head_logp(d.self, NULL, &op));
+    same_bits(&alone, logp + ITEMS - 1, 1, "an item alone", d.name);
+    d.ops->weight_destroy(d.self, w);
+    free(data);
+    free(x);
+    d.ops->destroy(d.self);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_near_float64),
+        cmocka_unit_test(gradients_fold_at_multiples_of_16),
+        cmocka_unit_test(log_probs_are_near_float64),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
