@@ -142,55 +142,109 @@ static size_t argmax_row(const float *z, size_t n)
     return at < n ? at : 0;
 }
 
-#define PHILOX_LANES 16 /* counters at once: 64 tokens */
-
-/* u of tokens first .. first + 63; first is a multiple of 64. */
-static void philox_units(const xray_draw *d, size_t first, float *u)
+/* A word of 16 counters to their units, as xr_unit. */
+VFN v16 units_of(i16 words)
 {
-    uint32_t c[4][PHILOX_LANES];
-    uint32_t k0 = (uint32_t)d->key;
-    uint32_t k1 = (uint32_t)(d->key >> 32);
-    for (uint32_t i = 0; i < PHILOX_LANES; i++) {
-        c[0][i] = (uint32_t)(first / 4) + i;
-        c[1][i] = d->position;
-        c[2][i] = d->sample;
-        c[3][i] = 0;
-    }
-    for (int round = 0; round < 10; round++) {
-        for (size_t i = 0; i < PHILOX_LANES; i++) {
-            uint64_t a = (uint64_t)0xD2511F53u * c[0][i];
-            uint64_t b = (uint64_t)0xCD9E8D57u * c[2][i];
-            c[0][i] = (uint32_t)(b >> 32) ^ c[1][i] ^ k0;
-            c[2][i] = (uint32_t)(a >> 32) ^ c[3][i] ^ k1;
-            c[1][i] = (uint32_t)b;
-            c[3][i] = (uint32_t)a;
-        }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (size_t i = 0; i < PHILOX_LANES; i++)
-        for (size_t w = 0; w < 4; w++)
-            u[4 * i + w] = xr_unit(c[w][i]);
+    v16 u = v16_add(i16_convert(i16_srl(words, 9)), v16_set(0.5f));
+    return v16_mul(u, v16_set(0x1p-23f));
 }
 
-/* argmax over z >= floor of z - log(-log u). */
+/* Ten rounds of eight counters, in the first of each pair of lanes; the second
+ * may hold anything. */
+VFN void philox_rounds(const uint32_t keys[20], i16 c[4])
+{
+    i16 m0 = i16_set((int32_t)0xD2511F53u);
+    i16 m1 = i16_set((int32_t)0xCD9E8D57u);
+    for (int round = 0; round < 10; round++) {
+        i16 a = i16_mul_first(c[0], m0);
+        i16 b = i16_mul_first(c[2], m1);
+        i16 mix0 = i16_xor(c[1], i16_set((int32_t)keys[2 * round]));
+        i16 mix1 = i16_xor(c[3], i16_set((int32_t)keys[2 * round + 1]));
+        c[0] = i16_xor(i16_second(b), mix0);
+        c[2] = i16_xor(i16_second(a), mix1);
+        c[1] = b;
+        c[3] = a;
+    }
+}
+
+/* u of tokens first .. first + 63; first is a multiple of 64. A counter has
+ * four tokens. */
+VFN void philox_units(const xray_draw *d, const uint32_t keys[20], size_t first,
+                      v16 u[4])
+{
+    i16 counter = i16_iota((int32_t)(uint32_t)(first / 4));
+    i16 position = i16_set((int32_t)d->position);
+    i16 sample = i16_set((int32_t)d->sample);
+    i16 zero = i16_set(0);
+    i16 c[4] = { counter, position, sample, zero };
+    i16 e[4] = { i16_second(counter), position, sample, zero };
+    philox_rounds(keys, c);
+    philox_rounds(keys, e);
+    i16 even[2];
+    i16 odd[2];
+    i16 words[2];
+    i16_zip(i16_firsts(c[0], e[0]), i16_firsts(c[2], e[2]), even);
+    i16_zip(i16_firsts(c[1], e[1]), i16_firsts(c[3], e[3]), odd);
+    for (int half = 0; half < 2; half++) {
+        i16_zip(even[half], odd[half], words);
+        u[2 * half] = units_of(words[0]);
+        u[2 * half + 1] = units_of(words[1]);
+    }
+}
+
+/* log(-log u). */
+VFN v16 log_log(v16 u)
+{
+    return v16_log(v16_sub(v16_set(-0.0f), v16_log(u)));
+}
+
+#define DRAW_LINES 16 /* of a group: so many times 16 tokens */
+
+/* Line i of the logits from z + first, -inf past n and below the floor. */
+VFN v16 draw_logits(const float *z, size_t n, size_t at, v16 low)
+{
+    v16 none = v16_set(-VEC_INF);
+    size_t left = at < n ? n - at : 0;
+    v16 x = left ? logits_at(z, at, left < 16 ? left : 16) : none;
+    return v16_pick(v16_lt(x, low), none, x);
+}
+
+/* Twice what log_log is wrong by, and more. */
+#define LOG_LOG_SLACK 1e-5f
+
+/* argmax over z >= floor of z - log(-log u). Of most groups the largest z with
+ * the largest u would not do, lane by lane, and no more is computed. */
 static size_t gumbel_row(const float *z, size_t n, float floor,
                          const xray_draw *draw)
 {
     best_of b = { v16_set(-VEC_INF), i16_iota(0) };
     v16 low = v16_set(floor);
-    for (size_t first = 0; first < n; first += 4 * PHILOX_LANES) {
-        float u[4 * PHILOX_LANES];
-        philox_units(draw, first, u);
-        for (size_t i = 0; i < 4 * PHILOX_LANES && first + i < n; i += 16) {
-            size_t left = n - first - i;
-            v16 x = logits_at(z, first + i, left < 16 ? left : 16);
-            v16 g = v16_log(v16_load(u + i));
-            g = v16_log(v16_sub(v16_set(-0.0f), g));
-            v16 key = v16_sub(x, g);
-            key = v16_pick(v16_lt(x, low), v16_set(-VEC_INF), key);
-            best_take(&b, key, first + i);
+    v16 best = b.value;
+    uint32_t keys[20];
+    for (uint32_t i = 0; i < 10; i++) {
+        keys[2 * i] = (uint32_t)draw->key + i * 0x9E3779B9u;
+        keys[2 * i + 1] = (uint32_t)(draw->key >> 32) + i * 0xBB67AE85u;
+    }
+    for (size_t first = 0; first < n; first += DRAW_LINES * 16) {
+        v16 u[DRAW_LINES];
+        v16 x[DRAW_LINES];
+        v16 most = v16_set(-VEC_INF);
+        v16 top = v16_set(0.0f);
+        size_t lines = (n - first + 63) / 64 * 4;
+        lines = lines < DRAW_LINES ? lines : DRAW_LINES;
+        for (size_t i = 0; i < lines; i++) {
+            if (i % 4 == 0)
+                philox_units(draw, keys, first + i * 16, u + i);
+            x[i] = draw_logits(z, n, first + i * 16, low);
+            most = v16_max(x[i], most);
+            top = v16_max(u[i], top);
         }
+        v16 least = v16_sub(log_log(top), v16_set(LOG_LOG_SLACK));
+        if (first > 0 && m16_all(v16_lt(v16_sub(most, least), best)))
+            continue;
+        for (size_t i = 0; i < lines; i++)
+            best_take(&b, v16_sub(x[i], log_log(u[i])), first + i * 16);
+        best = v16_set(v16_hmax(b.value));
     }
     size_t at = best_index(&b);
     return at < n ? at : 0;

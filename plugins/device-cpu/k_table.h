@@ -4,6 +4,7 @@
  * KERNELS is its symbol, KERNELS_NAME its name.
  */
 #include "plugins/device-cpu/k_attention.h"
+#include "plugins/device-cpu/k_decode.h"
 #include "plugins/device-cpu/k_head.h"
 #include "plugins/device-cpu/k_matmul.h"
 #include "plugins/device-cpu/k_norm.h"
@@ -15,6 +16,7 @@ const cpu_kernels KERNELS = {
     .gemm = gemm,
     .gemm_t = gemm_t,
     .attend = attend,
+    .decode = decode,
     .attend_grad = attend_grad,
     .scaled = scaled,
     .axpby = axpby,

@@ -80,6 +80,30 @@ typedef struct cpu_attend {
 
 #define CPU_QUERY_TILE 8
 
+/* Queries of one token, `group` for each of `heads` kv heads. It sits at `pos`
+ * and sees the keys up to it. Query (h, r) is q + (h * group + r) * dim, and
+ * its output likewise. Positions lie in blocks as above. */
+typedef struct cpu_decode {
+    const float *q;
+    float *o;
+    size_t heads;
+    size_t group;
+    size_t dim; /* a multiple of 16 */
+    size_t pos;
+    size_t window;
+    float scale;
+    float softcap;
+    const float *k; /* of the first of the heads */
+    const float *v;
+    const int32_t *table;
+    size_t first;
+    size_t block; /* floats from one block to the next */
+    size_t head;  /* floats from one kv head to the next */
+    size_t block_tokens;
+    float *scores; /* [CPU_QUERY_TILE, score_row] */
+    size_t score_row;
+} cpu_decode;
+
 /* Backward of one kv head over one row of `n` tokens. */
 typedef struct cpu_attend_grad {
     const float *q, *k, *v, *o, *d_o, *lse;
@@ -123,6 +147,7 @@ typedef struct cpu_kernels {
     void (*gemm)(const cpu_gemm *g);
     void (*gemm_t)(const cpu_gemm *g); /* a is transposed */
     void (*attend)(const cpu_attend *a);
+    void (*decode)(const cpu_decode *a);
     void (*attend_grad)(const cpu_attend_grad *a);
     /* y[n] = table[n] * scale etc.: elementwise over n. */
     void (*scaled)(float *y, const float *x, float scale, size_t n);

@@ -253,7 +253,8 @@ typedef struct kv_job {
     float *scratch;
     size_t scratch_floats;
     size_t tokens;
-    size_t step; /* tokens of a task */
+    size_t step;  /* tokens of a task */
+    size_t heads; /* kv heads of a task */
 } kv_job;
 
 static size_t block_number(const xray_kv *kv, size_t seq, size_t position)
@@ -325,20 +326,49 @@ static void attend_run(const kv_job *job, cpu_attend *a, size_t t, size_t kv)
     }
 }
 
-static void attend_kv_task(void *ctx, size_t task, size_t thread)
+/* One token by itself, for `heads` kv heads from `kv` on. */
+static void attend_token(const kv_job *job, const cpu_attend *a, size_t t,
+                         const size_t heads[2])
 {
-    const kv_job *job = ctx;
+    const xray_attention_kv *op = job->op;
+    size_t dim = op->kv->head_dim;
+    size_t group = op->heads / op->kv->kv_heads;
+    size_t query = heads[0] * group * dim;
+    cpu_decode one = { .q = op->q + t * op->q_stride + query,
+                       .o = op->o + t * op->o_stride + query,
+                       .heads = heads[1] - heads[0],
+                       .group = group,
+                       .dim = dim,
+                       .pos = (size_t)op->positions[t],
+                       .window = op->window,
+                       .scale = op->scale,
+                       .softcap = op->softcap,
+                       .k = a->k,
+                       .v = a->v,
+                       .table = a->table,
+                       .first = a->first,
+                       .block = a->k_block,
+                       .head = op->kv->block_tokens * dim,
+                       .block_tokens = op->kv->block_tokens,
+                       .scores = a->scores,
+                       .score_row = a->score_row };
+    job->d->k->decode(&one);
+}
+
+/* Tokens first .. last - 1 for the heads of one kv head; single tokens, where
+ * their kernel can, for all heads of the task with the first of them. */
+static void attend_kv_head(const kv_job *job, const size_t tokens[2],
+                           const size_t heads[2], size_t head, float *scores)
+{
     const xray_attention_kv *op = job->op;
     const xray_kv *kv = op->kv;
-    size_t head = task % kv->kv_heads;
-    size_t first = task / kv->kv_heads * job->step;
-    size_t last = smaller(first + job->step, job->tokens);
     size_t offset = head * kv->block_tokens * kv->head_dim;
     const float *blocks = kv->blocks;
     size_t tile = smaller(job->d->k->rows, CPU_QUERY_TILE);
-    for (size_t t = first; t < last;) {
+    for (size_t t = tokens[0], run; t < tokens[1]; t += run) {
         size_t table = (size_t)op->seq[t] * kv->table_stride;
-        cpu_attend a = { .rows = run_length(job, t, smaller(tile, last - t)),
+        run = run_length(job, t, smaller(tile, tokens[1] - t));
+        cpu_attend a = { .rows = run,
                          .dim = kv->head_dim,
                          .window = op->window,
                          .scale = op->scale,
@@ -351,12 +381,27 @@ static void attend_kv_task(void *ctx, size_t task, size_t thread)
                          .v_block = 2 * part_floats(kv),
                          .v_row = kv->head_dim,
                          .block_tokens = kv->block_tokens,
-                         .scores = job->scratch + thread * job->scratch_floats,
+                         .scores = scores,
                          .score_row = round16(op->position_bound) };
-        size_t run = a.rows;
-        attend_run(job, &a, t, head);
-        t += run;
+        if (run > 1 || kv->head_dim % 16)
+            attend_run(job, &a, t, head);
+        else if (head == heads[0])
+            attend_token(job, &a, t, heads);
     }
+}
+
+static void attend_kv_task(void *ctx, size_t task, size_t thread)
+{
+    const kv_job *job = ctx;
+    size_t kv_heads = job->op->kv->kv_heads;
+    size_t sets = (kv_heads + job->heads - 1) / job->heads;
+    size_t first = task / sets * job->step;
+    size_t head = task % sets * job->heads;
+    const size_t tokens[2] = { first, smaller(first + job->step, job->tokens) };
+    const size_t heads[2] = { head, smaller(head + job->heads, kv_heads) };
+    for (; head < heads[1]; head++)
+        attend_kv_head(job, tokens, heads, head,
+                       job->scratch + thread * job->scratch_floats);
 }
 
 static xray_status check_kv(const cpu_device *d, const xray_attention_kv *op,
@@ -392,6 +437,22 @@ static xray_status check_kv(const cpu_device *d, const xray_attention_kv *op,
     return XRAY_OK;
 }
 
+/* Cuts tokens, and heads only where there are too few of those. Returns the
+ * number of tasks. */
+static size_t cut_kv(const cpu_device *d, kv_job *job)
+{
+    size_t kv_heads = job->op->kv->kv_heads;
+    size_t threads = cpu_pool_threads(d->pool);
+    size_t parts = threads * 4;
+    job->step = (job->tokens + parts - 1) / parts;
+    job->step =
+        (job->step + CPU_QUERY_TILE - 1) / CPU_QUERY_TILE * CPU_QUERY_TILE;
+    size_t chunks = (job->tokens + job->step - 1) / job->step;
+    size_t sets = smaller((threads + chunks - 1) / chunks, kv_heads);
+    job->heads = (kv_heads + sets - 1) / sets;
+    return chunks * ((kv_heads + job->heads - 1) / job->heads);
+}
+
 xray_status cpu_attention_kv(void *self, xray_stream *stream,
                              const xray_attention_kv *op)
 {
@@ -411,11 +472,7 @@ xray_status cpu_attention_kv(void *self, xray_stream *stream,
         return status;
     cpu_ranges(d, job.tokens, 1, (double)op->kv->kv_heads * op->kv->head_dim,
                store_range, &job);
-    size_t parts = cpu_pool_threads(d->pool) * 4;
-    job.step = (job.tokens + parts - 1) / parts;
-    job.step =
-        (job.step + CPU_QUERY_TILE - 1) / CPU_QUERY_TILE * CPU_QUERY_TILE;
-    size_t tasks = (job.tokens + job.step - 1) / job.step * op->kv->kv_heads;
+    size_t tasks = cut_kv(d, &job);
     cpu_parallel(d, tasks, cost, attend_kv_task, &job);
     return XRAY_OK;
 }

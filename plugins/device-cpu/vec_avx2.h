@@ -144,6 +144,11 @@ VFN m16 m16_range(size_t first, size_t last)
                   _mm256_andnot_si256(f.b, l.b) };
 }
 
+VFN int m16_all(m16 m)
+{
+    return _mm256_movemask_epi8(_mm256_and_si256(m.a, m.b)) == -1;
+}
+
 VFN v16 v16_pick(m16 m, v16 yes, v16 no)
 {
     return (v16){ _mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(m.a)),
@@ -171,10 +176,32 @@ I16_BINARY(add, _mm256_add_epi32)
 I16_BINARY(sub, _mm256_sub_epi32)
 I16_BINARY(and, _mm256_and_si256)
 I16_BINARY(or, _mm256_or_si256)
+I16_BINARY(xor, _mm256_xor_si256)
+
+/* Of each pair of lanes: the 64-bit product of its first ones, as a pair. */
+I16_BINARY(mul_first, _mm256_mul_epu32)
+
+/* Of each pair: the second, 0. */
+VFN i16 i16_second(i16 x)
+{
+    return (i16){ _mm256_srli_epi64(x.a, 32), _mm256_srli_epi64(x.b, 32) };
+}
+
+/* Of each pair: the first of x, the first of y. */
+VFN i16 i16_firsts(i16 x, i16 y)
+{
+    return (i16){ _mm256_blend_epi32(x.a, _mm256_slli_epi64(y.a, 32), 0xAA),
+                  _mm256_blend_epi32(x.b, _mm256_slli_epi64(y.b, 32), 0xAA) };
+}
 
 VFN i16 i16_sll(i16 x, int n)
 {
     return (i16){ _mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n) };
+}
+
+VFN i16 i16_srl(i16 x, int n)
+{
+    return (i16){ _mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n) };
 }
 
 VFN i16 i16_sra(i16 x, int n)
@@ -212,6 +239,21 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
     __m256 d = _mm256_loadu_ps(p + 24);
     *even = (v16){ v8_even(a, b, 0), v8_even(c, d, 0) };
     *odd = (v16){ v8_even(a, b, 1), v8_even(c, d, 1) };
+}
+
+VFN i16 i8_zip(__m256i x, __m256i y)
+{
+    __m256i low = _mm256_unpacklo_epi32(x, y);
+    __m256i high = _mm256_unpackhi_epi32(x, y);
+    return (i16){ _mm256_permute2x128_si256(low, high, 0x20),
+                  _mm256_permute2x128_si256(low, high, 0x31) };
+}
+
+/* Lanes of a and b in turns: 0 to 7 of both, then 8 to 15. */
+VFN void i16_zip(i16 a, i16 b, i16 out[2])
+{
+    out[0] = i8_zip(a.a, b.a);
+    out[1] = i8_zip(a.b, b.b);
 }
 
 /* Lanes 0 to 7, twice. */

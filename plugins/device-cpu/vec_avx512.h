@@ -116,6 +116,11 @@ VFN m16 m16_range(size_t first, size_t last)
 }
 
 /* yes where m is set, else no. */
+VFN int m16_all(m16 m)
+{
+    return m == 0xFFFF;
+}
+
 VFN v16 v16_pick(m16 m, v16 yes, v16 no)
 {
     return _mm512_mask_blend_ps(m, no, yes);
@@ -163,7 +168,31 @@ VFN i16 i16_or(i16 a, i16 b)
     return _mm512_or_si512(a, b);
 }
 
+VFN i16 i16_xor(i16 a, i16 b)
+{
+    return _mm512_xor_si512(a, b);
+}
+
+/* Of each pair of lanes: the 64-bit product of its first ones, as a pair. */
+VFN i16 i16_mul_first(i16 a, i16 b)
+{
+    return _mm512_mul_epu32(a, b);
+}
+
+/* Of each pair: the second, 0. */
+VFN i16 i16_second(i16 a)
+{
+    return _mm512_srli_epi64(a, 32);
+}
+
+/* Of each pair: the first of a, the first of b. */
+VFN i16 i16_firsts(i16 a, i16 b)
+{
+    return _mm512_mask_mov_epi32(a, 0xAAAA, _mm512_slli_epi64(b, 32));
+}
+
 #define i16_sll(a, n) _mm512_slli_epi32(a, n)
+#define i16_srl(a, n) _mm512_srli_epi32(a, n)
 #define i16_sra(a, n) _mm512_srai_epi32(a, n)
 
 VFN i16 v16_bits(v16 a)
@@ -191,6 +220,16 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
     *even = _mm512_permutex2var_ps(a, e, b);
     *odd =
         _mm512_permutex2var_ps(a, _mm512_add_epi32(e, _mm512_set1_epi32(1)), b);
+}
+
+/* Lanes of a and b in turns: 0 to 7 of both, then 8 to 15. */
+VFN void i16_zip(i16 a, i16 b, i16 out[2])
+{
+    i16 first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                  22, 7, 23);
+    out[0] = _mm512_permutex2var_epi32(a, first, b);
+    out[1] = _mm512_permutex2var_epi32(
+        a, _mm512_add_epi32(first, _mm512_set1_epi32(8)), b);
 }
 
 /* Lanes 0 to 7, twice. */

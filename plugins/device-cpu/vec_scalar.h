@@ -47,6 +47,35 @@ I16_MAP(add, (uint32_t)x.i[i] + (uint32_t)y.i[i])
 I16_MAP(sub, (uint32_t)x.i[i] - (uint32_t)y.i[i])
 I16_MAP(and, (uint32_t)x.i[i] & (uint32_t)y.i[i])
 I16_MAP(or, (uint32_t)x.i[i] | (uint32_t)y.i[i])
+I16_MAP(xor, (uint32_t)x.i[i] ^ (uint32_t)y.i[i])
+
+/* Of each pair of lanes: the 64-bit product of its first ones, as a pair. */
+VFN i16 i16_mul_first(i16 x, i16 y)
+{
+    i16 r;
+    for (int i = 0; i < 16; i += 2) {
+        uint64_t product = (uint64_t)(uint32_t)x.i[i] * (uint32_t)y.i[i];
+        r.i[i] = (int32_t)(uint32_t)product;
+        r.i[i + 1] = (int32_t)(uint32_t)(product >> 32);
+    }
+    return r;
+}
+
+/* Of each pair: the second, 0. */
+VFN i16 i16_second(i16 x)
+{
+    i16 r;
+    EACH(i) r.i[i] = i % 2 ? 0 : x.i[i + 1];
+    return r;
+}
+
+/* Of each pair: the first of x, the first of y. */
+VFN i16 i16_firsts(i16 x, i16 y)
+{
+    i16 r;
+    EACH(i) r.i[i] = i % 2 ? y.i[i - 1] : x.i[i];
+    return r;
+}
 
 VFN v16 v16_set(float x)
 {
@@ -119,6 +148,13 @@ VFN m16 m16_range(size_t first, size_t last)
     return r;
 }
 
+VFN int m16_all(m16 m)
+{
+    int all = 1;
+    EACH(i) all = all && m.i[i];
+    return all;
+}
+
 VFN v16 v16_pick(m16 m, v16 yes, v16 no)
 {
     v16 r;
@@ -159,6 +195,13 @@ VFN i16 i16_sll(i16 x, int n)
     return r;
 }
 
+VFN i16 i16_srl(i16 x, int n)
+{
+    i16 r;
+    EACH(i) r.i[i] = (int32_t)((uint32_t)x.i[i] >> n);
+    return r;
+}
+
 VFN i16 i16_sra(i16 x, int n)
 {
     i16 r;
@@ -193,6 +236,16 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
     {
         even->f[i] = p[2 * i];
         odd->f[i] = p[2 * i + 1];
+    }
+}
+
+/* Lanes of a and b in turns: 0 to 7 of both, then 8 to 15. */
+VFN void i16_zip(i16 a, i16 b, i16 out[2])
+{
+    EACH(i)
+    {
+        out[i / 8].i[i % 8 * 2] = a.i[i];
+        out[i / 8].i[i % 8 * 2 + 1] = b.i[i];
     }
 }
 

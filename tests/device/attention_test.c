@@ -28,6 +28,13 @@ static const form forms[] = {
     { 8, 4, 128, 24, 50.0f, { 60, 24, 25, 7 }, 1.0f / 12.0f },
     { 4, 2, 96, 40, 0.7f, { 130, 41 }, 0.2f },
     { 2, 2, 12, 0, 30.0f, { 50 }, 1.0f },
+    /* Heads side by side: more and fewer than are walked at once, odd groups,
+     * columns that are no power of two. */
+    { 9, 9, 16, 0, 0.0f, { 40, 17, 1 }, 0.0f },
+    { 10, 5, 16, 21, 0.0f, { 60, 33 }, 0.0f },
+    { 14, 2, 48, 0, 0.0f, { 50, 3 }, 0.0f },
+    { 15, 3, 32, 17, 4.0f, { 35 }, 0.0f },
+    { 12, 1, 112, 0, 0.0f, { 33 }, 0.0f },
 };
 #define FORMS (sizeof(forms) / sizeof(*forms))
 
