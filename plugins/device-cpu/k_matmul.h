@@ -485,8 +485,10 @@ static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
 static void gemm(const cpu_gemm *g)
 {
     size_t depth = g->rows > VEC_ROWS ? DEPTH_BLOCK : g->depth;
-    for (size_t m0 = 0; m0 < g->rows; m0 += ROW_BLOCK) {
-        size_t m1 = m0 + ROW_BLOCK < g->rows ? m0 + ROW_BLOCK : g->rows;
+    /* Blocks of near equal height: a low one would read b for few rows. */
+    size_t left = (g->rows + ROW_BLOCK - 1) / ROW_BLOCK;
+    for (size_t m0 = 0, m1; m0 < g->rows; m0 = m1, left--) {
+        m1 = m0 + (g->rows - m0 + left - 1) / left;
         tile_at at = { .start = g->start };
         do {
             at.k1 = g->depth - at.k0 > depth ? at.k0 + depth : g->depth;

@@ -307,16 +307,19 @@ static size_t even_step(size_t n, size_t grain, size_t threads, size_t parts)
 #define SMALL_MATRIX 65536 /* floats that every thread may well read itself */
 
 /* Many rows, or rows of a small matrix, are cut into row ranges; few rows of a
- * large matrix into ranges of columns, so that it is read once. */
+ * large matrix into ranges of columns, so that it is read once, unless that
+ * would copy blocks of x for each range. */
 static void cut_product(const cpu_device *d, product_job *job, double cost)
 {
     const cpu_gemm *g = &job->whole;
     size_t threads = cpu_pool_threads(d->pool);
-    size_t parts = parts_of(threads, cost);
+    size_t parts = threads > 1 ? parts_of(threads, cost) : 1;
     size_t most = 12 * d->k->rows;
+    size_t many = 6 * d->k->rows * threads;
     job->row_step = g->rows;
     job->col_step = g->cols;
     if (g->rows > g->cols || g->cols < 64 ||
+        (g->a_row % COPY_ROW == 0 && g->rows >= many) ||
         (g->depth * g->cols <= SMALL_MATRIX && g->rows >= 16 * parts)) {
         if (g->rows > parts * most)
             parts = round_up(divide_up(g->rows, most), threads);
@@ -373,7 +376,7 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
                                    .start = p->start } };
     double cost = (double)p->tokens * (double)outputs * (double)depth / 8;
     cut_product(d, &job, cost);
-    if (p->x_row % COPY_ROW == 0) {
+    if (job.whole.a_row % COPY_ROW == 0) {
         job.scratch_floats = CPU_GEMM_WORK;
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
         if (status != XRAY_OK)
