@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program as a user starts it: time to the first step, time of a step, peak
- * memory.
+ * The program as a user starts it: time to the first sampled token and to the
+ * end of the first step, time of a step, peak memory.
  *
  *   bench-train XRAY METRICS_FILE train INI [--set section.key=value ...]
  *
  * Runs XRAY with what follows METRICS_FILE, which is the metrics.jsonl that
- * this run writes. With responses of one token the time to the first step's
- * line is an upper bound of that to the first sampled token.
+ * this run writes.
  */
 #include <spawn.h>
 #include <stdio.h>
@@ -85,6 +84,9 @@ static void print_steps(const char *path)
         (void)fprintf(stderr, "bench-train: %s\n", err.text);
         return;
     }
+    double token = best_part(text, "first_token");
+    if (token >= 0)
+        printf("first token after %.3f s\n", token);
     for (size_t i = 0; i < PARTS; i++)
         printf("%s%s %.1f ms", i ? ", " : "best: ", parts[i],
                best_part(text, parts[i]) * 1e3);

@@ -306,6 +306,18 @@ static xray_status save(xr_job *job, xr_err *err)
     return status;
 }
 
+/* Seconds from the start of the process to the first sampled token, in the
+ * first line that has anything of a step. */
+static void put_first_token(xr_job *job)
+{
+    double at = job->session->first_token;
+    double age = xr_process_age();
+    if (job->told_first || at <= 0 || isnan(age))
+        return;
+    job->told_first = 1;
+    xr_metrics_put(job->metrics, "timing_s/first_token", age - (xr_now() - at));
+}
+
 xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
 {
     int64_t every = job->session->run.trainer.save_freq;
@@ -323,9 +335,11 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
     double value = xr_metrics_get(job->metrics, job->curve_name);
     if (!isnan(value) && job->curve_count < job->total_steps)
         job->curve[job->curve_count++] = value;
-    if (xr_metrics_count(job->metrics))
+    if (xr_metrics_count(job->metrics)) {
+        put_first_token(job);
         status = xr_monitor_step(job->monitor, step, job->total_steps,
                                  job->metrics, err);
+    }
     xr_metrics_clear(job->metrics);
     if (status == XRAY_OK && (due || force))
         status = save(job, err);

@@ -26,7 +26,8 @@ typedef struct xr_job {
     uint64_t saved_step;  /* of the last checkpoint; UINT64_MAX: none */
     uint64_t tokens_done; /* prompt and response tokens of this process */
     double started;
-    double *curve; /* [total_steps] watch[0] of this process's steps */
+    int told_first; /* the first sampled token is in the metrics */
+    double *curve;  /* [total_steps] watch[0] of this process's steps */
     uint64_t curve_count;
     const char *curve_name;
     xr_run_result *result;

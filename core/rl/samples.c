@@ -203,8 +203,11 @@ static uint64_t tokens_made(xr_session *s)
     xray_infer_stats stats = { .head = XRAY_HEAD(xray_infer_stats) };
     xray_status status =
         XR_CALL(&s->infer, "stats", xr_infer(s)->stats(s->infer.self, &stats));
-    return status == XRAY_OK ? stats.prompt_tokens + stats.generation_tokens
-                             : 0;
+    if (status != XRAY_OK)
+        return 0;
+    if (stats.generation_tokens && s->first_token <= 0)
+        s->first_token = xr_now();
+    return stats.prompt_tokens + stats.generation_tokens;
 }
 
 /* When something was last seen to happen, and how much had been done then. */
@@ -263,6 +266,8 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
             XR_CALL(&s->infer, "step", xr_infer(s)->step(s->infer.self));
         if (round != XRAY_OK && round != XRAY_AGAIN)
             return xr_host_error(s->infer.host, round, "step", err);
+        if (s->first_token <= 0)
+            (void)tokens_made(s);
         status = drain(s, out, &left, err);
         if (status == XRAY_OK && stop && *stop >= 2)
             status = XRAY_END;

@@ -88,7 +88,8 @@ typedef struct xr_session {
     int synced;         /* the engine was told of weights: `published` counts */
     uint64_t published; /* version of the engine's weights */
     xr_turns turns;
-    int publish_due;              /* the next rollout starts with xr_publish */
+    double first_token; /* xr_now() when an engine here had made one; or 0 */
+    int publish_due;    /* the next rollout starts with xr_publish */
     struct xr_transfer *transfer; /* xr_publish: NULL while they are shared */
 } xr_session;
 

@@ -12,7 +12,8 @@
 #include "plugins/device-cpu/instance.h"
 
 #define LINE 64u /* bytes of a cache line: alignment of everything */
-#define HUGE_PAGE 0x200000u
+/* Blocks of so many bytes are zeroed by the system, at their first use. */
+#define LARGE ((size_t)4 << 20)
 #define INLINE_COST 1e5   /* some microseconds: one thread is done sooner */
 #define TASKS_A_THREAD 4u /* so that a late thread costs a quarter */
 
@@ -43,7 +44,6 @@ size_t cpu_count(const xray_extent *extent)
 
 /* Sits in the line before what the caller sees. */
 typedef struct block_head {
-    void *raw;
     uint64_t bytes;
     uint32_t tag;
     uint32_t evicted;
@@ -69,17 +69,17 @@ void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
         return NULL;
-    size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : LINE;
-    size_t whole = (bytes + align + align - 1) / align * align;
-    char *raw = aligned_alloc(align, whole);
+    size_t whole = (bytes + 2 * LINE - 1) / LINE * LINE;
+    char *raw =
+        bytes >= LARGE ? cpu_map_pages(whole) : aligned_alloc(LINE, whole);
     if (!raw)
         return NULL;
-    cpu_advise_huge(raw, align == HUGE_PAGE ? whole : 0);
-    memset(raw + align - LINE, 0, whole - align + LINE);
-    block_head *head = (block_head *)(void *)(raw + align - LINE);
-    *head = (block_head){ .raw = raw, .bytes = bytes, .tag = tag };
+    if (bytes < LARGE)
+        memset(raw, 0, whole);
+    block_head *head = (block_head *)(void *)raw;
+    *head = (block_head){ .bytes = bytes, .tag = tag };
     cpu_count_block(d, tag, bytes);
-    return raw + align;
+    return raw + LINE;
 }
 
 void cpu_free(cpu_device *d, void *ptr)
@@ -89,7 +89,10 @@ void cpu_free(cpu_device *d, void *ptr)
     block_head *head = (block_head *)(void *)((char *)ptr - LINE);
     if (!head->evicted)
         cpu_uncount_block(d, head->tag, head->bytes);
-    free(head->raw);
+    if (head->bytes >= LARGE)
+        cpu_unmap_pages(head, (head->bytes + 2 * LINE - 1) / LINE * LINE);
+    else
+        free(head);
 }
 
 void cpu_block_evict(cpu_device *d, void *ptr)

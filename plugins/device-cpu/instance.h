@@ -9,6 +9,10 @@
 
 struct cpu_device;
 
+/* Zeros on large pages, where the system has them, that take memory when they
+ * are first used; NULL if there is no room. Unmapped with the same length. */
+void *cpu_map_pages(size_t bytes);
+void cpu_unmap_pages(void *ptr, size_t bytes);
 /* Asks the kernel for large pages; nothing happens for 0 bytes. */
 void cpu_advise_huge(void *ptr, size_t bytes);
 /* Zeros; whole pages of them are the system's again until they are touched. */

@@ -132,12 +132,14 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
     const cpu_decode *a = p->a;
     v16 c[8][4][4];
     UNROLL_PANELS
-    for (size_t h = 0; h < H; h++)
+    for (size_t h = 0; h < H; h++) {
         UNROLL_PANELS
-    for (size_t r = 0; r < R; r++)
-        UNROLL_PANELS
-    for (size_t d = 0; d < D; d++)
-        c[h][r][d] = v16_set(0.0f);
+        for (size_t r = 0; r < R; r++) {
+            UNROLL_PANELS
+            for (size_t d = 0; d < D; d++)
+                c[h][r][d] = v16_set(0.0f);
+        }
+    }
     for (size_t j = p->base; j <= a->pos; j += 16) {
         const float *v[8];
         const float *e = a->scores + (j - p->base);

@@ -24,6 +24,35 @@ void cpu_advise_huge(void *ptr, size_t bytes)
 #endif
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Lengths are rounded up to large pages, so that the last one is one too. */
+static size_t huge_pages(size_t bytes)
+{
+    return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
+void *cpu_map_pages(size_t bytes)
+{
+    size_t whole = huge_pages(bytes);
+    char *at = mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+    size_t lead = (HUGE_PAGE - (uintptr_t)at % HUGE_PAGE) % HUGE_PAGE;
+    if (lead)
+        (void)munmap(at, lead);
+    if (lead < HUGE_PAGE)
+        (void)munmap(at + lead + whole, HUGE_PAGE - lead);
+    cpu_advise_huge(at + lead, whole);
+    return at + lead;
+}
+
+void cpu_unmap_pages(void *ptr, size_t bytes)
+{
+    (void)munmap(ptr, huge_pages(bytes));
+}
+
 void cpu_drop_pages(void *ptr, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

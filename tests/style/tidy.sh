@@ -52,7 +52,7 @@ commands() { # ROOT BUILD
       gsub(/\\"/, "\"", cmd); gsub(/\\\\/, "\\", cmd) }
     /^ *"file": / { file = $0; sub(/^[^:]*: "/, "", file); sub(/",?$/, "", file)
       rest = substr(file, length(root) + 1)
-      if (index(file, root) != 1 || rest !~ /^(core|model|plugins)\// || seen[file]++)
+      if (index(file, root) != 1 || rest !~ /^(core|model|plugins)\/.*\.c$/ || seen[file]++)
         next
       sub(/ -o [^ ]+ -c .*/, "", cmd); gsub(/ -M[DFTQ]+( [^ ]+\.(o|d))?/, "", cmd)
       sub(/^[^ ]*ccache /, "", cmd)
