@@ -3,7 +3,7 @@
 """X-ray beside PyTorch 2 with transformers, TRL and llama.cpp, in one run.
 
     compare.py BUILD MODELS [--threads 2] [--turns 3] [--llama llama-batched-bench]
-               [--only train,generate,llama,grpo,start] [--models small,35m]
+               [--only train,generate,llama,bf16,grpo,start] [--models small,35m]
 
 BUILD is a build folder of the release preset, MODELS what models.py wrote (and
 gguf_model.py, as NAME-f32.gguf). Every measure is taken in turns, ours and then
@@ -119,26 +119,46 @@ def generate(args, model):
         row(f"generation tokens/s, {count} sequences, prefill included", model, us, peer)
 
 
-def llama(args, model):
+def llama_peer(args, gguf, peer):
+    """Decode of 1 and 64 sequences, with either attention and type of the cache."""
+    for attention, cache in (("on", "f16"), ("on", "f32"), ("off", "f32")):
+        out = run([args.llama, "-m", args.dir / gguf, "-c", 8448, "-b", 4096, "-ub", 512,
+                   "-npp", 64, "-ntg", 64, "-npl", "1,64", "-t", args.threads, "-tb", args.threads,
+                   "-fa", attention, "-ctk", cache, "-ctv", cache, "-ngl", 0,
+                   "--output-format", "jsonl"])
+        for line in out.splitlines():
+            if line.startswith("{"):
+                found = json.loads(line)
+                peer[found["pl"]].add(round(found["speed_tg"], 1),
+                                      f"flash attention {attention}, {cache} cache")
+
+
+def llama(args, model, weights="auto", gguf="f32"):
     us = {1: Side(), 64: Side()}
     peer = {1: Side(), 64: Side()}
-    say("llama.cpp", model)
+    say("llama.cpp", model, weights)
     for _ in range(args.turns):
         for count in (1, 64):
             out = ours(args, model, "bench.what=generate", f"bench.sequences={count}",
-                       "data.max_prompt_length=64", "data.max_response_length=64")
+                       "data.max_prompt_length=64", "data.max_response_length=64",
+                       f"infer.dsinf.weights={weights}")
             us[count].add(number(out, r"decode: .* (\d+) tokens/s"), "decode")
-        for attention in ("on", "off"):
-            out = run([args.llama, "-m", args.dir / f"{model}-f32.gguf", "-c", 8448, "-b", 4096,
-                       "-ub", 512, "-npp", 64, "-ntg", 64, "-npl", "1,64", "-t", args.threads,
-                       "-tb", args.threads, "-fa", attention, "-ctk", "f32", "-ctv", "f32",
-                       "-ngl", 0, "--output-format", "jsonl"])
-            for line in out.splitlines():
-                if line.startswith("{"):
-                    found = json.loads(line)
-                    peer[found["pl"]].add(round(found["speed_tg"], 1), f"flash attention {attention}")
+        llama_peer(args, f"{model}-{gguf}.gguf", peer)
     for count in (1, 64):
-        row(f"decode tokens/s, {count} sequences, against llama.cpp", model, us[count], peer[count])
+        row(f"decode tokens/s, {count} sequences, weights {gguf}, against llama.cpp", model,
+            us[count], peer[count])
+
+
+def bf16(args, model):
+    """The peers' bfloat16, beside ours where the engine has it: weights of decode."""
+    if args.llama:
+        llama(args, model, "bfloat16", "bf16")
+    for what, pattern in (("train", "256..256"), ("generate", "64")):
+        side = Side()
+        for mode in args.modes:
+            parts = ("--parts", args.parts if mode == "eager" else "2") if what == "train" else ()
+            torch_peer(args, side, model, what, pattern, "--dtype", "bfloat16", "--mode", mode, *parts)
+        ROWS.append((f"{what} {pattern}, bfloat16, tokens/s", model, "", side.value, "", "", side.how))
 
 
 GRPO = {"small": (64, 9, 5), "35m": (8, 64, 64)}
@@ -196,7 +216,7 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--turns", type=int, default=3)
     p.add_argument("--llama", default=shutil.which("llama-batched-bench"))
-    p.add_argument("--only", default="train,generate,llama,grpo,start")
+    p.add_argument("--only", default="train,generate,llama,bf16,grpo,start")
     p.add_argument("--models", default="small,35m")
     p.add_argument("--rounds", default="3")
     p.add_argument("--parts", default="1,2,4")

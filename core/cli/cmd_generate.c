@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/cli/tool.h"
+#include "core/rl/samples.h"
 
 /* Sequences at once; more wait their turn in the engine. */
 static const uint64_t MAX_SEQUENCES = 32;
@@ -233,6 +234,10 @@ static int keep_sample(cli_item *items, size_t count,
         return CLI_FAILED;
     }
     sample *s = &p->samples[out->sample];
+    if (s->ids) {
+        cli_say("the engine answered twice for a sample");
+        return CLI_FAILED;
+    }
     s->ids = xr_calloc(out->token_count, sizeof *s->ids);
     s->logp = xr_calloc(out->token_count, sizeof *s->logp);
     if (!s->ids || !s->logp) {
@@ -257,7 +262,8 @@ static int infer_failed(xr_session *session, xray_status status,
     return CLI_FAILED;
 }
 
-static int drain(generate *g, cli_item *items, size_t count)
+/* Keeps the samples that are done; *left are missing still. */
+static int drain(generate *g, cli_item *items, size_t count, uint64_t *left)
 {
     xr_session *session = g->tool.session;
     for (;;) {
@@ -272,7 +278,34 @@ static int drain(generate *g, cli_item *items, size_t count)
         int code = keep_sample(items, count, &out);
         if (code != CLI_OK)
             return code;
+        --*left;
     }
+}
+
+static int step_until_done(generate *g, cli_item *items, size_t count,
+                           uint64_t left)
+{
+    xr_session *session = g->tool.session;
+    xr_watch progress = { 0 };
+    xray_status status = XRAY_AGAIN;
+    xr_err err = { "" };
+    while (status == XRAY_AGAIN) {
+        status = XR_CALL(&session->infer, "step",
+                         xr_infer(session)->step(session->infer.self));
+        if (status < 0)
+            return infer_failed(session, status, "step");
+        int code = drain(g, items, count, &left);
+        if (code != CLI_OK)
+            return code;
+        if (left && xr_samples_progress(session, &progress, left, &err) < 0)
+            return cli_fail(XRAY_E_BUG, &err);
+    }
+    if (left) {
+        cli_say("%s is idle, but %llu samples are missing",
+                session->infer.instance, (unsigned long long)left);
+        return CLI_FAILED;
+    }
+    return CLI_OK;
 }
 
 static int run_chunk(void *ctx, cli_item *items, size_t count)
@@ -293,19 +326,14 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
         &g->tool, longest, samples < MAX_SEQUENCES ? samples : MAX_SEQUENCES);
     if (code != CLI_OK)
         return code;
-    for (size_t i = 0; i < count; i++)
+    samples = 0;
+    for (size_t i = 0; i < count; i++) {
         if (!items[i].error)
             submit(g, &items[i], i);
-    xr_session *session = g->tool.session;
-    xray_status status;
-    do {
-        status = XR_CALL(&session->infer, "step",
-                         xr_infer(session)->step(session->infer.self));
-        if (status < 0)
-            return infer_failed(session, status, "step");
-        code = drain(g, items, count);
-    } while (code == CLI_OK && status == XRAY_AGAIN);
-    return code;
+        if (!items[i].error)
+            samples += (uint64_t)((const prompt *)items[i].own)->n;
+    }
+    return samples ? step_until_done(g, items, count, samples) : CLI_OK;
 }
 
 /* ---- the command -------------------------------------------------------- */

@@ -210,22 +210,14 @@ static uint64_t tokens_made(xr_session *s)
     return stats.prompt_tokens + stats.generation_tokens;
 }
 
-/* When something was last seen to happen, and how much had been done then. */
-typedef struct watch {
-    double since;
-    uint64_t made;
-    uint64_t left;
-} watch;
-
-/* An engine that says "more" again and again and makes nothing. */
-static xray_status check_progress(xr_session *s, watch *w, uint64_t left,
-                                  xr_err *err)
+xray_status xr_samples_progress(xr_session *s, xr_watch *w, uint64_t left,
+                                xr_err *err)
 {
     int64_t limit = s->run.run.plugin_timeout;
     double now = xr_now();
     uint64_t made = tokens_made(s);
     if (w->since <= 0 || made != w->made || left != w->left)
-        *w = (watch){ now, made, left };
+        *w = (xr_watch){ now, made, left };
     if (!limit || now - w->since <= (double)limit)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_BUG,
@@ -242,7 +234,7 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
 {
     uint64_t left = (uint64_t)count * how->n;
     xray_status status = XRAY_OK;
-    watch progress = { 0 };
+    xr_watch progress = { 0 };
     if (left > out->cap || how->max_tokens > out->max_tokens)
         return xr_fail(err, XRAY_E_BUG,
                        "%llu samples of %u tokens have no room",
@@ -276,7 +268,7 @@ xray_status xr_samples_draw(xr_session *s, xr_samples *out,
                              "%s is idle, but %llu samples are missing",
                              s->infer.instance, (unsigned long long)left);
         if (status == XRAY_OK && left)
-            status = check_progress(s, &progress, left, err);
+            status = xr_samples_progress(s, &progress, left, err);
     }
     if (status != XRAY_OK)
         abort_all(s, count, out->count);

@@ -49,6 +49,18 @@ xray_status xr_samples_init(xr_samples *samples, uint64_t cap,
                             uint64_t max_tokens, xr_err *err);
 void xr_samples_free(xr_samples *samples);
 
+/* When an engine was last seen to make something; all 0 at first. */
+typedef struct xr_watch {
+    double since;
+    uint64_t made;
+    uint64_t left;
+} xr_watch;
+
+/* To be asked between steps of the engine while `left` samples are missing:
+ * XRAY_E_BUG if it made nothing for [run] plugin_timeout seconds. */
+xray_status xr_samples_progress(xr_session *session, xr_watch *progress,
+                                uint64_t left, xr_err *err);
+
 /* Draws how->n samples for each of `count` rows. XRAY_END: *stop became 2. */
 xray_status xr_samples_draw(xr_session *session, xr_samples *samples,
                             const xr_row *const *rows, uint32_t count,

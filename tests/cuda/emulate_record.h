@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between emulate.cpp and emulate_runtime.cpp.
+ * Between the files of the emulator.
  */
 #ifndef CUDA_EMULATE_RECORD_H
 #define CUDA_EMULATE_RECORD_H
@@ -12,5 +12,9 @@ bool emu_recorded(cudaStream_t stream, std::function<void()> call);
 
 /* Dynamic shared memory that cudaFuncSetAttribute granted. */
 size_t emu_shared_allowed(const void *function);
+
+/* Counts device memory; false: the device has no more. */
+bool emu_take(size_t bytes);
+void emu_give(size_t bytes);
 
 #endif

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA's runtime on the host: memory, streams that are always done, graphs as
- * lists of calls, and the driver's virtual memory on memfd and mmap.
+ * CUDA's runtime on the host: memory, streams that are always done and graphs
+ * as lists of calls.
  */
 #include "emulate_record.h"
 
 #include <map>
+#include <mutex>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <vector>
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
 
 struct CUgraph_st {
     std::vector<std::function<void()>> calls;
@@ -36,15 +30,14 @@ namespace
 {
 
 struct state {
+    std::recursive_mutex mutex; /* of all below */
     int count = 1;
     int capability = 90;
     uint64_t bytes = 8ull << 30;
     uint64_t used = 0;
-    cudaError_t last = cudaSuccess;
     std::map<void *, size_t> blocks;
     std::map<const void *, size_t> shared;
     std::vector<CUstream_st *> streams;
-    std::map<uint64_t, uint64_t> handles; /* file: bytes */
 };
 
 /* Never destroyed: blocks may outlive every static object. */
@@ -54,10 +47,19 @@ state &S()
     return *s;
 }
 
+/* Ranks may be threads: what looks at the state holds it. */
+struct held : std::lock_guard<std::recursive_mutex> {
+    held() : lock_guard(S().mutex)
+    {
+    }
+};
+
+thread_local cudaError_t last = cudaSuccess;
+
 cudaError_t told(cudaError_t error)
 {
     if (error != cudaSuccess)
-        S().last = error;
+        last = error;
     return error;
 }
 
@@ -65,6 +67,7 @@ cudaError_t told(cudaError_t error)
 
 void emulate_devices(int count, int capability, uint64_t bytes)
 {
+    held state_held;
     S().count = count;
     S().capability = capability;
     S().bytes = bytes;
@@ -80,12 +83,14 @@ bool emu_recorded(cudaStream_t stream, std::function<void()> call)
 
 size_t emu_shared_allowed(const void *function)
 {
+    held state_held;
     auto at = S().shared.find(function);
     return at == S().shared.end() ? 0 : at->second;
 }
 
 cudaError_t emu_function_shared(const void *function, int bytes)
 {
+    held state_held;
     if (bytes < 0 || bytes > 227 << 10)
         return told(cudaErrorInvalidValue);
     S().shared[function] = (size_t)bytes;
@@ -131,14 +136,14 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t e = S().last;
-    S().last = cudaSuccess;
+    cudaError_t e = last;
+    last = cudaSuccess;
     return e;
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    return S().last;
+    return last;
 }
 
 cudaError_t cudaDriverGetVersion(int *out)
@@ -196,6 +201,7 @@ cudaError_t cudaDeviceSynchronize(void)
 
 cudaError_t cudaMemGetInfo(size_t *out_free, size_t *out_total)
 {
+    held state_held;
     *out_total = S().bytes;
     *out_free = S().bytes > S().used ? S().bytes - S().used : 0;
     return cudaSuccess;
@@ -212,17 +218,35 @@ static bool capturing(void)
     return false;
 }
 
+bool emu_take(size_t bytes)
+{
+    held state_held;
+    if (bytes > S().bytes || S().used > S().bytes - bytes)
+        return false;
+    S().used += bytes;
+    return true;
+}
+
+void emu_give(size_t bytes)
+{
+    held state_held;
+    S().used -= bytes;
+}
+
 /* New memory is full of NaNs, as a device's is full of anything. */
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+    held state_held;
     if (capturing())
         return told(cudaErrorStreamCaptureUnsupported);
     void *p = nullptr;
-    if (bytes + S().used > S().bytes ||
-        posix_memalign(&p, 256, bytes ? bytes : 1) != 0)
+    if (!emu_take(bytes))
         return told(cudaErrorMemoryAllocation);
+    if (posix_memalign(&p, 256, bytes ? bytes : 1) != 0) {
+        emu_give(bytes);
+        return told(cudaErrorMemoryAllocation);
+    }
     memset(p, 0xff, bytes);
-    S().used += bytes;
     S().blocks[p] = bytes;
     *out = p;
     return cudaSuccess;
@@ -230,12 +254,13 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *ptr)
 {
+    held state_held;
     if (!ptr)
         return cudaSuccess;
     auto at = S().blocks.find(ptr);
     if (at == S().blocks.end())
         return told(cudaErrorInvalidValue);
-    S().used -= at->second;
+    emu_give(at->second);
     S().blocks.erase(at);
     free(ptr);
     return cudaSuccess;
@@ -289,6 +314,7 @@ cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
+    held state_held;
     (void)flags;
     *out = new CUstream_st();
     S().streams.push_back(*out);
@@ -297,6 +323,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    held state_held;
     std::vector<CUstream_st *> &list = S().streams;
     for (size_t i = 0; i < list.size(); i++) {
         if (list[i] != stream)
@@ -317,6 +344,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags)
 {
+    held state_held;
     (void)flags;
     if (stream && event->capture)
         stream->capture = event->capture;
@@ -351,6 +379,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                    cudaStreamCaptureMode mode)
 {
+    held state_held;
     (void)mode;
     if (!stream || stream->capture)
         return told(cudaErrorStreamCaptureUnsupported);
@@ -360,6 +389,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
+    held state_held;
     if (!stream || !stream->capture)
         return told(cudaErrorInvalidValue);
     *out = stream->capture;
@@ -404,191 +434,4 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 {
     delete graph;
     return cudaSuccess;
-}
-
-/* ---- the driver's virtual memory
- * -------------------------------------------------- */
-
-#define GRAIN (64u << 10)
-
-static CUresult vm_granularity(size_t *out, const CUmemAllocationProp *prop,
-                               CUmemAllocationGranularity_flags flags)
-{
-    (void)prop;
-    (void)flags;
-    *out = GRAIN;
-    return CUDA_SUCCESS;
-}
-
-static CUresult vm_reserve(CUdeviceptr *out, size_t bytes, size_t alignment,
-                           CUdeviceptr at, unsigned long long flags)
-{
-    (void)alignment;
-    (void)at;
-    (void)flags;
-    if (!bytes || bytes % GRAIN)
-        return CUDA_ERROR_INVALID_VALUE;
-    void *p = mmap(nullptr, bytes, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *out = (CUdeviceptr)p;
-    return CUDA_SUCCESS;
-}
-
-static CUresult vm_release_address(CUdeviceptr at, size_t bytes)
-{
-    return munmap(reinterpret_cast<void *>(at), bytes) == 0
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult vm_create(CUmemGenericAllocationHandle *out, size_t bytes,
-                          const CUmemAllocationProp *prop,
-                          unsigned long long flags)
-{
-    (void)prop;
-    (void)flags;
-    if (!bytes || bytes % GRAIN)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (bytes + S().used > S().bytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    int file = memfd_create("device", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, (off_t)bytes) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    S().used += bytes;
-    S().handles[(uint64_t)file] = bytes;
-    *out = (CUmemGenericAllocationHandle)file;
-    return CUDA_SUCCESS;
-}
-
-static CUresult vm_release(CUmemGenericAllocationHandle handle)
-{
-    auto at = S().handles.find(handle);
-    if (at == S().handles.end())
-        return CUDA_ERROR_INVALID_VALUE;
-    S().used -= at->second;
-    S().handles.erase(at);
-    close((int)handle);
-    return CUDA_SUCCESS;
-}
-
-static CUresult vm_map(CUdeviceptr at, size_t bytes, size_t offset,
-                       CUmemGenericAllocationHandle handle,
-                       unsigned long long flags)
-{
-    (void)flags;
-    void *p = mmap(reinterpret_cast<void *>(at), bytes, PROT_NONE,
-                   MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
-    return p == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-static CUresult vm_unmap(CUdeviceptr at, size_t bytes)
-{
-    emulate_bound(reinterpret_cast<void *>(at), bytes, bytes);
-    void *p =
-        mmap(reinterpret_cast<void *>(at), bytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-static CUresult vm_access(CUdeviceptr at, size_t bytes,
-                          const CUmemAccessDesc *desc, size_t count)
-{
-    (void)desc;
-    (void)count;
-    return mprotect(reinterpret_cast<void *>(at), bytes,
-                    PROT_READ | PROT_WRITE) == 0
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult vm_export(void *out, CUmemGenericAllocationHandle handle,
-                          CUmemAllocationHandleType type,
-                          unsigned long long flags)
-{
-    (void)type;
-    (void)flags;
-    int copy = dup((int)handle);
-    memcpy(out, &copy, sizeof(copy));
-    return copy < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-static CUresult vm_import(CUmemGenericAllocationHandle *out, void *os_handle,
-                          CUmemAllocationHandleType type)
-{
-    (void)type;
-    int copy = dup((int)(intptr_t)os_handle);
-    if (copy < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    S().handles[(uint64_t)copy] = 0;
-    *out = (CUmemGenericAllocationHandle)copy;
-    return CUDA_SUCCESS;
-}
-
-static CUresult vm_device(CUdevice *out, int index)
-{
-    *out = index;
-    return CUDA_SUCCESS;
-}
-
-static CUresult vm_name(char *out, int bytes, CUdevice device)
-{
-    (void)device;
-    static const char name[] = "emulated device";
-    if (bytes < (int)sizeof(name))
-        return CUDA_ERROR_INVALID_VALUE;
-    memcpy(out, name, sizeof(name));
-    return CUDA_SUCCESS;
-}
-
-static const struct {
-    const char *name;
-    void *entry;
-} entries[] = {
-    { "cuMemGetAllocationGranularity", (void *)vm_granularity },
-    { "cuMemAddressReserve", (void *)vm_reserve },
-    { "cuMemAddressFree", (void *)vm_release_address },
-    { "cuMemCreate", (void *)vm_create },
-    { "cuMemRelease", (void *)vm_release },
-    { "cuMemMap", (void *)vm_map },
-    { "cuMemUnmap", (void *)vm_unmap },
-    { "cuMemSetAccess", (void *)vm_access },
-    { "cuMemExportToShareableHandle", (void *)vm_export },
-    { "cuMemImportFromShareableHandle", (void *)vm_import },
-    { "cuDeviceGet", (void *)vm_device },
-    { "cuDeviceGetName", (void *)vm_name },
-};
-
-cudaError_t
-cudaGetDriverEntryPointByVersion(const char *symbol, void **out,
-                                 unsigned version, unsigned long long flags,
-                                 cudaDriverEntryPointQueryResult *out_result)
-{
-    (void)version;
-    (void)flags;
-    for (const auto &e : entries) {
-        if (strcmp(e.name, symbol) != 0)
-            continue;
-        *out = e.entry;
-        *out_result = cudaDriverEntryPointSuccess;
-        return cudaSuccess;
-    }
-    *out = nullptr;
-    *out_result = cudaDriverEntryPointSymbolNotFound;
-    return cudaSuccess;
-}
-
-void emulate_bound(void *ptr, size_t used, size_t mapped)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(ptr, used);
-    if (mapped > used)
-        ASAN_POISON_MEMORY_REGION(static_cast<char *>(ptr) + used,
-                                  mapped - used);
-#else
-    (void)ptr;
-    (void)used;
-    (void)mapped;
-#endif
 }

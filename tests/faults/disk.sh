@@ -95,6 +95,16 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=$((blocks * 5 / 2)) tmpfs "$work
     mount -o remount,size=$((blocks * 5)) "$work/small"
     train "$work/small/run" --set trainer.save_freq=2 >/dev/null 2>"$work/err" || fail "tmpfs: $(cat "$work/err")"
     same_run "$work/whole" "$work/small/run" 3
+
+    # What has no room from the start does not start.
+    mount -o remount,size=$((blocks * 3)) "$work/small"
+    dd if=/dev/zero of="$work/small/rest" bs=64k 2>/dev/null || true
+    code=0
+    "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/small/other" >/dev/null 2>"$work/err" || code=$?
+    [ "$code" = 2 ] || fail "no room: exit $code: $(cat "$work/err")"
+    grep -q "default_local_dir: 1 checkpoint of .* takes .*, the file system of $work/small has .* left" "$work/err" ||
+        fail "no room: $(cat "$work/err")"
+    [ ! -e "$work/small/other" ] || fail "no room: something was written"
 else
     echo "skipped: tmpfs: it takes root and the right to mount"
 fi

@@ -56,6 +56,18 @@ stops infer-twice "infer.sick gave sample # of request # twice"
 stops infer-null "infer.sick gave sample # without tokens or log-probs"
 stops infer-idle "infer.sick is idle, but 32 samples are missing"
 stops infer-more "infer.sick made no token for 1 s ([run] plugin_timeout), 32 samples are missing" --set run.plugin_timeout=1
+# The same engines under xray generate, whose rows come from the outside.
+generates() { # FAULT SENTENCE
+    local code=0
+    printf '{"prompt":"1+2="}\n{"prompt":"3+4="}\n' |
+        SICK=$1 "$XRAY_BIN" generate --model "$work/plain/global_step_2/actor" --infer sick --n 2 --max-tokens 3 \
+            --set run.plugin_timeout=1 >/dev/null 2>"$work/err" || code=$?
+    [ "$code" = 1 ] && [ "$(cat "$work/err")" = "xray: $2" ] || fail "generate, $1: exit $code: $(cat "$work/err")"
+}
+generates infer-more "infer.sick made no token for 1 s ([run] plugin_timeout), 4 samples are missing"
+generates infer-idle "infer.sick is idle, but 4 samples are missing"
+generates infer-twice "the engine answered twice for a sample"
+generates infer-other "the engine answered for a sample that was not asked for"
 # Weights on their way to the engine: before the first step and behind each.
 stops infer-span "infer.sick drew sample # with weights of version 7, version 0 was published"
 copied=(--set rollout.share_weights=off)
