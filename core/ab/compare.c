@@ -215,8 +215,9 @@ static xray_status judge(xr_comparison *c, xr_err *err)
                              &one->high);
         int holds = !(one->low > 0 || one->high < 0);
         if (!holds && one->adjusted <= XR_ALPHA)
-            one->verdict =
-                one->difference.mean > 0 ? XR_VARIANT_WINS : XR_BASE_WINS;
+            one->verdict = (one->difference.mean > 0) == !c->lower
+                               ? XR_VARIANT_WINS
+                               : XR_BASE_WINS;
     }
     free(p);
     return XRAY_OK;
@@ -241,10 +242,10 @@ static void note_mixed(const xr_variant *v, xr_errors *notes)
     }
 }
 
-xray_status xr_compare(const xr_runs *runs, const char *metric, xr_err *err,
-                       xr_comparison *out)
+xray_status xr_compare(const xr_runs *runs, const char *metric, int lower,
+                       xr_err *err, xr_comparison *out)
 {
-    *out = (xr_comparison){ .runs = runs };
+    *out = (xr_comparison){ .runs = runs, .lower = lower };
     if (runs->count < 2)
         return xr_fail(
             err, XRAY_E_CONFIG, "a comparison takes two variants, there is %s",
@@ -296,6 +297,11 @@ const char *xr_judged_name(int judged)
     static const char *const names[] = { "none", "paired t", "Welch t",
                                          "exact signs", "exact labels" };
     return names[judged];
+}
+
+const char *xr_better(const xr_comparison *c)
+{
+    return c->lower ? "lower is better" : "higher is better";
 }
 
 static void no_width(const xr_contrast *one, xr_str *out)

@@ -74,7 +74,8 @@ typedef struct xr_contrast {
 
 typedef struct xr_comparison {
     const xr_runs *runs;
-    const char *metric;     /* what the verdict is on; higher is better */
+    const char *metric;     /* what the verdict is on */
+    int lower;              /* less of it is better */
     double **finals;        /* [variants][runs] its last values */
     uint64_t **steps;       /* the steps they are of */
     xr_contrast *contrasts; /* [variants - 1] */
@@ -82,11 +83,13 @@ typedef struct xr_comparison {
 } xr_comparison;
 
 /* `metric`: NULL for the first greedy validation score all runs have, else the
- * mean reward of the last step. Fewer than two variants, or a metric that a
- * run lacks, are errors. `runs` is borrowed. */
-xray_status xr_compare(const xr_runs *runs, const char *metric, xr_err *err,
-                       xr_comparison *out);
+ * mean reward of the last step. `lower`: less of it is better. Fewer than two
+ * variants, or a metric that a run lacks, are errors. `runs` is borrowed. */
+xray_status xr_compare(const xr_runs *runs, const char *metric, int lower,
+                       xr_err *err, xr_comparison *out);
 void xr_comparison_free(xr_comparison *comparison);
+/* "higher is better" or "lower is better". */
+const char *xr_better(const xr_comparison *comparison);
 /* The verdict as a sentence: names the winner, or refuses to. */
 void xr_verdict(const xr_comparison *comparison, size_t contrast, xr_str *out);
 /* Where the runs of a pair part, as a sentence. */

@@ -172,7 +172,7 @@ static void put_head(const xr_comparison *c, xr_str *out)
     xr_page_text(runs->variants[0].name, out);
     xr_str_puts(out, "</h1>\n<p class=\"dim\"><code>");
     xr_page_text(c->metric, out);
-    xr_str_puts(out, "</code>, the last of each run; higher is better</p>\n");
+    xr_str_printf(out, "</code>, the last of each run; %s</p>\n", xr_better(c));
     for (size_t i = 0; i + 1 < runs->count; i++) {
         xr_str text = { 0 };
         const xr_contrast *one = &c->contrasts[i];

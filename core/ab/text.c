@@ -272,8 +272,8 @@ static void put_list(const char *title, const xr_errors *list, xr_str *out)
 void xr_compare_text(const xr_comparison *c, xr_str *out)
 {
     int width = name_width(c->runs);
-    xr_str_printf(out, "%s, the last of each run; higher is better\n\n",
-                  c->metric);
+    xr_str_printf(out, "%s, the last of each run; %s\n\n", c->metric,
+                  xr_better(c));
     put_values(c, width, out);
     for (size_t i = 0; i + 1 < c->runs->count; i++)
         put_pairs(c, &c->contrasts[i], out);

@@ -40,6 +40,7 @@ typedef struct cli_args {
     int64_t seeds;
     int64_t jobs;
     int ignore_eos;
+    int lower;
     int decode;
     int json;
     int origins;
@@ -106,6 +107,11 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     {                                                                         \
         "--metric", "NAME", CLI_TEXT, 0, offsetof(cli_args, metric), NULL, 1, \
             0, "what the verdict is on; else greedy validation"               \
+    }
+#define CLI_LOWER_FLAG                                                         \
+    {                                                                          \
+        "--lower", NULL, CLI_SWITCH, 0, offsetof(cli_args, lower), NULL, 1, 0, \
+            "less of the metric is better, as of a loss"                       \
     }
 #define CLI_MODEL_FLAG                                                        \
     {                                                                         \

@@ -259,9 +259,9 @@ static int report(const ab *a)
     if (status == XRAY_OK)
         status = xr_path_join(plan->args->out, "report.html", path,
                               sizeof(path), &err);
-    int code = status == XRAY_OK
-                   ? cli_compare_report(&runs, plan->args->metric, path)
-                   : cli_fail(status, &err);
+    int code = status == XRAY_OK ? cli_compare_report(&runs, plan->args->metric,
+                                                      plan->args->lower, path)
+                                 : cli_fail(status, &err);
     xr_runs_free(&runs);
     return code;
 }
@@ -361,6 +361,7 @@ static const cli_flag flags[] = {
     { "--jobs", "N", CLI_INT, 0, offsetof(cli_args, jobs), NULL, 1, 1024,
       "runs at a time; else cores / [run] threads" },
     CLI_METRIC_FLAG,
+    CLI_LOWER_FLAG,
     CLI_SET_FLAG,
     CLI_PLUGIN_PATH_FLAG,
     CLI_LOG_FLAG,

@@ -24,13 +24,13 @@ static xray_status write_page(const xr_comparison *c, const char *path,
     return status;
 }
 
-int cli_compare_report(const xr_runs *runs, const char *metric,
+int cli_compare_report(const xr_runs *runs, const char *metric, int lower,
                        const char *path)
 {
     xr_comparison c;
     xr_err err = { "" };
     xr_str text = { 0 };
-    xray_status status = xr_compare(runs, metric, &err, &c);
+    xray_status status = xr_compare(runs, metric, lower, &err, &c);
     if (status != XRAY_OK)
         return cli_fail(status, &err);
     xr_compare_text(&c, &text);
@@ -54,9 +54,9 @@ static int run_compare(const cli_args *args)
     xr_runs runs = { .count = 0 };
     xr_errors errors = { 0 };
     xr_runs_sort(&runs, args->words, args->word_count, &errors);
-    int code = errors.count
-                   ? cli_errors(&errors)
-                   : cli_compare_report(&runs, args->metric, args->out);
+    int code = errors.count ? cli_errors(&errors)
+                            : cli_compare_report(&runs, args->metric,
+                                                 args->lower, args->out);
     xr_runs_free(&runs);
     xr_errors_free(&errors);
     return code;
@@ -66,6 +66,7 @@ static const cli_flag flags[] = { { "--out", "FILE", CLI_TEXT, 0,
                                     offsetof(cli_args, out), NULL, 1, 0,
                                     "write the page there too" },
                                   CLI_METRIC_FLAG,
+                                  CLI_LOWER_FLAG,
                                   { 0 } };
 
 const cli_command cli_compare = {

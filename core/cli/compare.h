@@ -8,8 +8,9 @@
 #include "core/ab/compare.h"
 
 /* Compares, prints the tables and writes the page to `path` (NULL: none).
- * Returns the exit code, after a message where it is not CLI_OK. */
-int cli_compare_report(const xr_runs *runs, const char *metric,
+ * `lower`: less of the metric is better. Returns the exit code, after a message
+ * where it is not CLI_OK. */
+int cli_compare_report(const xr_runs *runs, const char *metric, int lower,
                        const char *path);
 
 #endif

@@ -54,7 +54,7 @@ static char *text_of(const char *const *names, char **out_page)
     sort_into(&runs, names, &errors);
     if (errors.count)
         fail_msg("%s", errors.items[0]);
-    if (xr_compare(&runs, NULL, &err, &c) != XRAY_OK)
+    if (xr_compare(&runs, NULL, 0, &err, &c) != XRAY_OK)
         fail_msg("%s", err.text);
     xr_compare_text(&c, &text);
     if (out_page) {
@@ -66,6 +66,22 @@ static char *text_of(const char *const *names, char **out_page)
     assert_false(text.failed);
     return text.data;
 }
+/* The verdict of the first contrast. */
+static int verdict_of(const xr_runs *runs, int lower)
+{
+    xr_comparison c;
+    xr_err err = { "" };
+    xr_str text = { 0 };
+    assert_int_equal(xr_compare(runs, NULL, lower, &err, &c), XRAY_OK);
+    int verdict = c.contrasts[0].verdict;
+    xr_compare_text(&c, &text);
+    assert_non_null(
+        strstr(text.data, lower ? "; lower is better" : "; higher is better"));
+    xr_str_free(&text);
+    xr_comparison_free(&c);
+    return verdict;
+}
+
 #define TEXT_OF(page, ...) \
     text_of((const char *const[]){ __VA_ARGS__, NULL }, page)
 
@@ -314,14 +330,20 @@ static void refused_comparisons(void **state)
     xr_err err = { "" };
     xr_comparison c;
     sort_into(&runs, (const char *const[]){ "base", NULL }, &errors);
-    assert_int_equal(xr_compare(&runs, NULL, &err, &c), XRAY_E_CONFIG);
+    assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_E_CONFIG);
     expect_in(err.text, "a comparison takes two variants, there is one");
     xr_runs_free(&runs);
     sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
-    assert_int_equal(xr_compare(&runs, "nothing", &err, &c), XRAY_E_CONFIG);
+    assert_int_equal(xr_compare(&runs, "nothing", 0, &err, &c), XRAY_E_CONFIG);
     expect_in(err.text, "--metric nothing: not all runs have it");
-    assert_int_equal(xr_compare(&runs, "critic/score/mean", &err, &c), XRAY_OK);
+    assert_int_equal(xr_compare(&runs, "critic/score/mean", 0, &err, &c),
+                     XRAY_OK);
     xr_comparison_free(&c);
+    int higher = verdict_of(&runs, 0);
+    assert_int_not_equal(higher, XR_NO_DIFFERENCE);
+    assert_int_equal(verdict_of(&runs, 1), higher == XR_VARIANT_WINS
+                                               ? XR_BASE_WINS
+                                               : XR_VARIANT_WINS);
     xr_runs_free(&runs);
 }
 
@@ -402,7 +424,7 @@ static void variant_without_runs(void **state)
     sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
     assert_int_equal(xr_runs_variant(&runs, "gone", &err), XRAY_OK);
     xr_errors_add(&runs.failures, "gone, seed 1 failed: <no memory>");
-    assert_int_equal(xr_compare(&runs, NULL, &err, &c), XRAY_OK);
+    assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_OK);
     xr_compare_text(&c, &text);
     assert_int_equal(xr_compare_text_time(&c, &text, &err), XRAY_OK);
     expect_in(xr_str_text(&text), "gone         0          -          -");
