@@ -85,3 +85,17 @@ train() { # FOLDER [--set ...]
     shift
     "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$dir" "$@"
 }
+
+# Every name in a file of metrics stands in docs/metrics.md, by itself or with an
+# asterisk; those of validation, rewards and corrections by their kind.
+documented() { # FILE
+    local name
+    for name in $(grep -oE '"[a-zA-Z_-]+/[^"]*":' "$1" | tr -d '":' | sort -u); do
+        case $name in
+        val-core/*/reward/* | val-aux/*/reward/best@* | close/* | rule/* | rollout_corr/*) continue ;;
+        esac
+        grep -qF "\`$name\`" "$XRAY_SOURCE/docs/metrics.md" ||
+            grep -qF "\`${name%/*}\` *" "$XRAY_SOURCE/docs/metrics.md" ||
+            fail "docs/metrics.md does not name $name"
+    done
+}

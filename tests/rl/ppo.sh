@@ -39,6 +39,7 @@ for flow in verl trlx; do
         actor/reward_kl_penalty actor/reward_kl_penalty_coeff rollout_scores/running_std; do
         has "$whole/metrics.jsonl" "\"$name\":"
     done
+    documented "$whole/metrics.jsonl"
     # From the start of the process, once.
     [ "$(grep -n '"timing_s/first_token":' "$whole/metrics.jsonl" | cut -d: -f1)" = 1 ] ||
         fail "timing_s/first_token is not in the first line alone"

@@ -9,6 +9,7 @@ steps="--set trainer.total_training_steps=3"
 
 # shellcheck disable=SC2086
 train "$work/base" $steps --set run.threads=1 >/dev/null
+documented "$work/base/metrics.jsonl"
 
 compare() {
     local name=$1

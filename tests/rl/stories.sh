@@ -35,5 +35,6 @@ need_data gsm8k/train.jsonl
 "$XRAY_BIN" train "$examples/gsm8k/stories260k.ini" --set "model.path=$data/models/stories260K/hf" \
     --set "data.train_files=$data/gsm8k/train.jsonl" --set "trainer.default_local_dir=$work/gsm" \
     --set trainer.logger=jsonl >"$work/gsm.txt"
+documented "$work/gsm/metrics.jsonl"
 grep -q '"actor/grad_norm"' "$work/gsm/metrics.jsonl" || fail "no update on GSM8K"
 echo "stories: ok"
