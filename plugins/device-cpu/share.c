@@ -375,9 +375,10 @@ static xray_status stale(const cpu_device *d, const shared_handle *h,
                     (unsigned long long)h->bytes, h->pid, why);
 }
 
-/* Maps another process's region. */
-static xray_status map_remote(cpu_device *d, const shared_handle *h,
-                              cpu_remote **out)
+/* The handle's region as a file of the caller's own: the one it names may be
+ * closed, and its number another file's, at any moment. */
+static xray_status open_region(const cpu_device *d, const shared_handle *h,
+                               int *out_fd)
 {
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", h->pid, h->fd);
@@ -390,6 +391,18 @@ static xray_status map_remote(cpu_device *d, const shared_handle *h,
         (void)close(fd);
         return stale(d, h, "that process has no such memory");
     }
+    *out_fd = fd;
+    return XRAY_OK;
+}
+
+/* Maps another process's region. */
+static xray_status map_remote(cpu_device *d, const shared_handle *h,
+                              cpu_remote **out)
+{
+    int fd = -1;
+    xray_status status = open_region(d, h, &fd);
+    if (status != XRAY_OK)
+        return status;
     void *base = mmap(NULL, h->size, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fd, 0);
     (void)close(fd);
@@ -427,8 +440,11 @@ static xray_status find_region(cpu_device *d, const shared_handle *h,
 {
     *out_remote = NULL;
     if (h->pid == (uint32_t)getpid()) {
-        if (!is_region(h->fd, h))
-            return stale(d, h, "this process has no such memory");
+        int fd = -1;
+        xray_status status = open_region(d, h, &fd);
+        if (status != XRAY_OK)
+            return status;
+        (void)close(fd);
         memcpy(out_base, &h->base, sizeof(*out_base)); /* 64-bit hosts only */
         return XRAY_OK;
     }

@@ -3,6 +3,8 @@
  * Ranks of comm-shm on a device that says its memory is not the host's: the cpu
  * device, which shares none of it.
  */
+#include <pthread.h>
+
 #include "tests/comm/ranks.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
@@ -36,9 +38,10 @@ static xray_status share(void *self, const void *ptr, uint8_t *out_handle)
     return XRAY_E_UNSUPPORTED;
 }
 
-void ranks_parts(ranks_env *e)
+static xray_device_ops staged;
+
+static void fill(void)
 {
-    static xray_device_ops staged;
     staged = *cpu();
     staged.create = create;
     staged.info = info;
@@ -46,6 +49,13 @@ void ranks_parts(ranks_env *e)
     staged.attach = NULL;
     staged.detach = NULL;
     staged.shareable = NULL;
+}
+
+/* Ranks may be threads. */
+void ranks_parts(ranks_env *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, fill);
     e->dev = &staged;
     e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
     e->brief = 1;
