@@ -347,16 +347,32 @@ static void run_tile(int kind, const tile_cut *cut, const cpu_gemm *g,
         tiles_masked_1[rows](g, at);
 }
 
+/* Panel i of the step behind at's: in this block, in the next block of the
+ * summed index, or in the next task; NULL where it is not known. */
+VFN const float *step_behind(const cpu_gemm *g, const tile_at *at,
+                             const tile_cut *cut, size_t step, size_t i)
+{
+    if (at->panel + step + i < cut->panels)
+        return cpu_gemm_b(g, (at->panel + step + i) * g->b_panel +
+                                 at->k0 * g->b_row);
+    if (at->k1 < g->depth)
+        return cpu_gemm_b(g, i * g->b_panel + at->k1 * g->b_row);
+    size_t skip = i * g->b_panel * (g->b_narrow ? 2 : sizeof(float));
+    return g->b_next ? (const void *)((const char *)g->b_next + skip) : NULL;
+}
+
 /* What tile i of a step of gemm_block fetches: panel i of the next step, and
  * where `a` is read for the first time the rows of the tile below it. */
 VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
                     size_t i, size_t below)
 {
     size_t step = cut_step(cut, at->panel);
-    int ahead = i < step && at->panel + step + i < cut->panels;
+    const float *ahead =
+        i < step ? step_behind(g, at, cut, step, i) : (const float *)NULL;
     at->next_c = g->c + below * g->c_row + at->panel * 16;
-    at->next = cpu_gemm_b(g, (at->panel + (ahead ? step + i : 0)) * g->b_panel +
-                                 at->k0 * g->b_row);
+    at->next = ahead
+                   ? ahead
+                   : cpu_gemm_b(g, at->panel * g->b_panel + at->k0 * g->b_row);
     at->next_row = g->b_narrow ? g->b_row / 2 : g->b_row;
     at->next_sixteen = 16 * at->next_row;
     if (at->panel > 0 || ahead || below >= g->rows)
@@ -476,6 +492,7 @@ static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
     cpu_gemm one = *g;
     one.a = g->work;
     one.a_row = row;
+    one.depth = g->depth - at->k0;
     one.b = cpu_gemm_b(g, at->k0 * g->b_row);
     one.c += m0 * g->c_row;
     tile_at here = { .start = at->start, .k1 = depth };

@@ -33,6 +33,7 @@ typedef struct cpu_gemm {
     int b_tail;        /* 1: the last panel of b is not padded to 16 */
     int b_narrow;      /* 1: b holds bf16, padded; the strides count those */
     float *work; /* CPU_GEMM_WORK floats, to copy blocks of a to, or NULL */
+    const void *b_next; /* of the task behind this one, or NULL */
 } cpu_gemm;
 
 /* Element i of b. */

@@ -240,12 +240,21 @@ typedef struct product_job {
     size_t row_step; /* of one task; rows first, then columns */
     size_t col_step;
     size_t row_tasks;
+    size_t threads;
     float *scratch; /* or NULL: x is read where it lies */
     size_t scratch_floats;
 } product_job;
 
 #define COPY_ROW 512  /* floats from row to row where blocks of x are copied */
 #define COPY_COLS 256 /* columns that make up for it */
+
+/* The panels of the task that this thread is likely to take next. */
+static const void *panels_behind(const product_job *job, size_t task)
+{
+    const cpu_gemm *g = &job->whole;
+    size_t col = (task + job->threads) / job->row_tasks * job->col_step;
+    return col < g->cols ? cpu_gemm_b(g, col / 16 * g->b_panel) : NULL;
+}
 
 static void product_task(void *ctx, size_t task, size_t thread)
 {
@@ -257,6 +266,7 @@ static void product_task(void *ctx, size_t task, size_t thread)
     g.cols = g.cols - col < job->col_step ? g.cols - col : job->col_step;
     g.a += row * g.a_row;
     g.b = cpu_gemm_b(&g, col / 16 * g.b_panel);
+    g.b_next = panels_behind(job, task);
     g.c += row * g.c_row + col;
     g.bias = g.bias ? g.bias + col : NULL;
     if (job->scratch && g.rows > job->d->k->rows && g.cols >= COPY_COLS)
@@ -316,6 +326,7 @@ static void cut_product(const cpu_device *d, product_job *job, double cost)
     size_t parts = threads > 1 ? parts_of(threads, cost) : 1;
     size_t most = 12 * d->k->rows;
     size_t many = 6 * d->k->rows * threads;
+    job->threads = threads;
     job->row_step = g->rows;
     job->col_step = g->cols;
     if (g->rows > g->cols || g->cols < 64 ||

@@ -19,7 +19,10 @@
 #define STATE_WORKER 2u /* one worker inside */
 #define STATE_INSIDE 0xFFFEu
 #define STATE_JOB 0x10000u /* one generation */
-#define SPINS 2000         /* tens of microseconds: longer than between jobs */
+#define SPINS 2000 /* tens of microseconds: longer than between most jobs */
+/* Some tenths of a millisecond, in which others may have the core: to wake a
+ * sleeping one costs a virtual machine nearly as much. */
+#define SPINS_AND_YIELDS 20000
 #define MAX_THREADS 256
 
 typedef struct pool_worker {
@@ -67,11 +70,14 @@ static int join_job(cpu_pool *pool, uint64_t *state)
 /* Waits for another generation than `seen`, spinning first. */
 static uint64_t next_job(cpu_pool *pool, uint64_t seen)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < SPINS_AND_YIELDS; i++) {
         uint64_t state = atomic_load(&pool->state);
         if (state / STATE_JOB != seen || atomic_load(&pool->stop))
             return state;
-        _mm_pause();
+        if (i >= SPINS && i % 64 == 0)
+            (void)sched_yield();
+        else
+            _mm_pause();
     }
     (void)pthread_mutex_lock(&pool->lock);
     (void)atomic_fetch_add(&pool->sleepers, 1);
