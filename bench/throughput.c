@@ -430,9 +430,7 @@ static int read_options(bench *b, xr_config *config, char **argv,
     (void)snprintf(model, sizeof(model), "model.path=%s", argv[1]);
     xr_config_set(config, model, errors);
     /* A trainable session wants a file of rows; none is read here. */
-    (void)snprintf(model, sizeof(model), "data.train_files=%s/config.json",
-                   argv[1]);
-    xr_config_set(config, model, errors);
+    xr_config_set(config, "data.train_files=/dev/null", errors);
     for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++)
         xr_config_set(config, presets[i], errors);
     for (char **arg = argv + 2; *arg; arg++) {

@@ -17,6 +17,9 @@ grep -q '^train: 2[0-9][0-9] tokens of .* reached$' "$work/out.txt"
     --set "data.val_files=$work/val.jsonl" --set "trainer.default_local_dir=$work/run" \
     --set data.max_prompt_length=12 --set data.max_response_length=4 --set trainer.total_training_steps=2 >"$work/out.txt"
 grep -q '^best: step .* ms$' "$work/out.txt"
+# The folder of a run is a model: its newest checkpoint.
+"$XRAY_BUILD/bench-throughput" "$work/run" data.train_batch_size=4 bench.what=train >"$work/out.txt"
+grep -q '^train: .* tokens/s$' "$work/out.txt"
 "$XRAY_BUILD/bench-matmul" 1 >"$work/out.txt"
 grep -q '^decode ' "$work/out.txt"
 echo "bench: ok"
