@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,28 +296,6 @@ xray_status xr_file_copy(const char *from, const char *to, xr_err *err)
         return xr_file_finish(&file, err);
     xr_file_drop(&file);
     return status;
-}
-
-double xr_process_age(void)
-{
-    char text[1024];
-    struct timespec now = { 0, 0 };
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        (void)close(fd);
-    if (got <= 0)
-        return (double)NAN;
-    text[got] = '\0';
-    /* The name, field 2, may hold blanks and brackets; 22 is the start. */
-    const char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    long ticks = sysconf(_SC_CLK_TCK);
-    if (!at || ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) != 0)
-        return (double)NAN;
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 -
-           strtod(at, NULL) / (double)ticks;
 }
 
 double xr_now(void)

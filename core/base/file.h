@@ -65,8 +65,5 @@ xray_status xr_file_copy(const char *from, const char *to, xr_err *err);
 
 /* Seconds on a clock that never goes back. */
 double xr_now(void);
-/* Seconds since the system started this process, too many by at most one of its
- * ticks (10 ms); NAN where it does not tell. */
-double xr_process_age(void);
 
 #endif

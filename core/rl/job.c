@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/base/process.h"
 #include "core/rl/nonfinite.h"
 #include "core/rl/role.h"
 #include "core/rl/session_parts.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/collective.h"
 #include "core/base/str.h"
 #include "core/rl/whole_inner.h"
 #include "core/rl/worker.h"
@@ -32,15 +33,6 @@ const xr_ranks *xr_whole_ranks(const xr_whole *w, uint32_t role)
 
 /* ---- errors ------------------------------------------------------------- */
 
-static const char *call_name(uint32_t call)
-{
-    static const char *const names[] = {
-        "no collective", "all_reduce", "reduce_scatter", "all_gather",
-        "broadcast",     "send",       "recv",           "barrier",
-    };
-    return names[call < sizeof(names) / sizeof(names[0]) ? call : 0];
-}
-
 /* Where every rank stands: "rank 0 waits in all_gather of 4096 bytes". */
 static void add_traces(const xr_whole *w, xr_err *err)
 {
@@ -56,10 +48,10 @@ static void add_traces(const xr_whole *w, xr_err *err)
             xr_str_puts(&text, "was in no collective yet");
         else if (t->state == 1 || t->state == 2)
             xr_str_printf(&text, "waits in %s of %" PRIu64 " bytes",
-                          call_name(t->call), t->bytes);
+                          xr_collective_name(t->call), t->bytes);
         else
             xr_str_printf(&text, "left %s of %" PRIu64 " bytes",
-                          call_name(t->call), t->bytes);
+                          xr_collective_name(t->call), t->bytes);
     }
     xr_err first = *err;
     (void)xr_fail(err, XRAY_E_PEER, "%s (%s)", first.text, xr_str_text(&text));

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "core/base/collective.h"
 #include "plugins/comm-nccl/instance.h"
 
 #define ROOM 5000000000u /* ns until a full ring is held for stuck */
@@ -270,41 +271,17 @@ xray_status nccl_run(xray_comm_group *g, xray_stream *stream,
 
 /* ---- the interface ------------------------------------------------------ */
 
-static xray_status check(const xray_comm_group *group, const char *where,
-                         const void *in, const void *out, uint64_t bytes)
-{
-    if (bytes > UINT64_MAX / 4 / NCCL_MOST_RANKS)
-        return nccl_fail(group->comm->host, XRAY_E_RANGE, where,
-                         "%llu bytes are too many", (unsigned long long)bytes);
-    if (bytes && (!in || !out))
-        return nccl_fail(group->comm->host, XRAY_E_ARG, where,
-                         "a pointer is NULL");
-    return XRAY_OK;
-}
-
-static xray_status check_sum(const xray_comm_group *group, const char *where,
-                             const void *in, const void *out, uint64_t count,
-                             uint32_t dtype)
-{
-    if (dtype != XRAY_F32 && dtype != XRAY_BF16)
-        return nccl_fail(group->comm->host, XRAY_E_UNSUPPORTED, where,
-                         "sums are of f32 or bf16, not of element type %u",
-                         dtype);
-    if (count > UINT64_MAX / 8)
-        return check(group, where, in, out, UINT64_MAX);
-    return check(group, where, in, out, count * nccl_width(dtype));
-}
-
 xray_status nccl_all_reduce(xray_comm_group *group, xray_stream *stream,
                             void *buf, uint64_t count, uint32_t dtype)
 {
-    xray_status status = check_sum(group, "all_reduce", buf, buf, count, dtype);
+    xray_status status = xr_collective_check_sum(
+        group->comm->host, "all_reduce", buf, buf, count, dtype);
     if (status != XRAY_OK)
         return status;
     nccl_call call = { .call = XRAY_COMM_ALL_REDUCE,
                        .dtype = dtype,
                        .count = count,
-                       .bytes = count * nccl_width(dtype),
+                       .bytes = count * xr_collective_width(dtype),
                        .out = buf };
     return nccl_run(group, stream, &call);
 }
@@ -313,14 +290,14 @@ xray_status nccl_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                 const void *in, void *out, uint64_t count,
                                 uint32_t dtype)
 {
-    xray_status status =
-        check_sum(group, "reduce_scatter", in, out, count, dtype);
+    xray_status status = xr_collective_check_sum(
+        group->comm->host, "reduce_scatter", in, out, count, dtype);
     if (status != XRAY_OK)
         return status;
     nccl_call call = { .call = XRAY_COMM_REDUCE_SCATTER,
                        .dtype = dtype,
                        .count = count,
-                       .bytes = count * nccl_width(dtype),
+                       .bytes = count * xr_collective_width(dtype),
                        .in = in,
                        .out = out };
     return nccl_run(group, stream, &call);
@@ -330,14 +307,11 @@ xray_status nccl_all_gather(xray_comm_group *group, xray_stream *stream,
                             const void *in, void *out, uint64_t count,
                             uint32_t dtype)
 {
-    if (!nccl_width(dtype) || count > UINT64_MAX / 8)
-        return nccl_fail(group->comm->host, XRAY_E_UNSUPPORTED, "all_gather",
-                         "%llu elements of type %u", (unsigned long long)count,
-                         dtype);
-    uint64_t bytes = count * nccl_width(dtype);
-    xray_status status = check(group, "all_gather", in, out, bytes);
+    xray_status status = xr_collective_check_all(
+        group->comm->host, "all_gather", in, out, count, dtype);
     if (status != XRAY_OK)
         return status;
+    uint64_t bytes = count * xr_collective_width(dtype);
     nccl_call call = { .call = XRAY_COMM_ALL_GATHER,
                        .dtype = dtype,
                        .count = count,
@@ -350,7 +324,8 @@ xray_status nccl_all_gather(xray_comm_group *group, xray_stream *stream,
 xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
                            void *buf, uint64_t bytes, uint32_t root)
 {
-    xray_status status = check(group, "broadcast", buf, buf, bytes);
+    xray_status status =
+        xr_collective_check(group->comm->host, "broadcast", buf, buf, bytes);
     if (status != XRAY_OK)
         return status;
     if (root >= group->count)
@@ -371,7 +346,7 @@ static xray_status check_peer(const xray_comm_group *group, const char *where,
         return nccl_fail(group->comm->host, XRAY_E_ARG, where,
                          "peer %u: another rank of a group of %u is expected",
                          peer, group->count);
-    return check(group, where, buf, buf, bytes);
+    return xr_collective_check(group->comm->host, where, buf, buf, bytes);
 }
 
 xray_status nccl_send(xray_comm_group *group, xray_stream *stream,

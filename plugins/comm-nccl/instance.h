@@ -193,7 +193,6 @@ xray_status nccl_widened(xray_comm_group *group, const nccl_call *call);
 xray_status nccl_settle(xray_comm_group *group, const char *what, int result);
 /* Elements of fp32 that each of `ranks` parts of the scratch memory has. */
 uint64_t nccl_piece(const nccl_comm *comm, uint32_t ranks);
-uint64_t nccl_width(uint32_t dtype); /* bytes; 0: not an element type */
 
 /* ---- watching ----------------------------------------------------------- */
 

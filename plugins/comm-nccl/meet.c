@@ -2,16 +2,14 @@
  *
  * How ranks find each other, and which of them live.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/hash.h"
+#include "core/base/process.h"
 #include "plugins/comm-nccl/instance.h"
 
 /* Of this machine since it was started, and of its process space. */
@@ -88,16 +86,6 @@ xray_status nccl_offers_check(const nccl_comm *comm, const nccl_offer *all)
     return status;
 }
 
-static int open_pid(uint32_t pid)
-{
-#ifdef SYS_pidfd_open
-    return (int)syscall(SYS_pidfd_open, (pid_t)pid, 0u);
-#else
-    (void)pid;
-    return -1;
-#endif
-}
-
 void nccl_peers_open(nccl_comm *comm, const nccl_offer *all)
 {
     uint64_t here = all[comm->rank].host;
@@ -106,17 +94,14 @@ void nccl_peers_open(nccl_comm *comm, const nccl_offer *all)
         peer->pid = all[i].pid;
         peer->near = all[i].host == here && peer->pid != (uint32_t)getpid();
         if (peer->near)
-            peer->pidfd = open_pid(peer->pid);
+            peer->pidfd = xr_process_open(peer->pid);
     }
 }
 
 int nccl_is_dead(const nccl_comm *comm, uint32_t rank)
 {
     const nccl_peer *peer = &comm->peers[rank];
-    if (!peer->near || peer->pidfd < 0)
-        return 0;
-    struct pollfd p = { .fd = peer->pidfd, .events = POLLIN };
-    return poll(&p, 1, 0) > 0;
+    return peer->near && xr_process_is_dead(peer->pid, peer->pidfd);
 }
 
 /* Without blocking: a rank that never comes is an error after the timeout. */

@@ -7,6 +7,7 @@
  * in pieces that the scratch memory holds; an element's sum does not depend on
  * where pieces end.
  */
+#include "core/base/collective.h"
 #include "plugins/comm-nccl/instance.h"
 
 #define UNIT 64u /* slices begin at multiples of it */
@@ -14,19 +15,6 @@
 uint64_t nccl_piece(const nccl_comm *comm, uint32_t ranks)
 {
     return comm->config.scratch / (4 * ((uint64_t)ranks + 2)) / UNIT * UNIT;
-}
-
-uint64_t nccl_width(uint32_t dtype)
-{
-    switch (dtype) {
-    case XRAY_F32:
-        return 4;
-    case XRAY_BF16:
-    case XRAY_F16:
-        return 2;
-    default:
-        return 0;
-    }
 }
 
 /* ---- the device's part -------------------------------------------------- */
@@ -214,7 +202,7 @@ static xray_status all_reduce(xray_comm_group *g, const nccl_call *call)
     xray_status status = XRAY_OK;
     for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += step) {
         uint64_t left = call->count - at;
-        slices s = { .width = nccl_width(call->dtype),
+        slices s = { .width = xr_collective_width(call->dtype),
                      .count = left < step ? left : step };
         s.at = (char *)call->out + at * s.width;
         s.each = (s.count + g->count - 1) / g->count;
@@ -229,7 +217,7 @@ static xray_status reduce_scatter(xray_comm_group *g, const nccl_call *call)
 {
     const nccl_api *api = &g->comm->api;
     uint64_t piece = nccl_piece(g->comm, g->count);
-    uint64_t width = nccl_width(call->dtype);
+    uint64_t width = xr_collective_width(call->dtype);
     xray_status status = XRAY_OK;
     for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
         uint64_t n = call->count - at < piece ? call->count - at : piece;

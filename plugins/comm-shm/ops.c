@@ -3,53 +3,17 @@
  * The calls. A collective is done when it returns: the device runs what it is
  * given inside the call, or is waited for (stage.c).
  */
+#include "core/base/collective.h"
 #include "plugins/comm-shm/shm.h"
-
-static uint64_t element(uint32_t dtype)
-{
-    switch (dtype) {
-    case XRAY_F32:
-        return 4;
-    case XRAY_BF16:
-    case XRAY_F16:
-        return 2;
-    default:
-        return 0;
-    }
-}
-
-static xray_status check(const xray_comm_group *group, const char *where,
-                         const void *in, const void *out, uint64_t bytes)
-{
-    if (bytes > UINT64_MAX / 4 / SHM_MOST_RANKS)
-        return shm_fail(group->comm->host, XRAY_E_RANGE, where,
-                        "%llu bytes are too many", (unsigned long long)bytes);
-    if (bytes && (!in || !out))
-        return shm_fail(group->comm->host, XRAY_E_ARG, where,
-                        "a pointer is NULL");
-    return XRAY_OK;
-}
-
-static xray_status check_sum(const xray_comm_group *group, const char *where,
-                             const void *in, const void *out, uint64_t count,
-                             uint32_t dtype)
-{
-    if (dtype != XRAY_F32 && dtype != XRAY_BF16)
-        return shm_fail(group->comm->host, XRAY_E_UNSUPPORTED, where,
-                        "sums are of f32 or bf16, not of element type %u",
-                        dtype);
-    if (count > UINT64_MAX / 8)
-        return check(group, where, in, out, UINT64_MAX);
-    return check(group, where, in, out, count * element(dtype));
-}
 
 xray_status shm_all_reduce(xray_comm_group *group, xray_stream *stream,
                            void *buf, uint64_t count, uint32_t dtype)
 {
-    xray_status status = check_sum(group, "all_reduce", buf, buf, count, dtype);
+    xray_status status = xr_collective_check_sum(
+        group->comm->host, "all_reduce", buf, buf, count, dtype);
     if (status != XRAY_OK)
         return status;
-    uint64_t bytes = count * element(dtype);
+    uint64_t bytes = count * xr_collective_width(dtype);
     shm_call call = { .call = XRAY_COMM_ALL_REDUCE,
                       .dtype = dtype,
                       .count = count,
@@ -64,11 +28,11 @@ xray_status shm_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                const void *in, void *out, uint64_t count,
                                uint32_t dtype)
 {
-    xray_status status =
-        check_sum(group, "reduce_scatter", in, out, count, dtype);
+    xray_status status = xr_collective_check_sum(
+        group->comm->host, "reduce_scatter", in, out, count, dtype);
     if (status != XRAY_OK)
         return status;
-    uint64_t bytes = count * element(dtype);
+    uint64_t bytes = count * xr_collective_width(dtype);
     shm_call call = { .call = XRAY_COMM_REDUCE_SCATTER,
                       .dtype = dtype,
                       .count = count,
@@ -85,14 +49,11 @@ xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
                            const void *in, void *out, uint64_t count,
                            uint32_t dtype)
 {
-    if (!element(dtype) || count > UINT64_MAX / 8)
-        return shm_fail(group->comm->host, XRAY_E_UNSUPPORTED, "all_gather",
-                        "%llu elements of type %u", (unsigned long long)count,
-                        dtype);
-    uint64_t bytes = count * element(dtype);
-    xray_status status = check(group, "all_gather", in, out, bytes);
+    xray_status status = xr_collective_check_all(
+        group->comm->host, "all_gather", in, out, count, dtype);
     if (status != XRAY_OK)
         return status;
+    uint64_t bytes = count * xr_collective_width(dtype);
     shm_call call = { .call = XRAY_COMM_ALL_GATHER,
                       .dtype = dtype,
                       .count = count,
@@ -108,7 +69,8 @@ xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
 xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
                           void *buf, uint64_t bytes, uint32_t root)
 {
-    xray_status status = check(group, "broadcast", buf, buf, bytes);
+    xray_status status =
+        xr_collective_check(group->comm->host, "broadcast", buf, buf, bytes);
     if (status != XRAY_OK)
         return status;
     if (root >= group->count)
@@ -129,7 +91,8 @@ xray_status shm_send(xray_comm_group *group, xray_stream *stream,
                      const void *buf, uint64_t bytes, uint32_t peer)
 {
     shm_channel *channel;
-    xray_status status = check(group, "send", buf, buf, bytes);
+    xray_status status =
+        xr_collective_check(group->comm->host, "send", buf, buf, bytes);
     if (status == XRAY_OK)
         status = shm_pair_channel(group, peer, &channel);
     if (status != XRAY_OK)
@@ -148,7 +111,8 @@ xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                      uint64_t bytes, uint32_t peer)
 {
     shm_channel *channel;
-    xray_status status = check(group, "recv", buf, buf, bytes);
+    xray_status status =
+        xr_collective_check(group->comm->host, "recv", buf, buf, bytes);
     if (status == XRAY_OK)
         status = shm_pair_channel(group, peer, &channel);
     if (status != XRAY_OK)

@@ -3,22 +3,20 @@
  * comm-shm: collectives among the processes of one host, over the shareable
  * memory of a device whose memory is the host's, or through copies there.
  */
-#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <xray/plugin.h>
 
+#include "core/base/process.h"
 #include "plugins/comm-shm/shm.h"
 
 #define SPIN_ALONE 20000u /* ns: about what sleeping and waking costs */
-#define SPIN_CROWD                                            \
-    1000u /* spinning takes the processor from who is awaited \
-           */
+/* Spinning takes the processor from who is awaited. */
+#define SPIN_CROWD 1000u
 
 xray_status shm_fail(const xray_host *host, xray_status status,
                      const char *where, const char *fmt, ...)
@@ -65,17 +63,6 @@ static void destroy(void *self)
     shm_stage_free(comm);
     free(comm->peers);
     free(comm);
-}
-
-static int open_pid(uint32_t pid)
-{
-#ifdef SYS_pidfd_open
-    if (pid != (uint32_t)getpid())
-        return (int)syscall(SYS_pidfd_open, (pid_t)pid, 0u);
-#else
-    (void)pid;
-#endif
-    return -1;
 }
 
 /* The first rank that cannot come, as all of them are told. */
@@ -217,7 +204,7 @@ static xray_status create(const xray_comm_setup *setup, const void *config,
     status = meet(comm, setup, ready_device(setup, comm), all);
     for (uint32_t i = 0; status == XRAY_OK && i < setup->size; i++) {
         peers[i].pid = all[i].pid;
-        peers[i].pidfd = open_pid(all[i].pid);
+        peers[i].pidfd = xr_process_open(all[i].pid);
     }
     free(all);
     if (status != XRAY_OK) {

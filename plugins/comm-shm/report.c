@@ -3,70 +3,20 @@
  * Who is where: what each rank says about itself, and the sentence an error
  * makes of it.
  */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "core/base/collective.h"
+#include "core/base/process.h"
 #include "plugins/comm-shm/shm.h"
 
 #define TEXT_CAP 900u
 
-typedef struct sentence {
-    char text[TEXT_CAP];
-    size_t used;
-} sentence;
-
-XRAY_PRINTF(2, 3)
-static void say(sentence *s, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(s->text + s->used, TEXT_CAP - s->used, fmt, args);
-    va_end(args);
-    if (n > 0)
-        s->used += (size_t)n;
-    if (s->used >= TEXT_CAP)
-        s->used = TEXT_CAP - 1;
-}
-
 /* ---- processes ---------------------------------------------------------- */
-
-/* The letter of /proc/PID/stat; 0: no such process. */
-static char process_state(uint32_t pid)
-{
-    char path[64];
-    char text[512];
-    (void)snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    (void)close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    /* The name before it is in brackets and may hold anything. */
-    const char *end = strrchr(text, ')');
-    return end && end[1] == ' ' ? end[2] : 0;
-}
 
 int shm_is_dead(const shm_comm *comm, uint32_t rank)
 {
     const shm_peer *peer = &comm->peers[rank];
-    if (peer->pid == (uint32_t)getpid())
-        return 0;
-    if (peer->pidfd >= 0) {
-        struct pollfd p = { .fd = peer->pidfd, .events = POLLIN };
-        return poll(&p, 1, 0) > 0;
-    }
-    if (kill((pid_t)peer->pid, 0) != 0 && errno == ESRCH)
-        return 1;
-    char state = process_state(peer->pid);
-    return state == 'Z' || state == 'X';
+    return xr_process_is_dead(peer->pid, peer->pidfd);
 }
 
 /* ---- other calls -------------------------------------------------------- */
@@ -105,17 +55,6 @@ int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
 
 /* ---- traces ------------------------------------------------------------- */
 
-/* The core reads these while they are written. */
-static void put64(uint64_t *to, uint64_t value)
-{
-    atomic_store_explicit((_Atomic uint64_t *)to, value, memory_order_release);
-}
-
-static void put32(uint32_t *to, uint32_t value)
-{
-    atomic_store_explicit((_Atomic uint32_t *)to, value, memory_order_release);
-}
-
 void shm_trace_begin(const shm_channel *channel, const shm_call *call)
 {
     const shm_comm *comm = channel->comm;
@@ -134,20 +73,20 @@ void shm_trace_begin(const shm_channel *channel, const shm_call *call)
     if (!comm->traces)
         return;
     xray_comm_trace *trace = &comm->traces[comm->rank];
-    put64(&trace->calls, calls);
-    put64(&trace->bytes, call->whole);
-    put64(&trace->group, channel->group);
-    put32(&trace->call, call->call);
-    put64(&trace->since, since);
-    put64(&trace->pid, (uint64_t)getpid());
-    put32(&trace->state, SHM_WAITS);
+    xr_trace_put64(&trace->calls, calls);
+    xr_trace_put64(&trace->bytes, call->whole);
+    xr_trace_put64(&trace->group, channel->group);
+    xr_trace_put32(&trace->call, call->call);
+    xr_trace_put64(&trace->since, since);
+    xr_trace_put64(&trace->pid, (uint64_t)getpid());
+    xr_trace_put32(&trace->state, SHM_WAITS);
 }
 
 void shm_trace_state(const shm_comm *comm, uint32_t state)
 {
     atomic_store(&shm_area_of(&comm->control, comm->rank)->state, state);
     if (comm->traces)
-        put32(&comm->traces[comm->rank].state, state);
+        xr_trace_put32(&comm->traces[comm->rank].state, state);
 }
 
 void shm_trace_end(const shm_comm *comm, uint32_t state)
@@ -156,42 +95,19 @@ void shm_trace_end(const shm_comm *comm, uint32_t state)
     atomic_store(&area->state, state);
     atomic_store(&area->now, 0);
     if (comm->traces)
-        put32(&comm->traces[comm->rank].state, SHM_OUTSIDE);
+        xr_trace_put32(&comm->traces[comm->rank].state, SHM_OUTSIDE);
 }
 
 /* ---- sentences ---------------------------------------------------------- */
 
-static const char *call_name(uint32_t call)
+static void say_call_of(xr_sentence *s, shm_area *area)
 {
-    static const char *const names[] = { "no call",        "all_reduce",
-                                         "reduce_scatter", "all_gather",
-                                         "broadcast",      "send",
-                                         "recv",           "barrier" };
-    return call < sizeof(names) / sizeof(*names) ? names[call] : "a call";
-}
-
-/* "all_reduce of 64 bytes of f32 in group 0" */
-static void say_call(sentence *s, uint32_t call, uint64_t bytes, uint32_t dtype,
-                     uint32_t root)
-{
-    static const char *const types[] = { "", " of f32", " of bf16", " of f16" };
-    say(s, "%s", call_name(call));
-    if (call == XRAY_COMM_BARRIER)
-        return;
-    say(s, " of %llu bytes", (unsigned long long)bytes);
-    if (call == XRAY_COMM_ALL_REDUCE || call == XRAY_COMM_REDUCE_SCATTER)
-        say(s, "%s", dtype < 4 ? types[dtype] : "");
-    else if (call == XRAY_COMM_BROADCAST || call == XRAY_COMM_RECV)
-        say(s, " from rank %u", root);
-    else if (call == XRAY_COMM_SEND)
-        say(s, " to rank %u", root);
-}
-
-static void say_call_of(sentence *s, shm_area *area)
-{
-    say_call(s, atomic_load(&area->call), atomic_load(&area->bytes),
-             atomic_load(&area->dtype), atomic_load(&area->root));
-    say(s, " in group %u", atomic_load(&area->group));
+    const xr_collective call = { atomic_load(&area->call),
+                                 atomic_load(&area->dtype),
+                                 atomic_load(&area->bytes),
+                                 atomic_load(&area->root) };
+    xr_say_collective(s, &call);
+    xr_say(s, " in group %u", atomic_load(&area->group));
 }
 
 /* What a rank of another process is, that cannot say so itself; or NULL. */
@@ -201,12 +117,12 @@ static const char *fate(const shm_comm *comm, uint32_t rank)
         return NULL;
     if (shm_is_dead(comm, rank))
         return "dead";
-    char state = process_state(comm->peers[rank].pid);
+    char state = xr_process_state(comm->peers[rank].pid);
     return state == 'T' || state == 't' ? "stopped" : NULL;
 }
 
 /* What a member came with to the step at hand, once it is elsewhere. */
-static int say_desc(sentence *s, const shm_channel *channel, uint32_t index)
+static int say_desc(xr_sentence *s, const shm_channel *channel, uint32_t index)
 {
     const shm_control *control = &channel->comm->control;
     uint32_t rank = channel->ranks[index];
@@ -222,13 +138,14 @@ static int say_desc(sentence *s, const shm_channel *channel, uint32_t index)
     uint32_t root = d->call == XRAY_COMM_BROADCAST
                         ? channel->ranks[d->root]
                         : channel->ranks[channel->count - 1 - index];
-    say(s, "rank %u gave up in ", rank);
-    say_call(s, d->call, d->whole, d->dtype, root);
-    say(s, " in group %u", channel->group);
+    xr_say(s, "rank %u gave up in ", rank);
+    const xr_collective call = { d->call, d->dtype, d->whole, root };
+    xr_say_collective(s, &call);
+    xr_say(s, " in group %u", channel->group);
     return 1;
 }
 
-static void say_rank(sentence *s, const shm_channel *channel, uint32_t index)
+static void say_rank(xr_sentence *s, const shm_channel *channel, uint32_t index)
 {
     const shm_comm *comm = channel->comm;
     uint32_t rank = channel->ranks[index];
@@ -236,55 +153,55 @@ static void say_rank(sentence *s, const shm_channel *channel, uint32_t index)
     uint32_t state = atomic_load(&area->state);
     const char *is = fate(comm, rank);
     if (atomic_load(&area->left)) {
-        say(s, "rank %u has ended its part", rank);
+        xr_say(s, "rank %u has ended its part", rank);
     } else if (is) {
-        say(s, "rank %u (pid %u) is %s", rank, comm->peers[rank].pid, is);
+        xr_say(s, "rank %u (pid %u) is %s", rank, comm->peers[rank].pid, is);
         if (atomic_load(&area->calls)) {
-            say(s, "%s", state ? ", in " : ", after ");
+            xr_say(s, "%s", state ? ", in " : ", after ");
             say_call_of(s, area);
         }
     } else if (say_desc(s, channel, index)) {
         return;
     } else if (state == SHM_OUTSIDE) {
-        say(s, "rank %u is outside any collective", rank);
+        xr_say(s, "rank %u is outside any collective", rank);
         if (atomic_load(&area->calls)) {
-            say(s, ", after ");
+            xr_say(s, ", after ");
             say_call_of(s, area);
         }
     } else {
-        say(s, "rank %u %s ", rank,
-            state == SHM_WAITS   ? "waits in"
-            : state == SHM_WORKS ? "works in"
-                                 : "gave up in");
+        xr_say(s, "rank %u %s ", rank,
+               state == SHM_WAITS   ? "waits in"
+               : state == SHM_WORKS ? "works in"
+                                    : "gave up in");
         say_call_of(s, area);
         if (state != SHM_GAVE_UP)
-            say(s, " for %.1f s",
-                1e-9 * (double)(shm_clock() - atomic_load(&area->since)));
+            xr_say(s, " for %.1f s",
+                   1e-9 * (double)(shm_clock() - atomic_load(&area->since)));
     }
 }
 
-static void say_cause(sentence *s, const shm_comm *comm, uint32_t broken)
+static void say_cause(xr_sentence *s, const shm_comm *comm, uint32_t broken)
 {
     uint32_t rank = broken / 256;
     switch (broken % 256) {
     case SHM_LATE:
-        say(s, "not all ranks came within %.1f s",
-            1e-9 * (double)comm->timeout);
+        xr_say(s, "not all ranks came within %.1f s",
+               1e-9 * (double)comm->timeout);
         break;
     case SHM_DEAD:
-        say(s, "a rank is dead");
+        xr_say(s, "a rank is dead");
         break;
     case SHM_DIFFERENT:
-        say(s, "the ranks are in different calls");
+        xr_say(s, "the ranks are in different calls");
         break;
     case SHM_ABORTED:
-        say(s, "rank %u was told to stop", rank);
+        xr_say(s, "rank %u was told to stop", rank);
         break;
     case SHM_LEFT:
-        say(s, "a rank has ended its part");
+        xr_say(s, "a rank has ended its part");
         break;
     default:
-        say(s, "rank %u failed in it", rank);
+        xr_say(s, "rank %u failed in it", rank);
         break;
     }
 }
@@ -293,14 +210,18 @@ xray_status shm_report(const shm_channel *channel, const shm_call *call,
                        uint32_t broken)
 {
     const shm_comm *comm = channel->comm;
-    sentence s = { .used = 0 };
+    char text[TEXT_CAP];
+    char place[160];
+    xr_sentence s = { text, sizeof(text), 0 };
+    xr_sentence where = { place, sizeof(place), 0 };
+    const xr_collective made = { call->call, call->dtype, call->whole,
+                                 call->other };
     say_cause(&s, comm, broken);
     for (uint32_t i = 0; i < channel->count && s.used < TEXT_CAP - 160; i++) {
-        say(&s, "%s", i ? "; " : ": ");
+        xr_say(&s, "%s", i ? "; " : ": ");
         say_rank(&s, channel, i);
     }
-    sentence where = { .used = 0 };
-    say_call(&where, call->call, call->whole, call->dtype, call->other);
-    say(&where, " in group %u", channel->group);
-    return shm_fail(comm->host, XRAY_E_PEER, where.text, "%s", s.text);
+    xr_say_collective(&where, &made);
+    xr_say(&where, " in group %u", channel->group);
+    return shm_fail(comm->host, XRAY_E_PEER, place, "%s", text);
 }

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/collective.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define MOST_RANKS 4096u /* of any implementation; sizes times it must fit */
+
+void xr_say(xr_sentence *s, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(s->text + s->used, s->cap - s->used, fmt, args);
+    va_end(args);
+    if (n > 0)
+        s->used += (size_t)n;
+    if (s->used >= s->cap)
+        s->used = s->cap - 1;
+}
+
+const char *xr_collective_name(uint32_t call)
+{
+    static const char *const names[] = { "no call",        "all_reduce",
+                                         "reduce_scatter", "all_gather",
+                                         "broadcast",      "send",
+                                         "recv",           "barrier" };
+    return call < sizeof(names) / sizeof(*names) ? names[call] : "a call";
+}
+
+void xr_say_collective(xr_sentence *s, const xr_collective *c)
+{
+    static const char *const types[] = { "", " of f32", " of bf16", " of f16" };
+    xr_say(s, "%s", xr_collective_name(c->call));
+    if (c->call == XRAY_COMM_BARRIER)
+        return;
+    xr_say(s, " of %llu bytes", (unsigned long long)c->bytes);
+    if (c->call == XRAY_COMM_ALL_REDUCE || c->call == XRAY_COMM_REDUCE_SCATTER)
+        xr_say(s, "%s", c->dtype < 4 ? types[c->dtype] : "");
+    else if (c->call == XRAY_COMM_BROADCAST || c->call == XRAY_COMM_RECV)
+        xr_say(s, " from rank %u", c->other);
+    else if (c->call == XRAY_COMM_SEND)
+        xr_say(s, " to rank %u", c->other);
+}
+
+uint64_t xr_collective_width(uint32_t dtype)
+{
+    switch (dtype) {
+    case XRAY_F32:
+        return 4;
+    case XRAY_BF16:
+    case XRAY_F16:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+XRAY_PRINTF(4, 5)
+static xray_status refuse(const xray_host *host, xray_status status,
+                          const char *where, const char *fmt, ...)
+{
+    char text[160];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return host ? host->fail(host, status, where, text) : status;
+}
+
+xray_status xr_collective_check(const xray_host *host, const char *where,
+                                const void *in, const void *out, uint64_t bytes)
+{
+    if (bytes > UINT64_MAX / 4 / MOST_RANKS)
+        return refuse(host, XRAY_E_RANGE, where, "%llu bytes are too many",
+                      (unsigned long long)bytes);
+    if (bytes && (!in || !out))
+        return refuse(host, XRAY_E_ARG, where, "a pointer is NULL");
+    return XRAY_OK;
+}
+
+xray_status xr_collective_check_sum(const xray_host *host, const char *where,
+                                    const void *in, const void *out,
+                                    uint64_t count, uint32_t dtype)
+{
+    if (dtype != XRAY_F32 && dtype != XRAY_BF16)
+        return refuse(host, XRAY_E_UNSUPPORTED, where,
+                      "sums are of f32 or bf16, not of element type %u", dtype);
+    uint64_t bytes = count > UINT64_MAX / 8
+                         ? UINT64_MAX
+                         : count * xr_collective_width(dtype);
+    return xr_collective_check(host, where, in, out, bytes);
+}
+
+xray_status xr_collective_check_all(const xray_host *host, const char *where,
+                                    const void *in, const void *out,
+                                    uint64_t count, uint32_t dtype)
+{
+    if (!xr_collective_width(dtype) || count > UINT64_MAX / 8)
+        return refuse(host, XRAY_E_UNSUPPORTED, where,
+                      "%llu elements of type %u", (unsigned long long)count,
+                      dtype);
+    return xr_collective_check(host, where, in, out,
+                               count * xr_collective_width(dtype));
+}

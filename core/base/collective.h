@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every implementation of xray.comm needs, and who reads its traces:
+ * checks of arguments, names of calls, traces that others read while they are
+ * written.
+ */
+#ifndef XR_COLLECTIVE_H
+#define XR_COLLECTIVE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include <xray/comm.h>
+
+/* A sentence in a buffer of the owner's; what has no room is cut off. */
+typedef struct xr_sentence {
+    char *text;
+    size_t cap;
+    size_t used;
+} xr_sentence;
+
+XRAY_PRINTF(2, 3)
+void xr_say(xr_sentence *sentence, const char *fmt, ...);
+
+/* A call with its arguments, as far as messages name them. */
+typedef struct xr_collective {
+    uint32_t call; /* XRAY_COMM_* */
+    uint32_t dtype;
+    uint64_t bytes;
+    uint32_t other; /* rank: root of a broadcast, peer of send and recv */
+} xr_collective;
+
+/* "all_reduce"; "no call" for 0. */
+const char *xr_collective_name(uint32_t call);
+/* "all_reduce of 64 bytes of f32" */
+void xr_say_collective(xr_sentence *sentence, const xr_collective *call);
+
+/* Bytes of an element; 0: no collective takes the type. */
+uint64_t xr_collective_width(uint32_t dtype);
+/* 0 if a call may have these arguments, else an error of `host` at `where`. */
+xray_status xr_collective_check(const xray_host *host, const char *where,
+                                const void *in, const void *out,
+                                uint64_t bytes);
+/* The same for `count` elements that are summed. */
+xray_status xr_collective_check_sum(const xray_host *host, const char *where,
+                                    const void *in, const void *out,
+                                    uint64_t count, uint32_t dtype);
+/* The same for elements that are only moved. */
+xray_status xr_collective_check_all(const xray_host *host, const char *where,
+                                    const void *in, const void *out,
+                                    uint64_t count, uint32_t dtype);
+
+/* Fields of traces. */
+static inline void xr_trace_put64(uint64_t *to, uint64_t value)
+{
+    atomic_store_explicit((_Atomic uint64_t *)to, value, memory_order_release);
+}
+
+static inline void xr_trace_put32(uint32_t *to, uint32_t value)
+{
+    atomic_store_explicit((_Atomic uint32_t *)to, value, memory_order_release);
+}
+
+static inline uint64_t xr_trace_get64(const uint64_t *from)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)from,
+                                memory_order_acquire);
+}
+
+static inline uint32_t xr_trace_get32(const uint32_t *from)
+{
+    return atomic_load_explicit((const _Atomic uint32_t *)from,
+                                memory_order_acquire);
+}
+
+#endif

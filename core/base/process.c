@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "core/base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STAT_CAP 1024
+
+/* /proc/PID/stat from the blank before field 3 on; NULL: no such process. The
+ * name, field 2, is in brackets and may hold anything. */
+static const char *read_stat(uint32_t pid, char *text)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    ssize_t n = read(fd, text, STAT_CAP - 1);
+    (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *end = strrchr(text, ')');
+    return end && end[1] == ' ' ? end + 1 : NULL;
+}
+
+double xr_process_age(void)
+{
+    char text[STAT_CAP];
+    struct timespec now = { 0, 0 };
+    const char *at = read_stat((uint32_t)getpid(), text);
+    for (int field = 3; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    long ticks = sysconf(_SC_CLK_TCK);
+    if (!at || ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) != 0)
+        return (double)NAN;
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 -
+           strtod(at, NULL) / (double)ticks;
+}
+
+char xr_process_state(uint32_t pid)
+{
+    char text[STAT_CAP];
+    const char *at = read_stat(pid, text);
+    return at ? at[1] : '\0';
+}
+
+int xr_process_open(uint32_t pid)
+{
+#ifdef SYS_pidfd_open
+    if (pid != (uint32_t)getpid())
+        return (int)syscall(SYS_pidfd_open, (pid_t)pid, 0u);
+#else
+    (void)pid;
+#endif
+    return -1;
+}
+
+int xr_process_is_dead(uint32_t pid, int file)
+{
+    if (pid == (uint32_t)getpid())
+        return 0;
+    if (file >= 0) {
+        struct pollfd p = { .fd = file, .events = POLLIN };
+        return poll(&p, 1, 0) > 0;
+    }
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+        return 1;
+    char state = xr_process_state(pid);
+    return state == 'Z' || state == 'X';
+}
