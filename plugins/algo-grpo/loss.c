@@ -1,31 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "model/rl/tally.h"
 #include "plugins/algo-grpo/loss.h"
 #include "plugins/algo-grpo/prepare.h"
 
-enum {
-    METRIC_PG_LOSS,
-    METRIC_PG_CLIPFRAC,
-    METRIC_PG_CLIPFRAC_LOWER,
-    METRIC_PPO_KL,
-    METRIC_KL_LOSS,
-    METRIC_KL_COEF,
-    METRIC_ENTROPY,
-    METRIC_LOSS,
-    METRIC_COUNT,
-};
-
-static const char *const names[METRIC_COUNT + 1] = {
-    [METRIC_PG_LOSS] = "actor/pg_loss",
-    [METRIC_PG_CLIPFRAC] = "actor/pg_clipfrac",
-    [METRIC_PG_CLIPFRAC_LOWER] = "actor/pg_clipfrac_lower",
-    [METRIC_PPO_KL] = "actor/ppo_kl",
-    [METRIC_KL_LOSS] = "actor/kl_loss",
-    [METRIC_KL_COEF] = "actor/kl_coef",
-    [METRIC_ENTROPY] = "actor/entropy",
-    [METRIC_LOSS] = "actor/loss",
-};
+static const char *const names[] = { XM_RL_TALLY_NAMES, NULL };
 
 const char *const *grpo_metric_names(void)
 {
@@ -100,24 +80,24 @@ static void token_loss(const grpo_loss_rule *rule, const row_facts *row,
     xm_rl_policy policy = policy_loss(rule, &row->sequence, t, call);
     double total = t->correction * policy.loss.value;
     double slope = t->correction * policy.loss.slope;
-    add(sums, METRIC_PG_LOSS, t, t->share * total);
-    add(sums, METRIC_PG_CLIPFRAC, t, policy.clipped);
-    add(sums, METRIC_PG_CLIPFRAC_LOWER, t, policy.clipped_lower);
-    add(sums, METRIC_PPO_KL, t, -policy.log_ratio);
+    add(sums, XM_RL_PG_LOSS, t, t->share * total);
+    add(sums, XM_RL_PG_CLIPFRAC, t, policy.clipped);
+    add(sums, XM_RL_PG_CLIPFRAC_LOWER, t, policy.clipped_lower);
+    add(sums, XM_RL_PPO_KL, t, -policy.log_ratio);
     if (rule->use_kl) {
         xm_rl_term kl = xm_rl_kl(rule->kl_type, rule->kl_bounded != 0, logp,
                                  (double)batch->ref_logp[t->at]);
         total += rule->kl_coefficient * kl.value;
         slope += rule->kl_coefficient * kl.slope;
-        add(sums, METRIC_KL_LOSS, t, t->share * kl.value);
-        add(sums, METRIC_KL_COEF, t, rule->kl_coefficient);
+        add(sums, XM_RL_KL_LOSS, t, t->share * kl.value);
+        add(sums, XM_RL_KL_COEF, t, rule->kl_coefficient);
     }
     if (call->entropy) {
         double entropy = (double)call->entropy[t->at];
         total -= rule->entropy_coeff * entropy;
-        add(sums, METRIC_ENTROPY, t, t->share * entropy);
+        add(sums, XM_RL_ENTROPY, t, t->share * entropy);
     }
-    add(sums, METRIC_LOSS, t, t->share * total);
+    add(sums, XM_RL_LOSS, t, t->share * total);
     call->dlogp[t->at] = (float)(t->mask * t->weight * slope);
     if (call->dentropy)
         call->dentropy[t->at] =
@@ -210,7 +190,7 @@ static int complete(const grpo_loss_rule *rule, const xray_loss_call *call,
         return 0;
     if (rule->entropy_coeff != 0 && (!call->entropy || !call->dentropy))
         return 0;
-    return call->logp && call->dlogp && sums->count >= METRIC_COUNT;
+    return call->logp && call->dlogp && sums->count >= XM_RL_TALLY;
 }
 
 /* The rows of a micro-batch are those of the mini-batch its marks are of. */

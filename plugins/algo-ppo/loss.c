@@ -1,36 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "model/rl/tally.h"
 #include "plugins/algo-ppo/loss.h"
 
 enum {
-    METRIC_PG_LOSS,
-    METRIC_PG_CLIPFRAC,
-    METRIC_PG_CLIPFRAC_LOWER,
-    METRIC_PPO_KL,
-    METRIC_KL_LOSS,
-    METRIC_KL_COEF,
-    METRIC_ENTROPY,
-    METRIC_LOSS,
-    METRIC_VF_LOSS,
+    METRIC_VF_LOSS = XM_RL_TALLY,
     METRIC_VF_CLIPFRAC,
     METRIC_VPRED_MEAN,
     METRIC_COUNT,
 };
 
-static const char *const names[METRIC_COUNT + 1] = {
-    [METRIC_PG_LOSS] = "actor/pg_loss",
-    [METRIC_PG_CLIPFRAC] = "actor/pg_clipfrac",
-    [METRIC_PG_CLIPFRAC_LOWER] = "actor/pg_clipfrac_lower",
-    [METRIC_PPO_KL] = "actor/ppo_kl",
-    [METRIC_KL_LOSS] = "actor/kl_loss",
-    [METRIC_KL_COEF] = "actor/kl_coef",
-    [METRIC_ENTROPY] = "actor/entropy",
-    [METRIC_LOSS] = "actor/loss",
-    [METRIC_VF_LOSS] = "critic/vf_loss",
-    [METRIC_VF_CLIPFRAC] = "critic/vf_clipfrac",
-    [METRIC_VPRED_MEAN] = "critic/vpred_mean",
-};
+static const char *const names[] = { XM_RL_TALLY_NAMES, "critic/vf_loss",
+                                     "critic/vf_clipfrac", "critic/vpred_mean",
+                                     NULL };
 
 const char *const *ppo_metric_names(void)
 {
@@ -79,28 +62,28 @@ static void token_loss(const ppo_context *context, const token *t,
         xm_rl_vanilla(&context->clip, logp, (double)batch->old_logp[t->at], a);
     double total = policy.loss.value;
     double slope = policy.loss.slope;
-    add(sums, METRIC_PG_LOSS, t, t->share * policy.loss.value);
-    add(sums, METRIC_PG_CLIPFRAC, t, policy.clipped);
-    add(sums, METRIC_PG_CLIPFRAC_LOWER, t, policy.clipped_lower);
-    add(sums, METRIC_PPO_KL, t, -policy.log_ratio);
+    add(sums, XM_RL_PG_LOSS, t, t->share * policy.loss.value);
+    add(sums, XM_RL_PG_CLIPFRAC, t, policy.clipped);
+    add(sums, XM_RL_PG_CLIPFRAC_LOWER, t, policy.clipped_lower);
+    add(sums, XM_RL_PPO_KL, t, -policy.log_ratio);
     if (context->use_kl) {
         xm_rl_term kl = xm_rl_kl(context->kl_type, context->kl_bounded != 0,
                                  logp, (double)batch->ref_logp[t->at]);
         total += context->kl_coefficient * kl.value;
         slope += context->kl_coefficient * kl.slope;
-        add(sums, METRIC_KL_LOSS, t, t->share * kl.value);
-        add(sums, METRIC_KL_COEF, t, context->kl_coefficient);
+        add(sums, XM_RL_KL_LOSS, t, t->share * kl.value);
+        add(sums, XM_RL_KL_COEF, t, context->kl_coefficient);
     }
     if (call->entropy) {
         double entropy = (double)call->entropy[t->at];
         total -= context->entropy_coeff * entropy;
-        add(sums, METRIC_ENTROPY, t, t->share * entropy);
+        add(sums, XM_RL_ENTROPY, t, t->share * entropy);
     }
     call->dlogp[t->at] = (float)(t->mask * t->weight * slope);
     if (call->dentropy)
         call->dentropy[t->at] =
             (float)(-t->mask * t->weight * context->entropy_coeff);
-    add(sums, METRIC_LOSS, t, t->share * total);
+    add(sums, XM_RL_LOSS, t, t->share * total);
 }
 
 static void weight_of(const ppo_context *context, int64_t mode,
@@ -136,7 +119,7 @@ static void row_loss(const ppo_context *context, uint32_t row,
         xm_rl_term term = value_term(context, &v, call, sums);
         call->dvalue[v.at] =
             (float)(v.mask * v.weight * context->vf_coef * term.slope);
-        sums->sum[METRIC_LOSS] +=
+        sums->sum[XM_RL_LOSS] +=
             v.mask * v.share * context->vf_coef * term.value;
     }
 }
