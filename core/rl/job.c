@@ -312,11 +312,13 @@ static xray_status save(xr_job *job, xr_err *err)
 static void put_first_token(xr_job *job)
 {
     double at = job->session->first_token;
-    double age = xr_process_age();
-    if (job->told_first || at <= 0 || isnan(age))
+    if (job->told_first || at <= 0)
         return;
     job->told_first = 1;
-    xr_metrics_put(job->metrics, "timing_s/first_token", age - (xr_now() - at));
+    double age = xr_process_age();
+    if (!isnan(age))
+        xr_metrics_put(job->metrics, "timing_s/first_token",
+                       age - (xr_now() - at));
 }
 
 xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
