@@ -59,7 +59,11 @@ typedef struct xray_batch {
                                 * row, before its weight */
     const float *score_weight; /* [score_count] */
     uint32_t score_count;      /* rewards, in the order of [run] reward */
-    uint32_t score_reserved;
+    /* 1: of rows of one group that follow one another, what their prompt has in
+     * common may be computed once; log-probs keep their bits. In gradients it
+     * is said only where no group of the mini-batch lies in two micro-batches,
+     * so that their bits do not depend on how it is cut. */
+    uint32_t share_prompts;
 } xray_batch;
 
 #endif

@@ -254,13 +254,20 @@ typedef struct xray_glu_grad {
 
 /* Causal attention within each row of a packed batch. Head h of q reads head
  * h / (heads / kv_heads) of k and v. Token t's heads lie one after the other at
- * q + t * q_stride. */
+ * q + t * q_stride.
+ *
+ * With `parent`, row r goes on from row parent[r]: it sees that row's tokens as
+ * if they stood before its own, and its bits are those of the joined row. A
+ * parent has none itself, and its children follow it, one after the other. The
+ * gradient of a parent's keys and values is one chain over the queries of the
+ * parent, then of its children in order (of a row: head by head). For devices
+ * whose `info` says XRAY_DEVICE_PARENTS. */
 typedef struct xray_attention {
     xray_head head;
     xray_extent tokens;
     const int32_t *row_start; /* [dev] [rows + 1] */
     uint64_t rows;
-    uint64_t row_bound; /* no row is longer */
+    uint64_t row_bound; /* no row, with its parent, is longer */
     const float *q;     /* [dev] */
     const float *k;     /* [dev] */
     const float *v;     /* [dev] */
@@ -276,7 +283,9 @@ typedef struct xray_attention {
     uint32_t head_dim;
     uint32_t window; /* keys seen, the own one included; 0: all */
     float scale;
-    float softcap; /* 0: none */
+    float softcap;         /* 0: none */
+    const int32_t *parent; /* [dev] [rows] a row before it, or -1; NULL: no row
+                            * has any */
 } xray_attention;
 
 /* dq, dk, dv are overwritten; they share strides with q, k, v. */

@@ -23,6 +23,9 @@
 #define XRAY_COPY_TO_HOST 2u
 #define XRAY_COPY_ON_DEVICE 3u
 
+/* What not every device does. */
+#define XRAY_DEVICE_PARENTS 1u /* attention of rows that share a parent */
+
 typedef struct xray_device_info {
     xray_head head;
     const char *name;      /* "AMD EPYC, AVX-512, 2 threads" */
@@ -30,6 +33,8 @@ typedef struct xray_device_info {
     uint64_t memory_free;
     uint32_t threads;
     uint32_t host_memory; /* 1: [dev] pointers can be read by the host */
+    uint32_t features;    /* XRAY_DEVICE_*, zeroed by the caller */
+    uint32_t reserved;
 } xray_device_info;
 
 /* What a device would offer. Filled by `plan`, without an instance. */

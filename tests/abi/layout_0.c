@@ -104,7 +104,7 @@ AT(xray_batch, baseline, 152);
 AT(xray_batch, scores, 160);
 AT(xray_batch, score_weight, 168);
 AT(xray_batch, score_count, 176);
-AT(xray_batch, score_reserved, 180);
+AT(xray_batch, share_prompts, 180);
 SIZE(xray_batch, 184);
 
 AT(xray_model, head, 0);

@@ -196,7 +196,8 @@ AT(xray_attention, head_dim, 128);
 AT(xray_attention, window, 132);
 AT(xray_attention, scale, 136);
 AT(xray_attention, softcap, 140);
-SIZE(xray_attention, 144);
+AT(xray_attention, parent, 144);
+SIZE(xray_attention, 152);
 
 AT(xray_attention_grad, head, 0);
 AT(xray_attention_grad, forward, 8);
@@ -329,7 +330,9 @@ AT(xray_device_info, memory_bytes, 16);
 AT(xray_device_info, memory_free, 24);
 AT(xray_device_info, threads, 32);
 AT(xray_device_info, host_memory, 36);
-SIZE(xray_device_info, 40);
+AT(xray_device_info, features, 40);
+AT(xray_device_info, reserved, 44);
+SIZE(xray_device_info, 48);
 
 AT(xray_device_plan, head, 0);
 AT(xray_device_plan, memory_bytes, 8);
