@@ -208,7 +208,8 @@ static void attend(const cpu_attend *a)
 /* ---- backward ----------------------------------------------------------- */
 
 /* Queries [i0, i1) of one head; scores cover keys from base (a multiple of 16);
- * rows of p and ds are `wide` apart. */
+ * rows of p and ds are `wide` apart. Query i's vectors are those of token i -
+ * first. */
 typedef struct grad_tile {
     const float *q, *o, *d_o, *lse;
     float *dq;
@@ -221,7 +222,8 @@ typedef struct grad_tile {
 static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
 {
     size_t cols = (t->i1 - t->base + 15) / 16 * 16;
-    cpu_gemm g = { .a = t->q + t->i0 * a->q_row,
+    size_t token = t->i0 - a->first;
+    cpu_gemm g = { .a = t->q + token * a->q_row,
                    .a_row = a->q_row,
                    .b = a->kt + t->base * a->dim,
                    .b_panel = a->dim * 16,
@@ -232,7 +234,7 @@ static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
                    .cols = cols,
                    .depth = a->dim };
     gemm(&g);
-    g.a = t->d_o + t->i0 * a->o_row;
+    g.a = t->d_o + token * a->o_row;
     g.a_row = a->o_row;
     g.b = a->vt + t->base * a->dim;
     g.c = t->ds;
@@ -241,9 +243,10 @@ static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
     for (size_t i = t->i0; i < t->i1; i++) {
         float *p = t->p + (i - t->i0) * t->wide;
         float *ds = t->ds + (i - t->i0) * t->wide;
-        v16 lse = v16_set(t->lse[i * a->lse_row]);
-        v16 d = v16_set(
-            dot_row(t->d_o + i * a->o_row, t->o + i * a->o_row, a->dim));
+        token = i - a->first;
+        v16 lse = v16_set(t->lse[token * a->lse_row]);
+        v16 d = v16_set(dot_row(t->d_o + token * a->o_row,
+                                t->o + token * a->o_row, a->dim));
         size_t from = first_key(i, a->window);
         size_t to = i + 1 - t->base;
         from = from > t->base ? from - t->base : 0;
@@ -275,7 +278,7 @@ static void grad_query_keys(const cpu_attend_grad *a, const grad_tile *t,
                    .b = a->k + k->from * a->k_row,
                    .b_panel = 16,
                    .b_row = a->k_row,
-                   .c = t->dq + k->row * a->dq_row,
+                   .c = t->dq + (k->row - a->first) * a->dq_row,
                    .c_row = a->dq_row,
                    .rows = k->rows,
                    .cols = a->dim,
@@ -310,15 +313,15 @@ static void grad_queries(const cpu_attend_grad *a, const grad_tile *t)
                                .end = common,
                                .start = GEMM_LOAD };
             for (size_t d = 0; d < a->dim; d++)
-                t->dq[r * a->dq_row + d] = 0.0f;
+                t->dq[(r - a->first) * a->dq_row + d] = 0.0f;
             if (lead.from < common)
                 grad_query_keys(a, t, &lead);
             k.start = GEMM_LOAD;
         }
         grad_query_keys(a, t, &k);
-        for (size_t r = i; r < i + rows; r++)
-            scaled(t->dq + r * a->dq_row, t->dq + r * a->dq_row, a->scale,
-                   a->dim);
+        float *dq = t->dq + (i - a->first) * a->dq_row;
+        for (size_t r = 0; r < rows; r++, dq += a->dq_row)
+            scaled(dq, dq, a->scale, a->dim);
         i += rows;
     }
 }
@@ -331,7 +334,7 @@ static void grad_keys(const cpu_attend_grad *a, const grad_tile *t,
         size_t from = j > t->i0 ? j : t->i0;
         cpu_gemm g = { .a = m + (from - t->i0) * t->wide + (j - t->base),
                        .a_row = t->wide,
-                       .b = rows + from * row,
+                       .b = rows + (from - a->first) * row,
                        .b_panel = 16,
                        .b_row = row,
                        .c = acc + j * a->dim,
@@ -349,18 +352,18 @@ static void attend_grad(const cpu_attend_grad *a)
 {
     size_t wide = (a->n + 15) / 16 * 16;
     float *dk = a->work;
-    float *dv = dk + a->n * a->dim;
-    grad_tile t = { .p = dv + a->n * a->dim, .wide = wide };
+    float *dv = dk + a->bound * a->dim;
+    grad_tile t = { .p = dv + a->bound * a->dim, .wide = wide };
     t.ds = t.p + CPU_GRAD_TILE * wide;
-    for (size_t i = 0; i < 2 * a->n * a->dim; i++)
-        dk[i] = 0.0f;
+    for (size_t i = a->first * a->dim; i < a->n * a->dim; i++)
+        dk[i] = dv[i] = 0.0f;
     for (size_t h = 0; h < a->heads; h++) {
         t.q = a->q + h * a->dim;
         t.o = a->o + h * a->dim;
         t.d_o = a->d_o + h * a->dim;
         t.lse = a->lse + h;
         t.dq = a->dq + h * a->dim;
-        for (size_t i = 0; i < a->n; i += CPU_GRAD_TILE) {
+        for (size_t i = a->first; i < a->n; i += CPU_GRAD_TILE) {
             t.i0 = i;
             t.i1 = min_size(a->n, i + CPU_GRAD_TILE);
             t.base = first_key(i, a->window) / 16 * 16;
@@ -369,10 +372,6 @@ static void attend_grad(const cpu_attend_grad *a)
             grad_keys(a, &t, t.ds, t.q, a->q_row, dk);
             grad_keys(a, &t, t.p, t.d_o, a->o_row, dv);
         }
-    }
-    for (size_t j = 0; j < a->n; j++) {
-        scaled(a->dk + j * a->dk_row, dk + j * a->dim, a->scale, a->dim);
-        scaled(a->dv + j * a->dv_row, dv + j * a->dim, 1.0f, a->dim);
     }
 }
 

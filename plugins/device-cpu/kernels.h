@@ -105,13 +105,18 @@ typedef struct cpu_decode {
     size_t score_row;
 } cpu_decode;
 
-/* Backward of one kv head over one row of `n` tokens. */
+/* Backward of one kv head over one row of `n` keys, with the queries of
+ * positions first and up, whose vectors these are. `work` starts with dk and dv
+ * of up to `bound` keys, [bound, dim] each, dk not scaled yet: sums of the keys
+ * from `first` on start here, those before go on from what is there. */
 typedef struct cpu_attend_grad {
-    const float *q, *k, *v, *o, *d_o, *lse;
-    float *dq, *dk, *dv;
-    size_t q_row, k_row, v_row, o_row, lse_row;
-    size_t dq_row, dk_row, dv_row;
+    const float *q, *k, *o, *d_o, *lse;
+    float *dq;
+    size_t q_row, k_row, o_row, lse_row;
+    size_t dq_row;
+    size_t first;
     size_t n;
+    size_t bound;
     size_t heads; /* that read this kv head, one after the other */
     size_t dim;
     size_t window;
@@ -194,11 +199,11 @@ extern const cpu_kernels cpu_kernels_avx512;
 extern const cpu_kernels cpu_kernels_avx2;
 extern const cpu_kernels cpu_kernels_scalar;
 
-/* Floats of scratch that attend_grad wants. */
-static inline size_t cpu_attend_grad_work(size_t n, size_t dim)
+/* Floats of `work` of rows of up to n keys. */
+static inline size_t cpu_attend_grad_work(size_t n, size_t bound, size_t dim)
 {
     size_t wide = (n + 15) / 16 * 16;
-    return 2 * CPU_GRAD_TILE * wide + 2 * n * dim + CPU_GRAD_TILE;
+    return 2 * CPU_GRAD_TILE * wide + 2 * bound * dim + CPU_GRAD_TILE;
 }
 
 #endif

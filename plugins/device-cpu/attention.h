@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the two forms of attention share.
+ */
+#ifndef CPU_ATTENTION_H
+#define CPU_ATTENTION_H
+
+#include "plugins/device-cpu/device.h"
+
+static inline size_t round16(size_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+static inline size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Keys that a query with `n` before and at it sees. */
+static inline uint64_t seen_of(uint64_t n, uint32_t window)
+{
+    return window && window < n ? window : n;
+}
+
+static inline xray_status cpu_check_heads(const cpu_device *d,
+                                          const char *where, uint32_t heads,
+                                          uint32_t kv_heads, uint32_t head_dim)
+{
+    if (heads == 0 || kv_heads == 0 || head_dim == 0 || heads % kv_heads != 0)
+        return cpu_fail(d, XRAY_E_ARG, where,
+                        "%u heads over %u kv heads of dimension %u", heads,
+                        kv_heads, head_dim);
+    return XRAY_OK;
+}
+
+#endif

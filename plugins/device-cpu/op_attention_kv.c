@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention over a KV cache. Work is cut by kv head and query, which no result
+ * depends on.
+ */
+#include <string.h>
+
+#include "plugins/device-cpu/attention.h"
+
+/* A block: K of all kv heads, [kv_heads][block_tokens / 16][dim][16], then V,
+ * [kv_heads][block_tokens][dim]. */
+static size_t part_floats(const xray_kv *kv)
+{
+    return (size_t)kv->kv_heads * kv->block_tokens * kv->head_dim;
+}
+
+uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv)
+{
+    if (!kv || kv->dtype != XRAY_F32 || kv->block_tokens % 16 != 0) {
+        (void)cpu_fail(self, XRAY_E_UNSUPPORTED, "kv_block_bytes",
+                       "blocks hold F32 and a multiple of 16 positions");
+        return 0;
+    }
+    return 2 * part_floats(kv) * sizeof(float);
+}
+
+typedef struct kv_job {
+    const cpu_device *d;
+    const xray_attention_kv *op;
+    float *scratch;
+    size_t scratch_floats;
+    size_t tokens;
+    size_t step;  /* tokens of a task */
+    size_t heads; /* kv heads of a task */
+} kv_job;
+
+static size_t block_number(const xray_kv *kv, size_t seq, size_t position)
+{
+    size_t at = seq * kv->table_stride + position / kv->block_tokens;
+    return kv->table ? (size_t)(uint32_t)kv->table[at] : at;
+}
+
+static void store_range(void *ctx, size_t first, size_t last)
+{
+    const kv_job *job = ctx;
+    const xray_attention_kv *op = job->op;
+    const xray_kv *kv = op->kv;
+    size_t dim = kv->head_dim;
+    for (size_t t = first; t < last; t++) {
+        size_t position = (size_t)op->positions[t];
+        size_t inside = position % kv->block_tokens;
+        float *block = (float *)kv->blocks +
+                       block_number(kv, (size_t)op->seq[t], position) * 2 *
+                           part_floats(kv);
+        const float *k = op->k + t * op->k_stride;
+        const float *v = op->v + t * op->v_stride;
+        for (size_t h = 0; h < kv->kv_heads; h++) {
+            size_t head = h * kv->block_tokens * dim;
+            float *to = block + head + inside / 16 * 16 * dim + inside % 16;
+            for (size_t i = 0; i < dim; i++)
+                to[i * 16] = k[h * dim + i];
+            memcpy(block + part_floats(kv) + head + inside * dim, v + h * dim,
+                   dim * sizeof(float));
+        }
+    }
+}
+
+/* Tokens from `t` on, at most `limit`, that follow one another in a sequence
+ * and stay in one block of positions. */
+static size_t run_length(const kv_job *job, size_t t, size_t limit)
+{
+    const xray_attention_kv *op = job->op;
+    size_t block = (size_t)op->positions[t] / op->kv->block_tokens;
+    size_t n = 1;
+    while (n < limit && op->seq[t + n] == op->seq[t] &&
+           op->positions[t + n] == op->positions[t] + (int32_t)n &&
+           (size_t)op->positions[t + n] / op->kv->block_tokens == block)
+        n++;
+    return n;
+}
+
+/* A run of tokens for the heads of one kv head: tiles are tokens of one head,
+ * or, for a single token, its heads. */
+static void attend_run(const kv_job *job, cpu_attend *a, size_t t, size_t kv)
+{
+    const xray_attention_kv *op = job->op;
+    size_t dim = op->kv->head_dim;
+    size_t group = op->heads / op->kv->kv_heads;
+    size_t tokens = a->rows;
+    a->pos = (size_t)op->positions[t];
+    a->step = tokens > 1;
+    a->q_row = tokens > 1 ? op->q_stride : dim;
+    a->o_row = tokens > 1 ? op->o_stride : dim;
+    size_t tile = smaller(job->d->k->rows, CPU_QUERY_TILE);
+    for (size_t h = 0; h < group;) {
+        size_t head = kv * group + h;
+        if (tokens == 1)
+            a->rows = smaller(tile, group - h);
+        a->q = op->q + t * op->q_stride + head * dim;
+        a->o = op->o + t * op->o_stride + head * dim;
+        job->d->k->attend(a);
+        h += tokens == 1 ? a->rows : 1;
+    }
+}
+
+/* One token by itself, for `heads` kv heads from `kv` on. */
+static void attend_token(const kv_job *job, const cpu_attend *a, size_t t,
+                         const size_t heads[2])
+{
+    const xray_attention_kv *op = job->op;
+    size_t dim = op->kv->head_dim;
+    size_t group = op->heads / op->kv->kv_heads;
+    size_t query = heads[0] * group * dim;
+    cpu_decode one = { .q = op->q + t * op->q_stride + query,
+                       .o = op->o + t * op->o_stride + query,
+                       .heads = heads[1] - heads[0],
+                       .group = group,
+                       .dim = dim,
+                       .pos = (size_t)op->positions[t],
+                       .window = op->window,
+                       .scale = op->scale,
+                       .softcap = op->softcap,
+                       .k = a->k,
+                       .v = a->v,
+                       .table = a->table,
+                       .first = a->first,
+                       .block = a->k_block,
+                       .head = op->kv->block_tokens * dim,
+                       .block_tokens = op->kv->block_tokens,
+                       .scores = a->scores,
+                       .score_row = a->score_row };
+    job->d->k->decode(&one);
+}
+
+/* Tokens first .. last - 1 for the heads of one kv head; single tokens, where
+ * their kernel can, for all heads of the task with the first of them. */
+static void attend_kv_head(const kv_job *job, const size_t tokens[2],
+                           const size_t heads[2], size_t head, float *scores)
+{
+    const xray_attention_kv *op = job->op;
+    const xray_kv *kv = op->kv;
+    size_t offset = head * kv->block_tokens * kv->head_dim;
+    const float *blocks = kv->blocks;
+    size_t tile = smaller(job->d->k->rows, CPU_QUERY_TILE);
+    for (size_t t = tokens[0], run; t < tokens[1]; t += run) {
+        size_t table = (size_t)op->seq[t] * kv->table_stride;
+        run = run_length(job, t, smaller(tile, tokens[1] - t));
+        cpu_attend a = { .rows = run,
+                         .dim = kv->head_dim,
+                         .window = op->window,
+                         .scale = op->scale,
+                         .softcap = op->softcap,
+                         .k = blocks + offset,
+                         .v = blocks + part_floats(kv) + offset,
+                         .table = kv->table ? kv->table + table : NULL,
+                         .first = table,
+                         .k_block = 2 * part_floats(kv),
+                         .v_block = 2 * part_floats(kv),
+                         .v_row = kv->head_dim,
+                         .block_tokens = kv->block_tokens,
+                         .scores = scores,
+                         .score_row = round16(op->position_bound) };
+        if (run > 1 || kv->head_dim % 16)
+            attend_run(job, &a, t, head);
+        else if (head == heads[0])
+            attend_token(job, &a, t, heads);
+    }
+}
+
+static void attend_kv_task(void *ctx, size_t task, size_t thread)
+{
+    const kv_job *job = ctx;
+    size_t kv_heads = job->op->kv->kv_heads;
+    size_t sets = (kv_heads + job->heads - 1) / job->heads;
+    size_t first = task / sets * job->step;
+    size_t head = task % sets * job->heads;
+    const size_t tokens[2] = { first, smaller(first + job->step, job->tokens) };
+    const size_t heads[2] = { head, smaller(head + job->heads, kv_heads) };
+    for (; head < heads[1]; head++)
+        attend_kv_head(job, tokens, heads, head,
+                       job->scratch + thread * job->scratch_floats);
+}
+
+static xray_status check_kv(const cpu_device *d, const xray_attention_kv *op,
+                            size_t tokens, double *out_cost)
+{
+    const xray_kv *kv = op->kv;
+    xray_status status = cpu_check_heads(d, "attention_kv", op->heads,
+                                         kv->kv_heads, kv->head_dim);
+    if (status != XRAY_OK)
+        return status;
+    if (kv->dtype != XRAY_F32 || kv->block_tokens == 0 ||
+        kv->block_tokens % 16 != 0)
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "attention_kv",
+                        "blocks hold F32 and a multiple of 16 positions");
+    uint64_t q = (uint64_t)op->heads * kv->head_dim;
+    uint64_t width = (uint64_t)kv->kv_heads * kv->head_dim;
+    if (op->q_stride < q || op->o_stride < q || op->k_stride < width ||
+        op->v_stride < width)
+        return cpu_fail(d, XRAY_E_ARG, "attention_kv",
+                        "a stride is below a token");
+    double cost = 0;
+    for (size_t t = 0; t < tokens; t++) {
+        if (op->seq[t] < 0 || op->positions[t] < 0 ||
+            (uint64_t)op->positions[t] >= op->position_bound)
+            return cpu_fail(d, XRAY_E_RANGE, "attention_kv",
+                            "token %zu: sequence %d, position %d of %llu", t,
+                            op->seq[t], op->positions[t],
+                            (unsigned long long)op->position_bound);
+        cost +=
+            (double)seen_of((uint64_t)op->positions[t] + 1, op->window) + 16;
+    }
+    *out_cost = cost * op->heads * kv->head_dim / 8;
+    return XRAY_OK;
+}
+
+/* Cuts tokens, and heads only where there are too few of those. Returns the
+ * number of tasks. */
+static size_t cut_kv(const cpu_device *d, kv_job *job)
+{
+    size_t kv_heads = job->op->kv->kv_heads;
+    size_t threads = cpu_pool_threads(d->pool);
+    size_t parts = threads * 4;
+    job->step = (job->tokens + parts - 1) / parts;
+    job->step =
+        (job->step + CPU_QUERY_TILE - 1) / CPU_QUERY_TILE * CPU_QUERY_TILE;
+    size_t chunks = (job->tokens + job->step - 1) / job->step;
+    size_t sets = smaller((threads + chunks - 1) / chunks, kv_heads);
+    job->heads = (kv_heads + sets - 1) / sets;
+    return chunks * ((kv_heads + job->heads - 1) / job->heads);
+}
+
+xray_status cpu_attention_kv(void *self, xray_stream *stream,
+                             const xray_attention_kv *op)
+{
+    cpu_device *d = self;
+    (void)stream;
+    CPU_CHECK(d, op, "attention_kv", op->kv, op->seq, op->positions, op->q,
+              op->k, op->v, op->o);
+    CPU_CHECK(d, op->kv, "attention_kv", op->kv->blocks);
+    kv_job job = { .d = d, .op = op, .tokens = cpu_count(&op->tokens) };
+    double cost = 0;
+    xray_status status = check_kv(d, op, job.tokens, &cost);
+    if (status != XRAY_OK || job.tokens == 0)
+        return status;
+    job.scratch_floats = round16(op->position_bound) * (size_t)CPU_QUERY_TILE;
+    status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
+    if (status != XRAY_OK)
+        return status;
+    cpu_ranges(d, job.tokens, 1, (double)op->kv->kv_heads * op->kv->head_dim,
+               store_range, &job);
+    size_t tasks = cut_kv(d, &job);
+    cpu_parallel(d, tasks, cost, attend_kv_task, &job);
+    return XRAY_OK;
+}
