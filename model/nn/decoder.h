@@ -58,10 +58,13 @@ const xray_weight *xm_decoder_head(const xm_decoder *decoder);
 typedef struct xm_pack {
     uint32_t rows;
     uint32_t tokens;
-    uint64_t row_bound;       /* no row is longer */
+    uint64_t row_bound;       /* no row, with its parent, is longer */
     const int32_t *ids;       /* [dev] [tokens] */
-    const int32_t *positions; /* [dev] [tokens] from 0 in each row */
+    const int32_t *positions; /* [dev] [tokens] from 0 in each row, or behind
+                               * its parent */
     const int32_t *row_start; /* [dev] [rows + 1] */
+    const int32_t *parent;    /* [dev] [rows] the row that a row goes on from,
+                               * as in xray_attention; NULL: none has any */
 } xm_pack;
 
 #define XM_SPACE_TRAIN 1u     /* keeps what backward needs */

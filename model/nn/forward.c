@@ -35,7 +35,8 @@ xray_attention xm_attention_of(const xm_run *run, const xm_block *block)
                              .head_dim = config->head_dim,
                              .window = window_of(run),
                              .scale = (float)config->attn_scale,
-                             .softcap = (float)config->attn_softcap };
+                             .softcap = (float)config->attn_softcap,
+                             .parent = run->pack->parent };
 }
 
 static xray_attention_kv attention_kv_of(const xm_run *run,

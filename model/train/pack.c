@@ -14,6 +14,7 @@ typedef struct pack_arrays {
     int32_t *ids;
     int32_t *positions;
     int32_t *row_start;
+    int32_t *parent;
     int32_t *index;
     int32_t *target;
     float *temperature;
@@ -24,6 +25,7 @@ struct xm_packer {
     const xray_device_ops *device;
     void *device_self;
     xm_pack_limits limits;
+    int parents; /* the device knows them */
     void *device_block;
     void *host_block; /* NULL: the host reads device memory itself */
     pack_arrays dev;
@@ -39,11 +41,16 @@ static uint64_t padded(uint64_t count)
     return (count + 15u) & ~(uint64_t)15u;
 }
 
+uint64_t xm_packed_rows(uint64_t rows)
+{
+    return rows + rows / 2;
+}
+
 /* Words (4 bytes each) of one block. */
 static uint64_t block_words(const xm_pack_limits *limits)
 {
     return (5u + XM_PACK_SLOTS) * padded(limits->tokens) +
-           padded(limits->rows + 1);
+           2 * padded(xm_packed_rows(limits->rows) + 1);
 }
 
 static void cut_block(void *block, const xm_pack_limits *limits,
@@ -55,8 +62,10 @@ static void cut_block(void *block, const xm_pack_limits *limits,
     out->positions = words + step;
     out->index = words + 2 * step;
     out->target = words + 3 * step;
+    uint64_t rows = padded(xm_packed_rows(limits->rows) + 1);
     out->row_start = words + 4 * step;
-    float *floats = (float *)block + 4 * step + padded(limits->rows + 1);
+    out->parent = out->row_start + rows;
+    float *floats = (float *)block + 4 * step + 2 * rows;
     out->temperature = floats;
     for (uint32_t i = 0; i < XM_PACK_SLOTS; i++)
         out->slots[i] = floats + (1 + i) * step;
@@ -75,6 +84,7 @@ static xray_status packer_memory(xm_packer *packer, const char *owner,
     xray_status status = packer->device->info(packer->device_self, &info);
     if (status != XRAY_OK)
         return xr_fail(err, status, "device gives no information");
+    packer->parents = (info.features & XRAY_DEVICE_PARENTS) != 0;
     status =
         packer->device->alloc(packer->device_self, owner, XRAY_TAG_WORKSPACE,
                               xm_packer_bytes(limits), &packer->device_block);
@@ -207,16 +217,73 @@ static int32_t row_inputs(const xray_batch *batch, uint32_t row)
     return 0;
 }
 
-static void pack_items(xm_packer *packer, const xray_batch *batch, uint32_t row,
-                       int32_t inputs, int32_t base)
+/* Whether nothing is wanted of a prompt, and something behind it. */
+static int prompt_alone(const xray_batch *batch, uint32_t row, int32_t prompt)
 {
     int32_t first = batch->row_start[row];
-    for (int32_t i = 0; i < inputs; i++) {
+    if (row_inputs(batch, row) < prompt)
+        return 0;
+    for (int32_t t = first + 1; t < first + prompt; t++)
+        if (wanted(batch, t))
+            return 0;
+    return 1;
+}
+
+static int same_prompt(const xray_batch *batch, uint32_t row, uint32_t other)
+{
+    int32_t prompt = batch->prompt_len[row];
+    return batch->group[other] == batch->group[row] &&
+           batch->prompt_len[other] == prompt &&
+           prompt_alone(batch, other, prompt) &&
+           memcmp(batch->ids + batch->row_start[row],
+                  batch->ids + batch->row_start[other],
+                  (size_t)prompt * sizeof(*batch->ids)) == 0;
+}
+
+/* How many rows from `row` on have one prompt to share; 1: none. */
+static uint32_t sharing(const xm_packer *packer, const xray_batch *batch,
+                        uint32_t row)
+{
+    uint32_t end = row + 1;
+    if (!packer->parents || !XRAY_HAS(xray_batch, batch, share_prompts) ||
+        !batch->group || !batch->prompt_len || batch->prompt_len[row] < 2 ||
+        !prompt_alone(batch, row, batch->prompt_len[row]))
+        return 1;
+    while (end < batch->rows && same_prompt(batch, row, end))
+        end++;
+    return end - row;
+}
+
+/* Inputs first <= i < last of a row become the next packed row. */
+static void pack_row(xm_packer *packer, const xray_batch *batch, uint32_t row,
+                     const int32_t range[2], int32_t parent, xm_pack *pack)
+{
+    const pack_arrays *host = &packer->host;
+    int32_t *ids = host->ids + pack->tokens;
+    int32_t *positions = host->positions + pack->tokens;
+    int32_t count = range[1] - range[0];
+    memcpy(ids, batch->ids + batch->row_start[row] + range[0],
+           (size_t)count * sizeof(*ids));
+    for (int32_t i = 0; i < count; i++)
+        positions[i] = range[0] + i;
+    host->parent[pack->rows] = parent;
+    pack->tokens += (uint32_t)count;
+    host->row_start[++pack->rows] = (int32_t)pack->tokens;
+    if ((uint64_t)range[1] > pack->row_bound)
+        pack->row_bound = (uint64_t)range[1];
+}
+
+/* Items of inputs first <= i < last, which lie from packed token `base` on. */
+static void pack_items(xm_packer *packer, const xray_batch *batch, uint32_t row,
+                       const int32_t range[2], int32_t base)
+{
+    int32_t first = batch->row_start[row];
+    for (int32_t i = range[0]; i < range[1]; i++) {
         int32_t token = first + i + 1;
         if (!wanted(batch, token))
             continue;
         uint32_t item = packer->count++;
-        packer->host.index[item] = base + i;
+        packer->host.index[item] = base + i - range[0];
         packer->host.target[item] = batch->ids[token];
         packer->host.temperature[item] =
             batch->temperature ? batch->temperature[row] : 1.0f;
@@ -224,6 +291,27 @@ static void pack_items(xm_packer *packer, const xray_batch *batch, uint32_t row,
         packer->item_row[item] = (int32_t)row;
         packer->item_col[item] = i + 1;
     }
+}
+
+/* Rows [row, row + count), which share a prompt if they are several. Returns
+ * whether they do. */
+static int pack_rows(xm_packer *packer, const xray_batch *batch, uint32_t row,
+                     uint32_t count, xm_pack *pack)
+{
+    int32_t shared = count > 1 ? batch->prompt_len[row] - 1 : 0;
+    int32_t parent = count > 1 ? (int32_t)pack->rows : -1;
+    const int32_t prompt[2] = { 0, shared };
+    if (count > 1)
+        pack_row(packer, batch, row, prompt, -1, pack);
+    for (uint32_t r = row; r < row + count; r++) {
+        const int32_t range[2] = { shared, row_inputs(batch, r) };
+        int32_t base = (int32_t)pack->tokens;
+        if (range[1] == 0)
+            continue;
+        pack_row(packer, batch, r, range, parent, pack);
+        pack_items(packer, batch, r, range, base);
+    }
+    return count > 1;
 }
 
 static xray_status upload(xm_packer *packer, void *to, const void *from,
@@ -251,6 +339,7 @@ static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
         { d->ids, h->ids, pack->tokens },
         { d->positions, h->positions, pack->tokens },
         { d->row_start, h->row_start, (uint64_t)pack->rows + 1 },
+        { d->parent, h->parent, pack->parent ? pack->rows : 0 },
         { d->index, h->index, packer->count },
         { d->target, h->target, packer->count },
         { d->temperature, h->temperature, packer->count },
@@ -270,27 +359,17 @@ xray_status xm_packer_fill(xm_packer *packer, const xray_batch *batch,
     xray_status status = check_batch(&packer->limits, batch, err);
     if (status != XRAY_OK)
         return status;
-    const pack_arrays *host = &packer->host;
     xm_pack pack = { .ids = packer->dev.ids,
                      .positions = packer->dev.positions,
                      .row_start = packer->dev.row_start };
+    int shared = 0;
     packer->count = 0;
-    host->row_start[0] = 0;
-    for (uint32_t row = 0; row < batch->rows; row++) {
-        int32_t inputs = row_inputs(batch, row);
-        if (inputs == 0)
-            continue;
-        int32_t base = (int32_t)pack.tokens;
-        memcpy(host->ids + base, batch->ids + batch->row_start[row],
-               (size_t)inputs * sizeof(int32_t));
-        for (int32_t i = 0; i < inputs; i++)
-            host->positions[base + i] = i;
-        pack_items(packer, batch, row, inputs, base);
-        pack.tokens += (uint32_t)inputs;
-        host->row_start[++pack.rows] = (int32_t)pack.tokens;
-        if ((uint64_t)inputs > pack.row_bound)
-            pack.row_bound = (uint64_t)inputs;
+    packer->host.row_start[0] = 0;
+    for (uint32_t row = 0, count; row < batch->rows; row += count) {
+        count = sharing(packer, batch, row);
+        shared |= pack_rows(packer, batch, row, count, &pack);
     }
+    pack.parent = shared ? packer->dev.parent : NULL;
     *out = (xm_packed){
         .pack = pack,
         .items = { .count = packer->count,

@@ -5,6 +5,12 @@
  * ends before its last wanted token, and a row without any is left out. What a
  * row gives depends on that row alone, so results do not depend on the cut
  * into micro-batches.
+ *
+ * Where a batch says `share_prompts` and the device knows parents, rows of one
+ * group with the same prompt become a parent, all but the prompt's last token,
+ * and a child each: 8 samples of 64 + 64 tokens are 567 inputs, not 1,016. The
+ * last token stays with the child, so that each item has a hidden state of its
+ * own.
  */
 #ifndef XM_TRAIN_PACK_H
 #define XM_TRAIN_PACK_H
@@ -35,6 +41,8 @@ xray_status xm_packer_create(const xm_pack_limits *limits,
                              const xray_device_ops *device, void *device_self,
                              const char *owner, xr_err *err, xm_packer **out);
 void xm_packer_destroy(xm_packer *packer); /* accepts NULL */
+/* Packed rows of a batch of `rows`: a parent for two of them at most. */
+uint64_t xm_packed_rows(uint64_t rows);
 /* Device bytes that takes. Pure. */
 uint64_t xm_packer_bytes(const xm_pack_limits *limits);
 

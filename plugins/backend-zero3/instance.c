@@ -196,8 +196,8 @@ static xray_status make_decoder(z3 *self, const z3_config *config, xr_err *err)
     watch.begin = self->kind.scatters ? z3_reduce_begin : NULL;
     watch.done = self->kind.scatters ? z3_reduce_done : NULL;
     xm_decoder_watch(self->decoder, &watch);
-    status = xm_space_create(self->decoder, load->tokens, load->rows,
-                             load->row_tokens,
+    status = xm_space_create(self->decoder, load->tokens,
+                             xm_packed_rows(load->rows), load->row_tokens,
                              z3_space_flags(config, &self->model, load),
                              self->owner, err, &self->space);
     if (status == XRAY_OK)

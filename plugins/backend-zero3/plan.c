@@ -152,7 +152,7 @@ static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load,
     uint64_t items = ((uint64_t)16 << 20) / row;
     items = items < 16 ? 16 : items > 1024 ? 1024 : items;
     uint64_t wide = (load->row_tokens + 15) / 16 * 16;
-    uint64_t part = wide * (512 + 16 * (uint64_t)model->head_dim);
+    uint64_t part = wide * (512 + 20 * (uint64_t)model->head_dim);
     part = part < 1u << 20 ? 1u << 20 : part;
     part = keeps && part < row ? row : part;
     return (keeps ? 0 : items * row) +

@@ -144,7 +144,7 @@ xray_status cpu_info(void *self, xray_device_info *info)
     info->memory_free = cpu_memory_free();
     info->threads = cpu_pool_threads(d->pool);
     info->host_memory = 1;
-    if (XRAY_HAS(xray_device_info, info, features))
+    if (XRAY_REACHES(xray_device_info, info, features))
         info->features = XRAY_DEVICE_PARENTS;
     return XRAY_OK;
 }

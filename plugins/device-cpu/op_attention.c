@@ -243,8 +243,7 @@ xray_status cpu_attention(void *self, xray_stream *stream,
 typedef struct grad_room {
     float *kt; /* keys and values in groups of 16 */
     float *vt;
-    float *k; /* those of a parent and a child, joined */
-    float *v;
+    float *k; /* keys of a parent and a child, joined */
     float *work;
 } grad_room;
 
@@ -252,7 +251,7 @@ static size_t room_floats(const row_job *job)
 {
     size_t wide = round16(job->op->row_bound);
     size_t dim = job->op->head_dim;
-    return (job->parent ? 4 : 2) * wide * dim +
+    return (job->parent ? 3 : 2) * wide * dim +
            cpu_attend_grad_work(wide, wide, dim);
 }
 
@@ -262,8 +261,7 @@ static grad_room room_of(const row_job *job, size_t thread)
     grad_room r = { .kt = job->scratch + thread * job->scratch_floats };
     r.vt = r.kt + step;
     r.k = r.vt + step;
-    r.v = job->parent ? r.k + step : r.k;
-    r.work = job->parent ? r.v + step : r.k;
+    r.work = job->parent ? r.k + step : r.k;
     return r;
 }
 
@@ -284,11 +282,12 @@ static void grad_keys_of(const row_job *job, const joined *j, size_t kv,
                    dim);
         return;
     }
+    /* The values' rows are read no more once they lie in groups. */
     size_t whole = j->before / 16 * 16;
-    join_keys(j, j->before, k, op->k_stride, dim, room->k);
-    join_keys(j, j->before, v, op->v_stride, dim, room->v);
+    join_keys(j, whole, v, op->v_stride, dim, room->k);
+    group_keys(room->vt, room->k, dim, whole, j->n, dim);
+    join_keys(j, whole, k, op->k_stride, dim, room->k);
     group_keys(room->kt, room->k, dim, whole, j->n, dim);
-    group_keys(room->vt, room->v, dim, whole, j->n, dim);
     a->k = room->k;
     a->k_row = dim;
 }

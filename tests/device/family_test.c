@@ -179,6 +179,7 @@ static int knows_parents(const dev *d)
 {
     xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
     must(d->ops->info(d->self, &info));
+    assert_true(d->on_cuda || info.features & XRAY_DEVICE_PARENTS);
     return (info.features & XRAY_DEVICE_PARENTS) != 0;
 }
 

@@ -109,6 +109,97 @@ static void test_three_rows_copied(void **state)
     xm_packer_destroy(f.packer);
 }
 
+/* Rows 0, 1, 3 and 4 of group 7 share "1 2 3"; row 2 has nothing behind it, row
+ * 5 another prompt, row 6 another group, row 7 wants a token of its prompt. */
+/* clang-format off */
+static const int32_t family_ids[] = {
+    1, 2, 3, 4, 5,  1, 2, 3, 6,  1, 2, 3, 7,  1, 2, 3, 8, 9,
+    1, 2, 3, 4,     1, 2, 4, 4,  1, 2, 4, 5,  1, 2, 4, 5,
+};
+static const float family_mask[] = {
+    0, 0, 0, 1, 1,  0, 0, 0, 1,  0, 0, 0, 0,  0, 0, 0, 1, 1,
+    0, 0, 0, 1,     0, 0, 0, 1,  0, 0, 0, 1,  0, 0, 1, 1,
+};
+/* clang-format on */
+static const int32_t family_start[] = { 0, 5, 9, 13, 18, 22, 26, 30, 34 };
+static const int32_t family_prompt[] = { 3, 3, 3, 3, 3, 3, 3, 3 };
+static const int32_t family_group[] = { 7, 7, 7, 7, 7, 7, 8, 8 };
+
+static xray_batch family_batch(void)
+{
+    return (xray_batch){ .head = XRAY_HEAD(xray_batch),
+                         .rows = 8,
+                         .tokens = 34,
+                         .ids = family_ids,
+                         .row_start = family_start,
+                         .prompt_len = family_prompt,
+                         .loss_mask = family_mask,
+                         .group = family_group,
+                         .share_prompts = 1 };
+}
+
+static void check_families(fixture *f)
+{
+    xray_batch batch = family_batch();
+    xm_packed p;
+    xr_err err;
+    int32_t got[40];
+    assert_int_equal(xm_packer_fill(f->packer, &batch, 0, &err, &p), XRAY_OK);
+    /* 1 2 | 3 4 | 3 || 1 2 | 3 8 | 3 || 1 2 4 || 1 2 4 || 1 2 4 */
+    assert_int_equal(p.pack.rows, 9);
+    assert_int_equal(p.pack.tokens, 19);
+    assert_int_equal(p.pack.row_bound, 4);
+    fetch(f, p.pack.row_start, got, 10);
+    assert_memory_equal(got, ((int32_t[]){ 0, 2, 4, 5, 7, 9, 10, 13, 16, 19 }),
+                        40);
+    fetch(f, p.pack.parent, got, 9);
+    assert_memory_equal(got, ((int32_t[]){ -1, 0, 0, -1, 3, 3, -1, -1, -1 }),
+                        36);
+    fetch(f, p.pack.ids, got, 10);
+    assert_memory_equal(got, ((int32_t[]){ 1, 2, 3, 4, 3, 1, 2, 3, 8, 3 }), 40);
+    fetch(f, p.pack.positions, got, 10);
+    assert_memory_equal(got, ((int32_t[]){ 0, 1, 2, 3, 2, 0, 1, 2, 3, 2 }), 40);
+    assert_int_equal(p.items.count, 10);
+    fetch(f, p.items.index, got, 10);
+    assert_memory_equal(got, ((int32_t[]){ 2, 3, 4, 7, 8, 9, 12, 15, 17, 18 }),
+                        40);
+    fetch(f, p.items.target, got, 10);
+    assert_memory_equal(got, ((int32_t[]){ 4, 5, 6, 8, 9, 4, 4, 5, 4, 5 }), 40);
+    assert_memory_equal(
+        p.token, ((int32_t[]){ 3, 4, 8, 16, 17, 21, 25, 29, 32, 33 }), 40);
+
+    /* Not asked for: every row by itself. */
+    batch.share_prompts = 0;
+    assert_int_equal(xm_packer_fill(f->packer, &batch, 0, &err, &p), XRAY_OK);
+    assert_int_equal(p.pack.rows, 7);
+    assert_null(p.pack.parent);
+}
+
+static void test_families(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, rig_device_open(1));
+    check_families(&f);
+    xm_packer_destroy(f.packer);
+    rig_device_close(&f.device);
+}
+
+/* A device that says nothing of parents gets none. */
+static void test_families_apart(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, plain_device_open());
+    xray_batch batch = family_batch();
+    xm_packed p;
+    xr_err err;
+    assert_int_equal(xm_packer_fill(f.packer, &batch, 0, &err, &p), XRAY_OK);
+    assert_int_equal(p.pack.rows, 7);
+    assert_null(p.pack.parent);
+    xm_packer_destroy(f.packer);
+}
+
 static void test_no_mask_wants_all(void **state)
 {
     (void)state;
@@ -195,6 +286,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_three_rows),
         cmocka_unit_test(test_three_rows_copied),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_families_apart),
         cmocka_unit_test(test_no_mask_wants_all),
         cmocka_unit_test(test_refusals),
     };
