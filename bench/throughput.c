@@ -185,9 +185,10 @@ static int train_once(bench *b, double best[2], xr_err *err)
                           .names = 1 };
     xr_pending future;
     xray_step_result result;
+    const xr_cut cut = { .count = b->rows.batch.rows,
+                         .budget = b->session->train_load.tokens };
     double start = probe_now(b->threads);
-    if (xr_views_cut(&b->views, &b->rows, 0, b->rows.batch.rows,
-                     b->session->train_load.tokens, err) != XRAY_OK)
+    if (xr_views_cut(&b->views, &b->rows, &cut, err) != XRAY_OK)
         return -1;
     xr_role_gradients(&actor, &b->views, &loss, &fault, &future);
     if (xr_wait(&future, err) != XRAY_OK)

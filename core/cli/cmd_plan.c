@@ -14,7 +14,7 @@
 #define SAMPLING_FORMULA "2 x parameters x (prompt + response tokens)"
 #define REFERENCE_FORMULA "2 x parameters x tokens"
 #define CRITIC_FORMULA "(2 + 6 x its epochs) x parameters x tokens"
-#define UPDATE_FORMULA "6 x parameters x tokens x epochs"
+#define UPDATE_FORMULA "6 x parameters x tokens computed x epochs"
 
 /* ---- text --------------------------------------------------------------- */
 
@@ -85,9 +85,12 @@ static void text_step(const xr_session *s, const xr_step_size *z, xr_str *out)
                       "a step        %" PRIu64 " prompts x %" PRIu64
                       " samples = %" PRIu64 " rows\n",
                       z->prompts, z->samples, z->rows);
-    xr_str_printf(
-        out, "tokens        at most %" PRIu64 " x %" PRIu64 " = %" PRIu64 "\n",
-        z->rows, z->row_tokens, z->tokens);
+    xr_str_printf(out,
+                  "tokens        at most %" PRIu64 " x %" PRIu64 " = %" PRIu64,
+                  z->rows, z->row_tokens, z->tokens);
+    if (z->computed != z->tokens)
+        xr_str_printf(out, ", %" PRIu64 " computed in gradients", z->computed);
+    xr_str_puts(out, "\n");
     xr_str_printf(out,
                   "updates       %" PRIu64 " epochs x %" PRIu64
                   " mini-batches of %" PRIu64 " rows, each at most %" PRIu64
@@ -177,6 +180,7 @@ static void json_step(const xr_step_size *z, xr_str *out)
     json_count("rows", z->rows, out);
     json_count("row_tokens", z->row_tokens, out);
     json_count("tokens", z->tokens, out);
+    json_count("computed_tokens", z->computed, out);
     json_count("epochs", z->epochs, out);
     json_count("mini_batches", z->mini_batches, out);
     json_count("mini_rows", z->mini_rows, out);

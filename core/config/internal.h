@@ -110,8 +110,8 @@ int xr_config_name_ok(const char *name, size_t size, int dots);
 /* Of [placement]. */
 extern const xray_option xr_placement_options[5];
 /* Of [actor], [critic] and [ref]. */
-extern const xray_option xr_actor_options[10];
-extern const xray_option xr_critic_options[8];
+extern const xray_option xr_actor_options[11];
+extern const xray_option xr_critic_options[9];
 extern const xray_option xr_ref_options[1];
 
 #endif

@@ -20,7 +20,7 @@
                   "The optimizer's moments wait in host memory meanwhile.")
 
 #define ACTOR xr_actor_section
-const xray_option xr_actor_options[10] = {
+const xray_option xr_actor_options[11] = {
     XRAY_INT(ACTOR, ppo_mini_batch_size, "0", 0, 1 << 24, "prompts", SINCE,
              "Prompts of one optimizer step; divides train_batch_size. 0: "
              "all of a step, one update on its own samples."),
@@ -32,6 +32,11 @@ const xray_option xr_actor_options[10] = {
              SINCE,
              "Most tokens of a micro-batch. Bounds memory; results do not "
              "depend on it."),
+    XRAY_BOOL(ACTOR, share_prompts, "false", SINCE,
+              "Compute the prompt that a group's samples have in common once "
+              "in gradients. Groups stay in one micro-batch then, which must "
+              "have room for rollout.n rows. Gradients are rounded elsewhere "
+              "than without; log-probs are the same bits."),
     XRAY_REAL(ACTOR, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
               "Global gradient norm is clipped to this; 0: not clipped."),
     XRAY_INT(ACTOR, recompute_old_logp, "0", 0, MOST, "steps", SINCE,
@@ -53,7 +58,7 @@ static const xray_choice as_actor[] = {
 };
 
 #define CRITIC xr_critic_section
-const xray_option xr_critic_options[8] = {
+const xray_option xr_critic_options[9] = {
     XRAY_INT(CRITIC, ppo_mini_batch_size, "-1", -1, 1 << 24, "prompts", SINCE,
              "Prompts of one update of the critic; divides train_batch_size. "
              "0: all of a step; -1: as [actor]."),
@@ -65,6 +70,8 @@ const xray_option xr_critic_options[8] = {
              SINCE,
              "Most tokens of the critic's micro-batch; 0: as [actor]. Results "
              "do not depend on it."),
+    XRAY_CHOICE(CRITIC, share_prompts, "auto", as_actor, SINCE,
+                "Compute a prompt once for its samples in gradients."),
     XRAY_REAL(CRITIC, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
               "Global gradient norm is clipped to this; 0: not clipped."),
     TURNS(CRITIC),

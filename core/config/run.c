@@ -465,6 +465,8 @@ static void complete_critic(xr_run_config *run)
         critic->ppo_epochs = actor->ppo_epochs;
     if (critic->shuffle == XR_AS_ACTOR)
         critic->shuffle = actor->shuffle;
+    if (critic->share_prompts == XR_AS_ACTOR)
+        critic->share_prompts = actor->share_prompts;
     if (!critic->ppo_max_token_len_per_gpu)
         critic->ppo_max_token_len_per_gpu = actor->ppo_max_token_len_per_gpu;
 }

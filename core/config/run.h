@@ -108,6 +108,8 @@ typedef struct xr_actor_section { /* [actor] */
     int64_t trainable_from_layer; /* blocks below it are frozen; 0: none */
     uint32_t grad_offload;
     uint32_t optimizer_offload;
+    uint32_t share_prompts; /* a group's prompt once in gradients */
+    uint32_t reserved;
 } xr_actor_section;
 
 typedef struct xr_ref_section { /* [ref] */
@@ -127,6 +129,7 @@ typedef struct xr_critic_section {     /* [critic], [critic.model] */
     uint32_t grad_offload;
     uint32_t optimizer_offload;
     uint32_t reserved;
+    int64_t share_prompts; /* 0, 1 or XR_AS_ACTOR */
 } xr_critic_section;
 
 enum { XR_SCHEDULE_CONSTANT, XR_SCHEDULE_LINEAR, XR_SCHEDULE_COSINE };

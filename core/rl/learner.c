@@ -203,9 +203,10 @@ static xray_status forward_all(xr_learner *l, const xr_role *role,
     int value = output == XRAY_HEAD_VALUE;
     xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
     *(value ? &out.value : &out.logp) = to;
-    uint64_t micro = xr_role_tokens(l->session, role->id);
-    xray_status status =
-        xr_views_cut(&l->views, rows, 0, rows->batch.rows, micro, err);
+    const xr_cut cut = { .count = rows->batch.rows,
+                         .budget = xr_role_tokens(l->session, role->id),
+                         .prompts = XR_PROMPTS_SHARED };
+    xray_status status = xr_views_cut(&l->views, rows, &cut, err);
     if (status != XRAY_OK)
         return status;
     xr_role_forward(role, &l->views, output, &out, &future);
@@ -353,6 +354,11 @@ static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
     return XRAY_OK;
 }
 
+static uint32_t prompts_of(int shared)
+{
+    return shared ? XR_PROMPTS_WHOLE : XR_PROMPTS_APART;
+}
+
 /* How each model's rows are dealt in this step. */
 static void set_updates(xr_learner *l, const xr_rates *rates)
 {
@@ -369,7 +375,8 @@ static void set_updates(xr_learner *l, const xr_rates *rates)
                              .micro_tokens = l->session->train_load.tokens,
                              .mini = actor->ppo_mini_batch_size,
                              .epochs = actor->ppo_epochs,
-                             .shuffle = actor->shuffle != 0 };
+                             .shuffle = actor->shuffle != 0,
+                             .prompts = prompts_of(actor->share_prompts != 0) };
     l->critic = (xr_updates){ .role = l->critic.role,
                               .outputs = XRAY_HEAD_VALUE,
                               .lr = rates->critic,
@@ -378,6 +385,7 @@ static void set_updates(xr_learner *l, const xr_rates *rates)
                               .mini = critic->ppo_mini_batch_size,
                               .epochs = critic->ppo_epochs,
                               .shuffle = critic->shuffle != 0,
+                              .prompts = prompts_of(critic->share_prompts != 0),
                               .critic = 1 };
 }
 

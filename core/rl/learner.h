@@ -21,6 +21,7 @@ typedef struct xr_updates {
     int64_t mini; /* prompts of a mini-batch, 0: all */
     int64_t epochs;
     int shuffle;
+    uint32_t prompts; /* XR_PROMPTS_* of its gradients */
     uint64_t updates; /* optimizer steps that were applied */
     uint64_t skipped;
     double grad_norm; /* sum over those that were applied */

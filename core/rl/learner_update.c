@@ -111,19 +111,20 @@ static xray_status update(xr_learner *l, xr_updates *u, const xr_rows *rows,
     xr_session *s = l->session;
     uint32_t first = range[0];
     uint32_t count = range[1];
+    const xr_cut whole = { first, count, .budget = UINT64_MAX };
+    const xr_cut parts = { first, count, .budget = u->micro_tokens,
+                           .prompts = u->prompts };
     xray_totals totals = { .head = XRAY_HEAD(xray_totals),
                            .max_response =
                                (uint64_t)s->run.data.max_response_length };
     count_totals(rows, first, count, &totals);
-    xray_status status =
-        xr_views_cut(&l->whole, rows, first, count, UINT64_MAX, err);
+    xray_status status = xr_views_cut(&l->whole, rows, &whole, err);
     if (status != XRAY_OK || !count)
         return status;
     const xray_batch *mini = l->whole.pointers[0];
     status = make_context(l, mini, &totals, err);
     if (status == XRAY_OK)
-        status =
-            xr_views_cut(&l->views, rows, first, count, u->micro_tokens, err);
+        status = xr_views_cut(&l->views, rows, &parts, err);
     if (status == XRAY_OK && !u->critic)
         status = select_tokens(l, mini, err);
     if (status != XRAY_OK)

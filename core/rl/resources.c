@@ -350,10 +350,14 @@ void xr_step_of(const xr_session *s, const xr_resources *r, xr_step_size *out)
     if (out->micro_tokens < out->row_tokens)
         out->micro_tokens = out->row_tokens;
     out->tokens = out->rows * out->row_tokens;
+    int shares = !is_sft(s) && s->run.actor.share_prompts;
+    uint64_t unit = shares ? out->samples : 1; /* rows that stay together */
     out->micro_batches =
-        out->row_tokens
-            ? ceil_of(out->mini_rows, out->micro_tokens / out->row_tokens)
-            : 0;
+        out->row_tokens ? ceil_of(out->mini_rows / unit,
+                                  out->micro_tokens / (unit * out->row_tokens))
+                        : 0;
+    out->computed =
+        shares ? out->prompt_tokens + out->response_tokens : out->tokens;
     double p = (double)r->parameters;
     out->sampling_flops =
         2 * p * (double)(out->prompt_tokens + out->response_tokens);
@@ -362,5 +366,5 @@ void xr_step_of(const xr_session *s, const xr_resources *r, xr_step_size *out)
     if (s->needs & XRAY_NEED_CRITIC)
         out->critic_flops = (2 + 6 * (double)s->run.critic.ppo_epochs) * p *
                             (double)out->tokens;
-    out->update_flops = 6 * p * (double)out->tokens * (double)out->epochs;
+    out->update_flops = 6 * p * (double)out->computed * (double)out->epochs;
 }

@@ -84,6 +84,7 @@ typedef struct xr_step_size {
     uint64_t rows;
     uint64_t row_tokens; /* longest: prompt and response */
     uint64_t tokens;     /* rows * row_tokens */
+    uint64_t computed;   /* of those in gradients: a shared prompt once */
     uint64_t epochs;
     uint64_t mini_batches;    /* of an epoch */
     uint64_t mini_rows;       /* of a mini-batch */
@@ -94,7 +95,7 @@ typedef struct xr_step_size {
     double sampling_flops;    /* 2 * parameters * tokens */
     double reference_flops;   /* 2 * parameters * tokens */
     double critic_flops;      /* (2 + 6 * its epochs) * parameters * tokens */
-    double update_flops;      /* 6 * parameters * tokens * epochs */
+    double update_flops;      /* 6 * parameters * computed * epochs */
 } xr_step_size;
 void xr_step_of(const xr_session *session, const xr_resources *r,
                 xr_step_size *out);

@@ -284,24 +284,40 @@ static void view(xr_views *v, const xr_rows *rows, uint32_t first,
     v->count++;
 }
 
-xray_status xr_views_cut(xr_views *v, const xr_rows *rows, uint32_t first,
-                         uint32_t count, uint64_t budget, xr_err *err)
+uint32_t xr_rows_unit(const int32_t *group, uint32_t row, uint32_t end,
+                      uint32_t prompts)
 {
-    uint32_t at = 0;
+    uint32_t n = 1;
+    while (prompts == XR_PROMPTS_WHOLE && row + n < end &&
+           group[row + n] == group[row])
+        n++;
+    return n;
+}
+
+xray_status xr_views_cut(xr_views *v, const xr_rows *rows, const xr_cut *cut,
+                         xr_err *err)
+{
+    uint32_t last = cut->first + cut->count;
     v->count = 0;
     v->starts_used = 0;
-    while (at < count) {
-        uint32_t end = at + 1;
-        int64_t base = rows->row_start[first + at];
-        while (end < count &&
-               (uint64_t)(rows->row_start[first + end + 1] - base) <= budget)
-            end++;
+    v->prompts = cut->prompts;
+    for (uint32_t at = cut->first, end = at; at < last; at = end) {
+        int64_t base = rows->row_start[at];
+        while (end < last) {
+            uint32_t next =
+                end + xr_rows_unit(rows->group, end, last, cut->prompts);
+            if (end > at &&
+                (uint64_t)(rows->row_start[next] - base) > cut->budget)
+                break;
+            end = next;
+        }
         if (v->count == v->cap)
             return xr_fail(err, XRAY_E_BUG, "no room for %u rows in views",
-                           count);
-        v->first_row[v->count] = at;
-        view(v, rows, first + at, end - at);
-        at = end;
+                           cut->count);
+        v->first_row[v->count] = at - cut->first;
+        view(v, rows, at, end - at);
+        v->batches[v->count - 1].share_prompts =
+            cut->prompts != XR_PROMPTS_APART;
     }
     return XRAY_OK;
 }

@@ -64,6 +64,13 @@ xray_status xr_rows_copy(xr_rows *rows, const xr_rows *from, uint32_t r,
 xray_status xr_rows_take(xr_rows *rows, const xray_batch *from, uint32_t r,
                          xr_err *err);
 
+/* How the prompt that rows of a group share is computed. */
+enum {
+    XR_PROMPTS_APART,  /* each row's by itself */
+    XR_PROMPTS_SHARED, /* outputs only: once for what a view has of a group */
+    XR_PROMPTS_WHOLE   /* once for a group, which no two views have a part of */
+};
+
 /* Runs of rows as batches of their own: the arrays are the store's, only
  * row_start is rebased. Group numbers and the rows that spans name stay those
  * of the store. */
@@ -73,6 +80,8 @@ typedef struct xr_views {
     uint32_t *first_row;         /* [count] in the run that was cut */
     uint32_t count;
     uint32_t cap;
+    uint32_t prompts; /* XR_PROMPTS_* of the last cut */
+    uint32_t reserved;
     int32_t *starts; /* row_start of all views */
     uint32_t starts_cap;
     uint32_t starts_used;
@@ -80,9 +89,22 @@ typedef struct xr_views {
 
 xray_status xr_views_init(xr_views *views, uint64_t row_cap, xr_err *err);
 void xr_views_free(xr_views *views);
+/* What to cut, and into what. */
+typedef struct xr_cut {
+    uint32_t first;
+    uint32_t count;   /* rows */
+    uint64_t budget;  /* tokens of a view */
+    uint32_t prompts; /* XR_PROMPTS_* */
+    uint32_t reserved;
+} xr_cut;
 /* Cuts rows [first, first + count) into runs of at most `budget` tokens, in
- * order; a row longer than the budget is a run of its own. */
-xray_status xr_views_cut(xr_views *views, const xr_rows *rows, uint32_t first,
-                         uint32_t count, uint64_t budget, xr_err *err);
+ * order; a row, or with XR_PROMPTS_WHOLE a group, that is longer is a run of
+ * its own. */
+xray_status xr_views_cut(xr_views *views, const xr_rows *rows,
+                         const xr_cut *cut, xr_err *err);
+/* The rows from `row` < `end` on that are not to be parted: one, or all that
+ * follow it in its group. */
+uint32_t xr_rows_unit(const int32_t *group, uint32_t row, uint32_t end,
+                      uint32_t prompts);
 
 #endif

@@ -181,10 +181,10 @@ static xray_status compute(score *self, xr_err *err)
     xr_rows_clear(&self->rows);
     for (uint64_t i = self->done; i < end && status == XRAY_OK; i++)
         status = add_row(self, sample_at(self, i), i, err);
+    const xr_cut cut = { .count = self->rows.batch.rows,
+                         .budget = self->session->score_load.tokens };
     if (status == XRAY_OK)
-        status =
-            xr_views_cut(&self->views, &self->rows, 0, self->rows.batch.rows,
-                         self->session->score_load.tokens, err);
+        status = xr_views_cut(&self->views, &self->rows, &cut, err);
     if (status != XRAY_OK)
         return status;
     out.value = self->values;

@@ -127,6 +127,12 @@ static void check_batch(const xr_session *s, xr_errors *errors)
                       "the longest row of %lld tokens",
                       origin(s, "critic", "ppo_max_token_len_per_gpu"),
                       (long long)micro, (long long)row);
+    const xr_actor_section *actor = &s->run.actor;
+    const xr_dealing deal = { "critic", critic->share_prompts, critic->shuffle,
+                              micro };
+    if (!actor->share_prompts || critic->shuffle != actor->shuffle ||
+        micro != actor->ppo_max_token_len_per_gpu)
+        xr_session_check_groups(s, &deal, errors);
 }
 
 static void check_algo(const xr_session *s, xr_errors *errors)

@@ -48,6 +48,16 @@ void xr_session_side_model(xr_session *session, const xr_side_model *side,
 /* What the algorithm's needs ask of the models, once they are known: heads,
  * and the critic's model, workload and batch arithmetic. */
 void xr_session_needs(xr_session *session, xr_errors *errors);
+/* The keys that deal rows to a model's micro-batches. */
+typedef struct xr_dealing {
+    const char *section;
+    int64_t share_prompts;
+    int64_t shuffle;
+    int64_t micro; /* ppo_max_token_len_per_gpu */
+} xr_dealing;
+/* Whether a group can stay in one micro-batch, where it has to. */
+void xr_session_check_groups(const xr_session *session, const xr_dealing *deal,
+                             xr_errors *errors);
 /* Batch arithmetic: divisibility, lengths against the model; files. */
 void xr_session_check_batch(xr_session *session, xr_errors *errors);
 

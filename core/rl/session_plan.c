@@ -117,6 +117,38 @@ static void check_mini(const xr_session *s, xr_errors *errors)
                   (long long)all);
 }
 
+/* A group whose prompt is computed once lies in one micro-batch, whatever the
+ * lengths: else results would depend on the cut. */
+void xr_session_check_groups(const xr_session *s, const xr_dealing *deal,
+                             xr_errors *errors)
+{
+    const xr_data_section *data = &s->run.data;
+    const char *section = deal->section;
+    int64_t n = s->run.rollout.n;
+    int64_t row = data->max_prompt_length + data->max_response_length;
+    if (!deal->share_prompts || refused(s, section, "share_prompts"))
+        return;
+    if (deal->shuffle && !refused(s, section, "shuffle"))
+        xr_errors_add(errors,
+                      "%s: [%s] shuffle parts the samples of a prompt, which "
+                      "share_prompts keeps together: one of the two must be "
+                      "false",
+                      origin(s, section, "shuffle"), section);
+    if (deal->micro / row >= n || refused(s, "rollout", "n") ||
+        refused(s, "data", "max_prompt_length") ||
+        refused(s, "data", "max_response_length") ||
+        refused(s, section, "ppo_max_token_len_per_gpu"))
+        return;
+    xr_errors_add(errors,
+                  "%s: [%s] ppo_max_token_len_per_gpu %lld has no room for a "
+                  "group of %lld samples of %lld + %lld tokens, expected at "
+                  "least %lld with share_prompts",
+                  origin(s, section, "ppo_max_token_len_per_gpu"), section,
+                  (long long)deal->micro, (long long)n,
+                  (long long)data->max_prompt_length,
+                  (long long)data->max_response_length, (long long)(n * row));
+}
+
 void xr_session_check_batch(xr_session *s, xr_errors *errors)
 {
     int eval = !(s->with & XR_TRAINABLE);
@@ -132,7 +164,11 @@ void xr_session_check_batch(xr_session *s, xr_errors *errors)
     if (eval)
         return;
     if (s->with & XR_WITH_ALGO) {
+        const xr_actor_section *actor = &run->actor;
+        const xr_dealing deal = { "actor", actor->share_prompts, actor->shuffle,
+                                  actor->ppo_max_token_len_per_gpu };
         check_mini(s, errors);
+        xr_session_check_groups(s, &deal, errors);
         check_size(s, "data", run->data.train_batch_size, run->rollout.n,
                    errors);
     } else {

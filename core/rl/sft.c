@@ -84,8 +84,9 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
                           .names = 1 };
     int skipped = 0;
     t->nll = 0;
-    xray_status status = xr_views_cut(
-        &t->views, &t->rows, 0, t->rows.batch.rows, s->train_load.tokens, err);
+    const xr_cut cut = { .count = t->rows.batch.rows,
+                         .budget = s->train_load.tokens };
+    xray_status status = xr_views_cut(&t->views, &t->rows, &cut, err);
     if (status != XRAY_OK)
         return status;
     xr_role_gradients(&t->actor, &t->views, &spec, &t->fault, &future);

@@ -177,8 +177,9 @@ static xray_status take_memory(xr_whole *w, xr_err *err)
     w->row_cap = (uint32_t)rows;
     w->cost = xr_calloc((size_t)rows + 1, sizeof(*w->cost));
     w->part = xr_calloc((size_t)rows + 1, sizeof(*w->part));
+    w->unit = xr_calloc((size_t)rows + 1, sizeof(*w->unit));
     w->start = xr_calloc((size_t)rows + 2, sizeof(*w->start));
-    if (!w->cost || !w->part || !w->start)
+    if (!w->cost || !w->part || !w->unit || !w->start)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %" PRIu64 " rows",
                        rows);
     return xr_balance_init(&w->balance, rows, w->size, err);
@@ -294,6 +295,7 @@ void xr_whole_close(xr_whole *w)
     xr_balance_free(&w->balance);
     free(w->cost);
     free(w->part);
+    free(w->unit);
     free(w->start);
     free(w);
 }

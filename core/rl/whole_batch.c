@@ -14,24 +14,32 @@ static uint32_t row_tokens(const xr_whole *w, uint32_t row)
     return w->start[row + 1] - w->start[row];
 }
 
-/* Lengths and costs of the views' rows. */
+/* Lengths of the views' rows, and the costs of what goes to one replica as a
+ * whole: a row, or a group. */
 static xray_status measure(xr_whole *w, const xr_views *views, uint32_t *out,
-                           xr_err *err)
+                           uint32_t *out_units, xr_err *err)
 {
     uint32_t rows = 0;
+    uint32_t units = 0;
     w->start[0] = 0;
     for (uint32_t v = 0; v < views->count; v++) {
         const xray_batch *b = views->pointers[v];
         if (b->rows > w->row_cap - rows)
             return xr_fail(err, XRAY_E_BUG, "more rows than the %u of a step",
                            w->row_cap);
-        for (uint32_t r = 0; r < b->rows; r++, rows++) {
+        for (uint32_t r = 0, n = 0; r < b->rows; r++, rows++, n--) {
             uint32_t tokens = (uint32_t)(b->row_start[r + 1] - b->row_start[r]);
+            if (n == 0) {
+                n = xr_rows_unit(b->group, r, b->rows, views->prompts);
+                w->cost[units++] = 0;
+            }
             w->start[rows + 1] = w->start[rows] + tokens;
-            w->cost[rows] = xr_balance_cost(tokens, w->per_token);
+            w->unit[rows] = units - 1;
+            w->cost[units - 1] += xr_balance_cost(tokens, w->per_token);
         }
     }
     *out = rows;
+    *out_units = units;
     return XRAY_OK;
 }
 
@@ -48,16 +56,18 @@ static uint32_t count_parts(xr_whole *w, uint32_t role, uint32_t rows)
         xr_horse *h = &w->horse[ranks->rank[i]];
         h->rows = h->tokens = h->views = 0;
     }
-    for (uint32_t r = 0; r < rows; r++) {
-        uint32_t i = w->part[r];
+    for (uint32_t r = 0, end; r < rows; r = end) {
+        uint32_t i = w->part[w->unit[r]];
         xr_horse *h = &w->horse[ranks->rank[i]];
-        uint32_t tokens = row_tokens(w, r);
+        for (end = r + 1; end < rows && w->unit[end] == w->unit[r];)
+            end++;
+        uint32_t tokens = w->start[end] - w->start[r];
         if (!h->views || fill[i] + tokens > budget) {
             h->views++;
             fill[i] = 0;
         }
         fill[i] += tokens;
-        h->rows++;
+        h->rows += end - r;
         h->tokens += tokens;
         most = h->views > most ? h->views : most;
     }
@@ -84,7 +94,7 @@ static xray_status pack(xr_whole *w, const xr_ranks *ranks,
     }
     for (uint32_t v = 0; v < views->count && status == XRAY_OK; v++)
         for (uint32_t r = 0; r < views->pointers[v]->rows; r++, row++) {
-            xr_wire *wire = &wires[w->part[row]];
+            xr_wire *wire = &wires[w->part[w->unit[row]]];
             wire->index[wire->rows.batch.rows] = row;
             status = xr_rows_take(&wire->rows, views->pointers[v], r, err);
             if (status != XRAY_OK)
@@ -100,12 +110,13 @@ static xray_status deal(xr_whole *w, uint32_t role, const xr_views *views,
 {
     const xr_ranks *ranks = xr_whole_ranks(w, role);
     uint32_t rows = 0;
+    uint32_t units = 0;
     xray_status status = xr_whole_fit(w, err);
     if (status == XRAY_OK)
-        status = measure(w, views, &rows, err);
+        status = measure(w, views, &rows, &units, err);
     if (status != XRAY_OK)
         return status;
-    xr_balance_deal(&w->balance, w->cost, rows, ranks->count, w->part);
+    xr_balance_deal(&w->balance, w->cost, units, ranks->count, w->part);
     uint32_t micro = count_parts(w, role, rows);
     return pack(w, ranks, views, shape, micro, wires, err);
 }
@@ -145,7 +156,7 @@ xray_status xr_whole_forward(xr_whole *w, uint32_t role, const xr_views *views,
 {
     const xr_ranks *ranks = xr_whole_ranks(w, role);
     xr_wire wires[XR_MAX_RANKS];
-    xr_wire_head shape = { .outputs = outputs };
+    xr_wire_head shape = { .outputs = outputs, .prompts = views->prompts };
     xray_status status = deal(w, role, views, &shape, wires, err);
     if (status == XRAY_OK)
         status = call_all(w, ranks, "forward", role, err);
@@ -195,6 +206,7 @@ xray_status xr_whole_gradients(xr_whole *w, uint32_t role,
     xr_wire wires[XR_MAX_RANKS];
     xr_wire_head shape = { .outputs = spec->outputs,
                            .loss = spec->kind,
+                           .prompts = views->prompts,
                            .names = spec->names,
                            .context_size = spec->context_size };
     fault->text[0] = '\0';

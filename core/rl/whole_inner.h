@@ -35,8 +35,9 @@ struct xr_whole {
     uint32_t reserved;
     uint64_t ship_bytes; /* of the weights for other ranks; 0: not asked yet */
     double per_token;    /* c of a row's cost s * s + c * s */
-    double *cost;        /* [row_cap] */
-    uint32_t *part;      /* [row_cap] the replica a row goes to */
+    uint32_t *unit;      /* [row_cap] rows of one unit go to one replica */
+    double *cost;        /* [row_cap] of a unit */
+    uint32_t *part;      /* [row_cap] the replica a unit goes to */
     uint32_t *start;     /* [row_cap + 1] a row's first token */
 };
 

@@ -17,10 +17,10 @@ typedef struct xr_wire_head {
     uint64_t context_size;
     uint32_t rows;
     uint32_t tokens;
-    uint32_t views;   /* micro-batches, with empty ones at the end */
-    uint32_t outputs; /* XRAY_HEAD_* */
-    uint32_t loss;    /* XR_LOSS_* */
-    uint32_t reserved;
+    uint32_t views;             /* micro-batches, with empty ones at the end */
+    uint32_t outputs;           /* XRAY_HEAD_* */
+    uint32_t loss;              /* XR_LOSS_* */
+    uint32_t prompts;           /* XR_PROMPTS_* */
     char fault[sizeof(xr_err)]; /* out: a value that is not finite, or "" */
 } xr_wire_head;
 

@@ -195,8 +195,10 @@ static xray_status cut(worker *w, uint32_t role, const xr_wire *wire,
     const xr_session *s = w->session;
     uint64_t budget = xr_role_tokens(s, role);
     uint32_t views = wire->head->views;
-    xray_status status = xr_views_cut(&w->views, &wire->rows, 0,
-                                      wire->rows.batch.rows, budget, err);
+    const xr_cut how = { .count = wire->rows.batch.rows,
+                         .budget = budget,
+                         .prompts = wire->head->prompts };
+    xray_status status = xr_views_cut(&w->views, &wire->rows, &how, err);
     if (status != XRAY_OK)
         return status;
     if (views < w->views.count || views > w->padded_cap)

@@ -51,6 +51,7 @@ for preset in "$@"; do
         "$bin/xray" train "$root/examples/quickstart/grpo.ini" "${data[@]}" \
             --set "model.path=$out/sft" --set "trainer.default_local_dir=$out/$preset" \
             --set "algo.grpo.preset=$preset" --set "trainer.total_training_steps=$steps" \
+            --set actor.share_prompts=false \
             --set "actor.ppo_mini_batch_size=$mini" ${THREADS:+--set run.threads=$THREADS} \
             ${LR:+--set actor.optim.lr=$LR} --set trainer.test_freq=100 $(extra "$preset") >"$log" 2>&1 ||
             { echo "$preset failed: $(tail -n 1 "$log")"; continue; }

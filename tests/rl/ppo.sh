@@ -49,6 +49,17 @@ for flow in verl trlx; do
         --set critic.ppo_max_token_len_per_gpu=23 >/dev/null
     same_run "$whole" "$whole.again"
 
+    # The same with a prompt computed once for its samples, of both models.
+    if [ $flow = verl ]; then
+        shared=("${keys[@]}" --set actor.share_prompts=true --set critic.shuffle=false)
+        train "$whole.shared" "${shared[@]}" >/dev/null
+        train "$whole.recut" "${shared[@]}" --set run.threads=3 --set actor.ppo_max_token_len_per_gpu=68 \
+            --set critic.ppo_max_token_len_per_gpu=140 >/dev/null
+        same_run "$whole.shared" "$whole.recut"
+        cmp -s "$whole/global_step_8/critic/model.safetensors" \
+            "$whole.shared/global_step_8/critic/model.safetensors" && fail "sharing changed nothing"
+    fi
+
     # Killed at any moment, and resumed until it is over.
     for round in 1 2 3; do
         "$XRAY_BIN" train "$work/run.ini" "${keys[@]}" --set "trainer.default_local_dir=$whole.kill" \
@@ -100,6 +111,9 @@ refused() { # SENTENCE [--set ...]
         fail "check accepts $*"
     has "$work/check.txt" "$says"
 }
+refused '\[critic\] shuffle parts the samples' --set actor.share_prompts=true
+refused '\[critic\] ppo_max_token_len_per_gpu 67 has no room for a group of 4' --set actor.share_prompts=true \
+    --set critic.shuffle=false --set critic.ppo_max_token_len_per_gpu=67
 refused '\[critic\] ppo_mini_batch_size 3 does not divide' --set critic.ppo_mini_batch_size=3
 refused '\[critic\] ppo_max_token_len_per_gpu 5 is below the longest row' --set critic.ppo_max_token_len_per_gpu=5
 refused '\[trainer\] critic_warmup: algo.ppo has no critic' --set trainer.critic_warmup=2 "${trlx[@]}"

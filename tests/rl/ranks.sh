@@ -66,6 +66,15 @@ run micro1 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40 --set trai
 same on2 micro1
 run micro3 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40
 near "$(first on2 actor/grad_norm)" "$(first micro3 actor/grad_norm)"
+# Groups that share a prompt stay on one rank.
+shared=(--set actor.share_prompts=true)
+run shared "${shared[@]}"
+run shared1 "${shared[@]}" --set run.runtime=local
+same shared shared1
+run shared2 "${shared[@]}" --set run.ranks=2 --set train.zero3.stage=1
+near "$(first shared actor/grad_norm)" "$(first shared2 actor/grad_norm)"
+run shared-micro "${shared[@]}" --set run.ranks=2 --set train.zero3.stage=1 --set actor.ppo_max_token_len_per_gpu=70
+same shared2 shared-micro
 run offload --set run.ranks=2 --set train.zero3.offload_optimizer=host
 same on2 offload
 

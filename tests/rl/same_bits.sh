@@ -11,13 +11,14 @@ steps="--set trainer.total_training_steps=3"
 train "$work/base" $steps --set run.threads=1 >/dev/null
 documented "$work/base/metrics.jsonl"
 
+base=base
 compare() {
     local name=$1
     shift
     # shellcheck disable=SC2086
     train "$work/$name" $steps "$@" >/dev/null
-    same_checkpoint "$work/base/global_step_3" "$work/$name/global_step_3"
-    diff <(steady "$work/base/metrics.jsonl") <(steady "$work/$name/metrics.jsonl") ||
+    same_checkpoint "$work/$base/global_step_3" "$work/$name/global_step_3"
+    diff <(steady "$work/$base/metrics.jsonl") <(steady "$work/$name/metrics.jsonl") ||
         fail "metrics of $name differ"
 }
 compare again --set run.threads=1
@@ -29,6 +30,18 @@ compare scalar --set device.cpu.isa=scalar
 compare copied --set rollout.share_weights=off
 compare recompute --set train.zero3.gradient_checkpointing=true
 compare offload --set train.zero3.offload_optimizer=host --set train.zero3.offload_param=host
+
+# A prompt computed once for its samples: gradients are rounded elsewhere, and
+# groups may be cut from one another anywhere.
+# shellcheck disable=SC2086
+train "$work/shared" $steps --set actor.share_prompts=true >/dev/null
+! cmp -s "$work/base/global_step_3/actor/model.safetensors" \
+    "$work/shared/global_step_3/actor/model.safetensors" || fail "no prompt was shared"
+base=shared
+compare shared-threads --set actor.share_prompts=true --set run.threads=3
+compare shared-micro --set actor.share_prompts=true --set actor.ppo_max_token_len_per_gpu=70
+compare shared-avx2 --set actor.share_prompts=true --set device.cpu.isa=avx2
+compare shared-recompute --set actor.share_prompts=true --set train.zero3.gradient_checkpointing=true
 
 # Another seed gives other bits: the comparison can fail.
 # shellcheck disable=SC2086

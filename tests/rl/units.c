@@ -78,7 +78,8 @@ static void views_are_runs_in_order(void **state)
     assert_int_equal(xr_views_init(&views, 6, &err), XRAY_OK);
     for (int32_t i = 0; i < 6; i++)
         add(&rows, i * 100, 1, sizes[i] - 1, i);
-    assert_int_equal(xr_views_cut(&views, &rows, 1, 5, 15, &err), XRAY_OK);
+    const xr_cut cut = { .first = 1, .count = 5, .budget = 15 };
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 3); /* 9+3+3 | 20, over the budget | 1 */
     assert_int_equal(views.batches[0].rows, 3);
     assert_int_equal(views.batches[0].tokens, 15);
@@ -90,8 +91,48 @@ static void views_are_runs_in_order(void **state)
     assert_int_equal(views.batches[1].ids[0], 400);
     assert_int_equal(views.batches[1].row_start[1], 20);
     assert_int_equal(views.batches[0].row_id[1], 200);
-    assert_int_equal(xr_views_cut(&views, &rows, 0, 0, 15, &err), XRAY_OK);
+    const xr_cut none = { .budget = 15 };
+    assert_int_equal(xr_views_cut(&views, &rows, &none, &err), XRAY_OK);
     assert_int_equal(views.count, 0);
+    xr_views_free(&views);
+    xr_rows_free(&rows);
+}
+
+/* Groups 0 0 | 1 1 1 | 2 of rows of 5 tokens. */
+static void groups_stay_whole_where_they_share(void **state)
+{
+    static const int32_t group[] = { 0, 0, 1, 1, 1, 2 };
+    xr_rows rows;
+    xr_views views;
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(xr_rows_init(&rows, 6, 30, &err), XRAY_OK);
+    assert_int_equal(xr_views_init(&views, 6, &err), XRAY_OK);
+    for (int32_t i = 0; i < 6; i++)
+        add(&rows, i * 100, 2, 3, group[i]);
+    xr_cut cut = { .count = 6, .budget = 20, .prompts = XR_PROMPTS_WHOLE };
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.count, 2); /* 10 | 15 + 5 */
+    assert_int_equal(views.batches[0].rows, 2);
+    assert_int_equal(views.batches[1].rows, 4);
+    assert_int_equal(views.first_row[1], 2);
+    assert_int_equal(views.batches[0].share_prompts, 1);
+    cut.budget = 12; /* a group over the budget is by itself */
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.count, 3);
+    cut.first = 1;
+    cut.count = 3;
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.count, 2); /* 0 | 1 1 */
+    assert_int_equal(views.batches[1].rows, 2);
+    cut.prompts = XR_PROMPTS_SHARED;
+    cut.budget = 11;
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.batches[0].rows, 2);
+    assert_int_equal(views.batches[1].share_prompts, 1);
+    cut.prompts = XR_PROMPTS_APART;
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.batches[0].share_prompts, 0);
     xr_views_free(&views);
     xr_rows_free(&rows);
 }
@@ -149,6 +190,7 @@ int main(void)
         cmocka_unit_test(rows_keep_prompt_and_response_apart),
         cmocka_unit_test(a_full_batch_refuses_more),
         cmocka_unit_test(views_are_runs_in_order),
+        cmocka_unit_test(groups_stay_whole_where_they_share),
         cmocka_unit_test(rows_can_be_copied_in_another_order),
         cmocka_unit_test(schedules_follow_their_formulas),
     };
