@@ -58,6 +58,7 @@ static attend_args args_of(const xray_attention *op)
     a.k = op->k;
     a.v = op->v;
     a.row_start = op->row_start;
+    a.parent = XRAY_HAS(xray_attention, op, parent) ? op->parent : NULL;
     a.tokens = op->tokens.bound;
     a.q_stride = op->q_stride;
     a.o_stride = op->o_stride;

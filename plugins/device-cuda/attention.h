@@ -6,6 +6,10 @@
  * tiles are counted from each row's start; over a cache, from any token that
  * does not follow the one before it, and from every a.tile-th token. What a
  * query's result is does not depend on its tile.
+ *
+ * Positions are those of the joined row: a row that goes on from a parent
+ * starts at the parent's length, and keys below that are the parent's tokens.
+ * Kernels of rows without parents are compiled apart, so those pay nothing.
  */
 #ifndef CUDA_ATTENTION_H
 #define CUDA_ATTENTION_H
@@ -18,6 +22,12 @@
     256u /* keys of a split in bfloat16; a part of the contract */
 #define ATTEND_BLOCK 64u /* keys that share a maximum; divides a split */
 #define ATTEND_DIM_MOST 256u
+
+/* Where the keys of a row lie. */
+#define ATTEND_ROWS 0   /* a packed batch */
+#define ATTEND_JOINED 1 /* a packed batch whose rows may have a parent */
+#define ATTEND_CACHE 2
+
 #define ATTEND_F32_WARPS 8u /* queries of a block in float32, a warp each */
 
 typedef struct attend_args {
@@ -36,6 +46,7 @@ typedef struct attend_args {
     float *partial;    /* [tokens, heads, splits, dim] */
     float *partial_ml; /* [tokens, heads, splits, 2] maximum and sum */
     const int32_t *row_start;
+    const int32_t *parent; /* [rows], NULL: no row has any */
     const int32_t *seq;
     const int32_t *positions;
     const int32_t *live;
@@ -72,7 +83,10 @@ typedef struct attend_tile {
     uint32_t token;  /* the first */
     uint32_t count;  /* of tokens; 0: nothing to do */
     uint32_t pos;    /* of the first token */
-    uint32_t length; /* of the row, in a packed batch */
+    uint32_t row;    /* in a packed batch, as are the next three */
+    uint32_t length; /* of the row, its parent not counted */
+    uint32_t before; /* tokens of the parent, 0 without one */
+    uint32_t origin; /* the parent's first token */
     uint32_t kv;     /* head */
     uint32_t head;   /* the first */
     uint32_t heads;  /* of this tile */
@@ -115,6 +129,30 @@ CU_FN int attend_find_row(const int32_t *row_start, uint32_t rows,
     return 0;
 }
 
+/* A row of a packed batch. */
+typedef struct attend_row {
+    uint32_t start;  /* first own token */
+    uint32_t length; /* own tokens */
+    uint32_t before; /* tokens of the parent: the position of the first own */
+    uint32_t origin; /* the parent's first token */
+} attend_row;
+
+template <bool JOINED>
+CU_FN attend_row attend_row_of(const attend_args *a, uint32_t r)
+{
+    attend_row row = {};
+    row.start = (uint32_t)a->row_start[r];
+    row.length = (uint32_t)a->row_start[r + 1] - row.start;
+    if (JOINED) {
+        int32_t p = a->parent[r];
+        if (p >= 0) {
+            row.origin = (uint32_t)a->row_start[p];
+            row.before = (uint32_t)a->row_start[p + 1] - row.origin;
+        }
+    }
+    return row;
+}
+
 /* Token t continues the sequence of the one before it. */
 CU_FN int attend_follows(const attend_args *a, uint32_t t)
 {
@@ -139,7 +177,7 @@ CU_FN uint32_t attend_run(const attend_args *a, uint32_t t)
     return end - t;
 }
 
-template <bool CACHE>
+template <int FORM>
 CU_FN attend_tile attend_find(const attend_args *a, uint32_t x, uint32_t y)
 {
     attend_tile w = {};
@@ -147,7 +185,7 @@ CU_FN attend_tile attend_find(const attend_args *a, uint32_t x, uint32_t y)
     w.kv = y / a->parts;
     w.head = w.kv * a->group + part * a->wide;
     w.heads = min(a->wide, a->group - part * a->wide);
-    if (CACHE) {
+    if (FORM == ATTEND_CACHE) {
         w.token = x;
         w.count = attend_run(a, x);
         if (w.count == 0)
@@ -161,21 +199,27 @@ CU_FN attend_tile attend_find(const attend_args *a, uint32_t x, uint32_t y)
     uint32_t at[2];
     if (!attend_find_row(a->row_start, a->rows, a->tile, x, at))
         return w;
-    uint32_t start = (uint32_t)a->row_start[at[0]];
-    w.length = (uint32_t)a->row_start[at[0] + 1] - start;
-    w.pos = at[1] * a->tile;
-    w.token = start + w.pos;
-    w.count = min(a->tile, w.length - w.pos);
+    attend_row row = attend_row_of<FORM == ATTEND_JOINED>(a, at[0]);
+    uint32_t first = at[1] * a->tile;
+    w.row = at[0];
+    w.length = row.length;
+    w.before = row.before;
+    w.origin = row.origin;
+    w.pos = row.before + first;
+    w.token = row.start + first;
+    w.count = min(a->tile, row.length - first);
     return w;
 }
 
 /* Index of key j's first element in a.k, or in a.v by its stride. */
-template <bool CACHE>
+template <int FORM>
 CU_FN uint64_t attend_key(const attend_args *a, const attend_tile *w,
                           uint32_t j, uint64_t stride)
 {
     uint64_t head = w->kv * a->head_step;
-    if (!CACHE)
+    if (FORM == ATTEND_JOINED && j < w->before)
+        return head + (w->origin + j) * stride;
+    if (FORM != ATTEND_CACHE)
         return head + (w->token - w->pos + j) * stride;
     uint32_t b = j / a->block_tokens;
     uint64_t n = w->table ? (uint32_t)w->table[b] : w->first + b;

@@ -12,6 +12,9 @@
  * folded one after the other here, or by several thread blocks and joined by
  * attend_join.
  *
+ * A row with a parent is the joined row from its own first position on; only
+ * where a key's data comes from differs, and with it one selection a piece.
+ *
  * Packed rows: 8 warps, 128 queries a block. The tensor cores wait for shared
  * memory: a warp reads 256 bytes a product of 4096 operations, so about half of
  * their peak is the bound. Decode: waits for memory; a block keeps the next 64
@@ -223,7 +226,7 @@ CU_FN void load_tile_queries(const attend_args *a, const attend_tile *w,
 }
 
 /* Block b of keys and of values, 0 where no query of the tile sees. */
-template <int DIM, int THREADS, bool CACHE>
+template <int DIM, int THREADS, int FORM>
 CU_FN void load_block(const attend_args *a, const attend_tile *w, uint32_t b,
                       uint16_t *keys)
 {
@@ -238,7 +241,7 @@ CU_FN void load_block(const attend_args *a, const attend_tile *w, uint32_t b,
         uint32_t d = i % pieces * 8;
         uint32_t j = b * ATTEND_BLOCK + r;
         int there = j >= first && j <= last && d < a->dim8;
-        uint64_t at = there ? attend_key<CACHE>(a, w, j, a->k_stride) + d : 0;
+        uint64_t at = there ? attend_key<FORM>(a, w, j, a->k_stride) + d : 0;
         uint32_t to = r * attend_pitch<DIM>::of + d;
         cu_async16(keys + to, k + at, there ? 16 : 0);
         cu_async16(values + to, v + at, there ? 16 : 0);
@@ -291,14 +294,14 @@ CU_FN void store_rows(const attend_args *a, const attend_tile *w,
     }
 }
 
-template <int DIM, int WARPS, int STAGES, bool CACHE>
+template <int DIM, int WARPS, int STAGES, int FORM>
 __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
 {
     const uint32_t pitch = attend_pitch<DIM>::of;
     const uint32_t stage = 2 * ATTEND_BLOCK * pitch;
     const bool held = DIM <= 128; /* queries stay in registers */
     CU_DYNAMIC(uint16_t, shared);
-    attend_tile w = attend_find<CACHE>(&a, blockIdx.x, blockIdx.y);
+    attend_tile w = attend_find<FORM>(&a, blockIdx.x, blockIdx.y);
     if (w.count == 0)
         return;
     uint32_t last = (w.pos + w.count - 1) / ATTEND_BLOCK;
@@ -315,7 +318,7 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
     int idle = threadIdx.x / 32 * 16 >= w.count * w.heads;
     load_tile_queries<DIM, WARPS>(&a, &w, queries);
     if (STAGES > 1) {
-        load_block<DIM, WARPS * 32, CACHE>(&a, &w, b, shared);
+        load_block<DIM, WARPS * 32, FORM>(&a, &w, b, shared);
         cu_async_commit();
     }
     __syncthreads();
@@ -337,12 +340,12 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
         uint16_t *keys = shared + (STAGES > 1 ? turn % 2 * stage : 0);
         if (STAGES > 1) {
             if (next <= last)
-                load_block<DIM, WARPS * 32, CACHE>(
+                load_block<DIM, WARPS * 32, FORM>(
                     &a, &w, next, shared + (turn + 1) % 2 * stage);
             cu_async_commit();
             cu_async_wait<1>();
         } else {
-            load_block<DIM, WARPS * 32, CACHE>(&a, &w, b, keys);
+            load_block<DIM, WARPS * 32, FORM>(&a, &w, b, keys);
             cu_async_commit();
             cu_async_wait<0>();
         }
@@ -416,7 +419,7 @@ __global__ void attend_join(const attend_args a)
 /* ---- the host's side ------------------------------------------------------
  */
 
-template <int DIM, int WARPS, int STAGES, bool CACHE>
+template <int DIM, int WARPS, int STAGES, int FORM>
 static xray_status start(cuda_device *d, cudaStream_t stream, const char *where,
                          attend_args *a, uint32_t spread)
 {
@@ -427,47 +430,44 @@ static xray_status start(cuda_device *d, cudaStream_t stream, const char *where,
         bytes += WARPS * 16 * pitch * 2;
     if (spread == 1 && a->splits > 1)
         bytes += WARPS * 32 * (DIM / 2) * 4;
-    uint32_t x = CACHE ? (uint32_t)a->tokens : attend_tiles(a, a->tile);
+    uint32_t x =
+        FORM == ATTEND_CACHE ? (uint32_t)a->tokens : attend_tiles(a, a->tile);
     dim3 grid(x, a->kv_heads * a->parts, spread);
-    ATTEND_START(d, where, (attend_bf16<DIM, WARPS, STAGES, CACHE>), grid,
+    ATTEND_START(d, where, (attend_bf16<DIM, WARPS, STAGES, FORM>), grid,
                  WARPS * 32, bytes, stream, *a);
     return cuda_launched(d, where);
 }
 
-template <int DIM>
+template <int DIM, int FORM>
 static xray_status start_dim(cuda_device *d, cudaStream_t stream,
                              const char *where, attend_args *a, uint32_t spread)
 {
     if constexpr (DIM <= 128) {
-        if (a->row_start)
-            return start<DIM, 8, 2, false>(d, stream, where, a, spread);
-        return start<DIM, 4, 2, true>(d, stream, where, a, spread);
+        const int warps = FORM == ATTEND_CACHE ? 4 : 8;
+        return start<DIM, warps, 2, FORM>(d, stream, where, a, spread);
     } else {
         /* Two warps are what 164 KiB hold. */
         if (d->shared_most < 176 * 1024)
-            return a->row_start
-                       ? start<DIM, 2, 1, false>(d, stream, where, a, spread)
-                       : start<DIM, 2, 1, true>(d, stream, where, a, spread);
-        if (a->row_start)
-            return start<DIM, 4, 1, false>(d, stream, where, a, spread);
-        return start<DIM, 4, 1, true>(d, stream, where, a, spread);
+            return start<DIM, 2, 1, FORM>(d, stream, where, a, spread);
+        return start<DIM, 4, 1, FORM>(d, stream, where, a, spread);
     }
 }
 
+template <int FORM>
 static xray_status start_any(cuda_device *d, cudaStream_t stream,
                              const char *where, attend_args *a, uint32_t spread)
 {
     if (a->dim <= 32)
-        return start_dim<32>(d, stream, where, a, spread);
+        return start_dim<32, FORM>(d, stream, where, a, spread);
     if (a->dim <= 64)
-        return start_dim<64>(d, stream, where, a, spread);
+        return start_dim<64, FORM>(d, stream, where, a, spread);
     if (a->dim <= 80)
-        return start_dim<80>(d, stream, where, a, spread);
+        return start_dim<80, FORM>(d, stream, where, a, spread);
     if (a->dim <= 96)
-        return start_dim<96>(d, stream, where, a, spread);
+        return start_dim<96, FORM>(d, stream, where, a, spread);
     if (a->dim <= 128)
-        return start_dim<128>(d, stream, where, a, spread);
-    return start_dim<256>(d, stream, where, a, spread);
+        return start_dim<128, FORM>(d, stream, where, a, spread);
+    return start_dim<256, FORM>(d, stream, where, a, spread);
 }
 
 /* Over how many thread blocks a query's splits go: enough to have two a
@@ -496,7 +496,10 @@ xray_status attend_forward_bf16(cuda_device *d, cudaStream_t stream,
         a->partial_ml = static_cast<float *>(data);
         a->partial = a->partial_ml + 2 * n;
     }
-    xray_status s = start_any(d, stream, where, a, spread);
+    xray_status s =
+        !a->row_start ? start_any<ATTEND_CACHE>(d, stream, where, a, spread)
+        : a->parent   ? start_any<ATTEND_JOINED>(d, stream, where, a, spread)
+                      : start_any<ATTEND_ROWS>(d, stream, where, a, spread);
     if (s != XRAY_OK || spread == 1)
         return s;
     dim3 grid((uint32_t)a->tokens, a->heads);

@@ -113,19 +113,21 @@ CU_FN float attend_log2(const attend_args *a, float s, float c, float *u)
     return (a->softcap * *u) * LOG2E;
 }
 
-/* `count` rows of bf16 from `from`, `stride` values apart, row r only where
- * lo <= r < hi; everything else of ROWS x DIM becomes 0. */
+/* Rows of bf16 from `from`, `stride` values apart, but rows r < cut from
+ * `other`; row r only where lo <= r < hi, everything else of ROWS x DIM becomes
+ * 0. */
 template <int DIM, int ROWS, int THREADS>
-CU_FN void load_rows(uint16_t *to, const uint16_t *from, uint64_t stride,
-                     int lo, int hi, uint32_t dim8)
+CU_FN void load_rows(uint16_t *to, const uint16_t *from, const uint16_t *other,
+                     int cut, uint64_t stride, int lo, int hi, uint32_t dim8)
 {
     const uint32_t pieces = DIM / 8;
     for (uint32_t i = threadIdx.x; i < ROWS * pieces; i += THREADS) {
         uint32_t r = i / pieces;
         uint32_t d = i % pieces * 8;
         int there = (int)r >= lo && (int)r < hi && d < dim8;
+        const uint16_t *x = (int)r < cut ? other : from;
         cu_async16(to + r * attend_pitch<DIM>::of + d,
-                   there ? from + r * stride + d : from, there ? 16 : 0);
+                   there ? x + r * stride + d : x, there ? 16 : 0);
     }
 }
 

@@ -9,6 +9,10 @@
  * in shared memory at a time, taken in order of position. They wait for shared
  * memory as forward does: a warp reads 256 bytes a product, about half of the
  * tensor cores' peak is the bound.
+ *
+ * A block of a parent's keys goes through the queries of its children as well,
+ * one row after the other: with c children of its own length it takes 2 c + 1
+ * times what it would alone, and it is started before theirs.
  */
 #include "plugins/device-cuda/attention_bf16.h"
 
@@ -85,18 +89,38 @@ CU_FN void pairs_by_column(float s[N][4], float dp[N][4], const attend_args *a,
         }
 }
 
-/* Rows [base, base + 64) of a [tokens, heads, dim8] array, for one head; rows
- * at or beyond `length` are 0. */
+/* Rows base .. base + 63, counted from token `start`, of a [tokens, heads,
+ * dim8] array, for one head; rows outside [low, end) are 0. */
 template <int DIM>
 CU_FN void load_side(uint16_t *to, const uint16_t *from, const attend_args *a,
                      uint64_t start, uint32_t heads, uint32_t head,
-                     uint32_t base, uint32_t length)
+                     uint32_t base, uint32_t low, uint32_t end)
 {
     uint64_t stride = (uint64_t)heads * a->dim8;
-    int hi = length > base ? (int)min(length - base, TILE) : 0;
+    const uint16_t *at =
+        from + (start + base) * stride + (uint64_t)head * a->dim8;
+    int lo = low > base ? (int)min(low - base, TILE) : 0;
+    int hi = end > base ? (int)min(end - base, TILE) : 0;
+    load_rows<DIM, (int)TILE, (int)THREADS>(to, at, at, 0, stride, lo, hi,
+                                            a->dim8);
+}
+
+/* Positions base .. base + 63 of a row's keys or values, its parent's first. */
+template <int DIM, bool JOINED>
+CU_FN void load_keys(uint16_t *to, const void *from, const attend_args *a,
+                     const attend_row *row, uint32_t kv, uint32_t base)
+{
+    uint64_t stride = (uint64_t)a->kv_heads * a->dim8;
+    uint32_t end = row->before + row->length;
+    uint64_t own = (uint64_t)(row->start - row->before) + base;
+    uint64_t other = (uint64_t)row->origin + base;
+    int cut = row->before > base ? (int)min(row->before - base, TILE) : 0;
+    int hi = end > base ? (int)min(end - base, TILE) : 0;
+    const uint16_t *x =
+        static_cast<const uint16_t *>(from) + (uint64_t)kv * a->dim8;
     load_rows<DIM, (int)TILE, (int)THREADS>(
-        to, from + (start + base) * stride + (uint64_t)head * a->dim8, stride,
-        0, hi, a->dim8);
+        to, x + own * stride, JOINED ? x + other * stride : x, JOINED ? cut : 0,
+        stride, 0, hi, a->dim8);
 }
 
 /* 16 rows of a result from the accumulators, times `scale`. */
@@ -131,7 +155,7 @@ template <int N> CU_FN void clear(float acc[N][4])
 /* ---- dq: a block of queries of one head
  * -------------------------------------- */
 
-template <int DIM>
+template <int DIM, bool JOINED>
 __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
 {
     const int STEP = grad_shape<DIM>::step;
@@ -141,40 +165,39 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
     uint32_t at[2];
     if (!attend_find_row(a.row_start, a.rows, TILE, blockIdx.x, at))
         return;
-    uint32_t start = (uint32_t)a.row_start[at[0]];
-    uint32_t length = (uint32_t)a.row_start[at[0] + 1] - start;
-    uint32_t i0 = at[1] * TILE;
+    attend_row row = attend_row_of<JOINED>(&a, at[0]);
+    uint32_t i0 = at[1] * TILE; /* of the row's own tokens */
     uint32_t head = blockIdx.y;
     uint32_t kv = head / a.group;
     uint32_t warp = threadIdx.x / 32;
     uint32_t lane = threadIdx.x % 32;
-    const uint16_t *k = static_cast<const uint16_t *>(a.k);
-    const uint16_t *v = static_cast<const uint16_t *>(a.v);
     uint16_t *q = shared;
     uint16_t *d_o = q + side;
     uint16_t *keys = d_o + side; /* keys, then values, of each stage */
-    load_side<DIM>(q, a.q_narrow, &a, start, a.heads, head, i0, length);
-    load_side<DIM>(d_o, a.d_narrow, &a, start, a.heads, head, i0, length);
-    uint32_t last = min(i0 + TILE, length) - 1;
-    uint32_t b = attend_first_key(i0, a.window) / TILE;
+    load_side<DIM>(q, a.q_narrow, &a, row.start, a.heads, head, i0, 0,
+                   row.length);
+    load_side<DIM>(d_o, a.d_narrow, &a, row.start, a.heads, head, i0, 0,
+                   row.length);
+    uint32_t last = row.before + min(i0 + TILE, row.length) - 1;
+    uint32_t b = attend_first_key(row.before + i0, a.window) / TILE;
     if (STAGES > 1) {
-        load_side<DIM>(keys, k, &a, start, a.kv_heads, kv, b * TILE, length);
-        load_side<DIM>(keys + side, v, &a, start, a.kv_heads, kv, b * TILE,
-                       length);
+        load_keys<DIM, JOINED>(keys, a.k, &a, &row, kv, b * TILE);
+        load_keys<DIM, JOINED>(keys + side, a.v, &a, &row, kv, b * TILE);
         cu_async_commit();
     }
     row_pairs r;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         uint32_t i = i0 + warp * 16 + lane / 4 + 8 * h;
-        uint64_t t = (uint64_t)(start + min(i, length - 1)) * a.heads;
-        r.pos[h] = i;
-        r.from[h] = attend_first_key(i, a.window);
+        uint64_t t = (uint64_t)(row.start + min(i, row.length - 1)) * a.heads;
+        r.pos[h] = row.before + i;
+        r.from[h] = attend_first_key(row.before + i, a.window);
         r.lse2[h] = a.lse[t + head] * LOG2E;
         r.delta[h] = a.delta[t + head];
     }
-    uint32_t low = attend_first_key(i0 + warp * 16, a.window);
-    uint32_t high = i0 + warp * 16 + 15;
+    uint32_t top = row.before + i0 + warp * 16;
+    uint32_t low = attend_first_key(top, a.window);
+    uint32_t high = top + 15;
     float acc[DIM / 8][4];
     clear<DIM / 8>(acc);
     for (uint32_t turn = 0; b <= last / TILE; b++, turn++) {
@@ -182,10 +205,8 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
         uint16_t *then = keys + (STAGES > 1 ? (turn + 1) % 2 * 2 * side : 0);
         uint32_t load = STAGES > 1 ? b + 1 : b;
         if (load <= last / TILE) {
-            load_side<DIM>(then, k, &a, start, a.kv_heads, kv, load * TILE,
-                           length);
-            load_side<DIM>(then + side, v, &a, start, a.kv_heads, kv,
-                           load * TILE, length);
+            load_keys<DIM, JOINED>(then, a.k, &a, &row, kv, load * TILE);
+            load_keys<DIM, JOINED>(then + side, a.v, &a, &row, kv, load * TILE);
         }
         cu_async_commit();
         cu_async_wait<STAGES - 1>();
@@ -209,24 +230,57 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
         __syncthreads();
     }
     uint32_t i = i0 + warp * 16;
-    if (i < length)
-        store_grad<DIM, DIM>(a.dq + (uint64_t)(start + i) * a.dq_stride +
+    if (i < row.length)
+        store_grad<DIM, DIM>(a.dq + (uint64_t)(row.start + i) * a.dq_stride +
                                  (uint64_t)head * a.dim,
-                             a.dq_stride, acc, length - i, 0, a.dim, a.scale);
+                             a.dq_stride, acc, row.length - i, 0, a.dim,
+                             a.scale);
 }
 
 /* ---- dk, dv: a block of keys of one kv head
  * ------------------------------------ */
 
-/* Where the queries of the kv head's heads that see a block of keys go on. */
+/* Where the queries that see a block of keys go on: over the rows that read
+ * them, the row itself and, where it is a parent, its children; of each over
+ * the heads of the kv head's group; of each over blocks of positions. */
 typedef struct query_walk {
     uint32_t head;
     uint32_t block;
     uint32_t first; /* block, of every head */
     uint32_t last;
+    uint32_t row;
+    uint32_t shift; /* from a position to its token */
+    uint32_t low;   /* position of the row's first query */
+    uint32_t end;   /* and behind its last */
 } query_walk;
 
-CU_FN query_walk walk_next(query_walk w)
+/* The blocks of w's row, which is `row`, that see keys [key, key + TILE); 0:
+ * none does. */
+template <bool JOINED>
+CU_FN int walk_row(query_walk *w, const attend_args *a, const attend_row *row,
+                   uint32_t key)
+{
+    w->shift = row->start - row->before;
+    w->low = row->before;
+    w->end = row->before + row->length;
+    if (JOINED && row->length == 0)
+        return 0;
+    uint32_t end = w->end - 1;
+    uint32_t seen = key + TILE - 1;
+    if (a->window && seen < end - min(end, a->window - 1))
+        end = seen + a->window - 1;
+    if (JOINED && end < w->low)
+        return 0;
+    w->first = max(key, w->low) / TILE;
+    w->last = end / TILE;
+    w->block = w->first;
+    return 1;
+}
+
+/* `own` is the keys' row. At the end, `head` lies behind the group. */
+template <bool JOINED>
+CU_FN query_walk walk_next(query_walk w, const attend_args *a, uint32_t kv,
+                           uint32_t own, uint32_t key)
 {
     if (w.block < w.last) {
         w.block++;
@@ -234,28 +288,43 @@ CU_FN query_walk walk_next(query_walk w)
     }
     w.block = w.first;
     w.head++;
+    uint32_t heads_end = (kv + 1) * a->group;
+    while (JOINED && w.head == heads_end) {
+        w.row++;
+        if (w.row >= a->rows || a->parent[w.row] != (int32_t)own)
+            break;
+        attend_row row = attend_row_of<JOINED>(a, w.row);
+        if (walk_row<JOINED>(&w, a, &row, key))
+            w.head = kv * a->group;
+    }
     return w;
 }
 
-/* q, then d_o, of a block of queries; lse and delta behind them. */
-template <int DIM>
-CU_FN void load_walk(uint16_t *to, const attend_args *a, uint32_t start,
-                     uint32_t length, query_walk w)
+/* q, then d_o, of a block of queries; lse and delta behind them. Positions of
+ * the block before the row's first would see a parent's keys: their p is 0. */
+template <int DIM, bool JOINED>
+CU_FN void load_walk(uint16_t *to, const attend_args *a, query_walk w)
 {
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     uint32_t base = w.block * TILE;
-    load_side<DIM>(to, a->q_narrow, a, start, a->heads, w.head, base, length);
-    load_side<DIM>(to + side, a->d_narrow, a, start, a->heads, w.head, base,
-                   length);
+    uint32_t low = JOINED ? w.low : 0;
+    load_side<DIM>(to, a->q_narrow, a, w.shift, a->heads, w.head, base, low,
+                   w.end);
+    load_side<DIM>(to + side, a->d_narrow, a, w.shift, a->heads, w.head, base,
+                   low, w.end);
     float *rows = reinterpret_cast<float *>(to + 2 * side);
     for (uint32_t r = threadIdx.x; r < TILE; r += THREADS) {
-        uint64_t t = (uint64_t)(start + min(base + r, length - 1)) * a->heads;
-        rows[r] = a->lse[t + w.head] * LOG2E;
-        rows[TILE + r] = a->delta[t + w.head];
+        uint32_t i = min(base + r, w.end - 1);
+        int outside = JOINED && i < low;
+        uint64_t t =
+            (uint64_t)(w.shift + (outside ? low : i)) * a->heads + w.head;
+        float lse2 = a->lse[t] * LOG2E;
+        rows[r] = outside ? -NEG_INF : lse2;
+        rows[TILE + r] = a->delta[t];
     }
 }
 
-template <int DIM>
+template <int DIM, bool JOINED>
 __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
 {
     const int STEP = grad_shape<DIM>::step;
@@ -267,10 +336,9 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     uint32_t at[2];
     if (!attend_find_row(a.row_start, a.rows, TILE, blockIdx.x, at))
         return;
-    uint32_t start = (uint32_t)a.row_start[at[0]];
-    uint32_t length = (uint32_t)a.row_start[at[0] + 1] - start;
+    attend_row row = attend_row_of<JOINED>(&a, at[0]);
     /* Tiles come last first; here the first has the most to do. */
-    uint32_t j0 = ((length + TILE - 1) / TILE - 1 - at[1]) * TILE;
+    uint32_t j0 = ((row.length + TILE - 1) / TILE - 1 - at[1]) * TILE;
     uint32_t kv = blockIdx.y;
     uint32_t first_col = blockIdx.z * COLS;
     uint32_t warp = threadIdx.x / 32;
@@ -278,40 +346,42 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     uint16_t *keys = shared;
     uint16_t *values = keys + side;
     uint16_t *queries = values + side;
-    load_side<DIM>(keys, static_cast<const uint16_t *>(a.k), &a, start,
-                   a.kv_heads, kv, j0, length);
-    load_side<DIM>(values, static_cast<const uint16_t *>(a.v), &a, start,
-                   a.kv_heads, kv, j0, length);
-    uint32_t end = length - 1;
-    if (a.window && j0 + TILE - 1 < end - min(end, a.window - 1))
-        end = j0 + TILE - 1 + a.window - 1;
-    query_walk w = { kv * a.group, j0 / TILE, j0 / TILE, end / TILE };
+    load_side<DIM>(keys, static_cast<const uint16_t *>(a.k), &a, row.start,
+                   a.kv_heads, kv, j0, 0, row.length);
+    load_side<DIM>(values, static_cast<const uint16_t *>(a.v), &a, row.start,
+                   a.kv_heads, kv, j0, 0, row.length);
+    uint32_t key = row.before + j0;
+    query_walk w = {};
+    w.head = kv * a.group;
+    w.row = at[0];
+    (void)walk_row<JOINED>(&w, &a, &row, key);
     uint32_t heads_end = (kv + 1) * a.group;
     if (STAGES > 1) {
-        load_walk<DIM>(queries, &a, start, length, w);
+        load_walk<DIM, JOINED>(queries, &a, w);
         cu_async_commit();
     }
-    uint32_t j_low = j0 + warp * 16;
+    uint32_t j_low = key + warp * 16;
     float dk[COLS / 8][4];
     float dv[COLS / 8][4];
     clear<COLS / 8>(dk);
     clear<COLS / 8>(dv);
     uint16_t *my_keys = keys + warp * 16 * attend_pitch<DIM>::of;
     for (uint32_t turn = 0; w.head < heads_end; turn++) {
-        query_walk next = walk_next(w);
+        query_walk next = walk_next<JOINED>(w, &a, kv, at[0], key);
         uint16_t *now = queries + (STAGES > 1 ? turn % 2 * stage : 0);
         uint16_t *then = queries + (STAGES > 1 ? (turn + 1) % 2 * stage : 0);
         query_walk load = STAGES > 1 ? next : w;
         if (load.head < heads_end)
-            load_walk<DIM>(then, &a, start, length, load);
+            load_walk<DIM, JOINED>(then, &a, load);
         cu_async_commit();
         cu_async_wait<STAGES - 1>();
         __syncthreads();
         const float *rows = reinterpret_cast<const float *>(now + 2 * side);
+        uint32_t low = JOINED ? max(j_low, w.low) : j_low;
 #pragma unroll 1
         for (uint32_t r = 0; r < TILE; r += STEP) {
             uint32_t i0 = w.block * TILE + r;
-            if (i0 >= length || i0 + STEP <= j_low ||
+            if (i0 >= w.end || i0 + STEP <= low ||
                 attend_first_key(i0, a.window) > j_low + 15)
                 continue;
             float s[STEP / 8][4]; /* keys down, queries across */
@@ -320,10 +390,10 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
             product_rows<DIM, STEP / 8>(s, my_keys, at_q);
             product_rows<DIM, STEP / 8>(dp, my_keys + side, at_q + side);
             if (a.softcap == 0.0f)
-                pairs_by_column<false, STEP / 8>(s, dp, &a, rows + r, i0,
-                                                 length, j_low + lane / 4);
+                pairs_by_column<false, STEP / 8>(s, dp, &a, rows + r, i0, w.end,
+                                                 j_low + lane / 4);
             else
-                pairs_by_column<true, STEP / 8>(s, dp, &a, rows + r, i0, length,
+                pairs_by_column<true, STEP / 8>(s, dp, &a, rows + r, i0, w.end,
                                                 j_low + lane / 4);
             product_columns<DIM, COLS, STEP / 8>(dv, s, at_q + side, first_col);
             product_columns<DIM, COLS, STEP / 8>(dk, dp, at_q, first_col);
@@ -331,21 +401,22 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
         __syncthreads();
         w = next;
     }
-    if (j_low >= length)
+    uint32_t j = j0 + warp * 16;
+    if (j >= row.length)
         return;
-    uint64_t t = start + j_low;
+    uint64_t t = row.start + j;
     store_grad<DIM, COLS>(a.dk + t * a.dk_stride + (uint64_t)kv * a.dim,
-                          a.dk_stride, dk, length - j_low, first_col, a.dim,
+                          a.dk_stride, dk, row.length - j, first_col, a.dim,
                           a.scale);
     store_grad<DIM, COLS>(a.dv + t * a.dv_stride + (uint64_t)kv * a.dim,
-                          a.dv_stride, dv, length - j_low, first_col, a.dim,
+                          a.dv_stride, dv, row.length - j, first_col, a.dim,
                           1.0f);
 }
 
 /* ---- the host's side --------------------------------------------------------
  */
 
-template <int DIM>
+template <int DIM, bool JOINED>
 static xray_status start_grad(cuda_device *d, cudaStream_t stream,
                               const char *where, const attend_args *a)
 {
@@ -353,27 +424,36 @@ static xray_status start_grad(cuda_device *d, cudaStream_t stream,
     uint32_t side = TILE * attend_pitch<DIM>::of * 2;
     uint32_t tiles = attend_tiles(a, TILE);
     dim3 by_query(tiles, a->heads);
-    ATTEND_START(d, where, attend_bf16_dq<DIM>, by_query, THREADS,
+    ATTEND_START(d, where, (attend_bf16_dq<DIM, JOINED>), by_query, THREADS,
                  side * (2 + 2 * shape::stages), stream, *a);
     dim3 by_key(tiles, a->kv_heads, shape::halves);
-    ATTEND_START(d, where, attend_bf16_dkv<DIM>, by_key, THREADS,
+    ATTEND_START(d, where, (attend_bf16_dkv<DIM, JOINED>), by_key, THREADS,
                  side * 2 + (side * 2 + 2 * TILE * 4) * shape::stages, stream,
                  *a);
     return cuda_launched(d, where);
 }
 
+template <bool JOINED>
+static xray_status start_any(cuda_device *d, cudaStream_t stream,
+                             const char *where, const attend_args *a)
+{
+    if (a->dim <= 32)
+        return start_grad<32, JOINED>(d, stream, where, a);
+    if (a->dim <= 64)
+        return start_grad<64, JOINED>(d, stream, where, a);
+    if (a->dim <= 80)
+        return start_grad<80, JOINED>(d, stream, where, a);
+    if (a->dim <= 96)
+        return start_grad<96, JOINED>(d, stream, where, a);
+    if (a->dim <= 128)
+        return start_grad<128, JOINED>(d, stream, where, a);
+    return start_grad<256, JOINED>(d, stream, where, a);
+}
+
 xray_status attend_grad_bf16(cuda_device *d, cudaStream_t stream,
                              const char *where, attend_args *a)
 {
-    if (a->dim <= 32)
-        return start_grad<32>(d, stream, where, a);
-    if (a->dim <= 64)
-        return start_grad<64>(d, stream, where, a);
-    if (a->dim <= 80)
-        return start_grad<80>(d, stream, where, a);
-    if (a->dim <= 96)
-        return start_grad<96>(d, stream, where, a);
-    if (a->dim <= 128)
-        return start_grad<128>(d, stream, where, a);
-    return start_grad<256>(d, stream, where, a);
+    if (a->parent)
+        return start_any<true>(d, stream, where, a);
+    return start_any<false>(d, stream, where, a);
 }

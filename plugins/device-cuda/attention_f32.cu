@@ -30,7 +30,7 @@ CU_FN uint32_t padded(uint32_t dim)
 
 /* Keys base <= j <= last that some query of the tile sees, of k or v, into
  * `to`; other rows keep what they had. */
-template <bool CACHE>
+template <int FORM>
 CU_FN void load_keys(const attend_args *a, const attend_tile *w,
                      const void *from, uint64_t stride, uint32_t base,
                      uint32_t last, float *to)
@@ -42,7 +42,7 @@ CU_FN void load_keys(const attend_args *a, const attend_tile *w,
     for (uint32_t r = warp; r < KEYS && base + r <= last; r += WARPS) {
         if (base + r < first)
             continue;
-        const float *key = data + attend_key<CACHE>(a, w, base + r, stride);
+        const float *key = data + attend_key<FORM>(a, w, base + r, stride);
         for (uint32_t d = lane; d < a->dim; d += 32)
             to[r * padded(a->dim) + d] = key[d];
     }
@@ -93,11 +93,11 @@ CU_FN void chain_rows(float acc[LANES_DIM], const float *m, const float *rows,
 }
 
 /* Two passes over the visible keys: the maximum, then exp, sum and values. */
-template <bool CACHE>
+template <int FORM>
 __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
 {
     CU_DYNAMIC(float, shared);
-    attend_tile w = attend_find<CACHE>(&a, blockIdx.x, blockIdx.y);
+    attend_tile w = attend_find<FORM>(&a, blockIdx.x, blockIdx.y);
     if (w.count == 0)
         return;
     uint32_t warp = threadIdx.x / 32;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
     float max = cu_float(0xff800000u);
     for (uint32_t base = base0; base <= last; base += KEYS) {
         __syncthreads();
-        load_keys<CACHE>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<FORM>(&a, &w, a.k, a.k_stride, base, last, keys);
         __syncthreads();
         uint32_t j = base + lane;
         if (j >= q.from && j <= q.pos)
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
     float acc[LANES_DIM] = {};
     for (uint32_t base = base0; base <= last; base += KEYS) {
         __syncthreads();
-        load_keys<CACHE>(&a, &w, a.k, a.k_stride, base, last, keys);
-        load_keys<CACHE>(&a, &w, a.v, a.v_stride, base, last, values);
+        load_keys<FORM>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<FORM>(&a, &w, a.v, a.v_stride, base, last, values);
         __syncthreads();
         uint32_t j = base + lane;
         float e = 0.0f;
@@ -168,15 +168,17 @@ xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
 {
     attend_cut(a, WARPS);
     uint32_t bytes = shared_f32(a, 1);
-    if (a->row_start) {
-        dim3 grid(attend_tiles(a, a->tile), a->kv_heads * a->parts);
-        ATTEND_START(d, where, attend_f32<false>, grid, WARPS * 32, bytes,
+    dim3 grid(a->row_start ? attend_tiles(a, a->tile) : (uint32_t)a->tokens,
+              a->kv_heads * a->parts);
+    if (!a->row_start)
+        ATTEND_START(d, where, attend_f32<ATTEND_CACHE>, grid, WARPS * 32,
+                     bytes, stream, *a);
+    else if (a->parent)
+        ATTEND_START(d, where, attend_f32<ATTEND_JOINED>, grid, WARPS * 32,
+                     bytes, stream, *a);
+    else
+        ATTEND_START(d, where, attend_f32<ATTEND_ROWS>, grid, WARPS * 32, bytes,
                      stream, *a);
-    } else {
-        dim3 grid((uint32_t)a->tokens, a->kv_heads * a->parts);
-        ATTEND_START(d, where, attend_f32<true>, grid, WARPS * 32, bytes,
-                     stream, *a);
-    }
     return cuda_launched(d, where);
 }
 
@@ -199,10 +201,11 @@ CU_FN void pair_grad(const attend_args *a, float chain, float dp, float lse,
 }
 
 /* dq of a query: one pass over the visible keys. */
+template <int FORM>
 __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
 {
     CU_DYNAMIC(float, shared);
-    attend_tile w = attend_find<false>(&a, blockIdx.x, blockIdx.y);
+    attend_tile w = attend_find<FORM>(&a, blockIdx.x, blockIdx.y);
     if (w.count == 0)
         return;
     uint32_t warp = threadIdx.x / 32;
@@ -227,8 +230,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
     for (uint32_t base = attend_first_key(w.pos, a.window) / KEYS * KEYS;
          base <= last; base += KEYS) {
         __syncthreads();
-        load_keys<false>(&a, &w, a.k, a.k_stride, base, last, keys);
-        load_keys<false>(&a, &w, a.v, a.v_stride, base, last, values);
+        load_keys<FORM>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<FORM>(&a, &w, a.v, a.v_stride, base, last, values);
         __syncthreads();
         uint32_t j = base + lane;
         float x[2] = { 0.0f, 0.0f };
@@ -251,15 +254,14 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
             dq[lane + 32 * n] = a.scale * acc[n];
 }
 
-/* Queries [base, end) of a row and head, q and d_o side by side. */
-CU_FN void load_queries(const attend_args *a, const attend_tile *w,
+/* Own queries base.. of a row and head, q and d_o side by side. */
+CU_FN void load_queries(const attend_args *a, const attend_row *row,
                         uint32_t head, uint32_t base, float *q, float *d_o)
 {
     uint32_t lane = threadIdx.x % 32;
-    uint64_t start = w->token - w->pos;
-    for (uint32_t r = threadIdx.x / 32; r < KEYS && base + r < w->length;
+    for (uint32_t r = threadIdx.x / 32; r < KEYS && base + r < row->length;
          r += WARPS) {
-        uint64_t t = start + base + r;
+        uint64_t t = row->start + base + r;
         const float *x = a->q + t * a->q_stride + (uint64_t)head * a->dim;
         const float *y = a->d_o + t * a->o_stride + (uint64_t)head * a->dim;
         for (uint32_t d = lane; d < a->dim; d += 32) {
@@ -269,13 +271,24 @@ CU_FN void load_queries(const attend_args *a, const attend_tile *w,
     }
 }
 
-/* dk and dv of a key: over the heads of its group, then the queries from its
- * group of 16 on. */
+/* The next row whose queries see the keys of row `own`: after the row itself
+ * its children, which follow it. 0: there is none. */
+template <int FORM>
+CU_FN int next_reader(const attend_args *a, uint32_t own, uint32_t *row)
+{
+    ++*row;
+    return FORM == ATTEND_JOINED && *row < a->rows &&
+           a->parent[*row] == (int32_t)own;
+}
+
+/* dk and dv of a key: over the rows that see it, of each over the heads of its
+ * group, then the queries from its group of 16 on. */
+template <int FORM>
 __global__ void __launch_bounds__(WARPS * 32)
     attend_f32_dkv(const attend_args a)
 {
     CU_DYNAMIC(float, shared);
-    attend_tile w = attend_find<false>(&a, blockIdx.x, blockIdx.y);
+    attend_tile w = attend_find<FORM>(&a, blockIdx.x, blockIdx.y);
     if (w.count == 0)
         return;
     uint32_t warp = threadIdx.x / 32;
@@ -288,41 +301,54 @@ __global__ void __launch_bounds__(WARPS * 32)
     float *p = d_o + KEYS * row + 2 * WARPS * a.dim + 2 * warp * KEYS;
     float *ds = p + KEYS;
     uint32_t j = w.pos + (warp < w.count ? warp : 0);
-    uint32_t group16 = w.pos / 16 * 16; /* the same for all keys of a tile */
+    /* One group for all keys of a tile, unless a parent has shifted it. */
+    uint32_t group16 = j / 16 * 16;
+    uint32_t low16 = w.pos / 16 * 16;
+    uint32_t high16 = (w.pos + w.count - 1) / 16 * 16;
     const float *k = static_cast<const float *>(a.k) +
-                     attend_key<false>(&a, &w, j, a.k_stride);
+                     attend_key<FORM>(&a, &w, j, a.k_stride);
     const float *v = static_cast<const float *>(a.v) +
-                     attend_key<false>(&a, &w, j, a.v_stride);
+                     attend_key<FORM>(&a, &w, j, a.v_stride);
     for (uint32_t d = lane; d < a.dim; d += 32) {
         key[d] = k[d];
         value[d] = v[d];
     }
     float dk[LANES_DIM] = {};
     float dv[LANES_DIM] = {};
-    for (uint32_t h = w.kv * a.group; h < (w.kv + 1) * a.group; h++)
-        for (uint32_t base = group16 / KEYS * KEYS; base < w.length;
-             base += KEYS) {
-            if (attend_first_key(base / 64 * 64, a.window) / 16 * 16 > group16)
-                break;
-            __syncthreads();
-            load_queries(&a, &w, h, base, q, d_o);
-            __syncthreads();
-            uint32_t i = base + lane;
-            float x[2] = { 0.0f, 0.0f };
-            if (i >= j && i < w.length && attend_first_key(i, a.window) <= j) {
-                uint64_t at = (uint64_t)(w.token - w.pos + i) * a.heads + h;
-                pair_grad(&a, dot_chain(q + lane * row, key, a.dim),
-                          dot_chain(d_o + lane * row, value, a.dim), a.lse[at],
-                          a.delta[at], x);
+    uint32_t reader = w.row;
+    do {
+        attend_row r = attend_row_of<FORM == ATTEND_JOINED>(&a, reader);
+        uint32_t from = low16 > r.before ? low16 - r.before : 0;
+        for (uint32_t h = w.kv * a.group; h < (w.kv + 1) * a.group; h++)
+            for (uint32_t base = from / KEYS * KEYS; base < r.length;
+                 base += KEYS) {
+                uint32_t tile = r.before + base / 64 * 64;
+                uint32_t seen16 = attend_first_key(tile, a.window) / 16 * 16;
+                if (seen16 > high16)
+                    break;
+                __syncthreads();
+                load_queries(&a, &r, h, base, q, d_o);
+                __syncthreads();
+                uint32_t i = r.before + base + lane;
+                float x[2] = { 0.0f, 0.0f };
+                if (i >= j && base + lane < r.length &&
+                    attend_first_key(i, a.window) <= j) {
+                    uint64_t at =
+                        (uint64_t)(r.start + base + lane) * a.heads + h;
+                    pair_grad(&a, dot_chain(q + lane * row, key, a.dim),
+                              dot_chain(d_o + lane * row, value, a.dim),
+                              a.lse[at], a.delta[at], x);
+                }
+                p[lane] = x[0];
+                ds[lane] = x[1];
+                __syncwarp();
+                uint32_t first = r.before + base;
+                uint32_t lo = group16 > first ? group16 - first : 0;
+                uint32_t hi = seen16 > group16 ? 0 : min(r.length - base, KEYS);
+                chain_rows(dk, ds, q, a.dim, lo, hi);
+                chain_rows(dv, p, d_o, a.dim, lo, hi);
             }
-            p[lane] = x[0];
-            ds[lane] = x[1];
-            __syncwarp();
-            uint32_t lo = group16 > base ? group16 - base : 0;
-            uint32_t hi = min(w.length - base, KEYS);
-            chain_rows(dk, ds, q, a.dim, lo, hi);
-            chain_rows(dv, p, d_o, a.dim, lo, hi);
-        }
+    } while (next_reader<FORM>(&a, w.row, &reader));
     if (warp >= w.count)
         return;
     uint64_t t = w.token + warp;
@@ -336,19 +362,29 @@ __global__ void __launch_bounds__(WARPS * 32)
         }
 }
 
-xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
-                            const char *where, attend_args *a)
+template <int FORM>
+static xray_status start_grad(cuda_device *d, cudaStream_t stream,
+                              const char *where, attend_args *a)
 {
     uint32_t bytes = shared_f32(a, 2);
     attend_cut(a, WARPS);
     dim3 queries(attend_tiles(a, a->tile), a->kv_heads * a->parts);
-    ATTEND_START(d, where, attend_f32_dq, queries, WARPS * 32, bytes, stream,
-                 *a);
+    ATTEND_START(d, where, attend_f32_dq<FORM>, queries, WARPS * 32, bytes,
+                 stream, *a);
     /* Tiles of keys: every warp its own, a kv head a block. */
     a->tile = WARPS;
     a->parts = 1;
     a->wide = a->group;
     dim3 keys(attend_tiles(a, WARPS), a->kv_heads);
-    ATTEND_START(d, where, attend_f32_dkv, keys, WARPS * 32, bytes, stream, *a);
+    ATTEND_START(d, where, attend_f32_dkv<FORM>, keys, WARPS * 32, bytes,
+                 stream, *a);
     return cuda_launched(d, where);
+}
+
+xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
+                            const char *where, attend_args *a)
+{
+    if (a->parent)
+        return start_grad<ATTEND_JOINED>(d, stream, where, a);
+    return start_grad<ATTEND_ROWS>(d, stream, where, a);
 }

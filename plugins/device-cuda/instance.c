@@ -258,6 +258,8 @@ xray_status cuda_info(void *self, xray_device_info *info)
     info->memory_free = left;
     info->threads = 0;
     info->host_memory = 0;
+    if (XRAY_REACHES(xray_device_info, info, features))
+        info->features = XRAY_DEVICE_PARENTS;
     return XRAY_OK;
 }
 

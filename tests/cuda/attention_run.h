@@ -51,9 +51,12 @@ static inline void drop(const dev *d, void *p)
     d->ops->free(d->self, p);
 }
 
-/* r.o and r.lse from one call; the gradient too where `grad` is not NULL. */
-static inline void run_rows(const dev *d, const rows *r, float *o, float *lse,
-                            const float *d_o, float *grad)
+/* o and lse of r's r->count rows from one call; the gradient too where `grad`
+ * is not NULL. `parent` of each row, or NULL. */
+static inline void run_packed(const dev *d, const rows *r,
+                              const int32_t *starts, const int32_t *parent,
+                              float *o, float *lse, const float *d_o,
+                              float *grad)
 {
     size_t qkv = r->tokens * r->stride * sizeof(float);
     size_t out = r->tokens * r->q_width * sizeof(float);
@@ -61,9 +64,12 @@ static inline void run_rows(const dev *d, const rows *r, float *o, float *lse,
     float *x = place(d, r->qkv, qkv);
     float *to = place(d, NULL, out);
     float *l = place(d, NULL, sums);
-    int32_t *start = place(d, r->start, sizeof(r->start));
+    int32_t *start = place(d, starts, (r->count + 1) * sizeof(*starts));
+    int32_t *from =
+        parent ? place(d, parent, r->count * sizeof(*parent)) : NULL;
     xray_attention op = rows_op(r, to, l);
     op.row_start = start;
+    op.parent = from;
     op.q = x;
     op.k = x + r->q_width;
     op.v = op.k + r->kv_width;
@@ -91,6 +97,14 @@ static inline void run_rows(const dev *d, const rows *r, float *o, float *lse,
     drop(d, to);
     drop(d, l);
     drop(d, start);
+    if (from)
+        drop(d, from);
+}
+
+static inline void run_rows(const dev *d, const rows *r, float *o, float *lse,
+                            const float *d_o, float *grad)
+{
+    run_packed(d, r, r->start, NULL, o, lse, d_o, grad);
 }
 
 /* One call over the cache: tokens [base, base + chunk) of every row. */

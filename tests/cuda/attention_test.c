@@ -3,9 +3,11 @@
  * Attention in bfloat16: near float64 over rounded operands, and the same bits
  * for a query whatever is around it: as a packed row, in chunks, token by
  * token, paged or not. On a GPU this also shows that a row's result of a
- * tensor-core product does not depend on which row of the fragment it is.
+ * tensor-core product does not depend on which row of the fragment it is. Rows
+ * that go on from a parent, in both precisions: the bits of the joined rows, in
+ * float32 those of device-cpu, and gradients near float64.
  */
-#include "tests/cuda/attention_run.h"
+#include "tests/cuda/attention_family.h"
 
 static const form forms[] = {
     { 1, 1, 8, 0, 0.0f, { 1, 2, 5 }, 0.0f },
@@ -189,10 +191,167 @@ static void decode_of_long_rows_gives_the_trainers_bits(void **state)
     d.ops->destroy(d.self);
 }
 
+/* ---- rows that go on from a parent -------------------------------------- */
+
+static const family_form families[] = {
+    { { .heads = 1, .kv_heads = 1, .dim = 8 }, { 1, -1, -2 } },
+    { { .heads = 4, .kv_heads = 2, .dim = 16 },
+      { 5, 15, -1, -33, 9, 16, -16, -2, -1, 3 } },
+    { { .heads = 2, .kv_heads = 1, .dim = 64 },
+      { 130, -1, -2, -16, -33, -33 } },
+    { { .heads = 2, .kv_heads = 2, .dim = 20, .window = 5, .softcap = 2.0f },
+      { 40, -33, -2, -1, 17, -16 } },
+    { { .heads = 3, .kv_heads = 1, .dim = 32, .window = 18 },
+      { 130, -33, -2, 7, 16, -16, 1, -33 } },
+    { { .heads = 7, .kv_heads = 1, .dim = 40, .softcap = 30.0f },
+      { 17, -16, -33, -1, -2, -2 } },
+    { { .heads = 4, .kv_heads = 1, .dim = 80, .window = 1 }, { 15, -2, -16 } },
+    { { .heads = 2, .kv_heads = 1, .dim = 96, .window = 64 },
+      { 130, -33, -16, 40, -33 } },
+    { { .heads = 4, .kv_heads = 2, .dim = 128 }, { 40, -33, -16, -2, -1, 4 } },
+    { { .heads = 2, .kv_heads = 1, .dim = 256, .window = 33 },
+      { 70, -33, -2 } },
+    { { .heads = 1, .kv_heads = 1, .dim = 128, .window = 200 },
+      { 290, -33, -130, 65, -16 } },
+    { { .heads = 20, .kv_heads = 1, .dim = 24 }, { 16, -16, -2 } },
+    { { .heads = 70, .kv_heads = 1, .dim = 8 }, { 3, 17, -18 } },
+    /* A key that the next 64 queries see, in a tile whose others they do not.
+     */
+    { { .heads = 2, .kv_heads = 1, .dim = 16, .window = 18 },
+      { 17, -150, -3 } },
+    /* Sums so small that what a query does not see could overflow. */
+    { { .heads = 8, .kv_heads = 2, .dim = 16, .window = 2, .scale = 60.0f },
+      { 20, -3, -17, -2, -1, 5, -1, -1 } },
+};
+#define FAMILIES (sizeof(families) / sizeof(*families))
+
+static const int64_t precisions[] = { CUDA_FLOAT32, CUDA_BFLOAT16 };
+
+static int has_children(const family *f, size_t row)
+{
+    return row + 1 < f->r.count && f->parent[row + 1] == (int32_t)row;
+}
+
+/* A row's own tokens, in `a` from `from` and in `b` from `to`. */
+static void same_row(const family *a, size_t from, const family *b, size_t to,
+                     size_t n, int grad, const char *where)
+{
+    const rows *r = &a->r;
+    same_bits(a->r.o + from * r->q_width, b->r.o + to * r->q_width,
+              n * r->q_width, "o", where);
+    same_bits(a->r.lse + from * r->f.heads, b->r.lse + to * r->f.heads,
+              n * r->f.heads, "lse", where);
+    for (size_t t = 0; t < n; t++)
+        same_bits(a->grad + (from + t) * r->stride,
+                  b->grad + (to + t) * r->stride, grad ? r->stride : r->q_width,
+                  "gradient", where);
+}
+
+/* Of a parent o, lse and dq; of other rows dk and dv as well. */
+static void children_are_the_joined_rows(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < 2; p++) {
+        dev d = attend_open(precisions[p]);
+        for (size_t i = 0; i < FAMILIES; i++) {
+            family f;
+            family_make(&families[i], &f);
+            size_t n = f.r.tokens * f.r.stride;
+            double *want = calloc(2 * n, sizeof(*want));
+            double sharp = fmax(1, (double)scale_of(&f.r.f));
+            double tolerance =
+                precisions[p] == CUDA_FLOAT32 ? 2e-6 * sharp : 0x1.1p-8;
+            assert_non_null(want);
+            family_run(&d, &f, 0, f.parent);
+            for (size_t row = 0; row < f.r.count; row++) {
+                family joined;
+                family_join(&f, row, &joined);
+                family_run(&d, &joined, 0, NULL);
+                same_row(&f, (size_t)f.start[row], &joined, before(&f, row),
+                         length_of(&f, row), !has_children(&f, row),
+                         "a joined row");
+                family_reference(&f, row, &joined, want, want + n);
+                family_free(&joined);
+            }
+            for (size_t e = 0; e < n; e++)
+                within(f.grad[e], want[e], want[n + e], tolerance, "gradient",
+                       e);
+            free(want);
+            family_free(&f);
+        }
+        d.ops->destroy(d.self);
+    }
+}
+
+static void families_have_device_cpus_bits(void **state)
+{
+    (void)state;
+    cpu_config config = { .isa = CPU_ISA_SCALAR };
+    dev cpu = { .ops = device_ops(), .name = "cpu" };
+    must(cpu.ops->create(&bench_host, &config, 1, &cpu.self));
+    dev d = attend_open(CUDA_FLOAT32);
+    for (size_t i = 0; i < FAMILIES; i++) {
+        family f;
+        family g;
+        random_state = 5 + i;
+        family_make(&families[i], &f);
+        random_state = 5 + i;
+        family_make(&families[i], &g);
+        family_run(&d, &f, 0, f.parent);
+        family_run(&cpu, &g, 0, g.parent);
+        same_row(&f, 0, &g, 0, f.r.tokens, 1, "device-cpu");
+        family_free(&f);
+        family_free(&g);
+    }
+    d.ops->destroy(d.self);
+    cpu.ops->destroy(cpu.self);
+}
+
+/* The last family by itself; and a parent of -1 is none. */
+static void a_family_does_not_see_its_batch(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FAMILIES; i++) {
+        dev d = attend_open(precisions[i % 2]);
+        family f;
+        family g;
+        random_state = 5 + i;
+        family_make(&families[i], &f);
+        random_state = 5 + i;
+        family_make(&families[i], &g);
+        size_t first = f.r.count - 1;
+        while (f.parent[first] >= 0)
+            first--;
+        size_t skip = (size_t)f.start[first];
+        family_run(&d, &f, 0, f.parent);
+        family_run(&d, &g, first, g.parent);
+        same_row(&f, skip, &g, skip, f.r.tokens - skip, 1, "a family alone");
+        static const int32_t none[FAMILY_ROWS] = { -1, -1, -1, -1, -1, -1,
+                                                   -1, -1, -1, -1, -1, -1 };
+        family_run(&d, &f, 0, none);
+        family_run(&d, &g, 0, NULL);
+        same_row(&f, 0, &g, 0, f.r.tokens, 1, "no parents");
+        family_free(&f);
+        family_free(&g);
+        d.ops->destroy(d.self);
+    }
+}
+
+static void parents_are_offered(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < 2; p++) {
+        dev d = attend_open(precisions[p]);
+        xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+        must(d.ops->info(d.self, &info));
+        assert_int_equal(info.features, XRAY_DEVICE_PARENTS);
+        d.ops->destroy(d.self);
+    }
+}
+
 static void what_is_not_offered_is_refused(void **state)
 {
     (void)state;
-    static const int64_t precisions[] = { CUDA_FLOAT32, CUDA_BFLOAT16 };
     for (size_t p = 0; p < 2; p++) {
         dev d = attend_open(precisions[p]);
         xray_kv kv = { .head = XRAY_HEAD(xray_kv),
@@ -235,6 +394,10 @@ int main(void)
         cmocka_unit_test(a_row_does_not_see_its_batch),
         cmocka_unit_test(the_engine_gives_the_trainers_bits),
         cmocka_unit_test(decode_of_long_rows_gives_the_trainers_bits),
+        cmocka_unit_test(children_are_the_joined_rows),
+        cmocka_unit_test(families_have_device_cpus_bits),
+        cmocka_unit_test(a_family_does_not_see_its_batch),
+        cmocka_unit_test(parents_are_offered),
         cmocka_unit_test(what_is_not_offered_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

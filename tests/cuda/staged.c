@@ -295,6 +295,7 @@ OPERATOR(attention, xray_attention, {
     uint64_t own = (uint64_t)o->heads * o->head_dim;
     uint64_t kv = (uint64_t)o->kv_heads * o->head_dim;
     IN(c, o->row_start, FLOATS(o->rows + 1));
+    IN(c, o->parent, FLOATS(o->rows));
     IN(c, o->q, rows_of(n, o->q_stride, own));
     IN(c, o->k, rows_of(n, o->k_stride, kv));
     IN(c, o->v, rows_of(n, o->v_stride, kv));
