@@ -14,7 +14,7 @@
 #define LINE 64u /* bytes of a cache line: alignment of everything */
 /* Blocks of so many bytes are zeroed by the system, at their first use. */
 #define LARGE ((size_t)4 << 20)
-#define INLINE_COST 1e5   /* some microseconds: one thread is done sooner */
+#define INLINE_COST 1e4   /* about a microsecond: one thread is done sooner */
 #define TASKS_A_THREAD 4u /* so that a late thread costs a quarter */
 
 xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
