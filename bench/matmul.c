@@ -4,7 +4,7 @@
  * bandwidth, both measured first with the same number of threads. A single
  * token reads the matrix as floats, then as bf16.
  *
- *     bench-matmul [threads [avx512|avx2|scalar]]
+ *     bench-matmul [threads [avx512|avx2|scalar|auto [TOKENSxROWSxCOLS]]]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,15 +169,26 @@ static int64_t isa_named(const char *name)
     return -1;
 }
 
+/* 1: `name` is empty or the shape's. */
+static int wanted(const shape *s, const char *name)
+{
+    char own[64];
+    (void)snprintf(own, sizeof(own), "%zux%zux%zu", s->tokens, s->rows,
+                   s->cols);
+    return !*name || strcmp(own, name) == 0;
+}
+
 int main(int argc, char **argv)
 {
     static const xray_host host = { .head = XRAY_HEAD(xray_host),
                                     .fail = print_failure };
     uint32_t threads = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 1;
     cpu_config config = { .isa = isa_named(argc > 2 ? argv[2] : "auto") };
+    const char *name = argc > 3 ? argv[3] : "";
     if (threads < 1 || threads > PROBE_MOST_THREADS || config.isa < 0) {
         (void)fprintf(stderr,
-                      "usage: bench-matmul [threads [avx512|avx2|scalar]]\n");
+                      "usage: bench-matmul [threads [avx512|avx2|scalar|auto "
+                      "[TOKENSxROWSxCOLS]]]\n");
         return 2;
     }
     device d = { .ops =
@@ -198,6 +209,8 @@ int main(int argc, char **argv)
            "tokens", "rows", "cols", "GF/s", "peak", "GB/s", "memory");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         shape s = shapes[i];
+        if (!wanted(&s, name))
+            continue;
         int ok = run_shape(&d, &s, &peaks);
         s.narrow = s.tokens == 1 || s.rows == 32000;
         if (!ok || (s.narrow && !run_shape(&d, &s, &peaks)))

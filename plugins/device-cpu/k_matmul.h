@@ -83,6 +83,25 @@ VFN float *tile_c(const cpu_gemm *g, const tile_at *at, int row, int panel)
            (at->panel + (size_t)panel) * 16;
 }
 
+VFN void tile_store(const tile_form f, const cpu_gemm *g, const tile_at *at,
+                    v16 (*c)[8], size_t lanes)
+{
+    if (lanes == 16) {
+        UNROLL_ROWS
+        for (int r = 0; r < f.rows; r++)
+            UNROLL_PANELS
+        for (int p = 0; p < f.panels; p++)
+            v16_store(tile_c(g, at, r, p), c[r][p]);
+    } else {
+        UNROLL_ROWS
+        for (int r = 0; r < f.rows; r++)
+            UNROLL_PANELS
+        for (int p = 0; p < f.panels; p++)
+            v16_storen(tile_c(g, at, r, p), c[r][p],
+                       lanes_of(g, at->panel + (size_t)p));
+    }
+}
+
 VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
 {
     v16 c[14][8];
@@ -154,20 +173,7 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
             }
         }
     }
-    if (lanes == 16) {
-        UNROLL_ROWS
-        for (int r = 0; r < f.rows; r++)
-            UNROLL_PANELS
-        for (int p = 0; p < f.panels; p++)
-            v16_store(tile_c(g, at, r, p), c[r][p]);
-    } else {
-        UNROLL_ROWS
-        for (int r = 0; r < f.rows; r++)
-            UNROLL_PANELS
-        for (int p = 0; p < f.panels; p++)
-            v16_storen(tile_c(g, at, r, p), c[r][p],
-                       lanes_of(g, at->panel + (size_t)p));
-    }
+    tile_store(f, g, at, c, lanes);
 }
 
 /* ---- tables of tiles, [rows] --------------------------------------------- */
@@ -407,16 +413,27 @@ static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
     }
 }
 
+/* What tile number `n` behind the first row of tiles fetches: a panel of the
+ * next block of b, which that one's first row of tiles would wait for; once all
+ * are on their way, what is there already. */
+static const float *fetch_block(const cpu_gemm *g, const tile_at *at,
+                                const tile_cut *cut, size_t n)
+{
+    if (n < cut->panels && at->k1 < g->depth)
+        return cpu_gemm_b(g, n * g->b_panel + at->k1 * g->b_row);
+    return cpu_gemm_b(g, at->panel * g->b_panel + at->k0 * g->b_row);
+}
+
 /* What a tile of gemm_t_block fetches for the one behind it, at (row, panel):
- * in the first row of tiles the next panel of b, later only the next rows of a.
- */
-static void fetch_ahead(const cpu_gemm *g, tile_at *at, size_t row,
-                        size_t panel)
+ * in the first row of tiles the next panel of b, later the next rows of a. */
+static void fetch_ahead(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
+                        size_t row, size_t panel, size_t n)
 {
     at->next_c = g->c + row * g->c_row + panel * 16;
     if (panel > 0) {
-        size_t ahead = at->row == 0 ? panel : at->panel;
-        at->next = cpu_gemm_b(g, ahead * g->b_panel + at->k0 * g->b_row);
+        at->next = at->row == 0
+                       ? cpu_gemm_b(g, panel * g->b_panel + at->k0 * g->b_row)
+                       : fetch_block(g, at, cut, n);
         at->next_row = g->b_row;
         at->next_sixteen = 16 * g->b_row;
         return;
@@ -424,7 +441,8 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, size_t row,
     /* A tile is lower than a line is long, so the line of its last row is the
      * one that has not been read yet. */
     size_t last = row + VEC_ROWS - 1;
-    at->next = g->a + at->k0 * g->a_row + (last < g->rows ? last : g->rows - 1);
+    size_t k = row == 0 && at->k1 < g->depth ? at->k1 : at->k0;
+    at->next = g->a + k * g->a_row + (last < g->rows ? last : g->rows - 1);
     at->next_row = g->a_row;
     at->next_sixteen = 16 * g->a_row;
 }
@@ -458,6 +476,7 @@ static void run_copied(const tile_cut *cut, const cpu_gemm *g,
 static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
 {
     tile_cut cut = cut_tiles(g, g->rows);
+    size_t behind = 0; /* tiles behind the first row of them */
     at->row = 0;
     for (size_t left = cut.tiles; left > 0; left--) {
         size_t rows = (g->rows - at->row + left - 1) / left;
@@ -466,9 +485,9 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
             size_t next = p + cut_step(&cut, p);
             at->panel = p;
             if (next < cut.panels)
-                fetch_ahead(g, at, at->row, next);
+                fetch_ahead(g, at, &cut, at->row, next, at->row ? behind++ : 0);
             else
-                fetch_ahead(g, at, below, 0);
+                fetch_ahead(g, at, &cut, below, 0, 0);
             if (copy)
                 run_copied(&cut, g, at, rows, copy);
             else
