@@ -218,39 +218,50 @@ typedef struct grad_tile {
     size_t base, wide;
 } grad_tile;
 
+#define GRAD_ROWS 32 /* queries whose products end at the same key */
+
+/* The chains q k to p, dO v to ds. Of keys behind a query only those of its
+ * group of 16, and those that its neighbours see, are computed, or read. */
+static void grad_chains(const cpu_attend_grad *a, const grad_tile *t)
+{
+    for (size_t i = t->i0, end; i < t->i1; i = end) {
+        size_t token = i - a->first;
+        end = min_size(t->i1, i / GRAD_ROWS * GRAD_ROWS + GRAD_ROWS);
+        cpu_gemm g = { .a = t->q + token * a->q_row,
+                       .a_row = a->q_row,
+                       .b = a->kt + t->base * a->dim,
+                       .b_panel = a->dim * 16,
+                       .b_row = 16,
+                       .c = t->p + (i - t->i0) * t->wide,
+                       .c_row = t->wide,
+                       .rows = end - i,
+                       .cols = (end - t->base + 15) / 16 * 16,
+                       .depth = a->dim };
+        gemm(&g);
+        g.a = t->d_o + token * a->o_row;
+        g.a_row = a->o_row;
+        g.b = a->vt + t->base * a->dim;
+        g.c = t->ds + (i - t->i0) * t->wide;
+        gemm(&g);
+    }
+}
+
 /* p = exp(s - lse) and ds = p (dO v - sum(dO o)), 0 where not visible. */
 static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
 {
-    size_t cols = (t->i1 - t->base + 15) / 16 * 16;
-    size_t token = t->i0 - a->first;
-    cpu_gemm g = { .a = t->q + token * a->q_row,
-                   .a_row = a->q_row,
-                   .b = a->kt + t->base * a->dim,
-                   .b_panel = a->dim * 16,
-                   .b_row = 16,
-                   .c = t->p,
-                   .c_row = t->wide,
-                   .rows = t->i1 - t->i0,
-                   .cols = cols,
-                   .depth = a->dim };
-    gemm(&g);
-    g.a = t->d_o + token * a->o_row;
-    g.a_row = a->o_row;
-    g.b = a->vt + t->base * a->dim;
-    g.c = t->ds;
-    gemm(&g);
+    grad_chains(a, t);
     v16 cap = v16_set(a->softcap);
     for (size_t i = t->i0; i < t->i1; i++) {
         float *p = t->p + (i - t->i0) * t->wide;
         float *ds = t->ds + (i - t->i0) * t->wide;
-        token = i - a->first;
+        size_t token = i - a->first;
         v16 lse = v16_set(t->lse[token * a->lse_row]);
         v16 d = v16_set(dot_row(t->d_o + token * a->o_row,
                                 t->o + token * a->o_row, a->dim));
         size_t from = first_key(i, a->window);
         size_t to = i + 1 - t->base;
         from = from > t->base ? from - t->base : 0;
-        for (size_t j = 0; j < cols; j += 16) {
+        for (size_t j = 0; j < to; j += 16) {
             m16 seen = m16_range(min_size(from > j ? from - j : 0, 16),
                                  min_size(to > j ? to - j : 0, 16));
             v16 s = score_of(v16_load(p + j), a->scale, a->softcap);
