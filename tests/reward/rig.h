@@ -11,8 +11,6 @@
 
 const xray_plugin *xray_plugin_query_reward_rule(uint32_t host_abi);
 
-#define RIG_KEYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
 typedef struct rig {
     fake_host host;
     const xray_reward_ops *ops;
@@ -24,10 +22,8 @@ static inline xray_status rig_try(rig *r, const char *const *keys)
 {
     memset(r, 0, sizeof(*r));
     fake_host_init(&r->host);
-    const xray_component *c =
-        xray_plugin_query_reward_rule(XRAY_ABI)->components[0];
-    assert_string_equal(c->iface, XRAY_IFACE_REWARD);
-    assert_string_equal(c->name, "rule");
+    const xray_component *c = fake_component(xray_plugin_query_reward_rule,
+                                             XRAY_IFACE_REWARD, "rule");
     assert_true(c->config_size <= sizeof(r->config));
     fake_config(c, keys, r->config);
     r->ops = c->ops;
