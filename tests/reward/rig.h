@@ -131,4 +131,28 @@ static inline char rig_judge(rig *r, const char *response, size_t size,
     return score.values[1].value > 0 ? 'W' : 'N';
 }
 
+/* A table of answers, ended by a NULL response. */
+typedef struct rig_case {
+    const char *response;
+    const char *truth;
+    char verdict; /* as rig_judge gives it */
+} rig_case;
+
+static inline void rig_run(const char *const *keys, const rig_case *cases)
+{
+    rig r;
+    rig_open(&r, keys);
+    for (; cases->response; cases++) {
+        char got = rig_judge(&r, cases->response, strlen(cases->response),
+                             cases->truth);
+        if (got != cases->verdict)
+            fail_msg("'%s' against '%s': %c, not %c", cases->response,
+                     cases->truth, got, cases->verdict);
+    }
+    rig_close(&r);
+}
+
+#define RIG_RUN(keys, ...) \
+    rig_run(keys, (const rig_case[]){ __VA_ARGS__, { NULL, NULL, 0 } })
+
 #endif
