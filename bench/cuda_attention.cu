@@ -5,50 +5,9 @@
  * backward in TFLOP/s of the pairs a causal row has (backward counted as 2.5
  * forwards). Times are the least of 20 calls between events.
  */
-#include <cuda_runtime.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "bench/cuda_bench.h"
 
-#include "plugins/device-cuda/device.h"
-
-#include <xray/plugin.h>
-
-extern "C" const xray_plugin *xray_plugin_query_device_cuda(uint32_t host_abi);
-
-#define CALLS 20
 #define BLOCK_TOKENS 16u
-
-typedef struct bench {
-    const xray_device_ops *ops;
-    void *self;
-    cudaEvent_t from, to;
-    double copy; /* bytes a second, read and written */
-} bench;
-
-static xray_status say(const xray_host *host, xray_status code,
-                       const char *where, const char *msg)
-{
-    (void)host;
-    (void)fprintf(stderr, "%s: %s\n", where, msg);
-    return code;
-}
-
-static void need(int fine, const char *what)
-{
-    if (fine)
-        return;
-    (void)fprintf(stderr, "bench-cuda-attention: %s failed\n", what);
-    exit(1);
-}
-
-static float *room(bench *b, uint64_t count)
-{
-    void *p = NULL;
-    need(b->ops->alloc(b->self, "bench", XRAY_TAG_WORKSPACE, count * 4, &p) ==
-             XRAY_OK,
-         "alloc");
-    return static_cast<float *>(p);
-}
 
 /* Values around 0, so that scores are neither all equal nor one-hot. */
 static float *values(bench *b, uint64_t count)
@@ -73,42 +32,6 @@ static int32_t *numbers(bench *b, const int32_t *host, uint64_t count)
     need(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
          "copy");
     return reinterpret_cast<int32_t *>(p);
-}
-
-/* Seconds of the fastest call. Every call must have been enqueued. */
-template <typename Call> static double least(bench *b, Call call)
-{
-    double best = 1e9;
-    cudaStream_t stream =
-        cuda_stream(static_cast<cuda_device *>(b->self), NULL);
-    for (int i = 0; i < CALLS + 2; i++) {
-        float ms = 0;
-        need(cudaEventRecord(b->from, stream) == cudaSuccess, "event");
-        need(call(), "call");
-        need(cudaEventRecord(b->to, stream) == cudaSuccess, "event");
-        need(cudaEventSynchronize(b->to) == cudaSuccess, "sync");
-        need(cudaEventElapsedTime(&ms, b->from, b->to) == cudaSuccess, "time");
-        if (i >= 2 && ms * 1e-3 < best)
-            best = ms * 1e-3;
-    }
-    return best;
-}
-
-static void measure_copy(bench *b)
-{
-    uint64_t bytes = 1ull << 30;
-    float *x = room(b, bytes / 4);
-    float *y = room(b, bytes / 4);
-    cudaStream_t stream =
-        cuda_stream(static_cast<cuda_device *>(b->self), NULL);
-    double s = least(b, [&]() {
-        return cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, stream) ==
-               cudaSuccess;
-    });
-    b->copy = 2.0 * static_cast<double>(bytes) / s;
-    printf("copy %.0f GB/s read and written\n", b->copy * 1e-9);
-    b->ops->free(b->self, x);
-    b->ops->free(b->self, y);
 }
 
 typedef struct shape {
@@ -161,9 +84,7 @@ static void decode(bench *b, const shape *s)
     op.position_bound = s->tokens;
     op.heads = s->heads;
     op.scale = 0.125f;
-    double t = least(b, [&]() {
-        return b->ops->attention_kv(b->self, NULL, &op) == XRAY_OK;
-    });
+    double t = least(b, ENQUEUED(b, attention_kv, op));
     double moved = 4.0 * static_cast<double>(kv) * s->rows * s->tokens;
     printf("decode   %-14s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
            s->name, s->rows, s->tokens, t * 1e6, moved / t * 1e-9,
@@ -217,11 +138,8 @@ static void train(bench *b, const shape *s)
     back.dq_stride = back.dk_stride = back.dv_stride = q + 2 * kv;
     double n = s->tokens;
     double flop = 2.0 * n * n * static_cast<double>(q) * s->rows;
-    double f = least(
-        b, [&]() { return b->ops->attention(b->self, NULL, &op) == XRAY_OK; });
-    double g = least(b, [&]() {
-        return b->ops->attention_grad(b->self, NULL, &back) == XRAY_OK;
-    });
+    double f = least(b, ENQUEUED(b, attention, op));
+    double g = least(b, ENQUEUED(b, attention_grad, back));
     printf("training %-14s %4u x %5u  forward %8.1f us %5.0f TFLOP/s  backward "
            "%8.1f us %5.0f TFLOP/s\n",
            s->name, s->rows, s->tokens, f * 1e6, flop / f * 1e-12, g * 1e6,
@@ -254,22 +172,8 @@ int main(void)
         { "Phi, 80", 32, 32, 80, 1, 4096 },
         { "Gemma, 256", 8, 4, 256, 1, 4096 },
     };
-    xray_host host = {};
-    host.head = XRAY_HEAD(xray_host);
-    host.fail = say;
-    cuda_config config = {};
-    config.precision = CUDA_BFLOAT16;
-    bench b = {};
-    b.ops = static_cast<const xray_device_ops *>(
-        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops);
-    need(b.ops->create(&host, &config, 1, &b.self) == XRAY_OK, "create");
-    need(cudaEventCreate(&b.from) == cudaSuccess, "event");
-    need(cudaEventCreate(&b.to) == cudaSuccess, "event");
-    xray_device_info info = {};
-    info.head = XRAY_HEAD(xray_device_info);
-    need(b.ops->info(b.self, &info) == XRAY_OK, "info");
-    printf("%s\n", info.name);
-    measure_copy(&b);
+    bench b;
+    bench_open(&b, 0);
     for (size_t i = 0; i < sizeof(decodes) / sizeof(*decodes); i++)
         decode(&b, &decodes[i]);
     for (size_t i = 0; i < sizeof(trainings) / sizeof(*trainings); i++)

@@ -5,63 +5,11 @@
  * of the fastest of 20 calls, held against what a copy moves. Before each call
  * the L2 cache is filled with something else.
  */
-#include <cuda_runtime.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "bench/cuda_bench.h"
+
 #include <string.h>
 
-#include "plugins/device-cuda/device.h"
-
-#include <xray/plugin.h>
-
-extern "C" const xray_plugin *xray_plugin_query_device_cuda(uint32_t host_abi);
-
-#define CALLS 20
 #define FLUSH (256ull << 20)
-
-typedef struct bench {
-    const xray_device_ops *ops;
-    void *self;
-    cudaStream_t stream;
-    cudaEvent_t from, to;
-    void *flush;
-    double copy; /* bytes a second, read and written */
-} bench;
-
-static xray_status say(const xray_host *host, xray_status code,
-                       const char *where, const char *msg)
-{
-    (void)host;
-    (void)fprintf(stderr, "%s: %s\n", where, msg);
-    return code;
-}
-
-static void need(int fine, const char *what)
-{
-    if (fine)
-        return;
-    (void)fprintf(stderr, "bench-cuda-rows: %s failed\n", what);
-    exit(1);
-}
-
-/* Seconds of the fastest call. */
-template <typename Call> static double least(bench *b, Call call)
-{
-    double best = 1e9;
-    for (int i = 0; i < CALLS + 2; i++) {
-        float ms = 0;
-        need(cudaMemsetAsync(b->flush, i, FLUSH, b->stream) == cudaSuccess,
-             "memset");
-        need(cudaEventRecord(b->from, b->stream) == cudaSuccess, "event");
-        need(call(), "call");
-        need(cudaEventRecord(b->to, b->stream) == cudaSuccess, "event");
-        need(cudaEventSynchronize(b->to) == cudaSuccess, "sync");
-        need(cudaEventElapsedTime(&ms, b->from, b->to) == cudaSuccess, "time");
-        if (i >= 2 && ms * 1e-3 < best)
-            best = ms * 1e-3;
-    }
-    return best;
-}
 
 template <typename Call>
 static void measure(bench *b, const char *name, double bytes, Call call)
@@ -69,15 +17,6 @@ static void measure(bench *b, const char *name, double bytes, Call call)
     double s = least(b, call);
     printf("  %-22s %9.1f us %6.0f GB/s %4.0f%% of copy\n", name, s * 1e6,
            bytes / s * 1e-9, 100 * bytes / s / b->copy);
-}
-
-static float *room(bench *b, uint64_t count)
-{
-    void *p = NULL;
-    need(b->ops->alloc(b->self, "bench", XRAY_TAG_WORKSPACE, count * 4, &p) ==
-             XRAY_OK,
-         "alloc");
-    return static_cast<float *>(p);
 }
 
 /* Whole numbers below `below` with no pattern, or values in (0, 1). */
@@ -97,23 +36,6 @@ static void *filled(bench *b, uint64_t count, uint64_t below)
          "copy");
     free(host);
     return p;
-}
-
-#define ENQUEUED(b, name, op) \
-    [&]() { return (b)->ops->name((b)->self, NULL, &(op)) == XRAY_OK; }
-
-static void measure_copy(bench *b)
-{
-    uint64_t bytes = 1ull << 30;
-    float *x = room(b, bytes / 2);
-    float *y = x + bytes / 4;
-    double s = least(b, [&]() {
-        return cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice,
-                               b->stream) == cudaSuccess;
-    });
-    b->copy = 2.0 * static_cast<double>(bytes) / s;
-    printf("copy %.0f GB/s read and written\n", b->copy * 1e-9);
-    b->ops->free(b->self, x);
 }
 
 typedef struct shape {
@@ -360,24 +282,8 @@ int main(void)
         { "Qwen2.5-7B", 4096, 3584, 18944, 28, 128, 152064 },
         { "Llama-3.1-8B", 16384, 4096, 14336, 32, 128, 128256 },
     };
-    xray_host host = {};
-    host.head = XRAY_HEAD(xray_host);
-    host.fail = say;
-    cuda_config config = {};
-    config.precision = CUDA_BFLOAT16;
-    bench b = {};
-    b.ops = static_cast<const xray_device_ops *>(
-        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops);
-    need(b.ops->create(&host, &config, 1, &b.self) == XRAY_OK, "create");
-    b.stream = cuda_stream(static_cast<cuda_device *>(b.self), NULL);
-    need(cudaEventCreate(&b.from) == cudaSuccess, "event");
-    need(cudaEventCreate(&b.to) == cudaSuccess, "event");
-    b.flush = room(&b, FLUSH / 4);
-    xray_device_info info = {};
-    info.head = XRAY_HEAD(xray_device_info);
-    need(b.ops->info(b.self, &info) == XRAY_OK, "info");
-    printf("%s\n", info.name);
-    measure_copy(&b);
+    bench b;
+    bench_open(&b, FLUSH);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         of_shape(&b, &shapes[i]);
     elements(&b);

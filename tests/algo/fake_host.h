@@ -51,6 +51,19 @@ static inline void fake_host_init(fake_host *host)
                              .service = fake_service };
 }
 
+/* What a plugin offers, which must be that. */
+static inline const xray_component *
+fake_component(const xray_plugin *(*query)(uint32_t host_abi),
+               const char *iface, const char *name)
+{
+    const xray_plugin *plugin = query(XRAY_ABI);
+    assert_non_null(plugin);
+    const xray_component *c = plugin->components[0];
+    assert_string_equal(c->iface, iface);
+    assert_string_equal(c->name, name);
+    return c;
+}
+
 static inline void fake_choice(const xray_option *option, const char *text,
                                int64_t *out)
 {
@@ -86,6 +99,8 @@ static inline void fake_decode(const xray_option *option, const char *text,
         fail_msg("%s has a type the test does not know", option->name);
     }
 }
+
+#define RIG_KEYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 /* Presets first, then `keys`: pairs of name and value that end with NULL. The
  * values must outlive the config. */

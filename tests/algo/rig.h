@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An instance of the algorithm and a batch to run it on.
+ * An instance of an algorithm and a batch to run it on: what the rigs of GRPO
+ * and PPO (grpo_rig.h, ppo_rig.h) have in common.
  */
 #ifndef XR_ALGO_RIG_H
 #define XR_ALGO_RIG_H
@@ -9,18 +10,11 @@
 
 #include "tests/algo/fake_host.h"
 
-const xray_plugin *xray_plugin_query_algo_grpo(uint32_t host_abi);
-
-#define RIG_KEYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
 typedef struct rig {
     fake_host host;
     const xray_algo_ops *ops;
     void *self;
-    _Alignas(16) char config[512];
-    double kl_penalty; /* last values put into the sink, -1: none */
-    double kl_coefficient;
-    double flat;
+    _Alignas(16) char config[1024];
     int reverse;    /* rig_loss: micro-batches from the last to the first */
     uint32_t ranks; /* rig_loss: runs of rows with sums of their own; 0: 1 */
     uint32_t puts;
@@ -29,12 +23,6 @@ typedef struct rig {
         double value;
     } put[64]; /* all that went into the sink since rig_prepare */
 } rig;
-
-/* Makes an instance with `keys` (pairs of option and value); the status of
- * create comes back, the reason is in host.reason. */
-xray_status rig_try(rig *r, const char *const *keys);
-void rig_open(rig *r, const char *const *keys);
-void rig_close(rig *r);
 
 #define RIG_ROWS 64
 #define RIG_TOKENS 512
@@ -51,32 +39,57 @@ typedef struct rig_batch {
     float old_logp[RIG_TOKENS];
     float ref_logp[RIG_TOKENS];
     float rollout_logp[RIG_TOKENS];
+    float value[RIG_TOKENS];
     float baseline[RIG_ROWS];
     float scores[2 * RIG_ROWS]; /* of one reward, or two if a test says so */
     float score_weight[2];
     float reward[RIG_TOKENS];
     float advantage[RIG_TOKENS];
     float returns[RIG_TOKENS];
+    /* What the models say at the update, and its gradients. */
     float logp[RIG_TOKENS];
     float entropy[RIG_TOKENS];
+    float value_now[RIG_TOKENS];
     float dlogp[RIG_TOKENS];
     float dentropy[RIG_TOKENS];
+    float dvalue[RIG_TOKENS];
 } rig_batch;
+
+/* The algorithm under test: each program links one. */
+typedef struct rig_algo {
+    const char *name;
+    const xray_plugin *(*query)(uint32_t host_abi);
+    /* Offers the fields of a batch that not every algorithm gets. */
+    void (*offer)(rig_batch *batch);
+} rig_algo;
+extern const rig_algo rig_tested;
+
+/* Makes an instance with `keys` (pairs of option and value); the status of
+ * create comes back, the reason is in host.reason. */
+xray_status rig_try(rig *r, const char *const *keys);
+void rig_open(rig *r, const char *const *keys);
+void rig_close(rig *r);
+uint32_t rig_needs(rig *r);
 
 void rig_batch_init(rig_batch *batch);
 /* Appends a row and returns its index; `score` goes on its last token. */
 uint32_t rig_row(rig_batch *batch, int32_t prompt, int32_t response,
                  int32_t group, float score);
-/* The advantage of a row's last token after prepare. */
-float rig_advantage(const rig_batch *batch, uint32_t row);
-/* Fills log-probs, entropies and advantages with varied numbers. */
-void rig_fill(rig_batch *batch, uint32_t seed);
+/* Rows [first, first + rows) as a batch of their own; `starts` has room. */
+xray_batch rig_cut(const rig_batch *batch, uint32_t first, uint32_t rows,
+                   int32_t *starts);
+/* A number in [-1, 1) from a small generator. */
+float rig_draw(uint32_t *state);
+
 xray_status rig_prepare(rig *r, rig_batch *batch);
-/* What prepare put under that name; fails the test without. */
+/* What prepare put under that name last; fails the test without. */
 double rig_put(const rig *r, const char *name);
-/* The marks that select made of the mini-batch, a byte a token; 0: there are
- * none. */
-uint32_t rig_marks(rig *r, rig_batch *batch, unsigned char *out);
+int rig_was_put(const rig *r, const char *name);
+
+/* The context of rows [first, first + rows), at blob + 1: it may have come over
+ * a wire, to an odd address. Returns its size. */
+uint64_t rig_context(rig *r, const rig_batch *batch, uint32_t first,
+                     uint32_t rows, char *blob, uint64_t cap);
 
 #define RIG_METRICS 16
 typedef struct rig_sums {
@@ -84,11 +97,16 @@ typedef struct rig_sums {
     double weight[RIG_METRICS];
 } rig_sums;
 
-/* The loss over rows, `cut` rows a micro-batch (0: an empty micro-batch first,
- * then all at once); gradients go into the batch. */
-xray_status rig_loss(rig *r, rig_batch *batch, uint32_t cut, int entropy,
-                     rig_sums *out);
+/* Sums of the algorithm's metrics, kept in `out`, which is cleared. */
+xray_metric_sums rig_sums_open(const rig *r, rig_sums *out);
 /* sum / weight of a metric by name; NaN if its weight is 0. */
 double rig_metric(const rig *r, const rig_sums *sums, const char *name);
+
+/* For second implementations: the values of the tokens in the loss by
+ * loss_agg_mode `mode`, over rows of at most RIG_RESPONSE tokens. */
+#define RIG_RESPONSE 32
+double rig_aggregate(const char *mode, const double *value, const rig_batch *b);
+double rig_limit(double x, double low, double high);
+void rig_near(double got, double want, double tolerance, const char *what);
 
 #endif

@@ -4,14 +4,11 @@
  */
 #include <math.h>
 
-#include "tests/algo/rig.h"
+#include "tests/algo/grpo_rig.h"
 #include "tests/algo/vectors.h"
 
-static void near(double got, double want, double tolerance)
-{
-    if (!(fabs(got - want) <= tolerance))
-        fail_msg("got %.9g, want %.9g", got, want);
-}
+#define FLAT "reward/frac_reward_zero_std"
+#define near(got, want, tolerance) rig_near(got, want, tolerance, #got)
 
 /* Rewards 1 0 0 1 0 0 0 0 of one group: the advantage of a 1 and of a 0. */
 static void same_name_different_maths(void **state)
@@ -56,8 +53,8 @@ static void same_name_different_maths(void **state)
             double want = scores[i] > 0 ? cases[c].one : cases[c].zero;
             near((double)rig_advantage(&batch, i), want, 1e-6);
         }
-        near(r.flat, 0, 0);
-        near(r.kl_penalty, -1, 0);
+        near(rig_put(&r, FLAT), 0, 0);
+        assert_false(rig_was_put(&r, "actor/reward_kl_penalty"));
         rig_close(&r);
     }
 }
@@ -99,7 +96,7 @@ static float lone_advantage(const char *const *keys, float score)
     rig_batch_init(&batch);
     (void)rig_row(&batch, 1, 3, 0, score);
     assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
-    near(r.flat, 0, 0);
+    near(rig_put(&r, FLAT), 0, 0);
     rig_close(&r);
     return rig_advantage(&batch, 0);
 }
@@ -134,7 +131,7 @@ static void equal_rewards_teach_nothing(void **state)
         for (uint32_t i = 0; i < 7; i++)
             assert_true(rig_advantage(&batch, i) == 0.0f);
         assert_true(rig_advantage(&batch, 8) > 0);
-        near(r.flat, 0.5, 0);
+        near(rig_put(&r, FLAT), 0.5, 0);
         rig_close(&r);
     }
 }
@@ -190,8 +187,8 @@ static void kl_in_reward(void **state)
     near((double)batch.reward[2], 1.25, 1e-7);
     near((double)batch.reward[4], -0.125, 1e-7);
     near((double)rig_advantage(&batch, 0), 0.4375, 1e-6);
-    near(r.kl_penalty, (0.25 + 0.25) / 2, 1e-7);
-    near(r.kl_coefficient, 0.5, 0);
+    near(rig_put(&r, "actor/reward_kl_penalty"), (0.25 + 0.25) / 2, 1e-7);
+    near(rig_put(&r, "actor/reward_kl_penalty_coeff"), 0.5, 0);
     batch.b.ref_logp = NULL;
     assert_int_equal(rig_prepare(&r, &batch), XRAY_E_ARG);
     assert_non_null(strstr(r.host.reason, "ref_logp"));
@@ -237,10 +234,9 @@ static uint32_t needs(const char *const *keys)
 {
     rig r;
     rig_open(&r, keys);
-    xray_needs out = { .head = XRAY_HEAD(xray_needs) };
-    assert_int_equal(r.ops->needs(r.self, &out), XRAY_OK);
+    uint32_t flags = rig_needs(&r);
     rig_close(&r);
-    return out.flags;
+    return flags;
 }
 
 static void needs_follow_the_options(void **state)

@@ -5,14 +5,10 @@
  */
 #include <math.h>
 
-#include "tests/algo/rig.h"
+#include "tests/algo/grpo_rig.h"
 #include "tests/algo/vectors.h"
 
-static void near(double got, double want, double tolerance)
-{
-    if (!(fabs(got - want) <= tolerance))
-        fail_msg("got %.9g, want %.9g", got, want);
-}
+#define near(got, want, tolerance) rig_near(got, want, tolerance, #got)
 
 static const xray_algo_presets *table(void)
 {
@@ -250,9 +246,7 @@ static void reinforce_by_hand(void **state)
         near((double)b.advantage[at[i]], (want[i] - mean) * scale, 1e-6);
     }
     assert_true(b.advantage[5] == 0 && b.returns[5] == 0);
-    xray_needs needs = { .head = XRAY_HEAD(xray_needs) };
-    assert_int_equal(r.ops->needs(r.self, &needs), XRAY_OK);
-    assert_int_equal(needs.flags, 0);
+    assert_int_equal(rig_needs(&r), 0);
     rig_close(&r);
 }
 
@@ -287,9 +281,7 @@ static void remax_by_hand(void **state)
     near((double)b.advantage[4], 1.25, 1e-6);
     near((double)b.advantage[7], 1, 1e-6);
     near((double)b.returns[4], 3.25, 1e-6);
-    xray_needs needs = { .head = XRAY_HEAD(xray_needs) };
-    assert_int_equal(r.ops->needs(r.self, &needs), XRAY_OK);
-    assert_int_equal(needs.flags, XRAY_NEED_GREEDY);
+    assert_int_equal(rig_needs(&r), XRAY_NEED_GREEDY);
     b.b.baseline = NULL;
     assert_int_equal(rig_prepare(&r, &b), XRAY_E_ARG);
     assert_non_null(strstr(r.host.reason, "greedy"));

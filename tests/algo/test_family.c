@@ -7,14 +7,8 @@
 #include <math.h>
 
 #include "model/rl/policy.h"
-#include "tests/algo/rig.h"
+#include "tests/algo/grpo_rig.h"
 #include "tests/algo/vectors.h"
-
-static void near(double got, double want, double tolerance, const char *what)
-{
-    if (!(fabs(got - want) <= tolerance))
-        fail_msg("%s: got %.12g, want %.12g", what, got, want);
-}
 
 /* ---- the formulas again -------------------------------------------------- */
 
@@ -207,8 +201,8 @@ static void check_mode(const oracle *o, const char *const *keys)
         logp[i] = frozen[i] = (double)b.logp[i];
     assert_int_equal(rig_loss(&r, &b, 2, 0, &sums), XRAY_OK);
     double loss = total_loss(&full, &b, logp, frozen);
-    near(rig_metric(&r, &sums, "actor/pg_loss"), loss, 1e-7 * (1 + fabs(loss)),
-         o->mode);
+    rig_near(rig_metric(&r, &sums, "actor/pg_loss"), loss,
+             1e-7 * (1 + fabs(loss)), o->mode);
     const double h = 1e-5;
     for (uint32_t i = 0; i < b.b.tokens; i++) {
         if (b.mask[i] == 0) {
@@ -220,7 +214,7 @@ static void check_mode(const oracle *o, const char *const *keys)
         logp[i] = frozen[i] - h;
         double slope = (up - total_loss(&full, &b, logp, frozen)) / (2 * h);
         logp[i] = frozen[i];
-        near((double)b.dlogp[i], slope, 1e-6 * (1 + fabs(slope)), o->mode);
+        rig_near((double)b.dlogp[i], slope, 1e-6 * (1 + fabs(slope)), o->mode);
     }
     rig_close(&r);
 }
@@ -291,10 +285,10 @@ static void straight_through(void **state)
         rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
                               "kl_loss_type", plus));
         assert_int_equal(rig_loss(&r, &b, 3, 0, &sums), XRAY_OK);
-        near(rig_metric(&r, &sums, "actor/kl_loss"),
-             rig_metric(&r, &value, "actor/kl_loss"), 0, plus);
+        rig_near(rig_metric(&r, &sums, "actor/kl_loss"),
+                 rig_metric(&r, &value, "actor/kl_loss"), 0, plus);
         for (uint32_t i = 0; i < b.b.tokens; i++)
-            near((double)b.dlogp[i], want[i], 0, plus);
+            rig_near((double)b.dlogp[i], want[i], 0, plus);
         rig_close(&r);
     }
 }
@@ -315,10 +309,10 @@ static void cispo_vector(void **state)
         xm_rl_policy p =
             xm_rl_cispo(&clip, vector_at(in, "lp", i),
                         vector_at(in, "old_lp", i), vector_at(in, "adv", i));
-        near(p.loss.value, vector_at(want, "per_token", i), 1e-4, "cispo");
+        rig_near(p.loss.value, vector_at(want, "per_token", i), 1e-4, "cispo");
         sum += p.loss.value;
     }
-    near(sum, vector_number(want, "sum"), 1e-3, "cispo");
+    rig_near(sum, vector_number(want, "sum"), 1e-3, "cispo");
     cJSON_Delete(all);
 }
 
@@ -332,7 +326,7 @@ static void dro_vector(void **state)
     rig_batch b;
     rig_sums sums;
     rig_open(&r, RIG_KEYS("preset", "dro", "dro_beta", "0.05"));
-    near(vector_number(in, "beta"), 0.05, 0, "beta");
+    rig_near(vector_number(in, "beta"), 0.05, 0, "beta");
     rig_batch_init(&b);
     (void)rig_row(&b, 1, 3, 0, 0);
     for (int i = 0; i < 3; i++) {
@@ -342,8 +336,8 @@ static void dro_vector(void **state)
         b.mask[1 + i] = (float)vector_at(in, "mask", i);
     }
     assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
-    near(rig_metric(&r, &sums, "actor/pg_loss"), vector_number(want, "loss"),
-         1e-6, "dro");
+    rig_near(rig_metric(&r, &sums, "actor/pg_loss"),
+             vector_number(want, "loss"), 1e-6, "dro");
     rig_close(&r);
     cJSON_Delete(all);
 }
@@ -454,9 +448,9 @@ static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
             memcmp(back.dentropy, whole->dentropy, sizeof(back.dentropy)) != 0)
             fail_msg("%s: order or ranks change the gradient", what);
         for (int i = 0; i < RIG_METRICS; i++) {
-            near(got.sum[i], want.sum[i], 1e-13 * (100 + fabs(want.sum[i])),
-                 what);
-            near(got.weight[i], want.weight[i], 0, what);
+            rig_near(got.sum[i], want.sum[i], 1e-13 * (100 + fabs(want.sum[i])),
+                     what);
+            rig_near(got.weight[i], want.weight[i], 0, what);
         }
     }
 }

@@ -5,13 +5,7 @@
  */
 #include <math.h>
 
-#include "tests/algo/rig.h"
-
-static void near(double got, double want, double tolerance, const char *what)
-{
-    if (!(fabs(got - want) <= tolerance))
-        fail_msg("%s: got %.12g, want %.12g", what, got, want);
-}
+#include "tests/algo/grpo_rig.h"
 
 /* ---- the second implementation: the whole mini-batch, row by row ----------
  */
@@ -35,19 +29,14 @@ typedef struct parts {
     double entropy;
 } parts;
 
-static double limit(double x, double low, double high)
-{
-    return fmin(fmax(x, low), high);
-}
-
 static double policy_loss(const oracle *o, double logp, double old, double a)
 {
     double x = logp - old;
     if (o->bounded)
-        x = limit(x, -20, 20);
+        x = rig_limit(x, -20, 20);
     double ratio = exp(x);
-    double worst =
-        fmax(-a * ratio, -a * limit(ratio, 1 - o->clip_low, 1 + o->clip_high));
+    double worst = fmax(
+        -a * ratio, -a * rig_limit(ratio, 1 - o->clip_low, 1 + o->clip_high));
     return o->dual > 0 && a < 0 ? fmin(worst, -a * o->dual) : worst;
 }
 
@@ -59,37 +48,9 @@ static double kl_loss(const oracle *o, double logp, double ref)
         return fabs(logp - ref);
     if (strcmp(o->kl, "k2") == 0)
         return 0.5 * (logp - ref) * (logp - ref);
-    double d = o->bounded ? limit(ref - logp, -20, 20) : ref - logp;
+    double d = o->bounded ? rig_limit(ref - logp, -20, 20) : ref - logp;
     double v = exp(d) - d - 1;
-    return o->bounded ? limit(v, -10, 10) : v;
-}
-
-static double aggregate(const char *mode, const double *value,
-                        const rig_batch *b)
-{
-    double sum = 0;
-    double tokens = 0;
-    double rows = 0;
-    for (uint32_t r = 0; r < b->b.rows; r++) {
-        double row = 0;
-        double n = 0;
-        for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
-            if (b->mask[i] > 0) {
-                row += value[i];
-                n++;
-            }
-        tokens += n;
-        rows += n > 0;
-        sum +=
-            strcmp(mode, "seq-mean-token-mean") == 0 ? row / (n + 1e-8) : row;
-    }
-    if (strcmp(mode, "token-mean") == 0)
-        return sum / tokens;
-    if (strcmp(mode, "token-sum") == 0)
-        return sum;
-    if (strcmp(mode, "seq-mean-token-sum-norm") == 0)
-        return sum / rows / 32; /* the rig's longest response */
-    return sum / rows;
+    return o->bounded ? rig_limit(v, -10, 10) : v;
 }
 
 static parts oracle_loss(const oracle *o, const rig_batch *b,
@@ -105,9 +66,9 @@ static parts oracle_loss(const oracle *o, const rig_batch *b,
         if (o->kl)
             kl[i] = kl_loss(o, logp[i], (double)b->ref_logp[i]);
     }
-    parts p = { .policy = aggregate(o->agg, pg, b),
-                .kl = aggregate(o->agg, kl, b),
-                .entropy = aggregate(o->agg, entropy, b) };
+    parts p = { .policy = rig_aggregate(o->agg, pg, b),
+                .kl = rig_aggregate(o->agg, kl, b),
+                .entropy = rig_aggregate(o->agg, entropy, b) };
     p.total = p.policy + o->kl_coef * p.kl - o->entropy_coef * p.entropy;
     return p;
 }
@@ -165,14 +126,14 @@ static void check_gradient(const oracle *o, const rig_batch *b)
         logp[i] = kept - h;
         double slope = (up - oracle_loss(o, b, logp, entropy).total) / (2 * h);
         logp[i] = kept;
-        near((double)b->dlogp[i], slope, 1e-6 * (1 + fabs(slope)), "dlogp");
+        rig_near((double)b->dlogp[i], slope, 1e-6 * (1 + fabs(slope)), "dlogp");
         kept = entropy[i];
         entropy[i] = kept + h;
         up = oracle_loss(o, b, logp, entropy).total;
         entropy[i] = kept - h;
         slope = (up - oracle_loss(o, b, logp, entropy).total) / (2 * h);
         entropy[i] = kept;
-        near((double)b->dentropy[i], slope, 1e-6, "dentropy");
+        rig_near((double)b->dentropy[i], slope, 1e-6, "dentropy");
     }
 }
 
@@ -194,28 +155,29 @@ static void check_metrics(const oracle *o, const rig *r, const rig_batch *b,
         double x = logp[i] - (double)b->old_logp[i];
         double q = exp(x);
         double most =
-            fmax(-a * q, -a * limit(q, 1 - o->clip_low, 1 + o->clip_high));
+            fmax(-a * q, -a * rig_limit(q, 1 - o->clip_low, 1 + o->clip_high));
         clipped += most != -a * q;
         lower += o->dual > 0 && a < 0 && most > -a * o->dual;
-        drift -= o->bounded ? limit(x, -20, 20) : x;
+        drift -= o->bounded ? rig_limit(x, -20, 20) : x;
         tokens++;
     }
     parts p = oracle_loss(o, b, logp, entropy);
-    near(rig_metric(r, sums, "actor/loss"), p.total,
-         1e-9 * fabs(p.total) + 1e-9, "loss");
-    near(rig_metric(r, sums, "actor/pg_loss"), p.policy,
-         1e-9 * fabs(p.policy) + 1e-9, "pg_loss");
-    near(rig_metric(r, sums, "actor/pg_clipfrac"), clipped / tokens, 1e-12,
-         "pg_clipfrac");
-    near(rig_metric(r, sums, "actor/pg_clipfrac_lower"), lower / tokens, 1e-12,
-         "pg_clipfrac_lower");
-    near(rig_metric(r, sums, "actor/ppo_kl"), drift / tokens, 1e-9, "ppo_kl");
-    near(rig_metric(r, sums, "actor/entropy"), p.entropy, 1e-9, "entropy");
+    rig_near(rig_metric(r, sums, "actor/loss"), p.total,
+             1e-9 * fabs(p.total) + 1e-9, "loss");
+    rig_near(rig_metric(r, sums, "actor/pg_loss"), p.policy,
+             1e-9 * fabs(p.policy) + 1e-9, "pg_loss");
+    rig_near(rig_metric(r, sums, "actor/pg_clipfrac"), clipped / tokens, 1e-12,
+             "pg_clipfrac");
+    rig_near(rig_metric(r, sums, "actor/pg_clipfrac_lower"), lower / tokens,
+             1e-12, "pg_clipfrac_lower");
+    rig_near(rig_metric(r, sums, "actor/ppo_kl"), drift / tokens, 1e-9,
+             "ppo_kl");
+    rig_near(rig_metric(r, sums, "actor/entropy"), p.entropy, 1e-9, "entropy");
     if (o->kl) {
-        near(rig_metric(r, sums, "actor/kl_loss"), p.kl,
-             1e-9 * fabs(p.kl) + 1e-9, "kl_loss");
-        near(rig_metric(r, sums, "actor/kl_coef"), o->kl_coef, 1e-12,
-             "kl_coef");
+        rig_near(rig_metric(r, sums, "actor/kl_loss"), p.kl,
+                 1e-9 * fabs(p.kl) + 1e-9, "kl_loss");
+        rig_near(rig_metric(r, sums, "actor/kl_coef"), o->kl_coef, 1e-12,
+                 "kl_coef");
     } else {
         assert_true(isnan(rig_metric(r, sums, "actor/kl_loss")));
     }

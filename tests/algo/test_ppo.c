@@ -32,26 +32,26 @@ static void published_returns_are_met(void **state)
     for (int c = 0; c < 3; c++) {
         const cJSON *in = vector_part(all, cases[c].name, "inputs");
         const cJSON *want = vector_part(all, cases[c].name, "expected");
-        ppo_rig r;
-        ppo_batch b;
-        ppo_rig_open(&r, KEYS("gamma", cases[c].gamma, "lam", cases[c].lam,
+        rig r;
+        rig_batch b;
+        rig_open(&r, RIG_KEYS("gamma", cases[c].gamma, "lam", cases[c].lam,
                               "whiten_advantages", "none"));
-        ppo_batch_init(&b);
+        rig_batch_init(&b);
         (void)ppo_row(&b, 2, 3, 0);
         for (int i = 0; i < 3; i++) {
             b.reward[2 + i] = (float)matrix_at(in, "rewards", i);
             b.value[2 + i] = (float)matrix_at(in, "values", i);
         }
-        assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_OK);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         for (int i = 0; i < 3; i++) {
-            near((double)b.returns[2 + i], matrix_at(want, "returns", i), 1e-4,
-                 cases[c].name);
-            near((double)b.advantage[2 + i],
-                 matrix_at(want, "returns", i) - matrix_at(in, "values", i),
-                 1e-4, "advantage");
+            rig_near((double)b.returns[2 + i], matrix_at(want, "returns", i),
+                     1e-4, cases[c].name);
+            rig_near((double)b.advantage[2 + i],
+                     matrix_at(want, "returns", i) - matrix_at(in, "values", i),
+                     1e-4, "advantage");
         }
         assert_true(b.advantage[0] == 0 && b.returns[1] == 0);
-        ppo_rig_close(&r);
+        rig_close(&r);
     }
     cJSON_Delete(all);
 }
@@ -65,11 +65,11 @@ static void observations_carry_credit(void **state)
     cJSON *all = vectors_open();
     const cJSON *in = vector_part(all, "multi_turn_gae", "inputs");
     for (int g = 0; g < 3; g++) {
-        ppo_rig r;
-        ppo_batch b[2];
-        ppo_rig_open(&r, KEYS("gamma", gammas[g], "lam", "0.7"));
+        rig r;
+        rig_batch b[2];
+        rig_open(&r, RIG_KEYS("gamma", gammas[g], "lam", "0.7"));
         for (int k = 0; k < 2; k++) {
-            ppo_batch_init(&b[k]);
+            rig_batch_init(&b[k]);
             (void)ppo_row(&b[k], 1, 11, 0);
             for (int i = 0; i < 11; i++) {
                 b[k].reward[1 + i] = (float)matrix_at(in, "rewards", i);
@@ -79,13 +79,13 @@ static void observations_carry_credit(void **state)
             for (int i = 0; i < 5; i++)
                 b[k].value[1 + on[i]] =
                     (float)vector_at(in, "values_on_mask", i);
-            assert_int_equal(ppo_rig_prepare(&r, &b[k]), XRAY_OK);
+            assert_int_equal(rig_prepare(&r, &b[k]), XRAY_OK);
         }
         for (int i = 0; i < 12; i++) {
             assert_true(b[0].advantage[i] == b[1].advantage[i]);
             assert_true(b[0].returns[i] == b[1].returns[i]);
         }
-        ppo_rig_close(&r);
+        rig_close(&r);
     }
     cJSON_Delete(all);
 }
@@ -115,10 +115,10 @@ typedef struct padded {
     double row_kl_mean[ROWS]; /* of l */
 } padded;
 
-static void make_rows(ppo_batch *b, uint32_t seed)
+static void make_rows(rig_batch *b, uint32_t seed)
 {
     static const float scores[] = { 1, 0, -3, 12, 0.5f, 1, -14, 2 };
-    ppo_batch_init(b);
+    rig_batch_init(b);
     for (uint32_t i = 0; i < ROWS; i++)
         (void)ppo_row(b, 2 + (int32_t)(i % 3), 1 + (int32_t)((i * 5) % LONGEST),
                       scores[(i + seed) % ROWS]);
@@ -139,7 +139,7 @@ static double running_deviation(const flow *f)
 }
 
 /* Scores to rewards with KL taken off, then GAE over zero padding. */
-static void work_out(flow *f, const ppo_batch *b, int scaled, padded *p)
+static void work_out(flow *f, const rig_batch *b, int scaled, padded *p)
 {
     memset(p, 0, sizeof(*p));
     for (int r = 0; r < ROWS; r++) {
@@ -176,16 +176,17 @@ static void work_out(flow *f, const ppo_batch *b, int scaled, padded *p)
     }
 }
 
-static void same_estimates(const ppo_batch *b, const padded *p)
+static void same_estimates(const rig_batch *b, const padded *p)
 {
     for (int r = 0; r < ROWS; r++) {
         int32_t first = b->row_start[r] + b->prompt_len[r];
         for (int t = 0; first + t < b->row_start[r + 1]; t++) {
-            near((double)b->reward[first + t], p->reward[r][t], 2e-6, "reward");
-            near((double)b->advantage[first + t], p->advantage[r][t], 5e-6,
-                 "advantage");
-            near((double)b->returns[first + t], p->returns[r][t], 5e-6,
-                 "returns");
+            rig_near((double)b->reward[first + t], p->reward[r][t], 2e-6,
+                     "reward");
+            rig_near((double)b->advantage[first + t], p->advantage[r][t], 5e-6,
+                     "advantage");
+            rig_near((double)b->returns[first + t], p->returns[r][t], 5e-6,
+                     "returns");
         }
     }
 }
@@ -201,7 +202,7 @@ static double kl_of(const padded *p, const double *rows)
 }
 
 /* trlX's loss of rows [first, first + rows), and its policy part. */
-static double trlx_loss(const ppo_batch *b, const padded *p, int first,
+static double trlx_loss(const rig_batch *b, const padded *p, int first,
                         int rows, double *out_policy)
 {
     double n = 0;
@@ -228,7 +229,7 @@ static double trlx_loss(const ppo_batch *b, const padded *p, int first,
                 continue;
             double a = (p->advantage[r][t] - mean) * scale;
             double ratio =
-                exp((double)b->logp_now[at + t] - (double)b->old_logp[at + t]);
+                exp((double)b->logp[at + t] - (double)b->old_logp[at + t]);
             double v = (double)b->value_now[at + t];
             double old = p->value[r][t];
             double near_old = fmin(fmax(v, old - 0.2), old + 0.2);
@@ -247,64 +248,63 @@ static double trlx_loss(const ppo_batch *b, const padded *p, int first,
  * after each epoch. */
 static void trlx_flow_worked_out(void **state)
 {
-    ppo_rig r;
+    rig r;
     flow f = {
         .gamma = 0.97, .lam = 0.95, .coefficient = 0.05, .clip_score = 10
     };
     (void)state;
-    ppo_rig_open(&r, KEYS("preset", "trlx", "gamma", "0.97", "kl_coef", "0.05",
+    rig_open(&r, RIG_KEYS("preset", "trlx", "gamma", "0.97", "kl_coef", "0.05",
                           "kl_ctrl", "adaptive", "target_kl", "6", "horizon",
                           "100", "scale_reward", "running"));
-    assert_int_equal(ppo_rig_needs(&r),
-                     XRAY_NEED_VALUE_HEAD | XRAY_NEED_REFERENCE);
+    assert_int_equal(rig_needs(&r), XRAY_NEED_VALUE_HEAD | XRAY_NEED_REFERENCE);
     for (uint32_t step = 0; step < 3; step++) {
-        ppo_batch b;
+        rig_batch b;
         padded p;
         make_rows(&b, step + 1);
         work_out(&f, &b, 1, &p);
-        assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_OK);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         same_estimates(&b, &p);
-        near(ppo_rig_put(&r, "actor/reward_kl_penalty_coeff"), f.coefficient,
-             1e-12, "coefficient");
+        rig_near(rig_put(&r, "actor/reward_kl_penalty_coeff"), f.coefficient,
+                 1e-12, "coefficient");
         double kl = kl_of(&p, p.row_kl_sum);
-        near(ppo_rig_put(&r, "actor/reward_kl_penalty"), kl, 1e-5, "KL");
-        near(ppo_rig_put(&r, "rollout_scores/running_mean"), f.sum / f.count,
-             1e-12, "running mean");
-        near(ppo_rig_put(&r, "rollout_scores/running_std"),
-             running_deviation(&f), 1e-10, "running deviation");
+        rig_near(rig_put(&r, "actor/reward_kl_penalty"), kl, 1e-5, "KL");
+        rig_near(rig_put(&r, "rollout_scores/running_mean"), f.sum / f.count,
+                 1e-12, "running mean");
+        rig_near(rig_put(&r, "rollout_scores/running_std"),
+                 running_deviation(&f), 1e-10, "running deviation");
         for (int epoch = 0; epoch < 4; epoch++) {
             for (uint32_t first = 0; first < ROWS; first += 4) {
-                ppo_sums sums;
+                rig_sums sums;
                 double policy = 0;
                 ppo_mini mini = { first, 4, 0, 0 };
                 double total = trlx_loss(&b, &p, (int)first, 4, &policy);
-                assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
-                near(ppo_rig_metric(&r, &sums, "actor/pg_loss"), policy, 1e-5,
-                     "policy loss");
-                near(ppo_rig_metric(&r, &sums, "actor/loss"), total, 2e-5,
-                     "loss");
+                assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+                rig_near(rig_metric(&r, &sums, "actor/pg_loss"), policy, 1e-5,
+                         "policy loss");
+                rig_near(rig_metric(&r, &sums, "actor/loss"), total, 2e-5,
+                         "loss");
             }
             double e = fmin(fmax(kl / 6 - 1, -0.2), 0.2);
             f.coefficient *= 1 + e * 4 / 100;
         }
-        assert_int_equal(ppo_rig_observe(&r), XRAY_OK);
+        assert_int_equal(ppo_observe(&r), XRAY_OK);
     }
     assert_true(f.coefficient != 0.05);
-    ppo_rig_close(&r);
+    rig_close(&r);
 }
 
 /* verl: KL in the reward, the controller moves at once by the rows of the step,
  * advantages are whitened over all tokens with the unbiased variance. */
 static void verl_flow_worked_out(void **state)
 {
-    ppo_rig r;
+    rig r;
     flow f = { .gamma = 1, .lam = 1, .coefficient = 0.02 };
     (void)state;
-    ppo_rig_open(&r, KEYS("use_kl_in_reward", "true", "kl_coef", "0.02",
+    rig_open(&r, RIG_KEYS("use_kl_in_reward", "true", "kl_coef", "0.02",
                           "kl_ctrl", "adaptive", "horizon", "50"));
-    assert_int_equal(ppo_rig_needs(&r), XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE);
+    assert_int_equal(rig_needs(&r), XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE);
     for (uint32_t step = 0; step < 2; step++) {
-        ppo_batch b;
+        rig_batch b;
         padded p;
         double n = 0;
         double mean = 0;
@@ -322,17 +322,17 @@ static void verl_flow_worked_out(void **state)
         for (int k = 0; k < ROWS * LONGEST; k++)
             (&p.advantage[0][0])[k] = ((&p.advantage[0][0])[k] - mean) /
                                       sqrt(squares / (n - 1) + 1e-8);
-        assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_OK);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         same_estimates(&b, &p);
-        near(ppo_rig_put(&r, "actor/reward_kl_penalty_coeff"), f.coefficient,
-             1e-12, "coefficient");
+        rig_near(rig_put(&r, "actor/reward_kl_penalty_coeff"), f.coefficient,
+                 1e-12, "coefficient");
         double kl = kl_of(&p, p.row_kl_mean);
-        near(ppo_rig_put(&r, "actor/reward_kl_penalty"), kl, 1e-6, "KL");
+        rig_near(rig_put(&r, "actor/reward_kl_penalty"), kl, 1e-6, "KL");
         f.coefficient *= 1 + fmin(fmax(kl / 0.1 - 1, -0.2), 0.2) * ROWS / 50;
-        assert_int_equal(ppo_rig_observe(&r), XRAY_OK);
+        assert_int_equal(ppo_observe(&r), XRAY_OK);
     }
     assert_true(f.coefficient != 0.02);
-    ppo_rig_close(&r);
+    rig_close(&r);
 }
 
 /* ---- state --------------------------------------------------------------- */
@@ -340,22 +340,22 @@ static void verl_flow_worked_out(void **state)
 /* An instance that took over another's state goes on bit for bit. */
 static void state_goes_into_a_checkpoint(void **state)
 {
-    const char *const *keys = KEYS("preset", "trlx", "kl_ctrl", "adaptive",
-                                   "horizon", "30", "scale_reward", "ref");
-    ppo_rig r[2];
-    ppo_batch b[2];
+    const char *const *keys = RIG_KEYS("preset", "trlx", "kl_ctrl", "adaptive",
+                                       "horizon", "30", "scale_reward", "ref");
+    rig r[2];
+    rig_batch b[2];
     unsigned char blob[256] = { 0 };
     uint64_t size = 0;
     (void)state;
-    ppo_rig_open(&r[0], keys);
-    ppo_rig_open(&r[1], keys);
+    rig_open(&r[0], keys);
+    rig_open(&r[1], keys);
     for (uint32_t step = 0; step < 2; step++) {
-        ppo_sums sums;
+        rig_sums sums;
         ppo_mini mini = { 0, ROWS, 0, 0 };
         make_rows(&b[0], step + 1);
-        assert_int_equal(ppo_rig_prepare(&r[0], &b[0]), XRAY_OK);
-        assert_int_equal(ppo_rig_mini(&r[0], &b[0], &mini, &sums), XRAY_OK);
-        assert_int_equal(ppo_rig_observe(&r[0]), XRAY_OK);
+        assert_int_equal(rig_prepare(&r[0], &b[0]), XRAY_OK);
+        assert_int_equal(ppo_run_mini(&r[0], &b[0], &mini, &sums), XRAY_OK);
+        assert_int_equal(ppo_observe(&r[0]), XRAY_OK);
     }
     assert_int_equal(r[0].ops->save(r[0].self, NULL, 0, &size), XRAY_E_RANGE);
     assert_true(size > 0 && size < sizeof(blob));
@@ -372,21 +372,22 @@ static void state_goes_into_a_checkpoint(void **state)
     assert_int_equal(r[1].ops->load(r[1].self, blob, size), XRAY_OK);
     for (int k = 0; k < 2; k++) {
         make_rows(&b[k], 9);
-        assert_int_equal(ppo_rig_prepare(&r[k], &b[k]), XRAY_OK);
+        assert_int_equal(rig_prepare(&r[k], &b[k]), XRAY_OK);
     }
     assert_memory_equal(b[0].advantage, b[1].advantage, sizeof(b[0].advantage));
     assert_memory_equal(b[0].returns, b[1].returns, sizeof(b[0].returns));
-    assert_true(ppo_rig_put(&r[1], "actor/reward_kl_penalty_coeff") != 0.001);
-    assert_memory_equal(r[0].values, r[1].values, sizeof(r[0].values));
-    ppo_rig_close(&r[0]);
-    ppo_rig_close(&r[1]);
+    assert_true(rig_put(&r[1], "actor/reward_kl_penalty_coeff") != 0.001);
+    assert_int_equal(r[0].puts, r[1].puts);
+    assert_memory_equal(r[0].put, r[1].put, sizeof(r[0].put));
+    rig_close(&r[0]);
+    rig_close(&r[1]);
     /* A fixed coefficient is what the INI says now. */
-    ppo_rig_open(&r[0], KEYS("preset", "trlx", "kl_coef", "0.5"));
+    rig_open(&r[0], RIG_KEYS("preset", "trlx", "kl_coef", "0.5"));
     assert_int_equal(r[0].ops->load(r[0].self, blob, size), XRAY_OK);
     make_rows(&b[0], 3);
-    assert_int_equal(ppo_rig_prepare(&r[0], &b[0]), XRAY_OK);
-    assert_true(ppo_rig_put(&r[0], "actor/reward_kl_penalty_coeff") == 0.5);
-    ppo_rig_close(&r[0]);
+    assert_int_equal(rig_prepare(&r[0], &b[0]), XRAY_OK);
+    assert_true(rig_put(&r[0], "actor/reward_kl_penalty_coeff") == 0.5);
+    rig_close(&r[0]);
 }
 
 /* ---- corners ------------------------------------------------------------- */
@@ -396,63 +397,63 @@ static void empty_rows_and_equal_scores(void **state)
     static const char *const scales[] = { "ignored", "running", "ref" };
     (void)state;
     for (int k = 0; k < 3; k++) {
-        ppo_rig r;
-        ppo_batch b;
-        ppo_sums sums;
+        rig r;
+        rig_batch b;
+        rig_sums sums;
         ppo_mini mini = { 0, 3, 1, 0 };
-        ppo_rig_open(&r, KEYS("preset", "trlx", "scale_reward", scales[k]));
-        ppo_batch_init(&b);
-        assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_OK); /* no rows */
-        (void)ppo_row(&b, 3, 0, 0);                         /* no response */
+        rig_open(&r, RIG_KEYS("preset", "trlx", "scale_reward", scales[k]));
+        rig_batch_init(&b);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK); /* no rows */
+        (void)ppo_row(&b, 3, 0, 0);                     /* no response */
         (void)ppo_row(&b, 2, 4, 1);
         (void)ppo_row(&b, 2, 2, 1);
         b.mask[10] = 0; /* all of the last row is observed */
         b.mask[11] = 0;
         ppo_fill(&b, 3);
         b.reward[8] = b.reward[11] = 0;
-        assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_OK);
-        assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
         for (uint32_t i = 0; i < b.b.tokens; i++) {
             assert_true(isfinite(b.advantage[i]) && isfinite(b.dlogp[i]));
             assert_true(isfinite(b.dvalue[i]));
             assert_true(b.mask[i] != 0 || b.dlogp[i] == 0);
         }
-        ppo_rig_close(&r);
+        rig_close(&r);
     }
 }
 
 static void values_that_are_not_finite_are_named(void **state)
 {
-    ppo_rig r;
-    ppo_batch b;
+    rig r;
+    rig_batch b;
     (void)state;
-    ppo_rig_open(&r, KEYS("preset", "trlx"));
+    rig_open(&r, RIG_KEYS("preset", "trlx"));
     make_rows(&b, 1);
     b.reward[b.row_start[2] - 1] = (float)INFINITY;
-    assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_E_NUMERIC);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_E_NUMERIC);
     assert_non_null(strstr(r.host.reason, "row 1001: its reward"));
     make_rows(&b, 1);
     b.ref_logp[b.row_start[3] - 1] = (float)NAN;
-    assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_E_NUMERIC);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_E_NUMERIC);
     assert_non_null(strstr(r.host.reason, "row 1002: its KL"));
     make_rows(&b, 1);
     b.value[b.row_start[4] - 1] = (float)NAN;
-    assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_E_NUMERIC);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_E_NUMERIC);
     assert_non_null(strstr(r.host.reason, "row 1003: its advantage"));
     make_rows(&b, 1);
     b.b.value = NULL;
-    assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_E_ARG);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_E_ARG);
     assert_non_null(strstr(r.host.reason, "lacks the values"));
     /* Steps that failed have left the moments as they were. */
     make_rows(&b, 1);
-    assert_int_equal(ppo_rig_prepare(&r, &b), XRAY_OK);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     flow f = { .clip_score = 10 };
     padded p;
     make_rows(&b, 1);
     work_out(&f, &b, 0, &p);
-    near(ppo_rig_put(&r, "rollout_scores/running_mean"), f.sum / f.count, 1e-12,
-         "running mean");
-    ppo_rig_close(&r);
+    rig_near(rig_put(&r, "rollout_scores/running_mean"), f.sum / f.count, 1e-12,
+             "running mean");
+    rig_close(&r);
 }
 
 static void options_that_cannot_work_are_refused(void **state)
@@ -482,8 +483,8 @@ static void options_that_cannot_work_are_refused(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        ppo_rig r;
-        assert_int_equal(ppo_rig_try(&r, cases[i].keys), XRAY_E_CONFIG);
+        rig r;
+        assert_int_equal(rig_try(&r, cases[i].keys), XRAY_E_CONFIG);
         assert_null(r.self);
         if (!strstr(r.host.reason, cases[i].says))
             fail_msg("%s, expected %s", r.host.reason, cases[i].says);
@@ -492,37 +493,36 @@ static void options_that_cannot_work_are_refused(void **state)
 
 static void needs_follow_the_options(void **state)
 {
-    ppo_rig r;
+    rig r;
     (void)state;
-    ppo_rig_open(&r, NULL);
-    assert_int_equal(ppo_rig_needs(&r), XRAY_NEED_CRITIC);
-    ppo_rig_close(&r);
-    ppo_rig_open(&r, KEYS("value_model", "policy", "entropy_coeff", "0.01"));
-    assert_int_equal(ppo_rig_needs(&r),
-                     XRAY_NEED_VALUE_HEAD | XRAY_NEED_ENTROPY);
-    ppo_rig_close(&r);
-    ppo_rig_open(&r, KEYS("use_kl_loss", "true"));
-    assert_int_equal(ppo_rig_needs(&r), XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE);
-    ppo_rig_close(&r);
+    rig_open(&r, NULL);
+    assert_int_equal(rig_needs(&r), XRAY_NEED_CRITIC);
+    rig_close(&r);
+    rig_open(&r, RIG_KEYS("value_model", "policy", "entropy_coeff", "0.01"));
+    assert_int_equal(rig_needs(&r), XRAY_NEED_VALUE_HEAD | XRAY_NEED_ENTROPY);
+    rig_close(&r);
+    rig_open(&r, RIG_KEYS("use_kl_loss", "true"));
+    assert_int_equal(rig_needs(&r), XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE);
+    rig_close(&r);
 }
 
 /* The table of `xray algo list` names every preset there is. */
 static void presets_are_listed(void **state)
 {
-    ppo_rig r;
+    rig r;
     (void)state;
-    ppo_rig_open(&r, NULL);
+    rig_open(&r, NULL);
     const xray_algo_presets *table = r.ops->extension(NULL, XRAY_ALGO_PRESETS);
     assert_non_null(table);
     assert_null(r.ops->extension(r.self, "xray.other/0"));
     assert_int_equal(table->rows, 2);
-    ppo_rig_close(&r);
+    rig_close(&r);
     for (uint32_t i = 0; i < table->rows; i++) {
         for (uint32_t c = 0; c < table->columns; c++)
             assert_true(*table->titles[c] &&
                         *table->cells[i * table->columns + c]);
-        ppo_rig_open(&r, KEYS("preset", table->cells[i * table->columns]));
-        ppo_rig_close(&r);
+        rig_open(&r, RIG_KEYS("preset", table->cells[i * table->columns]));
+        rig_close(&r);
     }
 }
 

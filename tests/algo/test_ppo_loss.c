@@ -26,46 +26,17 @@ typedef struct oracle {
     double entropy_coef;
 } oracle;
 
-static double limit(double x, double low, double high)
-{
-    return fmin(fmax(x, low), high);
-}
-
-static double aggregate(int mode, const double *x, const ppo_batch *b)
-{
-    double sum = 0;
-    double tokens = 0;
-    double rows = 0;
-    for (uint32_t r = 0; r < b->b.rows; r++) {
-        double row = 0;
-        double n = 0;
-        for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
-            if (b->mask[i] > 0) {
-                row += x[i];
-                n++;
-            }
-        tokens += n;
-        rows += n > 0;
-        sum += mode == 4 ? row / (n + 1e-8) : row;
-    }
-    if (mode == 0)
-        return sum / tokens;
-    if (mode == 1)
-        return sum;
-    return mode == 3 ? sum / rows / 32 : sum / rows; /* the rig's longest */
-}
-
-static double loss_of(const oracle *o, const ppo_batch *b, const double *logp,
+static double loss_of(const oracle *o, const rig_batch *b, const double *logp,
                       const double *entropy, const double *value)
 {
-    double policy[PPO_TOKENS] = { 0 };
-    double squares[PPO_TOKENS] = { 0 };
+    double policy[RIG_TOKENS] = { 0 };
+    double squares[RIG_TOKENS] = { 0 };
     for (uint32_t i = 0; i < b->b.tokens; i++) {
         if (b->mask[i] == 0)
             continue;
         double a = (double)b->advantage[i];
         double ratio = exp(logp[i] - (double)b->old_logp[i]);
-        policy[i] = fmax(-a * ratio, -a * limit(ratio, 0.8, 1.3));
+        policy[i] = fmax(-a * ratio, -a * rig_limit(ratio, 0.8, 1.3));
         if (o->dual > 0 && a < 0)
             policy[i] = fmin(policy[i], -a * o->dual);
         double d = (double)b->ref_logp[i] - logp[i];
@@ -74,18 +45,19 @@ static double loss_of(const oracle *o, const ppo_batch *b, const double *logp,
         policy[i] -= o->entropy_coef * entropy[i];
         double old = (double)b->value[i];
         double r = (double)b->returns[i];
-        double kept = limit(value[i], old - o->value_clip, old + o->value_clip);
+        double kept =
+            rig_limit(value[i], old - o->value_clip, old + o->value_clip);
         squares[i] = 0.5 * fmax(pow(value[i] - r, 2), pow(kept - r, 2));
     }
-    return aggregate(o->mode, policy, b) +
-           o->vf_coef * aggregate(o->value_mode, squares, b);
+    return rig_aggregate(modes[o->mode], policy, b) +
+           o->vf_coef * rig_aggregate(modes[o->value_mode], squares, b);
 }
 
 /* ---- fixtures ------------------------------------------------------------ */
 
-static void make_rows(ppo_batch *b)
+static void make_rows(rig_batch *b)
 {
-    ppo_batch_init(b);
+    rig_batch_init(b);
     for (int i = 0; i < 6; i++)
         (void)ppo_row(b, 1 + i % 3, 3 + (5 * i) % 7, 0);
     b->mask[b->row_start[3] + 3] = 0; /* an observation */
@@ -98,19 +70,19 @@ static void make_rows(ppo_batch *b)
 }
 
 /* As doubles, 0 where there is nothing. */
-static void widen(const ppo_batch *b, const float *from, double *to)
+static void widen(const rig_batch *b, const float *from, double *to)
 {
-    for (uint32_t i = 0; i < PPO_TOKENS; i++)
+    for (uint32_t i = 0; i < RIG_TOKENS; i++)
         to[i] = i < b->b.tokens && b->mask[i] != 0 ? (double)from[i] : 0;
 }
 
 #define STEP 1e-6
-static void compare(const ppo_batch *b, const oracle *o, int critic)
+static void compare(const rig_batch *b, const oracle *o, int critic)
 {
-    double x[3][PPO_TOKENS];
+    double x[3][RIG_TOKENS];
     const float *got[] = { b->dlogp, b->dentropy, b->dvalue };
-    widen(b, b->logp_now, x[0]);
-    widen(b, b->entropy_now, x[1]);
+    widen(b, b->logp, x[0]);
+    widen(b, b->entropy, x[1]);
     widen(b, b->value_now, x[2]);
     for (int k = critic ? 2 : 0; k < 3; k++)
         for (uint32_t i = 0; i < b->b.tokens; i++) {
@@ -120,10 +92,10 @@ static void compare(const ppo_batch *b, const oracle *o, int critic)
             x[k][i] = at - STEP;
             double low = loss_of(o, b, x[0], x[1], x[2]);
             x[k][i] = at;
-            near((double)got[k][i], (high - low) / (2 * STEP), 2e-6,
-                 k == 2 ? "dvalue"
-                 : k    ? "dentropy"
-                        : "dlogp");
+            rig_near((double)got[k][i], (high - low) / (2 * STEP), 2e-6,
+                     k == 2 ? "dvalue"
+                     : k    ? "dentropy"
+                            : "dlogp");
         }
 }
 
@@ -133,14 +105,14 @@ static void one_trunk_against_differences(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 5; mode++) {
-        ppo_rig r;
-        ppo_batch b;
-        ppo_sums sums;
+        rig r;
+        rig_batch b;
+        rig_sums sums;
         ppo_mini mini = { 0, 6, 0, 0 };
         oracle o = { mode, (mode + 1) % 5, mode % 2 ? 3 : 0, 0.3, 0.7, 0.05,
                      0.01 };
-        ppo_rig_open(&r,
-                     KEYS("value_model", "policy", "whiten_advantages", "none",
+        rig_open(&r,
+                 RIG_KEYS("value_model", "policy", "whiten_advantages", "none",
                           "safety_bounds", "false", "clip_ratio_c",
                           mode % 2 ? "3" : "0", "clip_ratio_high", "0.3",
                           "cliprange_value", "0.3", "vf_coef", "0.7",
@@ -148,12 +120,12 @@ static void one_trunk_against_differences(void **state)
                           "entropy_coeff", "0.01", "loss_agg_mode", modes[mode],
                           "critic_loss_agg_mode", modes[(mode + 1) % 5]));
         make_rows(&b);
-        assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
         compare(&b, &o, 0);
-        assert_true(ppo_rig_metric(&r, &sums, "critic/vf_clipfrac") > 0);
-        assert_true(ppo_rig_metric(&r, &sums, "critic/vf_clipfrac") < 1);
-        assert_true(ppo_rig_metric(&r, &sums, "actor/pg_clipfrac") > 0);
-        ppo_rig_close(&r);
+        assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") > 0);
+        assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") < 1);
+        assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") > 0);
+        rig_close(&r);
     }
 }
 
@@ -161,26 +133,26 @@ static void the_critic_against_differences(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 5; mode++) {
-        ppo_rig r;
-        ppo_batch b;
-        ppo_sums sums;
+        rig r;
+        rig_batch b;
+        rig_sums sums;
         ppo_mini mini = { 0, 6, 0, 1 };
         oracle o = { mode, mode, 0, 0.5, 1, 0, 0 };
-        ppo_rig_open(&r, KEYS("loss_agg_mode", modes[mode]));
+        rig_open(&r, RIG_KEYS("loss_agg_mode", modes[mode]));
         make_rows(&b);
-        assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
         compare(&b, &o, 1);
         for (uint32_t i = 0; i < b.b.tokens; i++)
             assert_true(b.dlogp[i] == 0);
-        assert_true(isnan(ppo_rig_metric(&r, &sums, "actor/pg_loss")));
-        assert_true(ppo_rig_metric(&r, &sums, "critic/vf_loss") > 0);
+        assert_true(isnan(rig_metric(&r, &sums, "actor/pg_loss")));
+        assert_true(rig_metric(&r, &sums, "critic/vf_loss") > 0);
         /* With a critic the policy's loss leaves values alone. */
         memset(b.dvalue, 0, sizeof(b.dvalue));
         mini.critic = 0;
-        assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
         for (uint32_t i = 0; i < b.b.tokens; i++)
             assert_true(b.dvalue[i] == 0);
-        ppo_rig_close(&r);
+        rig_close(&r);
     }
 }
 
@@ -190,22 +162,22 @@ static void published_dual_clip(void **state)
     cJSON *all = vectors_open();
     const cJSON *in = vector_part(all, "ppo_dual_clip", "inputs");
     const cJSON *want = vector_part(all, "ppo_dual_clip", "expected");
-    ppo_rig r;
-    ppo_batch b;
-    ppo_sums sums;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
     ppo_mini mini = { 0, 1, 0, 0 };
-    ppo_rig_open(&r, NULL);
-    ppo_batch_init(&b);
+    rig_open(&r, NULL);
+    rig_batch_init(&b);
     (void)ppo_row(&b, 1, 3, 0);
     for (int i = 0; i < 3; i++) {
         b.advantage[1 + i] = (float)vector_at(in, "adv", i);
         b.old_logp[1 + i] = (float)vector_at(in, "old_lp", i);
-        b.logp_now[1 + i] = (float)vector_at(in, "lp", i);
+        b.logp[1 + i] = (float)vector_at(in, "lp", i);
     }
-    assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
-    near(ppo_rig_metric(&r, &sums, "actor/pg_loss"),
-         vector_number(want, "mean"), 1e-3, "dual clip");
-    ppo_rig_close(&r);
+    assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+    rig_near(rig_metric(&r, &sums, "actor/pg_loss"),
+             vector_number(want, "mean"), 1e-3, "dual clip");
+    rig_close(&r);
     cJSON_Delete(all);
 }
 
@@ -225,25 +197,25 @@ static void cuts_change_no_bit(void **state)
     const char *const *const sets[] = { trlx, mini_batch, verl };
     (void)state;
     for (int k = 0; k < 6; k++) {
-        ppo_rig r;
-        ppo_batch whole;
-        ppo_sums sums;
+        rig r;
+        rig_batch whole;
+        rig_sums sums;
         ppo_mini mini = { 1, 5, 0, k >= 3 };
-        ppo_rig_open(&r, sets[k % 3]);
+        rig_open(&r, sets[k % 3]);
         make_rows(&whole);
-        assert_int_equal(ppo_rig_mini(&r, &whole, &mini, &sums), XRAY_OK);
+        assert_int_equal(ppo_run_mini(&r, &whole, &mini, &sums), XRAY_OK);
         for (uint32_t cut = 1; cut < 5; cut++) {
-            ppo_batch b;
-            ppo_sums again;
+            rig_batch b;
+            rig_sums again;
             make_rows(&b);
             mini.cut = cut;
-            assert_int_equal(ppo_rig_mini(&r, &b, &mini, &again), XRAY_OK);
+            assert_int_equal(ppo_run_mini(&r, &b, &mini, &again), XRAY_OK);
             assert_memory_equal(b.dlogp, whole.dlogp, sizeof(b.dlogp));
             assert_memory_equal(b.dentropy, whole.dentropy, sizeof(b.dlogp));
             assert_memory_equal(b.dvalue, whole.dvalue, sizeof(b.dvalue));
             assert_memory_equal(&again, &sums, sizeof(sums));
         }
-        ppo_rig_close(&r);
+        rig_close(&r);
     }
 }
 
@@ -251,11 +223,11 @@ static void cuts_change_no_bit(void **state)
  * another. */
 static void whitening_is_the_mini_batch_s(void **state)
 {
-    ppo_rig r;
-    ppo_batch b;
-    ppo_sums sums;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
     (void)state;
-    ppo_rig_open(&r, KEYS("value_model", "policy", "whiten_advantages",
+    rig_open(&r, RIG_KEYS("value_model", "policy", "whiten_advantages",
                           "mini-batch", "clip_ratio_c", "0"));
     make_rows(&b);
     for (uint32_t first = 0; first < 6; first += 3) {
@@ -265,8 +237,8 @@ static void whitening_is_the_mini_batch_s(void **state)
         double squares = 0;
         int32_t at = b.row_start[first];
         int32_t end = b.row_start[first + 3];
-        memcpy(b.logp_now, b.old_logp, sizeof(b.logp_now)); /* ratio 1 */
-        assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
+        memcpy(b.logp, b.old_logp, sizeof(b.logp)); /* ratio 1 */
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
         for (int32_t i = at; i < end; i++)
             if (b.mask[i] != 0) {
                 mean += (double)b.advantage[i];
@@ -278,31 +250,31 @@ static void whitening_is_the_mini_batch_s(void **state)
                 squares += pow((double)b.advantage[i] - mean, 2);
         for (int32_t i = at; i < end; i++)
             if (b.mask[i] != 0)
-                near((double)b.dlogp[i],
-                     -((double)b.advantage[i] - mean) /
-                         sqrt(squares / (n - 1) + 1e-8) / n,
-                     1e-7, "whitened gradient");
+                rig_near((double)b.dlogp[i],
+                         -((double)b.advantage[i] - mean) /
+                             sqrt(squares / (n - 1) + 1e-8) / n,
+                         1e-7, "whitened gradient");
     }
-    ppo_rig_close(&r);
+    rig_close(&r);
 }
 
 static void what_is_missing_is_refused(void **state)
 {
-    ppo_rig r;
-    ppo_batch b;
-    ppo_sums sums;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
     ppo_mini mini = { 0, 6, 0, 0 };
     (void)state;
-    ppo_rig_open(&r, KEYS("preset", "trlx"));
+    rig_open(&r, RIG_KEYS("preset", "trlx"));
     make_rows(&b);
     b.b.ref_logp = NULL; /* not read by the loss */
-    assert_int_equal(ppo_rig_mini(&r, &b, &mini, &sums), XRAY_OK);
+    assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
     xray_metric_sums none = { .head = XRAY_HEAD(xray_metric_sums) };
     xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call), .batch = &b.b };
     char context[16] = { 0 };
     assert_int_equal(r.ops->loss(context, 16, &call, &none), XRAY_E_ARG);
     assert_int_equal(r.ops->critic_loss(context, 16, &call, &none), XRAY_E_ARG);
-    ppo_rig_close(&r);
+    rig_close(&r);
 }
 
 int main(void)

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "tests/algo/rig.h"
+#include "tests/algo/grpo_rig.h"
 
 typedef struct number {
     const char *preset;

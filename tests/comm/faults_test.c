@@ -4,7 +4,7 @@
  * which, in time; and nothing is left behind.
  */
 #define _GNU_SOURCE
-#include "tests/comm/ranks.h"
+#include "tests/comm/faults.h"
 
 #include "tests/testing.h"
 
@@ -12,25 +12,9 @@
 #include <pthread.h>
 #include <signal.h>
 
-#define AT_ONCE 3000 /* ms, far below the timeout; a loaded machine is slow */
-
 static float *floats(ranks_env *e, uint64_t count)
 {
     return ranks_alloc(e, count * sizeof(float));
-}
-
-/* The call failed as a matter of the ranks, soon, with these words. */
-static void check_peer(ranks_env *e, xray_status status, uint64_t start,
-                       const char *words, const char *more)
-{
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, words));
-    CHECK(e, ranks_said(e, more));
-    /* From now on the group says so without waiting. */
-    e->text[0] = '\0';
-    CHECK(e, e->comm->barrier(e->world, NULL) == XRAY_E_PEER);
-    CHECK(e, ranks_said(e, words));
 }
 
 static void other_call(ranks_env *e)
@@ -41,8 +25,8 @@ static void other_call(ranks_env *e)
     xray_status status =
         e->rank == 1 ? e->comm->all_gather(e->world, NULL, a, b, 64, XRAY_F32)
                      : e->comm->all_reduce(e->world, NULL, a, 64, XRAY_F32);
-    check_peer(e, status, start, "the ranks are in different calls",
-               "in all_gather of 256 bytes in group 0");
+    faults_ended(e, status, start, "the ranks are in different calls",
+                 "in all_gather of 256 bytes in group 0");
     ranks_meet(e);
 }
 
@@ -53,8 +37,8 @@ static void other_size(ranks_env *e)
     xray_status status =
         e->comm->all_reduce(e->world, NULL, a, 64 + e->rank, XRAY_F32);
     /* 256, 260 and 264 bytes; the first two to come disagree. */
-    check_peer(e, status, start, "the ranks are in different calls",
-               "all_reduce of 26");
+    faults_ended(e, status, start, "the ranks are in different calls",
+                 "all_reduce of 26");
     ranks_meet(e);
 }
 
@@ -65,8 +49,8 @@ static void other_type(ranks_env *e)
     xray_status status =
         e->rank ? e->comm->all_reduce(e->world, NULL, a, 64, XRAY_F32)
                 : e->comm->all_reduce(e->world, NULL, a, 128, XRAY_BF16);
-    check_peer(e, status, start, "all_reduce of 256 bytes of bf16",
-               "all_reduce of 256 bytes of f32");
+    faults_ended(e, status, start, "all_reduce of 256 bytes of bf16",
+                 "all_reduce of 256 bytes of f32");
     ranks_meet(e);
 }
 
@@ -75,8 +59,8 @@ static void other_root(ranks_env *e)
     float *a = floats(e, 128);
     uint64_t start = ranks_ms();
     xray_status status = e->comm->broadcast(e->world, NULL, a, 12, e->rank);
-    check_peer(e, status, start, "broadcast of 12 bytes from rank 0",
-               "broadcast of 12 bytes from rank 1");
+    faults_ended(e, status, start, "broadcast of 12 bytes from rank 0",
+                 "broadcast of 12 bytes from rank 1");
     ranks_meet(e);
 }
 
@@ -89,9 +73,7 @@ static void other_group(ranks_env *e)
         CHECK_OK(e, e->comm->group(e->comm_self, two, 2, &pair));
     uint64_t start = ranks_ms();
     xray_status status = e->comm->barrier(e->rank == 1 ? pair : e->world, NULL);
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, "the ranks are in different calls"));
+    faults_told(e, status, start, "the ranks are in different calls");
     ranks_meet(e);
 }
 
@@ -100,9 +82,7 @@ static void both_send(ranks_env *e)
     char *a = ranks_alloc(e, 128);
     uint64_t start = ranks_ms();
     xray_status status = e->comm->send(e->world, NULL, a, 100, 1 - e->rank);
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, "send of 100 bytes to rank 0"));
+    faults_told(e, status, start, "send of 100 bytes to rank 0");
     CHECK(e, ranks_said(e, "send of 100 bytes to rank 1"));
     ranks_meet(e);
 }
@@ -114,71 +94,13 @@ static void send_alone(ranks_env *e)
     uint64_t start = ranks_ms();
     xray_status status = e->rank ? e->comm->send(e->world, NULL, a, 100, 0)
                                  : e->comm->barrier(e->world, NULL);
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, "the ranks are in different calls"));
+    faults_told(e, status, start, "the ranks are in different calls");
     ranks_meet(e);
-}
-
-static void late(ranks_env *e)
-{
-    float *a = floats(e, 1024);
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
-    if (e->rank != 0) {
-        uint64_t start = ranks_ms();
-        CHECK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32) ==
-                     XRAY_E_PEER);
-        CHECK(e, ranks_ms() - start < AT_ONCE);
-        CHECK(e, e->size > 2 || ranks_ms() - start + 1 >= 300);
-        CHECK(e, ranks_said(e, "not all ranks came within 0.3 s"));
-        CHECK(e, ranks_said(e, "rank 0 is outside any collective, after "
-                               "barrier in group 0"));
-        CHECK(e, ranks_said(e, "all_reduce of 4096 bytes of f32 in group 0"));
-    }
-    ranks_meet(e);
-    if (e->rank == 0) {
-        CHECK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32) ==
-                     XRAY_E_PEER);
-        CHECK(e, ranks_said(e, "gave up in all_reduce of 4096 bytes"));
-    }
-    ranks_meet(e);
-}
-
-/* What the core sees of a rank that waits. */
-static void traces(ranks_env *e)
-{
-    float *a = floats(e, 1024);
-    if (e->rank != 0) {
-        CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
-        return;
-    }
-    const volatile xray_comm_trace *t = &e->all->traces[1];
-    uint64_t start = ranks_ms();
-    while (t->state != 1 && ranks_ms() - start < AT_ONCE)
-        ranks_sleep_ms(1);
-    CHECK(e, t->state == 1 && t->calls == 1 && t->bytes == 4096);
-    CHECK(e, t->call == XRAY_COMM_ALL_REDUCE && t->group == 0 && t->pid != 0);
-    CHECK(e, t->since / 1000000u + AT_ONCE > ranks_ms());
-    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
 }
 
 static void killed_in_work(ranks_env *e)
 {
-    enum { COUNT = 1 << 20 };
-    float *a = floats(e, COUNT);
-    xray_status status = XRAY_OK;
-    uint64_t start = 0;
-    for (int i = 0; status == XRAY_OK; i++) {
-        if (e->rank == 1 && i == 30)
-            (void)raise(SIGKILL);
-        start = ranks_ms();
-        status = e->comm->all_reduce(e->world, NULL, a, COUNT, XRAY_F32);
-    }
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, "a rank is dead"));
-    CHECK(e, ranks_said(e, "rank 1 (pid "));
-    CHECK(e, ranks_said(e, ") is dead, after all_reduce of 4194304 bytes"));
+    faults_killed(e, 1 << 20, 30);
 }
 
 static void *kill_soon(void *arg)
@@ -198,21 +120,7 @@ static void killed_in_wait(ranks_env *e)
         ranks_sleep_ms(300);
     uint64_t start = ranks_ms();
     xray_status status = e->comm->barrier(e->world, NULL);
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, ") is dead, in barrier in group 0"));
-}
-
-static void stopped(ranks_env *e)
-{
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
-    if (e->rank == 1)
-        (void)raise(SIGSTOP);
-    uint64_t start = ranks_ms();
-    xray_status status = e->comm->barrier(e->world, NULL);
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, ") is stopped, after barrier in group 0"));
+    faults_told(e, status, start, ") is dead, in barrier in group 0");
 }
 
 static void left(ranks_env *e)
@@ -224,32 +132,6 @@ static void left(ranks_env *e)
     CHECK(e, ranks_ms() - start < AT_ONCE);
     CHECK(e, ranks_said(e, "rank 1 has ended its part") ||
                  ranks_said(e, ") is dead"));
-}
-
-static void *abort_soon(void *arg)
-{
-    ranks_env *e = arg;
-    ranks_sleep_ms(100);
-    e->comm->abort(e->comm_self);
-    return NULL;
-}
-
-static void aborted(ranks_env *e)
-{
-    pthread_t id;
-    if (e->rank == 1)
-        CHECK(e, pthread_create(&id, NULL, abort_soon, e) == 0);
-    if (e->rank == 2)
-        ranks_meet(e); /* comes when all is over */
-    uint64_t start = ranks_ms();
-    CHECK(e, e->comm->barrier(e->world, NULL) == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, "rank 1 was told to stop"));
-    if (e->rank == 1)
-        (void)pthread_join(id, NULL);
-    if (e->rank != 2)
-        ranks_meet(e);
-    ranks_meet(e);
 }
 
 /* Memory of malloc is nobody's. */
@@ -272,22 +154,6 @@ static void not_shareable(ranks_env *e)
     }
     free(bad);
     ranks_meet(e);
-}
-
-/* Arguments that are wrong here end this call only. */
-static void arguments(ranks_env *e)
-{
-    float *a = floats(e, 64);
-    const xray_comm_ops *c = e->comm;
-    CHECK(e, c->all_reduce(e->world, NULL, NULL, 4, XRAY_F32) == XRAY_E_ARG);
-    CHECK(e,
-          c->all_reduce(e->world, NULL, a, 4, XRAY_F16) == XRAY_E_UNSUPPORTED);
-    CHECK(e, c->all_reduce(e->world, NULL, a, UINT64_MAX / 2, XRAY_F32) ==
-                 XRAY_E_RANGE);
-    CHECK(e, c->broadcast(e->world, NULL, a, 4, e->size) == XRAY_E_ARG);
-    CHECK(e, c->send(e->world, NULL, a, 4, e->rank) == XRAY_E_ARG);
-    CHECK(e, c->recv(e->world, NULL, a, 4, 77) == XRAY_E_ARG);
-    CHECK_OK(e, c->all_reduce(e->world, NULL, a, 4, XRAY_F32));
 }
 
 /* ---- leaks -------------------------------------------------------------- */
@@ -367,15 +233,15 @@ const scenario ranks_scenarios[] = {
     { "other_group", other_group, 60000 },
     { "both_send", both_send, 60000 },
     { "send_alone", send_alone, 60000 },
-    { "late", late, 300 },
-    { "traces", traces, 60000 },
+    { "late", faults_late, 300 },
+    { "traces", faults_traces, 60000 },
     { "killed_in_work", killed_in_work, 60000 },
     { "killed_in_wait", killed_in_wait, 60000 },
-    { "stopped", stopped, 500 },
+    { "stopped", faults_stopped, 500 },
     { "left", left, 60000 },
-    { "aborted", aborted, 60000 },
+    { "aborted", faults_aborted, 60000 },
     { "not_shareable", not_shareable, 60000 },
-    { "arguments", arguments, 60000 },
+    { "arguments", faults_arguments, 60000 },
     { "leaks", leaks, 60000 },
     { NULL, NULL, 0 },
 };
@@ -398,11 +264,7 @@ static void disagreement(void **state)
 static void lateness(void **state)
 {
     (void)state;
-    ranks_run("late", 2, NULL);
-    ranks_run("late", 3, NULL);
-    ranks_run("traces", 2, NULL);
-    ranks_run("stopped", 3, ".s.");
-    ranks_run("aborted", 3, NULL);
+    faults_run_late();
 }
 
 static void deaths(void **state)

@@ -77,15 +77,7 @@ static inline void run_packed(const dev *d, const rows *r,
     if (grad) {
         float *g = place(d, d_o, out);
         float *into = place(d, grad, qkv);
-        xray_attention_grad back = { .head = XRAY_HEAD(xray_attention_grad),
-                                     .forward = &op,
-                                     .d_o = g,
-                                     .dq = into,
-                                     .dk = into + r->q_width,
-                                     .dv = into + r->q_width + r->kv_width,
-                                     .dq_stride = r->stride,
-                                     .dk_stride = r->stride,
-                                     .dv_stride = r->stride };
+        xray_attention_grad back = rows_grad_op(r, &op, g, into);
         must(d->ops->attention_grad(d->self, NULL, &back));
         fetch(d, grad, into, qkv);
         drop(d, g);
@@ -139,25 +131,11 @@ static inline void run_turn(const dev *d, const turn *c, float *o)
     int32_t *live = place(d, &n, sizeof(n));
     float *x = place(d, in, most * r->stride * sizeof(*in));
     float *to = place(d, out, most * r->q_width * sizeof(*out));
-    xray_attention_kv op = { .head = XRAY_HEAD(xray_attention_kv),
-                             .tokens = { c->spare ? most : (size_t)n,
-                                         c->spare ? live : NULL },
-                             .kv = &c->kv,
-                             .seq = seq,
-                             .positions = seq + most,
-                             .q = x,
-                             .k = x + r->q_width,
-                             .v = x + r->q_width + r->kv_width,
-                             .o = to,
-                             .q_stride = r->stride,
-                             .k_stride = r->stride,
-                             .v_stride = r->stride,
-                             .o_stride = r->q_width,
-                             .position_bound = r->longest,
-                             .heads = r->f.heads,
-                             .window = r->f.window,
-                             .scale = scale_of(&r->f),
-                             .softcap = r->f.softcap };
+    xray_attention_kv op = rows_kv_op(r, &c->kv, x, to);
+    op.tokens.bound = c->spare ? most : (size_t)n;
+    op.tokens.live = c->spare ? live : NULL;
+    op.seq = seq;
+    op.positions = seq + most;
     must(d->ops->attention_kv(d->self, NULL, &op));
     float *got = floats(most * r->q_width);
     fetch(d, got, to, most * r->q_width * sizeof(*out));

@@ -7,7 +7,8 @@
  * that go on from a parent, in both precisions: the bits of the joined rows, in
  * float32 those of device-cpu, and gradients near float64.
  */
-#include "tests/cuda/attention_family.h"
+#include "tests/cuda/attention_run.h"
+#include "tests/device/attention_family.h"
 
 static const form forms[] = {
     { 1, 1, 8, 0, 0.0f, { 1, 2, 5 }, 0.0f },
@@ -193,43 +194,68 @@ static void decode_of_long_rows_gives_the_trainers_bits(void **state)
 
 /* ---- rows that go on from a parent -------------------------------------- */
 
-static const family_form families[] = {
-    { { .heads = 1, .kv_heads = 1, .dim = 8 }, { 1, -1, -2 } },
-    { { .heads = 4, .kv_heads = 2, .dim = 16 },
-      { 5, 15, -1, -33, 9, 16, -16, -2, -1, 3 } },
-    { { .heads = 2, .kv_heads = 1, .dim = 64 },
-      { 130, -1, -2, -16, -33, -33 } },
-    { { .heads = 2, .kv_heads = 2, .dim = 20, .window = 5, .softcap = 2.0f },
-      { 40, -33, -2, -1, 17, -16 } },
-    { { .heads = 3, .kv_heads = 1, .dim = 32, .window = 18 },
-      { 130, -33, -2, 7, 16, -16, 1, -33 } },
-    { { .heads = 7, .kv_heads = 1, .dim = 40, .softcap = 30.0f },
-      { 17, -16, -33, -1, -2, -2 } },
-    { { .heads = 4, .kv_heads = 1, .dim = 80, .window = 1 }, { 15, -2, -16 } },
-    { { .heads = 2, .kv_heads = 1, .dim = 96, .window = 64 },
-      { 130, -33, -16, 40, -33 } },
-    { { .heads = 4, .kv_heads = 2, .dim = 128 }, { 40, -33, -16, -2, -1, 4 } },
-    { { .heads = 2, .kv_heads = 1, .dim = 256, .window = 33 },
-      { 70, -33, -2 } },
-    { { .heads = 1, .kv_heads = 1, .dim = 128, .window = 200 },
-      { 290, -33, -130, 65, -16 } },
-    { { .heads = 20, .kv_heads = 1, .dim = 24 }, { 16, -16, -2 } },
-    { { .heads = 70, .kv_heads = 1, .dim = 8 }, { 3, 17, -18 } },
+static const form families[] = {
+    { 1, 1, 8, 0, 0.0f, { 1, -1, -2 }, 0.0f },
+    { 4, 2, 16, 0, 0.0f, { 5, 15, -1, -33, 9, 16, -16, -2, -1, 3 }, 0.0f },
+    { 2, 1, 64, 0, 0.0f, { 130, -1, -2, -16, -33, -33 }, 0.0f },
+    { 2, 2, 20, 5, 2.0f, { 40, -33, -2, -1, 17, -16 }, 0.0f },
+    { 3, 1, 32, 18, 0.0f, { 130, -33, -2, 7, 16, -16, 1, -33 }, 0.0f },
+    { 7, 1, 40, 0, 30.0f, { 17, -16, -33, -1, -2, -2 }, 0.0f },
+    { 4, 1, 80, 1, 0.0f, { 15, -2, -16 }, 0.0f },
+    { 2, 1, 96, 64, 0.0f, { 130, -33, -16, 40, -33 }, 0.0f },
+    { 4, 2, 128, 0, 0.0f, { 40, -33, -16, -2, -1, 4 }, 0.0f },
+    { 2, 1, 256, 33, 0.0f, { 70, -33, -2 }, 0.0f },
+    { 1, 1, 128, 200, 0.0f, { 290, -33, -130, 65, -16 }, 0.0f },
+    { 20, 1, 24, 0, 0.0f, { 16, -16, -2 }, 0.0f },
+    { 70, 1, 8, 0, 0.0f, { 3, 17, -18 }, 0.0f },
     /* A key that the next 64 queries see, in a tile whose others they do not.
      */
-    { { .heads = 2, .kv_heads = 1, .dim = 16, .window = 18 },
-      { 17, -150, -3 } },
+    { 2, 1, 16, 18, 0.0f, { 17, -150, -3 }, 0.0f },
     /* Sums so small that what a query does not see could overflow. */
-    { { .heads = 8, .kv_heads = 2, .dim = 16, .window = 2, .scale = 60.0f },
-      { 20, -3, -17, -2, -1, 5, -1, -1 } },
+    { 8, 2, 16, 2, 0.0f, { 20, -3, -17, -2, -1, 5, -1, -1 }, 60.0f },
 };
 #define FAMILIES (sizeof(families) / sizeof(*families))
 
 static const int64_t precisions[] = { CUDA_FLOAT32, CUDA_BFLOAT16 };
 
-static int has_children(const family *f, size_t row)
+/* Operands are rounded to bf16, for which both precisions are exact. */
+static family rounded_family(form f)
 {
-    return row + 1 < f->r.count && f->parent[row + 1] == (int32_t)row;
+    family made = family_make(f);
+    round_all(made.r.qkv, made.r.tokens * made.r.stride);
+    round_all(made.d_o, made.r.tokens * made.r.q_width);
+    return made;
+}
+
+/* o, lse and grad of all rows; `grad` starts as garbage. */
+static void run_family(const dev *d, const family *f, const int32_t *parent)
+{
+    run_packed(d, &f->r, f->r.start, parent, f->r.o, f->r.lse, f->d_o, f->grad);
+}
+
+/* Adds what float64 says of a joined row's own queries to `want`, and its size
+ * to `size`, both laid out as qkv of all rows. */
+static void family_reference(const family *from, size_t row,
+                             const family *joined, double *want, double *size)
+{
+    const rows *r = &joined->r;
+    size_t n = r->tokens * r->stride;
+    double *sum = calloc(2 * n, sizeof(*sum));
+    assert_non_null(sum);
+    for (size_t i = before(from, row); i < r->tokens; i++)
+        for (size_t h = 0; h < r->f.heads; h++) {
+            seen q = seen_of(r, 0, i, h);
+            seen_grad(&q, joined->d_o + i * r->q_width + h * r->f.dim, sum,
+                      sum + n);
+        }
+    for (size_t i = 0; i < r->tokens; i++) {
+        size_t to = family_token(from, row, i);
+        for (size_t e = 0; e < r->stride; e++) {
+            want[to * r->stride + e] += sum[i * r->stride + e];
+            size[to * r->stride + e] += sum[n + i * r->stride + e];
+        }
+    }
+    free(sum);
 }
 
 /* A row's own tokens, in `a` from `from` and in `b` from `to`. */
@@ -237,10 +263,7 @@ static void same_row(const family *a, size_t from, const family *b, size_t to,
                      size_t n, int grad, const char *where)
 {
     const rows *r = &a->r;
-    same_bits(a->r.o + from * r->q_width, b->r.o + to * r->q_width,
-              n * r->q_width, "o", where);
-    same_bits(a->r.lse + from * r->f.heads, b->r.lse + to * r->f.heads,
-              n * r->f.heads, "lse", where);
+    same_outputs(a, from, b, to, n, where);
     for (size_t t = 0; t < n; t++)
         same_bits(a->grad + (from + t) * r->stride,
                   b->grad + (to + t) * r->stride, grad ? r->stride : r->q_width,
@@ -254,20 +277,18 @@ static void children_are_the_joined_rows(void **state)
     for (size_t p = 0; p < 2; p++) {
         dev d = attend_open(precisions[p]);
         for (size_t i = 0; i < FAMILIES; i++) {
-            family f;
-            family_make(&families[i], &f);
+            family f = rounded_family(families[i]);
             size_t n = f.r.tokens * f.r.stride;
             double *want = calloc(2 * n, sizeof(*want));
             double sharp = fmax(1, (double)scale_of(&f.r.f));
             double tolerance =
                 precisions[p] == CUDA_FLOAT32 ? 2e-6 * sharp : 0x1.1p-8;
             assert_non_null(want);
-            family_run(&d, &f, 0, f.parent);
+            run_family(&d, &f, f.parent);
             for (size_t row = 0; row < f.r.count; row++) {
-                family joined;
-                family_join(&f, row, &joined);
-                family_run(&d, &joined, 0, NULL);
-                same_row(&f, (size_t)f.start[row], &joined, before(&f, row),
+                family joined = family_join(&f, row, 1);
+                run_family(&d, &joined, NULL);
+                same_row(&f, (size_t)f.r.start[row], &joined, before(&f, row),
                          length_of(&f, row), !has_children(&f, row),
                          "a joined row");
                 family_reference(&f, row, &joined, want, want + n);
@@ -291,14 +312,12 @@ static void families_have_device_cpus_bits(void **state)
     must(cpu.ops->create(&bench_host, &config, 1, &cpu.self));
     dev d = attend_open(CUDA_FLOAT32);
     for (size_t i = 0; i < FAMILIES; i++) {
-        family f;
-        family g;
         random_state = 5 + i;
-        family_make(&families[i], &f);
+        family f = rounded_family(families[i]);
         random_state = 5 + i;
-        family_make(&families[i], &g);
-        family_run(&d, &f, 0, f.parent);
-        family_run(&cpu, &g, 0, g.parent);
+        family g = rounded_family(families[i]);
+        run_family(&d, &f, f.parent);
+        run_family(&cpu, &g, g.parent);
         same_row(&f, 0, &g, 0, f.r.tokens, 1, "device-cpu");
         family_free(&f);
         family_free(&g);
@@ -313,23 +332,19 @@ static void a_family_does_not_see_its_batch(void **state)
     (void)state;
     for (size_t i = 0; i < FAMILIES; i++) {
         dev d = attend_open(precisions[i % 2]);
-        family f;
-        family g;
         random_state = 5 + i;
-        family_make(&families[i], &f);
+        family f = rounded_family(families[i]);
         random_state = 5 + i;
-        family_make(&families[i], &g);
-        size_t first = f.r.count - 1;
-        while (f.parent[first] >= 0)
-            first--;
-        size_t skip = (size_t)f.start[first];
-        family_run(&d, &f, 0, f.parent);
-        family_run(&d, &g, first, g.parent);
+        family g = rounded_family(families[i]);
+        family last = family_from(&g, last_family(&g));
+        size_t skip = f.r.tokens - last.r.tokens;
+        run_family(&d, &f, f.parent);
+        run_family(&d, &last, last.parent);
         same_row(&f, skip, &g, skip, f.r.tokens - skip, 1, "a family alone");
-        static const int32_t none[FAMILY_ROWS] = { -1, -1, -1, -1, -1, -1,
-                                                   -1, -1, -1, -1, -1, -1 };
-        family_run(&d, &f, 0, none);
-        family_run(&d, &g, 0, NULL);
+        static const int32_t none[MOST_ROWS] = { -1, -1, -1, -1, -1, -1,
+                                                 -1, -1, -1, -1, -1, -1 };
+        run_family(&d, &f, none);
+        run_family(&d, &g, NULL);
         same_row(&f, 0, &g, 0, f.r.tokens, 1, "no parents");
         family_free(&f);
         family_free(&g);

@@ -8,21 +8,7 @@
 
 static dev narrow_open(void)
 {
-    const cuda_config config = { .precision = CUDA_BFLOAT16 };
-    const xray_device_ops *real =
-        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
-    dev d = { .name = "cuda, bfloat16" };
-    void *self = NULL;
-    xray_status s = real->create(&bench_host, &config, 0, &self);
-    if (s != XRAY_OK && BENCH_CUDA == 2) {
-        (void)printf("skipped: %s\n", last_failure);
-        (void)fflush(stdout);
-        _exit(77);
-    }
-    assert_int_equal(s, XRAY_OK);
-    d.self = staged_around(real, self, &d.ops);
-    assert_non_null(d.self);
-    return d;
+    return cuda_open(CUDA_BFLOAT16, "cuda, bfloat16");
 }
 
 static double low(float x)

@@ -4,38 +4,18 @@
  * bfloat16 near float64, and the same for trainer and engine.
  */
 #include "tests/cuda/products.h"
+#include "tests/device/heads.h"
 
 #include "core/base/philox.h"
 
-typedef struct heads {
-    size_t items, vocab, dim;
-    float softcap;
-    float *w, *x, *temperature;
-    int32_t *targets;
-} heads;
-
-static heads heads_make(size_t items, size_t vocab, size_t dim, float softcap)
+/* Each item has a temperature. */
+static heads tempered(size_t items, size_t vocab, size_t dim, float softcap)
 {
-    heads h = { .items = items, .vocab = vocab, .dim = dim };
-    h.softcap = softcap;
-    h.w = random_floats(vocab * dim, 1);
-    h.x = random_floats(items * dim, 1.5);
-    h.temperature = floats(items);
-    h.targets = calloc(items, sizeof(*h.targets));
-    assert_non_null(h.targets);
-    for (size_t i = 0; i < items; i++) {
-        h.targets[i] = (int32_t)(random_unit() * (double)vocab);
-        h.temperature[i] = i % 3 ? (float)(0.3 + random_unit()) : 1.0f;
-    }
-    return h;
-}
-
-static void heads_free(heads *h)
-{
-    free(h->w);
-    free(h->x);
-    free(h->temperature);
-    free(h->targets);
+    return heads_make((heads){ .items = items,
+                               .vocab = vocab,
+                               .dim = dim,
+                               .tempered = 1,
+                               .softcap = softcap });
 }
 
 #define OUT_LOGP 0
@@ -68,22 +48,17 @@ static void ends_free(ends *e)
 static xray_head_logp head_op(const heads *h, const xray_weight *w,
                               const ends *e)
 {
-    return (xray_head_logp){ .head = XRAY_HEAD(xray_head_logp),
-                             .items = { h->items, NULL },
-                             .weight = w,
-                             .x = h->x,
-                             .targets = h->targets,
-                             .temperature = h->temperature,
-                             .logp = e->out[OUT_LOGP],
-                             .entropy = e->out[OUT_ENTROPY],
-                             .lse = e->out[OUT_LSE],
-                             .softcap = h->softcap };
+    xray_head_logp op = heads_op(h, w);
+    op.logp = e->out[OUT_LOGP];
+    op.entropy = e->out[OUT_ENTROPY];
+    op.lse = e->out[OUT_LSE];
+    return op;
 }
 
 static void run_all(const xray_device_ops *ops, void *self, const heads *h,
                     const float *dh, float *logits, ends *e)
 {
-    xray_weight *w = weight_of(ops, self, h->w, h->vocab, h->dim);
+    xray_weight *w = weight_on(ops, self, h->w, h->vocab, h->dim);
     xray_head_logp op = head_op(h, w, e);
     op.logits = logits;
     must(ops->head_logp(self, NULL, &op));
@@ -120,9 +95,9 @@ static void heads_equal_the_cpu(void **state)
     for (size_t i = 0; i < 5; i++) {
         static const size_t items[] = { 1, 7, 1100, 21, 9 };
         static const size_t vocab[] = { 16, 2900, 19, 300, 5001 };
-        heads h = heads_make(items[i], vocab[i], 24, i % 2 ? 3.0f : 0.0f);
+        heads h = tempered(items[i], vocab[i], 24, i % 2 ? 3.0f : 0.0f);
         float *dh = random_floats(2 * h.items, 1);
-        float *logits = floats(h.items * ((h.vocab + 15) / 16 * 16));
+        float *logits = logits_room(&h);
         ends want = ends_make(&h);
         run_all(cpu_ops(), cpu, &h, dh, NULL, &want);
         for (int kept = 0; kept < 2; kept++) {
@@ -206,7 +181,7 @@ static void check_parts(cuda_device *d, const heads *h, const float *dh,
                         const ends *whole)
 {
     ends e = ends_make(h);
-    xray_weight *w = weight_of(cuda_ops(), d, h->w, h->vocab, h->dim);
+    xray_weight *w = weight_on(cuda_ops(), d, h->w, h->vocab, h->dim);
     for (size_t first = 0, n; first < h->items; first += n) {
         n = first == 0 ? CUDA_GRAIN : h->items - first;
         xray_head_logp op = head_op(h, w, &e);
@@ -239,7 +214,7 @@ static void narrow_heads_are_near_float64(void **state)
     cuda_device *d = instance(CUDA_BFLOAT16);
     for (size_t i = 0; i < 3; i++) {
         static const size_t vocab[] = { 61, 500, 2100 };
-        heads h = heads_make(40, vocab[i], 20 + i, 0.0f);
+        heads h = tempered(40, vocab[i], 20 + i, 0.0f);
         float *dh = random_floats(2 * h.items, 1);
         ends e = ends_make(&h);
         run_all(cuda_ops(), d, &h, dh, NULL, &e);
@@ -254,42 +229,6 @@ static void narrow_heads_are_near_float64(void **state)
 
 /* ---- draws ----------------------------------------------------------------
  */
-
-typedef struct drawn {
-    int32_t *token;
-    float *raw, *logp, *logits;
-} drawn;
-
-static drawn run_sample(const xray_device_ops *ops, void *self, const heads *h,
-                        const xray_draw *draws, int keep)
-{
-    drawn r = { calloc(h->items + 1, sizeof(int32_t)), floats(h->items),
-                floats(h->items), floats(h->items * h->vocab) };
-    assert_non_null(r.token);
-    xray_weight *w = weight_of(ops, self, h->w, h->vocab, h->dim);
-    xray_sample op = { .head = XRAY_HEAD(xray_sample),
-                       .items = { h->items, NULL },
-                       .weight = w,
-                       .x = h->x,
-                       .draws = draws,
-                       .token = r.token,
-                       .raw_logp = r.raw,
-                       .logp = r.logp,
-                       .logits = keep ? r.logits : NULL,
-                       .softcap = h->softcap,
-                       .draw_stride = sizeof(xray_draw) };
-    must(ops->sample(self, NULL, &op));
-    ops->weight_destroy(self, w);
-    return r;
-}
-
-static void drawn_free(drawn *r)
-{
-    free(r->token);
-    free(r->raw);
-    free(r->logp);
-    free(r->logits);
-}
 
 /* Every way to cut the support, alone and together. */
 static xray_draw *draws_make(size_t items)
@@ -319,7 +258,7 @@ static xray_draw *draws_make(size_t items)
 
 static heads rows_make(size_t items, size_t vocab, int kind)
 {
-    heads h = heads_make(items, vocab, 1, kind == ROW_RANDOM ? 30.0f : 0.0f);
+    heads h = tempered(items, vocab, 1, kind == ROW_RANDOM ? 30.0f : 0.0f);
     for (size_t i = 0; i < items; i++)
         h.x[i] = kind == ROW_CLOSE ? 1.0f : 4.0f;
     for (size_t v = 0; v < vocab && kind != ROW_RANDOM; v++)
@@ -337,8 +276,8 @@ static void draws_equal_the_cpu(void **state)
     for (int run = 0; run < 2 * ROW_KINDS; run++) {
         heads h = rows_make(run % 2 ? 900 : 24, run % 2 ? 70 : 9001, run / 2);
         xray_draw *draws = draws_make(h.items);
-        drawn want = run_sample(cpu_ops(), cpu, &h, draws, 1);
-        drawn got = run_sample(cuda_ops(), d, &h, draws, run % 2);
+        drawn want = heads_draw(cpu_ops(), cpu, &h, draws, 1);
+        drawn got = heads_draw(cuda_ops(), d, &h, draws, run % 2);
         for (size_t i = 0; i < h.items; i++)
             if (got.token[i] != want.token[i])
                 fail_msg("rows %d, item %zu: token %d, not %d", run, i,
@@ -363,23 +302,23 @@ static void trainer_and_engine_agree(void **state)
 {
     (void)state;
     cuda_device *d = instance(CUDA_BFLOAT16);
-    heads h = heads_make(33, 777, 40, 0.0f);
+    heads h = tempered(33, 777, 40, 0.0f);
     xray_draw *draws = draws_make(h.items);
     for (size_t i = 0; i < h.items; i++)
         draws[i].temperature = h.temperature[i];
-    drawn all = run_sample(cuda_ops(), d, &h, draws, 0);
+    drawn all = heads_draw(cuda_ops(), d, &h, draws, 0);
     for (size_t i = 0; i < h.items; i += 8) {
         heads one = h;
         one.items = 1;
         one.x = h.x + i * h.dim;
-        drawn r = run_sample(cuda_ops(), d, &one, draws + i, 0);
+        drawn r = heads_draw(cuda_ops(), d, &one, draws + i, 0);
         assert_int_equal(r.token[0], all.token[i]);
         same_bits(r.logp, all.logp + i, 1, "logp", "alone");
         drawn_free(&r);
     }
     memcpy(h.targets, all.token, h.items * sizeof(*h.targets));
     ends e = ends_make(&h);
-    xray_weight *w = weight_of(cuda_ops(), d, h.w, h.vocab, h.dim);
+    xray_weight *w = weight_on(cuda_ops(), d, h.w, h.vocab, h.dim);
     xray_head_logp op = head_op(&h, w, &e);
     must(cuda_head_logp(d, NULL, &op));
     same_bits(e.out[OUT_LOGP], all.logp, h.items, "rollout", "trainer");

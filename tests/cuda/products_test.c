@@ -336,7 +336,7 @@ static void rows_do_not_depend_on_the_batch(void **state)
     (void)state;
     cuda_device *d = instance(CUDA_BFLOAT16);
     linear l = linear_make(75, 67, 130);
-    xray_weight *w = weight_of(cuda_ops(), d, l.w, 67, 130);
+    xray_weight *w = weight_on(cuda_ops(), d, l.w, 67, 130);
     for (uint32_t kind = XRAY_NT; kind <= XRAY_NN; kind++) {
         size_t out = kind == XRAY_NT ? l.rows : l.cols;
         float *whole = floats(75 * out);
@@ -369,7 +369,7 @@ static void changed_matrices_are_rounded_again(void **state)
     cuda_device *d = instance(CUDA_BFLOAT16);
     linear l = linear_make(3, 20, 12);
     float *y = floats(3 * 20);
-    xray_weight *w = weight_of(cuda_ops(), d, l.w, 20, 12);
+    xray_weight *w = weight_on(cuda_ops(), d, l.w, 20, 12);
     linear_run(d, &l, w, XRAY_NT, 0, 3, NULL, y);
     check_linear(&l, XRAY_NT, y);
     for (int turn = 0; turn < 2; turn++) {

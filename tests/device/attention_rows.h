@@ -8,20 +8,33 @@
 
 #include "tests/device/bench.h"
 
+#define MOST_ROWS 12
+
 typedef struct form {
     uint32_t heads, kv_heads, dim, window;
     float softcap;
-    int32_t lengths[6]; /* ends with 0 */
-    float scale;        /* 0: 1 / sqrt(dim) */
+    int32_t lengths[MOST_ROWS]; /* ends with 0 */
+    float scale;                /* 0: 1 / sqrt(dim) */
 } form;
 
 typedef struct rows {
     form f;
     size_t count, tokens, q_width, kv_width, stride, longest;
-    int32_t start[8];
+    int32_t start[MOST_ROWS];
     float *qkv; /* [tokens, stride]: q, k, v as one projection leaves them */
     float *o, *lse;
 } rows;
+
+/* Room for rows of r->tokens tokens. */
+static inline void rows_room(rows *r)
+{
+    r->q_width = (size_t)r->f.heads * r->f.dim;
+    r->kv_width = (size_t)r->f.kv_heads * r->f.dim;
+    r->stride = r->q_width + 2 * r->kv_width;
+    r->qkv = random_floats(r->tokens * r->stride, 2);
+    r->o = floats(r->tokens * r->q_width);
+    r->lse = floats(r->tokens * r->f.heads);
+}
 
 static inline rows rows_make(form f)
 {
@@ -77,6 +90,44 @@ static inline xray_attention rows_op(const rows *r, float *o, float *lse)
                              .softcap = r->f.softcap };
 }
 
+/* `grad` is laid out as qkv. */
+static inline xray_attention_grad rows_grad_op(const rows *r,
+                                               const xray_attention *forward,
+                                               const float *d_o, float *grad)
+{
+    return (xray_attention_grad){ .head = XRAY_HEAD(xray_attention_grad),
+                                  .forward = forward,
+                                  .d_o = d_o,
+                                  .dq = grad,
+                                  .dk = grad + r->q_width,
+                                  .dv = grad + r->q_width + r->kv_width,
+                                  .dq_stride = r->stride,
+                                  .dk_stride = r->stride,
+                                  .dv_stride = r->stride };
+}
+
+/* Tokens `in`, laid out as qkv, over a cache; `tokens`, seq and positions are
+ * the caller's. */
+static inline xray_attention_kv rows_kv_op(const rows *r, const xray_kv *kv,
+                                           const float *in, float *o)
+{
+    return (xray_attention_kv){ .head = XRAY_HEAD(xray_attention_kv),
+                                .kv = kv,
+                                .q = in,
+                                .k = in + r->q_width,
+                                .v = in + r->q_width + r->kv_width,
+                                .o = o,
+                                .q_stride = r->stride,
+                                .k_stride = r->stride,
+                                .v_stride = r->stride,
+                                .o_stride = r->q_width,
+                                .position_bound = r->longest,
+                                .heads = r->f.heads,
+                                .window = r->f.window,
+                                .scale = scale_of(&r->f),
+                                .softcap = r->f.softcap };
+}
+
 /* The engine's way: a cache, tokens in calls of any length, rows interleaved.
  */
 typedef struct cache {
@@ -130,24 +181,10 @@ static inline void run_cached(const dev *d, const rows *r, cache *c,
         for (size_t t = 0; t < n; t++)
             memcpy(in + t * r->stride, r->qkv + index[t] * r->stride,
                    r->stride * sizeof(*in));
-        xray_attention_kv op = { .head = XRAY_HEAD(xray_attention_kv),
-                                 .tokens = { n, NULL },
-                                 .kv = &c->kv,
-                                 .seq = seq,
-                                 .positions = positions,
-                                 .q = in,
-                                 .k = in + r->q_width,
-                                 .v = in + r->q_width + r->kv_width,
-                                 .o = out,
-                                 .q_stride = r->stride,
-                                 .k_stride = r->stride,
-                                 .v_stride = r->stride,
-                                 .o_stride = r->q_width,
-                                 .position_bound = r->longest,
-                                 .heads = r->f.heads,
-                                 .window = r->f.window,
-                                 .scale = scale_of(&r->f),
-                                 .softcap = r->f.softcap };
+        xray_attention_kv op = rows_kv_op(r, &c->kv, in, out);
+        op.tokens.bound = n;
+        op.seq = seq;
+        op.positions = positions;
         must(d->ops->attention_kv(d->self, NULL, &op));
         for (size_t t = 0; t < n; t++)
             memcpy(o + index[t] * r->q_width, out + t * r->q_width,

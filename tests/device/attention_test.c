@@ -212,15 +212,7 @@ static void forward_matches_float64(void **state)
 static void run_grad(const dev *d, const rows *r, const float *d_o, float *grad)
 {
     xray_attention f = rows_op(r, r->o, r->lse);
-    xray_attention_grad op = { .head = XRAY_HEAD(xray_attention_grad),
-                               .forward = &f,
-                               .d_o = d_o,
-                               .dq = grad,
-                               .dk = grad + r->q_width,
-                               .dv = grad + r->q_width + r->kv_width,
-                               .dq_stride = r->stride,
-                               .dk_stride = r->stride,
-                               .dv_stride = r->stride };
+    xray_attention_grad op = rows_grad_op(r, &f, d_o, grad);
     must(d->ops->attention_grad(d->self, NULL, &op));
 }
 

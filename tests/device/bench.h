@@ -7,11 +7,8 @@
 #ifndef DEVICE_BENCH_H
 #define DEVICE_BENCH_H
 
-#include <math.h>
+#include "tests/device/numbers.h"
 
-#include "tests/testing.h"
-
-#include <xray/device.h>
 #include <xray/plugin.h>
 
 #include "plugins/device-cpu/device.h"
@@ -40,19 +37,6 @@ typedef struct bench {
     int count;
 } bench;
 
-static char last_failure[512];
-
-static xray_status bench_fail(const xray_host *host, xray_status code,
-                              const char *where, const char *msg)
-{
-    (void)host;
-    (void)snprintf(last_failure, sizeof(last_failure), "%s: %s", where, msg);
-    return code;
-}
-
-static const xray_host bench_host = { .head = XRAY_HEAD(xray_host),
-                                      .fail = bench_fail };
-
 static inline const xray_device_ops *device_ops(void)
 {
     const xray_plugin *p = xray_plugin_query_device_cpu(XRAY_ABI);
@@ -61,14 +45,15 @@ static inline const xray_device_ops *device_ops(void)
     return p->components[0]->ops;
 }
 
-/* After the others, its memory apart from the host's. */
-static inline void bench_add_cuda(bench *b)
-{
 #ifdef BENCH_CUDA
-    const cuda_config config = { .precision = CUDA_FLOAT32 };
+/* Its memory apart from the host's. Ends the suite as skipped where there is no
+ * GPU. */
+static inline dev cuda_open(int64_t precision, const char *name)
+{
+    const cuda_config config = { .precision = precision };
     const xray_device_ops *real =
         xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
-    dev *d = &b->dev[b->count];
+    dev d = { .name = name, .on_cuda = 1 };
     void *self = NULL;
     xray_status s = real->create(&bench_host, &config, 0, &self);
     if (s != XRAY_OK && BENCH_CUDA == 2) {
@@ -77,10 +62,17 @@ static inline void bench_add_cuda(bench *b)
         _exit(77);
     }
     assert_int_equal(s, XRAY_OK);
-    *d = (dev){ .name = "cuda", .on_cuda = 1 };
-    d->self = staged_around(real, self, &d->ops);
-    assert_non_null(d->self);
-    b->count++;
+    d.self = staged_around(real, self, &d.ops);
+    assert_non_null(d.self);
+    return d;
+}
+#endif
+
+/* After the others. */
+static inline void bench_add_cuda(bench *b)
+{
+#ifdef BENCH_CUDA
+    b->dev[b->count++] = cuda_open(CUDA_FLOAT32, "cuda");
 #else
     (void)b;
 #endif
@@ -128,82 +120,10 @@ static inline void bench_close(bench *b)
         b->dev[i].ops->destroy(b->dev[i].self);
 }
 
-/* The message of a failed call is the sentence a user would read. */
-#define must(expr)                                                    \
-    do {                                                              \
-        xray_status s_ = (expr);                                      \
-        if (s_ != XRAY_OK)                                            \
-            fail_msg("%s gave %d: %s", #expr, (int)s_, last_failure); \
-    } while (0)
-
-/* ---- data --------------------------------------------------------------- */
-
-static uint64_t random_state = 1;
-
-static inline double random_unit(void)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(random_state >> 11) * 0x1p-53;
-}
-
-static inline size_t random_below(size_t n)
-{
-    return (size_t)(random_unit() * (double)n);
-}
-
-static inline float *floats(size_t n)
-{
-    float *p = calloc(n ? n : 1, sizeof(*p));
-    assert_non_null(p);
-    return p;
-}
-
-static inline float *random_floats(size_t n, double scale)
-{
-    float *p = floats(n);
-    for (size_t i = 0; i < n; i++)
-        p[i] = (float)((random_unit() + random_unit() - 1.0) * scale);
-    return p;
-}
-
-static inline float *copy_of(const float *p, size_t n)
-{
-    float *c = floats(n);
-    memcpy(c, p, n * sizeof(*p));
-    return c;
-}
-
-/* ---- comparison --------------------------------------------------------- */
-
-static inline void same_bits(const float *a, const float *b, size_t n,
-                             const char *what, const char *where)
-{
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(a + i, b + i, sizeof(*a)) != 0)
-            fail_msg("%s, %s: entry %zu is %a, not %a", what, where, i,
-                     (double)a[i], (double)b[i]);
-}
-
-/* |got - want| <= tolerance * (1 + |want|). */
-static inline void near(float got, double want, double tolerance,
-                        const char *what)
-{
-    if (!(fabs((double)got - want) <= tolerance * (1.0 + fabs(want))))
-        fail_msg("%s: %.9g, float64 says %.9g", what, (double)got, want);
-}
-
 static inline xray_weight *weight_of(const dev *d, float *data, size_t rows,
                                      size_t cols)
 {
-    xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
-                              .data = data,
-                              .rows = rows,
-                              .cols = cols,
-                              .dtype = XRAY_F32,
-                              .trainable = 1 };
-    xray_weight *w = NULL;
-    must(d->ops->weight_create(d->self, &desc, &w));
-    return w;
+    return weight_on(d->ops, d->self, data, rows, cols);
 }
 
 #endif

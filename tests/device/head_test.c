@@ -3,16 +3,9 @@
  * Log-probabilities, entropies, their gradient and draws.
  */
 #include "tests/device/bench.h"
+#include "tests/device/heads.h"
 
 #include "core/base/philox.h"
-
-typedef struct heads {
-    size_t items, vocab, dim;
-    int tempered;
-    float softcap;
-    float *w, *x, *temperature;
-    int32_t *targets;
-} heads;
 
 static const heads shapes[] = {
     { .items = 1, .vocab = 16, .dim = 8 },
@@ -26,28 +19,6 @@ static const heads shapes[] = {
     { .items = 40, .vocab = 513, .dim = 17, .tempered = 1, .softcap = 30.0f },
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
-
-static heads heads_make(heads h)
-{
-    h.w = random_floats(h.vocab * h.dim, 1);
-    h.x = random_floats(h.items * h.dim, 1.5);
-    h.temperature = floats(h.items);
-    h.targets = calloc(h.items, sizeof(*h.targets));
-    assert_non_null(h.targets);
-    for (size_t i = 0; i < h.items; i++) {
-        h.targets[i] = (int32_t)random_below(h.vocab);
-        h.temperature[i] = i % 3 ? (float)(0.3 + random_unit()) : 1.0f;
-    }
-    return h;
-}
-
-static void heads_free(heads *h)
-{
-    free(h->w);
-    free(h->x);
-    free(h->temperature);
-    free(h->targets);
-}
 
 typedef struct out {
     float *logp, *entropy, *lse;
@@ -67,25 +38,15 @@ static void out_free(out *o)
     free(o->logits);
 }
 
-static float *logits_room(const heads *h)
-{
-    return floats(h->items * ((h->vocab + 15) / 16 * 16));
-}
-
 static xray_head_logp head_op(const heads *h, const xray_weight *w,
                               const out *o)
 {
-    return (xray_head_logp){ .head = XRAY_HEAD(xray_head_logp),
-                             .items = { h->items, NULL },
-                             .weight = w,
-                             .x = h->x,
-                             .targets = h->targets,
-                             .temperature = h->tempered ? h->temperature : NULL,
-                             .logp = o->logp,
-                             .entropy = o->entropy,
-                             .lse = o->lse,
-                             .softcap = h->softcap,
-                             .logits = o->logits };
+    xray_head_logp op = heads_op(h, w);
+    op.logp = o->logp;
+    op.entropy = o->entropy;
+    op.lse = o->lse;
+    op.logits = o->logits;
+    return op;
 }
 
 /* Log-probabilities of item i in double; slope of the softcap per entry. */
@@ -346,39 +307,9 @@ static void gradients_match_float64_under_any_cut(void **state)
 
 /* ---- draws -------------------------------------------------------------- */
 
-typedef struct drawn {
-    int32_t *token;
-    float *raw, *logp, *logits;
-} drawn;
-
 static drawn run_sample(const dev *d, const heads *h, const xray_draw *draws)
 {
-    drawn r = { calloc(h->items, sizeof(int32_t)), floats(h->items),
-                floats(h->items), floats(h->items * h->vocab) };
-    assert_non_null(r.token);
-    xray_weight *w = weight_of(d, h->w, h->vocab, h->dim);
-    xray_sample op = { .head = XRAY_HEAD(xray_sample),
-                       .items = { h->items, NULL },
-                       .weight = w,
-                       .x = h->x,
-                       .draws = draws,
-                       .token = r.token,
-                       .raw_logp = r.raw,
-                       .logp = r.logp,
-                       .logits = r.logits,
-                       .softcap = h->softcap,
-                       .draw_stride = sizeof(xray_draw) };
-    must(d->ops->sample(d->self, NULL, &op));
-    d->ops->weight_destroy(d->self, w);
-    return r;
-}
-
-static void drawn_free(drawn *r)
-{
-    free(r->token);
-    free(r->raw);
-    free(r->logp);
-    free(r->logits);
+    return heads_draw(d->ops, d->self, h, draws, 1);
 }
 
 static xray_draw *draws_make(const heads *h)

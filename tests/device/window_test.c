@@ -118,32 +118,11 @@ static void windows_cost_what_they_see(void **state)
         for (int32_t i = 0; i < LONG; i++)
             ids[LONG + i] = i;
         xray_attention f = rows_op(&r, r.o, r.lse);
-        xray_attention_grad g = { .head = XRAY_HEAD(xray_attention_grad),
-                                  .forward = &f,
-                                  .d_o = r.o,
-                                  .dq = grad,
-                                  .dk = grad + r.q_width,
-                                  .dv = grad + r.q_width + r.kv_width,
-                                  .dq_stride = r.stride,
-                                  .dk_stride = r.stride,
-                                  .dv_stride = r.stride };
-        xray_attention_kv kv = { .head = XRAY_HEAD(xray_attention_kv),
-                                 .tokens = { LONG, NULL },
-                                 .kv = &c.kv,
-                                 .seq = ids,
-                                 .positions = ids + LONG,
-                                 .q = f.q,
-                                 .k = f.k,
-                                 .v = f.v,
-                                 .o = o,
-                                 .q_stride = r.stride,
-                                 .k_stride = r.stride,
-                                 .v_stride = r.stride,
-                                 .o_stride = r.q_width,
-                                 .position_bound = LONG,
-                                 .heads = r.f.heads,
-                                 .window = r.f.window,
-                                 .scale = f.scale };
+        xray_attention_grad g = rows_grad_op(&r, &f, r.o, grad);
+        xray_attention_kv kv = rows_kv_op(&r, &c.kv, r.qkv, o);
+        kv.tokens.bound = LONG;
+        kv.seq = ids;
+        kv.positions = ids + LONG;
         seconds[w][0] = least_seconds(call_forward, d, &f);
         seconds[w][1] = least_seconds(call_backward, d, &g);
         seconds[w][2] = least_seconds(call_cached, d, &kv);

@@ -4,84 +4,26 @@
  * NCCL, in CUDA or before either is there: each is one sentence on every rank
  * that is left, in time, and nothing stays.
  */
+#include "tests/comm/faults.h"
 #include "tests/nccl/parts.h"
 
 #include "tests/testing.h"
 
 #include <signal.h>
 
-#define AT_ONCE 3000 /* ms, far below the timeout; a loaded machine is slow */
-
 nccl_config parts_config = {
     .scratch = 65536, .wait = 1, .library = FAKE_NCCL, .driver = FAKE_NCCL
 };
 
-static void check_peer(ranks_env *e, xray_status status, uint64_t start,
-                       const char *words, const char *more)
-{
-    CHECK(e, status == XRAY_E_PEER);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
-    CHECK(e, ranks_said(e, words));
-    CHECK(e, ranks_said(e, more));
-    /* From now on the group says so without waiting. */
-    e->text[0] = '\0';
-    CHECK(e, e->comm->barrier(e->world, NULL) == XRAY_E_PEER);
-    CHECK(e, ranks_said(e, words));
-}
-
 static void late(ranks_env *e)
 {
-    float *a = ranks_alloc(e, 4096);
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
-    if (e->rank) {
-        uint64_t start = ranks_ms();
-        xray_status status =
-            e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32);
-        CHECK(e, e->size > 2 || ranks_ms() - start + 1 >= 300);
-        CHECK(e, ranks_said(e, "all_reduce of 4096 bytes of f32 in group 0"));
-        check_peer(e, status, start, "not all ranks came within 0.3 s",
-                   "rank 0 is outside any collective, after barrier in group "
-                   "0");
-        CHECK(e, fake_aborted() == 1);
-    }
-    ranks_meet(e);
-    if (!e->rank)
-        check_peer(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32),
-                   ranks_ms(), "not all ranks came", "gave up in all_reduce");
-    ranks_meet(e);
-}
-
-/* What the core sees of a rank that waits. */
-static void traces(ranks_env *e)
-{
-    float *a = ranks_alloc(e, 4096);
-    if (e->rank) {
-        CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
-        CHECK(e, e->all->traces[e->rank].state == 0);
-        return;
-    }
-    const volatile xray_comm_trace *t = &e->all->traces[1];
-    uint64_t start = ranks_ms();
-    while (t->state != 1 && ranks_ms() - start < AT_ONCE)
-        ranks_sleep_ms(1);
-    CHECK(e, t->state == 1 && t->calls == 1 && t->bytes == 4096);
-    CHECK(e, t->call == XRAY_COMM_ALL_REDUCE && t->group == 0 && t->pid != 0);
-    CHECK(e, t->since / 1000000u + AT_ONCE > ranks_ms());
-    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
+    faults_late(e);
+    CHECK(e, e->rank == 0 || fake_aborted() == 1);
 }
 
 static void killed(ranks_env *e)
 {
-    float *a = ranks_alloc(e, 400000);
-    xray_status status = XRAY_OK;
-    uint64_t start = 0;
-    for (int i = 0; status == XRAY_OK; i++) {
-        if (e->rank == 1 && i == 5)
-            (void)raise(SIGKILL);
-        start = ranks_ms();
-        status = e->comm->all_reduce(e->world, NULL, a, 100000, XRAY_F32);
-    }
-    check_peer(e, status, start, "a rank is dead", ") is dead, after all_red");
+    faults_killed(e, 100000, 5);
 }
 
 /* Calls that do not wait are answered by the next one; the stream comes free.
@@ -99,8 +41,8 @@ static void async_killed(ranks_env *e)
                      i);
     CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
     CHECK(e, ranks_ms() - start < AT_ONCE);
-    check_peer(e, e->comm->barrier(e->world, NULL), start, "a rank is dead",
-               "all_reduce of 400000 bytes");
+    faults_ended(e, e->comm->barrier(e->world, NULL), start, "a rank is dead",
+                 "all_reduce of 400000 bytes");
 }
 
 /* A failure that no call has told yet is told by a call of another group. */
@@ -120,69 +62,13 @@ static void async_other_group(ranks_env *e)
     CHECK(e, ranks_said(e, "rank 2 (pid "));
 }
 
-static void stopped(ranks_env *e)
-{
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
-    if (e->rank == 1)
-        (void)raise(SIGSTOP);
-    uint64_t start = ranks_ms();
-    check_peer(e, e->comm->barrier(e->world, NULL), start, "not all ranks came",
-               ") is stopped, after barrier in group 0");
-}
-
 static void left(ranks_env *e)
 {
     if (e->rank == 1)
         return;
     uint64_t start = ranks_ms();
-    check_peer(e, e->comm->barrier(e->world, NULL), start,
-               "a rank has ended its part", "rank 1 has ended its part");
-}
-
-static void *abort_soon(void *arg)
-{
-    ranks_env *e = arg;
-    ranks_sleep_ms(100);
-    e->comm->abort(e->comm_self);
-    return NULL;
-}
-
-static void aborted(ranks_env *e)
-{
-    pthread_t id;
-    if (e->rank == 1)
-        CHECK(e, pthread_create(&id, NULL, abort_soon, e) == 0);
-    if (e->rank == 2)
-        ranks_meet(e); /* comes when all is over */
-    uint64_t start = ranks_ms();
-    check_peer(e, e->comm->barrier(e->world, NULL), start,
-               "rank 1 was told to stop", "in group 0");
-    if (e->rank == 1)
-        (void)pthread_join(id, NULL);
-    if (e->rank != 2)
-        ranks_meet(e);
-    ranks_meet(e);
-}
-
-static void arguments(ranks_env *e)
-{
-    float *a = ranks_alloc(e, 256);
-    uint32_t both[2] = { 0, 1 };
-    uint32_t wrong[2] = { 1, 0 };
-    xray_comm_group *g;
-    const xray_comm_ops *c = e->comm;
-    CHECK(e, c->all_reduce(e->world, NULL, NULL, 4, XRAY_F32) == XRAY_E_ARG);
-    CHECK(e,
-          c->all_reduce(e->world, NULL, a, 4, XRAY_F16) == XRAY_E_UNSUPPORTED);
-    CHECK(e, c->all_reduce(e->world, NULL, a, UINT64_MAX / 2, XRAY_F32) ==
-                 XRAY_E_RANGE);
-    CHECK(e, c->all_gather(e->world, NULL, a, a, 4, 9) == XRAY_E_UNSUPPORTED);
-    CHECK(e, c->broadcast(e->world, NULL, a, 4, e->size) == XRAY_E_ARG);
-    CHECK(e, c->send(e->world, NULL, a, 4, e->rank) == XRAY_E_ARG);
-    CHECK(e, c->recv(e->world, NULL, a, 4, 77) == XRAY_E_ARG);
-    CHECK(e, c->group(e->comm_self, wrong, 2, &g) == XRAY_E_ARG);
-    CHECK(e, c->group(e->comm_self, both, 0, &g) == XRAY_E_ARG);
-    CHECK_OK(e, c->all_reduce(e->world, NULL, a, 4, XRAY_F32));
+    faults_ended(e, e->comm->barrier(e->world, NULL), start,
+                 "a rank has ended its part", "rank 1 has ended its part");
 }
 
 /* ---- NCCL and CUDA fail ------------------------------------------------- */
@@ -192,19 +78,21 @@ static void async_error(ranks_env *e)
 {
     float *a = ranks_alloc(e, 4096);
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    ranks_meet(e); /* rank 1 may be in the barrier yet when 0 has left it */
     if (e->rank == 0) {
         fake_fail(FAKE_ASYNC, 6);
         uint64_t start = ranks_ms();
-        check_peer(e, e->comm->broadcast(e->world, NULL, a, 4096, 1), start,
-                   "NCCL failed: ",
-                   "remote process exited or there was a network error: socket "
-                   "closed by peer");
+        faults_ended(
+            e, e->comm->broadcast(e->world, NULL, a, 4096, 1), start,
+            "NCCL failed: ",
+            "remote process exited or there was a network error: socket "
+            "closed by peer");
     }
     ranks_meet(e);
     if (e->rank)
-        check_peer(e, e->comm->broadcast(e->world, NULL, a, 4096, 1),
-                   ranks_ms(), "rank 0 failed in it",
-                   "broadcast of 4096 bytes from rank 1 in group 0");
+        faults_ended(e, e->comm->broadcast(e->world, NULL, a, 4096, 1),
+                     ranks_ms(), "rank 0 failed in it",
+                     "broadcast of 4096 bytes from rank 1 in group 0");
     ranks_meet(e);
 }
 
@@ -213,10 +101,10 @@ static void call_error(ranks_env *e)
     if (e->rank == 1)
         fake_fail(FAKE_CALL, 5);
     uint64_t start = ranks_ms();
-    check_peer(e, e->comm->barrier(e->world, NULL), start,
-               e->rank == 1 ? "NCCL failed: ncclAllReduce: invalid usage"
-                            : "rank 1 failed in it",
-               "in group 0");
+    faults_ended(e, e->comm->barrier(e->world, NULL), start,
+                 e->rank == 1 ? "NCCL failed: ncclAllReduce: invalid usage"
+                              : "rank 1 failed in it",
+                 "in group 0");
     fake_fail(FAKE_CALL, 0);
     ranks_meet(e);
 }
@@ -229,10 +117,10 @@ static void event_error(ranks_env *e)
     else /* all that it needs may have come before */
         (void)e->comm->barrier(e->world, NULL);
     uint64_t start = ranks_ms();
-    check_peer(e, e->comm->barrier(e->world, NULL), start,
-               e->rank == 1 ? "an illegal memory access was encountered"
-                            : "rank 1 failed in it",
-               "barrier in group 0");
+    faults_ended(e, e->comm->barrier(e->world, NULL), start,
+                 e->rank == 1 ? "an illegal memory access was encountered"
+                              : "rank 1 failed in it",
+                 "barrier in group 0");
     fake_fail(FAKE_EVENT, 0);
     ranks_meet(e);
 }
@@ -335,14 +223,14 @@ static void again(ranks_env *e)
 
 const scenario ranks_scenarios[] = {
     { "late", late, 300 },
-    { "traces", traces, 60000 },
+    { "traces", faults_traces, 60000 },
     { "killed", killed, 60000 },
     { "async_killed", async_killed, 60000 },
     { "async_other_group", async_other_group, 60000 },
-    { "stopped", stopped, 500 },
+    { "stopped", faults_stopped, 500 },
     { "left", left, 60000 },
-    { "aborted", aborted, 60000 },
-    { "arguments", arguments, 60000 },
+    { "aborted", faults_aborted, 60000 },
+    { "arguments", faults_arguments, 60000 },
     { "async_error", async_error, 60000 },
     { "call_error", call_error, 60000 },
     { "event_error", event_error, 60000 },
@@ -356,11 +244,7 @@ const scenario ranks_scenarios[] = {
 static void lateness(void **state)
 {
     (void)state;
-    ranks_run("late", 2, NULL);
-    ranks_run("late", 3, NULL);
-    ranks_run("traces", 2, NULL);
-    ranks_run("stopped", 3, ".s.");
-    ranks_run("aborted", 3, NULL);
+    faults_run_late();
     ranks_run("lonely_group", 3, NULL);
 }
 

@@ -363,3 +363,87 @@ int fixture_grads_equal(const xm_grads *a, const xm_grads *b)
     }
     return 1;
 }
+
+/* ---- greedy continuation, with a cache ---------------------------------- */
+
+void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
+                    float *logp, float *logits)
+{
+    xray_draw draw = { .temperature = 0, .top_p = 1 };
+    float tempered = 0;
+    xray_sample call = { .head = XRAY_HEAD(xray_sample),
+                         .items = { .bound = 1 },
+                         .weight = xm_decoder_head(f->decoder),
+                         .x = hidden,
+                         .draws = &draw,
+                         .token = token,
+                         .raw_logp = logp,
+                         .logp = &tempered,
+                         .logits = logits,
+                         .softcap = (float)f->config.logit_softcap,
+                         .draw_stride = sizeof draw };
+    fixture_ok(f->device.ops->sample(f->device.self, NULL, &call), NULL);
+    fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
+}
+
+#define KV_BLOCK 16u /* tokens */
+
+static xray_kv *open_cache(const fixture *f, uint32_t room)
+{
+    xray_kv *kv = calloc(f->config.layers, sizeof *kv);
+    assert_non_null(kv);
+    for (uint32_t l = 0; l < f->config.layers; l++) {
+        kv[l] = (xray_kv){ .head = XRAY_HEAD(xray_kv),
+                           .table_stride = room / KV_BLOCK,
+                           .block_tokens = KV_BLOCK,
+                           .kv_heads = f->config.kv_heads,
+                           .head_dim = f->config.head_dim,
+                           .dtype = XRAY_F32 };
+        kv[l].blocks = fixture_alloc(
+            &f->device, f->device.ops->kv_block_bytes(f->device.self, &kv[l]) *
+                            (room / KV_BLOCK));
+    }
+    return kv;
+}
+
+static void close_cache(const fixture *f, xray_kv *kv)
+{
+    for (uint32_t l = 0; l < f->config.layers; l++)
+        fixture_free(&f->device, kv[l].blocks);
+    free(kv);
+}
+
+void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
+                      uint32_t count, uint32_t room, float *logp)
+{
+    xr_err err = { "" };
+    xm_space *space = NULL;
+    xray_kv *kv = open_cache(f, room);
+    int32_t *positions = calloc(room, sizeof *positions);
+    int32_t *seq = calloc(room, sizeof *seq); /* all of sequence 0 */
+    assert_true(positions && seq);
+    for (uint32_t i = 0; i < room; i++)
+        positions[i] = (int32_t)i;
+    fixture_ok(
+        xm_space_create(f->decoder, room, 1, room, 0, "test", &err, &space),
+        &err);
+    uint32_t done = 0;
+    for (uint32_t n = prompt; n < count; done = n, n++) {
+        int32_t last = (int32_t)(n - done) - 1;
+        xm_step step = { .tokens = n - done,
+                         .position_bound = room,
+                         .ids = ids + done,
+                         .seq = seq,
+                         .positions = positions + done,
+                         .kv = kv,
+                         .last = &last,
+                         .last_count = 1 };
+        const float *hidden = NULL;
+        fixture_ok(xm_decode(f->decoder, space, &step, &hidden, &err), &err);
+        fixture_greedy(f, hidden, &ids[n], &logp[n - 1], NULL);
+    }
+    xm_space_destroy(space);
+    close_cache(f, kv);
+    free(positions);
+    free(seq);
+}

@@ -91,6 +91,15 @@ xm_grads *fixture_grads(const fixture *f);
 /* 1 if all buckets hold the same bits. */
 int fixture_grads_equal(const xm_grads *a, const xm_grads *b);
 
+/* The likeliest token after a hidden state and its log-probability; `logits`
+ * may be NULL. */
+void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
+                    float *logp, float *logits);
+/* Fills ids[prompt, count) with the likeliest tokens, one at a time over a
+ * cache of `room` tokens; logp[i] is of ids[i + 1]. */
+void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
+                      uint32_t count, uint32_t room, float *logp);
+
 /* Drawn float in [-1, 1), by name and number. */
 float fixture_draw(uint64_t seed, uint64_t i);
 /* Fails the test with the sentence of `err`. */

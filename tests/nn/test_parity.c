@@ -9,9 +9,6 @@
 
 #define TOKENS 64u /* of all rows of a golden */
 #define VOCAB 64u
-#define LAYERS 8u
-#define BLOCK 16u
-#define SLOT_BLOCKS (TOKENS / BLOCK)
 
 typedef struct golden {
     fixture f;
@@ -63,7 +60,7 @@ static void golden_open(const char *name, golden *g)
     golden_dir(name, dir);
     fixture_load(&g->f, dir);
     g->json = golden_read(dir);
-    assert_true(g->f.config.vocab <= VOCAB && g->f.config.layers <= LAYERS);
+    assert_true(g->f.config.vocab <= VOCAB);
     g->rows = read_rows(golden_part(g->json, "rows"));
     g->items = make_items(&g->rows);
     fixture_ok(xm_space_create(g->f.decoder, TOKENS, g->rows.pack.rows, TOKENS,
@@ -82,26 +79,6 @@ static void golden_close(golden *g)
 
 /* ---- forward ------------------------------------------------------------ */
 
-static void sample_greedy(const golden *g, const float *x, int32_t *token,
-                          float *raw, float *logits)
-{
-    xray_draw draw = { .temperature = 0, .top_p = 1 };
-    float logp = 0;
-    xray_sample call = { .head = XRAY_HEAD(xray_sample),
-                         .items = { .bound = 1 },
-                         .weight = xm_decoder_head(g->f.decoder),
-                         .x = x,
-                         .draws = &draw,
-                         .token = token,
-                         .raw_logp = raw,
-                         .logp = &logp,
-                         .logits = logits,
-                         .softcap = (float)g->f.config.logit_softcap,
-                         .draw_stride = sizeof draw };
-    fixture_ok(g->f.device.ops->sample(g->f.device.self, NULL, &call), NULL);
-    fixture_ok(g->f.device.ops->sync(g->f.device.self, NULL), NULL);
-}
-
 static void check_logits(const golden *g)
 {
     const cJSON *want = golden_part(g->json, "last_logits");
@@ -109,8 +86,8 @@ static void check_logits(const golden *g)
     float logits[VOCAB];
     int32_t token = 0;
     float raw = 0;
-    sample_greedy(g, xm_space_hidden(g->space) + last * g->f.config.hidden,
-                  &token, &raw, logits);
+    fixture_greedy(&g->f, xm_space_hidden(g->space) + last * g->f.config.hidden,
+                   &token, &raw, logits);
     assert_int_equal(cJSON_GetArraySize(want), g->f.config.vocab);
     for (uint32_t i = 0; i < g->f.config.vocab; i++)
         golden_near((double)logits[i], golden_at(want, i), "logits", i);
@@ -185,57 +162,6 @@ static void check_gradients(golden *g)
 
 /* ---- greedy continuation, with a cache ---------------------------------- */
 
-static void open_cache(const golden *g, xray_kv kv[LAYERS])
-{
-    const fixture_device *device = &g->f.device;
-    for (uint32_t l = 0; l < g->f.config.layers; l++) {
-        kv[l] = (xray_kv){ .head = XRAY_HEAD(xray_kv),
-                           .table_stride = SLOT_BLOCKS,
-                           .block_tokens = BLOCK,
-                           .kv_heads = g->f.config.kv_heads,
-                           .head_dim = g->f.config.head_dim,
-                           .dtype = XRAY_F32 };
-        kv[l].blocks = fixture_alloc(
-            device,
-            device->ops->kv_block_bytes(device->self, &kv[l]) * SLOT_BLOCKS);
-    }
-}
-
-/* Fills ids[prompt, count) and their log-probabilities. */
-static void continue_row(const golden *g, int32_t *ids, uint32_t prompt,
-                         uint32_t count, float *logp)
-{
-    xr_err err = { "" };
-    xray_kv kv[LAYERS];
-    int32_t positions[TOKENS];
-    int32_t seq[TOKENS] = { 0 };
-    xm_space *space = NULL;
-    fixture_ok(xm_space_create(g->f.decoder, TOKENS, 1, TOKENS, 0, "test", &err,
-                               &space),
-               &err);
-    for (uint32_t i = 0; i < TOKENS; i++)
-        positions[i] = (int32_t)i;
-    open_cache(g, kv);
-    uint32_t done = 0;
-    for (uint32_t n = prompt; n < count; done = n, n++) {
-        int32_t last = (int32_t)(n - done) - 1;
-        xm_step step = { .tokens = n - done,
-                         .position_bound = TOKENS,
-                         .ids = ids + done,
-                         .seq = seq,
-                         .positions = positions + done,
-                         .kv = kv,
-                         .last = &last,
-                         .last_count = 1 };
-        const float *hidden = NULL;
-        fixture_ok(xm_decode(g->f.decoder, space, &step, &hidden, &err), &err);
-        sample_greedy(g, hidden, &ids[n], &logp[n - 1], NULL);
-    }
-    xm_space_destroy(space);
-    for (uint32_t l = 0; l < g->f.config.layers; l++)
-        fixture_free(&g->f.device, kv[l].blocks);
-}
-
 /* The trainer's log-probabilities of the row have the bits of the sampler's. */
 static void check_bits(const golden *g, const int32_t *ids, uint32_t prompt,
                        uint32_t count, const float *logp)
@@ -265,7 +191,7 @@ static void check_greedy(const golden *g)
     assert_true(golden_part(greedy, "margin")->valuedouble > 2 * GOLDEN_BOUND);
     for (uint32_t i = 0; i < start; i++)
         ids[i] = (int32_t)golden_at(prompt, i);
-    continue_row(g, ids, start, count, logp);
+    fixture_continue(&g->f, ids, start, count, TOKENS, logp);
     for (uint32_t i = start; i < count; i++) {
         assert_int_equal(ids[i], (int32_t)golden_at(want, i - start));
         golden_near((double)logp[i - 1],

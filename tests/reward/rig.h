@@ -11,8 +11,6 @@
 
 const xray_plugin *xray_plugin_query_reward_rule(uint32_t host_abi);
 
-#define RIG_KEYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
 typedef struct rig {
     fake_host host;
     const xray_reward_ops *ops;
@@ -24,10 +22,8 @@ static inline xray_status rig_try(rig *r, const char *const *keys)
 {
     memset(r, 0, sizeof(*r));
     fake_host_init(&r->host);
-    const xray_component *c =
-        xray_plugin_query_reward_rule(XRAY_ABI)->components[0];
-    assert_string_equal(c->iface, XRAY_IFACE_REWARD);
-    assert_string_equal(c->name, "rule");
+    const xray_component *c = fake_component(xray_plugin_query_reward_rule,
+                                             XRAY_IFACE_REWARD, "rule");
     assert_true(c->config_size <= sizeof(r->config));
     fake_config(c, keys, r->config);
     r->ops = c->ops;
@@ -134,5 +130,29 @@ static inline char rig_judge(rig *r, const char *response, size_t size,
         return 'R';
     return score.values[1].value > 0 ? 'W' : 'N';
 }
+
+/* A table of answers, ended by a NULL response. */
+typedef struct rig_case {
+    const char *response;
+    const char *truth;
+    char verdict; /* as rig_judge gives it */
+} rig_case;
+
+static inline void rig_run(const char *const *keys, const rig_case *cases)
+{
+    rig r;
+    rig_open(&r, keys);
+    for (; cases->response; cases++) {
+        char got = rig_judge(&r, cases->response, strlen(cases->response),
+                             cases->truth);
+        if (got != cases->verdict)
+            fail_msg("'%s' against '%s': %c, not %c", cases->response,
+                     cases->truth, got, cases->verdict);
+    }
+    rig_close(&r);
+}
+
+#define RIG_RUN(keys, ...) \
+    rig_run(keys, (const rig_case[]){ __VA_ARGS__, { NULL, NULL, 0 } })
 
 #endif

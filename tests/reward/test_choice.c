@@ -4,28 +4,7 @@
  */
 #include "tests/reward/rig.h"
 
-typedef struct choice_case {
-    const char *response;
-    const char *truth;
-    char verdict;
-} choice_case;
-
-static void run(const char *const *keys, const choice_case *cases)
-{
-    rig r;
-    rig_open(&r, keys);
-    for (; cases->response; cases++) {
-        char got = rig_judge(&r, cases->response, strlen(cases->response),
-                             cases->truth);
-        if (got != cases->verdict)
-            fail_msg("'%s' against '%s': %c, not %c", cases->response,
-                     cases->truth, got, cases->verdict);
-    }
-    rig_close(&r);
-}
-
-#define RUN(keys, ...) \
-    run(keys, (const choice_case[]){ __VA_ARGS__, { NULL, NULL, 0 } })
+#define RUN RIG_RUN
 
 static void announced(void **state)
 {

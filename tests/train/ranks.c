@@ -46,6 +46,29 @@ static const void *job_service(const xray_host *host, const char *id)
     return NULL;
 }
 
+const char ranks_deep[] =
+    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":64,\"num_hidden_layers\":6,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+    "\"intermediate_size\":160,\"vocab_size\":512,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
+
+ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
+{
+    return (ranks_run){ .spec = { .config_json = json,
+                                  .tokens = 400,
+                                  .row_tokens = 24,
+                                  .heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY |
+                                           XRAY_HEAD_VALUE,
+                                  .seed = 4,
+                                  .stage_1 = stage + 1 },
+                        .ranks = ranks,
+                        .steps = 3,
+                        .cuts = 1 };
+}
+
 /* ---- snapshots ---------------------------------------------------------- */
 
 static void put(snapshot *s, const xray_tensor *t)
@@ -92,6 +115,15 @@ int snapshot_differ(const snapshot *a, const snapshot *b)
         }
     }
     return 0;
+}
+
+void ranks_same(const ranks_run *a, const ranks_run *b, const char *what)
+{
+    if (snapshot_differ(&a->grads, &b->grads))
+        fail_msg("%s: other gradients", what);
+    if (snapshot_differ(&a->weights, &b->weights))
+        fail_msg("%s: other weights", what);
+    assert_memory_equal(a->norm[0], b->norm[0], sizeof(a->norm[0]));
 }
 
 double snapshot_distance(const snapshot *a, const snapshot *b)

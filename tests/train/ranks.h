@@ -55,11 +55,17 @@ typedef struct ranks_run {
     snapshot weights;
 } ranks_run;
 
+extern const char ranks_deep[]; /* six layers of an untied Llama */
+
+/* Three steps with a value head, a micro-batch a rank. */
+ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage);
 /* Runs it; a test fails if a rank does, unless that is wanted. */
 void ranks_go(ranks_run *run);
 void ranks_free(ranks_run *run);
 /* 1, with the name printed, where any element differs in its bits. */
 int snapshot_differ(const snapshot *a, const snapshot *b);
+/* Fails the test where gradients, weights or rank 0's norms differ. */
+void ranks_same(const ranks_run *a, const ranks_run *b, const char *what);
 /* The largest difference of an element over the largest element of its
  * tensor. */
 double snapshot_distance(const snapshot *a, const snapshot *b);

@@ -9,44 +9,12 @@
 #include "model/nn/layout.h"
 #include "tests/train/ranks.h"
 
-static const char deep[] =
-    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
-    "\"hidden_act\":\"silu\",\"hidden_size\":64,\"num_hidden_layers\":6,"
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-    "\"intermediate_size\":160,\"vocab_size\":512,"
-    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
-    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
-    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
-
 static const char gpt2[] =
     "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],"
     "\"n_embd\":24,\"n_layer\":2,\"n_head\":4,\"n_positions\":64,"
     "\"vocab_size\":37,\"layer_norm_epsilon\":1e-5,"
     "\"initializer_range\":0.08,\"tie_word_embeddings\":true,"
     "\"bos_token_id\":1,\"eos_token_id\":2}";
-
-static ranks_run run_of(const char *json, uint32_t ranks, uint32_t stage)
-{
-    return (ranks_run){ .spec = { .config_json = json,
-                                  .tokens = 400,
-                                  .row_tokens = 24,
-                                  .heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY |
-                                           XRAY_HEAD_VALUE,
-                                  .seed = 4,
-                                  .stage_1 = stage + 1 },
-                        .ranks = ranks,
-                        .steps = 3,
-                        .cuts = 1 };
-}
-
-static void same(const ranks_run *a, const ranks_run *b, const char *what)
-{
-    if (snapshot_differ(&a->grads, &b->grads))
-        fail_msg("%s: other gradients", what);
-    if (snapshot_differ(&a->weights, &b->weights))
-        fail_msg("%s: other weights", what);
-    assert_memory_equal(a->norm[0], b->norm[0], sizeof(a->norm[0]));
-}
 
 static void ranks_alike(const ranks_run *run)
 {
@@ -59,12 +27,12 @@ static void ranks_alike(const ranks_run *run)
 /* Every stage, with recomputation and offload, against stage 0. */
 static void check_stages(const char *json, uint32_t ranks)
 {
-    ranks_run base = run_of(json, ranks, 0);
+    ranks_run base = ranks_of(json, ranks, 0);
     ranks_go(&base);
     ranks_alike(&base);
     for (uint32_t k = 0; k < 10; k++) {
         uint32_t stage = k < 4 ? k : k < 6 ? 3 : (k & 3);
-        ranks_run run = run_of(json, ranks, stage);
+        ranks_run run = ranks_of(json, ranks, stage);
         char what[128];
         run.spec.checkpointing = k >= 4;
         run.spec.offload_optimizer = k >= 5;
@@ -75,7 +43,7 @@ static void check_stages(const char *json, uint32_t ranks)
                        run.spec.offload_optimizer, run.spec.offload_param);
         ranks_go(&run);
         ranks_alike(&run);
-        same(&base, &run, what);
+        ranks_same(&base, &run, what);
         ranks_free(&run);
     }
     ranks_free(&base);
@@ -96,16 +64,16 @@ static void test_one_rank(void **state)
     (void)state;
     for (uint32_t tied = 0; tied < 2; tied++) {
         const char *json = tied ? rig_tiny_tied : rig_tiny;
-        ranks_run base = run_of(json, 1, 0);
+        ranks_run base = ranks_of(json, 1, 0);
         base.cuts = 3;
         ranks_go(&base);
         for (uint32_t k = 1; k < 5; k++) {
-            ranks_run run = run_of(json, 1, k < 3 ? k : 3);
+            ranks_run run = ranks_of(json, 1, k < 3 ? k : 3);
             run.spec.offload_optimizer = k > 1;
             run.spec.offload_param = k > 2;
             run.cuts = k;
             ranks_go(&run);
-            same(&base, &run, "one rank");
+            ranks_same(&base, &run, "one rank");
             ranks_free(&run);
         }
         ranks_free(&base);
@@ -118,11 +86,11 @@ static void test_one_rank(void **state)
 static void test_accumulation(void **state)
 {
     (void)state;
-    ranks_run base = run_of(rig_tiny_tied, 2, 0);
+    ranks_run base = ranks_of(rig_tiny_tied, 2, 0);
     ranks_go(&base);
     ranks_run cut[4];
     for (uint32_t stage = 0; stage < 4; stage++) {
-        cut[stage] = run_of(rig_tiny_tied, 2, stage);
+        cut[stage] = ranks_of(rig_tiny_tied, 2, stage);
         /* 8 rows a rank: some micro-batches are empty. */
         cut[stage].cuts = 11;
         ranks_go(&cut[stage]);
@@ -133,7 +101,7 @@ static void test_accumulation(void **state)
     /* Sums that were looked at go on as sums. */
     ranks_run seen[4];
     for (uint32_t stage = 0; stage < 4; stage++) {
-        seen[stage] = run_of(rig_tiny_tied, 3, stage);
+        seen[stage] = ranks_of(rig_tiny_tied, 3, stage);
         seen[stage].cuts = 4;
         seen[stage].twice = 1;
         ranks_go(&seen[stage]);
@@ -141,13 +109,13 @@ static void test_accumulation(void **state)
         if (!(far < 1e-4))
             fail_msg("stage %u, looked at: gradients %g away", stage, far);
     }
-    same(&seen[0], &seen[1], "stages 0 and 1, looked at");
-    same(&seen[2], &seen[3], "stages 2 and 3, looked at");
+    ranks_same(&seen[0], &seen[1], "stages 0 and 1, looked at");
+    ranks_same(&seen[2], &seen[3], "stages 2 and 3, looked at");
     for (uint32_t stage = 0; stage < 4; stage++)
         ranks_free(&seen[stage]);
-    same(&base, &cut[0], "stage 0, cut");
-    same(&base, &cut[1], "stage 1, cut");
-    same(&cut[2], &cut[3], "stages 2 and 3, cut");
+    ranks_same(&base, &cut[0], "stage 0, cut");
+    ranks_same(&base, &cut[1], "stage 1, cut");
+    ranks_same(&cut[2], &cut[3], "stages 2 and 3, cut");
     for (uint32_t stage = 0; stage < 4; stage++)
         ranks_free(&cut[stage]);
     ranks_free(&base);
@@ -159,11 +127,11 @@ static void test_rank_count(void **state)
     (void)state;
     for (uint32_t tied = 0; tied < 2; tied++) {
         const char *json = tied ? rig_tiny_tied : rig_tiny;
-        ranks_run one = run_of(json, 1, 3);
+        ranks_run one = ranks_of(json, 1, 3);
         one.steps = 1;
         ranks_go(&one);
         for (uint32_t ranks = 2; ranks <= 4; ranks += 2) {
-            ranks_run run = run_of(json, ranks, 3);
+            ranks_run run = ranks_of(json, ranks, 3);
             run.steps = 1;
             ranks_go(&run);
             double grads = snapshot_distance(&one.grads, &run.grads);
@@ -181,8 +149,8 @@ static void test_rank_count(void **state)
 static void test_rank_count_steps(void **state)
 {
     (void)state;
-    ranks_run one = run_of(rig_tiny, 1, 3);
-    ranks_run four = run_of(rig_tiny, 4, 3);
+    ranks_run one = ranks_of(rig_tiny, 1, 3);
+    ranks_run four = ranks_of(rig_tiny, 4, 3);
     ranks_go(&one);
     ranks_go(&four);
     for (uint32_t i = 0; i < one.steps; i++)
@@ -201,13 +169,13 @@ static void test_rank_count_steps(void **state)
 static void test_scores(void **state)
 {
     (void)state;
-    ranks_run one = run_of(rig_tiny_tied, 1, 3);
+    ranks_run one = ranks_of(rig_tiny_tied, 1, 3);
     one.score = 1;
     one.rows = 3;
     one.steps = 1;
     ranks_go(&one);
     for (uint32_t stage = 0; stage < 4; stage++) {
-        ranks_run run = run_of(rig_tiny_tied, 4, stage);
+        ranks_run run = ranks_of(rig_tiny_tied, 4, stage);
         run.score = 1;
         run.rows = 3;
         run.steps = 1;
@@ -218,7 +186,7 @@ static void test_scores(void **state)
             fail_msg("gradients of three rows on four ranks: %g away", far);
         ranks_free(&run);
         /* A reference has no gradients, and the same scores. */
-        run = run_of(rig_tiny_tied, 4, stage);
+        run = ranks_of(rig_tiny_tied, 4, stage);
         run.score = 1;
         run.rows = 3;
         run.steps = 0;
@@ -235,15 +203,15 @@ static void test_shm(void **state)
 {
     (void)state;
     for (uint32_t stage = 0; stage < 4; stage++) {
-        ranks_run plain = run_of(deep, 3, stage);
-        ranks_run run = run_of(deep, 3, stage);
+        ranks_run plain = ranks_of(ranks_deep, 3, stage);
+        ranks_run run = ranks_of(ranks_deep, 3, stage);
         plain.cuts = 2;
         run.cuts = 2;
         run.shm = 1;
         run.spec.offload_param = stage == 3;
         ranks_go(&plain);
         ranks_go(&run);
-        same(&plain, &run, "comm-shm");
+        ranks_same(&plain, &run, "comm-shm");
         assert_memory_equal(plain.received[0], run.received[0],
                             sizeof(run.received[0]));
         ranks_free(&plain);
@@ -284,7 +252,7 @@ static void check_traffic(const char *json, uint32_t ranks)
     uint64_t all = buckets(json, ranks, rooms, &count);
     uint64_t last =
         rooms[0] + rooms[count - 1] + rooms[count - 2] + rooms[count - 3];
-    ranks_run run = run_of(json, ranks, 3);
+    ranks_run run = ranks_of(json, ranks, 3);
     ranks_go(&run);
     for (uint32_t i = 0; i < run.steps; i++)
         for (uint32_t r = 0; r < ranks; r++)
@@ -293,7 +261,7 @@ static void check_traffic(const char *json, uint32_t ranks)
                                                      sizeof(float));
     ranks_free(&run);
     /* A later micro-batch finds the first two blocks in their slots. */
-    run = run_of(json, ranks, 3);
+    run = ranks_of(json, ranks, 3);
     run.cuts = 4;
     ranks_go(&run);
     int tied = strstr(json, "\"tie_word_embeddings\":true") != NULL;
@@ -305,13 +273,13 @@ static void check_traffic(const char *json, uint32_t ranks)
                                              sizeof(float));
     ranks_free(&run);
     /* Stage 2 sums every micro-batch, stages 0 and 1 sum once a step. */
-    run = run_of(json, ranks, 2);
+    run = ranks_of(json, ranks, 2);
     run.cuts = 4;
     ranks_go(&run);
     assert_int_equal(run.received[0][0],
                      4 * all / ranks * (ranks - 1) * sizeof(float));
     ranks_free(&run);
-    run = run_of(json, ranks, 1);
+    run = ranks_of(json, ranks, 1);
     run.cuts = 4;
     ranks_go(&run);
     assert_int_equal(run.received[0][0], 0);
@@ -321,8 +289,8 @@ static void check_traffic(const char *json, uint32_t ranks)
 static void test_traffic(void **state)
 {
     (void)state;
-    check_traffic(deep, 2);
-    check_traffic(deep, 4);
+    check_traffic(ranks_deep, 2);
+    check_traffic(ranks_deep, 4);
     check_traffic(rig_tiny_tied, 3);
 }
 
@@ -352,8 +320,8 @@ static void test_memory(void **state)
     (void)state;
     static const uint32_t sizes[] = { 1, 2, 4 };
     for (uint32_t k = 0; k < 3 * 4 * 4; k++) {
-        ranks_run run =
-            run_of(k % 2 ? deep : rig_tiny_tied, sizes[k % 3], k / 3 % 4);
+        ranks_run run = ranks_of(k % 2 ? ranks_deep : rig_tiny_tied,
+                                 sizes[k % 3], k / 3 % 4);
         run.steps = 1;
         run.spec.checkpointing = k / 12 % 2;
         run.spec.offload_optimizer = k / 24 % 2;
@@ -369,10 +337,10 @@ static void test_shares(void **state)
     (void)state;
     uint64_t rooms[32];
     uint32_t count = 0;
-    uint64_t all = buckets(deep, 4, rooms, &count);
+    uint64_t all = buckets(ranks_deep, 4, rooms, &count);
     xray_plan plan[4];
     for (uint32_t stage = 0; stage < 4; stage++) {
-        ranks_run run = run_of(deep, 4, stage);
+        ranks_run run = ranks_of(ranks_deep, 4, stage);
         plan[stage] = (xray_plan){ .head = XRAY_HEAD(xray_plan) };
         assert_int_equal(rig_plan(&run.spec, 4, &plan[stage]), XRAY_OK);
     }
@@ -419,11 +387,11 @@ static void check_checkpoint(const char *json)
                     { 2, 0, 1 }, { 4, 2, 0 }, { 3, 3, 1 } };
     char from[512];
     char to[512];
-    ranks_run written = run_of(json, 4, 3);
+    ranks_run written = ranks_of(json, 4, 3);
     written.save_dir = rig_mkdir(from, sizeof(from));
     ranks_go(&written);
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
-        ranks_run run = run_of(json, layouts[i].ranks, layouts[i].stage);
+        ranks_run run = ranks_of(json, layouts[i].ranks, layouts[i].stage);
         run.spec.seed = 77;
         run.spec.offload_optimizer = layouts[i].offload;
         run.spec.offload_param = layouts[i].offload && layouts[i].stage == 3;
@@ -455,14 +423,14 @@ static void test_resume(void **state)
 {
     (void)state;
     char dir[512];
-    ranks_run whole = run_of(rig_tiny, 4, 3);
+    ranks_run whole = ranks_of(rig_tiny, 4, 3);
     whole.steps = 5;
     ranks_go(&whole);
-    ranks_run first = run_of(rig_tiny, 4, 3);
+    ranks_run first = ranks_of(rig_tiny, 4, 3);
     first.save_dir = rig_mkdir(dir, sizeof(dir));
     ranks_go(&first);
     for (uint32_t stage = 0; stage < 4; stage++) {
-        ranks_run rest = run_of(rig_tiny, 4, stage);
+        ranks_run rest = ranks_of(rig_tiny, 4, stage);
         rest.spec.seed = 5;
         rest.load_dir = dir;
         rest.steps = 2;
@@ -484,7 +452,7 @@ static void test_skip(void **state)
 {
     (void)state;
     for (uint32_t stage = 0; stage < 4; stage++) {
-        ranks_run run = run_of(rig_tiny, 3, stage);
+        ranks_run run = ranks_of(rig_tiny, 3, stage);
         run.poison = 1;
         ranks_go(&run);
         for (uint32_t r = 0; r < 3; r++) {
@@ -500,7 +468,7 @@ static void test_skip(void **state)
 static void test_failing_loss(void **state)
 {
     (void)state;
-    ranks_run run = run_of(rig_tiny, 2, 3);
+    ranks_run run = ranks_of(rig_tiny, 2, 3);
     run.steps = 1;
     run.cuts = 3;
     run.fail_loss = 1;
@@ -519,9 +487,9 @@ static void test_failing_loss(void **state)
 static void check_frozen(const char *json, uint32_t ranks, uint32_t stage,
                          uint32_t from)
 {
-    ranks_run all = run_of(json, ranks, stage);
-    ranks_run some = run_of(json, ranks, stage);
-    ranks_run still = run_of(json, ranks, stage);
+    ranks_run all = ranks_of(json, ranks, stage);
+    ranks_run some = ranks_of(json, ranks, stage);
+    ranks_run still = ranks_of(json, ranks, stage);
     all.steps = 1;
     some.steps = 1;
     some.spec.from_layer = from;
@@ -561,15 +529,15 @@ static void test_frozen(void **state)
     (void)state;
     for (uint32_t ranks = 1; ranks <= 2; ranks++)
         for (uint32_t stage = 0; stage < 4; stage++) {
-            check_frozen(deep, ranks, stage, 3);
+            check_frozen(ranks_deep, ranks, stage, 3);
             check_frozen(rig_tiny_tied, ranks, stage, 1);
         }
     check_frozen(rig_tiny, 2, 3, 2);
-    ranks_run run = run_of(deep, 2, 3);
+    ranks_run run = ranks_of(ranks_deep, 2, 3);
     run.spec.from_layer = 3;
     run.steps = 1;
     check_memory(&run);
-    run = run_of(deep, 2, 1);
+    run = ranks_of(ranks_deep, 2, 1);
     run.spec.from_layer = 3;
     run.steps = 1;
     check_memory(&run);

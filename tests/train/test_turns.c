@@ -8,34 +8,18 @@
 #include "model/nn/layout.h"
 #include "tests/train/ranks.h"
 
-static const char deep[] =
-    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
-    "\"hidden_act\":\"silu\",\"hidden_size\":64,\"num_hidden_layers\":6,"
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-    "\"intermediate_size\":160,\"vocab_size\":512,"
-    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
-    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
-    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
-
 static ranks_run run_of(const char *json, uint32_t ranks, uint32_t stage)
 {
-    return (ranks_run){ .spec = { .config_json = json,
-                                  .tokens = 400,
-                                  .row_tokens = 24,
-                                  .heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY,
-                                  .seed = 4,
-                                  .stage_1 = stage + 1 },
-                        .ranks = ranks,
-                        .steps = 2,
-                        .cuts = 2 };
+    ranks_run run = ranks_of(json, ranks, stage);
+    run.spec.heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY;
+    run.steps = 2;
+    run.cuts = 2;
+    return run;
 }
 
 static void same(const ranks_run *a, const ranks_run *b, const char *what)
 {
-    if (snapshot_differ(&a->grads, &b->grads))
-        fail_msg("%s: other gradients", what);
-    if (snapshot_differ(&a->weights, &b->weights))
-        fail_msg("%s: other weights", what);
+    ranks_same(a, b, what);
     assert_memory_equal(a->norm, b->norm, sizeof(a->norm));
     assert_memory_equal(a->logp, b->logp, sizeof(a->logp));
 }
@@ -117,7 +101,8 @@ static void test_prefetch(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 4; k++) {
-        ranks_run run = run_of(k % 2 ? deep : rig_tiny_tied, k < 2 ? 2 : 3, 3);
+        ranks_run run =
+            run_of(k % 2 ? ranks_deep : rig_tiny_tied, k < 2 ? 2 : 3, 3);
         run.spec.checkpointing = k == 1;
         run.spec.from_layer = k == 3 ? 2 : 0;
         run.spec.offload_param = k == 2;
@@ -200,8 +185,8 @@ static void test_formulas(void **state)
     for (uint32_t k = 0; k < 8; k++) {
         uint32_t stage = k % 4;
         uint32_t ranks = k < 4 ? 2 : 4;
-        ranks_run run = run_of(deep, ranks, stage);
-        sizes s = sizes_of(deep, ranks);
+        ranks_run run = run_of(ranks_deep, ranks, stage);
+        sizes s = sizes_of(ranks_deep, ranks);
         uint64_t slots = 4 * (2 * s.block + s.outer);
         uint64_t larger = s.block > s.outer ? s.block : s.outer;
         run.steps = 1;

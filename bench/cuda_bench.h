@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device-cuda on this GPU, for programs that time its operators: memory, calls
+ * between events, and what a copy moves. For .cu files.
+ */
+#ifndef BENCH_CUDA_BENCH_H
+#define BENCH_CUDA_BENCH_H
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "plugins/device-cuda/device.h"
+
+#include <xray/plugin.h>
+
+extern "C" const xray_plugin *xray_plugin_query_device_cuda(uint32_t host_abi);
+
+#define CALLS 20
+
+typedef struct bench {
+    const xray_device_ops *ops;
+    void *self;
+    cudaStream_t stream;
+    cudaEvent_t from, to;
+    void *flush; /* written before each call, to empty the L2 cache; or NULL */
+    uint64_t flush_bytes;
+    double copy; /* bytes a second, read and written */
+} bench;
+
+static inline xray_status say(const xray_host *host, xray_status code,
+                              const char *where, const char *msg)
+{
+    (void)host;
+    (void)fprintf(stderr, "%s: %s\n", where, msg);
+    return code;
+}
+
+static inline void need(int fine, const char *what)
+{
+    if (fine)
+        return;
+    (void)fprintf(stderr, "%s: %s failed\n", program_invocation_short_name,
+                  what);
+    exit(1);
+}
+
+static inline float *room(bench *b, uint64_t count)
+{
+    void *p = NULL;
+    need(b->ops->alloc(b->self, "bench", XRAY_TAG_WORKSPACE, count * 4, &p) ==
+             XRAY_OK,
+         "alloc");
+    return static_cast<float *>(p);
+}
+
+/* Seconds of the fastest of CALLS calls. Each must have been enqueued. */
+template <typename Call> static double least(bench *b, Call call)
+{
+    double best = 1e9;
+    for (int i = 0; i < CALLS + 2; i++) {
+        float ms = 0;
+        if (b->flush)
+            need(cudaMemsetAsync(b->flush, i, b->flush_bytes, b->stream) ==
+                     cudaSuccess,
+                 "memset");
+        need(cudaEventRecord(b->from, b->stream) == cudaSuccess, "event");
+        need(call(), "call");
+        need(cudaEventRecord(b->to, b->stream) == cudaSuccess, "event");
+        need(cudaEventSynchronize(b->to) == cudaSuccess, "sync");
+        need(cudaEventElapsedTime(&ms, b->from, b->to) == cudaSuccess, "time");
+        if (i >= 2 && ms * 1e-3 < best)
+            best = ms * 1e-3;
+    }
+    return best;
+}
+
+/* As an argument of least: the operator `name` by its struct. */
+#define ENQUEUED(b, name, op) \
+    [&]() { return (b)->ops->name((b)->self, NULL, &(op)) == XRAY_OK; }
+
+static inline void measure_copy(bench *b)
+{
+    uint64_t bytes = 1ull << 30;
+    float *x = room(b, bytes / 2);
+    float *y = x + bytes / 4;
+    double s = least(b, [&]() {
+        return cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice,
+                               b->stream) == cudaSuccess;
+    });
+    b->copy = 2.0 * static_cast<double>(bytes) / s;
+    printf("copy %.0f GB/s read and written\n", b->copy * 1e-9);
+    b->ops->free(b->self, x);
+}
+
+/* In bfloat16. Says what the GPU is and what a copy moves. */
+static inline void bench_open(bench *b, uint64_t flush_bytes)
+{
+    static xray_host host = {};
+    host.head = XRAY_HEAD(xray_host);
+    host.fail = say;
+    cuda_config config = {};
+    config.precision = CUDA_BFLOAT16;
+    *b = {};
+    b->ops = static_cast<const xray_device_ops *>(
+        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops);
+    need(b->ops->create(&host, &config, 1, &b->self) == XRAY_OK, "create");
+    b->stream = cuda_stream(static_cast<cuda_device *>(b->self), NULL);
+    need(cudaEventCreate(&b->from) == cudaSuccess, "event");
+    need(cudaEventCreate(&b->to) == cudaSuccess, "event");
+    b->flush = flush_bytes ? room(b, flush_bytes / 4) : NULL;
+    b->flush_bytes = flush_bytes;
+    xray_device_info info = {};
+    info.head = XRAY_HEAD(xray_device_info);
+    need(b->ops->info(b->self, &info) == XRAY_OK, "info");
+    printf("%s\n", info.name);
+    measure_copy(b);
+}
+
+#endif
