@@ -154,6 +154,8 @@ static const struct rule {
     { "model.tokenizer_path", "texts become other tokens" },
     { "rollout.n", "samples beyond the smaller n have no partner" },
     { "run.device", "another device rounds otherwise" },
+    { "actor.share_prompts", "gradients are rounded otherwise" },
+    { "critic.share_prompts", "gradients are rounded otherwise" },
 };
 
 static int falls_under(const struct rule *rule, const char *key)
