@@ -8,7 +8,7 @@
  *
  * Where a batch says `share_prompts` and the device knows parents, rows of one
  * group with the same prompt become a parent, all but the prompt's last token,
- * and a child each: 8 samples of 64 + 64 tokens are 567 inputs, not 1,016. The
+ * and a child each: 8 samples of 64 + 64 tokens are 575 inputs, not 1,016. The
  * last token stays with the child, so that each item has a hidden state of its
  * own.
  */
