@@ -119,7 +119,7 @@ int xr_parse_bytes(const char *text, uint64_t *out)
     return -1;
 }
 
-int xr_parse_duration(const char *text, int64_t *out_ns)
+int xr_parse_duration(const char *text, const char *bare, int64_t *out_ns)
 {
     static const struct {
         const char *name;
@@ -134,8 +134,9 @@ int xr_parse_duration(const char *text, int64_t *out_ns)
         *out_ns = 0; /* the one duration that needs no unit */
         return 0;
     }
+    const char *unit = text[length] || !bare ? text + length : bare;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(text + length, units[i].name) != 0)
+        if (strcmp(unit, units[i].name) != 0)
             continue;
         if (scaled(text, units[i].ns, &value))
             return -1;

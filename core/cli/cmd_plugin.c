@@ -37,7 +37,8 @@ static void list_text(const xr_plugins *plugins, xr_str *out)
     for (size_t i = 0; i < xr_plugins_count(plugins); i++) {
         const xr_plugin_file *file = xr_plugins_at(plugins, i);
         if (file->refused)
-            xr_str_printf(out, "refused           %s\n  %s\n", file->path,
+            xr_str_printf(out, "%-16s  %s\n  %s\n",
+                          file->hidden ? "hidden" : "refused", file->path,
                           file->refused);
         else
             xr_str_printf(out, "%-16s  %-8s  %s\n  %s\n", file->name,
@@ -84,10 +85,12 @@ const cli_command cli_plugin_list = {
     .name = "plugin list",
     .usage = "[options]",
     .summary = "plugins of the search path",
-    .about = "Prints name, version, what it provides and file of every plugin, "
-             "and why a file\nis refused. No code of a plugin is run. The "
-             "search path is --plugin-path,\nXRAY_PLUGIN_PATH, then the folder "
-             "plugins beside the program.",
+    .about =
+        "Prints name, version, what it provides and file of every plugin, "
+        "and why a file\nis refused or hidden. No code of a plugin is run. "
+        "The search path is --plugin-path,\nXRAY_PLUGIN_PATH, then the "
+        "folder plugins beside the program; a plugin hides those\nof its "
+        "name in later folders.",
     .examples = "  xray plugin list\n  xray plugin list --json\n",
     .flags = list_flags,
     .run = run_list,

@@ -43,7 +43,7 @@ static void put_type(const xray_option *o, xr_str *out)
         [XRAY_OPT_BYTES] = "\"type\":[\"integer\",\"string\"],"
                            "\"pattern\":\"^[0-9.eE+]+[KMGT]?$\"",
         [XRAY_OPT_DURATION] = "\"type\":\"string\",\"pattern\":"
-                              "\"^(0|[0-9.eE+-]+(ns|us|ms|s|min|h))$\"",
+                              "\"^[0-9.eE+-]+(ns|us|ms|s|min|h)?$\"",
         [XRAY_OPT_STRING] = "\"type\":\"string\"",
         [XRAY_OPT_PATH] = "\"type\":\"string\",\"x-path\":true",
         [XRAY_OPT_CHOICE] = "\"type\":\"string\"",
@@ -54,7 +54,7 @@ static void put_type(const xray_option *o, xr_str *out)
                          : "\"type\":\"string\"");
     if (o->type == XRAY_OPT_LIST && o->flags & XRAY_OPT_PATHS)
         xr_str_puts(out, ",\"x-path\":true");
-    if (o->min <= o->max) {
+    if (o->min <= o->max && o->type != XRAY_OPT_DURATION) {
         xr_str_puts(out, ",\"minimum\":");
         xr_str_number(out, o->min);
         xr_str_puts(out, ",\"maximum\":");

@@ -124,8 +124,8 @@ static void end_if_hung(void)
     if (!xr_guard_now(&call) || !call.deadline_ns ||
         xr_guard_clock() < call.deadline_ns)
         return;
-    (void)snprintf(text, sizeof text, " within %lld s ([run] plugin_timeout)",
-                   (long long)xr_guard_limit_now());
+    (void)snprintf(text, sizeof text, " within %g s ([run] plugin_timeout)",
+                   1e-9 * (double)xr_guard_limit_now());
     put(&l, "xray: ");
     put(&l, call.plugin);
     put(&l, ": did not come back from ");

@@ -37,9 +37,14 @@ static void complain(const place *p, const char *fmt, ...)
                   p->option->name, text);
 }
 
-/* A bound as people write it: 2^53 has no exponent. */
-static const char *bound_text(double value, char *buffer, size_t cap)
+/* A bound as people write it: 2^53 has no exponent, a time is in seconds. */
+static const char *bound_text(const xray_option *o, double value, char *buffer,
+                              size_t cap)
 {
+    if (o->type == XRAY_OPT_DURATION) {
+        (void)snprintf(buffer, cap, "%.15gs", value / 1e9);
+        return buffer;
+    }
     int whole =
         value > -1e18 && value < 1e18 && value == (double)(int64_t)value;
     (void)snprintf(buffer, cap, whole ? "%.0f" : "%.15g", value);
@@ -53,10 +58,11 @@ static int in_range(const place *p, const char *text, double value)
     const xray_option *o = p->option;
     if (o->min > o->max || (value >= o->min && value <= o->max))
         return 1;
+    const char *unit = o->type == XRAY_OPT_DURATION ? NULL : o->unit;
     complain(p, "%s%s%s is out of range, %s to %s are taken", text,
-             o->unit ? " " : "", o->unit ? o->unit : "",
-             bound_text(o->min, least, sizeof(least)),
-             bound_text(o->max, most, sizeof(most)));
+             unit ? " " : "", unit ? unit : "",
+             bound_text(o, o->min, least, sizeof(least)),
+             bound_text(o, o->max, most, sizeof(most)));
     return 0;
 }
 
@@ -114,7 +120,7 @@ static void to_bytes(const place *p, const char *text)
 static void to_duration(const place *p, const char *text)
 {
     int64_t value;
-    if (xr_parse_duration(text, &value) != 0)
+    if (xr_parse_duration(text, p->option->unit, &value) != 0)
         complain(p, "'%s' is no duration, such as 500ms, 1.5s or 2h", text);
     else if (in_range(p, text, (double)value))
         store(p, &value, sizeof(value));

@@ -52,9 +52,9 @@ static const xray_option run_options[] = {
     XRAY_STRING(RUN, log, "warn", 0u, SINCE,
                 "Least urgent log lines that are shown: error, warn, info or "
                 "debug."),
-    XRAY_INT(RUN, plugin_timeout, "600", 0, 1000000, "seconds", SINCE,
-             "Longest time a plugin may take to load, plan, create or destroy, "
-             "and a reward to give its next answer; 0: any."),
+    XRAY_DURATION(RUN, plugin_timeout, "600s", 0, 1e15, "s", SINCE,
+                  "Longest time a plugin may take to load, plan, create or "
+                  "destroy, and a reward to give its next answer; 0: any."),
     XRAY_INT(RUN, ranks, "1", 1, XR_MAX_RANKS, "ranks", SINCE,
              "Workhorses, processes that hold a device and a shard of the "
              "models each."),
@@ -64,8 +64,8 @@ static const xray_option run_options[] = {
                 "of a plugin, whose options are in [runtime.NAME]."),
     XRAY_STRING(RUN, comm, "shm", 0u, SINCE,
                 "Collectives among ranks; its options are in [comm.NAME]."),
-    XRAY_INT(RUN, comm_timeout, "600", 1, 1000000, "seconds", SINCE,
-             "Longest time a rank waits for the others in a collective."),
+    XRAY_DURATION(RUN, comm_timeout, "600s", 1e6, 1e15, "s", SINCE,
+                  "Longest time a rank waits for the others in a collective."),
     XRAY_INT(RUN, max_restarts, "0", 0, 1000000, "restarts", SINCE,
              "How often a run goes on from its last checkpoint by itself after "
              "a Workhorse was lost."),

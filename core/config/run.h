@@ -17,11 +17,11 @@ typedef struct xr_run_section { /* [run] */
     int64_t seed;
     int64_t threads;        /* 0: one a core */
     const char *log;        /* error|warn|info|debug */
-    int64_t plugin_timeout; /* seconds a call that sets up may take; 0: any */
+    int64_t plugin_timeout; /* ns a call that sets up may take; 0: any */
     int64_t ranks;          /* Workhorses */
     const char *runtime;    /* "auto": this process for one rank, else local */
     const char *comm;       /* "shm" */
-    int64_t comm_timeout;   /* seconds a collective waits for its ranks */
+    int64_t comm_timeout;   /* ns a collective waits for its ranks */
     int64_t max_restarts;   /* after the loss of a Workhorse */
 } xr_run_section;
 

@@ -218,9 +218,21 @@ static const xray_option *option_at(const xray_component *c, uint32_t i)
                                                (size_t)i * c->option_stride);
 }
 
+/* More of either is no count but what lay in memory. */
+#define OPTIONS_MOST 4096u
+#define CONFIG_MOST (1u << 20)
+#define COMPONENTS_MOST 1024u
+
 static xray_status check_options(const xray_component *c, const char *from,
                                  xr_err *err)
 {
+    if (c->option_count > OPTIONS_MOST || c->config_size > CONFIG_MOST)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: '%s' has %u options in a struct of %llu bytes, at "
+                       "most %u in %u are taken",
+                       from, c->name, c->option_count,
+                       (unsigned long long)c->config_size, OPTIONS_MOST,
+                       CONFIG_MOST);
     if (c->option_count == 0)
         return XRAY_OK;
     if (!c->options || c->option_stride < sizeof(xray_option) ||
@@ -246,6 +258,21 @@ static xray_status check_options(const xray_component *c, const char *from,
 
 /* ---- components --------------------------------------------------------- */
 
+/* A head that was left out reads as zeros or as what comes first instead. */
+static xray_status check_head(const void *thing, const char *what,
+                              const char *type, const char *from, xr_err *err)
+{
+    xray_head head;
+    memcpy(&head, thing, sizeof(head));
+    if (head.size >= sizeof(head) && head.abi == XRAY_ABI)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_ABI,
+                   "%s: the head of %s says %u bytes of ABI %u.%u, this is "
+                   "%u.%u: fill it with XRAY_HEAD(%s)",
+                   from, what, head.size, head.abi >> 16, head.abi & 0xffffu,
+                   XRAY_ABI_MAJOR, XRAY_ABI_MINOR, type);
+}
+
 static xray_status check_callbacks(const xray_component *c,
                                    const struct interface *interface,
                                    const char *from, xr_err *err)
@@ -264,11 +291,38 @@ static xray_status check_callbacks(const xray_component *c,
     return XRAY_OK;
 }
 
-static xray_status check_component(const xray_component *c, const char *from,
-                                   xr_err *err)
+static xray_status check_ops(const xray_component *c, const char *from,
+                             xr_err *err)
 {
-    if (!c || !XRAY_REACHES(xray_component, c, config_size) || !c->iface ||
-        !c->ops || !c->summary)
+    char what[128];
+    char type[64];
+    const struct interface *interface = find_interface(c->iface);
+    if (!interface)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: '%s' implements %s, which this xray does not know",
+                       from, c->name, c->iface);
+    /* "xray.algo/0": xray_algo_ops. */
+    const char *kind = strchr(c->iface, '.') + 1;
+    (void)snprintf(what, sizeof(what), "the callbacks of '%s'", c->name);
+    (void)snprintf(type, sizeof(type), "xray_%.*s_ops", (int)strcspn(kind, "/"),
+                   kind);
+    xray_status status = check_head(c->ops, what, type, from, err);
+    return status == XRAY_OK ? check_callbacks(c, interface, from, err)
+                             : status;
+}
+
+static xray_status check_component(const xray_component *c, uint32_t number,
+                                   const char *from, xr_err *err)
+{
+    char what[32];
+    (void)snprintf(what, sizeof(what), "component %u", number);
+    if (!c)
+        return xr_fail(err, XRAY_E_ABI, "%s: %s is NULL", from, what);
+    xray_status status = check_head(c, what, "xray_component", from, err);
+    if (status != XRAY_OK)
+        return status;
+    if (!XRAY_REACHES(xray_component, c, config_size) || !c->iface || !c->ops ||
+        !c->summary)
         return xr_fail(err, XRAY_E_ABI,
                        "%s: a component lacks interface, summary or "
                        "callbacks",
@@ -278,18 +332,15 @@ static xray_status check_component(const xray_component *c, const char *from,
                        "%s: the component's name '%s' is not made of a-z, "
                        "0-9, '_' and '-'",
                        from, c->name ? c->name : "");
-    const struct interface *interface = find_interface(c->iface);
-    if (!interface)
-        return xr_fail(err, XRAY_E_ABI,
-                       "%s: '%s' implements %s, which this xray does not know",
-                       from, c->name, c->iface);
-    xray_status status = check_callbacks(c, interface, from, err);
+    status = check_ops(c, from, err);
     return status == XRAY_OK ? check_options(c, from, err) : status;
 }
 
 xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
                             xr_err *err)
 {
+    if (!plugin->head.size)
+        return check_head(plugin, "its descriptor", "xray_plugin", from, err);
     if (!XRAY_REACHES(xray_plugin, plugin, components))
         return xr_fail(err, XRAY_E_ABI,
                        "%s: its descriptor has %u bytes, at least %zu are "
@@ -310,8 +361,13 @@ xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
                        from);
     if (!plugin->component_count || !plugin->components)
         return xr_fail(err, XRAY_E_ABI, "%s: provides nothing", from);
+    if (plugin->component_count > COMPONENTS_MOST)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: has %u components, at most %u are taken", from,
+                       plugin->component_count, COMPONENTS_MOST);
     for (uint32_t i = 0; i < plugin->component_count; i++) {
-        xray_status status = check_component(plugin->components[i], from, err);
+        xray_status status =
+            check_component(plugin->components[i], i, from, err);
         if (status != XRAY_OK)
             return status;
     }

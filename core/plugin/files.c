@@ -3,6 +3,7 @@
  * The search path, what lies on it, and loading by interface and name.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@ typedef struct found {
     const xray_plugin *plugin; /* NULL until loaded */
     char *path;
     char *refused;
+    size_t folder; /* its number: an earlier one comes first */
+    int hidden;    /* a file of an earlier folder has its name */
     xr_manifest manifest;
 } found;
 
@@ -45,16 +48,27 @@ struct xr_plugins {
 
 /* ---- one file ----------------------------------------------------------- */
 
-static xray_status check_twice(const xr_plugins *plugins, const found *new,
-                               xr_err *err)
+/* A file hides those of its name in later folders, so that a user can put one
+ * in place of an installed one. In one folder neither is the first. */
+static xray_status check_name(const xr_plugins *plugins, found *new,
+                              xr_err *err)
 {
-    for (size_t i = 0; i < plugins->count; i++) {
+    xr_str why = { 0 };
+    for (size_t i = 0; i < plugins->count && !new->refused; i++) {
         const found *old = &plugins->files[i];
-        if (!old->refused && !new->refused &&
-            strcmp(old->manifest.name, new->manifest.name) == 0)
+        if (old->refused || strcmp(old->manifest.name, new->manifest.name) != 0)
+            continue;
+        if (old->folder == new->folder)
             return xr_fail(err, XRAY_E_CONFIG,
                            "plugin %s is there twice: %s and %s",
                            new->manifest.name, old->path, new->path);
+        xr_str_printf(&why, "%s: hidden by %s, which comes first on the path",
+                      new->path, old->path);
+        new->hidden = 1;
+        new->refused = why.failed ? NULL : xr_strdup(xr_str_text(&why));
+        xr_str_free(&why);
+        if (!new->refused)
+            return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     }
     return XRAY_OK;
 }
@@ -84,7 +98,8 @@ static xray_status add_file(xr_plugins *plugins, const char *path, xr_err *err)
         free_found(new);
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     }
-    xray_status status = check_twice(plugins, new, err);
+    new->folder = plugins->folder_count;
+    xray_status status = check_name(plugins, new, err);
     if (status != XRAY_OK)
         free_found(new);
     else
@@ -101,35 +116,58 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*x, *y);
 }
 
+typedef struct name_list {
+    char **items;
+    size_t count;
+    size_t cap;
+} name_list;
+
+static int add_name(name_list *list, const char *name)
+{
+    if (list->count == list->cap) {
+        size_t cap = list->cap ? 2 * list->cap : 16;
+        char **items = realloc(list->items, cap * sizeof(*items));
+        if (!items)
+            return -1;
+        list->items = items;
+        list->cap = cap;
+    }
+    list->items[list->count] = xr_strdup(name);
+    if (!list->items[list->count])
+        return -1;
+    list->count++;
+    return 0;
+}
+
+static int is_module(const char *name)
+{
+    size_t size = strlen(name);
+    return size > 3 && strcmp(name + size - 3, ".so") == 0;
+}
+
 /* The names in a folder that end in ".so", sorted: the order of a listing must
  * not depend on the file system. */
-static xray_status list_names(const char *path, xr_err *err, char ***out,
-                              size_t *out_count)
+static xray_status list_names(const char *path, xr_err *err, name_list *out)
 {
-    size_t cap = 0;
+    xray_status status = XRAY_OK;
     DIR *dir = opendir(path);
-    if (!dir)
-        return xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read", path);
-    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
-        size_t size = strlen(entry->d_name);
-        if (size < 4 || strcmp(entry->d_name + size - 3, ".so") != 0)
-            continue;
-        if (*out_count == cap) {
-            cap = cap ? 2 * cap : 16;
-            char **names = realloc(*out, cap * sizeof(*names));
-            if (!names)
-                break;
-            *out = names;
-        }
-        (*out)[*out_count] = xr_strdup(entry->d_name);
-        if (!(*out)[*out_count])
+    while (dir && status == XRAY_OK) {
+        errno = 0; /* NULL without it is the folder's end */
+        struct dirent *entry = readdir(dir);
+        if (!entry)
             break;
-        ++*out_count;
+        if (is_module(entry->d_name) && add_name(out, entry->d_name) != 0)
+            status = xr_fail(err, XRAY_E_NOMEM,
+                             "plugin folder %s: out of memory", path);
     }
-    (void)closedir(dir);
-    if (*out_count)
-        qsort(*out, *out_count, sizeof(**out), compare_names);
-    return XRAY_OK;
+    if (status == XRAY_OK && errno)
+        status = xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read: %s",
+                         path, strerror(errno));
+    if (dir)
+        (void)closedir(dir);
+    if (out->count)
+        qsort(out->items, out->count, sizeof(*out->items), compare_names);
+    return status;
 }
 
 static int is_seen(xr_plugins *plugins, const struct stat *st)
@@ -143,14 +181,27 @@ static int is_seen(xr_plugins *plugins, const struct stat *st)
     return 0;
 }
 
+static xray_status add_files(xr_plugins *plugins, const char *path, xr_err *err)
+{
+    name_list list = { 0 };
+    xray_status status = list_names(path, err, &list);
+    for (size_t i = 0; i < list.count; i++) {
+        char file[XR_PATH_CAP];
+        if (status == XRAY_OK)
+            status = xr_path_join(path, list.items[i], file, sizeof(file), err);
+        if (status == XRAY_OK)
+            status = add_file(plugins, file, err);
+        free(list.items[i]);
+    }
+    free(list.items);
+    return status;
+}
+
 /* `must`: the user named the folder, so it has to be there. */
 static xray_status add_folder(xr_plugins *plugins, const char *path, int must,
                               xr_err *err)
 {
     struct stat st;
-    if (*path != '/')
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "plugin folder %s: the path must be absolute", path);
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return must ? xr_fail(err, XRAY_E_CONFIG,
                               "plugin folder %s: there is no such folder", path)
@@ -158,21 +209,23 @@ static xray_status add_folder(xr_plugins *plugins, const char *path, int must,
     if (plugins->folder_count == FOLDERS_MAX)
         return xr_fail(err, XRAY_E_CONFIG, "plugin path: more than %u folders",
                        FOLDERS_MAX);
-    if (is_seen(plugins, &st))
-        return XRAY_OK;
-    char **names = NULL;
-    size_t count = 0;
-    xray_status status = list_names(path, err, &names, &count);
-    for (size_t i = 0; i < count; i++) {
-        char file[XR_PATH_CAP];
-        if (status == XRAY_OK)
-            status = xr_path_join(path, names[i], file, sizeof(file), err);
-        if (status == XRAY_OK)
-            status = add_file(plugins, file, err);
-        free(names[i]);
-    }
-    free(names);
-    return status;
+    return is_seen(plugins, &st) ? XRAY_OK : add_files(plugins, path, err);
+}
+
+/* Of a relative folder, the absolute one: messages and other processes are to
+ * mean the same file. */
+static xray_status add_named(xr_plugins *plugins, const char *path, xr_err *err)
+{
+    char here[XR_PATH_CAP];
+    char full[XR_PATH_CAP];
+    if (*path == '/')
+        return add_folder(plugins, path, 1, err);
+    if (!getcwd(here, sizeof(here)))
+        return xr_fail(err, XRAY_E_IO,
+                       "plugin folder %s: the working folder is not known: %s",
+                       path, strerror(errno));
+    xray_status status = xr_path_join(here, path, full, sizeof(full), err);
+    return status == XRAY_OK ? add_folder(plugins, full, 1, err) : status;
 }
 
 static xray_status add_path(xr_plugins *plugins, const char *path, xr_err *err)
@@ -185,7 +238,7 @@ static xray_status add_path(xr_plugins *plugins, const char *path, xr_err *err)
                            "plugin path: a folder's name is too long");
         memcpy(one, path, size);
         one[size] = '\0';
-        xray_status status = size ? add_folder(plugins, one, 1, err) : XRAY_OK;
+        xray_status status = size ? add_named(plugins, one, err) : XRAY_OK;
         if (status != XRAY_OK)
             return status;
         path += size + (path[size] == ':');
@@ -249,7 +302,8 @@ xray_status xr_plugins_open(const char *path, xr_err *err, xr_plugins **out)
                                     .name = f->manifest.name,
                                     .version = f->manifest.version,
                                     .provides = f->manifest.provides,
-                                    .refused = f->refused };
+                                    .refused = f->refused,
+                                    .hidden = f->hidden };
         if (f->refused)
             f->file.name = f->file.version = f->file.provides = "";
     }
@@ -320,7 +374,7 @@ static xray_status none_found(const xr_plugins *plugins, const char *iface,
     for (size_t i = 0; i < plugins->count; i++) {
         const char *at = plugins->files[i].file.provides;
         size_t size = 0;
-        refused += plugins->files[i].refused != NULL;
+        refused += plugins->files[i].refused && !plugins->files[i].hidden;
         for (const char *n = next_name(&at, iface, &size); n;
              n = next_name(&at, iface, &size)) {
             char one[128];

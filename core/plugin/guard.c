@@ -27,9 +27,9 @@ int64_t xr_guard_clock(void)
     return (int64_t)now.tv_sec * NS + now.tv_nsec;
 }
 
-void xr_guard_limit(int64_t seconds)
+void xr_guard_limit(int64_t ns)
 {
-    atomic_store(&limit, seconds);
+    atomic_store(&limit, ns);
 }
 
 int64_t xr_guard_limit_now(void)
@@ -40,13 +40,12 @@ int64_t xr_guard_limit_now(void)
 void xr_guard_enter(const char *plugin, const char *call, int timed)
 {
     unsigned at = atomic_load_explicit(&depth, memory_order_relaxed);
-    int64_t seconds = timed ? atomic_load(&limit) : 0;
+    int64_t most = timed ? atomic_load(&limit) : 0;
     if (at < DEEPEST) {
         frame *f = &frames[at];
         atomic_store_explicit(&f->plugin, plugin, memory_order_relaxed);
         atomic_store_explicit(&f->call, call, memory_order_relaxed);
-        atomic_store_explicit(&f->deadline,
-                              seconds ? xr_guard_clock() + seconds * NS : 0,
+        atomic_store_explicit(&f->deadline, most ? xr_guard_clock() + most : 0,
                               memory_order_relaxed);
     }
     atomic_store_explicit(&depth, at + 1, memory_order_release);

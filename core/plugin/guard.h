@@ -23,8 +23,8 @@ xray_status xr_guard_leave(xray_status status);
 #define XR_CALL_TIMED(part, name, expression) \
     (xr_guard_enter((part)->instance, (name), 1), xr_guard_leave(expression))
 
-/* Seconds a timed call may take; 0: no limit, as at the start. */
-void xr_guard_limit(int64_t seconds);
+/* Nanoseconds a timed call may take; 0: no limit, as at the start. */
+void xr_guard_limit(int64_t ns);
 int64_t xr_guard_limit_now(void);
 
 /* The innermost call in progress. */

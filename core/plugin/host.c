@@ -48,7 +48,8 @@ static void host_log(const xray_host *api, uint32_t level, const char *text)
 {
     const xr_host *host = api->host_data;
     if (level <= host->sink.level && host->sink.write)
-        host->sink.write(host->sink.ctx, level, host->instance, text);
+        host->sink.write(host->sink.ctx, level, host->instance,
+                         text ? text : "no text was given");
 }
 
 static xray_status host_fail(const xray_host *api, xray_status code,

@@ -19,10 +19,14 @@ typedef struct xr_manifest {
  * xray. Runs no code of it. */
 xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out);
 
-/* Exported symbols beside the query function; the first one's name goes to
- * `out_first`. An object without section headers cannot be asked: 0. */
-size_t xr_symbols_extra(const void *data, size_t size, char *out_first,
-                        size_t cap);
+/* What an object exports. One without section headers cannot be asked. */
+typedef struct xr_symbols {
+    int known;
+    int query;       /* the query function is among them */
+    size_t extra;    /* others beside it */
+    char first[128]; /* the name of the first other one */
+} xr_symbols;
+void xr_symbols_read(const void *data, size_t size, xr_symbols *out);
 
 /* The program's own folder of plugins number `i`; XRAY_END past the last. */
 xray_status xr_own_folder(size_t i, char *buffer, size_t cap, xr_err *err);

@@ -88,8 +88,10 @@ static xray_status ask(void *object, const char *path, xr_err *err,
     void *symbol = own_symbol(object, XRAY_PLUGIN_QUERY);
     memcpy(&query, &symbol, sizeof(query));
     if (!query)
-        return xr_fail(err, XRAY_E_ABI, "%s: exports no %s of its own", path,
-                       XRAY_PLUGIN_QUERY);
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: exports no " XRAY_PLUGIN_QUERY
+                       " of its own; XRAY_PLUGIN_ENTRY defines it",
+                       path);
     xr_trial_mark('Q');
     xr_guard_enter(path, "query", 1);
     *out = query(XRAY_ABI);

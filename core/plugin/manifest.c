@@ -63,18 +63,35 @@ static xray_status parse(const char *text, const char *path, xr_err *err,
     return status;
 }
 
+static xray_status check_symbols(const xr_symbols *symbols, const char *path,
+                                 xr_err *err)
+{
+    if (symbols->known && !symbols->query)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: exports no " XRAY_PLUGIN_QUERY
+                       " of its own; XRAY_PLUGIN_ENTRY defines it",
+                       path);
+    /* Such a symbol could take the place of another object's. */
+    if (symbols->extra)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: exports %s%s besides " XRAY_PLUGIN_QUERY
+                       "; hide all else, as xray_add_plugin does",
+                       path, symbols->first,
+                       symbols->extra > 1 ? " and more" : "");
+    return XRAY_OK;
+}
+
 xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out)
 {
     char text[4096];
-    char symbol[128] = "";
-    size_t extra = 0;
+    xr_symbols symbols = { .known = 0 };
     xr_map_file file = { 0 };
     xray_status status = xr_file_map(path, err, &file);
     if (status != XRAY_OK)
         return status;
     status = xr_note_find(file.data, file.size, text, sizeof(text));
     if (status == XRAY_OK)
-        extra = xr_symbols_extra(file.data, file.size, symbol, sizeof(symbol));
+        xr_symbols_read(file.data, file.size, &symbols);
     xr_file_unmap(&file);
     *out = (xr_manifest){ .name = "" };
     if (status == XRAY_END)
@@ -86,11 +103,5 @@ xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out)
     if (status != XRAY_OK)
         return xr_fail(err, XRAY_E_ABI, "%s: is no 64-bit ELF file", path);
     status = parse(text, path, err, out);
-    /* Such a symbol could take the place of another object's. */
-    if (status == XRAY_OK && extra)
-        status = xr_fail(err, XRAY_E_ABI,
-                         "%s: exports %s%s besides " XRAY_PLUGIN_QUERY
-                         "; hide all else, as xray_add_plugin does",
-                         path, symbol, extra > 1 ? " and more" : "");
-    return status;
+    return status == XRAY_OK ? check_symbols(&symbols, path, err) : status;
 }

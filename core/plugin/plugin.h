@@ -4,8 +4,9 @@
  *
  * Search path: --plugin-path and XRAY_PLUGIN_PATH (folders between ':'), then
  * <folder of the program>/plugins, <folder of the program>/../lib/xray/plugins
- * (also lib/<triplet>). Absolute only. A name found twice is an error that
- * names both files. Listing reads ELF notes and runs no plugin code.
+ * (also lib/<triplet>). A plugin hides those of its name in later folders; a
+ * name found twice in one folder is an error that names both files. Listing
+ * reads ELF notes and runs no plugin code.
  */
 #ifndef XR_PLUGIN_H
 #define XR_PLUGIN_H
@@ -56,6 +57,7 @@ typedef struct xr_plugin_file {
     const char *version;
     const char *provides; /* "xray.algo/0:grpo ..." */
     const char *refused;  /* one sentence, or NULL */
+    int hidden;           /* refused only because another comes before it */
 } xr_plugin_file;
 
 /* `path`: folders between ':' that come first, or NULL. */

@@ -33,8 +33,8 @@ static int section_at(const image *file, const Elf64_Ehdr *elf, uint64_t i,
  * linkers and of sanitizers. */
 static int is_tools(const char *name)
 {
-    static const char *const names[] = { XRAY_PLUGIN_QUERY, "_init",  "_fini",
-                                         "__bss_start",     "_edata", "_end" };
+    static const char *const names[] = { "_init", "_fini", "__bss_start",
+                                         "_edata", "_end" };
     static const char *const prefixes[] = { "__asan",      "__odr_asan",
                                             "__sanitizer", "__tsan",
                                             "__ubsan",     "__gcov",
@@ -79,16 +79,15 @@ static int find_table(const image *file, Elf64_Shdr *out_table,
     return 0;
 }
 
-size_t xr_symbols_extra(const void *data, size_t size, char *out_first,
-                        size_t cap)
+void xr_symbols_read(const void *data, size_t size, xr_symbols *out)
 {
     const image file = { data, size };
     Elf64_Shdr table;
     Elf64_Shdr names;
-    size_t extra = 0;
-    out_first[0] = '\0';
+    *out = (xr_symbols){ .extra = 0 };
     if (!find_table(&file, &table, &names))
-        return 0;
+        return;
+    out->known = 1;
     for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table.sh_size;
          at += sizeof(Elf64_Sym)) {
         Elf64_Sym symbol;
@@ -97,10 +96,9 @@ size_t xr_symbols_extra(const void *data, size_t size, char *out_first,
             continue;
         const char *name =
             (const char *)file.data + names.sh_offset + symbol.st_name;
-        if (is_tools(name))
-            continue;
-        if (!extra++)
-            (void)snprintf(out_first, cap, "%s", name);
+        if (strcmp(name, XRAY_PLUGIN_QUERY) == 0)
+            out->query = 1;
+        else if (!is_tools(name) && !out->extra++)
+            (void)snprintf(out->first, sizeof(out->first), "%s", name);
     }
-    return extra;
 }

@@ -22,7 +22,7 @@ extern char **environ;
 /* The child's end of the pipe. */
 #define REPORT_FD 3
 /* A query must be quick; loading may read large libraries from a cold disk. */
-#define LIMIT_SECONDS 60
+#define LIMIT_NS 60000000000
 
 static int enabled;        /* set once, before any thread is started */
 static int report_fd = -1; /* >= 0: this process is the child */
@@ -188,10 +188,10 @@ static xray_status judge(const char *path, const char *said, int in_time,
                    path, WEXITSTATUS(status), phase);
 }
 
-static int64_t limit_seconds(void)
+static int64_t limit_ns(void)
 {
     int64_t limit = xr_guard_limit_now();
-    return limit && limit < LIMIT_SECONDS ? limit : LIMIT_SECONDS;
+    return limit && limit < LIMIT_NS ? limit : LIMIT_NS;
 }
 
 xray_status xr_trial_run(const char *path, xr_err *err)
@@ -215,9 +215,8 @@ xray_status xr_trial_run(const char *path, xr_err *err)
         return xr_fail(err, XRAY_E_IO, "%s: its trial cannot be started: %s",
                        path, strerror(failed));
     }
-    int in_time =
-        listen_until(ends[0], xr_guard_clock() + limit_seconds() * 1000000000,
-                     said, sizeof(said));
+    int in_time = listen_until(ends[0], xr_guard_clock() + limit_ns(), said,
+                               sizeof(said));
     (void)close(ends[0]);
     if (!in_time)
         (void)kill(pid, SIGKILL);

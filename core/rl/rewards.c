@@ -111,11 +111,11 @@ static xray_status next_answer(const xr_part *part, size_t left, size_t count,
                            part->instance, left, count);
         if (status != XRAY_AGAIN)
             return xr_host_error(part->host, status, "poll", err);
-        if (limit && xr_now() - start > (double)limit)
+        if (limit && xr_now() - start > 1e-9 * (double)limit)
             return xr_fail(err, XRAY_E_BUG,
-                           "%s gave no answer for %lld s ([run] "
+                           "%s gave no answer for %g s ([run] "
                            "plugin_timeout), %zu of %zu are missing",
-                           part->instance, (long long)limit, left, count);
+                           part->instance, 1e-9 * (double)limit, left, count);
     }
 }
 

@@ -218,12 +218,12 @@ xray_status xr_samples_progress(xr_session *s, xr_watch *w, uint64_t left,
     uint64_t made = tokens_made(s);
     if (w->since <= 0 || made != w->made || left != w->left)
         *w = (xr_watch){ now, made, left };
-    if (!limit || now - w->since <= (double)limit)
+    if (!limit || now - w->since <= 1e-9 * (double)limit)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_BUG,
-                   "%s made no token for %lld s ([run] plugin_timeout), %llu "
+                   "%s made no token for %g s ([run] plugin_timeout), %llu "
                    "samples are missing",
-                   s->infer.instance, (long long)limit,
+                   s->infer.instance, 1e-9 * (double)limit,
                    (unsigned long long)left);
 }
 

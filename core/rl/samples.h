@@ -57,7 +57,7 @@ typedef struct xr_watch {
 } xr_watch;
 
 /* To be asked between steps of the engine while `left` samples are missing:
- * XRAY_E_BUG if it made nothing for [run] plugin_timeout seconds. */
+ * XRAY_E_BUG if it made nothing for [run] plugin_timeout. */
 xray_status xr_samples_progress(xr_session *session, xr_watch *progress,
                                 uint64_t left, xr_err *err);
 

@@ -234,7 +234,7 @@ static xray_status ready(xr_whole *w, xr_err *err)
     for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++) {
         all.rank[r] = r;
         status = xr_actor_ready(w->horse[r].actor,
-                                limit > 0 ? limit * 1000 : -1, err);
+                                limit > 0 ? limit / 1000000 + 1 : -1, err);
     }
     for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++)
         status = xr_actor_call(w->horse[r].actor, "memory", err,

@@ -117,8 +117,8 @@ static xray_status start(worker *w, const char *text, xr_err *err)
     w->all = (xr_board_group){ .board = board,
                                .size = xr_actor_count(w->context),
                                .rank = rank,
-                               .timeout_ms =
-                                   (uint32_t)run->run.comm_timeout * 1000 };
+                               .timeout_ms = (uint32_t)(run->run.comm_timeout /
+                                                        1000000) };
     uint64_t rows = (uint64_t)run->data.train_batch_size *
                     (uint64_t)(run->rollout.n > 0 ? run->rollout.n : 1);
     if ((uint64_t)run->sft.train_batch_size > rows)

@@ -3,23 +3,29 @@
  * xray/abi.h - rules and primitives shared by every binary interface.
  *
  * Rules for every struct in <xray/...>:
- *   1. first member is `xray_head head`, filled with XRAY_HEAD(type);
+ *   1. first member is `xray_head head`, filled with XRAY_HEAD(type), but for
+ *      plain elements, which lie in arrays or in other structs by the thousand:
+ *      xray_head itself, xray_choice, xray_comm_trace, xray_draw, xray_extent,
+ *      xray_list, xray_named_value, xray_option, xray_span and xray_tensor;
  *   2. members are only 4- or 8-byte scalars and pointers: no enum, bool,
  *      bitfield, long or time_t, and no implicit padding (tests/abi pins every
  *      offset), so sizeof() grows with every added member;
  *   3. within one ABI major, members are appended, never moved or removed;
- *   4. an array of structs is always passed with its stride;
+ *   4. an array of structs is passed with its stride, but for xray_choice,
+ *      xray_comm_trace and xray_draw, whose layouts a major never changes (nor
+ *      those of xray_extent and xray_list, which are members of others);
  *   5. whoever allocates frees. Nothing crosses the boundary to be free()d.
  *
  * Major 0 is a draft: interface ids end in "/0", layouts may still change, and
  * a plugin runs only on the very minor it was compiled for.
  *
  * Threading tags, in square brackets above each callback:
- *   [control]      the thread that drives the run; never concurrent per
- * instance [any]          any thread, possibly concurrent [collective]   every
- * rank calls it, in the same order [stream]       enqueues on the given stream
- * and returns; must not sync [may-block]    may wait on I/O, a peer or the
- * device [no-alloc]     must not allocate host or device memory
+ *   - [control]: the thread that drives the run; never concurrent per instance
+ *   - [any]: any thread, possibly concurrent
+ *   - [collective]: every rank calls it, in the same order
+ *   - [stream]: enqueues on the given stream and returns; must not sync
+ *   - [may-block]: may wait on I/O, a peer or the device
+ *   - [no-alloc]: must not allocate host or device memory
  */
 #ifndef XRAY_ABI_H
 #define XRAY_ABI_H

@@ -52,7 +52,8 @@ typedef struct xray_metric_sums {
     uint64_t count;
 } xray_metric_sums;
 
-/* Sets a named number the core logs, "critic/kl_coef". [control] */
+/* Sets a named number the core logs, "critic/kl_coef"; it copies the name.
+ * [control] */
 typedef struct xray_metric_sink {
     xray_head head;
     void *ctx;
@@ -72,18 +73,21 @@ typedef struct xray_algo_ops {
     /* Once a step, all rows of it: score -> advantage. In: batch->reward (the
      * score of a row on its last response token, token rewards where given),
      * old_logp, ref_logp, value. Out: batch->reward (with KL taken off),
-     * advantage and returns of tokens with loss_mask 1. [control] */
+     * advantage and returns of tokens with loss_mask 1; both arrays are there
+     * and zeroed before the call. `metrics` and its `put` are never NULL.
+     * [control] */
     xray_status (*prepare)(void *self, xray_batch *batch,
                            const xray_metric_sink *metrics);
 
     /* The context of one mini-batch, at most `cap` bytes into `out`; its size
-     * goes to *out_size (XRAY_E_RANGE if cap is too small, with the size).
-     * [control] */
+     * goes to *out_size (XRAY_E_RANGE if cap is too small, with the size; up
+     * to 1 GiB is taken). [control] */
     xray_status (*context)(void *self, const xray_batch *mini,
                            const xray_totals *totals, void *out, uint64_t cap,
                            uint64_t *out_size);
 
-    /* Names the loss's metrics, ends with NULL, constant. [any] */
+    /* Names the loss's metrics, ends with NULL, constant; at most 1024 names,
+     * the list itself is never NULL. [any] */
     const char *const *(*metric_names)(void);
 
     /* dL/dlogp (and dL/dH, dL/dv) of a micro-batch; adds to `sums`. Pure: no
@@ -107,8 +111,10 @@ typedef struct xray_algo_ops {
     xray_status (*observe)(void *self, const char *const *names,
                            const double *values, uint64_t count);
 
-    /* State between steps, at most `cap` bytes; load takes what save gave.
-     * A plugin without state leaves them NULL. [control] */
+    /* State between steps, at most `cap` bytes, its size to *out_size
+     * (XRAY_E_RANGE if cap is too small, with the size; up to 1 GiB is taken);
+     * load takes what save gave. A plugin without state leaves them NULL.
+     * [control] */
     xray_status (*save)(void *self, void *out, uint64_t cap,
                         uint64_t *out_size);
     xray_status (*load)(void *self, const void *data, uint64_t size);
@@ -131,8 +137,8 @@ typedef struct xray_algo_ops {
 
 typedef struct xray_algo_presets {
     xray_head head;
-    uint32_t columns; /* at least 1; the first is the preset's name */
-    uint32_t rows;
+    uint32_t columns;          /* 1 to 1024; the first is the preset's name */
+    uint32_t rows;             /* at most 1024 */
     const char *const *titles; /* [columns] */
     const char *const *cells;  /* [rows * columns], row by row; none is NULL */
 } xray_algo_presets;

@@ -48,13 +48,22 @@ typedef struct xray_option {
     double min;         /* numbers: inclusive bounds, ignored if min > max */
     double max;
     const xray_choice *choices; /* CHOICE: ends with name == NULL */
-    const char *unit;           /* "tokens", "steps"; NULL if none */
-    const char *since;          /* version that introduced it */
+    const char *unit;  /* "tokens", "steps"; NULL if none. DURATION: the suffix
+                        * that a number without one stands for */
+    const char *since; /* version that introduced it */
 } xray_option;
 
 /* One macro per type. Each fails to compile if the field has another C type. */
 #ifdef __cplusplus
-#define XRAY_FIELD_IS_(cfg, field, ctype) 0u
+extern "C++" { /* also where a file includes this one in extern "C" */
+template <class want, class have> struct xray_field_has_another_type;
+template <class want> struct xray_field_has_another_type<want, want> {
+    enum { none = 0 };
+};
+}
+#define XRAY_FIELD_IS_(cfg, field, ctype) \
+    (uint64_t)(                           \
+        xray_field_has_another_type<ctype, decltype(((cfg *)0)->field)>::none)
 #else
 #define XRAY_FIELD_IS_(cfg, field, ctype) \
     _Generic(((cfg *)0)->field, ctype : 0u)
@@ -82,9 +91,10 @@ typedef struct xray_option {
 #define XRAY_BYTES(cfg, field, preset, since, doc)                             \
     XRAY_OPTION_(cfg, field, uint64_t, XRAY_OPT_BYTES, 0u, preset, 1, 0, NULL, \
                  "bytes", since, doc)
-#define XRAY_DURATION(cfg, field, preset, since, doc)                      \
-    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_DURATION, 0u, preset, 1, 0, \
-                 NULL, NULL, since, doc)
+/* `min` and `max` count nanoseconds. */
+#define XRAY_DURATION(cfg, field, preset, min, max, unit, since, doc)          \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_DURATION, 0u, preset, min, max, \
+                 NULL, unit, since, doc)
 #define XRAY_STRING(cfg, field, preset, flags, since, doc)                    \
     XRAY_OPTION_(cfg, field, const char *, XRAY_OPT_STRING, flags, preset, 1, \
                  0, NULL, NULL, since, doc)

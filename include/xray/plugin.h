@@ -66,20 +66,42 @@ typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
         XRAY_NOTE_NAME, json                                                  \
     }
 
-/* Defines the query function and the note. `ident` is a C identifier; the build
- * exports xray_plugin_query_<ident> as xray_plugin_query in a module, and lists
- * it in the built-in table in a static build. `provides` is a string such as
+/* These functions have one name in C and in C++. */
+#ifdef __cplusplus
+#define XRAY_EXTERN_C extern "C"
+#else
+#define XRAY_EXTERN_C extern
+#endif
+
+/* Defines the query function and the note. `ident` is a C identifier: the
+ * function is xray_plugin_query_<ident>, so that several plugins can be linked
+ * into one program. `provides` is a string such as
  * "xray.algo/0:grpo xray.reward/0:rule". */
-#define XRAY_PLUGIN_DEFINE(ident, descriptor, name, version, provides)         \
-    XRAY_NOTE_(                                                                \
-        "{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR(  \
-            XRAY_ABI_MINOR_N) "\",\"name\":\"" name                            \
-                              "\",\"version\":\"" version                      \
-                              "\",\"provides\":\"" provides "\"}");            \
-    const xray_plugin *XRAY_CAT(xray_plugin_query_, ident)(uint32_t host_abi); \
-    const xray_plugin *XRAY_CAT(xray_plugin_query_, ident)(uint32_t host_abi)  \
-    {                                                                          \
-        return host_abi == XRAY_ABI ? &(descriptor) : NULL; /* a draft */      \
+#define XRAY_PLUGIN_DEFINE(ident, descriptor, name, version, provides)        \
+    XRAY_NOTE_(                                                               \
+        "{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR( \
+            XRAY_ABI_MINOR_N) "\",\"name\":\"" name                           \
+                              "\",\"version\":\"" version                     \
+                              "\",\"provides\":\"" provides "\"}");           \
+    XRAY_EXTERN_C const xray_plugin *XRAY_CAT(xray_plugin_query_,             \
+                                              ident)(uint32_t host_abi);      \
+    const xray_plugin *XRAY_CAT(xray_plugin_query_, ident)(uint32_t host_abi) \
+    {                                                                         \
+        return host_abi == XRAY_ABI ? &(descriptor) : NULL; /* a draft */     \
+    }
+
+/* Defines the function that a module exports, once a module, as the query
+ * function of `ident`. xray_add_plugin of the CMake package does that in a file
+ * of its own; a module that is built otherwise says it behind
+ * XRAY_PLUGIN_DEFINE. */
+#define XRAY_PLUGIN_ENTRY(ident)                                         \
+    XRAY_EXTERN_C const xray_plugin *XRAY_CAT(xray_plugin_query_,        \
+                                              ident)(uint32_t host_abi); \
+    XRAY_EXTERN_C XRAY_EXPORT const xray_plugin *xray_plugin_query(      \
+        uint32_t host_abi);                                              \
+    const xray_plugin *xray_plugin_query(uint32_t host_abi)              \
+    {                                                                    \
+        return XRAY_CAT(xray_plugin_query_, ident)(host_abi);            \
     }
 
 /* The numbers of XRAY_ABI_*, without the suffix, for use in strings. */

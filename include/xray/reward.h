@@ -40,10 +40,10 @@ typedef struct xray_named_value {
 typedef struct xray_score {
     xray_head head;
     uint64_t id;
-    double score;
+    double score;              /* trained on as a float, times its weight */
     const float *token_scores; /* [id_count of the sample] or NULL */
     const xray_named_value *values;
-    uint32_t value_count;
+    uint32_t value_count;  /* at most 1024 */
     uint32_t value_stride; /* sizeof(xray_named_value) */
 } xray_score;
 

@@ -93,6 +93,21 @@ WRAP(struct pcre2_match_data *, pcre2_match_data_create_8,
 WRAP(struct pcre2_match_data *, pcre2_match_data_create_from_pattern_8,
      (const void *code, void *g), (code, g), NULL)
 
+/* Fails with an error, which is NULL as the end of a folder is. */
+static atomic_int folders;
+
+void failing_folders(int on)
+{
+    atomic_store(&folders, on);
+}
+
+void *__real_readdir(void *dir);
+void *__wrap_readdir(void *dir);
+void *__wrap_readdir(void *dir)
+{
+    return atomic_load(&folders) && fails() ? NULL : __real_readdir(dir);
+}
+
 struct pcre2_code *__real_pcre2_compile_8(const unsigned char *pattern,
                                           size_t size, uint32_t options,
                                           int *error, size_t *at,

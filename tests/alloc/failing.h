@@ -10,6 +10,8 @@
 
 /* Installs the hooks of libraries; once, before all else. */
 void failing_init(void);
+/* Reading a folder's next entry counts as an allocation too, or not again. */
+void failing_folders(int on);
 /* The n-th allocation from now on fails, and with `all` those after it; 0: none
  * fails. */
 void failing_arm(unsigned long n, int all);

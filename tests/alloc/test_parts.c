@@ -8,6 +8,7 @@
 #include "core/config/run.h"
 #include "core/data/data.h"
 #include "core/monitor/monitor.h"
+#include "core/plugin/plugin.h"
 #include "core/rl/checkpoint.h"
 #include "model/hf/safetensors.h"
 #include "model/nn/layout.h"
@@ -101,6 +102,39 @@ static void deepspeed(void **state)
                       "\"overlap_comm\": true}}"));
     (void)snprintf(path, sizeof(path), "%s", scratch_write("run.ini", text));
     failing_sweep("a DeepSpeed JSON", try_ini, path, 0);
+}
+
+/* ---- plugins ------------------------------------------------------------- */
+
+enum { PLUGINS = 19 };
+
+/* A list that is short is wrong, whatever its status. */
+static xray_status try_plugins(void *dir, xr_err *err)
+{
+    xr_plugins *plugins = NULL;
+    xray_status status = xr_plugins_open(dir, err, &plugins);
+    if (status != XRAY_OK)
+        return status;
+    size_t count = xr_plugins_count(plugins);
+    xr_plugins_close(plugins);
+    if (count != PLUGINS)
+        fail_msg("%zu of %d files are listed, and no error", count, PLUGINS);
+    return XRAY_OK;
+}
+
+static void plugins(void **state)
+{
+    char dir[256];
+    char name[32];
+    (void)state;
+    (void)snprintf(dir, sizeof(dir), "%s", scratch_dir());
+    for (int i = 0; i < PLUGINS; i++) {
+        (void)snprintf(name, sizeof(name), "p%d.so", i);
+        (void)scratch_write(name, "no plugin");
+    }
+    failing_folders(1);
+    failing_sweep("a folder of plugins", try_plugins, dir, 0);
+    failing_folders(0);
 }
 
 /* ---- model files --------------------------------------------------------- */
@@ -481,6 +515,7 @@ int main(void)
         cmocka_unit_test(rows),        cmocka_unit_test(metrics),
         cmocka_unit_test(progress),    cmocka_unit_test(sched),
         cmocka_unit_test(chat),        cmocka_unit_test(deepspeed),
+        cmocka_unit_test(plugins),
     };
     failing_init();
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -122,13 +122,18 @@ static void test_parse_others(void **state)
     assert_int_equal(xr_parse_bytes("-1K", &bytes), -1);
     assert_int_equal(xr_parse_bytes("1X", &bytes), -1);
     assert_int_equal(xr_parse_bytes("0.3", &bytes), -1);
-    assert_int_equal(xr_parse_duration("1.5s", &ns), 0);
+    assert_int_equal(xr_parse_duration("1.5s", NULL, &ns), 0);
     assert_true(ns == 1500000000);
-    assert_int_equal(xr_parse_duration("2min", &ns), 0);
+    assert_int_equal(xr_parse_duration("2min", NULL, &ns), 0);
     assert_true(ns == INT64_C(120000000000));
-    assert_int_equal(xr_parse_duration("0", &ns), 0);
-    assert_int_equal(xr_parse_duration("5", &ns), -1);
-    assert_int_equal(xr_parse_duration("9e99h", &ns), -1);
+    assert_int_equal(xr_parse_duration("0", NULL, &ns), 0);
+    assert_int_equal(xr_parse_duration("5", NULL, &ns), -1);
+    assert_int_equal(xr_parse_duration("9e99h", NULL, &ns), -1);
+    assert_int_equal(xr_parse_duration("5", "s", &ns), 0);
+    assert_int_equal(ns, 5000000000);
+    assert_int_equal(xr_parse_duration("250ms", "s", &ns), 0);
+    assert_int_equal(ns, 250000000);
+    assert_int_equal(xr_parse_duration("5x", "s", &ns), -1);
 }
 
 static void test_edit_distance(void **state)

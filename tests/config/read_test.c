@@ -29,7 +29,7 @@ static const xray_option options[] = {
     XRAY_INT(all_types, count, "3", 1, 10, "steps", "0.1", ""),
     XRAY_REAL(all_types, rate, "0.5", 0, 1, NULL, "0.1", ""),
     XRAY_BYTES(all_types, memory, "1K", "0.1", ""),
-    XRAY_DURATION(all_types, wait, "2s", "0.1", ""),
+    XRAY_DURATION(all_types, wait, "2s", 1, 0, NULL, "0.1", ""),
     XRAY_STRING(all_types, name, "nobody", 0u, "0.1", ""),
     XRAY_PATH(all_types, file, "", 0u, "0.1", ""),
     XRAY_CHOICE(all_types, mode, "fast", modes, "0.1", ""),

@@ -68,8 +68,10 @@ static const struct refused {
     const char *sentence;
 } refusals[] = {
     { "no_note", "carries no xray note, so it is no plugin" },
-    { "no_symbol", "exports no xray_plugin_query of its own" },
-    { "borrowed", "exports no xray_plugin_query of its own" },
+    { "no_symbol", "exports no xray_plugin_query of its own; XRAY_PLUGIN_ENTRY "
+                   "defines it" },
+    { "borrowed", "exports no xray_plugin_query of its own; XRAY_PLUGIN_ENTRY "
+                  "defines it" },
     { "newer_abi", "built for xray ABI 0.9, this is 0.1; a draft ABI runs on "
                    "its own minor only" },
     { "older_abi", "built for xray ABI 0.0, this is 0.1; a draft ABI runs on "
@@ -88,6 +90,21 @@ static const struct refused {
     { "unknown_interface",
       "'zoo' implements xray.oracle/0, which this xray does not know" },
     { "bad_preset", "[zoo] count: 11 is out of range, 1 to 10 are taken" },
+    { "empty_descriptor", "the head of its descriptor says 0 bytes of ABI 0.0, "
+                          "this is 0.1: fill it with XRAY_HEAD(xray_plugin)" },
+    { "empty_component", "the head of component 0 says 0 bytes of ABI 0.0, "
+                         "this is 0.1: fill it with "
+                         "XRAY_HEAD(xray_component)" },
+    { "empty_table", "the head of the callbacks of 'zoo' says 0 bytes of ABI "
+                     "0.0, this is 0.1: fill it with "
+                     "XRAY_HEAD(xray_algo_ops)" },
+    { "absurd_options", "'zoo' has 2147483648 options in a struct of 8 bytes, "
+                        "at most 4096 in 1048576 are taken" },
+    { "absurd_config", "'zoo' has 1 options in a struct of "
+                       "18446744073709551615 bytes, at most 4096 in 1048576 "
+                       "are taken" },
+    { "absurd_components",
+      "has 2147483648 components, at most 1024 are taken" },
     { "bad_field", "option 0 (count) of 'zoo': its field is outside of the "
                    "config struct" },
 };
@@ -190,13 +207,22 @@ static void a_folder_is_listed_and_searched(void **state)
                         "list`");
     xr_plugins_close(plugins);
 
+    /* What would not load for want of the symbol is no fine plugin. */
+    copy_part("no_symbol", in_scratch("e.so"), SIZE_MAX);
+    assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_OK);
+    assert_int_equal(xr_plugins_count(plugins), 3);
+    assert_non_null(strstr(xr_plugins_at(plugins, 2)->refused,
+                           "exports no xray_plugin_query of its own"));
+    xr_plugins_close(plugins);
+
     copy_part("missing", in_scratch("d.so"), SIZE_MAX);
     assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_E_CONFIG);
     assert_non_null(strstr(err.text, "plugin zoo is there twice: "));
     assert_non_null(strstr(err.text, "/b.so and "));
     assert_non_null(strstr(err.text, "/d.so"));
-    static const char *const names[] = { "a.so", "b.so", "c.txt", "d.so" };
-    for (size_t i = 0; i < 4; i++)
+    static const char *const names[] = { "a.so", "b.so", "c.txt", "d.so",
+                                         "e.so" };
+    for (size_t i = 0; i < 5; i++)
         (void)unlink(in_scratch(names[i]));
 }
 
@@ -206,9 +232,13 @@ static void the_search_path_is_checked(void **state)
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
     char twice[128];
-    assert_int_equal(xr_plugins_open("here", &err, &plugins), XRAY_E_CONFIG);
-    assert_string_equal(err.text,
-                        "plugin folder here: the path must be absolute");
+    char here[2048];
+    char sentence[4096];
+    assert_non_null(getcwd(here, sizeof(here)));
+    (void)snprintf(sentence, sizeof(sentence),
+                   "plugin folder %s/no-such: there is no such folder", here);
+    assert_int_equal(xr_plugins_open("no-such", &err, &plugins), XRAY_E_CONFIG);
+    assert_string_equal(err.text, sentence);
     assert_int_equal(xr_plugins_open("/no/where", &err, &plugins),
                      XRAY_E_CONFIG);
     assert_string_equal(err.text,
@@ -219,7 +249,54 @@ static void the_search_path_is_checked(void **state)
     assert_int_equal(xr_plugins_open(twice, &err, &plugins), XRAY_OK);
     assert_int_equal(xr_plugins_count(plugins), 1);
     xr_plugins_close(plugins);
+    /* A relative folder is one of the working folder. */
+    assert_int_equal(chdir(scratch), 0);
+    assert_int_equal(xr_plugins_open(".", &err, &plugins), XRAY_OK);
+    assert_int_equal(chdir(here), 0);
+    assert_int_equal(xr_plugins_count(plugins), 1);
+    assert_int_equal(xr_plugins_at(plugins, 0)->path[0], '/');
+    assert_int_equal(access(xr_plugins_at(plugins, 0)->path, R_OK), 0);
+    xr_plugins_close(plugins);
     (void)unlink(in_scratch("b.so"));
+}
+
+/* The first folder's plugin takes the place of one of its name further on, and
+ * a list says so. */
+static void an_earlier_folder_comes_first(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_plugins *plugins = NULL;
+    const xray_component *component = NULL;
+    char path[4096];
+    char own[2048];
+    char installed[2048];
+    (void)snprintf(own, sizeof(own), "%s", in_scratch("own"));
+    (void)snprintf(installed, sizeof(installed), "%s", in_scratch("installed"));
+    assert_int_equal(mkdir(own, 0700) | mkdir(installed, 0700), 0);
+    copy_part("good", in_scratch("own/z.so"), SIZE_MAX);
+    /* It would be refused if anything of it were asked for. */
+    copy_part("missing", in_scratch("installed/a.so"), SIZE_MAX);
+    (void)snprintf(path, sizeof(path), "%s:%s", own, installed);
+    assert_int_equal(xr_plugins_open(path, &err, &plugins), XRAY_OK);
+    assert_int_equal(xr_plugins_count(plugins), 2);
+    assert_int_equal(xr_plugins_at(plugins, 0)->hidden, 0);
+    assert_int_equal(xr_plugins_at(plugins, 1)->hidden, 1);
+    assert_non_null(strstr(xr_plugins_at(plugins, 1)->refused,
+                           "/installed/a.so: hidden by "));
+    assert_non_null(strstr(xr_plugins_at(plugins, 1)->refused, "/own/z.so"));
+    assert_int_equal(
+        xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &err, &component),
+        XRAY_OK);
+    xr_plugins_close(plugins);
+    /* The other way round it is the broken one that counts. */
+    (void)snprintf(path, sizeof(path), "%s:%s", installed, own);
+    assert_int_equal(xr_plugins_open(path, &err, &plugins), XRAY_OK);
+    assert_int_equal(
+        xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &err, &component),
+        XRAY_E_ABI);
+    assert_non_null(strstr(err.text, "/installed/a.so: 'zoo' lacks loss"));
+    xr_plugins_close(plugins);
 }
 
 static void options_come_from_the_section(void **state)
@@ -255,6 +332,7 @@ int main(void)
         cmocka_unit_test(a_damaged_file_is_survived),
         cmocka_unit_test(a_folder_is_listed_and_searched),
         cmocka_unit_test(the_search_path_is_checked),
+        cmocka_unit_test(an_earlier_folder_comes_first),
         cmocka_unit_test(options_come_from_the_section),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

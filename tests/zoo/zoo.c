@@ -95,6 +95,11 @@ static xray_status zoo_create(const xray_host *host, const void *config,
     return 7; /* no status of the ABI */
 #elif defined(ZOO_CREATE_EMPTY)
     return XRAY_OK; /* makes nothing */
+#elif defined(ZOO_NEEDS_ODD) || defined(ZOO_NEEDS_FORWARD) || \
+    defined(ZOO_NAMES_NULL)
+    static int instance;
+    *out_self = &instance;
+    return XRAY_OK;
 #else
     return host->fail(host, XRAY_E_CONFIG, __func__, "only for looks");
 #endif
@@ -108,7 +113,13 @@ static void zoo_destroy(void *self)
 static xray_status zoo_needs(void *self, xray_needs *out)
 {
     (void)self;
+#if defined(ZOO_NEEDS_ODD)
+    out->flags = 1u << 20;
+#elif defined(ZOO_NEEDS_FORWARD)
+    out->flags = XRAY_NEED_MINI_FORWARD;
+#else
     out->flags = 0;
+#endif
     return XRAY_OK;
 }
 
@@ -136,9 +147,36 @@ static xray_status zoo_context(void *self, const xray_batch *mini,
 
 static const char *const *zoo_metric_names(void)
 {
+#if defined(ZOO_NAMES_NULL)
+    return NULL;
+#else
     static const char *const none[] = { NULL };
     return none;
+#endif
 }
+
+#if defined(ZOO_PRESETS_WIDE) || defined(ZOO_PRESETS_NULL)
+static const void *zoo_extension(void *self, const char *id)
+{
+    static const char *const titles[] = { "preset", "A(1)" };
+    static const char *const cells[] = { "one", NULL };
+    static const xray_algo_presets presets = {
+        .head = XRAY_HEAD(xray_algo_presets),
+#if defined(ZOO_PRESETS_WIDE)
+        .columns = 1u << 31,
+        .rows = 2,
+#else
+        .columns = 2,
+        .rows = 1,
+#endif
+        .titles = titles,
+        .cells = cells,
+    };
+    (void)self;
+    (void)id;
+    return &presets;
+}
+#endif
 
 #if !defined(ZOO_MISSING)
 static xray_status zoo_loss(const void *context, uint64_t size,
@@ -155,6 +193,8 @@ static xray_status zoo_loss(const void *context, uint64_t size,
 static const xray_algo_ops ops = {
 #if defined(ZOO_SHORT_TABLE)
     .head = { offsetof(xray_algo_ops, prepare), XRAY_ABI },
+#elif defined(ZOO_EMPTY_TABLE)
+    .head = { 0, 0 },
 #else
     .head = XRAY_HEAD(xray_algo_ops),
 #endif
@@ -164,6 +204,9 @@ static const xray_algo_ops ops = {
     .prepare = zoo_prepare,
     .context = zoo_context,
     .metric_names = zoo_metric_names,
+#if defined(ZOO_PRESETS_WIDE) || defined(ZOO_PRESETS_NULL)
+    .extension = zoo_extension,
+#endif
 #if !defined(ZOO_MISSING)
     .loss = zoo_loss,
 #endif
@@ -172,6 +215,8 @@ static const xray_algo_ops ops = {
 static const xray_component component = {
 #if defined(ZOO_SHORT_COMPONENT)
     .head = { offsetof(xray_component, options), XRAY_ABI },
+#elif defined(ZOO_EMPTY_COMPONENT)
+    .head = { 0, 0 },
 #else
     .head = XRAY_HEAD(xray_component),
 #endif
@@ -184,10 +229,16 @@ static const xray_component component = {
     .summary = "An exhibit",
     .ops = &ops,
     .options = options,
+#if defined(ZOO_ABSURD_OPTIONS)
+    .option_count = 1u << 31,
+#else
     .option_count = sizeof(options) / sizeof(options[0]),
+#endif
     .option_stride = sizeof(options[0]),
 #if defined(ZOO_BAD_FIELD)
     .config_size = 4,
+#elif defined(ZOO_ABSURD_CONFIG)
+    .config_size = UINT64_MAX,
 #else
     .config_size = sizeof(zoo_config),
 #endif
@@ -200,11 +251,17 @@ static const xray_plugin plugin = {
     .head = { sizeof(xray_plugin), XRAY_ABI + 1 },
 #elif defined(ZOO_SHORT_DESCRIPTOR)
     .head = { offsetof(xray_plugin, vendor), XRAY_ABI },
+#elif defined(ZOO_EMPTY_DESCRIPTOR)
+    .head = { 0, 0 },
 #else
     .head = XRAY_HEAD(xray_plugin),
 #endif
     .abi_needed = XRAY_ABI,
+#if defined(ZOO_ABSURD_COMPONENTS)
+    .component_count = 1u << 31,
+#else
     .component_count = 1,
+#endif
     .name = "zoo",
     .version = "1.2.3",
     .vendor = "tests",
