@@ -218,29 +218,51 @@ static void put_component(const xray_component *c, xr_str *out)
     put_section(name, c->summary, table_of(c), out);
 }
 
-static const char *default_reward(void)
+static void put_condition(const xray_component *c, const char *condition,
+                          xr_str *out)
 {
-    for (size_t i = 0; xr_run_sections(i); i++)
-        if (strcmp(xr_run_sections(i)->section, REWARD_SECTION) == 0)
-            return xr_run_sections(i)->table.options[0].preset;
-    return "";
-}
-
-/* The options of a reward hold where [reward.NAME] plugin names it, or says
- * nothing and it is the one meant then. */
-static void put_reward(const xray_component *c, xr_str *out)
-{
-    if (!is_reward(c))
-        return;
     xr_str_puts(out, out->data[out->size - 1] == '[' ? "" : ",");
-    xr_str_puts(out, "\n  {\"if\":{\"properties\":{\"plugin\":{\"const\":");
-    xr_str_json(out, c->name, strlen(c->name));
-    xr_str_puts(out, "}}");
-    if (strcmp(default_reward(), c->name) != 0)
-        xr_str_puts(out, ",\"required\":[\"plugin\"]");
-    xr_str_puts(out, "},\"then\":{");
+    xr_str_printf(out, "\n  {\"if\":%s,\"then\":{", condition);
     put_table(table_of(c), out);
     xr_str_puts(out, "}}");
+}
+
+/* The keys of a reward that stand where its instance's name selects it, which
+ * this pattern does not see: none is unknown there. */
+static void put_by_name(const xray_component *c, xr_str *out)
+{
+    xr_str_puts(out, ",\n  {\"if\":{\"not\":{\"anyOf\":[{\"required\":["
+                     "\"plugin\"]},{\"required\":[\"grader\"]}]}},\"then\":"
+                     "{\"properties\":{");
+    xr_table table = table_of(c);
+    for (size_t i = 0; i < table.count; i++) {
+        xray_option option = option_at(table, i);
+        xr_str_puts(out, i ? "," : "");
+        xr_str_json(out, option.name, strlen(option.name));
+        xr_str_puts(out, ":true");
+    }
+    xr_str_puts(out, "}}}");
+}
+
+/* The options of a reward hold where [reward.NAME] plugin names it; those of
+ * rule also where nothing does and `grader` is set. */
+static void put_reward(const xray_component *c, xr_str *out)
+{
+    xr_str condition = { 0 };
+    if (!is_reward(c))
+        return;
+    xr_str_puts(&condition, "{\"properties\":{\"plugin\":{\"const\":");
+    xr_str_json(&condition, c->name, strlen(c->name));
+    xr_str_puts(&condition, "}},\"required\":[\"plugin\"]}");
+    put_condition(c, xr_str_text(&condition), out);
+    if (strcmp(c->name, "rule") == 0)
+        put_condition(c,
+                      "{\"required\":[\"grader\"],\"not\":{\"required\":["
+                      "\"plugin\"]}}",
+                      out);
+    put_by_name(c, out);
+    out->failed |= condition.failed;
+    xr_str_free(&condition);
 }
 
 static void put_rewards(const writer *w, const xr_section_info *info)

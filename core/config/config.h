@@ -85,6 +85,10 @@ void xr_config_decode(xr_config *config, const char *section, xr_table table,
  * options of a plugin that is not selected): its keys are not checked. */
 void xr_config_ignore(xr_config *config, const char *section);
 
+/* Sets a default that is worked out from other values. */
+void xr_config_preset(xr_config *config, const char *section, const char *key,
+                      const char *text);
+
 /* After all decoding: what no table knows is an error with "did you mean". */
 void xr_config_finish(xr_config *config, xr_errors *errors);
 

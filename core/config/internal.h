@@ -98,10 +98,6 @@ int xr_variable_names(const char *variable, const char *section,
 const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
                               const char *path);
 
-/* Sets a default that is worked out from other values, before decoding. */
-void xr_config_preset(xr_config *config, const char *section, const char *key,
-                      const char *text);
-
 /* Letters, digits, '_' and '-'; with `dots`, '.' too. Not empty. */
 int xr_config_name_ok(const char *name, size_t size, int dots);
 #define XR_SECTION_MAX 120u

@@ -355,9 +355,10 @@ static const xray_option sft_options[] = {
 
 #define REWARD xr_reward_section
 static const xray_option reward_options[] = {
-    XRAY_STRING(REWARD, plugin, "rule", 0u, SINCE,
+    XRAY_STRING(REWARD, plugin, "", 0u, SINCE,
                 "The reward this is an instance of; its own options stand in "
-                "the same section."),
+                "the same section. Empty: the one of the instance's name, else "
+                "rule where the section sets grader."),
     XRAY_REAL(REWARD, weight, "1", -1e30, 1e30, NULL, SINCE,
               "What its score is multiplied by before scores are added."),
 };

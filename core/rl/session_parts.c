@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/str.h"
-#include "core/rl/score.h"
 #include "core/rl/whole.h"
 
 /* "xray.train/0" -> "train": what the INI calls the interface. */
@@ -19,10 +18,11 @@ static void kind_of(const char *iface, char *out, size_t cap)
     (void)snprintf(out, cap, "%.*s", (int)strcspn(kind, "/"), kind);
 }
 
-/* Finds a component and decodes `section` (NULL: [kind.name]). What it would
- * have in there is not known when it is missing. */
-static void find_part(xr_session *s, xr_part *part, const char *iface,
-                      const char *name, const char *section, xr_errors *errors)
+/* What a component would have in its section is not known when it is missing.
+ */
+void xr_session_find_part(xr_session *s, xr_part *part, const char *iface,
+                          const char *name, const char *section,
+                          xr_errors *errors)
 {
     xr_err err = { "" };
     char kind[32];
@@ -50,90 +50,7 @@ static void find_part(xr_session *s, xr_part *part, const char *iface,
         part->instance = xr_host_instance(part->host);
 }
 
-/* The built-in reward "model": its options are decoded once, and stand with the
- * model. A Workhorse has the model without the reward. */
-static void find_score(xr_session *s, xr_part *part, const char *section,
-                       xr_errors *errors)
-{
-    const uint32_t need = XR_WITH_TRAIN | XR_WITH_ALGO;
-    const char *wrong = s->score.config ? "one is there already"
-                        : (s->with & need) != need
-                            ? "xray train alone holds one"
-                            : NULL;
-    if (wrong) {
-        xr_errors_add(errors, "%s: [%s] plugin: model: %s",
-                      xr_config_place(s->config, section, "plugin"), section,
-                      wrong);
-        xr_config_ignore(s->config, section);
-        return;
-    }
-    s->score.config =
-        xr_component_config(s->config, &xr_score_component, section, errors);
-    if (!part)
-        return;
-    part->component = &xr_score_component;
-    part->ops = xr_score_component.ops;
-    part->host = xr_host_new(section, &s->sink);
-    part->config =
-        s->score.config ? xr_calloc(1, sizeof(xr_score_config)) : NULL;
-    if (part->config)
-        memcpy(part->config, s->score.config, sizeof(xr_score_config));
-    if (!part->host || (s->score.config && !part->config))
-        xr_errors_add(errors, "out of memory");
-    else
-        part->instance = xr_host_instance(part->host);
-}
-
-/* In a Workhorse, which has no rewards. */
-static void find_score_alone(xr_session *s, xr_errors *errors)
-{
-    const xray_list *list = &s->run.run.reward;
-    for (uint64_t i = 0; i < list->count; i++) {
-        char section[160];
-        (void)snprintf(section, sizeof(section), "reward.%s", list->items[i]);
-        const char *plugin = xr_config_get(s->config, section, "plugin");
-        xr_reward_section own = { 0 };
-        if (!plugin || strcmp(plugin, XR_SCORE_NAME) != 0)
-            continue;
-        xr_run_reward(s->config, list->items[i], &own, errors);
-        find_score(s, NULL, section, errors);
-    }
-}
-
-static void find_rewards(xr_session *s, xr_errors *errors)
-{
-    const xray_list *list = &s->run.run.reward;
-    if (list->count > XR_MAX_REWARDS) {
-        xr_errors_add(errors,
-                      "%s: [run] reward lists %llu instances, at most %d are "
-                      "taken",
-                      xr_config_place(s->config, "run", "reward"),
-                      (unsigned long long)list->count, XR_MAX_REWARDS);
-        return;
-    }
-    if (!list->count)
-        xr_errors_add(errors,
-                      "%s: [run] reward is not set; it lists instances, each a "
-                      "section [reward.NAME]",
-                      xr_config_place(s->config, "run", "reward"));
-    for (uint64_t i = 0; i < list->count; i++) {
-        char section[160];
-        xr_reward_section own = { 0 };
-        xr_part *part = &s->rewards[s->reward_count++];
-        (void)snprintf(section, sizeof(section), "reward.%s", list->items[i]);
-        xr_run_reward(s->config, list->items[i], &own, errors);
-        part->weight = own.weight;
-        if (own.plugin && strcmp(own.plugin, XR_SCORE_NAME) == 0) {
-            find_score(s, part, section, errors);
-            continue;
-        }
-        find_part(s, part, XRAY_IFACE_REWARD, own.plugin ? own.plugin : "rule",
-                  section, errors);
-    }
-}
-
-/* True if some plugin provides `interface:name` for a section "kind.name". */
-static int provided(const xr_session *s, const char *section)
+int xr_session_provides(const xr_session *s, const char *section)
 {
     char want[192];
     const char *dot = strchr(section, '.');
@@ -175,7 +92,8 @@ static void ignore_unselected(xr_session *s)
             continue;
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
             if (strncmp(section, kinds[k], strlen(kinds[k])) == 0 &&
-                (strcmp(kinds[k], "reward.") == 0 || provided(s, section)))
+                (strcmp(kinds[k], "reward.") == 0 ||
+                 xr_session_provides(s, section)))
                 xr_config_ignore(s->config, section);
     }
 }
@@ -183,7 +101,7 @@ static void ignore_unselected(xr_session *s)
 static void find_comm(xr_session *s, xr_errors *errors)
 {
     const char *name = s->run.run.comm;
-    find_part(s, &s->comm, XRAY_IFACE_COMM, name, NULL, errors);
+    xr_session_find_part(s, &s->comm, XRAY_IFACE_COMM, name, NULL, errors);
     const xray_comm_ops *ops = (const xray_comm_ops *)s->comm.ops;
     if (s->comm.component && !ops->serves(s->device.component->name))
         xr_errors_add(errors, "%s: [run] comm: %s does not serve the device %s",
@@ -196,22 +114,26 @@ void xr_session_find_parts(xr_session *s, xr_errors *errors)
     const xr_run_section *run = &s->run.run;
     xr_guard_limit(run->plugin_timeout);
     if (s->with & (XR_WITH_TRAIN | XR_WITH_INFER))
-        find_part(s, &s->device, XRAY_IFACE_DEVICE, run->device, NULL, errors);
+        xr_session_find_part(s, &s->device, XRAY_IFACE_DEVICE, run->device,
+                             NULL, errors);
     if (run->ranks > 1 && s->device.component)
         find_comm(s, errors);
     if (strcmp(run->runtime, "auto") != 0 && strcmp(run->runtime, "local") != 0)
-        find_part(s, &s->runtime, XRAY_IFACE_RUNTIME, run->runtime, NULL,
-                  errors);
+        xr_session_find_part(s, &s->runtime, XRAY_IFACE_RUNTIME, run->runtime,
+                             NULL, errors);
     if (s->with & XR_WITH_TRAIN)
-        find_part(s, &s->train, XRAY_IFACE_TRAIN, run->train, NULL, errors);
+        xr_session_find_part(s, &s->train, XRAY_IFACE_TRAIN, run->train, NULL,
+                             errors);
     if (s->with & XR_WITH_INFER)
-        find_part(s, &s->infer, XRAY_IFACE_INFER, run->infer, NULL, errors);
+        xr_session_find_part(s, &s->infer, XRAY_IFACE_INFER, run->infer, NULL,
+                             errors);
     if (s->with & XR_WITH_ALGO)
-        find_part(s, &s->algo, XRAY_IFACE_ALGO, run->algo, NULL, errors);
+        xr_session_find_part(s, &s->algo, XRAY_IFACE_ALGO, run->algo, NULL,
+                             errors);
     if (s->with & XR_WITH_REWARD)
-        find_rewards(s, errors);
+        xr_session_find_rewards(s, errors);
     else if (s->with & XR_WITH_ALGO)
-        find_score_alone(s, errors);
+        xr_session_find_score(s, errors);
     ignore_unselected(s);
     const xray_component *train = s->train.component;
     const xray_component *infer = s->infer.component;

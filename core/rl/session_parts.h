@@ -9,6 +9,16 @@
 
 /* Loads the selected components and decodes their options. */
 void xr_session_find_parts(xr_session *session, xr_errors *errors);
+/* Finds a component and decodes `section` (NULL: [kind.name]). */
+void xr_session_find_part(xr_session *session, xr_part *part, const char *iface,
+                          const char *name, const char *section,
+                          xr_errors *errors);
+/* The rewards that [run] reward lists. */
+void xr_session_find_rewards(xr_session *session, xr_errors *errors);
+/* In a Workhorse, which has no rewards: the reward model's options. */
+void xr_session_find_score(xr_session *session, xr_errors *errors);
+/* True if some plugin provides `interface:name` for a section "kind.name". */
+int xr_session_provides(const xr_session *session, const char *section);
 /* Destroys what runs and frees options and hosts, in reverse order. */
 void xr_session_stop_parts(xr_session *session);
 /* Opens tokenizer and chat template, for a session opened without them. */
