@@ -97,6 +97,8 @@ xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err)
     xray_status status = actors->ops->poll(actors->runtime, timeout_ms, &event);
     if (status < 0)
         return xr_relay_error(&actors->relay, status, "poll", err);
+    if (!status)
+        status = xr_event_check(&event, err);
     if (status)
         return status;
     xr_actor *actor = actors->first;
@@ -142,6 +144,11 @@ static xray_status open_board(xr_actors *actors, const xr_actors_setup *setup,
     void *board = actors->ops->board(actors->runtime, &size);
     if (!board)
         return XRAY_OK; /* actors on many hosts have none */
+    if (size < xr_board_bytes(setup->actors, setup->extra))
+        return xr_fail(
+            err, XRAY_E_BUG, "the runtime gave a board of %llu bytes, not %llu",
+            (unsigned long long)size,
+            (unsigned long long)xr_board_bytes(setup->actors, setup->extra));
     xr_board_format(board, setup->actors, setup->extra);
     return xr_board_map(board, size, err, &actors->board);
 }
@@ -348,6 +355,11 @@ xray_status xr_actor_spawn(xr_actors *actors, const xr_actor_spawn_spec *spec,
         (void)xr_relay_error(&actors->relay, status, "spawn", err);
         free_actor(actor);
         return status;
+    }
+    if (!actor->peer) {
+        free_actor(actor);
+        return xr_fail(err, XRAY_E_BUG,
+                       "the runtime's spawn gave neither a peer nor an error");
     }
     actor->pid = actors->ops->pid(actors->runtime, actor->peer);
     actor->next = actors->first;

@@ -49,6 +49,9 @@ void xr_relay_init(xr_relay *relay, const xray_host *outer);
 xray_status xr_relay_error(xr_relay *relay, xray_status status,
                            const char *call, xr_err *err);
 
+/* What poll gave with XRAY_OK, before anything of it is read. */
+xray_status xr_event_check(const xray_runtime_event *event, xr_err *err);
+
 /* ---- A pool of regions ---- */
 
 typedef struct xr_pool_entry {

@@ -139,6 +139,11 @@ xray_status xr_pool_get(xr_pool *pool, uint64_t size, xr_err *err,
             pool->ops->region_create(pool->runtime, round_up(size), &region);
         if (status)
             return xr_relay_error(pool->relay, status, "region_create", err);
+        if (!region || !region->data || region->size < size)
+            return xr_fail(err, XRAY_E_BUG,
+                           "the runtime's region_create gave no region of %llu "
+                           "bytes",
+                           (unsigned long long)size);
         /* Growing sizes leave no trail of small ones. */
         (void)best(pool, size, &small);
         if (small) {
@@ -182,4 +187,22 @@ void xr_pool_forget(xr_pool *pool, const xray_peer *peer)
     for (size_t i = pool->count; i-- > 0;)
         if (pool->entries[i].region->peer == peer)
             take_out(pool, &pool->entries[i]);
+}
+
+xray_status xr_event_check(const xray_runtime_event *event, xr_err *err)
+{
+    if (event->kind != XRAY_RUNTIME_MESSAGE && event->kind != XRAY_RUNTIME_LOST)
+        return xr_fail(err, XRAY_E_BUG,
+                       "the runtime's poll gave an event of kind %u, which is "
+                       "none",
+                       event->kind);
+    if (event->kind == XRAY_RUNTIME_LOST && !event->reason)
+        return xr_fail(err, XRAY_E_BUG,
+                       "the runtime's poll gave a loss without its reason");
+    if (event->kind == XRAY_RUNTIME_MESSAGE && event->size && !event->data)
+        return xr_fail(err, XRAY_E_BUG,
+                       "the runtime's poll gave a message of %llu bytes, but "
+                       "none of them",
+                       (unsigned long long)event->size);
+    return XRAY_OK;
 }

@@ -329,6 +329,9 @@ static xray_status serve(xr_actor_context *c,
             return xr_relay_error(&c->relay, status, "poll", err);
         if (status)
             continue;
+        status = xr_event_check(&event, err);
+        if (status)
+            return status;
         if (event.kind == XRAY_RUNTIME_LOST)
             return event.clean ? XRAY_OK
                                : xr_fail(err, XRAY_E_PEER, "the parent %s",

@@ -21,6 +21,27 @@ static const xray_algo_presets *presets_of(const xray_component *component)
     return (const xray_algo_presets *)ops->extension(NULL, XRAY_ALGO_PRESETS);
 }
 
+#define PRESETS_MOST 1024u
+
+/* What is wrong with a table, or NULL. */
+static const char *table_fault(const xray_algo_presets *table)
+{
+    if (!XRAY_REACHES(xray_algo_presets, table, cells))
+        return "its head is too short";
+    if (!table->columns || table->columns > PRESETS_MOST ||
+        table->rows > PRESETS_MOST)
+        return "1 to 1024 columns and up to 1024 rows are taken";
+    if (!table->titles || (table->rows && !table->cells))
+        return "it has no titles or no cells";
+    for (uint32_t c = 0; c < table->columns; c++)
+        if (!table->titles[c])
+            return "a title is NULL";
+    for (uint32_t i = 0; i < table->rows * table->columns; i++)
+        if (!table->cells[i])
+            return "a cell is NULL";
+    return NULL;
+}
+
 static const char *cell(const xray_algo_presets *table, uint32_t row,
                         uint32_t column)
 {
@@ -90,6 +111,13 @@ static int list_file(const xr_plugin_file *file, int json, xr_str *out)
         const xray_component *component = plugin->components[i];
         if (strcmp(component->iface, XRAY_IFACE_ALGO) != 0)
             continue;
+        const xray_algo_presets *table = presets_of(component);
+        const char *fault = table ? table_fault(table) : NULL;
+        if (fault) {
+            cli_say("%s: the table of presets of '%s' is wrong: %s", file->path,
+                    component->name, fault);
+            return CLI_FAILED;
+        }
         if (json)
             put_json(component, out);
         else

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/cli/tool.h"
+#include "core/rl/given.h"
 #include "core/rl/samples.h"
 
 /* Sequences at once; more wait their turn in the engine. */
@@ -225,9 +226,10 @@ static void submit(generate *g, cli_item *item, uint64_t id)
     cli_item_fail(item, &err);
 }
 
-static int keep_sample(cli_item *items, size_t count,
+static int keep_sample(generate *g, cli_item *items, size_t count,
                        const xray_sample_out *out)
 {
+    xr_err err = { "" };
     const prompt *p = out->id < count ? items[out->id].own : NULL;
     if (!p || out->sample >= (uint64_t)p->n) {
         cli_say("the engine answered for a sample that was not asked for");
@@ -238,6 +240,13 @@ static int keep_sample(cli_item *items, size_t count,
         cli_say("the engine answered twice for a sample");
         return CLI_FAILED;
     }
+    const cli_item *item = &items[out->id];
+    uint32_t most = (uint32_t)(row_tokens(g, item) - item->count);
+    xray_status status =
+        xr_given_sample(g->tool.session, out, out->raw_logp,
+                        out->id * (uint64_t)p->n + out->sample, most, &err);
+    if (status != XRAY_OK)
+        return cli_fail(status, &err);
     s->ids = xr_calloc(out->token_count, sizeof *s->ids);
     s->logp = xr_calloc(out->token_count, sizeof *s->logp);
     if (!s->ids || !s->logp) {
@@ -275,7 +284,7 @@ static int drain(generate *g, cli_item *items, size_t count, uint64_t *left)
             return CLI_OK;
         if (status != XRAY_OK)
             return infer_failed(session, status, "poll");
-        int code = keep_sample(items, count, &out);
+        int code = keep_sample(g, items, count, &out);
         if (code != CLI_OK)
             return code;
         --*left;

@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
+#include "core/rl/given.h"
 #include "core/rl/inventory.h"
 #include "core/rl/role.h"
 
@@ -34,15 +35,22 @@ static xray_status put_algo(xr_session *s, xr_str *out, xr_err *err)
         XR_CALL(&s->algo, "save", ops->save(s->algo.self, NULL, 0, &size));
     if (status != XRAY_OK && status != XRAY_E_RANGE)
         return xr_host_error(s->algo.host, status, "save", err);
-    unsigned char *blob = xr_calloc((size_t)size + 1, 1);
+    if (status == XRAY_E_RANGE) /* as was to be expected */
+        (void)xr_host_error(s->algo.host, status, "save", NULL);
+    const uint64_t cap = size;
+    status = xr_given_wish(&s->algo, "save", cap, err);
+    if (status != XRAY_OK)
+        return status;
+    unsigned char *blob = xr_calloc((size_t)cap + 1, 1);
     if (!blob)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s",
                        s->algo.instance);
     status =
-        XR_CALL(&s->algo, "save", ops->save(s->algo.self, blob, size, &size));
-    if (status != XRAY_OK)
-        status = xr_host_error(s->algo.host, status, "save", err);
-    else {
+        XR_CALL(&s->algo, "save", ops->save(s->algo.self, blob, cap, &size));
+    status = status == XRAY_OK
+                 ? xr_given_size(&s->algo, "save", size, cap, err)
+                 : xr_host_error(s->algo.host, status, "save", err);
+    if (status == XRAY_OK) {
         xr_str_puts(out, ", \"algo\": \"");
         for (uint64_t i = 0; i < size; i++)
             xr_str_printf(out, "%02x", blob[i]);

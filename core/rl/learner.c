@@ -7,19 +7,12 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/rl/given.h"
 #include "core/rl/nonfinite.h"
 
 static uint64_t step_rows(const xr_run_config *run)
 {
     return (uint64_t)run->data.train_batch_size * (uint64_t)run->rollout.n;
-}
-
-static uint64_t name_count(const char *const *names)
-{
-    uint64_t count = 0;
-    while (names[count])
-        count++;
-    return count;
 }
 
 static xray_status take_memory(xr_learner *l, uint64_t rows, uint64_t tokens,
@@ -65,8 +58,10 @@ xray_status xr_learner_init(xr_learner *l, xr_session *session,
     l->actor.role = xr_role_actor(session);
     l->critic.role = xr_role_critic(session);
     l->reference = xr_role_reference(session);
-    l->names = name_count(xr_algo(session)->metric_names());
-    xray_status status = take_memory(l, rows, tokens, err);
+    xray_status status = xr_given_names(
+        &session->algo, xr_algo(session)->metric_names(), err, &l->names);
+    if (status == XRAY_OK)
+        status = take_memory(l, rows, tokens, err);
     if (status == XRAY_OK)
         status = xr_rows_init(&l->fresh, rows, tokens, err);
     if (status == XRAY_OK && XRAY_HAS(xray_algo_ops, xr_algo(session), accept))
@@ -270,7 +265,10 @@ static xray_status old_logp(xr_learner *l, const xr_rows *rows, uint64_t step,
 
 static void put_metric(void *ctx, const char *name, double value)
 {
-    xr_metrics_put((xr_metrics *)ctx, name, value);
+    xr_learner *l = ctx;
+    l->unnamed += !name || !*name;
+    if (name && *name)
+        xr_metrics_put(l->metrics, name, value);
 }
 
 /* What a model's updates came to. */
@@ -331,7 +329,7 @@ static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
     xr_session *s = l->session;
     xray_batch batch = rows->batch;
     xray_metric_sink sink = { .head = XRAY_HEAD(xray_metric_sink),
-                              .ctx = l->metrics,
+                              .ctx = l,
                               .put = put_metric };
     if (!s->reference.self)
         batch.ref_logp = NULL;
@@ -342,10 +340,17 @@ static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
     batch.scores = rows == &l->rows ? l->kept : l->scores;
     batch.score_weight = l->weights_of_scores;
     batch.score_count = (uint32_t)s->reward_count;
+    l->unnamed = 0;
+    memset(batch.advantage, 0, batch.tokens * sizeof(*batch.advantage));
+    memset(batch.returns, 0, batch.tokens * sizeof(*batch.returns));
     xray_status status = XR_CALL(
         &s->algo, "prepare", xr_algo(s)->prepare(s->algo.self, &batch, &sink));
     if (status != XRAY_OK)
         return xr_host_error(s->algo.host, status, "prepare", err);
+    if (l->unnamed)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s: prepare put a metric without a name",
+                       s->algo.instance);
     if (xr_nonfinite_token(s->algo.instance, "advantage", &batch,
                            batch.advantage, &l->fault) ||
         (l->has_values && xr_nonfinite_token(s->algo.instance, "return", &batch,

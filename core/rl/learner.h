@@ -62,7 +62,8 @@ typedef struct xr_learner {
     const char **told_names; /* [told_cap] what `observe` is told */
     double *told_values;
     size_t told_cap;
-    xr_err fault; /* a value the loss was shown that is not finite */
+    size_t unnamed; /* metrics that `prepare` put without a name */
+    xr_err fault;   /* a value the loss was shown that is not finite */
 } xr_learner;
 
 xray_status xr_learner_init(xr_learner *learner, xr_session *session,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/philox.h"
+#include "core/rl/given.h"
 #include "core/rl/learner.h"
 #include "core/rl/nonfinite.h"
 
@@ -21,28 +22,37 @@ static void count_totals(const xr_rows *rows, uint32_t first, uint32_t count,
     }
 }
 
+static xray_status ask_context(xr_learner *l, const xray_batch *mini,
+                               const xray_totals *totals)
+{
+    const xr_session *s = l->session;
+    l->context_size = 0;
+    return XR_CALL(&s->algo, "context",
+                   xr_algo(s)->context(s->algo.self, mini, totals, l->context,
+                                       l->context_cap, &l->context_size));
+}
+
 static xray_status make_context(xr_learner *l, const xray_batch *mini,
                                 const xray_totals *totals, xr_err *err)
 {
-    const xr_session *s = l->session;
-    xray_status status =
-        XR_CALL(&s->algo, "context",
-                xr_algo(s)->context(s->algo.self, mini, totals, l->context,
-                                    l->context_cap, &l->context_size));
+    const xr_part *algo = &l->session->algo;
+    xray_status status = ask_context(l, mini, totals);
     if (status == XRAY_E_RANGE && l->context_size > l->context_cap) {
+        /* Why it did not fit is of no interest any more. */
+        (void)xr_host_error(algo->host, status, "context", NULL);
+        status = xr_given_wish(algo, "context", l->context_size, err);
+        if (status != XRAY_OK)
+            return status;
         free(l->context);
         l->context = xr_calloc((size_t)l->context_size, 1);
         l->context_cap = l->context ? l->context_size : 0;
         if (!l->context)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for the loss");
-        status =
-            XR_CALL(&s->algo, "context",
-                    xr_algo(s)->context(s->algo.self, mini, totals, l->context,
-                                        l->context_cap, &l->context_size));
+        status = ask_context(l, mini, totals);
     }
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->algo.host, status, "context", err);
+    if (status != XRAY_OK)
+        return xr_host_error(algo->host, status, "context", err);
+    return xr_given_size(algo, "context", l->context_size, l->context_cap, err);
 }
 
 /* Estimators that pick tokens across the mini-batch see current log-probs. */

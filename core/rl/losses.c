@@ -19,7 +19,19 @@ static void sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
     }
 }
 
-static xray_status algo_loss(const xr_loss_run *run, const xray_loss_call *call)
+/* The loss has no instance to answer for it on the way up. */
+static xray_status note_failure(xr_loss_run *run, xray_status status,
+                                const char *call)
+{
+    const xr_part *algo = &run->session->algo;
+    if (status == XRAY_OK)
+        return XRAY_OK;
+    run->failed = status < 0 ? status : XRAY_E_BUG;
+    (void)xr_host_error(algo->host, status, call, &run->why);
+    return run->failed;
+}
+
+static xray_status algo_loss(xr_loss_run *run, const xray_loss_call *call)
 {
     const xr_loss_spec *spec = run->spec;
     const xr_part *algo = &run->session->algo;
@@ -28,12 +40,14 @@ static xray_status algo_loss(const xr_loss_run *run, const xray_loss_call *call)
                               .sum = spec->sums,
                               .weight = spec->weights,
                               .count = spec->names };
-    if (spec->kind == XR_LOSS_CRITIC)
-        return XR_CALL(
-            algo, "critic_loss",
-            ops->critic_loss(spec->context, spec->context_size, call, &sums));
-    return XR_CALL(algo, "loss",
-                   ops->loss(spec->context, spec->context_size, call, &sums));
+    int critic = spec->kind == XR_LOSS_CRITIC;
+    const char *name = critic ? "critic_loss" : "loss";
+    return note_failure(
+        run,
+        XR_CALL(algo, name,
+                (critic ? ops->critic_loss : ops->loss)(
+                    spec->context, spec->context_size, call, &sums)),
+        name);
 }
 
 /* Rows [first, first + count) of a call as a call of their own. */
@@ -77,7 +91,7 @@ static xray_loss_call part_of(const xray_loss_call *call, uint32_t first,
 
 /* A replica holds rows from all over the mini-batch; the algorithm is shown one
  * row after the other then, each under its number there. */
-static xray_status by_row(const xr_loss_run *run, const xray_loss_call *call)
+static xray_status by_row(xr_loss_run *run, const xray_loss_call *call)
 {
     xray_status status = XRAY_OK;
     for (uint32_t r = 0; r < call->batch->rows && status == XRAY_OK; r++) {
@@ -143,6 +157,8 @@ static xray_status bad_value(const xr_loss_run *run, const xray_loss_call *call)
 xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
 {
     xr_loss_run *run = (xr_loss_run *)ctx;
+    if (run->failed)
+        return run->failed;
     if (run->goes_on && *run->fault.text)
         return XRAY_OK;
     if (bad_output(run, call))
@@ -155,4 +171,18 @@ xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
     if (status == XRAY_OK && bad_gradient(run, call))
         return bad_value(run, call);
     return status;
+}
+
+xray_status xr_loss_result(const xr_loss_run *run, const xr_part *backend,
+                           xray_status status, xr_err *err)
+{
+    if (status != XRAY_OK)
+        (void)xr_host_error(backend->host, status, "forward_backward", err);
+    if (!run->failed)
+        return status;
+    if (status == XRAY_OK)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s; %s did not pass on that the loss failed",
+                       run->why.text, backend->instance);
+    return xr_fail(err, run->failed, "%s", run->why.text);
 }

@@ -37,10 +37,17 @@ typedef struct xr_loss_run {
      * wait in a collective; 0: the loss fails. */
     uint32_t goes_on;
     uint32_t reserved;
-    xr_err fault; /* the first value that is not finite; "" */
+    xr_err fault;       /* the first value that is not finite; "" */
+    xray_status failed; /* the algorithm's, and its sentence */
+    xr_err why;
 } xr_loss_run;
 
 /* xray_loss.fn; ctx is an xr_loss_run. */
 xray_status xr_loss_call(void *ctx, const xray_loss_call *call);
+
+/* What forward_backward of `backend` came to: a loss that failed is told as its
+ * own failure, whatever the backend made of it. */
+xray_status xr_loss_result(const xr_loss_run *run, const xr_part *backend,
+                           xray_status status, xr_err *err);
 
 #endif

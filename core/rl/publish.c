@@ -7,6 +7,7 @@
 
 #include "core/base/map.h"
 #include "core/base/str.h"
+#include "core/rl/given.h"
 #include "core/rl/turn.h"
 #include "core/rl/whole.h"
 
@@ -186,9 +187,12 @@ static xray_status plan_cast(const xr_session *s, xr_transfer *t, xr_err *err)
         XR_CALL(&s->device, "alloc",
                 t->device->alloc(t->device_self, OWNER, XRAY_TAG_WORKSPACE,
                                  t->cast_bytes, &t->cast));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->device.host, status, "alloc", err);
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.host, status, "alloc", err);
+    return t->cast ? XRAY_OK
+                   : xr_fail(err, XRAY_E_BUG,
+                             "%s: alloc gave neither memory nor an error",
+                             s->device.instance);
 }
 
 static xray_status make_plan(xr_session *s, const xray_weights *table,
@@ -208,7 +212,9 @@ static xray_status make_plan(xr_session *s, const xray_weights *table,
                        "%s holds shards of its weights and offers no export, "
                        "so that %s cannot have them",
                        s->train.instance, s->infer.instance);
-    xray_status status = plan_engine(s, t, err);
+    xray_status status = xr_given_table(&s->infer, engine, err);
+    if (status == XRAY_OK)
+        status = plan_engine(s, t, err);
     if (status == XRAY_OK)
         status = plan_trainer(s, t, table, err);
     if (status == XRAY_OK)
@@ -323,6 +329,8 @@ static xray_status send_export(const xr_session *s, xr_transfer *t,
                              "%s: export_next gave neither a part nor an error",
                              train->instance);
         else
+            status = xr_given_table(train, part, err);
+        if (status == XRAY_OK)
             status = send(s, t, part, version, err);
     }
     xr_guard_enter(train->instance, "export_end", 0);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/rewards.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "core/base/file.h"
+#include "core/rl/given.h"
 #include "core/rl/nonfinite.h"
 
 #define WAIT_NS 100000000u
@@ -33,13 +35,29 @@ static xray_status check(const collector *c, const xray_score *answer,
         return xr_fail(err, XRAY_E_BUG, "%s answered twice for sample %llu",
                        who, (unsigned long long)answer->id);
     if (answer->value_count &&
-        (!answer->values || answer->value_stride < sizeof(xray_named_value)))
+        (!answer->values || answer->value_stride < sizeof(xray_named_value) ||
+         answer->value_stride % 8))
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave %u values for sample %llu, but no array of "
                        "them",
                        who, answer->value_count,
                        (unsigned long long)answer->id);
+    if (answer->value_count > XR_NAMES_MOST)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave %u values for sample %llu, at most %u are "
+                       "taken",
+                       who, answer->value_count, (unsigned long long)answer->id,
+                       XR_NAMES_MOST);
     return XRAY_OK;
+}
+
+/* Scores are trained on as 32-bit floats: one on a token and one of the sample
+ * must add up to one. */
+#define LARGEST ((double)(FLT_MAX / 4))
+
+static int is_small(double value)
+{
+    return fabs(value) <= LARGEST;
 }
 
 static xray_status take_score(const collector *c, const xray_score *answer,
@@ -54,8 +72,16 @@ static xray_status take_score(const collector *c, const xray_score *answer,
                             "finite number",
                             part->instance, answer->score,
                             (unsigned long long)answer->id);
+    double sum = score->score + part->weight * answer->score;
+    if (!is_small(answer->score) || !is_small(sum))
+        return xr_nonfinite(c->session, err,
+                            "%s gave the score %g for sample %llu, times its "
+                            "weight %g: up to %g is taken",
+                            part->instance, answer->score,
+                            (unsigned long long)answer->id, part->weight,
+                            LARGEST);
     score->parts[c->which] = answer->score;
-    score->score += part->weight * answer->score;
+    score->score = sum;
     return XRAY_OK;
 }
 
@@ -73,9 +99,17 @@ static xray_status take_tokens(const collector *c, const xray_score *answer,
                                 "%llu, expected a finite number",
                                 part->instance, (double)answer->token_scores[t],
                                 t, (unsigned long long)answer->id);
-    for (uint32_t t = 0; t < tokens; t++)
-        c->token_scores[answer->id][t] +=
-            (float)part->weight * answer->token_scores[t];
+    for (uint32_t t = 0; t < tokens; t++) {
+        float *sum = &c->token_scores[answer->id][t];
+        *sum += (float)part->weight * answer->token_scores[t];
+        if (!is_small((double)*sum))
+            return xr_nonfinite(c->session, err,
+                                "%s gave the score %g for token %u of sample "
+                                "%llu, times its weight %g: up to %g is taken",
+                                part->instance, (double)answer->token_scores[t],
+                                t, (unsigned long long)answer->id, part->weight,
+                                LARGEST);
+    }
     return XRAY_OK;
 }
 

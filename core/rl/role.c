@@ -35,7 +35,7 @@ xr_role xr_role_score(xr_session *s)
                       s,           XRAY_ROLE_REWARD, 0 };
 }
 
-/* A call of the WholeModel; its sentence names the role already. */
+/* The call is over, and its sentence is written. */
 static void answered(const xr_role *role, xr_pending *future,
                      xray_status status)
 {
@@ -136,11 +136,12 @@ void xr_role_gradients(const xr_role *role, const xr_views *views,
                  whole_gradients(role, views, spec, fault, &future->err));
         return;
     }
-    finish(role, future,
-           XR_CALL(role->part, "forward_backward",
-                   role->ops->forward_backward(
-                       role->part->self, views->pointers, views->count, &loss)),
-           "forward_backward");
+    xray_status status =
+        XR_CALL(role->part, "forward_backward",
+                role->ops->forward_backward(role->part->self, views->pointers,
+                                            views->count, &loss));
+    answered(role, future,
+             xr_loss_result(&run, role->part, status, &future->err));
     *fault = run.fault;
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/samples.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/rl/nonfinite.h"
+#include "core/rl/given.h"
 #include "core/rl/publish.h"
 #include "core/rl/turn.h"
 #include "core/rl/whole.h"
@@ -87,32 +86,6 @@ static xray_status submit(xr_session *s, const xr_row *row, uint64_t id,
                : xr_host_error(s->infer.host, status, "submit", err);
 }
 
-/* Ids that are no tokens would be read past the embedding's end. */
-static xray_status check_tokens(xr_session *s, uint64_t at,
-                                const xray_sample_out *sample, xr_err *err)
-{
-    if (sample->token_count && (!sample->tokens || !sample->logp))
-        return xr_fail(err, XRAY_E_BUG,
-                       "%s gave sample %llu without tokens or log-probs",
-                       s->infer.instance, (unsigned long long)at);
-    for (uint32_t t = 0; t < sample->token_count; t++)
-        if (sample->tokens[t] < 0 ||
-            (uint32_t)sample->tokens[t] >= s->model.vocab_size)
-            return xr_fail(err, XRAY_E_BUG,
-                           "%s gave the id %d for token %u of sample %llu, "
-                           "which is outside the vocabulary of %u",
-                           s->infer.instance, (int)sample->tokens[t], t,
-                           (unsigned long long)at, s->model.vocab_size);
-    for (uint32_t t = 0; t < sample->token_count; t++)
-        if (!isfinite(sample->logp[t]))
-            return xr_nonfinite(s, err,
-                                "%s gave the log-prob %g for token %u of "
-                                "sample %llu, expected a finite number",
-                                s->infer.instance, (double)sample->logp[t], t,
-                                (unsigned long long)at);
-    return XRAY_OK;
-}
-
 /* Samples come from the weights that were published, no others. */
 static xray_status check_version(const xr_session *s, uint64_t at,
                                  const xray_sample_out *sample, xr_err *err)
@@ -132,7 +105,7 @@ static xray_status store(xr_session *s, xr_samples *out,
                          const xray_sample_out *sample, xr_err *err)
 {
     uint64_t at = sample->id * out->n + sample->sample;
-    if (sample->sample >= out->n || at >= out->count ||
+    if (sample->sample >= out->n || sample->id >= out->count / out->n ||
         sample->token_count > out->max_tokens)
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %u of request %llu with %u tokens, "
@@ -145,7 +118,8 @@ static xray_status store(xr_session *s, xr_samples *out,
                        "twice",
                        s->infer.instance, sample->sample,
                        (unsigned long long)sample->id);
-    xray_status status = check_tokens(s, at, sample, err);
+    xray_status status =
+        xr_given_sample(s, sample, sample->logp, at, out->max_tokens, err);
     if (status == XRAY_OK)
         status = check_version(s, at, sample, err);
     if (status != XRAY_OK)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/config/deepspeed.h"
+#include "core/rl/given.h"
 #include "core/rl/publish.h"
 #include "core/rl/resources.h"
 #include "core/rl/score.h"
@@ -59,6 +60,8 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
         part, "create",
         xr_train(s)->create(&setup, part->config, &load, &part->self));
     status = created(part, status, err);
+    if (status == XRAY_OK)
+        status = xr_given_table(part, xr_train(s)->weights(part->self), err);
     return status == XRAY_OK ? xr_turn_made(s, role, err) : status;
 }
 
@@ -165,6 +168,9 @@ static xray_status start_algo(xr_session *s, xr_err *err)
         XR_CALL_TIMED(part, "needs", xr_algo(s)->needs(part->self, &needs));
     if (status != XRAY_OK)
         return xr_host_error(part->host, status, "needs", err);
+    status = xr_given_needs(part, needs.flags, err);
+    if (status != XRAY_OK)
+        return status;
     s->needs = needs.flags;
     if ((needs.flags & XRAY_NEED_GROUPS) && s->run.rollout.n < 2 &&
         !xr_config_refused(s->config, "rollout", "n"))
@@ -367,8 +373,12 @@ static xray_status join_world(xr_session *s, uint32_t role,
     xray_status status = XR_CALL_TIMED(
         part, "group",
         ops->group(part->self, ranks->rank, ranks->count, &world->group));
-    return status == XRAY_OK ? XRAY_OK
-                             : xr_host_error(part->host, status, "group", err);
+    if (status != XRAY_OK)
+        return xr_host_error(part->host, status, "group", err);
+    return world->group ? XRAY_OK
+                        : xr_fail(err, XRAY_E_BUG,
+                                  "%s: group gave neither a group nor an error",
+                                  part->instance);
 }
 
 static xray_status join_worlds(xr_session *s, xr_err *err)

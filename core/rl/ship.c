@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/str.h"
+#include "core/rl/given.h"
 #include "core/rl/publish.h"
 #include "core/rl/turn.h"
 
@@ -132,9 +133,10 @@ static xray_status put_export(shipping *w, xr_err *err)
         const xray_weights *part = NULL;
         status =
             XR_CALL(train, "export_next", ops->export_next(train->self, &part));
-        if (status == XRAY_OK && part) {
+        if (status == XRAY_OK) {
             xr_err text = { "" };
-            if (put_part(w, part, &text) != XRAY_OK) {
+            if (xr_given_table(train, part, &text) != XRAY_OK ||
+                put_part(w, part, &text) != XRAY_OK) {
                 ops->export_end(train->self);
                 *err = text;
                 return XRAY_E_BUG;

@@ -265,9 +265,11 @@ static xray_status gradients(void *self, uint32_t role,
                           .sums = wire.sums,
                           .weights = wire.weights,
                           .names = wire.head->names };
-    xr_loss_run run = {
-        .session = w->session, .spec = &spec, .index = wire.index, .goes_on = 1
-    };
+    xr_loss_run run = { .session = w->session,
+                        .who = model.part->instance,
+                        .spec = &spec,
+                        .index = wire.index,
+                        .goes_on = 1 };
     xray_loss loss = { .head = XRAY_HEAD(xray_loss),
                        .ctx = &run,
                        .fn = xr_loss_call,
@@ -275,9 +277,7 @@ static xray_status gradients(void *self, uint32_t role,
     status = XR_CALL(model.part, "forward_backward",
                      model.ops->forward_backward(model.part->self, w->padded,
                                                  wire.head->views, &loss));
-    if (status != XRAY_OK)
-        status =
-            xr_host_error(model.part->host, status, "forward_backward", err);
+    status = xr_loss_result(&run, model.part, status, err);
     _Static_assert(sizeof(wire.head->fault) == sizeof(run.fault.text), "fault");
     memcpy(wire.head->fault, run.fault.text, sizeof(run.fault.text));
     return status;

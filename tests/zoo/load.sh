@@ -73,6 +73,17 @@ expect 2 "xray: algo.zoo: create failed with status -201 (options cannot work)" 
 expect 1 "xray: algo.zoo: create failed with status 7 (a status this xray does not know)" run create_odd
 expect 1 "xray: algo.zoo: create gave neither an instance nor an error" run create_empty
 expect 2 "xray: algo.zoo: zoo_create: only for looks" run good
+# What it says of itself must be so.
+expect 1 "xray: algo.zoo: needs has the bits 0x100000, which this xray does not know" run needs_odd
+expect 1 "xray: algo.zoo: needs XRAY_NEED_MINI_FORWARD, and has no select that would read it" run needs_forward
+expect 1 "xray: algo.zoo: metric_names gave no list" run names_null
+presets() { "$XRAY_BIN" algo list --plugin-path "$(one "$1")"; }
+expect 1 "xray: $(one presets_wide)/presets_wide.so: the table of presets of 'zoo' is wrong: 1 to 1024 columns and up to 1024 rows are taken" presets presets_wide
+expect 1 "xray: $(one presets_null)/presets_null.so: the table of presets of 'zoo' is wrong: a cell is NULL" presets presets_null
+# A time may have a unit.
+start=$(date +%s)
+expect 1 "xray: algo.zoo: did not come back from create within 0.5 s ([run] plugin_timeout)" \
+    run create_hangs --set run.plugin_timeout=500ms
 # Sanitizers bring stacks of their own, on which an overflow looks otherwise.
 if ! nm -D "$XRAY_BIN" 2>/dev/null | grep -q '__asan_\|__tsan_'; then
     (ulimit -s 1024 && expect 139 "xray: algo.zoo: crashed in create (SIGSEGV)" run create_overflows) || exit 1

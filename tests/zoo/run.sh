@@ -47,11 +47,28 @@ stops reward-twice "reward.close answered twice for sample #"
 stops reward-few "reward.close has no more answers, 31 of 32 are missing"
 stops reward-more "reward.close gave more answers than the 32 asked for"
 stops reward-values "reward.close gave 3 values for sample #, but no array of them"
+stops reward-many "reward.close gave 2147483648 values for sample #, at most 1024 are taken"
+# A loss has no instance to speak for it: its component, status and sentence come up all the same.
+stops algo-loss-says "actor: algo.sick: loss: the ratio is 1e9"
+stops algo-loss-silent "actor: algo.sick: loss failed with status -101 (size or value out of range)"
+stops algo-loss-odd "actor: algo.sick: loss failed with status 7 (a status this xray does not know)"
+# Sizes and counts that are not so.
+stops algo-context-over "algo.sick: context says that it wrote 67108864 bytes where 4096 fit"
+stops algo-context-grows "algo.sick: context says that it wrote 5001 bytes where 5000 fit"
+stops algo-context-absurd "algo.sick: context asks for 9223372036854775807 bytes, at most 1073741824 are taken"
+stops algo-save-over "checkpoint of step 2: algo.sick: save says that it wrote 67108864 bytes where 8 fit"
+stops algo-save-absurd "checkpoint of step 2: algo.sick: save asks for 18446744073709551614 bytes, at most 1073741824 are taken"
+stops algo-metric "algo.sick: prepare put a metric without a name"
+# What a finite double is not as a float.
+stops reward-huge "step 1: reward.close gave the score 1e+300 for sample #, times its weight 1: up to 8.50706e+37 is taken"
+stops reward-huge-tokens "step 1: reward.close gave the score 3e+38 for token # of sample #, times its weight 1: up to 8.50706e+37 is taken"
 stops reward-silent "reward.close gave no answer for 1 s ([run] plugin_timeout), 32 of 32 are missing" --set run.plugin_timeout=1
 stops infer-id "infer.sick gave the id 1048576 for token # of sample #, which is outside the vocabulary of 15"
 stops infer-negative "infer.sick gave the id -1 for token # of sample #, which is outside the vocabulary of 15"
 stops infer-long "infer.sick gave sample # of request # with # tokens, which was not asked for"
 stops infer-other "infer.sick gave sample # of request # with # tokens, which was not asked for"
+stops infer-wraps "infer.sick gave sample # of request # with # tokens, which was not asked for"
+stops infer-spans "infer.sick gave sample # with 1073741824 spans, but no array of them"
 stops infer-twice "infer.sick gave sample # of request # twice"
 stops infer-null "infer.sick gave sample # without tokens or log-probs"
 stops infer-idle "infer.sick is idle, but 32 samples are missing"
@@ -67,6 +84,10 @@ generates() { # FAULT SENTENCE
 generates infer-more "infer.sick made no token for 1 s ([run] plugin_timeout), 4 samples are missing"
 generates infer-idle "infer.sick is idle, but 4 samples are missing"
 generates infer-twice "the engine answered twice for a sample"
+generates infer-raw "infer.sick gave sample 0 without tokens or log-probs"
+generates infer-id "infer.sick gave the id 1048576 for token 2 of sample 0, which is outside the vocabulary of 15"
+generates infer-long "infer.sick gave sample 0 with 100 tokens, at most 3 were asked for"
+generates infer-spans "infer.sick gave sample 0 with 1073741824 spans, but no array of them"
 generates infer-other "the engine answered for a sample that was not asked for"
 # Weights on their way to the engine: before the first step and behind each.
 stops infer-span "infer.sick drew sample # with weights of version 7, version 0 was published"
@@ -77,13 +98,31 @@ for at in 1 3; do
 done
 SICK_AT=2 stops infer-version "infer.sick says that its weights are of version 5, version 4 was published" "${copied[@]}"
 
+# Tables of weights: of a trainer, of an export, of an engine.
+room="up to 1048576 of at least 88 are expected"
+wrong="weights whose tensor 0 (model.embed_tokens.weight) is wrong:"
+stops train-table-none "train.sick gave no table of weights"
+for who in train export infer; do
+    from=${who/export/train}.sick
+    table() { stops "$who-table-$1" "$from gave a table of $2" "${copied[@]}"; }
+    table head "weights without head, device or version"
+    table many "4294967295 tensors of 88 bytes, $room"
+    table data "$wrong it has elements and no data"
+done
+table null "21 tensors of 88 bytes, $room"
+table stride "21 tensors of 4 bytes, $room"
+table name "weights whose tensor 0 () is wrong: it has no name"
+table dims "$wrong it has more dimensions than its shape holds"
+table shape "$wrong its shape has more elements than can be"
+table shard "$wrong its shard ends behind the tensor"
+
 # skips FAULT METRIC AT: the run goes on, says so, counts it, and no NaN gets
 # into weights or metrics.
 skips() {
     rm -rf "$work/ill"
     SICK=$1 SICK_AT=$3 train "$work/ill" "${sick[@]}" --set trainer.on_nonfinite=skip >/dev/null 2>"$work/err" ||
         fail "$1: $(cat "$work/err")"
-    grep -q "^xray: warning: left out: .* gave the .*\(nan\|inf\)" "$work/err" || fail "$1: not said: $(cat "$work/err")"
+    grep -q "^xray: warning: left out: .* gave the .*\(nan\|inf\|e+\)" "$work/err" || fail "$1: not said: $(cat "$work/err")"
     [ "$(wc -l <"$work/ill/metrics.jsonl")" = 2 ] || fail "$1: not two steps"
     head -n 1 "$work/ill/metrics.jsonl" | grep -q "\"$2\":1[,}]" || fail "$1: not counted: $(cat "$work/ill/metrics.jsonl")"
     tail -n 1 "$work/ill/metrics.jsonl" | grep -q "\"$2\"" && fail "$1: counted twice"
@@ -92,7 +131,7 @@ skips() {
     "$XRAY_BIN" eval "$work/run.ini" --set "model.path=$work/ill" --set model.init=load >/dev/null ||
         fail "$1: the weights are spoiled"
 }
-for fault in reward-nan reward-inf reward-tokens infer-logp train-logp algo-advantage; do
+for fault in reward-nan reward-inf reward-huge reward-tokens reward-huge-tokens infer-logp train-logp algo-advantage; do
     skips $fault training/skipped_steps 1
 done
 for fault in train-shown-logp algo-gradient train-gradient; do

@@ -22,6 +22,40 @@ int sick_now(const char *fault)
     return !at || calls == strtol(at, NULL, 10);
 }
 
+void sick_table(const char *who, xray_weights *table, xray_tensor *tensor)
+{
+    const char *name = getenv("SICK");
+    size_t size = strlen(who);
+    if (!name || strncmp(name, who, size) != 0 ||
+        strncmp(name + size, "-table-", 7) != 0)
+        return;
+    name += size + 7;
+    *tensor = table->tensors[0];
+    if (strcmp(name, "null") == 0)
+        table->tensors = NULL;
+    else if (strcmp(name, "many") == 0)
+        table->tensor_count = UINT32_MAX;
+    else if (strcmp(name, "stride") == 0)
+        table->tensor_stride = 4;
+    else if (strcmp(name, "head") == 0)
+        table->head.size = 0;
+    else {
+        table->tensors = tensor;
+        table->tensor_count = 1;
+        table->tensor_stride = sizeof(*tensor);
+    }
+    if (strcmp(name, "name") == 0)
+        tensor->name = NULL;
+    else if (strcmp(name, "dims") == 0)
+        tensor->dims = 9;
+    else if (strcmp(name, "shape") == 0)
+        tensor->shape[0] = tensor->shape[1] = UINT64_MAX / 2;
+    else if (strcmp(name, "shard") == 0)
+        tensor->first = UINT64_MAX - 1;
+    else if (strcmp(name, "data") == 0)
+        tensor->data = NULL;
+}
+
 int sick_wrapped(const char *file, xray_component *out)
 {
     char path[4096];

@@ -17,6 +17,10 @@
 int sick_now(const char *fault);
 int sick_is(const char *fault);
 
+/* A table of weights that falls ill where SICK is `who`-table-...; `tensor` is
+ * room for one that is wrong. */
+void sick_table(const char *who, xray_weights *table, xray_tensor *tensor);
+
 /* The component of a plugin of ours, built in $XRAY_BUILD/plugins. */
 int sick_wrapped(const char *file, xray_component *out);
 

@@ -9,11 +9,37 @@
 #include "tests/zoo/sick.h"
 
 static const xray_algo_ops *base;
+static const xray_host *host;  /* of the one instance */
 static double coefficient = 1; /* one instance a process */
+
+static xray_status create(const xray_host *given, const void *config,
+                          void **out_self)
+{
+    host = given;
+    return base->create(given, config, out_self);
+}
+
+/* What the header promises of a batch that comes. */
+static xray_status check_promises(const xray_batch *batch,
+                                  const xray_metric_sink *metrics)
+{
+    if (!metrics || !metrics->put)
+        return host->fail(host, XRAY_E_BUG, "prepare", "no sink came");
+    for (uint32_t t = 0; t < batch->tokens; t++)
+        if (batch->advantage[t] != 0 || batch->returns[t] != 0)
+            return host->fail(host, XRAY_E_BUG, "prepare",
+                              "advantage or returns came with values");
+    return XRAY_OK;
+}
 
 static xray_status prepare(void *self, xray_batch *batch,
                            const xray_metric_sink *metrics)
 {
+    xray_status promised = check_promises(batch, metrics);
+    if (promised != XRAY_OK)
+        return promised;
+    if (sick_now("algo-metric"))
+        metrics->put(metrics->ctx, NULL, 1);
     xray_status status = base->prepare(self, batch, metrics);
     if (status != XRAY_OK)
         return status;
@@ -32,8 +58,34 @@ static xray_status loss(const void *context, uint64_t size,
                         const xray_loss_call *call, xray_metric_sums *sums)
 {
     xray_status status = base->loss(context, size, call, sums);
+    if (sick_now("algo-loss-silent"))
+        return XRAY_E_RANGE;
+    if (sick_now("algo-loss-odd"))
+        return 7;
+    if (sick_now("algo-loss-says"))
+        return host->fail(host, XRAY_E_NUMERIC, "loss", "the ratio is 1e9");
     if (sick_now("algo-gradient"))
         call->dlogp[call->batch->tokens - 1] = NAN;
+    return status;
+}
+
+/* Sizes that are not so, or that nobody has. */
+static xray_status context(void *self, const xray_batch *mini,
+                           const xray_totals *totals, void *out, uint64_t cap,
+                           uint64_t *out_size)
+{
+    xray_status status = base->context(self, mini, totals, out, cap, out_size);
+    if (sick_now("algo-context-over"))
+        *out_size = UINT64_C(64) << 20;
+    if (sick_now("algo-context-absurd")) {
+        *out_size = UINT64_MAX / 2;
+        return XRAY_E_RANGE;
+    }
+    /* Grows, says so, and then is longer than it said. */
+    if (sick_now("algo-context-grows")) {
+        *out_size = cap < 5000 ? 5000 : 5001;
+        return cap < 5000 ? XRAY_E_RANGE : XRAY_OK;
+    }
     return status;
 }
 
@@ -41,6 +93,10 @@ static xray_status save(void *self, void *out, uint64_t cap, uint64_t *out_size)
 {
     (void)self;
     *out_size = sizeof(coefficient);
+    if (sick_is("algo-save-absurd"))
+        *out_size = UINT64_MAX - 1;
+    if (sick_is("algo-save-over") && cap)
+        *out_size = UINT64_C(64) << 20;
     if (cap < sizeof(coefficient))
         return XRAY_E_RANGE;
     memcpy(out, &coefficient, sizeof(coefficient));
@@ -64,7 +120,9 @@ const xray_component *sick_algo(void)
         return NULL;
     base = component.ops;
     ops = *base;
+    ops.create = create;
     ops.prepare = prepare;
+    ops.context = context;
     ops.loss = loss;
     ops.save = save;
     ops.load = load;

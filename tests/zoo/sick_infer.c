@@ -61,6 +61,14 @@ static void spoil(xray_sample_out *out)
         span.version += 7;
         out->spans = &span;
     }
+    if (sick_now("infer-spans")) {
+        out->spans = NULL;
+        out->span_count = 1u << 30;
+    }
+    if (sick_now("infer-wraps")) /* times 8 samples it is 0 again */
+        out->id += UINT64_C(1) << 61;
+    if (sick_now("infer-raw"))
+        out->raw_logp = NULL;
     if (sick_now("infer-null"))
         out->logp = NULL;
 }
@@ -105,6 +113,7 @@ static uint64_t some_version(void *owner)
 
 static const xray_weights *weights(void *self)
 {
+    static xray_tensor tensor;
     static xray_weights own;
     static xray_weights other;
     const xray_weights *table = base->weights(self);
@@ -113,6 +122,7 @@ static const xray_weights *weights(void *self)
     own = other = *table;
     other.owner = &own;
     other.version = some_version;
+    sick_table("infer", &other, &tensor);
     return &other;
 }
 

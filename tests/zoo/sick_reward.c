@@ -8,6 +8,7 @@ static const xray_reward_ops *base;
 static void spoil(xray_score *out)
 {
     static const float bad[64] = { 0, NAN };
+    static const float huge[64] = { 0, 3e38f };
     if (sick_now("reward-nan"))
         out->score = NAN;
     if (sick_now("reward-inf"))
@@ -16,6 +17,16 @@ static void spoil(xray_score *out)
         out->id += 1000;
     if (sick_now("reward-tokens"))
         out->token_scores = bad;
+    if (sick_now("reward-huge"))
+        out->score = 1e300;
+    if (sick_now("reward-huge-tokens"))
+        out->token_scores = huge;
+    if (sick_now("reward-many")) {
+        static const xray_named_value one = { "x", 1 };
+        out->values = &one;
+        out->value_count = 1u << 31;
+        out->value_stride = sizeof(one);
+    }
     if (sick_now("reward-values")) {
         out->values = NULL;
         out->value_count = 3;

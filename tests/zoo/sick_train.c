@@ -61,6 +61,28 @@ static xray_status optimizer_step(void *self, double lr, double max_norm,
     return status;
 }
 
+static const xray_weights *weights(void *self)
+{
+    static xray_weights table;
+    static xray_tensor tensor;
+    table = *base->weights(self);
+    sick_table("train", &table, &tensor);
+    return sick_is("train-table-none") ? NULL : &table;
+}
+
+static xray_status export_next(void *self, const xray_weights **out_part)
+{
+    static xray_weights part;
+    static xray_tensor tensor;
+    xray_status status = base->export_next(self, out_part);
+    if (status != XRAY_OK)
+        return status;
+    part = **out_part;
+    sick_table("export", &part, &tensor);
+    *out_part = &part;
+    return XRAY_OK;
+}
+
 const xray_component *sick_train(void)
 {
     static xray_train_ops ops;
@@ -72,6 +94,8 @@ const xray_component *sick_train(void)
     ops.forward = forward;
     ops.forward_backward = forward_backward;
     ops.optimizer_step = optimizer_step;
+    ops.weights = weights;
+    ops.export_next = export_next;
     component.name = "sick";
     component.ops = &ops;
     return &component;
