@@ -31,6 +31,49 @@ static xray_status fail_limit(xr_err *err, const char *path, size_t limit)
                    limit);
 }
 
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode)                    ? "a folder"
+           : S_ISFIFO(mode)                 ? "a pipe"
+           : S_ISSOCK(mode)                 ? "a socket"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                            : "of an unknown kind";
+}
+
+static xray_status fail_kind(xr_err *err, const char *path, mode_t mode)
+{
+    return xr_fail(err, XRAY_E_IO, "%s: is %s, expected a regular file", path,
+                   kind_of(mode));
+}
+
+xray_status xr_file_open(const char *path, xr_err *err, int *out_fd,
+                         uint64_t *out_size)
+{
+    struct stat st;
+    /* Without O_NONBLOCK the call itself would wait, on a pipe for a writer.
+     * Reading a regular file does not heed it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        int saved = errno;
+        if (saved == ENXIO && !stat(path, &st)) /* sockets do not open */
+            return fail_kind(err, path, st.st_mode);
+        errno = saved;
+        return fail_io(err, path, "cannot open");
+    }
+    xray_status status = XRAY_OK;
+    if (fstat(fd, &st))
+        status = fail_io(err, path, "cannot read");
+    else if (!S_ISREG(st.st_mode))
+        status = fail_kind(err, path, st.st_mode);
+    if (status != XRAY_OK) {
+        (void)close(fd);
+        return status;
+    }
+    *out_fd = fd;
+    *out_size = st.st_size > 0 ? (uint64_t)st.st_size : 0;
+    return XRAY_OK;
+}
+
 /* Reads until the end of the file; stops early above `limit`. */
 static xray_status read_all(int fd, const char *path, size_t limit, xr_err *err,
                             char **data, size_t *size)
@@ -65,18 +108,16 @@ static xray_status read_all(int fd, const char *path, size_t limit, xr_err *err,
 xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
                          char **out_data, size_t *out_size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_io(err, path, "cannot open");
-    struct stat st;
+    int fd = -1;
+    uint64_t bytes = 0;
     char *data = NULL;
-    size_t size = 4096;
-    xray_status status;
-    /* The size is a guess only: it is 0 for pipes and /proc. Two bytes more
-     * let the end be seen without growing. */
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 4000)
-        size = (size_t)st.st_size + 2;
-    if (size > 4096 && size - 2 > limit)
+    xray_status status = xr_file_open(path, err, &fd, &bytes);
+    if (status != XRAY_OK)
+        return status;
+    /* The size is a guess only: it is 0 for files of /proc. Two bytes more let
+     * the end be seen without growing. */
+    size_t size = bytes > 4000 ? (size_t)bytes + 2 : 4096;
+    if (bytes > limit)
         status = fail_limit(err, path, limit);
     else
         status = read_all(fd, path, limit, err, &data, &size);
@@ -92,23 +133,18 @@ xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
 
 xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out)
 {
+    int fd = -1;
+    uint64_t size = 0;
     *out = (xr_map_file){ NULL, 0 };
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_io(err, path, "cannot open");
-    struct stat st;
-    xray_status status = XRAY_OK;
-    if (fstat(fd, &st)) {
-        status = fail_io(err, path, "cannot read");
-    } else if (!S_ISREG(st.st_mode)) {
-        status = xr_fail(err, XRAY_E_IO, "%s: not a regular file", path);
-    } else if (st.st_size > 0) {
-        size_t size = (size_t)st.st_size;
-        void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    xray_status status = xr_file_open(path, err, &fd, &size);
+    if (status != XRAY_OK)
+        return status;
+    if (size > 0) {
+        void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
             status = fail_io(err, path, "cannot map");
         else
-            *out = (xr_map_file){ data, size };
+            *out = (xr_map_file){ data, (size_t)size };
     }
     (void)close(fd);
     return status;
@@ -153,12 +189,22 @@ static int open_beside(const char *path, char **out_temp)
     return -1;
 }
 
+/* A pipe that nobody reads is an error, not a wait; writes do wait. */
+static int open_directly(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+    if (flags >= 0)
+        (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    return fd;
+}
+
 xray_status xr_file_begin(const char *path, xr_err *err, xr_file_out *out)
 {
     *out = (xr_file_out){ path, NULL, -1 };
     struct stat st;
     if (!stat(path, &st) && !S_ISREG(st.st_mode))
-        out->fd = open(path, O_WRONLY | O_CLOEXEC);
+        out->fd = open_directly(path);
     else
         out->fd = open_beside(path, &out->temp);
     return out->fd < 0 ? fail_io(err, path, "cannot write") : XRAY_OK;
@@ -275,11 +321,13 @@ xray_status xr_file_write(const char *path, const void *data, size_t size,
 
 xray_status xr_file_copy(const char *from, const char *to, xr_err *err)
 {
-    int fd = open(from, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_io(err, from, "cannot open");
+    int fd = -1;
+    uint64_t size = 0;
+    xray_status status = xr_file_open(from, err, &fd, &size);
+    if (status != XRAY_OK)
+        return status;
     xr_file_out file;
-    xray_status status = xr_file_begin(to, err, &file);
+    status = xr_file_begin(to, err, &file);
     while (!status) {
         char block[65536];
         ssize_t got = read(fd, block, sizeof block);

@@ -10,6 +10,14 @@
 
 #include "core/base/err.h"
 
+/* Opens a regular file to read: a descriptor for the caller to close, and
+ * its size. Whatever else lies there (a folder, a pipe, a device, a
+ * socket) is refused at once in a sentence that says what it is; opening a pipe
+ * would otherwise wait for a writer. All files below are opened through here.
+ */
+xray_status xr_file_open(const char *path, xr_err *err, int *out_fd,
+                         uint64_t *out_size);
+
 /* The bytes of a file with a NUL behind them; *out_size counts without it.
  * free() releases. Errors name the file. */
 xray_status xr_file_read(const char *path, size_t limit, xr_err *err,

@@ -94,7 +94,8 @@ static xray_status open_file(xr_monitor *m, const char *path, int64_t keep_step,
     m->path = xr_strdup(path);
     if (!m->path)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
-    m->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    m->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK,
+                   0644);
     if (m->file < 0)
         return xr_fail(err, XRAY_E_IO, "%s: %s", path, strerror(errno));
     struct stat info;

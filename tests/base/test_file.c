@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "core/base/file.h"
 #include "tests/scratch.h"
@@ -116,6 +118,55 @@ static void test_commit_and_remove(void **state)
     assert_int_equal(xr_dir_remove(to, &err), XRAY_OK);
 }
 
+/* Each of the readers refuses `path` and says what lies there. */
+static void expect_refused(const char *path, const char *kind)
+{
+    char said[512];
+    char *data;
+    size_t size;
+    xr_map_file map;
+    xr_err err = { "" };
+    (void)snprintf(said, sizeof said, "%s: is %s, expected a regular file",
+                   path, kind);
+    assert_int_equal(xr_file_read(path, 9, &err, &data, &size), XRAY_E_IO);
+    assert_string_equal(err.text, said);
+    err.text[0] = '\0';
+    assert_int_equal(xr_file_map(path, &err, &map), XRAY_E_IO);
+    assert_string_equal(err.text, said);
+    err.text[0] = '\0';
+    assert_int_equal(xr_file_copy(path, scratch_path("to"), &err), XRAY_E_IO);
+    assert_string_equal(err.text, said);
+    assert_false(xr_path_exists(scratch_path("to")));
+}
+
+/* A pipe without a writer would hold a reader up for good, one without a
+ * reader a writer: the alarm ends a suite that waits. */
+static void test_only_regular_files(void **state)
+{
+    (void)state;
+    char path[200];
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    (void)alarm(60);
+    assert_int_equal(xr_dir_make(scratch_path("odd"), NULL), XRAY_OK);
+    (void)snprintf(path, sizeof path, "%s", scratch_path("odd/pipe"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_refused(path, "a pipe");
+    assert_int_equal(xr_file_write(path, "x", 1, NULL), XRAY_E_IO);
+    (void)snprintf(path, sizeof path, "%s", scratch_path("odd/link"));
+    assert_int_equal(symlink("pipe", path), 0);
+    expect_refused(path, "a pipe");
+    (void)snprintf(name.sun_path, sizeof name.sun_path, "%s",
+                   scratch_path("odd/s"));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const void *)&name, sizeof name), 0);
+    expect_refused(name.sun_path, "a socket");
+    (void)close(fd);
+    expect_refused("/dev/zero", "a device");
+    expect_refused(scratch_dir(), "a folder");
+    (void)alarm(0);
+}
+
 static void test_paths(void **state)
 {
     (void)state;
@@ -134,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_large_and_copied),
         cmocka_unit_test(test_a_dropped_write_leaves_the_old),
         cmocka_unit_test(test_commit_and_remove),
+        cmocka_unit_test(test_only_regular_files),
         cmocka_unit_test(test_paths),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
