@@ -80,9 +80,8 @@ static const xray_choice dtypes[] = {
     { NULL, 0, NULL },
 };
 static const xray_choice inits[] = {
-    { "auto", XR_INIT_AUTO, "load weights if the folder has some" },
-    { "load", XR_INIT_LOAD, "load weights; without them it is an error" },
-    { "random", XR_INIT_RANDOM, "draw weights by [run] seed" },
+    { "load", XR_INIT_LOAD, "load them; a folder without is an error" },
+    { "random", XR_INIT_RANDOM, "draw them by [run] seed" },
     { NULL, 0, NULL },
 };
 
@@ -96,7 +95,7 @@ static const xray_option model_options[] = {
     XRAY_CHOICE(MODEL, dtype, "float32", dtypes, SINCE,
                 "What weights are computed in; 16-bit checkpoints are widened "
                 "for float32."),
-    XRAY_CHOICE(MODEL, init, "auto", inits, SINCE,
+    XRAY_CHOICE(MODEL, init, "load", inits, SINCE,
                 "Where the first weights come from."),
 };
 

@@ -35,7 +35,7 @@ typedef struct xr_placement_section { /* [placement] ranks of each role */
     xray_list rollout;
 } xr_placement_section;
 
-enum { XR_INIT_AUTO, XR_INIT_LOAD, XR_INIT_RANDOM };
+enum { XR_INIT_LOAD, XR_INIT_RANDOM };
 typedef struct xr_model_section { /* [model] */
     const char *path;
     const char *tokenizer_path; /* "" : path */

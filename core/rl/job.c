@@ -88,11 +88,28 @@ static void announce(const xr_job *job)
     xr_monitor_say(job->monitor, line);
 }
 
+/* Of a run that begins; a checkpoint has its heads. */
+static void announce_heads(const xr_job *job)
+{
+    xr_str text = { 0 };
+    xr_session_new_heads(job->session, &text);
+    char *line = text.data;
+    for (char *end = line ? strchr(line, '\n') : NULL; end;
+         end = strchr(line, '\n')) {
+        *end = '\0';
+        xr_monitor_say(job->monitor, line);
+        line = end + 1;
+    }
+    xr_str_free(&text);
+}
+
 static xray_status resume(xr_job *job, xr_err *err)
 {
     char line[XR_PATH_CAP + 64];
     char path[XR_PATH_CAP];
     xray_status status = xr_checkpoint_find(job->session, path, err);
+    if (status == XRAY_OK && !*path)
+        announce_heads(job);
     if (status != XRAY_OK || !*path)
         return status;
     status = xr_checkpoint_read(path, &job->progress, &job->progress, err);

@@ -273,13 +273,8 @@ void xr_score_prepare(xr_session *s, xr_errors *errors)
                            "actor",        &s->score_model, load,
                            &s->score_path, &s->score_json };
     xr_session_side_model(s, &side, errors);
-    /* [model] init is the policy's: a reward model that can be read is. */
-    s->score_model.random_init =
-        s->score_path && !xr_session_has_weights(s->score_path);
-    if (s->score_model.random_init && s->run.model.init != XR_INIT_RANDOM)
-        xr_errors_add(errors,
-                      "%s: [%s] path: %s holds neither model.safetensors nor "
-                      "model.safetensors.index.json",
-                      xr_config_place(s->config, side.section, "path"),
-                      side.section, s->score_path);
+    /* Drawn values grade nothing, but what can be read is: [model] init is of
+     * the models that are trained. */
+    if (s->score_path && xr_session_has_weights(s->score_path))
+        s->score_model.random_init = 0;
 }

@@ -32,23 +32,6 @@ static uint32_t log_level(const char *name)
     return XRAY_LOG_WARN;
 }
 
-const char *xr_session_model_dir(const char *path, const char *leaf,
-                                 char *buffer, size_t cap)
-{
-    char file[XR_PATH_CAP];
-    char *text = NULL;
-    size_t size = 0;
-    if (xr_path_join(path, "latest_checkpointed_iteration.txt", file,
-                     sizeof(file), NULL) != XRAY_OK ||
-        !xr_path_exists(file) ||
-        xr_file_read(file, 64, NULL, &text, &size) != XRAY_OK)
-        return path;
-    (void)snprintf(buffer, cap, "%s/global_step_%ld/%s", path,
-                   strtol(text, NULL, 10), leaf);
-    free(text);
-    return buffer;
-}
-
 static void add_end_id(xr_session *s, double id)
 {
     size_t cap = sizeof(s->end_ids) / sizeof(s->end_ids[0]);
@@ -125,17 +108,6 @@ static xray_status read_numbers(xr_session *s, const char *where, xr_err *err)
     return status;
 }
 
-int xr_session_has_weights(const char *dir)
-{
-    char a[XR_PATH_CAP];
-    char b[XR_PATH_CAP];
-    return xr_path_join(dir, "model.safetensors", a, sizeof(a), NULL) ==
-               XRAY_OK &&
-           xr_path_join(dir, "model.safetensors.index.json", b, sizeof(b),
-                        NULL) == XRAY_OK &&
-           (xr_path_exists(a) || xr_path_exists(b));
-}
-
 static void read_model(xr_session *s, xr_errors *errors)
 {
     char buffer[XR_PATH_CAP];
@@ -175,16 +147,9 @@ static void read_model(xr_session *s, xr_errors *errors)
         return;
     }
     s->model.config_json = s->config_json;
-    int weights = xr_session_has_weights(s->model_path);
-    s->model.random_init = s->run.model.init == XR_INIT_RANDOM ||
-                           (s->run.model.init == XR_INIT_AUTO && !weights);
-    if (s->run.model.init == XR_INIT_LOAD && !weights)
-        xr_errors_add(errors,
-                      "%s: [model] init: load needs weights, but %s holds "
-                      "neither model.safetensors nor "
-                      "model.safetensors.index.json",
-                      xr_config_place(s->config, "model", "init"),
-                      s->model_path);
+    s->model.random_init = s->run.model.init == XR_INIT_RANDOM;
+    if (!s->model.random_init && !xr_session_has_weights(s->model_path))
+        xr_session_no_weights(s, "model", "path", s->model_path, errors);
 }
 
 void xr_session_read_tokenizer(xr_session *s, xr_errors *errors)

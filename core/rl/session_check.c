@@ -288,6 +288,7 @@ void xr_session_check(xr_session *s, xr_str *out, xr_errors *errors,
         xr_session_check_weights(&s->critic_model, XR_WEIGHTS_CRITIC, errors);
     if (s->score_json && !s->score_model.random_init)
         xr_session_check_weights(&s->score_model, XR_WEIGHTS_REWARD, errors);
+    xr_session_new_heads(s, out);
     check_text(&c);
     xr_resources_disk(s, &c.plans, c.steps, errors);
     check_resume(&c);

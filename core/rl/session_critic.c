@@ -75,14 +75,14 @@ void xr_session_side_model(xr_session *s, const xr_side_model *side,
         return;
     }
     model->path = path;
-    model->random_init =
-        s->run.model.init == XR_INIT_RANDOM ||
-        (s->run.model.init == XR_INIT_AUTO && !xr_session_has_weights(path));
+    model->random_init = s->run.model.init == XR_INIT_RANDOM;
     if (xr_path_join(path, "config.json", file, sizeof(file), &err) ==
             XRAY_OK &&
         xr_file_read(file, 16u << 20, &err, side->json_out, &size) == XRAY_OK &&
         read_numbers(s, side, file, &err) == XRAY_OK) {
         model->config_json = *side->json_out;
+        if (!model->random_init && !xr_session_has_weights(path))
+            xr_session_no_weights(s, side->section, side->key, path, errors);
         return;
     }
     xr_errors_add(errors, "%s: [%s] %s: %s",

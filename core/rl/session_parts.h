@@ -29,6 +29,10 @@ const char *xr_session_model_dir(const char *path, const char *leaf,
                                  char *buffer, size_t cap);
 /* 1 if the folder holds weights. */
 int xr_session_has_weights(const char *dir);
+/* Says that the folder that [section] key names holds none, and where they lie
+ * there in another form, the line that converts them. */
+void xr_session_no_weights(const xr_session *session, const char *section,
+                           const char *key, const char *dir, xr_errors *errors);
 /* A plugin or a reader names a key without knowing where it was set:
  * "reward.x: create: pattern: text" of [reward.x], or "...: [data] filters:
  * text", becomes "run.ini:3: [reward.x] pattern: text". Another text, and
@@ -41,6 +45,9 @@ void xr_session_place(const xr_session *session, const char *section,
 /* Names, shapes and types of the weights against config.json. */
 void xr_session_check_weights(const xray_model *model, uint32_t kind,
                               xr_errors *errors);
+/* A line on each value head that is trained and that the weights read do not
+ * have: it begins with zeros. */
+void xr_session_new_heads(const xr_session *session, xr_str *out);
 /* A model beside the policy: where it is named, and what becomes of it. */
 typedef struct xr_side_model {
     const char *section;

@@ -130,6 +130,35 @@ static void check_extra(matching *m)
     }
 }
 
+static int has_head(const xm_st *st)
+{
+    return xm_st_find(st, "score.weight") ||
+           xm_st_find(st, "value_head.weight");
+}
+
+static void say_new_head(const char *whose, const xray_model *model,
+                         xr_str *out)
+{
+    xm_st *st = NULL;
+    if (model->random_init || !model->path ||
+        xm_st_open(model->path, NULL, &st) != XRAY_OK)
+        return; /* drawn, or what is wrong with it is said elsewhere */
+    if (!has_head(st))
+        xr_str_printf(out,
+                      "the value head of the %s is new and begins with zeros: "
+                      "%s has none\n",
+                      whose, model->path);
+    xm_st_close(st);
+}
+
+void xr_session_new_heads(const xr_session *s, xr_str *out)
+{
+    if (s->needs & XRAY_NEED_VALUE_HEAD)
+        say_new_head("policy", &s->model, out);
+    if (s->needs & XRAY_NEED_CRITIC)
+        say_new_head("critic", &s->critic_model, out);
+}
+
 void xr_session_check_weights(const xray_model *model, uint32_t kind,
                               xr_errors *errors)
 {
@@ -152,8 +181,7 @@ void xr_session_check_weights(const xray_model *model, uint32_t kind,
         (void)xm_config_params(&config, visit, &m);
         if (!m.faults)
             check_extra(&m);
-        if (kind == XR_WEIGHTS_REWARD && !xm_st_find(st, "score.weight") &&
-            !xm_st_find(st, "value_head.weight"))
+        if (kind == XR_WEIGHTS_REWARD && !has_head(st))
             fault(&m, "score.weight is missing, a reward model needs one");
     }
     if (m.faults > 1)

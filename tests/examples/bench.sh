@@ -6,11 +6,11 @@ set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$XRAY_BUILD/quickstart-task" "$work" 1
-"$XRAY_BUILD/bench-throughput" "$work/model" data.train_batch_size=4 >"$work/out.txt"
+"$XRAY_BUILD/bench-throughput" "$work/model" model.init=random data.train_batch_size=4 >"$work/out.txt"
 grep -q '^train: .* tokens/s$' "$work/out.txt"
 grep -q '^generate: .* tokens/s$' "$work/out.txt"
 grep -q '^decode: .* reached$' "$work/out.txt"
-"$XRAY_BUILD/bench-throughput" "$work/model" bench.what=train bench.lengths=8..32 bench.tokens=256 >"$work/out.txt"
+"$XRAY_BUILD/bench-throughput" "$work/model" model.init=random bench.what=train bench.lengths=8..32 bench.tokens=256 >"$work/out.txt"
 grep -q '^train: 2[0-9][0-9] tokens of .* reached$' "$work/out.txt"
 "$XRAY_BUILD/bench-train" "$XRAY_BUILD/xray" "$work/run/metrics.jsonl" train "$XRAY_SOURCE/bench/peers/grpo.ini" \
     --set "model.path=$work/model" --set model.init=random --set "data.train_files=$work/train.jsonl" \

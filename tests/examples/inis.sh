@@ -12,7 +12,7 @@ check() {
     grep -q '^a step: ' "$work/out.txt" || fail "xray check $1 does not print the batch arithmetic"
 }
 for ini in grpo ppo-verl ppo-trlx; do
-    check "$examples/quickstart/$ini.ini" --set "model.path=$work/task/model" \
+    check "$examples/quickstart/$ini.ini" --set "model.path=$work/task/model" --set model.init=random \
         --set "data.train_files=$work/task/train.jsonl" --set "data.val_files=$work/task/val.jsonl"
 done
 check "$examples/stories260k/grpo.ini" --set "model.path=$data/models/stories260K/hf"
@@ -22,12 +22,12 @@ check "$examples/gsm8k/stories260k.ini" --set "model.path=$data/models/stories26
 cp -r "$data/tokenizers/qwen2" "$work/narrow"
 sed -i -e 's/"hidden_size": .*/"hidden_size": 48,/' -e 's/"intermediate_size": .*/"intermediate_size": 64,/' \
     -e 's/"num_hidden_layers": .*/"num_hidden_layers": 2,/' "$work/narrow/config.json"
-check "$examples/gsm8k/qwen2.5-0.5b-instruct.ini" --set "model.path=$work/narrow" \
+check "$examples/gsm8k/qwen2.5-0.5b-instruct.ini" --set "model.path=$work/narrow" --set model.init=random \
     --set "data.train_files=$data/gsm8k/train.jsonl" --set "data.val_files=$data/gsm8k/test.jsonl"
 grep -q '256 prompts x 5 samples = 1280 rows' "$work/out.txt" || fail "$(cat "$work/out.txt")"
 # One H200: planned from the shapes alone. Where the cuda plugin is not built, its
 # section is the cpu device's, which plans as much.
-task=(--set "model.tokenizer_path=$work/task/model" --set "data.train_files=$work/task/train.jsonl")
+task=(--set model.init=random --set "model.tokenizer_path=$work/task/model" --set "data.train_files=$work/task/train.jsonl")
 cp -r "$examples/h200" "$work/h200"
 if ! "$XRAY_BIN" plugin list | grep -q '^device-cuda'; then
     echo "inis: h200 as device = cpu: the cuda plugin is not built"

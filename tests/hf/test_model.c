@@ -192,7 +192,7 @@ static void an_index_is_held_to_its_word(void **state)
         { "\"t1\":\"../model.safetensors\"", "same folder" },
         { "\"t1\":\"/etc/passwd\"", "same folder" },
         { "\"t1\":\"..\"", "same folder" },
-        { "\"t1\":\".\"", "not a regular file" },
+        { "\"t1\":\".\"", "is a folder" },
         { "\"t1\":\"\"", "same folder" },
         { "\"t1\":7", "same folder" },
         { "\"t1\":null", "same folder" },

@@ -50,6 +50,6 @@ refused() { # PATTERN COMMAND [--set ...]
 refused '\[reward.rm\] path: is not set; it names the folder of the reward model' check --set reward.rm.path=
 refused '\[reward.rm\] path: .*config.json' check --set "reward.rm.path=$work/nowhere"
 refused 'headless: tensor score.weight is missing, a reward model needs one' check --set "reward.rm.path=$work/headless" \
-    --set model.init=auto
+    --set model.init=load
 refused '\[reward.rm\] plugin: model: xray train alone holds one' eval
 echo "rl.score: ok"
