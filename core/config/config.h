@@ -6,8 +6,8 @@
  * counts lines and refuses what inih would cut or accept silently.
  *
  * Layers, lowest first: defaults (of the option tables), a DeepSpeed JSON that
- * a file names (core/config/deepspeed.h), file (with `include =
- * FILE` before the first section), environment (XRAY_SECTION__KEY, '.' of a
+ * a file names (core/config/deepspeed.h), file (`include = FILE` before the
+ * first section reads another one; what is read later holds), environment (XRAY_SECTION__KEY, '.' of a
  * section written '_'), --set section.key=value (the last dot splits).
  */
 #ifndef XR_CONFIG_H
@@ -41,8 +41,6 @@ void xr_config_environment(xr_config *config, char *const *environ_list,
                            xr_errors *errors);
 void xr_config_set(xr_config *config, const char *assignment,
                    xr_errors *errors);
-/* The folder of the first file read (or "."): paths are relative to it. */
-const char *xr_config_dir(const xr_config *config);
 
 /* Text of a value in force, NULL if no layer sets it. Does not mark it known.
  */

@@ -154,12 +154,11 @@ static void to_choice(const place *p, const char *text)
 const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
                               const char *path)
 {
-    const char *dir = xr_config_dir(config);
-    if (!entry || entry->layer != XR_LAYER_FILE || !*path || *path == '/' ||
-        strcmp(dir, ".") == 0)
+    const char *dir =
+        entry && entry->layer == XR_LAYER_FILE ? entry->dir : "";
+    if (!*dir || !*path || *path == '/')
         return path;
-    return xr_config_keepf(config, "%s%s%s", dir,
-                           dir[strlen(dir) - 1] == '/' ? "" : "/", path);
+    return xr_config_keepf(config, "%s%s", dir, path);
 }
 
 /* What is printed must mean the same file in whatever folder it is read. */

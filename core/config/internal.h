@@ -31,6 +31,7 @@ typedef struct xr_entry {
     const char *origin;
     uint32_t layer;
     uint32_t flags;
+    const char *dir; /* of the file that set it; NULL: no file did */
     uint32_t file; /* which reading of a file set it, from 1; 0: none did */
     uint32_t line;
 } xr_entry;
@@ -61,7 +62,6 @@ struct xr_config {
     xr_variable *variables;
     size_t variable_count;
     xr_kept *kept;
-    const char *dir;       /* NULL until a file was read */
     const char *first;     /* the first file's path, as given */
     uint32_t files;        /* files read so far */
     int failed;            /* memory ran out */
@@ -93,8 +93,9 @@ void xr_section_take_variables(xr_config *config, xr_section *section);
 int xr_variable_names(const char *variable, const char *section,
                       const char **out_key);
 
-/* A path of a file is relative to the first file's folder; one of the command
- * line, the environment or a default to the folder the program runs in. */
+/* A path of a file is relative to the folder of the file that holds it; one of
+ * the command line, the environment or a default to the folder the program runs
+ * in. */
 const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
                               const char *path);
 

@@ -28,6 +28,7 @@ typedef struct source {
     xr_config *config;
     xr_errors *errors;
     const char *path; /* as the user wrote it */
+    const char *dir;  /* its folder with a slash; "": the current one */
     dev_t device;     /* device and inode tell cycles */
     ino_t inode;
     const char *at; /* the next line */
@@ -242,7 +243,6 @@ static char *next_line(char *out, int cap, void *stream)
 
 static void include(const source *s, const char *name)
 {
-    const char *slash = strrchr(s->path, '/');
     if (!*name) {
         s->config->unread = 1;
         complain(s, "include names no file");
@@ -254,10 +254,8 @@ static void include(const source *s, const char *name)
         return;
     }
     const char *path =
-        *name == '/' || !slash
-            ? name
-            : xr_config_keepf(s->config, "%.*s/%s", (int)(slash - s->path),
-                              s->path, name);
+        *name == '/' ? name
+                     : xr_config_keepf(s->config, "%s%s", s->dir, name);
     read_file(s->config, path, s, s->errors);
 }
 
@@ -274,6 +272,7 @@ static void put(const source *s, xr_section *section, const char *key,
     }
     entry->file = s->file;
     entry->line = s->line;
+    entry->dir = s->dir;
     xr_entry_set(entry, value,
                  xr_config_keepf(s->config, "%s:%u", s->path, s->line),
                  XR_LAYER_FILE);
@@ -338,10 +337,13 @@ static void read_file(xr_config *config, const char *path, const source *parent,
     xr_err err = { "" };
     char *data = NULL;
     size_t size = 0;
+    const char *slash = strrchr(path, '/');
+    size_t dir_size = slash ? (size_t)(slash - path) + 1 : 0;
     source s = { .parent = parent,
                  .config = config,
                  .errors = errors,
                  .path = path,
+                 .dir = xr_config_keep(config, path, dir_size),
                  .file = ++config->files,
                  .depth = parent ? parent->depth + 1 : 0 };
     if (xr_file_read(path, FILE_LIMIT, &err, &data, &size) != XRAY_OK) {
@@ -367,14 +369,8 @@ static void read_file(xr_config *config, const char *path, const source *parent,
 void xr_config_read(xr_config *config, const char *path, xr_errors *errors)
 {
     const char *kept = xr_config_keep(config, path, strlen(path));
-    if (!config->dir) {
-        const char *slash = strrchr(kept, '/');
+    if (!config->first)
         config->first = kept;
-        config->dir = !slash          ? "."
-                      : slash == kept ? "/"
-                                      : xr_config_keep(config, kept,
-                                                       (size_t)(slash - kept));
-    }
     if (config->failed)
         xr_errors_add(errors, "%s: out of memory", path);
     else

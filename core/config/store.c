@@ -309,11 +309,6 @@ void xr_config_set(xr_config *config, const char *assignment, xr_errors *errors)
 
 /* ---- reading back ------------------------------------------------------- */
 
-const char *xr_config_dir(const xr_config *config)
-{
-    return config->dir ? config->dir : ".";
-}
-
 const char *xr_config_get(const xr_config *config, const char *section,
                           const char *key)
 {

@@ -2,6 +2,8 @@
  *
  * The reader, the layers and the decoder, on a table of every type.
  */
+#include <sys/stat.h>
+
 #include "core/base/philox.h"
 #include "tests/config/config_testing.h"
 
@@ -399,7 +401,6 @@ static void paths_are_relative_to_the_file(void **state)
     assert_int_equal(chdir("/"), 0);
     xr_config_read(config, want, &errors);
     assert_int_equal(chdir(*state), 0);
-    assert_string_equal(xr_config_dir(config), *state);
     xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
     expect_errors(&errors, "");
     (void)snprintf(want, sizeof(want), "%s/a/b", (const char *)*state);
@@ -407,6 +408,32 @@ static void paths_are_relative_to_the_file(void **state)
     (void)snprintf(want, sizeof(want), "%s/c", (const char *)*state);
     assert_string_equal(t.files.items[0], want);
     assert_string_equal(t.files.items[1], "/d");
+    xr_config_free(config);
+}
+
+/* A file means its own folder, whatever file includes it; a file's own values
+ * go above those that it includes. */
+static void paths_of_an_included_file_are_its_own(void **state)
+{
+    (void)state;
+    xr_errors errors = { 0 };
+    all_types t;
+    assert_int_equal(mkdir("parts", 0700), 0);
+    write_text("parts/base.ini", "include = more.ini\n[t]\nfile = a/b\n"
+                                 "files = c, /d\nname = base\n");
+    write_text("parts/more.ini", "[t]\nfile = z\ncount = 7\n");
+    xr_config *config =
+        read_ini("include = parts/base.ini\n[t]\nname = run\n", &errors);
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    (void)unlink("parts/base.ini");
+    (void)unlink("parts/more.ini");
+    assert_int_equal(rmdir("parts"), 0);
+    expect_errors(&errors, "");
+    assert_string_equal(t.file, "parts/a/b");
+    assert_string_equal(t.files.items[0], "parts/c");
+    assert_string_equal(t.files.items[1], "/d");
+    assert_string_equal(t.name, "run");
+    assert_int_equal(t.count, 7);
     xr_config_free(config);
 }
 
@@ -509,6 +536,7 @@ int main(void)
         cmocka_unit_test(cycles_of_includes_are_refused),
         cmocka_unit_test(an_ignored_section_is_not_checked),
         cmocka_unit_test(paths_are_relative_to_the_file),
+        cmocka_unit_test(paths_of_an_included_file_are_its_own),
         cmocka_unit_test(print_reads_back),
         cmocka_unit_test(print_names_origins),
     };
