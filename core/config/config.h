@@ -7,8 +7,9 @@
  *
  * Layers, lowest first: defaults (of the option tables), a DeepSpeed JSON that
  * a file names (core/config/deepspeed.h), file (`include = FILE` before the
- * first section reads another one; what is read later holds), environment (XRAY_SECTION__KEY, '.' of a
- * section written '_'), --set section.key=value (the last dot splits).
+ * first section reads another one; what is read later holds), environment
+ * (XRAY_SECTION__KEY, '.' of a section written '_'), --set section.key=value
+ * (the last dot splits).
  */
 #ifndef XR_CONFIG_H
 #define XR_CONFIG_H

@@ -154,8 +154,7 @@ static void to_choice(const place *p, const char *text)
 const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
                               const char *path)
 {
-    const char *dir =
-        entry && entry->layer == XR_LAYER_FILE ? entry->dir : "";
+    const char *dir = entry && entry->layer == XR_LAYER_FILE ? entry->dir : "";
     if (!*dir || !*path || *path == '/')
         return path;
     return xr_config_keepf(config, "%s%s", dir, path);

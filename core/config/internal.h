@@ -32,7 +32,7 @@ typedef struct xr_entry {
     uint32_t layer;
     uint32_t flags;
     const char *dir; /* of the file that set it; NULL: no file did */
-    uint32_t file; /* which reading of a file set it, from 1; 0: none did */
+    uint32_t file;   /* which reading of a file set it, from 1; 0: none did */
     uint32_t line;
 } xr_entry;
 

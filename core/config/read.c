@@ -254,8 +254,7 @@ static void include(const source *s, const char *name)
         return;
     }
     const char *path =
-        *name == '/' ? name
-                     : xr_config_keepf(s->config, "%s%s", s->dir, name);
+        *name == '/' ? name : xr_config_keepf(s->config, "%s%s", s->dir, name);
     read_file(s->config, path, s, s->errors);
 }
 

@@ -3,27 +3,51 @@
 
 #include <stdlib.h>
 
+#include "core/base/str.h"
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 struct rule_pattern {
-    pcre2_code *code;
+    pcre2_code *code; /* for UTF-8 */
+    pcre2_code *any;  /* for any bytes: checks the rest of them at each match */
     pcre2_match_data *data;
     pcre2_match_context *context;
     uint32_t group; /* 1, or 0: the whole match */
-    uint32_t steps; /* left for this search */
+    size_t steps;   /* left for this search */
+    size_t at;      /* where in the text the last item was tried */
 };
 
-/* Called before every item of the pattern that is tried. PCRE2's own limit
+/* 0 once the steps have run out. */
+static int take_steps(rule_pattern *pattern, size_t count)
+{
+    int enough = pattern->steps >= count;
+    pattern->steps = enough ? pattern->steps - count : 0;
+    return enough;
+}
+
+/* Called before every item of the pattern that is tried. One item may go over
+ * much text, as `a*` does, and again from every position. PCRE2's own limit
  * starts anew at every position of the text, so it cannot bound a search. */
-static int count_step(pcre2_callout_block *block, void *ptr)
+static int count_steps(pcre2_callout_block *block, void *ptr)
 {
     rule_pattern *pattern = ptr;
-    (void)block;
-    if (!pattern->steps)
-        return PCRE2_ERROR_CALLOUT;
-    pattern->steps--;
-    return 0;
+    size_t now = block->current_position;
+    size_t over = now > pattern->at ? now - pattern->at : 0;
+    pattern->at = now;
+    return take_steps(pattern, 1 + over / RULE_PATTERN_STEP_BYTES)
+               ? 0
+               : PCRE2_ERROR_CALLOUT;
+}
+
+static int is_utf8(rule_text text)
+{
+    const char *end = text.data + text.size;
+    uint32_t c;
+    int size = 1;
+    for (const char *at = text.data; at < end && size; at += size)
+        size = xr_utf8_decode(at, end, &c);
+    return size != 0;
 }
 
 static xray_status bad_pattern(int code, size_t offset, xr_err *err)
@@ -43,11 +67,14 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
         return xr_fail(err, XRAY_E_NOMEM, "pattern: out of memory");
     int code = 0;
     PCRE2_SIZE offset = 0;
-    uint32_t flags = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_AUTO_CALLOUT |
-                     PCRE2_NEVER_BACKSLASH_C;
+    uint32_t flags = PCRE2_UTF | PCRE2_AUTO_CALLOUT | PCRE2_NEVER_BACKSLASH_C;
     pattern->code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
                                   flags, &code, &offset, NULL);
-    if (!pattern->code) {
+    if (pattern->code)
+        pattern->any = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
+                                     flags | PCRE2_MATCH_INVALID_UTF, &code,
+                                     &offset, NULL);
+    if (!pattern->any) {
         rule_pattern_free(pattern);
         if (code == PCRE2_ERROR_HEAP_FAILED)
             return xr_fail(err, XRAY_E_NOMEM, "pattern: out of memory");
@@ -62,7 +89,7 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
     uint32_t groups = 0;
     (void)pcre2_pattern_info(pattern->code, PCRE2_INFO_CAPTURECOUNT, &groups);
     pattern->group = !whole && groups > 0;
-    pcre2_set_callout(pattern->context, count_step, pattern);
+    pcre2_set_callout(pattern->context, count_steps, pattern);
     pcre2_set_match_limit(pattern->context, RULE_PATTERN_STEPS);
     pcre2_set_heap_limit(pattern->context, 64 * 1024); /* KiB */
     *out = pattern;
@@ -76,6 +103,7 @@ void rule_pattern_free(rule_pattern *pattern)
     pcre2_match_context_free(pattern->context);
     pcre2_match_data_free(pattern->data);
     pcre2_code_free(pattern->code);
+    pcre2_code_free(pattern->any);
     free(pattern);
 }
 
@@ -91,6 +119,18 @@ static size_t next_start(rule_text text, size_t start, size_t end)
     return start;
 }
 
+/* The match at or behind `start`: pcre2_match's own result. */
+static int match(rule_pattern *pattern, rule_text text, int valid, size_t start)
+{
+    pattern->at = start;
+    if (!valid &&
+        !take_steps(pattern, (text.size - start) / RULE_PATTERN_STEP_BYTES))
+        return PCRE2_ERROR_CALLOUT;
+    return pcre2_match(
+        valid ? pattern->code : pattern->any, (PCRE2_SPTR)text.data, text.size,
+        start, valid ? PCRE2_NO_UTF_CHECK : 0, pattern->data, pattern->context);
+}
+
 rule_text rule_pattern_find(rule_pattern *pattern, rule_text text, int last,
                             int *out_exhausted)
 {
@@ -98,10 +138,10 @@ rule_text rule_pattern_find(rule_pattern *pattern, rule_text text, int last,
     const size_t *at = pcre2_get_ovector_pointer(pattern->data);
     size_t start = 0;
     int code = 0;
+    int valid = is_utf8(text);
     pattern->steps = RULE_PATTERN_STEPS;
     while (start <= text.size) {
-        code = pcre2_match(pattern->code, (PCRE2_SPTR)text.data, text.size,
-                           start, 0, pattern->data, pattern->context);
+        code = match(pattern, text, valid, start);
         if (code < 0)
             break;
         uint32_t g = pattern->group;

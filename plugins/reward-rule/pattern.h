@@ -11,8 +11,11 @@
 #include "plugins/reward-rule/text.h"
 
 /* Steps of the matcher one search may take in all; a search that needs more
- * ends without a match. Counted, not timed, so a score is the same anywhere. */
+ * ends without a match. An item of the pattern that is tried is one, and so are
+ * so many bytes that an item goes over. Counted, not timed, so a score is the
+ * same anywhere. */
 #define RULE_PATTERN_STEPS 2000000u
+#define RULE_PATTERN_STEP_BYTES 64u
 
 typedef struct rule_pattern rule_pattern;
 

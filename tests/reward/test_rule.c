@@ -259,6 +259,35 @@ static void patterns_that_explode(void **state)
     }
 }
 
+/* Sizes at which work that grows with the square of the text would take
+ * minutes: many matches, an item that goes over all of the text from every
+ * place, and many matches in what is no UTF-8, which only steps bound. */
+static void long_texts(void **state)
+{
+    (void)state;
+    enum { SIZE = 900000 };
+    char *text = malloc(SIZE);
+    assert_non_null(text);
+    memset(text, 'a', SIZE);
+    rig r;
+    rig_open(&r, RIG_KEYS("grader", "regex", "pattern", "a", "search_bytes",
+                          "1048576"));
+    assert_int_equal(rig_judge(&r, text, SIZE, "a"), 'R');
+    assert_int_equal(r.host.warnings, 0);
+    text[SIZE - 1] = '\xFF';
+    assert_int_equal(rig_judge(&r, text, SIZE, "a"), 'N');
+    assert_int_equal(r.host.warnings, 1);
+    assert_int_equal(rig_judge(&r, text + SIZE - 8192, 8192, "a"), 'R');
+    rig_close(&r);
+    text[SIZE - 1] = 'a';
+    rig_open(&r, RIG_KEYS("grader", "regex", "pattern", "[ab]*[cd]",
+                          "search_bytes", "1048576"));
+    assert_int_equal(rig_judge(&r, text, SIZE, "a"), 'N');
+    assert_int_equal(r.host.warnings, 1);
+    rig_close(&r);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +301,7 @@ int main(void)
         cmocka_unit_test(random_bytes),
         cmocka_unit_test(huge_texts),
         cmocka_unit_test(patterns_that_explode),
+        cmocka_unit_test(long_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
