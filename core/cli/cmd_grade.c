@@ -67,7 +67,7 @@ static xray_status read_optional(const cJSON *object, const char *where,
         status = xr_value_text(prompt, "prompt", where, err, &parts->prompt);
     if (status == XRAY_OK && truth)
         status =
-            xr_value_text(truth, "ground_truth", where, err, &parts->truth);
+            xr_truth_text(truth, "ground_truth", where, err, &parts->truth);
     if (status == XRAY_OK && ids)
         status = xr_json_ids(ids, where, err, &parts->ids, &parts->id_count);
     if (status == XRAY_OK && (parts->prompt.failed || parts->truth.failed))
@@ -173,7 +173,8 @@ const cli_command cli_grade = {
     .about =
         "Reads JSON lines from FILE or standard input and writes a line for "
         "each:\n{\"response\"} and, as the grader needs them, \"prompt\", "
-        "\"ground_truth\" (text or a\nnumber), \"data_source\", \"ids\" and "
+        "\"ground_truth\" (text, a\nnumber or JSON), \"data_source\", \"ids\" "
+        "and "
         "any other key -> {\"score\"} and the grader's\nnamed values. Several "
         "instances give their weighted sum and each score. A bad\nline gives "
         "{\"error\"} in its place and exit code 1 at the end.",

@@ -113,14 +113,22 @@ xray_status xr_reader_value(xr_reader *r, const cJSON *value, const char *key,
     return status == XRAY_OK ? keep(r, &r->text, out) : status;
 }
 
+static xray_status keep_truth(xr_reader *r, const cJSON *value, const char *key,
+                              const char **out)
+{
+    xr_str_clear(&r->text);
+    xray_status status = xr_truth_text(value, key, r->where, r->err, &r->text);
+    return status == XRAY_OK ? keep(r, &r->text, out) : status;
+}
+
 xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row)
 {
     const cJSON *model = xr_json_get(json, "reward_model");
     const cJSON *truth =
         cJSON_IsObject(model) ? xr_json_get(model, "ground_truth") : NULL;
     if (truth)
-        return xr_reader_value(r, truth, "reward_model.ground_truth",
-                               &row->ground_truth);
+        return keep_truth(r, truth, "reward_model.ground_truth",
+                          &row->ground_truth);
     const char *key = r->data->answer_key;
     row->ground_truth = "";
     if (!key[0])
@@ -132,7 +140,7 @@ xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row)
                        "[data] answer_key (set it to \"\" for rows without an "
                        "answer)",
                        r->where, key);
-    return xr_reader_value(r, truth, key, &row->ground_truth);
+    return keep_truth(r, truth, key, &row->ground_truth);
 }
 
 /* ---- tokens ------------------------------------------------------------- */

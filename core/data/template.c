@@ -154,6 +154,28 @@ xray_status xr_value_text(const cJSON *value, const char *key,
                    where, key);
 }
 
+/* A list of messages has its text in them. */
+static int is_structure(const cJSON *value)
+{
+    if (!value || !value->child)
+        return 0;
+    return cJSON_IsObject(value) || !cJSON_IsObject(value->child) ||
+           !xr_json_get(value->child, "content");
+}
+
+xray_status xr_truth_text(const cJSON *value, const char *key,
+                          const char *where, xr_err *err, xr_str *out)
+{
+    if (!is_structure(value))
+        return xr_value_text(value, key, where, err, out);
+    char *text = cJSON_PrintUnformatted(value);
+    if (!text)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    xr_str_puts(out, text);
+    cJSON_free(text);
+    return XRAY_OK;
+}
+
 xray_status xr_template_fill(const xr_template *template, xr_alias alias,
                              const cJSON *row, const char *where, xr_err *err,
                              xr_str *out)

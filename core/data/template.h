@@ -45,5 +45,9 @@ xray_status xr_template_fill(const xr_template *template, xr_alias alias,
  * its contents, one line each. */
 xray_status xr_value_text(const cJSON *value, const char *key,
                           const char *where, xr_err *err, xr_str *out);
+/* The same of a ground truth, where an object, or a list of anything but
+ * messages, stands as JSON: {"target":["a","b"]}. */
+xray_status xr_truth_text(const cJSON *value, const char *key,
+                          const char *where, xr_err *err, xr_str *out);
 
 #endif

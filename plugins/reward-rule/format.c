@@ -192,6 +192,7 @@ static void grade_steps(const rule_input *in, rule_grade *out)
 const rule_grader rule_grader_format = {
     .keys = "score format_score format",
     .decides = 1,
+    .any_truth = 1,
     .grade = grade_format,
 };
 

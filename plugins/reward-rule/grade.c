@@ -113,6 +113,16 @@ void rule_judge_close(rule_judge *judge)
     *judge = (rule_judge){ .config = NULL };
 }
 
+/* A JSON object, or a list of texts. */
+static int is_json(rule_text truth)
+{
+    rule_text bare = rule_trim(truth);
+    if (bare.size < 2 || (*bare.data != '[' && *bare.data != '{'))
+        return 0;
+    rule_text inner = rule_trim((rule_text){ bare.data + 1, bare.size - 1 });
+    return inner.size && *inner.data == '"';
+}
+
 /* Has `grader` grade input->sample. */
 static void run(const rule_grader *grader, rule_input *input, rule_grade *out)
 {
@@ -128,6 +138,10 @@ static void run(const rule_grader *grader, rule_input *input, rule_grade *out)
         grader->grade(input, out);
     else
         rule_verdict(input->config, 0, 0, out);
+    if (out->acc < 1 && !out->remark && grader->decides && !grader->any_truth &&
+        !input->config->match_only && is_json(input->truth))
+        out->remark = "its ground truth is a JSON list or object, which only "
+                      "qa and search_r1 read";
 }
 
 void rule_judge_sample(const rule_judge *judge, const xray_sample_in *sample,

@@ -126,6 +126,8 @@ typedef struct rule_grader {
     const char *keys;
     /* 1: acc tells right from wrong, so the grader can be another's `base`. */
     int decides;
+    /* 1: the ground truth may be a JSON list or object, or is not read. */
+    int any_truth;
     /* Optional: XRAY_E_CONFIG for values it cannot work with. Runs before the
      * check of keys. */
     xray_status (*check)(const rule_config *config, xr_err *err);

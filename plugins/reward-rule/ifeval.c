@@ -254,6 +254,7 @@ static void grade(const rule_input *in, rule_grade *out)
 const rule_grader rule_grader_ifeval = {
     .keys = RULE_SCORES "after scoring loose",
     .decides = 1,
+    .any_truth = 1,
     .open = open_state,
     .close = close_state,
     .grade = grade,

@@ -203,6 +203,7 @@ static void grade(const rule_input *in, rule_grade *out)
 const rule_grader rule_grader_language = {
     .keys = RULE_SCORES "after language min_share scoring",
     .decides = 1,
+    .any_truth = 1,
     .check = check,
     .grade = grade,
 };

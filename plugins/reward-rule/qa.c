@@ -298,6 +298,7 @@ static void grade_search(const rule_input *in, rule_grade *out)
 const rule_grader rule_grader_qa = {
     .keys = RULE_SCORES "after match",
     .decides = 1,
+    .any_truth = 1,
     .open = open_qa,
     .close = close_qa,
     .grade = grade_qa,
@@ -306,6 +307,7 @@ const rule_grader rule_grader_qa = {
 const rule_grader rule_grader_search_r1 = {
     .keys = RULE_SCORES "match",
     .decides = 1,
+    .any_truth = 1,
     .open = open_qa,
     .close = close_qa,
     .grade = grade_search,

@@ -101,6 +101,31 @@ static void strict_by_default(void **state)
     assert_true(score_of(r, 2) == 1);
 }
 
+/* Ground truths as pandas writes those of search data sets; a grader that reads
+ * one text says so. */
+static void lists_of_truths(void **state)
+{
+    (void)state;
+    static const char input[] =
+        "{\"response\":\"Paris\",\"ground_truth\":{\"target\":[\"Rome\","
+        "\"Paris\"]}}\n"
+        "{\"response\":\"Paris\",\"ground_truth\":[\"Rome\",\"Paris\"]}\n"
+        "{\"response\":\"Paris\",\"ground_truth\":[\"Rome\"]}\n";
+    const program_result *r = RUN(input, "grade", "--reward", "rule", "--set",
+                                  "reward.rule.grader=qa");
+    expect_code(r, 0);
+    assert_string_equal(r->err, "");
+    assert_true(score_of(r, 0) == 1);
+    assert_true(score_of(r, 1) == 1);
+    assert_true(score_of(r, 2) == 0);
+    r = RUN(input, "grade", "--reward", "rule", "--set",
+            "reward.rule.grader=exact");
+    expect_code(r, 0);
+    assert_true(score_of(r, 0) == 0);
+    expect_text(r->err, "its ground truth is a JSON list or object, which only "
+                        "qa and search_r1 read");
+}
+
 static void several_instances(void **state)
 {
     (void)state;
@@ -151,11 +176,9 @@ static void bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gsm8k_strict),
-        cmocka_unit_test(gsm8k_flexible),
-        cmocka_unit_test(strict_by_default),
-        cmocka_unit_test(several_instances),
-        cmocka_unit_test(bad_lines),
+        cmocka_unit_test(gsm8k_strict),      cmocka_unit_test(gsm8k_flexible),
+        cmocka_unit_test(strict_by_default), cmocka_unit_test(lists_of_truths),
+        cmocka_unit_test(several_instances), cmocka_unit_test(bad_lines),
         cmocka_unit_test(bad_options),
     };
     return cmocka_run_group_tests_name("cli.grade", tests, scratch_make,

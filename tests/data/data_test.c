@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/data/data.h"
 
+#include "core/data/template.h"
 #include "tests/scratch.h"
 
 static xm_tokenizer *tokenizer;
@@ -309,6 +310,33 @@ static void bad_templates(void **state)
                            "bad.jsonl:1: no key 'nothing'"));
 }
 
+/* What pandas writes of verl's search data, and what else may stand there. */
+static void ground_truths(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "\"18\"", "18" },
+        { "18.0", "18" },
+        { "{\"target\": [\"a\", \"b\"]}", "{\"target\":[\"a\",\"b\"]}" },
+        { "[\"a\", \"b\"]", "[\"a\",\"b\"]" },
+        { "[1, 2.5]", "[1,2.5]" },
+        { "[{\"role\": \"assistant\", \"content\": \"18\"}]", "18" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cJSON *json = NULL;
+        xr_str text = { 0 };
+        xr_err err = { "" };
+        assert_int_equal(
+            xr_json_parse(cases[i][0], strlen(cases[i][0]), "t", &err, &json),
+            XRAY_OK);
+        assert_int_equal(xr_truth_text(json, "answer", "t", &err, &text),
+                         XRAY_OK);
+        assert_string_equal(xr_str_text(&text), cases[i][1]);
+        xr_str_free(&text);
+        cJSON_Delete(json);
+    }
+}
+
 static void no_answers_wanted(void **state)
 {
     (void)state;
@@ -384,6 +412,7 @@ int main(void)
         cmocka_unit_test(overlong_sft),
         cmocka_unit_test(refusals),
         cmocka_unit_test(bad_templates),
+        cmocka_unit_test(ground_truths),
         cmocka_unit_test(no_answers_wanted),
         cmocka_unit_test(several_files_and_samples),
         cmocka_unit_test(gsm8k),
