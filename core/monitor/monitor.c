@@ -172,14 +172,19 @@ static void put_eta(xr_monitor *m, uint64_t step, uint64_t total, xr_str *out)
         xr_str_printf(out, "  eta %lu:%02lu", whole / 60, whole % 60);
 }
 
+static void put_step(uint64_t step, uint64_t total, xr_str *out)
+{
+    xr_str_printf(out, "step %llu", (unsigned long long)step);
+    if (total)
+        xr_str_printf(out, "/%llu", (unsigned long long)total);
+}
+
 static void format_progress(xr_monitor *m, uint64_t step, uint64_t total,
                             const xr_metrics *metrics)
 {
     xr_str *out = &m->progress;
     xr_str_clear(out);
-    xr_str_printf(out, "step %llu", (unsigned long long)step);
-    if (total)
-        xr_str_printf(out, "/%llu", (unsigned long long)total);
+    put_step(step, total, out);
     for (const char *const *name = m->watch; name && *name; name++) {
         double value = xr_metrics_get(metrics, *name);
         if (!isnan(value))
@@ -252,6 +257,18 @@ xray_status xr_monitor_step(xr_monitor *monitor, uint64_t step, uint64_t total,
     if (monitor->file < 0)
         return XRAY_OK;
     return step_to_file(monitor, step, metrics, err);
+}
+
+void xr_monitor_validation(xr_monitor *monitor, uint64_t step, uint64_t total,
+                           double score)
+{
+    xr_str line = { 0 };
+    if (!monitor->console || isnan(score))
+        return;
+    put_step(step, total, &line);
+    xr_str_printf(&line, "  validation %.4f", score);
+    xr_monitor_say(monitor, xr_str_text(&line));
+    xr_str_free(&line);
 }
 
 void xr_monitor_say(xr_monitor *monitor, const char *text)

@@ -44,6 +44,9 @@ void xr_monitor_close(xr_monitor *monitor); /* accepts NULL */
  * error comes back once, and the file is left at its last whole line. */
 xray_status xr_monitor_step(xr_monitor *monitor, uint64_t step, uint64_t total,
                             const xr_metrics *metrics, xr_err *err);
+/* The score of a validation made after `step`, on the console if it is on. */
+void xr_monitor_validation(xr_monitor *monitor, uint64_t step, uint64_t total,
+                           double score);
 /* A line of text on stderr that does not collide with the progress line. */
 void xr_monitor_say(xr_monitor *monitor, const char *text);
 

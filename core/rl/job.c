@@ -10,6 +10,7 @@
 #include "core/base/process.h"
 #include "core/rl/nonfinite.h"
 #include "core/rl/role.h"
+#include "core/rl/session_check.h"
 #include "core/rl/session_parts.h"
 
 static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
@@ -22,14 +23,9 @@ static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
     xray_status status = xr_dataset_open(data, &want, err, &job->train);
     if (status != XRAY_OK)
         return status;
-    size_t count = xr_dataset_count(job->train);
-    int64_t batch = plan->batch(&job->session->run);
-    if ((int64_t)count < batch)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[data] train_files hold %zu usable rows (%zu left out "
-                       "for their length, %zu by filters), a step takes %lld",
-                       count, xr_dataset_filtered(job->train),
-                       xr_dataset_unwanted(job->train), (long long)batch);
+    status = xr_session_check_rows(job->session, job->train, err);
+    if (status != XRAY_OK)
+        return status;
     if (!xr_data_has_val(data))
         return XRAY_OK;
     want.part = XR_DATA_VAL;
@@ -119,7 +115,7 @@ static xray_status resume(xr_job *job, xr_err *err)
         return xr_fail_in(err, status, "resume from %s", path);
     job->sampler.epoch = job->progress.sampler_epoch;
     job->sampler.position = job->progress.sampler_position;
-    job->saved_step = job->progress.step;
+    job->saved_step = job->first_step = job->progress.step;
     (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", path);
     (void)snprintf(line, sizeof(line), "resumed from %s", path);
     xr_monitor_say(job->monitor, line);
@@ -303,6 +299,9 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
     if (status == XRAY_OK && isnan(job->progress.score_before))
         job->progress.score_before = job->progress.score_now;
     xr_metrics_put(job->metrics, "timing_s/testing", xr_now() - start);
+    if (status == XRAY_OK && job->monitor) /* xray eval has none */
+        xr_monitor_validation(job->monitor, job->progress.step,
+                              job->total_steps, score);
     return status;
 }
 
@@ -372,9 +371,13 @@ static void write_report(const xr_job *job, xr_run_result *r)
     if (job->curve_count > 1)
         xr_plot(job->curve, (size_t)job->curve_count, 64, 10, job->curve_name,
                 &r->report);
-    xr_str_printf(&r->report, "%llu steps in %.1f s, %.0f tokens/s\n",
-                  (unsigned long long)r->steps, r->seconds,
+    xr_str_printf(&r->report, "%llu steps in %.1f s, %.0f tokens/s",
+                  (unsigned long long)(r->steps - job->first_step), r->seconds,
                   r->tokens_per_second);
+    if (job->first_step)
+        xr_str_printf(&r->report, "; with those before the resume, %llu",
+                      (unsigned long long)r->steps);
+    xr_str_puts(&r->report, "\n");
     if (!isnan(r->score_after))
         xr_str_printf(&r->report, "validation %.4f -> %.4f\n", r->score_before,
                       r->score_after);

@@ -23,6 +23,7 @@ typedef struct xr_job {
     xr_monitor *monitor;
     xr_progress progress;
     uint64_t total_steps;
+    uint64_t first_step;  /* of the checkpoint it went on from */
     uint64_t saved_step;  /* of the last checkpoint; UINT64_MAX: none */
     uint64_t tokens_done; /* prompt and response tokens of this process */
     double started;

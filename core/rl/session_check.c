@@ -116,28 +116,40 @@ static void check_memory(checking *c)
 
 /* ---- data --------------------------------------------------------------- */
 
+static int64_t batch_of(const xr_session *s)
+{
+    return is_sft(s) ? s->run.sft.train_batch_size
+                     : s->run.data.train_batch_size;
+}
+
+xray_status xr_session_check_rows(const xr_session *s, const xr_dataset *set,
+                                  xr_err *err)
+{
+    size_t rows = xr_dataset_count(set);
+    if ((int64_t)rows >= batch_of(s))
+        return XRAY_OK;
+    (void)xr_fail(err, XRAY_E_CONFIG,
+                  "[%s] train_batch_size: a step takes %lld rows, train_files "
+                  "hold %zu usable ones (%zu left out for their length, %zu by "
+                  "filters)",
+                  is_sft(s) ? "sft" : "data", (long long)batch_of(s), rows,
+                  xr_dataset_filtered(set), xr_dataset_unwanted(set));
+    xr_session_place(s, NULL, err);
+    return XRAY_E_CONFIG;
+}
+
 static void count_train(checking *c, const xr_dataset *set)
 {
     const xr_run_config *run = &c->s->run;
-    int sft = is_sft(c->s);
-    const char *section = sft ? "sft" : "data";
-    int64_t batch =
-        sft ? run->sft.train_batch_size : run->data.train_batch_size;
+    xr_err err = { "" };
     int64_t steps =
-        sft ? run->sft.total_steps : run->trainer.total_training_steps;
+        is_sft(c->s) ? run->sft.total_steps : run->trainer.total_training_steps;
     c->rows = xr_dataset_count(set);
-    if (c->rows < (uint64_t)batch)
-        xr_errors_add(
-            c->errors,
-            "%s: [%s] train_batch_size: a step takes %lld rows, "
-            "train_files hold %" PRIu64 " usable ones (%zu left out "
-            "for their length, %zu by filters)",
-            xr_config_place(c->s->config, section, "train_batch_size"), section,
-            (long long)batch, c->rows, xr_dataset_filtered(set),
-            xr_dataset_unwanted(set));
+    if (xr_session_check_rows(c->s, set, &err) != XRAY_OK)
+        xr_errors_add(c->errors, "%s", err.text);
     c->steps = steps > 0 ? (uint64_t)steps
                          : (uint64_t)run->trainer.total_epochs *
-                               (c->rows / (uint64_t)batch);
+                               (c->rows / (uint64_t)batch_of(c->s));
 }
 
 static void check_set(checking *c, const char *name, const xr_data_want *want)

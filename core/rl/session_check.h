@@ -6,6 +6,7 @@
 #define XR_SESSION_CHECK_H
 
 #include "core/base/str.h"
+#include "core/data/data.h"
 #include "core/rl/session.h"
 
 /* Looks at a draft: creates algorithm and rewards, asks the plugins for their
@@ -15,5 +16,9 @@
  * wrong to `warnings`. */
 void xr_session_check(xr_session *session, xr_str *out, xr_errors *errors,
                       xr_errors *warnings);
+
+/* Whether the train set has the rows of a step; the error names the key. */
+xray_status xr_session_check_rows(const xr_session *session,
+                                  const xr_dataset *set, xr_err *err);
 
 #endif
