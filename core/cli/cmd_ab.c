@@ -3,15 +3,14 @@
  * xray ab: the same runs of several INI files under several seeds, compared.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "core/ab/tasks.h"
+#include "core/base/lock.h"
 #include "core/cli/ab_plan.h"
 #include "core/cli/compare.h"
 
@@ -288,34 +287,50 @@ static int finish(const ab *a)
 
 /* ---- the command -------------------------------------------------------- */
 
-/* The lock goes to the children too: a folder is in use until the last of
- * them has ended, whatever became of this process. */
-static int lock_folder(const cli_ab_plan *plan, xr_err *err)
+/* The runs have locks of their own: of an xray ab that was killed they may go
+ * on for a while, and are not to be started beside themselves. */
+static xray_status check_runs(const ab *a, xr_err *err)
 {
+    const cli_ab_plan *plan = a->plan;
     char path[XR_PATH_CAP];
-    if (xr_path_join(plan->dir, "lock", path, sizeof(path), err) != XRAY_OK)
-        return -1;
-    int fd = open(path, O_RDWR | O_CREAT, 0644);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return fd;
-    (void)xr_fail(err, XRAY_E_STATE, "%s: %s", plan->args->out,
-                  fd >= 0 && errno == EWOULDBLOCK
-                      ? "runs of another xray ab are in it"
-                      : strerror(errno));
-    if (fd >= 0)
-        (void)close(fd);
-    return -1;
+    xr_lock lock;
+    for (size_t v = 0; v < plan->variant_count; v++)
+        for (size_t s = 0; s < plan->seed_count; s++) {
+            xray_status status =
+                cli_ab_path(plan, v, plan->seeds[s], NULL, path, err);
+            if (status == XRAY_OK && xr_path_is_dir(path))
+                status = xr_lock_take(path, err, &lock);
+            else if (status == XRAY_OK)
+                continue;
+            if (status == XRAY_OK)
+                xr_lock_drop(&lock);
+            else if (status != XRAY_E_UNSUPPORTED)
+                return status;
+        }
+    return XRAY_OK;
+}
+
+static xray_status lock_folder(const ab *a, xr_err *err, xr_lock *out)
+{
+    const cli_ab_plan *plan = a->plan;
+    xray_status status = xr_dir_make(plan->dir, err);
+    if (status == XRAY_OK)
+        status = xr_lock_take(plan->dir, err, out);
+    if (status == XRAY_E_UNSUPPORTED) {
+        cli_say("warning: %s", err->text);
+        status = XRAY_OK;
+    }
+    return status == XRAY_OK ? check_runs(a, err) : status;
 }
 
 static int run_plan(const cli_ab_plan *plan)
 {
     xr_err err = { "" };
     ab a = { .plan = plan, .terminal = isatty(STDERR_FILENO) };
-    xray_status status = xr_dir_make(plan->dir, &err);
-    int lock = status == XRAY_OK ? lock_folder(plan, &err) : -1;
-    if (lock < 0)
-        return cli_fail(XRAY_E_STATE, &err);
-    status = cli_ab_folders(plan, &err);
+    xr_lock lock = { .held = 0 };
+    xray_status status = lock_folder(&a, &err, &lock);
+    if (status == XRAY_OK)
+        status = cli_ab_folders(plan, &err);
     if (status == XRAY_OK)
         status = make_tasks(&a, &err);
     int code = CLI_FAILED;
@@ -334,7 +349,7 @@ static int run_plan(const cli_ab_plan *plan)
         code = cli_fail(status, &err);
     }
     free_tasks(&a);
-    (void)close(lock);
+    xr_lock_drop(&lock);
     return code;
 }
 

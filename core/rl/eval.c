@@ -46,6 +46,8 @@ static xray_status measure(xr_job *job, xr_err *err)
     if (status == XRAY_OK)
         status = check_manifest(job->session, err);
     if (status == XRAY_OK)
+        status = xr_job_lock(job, 1, err);
+    if (status == XRAY_OK)
         status = xr_session_start(job->session, err);
     if (status == XRAY_OK)
         status =

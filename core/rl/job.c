@@ -177,7 +177,7 @@ static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
     char file[XR_PATH_CAP];
     int64_t keep = -1;
     int jsonl = has_logger(trainer, "jsonl");
-    xray_status status = xr_dir_make(trainer->default_local_dir, err);
+    xray_status status = xr_job_lock(job, 1, err);
     if (status == XRAY_OK)
         status = xr_path_join(trainer->default_local_dir, "metrics.jsonl", file,
                               sizeof(file), err);
@@ -216,7 +216,11 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         job->session, (uint64_t)plan->micro_tokens(&job->session->run),
         (uint64_t)(data->max_prompt_length + data->max_response_length),
         job->session->infer_load.rows);
-    xray_status status = xr_session_start(job->session, err);
+    /* Before anything big is started; what is not there yet is made when the
+     * run is known to have room. */
+    xray_status status = xr_job_lock(job, 0, err);
+    if (status == XRAY_OK)
+        status = xr_session_start(job->session, err);
     if (status == XRAY_OK)
         status = open_data(job, plan, err);
     if (status != XRAY_OK)
@@ -273,6 +277,7 @@ void xr_job_close(xr_job *job)
     xr_dataset_close(job->train);
     xr_session_free(job->session);
     free(job->curve);
+    xr_job_unlock(job);
     *job = (xr_job){ .kind = NULL };
 }
 

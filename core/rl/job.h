@@ -6,10 +6,13 @@
 #ifndef XR_JOB_H
 #define XR_JOB_H
 
+#include "core/base/lock.h"
 #include "core/monitor/monitor.h"
 #include "core/rl/checkpoint.h"
 #include "core/rl/run_loop.h"
 #include "core/rl/validate.h"
+
+#define XR_JOB_LOCKS 3 /* folders that a job writes */
 
 typedef struct xr_job {
     const xr_run_args *args;
@@ -32,7 +35,14 @@ typedef struct xr_job {
     uint64_t curve_count;
     const char *curve_name;
     xr_run_result *result;
+    xr_lock locks[XR_JOB_LOCKS];
+    int asked[XR_JOB_LOCKS]; /* the lock was taken, or need not be */
 } xr_job;
+
+/* Locks the folders that the job writes: those that are there, with `make` all
+ * of them. The error names who has one. xr_job_close lets them go. */
+xray_status xr_job_lock(xr_job *job, int make, xr_err *err);
+void xr_job_unlock(xr_job *job);
 
 /* Opens everything; `with`: XR_WITH_*; `data_kind`: XR_DATA_*; `batch`: rows of
  * the train set a step takes; `steps`: 0 for `epochs` epochs; `micro_tokens`:

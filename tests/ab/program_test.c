@@ -3,10 +3,10 @@
  * xray ab on real runs: a better variant is found, an equal one is not; stops,
  * failures and changed files.
  */
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
+#include <unistd.h>
 
+#include "core/base/lock.h"
 #include "core/base/str.h"
 #include "tests/cli/program.h"
 
@@ -276,13 +276,21 @@ static void fine_tuning(void **state)
 static void folder_in_use(void **state)
 {
     make_inis(state);
-    int fd = open(scratch_path("one/lock"), O_RDWR | O_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
-    const program_result *r = AB("one", base_ini, better_ini, "--seeds", "4");
-    expect_code(r, 1);
-    expect_text(r->err, "/one: runs of another xray ab are in it\n");
-    assert_int_equal(close(fd), 0);
+    static const char *const folders[] = { "one", "one/better/seed-8" };
+    char who[64];
+    (void)snprintf(who, sizeof who, " is in use by another xray (pid %ld on ",
+                   (long)getpid());
+    for (size_t i = 0; i < 2; i++) {
+        xr_lock lock;
+        assert_int_equal(xr_lock_take(scratch_path(folders[i]), NULL, &lock),
+                         XRAY_OK);
+        const program_result *r =
+            AB("one", base_ini, better_ini, "--seeds", "4");
+        expect_code(r, 1);
+        expect_text(r->err, folders[i]);
+        expect_text(r->err, who);
+        xr_lock_drop(&lock);
+    }
 }
 
 static void faults_of_compare(void **state)

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* F_OFD_SETLK */
+#include "core/base/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+
+#define HOLDER_CAP 160
+
+/* "pid 12 on host": who says so in the file. */
+static void read_holder(int fd, char *out, size_t cap)
+{
+    ssize_t n = pread(fd, out, cap - 1, 0);
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    xr_one_line(out);
+    if (!*out)
+        (void)snprintf(out, cap, "it does not say which");
+}
+
+/* Whoever has the lock is in the right whatever the file says: a write that
+ * fails only costs the next one the name. */
+static void write_holder(int fd)
+{
+    char host[64] = "";
+    char text[HOLDER_CAP];
+    if (gethostname(host, sizeof(host) - 1) != 0 || !*host)
+        (void)snprintf(host, sizeof(host), "an unnamed host");
+    int size =
+        snprintf(text, sizeof(text), "pid %ld on %s\n", (long)getpid(), host);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)size, 0) != size)
+        return;
+    (void)fsync(fd); /* other hosts read it */
+}
+
+static xray_status refuse(int fd, const char *dir, int reason, xr_err *err)
+{
+    char holder[HOLDER_CAP];
+    if (reason != EAGAIN && reason != EACCES)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "%s: its file system has no locks (%s): nothing keeps "
+                       "two runs from writing there at once",
+                       dir, strerror(reason));
+    read_holder(fd, holder, sizeof(holder));
+    return xr_fail(err, XRAY_E_STATE,
+                   "%s is in use by another xray (%s), which holds its "
+                   "file " XR_LOCK_FILE,
+                   dir, holder);
+}
+
+xray_status xr_lock_take(const char *dir, xr_err *err, xr_lock *out)
+{
+    /* The lock is of the open file, so that no other descriptor of this
+     * process gives it up, and of a kind that servers of network file systems
+     * share between their clients and themselves. */
+    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    char path[XR_PATH_CAP];
+    *out = (xr_lock){ .held = 0 };
+    xray_status status =
+        xr_path_join(dir, XR_LOCK_FILE, path, sizeof(path), err);
+    if (status != XRAY_OK)
+        return status;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                  0666);
+    if (fd < 0)
+        return xr_fail(err, XRAY_E_IO,
+                       "%s: cannot be made, to lock the folder: %s", path,
+                       strerror(errno));
+    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+        status = refuse(fd, dir, errno, err);
+        (void)close(fd);
+        return status;
+    }
+    write_holder(fd);
+    out->held = fd + 1;
+    return XRAY_OK;
+}
+
+void xr_lock_drop(xr_lock *lock)
+{
+    if (lock->held)
+        (void)close(lock->held - 1);
+    lock->held = 0;
+}

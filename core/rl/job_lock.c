@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The folders a job writes are its own while it runs: two runs in one would
+ * take each other's checkpoints, metrics and samples away.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/rl/job.h"
+
+typedef struct folder {
+    const char *key;
+    const char *path;
+} folder;
+
+/* Two keys may name one folder, whose lock is taken once. */
+static int is_same(const char *a, const char *b)
+{
+    struct stat x;
+    struct stat y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+static xray_status lock_one(xr_lock *lock, const folder *f, xr_err *err)
+{
+    xr_err why = { "" };
+    xray_status status = xr_lock_take(f->path, &why, lock);
+    if (status == XRAY_E_UNSUPPORTED) {
+        (void)fprintf(stderr, "xray: warning: %s\n", why.text);
+        return XRAY_OK;
+    }
+    if (status == XRAY_E_STATE)
+        return xr_fail(err, status,
+                       "%s; wait for it, or give this one another [trainer] %s",
+                       why.text, f->key);
+    return status == XRAY_OK ? status : xr_fail(err, status, "%s", why.text);
+}
+
+xray_status xr_job_lock(xr_job *job, int make, xr_err *err)
+{
+    const xr_trainer_section *t = &job->session->run.trainer;
+    int eval = strcmp(job->kind, "eval") == 0;
+    const folder folders[XR_JOB_LOCKS] = {
+        { "default_local_dir", eval ? NULL : t->default_local_dir },
+        { "rollout_data_dir",
+          strcmp(job->kind, "train") == 0 ? t->rollout_data_dir : NULL },
+        { "validation_data_dir", t->validation_data_dir },
+    };
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < XR_JOB_LOCKS && status == XRAY_OK; i++) {
+        const char *path = folders[i].path;
+        int known = !path || !*path || job->asked[i];
+        if (!known && make)
+            status = xr_dir_make(path, err);
+        if (known || status != XRAY_OK || !xr_path_is_dir(path))
+            continue;
+        job->asked[i] = 1;
+        for (size_t k = 0; k < i && !known; k++)
+            known = job->asked[k] && is_same(path, folders[k].path);
+        if (!known)
+            status = lock_one(&job->locks[i], &folders[i], err);
+    }
+    return status;
+}
+
+void xr_job_unlock(xr_job *job)
+{
+    for (size_t i = 0; i < XR_JOB_LOCKS; i++)
+        xr_lock_drop(&job->locks[i]);
+}
