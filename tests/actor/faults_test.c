@@ -98,11 +98,11 @@ static void test_long_method(void **state)
     xr_actors *actors = rig_actors(&setup);
     xr_actor *actor = rig_spawn(actors, 0);
     RIG_OK(xr_actor_ask(actor, "pass_time", 30000, &err, 1500u));
-    /* A parent that does not look is no reason either. */
+    /* A parent that does not look for longer than that is no reason either.
+     * The call lasts, so that the parent sleeps in its wait and looks. */
     const struct timespec t = { 1, 0 };
     (void)nanosleep(&t, NULL);
-    RIG_OK(xr_actors_check(actors, &err));
-    RIG_OK(xr_actor_ask(actor, "pass_time", 30000, &err, 1u));
+    RIG_OK(xr_actor_ask(actor, "pass_time", 30000, &err, 300u));
     xr_actors_free(actors);
 }
 
@@ -110,16 +110,21 @@ static void test_long_method(void **state)
 static void test_not_looked(void **state)
 {
     (void)state;
-    const xr_actors_setup setup = { .actors = 1, .hang_ms = 1000 };
+    const xr_actors_setup setup = { .actors = 1, .hang_ms = 2000 };
     xr_err err = { "" };
     xr_actors *actors = rig_actors(&setup);
     xr_actor *actor = rig_spawn(actors, 0);
-    const struct timespec t = { 1, 500000000 };
+    xr_future *future = NULL;
+    const struct timespec t = { 2, 500000000 };
     send_signal(xr_actor_pid(actor), SIGSTOP);
+    RIG_OK(xr_actor_call(actor, "count", &err, &future, 0u, NULL));
     (void)nanosleep(&t, NULL);
+    /* It looks now: the gap counts as half a second of silence. */
+    assert_int_equal(xr_future_wait(future, 300, &err), XRAY_E_PEER);
+    rig_says(err.text, "method count: no answer within 0.3 s", NULL);
     RIG_OK(xr_actors_check(actors, &err));
     send_signal(xr_actor_pid(actor), SIGCONT);
-    RIG_OK(xr_actor_ask(actor, "count", 30000, &err, 0u, NULL));
+    RIG_OK(xr_future_wait(future, 30000, &err));
     xr_actors_free(actors);
 }
 

@@ -420,6 +420,76 @@ static void clip_cov_draws(void **state)
     rig_close(&r);
 }
 
+/* ---- rejected rows ------------------------------------------------------- */
+
+/* Nine rows; the sampler saw every third of them otherwise, and `without`
+ * leaves those out. */
+static void fill_seen(rig_batch *b, int without)
+{
+    rig_batch all;
+    rig_batch_init(&all);
+    for (int i = 0; i < 9; i++)
+        (void)rig_row(&all, 1 + i % 2, 2 + (3 * i) % 7, i / 3, 0);
+    rig_fill(&all, 31);
+    rig_batch_init(b);
+    for (uint32_t r = 0; r < all.b.rows; r++) {
+        int32_t at = all.row_start[r];
+        int32_t count = all.row_start[r + 1] - at;
+        int other = r % 3 == 1;
+        if (other && without)
+            continue;
+        uint32_t own = rig_row(b, all.prompt_len[r], count - all.prompt_len[r],
+                               all.group[r], 0);
+        for (int32_t i = 0; i < count; i++) {
+            int32_t to = b->row_start[own] + i;
+            b->old_logp[to] = all.old_logp[at + i];
+            b->logp[to] = all.logp[at + i];
+            b->entropy[to] = all.entropy[at + i];
+            b->advantage[to] = all.advantage[at + i];
+            b->rollout_logp[to] = all.old_logp[at + i] - (other ? 1.0f : 0);
+        }
+    }
+}
+
+/* A row that is rejected whole is in no denominator: the others have the
+ * gradient, bit for bit, of a mini-batch without it, in every mode. */
+static void rejected_rows_are_not_counted(void **state)
+{
+    (void)state;
+    static const char *const aggs[] = { "token-mean", "seq-mean-token-sum",
+                                        "seq-mean-token-sum-norm",
+                                        "seq-mean-token-mean" };
+    static const char *const kinds[] = { "seq_mean_k1", "token_k1" };
+    for (int k = 0; k < 8; k++) {
+        rig r;
+        rig_batch b;
+        rig_batch left;
+        rig_sums sums;
+        rig_sums want;
+        rig_open(&r, RIG_KEYS("loss_agg_mode", aggs[k % 4], "rollout_rs",
+                              kinds[k / 4], "rollout_rs_threshold", "0.8_1.25",
+                              "entropy_coeff", "0.02"));
+        fill_seen(&b, 0);
+        fill_seen(&left, 1);
+        assert_int_equal(rig_loss(&r, &b, 2, 1, &sums), XRAY_OK);
+        assert_int_equal(rig_loss(&r, &left, 2, 1, &want), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "actor/pg_loss"),
+                 rig_metric(&r, &want, "actor/pg_loss"), 1e-12, aggs[k % 4]);
+        int32_t at = 0;
+        for (uint32_t row = 0; row < b.b.rows; row++)
+            for (int32_t i = b.row_start[row]; i < b.row_start[row + 1]; i++) {
+                int kept = row % 3 != 1;
+                rig_near((double)b.dlogp[i],
+                         kept ? (double)left.dlogp[at] : 0.0, 0, aggs[k % 4]);
+                rig_near((double)b.dentropy[i],
+                         kept ? (double)left.dentropy[at] : 0.0, 0,
+                         aggs[k % 4]);
+                at += kept;
+            }
+        rig_close(&r);
+    }
+}
+
 /* ---- what must not matter ------------------------------------------------ */
 
 static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
@@ -496,6 +566,7 @@ int main(void)
         cmocka_unit_test(dro_vector),
         cmocka_unit_test(kl_cov_takes_the_largest),
         cmocka_unit_test(clip_cov_draws),
+        cmocka_unit_test(rejected_rows_are_not_counted),
         cmocka_unit_test(same_bits_for_any_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

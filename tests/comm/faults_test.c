@@ -156,6 +156,45 @@ static void not_shareable(ranks_env *e)
     ranks_meet(e);
 }
 
+/* ---- in time ------------------------------------------------------------ */
+
+/* A clock that goes on by itself where a test says so: 0, it is the machine's.
+ * The linker sends every reading of the clock in this program here. */
+static _Thread_local uint64_t own_clock;
+#define TICK 10000000u /* ns at each reading */
+
+int __real_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out)
+{
+    if (!own_clock)
+        return __real_clock_gettime(id, out);
+    own_clock += TICK;
+    out->tv_sec = (time_t)(own_clock / 1000000000u);
+    out->tv_nsec = (long)(own_clock % 1000000000u);
+    return 0;
+}
+
+/* The wait ends with the timeout of 500 ms, neither before nor a slice (10 ms)
+ * and a few readings later, whatever the machine is at meanwhile. */
+static void punctual(ranks_env *e)
+{
+    float *a = floats(e, 64);
+    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    if (e->rank) {
+        const uint64_t begin = 1000000000000u;
+        own_clock = begin;
+        xray_status status =
+            e->comm->all_reduce(e->world, NULL, a, 64, XRAY_F32);
+        uint64_t took = own_clock - begin;
+        own_clock = 0;
+        CHECK(e, status == XRAY_E_PEER);
+        CHECK(e, ranks_said(e, "not all ranks came within 0.5 s"));
+        CHECK(e, took >= 500000000u && took <= 600000000u);
+    }
+    ranks_meet(e);
+}
+
 /* ---- leaks -------------------------------------------------------------- */
 
 static uint64_t descriptors(void)
@@ -234,6 +273,7 @@ const scenario ranks_scenarios[] = {
     { "both_send", both_send, 60000 },
     { "send_alone", send_alone, 60000 },
     { "late", faults_late, 300 },
+    { "punctual", punctual, 500 },
     { "traces", faults_traces, 60000 },
     { "killed_in_work", killed_in_work, 60000 },
     { "killed_in_wait", killed_in_wait, 60000 },
@@ -265,6 +305,7 @@ static void lateness(void **state)
 {
     (void)state;
     faults_run_late();
+    ranks_run("punctual", 2, NULL);
 }
 
 static void deaths(void **state)

@@ -437,6 +437,56 @@ static void paths_of_an_included_file_are_its_own(void **state)
     xr_config_free(config);
 }
 
+/* What is given on the command line, in the environment or by default is
+ * relative to the current folder, wherever the INI is; what is printed is
+ * absolute. */
+static void other_paths_are_relative_to_the_current_folder(void **state)
+{
+    (void)state;
+    char v1[] = "XRAY_E__FILE=deep/b";
+    char v2[] = "XRAY_E__FILES=d, /e";
+    char *const environment[] = { v1, v2, NULL };
+    static const xray_option presets[] = {
+        XRAY_PATH(all_types, file, "preset", 0u, "0.1", ""),
+        XRAY_LIST(all_types, files, "one,two", XRAY_OPT_PATHS, "0.1", ""),
+    };
+    static const char *const wants[][2] = { { "a", "b/c" },
+                                            { "deep/b", "d" },
+                                            { "preset", "one" } };
+    xr_errors errors = { 0 };
+    xr_str printed = { 0 };
+    all_types t[3];
+    assert_int_equal(mkdir("sub", 0700), 0);
+    write_text("sub/run.ini", "[t]\nfile = x\nfiles = y\n");
+    xr_config *config = xr_config_new();
+    xr_config_read(config, "sub/run.ini", &errors);
+    xr_config_set(config, "t.file=a", &errors);
+    xr_config_set(config, "t.files=b/c, /d", &errors);
+    xr_config_environment(config, environment, &errors);
+    xr_config_decode(config, "t", XR_TABLE(options), &t[0], &errors);
+    xr_config_decode(config, "e", XR_TABLE(options), &t[1], &errors);
+    xr_config_decode(config, "p", XR_TABLE(presets), &t[2], &errors);
+    expect_errors(&errors, "");
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(t[i].file, wants[i][0]);
+        assert_string_equal(t[i].files.items[0], wants[i][1]);
+    }
+    xr_config_print(config, 0, &printed);
+    for (int i = 0; i < 2; i++) {
+        char line[256];
+        (void)snprintf(line, sizeof(line), "file = %s/%s\n",
+                       (const char *)*state, wants[i][0]);
+        assert_non_null(strstr(xr_str_text(&printed), line));
+        (void)snprintf(line, sizeof(line), "files = %s/%s, /",
+                       (const char *)*state, wants[i][1]);
+        assert_non_null(strstr(xr_str_text(&printed), line));
+    }
+    xr_str_free(&printed);
+    xr_config_free(config);
+    assert_int_equal(unlink("sub/run.ini"), 0);
+    assert_int_equal(rmdir("sub"), 0);
+}
+
 static const char *const hard_texts[] = {
     "",
     " ",
@@ -537,6 +587,7 @@ int main(void)
         cmocka_unit_test(an_ignored_section_is_not_checked),
         cmocka_unit_test(paths_are_relative_to_the_file),
         cmocka_unit_test(paths_of_an_included_file_are_its_own),
+        cmocka_unit_test(other_paths_are_relative_to_the_current_folder),
         cmocka_unit_test(print_reads_back),
         cmocka_unit_test(print_names_origins),
     };

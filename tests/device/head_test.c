@@ -448,6 +448,51 @@ static void greedy_takes_the_lowest_of_equals(void **state)
     bench_close(&b);
 }
 
+/* min_p = 1, top_k = 1 and a top_p below any probability leave the largest
+ * logit alone, and all of them where several are the largest. */
+static void the_narrowest_support_is_the_largest(void **state)
+{
+    (void)state;
+    enum { VOCAB = 70, DRAWS = 96 };
+    static const xray_draw narrow[] = {
+        { .min_p = 1.0f, .top_p = 1.0f },
+        { .top_p = 1e-6f },
+        { .top_k = 1, .top_p = 1.0f },
+        { .min_p = 1.0f, .top_k = 3, .top_p = 0.5f },
+    };
+    bench b;
+    bench_open(&b);
+    float w[VOCAB];
+    float x[DRAWS];
+    xray_draw draws[DRAWS];
+    for (size_t v = 0; v < VOCAB; v++)
+        w[v] = v == 37 || v == 5 || v == 53 ? 2.0f : 1.9f - 0.01f * (float)v;
+    for (size_t i = 0; i < DRAWS; i++) {
+        x[i] = 1.0f;
+        draws[i] = narrow[i % 4];
+        draws[i].key = xr_philox_key(5, 0, i);
+        draws[i].temperature = 1.5f;
+    }
+    heads h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
+    for (int d = 0; d < b.count; d++) {
+        uint32_t seen[4] = { 0 };
+        drawn r = run_sample(&b.dev[d], &h, draws);
+        for (size_t i = 0; i < DRAWS; i++) {
+            uint32_t bit = r.token[i] == 5    ? 1u
+                           : r.token[i] == 37 ? 2u
+                           : r.token[i] == 53 ? 4u
+                                              : 0u;
+            if (!bit)
+                fail_msg("%s: draw %zu is %d", b.dev[d].name, i, r.token[i]);
+            seen[i % 4] |= bit;
+        }
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(seen[k], 7);
+        drawn_free(&r);
+    }
+    bench_close(&b);
+}
+
 /* Observed counts against probabilities: chi-square with 19 degrees of freedom
  * is below 43.8 with probability 0.999. */
 static void draws_have_the_distribution(void **state)
@@ -522,6 +567,7 @@ int main(void)
         cmocka_unit_test(gradients_match_float64_under_any_cut),
         cmocka_unit_test(draws_follow_their_definition),
         cmocka_unit_test(greedy_takes_the_lowest_of_equals),
+        cmocka_unit_test(the_narrowest_support_is_the_largest),
         cmocka_unit_test(draws_have_the_distribution),
         cmocka_unit_test(bad_targets_are_refused),
     };

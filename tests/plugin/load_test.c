@@ -82,6 +82,7 @@ static const struct refused {
     { "extra_symbols", "exports zoo_helper besides xray_plugin_query; hide all "
                        "else, as xray_add_plugin does" },
     { "newer_descriptor", "needs xray ABI 0.2, this is 0.1" },
+    { "needs_newer", "needs xray ABI 0.2, this is 0.1" },
     { "missing", "'zoo' lacks loss, which xray.algo/0 requires" },
     { "short_table", "'zoo' lacks prepare, which xray.algo/0 requires" },
     { "refuses", "refuses xray ABI 0.1" },

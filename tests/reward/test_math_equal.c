@@ -280,6 +280,45 @@ static void follows_the_options(void **state)
                                 &single));
 }
 
+/* Whatever the tolerance, it is at most a twentieth of the larger number: of
+ * rationals, of numbers by value, of entries of matrices. */
+static void tolerance_is_small_beside_the_number(void **state)
+{
+    const rule_equality coarse = { .tolerance = 0.005 };
+    static const struct {
+        const char *a;
+        const char *b;
+        int equal;
+    } cases[] = {
+        { "0.004", "0.001", 0 },
+        { "0.004", "0", 0 },
+        { "-0.002", "0.002", 0 },
+        { "0.06", "0.064", 0 },
+        { "0.1", "0.096", 1 },
+        { "0.1", "0.0949", 0 },
+        { "-7.3", "-7.304", 1 },
+        { "7.3", "7.306", 0 },
+        { "\\frac{1}{400}", "0.0023", 0 },
+        { "\\frac{1}{400}", "0.0024", 1 },
+        { "\\frac{\\sqrt{2}}{1000}", "0.002", 0 },
+        { "\\frac{\\sqrt{2}}{1000}", "0.0014", 1 },
+        { "\\sqrt{2}", "1.41", 1 },
+        { "\\sqrt{2}", "1.40", 0 },
+        { "\\begin{pmatrix} 7 & 0.001 \\end{pmatrix}",
+          "\\begin{pmatrix} 7 & 0.004 \\end{pmatrix}", 0 },
+        { "\\begin{pmatrix} 7 & 0.1 \\end{pmatrix}",
+          "\\begin{pmatrix} 7.004 & 0.1 \\end{pmatrix}", 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rule_text a = rule_text_of(cases[i].a);
+        rule_text b = rule_text_of(cases[i].b);
+        if (rule_math_equal(&room, a, b, &coarse) != cases[i].equal ||
+            rule_math_equal(&room, b, a, &coarse) != cases[i].equal)
+            fail_msg("%s and %s", cases[i].a, cases[i].b);
+    }
+}
+
 /* Long, deep and endless answers end, and only what is the same is equal. */
 static void is_bounded(void **state)
 {
@@ -331,6 +370,7 @@ int main(void)
         cmocka_unit_test(is_equal),
         cmocka_unit_test(is_unequal),
         cmocka_unit_test(follows_the_options),
+        cmocka_unit_test(tolerance_is_small_beside_the_number),
         cmocka_unit_test(is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,6 +184,42 @@ static void schedules_follow_their_formulas(void **state)
     assert_true(fabs(xr_schedule(&o, 5, 100) - 1) < 1e-12);
 }
 
+/* Without a warm-up, which is the default, the first step has the whole rate;
+ * with one the rate grows by equal parts and is whole right behind it. */
+static void warm_up_ends_where_it_says(void **state)
+{
+    static const int64_t kinds[] = { XR_SCHEDULE_CONSTANT, XR_SCHEDULE_LINEAR,
+                                     XR_SCHEDULE_COSINE };
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        xr_optim_section o = { .lr = 3,
+                               .lr_scheduler_type = kinds[k],
+                               .lr_warmup_steps = -1,
+                               .num_cycles = 0.5 };
+        assert_true(xr_schedule(&o, 0, 50) == 3);
+        o.lr_warmup_steps = 0;
+        assert_true(xr_schedule(&o, 0, 50) == 3);
+        assert_true(k == 0 ? xr_schedule(&o, 1, 50) == 3
+                           : xr_schedule(&o, 1, 50) < 3);
+        o.lr_warmup_steps = 1;
+        assert_true(xr_schedule(&o, 0, 50) == 0);
+        assert_true(xr_schedule(&o, 1, 50) == 3);
+        o.lr_warmup_steps = 3;
+        for (uint64_t step = 0; step <= 3; step++)
+            assert_true(fabs(xr_schedule(&o, step, 50) - (double)step) < 1e-12);
+        /* A part of the run is cut down to whole steps: 0.05 of 50 is 2. */
+        o.lr_warmup_steps = -1;
+        o.lr_warmup_steps_ratio = 0.05;
+        assert_true(xr_schedule(&o, 1, 50) == 1.5);
+        assert_true(xr_schedule(&o, 2, 50) == 3);
+        /* A run of one step has a rate, and one past its end a floor. */
+        o.lr_warmup_steps = 0;
+        o.min_lr_ratio = 0.1;
+        assert_true(xr_schedule(&o, 0, 1) == 3);
+        assert_true(fabs(xr_schedule(&o, 70, 50) - (k ? 0.3 : 3)) < 1e-12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +229,7 @@ int main(void)
         cmocka_unit_test(groups_stay_whole_where_they_share),
         cmocka_unit_test(rows_can_be_copied_in_another_order),
         cmocka_unit_test(schedules_follow_their_formulas),
+        cmocka_unit_test(warm_up_ends_where_it_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,6 +227,37 @@ static void any_slots_budget_and_portion(void **state)
     }
 }
 
+/* A stop id is one also where nothing may follow it: as the last of max_tokens,
+ * and in the last place of a row. */
+static void a_stop_id_may_come_last(void **state)
+{
+    (void)state;
+    uint32_t at_most = 0;
+    uint32_t at_end = 0;
+    for (uint64_t id = 1; !at_most || !at_end; id++) {
+        xray_request q = request_of(id, 3, 1, 2 * ROW);
+        int32_t row[ROW];
+        uint32_t count = q.id_count;
+        uint32_t made = 0;
+        memcpy(row, prompt_ids, sizeof(row));
+        if (oracle(&q, 0, row, &count, &made) != XRAY_FINISH_STOP ||
+            (count == ROW ? at_end : at_most))
+            continue;
+        if (count < ROW)
+            q.max_tokens = made;
+        rig *r = rig_new(1, 64, 64);
+        submit(r, &q);
+        rig_run(r);
+        xray_sample_out out = { .head = XRAY_HEAD(xray_sample_out) };
+        assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
+        assert_int_equal(out.finish, XRAY_FINISH_STOP);
+        assert_int_equal(out.token_count, made);
+        assert_int_equal(out.tokens[made - 1], STOP_ID);
+        rig_free(r);
+        *(count == ROW ? &at_end : &at_most) = 1;
+    }
+}
+
 static void prompt_is_computed_once(void **state)
 {
     (void)state;
@@ -523,6 +554,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_slots_budget_and_portion),
+        cmocka_unit_test(a_stop_id_may_come_last),
         cmocka_unit_test(prompt_is_computed_once),
         cmocka_unit_test(running_samples_go_before_prompts),
         cmocka_unit_test(abort_gives_what_was_made),

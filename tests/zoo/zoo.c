@@ -256,7 +256,11 @@ static const xray_plugin plugin = {
 #else
     .head = XRAY_HEAD(xray_plugin),
 #endif
+#if defined(ZOO_NEEDS_NEWER)
+    .abi_needed = XRAY_ABI + 1,
+#else
     .abi_needed = XRAY_ABI,
+#endif
 #if defined(ZOO_ABSURD_COMPONENTS)
     .component_count = 1u << 31,
 #else
