@@ -1,9 +1,19 @@
-# xray_test(<name> SOURCES ... [LIBRARIES ...] [LABELS ...] [TIMEOUT s])
+# Suites read their test data from a folder. Without DATA a suite gets the
+# material that the tests make themselves (tests/material), and needs no more.
+# DATA both: NAME runs on the material, NAME.data on the real data as well.
+# DATA only: just NAME.data. What ends in .data has the label "data", and is there
+# if the real data is, or if the environment says CI=true.
+set(XRAY_HAVE_TEST_DATA OFF)
+if(EXISTS "${XRAY_TEST_DATA}/models" OR "$ENV{CI}" STREQUAL "true")
+  set(XRAY_HAVE_TEST_DATA ON)
+endif()
+
+# xray_test(<name> SOURCES ... [LIBRARIES ...] [LABELS ...] [TIMEOUT s] [DATA ...])
 #
 # One cmocka suite, one process, one ctest entry. Tests find their data through
 # the environment variable XRAY_TEST_DATA and the program through XRAY_BIN.
 function(xray_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;DATA" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT TARGET xray OR NOT XRAY_CMOCKA)
     return()
   endif()
@@ -24,13 +34,27 @@ function(xray_test name)
   target_link_libraries(${target} PRIVATE xray-tree ${arg_LIBRARIES} ${XRAY_CMOCKA} m)
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${target})
-  xray_test_env(${name} ${arg_TIMEOUT} "${arg_LABELS}")
+  xray_script_test(${name} ${arg_TIMEOUT} "${arg_LABELS}" COMMAND ${target} DATA ${arg_DATA})
+endfunction()
+
+# xray_script_test(<name> <timeout> <labels> COMMAND ... [DATA both|only])
+function(xray_script_test name timeout labels)
+  cmake_parse_arguments(arg "" "DATA" "COMMAND" ${ARGN})
+  if(NOT "${arg_DATA}" STREQUAL "only")
+    add_test(NAME ${name} COMMAND ${arg_COMMAND})
+    xray_test_env(${name} ${timeout} "${labels}")
+  endif()
+  if(arg_DATA AND XRAY_HAVE_TEST_DATA)
+    add_test(NAME ${name}.data COMMAND ${arg_COMMAND})
+    xray_test_env(${name}.data ${timeout} "${labels};data")
+    set_tests_properties(${name}.data PROPERTIES FIXTURES_REQUIRED ""
+      ENVIRONMENT_MODIFICATION "XRAY_TEST_DATA=set:${XRAY_TEST_DATA}")
+  endif()
 endfunction()
 
 # Environment, limits and labels that every ctest entry of ours has.
 function(xray_test_env name timeout labels)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
-    SKIP_RETURN_CODE 77
-    ENVIRONMENT "XRAY_TEST_DATA=${XRAY_TEST_DATA};XRAY_BIN=$<TARGET_FILE:xray>;XRAY_SOURCE=${PROJECT_SOURCE_DIR};XRAY_BUILD=${PROJECT_BINARY_DIR};ASAN_OPTIONS=detect_leaks=1;UBSAN_OPTIONS=print_stacktrace=1")
+    SKIP_RETURN_CODE 77 FIXTURES_REQUIRED material
+    ENVIRONMENT "XRAY_TEST_DATA=${PROJECT_BINARY_DIR}/material;XRAY_BIN=$<TARGET_FILE:xray>;XRAY_SOURCE=${PROJECT_SOURCE_DIR};XRAY_BUILD=${PROJECT_BINARY_DIR};ASAN_OPTIONS=detect_leaks=1;UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()

@@ -15,8 +15,8 @@
 static char base_ini[300];
 static char better_ini[300];
 
-/* A run on stories260K: words a model of stories can learn to say more often.
- */
+/* A run on the small model: words a model of stories can learn to say more
+ * often. */
 static const char *write_run(const char *name, const char *lr, const char *more)
 {
     char model[512];
@@ -232,8 +232,8 @@ static const char *write_sft(const char *name, const char *lr)
 {
     char more[400];
     (void)scratch_write("told.jsonl",
-                        "{\"prompt\":\"Once upon a time\",\"answer\":\" there "
-                        "was a dog named Tim.\"}\n"
+                        "{\"prompt\":\"Tom and\",\"answer\":\" a dog named "
+                        "Tim were happy.\"}\n"
                         "{\"prompt\":\"Lily was\",\"answer\":\" a dog named "
                         "Lily.\"}\n");
     (void)snprintf(more, sizeof more,
@@ -249,7 +249,7 @@ static void fine_tuning(void **state)
     char slow[300];
     char quick[300];
     (void)snprintf(slow, sizeof slow, "%s", write_sft("slow.ini", "0"));
-    (void)snprintf(quick, sizeof quick, "%s", write_sft("quick.ini", "3e-3"));
+    (void)snprintf(quick, sizeof quick, "%s", write_sft("quick.ini", "1e-2"));
     char train[300];
     char val[300];
     (void)snprintf(train, sizeof train, "data.train_files=%s",
@@ -262,7 +262,7 @@ static void fine_tuning(void **state)
     const program_result *r = TUNE("--job", "sft");
     expect_code(r, 0);
     expect_text(r->out, "quick is better than slow: quick minus slow is +");
-    expect_text(r->out, "step 1: train/lr 0 | 0.003");
+    expect_text(r->out, "step 1: train/lr 0 | 0.01");
     expect_text(r->err, "(6 of 6)");
     r = TUNE("--job", "train");
     expect_code(r, 2);

@@ -6,23 +6,47 @@
 #include "core/base/str.h"
 #include "tests/cli/program.h"
 
+enum { PARAMETERS = 260032 };
+
 static char model_dir[512];
+
+/* A model of PARAMETERS drawn weights with the tokenizer of the material. */
+static void make_model(void)
+{
+    char path[512];
+    char *tokenizer = NULL;
+    size_t size = 0;
+    (void)test_data("models/stories260K/hf/tokenizer.json", path, sizeof path);
+    assert_int_equal(xr_file_read(path, 1u << 20, NULL, &tokenizer, &size),
+                     XRAY_OK);
+    assert_int_equal(xr_dir_make(scratch_path("model"), NULL), XRAY_OK);
+    (void)scratch_write("model/tokenizer.json", tokenizer);
+    (void)scratch_write(
+        "model/config.json",
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+        "\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\","
+        "\"hidden_size\":64,\"intermediate_size\":172,"
+        "\"max_position_embeddings\":512,\"num_attention_heads\":8,"
+        "\"num_hidden_layers\":5,\"num_key_value_heads\":4,"
+        "\"rms_norm_eps\":1e-5,\"initializer_range\":0.02,"
+        "\"tie_word_embeddings\":true,\"vocab_size\":512}");
+    free(tokenizer);
+    (void)snprintf(model_dir, sizeof model_dir, "%s", scratch_path("model"));
+}
 
 /* A run with a reference; `extra` goes behind it. */
 static const char *write_run(const char *extra)
 {
     static char path[300];
     xr_str ini = { 0 };
-    (void)test_data("models/stories260K/hf/config.json", model_dir,
-                    sizeof model_dir);
-    *strrchr(model_dir, '/') = '\0';
+    make_model();
     (void)scratch_write("rows.jsonl",
                         "{\"prompt\":\"Once\",\"answer\":\"1\"}\n"
                         "{\"prompt\":\"Two\",\"answer\":\"2\"}\n"
                         "{\"prompt\":\"One\",\"answer\":\"2\"}\n"
                         "{\"prompt\":\"Six\",\"answer\":\"2\"}\n");
     xr_str_printf(&ini,
-                  "[model]\npath = %s\n"
+                  "[model]\npath = %s\ninit = random\n"
                   "[data]\ntrain_files = rows.jsonl\nmax_prompt_length = 16\n"
                   "max_response_length = 8\ntrain_batch_size = 4\n"
                   "[rollout]\nn = 3\n"
@@ -77,10 +101,10 @@ static void memory_by_instance(void **state)
     assert_string_equal(name_of(plan, 0), "train.zero3");
     assert_string_equal(name_of(plan, 1), "reference");
     assert_string_equal(name_of(plan, 2), "infer.dsinf");
-    assert_true(bytes_of(plan, 0, "weights") >= 4 * 260032);
-    assert_true(bytes_of(plan, 1, "weights") >= 4 * 260032);
+    assert_true(bytes_of(plan, 0, "weights") >= 4 * PARAMETERS);
+    assert_true(bytes_of(plan, 1, "weights") >= 4 * PARAMETERS);
     assert_true(bytes_of(plan, 2, "weights") == 0);
-    assert_true(bytes_of(plan, 0, "optimizer") >= 8 * 260032);
+    assert_true(bytes_of(plan, 0, "optimizer") >= 8 * PARAMETERS);
     assert_true(bytes_of(plan, 1, "optimizer") == 0);
     assert_true(bytes_of(plan, 1, "gradients") == 0);
     assert_true(bytes_of(plan, 2, "kv") > 0);
@@ -91,7 +115,7 @@ static void memory_by_instance(void **state)
         all += bytes_of(plan, i, "all");
     assert_true(number(xr_json_get(plan, "bytes"), "all") == all);
     assert_true(number(plan, "checkpoint_bytes") ==
-                4 * 260032 + bytes_of(plan, 0, "optimizer"));
+                4 * PARAMETERS + bytes_of(plan, 0, "optimizer"));
     assert_true(number(xr_json_get(plan, "machine"), "memory_bytes") > 0);
     cJSON_Delete(plan);
 }
@@ -101,7 +125,7 @@ static void arithmetic(void **state)
     (void)state;
     cJSON *plan = whole(RUN(NULL, "plan", write_run(""), "--json"));
     const cJSON *step = xr_json_get(plan, "step");
-    const double p = 260032;
+    const double p = PARAMETERS;
     assert_true(number(plan, "parameters") == p);
     assert_true(number(step, "rows") == 12);
     assert_true(number(step, "tokens") == 12 * 24);
@@ -125,7 +149,7 @@ static void arithmetic(void **state)
                   "--json", "--job", "eval"));
     assert_null(xr_json_get(plan, "step"));
     assert_string_equal(name_of(plan, 0), "infer.dsinf");
-    assert_true(bytes_of(plan, 0, "weights") >= 4 * 260032);
+    assert_true(bytes_of(plan, 0, "weights") >= 4 * PARAMETERS);
     cJSON_Delete(plan);
 }
 

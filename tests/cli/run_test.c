@@ -9,7 +9,7 @@
 
 static char run_ini[300];
 
-/* A small run on stories260K; `steps` of it. */
+/* A short run on the small model; `steps` of it. */
 static void write_run(const char *steps)
 {
     char model[512];

@@ -189,7 +189,7 @@ static void refusals(void **state)
                    "rows.jsonl:1: 'prompt' must be a list of messages, each an "
                    "object with a 'role'");
     end(&f);
-    /* stories260K has no template of its own. */
+    /* The model has no template of its own. */
     begin(&f, NULL);
     assert_null(f.chat);
     xr_dataset *set = rows_of(&f, ASKS, XR_DATA_PROMPTS);

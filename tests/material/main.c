@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test-material SOURCE FOLDER: makes the folder that suites read in place of the
+ * real test data. The same sources make the same bytes; a folder they made
+ * already is left alone.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "tests/material/write.h"
+
+/* What the folder is made of, this program first. */
+static const char *const inputs[] = {
+    "tests/material/weights.i8",
+    "tests/material/config.json",
+    "tests/material/generation_config.json",
+    "tests/material/tokenizer_config.json",
+    "tests/material/qwen2_config.json",
+    "tests/material/qwen2_tokenizer_config.json",
+    "tests/text/goldens/stories/tokenizer.json",
+    "tests/text/goldens/stories/lines.jsonl",
+    "tests/text/goldens/llama2/tokenizer.json",
+    "tests/text/goldens/llama2/lines.jsonl",
+    "tests/text/goldens/qwen2/tokenizer.json",
+};
+
+static uint64_t hash_file(const material *m, const char *name, uint64_t hash)
+{
+    size_t size = 0;
+    char *data = source_read(m, name, &size);
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ (unsigned char)data[i]) * UINT64_C(1099511628211);
+    free(data);
+    return hash;
+}
+
+static void mark_inputs(const material *m, char mark[32])
+{
+    const material here = { .source = "/proc/self" };
+    uint64_t hash = hash_file(&here, "exe", UINT64_C(14695981039346656037));
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+        hash = hash_file(m, inputs[i], hash);
+    (void)snprintf(mark, 32, "%016llx\n", (unsigned long long)hash);
+}
+
+static int is_made(const char *folder, const char *mark)
+{
+    char path[4096];
+    char found[32] = "";
+    (void)snprintf(path, sizeof path, "%s/made-by", folder);
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return 0;
+    (void)fread(found, 1, sizeof found - 1, file);
+    (void)fclose(file);
+    return strcmp(found, mark) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        (void)fprintf(stderr, "usage: test-material SOURCE FOLDER\n");
+        return 2;
+    }
+    char mark[32];
+    material m = { .source = argv[1] };
+    mark_inputs(&m, mark);
+    if (is_made(argv[2], mark))
+        return 0;
+    (void)snprintf(m.root, sizeof m.root, "%s.%ld", argv[2], (long)getpid());
+    rows_write(&m);
+    models_write(&m);
+    cases_write(&m);
+    tokenizers_write(&m);
+    file_write(&m, "made-by", mark, strlen(mark));
+    /* In one move, so that no suite ever sees half a folder. */
+    if (access(argv[2], F_OK) == 0 && xr_dir_remove(argv[2], NULL) != XRAY_OK)
+        die("cannot remove", argv[2]);
+    if (rename(m.root, argv[2]) != 0)
+        die("cannot make", argv[2]);
+    return 0;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text of ours: stories in a few words, which the small model was trained on, and
+ * word problems with worked answers.
+ */
+#include <string.h>
+
+#include "tests/material/write.h"
+
+enum { STORIES = 1500, TRAIN = 400, TEST = 131 };
+
+/* Where a story's draws come from, and the words it keeps to. */
+typedef struct teller {
+    uint64_t stream;
+    uint32_t drawn;
+    const char *name;
+    const char *friend;
+    const char *animal;
+    const char *thing;
+    const char *place;
+    const char *adjective;
+    int people; /* 1: one hero, 2: two */
+} teller;
+
+static uint32_t pick_number(teller *t, uint32_t n)
+{
+    return draw(t->stream, t->drawn++, n);
+}
+
+#define PICK(t, list) \
+    ((list)[pick_number((t), (uint32_t)(sizeof(list) / sizeof((list)[0])))])
+
+static const char *const names[] = { "Lily", "Tom", "Mia", "Ben",
+                                     "Max",  "Ada", "Tim", "Anna" };
+static const char *const animals[] = { "dog",  "cat",    "bird", "mouse",
+                                       "bear", "rabbit", "fox" };
+static const char *const things[] = { "ball", "box",  "book", "boat",
+                                      "cake", "tree", "stone" };
+static const char *const places[] = { "park", "garden", "store", "house",
+                                      "river" };
+static const char *const adjectives[] = { "big",   "little", "red",
+                                          "happy", "small",  "kind" };
+static const char *const feelings[] = { "happy", "sad", "tired", "glad" };
+
+static void begin_story(teller *t, FILE *out)
+{
+    switch (pick_number(t, 5)) {
+    case 0:
+        (void)fprintf(out, "Once upon a time there was a %s %s named %s.",
+                      t->adjective, t->animal, t->name);
+        return;
+    case 1:
+        (void)fprintf(out, "One day %s and a %s %s went to the %s.", t->name,
+                      t->adjective, t->animal, t->place);
+        t->people = 2;
+        return;
+    case 2:
+        (void)fprintf(out, "%s was a %s %s.", t->name, t->adjective, t->animal);
+        return;
+    case 3:
+        (void)fprintf(out, "%s and %s were %s.", t->name, t->friend,
+                      PICK(t, feelings));
+        t->people = 2;
+        return;
+    default:
+        (void)fprintf(out, "Once there was a %s %s in the %s.", t->adjective,
+                      t->animal, t->place);
+    }
+}
+
+static void go_on(teller *t, FILE *out)
+{
+    const char *who = t->people == 2 ? "They" : t->name;
+    switch (pick_number(t, 5)) {
+    case 0:
+        (void)fprintf(out, " %s saw a %s %s.", who, PICK(t, adjectives),
+                      t->thing);
+        return;
+    case 1:
+        (void)fprintf(out, " %s liked to play with the %s.", who, t->thing);
+        return;
+    case 2:
+        (void)fprintf(out, " %s took the %s to the %s.", who, t->thing,
+                      t->place);
+        return;
+    case 3:
+        (void)fprintf(out, " %s found a %s named %s.", who, PICK(t, animals),
+                      t->friend);
+        t->people = 2;
+        return;
+    default:
+        (void)fprintf(out, " \"I want the %s,\" said %s.", t->thing, t->name);
+    }
+}
+
+static void end_story(teller *t, FILE *out)
+{
+    const char *who = t->people == 2 ? "They" : t->name;
+    const char *was = t->people == 2 ? "were" : "was";
+    if (pick_number(t, 3) == 0)
+        (void)fprintf(out, " Then it was time to go home.");
+    (void)fprintf(out, " %s %s %s.", who, was, PICK(t, feelings));
+}
+
+static void write_story(uint32_t number, FILE *out)
+{
+    teller t = { .stream = 1000 + number, .people = 1 };
+    t.name = PICK(&t, names);
+    do
+        t.friend = PICK(&t, names);
+    while (t.friend == t.name);
+    t.animal = PICK(&t, animals);
+    t.thing = PICK(&t, things);
+    t.place = PICK(&t, places);
+    t.adjective = PICK(&t, adjectives);
+    begin_story(&t, out);
+    for (uint32_t i = 1 + pick_number(&t, 3); i > 0; i--)
+        go_on(&t, out);
+    end_story(&t, out);
+}
+
+static void write_stories(const material *m)
+{
+    FILE *out = file_open(m, "corpora/stories.txt");
+    for (uint32_t i = 0; i < STORIES; i++) {
+        write_story(i, out);
+        (void)fputc('\n', out);
+    }
+    file_close(out, "corpora/stories.txt");
+}
+
+/* A row as GSM8K's are: a question, steps with the sums in << >>, "#### n". */
+static void write_problem(uint32_t number, FILE *out)
+{
+    teller t = { .stream = 5000000 + number };
+    const char *name = PICK(&t, names);
+    const char *friend = PICK(&t, names);
+    const char *thing = PICK(&t, things);
+    uint32_t a = 2 + pick_number(&t, 60);
+    uint32_t b = 2 + pick_number(&t, 60);
+    uint32_t c = 2 + pick_number(&t, 8);
+    uint32_t sum = a + b;
+    (void)fprintf(out,
+                  "{\"question\": \"%s has %u %ss and %s has %u more than "
+                  "that. A %s costs $%u. What do all the %ss of %s cost?\", ",
+                  name, a, thing, friend, b, thing, c, thing, friend);
+    (void)fprintf(out,
+                  "\"answer\": \"%s has %u + %u = <<%u+%u=%u>>%u %ss.\\nThey "
+                  "cost %u x %u = $<<%u*%u=%u>>%u.\\n#### %u\"}\n",
+                  friend, a, b, a, b, sum, sum, thing, sum, c, sum, c, sum * c,
+                  sum * c, sum * c);
+}
+
+static void write_problems(const material *m, const char *name, uint32_t first,
+                           uint32_t count)
+{
+    FILE *out = file_open(m, name);
+    for (uint32_t i = first; i < first + count; i++)
+        write_problem(i, out);
+    file_close(out, name);
+}
+
+void rows_write(const material *m)
+{
+    write_stories(m);
+    write_problems(m, "gsm8k/train.jsonl", 0, TRAIN);
+    write_problems(m, "gsm8k/test.jsonl", TRAIN, TEST);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/material/write.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/philox.h"
+
+void die(const char *what, const char *where)
+{
+    (void)fprintf(stderr, "test-material: %s: %s: %s\n", where, what,
+                  errno ? strerror(errno) : "this cannot be");
+    exit(1);
+}
+
+void *take_memory(size_t count, size_t size)
+{
+    void *p = calloc(count + 1, size);
+    if (!p)
+        die("no memory", "test-material");
+    return p;
+}
+
+static void make_folders(char *path)
+{
+    for (char *at = path + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            die("cannot make the folder", path);
+        *at = '/';
+    }
+}
+
+FILE *file_open(const material *m, const char *name)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", m->root, name);
+    make_folders(path);
+    FILE *file = fopen(path, "wb");
+    if (!file)
+        die("cannot open", path);
+    return file;
+}
+
+void file_close(FILE *file, const char *name)
+{
+    if (ferror(file) || fclose(file) != 0)
+        die("cannot write", name);
+}
+
+void file_write(const material *m, const char *name, const void *data,
+                size_t size)
+{
+    FILE *file = file_open(m, name);
+    if (size && fwrite(data, 1, size, file) != size)
+        die("cannot write", name);
+    file_close(file, name);
+}
+
+char *source_read(const material *m, const char *name, size_t *size)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", m->source, name);
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END) != 0)
+        die("cannot read", path);
+    long end = ftell(file);
+    char *data = take_memory((size_t)end, 1);
+    rewind(file);
+    if (fread(data, 1, (size_t)end, file) != (size_t)end)
+        die("cannot read", path);
+    (void)fclose(file);
+    *size = (size_t)end;
+    return data;
+}
+
+void file_copy(const material *m, const char *from, const char *name)
+{
+    size_t size = 0;
+    char *data = source_read(m, from, &size);
+    file_write(m, name, data, size);
+    free(data);
+}
+
+uint32_t draw(uint64_t stream, uint32_t i, uint32_t n)
+{
+    return xr_philox(stream, i, 0, 0, 0).w[0] % n;
+}
