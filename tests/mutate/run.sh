@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# How strong the suites are: makes one deliberate slip at a time in a copy of the
+# sources, and runs the suites that must notice it, without any test data from
+# outside. A slip of slips.txt is made of lines
+#
+#   slip NAME        begins one
+#   file PATH        where it is made
+#   by REGEX         the suites that must fail then, as ctest -R takes it
+#   - OLD            text that the file holds once; further lines stand behind
+#                    one another
+#   + NEW            what takes its place
+#
+# run.sh [NAME...] makes these slips, or all; the last line says how many were
+# caught, and the exit code is 1 if one was not. A slip that does not compile is
+# not caught; one that makes a suite hang is. Every suite has to pass on sources
+# without a slip first. The copy and its build stay in build/mutate, so that a
+# second run builds little.
+# run.sh --list says whether every slip still fits the sources and names suites
+# of the build XRAY_BUILD; nothing is built.
+set -euo pipefail
+
+root=$(realpath "$(dirname "$0")/../..")
+table=$root/tests/mutate/slips.txt
+work=${XRAY_MUTATE:-$root/build/mutate}
+tree=$work/tree
+build=$tree/build/mutate
+jobs=$(nproc)
+unset CI XRAY_PLUGIN_PATH # without data a suite skips, in CI too
+
+names=()
+declare -A file by old new
+
+fail() {
+    echo "mutate: $1" >&2
+    exit 1
+}
+
+read_table() {
+    local line name=
+    while IFS= read -r line; do
+        case $line in
+        "" | "#"*) ;;
+        "slip "*)
+            name=${line#slip }
+            [ -z "${file[$name]+set}" ] || fail "$name: there are two slips of that name"
+            names+=("$name")
+            file[$name]='' by[$name]='' old[$name]='' new[$name]=''
+            ;;
+        "file "*) file[$name]=${line#file } ;;
+        "by "*) by[$name]=${line#by } ;;
+        "- "*) old[$name]+=${old[$name]:+$'\n'}${line#- } ;;
+        "+ "*) new[$name]+=${new[$name]:+$'\n'}${line#+ } ;;
+        *) fail "$table: a line of no known form: $line" ;;
+        esac
+    done <"$table"
+    [ "${#names[@]}" -gt 0 ] || fail "$table holds no slip"
+}
+
+# The text of a file with the slip made in it, in $made; says what is wrong.
+made=
+make_slip() { # NAME ROOT
+    local path=$2/${file[$1]} text before
+    [ -n "${by[$1]}" ] || { echo "$1: names no suites"; return 1; }
+    [ -f "$path" ] || { echo "$1: there is no file ${file[$1]}"; return 1; }
+    [ -n "${old[$1]}" ] && [ "${old[$1]}" != "${new[$1]}" ] ||
+        { echo "$1: changes nothing"; return 1; }
+    IFS= read -r -d '' text <"$path" || true
+    before=${text%%"${old[$1]}"*}
+    [ "$before" != "$text" ] || { echo "$1: ${file[$1]} does not hold its text"; return 1; }
+    made=$before${new[$1]}${text#*"${old[$1]}"}
+    text=${text#*"${old[$1]}"}
+    [ "${text#*"${old[$1]}"}" = "$text" ] ||
+        { echo "$1: ${file[$1]} holds its text more than once"; return 1; }
+}
+
+list_slips() {
+    local name suites bad=0
+    suites=$(ctest --test-dir "${XRAY_BUILD:?}" -N | sed -n 's/^ *Test *#[0-9]*: //p')
+    for name in "${names[@]}"; do
+        make_slip "$name" "$root" || bad=1
+        grep -qE -- "${by[$name]}" <<<"$suites" ||
+            { echo "$name: no suite of this build is named ${by[$name]}"; bad=1; }
+    done
+    [ "$bad" = 0 ] || exit 1
+    echo "mutate: ${#names[@]} slips fit the sources"
+}
+
+# The copy is what the sources are; files that are the same stay as old as they
+# were, so that they are not built again.
+copy_sources() {
+    local path
+    mkdir -p "$tree"
+    (cd "$root" && find . -name .git -prune -o -path ./build -prune -o -type f -print) >"$work/sources"
+    (cd "$tree" && find . -path ./build -prune -o -type f -print) |
+        sort | comm -23 - <(sort "$work/sources") |
+        while IFS= read -r path; do rm "$tree/$path"; done
+    while IFS= read -r path; do
+        cmp -s "$root/$path" "$tree/$path" && continue
+        mkdir -p "$tree/${path%/*}"
+        cp --preserve=mode "$root/$path" "$tree/$path"
+    done <"$work/sources"
+}
+
+# Programs of the suites, and what they load; all there is where a suite is a
+# script, which may start anything.
+targets_of() { # REGEX
+    local commands
+    commands=$(ctest --test-dir "$build" -N -V -R "$1" |
+        sed -n 's/^[0-9]*: Test command: \([^ ]*\).*/\1/p' | tr -d '"' | sort -u)
+    if grep -qv "^$build/tests/" <<<"$commands"; then
+        echo all
+        return
+    fi
+    sed "s|^$build/||" <<<"$commands"
+    echo xray
+    (cd "$build" && ninja -t targets all) | sed -n 's|^\(plugins/[^/]*\.so\):.*|\1|p'
+}
+
+build_suites() { # REGEX
+    local targets
+    targets=$(targets_of "$1")
+    # shellcheck disable=SC2086
+    ninja -C "$build" -j "$jobs" $targets >"$work/log" 2>&1
+}
+
+run_suites() { # REGEX SECONDS
+    timeout -k 10 "$2" ctest --test-dir "$build" -R "$1" -j "$jobs" --no-tests=error \
+        --output-on-failure >"$work/log" 2>&1
+}
+
+# Suites that failed, of the log.
+failed_suites() {
+    sed -n 's/^.*[0-9]* - \([^ ]*\) (\(Failed\|Timeout\|SEGFAULT\|Subprocess aborted\|.*\)).*/\1/p' \
+        <(sed -n '/^The following tests FAILED/,$p' "$work/log") | sort -u | paste -sd ' ' -
+}
+
+declare -A limit
+check_clean() { # REGEX
+    local start=$SECONDS
+    build_suites "$1" || { tail -30 "$work/log" >&2; fail "the sources do not build as they are"; }
+    start=$SECONDS
+    run_suites "$1" 1800 || { tail -60 "$work/log" >&2; fail "$1 fails without a slip: $(failed_suites)"; }
+    grep -q ' Passed ' "$work/log" || fail "$1 runs nothing without test data, so it catches nothing"
+    limit[$1]=$((60 + 10 * (SECONDS - start)))
+}
+
+caught=0
+try_slip() { # NAME
+    local outcome status=0 start=$SECONDS suites=${by[$1]}
+    make_slip "$1" "$tree" || fail "$1: does not fit"
+    printf '%s' "$made" >"$tree/${file[$1]}"
+    if ! build_suites "$suites"; then
+        outcome="does not compile"
+        cp "$work/log" "$work/$1.log"
+    else
+        run_suites "$suites" "${limit[$suites]}" || status=$?
+        case $status in
+        0) outcome="SURVIVES $suites" ;;
+        124 | 137) outcome="caught: $suites took more than ${limit[$suites]} s" ;;
+        *) outcome="caught by $(failed_suites)" ;;
+        esac
+        [ "$status" = 0 ] || caught=$((caught + 1))
+    fi
+    cp --preserve=mode "$root/${file[$1]}" "$tree/${file[$1]}"
+    printf '%-28s %-40s %4d s  %s\n' "$1" "${file[$1]}" $((SECONDS - start)) "$outcome"
+}
+
+read_table
+if [ "${1:-}" = --list ]; then
+    list_slips
+    exit
+fi
+[ $# -eq 0 ] || names=("$@")
+for name in "${names[@]}"; do
+    [ -n "${file[$name]+set}" ] || fail "there is no slip $name"
+done
+mkdir -p "$work"
+copy_sources
+cmake -S "$tree" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_C_FLAGS_RELEASE="-O1 -DNDEBUG" -DXRAY_CUDA=OFF -DXRAY_WERROR=OFF \
+    -DXRAY_TEST_DATA="$work/none" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+for name in "${names[@]}"; do
+    [ -n "${limit[${by[$name]}]:-}" ] || check_clean "${by[$name]}"
+done
+for name in "${names[@]}"; do
+    try_slip "$name"
+done
+echo "mutate: $caught of ${#names[@]} slips caught"
+[ "$caught" = "${#names[@]}" ]
