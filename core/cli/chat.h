@@ -7,7 +7,7 @@
 #define XR_CLI_CHAT_H
 
 #include "core/base/json.h"
-#include "model/text/chat.h"
+#include "model/chat/chat.h"
 
 typedef struct cli_chat {
     xm_chat *chat; /* NULL: none, or it cannot be read */

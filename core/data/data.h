@@ -16,7 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/config/run.h"
-#include "model/text/chat.h"
+#include "model/chat/chat.h"
 #include "model/text/tokenizer.h"
 
 typedef struct xr_row {

@@ -10,7 +10,7 @@
 #include "core/plugin/guard.h"
 #include "core/plugin/plugin.h"
 #include "core/rl/placement.h"
-#include "model/text/chat.h"
+#include "model/chat/chat.h"
 #include "model/text/tokenizer.h"
 
 #define XR_WITH_TRAIN 1u

@@ -3,7 +3,7 @@
  * Chat templates: the text up to the first NUL is compiled and rendered, over
  * fixed messages or over the JSON array behind the NUL.
  */
-#include "model/text/chat.h"
+#include "model/chat/chat.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char preset[] =

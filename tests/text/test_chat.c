@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "core/base/file.h"
-#include "model/text/chat.h"
+#include "model/chat/chat.h"
 
 static cJSON *load(const char *name)
 {

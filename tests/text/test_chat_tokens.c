@@ -4,7 +4,7 @@
  * assistant says, as transformers gives them for Qwen 2.5 and Qwen 3.
  */
 #include "core/base/file.h"
-#include "model/text/chat.h"
+#include "model/chat/chat.h"
 #include "model/text/tokenizer.h"
 #include "tests/scratch.h"
 

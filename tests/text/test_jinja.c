@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "core/base/file.h"
-#include "model/text/chat.h"
+#include "model/chat/chat.h"
 
 #define NOW 1753799405 /* 2025-07-29 14:30:05, what strftime_now shows */
 

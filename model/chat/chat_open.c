@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The chat template of a model directory, with its special tokens.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "model/chat/chat_own.h"
+
+/* The templates that a directory has, as they are found. */
+struct opening {
+    const char *dir;
+    const char *name; /* the one that is wanted, or NULL */
+    xr_err *err;
+    xm_chat *chat;
+};
+
+static xray_status add(struct opening *o, const char *name, const char *source,
+                       const char *where)
+{
+    if (o->name && strcmp(o->name, name) != 0)
+        return XRAY_OK;
+    return xm_chat_add(o->chat, o->name ? "default" : name, source,
+                       strlen(source), where, o->err);
+}
+
+/* A text, or a list of {name, template}. */
+static xray_status add_json(struct opening *o, const cJSON *value,
+                            const char *path)
+{
+    if (cJSON_IsString(value))
+        return add(o, "default", value->valuestring, path);
+    if (!cJSON_IsArray(value))
+        return xr_fail(o->err, XRAY_E_CONFIG,
+                       "%s: \"chat_template\" must be a text or a list of "
+                       "{name, template}",
+                       path);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, value)
+    {
+        const char *name;
+        const char *source;
+        xray_status status = xr_json_string(item, "name", path, o->err, &name);
+        if (!status)
+            status = xr_json_string(item, "template", path, o->err, &source);
+        if (!status)
+            status = add(o, name, source, path);
+        if (status)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+/* *out stays NULL when the file is not there. */
+static xray_status read_json(struct opening *o, const char *name, char *path,
+                             cJSON **out)
+{
+    xray_status status = xr_path_join(o->dir, name, path, XR_PATH_CAP, o->err);
+    if (status || !xr_path_exists(path))
+        return status;
+    status = xr_json_file(path, o->err, out);
+    if (!status && !cJSON_IsObject(*out))
+        status = xr_fail(o->err, XRAY_E_CONFIG, "%s: must be an object", path);
+    return status;
+}
+
+/* The tokens of a file that are not known yet: texts, or objects with a
+ * "content". */
+static xray_status add_tokens(struct opening *o, const cJSON *config)
+{
+    static const char *const names[] = { "bos_token", "eos_token", "unk_token",
+                                         "sep_token", "pad_token", "cls_token",
+                                         "mask_token" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const cJSON *value = xr_json_get(config, names[i]);
+        if (cJSON_IsObject(value))
+            value = xr_json_get(value, "content");
+        if (!cJSON_IsString(value) ||
+            cJSON_GetObjectItemCaseSensitive(o->chat->special, names[i]))
+            continue;
+        if (!cJSON_AddStringToObject(o->chat->special, names[i],
+                                     value->valuestring))
+            return xr_fail(o->err, XRAY_E_NOMEM, "%s: out of memory", o->dir);
+    }
+    return XRAY_OK;
+}
+
+static xray_status add_extra(struct opening *o, const cJSON *config)
+{
+    static const char key[] = "additional_special_tokens";
+    const cJSON *value = xr_json_get(config, key);
+    if (!cJSON_IsArray(value) ||
+        cJSON_GetObjectItemCaseSensitive(o->chat->special, key))
+        return XRAY_OK;
+    cJSON *list = cJSON_AddArrayToObject(o->chat->special, key);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, value)
+    {
+        const cJSON *text =
+            cJSON_IsObject(item) ? xr_json_get(item, "content") : item;
+        if (!cJSON_IsString(text))
+            continue;
+        cJSON *copy = cJSON_CreateString(text->valuestring);
+        if (!list || !copy || !cJSON_AddItemToArray(list, copy)) {
+            cJSON_Delete(copy);
+            return xr_fail(o->err, XRAY_E_NOMEM, "%s: out of memory", o->dir);
+        }
+    }
+    return XRAY_OK;
+}
+
+static xray_status open_config(struct opening *o, const char *file,
+                               int with_template)
+{
+    char path[XR_PATH_CAP];
+    cJSON *config = NULL;
+    xray_status status = read_json(o, file, path, &config);
+    if (!status && config) {
+        const cJSON *value = xr_json_get(config, "chat_template");
+        if (with_template && value && !o->chat->count)
+            status = add_json(o, value, path);
+        if (!status)
+            status = add_tokens(o, config);
+        if (!status)
+            status = add_extra(o, config);
+    }
+    cJSON_Delete(config);
+    return status;
+}
+
+static xray_status open_jinja(struct opening *o, const char *file,
+                              const char *name)
+{
+    char path[XR_PATH_CAP];
+    char *source;
+    size_t size;
+    xray_status status = xr_path_join(o->dir, file, path, sizeof path, o->err);
+    if (status || !xr_path_exists(path) ||
+        (o->name && strcmp(o->name, name) != 0))
+        return status;
+    status = xr_file_read(path, XM_CHAT_MAX_SOURCE, o->err, &source, &size);
+    if (status)
+        return status;
+    status = xm_chat_add(o->chat, o->name ? "default" : name, source, size,
+                         path, o->err);
+    free(source);
+    return status;
+}
+
+/* Where transformers keeps more than one template as files. */
+static xray_status open_more(struct opening *o)
+{
+    char file[256];
+    const char *name = o->name ? o->name : "tool_use";
+    if (strchr(name, '/') || strlen(name) > 128)
+        return xr_fail(o->err, XRAY_E_ARG,
+                       "%s: \"%.128s\" is no name of a chat template", o->dir,
+                       name);
+    (void)snprintf(file, sizeof file, "additional_chat_templates/%s.jinja",
+                   name);
+    return open_jinja(o, file, name);
+}
+
+static xray_status open_all(struct opening *o)
+{
+    o->chat->special = cJSON_CreateObject();
+    if (!o->chat->special)
+        return xr_fail(o->err, XRAY_E_NOMEM, "%s: out of memory", o->dir);
+    xray_status status = open_jinja(o, "chat_template.jinja", "default");
+    if (!status)
+        status = open_more(o);
+    if (!status)
+        status = open_config(o, "tokenizer_config.json", 1);
+    if (!status)
+        status = open_config(o, "chat_template.json", 1);
+    if (!status)
+        status = open_config(o, "special_tokens_map.json", 0);
+    if (!status && o->name && !o->chat->count)
+        status = xr_fail(o->err, XRAY_E_ARG,
+                         "%s: there is no chat template named \"%s\"", o->dir,
+                         o->name);
+    return status;
+}
+
+xray_status xm_chat_open(const char *dir, const char *name, xr_err *err,
+                         xm_chat **out)
+{
+    struct opening o = { .dir = dir, .name = name, .err = err };
+    *out = NULL;
+    o.chat = xr_calloc(1, sizeof *o.chat);
+    if (!o.chat)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
+    xray_status status = open_all(&o);
+    if (status || !o.chat->count) {
+        xm_chat_close(o.chat);
+        return status;
+    }
+    *out = o.chat;
+    return XRAY_OK;
+}
+
+xray_status xm_chat_open_file(const char *path, const char *dir, xr_err *err,
+                              xm_chat **out)
+{
+    struct opening o = { .dir = dir ? dir : ".", .err = err };
+    char *source = NULL;
+    size_t size;
+    *out = NULL;
+    o.chat = xr_calloc(1, sizeof *o.chat);
+    if (!o.chat)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    xray_status status =
+        xr_file_read(path, XM_CHAT_MAX_SOURCE, err, &source, &size);
+    if (!status)
+        status = xm_chat_add(o.chat, "default", source, size, path, err);
+    o.chat->special = cJSON_CreateObject();
+    if (!status && !o.chat->special)
+        status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    if (!status && dir)
+        status = open_config(&o, "tokenizer_config.json", 0);
+    if (!status && dir)
+        status = open_config(&o, "special_tokens_map.json", 0);
+    free(source);
+    if (status) {
+        xm_chat_close(o.chat);
+        return status;
+    }
+    *out = o.chat;
+    return XRAY_OK;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a chat template is made of, for the files of this folder.
+ */
+#ifndef XM_CHAT_OWN_H
+#define XM_CHAT_OWN_H
+
+#include "model/chat/jinja.h"
+
+struct xm_chat {
+    struct xm_chat_named {
+        char *name;
+        xm_jtemplate tmpl;
+    } * named;
+    size_t count;
+    cJSON *special; /* the special tokens by name, or NULL */
+};
+
+/* Compiles one more template of `chat`. */
+xray_status xm_chat_add(xm_chat *chat, const char *name, const char *source,
+                        size_t size, const char *where, xr_err *err);
+
+#endif

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * "%" over strings, and str.format().
+ */
+#include "model/chat/jinja_format.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One "%" formatting: its values, taken one by one or by name. */
+struct percent {
+    xm_jrun *run;
+    const char *at;
+    const char *end;
+    xm_jv values;
+    size_t next;
+    int by_name;
+    xr_str *out;
+};
+
+static int take(struct percent *p, xm_jv *out)
+{
+    if (p->values.kind == XM_J_TUPLE) {
+        if (p->next < p->values.u.list->count) {
+            *out = p->values.u.list->at[p->next++];
+            return 0;
+        }
+    } else if (!p->next++) {
+        *out = p->values;
+        return 0;
+    }
+    return xm_jfail(p->run, "not enough arguments for format string");
+}
+
+static int take_named(struct percent *p, xm_jv *out)
+{
+    const char *from = p->at;
+    while (p->at < p->end && *p->at != ')')
+        p->at++;
+    if (p->at == p->end)
+        return xm_jfail(p->run, "incomplete format key");
+    xm_jv key;
+    if (xm_jstring(p->run, from, (size_t)(p->at - from), &key))
+        return -1;
+    p->at++;
+    p->by_name = 1;
+    if (p->values.kind != XM_J_DICT)
+        return xm_jfail(p->run, "format requires a mapping");
+    xm_jentry *entry = xm_jdict_get(p->run, p->values.u.dict, key);
+    if (!entry)
+        return xm_jfail(p->run, "the format key '%.100s' is not given",
+                        key.u.str->text);
+    *out = entry->value;
+    return 0;
+}
+
+static int count(struct percent *p, int *out)
+{
+    xm_jv value = xm_jof(XM_J_MISSING);
+    *out = 0;
+    if (p->at < p->end && *p->at == '*') {
+        p->at++;
+        if (take(p, &value))
+            return -1;
+        if (value.kind != XM_J_INT || value.u.i > 100000 || value.u.i < -100000)
+            return xm_jfail(p->run, "* wants int");
+        *out = (int)value.u.i;
+        return 0;
+    }
+    for (; p->at < p->end && *p->at >= '0' && *p->at <= '9'; p->at++)
+        if ((*out = *out * 10 + (*p->at - '0')) > 100000)
+            return xm_jfail(p->run, "a width or precision is too large");
+    return 0;
+}
+
+static int flags(struct percent *p, struct xm_jspec *spec)
+{
+    *spec = (struct xm_jspec){ .fill = " ", .fill_size = 1, .precision = -1 };
+    int left = 0;
+    int zero = 0;
+    for (; p->at < p->end && *p->at && strchr("#0- +", *p->at); p->at++) {
+        left |= *p->at == '-';
+        zero |= *p->at == '0';
+        spec->alt |= *p->at == '#';
+        if (*p->at == '+' || (*p->at == ' ' && !spec->sign))
+            spec->sign = *p->at;
+    }
+    if (count(p, &spec->width))
+        return -1;
+    if (spec->width < 0) {
+        left = 1;
+        spec->width = -spec->width;
+    }
+    if (p->at < p->end && *p->at == '.') {
+        p->at++;
+        if (count(p, &spec->precision))
+            return -1;
+        if (spec->precision < 0)
+            spec->precision = 0;
+    }
+    spec->align = left ? '<' : zero ? '=' : '>';
+    if (zero && !left)
+        spec->fill = "0";
+    while (p->at < p->end && (*p->at == 'h' || *p->at == 'l' || *p->at == 'L'))
+        p->at++;
+    return p->at < p->end ? 0 : xm_jfail(p->run, "incomplete format");
+}
+
+static int percent_text(struct percent *p, struct xm_jspec *spec, xm_jv value)
+{
+    if (spec->align == '=') {
+        spec->align = '>';
+        spec->fill = " ";
+    }
+    if (spec->type == 'r' ? xm_jrepr_of(p->run, value, &value)
+                          : xm_jstr_of(p->run, value, &value))
+        return -1;
+    xm_jspec_text(spec, value.u.str, p->out);
+    return 0;
+}
+
+static int percent_int(struct percent *p, struct xm_jspec *spec, xm_jv value)
+{
+    int real_fits = spec->type == 'd' || spec->type == 'i' || spec->type == 'u';
+    if (value.kind == XM_J_UNDEF)
+        return xm_jfail_undefined(p->run, value);
+    if (value.kind == XM_J_FLOAT && real_fits) {
+        if (!(value.u.f > -0x1p63 && value.u.f < 0x1p63))
+            return xm_jfail(p->run, "an integer leaves 64 bits");
+        value = xm_jint((int64_t)value.u.f);
+    }
+    if (value.kind != XM_J_INT && value.kind != XM_J_BOOL)
+        return xm_jfail(p->run, "%%%c format: a number is required, not %s",
+                        spec->type, xm_jtypename(value));
+    if (real_fits)
+        spec->type = 'd';
+    int least = spec->precision;
+    spec->precision = -1;
+    if (least <= 0)
+        return xm_jspec_int(p->run, spec, value.u.i, p->out);
+    /* A precision is the least number of digits. */
+    struct xm_jspec inner = *spec;
+    inner.width = least + (value.u.i < 0 || spec->sign) + (spec->alt ? 2 : 0);
+    inner.align = '=';
+    inner.fill = "0";
+    xr_str text = { 0 };
+    if (xm_jspec_int(p->run, &inner, value.u.i, &text)) {
+        xr_str_free(&text);
+        return -1;
+    }
+    xm_jstr made = { xr_str_text(&text), text.size, text.size };
+    if (spec->align == '=')
+        spec->align = '>';
+    xm_jspec_text(spec, &made, p->out);
+    xr_str_free(&text);
+    return 0;
+}
+
+static int conversion(struct percent *p)
+{
+    struct xm_jspec spec;
+    xm_jv value = xm_jof(XM_J_MISSING);
+    if (p->at < p->end && *p->at == '%') {
+        xr_str_append(p->out, p->at++, 1);
+        return 0;
+    }
+    if (p->at < p->end && *p->at == '(') {
+        p->at++;
+        if (take_named(p, &value))
+            return -1;
+    }
+    if (flags(p, &spec))
+        return -1;
+    spec.type = *p->at++;
+    if (!spec.type || !strchr("srdiuxXoceEfFgG", spec.type))
+        return xm_jfail(p->run, "unsupported format character '%c'",
+                        spec.type >= ' ' && spec.type < 127 ? spec.type : '?');
+    if (value.kind == XM_J_MISSING && take(p, &value))
+        return -1;
+    if (spec.type == 'c' && value.kind == XM_J_STR) {
+        if (value.u.str->chars != 1)
+            return xm_jfail(p->run, "%%c requires int or char");
+        return percent_text(p, &spec, value);
+    }
+    if (spec.type == 's' || spec.type == 'r')
+        return percent_text(p, &spec, value);
+    if (strchr("diuxXoc", spec.type))
+        return percent_int(p, &spec, value);
+    if (value.kind == XM_J_UNDEF)
+        return xm_jfail_undefined(p->run, value);
+    if (!xm_jis_number(value))
+        return xm_jfail(p->run, "must be real number, not %s",
+                        xm_jtypename(value));
+    if (spec.precision > 350)
+        return xm_jfail(p->run, "a width or precision is too large");
+    xm_jspec_real(&spec, xm_jreal(value), p->out);
+    return 0;
+}
+
+static int percent_all(struct percent *p)
+{
+    while (p->at < p->end) {
+        const char *sign = memchr(p->at, '%', (size_t)(p->end - p->at));
+        const char *stop = sign ? sign : p->end;
+        xr_str_append(p->out, p->at, (size_t)(stop - p->at));
+        p->at = sign ? sign + 1 : p->end;
+        if (sign && (xm_jwork(p->run, 1 + p->out->size / 4096) ||
+                     p->out->size > XM_CHAT_MAX_MEMORY || conversion(p)))
+            return p->out->size > XM_CHAT_MAX_MEMORY
+                       ? xm_jfail(p->run, "a formatted text is too long")
+                       : -1;
+    }
+    if (p->values.kind == XM_J_TUPLE
+            ? p->next < p->values.u.list->count
+            : !p->next && p->values.kind != XM_J_DICT &&
+                  p->values.kind != XM_J_LIST && p->values.kind != XM_J_UNDEF &&
+                  p->values.kind != XM_J_RANGE)
+        return xm_jfail(p->run, "not all arguments converted during string "
+                                "formatting");
+    return 0;
+}
+
+int xm_jpercent(xm_jrun *run, const xm_jstr *format, xm_jv values, xm_jv *out)
+{
+    xr_str text = { 0 };
+    struct percent p = { .run = run,
+                         .at = format->text,
+                         .end = format->text + format->size,
+                         .values = values,
+                         .out = &text };
+    if (percent_all(&p)) {
+        xr_str_free(&text);
+        return -1;
+    }
+    return xm_jtext(run, &text, out);
+}
+
+/* One str.format(). */
+struct braces {
+    xm_jrun *run;
+    const xm_jargs *args;
+    int64_t next; /* of the fields without a number */
+    int manual;   /* fields with numbers were seen */
+};
+
+/* `alone`: nothing follows the name, so its number counts as one given by
+ * hand, or none as one to be counted. */
+static int field_start(struct braces *b, const char *name, size_t size,
+                       int alone, xm_jv *out)
+{
+    xm_jstr text = { name, size, xm_jchars(name, size) };
+    int64_t index = -1;
+    if (!size && alone) {
+        if (b->manual)
+            return xm_jfail(b->run, "cannot switch from manual field "
+                                    "specification to automatic numbering");
+        index = b->next++;
+    } else if (xm_jis(&text, XM_J_ISDIGIT)) {
+        if ((alone && b->next) || xm_jparse_int(&text, 10, &index))
+            return xm_jfail(b->run, "cannot switch from automatic field "
+                                    "numbering to manual specification");
+        b->manual |= alone;
+    }
+    if (index >= 0) {
+        if ((uint64_t)index >= b->args->count)
+            return xm_jfail(b->run, "replacement index %lld out of range",
+                            (long long)index);
+        *out = b->args->at[index];
+        return 0;
+    }
+    for (size_t i = 0; i < b->args->named_count; i++) {
+        const xm_jstr *key = b->args->named[i].key.u.str;
+        if (key->size == size && !memcmp(key->text, name, size)) {
+            *out = b->args->named[i].value;
+            return 0;
+        }
+    }
+    return xm_jfail(b->run, "the format key '%.*s' is not given",
+                    (int)(size % 100), name);
+}
+
+/* name(.attribute | [item])* */
+static int field_value(struct braces *b, const char *at, const char *end,
+                       xm_jv *out)
+{
+    const char *from = at;
+    while (at < end && *at != '.' && *at != '[')
+        at++;
+    if (field_start(b, from, (size_t)(at - from), at == end, out))
+        return -1;
+    while (at < end) {
+        int item = *at == '[';
+        from = ++at;
+        while (at < end && (item ? *at != ']' : *at != '.' && *at != '['))
+            at++;
+        if ((item && at == end) || at == from)
+            return xm_jfail(b->run, "Empty attribute in format string");
+        xm_jstr text = { from, (size_t)(at - from),
+                         xm_jchars(from, (size_t)(at - from)) };
+        xm_jv name;
+        int64_t index;
+        if (xm_jborrow(b->run, text.text, text.size, text.chars, &name))
+            return -1;
+        if (item && xm_jis(&text, XM_J_ISDIGIT) &&
+            !xm_jparse_int(&text, 10, &index))
+            name = xm_jint(index);
+        if (item ? xm_jitem(b->run, *out, name, out)
+                 : xm_jattr(b->run, *out, name, out))
+            return -1;
+        at += item;
+        if (item && at < end && *at != '.' && *at != '[')
+            return xm_jfail(b->run, "Only '.' or '[' may follow ']' in format "
+                                    "field specifier");
+    }
+    return 0;
+}
+
+static int braces_text(struct braces *b, const char *at, const char *end,
+                       int depth, xr_str *out);
+
+static int field(struct braces *b, const char *at, const char *end, int depth,
+                 xr_str *out)
+{
+    const char *name = at;
+    while (at < end && *at != '!' && *at != ':') {
+        if (*at == '[')
+            while (at < end && *at != ']')
+                at++;
+        at += at < end;
+    }
+    xm_jv value;
+    if (field_value(b, name, at, &value))
+        return -1;
+    if (at < end && *at == '!') {
+        char how = at + 1 < end ? at[1] : 0;
+        if ((how != 'r' && how != 's') || (at + 2 < end && at[2] != ':'))
+            return xm_jfail(b->run, "unknown conversion in a format field");
+        if (how == 'r' ? xm_jrepr_of(b->run, value, &value)
+                       : xm_jstr_of(b->run, value, &value))
+            return -1;
+        at += 2;
+    }
+    at += at < end;
+    xr_str made = { 0 };
+    struct xm_jspec spec;
+    int status = braces_text(b, at, end, depth - 1, &made) ||
+                 xm_jspec_read(b->run, xr_str_text(&made), made.size, &spec) ||
+                 xm_jspec_write(b->run, value, &spec, !made.size, out);
+    xr_str_free(&made);
+    return status ? -1 : 0;
+}
+
+/* The brace that closes a field. */
+static const char *field_end(const char *at, const char *end)
+{
+    int open = 1;
+    for (; at < end; at++) {
+        open += (*at == '{') - (*at == '}');
+        if (!open)
+            return at;
+    }
+    return NULL;
+}
+
+static int braces_text(struct braces *b, const char *at, const char *end,
+                       int depth, xr_str *out)
+{
+    if (depth < 0)
+        return xm_jfail(b->run, "Max string recursion exceeded");
+    while (at < end) {
+        char c = *at++;
+        if (c != '{' && c != '}') {
+            xr_str_append(out, &c, 1);
+            continue;
+        }
+        if (at < end && *at == c) {
+            xr_str_append(out, at++, 1);
+            continue;
+        }
+        const char *to = c == '{' ? field_end(at, end) : NULL;
+        if (!to)
+            return xm_jfail(b->run, "Single '%c' encountered in format string",
+                            c);
+        if (xm_jwork(b->run, 1 + (size_t)(to - at) / 8) ||
+            field(b, at, to, depth, out))
+            return -1;
+        if (out->size > XM_CHAT_MAX_MEMORY)
+            return xm_jfail(b->run, "a formatted text is too long");
+        at = to + 1;
+    }
+    return 0;
+}
+
+int xm_jformat(xm_jrun *run, const xm_jstr *format, const xm_jargs *args,
+               xm_jv *out)
+{
+    struct braces b = { .run = run, .args = args };
+    xr_str text = { 0 };
+    if (xm_jwork(run, format->size / 16) ||
+        braces_text(&b, format->text, format->text + format->size, 2, &text)) {
+        xr_str_free(&text);
+        return -1;
+    }
+    return xm_jtext(run, &text, out);
+}

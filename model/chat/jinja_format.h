@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Format specifications, shared by "%" and str.format().
+ */
+#ifndef XM_JINJA_FORMAT_H
+#define XM_JINJA_FORMAT_H
+
+#include "model/chat/jinja.h"
+
+struct xm_jspec {
+    const char *fill; /* one character */
+    size_t fill_size;
+    int width;
+    int precision; /* -1: none */
+    char align;    /* 0: as the type wants it */
+    char sign;
+    char group;
+    char type;
+    int alt;
+};
+
+int xm_jspec_read(xm_jrun *run, const char *at, size_t size,
+                  struct xm_jspec *out);
+/* `plain`: the specification was empty. */
+int xm_jspec_write(xm_jrun *run, xm_jv value, const struct xm_jspec *spec,
+                   int plain, xr_str *out);
+int xm_jspec_int(xm_jrun *run, const struct xm_jspec *spec, int64_t value,
+                 xr_str *out);
+void xm_jspec_real(const struct xm_jspec *spec, double value, xr_str *out);
+void xm_jspec_text(const struct xm_jspec *spec, const xm_jstr *str,
+                   xr_str *out);
+
+#endif

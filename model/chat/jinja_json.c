@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON in, as values, and out, as json.dumps writes it.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "model/chat/jinja.h"
+
+static int from_text(xm_jrun *run, const char *text, xm_jv *out)
+{
+    size_t size = strlen(text);
+    const char *end = text + size;
+    size_t chars = 0;
+    if (xm_jwork(run, size / 32))
+        return -1;
+    for (const char *at = text; at < end; chars++) {
+        uint32_t code;
+        int step =
+            (unsigned char)*at < 0x80 ? 1 : xr_utf8_decode(at, end, &code);
+        if (!step)
+            return xm_jfail(run, "a text in the messages is not UTF-8");
+        at += step;
+    }
+    return xm_jborrow(run, text, size, chars, out);
+}
+
+static xm_jv from_number(double value)
+{
+    if (value == floor(value) && fabs(value) < 0x1p63)
+        return xm_jint((int64_t)value);
+    return xm_jfloat(value);
+}
+
+static int from_array(xm_jrun *run, const cJSON *item, xm_jv *out)
+{
+    xm_jlist *list;
+    if (xm_jlist_new(run, 0, &list))
+        return -1;
+    for (const cJSON *child = item->child; child; child = child->next) {
+        xm_jv value;
+        if (xm_jfrom_json(run, child, &value) || xm_jlist_add(run, list, value))
+            return -1;
+    }
+    *out = xm_jlist_value(list, XM_J_LIST);
+    return 0;
+}
+
+static int from_object(xm_jrun *run, const cJSON *item, xm_jv *out)
+{
+    xm_jdict *dict;
+    if (xm_jdict_new(run, 0, &dict))
+        return -1;
+    for (const cJSON *child = item->child; child; child = child->next) {
+        xm_jv key;
+        xm_jv value;
+        if (from_text(run, child->string ? child->string : "", &key) ||
+            xm_jfrom_json(run, child, &value) ||
+            xm_jdict_put(run, dict, key, value))
+            return -1;
+    }
+    *out = xm_jof(XM_J_DICT);
+    out->u.dict = dict;
+    return 0;
+}
+
+int xm_jfrom_json(xm_jrun *run, const cJSON *item, xm_jv *out)
+{
+    int status = 0;
+    if (xm_jwork(run, 1) || xm_jenter(run))
+        return -1;
+    if (cJSON_IsString(item))
+        status = from_text(run, item->valuestring, out);
+    else if (cJSON_IsNumber(item))
+        *out = from_number(item->valuedouble);
+    else if (cJSON_IsBool(item))
+        *out = xm_jbool(cJSON_IsTrue(item));
+    else if (cJSON_IsArray(item))
+        status = from_array(run, item, out);
+    else if (cJSON_IsObject(item))
+        status = from_object(run, item, out);
+    else
+        *out = xm_jnone();
+    xm_jleave(run);
+    return status;
+}
+
+/* How to write: the arguments of json.dumps. */
+struct style {
+    xm_jrun *run;
+    xr_str *out;
+    const xm_jstr *item;   /* behind an item */
+    const xm_jstr *key;    /* behind a key */
+    const xm_jstr *indent; /* NULL: all on one line */
+    int ascii;
+    int sort;
+    unsigned depth;
+};
+
+static void put_escape(xr_str *out, uint32_t code)
+{
+    if (code >= 0x10000) {
+        code -= 0x10000;
+        xr_str_printf(out, "\\u%04x\\u%04x", (unsigned)(0xD800 + (code >> 10)),
+                      (unsigned)(0xDC00 + (code & 0x3FF)));
+    } else {
+        xr_str_printf(out, "\\u%04x", (unsigned)code);
+    }
+}
+
+static void put_text(const struct style *s, const xm_jstr *str)
+{
+    static const char plain[] = "\"\"\\\\\nn\rr\tt\ff\bb";
+    const char *end = str->text + str->size;
+    xr_str_puts(s->out, "\"");
+    for (const char *at = str->text; at < end;) {
+        uint32_t code = 0;
+        int size = xr_utf8_decode(at, end, &code);
+        size = size ? size : 1;
+        const char *p = plain;
+        while (*p && (unsigned char)*p != code)
+            p += 2;
+        if (code && *p) {
+            xr_str_puts(s->out, "\\");
+            xr_str_append(s->out, p + 1, 1);
+        } else if (code < 0x20 || (s->ascii && code >= 0x7F)) {
+            put_escape(s->out, code);
+        } else {
+            xr_str_append(s->out, at, (size_t)size);
+        }
+        at += size;
+    }
+    xr_str_puts(s->out, "\"");
+}
+
+static void put_real(const struct style *s, double value)
+{
+    char text[XM_J_REAL];
+    xm_jreal_text(value, text);
+    xr_str_puts(s->out, isnan(value)   ? "NaN"
+                        : isinf(value) ? (value < 0 ? "-Infinity" : "Infinity")
+                                       : text);
+}
+
+static void put_break(const struct style *s)
+{
+    if (!s->indent)
+        return;
+    xr_str_puts(s->out, "\n");
+    for (unsigned i = 0; i < s->depth; i++)
+        xr_str_append(s->out, s->indent->text, s->indent->size);
+}
+
+static int put_value(struct style *s, xm_jv value);
+
+static int put_list(struct style *s, const xm_jlist *list)
+{
+    if (!list->count) {
+        xr_str_puts(s->out, "[]");
+        return 0;
+    }
+    xr_str_puts(s->out, "[");
+    s->depth++;
+    for (size_t i = 0; i < list->count; i++) {
+        if (i)
+            xr_str_append(s->out, s->item->text, s->item->size);
+        put_break(s);
+        if (put_value(s, list->at[i]))
+            return -1;
+    }
+    s->depth--;
+    put_break(s);
+    xr_str_puts(s->out, "]");
+    return 0;
+}
+
+static int put_key(struct style *s, xm_jv key)
+{
+    if (key.kind == XM_J_STR) {
+        put_text(s, key.u.str);
+        return 0;
+    }
+    if (!xm_jis_number(key) && key.kind != XM_J_NONE)
+        return xm_jfail(s->run,
+                        "keys must be str, int, float, bool or None, not %s",
+                        xm_jtypename(key));
+    xr_str_puts(s->out, "\"");
+    if (put_value(s, key))
+        return -1;
+    xr_str_puts(s->out, "\"");
+    return 0;
+}
+
+/* The entries by key: insertion into a copy, keys of one kind. */
+static int sorted(struct style *s, const xm_jdict *dict, xm_jdict *out)
+{
+    out->at = xm_jtake(s->run, dict->count + 1, sizeof *out->at);
+    out->count = dict->count;
+    if (!out->at)
+        return -1;
+    for (size_t i = 0; i < dict->count; i++) {
+        size_t at = i;
+        while (at) {
+            int order;
+            if (xm_jorder(s->run, "<", dict->at[i].key, out->at[at - 1].key,
+                          &order))
+                return -1;
+            if (order >= 0)
+                break;
+            out->at[at] = out->at[at - 1];
+            at--;
+        }
+        out->at[at] = dict->at[i];
+    }
+    return 0;
+}
+
+static int put_dict(struct style *s, const xm_jdict *dict)
+{
+    xm_jdict copy;
+    if (!dict->count) {
+        xr_str_puts(s->out, "{}");
+        return 0;
+    }
+    if (s->sort) {
+        if (sorted(s, dict, &copy))
+            return -1;
+        dict = &copy;
+    }
+    xr_str_puts(s->out, "{");
+    s->depth++;
+    for (size_t i = 0; i < dict->count; i++) {
+        if (i)
+            xr_str_append(s->out, s->item->text, s->item->size);
+        put_break(s);
+        if (put_key(s, dict->at[i].key))
+            return -1;
+        xr_str_append(s->out, s->key->text, s->key->size);
+        if (put_value(s, dict->at[i].value))
+            return -1;
+    }
+    s->depth--;
+    put_break(s);
+    xr_str_puts(s->out, "}");
+    return 0;
+}
+
+static int put_one(struct style *s, xm_jv value)
+{
+    switch ((enum xm_jkind)value.kind) {
+    case XM_J_NONE:
+        xr_str_puts(s->out, "null");
+        return 0;
+    case XM_J_BOOL:
+        xr_str_puts(s->out, value.u.i ? "true" : "false");
+        return 0;
+    case XM_J_INT:
+        xr_str_printf(s->out, "%lld", (long long)value.u.i);
+        return 0;
+    case XM_J_FLOAT:
+        put_real(s, value.u.f);
+        return 0;
+    case XM_J_STR:
+        put_text(s, value.u.str);
+        return xm_jwork(s->run, value.u.str->size / 8);
+    case XM_J_LIST:
+    case XM_J_TUPLE:
+        return put_list(s, value.u.list);
+    case XM_J_DICT:
+        return put_dict(s, value.u.dict);
+    default:
+        return xm_jfail(s->run, "Object of type %s is not JSON serializable",
+                        xm_jtypename(value));
+    }
+}
+
+static int put_value(struct style *s, xm_jv value)
+{
+    size_t cost = 2 + (s->indent ? s->depth * s->indent->size / 16 : 0);
+    if (xm_jwork(s->run, cost) || xm_jenter(s->run))
+        return -1;
+    int status = put_one(s, value);
+    xm_jleave(s->run);
+    if (!status && s->out->size > XM_CHAT_MAX_MEMORY)
+        return xm_jfail(s->run,
+                        "the template needs more than %zu MiB of memory",
+                        XM_CHAT_MAX_MEMORY >> 20);
+    return status;
+}
+
+static int separators(xm_jrun *run, xm_jv arg, struct style *s)
+{
+    xm_jlist pair;
+    if (xm_jitems(run, arg, &pair))
+        return -1;
+    if (pair.count != 2 || pair.at[0].kind != XM_J_STR ||
+        pair.at[1].kind != XM_J_STR)
+        return xm_jfail(run, "tojson: separators must be two strings");
+    s->item = pair.at[0].u.str;
+    s->key = pair.at[1].u.str;
+    return 0;
+}
+
+int xm_jtojson(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+{
+    static const char *const names[] = { "ensure_ascii", "indent", "separators",
+                                         "sort_keys", NULL };
+    static const xm_jstr comma_space = { ", ", 2, 2 };
+    static const xm_jstr comma = { ",", 1, 1 };
+    static const xm_jstr colon = { ": ", 2, 2 };
+    xm_jv arg[4];
+    xr_str text = { 0 };
+    struct style s = { .run = run, .out = &text, .key = &colon };
+    if (xm_jbind(run, "tojson", args, names, 0, arg))
+        return -1;
+    s.ascii = xm_jtruth(arg[0]);
+    s.sort = xm_jtruth(arg[3]);
+    xm_jv indent = arg[1];
+    if (indent.kind == XM_J_INT || indent.kind == XM_J_BOOL) {
+        int64_t width = indent.u.i < 0 ? 0 : indent.u.i;
+        if (width > 1000)
+            return xm_jfail(run, "tojson: an indent of more than 1000");
+        char spaces[1000];
+        memset(spaces, ' ', sizeof spaces);
+        if (xm_jstring(run, spaces, (size_t)width, &indent))
+            return -1;
+    } else if (indent.kind != XM_J_STR && indent.kind != XM_J_NONE &&
+               indent.kind != XM_J_MISSING) {
+        return xm_jfail(run, "tojson: indent must be an integer or a string");
+    }
+    if (indent.kind == XM_J_STR)
+        s.indent = indent.u.str;
+    s.item = s.indent ? &comma : &comma_space;
+    if (arg[2].kind != XM_J_MISSING && arg[2].kind != XM_J_NONE &&
+        separators(run, arg[2], &s))
+        return -1;
+    if (put_value(&s, in)) {
+        xr_str_free(&text);
+        return -1;
+    }
+    return xm_jtext(run, &text, out);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory, limits and messages of a compilation or rendering.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/chat/jinja.h"
+
+#define CHUNK ((size_t)16 << 10)
+#define CHUNK_MAX ((size_t)1 << 20)
+#define ALIGN 16u
+
+struct xm_jchunk {
+    struct xm_jchunk *next;
+    size_t size;
+    size_t used;
+    size_t pad; /* keeps what follows aligned */
+};
+
+void *xm_jarena_take(xm_jarena *arena, size_t size)
+{
+    if (size > arena->limit)
+        return NULL;
+    size = (size + ALIGN - 1) / ALIGN * ALIGN;
+    struct xm_jchunk *head = arena->head;
+    if (!head || head->size - head->used < size) {
+        size_t want = head ? 2 * head->size : CHUNK;
+        if (want > CHUNK_MAX)
+            want = CHUNK_MAX;
+        if (want < size)
+            want = size;
+        if (want > arena->limit - arena->used)
+            want = size;
+        if (want > arena->limit - arena->used)
+            return NULL;
+        struct xm_jchunk *chunk = malloc(sizeof *chunk + want);
+        if (!chunk)
+            return NULL;
+        *chunk = (struct xm_jchunk){ .next = head, .size = want };
+        arena->head = chunk;
+        arena->used += want;
+        head = chunk;
+    }
+    char *at = (char *)(head + 1) + head->used;
+    head->used += size;
+    return at;
+}
+
+void xm_jarena_free(xm_jarena *arena)
+{
+    for (struct xm_jchunk *chunk = arena->head; chunk;) {
+        struct xm_jchunk *next = chunk->next;
+        free(chunk);
+        chunk = next;
+    }
+    *arena = (xm_jarena){ .limit = arena->limit };
+}
+
+int xm_jfail(xm_jrun *run, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(run->text, sizeof run->text, fmt, args);
+    va_end(args);
+    return -1;
+}
+
+int xm_jwork(xm_jrun *run, size_t units)
+{
+    run->steps += units;
+    if (run->steps <= XM_CHAT_MAX_STEPS)
+        return 0;
+    return xm_jfail(run, "the template takes more than %llu steps",
+                    (unsigned long long)XM_CHAT_MAX_STEPS);
+}
+
+int xm_jenter(xm_jrun *run)
+{
+    if (run->depth >= XM_CHAT_MAX_DEPTH)
+        return xm_jfail(run, "the template nests more than %u levels deep",
+                        XM_CHAT_MAX_DEPTH);
+    run->depth++;
+    return 0;
+}
+
+void *xm_jtake(xm_jrun *run, size_t count, size_t size)
+{
+    if (size && count > run->arena->limit / size)
+        count = run->arena->limit, size = 2;
+    void *at = xm_jarena_take(run->arena, count * size);
+    if (!at) {
+        if (count * size + ALIGN <= run->arena->limit - run->arena->used)
+            (void)xm_jfail(run, "out of memory");
+        else
+            (void)xm_jfail(run,
+                           "the template needs more than %zu MiB of memory",
+                           run->arena->limit >> 20);
+        return NULL;
+    }
+    memset(at, 0, count * size);
+    return at;
+}

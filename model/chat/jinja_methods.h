@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The numbers of the methods, and how they read their arguments.
+ */
+#ifndef XM_JINJA_METHODS_H
+#define XM_JINJA_METHODS_H
+
+#include "model/chat/jinja.h"
+
+enum xm_jmethod_id {
+    M_CAPITALIZE,
+    M_CASEFOLD,
+    M_CENTER,
+    M_COUNT,
+    M_ENDSWITH,
+    M_FIND,
+    M_FORMAT,
+    M_INDEX,
+    M_ISALNUM,
+    M_ISALPHA,
+    M_ISASCII,
+    M_ISDECIMAL,
+    M_ISDIGIT,
+    M_ISNUMERIC,
+    M_ISSPACE,
+    M_ISPRINTABLE,
+    M_ISLOWER,
+    M_ISUPPER,
+    M_ISTITLE,
+    M_JOIN,
+    M_LJUST,
+    M_LOWER,
+    M_LSTRIP,
+    M_PARTITION,
+    M_REMOVEPREFIX,
+    M_REMOVESUFFIX,
+    M_REPLACE,
+    M_RFIND,
+    M_RINDEX,
+    M_RJUST,
+    M_RPARTITION,
+    M_RSPLIT,
+    M_RSTRIP,
+    M_SPLIT,
+    M_SPLITLINES,
+    M_STARTSWITH,
+    M_STRIP,
+    M_SWAPCASE,
+    M_TITLE,
+    M_UPPER,
+    M_ZFILL,
+    M_TEXT_END, /* methods of other kinds follow */
+    M_LIST_COUNT = M_TEXT_END,
+    M_LIST_INDEX,
+    M_LIST_COPY,
+    M_GET,
+    M_ITEMS,
+    M_KEYS,
+    M_VALUES,
+    M_DICT_COPY,
+    M_CYCLE,
+    M_CHANGED,
+    M_NEXT,
+    M_RESET
+};
+
+const char *xm_jmethod_name(enum xm_jmethod_id method);
+int xm_jwant_text(xm_jrun *run, const char *what, xm_jv arg);
+/* An integer; `preset` where the argument is MISSING. */
+int xm_jwhole(xm_jrun *run, const char *what, xm_jv arg, int64_t preset,
+              int64_t *out);
+/* Between `least` and `most` arguments, none of them by name. */
+int xm_jpositional(xm_jrun *run, const char *what, const xm_jargs *args,
+                   size_t least, size_t most);
+/* jinja_strings.c */
+int xm_jtext_method(xm_jrun *run, enum xm_jmethod_id method, xm_jv self,
+                    const xm_jargs *args, xm_jv *out);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values as text: what Python's str() and repr() write.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/chat/jinja.h"
+
+/* The shortest digits that read back to the same double, laid out as Python
+ * does: plain from 1e-4 up to 1e16, with an exponent elsewhere. */
+void xm_jreal_text(double value, char out[XM_J_REAL])
+{
+    if (!isfinite(value)) {
+        (void)snprintf(out, XM_J_REAL, "%s",
+                       isnan(value) ? "nan"
+                       : value < 0  ? "-inf"
+                                    : "inf");
+        return;
+    }
+    char text[XM_J_REAL];
+    for (int digits = 0; digits < 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*e", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    char digit[20];
+    size_t count = 0;
+    const char *at = text;
+    char *end = out;
+    if (*at == '-')
+        *end++ = *at++;
+    for (; *at && *at != 'e'; at++)
+        if (*at >= '0' && *at <= '9')
+            digit[count++] = *at;
+    int exponent = (int)strtol(at + 1, NULL, 10);
+    while (count > 1 && digit[count - 1] == '0')
+        count--;
+    if (exponent < -4 || exponent >= 16) {
+        *end++ = digit[0];
+        if (count > 1)
+            *end++ = '.';
+        memcpy(end, digit + 1, count - 1);
+        (void)snprintf(end + count - 1, 8, "e%c%02u", exponent < 0 ? '-' : '+',
+                       (unsigned)abs(exponent) % 1000);
+        return;
+    }
+    if (exponent < 0) {
+        *end++ = '0';
+        *end++ = '.';
+        for (int i = -1; i > exponent; i--)
+            *end++ = '0';
+        memcpy(end, digit, count);
+        end[count] = 0;
+        return;
+    }
+    for (size_t i = 0; i < count || i <= (size_t)exponent; i++) {
+        *end++ = i < count ? digit[i] : '0';
+        if (i == (size_t)exponent)
+            *end++ = '.';
+    }
+    if (end[-1] == '.')
+        *end++ = '0';
+    *end = 0;
+}
+
+static void repr_char(uint32_t code, const char *text, int size, char quote,
+                      xr_str *out)
+{
+    if (code == (uint32_t)quote || code == '\\')
+        xr_str_printf(out, "\\%c", (char)code);
+    else if (code == '\n')
+        xr_str_puts(out, "\\n");
+    else if (code == '\r')
+        xr_str_puts(out, "\\r");
+    else if (code == '\t')
+        xr_str_puts(out, "\\t");
+    else if (xm_jprintable(code))
+        xr_str_append(out, text, (size_t)size);
+    else if (code < 0x100)
+        xr_str_printf(out, "\\x%02x", (unsigned)code);
+    else if (code < 0x10000)
+        xr_str_printf(out, "\\u%04x", (unsigned)code);
+    else
+        xr_str_printf(out, "\\U%08x", (unsigned)code);
+}
+
+static void repr_text(const xm_jstr *str, xr_str *out)
+{
+    char quote =
+        memchr(str->text, '\'', str->size) && !memchr(str->text, '"', str->size)
+            ? '"'
+            : '\'';
+    xr_str_append(out, &quote, 1);
+    const char *end = str->text + str->size;
+    for (const char *at = str->text; at < end;) {
+        uint32_t code;
+        int size = xr_utf8_decode(at, end, &code);
+        if (!size) {
+            code = (unsigned char)*at;
+            size = 1;
+        }
+        repr_char(code, at, size, quote, out);
+        at += size;
+    }
+    xr_str_append(out, &quote, 1);
+}
+
+static int repr_items(xm_jrun *run, const xm_jlist *list, xr_str *out)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (i)
+            xr_str_puts(out, ", ");
+        if (xm_jrepr(run, list->at[i], out))
+            return -1;
+    }
+    return 0;
+}
+
+static int repr_dict(xm_jrun *run, const xm_jdict *dict, xr_str *out)
+{
+    xr_str_puts(out, "{");
+    for (size_t i = 0; i < dict->count; i++) {
+        if (i)
+            xr_str_puts(out, ", ");
+        if (xm_jrepr(run, dict->at[i].key, out))
+            return -1;
+        xr_str_puts(out, ": ");
+        if (xm_jrepr(run, dict->at[i].value, out))
+            return -1;
+    }
+    xr_str_puts(out, "}");
+    return 0;
+}
+
+static int repr_view(xm_jrun *run, xm_jv value, xr_str *out)
+{
+    xm_jlist items;
+    if (xm_jitems(run, value, &items))
+        return -1;
+    xr_str_printf(out, "%s([", xm_jtypename(value));
+    if (repr_items(run, &items, out))
+        return -1;
+    xr_str_puts(out, "])");
+    return 0;
+}
+
+static void repr_range(const xm_jrange *range, xr_str *out)
+{
+    xr_str_printf(out, "range(%lld, %lld", (long long)range->start,
+                  (long long)range->stop);
+    if (range->step != 1)
+        xr_str_printf(out, ", %lld", (long long)range->step);
+    xr_str_puts(out, ")");
+}
+
+static int repr_other(xm_jrun *run, xm_jv value, xr_str *out)
+{
+    switch ((enum xm_jkind)value.kind) {
+    case XM_J_NS:
+        xr_str_puts(out, "<Namespace ");
+        if (repr_dict(run, value.u.dict, out))
+            return -1;
+        xr_str_puts(out, ">");
+        return 0;
+    case XM_J_MACRO: {
+        const xm_jn *node = value.u.macro->node;
+        if (!node->value.kind)
+            xr_str_puts(out, "<Macro anonymous>");
+        else
+            xr_str_printf(out, "<Macro '%s'>", node->value.u.str->text);
+        return 0;
+    }
+    case XM_J_LOOP:
+        xr_str_printf(out, "<LoopContext %zu/%zu>", value.u.loop->at + 1,
+                      value.u.loop->items.count);
+        return 0;
+    default:
+        xr_str_printf(out, "<%s object>", xm_jtypename(value));
+        return 0;
+    }
+}
+
+static int repr_one(xm_jrun *run, xm_jv value, xr_str *out)
+{
+    char real[XM_J_REAL];
+    switch ((enum xm_jkind)value.kind) {
+    case XM_J_MISSING:
+    case XM_J_UNDEF:
+        xr_str_puts(out, "Undefined");
+        return 0;
+    case XM_J_NONE:
+        xr_str_puts(out, "None");
+        return 0;
+    case XM_J_BOOL:
+        xr_str_puts(out, value.u.i ? "True" : "False");
+        return 0;
+    case XM_J_INT:
+        xr_str_printf(out, "%lld", (long long)value.u.i);
+        return 0;
+    case XM_J_FLOAT:
+        xm_jreal_text(value.u.f, real);
+        xr_str_puts(out, real);
+        return 0;
+    case XM_J_STR:
+        xr_str_puts(out, value.markup ? "Markup(" : "");
+        repr_text(value.u.str, out);
+        xr_str_puts(out, value.markup ? ")" : "");
+        return xm_jwork(run, value.u.str->size / 8);
+    case XM_J_LIST:
+    case XM_J_TUPLE: {
+        int tuple = value.kind == XM_J_TUPLE;
+        xr_str_puts(out, tuple ? "(" : "[");
+        if (repr_items(run, value.u.list, out))
+            return -1;
+        if (tuple && value.u.list->count == 1)
+            xr_str_puts(out, ",");
+        xr_str_puts(out, tuple ? ")" : "]");
+        return 0;
+    }
+    case XM_J_DICT:
+        return repr_dict(run, value.u.dict, out);
+    case XM_J_VIEW:
+        return repr_view(run, value, out);
+    case XM_J_RANGE:
+        repr_range(value.u.range, out);
+        return 0;
+    default:
+        return repr_other(run, value, out);
+    }
+}
+
+int xm_jrepr(xm_jrun *run, xm_jv value, xr_str *out)
+{
+    if (xm_jwork(run, 2) || xm_jenter(run))
+        return -1;
+    int status = repr_one(run, value, out);
+    xm_jleave(run);
+    if (!status && out->size > XM_CHAT_MAX_MEMORY)
+        return xm_jfail(run, "the template needs more than %zu MiB of memory",
+                        XM_CHAT_MAX_MEMORY >> 20);
+    return status;
+}
+
+int xm_jprint(xm_jrun *run, xm_jv value, xr_str *out)
+{
+    if (value.kind == XM_J_UNDEF || value.kind == XM_J_MISSING)
+        return 0;
+    if (value.kind != XM_J_STR)
+        return xm_jrepr(run, value, out);
+    xr_str_append(out, value.u.str->text, value.u.str->size);
+    return xm_jwork(run, value.u.str->size / 32);
+}
+
+int xm_jstr_of(xm_jrun *run, xm_jv value, xm_jv *out)
+{
+    if (value.kind == XM_J_STR) {
+        *out = value;
+        out->markup = 0;
+        return 0;
+    }
+    xr_str text = { 0 };
+    if (xm_jprint(run, value, &text)) {
+        xr_str_free(&text);
+        return -1;
+    }
+    return xm_jtext(run, &text, out);
+}
+
+int xm_jrepr_of(xm_jrun *run, xm_jv value, xm_jv *out)
+{
+    xr_str text = { 0 };
+    if (xm_jrepr(run, value, &text)) {
+        xr_str_free(&text);
+        return -1;
+    }
+    return xm_jtext(run, &text, out);
+}
+
+void xm_jescape(const xm_jstr *str, xr_str *out)
+{
+    for (size_t i = 0; i < str->size; i++) {
+        switch (str->text[i]) {
+        case '&':
+            xr_str_puts(out, "&amp;");
+            break;
+        case '<':
+            xr_str_puts(out, "&lt;");
+            break;
+        case '>':
+            xr_str_puts(out, "&gt;");
+            break;
+        case '\'':
+            xr_str_puts(out, "&#39;");
+            break;
+        case '"':
+            xr_str_puts(out, "&#34;");
+            break;
+        default:
+            xr_str_append(out, str->text + i, 1);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests: what follows "is".
+ */
+#include <math.h>
+#include <string.h>
+
+#include "model/chat/jinja_lex.h"
+
+enum test {
+    T_BOOLEAN,
+    T_CALLABLE,
+    T_DEFINED,
+    T_DIVISIBLE,
+    T_ESCAPED,
+    T_EVEN,
+    T_FALSE,
+    T_FILTER,
+    T_FLOAT,
+    T_IN,
+    T_INTEGER,
+    T_ITERABLE,
+    T_LOWER,
+    T_MAPPING,
+    T_NONE,
+    T_NUMBER,
+    T_ODD,
+    T_SAMEAS,
+    T_SEQUENCE,
+    T_STRING,
+    T_TEST,
+    T_TRUE,
+    T_UNDEFINED,
+    T_UPPER,
+    T_COMPARE /* by an operator */
+};
+
+static const struct {
+    const char *name;
+    enum test test;
+    int op;
+} tests[] = {
+    { "boolean", T_BOOLEAN, 0 },
+    { "callable", T_CALLABLE, 0 },
+    { "defined", T_DEFINED, 0 },
+    { "divisibleby", T_DIVISIBLE, 0 },
+    { "escaped", T_ESCAPED, 0 },
+    { "even", T_EVEN, 0 },
+    { "false", T_FALSE, 0 },
+    { "filter", T_FILTER, 0 },
+    { "float", T_FLOAT, 0 },
+    { "in", T_IN, 0 },
+    { "integer", T_INTEGER, 0 },
+    { "iterable", T_ITERABLE, 0 },
+    { "lower", T_LOWER, 0 },
+    { "mapping", T_MAPPING, 0 },
+    { "none", T_NONE, 0 },
+    { "number", T_NUMBER, 0 },
+    { "odd", T_ODD, 0 },
+    { "sameas", T_SAMEAS, 0 },
+    { "sequence", T_SEQUENCE, 0 },
+    { "string", T_STRING, 0 },
+    { "test", T_TEST, 0 },
+    { "true", T_TRUE, 0 },
+    { "undefined", T_UNDEFINED, 0 },
+    { "upper", T_UPPER, 0 },
+    { "==", T_COMPARE, XM_T_EQ },
+    { "eq", T_COMPARE, XM_T_EQ },
+    { "equalto", T_COMPARE, XM_T_EQ },
+    { "!=", T_COMPARE, XM_T_NE },
+    { "ne", T_COMPARE, XM_T_NE },
+    { ">", T_COMPARE, XM_T_GT },
+    { "gt", T_COMPARE, XM_T_GT },
+    { "greaterthan", T_COMPARE, XM_T_GT },
+    { ">=", T_COMPARE, XM_T_GE },
+    { "ge", T_COMPARE, XM_T_GE },
+    { "<", T_COMPARE, XM_T_LT },
+    { "lt", T_COMPARE, XM_T_LT },
+    { "lessthan", T_COMPARE, XM_T_LT },
+    { "<=", T_COMPARE, XM_T_LE },
+    { "le", T_COMPARE, XM_T_LE },
+};
+
+int xm_jtest_find(const char *name, size_t size)
+{
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        if (strlen(tests[i].name) == size && !memcmp(tests[i].name, name, size))
+            return (int)i;
+    return -1;
+}
+
+static int is_callable(xm_jv in)
+{
+    return in.kind == XM_J_FUNC || in.kind == XM_J_BOUND ||
+           in.kind == XM_J_MACRO || in.kind == XM_J_JOINER ||
+           in.kind == XM_J_LOOP || in.kind == XM_J_UNDEF;
+}
+
+/* in % by == rest, with Python's types. */
+static int remainder_is(xm_jrun *run, xm_jv in, xm_jv by, int64_t rest,
+                        int *out)
+{
+    xm_jv value;
+    return xm_jbinary(run, XM_T_MOD, in, by, &value) ||
+           xm_jequal(run, value, xm_jint(rest), out);
+}
+
+static int same(xm_jv a, xm_jv b)
+{
+    if (a.kind != b.kind)
+        return 0;
+    switch ((enum xm_jkind)a.kind) {
+    case XM_J_NONE:
+        return 1;
+    case XM_J_BOOL:
+    case XM_J_INT:
+        return a.u.i == b.u.i;
+    case XM_J_FUNC:
+        return a.sub == b.sub;
+    case XM_J_FLOAT:
+        return 0;
+    default:
+        return (const void *)a.u.list == (const void *)b.u.list &&
+               a.sub == b.sub;
+    }
+}
+
+static int text_is(xm_jrun *run, xm_jv in, enum xm_jclass what, int *out)
+{
+    if (xm_jstr_of(run, in, &in))
+        return -1;
+    *out = xm_jis(in.u.str, what);
+    return xm_jwork(run, in.u.str->size / 8);
+}
+
+static int with_arg(xm_jrun *run, enum test test, int op, xm_jv in, xm_jv arg,
+                    int *out)
+{
+    switch (test) {
+    case T_DIVISIBLE:
+        return remainder_is(run, in, arg, 0, out);
+    case T_IN:
+        return xm_jcontains(run, in, arg, out);
+    case T_SAMEAS:
+        *out = same(in, arg);
+        return 0;
+    default:
+        return xm_jcompare(run, op, in, arg, out);
+    }
+}
+
+static int plain(xm_jrun *run, enum test test, xm_jv in, int *out)
+{
+    size_t length;
+    switch (test) {
+    case T_BOOLEAN:
+        *out = in.kind == XM_J_BOOL;
+        return 0;
+    case T_CALLABLE:
+        *out = is_callable(in);
+        return 0;
+    case T_DEFINED:
+        *out = in.kind != XM_J_UNDEF;
+        return 0;
+    case T_UNDEFINED:
+        *out = in.kind == XM_J_UNDEF;
+        return 0;
+    case T_ESCAPED:
+        *out = in.markup;
+        return 0;
+    case T_EVEN:
+    case T_ODD:
+        return remainder_is(run, in, xm_jint(2), test == T_ODD, out);
+    case T_FALSE:
+    case T_TRUE:
+        *out = in.kind == XM_J_BOOL && in.u.i == (test == T_TRUE);
+        return 0;
+    case T_FILTER:
+        *out = in.kind == XM_J_STR &&
+               xm_jfilter_find(in.u.str->text, in.u.str->size) >= 0;
+        return 0;
+    case T_TEST:
+        *out = in.kind == XM_J_STR &&
+               xm_jtest_find(in.u.str->text, in.u.str->size) >= 0;
+        return 0;
+    case T_FLOAT:
+        *out = in.kind == XM_J_FLOAT;
+        return 0;
+    case T_INTEGER:
+        *out = in.kind == XM_J_INT;
+        return 0;
+    case T_NUMBER:
+        *out = xm_jis_number(in);
+        return 0;
+    case T_ITERABLE:
+        *out = xm_jiterable(in);
+        return 0;
+    case T_LOWER:
+        return text_is(run, in, XM_J_ISLOWER, out);
+    case T_UPPER:
+        return text_is(run, in, XM_J_ISUPPER, out);
+    case T_MAPPING:
+        *out = in.kind == XM_J_DICT;
+        return 0;
+    case T_NONE:
+        *out = in.kind == XM_J_NONE;
+        return 0;
+    case T_SEQUENCE:
+        *out = in.kind != XM_J_VIEW && in.kind != XM_J_LOOP &&
+               !xm_jlength(in, &length);
+        return 0;
+    case T_STRING:
+        *out = in.kind == XM_J_STR;
+        return 0;
+    default:
+        return xm_jfail(run, "this is no test");
+    }
+}
+
+int xm_jtest(xm_jrun *run, int id, xm_jv in, const xm_jargs *args, int *out)
+{
+    enum test test = tests[id].test;
+    int wants = test == T_DIVISIBLE || test == T_IN || test == T_SAMEAS ||
+                test == T_COMPARE;
+    static const char *const one[] = { "other", NULL };
+    static const char *const number[] = { "num", NULL };
+    static const char *const sequence[] = { "seq", NULL };
+    static const char *const none[] = { NULL };
+    xm_jv arg;
+    const char *const *names = !wants                ? none
+                               : test == T_DIVISIBLE ? number
+                               : test == T_IN        ? sequence
+                                                     : one;
+    if (xm_jwork(run, 1) ||
+        xm_jbind(run, tests[id].name, args, names, (size_t)wants, &arg))
+        return -1;
+    return wants ? with_arg(run, test, tests[id].op, in, arg, out)
+                 : plain(run, test, in, out);
+}
