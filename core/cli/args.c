@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 
 #include "core/base/str.h"
 #include "core/cli/cli.h"
+#include "core/config/run.h"
 
 extern char **environ;
 
@@ -95,21 +97,38 @@ static int among_choices(const char *choices, const char *value)
     }
 }
 
+const char *cli_flag_refuses(const cli_flag *flag, double value, xr_str *buffer)
+{
+    if (flag->type == CLI_TEMPERATURE)
+        return xr_temperature_refused(value);
+    if (flag->type == CLI_TOP_P)
+        return xr_top_p_refused(value);
+    if (value >= flag->min && value <= flag->max)
+        return NULL;
+    xr_str_clear(buffer);
+    xr_str_puts(buffer, flag->type == CLI_INT ? "a whole number from "
+                                              : "a number from ");
+    xr_str_number(buffer, flag->min);
+    xr_str_puts(buffer, " to ");
+    xr_str_number(buffer, flag->max);
+    return xr_str_text(buffer);
+}
+
 static int set_number(const cli_flag *flag, const char *text, cli_args *args)
 {
     int64_t whole = 0;
     double real = 0.0;
+    xr_str buffer = { 0 };
     int bad = flag->type == CLI_INT ? xr_parse_int(text, &whole)
                                     : xr_parse_real(text, &real);
     if (flag->type == CLI_INT)
         real = (double)whole;
-    if (bad ||
-        (flag->min <= flag->max && !(real >= flag->min && real <= flag->max))) {
-        cli_say("%s takes %s from %g to %g, not '%s'", flag->name,
-                flag->type == CLI_INT ? "a whole number" : "a number",
-                flag->min, flag->max, text);
+    const char *wanted = cli_flag_refuses(flag, bad ? NAN : real, &buffer);
+    if (wanted)
+        cli_say("%s takes %s, not '%s'", flag->name, wanted, text);
+    xr_str_free(&buffer);
+    if (wanted)
         return CLI_USAGE;
-    }
     if (flag->type == CLI_INT)
         *(int64_t *)slot(flag, args) = whole;
     else

@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cli/chat.h"
 
+#include <stdlib.h>
+
+#include "core/base/str.h"
 #include "core/data/data.h"
 
-void cli_chat_open(const char *dir, cli_chat *out)
+void cli_chat_open(const char *dir, const xr_data_section *data, cli_chat *out)
 {
-    *out = (cli_chat){ NULL, { "" } };
-    (void)xm_chat_open(dir, NULL, &out->why, &out->chat);
+    const char *file = data ? data->chat_template : "";
+    const char *date = data ? data->chat_date : XR_CHAT_DATE;
+    const char *kwargs = data ? data->chat_template_kwargs : "";
+    *out = (cli_chat){ .system = xr_strdup(data ? data->system_prompt : "") };
+    xray_status status = xr_data_now(date, &out->why, &out->now);
+    if (status == XRAY_OK)
+        status = xr_data_kwargs(kwargs, &out->why, &out->kwargs);
+    if (status == XRAY_OK && *file)
+        (void)xm_chat_open_file(file, dir, &out->why, &out->chat);
+    else if (status == XRAY_OK)
+        (void)xm_chat_open(dir, NULL, &out->why, &out->chat);
 }
 
 void cli_chat_close(cli_chat *chat)
 {
     xm_chat_close(chat->chat);
-    chat->chat = NULL;
+    cJSON_Delete(chat->kwargs);
+    free(chat->system);
+    *chat = (cli_chat){ .chat = NULL };
 }
 
 xray_status cli_chat_render(const cli_chat *chat, const cJSON *object,
@@ -38,11 +52,17 @@ xray_status cli_chat_render(const cli_chat *chat, const cJSON *object,
                                          generate, where, err, &generate);
     if (status != XRAY_OK)
         return status;
-    xm_chat_call call = { .messages = messages,
+    cJSON *list =
+        chat->system ? xr_data_messages(chat->system, messages) : NULL;
+    if (!list)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    xm_chat_call call = { .messages = list,
                           .tools = xr_json_get(object, "tools"),
                           .documents = xr_json_get(object, "documents"),
-                          .variables = variables,
+                          .variables = variables ? variables : chat->kwargs,
                           .add_generation_prompt = generate,
-                          .now = XR_CHAT_NOW };
-    return xm_chat_render(chat->chat, &call, where, err, out);
+                          .now = chat->now };
+    status = xm_chat_render(chat->chat, &call, where, err, out);
+    cJSON_Delete(list);
+    return status;
 }

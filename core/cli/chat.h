@@ -7,15 +7,20 @@
 #define XR_CLI_CHAT_H
 
 #include "core/base/json.h"
+#include "core/config/run.h"
 #include "model/chat/chat.h"
 
 typedef struct cli_chat {
     xm_chat *chat; /* NULL: none, or it cannot be read */
     xr_err why;    /* it cannot be read */
+    cJSON *kwargs; /* of lines without their own; NULL: none */
+    char *system;  /* of conversations without one; "": none */
+    int64_t now;
 } cli_chat;
 
-/* Never fails: what is wrong is told to the lines that need the template. */
-void cli_chat_open(const char *dir, cli_chat *out);
+/* The model's template, or what `data` says of one (NULL: nothing). Never
+ * fails: what is wrong is told to the lines that need the template. */
+void cli_chat_open(const char *dir, const xr_data_section *data, cli_chat *out);
 void cli_chat_close(cli_chat *chat);
 
 /* Renders the line's "messages" with its "tools", "documents",

@@ -51,7 +51,15 @@ typedef struct cli_args {
     size_t word_count;
 } cli_args;
 
-enum { CLI_SWITCH, CLI_TEXT, CLI_INT, CLI_REAL, CLI_SETS };
+enum {
+    CLI_SWITCH,
+    CLI_TEXT,
+    CLI_INT,
+    CLI_REAL,
+    CLI_TEMPERATURE, /* reals with a rule instead of bounds */
+    CLI_TOP_P,
+    CLI_SETS
+};
 
 typedef struct cli_flag {
     const char *name; /* "--model"; NULL ends a table */
@@ -124,6 +132,10 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
 int cli_args_parse(const cli_command *command, int argc, char **argv,
                    cli_args *out);
 void cli_args_free(cli_args *args);
+/* NULL if an option of numbers takes the value, else what it takes: "a whole
+ * number from 1 to 8", in `buffer`. */
+const char *cli_flag_refuses(const cli_flag *flag, double value,
+                             xr_str *buffer);
 /* The command's manual page on stdout. */
 void cli_help(const cli_command *command);
 

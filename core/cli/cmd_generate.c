@@ -2,6 +2,7 @@
  *
  * xray generate: samples from prompts.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,19 +22,23 @@ typedef struct sample {
 
 /* What a line asks for, and its answers. */
 typedef struct prompt {
-    double temperature;
-    double top_p;
-    double min_p;
-    int64_t top_k;
-    int64_t max_tokens;
-    int64_t n;
-    int64_t seed;
-    int ignore_eos;
-    sample *samples; /* [n] */
+    cli_args how;    /* the command's options, or the line's own */
+    sample *samples; /* [how.n] */
 } prompt;
+
+/* An option that a line may hold: "--top-p" as "top_p". */
+typedef struct line_option {
+    const cli_flag *flag;
+    char key[24];
+} line_option;
+
+enum { MAX_OPTIONS = 12 };
 
 typedef struct generate {
     cli_tool tool;
+    line_option options[MAX_OPTIONS];
+    size_t option_count;
+    const char *keys[MAX_OPTIONS + 3]; /* of a line; ends with NULL */
     int32_t end_ids[9];
     uint32_t end_count;
 } generate;
@@ -45,7 +50,7 @@ static void drop_item(cli_item *item)
     prompt *p = item->own;
     if (!p)
         return;
-    for (int64_t i = 0; p->samples && i < p->n; i++) {
+    for (int64_t i = 0; p->samples && i < p->how.n; i++) {
         free(p->samples[i].ids);
         free(p->samples[i].logp);
     }
@@ -54,83 +59,62 @@ static void drop_item(cli_item *item)
     item->own = NULL;
 }
 
-static xray_status read_options(const cJSON *object, const char *where,
-                                prompt *p, xr_err *err)
+static void *slot(cli_args *args, const cli_flag *flag)
 {
-    const struct {
-        const char *key;
-        double *value;
-    } reals[] = { { "temperature", &p->temperature },
-                  { "top_p", &p->top_p },
-                  { "min_p", &p->min_p } };
-    const struct {
-        const char *key;
-        int64_t *value;
-    } ints[] = { { "top_k", &p->top_k },
-                 { "max_tokens", &p->max_tokens },
-                 { "n", &p->n },
-                 { "seed", &p->seed } };
-    xray_status status = XRAY_OK;
-    for (size_t i = 0; i < 3 && status == XRAY_OK; i++)
-        status = xr_json_real_or(object, reals[i].key, *reals[i].value, where,
-                                 err, reals[i].value);
-    for (size_t i = 0; i < 4 && status == XRAY_OK; i++)
-        status = xr_json_int_or(object, ints[i].key, *ints[i].value, where, err,
-                                ints[i].value);
-    if (status == XRAY_OK)
-        status = xr_json_bool_or(object, "ignore_eos", p->ignore_eos, where,
-                                 err, &p->ignore_eos);
-    return status;
+    return (unsigned char *)args + flag->offset;
 }
 
-/* Bounds of what fits the request's integers; the engine checks the rest. */
-static xray_status check_options(const prompt *p, const char *where,
-                                 xr_err *err)
+/* A line's value in place of the option's; the same ones are taken. */
+static xray_status read_option(const cJSON *object, const line_option *option,
+                               const char *where, cli_args *how, xr_err *err)
 {
-    if (p->n < 1 || p->n > 65536)
-        return xr_fail(err, XRAY_E_ARG,
-                       "%s: \"n\" is %lld, expected 1 to 65536", where,
-                       (long long)p->n);
-    if (p->max_tokens < 1 || p->max_tokens > INT32_MAX)
-        return xr_fail(err, XRAY_E_ARG,
-                       "%s: \"max_tokens\" is %lld, expected 1 to 2^31 - 1",
-                       where, (long long)p->max_tokens);
-    if (p->top_k < 0 || p->top_k > INT32_MAX)
-        return xr_fail(err, XRAY_E_ARG,
-                       "%s: \"top_k\" is %lld, expected 0 to 2^31 - 1", where,
-                       (long long)p->top_k);
-    if (p->seed < 0)
-        return xr_fail(err, XRAY_E_ARG, "%s: \"seed\" is negative", where);
-    return XRAY_OK;
+    const cli_flag *flag = option->flag;
+    const char *key = option->key;
+    void *value = slot(how, flag);
+    double number;
+    xray_status status;
+    if (flag->type == CLI_SWITCH)
+        return xr_json_bool_or(object, key, *(int *)value, where, err, value);
+    if (flag->type == CLI_INT) {
+        int64_t *whole = value;
+        status = xr_json_int_or(object, key, *whole, where, err, whole);
+        number = (double)*whole;
+    } else {
+        double *real = value;
+        status = xr_json_real_or(object, key, *real, where, err, real);
+        number = *real;
+    }
+    if (status != XRAY_OK)
+        return status;
+    xr_str buffer = { 0 };
+    xr_str got = { 0 };
+    const char *wanted = cli_flag_refuses(flag, number, &buffer);
+    xr_str_number(&got, number);
+    if (wanted)
+        status = xr_fail(err, XRAY_E_ARG, "%s: \"%s\" takes %s, not %s", where,
+                         key, wanted, xr_str_text(&got));
+    xr_str_free(&buffer);
+    xr_str_free(&got);
+    return status;
 }
 
 static xray_status take_item(void *ctx, const cJSON *object, const char *where,
                              cli_item *item, xr_err *err)
 {
     const generate *g = ctx;
-    const cli_args *args = g->tool.args;
     prompt *p = xr_calloc(1, sizeof *p);
     if (!p)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
     item->own = p;
-    *p = (prompt){
-        .temperature = args->temperature,
-        .top_p = args->top_p,
-        .min_p = args->min_p,
-        .top_k = args->top_k,
-        .max_tokens = args->max_tokens,
-        .n = args->n,
-        .seed = args->seed,
-        .ignore_eos = args->ignore_eos,
-    };
+    p->how = *g->tool.args;
     if (!item->count)
         return xr_fail(err, XRAY_E_ARG, "%s: the prompt has no tokens", where);
-    xray_status status = read_options(object, where, p, err);
-    if (status == XRAY_OK)
-        status = check_options(p, where, err);
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < g->option_count && status == XRAY_OK; i++)
+        status = read_option(object, &g->options[i], where, &p->how, err);
     if (status != XRAY_OK)
         return status;
-    p->samples = xr_calloc((size_t)p->n, sizeof *p->samples);
+    p->samples = xr_calloc((size_t)p->how.n, sizeof *p->samples);
     if (!p->samples)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
     return XRAY_OK;
@@ -176,7 +160,7 @@ static xray_status print_item(void *ctx, const cli_item *item, xr_err *err,
     const prompt *p = item->own;
     xray_status status = XRAY_OK;
     xr_str_puts(out, "{\"outputs\":[");
-    for (int64_t i = 0; i < p->n && status == XRAY_OK; i++) {
+    for (int64_t i = 0; i < p->how.n && status == XRAY_OK; i++) {
         if (i)
             xr_str_append(out, ",", 1);
         status = print_sample(ctx, &p->samples[i], err, out);
@@ -192,7 +176,7 @@ static uint64_t row_tokens(const generate *g, const cli_item *item)
 {
     const prompt *p = item->own;
     uint64_t most = g->tool.session->model.max_positions;
-    uint64_t row = (uint64_t)item->count + (uint64_t)p->max_tokens;
+    uint64_t row = (uint64_t)item->count + (uint64_t)p->how.max_tokens;
     return row < most ? row : most;
 }
 
@@ -205,16 +189,16 @@ static void submit(generate *g, cli_item *item, uint64_t id)
         .id = id,
         .ids = item->ids,
         .id_count = (uint32_t)item->count,
-        .count = (uint32_t)p->n,
+        .count = (uint32_t)p->how.n,
         .max_tokens = (uint32_t)(row_tokens(g, item) - item->count),
-        .seed = (uint64_t)p->seed,
+        .seed = (uint64_t)p->how.seed,
         .prompt_id = item->number,
-        .temperature = (float)p->temperature,
-        .top_p = (float)p->top_p,
-        .min_p = (float)p->min_p,
-        .top_k = (int32_t)p->top_k,
-        .stop_ids = p->ignore_eos ? NULL : g->end_ids,
-        .stop_count = p->ignore_eos ? 0 : g->end_count,
+        .temperature = (float)p->how.temperature,
+        .top_p = (float)p->how.top_p,
+        .min_p = (float)p->how.min_p,
+        .top_k = (int32_t)p->how.top_k,
+        .stop_ids = p->how.ignore_eos ? NULL : g->end_ids,
+        .stop_count = p->how.ignore_eos ? 0 : g->end_count,
     };
     xray_status status =
         XR_CALL(&session->infer, "submit",
@@ -223,7 +207,7 @@ static void submit(generate *g, cli_item *item, uint64_t id)
         return;
     xr_err err = { "" };
     (void)xr_host_error(session->infer.host, status, "submit", &err);
-    cli_item_fail(item, &err);
+    cli_item_refused(&g->tool, item, &err);
 }
 
 static int keep_sample(generate *g, cli_item *items, size_t count,
@@ -231,7 +215,7 @@ static int keep_sample(generate *g, cli_item *items, size_t count,
 {
     xr_err err = { "" };
     const prompt *p = out->id < count ? items[out->id].own : NULL;
-    if (!p || out->sample >= (uint64_t)p->n) {
+    if (!p || out->sample >= (uint64_t)p->how.n) {
         cli_say("the engine answered for a sample that was not asked for");
         return CLI_FAILED;
     }
@@ -244,7 +228,7 @@ static int keep_sample(generate *g, cli_item *items, size_t count,
     uint32_t most = (uint32_t)(row_tokens(g, item) - item->count);
     xray_status status =
         xr_given_sample(g->tool.session, out, out->raw_logp,
-                        out->id * (uint64_t)p->n + out->sample, most, &err);
+                        out->id * (uint64_t)p->how.n + out->sample, most, &err);
     if (status != XRAY_OK)
         return cli_fail(status, &err);
     s->ids = xr_calloc(out->token_count, sizeof *s->ids);
@@ -327,7 +311,7 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
             continue;
         uint64_t row = row_tokens(g, &items[i]);
         longest = row > longest ? row : longest;
-        samples += (uint64_t)((const prompt *)items[i].own)->n;
+        samples += (uint64_t)((const prompt *)items[i].own)->how.n;
     }
     if (!samples)
         return CLI_OK;
@@ -340,7 +324,7 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
         if (!items[i].error)
             submit(g, &items[i], i);
         if (!items[i].error)
-            samples += (uint64_t)((const prompt *)items[i].own)->n;
+            samples += (uint64_t)((const prompt *)items[i].own)->how.n;
     }
     return samples ? step_until_done(g, items, count, samples) : CLI_OK;
 }
@@ -359,34 +343,13 @@ static void find_end_ids(generate *g)
         g->end_ids[g->end_count++] = eos;
 }
 
-static int run(const cli_args *args)
-{
-    generate g = { 0 };
-    int code = cli_tool_open(&g.tool, args, XR_WITH_INFER);
-    if (code == CLI_OK) {
-        find_end_ids(&g);
-        const cli_batch_ops ops = {
-            .text_key = "prompt",
-            .generate = 1,
-            .most_tokens = g.tool.session->model.max_positions - 1,
-            .take = take_item,
-            .drop = drop_item,
-            .run = run_chunk,
-            .print = print_item,
-        };
-        code = cli_tool_lines(&g.tool, &ops, &g);
-    }
-    cli_tool_close(&g.tool);
-    return code;
-}
-
 static const cli_flag flags[] = {
     CLI_MODEL_FLAG,
     { "--infer", "NAME", CLI_TEXT, 0, offsetof(cli_args, infer), NULL, 1, 0,
       "inference backend that samples" },
-    { "--temperature", "T", CLI_REAL, 0, offsetof(cli_args, temperature), "1",
-      0, 1e6, "0 is greedy" },
-    { "--top-p", "P", CLI_REAL, 0, offsetof(cli_args, top_p), "1", 0, 1,
+    { "--temperature", "T", CLI_TEMPERATURE, 0, offsetof(cli_args, temperature),
+      "1", 1, 0, "0 is greedy" },
+    { "--top-p", "P", CLI_TOP_P, 0, offsetof(cli_args, top_p), "1", 1, 0,
       "the likeliest tokens of this total probability" },
     { "--top-k", "K", CLI_INT, 0, offsetof(cli_args, top_k), "0", 0, 2147483647,
       "the K likeliest tokens; 0: all" },
@@ -405,6 +368,49 @@ static const cli_flag flags[] = {
     CLI_LOG_FLAG,
     { 0 }
 };
+
+/* Options that are numbers or switches are also keys of a line. */
+static void list_options(generate *g)
+{
+    size_t count = 0;
+    g->keys[count++] = "prompt";
+    g->keys[count++] = "ids";
+    for (const cli_flag *flag = flags;
+         flag->name && g->option_count < MAX_OPTIONS; flag++) {
+        line_option *option = &g->options[g->option_count];
+        if (flag->type == CLI_TEXT || flag->type == CLI_SETS)
+            continue;
+        (void)snprintf(option->key, sizeof option->key, "%s", flag->name + 2);
+        for (char *at = option->key; *at; at++)
+            *at = *at == '-' ? '_' : *at;
+        option->flag = flag;
+        g->option_count++;
+        g->keys[count++] = option->key;
+    }
+}
+
+static int run(const cli_args *args)
+{
+    generate g = { 0 };
+    int code = cli_tool_open(&g.tool, args, XR_WITH_INFER);
+    if (code == CLI_OK) {
+        find_end_ids(&g);
+        list_options(&g);
+        const cli_batch_ops ops = {
+            .text_key = "prompt",
+            .keys = g.keys,
+            .generate = 1,
+            .most_tokens = g.tool.session->model.max_positions - 1,
+            .take = take_item,
+            .drop = drop_item,
+            .run = run_chunk,
+            .print = print_item,
+        };
+        code = cli_tool_lines(&g.tool, &ops, &g);
+    }
+    cli_tool_close(&g.tool);
+    return code;
+}
 
 const cli_command cli_generate = {
     .name = "generate",

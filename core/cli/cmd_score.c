@@ -157,8 +157,10 @@ static int run(const cli_args *args)
     score s = { 0 };
     int code = cli_tool_open(&s.tool, args, XR_WITH_TRAIN);
     if (code == CLI_OK) {
+        static const char *const keys[] = { "text", "ids", NULL };
         const cli_batch_ops ops = {
             .text_key = "text",
+            .keys = keys,
             .most_tokens = s.tool.session->model.max_positions,
             .run = run_chunk,
             .print = print_item,

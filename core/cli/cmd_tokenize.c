@@ -75,17 +75,20 @@ static xray_status put_chat(const tokenize *t, const xm_chat_text *text,
 static xray_status encode_line(void *ctx, const cJSON *object, const char *line,
                                const char *where, xr_err *err, xr_str *out)
 {
+    static const char *const keys[] = { "text", NULL };
     const tokenize *t = ctx;
     const char *text;
     (void)line;
+    xray_status status = cli_line_keys(object, keys, 1, where, err);
+    if (status != XRAY_OK)
+        return status;
     if (!xr_json_get(object, "messages")) {
-        xray_status status = xr_json_string(object, "text", where, err, &text);
+        status = xr_json_string(object, "text", where, err, &text);
         return status == XRAY_OK ? encode_text(t, text, where, err, out)
                                  : status;
     }
     xm_chat_text chat = { .spans = NULL };
-    xray_status status =
-        cli_chat_render(&t->chat, object, where, 0, err, &chat);
+    status = cli_chat_render(&t->chat, object, where, 0, err, &chat);
     if (status == XRAY_OK)
         status = put_chat(t, &chat, where, err, out);
     xm_chat_text_free(&chat);
@@ -113,13 +116,17 @@ static xray_status decode_ids(const tokenize *t, const int32_t *ids,
 static xray_status decode_line(void *ctx, const cJSON *object, const char *line,
                                const char *where, xr_err *err, xr_str *out)
 {
+    static const char *const keys[] = { "ids", NULL };
     const cJSON *array = xr_json_get(object, "ids");
     int32_t *ids;
     size_t count;
     (void)line;
+    xray_status status = cli_line_keys(object, keys, 0, where, err);
+    if (status != XRAY_OK)
+        return status;
     if (!array)
         return xr_fail(err, XRAY_E_ARG, "%s: \"ids\" is missing", where);
-    xray_status status = xr_json_ids(array, where, err, &ids, &count);
+    status = xr_json_ids(array, where, err, &ids, &count);
     if (status != XRAY_OK)
         return status;
     status = decode_ids(ctx, ids, count, where, err, out);
@@ -135,7 +142,7 @@ static int run(const cli_args *args)
         t.special = strcmp(args->special, "on") == 0;
     if (xm_tokenizer_open(args->model, &err, &t.tokenizer) != XRAY_OK)
         return cli_fail(XRAY_E_CONFIG, &err);
-    cli_chat_open(args->model, &t.chat);
+    cli_chat_open(args->model, NULL, &t.chat);
     int code =
         cli_lines_each(args, args->decode ? decode_line : encode_line, &t);
     cli_chat_close(&t.chat);

@@ -45,8 +45,12 @@ static void put_kind(const xray_option *option, xr_str *out)
     xr_str_puts(out, type_name(option->type));
     if (option->unit)
         xr_str_printf(out, ", %s", option->unit);
-    if (has_range(option))
-        xr_str_printf(out, ", %g to %g", option->min, option->max);
+    if (has_range(option)) {
+        xr_str_puts(out, ", ");
+        xr_str_number(out, option->min);
+        xr_str_puts(out, " to ");
+        xr_str_number(out, option->max);
+    }
     if (option->flags & XRAY_OPT_REQUIRED)
         xr_str_puts(out, ", required");
     if (option->flags & XRAY_OPT_DEPRECATED)

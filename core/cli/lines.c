@@ -133,6 +133,47 @@ xray_status cli_line_parse(const char *line, size_t size, const char *where,
     return xr_fail(err, XRAY_E_ARG, "%s: a line must be an object", where);
 }
 
+/* True if the list names the key; else *near is the nearest one below *best. */
+static int is_known(const char *key, const char *const *known,
+                    const char **near, unsigned *best)
+{
+    for (; *known; known++) {
+        unsigned distance = xr_edit_distance(key, *known, *best);
+        if (!distance)
+            return 1;
+        if (distance < *best) {
+            *best = distance;
+            *near = *known;
+        }
+    }
+    return 0;
+}
+
+xray_status cli_line_keys(const cJSON *object, const char *const *known,
+                          int chat, const char *where, xr_err *err)
+{
+    static const char *const of_chats[] = { "messages",
+                                            "tools",
+                                            "documents",
+                                            "chat_template_kwargs",
+                                            "add_generation_prompt",
+                                            NULL };
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object)
+    {
+        const char *key = item->string;
+        const char *near = NULL;
+        unsigned best = strlen(key) < 5 ? 2 : 3;
+        if (is_known(key, known, &near, &best) ||
+            (chat && is_known(key, of_chats, &near, &best)))
+            continue;
+        return xr_fail(err, XRAY_E_ARG, "%s: there is no key \"%.100s\"%s%s%s",
+                       where, key, near ? "; did you mean \"" : "",
+                       near ? near : "", near ? "\"?" : "");
+    }
+    return XRAY_OK;
+}
+
 void cli_line_error(cli_lines *lines, const xr_err *err, xr_str *out)
 {
     lines->bad = 1;

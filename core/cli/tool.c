@@ -48,7 +48,7 @@ int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with)
     if (xm_tokenizer_open(dir, &tool->tokenizer_err, &tool->tokenizer) !=
         XRAY_OK)
         tool->tokenizer = NULL;
-    cli_chat_open(dir, &tool->chat);
+    cli_chat_open(dir, &tool->session->run.data, &tool->chat);
     return CLI_OK;
 }
 
@@ -113,10 +113,17 @@ typedef struct chunk {
     xr_str out;
 } chunk;
 
-void cli_item_fail(cli_item *item, const xr_err *err)
+static void fail_item(cli_item *item, const xr_err *err)
 {
     free(item->error);
     item->error = xr_strdup(err->text[0] ? err->text : "out of memory");
+}
+
+void cli_item_refused(const cli_tool *tool, cli_item *item, xr_err *err)
+{
+    (void)xr_fail_in(err, XRAY_E_ARG, "%s:%llu", tool->input,
+                     (unsigned long long)item->number + 1);
+    fail_item(item, err);
 }
 
 /* A chat template writes the special tokens itself: special = 0. */
@@ -175,7 +182,9 @@ static xray_status read_object(chunk *c, const cJSON *object, const char *where,
     const cJSON *ids = xr_json_get(object, "ids");
     const cJSON *text = xr_json_get(object, key);
     const cJSON *messages = xr_json_get(object, "messages");
-    xray_status status = XRAY_OK;
+    xray_status status = cli_line_keys(object, c->ops->keys, 1, where, err);
+    if (status != XRAY_OK)
+        return status;
     if (!!ids + !!text + !!messages != 1)
         return xr_fail(err, XRAY_E_ARG,
                        "%s: a line has either \"%s\", \"messages\" or \"ids\"",
@@ -211,7 +220,7 @@ static void read_item(chunk *c, const char *line, size_t size)
     cJSON_Delete(object);
     c->tokens += item->count;
     if (status != XRAY_OK)
-        cli_item_fail(item, &err);
+        fail_item(item, &err);
 }
 
 /* Waits for a line, then takes what has come. Says how it ended: LINES_*. */
@@ -238,7 +247,7 @@ static int print_chunk(chunk *c)
         if (!item->error &&
             c->ops->print(c->ctx, item, &err, &c->out) != XRAY_OK) {
             c->out.size = before; /* a half-written answer */
-            cli_item_fail(item, &err);
+            fail_item(item, &err);
         }
         if (!item->error) {
             xr_str_append(&c->out, "\n", 1);
@@ -283,6 +292,7 @@ int cli_tool_lines(cli_tool *tool, const cli_batch_ops *ops, void *ctx)
     int code = cli_lines_open(tool->args, &c.lines);
     if (code != CLI_OK)
         return code;
+    tool->input = c.lines.name;
     c.items = xr_calloc(CHUNK_LINES, sizeof *c.items);
     if (c.items) {
         code = work(&c);

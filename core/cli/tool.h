@@ -18,6 +18,7 @@ typedef struct cli_tool {
     int started;
     uint64_t row_tokens; /* what the session is ready for */
     uint64_t sequences;
+    const char *input; /* where lines come from: "stdin" or a file */
     xm_tokenizer *tokenizer;
     xr_err tokenizer_err; /* why there is none */
     cli_chat chat;
@@ -42,13 +43,16 @@ typedef struct cli_item {
     void *own;       /* the command's, made by `take`, freed by `drop` */
 } cli_item;
 
-/* Marks an item as bad; its line's answer is the error. */
-void cli_item_fail(cli_item *item, const xr_err *err);
+/* Marks an item as bad; its line's answer is the error, with the line's place
+ * in front. */
+void cli_item_refused(const cli_tool *tool, cli_item *item, xr_err *err);
 
 typedef struct cli_batch_ops {
     const char *text_key; /* "text": what is tokenised when there are no ids */
     int generate;         /* 1: messages end with the generation prompt */
-    size_t most_tokens;   /* longest line; more is that line's error */
+    const char *const *keys; /* of a line beside a conversation's; ends with
+                              * NULL */
+    size_t most_tokens;      /* longest line; more is that line's error */
     /* Reads the command's own keys; may be NULL. */
     xray_status (*take)(void *ctx, const cJSON *object, const char *where,
                         cli_item *item, xr_err *err);

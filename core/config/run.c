@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <xray/infer.h>
+
 #include "core/config/internal.h"
 
 #define SINCE "0.1"
@@ -176,7 +178,7 @@ static const xray_option data_options[] = {
     XRAY_STRING(DATA, chat_template_kwargs, "", 0u, SINCE,
                 "A JSON object of further variables of the template, as "
                 "{\"enable_thinking\": false}."),
-    XRAY_STRING(DATA, chat_date, "2024-07-26", 0u, SINCE,
+    XRAY_STRING(DATA, chat_date, XR_CHAT_DATE, 0u, SINCE,
                 "The date a template sees as today, YYYY-MM-DD: fixed, so "
                 "that a rerun has the same prompts."),
     XRAY_BOOL(DATA, add_generation_prompt, "true", SINCE,
@@ -204,11 +206,12 @@ static const xray_choice shares[] = {
 static const xray_option rollout_options[] = {
     XRAY_INT(ROLLOUT, n, "1", 1, 65536, "samples", SINCE,
              "Samples of each prompt; a group of the algorithm."),
-    XRAY_REAL(ROLLOUT, temperature, "1.0", 0, 100, NULL, SINCE,
-              "Sampling temperature; 0: the most likely token."),
+    XRAY_REAL(ROLLOUT, temperature, "1.0", 0, XR_MAX_TEMPERATURE, NULL, SINCE,
+              "Sampling temperature, 0.00001 and more, or 0: the most likely "
+              "token."),
     XRAY_REAL(ROLLOUT, top_p, "1", 0, 1, NULL, SINCE,
               "Sample from the likeliest tokens that have this probability "
-              "together; 1: off."),
+              "together, above 0; 1: off."),
     XRAY_REAL(ROLLOUT, min_p, "0", 0, 1, NULL, SINCE,
               "Leave out tokens less likely than this part of the likeliest; "
               "0: off."),
@@ -231,8 +234,8 @@ static const xray_option val_options[] = {
     AS_INT(ROLLOUT, "n", val_n, "0", 0, 65536, "samples",
            "Samples of each validation prompt, for mean@n beside the greedy "
            "one; 0: greedy only."),
-    AS_REAL(ROLLOUT, "temperature", val_temperature, "1.0", 0, 100,
-            "Sampling temperature of mean@n."),
+    AS_REAL(ROLLOUT, "temperature", val_temperature, "1.0", 0,
+            XR_MAX_TEMPERATURE, "Sampling temperature of mean@n."),
     AS_REAL(ROLLOUT, "top_p", val_top_p, "1", 0, 1, "As in [rollout]."),
     AS_INT(ROLLOUT, "top_k", val_top_k, "-1", -1, 1 << 30, "tokens",
            "As in [rollout]."),
@@ -471,6 +474,39 @@ static void complete_critic(xr_run_config *run)
         critic->ppo_max_token_len_per_gpu = actor->ppo_max_token_len_per_gpu;
 }
 
+const char *xr_temperature_refused(double value)
+{
+    return value == 0 || ((float)value >= XRAY_MIN_TEMPERATURE &&
+                          value <= XR_MAX_TEMPERATURE)
+               ? NULL
+               : "0 (greedy) or a number from 0.00001 to 100";
+}
+
+/* An engine takes it as a float. */
+const char *xr_top_p_refused(double value)
+{
+    return (float)value > 0 && value <= 1 ? NULL : "a number above 0, up to 1";
+}
+
+static void check_sampling(const xr_config *config, const char *section,
+                           double temperature, double top_p, xr_errors *errors)
+{
+    const struct {
+        const char *key;
+        double value;
+        const char *wanted;
+    } values[] = {
+        { "temperature", temperature, xr_temperature_refused(temperature) },
+        { "top_p", top_p, xr_top_p_refused(top_p) },
+    };
+    for (size_t i = 0; i < COUNT(values); i++)
+        if (values[i].wanted)
+            xr_errors_add(errors, "%s: [%s] %s takes %s, not %g",
+                          xr_config_origin(config, section, values[i].key),
+                          section, values[i].key, values[i].wanted,
+                          values[i].value);
+}
+
 static void check(const xr_config *config, xr_run_config *run,
                   xr_errors *errors)
 {
@@ -485,12 +521,10 @@ static void check(const xr_config *config, xr_run_config *run,
         rollout->top_k = 0;
     if (rollout->val_top_k < 0)
         rollout->val_top_k = 0;
-    if (rollout->top_p <= 0)
-        xr_errors_add(errors, "%s: [rollout] top_p: must be above 0",
-                      xr_config_origin(config, "rollout", "top_p"));
-    if (rollout->val_top_p <= 0)
-        xr_errors_add(errors, "%s: [rollout.val] top_p: must be above 0",
-                      xr_config_origin(config, "rollout.val", "top_p"));
+    check_sampling(config, "rollout", rollout->temperature, rollout->top_p,
+                   errors);
+    check_sampling(config, "rollout.val", rollout->val_temperature,
+                   rollout->val_top_p, errors);
 }
 
 void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors)

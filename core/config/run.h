@@ -26,6 +26,7 @@ typedef struct xr_run_section { /* [run] */
 } xr_run_section;
 
 #define XR_MAX_RANKS 64
+#define XR_MAX_TEMPERATURE 100
 
 typedef struct xr_placement_section { /* [placement] ranks of each role */
     xray_list actor;                  /* "all", "0-1", "3" */
@@ -42,6 +43,10 @@ typedef struct xr_model_section { /* [model] */
     int64_t dtype;              /* XRAY_F32 */
     int64_t init;               /* auto: load if there are weights */
 } xr_model_section;
+
+/* What templates see as today unless [data] chat_date says otherwise. Fixed, so
+ * that a rerun has the same prompts. */
+#define XR_CHAT_DATE "2024-07-26"
 
 enum { XR_TRUNCATE_ERROR, XR_TRUNCATE_LEFT, XR_TRUNCATE_RIGHT };
 enum { XR_CHAT_AUTO, XR_CHAT_ALWAYS, XR_CHAT_NEVER };
@@ -194,6 +199,11 @@ typedef struct xr_run_config {
     xr_sft_section sft;
     xr_optim_section sft_optim;
 } xr_run_config;
+
+/* What is sampled with, in an INI, an option or a line: NULL if the value may
+ * be used, else which ones may. */
+const char *xr_temperature_refused(double value);
+const char *xr_top_p_refused(double value);
 
 /* Decodes all core sections but [reward.*], which xr_run_reward does by name.
  */

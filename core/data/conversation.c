@@ -54,11 +54,9 @@ static int has_system(const cJSON *messages)
             strcmp(role->valuestring, "developer") == 0);
 }
 
-/* A list that borrows the messages, with [data] system_prompt in front. */
-static cJSON *borrow(const xr_reader *r, const cJSON *messages)
+cJSON *xr_data_messages(const char *system, const cJSON *messages)
 {
     cJSON *list = cJSON_CreateArray();
-    const char *system = r->data->system_prompt;
     int bad = !list;
     if (!bad && *system && !has_system(messages))
         bad = add_message(list, "system", system);
@@ -114,7 +112,7 @@ xray_status xr_reader_messages(xr_reader *r, const cJSON *json, cJSON **out)
         xray_status status = check_messages(r, prompt, r->data->prompt_key);
         if (status != XRAY_OK)
             return status;
-        *out = borrow(r, prompt);
+        *out = xr_data_messages(r->data->system_prompt, prompt);
         return *out ? XRAY_OK : xr_reader_no_memory(r);
     }
     if (r->data->apply_chat_template != XR_CHAT_ALWAYS)
@@ -306,7 +304,7 @@ xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
                        "%s: '%s' is a conversation, but the model has no chat "
                        "template ([data] chat_template names a file with one)",
                        r->where, key);
-    cJSON *list = borrow(r, messages);
+    cJSON *list = xr_data_messages(r->data->system_prompt, messages);
     if (!list)
         return xr_reader_no_memory(r);
     status = xr_reader_render(r, json, list, 0);

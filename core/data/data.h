@@ -46,14 +46,17 @@ typedef struct xr_data_want {
 
 typedef struct xr_dataset xr_dataset;
 
-/* What templates see as now unless [data] chat_date says otherwise: 2024-07-26.
- * Fixed, so that a rerun has the same prompts. */
-#define XR_CHAT_NOW ((int64_t)1721952000)
-
 /* The chat template that [data] and the model's folder give; NULL where none
  * is used. */
 xray_status xr_data_chat(const xr_data_section *data, const char *model_dir,
                          xr_err *err, xm_chat **out);
+/* What [data] chat_date stands for, in seconds since 1970. */
+xray_status xr_data_now(const char *chat_date, xr_err *err, int64_t *out);
+/* [data] chat_template_kwargs, which cJSON_Delete releases; NULL: none. */
+xray_status xr_data_kwargs(const char *text, xr_err *err, cJSON **out);
+/* A list that borrows the messages, with the system prompt ("": none) in front
+ * where they have none. NULL when out of memory; cJSON_Delete releases it. */
+cJSON *xr_data_messages(const char *system, const cJSON *messages);
 /* 1 if there are rows to validate on: val_files or val_split. */
 int xr_data_has_val(const xr_data_section *data);
 

@@ -35,31 +35,30 @@ static int digits(const char *text, int count)
     return value;
 }
 
-static xray_status read_date(xr_reader *r)
+xray_status xr_data_now(const char *chat_date, xr_err *err, int64_t *out)
 {
-    const char *text = r->data->chat_date;
+    const char *text = chat_date;
     int whole = strlen(text) == 10 && text[4] == '-' && text[7] == '-';
     int year = whole ? digits(text, 4) : -1;
     int month = whole ? digits(text + 5, 2) : -1;
     int day = whole ? digits(text + 8, 2) : -1;
     if (year < 1 || month < 1 || month > 12 || day < 1 || day > 31)
-        return xr_fail(r->err, XRAY_E_CONFIG,
+        return xr_fail(err, XRAY_E_CONFIG,
                        "[data] chat_date: '%s' is no date; YYYY-MM-DD is "
                        "expected",
                        text);
-    r->today = days_of(year, month, day) * 86400;
+    *out = days_of(year, month, day) * 86400;
     return XRAY_OK;
 }
 
-static xray_status read_kwargs(xr_reader *r)
+xray_status xr_data_kwargs(const char *text, xr_err *err, cJSON **out)
 {
-    const char *text = r->data->chat_template_kwargs;
     if (!*text)
         return XRAY_OK;
-    xray_status status = xr_json_parse(
-        text, strlen(text), "[data] chat_template_kwargs", r->err, &r->kwargs);
-    if (status == XRAY_OK && !cJSON_IsObject(r->kwargs))
-        return xr_fail(r->err, XRAY_E_CONFIG,
+    xray_status status = xr_json_parse(text, strlen(text),
+                                       "[data] chat_template_kwargs", err, out);
+    if (status == XRAY_OK && !cJSON_IsObject(*out))
+        return xr_fail(err, XRAY_E_CONFIG,
                        "[data] chat_template_kwargs must be a JSON object");
     return status;
 }
@@ -70,9 +69,9 @@ xray_status xr_reader_open(xr_reader *r)
     xray_status status = xr_template_parse(data->template, "[data] template",
                                            r->err, &r->prompt_template);
     if (status == XRAY_OK && r->want->chat)
-        status = read_date(r);
+        status = xr_data_now(data->chat_date, r->err, &r->today);
     if (status == XRAY_OK && r->want->chat)
-        status = read_kwargs(r);
+        status = xr_data_kwargs(data->chat_template_kwargs, r->err, &r->kwargs);
     if (status != XRAY_OK || r->want->kind != XR_DATA_SFT)
         return status;
     if (xm_tokenizer_eos(r->want->tokenizer) < 0)

@@ -18,6 +18,8 @@
  * where options make it another one than the component's. */
 #define XRAY_EXT_INFER_NUMERICS "xray.infer.numerics/0"
 
+#define XRAY_MIN_TEMPERATURE 1e-5f /* below it only 0, greedy */
+
 #define XRAY_FINISH_NONE 0u
 #define XRAY_FINISH_STOP 1u   /* an end id was sampled; it is in the tokens */
 #define XRAY_FINISH_LENGTH 2u /* max_tokens, or the model's last position */
@@ -38,7 +40,7 @@ typedef struct xray_request {
     uint64_t step;
     uint64_t prompt_id;
     float temperature;       /* 0: greedy */
-    float top_p;             /* 1: off */
+    float top_p;             /* above 0; 1: off */
     float min_p;             /* 0: off */
     int32_t top_k;           /* 0: off */
     const int32_t *stop_ids; /* end the sample; NULL: none */

@@ -60,12 +60,12 @@ static xray_status check_counts(const xray_request *r, xr_err *err)
 static xray_status check_sampling(const xray_request *r, xr_err *err)
 {
     float t = r->temperature;
-    if (!(isfinite(t) && (t == 0 || t >= XM_MIN_TEMPERATURE)))
+    if (!(isfinite(t) && (t == 0 || t >= XRAY_MIN_TEMPERATURE)))
         return xr_fail(err, XRAY_E_ARG,
                        "request %" PRIu64
                        ": temperature %g, 0 (greedy) or a finite number of at "
                        "least %g was expected",
-                       r->id, (double)t, (double)XM_MIN_TEMPERATURE);
+                       r->id, (double)t, (double)XRAY_MIN_TEMPERATURE);
     if (!(r->top_p > 0 && r->top_p <= 1))
         return xr_fail(err, XRAY_E_ARG,
                        "request %" PRIu64

@@ -20,8 +20,7 @@ typedef struct xm_limits {
     uint32_t row_bound; /* no row is longer, prompt and response */
 } xm_limits;
 
-#define XM_MAX_SAMPLES 1048576u  /* of one request */
-#define XM_MIN_TEMPERATURE 1e-5f /* below it only 0, greedy */
+#define XM_MAX_SAMPLES 1048576u /* of one request */
 
 #define XM_SAMPLE_WAITING 0u /* nothing sampled, holds no slot */
 #define XM_SAMPLE_READY 1u   /* first token sampled, waits for a slot */

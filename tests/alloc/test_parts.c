@@ -352,9 +352,7 @@ static xray_status try_chat(void *ctx, xr_err *err)
     const chat_case *c = ctx;
     xm_chat_text out = { 0 };
     xm_chat *chat = NULL;
-    xm_chat_call call = { .messages = c->messages,
-                          .add_generation_prompt = 1,
-                          .now = XR_CHAT_NOW };
+    xm_chat_call call = { .messages = c->messages, .add_generation_prompt = 1 };
     xray_status status =
         xm_chat_compile(c->source, c->size, "template", err, &chat);
     if (status == XRAY_OK)

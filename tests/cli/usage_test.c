@@ -75,7 +75,7 @@ static void bad_usage(void **state)
         { { "tokenize", "--model" }, "--model needs a value" },
         { { "tokenize", "--model", "x", "--decode=1" }, "takes no value" },
         { { "tokenize", "--model", "x", "--special", "maybe" }, "on|off" },
-        { { "generate", "--model", "x", "--top-p", "1.5" }, "from 0 to 1" },
+        { { "generate", "--model", "x", "--top-p", "1.5" }, "up to 1" },
         { { "generate", "--model", "x", "--n", "two" }, "whole number" },
         { { "train" }, "usage: xray train RUN.INI" },
         { { "train", "a.ini", "b.ini" }, "unexpected 'b.ini'" },

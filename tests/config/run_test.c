@@ -87,7 +87,7 @@ static void keys_are_checked_against_each_other(void **state)
     xr_config *config = decode_ini(
         "[run]\nlog = loud\n[trainer]\nresume_mode = resume_path\n"
         "logger = console, wandb\nsave_freq = 0\n[rollout]\ntop_p = 0\n"
-        "[algo.grop]\nclip_ratio = 1\n",
+        "[rollout.val]\ntemperature = 1e-9\n[algo.grop]\nclip_ratio = 1\n",
         &run, &errors);
     expect_errors(
         &errors,
@@ -97,8 +97,10 @@ static void keys_are_checked_against_each_other(void **state)
         "resume_from_path\n"
         "run.ini:6: [trainer] save_freq: 0 is no number of steps; -1 turns it "
         "off\n"
-        "run.ini:8: [rollout] top_p: must be above 0\n"
-        "run.ini:9: [algo.grop]: no such section");
+        "run.ini:8: [rollout] top_p takes a number above 0, up to 1, not 0\n"
+        "run.ini:10: [rollout.val] temperature takes 0 (greedy) or a number "
+        "from 0.00001 to 100, not 1e-09\n"
+        "run.ini:11: [algo.grop]: no such section");
     xr_config_free(config);
 }
 
