@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/base/format.h"
 #include "core/base/jsoncheck.h"
 #include "core/base/locale.h"
 #include "core/base/map.h"
@@ -73,8 +74,13 @@ static xray_status check_keys(const cJSON *tree, const char *where, xr_err *err)
 xray_status xr_json_parse(const char *text, size_t size, const char *where,
                           xr_err *err, cJSON **out)
 {
+    size_t bom = xr_bom_size(text, size);
+    text += bom;
+    size -= bom;
     xray_status status = xr_json_check(text, size, where, err);
-    if (status)
+    if (status != XRAY_OK && xr_format_check(text, size, where, err) != XRAY_OK)
+        return XRAY_E_CONFIG;
+    if (status != XRAY_OK)
         return status;
     xr_locale saved = xr_locale_c();
     cJSON *tree = cJSON_ParseWithLength(text, size);
@@ -88,6 +94,43 @@ xray_status xr_json_parse(const char *text, size_t size, const char *where,
     else
         cJSON_Delete(tree);
     return status;
+}
+
+/* True if a line of JSON lines holds nothing but the start of a value that goes
+ * on over further lines. */
+static int is_opening(const char *line, size_t size)
+{
+    return size == 1 && (*line == '{' || *line == '[');
+}
+
+xray_status xr_json_line(const char *line, size_t size, const char *where,
+                         xr_err *err, cJSON **out)
+{
+    while (size && strchr(" \t\r", line[size - 1]) && line[size - 1])
+        size--;
+    if (!size)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: the line is blank, a JSON object was expected",
+                       where);
+    xray_status status = xr_json_parse(line, size, where, err, out);
+    if (status != XRAY_OK && !is_opening(line, size))
+        return status;
+    if (status == XRAY_OK && cJSON_IsObject(*out))
+        return XRAY_OK;
+    if (status == XRAY_OK)
+        cJSON_Delete(*out);
+    *out = NULL;
+    if (*line == '[')
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s: a JSON array, where each line must be an object; "
+                       "jq -c '.[]' FILE writes the entries of an array so",
+                       where);
+    return xr_fail(err, XRAY_E_CONFIG,
+                   *line == '{'
+                       ? "%s: the object goes on behind this line; jq -c . "
+                         "FILE writes each object as one line"
+                       : "%s: a line must be a JSON object",
+                   where);
 }
 
 xray_status xr_json_file(const char *path, xr_err *err, cJSON **out)

@@ -14,9 +14,14 @@
 
 /* Parses exactly one value out of `size` bytes; cJSON_Delete releases it. Text
  * after the value, NUL bytes and nesting beyond cJSON's limit are errors with
- * line and column; a key that stands twice in an object is one, too. */
+ * line and column; a key that stands twice in an object is one, too. A byte
+ * order mark in front is passed over, another format is named. */
 xray_status xr_json_parse(const char *text, size_t size, const char *where,
                           xr_err *err, cJSON **out);
+/* The same of a line of JSON lines, which must be an object; `where` has its
+ * number. */
+xray_status xr_json_line(const char *line, size_t size, const char *where,
+                         xr_err *err, cJSON **out);
 xray_status xr_json_file(const char *path, xr_err *err, cJSON **out);
 
 /* Members of an object. A missing (or null) member is an error in the plain

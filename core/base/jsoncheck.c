@@ -56,7 +56,8 @@ static int unicode_escape(scan *s)
     if (hex4(s, &code))
         return -1;
     if (code == 0)
-        return bad(s, "the character \\u0000 is not supported");
+        return bad(s, "\\u0000, the NUL character, cannot stand in a text "
+                      "here; remove it");
     if (code >= 0xDC00 && code <= 0xDFFF)
         return bad(s, "a lone surrogate");
     if (code < 0xD800 || code > 0xDFFF)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/format.h"
+
 enum { READ_SIZE = 1 << 16 };
 
 int cli_lines_open(const cli_args *args, cli_lines *out)
@@ -83,6 +85,9 @@ static int give_line(cli_lines *l, size_t size, size_t with_end,
     l->start += with_end;
     l->searched = 0;
     l->number++;
+    size_t bom = l->number == 1 ? xr_bom_size(line, size) : 0;
+    line += bom;
+    size -= bom;
     if (size && line[size - 1] == '\r')
         size--;
     line[size] = '\0';
@@ -120,17 +125,6 @@ void cli_line_where(const cli_lines *lines, char *buffer, size_t cap)
 {
     (void)snprintf(buffer, cap, "%s:%llu", lines->name,
                    (unsigned long long)lines->number);
-}
-
-xray_status cli_line_parse(const char *line, size_t size, const char *where,
-                           xr_err *err, cJSON **out)
-{
-    xray_status status = xr_json_parse(line, size, where, err, out);
-    if (status != XRAY_OK || cJSON_IsObject(*out))
-        return status;
-    cJSON_Delete(*out);
-    *out = NULL;
-    return xr_fail(err, XRAY_E_ARG, "%s: a line must be an object", where);
 }
 
 /* True if the list names the key; else *near is the nearest one below *best. */
@@ -228,7 +222,7 @@ static int answer_line(cli_lines *lines, cli_line_fn fn, void *ctx,
     cJSON *object = NULL;
     cli_line_where(lines, where, sizeof where);
     size_t before = out->size;
-    xray_status status = cli_line_parse(line, size, where, &err, &object);
+    xray_status status = xr_json_line(line, size, where, &err, &object);
     if (status == XRAY_OK)
         status = fn(ctx, object, line, where, &err, out);
     cJSON_Delete(object);

@@ -41,9 +41,6 @@ void cli_lines_close(cli_lines *lines);
 int cli_lines_next(cli_lines *lines, int wait, char **out_line,
                    size_t *out_size);
 
-/* Parses a line as an object; `where` gets "stdin:3". */
-xray_status cli_line_parse(const char *line, size_t size, const char *where,
-                           xr_err *err, cJSON **out);
 /* Fails with "did you mean" if the line has a key that is neither in `known`
  * (ends with NULL) nor, with `chat` 1, one of a conversation. */
 xray_status cli_line_keys(const cJSON *object, const char *const *known,

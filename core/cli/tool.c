@@ -214,7 +214,7 @@ static void read_item(chunk *c, const char *line, size_t size)
     cli_item *item = &c->items[c->count++];
     *item = (cli_item){ .number = c->lines.number - 1 };
     cli_line_where(&c->lines, where, sizeof where);
-    xray_status status = cli_line_parse(line, size, where, &err, &object);
+    xray_status status = xr_json_line(line, size, where, &err, &object);
     if (status == XRAY_OK)
         status = read_object(c, object, where, item, &err);
     cJSON_Delete(object);

@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "core/base/file.h"
+#include "core/base/format.h"
 #include "core/config/internal.h"
 
 #define FILE_LIMIT (64u << 20)
@@ -311,10 +312,8 @@ static int is_cycle(const source *s)
 
 static void parse(source *s, const char *data, size_t size)
 {
-    s->at = data;
+    s->at = data + xr_bom_size(data, size);
     s->end = data + size;
-    if (size >= 3 && memcmp(data, "\xEF\xBB\xBF", 3) == 0)
-        s->at += 3;
     /* No value is longer than the file. */
     s->value = malloc(size + 1);
     if (!s->value) {
@@ -357,9 +356,13 @@ static void read_file(xr_config *config, const char *path, const source *parent,
     (void)stat(path, &st);
     s.device = st.st_dev;
     s.inode = st.st_ino;
-    config->unread |= is_cycle(&s);
-    if (is_cycle(&s))
+    int cycle = is_cycle(&s);
+    int other = xr_format_check(data, size, path, &err) != XRAY_OK;
+    config->unread |= cycle || other;
+    if (cycle)
         complain(parent, "include: %s includes itself", path);
+    else if (other)
+        xr_errors_add(errors, "%s", err.text);
     else
         parse(&s, data, size);
     free(data);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/format.h"
 #include "core/base/philox.h"
 #include "core/data/files.h"
 #include "core/data/filter.h"
@@ -198,14 +199,10 @@ static xray_status read_line(load *l, char *line, size_t size)
 {
     xr_reader *r = &l->reader;
     cJSON *json;
-    xray_status status = xr_json_parse(line, size, r->where, r->err, &json);
+    xray_status status = xr_json_line(line, size, r->where, r->err, &json);
     if (status != XRAY_OK)
         return status;
-    if (cJSON_IsObject(json))
-        status = read_row(l, json, line);
-    else
-        status = xr_fail(r->err, XRAY_E_CONFIG, "%s: a row must be an object",
-                         r->where);
+    status = read_row(l, json, line);
     cJSON_Delete(json);
     return status;
 }
@@ -225,7 +222,8 @@ static xray_status read_lines(load *l, const char *path, char *text,
 {
     char *end = text + size;
     size_t number = 0;
-    for (char *at = text; at < end && l->next_id < l->most_rows;) {
+    for (char *at = text + xr_bom_size(text, size);
+         at < end && l->next_id < l->most_rows;) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
         stop = stop ? stop : end;
         (void)snprintf(l->reader.where, sizeof l->reader.where, "%s:%zu", path,

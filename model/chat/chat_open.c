@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/base/format.h"
 #include "model/chat/chat_own.h"
 
 /* The templates that a directory has, as they are found. */
@@ -130,23 +131,33 @@ static xray_status open_config(struct opening *o, const char *file,
     return status;
 }
 
+/* Reads a template's text; a file of another format is no template. */
+static xray_status read_source(const char *path, xm_chat *chat,
+                               const char *name, xr_err *err)
+{
+    char *source;
+    size_t size;
+    xray_status status =
+        xr_file_read(path, XM_CHAT_MAX_SOURCE, err, &source, &size);
+    if (status)
+        return status;
+    status = xr_format_check(source, size, path, err);
+    size_t bom = xr_bom_size(source, size);
+    if (!status)
+        status = xm_chat_add(chat, name, source + bom, size - bom, path, err);
+    free(source);
+    return status;
+}
+
 static xray_status open_jinja(struct opening *o, const char *file,
                               const char *name)
 {
     char path[XR_PATH_CAP];
-    char *source;
-    size_t size;
     xray_status status = xr_path_join(o->dir, file, path, sizeof path, o->err);
     if (status || !xr_path_exists(path) ||
         (o->name && strcmp(o->name, name) != 0))
         return status;
-    status = xr_file_read(path, XM_CHAT_MAX_SOURCE, o->err, &source, &size);
-    if (status)
-        return status;
-    status = xm_chat_add(o->chat, o->name ? "default" : name, source, size,
-                         path, o->err);
-    free(source);
-    return status;
+    return read_source(path, o->chat, o->name ? "default" : name, o->err);
 }
 
 /* Where transformers keeps more than one template as files. */
@@ -205,16 +216,11 @@ xray_status xm_chat_open_file(const char *path, const char *dir, xr_err *err,
                               xm_chat **out)
 {
     struct opening o = { .dir = dir ? dir : ".", .err = err };
-    char *source = NULL;
-    size_t size;
     *out = NULL;
     o.chat = xr_calloc(1, sizeof *o.chat);
     if (!o.chat)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
-    xray_status status =
-        xr_file_read(path, XM_CHAT_MAX_SOURCE, err, &source, &size);
-    if (!status)
-        status = xm_chat_add(o.chat, "default", source, size, path, err);
+    xray_status status = read_source(path, o.chat, "default", err);
     o.chat->special = cJSON_CreateObject();
     if (!status && !o.chat->special)
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
@@ -222,7 +228,6 @@ xray_status xm_chat_open_file(const char *path, const char *dir, xr_err *err,
         status = open_config(&o, "tokenizer_config.json", 0);
     if (!status && dir)
         status = open_config(&o, "special_tokens_map.json", 0);
-    free(source);
     if (status) {
         xm_chat_close(o.chat);
         return status;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/base/format.h"
 #include "core/base/json.h"
 #include "model/hf/arch.h"
 
@@ -238,9 +239,10 @@ xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
         status = xr_file_read(path, FILE_LIMIT, err, &text, &size);
     if (status)
         return status;
-    if (strlen(text) != size)
+    status = xr_format_check(text, size, path, err);
+    if (!status && strlen(text) != size)
         status = xr_fail(err, XRAY_E_CONFIG, "%s: holds a NUL byte", path);
-    else
+    else if (!status)
         status = xm_config_parse(text, path, err, out);
     if (!status)
         status = read_generation(dir, err, out);

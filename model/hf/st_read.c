@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/base/format.h"
 #include "core/base/json.h"
 #include "core/base/map.h"
 #include "core/base/str.h"
@@ -70,6 +71,8 @@ static xray_status read_shape(const shard *s, const cJSON *shape,
         uint64_t dim;
         if (t->dims == XM_ST_DIMS)
             return bad_tensor(s, t->name, "more than 8 dimensions");
+        if (cJSON_IsNumber(item) && item->valuedouble > 0x1p53)
+            return bad_tensor(s, t->name, "the shape is too large");
         if (whole(item, &dim))
             return bad_tensor(s, t->name,
                               "\"shape\" must hold whole numbers from 0");
@@ -240,14 +243,9 @@ static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
     return check_cover(s, added ? st->tensors + start : NULL, added);
 }
 
-/* `file` stays the caller's until it is added. */
-static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
+static xray_status read_header(const xr_map_file *file, const char *path,
+                               xr_err *err, cJSON **header, shard *out)
 {
-    xr_map_file *file = &st->files[st->file_count];
-    xray_status status = xr_file_map(path, err, file);
-    if (status)
-        return status;
-    cJSON **header = &st->headers[st->file_count++];
     shard s = { path, NULL, 0, err };
     if (file->size < 8)
         return bad_file(&s, "is shorter than the 8 bytes of header length");
@@ -264,15 +262,33 @@ static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
                        "%s: the file ends inside the header of %llu bytes",
                        path, (unsigned long long)length);
     xr_err fault = { "" };
-    status = xr_json_parse((const char *)file->data + 8, (size_t)length, path,
-                           &fault, header);
+    xray_status status = xr_json_parse((const char *)file->data + 8,
+                                       (size_t)length, path, &fault, header);
     if (status)
         return xr_fail(err, status, "%s (in the header)", fault.text);
     if (!cJSON_IsObject(*header))
         return bad_file(&s, "the header must be a JSON object");
     s.data = file->data + 8 + length;
     s.size = file->size - 8 - length;
-    return read_entries(st, &s, *header);
+    *out = s;
+    return XRAY_OK;
+}
+
+/* `file` stays the caller's until it is added. */
+static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
+{
+    shard s;
+    xr_map_file *file = &st->files[st->file_count];
+    xray_status status = xr_file_map(path, err, file);
+    if (status)
+        return status;
+    cJSON **header = &st->headers[st->file_count++];
+    status = read_header(file, path, err, header, &s);
+    if (status == XRAY_OK)
+        return read_entries(st, &s, *header);
+    if (status == XRAY_E_CONFIG)
+        (void)xr_format_check(file->data, file->size, path, err);
+    return status;
 }
 
 /* Names of the shards of an index, each once, borrowed from it. */

@@ -124,6 +124,164 @@ static void ranges(void **state)
     expect_code(r, 0);
 }
 
+/* ---- files of another format -------------------------------------------- */
+
+#define POINTER                                    \
+    "version https://git-lfs.github.com/spec/v1\n" \
+    "oid sha256:0\nsize 9\n"
+#define IS_POINTER "this is a Git LFS pointer in place of the file"
+
+static const char *write_bytes(const char *name, const char *data, size_t size)
+{
+    const char *path = scratch_path(name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+static void expect_fault(const program_result *r, const char *where,
+                         const char *what)
+{
+    char want[300];
+    (void)snprintf(want, sizeof want, "%s%s", where, what);
+    assert_int_not_equal(r->code, 0);
+    if (!strstr(r->out, want) && !strstr(r->err, want))
+        fail_msg("'%s' is not in: %s%s", want, r->out, r->err);
+}
+
+static const struct {
+    const char *data;
+    size_t size;
+    const char *what;
+} others[] = {
+#define OTHER(data, what)            \
+    {                                \
+        data, sizeof(data) - 1, what \
+    }
+    OTHER("PAR1\x15\x04\x15\0\n", "this is a Parquet file; pandas"),
+    OTHER(POINTER, IS_POINTER "; git lfs pull fetches it"),
+    OTHER("\x1f\x8b\x08\0\0\0\0\0\0\x03", "this is a gzip file"),
+    OTHER("\x28\xb5\x2f\xfd\x24\0", "this is a zstd file"),
+    OTHER("PK\x03\x04\x14\0", "this is a zip archive"),
+    OTHER("\xff\xfe{\0}\0\n\0", "this is UTF-16 text; iconv"),
+    OTHER("\n <!DOCTYPE html>\n<html></html>\n", "this is an HTML page"),
+};
+enum { OTHERS = sizeof others / sizeof others[0] };
+
+/* As lines, INI and the JSON of a model: each names what it got. */
+static void other_formats(void **state)
+{
+    (void)state;
+    char folder[300];
+    (void)snprintf(folder, sizeof folder, "%s", scratch_path("odd"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    for (size_t i = 0; i < OTHERS; i++) {
+        size_t skip = *others[i].data == '\n'; /* a line of its own */
+        const char *file = write_bytes("odd/config.json", others[i].data + skip,
+                                       others[i].size - skip);
+        expect_fault(RUN("", "score", DRAWN, file),
+                     "odd/config.json:1: ", others[i].what);
+        expect_fault(RUN("", "check", file),
+                     "odd/config.json: ", others[i].what);
+        expect_fault(RUN("", "score", "--model", folder),
+                     "odd/config.json: ", others[i].what);
+        (void)write_bytes("odd/tokenizer.json", others[i].data, others[i].size);
+        expect_fault(RUN("", "tokenize", "--model", folder),
+                     "odd/tokenizer.json: ", others[i].what);
+    }
+}
+
+static void expect_data_fault(const char *ini, const char *what)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s", scratch_write("run.ini", ini));
+    expect_fault(RUN("", "check", path, "--set", "model.init=random"), "",
+                 what);
+}
+
+#define RUN_INI                                                 \
+    "[model]\npath = model\n[data]\ntrain_files = rows.jsonl\n" \
+    "apply_chat_template = never\nmax_prompt_length = 8\n"      \
+    "max_response_length = 8\ntrain_batch_size = 1\n"
+
+static void rows_of_other_formats(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < OTHERS; i++) {
+        if (strstr(others[i].what, "gzip") || strstr(others[i].what, "zstd") ||
+            *others[i].data == '\n') /* read, and a blank line */
+            continue;
+        (void)write_bytes("rows.jsonl", others[i].data, others[i].size);
+        expect_data_fault(RUN_INI, others[i].what);
+    }
+    (void)scratch_write("rows.jsonl", "[\n{\"prompt\":\"1\"}\n]\n");
+    expect_data_fault(RUN_INI, "rows.jsonl:1: a JSON array, where each line "
+                               "must be an object; jq -c '.[]' FILE");
+    (void)scratch_write("rows.jsonl", "{\n\"prompt\":\"1\"\n}\n");
+    expect_data_fault(RUN_INI, "rows.jsonl:1: the object goes on behind this "
+                               "line; jq -c . FILE");
+    (void)scratch_write("model/chat_template.jinja", POINTER);
+    const program_result *r =
+        RUN("{\"messages\":[{\"role\":\"user\",\"content\":\"5\"}]}\n",
+            "tokenize", "--model", model);
+    expect_fault(r, "chat_template.jinja: ", IS_POINTER);
+    (void)unlink(scratch_path("model/chat_template.jinja"));
+}
+
+static void weights_of_other_formats(void **state)
+{
+    (void)state;
+    (void)scratch_write("model/model.safetensors", POINTER);
+    expect_fault(RUN("{\"ids\":[1,2]}\n", "score", "--model", model),
+                 "model.safetensors: ", IS_POINTER);
+    static const char shape[] =
+        "\x4b\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":"
+        "[2,9223372036854775807],\"data_offsets\":[0,8]}} 12345678";
+    (void)write_bytes("model/model.safetensors", shape, sizeof shape - 1);
+    expect_fault(RUN("{\"ids\":[1,2]}\n", "score", "--model", model),
+                 "model.safetensors: ", "tensor \"a\": the shape is too large");
+    (void)unlink(scratch_path("model/model.safetensors"));
+}
+
+/* A mark is passed over at the start of lines, INI, rows and JSON. */
+static void byte_order_marks(void **state)
+{
+    (void)state;
+#define MARK "\xef\xbb\xbf"
+    const program_result *r = RUN(MARK "{\"ids\":[1,2]}\n", "score", DRAWN);
+    expect_code(r, 0);
+    (void)scratch_write("rows.jsonl",
+                        MARK "{\"prompt\":\"1\",\"answer\":\"1\"}\n");
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s",
+                   scratch_write("run.ini", MARK RUN_INI));
+    r = RUN("", "check", path, "--set", "model.init=random", "--set",
+            "actor.ppo_max_token_len_per_gpu=64", "--set", "rollout.n=2");
+    expect_code(r, 0);
+    expect_text(r->out, "train_files: 1 rows");
+}
+
+static void bad_lines(void **state)
+{
+    (void)state;
+    const program_result *r = RUN(
+        "\n{\"ids\":[1,2]}\n[1]\n3\n{\"text\":\"\\u0000\"}\n", "score", DRAWN);
+    expect_code(r, 1);
+    expect_error(r, 0,
+                 "stdin:1: the line is blank, a JSON object was expected");
+    expect_error(r, 2,
+                 "stdin:3: a JSON array, where each line must be an object; jq "
+                 "-c '.[]' FILE writes the entries of an array so");
+    expect_error(r, 3, "stdin:4: a line must be a JSON object");
+    expect_error(r, 4,
+                 "stdin:5: column 16: \\u0000, the NUL character, cannot stand "
+                 "in a text here; remove it");
+}
+
+/* ---- [data] ------------------------------------------------------------- */
+
 static void expect_ids(const program_result *r, const char *ids)
 {
     char want[128];
@@ -164,6 +322,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(ranges),
+        cmocka_unit_test(other_formats),
+        cmocka_unit_test(rows_of_other_formats),
+        cmocka_unit_test(weights_of_other_formats),
+        cmocka_unit_test(byte_order_marks),
+        cmocka_unit_test(bad_lines),
         cmocka_unit_test(data_reaches_conversations),
     };
     return cmocka_run_group_tests_name("cli.lines", tests, make_model,
