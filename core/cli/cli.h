@@ -86,9 +86,9 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
-    cli_config_print, cli_config_schema, cli_plan, cli_generate, cli_score,
-    cli_tokenize, cli_grade, cli_algo_list, cli_plugin_list, cli_plugin_inspect,
-    cli_ab, cli_compare;
+    cli_config_print, cli_config_schema, cli_config_docs, cli_plan,
+    cli_generate, cli_score, cli_tokenize, cli_grade, cli_algo_list,
+    cli_plugin_list, cli_plugin_inspect, cli_ab, cli_compare;
 
 /* Options that more than one table has. */
 #define CLI_SET_FLAG                                              \

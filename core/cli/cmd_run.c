@@ -203,7 +203,7 @@ const cli_command cli_eval = {
     .usage = "RUN.INI [options]",
     .summary = "validation only",
     .about = "Samples the validation set of a run's INI file, greedily and, "
-             "with\n[rollout] val_n, by drawing, and prints \"name value\" "
+             "with\n[rollout.val] n, by drawing, and prints \"name value\" "
              "lines.",
     .examples = "  xray eval run.ini\n  xray eval run.ini --set "
                 "model.path=checkpoints\n",

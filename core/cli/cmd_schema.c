@@ -7,30 +7,9 @@
 #include <string.h>
 
 #include "core/base/str.h"
-#include "core/cli/cli.h"
 #include "core/cli/inspect.h"
+#include "core/cli/tables.h"
 #include "core/config/run.h"
-#include "core/plugin/plugin.h"
-
-#define REWARD_SECTION "reward.NAME"
-
-typedef struct writer {
-    xr_str *out;
-    xr_plugins *plugins;
-} writer;
-
-static xray_option option_at(xr_table table, size_t i)
-{
-    xray_option option = { 0 };
-    memcpy(&option, (const unsigned char *)table.options + i * table.stride,
-           table.stride < sizeof(option) ? table.stride : sizeof(option));
-    return option;
-}
-
-static xr_table table_of(const xray_component *c)
-{
-    return (xr_table){ c->options, c->option_count, c->option_stride };
-}
 
 /* ---- one option --------------------------------------------------------- */
 
@@ -157,13 +136,13 @@ static void put_table(xr_table table, xr_str *out)
     size_t required = 0;
     xr_str_puts(out, "\"properties\":{");
     for (size_t i = 0; i < table.count; i++) {
-        xray_option option = option_at(table, i);
+        xray_option option = cli_option_at(table, i);
         xr_str_puts(out, i ? "," : "");
         put_option(&option, out);
     }
     xr_str_puts(out, "}");
     for (size_t i = 0; i < table.count; i++) {
-        xray_option option = option_at(table, i);
+        xray_option option = cli_option_at(table, i);
         if (!(option.flags & XRAY_OPT_REQUIRED))
             continue;
         xr_str_puts(out, required++ ? "," : ",\"required\":[");
@@ -184,38 +163,17 @@ static void put_section(const char *name, const char *doc, xr_table table,
     xr_str_puts(out, ",\"additionalProperties\":false}");
 }
 
-/* Each component of each plugin that loads; what a refused one would have is
- * not known. */
-static void each_component(const writer *w,
-                           void (*f)(const xray_component *, xr_str *))
+static void put_component(const char *plugin, const xray_component *c,
+                          xr_str *out)
 {
-    for (size_t i = 0; i < xr_plugins_count(w->plugins); i++) {
-        const xr_plugin_file *file = xr_plugins_at(w->plugins, i);
-        const xray_plugin *plugin = NULL;
-        xr_err err = { "" };
-        if (file->refused ||
-            xr_plugin_load(file->path, &err, &plugin) != XRAY_OK)
-            continue;
-        for (uint32_t k = 0; k < plugin->component_count; k++)
-            f(plugin->components[k], w->out);
-    }
-}
-
-static int is_reward(const xray_component *c)
-{
-    return strcmp(c->iface, XRAY_IFACE_REWARD) == 0;
-}
-
-static void put_component(const xray_component *c, xr_str *out)
-{
-    char name[192];
-    const char *dot = strchr(c->iface, '.');
-    const char *kind = dot ? dot + 1 : c->iface;
-    if (is_reward(c))
+    xr_str name = { 0 };
+    (void)plugin;
+    if (cli_is_reward(c))
         return;
-    (void)snprintf(name, sizeof(name), "%.*s.%s", (int)strcspn(kind, "/"), kind,
-                   c->name);
-    put_section(name, c->summary, table_of(c), out);
+    cli_put_section_name(c, &name);
+    put_section(xr_str_text(&name), c->summary, cli_table_of(c), out);
+    out->failed |= name.failed;
+    xr_str_free(&name);
 }
 
 static void put_condition(const xray_component *c, const char *condition,
@@ -223,7 +181,7 @@ static void put_condition(const xray_component *c, const char *condition,
 {
     xr_str_puts(out, out->data[out->size - 1] == '[' ? "" : ",");
     xr_str_printf(out, "\n  {\"if\":%s,\"then\":{", condition);
-    put_table(table_of(c), out);
+    put_table(cli_table_of(c), out);
     xr_str_puts(out, "}}");
 }
 
@@ -234,9 +192,9 @@ static void put_by_name(const xray_component *c, xr_str *out)
     xr_str_puts(out, ",\n  {\"if\":{\"not\":{\"anyOf\":[{\"required\":["
                      "\"plugin\"]},{\"required\":[\"grader\"]}]}},\"then\":"
                      "{\"properties\":{");
-    xr_table table = table_of(c);
+    xr_table table = cli_table_of(c);
     for (size_t i = 0; i < table.count; i++) {
-        xray_option option = option_at(table, i);
+        xray_option option = cli_option_at(table, i);
         xr_str_puts(out, i ? "," : "");
         xr_str_json(out, option.name, strlen(option.name));
         xr_str_puts(out, ":true");
@@ -246,10 +204,11 @@ static void put_by_name(const xray_component *c, xr_str *out)
 
 /* The options of a reward hold where [reward.NAME] plugin names it; those of
  * rule also where nothing does and `grader` is set. */
-static void put_reward(const xray_component *c, xr_str *out)
+static void put_reward(const char *plugin, const xray_component *c, xr_str *out)
 {
     xr_str condition = { 0 };
-    if (!is_reward(c))
+    (void)plugin;
+    if (!cli_is_reward(c))
         return;
     xr_str_puts(&condition, "{\"properties\":{\"plugin\":{\"const\":");
     xr_str_json(&condition, c->name, strlen(c->name));
@@ -265,7 +224,7 @@ static void put_reward(const xray_component *c, xr_str *out)
     xr_str_free(&condition);
 }
 
-static void put_rewards(const writer *w, const xr_section_info *info)
+static void put_rewards(const cli_tables *w, const xr_section_info *info)
 {
     xr_str *out = w->out;
     xr_str_puts(out, "},\n \"patternProperties\":{\n  "
@@ -274,14 +233,14 @@ static void put_rewards(const writer *w, const xr_section_info *info)
     xr_str_puts(out, ",");
     put_table(info->table, out);
     xr_str_puts(out, ",\"allOf\":[");
-    each_component(w, put_reward);
+    cli_each_component(w, put_reward);
     /* An empty allOf is no schema. */
     if (out->data && out->data[out->size - 1] == '[')
         xr_str_puts(out, "true");
     xr_str_puts(out, "],\"unevaluatedProperties\":false}}");
 }
 
-static void put_schema(const writer *w)
+static void put_schema(const cli_tables *w)
 {
     const xr_section_info *reward = NULL;
     xr_str *out = w->out;
@@ -295,12 +254,12 @@ static void put_schema(const writer *w)
                 "stands before the first section.\"}");
     for (size_t i = 0; xr_run_sections(i); i++) {
         const xr_section_info *info = xr_run_sections(i);
-        if (strcmp(info->section, REWARD_SECTION) == 0)
+        if (strcmp(info->section, CLI_REWARD_SECTION) == 0)
             reward = info;
         else
             put_section(info->section, info->doc, info->table, out);
     }
-    each_component(w, put_component);
+    cli_each_component(w, put_component);
     if (reward)
         put_rewards(w, reward);
     else
@@ -310,22 +269,7 @@ static void put_schema(const writer *w)
 
 static int run_schema(const cli_args *args)
 {
-    xr_err err = { "" };
-    xr_str out = { 0 };
-    writer w = { .out = &out };
-    if (xr_plugins_open(args->plugin_path, &err, &w.plugins) != XRAY_OK)
-        return cli_fail(XRAY_E_CONFIG, &err);
-    put_schema(&w);
-    int code = CLI_OK;
-    if (out.failed) {
-        cli_say("out of memory");
-        code = CLI_FAILED;
-    } else {
-        (void)fputs(xr_str_text(&out), stdout);
-    }
-    xr_str_free(&out);
-    xr_plugins_close(w.plugins);
-    return code;
+    return cli_print_tables(args, put_schema);
 }
 
 static const cli_flag flags[] = { CLI_PLUGIN_PATH_FLAG, { 0 } };

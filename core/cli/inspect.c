@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/config/config.h"
+#include "core/cli/tables.h"
 
 static const char *type_name(uint32_t type)
 {
@@ -27,36 +27,35 @@ static int has_range(const xray_option *option)
     return option->min <= option->max;
 }
 
-/* "xray.train/0" -> "train", the INI's word. */
-static void put_section(const xray_component *component, xr_str *out)
-{
-    const char *dot = strchr(component->iface, '.');
-    const char *kind = dot ? dot + 1 : component->iface;
-    xr_str_append(out, kind, strcspn(kind, "/"));
-    xr_str_append(out, ".", 1);
-    xr_str_puts(out, component->name);
-}
-
 /* ---- text and INI ------------------------------------------------------- */
 
-/* Type, unit, range and choices, on one line. */
-static void put_kind(const xray_option *option, xr_str *out)
+void cli_put_kind(const xray_option *option, xr_str *out)
 {
-    xr_str_puts(out, type_name(option->type));
-    if (option->unit)
+    char least[40];
+    char most[40];
+    const char *type = type_name(option->type);
+    xr_str_puts(out, type);
+    if (option->flags & XRAY_OPT_PATHS)
+        xr_str_puts(out, " of paths");
+    if (option->unit && option->type != XRAY_OPT_DURATION &&
+        strcmp(option->unit, type) != 0)
         xr_str_printf(out, ", %s", option->unit);
-    if (has_range(option)) {
-        xr_str_puts(out, ", ");
-        xr_str_number(out, option->min);
-        xr_str_puts(out, " to ");
-        xr_str_number(out, option->max);
-    }
+    if (has_range(option))
+        xr_str_printf(out, ", %s to %s",
+                      xr_option_bound(option, option->min, least, sizeof least),
+                      xr_option_bound(option, option->max, most, sizeof most));
     if (option->flags & XRAY_OPT_REQUIRED)
         xr_str_puts(out, ", required");
     if (option->flags & XRAY_OPT_DEPRECATED)
         xr_str_puts(out, ", deprecated");
     if (option->flags & XRAY_OPT_SECRET)
         xr_str_puts(out, ", secret");
+}
+
+/* Type, unit, range and choices, on one line. */
+static void put_kind(const xray_option *option, xr_str *out)
+{
+    cli_put_kind(option, out);
     const char *before = ": ";
     for (const xray_choice *c = option->choices; c && c->name; c++) {
         xr_str_printf(out, "%s%s", before, c->name);
@@ -103,7 +102,7 @@ void cli_inspect_text(const xray_plugin *plugin, const char *path, xr_str *out)
         if (XRAY_HAS(xray_component, c, numerics))
             xr_str_printf(out, "  numerics contract %s\n", c->numerics);
         xr_str_puts(out, "  options of [");
-        put_section(c, out);
+        cli_put_section_name(c, out);
         xr_str_puts(out, c->option_count ? "]\n" : "]: none\n");
         for (uint32_t k = 0; k < c->option_count; k++)
             text_option(option_at(c, k), out);
@@ -115,7 +114,7 @@ void cli_inspect_ini(const xray_plugin *plugin, xr_str *out)
     for (uint32_t i = 0; i < plugin->component_count; i++) {
         const xray_component *c = plugin->components[i];
         xr_str_puts(out, i ? "\n[" : "[");
-        put_section(c, out);
+        cli_put_section_name(c, out);
         xr_str_puts(out, "]\n");
         for (uint32_t k = 0; k < c->option_count; k++) {
             const xray_option *option = option_at(c, k);

@@ -25,6 +25,7 @@ static const cli_command *const commands[] = {
     &cli_grade,        &cli_algo_list,
     &cli_plugin_list,  &cli_plugin_inspect,
     &cli_config_print, &cli_config_schema,
+    &cli_config_docs,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -75,6 +75,11 @@ typedef struct xr_table {
         array, sizeof(array) / sizeof((array)[0]), sizeof((array)[0]) \
     }
 
+/* A bound of the option as people write it, in `buffer`: 2^53 has no exponent,
+ * a time is in seconds. */
+const char *xr_option_bound(const xray_option *option, double value,
+                            char *buffer, size_t cap);
+
 /* Decodes a section into `target` by the table: presets first, then the value
  * in force. Marks the table's keys of that section as known. Several tables
  * may share a section. Strings live as long as the config. */

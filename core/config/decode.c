@@ -37,9 +37,8 @@ static void complain(const place *p, const char *fmt, ...)
                   p->option->name, text);
 }
 
-/* A bound as people write it: 2^53 has no exponent, a time is in seconds. */
-static const char *bound_text(const xray_option *o, double value, char *buffer,
-                              size_t cap)
+const char *xr_option_bound(const xray_option *o, double value, char *buffer,
+                            size_t cap)
 {
     if (o->type == XRAY_OPT_DURATION) {
         (void)snprintf(buffer, cap, "%.15gs", value / 1e9);
@@ -61,8 +60,8 @@ static int in_range(const place *p, const char *text, double value)
     const char *unit = o->type == XRAY_OPT_DURATION ? NULL : o->unit;
     complain(p, "%s%s%s is out of range, %s to %s are taken", text,
              unit ? " " : "", unit ? unit : "",
-             bound_text(o, o->min, least, sizeof(least)),
-             bound_text(o, o->max, most, sizeof(most)));
+             xr_option_bound(o, o->min, least, sizeof(least)),
+             xr_option_bound(o, o->max, most, sizeof(most)));
     return 0;
 }
 

@@ -52,8 +52,8 @@ const xray_option xr_actor_options[11] = {
 
 static const xray_choice as_actor[] = {
     { "auto", XR_AS_ACTOR, "as [actor]" },
-    { "true", 1, NULL },
-    { "false", 0, NULL },
+    { "true", 1, "also where [actor] does not" },
+    { "false", 0, "not, whatever [actor] does" },
     { NULL, 0, NULL },
 };
 

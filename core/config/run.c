@@ -295,7 +295,9 @@ static const xray_option trainer_options[] = {
     XRAY_INT(TRAINER, total_training_steps, "0", 0, MOST, "steps", SINCE,
              "Steps of the run; 0: by total_epochs."),
     XRAY_INT(TRAINER, save_freq, "-1", -1, MOST, "steps", SINCE,
-             "Steps between checkpoints; -1: only at the end."),
+             "Steps between checkpoints; -1: only at the end. Above 0 and with "
+             "val_before_train, global_step_0 is written before the first "
+             "step."),
     XRAY_INT(TRAINER, test_freq, "-1", -1, MOST, "steps", SINCE,
              "Steps between validations; -1: none in between."),
     XRAY_BOOL(TRAINER, val_before_train, "true", SINCE,
@@ -318,7 +320,7 @@ static const xray_option trainer_options[] = {
               "Folder the samples of each validation are written to; empty: "
               "they are not kept."),
     XRAY_INT(TRAINER, max_actor_ckpt_to_keep, "0", 0, MOST, "checkpoints",
-             SINCE, "Older checkpoints are removed; 0: all are kept."),
+             SINCE, "Checkpoints that are kept, the newest ones; 0: all."),
     XRAY_STRING(TRAINER, project_name, "xray", 0u, SINCE,
                 "Name of the project, in paths and metrics."),
     XRAY_STRING(TRAINER, experiment_name, "run", 0u, SINCE,

@@ -43,7 +43,7 @@ xray_status xr_train_run(const xr_run_args *args, xr_err *err,
                          xr_run_result *out);
 xray_status xr_sft_run(const xr_run_args *args, xr_err *err,
                        xr_run_result *out);
-/* Validation only: greedy, and sampled mean@n where [rollout] val_n asks. */
+/* Validation only: greedy, and sampled mean@n where [rollout.val] n asks. */
 xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
                         xr_run_result *out);
 

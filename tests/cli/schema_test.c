@@ -234,6 +234,7 @@ static void examples(void **state)
     read_folder(path, &seen, &unknown);
     assert_true(seen > 50);
     assert_int_equal(unknown, 0);
+    assert_true(knows("reward.judge", "path")); /* of the core's own */
     assert_false(knows("rollout", "temprature"));
     assert_false(knows("rolout", "n"));
 }

@@ -16,6 +16,8 @@ static const char *const commands[][3] = {
     { "plugin", "list" },
     { "plugin", "inspect" },
     { "config", "print" },
+    { "config", "schema" },
+    { "config", "docs" },
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -90,9 +90,10 @@ train() { # FOLDER [--set ...]
 # asterisk; those of validation, rewards and corrections by their kind.
 documented() { # FILE
     local name
-    for name in $(grep -oE '"[a-zA-Z_-]+/[^"]*":' "$1" | tr -d '":' | sort -u); do
+    for name in $(grep -oE '"[a-zA-Z_.-]+/[^"]*":' "$1" | tr -d '":' | sort -u); do
         case $name in
-        val-core/*/reward/* | val-aux/*/reward/best@* | close/* | rule/* | rollout_corr/*) continue ;;
+        val-core/*/reward/* | val-aux/*/reward/best@* | rollout_corr/*) continue ;;
+        reward.*/*) name=reward.NAME/VALUE ;;
         esac
         grep -qF "\`$name\`" "$XRAY_SOURCE/docs/metrics.md" ||
             grep -qF "\`${name%/*}\` *" "$XRAY_SOURCE/docs/metrics.md" ||

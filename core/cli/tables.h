@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option tables of the core and of every plugin on the search path, for
+ * the commands that print them all.
+ */
+#ifndef XR_CLI_TABLES_H
+#define XR_CLI_TABLES_H
+
+#include <xray/plugin.h>
+
+#include "core/base/str.h"
+#include "core/cli/cli.h"
+#include "core/plugin/plugin.h"
+
+/* The core's section of which every reward is an instance. */
+#define CLI_REWARD_SECTION "reward.NAME"
+
+/* Entry `i`, with zeros behind what its author compiled. */
+xray_option cli_option_at(xr_table table, size_t i);
+xr_table cli_table_of(const xray_component *component);
+int cli_is_reward(const xray_component *component);
+/* "train.zero3" of xray.train/0:zero3. */
+void cli_put_section_name(const xray_component *component, xr_str *out);
+
+typedef struct cli_tables {
+    xr_str *out;
+    xr_plugins *plugins;
+} cli_tables;
+
+/* Each component of each plugin that loads, by the plugins' names, with the
+ * plugin's name; what a refused one would have is not known. The core's own
+ * reward comes last, with NULL for a plugin. */
+void cli_each_component(const cli_tables *tables,
+                        void (*f)(const char *plugin, const xray_component *c,
+                                  xr_str *out));
+
+/* A command's work: opens the plugins, prints what `put` writes. Exit code. */
+int cli_print_tables(const cli_args *args, void (*put)(const cli_tables *));
+
+#endif
