@@ -55,7 +55,8 @@ xray_status xm_weights_import_share(xm_weights *weights,
  * is missing starts at 0; lm_head of a tied model is ignored), and tensors the
  * model does not have are an error, but for buffers that follow from the config
  * (rotary frequencies, GPT-2's masks). Names may lack "model." or
- * "transformer.", as in files of a model's body alone. */
+ * "transformer.", as in files of a model's body alone. A value that is not
+ * finite is an error that names tensor and element. */
 xray_status xm_weights_load(xm_weights *weights, const char *dir, xr_err *err);
 
 /* Draws matrices and learned positions from N(0, init_range^2) with Philox

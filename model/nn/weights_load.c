@@ -2,6 +2,7 @@
  *
  * Weights out of a model directory.
  */
+#include <math.h>
 #include <string.h>
 
 #include "model/hf/safetensors.h"
@@ -12,16 +13,56 @@
 #define TILE_ROWS 64
 #define TILE_COLS 16
 
+/* Values are looked at while they are still in the cache they came through. */
+#define PIECE ((uint64_t)4096)
+
 typedef struct reading {
     const xm_param *param;
     const xm_st_tensor *tensor;
+    const char *dir;
 } reading;
+
+static int all_finite(const float *values, uint64_t count)
+{
+    const uint32_t exponent = 0x7f800000u;
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, values + i, sizeof bits);
+        bad |= (bits & exponent) == exponent;
+    }
+    return !bad;
+}
+
+/* Elements of the file that must be finite: one that is not would go through
+ * every later value without a word. */
+static xray_status read_finite(const reading *r, uint64_t first, uint64_t count,
+                               float *out, xr_err *err)
+{
+    xray_status status = xm_st_read_f32(r->tensor, first, count, out, err);
+    if (status != XRAY_OK || all_finite(out, count))
+        return status;
+    uint64_t at = 0;
+    while (isfinite(out[at]))
+        at++;
+    return xr_fail(err, XRAY_E_CONFIG,
+                   "%s: tensor %s: element %llu is %s, expected a finite fp32 "
+                   "number",
+                   r->dir, r->tensor->name, (unsigned long long)(first + at),
+                   isnan(out[at]) ? "NaN"
+                   : out[at] > 0  ? "Inf"
+                                  : "-Inf");
+}
 
 static xray_status from_file(void *ctx, uint64_t first, uint64_t count,
                              float *out, xr_err *err)
 {
-    const reading *r = ctx;
-    return xm_st_read_f32(r->tensor, first, count, out, err);
+    xray_status status = XRAY_OK;
+    for (uint64_t at = 0; at < count && status == XRAY_OK; at += PIECE)
+        status =
+            read_finite(ctx, first + at,
+                        count - at < PIECE ? count - at : PIECE, out + at, err);
+    return status;
 }
 
 /* What one call of from_turned is for. */
@@ -41,8 +82,8 @@ static xray_status turn_tile(const reading *r, uint64_t row, uint64_t col,
     uint64_t high = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
     uint64_t wide = cols - col < TILE_COLS ? cols - col : TILE_COLS;
     for (uint64_t i = 0; i < wide; i++) {
-        xray_status status = xm_st_read_f32(r->tensor, (col + i) * rows + row,
-                                            high, tile[i], err);
+        xray_status status =
+            read_finite(r, (col + i) * rows + row, high, tile[i], err);
         if (status != XRAY_OK)
             return status;
     }
@@ -184,14 +225,13 @@ static xray_status check_param(const xm_weights *w, const xm_param *param,
     return status;
 }
 
-static xray_status load_param(xm_weights *w, const xm_param *param,
-                              const xm_st *st, const xm_stage *s, xr_err *err)
+static xray_status load_param(xm_weights *w, const xm_stage *s, reading *r,
+                              xr_err *err)
 {
-    reading r = { param, find_in(st, param->name) };
-    if (!r.tensor)
-        return xm_stage_fill(w, param, s, zeros, NULL, err);
-    return xm_stage_fill(w, param, s,
-                         param->transposed ? from_turned : from_file, &r, err);
+    if (!r->tensor)
+        return xm_stage_fill(w, r->param, s, zeros, NULL, err);
+    return xm_stage_fill(
+        w, r->param, s, r->param->transposed ? from_turned : from_file, r, err);
 }
 
 xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
@@ -203,15 +243,19 @@ xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
         status = xm_st_open(dir, err, &st);
     if (status != XRAY_OK)
         return status;
-    /* All is checked before the first value is taken: a refused checkpoint
-     * leaves the weights as they were. */
+    /* All but the values is checked before the first is taken: a checkpoint
+     * refused for its names, shapes or types leaves the weights as they were.
+     */
     status = check_extra(w, st, dir, err);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
         status = check_param(w, &w->layout->params[i], st, dir, err);
     if (status == XRAY_OK)
         status = xm_stage_open(w, err, &s);
-    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
-        status = load_param(w, &w->layout->params[i], st, &s, err);
+    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
+        const xm_param *param = &w->layout->params[i];
+        reading r = { param, find_in(st, param->name), dir };
+        status = load_param(w, &s, &r, err);
+    }
     xm_stage_close(&s);
     xm_st_close(st);
     return status == XRAY_OK ? xm_weights_changed(w, w->version, err) : status;

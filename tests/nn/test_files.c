@@ -115,6 +115,47 @@ static void conv1d_lies_the_other_way_round(void **state)
     fixture_end(&f);
 }
 
+/* One value that is no number, wherever it lies: `at` counts as the file does.
+ */
+static void expect_named(const fixture *f, const char *name, uint64_t at,
+                         float value, const char *says)
+{
+    char text[200];
+    const xm_param *p = xm_layout_find(f->layout, name);
+    assert_non_null(p);
+    uint64_t mine = p->transposed ? at % p->rows * p->cols + at / p->rows : at;
+    float *place = f->weights->buckets[p->bucket] + p->offset + mine;
+    float kept = *place;
+    *place = value;
+    save(f->weights, XM_ST_SHARD_BYTES);
+    (void)snprintf(text, sizeof text, "%s: tensor %s: element %llu is %s,",
+                   scratch_dir(), name, (unsigned long long)at, says);
+    assert_refused(f, text);
+    *place = kept; /* what was taken before the bad piece is what was there */
+    save(f->weights, XM_ST_SHARD_BYTES);
+    assert_loads(f);
+}
+
+static void values_must_be_finite(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    for (uint32_t i = 0; i < f.layout->param_count; i++) {
+        const xm_param *p = &f.layout->params[i];
+        expect_named(&f, p->name, p->count - 1, NAN, "NaN");
+    }
+    fixture_end(&f);
+    fixture_make(&f, kind_named("gpt2, tied"), 5);
+    const char *turned = "transformer.h.1.attn.c_attn.weight";
+    expect_named(&f, turned, 0, NAN, "NaN");
+    expect_named(&f, turned, 101, INFINITY, "Inf");
+    expect_named(&f, turned, xm_layout_find(f.layout, turned)->count - 1,
+                 -INFINITY, "-Inf");
+    expect_named(&f, "transformer.wpe.weight", 7, INFINITY, "Inf");
+    fixture_end(&f);
+}
+
 /* Writes the scratch folder's tensors again, without a prefix, and with more
  * tensors of one number each. */
 static void rewrite(size_t skip, const char *const *more, size_t more_count)
@@ -301,6 +342,8 @@ int main(void)
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(conv1d_lies_the_other_way_round,
                                         scratch_make, scratch_drop),
+        cmocka_unit_test_setup_teardown(values_must_be_finite, scratch_make,
+                                        scratch_drop),
         cmocka_unit_test_setup_teardown(bare_names_and_buffers_are_known,
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(transposed_shapes_are_told_apart,
