@@ -7,31 +7,8 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/rl/inventory.h"
 #include "core/rl/job.h"
 #include "core/rl/session_parts.h"
-
-/* Weights of a checkpoint are what its manifest says; others have none. */
-static xray_status check_manifest(const xr_session *s, xr_err *err)
-{
-    char dir[XR_PATH_CAP];
-    char manifest[XR_PATH_CAP];
-    (void)snprintf(dir, sizeof(dir), "%s", s->model_path);
-    char *slash = strrchr(dir, '/');
-    while (slash && slash > dir && !slash[1]) {
-        *slash = '\0';
-        slash = strrchr(dir, '/');
-    }
-    if (slash && slash > dir)
-        *slash = '\0';
-    else
-        (void)snprintf(dir, sizeof(dir), slash ? "/" : ".");
-    xray_status status =
-        xr_path_join(dir, XR_INVENTORY_FILE, manifest, sizeof(manifest), err);
-    if (status != XRAY_OK || !xr_path_exists(manifest))
-        return status;
-    return xr_inventory_verify(dir, err);
-}
 
 static xray_status measure(xr_job *job, xr_err *err)
 {
@@ -43,8 +20,6 @@ static xray_status measure(xr_job *job, xr_err *err)
     xray_status status = xr_dataset_open(data, &want, err, &job->val);
     if (status != XRAY_OK)
         xr_session_place(job->session, NULL, err);
-    if (status == XRAY_OK)
-        status = check_manifest(job->session, err);
     if (status == XRAY_OK)
         status = xr_job_lock(job, 1, err);
     if (status == XRAY_OK)

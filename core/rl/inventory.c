@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/file.h"
 #include "core/base/hash.h"
@@ -276,31 +277,51 @@ xray_status xr_inventory_parse(const char *text, size_t size, const char *where,
 
 /* ---- comparing ---------------------------------------------------------- */
 
+static xray_status check_size(const char *path, uint64_t size,
+                              const xr_inventory_item *item, xr_err *err)
+{
+    if (size == item->size)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_IO, "%s has %llu bytes, its manifest says %llu",
+                   path, (unsigned long long)size,
+                   (unsigned long long)item->size);
+}
+
+static xray_status check_sum(const char *path, const xr_inventory_item *item,
+                             xr_err *err)
+{
+    uint64_t size = 0;
+    uint64_t hash = 0;
+    xray_status status = hash_file(path, err, &size, &hash);
+    if (status == XRAY_OK)
+        status = check_size(path, size, item, err);
+    if (status != XRAY_OK || hash == item->hash)
+        return status;
+    return xr_fail(err, XRAY_E_IO,
+                   "%s is damaged: its checksum is %016llx, its manifest says "
+                   "%016llx",
+                   path, (unsigned long long)hash,
+                   (unsigned long long)item->hash);
+}
+
 static xray_status check_item(const char *dir, const xr_inventory_item *item,
-                              xr_err *err)
+                              int sum, xr_err *err)
 {
     char path[XR_PATH_CAP];
     uint64_t size = 0;
-    uint64_t hash = 0;
+    int fd = -1;
     xray_status status = xr_path_join(dir, item->path, path, sizeof(path), err);
     if (status != XRAY_OK)
         return status;
     if (!xr_path_exists(path))
         return xr_fail(err, XRAY_E_IO, "%s is missing", path);
-    status = hash_file(path, err, &size, &hash);
+    if (sum)
+        return check_sum(path, item, err);
+    status = xr_file_open(path, err, &fd, &size);
     if (status != XRAY_OK)
         return status;
-    if (size != item->size)
-        return xr_fail(
-            err, XRAY_E_IO, "%s has %llu bytes, its manifest says %llu", path,
-            (unsigned long long)size, (unsigned long long)item->size);
-    if (hash != item->hash)
-        return xr_fail(err, XRAY_E_IO,
-                       "%s is damaged: its checksum is %016llx, its manifest "
-                       "says %016llx",
-                       path, (unsigned long long)hash,
-                       (unsigned long long)item->hash);
-    return XRAY_OK;
+    (void)close(fd);
+    return check_size(path, size, item, err);
 }
 
 static xray_status expect_listed(void *ctx, const char *full, const char *path,
@@ -319,13 +340,13 @@ static xray_status expect_listed(void *ctx, const char *full, const char *path,
                    full);
 }
 
-xray_status xr_inventory_verify(const char *dir, xr_err *err)
+static xray_status read_inventory(const char *dir, xr_err *err,
+                                  xr_inventory *out)
 {
     char path[XR_PATH_CAP];
     char *text = NULL;
     size_t size = 0;
-    xr_inventory v = { .count = 0 };
-    const walk w = { expect_listed, &v };
+    *out = (xr_inventory){ .count = 0 };
     if (!xr_path_is_dir(dir))
         return xr_fail(err, XRAY_E_IO, "%s: there is no such folder", dir);
     xray_status status =
@@ -335,12 +356,50 @@ xray_status xr_inventory_verify(const char *dir, xr_err *err)
     if (status == XRAY_OK)
         status = xr_file_read(path, TEXT_LIMIT, err, &text, &size);
     if (status == XRAY_OK)
-        status = xr_inventory_parse(text, size, path, err, &v);
+        status = xr_inventory_parse(text, size, path, err, out);
     free(text);
+    return status;
+}
+
+xray_status xr_inventory_verify(const char *dir, xr_err *err)
+{
+    xr_inventory v;
+    const walk w = { expect_listed, &v };
+    xray_status status = read_inventory(dir, err, &v);
     for (size_t i = 0; i < v.count && status == XRAY_OK; i++)
-        status = check_item(dir, &v.items[i], err);
+        status = check_item(dir, &v.items[i], 1, err);
     if (status == XRAY_OK)
         status = walk_folder(&w, dir, "", 0, err);
+    xr_inventory_free(&v);
+    return status;
+}
+
+/* What lies below the leaf: the name there, or NULL. */
+static const char *below(const char *path, const char *leaf)
+{
+    size_t size = strlen(leaf);
+    return strncmp(path, leaf, size) == 0 && path[size] == '/' ? path + size + 1
+                                                               : NULL;
+}
+
+xray_status xr_inventory_verify_model(const char *dir, const char *leaf,
+                                      int sums, xr_err *err)
+{
+    char folder[XR_PATH_CAP];
+    xr_inventory v;
+    const walk w = { expect_listed, &v };
+    xray_status status = xr_path_join(dir, leaf, folder, sizeof(folder), err);
+    if (status != XRAY_OK)
+        return status;
+    status = read_inventory(dir, err, &v);
+    for (size_t i = 0; i < v.count && status == XRAY_OK; i++) {
+        const char *name = below(v.items[i].path, leaf);
+        if (name)
+            status = check_item(dir, &v.items[i],
+                                sums && strncmp(name, "optim", 5) != 0, err);
+    }
+    if (status == XRAY_OK)
+        status = walk_folder(&w, folder, leaf, 0, err);
     xr_inventory_free(&v);
     return status;
 }

@@ -37,4 +37,10 @@ xray_status xr_inventory_parse(const char *text, size_t size, const char *where,
  * error names the first file that is missing, cut off, damaged or foreign. */
 xray_status xr_inventory_verify(const char *dir, xr_err *err);
 
+/* The same of the model in one folder of the checkpoint, "actor": its files'
+ * sizes, and with `sums` the checksums of all that make up the model; of the
+ * optimizer's, which a model is read without, the size is compared alone. */
+xray_status xr_inventory_verify_model(const char *dir, const char *leaf,
+                                      int sums, xr_err *err);
+
 #endif

@@ -138,6 +138,11 @@ static void read_model(xr_session *s, xr_errors *errors)
                       s->model_path);
         return;
     }
+    if (xr_session_verify_folder(s->model_path, 0, &err) != XRAY_OK) {
+        xr_errors_add(errors, "%s: [model] path: %s",
+                      xr_config_place(s->config, "model", "path"), err.text);
+        return;
+    }
     if (xr_path_join(s->model_path, "config.json", file, sizeof(file), &err) !=
             XRAY_OK ||
         xr_file_read(file, 16u << 20, &err, &s->config_json, &size) !=

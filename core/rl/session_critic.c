@@ -76,7 +76,8 @@ void xr_session_side_model(xr_session *s, const xr_side_model *side,
     }
     model->path = path;
     model->random_init = s->run.model.init == XR_INIT_RANDOM;
-    if (xr_path_join(path, "config.json", file, sizeof(file), &err) ==
+    if (xr_session_verify_folder(path, 0, &err) == XRAY_OK &&
+        xr_path_join(path, "config.json", file, sizeof(file), &err) ==
             XRAY_OK &&
         xr_file_read(file, 16u << 20, &err, side->json_out, &size) == XRAY_OK &&
         read_numbers(s, side, file, &err) == XRAY_OK) {

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model's folder: which one a path stands for, whether weights lie in it, and
- * what to do where they lie there in another form.
+ * A model's folder: which one a path stands for, whether it is what was written
+ * where it is a checkpoint's, whether weights lie in it, and what to do where
+ * they lie there in another form.
  */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/file.h"
 #include "core/base/str.h"
+#include "core/rl/inventory.h"
 #include "core/rl/session_parts.h"
 
 const char *xr_session_model_dir(const char *path, const char *leaf,
@@ -28,6 +31,94 @@ const char *xr_session_model_dir(const char *path, const char *leaf,
     free(text);
     return buffer;
 }
+
+/* ---- checkpoints -------------------------------------------------------- */
+
+static int same_folder(const char *a, const char *b)
+{
+    struct stat x;
+    struct stat y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+static int holds(const char *dir, const char *name)
+{
+    char path[XR_PATH_CAP];
+    return xr_path_join(dir, name, path, sizeof(path), NULL) == XRAY_OK &&
+           xr_path_exists(path);
+}
+
+/* 1 if this program wrote the folder as a checkpoint, whatever became of it. */
+static int is_checkpoint(const char *dir)
+{
+    char path[XR_PATH_CAP];
+    char *text = NULL;
+    size_t size = 0;
+    if (holds(dir, "state.json") && holds(dir, "run.ini"))
+        return 1;
+    if (xr_path_join(dir, XR_INVENTORY_FILE, path, sizeof(path), NULL) !=
+            XRAY_OK ||
+        xr_file_read(path, (size_t)64 << 20, NULL, &text, &size) != XRAY_OK)
+        return 0;
+    int is = strstr(text, "\"xray.checkpoint/") != NULL;
+    free(text);
+    return is;
+}
+
+/* The text of the folder above, where that is where ".." leads to: it reads
+ * better in a sentence. */
+static void shorten(const char *dir, char *up)
+{
+    char text[XR_PATH_CAP];
+    size_t size = strlen(dir);
+    while (size > 1 && dir[size - 1] == '/')
+        size--;
+    while (size && dir[size - 1] != '/')
+        size--;
+    while (size > 1 && dir[size - 1] == '/')
+        size--;
+    (void)snprintf(text, sizeof(text), "%.*s", (int)size, dir);
+    if (!size)
+        (void)snprintf(text, sizeof(text), ".");
+    if (same_folder(text, up))
+        (void)snprintf(up, XR_PATH_CAP, "%s", text);
+}
+
+xray_status xr_session_verify_folder(const char *dir, int sums, xr_err *err)
+{
+    static const char *const leaves[] = { "actor", "critic" };
+    char up[XR_PATH_CAP];
+    char there[XR_PATH_CAP];
+    /* By the folder itself and not by its name: it may be a link. */
+    if (xr_path_join(dir, "..", up, sizeof(up), err) != XRAY_OK)
+        return XRAY_E_RANGE;
+    for (size_t i = 0; i < 2; i++) {
+        if (xr_path_join(up, leaves[i], there, sizeof(there), NULL) !=
+                XRAY_OK ||
+            !same_folder(there, dir) || !is_checkpoint(up))
+            continue;
+        shorten(dir, up);
+        return xr_inventory_verify_model(up, leaves[i], sums, err);
+    }
+    return XRAY_OK;
+}
+
+xray_status xr_session_verify(const xr_session *s, xr_err *err)
+{
+    const xray_model *const models[] = { &s->model, &s->critic_model,
+                                         &s->score_model };
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < 3 && status == XRAY_OK; i++) {
+        const char *path = models[i]->path;
+        int seen = i == 1 && path && strcmp(path, s->model.path) == 0;
+        if (path && !models[i]->random_init && !seen)
+            status = xr_session_verify_folder(path, 1, err);
+    }
+    return status;
+}
+
+/* ---- weights ------------------------------------------------------------ */
 
 int xr_session_has_weights(const char *dir)
 {

@@ -45,6 +45,11 @@ void xr_session_place(const xr_session *session, const char *section,
 /* Names, shapes and types of the weights against config.json. */
 void xr_session_check_weights(const xray_model *model, uint32_t kind,
                               xr_errors *errors);
+/* A model's folder that lies in a checkpoint against its manifest: sizes, which
+ * cost nothing, or with `sums` the bytes. Other folders have none. */
+xray_status xr_session_verify_folder(const char *dir, int sums, xr_err *err);
+/* The bytes of every model that the session is about to load. */
+xray_status xr_session_verify(const xr_session *session, xr_err *err);
 /* A line on each value head that is trained and that the weights read do not
  * have: it begins with zeros. */
 void xr_session_new_heads(const xr_session *session, xr_str *out);

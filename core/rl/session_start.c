@@ -320,6 +320,8 @@ xray_status xr_session_start(xr_session *s, xr_err *err)
         status = start_algo(s, err);
     if (status == XRAY_OK && (s->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
         status = check_plans(s, err);
+    if (status == XRAY_OK && (s->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
+        status = xr_session_verify(s, err);
     if (status != XRAY_OK || !s->device.component)
         return status;
     if (xr_session_is_remote(s))
