@@ -228,7 +228,7 @@ void xr_actors_free(xr_actors *actors)
 
 const xr_board *xr_actors_board(const xr_actors *actors)
 {
-    return &actors->board;
+    return actors->board.slots ? &actors->board : NULL;
 }
 
 /* ---- Regions ---- */

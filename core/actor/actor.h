@@ -94,7 +94,8 @@ xray_status xr_actors_new(const xr_actors_setup *setup, xr_err *err,
                           xr_actors **out);
 /* Kills all that is left, frees every future. Accepts NULL. */
 void xr_actors_free(xr_actors *actors);
-/* The board all actors share. */
+/* The board all actors share; NULL where the runtime has none, as one of many
+ * hosts. */
 const xr_board *xr_actors_board(const xr_actors *actors);
 /* XRAY_OK, or XRAY_E_PEER and which actor is lost, how and in which phase.
  * Looks, does not wait. */
@@ -170,7 +171,7 @@ xray_status xr_actor_serve(const xr_actor_class *const *classes, size_t count,
 const char *xr_actor_own_name(const xr_actor_context *context);
 uint32_t xr_actor_index(const xr_actor_context *context);
 uint32_t xr_actor_count(const xr_actor_context *context);
-const xr_board *xr_actor_board(const xr_actor_context *context);
+const xr_board *xr_actor_board(const xr_actor_context *context); /* or NULL */
 /* Up to 63 bytes, for the message about this actor's end. Any thread. */
 void xr_actor_phase(const xr_actor_context *context, const char *phase);
 /* A region to return as an m: its reference passes to the caller. From this

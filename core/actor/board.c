@@ -156,6 +156,9 @@ static xray_status exchange_chunk(const xr_board_group *group,
 xray_status xr_board_exchange(const xr_board_group *group, const void *mine,
                               uint64_t bytes, void *all, xr_err *err)
 {
+    if (!group->board)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "exchange: this runtime's actors share no board");
     if (group->rank >= group->size || group->channel >= XR_BOARD_CHANNELS)
         return xr_fail(err, XRAY_E_ARG,
                        "exchange: rank %u of %u on channel %u does not exist",

@@ -46,7 +46,8 @@ typedef struct xr_board_group {
 
 /* `all` [size][bytes] = what every rank has in `mine`. All call it alike. After
  * the timeout XRAY_E_PEER names the ranks that did not come, or that came with
- * another size; the channel is of no use then. Does not allocate. */
+ * another size; the channel is of no use then. Does not allocate. Without a
+ * board (`board` NULL) XRAY_E_UNSUPPORTED. */
 xray_status xr_board_exchange(const xr_board_group *group, const void *mine,
                               uint64_t bytes, void *all, xr_err *err);
 

@@ -48,7 +48,7 @@ uint32_t xr_actor_count(const xr_actor_context *context)
 
 const xr_board *xr_actor_board(const xr_actor_context *context)
 {
-    return &context->board;
+    return context->board.slots ? &context->board : NULL;
 }
 
 void xr_actor_phase(const xr_actor_context *context, const char *phase)

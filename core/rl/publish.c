@@ -339,6 +339,20 @@ static xray_status send_export(const xr_session *s, xr_transfer *t,
     return status;
 }
 
+static xray_status send_parts(const xr_session *s, xr_transfer *t,
+                              const xr_parts *parts, uint64_t version,
+                              xr_err *err)
+{
+    const xray_weights *part = NULL;
+    xray_status status = parts->next(parts->ctx, &part, err);
+    while (status == XRAY_OK) {
+        status = send(s, t, part, version, err);
+        if (status == XRAY_OK)
+            status = parts->next(parts->ctx, &part, err);
+    }
+    return status == XRAY_END ? XRAY_OK : status;
+}
+
 static xray_status compare(const xr_session *s, const xr_transfer *t,
                            uint64_t version, xr_err *err)
 {
@@ -387,14 +401,16 @@ static xray_status update_done(const xr_session *s, uint64_t version,
                : xr_host_error(s->infer.host, status, "update", err);
 }
 
-/* `table` is the trainer's own, or came from elsewhere with whole tensors. */
+/* `table` is the trainer's own, or with `parts` (whose `next` may be NULL) came
+ * from elsewhere. */
 static xray_status copy(xr_session *s, const xray_weights *table,
-                        const xray_weights *engine, int own, xr_err *err)
+                        const xray_weights *engine, const xr_parts *parts,
+                        xr_err *err)
 {
     xray_status status = XRAY_OK;
     uint64_t version = table->version(table->owner);
     if (!s->transfer)
-        status = make_plan(s, table, engine, own && exports(s), err);
+        status = make_plan(s, table, engine, !parts && exports(s), err);
     if (status != XRAY_OK) {
         xr_transfer_free(s);
         return status;
@@ -407,8 +423,11 @@ static xray_status copy(xr_session *s, const xray_weights *table,
     t->round++;
     /* A table's memory may be elsewhere than on the device (offload); what is
      * exported is on it. */
-    status = t->exports ? send_export(s, t, version, err)
-                        : send(s, t, table, version, err);
+    if (parts && parts->next)
+        status = send_parts(s, t, parts, version, err);
+    else
+        status = t->exports ? send_export(s, t, version, err)
+                            : send(s, t, table, version, err);
     for (uint32_t i = 0; i < engine->tensor_count && status == XRAY_OK; i++)
         if (t->moves[i].round != t->round)
             status = xr_fail(err, XRAY_E_BUG, "tensor %s: %s did not export it",
@@ -458,8 +477,8 @@ xray_status xr_publish(xr_session *s, xr_err *err)
                                      ? ops->weights(s->infer.self)
                                      : NULL;
     uint64_t version = table->version(table->owner);
-    xray_status status =
-        engine ? copy(s, table, engine, 1, err) : alias(s, table, version, err);
+    xray_status status = engine ? copy(s, table, engine, NULL, err)
+                                : alias(s, table, version, err);
     if (status != XRAY_OK)
         return status;
     s->published = version;
@@ -468,8 +487,9 @@ xray_status xr_publish(xr_session *s, xr_err *err)
 }
 
 xray_status xr_publish_table(xr_session *s, const xray_weights *table,
-                             xr_err *err)
+                             const xr_parts *parts, xr_err *err)
 {
+    static const xr_parts none = { NULL, NULL };
     const xray_infer_ops *ops = xr_infer(s);
     const xray_weights *engine = XRAY_HAS(xray_infer_ops, ops, weights)
                                      ? ops->weights(s->infer.self)
@@ -482,5 +502,5 @@ xray_status xr_publish_table(xr_session *s, const xray_weights *table,
     xray_status status = xr_turn_publish(s, err);
     if (status != XRAY_OK)
         return status;
-    return copy(s, table, engine, 0, err);
+    return copy(s, table, engine, parts ? parts : &none, err);
 }

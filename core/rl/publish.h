@@ -19,10 +19,18 @@ xray_status xr_publish(xr_session *session, xr_err *err);
  * until then the engine sleeps, and would lose the weights again. */
 xray_status xr_publish_later(xr_session *session, xr_err *err);
 
+/* The next tensors of a table, whole and in the memory of its device, until the
+ * call after; XRAY_END behind the last. */
+typedef struct xr_parts {
+    void *ctx;
+    xray_status (*next)(void *ctx, const xray_weights **out, xr_err *err);
+} xr_parts;
+
 /* The same from a table that came from elsewhere and holds whole tensors; the
- * engine must keep weights of its own. */
+ * engine must keep weights of its own. `parts` brings the values where `data`
+ * of the table is no memory of its device, NULL: it is. */
 xray_status xr_publish_table(xr_session *session, const xray_weights *table,
-                             xr_err *err);
+                             const xr_parts *parts, xr_err *err);
 
 /* 1 if the table holds all elements of each of its tensors, so that an engine
  * in this process can share it. */

@@ -202,12 +202,11 @@ static void release(void *owner)
     (void)owner;
 }
 
-static xray_status take(const xr_session *s, const ship_tensor *from,
-                        unsigned char *memory, uint64_t size, xr_err *err,
-                        xray_tensor *out)
+/* Where a tensor lies in the region; what the region says of it may be wrong.
+ */
+static xray_status find_tensor(const ship_tensor *from, unsigned char *memory,
+                               uint64_t size, xr_err *err, xray_tensor *out)
 {
-    const xray_device_ops *device = (const xray_device_ops *)s->device.ops;
-    uint64_t sum = 0;
     if (memchr(from->name, 0, NAME_CAP) == NULL || from->offset > size ||
         from->bytes > size - from->offset)
         return xr_fail(err, XRAY_E_BUG, "a tensor lies outside of its region");
@@ -217,9 +216,18 @@ static xray_status take(const xr_session *s, const ship_tensor *from,
                           .count = from->count,
                           .data = memory + from->offset };
     memcpy(out->shape, from->shape, sizeof(out->shape));
+    return XRAY_OK;
+}
+
+/* `data` is memory of the device. */
+static xray_status check_sum(const xr_session *s, const ship_tensor *from,
+                             const void *data, xr_err *err)
+{
+    const xray_device_ops *device = (const xray_device_ops *)s->device.ops;
+    uint64_t sum = 0;
     xray_status status =
         XR_CALL(&s->device, "checksum",
-                device->checksum(s->device.self, out->data, from->bytes, &sum));
+                device->checksum(s->device.self, data, from->bytes, &sum));
     if (status != XRAY_OK)
         return xr_host_error(s->device.host, status, "checksum", err);
     if (sum != from->sum)
@@ -229,6 +237,83 @@ static xray_status take(const xr_session *s, const ship_tensor *from,
                        " where it was sent; it was damaged on the way",
                        from->name, sum, from->sum);
     return XRAY_OK;
+}
+
+/* Tensors on their way from the region, which is the host's memory, to a device
+ * that cannot read it: one at a time. */
+typedef struct arriving {
+    const xr_session *session;
+    const ship_tensor *from;
+    xray_weights table; /* of all, `data` in the region */
+    xray_weights part;
+    xray_tensor tensor;
+    void *stage; /* device memory for any of them */
+    uint32_t next;
+} arriving;
+
+static xray_status next_tensor(void *ctx, const xray_weights **out, xr_err *err)
+{
+    arriving *a = ctx;
+    const xr_session *s = a->session;
+    const xray_device_ops *device = a->table.device;
+    if (a->next == a->table.tensor_count)
+        return XRAY_END;
+    const ship_tensor *from = &a->from[a->next];
+    a->tensor = a->table.tensors[a->next++];
+    xray_status status =
+        XR_CALL(&s->device, "copy",
+                device->copy(s->device.self, NULL, a->stage, a->tensor.data,
+                             from->bytes, XRAY_COPY_TO_DEVICE));
+    if (status == XRAY_OK)
+        status =
+            XR_CALL(&s->device, "sync", device->sync(s->device.self, NULL));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.host, status, "copy", err);
+    a->tensor.data = a->stage;
+    a->part = a->table;
+    a->part.tensors = &a->tensor;
+    a->part.tensor_count = 1;
+    *out = &a->part;
+    return check_sum(s, from, a->stage, err);
+}
+
+static xray_status publish_staged(xr_session *s, arriving *a, xr_err *err)
+{
+    const xray_device_ops *device = a->table.device;
+    const xr_parts parts = { a, next_tensor };
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < a->table.tensor_count; i++)
+        most = a->from[i].bytes > most ? a->from[i].bytes : most;
+    xray_status status =
+        XR_CALL(&s->device, "alloc",
+                device->alloc(s->device.self, "weight sync", XRAY_TAG_WORKSPACE,
+                              most, &a->stage));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.host, status, "alloc", err);
+    status = xr_publish_table(s, &a->table, &parts, err);
+    device->free(s->device.self, a->stage);
+    return status;
+}
+
+static xray_status publish_here(xr_session *s, const arriving *a, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < a->table.tensor_count && status == XRAY_OK; i++)
+        status = check_sum(s, &a->from[i], a->table.tensors[i].data, err);
+    return status == XRAY_OK ? xr_publish_table(s, &a->table, NULL, err)
+                             : status;
+}
+
+/* To the device straight from the region where the host's memory is its own. */
+static xray_status publish_region(xr_session *s, arriving *a, xr_err *err)
+{
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_status status = XR_CALL(&s->device, "info",
+                                 a->table.device->info(s->device.self, &info));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.host, status, "info", err);
+    return info.host_memory ? publish_here(s, a, err)
+                            : publish_staged(s, a, err);
 }
 
 xray_status xr_ship_read(xr_session *s, const void *memory, uint64_t size,
@@ -246,16 +331,18 @@ xray_status xr_ship_read(xr_session *s, const void *memory, uint64_t size,
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %u tensors",
                        head->count);
     shipped owner = { head->version };
-    xray_weights table = { .head = XRAY_HEAD(xray_weights),
-                           .tensor_count = head->count,
-                           .tensor_stride = sizeof(xray_tensor),
-                           .tensors = tensors,
-                           .device = (const xray_device_ops *)s->device.ops,
-                           .device_self = s->device.self,
-                           .owner = &owner,
-                           .version = shipped_version,
-                           .lease = still,
-                           .release = release };
+    arriving a = { .session = s,
+                   .from = from,
+                   .table = { .head = XRAY_HEAD(xray_weights),
+                              .tensor_count = head->count,
+                              .tensor_stride = sizeof(xray_tensor),
+                              .tensors = tensors,
+                              .device = (const xray_device_ops *)s->device.ops,
+                              .device_self = s->device.self,
+                              .owner = &owner,
+                              .version = shipped_version,
+                              .lease = still,
+                              .release = release } };
     xray_status status = XRAY_OK;
     /* The engine reads through a table whose data pointers are not const. */
     union {
@@ -263,9 +350,9 @@ xray_status xr_ship_read(xr_session *s, const void *memory, uint64_t size,
         unsigned char *out;
     } at = { base };
     for (uint32_t i = 0; i < head->count && status == XRAY_OK; i++)
-        status = take(s, &from[i], at.out, size, err, &tensors[i]);
+        status = find_tensor(&from[i], at.out, size, err, &tensors[i]);
     if (status == XRAY_OK)
-        status = xr_publish_table(s, &table, err);
+        status = publish_region(s, &a, err);
     free(tensors);
     return status;
 }

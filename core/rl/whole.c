@@ -265,6 +265,15 @@ xray_status xr_whole_open(xr_session *s, xr_err *err, xr_whole **out)
     xray_status status = take_memory(w, err);
     if (status == XRAY_OK)
         status = xr_actors_new(&setup, err, &w->actors);
+    /* Before a rank waits for another that cannot answer. */
+    if (status == XRAY_OK && w->size > 1 && !xr_actors_board(w->actors))
+        status = xr_fail(err, XRAY_E_UNSUPPORTED,
+                         "[run] runtime %s gives its Workhorses no memory in "
+                         "common, by which %u ranks would find each other; it "
+                         "serves one rank",
+                         runtime->component ? runtime->component->name
+                                            : XR_WORKER_LOCAL,
+                         w->size);
     if (status == XRAY_OK)
         status = spawn_all(w, err);
     if (status == XRAY_OK)

@@ -102,7 +102,7 @@ static xray_status start(worker *w, const char *text, xr_err *err)
     uint32_t rank = xr_actor_index(w->context);
     const xr_board *board = xr_actor_board(w->context);
     xr_rank_link link = { .rank = rank,
-                          .traces = board->extra,
+                          .traces = board ? board->extra : NULL,
                           .exchange_ctx = w,
                           .exchange = exchange };
     char number[16];

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights from a trainer to an engine, both made for the test: whole tables,
- * exports in parts, a narrower type, ranges; and what must stop a run.
+ * exports in parts, a narrower type, ranges, through a region between
+ * processes; and what must stop a run.
  */
 #include "core/rl/publish.h"
 #include "core/base/hash.h"
+#include "core/rl/ship.h"
 #include "tests/testing.h"
 
 #define TENSORS 3
@@ -15,7 +17,39 @@
 static struct {
     uint32_t casts;
     uint32_t allocated;
+    uint32_t apart; /* 1: it cannot read the region */
 } device;
+
+/* What lies between a trainer and an engine of two processes. */
+static union {
+    uint64_t align;
+    unsigned char bytes[4096];
+} region;
+
+static int in_region(const void *ptr)
+{
+    uintptr_t at = (uintptr_t)ptr;
+    uintptr_t from = (uintptr_t)region.bytes;
+    return at >= from && at < from + sizeof(region);
+}
+
+static xray_status device_info(void *self, xray_device_info *info)
+{
+    (void)self;
+    info->host_memory = !device.apart;
+    return XRAY_OK;
+}
+
+static xray_status device_copy(void *self, xray_stream *stream, void *to,
+                               const void *from, uint64_t bytes, uint32_t kind)
+{
+    (void)self;
+    (void)stream;
+    assert_int_equal(kind,
+                     in_region(to) ? XRAY_COPY_TO_HOST : XRAY_COPY_TO_DEVICE);
+    memcpy(to, from, bytes);
+    return XRAY_OK;
+}
 
 static xray_status device_alloc(void *self, const char *owner, uint32_t tag,
                                 uint64_t bytes, void **out)
@@ -39,6 +73,8 @@ static xray_status device_sum(void *self, const void *ptr, uint64_t bytes,
                               uint64_t *out)
 {
     (void)self;
+    if (device.apart && in_region(ptr))
+        return XRAY_E_ARG; /* as a GPU: an address of the host's */
     *out = xr_hash64(ptr, bytes, 0);
     return XRAY_OK;
 }
@@ -75,6 +111,8 @@ static xray_status device_sync(void *self, xray_stream *stream)
 
 static const xray_device_ops device_ops = {
     .head = XRAY_HEAD(xray_device_ops),
+    .info = device_info,
+    .copy = device_copy,
     .alloc = device_alloc,
     .free = device_free,
     .checksum = device_sum,
@@ -201,6 +239,7 @@ static void take(const xray_tensor *from)
         const float *x = (const float *)from->data + to->first;
         if (strcmp(to->name, from->name) != 0)
             continue;
+        assert_false(device.apart && in_region(from->data));
         for (uint64_t k = 0; k < to->count; k++)
             if (to->dtype == XRAY_F32)
                 ((float *)to->data)[k] = x[k];
@@ -371,6 +410,40 @@ static void what_the_engine_lacks_stays(void **state)
     expect_ok();
 }
 
+/* Through memory of the host, which a device of its own memory cannot read: not
+ * its checksum either. */
+static void a_region_is_no_memory_of_the_device(void **state)
+{
+    xr_err err = { "" };
+    (void)state;
+    for (uint32_t round = 0; round < 4; round++) {
+        device.apart = round & 1;
+        learn();
+        memset(&region, 0, sizeof(region));
+        assert_true(xr_ship_bytes(&session) <= sizeof(region));
+        assert_int_equal(
+            xr_ship_write(&session, region.bytes, sizeof(region), &err),
+            XRAY_OK);
+        assert_int_equal(
+            xr_ship_read(&session, region.bytes, sizeof(region), &err),
+            XRAY_OK);
+        assert_int_equal(engine.version, trainer.version);
+        assert_memory_equal(engine.values, trainer.values,
+                            TENSORS * sizeof(trainer.values[0]));
+        assert_int_equal(device.allocated, 0);
+        size_t at = 0;
+        while (memcmp(region.bytes + at, trainer.values[1],
+                      sizeof(trainer.values[1])) != 0)
+            at++;
+        region.bytes[at] ^= 1;
+        assert_int_equal(
+            xr_ship_read(&session, region.bytes, sizeof(region), &err),
+            XRAY_E_BUG);
+        assert_non_null(strstr(err.text, "the checksum of tensor block is "));
+        err.text[0] = '\0';
+    }
+}
+
 /* ---- what stops the run ------------------------------------------------- */
 
 static void a_bit_that_turns_over(void **state)
@@ -458,6 +531,7 @@ int main(void)
         T(narrower_values_are_compared_as_they_are_kept),
         T(a_range_is_compared_with_its_range),
         T(what_the_engine_lacks_stays),
+        T(a_region_is_no_memory_of_the_device),
         T(a_bit_that_turns_over),
         T(another_version),
         T(exports_that_are_not_whole),

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces of core/rl that need no model: batches and their cuts, schedules.
+ * Pieces of core/rl that need no model: batches and their cuts, schedules, what
+ * ranks need of a runtime.
  */
 #include "tests/testing.h"
 
 #include <math.h>
 
+#include "core/actor/actor.h"
+#include "core/actor/local.h"
 #include "core/rl/rows.h"
 #include "core/rl/schedule.h"
+#include "core/rl/session.h"
+#include "core/rl/whole.h"
 
 static void add(xr_rows *rows, int32_t first, uint32_t prompt,
                 uint32_t response, int32_t group)
@@ -220,6 +225,45 @@ static void warm_up_ends_where_it_says(void **state)
     }
 }
 
+static void *no_board(void *self, uint64_t *out_size)
+{
+    (void)self;
+    (void)out_size;
+    return NULL;
+}
+
+/* Ranks that cannot find each other are not started to wait for each other. */
+static void ranks_without_a_board_do_not_start(void **state)
+{
+    (void)state;
+    char json[] = "{}";
+    xray_runtime_ops ops = xr_local_runtime;
+    ops.board = no_board;
+    xr_session session = { .placement = { .size = 2 },
+                           .config_json = json,
+                           .runtime = { .ops = &ops } };
+    const xray_component far = { .name = "far" };
+    session.runtime.component = &far;
+    xr_whole *whole = NULL;
+    xr_err err = { "" };
+    assert_int_equal(xr_whole_open(&session, &err, &whole), XRAY_E_UNSUPPORTED);
+    assert_null(whole);
+    assert_string_equal(err.text,
+                        "[run] runtime far gives its Workhorses no memory in "
+                        "common, by which 2 ranks would find each other; it "
+                        "serves one rank");
+    xr_actors_setup setup = { .ops = &ops, .actors = 2, .extra = 64 };
+    xr_actors *actors = NULL;
+    assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_OK);
+    assert_null(xr_actors_board(actors));
+    char mine = 0;
+    const xr_board_group group = { .board = xr_actors_board(actors),
+                                   .size = 2 };
+    assert_int_equal(xr_board_exchange(&group, &mine, 1, &mine, &err),
+                     XRAY_E_UNSUPPORTED);
+    xr_actors_free(actors);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +274,7 @@ int main(void)
         cmocka_unit_test(rows_can_be_copied_in_another_order),
         cmocka_unit_test(schedules_follow_their_formulas),
         cmocka_unit_test(warm_up_ends_where_it_says),
+        cmocka_unit_test(ranks_without_a_board_do_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
