@@ -17,6 +17,11 @@ extern "C" {
 #endif
 
 /* One implementation of one interface. */
+/* The contracts of docs/numerics.md, by id. */
+#define XRAY_NUMERICS_FP32 "xray.fp32/1"
+#define XRAY_NUMERICS_FP32_BF16_WEIGHTS "xray.fp32-bf16-weights/1"
+#define XRAY_NUMERICS_CUDA_BF16 "xray.cuda-bf16/1"
+
 typedef struct xray_component {
     xray_head head;
     const char *iface;   /* "xray.algo/0": which vtable `ops` is */
@@ -27,9 +32,10 @@ typedef struct xray_component {
     uint32_t option_count;
     uint32_t option_stride; /* sizeof(xray_option) as the plugin compiled it */
     uint64_t config_size;   /* sizeof the struct the options fill */
-    const char *numerics;   /* id of the numerics contract, "xray.fp32/1", or
-                             * NULL. Where trainer and engine name the same one
-                             * on one device, log-probs are compared bitwise. */
+    const char *numerics;   /* id of the numerics contract, XRAY_NUMERICS_* or
+                             * the author's own, or NULL. Where trainer and engine
+                             * name the same one on one device, log-probs are
+                             * compared bitwise. */
 } xray_component;
 
 typedef struct xray_plugin {

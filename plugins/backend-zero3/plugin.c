@@ -91,7 +91,7 @@ static const xray_component component = {
     .option_count = sizeof(options) / sizeof(options[0]),
     .option_stride = sizeof(options[0]),
     .config_size = sizeof(z3_config),
-    .numerics = "xray.fp32/1",
+    .numerics = XRAY_NUMERICS_FP32,
 };
 
 static const xray_component *const components[] = { &component };

@@ -99,7 +99,7 @@ static const xray_component cpu = {
     .option_count = sizeof(options) / sizeof(*options),
     .option_stride = sizeof(xray_option),
     .config_size = sizeof(cpu_config),
-    .numerics = "xray.fp32/1",
+    .numerics = XRAY_NUMERICS_FP32,
 };
 
 static const xray_component *const components[] = { &cpu };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention forward in bfloat16 (docs/numerics.md, xray.cuda.bf16/0): one
+ * Attention forward in bfloat16 (docs/numerics.md, xray.cuda-bf16/1): one
  * kernel for packed rows, prompts in chunks and decode, so that a query's
  * arithmetic cannot differ between them.
  *

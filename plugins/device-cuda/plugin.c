@@ -106,7 +106,7 @@ static const xray_component cuda = {
     .option_count = sizeof(options) / sizeof(*options),
     .option_stride = sizeof(xray_option),
     .config_size = sizeof(cuda_config),
-    .numerics = "xray.cuda-bf16/1", /* of the preset precision */
+    .numerics = XRAY_NUMERICS_CUDA_BF16, /* of the preset precision */
 };
 
 static const xray_component *const components[] = { &cuda };

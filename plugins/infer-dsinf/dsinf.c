@@ -205,7 +205,8 @@ static const void *dsinf_extension(void *ptr, const char *id)
 {
     const dsinf *self = ptr;
     if (strcmp(id, XRAY_EXT_INFER_NUMERICS) == 0)
-        return self->narrow ? "xray.fp32-bf16-weights/1" : component.numerics;
+        return self->narrow ? XRAY_NUMERICS_FP32_BF16_WEIGHTS
+                            : component.numerics;
     return NULL;
 }
 
@@ -268,7 +269,7 @@ static const xray_component component = {
     .option_count = sizeof(options) / sizeof(options[0]),
     .option_stride = sizeof(options[0]),
     .config_size = sizeof(dsinf_config),
-    .numerics = "xray.fp32/1",
+    .numerics = XRAY_NUMERICS_FP32,
 };
 
 static const xray_component *const components[] = { &component };
