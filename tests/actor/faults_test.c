@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "core/actor/local.h"
 #include "tests/actor/rig.h"
 
 extern char **environ;
@@ -268,6 +269,94 @@ static void test_nonsense(void **state)
     nothing_left(fds);
 }
 
+/* ---- a runtime that gives what is not so ---- */
+
+static xray_runtime_event ill_event;
+
+static void *small_board(void *self, uint64_t *out_size)
+{
+    void *board = xr_local_runtime.board(self, out_size);
+    *out_size = 8;
+    return board;
+}
+
+static xray_status ill_poll(void *self, int64_t timeout_ms,
+                            xray_runtime_event *out)
+{
+    (void)self;
+    (void)timeout_ms;
+    *out = ill_event;
+    return XRAY_OK;
+}
+
+static xray_status no_peer(void *self, const xray_actor_spec *spec,
+                           xray_peer **out)
+{
+    (void)self;
+    (void)spec;
+    (void)out;
+    return XRAY_OK;
+}
+
+static xray_status small_region(void *self, uint64_t size, xray_region **out)
+{
+    xray_status status = xr_local_runtime.region_create(self, size, out);
+    if (status == XRAY_OK)
+        (*out)->size = 1;
+    return status;
+}
+
+static xray_status no_region(void *self, uint64_t size, xray_region **out)
+{
+    (void)self;
+    (void)size;
+    (void)out;
+    return XRAY_OK;
+}
+
+static void expect_ill(xr_actors *actors, xray_status status, const char *says)
+{
+    xr_err err = { "" };
+    assert_int_equal(xr_actors_check(actors, &err), status);
+    rig_says(err.text, says, NULL);
+}
+
+static void test_sick_runtime(void **state)
+{
+    xray_runtime_ops sick = xr_local_runtime;
+    const xr_actors_setup setup = { .ops = &sick, .actors = 2 };
+    const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "x", "", 0, 1 };
+    xr_actor *actor = NULL;
+    xray_region *region = NULL;
+    xr_actors *actors = NULL;
+    xr_err err = { "" };
+    (void)state;
+    const uint32_t fds = rig_fds();
+    sick.board = small_board;
+    assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_E_BUG);
+    rig_says(err.text, "the runtime gave a board of 8 bytes, not ", NULL);
+    sick = xr_local_runtime;
+    actors = rig_actors(&setup);
+    sick.spawn = no_peer;
+    assert_int_equal(xr_actor_spawn(actors, &spec, &err, &actor), XRAY_E_BUG);
+    rig_says(err.text, "spawn gave neither a peer nor an error", NULL);
+    sick.region_create = no_region;
+    assert_int_equal(xr_region_get(actors, 4096, &err, &region), XRAY_E_BUG);
+    rig_says(err.text, "region_create gave no region of 4096 bytes", NULL);
+    sick.region_create = small_region;
+    assert_int_equal(xr_region_get(actors, 4096, &err, &region), XRAY_E_BUG);
+    rig_says(err.text, "region_create gave no region of 4096 bytes", NULL);
+    sick.poll = ill_poll;
+    ill_event = (xray_runtime_event){ .kind = 9 };
+    expect_ill(actors, XRAY_E_BUG, "an event of kind 9, which is none");
+    ill_event = (xray_runtime_event){ .kind = XRAY_RUNTIME_LOST };
+    expect_ill(actors, XRAY_E_BUG, "a loss without its reason");
+    ill_event = (xray_runtime_event){ .kind = XRAY_RUNTIME_MESSAGE, .size = 4 };
+    expect_ill(actors, XRAY_E_BUG, "a message of 4 bytes, but none of them");
+    xr_actors_free(actors);
+    nothing_left(fds);
+}
+
 static void test_cycles(void **state)
 {
     (void)state;
@@ -406,6 +495,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_fail_together),
         cmocka_unit_test(test_start_fails),
         cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_sick_runtime),
         cmocka_unit_test(test_cycles),
         cmocka_unit_test(test_parent_killed),
         cmocka_unit_test(test_ends_late),
