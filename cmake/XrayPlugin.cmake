@@ -4,6 +4,8 @@
 # installs it where xray looks, and adds the test conformance.<name>. Used the
 # same way inside the xray tree and outside it, after find_package(xray).
 # LIBRARIES of our own are archives: their symbols stay hidden in the module.
+# <name> as a C identifier is what XRAY_PLUGIN_DEFINE names first. Sources are C,
+# C++ or both, of a project() that enables what they are.
 
 include(GNUInstallDirs)
 set(XRAY_PLUGIN_DIR ${CMAKE_INSTALL_LIBDIR}/xray/plugins)
@@ -15,10 +17,29 @@ function(xray_add_plugin name)
   endif()
   string(MAKE_C_IDENTIFIER ${name} ident)
 
+  # CMake drops sources of languages that are not enabled, without a word.
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  set(cxx ${arg_SOURCES})
+  list(FILTER cxx INCLUDE REGEX "\\.(C|cc|cpp|cxx|c\\+\\+)$")
+  set(c ${arg_SOURCES})
+  list(FILTER c INCLUDE REGEX "\\.c$")
+  if(c AND NOT "C" IN_LIST languages)
+    message(FATAL_ERROR "xray_add_plugin(${name}): ${c}: project() enables no C")
+  elseif(cxx AND NOT "CXX" IN_LIST languages)
+    message(FATAL_ERROR "xray_add_plugin(${name}): ${cxx}: project() enables no C++ (CXX)")
+  elseif("C" IN_LIST languages)
+    set(suffix c)
+  elseif("CXX" IN_LIST languages)
+    set(suffix cpp)
+  else()
+    message(FATAL_ERROR "xray_add_plugin(${name}): project() enables neither C nor C++ (CXX)")
+  endif()
+
   # One set of objects serves the module and unit tests.
   add_library(${name}-objects OBJECT ${arg_SOURCES} ${arg_CUDA_SOURCES})
   set_target_properties(${name}-objects PROPERTIES
     POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     CUDA_VISIBILITY_PRESET hidden)
   target_link_libraries(${name}-objects PUBLIC xray::sdk ${arg_LIBRARIES})
   if(TARGET xray-build)
@@ -26,15 +47,10 @@ function(xray_add_plugin name)
   endif()
 
   # The exported name is added only to the module.
-  set(entry ${CMAKE_CURRENT_BINARY_DIR}/${name}-entry.c)
+  set(entry ${CMAKE_CURRENT_BINARY_DIR}/${name}-entry.${suffix})
   file(CONFIGURE OUTPUT ${entry} @ONLY CONTENT [[
 #include <xray/plugin.h>
-const xray_plugin *xray_plugin_query_@ident@(uint32_t host_abi);
-XRAY_EXPORT const xray_plugin *xray_plugin_query(uint32_t host_abi);
-const xray_plugin *xray_plugin_query(uint32_t host_abi)
-{
-    return xray_plugin_query_@ident@(host_abi);
-}
+XRAY_PLUGIN_ENTRY(@ident@)
 ]])
   set(map ${CMAKE_CURRENT_BINARY_DIR}/${name}.map)
   file(CONFIGURE OUTPUT ${map} CONTENT
@@ -43,6 +59,9 @@ const xray_plugin *xray_plugin_query(uint32_t host_abi)
   add_library(${name} MODULE ${entry})
   target_link_libraries(${name} PRIVATE ${name}-objects)
   set_target_properties(${name} PROPERTIES PREFIX "" LINK_DEPENDS ${map})
+  if(cxx)
+    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+  endif()
   if(XRAY_MODULE_DIR)
     set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${XRAY_MODULE_DIR})
   endif()
