@@ -341,8 +341,6 @@ static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
     batch.score_weight = l->weights_of_scores;
     batch.score_count = (uint32_t)s->reward_count;
     l->unnamed = 0;
-    memset(batch.advantage, 0, batch.tokens * sizeof(*batch.advantage));
-    memset(batch.returns, 0, batch.tokens * sizeof(*batch.returns));
     xray_status status = XR_CALL(
         &s->algo, "prepare", xr_algo(s)->prepare(s->algo.self, &batch, &sink));
     if (status != XRAY_OK)

@@ -65,8 +65,8 @@ static void spoil(xray_sample_out *out)
         out->spans = NULL;
         out->span_count = 1u << 30;
     }
-    if (sick_now("infer-wraps")) /* times 8 samples it is 0 again */
-        out->id += UINT64_C(1) << 61;
+    if (sick_now("infer-wraps")) /* times 4 samples it is 0 again */
+        out->id += UINT64_C(1) << 62;
     if (sick_now("infer-raw"))
         out->raw_logp = NULL;
     if (sick_now("infer-null"))
