@@ -20,6 +20,7 @@ void xr_actor_phase_of(const xr_actor *actor, char *out, size_t size)
 {
     out[0] = 0;
     actor->actors->ops->phase(actor->actors->runtime, actor->peer, out, size);
+    out[size - 1] = '\0';
 }
 
 void xr_actor_phase_note(const xr_actor *actor, char *out, size_t size)

@@ -152,6 +152,11 @@ xray_status xr_given_sample(xr_session *s, const xray_sample_out *sample,
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %llu without tokens or log-probs", who,
                        number);
+    if (sample->finish < XRAY_FINISH_STOP || sample->finish > XRAY_FINISH_ABORT)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu with finish %u, which says of no "
+                       "end",
+                       who, number, sample->finish);
     if (sample->span_count && !sample->spans)
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %llu with %u spans, but no array of "

@@ -28,7 +28,8 @@ xray_status xr_given_needs(const xr_part *part, uint32_t flags, xr_err *err);
 xray_status xr_given_table(const xr_part *part, const xray_weights *table,
                            xr_err *err);
 /* A finished sample of at most `most` tokens, number `at`: ids that are tokens,
- * `logp` (one of the sample's arrays) finite, spans there. */
+ * `logp` (one of the sample's arrays) finite, spans there, an end that is one.
+ */
 xray_status xr_given_sample(xr_session *session, const xray_sample_out *sample,
                             const float *logp, uint64_t at, uint32_t most,
                             xr_err *err);

@@ -52,6 +52,8 @@ stops reward-many "reward.close gave 2147483648 values for sample #, at most 102
 stops algo-loss-says "actor: algo.sick: loss: the ratio is 1e9"
 stops algo-loss-silent "actor: algo.sick: loss failed with status -101 (size or value out of range)"
 stops algo-loss-odd "actor: algo.sick: loss failed with status 7 (a status this xray does not know)"
+SICK=algo-loss-says train "$work/ill" "${sick[@]}" --set run.ranks=2 >/dev/null 2>"$work/err" && fail "two ranks: exit 0"
+grep -q ': method gradients: algo.sick: loss: the ratio is 1e9$' "$work/err" || fail "two ranks: $(cat "$work/err")"
 # Sizes and counts that are not so.
 stops algo-context-over "algo.sick: context says that it wrote 67108864 bytes where 4096 fit"
 stops algo-context-grows "algo.sick: context says that it wrote 5001 bytes where 5000 fit"
@@ -69,6 +71,7 @@ stops infer-long "infer.sick gave sample # of request # with # tokens, which was
 stops infer-other "infer.sick gave sample # of request # with # tokens, which was not asked for"
 stops infer-wraps "infer.sick gave sample # of request # with # tokens, which was not asked for"
 stops infer-spans "infer.sick gave sample # with 1073741824 spans, but no array of them"
+stops infer-finish "infer.sick gave sample # with finish 9, which says of no end"
 stops infer-twice "infer.sick gave sample # of request # twice"
 stops infer-null "infer.sick gave sample # without tokens or log-probs"
 stops infer-idle "infer.sick is idle, but 32 samples are missing"

@@ -67,6 +67,8 @@ static void spoil(xray_sample_out *out)
     }
     if (sick_now("infer-wraps")) /* times 4 samples it is 0 again */
         out->id += UINT64_C(1) << 62;
+    if (sick_now("infer-finish"))
+        out->finish = 9;
     if (sick_now("infer-raw"))
         out->raw_logp = NULL;
     if (sick_now("infer-null"))
