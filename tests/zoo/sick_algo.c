@@ -123,6 +123,7 @@ const xray_component *sick_algo(void)
     ops.create = create;
     ops.prepare = prepare;
     ops.context = context;
+    ops.accept = NULL; /* then prepare is shown the rows as they were packed */
     ops.loss = loss;
     ops.save = save;
     ops.load = load;
