@@ -48,6 +48,21 @@ int xr_path_exists(const char *path)
     return !lstat(path, &st);
 }
 
+int xr_path_is_same(const char *a, const char *b)
+{
+    struct stat x;
+    struct stat y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+int xr_path_is_in(const char *path, const char *dir)
+{
+    char above[XR_PATH_CAP];
+    return xr_path_join(path, "..", above, sizeof(above), NULL) == XRAY_OK &&
+           xr_path_is_same(above, dir);
+}
+
 static xray_status make_one(const char *path, xr_err *err)
 {
     if (!mkdir(path, 0777))

@@ -58,6 +58,10 @@ xray_status xr_path_join(const char *dir, const char *name, char *buffer,
 
 int xr_path_is_dir(const char *path);
 int xr_path_exists(const char *path);
+/* 1 if both are there and `path` is an entry of the folder. */
+int xr_path_is_in(const char *path, const char *dir);
+/* 1 if both are there and the same file or folder. */
+int xr_path_is_same(const char *a, const char *b);
 /* Makes the folder and its parents. */
 xray_status xr_dir_make(const char *path, xr_err *err);
 /* Removes a folder and all in it; a missing one is fine. */

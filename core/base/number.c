@@ -38,6 +38,21 @@ int xr_parse_int(const char *text, int64_t *out)
     return 0;
 }
 
+int xr_parse_hex64(const char *text, uint64_t *out)
+{
+    *out = 0;
+    if (strlen(text) != 16)
+        return -1;
+    for (; *text; text++) {
+        const char *digits = "0123456789abcdef";
+        const char *at = strchr(digits, *text);
+        if (!at)
+            return -1;
+        *out = *out << 4 | (uint64_t)(at - digits);
+    }
+    return 0;
+}
+
 /* Length of a decimal number at the start of `text`, 0 if there is none. */
 static size_t real_length(const char *text)
 {

@@ -46,6 +46,8 @@ void *xr_calloc(size_t count, size_t size);
  * fit. Decimal point is '.', whatever the locale. */
 int xr_parse_int(const char *text, int64_t *out);
 int xr_parse_real(const char *text, double *out);
+/* 16 hexadecimal digits in lower case, as "%016llx" writes them. */
+int xr_parse_hex64(const char *text, uint64_t *out);
 /* "64M" -> bytes (K M G T: powers of 1024), "1.5s" -> ns (us ms s min h);
  * `bare`: the unit of a number without one, NULL: only 0 may lack it. */
 int xr_parse_bytes(const char *text, uint64_t *out);

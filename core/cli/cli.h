@@ -44,6 +44,7 @@ typedef struct cli_args {
     int decode;
     int json;
     int origins;
+    int accept_changes;
     int help;
     const char **sets; /* --set, in order */
     size_t set_count;
@@ -105,6 +106,12 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     {                                                                 \
         "--log", "error|warn|info|debug", CLI_TEXT, 0,                \
             offsetof(cli_args, log), NULL, 1, 0, "how much is logged" \
+    }
+#define CLI_ACCEPT_FLAG                                                     \
+    {                                                                       \
+        "--accept-changes", NULL, CLI_SWITCH, 0,                            \
+            offsetof(cli_args, accept_changes), NULL, 1, 0,                 \
+            "go on from a checkpoint although what scores mean has changed" \
     }
 #define CLI_JOB_FLAG                                                     \
     {                                                                    \

@@ -134,6 +134,7 @@ static int run_job(const cli_args *args, job_fn job, int resumable)
         xr_run_args run = { .config = config,
                             .plugin_path = args->plugin_path,
                             .stop = &stop_flag,
+                            .accept_changes = args->accept_changes,
                             .errors = &errors };
         prepare_texts(config, resumable);
         catch_signals();
@@ -161,7 +162,10 @@ static int run_eval(const cli_args *args)
     return run_job(args, xr_eval_run, 0);
 }
 
-static const cli_flag flags[] = {
+static const cli_flag train_flags[] = {
+    CLI_ACCEPT_FLAG, CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG, CLI_LOG_FLAG, { 0 }
+};
+static const cli_flag eval_flags[] = {
     CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG, CLI_LOG_FLAG, { 0 }
 };
 
@@ -177,7 +181,7 @@ const cli_command cli_train = {
              "checkpoint; a second one stops at once.",
     .examples = "  xray train run.ini\n  xray train run.ini --set "
                 "actor.optim.lr=1e-4 --set run.seed=2\n",
-    .flags = flags,
+    .flags = train_flags,
     .min_words = 1,
     .max_words = 1,
     .run = run_train,
@@ -192,7 +196,7 @@ const cli_command cli_sft = {
              "Output and signals are as those of\nxray train.",
     .examples =
         "  xray sft run.ini\n  xray sft run.ini --set sft.stop_at=0.4\n",
-    .flags = flags,
+    .flags = train_flags,
     .min_words = 1,
     .max_words = 1,
     .run = run_sft,
@@ -207,7 +211,7 @@ const cli_command cli_eval = {
              "lines.",
     .examples = "  xray eval run.ini\n  xray eval run.ini --set "
                 "model.path=checkpoints\n",
-    .flags = flags,
+    .flags = eval_flags,
     .min_words = 1,
     .max_words = 1,
     .run = run_eval,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/hash.h"
 #include "core/monitor/metrics.h"
 
 /* Seconds between progress lines where they cannot be overwritten. */
@@ -20,6 +21,7 @@ struct xr_monitor {
     int file; /* -1: none */
     char *path;
     off_t size; /* of whole lines */
+    xr_metrics_mark lines;
     int console;
     int terminal;
     int shown; /* a progress line stands on the terminal */
@@ -56,9 +58,15 @@ static int64_t line_step(const char *line, const char *end)
     return step;
 }
 
+static void add_line(xr_metrics_mark *mark, const char *line, size_t size)
+{
+    mark->hash = xr_hash64(line, size, mark->hash);
+    mark->count++;
+}
+
 /* Bytes to keep: whole lines up to `keep_step` (negative: all). */
 static xray_status kept_size(const char *path, int64_t keep_step, xr_err *err,
-                             off_t *out)
+                             off_t *out, xr_metrics_mark *mark)
 {
     xr_map_file map;
     xray_status status = xr_file_map(path, err, &map);
@@ -66,7 +74,7 @@ static xray_status kept_size(const char *path, int64_t keep_step, xr_err *err,
         return status;
     const char *text = (const char *)map.data;
     size_t kept = 0;
-    for (size_t number = 1; kept < map.size; number++) {
+    while (kept < map.size) {
         const char *line = text + kept;
         const char *end = memchr(line, '\n', map.size - kept);
         if (!end)
@@ -74,17 +82,98 @@ static xray_status kept_size(const char *path, int64_t keep_step, xr_err *err,
         int64_t step = line_step(line, end);
         if (step < 0) {
             status = xr_fail(err, XRAY_E_CONFIG,
-                             "%s:%zu: not a line of metrics; the file is left "
+                             "%s:%llu: not a line of metrics; the file is left "
                              "alone",
-                             path, number);
+                             path, (unsigned long long)mark->count + 1);
             break;
         }
         if (keep_step >= 0 && step > keep_step)
             break;
+        add_line(mark, line, (size_t)(end + 1 - line));
         kept = (size_t)(end + 1 - text);
     }
     xr_file_unmap(&map);
     *out = (off_t)kept;
+    return status;
+}
+
+/* The first line, from 1, whose step does not come after that of the line
+ * before; 0 if there is none. `out_steps`: of both. */
+static uint64_t out_of_order(const char *text, size_t size, uint64_t lines,
+                             int64_t *out_steps)
+{
+    out_steps[1] = -1;
+    for (uint64_t number = 1; number <= lines; number++) {
+        const char *end = memchr(text, '\n', size);
+        out_steps[0] = out_steps[1];
+        out_steps[1] = end ? line_step(text, end) : -1;
+        if (out_steps[1] <= out_steps[0])
+            return number;
+        size -= (size_t)(end + 1 - text);
+        text = end + 1;
+    }
+    return 0;
+}
+
+/* The bytes of the marked lines, or why they are not those of the file. */
+static xray_status compare_lines(const char *path, const xr_map_file *map,
+                                 const xr_metrics_mark *mark, size_t *out_size,
+                                 xr_err *err)
+{
+    const char *text = (const char *)map->data;
+    xr_metrics_mark found = { 0 };
+    size_t at = 0;
+    int64_t steps[2];
+    while (found.count < mark->count && at < map->size) {
+        const char *end = memchr(text + at, '\n', map->size - at);
+        if (!end)
+            break;
+        size_t size = (size_t)(end + 1 - (text + at));
+        add_line(&found, text + at, size);
+        at += size;
+    }
+    *out_size = at;
+    if (found.count < mark->count)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s has %llu whole lines, the checkpoint was written "
+                       "with %llu",
+                       path, (unsigned long long)found.count,
+                       (unsigned long long)mark->count);
+    if (found.hash == mark->hash)
+        return XRAY_OK;
+    uint64_t wrong = out_of_order(text, at, mark->count, steps);
+    if (wrong && steps[1] >= 0)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%s:%llu: step %lld stands behind step %lld; the file "
+                       "was changed since the checkpoint was written",
+                       path, (unsigned long long)wrong, (long long)steps[1],
+                       (long long)steps[0]);
+    return xr_fail(err, XRAY_E_CONFIG,
+                   "%s: the first %llu lines are not those that the "
+                   "checkpoint was written with",
+                   path, (unsigned long long)mark->count);
+}
+
+xray_status xr_metrics_cut(const char *path, const xr_metrics_mark *mark,
+                           xr_err *err)
+{
+    xr_map_file map;
+    size_t size = 0;
+    if (!xr_path_exists(path))
+        return mark->count
+                   ? xr_fail(err, XRAY_E_CONFIG,
+                             "%s is missing, the checkpoint was written with "
+                             "%llu lines in it",
+                             path, (unsigned long long)mark->count)
+                   : XRAY_OK;
+    xray_status status = xr_file_map(path, err, &map);
+    if (status != XRAY_OK)
+        return status;
+    status = compare_lines(path, &map, mark, &size, err);
+    int cut = status == XRAY_OK && size < map.size;
+    xr_file_unmap(&map);
+    if (cut && truncate(path, (off_t)size) != 0)
+        status = xr_fail(err, XRAY_E_IO, "%s: %s", path, strerror(errno));
     return status;
 }
 
@@ -101,7 +190,7 @@ static xray_status open_file(xr_monitor *m, const char *path, int64_t keep_step,
     struct stat info;
     if (fstat(m->file, &info) == 0 && info.st_size == 0)
         return XRAY_OK;
-    xray_status status = kept_size(path, keep_step, err, &m->size);
+    xray_status status = kept_size(path, keep_step, err, &m->size, &m->lines);
     if (status == XRAY_OK && ftruncate(m->file, m->size))
         status = xr_fail(err, XRAY_E_IO, "%s: %s", path, strerror(errno));
     return status;
@@ -131,6 +220,7 @@ static xray_status write_line(xr_monitor *m, xr_err *err)
         left -= (size_t)n;
     }
     m->size += (off_t)m->line.size;
+    add_line(&m->lines, m->line.data, m->line.size);
     return XRAY_OK;
 }
 
@@ -257,6 +347,16 @@ xray_status xr_monitor_step(xr_monitor *monitor, uint64_t step, uint64_t total,
     if (monitor->file < 0)
         return XRAY_OK;
     return step_to_file(monitor, step, metrics, err);
+}
+
+xray_status xr_monitor_mark(xr_monitor *monitor, xr_metrics_mark *out,
+                            xr_err *err)
+{
+    *out = monitor->lines;
+    if (monitor->file < 0 || fsync(monitor->file) == 0 || errno == EINVAL ||
+        errno == EROFS) /* of what is no regular file */
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_IO, "%s: %s", monitor->path, strerror(errno));
 }
 
 void xr_monitor_validation(xr_monitor *monitor, uint64_t step, uint64_t total,

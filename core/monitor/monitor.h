@@ -30,6 +30,19 @@ double xr_metrics_get(const xr_metrics *metrics, const char *name);
 
 typedef struct xr_monitor xr_monitor;
 
+/* The lines of a file of metrics at some moment: what is behind them is of
+ * steps that are done again. */
+typedef struct xr_metrics_mark {
+    uint64_t count;
+    uint64_t hash; /* XXH64 of each line with its end, seeded by the one before
+                    */
+} xr_metrics_mark;
+
+/* Cuts off what is behind the marked lines; XRAY_E_CONFIG says what is wrong
+ * where they are not those of the mark, and leaves the file as it is. */
+xray_status xr_metrics_cut(const char *path, const xr_metrics_mark *mark,
+                           xr_err *err);
+
 /* `jsonl`: file that gets a line a step, {"step":1,"name":value,...}; NULL:
  * none. With `keep_step` >= 0 the lines of later steps (a run that was killed
  * after its checkpoint) are cut off first. `console` 1: progress on stderr, in
@@ -44,6 +57,10 @@ void xr_monitor_close(xr_monitor *monitor); /* accepts NULL */
  * error comes back once, and the file is left at its last whole line. */
 xray_status xr_monitor_step(xr_monitor *monitor, uint64_t step, uint64_t total,
                             const xr_metrics *metrics, xr_err *err);
+/* The lines written and kept so far, once they are on the disk; none without a
+ * file. */
+xray_status xr_monitor_mark(xr_monitor *monitor, xr_metrics_mark *out,
+                            xr_err *err);
 /* The score of a validation made after `step`, on the console if it is on. */
 void xr_monitor_validation(xr_monitor *monitor, uint64_t step, uint64_t total,
                            double score);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rl/checkpoint.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +9,11 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
+#include "core/rl/checkpoint_folder.h"
 #include "core/rl/given.h"
 #include "core/rl/inventory.h"
 #include "core/rl/role.h"
 
-#define LATEST "latest_checkpointed_iteration.txt"
-#define STEP_PREFIX "global_step_"
 #define STATE_VERSION 1
 
 static void put_count(xr_str *out, const char *key, uint64_t value)
@@ -149,8 +146,8 @@ static xray_status put_model(const xr_session *s, const xr_role *role,
     return status == XRAY_OK ? xr_role_save(role, dir, err) : status;
 }
 
-static xray_status fill(xr_session *s, const xr_progress *p, const char *dir,
-                        xr_err *err)
+static xray_status fill(xr_session *s, const xr_progress *p,
+                        const xr_history *history, const char *dir, xr_err *err)
 {
     char path[XR_PATH_CAP];
     xr_role actor = xr_role_actor(s);
@@ -167,128 +164,19 @@ static xray_status fill(xr_session *s, const xr_progress *p, const char *dir,
         status = write_config(s, dir, err);
     if (status == XRAY_OK)
         status = write_state(s, p, dir, err);
+    if (status == XRAY_OK)
+        status = xr_history_write(dir, history, err);
     return status == XRAY_OK ? xr_inventory_write(dir, err) : status;
 }
 
-/* Step of a folder named global_step_N, or -1. */
-static long long step_of(const char *name)
-{
-    int64_t step = -1;
-    if (strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0 ||
-        xr_parse_int(name + strlen(STEP_PREFIX), &step) != 0)
-        return -1;
-    return step;
-}
-
-/* The highest, or the lowest, step below `limit` that has a folder, -1 if there
- * is none, and how many there are. */
-static size_t find_step(const char *root, long long limit, int highest,
-                        long long *out_step)
-{
-    size_t count = 0;
-    DIR *dir = opendir(root);
-    *out_step = -1;
-    if (!dir)
-        return 0;
-    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        long long step = step_of(e->d_name);
-        if (step < 0 || step >= limit)
-            continue;
-        count++;
-        if (*out_step < 0 || (highest ? step > *out_step : step < *out_step))
-            *out_step = step;
-    }
-    (void)closedir(dir);
-    return count;
-}
-
-/* A folder's name while it is on its way out: hidden, so that a kill in between
- * leaves nothing that looks like a checkpoint. */
-#define REMOVED ".removed-"
-#define REPLACED ".replaced-"
-
-static xray_status step_paths(const char *root, const char *prefix,
-                              long long step, char *out_path, char *out_hidden,
-                              xr_err *err)
-{
-    int size =
-        snprintf(out_path, XR_PATH_CAP, "%s/" STEP_PREFIX "%lld", root, step);
-    int more = snprintf(out_hidden, XR_PATH_CAP, "%s/%s" STEP_PREFIX "%lld",
-                        root, prefix, step);
-    if (size < 0 || more < 0 || more >= (int)XR_PATH_CAP)
-        return xr_fail(err, XRAY_E_RANGE,
-                       "[trainer] default_local_dir is too long");
-    return XRAY_OK;
-}
-
-static xray_status move(const char *from, const char *to, xr_err *err)
-{
-    if (rename(from, to) == 0)
-        return XRAY_OK;
-    return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
-                   strerror(errno));
-}
-
-/* Only steps up to `newest` count: those behind it are of a run that was given
- * up, and go when this one gets there. */
-static xray_status prune(const xr_session *s, uint64_t newest, xr_err *err)
-{
-    const char *root = s->run.trainer.default_local_dir;
-    int64_t keep = s->run.trainer.max_actor_ckpt_to_keep;
-    long long step = -1;
-    while (keep > 0 &&
-           find_step(root, (long long)newest + 1, 0, &step) > (size_t)keep) {
-        char path[XR_PATH_CAP];
-        char hidden[XR_PATH_CAP];
-        xray_status status = step_paths(root, REMOVED, step, path, hidden, err);
-        if (status == XRAY_OK)
-            status = move(path, hidden, err);
-        if (status == XRAY_OK)
-            status = xr_dir_remove(hidden, err);
-        if (status != XRAY_OK)
-            return status;
-    }
-    return XRAY_OK;
-}
-
-/* Puts a finished folder in its place. One of that step that is there already
- * stays whole under a hidden name until the new one stands. */
-static xray_status put_in_place(const char *from, const char *path,
-                                const char *hidden, xr_err *err)
-{
-    int replaces = xr_path_exists(path);
-    xray_status status = xr_dir_remove(hidden, err);
-    if (status == XRAY_OK && replaces)
-        status = move(path, hidden, err);
-    if (status != XRAY_OK)
-        return status;
-    status = xr_dir_commit(from, path, err);
-    if (status != XRAY_OK && replaces && !xr_path_exists(path))
-        (void)rename(hidden, path);
-    return status;
-}
-
-static xray_status write_latest(const char *root, uint64_t step, xr_err *err)
-{
-    char latest[XR_PATH_CAP];
-    char number[32];
-    int size =
-        snprintf(number, sizeof(number), "%llu\n", (unsigned long long)step);
-    xray_status status =
-        xr_path_join(root, LATEST, latest, sizeof(latest), err);
-    return status == XRAY_OK ? xr_file_write(latest, number, (size_t)size, err)
-                             : status;
-}
-
 xray_status xr_checkpoint_save(xr_session *s, const xr_progress *p,
-                               char *out_path, xr_err *err)
+                               const xr_history *history, char *out_path,
+                               xr_err *err)
 {
     const char *root = s->run.trainer.default_local_dir;
     char temporary[XR_PATH_CAP + 8];
     char path[XR_PATH_CAP];
-    char hidden[XR_PATH_CAP];
-    xray_status status =
-        step_paths(root, REPLACED, (long long)p->step, path, hidden, err);
+    xray_status status = xr_step_path(root, "", p->step, path, err);
     if (status != XRAY_OK)
         return status;
     (void)snprintf(temporary, sizeof(temporary), "%s.tmp", path);
@@ -296,17 +184,13 @@ xray_status xr_checkpoint_save(xr_session *s, const xr_progress *p,
     if (status == XRAY_OK)
         status = xr_dir_make(temporary, err);
     if (status == XRAY_OK)
-        status = fill(s, p, temporary, err);
+        status = fill(s, p, history, temporary, err);
     if (status == XRAY_OK)
-        status = put_in_place(temporary, path, hidden, err);
+        status = xr_step_place(root, temporary, p->step, err);
     if (status != XRAY_OK)
         (void)xr_dir_remove(temporary, NULL);
     if (status == XRAY_OK)
-        status = write_latest(root, p->step, err);
-    if (status == XRAY_OK)
-        status = xr_dir_remove(hidden, err);
-    if (status == XRAY_OK)
-        status = prune(s, p->step, err);
+        status = xr_steps_prune(s, history->run, p->step, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "checkpoint of step %llu",
                           (unsigned long long)p->step);
@@ -314,118 +198,7 @@ xray_status xr_checkpoint_save(xr_session *s, const xr_progress *p,
     return XRAY_OK;
 }
 
-/* ---- after a kill ------------------------------------------------------- */
-
-static int starts_with(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
-/* global_step_N.tmp, and what a file is written as. */
-static int is_unfinished(const char *name)
-{
-    const char *end = strrchr(name, '.');
-    return (starts_with(name, STEP_PREFIX) && end &&
-            strcmp(end, ".tmp") == 0) ||
-           starts_with(name, LATEST ".tmp-") || starts_with(name, REMOVED);
-}
-
-static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
-{
-    char path[XR_PATH_CAP];
-    char place[XR_PATH_CAP];
-    int replaced = starts_with(name, REPLACED STEP_PREFIX);
-    if (!replaced && !is_unfinished(name))
-        return XRAY_OK;
-    xray_status status = xr_path_join(root, name, path, sizeof(path), err);
-    if (status == XRAY_OK && replaced)
-        status = xr_path_join(root, name + strlen(REPLACED), place,
-                              sizeof(place), err);
-    if (status != XRAY_OK)
-        return status;
-    if (replaced && !xr_path_exists(place))
-        return move(path, place, err);
-    if (xr_path_is_dir(path))
-        return xr_dir_remove(path, err);
-    return remove(path) == 0 ? XRAY_OK
-                             : xr_fail(err, XRAY_E_IO, "%s: cannot remove: %s",
-                                       path, strerror(errno));
-}
-
-xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
-{
-    const char *root = s->run.trainer.default_local_dir;
-    xray_status status = XRAY_OK;
-    DIR *dir = opendir(root);
-    if (!dir)
-        return errno == ENOENT ? XRAY_OK
-                               : xr_fail(err, XRAY_E_IO, "cannot list %s: %s",
-                                         root, strerror(errno));
-    for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
-         e = readdir(dir))
-        status = tidy_entry(root, e->d_name, err);
-    (void)closedir(dir);
-    return status;
-}
-
 /* ---- reading ------------------------------------------------------------ */
-
-xray_status xr_checkpoint_verify(const xr_session *s, const char *path,
-                                 xr_err *err)
-{
-    const char *root = s->run.trainer.default_local_dir;
-    char other[XR_PATH_CAP];
-    char hidden[XR_PATH_CAP];
-    xr_err why = { "" };
-    long long step = INT64_MAX;
-    xray_status status = xr_inventory_verify(path, &why);
-    if (status == XRAY_OK)
-        return XRAY_OK;
-    while (find_step(root, step, 1, &step) > 0) {
-        if (step_paths(root, REMOVED, step, other, hidden, NULL) != XRAY_OK ||
-            strcmp(other, path) == 0 ||
-            xr_inventory_verify(other, NULL) != XRAY_OK)
-            continue;
-        return xr_fail(err, status,
-                       "%s; %s is whole, go on from it with --set "
-                       "trainer.resume_from_path=%s",
-                       why.text, other, other);
-    }
-    return xr_fail(err, status, "%s; no other checkpoint in %s is whole",
-                   why.text, root);
-}
-
-xray_status xr_checkpoint_find(const xr_session *s, char *out_path, xr_err *err)
-{
-    const xr_trainer_section *t = &s->run.trainer;
-    char latest[XR_PATH_CAP];
-    char *text = NULL;
-    size_t size = 0;
-    int64_t step = -1;
-    out_path[0] = '\0';
-    if (t->resume_from_path && *t->resume_from_path) {
-        (void)snprintf(out_path, XR_PATH_CAP, "%s", t->resume_from_path);
-        return XRAY_OK;
-    }
-    if (strcmp(t->resume_mode, "disable") == 0)
-        return XRAY_OK;
-    xray_status status =
-        xr_path_join(t->default_local_dir, LATEST, latest, sizeof(latest), err);
-    if (status != XRAY_OK || !xr_path_exists(latest))
-        return status;
-    status = xr_file_read(latest, 64, err, &text, &size);
-    if (status != XRAY_OK)
-        return status;
-    text[strcspn(text, "\n")] = '\0';
-    if (xr_parse_int(text, &step) != 0 || step < 0)
-        status = xr_fail(err, XRAY_E_IO, "%s: \"%s\" is no step number", latest,
-                         text);
-    else
-        (void)snprintf(out_path, XR_PATH_CAP, "%s/" STEP_PREFIX "%lld",
-                       t->default_local_dir, (long long)step);
-    free(text);
-    return status;
-}
 
 static xray_status get_count(const cJSON *json, const char *key,
                              const char *where, uint64_t *out, xr_err *err)

@@ -4,14 +4,15 @@
  * and renamed when whole. In it: actor/ (a Hugging Face model folder with the
  * optimizer's state beside the weights), critic/ (the same of the critic, where
  * there is one), state.json (step, data position,
- * algorithm), run.ini (the resolved configuration), manifest.json (sizes and
- * checksums of all of it). latest_checkpointed_iteration.txt names the newest
- * and is written last.
+ * algorithm), run.ini (the resolved configuration), history.json (which run it
+ * is of), manifest.json (sizes and checksums of all of it).
+ * latest_checkpointed_iteration.txt names the newest and is written last.
  */
 #ifndef XR_CHECKPOINT_H
 #define XR_CHECKPOINT_H
 
 #include "core/data/data.h"
+#include "core/rl/history.h"
 #include "core/rl/session.h"
 
 /* What a resume needs beside the models. */
@@ -26,15 +27,21 @@ typedef struct xr_progress {
     double score_now;    /* last validation; NaN */
 } xr_progress;
 
-/* Writes the checkpoint of progress->step and drops old ones beyond
- * `max_actor_ckpt_to_keep`. Its path goes to out_path (XR_PATH_CAP bytes). */
+/* Writes the checkpoint of progress->step and drops old ones of the same run
+ * beyond `max_actor_ckpt_to_keep`; one of another run that stands in its place
+ * is set aside. Its path goes to out_path (XR_PATH_CAP bytes). */
 xray_status xr_checkpoint_save(xr_session *session, const xr_progress *progress,
-                               char *out_path, xr_err *err);
+                               const xr_history *history, char *out_path,
+                               xr_err *err);
 
 /* The checkpoint to go on from, by [trainer] resume_mode and resume_from_path:
- * its path in `out_path`, "" if there is none. */
+ * its path in `out_path`, "" if there is none. Where checkpoints stand and the
+ * file that names the newest is lost, it is the newest that is whole. */
 xray_status xr_checkpoint_find(const xr_session *session, char *out_path,
                                xr_err *err);
+/* 1 if that file is lost: what was found is to be told with `out_file`, its
+ * path (XR_PATH_CAP bytes). */
+int xr_checkpoint_nameless(const xr_session *session, char *out_file);
 
 /* Compares the checkpoint with its manifest. The error names the file that is
  * wrong, and the newest older checkpoint that is whole. */

@@ -169,21 +169,6 @@ xray_status xr_inventory_write(const char *dir, xr_err *err)
 
 /* ---- reading ------------------------------------------------------------ */
 
-static int hex64(const char *text, uint64_t *out)
-{
-    *out = 0;
-    if (strlen(text) != 16)
-        return -1;
-    for (; *text; text++) {
-        const char *digits = "0123456789abcdef";
-        const char *at = strchr(digits, *text);
-        if (!at)
-            return -1;
-        *out = *out << 4 | (uint64_t)(at - digits);
-    }
-    return 0;
-}
-
 /* A path may not lead out of the folder. */
 static int is_inside(const char *path)
 {
@@ -222,7 +207,7 @@ static xray_status read_item(const cJSON *json, const char *where, xr_err *err,
     if (xr_parse_int(size, &bytes) != 0 || bytes < 0)
         return xr_fail(err, XRAY_E_IO, "%s: the size of %s is \"%s\"", where,
                        path, size);
-    if (hex64(hash, &sum) != 0)
+    if (xr_parse_hex64(hash, &sum) != 0)
         return xr_fail(err, XRAY_E_IO, "%s: the checksum of %s is \"%s\"",
                        where, path, hash);
     return add(out, path, (uint64_t)bytes, sum, err);
@@ -242,7 +227,8 @@ static int is_whole(const char *text, size_t size)
         return 0;
     memcpy(digits, at + strlen(SELF), 16);
     digits[16] = '\0';
-    return hex64(digits, &self) == 0 && self == xr_hash64(text, size - tail, 0);
+    return xr_parse_hex64(digits, &self) == 0 &&
+           self == xr_hash64(text, size - tail, 0);
 }
 
 xray_status xr_inventory_parse(const char *text, size_t size, const char *where,

@@ -102,22 +102,18 @@ static void announce_heads(const xr_job *job)
 static xray_status resume(xr_job *job, xr_err *err)
 {
     char line[XR_PATH_CAP + 64];
-    char path[XR_PATH_CAP];
-    xray_status status = xr_checkpoint_find(job->session, path, err);
-    if (status == XRAY_OK && !*path)
+    if (!*job->from) {
         announce_heads(job);
-    if (status != XRAY_OK || !*path)
-        return status;
-    status = xr_checkpoint_read(path, &job->progress, &job->progress, err);
-    if (status == XRAY_OK)
-        status = xr_checkpoint_restore(job->session, path, err);
+        return XRAY_OK;
+    }
+    xray_status status = xr_checkpoint_restore(job->session, job->from, err);
     if (status != XRAY_OK)
-        return xr_fail_in(err, status, "resume from %s", path);
+        return xr_fail_in(err, status, "resume from %s", job->from);
     job->sampler.epoch = job->progress.sampler_epoch;
     job->sampler.position = job->progress.sampler_position;
     job->saved_step = job->first_step = job->progress.step;
-    (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", path);
-    (void)snprintf(line, sizeof(line), "resumed from %s", path);
+    (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", job->from);
+    (void)snprintf(line, sizeof(line), "resumed from %s", job->from);
     xr_monitor_say(job->monitor, line);
     return job->session->infer.self ? xr_publish_later(job->session, err)
                                     : XRAY_OK;
@@ -149,25 +145,64 @@ static xray_status set_aside(const char *file, xr_err *err)
     return xr_fail(err, XRAY_E_IO, "too many old files beside %s", file);
 }
 
-/* The step a resumed run goes on from, -1 for a fresh one: metrics of later
- * steps are cut off before new ones are written. */
-static xray_status resumed_step(const xr_job *job, int64_t *out, xr_err *err)
+/* The checkpoint to go on from, whole, and what it says of the run it is of. */
+static xray_status choose_checkpoint(xr_job *job, xr_err *err)
 {
-    char path[XR_PATH_CAP];
-    xr_progress read = job->progress;
-    *out = -1;
-    xray_status status = xr_checkpoint_tidy(job->session, err);
+    const xr_session *s = job->session;
+    char lost[XR_PATH_CAP];
+    xray_status status = xr_checkpoint_tidy(s, err);
     if (status == XRAY_OK)
-        status = xr_checkpoint_find(job->session, path, err);
-    if (status != XRAY_OK || !*path)
-        return status;
-    status = xr_checkpoint_verify(job->session, path, err);
+        status = xr_checkpoint_find(s, job->from, err);
+    if (status != XRAY_OK || !*job->from)
+        return status == XRAY_OK ? xr_history_begin(err, &job->history)
+                                 : status;
+    if (xr_checkpoint_nameless(s, lost))
+        (void)fprintf(stderr,
+                      "xray: warning: %s is missing; the run goes on from the "
+                      "newest whole checkpoint there, %s\n",
+                      lost, job->from);
+    status = xr_checkpoint_verify(s, job->from, err);
     if (status == XRAY_OK)
-        status = xr_checkpoint_read(path, &job->progress, &read, err);
+        status = xr_history_read(job->from, err, &job->history);
     if (status != XRAY_OK)
-        return xr_fail_in(err, status, "resume from %s", path);
-    *out = (int64_t)read.step;
-    return status;
+        return xr_fail_in(err, status, "resume from %s", job->from);
+    /* What an older xray wrote stays: it does not say which run it is of. */
+    return *job->history.run ? XRAY_OK : xr_history_begin(err, &job->history);
+}
+
+/* Where the resumed run's metrics go on; `out_keep`: the step up to which lines
+ * are kept, -1: all that are left. */
+static xray_status resume_metrics(xr_job *job, const char *file,
+                                  int64_t *out_keep, xr_err *err)
+{
+    xr_err why = { "" };
+    *out_keep = (int64_t)job->progress.step;
+    /* Those of a checkpoint from elsewhere are elsewhere, too. */
+    if (!xr_path_is_in(job->from, job->session->run.trainer.default_local_dir))
+        return XRAY_OK;
+    if (!job->history.has_lines) {
+        if (xr_path_exists(file))
+            (void)fprintf(stderr,
+                          "xray: warning: %s does not say what %s held (it is "
+                          "of an older xray, or of a run without it); its "
+                          "lines are taken as they are\n",
+                          job->from, file);
+        return XRAY_OK;
+    }
+    *out_keep = -1;
+    xray_status status = xr_metrics_cut(file, &job->history.lines, &why);
+    if (status != XRAY_E_CONFIG)
+        return status == XRAY_OK ? status
+                                 : xr_fail(err, status, "%s", why.text);
+    if (job->args->accept_changes) {
+        (void)fprintf(stderr, "xray: warning: %s; a new file begins\n",
+                      why.text);
+        return set_aside(file, err);
+    }
+    return xr_fail(err, XRAY_E_IO,
+                   "resume from %s: %s; put the file back as it was, or begin "
+                   "a new one and set this one aside with --accept-changes",
+                   job->from, why.text);
 }
 
 static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
@@ -181,10 +216,15 @@ static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
     if (status == XRAY_OK)
         status = xr_path_join(trainer->default_local_dir, "metrics.jsonl", file,
                               sizeof(file), err);
-    if (status == XRAY_OK)
-        status = resumed_step(job, &keep, err);
-    if (status == XRAY_OK && jsonl && keep < 0)
-        status = set_aside(file, err);
+    if (status == XRAY_OK && *job->from) {
+        status =
+            xr_checkpoint_read(job->from, &job->progress, &job->progress, err);
+        if (status != XRAY_OK)
+            (void)xr_fail_in(err, status, "resume from %s", job->from);
+    }
+    if (status == XRAY_OK && jsonl)
+        status = *job->from ? resume_metrics(job, file, &keep, err)
+                            : set_aside(file, err);
     if (status == XRAY_OK)
         status = xr_monitor_open(jsonl ? file : NULL, keep,
                                  has_logger(trainer, "console"), plan->watch,
@@ -219,6 +259,8 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     /* Before anything big is started; what is not there yet is made when the
      * run is known to have room. */
     xray_status status = xr_job_lock(job, 0, err);
+    if (status == XRAY_OK)
+        status = choose_checkpoint(job, err);
     if (status == XRAY_OK)
         status = xr_session_start(job->session, err);
     if (status == XRAY_OK)
@@ -320,8 +362,13 @@ static xray_status save(xr_job *job, xr_err *err)
     double start = xr_now();
     job->progress.sampler_epoch = job->sampler.epoch;
     job->progress.sampler_position = job->sampler.position;
-    xray_status status = xr_checkpoint_save(job->session, &job->progress,
-                                            job->result->checkpoint, err);
+    xr_history *history = &job->history;
+    const xr_trainer_section *trainer = &job->session->run.trainer;
+    history->has_lines = has_logger(trainer, "jsonl");
+    xray_status status = xr_monitor_mark(job->monitor, &history->lines, err);
+    if (status == XRAY_OK)
+        status = xr_checkpoint_save(job->session, &job->progress, history,
+                                    job->result->checkpoint, err);
     if (status == XRAY_OK)
         job->saved_step = job->progress.step;
     xr_metrics_put(job->metrics, "timing_s/save_checkpoint", xr_now() - start);

@@ -5,7 +5,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/rl/job.h"
 
@@ -13,15 +12,6 @@ typedef struct folder {
     const char *key;
     const char *path;
 } folder;
-
-/* Two keys may name one folder, whose lock is taken once. */
-static int is_same(const char *a, const char *b)
-{
-    struct stat x;
-    struct stat y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}
 
 static xray_status lock_one(xr_lock *lock, const folder *f, xr_err *err)
 {
@@ -58,7 +48,8 @@ xray_status xr_job_lock(xr_job *job, int make, xr_err *err)
             continue;
         job->asked[i] = 1;
         for (size_t k = 0; k < i && !known; k++)
-            known = job->asked[k] && is_same(path, folders[k].path);
+            /* Two keys may name one folder. */
+            known = job->asked[k] && xr_path_is_same(path, folders[k].path);
         if (!known)
             status = lock_one(&job->locks[i], &folders[i], err);
     }

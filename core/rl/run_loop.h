@@ -20,6 +20,7 @@ typedef struct xr_run_args {
     const volatile sig_atomic_t *stop;
     const char *resume_from; /* a checkpoint, whatever [trainer] says; or NULL
                               */
+    int accept_changes;      /* go on although what scores mean has changed */
     /* Errors of the configuration go here; the job then returns
      * XRAY_E_CONFIG with an empty err. */
     xr_errors *errors;

@@ -250,11 +250,17 @@ static void check_resume(checking *c)
 {
     const xr_session *s = c->s;
     char path[XR_PATH_CAP];
+    char lost[XR_PATH_CAP];
     xr_err err = { "" };
     const char *kind = is_sft(s) ? "sft" : "train";
     if (!(s->with & XR_TRAINABLE) || !s->run.trainer.default_local_dir)
         return;
     xray_status status = xr_checkpoint_find(s, path, &err);
+    if (*path && xr_checkpoint_nameless(s, lost))
+        xr_errors_add(c->warnings,
+                      "%s is missing; the run goes on from the newest whole "
+                      "checkpoint there, %s",
+                      lost, path);
     if (status == XRAY_OK && *path)
         status = xr_checkpoint_verify(s, path, &err);
     if (status == XRAY_OK && *path && c->rows) {

@@ -20,7 +20,7 @@ said() {
     shift 2
     "$@" >"$work/out.txt" 2>"$work/err" || code=$?
     [ "$code" = "$wanted" ] || fail "$*: exit $code: $(cat "$work/err")"
-    grep -Fq -- "$sentence" "$work/err" || fail "$*: $(cat "$work/err"), expected: $sentence"
+    [ -z "$sentence" ] || grep -Fq -- "$sentence" "$work/err" || fail "$*: $(cat "$work/err"), expected: $sentence"
 }
 
 # ---- one run at a time ------------------------------------------------------
@@ -51,4 +51,85 @@ kill -KILL "$run"
 train "$dir" --set trainer.resume_mode=disable --set trainer.save_freq=1 >/dev/null 2>"$work/err" || fail "after a kill: $(cat "$work/err")"
 kill -KILL $horses 2>/dev/null || true
 same_run "$work/whole" "$dir" $last
+
+# ---- the name of the newest is lost -----------------------------------------
+often=(--set trainer.save_freq=1)
+steps 4
+sed -i "s/^val_before_train = .*/&\nval_after_train = false/" "$work/run.ini"
+train "$work/four" "${often[@]}" >/dev/null 2>&1
+steps 3
+train "$work/three" "${often[@]}" >/dev/null 2>&1
+steps 4
+lost=$work/lost
+nameless() { # a run of three steps without the file
+    rm -rf "$lost"
+    cp -r "$work/three" "$lost"
+    rm "$lost/latest_checkpointed_iteration.txt"
+}
+missing="$lost/latest_checkpointed_iteration.txt is missing"
+nameless
+said 0 "xray: warning: $missing; the run goes on from the newest whole checkpoint there, $lost/global_step_3" \
+    "$XRAY_BIN" check "$work/run.ini" --set "trainer.default_local_dir=$lost"
+said 0 "xray: warning: $missing; the run goes on from the newest whole checkpoint there, $lost/global_step_3" train "$lost" "${often[@]}"
+same_run "$work/four" "$lost" 4
+nameless
+echo >>"$lost/global_step_3/state.json"
+said 0 "checkpoint there, $lost/global_step_2" train "$lost" "${often[@]}"
+same_run "$work/four" "$lost" 4
+nameless
+for step in 0 1 2 3; do
+    echo >>"$lost/global_step_$step/state.json"
+done
+cp -r "$lost" "$work/before"
+said 1 "xray: $missing and no checkpoint there is whole ($lost/global_step_3/state.json has " train "$lost"
+diff -r -x .lock "$work/before" "$lost" || fail "a refused run changed the folder"
+
+# ---- another run's checkpoints stay -----------------------------------------
+foreign=$work/foreign
+cp -r "$work/three" "$foreign"
+said 0 '' train "$foreign" --set trainer.resume_mode=disable --set run.seed=12 --set trainer.save_freq=2 \
+    --set trainer.max_actor_ckpt_to_keep=1
+for step in 0.1 1 2.1 3; do
+    same_checkpoint "$work/three/global_step_${step%.1}" "$foreign/global_step_$step"
+done
+[ "$(echo $(ls "$foreign" | grep global_step))" = "global_step_0.1 global_step_1 global_step_2.1 global_step_3 global_step_4" ] ||
+    fail "kept: $(ls "$foreign")"
+no_leftovers "$foreign"
+
+# ---- the metrics are those of the checkpoint --------------------------------
+lines=$work/lines
+changed() { # SED-SCRIPT: of the metrics of the run of three steps, lines 0 to 3
+    rm -rf "$lines"
+    cp -r "$work/three" "$lines"
+    sed -i "$1" "$lines/metrics.jsonl"
+    before=$work/before-$((++copies))
+    cp -r "$lines" "$before"
+}
+copies=0
+differs() { # SENTENCE
+    said 1 "xray: resume from $lines/global_step_3: $lines/metrics.jsonl$1; put the file back as it was, or begin a new one and set this one aside with --accept-changes" \
+        train "$lines"
+    diff -r -x .lock "$before" "$lines" || fail "a refused run changed the folder"
+}
+changed '3,$d'
+differs " has 2 whole lines, the checkpoint was written with 4"
+changed '2s/"step":1,/"step":44,/'
+differs ":3: step 2 stands behind step 44; the file was changed since the checkpoint was written"
+changed '2s/"critic\/score\/mean":[^,]*/"critic\/score\/mean":1/'
+differs ": the first 4 lines are not those that the checkpoint was written with"
+rm "$lines/metrics.jsonl" "$before/metrics.jsonl"
+differs " is missing, the checkpoint was written with 4 lines in it"
+changed '3,$d'
+said 0 "xray: warning: $lines/metrics.jsonl has 2 whole lines, the checkpoint was written with 4; a new file begins" \
+    train "$lines" --accept-changes
+[ "$(wc -l <"$lines/metrics.jsonl")" = 1 ] && diff "$before/metrics.jsonl" "$lines/metrics.jsonl.1" || fail "the metrics were not set aside"
+# Lines behind the checkpoint are of steps that are done again.
+changed '$p'
+said 0 "" train "$lines"
+same_run "$work/four" "$lines" 4
+# A run that kept no metrics cannot tell.
+train "$work/untold" --set trainer.logger=console --set trainer.total_training_steps=2 >/dev/null 2>&1
+head -n 3 "$work/three/metrics.jsonl" >"$work/untold/metrics.jsonl"
+said 0 "xray: warning: $work/untold/global_step_2 does not say what $work/untold/metrics.jsonl held" train "$work/untold"
+same_run "$work/four" "$work/untold" 4
 echo "faults.folder: ok"

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+#include "core/rl/checkpoint.h"
+#include "core/rl/inventory.h"
+
+#define LATEST "latest_checkpointed_iteration.txt"
+#define STEP_PREFIX "global_step_"
+/* A folder's name while it is on its way out: hidden, so that a kill in between
+ * leaves nothing that looks like a checkpoint. */
+#define REMOVED ".removed-"
+#define REPLACED ".replaced-"
+
+/* ---- names -------------------------------------------------------------- */
+
+/* Step of a folder named global_step_N, or -1. */
+static long long step_of(const char *name)
+{
+    int64_t step = -1;
+    if (strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0 ||
+        xr_parse_int(name + strlen(STEP_PREFIX), &step) != 0)
+        return -1;
+    return step;
+}
+
+xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
+                         char *out, xr_err *err)
+{
+    int size = snprintf(out, XR_PATH_CAP, "%s/%s" STEP_PREFIX "%llu", root,
+                        prefix, (unsigned long long)step);
+    if (size < 0 || size >= (int)XR_PATH_CAP)
+        return xr_fail(err, XRAY_E_RANGE,
+                       "[trainer] default_local_dir is too long");
+    return XRAY_OK;
+}
+
+/* The highest step below `limit` that has a folder, -1 if there is none. */
+static long long find_below(const char *root, long long limit)
+{
+    long long best = -1;
+    DIR *dir = opendir(root);
+    if (!dir)
+        return -1;
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        long long step = step_of(e->d_name);
+        if (step > best && step < limit)
+            best = step;
+    }
+    (void)closedir(dir);
+    return best;
+}
+
+static xray_status move(const char *from, const char *to, xr_err *err)
+{
+    if (rename(from, to) == 0)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
+                   strerror(errno));
+}
+
+/* ---- places ------------------------------------------------------------- */
+
+/* A checkpoint of another run gives its place up and stays, as `path`.1 and on.
+ */
+static xray_status set_aside(const char *from, const char *path, xr_err *err)
+{
+    char to[XR_PATH_CAP];
+    for (int i = 1; i < 10000; i++) {
+        int size = snprintf(to, sizeof(to), "%s.%d", path, i);
+        if (size < 0 || size >= (int)sizeof(to))
+            break;
+        if (!xr_path_exists(to))
+            return move(from, to, err);
+    }
+    return xr_fail(err, XRAY_E_IO,
+                   "%s: there is no free name for the checkpoint of another "
+                   "run that was there",
+                   path);
+}
+
+/* What stood in a place that was taken. */
+static xray_status dismiss(const char *hidden, const char *path, xr_err *err)
+{
+    if (!xr_path_exists(hidden))
+        return XRAY_OK;
+    return xr_history_same_run(hidden, path) ? xr_dir_remove(hidden, err)
+                                             : set_aside(hidden, path, err);
+}
+
+static xray_status write_latest(const char *root, uint64_t step, xr_err *err)
+{
+    char latest[XR_PATH_CAP];
+    char number[32];
+    int size =
+        snprintf(number, sizeof(number), "%llu\n", (unsigned long long)step);
+    xray_status status =
+        xr_path_join(root, LATEST, latest, sizeof(latest), err);
+    return status == XRAY_OK ? xr_file_write(latest, number, (size_t)size, err)
+                             : status;
+}
+
+xray_status xr_step_place(const char *root, const char *from, uint64_t step,
+                          xr_err *err)
+{
+    char path[XR_PATH_CAP];
+    char hidden[XR_PATH_CAP];
+    xray_status status = xr_step_path(root, "", step, path, err);
+    if (status == XRAY_OK)
+        status = xr_step_path(root, REPLACED, step, hidden, err);
+    if (status == XRAY_OK)
+        status = dismiss(hidden, path, err);
+    int replaces = status == XRAY_OK && xr_path_exists(path);
+    if (replaces)
+        status = move(path, hidden, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_dir_commit(from, path, err);
+    if (status != XRAY_OK && replaces && !xr_path_exists(path))
+        (void)rename(hidden, path);
+    if (status == XRAY_OK)
+        status = write_latest(root, step, err);
+    return status == XRAY_OK ? dismiss(hidden, path, err) : status;
+}
+
+/* ---- what is dropped ---------------------------------------------------- */
+
+static int is_of_run(const char *root, long long step, const char *run)
+{
+    char path[XR_PATH_CAP];
+    xr_history history;
+    return xr_step_path(root, "", (uint64_t)step, path, NULL) == XRAY_OK &&
+           xr_history_read(path, NULL, &history) == XRAY_OK &&
+           strcmp(history.run, run) == 0;
+}
+
+/* The run's lowest step up to `newest`, and how many it has. */
+static size_t count_own(const char *root, const char *run, long long newest,
+                        long long *out_lowest)
+{
+    size_t count = 0;
+    long long step = newest + 1;
+    while ((step = find_below(root, step)) >= 0) {
+        if (!is_of_run(root, step, run))
+            continue;
+        *out_lowest = step;
+        count++;
+    }
+    return count;
+}
+
+xray_status xr_steps_prune(const xr_session *s, const char *run,
+                           uint64_t newest, xr_err *err)
+{
+    const char *root = s->run.trainer.default_local_dir;
+    int64_t keep = s->run.trainer.max_actor_ckpt_to_keep;
+    long long step = -1;
+    while (keep > 0 &&
+           count_own(root, run, (long long)newest, &step) > (size_t)keep) {
+        char path[XR_PATH_CAP];
+        char hidden[XR_PATH_CAP];
+        xray_status status = xr_step_path(root, "", (uint64_t)step, path, err);
+        if (status == XRAY_OK)
+            status = xr_step_path(root, REMOVED, (uint64_t)step, hidden, err);
+        if (status == XRAY_OK)
+            status = move(path, hidden, err);
+        if (status == XRAY_OK)
+            status = xr_dir_remove(hidden, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+/* ---- after a kill ------------------------------------------------------- */
+
+static int starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* global_step_N.tmp, and what a file is written as. */
+static int is_unfinished(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return (starts_with(name, STEP_PREFIX) && end &&
+            strcmp(end, ".tmp") == 0) ||
+           starts_with(name, LATEST ".tmp-") || starts_with(name, REMOVED);
+}
+
+static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
+{
+    char path[XR_PATH_CAP];
+    char place[XR_PATH_CAP];
+    int replaced = starts_with(name, REPLACED STEP_PREFIX);
+    if (!replaced && !is_unfinished(name))
+        return XRAY_OK;
+    xray_status status = xr_path_join(root, name, path, sizeof(path), err);
+    if (status == XRAY_OK && replaced)
+        status = xr_path_join(root, name + strlen(REPLACED), place,
+                              sizeof(place), err);
+    if (status != XRAY_OK)
+        return status;
+    if (replaced)
+        return xr_path_exists(place) ? dismiss(path, place, err)
+                                     : move(path, place, err);
+    if (xr_path_is_dir(path))
+        return xr_dir_remove(path, err);
+    return remove(path) == 0 ? XRAY_OK
+                             : xr_fail(err, XRAY_E_IO, "%s: cannot remove: %s",
+                                       path, strerror(errno));
+}
+
+xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
+{
+    const char *root = s->run.trainer.default_local_dir;
+    xray_status status = XRAY_OK;
+    DIR *dir = opendir(root);
+    if (!dir)
+        return errno == ENOENT ? XRAY_OK
+                               : xr_fail(err, XRAY_E_IO, "cannot list %s: %s",
+                                         root, strerror(errno));
+    for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
+         e = readdir(dir))
+        status = tidy_entry(root, e->d_name, err);
+    (void)closedir(dir);
+    return status;
+}
+
+/* ---- the one to go on from ---------------------------------------------- */
+
+xray_status xr_checkpoint_verify(const xr_session *s, const char *path,
+                                 xr_err *err)
+{
+    const char *root = s->run.trainer.default_local_dir;
+    char other[XR_PATH_CAP];
+    xr_err why = { "" };
+    long long step = INT64_MAX;
+    xray_status status = xr_inventory_verify(path, &why);
+    if (status == XRAY_OK)
+        return XRAY_OK;
+    while ((step = find_below(root, step)) >= 0) {
+        if (xr_step_path(root, "", (uint64_t)step, other, NULL) != XRAY_OK ||
+            strcmp(other, path) == 0 ||
+            xr_inventory_verify(other, NULL) != XRAY_OK)
+            continue;
+        return xr_fail(err, status,
+                       "%s; %s is whole, go on from it with --set "
+                       "trainer.resume_from_path=%s",
+                       why.text, other, other);
+    }
+    return xr_fail(err, status, "%s; no other checkpoint in %s is whole",
+                   why.text, root);
+}
+
+/* The newest whole one where no file names it: a kill before the first name
+ * was written, or a file that was deleted or not copied. */
+static xray_status find_nameless(const char *root, char *out_path, xr_err *err)
+{
+    xr_err why = { "" };
+    xr_err first = { "" };
+    long long step = INT64_MAX;
+    while ((step = find_below(root, step)) >= 0) {
+        xray_status status =
+            xr_step_path(root, "", (uint64_t)step, out_path, err);
+        if (status != XRAY_OK)
+            return status;
+        if (xr_inventory_verify(out_path, &why) == XRAY_OK)
+            return XRAY_OK;
+        if (!*first.text)
+            first = why;
+    }
+    out_path[0] = '\0';
+    if (!*first.text)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_IO,
+                   "%s/" LATEST " is missing and no checkpoint there is whole "
+                   "(%s); begin anew in another [trainer] default_local_dir, "
+                   "or here with --set trainer.resume_mode=disable",
+                   root, first.text);
+}
+
+/* 1 if the newest checkpoint of default_local_dir is what is asked for. */
+static int wants_newest(const xr_trainer_section *t)
+{
+    return !(t->resume_from_path && *t->resume_from_path) &&
+           strcmp(t->resume_mode, "disable") != 0;
+}
+
+int xr_checkpoint_nameless(const xr_session *s, char *out_file)
+{
+    const xr_trainer_section *t = &s->run.trainer;
+    return wants_newest(t) &&
+           xr_path_join(t->default_local_dir, LATEST, out_file, XR_PATH_CAP,
+                        NULL) == XRAY_OK &&
+           !xr_path_exists(out_file) &&
+           find_below(t->default_local_dir, INT64_MAX) >= 0;
+}
+
+xray_status xr_checkpoint_find(const xr_session *s, char *out_path, xr_err *err)
+{
+    const xr_trainer_section *t = &s->run.trainer;
+    const char *root = t->default_local_dir;
+    char latest[XR_PATH_CAP];
+    char *text = NULL;
+    size_t size = 0;
+    int64_t step = -1;
+    out_path[0] = '\0';
+    if (t->resume_from_path && *t->resume_from_path)
+        (void)snprintf(out_path, XR_PATH_CAP, "%s", t->resume_from_path);
+    if (!wants_newest(t))
+        return XRAY_OK;
+    xray_status status =
+        xr_path_join(root, LATEST, latest, sizeof(latest), err);
+    if (status == XRAY_OK && !xr_path_exists(latest))
+        return find_nameless(root, out_path, err);
+    if (status == XRAY_OK)
+        status = xr_file_read(latest, 64, err, &text, &size);
+    if (status != XRAY_OK)
+        return status;
+    text[strcspn(text, "\n")] = '\0';
+    if (xr_parse_int(text, &step) != 0 || step < 0)
+        status = xr_fail(err, XRAY_E_IO, "%s: \"%s\" is no step number", latest,
+                         text);
+    else
+        status = xr_step_path(root, "", (uint64_t)step, out_path, err);
+    free(text);
+    return status;
+}
