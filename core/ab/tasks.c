@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/base/file.h"
+#include "core/base/why.h"
 
 extern char **environ;
 
@@ -70,7 +71,7 @@ static void start(xr_task *task, const xr_task_watch *watch)
     if (failed) {
         char text[256];
         int n = snprintf(text, sizeof(text), "xray: cannot start: %s\n",
-                         strerror(failed));
+                         XR_WHY(failed));
         (void)xr_file_write(task->output, text, (size_t)n, NULL);
     }
     watch->told(watch->ctx, task);

@@ -19,6 +19,7 @@
 
 #include "core/actor/clock.h"
 #include "core/base/err.h"
+#include "core/base/why.h"
 
 #define PAGE UINT64_C(4096)
 #define TICK_MS 100
@@ -64,7 +65,7 @@ xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
         mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return xr_local_fail(local, XRAY_E_NOMEM, "the board, %llu bytes: %s",
-                             (unsigned long long)size, strerror(errno));
+                             (unsigned long long)size, XR_WHY(errno));
     local->shared = data;
     local->shared_size = size;
     local->board_size = board_size;
@@ -174,7 +175,7 @@ static xray_status set_up(xr_local *local, const xray_runtime_setup *setup)
         "xray-board", xr_local_shared_size(setup->actors, setup->board_size));
     if (local->shared_fd < 0)
         return xr_local_fail(local, XRAY_E_NOMEM, "the board: %s",
-                             strerror(errno));
+                             XR_WHY(errno));
     return xr_local_map_shared(local, local->shared_fd, setup->actors,
                                setup->board_size);
 }
@@ -309,7 +310,7 @@ static xray_status local_spawn(void *self, const xray_actor_spec *spec,
         xr_conn_free(&peer->conn);
         return xr_local_fail(local, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
                              "actor %s: starting %s: %s", spec->name,
-                             spec->argv[0], strerror(bad));
+                             spec->argv[0], XR_WHY(bad));
     }
     peer->used = 1;
     *out_peer = peer;
@@ -348,9 +349,9 @@ static xray_status local_send(void *self, xray_peer *peer, const void *data,
                              "here nor from its receiver");
     if (bad == ENOMEM || bad == EMFILE)
         return xr_local_fail(local, XRAY_E_NOMEM, "a message of %llu bytes: %s",
-                             (unsigned long long)size, strerror(bad));
+                             (unsigned long long)size, XR_WHY(bad));
     return xr_local_fail(local, XRAY_E_PEER, "the other side is gone: %s",
-                         strerror(bad));
+                         XR_WHY(bad));
 }
 
 /* ---- poll ---- */
@@ -379,7 +380,7 @@ static int take_message(xray_peer *peer, xray_runtime_event *out)
         char why[120];
         (void)snprintf(why, sizeof(why),
                        "sent a region that cannot be taken: %s (killed)",
-                       strerror(bad));
+                       XR_WHY(bad));
         xr_local_end(peer, why);
         return 0;
     }

@@ -13,6 +13,7 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
+#include "core/base/why.h"
 
 /* An open folder takes a descriptor; nothing of ours is nested like that. */
 #define DEEPEST 64
@@ -20,7 +21,7 @@
 static xray_status fail_io(xr_err *err, const char *path, const char *what)
 {
     return xr_fail(err, errno == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
-                   "%s: %s: %s", path, what, strerror(errno));
+                   "%s: %s: %s", path, what, XR_WHY(errno));
 }
 
 xray_status xr_path_join(const char *dir, const char *name, char *buffer,
@@ -156,6 +157,6 @@ xray_status xr_dir_commit(const char *from, const char *to, xr_err *err)
         return status;
     if (rename(from, to))
         return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
-                       strerror(errno));
+                       XR_WHY(errno));
     return xr_dir_sync_parent(to, err);
 }

@@ -12,11 +12,12 @@
 #include <unistd.h>
 
 #include "core/base/str.h"
+#include "core/base/why.h"
 
 static xray_status fail_io(xr_err *err, const char *path, const char *what)
 {
     return xr_fail(err, errno == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
-                   "%s: %s: %s", path, what, strerror(errno));
+                   "%s: %s: %s", path, what, XR_WHY(errno));
 }
 
 static xray_status fail_memory(xr_err *err, const char *path)

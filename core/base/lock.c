@@ -10,6 +10,7 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
+#include "core/base/why.h"
 
 #define HOLDER_CAP 160
 
@@ -46,7 +47,7 @@ static xray_status refuse(int fd, const char *dir, int reason, xr_err *err)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: its file system has no locks (%s): nothing keeps "
                        "two runs from writing there at once",
-                       dir, strerror(reason));
+                       dir, XR_WHY(reason));
     read_holder(fd, holder, sizeof(holder));
     return xr_fail(err, XRAY_E_STATE,
                    "%s is in use by another xray (%s), which holds its "
@@ -71,7 +72,7 @@ xray_status xr_lock_take(const char *dir, xr_err *err, xr_lock *out)
     if (fd < 0)
         return xr_fail(err, XRAY_E_IO,
                        "%s: cannot be made, to lock the folder: %s", path,
-                       strerror(errno));
+                       XR_WHY(errno));
     if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         status = refuse(fd, dir, errno, err);
         (void)close(fd);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/format.h"
+#include "core/base/why.h"
 
 enum { READ_SIZE = 1 << 16 };
 
@@ -22,7 +23,7 @@ int cli_lines_open(const cli_args *args, cli_lines *out)
     out->fd = open(out->name, O_RDONLY | O_CLOEXEC);
     if (out->fd >= 0)
         return CLI_OK;
-    cli_say("%s: %s", out->name, strerror(errno));
+    cli_say("%s: %s", out->name, XR_WHY(errno));
     return CLI_USAGE;
 }
 
@@ -64,7 +65,7 @@ static int fill(cli_lines *l)
         n = read(l->fd, l->buffer + l->used, READ_SIZE);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
-        cli_say("%s: %s", l->name, strerror(errno));
+        cli_say("%s: %s", l->name, XR_WHY(errno));
         return -1;
     }
     l->at_end = n == 0;

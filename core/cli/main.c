@@ -187,6 +187,7 @@ int main(int argc, char **argv)
 {
     hold_streams();
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* the write fails then, and is told */
     /* The child that tries a plugin: it is to die of what kills it. */
     if (argc == 3 && strcmp(argv[1], XR_TRIAL_COMMAND) == 0)
         return xr_trial_child(argv[2]);

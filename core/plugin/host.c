@@ -176,3 +176,18 @@ xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
     (void)pthread_mutex_unlock(&host->lock);
     return status;
 }
+
+int xr_host_append(xr_host *host, xr_err *err)
+{
+    (void)pthread_mutex_lock(&host->lock);
+    reason *slot = slot_of(host, pthread_self());
+    size_t used = strlen(err->text);
+    int found = slot != NULL;
+    if (slot) {
+        (void)snprintf(err->text + used, sizeof(err->text) - used, "%s%s: %s",
+                       used ? ": " : "", host->instance, slot->text);
+        slot->age = 0;
+    }
+    (void)pthread_mutex_unlock(&host->lock);
+    return found;
+}

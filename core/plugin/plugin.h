@@ -45,6 +45,9 @@ const char *xr_host_instance(const xr_host *host);
  * returns `status`; without a reason it says which status came back. */
 xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
                           xr_err *err);
+/* Moves the reason of a failed call behind what `err` holds, after ": "; 0
+ * without one. For an instance that another one called. */
+int xr_host_append(xr_host *host, xr_err *err);
 
 /* ---- finding and loading ------------------------------------------------ */
 

@@ -9,6 +9,7 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
+#include "core/base/why.h"
 #include "core/rl/checkpoint.h"
 #include "core/rl/inventory.h"
 
@@ -63,7 +64,7 @@ static xray_status move(const char *from, const char *to, xr_err *err)
     if (rename(from, to) == 0)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
-                   strerror(errno));
+                   XR_WHY(errno));
 }
 
 /* ---- places ------------------------------------------------------------- */
@@ -215,7 +216,7 @@ static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
         return xr_dir_remove(path, err);
     return remove(path) == 0 ? XRAY_OK
                              : xr_fail(err, XRAY_E_IO, "%s: cannot remove: %s",
-                                       path, strerror(errno));
+                                       path, XR_WHY(errno));
 }
 
 xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
@@ -226,7 +227,7 @@ xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
     if (!dir)
         return errno == ENOENT ? XRAY_OK
                                : xr_fail(err, XRAY_E_IO, "cannot list %s: %s",
-                                         root, strerror(errno));
+                                         root, XR_WHY(errno));
     for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
          e = readdir(dir))
         status = tidy_entry(root, e->d_name, err);

@@ -13,6 +13,7 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
+#include "core/base/why.h"
 
 #define FORMAT "xray.checkpoint/1"
 #define SELF ",\n \"self\": \"" /* what stands behind it, it does not count */
@@ -107,7 +108,7 @@ static xray_status walk_folder(const walk *w, const char *dir,
     DIR *open = opendir(dir);
     if (!open)
         return xr_fail(err, XRAY_E_IO, "%s: cannot be read: %s", dir,
-                       strerror(errno));
+                       XR_WHY(errno));
     xray_status status = XRAY_OK;
     for (struct dirent *e = readdir(open); e && status == XRAY_OK;
          e = readdir(open))

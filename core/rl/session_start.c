@@ -25,11 +25,30 @@ static xray_setup make_setup(const xr_session *s, const xr_part *part,
     };
 }
 
+/* Why an instance could not be made, where what it called knows that: the
+ * device first, for that is the cause of what a comm has to say. */
+static xray_status not_created(const xr_session *s, const xr_part *part,
+                               xray_status status, xr_err *err)
+{
+    const xr_part *const below[] = { &s->device, &s->comm };
+    xr_err why = { "" };
+    int own = xr_host_append(part->host, &why);
+    for (size_t i = 0; i < 2; i++)
+        if (below[i]->host && below[i] != part)
+            (void)xr_host_append(below[i]->host, &why);
+    if (!*why.text)
+        return xr_host_error(part->host, status, "create", err);
+    return own ? xr_fail(err, status, "%s", why.text)
+               : xr_fail(err, status, "%s: create: %s", part->instance,
+                         why.text);
+}
+
 /* An instance, or why there is none. */
-static xray_status created(const xr_part *part, xray_status status, xr_err *err)
+static xray_status created(const xr_session *s, const xr_part *part,
+                           xray_status status, xr_err *err)
 {
     if (status != XRAY_OK)
-        return xr_host_error(part->host, status, "create", err);
+        return not_created(s, part, status, err);
     if (part->self)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_BUG,
@@ -45,7 +64,7 @@ static xray_status start_device(xr_session *s, xr_err *err)
         XR_CALL_TIMED(part, "create",
                       ops->create(xr_host_api(part->host), part->config,
                                   (uint32_t)s->run.run.threads, &part->self));
-    return created(part, status, err);
+    return created(s, part, status, err);
 }
 
 static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
@@ -59,7 +78,7 @@ static xray_status start_train(xr_session *s, xr_part *part, uint32_t role,
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_train(s)->create(&setup, part->config, &load, &part->self));
-    status = created(part, status, err);
+    status = created(s, part, status, err);
     if (status == XRAY_OK)
         status = xr_given_table(part, xr_train(s)->weights(part->self), err);
     return status == XRAY_OK ? xr_turn_made(s, role, err) : status;
@@ -107,7 +126,7 @@ static xray_status start_other(xr_session *s, xr_part *part, uint32_t role,
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_train(s)->create(&setup, s->train.config, &load, &part->self));
-    status = created(part, status, err);
+    status = created(s, part, status, err);
     return status == XRAY_OK ? xr_turn_made(s, role, err) : status;
 }
 
@@ -146,7 +165,7 @@ static xray_status start_infer(xr_session *s, xr_err *err)
     status = XR_CALL_TIMED(
         part, "create",
         xr_infer(s)->create(&setup, part->config, &s->infer_load, &part->self));
-    status = created(part, status, err);
+    status = created(s, part, status, err);
     if (status == XRAY_OK)
         check_numerics(s);
     return status == XRAY_OK ? xr_turn_made(s, XRAY_ROLE_ROLLOUT, err) : status;
@@ -158,7 +177,7 @@ static xray_status start_algo(xr_session *s, xr_err *err)
     xray_status status = XR_CALL_TIMED(
         part, "create",
         xr_algo(s)->create(xr_host_api(part->host), part->config, &part->self));
-    status = created(part, status, err);
+    status = created(s, part, status, err);
     if (status != XRAY_OK) {
         xr_session_place(s, part->instance, err);
         return status;
@@ -188,7 +207,7 @@ static xray_status start_reward(xr_session *s, xr_part *part, xr_err *err)
     xray_status status = XR_CALL_TIMED(
         part, "create",
         ops->create(xr_host_api(part->host), part->config, &part->self));
-    status = created(part, status, err);
+    status = created(s, part, status, err);
     if (status != XRAY_OK)
         xr_session_place(s, part->instance, err);
     else if (part->component == &xr_score_component)
@@ -351,7 +370,7 @@ static xray_status start_comm(xr_session *s, const xr_rank_link *link,
     };
     xray_status status = XR_CALL_TIMED(
         part, "create", ops->create(&setup, part->config, &part->self));
-    return created(part, status, err);
+    return created(s, part, status, err);
 }
 
 /* The world of a role: a group of its own unless another role has the same

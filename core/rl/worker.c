@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "core/rl/worker.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/why.h"
 #include "core/rl/losses.h"
 #include "core/rl/role.h"
 #include "core/rl/ship.h"
@@ -47,7 +49,8 @@ static xray_status read_text(worker *w, const char *text, xr_errors *errors,
     size_t size = strlen(text);
     int fd = memfd_create("xray-ini", MFD_CLOEXEC);
     if (fd < 0)
-        return xr_fail(err, XRAY_E_IO, "the configuration has no memory");
+        return xr_fail(err, XRAY_E_IO, "no memory for the configuration: %s",
+                       XR_WHY(errno));
     size_t done = 0;
     while (done < size) {
         ssize_t wrote = write(fd, text + done, size - done);

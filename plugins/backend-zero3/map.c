@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/why.h"
 #include "plugins/backend-zero3/zero3.h"
 
 static xray_status map_file(int fd, const char *path, uint64_t bytes,
@@ -24,12 +25,12 @@ static xray_status map_file(int fd, const char *path, uint64_t bytes,
         return xr_fail(err, XRAY_E_IO,
                        "[train.zero3] offload_dir: no room for %llu bytes at "
                        "%s: %s",
-                       (unsigned long long)bytes, path, strerror(full));
+                       (unsigned long long)bytes, path, XR_WHY(full));
     void *data =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return xr_fail(err, XRAY_E_NOMEM, "cannot map %llu bytes of %s: %s",
-                       (unsigned long long)bytes, path, strerror(errno));
+                       (unsigned long long)bytes, path, XR_WHY(errno));
     *out = (z3_map){ .data = data, .bytes = bytes };
     return XRAY_OK;
 }
@@ -50,7 +51,7 @@ xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
         return xr_fail(err, XRAY_E_IO,
                        "[train.zero3] offload_dir: cannot make a file in %s: "
                        "%s",
-                       dir, strerror(errno));
+                       dir, XR_WHY(errno));
     (void)unlink(path); /* gone with the process, however that ends */
     status = map_file(fd, path, bytes, err, out);
     (void)close(fd);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "plugins/comm-shm/control.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -65,7 +66,9 @@ int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) {
+        int reason = errno;
         (void)close(fd);
+        errno = reason;
         return 0;
     }
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -106,12 +109,15 @@ int shm_control_join(shm_control *c, const shm_offer *offer)
     if (fd < 0)
         return 0;
     void *base = MAP_FAILED;
+    errno = ESTALE; /* the number is another file's */
     if (pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
         head.magic == CONTROL_MAGIC && head.nonce == offer->nonce &&
         head.size == offer->size)
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_NORESERVE, fd, 0);
+    int reason = errno;
     (void)close(fd);
+    errno = reason;
     if (base == MAP_FAILED)
         return 0;
     *c = (shm_control){ base, bytes, offer->size, 0 };

@@ -96,13 +96,14 @@ typedef struct shm_offer {
     uint64_t base; /* address in its own process */
     uint32_t pid;
     int32_t fd;
-    int32_t status; /* XRAY_OK, or why this rank cannot come */
+    int32_t status; /* XRAY_OK, or this rank cannot come */
     uint32_t size;
+    char why[192]; /* it cannot, as a sentence; "" where another said it */
 } shm_offer;
 
-/* Rank 0: makes the memory. 1 on success. */
+/* Rank 0: makes the memory. 1 on success, else errno. */
 int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer);
-/* The others: maps what rank 0 offers. */
+/* The others: maps what rank 0 offers. 1 on success, else errno. */
 int shm_control_join(shm_control *c, const shm_offer *offer);
 void shm_control_leave(shm_control *c);
 

@@ -3,6 +3,7 @@
  * comm-shm: collectives among the processes of one host, over the shareable
  * memory of a device whose memory is the host's, or through copies there.
  */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <xray/plugin.h>
 
 #include "core/base/process.h"
+#include "core/base/why.h"
 #include "plugins/comm-shm/shm.h"
 
 #define SPIN_ALONE 20000u /* ns: about what sleeping and waking costs */
@@ -75,7 +77,8 @@ static xray_status check_offers(const shm_comm *comm, const shm_offer *all)
                             i, all[i].size, comm->size);
         if (all[i].status != XRAY_OK)
             return shm_fail(comm->host, XRAY_E_PEER, "comm shm",
-                            "rank %u (pid %u) cannot take part", i, all[i].pid);
+                            "rank %u (pid %u) cannot take part%s%s", i,
+                            all[i].pid, *all[i].why ? ": " : "", all[i].why);
     }
     return XRAY_OK;
 }
@@ -95,6 +98,17 @@ static xray_status exchange(const xray_comm_setup *setup, const shm_offer *mine,
     return XRAY_OK;
 }
 
+/* Why this rank cannot come, for all of them to read. */
+XRAY_PRINTF(3, 4)
+static void refuse(shm_offer *offer, xray_status status, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(offer->why, sizeof(offer->why), fmt, args);
+    va_end(args);
+    offer->status = status;
+}
+
 /* Rank 0 makes the control memory, the others join it; nobody goes on before
  * all have. A rank that fails still comes to both exchanges. */
 static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
@@ -105,25 +119,25 @@ static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
     };
     if (mine == XRAY_OK && setup->rank == 0 &&
         !shm_control_make(&comm->control, setup->size, &offer))
-        offer.status = shm_fail(setup->host, XRAY_E_IO, "comm shm",
-                                "no shared memory for the control page");
+        refuse(&offer, XRAY_E_IO, "no shared memory for the control page: %s",
+               XR_WHY(errno));
     xray_status status = exchange(setup, &offer, all);
     if (status == XRAY_OK)
         status = check_offers(comm, all);
     if (status == XRAY_OK) {
         shm_offer joined = offer;
         if (setup->rank != 0 && !shm_control_join(&comm->control, &all[0]))
-            joined.status = shm_fail(
-                setup->host, XRAY_E_PEER, "comm shm",
-                "the memory of rank 0 (pid %u) cannot be reached through /proc",
-                all[0].pid);
+            refuse(&joined, XRAY_E_PEER,
+                   "the memory of rank 0 (pid %u) cannot be reached through "
+                   "/proc: %s",
+                   all[0].pid, XR_WHY(errno));
         status = exchange(setup, &joined, all);
     }
     if (offer.fd >= 0)
         (void)close(offer.fd);
-    if (offer.status != XRAY_OK)
-        return offer.status;
-    return status == XRAY_OK ? check_offers(comm, all) : status;
+    if (status == XRAY_OK)
+        status = check_offers(comm, all);
+    return offer.status != XRAY_OK ? offer.status : status;
 }
 
 static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
@@ -140,7 +154,8 @@ static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
         return shm_stage_make(comm)
                    ? XRAY_OK
                    : shm_fail(setup->host, XRAY_E_NOMEM, "comm shm",
-                              "no host memory to copy through");
+                              "no host memory to copy through: %s",
+                              XR_WHY(errno));
     if (!XRAY_HAS(xray_device_ops, ops, share) ||
         !XRAY_HAS(xray_device_ops, ops, attach) ||
         !XRAY_HAS(xray_device_ops, ops, detach))

@@ -6,6 +6,7 @@
  * one mapping. The file is gone with the last process that has it mapped.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/philox.h"
+#include "core/base/why.h"
 #include "plugins/device-cpu/device.h"
 #include "plugins/device-cpu/instance.h"
 
@@ -131,6 +133,7 @@ static void region_close(cpu_region *r)
     free(r);
 }
 
+/* NULL and errno. */
 static cpu_region *region_open(void)
 {
     cpu_region *r = calloc(1, sizeof(*r));
@@ -138,7 +141,9 @@ static cpu_region *region_open(void)
         return NULL;
     r->fd = memfd_create("xray-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (r->fd < 0 || !map_region(r)) {
+        int reason = errno;
         region_close(r);
+        errno = reason;
         return NULL;
     }
     /* A peer must not be hit by a file that shrinks under it. */
@@ -321,8 +326,9 @@ xray_status cpu_shareable(void *self, uint32_t on)
         d->region = region_open();
     if (!d->region)
         return cpu_fail(d, XRAY_E_IO, "shareable",
-                        "the system gives no file in memory (memfd_create) to "
-                        "share blocks in");
+                        "there is no file in memory of %llu bytes or more to "
+                        "share blocks in: %s",
+                        (unsigned long long)LEAST_REGION, XR_WHY(errno));
     d->sharing = 1;
     return XRAY_OK;
 }
@@ -384,9 +390,13 @@ static xray_status open_region(const cpu_device *d, const shared_handle *h,
     (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", h->pid, h->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return stale(d, h,
-                     "that process or its memory is gone, or belongs to "
-                     "another user");
+        return errno == ENOENT || errno == EACCES || errno == ESRCH
+                   ? stale(d, h,
+                           "that process or its memory is gone, or belongs to "
+                           "another user")
+                   : cpu_fail(d, XRAY_E_IO, "attach",
+                              "the memory of process %u cannot be opened: %s",
+                              h->pid, XR_WHY(errno));
     if (!is_region(fd, h)) {
         (void)close(fd);
         return stale(d, h, "that process has no such memory");
@@ -405,6 +415,7 @@ static xray_status map_remote(cpu_device *d, const shared_handle *h,
         return status;
     void *base = mmap(NULL, h->size, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fd, 0);
+    int reason = errno;
     (void)close(fd);
     cpu_remote *remote = calloc(1, sizeof(*remote));
     if (base == MAP_FAILED || !remote) {
@@ -412,8 +423,10 @@ static xray_status map_remote(cpu_device *d, const shared_handle *h,
             (void)munmap(base, h->size);
         free(remote);
         return cpu_fail(d, XRAY_E_NOMEM, "attach",
-                        "no address space for the memory of process %u",
-                        h->pid);
+                        "no address space for the %llu bytes of process %u: "
+                        "%s",
+                        (unsigned long long)h->size, h->pid,
+                        XR_WHY(base == MAP_FAILED ? reason : ENOMEM));
     }
     cpu_advise_huge(base, h->size);
     *remote = (cpu_remote){ base, h->size, h->nonce, 0, d->remotes };
