@@ -31,6 +31,8 @@ static int run_check(const cli_args *args)
         session = xr_session_draft(config, args->plugin_path,
                                    cli_job_parts(args->job), &errors);
     if (session)
+        session->accept_changes = args->accept_changes;
+    if (session)
         xr_session_check(session, &out, &errors, &warnings);
     if (!errors.count)
         (void)printf("%sok\n", xr_str_text(&out));
@@ -45,9 +47,9 @@ static int run_check(const cli_args *args)
     return code;
 }
 
-static const cli_flag check_flags[] = {
-    CLI_JOB_FLAG, CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG, CLI_LOG_FLAG, { 0 }
-};
+static const cli_flag check_flags[] = { CLI_JOB_FLAG, CLI_ACCEPT_FLAG,
+                                        CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG,
+                                        CLI_LOG_FLAG, { 0 } };
 
 const cli_command cli_check = {
     .name = "check",

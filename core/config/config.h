@@ -101,6 +101,19 @@ void xr_config_finish(xr_config *config, xr_errors *errors);
  * secrets and sections that were not decoded are left out. */
 void xr_config_print(const xr_config *config, int origins, xr_str *out);
 
+/* A value in force. */
+typedef struct xr_config_value {
+    const char *section;
+    const char *key;
+    const char *text; /* as printed, without quotes */
+    const char *origin;
+    int given;    /* some layer sets it; else it is the default */
+    int is_paths; /* files or folders, between commas */
+} xr_config_value;
+/* The next of the values that xr_config_print would print, or, where nothing
+ * was decoded, of all that were read; 0 past the last. `at` starts as zeros. */
+int xr_config_next(const xr_config *config, size_t at[2], xr_config_value *out);
+
 /* Appends a value as an INI file has it: in double quotes where the reader
  * would not give the bare text back. */
 void xr_config_put_value(const char *text, xr_str *out);

@@ -254,6 +254,8 @@ static void decode_one(const place *p)
     entry->flags |= XR_ENTRY_KNOWN;
     if (o->flags & XRAY_OPT_SECRET)
         entry->flags |= XR_ENTRY_SECRET;
+    if (o->type == XRAY_OPT_PATH || o->flags & XRAY_OPT_PATHS)
+        entry->flags |= XR_ENTRY_PATHS;
     if (o->type == XRAY_OPT_STRING || o->type == XRAY_OPT_PATH)
         store(p, &(const char *){ "" }, sizeof(const char *));
     if (entry->text && o->preset) {

@@ -22,6 +22,7 @@ enum {
     XR_ENTRY_SECRET = 2,  /* never printed */
     XR_ENTRY_REFUSED = 4, /* the value in force does not decode */
     XR_ENTRY_FOLDED = 8,  /* its meaning is in other keys: not printed */
+    XR_ENTRY_PATHS = 16,  /* a path, or a list of them */
 };
 
 typedef struct xr_entry {

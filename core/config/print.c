@@ -46,6 +46,33 @@ static int is_printed(const xr_entry *entry)
            !(entry->flags & (XR_ENTRY_SECRET | XR_ENTRY_FOLDED));
 }
 
+int xr_config_next(const xr_config *config, size_t at[2], xr_config_value *out)
+{
+    int resolved = 0;
+    for (size_t i = 0; i < config->count; i++)
+        resolved |= config->sections[i].decoded;
+    for (; at[0] < config->count; at[0]++, at[1] = 0) {
+        const xr_section *section = &config->sections[at[0]];
+        if (resolved && !section->decoded)
+            continue;
+        while (at[1] < section->count) {
+            const xr_entry *e = &section->entries[at[1]++];
+            if (resolved ? !is_printed(e) : !e->text)
+                continue;
+            *out = (xr_config_value){
+                .section = section->name,
+                .key = e->key,
+                .text = e->printed ? e->printed : e->text,
+                .origin = e->origin,
+                .given = e->layer != XR_LAYER_DEFAULT,
+                .is_paths = (e->flags & XR_ENTRY_PATHS) != 0,
+            };
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void print_section(const xr_section *section, int origins, xr_str *out)
 {
     int begun = 0;

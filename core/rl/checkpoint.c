@@ -270,7 +270,7 @@ xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,
                          "%llu; resume needs the same",
                          where, (unsigned long long)read.seed,
                          (unsigned long long)expect->seed);
-    else if (status == XRAY_OK && read.rows != expect->rows)
+    else if (status == XRAY_OK && expect->rows && read.rows != expect->rows)
         status = xr_fail(err, XRAY_E_CONFIG,
                          "%s: the checkpoint was made with %llu data rows, "
                          "this run has %llu; resume needs the same",
@@ -337,7 +337,8 @@ xray_status xr_checkpoint_restore(xr_session *s, const char *path, xr_err *err)
         status = get_model(&critic, path, "critic", err);
     if (status != XRAY_OK)
         return status;
-    if (!s->algo.self || !XRAY_HAS(xray_algo_ops, xr_algo(s), load))
+    if (!s->algo.self || !XRAY_HAS(xray_algo_ops, xr_algo(s), load) ||
+        s->fresh_algo)
         return XRAY_OK;
     status = xr_path_join(path, "state.json", where, sizeof(where), err);
     if (status == XRAY_OK)

@@ -52,7 +52,8 @@ xray_status xr_checkpoint_verify(const xr_session *session, const char *path,
  * that was being written, one that was being removed. */
 xray_status xr_checkpoint_tidy(const xr_session *session, xr_err *err);
 
-/* Reads state.json and checks it against `expect` (kind, seed, rows). */
+/* Reads state.json and checks it against `expect`: kind, seed, and rows unless
+ * they are 0, not known yet. */
 xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,
                                xr_progress *out, xr_err *err);
 

@@ -136,10 +136,8 @@ xray_status xr_step_place(const char *root, const char *from, uint64_t step,
 static int is_of_run(const char *root, long long step, const char *run)
 {
     char path[XR_PATH_CAP];
-    xr_history history;
     return xr_step_path(root, "", (uint64_t)step, path, NULL) == XRAY_OK &&
-           xr_history_read(path, NULL, &history) == XRAY_OK &&
-           strcmp(history.run, run) == 0;
+           xr_history_of_run(path, run);
 }
 
 /* The run's lowest step up to `newest`, and how many it has. */

@@ -8,6 +8,7 @@
 
 #include "core/base/file.h"
 #include "core/base/process.h"
+#include "core/rl/changes.h"
 #include "core/rl/nonfinite.h"
 #include "core/rl/role.h"
 #include "core/rl/session_check.h"
@@ -145,29 +146,80 @@ static xray_status set_aside(const char *file, xr_err *err)
     return xr_fail(err, XRAY_E_IO, "too many old files beside %s", file);
 }
 
-/* The checkpoint to go on from, whole, and what it says of the run it is of. */
+/* Tells of what was changed since the checkpoint, and refuses what changes the
+ * meaning of scores unless that is accepted. */
+static xray_status weigh_changes(xr_job *job, const xr_history *then,
+                                 xr_err *err)
+{
+    xr_changes changes;
+    xray_status status = xr_changes_find(job->session, job->from, &job->history,
+                                         then, err, &changes);
+    xr_errors *refused = &changes.meaning;
+    if (status == XRAY_OK && refused->count && !job->args->accept_changes) {
+        xr_errors_add(job->args->errors, XR_CHANGES_REFUSED, job->from);
+        for (size_t i = 0; i < refused->count; i++)
+            xr_errors_add(job->args->errors, "%s", refused->items[i]);
+        status = XRAY_E_CONFIG;
+    }
+    for (size_t i = 0; status == XRAY_OK && i < changes.harmless.count; i++)
+        (void)fprintf(stderr, "xray: changed: %s\n", changes.harmless.items[i]);
+    for (size_t i = 0; status == XRAY_OK && i < refused->count; i++)
+        (void)fprintf(stderr, "xray: warning: changed: %s\n",
+                      refused->items[i]);
+    job->session->fresh_algo = changes.algorithm;
+    job->other_scores = refused->count > 0;
+    xr_changes_free(&changes);
+    return status;
+}
+
+/* What the checkpoint says of the run it is of, and of what that run read. */
+static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
+{
+    xr_history then;
+    xr_progress expect = { .kind = job->kind,
+                           .seed = (uint64_t)job->session->run.run.seed };
+    xray_status status = xr_checkpoint_verify(job->session, job->from, err);
+    if (status == XRAY_OK)
+        status = xr_checkpoint_read(job->from, &expect, &expect, err);
+    if (status == XRAY_OK)
+        status = xr_history_read(job->from, err, &then);
+    if (status != XRAY_OK)
+        return xr_fail_in(err, status, "resume from %s", job->from);
+    status = weigh_changes(job, &then, err);
+    job->history.has_lines = then.has_lines;
+    job->history.lines = then.lines;
+    /* What an older xray wrote stays: it does not say which run it is of. */
+    if (*then.run)
+        memcpy(job->history.run, then.run, sizeof(then.run));
+    else if (status == XRAY_OK)
+        (void)fprintf(stderr,
+                      "xray: warning: %s is of an older xray: neither the "
+                      "files it read nor metrics.jsonl can be compared with "
+                      "it\n",
+                      job->from);
+    xr_history_free(&then);
+    return status;
+}
+
 static xray_status choose_checkpoint(xr_job *job, xr_err *err)
 {
     const xr_session *s = job->session;
     char lost[XR_PATH_CAP];
-    xray_status status = xr_checkpoint_tidy(s, err);
+    xray_status status = xr_history_begin(err, &job->history);
+    if (status == XRAY_OK)
+        status = xr_changes_inputs(s, &job->history, err);
+    if (status == XRAY_OK)
+        status = xr_checkpoint_tidy(s, err);
     if (status == XRAY_OK)
         status = xr_checkpoint_find(s, job->from, err);
     if (status != XRAY_OK || !*job->from)
-        return status == XRAY_OK ? xr_history_begin(err, &job->history)
-                                 : status;
+        return status;
     if (xr_checkpoint_nameless(s, lost))
         (void)fprintf(stderr,
                       "xray: warning: %s is missing; the run goes on from the "
                       "newest whole checkpoint there, %s\n",
                       lost, job->from);
-    status = xr_checkpoint_verify(s, job->from, err);
-    if (status == XRAY_OK)
-        status = xr_history_read(job->from, err, &job->history);
-    if (status != XRAY_OK)
-        return xr_fail_in(err, status, "resume from %s", job->from);
-    /* What an older xray wrote stays: it does not say which run it is of. */
-    return *job->history.run ? XRAY_OK : xr_history_begin(err, &job->history);
+    return compare_with_checkpoint(job, err);
 }
 
 /* Where the resumed run's metrics go on; `out_keep`: the step up to which lines
@@ -183,8 +235,7 @@ static xray_status resume_metrics(xr_job *job, const char *file,
     if (!job->history.has_lines) {
         if (xr_path_exists(file))
             (void)fprintf(stderr,
-                          "xray: warning: %s does not say what %s held (it is "
-                          "of an older xray, or of a run without it); its "
+                          "xray: warning: %s does not say what %s held; its "
                           "lines are taken as they are\n",
                           job->from, file);
         return XRAY_OK;
@@ -221,6 +272,8 @@ static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
             xr_checkpoint_read(job->from, &job->progress, &job->progress, err);
         if (status != XRAY_OK)
             (void)xr_fail_in(err, status, "resume from %s", job->from);
+        if (job->other_scores)
+            job->progress.score_before = job->progress.score_now = NAN;
     }
     if (status == XRAY_OK && jsonl)
         status = *job->from ? resume_metrics(job, file, &keep, err)
@@ -319,6 +372,7 @@ void xr_job_close(xr_job *job)
     xr_dataset_close(job->train);
     xr_session_free(job->session);
     free(job->curve);
+    xr_history_free(&job->history);
     xr_job_unlock(job);
     *job = (xr_job){ .kind = NULL };
 }

@@ -27,6 +27,7 @@ typedef struct xr_job {
     xr_progress progress;
     xr_history history;     /* of this run */
     char from[XR_PATH_CAP]; /* the checkpoint it goes on from; "": none */
+    int other_scores; /* those of the checkpoint do not compare with its own */
     uint64_t total_steps;
     uint64_t first_step;  /* of the checkpoint it went on from */
     uint64_t saved_step;  /* of the last checkpoint; UINT64_MAX: none */

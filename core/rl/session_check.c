@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/config/deepspeed.h"
 #include "core/data/data.h"
+#include "core/rl/changes.h"
 #include "core/rl/checkpoint.h"
 #include "core/rl/resources.h"
 #include "core/rl/session_parts.h"
@@ -246,6 +247,33 @@ static void check_text(checking *c)
 
 /* ---- checkpoints -------------------------------------------------------- */
 
+/* What a resume would tell of, and refuse. */
+static xray_status check_changes(checking *c, const char *path, xr_err *err)
+{
+    xr_session *s = c->s;
+    xr_history now = { .input_count = 0 };
+    xr_history then = { .input_count = 0 };
+    xr_changes changes = { .algorithm = 0 };
+    xray_status status = xr_changes_inputs(s, &now, err);
+    if (status == XRAY_OK)
+        status = xr_history_read(path, err, &then);
+    if (status == XRAY_OK)
+        status = xr_changes_find(s, path, &now, &then, err, &changes);
+    for (size_t i = 0; i < changes.harmless.count; i++)
+        xr_str_printf(c->out, "changed: %s\n", changes.harmless.items[i]);
+    if (changes.meaning.count && !s->accept_changes)
+        xr_errors_add(c->errors, XR_CHANGES_REFUSED, path);
+    for (size_t i = 0; i < changes.meaning.count; i++)
+        if (s->accept_changes)
+            xr_errors_add(c->warnings, "changed: %s", changes.meaning.items[i]);
+        else
+            xr_errors_add(c->errors, "%s", changes.meaning.items[i]);
+    xr_changes_free(&changes);
+    xr_history_free(&then);
+    xr_history_free(&now);
+    return status;
+}
+
 static void check_resume(checking *c)
 {
     const xr_session *s = c->s;
@@ -263,12 +291,14 @@ static void check_resume(checking *c)
                       lost, path);
     if (status == XRAY_OK && *path)
         status = xr_checkpoint_verify(s, path, &err);
-    if (status == XRAY_OK && *path && c->rows) {
+    if (status == XRAY_OK && *path) {
         xr_progress expect = { .kind = kind,
                                .seed = (uint64_t)s->run.run.seed,
                                .rows = c->rows };
         status = xr_checkpoint_read(path, &expect, &expect, &err);
     }
+    if (status == XRAY_OK && *path)
+        status = check_changes(c, path, &err);
     const char *key =
         s->run.trainer.resume_from_path && *s->run.trainer.resume_from_path
             ? "resume_from_path"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A checkpoint's state.json, and the file that names the newest checkpoint: an
- * input that starts with a digit, '-' or a space is the latter.
+ * A checkpoint's state.json and history.json, and the file that names the
+ * newest checkpoint: an input that starts with a digit, '-' or a space is the
+ * latter.
  */
 #include "core/rl/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
@@ -28,6 +29,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         find(data, size);
         return 0;
     }
+    xr_history history;
+    (void)fuzz_write(XR_HISTORY_FILE, data, size);
+    if (xr_history_read(fuzz_dir(), &err, &history) != XRAY_OK)
+        fuzz_said(&err);
+    xr_history_free(&history);
+    err.text[0] = '\0';
     (void)fuzz_write("state.json", data, size);
     if (xr_checkpoint_read(fuzz_dir(), &expect, &got, &err)) {
         fuzz_said(&err);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A checkpoint's manifest: what it accepts, and that no bytes make it fall
- * over.
+ * over; and its history.
  */
 #include "core/rl/inventory.h"
 #include "core/base/hash.h"
 #include "core/base/str.h"
+#include "core/rl/history.h"
 #include "tests/scratch.h"
 
 #define HEAD "{\"format\": \"xray.checkpoint/1\",\n \"files\": ["
@@ -99,11 +100,69 @@ static void any_flipped_bit_is_noticed(void **state)
     assert_non_null(strstr(err.text, "c/actor/model is damaged: "));
 }
 
+/* history.json comes back as it was written; damage has its sentence. */
+static void history_of_a_run(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_history a = { .has_lines = 0 };
+    xr_history b;
+    char dir[300];
+    char rows[300];
+    (void)snprintf(dir, sizeof(dir), "%s", scratch_path("h"));
+    assert_int_equal(xr_dir_make(dir, &err), XRAY_OK);
+    assert_int_equal(xr_history_read(dir, &err, &b), XRAY_OK);
+    assert_string_equal(b.run, ""); /* of an older xray */
+    assert_int_equal(xr_history_begin(&err, &a), XRAY_OK);
+    assert_false(xr_history_of_run(dir, a.run));
+    a.has_lines = 1;
+    a.lines = (xr_metrics_mark){ 7, 0xfedcba9876543210u };
+    (void)snprintf(rows, sizeof(rows), "%s",
+                   scratch_write("rows \"7\".jsonl", "{}\n"));
+    assert_int_equal(xr_history_input(&a, "data.train_files", rows, &err),
+                     XRAY_OK);
+    assert_int_equal(xr_history_input(&a, "data.val_files", dir, &err),
+                     XRAY_OK); /* no file: not an input */
+    assert_int_equal(xr_history_write(dir, &a, &err), XRAY_OK);
+    assert_int_equal(xr_history_read(dir, &err, &b), XRAY_OK);
+    assert_string_equal(a.run, b.run);
+    assert_true(b.has_lines && b.lines.count == 7 &&
+                b.lines.hash == 0xfedcba9876543210u);
+    assert_int_equal(b.input_count, 1);
+    assert_string_equal(b.inputs[0].key, "data.train_files");
+    assert_string_equal(b.inputs[0].path, a.inputs[0].path);
+    assert_true(b.inputs[0].hash == xr_hash64("{}\n", 3, 0));
+    assert_true(xr_history_of_run(dir, a.run));
+    xr_history_free(&a);
+    xr_history_free(&b);
+#define RUN "\"version\": 1, \"run\": \"0123456789abcdef\""
+    static const char *const bad[][2] = {
+        { "{\"version\": 2, \"run\": \"\"}",
+          "version is 2, this xray reads 1" },
+        { "{\"version\": 1, \"run\": \"x\"}", "run is \"x\"" },
+        { "{" RUN ", \"lines\": \"-1\", \"lines_xxh64\": \"\"}",
+          "lines is \"-1\", expected a count" },
+        { "{" RUN ", \"lines\": \"1\", \"lines_xxh64\": \"0\"}",
+          "lines_xxh64 is \"0\"" },
+        { "{" RUN "}", "inputs is no list" },
+        { "{" RUN ", \"inputs\": [{\"key\": \"a.b\", \"path\": \"p\", "
+          "\"xxh64\": \"0123456789abcdef\"}, 3]}",
+          "" },
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        (void)scratch_write("h/history.json", bad[i][0]);
+        assert_int_not_equal(xr_history_read(dir, &err, &b), XRAY_OK);
+        assert_non_null(strstr(err.text, bad[i][1]));
+        assert_int_equal(b.input_count, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(any_flipped_bit_is_noticed),
+        cmocka_unit_test(history_of_a_run),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rl/changes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+
+void xr_changes_free(xr_changes *changes)
+{
+    xr_errors_free(&changes->harmless);
+    xr_errors_free(&changes->meaning);
+}
+
+/* ---- what a key decides ------------------------------------------------- */
+
+typedef struct key_rule {
+    const char *section; /* ending with '.': all that begin so */
+    const char *key;     /* NULL: every one */
+    int kind;
+} key_rule;
+
+enum { CHANGE_TOLD, CHANGE_QUIET, CHANGE_MEANING };
+
+/* The first that fits; a key without a rule is told of. */
+static const key_rule rules[] = {
+    { "run", "seed", CHANGE_QUIET }, /* refused by xr_checkpoint_read */
+    { "run", "threads", CHANGE_QUIET },
+    { "run", "log", CHANGE_QUIET },
+    { "run", "plugin_timeout", CHANGE_QUIET },
+    { "run", "comm_timeout", CHANGE_QUIET },
+    { "run", "max_restarts", CHANGE_QUIET },
+    { "run", "reward", CHANGE_MEANING },
+    { "run", "algo", CHANGE_MEANING },
+    { "algo.", "preset", CHANGE_MEANING },
+    { "reward.", NULL, CHANGE_MEANING },
+    { "model", "path", CHANGE_MEANING },
+    { "model", "tokenizer_path", CHANGE_MEANING },
+    { "data", "train_batch_size", CHANGE_TOLD },
+    { "data", "val_batch_size", CHANGE_QUIET },
+    { "data", NULL, CHANGE_MEANING },
+    { "rollout.val", NULL, CHANGE_MEANING },
+    { "trainer", "total_epochs", CHANGE_TOLD },
+    { "trainer", "total_training_steps", CHANGE_TOLD },
+    { "trainer", "on_nonfinite", CHANGE_TOLD },
+    { "trainer", "critic_warmup", CHANGE_TOLD },
+    { "trainer", NULL, CHANGE_QUIET },
+};
+
+static int kind_of(const char *section, const char *key)
+{
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        const key_rule *r = &rules[i];
+        size_t size = strlen(r->section);
+        int whole = r->section[size - 1] != '.';
+        if (strncmp(section, r->section, size + (whole ? 1 : 0)) == 0 &&
+            (!r->key || strcmp(key, r->key) == 0))
+            return r->kind;
+    }
+    return CHANGE_TOLD;
+}
+
+/* 1 and 1.0 are one number. */
+static int is_equal(const char *a, const char *b)
+{
+    double x = 0;
+    double y = 1;
+    return strcmp(a, b) == 0 ||
+           (xr_parse_real(a, &x) == 0 && xr_parse_real(b, &y) == 0 &&
+            !(x < y) && !(x > y));
+}
+
+/* ---- files -------------------------------------------------------------- */
+
+xray_status xr_changes_inputs(const xr_session *s, xr_history *history,
+                              xr_err *err)
+{
+    xr_config_value v;
+    size_t at[2] = { 0, 0 };
+    xray_status status = XRAY_OK;
+    while (status == XRAY_OK && xr_config_next(s->config, at, &v)) {
+        char key[200];
+        if (!v.is_paths || kind_of(v.section, v.key) != CHANGE_MEANING)
+            continue;
+        (void)snprintf(key, sizeof(key), "%s.%s", v.section, v.key);
+        for (const char *item = v.text; status == XRAY_OK && *item;) {
+            size_t size = strcspn(item, ",");
+            char *path = xr_strndup(item, size);
+            status = path ? xr_history_input(history, key, path, err)
+                          : xr_fail(err, XRAY_E_NOMEM, "out of memory");
+            free(path);
+            item += size;
+            item += strspn(item, ", ");
+        }
+    }
+    return status;
+}
+
+/* The input of `key` that comes after `last`; NULL for the first, and past the
+ * last. */
+static const xr_input *next_input(const xr_history *h, const char *key,
+                                  const xr_input *last)
+{
+    size_t i = last ? (size_t)(last - h->inputs) + 1 : 0;
+    for (; i < h->input_count; i++)
+        if (strcmp(h->inputs[i].key, key) == 0)
+            return &h->inputs[i];
+    return NULL;
+}
+
+/* 1 if both read files of the same content under the key, in the same order;
+ * else `out` is the first of now that is another; NULL: there is none. */
+static int same_inputs(const xr_history *now, const xr_history *then,
+                       const char *key, const xr_input **out)
+{
+    const xr_input *a = next_input(now, key, NULL);
+    const xr_input *b = next_input(then, key, NULL);
+    while (a && b && a->hash == b->hash) {
+        a = next_input(now, key, a);
+        b = next_input(then, key, b);
+    }
+    *out = a;
+    return !a && !b;
+}
+
+/* ---- comparing ---------------------------------------------------------- */
+
+typedef struct comparison {
+    const xr_config *now;
+    const xr_config *then;
+    const xr_history *inputs;
+    const xr_history *inputs_then;
+    const char *checkpoint;
+    xr_changes *out;
+} comparison;
+
+static void add(const comparison *c, int kind, const char *text)
+{
+    xr_errors_add(kind == CHANGE_MEANING ? &c->out->meaning : &c->out->harmless,
+                  "%s", text);
+}
+
+static void add_value(const comparison *c, int kind, const xr_config_value *v,
+                      const char *was)
+{
+    xr_str line = { 0 };
+    xr_str_printf(&line, "%s: [%s] %s is ", v->given ? v->origin : "default",
+                  v->section, v->key);
+    xr_config_put_value(v->text, &line);
+    xr_str_puts(&line, was ? ", was " : ", was not set");
+    if (was)
+        xr_config_put_value(was, &line);
+    xr_str_printf(&line, " in %s", c->checkpoint);
+    add(c, kind, xr_str_text(&line));
+    xr_str_free(&line);
+}
+
+/* A path may change while the content does not, and the other way around. */
+static void compare_value(const comparison *c, const xr_config_value *v)
+{
+    char key[200];
+    const xr_input *other = NULL;
+    const char *was = xr_config_get(c->then, v->section, v->key);
+    int kind = kind_of(v->section, v->key);
+    if (kind == CHANGE_QUIET || (!was && !v->given))
+        return;
+    (void)snprintf(key, sizeof(key), "%s.%s", v->section, v->key);
+    int known = v->is_paths && next_input(c->inputs_then, key, NULL);
+    int same = known && same_inputs(c->inputs, c->inputs_then, key, &other);
+    if (was && is_equal(was, v->text)) {
+        xr_str line = { 0 };
+        if (!known || same)
+            return;
+        xr_str_printf(&line,
+                      "%s: [%s] %s: %s is another file than it was in %s",
+                      v->origin, v->section, v->key,
+                      other ? other->path : v->text, c->checkpoint);
+        add(c, kind, xr_str_text(&line));
+        xr_str_free(&line);
+        return;
+    }
+    if (strcmp(key, "run.algo") == 0)
+        c->out->algorithm = 1;
+    add_value(c, same ? CHANGE_TOLD : kind, v, was);
+}
+
+/* What the checkpoint's run read and this one does not; a section that is gone
+ * is one line. */
+static void compare_gone(const comparison *c, const xr_config_value *v,
+                         char *last, size_t cap)
+{
+    xr_config_value now;
+    size_t at[2] = { 0, 0 };
+    int section = 0;
+    int kind = kind_of(v->section, v->key);
+    while (xr_config_next(c->now, at, &now)) {
+        if (strcmp(now.section, v->section) != 0)
+            continue;
+        section = 1;
+        if (strcmp(now.key, v->key) == 0)
+            return;
+    }
+    if (kind == CHANGE_QUIET || (!section && strcmp(last, v->section) == 0))
+        return;
+    xr_str line = { 0 };
+    xr_str_printf(&line, "[%s]", v->section);
+    if (section) {
+        xr_str_printf(&line, " %s is not set, was ", v->key);
+        xr_config_put_value(v->text, &line);
+        xr_str_printf(&line, " in %s", c->checkpoint);
+    } else {
+        xr_str_printf(&line, " is not read, was in %s", c->checkpoint);
+        (void)snprintf(last, cap, "%s", v->section);
+    }
+    add(c, kind, xr_str_text(&line));
+    xr_str_free(&line);
+}
+
+xray_status xr_changes_find(const xr_session *s, const char *checkpoint,
+                            const xr_history *now, const xr_history *then,
+                            xr_err *err, xr_changes *out)
+{
+    char path[XR_PATH_CAP];
+    char last[200] = "";
+    xr_errors errors = { 0 };
+    xr_config_value v;
+    size_t at[2] = { 0, 0 };
+    *out = (xr_changes){ .algorithm = 0 };
+    xray_status status =
+        xr_path_join(checkpoint, "run.ini", path, sizeof(path), err);
+    if (status != XRAY_OK)
+        return status;
+    xr_config *before = xr_config_new();
+    if (before)
+        xr_config_read(before, path, &errors);
+    if (!before || errors.count)
+        status = xr_fail(err, before ? XRAY_E_IO : XRAY_E_NOMEM, "%s",
+                         errors.count ? errors.items[0] : "out of memory");
+    const comparison c = { s->config, before, now, then, checkpoint, out };
+    while (status == XRAY_OK && xr_config_next(s->config, at, &v))
+        compare_value(&c, &v);
+    at[0] = at[1] = 0;
+    while (status == XRAY_OK && xr_config_next(before, at, &v))
+        compare_gone(&c, &v, last, sizeof(last));
+    xr_config_free(before);
+    xr_errors_free(&errors);
+    return status;
+}
