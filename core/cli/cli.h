@@ -45,6 +45,7 @@ typedef struct cli_args {
     int json;
     int origins;
     int accept_changes;
+    int elsewhere;
     int help;
     const char **sets; /* --set, in order */
     size_t set_count;

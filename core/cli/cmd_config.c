@@ -30,10 +30,11 @@ static int run_check(const cli_args *args)
     if (config)
         session = xr_session_draft(config, args->plugin_path,
                                    cli_job_parts(args->job), &errors);
-    if (session)
+    if (session) {
         session->accept_changes = args->accept_changes;
-    if (session)
+        session->elsewhere = args->elsewhere;
         xr_session_check(session, &out, &errors, &warnings);
+    }
     if (!errors.count)
         (void)printf("%sok\n", xr_str_text(&out));
     for (size_t i = 0; i < warnings.count; i++)
@@ -47,19 +48,29 @@ static int run_check(const cli_args *args)
     return code;
 }
 
-static const cli_flag check_flags[] = { CLI_JOB_FLAG, CLI_ACCEPT_FLAG,
-                                        CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG,
-                                        CLI_LOG_FLAG, { 0 } };
+static const cli_flag check_flags[] = {
+    { "--elsewhere", NULL, CLI_SWITCH, 0, offsetof(cli_args, elsewhere), NULL,
+      1, 0,
+      "the run is for another machine: what this one lacks is a warning" },
+    CLI_JOB_FLAG,
+    CLI_ACCEPT_FLAG,
+    CLI_SET_FLAG,
+    CLI_PLUGIN_PATH_FLAG,
+    CLI_LOG_FLAG,
+    { 0 }
+};
 
 const cli_command cli_check = {
     .name = "check",
     .usage = "RUN.INI [options]",
     .summary = "find every fault of an INI file before a run",
     .about = "Checks keys, types, files, batch arithmetic, data rows and what "
-             "every plugin\nwould need, without touching a device. Prints all "
-             "errors at once (exit code 2),\nor the derived arithmetic, the "
-             "memory plan and \"ok\".",
-    .examples = "  xray check run.ini\n  xray check sft.ini --job sft\n",
+             "every plugin\nwould need, and whether this machine has the "
+             "device, without starting it. Prints\nall errors at once (exit "
+             "code 2), or the derived arithmetic, the memory plan and "
+             "\"ok\".",
+    .examples = "  xray check run.ini\n  xray check sft.ini --job sft\n  "
+                "xray check h200.ini --elsewhere\n",
     .flags = check_flags,
     .min_words = 1,
     .max_words = 1,

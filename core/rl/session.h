@@ -90,6 +90,7 @@ typedef struct xr_session {
     xr_turns turns;
     double first_token; /* xr_now() when an engine here had made one; or 0 */
     int publish_due;    /* the next rollout starts with xr_publish */
+    int elsewhere;      /* checked for another machine than this one */
     int accept_changes; /* a resume may change what scores mean */
     int fresh_algo; /* the checkpoint's state is of another algorithm: unread */
     struct xr_transfer *transfer; /* xr_publish: NULL while they are shared */

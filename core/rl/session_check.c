@@ -115,6 +115,31 @@ static void check_memory(checking *c)
         xr_errors_add(found == 2 ? c->errors : c->warnings, "%s", err.text);
 }
 
+/* What starting the device would say on this machine. */
+static void check_device(checking *c)
+{
+    const xr_session *s = c->s;
+    const xr_part *part = &s->device;
+    const xray_device_ops *ops = (const xray_device_ops *)part->ops;
+    xr_err err = { "" };
+    if (!part->component || !part->config ||
+        !XRAY_HAS(xray_device_ops, ops, probe))
+        return;
+    xray_status status = XR_CALL_TIMED(
+        part, "probe", ops->probe(xr_host_api(part->host), part->config));
+    if (status == XRAY_OK)
+        return;
+    (void)xr_host_error(part->host, status, "probe", &err);
+    if (s->elsewhere)
+        xr_errors_add(c->warnings, "on this machine a run would stop: %s",
+                      err.text);
+    else
+        xr_errors_add(c->errors,
+                      "%s: [run] device: %s; a run for another machine is "
+                      "checked with --elsewhere",
+                      xr_config_place(s->config, "run", "device"), err.text);
+}
+
 /* ---- data --------------------------------------------------------------- */
 
 static int64_t batch_of(const xr_session *s)
@@ -274,6 +299,44 @@ static xray_status check_changes(checking *c, const char *path, xr_err *err)
     return status;
 }
 
+/* The model that the run would load into, against the checkpoint's weights. */
+static void check_model(const xray_model *model, const char *path,
+                        const char *leaf, xr_errors *faults)
+{
+    char dir[XR_PATH_CAP];
+    xray_model saved = *model;
+    xr_err err = { "" };
+    if (xr_path_join(path, leaf, dir, sizeof(dir), &err) != XRAY_OK) {
+        xr_errors_add(faults, "%s", err.text);
+    } else if (!xr_path_is_dir(dir)) {
+        xr_errors_add(faults,
+                      "%s: the checkpoint has no %s, which this run trains",
+                      dir, leaf);
+    } else {
+        saved.path = dir;
+        xr_session_check_weights(
+            &saved,
+            strcmp(leaf, "critic") == 0 ? XR_WEIGHTS_CRITIC : XR_WEIGHTS_POLICY,
+            faults);
+    }
+}
+
+static xray_status check_models(const checking *c, const char *path,
+                                xr_err *err)
+{
+    const xr_session *s = c->s;
+    xray_status status = XRAY_OK;
+    xr_errors faults = { 0 };
+    if (s->model.config_json)
+        check_model(&s->model, path, "actor", &faults);
+    if ((s->needs & XRAY_NEED_CRITIC) && s->critic_model.config_json)
+        check_model(&s->critic_model, path, "critic", &faults);
+    if (faults.count)
+        status = xr_fail(err, XRAY_E_CONFIG, "%s", faults.items[0]);
+    xr_errors_free(&faults);
+    return status;
+}
+
 static void check_resume(checking *c)
 {
     const xr_session *s = c->s;
@@ -299,6 +362,8 @@ static void check_resume(checking *c)
     }
     if (status == XRAY_OK && *path)
         status = check_changes(c, path, &err);
+    if (status == XRAY_OK && *path)
+        status = check_models(c, path, &err);
     const char *key =
         s->run.trainer.resume_from_path && *s->run.trainer.resume_from_path
             ? "resume_from_path"
@@ -329,6 +394,7 @@ void xr_session_check(xr_session *s, xr_str *out, xr_errors *errors,
         print_batch(&c);
     print_plans(&c);
     check_memory(&c);
+    check_device(&c);
     if (s->model.config_json && !s->model.random_init &&
         xr_session_has_weights(s->model_path))
         xr_session_check_weights(&s->model, XR_WEIGHTS_POLICY, errors);

@@ -578,6 +578,10 @@ typedef struct xray_device_ops {
     /* The same for a device's own copies of a matrix; `weight_changed` brings
      * them back. */
     xray_status (*weight_evict)(void *self, xray_weight *weight);
+
+    /* Whether this machine has what `create` needs, without starting it: what
+     * is not there is refused as `create` would. [any] */
+    xray_status (*probe)(const xray_host *host, const void *config);
 } xray_device_ops;
 
 #endif

@@ -145,12 +145,36 @@ static xray_status find_device(const xray_host *host, int64_t index, int *out)
     return XRAY_OK;
 }
 
-static int attribute(const cuda_device *d, enum cudaDeviceAttr what)
+static int attribute(int index, enum cudaDeviceAttr what)
 {
     int value = 0;
-    if (cudaDeviceGetAttribute(&value, what, d->index) != cudaSuccess)
+    if (cudaDeviceGetAttribute(&value, what, index) != cudaSuccess)
         value = 0;
     return value;
+}
+
+static xray_status check_capability(const xray_host *host, int index, int *out)
+{
+    *out = attribute(index, cudaDevAttrComputeCapabilityMajor) * 10 +
+           attribute(index, cudaDevAttrComputeCapabilityMinor);
+    if (*out >= LEAST_CAPABILITY)
+        return XRAY_OK;
+    return refuse(host, XRAY_E_DEVICE,
+                  "GPU %d has compute capability %d.%d; the kernels need 8.0 "
+                  "or later",
+                  index, *out / 10, *out % 10);
+}
+
+xray_status cuda_probe(const xray_host *host, const void *config)
+{
+    cuda_config c = config_of(config);
+    int index = 0;
+    int capability = 0;
+    xray_status status = check_config(host, &c);
+    if (status == XRAY_OK)
+        status = find_device(host, c.index, &index);
+    return status == XRAY_OK ? check_capability(host, index, &capability)
+                             : status;
 }
 
 static void name_device(cuda_device *d, int capability)
@@ -168,18 +192,15 @@ static void name_device(cuda_device *d, int capability)
 
 static xray_status start(cuda_device *d, const cuda_config *c)
 {
+    int capability = 0;
     xray_status status = cuda_check(d, "create", cudaSetDevice(d->index));
+    if (status == XRAY_OK)
+        status = check_capability(d->host, d->index, &capability);
     if (status != XRAY_OK)
         return status;
-    d->sms = attribute(d, cudaDevAttrMultiProcessorCount);
-    d->shared_most = attribute(d, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    int capability = attribute(d, cudaDevAttrComputeCapabilityMajor) * 10 +
-                     attribute(d, cudaDevAttrComputeCapabilityMinor);
-    if (capability < LEAST_CAPABILITY)
-        return cuda_fail(d, XRAY_E_DEVICE, "create",
-                         "GPU %d has compute capability %d.%d; the kernels "
-                         "need 8.0 or later",
-                         d->index, capability / 10, capability % 10);
+    d->sms = attribute(d->index, cudaDevAttrMultiProcessorCount);
+    d->shared_most =
+        attribute(d->index, cudaDevAttrMaxSharedMemoryPerBlockOptin);
     status = cuda_driver_open(d);
     if (status != XRAY_OK)
         return status;

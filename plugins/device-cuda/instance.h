@@ -86,6 +86,7 @@ xray_status cuda_checksum_run(const cuda_device *d, const void *ptr,
 
 xray_status cuda_plan(const xray_host *host, const void *config,
                       xray_device_plan *out);
+xray_status cuda_probe(const xray_host *host, const void *config);
 xray_status cuda_create(const xray_host *host, const void *config,
                         uint32_t threads, void **out_self);
 void cuda_destroy(void *self);

@@ -94,6 +94,7 @@ static const xray_device_ops device_ops = {
     .evict = cuda_evict,
     .restore = cuda_restore,
     .weight_evict = cuda_weight_evict,
+    .probe = cuda_probe,
 };
 
 static const xray_component cuda = {

@@ -403,4 +403,5 @@ AT(xray_device_ops, shareable, 432);
 AT(xray_device_ops, evict, 440);
 AT(xray_device_ops, restore, 448);
 AT(xray_device_ops, weight_evict, 456);
-SIZE(xray_device_ops, 464);
+AT(xray_device_ops, probe, 464);
+SIZE(xray_device_ops, 472);

@@ -29,9 +29,15 @@ struct CUevent_st {
 namespace
 {
 
+int gpus_of_environment()
+{
+    const char *text = std::getenv("XRAY_EMULATED_GPUS");
+    return text ? std::atoi(text) : 1;
+}
+
 struct state {
     std::recursive_mutex mutex; /* of all below */
-    int count = 1;
+    int count = gpus_of_environment(); /* -1: there is no driver */
     int capability = 90;
     uint64_t bytes = 8ull << 30;
     uint64_t used = 0;

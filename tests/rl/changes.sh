@@ -83,6 +83,22 @@ files=$(grep -n '^train_files' "$work/run.ini" | cut -d : -f 1)
 refused "xray: $work/run.ini:$files: [data] train_files: $work/task/short.jsonl is another file than it was in $from"
 cp "$work/kept.jsonl" "$work/task/short.jsonl"
 
+# What the checkpoint cannot be loaded into: check says what train says.
+cannot() { # SENTENCE, without the path in front
+    fresh
+    for command in check train; do
+        code=0
+        "$XRAY_BIN" $command "$work/run.ini" --set "trainer.default_local_dir=$out" "${@:2}" >/dev/null 2>"$work/err" || code=$?
+        [ "$code" != 0 ] || fail "$command goes on: $*"
+        [ $command = train ] || [ "$code" = 2 ] || fail "check: exit $code"
+        grep -Fq "$1" "$work/err" || fail "$command ${*:2}: $(cat "$work/err"), expected: $1"
+    done
+}
+cannot "$from/critic: the checkpoint has no critic, which this run trains" --set run.algo=ppo --accept-changes
+sed -i.kept -E 's/("hidden_size"): *[0-9]+/\1: 64/' "$work/task/model/config.json"
+cannot "model.embed_tokens.weight has shape [" # the tensor that does not fit
+mv "$work/task/model/config.json.kept" "$work/task/model/config.json"
+
 # The runs of xray ab are resumed, too; those that are finished count as well.
 "$XRAY_BIN" ab "$work/run.ini" "$work/run.ini" --seeds 1 --out "$work/ab" >/dev/null 2>"$work/err" || fail "$(cat "$work/err")"
 rm "$work/ab/run/seed-11/finished"

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# xray check says what xray train would say of the device of this machine: of
+# the emulated one, with a GPU, without a driver, and with fewer GPUs than the
+# index asks for. --elsewhere checks for another machine.
+. "$(dirname "$0")/../rl/lib.sh"
+make_task
+mkdir -p "$work/bin/plugins"
+for module in "$XRAY_BUILD"/plugins/*.so "$XRAY_BUILD/tests/cuda/device-cuda.so"; do
+    [ "$module" = "$XRAY_BUILD/plugins/device-cuda.so" ] || ln -s "$module" "$work/bin/plugins/"
+done
+cp "$XRAY_BIN" "$work/bin/xray"
+xray() { "$work/bin/xray" "$1" "$work/run.ini" --set run.device=cuda --set "trainer.default_local_dir=$work/out" "${@:2}"; }
+
+xray check >"$work/log" 2>&1 || fail "with a GPU: $(cat "$work/log")"
+# lacks SENTENCE [ARGS...]
+lacks() {
+    local text="device.cuda: device cuda: $1" code
+    shift
+    for command in check train; do
+        code=0
+        xray $command "$@" >/dev/null 2>"$work/log" || code=$?
+        [ "$code" != 0 ] && grep -Fq "$text" "$work/log" || fail "$command $*: exit $code: $(cat "$work/log")"
+    done
+    code=0
+    xray check "$@" >/dev/null 2>"$work/log" || code=$?
+    [ "$code" = 2 ] && [ "$(cat "$work/log")" = "xray: --set: [run] device: $text; a run for another machine is checked with --elsewhere" ] ||
+        fail "check $*: exit $code: $(cat "$work/log")"
+    xray check --elsewhere "$@" >"$work/out.txt" 2>"$work/log" || fail "--elsewhere $*: $(cat "$work/log")"
+    grep -qx ok "$work/out.txt" && [ "$(cat "$work/log")" = "xray: warning: on this machine a run would stop: $text" ] ||
+        fail "--elsewhere $*: $(cat "$work/log")"
+    xray plan "$@" >/dev/null 2>"$work/log" || fail "a run cannot be planned: $(cat "$work/log")"
+}
+lacks "index = 3, but this process sees 1 GPU, counted from 0" --set device.cuda.index=3
+export XRAY_EMULATED_GPUS=-1
+lacks "this machine has no NVIDIA driver (libcuda.so.1 is not found), so no GPU can be used; use device = cpu"
+[ ! -e "$work/out" ] || fail "something was written"
+echo "probe: ok"
