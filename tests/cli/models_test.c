@@ -331,10 +331,10 @@ static void generate_agrees_with_score(void **state)
     xr_str input = { 0 };
     cJSON_Delete(golden);
     put_case(&input, "ids", ids);
-    const program_result *r = RUN(xr_str_text(&input), "generate", "--model",
-                                  model("hf"), "--temperature", "0.7",
-                                  "--top-k", "40", "--max-tokens", "40",
-                                  "--ignore-eos");
+    const program_result *r =
+        RUN(xr_str_text(&input), "generate", "--model", model("hf"),
+            "--temperature", "0.7", "--top-k", "40", "--max-tokens", "40",
+            "--ignore-eos");
     expect_code(r, 0);
     cJSON *line = output_line(r, 0);
     const cJSON *out = first_output(line);

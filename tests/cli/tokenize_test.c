@@ -120,9 +120,8 @@ static const char *known_line(int first, int end)
     cJSON *golden = NULL;
     (void)test_data("models/stories260K/golden.json", path, sizeof path);
     assert_int_equal(xr_json_file(path, &err, &golden), XRAY_OK);
-    const cJSON *ids =
-        xr_json_get(cJSON_GetArrayItem(xr_json_get(golden, "cases"), 1),
-                    "prompt_ids");
+    const cJSON *ids = xr_json_get(
+        cJSON_GetArrayItem(xr_json_get(golden, "cases"), 1), "prompt_ids");
     size_t used = (size_t)snprintf(line, sizeof line, "{\"ids\":[");
     assert_int_equal(cJSON_GetArraySize(ids), 5);
     for (int i = first; i < end; i++)

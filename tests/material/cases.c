@@ -7,9 +7,9 @@
 
 #include "tests/material/write.h"
 
-#define F32(name, shape, offsets)                                           \
-    "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" \
-    offsets "}"
+#define F32(name, shape, offsets)                      \
+    "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape \
+    ",\"data_offsets\":" offsets "}"
 
 /* A header, the length that is claimed for it (0: its own), and values 0, 1, 2
  * or, of `ten`, 10, 20 behind it, cut to `bytes`. */

@@ -17,7 +17,7 @@ static void set_tensor(tensor *t, const char *name, uint32_t rows,
     (void)snprintf(t->name, sizeof t->name, "model.%s.weight", name);
     t->rows = rows;
     t->cols = cols;
-    t->values = take_memory(tensor_count(t), sizeof *t->values);
+    t->values = memory_make(tensor_count(t), sizeof *t->values);
 }
 
 tensor *tensors_make(void)
@@ -37,13 +37,12 @@ tensor *tensors_make(void)
         { "self_attn.q_proj", HEADS * HEAD, HIDDEN },
         { "self_attn.v_proj", KV_HEADS * HEAD, HIDDEN },
     };
-    tensor *t = take_memory(TENSORS, sizeof *t);
+    tensor *t = memory_make(TENSORS, sizeof *t);
     set_tensor(&t[EMBED], "embed_tokens", VOCAB, HIDDEN);
     for (int l = 0; l < LAYERS; l++)
         for (int i = 0; i < LAYER_TENSORS; i++) {
             char name[48];
-            (void)snprintf(name, sizeof name, "layers.%d.%s", l,
-                           layer[i].name);
+            (void)snprintf(name, sizeof name, "layers.%d.%s", l, layer[i].name);
             set_tensor(&t[FIRST_LAYER + l * LAYER_TENSORS + i], name,
                        layer[i].rows, layer[i].cols);
         }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The small model of the test material, in double precision and by its formulas:
- * a Llama with grouped queries. It shares no line with model/, so that goldens
- * made with it show faults of the reader, the layout and the arithmetic alike.
+ * The small model of the test material, in double precision and by its
+ * formulas: a Llama with grouped queries. It shares no line with model/, so
+ * that goldens made with it show faults of the reader, the layout and the
+ * arithmetic alike.
  */
 #ifndef MATERIAL_DECODER_H
 #define MATERIAL_DECODER_H
@@ -21,18 +22,7 @@ enum {
 };
 
 /* The tensors of a layer in the order of the alphabet, as files have them. */
-enum {
-    NORM_1,
-    DOWN,
-    GATE,
-    UP,
-    NORM_2,
-    K,
-    O,
-    Q,
-    V,
-    LAYER_TENSORS
-};
+enum { NORM_1, DOWN, GATE, UP, NORM_2, K, O, Q, V, LAYER_TENSORS };
 enum {
     EMBED = 0,
     FIRST_LAYER = 1,

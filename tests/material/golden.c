@@ -26,7 +26,7 @@ static void read_ids(const material *m, const char *text, sequence *s)
 {
     size_t size = 0;
     char *lines = source_read(m, LINES, &size);
-    for (char *line = strtok(lines, "\n"); line; line = strtok(NULL, "\n")) {
+    for (char *at = lines, *line; (line = line_next(&at)) != NULL;) {
         cJSON *row = cJSON_Parse(line);
         const cJSON *of = cJSON_GetObjectItem(row, "text");
         if (of && strcmp(of->valuestring, text) == 0) {
@@ -63,7 +63,7 @@ static void follow(const tensor *model, sequence *s)
 {
     double logits[VOCAB];
     double logp[VOCAB];
-    decoder_row *row = take_memory(1, sizeof *row);
+    decoder_row *row = memory_make(1, sizeof *row);
     s->margin = INFINITY;
     for (uint32_t i = 0; i + 1 < s->count; i++) {
         decoder_step(model, row, s->ids[i], logits);
@@ -138,7 +138,7 @@ static double mean_loss(const tensor *model, const sequence *s)
     double logits[VOCAB];
     double logp[VOCAB];
     double sum = 0;
-    decoder_row *row = take_memory(1, sizeof *row);
+    decoder_row *row = memory_make(1, sizeof *row);
     for (uint32_t i = 0; i + 1 < s->prompt; i++) {
         decoder_step(model, row, s->ids[i], logits);
         (void)decoder_logp(logits, logp);
@@ -167,7 +167,8 @@ void golden_write_derivatives(const material *m, const char *name,
                               tensor *model)
 {
     sequence s = { .prompt = 0 };
-    read_ids(m, "Once upon a time there was a kind dog named Max. Max was happy.",
+    read_ids(m,
+             "Once upon a time there was a kind dog named Max. Max was happy.",
              &s);
     double loss = mean_loss(model, &s);
     FILE *out = file_open(m, name);

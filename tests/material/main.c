@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test-material SOURCE FOLDER: makes the folder that suites read in place of the
- * real test data. The same sources make the same bytes; a folder they made
+ * test-material SOURCE FOLDER: makes the folder that suites read in place of
+ * the real test data. The same sources make the same bytes; a folder they made
  * already is left alone.
  */
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The small model in every form a checkpoint comes in, written byte by byte, and
- * what a right forward and backward say of it.
+ * The small model in every form a checkpoint comes in, written byte by byte,
+ * and what a right forward and backward say of it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -173,8 +173,10 @@ static void write_shards(const material *m, const stored *list, int count)
         (void)snprintf(path, sizeof path, MODELS "hf_sharded/%s", names[i]);
         write_shard(m, path, list + i * half, i ? count - half : half, AS_F32);
     }
-    FILE *index = file_open(m, MODELS "hf_sharded/model.safetensors.index.json");
-    (void)fprintf(index, "{\"metadata\": {\"total_size\": 0}, \"weight_map\": {");
+    FILE *index =
+        file_open(m, MODELS "hf_sharded/model.safetensors.index.json");
+    (void)fprintf(index,
+                  "{\"metadata\": {\"total_size\": 0}, \"weight_map\": {");
     for (int i = 0; i < count; i++)
         (void)fprintf(index, "%s\n  \"%s\": \"%s\"", i ? "," : "", list[i].name,
                       names[i >= half]);
@@ -251,7 +253,7 @@ static void write_as_qwen2(const material *m, stored *list)
                        "model.layers.%d.self_attn.%s_proj.bias", i / 3,
                        biased[i % 3].name);
         zeros[i] = (tensor){ .rows = of->rows };
-        zeros[i].values = take_memory(of->rows, sizeof(double));
+        zeros[i].values = memory_make(of->rows, sizeof(double));
         list[TENSORS + i] = (stored){ names[i], &zeros[i] };
     }
     write_folder(m, "hf_as_qwen2", changes, 3);

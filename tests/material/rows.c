@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text of ours: stories in a few words, which the small model was trained on, and
- * word problems with worked answers.
+ * Text of ours: stories in a few words, which the small model was trained on,
+ * and word problems with worked answers.
  */
 #include <string.h>
 

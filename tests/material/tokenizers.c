@@ -19,8 +19,8 @@ static void put_vector(FILE *out, const cJSON *row, const char *ids,
     if (!line)
         die("no memory", "vectors.jsonl");
     (void)cJSON_AddStringToObject(line, "tokenizer", "llama-spm");
-    cJSON_AddItemToObject(
-        line, "text", cJSON_Duplicate(cJSON_GetObjectItem(row, "text"), 1));
+    cJSON_AddItemToObject(line, "text",
+                          cJSON_Duplicate(cJSON_GetObjectItem(row, "text"), 1));
     cJSON_AddItemToObject(line, "ids",
                           cJSON_Duplicate(cJSON_GetObjectItem(row, ids), 1));
     cJSON_AddItemToObject(line, "add_special", cJSON_CreateRaw(special));
@@ -38,7 +38,7 @@ static void write_vectors(const material *m)
     size_t size = 0;
     char *lines = source_read(m, GOLDENS "llama2/lines.jsonl", &size);
     FILE *out = file_open(m, "tokenizers/vectors.jsonl");
-    for (char *line = strtok(lines, "\n"); line; line = strtok(NULL, "\n")) {
+    for (char *at = lines, *line; (line = line_next(&at)) != NULL;) {
         cJSON *row = cJSON_Parse(line);
         if (!row)
             die("no JSON", GOLDENS "llama2/lines.jsonl");

@@ -15,7 +15,7 @@ void die(const char *what, const char *where)
     exit(1);
 }
 
-void *take_memory(size_t count, size_t size)
+void *memory_make(size_t count, size_t size)
 {
     void *p = calloc(count + 1, size);
     if (!p)
@@ -67,13 +67,24 @@ char *source_read(const material *m, const char *name, size_t *size)
     if (!file || fseek(file, 0, SEEK_END) != 0)
         die("cannot read", path);
     long end = ftell(file);
-    char *data = take_memory((size_t)end, 1);
+    char *data = memory_make((size_t)end, 1);
     rewind(file);
     if (fread(data, 1, (size_t)end, file) != (size_t)end)
         die("cannot read", path);
     (void)fclose(file);
     *size = (size_t)end;
     return data;
+}
+
+char *line_next(char **text)
+{
+    char *line = *text;
+    if (!*line)
+        return NULL;
+    *text += strcspn(line, "\n");
+    if (**text)
+        *(*text)++ = '\0';
+    return line;
 }
 
 void file_copy(const material *m, const char *from, const char *name)

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Where the files are written to, and the folder with this program's sources. */
+/* Where the files are written to, and the folder with this program's sources.
+ */
 typedef struct material {
     char root[3000];
     const char *source;
@@ -27,7 +28,9 @@ void file_write(const material *m, const char *name, const void *data,
 void file_copy(const material *m, const char *from, const char *name);
 /* A whole file of the sources, with a zero behind it. */
 char *source_read(const material *m, const char *name, size_t *size);
-void *take_memory(size_t count, size_t size);
+/* The next line of a text, cut off with a zero; NULL behind the last one. */
+char *line_next(char **text);
+void *memory_make(size_t count, size_t size);
 
 /* Draw `i` of a stream, from 0 to n - 1. */
 uint32_t draw(uint64_t stream, uint32_t i, uint32_t n);
