@@ -3,7 +3,7 @@
 #
 # xray check accepts every INI of examples/, given the files it names.
 . "$(dirname "$0")/../rl/lib.sh"
-need_data gsm8k/train.jsonl
+data=$XRAY_TEST_DATA
 examples=$XRAY_SOURCE/examples
 "$XRAY_BUILD/quickstart-task" "$work/task" 1
 

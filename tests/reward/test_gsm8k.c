@@ -24,7 +24,7 @@ static void golden_read(golden *g)
 {
     char path[1024];
     FILE *file = fopen(
-        test_data("graders/golden_verl_gsm8k.jsonl", path, sizeof(path)), "rb");
+        real_data("graders/golden_verl_gsm8k.jsonl", path, sizeof(path)), "rb");
     assert_non_null(file);
     char *line = NULL;
     size_t cap = 0;

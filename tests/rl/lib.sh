@@ -12,15 +12,6 @@ fail() {
     exit 1
 }
 
-# Test data, or the skip rule: missing data fails only where CI=true.
-data=${XRAY_TEST_DATA:-../shared/data}
-need_data() {
-    [ -e "$data/$1" ] && return 0
-    [ "${CI:-}" = true ] && fail "test data $data/$1 is missing"
-    echo "skipped: test data $data/$1 is missing"
-    exit 77
-}
-
 # The quickstart's task with a smaller model of random weights, and a short INI.
 # About a third of the first samples is right, so that every step learns.
 make_task() {

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Real input. `stories.sh learn`: xray train on stories260K raises the mean reward
+# A trained model. `stories.sh learn`: xray train on it raises the mean reward
 # of a rule. Without `learn`: two runs give the same bits, and GSM8K rows pass
 # through template, tokenizer, rollout, grader and update.
 . "$(dirname "$0")/lib.sh"
-need_data models/stories260K/hf/model.safetensors
+data=$XRAY_TEST_DATA
 examples=$XRAY_SOURCE/examples
 
 stories() {
@@ -31,7 +31,6 @@ stories b 2 $small >/dev/null
 stories c 2 $small >/dev/null
 same_checkpoint "$work/b/global_step_2" "$work/c/global_step_2"
 
-need_data gsm8k/train.jsonl
 "$XRAY_BIN" train "$examples/gsm8k/stories260k.ini" --set "model.path=$data/models/stories260K/hf" \
     --set "data.train_files=$data/gsm8k/train.jsonl" --set "trainer.default_local_dir=$work/gsm" \
     --set trainer.logger=jsonl >"$work/gsm.txt"
