@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * test-material stories: prints what the small model was trained on (train.sh).
  * test-material SOURCE FOLDER: makes the folder that suites read in place of
  * the real test data. The same sources make the same bytes; a folder they made
  * already is left alone.
@@ -60,8 +61,12 @@ static int is_made(const char *folder, const char *mark)
 
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "stories") == 0) {
+        stories_print();
+        return 0;
+    }
     if (argc != 3) {
-        (void)fprintf(stderr, "usage: test-material SOURCE FOLDER\n");
+        (void)fprintf(stderr, "usage: test-material SOURCE FOLDER | stories\n");
         return 2;
     }
     char mark[32];

@@ -36,6 +36,8 @@ void *memory_make(size_t count, size_t size);
 uint32_t draw(uint64_t stream, uint32_t i, uint32_t n);
 
 void rows_write(const material *m);
+/* What the small model is trained on, to standard output. */
+void stories_print(void);
 void models_write(const material *m);
 void cases_write(const material *m);
 void tokenizers_write(const material *m);
