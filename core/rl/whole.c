@@ -129,15 +129,27 @@ static xray_status spoiled(xr_whole *w, xray_status status, xr_err *err)
     return status;
 }
 
-xray_status xr_whole_wait(xr_whole *w, const xr_ranks *ranks, xr_err *err)
+/* A call that did not reach a rank that is gone: others may have theirs. */
+static xray_status unsent(xr_whole *w, xray_status status, xr_err *err)
 {
+    return w->broken ? status : spoiled(w, status, err);
+}
+
+xray_status xr_whole_wait(xr_whole *w, const xr_ranks *ranks, xray_status sent,
+                          xr_err *err)
+{
+    if (sent != XRAY_OK)
+        return unsent(w, sent, err);
     xray_status status = wait_all(w, ranks, NULL, 0, err);
     return status == XRAY_OK ? status : spoiled(w, status, err);
 }
 
 xray_status xr_whole_wait_each(xr_whole *w, const xr_ranks *ranks,
+                               xray_status sent,
                                const volatile sig_atomic_t *stop, xr_err *err)
 {
+    if (sent != XRAY_OK)
+        return unsent(w, sent, err);
     xray_status status = wait_all(w, ranks, stop, 1, err);
     return waiting(w, ranks) || status == XRAY_E_PEER ? spoiled(w, status, err)
                                                       : status;
@@ -236,11 +248,12 @@ static xray_status ready(xr_whole *w, xr_err *err)
         status = xr_actor_ready(w->horse[r].actor,
                                 limit > 0 ? limit / 1000000 + 1 : -1, err);
     }
+    if (status != XRAY_OK)
+        return status;
     for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++)
         status = xr_actor_call(w->horse[r].actor, "memory", err,
                                &w->horse[r].future, &w->horse[r].memory);
-    if (status == XRAY_OK)
-        status = xr_whole_wait(w, &all, err);
+    status = xr_whole_wait(w, &all, status, err);
     if (status == XRAY_OK)
         say_memory(w);
     return status;
@@ -341,8 +354,7 @@ xray_status xr_whole_step(xr_whole *w, uint32_t role, double lr,
             xr_actor_call(h->actor, "step", err, &h->future, role, lr, max_norm,
                           &h->norm, &h->skipped, &h->version, &h->bad);
     }
-    if (status == XRAY_OK)
-        status = xr_whole_wait(w, ranks, err);
+    status = xr_whole_wait(w, ranks, status, err);
     if (status == XRAY_OK)
         status = same_step(w, ranks, err);
     const xr_horse *first = &w->horse[ranks->rank[0]];
@@ -376,14 +388,12 @@ static xray_status ship(xr_whole *w, const xr_ranks *from, const xr_ranks *to,
         xr_horse *h = &w->horse[from->rank[i]];
         status = xr_actor_call(h->actor, "ship_along", err, &h->future);
     }
-    if (status == XRAY_OK)
-        status = xr_whole_wait(w, from, err);
+    status = xr_whole_wait(w, from, status, err);
     for (uint32_t i = 0; i < to->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[to->rank[i]];
         status = xr_actor_call(h->actor, "receive", err, &h->future, region);
     }
-    if (status == XRAY_OK)
-        status = xr_whole_wait(w, to, err);
+    status = xr_whole_wait(w, to, status, err);
     xr_region_put(w->actors, region);
     return status;
 }
@@ -400,7 +410,7 @@ xray_status xr_whole_publish(xr_whole *w, xr_err *err)
         status =
             xr_actor_call(h->actor, "publish", err, &h->future, &h->version);
     }
-    return status == XRAY_OK ? xr_whole_wait(w, ranks, err) : status;
+    return xr_whole_wait(w, ranks, status, err);
 }
 
 static xray_status files(xr_whole *w, const char *method, uint32_t role,
@@ -412,7 +422,7 @@ static xray_status files(xr_whole *w, const char *method, uint32_t role,
         xr_horse *h = &w->horse[ranks->rank[i]];
         status = xr_actor_call(h->actor, method, err, &h->future, role, dir);
     }
-    return status == XRAY_OK ? xr_whole_wait(w, ranks, err) : status;
+    return xr_whole_wait(w, ranks, status, err);
 }
 
 xray_status xr_whole_save(xr_whole *w, uint32_t role, const char *dir,

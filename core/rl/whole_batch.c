@@ -130,7 +130,7 @@ static xray_status call_all(xr_whole *w, const xr_ranks *ranks,
         status =
             xr_actor_call(h->actor, method, err, &h->future, role, h->region);
     }
-    return status == XRAY_OK ? xr_whole_wait(w, ranks, err) : status;
+    return xr_whole_wait(w, ranks, status, err);
 }
 
 /* ---- forward ------------------------------------------------------------ */
@@ -176,7 +176,7 @@ static xray_status discard(xr_whole *w, const xr_ranks *ranks, uint32_t role,
         xr_horse *h = &w->horse[ranks->rank[i]];
         status = xr_actor_call(h->actor, "discard", err, &h->future, role);
     }
-    return status == XRAY_OK ? xr_whole_wait(w, ranks, err) : status;
+    return xr_whole_wait(w, ranks, status, err);
 }
 
 /* The first replica goes on from the sums as they stand, so that one replica
@@ -282,6 +282,17 @@ static void take_samples(xr_samples *to, const xr_draw *from, uint32_t i,
         }
 }
 
+static xray_status draw_all(xr_whole *w, const xr_ranks *ranks,
+                            const volatile sig_atomic_t *stop, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status = xr_actor_call(h->actor, "draw", err, &h->future, h->region);
+    }
+    return xr_whole_wait_each(w, ranks, status, stop, err);
+}
+
 xray_status xr_whole_draw(xr_whole *w, xr_samples *samples,
                           const xr_row *const *rows, uint32_t count,
                           const xr_sampling *how,
@@ -294,12 +305,8 @@ xray_status xr_whole_draw(xr_whole *w, xr_samples *samples,
     samples->n = how->n;
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
         status = pack_prompts(w, ranks, i, rows, count, how, &draws[i], err);
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        xr_horse *h = &w->horse[ranks->rank[i]];
-        status = xr_actor_call(h->actor, "draw", err, &h->future, h->region);
-    }
     if (status == XRAY_OK)
-        status = xr_whole_wait_each(w, ranks, stop, err);
+        status = draw_all(w, ranks, stop, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
         take_samples(samples, &draws[i], i, ranks->count);
     if (status == XRAY_E_NUMERIC)

@@ -45,12 +45,16 @@ struct xr_whole {
 const xr_ranks *xr_whole_ranks(const xr_whole *whole, uint32_t role);
 /* Waits for the calls in progress on these ranks and frees their futures. The
  * first error ends the wait, since other ranks may be in a collective with the
- * one that failed: the models are out of step then. */
-xray_status xr_whole_wait(xr_whole *whole, const xr_ranks *ranks, xr_err *err);
+ * one that failed: the models are out of step then. `sent` is how the sending
+ * went: where a call did not reach its rank, nothing is waited for, and the
+ * models are out of step as well. */
+xray_status xr_whole_wait(xr_whole *whole, const xr_ranks *ranks,
+                          xray_status sent, xr_err *err);
 /* The same for calls in which no rank waits for another: an error of one lets
  * the others finish, and the models stay fit. `stop` (or NULL) at 2: XRAY_END.
  */
 xray_status xr_whole_wait_each(xr_whole *whole, const xr_ranks *ranks,
+                               xray_status sent,
                                const volatile sig_atomic_t *stop, xr_err *err);
 /* XRAY_E_PEER after a call has failed. */
 xray_status xr_whole_fit(const xr_whole *whole, xr_err *err);

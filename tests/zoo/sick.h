@@ -21,6 +21,10 @@ int sick_is(const char *fault);
  * room for one that is wrong. */
 void sick_table(const char *who, xray_weights *table, xray_tensor *tensor);
 
+/* Tells a test where the process is, by making the file $SICK_FLAG, and waits
+ * for the file $SICK_FLAG.go; once only, whatever processes there are. */
+void sick_wait(void);
+
 /* The component of a plugin of ours, built in $XRAY_BUILD/plugins. */
 int sick_wrapped(const char *file, xray_component *out);
 

@@ -33,6 +33,8 @@ static xray_status step(void *self)
         return XRAY_AGAIN;
     if (sick_now("infer-pause"))
         pause_here();
+    if (sick_now("infer-wait"))
+        sick_wait();
     return base->step(self);
 }
 

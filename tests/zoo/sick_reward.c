@@ -45,6 +45,8 @@ static xray_status poll(void *self, uint64_t wait_ns, xray_score *out)
     }
     if (any && sick_now("reward-few"))
         return XRAY_END;
+    if (sick_now("reward-wait"))
+        sick_wait();
     xray_status status = base->poll(self, wait_ns, out);
     if (status == XRAY_END && sick_now("reward-more")) {
         *out = before;
