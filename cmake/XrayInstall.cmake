@@ -12,6 +12,7 @@ write_basic_package_version_file(xray-config-version.cmake
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/xray-config.cmake
   ${PROJECT_BINARY_DIR}/xray-config-version.cmake cmake/XrayPlugin.cmake
+  cmake/XrayConformance.cmake
   DESTINATION ${pkgdir} COMPONENT sdk)
 # Paths hang on the file's own folder, so that `cmake --install --prefix` may put
 # all of it elsewhere; absolute ones, which a packager chose, stay.

@@ -81,12 +81,13 @@ XRAY_PLUGIN_ENTRY(@ident@)
   install(TARGETS ${name} LIBRARY DESTINATION ${XRAY_PLUGIN_DIR}
     COMPONENT plugins)
 
-  add_test(NAME conformance.${name}
-    COMMAND ${XRAY_EXECUTABLE} plugin inspect $<TARGET_FILE:${name}>)
+  add_test(NAME conformance.${name} COMMAND ${CMAKE_COMMAND}
+    -DXRAY=${XRAY_EXECUTABLE} -DPLUGIN=$<TARGET_FILE:${name}>
+    -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/XrayConformance.cmake)
   set_tests_properties(conformance.${name} PROPERTIES LABELS conformance)
 endfunction()
 
 if(NOT XRAY_EXECUTABLE)
-  set(XRAY_EXECUTABLE xray) # the target, inside the tree
+  set(XRAY_EXECUTABLE $<TARGET_FILE:xray>) # inside the tree
   set(XRAY_MODULE_DIR ${PROJECT_BINARY_DIR}/plugins) # where it looks for modules
 endif()

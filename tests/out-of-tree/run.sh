@@ -20,7 +20,7 @@ cmake -S "$source" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
   { cat "$work/log"; say "configure failed"; exit 1; }
 cmake --build "$work/build" > "$work/log" 2>&1 ||
   { cat "$work/log"; say "build failed"; exit 1; }
-# conformance.NAME of xray_add_plugin: `xray plugin inspect`.
+# conformance.NAME of xray_add_plugin.
 ctest --test-dir "$work/build" --output-on-failure > "$work/log" 2>&1 ||
   { cat "$work/log"; say "conformance failed"; exit 1; }
 say "built and inspected"
