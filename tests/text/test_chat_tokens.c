@@ -4,9 +4,8 @@
  * assistant says, as transformers gives them for Qwen 2.5 and Qwen 3.
  */
 #include "core/base/file.h"
-#include "model/chat/chat.h"
-#include "model/text/tokenizer.h"
 #include "tests/scratch.h"
+#include "tests/text/chat_rows.h"
 
 /* What these tokenizers have beyond Qwen 2's file, from id 151646 on. */
 static const struct {
@@ -112,14 +111,6 @@ static void render(const model *m, const cJSON *row, xm_chat_text *out)
     xm_chat_close(chat);
 }
 
-static int is_said(const xm_chat_text *text, const xm_token_span *span)
-{
-    for (size_t k = 0; k < text->span_count; k++)
-        if (span->from < text->spans[k].to && span->to > text->spans[k].from)
-            return 1;
-    return 0;
-}
-
 static void check_row(const model *m, const cJSON *row, size_t number)
 {
     xm_chat_text text = { .spans = NULL };
@@ -145,7 +136,7 @@ static void check_row(const model *m, const cJSON *row, size_t number)
         if (ids.data[i] != id->valueint)
             fail_msg("row %zu, token %zu: %d, not %d", number, i, ids.data[i],
                      id->valueint);
-        if (mask && is_said(&text, &spans.data[i]) != said->valueint)
+        if (mask && chat_is_said(&text, &spans.data[i]) != said->valueint)
             fail_msg("row %zu, token %zu: the mask is %d", number, i,
                      said->valueint);
         said = mask ? said->next : NULL;
