@@ -25,6 +25,7 @@ static const char *const inputs[] = {
     "tests/text/goldens/llama2/tokenizer.json",
     "tests/text/goldens/llama2/lines.jsonl",
     "tests/text/goldens/qwen2/tokenizer.json",
+    "tests/algo/goldens/rl_vectors.json",
 };
 
 static uint64_t hash_file(const material *m, const char *name, uint64_t hash)
@@ -79,6 +80,7 @@ int main(int argc, char **argv)
     models_write(&m);
     cases_write(&m);
     tokenizers_write(&m);
+    file_copy(&m, "tests/algo/goldens/rl_vectors.json", "rl_vectors.json");
     file_write(&m, "made-by", mark, strlen(mark));
     /* In one move, so that no suite ever sees half a folder. */
     if (access(argv[2], F_OK) == 0 && xr_dir_remove(argv[2], NULL) != XRAY_OK)

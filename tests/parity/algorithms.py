@@ -7,6 +7,8 @@ random inputs, and compares with what model/rl gives. Needs numpy.
     algorithms.py PROGRAM                compare (PROGRAM: build/.../tests/algo-values)
     algorithms.py PROGRAM --cases N      so many inputs a function (default 300)
     algorithms.py --write FILE           write inputs and results as goldens
+    algorithms.py --vectors FILE         write whole rows and groups with what the
+                                         plugins must make of them (rl_vectors.json)
 """
 import argparse
 import json
@@ -455,6 +457,62 @@ def cases(count):
             yield {"f": name, "in": x, "out": [float(v) for v in compute(*x)]}
 
 
+# ---- rows and groups for the plugins ---------------------------------------
+
+def gae_vector(name, reward, value, mask, gamma, lam, whitened=False):
+    # The recursion runs through masked tokens; whitening is by the statistics of
+    # the others.
+    both = np.array(gae(gamma, lam, 1, len(reward), *reward, *value, *mask)).reshape(2, -1)
+    expected = {"returns": [list(both[1])]}
+    if whitened:
+        inside = both[0][np.array(mask) > 0]
+        expected["whitened_advantages"] = [list((both[0] - inside.mean()) / np.sqrt(inside.var(ddof=1) + 1e-8))]
+    return {"name": name, "inputs": {"rewards": [reward], "values": [value], "mask": [mask], "gamma": gamma, "lam": lam}, "expected": expected}
+
+
+def returns_vector(name, rewards, masks, gamma):
+    return {"name": name, "inputs": {"rewards": rewards, "mask": masks, "gamma": gamma},
+            "expected": {"returns": [returns(gamma, len(r), *r, *m) for r, m in zip(rewards, masks)]}}
+
+
+def group_vector(name, kind, deviation, scores, groups, **more):
+    out = np.zeros(len(scores))
+    for g in set(groups):
+        at = [i for i, k in enumerate(groups) if k == g]
+        x = sum(([scores[i], 1.0] for i in at), [])
+        out[at] = advantage(kind, deviation, more.get("eps", 1e-6), len(scores), len(scores), len(at), *x)
+    return {"name": name, "inputs": {"scores": scores, "group": groups, **more}, "expected": {"adv": list(out)}}
+
+
+def vectors():
+    reward, value = [0.25, -1.5, 2.5], [0.75, -0.5, 1.25]
+    yield gae_vector("gae_return_gamma1_lam1", reward, value, [1, 1, 1], 1.0, 1.0)
+    yield gae_vector("gae_masked_whitened_adv", reward, value, [1, 0, 1], 1.0, 1.0, True)
+    yield gae_vector("gae_return_gamma0.5", reward, value, [1, 1, 1], 0.5, 1.0)
+    yield gae_vector("gae_return_lam0.5", reward, value, [1, 1, 1], 1.0, 0.5)
+    yield group_vector("rloo_outcome", 2, 0, [0.5, 2.0, -1.0, 4.0, 3.0], [0, 1, 0, 1, 2])
+    yield group_vector("grpo_no_std", 0, 0, [0.5, 2.0, -1.0, 4.0], [0, 1, 0, 1])
+    yield group_vector("maxrl", 6, 0, [0.5, 2.0, 1.0, 4.0], [0, 1, 0, 1], eps=1e-6)
+    yield returns_vector("reinforce_pp_returns_gamma0.5", [reward], [[1, 1, 1]], 0.5)
+    yield returns_vector("reinforce_pp_obs_span", [[0.5, 1.0, 0, 0.25, -3.0]], [[1, 1, 0, 0, 1]], 0.5)
+    yield returns_vector("reinforce_pp_batch", [[0, 0.5, 0, 1], [0.25, 0, 1, 3.0]], [[1, 0, 1, 1], [1, 1, 1, 0]], 1.0)
+    yield {"name": "multi_turn_gae_obs_invariance", "expected": None,
+           "inputs": {"rewards": [[0, 0, 0.5, 0, -0.25, 0, 0, 0.125, 1, 0, 0]], "mask": [[0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0]],
+                      "values_on_mask": [0.5, -1, 2, 0.25, 3]}}
+    adv, old, now = [1.5, -0.5, -2], [-1.25, -0.5, -2.5], [-2.0, -0.25, -0.75]
+    inputs = {"adv": adv, "old_lp": old, "lp": now, "clip_low": 0.2, "clip_high": 0.2}
+    loss = [vanilla(0.2, 0.2, 3.0, 20.0, 0, n, o, a)[0] for n, o, a in zip(now, old, adv)]
+    yield {"name": "ppo_dual_clip", "inputs": {**inputs, "clip_c": 3.0}, "expected": {"per_token": loss, "sum": sum(loss), "mean": sum(loss) / 3}}
+    loss = [float(cispo(0.2, 0.2, 0, 20.0, 0, n, o, a)[0]) for n, o, a in zip(now, old, adv)]
+    yield {"name": "cispo_sum", "inputs": inputs, "expected": {"per_token": loss, "sum": sum(loss)}}
+    mask = [1, 0, 1]
+    loss = [dro(0, 0, 0, 0, 0.05, n, o, a)[0] * m for n, o, a, m in zip(now, old, adv, mask)]
+    yield {"name": "dro", "inputs": {"old_lp": old, "lp": now, "adv": adv, "mask": mask, "beta": 0.05}, "expected": {"loss": sum(loss) / sum(mask)}}
+    losses, masks = [[0.5, -2, 30], [4, 50, 1.25]], [[1, 1, 0], [1, 0, 1]]
+    yield {"name": "agg_token_sum", "inputs": {"loss": losses, "mask": masks, "mode": "token-sum", "dp_size": 4},
+           "expected": {"loss": 4 * float(np.sum(np.array(losses) * np.array(masks)))}}
+
+
 def compare(program, count):
     todo = list(cases(count))
     text = "".join(c["f"] + " " + " ".join(repr(v) for v in c["in"]) + "\n" for c in todo)
@@ -479,11 +537,15 @@ def main():
     parser.add_argument("program", nargs="?")
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--write")
+    parser.add_argument("--vectors")
     args = parser.parse_args()
     if args.write:
         with open(args.write, "w") as out:
             rows = ",\n  ".join(json.dumps(c) for c in cases(8))
             out.write(f'{{"tolerance": {TOLERANCE},\n "cases": [\n  {rows}\n ]}}\n')
+    if args.vectors:
+        with open(args.vectors, "w") as out:
+            out.write("[\n" + ",\n".join(json.dumps(v) for v in vectors()) + "\n]\n")
     if args.program and not compare(args.program, args.cases):
         return 1
     return 0
