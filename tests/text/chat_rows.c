@@ -23,6 +23,22 @@ xray_status chat_render(const char *source, size_t size, const cJSON *context,
     return status;
 }
 
+void chat_expect(const char *source, const char *json, int go_on,
+                 const char *wanted)
+{
+    xr_err err = { 0 };
+    cJSON *context = NULL;
+    xm_chat_text text = { 0 };
+    assert_int_equal(xr_json_parse(json, strlen(json), "test", &err, &context),
+                     0);
+    if (chat_render(source, strlen(source), context, go_on, &err, &text))
+        assert_string_equal(err.text, wanted);
+    else
+        assert_string_equal(xr_str_text(&text.text), wanted);
+    xm_chat_text_free(&text);
+    cJSON_Delete(context);
+}
+
 /* The characters of bytes [0, at). */
 static size_t chars(const char *text, size_t at)
 {

@@ -13,6 +13,9 @@
  * name "mine" and row 7 of rows.jsonl. */
 xray_status chat_render(const char *source, size_t size, const cJSON *context,
                         int go_on, xr_err *err, xm_chat_text *out);
+/* The text of it, or the error, is `wanted`. */
+void chat_expect(const char *source, const char *json, int go_on,
+                 const char *wanted);
 /* Fails the test unless the spans of the text are `wanted`, pairs in
  * characters. */
 void chat_expect_spans(const cJSON *wanted, const xm_chat_text *text);

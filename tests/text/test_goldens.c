@@ -4,6 +4,7 @@
  * them; tests/parity/tokenizers.py --goldens writes the files.
  */
 #include <dirent.h>
+#include <pthread.h>
 
 #include "core/base/file.h"
 #include "core/base/json.h"
@@ -240,10 +241,113 @@ static void test_mutations(void **state)
     assert_true(accepted > folders && accepted < 60 * folders);
 }
 
+static xm_tokenizer *open_golden(const char *name)
+{
+    char dir[XR_PATH_CAP];
+    xm_tokenizer *tok;
+    xr_err err = { "" };
+    const char *source = getenv("XRAY_SOURCE");
+    (void)snprintf(dir, sizeof dir, "%s/tests/text/goldens/%s",
+                   source ? source : ".", name);
+    if (xm_tokenizer_open(dir, &err, &tok))
+        fail_msg("%s", err.text);
+    return tok;
+}
+
+/* Any characters but the mark of a blank, from all of Unicode or a part. */
+static size_t draw_text(uint32_t number, char text[4 * 64])
+{
+    size_t size = 0;
+    uint32_t below = number % 2 ? 0x110000u : number % 4 ? 0x3000u : 0x80u;
+    for (uint32_t k = 0; k < 64; k++) {
+        xr_philox_out r = xr_philox(11, number, k, 0, 0);
+        uint32_t code = r.w[0] % below;
+        if (code && code != 0x2581 && (code < 0xD800 || code > 0xDFFF))
+            size += (size_t)xr_utf8_encode(code, text + size);
+    }
+    return size;
+}
+
+/* Without a normalizer every sequence of characters survives, whatever the
+ * pattern makes of it and whether the vocabulary has it or falls to bytes. */
+static void test_random_characters(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "o200k", "llama3", "gemma3" };
+    for (size_t n = 0; n < 3; n++) {
+        xm_tokenizer *tok = open_golden(names[n]);
+        for (uint32_t i = 0; i < 1000; i++) {
+            char text[4 * 64];
+            size_t size = draw_text(i, text);
+            xm_ids ids = { 0 };
+            xr_str back = { 0 };
+            assert_int_equal(
+                xm_tokenizer_encode(tok, text, size, 1, &ids, NULL), XRAY_OK);
+            assert_int_equal(
+                xm_tokenizer_decode(tok, ids.data, ids.count, 1, &back, NULL),
+                XRAY_OK);
+            assert_int_equal(back.size, size);
+            assert_memory_equal(xr_str_text(&back), text, size);
+            xr_str_free(&back);
+            xm_ids_free(&ids);
+        }
+        xm_tokenizer_close(tok);
+    }
+}
+
+typedef struct worker {
+    const xm_tokenizer *tok;
+    xr_str text;
+    xm_ids ids;
+    xray_status status;
+} worker;
+
+static void *work(void *arg)
+{
+    worker *w = arg;
+    w->status = xm_tokenizer_encode(w->tok, w->text.data, w->text.size, 1,
+                                    &w->ids, NULL);
+    return NULL;
+}
+
+/* One tokenizer, and the words that it remembers, in three threads at once. */
+static void test_threads(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok = open_golden("qwen2");
+    worker w[3];
+    pthread_t threads[3];
+    for (size_t i = 0; i < 3; i++) {
+        w[i] = (worker){ .tok = tok };
+        for (uint32_t k = 0; k < 400; k++) {
+            char text[4 * 64];
+            size_t size = draw_text(k, text);
+            xr_str_append(&w[i].text, text, size);
+            xr_str_puts(&w[i].text, " the quick brown fox, then don't 12 ");
+        }
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &w[i]), 0);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(w[i].status, XRAY_OK);
+        assert_int_equal(w[i].ids.count, w[0].ids.count);
+        assert_memory_equal(w[i].ids.data, w[0].ids.data,
+                            w[0].ids.count * sizeof *w[0].ids.data);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        xm_ids_free(&w[i].ids);
+        xr_str_free(&w[i].text);
+    }
+    xm_tokenizer_close(tok);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_goldens),
-                                        cmocka_unit_test(test_mutations) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_random_characters),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_mutations)
+    };
     return cmocka_run_group_tests_name("text.goldens", tests, scratch_make,
                                        scratch_drop);
 }
