@@ -178,6 +178,9 @@ static void work_out(flow *f, const rig_batch *b, int scaled, padded *p)
 
 static void same_estimates(const rig_batch *b, const padded *p)
 {
+    for (uint32_t i = 0; i < b->b.tokens; i++)
+        if (b->mask[i] == 0) /* prompts, whitened or not */
+            assert_true(b->advantage[i] == 0 && b->returns[i] == 0);
     for (int r = 0; r < ROWS; r++) {
         int32_t first = b->row_start[r] + b->prompt_len[r];
         for (int t = 0; first + t < b->row_start[r + 1]; t++) {

@@ -4,12 +4,12 @@
 
     python3 tests/parity/tokenizers.py --lines build/dev/tests/text-lines \
         [--xray build/dev/xray] [--data shared/data] [--only NAME] [--texts N]
-        [--goldens tests/text/goldens]
+        [--goldens tests/text/goldens] [--ids tests/text/goldens]
 
 Needs the Python package `tokenizers`. Makes small tokenizers of every kind
 (seeded), asks both sides for ids, offsets, decoded and streamed text, and stops
-a tokenizer at its first difference. --goldens writes what ctest checks without
-Python.
+a tokenizer at its first difference. --goldens and --ids write what ctest checks
+without Python.
 """
 import argparse
 import base64
@@ -543,6 +543,27 @@ def write_goldens(folder, texts):
                 f.write(json.dumps({"text": t, **want}, separators=(",", ":")) + "\n")
 
 
+def write_ids(folder):
+    """ids.jsonl beside each tokenizer.json: ids that no text gives, as a model may
+    sample them (bytes of half a character, specials anywhere), and their texts."""
+    for name in sorted(os.listdir(folder)):
+        where = os.path.join(folder, name)
+        if not os.path.exists(os.path.join(where, "tokenizer.json")):
+            continue
+        tok, r = Tokenizer.from_file(os.path.join(where, "tokenizer.json")), random.Random(name)
+        known = sorted(tok.get_vocab(True).values())
+        byte = [i for t, i in tok.get_vocab(True).items() if len(t) == 6 and t.startswith("<0x")]
+        special = [i for i, t in tok.get_added_tokens_decoder().items() if t.special]
+        with open(os.path.join(where, "ids.jsonl"), "w") as f:
+            rows = 0
+            while rows < 14:
+                ids = [r.choice(byte if byte and r.random() < .5 else special if special and r.random() < .1 else known) for _ in range(r.randrange(1, 11))]
+                row = {"ids": ids, "decoded": tok.decode(ids, skip_special_tokens=False), "skipped": tok.decode(ids)}
+                if "\0" not in row["decoded"]:  # no text of ours holds one
+                    f.write(json.dumps(row, separators=(",", ":")) + "\n")
+                    rows += 1
+
+
 def compare(name, spec, texts, args):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "tokenizer.json")
@@ -587,11 +608,15 @@ def main():
     p.add_argument("--texts", type=int, default=1500)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--goldens")
+    p.add_argument("--ids", help="a folder of goldens: write ids.jsonl of each tokenizer in it")
     p.add_argument("--sweep", action="store_true", help="every code point, in place of the texts")
     args = p.parse_args()
     if args.goldens:
         all_of_them = make_texts(args.seed, 400)
         write_goldens(args.goldens, random.Random(args.seed).sample([t for t in all_of_them if len(t) < 60], 45))
+        return 0
+    if args.ids:
+        write_ids(args.ids)
         return 0
     texts = sweep() if args.sweep else make_texts(args.seed, args.texts)
     todo = all_tokenizers()

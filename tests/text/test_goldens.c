@@ -104,19 +104,32 @@ static void check_line(const xm_tokenizer *tok, const cJSON *row,
     xm_token_spans_free(&spans);
 }
 
-static int check_folder(const char *dir)
+/* Ids that no text gives. */
+static void check_ids_alone(const xm_tokenizer *tok, const cJSON *row,
+                            const char *where)
+{
+    xm_ids ids = { 0 };
+    assert_int_equal(xr_json_ids(xr_json_get(row, "ids"), where, NULL,
+                                 &ids.data, &ids.count),
+                     XRAY_OK);
+    check_text(tok, &ids, 0, xr_json_get(row, "decoded")->valuestring, where);
+    check_text(tok, &ids, 1, xr_json_get(row, "skipped")->valuestring, where);
+    free(ids.data);
+}
+
+/* A file of the folder, line by line; how many there are. */
+static int check_file(const xm_tokenizer *tok, const char *dir,
+                      const char *name,
+                      void (*one)(const xm_tokenizer *tok, const cJSON *row,
+                                  const char *where))
 {
     char path[XR_PATH_CAP];
     char where[XR_PATH_CAP];
     xr_err err = { "" };
-    xm_tokenizer *tok;
     char *lines;
     size_t size;
     int number = 0;
-    if (xm_tokenizer_open(dir, &err, &tok))
-        fail_msg("%s", err.text);
-    assert_int_equal(xr_path_join(dir, "lines.jsonl", path, sizeof path, &err),
-                     XRAY_OK);
+    assert_int_equal(xr_path_join(dir, name, path, sizeof path, &err), XRAY_OK);
     assert_int_equal(xr_file_read(path, 1u << 24, &err, &lines, &size),
                      XRAY_OK);
     for (char *line = lines; *line;) {
@@ -125,13 +138,24 @@ static int check_folder(const char *dir)
         (void)snprintf(where, sizeof where, "%.4000s:%d", path, ++number);
         assert_int_equal(xr_json_parse(line, length, where, &err, &row),
                          XRAY_OK);
-        check_line(tok, row, where);
+        one(tok, row, where);
         cJSON_Delete(row);
         line += length + (line[length] == '\n');
     }
     free(lines);
-    xm_tokenizer_close(tok);
     return number;
+}
+
+static int check_folder(const char *dir)
+{
+    xr_err err = { "" };
+    xm_tokenizer *tok;
+    if (xm_tokenizer_open(dir, &err, &tok))
+        fail_msg("%s", err.text);
+    int lines = check_file(tok, dir, "lines.jsonl", check_line);
+    assert_true(check_file(tok, dir, "ids.jsonl", check_ids_alone) >= 14);
+    xm_tokenizer_close(tok);
+    return lines;
 }
 
 /* Calls `one` for every folder of goldens; the sum of what it returns. */
