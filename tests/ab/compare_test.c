@@ -185,6 +185,35 @@ static void other_seeds(void **state)
     free(text);
 }
 
+/* Half of the runs with a partner are enough to pair them, fewer are not. */
+static void half_of_the_seeds(void **state)
+{
+    (void)state;
+    for (int shared = 2; shared >= 1; shared--) {
+        for (int i = 0; i < 8; i++) {
+            char dir[64];
+            int seed = i < 4 ? i + 1 : i + 1 - shared;
+            (void)snprintf(dir, sizeof dir, "%s-%d/seed-%d",
+                           i < 4 ? "four" : "next", shared, seed);
+            made_up_run(&(made_up){ .dir = dir,
+                                    .seed = seed,
+                                    .lr = i < 4 ? "0.1" : "0.2",
+                                    .steps = 4,
+                                    .score = 0.4 + 0.01 * (i * i % 5) });
+        }
+    }
+    char *text = TEXT_OF(NULL, "four-2", "next-2");
+    expect_in(text, "paired t\n");
+    expect_in(text, "note: four-2 and next-2: 2 of 4 runs have a partner of "
+                    "their seed; the others are left out of the difference\n");
+    free(text);
+    text = TEXT_OF(NULL, "four-1", "next-1");
+    expect_in(text, "Welch t\n");
+    expect_in(text, "note: four-1 and next-1 were not run with the same seeds: "
+                    "unpaired, Welch's t interval\n");
+    free(text);
+}
+
 /* Two against the base: 0.0066 goes to 0.0133, and its interval widens. */
 static void holm_for_several(void **state)
 {
@@ -476,6 +505,7 @@ int main(void)
         cmocka_unit_test(names_the_winner),
         cmocka_unit_test(refuses_to_name_one),
         cmocka_unit_test(other_seeds),
+        cmocka_unit_test(half_of_the_seeds),
         cmocka_unit_test(holm_for_several),
         cmocka_unit_test(equal_runs),
         cmocka_unit_test(one_run_each),

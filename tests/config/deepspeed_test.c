@@ -383,6 +383,16 @@ static void sums_that_do_not_come_out(void **state)
                   "ds.json: train_batch_size: 16 is no multiple of 1 x 3 "
                   "ranks");
     done(&r);
+    /* 5 sequences a rank would leave one over. */
+    read_both(&r,
+              "{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": "
+              "5, \"gradient_accumulation_steps\": 1}",
+              "");
+    expect_errors(&r.errors,
+                  "ds.json: train_batch_size: 16 is not "
+                  "train_micro_batch_size_per_gpu 5 x "
+                  "gradient_accumulation_steps 1 x 3 ranks = 15");
+    done(&r);
 }
 
 static void keys_that_are_none(void **state)

@@ -35,6 +35,7 @@ static void presets_are_as_documented(void **state)
     assert_int_equal(run.rollout.top_k, 0);
     assert_int_equal(run.actor.ppo_epochs, 1);
     assert_true(run.actor_optim.lr == 1e-6);
+    assert_true(run.critic_optim.lr == 1e-5);
     assert_true(run.sft_optim.lr == 1e-5);
     assert_string_equal(run.trainer.default_local_dir, "checkpoints/xray/run");
     xr_config_free(config);

@@ -107,7 +107,7 @@ copy_sources() {
 # script, which may start anything.
 targets_of() { # REGEX
     local commands
-    commands=$(ctest --test-dir "$build" -N -V -R "$1" |
+    commands=$(ctest --test-dir "$build" -N -V -R "$1" -LE 'gpu|nightly' |
         sed -n 's/^[0-9]*: Test command: \([^ ]*\).*/\1/p' | tr -d '"' | sort -u)
     if grep -qv "^$build/tests/" <<<"$commands"; then
         echo all
@@ -126,7 +126,7 @@ build_suites() { # REGEX
 }
 
 run_suites() { # REGEX SECONDS
-    timeout -k 10 "$2" ctest --test-dir "$build" -R "$1" -j "$jobs" --no-tests=error \
+    timeout -k 10 "$2" ctest --test-dir "$build" -R "$1" -LE 'gpu|nightly' -j "$jobs" --no-tests=error \
         --output-on-failure >"$work/log" 2>&1
 }
 

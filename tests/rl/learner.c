@@ -342,6 +342,22 @@ static void a_differing_bit_stops_an_exact_run(void **state)
     assert_int_equal(fake.version, 0);
 }
 
+/* recompute_old_logp = k: every k-th step is compared, the first one first. */
+static void log_probs_are_compared_every_so_often(void **state)
+{
+    static const xray_status compared[] = { XRAY_E_NUMERIC, XRAY_OK, XRAY_OK,
+                                            XRAY_E_NUMERIC, XRAY_OK };
+    fixture *f = *state;
+    f->session.run.actor.recompute_old_logp = 3;
+    fake.offset = 1e-6f;
+    for (uint64_t step = 1; step <= 5; step++) {
+        xr_err err = { "" };
+        assert_int_equal(xr_learner_step(&f->learner, &f->learner.fresh, step,
+                                         &rates, &err),
+                         compared[step - 1]);
+    }
+}
+
 static void other_contracts_train_on_recomputed_log_probs(void **state)
 {
     fixture *f = *state;
@@ -502,6 +518,36 @@ static void shuffling_keeps_the_rows(void **state)
     assert_true(xr_metrics_get(f->metrics, "fake/tokens") == 15);
 }
 
+/* The rows' order in the last of so many epochs of a step. */
+static void order_after(fixture *f, int64_t epochs, uint64_t step,
+                        uint64_t out[ROWS])
+{
+    xr_err err = { "" };
+    f->session.run.actor.ppo_epochs = epochs;
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, step, &rates, &err), 0);
+    memcpy(out, f->learner.shuffled.row_id, ROWS * sizeof(*out));
+}
+
+/* Every epoch of every step has an order of its own, the same in a rerun. */
+static void every_epoch_is_shuffled_anew(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    uint64_t order[3][ROWS];
+    uint64_t again[ROWS];
+    f->session.run.actor.shuffle = 1;
+    assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
+    order_after(f, 1, 1, order[0]);
+    order_after(f, 2, 1, order[1]);
+    order_after(f, 1, 2, order[2]);
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < i; k++)
+            assert_memory_not_equal(order[i], order[k], sizeof(order[i]));
+    order_after(f, 1, 1, again);
+    assert_memory_equal(again, order[0], sizeof(again));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -509,6 +555,8 @@ int main(void)
             a_step_updates_by_mini_batch_and_tells_the_engine, set_up,
             tear_down),
         cmocka_unit_test_setup_teardown(a_differing_bit_stops_an_exact_run,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(log_probs_are_compared_every_so_often,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             other_contracts_train_on_recomputed_log_probs, set_up, tear_down),
@@ -525,6 +573,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_bad_value_is_named, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(shuffling_keeps_the_rows, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(every_epoch_is_shuffled_anew, set_up,
                                         tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,6 +124,25 @@ static void test_bpe(void **state)
     }
 }
 
+/* Of paths of one score that is kept which was found first: pieces are offered
+ * from left to right, so the one whose last piece begins earlier (as the library
+ * gives them). */
+static void test_unigram_ties(void **state)
+{
+    (void)state;
+    (void)unlink(scratch_path("tokenizer_config.json"));
+    xm_tokenizer *tok =
+        make("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[["
+             "\"<unk>\",0],[\"a\",-1],[\"b\",-1],[\"ab\",-2],[\"c\",-1],["
+             "\"bc\",-2],[\"abc\",-3.5]]}}");
+    EXPECT(tok, "ab", 0, 3);
+    EXPECT(tok, "abc", 0, 1, 5);
+    EXPECT(tok, "abab", 0, 3, 3);
+    EXPECT(tok, "cab", 0, 4, 3);
+    EXPECT(tok, "aabbcc", 0, 1, 3, 5, 4);
+    xm_tokenizer_close(tok);
+}
+
 #define SPLIT(pattern)                                       \
     "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":"   \
     "\"Isolated\",\"pattern\":{\"Regex\":\"" pattern "\"}}," \
@@ -232,7 +251,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_characters),   cmocka_unit_test(test_bos_rule),
         cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_bpe),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_unigram_ties), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mutations),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
