@@ -447,6 +447,36 @@ static void rejected_rows(void **state)
     rig_close(&r);
 }
 
+/* One token of six weighs 1.5: divided by their mean, the weights are 1 on
+ * average, in the metrics and in the loss. */
+static void normalised_weights(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    const double scale = 6 / 6.5;
+    two_rows(&r, &b,
+             RIG_KEYS("preset", "dr_grpo", "loss_agg_mode", "token-mean",
+                      "rollout_is", "token", "rollout_is_batch_normalize",
+                      "true"));
+    rig_fill(&b, 5);
+    memcpy(b.rollout_logp, b.old_logp, sizeof(b.old_logp));
+    b.rollout_logp[5] -= (float)log(1.5);
+    b.reward[2] = 1;
+    b.reward[7] = 3;
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    near(rig_put(&r, "rollout_corr/rollout_is_mean"), 1, 1e-6);
+    near(rig_put(&r, "rollout_corr/rollout_is_min"), scale, 1e-6);
+    near(rig_put(&r, "rollout_corr/rollout_is_max"), 1.5 * scale, 1e-6);
+    memcpy(b.logp, b.old_logp, sizeof(b.logp));
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    near((double)b.dlogp[1], scale / 6, 1e-6);
+    near((double)b.dlogp[4], -scale / 6, 1e-6);
+    near((double)b.dlogp[5], -1.5 * scale / 6, 1e-6);
+    rig_close(&r);
+}
+
 static void refuse(const char *const *keys, const char *word)
 {
     rig r;
@@ -503,6 +533,7 @@ int main(void)
         cmocka_unit_test(adaptive_kl),
         cmocka_unit_test(exact_log_probs),
         cmocka_unit_test(rejected_rows),
+        cmocka_unit_test(normalised_weights),
         cmocka_unit_test(combinations_that_cannot_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

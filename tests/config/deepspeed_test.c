@@ -388,10 +388,9 @@ static void sums_that_do_not_come_out(void **state)
               "{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": "
               "5, \"gradient_accumulation_steps\": 1}",
               "");
-    expect_errors(&r.errors,
-                  "ds.json: train_batch_size: 16 is not "
-                  "train_micro_batch_size_per_gpu 5 x "
-                  "gradient_accumulation_steps 1 x 3 ranks = 15");
+    expect_errors(&r.errors, "ds.json: train_batch_size: 16 is not "
+                             "train_micro_batch_size_per_gpu 5 x "
+                             "gradient_accumulation_steps 1 x 3 ranks = 15");
     done(&r);
 }
 

@@ -493,6 +493,30 @@ static void the_narrowest_support_is_the_largest(void **state)
     bench_close(&b);
 }
 
+/* Logits so close that both weigh 1: half of the probability ends at one. */
+static void top_p_ends_where_it_is_reached(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    float w[64];
+    float x[64];
+    xray_draw draws[64];
+    for (size_t i = 0; i < 64; i++) {
+        w[i] = i == 3 ? 0.0f : i == 11 ? -1e-9f : -200.0f;
+        x[i] = 1.0f;
+        draws[i] = (xray_draw){ .key = i, .temperature = 1.0f, .top_p = 0.5f };
+    }
+    heads h = { .items = 64, .vocab = 64, .dim = 1, .w = w, .x = x };
+    for (int d = 0; d < b.count; d++) {
+        drawn r = run_sample(&b.dev[d], &h, draws);
+        for (size_t i = 0; i < 64; i++)
+            assert_int_equal(r.token[i], 3);
+        drawn_free(&r);
+    }
+    bench_close(&b);
+}
+
 /* Observed counts against probabilities: chi-square with 19 degrees of freedom
  * is below 43.8 with probability 0.999. */
 static void draws_have_the_distribution(void **state)
@@ -568,6 +592,7 @@ int main(void)
         cmocka_unit_test(draws_follow_their_definition),
         cmocka_unit_test(greedy_takes_the_lowest_of_equals),
         cmocka_unit_test(the_narrowest_support_is_the_largest),
+        cmocka_unit_test(top_p_ends_where_it_is_reached),
         cmocka_unit_test(draws_have_the_distribution),
         cmocka_unit_test(bad_targets_are_refused),
     };

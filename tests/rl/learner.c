@@ -352,9 +352,9 @@ static void log_probs_are_compared_every_so_often(void **state)
     fake.offset = 1e-6f;
     for (uint64_t step = 1; step <= 5; step++) {
         xr_err err = { "" };
-        assert_int_equal(xr_learner_step(&f->learner, &f->learner.fresh, step,
-                                         &rates, &err),
-                         compared[step - 1]);
+        assert_int_equal(
+            xr_learner_step(&f->learner, &f->learner.fresh, step, &rates, &err),
+            compared[step - 1]);
     }
 }
 

@@ -369,6 +369,9 @@ static void weights_come_in_parts(void **state)
     /* A tensor that does not come keeps its values; NULL ends the update. */
     some = part_of(s, 1, 2);
     assert_int_equal(ops->update(own, &some, 6), XRAY_OK);
+    /* What came for the last update is not what came for this one. */
+    assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
+    assert_int_equal(table->version(table->owner), 5);
     assert_int_equal(ops->update(own, NULL, 6), XRAY_OK);
     assert_int_equal(table->version(table->owner), 6);
     a->count = 0;

@@ -124,9 +124,9 @@ static void test_bpe(void **state)
     }
 }
 
-/* Of paths of one score that is kept which was found first: pieces are offered
- * from left to right, so the one whose last piece begins earlier (as the library
- * gives them). */
+/* Of several paths with the best score the one found first is kept: pieces are
+ * offered from left to right, so that is the one whose last piece begins
+ * earlier. The library does the same. */
 static void test_unigram_ties(void **state)
 {
     (void)state;

@@ -258,6 +258,50 @@ static void test_skip(void **state)
     rig_device_close(&device);
 }
 
+/* A loss that fails behind so many micro-batches. */
+typedef struct failing {
+    xray_loss inner;
+    uint32_t left;
+} failing;
+
+static xray_status fail_later(void *ctx, const xray_loss_call *call)
+{
+    failing *f = ctx;
+    return f->left-- ? f->inner.fn(f->inner.ctx, call) : XRAY_E_ARG;
+}
+
+/* Of a mini-batch whose last part fails nothing gets into the next update. */
+static void test_half_a_mini_batch(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    for (uint32_t stage = 0; stage <= 3; stage++) {
+        rig_spec spec = { .seed = 9, .stage_1 = stage + 1 };
+        rig a;
+        rig b;
+        assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
+        assert_int_equal(rig_open(&device, &spec, &b), XRAY_OK);
+        rows batch;
+        rows_loss ctx = { 0 };
+        rows_draw(&batch, 6, 20, 40, 5);
+        rows_cut(&batch, 3);
+        failing f = { rows_loss_of(&ctx, &batch), 2 };
+        xray_loss loss = f.inner;
+        loss.ctx = &f;
+        loss.fn = fail_later;
+        assert_int_equal(
+            a.ops->forward_backward(a.self, batch.pointers, 3, &loss),
+            XRAY_E_ARG);
+        rig_same_weights(&a, &b);
+        train(&a, 2, 1);
+        train(&b, 2, 1);
+        rig_same_weights(&a, &b);
+        rig_close(&a);
+        rig_close(&b);
+    }
+    rig_device_close(&device);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -347,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_loss_falls),
         cmocka_unit_test(test_lease),
         cmocka_unit_test(test_skip),
+        cmocka_unit_test(test_half_a_mini_batch),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_allocation),
     };
