@@ -64,8 +64,8 @@ make_slip() { # NAME ROOT
     local path=$2/${file[$1]} text before
     [ -n "${by[$1]}" ] || { echo "$1: names no suites"; return 1; }
     [ -f "$path" ] || { echo "$1: there is no file ${file[$1]}"; return 1; }
-    [ -n "${old[$1]}" ] && [ "${old[$1]}" != "${new[$1]}" ] ||
-        { echo "$1: changes nothing"; return 1; }
+    [ "${old[$1]}" != "${new[$1]}" ] || { echo "$1: changes nothing"; return 1; }
+    [ -n "${old[$1]}" ] || { echo "$1: says no text to change"; return 1; }
     IFS= read -r -d '' text <"$path" || true
     before=${text%%"${old[$1]}"*}
     [ "$before" != "$text" ] || { echo "$1: ${file[$1]} does not hold its text"; return 1; }
@@ -113,7 +113,7 @@ targets_of() { # REGEX
         echo all
         return
     fi
-    sed "s|^$build/||" <<<"$commands"
+    echo "${commands//"$build/"/}"
     echo xray
     (cd "$build" && ninja -t targets all) | sed -n 's|^\(plugins/[^/]*\.so\):.*|\1|p'
 }
