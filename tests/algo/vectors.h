@@ -13,7 +13,7 @@
 static inline cJSON *vectors_open(void)
 {
     char path[1024];
-    FILE *file = fopen(real_data("rl_vectors.json", path, sizeof(path)), "rb");
+    FILE *file = fopen(test_data("rl_vectors.json", path, sizeof(path)), "rb");
     assert_non_null(file);
     char *text = calloc(1, 1 << 20);
     assert_non_null(text);

@@ -14,7 +14,7 @@ static cJSON *load(const char *name)
     cJSON *json = NULL;
     xr_err err = { 0 };
     (void)snprintf(path, sizeof path, "chat_templates/%s", name);
-    if (xr_json_file(real_data(path, full, sizeof full), &err, &json))
+    if (xr_json_file(test_data(path, full, sizeof full), &err, &json))
         fail_msg("%s", err.text);
     return json;
 }
@@ -84,7 +84,7 @@ static void check_file(const char *name, size_t least)
     xr_err err = { 0 };
     cJSON *templates = load("templates.json");
     cJSON *contexts = load("contexts.json");
-    if (xr_file_read(real_data(name, path, sizeof path), 1u << 24, &err, &data,
+    if (xr_file_read(test_data(name, path, sizeof path), 1u << 24, &err, &data,
                      &size))
         fail_msg("%s", err.text);
     size_t count = 0;

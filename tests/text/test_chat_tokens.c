@@ -50,7 +50,7 @@ static cJSON *read_json(const char *name)
     char path[512];
     cJSON *json = NULL;
     xr_err err = { "" };
-    if (xr_json_file(real_data(name, path, sizeof path), &err, &json) !=
+    if (xr_json_file(test_data(name, path, sizeof path), &err, &json) !=
         XRAY_OK)
         fail_msg("%s", err.text);
     return json;
@@ -158,7 +158,7 @@ static void qwen(void **state)
                 .qwen3 = with_added(sizeof added / sizeof added[0]),
                 .templates = read_json("chat_templates/templates.json"),
                 .contexts = read_json("chat_templates/contexts.json") };
-    (void)real_data("chat_templates/qwen_token_goldens.jsonl", path,
+    (void)test_data("chat_templates/qwen_token_goldens.jsonl", path,
                     sizeof path);
     assert_int_equal(xr_file_read(path, SIZE_MAX / 4, &err, &text, &size),
                      XRAY_OK);

@@ -15,7 +15,7 @@ static xm_tokenizer *open_data(const char *name)
     char path[XR_PATH_CAP];
     xm_tokenizer *tok;
     xr_err err = { "" };
-    real_data(name, path, sizeof path);
+    test_data(name, path, sizeof path);
     if (xm_tokenizer_open(path, &err, &tok))
         fail_msg("%s", err.text);
     return tok;
@@ -77,7 +77,7 @@ static void check_vectors(const xm_tokenizer *tok, const char *name, int want)
     char *text;
     size_t size;
     int seen = 0;
-    real_data("tokenizers/vectors.jsonl", path, sizeof path);
+    test_data("tokenizers/vectors.jsonl", path, sizeof path);
     assert_int_equal(xr_file_read(path, 1u << 28, NULL, &text, &size), XRAY_OK);
     for (char *line = text; *line;) {
         char *end = strchr(line, '\n');
@@ -137,7 +137,7 @@ static void test_stories_prompts(void **state)
     assert_int_equal(xm_tokenizer_eos(tok), 2);
     assert_int_equal(xm_tokenizer_is_special(tok, 2), 1);
     assert_int_equal(xm_tokenizer_is_special(tok, 3), 0);
-    real_data("models/stories260K/golden.json", path, sizeof path);
+    test_data("models/stories260K/golden.json", path, sizeof path);
     assert_int_equal(xr_json_file(path, NULL, &golden), XRAY_OK);
     cJSON_ArrayForEach(item, xr_json_get(golden, "cases"))
     {
@@ -175,7 +175,7 @@ static void test_round_trip(void **state)
     char path[XR_PATH_CAP];
     char *text;
     size_t size;
-    real_data("corpora/tinyshakespeare.txt", path, sizeof path);
+    test_data("corpora/tinyshakespeare.txt", path, sizeof path);
     assert_int_equal(xr_file_read(path, 1u << 28, NULL, &text, &size), XRAY_OK);
     size = size < 300000 ? size : 300000;
     for (size_t i = 0; i < 3; i++) {
@@ -249,7 +249,7 @@ static void test_threads(void **state)
     char path[XR_PATH_CAP];
     char *text;
     size_t size;
-    real_data("corpora/tinyshakespeare.txt", path, sizeof path);
+    test_data("corpora/tinyshakespeare.txt", path, sizeof path);
     assert_int_equal(xr_file_read(path, 1u << 28, NULL, &text, &size), XRAY_OK);
     xm_tokenizer *tok = open_data("tokenizers/qwen2");
     worker w[3];
