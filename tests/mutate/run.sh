@@ -103,19 +103,18 @@ copy_sources() {
     done <"$work/sources"
 }
 
-# Programs of the suites, and what they load; all there is where a suite is a
-# script, which may start anything.
+# Programs of the suites, and what they or a script start or load: all that is
+# linked but other suites, fuzzers and benchmarks. The suite a.b is test-a-b.
 targets_of() { # REGEX
-    local commands
-    commands=$(ctest --test-dir "$build" -N -V -R "$1" -LE 'gpu|nightly' |
-        sed -n 's/^[0-9]*: Test command: \([^ ]*\).*/\1/p' | tr -d '"' | sort -u)
-    if grep -qv "^$build/tests/" <<<"$commands"; then
-        echo all
-        return
-    fi
-    echo "${commands//"$build/"/}"
-    echo xray
-    (cd "$build" && ninja -t targets all) | sed -n 's|^\(plugins/[^/]*\.so\):.*|\1|p'
+    local suites others='^(tests/(test|fuzz)|bench|.*/bench)-'
+    [[ $1 == *cuda* ]] || others="$others|^tests/cuda/"
+    suites=$(ctest --test-dir "$build" -N -R "$1" -LE 'gpu|nightly' |
+        sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/[.]/-/g; s|^|tests/test-|')
+    ninja -C "$build" -t targets all |
+        sed -n 's/^\([^:]*\): C[A-Z]*_\(EXECUTABLE\|[A-Z]*_LIBRARY\)_LINKER.*/\1/p' |
+        awk -v suites="$suites" -v others="$others|[.]a$" '
+            BEGIN { for (i = split(suites, name, "\n"); i > 0; i--) wanted[name[i]] = 1 }
+            $0 in wanted || $0 !~ others'
 }
 
 build_suites() { # REGEX
