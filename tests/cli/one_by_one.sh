@@ -38,4 +38,4 @@ same text score
 same prompt generate --max-tokens 5 --n 2 --seed 4
 # Equal prompts are samples apart.
 [ "$(sort -u "$work/together" | wc -l)" -gt 1 ] || fail "equal lines have equal samples: $(cat "$work/together")"
-echo "lines: ok"
+echo "one by one: ok"
