@@ -319,34 +319,6 @@ static void test_random_characters(void **state)
     }
 }
 
-/* Words are remembered by their bytes: those that differ in the middle alone,
- * far more than there are places for, stay apart. */
-static void test_many_words(void **state)
-{
-    (void)state;
-    enum { WORDS = 120000 };
-    xm_tokenizer *tok = open_golden("qwen2");
-    xr_str text = { 0 };
-    xr_str back = { 0 };
-    xm_ids ids = { 0 };
-    for (uint32_t i = 0; i < WORDS; i++) {
-        char word[] = "thequick????brownfox ";
-        for (uint32_t k = 0, rest = i; k < 4; k++, rest /= 26)
-            word[8 + k] = (char)('a' + rest % 26);
-        /* 19, 20 or 21 bytes: what stands last is compared on its own. */
-        xr_str_puts(&text, word + i % 3);
-    }
-    assert_int_equal(
-        xm_tokenizer_encode(tok, text.data, text.size, 0, &ids, NULL), XRAY_OK);
-    assert_int_equal(
-        xm_tokenizer_decode(tok, ids.data, ids.count, 0, &back, NULL), XRAY_OK);
-    assert_string_equal(xr_str_text(&back), xr_str_text(&text));
-    xm_ids_free(&ids);
-    xr_str_free(&back);
-    xr_str_free(&text);
-    xm_tokenizer_close(tok);
-}
-
 typedef struct worker {
     const xm_tokenizer *tok;
     xr_str text;
@@ -398,8 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_random_characters),
-        cmocka_unit_test(test_many_words), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_mutations)
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_mutations)
     };
     return cmocka_run_group_tests_name("text.goldens", tests, scratch_make,
                                        scratch_drop);

@@ -143,6 +143,35 @@ static void test_unigram_ties(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* Words are remembered by their bytes in places that they share: those that
+ * differ in the middle alone stay apart, also where they share a place. */
+static void test_many_words(void **state)
+{
+    (void)state;
+    enum { WORDS = 6000 };
+    static int32_t want[2 * WORDS];
+    xr_str json = { 0 };
+    xr_str text = { 0 };
+    xr_str_puts(&json, "{\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+                       "\"model\":{\"type\":\"WordLevel\","
+                       "\"unk_token\":\"?\",\"vocab\":{\"?\":0");
+    for (int32_t i = 0; i < 2 * WORDS; i++) {
+        char word[] = "thequick???brownfox";
+        for (int32_t k = 0, rest = i % WORDS; k < 3; k++, rest /= 26)
+            word[8 + k] = (char)('a' + rest % 26);
+        if (i < WORDS)
+            xr_str_printf(&json, ",\"%s\":%d", word + i % 3, i + 1);
+        want[i] = i % WORDS + 1;
+        xr_str_printf(&text, "%s ", word + i % WORDS % 3);
+    }
+    xr_str_puts(&json, "}}}");
+    xm_tokenizer *tok = make(xr_str_text(&json));
+    expect(tok, xr_str_text(&text), 0, want, 2 * WORDS);
+    xr_str_free(&json);
+    xr_str_free(&text);
+    xm_tokenizer_close(tok);
+}
+
 #define SPLIT(pattern)                                       \
     "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":"   \
     "\"Isolated\",\"pattern\":{\"Regex\":\"" pattern "\"}}," \
@@ -251,8 +280,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_characters),   cmocka_unit_test(test_bos_rule),
         cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_bpe),
-        cmocka_unit_test(test_unigram_ties), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_unigram_ties), cmocka_unit_test(test_many_words),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_mutations),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
