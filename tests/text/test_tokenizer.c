@@ -143,6 +143,58 @@ static void test_unigram_ties(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* In characters, and the most is still a word. */
+static void test_longest_word(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok =
+        make("{\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+             "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"?\","
+             "\"continuing_subword_prefix\":\"##\","
+             "\"max_input_chars_per_word\":4,"
+             "\"vocab\":{\"?\":0,\"\xC3\xA9\":1,\"##\xC3\xA9\":2}}}");
+    EXPECT(tok, "\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9", 0,
+           1, 2, 2, 1, 2, 2, 2);
+    EXPECT(tok, "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9", 0, 0, 1);
+    xm_tokenizer_close(tok);
+}
+
+#define WORDS_OF(pattern)                                                    \
+    "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\","      \
+    "\"pattern\":{\"Regex\":\"" pattern                                      \
+    "\"}},\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{" \
+    "\"?\":0,\"a\":1,\"'s\":2,\"'t\":3,\"'re\":4,\"'ve\":5,\"'m\":6,"        \
+    "\"'ll\":7,\"'d\":8,\"'\":9,\"'M\":10,\"'RE\":11,\"M\":12,\"RE\":13,"    \
+    "\"'x\":14,\"'l\":15,\"x\":16,\"l\":17}}}"
+#define REST "[^\\\\s\\\\p{L}\\\\p{N}]+"
+#define SPACES "\\\\s+(?!\\\\S)|\\\\s+"
+
+/* Every short form of the two patterns that most models have, and what is none:
+ * GPT-2's are lower case, the later ones' either. */
+static void test_short_forms(void **state)
+{
+    (void)state;
+    static const char small[] = "a's a't a're a've a'm a'll a'd";
+    xm_tokenizer *tok = make(WORDS_OF(
+        "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?" REST "|" SPACES));
+    EXPECT(tok, small, 0, 1, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8);
+    EXPECT(tok, "a'M", 0, 1, 9, 12);
+    EXPECT(tok, "a'RE", 0, 1, 9, 13);
+    EXPECT(tok, "a'x", 0, 1, 9, 16);
+    EXPECT(tok, "a'l", 0, 1, 9, 17);
+    xm_tokenizer_close(tok);
+    tok = make(WORDS_OF("(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+                        "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|"
+                        "\\\\p{N}| ?" REST "[\\\\r\\\\n]*|"
+                        "\\\\s*[\\\\r\\\\n]+|" SPACES));
+    EXPECT(tok, small, 0, 1, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8);
+    EXPECT(tok, "a'M", 0, 1, 10);
+    EXPECT(tok, "a'RE", 0, 1, 11);
+    EXPECT(tok, "a'x", 0, 1, 14);
+    EXPECT(tok, "a'l", 0, 1, 15);
+    xm_tokenizer_close(tok);
+}
+
 /* Words are remembered by their bytes in places that they share: those that
  * differ in the middle alone stay apart, also where they share a place. */
 static void test_many_words(void **state)
@@ -278,10 +330,16 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_characters),   cmocka_unit_test(test_bos_rule),
-        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_bpe),
-        cmocka_unit_test(test_unigram_ties), cmocka_unit_test(test_many_words),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_characters),
+        cmocka_unit_test(test_bos_rule),
+        cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_bpe),
+        cmocka_unit_test(test_unigram_ties),
+        cmocka_unit_test(test_longest_word),
+        cmocka_unit_test(test_short_forms),
+        cmocka_unit_test(test_many_words),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mutations),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
