@@ -325,6 +325,29 @@ static void drift_is_bounded(void **state)
     near(xm_rl_drift_weight(&rule, &row, 15) / exp(20), 1, 1e-14);
 }
 
+/* Truncation holds a weight at the bound; the band drops it on either side. */
+static void weights_outside_of_their_bounds(void **state)
+{
+    (void)state;
+    static const int64_t kinds[] = { XM_RL_IS_TOKEN, XM_RL_IS_SEQUENCE };
+    for (int k = 0; k < 2; k++) {
+        static const double log_r[] = { -0.8, -0.6, 0, 0.6, 0.8 };
+        for (int i = 0; i < 5; i++) {
+            xm_rl_correction band = { .weight = kinds[k],
+                                      .low = 0.5,
+                                      .high = 2 };
+            xm_rl_correction cut = { .weight = kinds[k], .low = -1, .high = 2 };
+            double w = exp(log_r[i]);
+            xm_rl_drift row = { 0 };
+            xm_rl_drift_add(&band, log_r[i], &row);
+            xm_rl_drift_close(&band, &row);
+            near(xm_rl_drift_weight(&band, &row, log_r[i]),
+                 i == 0 || i == 4 ? 0 : w, 1e-14);
+            near(xm_rl_drift_weight(&cut, &row, log_r[i]), fmin(w, 2), 1e-14);
+        }
+    }
+}
+
 static uint64_t key_of(const void *ctx, uint64_t i)
 {
     return ((const uint64_t *)ctx)[i];
@@ -369,6 +392,7 @@ int main(void)
         cmocka_unit_test(overlong),
         cmocka_unit_test(others_that_are_equal),
         cmocka_unit_test(drift_is_bounded),
+        cmocka_unit_test(weights_outside_of_their_bounds),
         cmocka_unit_test(picking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,6 +114,10 @@ static void kl_by_hand(void **state)
     /* verl's limits, and none. */
     near(xm_rl_kl(XM_RL_KL_K3, 1, -5.0, -1.0).value, 10, 0);
     near(xm_rl_kl(XM_RL_KL_K3, 1, -5.0, -1.0).slope, 0, 0);
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -3.7, -1.0).value, 10, 0); /* of 11.2 */
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -3.7, -1.0).slope, 0, 0);
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -3.6, -1.0).value, exp(2.6) - 3.6, 1e-12);
+    near(xm_rl_kl(XM_RL_KL_K3, 1, -3.6, -1.0).slope, 1 - exp(2.6), 1e-12);
     near(xm_rl_kl(XM_RL_KL_K3, 0, -5.0, -1.0).value, exp(4) - 5, 1e-12);
     near(xm_rl_kl(XM_RL_KL_K3, 0, -5.0, -1.0).slope, 1 - exp(4), 1e-12);
     near(xm_rl_kl(XM_RL_KL_K3, 1, -1.0, -31.0).slope, 0, 0);
