@@ -96,7 +96,7 @@ cannot() { # SENTENCE, without the path in front
 }
 cannot "$from/critic: the checkpoint has no critic, which this run trains" --set run.algo=ppo --accept-changes
 sed -i.kept -E 's/("hidden_size"): *[0-9]+/\1: 64/' "$work/task/model/config.json"
-cannot "model.embed_tokens.weight has shape [" # the tensor that does not fit
+cannot "has shape [15, 48]" # the first tensor that does not fit
 mv "$work/task/model/config.json.kept" "$work/task/model/config.json"
 
 # The runs of xray ab are resumed, too; those that are finished count as well.
