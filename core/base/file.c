@@ -142,10 +142,13 @@ xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out)
         return status;
     if (size > 0) {
         void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
+        int short_of_memory = data == MAP_FAILED && errno == ENOMEM;
         if (data == MAP_FAILED)
             status = fail_io(err, path, "cannot map");
         else
             *out = (xr_map_file){ data, (size_t)size };
+        if (short_of_memory)
+            status = XRAY_E_NOMEM;
     }
     (void)close(fd);
     return status;

@@ -91,15 +91,17 @@ static xray_status add_file(xr_plugins *plugins, const char *path, xr_err *err)
     }
     xr_err why = { "" };
     found *new = &plugins->files[plugins->count];
-    *new = (found){ .path = xr_strdup(path) };
-    if (new->path && xr_manifest_read(path, &why, &new->manifest) != XRAY_OK)
+    *new = (found){ .path = xr_strdup(path), .folder = plugins->folder_count };
+    xray_status status = xr_manifest_read(path, &why, &new->manifest);
+    if (status != XRAY_OK)
         new->refused = xr_strdup(why.text);
-    if (!new->path || (*why.text && !new->refused)) {
+    /* A lack of memory says nothing of the file. */
+    if (!new->path || status == XRAY_E_NOMEM ||
+        (status != XRAY_OK && !new->refused)) {
         free_found(new);
-        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     }
-    new->folder = plugins->folder_count;
-    xray_status status = check_name(plugins, new, err);
+    status = check_name(plugins, new, err);
     if (status != XRAY_OK)
         free_found(new);
     else

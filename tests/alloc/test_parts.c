@@ -116,6 +116,9 @@ static xray_status try_plugins(void *dir, xr_err *err)
     if (status != XRAY_OK)
         return status;
     size_t count = xr_plugins_count(plugins);
+    for (size_t i = 0; i < count; i++)
+        if (!strstr(xr_plugins_at(plugins, i)->refused, "is no 64-bit ELF"))
+            fail_msg("%s", xr_plugins_at(plugins, i)->refused);
     xr_plugins_close(plugins);
     if (count != PLUGINS)
         fail_msg("%zu of %d files are listed, and no error", count, PLUGINS);
