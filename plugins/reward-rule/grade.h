@@ -71,6 +71,7 @@ typedef struct rule_config {
     uint32_t ignore_case;
     uint32_t match_only;
     uint32_t loose;
+    uint32_t allow_set_relation_comp;
 } rule_config;
 
 extern const xray_option rule_options[];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugins/reward-rule/math.h"
+#include "plugins/reward-rule/math_find.h"
 
 #include <string.h>
 
@@ -134,12 +134,12 @@ int rule_math_extract(rule_math *m, rule_text response, int from)
     case RULE_FROM_MARKED:
         return keep(m, rule_extract_marked(response));
     case RULE_FROM_LAST:
-        return keep(m, rule_extract_last(response, both));
+        return rule_find_answer(m, response, both | RULE_KIND_LAST);
     case RULE_FROM_LATEX:
-        return rule_extract_any(response, RULE_KIND_LATEX, &m->a);
+        return rule_find_answer(m, response, RULE_KIND_LATEX);
     case RULE_FROM_NUMBER:
-        return rule_extract_any(response, RULE_KIND_NUMBER, &m->a);
+        return rule_find_answer(m, response, RULE_KIND_NUMBER);
     default:
-        return rule_extract_any(response, both, &m->a);
+        return rule_find_answer(m, response, both);
     }
 }

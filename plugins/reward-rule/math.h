@@ -11,6 +11,7 @@
 
 /* Room to work in: a judge of one thread owns one. */
 typedef struct rule_math {
+    rule_buffer found;
     rule_buffer given;
     rule_buffer a;
     rule_buffer b;

@@ -385,7 +385,13 @@ static uint16_t parse_text(rule_parser *p)
 /* \sum_{k=0}^{n} x and the like: a function of its limits and its body. */
 static uint16_t parse_big_operator(rule_parser *p, rule_text name)
 {
-    uint16_t node = named(p, name);
+    uint16_t node = 0;
+    if (rule_equal(name, rule_text_of("lim"), 0) && rule_take(p, "_")) {
+        rule_text where = rule_take_group(p);
+        node = where.data ? named(p, where) : rule_give_up(p);
+    } else {
+        node = named(p, name);
+    }
     while (!p->failed && (rule_take(p, "_") || rule_take(p, "^")))
         rule_tree_append(p->tree, node, rule_parse_argument(p));
     uint16_t body = p->failed ? 0 : rule_parse_term(p);
@@ -553,7 +559,7 @@ static int starts_command(rule_parser *p)
         "cup",   "cap",    "setminus", "backslash",  "le",         "leq",
         "ge",    "geq",    "leqslant", "geqslant",   "lt",         "gt",
         "ne",    "neq",    "approx",   "simeq",      "equiv",      "in",
-        "end",   "rangle", "rfloor",   "rceil",      "rvert",      "rbrack",
+        "bmod",  "mod",    "end",      "rangle", "rfloor",   "rceil",      "rvert",      "rbrack",
         "notin", "to",     "mid",      "Rightarrow", "rightarrow", "implies",
         NULL,
     };
@@ -577,5 +583,7 @@ int rule_starts_factor(rule_parser *p)
         return !p->power && (c != '|' || !p->bar);
     if (rule_ascii_letter(c) && p->power)
         return function_of(rule_peek_word(p)) < 0;
+    if (rule_ascii_digit(c) && p->at[-1] == '!')
+        return 1; /* 2!3! is a product */
     return rule_ascii_letter(c) || c == '{' || ((unsigned char)c & 0x80) != 0;
 }

@@ -38,56 +38,83 @@ static int is_name(const rule_equal_context *c, uint16_t node)
     return 1;
 }
 
-static int has_names(const rule_equal_context *c, uint16_t node)
+/* 1 if all relations of a chain say that its sides are equal. */
+static int is_equation(const rule_equal_context *c, uint16_t node)
 {
-    return (rule_contents(c->tree, node) & RULE_HAS_NAME) != 0;
-}
-
-/* The link of a chain of equations whose right side is the result: the last
- * one, or the last before "nearly". 0 for other relations. */
-static uint16_t result_link(const rule_equal_context *c, uint16_t chain)
-{
-    uint16_t found = 0;
-    for (uint16_t link = node_of(c, node_of(c, chain)->first)->next; link;
+    const rule_node *n = node_of(c, node);
+    if (n->kind != RULE_CHAIN)
+        return 0;
+    for (uint16_t link = node_of(c, n->first)->next; link;
          link = node_of(c, link)->next) {
         int op = node_of(c, link)->op;
         if (op != RULE_EQ && op != RULE_NEAR && op != RULE_IN)
             return 0;
-        if (op == RULE_NEAR && found)
-            break;
-        found = link;
     }
-    return found;
+    return 1;
 }
 
-/* x = 5 is 5, called x. */
+/* What an equation says the value is: its last side, or the last one before
+ * "nearly"; the first side of 5 = x, and of what is nearly something but is no
+ * name. */
+static uint16_t result_of(const rule_equal_context *c, uint16_t chain)
+{
+    uint16_t first = node_of(c, chain)->first;
+    uint16_t found = 0;
+    for (uint16_t link = node_of(c, first)->next; link;
+         link = node_of(c, link)->next) {
+        int near = node_of(c, link)->op == RULE_NEAR;
+        if (near && !found && !is_name(c, first))
+            return first;
+        if (near && found)
+            break;
+        found = node_of(c, link)->first;
+    }
+    return is_name(c, found) && !is_name(c, first) ? first : found;
+}
+
+/* 1 if the first relation says "nearly": such a one is no equation. */
+static int is_nearly(const rule_equal_context *c, uint16_t node)
+{
+    const rule_node *n = node_of(c, node);
+    return n->kind == RULE_CHAIN &&
+           node_of(c, node_of(c, n->first)->next)->op == RULE_NEAR;
+}
+
+/* The only side of a truth that is a name, in x = 5 or 5 = x. */
+static int names_value(const rule_equal_context *c, uint16_t chain)
+{
+    uint16_t first = node_of(c, chain)->first;
+    return is_name(c, first) || result_of(c, chain) == first;
+}
+
 static rule_item resolve(const rule_equal_context *c, rule_item item)
 {
-    const rule_node *n = node_of(c, item.node);
-    if (n->kind == RULE_LIST && n->count == 1) {
-        item.node = n->first;
-        return resolve(c, item);
+    for (;;) {
+        const rule_node *n = node_of(c, item.node);
+        if (n->kind == RULE_LIST && n->count == 1)
+            item.node = n->first;
+        else if (is_nearly(c, item.node))
+            item.node = result_of(c, item.node);
+        else
+            return item;
     }
-    if (n->kind != RULE_CHAIN)
-        return item;
-    uint16_t link = result_link(c, item.node);
-    if (!link)
-        return item;
-    uint16_t value = node_of(c, link)->first;
-    int near = node_of(c, link)->op == RULE_NEAR;
-    if (is_name(c, n->first)) {
-        item.named = 1;
-        item.name = rule_hash(n->text);
-        item.node = value;
-    } else if (has_names(c, n->first)) {
-        return item;
-    } else if (near || is_name(c, value)) {
-        item.node = n->first;
-    } else if (rule_equal_scalars(c, (rule_item){ .node = n->first, .sign = 1 },
-                                  (rule_item){ .node = value, .sign = 1 })) {
-        item.node = value;
-    }
-    return item;
+}
+
+/* The form of the ground truth counts: x = 5 is 5 where the other side is no
+ * equation; of the ground truth only if x is a name. */
+static void unwrap(const rule_equal_context *c, rule_item *given,
+                   rule_item *truth)
+{
+    *given = resolve(c, *given);
+    *truth = resolve(c, *truth);
+    int one = is_equation(c, given->node);
+    int two = is_equation(c, truth->node);
+    if (one && !two)
+        given->node = result_of(c, given->node);
+    else if (two && !one && names_value(c, truth->node))
+        truth->node = result_of(c, truth->node);
+    *given = resolve(c, *given);
+    *truth = resolve(c, *truth);
 }
 
 static void add_item(const rule_equal_context *c, items *list, rule_item item)
@@ -104,20 +131,14 @@ static void add_item(const rule_equal_context *c, items *list, rule_item item)
 
 static void collect(const rule_equal_context *c, uint16_t node, items *out)
 {
-    rule_item item = resolve(c, (rule_item){ .node = node, .sign = 1 });
-    const rule_node *n = node_of(c, item.node);
+    const rule_node *n = node_of(c, node);
     out->count = 0;
     if (n->kind != RULE_LIST && n->kind != RULE_SET) {
-        add_item(c, out, item);
+        add_item(c, out, (rule_item){ .node = node, .sign = 1 });
         return;
     }
     for (uint16_t child = n->first; child; child = node_of(c, child)->next)
         add_item(c, out, (rule_item){ .node = child, .sign = 1 });
-}
-
-static int same_names(rule_item a, rule_item b)
-{
-    return !a.named || !b.named || a.name == b.name;
 }
 
 static void drop_repeated(const rule_equal_context *c, items *list)
@@ -125,8 +146,7 @@ static void drop_repeated(const rule_equal_context *c, items *list)
     unsigned kept = 0;
     for (unsigned i = 0; i < list->count; i++) {
         unsigned k = 0;
-        while (k < kept && !(same_names(list->at[k], list->at[i]) &&
-                             equal_items(c, list->at[k], list->at[i])))
+        while (k < kept && !equal_items(c, list->at[k], list->at[i]))
             k++;
         if (k == kept)
             list->at[kept++] = list->at[i];
@@ -144,8 +164,7 @@ static int equal_in_any_order(const rule_equal_context *c, items *a, items *b)
     for (unsigned i = 0; i < a->count; i++) {
         unsigned k = 0;
         while (k < b->count &&
-               ((used >> k & 1) || !same_names(a->at[i], b->at[k]) ||
-                !equal_items(c, a->at[i], b->at[k])))
+               ((used >> k & 1) || !equal_items(c, a->at[i], b->at[k])))
             k++;
         if (k == b->count)
             return 0;
@@ -231,19 +250,30 @@ static int equal_chains(const rule_equal_context *c, uint16_t a, uint16_t b,
     return 1;
 }
 
-static int is_equation(const rule_equal_context *c, uint16_t node)
+/* 1 if an equation has two sides, or is x = ... = y: then x and y count. */
+static int has_ends(const rule_equal_context *c, uint16_t node)
 {
-    const rule_node *n = node_of(c, node);
-    return n->kind == RULE_CHAIN && n->count == 2 &&
-           node_of(c, node_of(c, n->first)->next)->op == RULE_EQ;
+    return is_equation(c, node) &&
+           (node_of(c, node)->count == 2 ||
+            is_name(c, node_of(c, node)->first));
 }
 
 static int equal_relations(const rule_equal_context *c, uint16_t a, uint16_t b)
 {
     if (equal_chains(c, a, b, 0) || equal_chains(c, a, b, 1))
         return 1;
-    return is_equation(c, a) && is_equation(c, b) &&
-           rule_equal_equations(c, a, b);
+    if (!has_ends(c, a) || !has_ends(c, b))
+        return 0;
+    uint16_t x = result_of(c, a);
+    uint16_t y = result_of(c, b);
+    uint16_t left = node_of(c, a)->first;
+    uint16_t right = node_of(c, b)->first;
+    if (is_name(c, left) && is_name(c, right) &&
+        rule_hash(node_of(c, a)->text) == rule_hash(node_of(c, b)->text))
+        return equal_items(c, (rule_item){ .node = x, .sign = 1 },
+                           (rule_item){ .node = y, .sign = 1 });
+    const uint16_t sides_of[4] = { left, x, right, y };
+    return rule_equal_equations(c, sides_of);
 }
 
 static int round_open(int op)
@@ -274,14 +304,25 @@ static int is_vector(const rule_equal_context *c, uint16_t node)
 
 static int equal_answers(const rule_equal_context *c, uint16_t a, uint16_t b);
 
+/* 101_2 may stand without its base. */
+static int same_digits(const rule_node *numeral, const rule_node *number)
+{
+    return numeral->kind == RULE_NAME && number->kind == RULE_NUMBER &&
+           numeral->text.size > number->text.size &&
+           numeral->text.data[number->text.size] == '_' &&
+           rule_equal((rule_text){ numeral->text.data, number->text.size },
+                      number->text, 0);
+}
+
 static int equal_items(const rule_equal_context *c, rule_item a, rule_item b)
 {
-    a = resolve(c, a);
-    b = resolve(c, b);
+    unwrap(c, &a, &b);
     const rule_node *x = node_of(c, a.node);
     const rule_node *y = node_of(c, b.node);
     if (!a.node || !b.node || c->tree->steps++ > RULE_STEPS)
         return 0;
+    if (same_digits(x, y) || same_digits(y, x))
+        return 1;
     int tuples = (x->kind == RULE_TUPLE) + (y->kind == RULE_TUPLE);
     if (tuples == 2)
         return equal_tuples(c, a.node, b.node);
@@ -317,11 +358,12 @@ static int is_single(const rule_tree *tree, uint16_t node)
     return kind != RULE_LIST && kind != RULE_CHAIN;
 }
 
-/* 1, 2 and (1, 2): a list without its brackets. */
+/* 1, 2 and (1, 2): a list or set, and a tuple. */
 static int is_bare(const rule_equal_context *c, uint16_t list, uint16_t tuple)
 {
     const rule_node *n = node_of(c, tuple);
-    return node_of(c, list)->kind == RULE_LIST && n->kind == RULE_TUPLE &&
+    int kind = node_of(c, list)->kind;
+    return (kind == RULE_LIST || kind == RULE_SET) && n->kind == RULE_TUPLE &&
            n->op == '(' && n->close == ')';
 }
 
@@ -337,13 +379,20 @@ int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
         return is_single(tree, a) && is_single(tree, b) &&
                rule_equal_scalars(c, (rule_item){ .node = a, .sign = 1 },
                                   (rule_item){ .node = b, .sign = 1 });
-    uint16_t x = resolve(c, (rule_item){ .node = a, .sign = 1 }).node;
-    uint16_t y = resolve(c, (rule_item){ .node = b, .sign = 1 }).node;
-    if (equal_answers(c, a, b))
+    rule_item one = { .node = a, .sign = 1 };
+    rule_item two = { .node = b, .sign = 1 };
+    unwrap(c, &one, &two);
+    uint16_t x = one.node;
+    uint16_t y = two.node;
+    if (!x || !y)
+        return 0;
+    if (equal_answers(c, x, y))
         return 1;
     if ((is_bare(c, x, y) || is_bare(c, y, x)) && equal_children(c, x, y))
         return 1;
     int sets = rule_is_set(tree, x) && rule_is_set(tree, y) &&
                (rule_is_plain_set(tree, x) || rule_is_plain_set(tree, y));
-    return sets && rule_equal_sets(tree, x, y);
+    int allowed = !how->relation_is_no_set ||
+                  !rule_is_relation(tree, x) || rule_is_relation(tree, y);
+    return sets && allowed && rule_equal_sets(tree, x, y);
 }

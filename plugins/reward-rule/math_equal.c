@@ -135,28 +135,27 @@ int rule_equal_scalars(const rule_equal_context *c, rule_item a, rule_item b)
     return (bits & RULE_HAS_PERCENT) && equal_with(c, a, b, 0.01, bits);
 }
 
-/* left - right of a chain a = b at a sample. */
-static int difference(const rule_equal_context *c, uint16_t chain, int sample,
-                      double complex *out)
+/* left - right of an equation at a sample. */
+static int difference(const rule_equal_context *c, const uint16_t sides[2],
+                      int sample, double complex *out)
 {
-    const rule_node *n = &c->tree->node[chain];
     rule_point point = rule_point_of(sample, 1, 1);
     double complex right = 0;
-    if (!rule_evaluate(c->tree, n->first, &point, out) ||
-        !rule_evaluate(c->tree, c->tree->node[n->first].next, &point, &right))
+    if (!rule_evaluate(c->tree, sides[0], &point, out) ||
+        !rule_evaluate(c->tree, sides[1], &point, &right))
         return 0;
     *out -= right;
     return point.sample < 5 || !point.branch;
 }
 
-int rule_equal_equations(const rule_equal_context *c, uint16_t a, uint16_t b)
+int rule_equal_equations(const rule_equal_context *c, const uint16_t sides[4])
 {
     double complex ratio = 0;
     int valid = 0;
     for (int i = 0; i < SAMPLES; i++) {
         double complex x = 0;
         double complex y = 0;
-        if (!difference(c, a, i, &x) || !difference(c, b, i, &y))
+        if (!difference(c, sides, i, &x) || !difference(c, sides + 2, i, &y))
             continue;
         if (cabs(y) < 1e-9 || cabs(x) < 1e-9)
             return 0;

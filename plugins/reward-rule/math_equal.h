@@ -13,8 +13,6 @@
 typedef struct rule_item {
     uint16_t node;
     int sign;
-    int named;
-    uint64_t name; /* of the left side: x in x = 5 */
 } rule_item;
 
 typedef struct rule_equal_context {
@@ -29,12 +27,14 @@ rule_point rule_point_of(int sample, int sign, double percent);
 int rule_near(double complex a, double complex b, double scale);
 
 int rule_equal_scalars(const rule_equal_context *c, rule_item a, rule_item b);
-/* Two equations with one set of solutions up to a factor. */
-int rule_equal_equations(const rule_equal_context *c, uint16_t a, uint16_t b);
+/* Two equations that are one up to a factor: the sides of each. */
+int rule_equal_equations(const rule_equal_context *c, const uint16_t sides[4]);
 int rule_equal_matrices(const rule_equal_context *c, uint16_t a, uint16_t b);
 
 /* 1 if the node is a set of the real line or a relation of one variable. */
 int rule_is_set(rule_tree *tree, uint16_t node);
+/* 1 if it says "less", "more" or "not" of something, or several do. */
+int rule_is_relation(const rule_tree *tree, uint16_t node);
 /* 1 if it is one beyond doubt: (1,2) may be a pair, x < 2 is none. */
 int rule_is_plain_set(rule_tree *tree, uint16_t node);
 int rule_equal_sets(rule_tree *tree, uint16_t a, uint16_t b);

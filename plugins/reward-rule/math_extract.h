@@ -24,21 +24,4 @@ rule_text rule_extract_answer(rule_text response);
 /* The rest of the line behind the last "####". */
 rule_text rule_extract_marked(rule_text response);
 
-enum {
-    RULE_KIND_LATEX = 1, /* between $, $$, \( \) or \[ \], or boxed */
-    RULE_KIND_NUMBER = 2
-};
-
-/* The last formula or number. */
-rule_text rule_extract_last(rule_text response, unsigned kinds);
-
-/* The first of these that there is, into `out`: the last boxes (several with
- * only commas, "and" or names between them are a list), the answer behind the
- * last "answer is" or "answer:", the line behind "####", the last formula or
- * number. A percent sign behind it is added. 0 if there is none. */
-int rule_extract_any(rule_text response, unsigned kinds, rule_buffer *out);
-
-/* The same for a ground truth: its boxes, its only formula, or all of it. */
-void rule_extract_truth(rule_text truth, rule_buffer *out);
-
 #endif

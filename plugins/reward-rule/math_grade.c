@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "plugins/reward-rule/grade.h"
-#include "plugins/reward-rule/math.h"
+#include "plugins/reward-rule/math_find.h"
 
 /* Characters that DAPO's scorer reads. */
 #define DAPO_TAIL 300u
@@ -91,13 +91,16 @@ static void grade_dapo(const rule_input *in, rule_grade *out)
 static void grade_verify(const rule_input *in, rule_grade *out)
 {
     rule_math *m = in->state;
-    rule_equality how = { .tolerance = in->config->tolerance };
-    int found = extract(in, in->response, RULE_FROM_ANY, &m->given);
+    rule_equality how = {
+        .tolerance = in->config->tolerance,
+        .relation_is_no_set = !in->config->allow_set_relation_comp,
+    };
+    int found = extract(in, in->response, RULE_FROM_ANY, &m->found);
     if (found)
-        rule_extract_truth(in->truth, &m->b);
-    int right = found && !m->b.full &&
-                rule_math_equal(m, rule_buffer_text(&m->given),
-                                rule_buffer_text(&m->b), &how);
+        rule_find_truth(m, in->truth);
+    int right = found && !m->a.full &&
+                rule_math_equal(m, rule_buffer_text(&m->found),
+                                rule_buffer_text(&m->a), &how);
     rule_verdict(in->config, found, right, out);
 }
 
@@ -114,4 +117,4 @@ MATH_GRADER(math, "", grade_hendrycks);
 MATH_GRADER(math_minerva, "", grade_minerva);
 MATH_GRADER(math_prm800k, "", grade_prm800k);
 MATH_GRADER(math_dapo, "", grade_dapo);
-MATH_GRADER(math_verify, "tolerance", grade_verify);
+MATH_GRADER(math_verify, "tolerance allow_set_relation_comp ", grade_verify);

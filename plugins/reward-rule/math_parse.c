@@ -356,7 +356,7 @@ uint16_t rule_parse_sum(rule_parser *p)
     return sum ? sum : node;
 }
 
-/* '*', '/', or 0. */
+/* '*', '/', 'm' for the remainder, or 0. */
 static int take_operator(rule_parser *p)
 {
     static const char *const times[] = { "*", "\\cdot", "\\times", "\\ast",
@@ -364,6 +364,8 @@ static int take_operator(rule_parser *p)
     for (size_t i = 0; times[i]; i++)
         if (rule_take(p, times[i]))
             return '*';
+    if (rule_take(p, "\\bmod") || rule_take(p, "\\mod"))
+        return 'm';
     return rule_take(p, "/") || rule_take(p, "\\div") ? '/' : 0;
 }
 
@@ -391,8 +393,12 @@ uint16_t rule_parse_term(rule_parser *p)
         uint16_t right = op ? signed_factor(p) : rule_parse_factor(p);
         if (!right)
             return rule_give_up(p);
-        node =
-            rule_new(p, op == '/' ? RULE_DIVIDE : RULE_MULTIPLY, node, right);
+        int kind = op == '/'   ? RULE_DIVIDE
+                   : op == 'm' ? RULE_CALL
+                               : RULE_MULTIPLY;
+        node = rule_new(p, kind, node, right);
+        if (op == 'm')
+            p->tree->node[node].op = RULE_MODULO;
     }
     return node;
 }

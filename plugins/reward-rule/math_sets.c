@@ -45,6 +45,17 @@ static int is_relation(const rule_tree *tree, const rule_node *n)
     return 0;
 }
 
+int rule_is_relation(const rule_tree *tree, uint16_t node)
+{
+    const rule_node *n = &tree->node[node];
+    if (n->kind != RULE_LIST || !n->first)
+        return is_relation(tree, n);
+    for (uint16_t child = n->first; child; child = tree->node[child].next)
+        if (!rule_is_relation(tree, child))
+            return 0;
+    return 1;
+}
+
 static int is_pair(const rule_node *n)
 {
     return n->kind == RULE_TUPLE && n->count == 2 && n->op != '<';

@@ -66,7 +66,8 @@ enum rule_function {
     RULE_FLOOR,
     RULE_CEIL,
     RULE_FACTORIAL,
-    RULE_BINOMIAL
+    RULE_BINOMIAL,
+    RULE_MODULO
 };
 
 /* Relations, as the op of a child of a chain. */
@@ -153,6 +154,8 @@ typedef struct rule_equality {
     double tolerance;  /* between numbers of which one has a decimal point */
     int any_variables; /* f(x) equals f(y) */
     int single;        /* only expressions: no lists, tuples, relations */
+    /* x >= 1 is not [1, oo) unless the truth is a relation. */
+    int relation_is_no_set;
 } rule_equality;
 
 /* 1 if two parsed answers are equal. */

@@ -110,6 +110,7 @@ static uint16_t based(rule_parser *p, const char *start)
     if (!node || name == RULE_NAMES)
         return rule_give_up(p);
     p->tree->node[node].name = (uint8_t)name;
+    p->tree->node[node].text = text;
     return node;
 }
 
@@ -263,13 +264,10 @@ static uint16_t text_unit(rule_parser *p, uint16_t node)
 
 static int drop_modulus(rule_parser *p)
 {
-    static const char *const names[] = { "\\pmod", "\\bmod", "\\mod", NULL };
-    for (size_t i = 0; names[i]; i++)
-        if (rule_take(p, names[i])) {
-            (void)rule_parse_argument(p);
-            return 1;
-        }
-    return 0;
+    if (!rule_take(p, "\\pmod"))
+        return 0;
+    (void)rule_parse_argument(p);
+    return 1;
 }
 
 uint16_t rule_parse_units(rule_parser *p, uint16_t node)

@@ -118,6 +118,16 @@ static double complex binomial(double complex a, double complex b)
     return out;
 }
 
+/* Beyond 2^53 whole numbers are no longer exact. */
+static double complex modulo(double complex a, double complex b)
+{
+    double x = creal(a);
+    double y = creal(b);
+    if (!is_real(a) || !is_real(b) || y == 0 || fabs(x) > 9007199254740992.0)
+        return NAN;
+    return x - y * floor(x / y);
+}
+
 static double complex circular(int op, double complex a)
 {
     switch (op) {
@@ -169,6 +179,8 @@ static double complex call(int op, double complex a, double complex b,
         return factorial(a);
     case RULE_BINOMIAL:
         return binomial(a, b);
+    case RULE_MODULO:
+        return modulo(a, b);
     default:
         return circular(op, a);
     }

@@ -159,6 +159,9 @@ const xray_option rule_options[] = {
     XRAY_BOOL(rule_config, loose, "false", "0.1",
               "ifeval: the response may also follow without its first or last "
               "line, or without asterisks."),
+    XRAY_BOOL(rule_config, allow_set_relation_comp, "false", "0.1",
+              "math_verify: x >= 1 is [1, oo) also where only the ground truth "
+              "is a set."),
 };
 const uint32_t rule_option_count =
     sizeof(rule_options) / sizeof(rule_options[0]);

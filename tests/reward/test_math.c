@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "plugins/reward-rule/math.h"
+#include "plugins/reward-rule/math_find.h"
 #include "tests/reward/math_rows.h"
 #include "tests/reward/rig.h"
 
@@ -228,10 +228,10 @@ static int verify_triple(const cJSON *row)
                           .any_variables = cJSON_IsFalse(strict) };
     if (!rule_math_extract(&room, rule_text_of(math_string(row, "pred")), from))
         return 0;
-    room.given = room.a;
-    rule_extract_truth(rule_text_of(math_string(row, "gold")), &room.b);
-    return rule_math_equal(&room, rule_buffer_text(&room.given),
-                           rule_buffer_text(&room.b), &how);
+    room.found = room.a;
+    rule_find_truth(&room, rule_text_of(math_string(row, "gold")));
+    return rule_math_equal(&room, rule_buffer_text(&room.found),
+                           rule_buffer_text(&room.a), &how);
 }
 
 static void verifies_the_cases_of_math_verify(void **state)

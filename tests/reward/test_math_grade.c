@@ -158,8 +158,9 @@ static void math_verify_finds_the_answer(void **state)
         { 'R', "So \\boxed{\\frac{2}{4}}.", "$\\frac{1}{2}$" },
         { 'R', "\\(\\boxed{1}\\) and \\(\\boxed{-2}\\)", "\\{-2,1\\}" },
         { 'W', "\\boxed{1} is wrong, it is \\boxed{2}", "1" },
-        { 'R', "\\boxed{1} is wrong, it is \\boxed{2}", "2" },
-        { 'R', "\\boxed{7", "7" },
+        { 'R', "\\boxed{1} is wrong, so it is not 1 but \\boxed{2}", "1, 2" },
+        { 'R', "\\boxed{1} is wrong. It is \\boxed{2}", "2" },
+        { 'N', "\\boxed{7", "7" },
         { 'R', "The final answer is $x = 7$. I hope it is correct.", "7" },
         { 'R', "The answer is 7. There were 12 of them.", "7" },
         { 'R', "**Answer:** 7", "7" },
@@ -169,8 +170,9 @@ static void math_verify_finds_the_answer(void **state)
         { 'R', "it costs 1,234.50 dollars", "1234.5" },
         { 'R', "about 50 percent", "50\\%" },
         { 'R', "\\boxed{\\text{(B)}}", "B" },
-        { 'R', "So the answer is **Evelyn**.", "\\text{Evelyn}" },
-        { 'W', "So the answer is Carla.", "\\text{Evelyn}" },
+        { 'R', "So it is \\boxed{Evelyn}.", "\\text{Evelyn}" },
+        { 'W', "So it is \\boxed{Carla}.", "\\text{Evelyn}" },
+        { 'N', "So the answer is **Evelyn**.", "\\text{Evelyn}" },
         { 'N', "I do not know.", "7" },
         { 'N', "", "7" },
         { 'R', "\\boxed{0.333333}", "1/3" },
@@ -188,7 +190,7 @@ static void the_place_is_an_option(void **state)
                                           "marked", "last",    "latex",
                                           "number", "any" };
     static const char *const answers[] = { "1", "2", "3", "4",
-                                           "5", "1", "3", "1" };
+                                           "5", "1", "2", "2" };
     static const char text[] = "\\boxed{1} Final Answer: The final answer is "
                                "2. I hope it is correct.\n"
                                "Answer: 3\n#### 4\nand $5$";
