@@ -555,13 +555,13 @@ uint16_t rule_parse_factor(rule_parser *p)
 static int starts_command(rule_parser *p)
 {
     static const char *const never[] = {
-        "cdot",  "times",  "div",      "ast",        "pm",         "mp",
-        "cup",   "cap",    "setminus", "backslash",  "le",         "leq",
-        "ge",    "geq",    "leqslant", "geqslant",   "lt",         "gt",
-        "ne",    "neq",    "approx",   "simeq",      "equiv",      "in",
-        "bmod",  "mod",    "end",      "rangle", "rfloor",   "rceil",      "rvert",      "rbrack",
-        "notin", "to",     "mid",      "Rightarrow", "rightarrow", "implies",
-        NULL,
+        "cdot",   "times",      "div",        "ast",       "pm",    "mp",
+        "cup",    "cap",        "setminus",   "backslash", "le",    "leq",
+        "ge",     "geq",        "leqslant",   "geqslant",  "lt",    "gt",
+        "ne",     "neq",        "approx",     "simeq",     "equiv", "in",
+        "over",   "choose",     "bmod",       "mod",       "end",   "rangle",
+        "rfloor", "rceil",      "rvert",      "rbrack",    "notin", "to",
+        "mid",    "Rightarrow", "rightarrow", "implies",   NULL,
     };
     rule_text name = rule_peek_command(p);
     if (!name.size || is_one_of(name, never))

@@ -253,9 +253,8 @@ static int equal_chains(const rule_equal_context *c, uint16_t a, uint16_t b,
 /* 1 if an equation has two sides, or is x = ... = y: then x and y count. */
 static int has_ends(const rule_equal_context *c, uint16_t node)
 {
-    return is_equation(c, node) &&
-           (node_of(c, node)->count == 2 ||
-            is_name(c, node_of(c, node)->first));
+    return is_equation(c, node) && (node_of(c, node)->count == 2 ||
+                                    is_name(c, node_of(c, node)->first));
 }
 
 static int equal_relations(const rule_equal_context *c, uint16_t a, uint16_t b)
@@ -364,7 +363,7 @@ static int is_bare(const rule_equal_context *c, uint16_t list, uint16_t tuple)
     const rule_node *n = node_of(c, tuple);
     int kind = node_of(c, list)->kind;
     return (kind == RULE_LIST || kind == RULE_SET) && n->kind == RULE_TUPLE &&
-           n->op == '(' && n->close == ')';
+           ((n->op == '(' && n->close == ')') || n->count > 2);
 }
 
 int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
@@ -392,7 +391,7 @@ int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
         return 1;
     int sets = rule_is_set(tree, x) && rule_is_set(tree, y) &&
                (rule_is_plain_set(tree, x) || rule_is_plain_set(tree, y));
-    int allowed = !how->relation_is_no_set ||
-                  !rule_is_relation(tree, x) || rule_is_relation(tree, y);
+    int allowed = !how->relation_is_no_set || !rule_is_relation(tree, x) ||
+                  rule_is_relation(tree, y);
     return sets && allowed && rule_equal_sets(tree, x, y);
 }

@@ -25,7 +25,7 @@ typedef struct rule_scan {
     rule_text text;
     size_t asked[RULE_MARKS]; /* the last question and its answer */
     size_t found[RULE_MARKS];
-    size_t run;       /* characters of a sum up to here, from run_from on */
+    size_t run; /* characters of a sum up to here, from run_from on */
     size_t run_from;
     size_t run_stop;  /* the last place in it where a sum may end */
     size_t run_first; /* its first operator, from run_from on */

@@ -144,9 +144,8 @@ static int delimited(rule_scan *scan, size_t at, rule_formula *out)
         width = 1;
     }
     if (found)
-        out->end =
-            (size_t)(out->inside.data - scan->text.data) + out->inside.size +
-            width;
+        out->end = (size_t)(out->inside.data - scan->text.data) +
+                   out->inside.size + width;
     return found;
 }
 
@@ -171,9 +170,8 @@ static size_t skip_spaces(const rule_scan *scan, size_t at)
 /* A percent sign or its word behind the formula. */
 static void take_percent(const rule_scan *scan, rule_formula *out)
 {
-    static const char *const words[] = { "\\%",     "%",   "Percent",
-                                         "percent", "Pct", "pct",
-                                         NULL };
+    static const char *const words[] = { "\\%", "%",   "Percent", "percent",
+                                         "Pct", "pct", NULL };
     size_t at = skip_spaces(scan, out->end);
     out->percent = 0;
     for (size_t i = 0; words[i]; i++)

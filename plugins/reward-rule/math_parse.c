@@ -338,7 +338,7 @@ static uint16_t signed_node(rule_parser *p, int sign, uint16_t node)
     return node;
 }
 
-uint16_t rule_parse_sum(rule_parser *p)
+static uint16_t parse_plain_sum(rule_parser *p)
 {
     if (p->depth++ > RULE_DEPTH)
         return rule_give_up(p);
@@ -354,6 +354,22 @@ uint16_t rule_parse_sum(rule_parser *p)
     }
     p->depth--;
     return sum ? sum : node;
+}
+
+/* Also {a \over b} and {n \choose k}. */
+uint16_t rule_parse_sum(rule_parser *p)
+{
+    uint16_t node = parse_plain_sum(p);
+    int over = !p->failed && rule_take(p, "\\over");
+    int choose = !p->failed && !over && rule_take(p, "\\choose");
+    if (!over && !choose)
+        return node;
+    uint16_t right = parse_plain_sum(p);
+    if (!node || !right)
+        return rule_give_up(p);
+    node = rule_new(p, over ? RULE_DIVIDE : RULE_CALL, node, right);
+    p->tree->node[node].op = over ? 0 : RULE_BINOMIAL;
+    return node;
 }
 
 /* '*', '/', 'm' for the remainder, or 0. */

@@ -54,13 +54,14 @@ static int tail_fits(const rule_scan *scan, int tail, size_t *end)
 
 /* ---- sums ---------------------------------------------------------------- */
 
-#define SHORTER 64 /* shorter sums that are tried where what follows is wrong */
+#define SHORTER 64 /* shorter sums that are tried where what follows is wrong \
+                    */
 
 /* Bytes of a multiplication or division sign. */
 static size_t sign_size(rule_text text)
 {
     return rule_begins(text, "\xC3\x97") || rule_begins(text, "\xC3\xB7") ? 2
-                                                                         : 0;
+                                                                          : 0;
 }
 
 static int is_operator(const rule_scan *scan, size_t at)
@@ -209,8 +210,9 @@ static int read_operand(reader *r)
 
 static int read_sum(reader *r)
 {
-    static const char *const operators[] = { "**", "^", "*", "/",
-                                             "+",  "-", NULL };
+    static const char *const operators[] = {
+        "**", "^", "*", "/", "+", "-", NULL
+    };
     for (;;) {
         size_t i = 0;
         if (!read_operand(r))
@@ -250,9 +252,9 @@ static size_t currency_size(rule_text text)
 static size_t groups_at(const rule_scan *scan, size_t at)
 {
     size_t size = 0;
-    while ((char_at(scan, at + size) == ',' ||
-            char_at(scan, at + size) == ' ') &&
-           digits_at(scan, at + size + 1) >= 3)
+    while (
+        (char_at(scan, at + size) == ',' || char_at(scan, at + size) == ' ') &&
+        digits_at(scan, at + size + 1) >= 3)
         size += 4;
     return size;
 }
@@ -278,8 +280,7 @@ static size_t number_size(const rule_scan *scan, size_t first, int form)
     if (!groups)
         return 0;
     size_t end = at + whole + groups;
-    size_t decimals =
-        char_at(scan, end) == '.' ? digits_at(scan, end + 1) : 0;
+    size_t decimals = char_at(scan, end) == '.' ? digits_at(scan, end + 1) : 0;
     return end + (decimals ? decimals + 1 : 0) - first;
 }
 

@@ -110,9 +110,9 @@ static size_t hope_at(finder *f, size_t start, int formulas)
     static const char words[] = "final answer is";
     size_t at = start + sizeof(words) - 1;
     rule_text text = f->scan.text;
-    if (!rule_equal((rule_text){ text.data + start,
-                                 at <= text.size ? at - start : 0 },
-                    rule_text_of(words), 1))
+    if (!rule_equal(
+            (rule_text){ text.data + start, at <= text.size ? at - start : 0 },
+            rule_text_of(words), 1))
         return 0;
     at += rule_begins(rule_from(text, at), ":") ? 1 : 0;
     return add_spaced(f, start, at, RULE_TAIL_I_HOPE, formulas);
@@ -267,8 +267,7 @@ static size_t last_box(rule_text text, size_t *out_size)
 {
     size_t boxed = rule_seek_last(text, "\\boxed");
     size_t framed = rule_seek_last(text, "\\fbox");
-    int second = boxed == text.size ||
-                 (framed != text.size && framed > boxed);
+    int second = boxed == text.size || (framed != text.size && framed > boxed);
     *out_size = second ? strlen("\\fbox") : strlen("\\boxed");
     return second ? framed : boxed;
 }
@@ -334,7 +333,8 @@ static void put_boxes(rule_text text, int all, rule_buffer *out)
         }
         size_t end = (size_t)(box.data - rest.data) + box.size + 1;
         box = rule_trim(box);
-        if (count && !all && !joins(box, found[count - 1], rule_from(rest, end)))
+        if (count && !all &&
+            !joins(box, found[count - 1], rule_from(rest, end)))
             break;
         if (!count || !rule_equal(box, found[count - 1], 0))
             found[count++] = box;
@@ -465,10 +465,10 @@ static int take_best(finder *f, size_t left[PATTERNS], const place **out)
         if (!left[i])
             continue;
         const place *p =
-            &f->places[i][(f->count[i] - 1 -
-                           ((f->count[i] < KEPT ? f->count[i] : KEPT) -
-                            left[i])) %
-                          KEPT];
+            &f->places[i]
+                      [(f->count[i] - 1 -
+                        ((f->count[i] < KEPT ? f->count[i] : KEPT) - left[i])) %
+                       KEPT];
         if (best < 0 || comes_first(p, *out)) {
             *out = p;
             best = i;
@@ -507,12 +507,15 @@ int rule_find_answer(rule_math *m, rule_text response, unsigned kinds)
 
 void rule_find_truth(rule_math *m, rule_text truth)
 {
-    static const char *const marks[] = { "$", "\\(", "\\[", "\\boxed", "\\fbox",
-                                         NULL };
+    static const char *const marks[] = { "$",       "\\(",    "\\[",
+                                         "\\boxed", "\\fbox", NULL };
     int marked = 0;
     truth = rule_trim(truth);
     for (size_t i = 0; marks[i]; i++)
         marked |= rule_seek(truth, marks[i]) < truth.size;
-    if (!marked || !rule_find_answer(m, truth, RULE_KIND_LATEX | RULE_KIND_NUMBER))
+    rule_buffer_set(&m->a, truth);
+    if (!marked && read_latex(m, &m->a))
+        return;
+    if (!rule_find_answer(m, truth, RULE_KIND_LATEX | RULE_KIND_NUMBER))
         rule_buffer_set(&m->a, truth);
 }
