@@ -18,15 +18,27 @@ static xm_rl_term k3(int bounded, double logp, double ref)
     return term;
 }
 
+/* Every estimate of a log-ratio beyond 20 is beyond 10 too, except k3 of a
+ * ratio that the reference makes small: it is l - 1 + exp(-l), so 10 as well.
+ */
+static xm_rl_term clamped(xm_rl_term term, double l)
+{
+    const double most = 10.0;
+    if (fabs(l) > 20.0 || fabs(term.value) > most)
+        term = (xm_rl_term){ term.value < 0 ? -most : most, 0.0 };
+    return term;
+}
+
 /* With l = logp - ref (Schulman 2020; verl `kl_penalty_forward`):
  *   k1 = l,  abs = |l|,  k2 = l^2 / 2,  k3 above.
  * With the straight-through variant (verl `kl_penalty`, names ending in "+")
  * the slope is k2's, l, whose expectation is the gradient of the KL. */
 xm_rl_term xm_rl_kl(int64_t type, int bounded, double logp, double ref)
 {
+    const int64_t flags = XM_RL_KL_STRAIGHT | XM_RL_KL_CLAMPED;
     double l = logp - ref;
     xm_rl_term term = { l, 1.0 };
-    switch (type & ~(int64_t)XM_RL_KL_STRAIGHT) {
+    switch (type & ~flags) {
     case XM_RL_KL_ABS:
         term = (xm_rl_term){ fabs(l), (l > 0) - (l < 0) };
         break;
@@ -41,5 +53,7 @@ xm_rl_term xm_rl_kl(int64_t type, int bounded, double logp, double ref)
     }
     if (type & XM_RL_KL_STRAIGHT)
         term.slope = l;
+    if (type & XM_RL_KL_CLAMPED)
+        term = clamped(term, l);
     return term;
 }

@@ -18,6 +18,10 @@ enum {
     /* Added to one of the above, verl's suffix "+": the value of that
      * estimator, the gradient of k2. */
     XM_RL_KL_STRAIGHT = 8,
+    /* Added to one of them, NeMo-RL's `calculate_kl`: |logp - ref| counts up
+     * to 20 and the estimate stays within +-10; where either limit holds no
+     * gradient passes. */
+    XM_RL_KL_CLAMPED = 16,
 };
 
 /* KL(policy || reference) from a token whose log-probability is `logp` under

@@ -111,6 +111,7 @@ static const xray_choice agg_choices[] = {
 };
 
 #define STRAIGHT(kind) (XM_RL_KL_##kind + XM_RL_KL_STRAIGHT)
+#define CLAMPED(kind) (XM_RL_KL_##kind + XM_RL_KL_CLAMPED)
 static const xray_choice kl_choices[] = {
     { "low_var_kl", XM_RL_KL_K3, "exp(d) - d - 1, d = ref - logp" },
     { "k3", XM_RL_KL_K3, "the same" },
@@ -119,6 +120,9 @@ static const xray_choice kl_choices[] = {
     { "mse", XM_RL_KL_K2, "(logp - ref)^2 / 2" },
     { "k2", XM_RL_KL_K2, "the same" },
     { "abs", XM_RL_KL_ABS, "|logp - ref|" },
+    { "k1_clamped", CLAMPED(K1), "k1 within 10, as NeMo-RL" },
+    { "k2_clamped", CLAMPED(K2), "k2 up to 10, as NeMo-RL" },
+    { "k3_clamped", CLAMPED(K3), "k3 up to 10, as NeMo-RL" },
     { "low_var_kl+", STRAIGHT(K3), "its value, the gradient of k2" },
     { "k3+", STRAIGHT(K3), "the same" },
     { "kl+", STRAIGHT(K1), "its value, the gradient of k2" },

@@ -7,6 +7,7 @@
 
 #include "model/rl/advantage.h"
 #include "model/rl/correct.h"
+#include "model/rl/kl.h"
 #include "model/rl/policy.h"
 #include "model/rl/ppo.h"
 #include "tests/algo/vectors.h"
@@ -348,6 +349,32 @@ static void weights_outside_of_their_bounds(void **state)
     }
 }
 
+/* NeMo-RL's limits: 20 on the log-ratio, 10 on the estimate of any kind. */
+static void kl_is_clamped_as_in_nemo_rl(void **state)
+{
+    static const struct {
+        int64_t type;
+        double l;
+        double value;
+        double slope;
+    } cases[] = {
+        { XM_RL_KL_K1, 3, 3, 1 },   { XM_RL_KL_K1, -9.5, -9.5, 1 },
+        { XM_RL_KL_K1, 11, 10, 0 }, { XM_RL_KL_K1, -40, -10, 0 },
+        { XM_RL_KL_K2, 4, 8, 4 },   { XM_RL_KL_K2, -5, 10, 0 },
+        { XM_RL_KL_K2, 30, 10, 0 }, { XM_RL_KL_K3, 0, 0, 0 },
+        { XM_RL_KL_K3, -3, 10, 0 }, { XM_RL_KL_K3, 10.5, 9.5, 1 },
+        { XM_RL_KL_K3, 25, 10, 0 }, { XM_RL_KL_ABS, -12, 10, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xm_rl_term term =
+            xm_rl_kl(cases[i].type + XM_RL_KL_CLAMPED, 0, cases[i].l - 1, -1);
+        near(term.value, cases[i].value, 1e-4);
+        near(term.slope, cases[i].slope, 1e-4);
+    }
+    assert_true(xm_rl_kl(XM_RL_KL_K1, 1, 39, -1).value == 40);
+}
+
 static uint64_t key_of(const void *ctx, uint64_t i)
 {
     return ((const uint64_t *)ctx)[i];
@@ -393,6 +420,7 @@ int main(void)
         cmocka_unit_test(others_that_are_equal),
         cmocka_unit_test(drift_is_bounded),
         cmocka_unit_test(weights_outside_of_their_bounds),
+        cmocka_unit_test(kl_is_clamped_as_in_nemo_rl),
         cmocka_unit_test(picking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -557,6 +557,32 @@ static void same_bits_for_any_cut(void **state)
         }
 }
 
+/* Where no limit of NeMo-RL's holds its kinds are the plain ones. */
+static void clamped_kinds_have_names(void **state)
+{
+    static const char *const kinds[] = { "k1", "k2", "k3" };
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        char name[16];
+        rig r;
+        rig_batch b;
+        rig_sums plain;
+        rig_sums clamped;
+        (void)snprintf(name, sizeof(name), "%s_clamped", kinds[k]);
+        fill(&b, 4);
+        rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
+                              "kl_loss_type", kinds[k]));
+        assert_int_equal(rig_loss(&r, &b, 3, 0, &plain), XRAY_OK);
+        rig_close(&r);
+        rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
+                              "kl_loss_type", name));
+        assert_int_equal(rig_loss(&r, &b, 3, 0, &clamped), XRAY_OK);
+        rig_near(rig_metric(&r, &clamped, "actor/kl_loss"),
+                 rig_metric(&r, &plain, "actor/kl_loss"), 0, name);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -568,6 +594,7 @@ int main(void)
         cmocka_unit_test(clip_cov_draws),
         cmocka_unit_test(rejected_rows_are_not_counted),
         cmocka_unit_test(same_bits_for_any_cut),
+        cmocka_unit_test(clamped_kinds_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
