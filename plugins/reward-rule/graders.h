@@ -16,8 +16,11 @@
     X(math_minerva, "Minerva: the final answer, normalised as there")  \
     X(math_prm800k, "PRM800K: the last box, normalised and evaluated") \
     X(math_dapo, "DAPO: the line behind \"Answer:\", or a strict box") \
+    X(math_slime, "slime's math_dapo, which drops end tokens")         \
     X(math_verify, "any box, formula or number of the same value")     \
+    X(math_areal, "AReaL's: the truth is read as a response is")       \
     X(choice, "the letter of a multiple-choice answer")                \
+    X(gpqa, "the same, as slime finds it")                             \
     X(qa, "exact match or F1 of SQuAD, best of several ground truths") \
     X(search_r1, "verl's Search-R1: qa on the last <answer>")          \
     X(format, "a form with tags or a box, as open-r1's and TRL's")     \

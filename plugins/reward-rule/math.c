@@ -113,6 +113,39 @@ int rule_equal_dapo(rule_math *m, rule_text given, rule_text truth)
     return rule_equal(rule_buffer_text(&m->a), rule_buffer_text(&m->b), 0);
 }
 
+/* 12.0 and 12.7 are 12; 1e3 and what is no number stay. */
+static void cut_decimals(rule_buffer *s)
+{
+    size_t at = s->size && (*s->data == '-' || *s->data == '+') ? 1 : 0;
+    size_t first = at;
+    while (at < s->size && rule_ascii_digit(s->data[at]))
+        at++;
+    size_t end = at;
+    if (at == first || at == s->size || s->data[at] != '.')
+        return;
+    for (at++; at < s->size; at++)
+        if (!rule_ascii_digit(s->data[at]))
+            return;
+    s->size = end;
+}
+
+int rule_equal_slime(rule_math *m, rule_text given, rule_text truth)
+{
+    static const char *const ends[] = { "<|im_end|>", "<|endoftext|>", NULL };
+    rule_buffer *both[] = { &m->a, &m->b };
+    rule_buffer_set(&m->a, given);
+    rule_buffer_set(&m->b, truth);
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; ends[k]; k++)
+            rule_buffer_replace(both[i], ends[k], "", &m->scratch);
+        rule_strip_dapo(both[i], &m->scratch);
+    }
+    cut_decimals(&m->b);
+    if (m->a.full || m->b.full)
+        return rule_equal(given, truth, 0);
+    return rule_equal(rule_buffer_text(&m->a), rule_buffer_text(&m->b), 0);
+}
+
 static int keep(rule_math *m, rule_text found)
 {
     if (!found.data)

@@ -34,6 +34,8 @@ int rule_equal_prm800k(rule_math *m, rule_text given, rule_text truth);
 int rule_equal_minerva(rule_math *m, rule_text given, rule_text truth,
                        const rule_equality *how);
 int rule_equal_dapo(rule_math *m, rule_text given, rule_text truth);
+/* The same without end tokens; a decimal truth is cut to a whole number. */
+int rule_equal_slime(rule_math *m, rule_text given, rule_text truth);
 
 /* LaTeX as plain text. */
 void rule_plain(rule_text latex, rule_buffer *out);

@@ -374,8 +374,10 @@ int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
     if (!a || !b)
         return 0;
     tree->steps = 0;
+    unsigned differ = rule_contents(tree, a) ^ rule_contents(tree, b);
     if (how->single)
         return is_single(tree, a) && is_single(tree, b) &&
+               !(differ & RULE_HAS_EITHER) &&
                rule_equal_scalars(c, (rule_item){ .node = a, .sign = 1 },
                                   (rule_item){ .node = b, .sign = 1 });
     rule_item one = { .node = a, .sign = 1 };

@@ -88,6 +88,18 @@ static void grade_dapo(const rule_input *in, rule_grade *out)
     rule_verdict(in->config, found, right, out);
 }
 
+/* slime's copy of DAPO's scorer: end tokens go, and the truth is cut to a whole
+ * number. */
+static void grade_slime(const rule_input *in, rule_grade *out)
+{
+    rule_math *m = in->state;
+    rule_text tail = rule_last_characters(in->response, DAPO_TAIL);
+    int found = extract(in, tail, RULE_FROM_ANSWER, &m->given);
+    int right =
+        found && rule_equal_slime(m, rule_buffer_text(&m->given), in->truth);
+    rule_verdict(in->config, found, right, out);
+}
+
 static void grade_verify(const rule_input *in, rule_grade *out)
 {
     rule_math *m = in->state;
@@ -96,9 +108,13 @@ static void grade_verify(const rule_input *in, rule_grade *out)
         .relation_is_no_set = !in->config->allow_set_relation_comp,
     };
     int found = extract(in, in->response, RULE_FROM_ANY, &m->found);
-    if (found)
+    int known = 1;
+    if (found && in->config->grader == RULE_IS_math_areal)
+        known =
+            rule_find_answer(m, in->truth, RULE_KIND_LATEX | RULE_KIND_NUMBER);
+    else if (found)
         rule_find_truth(m, in->truth);
-    int right = found && !m->a.full &&
+    int right = found && known && !m->a.full &&
                 rule_math_equal(m, rule_buffer_text(&m->found),
                                 rule_buffer_text(&m->a), &how);
     rule_verdict(in->config, found, right, out);
@@ -117,4 +133,6 @@ MATH_GRADER(math, "", grade_hendrycks);
 MATH_GRADER(math_minerva, "", grade_minerva);
 MATH_GRADER(math_prm800k, "", grade_prm800k);
 MATH_GRADER(math_dapo, "", grade_dapo);
+MATH_GRADER(math_slime, "", grade_slime);
+MATH_GRADER(math_areal, "tolerance allow_set_relation_comp ", grade_verify);
 MATH_GRADER(math_verify, "tolerance allow_set_relation_comp ", grade_verify);

@@ -3,7 +3,7 @@
  * choice: the letter of a multiple-choice answer.
  */
 #include "core/base/str.h"
-#include "plugins/reward-rule/grade.h"
+#include "plugins/reward-rule/choice.h"
 #include "plugins/reward-rule/unicode.h"
 
 /* Number of the option that a byte names, or -1. */
@@ -173,7 +173,7 @@ static int extract(const rule_config *config, rule_text text)
     return found;
 }
 
-static int truth_of(const rule_config *config, rule_text truth)
+int rule_choice_truth(const rule_config *config, rule_text truth)
 {
     char digits[4] = { 0 };
     int64_t index = 0;
@@ -197,7 +197,7 @@ static int truth_of(const rule_config *config, rule_text truth)
 
 static void grade(const rule_input *in, rule_grade *out)
 {
-    int want = truth_of(in->config, in->truth);
+    int want = rule_choice_truth(in->config, in->truth);
     int got = extract(in->config, in->response);
     if (want < 0)
         out->remark = "its ground truth is no letter or number of an option";

@@ -112,9 +112,9 @@ const xray_option rule_options[] = {
                 "cosine, length_group, length: the grader that decides right "
                 "or wrong; its keys stand in the same section."),
     XRAY_INT(rule_config, option_count, "4", 2, 26, "options", "0.1",
-             "choice: the answers are the first so many letters."),
+             "choice, gpqa: the answers are the first so many letters."),
     XRAY_INT(rule_config, index_from, "0", 0, 1, NULL, "0.1",
-             "choice: the number of the first option in a ground truth that "
+             "choice, gpqa: the number of the first option in a truth that "
              "is a number."),
     XRAY_CHOICE(rule_config, match, "em", matches, "0.1",
                 "qa, search_r1: how answer and ground truth are compared."),

@@ -23,7 +23,8 @@ static const char *const settings[] = {
     "grader=math_dapo", "grader=math_verify",     "grader=choice",
     "grader=qa",        "grader=search_r1",       "grader=format",
     "grader=tag_count", "grader=reasoning_steps", "grader=repetition",
-    "grader=ifeval",
+    "grader=ifeval",    "grader=math_slime",      "grader=math_areal",
+    "grader=gpqa",
 };
 #define GRADERS (sizeof(settings) / sizeof(settings[0]))
 

@@ -70,7 +70,7 @@ static void refusals(void **state)
     rig_refuse(RIG_KEYS("grader", "choice", "match", "f1"),
                "match: only grader = qa, search_r1 use it");
     rig_refuse(RIG_KEYS("option_count", "5"), "option_count: only grader = "
-                                              "choice uses it");
+                                              "choice, gpqa use it");
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 static const char *const *const all_keys[] = {
     RIG_KEYS("grader", "choice", "option_count", "26"),
     RIG_KEYS("grader", "choice", "method", "flexible"),
+    RIG_KEYS("grader", "gpqa"),
     RIG_KEYS("grader", "qa", "match", "f1"),
     RIG_KEYS("grader", "qa", "match", "subem", "after", "#"),
     RIG_KEYS("grader", "search_r1"),
