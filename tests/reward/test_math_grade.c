@@ -175,6 +175,20 @@ static void math_verify_finds_the_answer(void **state)
         { 'N', "So the answer is **Evelyn**.", "\\text{Evelyn}" },
         { 'N', "I do not know.", "7" },
         { 'N', "", "7" },
+        { 'R', "Answer: \\frac{3}{4}", "\\frac{3}{4}" },
+        { 'R', "The answer is \\frac{3}{4}.", "0.75" },
+        { 'W', "The answer is \\frac{3}{4}.", "\\frac{4}{3}" },
+        { 'R', "Final Answer: The largest $n$ is 34.", "34" },
+        { 'W', "Final Answer: The largest $n$ is 34.", "3" },
+        { 'R', "$17 \\bmod 5 = 2$", "2" },
+        { 'W', "$17 \\bmod 5$", "17" },
+        { 'R', "\\boxed{\\lim_{x\\to 0} f(x) = 1}", "1" },
+        { 'W', "\\boxed{\\lim_{x\\to 0} f(x) = 1}", "0" },
+        { 'R', "Il y en a 2,74", "2.74" },
+        { 'W', "Il y en a 2,74", "274" },
+        { 'R', "${1,3}$", "\\{1,3\\}" },
+        { 'W', "${1,3}$", "\\{1,4\\}" },
+        { 'R', "{3 \\over 4}, so $3 \\over 4$", "3/4" },
         { 'R', "\\boxed{0.333333}", "1/3" },
         { 'W', "\\boxed{0.33}", "1/3" },
     };
@@ -204,6 +218,24 @@ static void the_place_is_an_option(void **state)
         assert_int_equal(got, 'R');
         rig_close(&r);
     }
+}
+
+/* Math-Verify's option: a response's relation is the truth's set. */
+static void relations_may_be_sets(void **state)
+{
+    static const sample strict[] = {
+        { 'W', "$x \\ge 1$", "[1,\\infty)" },
+        { 'R', "$[1,\\infty)$", "x \\ge 1" },
+        { 'R', "$x \\ge 1$", "1 \\le x" },
+    };
+    static const sample loose[] = {
+        { 'R', "$x \\ge 1$", "[1,\\infty)" },
+        { 'W', "$x > 1$", "[1,\\infty)" },
+    };
+    (void)state;
+    CHECK(RIG_KEYS("grader", "math_verify"), strict);
+    CHECK(RIG_KEYS("grader", "math_verify", "allow_set_relation_comp", "true"),
+          loose);
 }
 
 static void scores_are_the_runs_choice(void **state)
@@ -303,6 +335,7 @@ int main(void)
         cmocka_unit_test(math_dapo_reads_the_end),
         cmocka_unit_test(math_verify_finds_the_answer),
         cmocka_unit_test(the_place_is_an_option),
+        cmocka_unit_test(relations_may_be_sets),
         cmocka_unit_test(scores_are_the_runs_choice),
         cmocka_unit_test(keys_of_others_are_refused),
         cmocka_unit_test(the_example_of_the_docs_works),
