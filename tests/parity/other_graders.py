@@ -40,6 +40,11 @@ LETTERED = [
 TEXTS = ["Paris", "about 3 kg", "the electron", "a weak acid", "10^-4 eV", "cis-2-butene", "H2O and CO2", "it doubles"]
 
 
+def padding(r):
+    """What stands behind an answer, so that it is near the 300 characters read."""
+    return " and so on" * r.randint(18, 34) if r.random() < 0.4 else ""
+
+
 def choice_pairs(r, count):
     for _ in range(count):
         a, b = r.sample("ABCD", 2)
@@ -51,7 +56,7 @@ def choice_pairs(r, count):
         yield text, truth
 
 
-LINES = ["Answer: {n}", "Answer: {n}<|im_end|>", "Answer: ${n}$<|endoftext|>", "So.\n\nAnswer: {n}.", "**Answer:** {n}", "answer: {n}<|im_end|>\n", "Answer: \\boxed{{{n}}}<|im_end|>", "The result is {n}", "Answer: {n} cm",
+LINES = ["Answer: {n}", "Answer: {n}<|im_end|>", "Answer: {n}<|endoftext|>", "Answer: {n}\t", "Answer: ${n}$<|endoftext|>", "So.\n\nAnswer: {n}.", "**Answer:** {n}", "answer: {n}<|im_end|>\n", "Answer: \\boxed{{{n}}}<|im_end|>", "The result is {n}", "Answer: {n} cm",
          "Answer: {n}\nAnswer: {m}<|im_end|>", "Answer: n = {n}<|im_end|>", "Answer: {n}.0"]
 
 
@@ -59,6 +64,8 @@ def slime_pairs(r, count):
     for _ in range(count):
         n = r.choice([r.randint(-9, 999), r.randint(1000, 90000)])
         text = r.choice(LINES).format(n=r.choice([n, n, f"{n:,}"]), m=n + 1)
+        if r.random() < 0.3:
+            text += "\n" + padding(r)
         yield text, r.choice([str(n), str(n), f"{n}.0", str(n + 1)])
 
 
@@ -75,12 +82,11 @@ def count_pairs(r, count):
         text = r.choice(COUNTS).format(n=n, m=m, c=f"{n:,}")
         if r.random() < 0.2:
             text = "She buys {0} of them and gives {1} away. ".format(r.randint(2, 9), m) * r.randint(1, 12) + text
-        if r.random() < 0.1:
-            text += " " + "and so on " * r.randint(1, 45)
+        text += padding(r)
         yield text, r.choice([str(n), str(n), str(n), f"{n}.00", f"-{n}", str(m), f"{n}."])
 
 
-BOXES = ["\\boxed{{{L}}}", "so $\\boxed{{{L}}}$.", "\\boxed{{7}} or rather \\boxed{{{L}}}", "$\\boxed {L}$", "\\boxed{{{L}", "the answer is ${L}$", "Answer: {L}", "Answer: ${L}$", "Answer: \\boxed{{{L}}}",
+BOXES = ["\\boxed{{{L}}}", "so $\\boxed{{{L}}}$.", "\\boxed{{7}} or rather \\boxed{{{L}}}", "$\\boxed {L}$", "\\boxed{{{L}", "the answer is ${L}$", "Answer: {L}", "Answer: {L}\t", "Answer: ${L}$", "Answer: \\boxed{{{L}}}",
          "\\boxed{{\\text{{{L}}}}}", "\\boxed{{{L}}} units", "\\boxed{{x = {L}}}", "\\boxed{{{{{L}}}}}"]
 
 
