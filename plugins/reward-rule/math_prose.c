@@ -54,8 +54,7 @@ static int tail_fits(const rule_scan *scan, int tail, size_t *end)
 
 /* ---- sums ---------------------------------------------------------------- */
 
-#define SHORTER 64 /* shorter sums that are tried where what follows is wrong \
-                    */
+#define SHORTER 64 /* sums that are tried where what follows is wrong */
 
 /* Bytes of a multiplication or division sign. */
 static size_t sign_size(rule_text text)
