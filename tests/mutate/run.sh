@@ -165,6 +165,7 @@ try_slip() { # NAME
         return
     fi
     make_slip "$1" "$tree" || fail "$1: does not fit"
+    cp "$tree/${file[$1]}" "$work/kept"
     printf '%s' "$made" >"$tree/${file[$1]}"
     if ! build_suites "$suites"; then
         outcome="DOES NOT COMPILE"
@@ -178,7 +179,7 @@ try_slip() { # NAME
         [ -z "$outcome" ] || caught=$((caught + 1))
         outcome=${outcome:+caught by $outcome}
     fi
-    cp --preserve=mode "$root/${file[$1]}" "$tree/${file[$1]}"
+    cat "$work/kept" >"$tree/${file[$1]}"
     printf '%-28s %-40s %4d s  %s\n' "$1" "${file[$1]}" $((SECONDS - start)) "${outcome:-SURVIVES $suites}"
 }
 
