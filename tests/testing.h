@@ -29,8 +29,8 @@ static inline const char *test_data(const char *name, char *buffer, size_t cap)
     return buffer;
 }
 
-/* As test_data(), of a file that the material may lack: there, told by its mark,
- * the case is skipped. Call it before anything is made. */
+/* As test_data(), of a file that the material may lack: there, told by its
+ * mark, the case is skipped. Call it before anything is made. */
 static inline const char *real_data(const char *name, char *buffer, size_t cap)
 {
     const char *root = getenv("XRAY_TEST_DATA");
