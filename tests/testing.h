@@ -29,20 +29,4 @@ static inline const char *test_data(const char *name, char *buffer, size_t cap)
     return buffer;
 }
 
-/* As test_data(), of a file that the material may lack: there, told by its
- * mark, the case is skipped. Call it before anything is made. */
-static inline const char *real_data(const char *name, char *buffer, size_t cap)
-{
-    const char *root = getenv("XRAY_TEST_DATA");
-    (void)snprintf(buffer, cap, "%s/%s", root ? root : ".", name);
-    if (access(buffer, R_OK) == 0)
-        return buffer;
-    (void)snprintf(buffer, cap, "%s/made-by", root ? root : ".");
-    if (access(buffer, R_OK) == 0) {
-        print_message("skipped: only the real data has %s\n", name);
-        skip();
-    }
-    return test_data(name, buffer, cap);
-}
-
 #endif

@@ -15,7 +15,7 @@ static size_t read_rows(const char *score_key, xr_str *input, double *want,
     size_t size;
     size_t count = 0;
     xr_err err = { "" };
-    (void)real_data("graders/golden_verl_gsm8k.jsonl", path, sizeof path);
+    (void)test_data("graders/golden_verl_gsm8k.jsonl", path, sizeof path);
     assert_int_equal(xr_file_read(path, 1 << 26, &err, &text, &size), XRAY_OK);
     for (char *line = text; *line;) {
         size_t n = strcspn(line, "\n");

@@ -7,7 +7,7 @@
 
 #include "tests/material/write.h"
 
-enum { STORIES = 12000, TRAIN = 400, TEST = 131 };
+enum { STORIES = 12000, TRAIN = 400, TEST = 131, SOLUTIONS = 120 };
 
 /* Where a story's draws come from, and the words it keeps to. */
 typedef struct teller {
@@ -158,8 +158,60 @@ static void write_problems(const material *m, const char *name, uint32_t first,
     file_close(out, name);
 }
 
+/* `lead`, then the text with the number for every %u in it. */
+static void print_filled(FILE *out, const char *lead, const char *text,
+                         uint32_t number)
+{
+    (void)fputs(lead, out);
+    for (; *text; text++) {
+        if (*text != '%') {
+            (void)fputc(*text, out);
+            continue;
+        }
+        (void)fprintf(out, "%u", number);
+        text++; /* the u */
+    }
+}
+
+/* A solution to a problem whose answer is `truth`, in six manners that each
+ * give one thing to find behind "####" and one as the last number. */
+static void write_solution(FILE *out, uint32_t number)
+{
+    static const struct {
+        const char *text;
+        const char *strict;
+        const char *flexible;
+        int right; /* bit 0: strict, bit 1: flexible */
+    } manners[] = {
+        { "3 + 4 = 7 and so on.\\n#### %u", "\"%u\"", "\"%u\"", 3 },
+        { "First 12, then %u and no more", "null", "\"%u\"", 2 },
+        { "#### %u\\nwhich is 5 times 1%u", "\"%u\"", "\"1%u\"", 1 },
+        { "nobody knows", "null", "null", 0 },
+        { "#### 9%u", "\"9%u\"", "\"9%u\"", 0 },
+        { "#### 88\\n... no: #### %u", "\"%u\"", "\"%u\"", 3 },
+    };
+    uint32_t i = number % 6;
+    uint32_t truth = 100 + draw(9000000, number, 900);
+    (void)fprintf(out, "{\"id\": \"%u\", \"ground_truth\": \"%u\", ", number,
+                  truth);
+    print_filled(out, "\"solution_str\": \"", manners[i].text, truth);
+    print_filled(out, "\", \"extract_strict\": ", manners[i].strict, truth);
+    print_filled(out, ", \"extract_flexible\": ", manners[i].flexible, truth);
+    (void)fprintf(out, ", \"score_strict\": %d, \"score_flexible\": %d}\n",
+                  manners[i].right & 1, manners[i].right >> 1);
+}
+
+static void write_solutions(const material *m)
+{
+    FILE *out = file_open(m, "graders/golden_verl_gsm8k.jsonl");
+    for (uint32_t i = 0; i < SOLUTIONS; i++)
+        write_solution(out, i);
+    file_close(out, "golden_verl_gsm8k.jsonl");
+}
+
 void rows_write(const material *m)
 {
+    write_solutions(m);
     write_problems(m, "gsm8k/train.jsonl", 0, TRAIN);
     write_problems(m, "gsm8k/test.jsonl", TRAIN, TEST);
 }

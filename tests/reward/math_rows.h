@@ -22,7 +22,7 @@ static inline void math_rows_read(math_rows *rows, const char *name)
     char path[1024];
     char *line = NULL;
     size_t cap = 0;
-    FILE *file = fopen(real_data(name, path, sizeof(path)), "rb");
+    FILE *file = fopen(test_data(name, path, sizeof(path)), "rb");
     assert_non_null(file);
     rows->count = 0;
     while (getline(&line, &cap, file) > 0) {

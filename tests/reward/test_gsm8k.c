@@ -24,7 +24,7 @@ static void golden_read(golden *g)
 {
     char path[1024];
     FILE *file = fopen(
-        real_data("graders/golden_verl_gsm8k.jsonl", path, sizeof(path)), "rb");
+        test_data("graders/golden_verl_gsm8k.jsonl", path, sizeof(path)), "rb");
     assert_non_null(file);
     char *line = NULL;
     size_t cap = 0;
@@ -37,7 +37,7 @@ static void golden_read(golden *g)
     }
     free(line);
     (void)fclose(file);
-    assert_int_equal(g->count, 3297);
+    assert_true(g->count > 100);
 }
 
 static const char *text_of(const cJSON *row, const char *key)
