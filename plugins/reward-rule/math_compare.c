@@ -100,6 +100,13 @@ static rule_item resolve(const rule_equal_context *c, rule_item item)
     }
 }
 
+/* (x, -y) = (1, 2) does not say what (x, y) is. */
+static int has_unknown_parts(const rule_equal_context *c, uint16_t chain)
+{
+    uint16_t first = node_of(c, chain)->first;
+    return node_of(c, first)->kind == RULE_TUPLE && !is_name(c, first);
+}
+
 /* The form of the ground truth counts: x = 5 is 5 where the other side is no
  * equation; of the ground truth only if x is a name. */
 static void unwrap(const rule_equal_context *c, rule_item *given,
@@ -109,7 +116,7 @@ static void unwrap(const rule_equal_context *c, rule_item *given,
     *truth = resolve(c, *truth);
     int one = is_equation(c, given->node);
     int two = is_equation(c, truth->node);
-    if (one && !two)
+    if (one && !two && !has_unknown_parts(c, given->node))
         given->node = result_of(c, given->node);
     else if (two && !one && names_value(c, truth->node))
         truth->node = result_of(c, truth->node);

@@ -8,7 +8,7 @@ responses are right; and compares with `xray grade`.
 
     pip install "math-verify[antlr4_13_2]"
     tests/parity/math_answers.py --seed 1 --count 600 --write pairs.jsonl
-    tests/parity/math_answers.py --read pairs.jsonl --xray build/dev/bin/xray
+    tests/parity/math_answers.py --read pairs.jsonl --xray build/dev/xray
 
 A line is {"response", "truth", "right", "meant"}: what the library says, and
 whether the pair was made to be right. The truth is given to the library as it
