@@ -75,6 +75,42 @@ static void gsm8k_flexible(void **state)
     golden_rows("flexible", "score_flexible");
 }
 
+/* Rows of a grader among the committed verdicts as lines for `grade`; 1 in
+ * `want` where its source says right. */
+static size_t read_sources(const char *grader, xr_str *input, double *want,
+                           size_t cap)
+{
+    const char *root = getenv("XRAY_SOURCE");
+    char path[512];
+    char *text;
+    size_t size;
+    size_t count = 0;
+    xr_err err = { "" };
+    (void)snprintf(path, sizeof path, "%s/tests/reward/sources.jsonl",
+                   root ? root : ".");
+    assert_int_equal(xr_file_read(path, 1 << 26, &err, &text, &size), XRAY_OK);
+    for (char *line = text; *line;) {
+        size_t n = strcspn(line, "\n");
+        cJSON *row;
+        assert_int_equal(xr_json_parse(line, n, path, &err, &row), XRAY_OK);
+        line += n + (line[n] == '\n');
+        if (strcmp(xr_json_get(row, "grader")->valuestring, grader) == 0) {
+            const char *response = xr_json_get(row, "response")->valuestring;
+            const char *truth = xr_json_get(row, "truth")->valuestring;
+            xr_str_puts(input, "{\"response\":");
+            xr_str_json(input, response, strlen(response));
+            xr_str_puts(input, ",\"ground_truth\":");
+            xr_str_json(input, truth, strlen(truth));
+            xr_str_puts(input, "}\n");
+            assert_true(count < cap);
+            want[count++] = cJSON_IsTrue(xr_json_get(row, "right"));
+        }
+        cJSON_Delete(row);
+    }
+    free(text);
+    return count;
+}
+
 static double score_of(const program_result *r, size_t i)
 {
     cJSON *line = output_line(r, i);
@@ -84,6 +120,32 @@ static double score_of(const program_result *r, size_t i)
     double value = score->valuedouble;
     cJSON_Delete(line);
     return value;
+}
+
+/* verl's verdicts through the program, line by line; no data folder is needed.
+ */
+static void committed_verdicts(void **state)
+{
+    static const char *const sources[][2] = {
+        { "gsm8k_strict", "reward.rule.method=strict" },
+        { "gsm8k_flexible", "reward.rule.method=flexible" },
+    };
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        double want[256];
+        xr_str input = { 0 };
+        size_t count = read_sources(sources[k][0], &input, want, 256);
+        const program_result *r =
+            RUN(xr_str_text(&input), "grade", "--reward", "rule", "--set",
+                "reward.rule.grader=gsm8k", "--set", sources[k][1]);
+        expect_code(r, 0);
+        assert_int_equal(count, 120);
+        assert_int_equal(count_lines(r->out), count);
+        for (size_t i = 0; i < count; i++)
+            if (score_of(r, i) != want[i])
+                fail_msg("%s: row %zu is not %g", sources[k][0], i, want[i]);
+        xr_str_free(&input);
+    }
 }
 
 /* Strict unless the method says otherwise; numbers are ground truths too. */
@@ -176,9 +238,13 @@ static void bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gsm8k_strict),      cmocka_unit_test(gsm8k_flexible),
-        cmocka_unit_test(strict_by_default), cmocka_unit_test(lists_of_truths),
-        cmocka_unit_test(several_instances), cmocka_unit_test(bad_lines),
+        cmocka_unit_test(gsm8k_strict),
+        cmocka_unit_test(gsm8k_flexible),
+        cmocka_unit_test(committed_verdicts),
+        cmocka_unit_test(strict_by_default),
+        cmocka_unit_test(lists_of_truths),
+        cmocka_unit_test(several_instances),
+        cmocka_unit_test(bad_lines),
         cmocka_unit_test(bad_options),
     };
     return cmocka_run_group_tests_name("cli.grade", tests, scratch_make,
