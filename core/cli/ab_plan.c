@@ -276,8 +276,10 @@ static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
     if (config)
         session = xr_session_draft(config, args->plugin_path,
                                    cli_job_parts(args->job), &found);
-    if (session)
+    if (session) {
+        session->in_comparison = 1;
         xr_session_check(session, &text, &found, &warnings);
+    }
     if (session && !found.count) {
         keep_session(variant, session, config);
         if (variant->resolved)

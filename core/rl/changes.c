@@ -218,6 +218,18 @@ static void compare_gone(const comparison *c, const xr_config_value *v,
     xr_str_free(&line);
 }
 
+void xr_changes_refuse(const xr_session *s, const char *checkpoint,
+                       const xr_changes *changes, xr_errors *errors)
+{
+    xr_errors_add(
+        errors, "resume from %s: what scores mean has changed; %s:", checkpoint,
+        s->in_comparison ? "give the changed runs another --out"
+                         : "go on all the same with --accept-changes, or begin "
+                           "anew in another [trainer] default_local_dir");
+    for (size_t i = 0; i < changes->meaning.count; i++)
+        xr_errors_add(errors, "%s", changes->meaning.items[i]);
+}
+
 xray_status xr_changes_find(const xr_session *s, const char *checkpoint,
                             const xr_history *now, const xr_history *then,
                             xr_err *err, xr_changes *out)

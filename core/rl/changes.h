@@ -26,9 +26,9 @@ xray_status xr_changes_inputs(const xr_session *session, xr_history *history,
 xray_status xr_changes_find(const xr_session *session, const char *checkpoint,
                             const xr_history *now, const xr_history *then,
                             xr_err *err, xr_changes *out);
-/* What stands before the lines that are refused. */
-#define XR_CHANGES_REFUSED                                                   \
-    "resume from %s: what scores mean has changed; go on all the same with " \
-    "--accept-changes, or begin anew in another [trainer] default_local_dir:"
+/* Adds the changed meanings to `errors`, behind a sentence that says what can
+ * be done about them. */
+void xr_changes_refuse(const xr_session *session, const char *checkpoint,
+                       const xr_changes *changes, xr_errors *errors);
 
 #endif

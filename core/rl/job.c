@@ -156,9 +156,7 @@ static xray_status weigh_changes(xr_job *job, const xr_history *then,
                                          then, err, &changes);
     xr_errors *refused = &changes.meaning;
     if (status == XRAY_OK && refused->count && !job->args->accept_changes) {
-        xr_errors_add(job->args->errors, XR_CHANGES_REFUSED, job->from);
-        for (size_t i = 0; i < refused->count; i++)
-            xr_errors_add(job->args->errors, "%s", refused->items[i]);
+        xr_changes_refuse(job->session, job->from, &changes, job->args->errors);
         status = XRAY_E_CONFIG;
     }
     for (size_t i = 0; status == XRAY_OK && i < changes.harmless.count; i++)

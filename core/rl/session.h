@@ -91,6 +91,7 @@ typedef struct xr_session {
     double first_token; /* xr_now() when an engine here had made one; or 0 */
     int publish_due;    /* the next rollout starts with xr_publish */
     int elsewhere;      /* checked for another machine than this one */
+    int in_comparison;  /* checked for xray ab, which accepts no changes */
     int accept_changes; /* a resume may change what scores mean */
     int fresh_algo; /* the checkpoint's state is of another algorithm: unread */
     struct xr_transfer *transfer; /* xr_publish: NULL while they are shared */

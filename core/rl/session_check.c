@@ -287,12 +287,9 @@ static xray_status check_changes(checking *c, const char *path, xr_err *err)
     for (size_t i = 0; i < changes.harmless.count; i++)
         xr_str_printf(c->out, "changed: %s\n", changes.harmless.items[i]);
     if (changes.meaning.count && !s->accept_changes)
-        xr_errors_add(c->errors, XR_CHANGES_REFUSED, path);
-    for (size_t i = 0; i < changes.meaning.count; i++)
-        if (s->accept_changes)
-            xr_errors_add(c->warnings, "changed: %s", changes.meaning.items[i]);
-        else
-            xr_errors_add(c->errors, "%s", changes.meaning.items[i]);
+        xr_changes_refuse(s, path, &changes, c->errors);
+    for (size_t i = 0; s->accept_changes && i < changes.meaning.count; i++)
+        xr_errors_add(c->warnings, "changed: %s", changes.meaning.items[i]);
     xr_changes_free(&changes);
     xr_history_free(&then);
     xr_history_free(&now);

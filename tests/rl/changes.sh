@@ -106,6 +106,8 @@ sed -i '7s/"answer": *"[^"]*"/"answer":"0"/' "$work/task/short.jsonl"
 code=0
 "$XRAY_BIN" ab "$work/run.ini" "$work/run.ini" --seeds 1 --out "$work/ab" >/dev/null 2>"$work/err" || code=$?
 [ "$code" = 2 ] && grep -q "short.jsonl is another file than it was in $work/ab/run/seed-11/" "$work/err" &&
-    grep -q "short.jsonl is another file than it was in $work/ab/run-2/seed-11/" "$work/err" ||
+    grep -q "short.jsonl is another file than it was in $work/ab/run-2/seed-11/" "$work/err" &&
+    grep -q "what scores mean has changed; give the changed runs another --out:" "$work/err" &&
+    ! grep -q 'accept-changes' "$work/err" ||
     fail "xray ab went on with other data: $(cat "$work/err")"
 echo "changes: ok"
