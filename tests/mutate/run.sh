@@ -61,18 +61,16 @@ read_table() {
 # The text of a file with the slip made in it, in $made; says what is wrong.
 made=
 make_slip() { # NAME ROOT
-    local path=$2/${file[$1]} text before
+    local path=$2/${file[$1]} text without
     [ -n "${by[$1]}" ] || { echo "$1: names no suites"; return 1; }
     [ -f "$path" ] || { echo "$1: there is no file ${file[$1]}"; return 1; }
     [ "${old[$1]}" != "${new[$1]}" ] || { echo "$1: changes nothing"; return 1; }
     [ -n "${old[$1]}" ] || { echo "$1: says no text to change"; return 1; }
     IFS= read -r -d '' text <"$path" || true
-    before=${text%%"${old[$1]}"*}
-    [ "$before" != "$text" ] || { echo "$1: ${file[$1]} does not hold its text"; return 1; }
-    made=$before${new[$1]}${text#*"${old[$1]}"}
-    text=${text#*"${old[$1]}"}
-    [ "${text#*"${old[$1]}"}" = "$text" ] ||
-        { echo "$1: ${file[$1]} holds its text more than once"; return 1; }
+    without=${text/"${old[$1]}"/}
+    [ "$without" != "$text" ] || { echo "$1: ${file[$1]} does not hold its text"; return 1; }
+    [[ $without != *"${old[$1]}"* ]] || { echo "$1: ${file[$1]} holds its text more than once"; return 1; }
+    made=${text/"${old[$1]}"/"${new[$1]}"}
 }
 
 list_slips() {
