@@ -112,7 +112,9 @@ static const xray_choice agg_choices[] = {
 
 #define STRAIGHT(kind) (XM_RL_KL_##kind + XM_RL_KL_STRAIGHT)
 #define CLAMPED(kind) (XM_RL_KL_##kind + XM_RL_KL_CLAMPED)
+/* `auto` is of the KL in the loss alone, which presets decide. */
 static const xray_choice kl_choices[] = {
+    { "auto", GRPO_AUTO, "low_var_kl, or what the preset has" },
     { "low_var_kl", XM_RL_KL_K3, "exp(d) - d - 1, d = ref - logp" },
     { "k3", XM_RL_KL_K3, "the same" },
     { "kl", XM_RL_KL_K1, "logp - ref" },
@@ -220,11 +222,11 @@ const xray_option grpo_options[] = {
                 "Add KL to the reference to the loss."),
     XRAY_REAL(grpo_config, kl_loss_coef, "-1", -1, 1e6, NULL, "0.1",
               "Weight of the KL in the loss; -1: by the preset, else 0.001."),
-    XRAY_CHOICE(grpo_config, kl_loss_type, "low_var_kl", kl_choices, "0.1",
+    XRAY_CHOICE(grpo_config, kl_loss_type, "auto", kl_choices, "0.1",
                 "Estimator of the KL in the loss."),
     XRAY_REAL(grpo_config, kl_coef, "0.001", 0, 1e6, NULL, "0.1",
               "Weight of the KL in the reward."),
-    XRAY_CHOICE(grpo_config, kl_penalty, "kl", kl_choices, "0.1",
+    XRAY_CHOICE(grpo_config, kl_penalty, "kl", &kl_choices[1], "0.1",
                 "Estimator of the KL in the reward."),
     XRAY_CHOICE(grpo_config, kl_ctrl, "fixed", control_choices, "0.1",
                 "What becomes of kl_coef from step to step."),

@@ -235,7 +235,8 @@ static grpo_loss_rule loss_of(const grpo_config *config, const grpo_preset *p)
         .ppo_kl_coef = number(config->ppo_kl_coef,
                               p->ppo_kl_coef > 0 ? p->ppo_kl_coef : 0.1),
         .dro_beta = config->dro_beta,
-        .kl_type = config->kl_loss_type,
+        .kl_type = choose(config->kl_loss_type,
+                          XM_RL_KL_K3 + (p->kl_clamped ? XM_RL_KL_CLAMPED : 0)),
         .kl_coefficient =
             number(config->kl_loss_coef, number(p->kl_loss_coef, 0.001)),
         .entropy_coeff = config->entropy_coeff,

@@ -144,6 +144,7 @@ typedef struct grpo_preset {
     double kl_loss_coef; /* of KL in the loss; -1: not in the loss */
     int64_t filter_groups;
     double ppo_kl_coef; /* 0: 0.1, the default of verl's key */
+    int64_t kl_clamped; /* 1: the KL in the loss is k3_clamped, not k3 */
 } grpo_preset;
 
 extern const grpo_preset grpo_presets[];

@@ -172,9 +172,42 @@ static void every_reward_by_itself(void **state)
     assert_non_null(strstr(r.host.reason, "use_kl_in_reward"));
 }
 
+/* A token five nats below the reference: exp(5) - 6 by k3. */
+static void the_estimate_of_kl_is_the_presets(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        const char *type;
+        double kl;
+    } all[] = {
+        { "none", "auto", 142.413159 },  { "nemo_rl", "auto", 10 },
+        { "nemo_rl", "k3", 142.413159 }, { "none", "k3_clamped", 10 },
+        { "verl", "auto", 10 },          { "nemo_rl", "k1", -5 },
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        unsigned char marks[RIG_TOKENS];
+        rig_open(&r, RIG_KEYS("preset", all[i].preset, "use_kl_loss", "true",
+                              "kl_loss_type", all[i].type));
+        rig_batch_init(&b);
+        (void)rig_row(&b, 1, 1, 0, 0);
+        b.old_logp[1] = b.logp[1] = -7;
+        b.ref_logp[1] = -2;
+        (void)rig_marks(&r, &b, marks);
+        assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "actor/kl_loss"), all[i].kl, 1e-4,
+                 all[i].preset);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_estimate_of_kl_is_the_presets),
         cmocka_unit_test(clips),
         cmocka_unit_test(weights),
         cmocka_unit_test(shapes),
