@@ -132,6 +132,30 @@ static const char *guess_plugin(xr_session *s, const char *section, int there,
 
 /* ---- [run] reward ------------------------------------------------------- */
 
+/* Without the key the default grades, which is not what a file means that sets
+ * up another reward. */
+static void check_listed(const xr_session *s, xr_errors *errors)
+{
+    const char *first = NULL;
+    const char *section = NULL;
+    const char *origin = xr_config_origin(s->config, "run", "reward");
+    if (strcmp(origin, "default") != 0)
+        return;
+    for (size_t i = 0; (section = xr_config_section(s->config, i)); i++) {
+        if (strncmp(section, KIND, strlen(KIND)) != 0)
+            continue;
+        if (strcmp(section, KIND RULE) == 0)
+            return;
+        first = first ? first : section;
+    }
+    if (first)
+        xr_errors_add(errors,
+                      "%s: [run] reward is not set, so that nothing would "
+                      "read [%s]; expected reward = %s, or a list of others",
+                      xr_config_place(s->config, "run", "reward"), first,
+                      first + strlen(KIND));
+}
+
 static void find_reward(xr_session *s, const char *instance, xr_part *part,
                         xr_errors *errors)
 {
@@ -162,6 +186,7 @@ void xr_session_find_rewards(xr_session *s, xr_errors *errors)
                       (unsigned long long)list->count, XR_MAX_REWARDS);
         return;
     }
+    check_listed(s, errors);
     if (!list->count)
         xr_errors_add(errors,
                       "%s: [run] reward is not set; it lists instances, each a "

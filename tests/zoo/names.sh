@@ -52,4 +52,13 @@ for pair in sick:sick words:rule; do
     sed -n "/^\[reward.${pair%:*}\]/,/^$/p" "$work/printed" | grep -qx "plugin = ${pair#*:}" ||
         fail "not printed: $pair: $(cat "$work/printed")"
 done
+
+# Sections that nothing lists are no silent `rule`; one beside [reward.rule] may wait.
+unlisted="xray: $work/run.ini: [run] reward is not set, so that nothing would read [reward.words]; expected reward = words, or a list of others"
+printf '[reward.words]\ngrader = exact\n' >"$work/run.ini"
+! "$XRAY_BIN" check "$work/run.ini" >/dev/null 2>"$work/err" || fail "a reward that nothing lists is no error"
+grep -qxF "$unlisted" "$work/err" || fail "a reward that nothing lists: $(cat "$work/err"), expected: $unlisted"
+printf '[reward.rule]\ngrader = exact\n' >>"$work/run.ini"
+! "$XRAY_BIN" check "$work/run.ini" >/dev/null 2>"$work/err" || fail "an INI without a model is no error"
+! grep -qF "[run] reward" "$work/err" || fail "beside [reward.rule]: $(cat "$work/err")"
 echo "zoo.names: ok"
