@@ -97,7 +97,8 @@ static void write_case(const material *m, const one_case *c)
     put_length(file, c->claim ? c->claim : strlen(c->header));
     (void)fputs(c->header, file);
     for (size_t i = 0; i < c->bytes; i++) {
-        float value = c->ten ? 10 * (float)(i / 4 + 1) : (float)(i / 4);
+        size_t word = i / 4;
+        float value = c->ten ? 10 * (float)(word + 1) : (float)word;
         unsigned char bytes[sizeof value];
         memcpy(bytes, &value, sizeof value);
         (void)fputc(bytes[i % 4], file);
