@@ -7,7 +7,7 @@
 make_task
 sed -i 's/^total_training_steps = .*/total_training_steps = 1/' "$work/run.ini"
 sanitized=0
-nm -D "$XRAY_BIN" 2>/dev/null | grep -q '__asan_\|__tsan_' && sanitized=1
+case $(nm -D "$XRAY_BIN") in *__asan_* | *__tsan_*) sanitized=1 ;; esac
 
 # limited LETTER VALUE [--set ...]: 1 if the run failed, for no other reason.
 failures=0
