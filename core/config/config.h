@@ -58,6 +58,8 @@ const char *xr_config_path(const xr_config *config);
 /* The value's origin, or where it would be set. */
 const char *xr_config_place(const xr_config *config, const char *section,
                             const char *key);
+/* 1 if memory ran out, so that not all that was read is there. */
+int xr_config_failed(const xr_config *config);
 /* 1 if a file could not be read: what is missing then may have been in it. */
 int xr_config_unread(const xr_config *config);
 /* Sections in order of appearance; NULL past the last. */

@@ -347,6 +347,11 @@ const char *xr_config_place(const xr_config *config, const char *section,
                                                      : xr_config_path(config);
 }
 
+int xr_config_failed(const xr_config *config)
+{
+    return config->failed;
+}
+
 int xr_config_unread(const xr_config *config)
 {
     return config->unread;

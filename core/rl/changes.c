@@ -136,10 +136,23 @@ typedef struct comparison {
     xr_changes *out;
 } comparison;
 
-static void add(const comparison *c, int kind, const char *text)
+#define NO_MEMORY "out of memory" /* as xr_errors_add has it */
+
+/* Adds the line and frees it. */
+static void add_line(const comparison *c, int kind, xr_str *line)
 {
     xr_errors_add(kind == CHANGE_MEANING ? &c->out->meaning : &c->out->harmless,
-                  "%s", text);
+                  "%s", line->failed ? NO_MEMORY : xr_str_text(line));
+    xr_str_free(line);
+}
+
+/* A line that is missing could be the one that keeps a run from going on. */
+static int lacks_line(const xr_errors *lines)
+{
+    for (size_t i = 0; i < lines->count; i++)
+        if (strcmp(lines->items[i], NO_MEMORY) == 0)
+            return 1;
+    return 0;
 }
 
 static void add_value(const comparison *c, int kind, const xr_config_value *v,
@@ -153,8 +166,7 @@ static void add_value(const comparison *c, int kind, const xr_config_value *v,
     if (was)
         xr_config_put_value(was, &line);
     xr_str_printf(&line, " in %s", c->checkpoint);
-    add(c, kind, xr_str_text(&line));
-    xr_str_free(&line);
+    add_line(c, kind, &line);
 }
 
 /* A path may change while the content does not, and the other way around. */
@@ -177,8 +189,7 @@ static void compare_value(const comparison *c, const xr_config_value *v)
                       "%s: [%s] %s: %s is another file than it was in %s",
                       v->origin, v->section, v->key,
                       other ? other->path : v->text, c->checkpoint);
-        add(c, kind, xr_str_text(&line));
-        xr_str_free(&line);
+        add_line(c, kind, &line);
         return;
     }
     if (strcmp(key, "run.algo") == 0)
@@ -214,8 +225,7 @@ static void compare_gone(const comparison *c, const xr_config_value *v,
         xr_str_printf(&line, " is not read, was in %s", c->checkpoint);
         (void)snprintf(last, cap, "%s", v->section);
     }
-    add(c, kind, xr_str_text(&line));
-    xr_str_free(&line);
+    add_line(c, kind, &line);
 }
 
 void xr_changes_refuse(const xr_session *s, const char *checkpoint,
@@ -247,15 +257,19 @@ xray_status xr_changes_find(const xr_session *s, const char *checkpoint,
     xr_config *before = xr_config_new();
     if (before)
         xr_config_read(before, path, &errors);
-    if (!before || errors.count)
-        status = xr_fail(err, before ? XRAY_E_IO : XRAY_E_NOMEM, "%s",
-                         errors.count ? errors.items[0] : "out of memory");
+    if (!before || xr_config_failed(before))
+        status = xr_fail(err, XRAY_E_NOMEM, "%s: " NO_MEMORY, path);
+    else if (errors.count)
+        status = xr_fail(err, XRAY_E_IO, "%s", errors.items[0]);
     const comparison c = { s->config, before, now, then, checkpoint, out };
     while (status == XRAY_OK && xr_config_next(s->config, at, &v))
         compare_value(&c, &v);
     at[0] = at[1] = 0;
     while (status == XRAY_OK && xr_config_next(before, at, &v))
         compare_gone(&c, &v, last, sizeof(last));
+    if (status == XRAY_OK &&
+        (lacks_line(&out->harmless) || lacks_line(&out->meaning)))
+        status = xr_fail(err, XRAY_E_NOMEM, "%s: " NO_MEMORY, path);
     xr_config_free(before);
     xr_errors_free(&errors);
     return status;
