@@ -111,6 +111,32 @@ static void group_of_one(void **state)
     near((double)lone_advantage(RIG_KEYS("preset", "rloo"), 3), 0, 0);
 }
 
+/* pass@k: the best row gets what it has over the second, wherever the two
+ * stand and whatever their sign; the others get nothing. */
+static void passk_in_any_order(void **state)
+{
+    (void)state;
+    static const float scores[][3] = { { 1, -1, -4 },  { -1, 1, -4 },
+                                       { -4, -1, 1 },  { -3, -1, -6 },
+                                       { -6, -3, -1 }, { 5, 3, 0 },
+                                       { 0, 3, 5 },    { 3, 5, 0 } };
+    for (size_t c = 0; c < sizeof(scores) / sizeof(scores[0]); c++) {
+        rig r;
+        rig_batch batch;
+        rig_open(&r, RIG_KEYS("preset", "grpo_passk", "norm_adv_by_std_in_grpo",
+                              "false"));
+        rig_batch_init(&batch);
+        for (int i = 0; i < 3; i++)
+            (void)rig_row(&batch, 1, 2, 0, scores[c][i]);
+        assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+        float most = fmaxf(scores[c][0], fmaxf(scores[c][1], scores[c][2]));
+        for (uint32_t i = 0; i < 3; i++)
+            near((double)rig_advantage(&batch, i), scores[c][i] == most ? 2 : 0,
+                 1e-6);
+        rig_close(&r);
+    }
+}
+
 static void equal_rewards_teach_nothing(void **state)
 {
     (void)state;
@@ -283,6 +309,7 @@ int main(void)
         cmocka_unit_test(same_name_different_maths),
         cmocka_unit_test(vectors),
         cmocka_unit_test(group_of_one),
+        cmocka_unit_test(passk_in_any_order),
         cmocka_unit_test(equal_rewards_teach_nothing),
         cmocka_unit_test(masks_and_empty_rows),
         cmocka_unit_test(kl_in_reward),

@@ -349,6 +349,40 @@ static void weights_outside_of_their_bounds(void **state)
     }
 }
 
+/* k1 keeps a row whose ratio lies between both bounds: of its sum, of its mean,
+ * or of each of its tokens. */
+static void rows_between_two_bounds(void **state)
+{
+    (void)state;
+    static const struct {
+        double log_r[3];
+        int kept[3]; /* by sum, mean, extremes */
+    } cases[] = {
+        { { 0.05, -0.05, 0.05 }, { 1, 1, 1 } },
+        { { 0, 0.2, 0 }, { 0, 1, 0 } },
+        { { -0.2, 0, 0 }, { 0, 1, 0 } },
+        { { 0.2, 0, -0.2 }, { 1, 1, 0 } },
+        { { 0.2, 0.15, 0.2 }, { 0, 0, 0 } },
+        { { -0.2, -0.2, -0.15 }, { 0, 0, 0 } },
+    };
+    static const int64_t levels[] = { XM_RL_RS_SUM, XM_RL_RS_MEAN,
+                                      XM_RL_RS_MAX };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
+        for (int l = 0; l < 3; l++) {
+            xm_rl_correction rule = { .kind = XM_RL_RS_K1,
+                                      .level = levels[l],
+                                      .rs_low = 0.9,
+                                      .rs_high = 1.1 };
+            xm_rl_drift row = { 0 };
+            for (int i = 0; i < 3; i++)
+                xm_rl_drift_add(&rule, cases[c].log_r[i], &row);
+            xm_rl_drift_close(&rule, &row);
+            if (xm_rl_drift_keeps(&rule, &row, 0) != cases[c].kept[l])
+                fail_msg("case %zu, level %d: %s", c, l,
+                         cases[c].kept[l] ? "dropped" : "kept");
+        }
+}
+
 /* NeMo-RL's limits: 20 on the log-ratio, 10 on the estimate of any kind. */
 static void kl_is_clamped_as_in_nemo_rl(void **state)
 {
@@ -420,6 +454,7 @@ int main(void)
         cmocka_unit_test(others_that_are_equal),
         cmocka_unit_test(drift_is_bounded),
         cmocka_unit_test(weights_outside_of_their_bounds),
+        cmocka_unit_test(rows_between_two_bounds),
         cmocka_unit_test(kl_is_clamped_as_in_nemo_rl),
         cmocka_unit_test(picking),
     };

@@ -139,6 +139,24 @@ static void bound_stops_the_gradient(void **state)
     near(p.log_ratio, 25, 0);
 }
 
+/* GSPO's mean log-ratio ends at 10: the loss stays, the gradient stops. */
+static void bound_of_a_sequence(void **state)
+{
+    (void)state;
+    xm_rl_clip clip = { .low = 0.2, .high = 0.2 };
+    static const double mean[] = { 9, 10, 10.5, 25 };
+    for (int i = 0; i < 4; i++) {
+        xm_rl_sequence row = { 0 };
+        for (int t = -1; t <= 1; t++)
+            xm_rl_sequence_add(&clip, -1 + t, -1 - mean[i], -2, 1, &row);
+        xm_rl_policy p = xm_rl_gspo(&clip, &row, -1, -1 - mean[i], -2);
+        near(p.loss.value / (2 * exp(fmin(mean[i], 10))), 1, 1e-12);
+        near(p.loss.slope, mean[i] > 10 ? 0 : p.loss.value, 0);
+        near(p.log_ratio, mean[i], 1e-12);
+        assert_false(p.clipped);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +166,7 @@ int main(void)
         cmocka_unit_test(aggregation_by_hand),
         cmocka_unit_test(kl_by_hand),
         cmocka_unit_test(bound_stops_the_gradient),
+        cmocka_unit_test(bound_of_a_sequence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

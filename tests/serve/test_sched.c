@@ -338,10 +338,17 @@ static void abort_gives_what_was_made(void **state)
     assert_int_equal(xm_sched_abort(r->sched, 1, &err), XRAY_E_ARG);
     assert_string_equal(err.text,
                         "request 1: no request of this id is running");
-    /* the slots are free again */
+    /* Both slots are free again: two samples run side by side, then one. */
+    xray_infer_stats before = { .head = XRAY_HEAD(xray_infer_stats) };
+    xray_infer_stats stats = { .head = XRAY_HEAD(xray_infer_stats) };
+    xm_sched_stats(r->sched, &before);
+    assert_int_equal(before.kv_tokens, 0);
     xray_request d = request_of(3, 4, 3, 6);
+    d.stop_count = 0;
     submit(r, &d);
     rig_run(r);
+    xm_sched_stats(r->sched, &stats);
+    assert_int_equal(stats.steps - before.steps, 1 + 5 + 5);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
         check_out(&d, &out);

@@ -100,6 +100,49 @@ static void goldens(void **state)
     free(text);
 }
 
+/* As Python's strftime writes them: turns of years and of days, leap years. */
+static void dates(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{{ strftime_now('%Y-%m-%d %a %j %U %W %V %G %u %w %H %k %I %l %p "
+        "%M %S') }}";
+    static const struct {
+        int64_t now;
+        const char *text;
+    } cases[] = {
+        { -2203845904,
+          "1900-03-01 Thu 060 08 09 09 1900 4 4 12 12 12 12 PM 34 56" },
+        { 0, "1970-01-01 Thu 001 00 00 01 1970 4 4 00  0 12 12 AM 00 00" },
+        { 946684799,
+          "1999-12-31 Fri 365 52 52 52 1999 5 5 23 23 11 11 PM 59 59" },
+        { 951825600,
+          "2000-02-29 Tue 060 09 09 09 2000 2 2 12 12 12 12 PM 00 00" },
+        { 1609635723,
+          "2021-01-03 Sun 003 01 00 53 2020 7 0 01  1 01  1 AM 02 03" },
+        { 1735559999,
+          "2024-12-30 Mon 365 52 53 01 2025 1 1 11 11 11 11 AM 59 59" },
+        { 1735650000,
+          "2024-12-31 Tue 366 52 53 01 2025 2 2 13 13 01  1 PM 00 00" },
+        { 1767227400,
+          "2026-01-01 Thu 001 00 00 01 2026 4 4 00  0 12 12 AM 30 00" },
+    };
+    xr_err err = { 0 };
+    xm_chat *chat = NULL;
+    cJSON *none = cJSON_CreateArray();
+    assert_int_equal(
+        xm_chat_compile(source, sizeof source - 1, "dates", &err, &chat), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xm_chat_text text = { 0 };
+        xm_chat_call call = { .messages = none, .now = cases[i].now };
+        assert_int_equal(xm_chat_render(chat, &call, NULL, &err, &text), 0);
+        assert_string_equal(xr_str_text(&text.text), cases[i].text);
+        xm_chat_text_free(&text);
+    }
+    xm_chat_close(chat);
+    cJSON_Delete(none);
+}
+
 /* Bounds: each is met by one clear sentence. */
 static void limits(void **state)
 {
@@ -289,9 +332,8 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "render"))
         return serve();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goldens),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(deep_source),
+        cmocka_unit_test(goldens),   cmocka_unit_test(dates),
+        cmocka_unit_test(limits),    cmocka_unit_test(deep_source),
         cmocka_unit_test(mutations),
     };
     return cmocka_run_group_tests_name("text.jinja", tests, NULL, NULL);

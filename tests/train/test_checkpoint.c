@@ -316,6 +316,34 @@ static void test_other_model(void **state)
     damage_close(&d);
 }
 
+/* Another model's state may hold all that this one asks for, and more. */
+static void test_optimizer_of_a_larger_model(void **state)
+{
+    (void)state;
+    static const char two[] = "\"num_hidden_layers\":2";
+    char three[1024];
+    char path[512];
+    char *data = NULL;
+    size_t size = 0;
+    damage d;
+    rig other;
+    xr_err err;
+    (void)snprintf(three, sizeof(three), "%s", rig_tiny);
+    *(strstr(three, two) + sizeof(two) - 2) = '3';
+    rig_spec spec = { .config_json = three };
+    damage_open(&d);
+    assert_int_equal(rig_open(&d.device, &spec, &other), XRAY_OK);
+    save(&other, d.dir);
+    (void)snprintf(path, sizeof(path), "%s/%s", d.dir, XM_OPTIM_FILE);
+    assert_int_equal(xr_file_read(path, 1u << 24, &err, &data, &size), XRAY_OK);
+    save(&d.saved, d.dir);
+    assert_int_equal(xr_file_write(path, data, size, &err), XRAY_OK);
+    damage_refused(&d, "it belongs to another model");
+    free(data);
+    rig_close(&other);
+    damage_close(&d);
+}
+
 static void test_no_folder(void **state)
 {
     (void)state;
@@ -526,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_damaged_optimizer),
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_other_model),
+        cmocka_unit_test(test_optimizer_of_a_larger_model),
         cmocka_unit_test(test_no_folder),
         cmocka_unit_test(test_shards_together),
         cmocka_unit_test(test_offloaded_values),
