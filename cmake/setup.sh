@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *p, size_t n) { return p && n == 
         if command -v "$name" >/dev/null &&
             "$name" -fsanitize=fuzzer,address,undefined -o "$dir/a" "$dir/a.c" >/dev/null 2>&1; then
             rm -rf "$dir"
-            echo "$name"
+            command -v "$name" # whole, or CMake begins anew in a folder it configured
             return 0
         fi
     done
