@@ -6,7 +6,6 @@
 #include <xray/host.h>
 
 #include "core/config/deepspeed.h"
-#include "core/config/deepspeed_keys.h"
 #include "core/config/run.h"
 #include "tests/config/config_testing.h"
 #include "tests/config/deepspeed_files.h"
@@ -518,29 +517,6 @@ static void a_missing_file_is_named(void **state)
     done(&r);
 }
 
-/* The page that says what becomes of each key has them all. */
-static void the_page_lists_every_key(void **state)
-{
-    char path[4096];
-    const char *source = getenv("XRAY_SOURCE");
-    const xr_ds_key *k = NULL;
-    (void)state;
-    assert_non_null(source);
-    (void)snprintf(path, sizeof(path), "%s/docs/deepspeed.md", source);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    static char page[1 << 17];
-    size_t size = fread(page, 1, sizeof(page) - 1, file);
-    assert_int_equal(fclose(file), 0);
-    assert_true(size > 1000);
-    for (size_t i = 0; (k = xr_ds_keys(i)); i++) {
-        char entry[160];
-        (void)snprintf(entry, sizeof(entry), "`%s`", k->path);
-        if (k->kind != XR_DS_OPEN && !strstr(page, entry))
-            fail_msg("docs/deepspeed.md lacks %s", k->path);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -561,7 +537,6 @@ int main(void)
         cmocka_unit_test(values_that_are_none),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(a_missing_file_is_named),
-        cmocka_unit_test(the_page_lists_every_key),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
