@@ -2,6 +2,8 @@
  *
  * Calls, futures, regions and the board over the local runtime.
  */
+#include <time.h>
+
 #include "tests/actor/rig.h"
 
 #define SIZE ((uint64_t)1 << 20)
@@ -170,6 +172,31 @@ static void test_wait_any(void **state)
     RIG_OK(xr_future_wait_any(futures, 3, 10000, &err, &index));
     assert_int_equal(index, 0);
     RIG_OK(xr_future_wait(futures[0], 0, &err));
+    xr_actors_free(actors);
+}
+
+/* Looking again and again, without waiting, finds the answer once it came. */
+static void test_looks(void **state)
+{
+    (void)state;
+    const struct timespec pause = { 0, 5000000 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    xr_future *future = NULL;
+    size_t index = 9;
+    uint32_t got = 7;
+    RIG_OK(xr_actor_call(actor, "count", &err, &future, 0u, &got));
+    const uint64_t begin = rig_ms();
+    xray_status status = XRAY_AGAIN;
+    while (status == XRAY_AGAIN && rig_ms() - begin < 10000) {
+        (void)nanosleep(&pause, NULL);
+        status = xr_future_wait_any(&future, 1, 0, &err, &index);
+    }
+    assert_int_equal(status, XRAY_OK);
+    assert_int_equal(index, 0);
+    RIG_OK(xr_future_wait(future, 0, &err));
+    assert_int_equal(got, 0);
     xr_actors_free(actors);
 }
 
@@ -454,6 +481,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_large_messages),
         cmocka_unit_test(test_regions_in_backlog),
         cmocka_unit_test(test_wait_any),
+        cmocka_unit_test(test_looks),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_remote_errors),
         cmocka_unit_test(test_other_signature),

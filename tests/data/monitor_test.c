@@ -46,6 +46,26 @@ static void names_in_order_of_use(void **state)
     xr_metrics_free(m);
 }
 
+/* One value that is no number shows in all that is said of the values, wherever
+ * it stands. */
+static void a_nan_shows(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "s/mean", "s/max", "s/min" };
+    for (size_t at = 0; at < 4; at++) {
+        float values[] = { 1.0f, 4.0f, -2.0f, 3.0f };
+        xr_metrics *m = xr_metrics_new();
+        assert_non_null(m);
+        values[at] = NAN;
+        xr_metrics_stats(m, "s", values, 4);
+        for (size_t i = 0; i < 3; i++)
+            if (!isnan(xr_metrics_get(m, names[i])))
+                fail_msg("%s is %g with a NaN at %zu", names[i],
+                         xr_metrics_get(m, names[i]), at);
+        xr_metrics_free(m);
+    }
+}
+
 static void many_names(void **state)
 {
     (void)state;
@@ -197,6 +217,41 @@ static void plots(void **state)
     xr_str_free(&out);
 }
 
+/* The numbers at a plot's first and last row. */
+static void plot_range(const char *plot, unsigned height, double *out_top,
+                       double *out_bottom)
+{
+    const char *row = strchr(plot, '\n') + 1;
+    *out_top = strtod(row, NULL);
+    for (unsigned i = 1; i < height; i++)
+        row = strchr(row, '\n') + 1;
+    *out_bottom = strtod(row, NULL);
+}
+
+/* A curve that stays at one value runs through the middle of a plot, whose
+ * first row stands for more than its last one. */
+static void flat_plots(void **state)
+{
+    (void)state;
+    static const double all[] = { 2, 0, -2, -1e-3 };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const double flat[3] = { all[i], all[i], all[i] };
+        double top;
+        double bottom;
+        xr_str out = { 0 };
+        xr_plot(flat, 3, 40, 5, "flat", &out);
+        const char *row = strchr(xr_str_text(&out), '\n') + 1;
+        plot_range(xr_str_text(&out), 5, &top, &bottom);
+        assert_true(top > all[i] && all[i] > bottom);
+        assert_true(fabs(top - all[i] - (all[i] - bottom)) < 1e-9);
+        for (int k = 0; k < 2; k++)
+            row = strchr(row, '\n') + 1;
+        assert_true(strcspn(row, "*") < strcspn(row, "\n"));
+        assert_true(strtod(row, NULL) == all[i]);
+        xr_str_free(&out);
+    }
+}
+
 static void progress_on_stderr(void **state)
 {
     (void)state;
@@ -232,12 +287,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_in_order_of_use),
+        cmocka_unit_test(a_nan_shows),
         cmocka_unit_test(many_names),
         cmocka_unit_test(lines_and_resume),
         cmocka_unit_test(special_values),
         cmocka_unit_test(leaves_other_files_alone),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(plots),
+        cmocka_unit_test(flat_plots),
         cmocka_unit_test(progress_on_stderr),
     };
     return cmocka_run_group_tests_name("monitor", tests, scratch_make,

@@ -108,6 +108,8 @@ static const struct refused {
       "has 2147483648 components, at most 1024 are taken" },
     { "bad_field", "option 0 (count) of 'zoo': its field is outside of the "
                    "config struct" },
+    { "cut_list", "option 0 (count) of 'zoo': its field is outside of the "
+                  "config struct" },
 };
 
 static void a_bad_plugin_is_refused_with_a_reason(void **state)

@@ -66,9 +66,19 @@ typedef struct zoo_config {
 #define PRESET "3"
 #endif
 
+#if defined(ZOO_CUT_LIST)
+typedef struct longer_config {
+    xray_list count; /* more than zoo_config has room for */
+} longer_config;
+
+static const xray_option options[] = {
+    XRAY_LIST(longer_config, count, "", 0, "0.1", "Counts."),
+};
+#else
 static const xray_option options[] = {
     XRAY_INT(zoo_config, count, PRESET, 1, 10, NULL, "0.1", "A count."),
 };
+#endif
 
 static xray_status zoo_create(const xray_host *host, const void *config,
                               void **out_self)
