@@ -408,6 +408,32 @@ static void pairing_is_judged(void **state)
     free(text);
 }
 
+/* What a curve is drawn over: at each step the seconds and tokens of all steps
+ * up to it, that step's own among them, as a mean over the runs. */
+static void curves_over_what_was_used(void **state)
+{
+    (void)state;
+    xr_runs runs;
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    xr_series s;
+    sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
+    assert_int_equal(errors.count, 0);
+    assert_int_equal(
+        xr_series_make(&runs.variants[0], "critic/score/mean", &err, &s), 0);
+    assert_int_equal(s.count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        double step = (double)i + 1;
+        assert_true(s.step[i] == step);
+        assert_true(fabs(s.mean[i] - 0.427 * step / 4) < 1e-6);
+        assert_true(s.low[i] <= s.mean[i] && s.mean[i] <= s.high[i]);
+        assert_true(s.seconds[i] == 1.25 * step);
+        assert_true(s.tokens[i] == 100 * step);
+    }
+    xr_series_free(&s);
+    xr_runs_free(&runs);
+}
+
 /* ---- the page ----------------------------------------------------------- */
 
 static void page_is_well_formed(void **state)
@@ -514,6 +540,7 @@ int main(void)
         cmocka_unit_test(torn_line),
         cmocka_unit_test(refused_comparisons),
         cmocka_unit_test(pairing_is_judged),
+        cmocka_unit_test(curves_over_what_was_used),
         cmocka_unit_test(page_is_well_formed),
         cmocka_unit_test(variant_without_runs),
         cmocka_unit_test(page_of_odd_runs),

@@ -99,6 +99,18 @@ static void compare(const rig_batch *b, const oracle *o, int critic)
         }
 }
 
+/* The loss that is told is the one whose gradient was given. */
+static void same_loss(const rig *r, const rig_batch *b, const oracle *o,
+                      const rig_sums *sums)
+{
+    double x[3][RIG_TOKENS];
+    widen(b, b->logp, x[0]);
+    widen(b, b->entropy, x[1]);
+    widen(b, b->value_now, x[2]);
+    rig_near(rig_metric(r, sums, "actor/loss"), loss_of(o, b, x[0], x[1], x[2]),
+             1e-6, "actor/loss");
+}
+
 /* ---- tests --------------------------------------------------------------- */
 
 static void one_trunk_against_differences(void **state)
@@ -122,6 +134,7 @@ static void one_trunk_against_differences(void **state)
         make_rows(&b);
         assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
         compare(&b, &o, 0);
+        same_loss(&r, &b, &o, &sums);
         assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") > 0);
         assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") < 1);
         assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") > 0);

@@ -53,6 +53,13 @@ static void overlong(void **state)
     rig_near(score_of(&r, "", 10), 0, "no buffer");
     rig_near(score_of(&r, "", 11), -1, "no buffer");
     rig_close(&r);
+    /* The buffer may be as long as the response: every token costs. */
+    rig_open(&r, RIG_KEYS("grader", "overlong", "max_response_length", "10",
+                          "overlong_buffer_len", "10"));
+    rig_near(score_of(&r, "", 0), 0, "all buffer");
+    rig_near(score_of(&r, "", 4), -0.4, "all buffer");
+    rig_near(score_of(&r, "", 10), -1, "all buffer");
+    rig_close(&r);
 }
 
 static void shapes(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces of core/rl that need no model: batches and their cuts, schedules, what
- * ranks need of a runtime.
+ * Pieces of core/rl that need no model: batches, their cuts and statistics, how
+ * rows are dealt, schedules, sums of rewards, what ranks need of a runtime.
  */
 #include "tests/testing.h"
 
@@ -9,6 +9,10 @@
 
 #include "core/actor/actor.h"
 #include "core/actor/local.h"
+#include "core/rl/balance.h"
+#include "core/rl/learner.h"
+#include "core/rl/losses.h"
+#include "core/rl/rewards.h"
 #include "core/rl/rows.h"
 #include "core/rl/schedule.h"
 #include "core/rl/session.h"
@@ -225,6 +229,237 @@ static void warm_up_ends_where_it_says(void **state)
     }
 }
 
+/* ---- dealing ------------------------------------------------------------ */
+
+/* The dearest part less the cheapest one; every item is dealt once. */
+static double dealt_apart(xr_balance *b, const double *cost, uint32_t count,
+                          uint32_t parts)
+{
+    uint32_t part[64];
+    double sum[8] = { 0 };
+    double most = 0;
+    uint32_t given = 0;
+    xr_balance_deal(b, cost, count, parts, part);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(part[i] <= given && part[i] < parts);
+        given += part[i] == given; /* numbered by their first item */
+        sum[part[i]] += cost[i];
+    }
+    double least = sum[0];
+    for (uint32_t p = 0; p < parts; p++) {
+        most = sum[p] > most ? sum[p] : most;
+        least = sum[p] < least ? sum[p] : least;
+    }
+    return most - least;
+}
+
+/* Ranks wait for the slowest of them: what they are dealt costs about the
+ * same. */
+static void rows_are_dealt_evenly(void **state)
+{
+    /* The example of Karmarkar and Karp's method: 16 and 14. */
+    static const double five[] = { 8, 7, 6, 5, 4 };
+    static const double one[] = { 5, 0, 0 };
+    double equal[12];
+    double rising[64];
+    xr_balance b;
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(xr_balance_init(&b, 64, 4, &err), XRAY_OK);
+    assert_true(dealt_apart(&b, five, 5, 2) == 2);
+    assert_true(dealt_apart(&b, one, 3, 2) == 5);
+    for (int i = 0; i < 12; i++)
+        equal[i] = 3;
+    for (uint32_t parts = 1; parts <= 4; parts++)
+        assert_true(dealt_apart(&b, equal, 12, parts) == 0);
+    for (uint32_t i = 0; i < 64; i++)
+        rising[i] = xr_balance_cost(10 + i, 100);
+    for (uint32_t parts = 2; parts <= 4; parts++)
+        assert_true(dealt_apart(&b, rising, 64, parts) < rising[0]);
+    xr_balance_free(&b);
+}
+
+/* ---- what is told of a batch -------------------------------------------- */
+
+/* Prompts of 3 and 5 tokens, responses of 1, 4, 4 and 2 where 4 is the most. */
+static void statistics_of_a_batch(void **state)
+{
+    static const uint32_t prompt[] = { 3, 5, 3, 5 };
+    static const uint32_t response[] = { 1, 4, 4, 2 };
+    static const struct {
+        const char *name;
+        double value;
+    } want[] = {
+        { "response_length/mean", 2.75 },     { "response_length/max", 4 },
+        { "response_length/min", 1 },         { "prompt_length/mean", 4 },
+        { "prompt_length/max", 5 },           { "prompt_length/min", 3 },
+        { "response_length/clip_ratio", .5 }, { "response/aborted_ratio", .25 },
+        { "critic/score/mean", 1.5 },         { "critic/score/max", 3 },
+        { "critic/rewards/min", -4 },         { "critic/rewards/max", -1 },
+    };
+    float scratch[64];
+    xr_rows rows;
+    xr_samples samples;
+    xr_err err = { "" };
+    xr_session session = { .reward_count = 0 };
+    xr_learner l = { .session = &session,
+                     .metrics = xr_metrics_new(),
+                     .scratch = scratch };
+    (void)state;
+    assert_non_null(l.metrics);
+    session.run.data.max_response_length = 4;
+    assert_int_equal(xr_rows_init(&rows, 4, 40, &err), XRAY_OK);
+    assert_int_equal(xr_samples_init(&samples, 4, 4, &err), XRAY_OK);
+    samples.count = 4;
+    for (int32_t i = 0; i < 4; i++) {
+        add(&rows, i * 100, prompt[i], response[i], i);
+        samples.scores[i].score = i;
+        samples.finish[i] = i == 2 ? XRAY_FINISH_ABORT : XRAY_FINISH_STOP;
+    }
+    for (uint32_t t = 0; t < rows.batch.tokens; t++)
+        rows.batch.reward[t] = rows.batch.loss_mask[t] != 0 ? -1.0f : 0.0f;
+    xr_learner_stats(&l, &rows, &samples);
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
+        if (xr_metrics_get(l.metrics, want[i].name) != want[i].value)
+            fail_msg("%s is %g, expected %g", want[i].name,
+                     xr_metrics_get(l.metrics, want[i].name), want[i].value);
+    xr_metrics_free(l.metrics);
+    xr_samples_free(&samples);
+    xr_rows_free(&rows);
+}
+
+/* ---- losses ------------------------------------------------------------- */
+
+/* Which of the gradients that it gives is none. */
+static const char *spoilt;
+
+static xray_status spoilt_loss(const void *context, uint64_t size,
+                               const xray_loss_call *call,
+                               xray_metric_sums *sums)
+{
+    (void)context;
+    (void)size;
+    (void)sums;
+    float *given = strcmp(spoilt, "log-prob") == 0  ? call->dlogp
+                   : strcmp(spoilt, "entropy") == 0 ? call->dentropy
+                                                    : call->dvalue;
+    given[call->batch->row_start[2] - 1] = NAN;
+    return XRAY_OK;
+}
+
+/* Each gradient of an algorithm is looked at before a backend takes it. */
+static void bad_gradients_are_named(void **state)
+{
+    static const char *const all[] = { "log-prob", "entropy", "value" };
+    static const xray_algo_ops ops = { .head = XRAY_HEAD(xray_algo_ops),
+                                       .loss = spoilt_loss,
+                                       .critic_loss = spoilt_loss };
+    xr_rows rows;
+    xr_err err = { "" };
+    float outputs[64] = { 0 };
+    xr_session session = { .reward_count = 0 };
+    session.algo = (xr_part){ .ops = &ops, .instance = "algo.fake" };
+    (void)state;
+    assert_int_equal(xr_rows_init(&rows, 4, 40, &err), XRAY_OK);
+    add(&rows, 100, 3, 2, 0);
+    add(&rows, 200, 1, 4, 0);
+    for (int i = 0; i < 4; i++) {
+        int critic = i == 3; /* a critic has no log-probs */
+        float given[3][64] = { { 0 } };
+        char sentence[160];
+        spoilt = all[critic ? 2 : i];
+        xr_loss_spec spec = { .kind = critic ? XR_LOSS_CRITIC : XR_LOSS_POLICY,
+                              .outputs = XRAY_HEAD_VALUE };
+        xr_loss_run run = { .session = &session,
+                            .who = "train.fake",
+                            .spec = &spec };
+        xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
+                                .batch = &rows.batch,
+                                .value = outputs,
+                                .dvalue = given[2] };
+        if (!critic) {
+            call.logp = call.entropy = outputs;
+            call.dlogp = given[0];
+            call.dentropy = given[1];
+        }
+        assert_int_not_equal(xr_loss_call(&run, &call), XRAY_OK);
+        (void)snprintf(sentence, sizeof(sentence),
+                       "algo.fake gave the gradient of the %s nan for token 4 "
+                       "of row 200 (prompt 0), expected a finite number",
+                       spoilt);
+        assert_string_equal(run.fault.text, sentence);
+    }
+    xr_rows_free(&rows);
+}
+
+/* ---- rewards ------------------------------------------------------------ */
+
+/* Answers for two samples: `self` is what each score is times. */
+static size_t answered;
+
+static xray_status two_submit(void *self, const xray_sample_in *samples,
+                              uint64_t count, uint64_t stride)
+{
+    (void)self;
+    (void)samples;
+    (void)stride;
+    assert_int_equal(count, 2);
+    return XRAY_OK;
+}
+
+static xray_status two_poll(void *self, uint64_t wait_ns, xray_score *out)
+{
+    static float scores[3];
+    const double *times = self;
+    (void)wait_ns;
+    if (answered == 2) {
+        answered = 0;
+        return XRAY_END;
+    }
+    out->id = answered++;
+    out->score = *times * (double)(1 + out->id);
+    for (int t = 0; t < 3; t++)
+        scores[t] = (float)(*times * (double)(10 * (1 + out->id)) + t);
+    out->token_scores = scores;
+    return XRAY_OK;
+}
+
+/* What a sample and what its tokens are given: the sum over the instances,
+ * each times its weight. */
+static void rewards_are_weighed(void **state)
+{
+    static const xray_reward_ops ops = { .head = XRAY_HEAD(xray_reward_ops),
+                                         .submit = two_submit,
+                                         .poll = two_poll };
+    double times[] = { 1, 3 };
+    const double weight[] = { 0.5, -2 };
+    float tokens[2][3] = { { 0 } };
+    float *const token_scores[] = { tokens[0], tokens[1] };
+    xray_sample_in samples[2] = { { .id = 0, .id_count = 3 },
+                                  { .id = 1, .id_count = 2 } };
+    xr_score scores[2];
+    xr_err err = { "" };
+    xr_session session = { .reward_count = 2 };
+    (void)state;
+    for (size_t r = 0; r < 2; r++)
+        session.rewards[r] = (xr_part){ .ops = &ops,
+                                        .self = &times[r],
+                                        .instance = r ? "b" : "a",
+                                        .weight = weight[r] };
+    assert_int_equal(xr_rewards_score(&session, samples, 2, scores,
+                                      token_scores, NULL, NULL, &err),
+                     XRAY_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_true(scores[i].parts[0] == 1 + i);
+        assert_true(scores[i].parts[1] == 3 * (1 + i));
+        assert_true(scores[i].score == (0.5 - 6) * (1 + i));
+        for (int t = 0; t < 3 - i; t++)
+            assert_true(tokens[i][t] == (float)(0.5 * (10 * (1 + i) + t) -
+                                                2.0 * (30 * (1 + i) + t)));
+    }
+    assert_true(tokens[1][2] == 0); /* behind its end */
+}
+
 static void *no_board(void *self, uint64_t *out_size)
 {
     (void)self;
@@ -274,6 +509,10 @@ int main(void)
         cmocka_unit_test(rows_can_be_copied_in_another_order),
         cmocka_unit_test(schedules_follow_their_formulas),
         cmocka_unit_test(warm_up_ends_where_it_says),
+        cmocka_unit_test(rows_are_dealt_evenly),
+        cmocka_unit_test(statistics_of_a_batch),
+        cmocka_unit_test(bad_gradients_are_named),
+        cmocka_unit_test(rewards_are_weighed),
         cmocka_unit_test(ranks_without_a_board_do_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
