@@ -286,6 +286,12 @@ static void sorts_runs(void **state)
     assert_int_equal(runs.variants[2].count, 5);
     assert_int_equal(runs.variants[2].runs[4].seed, 10);
     xr_runs_free(&runs);
+    /* As a shell completes them, or one too many. */
+    sort_into(&runs, (const char *const[]){ "base/", "good//", NULL }, &errors);
+    assert_int_equal(errors.count, 0);
+    assert_string_equal(runs.variants[0].name, "base");
+    assert_string_equal(runs.variants[1].name, "good");
+    xr_runs_free(&runs);
 }
 
 /* ---- broken runs -------------------------------------------------------- */

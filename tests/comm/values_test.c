@@ -341,6 +341,19 @@ static void counted(ranks_env *e)
     CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
     CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
+    /* A ring brings each rank two parts of every other one. */
+    uint64_t want = others * 8000 + 2 * others * 4000 / e->size;
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, out, 1000, XRAY_F32));
+    CHECK(e, e->comm->received(e->comm_self) - before == want);
+    want += e->rank == 1 ? 0 : 600;
+    CHECK_OK(e, e->comm->broadcast(e->world, NULL, out, 600, 1));
+    CHECK(e, e->comm->received(e->comm_self) - before == want);
+    if (e->rank == 0)
+        CHECK_OK(e, e->comm->send(e->world, NULL, out, 200, 1));
+    if (e->rank == 1)
+        CHECK_OK(e, e->comm->recv(e->world, NULL, out, 200, 0));
+    want += e->rank == 1 ? 200 : 0;
+    CHECK(e, e->comm->received(e->comm_self) - before == want);
     CHECK(e, e->comm->serves(e->serves) && !e->comm->serves(e->refuses));
 }
 

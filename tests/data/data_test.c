@@ -131,6 +131,33 @@ static void plain_rows(void **state)
     xr_dataset_close(set);
 }
 
+/* A number is the text that a person would write for it. */
+static void numbers_as_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        const char *text;
+    } cases[] = {
+        { "7", "7" },      { "-3", "-3" },     { "0", "0" },
+        { "-0", "0" },     { "-0.0", "0" },    { "2.50", "2.5" },
+        { "1e3", "1000" }, { "0.1", "0.1" },   { "-1e-3", "-0.001" },
+        { "1.0", "1" },    { "true", "true" }, { "\"-0\"", "-0" },
+    };
+    xr_data_section data = section();
+    data.prompt_key = "question";
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[64];
+        (void)snprintf(line, sizeof line, "{\"question\":%s,\"answer\":%s}",
+                       cases[i].json, cases[i].json);
+        xr_dataset *set = open_text(&data, line, XR_DATA_PROMPTS);
+        const xr_row *row = xr_dataset_row(set, 0);
+        assert_string_equal(row->prompt, cases[i].text);
+        assert_string_equal(row->ground_truth, cases[i].text);
+        xr_dataset_close(set);
+    }
+}
+
 static void verl_rows(void **state)
 {
     (void)state;
@@ -406,6 +433,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_rows),
+        cmocka_unit_test(numbers_as_text),
         cmocka_unit_test(verl_rows),
         cmocka_unit_test(sft_rows),
         cmocka_unit_test(overlong_prompts),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pieces of core/rl that need no model: batches, their cuts and statistics, how
- * rows are dealt, schedules, sums of rewards, what ranks need of a runtime.
+ * rows are dealt, schedules, gradients, what ranks need of a runtime.
  */
 #include "tests/testing.h"
 
@@ -12,7 +12,6 @@
 #include "core/rl/balance.h"
 #include "core/rl/learner.h"
 #include "core/rl/losses.h"
-#include "core/rl/rewards.h"
 #include "core/rl/rows.h"
 #include "core/rl/schedule.h"
 #include "core/rl/session.h"
@@ -392,74 +391,6 @@ static void bad_gradients_are_named(void **state)
     xr_rows_free(&rows);
 }
 
-/* ---- rewards ------------------------------------------------------------ */
-
-/* Answers for two samples: `self` is what each score is times. */
-static size_t answered;
-
-static xray_status two_submit(void *self, const xray_sample_in *samples,
-                              uint64_t count, uint64_t stride)
-{
-    (void)self;
-    (void)samples;
-    (void)stride;
-    assert_int_equal(count, 2);
-    return XRAY_OK;
-}
-
-static xray_status two_poll(void *self, uint64_t wait_ns, xray_score *out)
-{
-    static float scores[3];
-    const double *times = self;
-    (void)wait_ns;
-    if (answered == 2) {
-        answered = 0;
-        return XRAY_END;
-    }
-    out->id = answered++;
-    out->score = *times * (double)(1 + out->id);
-    for (int t = 0; t < 3; t++)
-        scores[t] = (float)(*times * (double)(10 * (1 + out->id)) + t);
-    out->token_scores = scores;
-    return XRAY_OK;
-}
-
-/* What a sample and what its tokens are given: the sum over the instances,
- * each times its weight. */
-static void rewards_are_weighed(void **state)
-{
-    static const xray_reward_ops ops = { .head = XRAY_HEAD(xray_reward_ops),
-                                         .submit = two_submit,
-                                         .poll = two_poll };
-    double times[] = { 1, 3 };
-    const double weight[] = { 0.5, -2 };
-    float tokens[2][3] = { { 0 } };
-    float *const token_scores[] = { tokens[0], tokens[1] };
-    xray_sample_in samples[2] = { { .id = 0, .id_count = 3 },
-                                  { .id = 1, .id_count = 2 } };
-    xr_score scores[2];
-    xr_err err = { "" };
-    xr_session session = { .reward_count = 2 };
-    (void)state;
-    for (size_t r = 0; r < 2; r++)
-        session.rewards[r] = (xr_part){ .ops = &ops,
-                                        .self = &times[r],
-                                        .instance = r ? "b" : "a",
-                                        .weight = weight[r] };
-    assert_int_equal(xr_rewards_score(&session, samples, 2, scores,
-                                      token_scores, NULL, NULL, &err),
-                     XRAY_OK);
-    for (int i = 0; i < 2; i++) {
-        assert_true(scores[i].parts[0] == 1 + i);
-        assert_true(scores[i].parts[1] == 3 * (1 + i));
-        assert_true(scores[i].score == (0.5 - 6) * (1 + i));
-        for (int t = 0; t < 3 - i; t++)
-            assert_true(tokens[i][t] == (float)(0.5 * (10 * (1 + i) + t) -
-                                                2.0 * (30 * (1 + i) + t)));
-    }
-    assert_true(tokens[1][2] == 0); /* behind its end */
-}
-
 static void *no_board(void *self, uint64_t *out_size)
 {
     (void)self;
@@ -512,7 +443,6 @@ int main(void)
         cmocka_unit_test(rows_are_dealt_evenly),
         cmocka_unit_test(statistics_of_a_batch),
         cmocka_unit_test(bad_gradients_are_named),
-        cmocka_unit_test(rewards_are_weighed),
         cmocka_unit_test(ranks_without_a_board_do_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

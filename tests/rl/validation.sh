@@ -45,6 +45,16 @@ awk '/mean@4/ { mean += $2 } /best@4/ { best += $2 } END { exit !(mean > 0.1 && 
 validate one --set rollout.val.n=1
 diff <({ expect one 1 1 ""; expect one 1 0 sampled/; } | sort) <(printed one) || fail "validation of one sample counts otherwise"
 
+# What cuts off all but the likeliest token makes drawn samples the greedy ones.
+for key in top_k=1 top_p=1e-6; do
+    validate cut --set rollout.val.n=2 --set rollout.val.temperature=1 --set "rollout.val.$key"
+    awk '{ greedy = /"temperature":0}/; gsub(/,"sample":.*/, "") }
+        greedy { want[++rows] = $0; next }
+        $0 != want[int(drawn++ * 0.5) + 1] { print "a drawn sample is another one: " $0; exit 1 }
+        END { exit !(rows == 16 && drawn == 32) }' "$work/cut/0.jsonl" || fail "rollout.val.$key cuts off nothing"
+    rm -r "$work/cut"
+done
+
 # Greedy samples alone.
 validate greedy
 diff <(expect greedy 1 1 "" | sort) <(printed greedy) || fail "greedy validation counts otherwise"
