@@ -48,14 +48,19 @@ xr_actor *xr_actors_lost(const xr_actors *actors)
     return actor;
 }
 
-static void lose(xr_actor *actor, const char *reason, int clean)
+static int is_refused(const xr_actor *actor)
 {
     const xr_future *create = actor->create;
+    return create && create->state == XR_FUTURE_DONE && create->status < 0;
+}
+
+static void lose(xr_actor *actor, const char *reason, int clean)
+{
     char phase[96];
     xr_actor_phase_note(actor, phase, sizeof(phase));
-    if (create && create->state == XR_FUTURE_DONE && create->status < 0)
+    if (is_refused(actor))
         (void)xr_fail(&actor->why, XRAY_E_PEER, "it was not created: %s",
-                      create->why.text);
+                      actor->create->why.text);
     else
         (void)xr_fail(&actor->why, XRAY_E_PEER, "%s%s", reason, phase);
     actor->lost = 1;
@@ -128,7 +133,11 @@ xray_status xr_actors_check(xr_actors *actors, xr_err *err)
     const xr_actor *actor = xr_actors_lost(actors);
     if (!actor)
         return XRAY_OK;
-    status = xr_fail(err, XRAY_E_PEER, "%s", actor->why.text);
+    /* Whoever waits for another actor is to learn why this one refused: that it
+     * then ended follows from it. */
+    status =
+        xr_fail(err, is_refused(actor) ? actor->create->status : XRAY_E_PEER,
+                "%s", actor->why.text);
     if (actor->ran)
         return xr_actor_blame(actor, actor->ran, status, err);
     return xr_fail_in(

@@ -231,6 +231,27 @@ static void test_start_fails(void **state)
     nothing_left(fds);
 }
 
+/* Two actors of one run: the second refuses while the first, which takes long,
+ * is waited for. The status is that of what is wrong. */
+static void test_other_refuses(void **state)
+{
+    (void)state;
+    const xr_actors_setup setup = { .actors = 2, .fail_together = 1 };
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(&setup);
+    const char *const texts[] = { "sleep", "fail" };
+    xr_actor *made[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "workhorse",
+                                           texts[i],   i,        1 };
+        RIG_OK(xr_actor_spawn(actors, &spec, &err, &made[i]));
+    }
+    assert_int_equal(xr_actor_ready(made[0], 30000, &err), XRAY_E_CONFIG);
+    rig_says(err.text, "rank 1", "it was not created", "the text says so",
+             NULL);
+    xr_actors_free(actors);
+}
+
 static void test_nonsense(void **state)
 {
     (void)state;
@@ -496,6 +517,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_exits),
         cmocka_unit_test(test_fail_together),
         cmocka_unit_test(test_start_fails),
+        cmocka_unit_test(test_other_refuses),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_sick_runtime),
         cmocka_unit_test(test_cycles),
