@@ -271,9 +271,9 @@ static void an_earlier_folder_comes_first(void **state)
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
     const xray_component *component = NULL;
-    char path[4096];
-    char own[2048];
-    char installed[2048];
+    char own[4096];
+    char installed[4096];
+    char path[sizeof(own) + sizeof(installed)];
     (void)snprintf(own, sizeof(own), "%s", in_scratch("own"));
     (void)snprintf(installed, sizeof(installed), "%s", in_scratch("installed"));
     assert_int_equal(mkdir(own, 0700) | mkdir(installed, 0700), 0);
