@@ -25,12 +25,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <xray/numerics.h>
+
 #include "bench/probe.h"
 #include "core/base/file.h"
-#include "core/base/philox.h"
-#include "core/rl/publish.h"
-#include "core/rl/role.h"
-#include "core/rl/samples.h"
+#include "core/roles/publish.h"
+#include "core/roles/role.h"
+#include "core/roles/samples.h"
 #include "model/hf/config.h"
 
 typedef struct options {
@@ -44,7 +45,8 @@ typedef struct options {
 } options;
 
 typedef struct bench {
-    xr_session *session;
+    xr_run *run;
+    xr_roles *roles;
     options how;
     probe_rates machine;
     xm_config config;
@@ -121,8 +123,8 @@ static void print_share(double seconds, double floor, const char *of)
 
 static int32_t random_id(const bench *b, uint32_t row, uint32_t t)
 {
-    return (int32_t)(xr_philox(1, t, row, 0, 0).w[0] %
-                     b->session->model.vocab_size);
+    return (int32_t)(xray_philox(1, t, row, 0, 0).w[0] %
+                     b->run->actor.model.vocab_size);
 }
 
 /* Lengths spread evenly over low..high in an order of no meaning; the peers'
@@ -173,7 +175,6 @@ static int make_rows(bench *b, xr_err *err)
 
 static int train_once(bench *b, double best[2], xr_err *err)
 {
-    xr_role actor = xr_role_actor(b->session);
     double tokens = b->rows.batch.tokens;
     double nll = 0;
     xr_err fault = { "" };
@@ -183,19 +184,17 @@ static int train_once(bench *b, double best[2], xr_err *err)
                           .context_size = sizeof(tokens),
                           .sums = &nll,
                           .names = 1 };
-    xr_pending future;
     xray_step_result result;
     const xr_cut cut = { .count = b->rows.batch.rows,
-                         .budget = b->session->train_load.tokens };
+                         .budget = b->run->actor.load.tokens };
     double start = probe_now(b->threads);
     if (xr_views_cut(&b->views, &b->rows, &cut, err) != XRAY_OK)
         return -1;
-    xr_role_gradients(&actor, &b->views, &loss, &fault, &future);
-    if (xr_wait(&future, err) != XRAY_OK)
+    if (xr_role_gradients(b->roles, XRAY_ROLE_ACTOR, &b->views, &loss, &fault,
+                          err) != XRAY_OK)
         return -1;
     double middle = probe_now(b->threads);
-    xr_role_step(&actor, 0, 1, &result, &future);
-    if (xr_wait(&future, err) != XRAY_OK)
+    if (xr_role_step(b->roles, XRAY_ROLE_ACTOR, 0, 1, &result, err) != XRAY_OK)
         return -1;
     double end = probe_now(b->threads);
     best[0] = middle - start < best[0] ? middle - start : best[0];
@@ -247,7 +246,7 @@ static int make_prompts(bench *b, xr_err *err)
 /* Best time of drawing `tokens` a sequence; negative on an error. */
 static double time_draws(bench *b, uint32_t tokens, xr_err *err)
 {
-    xr_session *s = b->session;
+    xr_roles *s = b->roles;
     xr_sampling how = { .n = b->n,
                         .max_tokens = tokens,
                         .temperature = 1,
@@ -258,9 +257,9 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
     for (int64_t i = 0; i < b->how.rounds; i++) {
         double start = probe_now(b->threads);
         how.step = (uint64_t)i;
-        if ((s->train.self && xr_publish(s, err) != XRAY_OK) ||
-            xr_samples_draw(b->session, &b->samples, b->prompts,
-                            b->prompt_count, &how, NULL, err) != XRAY_OK)
+        if ((s->actor.self && xr_publish(s, err) != XRAY_OK) ||
+            xr_samples_draw(b->roles, &b->samples, b->prompts, b->prompt_count,
+                            &how, NULL, err) != XRAY_OK)
             return -1;
         double took = probe_now(b->threads) - start;
         best = took < best ? took : best;
@@ -269,11 +268,11 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
 }
 
 /* Bytes of an element of the engine's matrices. */
-static double weight_bytes(const xr_session *s)
+static double weight_bytes(const xr_roles *s)
 {
-    const xray_infer_ops *ops = xr_infer(s);
+    const xray_infer_ops *ops = xr_infer(s->run);
     const xray_weights *w = XRAY_HAS(xray_infer_ops, ops, weights)
-                                ? ops->weights(s->infer.self)
+                                ? ops->weights(s->engine.self)
                                 : NULL;
     for (uint32_t i = 0; w && i < w->tensor_count; i++)
         if (w->tensors[i].dims == 2)
@@ -291,9 +290,8 @@ static void print_decode(const bench *b, double seconds)
     double cached = 2.0 * c->layers * c->kv_heads * c->head_dim * keys;
     double flops = (sequences * (2 * weights + attention_flops(c, keys))) /
                    b->machine.flops;
-    double bytes =
-        (weight_bytes(b->session) * weights + 4 * cached * sequences) /
-        b->machine.bytes;
+    double bytes = (weight_bytes(b->roles) * weights + 4 * cached * sequences) /
+                   b->machine.bytes;
     printf("decode: %.0f sequences, %.3f ms a step, %.0f tokens/s", sequences,
            seconds * 1e3, sequences / seconds);
     if (bytes > flops)
@@ -337,16 +335,15 @@ static void set_loads(bench *b)
     /* Training alone has no cache to speak of. */
     uint64_t sequences =
         b->how.no_generate ? 1 : (uint64_t)b->prompt_count * b->n;
-    xr_session_loads(b->session,
-                     (uint64_t)b->session->run.actor.ppo_max_token_len_per_gpu,
-                     row, sequences);
+    xr_run_loads(b->run, (uint64_t)b->run->ini.actor.ppo_max_token_len_per_gpu,
+                 row, sequences);
 }
 
 /* Before anything else is there, and then the peak of resident memory starts
  * anew (Linux), so that the probe is no part of it. */
 static void probe_first(bench *b)
 {
-    b->threads = (uint32_t)b->session->run.run.threads;
+    b->threads = (uint32_t)b->run->ini.run.threads;
     if (b->threads == 0)
         b->threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     b->machine = probe_machine(b->threads, probe_wide());
@@ -368,7 +365,7 @@ static void print_memory(void)
 
 static int run(bench *b, xr_err *err)
 {
-    const xr_run_config *run = &b->session->run;
+    const xr_run_config *run = &b->run->ini;
     b->prompt_count = (uint32_t)run->data.train_batch_size;
     b->n = (uint32_t)run->rollout.n;
     if (b->how.sequences)
@@ -377,12 +374,12 @@ static int run(bench *b, xr_err *err)
     b->prompt_tokens = (uint32_t)run->data.max_prompt_length;
     b->response_tokens = (uint32_t)run->data.max_response_length;
     set_loads(b);
-    uint64_t most = b->session->train_load.row_tokens;
+    uint64_t most = b->run->actor.load.row_tokens;
     b->ids = xr_calloc((size_t)most, sizeof(*b->ids));
     if (!b->ids ||
-        xm_config_parse(b->session->config_json, "config.json", err,
-                        &b->config) != XRAY_OK ||
-        xr_session_start(b->session, err) != XRAY_OK)
+        xm_config_parse(b->run->actor.json, "config.json", err, &b->config) !=
+            XRAY_OK ||
+        xr_roles_start(b->run, err, &b->roles) != XRAY_OK)
         return 1;
     if (!b->how.no_train && (make_rows(b, err) || bench_train(b, err)))
         return 1;
@@ -450,8 +447,8 @@ static int open_and_run(bench *b, xr_config *config, xr_errors *errors,
                         xr_err *err)
 {
     uint32_t train = b->how.no_train ? 0 : XR_WITH_TRAIN | XR_TRAINABLE;
-    b->session = xr_session_new(config, NULL, train | XR_WITH_INFER, errors);
-    if (!b->session)
+    b->run = xr_run_new(config, NULL, train | XR_WITH_INFER, errors);
+    if (!b->run)
         return 1;
     probe_first(b);
     int bad = run(b, err);
@@ -468,7 +465,8 @@ static void free_all(bench *b)
     free(b->prompt_ids);
     free(b->data);
     free(b->prompts);
-    xr_session_free(b->session);
+    xr_roles_free(b->roles);
+    xr_run_free(b->run);
 }
 
 int main(int argc, char **argv)

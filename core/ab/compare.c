@@ -15,7 +15,7 @@ static int all_measured(const xr_runs *runs, const char *metric)
 {
     for (size_t v = 0; v < runs->count; v++)
         for (size_t i = 0; i < runs->variants[v].count; i++)
-            if (!xr_run_last(&runs->variants[v].runs[i], metric))
+            if (!xr_ab_run_last(&runs->variants[v].runs[i], metric))
                 return 0;
     return 1;
 }
@@ -30,7 +30,7 @@ static int is_greedy_score(const char *name)
            strcmp(name + n - (sizeof(tail) - 1), tail) == 0;
 }
 
-static const xr_run *first_run(const xr_runs *runs)
+static const xr_ab_run *first_run(const xr_runs *runs)
 {
     for (size_t v = 0; v < runs->count; v++)
         if (runs->variants[v].count)
@@ -41,7 +41,7 @@ static const xr_run *first_run(const xr_runs *runs)
 static xray_status choose_metric(const xr_runs *runs, const char *wanted,
                                  xr_comparison *out, xr_err *err)
 {
-    const xr_run *run = first_run(runs);
+    const xr_ab_run *run = first_run(runs);
     if (!run)
         return xr_fail(err, XRAY_E_CONFIG, "no run is finished");
     if (wanted && all_measured(runs, wanted)) {
@@ -96,9 +96,9 @@ static xray_status take_finals(xr_comparison *c, xr_err *err)
         if (!c->finals[v] || !c->steps[v])
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for values");
         for (size_t i = 0; i < variant->count; i++) {
-            const xr_run *run = &variant->runs[i];
-            const xr_line *line = xr_run_last(run, c->metric);
-            c->finals[v][i] = xr_run_value(run, line, c->metric);
+            const xr_ab_run *run = &variant->runs[i];
+            const xr_line *line = xr_ab_run_last(run, c->metric);
+            c->finals[v][i] = xr_ab_run_value(run, line, c->metric);
             c->steps[v][i] = line->step;
             first = v + i ? first : line->step;
             same &= line->step == first;

@@ -12,7 +12,7 @@
 
 typedef struct xr_variant {
     char *name;
-    xr_run *runs;
+    xr_ab_run *runs;
     size_t count;
 } xr_variant;
 

@@ -11,7 +11,7 @@
 
 /* The samples of one step, a list a variant. */
 typedef struct shown {
-    const xr_run **runs; /* [variants] */
+    const xr_ab_run **runs; /* [variants] */
     xr_sample_list *lists;
     uint64_t step;
 } shown;

@@ -24,19 +24,20 @@ static void note_metric(xr_parting *out, const char *name, double a, double b)
     out->b = b;
 }
 
-static void compare_lines(const xr_run *a, const xr_line *la, const xr_run *b,
-                          const xr_line *lb, xr_parting *out)
+static void compare_lines(const xr_ab_run *a, const xr_line *la,
+                          const xr_ab_run *b, const xr_line *lb,
+                          xr_parting *out)
 {
     for (size_t i = la->first; i < la->first + la->count; i++) {
         const char *name = a->names[a->name_of[i]];
-        double other = xr_run_value(b, lb, name);
+        double other = xr_ab_run_value(b, lb, name);
         if (!xr_metric_is_time(name) && !same_value(a->values[i], other))
             note_metric(out, name, a->values[i], other);
     }
     for (size_t i = lb->first; i < lb->first + lb->count; i++) {
         const char *name = b->names[b->name_of[i]];
         if (!xr_metric_is_time(name) && !isnan(b->values[i]) &&
-            isnan(xr_run_value(a, la, name)) && name != out->metric) {
+            isnan(xr_ab_run_value(a, la, name)) && name != out->metric) {
             int seen = 0; /* a metric of both was counted above */
             for (size_t k = la->first; k < la->first + la->count; k++)
                 seen |= strcmp(a->names[a->name_of[k]], name) == 0;
@@ -46,7 +47,8 @@ static void compare_lines(const xr_run *a, const xr_line *la, const xr_run *b,
     }
 }
 
-static void part_metrics(const xr_run *a, const xr_run *b, xr_parting *out)
+static void part_metrics(const xr_ab_run *a, const xr_ab_run *b,
+                         xr_parting *out)
 {
     size_t lines =
         a->line_count < b->line_count ? a->line_count : b->line_count;
@@ -91,7 +93,7 @@ static int part_lists(const xr_sample_list *a, const xr_sample_list *b,
     return 1;
 }
 
-static xray_status part_samples(const xr_run *a, const xr_run *b,
+static xray_status part_samples(const xr_ab_run *a, const xr_ab_run *b,
                                 xr_parting *out, xr_err *err)
 {
     for (size_t i = 0; i < a->line_count; i++) {
@@ -114,7 +116,7 @@ static xray_status part_samples(const xr_run *a, const xr_run *b,
     return XRAY_OK;
 }
 
-xray_status xr_part_find(const xr_run *a, const xr_run *b, xr_err *err,
+xray_status xr_part_find(const xr_ab_run *a, const xr_ab_run *b, xr_err *err,
                          xr_parting *out)
 {
     *out = (xr_parting){ .seed = a->seed };

@@ -8,7 +8,7 @@
 #include "core/ab/compare.h"
 
 /* Holds two runs against each other, line by line and sample by sample. */
-xray_status xr_part_find(const xr_run *a, const xr_run *b, xr_err *err,
+xray_status xr_part_find(const xr_ab_run *a, const xr_ab_run *b, xr_err *err,
                          xr_parting *out);
 /* Notes on settings by which runs of one seed share less than all: prompts,
  * order, draws, what validation measures. */

@@ -13,7 +13,7 @@
 
 /* ---- metrics ------------------------------------------------------------ */
 
-static int name_index(xr_run *run, const char *name, uint32_t *out)
+static int name_index(xr_ab_run *run, const char *name, uint32_t *out)
 {
     uint64_t found = 0;
     if (xr_map_get(run->index, name, strlen(name), &found)) {
@@ -32,7 +32,7 @@ static int name_index(xr_run *run, const char *name, uint32_t *out)
 }
 
 /* Room for one more, twice as much each time; both arrays in step. */
-static int room_for_value(xr_run *run, size_t *cap)
+static int room_for_value(xr_ab_run *run, size_t *cap)
 {
     if (run->value_count < *cap)
         return 0;
@@ -49,7 +49,7 @@ static int room_for_value(xr_run *run, size_t *cap)
     return 0;
 }
 
-static xray_status take_metrics(xr_run *run, const cJSON *json,
+static xray_status take_metrics(xr_ab_run *run, const cJSON *json,
                                 const char *where, size_t *cap, xr_err *err)
 {
     xr_line *line = &run->lines[run->line_count];
@@ -70,7 +70,7 @@ static xray_status take_metrics(xr_run *run, const cJSON *json,
     return XRAY_OK;
 }
 
-static xray_status take_line(xr_run *run, const char *text, size_t size,
+static xray_status take_line(xr_ab_run *run, const char *text, size_t size,
                              const char *where, size_t *cap, xr_err *err)
 {
     cJSON *json = NULL;
@@ -102,7 +102,7 @@ static size_t whole_lines(const char *text)
     return lines;
 }
 
-static xray_status read_metrics(xr_run *run, xr_err *err)
+static xray_status read_metrics(xr_ab_run *run, xr_err *err)
 {
     char path[XR_PATH_CAP];
     char where[XR_PATH_CAP + 24];
@@ -133,7 +133,8 @@ static xray_status read_metrics(xr_run *run, xr_err *err)
     return status;
 }
 
-double xr_run_value(const xr_run *run, const xr_line *line, const char *name)
+double xr_ab_run_value(const xr_ab_run *run, const xr_line *line,
+                       const char *name)
 {
     uint64_t index = 0;
     if (!xr_map_get(run->index, name, strlen(name), &index))
@@ -144,10 +145,10 @@ double xr_run_value(const xr_run *run, const xr_line *line, const char *name)
     return (double)NAN;
 }
 
-const xr_line *xr_run_last(const xr_run *run, const char *name)
+const xr_line *xr_ab_run_last(const xr_ab_run *run, const char *name)
 {
     for (size_t i = run->line_count; i > 0; i--)
-        if (!isnan(xr_run_value(run, &run->lines[i - 1], name)))
+        if (!isnan(xr_ab_run_value(run, &run->lines[i - 1], name)))
             return &run->lines[i - 1];
     return NULL;
 }
@@ -203,7 +204,7 @@ xray_status xr_run_settings_path(const char *dir, char *out_path, xr_err *err)
     return status;
 }
 
-static xray_status read_settings(xr_run *run, xr_err *err)
+static xray_status read_settings(xr_ab_run *run, xr_err *err)
 {
     char path[XR_PATH_CAP];
     char *text = NULL;
@@ -229,10 +230,10 @@ static xray_status read_settings(xr_run *run, xr_err *err)
 
 /* ---- the whole ---------------------------------------------------------- */
 
-xray_status xr_run_read(const char *dir, xr_err *err, xr_run *out)
+xray_status xr_ab_run_read(const char *dir, xr_err *err, xr_ab_run *out)
 {
     xr_str label = { 0 };
-    *out = (xr_run){ .dir = xr_strdup(dir) };
+    *out = (xr_ab_run){ .dir = xr_strdup(dir) };
     xray_status status = out->dir ? XRAY_OK : XRAY_E_NOMEM;
     if (status == XRAY_OK && !xr_path_is_dir(dir))
         status = xr_fail(err, XRAY_E_IO, "%s: no such folder", dir);
@@ -248,11 +249,11 @@ xray_status xr_run_read(const char *dir, xr_err *err, xr_run *out)
             status = xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", dir);
     }
     if (status != XRAY_OK)
-        xr_run_free(out);
+        xr_ab_run_free(out);
     return status;
 }
 
-void xr_run_free(xr_run *run)
+void xr_ab_run_free(xr_ab_run *run)
 {
     for (size_t i = 0; i < run->name_count; i++)
         free(run->names[i]);
@@ -264,7 +265,7 @@ void xr_run_free(xr_run *run)
     free(run->dir);
     free(run->label);
     xr_settings_free(&run->settings);
-    *run = (xr_run){ .seed = 0 };
+    *run = (xr_ab_run){ .seed = 0 };
 }
 
 /* ---- samples ------------------------------------------------------------ */
@@ -328,7 +329,7 @@ static xray_status parse_samples(char *text, const char *path,
 }
 
 /* Where xray ab has them, else where the INI says. 1 if the file is there. */
-static int find_samples(const xr_run *run, uint64_t step, char *out_path)
+static int find_samples(const xr_ab_run *run, uint64_t step, char *out_path)
 {
     const char *set =
         xr_settings_get(&run->settings, "trainer.rollout_data_dir");
@@ -342,7 +343,7 @@ static int find_samples(const xr_run *run, uint64_t step, char *out_path)
     return 0;
 }
 
-xray_status xr_samples_read(const xr_run *run, uint64_t step, xr_err *err,
+xray_status xr_samples_read(const xr_ab_run *run, uint64_t step, xr_err *err,
                             xr_sample_list *out)
 {
     char path[XR_PATH_CAP];

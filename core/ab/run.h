@@ -22,13 +22,12 @@ typedef struct xr_setting {
 
 /* Text as xr_config_print writes it: one value a line. */
 typedef struct xr_settings {
-    char *text; /* cut up; keys and values point into it, or into `keys` */
-    char *keys;
+    char *text; /* of all keys and values */
     xr_setting *items;
     size_t count;
 } xr_settings;
-/* A line that is neither a section nor a value is an error with its number;
- * `where` is what it starts with. */
+/* What is wrong is an error with the line's number; `where` is what it starts
+ * with. */
 xray_status xr_settings_parse(const char *text, const char *where, xr_err *err,
                               xr_settings *out);
 void xr_settings_free(xr_settings *settings);
@@ -50,7 +49,7 @@ typedef struct xr_line {
     size_t count;
 } xr_line;
 
-typedef struct xr_run {
+typedef struct xr_ab_run {
     char *dir;
     char *label; /* "seed 42" */
     int64_t seed;
@@ -63,17 +62,18 @@ typedef struct xr_run {
     char **names; /* in order of first use */
     size_t name_count;
     xr_map *index;
-} xr_run;
+} xr_ab_run;
 
 /* Reads a run. A folder without metrics or resolved INI, or a line that is no
  * line of metrics, is an error that names the file; a last line that a kill
  * tore is left out. */
-xray_status xr_run_read(const char *dir, xr_err *err, xr_run *out);
-void xr_run_free(xr_run *run);
+xray_status xr_ab_run_read(const char *dir, xr_err *err, xr_ab_run *out);
+void xr_ab_run_free(xr_ab_run *run);
 /* The value of a metric in a line; NaN if it has none. */
-double xr_run_value(const xr_run *run, const xr_line *line, const char *name);
+double xr_ab_run_value(const xr_ab_run *run, const xr_line *line,
+                       const char *name);
 /* The last line that holds the metric, or NULL. */
-const xr_line *xr_run_last(const xr_run *run, const char *name);
+const xr_line *xr_ab_run_last(const xr_ab_run *run, const char *name);
 /* 1: differs between equal runs, since it tells of time. */
 int xr_metric_is_time(const char *name);
 /* Path of the resolved INI of the newest checkpoint, else of what xray ab
@@ -95,7 +95,7 @@ typedef struct xr_sample_list {
 } xr_sample_list;
 
 /* The samples of a step; none (and XRAY_OK) where the run kept none. */
-xray_status xr_samples_read(const xr_run *run, uint64_t step, xr_err *err,
+xray_status xr_samples_read(const xr_ab_run *run, uint64_t step, xr_err *err,
                             xr_sample_list *out);
 void xr_sample_list_free(xr_sample_list *list);
 

@@ -49,11 +49,11 @@ xray_status xr_runs_variant(xr_runs *runs, const char *name, xr_err *err)
 xray_status xr_runs_add(xr_runs *runs, const char *dir, xr_err *err)
 {
     xr_variant *v = &runs->variants[runs->count - 1];
-    xr_run *items = realloc(v->runs, (v->count + 1) * sizeof(*items));
+    xr_ab_run *items = realloc(v->runs, (v->count + 1) * sizeof(*items));
     if (!items)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", dir);
     v->runs = items;
-    xray_status status = xr_run_read(dir, err, &items[v->count]);
+    xray_status status = xr_ab_run_read(dir, err, &items[v->count]);
     if (status == XRAY_OK)
         v->count++;
     return status;
@@ -63,7 +63,7 @@ void xr_runs_free(xr_runs *runs)
 {
     for (size_t i = 0; i < runs->count; i++) {
         for (size_t k = 0; k < runs->variants[i].count; k++)
-            xr_run_free(&runs->variants[i].runs[k]);
+            xr_ab_run_free(&runs->variants[i].runs[k]);
         free(runs->variants[i].runs);
         free(runs->variants[i].name);
     }
@@ -155,7 +155,7 @@ static xray_status merge_last(xr_runs *runs, size_t to, xr_err *err)
 {
     xr_variant *last = &runs->variants[runs->count - 1];
     xr_variant *v = &runs->variants[to];
-    xr_run *items = realloc(v->runs, (v->count + 1) * sizeof(*items));
+    xr_ab_run *items = realloc(v->runs, (v->count + 1) * sizeof(*items));
     if (!items)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", v->name);
     v->runs = items;
@@ -166,7 +166,7 @@ static xray_status merge_last(xr_runs *runs, size_t to, xr_err *err)
     return XRAY_OK;
 }
 
-static int same_settings(const xr_run *a, const xr_run *b)
+static int same_settings(const xr_ab_run *a, const xr_ab_run *b)
 {
     const char *left = NULL;
     const char *right = NULL;
@@ -175,7 +175,7 @@ static int same_settings(const xr_run *a, const xr_run *b)
 
 /* 1 if the runs of variant v are of those that `at` belongs to. `loose`: by
  * settings, else by the folder they are in. */
-static int belongs(const xr_variant *v, const place *at, const xr_run *run,
+static int belongs(const xr_variant *v, const place *at, const xr_ab_run *run,
                    int loose)
 {
     place other;

@@ -6,7 +6,7 @@
 
 /* ---- curves ------------------------------------------------------------- */
 
-static const xr_line *line_of(const xr_run *run, uint64_t step)
+static const xr_line *line_of(const xr_ab_run *run, uint64_t step)
 {
     size_t low = 0;
     size_t high = run->line_count;
@@ -26,7 +26,7 @@ static int all_have(const xr_variant *v, uint64_t step, const char *metric)
 {
     for (size_t i = 0; i < v->count; i++) {
         const xr_line *line = line_of(&v->runs[i], step);
-        if (!line || isnan(xr_run_value(&v->runs[i], line, metric)))
+        if (!line || isnan(xr_ab_run_value(&v->runs[i], line, metric)))
             return 0;
     }
     return 1;
@@ -37,9 +37,9 @@ static double used_until(const xr_variant *v, uint64_t step, const char *metric)
 {
     double sum = 0;
     for (size_t r = 0; r < v->count; r++) {
-        const xr_run *run = &v->runs[r];
+        const xr_ab_run *run = &v->runs[r];
         for (size_t i = 0; i < run->line_count; i++) {
-            double value = xr_run_value(run, &run->lines[i], metric);
+            double value = xr_ab_run_value(run, &run->lines[i], metric);
             if (run->lines[i].step <= step && !isnan(value))
                 sum += value;
         }
@@ -65,7 +65,7 @@ static xray_status make_room(size_t points, xr_series *out, xr_err *err)
 static xray_status pick_steps(const xr_variant *v, const char *metric,
                               xr_series *out, xr_err *err)
 {
-    const xr_run *first = &v->runs[0];
+    const xr_ab_run *first = &v->runs[0];
     uint64_t *steps = xr_calloc(first->line_count + 1, sizeof(*steps));
     size_t found = 0;
     if (!steps)
@@ -88,8 +88,8 @@ static void fill_point(const xr_variant *v, const char *metric, size_t i,
     uint64_t step = (uint64_t)out->step[i];
     double sum = 0;
     for (size_t r = 0; r < v->count; r++) {
-        const xr_run *run = &v->runs[r];
-        double value = xr_run_value(run, line_of(run, step), metric);
+        const xr_ab_run *run = &v->runs[r];
+        double value = xr_ab_run_value(run, line_of(run, step), metric);
         values[r * out->count + i] = value;
         sum += value;
     }
@@ -145,7 +145,7 @@ static double median_of(const xr_variant *v, const char *metric,
     for (size_t r = 0; r < v->count; r++)
         for (size_t i = 0; i < v->runs[r].line_count; i++) {
             double value =
-                xr_run_value(&v->runs[r], &v->runs[r].lines[i], metric);
+                xr_ab_run_value(&v->runs[r], &v->runs[r].lines[i], metric);
             if (!isnan(value))
                 scratch[count++] = value;
         }

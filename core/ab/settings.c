@@ -3,89 +3,67 @@
 #include <string.h>
 
 #include "core/ab/run.h"
+#include "core/config/config.h"
 
-static size_t count_lines(const char *text)
+/* "actor.optim.lr" and the value as printed, each behind the one before. */
+static size_t put_values(const xr_config *config, xr_str *out)
 {
-    size_t lines = 1;
-    for (; *text; text++)
-        lines += *text == '\n';
-    return lines;
-}
-
-/* "key = value" of `section`; the key goes behind what `keys` holds. */
-static int take_value(char *line, const char *section, char **keys,
-                      xr_setting *out)
-{
-    char *mark = strstr(line, " = ");
-    if (!mark || mark == line || !*section)
-        return -1;
-    *mark = '\0';
-    size_t left = strlen(section);
-    size_t right = strlen(line);
-    out->key = *keys;
-    memcpy(*keys, section, left);
-    (*keys)[left] = '.';
-    memcpy(*keys + left + 1, line, right + 1);
-    *keys += left + right + 2;
-    out->value = mark + 3;
-    return 0;
-}
-
-/* Bytes of all keys with their sections in front. */
-static size_t room_for_keys(const char *text)
-{
-    size_t section = 0;
-    size_t room = 1;
-    while (*text) {
-        size_t n = strcspn(text, "\n");
-        section = *text == '[' ? n : section;
-        room += section + n + 2;
-        text += n + (text[n] == '\n');
+    size_t at[2] = { 0, 0 };
+    size_t count = 0;
+    xr_config_value value;
+    for (; xr_config_next(config, at, &value); count++) {
+        xr_str_printf(out, "%s.%s", value.section, value.key);
+        xr_str_append(out, "", 1);
+        xr_config_put_value(value.text, out);
+        xr_str_append(out, "", 1);
     }
-    return room;
+    return count;
+}
+
+static xray_status cut_values(xr_str *text, size_t count, xr_settings *out)
+{
+    out->items = xr_calloc(count + 1, sizeof(*out->items));
+    if (text->failed || !out->items)
+        return XRAY_E_NOMEM;
+    out->text = text->data;
+    text->data = NULL;
+    for (char *at = out->text; out->count < count; out->count++) {
+        char *value = at + strlen(at) + 1;
+        out->items[out->count] = (xr_setting){ at, value };
+        at = value + strlen(value) + 1;
+    }
+    return XRAY_OK;
 }
 
 xray_status xr_settings_parse(const char *text, const char *where, xr_err *err,
                               xr_settings *out)
 {
-    *out = (xr_settings){ .text = xr_strdup(text) };
-    out->keys = xr_calloc(room_for_keys(text), 1);
-    out->items = xr_calloc(count_lines(text), sizeof(*out->items));
-    const char *section = "";
-    if (!out->text || !out->keys || !out->items) {
+    xr_errors errors = { 0 };
+    xr_str values = { 0 };
+    xray_status status = XRAY_E_NOMEM;
+    xr_config *config = xr_config_new();
+    *out = (xr_settings){ .count = 0 };
+    if (config)
+        xr_config_read_text(config, where, text, &errors);
+    if (errors.count) {
+        status = xr_fail(err, XRAY_E_IO, "%s", errors.items[0]);
+    } else {
+        if (config && !xr_config_failed(config))
+            status = cut_values(&values, put_values(config, &values), out);
+        if (status != XRAY_OK)
+            (void)xr_fail(err, status, "out of memory for %s", where);
+    }
+    if (status != XRAY_OK)
         xr_settings_free(out);
-        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", where);
-    }
-    char *keys = out->keys;
-    char *next = out->text;
-    for (size_t number = 1; *next; number++) {
-        char *line = next;
-        size_t n = strcspn(line, "\n");
-        next += n + (line[n] == '\n');
-        line[n] = '\0';
-        if (!n)
-            continue;
-        if (line[0] == '[' && line[n - 1] == ']') {
-            line[n - 1] = '\0';
-            section = line + 1;
-        } else if (take_value(line, section, &keys, &out->items[out->count])) {
-            xray_status status =
-                xr_fail(err, XRAY_E_IO,
-                        "%s:%zu: expected \"key = value\" of a resolved INI",
-                        where, number);
-            xr_settings_free(out);
-            return status;
-        } else {
-            out->count++;
-        }
-    }
-    return XRAY_OK;
+    xr_str_free(&values);
+    xr_errors_free(&errors);
+    xr_config_free(config);
+    return status;
 }
 
 void xr_settings_free(xr_settings *settings)
 {
     free(settings->text);
-    free(settings->keys);
     free(settings->items);
     *settings = (xr_settings){ .count = 0 };
 }

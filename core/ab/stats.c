@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "core/base/str.h"
 
 /* Values that rounding alone keeps apart count as one. */
@@ -284,8 +285,8 @@ void xr_holm(const double *p, size_t count, double *out_adjusted,
 
 size_t xr_bootstrap_pick(size_t rows, size_t resample, size_t place)
 {
-    xr_philox_out w = xr_philox(0x626f6f7473747261u, (uint32_t)resample,
-                                (uint32_t)place, (uint32_t)rows, 0);
+    xray_philox_out w = xray_philox(0x626f6f7473747261u, (uint32_t)resample,
+                                    (uint32_t)place, (uint32_t)rows, 0);
     return (size_t)(((uint64_t)w.w[0] * (uint64_t)rows) >> 32);
 }
 

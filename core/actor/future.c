@@ -182,6 +182,20 @@ xray_status xr_future_answer(xr_actor *actor, const xr_message *message,
 
 /* ---- Waiting ---- */
 
+/* Pumps once, at the first pass without time left even: XRAY_OK to look again,
+ * XRAY_AGAIN at the deadline, or an error that ends the wait. */
+static xray_status wait_more(xr_actors *actors, const xr_deadline *deadline,
+                             int pass, xr_err *err)
+{
+    if (actors->fail_together && xr_actors_lost(actors))
+        return xr_actors_check(actors, err);
+    int64_t rest = xr_deadline_rest(deadline);
+    if (pass && !rest)
+        return XRAY_AGAIN;
+    xray_status status = xr_actors_pump(actors, rest, err);
+    return status < 0 ? status : XRAY_OK;
+}
+
 /* Pumps until the future is done: XRAY_OK, XRAY_AGAIN at the deadline, or an
  * error that ends the wait. */
 static xray_status wait_done(const xr_future *future, int64_t timeout_ms,
@@ -190,13 +204,8 @@ static xray_status wait_done(const xr_future *future, int64_t timeout_ms,
     xr_actors *actors = future->actor->actors;
     const xr_deadline deadline = xr_deadline_in(timeout_ms);
     for (int pass = 0; future->state != XR_FUTURE_DONE; pass++) {
-        if (actors->fail_together && xr_actors_lost(actors))
-            return xr_actors_check(actors, err);
-        int64_t rest = xr_deadline_rest(&deadline);
-        if (pass && !rest)
-            return XRAY_AGAIN;
-        xray_status status = xr_actors_pump(actors, rest, err);
-        if (status < 0)
+        xray_status status = wait_more(actors, &deadline, pass, err);
+        if (status != XRAY_OK)
             return status;
     }
     return XRAY_OK;
@@ -312,13 +321,8 @@ xray_status xr_future_wait_any(xr_future *const *futures, size_t count,
             *out_index = i;
             return XRAY_OK;
         }
-        if (actors->fail_together && xr_actors_lost(actors))
-            return xr_actors_check(actors, err);
-        int64_t rest = xr_deadline_rest(&deadline);
-        if (pass && !rest)
-            return XRAY_AGAIN;
-        xray_status status = xr_actors_pump(actors, rest, err);
-        if (status < 0)
+        xray_status status = wait_more(actors, &deadline, pass, err);
+        if (status != XRAY_OK)
             return status;
     }
 }

@@ -32,13 +32,10 @@
 xray_status xr_local_fail(const xr_local *local, xray_status status,
                           const char *fmt, ...)
 {
-    char text[512];
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
+    status = xr_host_vfail(local->host, status, "local runtime", fmt, args);
     va_end(args);
-    if (local->host)
-        return local->host->fail(local->host, status, "local runtime", text);
     return status;
 }
 

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "core/base/err.h"
+
 #define MOST_RANKS 4096u /* of any implementation; sizes times it must fit */
 
 void xr_say(xr_sentence *s, const char *fmt, ...)
@@ -55,26 +57,15 @@ uint64_t xr_collective_width(uint32_t dtype)
     }
 }
 
-XRAY_PRINTF(4, 5)
-static xray_status refuse(const xray_host *host, xray_status status,
-                          const char *where, const char *fmt, ...)
-{
-    char text[160];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    return host ? host->fail(host, status, where, text) : status;
-}
-
 xray_status xr_collective_check(const xray_host *host, const char *where,
                                 const void *in, const void *out, uint64_t bytes)
 {
     if (bytes > UINT64_MAX / 4 / MOST_RANKS)
-        return refuse(host, XRAY_E_RANGE, where, "%llu bytes are too many",
-                      (unsigned long long)bytes);
+        return xr_host_fail(host, XRAY_E_RANGE, where,
+                            "%llu bytes are too many",
+                            (unsigned long long)bytes);
     if (bytes && (!in || !out))
-        return refuse(host, XRAY_E_ARG, where, "a pointer is NULL");
+        return xr_host_fail(host, XRAY_E_ARG, where, "a pointer is NULL");
     return XRAY_OK;
 }
 
@@ -83,8 +74,9 @@ xray_status xr_collective_check_sum(const xray_host *host, const char *where,
                                     uint64_t count, uint32_t dtype)
 {
     if (dtype != XRAY_F32 && dtype != XRAY_BF16)
-        return refuse(host, XRAY_E_UNSUPPORTED, where,
-                      "sums are of f32 or bf16, not of element type %u", dtype);
+        return xr_host_fail(host, XRAY_E_UNSUPPORTED, where,
+                            "sums are of f32 or bf16, not of element type %u",
+                            dtype);
     uint64_t bytes = count > UINT64_MAX / 8
                          ? UINT64_MAX
                          : count * xr_collective_width(dtype);
@@ -96,9 +88,27 @@ xray_status xr_collective_check_all(const xray_host *host, const char *where,
                                     uint64_t count, uint32_t dtype)
 {
     if (!xr_collective_width(dtype) || count > UINT64_MAX / 8)
-        return refuse(host, XRAY_E_UNSUPPORTED, where,
-                      "%llu elements of type %u", (unsigned long long)count,
-                      dtype);
+        return xr_host_fail(host, XRAY_E_UNSUPPORTED, where,
+                            "%llu elements of type %u",
+                            (unsigned long long)count, dtype);
     return xr_collective_check(host, where, in, out,
                                count * xr_collective_width(dtype));
+}
+
+xray_status xr_collective_check_ranks(const xray_host *host,
+                                      const uint32_t *ranks, uint32_t count,
+                                      uint32_t self, uint32_t size)
+{
+    int among = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (ranks[i] >= size || (i && ranks[i] <= ranks[i - 1]))
+            return xr_host_fail(host, XRAY_E_ARG, "group",
+                                "rank %u: ranks must ascend and be below %u",
+                                ranks[i], size);
+        among |= ranks[i] == self;
+    }
+    return among
+               ? XRAY_OK
+               : xr_host_fail(host, XRAY_E_ARG, "group",
+                              "this rank, %u, is not among the group's", self);
 }

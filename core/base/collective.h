@@ -50,6 +50,11 @@ xray_status xr_collective_check_all(const xray_host *host, const char *where,
                                     const void *in, const void *out,
                                     uint64_t count, uint32_t dtype);
 
+/* The same for the ranks of a group that rank `self` of `size` is to be in. */
+xray_status xr_collective_check_ranks(const xray_host *host,
+                                      const uint32_t *ranks, uint32_t count,
+                                      uint32_t self, uint32_t size);
+
 /* Fields of traces. */
 static inline void xr_trace_put64(uint64_t *to, uint64_t value)
 {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/ab/run.h"
-#include "core/rl/session_check.h"
+#include "core/rl/check.h"
 
 #define MOST_SEEDS 1000
 
@@ -248,16 +248,16 @@ static void compare_jobs(const cli_ab_plan *plan, xr_errors *errors)
     free(text);
 }
 
-static void keep_session(cli_ab_variant *variant, const xr_session *s,
-                         const xr_config *config)
+static void keep_resolved(cli_ab_variant *variant, const xr_run *s,
+                          const xr_config *config)
 {
     xr_str text = { 0 };
     xr_config_print(config, 0, &text);
     if (!text.failed)
         variant->resolved = xr_strdup(xr_str_text(&text));
     xr_str_free(&text);
-    variant->threads = s->run.run.threads;
-    variant->alone = !variant->threads || strcmp(s->run.run.device, "cpu") != 0;
+    variant->threads = s->ini.run.threads;
+    variant->alone = !variant->threads || strcmp(s->ini.run.device, "cpu") != 0;
 }
 
 static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
@@ -267,21 +267,21 @@ static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
     xr_errors found = { 0 };
     xr_errors warnings = { 0 };
     xr_str text = { 0 };
-    xr_session *session = NULL;
+    xr_run *run = NULL;
     xr_config *config = cli_config(args, variant->ini, &found);
     char **sets =
         plan->seed_count ? cli_ab_sets(plan, i, plan->seeds[0]) : NULL;
     for (size_t k = 0; config && sets && sets[k]; k++)
         xr_config_set(config, sets[k], &found);
     if (config)
-        session = xr_session_draft(config, args->plugin_path,
-                                   cli_job_parts(args->job), &found);
-    if (session) {
-        session->in_comparison = 1;
-        xr_session_check(session, &text, &found, &warnings);
+        run = xr_run_draft(config, args->plugin_path, cli_job_parts(args->job),
+                           &found);
+    if (run) {
+        run->in_comparison = 1;
+        xr_check_run(run, &text, &found, &warnings);
     }
-    if (session && !found.count) {
-        keep_session(variant, session, config);
+    if (run && !found.count) {
+        keep_resolved(variant, run, config);
         if (variant->resolved)
             compare_with_stored(plan, variant, &found);
         else
@@ -291,7 +291,7 @@ static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
         cli_say("%s: warning: %s", variant->name, warnings.items[k]);
     add_new(errors, &found);
     cli_ab_words_free(sets);
-    xr_session_free(session);
+    xr_run_free(run);
     xr_config_free(config);
     xr_str_free(&text);
     xr_errors_free(&warnings);

@@ -7,7 +7,7 @@
 
 #include "core/base/str.h"
 #include "core/cli/cli.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 
 extern char **environ;
 
@@ -121,8 +121,11 @@ static int set_number(const cli_flag *flag, const char *text, cli_args *args)
     xr_str buffer = { 0 };
     int bad = flag->type == CLI_INT ? xr_parse_int(text, &whole)
                                     : xr_parse_real(text, &real);
-    if (flag->type == CLI_INT)
+    if (flag->type == CLI_INT) {
+        /* Beyond 2^53 a double is another number than the one written. */
+        bad = bad || whole > INT64_C(1) << 53 || whole < -(INT64_C(1) << 53);
         real = (double)whole;
+    }
     const char *wanted = cli_flag_refuses(flag, bad ? NAN : real, &buffer);
     if (wanted)
         cli_say("%s takes %s, not '%s'", flag->name, wanted, text);

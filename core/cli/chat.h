@@ -7,7 +7,7 @@
 #define XR_CLI_CHAT_H
 
 #include "core/base/json.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 #include "model/chat/chat.h"
 
 typedef struct cli_chat {

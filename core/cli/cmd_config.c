@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/cli/cli.h"
-#include "core/rl/session_check.h"
+#include "core/rl/check.h"
 
 uint32_t cli_job_parts(const char *job)
 {
@@ -25,15 +25,15 @@ static int run_check(const cli_args *args)
     xr_errors errors = { 0 };
     xr_errors warnings = { 0 };
     xr_str out = { 0 };
-    xr_session *session = NULL;
+    xr_run *run = NULL;
     xr_config *config = cli_config(args, args->words[0], &errors);
     if (config)
-        session = xr_session_draft(config, args->plugin_path,
-                                   cli_job_parts(args->job), &errors);
-    if (session) {
-        session->accept_changes = args->accept_changes;
-        session->elsewhere = args->elsewhere;
-        xr_session_check(session, &out, &errors, &warnings);
+        run = xr_run_draft(config, args->plugin_path, cli_job_parts(args->job),
+                           &errors);
+    if (run) {
+        run->accept_changes = args->accept_changes;
+        run->elsewhere = args->elsewhere;
+        xr_check_run(run, &out, &errors, &warnings);
     }
     if (!errors.count)
         (void)printf("%sok\n", xr_str_text(&out));
@@ -41,7 +41,7 @@ static int run_check(const cli_args *args)
         cli_say("warning: %s", warnings.items[i]);
     int code = errors.count ? cli_errors(&errors) : CLI_OK;
     xr_str_free(&out);
-    xr_session_free(session);
+    xr_run_free(run);
     xr_config_free(config);
     xr_errors_free(&errors);
     xr_errors_free(&warnings);
@@ -82,18 +82,18 @@ const cli_command cli_check = {
 static int run_print(const cli_args *args)
 {
     xr_errors errors = { 0 };
-    xr_session *session = NULL;
+    xr_run *run = NULL;
     xr_str text = { 0 };
     xr_config *config = cli_config(args, args->words[0], &errors);
     if (config) {
-        session = xr_session_new(config, args->plugin_path,
-                                 cli_job_parts(args->job), &errors);
+        run = xr_run_new(config, args->plugin_path, cli_job_parts(args->job),
+                         &errors);
         xr_config_print(config, args->origins, &text);
         (void)fputs(xr_str_text(&text), stdout);
     }
     int code = errors.count ? cli_errors(&errors) : CLI_OK;
     xr_str_free(&text);
-    xr_session_free(session);
+    xr_run_free(run);
     xr_config_free(config);
     xr_errors_free(&errors);
     return code;

@@ -6,14 +6,15 @@
 
 #include "core/cli/inspect.h"
 #include "core/cli/tables.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 
 static const char intro[] =
     "# Configuration\n\n"
     "Every section and key of a run's INI file, with type, range, default and "
     "meaning, as `xray config docs` writes\nthem from the tables that decode "
     "the file. [cli.md](cli.md) tells what is above a file (the environment, "
-    "`--set`),\nwhat `include` does and what paths are relative to.\n\n"
+    "`--set`),\nwhat `include` does and what paths are relative to. The name "
+    "of a section or a key has at most 49 characters.\n\n"
     "| type | written |\n|---|---|\n"
     "| bool | `true` or `false`, also `yes`, `no`, `on`, `off`, `1`, `0` |\n"
     "| int, real | `16`, `0.5`, `1e-6` |\n"

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/cli/tool.h"
-#include "core/rl/given.h"
-#include "core/rl/samples.h"
+#include "core/roles/engine.h"
+#include "core/roles/given.h"
 
 /* Sequences at once; more wait their turn in the engine. */
 static const uint64_t MAX_SEQUENCES = 32;
@@ -175,7 +175,7 @@ static xray_status print_item(void *ctx, const cli_item *item, xr_err *err,
 static uint64_t row_tokens(const generate *g, const cli_item *item)
 {
     const prompt *p = item->own;
-    uint64_t most = g->tool.session->model.max_positions;
+    uint64_t most = g->tool.run->actor.model.max_positions;
     uint64_t row = (uint64_t)item->count + (uint64_t)p->how.max_tokens;
     return row < most ? row : most;
 }
@@ -183,7 +183,7 @@ static uint64_t row_tokens(const generate *g, const cli_item *item)
 static void submit(generate *g, cli_item *item, uint64_t id)
 {
     const prompt *p = item->own;
-    xr_session *session = g->tool.session;
+    xr_roles *roles = g->tool.roles;
     xray_request request = {
         .head = XRAY_HEAD(xray_request),
         .id = id,
@@ -201,12 +201,12 @@ static void submit(generate *g, cli_item *item, uint64_t id)
         .stop_count = p->how.ignore_eos ? 0 : g->end_count,
     };
     xray_status status =
-        XR_CALL(&session->infer, "submit",
-                xr_infer(session)->submit(session->infer.self, &request));
+        XR_CALL(roles->engine.part, "submit",
+                xr_infer(roles->run)->submit(roles->engine.self, &request));
     if (status == XRAY_OK)
         return;
     xr_err err = { "" };
-    (void)xr_host_error(session->infer.host, status, "submit", &err);
+    (void)xr_host_error(roles->engine.part->host, status, "submit", &err);
     cli_item_refused(&g->tool, item, &err);
 }
 
@@ -227,7 +227,7 @@ static int keep_sample(generate *g, cli_item *items, size_t count,
     const cli_item *item = &items[out->id];
     uint32_t most = (uint32_t)(row_tokens(g, item) - item->count);
     xray_status status =
-        xr_given_sample(g->tool.session, out, out->raw_logp,
+        xr_given_sample(g->tool.roles, out, out->raw_logp,
                         out->id * (uint64_t)p->how.n + out->sample, most, &err);
     if (status != XRAY_OK)
         return cli_fail(status, &err);
@@ -246,11 +246,11 @@ static int keep_sample(generate *g, cli_item *items, size_t count,
     return CLI_OK;
 }
 
-static int infer_failed(xr_session *session, xray_status status,
+static int infer_failed(const xr_roles *roles, xray_status status,
                         const char *call)
 {
     xr_err err = { "" };
-    (void)xr_host_error(session->infer.host, status, call, &err);
+    (void)xr_host_error(roles->engine.part->host, status, call, &err);
     (void)cli_fail(status, &err);
     return CLI_FAILED;
 }
@@ -258,16 +258,16 @@ static int infer_failed(xr_session *session, xray_status status,
 /* Keeps the samples that are done; *left are missing still. */
 static int drain(generate *g, cli_item *items, size_t count, uint64_t *left)
 {
-    xr_session *session = g->tool.session;
+    xr_roles *roles = g->tool.roles;
     for (;;) {
         xray_sample_out out = { .head = XRAY_HEAD(xray_sample_out) };
         xray_status status =
-            XR_CALL(&session->infer, "poll",
-                    xr_infer(session)->poll(session->infer.self, &out));
+            XR_CALL(roles->engine.part, "poll",
+                    xr_infer(roles->run)->poll(roles->engine.self, &out));
         if (status == XRAY_END)
             return CLI_OK;
         if (status != XRAY_OK)
-            return infer_failed(session, status, "poll");
+            return infer_failed(roles, status, "poll");
         int code = keep_sample(g, items, count, &out);
         if (code != CLI_OK)
             return code;
@@ -278,24 +278,24 @@ static int drain(generate *g, cli_item *items, size_t count, uint64_t *left)
 static int step_until_done(generate *g, cli_item *items, size_t count,
                            uint64_t left)
 {
-    xr_session *session = g->tool.session;
+    xr_roles *roles = g->tool.roles;
     xr_watch progress = { 0 };
     xray_status status = XRAY_AGAIN;
     xr_err err = { "" };
     while (status == XRAY_AGAIN) {
-        status = XR_CALL(&session->infer, "step",
-                         xr_infer(session)->step(session->infer.self));
+        status = XR_CALL(roles->engine.part, "step",
+                         xr_infer(roles->run)->step(roles->engine.self));
         if (status < 0)
-            return infer_failed(session, status, "step");
+            return infer_failed(roles, status, "step");
         int code = drain(g, items, count, &left);
         if (code != CLI_OK)
             return code;
-        if (left && xr_samples_progress(session, &progress, left, &err) < 0)
+        if (left && xr_engine_progress(roles, &progress, left, &err) < 0)
             return cli_fail(XRAY_E_BUG, &err);
     }
     if (left) {
         cli_say("%s is idle, but %llu samples are missing",
-                session->infer.instance, (unsigned long long)left);
+                roles->engine.part->instance, (unsigned long long)left);
         return CLI_FAILED;
     }
     return CLI_OK;
@@ -333,9 +333,9 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
 
 static void find_end_ids(generate *g)
 {
-    const xr_session *session = g->tool.session;
-    g->end_count = session->end_count;
-    memcpy(g->end_ids, session->end_ids, sizeof session->end_ids);
+    const xr_run *run = g->tool.run;
+    g->end_count = run->end_count;
+    memcpy(g->end_ids, run->end_ids, sizeof run->end_ids);
     if (g->end_count || !g->tool.tokenizer)
         return;
     int32_t eos = xm_tokenizer_eos(g->tool.tokenizer);
@@ -400,7 +400,7 @@ static int run(const cli_args *args)
             .text_key = "prompt",
             .keys = g.keys,
             .generate = 1,
-            .most_tokens = g.tool.session->model.max_positions - 1,
+            .most_tokens = g.tool.run->actor.model.max_positions - 1,
             .take = take_item,
             .drop = drop_item,
             .run = run_chunk,

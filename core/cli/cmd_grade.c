@@ -7,10 +7,11 @@
 
 #include "core/cli/lines.h"
 #include "core/data/template.h"
-#include "core/rl/rewards.h"
+#include "core/roles/rewards.h"
 
 typedef struct grade {
-    xr_session *session;
+    xr_run *run;
+    xr_roles *roles;
     xr_str values; /* members of the answer behind "score" */
 } grade;
 
@@ -22,7 +23,7 @@ static void put_value(void *ctx, size_t index, const char *instance,
     grade *g = ctx;
     xr_str key = { 0 };
     (void)index;
-    if (g->session->reward_count > 1 || strcmp(name, "score") == 0)
+    if (g->run->reward_count > 1 || strcmp(name, "score") == 0)
         xr_str_printf(&key, "%s/", instance);
     xr_str_puts(&key, name);
     xr_str_append(&g->values, ",", 1);
@@ -34,11 +35,11 @@ static void put_value(void *ctx, size_t index, const char *instance,
 
 static void put_parts(grade *g, const xr_score *score, xr_str *out)
 {
-    if (g->session->reward_count < 2)
+    if (g->run->reward_count < 2)
         return;
     xr_str_puts(out, ",\"scores\":{");
-    for (size_t i = 0; i < g->session->reward_count; i++) {
-        const char *name = g->session->rewards[i].instance;
+    for (size_t i = 0; i < g->run->reward_count; i++) {
+        const char *name = g->run->rewards[i].instance;
         if (i)
             xr_str_append(out, ",", 1);
         xr_str_json(out, name, strlen(name));
@@ -103,8 +104,8 @@ static xray_status score_line(grade *g, const cJSON *object, const char *line,
         .finish = XRAY_FINISH_STOP,
     };
     xr_str_clear(&g->values);
-    status = xr_rewards_score(g->session, &sample, 1, &score, NULL, put_value,
-                              g, err);
+    status =
+        xr_rewards_score(g->roles, &sample, 1, &score, NULL, put_value, g, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "%s", where);
     xr_str_puts(out, "{\"score\":");
@@ -128,15 +129,14 @@ static xray_status grade_line(void *ctx, const cJSON *object, const char *line,
     return status;
 }
 
-static int run_session(grade *g, const cli_args *args, xr_config *config,
-                       xr_errors *errors)
+static int open_run(grade *g, const cli_args *args, xr_config *config,
+                    xr_errors *errors)
 {
     xr_err err = { "" };
-    g->session =
-        xr_session_new(config, args->plugin_path, XR_WITH_REWARD, errors);
-    if (!g->session || errors->count)
+    g->run = xr_run_new(config, args->plugin_path, XR_WITH_REWARD, errors);
+    if (!g->run || errors->count)
         return cli_errors(errors);
-    xray_status status = xr_session_start(g->session, &err);
+    xray_status status = xr_roles_start(g->run, &err, &g->roles);
     if (status != XRAY_OK)
         return cli_fail(status, &err);
     return cli_lines_each(args, grade_line, g);
@@ -148,8 +148,9 @@ static int run(const cli_args *args)
     grade g = { 0 };
     xr_config *config = cli_config(args, NULL, &errors);
     int code =
-        config ? run_session(&g, args, config, &errors) : cli_errors(&errors);
-    xr_session_free(g.session);
+        config ? open_run(&g, args, config, &errors) : cli_errors(&errors);
+    xr_roles_free(g.roles);
+    xr_run_free(g.run);
     xr_config_free(config);
     xr_str_free(&g.values);
     xr_errors_free(&errors);

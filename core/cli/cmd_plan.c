@@ -9,7 +9,8 @@
 #include "core/base/str.h"
 #include "core/cli/cli.h"
 #include "core/cli/inspect.h"
-#include "core/rl/resources.h"
+#include "core/roles/roles.h"
+#include "core/run/resources.h"
 
 #define SAMPLING_FORMULA "2 x parameters x (prompt + response tokens)"
 #define REFERENCE_FORMULA "2 x parameters x tokens"
@@ -47,8 +48,7 @@ static void text_memory(const xr_resources *r, xr_str *out)
     text_row("all", bytes, r->count, r->bytes, out);
 }
 
-static void text_machine(const xr_session *s, const xr_resources *r,
-                         xr_str *out)
+static void text_machine(const xr_run *s, const xr_resources *r, xr_str *out)
 {
     char text[XR_BYTES_CAP];
     if (r->machine.memory_bytes) {
@@ -75,7 +75,7 @@ static void text_turns(const xr_resources *r, xr_str *out)
         xr_str_puts(out, "\n");
 }
 
-static void text_step(const xr_session *s, const xr_step_size *z, xr_str *out)
+static void text_step(const xr_run *s, const xr_step_size *z, xr_str *out)
 {
     int sft = !(s->with & XR_WITH_ALGO);
     if (sft)
@@ -111,7 +111,7 @@ static void text_step(const xr_session *s, const xr_step_size *z, xr_str *out)
                       z->update_flops);
 }
 
-static void put_text(const xr_session *s, const xr_resources *r, xr_str *out)
+static void put_text(const xr_run *s, const xr_resources *r, xr_str *out)
 {
     xr_step_size step;
     xr_step_of(s, r, &step);
@@ -197,7 +197,7 @@ static void json_step(const xr_step_size *z, xr_str *out)
     xr_str_puts(out, "}");
 }
 
-static void put_json(const xr_session *s, const xr_resources *r, xr_str *out)
+static void put_json(const xr_run *s, const xr_resources *r, xr_str *out)
 {
     xr_step_size step;
     xr_step_of(s, r, &step);
@@ -217,12 +217,12 @@ static void put_json(const xr_session *s, const xr_resources *r, xr_str *out)
 
 /* ---- the command -------------------------------------------------------- */
 
-static int plan(xr_session *s, const cli_args *args, xr_errors *errors)
+static int plan(xr_run *s, const cli_args *args, xr_errors *errors)
 {
     xr_resources r;
     xr_err err = { "" };
     xr_str out = { 0 };
-    xr_session_start_host(s, errors);
+    xr_roles_try(s, errors);
     xr_resources_plan(s, errors, &r);
     if (errors->count)
         return cli_errors(errors);
@@ -245,13 +245,13 @@ static int plan(xr_session *s, const cli_args *args, xr_errors *errors)
 static int run_plan(const cli_args *args)
 {
     xr_errors errors = { 0 };
-    xr_session *session = NULL;
+    xr_run *run = NULL;
     xr_config *config = cli_config(args, args->words[0], &errors);
     if (config)
-        session = xr_session_new(config, args->plugin_path,
-                                 cli_job_parts(args->job), &errors);
-    int code = session ? plan(session, args, &errors) : cli_errors(&errors);
-    xr_session_free(session);
+        run = xr_run_new(config, args->plugin_path, cli_job_parts(args->job),
+                         &errors);
+    int code = run ? plan(run, args, &errors) : cli_errors(&errors);
+    xr_run_free(run);
     xr_config_free(config);
     xr_errors_free(&errors);
     return code;

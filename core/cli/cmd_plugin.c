@@ -98,7 +98,7 @@ const cli_command cli_plugin_list = {
 
 /* ---- inspect ------------------------------------------------------------ */
 
-/* True if `provides` ("xray.algo/0:grpo ...") holds the name. */
+/* True if `provides` ("xray.algo/0:NAME ...") holds the name. */
 static int provides_name(const char *provides, const char *name)
 {
     size_t size = strlen(name);

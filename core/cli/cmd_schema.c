@@ -9,7 +9,7 @@
 #include "core/base/str.h"
 #include "core/cli/inspect.h"
 #include "core/cli/tables.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 
 /* ---- one option --------------------------------------------------------- */
 

@@ -52,7 +52,7 @@ static int take_arrays(score *s, size_t items, size_t tokens)
 /* Runs the rows gathered and makes room for the next ones. */
 static int flush_rows(score *s)
 {
-    xr_session *session = s->tool.session;
+    const xr_roles *roles = s->tool.roles;
     if (!s->rows)
         return CLI_OK;
     xray_batch batch = {
@@ -68,15 +68,17 @@ static int flush_rows(score *s)
         .logp = s->logp + s->first_token,
         .entropy = s->entropy + s->first_token,
     };
-    xray_status status = xr_train(session)->forward(
-        session->train.self, &batch, XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY, &out);
+    xray_status status =
+        xr_train(roles->run)
+            ->forward(roles->actor.self, &batch,
+                      XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY, &out);
     s->first_token += s->tokens;
     s->rows = 0;
     s->tokens = 0;
     if (status == XRAY_OK)
         return CLI_OK;
     xr_err err = { "" };
-    (void)xr_host_error(session->train.host, status, "forward", &err);
+    (void)xr_host_error(roles->actor.part->host, status, "forward", &err);
     (void)cli_fail(status, &err);
     return CLI_FAILED;
 }
@@ -161,7 +163,7 @@ static int run(const cli_args *args)
         const cli_batch_ops ops = {
             .text_key = "text",
             .keys = keys,
-            .most_tokens = s.tool.session->model.max_positions,
+            .most_tokens = s.tool.run->actor.model.max_positions,
             .run = run_chunk,
             .print = print_item,
         };

@@ -133,7 +133,8 @@ void cli_inspect_ini(const xray_plugin *plugin, xr_str *out)
 
 void cli_json_member(const char *name, const char *value, xr_str *out)
 {
-    xr_str_printf(out, "\"%s\":", name);
+    xr_str_json(out, name, strlen(name));
+    xr_str_puts(out, ":");
     if (value)
         xr_str_json(out, value, strlen(value));
     else

@@ -14,7 +14,7 @@
 #include "core/cli/cli.h"
 #include "core/cli/guard.h"
 #include "core/plugin/plugin.h"
-#include "core/rl/worker.h"
+#include "core/roles/worker.h"
 
 static const cli_command *const commands[] = {
     &cli_train,        &cli_sft,

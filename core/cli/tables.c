@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/rl/score.h"
+#include "core/roles/score.h"
 
 xray_option cli_option_at(xr_table table, size_t i)
 {
@@ -27,11 +27,8 @@ int cli_is_reward(const xray_component *component)
 
 void cli_put_section_name(const xray_component *component, xr_str *out)
 {
-    const char *dot = strchr(component->iface, '.');
-    const char *kind = dot ? dot + 1 : component->iface;
-    xr_str_append(out, kind, strcspn(kind, "/"));
-    xr_str_append(out, ".", 1);
-    xr_str_puts(out, component->name);
+    char section[XR_SECTION_CAP];
+    xr_str_puts(out, xr_component_section(component, section));
 }
 
 /* By name, whatever folders they lie in; NULL behind the last. */

@@ -19,7 +19,7 @@
 xray_option cli_option_at(xr_table table, size_t i);
 xr_table cli_table_of(const xray_component *component);
 int cli_is_reward(const xray_component *component);
-/* "train.zero3" of xray.train/0:zero3. */
+/* "train.NAME" of xray.train/0:NAME. */
 void cli_put_section_name(const xray_component *component, xr_str *out);
 
 typedef struct cli_tables {

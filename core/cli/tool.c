@@ -11,50 +11,51 @@ enum { CHUNK_LINES = 256, CHUNK_TOKENS = 1 << 16 };
 static const uint64_t MIN_ROW_TOKENS = 256;
 static const uint64_t MIN_MICRO_TOKENS = 2048;
 
-/* ---- the session -------------------------------------------------------- */
+/* ---- the run ------------------------------------------------------------ */
 
-static int open_session(cli_tool *tool)
+static int open_run(cli_tool *tool)
 {
     xr_errors errors = { 0 };
     tool->config = cli_config(tool->args, NULL, &errors);
     if (tool->config)
-        tool->session = xr_session_new(tool->config, tool->args->plugin_path,
-                                       tool->with, &errors);
+        tool->run = xr_run_new(tool->config, tool->args->plugin_path,
+                               tool->with, &errors);
     int code = CLI_OK;
-    if (!tool->session || errors.count)
+    if (!tool->run || errors.count)
         code = cli_errors(&errors);
     xr_errors_free(&errors);
     return code;
 }
 
-static void close_session(cli_tool *tool)
+static void close_run(cli_tool *tool)
 {
-    xr_session_free(tool->session);
+    xr_roles_free(tool->roles);
+    xr_run_free(tool->run);
     xr_config_free(tool->config);
-    tool->session = NULL;
+    tool->roles = NULL;
+    tool->run = NULL;
     tool->config = NULL;
-    tool->started = 0;
 }
 
 int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with)
 {
     *tool = (cli_tool){ .args = args, .with = with };
-    int code = open_session(tool);
-    if (code != CLI_OK || !tool->session->model.path)
+    int code = open_run(tool);
+    if (code != CLI_OK || !tool->run->actor.model.path)
         return code;
-    const char *dir = tool->session->run.model.tokenizer_path;
+    const char *dir = tool->run->ini.model.tokenizer_path;
     if (!dir || !*dir)
-        dir = tool->session->model.path;
+        dir = tool->run->actor.model.path;
     if (xm_tokenizer_open(dir, &tool->tokenizer_err, &tool->tokenizer) !=
         XRAY_OK)
         tool->tokenizer = NULL;
-    cli_chat_open(dir, &tool->session->run.data, &tool->chat);
+    cli_chat_open(dir, &tool->run->ini.data, &tool->chat);
     return CLI_OK;
 }
 
 void cli_tool_close(cli_tool *tool)
 {
-    close_session(tool);
+    close_run(tool);
     cli_chat_close(&tool->chat);
     xm_tokenizer_close(tool->tokenizer);
     tool->tokenizer = NULL;
@@ -74,29 +75,28 @@ static uint64_t power_above(uint64_t least, uint64_t start)
 
 int cli_tool_ready(cli_tool *tool, uint64_t row_tokens, uint64_t sequences)
 {
-    if (tool->started && row_tokens <= tool->row_tokens &&
+    if (tool->roles && row_tokens <= tool->row_tokens &&
         sequences <= tool->sequences)
         return CLI_OK;
-    if (tool->started) {
-        close_session(tool);
-        int code = open_session(tool);
+    if (tool->roles) {
+        close_run(tool);
+        int code = open_run(tool);
         if (code != CLI_OK)
             return code;
     }
-    /* Powers of two, so that lines of rising length start few sessions. */
+    /* Powers of two, so that lines of rising length seldom start anew. */
     uint64_t row = power_above(row_tokens, MIN_ROW_TOKENS);
-    uint64_t bound = tool->session->model.max_positions;
+    uint64_t bound = tool->run->actor.model.max_positions;
     row = row > bound && bound >= row_tokens ? bound : row;
     tool->row_tokens = row > tool->row_tokens ? row : tool->row_tokens;
     if (sequences > tool->sequences)
         tool->sequences = power_above(sequences, 1);
-    xr_session_loads(tool->session, cli_tool_micro_tokens(tool->row_tokens),
-                     tool->row_tokens, tool->sequences);
+    xr_run_loads(tool->run, cli_tool_micro_tokens(tool->row_tokens),
+                 tool->row_tokens, tool->sequences);
     xr_err err = { "" };
-    xray_status status = xr_session_start(tool->session, &err);
+    xray_status status = xr_roles_start(tool->run, &err, &tool->roles);
     if (status != XRAY_OK)
         return cli_fail(status, &err);
-    tool->started = 1;
     return CLI_OK;
 }
 
@@ -160,7 +160,7 @@ static xray_status read_messages(chunk *c, const cJSON *object,
 static xray_status check_ids(const chunk *c, const char *where,
                              const cli_item *item, xr_err *err)
 {
-    uint32_t vocab = c->tool->session->model.vocab_size;
+    uint32_t vocab = c->tool->run->actor.model.vocab_size;
     if (item->count > c->ops->most_tokens)
         return xr_fail(err, XRAY_E_ARG,
                        "%s: %zu tokens, at most %zu are possible with this "

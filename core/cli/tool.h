@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model for the JSON-lines tools: a session that grows with what the lines
- * need, and chunks of lines worked on together.
+ * A model for the JSON-lines tools: roles that are started anew, for longer
+ * rows, when the lines need it, and chunks of lines worked on together.
  */
 #ifndef XR_CLI_TOOL_H
 #define XR_CLI_TOOL_H
 
 #include "core/cli/chat.h"
 #include "core/cli/lines.h"
-#include "core/rl/session.h"
+#include "core/roles/roles.h"
 
 typedef struct cli_tool {
     const cli_args *args;
     uint32_t with;
     xr_config *config;
-    xr_session *session;
-    int started;
-    uint64_t row_tokens; /* what the session is ready for */
+    xr_run *run;
+    xr_roles *roles;     /* NULL until they are started */
+    uint64_t row_tokens; /* what the roles are ready for */
     uint64_t sequences;
     const char *input; /* where lines come from: "stdin" or a file */
     xm_tokenizer *tokenizer;
@@ -24,14 +24,16 @@ typedef struct cli_tool {
     cli_chat chat;
 } cli_tool;
 
-/* Opens the session; CLI_OK, or the exit code after messages. A folder without
+/* Makes the run; CLI_OK, or the exit code after messages. A folder without
  * a tokenizer is fine as long as lines bring ids. */
 int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with);
 void cli_tool_close(cli_tool *tool);
-/* Starts the session, or starts a larger one. Exit code after messages. */
+/* Starts the roles, or starts them anew, ready for more. Exit code after
+ * messages. */
 int cli_tool_ready(cli_tool *tool, uint64_t row_tokens, uint64_t sequences);
 
-/* Tokens of a micro-batch of a session ready for rows of `row_tokens`. */
+/* Tokens of a micro-batch where the roles are ready for rows of `row_tokens`.
+ */
 uint64_t cli_tool_micro_tokens(uint64_t row_tokens);
 
 /* A line of a chunk. */

@@ -6,7 +6,7 @@
 
 #include "core/cli/cli.h"
 #include "core/plugin/plugin.h"
-#include "core/rl/worker.h"
+#include "core/roles/worker.h"
 
 static xray_status serve(const xray_runtime_ops *ops, const xray_host *host,
                          const char *address, xr_err *err)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A run's configuration: sections of keys, in layers, each value with its
- * origin. inih reads the lines; the reader in front of it strips comments,
- * handles double-quoted values (\n \t \\ \"; ';' and '#' are text inside),
- * counts lines and refuses what inih would cut or accept silently.
+ * origin. inih finds the names of sections and keys, of at most 49 characters;
+ * the reader in front of it strips comments, handles double-quoted values
+ * (\n \t \\ \"; ';' and '#' are text inside), counts lines and refuses what
+ * inih would cut or accept silently.
  *
  * Layers, lowest first: defaults (of the option tables), a DeepSpeed JSON that
- * a file names (core/config/deepspeed.h), file (`include = FILE` before the
+ * a file names (core/deepspeed), file (`include = FILE` before the
  * first section reads another one; what is read later holds), environment
  * (XRAY_SECTION__KEY, '.' of a section written '_'), --set section.key=value
  * (the last dot splits).
@@ -38,6 +39,9 @@ void xr_config_free(xr_config *config);
 
 /* Each adds what is wrong to `errors` and goes on. */
 void xr_config_read(xr_config *config, const char *path, xr_errors *errors);
+/* A file's text that is at hand; `path` is what its lines are called by. */
+void xr_config_read_text(xr_config *config, const char *path, const char *text,
+                         xr_errors *errors);
 void xr_config_environment(xr_config *config, char *const *environ_list,
                            xr_errors *errors);
 void xr_config_set(xr_config *config, const char *assignment,

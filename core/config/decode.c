@@ -191,6 +191,7 @@ static void to_list(const place *p, const char *text)
     if (!items)
         return;
     xray_list list = { items, 0 };
+    int refused = 0;
     int paths = (p->option->flags & XRAY_OPT_PATHS) != 0;
     xr_str printed = { 0 };
     for (const char *at = text; *text;) {
@@ -202,6 +203,7 @@ static void to_list(const place *p, const char *text)
         if (!size) {
             complain(p, "item %llu of the list is empty",
                      (unsigned long long)list.count + 1);
+            refused = 1;
             break;
         }
         const char *item = xr_config_keep(p->config, at, size);
@@ -216,11 +218,12 @@ static void to_list(const place *p, const char *text)
     }
     if (printed.failed)
         p->config->failed = 1;
-    else if (p->entry && paths)
+    else if (p->entry && paths && !refused)
         p->entry->printed =
             xr_config_keep(p->config, xr_str_text(&printed), printed.size);
     xr_str_free(&printed);
-    store(p, &list, sizeof(list));
+    if (!refused)
+        store(p, &list, sizeof(list));
 }
 
 static void convert(const place *p, const char *text)

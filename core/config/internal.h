@@ -67,7 +67,7 @@ struct xr_config {
     uint32_t files;        /* files read so far */
     int failed;            /* memory ran out */
     int unread;            /* a file, included or not, could not be read */
-    struct xr_note *notes; /* what xr_deepspeed_read has to say */
+    struct xr_note *notes; /* of core/deepspeed: no error, but to be said */
 };
 
 /* A copy that lives as long as the config; "" when memory ran out. */
@@ -102,8 +102,8 @@ const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
 
 /* Letters, digits, '_' and '-'; with `dots`, '.' too. Not empty. */
 int xr_config_name_ok(const char *name, size_t size, int dots);
-#define XR_SECTION_MAX 120u
-#define XR_KEY_MAX 64u
+/* Characters of a section's name or a key: what inih keeps of a section. */
+#define XR_NAME_MAX 49u
 
 /* Of [placement]. */
 extern const xray_option xr_placement_options[5];

@@ -3,7 +3,7 @@
  * Options of [actor], [critic] and [ref].
  */
 #include "core/config/internal.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 
 #define SINCE "0.1"
 #define MOST 9007199254740992.0 /* 2^53: bounds are doubles */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/config/internal.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 
 #define PLACEMENT xr_placement_section
 const xray_option xr_placement_options[5] = {

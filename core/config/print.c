@@ -53,8 +53,6 @@ int xr_config_next(const xr_config *config, size_t at[2], xr_config_value *out)
         resolved |= config->sections[i].decoded;
     for (; at[0] < config->count; at[0]++, at[1] = 0) {
         const xr_section *section = &config->sections[at[0]];
-        if (resolved && !section->decoded)
-            continue;
         while (at[1] < section->count) {
             const xr_entry *e = &section->entries[at[1]++];
             if (resolved ? !is_printed(e) : !e->text)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader in front of inih. inih cuts section names at 49 characters and
- * values at 200, takes an indented line for more of the value before it, knows
- * neither quotes nor line numbers, and lets text behind ']' and empty keys
- * pass. So names and values of any length stay here: inih is handed one short
- * clean line for each one of the file, "[3]" or "key=17", whose numbers say
- * which section and which value is meant.
+ * Reading an INI file. inih says what the sections and keys are; the reader in
+ * front of it knows what inih does not: lines and their numbers, quotes, and
+ * values of any length, since inih ends a line at 199 characters. So inih is
+ * handed the beginning of each line, one at a time, and gives the names back;
+ * the line goes on behind the name, and there its value is read. That also
+ * finds what inih would cut (a section's name at 49 characters) or pass (text
+ * behind ']', ':' for '='). A line begins with no blank when inih gets it, for
+ * it takes an indented one for more of the value before it.
  */
 #include <ini.h>
 #include <stdarg.h>
@@ -21,7 +23,19 @@
 
 #define FILE_LIMIT (64u << 20)
 #define INCLUDE_DEPTH 16u
-#define NO_SECTION "-" /* behind a section line that was refused */
+
+/* What became of the line that inih was handed last. */
+enum {
+    LINE_DONE,  /* it gave the name back */
+    LINE_BEGUN, /* a section's, whose name it gives with the next key only */
+    LINE_ASKED, /* a section's, and a key without a name behind it */
+    LINE_KEY,
+};
+
+typedef struct span {
+    const char *at;
+    const char *end;
+} span;
 
 /* The file being read, and those that include it. */
 typedef struct source {
@@ -37,7 +51,11 @@ typedef struct source {
     uint32_t file;
     uint32_t line;
     uint32_t depth;
-    char *value; /* of the line that inih has now */
+    uint32_t state; /* LINE_* */
+    uint32_t reserved;
+    span text;           /* the line that inih has now */
+    const char *section; /* "" before the first, NULL behind a refused one */
+    char *value;         /* of the key that is read now */
     size_t size;
 } source;
 
@@ -56,11 +74,6 @@ static void complain(const source *s, const char *fmt, ...)
 }
 
 /* ---- one line ----------------------------------------------------------- */
-
-typedef struct span {
-    const char *at;
-    const char *end;
-} span;
 
 static int is_blank(char c)
 {
@@ -138,73 +151,6 @@ static int read_value(source *s, span text)
     return 1;
 }
 
-/* "[name]" into a line for inih that holds the section's number. */
-static void section_line(source *s, span text, char *out, size_t cap)
-{
-    const char *close = memchr(text.at, ']', (size_t)(text.end - text.at));
-    (void)snprintf(out, cap, "[%s]\n", NO_SECTION);
-    if (!close) {
-        complain(s, "the section's name has no ']' behind it");
-        return;
-    }
-    span name = trim((span){ text.at + 1, close });
-    size_t size = (size_t)(name.end - name.at);
-    if (!is_rest_empty(close + 1, text.end)) {
-        complain(s, "there is text behind ']'");
-        return;
-    }
-    if (size > XR_SECTION_MAX) {
-        complain(s,
-                 "the section's name has %zu characters, at most %u are "
-                 "taken",
-                 size, XR_SECTION_MAX);
-        return;
-    }
-    if (!xr_config_name_ok(name.at, size, 1)) {
-        complain(s,
-                 "[%.*s] is no section name: letters, digits, '_', '-' and "
-                 "'.' make one",
-                 (int)size, name.at);
-        return;
-    }
-    const char *kept = xr_config_keep(s->config, name.at, size);
-    const char *origin = xr_config_keepf(s->config, "%s:%u", s->path, s->line);
-    const xr_section *section = xr_section_get(s->config, kept, origin);
-    if (section)
-        (void)snprintf(out, cap, "[%zu]\n",
-                       (size_t)(section - s->config->sections));
-}
-
-/* "key = value" into a line for inih. 0 if it was refused. */
-static int key_line(source *s, span text, char *out, size_t cap)
-{
-    const char *equals = memchr(text.at, '=', (size_t)(text.end - text.at));
-    if (!equals) {
-        complain(s, "expected [section] or key = value");
-        return 0;
-    }
-    span key = trim((span){ text.at, equals });
-    size_t size = (size_t)(key.end - key.at);
-    if (!size) {
-        complain(s, "there is no key before '='");
-        return 0;
-    }
-    if (size > XR_KEY_MAX) {
-        complain(s, "the key has %zu characters, at most %u are taken", size,
-                 XR_KEY_MAX);
-        return 0;
-    }
-    if (!xr_config_name_ok(key.at, size, 0)) {
-        complain(s, "'%.*s' is no key: letters, digits, '_' and '-' make one",
-                 (int)size, key.at);
-        return 0;
-    }
-    if (!read_value(s, (span){ equals + 1, text.end }))
-        return 0;
-    (void)snprintf(out, cap, "%.*s=1\n", (int)size, key.at);
-    return 1;
-}
-
 static int has_control(source *s, span text)
 {
     for (const char *at = text.at; at < text.end; at++)
@@ -216,11 +162,71 @@ static int has_control(source *s, span text)
     return 0;
 }
 
-/* ---- inih's two callbacks ----------------------------------------------- */
+/* ---- what inih is handed ------------------------------------------------ */
+
+/* As much of the line as there is room for. A run of blanks becomes one, so
+ * that '=' and ']' are in it wherever the name is one that is taken. */
+static void hand_over(span text, char *out, size_t cap)
+{
+    size_t size = 0;
+    for (const char *at = text.at; at < text.end && size + 2 < cap; at++)
+        if (!is_blank(*at))
+            out[size++] = *at;
+        else if (!is_blank(at[-1]))
+            out[size++] = ' ';
+    (void)snprintf(out + size, cap - size, "\n");
+}
+
+/* The key that inih found none in, or another than the line has. */
+static void refuse_key(const source *s)
+{
+    span text = s->text;
+    const char *equals = memchr(text.at, '=', (size_t)(text.end - text.at));
+    span key = trim((span){ text.at, equals ? equals : text.at });
+    size_t size = (size_t)(key.end - key.at);
+    if (!equals)
+        complain(s, "expected [section] or key = value");
+    else if (!size)
+        complain(s, "there is no key before '='");
+    else if (size > XR_NAME_MAX)
+        complain(s, "the key has %zu characters, at most %u are taken", size,
+                 XR_NAME_MAX);
+    else
+        complain(s, "'%.*s' is no key: letters, digits, '_' and '-' make one",
+                 (int)size, key.at);
+}
+
+static void refuse_section(const source *s)
+{
+    span text = s->text;
+    const char *close = memchr(text.at, ']', (size_t)(text.end - text.at));
+    span name = trim((span){ text.at + 1, close ? close : text.at + 1 });
+    size_t size = (size_t)(name.end - name.at);
+    if (!close)
+        complain(s, "the section's name has no ']' behind it");
+    else if (size > XR_NAME_MAX)
+        complain(s,
+                 "the section's name has %zu characters, at most %u are "
+                 "taken",
+                 size, XR_NAME_MAX);
+    else
+        complain(s,
+                 "[%.*s] is no section name: letters, digits, '_', '-' and "
+                 "'.' make one",
+                 (int)size, name.at);
+}
 
 static char *next_line(char *out, int cap, void *stream)
 {
     source *s = stream;
+    if (s->state == LINE_BEGUN) {
+        s->state = LINE_ASKED;
+        (void)snprintf(out, (size_t)cap, "=\n");
+        return out;
+    }
+    if (s->state == LINE_KEY) /* inih refused it */
+        refuse_key(s);
+    s->state = LINE_DONE;
     while (s->at < s->end) {
         const char *stop = memchr(s->at, '\n', (size_t)(s->end - s->at));
         span text = { s->at, stop ? stop : s->end };
@@ -232,15 +238,15 @@ static char *next_line(char *out, int cap, void *stream)
         if (text.at == text.end || is_comment(text.at, text.end) ||
             has_control(s, text))
             continue;
-        if (*text.at == '[') {
-            section_line(s, text, out, (size_t)cap);
-            return out;
-        }
-        if (key_line(s, text, out, (size_t)cap))
-            return out;
+        s->text = text;
+        s->state = *text.at == '[' ? LINE_BEGUN : LINE_KEY;
+        hand_over(text, out, (size_t)cap);
+        return out;
     }
     return NULL;
 }
+
+/* ---- what inih gives back ----------------------------------------------- */
 
 static void include(const source *s, const char *name)
 {
@@ -278,25 +284,76 @@ static void put(const source *s, xr_section *section, const char *key,
                  XR_LAYER_FILE);
 }
 
-static int take_value(void *user, const char *section, const char *name,
-                      const char *mark)
+/* Where the line goes on behind a name and `mark`; NULL if it does not, for
+ * then inih took something else for the name. */
+static const char *find_rest(span text, span name, char mark)
 {
-    const source *s = user;
-    (void)mark;
+    size_t size = (size_t)(name.end - name.at);
+    text = trim(text);
+    if ((size_t)(text.end - text.at) < size ||
+        memcmp(text.at, name.at, size) != 0)
+        return NULL;
+    text = trim((span){ text.at + size, text.end });
+    return text.at < text.end && *text.at == mark ? text.at + 1 : NULL;
+}
+
+static void begin_section(source *s, const char *given)
+{
+    span name = trim((span){ given, given + strlen(given) });
+    size_t size = (size_t)(name.end - name.at);
+    const char *rest =
+        find_rest((span){ s->text.at + 1, s->text.end }, name, ']');
+    s->section = NULL;
+    if (rest && !is_rest_empty(rest, s->text.end)) {
+        complain(s, "there is text behind ']'");
+        return;
+    }
+    if (!rest || size > XR_NAME_MAX || !xr_config_name_ok(name.at, size, 1)) {
+        refuse_section(s);
+        return;
+    }
+    const char *kept = xr_config_keep(s->config, name.at, size);
+    const char *origin = xr_config_keepf(s->config, "%s:%u", s->path, s->line);
+    const xr_section *section = xr_section_get(s->config, kept, origin);
+    if (section && !s->config->failed) /* else the name may be lost */
+        s->section = section->name;
+}
+
+static void take_value(source *s, const char *key)
+{
+    size_t size = strlen(key);
+    const char *rest = find_rest(s->text, (span){ key, key + size }, '=');
+    if (!rest || size > XR_NAME_MAX || !xr_config_name_ok(key, size, 0)) {
+        refuse_key(s);
+        return;
+    }
+    if (!read_value(s, (span){ rest, s->text.end }) || !s->section)
+        return;
     const char *value = xr_config_keep(s->config, s->value, s->size);
-    if (strcmp(section, NO_SECTION) == 0)
-        return 1;
-    if (*section) {
-        size_t i = strtoul(section, NULL, 10);
-        put(s, &s->config->sections[i], name, value);
-    } else if (strcmp(name, "include") == 0) {
+    if (*s->section)
+        put(s, xr_section_find(s->config, s->section), key, value);
+    else if (strcmp(key, "include") == 0)
         include(s, value);
-    } else {
+    else
         complain(s,
                  "%s stands before the first section, where only include "
                  "may",
-                 name);
-    }
+                 key);
+}
+
+static int take_line(void *user, const char *section, const char *key,
+                     const char *value)
+{
+    source *s = user;
+    uint32_t state = s->state;
+    (void)value; /* without quotes, and at most the line's first 199 bytes */
+    if (!key)    /* an inih that is built to announce sections */
+        return 1;
+    s->state = LINE_DONE;
+    if (state == LINE_ASKED)
+        begin_section(s, section);
+    else
+        take_value(s, key);
     return 1;
 }
 
@@ -320,13 +377,27 @@ static void parse(source *s, const char *data, size_t size)
         xr_errors_add(s->errors, "%s: out of memory", s->path);
         return;
     }
-    size_t before = s->errors->count;
-    int refused = ini_parse_stream(next_line, s, take_value, s);
-    if (refused == -2) /* as it says that memory ran out */
+    s->section = "";
+    if (ini_parse_stream(next_line, s, take_line, s) == -2)
         xr_errors_add(s->errors, "%s: out of memory", s->path);
-    else if (refused && s->errors->count == before)
+    else if (s->state != LINE_DONE) /* an inih that ends at a refused line */
         complain(s, "inih refuses the line");
     free(s->value);
+}
+
+/* What is to be read at `path`, as the user wrote it. */
+static source open_source(xr_config *config, const char *path,
+                          const source *parent, xr_errors *errors)
+{
+    const char *slash = strrchr(path, '/');
+    size_t dir_size = slash ? (size_t)(slash - path) + 1 : 0;
+    return (source){ .parent = parent,
+                     .config = config,
+                     .errors = errors,
+                     .path = path,
+                     .dir = xr_config_keep(config, path, dir_size),
+                     .file = ++config->files,
+                     .depth = parent ? parent->depth + 1 : 0 };
 }
 
 static void read_file(xr_config *config, const char *path, const source *parent,
@@ -335,15 +406,7 @@ static void read_file(xr_config *config, const char *path, const source *parent,
     xr_err err = { "" };
     char *data = NULL;
     size_t size = 0;
-    const char *slash = strrchr(path, '/');
-    size_t dir_size = slash ? (size_t)(slash - path) + 1 : 0;
-    source s = { .parent = parent,
-                 .config = config,
-                 .errors = errors,
-                 .path = path,
-                 .dir = xr_config_keep(config, path, dir_size),
-                 .file = ++config->files,
-                 .depth = parent ? parent->depth + 1 : 0 };
+    source s = open_source(config, path, parent, errors);
     if (xr_file_read(path, FILE_LIMIT, &err, &data, &size) != XRAY_OK) {
         config->unread = 1;
         if (parent)
@@ -377,4 +440,15 @@ void xr_config_read(xr_config *config, const char *path, xr_errors *errors)
         xr_errors_add(errors, "%s: out of memory", path);
     else
         read_file(config, kept, NULL, errors);
+}
+
+void xr_config_read_text(xr_config *config, const char *path, const char *text,
+                         xr_errors *errors)
+{
+    const char *kept = xr_config_keep(config, path, strlen(path));
+    source s = open_source(config, kept, NULL, errors);
+    if (config->failed)
+        xr_errors_add(errors, "%s: out of memory", path);
+    else
+        parse(&s, text, strlen(text));
 }

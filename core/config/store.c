@@ -264,9 +264,9 @@ void xr_section_take_variables(xr_config *config, xr_section *section)
     for (size_t i = 0; i < config->variable_count; i++) {
         xr_variable *v = &config->variables[i];
         const char *rest = NULL;
-        char key[XR_KEY_MAX + 1];
+        char key[XR_NAME_MAX + 1];
         if (v->used || !xr_variable_names(v->name, section->name, &rest) ||
-            strlen(rest) > XR_KEY_MAX)
+            strlen(rest) > XR_NAME_MAX)
             continue;
         size_t size = strlen(rest);
         for (size_t j = 0; j <= size; j++)
@@ -294,10 +294,10 @@ void xr_config_set(xr_config *config, const char *assignment, xr_errors *errors)
         xr_config_keep(config, assignment, (size_t)(dot - assignment));
     const char *key =
         xr_config_keep(config, dot + 1, (size_t)(equals - dot - 1));
-    if (strlen(section) > XR_SECTION_MAX || strlen(key) > XR_KEY_MAX) {
+    if (strlen(section) > XR_NAME_MAX || strlen(key) > XR_NAME_MAX) {
         xr_errors_add(errors,
-                      "--set %s: a section has at most %u characters, a key %u",
-                      assignment, XR_SECTION_MAX, XR_KEY_MAX);
+                      "--set %s: a section or a key has at most %u characters",
+                      assignment, XR_NAME_MAX);
         return;
     }
     xr_section *s = xr_section_get(config, section, "--set");

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/format.h"
-#include "core/base/philox.h"
 #include "core/data/files.h"
 #include "core/data/filter.h"
 #include "core/data/row.h"
@@ -141,9 +142,9 @@ static int on_this_side(const xr_reader *r, const xr_row *row)
     double share = r->data->val_split;
     if (share <= 0 || r->data->val_files.count)
         return 1;
-    uint64_t hash = xr_mix64(0x5653504c4954u, 0);
+    uint64_t hash = xray_mix64(0x5653504c4954u, 0);
     for (const char *at = row->prompt; *at; at++)
-        hash = xr_mix64(hash, (unsigned char)*at);
+        hash = xray_mix64(hash, (unsigned char)*at);
     int held_out = (double)(hash >> 11) * 0x1p-53 < share;
     return held_out == (r->want->part == XR_DATA_VAL);
 }
@@ -264,12 +265,13 @@ static xray_status empty(const load *l, const char *path)
         return xr_fail(l->reader.err, XRAY_E_CONFIG,
                        "%s: none of %zu rows meets [data] filters", path,
                        set->unwanted);
-    if (l->next_id)
-        return xr_fail(l->reader.err, XRAY_E_CONFIG,
-                       "%s: [data] val_split = %g leaves no rows for %s", path,
-                       l->reader.data->val_split,
-                       l->reader.want->part == XR_DATA_VAL ? "validation"
-                                                           : "training");
+    if (l->next_id) {
+        (void)xr_fail_key(
+            l->reader.err, XRAY_E_CONFIG, "data", "val_split",
+            " = %g leaves no rows for %s", l->reader.data->val_split,
+            l->reader.want->part == XR_DATA_VAL ? "validation" : "training");
+        return xr_fail_in(l->reader.err, XRAY_E_CONFIG, "%s", path);
+    }
     return xr_fail(l->reader.err, XRAY_E_CONFIG, "%s: there are no rows", path);
 }
 
@@ -281,10 +283,10 @@ static xray_status make_parts(load *l, const xray_list *files,
     const xray_list *weights = &l->reader.data->train_weights;
     int weighted = weights->count && l->reader.want->part == XR_DATA_TRAIN;
     if (weighted && weights->count != files->count)
-        return xr_fail(l->reader.err, XRAY_E_CONFIG,
-                       "[data] train_weights: %llu weights for %llu files",
-                       (unsigned long long)weights->count,
-                       (unsigned long long)files->count);
+        return xr_fail_key(l->reader.err, XRAY_E_CONFIG, "data",
+                           "train_weights", ": %llu weights for %llu files",
+                           (unsigned long long)weights->count,
+                           (unsigned long long)files->count);
     set->parts = xr_calloc(weighted ? files->count : 1, sizeof *set->parts);
     if (!set->parts)
         return xr_reader_no_memory(&l->reader);
@@ -295,10 +297,10 @@ static xray_status make_parts(load *l, const xray_list *files,
         *part = (xr_share){ firsts[i], firsts[i + 1] - firsts[i], 0 };
         if (xr_parse_real(weights->items[i], &part->weight) != 0 ||
             !(part->weight > 0 && part->weight < 1e12))
-            return xr_fail(l->reader.err, XRAY_E_CONFIG,
-                           "[data] train_weights: '%s' is no weight; a number "
-                           "above 0 is expected",
-                           weights->items[i]);
+            return xr_fail_key(
+                l->reader.err, XRAY_E_CONFIG, "data", "train_weights",
+                ": '%s' is no weight; a number above 0 is expected",
+                weights->items[i]);
         if (!part->count)
             return xr_fail(l->reader.err, XRAY_E_CONFIG,
                            "%s: no usable rows, but [data] train_weights gives "
@@ -344,11 +346,12 @@ xray_status xr_dataset_open(const xr_data_section *data,
         val && data->val_files.count ? &data->val_files : &data->train_files;
     int64_t most = val ? data->val_max_samples : data->train_max_samples;
     if (data->val_files.count && data->val_split > 0)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[data] val_split: val_files names the validation rows "
-                       "already; set one of the two");
+        return xr_fail_key(err, XRAY_E_CONFIG, "data", "val_split",
+                           ": val_files names the validation rows already; set "
+                           "one of the two");
     if (val && !xr_data_has_val(data))
-        return xr_fail(err, XRAY_E_CONFIG, "[data] val_files is not set");
+        return xr_fail_key(err, XRAY_E_CONFIG, "data", "val_files",
+                           " is not set");
     load l = {
         .reader = { .data = data, .want = want, .err = err, .where = "[data]" },
         .most_rows = most < 0 ? UINT64_MAX : (uint64_t)most

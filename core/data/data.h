@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "core/base/err.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 #include "model/chat/chat.h"
 #include "model/text/tokenizer.h"
 

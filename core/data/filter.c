@@ -74,17 +74,16 @@ static xray_status parse_one(const char *text, condition *c, xr_err *err)
     if (!c->key)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     if (c->op < 0 || !*c->key)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[data] filters: '%s' is no condition; 'key op value' "
-                       "with =, !=, <, <=, >, >= or ~ is expected",
-                       text);
+        return xr_fail_key(err, XRAY_E_CONFIG, "data", "filters",
+                           ": '%s' is no condition; 'key op value' with =, !=, "
+                           "<, <=, >, >= or ~ is expected",
+                           text);
     xray_status status = parse_value(c, at + size, err);
     if (status == XRAY_OK && c->op >= BELOW && c->op <= AT_LEAST &&
         !c->is_number)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[data] filters: '%s' compares sizes, so its value must "
-                       "be a number",
-                       text);
+        return xr_fail_key(
+            err, XRAY_E_CONFIG, "data", "filters",
+            ": '%s' compares sizes, so its value must be a number", text);
     return status;
 }
 

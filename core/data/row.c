@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-xray_status xr_reader_no_memory(xr_reader *r)
-{
-    return xr_fail(r->err, XRAY_E_NOMEM, "%s: out of memory", r->where);
-}
-
 /* ---- open --------------------------------------------------------------- */
 
 /* Days from 1970-01-01 of a date of the Gregorian calendar (Hinnant, "chrono-
@@ -21,6 +16,12 @@ static int64_t days_of(int year, int month, int day)
     int64_t doy = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
     int64_t doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
     return era * 146097 + doe - 719468;
+}
+
+static int64_t days_in(int year, int month)
+{
+    return month == 12 ? 31
+                       : days_of(year, month + 1, 1) - days_of(year, month, 1);
 }
 
 /* `count` digits as a number; -1 if they are not there. */
@@ -42,11 +43,10 @@ xray_status xr_data_now(const char *chat_date, xr_err *err, int64_t *out)
     int year = whole ? digits(text, 4) : -1;
     int month = whole ? digits(text + 5, 2) : -1;
     int day = whole ? digits(text + 8, 2) : -1;
-    if (year < 1 || month < 1 || month > 12 || day < 1 || day > 31)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[data] chat_date: '%s' is no date; YYYY-MM-DD is "
-                       "expected",
-                       text);
+    if (year < 1 || month < 1 || month > 12 || day < 1 ||
+        day > days_in(year, month))
+        return xr_fail_key(err, XRAY_E_CONFIG, "data", "chat_date",
+                           ": '%s' is no date; YYYY-MM-DD is expected", text);
     *out = days_of(year, month, day) * 86400;
     return XRAY_OK;
 }
@@ -55,19 +55,21 @@ xray_status xr_data_kwargs(const char *text, xr_err *err, cJSON **out)
 {
     if (!*text)
         return XRAY_OK;
-    xray_status status = xr_json_parse(text, strlen(text),
-                                       "[data] chat_template_kwargs", err, out);
+    xr_err why = { "" }; /* ": ", and what is wrong */
+    xray_status status = xr_json_parse(text, strlen(text), "", &why, out);
     if (status == XRAY_OK && !cJSON_IsObject(*out))
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[data] chat_template_kwargs must be a JSON object");
-    return status;
+        status = xr_fail(&why, XRAY_E_CONFIG, " must be a JSON object");
+    if (status != XRAY_OK)
+        return xr_fail_key(err, status, "data", "chat_template_kwargs", "%s",
+                           why.text);
+    return XRAY_OK;
 }
 
 xray_status xr_reader_open(xr_reader *r)
 {
     const xr_data_section *data = r->data;
-    xray_status status = xr_template_parse(data->template, "[data] template",
-                                           r->err, &r->prompt_template);
+    xray_status status = xr_template_parse(data->template, "template", r->err,
+                                           &r->prompt_template);
     if (status == XRAY_OK && r->want->chat)
         status = xr_data_now(data->chat_date, r->err, &r->today);
     if (status == XRAY_OK && r->want->chat)
@@ -77,9 +79,8 @@ xray_status xr_reader_open(xr_reader *r)
     if (xm_tokenizer_eos(r->want->tokenizer) < 0)
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "the tokenizer has no EOS token to end SFT rows with");
-    return xr_template_parse(data->response_template,
-                             "[data] response_template", r->err,
-                             &r->response_template);
+    return xr_template_parse(data->response_template, "response_template",
+                             r->err, &r->response_template);
 }
 
 void xr_reader_close(xr_reader *r)

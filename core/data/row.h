@@ -34,7 +34,10 @@ typedef struct xr_reader {
 
 xray_status xr_reader_open(xr_reader *r);
 void xr_reader_close(xr_reader *r);
-xray_status xr_reader_no_memory(xr_reader *r);
+static inline xray_status xr_reader_no_memory(const xr_reader *r)
+{
+    return xr_fail(r->err, XRAY_E_NOMEM, "%s: out of memory", r->where);
+}
 
 /* Reads prompt and tokens into r->ids, row->prompt and row->prompt_count; SFT:
  * the response too, or a whole conversation with its mask. */

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "core/base/str.h"
 #include "core/data/data.h"
 
@@ -87,7 +88,7 @@ void xr_sampler_free(xr_sampler *sampler)
 static void shuffle_with(uint64_t key, uint32_t *items, uint64_t count)
 {
     for (uint64_t i = count - 1; i > 0; i--) {
-        xr_philox_out draw = xr_philox(key, (uint32_t)i, 0, 0, 0);
+        xray_philox_out draw = xray_philox(key, (uint32_t)i, 0, 0, 0);
         uint64_t wide = (uint64_t)draw.w[0] << 32 | draw.w[1];
         uint64_t j = wide % (i + 1);
         uint32_t kept = items[i];
@@ -105,7 +106,7 @@ static void build_pass(xr_sampler *s, uint32_t part, uint64_t pass)
         s->pass[i] = (uint32_t)(p->first + i);
     if (!s->shuffle || s->picks[part] == p->count)
         return;
-    uint64_t key = xr_mix64(xr_mix64(xr_mix64(1, s->seed), part), pass);
+    uint64_t key = xray_mix64(xray_mix64(xray_mix64(1, s->seed), part), pass);
     shuffle_with(key, s->pass, p->count);
 }
 
@@ -160,7 +161,7 @@ static void build_order(xr_sampler *s)
     if (turns)
         take_turns(s, draws);
     if (s->shuffle)
-        shuffle_with(xr_mix64(xr_mix64(0, s->seed), s->epoch), s->order,
+        shuffle_with(xray_mix64(xray_mix64(0, s->seed), s->epoch), s->order,
                      s->count);
     s->order_epoch = s->epoch;
 }

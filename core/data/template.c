@@ -31,21 +31,20 @@ static xray_status add_piece(xr_template *template, const char *text,
     return XRAY_OK;
 }
 
-static xray_status parse_key(const char **at, const char *name,
-                             xr_template *out, xr_err *err)
+static xray_status parse_key(const char **at, const char *key, xr_template *out,
+                             xr_err *err)
 {
     const char *start = *at + 1;
     size_t size = strcspn(start, "{}");
     if (start[size] != '}' || !size)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: '{' without a key and '}' behind it (a literal "
-                       "brace is written '{{')",
-                       name);
+        return xr_fail_key(err, XRAY_E_CONFIG, "data", key,
+                           ": '{' without a key and '}' behind it (a literal "
+                           "brace is written '{{')");
     *at = start + size + 1;
     return add_piece(out, start, size, 1, err);
 }
 
-static xray_status parse_pieces(const char *text, const char *name,
+static xray_status parse_pieces(const char *text, const char *key,
                                 xr_str *literal, xr_template *out, xr_err *err)
 {
     const char *at = text;
@@ -55,18 +54,17 @@ static xray_status parse_pieces(const char *text, const char *name,
             xr_str_append(literal, at, 1);
             at += 2;
         } else if (*at == '{') {
-            status = literal->failed
-                         ? xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name)
-                         : add_piece(out, xr_str_text(literal), literal->size,
-                                     0, err);
+            status = literal->failed ? xr_fail_key(err, XRAY_E_NOMEM, "data",
+                                                   key, ": out of memory")
+                                     : add_piece(out, xr_str_text(literal),
+                                                 literal->size, 0, err);
             xr_str_clear(literal);
             if (status == XRAY_OK)
-                status = parse_key(&at, name, out, err);
+                status = parse_key(&at, key, out, err);
         } else if (*at == '}') {
-            status = xr_fail(err, XRAY_E_CONFIG,
-                             "%s: '}' without '{' (a literal brace is written "
-                             "'}}')",
-                             name);
+            status = xr_fail_key(
+                err, XRAY_E_CONFIG, "data", key,
+                ": '}' without '{' (a literal brace is written '}}')");
         } else {
             xr_str_append(literal, at++, 1);
         }
@@ -78,12 +76,12 @@ static xray_status parse_pieces(const char *text, const char *name,
     return status;
 }
 
-xray_status xr_template_parse(const char *text, const char *name, xr_err *err,
+xray_status xr_template_parse(const char *text, const char *key, xr_err *err,
                               xr_template *out)
 {
     xr_str literal = { 0 };
     *out = (xr_template){ NULL, 0 };
-    xray_status status = parse_pieces(text, name, &literal, out, err);
+    xray_status status = parse_pieces(text, key, &literal, out, err);
     xr_str_free(&literal);
     if (status != XRAY_OK)
         xr_template_free(out);

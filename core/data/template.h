@@ -23,8 +23,8 @@ typedef struct xr_template {
     size_t count;
 } xr_template;
 
-/* `name` is what messages call it: "[data] template". */
-xray_status xr_template_parse(const char *text, const char *name, xr_err *err,
+/* `key` is that of [data] which holds it, for messages. */
+xray_status xr_template_parse(const char *text, const char *key, xr_err *err,
                               xr_template *out);
 void xr_template_free(xr_template *template);
 

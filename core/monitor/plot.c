@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/monitor/monitor.h"
@@ -67,6 +68,18 @@ static void put_rows(const double *means, size_t columns, unsigned height,
     }
 }
 
+/* The numbers of the first and the last value, under their columns. */
+static void put_last(size_t count, size_t columns, xr_str *out)
+{
+    char last[24];
+    int digits = snprintf(last, sizeof last, "%zu", count);
+    int gap = (int)columns - 1 - digits;
+    xr_str_puts(out, "\n            1");
+    if (count > 1)
+        xr_str_printf(out, "%*s%s", gap > 1 ? gap : 1, "", last);
+    xr_str_append(out, "\n", 1);
+}
+
 void xr_plot(const double *values, size_t count, unsigned width,
              unsigned height, const char *label, xr_str *out)
 {
@@ -91,6 +104,5 @@ void xr_plot(const double *values, size_t count, unsigned width,
     xr_str_puts(out, "           +");
     for (size_t c = 0; c < columns; c++)
         xr_str_append(out, "-", 1);
-    xr_str_printf(out, "\n            1%*zu\n",
-                  columns > 1 ? (int)columns - 1 : 1, count);
+    put_last(count, columns, out);
 }

@@ -170,8 +170,9 @@ static uint64_t size_of(uint32_t type)
 }
 
 /* What is wrong with an option, or NULL. */
-static const char *option_fault(const xray_option *o, uint64_t config_size)
+static const char *option_fault(const xray_component *c, const xray_option *o)
 {
+    uint64_t config_size = c->config_size;
     if (!is_name(o->name))
         return "its name is not made of a-z, 0-9, '_' and '-'";
     if (o->type < XRAY_OPT_BOOL || o->type > XRAY_OPT_LIST)
@@ -184,6 +185,9 @@ static const char *option_fault(const xray_option *o, uint64_t config_size)
         return "it has no choices";
     if (o->offset > config_size || size_of(o->type) > config_size - o->offset)
         return "its field is outside of the config struct";
+    if (o->flags & XRAY_OPT_DEEPSPEED &&
+        (o->type != XRAY_OPT_PATH || strcmp(c->iface, XRAY_IFACE_TRAIN) != 0))
+        return "only a PATH of a training backend names a DeepSpeed JSON";
     return NULL;
 }
 
@@ -243,15 +247,22 @@ static xray_status check_options(const xray_component *c, const char *from,
                        sizeof(xray_option));
     for (uint32_t i = 0; i < c->option_count; i++) {
         const xray_option *o = option_at(c, i);
-        const char *fault = option_fault(o, c->config_size);
+        const char *fault = option_fault(c, o);
         if (fault)
             return xr_fail(err, XRAY_E_ABI, "%s: option %u (%s) of '%s': %s",
                            from, i, o->name ? o->name : "", c->name, fault);
-        for (uint32_t j = 0; j < i; j++)
-            if (strcmp(option_at(c, j)->name, o->name) == 0)
+        for (uint32_t j = 0; j < i; j++) {
+            const xray_option *before = option_at(c, j);
+            if (strcmp(before->name, o->name) == 0)
                 return xr_fail(err, XRAY_E_ABI,
                                "%s: '%s' has two options named %s", from,
                                c->name, o->name);
+            if (before->flags & o->flags & XRAY_OPT_DEEPSPEED)
+                return xr_fail(err, XRAY_E_ABI,
+                               "%s: '%s' has two options that name a DeepSpeed "
+                               "JSON, %s and %s",
+                               from, c->name, before->name, o->name);
+        }
     }
     return check_presets(c, from, err);
 }
@@ -374,17 +385,22 @@ xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
     return XRAY_OK;
 }
 
+const char *xr_component_section(const xray_component *component,
+                                 char buffer[XR_SECTION_CAP])
+{
+    const char *kind = strchr(component->iface, '.');
+    kind = kind ? kind + 1 : component->iface;
+    (void)snprintf(buffer, XR_SECTION_CAP, "%.*s.%s", (int)strcspn(kind, "/"),
+                   kind, component->name);
+    return buffer;
+}
+
 void *xr_component_config(xr_config *config, const xray_component *component,
                           const char *section, xr_errors *errors)
 {
-    char buffer[256];
-    if (!section) {
-        const char *kind = strchr(component->iface, '.');
-        kind = kind ? kind + 1 : component->iface;
-        (void)snprintf(buffer, sizeof(buffer), "%.*s.%s",
-                       (int)strcspn(kind, "/"), kind, component->name);
-        section = buffer;
-    }
+    char buffer[XR_SECTION_CAP];
+    if (!section)
+        section = xr_component_section(component, buffer);
     void *target = calloc(1, (size_t)component->config_size + 1);
     if (!target) {
         xr_errors_add(errors, "out of memory");

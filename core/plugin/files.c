@@ -26,6 +26,8 @@
 typedef struct found {
     xr_plugin_file file;
     const xray_plugin *plugin; /* NULL until loaded */
+    xray_status failed;        /* why it could not be, and what was said */
+    xr_err why;
     char *path;
     char *refused;
     size_t folder; /* its number: an earlier one comes first */
@@ -419,11 +421,11 @@ xray_status xr_plugins_find(xr_plugins *plugins, const char *iface,
     }
     if (!file)
         return none_found(plugins, iface, name, err);
-    if (!file->plugin) {
-        xray_status status = xr_plugin_load(file->path, err, &file->plugin);
-        if (status != XRAY_OK)
-            return status;
-    }
+    /* What hung or crashed in a trial is not tried a second time. */
+    if (!file->plugin && file->failed == XRAY_OK)
+        file->failed = xr_plugin_load(file->path, &file->why, &file->plugin);
+    if (!file->plugin)
+        return xr_fail(err, file->failed, "%s", file->why.text);
     for (uint32_t i = 0; i < file->plugin->component_count; i++) {
         const xray_component *c = file->plugin->components[i];
         if (strcmp(c->iface, iface) == 0 && strcmp(c->name, name) == 0) {

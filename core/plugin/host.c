@@ -7,7 +7,6 @@
 #include "core/base/str.h"
 #include "core/plugin/plugin.h"
 
-#define REASON_CAP 1024u
 /* Threads of one instance that fail at the same moment; a further one takes
  * over the oldest slot. */
 #define SLOTS 8u
@@ -15,13 +14,14 @@
 typedef struct reason {
     pthread_t thread;
     uint64_t age; /* 0: free */
-    char text[REASON_CAP];
+    xr_err err;
 } reason;
 
 struct xr_host {
     xray_host api;
     xr_log_sink sink;
     char *instance;
+    const char *section;  /* of its options */
     pthread_mutex_t lock; /* guards what follows */
     uint64_t clock;
     reason slots[SLOTS];
@@ -52,37 +52,52 @@ static void host_log(const xray_host *api, uint32_t level, const char *text)
                          text ? text : "no text was given");
 }
 
-static xray_status host_fail(const xray_host *api, xray_status code,
-                             const char *where, const char *text)
+/* What is said on top of what was recorded is said of no place but its own. */
+static void record_reason(xr_host *host, const xr_err *said)
 {
-    xr_host *host = api->host_data;
     pthread_t self = pthread_self();
-    const char *colon = where && *where ? ": " : "";
-    if (!where)
-        where = "";
-    if (!text)
-        text = "no reason was given";
     (void)pthread_mutex_lock(&host->lock);
     reason *slot = slot_of(host, self);
     if (slot) {
-        char inner[REASON_CAP];
-        memcpy(inner, slot->text, sizeof(inner));
-        int used = snprintf(slot->text, sizeof(slot->text), "%s%s%s: ", where,
-                            colon, text);
-        if (used > 0 && (size_t)used < sizeof(slot->text)) {
-            size_t room = sizeof(slot->text) - (size_t)used - 1;
-            size_t size = strnlen(inner, room);
-            memcpy(slot->text + used, inner, size);
-            slot->text[(size_t)used + size] = '\0';
-        }
+        (void)xr_fail_in(&slot->err, 0, "%s", said->text);
+        slot->err.place = said->place;
     } else {
         slot = oldest_slot(host);
         slot->thread = self;
-        (void)snprintf(slot->text, sizeof(slot->text), "%s%s%s", where, colon,
-                       text);
+        slot->err = *said;
     }
     slot->age = ++host->clock;
     (void)pthread_mutex_unlock(&host->lock);
+}
+
+static xray_status host_fail(const xray_host *api, xray_status code,
+                             const char *where, const char *text)
+{
+    xr_err said;
+    (void)xr_fail(&said, code, "%s%s%s", where ? where : "",
+                  where && *where ? ": " : "",
+                  text ? text : "no reason was given");
+    record_reason(api->host_data, &said);
+    return code;
+}
+
+static xray_status host_fail_at(const xray_host *api, xray_status code,
+                                const char *where, const xray_place *place,
+                                const char *text)
+{
+    xr_err said;
+    if (!place || !XRAY_REACHES(xray_place, place, file) || !text ||
+        (!place->key && !place->file))
+        return host_fail(api, code, where, text);
+    if (place->key) {
+        (void)xr_fail_key(&said, code, place->section, place->key, "%s", text);
+    } else {
+        (void)xr_fail(&said, code, "%s%s", place->file, text);
+        xr_err_file(&said, place->file);
+    }
+    if (where && *where)
+        (void)xr_fail_in(&said, code, "%s", where);
+    record_reason(api->host_data, &said);
     return code;
 }
 
@@ -104,6 +119,7 @@ xr_host *xr_host_new(const char *instance, const xr_log_sink *sink)
         free(host);
         return NULL;
     }
+    host->section = host->instance;
     if (sink)
         host->sink = *sink;
     host->api = (xray_host){
@@ -113,6 +129,7 @@ xr_host *xr_host_new(const char *instance, const xr_log_sink *sink)
         .log = host_log,
         .fail = host_fail,
         .service = host_service,
+        .fail_at = host_fail_at,
     };
     return host;
 }
@@ -129,6 +146,11 @@ void xr_host_free(xr_host *host)
 const xray_host *xr_host_api(const xr_host *host)
 {
     return &host->api;
+}
+
+void xr_host_section(xr_host *host, const char *section)
+{
+    host->section = section;
 }
 
 const char *xr_host_instance(const xr_host *host)
@@ -161,33 +183,50 @@ static const char *meaning(xray_status status)
     return "a status this xray does not know";
 }
 
+/* A key without a section is an option of the instance. */
+static void take_reason(const xr_host *host, reason *slot, xr_err *out)
+{
+    xr_place *place = &slot->err.place;
+    if (*place->key && !*place->section &&
+        strlen(host->section) < sizeof(place->section))
+        (void)snprintf(place->section, sizeof(place->section), "%s",
+                       host->section);
+    (void)xr_fail_in(&slot->err, 0, "%s", host->instance);
+    *out = slot->err;
+    slot->age = 0;
+}
+
 xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
                           xr_err *err)
 {
+    xr_err said;
     (void)pthread_mutex_lock(&host->lock);
     reason *slot = slot_of(host, pthread_self());
     if (slot)
-        (void)xr_fail(err, status, "%s: %s", host->instance, slot->text);
+        take_reason(host, slot, &said);
     else
-        (void)xr_fail(err, status, "%s: %s failed with status %d (%s)",
+        (void)xr_fail(&said, status, "%s: %s failed with status %d (%s)",
                       host->instance, call, (int)status, meaning(status));
-    if (slot)
-        slot->age = 0;
     (void)pthread_mutex_unlock(&host->lock);
+    if (err)
+        *err = said;
     return status;
 }
 
 int xr_host_append(xr_host *host, xr_err *err)
 {
+    xr_err said = { "" };
     (void)pthread_mutex_lock(&host->lock);
     reason *slot = slot_of(host, pthread_self());
-    size_t used = strlen(err->text);
     int found = slot != NULL;
-    if (slot) {
-        (void)snprintf(err->text + used, sizeof(err->text) - used, "%s%s: %s",
-                       used ? ": " : "", host->instance, slot->text);
-        slot->age = 0;
-    }
+    if (slot)
+        take_reason(host, slot, &said);
     (void)pthread_mutex_unlock(&host->lock);
+    if (found && *err->text) {
+        (void)xr_fail_in(&said, 0, "%s", err->text);
+        said.place = err->place;
+    }
+    if (found)
+        *err = said;
     return found;
 }

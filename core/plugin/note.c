@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/base/file.h"
 #include "core/plugin/plugin.h"
 
 static size_t align4(size_t n)
@@ -74,14 +73,4 @@ xray_status xr_note_find(const void *data, size_t size, char *out, size_t cap)
             return status;
     }
     return XRAY_END;
-}
-
-xray_status xr_note_read(const char *path, char *out, size_t cap)
-{
-    xr_map_file file = { 0 };
-    if (xr_file_map(path, NULL, &file) != XRAY_OK)
-        return XRAY_E_IO;
-    xray_status status = xr_note_find(file.data, file.size, out, cap);
-    xr_file_unmap(&file);
-    return status;
 }

@@ -41,6 +41,9 @@ xr_host *xr_host_new(const char *instance, const xr_log_sink *sink);
 void xr_host_free(xr_host *host);
 const xray_host *xr_host_api(const xr_host *host);
 const char *xr_host_instance(const xr_host *host);
+/* Where the options of an instance stand that has another name than their
+ * section; `section` is borrowed. */
+void xr_host_section(xr_host *host, const char *section);
 /* Moves the reason of a failed call into `err` ("instance: where: text") and
  * returns `status`; without a reason it says which status came back. */
 xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
@@ -58,7 +61,7 @@ typedef struct xr_plugin_file {
     const char *path;
     const char *name; /* "" when refused */
     const char *version;
-    const char *provides; /* "xray.algo/0:grpo ..." */
+    const char *provides; /* "xray.algo/0:NAME ..." */
     const char *refused;  /* one sentence, or NULL */
     int hidden;           /* refused only because another comes before it */
 } xr_plugin_file;
@@ -91,15 +94,18 @@ int xr_trial_child(const char *path);
 xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
                             xr_err *err);
 
+/* "train.NAME" of xray.train/0:NAME, into `buffer`; gives `buffer`. */
+#define XR_SECTION_CAP 256u
+const char *xr_component_section(const xray_component *component,
+                                 char buffer[XR_SECTION_CAP]);
 /* Decodes section [kind.name] (or `section` if not NULL) by the component's
  * table into fresh memory of config_size; owned by the caller, free(). NULL
  * after adding to `errors`. */
 void *xr_component_config(xr_config *config, const xray_component *component,
                           const char *section, xr_errors *errors);
 
-/* The manifest of an ELF image or file: copies the note's JSON. Reads untrusted
- * bytes: never runs code, never reads out of bounds. */
+/* The manifest of an ELF image: copies the note's JSON. Reads untrusted bytes:
+ * never runs code, never reads out of bounds. */
 xray_status xr_note_find(const void *data, size_t size, char *out, size_t cap);
-xray_status xr_note_read(const char *path, char *out, size_t cap);
 
 #endif

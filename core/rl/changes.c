@@ -74,8 +74,7 @@ static int is_equal(const char *a, const char *b)
 
 /* ---- files -------------------------------------------------------------- */
 
-xray_status xr_changes_inputs(const xr_session *s, xr_history *history,
-                              xr_err *err)
+xray_status xr_changes_inputs(const xr_run *s, xr_history *history, xr_err *err)
 {
     xr_config_value v;
     size_t at[2] = { 0, 0 };
@@ -228,7 +227,7 @@ static void compare_gone(const comparison *c, const xr_config_value *v,
     add_line(c, kind, &line);
 }
 
-void xr_changes_refuse(const xr_session *s, const char *checkpoint,
+void xr_changes_refuse(const xr_run *s, const char *checkpoint,
                        const xr_changes *changes, xr_errors *errors)
 {
     xr_errors_add(
@@ -240,7 +239,7 @@ void xr_changes_refuse(const xr_session *s, const char *checkpoint,
         xr_errors_add(errors, "%s", changes->meaning.items[i]);
 }
 
-xray_status xr_changes_find(const xr_session *s, const char *checkpoint,
+xray_status xr_changes_find(const xr_run *s, const char *checkpoint,
                             const xr_history *now, const xr_history *then,
                             xr_err *err, xr_changes *out)
 {

@@ -7,7 +7,7 @@
 #define XR_CHANGES_H
 
 #include "core/rl/history.h"
-#include "core/rl/session.h"
+#include "core/run/run.h"
 
 typedef struct xr_changes {
     xr_errors
@@ -17,18 +17,18 @@ typedef struct xr_changes {
 } xr_changes;
 void xr_changes_free(xr_changes *changes);
 
-/* Adds the files that the session's keys name, where their content decides what
+/* Adds the files that the run's keys name, where their content decides what
  * scores mean. */
-xray_status xr_changes_inputs(const xr_session *session, xr_history *history,
+xray_status xr_changes_inputs(const xr_run *run, xr_history *history,
                               xr_err *err);
-/* Compares the session with a whole checkpoint; `now` holds its inputs, `then`
+/* Compares the run with a whole checkpoint; `now` holds its inputs, `then`
  * the checkpoint's. */
-xray_status xr_changes_find(const xr_session *session, const char *checkpoint,
+xray_status xr_changes_find(const xr_run *run, const char *checkpoint,
                             const xr_history *now, const xr_history *then,
                             xr_err *err, xr_changes *out);
 /* Adds the changed meanings to `errors`, behind a sentence that says what can
  * be done about them. */
-void xr_changes_refuse(const xr_session *session, const char *checkpoint,
+void xr_changes_refuse(const xr_run *run, const char *checkpoint,
                        const xr_changes *changes, xr_errors *errors);
 
 #endif

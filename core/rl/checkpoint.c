@@ -10,9 +10,9 @@
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "core/rl/checkpoint_folder.h"
-#include "core/rl/given.h"
-#include "core/rl/inventory.h"
-#include "core/rl/role.h"
+#include "core/roles/given.h"
+#include "core/roles/role.h"
+#include "core/run/inventory.h"
 
 #define STATE_VERSION 1
 
@@ -22,31 +22,30 @@ static void put_count(xr_str *out, const char *key, uint64_t value)
 }
 
 /* Algorithm state as hex digits: it is small and opaque. */
-static xray_status put_algo(xr_session *s, xr_str *out, xr_err *err)
+static xray_status put_algo(const xr_roles *s, xr_str *out, xr_err *err)
 {
-    const xray_algo_ops *ops = xr_algo(s);
+    const xr_part *part = s->algo.part;
+    const xray_algo_ops *ops = xr_algo(s->run);
     uint64_t size = 0;
     if (!s->algo.self || !XRAY_HAS(xray_algo_ops, ops, save))
         return XRAY_OK;
     xray_status status =
-        XR_CALL(&s->algo, "save", ops->save(s->algo.self, NULL, 0, &size));
+        XR_CALL(part, "save", ops->save(s->algo.self, NULL, 0, &size));
     if (status != XRAY_OK && status != XRAY_E_RANGE)
-        return xr_host_error(s->algo.host, status, "save", err);
+        return xr_host_error(part->host, status, "save", err);
     if (status == XRAY_E_RANGE) /* as was to be expected */
-        (void)xr_host_error(s->algo.host, status, "save", NULL);
+        (void)xr_host_error(part->host, status, "save", NULL);
     const uint64_t cap = size;
-    status = xr_given_wish(&s->algo, "save", cap, err);
+    status = xr_given_wish(part, "save", cap, err);
     if (status != XRAY_OK)
         return status;
     unsigned char *blob = xr_calloc((size_t)cap + 1, 1);
     if (!blob)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s",
-                       s->algo.instance);
-    status =
-        XR_CALL(&s->algo, "save", ops->save(s->algo.self, blob, cap, &size));
-    status = status == XRAY_OK
-                 ? xr_given_size(&s->algo, "save", size, cap, err)
-                 : xr_host_error(s->algo.host, status, "save", err);
+                       part->instance);
+    status = XR_CALL(part, "save", ops->save(s->algo.self, blob, cap, &size));
+    status = status == XRAY_OK ? xr_given_size(part, "save", size, cap, err)
+                               : xr_host_error(part->host, status, "save", err);
     if (status == XRAY_OK) {
         xr_str_puts(out, ", \"algo\": \"");
         for (uint64_t i = 0; i < size; i++)
@@ -57,7 +56,7 @@ static xray_status put_algo(xr_session *s, xr_str *out, xr_err *err)
     return status;
 }
 
-static xray_status write_state(xr_session *s, const xr_progress *p,
+static xray_status write_state(const xr_roles *s, const xr_progress *p,
                                const char *dir, xr_err *err)
 {
     xr_str out = { 0 };
@@ -85,7 +84,7 @@ static xray_status write_state(xr_session *s, const xr_progress *p,
     return status;
 }
 
-static xray_status write_config(xr_session *s, const char *dir, xr_err *err)
+static xray_status write_config(const xr_run *s, const char *dir, xr_err *err)
 {
     xr_str out = { 0 };
     char path[XR_PATH_CAP];
@@ -100,7 +99,7 @@ static xray_status write_config(xr_session *s, const char *dir, xr_err *err)
 }
 
 /* What a Hugging Face folder has beside its weights. */
-static xray_status copy_model_files(const xr_session *s, const char *model,
+static xray_status copy_model_files(const xr_run *s, const char *model,
                                     const char *dir, xr_err *err)
 {
     static const char *const names[] = {
@@ -116,7 +115,7 @@ static xray_status copy_model_files(const xr_session *s, const char *model,
         char from[XR_PATH_CAP];
         char to[XR_PATH_CAP];
         const char *source = model;
-        const char *tokenizer = s->run.model.tokenizer_path;
+        const char *tokenizer = s->ini.model.tokenizer_path;
         if (i >= 2 && tokenizer && *tokenizer)
             source = tokenizer;
         status = xr_path_join(source, names[i], from, sizeof(from), err);
@@ -128,7 +127,7 @@ static xray_status copy_model_files(const xr_session *s, const char *model,
             return status;
     }
     /* Who trained with another template wants it beside the weights. */
-    const char *chat = s->run.data.chat_template;
+    const char *chat = s->ini.data.chat_template;
     char to[XR_PATH_CAP];
     if (!chat || !*chat)
         return XRAY_OK;
@@ -137,31 +136,30 @@ static xray_status copy_model_files(const xr_session *s, const char *model,
 }
 
 /* The folder of a trained model; `from` has what is not the backend's. */
-static xray_status put_model(const xr_session *s, const xr_role *role,
-                             const char *from, const char *dir, xr_err *err)
+static xray_status put_model(xr_roles *s, uint32_t role, const char *dir,
+                             xr_err *err)
 {
+    const char *from = xr_run_model(s->run, role)->path;
     xray_status status = xr_dir_make(dir, err);
     if (status == XRAY_OK)
-        status = copy_model_files(s, from, dir, err);
-    return status == XRAY_OK ? xr_role_save(role, dir, err) : status;
+        status = copy_model_files(s->run, from, dir, err);
+    return status == XRAY_OK ? xr_role_save(s, role, dir, err) : status;
 }
 
-static xray_status fill(xr_session *s, const xr_progress *p,
+static xray_status fill(xr_roles *s, const xr_progress *p,
                         const xr_history *history, const char *dir, xr_err *err)
 {
     char path[XR_PATH_CAP];
-    xr_role actor = xr_role_actor(s);
-    xr_role critic = xr_role_critic(s);
     xray_status status = xr_path_join(dir, "actor", path, sizeof(path), err);
     if (status == XRAY_OK)
-        status = put_model(s, &actor, s->model_path, path, err);
+        status = put_model(s, XRAY_ROLE_ACTOR, path, err);
     if (status == XRAY_OK && s->critic.self) {
         status = xr_path_join(dir, "critic", path, sizeof(path), err);
         if (status == XRAY_OK)
-            status = put_model(s, &critic, s->critic_model.path, path, err);
+            status = put_model(s, XRAY_ROLE_CRITIC, path, err);
     }
     if (status == XRAY_OK)
-        status = write_config(s, dir, err);
+        status = write_config(s->run, dir, err);
     if (status == XRAY_OK)
         status = write_state(s, p, dir, err);
     if (status == XRAY_OK)
@@ -169,11 +167,11 @@ static xray_status fill(xr_session *s, const xr_progress *p,
     return status == XRAY_OK ? xr_inventory_write(dir, err) : status;
 }
 
-xray_status xr_checkpoint_save(xr_session *s, const xr_progress *p,
+xray_status xr_checkpoint_save(xr_roles *s, const xr_progress *p,
                                const xr_history *history, char *out_path,
                                xr_err *err)
 {
-    const char *root = s->run.trainer.default_local_dir;
+    const char *root = s->run->ini.trainer.default_local_dir;
     char temporary[XR_PATH_CAP + 8];
     char path[XR_PATH_CAP];
     xray_status status = xr_step_path(root, "", p->step, path, err);
@@ -190,7 +188,7 @@ xray_status xr_checkpoint_save(xr_session *s, const xr_progress *p,
     if (status != XRAY_OK)
         (void)xr_dir_remove(temporary, NULL);
     if (status == XRAY_OK)
-        status = xr_steps_prune(s, history->run, p->step, err);
+        status = xr_steps_prune(s->run, history->run, p->step, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "checkpoint of step %llu",
                           (unsigned long long)p->step);
@@ -289,7 +287,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static xray_status restore_algo(xr_session *s, const char *hex,
+static xray_status restore_algo(const xr_roles *s, const char *hex,
                                 const char *where, xr_err *err)
 {
     size_t size = strlen(hex) / 2;
@@ -306,39 +304,40 @@ static xray_status restore_algo(xr_session *s, const char *hex,
         }
         blob[i] = (unsigned char)(high * 16 + low);
     }
-    xray_status status =
-        XR_CALL(&s->algo, "load", xr_algo(s)->load(s->algo.self, blob, size));
+    xray_status status = XR_CALL(
+        s->algo.part, "load", xr_algo(s->run)->load(s->algo.self, blob, size));
     free(blob);
-    return status == XRAY_OK ? XRAY_OK
-                             : xr_host_error(s->algo.host, status, "load", err);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(s->algo.part->host, status, "load", err);
 }
 
-static xray_status get_model(const xr_role *role, const char *path,
-                             const char *leaf, xr_err *err)
+static xray_status get_model(xr_roles *s, uint32_t role, const char *path,
+                             xr_err *err)
 {
     char where[XR_PATH_CAP];
+    const char *leaf = xr_role_name(role);
     xray_status status = xr_path_join(path, leaf, where, sizeof(where), err);
     if (status == XRAY_OK && !xr_path_is_dir(where))
         return xr_fail(err, XRAY_E_IO,
                        "%s: the checkpoint has no %s, which this run trains",
                        where, leaf);
-    return status == XRAY_OK ? xr_role_load(role, where, err) : status;
+    return status == XRAY_OK ? xr_role_load(s, role, where, err) : status;
 }
 
-xray_status xr_checkpoint_restore(xr_session *s, const char *path, xr_err *err)
+xray_status xr_checkpoint_restore(xr_roles *s, const char *path, int with_algo,
+                                  xr_err *err)
 {
     char where[XR_PATH_CAP];
     cJSON *json = NULL;
     const char *hex = "";
-    xr_role actor = xr_role_actor(s);
-    xr_role critic = xr_role_critic(s);
-    xray_status status = get_model(&actor, path, "actor", err);
+    xray_status status = get_model(s, XRAY_ROLE_ACTOR, path, err);
     if (status == XRAY_OK && s->critic.self)
-        status = get_model(&critic, path, "critic", err);
+        status = get_model(s, XRAY_ROLE_CRITIC, path, err);
     if (status != XRAY_OK)
         return status;
-    if (!s->algo.self || !XRAY_HAS(xray_algo_ops, xr_algo(s), load) ||
-        s->fresh_algo)
+    if (!with_algo || !s->algo.self ||
+        !XRAY_HAS(xray_algo_ops, xr_algo(s->run), load))
         return XRAY_OK;
     status = xr_path_join(path, "state.json", where, sizeof(where), err);
     if (status == XRAY_OK)

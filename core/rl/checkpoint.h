@@ -13,7 +13,7 @@
 
 #include "core/data/data.h"
 #include "core/rl/history.h"
-#include "core/rl/session.h"
+#include "core/roles/roles.h"
 
 /* What a resume needs beside the models. */
 typedef struct xr_progress {
@@ -30,35 +30,35 @@ typedef struct xr_progress {
 /* Writes the checkpoint of progress->step and drops old ones of the same run
  * beyond `max_actor_ckpt_to_keep`; one of another run that stands in its place
  * is set aside. Its path goes to out_path (XR_PATH_CAP bytes). */
-xray_status xr_checkpoint_save(xr_session *session, const xr_progress *progress,
+xray_status xr_checkpoint_save(xr_roles *roles, const xr_progress *progress,
                                const xr_history *history, char *out_path,
                                xr_err *err);
 
 /* The checkpoint to go on from, by [trainer] resume_mode and resume_from_path:
  * its path in `out_path`, "" if there is none. Where checkpoints stand and the
  * file that names the newest is lost, it is the newest that is whole. */
-xray_status xr_checkpoint_find(const xr_session *session, char *out_path,
-                               xr_err *err);
+xray_status xr_checkpoint_find(const xr_run *run, char *out_path, xr_err *err);
 /* 1 if that file is lost: what was found is to be told with `out_file`, its
  * path (XR_PATH_CAP bytes). */
-int xr_checkpoint_nameless(const xr_session *session, char *out_file);
+int xr_checkpoint_nameless(const xr_run *run, char *out_file);
 
 /* Compares the checkpoint with its manifest. The error names the file that is
  * wrong, and the newest older checkpoint that is whole. */
-xray_status xr_checkpoint_verify(const xr_session *session, const char *path,
+xray_status xr_checkpoint_verify(const xr_run *run, const char *path,
                                  xr_err *err);
 
 /* Removes what a killed run left half-done in default_local_dir: a checkpoint
  * that was being written, one that was being removed. */
-xray_status xr_checkpoint_tidy(const xr_session *session, xr_err *err);
+xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err);
 
 /* Reads state.json and checks it against `expect`: kind, seed, and rows unless
  * they are 0, not known yet. */
 xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,
                                xr_progress *out, xr_err *err);
 
-/* Gives actor, critic and algorithm their state back. */
-xray_status xr_checkpoint_restore(xr_session *session, const char *path,
-                                  xr_err *err);
+/* Gives actor, critic and, unless it is another one now, the algorithm their
+ * state back. */
+xray_status xr_checkpoint_restore(xr_roles *roles, const char *path,
+                                  int with_algo, xr_err *err);
 
 #endif

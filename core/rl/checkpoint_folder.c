@@ -11,7 +11,7 @@
 #include "core/base/str.h"
 #include "core/base/why.h"
 #include "core/rl/checkpoint.h"
-#include "core/rl/inventory.h"
+#include "core/run/inventory.h"
 
 #define LATEST "latest_checkpointed_iteration.txt"
 #define STEP_PREFIX "global_step_"
@@ -38,8 +38,8 @@ xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
     int size = snprintf(out, XR_PATH_CAP, "%s/%s" STEP_PREFIX "%llu", root,
                         prefix, (unsigned long long)step);
     if (size < 0 || size >= (int)XR_PATH_CAP)
-        return xr_fail(err, XRAY_E_RANGE,
-                       "[trainer] default_local_dir is too long");
+        return xr_fail_key(err, XRAY_E_RANGE, "trainer", "default_local_dir",
+                           " is too long");
     return XRAY_OK;
 }
 
@@ -155,11 +155,11 @@ static size_t count_own(const char *root, const char *run, long long newest,
     return count;
 }
 
-xray_status xr_steps_prune(const xr_session *s, const char *run,
-                           uint64_t newest, xr_err *err)
+xray_status xr_steps_prune(const xr_run *s, const char *run, uint64_t newest,
+                           xr_err *err)
 {
-    const char *root = s->run.trainer.default_local_dir;
-    int64_t keep = s->run.trainer.max_actor_ckpt_to_keep;
+    const char *root = s->ini.trainer.default_local_dir;
+    int64_t keep = s->ini.trainer.max_actor_ckpt_to_keep;
     long long step = -1;
     while (keep > 0 &&
            count_own(root, run, (long long)newest, &step) > (size_t)keep) {
@@ -217,9 +217,9 @@ static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
                                        path, XR_WHY(errno));
 }
 
-xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
+xray_status xr_checkpoint_tidy(const xr_run *s, xr_err *err)
 {
-    const char *root = s->run.trainer.default_local_dir;
+    const char *root = s->ini.trainer.default_local_dir;
     xray_status status = XRAY_OK;
     DIR *dir = opendir(root);
     if (!dir)
@@ -235,10 +235,9 @@ xray_status xr_checkpoint_tidy(const xr_session *s, xr_err *err)
 
 /* ---- the one to go on from ---------------------------------------------- */
 
-xray_status xr_checkpoint_verify(const xr_session *s, const char *path,
-                                 xr_err *err)
+xray_status xr_checkpoint_verify(const xr_run *s, const char *path, xr_err *err)
 {
-    const char *root = s->run.trainer.default_local_dir;
+    const char *root = s->ini.trainer.default_local_dir;
     char other[XR_PATH_CAP];
     xr_err why = { "" };
     long long step = INT64_MAX;
@@ -293,9 +292,9 @@ static int wants_newest(const xr_trainer_section *t)
            strcmp(t->resume_mode, "disable") != 0;
 }
 
-int xr_checkpoint_nameless(const xr_session *s, char *out_file)
+int xr_checkpoint_nameless(const xr_run *s, char *out_file)
 {
-    const xr_trainer_section *t = &s->run.trainer;
+    const xr_trainer_section *t = &s->ini.trainer;
     return wants_newest(t) &&
            xr_path_join(t->default_local_dir, LATEST, out_file, XR_PATH_CAP,
                         NULL) == XRAY_OK &&
@@ -303,9 +302,9 @@ int xr_checkpoint_nameless(const xr_session *s, char *out_file)
            find_below(t->default_local_dir, INT64_MAX) >= 0;
 }
 
-xray_status xr_checkpoint_find(const xr_session *s, char *out_path, xr_err *err)
+xray_status xr_checkpoint_find(const xr_run *s, char *out_path, xr_err *err)
 {
-    const xr_trainer_section *t = &s->run.trainer;
+    const xr_trainer_section *t = &s->ini.trainer;
     const char *root = t->default_local_dir;
     char latest[XR_PATH_CAP];
     char *text = NULL;

@@ -6,7 +6,7 @@
 #ifndef XR_CHECKPOINT_FOLDER_H
 #define XR_CHECKPOINT_FOLDER_H
 
-#include "core/rl/session.h"
+#include "core/run/run.h"
 
 /* ROOT/<prefix>global_step_N, at most XR_PATH_CAP bytes. */
 xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
@@ -19,7 +19,7 @@ xray_status xr_step_place(const char *root, const char *from, uint64_t step,
 /* Drops the run's oldest checkpoints beyond max_actor_ckpt_to_keep. Only steps
  * up to `newest` count: those behind it are of a run that was given up, and go
  * when this one gets there. */
-xray_status xr_steps_prune(const xr_session *session, const char *run,
-                           uint64_t newest, xr_err *err);
+xray_status xr_steps_prune(const xr_run *s, const char *run, uint64_t newest,
+                           xr_err *err);
 
 #endif

@@ -8,25 +8,25 @@
 
 #include "core/base/file.h"
 #include "core/rl/job.h"
-#include "core/rl/session_parts.h"
+#include "core/run/parts.h"
 
 static xray_status measure(xr_job *job, xr_err *err)
 {
-    const xr_data_section *data = &job->session->run.data;
+    const xr_data_section *data = &job->run->ini.data;
     const xr_data_want want = { .part = XR_DATA_VAL,
                                 .kind = XR_DATA_PROMPTS,
-                                .tokenizer = job->session->tokenizer,
-                                .chat = job->session->chat };
+                                .tokenizer = job->run->tokenizer,
+                                .chat = job->run->chat };
     xray_status status = xr_dataset_open(data, &want, err, &job->val);
     if (status != XRAY_OK)
-        xr_session_place(job->session, NULL, err);
+        xr_run_place(job->run, err);
     if (status == XRAY_OK)
         status = xr_job_lock(job, 1, err);
     if (status == XRAY_OK)
-        status = xr_session_start(job->session, err);
+        status = xr_roles_start(job->run, err, &job->roles);
     if (status == XRAY_OK)
         status =
-            xr_validation_init(&job->validation, job->session, job->val, err);
+            xr_validation_init(&job->validation, job->roles, job->val, err);
     if (status == XRAY_OK)
         status = xr_job_validate(job, err);
     return status;
@@ -41,13 +41,13 @@ xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
     job.progress.score_before = NAN;
     job.progress.score_now = NAN;
     job.started = xr_now();
-    job.session = xr_session_new(
-        args->config, args->plugin_path,
-        XR_WITH_INFER | XR_WITH_REWARD | XR_WITH_TOKENIZER, args->errors);
-    job.metrics = job.session ? xr_metrics_new() : NULL;
+    job.run = xr_run_new(args->config, args->plugin_path,
+                         XR_WITH_INFER | XR_WITH_REWARD | XR_WITH_TOKENIZER,
+                         args->errors);
+    job.metrics = job.run ? xr_metrics_new() : NULL;
     if (job.metrics)
         status = measure(&job, err);
-    else if (job.session)
+    else if (job.run)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
     if (status == XRAY_OK) {
         xr_job_finish(&job);
@@ -56,9 +56,6 @@ xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
                           xr_metrics_name(job.metrics, i),
                           xr_metrics_value(job.metrics, i));
     }
-    out->interrupted = args->stop && *args->stop > 0;
-    if (status == XRAY_END && out->interrupted)
-        status = XRAY_OK;
     xr_job_close(&job);
-    return status;
+    return xr_job_ended(args, status, out);
 }

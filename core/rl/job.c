@@ -9,22 +9,23 @@
 #include "core/base/file.h"
 #include "core/base/process.h"
 #include "core/rl/changes.h"
-#include "core/rl/nonfinite.h"
-#include "core/rl/role.h"
-#include "core/rl/session_check.h"
-#include "core/rl/session_parts.h"
+#include "core/rl/check.h"
+#include "core/roles/nonfinite.h"
+#include "core/roles/publish.h"
+#include "core/roles/role.h"
+#include "core/run/parts.h"
 
 static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
 {
-    const xr_data_section *data = &job->session->run.data;
+    const xr_data_section *data = &job->run->ini.data;
     xr_data_want want = { .part = XR_DATA_TRAIN,
                           .kind = plan->data_kind,
-                          .tokenizer = job->session->tokenizer,
-                          .chat = job->session->chat };
+                          .tokenizer = job->run->tokenizer,
+                          .chat = job->run->chat };
     xray_status status = xr_dataset_open(data, &want, err, &job->train);
     if (status != XRAY_OK)
         return status;
-    status = xr_session_check_rows(job->session, job->train, err);
+    status = xr_check_rows(job->run, job->train, err);
     if (status != XRAY_OK)
         return status;
     if (!xr_data_has_val(data))
@@ -34,13 +35,13 @@ static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
     status = xr_dataset_open(data, &want, err, &job->val);
     if (status == XRAY_OK)
         status =
-            xr_validation_init(&job->validation, job->session, job->val, err);
+            xr_validation_init(&job->validation, job->roles, job->val, err);
     return status;
 }
 
 static xray_status init_order(xr_job *job, const xr_job_plan *plan, xr_err *err)
 {
-    const xr_run_config *run = &job->session->run;
+    const xr_run_config *run = &job->run->ini;
     uint64_t batch = (uint64_t)plan->batch(run);
     uint64_t rows = xr_dataset_count(job->train);
     size_t parts = 0;
@@ -89,7 +90,7 @@ static void announce(const xr_job *job)
 static void announce_heads(const xr_job *job)
 {
     xr_str text = { 0 };
-    xr_session_new_heads(job->session, &text);
+    xr_run_new_heads(job->run, &text);
     char *line = text.data;
     for (char *end = line ? strchr(line, '\n') : NULL; end;
          end = strchr(line, '\n')) {
@@ -107,7 +108,8 @@ static xray_status resume(xr_job *job, xr_err *err)
         announce_heads(job);
         return XRAY_OK;
     }
-    xray_status status = xr_checkpoint_restore(job->session, job->from, err);
+    xray_status status =
+        xr_checkpoint_restore(job->roles, job->from, !job->fresh_algo, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "resume from %s", job->from);
     job->sampler.epoch = job->progress.sampler_epoch;
@@ -116,8 +118,8 @@ static xray_status resume(xr_job *job, xr_err *err)
     (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", job->from);
     (void)snprintf(line, sizeof(line), "resumed from %s", job->from);
     xr_monitor_say(job->monitor, line);
-    return job->session->infer.self ? xr_publish_later(job->session, err)
-                                    : XRAY_OK;
+    return job->roles->engine.self ? xr_publish_later(job->roles, err)
+                                   : XRAY_OK;
 }
 
 static int has_logger(const xr_trainer_section *trainer, const char *name)
@@ -152,11 +154,11 @@ static xray_status weigh_changes(xr_job *job, const xr_history *then,
                                  xr_err *err)
 {
     xr_changes changes;
-    xray_status status = xr_changes_find(job->session, job->from, &job->history,
+    xray_status status = xr_changes_find(job->run, job->from, &job->history,
                                          then, err, &changes);
     xr_errors *refused = &changes.meaning;
     if (status == XRAY_OK && refused->count && !job->args->accept_changes) {
-        xr_changes_refuse(job->session, job->from, &changes, job->args->errors);
+        xr_changes_refuse(job->run, job->from, &changes, job->args->errors);
         status = XRAY_E_CONFIG;
     }
     for (size_t i = 0; status == XRAY_OK && i < changes.harmless.count; i++)
@@ -164,7 +166,7 @@ static xray_status weigh_changes(xr_job *job, const xr_history *then,
     for (size_t i = 0; status == XRAY_OK && i < refused->count; i++)
         (void)fprintf(stderr, "xray: warning: changed: %s\n",
                       refused->items[i]);
-    job->session->fresh_algo = changes.algorithm;
+    job->fresh_algo = changes.algorithm;
     job->other_scores = refused->count > 0;
     xr_changes_free(&changes);
     return status;
@@ -175,8 +177,8 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
 {
     xr_history then;
     xr_progress expect = { .kind = job->kind,
-                           .seed = (uint64_t)job->session->run.run.seed };
-    xray_status status = xr_checkpoint_verify(job->session, job->from, err);
+                           .seed = (uint64_t)job->run->ini.run.seed };
+    xray_status status = xr_checkpoint_verify(job->run, job->from, err);
     if (status == XRAY_OK)
         status = xr_checkpoint_read(job->from, &expect, &expect, err);
     if (status == XRAY_OK)
@@ -201,7 +203,7 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
 
 static xray_status choose_checkpoint(xr_job *job, xr_err *err)
 {
-    const xr_session *s = job->session;
+    const xr_run *s = job->run;
     char lost[XR_PATH_CAP];
     xray_status status = xr_history_begin(err, &job->history);
     if (status == XRAY_OK)
@@ -228,7 +230,7 @@ static xray_status resume_metrics(xr_job *job, const char *file,
     xr_err why = { "" };
     *out_keep = (int64_t)job->progress.step;
     /* Those of a checkpoint from elsewhere are elsewhere, too. */
-    if (!xr_path_is_in(job->from, job->session->run.trainer.default_local_dir))
+    if (!xr_path_is_in(job->from, job->run->ini.trainer.default_local_dir))
         return XRAY_OK;
     if (!job->history.has_lines) {
         if (xr_path_exists(file))
@@ -257,7 +259,7 @@ static xray_status resume_metrics(xr_job *job, const char *file,
 static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
                                 xr_err *err)
 {
-    const xr_trainer_section *trainer = &job->session->run.trainer;
+    const xr_trainer_section *trainer = &job->run->ini.trainer;
     char file[XR_PATH_CAP];
     int64_t keep = -1;
     int jsonl = has_logger(trainer, "jsonl");
@@ -291,33 +293,33 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         .args = args, .kind = kind, .saved_step = UINT64_MAX, .result = result
     };
     *result = (xr_run_result){ .score_before = NAN, .score_after = NAN };
-    job->session = xr_session_new(args->config, args->plugin_path, plan->with,
-                                  args->errors);
-    if (!job->session)
+    job->run =
+        xr_run_new(args->config, args->plugin_path, plan->with, args->errors);
+    if (!job->run)
         return XRAY_E_CONFIG;
     if (args->resume_from) {
-        job->session->run.trainer.resume_mode = "resume_path";
-        job->session->run.trainer.resume_from_path = args->resume_from;
+        job->run->ini.trainer.resume_mode = "resume_path";
+        job->run->ini.trainer.resume_from_path = args->resume_from;
     }
     job->metrics = xr_metrics_new();
     if (!job->metrics)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
-    const xr_data_section *data = &job->session->run.data;
-    xr_session_loads(
-        job->session, (uint64_t)plan->micro_tokens(&job->session->run),
+    const xr_data_section *data = &job->run->ini.data;
+    xr_run_loads(
+        job->run, (uint64_t)plan->micro_tokens(&job->run->ini),
         (uint64_t)(data->max_prompt_length + data->max_response_length),
-        job->session->infer_load.rows);
+        job->run->rollout.load.rows);
     /* Before anything big is started; what is not there yet is made when the
      * run is known to have room. */
     xray_status status = xr_job_lock(job, 0, err);
     if (status == XRAY_OK)
         status = choose_checkpoint(job, err);
     if (status == XRAY_OK)
-        status = xr_session_start(job->session, err);
+        status = xr_roles_start(job->run, err, &job->roles);
     if (status == XRAY_OK)
         status = open_data(job, plan, err);
     if (status != XRAY_OK)
-        xr_session_place(job->session, NULL, err);
+        xr_run_place(job->run, err);
     if (status == XRAY_OK)
         status = init_order(job, plan, err);
     if (status == XRAY_OK)
@@ -337,6 +339,13 @@ static int64_t restarts_of(const xr_config *config)
     return text && xr_parse_int(text, &most) == 0 ? most : 0;
 }
 
+xray_status xr_job_ended(const xr_run_args *args, xray_status status,
+                         xr_run_result *out)
+{
+    out->interrupted = args->stop && *args->stop > 0;
+    return status == XRAY_END && out->interrupted ? XRAY_OK : status;
+}
+
 xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
                             xr_err *err, xr_run_result *out)
 {
@@ -345,6 +354,7 @@ xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
     uint32_t restarts = 0;
     for (;;) {
         xray_status status = attempt(&again, err, out);
+        status = xr_job_ended(args, status, out);
         out->restarts = restarts;
         if (status != XRAY_E_PEER || restarts >= restarts_of(args->config) ||
             (args->stop && *args->stop))
@@ -368,7 +378,8 @@ void xr_job_close(xr_job *job)
     xr_sampler_free(&job->sampler);
     xr_dataset_close(job->val);
     xr_dataset_close(job->train);
-    xr_session_free(job->session);
+    xr_roles_free(job->roles);
+    xr_run_free(job->run);
     free(job->curve);
     xr_history_free(&job->history);
     xr_job_unlock(job);
@@ -384,11 +395,11 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
     job->validation.step = job->progress.step;
     xray_status status = xr_validation_run(&job->validation, job->args->stop,
                                            job->metrics, &score, err);
-    if (status != XRAY_OK && job->session->nonfinite)
+    if (status != XRAY_OK && job->roles->nonfinite)
         (void)xr_fail_in(err, status, "validation at step %llu",
                          (unsigned long long)job->progress.step);
-    if (xr_nonfinite_skips(job->session, status)) {
-        xr_nonfinite_note(job->session, err);
+    if (xr_nonfinite_skips(job->roles, status)) {
+        xr_nonfinite_note(job->roles, err);
         err->text[0] = '\0';
         xr_metrics_put(job->metrics, "training/skipped_validations", 1);
         return XRAY_OK;
@@ -415,11 +426,11 @@ static xray_status save(xr_job *job, xr_err *err)
     job->progress.sampler_epoch = job->sampler.epoch;
     job->progress.sampler_position = job->sampler.position;
     xr_history *history = &job->history;
-    const xr_trainer_section *trainer = &job->session->run.trainer;
+    const xr_trainer_section *trainer = &job->run->ini.trainer;
     history->has_lines = has_logger(trainer, "jsonl");
     xray_status status = xr_monitor_mark(job->monitor, &history->lines, err);
     if (status == XRAY_OK)
-        status = xr_checkpoint_save(job->session, &job->progress, history,
+        status = xr_checkpoint_save(job->roles, &job->progress, history,
                                     job->result->checkpoint, err);
     if (status == XRAY_OK)
         job->saved_step = job->progress.step;
@@ -431,7 +442,7 @@ static xray_status save(xr_job *job, xr_err *err)
  * first line that has anything of a step. */
 static void put_first_token(xr_job *job)
 {
-    double at = job->session->first_token;
+    double at = job->roles->first_token;
     if (job->told_first || at <= 0)
         return;
     job->told_first = 1;
@@ -443,7 +454,7 @@ static void put_first_token(xr_job *job)
 
 xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
 {
-    int64_t every = job->session->run.trainer.save_freq;
+    int64_t every = job->run->ini.trainer.save_freq;
     uint64_t step = job->progress.step;
     int due = every > 0 && step % (uint64_t)every == 0;
     xray_status status = XRAY_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What xray train and xray sft share: session, data, order, metrics,
+ * What xray train and xray sft share: roles, data, order, metrics,
  * checkpoints, validation.
  */
 #ifndef XR_JOB_H
@@ -17,7 +17,8 @@
 typedef struct xr_job {
     const xr_run_args *args;
     const char *kind; /* "train" or "sft" */
-    xr_session *session;
+    xr_run *run;
+    xr_roles *roles; /* NULL until they are started */
     xr_dataset *train;
     xr_dataset *val;
     xr_sampler sampler;
@@ -27,6 +28,7 @@ typedef struct xr_job {
     xr_progress progress;
     xr_history history;     /* of this run */
     char from[XR_PATH_CAP]; /* the checkpoint it goes on from; "": none */
+    int fresh_algo;   /* the state in it is of another algorithm: unread */
     int other_scores; /* those of the checkpoint do not compare with its own */
     uint64_t total_steps;
     uint64_t first_step;  /* of the checkpoint it went on from */
@@ -69,6 +71,11 @@ typedef xray_status xr_job_attempt(const xr_run_args *args, xr_err *err,
                                    xr_run_result *out);
 xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
                             xr_err *err, xr_run_result *out);
+
+/* What a run that ended with `status` returns: one that was stopped, at once
+ * even, is interrupted, not wrong. */
+xray_status xr_job_ended(const xr_run_args *args, xray_status status,
+                         xr_run_result *out);
 
 /* Validates, if there is a validation set; adds metrics; keeps the score. */
 xray_status xr_job_validate(xr_job *job, xr_err *err);

@@ -30,7 +30,7 @@ static xray_status lock_one(xr_lock *lock, const folder *f, xr_err *err)
 
 xray_status xr_job_lock(xr_job *job, int make, xr_err *err)
 {
-    const xr_trainer_section *t = &job->session->run.trainer;
+    const xr_trainer_section *t = &job->run->ini.trainer;
     int eval = strcmp(job->kind, "eval") == 0;
     const folder folders[XR_JOB_LOCKS] = {
         { "default_local_dir", eval ? NULL : t->default_local_dir },

@@ -7,13 +7,9 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/rl/given.h"
-#include "core/rl/nonfinite.h"
-
-static uint64_t step_rows(const xr_run_config *run)
-{
-    return (uint64_t)run->data.train_batch_size * (uint64_t)run->rollout.n;
-}
+#include "core/roles/given.h"
+#include "core/roles/nonfinite.h"
+#include "core/roles/publish.h"
 
 static xray_status take_memory(xr_learner *l, uint64_t rows, uint64_t tokens,
                                xr_err *err)
@@ -28,43 +24,43 @@ static xray_status take_memory(xr_learner *l, uint64_t rows, uint64_t tokens,
     l->context = xr_calloc((size_t)l->context_cap, 1);
     l->sums = xr_calloc(names, sizeof(*l->sums));
     l->weights = xr_calloc(names, sizeof(*l->weights));
-    size_t rewards = l->session->reward_count;
+    size_t rewards = l->roles->run->reward_count;
     l->scores = xr_calloc((size_t)rows * rewards + 1, sizeof(*l->scores));
     l->weights_of_scores = xr_calloc(rewards + 1, sizeof(*l->scores));
-    if (XRAY_HAS(xray_algo_ops, xr_algo(l->session), accept))
+    if (XRAY_HAS(xray_algo_ops, xr_algo(l->roles->run), accept))
         l->kept = xr_calloc((size_t)rows * rewards + 1, sizeof(*l->kept));
     for (size_t k = 0; l->weights_of_scores && k < rewards; k++)
-        l->weights_of_scores[k] = (float)l->session->rewards[k].weight;
-    int greedy = (l->session->needs & XRAY_NEED_GREEDY) != 0;
+        l->weights_of_scores[k] = (float)l->roles->run->rewards[k].weight;
+    int greedy = (l->roles->run->needs & XRAY_NEED_GREEDY) != 0;
     if (greedy)
         l->baseline = xr_calloc((size_t)rows, sizeof(*l->baseline));
     if (!l->logp || !l->scratch || !l->order || !l->keep || !l->context ||
         !l->sums || !l->weights || !l->scores || !l->weights_of_scores ||
-        (XRAY_HAS(xray_algo_ops, xr_algo(l->session), accept) && !l->kept) ||
+        (XRAY_HAS(xray_algo_ops, xr_algo(l->roles->run), accept) && !l->kept) ||
         (greedy && !l->baseline))
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu rows",
                        (unsigned long long)rows);
     return XRAY_OK;
 }
 
-xray_status xr_learner_init(xr_learner *l, xr_session *session,
-                            xr_metrics *metrics, xr_err *err)
+xray_status xr_learner_init(xr_learner *l, xr_roles *roles, xr_metrics *metrics,
+                            xr_err *err)
 {
-    const xr_run_config *run = &session->run;
-    uint64_t rows = step_rows(run);
+    const xr_run_config *run = &roles->run->ini;
+    uint64_t rows = xr_step_rows(run);
     uint64_t tokens = rows * (uint64_t)(run->data.max_prompt_length +
                                         run->data.max_response_length);
-    *l = (xr_learner){ .session = session, .metrics = metrics };
-    l->actor.role = xr_role_actor(session);
-    l->critic.role = xr_role_critic(session);
-    l->reference = xr_role_reference(session);
+    *l = (xr_learner){ .roles = roles, .metrics = metrics };
+    l->actor.role = XRAY_ROLE_ACTOR;
+    l->critic.role = XRAY_ROLE_CRITIC;
     xray_status status = xr_given_names(
-        &session->algo, xr_algo(session)->metric_names(), err, &l->names);
+        roles->algo.part, xr_algo(roles->run)->metric_names(), err, &l->names);
     if (status == XRAY_OK)
         status = take_memory(l, rows, tokens, err);
     if (status == XRAY_OK)
         status = xr_rows_init(&l->fresh, rows, tokens, err);
-    if (status == XRAY_OK && XRAY_HAS(xray_algo_ops, xr_algo(session), accept))
+    if (status == XRAY_OK &&
+        XRAY_HAS(xray_algo_ops, xr_algo(roles->run), accept))
         status = xr_rows_init(&l->rows, rows, tokens, err);
     if (status == XRAY_OK && (run->actor.shuffle || run->critic.shuffle))
         status = xr_rows_init(&l->shuffled, rows, tokens, err);
@@ -117,7 +113,7 @@ xray_status xr_learner_pack(xr_learner *l, const xr_samples *s,
                             const xr_row *const *rows, uint64_t step,
                             xr_err *err)
 {
-    float temperature = (float)l->session->run.rollout.temperature;
+    float temperature = (float)l->roles->run->ini.rollout.temperature;
     xr_rows_clear(&l->fresh);
     for (uint32_t i = 0; i < s->count; i++) {
         const xr_row *row = rows[i / s->n];
@@ -139,8 +135,8 @@ xray_status xr_learner_pack(xr_learner *l, const xr_samples *s,
         if (status != XRAY_OK)
             return status;
         place_reward(&l->fresh, i, s, i);
-        for (size_t k = 0; k < l->session->reward_count; k++)
-            l->scores[i * l->session->reward_count + k] =
+        for (size_t k = 0; k < l->roles->run->reward_count; k++)
+            l->scores[i * l->roles->run->reward_count + k] =
                 (float)s->scores[i].parts[k];
     }
     return XRAY_OK;
@@ -149,7 +145,7 @@ xray_status xr_learner_pack(xr_learner *l, const xr_samples *s,
 /* Scores of fresh row r go with the row that was copied last. */
 static void keep_scores(xr_learner *l, uint32_t r)
 {
-    size_t rewards = l->session->reward_count;
+    size_t rewards = l->roles->run->reward_count;
     size_t last = l->rows.batch.rows - 1;
     memcpy(l->kept + last * rewards, l->scores + r * rewards,
            rewards * sizeof(*l->kept));
@@ -158,7 +154,7 @@ static void keep_scores(xr_learner *l, uint32_t r)
 xray_status xr_learner_accept(xr_learner *l, uint32_t want,
                               uint32_t *out_groups, xr_err *err)
 {
-    const xr_session *s = l->session;
+    const xr_roles *s = l->roles;
     uint32_t groups = *out_groups;
     uint32_t fresh = l->fresh.batch.rows
                          ? (uint32_t)l->fresh.group[l->fresh.batch.rows - 1] + 1
@@ -166,10 +162,10 @@ xray_status xr_learner_accept(xr_learner *l, uint32_t want,
     for (uint32_t g = 0; g < fresh; g++)
         l->keep[g] = 1;
     xray_status status = XR_CALL(
-        &s->algo, "accept",
-        xr_algo(s)->accept(s->algo.self, &l->fresh.batch, fresh, l->keep));
+        s->algo.part, "accept",
+        xr_algo(s->run)->accept(s->algo.self, &l->fresh.batch, fresh, l->keep));
     if (status != XRAY_OK)
-        return xr_host_error(s->algo.host, status, "accept", err);
+        return xr_host_error(s->algo.part->host, status, "accept", err);
     uint32_t r = 0;
     while (r < l->fresh.batch.rows && groups < want) {
         int32_t g = l->fresh.group[r];
@@ -190,26 +186,25 @@ xray_status xr_learner_accept(xr_learner *l, uint32_t want,
 /* ---- log-probs ---------------------------------------------------------- */
 
 /* One output of all rows, to `to` [tokens]. */
-static xray_status forward_all(xr_learner *l, const xr_role *role,
+static xray_status forward_all(xr_learner *l, uint32_t role,
                                const xr_rows *rows, uint32_t output, float *to,
                                xr_err *err)
 {
-    xr_pending future;
     int value = output == XRAY_HEAD_VALUE;
     xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
     *(value ? &out.value : &out.logp) = to;
     const xr_cut cut = { .count = rows->batch.rows,
-                         .budget = xr_role_tokens(l->session, role->id),
+                         .budget = xr_run_load(l->roles->run, role).tokens,
                          .prompts = XR_PROMPTS_SHARED };
     xray_status status = xr_views_cut(&l->views, rows, &cut, err);
     if (status != XRAY_OK)
         return status;
-    xr_role_forward(role, &l->views, output, &out, &future);
-    status = xr_wait(&future, err);
+    status = xr_role_forward(l->roles, role, &l->views, output, &out, err);
     if (status == XRAY_OK &&
-        xr_nonfinite_token(role->part->instance, value ? "value" : "log-prob",
-                           &rows->batch, to, &l->fault))
-        status = xr_nonfinite(l->session, err, "%s", l->fault.text);
+        xr_nonfinite_token(xr_roles_at(l->roles, role)->part->instance,
+                           value ? "value" : "log-prob", &rows->batch, to,
+                           &l->fault))
+        status = xr_nonfinite(l->roles, err, "%s", l->fault.text);
     return status;
 }
 
@@ -245,12 +240,12 @@ static void put_difference(xr_learner *l, const xr_rows *rows)
 static xray_status old_logp(xr_learner *l, const xr_rows *rows, uint64_t step,
                             xr_err *err)
 {
-    const xr_session *s = l->session;
-    int64_t every = s->run.actor.recompute_old_logp;
+    const xr_roles *s = l->roles;
+    int64_t every = s->run->ini.actor.recompute_old_logp;
     if (s->exact && (every <= 0 || (step - 1) % (uint64_t)every != 0))
         return XRAY_OK;
     xray_status status =
-        forward_all(l, &l->actor.role, rows, XRAY_HEAD_LOGP, l->logp, err);
+        forward_all(l, XRAY_ROLE_ACTOR, rows, XRAY_HEAD_LOGP, l->logp, err);
     if (status != XRAY_OK)
         return status;
     put_difference(l, rows);
@@ -288,7 +283,7 @@ static void put_updates(xr_learner *l, const xr_updates *u, const char *who)
 
 static void put_loss_metrics(xr_learner *l)
 {
-    const char *const *names = xr_algo(l->session)->metric_names();
+    const char *const *names = xr_algo(l->roles->run)->metric_names();
     for (uint64_t i = 0; i < l->names; i++)
         if (l->weights[i] > 0)
             xr_metrics_put(l->metrics, names[i], l->sums[i] / l->weights[i]);
@@ -305,13 +300,13 @@ static double put_time(xr_learner *l, const char *name, double start)
 static xray_status outputs(xr_learner *l, const xr_rows *rows, uint64_t step,
                            xr_err *err)
 {
-    xr_session *s = l->session;
-    const xr_role *values = s->critic.self ? &l->critic.role : &l->actor.role;
+    xr_roles *s = l->roles;
+    uint32_t values = s->critic.self ? XRAY_ROLE_CRITIC : XRAY_ROLE_ACTOR;
     double now = xr_now();
     xray_status status = old_logp(l, rows, step, err);
     now = put_time(l, "timing_s/old_log_prob", now);
     if (status == XRAY_OK && s->reference.self) {
-        status = forward_all(l, &l->reference, rows, XRAY_HEAD_LOGP,
+        status = forward_all(l, XRAY_ROLE_REFERENCE, rows, XRAY_HEAD_LOGP,
                              rows->batch.ref_logp, err);
         now = put_time(l, "timing_s/ref", now);
     }
@@ -326,7 +321,7 @@ static xray_status outputs(xr_learner *l, const xr_rows *rows, uint64_t step,
 /* The algorithm's half of a step: score to advantage. */
 static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
 {
-    xr_session *s = l->session;
+    xr_roles *s = l->roles;
     xray_batch batch = rows->batch;
     xray_metric_sink sink = { .head = XRAY_HEAD(xray_metric_sink),
                               .ctx = l,
@@ -339,20 +334,21 @@ static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
         batch.value = NULL;
     batch.scores = rows == &l->rows ? l->kept : l->scores;
     batch.score_weight = l->weights_of_scores;
-    batch.score_count = (uint32_t)s->reward_count;
+    batch.score_count = (uint32_t)s->run->reward_count;
     l->unnamed = 0;
-    xray_status status = XR_CALL(
-        &s->algo, "prepare", xr_algo(s)->prepare(s->algo.self, &batch, &sink));
+    xray_status status =
+        XR_CALL(s->algo.part, "prepare",
+                xr_algo(s->run)->prepare(s->algo.self, &batch, &sink));
     if (status != XRAY_OK)
-        return xr_host_error(s->algo.host, status, "prepare", err);
+        return xr_host_error(s->algo.part->host, status, "prepare", err);
     if (l->unnamed)
         return xr_fail(err, XRAY_E_BUG,
                        "%s: prepare put a metric without a name",
-                       s->algo.instance);
-    if (xr_nonfinite_token(s->algo.instance, "advantage", &batch,
+                       s->algo.part->instance);
+    if (xr_nonfinite_token(s->algo.part->instance, "advantage", &batch,
                            batch.advantage, &l->fault) ||
-        (l->has_values && xr_nonfinite_token(s->algo.instance, "return", &batch,
-                                             batch.returns, &l->fault)))
+        (l->has_values && xr_nonfinite_token(s->algo.part->instance, "return",
+                                             &batch, batch.returns, &l->fault)))
         return xr_nonfinite(s, err, "%s", l->fault.text);
     return XRAY_OK;
 }
@@ -365,17 +361,17 @@ static uint32_t prompts_of(int shared)
 /* How each model's rows are dealt in this step. */
 static void set_updates(xr_learner *l, const xr_rates *rates)
 {
-    const xr_run_config *run = &l->session->run;
+    const xr_run_config *run = &l->roles->run->ini;
     const xr_actor_section *actor = &run->actor;
     const xr_critic_section *critic = &run->critic;
     uint32_t heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY;
-    if (l->session->needs & XRAY_NEED_VALUE_HEAD)
+    if (l->roles->run->needs & XRAY_NEED_VALUE_HEAD)
         heads |= XRAY_HEAD_VALUE;
     l->actor = (xr_updates){ .role = l->actor.role,
                              .outputs = heads,
                              .lr = rates->actor,
                              .grad_clip = actor->grad_clip,
-                             .micro_tokens = l->session->train_load.tokens,
+                             .micro_tokens = l->roles->run->actor.load.tokens,
                              .mini = actor->ppo_mini_batch_size,
                              .epochs = actor->ppo_epochs,
                              .shuffle = actor->shuffle != 0,
@@ -384,7 +380,7 @@ static void set_updates(xr_learner *l, const xr_rates *rates)
                               .outputs = XRAY_HEAD_VALUE,
                               .lr = rates->critic,
                               .grad_clip = critic->grad_clip,
-                              .micro_tokens = l->session->critic_load.tokens,
+                              .micro_tokens = l->roles->run->critic.load.tokens,
                               .mini = critic->ppo_mini_batch_size,
                               .epochs = critic->ppo_epochs,
                               .shuffle = critic->shuffle != 0,
@@ -397,7 +393,7 @@ static void set_updates(xr_learner *l, const xr_rates *rates)
 static xray_status update_all(xr_learner *l, const xr_rows *rows, uint64_t step,
                               xr_err *err)
 {
-    xr_session *s = l->session;
+    xr_roles *s = l->roles;
     double now = xr_now();
     xray_status status = XRAY_OK;
     if (s->critic.self) {
@@ -405,7 +401,7 @@ static xray_status update_all(xr_learner *l, const xr_rows *rows, uint64_t step,
         now = put_time(l, "timing_s/update_critic", now);
         put_updates(l, &l->critic, "critic");
     }
-    if (status != XRAY_OK || (int64_t)step < s->run.trainer.critic_warmup)
+    if (status != XRAY_OK || (int64_t)step < s->run->ini.trainer.critic_warmup)
         return status;
     status = xr_learner_update(l, &l->actor, rows, step, err);
     if (status == XRAY_OK)
@@ -421,7 +417,7 @@ xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
     memset(l->sums, 0, (size_t)l->names * sizeof(*l->sums));
     memset(l->weights, 0, (size_t)l->names * sizeof(*l->weights));
     l->has_values =
-        l->session->critic.self || (l->session->needs & XRAY_NEED_VALUE_HEAD);
+        l->roles->critic.self || (l->roles->run->needs & XRAY_NEED_VALUE_HEAD);
     set_updates(l, rates);
     xray_status status = outputs(l, rows, step, err);
     double now = xr_now();
@@ -438,9 +434,9 @@ xray_status xr_learner_step(xr_learner *l, const xr_rows *rows, uint64_t step,
 
 xray_status xr_learner_observe(xr_learner *l, xr_err *err)
 {
-    const xr_session *s = l->session;
+    const xr_roles *s = l->roles;
     size_t count = xr_metrics_count(l->metrics);
-    if (!XRAY_HAS(xray_algo_ops, xr_algo(s), observe))
+    if (!XRAY_HAS(xray_algo_ops, xr_algo(s->run), observe))
         return XRAY_OK;
     if (count > l->told_cap) {
         free(l->told_names);
@@ -457,10 +453,10 @@ xray_status xr_learner_observe(xr_learner *l, xr_err *err)
         l->told_values[i] = xr_metrics_value(l->metrics, i);
     }
     xray_status status =
-        XR_CALL(&s->algo, "observe",
-                xr_algo(s)->observe(s->algo.self, l->told_names, l->told_values,
-                                    count));
+        XR_CALL(s->algo.part, "observe",
+                xr_algo(s->run)->observe(s->algo.self, l->told_names,
+                                         l->told_values, count));
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_host_error(s->algo.host, status, "observe", err);
+               : xr_host_error(s->algo.part->host, status, "observe", err);
 }

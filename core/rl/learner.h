@@ -6,13 +6,13 @@
 #define XR_LEARNER_H
 
 #include "core/monitor/monitor.h"
-#include "core/rl/role.h"
-#include "core/rl/samples.h"
+#include "core/roles/role.h"
+#include "core/roles/samples.h"
 
 /* The updates of one model in a step: how its rows are dealt, and what they
  * came to. */
 typedef struct xr_updates {
-    xr_role role;
+    uint32_t role;    /* XRAY_ROLE_* */
     uint32_t outputs; /* XRAY_HEAD_* its loss reads */
     int critic;       /* 1: critic_loss, 0: loss */
     double lr;
@@ -34,10 +34,9 @@ typedef struct xr_rates {
 } xr_rates;
 
 typedef struct xr_learner {
-    xr_session *session;
+    xr_roles *roles;
     xr_updates actor;
     xr_updates critic;
-    xr_role reference;
     int has_values; /* of a critic, or of the policy's own head */
     float *scores;  /* [rows, rewards] of `fresh`: each reward's own */
     float *kept;    /* the same of `rows`; NULL where nothing is picked */
@@ -66,7 +65,7 @@ typedef struct xr_learner {
     xr_err fault;   /* a value the loss was shown that is not finite */
 } xr_learner;
 
-xray_status xr_learner_init(xr_learner *learner, xr_session *session,
+xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
                             xr_metrics *metrics, xr_err *err);
 void xr_learner_free(xr_learner *learner);
 

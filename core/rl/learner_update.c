@@ -5,10 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/base/philox.h"
-#include "core/rl/given.h"
+#include <xray/numerics.h>
+
 #include "core/rl/learner.h"
-#include "core/rl/nonfinite.h"
+#include "core/roles/given.h"
+#include "core/roles/nonfinite.h"
 
 static void count_totals(const xr_rows *rows, uint32_t first, uint32_t count,
                          xray_totals *out)
@@ -25,17 +26,18 @@ static void count_totals(const xr_rows *rows, uint32_t first, uint32_t count,
 static xray_status ask_context(xr_learner *l, const xray_batch *mini,
                                const xray_totals *totals)
 {
-    const xr_session *s = l->session;
+    const xr_roles *s = l->roles;
     l->context_size = 0;
-    return XR_CALL(&s->algo, "context",
-                   xr_algo(s)->context(s->algo.self, mini, totals, l->context,
-                                       l->context_cap, &l->context_size));
+    return XR_CALL(s->algo.part, "context",
+                   xr_algo(s->run)->context(s->algo.self, mini, totals,
+                                            l->context, l->context_cap,
+                                            &l->context_size));
 }
 
 static xray_status make_context(xr_learner *l, const xray_batch *mini,
                                 const xray_totals *totals, xr_err *err)
 {
-    const xr_part *algo = &l->session->algo;
+    const xr_part *algo = l->roles->algo.part;
     xray_status status = ask_context(l, mini, totals);
     if (status == XRAY_E_RANGE && l->context_size > l->context_cap) {
         /* Why it did not fit is of no interest any more. */
@@ -59,33 +61,32 @@ static xray_status make_context(xr_learner *l, const xray_batch *mini,
 static xray_status select_tokens(xr_learner *l, const xray_batch *mini,
                                  xr_err *err)
 {
-    const xr_session *s = l->session;
-    xr_pending future;
+    const xr_roles *s = l->roles;
     xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = l->logp };
-    if (!(s->needs & XRAY_NEED_MINI_FORWARD) ||
-        !XRAY_HAS(xray_algo_ops, xr_algo(s), select))
+    if (!(s->run->needs & XRAY_NEED_MINI_FORWARD) ||
+        !XRAY_HAS(xray_algo_ops, xr_algo(s->run), select))
         return XRAY_OK;
-    xr_role_forward(&l->actor.role, &l->views, XRAY_HEAD_LOGP, &out, &future);
-    xray_status status = xr_wait(&future, err);
-    if (status == XRAY_OK && xr_nonfinite_token(s->train.instance, "log-prob",
-                                                mini, l->logp, &l->fault))
-        status = xr_nonfinite(l->session, err, "%s", l->fault.text);
+    xray_status status = xr_role_forward(l->roles, XRAY_ROLE_ACTOR, &l->views,
+                                         XRAY_HEAD_LOGP, &out, err);
+    if (status == XRAY_OK &&
+        xr_nonfinite_token(s->actor.part->instance, "log-prob", mini, l->logp,
+                           &l->fault))
+        status = xr_nonfinite(l->roles, err, "%s", l->fault.text);
     if (status != XRAY_OK)
         return status;
-    status = XR_CALL(&s->algo, "select",
-                     xr_algo(s)->select(s->algo.self, mini, l->logp, l->context,
-                                        l->context_size));
+    status = XR_CALL(s->algo.part, "select",
+                     xr_algo(s->run)->select(s->algo.self, mini, l->logp,
+                                             l->context, l->context_size));
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_host_error(s->algo.host, status, "select", err);
+               : xr_host_error(s->algo.part->host, status, "select", err);
 }
 
 /* Gradients of the views and the optimizer's step. */
 static xray_status apply(xr_learner *l, xr_updates *u, xr_err *err)
 {
-    xr_session *s = l->session;
-    const char *who = u->role.part->instance;
-    xr_pending future;
+    xr_roles *s = l->roles;
+    const char *who = xr_roles_at(s, u->role)->part->instance;
     xray_step_result result;
     int skipped = 0;
     xr_loss_spec spec = { .kind = u->critic ? XR_LOSS_CRITIC : XR_LOSS_POLICY,
@@ -95,16 +96,15 @@ static xray_status apply(xr_learner *l, xr_updates *u, xr_err *err)
                           .sums = l->sums,
                           .weights = l->weights,
                           .names = l->names };
-    xr_role_gradients(&u->role, &l->views, &spec, &l->fault, &future);
-    xray_status status = xr_wait(&future, err);
+    xray_status status =
+        xr_role_gradients(s, u->role, &l->views, &spec, &l->fault, err);
     if (*l->fault.text) {
         u->skipped++;
         return xr_nonfinite_fault(s, who, &l->fault, status, err);
     }
     if (status != XRAY_OK)
         return status;
-    xr_role_step(&u->role, u->lr, u->grad_clip, &result, &future);
-    status = xr_wait(&future, err);
+    status = xr_role_step(s, u->role, u->lr, u->grad_clip, &result, err);
     if (status == XRAY_OK)
         status = xr_nonfinite_update(s, who, &result, &skipped, err);
     if (status != XRAY_OK)
@@ -118,7 +118,7 @@ static xray_status apply(xr_learner *l, xr_updates *u, xr_err *err)
 static xray_status update(xr_learner *l, xr_updates *u, const xr_rows *rows,
                           const uint32_t range[2], xr_err *err)
 {
-    xr_session *s = l->session;
+    xr_roles *s = l->roles;
     uint32_t first = range[0];
     uint32_t count = range[1];
     const xr_cut whole = { first, count, .budget = UINT64_MAX };
@@ -126,7 +126,7 @@ static xray_status update(xr_learner *l, xr_updates *u, const xr_rows *rows,
                            .prompts = u->prompts };
     xray_totals totals = { .head = XRAY_HEAD(xray_totals),
                            .max_response =
-                               (uint64_t)s->run.data.max_response_length };
+                               (uint64_t)s->run->ini.data.max_response_length };
     count_totals(rows, first, count, &totals);
     xray_status status = xr_views_cut(&l->whole, rows, &whole, err);
     if (status != XRAY_OK || !count)
@@ -148,12 +148,12 @@ static xray_status shuffle(xr_learner *l, const xr_rows *rows, uint64_t step,
                            uint64_t epoch, uint32_t critic, xr_err *err)
 {
     uint32_t n = rows->batch.rows;
-    uint64_t key = xr_philox_key((uint64_t)l->session->run.run.seed, step,
-                                 0x6d696e6962617463u);
+    uint64_t key = xray_philox_key((uint64_t)l->roles->run->ini.run.seed, step,
+                                   0x6d696e6962617463u);
     for (uint32_t i = 0; i < n; i++)
         l->order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
-        uint32_t bits = xr_philox(key, i, (uint32_t)epoch, critic, 0).w[0];
+        uint32_t bits = xray_philox(key, i, (uint32_t)epoch, critic, 0).w[0];
         uint32_t j = (uint32_t)(((uint64_t)bits * i) >> 32);
         uint32_t other = l->order[j];
         l->order[j] = l->order[i - 1];
@@ -173,7 +173,7 @@ xray_status xr_learner_update(xr_learner *l, xr_updates *u, const xr_rows *rows,
                               uint64_t step, xr_err *err)
 {
     uint32_t total = rows->batch.rows;
-    uint32_t mini = (uint32_t)(u->mini * l->session->run.rollout.n);
+    uint32_t mini = (uint32_t)(u->mini * l->roles->run->ini.rollout.n);
     if (!mini)
         mini = total;
     for (int64_t epoch = 0; epoch < u->epochs; epoch++) {

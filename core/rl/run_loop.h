@@ -10,7 +10,7 @@
 #include "core/base/file.h"
 #include "core/base/str.h"
 #include "core/config/config.h"
-#include "core/rl/session.h"
+#include "core/run/run.h"
 
 typedef struct xr_run_args {
     xr_config *config;       /* read, not yet decoded */

@@ -6,7 +6,7 @@
 #ifndef XR_SCHEDULE_H
 #define XR_SCHEDULE_H
 
-#include "core/config/run.h"
+#include "core/config/sections.h"
 
 /* The rate of step `step` (from 0) of `total`. During warm-up of w steps it is
  * lr * step / w; then, with progress in [0, 1], cosine gives max(min_ratio,

@@ -7,13 +7,13 @@
 
 #include "core/base/file.h"
 #include "core/rl/job.h"
-#include "core/rl/nonfinite.h"
-#include "core/rl/role.h"
 #include "core/rl/schedule.h"
+#include "core/roles/nonfinite.h"
+#include "core/roles/publish.h"
+#include "core/roles/role.h"
 
 typedef struct tuner {
     xr_job job;
-    xr_role actor;
     xr_rows rows;
     xr_views views;
     double tokens; /* in the loss of this step */
@@ -40,7 +40,7 @@ static int64_t micro_tokens_of(const xr_run_config *run)
 
 static xray_status fill(tuner *t, xr_err *err)
 {
-    const xr_sft_section *sft = &t->job.session->run.sft;
+    const xr_sft_section *sft = &t->job.run->ini.sft;
     xr_rows_clear(&t->rows);
     t->tokens = 0;
     for (int64_t i = 0; i < sft->train_batch_size; i++) {
@@ -73,8 +73,7 @@ static xray_status fill(tuner *t, xr_err *err)
 
 static xray_status learn(tuner *t, double lr, xr_err *err)
 {
-    xr_session *s = t->job.session;
-    xr_pending future;
+    xr_roles *s = t->job.roles;
     xray_step_result result;
     xr_loss_spec spec = { .kind = XR_LOSS_SFT,
                           .outputs = XRAY_HEAD_LOGP,
@@ -85,23 +84,24 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
     int skipped = 0;
     t->nll = 0;
     const xr_cut cut = { .count = t->rows.batch.rows,
-                         .budget = s->train_load.tokens };
+                         .budget = s->run->actor.load.tokens };
     xray_status status = xr_views_cut(&t->views, &t->rows, &cut, err);
     if (status != XRAY_OK)
         return status;
-    xr_role_gradients(&t->actor, &t->views, &spec, &t->fault, &future);
-    status = xr_wait(&future, err);
+    status =
+        xr_role_gradients(s, XRAY_ROLE_ACTOR, &t->views, &spec, &t->fault, err);
     if (*t->fault.text) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
-        return xr_nonfinite_fault(s, s->train.instance, &t->fault, status, err);
+        return xr_nonfinite_fault(s, s->actor.part->instance, &t->fault, status,
+                                  err);
     }
     if (status != XRAY_OK)
         return status;
-    xr_role_step(&t->actor, lr, s->run.sft.grad_clip, &result, &future);
-    status = xr_wait(&future, err);
+    status = xr_role_step(s, XRAY_ROLE_ACTOR, lr, s->run->ini.sft.grad_clip,
+                          &result, err);
     if (status == XRAY_OK)
-        status =
-            xr_nonfinite_update(s, s->train.instance, &result, &skipped, err);
+        status = xr_nonfinite_update(s, s->actor.part->instance, &result,
+                                     &skipped, err);
     xr_metrics_put(t->job.metrics, "train/lr", lr);
     if (skipped) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
@@ -115,15 +115,15 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
 static xray_status one_step(tuner *t, int *out_reached, xr_err *err)
 {
     xr_job *job = &t->job;
-    xr_session *s = job->session;
-    const xr_sft_section *sft = &s->run.sft;
+    xr_roles *s = job->roles;
+    const xr_sft_section *sft = &s->run->ini.sft;
     uint64_t step = job->progress.step + 1;
     double start = xr_now();
-    double lr = xr_schedule(&s->run.sft_optim, step - 1, job->total_steps);
+    double lr = xr_schedule(&s->run->ini.sft_optim, step - 1, job->total_steps);
     xray_status status = fill(t, err);
     if (status == XRAY_OK)
         status = learn(t, lr, err);
-    if (status == XRAY_OK && s->infer.self)
+    if (status == XRAY_OK && s->engine.self)
         status = xr_publish_later(s, err);
     if (status != XRAY_OK && s->nonfinite)
         return xr_fail_in(err, status, "step %llu", (unsigned long long)step);
@@ -164,11 +164,10 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
     xray_status status = xr_job_open(&t->job, args, "sft", &plan, out, err);
     if (status != XRAY_OK)
         return status;
-    const xr_run_config *run = &t->job.session->run;
+    const xr_run_config *run = &t->job.run->ini;
     uint64_t rows = (uint64_t)run->sft.train_batch_size;
     uint64_t row =
         (uint64_t)(run->data.max_prompt_length + run->data.max_response_length);
-    t->actor = xr_role_actor(t->job.session);
     status = xr_rows_init(&t->rows, rows, rows * row, err);
     return status == XRAY_OK ? xr_views_init(&t->views, rows, err) : status;
 }
@@ -176,7 +175,7 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
 static xray_status run(tuner *t, xr_err *err)
 {
     xr_job *job = &t->job;
-    double stop_at = job->session->run.sft.stop_at;
+    double stop_at = job->run->ini.sft.stop_at;
     int reached = stop_at > 0 && job->progress.score_now >= stop_at;
     xray_status status = XRAY_OK;
     while (status == XRAY_OK && !reached &&
@@ -196,9 +195,6 @@ static xray_status attempt(const xr_run_args *args, xr_err *err,
         status = run(&t, err);
     if (t.job.kind)
         xr_job_finish(&t.job);
-    out->interrupted = args->stop && *args->stop > 0;
-    if (status == XRAY_END && out->interrupted)
-        status = XRAY_OK;
     xr_rows_free(&t.rows);
     xr_views_free(&t.views);
     xr_job_close(&t.job);

@@ -54,7 +54,7 @@ static double explained(const xray_batch *b)
 
 static void put_lengths(xr_learner *l, const xr_rows *rows)
 {
-    int64_t cap = l->session->run.data.max_response_length;
+    int64_t cap = l->roles->run->ini.data.max_response_length;
     uint32_t n = rows->batch.rows;
     uint32_t clipped = 0;
     for (uint32_t r = 0; r < n; r++) {

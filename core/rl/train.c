@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/monitor/metrics.h"
 #include "core/rl/job.h"
 #include "core/rl/learner.h"
-#include "core/rl/nonfinite.h"
 #include "core/rl/schedule.h"
+#include "core/roles/nonfinite.h"
+#include "core/roles/publish.h"
 
 /* Generations for one step until the wanted groups are kept. */
 #define MAX_GENERATIONS 10
@@ -21,6 +23,7 @@ typedef struct trainer {
     xr_learner learner;
     xr_samples samples;
     xr_samples greedy;      /* one a prompt, if the algorithm needs them */
+    xr_metrics *values;     /* of rewards: means over the newest samples */
     const xr_row **prompts; /* [train_batch_size] */
     uint32_t prompt_count;
     uint32_t picks; /* 1: the algorithm drops groups */
@@ -61,14 +64,29 @@ static void put_value(void *ctx, size_t sample, const char *instance,
     char full[256];
     (void)sample;
     (void)snprintf(full, sizeof(full), "%s/%s", instance, name);
-    double sum = xr_metrics_get(t->job.metrics, full);
-    xr_metrics_put(t->job.metrics, full,
+    double sum = xr_metrics_get(t->values, full);
+    xr_metrics_put(t->values, full,
                    (isnan(sum) ? 0 : sum) + value / t->samples.count);
+}
+
+/* Scores of the samples, and the metrics that rewards have of them: like
+ * critic/score of this rollout, not of the ones before that were dropped. */
+static xray_status score_samples(trainer *t, xr_err *err)
+{
+    xr_metrics_clear(t->values);
+    xray_status status = xr_samples_score(t->job.roles, &t->samples, t->prompts,
+                                          put_value, t, err);
+    for (size_t i = 0; i < xr_metrics_count(t->values); i++)
+        xr_metrics_put(t->job.metrics, xr_metrics_name(t->values, i),
+                       xr_metrics_value(t->values, i));
+    if (status == XRAY_OK && xr_metrics_failed(t->values))
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
+    return status;
 }
 
 static xray_status dump_samples(trainer *t, xr_err *err)
 {
-    const char *dir = t->job.session->run.trainer.rollout_data_dir;
+    const char *dir = t->job.run->ini.trainer.rollout_data_dir;
     uint64_t step = t->job.progress.step + 1;
     xr_str out = { 0 };
     if (!dir || !*dir)
@@ -84,17 +102,17 @@ static xray_status dump_samples(trainer *t, xr_err *err)
  * prompt's baseline. */
 static xray_status baselines(trainer *t, uint64_t step, xr_err *err)
 {
-    xr_session *s = t->job.session;
+    xr_roles *s = t->job.roles;
     xr_samples *greedy = &t->greedy;
     double start = xr_now();
     xr_sampling how = {
         .n = 1,
-        .max_tokens = (uint32_t)s->run.data.max_response_length,
+        .max_tokens = (uint32_t)s->run->ini.data.max_response_length,
         .temperature = 0,
         .top_p = 1,
-        .seed = (uint64_t)s->run.run.seed,
+        .seed = (uint64_t)s->run->ini.run.seed,
         .step = step,
-        .ignore_eos = s->run.rollout.ignore_eos,
+        .ignore_eos = s->run->ini.rollout.ignore_eos,
     };
     if (!t->learner.baseline)
         return XRAY_OK;
@@ -120,8 +138,8 @@ static xray_status baselines(trainer *t, uint64_t step, xr_err *err)
 static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
                            xr_err *err)
 {
-    xr_session *s = t->job.session;
-    const xr_run_config *run = &s->run;
+    xr_roles *s = t->job.roles;
+    const xr_run_config *run = &s->run->ini;
     double start = xr_now();
     xr_sampling how = {
         .n = (uint32_t)run->rollout.n,
@@ -145,7 +163,7 @@ static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
     if (status != XRAY_OK)
         return status;
     start = now;
-    status = xr_samples_score(s, &t->samples, t->prompts, put_value, t, err);
+    status = score_samples(t, err);
     xr_metrics_put(t->job.metrics, "timing_s/reward", xr_now() - start);
     if (status == XRAY_OK)
         status = dump_samples(t, err);
@@ -214,7 +232,7 @@ static int due(int64_t every, uint64_t step)
 static xray_status leave_out(trainer *t, uint64_t step, xray_status status,
                              xr_err *err)
 {
-    xr_session *s = t->job.session;
+    xr_roles *s = t->job.roles;
     if (s->nonfinite)
         (void)xr_fail_in(err, status, "step %llu", (unsigned long long)step);
     if (!xr_nonfinite_skips(s, status))
@@ -229,7 +247,7 @@ static xray_status leave_out(trainer *t, uint64_t step, xray_status status,
 /* The policy's schedule begins with its first update. */
 static xr_rates rates_of(const xr_job *job, uint64_t step)
 {
-    const xr_run_config *run = &job->session->run;
+    const xr_run_config *run = &job->run->ini;
     uint64_t first = (uint64_t)run->trainer.critic_warmup;
     uint64_t at = step - (first > 1 ? first : 1);
     return (xr_rates){
@@ -243,7 +261,7 @@ static xr_rates rates_of(const xr_job *job, uint64_t step)
 static xray_status one_step(trainer *t, xr_err *err)
 {
     xr_job *job = &t->job;
-    const xr_run_config *run = &job->session->run;
+    const xr_run_config *run = &job->run->ini;
     uint64_t step = job->progress.step + 1;
     const xr_rows *rows = NULL;
     xr_rates rates = rates_of(job, step);
@@ -276,18 +294,18 @@ static xray_status open_trainer(trainer *t, const xr_run_args *args,
     xray_status status = xr_job_open(&t->job, args, "train", &plan, out, err);
     if (status != XRAY_OK)
         return status;
-    xr_session *s = t->job.session;
-    const xr_run_config *run = &s->run;
+    xr_roles *s = t->job.roles;
+    const xr_run_config *run = &s->run->ini;
     t->prompt_count = (uint32_t)run->data.train_batch_size;
-    t->picks = XRAY_HAS(xray_algo_ops, xr_algo(s), accept) ? 1 : 0;
+    t->picks = XRAY_HAS(xray_algo_ops, xr_algo(s->run), accept) ? 1 : 0;
     t->prompts = xr_calloc(t->prompt_count, sizeof(*t->prompts));
-    if (!t->prompts)
+    t->values = xr_metrics_new();
+    if (!t->prompts || !t->values)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for prompts");
     status = xr_learner_init(&t->learner, s, t->job.metrics, err);
     if (status == XRAY_OK)
-        status = xr_samples_init(
-            &t->samples, (uint64_t)t->prompt_count * (uint64_t)run->rollout.n,
-            (uint64_t)run->data.max_response_length, err);
+        status = xr_samples_init(&t->samples, xr_step_rows(run),
+                                 (uint64_t)run->data.max_response_length, err);
     if (status == XRAY_OK && t->learner.baseline)
         status = xr_samples_init(&t->greedy, t->prompt_count,
                                  (uint64_t)run->data.max_response_length, err);
@@ -299,6 +317,7 @@ static void close_trainer(trainer *t)
     xr_learner_free(&t->learner);
     xr_samples_free(&t->samples);
     xr_samples_free(&t->greedy);
+    xr_metrics_free(t->values);
     free(t->prompts);
     xr_job_close(&t->job);
 }
@@ -307,7 +326,7 @@ static xray_status run(trainer *t, xr_err *err)
 {
     xr_job *job = &t->job;
     xray_status status = XRAY_OK;
-    if (job->progress.step == 0 && job->session->run.trainer.val_before_train) {
+    if (job->progress.step == 0 && job->run->ini.trainer.val_before_train) {
         status = xr_job_validate(job, err);
         if (status == XRAY_OK)
             status = xr_job_step_done(job, 0, err);
@@ -330,9 +349,6 @@ static xray_status attempt(const xr_run_args *args, xr_err *err,
         status = run(&t, err);
     if (t.job.kind)
         xr_job_finish(&t.job);
-    out->interrupted = args->stop && *args->stop > 0;
-    if (status == XRAY_END && out->interrupted)
-        status = XRAY_OK; /* stopped at once: nothing is wrong */
     close_trainer(&t);
     return status;
 }

@@ -19,13 +19,13 @@ static uint32_t source_index(xr_validation *v, const char *name)
     return v->source_count++;
 }
 
-xray_status xr_validation_init(xr_validation *v, xr_session *session,
+xray_status xr_validation_init(xr_validation *v, xr_roles *roles,
                                const xr_dataset *set, xr_err *err)
 {
-    const xr_run_config *run = &session->run;
+    const xr_run_config *run = &roles->run->ini;
     size_t rows = xr_dataset_count(set);
     uint64_t n = (uint64_t)(run->rollout.val_n > 1 ? run->rollout.val_n : 1);
-    *v = (xr_validation){ .session = session, .set = set };
+    *v = (xr_validation){ .roles = roles, .set = set };
     v->batch = run->data.val_batch_size ? (uint32_t)run->data.val_batch_size
                                         : DEFAULT_BATCH;
     if (v->batch > rows)
@@ -82,7 +82,7 @@ static void add_scores(xr_validation *v, size_t first, uint32_t count)
 
 static const char *kept_in(const xr_validation *v)
 {
-    const char *dir = v->session->run.trainer.validation_data_dir;
+    const char *dir = v->roles->run->ini.trainer.validation_data_dir;
     return dir && *dir ? dir : NULL;
 }
 
@@ -118,10 +118,10 @@ static xray_status pass(xr_validation *v, const xr_sampling *how,
         uint32_t count = left < v->batch ? (uint32_t)left : v->batch;
         for (uint32_t i = 0; i < count; i++)
             v->rows[i] = xr_dataset_row(v->set, first + i);
-        xray_status status = xr_samples_draw(v->session, &v->samples, v->rows,
+        xray_status status = xr_samples_draw(v->roles, &v->samples, v->rows,
                                              count, how, stop, err);
         if (status == XRAY_OK)
-            status = xr_samples_score(v->session, &v->samples, v->rows, NULL,
+            status = xr_samples_score(v->roles, &v->samples, v->rows, NULL,
                                       NULL, err);
         if (status != XRAY_OK)
             return status;
@@ -153,7 +153,7 @@ static xray_status passes(xr_validation *v, const volatile sig_atomic_t *stop,
                           xr_metrics *metrics, double *out_sum, xr_str *lines,
                           xr_err *err)
 {
-    const xr_run_config *run = &v->session->run;
+    const xr_run_config *run = &v->roles->run->ini;
     xr_sampling how = {
         .n = 1,
         .max_tokens = (uint32_t)run->data.max_response_length,

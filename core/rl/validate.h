@@ -6,10 +6,10 @@
 #define XR_VALIDATE_H
 
 #include "core/monitor/monitor.h"
-#include "core/rl/samples.h"
+#include "core/roles/samples.h"
 
 typedef struct xr_validation {
-    xr_session *session;
+    xr_roles *roles;
     const xr_dataset *set;
     xr_samples samples;
     const xr_row **rows;  /* [batch] */
@@ -22,7 +22,7 @@ typedef struct xr_validation {
     uint64_t step;  /* updates made before; names the file of samples */
 } xr_validation;
 
-xray_status xr_validation_init(xr_validation *validation, xr_session *session,
+xray_status xr_validation_init(xr_validation *validation, xr_roles *roles,
                                const xr_dataset *set, xr_err *err);
 void xr_validation_free(xr_validation *validation);
 

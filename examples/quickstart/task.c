@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/file.h"
-#include "core/base/philox.h"
 #include "core/base/str.h"
 
 #define TRAIN_ROWS 40000u
@@ -102,7 +103,7 @@ static void write_rows(xr_str *out, uint64_t key, uint32_t rows, uint32_t part,
 {
     uint32_t done = 0;
     for (uint32_t i = 0; done < rows; i++) {
-        xr_philox_out draw = xr_philox(key, i, part, 0, 0);
+        xray_philox_out draw = xray_philox(key, i, part, 0, 0);
         uint32_t a = 100 + draw.w[0] % (NUMBERS - 100);
         uint32_t b = 100 + draw.w[1] % (NUMBERS - 100);
         if (used[a * NUMBERS + b])
@@ -130,7 +131,7 @@ static int write_all(const char *folder, const char *model, uint64_t seed)
     xr_str train = { 0 };
     xr_str val = { 0 };
     xr_str tokenizer = { 0 };
-    uint64_t key = xr_philox_key(seed, 0, 0x7461736b);
+    uint64_t key = xray_philox_key(seed, 0, 0x7461736b);
     unsigned char *used = xr_calloc(NUMBERS, NUMBERS);
     if (used) {
         write_rows(&val, key, VAL_ROWS, 0, used);

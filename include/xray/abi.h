@@ -6,7 +6,8 @@
  *   1. first member is `xray_head head`, filled with XRAY_HEAD(type), but for
  *      plain elements, which lie in arrays or in other structs by the thousand:
  *      xray_head itself, xray_choice, xray_comm_trace, xray_draw, xray_extent,
- *      xray_list, xray_named_value, xray_option, xray_span and xray_tensor;
+ *      xray_list, xray_named_value, xray_option, xray_philox_out, xray_span and
+ *      xray_tensor;
  *   2. members are only 4- or 8-byte scalars and pointers: no enum, bool,
  *      bitfield, long or time_t, and no implicit padding (tests/abi pins every
  *      offset), so sizeof() grows with every added member;

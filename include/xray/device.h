@@ -381,7 +381,8 @@ typedef struct xray_head_grad {
 /* Where a draw's random numbers come from: Philox4x32-10 with key `key` and
  * counter (token / 4, position, sample, 0), word token % 4. */
 typedef struct xray_draw {
-    uint64_t key; /* of seed, step and prompt id: xr_philox_key */
+    uint64_t key; /* of seed, step and prompt id: xray_philox_key,
+                   * <xray/numerics.h> */
     uint32_t sample;
     uint32_t position; /* of the token that is drawn, from the row's start */
     float temperature; /* 0: the most likely token, lowest id first */

@@ -13,6 +13,14 @@
 #define XRAY_LOG_DEBUG 4u
 #define XRAY_LOG_TRACE 5u
 
+/* What an error is about, so that the host can say where that was set. */
+typedef struct xray_place {
+    xray_head head;
+    const char *section; /* of the configuration; NULL: the instance's own */
+    const char *key;     /* of that section; NULL: `file` */
+    const char *file;    /* as messages name it, or NULL */
+} xray_place;
+
 typedef struct xray_host {
     xray_head head;
     void *host_data;
@@ -31,6 +39,16 @@ typedef struct xray_host {
     /* Finds a service by id, "xray.host.memory/0". NULL if not offered. The
      * result lives as long as `host`. [any] */
     const void *(*service)(const struct xray_host *host, const char *id);
+
+    /* Optional from here on. */
+
+    /* `fail` of a key or a file. The host writes its name and `msg` right
+     * behind it: ": expected a number above 0", " = 3 needs threads". All is
+     * copied. Calling `fail` on top gives a sentence without a place.
+     * [any] [no-alloc] */
+    xray_status (*fail_at)(const struct xray_host *host, xray_status code,
+                           const char *where, const xray_place *place,
+                           const char *msg);
 } xray_host;
 
 #endif

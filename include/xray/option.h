@@ -25,6 +25,15 @@
 #define XRAY_OPT_DEPRECATED 4u /* `doc` says what replaces it */
 #define XRAY_OPT_ADVANCED 8u   /* hidden from the short help */
 #define XRAY_OPT_PATHS 16u     /* LIST: each item is resolved as a PATH is */
+/* PATH of a training backend, at most one of them: names a DeepSpeed JSON,
+ * which the host reads. What it says of the run becomes keys of the run's
+ * sections, what it says of the backend options of this table by their names:
+ * beta1, beta2, eps, weight_decay, stage, offload_optimizer and offload_param
+ * ("host" or "none"). A name that the table lacks is an error where the JSON
+ * has the key. docs/deepspeed.md says which key is which, and what the host
+ * tells the user of the others: a backend with this flag is one of which that
+ * is true. */
+#define XRAY_OPT_DEEPSPEED 32u
 
 /* Value of a LIST option; owned by the host. */
 typedef struct xray_list {

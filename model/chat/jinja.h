@@ -357,6 +357,11 @@ xm_jv xm_jbool(int value);
 xm_jv xm_jint(int64_t value);
 xm_jv xm_jfloat(double value);
 xm_jv xm_jof(enum xm_jkind kind);
+/* How much of a name a message shows: not all end with NUL. */
+static inline int xm_jshown(size_t size)
+{
+    return (int)(size < 100 ? size : 100);
+}
 int xm_jstring(xm_jrun *run, const char *text, size_t size, xm_jv *out);
 /* The same without a copy: the text outlives the rendering. */
 int xm_jborrow(xm_jrun *run, const char *text, size_t size, size_t chars,

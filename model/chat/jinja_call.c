@@ -55,7 +55,7 @@ int xm_jbind(xm_jrun *run, const char *what, const xm_jargs *args,
             at++;
         if (!names[at])
             return xm_jfail(run, "%s got an unexpected keyword argument '%.*s'",
-                            what, (int)(name->size % 100), name->text);
+                            what, xm_jshown(name->size), name->text);
         if (out[at].kind != XM_J_MISSING)
             return xm_jfail(run, "%s got multiple values for argument '%s'",
                             what, names[at]);
@@ -327,9 +327,9 @@ static int bind_rest(xm_jrun *run, const xm_jn *node, const xm_jargs *args,
         if (xm_jset(run, XM_J_ID_KWARGS, kwargs))
             return -1;
     } else if (named->count) {
-        return xm_jfail(run,
-                        "macro '%.100s' takes no keyword argument '%.100s'",
-                        macro_name(node), named->at[0].key.u.str->text);
+        const xm_jstr *name = named->at[0].key.u.str;
+        return xm_jfail(run, "macro '%.100s' takes no keyword argument '%.*s'",
+                        macro_name(node), xm_jshown(name->size), name->text);
     }
     size_t extra = args->count > node->count ? args->count - node->count : 0;
     if (node->flags & XM_J_VARARGS) {

@@ -72,8 +72,8 @@ static int named_arg(xm_jrun *run, xm_jdict *out, xm_jv key, xm_jv value)
     if (key.kind != XM_J_STR)
         return xm_jfail(run, "keywords must be strings");
     if (xm_jdict_get(run, out, key))
-        return xm_jfail(run, "the keyword argument '%.100s' is given twice",
-                        key.u.str->text);
+        return xm_jfail(run, "the keyword argument '%.*s' is given twice",
+                        xm_jshown(key.u.str->size), key.u.str->text);
     return xm_jdict_put(run, out, key, value);
 }
 
@@ -140,7 +140,7 @@ int xm_jfilters(xm_jrun *run, const xm_jn *node, const xm_jv *in, xm_jv *out)
     run->line = node->line;
     if ((int)node->id < 0)
         return xm_jfail(run, "there is no filter named '%.*s'",
-                        (int)(node->value.u.str->size % 100),
+                        xm_jshown(node->value.u.str->size),
                         node->value.u.str->text);
     return xm_jfilter(run, (int)node->id, value, &args, out);
 }
@@ -155,7 +155,7 @@ static int test(xm_jrun *run, const xm_jn *node, xm_jv *out)
     run->line = node->line;
     if ((int)node->id < 0)
         return xm_jfail(run, "there is no test named '%.*s'",
-                        (int)(node->value.u.str->size % 100),
+                        xm_jshown(node->value.u.str->size),
                         node->value.u.str->text);
     if (xm_jtest(run, (int)node->id, value, &args, &result))
         return -1;

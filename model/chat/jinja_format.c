@@ -276,7 +276,7 @@ static int field_start(struct braces *b, const char *name, size_t size,
         }
     }
     return xm_jfail(b->run, "the format key '%.*s' is not given",
-                    (int)(size % 100), name);
+                    xm_jshown(size), name);
 }
 
 /* name(.attribute | [item])* */

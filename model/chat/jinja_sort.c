@@ -103,32 +103,48 @@ static int multi_key(xm_jrun *run, xm_jv item, xm_jv path, int fold, xm_jv *out)
     return 0;
 }
 
+/* The items of a value, without their keys; NULL if that failed. */
+static struct keyed *take_items(xm_jrun *run, xm_jv in, xm_jlist *out)
+{
+    if (xm_jitems(run, in, out))
+        return NULL;
+    struct keyed *keyed = xm_jtake(run, out->count + 1, sizeof *keyed);
+    for (size_t i = 0; keyed && i < out->count; i++)
+        keyed[i].value = out->at[i];
+    return keyed;
+}
+
+/* The values in order, as a list. */
+static int sorted_list(xm_jrun *run, struct keyed *keyed, size_t count,
+                       struct order order, xm_jv *out)
+{
+    xm_jlist *made;
+    if (sort(run, keyed, count, order) || xm_jlist_new(run, count, &made))
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        made->at[i] = keyed[i].value;
+    made->count = count;
+    *out = xm_jlist_value(made, XM_J_LIST);
+    return 0;
+}
+
 static int f_sort(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
 {
     static const char *const names[] = { "reverse", "case_sensitive",
                                          "attribute", NULL };
     xm_jv arg[3];
     xm_jlist items;
-    xm_jlist *made;
-    if (xm_jbind(run, "sort", args, names, 0, arg) ||
-        xm_jitems(run, in, &items) || xm_jlist_new(run, items.count, &made))
+    if (xm_jbind(run, "sort", args, names, 0, arg))
         return -1;
-    struct keyed *keyed = xm_jtake(run, items.count + 1, sizeof *keyed);
+    struct keyed *keyed = take_items(run, in, &items);
     if (!keyed)
         return -1;
-    for (size_t i = 0; i < items.count; i++) {
-        keyed[i].value = items.at[i];
+    for (size_t i = 0; i < items.count; i++)
         if (multi_key(run, items.at[i], arg[2], !xm_jtruth(arg[1]),
                       &keyed[i].key))
             return -1;
-    }
-    if (sort(run, keyed, items.count, (struct order){ xm_jtruth(arg[0]), 1 }))
-        return -1;
-    for (size_t i = 0; i < items.count; i++)
-        made->at[i] = keyed[i].value;
-    made->count = items.count;
-    *out = xm_jlist_value(made, XM_J_LIST);
-    return 0;
+    return sorted_list(run, keyed, items.count,
+                       (struct order){ xm_jtruth(arg[0]), 1 }, out);
 }
 
 static int f_dictsort(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
@@ -137,7 +153,6 @@ static int f_dictsort(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
                                          NULL };
     xm_jv arg[3];
     xm_jlist items;
-    xm_jlist *made;
     if (xm_jbind(run, "dictsort", args, names, 0, arg))
         return -1;
     if (in.kind == XM_J_UNDEF)
@@ -151,24 +166,15 @@ static int f_dictsort(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
             run, "dictsort can only sort by either \"key\" or \"value\"");
     in.kind = XM_J_VIEW;
     in.sub = XM_J_ITEMS;
-    if (xm_jitems(run, in, &items) || xm_jlist_new(run, items.count, &made))
-        return -1;
-    struct keyed *keyed = xm_jtake(run, items.count + 1, sizeof *keyed);
+    struct keyed *keyed = take_items(run, in, &items);
     if (!keyed)
         return -1;
-    for (size_t i = 0; i < items.count; i++) {
-        keyed[i].value = items.at[i];
+    for (size_t i = 0; i < items.count; i++)
         if (xm_jpath(run, items.at[i].u.list->at[*by == 'v'], xm_jnone(), NULL,
                      !xm_jtruth(arg[0]), &keyed[i].key))
             return -1;
-    }
-    if (sort(run, keyed, items.count, (struct order){ xm_jtruth(arg[2]), 0 }))
-        return -1;
-    for (size_t i = 0; i < items.count; i++)
-        made->at[i] = keyed[i].value;
-    made->count = items.count;
-    *out = xm_jlist_value(made, XM_J_LIST);
-    return 0;
+    return sorted_list(run, keyed, items.count,
+                       (struct order){ xm_jtruth(arg[2]), 0 }, out);
 }
 
 static int add_group(xm_jrun *run, xm_jv name, xm_jlist *all, xm_jlist **out)
@@ -192,19 +198,17 @@ static int f_groupby(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
     xm_jlist *all;
     xm_jlist *group = NULL;
     if (xm_jbind(run, "groupby", args, names, 1, arg) ||
-        xm_jitems(run, in, &items) || xm_jlist_new(run, 0, &all))
+        xm_jlist_new(run, 0, &all))
         return -1;
     int has_preset = arg[1].kind != XM_J_MISSING && arg[1].kind != XM_J_NONE;
     const xm_jv *preset = has_preset ? &arg[1] : NULL;
-    struct keyed *keyed = xm_jtake(run, items.count + 1, sizeof *keyed);
+    struct keyed *keyed = take_items(run, in, &items);
     if (!keyed)
         return -1;
-    for (size_t i = 0; i < items.count; i++) {
-        keyed[i].value = items.at[i];
+    for (size_t i = 0; i < items.count; i++)
         if (xm_jpath(run, items.at[i], arg[0], preset, !xm_jtruth(arg[2]),
                      &keyed[i].key))
             return -1;
-    }
     if (sort(run, keyed, items.count, (struct order){ 0 }))
         return -1;
     for (size_t i = 0; i < items.count; i++) {

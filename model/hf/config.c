@@ -196,8 +196,10 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
 {
     cJSON *root;
     xray_status status = xr_json_parse(text, strlen(text), where, err, &root);
-    if (status)
+    if (status) {
+        xr_err_file(err, where);
         return status;
+    }
     memset(out, 0, sizeof *out);
     if (cJSON_IsObject(root)) {
         xm_keys keys = { root, where, err };
@@ -206,6 +208,8 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
         status =
             xr_fail(err, XRAY_E_CONFIG, "%s: must be a JSON object", where);
     }
+    if (status)
+        xr_err_file(err, where);
     cJSON_Delete(root);
     return status;
 }

@@ -210,7 +210,6 @@ static int reserve(xm_st *st, size_t more)
 static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
 {
     size_t start = st->count;
-    int metadata = 0;
     /* Counted by hand: cJSON_GetArraySize ends at INT_MAX. */
     size_t entries = 0;
     const cJSON *entry;
@@ -222,8 +221,7 @@ static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
         xray_status status;
         uint64_t seen;
         if (strcmp(entry->string, "__metadata__") == 0) {
-            status = metadata++ ? bad_file(s, "\"__metadata__\" stands twice")
-                                : check_metadata(s, entry);
+            status = check_metadata(s, entry);
         } else if (xr_map_get(st->index, entry->string, strlen(entry->string),
                               &seen)) {
             status = bad_tensor(s, entry->string, "the name stands twice");
@@ -330,32 +328,22 @@ static int room_for_files(xm_st *st, size_t count)
     return st->files && st->headers ? 0 : -1;
 }
 
-/* Every tensor of the index stands there once and lies in the file it names. */
+/* Every tensor of the index lies in the file it names. */
 static xray_status check_places(const xm_st *st, const char *path,
                                 const cJSON *map, const char *const *files,
                                 xr_err *err)
 {
-    xr_map *once = xr_map_new(256);
-    xray_status status =
-        once ? XRAY_OK : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
-    const cJSON *item = map->child;
-    for (; item && !status; item = item->next) {
-        size_t size = strlen(item->string);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, map)
+    {
         uint64_t file;
-        if (xr_map_get(once, item->string, size, &file))
-            status = xr_fail(err, XRAY_E_CONFIG,
-                             "%s: tensor \"%.200s\" stands twice", path,
-                             item->string);
-        else if (!xr_map_get(st->index, item->string, size, &file) ||
-                 strcmp(files[file], item->valuestring) != 0)
-            status = xr_fail(err, XRAY_E_CONFIG,
-                             "%s: tensor \"%.200s\" is not in %.200s", path,
-                             item->string, item->valuestring);
-        else if (xr_map_put(once, item->string, size, 0))
-            status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+        if (!xr_map_get(st->index, item->string, strlen(item->string), &file) ||
+            strcmp(files[file], item->valuestring) != 0)
+            return xr_fail(err, XRAY_E_CONFIG,
+                           "%s: tensor \"%.200s\" is not in %.200s", path,
+                           item->string, item->valuestring);
     }
-    xr_map_free(once);
-    return status;
+    return XRAY_OK;
 }
 
 static xray_status read_indexed(xm_st *st, const char *dir, const char *path,

@@ -92,6 +92,10 @@ xray_status xm_weights_restore(xm_weights *weights);
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             uint64_t max_shard, xr_err *err);
 
+/* What such files say of each parameter. */
+struct xm_st_item;
+void xm_layout_items(const xm_layout *layout, struct xm_st_item *out);
+
 /* Bytes of fp32 weights on the device, packed copies not counted. */
 uint64_t xm_layout_bytes(const xm_layout *layout);
 /* The same of weights with XM_WEIGHTS_* flags, packed copies counted. */

@@ -135,8 +135,7 @@ xray_status xm_param_check_shape(const xm_param *param, int on_disk,
                    where, param->name, got_text, want_text);
 }
 
-static const xray_tensor *find_tensor(const xray_weights *table,
-                                      const char *name)
+const xray_tensor *xm_tensor_named(const xray_weights *table, const char *name)
 {
     const char *at = (const char *)table->tensors;
     for (uint32_t i = 0; i < table->tensor_count; i++) {
@@ -148,16 +147,23 @@ static const xray_tensor *find_tensor(const xray_weights *table,
     return NULL;
 }
 
-xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
-                           xr_err *err, const xray_tensor **out)
+xray_status xm_tensor_shaped(const xray_weights *table, const xm_param *param,
+                             xr_err *err, const xray_tensor **out)
 {
-    const xray_tensor *tensor = find_tensor(table, param->name);
-    if (!tensor)
+    *out = xm_tensor_named(table, param->name);
+    if (!*out)
         return xr_fail(err, XRAY_E_CONFIG,
                        "tensor %s is not among the published weights",
                        param->name);
-    xray_status status = xm_param_check_shape(
-        param, 0, tensor->shape, tensor->dims, "published weights", err);
+    return xm_param_check_shape(param, 0, (*out)->shape, (*out)->dims,
+                                "published weights", err);
+}
+
+xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
+                           xr_err *err, const xray_tensor **out)
+{
+    const xray_tensor *tensor = NULL;
+    xray_status status = xm_tensor_shaped(table, param, err, &tensor);
     if (status != XRAY_OK)
         return status;
     if (tensor->first != 0 || tensor->count != param->count)
@@ -197,7 +203,7 @@ static xray_status find_source(const xm_param *param, const xray_weights *table,
                                xr_err *err, const xray_tensor **out)
 {
     *out = NULL;
-    if (param->slot == XM_VALUE && !find_tensor(table, param->name))
+    if (param->slot == XM_VALUE && !xm_tensor_named(table, param->name))
         return XRAY_OK;
     return xm_tensor_find(table, param, err, out);
 }
@@ -250,7 +256,7 @@ static xray_status import_param(const xm_weights *w, const xm_param *param,
 static int is_wanted(const xm_weights *w, uint32_t i, const xray_weights *from,
                      const unsigned char *came)
 {
-    return !came || find_tensor(from, w->layout->params[i].name);
+    return !came || xm_tensor_named(from, w->layout->params[i].name);
 }
 
 /* All is checked before the first value is taken. */

@@ -47,4 +47,10 @@ xray_status xm_param_check_shape(const xm_param *param, int on_disk,
                                  const uint64_t *shape, uint32_t dims,
                                  const char *where, xr_err *err);
 
+/* A tensor of a table, or NULL; and the one of a parameter, whole or a part,
+ * after a look at its shape. */
+const xray_tensor *xm_tensor_named(const xray_weights *table, const char *name);
+xray_status xm_tensor_shaped(const xray_weights *table, const xm_param *param,
+                             xr_err *err, const xray_tensor **out);
+
 #endif

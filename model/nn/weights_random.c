@@ -5,8 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/map.h"
-#include "core/base/philox.h"
 #include "model/nn/weights_io.h"
 
 /* Natural logarithm from arithmetic alone, so that initial weights do not
@@ -35,8 +36,8 @@ static void normal_pair(uint64_t key, uint64_t pair, double out[2])
     double v = 0;
     double r = 0;
     for (uint32_t attempt = 0;; attempt++) {
-        xr_philox_out bits =
-            xr_philox(key, (uint32_t)pair, (uint32_t)(pair >> 32), attempt, 0);
+        xray_philox_out bits = xray_philox(key, (uint32_t)pair,
+                                           (uint32_t)(pair >> 32), attempt, 0);
         u = ((double)bits.w[0] + 0.5) * 0x1p-31 - 1;
         v = ((double)bits.w[1] + 0.5) * 0x1p-31 - 1;
         r = u * u + v * v;
@@ -93,8 +94,8 @@ static int is_norm(uint32_t slot)
 static draw draw_of(const xm_param *param, const xm_config *config,
                     uint64_t seed)
 {
-    draw d = { .key = xr_mix64(xr_mix64(0, seed),
-                               xr_hash(param->name, strlen(param->name))) };
+    draw d = { .key = xray_mix64(xray_mix64(0, seed),
+                                 xr_hash(param->name, strlen(param->name))) };
     if (param->slot == XM_VALUE)
         return d;
     if (param->cols == 0) {

@@ -79,7 +79,7 @@ static xray_status make_room(writing *w, xr_err *err)
     return XRAY_OK;
 }
 
-static void describe(const xm_layout *layout, xm_st_item *items)
+void xm_layout_items(const xm_layout *layout, xm_st_item *items)
 {
     for (uint32_t i = 0; i < layout->param_count; i++) {
         const xm_param *param = &layout->params[i];
@@ -99,7 +99,7 @@ static xray_status write_all(writing *w, const char *dir, uint64_t max_shard,
     xm_st_item *items = xr_calloc(layout->param_count, sizeof *items);
     if (!items)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
-    describe(layout, items);
+    xm_layout_items(layout, items);
     const xm_st_feed feed = { values, w };
     xray_status status = xm_st_write_model(dir, items, layout->param_count,
                                            max_shard, &feed, err);

@@ -92,18 +92,6 @@ void xm_weights_destroy_share(xm_weights *w)
 
 /* ---- values of another table -------------------------------------------- */
 
-static const xray_tensor *find(const xray_weights *table, const char *name)
-{
-    const char *at = (const char *)table->tensors;
-    for (uint32_t i = 0; i < table->tensor_count; i++) {
-        const xray_tensor *tensor =
-            (const void *)(at + (uint64_t)i * table->tensor_stride);
-        if (strcmp(tensor->name, name) == 0)
-            return tensor;
-    }
-    return NULL;
-}
-
 /* The source's tensor; NULL for a value head that it does not have. */
 static xray_status find_source(const xm_weights *w, uint32_t i,
                                const xray_weights *from, xr_err *err,
@@ -111,18 +99,13 @@ static xray_status find_source(const xm_weights *w, uint32_t i,
 {
     const xm_param *param = &w->layout->params[i];
     const xray_tensor *to = &w->tensors[i];
-    const xray_tensor *tensor = find(from, param->name);
-    *out = tensor;
-    if (!tensor && param->slot == XM_VALUE)
+    *out = NULL;
+    if (param->slot == XM_VALUE && !xm_tensor_named(from, param->name))
         return XRAY_OK;
-    if (!tensor)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "tensor %s is not among the published weights",
-                       param->name);
-    xray_status status = xm_param_check_shape(
-        param, 0, tensor->shape, tensor->dims, "published weights", err);
+    xray_status status = xm_tensor_shaped(from, param, err, out);
     if (status != XRAY_OK)
         return status;
+    const xray_tensor *tensor = *out;
     if (tensor->dtype != XRAY_F32)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "tensor %s: element type %u is published, fp32 is "

@@ -7,14 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "model/serve/request.h"
 
 #define FIRST_BUCKETS 64u
 
 static uint32_t bucket_of(uint64_t id, uint32_t bucket_count)
 {
-    return (uint32_t)xr_mix64(0, id) & (bucket_count - 1);
+    return (uint32_t)xray_mix64(0, id) & (bucket_count - 1);
 }
 
 /* Keeps chains short: about one request a bucket. */
@@ -165,7 +166,7 @@ static void fill_request(xm_request *r, const request_layout *l,
         .ids = (void *)(base + l->ids),
         .stop_ids = (void *)(base + l->stop_ids),
         .id = from->id,
-        .key = xr_philox_key(from->seed, from->step, from->prompt_id),
+        .key = xray_philox_key(from->seed, from->step, from->prompt_id),
         .bytes = r->bytes,
         .id_count = from->id_count,
         .count = from->count,

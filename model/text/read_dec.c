@@ -30,12 +30,7 @@ static xray_status read_replace(const xm_reader *r, const cJSON *item)
     const char *regex;
     const char *to;
     xm_dec *step;
-    xray_status status = xm_read_pattern(r, item, &string, &regex);
-    if (!status)
-        status = xr_json_string(item, "content", r->where, r->err, &to);
-    if (!status && string && !*string)
-        status = xm_read_refuse(r, "Replace of an empty string",
-                                "Replace of a string and of a pattern");
+    xray_status status = xm_read_replace(r, item, &string, &regex, &to);
     if (!status)
         status = add(r, (xm_dec){ .kind = XM_DEC_REPLACE },
                      string ? string : "", to, &step);
@@ -123,18 +118,16 @@ static xray_status read_bpe(const xm_reader *r, const cJSON *item)
 
 static xray_status read_step(const xm_reader *r, const cJSON *item)
 {
-    static const struct {
-        const char *type;
-        xray_status (*read)(const xm_reader *, const cJSON *);
-    } kinds[] = { { "Replace", read_replace },
-                  { "Strip", read_strip },
-                  { "Metaspace", read_metaspace },
-                  { "WordPiece", read_wordpiece },
-                  { "BPEDecoder", read_bpe } };
+    static const xm_read_kind kinds[] = { { "Replace", read_replace },
+                                          { "Strip", read_strip },
+                                          { "Metaspace", read_metaspace },
+                                          { "WordPiece", read_wordpiece },
+                                          { "BPEDecoder", read_bpe } };
     const char *type = xr_json_get(item, "type")->valuestring;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(type, kinds[i].type) == 0)
-            return kinds[i].read(r, item);
+    xray_status status =
+        xm_read_kinds(r, item, kinds, sizeof kinds / sizeof kinds[0]);
+    if (status != XRAY_END)
+        return status;
     if (strcmp(type, "ByteLevel") == 0)
         return add(r, (xm_dec){ .kind = XM_DEC_ALPHABET }, "", "", NULL);
     if (strcmp(type, "ByteFallback") == 0)

@@ -35,12 +35,7 @@ static xray_status read_replace(const xm_reader *r, const cJSON *item)
     const char *regex;
     const char *to;
     xm_norm *step = NULL;
-    xray_status status = xm_read_pattern(r, item, &string, &regex);
-    if (!status)
-        status = xr_json_string(item, "content", r->where, r->err, &to);
-    if (!status && string && !*string)
-        status = xm_read_refuse(r, "Replace of an empty string",
-                                "Replace of a string and of a pattern");
+    xray_status status = xm_read_replace(r, item, &string, &regex, &to);
     if (!status)
         status = add(r, XM_NORM_REPLACE, &step);
     if (!status)

@@ -202,8 +202,9 @@ static xray_status read_length(const xm_reader *r, const cJSON *item)
     xray_status status =
         xr_json_int_or(item, "length", 5, r->where, r->err, &length);
     if (!status && (length < 1 || length > 1 << 30))
-        status = xr_fail(r->err, XRAY_E_CONFIG,
-                         "%s: \"length\" must be at least 1", r->where);
+        status =
+            xr_fail(r->err, XRAY_E_CONFIG,
+                    "%s: \"length\" must be from 1 to 1073741824", r->where);
     return status ? xr_fail_in(r->err, status, "%s", r->key)
                   : add(r,
                         (xm_pre){ .kind = XM_PRE_LENGTH,
@@ -213,26 +214,25 @@ static xray_status read_length(const xm_reader *r, const cJSON *item)
 
 static xray_status read_step(const xm_reader *r, const cJSON *item)
 {
-    static const struct {
-        const char *type;
-        xray_status (*read)(const xm_reader *, const cJSON *);
-    } kinds[] = { { "Split", read_split },
-                  { "ByteLevel", read_byte_level },
-                  { "Metaspace", read_metaspace },
-                  { "Digits", read_digits },
-                  { "Punctuation", read_punctuation },
-                  { "CharDelimiterSplit", read_delimiter },
-                  { "FixedLength", read_length } };
+    static const xm_read_kind kinds[] = { { "Split", read_split },
+                                          { "ByteLevel", read_byte_level },
+                                          { "Metaspace", read_metaspace },
+                                          { "Digits", read_digits },
+                                          { "Punctuation", read_punctuation },
+                                          { "CharDelimiterSplit",
+                                            read_delimiter },
+                                          { "FixedLength", read_length } };
     const char *type = xr_json_get(item, "type")->valuestring;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(type, kinds[i].type) == 0)
-            return kinds[i].read(r, item);
+    xray_status status =
+        xm_read_kinds(r, item, kinds, sizeof kinds / sizeof kinds[0]);
+    if (status != XRAY_END)
+        return status;
     if (strcmp(type, "Whitespace") == 0)
         return add(r, (xm_pre){ .kind = XM_PRE_WORDS }, NULL);
     if (strcmp(type, "WhitespaceSplit") == 0)
         return add_class(r, XM_C_SPACE, XM_REMOVED);
     if (strcmp(type, "BertPreTokenizer") == 0) {
-        xray_status status = add_class(r, XM_C_SPACE, XM_REMOVED);
+        status = add_class(r, XM_C_SPACE, XM_REMOVED);
         return status ? status : add_class(r, XM_C_PUNCT, XM_ISOLATED);
     }
     return xm_read_refuse(

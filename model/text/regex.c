@@ -227,9 +227,9 @@ static size_t read_plain(translator *t)
     if (differs)
         return 0;
     if (!t->in_class && (*at == '^' || *at == '$')) {
-        /* Lines, but none behind a last newline. */
-        xr_str_puts(t->out, *at == '^' ? "(?:\\A|(?<=\n)(?!\\z))"
-                                       : "(?:(?=\n)|(?<!\n)\\z)");
+        /* Lines; none begins behind a last newline, but the text ends there. */
+        xr_str_puts(t->out,
+                    *at == '^' ? "(?:\\A|(?<=\n)(?!\\z))" : "(?:(?=\n)|\\z)");
         return 1;
     }
     if (t->in_class) {

@@ -247,6 +247,17 @@ xray_status xm_read_refuse(const xm_reader *r, const char *type,
 /* "pattern" of a Replace or Split: exactly one of the two is set. */
 xray_status xm_read_pattern(const xm_reader *r, const struct cJSON *item,
                             const char **out_string, const char **out_regex);
+/* The parts of a Replace: of a string that is not empty, or of a pattern. */
+xray_status xm_read_replace(const xm_reader *r, const struct cJSON *item,
+                            const char **out_string, const char **out_regex,
+                            const char **out_to);
+/* Reads a step by its "type"; XRAY_END if it is not in the table. */
+typedef struct xm_read_kind {
+    const char *type;
+    xray_status (*read)(const xm_reader *r, const struct cJSON *item);
+} xm_read_kind;
+xray_status xm_read_kinds(const xm_reader *r, const struct cJSON *item,
+                          const xm_read_kind *kinds, size_t count);
 /* `one` for a single step, or for each of a Sequence, nested or not. */
 xray_status
 xm_read_chain(const xm_reader *r, const struct cJSON *item, const char *list,

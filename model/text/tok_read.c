@@ -74,6 +74,29 @@ xray_status xm_read_pattern(const xm_reader *r, const cJSON *item,
     return XRAY_OK;
 }
 
+xray_status xm_read_replace(const xm_reader *r, const cJSON *item,
+                            const char **out_string, const char **out_regex,
+                            const char **out_to)
+{
+    xray_status status = xm_read_pattern(r, item, out_string, out_regex);
+    if (!status)
+        status = xr_json_string(item, "content", r->where, r->err, out_to);
+    if (!status && *out_string && !**out_string)
+        status = xm_read_refuse(r, "Replace of an empty string",
+                                "Replace of a string and of a pattern");
+    return status;
+}
+
+xray_status xm_read_kinds(const xm_reader *r, const cJSON *item,
+                          const xm_read_kind *kinds, size_t count)
+{
+    const char *type = xr_json_get(item, "type")->valuestring;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(type, kinds[i].type) == 0)
+            return kinds[i].read(r, item);
+    return XRAY_END;
+}
+
 static xray_status
 read_chain(const xm_reader *r, const cJSON *item, const char *list,
            xray_status (*one)(const xm_reader *, const cJSON *), int depth)

@@ -140,19 +140,6 @@ static xm_piece weight_piece(const void *ctx, size_t i)
                        .turned = param->transposed };
 }
 
-static void describe(const xm_layout *layout, xm_st_item *items)
-{
-    for (uint32_t i = 0; i < layout->param_count; i++) {
-        const xm_param *param = &layout->params[i];
-        int turned = param->transposed != 0;
-        items[i] = (xm_st_item){ .name = param->name,
-                                 .dtype = XM_ST_F32,
-                                 .dims = param->cols ? 2 : 1 };
-        items[i].shape[turned] = param->rows;
-        items[i].shape[!turned] = param->cols;
-    }
-}
-
 xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
                                   uint64_t max_shard,
                                   const xm_together *together, xr_err *err)
@@ -164,7 +151,7 @@ xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
     if (status == XRAY_OK && !items)
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
     if (status == XRAY_OK) {
-        describe(layout, items);
+        xm_layout_items(layout, items);
         status = xm_st_parts_model(dir, items, layout->param_count, max_shard,
                                    err, &parts);
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugins/algo-grpo/rule.h"
 
+#include "model/rl/choices.h"
+
 /* The values index grpo_presets, which a test compares. */
 static const xray_choice preset_choices[] = {
     { "none", 0, "GRPO and nothing else: no dual clip, no bounds" },
@@ -70,14 +72,7 @@ static const xray_choice deviation_choices[] = {
 
 static const xray_choice auto_bool_choices[] = {
     { "auto", GRPO_AUTO, "by the preset" },
-    { "true", 1, NULL },
-    { "false", 0, NULL },
-    { "on", 1, NULL },
-    { "off", 0, NULL },
-    { "yes", 1, NULL },
-    { "no", 0, NULL },
-    { "1", 1, NULL },
-    { "0", 0, NULL },
+    XM_RL_BOOL_CHOICES,
     { NULL, 0, NULL },
 };
 
@@ -99,14 +94,7 @@ static const xray_choice mode_choices[] = {
 
 static const xray_choice agg_choices[] = {
     { "auto", GRPO_AUTO, "by the preset" },
-    { "token-mean", XM_RL_TOKEN_MEAN, "mean over the tokens" },
-    { "token-sum", XM_RL_TOKEN_SUM, "sum over the tokens" },
-    { "seq-mean-token-sum", XM_RL_SEQ_MEAN_TOKEN_SUM,
-      "mean over rows of a row's sum" },
-    { "seq-mean-token-sum-norm", XM_RL_SEQ_MEAN_TOKEN_SUM_NORM,
-      "the same, over loss_scale_factor" },
-    { "seq-mean-token-mean", XM_RL_SEQ_MEAN_TOKEN_MEAN,
-      "mean over rows of a row's mean" },
+    XM_RL_AGG_CHOICES,
     { NULL, 0, NULL },
 };
 
@@ -115,13 +103,7 @@ static const xray_choice agg_choices[] = {
 /* `auto` is of the KL in the loss alone, which presets decide. */
 static const xray_choice kl_choices[] = {
     { "auto", GRPO_AUTO, "low_var_kl, or what the preset has" },
-    { "low_var_kl", XM_RL_KL_K3, "exp(d) - d - 1, d = ref - logp" },
-    { "k3", XM_RL_KL_K3, "the same" },
-    { "kl", XM_RL_KL_K1, "logp - ref" },
-    { "k1", XM_RL_KL_K1, "the same" },
-    { "mse", XM_RL_KL_K2, "(logp - ref)^2 / 2" },
-    { "k2", XM_RL_KL_K2, "the same" },
-    { "abs", XM_RL_KL_ABS, "|logp - ref|" },
+    XM_RL_KL_CHOICES,
     { "k1_clamped", CLAMPED(K1), "k1 within 10, as NeMo-RL" },
     { "k2_clamped", CLAMPED(K2), "k2 up to 10, as NeMo-RL" },
     { "k3_clamped", CLAMPED(K3), "k3 up to 10, as NeMo-RL" },

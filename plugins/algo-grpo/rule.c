@@ -3,11 +3,15 @@
 
 #include <string.h>
 
+#include "core/base/err.h"
 #include "core/base/str.h"
 
-static xray_status refuse(const xray_host *host, const char *text)
+static xray_status refuse(const xray_host *host, const char *key,
+                          const char *text)
 {
-    return host->fail(host, XRAY_E_CONFIG, "create", text);
+    xr_err err;
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, key, ": %s", text);
+    return xr_host_tell(host, XRAY_E_CONFIG, "create", &err);
 }
 
 static int64_t choose(int64_t value, int64_t preset)
@@ -45,25 +49,26 @@ static xray_status check_clip(const xray_host *host, const grpo_config *config,
     double c = rule->loss.clip.dual;
     int64_t mode = rule->loss.mode;
     if (half_unset(config->clip_ratio_low))
-        return refuse(host, "clip_ratio_low: expected -1 (clip_ratio) or a "
-                            "number >= 0");
+        return refuse(host, "clip_ratio_low",
+                      "expected -1 (clip_ratio) or a number >= 0");
     if (half_unset(config->clip_ratio_high))
-        return refuse(host, "clip_ratio_high: expected -1 (clip_ratio) or a "
-                            "number >= 0");
+        return refuse(host, "clip_ratio_high",
+                      "expected -1 (clip_ratio) or a number >= 0");
     if (half_unset(config->clip_ratio_c) || (c != 0 && !(c > 1)))
-        return refuse(host, "clip_ratio_c: expected -1 (by the preset), 0 "
-                            "(off) or a number above 1");
+        return refuse(
+            host, "clip_ratio_c",
+            "expected -1 (by the preset), 0 (off) or a number above 1");
     if (config->clip_ratio_c > 0 && mode != GRPO_VANILLA &&
         mode != GRPO_DPPO_TV && mode != GRPO_DPPO_KL)
-        return refuse(host, "clip_ratio_c: only loss_mode = vanilla, dppo_tv "
-                            "and dppo_kl use it; remove the key or set one of "
-                            "them");
+        return refuse(host, "clip_ratio_c",
+                      "only loss_mode = vanilla, dppo_tv and dppo_kl use it; "
+                      "remove the key or set one of them");
     if (mode == GRPO_DRO ? !(config->dro_beta > 0) : config->dro_beta >= 0)
-        return refuse(host, mode == GRPO_DRO
-                                ? "dro_beta: loss_mode = dro needs a number "
-                                  "above 0; verl has no default either"
-                                : "dro_beta: only loss_mode = dro uses it; "
-                                  "remove the key or set that mode");
+        return refuse(host, "dro_beta",
+                      mode == GRPO_DRO ? "loss_mode = dro needs a number above "
+                                         "0; verl has no default either"
+                                       : "only loss_mode = dro uses it; remove "
+                                         "the key or set that mode");
     return XRAY_OK;
 }
 
@@ -75,26 +80,29 @@ static xray_status check_advantage(const xray_host *host,
     int divides = type == XM_RL_ADV_GRPO || type == XM_RL_ADV_PASSK ||
                   type == XM_RL_ADV_GDPO;
     if (half_unset(config->adv_epsilon))
-        return refuse(host, "adv_epsilon: expected -1 (by the preset) or a "
-                            "number >= 0");
+        return refuse(host, "adv_epsilon",
+                      "expected -1 (by the preset) or a number >= 0");
     if (!divides && config->norm_adv_by_std_in_grpo == 1)
-        return refuse(host, "norm_adv_by_std_in_grpo: only adv_estimator = "
-                            "grpo, grpo_passk and gdpo divide by the deviation "
-                            "of the group; remove the key or set one of them");
+        return refuse(
+            host, "norm_adv_by_std_in_grpo",
+            "only adv_estimator = grpo, grpo_passk and gdpo divide by the "
+            "deviation of the group; remove the key or set one of them");
     if (config->adv_deviation != GRPO_AUTO &&
         (type != XM_RL_ADV_GRPO || rule->estimator.deviation == XM_RL_STD_NONE))
-        return refuse(host, "adv_deviation: nothing is divided by a deviation; "
-                            "remove the key, or set adv_estimator = grpo and "
-                            "norm_adv_by_std_in_grpo = true");
+        return refuse(
+            host, "adv_deviation",
+            "nothing is divided by a deviation; remove the key, or set "
+            "adv_estimator = grpo and norm_adv_by_std_in_grpo = true");
     if (type == XM_RL_ADV_GDPO &&
         (rule->kl_reward.use || rule->overlong_buffer > 0))
-        return refuse(host, "adv_estimator: gdpo reads the score of every "
-                            "reward by itself, which use_kl_in_reward and "
-                            "overlong_buffer_len do not change; remove the key "
-                            "(use_kl_loss holds KL down)");
+        return refuse(host, "adv_estimator",
+                      "gdpo reads the score of every reward by itself, which "
+                      "use_kl_in_reward and overlong_buffer_len do not change; "
+                      "remove the key (use_kl_loss holds KL down)");
     if (config->gamma != 1 && type != XM_RL_ADV_REINFORCE)
-        return refuse(host, "gamma: only adv_estimator = reinforce_plus_plus "
-                            "discounts; remove the key or set that estimator");
+        return refuse(host, "gamma",
+                      "only adv_estimator = reinforce_plus_plus discounts; "
+                      "remove the key or set that estimator");
     return XRAY_OK;
 }
 
@@ -104,26 +112,28 @@ static xray_status check_loss(const xray_host *host, const grpo_config *config,
     int64_t mode = rule->loss.mode;
     if ((mode == GRPO_GSPO || mode == GRPO_SAPO || mode == GRPO_GEO_MEAN) &&
         rule->loss.agg != XM_RL_SEQ_MEAN_TOKEN_MEAN)
-        return refuse(host, "loss_agg_mode: loss_mode = gspo, sapo and "
-                            "geo_mean average over the row, then over rows; "
-                            "remove the key or set seq-mean-token-mean");
+        return refuse(
+            host, "loss_agg_mode",
+            "loss_mode = gspo, sapo and geo_mean average over the row, then "
+            "over rows; remove the key or set seq-mean-token-mean");
     if (config->loss_scale_factor > 0 &&
         rule->loss.agg != XM_RL_SEQ_MEAN_TOKEN_SUM_NORM)
-        return refuse(host, "loss_scale_factor: only loss_agg_mode = "
-                            "seq-mean-token-sum-norm uses it; remove the key "
-                            "or set that mode");
+        return refuse(host, "loss_scale_factor",
+                      "only loss_agg_mode = seq-mean-token-sum-norm uses it; "
+                      "remove the key or set that mode");
     if (half_unset(config->kl_loss_coef))
-        return refuse(host, "kl_loss_coef: expected -1 (by the preset) or a "
-                            "number >= 0");
+        return refuse(host, "kl_loss_coef",
+                      "expected -1 (by the preset) or a number >= 0");
     if (half_unset(config->ppo_kl_coef))
-        return refuse(host, "ppo_kl_coef: expected -1 (by the preset) or a "
-                            "number >= 0");
+        return refuse(host, "ppo_kl_coef",
+                      "expected -1 (by the preset) or a number >= 0");
     if (rule->kl_control.adaptive && !rule->kl_reward.use)
-        return refuse(host, "kl_ctrl: adaptive moves the KL in the reward; set "
-                            "use_kl_in_reward = true or remove the key");
+        return refuse(host, "kl_ctrl",
+                      "adaptive moves the KL in the reward; set "
+                      "use_kl_in_reward = true or remove the key");
     if (mode == GRPO_CLIP_COV && !(rule->loss.cov_low < rule->loss.cov_high))
-        return refuse(host, "clip_cov_lb: expected a number below "
-                            "clip_cov_ub");
+        return refuse(host, "clip_cov_lb",
+                      "expected a number below clip_cov_ub");
     return XRAY_OK;
 }
 
@@ -132,14 +142,17 @@ static xray_status check_shaping(const xray_host *host,
                                  const grpo_rule *rule)
 {
     if (rule->overlong_buffer > 0 && !(rule->longest >= rule->overlong_buffer))
-        return refuse(host, "max_resp_len: overlong_buffer_len needs it, at "
-                            "least as large; give data.max_response_length");
+        return refuse(host, "max_resp_len",
+                      "overlong_buffer_len needs it, at least as large; give "
+                      "data.max_response_length");
     if (!(rule->overlong_buffer > 0) && rule->longest > 0)
-        return refuse(host, "max_resp_len: only overlong_buffer_len uses it; "
-                            "remove the key or set that one");
+        return refuse(
+            host, "max_resp_len",
+            "only overlong_buffer_len uses it; remove the key or set that one");
     if (config->max_num_gen_batches && !rule->filter_groups)
-        return refuse(host, "max_num_gen_batches: only filter_groups uses it; "
-                            "remove the key or set filter_groups = true");
+        return refuse(host, "max_num_gen_batches",
+                      "only filter_groups uses it; remove the key or set "
+                      "filter_groups = true");
     return XRAY_OK;
 }
 
@@ -172,26 +185,30 @@ xray_status grpo_rule_correction(const xray_host *host,
     if (range_of(config->rollout_is_threshold, &out->low, &out->high) ||
         !(out->high > 0) || out->low > out->high ||
         (out->low < 0 && out->low != -1))
-        return refuse(host, "rollout_is_threshold: expected HIGH or LOW_HIGH, "
-                            "numbers above 0, as in 2.0 or 0.5_5.0");
+        return refuse(
+            host, "rollout_is_threshold",
+            "expected HIGH or LOW_HIGH, numbers above 0, as in 2.0 or 0.5_5.0");
     if (out->kind == XM_RL_RS_NONE) {
         if (config->rollout_rs_threshold && *config->rollout_rs_threshold)
-            return refuse(host, "rollout_rs_threshold: only rollout_rs uses "
-                                "it; remove the key or set that one");
+            return refuse(
+                host, "rollout_rs_threshold",
+                "only rollout_rs uses it; remove the key or set that one");
         return XRAY_OK;
     }
     if (range_of(config->rollout_rs_threshold, &out->rs_low, &out->rs_high) ||
         !(out->rs_high > 0) || out->rs_low > out->rs_high)
-        return refuse(host, "rollout_rs_threshold: expected HIGH or LOW_HIGH, "
-                            "numbers above 0, as in 0.999_1.001");
+        return refuse(
+            host, "rollout_rs_threshold",
+            "expected HIGH or LOW_HIGH, numbers above 0, as in 0.999_1.001");
     if (out->kind != XM_RL_RS_K1 && out->rs_low >= 0)
-        return refuse(host, "rollout_rs_threshold: k2 and k3 have an upper "
-                            "bound only, as in 0.01");
+        return refuse(host, "rollout_rs_threshold",
+                      "k2 and k3 have an upper bound only, as in 0.01");
     if (out->kind == XM_RL_RS_K1 && out->rs_low < 0)
         out->rs_low = 1.0 / out->rs_high;
     if (out->kind == XM_RL_RS_K1 && !(out->rs_low < out->rs_high))
-        return refuse(host, "rollout_rs_threshold: expected a number above 1, "
-                            "or LOW_HIGH with LOW below HIGH");
+        return refuse(
+            host, "rollout_rs_threshold",
+            "expected a number above 1, or LOW_HIGH with LOW below HIGH");
     return XRAY_OK;
 }
 

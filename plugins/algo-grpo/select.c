@@ -4,7 +4,8 @@
  */
 #include <string.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "plugins/algo-grpo/loss.h"
 #include "plugins/algo-grpo/prepare.h"
 
@@ -78,9 +79,9 @@ static uint64_t drawn(const xray_batch *mini, uint64_t i)
             end = middle;
     }
     uint64_t id = mini->row_id ? mini->row_id[row] : row;
-    xr_philox_out bits =
-        xr_philox(xr_mix64(0, id),
-                  (uint32_t)(i - (uint64_t)mini->row_start[row]), 0, 0, 0);
+    xray_philox_out bits =
+        xray_philox(xray_mix64(0, id),
+                    (uint32_t)(i - (uint64_t)mini->row_start[row]), 0, 0, 0);
     uint64_t key = (uint64_t)bits.w[0] << 32 | bits.w[1];
     return key ? key : 1;
 }
@@ -107,9 +108,8 @@ static uint64_t clip_key(const void *ctx, uint64_t i)
     double cov = xm_rl_covariance_at(&c->means, a, logp);
     if (!(cov > c->rule->cov_low && cov < c->rule->cov_high))
         return 0;
-    xm_rl_clip clip = c->rule->clip;
-    clip.dual = 0;
-    if (xm_rl_vanilla(&clip, logp, (double)c->mini->old_logp[i], a).clipped)
+    if (xm_rl_vanilla(&c->rule->clip, logp, (double)c->mini->old_logp[i], a)
+            .clipped)
         return 0;
     return drawn(c->mini, i);
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugins/algo-ppo/rule.h"
 
+#include "core/base/err.h"
+#include "model/rl/choices.h"
+
 enum { PRESET_VERL, PRESET_TRLX };
 
 /* What a preset says about the keys that differ between projects. */
@@ -34,44 +37,20 @@ static const xray_choice preset_choices[] = {
 
 static const xray_choice auto_bool_choices[] = {
     { "auto", PPO_AUTO, "by the preset" },
-    { "true", 1, NULL },
-    { "false", 0, NULL },
-    { "on", 1, NULL },
-    { "off", 0, NULL },
-    { "yes", 1, NULL },
-    { "no", 0, NULL },
-    { "1", 1, NULL },
-    { "0", 0, NULL },
+    XM_RL_BOOL_CHOICES,
     { NULL, 0, NULL },
 };
 
-#define AGG_CHOICES                                                 \
-    { "token-mean", XM_RL_TOKEN_MEAN, "mean over the tokens" },     \
-        { "token-sum", XM_RL_TOKEN_SUM, "sum over the tokens" },    \
-        { "seq-mean-token-sum", XM_RL_SEQ_MEAN_TOKEN_SUM,           \
-          "mean over rows of a row's sum" },                        \
-        { "seq-mean-token-sum-norm", XM_RL_SEQ_MEAN_TOKEN_SUM_NORM, \
-          "the same, over loss_scale_factor" },                     \
-    {                                                               \
-        "seq-mean-token-mean", XM_RL_SEQ_MEAN_TOKEN_MEAN,           \
-            "mean over rows of a row's mean"                        \
-    }
-
-static const xray_choice agg_choices[] = { AGG_CHOICES, { NULL, 0, NULL } };
+static const xray_choice agg_choices[] = { XM_RL_AGG_CHOICES,
+                                           { NULL, 0, NULL } };
 static const xray_choice critic_agg_choices[] = {
     { "auto", PPO_AUTO, "as loss_agg_mode" },
-    AGG_CHOICES,
+    XM_RL_AGG_CHOICES,
     { NULL, 0, NULL },
 };
 
 static const xray_choice kl_choices[] = {
-    { "low_var_kl", XM_RL_KL_K3, "exp(d) - d - 1, d = ref - logp" },
-    { "k3", XM_RL_KL_K3, "the same" },
-    { "kl", XM_RL_KL_K1, "logp - ref" },
-    { "k1", XM_RL_KL_K1, "the same" },
-    { "mse", XM_RL_KL_K2, "(logp - ref)^2 / 2" },
-    { "k2", XM_RL_KL_K2, "the same" },
-    { "abs", XM_RL_KL_ABS, "|logp - ref|" },
+    XM_RL_KL_CHOICES,
     { NULL, 0, NULL },
 };
 
@@ -183,9 +162,12 @@ const xray_option ppo_options[] = {
 _Static_assert(sizeof(ppo_options) == PPO_OPTION_COUNT * sizeof(ppo_options[0]),
                "PPO_OPTION_COUNT");
 
-static xray_status refuse(const xray_host *host, const char *text)
+static xray_status refuse(const xray_host *host, const char *key,
+                          const char *text)
 {
-    return host->fail(host, XRAY_E_CONFIG, "create", text);
+    xr_err err;
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, key, ": %s", text);
+    return xr_host_tell(host, XRAY_E_CONFIG, "create", &err);
 }
 
 static int64_t choose(int64_t value, int64_t preset)
@@ -208,24 +190,27 @@ static xray_status check_numbers(const xray_host *host, const ppo_config *c,
                                  const ppo_rule *rule)
 {
     if (half_unset(c->lam))
-        return refuse(host, "lam: expected -1 (by the preset) or a number "
-                            "from 0 to 1");
+        return refuse(host, "lam",
+                      "expected -1 (by the preset) or a number from 0 to 1");
     if (half_unset(c->clip_ratio_low))
-        return refuse(host, "clip_ratio_low: expected -1 (clip_ratio) or a "
-                            "number >= 0");
+        return refuse(host, "clip_ratio_low",
+                      "expected -1 (clip_ratio) or a number >= 0");
     if (half_unset(c->clip_ratio_high))
-        return refuse(host, "clip_ratio_high: expected -1 (clip_ratio) or a "
-                            "number >= 0");
+        return refuse(host, "clip_ratio_high",
+                      "expected -1 (clip_ratio) or a number >= 0");
     double dual = rule->clip.dual;
     if (half_unset(c->clip_ratio_c) || (dual != 0 && !(dual > 1)))
-        return refuse(host, "clip_ratio_c: expected -1 (by the preset), 0 "
-                            "(off) or a number above 1");
+        return refuse(
+            host, "clip_ratio_c",
+            "expected -1 (by the preset), 0 (off) or a number above 1");
     if (half_unset(c->cliprange_value))
-        return refuse(host, "cliprange_value: expected -1 (by the preset), 0 "
-                            "(off) or a number above 0");
+        return refuse(
+            host, "cliprange_value",
+            "expected -1 (by the preset), 0 (off) or a number above 0");
     if (half_unset(c->cliprange_reward))
-        return refuse(host, "cliprange_reward: expected -1 (by the preset), 0 "
-                            "(off) or a number above 0");
+        return refuse(
+            host, "cliprange_reward",
+            "expected -1 (by the preset), 0 (off) or a number above 0");
     return XRAY_OK;
 }
 
@@ -235,26 +220,29 @@ static xray_status check_together(const xray_host *host, const ppo_config *c,
     int norm = rule->loss_agg_mode == XM_RL_SEQ_MEAN_TOKEN_SUM_NORM ||
                rule->critic_loss_agg_mode == XM_RL_SEQ_MEAN_TOKEN_SUM_NORM;
     if (c->loss_scale_factor > 0 && !norm)
-        return refuse(host, "loss_scale_factor: only loss_agg_mode = "
-                            "seq-mean-token-sum-norm uses it; remove the key "
-                            "or set that mode");
+        return refuse(host, "loss_scale_factor",
+                      "only loss_agg_mode = seq-mean-token-sum-norm uses it; "
+                      "remove the key or set that mode");
     if (c->vf_coef != 1 && rule->value_model == PPO_VALUE_CRITIC)
-        return refuse(host, "vf_coef: a critic has a loss of its own and "
-                            "[critic.optim] lr; remove the key or set "
-                            "value_model = policy");
+        return refuse(host, "vf_coef",
+                      "a critic has a loss of its own and [critic.optim] lr; "
+                      "remove the key or set value_model = policy");
     if (rule->control.adaptive && !rule->kl_reward.use)
-        return refuse(host, "kl_ctrl: adaptive needs use_kl_in_reward = true");
+        return refuse(host, "kl_ctrl",
+                      "adaptive needs use_kl_in_reward = true");
     if (rule->control.adaptive && !(c->target_kl > 0))
-        return refuse(host, "target_kl: expected a number above 0");
+        return refuse(host, "target_kl", "expected a number above 0");
     if (rule->control.adaptive && !(c->horizon > 0))
-        return refuse(host, "horizon: expected a number above 0");
+        return refuse(host, "horizon", "expected a number above 0");
     if (rule->control.adaptive && rule->control_update == PPO_CONTROL_EPOCH &&
         rule->value_model == PPO_VALUE_CRITIC)
-        return refuse(host, "kl_ctrl_update: epoch needs value_model = policy; "
-                            "with a critic set step");
+        return refuse(
+            host, "kl_ctrl_update",
+            "epoch needs value_model = policy; with a critic set step");
     if (c->ref_std > 0 && c->scale_reward != PPO_SCALE_REF)
-        return refuse(host, "ref_std: only scale_reward = ref uses it; remove "
-                            "the key or set that");
+        return refuse(
+            host, "ref_std",
+            "only scale_reward = ref uses it; remove the key or set that");
     return XRAY_OK;
 }
 

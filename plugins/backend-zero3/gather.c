@@ -77,23 +77,6 @@ uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
 
 /* ---- making ------------------------------------------------------------- */
 
-static xray_status take(const z3 *self, uint64_t count, xr_err *err,
-                        float **out)
-{
-    void *data = NULL;
-    if (count == 0)
-        return XRAY_OK;
-    xray_status status =
-        self->device->alloc(self->device_self, self->owner, XRAY_TAG_WEIGHTS,
-                            count * sizeof(float), &data);
-    *out = data;
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_fail(err, status,
-                         "%s: no device memory for %" PRIu64 " weights",
-                         self->owner, count);
-}
-
 static xray_status make_shares(z3 *self, const z3_config *config, xr_err *err)
 {
     z3_gather *g = &self->gather;
@@ -104,7 +87,7 @@ static xray_status make_shares(z3 *self, const z3_config *config, xr_err *err)
         status = z3_map_open(config->offload_dir, count * sizeof(float), err,
                              &g->map);
     else
-        status = take(self, count, err, &g->share_memory);
+        status = z3_take(self, XRAY_TAG_WEIGHTS, count, err, &g->share_memory);
     float *at = config->offload_param ? g->map.data : g->share_memory;
     for (uint32_t b = 0; status == XRAY_OK && b < layout->bucket_count; b++) {
         g->shares[b] = at;
@@ -126,7 +109,8 @@ static xray_status make_slots(z3 *self, xr_err *err)
             xr_calloc(self->layout->matrix_count + 1u, sizeof(uint32_t));
         if (!slot->handles || !slot->matrices)
             return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-        status = take(self, g->turn.room[s], err, &slot->data);
+        status =
+            z3_take(self, XRAY_TAG_WEIGHTS, g->turn.room[s], err, &slot->data);
         if (status == XRAY_OK) {
             status =
                 self->device->event_create(self->device_self, &slot->ready);
@@ -297,11 +281,10 @@ static xray_status move(const z3_gather *g, uint32_t bucket, float *to)
     xm_range share = xm_bucket_share(g->layout, bucket);
     const float *from = g->shares[bucket];
     xray_status status = XRAY_OK;
-    if (g->offloaded || group->size < 2) {
+    if (g->offloaded) { /* as on one rank, always */
         status = group->device->copy(
             group->device_self, group->stream, to + share.first, from,
-            share.count * sizeof(float),
-            g->offloaded ? XRAY_COPY_TO_DEVICE : XRAY_COPY_ON_DEVICE);
+            share.count * sizeof(float), XRAY_COPY_TO_DEVICE);
         from = to + share.first;
     }
     if (status != XRAY_OK || group->size < 2)

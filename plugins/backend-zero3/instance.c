@@ -27,6 +27,22 @@ static const char *role_name(uint32_t role)
     }
 }
 
+xray_status z3_take(const z3 *self, uint32_t tag, uint64_t count, xr_err *err,
+                    float **out)
+{
+    void *data = NULL;
+    if (count == 0)
+        return XRAY_OK;
+    xray_status status = self->device->alloc(self->device_self, self->owner,
+                                             tag, count * sizeof(float), &data);
+    *out = data;
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "%s: no device memory for %" PRIu64 " %s",
+                         self->owner, count,
+                         tag == XRAY_TAG_GRADS ? "gradients" : "weights");
+}
+
 /* ---- create ------------------------------------------------------------- */
 
 static xray_status draw_or_load(z3 *self, const xray_model *model, xr_err *err)

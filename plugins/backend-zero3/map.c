@@ -22,10 +22,9 @@ static xray_status map_file(int fd, const char *path, uint64_t bytes,
     if (full == EOPNOTSUPP || full == EINVAL)
         full = ftruncate(fd, (off_t)bytes) ? errno : 0;
     if (full)
-        return xr_fail(err, XRAY_E_IO,
-                       "[train.zero3] offload_dir: no room for %llu bytes at "
-                       "%s: %s",
-                       (unsigned long long)bytes, path, XR_WHY(full));
+        return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
+                           ": no room for %llu bytes at %s: %s",
+                           (unsigned long long)bytes, path, XR_WHY(full));
     void *data =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
@@ -48,10 +47,9 @@ xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
         return status;
     int fd = mkstemp(path);
     if (fd < 0)
-        return xr_fail(err, XRAY_E_IO,
-                       "[train.zero3] offload_dir: cannot make a file in %s: "
-                       "%s",
-                       dir, XR_WHY(errno));
+        return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
+                           ": cannot make a file in %s: %s", dir,
+                           XR_WHY(errno));
     (void)unlink(path); /* gone with the process, however that ends */
     status = map_file(fd, path, bytes, err, out);
     (void)close(fd);

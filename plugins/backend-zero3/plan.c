@@ -12,7 +12,7 @@ xray_status z3_done(const xray_host *host, xray_status status,
                     const char *where, const xr_err *err)
 {
     if (status < 0 && err->text[0])
-        return host->fail(host, status, where, err->text);
+        return xr_host_tell(host, status, where, err);
     return status;
 }
 
@@ -82,11 +82,10 @@ static xray_status check_load(const xm_config *model, const xray_workload *load,
 static xray_status check_options(const z3_config *config, xr_err *err)
 {
     if (config->offload_param && config->stage != 3)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[train.zero3] offload_param = host needs stage = 3: "
-                       "at stage %" PRIi64 " every rank computes with all "
-                       "weights at once",
-                       config->stage);
+        return xr_fail_key(err, XRAY_E_CONFIG, "train.zero3", "offload_param",
+                           " = host needs stage = 3: at stage %" PRIi64
+                           " every rank computes with all weights at once",
+                           config->stage);
     return XRAY_OK;
 }
 
@@ -126,8 +125,8 @@ xray_status z3_check(const z3_config *config, const xray_model *model,
                        "for at most %u",
                        world->size, Z3_MAX_RANKS);
     if (model->dtype != XRAY_F32)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "[model] dtype: zero3 computes in float32 only");
+        return xr_fail_key(err, XRAY_E_CONFIG, "model", "dtype",
+                           ": zero3 computes in float32 only");
     if (!model->path && !model->random_init)
         return xr_fail(err, XRAY_E_CONFIG,
                        "the model has neither a directory of weights nor "

@@ -55,7 +55,7 @@ static const xray_option options[] = {
     XRAY_PATH(z3_config, offload_dir, "", 0, "0.1",
               "Folder of the files that offload to host maps on the cpu "
               "device; empty: TMPDIR, or /tmp."),
-    XRAY_PATH(z3_config, deepspeed_config, "", 0, "0.1",
+    XRAY_PATH(z3_config, deepspeed_config, "", XRAY_OPT_DEEPSPEED, "0.1",
               "A DeepSpeed JSON: its optimizer, schedule, batch and ZeRO keys "
               "are settings of this run; empty: none."),
 };

@@ -51,30 +51,15 @@ uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model)
 
 /* ---- making ------------------------------------------------------------- */
 
-static xray_status take(const z3 *self, uint64_t count, xr_err *err,
-                        float **out)
-{
-    void *data = NULL;
-    if (count == 0)
-        return XRAY_OK;
-    xray_status status =
-        self->device->alloc(self->device_self, self->owner, XRAY_TAG_GRADS,
-                            count * sizeof(float), &data);
-    *out = data;
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_fail(err, status,
-                         "%s: no device memory for %" PRIu64 " gradients",
-                         self->owner, count);
-}
-
 static xray_status take_all(z3 *self, xr_err *err)
 {
     z3_reduce *r = &self->reduce;
     const xm_layout *layout = self->layout;
-    xray_status status = take(self, z3_reduce_part(layout), err, &r->part);
+    xray_status status =
+        z3_take(self, XRAY_TAG_GRADS, z3_reduce_part(layout), err, &r->part);
     for (uint32_t s = 0; status == XRAY_OK && s < r->turn.slots; s++) {
-        status = take(self, r->turn.room[s], err, &r->slots[s]);
+        status =
+            z3_take(self, XRAY_TAG_GRADS, r->turn.room[s], err, &r->slots[s]);
         if (status == XRAY_OK &&
             self->device->event_create(self->device_self, &r->ready[s]) !=
                 XRAY_OK)
@@ -82,11 +67,11 @@ static xray_status take_all(z3 *self, xr_err *err)
     }
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++)
-        status =
-            take(self, xm_bucket_share(layout, b).count, err, &r->shares[b]);
+        status = z3_take(self, XRAY_TAG_GRADS, xm_bucket_share(layout, b).count,
+                         err, &r->shares[b]);
     if (status == XRAY_OK)
-        status =
-            take(self, self->grads->lookup_count, err, &self->grads->lookup);
+        status = z3_take(self, XRAY_TAG_GRADS, self->grads->lookup_count, err,
+                         &self->grads->lookup);
     return status;
 }
 

@@ -54,8 +54,10 @@ xray_status z3_export_begin(void *ptr)
     xray_status status = z3_present(self, Z3_BIT_WEIGHTS, &err);
     if (status == XRAY_OK && self->exporting)
         status = no_export(self, "an export has begun already", &err);
-    self->exporting = 1;
-    self->export_at = 0;
+    if (status == XRAY_OK) {
+        self->exporting = 1;
+        self->export_at = 0;
+    }
     return z3_done(self->host, status, "export_begin", &err);
 }
 

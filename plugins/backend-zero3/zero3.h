@@ -232,6 +232,11 @@ struct z3 {
 xray_status z3_done(const xray_host *host, xray_status status,
                     const char *where, const xr_err *err);
 
+/* Device memory for `count` floats of a tag, weights or gradients; none for
+ * 0. */
+xray_status z3_take(const z3 *self, uint32_t tag, uint64_t count, xr_err *err,
+                    float **out);
+
 /* The model of a configuration; refuses what this backend cannot do. */
 xray_status z3_check(const z3_config *config, const xray_model *model,
                      const xray_world *world, const xray_workload *load,

@@ -329,8 +329,8 @@ xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
     if (status != XRAY_OK)
         return status;
     if (root >= group->count)
-        return nccl_fail(group->comm->host, XRAY_E_ARG, "broadcast",
-                         "root %u of a group of %u", root, group->count);
+        return xr_host_fail(group->comm->host, XRAY_E_ARG, "broadcast",
+                            "root %u of a group of %u", root, group->count);
     nccl_call call = { .call = XRAY_COMM_BROADCAST,
                        .other = root,
                        .count = bytes,
@@ -343,9 +343,10 @@ static xray_status check_peer(const xray_comm_group *group, const char *where,
                               const void *buf, uint64_t bytes, uint32_t peer)
 {
     if (peer >= group->count || peer == group->self)
-        return nccl_fail(group->comm->host, XRAY_E_ARG, where,
-                         "peer %u: another rank of a group of %u is expected",
-                         peer, group->count);
+        return xr_host_fail(
+            group->comm->host, XRAY_E_ARG, where,
+            "peer %u: another rank of a group of %u is expected", peer,
+            group->count);
     return xr_collective_check(group->comm->host, where, buf, buf, bytes);
 }
 

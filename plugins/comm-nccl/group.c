@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/collective.h"
+#include "core/base/err.h"
 #include "plugins/comm-nccl/instance.h"
 
 typedef struct invitation {
@@ -45,25 +47,24 @@ xray_comm_group *nccl_group_make(nccl_comm *comm, const uint32_t *ranks,
     return g;
 }
 
+static xray_status refuse_scratch(const nccl_comm *comm, uint32_t count)
+{
+    xr_err err;
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, "comm.nccl", "scratch",
+                      ": %llu bytes are too few for sums of %u ranks",
+                      (unsigned long long)comm->config.scratch, count);
+    return xr_host_tell(comm->host, XRAY_E_CONFIG, "group", &err);
+}
+
 static xray_status check_ranks(const nccl_comm *comm, const uint32_t *ranks,
                                uint32_t count)
 {
-    int among = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (ranks[i] >= comm->size || (i && ranks[i] <= ranks[i - 1]))
-            return nccl_fail(comm->host, XRAY_E_ARG, "group",
-                             "rank %u: ranks must ascend and be below %u",
-                             ranks[i], comm->size);
-        among |= ranks[i] == comm->rank;
-    }
-    if (!among)
-        return nccl_fail(comm->host, XRAY_E_ARG, "group",
-                         "this rank, %u, is not among the group's", comm->rank);
+    xray_status status = xr_collective_check_ranks(comm->host, ranks, count,
+                                                   comm->rank, comm->size);
+    if (status != XRAY_OK)
+        return status;
     if (count > 1 && nccl_piece(comm, count) == 0)
-        return nccl_fail(comm->host, XRAY_E_CONFIG, "group",
-                         "[comm.nccl] scratch: %llu bytes are too few for sums "
-                         "of %u ranks",
-                         (unsigned long long)comm->config.scratch, count);
+        return refuse_scratch(comm, count);
     return XRAY_OK;
 }
 
@@ -119,10 +120,10 @@ static xray_status join(xray_comm_group *g)
     if (g->self == 0) {
         int result = comm->api.unique_id(&card.id);
         if (result != NCCL_SUCCESS)
-            return nccl_fail(comm->host, XRAY_E_DEVICE, "group",
-                             "no id for the group: NCCL says: %s: %s",
-                             comm->api.error_text(result),
-                             comm->api.last_error(NULL));
+            return xr_host_fail(comm->host, XRAY_E_DEVICE, "group",
+                                "no id for the group: NCCL says: %s: %s",
+                                comm->api.error_text(result),
+                                comm->api.last_error(NULL));
         status = invite(comm, g->ranks, g->count, &card);
     } else {
         status = be_invited(comm, g->ranks[0], &card);
@@ -136,8 +137,8 @@ xray_status nccl_group(void *self, const uint32_t *ranks, uint32_t count,
 {
     nccl_comm *comm = self;
     if (!ranks || !out || count == 0)
-        return nccl_fail(comm->host, XRAY_E_ARG, "group",
-                         "no ranks, or a pointer is NULL");
+        return xr_host_fail(comm->host, XRAY_E_ARG, "group",
+                            "no ranks, or a pointer is NULL");
     xray_status status = check_ranks(comm, ranks, count);
     if (status != XRAY_OK)
         return status;
@@ -150,8 +151,8 @@ xray_status nccl_group(void *self, const uint32_t *ranks, uint32_t count,
      * end: what others say may still name it. */
     xray_comm_group *g = nccl_group_make(comm, ranks, count);
     if (!g)
-        return nccl_fail(comm->host, XRAY_E_NOMEM, "group",
-                         "no memory for a group");
+        return xr_host_fail(comm->host, XRAY_E_NOMEM, "group",
+                            "no memory for a group");
     status = join(g);
     if (status == XRAY_OK)
         *out = g;

@@ -17,6 +17,7 @@
 #include <xray/comm.h>
 #include <xray/cuda.h>
 
+#include "core/base/err.h"
 #include "plugins/comm-nccl/nccl_api.h"
 
 #define NCCL_RING 256u  /* calls under way; one more waits for room */
@@ -151,10 +152,6 @@ struct xray_comm_group {
     char text[NCCL_TEXT];
 };
 
-/* Records one sentence with the host and returns `status`. */
-XRAY_PRINTF(4, 5)
-xray_status nccl_fail(const xray_host *host, xray_status status,
-                      const char *where, const char *fmt, ...);
 /* What the CUDA driver says of an error. */
 const char *nccl_cuda_text(const nccl_comm *comm, int error);
 uint64_t nccl_clock(void);

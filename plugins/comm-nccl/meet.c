@@ -42,15 +42,15 @@ void nccl_offer_make(const nccl_comm *comm, xray_status ready,
     int error =
         comm->api.bus_id(offer->bus, (int)sizeof(offer->bus), comm->gpu);
     if (error != NCCL_CUDA_SUCCESS)
-        offer->status =
-            nccl_fail(comm->host, XRAY_E_DEVICE, "comm nccl",
-                      "the CUDA driver says: %s", nccl_cuda_text(comm, error));
+        offer->status = xr_host_fail(comm->host, XRAY_E_DEVICE, "comm nccl",
+                                     "the CUDA driver says: %s",
+                                     nccl_cuda_text(comm, error));
     int result = comm->rank ? NCCL_SUCCESS : comm->api.unique_id(&offer->id);
     if (result != NCCL_SUCCESS)
-        offer->status =
-            nccl_fail(comm->host, XRAY_E_DEVICE, "comm nccl",
-                      "no id for the ranks to meet by: NCCL says: %s: %s",
-                      comm->api.error_text(result), comm->api.last_error(NULL));
+        offer->status = xr_host_fail(
+            comm->host, XRAY_E_DEVICE, "comm nccl",
+            "no id for the ranks to meet by: NCCL says: %s: %s",
+            comm->api.error_text(result), comm->api.last_error(NULL));
 }
 
 static xray_status check_one(const nccl_comm *comm, const nccl_offer *all,
@@ -58,23 +58,24 @@ static xray_status check_one(const nccl_comm *comm, const nccl_offer *all,
 {
     const nccl_offer *a = &all[i];
     if (a->size != comm->size)
-        return nccl_fail(comm->host, XRAY_E_PEER, "comm nccl",
-                         "rank %u was created for %u ranks, this one for %u", i,
-                         a->size, comm->size);
+        return xr_host_fail(comm->host, XRAY_E_PEER, "comm nccl",
+                            "rank %u was created for %u ranks, this one for %u",
+                            i, a->size, comm->size);
     if (a->status != XRAY_OK)
-        return nccl_fail(comm->host, XRAY_E_PEER, "comm nccl",
-                         "rank %u (pid %u) cannot take part", i, a->pid);
+        return xr_host_fail(comm->host, XRAY_E_PEER, "comm nccl",
+                            "rank %u (pid %u) cannot take part", i, a->pid);
     if (a->version != all[0].version)
-        return nccl_fail(comm->host, XRAY_E_PEER, "comm nccl",
-                         "rank 0 has NCCL %d, rank %u has %d", all[0].version,
-                         i, a->version);
+        return xr_host_fail(comm->host, XRAY_E_PEER, "comm nccl",
+                            "rank 0 has NCCL %d, rank %u has %d",
+                            all[0].version, i, a->version);
     for (uint32_t j = 0; j < i; j++)
         if (all[j].host == a->host && strcmp(all[j].bus, a->bus) == 0)
-            return nccl_fail(comm->host, XRAY_E_PEER, "comm nccl",
-                             "ranks %u and %u are both on the device %s: NCCL "
-                             "takes one rank a device; [run] comm = shm serves "
-                             "several on one",
-                             j, i, a->bus);
+            return xr_host_fail(
+                comm->host, XRAY_E_PEER, "comm nccl",
+                "ranks %u and %u are both on the device %s: NCCL "
+                "takes one rank a device; [run] comm = shm serves "
+                "several on one",
+                j, i, a->bus);
     return XRAY_OK;
 }
 

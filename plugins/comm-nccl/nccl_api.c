@@ -64,9 +64,9 @@ static xray_status find_all(const xray_host *host, const char *name,
     for (size_t i = 0; symbols[i].name; i++) {
         void *address = dlsym(library, symbols[i].name);
         if (!address)
-            return nccl_fail(host, XRAY_E_DEVICE, "comm nccl",
-                             "%s has no %s: it is too old", name,
-                             symbols[i].name);
+            return xr_host_fail(host, XRAY_E_DEVICE, "comm nccl",
+                                "%s has no %s: it is too old", name,
+                                symbols[i].name);
         memcpy((char *)out + symbols[i].offset, &address, sizeof(address));
     }
     return XRAY_OK;
@@ -79,8 +79,8 @@ static xray_status load(const xray_host *host, const char *given,
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         const char *why = dlerror();
-        return nccl_fail(host, XRAY_E_DEVICE, "comm nccl",
-                         "this machine cannot run it: %s", why ? why : name);
+        return xr_host_fail(host, XRAY_E_DEVICE, "comm nccl",
+                            "this machine cannot run it: %s", why ? why : name);
     }
     xray_status status = find_all(host, name, library, symbols, out);
     (void)dlclose(library); /* it stays loaded */
@@ -97,9 +97,10 @@ xray_status nccl_api_load(const xray_host *host, const char *nccl,
     if (status != XRAY_OK)
         return status;
     if (out->version(&version) != NCCL_SUCCESS || version < LEAST_VERSION)
-        return nccl_fail(host, XRAY_E_DEVICE, "comm nccl",
-                         "NCCL's version number is %d; 2.18 (%d) or later is "
-                         "needed",
-                         version, LEAST_VERSION);
+        return xr_host_fail(
+            host, XRAY_E_DEVICE, "comm nccl",
+            "NCCL's version number is %d; 2.18 (%d) or later is "
+            "needed",
+            version, LEAST_VERSION);
     return XRAY_OK;
 }

@@ -3,8 +3,6 @@
  * comm-nccl: collectives among devices of CUDA, through NCCL.
  */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,17 +44,6 @@ static const xray_option options[] = {
     XRAY_STRING(nccl_config, driver, "", 0u, "0.1",
                 "The CUDA driver's shared object; empty: libcuda.so.1."),
 };
-
-xray_status nccl_fail(const xray_host *host, xray_status status,
-                      const char *where, const char *fmt, ...)
-{
-    char text[NCCL_TEXT];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    return host ? host->fail(host, status, where, text) : status;
-}
 
 uint64_t nccl_clock(void)
 {
@@ -163,11 +150,11 @@ static xray_status check_setup(const xray_comm_setup *s)
         return XRAY_E_ABI;
     if (!s->device || s->size == 0 || s->rank >= s->size ||
         (s->size > 1 && !s->exchange))
-        return nccl_fail(s->host, XRAY_E_ARG, "comm nccl",
-                         "the set-up lacks a device, ranks or the exchange");
+        return xr_host_fail(s->host, XRAY_E_ARG, "comm nccl",
+                            "the set-up lacks a device, ranks or the exchange");
     if (s->size > NCCL_MOST_RANKS)
-        return nccl_fail(s->host, XRAY_E_RANGE, "comm nccl",
-                         "%u ranks; at most %u", s->size, NCCL_MOST_RANKS);
+        return xr_host_fail(s->host, XRAY_E_RANGE, "comm nccl",
+                            "%u ranks; at most %u", s->size, NCCL_MOST_RANKS);
     return XRAY_OK;
 }
 
@@ -183,9 +170,9 @@ static xray_status cuda_ok(const nccl_comm *comm, const char *what, int error)
 {
     if (error == NCCL_CUDA_SUCCESS)
         return XRAY_OK;
-    return nccl_fail(comm->host, XRAY_E_DEVICE, "comm nccl",
-                     "%s: the CUDA driver says: %s", what,
-                     nccl_cuda_text(comm, error));
+    return xr_host_fail(comm->host, XRAY_E_DEVICE, "comm nccl",
+                        "%s: the CUDA driver says: %s", what,
+                        nccl_cuda_text(comm, error));
 }
 
 /* NCCL takes the device whose context this thread has. */
@@ -231,9 +218,9 @@ static xray_status open_device(nccl_comm *comm)
     if (comm->size == 1)
         return XRAY_OK;
     if (!comm->cuda)
-        return nccl_fail(comm->host, XRAY_E_UNSUPPORTED, "comm nccl",
-                         "the device does not give its CUDA streams (%s)",
-                         XRAY_EXT_CUDA);
+        return xr_host_fail(comm->host, XRAY_E_UNSUPPORTED, "comm nccl",
+                            "the device does not give its CUDA streams (%s)",
+                            XRAY_EXT_CUDA);
     /* Sums that are NCCL's own keep their bits only on one algorithm. */
     if (comm->config.sums == NCCL_SUMS_NCCL) {
         (void)setenv("NCCL_ALGO", "Ring", 0);
@@ -264,8 +251,8 @@ static xray_status exchange(const xray_comm_setup *setup,
     xray_status status =
         setup->exchange(setup->exchange_ctx, mine, sizeof(*mine), all);
     if (status != XRAY_OK)
-        return nccl_fail(setup->host, status, "comm nccl",
-                         "the ranks could not exchange their addresses");
+        return xr_host_fail(setup->host, status, "comm nccl",
+                            "the ranks could not exchange their addresses");
     return XRAY_OK;
 }
 
@@ -339,8 +326,8 @@ static xray_status create(const xray_comm_setup *setup, const void *config,
     if (!comm || !all) {
         destroy(comm);
         free(all);
-        return nccl_fail(setup->host, XRAY_E_NOMEM, "comm nccl",
-                         "no memory for the instance");
+        return xr_host_fail(setup->host, XRAY_E_NOMEM, "comm nccl",
+                            "no memory for the instance");
     }
     nccl_trace_reset(comm);
     status = open_device(comm);
@@ -348,8 +335,8 @@ static xray_status create(const xray_comm_setup *setup, const void *config,
         status = meet(comm, setup, status, all);
     free(all);
     if (status == XRAY_OK && setup->size > 1 && !nccl_watch(comm))
-        status = nccl_fail(setup->host, XRAY_E_NOMEM, "comm nccl",
-                           "no thread to watch over the calls");
+        status = xr_host_fail(setup->host, XRAY_E_NOMEM, "comm nccl",
+                              "no thread to watch over the calls");
     if (status != XRAY_OK) {
         destroy(comm);
         return status;

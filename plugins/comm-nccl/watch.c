@@ -115,8 +115,8 @@ xray_status nccl_unfit(xray_comm_group *group)
 {
     if (group->comm->untold == group)
         group->comm->untold = NULL;
-    return nccl_fail(group->comm->host, XRAY_E_PEER, group->where, "%s",
-                     group->text);
+    return xr_host_fail(group->comm->host, XRAY_E_PEER, group->where, "%s",
+                        group->text);
 }
 
 /* ---- the calls under way ------------------------------------------------ */

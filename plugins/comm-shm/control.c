@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
 
 #define CONTROL_MAGIC 0x6c6f72746e6f4358u
 #define PAGE 4096u
@@ -72,8 +72,9 @@ int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
         return 0;
     }
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t nonce = xr_mix64(xr_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec),
-                              (uintptr_t)base ^ (uint64_t)getpid() << 48);
+    uint64_t nonce =
+        xray_mix64(xray_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec),
+                   (uintptr_t)base ^ (uint64_t)getpid() << 48);
     shm_head *head = base;
     head->magic = CONTROL_MAGIC;
     head->nonce = nonce;

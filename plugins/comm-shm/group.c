@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xray/numerics.h>
+
+#include "core/base/collective.h"
 #include "core/base/hash.h"
-#include "core/base/philox.h"
 #include "plugins/comm-shm/shm.h"
 
 static void channel_free(shm_channel *channel)
@@ -64,23 +66,6 @@ static uint64_t group_key(const shm_comm *comm, const uint32_t *ranks,
     return xr_hash64(ranks, count * sizeof(*ranks), before) | 1;
 }
 
-static xray_status check_ranks(const shm_comm *comm, const uint32_t *ranks,
-                               uint32_t count)
-{
-    int among = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (ranks[i] >= comm->size || (i && ranks[i] <= ranks[i - 1]))
-            return shm_fail(comm->host, XRAY_E_ARG, "group",
-                            "rank %u: ranks must ascend and be below %u",
-                            ranks[i], comm->size);
-        among |= ranks[i] == comm->rank;
-    }
-    if (!among)
-        return shm_fail(comm->host, XRAY_E_ARG, "group",
-                        "this rank, %u, is not among the group's", comm->rank);
-    return XRAY_OK;
-}
-
 static int group_fill(xray_comm_group *g, const uint32_t *ranks, uint32_t count)
 {
     g->count = count;
@@ -100,9 +85,10 @@ xray_status shm_group(void *self, const uint32_t *ranks, uint32_t count,
 {
     shm_comm *comm = self;
     if (!ranks || !out || count == 0)
-        return shm_fail(comm->host, XRAY_E_ARG, "group",
-                        "no ranks, or a pointer is NULL");
-    xray_status status = check_ranks(comm, ranks, count);
+        return xr_host_fail(comm->host, XRAY_E_ARG, "group",
+                            "no ranks, or a pointer is NULL");
+    xray_status status = xr_collective_check_ranks(comm->host, ranks, count,
+                                                   comm->rank, comm->size);
     if (status != XRAY_OK)
         return status;
     xray_comm_group *g = calloc(1, sizeof(*g));
@@ -110,10 +96,10 @@ xray_status shm_group(void *self, const uint32_t *ranks, uint32_t count,
         g->comm = comm;
     if (!g || !group_fill(g, ranks, count)) {
         shm_group_free(g);
-        return shm_fail(comm->host, XRAY_E_NOMEM, "group",
-                        "no memory for a group, or more than %u groups and "
-                        "pairs that exchange messages",
-                        SHM_MOST_CHANNELS);
+        return xr_host_fail(comm->host, XRAY_E_NOMEM, "group",
+                            "no memory for a group, or more than %u groups and "
+                            "pairs that exchange messages",
+                            SHM_MOST_CHANNELS);
     }
     g->self = g->all->self;
     g->next = comm->groups;
@@ -127,9 +113,10 @@ xray_status shm_pair_channel(xray_comm_group *group, uint32_t peer,
 {
     shm_comm *comm = group->comm;
     if (peer >= group->count || peer == group->self)
-        return shm_fail(comm->host, XRAY_E_ARG, "send or recv",
-                        "peer %u: another rank of a group of %u is expected",
-                        peer, group->count);
+        return xr_host_fail(
+            comm->host, XRAY_E_ARG, "send or recv",
+            "peer %u: another rank of a group of %u is expected", peer,
+            group->count);
     if (!group->pairs[peer]) {
         uint32_t *two = group->pair_ranks + 2 * (size_t)peer;
         uint32_t mine = group->ranks[group->self];
@@ -137,14 +124,14 @@ xray_status shm_pair_channel(xray_comm_group *group, uint32_t peer,
         two[0] = mine < other ? mine : other;
         two[1] = mine < other ? other : mine;
         uint64_t pair = shm_pair(group->all->number, two[0], two[1]);
-        group->pairs[peer] =
-            channel_make(comm, two, 2, xr_mix64(1, pair) & ~(uint64_t)1, pair);
+        group->pairs[peer] = channel_make(
+            comm, two, 2, xray_mix64(1, pair) & ~(uint64_t)1, pair);
     }
     if (!group->pairs[peer])
-        return shm_fail(comm->host, XRAY_E_NOMEM, "send or recv",
-                        "no memory, or more than %u groups and pairs that "
-                        "exchange messages",
-                        SHM_MOST_CHANNELS);
+        return xr_host_fail(comm->host, XRAY_E_NOMEM, "send or recv",
+                            "no memory, or more than %u groups and pairs that "
+                            "exchange messages",
+                            SHM_MOST_CHANNELS);
     group->pairs[peer]->group = group->all->number;
     *out = group->pairs[peer];
     return XRAY_OK;

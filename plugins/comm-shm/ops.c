@@ -74,8 +74,8 @@ xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
     if (status != XRAY_OK)
         return status;
     if (root >= group->count)
-        return shm_fail(group->comm->host, XRAY_E_ARG, "broadcast",
-                        "root %u of a group of %u", root, group->count);
+        return xr_host_fail(group->comm->host, XRAY_E_ARG, "broadcast",
+                            "root %u of a group of %u", root, group->count);
     shm_call call = { .call = XRAY_COMM_BROADCAST,
                       .root = root,
                       .other = group->ranks[root],

@@ -20,17 +20,6 @@
 /* Spinning takes the processor from who is awaited. */
 #define SPIN_CROWD 1000u
 
-xray_status shm_fail(const xray_host *host, xray_status status,
-                     const char *where, const char *fmt, ...)
-{
-    char text[960];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    return host ? host->fail(host, status, where, text) : status;
-}
-
 static uint32_t serves(const char *device_name)
 {
     static const char *const names[] = { "cpu", "cuda" };
@@ -72,13 +61,15 @@ static xray_status check_offers(const shm_comm *comm, const shm_offer *all)
 {
     for (uint32_t i = 0; i < comm->size; i++) {
         if (all[i].size != comm->size)
-            return shm_fail(comm->host, XRAY_E_PEER, "comm shm",
-                            "rank %u was created for %u ranks, this one for %u",
-                            i, all[i].size, comm->size);
+            return xr_host_fail(
+                comm->host, XRAY_E_PEER, "comm shm",
+                "rank %u was created for %u ranks, this one for %u", i,
+                all[i].size, comm->size);
         if (all[i].status != XRAY_OK)
-            return shm_fail(comm->host, XRAY_E_PEER, "comm shm",
-                            "rank %u (pid %u) cannot take part%s%s", i,
-                            all[i].pid, *all[i].why ? ": " : "", all[i].why);
+            return xr_host_fail(comm->host, XRAY_E_PEER, "comm shm",
+                                "rank %u (pid %u) cannot take part%s%s", i,
+                                all[i].pid, *all[i].why ? ": " : "",
+                                all[i].why);
     }
     return XRAY_OK;
 }
@@ -93,8 +84,8 @@ static xray_status exchange(const xray_comm_setup *setup, const shm_offer *mine,
     xray_status status =
         setup->exchange(setup->exchange_ctx, mine, sizeof(*mine), all);
     if (status != XRAY_OK)
-        return shm_fail(setup->host, status, "comm shm",
-                        "the ranks could not exchange their addresses");
+        return xr_host_fail(setup->host, status, "comm shm",
+                            "the ranks could not exchange their addresses");
     return XRAY_OK;
 }
 
@@ -153,14 +144,14 @@ static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
     if (!info.host_memory)
         return shm_stage_make(comm)
                    ? XRAY_OK
-                   : shm_fail(setup->host, XRAY_E_NOMEM, "comm shm",
-                              "no host memory to copy through: %s",
-                              XR_WHY(errno));
+                   : xr_host_fail(setup->host, XRAY_E_NOMEM, "comm shm",
+                                  "no host memory to copy through: %s",
+                                  XR_WHY(errno));
     if (!XRAY_HAS(xray_device_ops, ops, share) ||
         !XRAY_HAS(xray_device_ops, ops, attach) ||
         !XRAY_HAS(xray_device_ops, ops, detach))
-        return shm_fail(setup->host, XRAY_E_UNSUPPORTED, "comm shm",
-                        "the device cannot share memory among processes");
+        return xr_host_fail(setup->host, XRAY_E_UNSUPPORTED, "comm shm",
+                            "the device cannot share memory among processes");
     if (XRAY_HAS(xray_device_ops, ops, shareable))
         return ops->shareable(setup->device_self, 1);
     return XRAY_OK;
@@ -172,12 +163,12 @@ static xray_status check_setup(const xray_comm_setup *s)
         return XRAY_E_ABI;
     if (!s->device || s->size == 0 || s->rank >= s->size ||
         (s->size > 1 && !s->exchange))
-        return shm_fail(s->host, XRAY_E_ARG, "comm shm",
-                        "the set-up lacks a device, ranks or the exchange");
+        return xr_host_fail(s->host, XRAY_E_ARG, "comm shm",
+                            "the set-up lacks a device, ranks or the exchange");
     if (s->size > SHM_MOST_RANKS)
-        return shm_fail(s->host, XRAY_E_RANGE, "comm shm",
-                        "%u ranks; at most %u on one host", s->size,
-                        SHM_MOST_RANKS);
+        return xr_host_fail(s->host, XRAY_E_RANGE, "comm shm",
+                            "%u ranks; at most %u on one host", s->size,
+                            SHM_MOST_RANKS);
     return XRAY_OK;
 }
 
@@ -201,8 +192,8 @@ static xray_status create(const xray_comm_setup *setup, const void *config,
         free(comm);
         free(all);
         free(peers);
-        return shm_fail(setup->host, XRAY_E_NOMEM, "comm shm",
-                        "no memory for the instance");
+        return xr_host_fail(setup->host, XRAY_E_NOMEM, "comm shm",
+                            "no memory for the instance");
     }
     *comm = (shm_comm){ .host = setup->host,
                         .device = setup->device,

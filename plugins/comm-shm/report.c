@@ -223,5 +223,5 @@ xray_status shm_report(const shm_channel *channel, const shm_call *call,
     }
     xr_say_collective(&where, &made);
     xr_say(&where, " in group %u", channel->group);
-    return shm_fail(comm->host, XRAY_E_PEER, place, "%s", text);
+    return xr_host_fail(comm->host, XRAY_E_PEER, place, "%s", text);
 }

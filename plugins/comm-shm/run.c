@@ -20,10 +20,11 @@ static xray_status share_one(const shm_comm *comm, const char *what,
     xray_status status =
         bytes ? comm->device->share(comm->device_self, ptr, handle) : XRAY_OK;
     if (status != XRAY_OK)
-        return shm_fail(comm->host, status, "comm shm",
-                        "%s (%llu bytes) is not in memory that this device can "
-                        "share",
-                        what, (unsigned long long)bytes);
+        return xr_host_fail(
+            comm->host, status, "comm shm",
+            "%s (%llu bytes) is not in memory that this device can "
+            "share",
+            what, (unsigned long long)bytes);
     return XRAY_OK;
 }
 
@@ -58,8 +59,8 @@ static xray_status attach_one(shm_comm *comm, uint32_t rank,
     xray_status status =
         comm->device->attach(comm->device_self, handle, bytes, &ptr);
     if (status != XRAY_OK)
-        return shm_fail(comm->host, status, "comm shm",
-                        "the memory of rank %u cannot be attached", rank);
+        return xr_host_fail(comm->host, status, "comm shm",
+                            "the memory of rank %u cannot be attached", rank);
     if (entry->ptr)
         comm->device->detach(comm->device_self, entry->ptr);
     memcpy(entry->handle, handle, XRAY_HANDLE_BYTES);

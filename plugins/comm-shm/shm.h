@@ -9,6 +9,7 @@
 
 #include <xray/comm.h>
 
+#include "core/base/err.h"
 #include "plugins/comm-shm/control.h"
 
 #define SHM_CACHE 64u /* attached blocks a peer, by hash of the handle */
@@ -86,11 +87,6 @@ typedef struct shm_call {
     uint64_t in_bytes;
     uint64_t out_bytes;
 } shm_call;
-
-/* Records one sentence with the host and returns `status`. */
-XRAY_PRINTF(4, 5)
-xray_status shm_fail(const xray_host *host, xray_status status,
-                     const char *where, const char *fmt, ...);
 
 /* ---- groups ------------------------------------------------------------- */
 

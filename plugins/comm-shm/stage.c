@@ -75,8 +75,8 @@ xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
     shm_peer *peer = &comm->peers[rank];
     memcpy(&h, handle, sizeof(h));
     if (h.magic != STAGE_MAGIC || h.at > 2 * (uint64_t)AREA)
-        return shm_fail(comm->host, XRAY_E_BUG, "comm shm",
-                        "rank %u came without its staging memory", rank);
+        return xr_host_fail(comm->host, XRAY_E_BUG, "comm shm",
+                            "rank %u came without its staging memory", rank);
     if (h.pid == (uint32_t)getpid()) { /* a rank of this process */
         char *base;
         memcpy(&base, &h.base, sizeof(base));
@@ -91,9 +91,9 @@ xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
             (void)close(fd);
     }
     if (!peer->stage)
-        return shm_fail(comm->host, XRAY_E_PEER, "comm shm",
-                        "the memory of rank %u cannot be reached through /proc",
-                        rank);
+        return xr_host_fail(
+            comm->host, XRAY_E_PEER, "comm shm",
+            "the memory of rank %u cannot be reached through /proc", rank);
     *out = peer->stage + h.at;
     return XRAY_OK;
 }

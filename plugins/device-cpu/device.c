@@ -5,10 +5,10 @@
 #include "plugins/device-cpu/device.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/err.h"
 #include "plugins/device-cpu/instance.h"
 
 #define LINE 64u /* bytes of a cache line: alignment of everything */
@@ -20,14 +20,11 @@
 xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
                      const char *fmt, ...)
 {
-    char text[512];
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
+    status = xr_host_vfail(d ? d->host : NULL, status, where, fmt, args);
     va_end(args);
-    if (!d || !d->host)
-        return status;
-    return d->host->fail(d->host, status, where, text);
+    return status;
 }
 
 size_t cpu_count(const xray_extent *extent)

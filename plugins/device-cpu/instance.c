@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
+#include "core/base/err.h"
 #include "plugins/device-cpu/device.h"
 
 #define FIRST_SCRATCH                                       \
@@ -44,6 +46,15 @@ static xray_status refuse(const xray_host *host, xray_status status,
     return host ? host->fail(host, status, "device cpu", text) : status;
 }
 
+static xray_status refuse_isa(const xray_host *host)
+{
+    xr_err err;
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "isa",
+                      " = avx512, but this processor lacks AVX-512 F, BW, VL "
+                      "or DQ; use isa = auto");
+    return xr_host_tell(host, XRAY_E_CONFIG, "device cpu", &err);
+}
+
 static xray_status choose_kernels(const xray_host *host, int64_t isa,
                                   const cpu_kernels **out)
 {
@@ -52,9 +63,7 @@ static xray_status choose_kernels(const xray_host *host, int64_t isa,
                       "this processor lacks AVX2, FMA or BMI2; the cpu device "
                       "needs the x86-64-v3 instruction set");
     if (isa == CPU_ISA_AVX512 && !cpu_has_avx512())
-        return refuse(host, XRAY_E_CONFIG,
-                      "isa = avx512, but this processor lacks AVX-512 F, BW, "
-                      "VL or DQ; use isa = auto");
+        return refuse_isa(host);
     if (isa < CPU_ISA_AUTO || isa > CPU_ISA_SCALAR)
         return refuse(host, XRAY_E_CONFIG, "isa has an unknown value");
     if (isa == CPU_ISA_SCALAR)
@@ -225,20 +234,18 @@ xray_status cpu_zero(void *self, xray_stream *stream, void *ptr, uint64_t bytes)
     return XRAY_OK;
 }
 
-/* Sum over 8-byte words w of mix(odd * (index + 1), w), the tail padded with 0,
- * so that it does not depend on who adds which part. */
 xray_status cpu_checksum(void *self, const void *ptr, uint64_t bytes,
                          uint64_t *out)
 {
     if (!out || (bytes > 0 && !ptr))
         return cpu_fail(self, XRAY_E_ARG, "checksum", "a pointer is NULL");
     const char *p = ptr;
-    uint64_t sum = xr_mix64(0, bytes);
+    uint64_t sum = xray_mix64(0, bytes);
     for (uint64_t i = 0; i * 8 < bytes; i++) {
         uint64_t word = 0;
         uint64_t left = bytes - i * 8;
         memcpy(&word, p + i * 8, left < 8 ? left : 8);
-        sum += xr_mix64((i + 1) * 0x9E3779B97F4A7C15u, word);
+        sum += xray_checksum_word(i, word);
     }
     *out = sum;
     return XRAY_OK;

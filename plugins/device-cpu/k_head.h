@@ -5,7 +5,8 @@
 #ifndef CPU_K_HEAD_H
 #define CPU_K_HEAD_H
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "plugins/device-cpu/k_rows.h"
 
 static void softcap_row(float *z, float cap, size_t n)
@@ -142,7 +143,7 @@ static size_t argmax_row(const float *z, size_t n)
     return at < n ? at : 0;
 }
 
-/* A word of 16 counters to their units, as xr_unit. */
+/* A word of 16 counters to their units, as xray_unit. */
 VFN v16 units_of(i16 words)
 {
     v16 u = v16_add(i16_convert(i16_srl(words, 9)), v16_set(0.5f));

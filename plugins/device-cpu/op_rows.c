@@ -2,7 +2,7 @@
  *
  * Rows in and out, norms, positions, activation.
  */
-#include <math.h>
+#include <xray/numerics.h>
 
 #include "plugins/device-cpu/device.h"
 
@@ -258,58 +258,14 @@ xray_status cpu_layernorm_grad(void *self, xray_stream *stream,
 
 /* ---- rotary positions --------------------------------------------------- */
 
-#define TURN_BITS 0x1.45f306dc9c883p-1 /* 2 / pi */
-#define QUARTER_1 0x1.921fb544p+0      /* pi / 2 in three parts */
-#define QUARTER_2 0x1.0b4611a6p-34
-#define QUARTER_3 0x1.3198a2e037073p-69
-
-/* sin and cos of x >= 0, below 2^30: x less the nearest multiple of pi / 2, and
- * Taylor polynomials on [-pi/4, pi/4], exact to some units of 2^-53. */
-static void sine_cosine(double x, double *out_sin, double *out_cos)
-{
-    double n = rint(x * TURN_BITS);
-    double r = fma(-n, QUARTER_1, x);
-    r = fma(-n, QUARTER_2, r);
-    r = fma(-n, QUARTER_3, r);
-    double u = r * r;
-    double s = 0x1.952c77030ad4ap-49; /* 1 / 17! */
-    s = fma(s, u, -0x1.ae7f3e733b81fp-41);
-    s = fma(s, u, 0x1.6124613a86d09p-33);
-    s = fma(s, u, -0x1.ae64567f544e4p-26);
-    s = fma(s, u, 0x1.71de3a556c734p-19);
-    s = fma(s, u, -0x1.a01a01a01a01ap-13);
-    s = fma(s, u, 0x1.1111111111111p-7);
-    s = fma(s, u, -0x1.5555555555555p-3);
-    s = fma(s * u, r, r);
-    double c = 0x1.ae7f3e733b81fp-45; /* 1 / 16! */
-    c = fma(c, u, -0x1.93974a8c07c9dp-37);
-    c = fma(c, u, 0x1.1eed8eff8d898p-29);
-    c = fma(c, u, -0x1.27e4fb7789f5cp-22);
-    c = fma(c, u, 0x1.a01a01a01a01ap-16);
-    c = fma(c, u, -0x1.6c16c16c16c17p-10);
-    c = fma(c, u, 0x1.5555555555555p-5);
-    c = fma(c, u, -0.5);
-    c = fma(c, u, 1.0);
-    uint64_t quarter = (uint64_t)n & 3;
-    double a = quarter & 1 ? c : s;
-    double b = quarter & 1 ? s : c;
-    *out_sin = quarter & 2 ? -a : a;
-    *out_cos = quarter == 1 || quarter == 2 ? -b : b;
-}
-
 static void rope_table_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     const xray_rope_table *op = job->op;
     for (size_t p = first; p < last; p++)
-        for (size_t i = 0; i < op->half; i++) {
-            double s;
-            double c;
-            sine_cosine((double)p * op->inv_freq[i], &s, &c);
-            float *to = op->table + (p * op->half + i) * 2;
-            to[0] = (float)(c * (double)op->scale);
-            to[1] = (float)(s * (double)op->scale);
-        }
+        for (size_t i = 0; i < op->half; i++)
+            xray_rope_pair(p, op->inv_freq[i], op->scale,
+                           op->table + (p * op->half + i) * 2);
 }
 
 xray_status cpu_rope_table(void *self, xray_stream *stream,

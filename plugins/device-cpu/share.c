@@ -15,7 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
+#include "core/base/err.h"
 #include "core/base/why.h"
 #include "plugins/device-cpu/device.h"
 #include "plugins/device-cpu/instance.h"
@@ -93,8 +95,8 @@ static uint64_t fresh_nonce(const void *where)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t key = xr_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec);
-    return xr_mix64(xr_mix64(key, (uint64_t)getpid()), (uintptr_t)where);
+    uint64_t key = xray_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec);
+    return xray_mix64(xray_mix64(key, (uint64_t)getpid()), (uintptr_t)where);
 }
 
 static uint64_t up(uint64_t value, uint64_t multiple)
@@ -311,6 +313,15 @@ int cpu_share_restore(cpu_device *d, void *ptr, xray_status *out)
 
 /* ---- handles ------------------------------------------------------------ */
 
+static xray_status refuse_sharing(const cpu_device *d)
+{
+    xr_err err;
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, "device.cpu", "share",
+                      " = off, but other ranks must reach this device's "
+                      "memory; use share = auto");
+    return xr_host_tell(d->host, XRAY_E_CONFIG, "shareable", &err);
+}
+
 xray_status cpu_shareable(void *self, uint32_t on)
 {
     cpu_device *d = self;
@@ -319,9 +330,7 @@ xray_status cpu_shareable(void *self, uint32_t on)
         return XRAY_OK;
     }
     if (d->share == CPU_SHARE_OFF)
-        return cpu_fail(d, XRAY_E_CONFIG, "shareable",
-                        "[device.cpu] share = off, but other ranks must reach "
-                        "this device's memory; use share = auto");
+        return refuse_sharing(d);
     if (!d->region)
         d->region = region_open();
     if (!d->region)

@@ -3,20 +3,13 @@
  * The checksum of docs/numerics.md: a sum of mixed words modulo 2^64, so that
  * it does not matter who adds which part.
  */
+#include <xray/numerics.h>
+
 #include "plugins/device-cuda/cu.h"
 
 #include "plugins/device-cuda/instance.h"
 
 #define THREADS 256u
-#define ODD 0x9E3779B97F4A7C15ull
-
-CU_FN uint64_t mix(uint64_t key, uint64_t word)
-{
-    uint64_t z = (key ^ word) + 0x9E3779B97F4A7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
-}
 
 /* Bound by memory: about what a copy reads. */
 static __global__ void __launch_bounds__(THREADS)
@@ -34,7 +27,7 @@ static __global__ void __launch_bounds__(THREADS)
         else
             for (uint64_t k = 0; k < 8 && k < left; k++)
                 word |= (uint64_t)p[i * 8 + k] << (8 * k);
-        part += mix((i + 1) * ODD, word);
+        part += xray_checksum_word(i, word);
     }
     for (int by = 16; by; by /= 2)
         part += __shfl_xor_sync(0xffffffffu, part, by);

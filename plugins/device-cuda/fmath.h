@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The functions of docs/numerics.md for kernels: the fixed tree of a row sum,
- * exp, log, tanh and Philox, each with the CPU's roundings in the CPU's order
- * (plugins/device-cpu/vec.h). nvcc must not contract them: --fmad=false.
+ * exp, log and tanh, each with the CPU's roundings in the CPU's order
+ * (plugins/device-cpu/vec.h). nvcc must not contract them: --fmad=false. Philox
+ * and the sines of rotary tables are those of xray/numerics.h.
  */
 #ifndef CUDA_FMATH_H
 #define CUDA_FMATH_H
@@ -125,37 +126,6 @@ CU_FN float cu_tanh(float x)
     float far_0 = 1.0f - 2.0f / (cu_exp(a + a) + 1.0f);
     far_0 = cu_float(cu_bits(far_0) | (cu_bits(x) & 0x80000000u));
     return a < 0.625f ? near_0 : far_0;
-}
-
-/* Philox4x32-10, as core/base/philox.h has it. */
-CU_FN void cu_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
-                     uint32_t c3, uint32_t out[4])
-{
-    uint32_t k0 = (uint32_t)key;
-    uint32_t k1 = (uint32_t)(key >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53u * c0;
-        uint64_t b = (uint64_t)0xCD9E8D57u * c2;
-        uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-        uint32_t n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)b;
-        c3 = (uint32_t)a;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
-
-/* 32 random bits as a float in (0, 1): the centre of one of 2^23 cells. */
-CU_FN float cu_unit(uint32_t bits)
-{
-    return ((float)(bits >> 9) + 0.5f) * 0x1p-23f;
 }
 
 #endif

@@ -12,9 +12,11 @@
 
 #include <xray/cuda.h>
 
+#include "core/base/err.h"
 #include "plugins/device-cuda/product.h"
 
 #define LEAST_CAPABILITY 80
+#define WHERE "device cuda" /* of calls before there is an instance */
 
 /* ---- errors ---------------------------------------------------------------
  */
@@ -22,14 +24,11 @@
 xray_status cuda_fail(const cuda_device *d, xray_status status,
                       const char *where, const char *fmt, ...)
 {
-    char text[512];
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
+    status = xr_host_vfail(d ? d->host : NULL, status, where, fmt, args);
     va_end(args);
-    if (!d || !d->host)
-        return status;
-    return d->host->fail(d->host, status, where, text);
+    return status;
 }
 
 xray_status cuda_check(const cuda_device *d, const char *where,
@@ -50,18 +49,6 @@ xray_status cuda_launched(const cuda_device *d, const char *where)
     return error == cudaSuccess ? XRAY_OK : cuda_check(d, where, error);
 }
 
-/* Of calls that come before there is an instance. */
-static xray_status refuse(const xray_host *host, xray_status status,
-                          const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    return host ? host->fail(host, status, "device cuda", text) : status;
-}
-
 /* ---- plan, create ----------------------------------------------------------
  */
 
@@ -70,8 +57,9 @@ static xray_status check_config(const xray_host *host, const cuda_config *c)
     if (c->index < -1 || c->precision < CUDA_FLOAT32 ||
         c->precision > CUDA_BFLOAT16 || c->products < CUDA_PRODUCTS_OWN ||
         c->products > CUDA_PRODUCTS_CUBLASLT)
-        return refuse(host, XRAY_E_CONFIG,
-                      "index, precision or products has an unknown value");
+        return xr_host_fail(
+            host, XRAY_E_CONFIG, WHERE,
+            "index, precision or products has an unknown value");
     return XRAY_OK;
 }
 
@@ -89,7 +77,8 @@ xray_status cuda_plan(const xray_host *host, const void *config,
                       xray_device_plan *out)
 {
     if (!out || out->head.size < sizeof(*out))
-        return refuse(host, XRAY_E_ARG, "out is NULL or too short");
+        return xr_host_fail(host, XRAY_E_ARG, WHERE,
+                            "out is NULL or too short");
     cuda_config c = config_of(config);
     xray_status status = check_config(host, &c);
     if (status != XRAY_OK)
@@ -106,20 +95,23 @@ static xray_status no_device(const xray_host *host, cudaError_t error)
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&version);
     if (version == 0)
-        return refuse(host, XRAY_E_DEVICE,
-                      "this machine has no NVIDIA driver (libcuda.so.1 is not "
-                      "found), so no GPU can be used; use device = cpu");
+        return xr_host_fail(
+            host, XRAY_E_DEVICE, WHERE,
+            "this machine has no NVIDIA driver (libcuda.so.1 is not "
+            "found), so no GPU can be used; use device = cpu");
     if (error == cudaErrorInsufficientDriver)
-        return refuse(host, XRAY_E_DEVICE,
-                      "the NVIDIA driver is of CUDA %d.%d, but this plugin was "
-                      "built with CUDA %d.%d",
-                      version / 1000, version % 1000 / 10,
-                      CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return xr_host_fail(
+            host, XRAY_E_DEVICE, WHERE,
+            "the NVIDIA driver is of CUDA %d.%d, but this plugin was "
+            "built with CUDA %d.%d",
+            version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
+            CUDART_VERSION % 1000 / 10);
     if (error == cudaSuccess || error == cudaErrorNoDevice)
-        return refuse(host, XRAY_E_DEVICE,
-                      "the NVIDIA driver shows no GPU to this process");
-    return refuse(host, XRAY_E_DEVICE, "CUDA does not start, it says %s: %s",
-                  cudaGetErrorName(error), cudaGetErrorString(error));
+        return xr_host_fail(host, XRAY_E_DEVICE, WHERE,
+                            "the NVIDIA driver shows no GPU to this process");
+    return xr_host_fail(host, XRAY_E_DEVICE, WHERE,
+                        "CUDA does not start, it says %s: %s",
+                        cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
 /* The rank that the core has given this process, 0 without one. */
@@ -130,6 +122,15 @@ static int rank_of_process(void)
     return rank > 0 && rank < INT_MAX ? (int)rank : 0;
 }
 
+static xray_status refuse_index(const xray_host *host, int64_t index, int count)
+{
+    xr_err err;
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "index",
+                      " = %lld, but this process sees %d GPU%s, counted from 0",
+                      (long long)index, count, count == 1 ? "" : "s");
+    return xr_host_tell(host, XRAY_E_CONFIG, WHERE, &err);
+}
+
 static xray_status find_device(const xray_host *host, int64_t index, int *out)
 {
     int count = 0;
@@ -137,10 +138,7 @@ static xray_status find_device(const xray_host *host, int64_t index, int *out)
     if (error != cudaSuccess || count == 0)
         return no_device(host, error);
     if (index >= count)
-        return refuse(host, XRAY_E_CONFIG,
-                      "index = %lld, but this process sees %d GPU%s, counted "
-                      "from 0",
-                      (long long)index, count, count == 1 ? "" : "s");
+        return refuse_index(host, index, count);
     *out = index < 0 ? rank_of_process() % count : (int)index;
     return XRAY_OK;
 }
@@ -159,10 +157,11 @@ static xray_status check_capability(const xray_host *host, int index, int *out)
            attribute(index, cudaDevAttrComputeCapabilityMinor);
     if (*out >= LEAST_CAPABILITY)
         return XRAY_OK;
-    return refuse(host, XRAY_E_DEVICE,
-                  "GPU %d has compute capability %d.%d; the kernels need 8.0 "
-                  "or later",
-                  index, *out / 10, *out % 10);
+    return xr_host_fail(
+        host, XRAY_E_DEVICE, WHERE,
+        "GPU %d has compute capability %d.%d; the kernels need 8.0 "
+        "or later",
+        index, *out / 10, *out % 10);
 }
 
 xray_status cuda_probe(const xray_host *host, const void *config)
@@ -224,7 +223,7 @@ xray_status cuda_create(const xray_host *host, const void *config,
 {
     (void)threads;
     if (!out_self)
-        return refuse(host, XRAY_E_ARG, "out_self is NULL");
+        return xr_host_fail(host, XRAY_E_ARG, WHERE, "out_self is NULL");
     cuda_config c = config_of(config);
     xray_status status = check_config(host, &c);
     int index = 0;
@@ -234,7 +233,8 @@ xray_status cuda_create(const xray_host *host, const void *config,
         return status;
     cuda_device *d = (cuda_device *)calloc(1, sizeof(*d));
     if (!d)
-        return refuse(host, XRAY_E_NOMEM, "no memory for the instance");
+        return xr_host_fail(host, XRAY_E_NOMEM, WHERE,
+                            "no memory for the instance");
     d->host = host;
     d->index = index;
     d->precision = (int)c.precision;

@@ -2,47 +2,11 @@
  *
  * Rotary positions.
  */
+#include <xray/numerics.h>
+
 #include "plugins/device-cuda/rows.h"
 
 /* ---- the table ---------------------------------------------------------- */
-
-#define TURN_BITS 0x1.45f306dc9c883p-1 /* 2 / pi */
-#define QUARTER_1 0x1.921fb544p+0      /* pi / 2 in three parts */
-#define QUARTER_2 0x1.0b4611a6p-34
-#define QUARTER_3 0x1.3198a2e037073p-69
-
-/* sin and cos of x >= 0, below 2^30, as plugins/device-cpu/op_rows.c. */
-CU_FN void sine_cosine(double x, double *out_sin, double *out_cos)
-{
-    double n = rint(x * TURN_BITS);
-    double r = fma(-n, QUARTER_1, x);
-    r = fma(-n, QUARTER_2, r);
-    r = fma(-n, QUARTER_3, r);
-    double u = r * r;
-    double s = 0x1.952c77030ad4ap-49; /* 1 / 17! */
-    s = fma(s, u, -0x1.ae7f3e733b81fp-41);
-    s = fma(s, u, 0x1.6124613a86d09p-33);
-    s = fma(s, u, -0x1.ae64567f544e4p-26);
-    s = fma(s, u, 0x1.71de3a556c734p-19);
-    s = fma(s, u, -0x1.a01a01a01a01ap-13);
-    s = fma(s, u, 0x1.1111111111111p-7);
-    s = fma(s, u, -0x1.5555555555555p-3);
-    s = fma(s * u, r, r);
-    double c = 0x1.ae7f3e733b81fp-45; /* 1 / 16! */
-    c = fma(c, u, -0x1.93974a8c07c9dp-37);
-    c = fma(c, u, 0x1.1eed8eff8d898p-29);
-    c = fma(c, u, -0x1.27e4fb7789f5cp-22);
-    c = fma(c, u, 0x1.a01a01a01a01ap-16);
-    c = fma(c, u, -0x1.6c16c16c16c17p-10);
-    c = fma(c, u, 0x1.5555555555555p-5);
-    c = fma(c, u, -0.5);
-    c = fma(c, u, 1.0);
-    uint32_t quarter = (uint32_t)n & 3u;
-    double a = quarter & 1u ? c : s;
-    double b = quarter & 1u ? s : c;
-    *out_sin = quarter & 2u ? -a : a;
-    *out_cos = quarter == 1 || quarter == 2 ? -b : b;
-}
 
 /* The frequencies lie in host memory: they come with the launch, so many at a
  * time, and nothing waits for a copy of them. */
@@ -65,12 +29,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) table_kernel(table_args a)
     uint32_t i = (uint32_t)(at % a.count);
     if (p >= a.positions)
         return;
-    double s;
-    double c;
-    sine_cosine((double)p * a.freq[i], &s, &c);
-    float *to = a.table + (p * a.half + a.first + i) * 2;
-    to[0] = (float)(c * (double)a.scale);
-    to[1] = (float)(s * (double)a.scale);
+    xray_rope_pair(p, a.freq[i], a.scale,
+                   a.table + (p * a.half + a.first + i) * 2);
 }
 
 extern "C" xray_status cuda_rope_table(void *self, xray_stream *stream,

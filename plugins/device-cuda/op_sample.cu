@@ -3,6 +3,8 @@
  * Draws of tokens: the support by counting, never by sorting the vocabulary,
  * and the largest of logits with Gumbel noise. Equal to the CPU's to the bit.
  */
+#include <xray/numerics.h>
+
 #include "plugins/device-cuda/head.h"
 #include "plugins/device-cuda/head_rows.h"
 
@@ -367,11 +369,11 @@ CU_FN uint32_t gumbel_row(sample_shared *s, const head_row *r, float floor,
         }
         if (!any)
             continue;
-        uint32_t w[4];
-        cu_philox(draw->key, i / 4, draw->position, draw->sample, 0, w);
+        xray_philox_out bits =
+            xray_philox(draw->key, i / 4, draw->position, draw->sample, 0);
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
-            float g = cu_log(cu_unit(w[j]));
+            float g = cu_log(xray_unit(bits.w[j]));
             g = cu_log(-0.0f - g);
             float v = z[j] - g;
             if (i + j < r->n && z[j] >= floor && v > top) {

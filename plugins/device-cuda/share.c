@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "plugins/device-cuda/instance.h"
 
 #define MAGIC 0x6564436572616853u
@@ -70,8 +71,8 @@ static uint64_t fresh_nonce(const void *where)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t key = xr_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec);
-    return xr_mix64(xr_mix64(key, (uint64_t)getpid()), (uintptr_t)where);
+    uint64_t key = xray_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec);
+    return xray_mix64(xray_mix64(key, (uint64_t)getpid()), (uintptr_t)where);
 }
 
 static xray_status export_block(const cuda_device *d, cuda_block *b)
@@ -208,9 +209,9 @@ static xray_status cannot_take(const cuda_device *d, const share_handle *h)
                      h->pid, errno);
 }
 
-/* The file of the other process's memory, once its card is right. */
-static xray_status take_memory(const cuda_device *d, const share_handle *h,
-                               int *out_file)
+/* Whether the block is still there: it is the other process's to free, when it
+ * is mapped here too. */
+static xray_status still_there(const cuda_device *d, const share_handle *h)
 {
     share_card card;
     int fd = take_file(h->pid, h->card);
@@ -218,8 +219,16 @@ static xray_status take_memory(const cuda_device *d, const share_handle *h,
         return cannot_take(d, h);
     int same = card_reads(fd, h, &card);
     (void)close(fd);
-    if (!same)
-        return stale(d, h, "the block was freed");
+    return same ? XRAY_OK : stale(d, h, "the block was freed");
+}
+
+/* The file of the other process's memory, once its card is right. */
+static xray_status take_memory(const cuda_device *d, const share_handle *h,
+                               int *out_file)
+{
+    xray_status status = still_there(d, h);
+    if (status != XRAY_OK)
+        return status;
     *out_file = take_file(h->pid, h->file);
     return *out_file < 0 ? cannot_take(d, h) : XRAY_OK;
 }
@@ -265,18 +274,6 @@ static xray_status attach_new(cuda_device *d, const share_handle *h,
     d->mapped = m;
     *out = m;
     return XRAY_OK;
-}
-
-/* A block that is mapped already is still the other process's to free. */
-static xray_status still_there(const cuda_device *d, const share_handle *h)
-{
-    share_card card;
-    int fd = take_file(h->pid, h->card);
-    if (fd < 0)
-        return cannot_take(d, h);
-    int same = card_reads(fd, h, &card);
-    (void)close(fd);
-    return same ? XRAY_OK : stale(d, h, "the block was freed");
 }
 
 xray_status cuda_attach(void *self, const uint8_t *handle, uint64_t bytes,

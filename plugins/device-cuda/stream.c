@@ -4,7 +4,7 @@
  */
 #include "plugins/device-cuda/instance.h"
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
 
 static cuda_device *device_of(void *self)
 {
@@ -81,7 +81,7 @@ xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
                                             cudaMemcpyDeviceToHost, d->stream));
     if (status == XRAY_OK)
         status = cuda_check(d, "checksum", cudaStreamSynchronize(d->stream));
-    *out = sum + xr_mix64(0, bytes);
+    *out = sum + xray_mix64(0, bytes);
     return status;
 }
 

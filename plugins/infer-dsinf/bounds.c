@@ -3,11 +3,26 @@
  * Sizes of an instance, from options, model and workload; `plan`.
  */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "plugins/infer-dsinf/dsinf.h"
 
 #define LEAST_DRAWS 64u
+
+/* Of a key; the text goes on behind its name. */
+XRAY_PRINTF(4, 5)
+static xray_status refuse(xr_err *err, const char *section, const char *key,
+                          const char *fmt, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    (void)xr_fail_key(err, XRAY_E_CONFIG, section, key, "%s", text);
+    return xr_fail_in(err, XRAY_E_CONFIG, "dsinf");
+}
 
 xray_status dsinf_read_model(const xray_model *model, xr_err *err,
                              xm_config *out)
@@ -16,9 +31,8 @@ xray_status dsinf_read_model(const xray_model *model, xr_err *err,
         return xr_fail(err, XRAY_E_CONFIG,
                        "dsinf: the model has no config.json");
     if (model->dtype != XRAY_F32 && model->dtype != XRAY_BF16)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "dsinf: [model] dtype: this engine keeps weights as "
-                       "float32 or bfloat16");
+        return refuse(err, "model", "dtype",
+                      ": this engine keeps weights as float32 or bfloat16");
     char where[1024];
     (void)snprintf(where, sizeof(where), "%s/config.json",
                    model->path ? model->path : "model");
@@ -58,20 +72,17 @@ static xray_status find_slots(const dsinf_config *config,
     uint64_t fit =
         config->kv_memory ? config->kv_memory / bounds->slot_bytes : slots;
     if (fit == 0)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "dsinf: kv_memory of %" PRIu64
-                       " bytes is too small: one row of %" PRIu32
-                       " tokens takes %" PRIu64 " bytes",
-                       config->kv_memory, bounds->row_bound,
-                       bounds->slot_bytes);
+        return refuse(err, NULL, "kv_memory",
+                      " of %" PRIu64 " bytes is too small: one row of %" PRIu32
+                      " tokens takes %" PRIu64 " bytes",
+                      config->kv_memory, bounds->row_bound, bounds->slot_bytes);
     if (asked && slots > fit)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "dsinf: max_num_seqs = %" PRIu64 " rows of %" PRIu32
-                       " tokens take %" PRIu64
-                       " bytes, more than kv_memory = %" PRIu64 "; %" PRIu64
-                       " rows fit",
-                       slots, bounds->row_bound, slots * bounds->slot_bytes,
-                       config->kv_memory, fit);
+        return refuse(err, NULL, "max_num_seqs",
+                      " = %" PRIu64 " rows of %" PRIu32 " tokens take %" PRIu64
+                      " bytes, more than kv_memory = %" PRIu64 "; %" PRIu64
+                      " rows fit",
+                      slots, bounds->row_bound, slots * bounds->slot_bytes,
+                      config->kv_memory, fit);
     if (slots > fit)
         slots = fit;
     bounds->slots = (uint32_t)slots;

@@ -21,7 +21,7 @@
 xray_status dsinf_fail(const xray_host *host, xray_status status,
                        const char *where, const xr_err *err)
 {
-    return host->fail(host, status, where, err->text);
+    return xr_host_tell(host, status, where, err);
 }
 
 /* ---- life --------------------------------------------------------------- */

@@ -73,10 +73,10 @@ static xray_status refuse(const char *key, xr_err *err)
 {
     char users[512];
     unsigned count = users_of(key, users, sizeof(users));
-    return xr_fail(err, XRAY_E_CONFIG,
-                   "%s: only grader = %s %s it; remove the key or set %s", key,
-                   users, count > 1 ? "use" : "uses",
-                   count > 1 ? "one of them" : "that grader");
+    return xr_fail_key(err, XRAY_E_CONFIG, NULL, key,
+                       ": only grader = %s %s it; remove the key or set %s",
+                       users, count > 1 ? "use" : "uses",
+                       count > 1 ? "one of them" : "that grader");
 }
 
 static int used(const rule_config *config, const char *key)

@@ -59,15 +59,15 @@ xray_status rule_need_base(const rule_config *config, const char *grader,
                            xr_err *err)
 {
     if (config->base == RULE_NO_BASE)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "base: grader = %s needs a base, the grader that tells "
-                       "right from wrong",
-                       grader);
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "base",
+                           ": grader = %s needs a base, the grader that tells "
+                           "right from wrong",
+                           grader);
     if (!rule_grader_at(config->base)->decides)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "base: %s does not tell right from wrong; name a "
-                       "grader that does",
-                       rule_grader_name(config->base));
+        return xr_fail_key(
+            err, XRAY_E_CONFIG, NULL, "base",
+            ": %s does not tell right from wrong; name a grader that does",
+            rule_grader_name(config->base));
     return XRAY_OK;
 }
 

@@ -74,9 +74,9 @@ rule_text rule_gsm8k_extract(rule_text response, int method,
 static xray_status check(const rule_config *config, xr_err *err)
 {
     if (*config->after)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "after: grader = gsm8k has a rule of its own for where "
-                       "the answer stands; remove the key");
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "after",
+                           ": grader = gsm8k has a rule of its own for where "
+                           "the answer stands; remove the key");
     return XRAY_OK;
 }
 

@@ -17,9 +17,10 @@ static size_t count_of(rule_text text, rule_text needle)
     return count;
 }
 
-int rule_if_keywords(const rule_followed *r, const cJSON *args)
+/* 1 if no word of the list breaks the rule, -1 without a list of words. */
+static int judge_words(const rule_followed *r, const cJSON *list,
+                       int (*breaks)(rule_text text, rule_text word))
 {
-    const cJSON *list = xr_json_get(args, "keywords");
     const cJSON *item = NULL;
     if (!cJSON_IsArray(list) || !cJSON_GetArraySize(list))
         return -1;
@@ -28,10 +29,20 @@ int rule_if_keywords(const rule_followed *r, const cJSON *args)
         if (!cJSON_IsString(item))
             return -1;
         rule_text word = rule_arg_lower(r, rule_text_of(item->valuestring));
-        if (word.size && rule_find(r->lower, word, 0) == SIZE_MAX)
+        if (breaks(r->lower, word))
             return 0;
     }
     return 1;
+}
+
+static int lacks_word(rule_text text, rule_text word)
+{
+    return word.size && rule_find(text, word, 0) == SIZE_MAX;
+}
+
+int rule_if_keywords(const rule_followed *r, const cJSON *args)
+{
+    return judge_words(r, xr_json_get(args, "keywords"), lacks_word);
 }
 
 int rule_if_frequency(const rule_followed *r, const cJSON *args)
@@ -79,19 +90,7 @@ static int has_word(rule_text text, rule_text word)
 
 int rule_if_forbidden(const rule_followed *r, const cJSON *args)
 {
-    const cJSON *list = xr_json_get(args, "forbidden_words");
-    const cJSON *item = NULL;
-    if (!cJSON_IsArray(list) || !cJSON_GetArraySize(list))
-        return -1;
-    cJSON_ArrayForEach(item, list)
-    {
-        if (!cJSON_IsString(item))
-            return -1;
-        rule_text word = rule_arg_lower(r, rule_text_of(item->valuestring));
-        if (has_word(r->lower, word))
-            return 0;
-    }
-    return 1;
+    return judge_words(r, xr_json_get(args, "forbidden_words"), has_word);
 }
 
 int rule_if_letters(const rule_followed *r, const cJSON *args)

@@ -169,14 +169,14 @@ rule_letters rule_count_letters(rule_text text, uint32_t scripts)
 static xray_status check(const rule_config *config, xr_err *err)
 {
     if (!*config->language)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "language: grader = language needs a code such as en, "
-                       "zh or ru");
+        return xr_fail_key(
+            err, XRAY_E_CONFIG, NULL, "language",
+            ": grader = language needs a code such as en, zh or ru");
     if (!rule_language_scripts(config->language))
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "language: the script of \"%.16s\" is not known; use a "
-                       "two-letter code of ISO 639-1 such as en, zh or ru",
-                       config->language);
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "language",
+                           ": the script of \"%.16s\" is not known; use a "
+                           "two-letter code of ISO 639-1 such as en, zh or ru",
+                           config->language);
     return XRAY_OK;
 }
 

@@ -35,11 +35,11 @@ static double length_of(const rule_input *in, rule_grade *out)
 static xray_status need(int64_t value, const char *key, const char *grader,
                         xr_err *err)
 {
-    return value > 0 ? XRAY_OK
-                     : xr_fail(err, XRAY_E_CONFIG,
-                               "%s: grader = %s needs it, a whole number "
-                               "above 0",
-                               key, grader);
+    return value > 0
+               ? XRAY_OK
+               : xr_fail_key(err, XRAY_E_CONFIG, NULL, key,
+                             ": grader = %s needs it, a whole number above 0",
+                             grader);
 }
 
 /* What is no right or wrong: acc tells whether there is nothing to punish. */
@@ -57,15 +57,15 @@ static xray_status check_length(const rule_config *config, xr_err *err)
 {
     int l1 = config->shape == RULE_L1_EXACT || config->shape == RULE_L1_MAX;
     if (l1 && config->max_response_length)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "max_response_length: only shape = cap, linear use it; "
-                       "l1_exact and l1_max have target_length");
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "max_response_length",
+                           ": only shape = cap, linear use it; l1_exact and "
+                           "l1_max have target_length");
     if (!l1 && config->target_length)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "target_length: only shape = l1_exact, l1_max use it");
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "target_length",
+                           ": only shape = l1_exact, l1_max use it");
     if (config->base != RULE_NO_BASE && config->shape != RULE_L1_MAX)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "base: only shape = l1_max uses it; remove the key");
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "base",
+                           ": only shape = l1_max uses it; remove the key");
     if (config->shape == RULE_L1_MAX) {
         xray_status status = rule_need_base(config, "length", err);
         if (status != XRAY_OK)
@@ -121,11 +121,10 @@ static xray_status check_overlong(const rule_config *config, xr_err *err)
                               "max_response_length", "overlong", err);
     if (status == XRAY_OK &&
         config->overlong_buffer_len > config->max_response_length)
-        status = xr_fail(err, XRAY_E_CONFIG,
-                         "overlong_buffer_len: %lld is more than "
-                         "max_response_length = %lld",
-                         (long long)config->overlong_buffer_len,
-                         (long long)config->max_response_length);
+        status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "overlong_buffer_len",
+                             ": %lld is more than max_response_length = %lld",
+                             (long long)config->overlong_buffer_len,
+                             (long long)config->max_response_length);
     return status;
 }
 

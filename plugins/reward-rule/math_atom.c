@@ -47,7 +47,7 @@ static int function_of(rule_text name)
     return -1;
 }
 
-static uint16_t named(rule_parser *p, rule_text text)
+uint16_t rule_new_name(rule_parser *p, rule_text text)
 {
     uint16_t node = rule_new(p, RULE_NAME, 0, 0);
     uint16_t name = rule_tree_name(p->tree, text);
@@ -74,7 +74,7 @@ static uint16_t word_name(rule_parser *p, rule_text word)
         char c = word.data[i];
         folded[i] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
     }
-    uint16_t node = named(p, (rule_text){ folded, size });
+    uint16_t node = rule_new_name(p, (rule_text){ folded, size });
     p->tree->node[node].text = word;
     return node;
 }
@@ -297,7 +297,7 @@ static uint16_t with_subscript(rule_parser *p, const char *start)
         return 0;
     if (!index)
         name.size = (size_t)(p->at - start);
-    uint16_t node = named(p, name);
+    uint16_t node = rule_new_name(p, name);
     if (!index || !node)
         return node;
     p->tree->node[node].kind = RULE_OPAQUE;
@@ -388,9 +388,9 @@ static uint16_t parse_big_operator(rule_parser *p, rule_text name)
     uint16_t node = 0;
     if (rule_equal(name, rule_text_of("lim"), 0) && rule_take(p, "_")) {
         rule_text where = rule_take_group(p);
-        node = where.data ? named(p, where) : rule_give_up(p);
+        node = where.data ? rule_new_name(p, where) : rule_give_up(p);
     } else {
-        node = named(p, name);
+        node = rule_new_name(p, name);
     }
     while (!p->failed && (rule_take(p, "_") || rule_take(p, "^")))
         rule_tree_append(p->tree, node, rule_parse_argument(p));

@@ -32,6 +32,8 @@ rule_text rule_peek_word(const rule_parser *p);
 /* Takes {...}: its inside; data NULL without one. */
 rule_text rule_take_group(rule_parser *p);
 uint16_t rule_new(rule_parser *p, int kind, uint16_t a, uint16_t b);
+/* A name, which is told from others by its text. */
+uint16_t rule_new_name(rule_parser *p, rule_text text);
 
 /* A separator of list elements: 0, or ',' or 'a' for "and"; taken if wanted. */
 int rule_separator(rule_parser *p, int take);

@@ -104,14 +104,7 @@ static uint16_t based(rule_parser *p, const char *start)
             return rule_give_up(p);
         p->at = base.data + base.size;
     }
-    uint16_t node = rule_new(p, RULE_NAME, 0, 0);
-    rule_text text = { start, (size_t)(p->at - start) };
-    uint16_t name = rule_tree_name(p->tree, text);
-    if (!node || name == RULE_NAMES)
-        return rule_give_up(p);
-    p->tree->node[node].name = (uint8_t)name;
-    p->tree->node[node].text = text;
-    return node;
+    return rule_new_name(p, (rule_text){ start, (size_t)(p->at - start) });
 }
 
 static uint16_t plain_number(rule_parser *p, size_t size)

@@ -53,9 +53,18 @@ static int whole(double x)
     return fabs(x) < 1e9 && x == floor(x);
 }
 
+/* A negated real has the imaginary part -0, which would put it on the other
+ * side of the cut that roots and logarithms have along the negative numbers. */
+static double complex above_cut(double complex z)
+{
+    double complex real = creal(z);
+    return cimag(z) == 0 ? real : z;
+}
+
 static double complex power(double complex a, double complex b,
                             rule_point *point)
 {
+    a = above_cut(a);
     if (is_real(b) && whole(creal(b)) && fabs(creal(b)) <= 64) {
         int count = (int)fabs(creal(b));
         double complex out = 1;
@@ -76,6 +85,7 @@ static double complex power(double complex a, double complex b,
 static double complex root(double complex a, double complex n,
                            rule_point *point)
 {
+    a = above_cut(a);
     if (is_real(n) && creal(n) == 2)
         return is_real(a) && creal(a) >= 0 ? sqrt(creal(a)) : csqrt(a);
     int odd = is_real(n) && whole(creal(n)) && fmod(creal(n), 2) != 0;
@@ -88,6 +98,7 @@ static double complex root(double complex a, double complex n,
 
 static double complex logarithm(double complex a, rule_point *point)
 {
+    a = above_cut(a);
     if (!is_real(a) || creal(a) <= 0)
         point->branch = 1;
     point->scale = larger(point->scale, 1);

@@ -10,7 +10,7 @@
 static int option_of(char c, int count)
 {
     int upper = c >= 'a' && c <= 'z' ? c - 'a' : c - 'A';
-    return upper >= 0 && upper < count && upper < 26 ? upper : -1;
+    return upper >= 0 && upper < count ? upper : -1;
 }
 
 static int word_at(rule_text text, size_t at)

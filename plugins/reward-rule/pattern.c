@@ -55,8 +55,8 @@ static xray_status bad_pattern(int code, size_t offset, xr_err *err)
     PCRE2_UCHAR8 text[256];
     if (pcre2_get_error_message(code, text, sizeof(text)) < 0)
         text[0] = '\0';
-    return xr_fail(err, XRAY_E_CONFIG, "pattern: at offset %zu: %s", offset,
-                   (const char *)text);
+    return xr_fail_key(err, XRAY_E_CONFIG, NULL, "pattern",
+                       ": at offset %zu: %s", offset, (const char *)text);
 }
 
 xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
@@ -64,7 +64,8 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
 {
     rule_pattern *pattern = calloc(1, sizeof(*pattern));
     if (!pattern)
-        return xr_fail(err, XRAY_E_NOMEM, "pattern: out of memory");
+        return xr_fail_key(err, XRAY_E_NOMEM, NULL, "pattern",
+                           ": out of memory");
     int code = 0;
     PCRE2_SIZE offset = 0;
     uint32_t flags = PCRE2_UTF | PCRE2_AUTO_CALLOUT | PCRE2_NEVER_BACKSLASH_C;
@@ -77,14 +78,16 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
     if (!pattern->any) {
         rule_pattern_free(pattern);
         if (code == PCRE2_ERROR_HEAP_FAILED)
-            return xr_fail(err, XRAY_E_NOMEM, "pattern: out of memory");
+            return xr_fail_key(err, XRAY_E_NOMEM, NULL, "pattern",
+                               ": out of memory");
         return bad_pattern(code, offset, err);
     }
     pattern->data = pcre2_match_data_create_from_pattern(pattern->code, NULL);
     pattern->context = pcre2_match_context_create(NULL);
     if (!pattern->data || !pattern->context) {
         rule_pattern_free(pattern);
-        return xr_fail(err, XRAY_E_NOMEM, "pattern: out of memory");
+        return xr_fail_key(err, XRAY_E_NOMEM, NULL, "pattern",
+                           ": out of memory");
     }
     uint32_t groups = 0;
     (void)pcre2_pattern_info(pattern->code, PCRE2_INFO_CAPTURECOUNT, &groups);

@@ -4,10 +4,9 @@
 
 static xray_status check(const rule_config *config, xr_err *err)
 {
-    return *config->pattern
-               ? XRAY_OK
-               : xr_fail(err, XRAY_E_CONFIG,
-                         "pattern: grader = regex needs a pattern");
+    return *config->pattern ? XRAY_OK
+                            : xr_fail_key(err, XRAY_E_CONFIG, NULL, "pattern",
+                                          ": grader = regex needs a pattern");
 }
 
 static xray_status open_pattern(const rule_config *config, xr_err *err,

@@ -19,9 +19,9 @@ typedef struct repetition {
 static xray_status check(const rule_config *config, xr_err *err)
 {
     return config->unit == RULE_CHARACTERS
-               ? xr_fail(err, XRAY_E_CONFIG,
-                         "unit: grader = repetition counts n-grams of tokens "
-                         "or words, not of characters")
+               ? xr_fail_key(err, XRAY_E_CONFIG, NULL, "unit",
+                             ": grader = repetition counts n-grams of tokens "
+                             "or words, not of characters")
                : XRAY_OK;
 }
 

@@ -30,7 +30,7 @@ static xray_status rule_create(const xray_host *host, const void *config,
     rule_judge judge = { .config = NULL };
     xray_status status = rule_judge_open(config, &err, &judge);
     if (status != XRAY_OK)
-        return host->fail(host, status, "create", err.text);
+        return xr_host_tell(host, status, "create", &err);
     rule *self = calloc(1, sizeof(*self));
     if (!self) {
         rule_judge_close(&judge);

@@ -331,7 +331,9 @@ static void broken_metrics(void **state)
     }
     made_up_run(&run);
     (void)scratch_write("bad/run.ini", "[run]\nseed\n");
-    expect_refused("bad", "bad/run.ini:2: expected \"key = value\"");
+    expect_refused("bad", "bad/run.ini:2: expected [section] or key = value");
+    (void)scratch_write("bad/run.ini", "[run]\nseed = 1\nseed = 2\n");
+    expect_refused("bad", "bad/run.ini:3: [run] seed: set twice in this file");
     (void)scratch_write("bad/run.ini", "[run]\nlog = warn\n");
     expect_refused("bad", "bad/run.ini: [run] seed is missing");
     assert_int_equal(remove(scratch_path("bad/run.ini")), 0);
@@ -342,19 +344,19 @@ static void broken_metrics(void **state)
 static void torn_line(void **state)
 {
     (void)state;
-    xr_run run;
+    xr_ab_run run;
     xr_err err = { "" };
     made_up_run(&(made_up){
         .dir = "torn", .seed = 3, .lr = "1", .steps = 1, .score = 0.5 });
     (void)scratch_write("torn/metrics.jsonl",
                         "{\"step\":1,\"a\":null,\"b\":2}\n{\"step\":2,\"b");
-    assert_int_equal(xr_run_read(scratch_path("torn"), &err, &run), XRAY_OK);
+    assert_int_equal(xr_ab_run_read(scratch_path("torn"), &err, &run), XRAY_OK);
     assert_int_equal(run.line_count, 1);
-    assert_true(isnan(xr_run_value(&run, &run.lines[0], "a")));
-    assert_true(xr_run_value(&run, &run.lines[0], "b") == 2);
-    assert_true(isnan(xr_run_value(&run, &run.lines[0], "c")));
-    assert_null(xr_run_last(&run, "a"));
-    xr_run_free(&run);
+    assert_true(isnan(xr_ab_run_value(&run, &run.lines[0], "a")));
+    assert_true(xr_ab_run_value(&run, &run.lines[0], "b") == 2);
+    assert_true(isnan(xr_ab_run_value(&run, &run.lines[0], "c")));
+    assert_null(xr_ab_run_last(&run, "a"));
+    xr_ab_run_free(&run);
 }
 
 static void refused_comparisons(void **state)

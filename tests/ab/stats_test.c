@@ -114,6 +114,22 @@ static void without_scatter(void **state)
     d = xr_difference_welch(zero, 3, one, 4);
     assert_int_equal(d.judged, XR_JUDGED_LABELS);
     near(d.p, 1.0 / 35, 1e-14);
+    /* What rounding alone keeps apart is one number. */
+    static const double dust[3] = { 0.3, 0.1 + 0.2, 0.3 };
+    static const double half[3] = { 0.5, 0.5, 0.5 };
+    d = xr_difference_welch(dust, 3, half, 3);
+    assert_int_equal(d.judged, XR_JUDGED_LABELS);
+    near(d.p, 0.1, 1e-14);
+    assert_true(d.error == 0);
+    d = xr_difference_paired(dust, half, 3);
+    assert_int_equal(d.judged, XR_JUDGED_LABELS);
+    near(d.p, 0.1, 1e-14);
+    d = xr_difference_welch(dust, 3, dust + 1, 2);
+    assert_true(d.mean == 0 && d.p == 1);
+    xr_difference_bounds(&d, 0.05, &low, &high);
+    assert_true(low == 0 && high == 0);
+    assert_int_equal(d.pairs, 5);
+    assert_int_equal(xr_difference_paired(base, base, 0).judged, XR_JUDGED_NOT);
     assert_true(xr_difference_paired(one, one, 5).p == 1);
     assert_true(xr_difference_paired(base, base, 5).p == 1);
 }
@@ -138,6 +154,12 @@ static void holm(void **state)
     }
     xr_holm(p, 1, adjusted, alpha);
     near(adjusted[0], 0.03, 1e-15);
+    /* Of equal ones the first comes first. */
+    xr_holm((const double[]){ 0.02, 0.02 }, 2, adjusted, alpha);
+    near(adjusted[0], 0.04, 1e-15);
+    near(adjusted[1], 0.04, 1e-15);
+    near(alpha[0], 0.025, 1e-15);
+    near(alpha[1], 0.05, 1e-15);
     /* An adjusted p is never below that of a smaller p. */
     xr_holm((const double[]){ 0.03, 0.04 }, 2, adjusted, alpha);
     near(adjusted[0], 0.06, 1e-15);

@@ -20,13 +20,20 @@ AT(xray_head, size, 0);
 AT(xray_head, abi, 4);
 SIZE(xray_head, 8);
 
+AT(xray_place, head, 0);
+AT(xray_place, section, 8);
+AT(xray_place, key, 16);
+AT(xray_place, file, 24);
+SIZE(xray_place, 32);
+
 AT(xray_host, head, 0);
 AT(xray_host, host_data, 8);
 AT(xray_host, version, 16);
 AT(xray_host, log, 24);
 AT(xray_host, fail, 32);
 AT(xray_host, service, 40);
-SIZE(xray_host, 48);
+AT(xray_host, fail_at, 48);
+SIZE(xray_host, 56);
 
 AT(xray_list, items, 0);
 AT(xray_list, count, 8);

@@ -7,6 +7,7 @@
 #include "tests/abi/layout.h"
 
 #include <xray/device.h>
+#include <xray/numerics.h>
 
 AT(xray_extent, bound, 0);
 AT(xray_extent, live, 8);
@@ -272,6 +273,9 @@ AT(xray_draw, top_p, 20);
 AT(xray_draw, min_p, 24);
 AT(xray_draw, top_k, 28);
 SIZE(xray_draw, 32);
+
+AT(xray_philox_out, w, 0);
+SIZE(xray_philox_out, 16);
 
 AT(xray_sample, head, 0);
 AT(xray_sample, items, 8);

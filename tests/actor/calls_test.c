@@ -223,6 +223,15 @@ static void test_deadline(void **state)
     xr_future_drop(future);
     RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 1u, NULL));
     assert_int_equal(now, 7);
+    /* Once answered, its memory is used again: of the next two calls one has
+     * it, the other that of the call in between. */
+    xr_future *next[2] = { NULL, NULL };
+    for (int i = 0; i < 2; i++)
+        RIG_OK(xr_actor_call(actor, "count", &err, &next[i], 2u + (uint32_t)i,
+                             &now));
+    assert_true(next[0] == future || next[1] == future);
+    for (int i = 0; i < 2; i++)
+        RIG_OK(xr_future_wait(next[i], 10000, &err));
     xr_actors_free(actors);
 }
 
@@ -346,6 +355,12 @@ static void test_regions(void **state)
         XRAY_E_ARG);
     RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 1u, &back));
     assert_ptr_equal(back->data, first);
+    /* What the caller holds is not given out again. */
+    xray_region *second = NULL;
+    RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 2u, &second));
+    assert_ptr_not_equal(second->data, back->data);
+    bytes = back->data;
+    assert_int_equal(bytes[0], 1);
     xr_region_put(actors, region);
     xr_actors_free(actors);
     assert_int_equal(rig_maps(), 0);
@@ -425,6 +440,9 @@ static void test_board(void **state)
     RIG_OK(xr_actor_ask(four[2], "mark", 10000, &err, "collective 7"));
     assert_string_equal(extra + 2 * 48, "collective 7");
     assert_string_equal(extra + 3 * 48, "");
+    const char *none = NULL; /* as "" */
+    RIG_OK(xr_actor_ask(four[2], "mark", 10000, &err, none));
+    assert_string_equal(extra + 2 * 48, "");
     /* Two come, two do not. */
     for (uint32_t i = 0; i < 2; i++)
         RIG_OK(xr_actor_call(four[i], "exchange", &err, &futures[i], 4u, "",

@@ -480,6 +480,21 @@ static void test_ends_late(void **state)
     xr_actors_free(actors);
 }
 
+/* Who stops one learns that its process did not end in order. */
+static void test_ends_badly(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *actor = rig_spawn(actors, 0);
+    RIG_OK(xr_actor_ask(actor, "leave_badly", 10000, &err));
+    assert_int_equal(xr_actor_stop(actor, 10000, &err), XRAY_E_PEER);
+    rig_says(err.text, "actor workhorse 0 (rank 0, pid ",
+             "method stop: exited with status 3", NULL);
+    RIG_OK(xr_actors_check(actors, &err));
+    xr_actors_free(actors);
+}
+
 /* Ctrl-C reaches the whole group: an actor goes on until its parent says. */
 static void test_signals_ignored(void **state)
 {
@@ -523,6 +538,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cycles),
         cmocka_unit_test(test_parent_killed),
         cmocka_unit_test(test_ends_late),
+        cmocka_unit_test(test_ends_badly),
         cmocka_unit_test(test_signals_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

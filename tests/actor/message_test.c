@@ -90,6 +90,97 @@ static void test_limits(void **state)
     xr_str_free(&text);
 }
 
+/* One value there and back. */
+static xray_status pass(const char *wrote, const xr_value *in, const char *read,
+                        xr_str *text, xr_value *out)
+{
+    xr_err err = { "" };
+    xr_message m;
+    encode(wrote, in, text);
+    assert_int_equal(xr_message_head(text->data, text->size, &err, &m), 0);
+    return xr_message_values(&m, read, &err, out);
+}
+
+/* Texts and bytes of each length that is written in a way of its own. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 0,   1,   30,    31,    32,    254,
+                                    255, 256, 65534, 65535, 65536, 70000 };
+    char *data = malloc(70001);
+    xr_str text = { 0 };
+    xr_value out;
+    assert_non_null(data);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        size_t n = sizes[i];
+        memset(data, 'a' + (int)i, n);
+        data[n] = '\0';
+        const xr_value words = { .s = data };
+        assert_int_equal(pass("s", &words, "s", &text, &out), XRAY_OK);
+        assert_int_equal(strlen(out.s), n);
+        assert_string_equal(out.s, data);
+        const xr_value bytes = { .b = { data, n } };
+        assert_int_equal(pass("b", &bytes, "b", &text, &out), XRAY_OK);
+        assert_int_equal(out.b.size, n);
+        assert_memory_equal(out.b.data, data, n);
+    }
+    free(data);
+    xr_str_free(&text);
+}
+
+/* Whole numbers of each width, and into which types they go. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t value;
+        const char *fits; /* of "uiUI" */
+    } rows[] = {
+        { 0, "uiUI" },
+        { 127, "uiUI" },
+        { 128, "uiUI" },
+        { 255, "uiUI" },
+        { 256, "uiUI" },
+        { 65535, "uiUI" },
+        { 65536, "uiUI" },
+        { INT32_MAX, "uiUI" },
+        { INT64_C(1) << 31, "uUI" },
+        { UINT32_MAX, "uUI" },
+        { INT64_C(1) << 32, "UI" },
+        { INT64_MAX, "UI" },
+        { -1, "iI" },
+        { -32, "iI" },
+        { -33, "iI" },
+        { -128, "iI" },
+        { -129, "iI" },
+        { -32768, "iI" },
+        { -32769, "iI" },
+        { INT32_MIN, "iI" },
+        { (int64_t)INT32_MIN - 1, "I" },
+        { INT64_MIN, "I" },
+    };
+    xr_str text = { 0 };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (const char *type = "uiUI"; *type; type++) {
+            const xr_value in = { .I = rows[i].value };
+            const char read[2] = { *type, '\0' };
+            xr_value out = { .I = 0 };
+            int fits = strchr(rows[i].fits, *type) != NULL;
+            assert_int_equal(pass("I", &in, read, &text, &out),
+                             fits ? XRAY_OK : XRAY_E_ARG);
+            if (fits && (*type == 'u' || *type == 'i'))
+                assert_true(out.u == (uint32_t)rows[i].value);
+            else if (fits)
+                assert_true(out.I == rows[i].value);
+        }
+    const xr_value most = { .U = UINT64_MAX };
+    xr_value out;
+    assert_int_equal(pass("U", &most, "U", &text, &out), XRAY_OK);
+    assert_true(out.U == UINT64_MAX);
+    assert_int_equal(pass("U", &most, "I", &text, &out), XRAY_E_ARG);
+    xr_str_free(&text);
+}
+
 /* Another type, one more, one less, cut anywhere: a sentence, no crash. */
 static void test_refused(void **state)
 {
@@ -144,10 +235,9 @@ static void test_huge_claims(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signatures),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_huge_claims),
+        cmocka_unit_test(test_signatures), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_lengths),    cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_huge_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,18 @@ static xray_status leave_late(void *data, xr_err *err)
     return atexit(late) ? xr_fail(err, XRAY_E_NOMEM, "atexit") : XRAY_OK;
 }
 
+static void bad_end(void)
+{
+    _exit(3);
+}
+
+/* Its process ends with another status than that of an end in order. */
+static xray_status leave_badly(void *data, xr_err *err)
+{
+    (void)data;
+    return atexit(bad_end) ? xr_fail(err, XRAY_E_NOMEM, "atexit") : XRAY_OK;
+}
+
 static xray_status look(void *data, uint32_t *out_fds, uint32_t *out_index,
                         uint32_t *out_count, xr_str *out_name, xr_err *err)
 {
@@ -220,6 +232,7 @@ static const xr_actor_method methods[] = {
     { "pass_time", "u ->", XR_METHOD(pass_time) },
     { "die", "i ->", XR_METHOD(die) },
     { "leave_late", "->", XR_METHOD(leave_late) },
+    { "leave_badly", "->", XR_METHOD(leave_badly) },
     { "look", "-> uuus", XR_METHOD(look) },
     { "garbage", "b ->", XR_METHOD(garbage) },
     { "exchange", "u b u -> b", XR_METHOD(exchange) },

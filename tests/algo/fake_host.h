@@ -14,6 +14,7 @@
 typedef struct fake_host {
     xray_host api;
     char reason[512];
+    char line[512]; /* the last that was logged */
     int warnings;
 } fake_host;
 
@@ -22,7 +23,7 @@ static inline void fake_log(const xray_host *api, uint32_t level,
 {
     fake_host *host = (fake_host *)api->host_data;
     host->warnings += level <= XRAY_LOG_WARN;
-    (void)text;
+    (void)snprintf(host->line, sizeof(host->line), "%s", text);
 }
 
 static inline xray_status fake_fail(const xray_host *api, xray_status code,

@@ -4,9 +4,9 @@
  */
 #include <math.h>
 
-#include "core/config/deepspeed.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
 #include "core/data/data.h"
+#include "core/deepspeed/deepspeed.h"
 #include "core/monitor/monitor.h"
 #include "core/plugin/plugin.h"
 #include "core/rl/checkpoint.h"
@@ -14,6 +14,7 @@
 #include "model/nn/layout.h"
 #include "model/serve/sched.h"
 #include "tests/alloc/failing.h"
+#include "tests/deepspeed/backend.h"
 #include "tests/scratch.h"
 
 #define CORPUS "tests/fuzz/corpus/"
@@ -50,7 +51,7 @@ static xray_status try_ini(void *path, xr_err *err)
         return xr_fail(err, XRAY_E_NOMEM, "no configuration");
     xr_config_read(config, path, &errors);
     xr_config_set(config, "run.seed=3", &errors);
-    xr_deepspeed_read(config, 0, 1, &errors);
+    xr_deepspeed_read(config, &ds_backend, 0, 1, &errors);
     xr_config_ignore(config, "train.zero3");
     xr_run_decode(config, &run, &errors);
     xr_run_reward(config, "a", &reward, &errors);
@@ -426,11 +427,11 @@ static xray_status try_progress(void *dir, xr_err *err)
     xr_progress expect = { .kind = "train", .seed = 11, .rows = 400 };
     xr_progress got;
     char path[XR_PATH_CAP];
-    static xr_session session;
-    session.run.trainer.default_local_dir = dir;
-    session.run.trainer.resume_mode = "auto";
-    session.run.trainer.resume_from_path = "";
-    xray_status status = xr_checkpoint_find(&session, path, err);
+    static xr_run run;
+    run.ini.trainer.default_local_dir = dir;
+    run.ini.trainer.resume_mode = "auto";
+    run.ini.trainer.resume_from_path = "";
+    xray_status status = xr_checkpoint_find(&run, path, err);
     if (status == XRAY_OK)
         status = xr_checkpoint_read(dir, &expect, &got, err);
     return status;

@@ -5,9 +5,10 @@
 #include <locale.h>
 #include <math.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/err.h"
 #include "core/base/map.h"
-#include "core/base/philox.h"
 #include "core/base/str.h"
 #include "tests/scratch.h"
 
@@ -23,6 +24,12 @@ static void test_errors(void **state)
         (void)xr_fail_in(&err, XRAY_E_IO, "again");
     assert_int_equal(strlen(err.text), sizeof err.text - 1);
     assert_int_equal(xr_fail(NULL, XRAY_E_ARG, "x"), XRAY_E_ARG);
+    assert_int_equal(xr_fail_in(NULL, XRAY_E_ARG, "x"), XRAY_E_ARG);
+    /* A message is one line, whatever a name in it holds. */
+    (void)xr_fail(&err, XRAY_E_IO, "a\nb\x1f\x7f c\xC3\xA9");
+    assert_string_equal(err.text, "a b   c\xC3\xA9");
+    (void)xr_fail_in(&err, XRAY_E_IO, "\tp\x7f");
+    assert_string_equal(err.text, " p : a b   c\xC3\xA9");
 }
 
 static void test_json_strings(void **state)
@@ -42,7 +49,7 @@ static void test_numbers_read_back(void **state)
     (void)state;
     xr_str s = { 0 };
     for (uint32_t i = 0; i < 20000; i++) {
-        xr_philox_out r = xr_philox(7, i, 0, 0, 0);
+        xray_philox_out r = xray_philox(7, i, 0, 0, 0);
         uint64_t bits = (uint64_t)r.w[0] << 32 | r.w[1];
         double value;
         double again;

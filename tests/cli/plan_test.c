@@ -219,6 +219,12 @@ static void machine(void **state)
     expect_code(r, 2);
     expect_text(r->err, "the run takes");
     assert_false(xr_path_exists(scratch_path("out")));
+    /* What warns is no reason not to run. */
+    (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all);
+    expect_code(RUN(NULL, "train", run, "--set", set, "--set",
+                    "trainer.total_training_steps=1"),
+                0);
+    assert_int_equal(xr_dir_remove(scratch_path("out"), NULL), XRAY_OK);
 }
 
 /* The disk: a billion checkpoints do not fit, three do; nothing is made. */

@@ -99,11 +99,15 @@ static void signals_end_a_run(void **state)
     static const int signals[] = { SIGTERM, SIGINT };
     for (size_t i = 0; i < 2; i++) {
         write_run("100000");
-        const char *const args[] = { "train", run_ini, NULL };
+        const char *const args[] = { "train", run_ini, "--set",
+                                     "trainer.project_name=it's", NULL };
         const program_result *r = program_kill(
             args, scratch_path("out/metrics.jsonl"), signals[i], 1);
         expect_code(r, 128 + signals[i]);
         expect_text(r->err, signals[i] == SIGINT ? "SIGINT" : "SIGTERM");
+        /* The INI says not to resume; the command that goes on does. */
+        expect_text(r->err, " --set 'trainer.project_name=it'\\''s' --set "
+                            "trainer.resume_mode=auto\n");
         expect_text(r->out, "\ncheckpoint ");
         assert_true(xr_path_exists(
             scratch_path("out/latest_checkpointed_iteration.txt")));
@@ -118,6 +122,74 @@ static void signals_again_end_it_at_once(void **state)
     const program_result *r =
         program_kill(args, scratch_path("out/metrics.jsonl"), SIGINT, 3);
     expect_code(r, 128 + SIGINT);
+}
+
+/* An engine that waits a while in its first step, once it has said so in the
+ * file that is given back. */
+static const char *make_slow(void)
+{
+    static char flag[300];
+    (void)snprintf(flag, sizeof flag, "%s", scratch_path("flag"));
+    (void)remove(flag);
+    assert_int_equal(setenv("SICK", "infer-pause", 1), 0);
+    assert_int_equal(setenv("SICK_AT", "1", 1), 0);
+    assert_int_equal(setenv("SICK_FLAG", flag, 1), 0);
+    return flag;
+}
+
+static const char *sick_folder(void)
+{
+    static char folder[300];
+    (void)snprintf(folder, sizeof folder, "%s/tests/sick",
+                   getenv("XRAY_BUILD"));
+    return folder;
+}
+
+/* What is said to whom, to the word: a validation has nothing to go on with. */
+static void words_on_a_signal(void **state)
+{
+    (void)state;
+    char want[1400];
+    const char *flag = make_slow();
+    write_run("100000");
+    const char *args[] = { "eval",
+                           run_ini,
+                           "--plugin-path",
+                           sick_folder(),
+                           "--set=run.infer=sick",
+                           "--set",
+                           "trainer.project_name=",
+                           "--set",
+                           "trainer.project_name=a b;$c*~",
+                           "--set=trainer.experiment_name=@,+%:/._-=Zz09",
+                           NULL };
+    const program_result *r = program_kill(args, flag, SIGTERM, 1);
+    expect_code(r, 128 + SIGTERM);
+    assert_string_equal(r->err, "xray: stopping; once more stops at once\n"
+                                "xray: stopped by SIGTERM\n");
+    expect_text(r->out, "val-core/");
+    (void)make_slow();
+    r = program_kill(args, flag, SIGINT, 2);
+    expect_code(r, 128 + SIGINT);
+    assert_string_equal(r->err, "xray: stopping; once more stops at once\n"
+                                "xray: stopped at once\n");
+    args[0] = "train";
+    (void)make_slow();
+    r = program_kill(args, flag, SIGTERM, 2);
+    expect_code(r, 128 + SIGTERM);
+    (void)snprintf(
+        want, sizeof want,
+        "xray: stopping after this step, with a checkpoint; once more stops at "
+        "once\nxray: stopped at once; no checkpoint was written; go on from "
+        "the last one with: %s train %s --plugin-path %s --set=run.infer=sick "
+        "--set trainer.project_name= --set 'trainer.project_name=a b;$c*~' "
+        "--set=trainer.experiment_name=@,+%%:/._-=Zz09 --set "
+        "trainer.resume_mode=auto\n",
+        getenv("XRAY_BIN"), run_ini, sick_folder());
+    assert_string_equal(r->err, want);
+    (void)unsetenv("SICK");
+    (void)unsetenv("SICK_AT");
+    (void)unsetenv("SICK_FLAG");
 }
 
 static void faults_of_a_run(void **state)
@@ -209,6 +281,7 @@ int main(void)
         cmocka_unit_test(same_bits_again),
         cmocka_unit_test(signals_end_a_run),
         cmocka_unit_test(signals_again_end_it_at_once),
+        cmocka_unit_test(words_on_a_signal),
         cmocka_unit_test(faults_of_a_run),
         cmocka_unit_test(rewards_by_themselves),
     };

@@ -111,6 +111,21 @@ static void closed_streams(void **state)
     expect_code(r, 1);
     r = program_shell("\"$XRAY_BIN\" --nothing 2>&-");
     expect_code(r, 2);
+    /* What went wrong before is not hidden by it. */
+    char command[512];
+    (void)snprintf(command, sizeof command,
+                   "\"$XRAY_BIN\" config print %s >/dev/full",
+                   scratch_write("bad.ini", "[run]\ncolour = red\n"));
+    r = program_shell(command);
+    expect_code(r, 2);
+    expect_text(r->err, "xray: cannot write the results: No space left on "
+                        "device\n");
+    /* A reader that went away is no news, but nothing was written. */
+    r = program_shell("exec 3>&1; { sleep 0.2; \"$XRAY_BIN\" config docs; "
+                      "echo $? >&3; } | :");
+    expect_code(r, 0);
+    assert_string_equal(r->out, "1\n");
+    assert_string_equal(r->err, "");
 }
 
 int main(void)

@@ -7,13 +7,7 @@
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 
-# A name may be there once: the real device-cuda, where it was built, stays out.
-mkdir -p "$work/bin/plugins"
-for module in "$XRAY_BUILD"/plugins/*.so "$XRAY_BUILD/tests/cuda/device-cuda.so"; do
-    [ "$module" = "$XRAY_BUILD/plugins/device-cuda.so" ] || ln -s "$module" "$work/bin/plugins/"
-done
-cp "$XRAY_BIN" "$work/bin/xray"
-XRAY_BIN=$work/bin/xray
+cuda_on_host
 
 run() { # FOLDER [--set ...]
     local dir=$1

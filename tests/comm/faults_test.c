@@ -64,6 +64,28 @@ static void other_root(ranks_env *e)
     ranks_meet(e);
 }
 
+/* Ranks are named by their numbers in the run, not in the group. */
+static void roots_of_a_group(ranks_env *e)
+{
+    uint32_t two[2] = { 1, 2 };
+    char *a = ranks_alloc(e, 128);
+    xray_comm_group *first = NULL;
+    xray_comm_group *again = NULL;
+    if (e->rank) {
+        CHECK_OK(e, e->comm->group(e->comm_self, two, 2, &first));
+        CHECK_OK(e, e->comm->group(e->comm_self, two, 2, &again));
+        uint64_t start = ranks_ms();
+        xray_status status =
+            e->comm->broadcast(first, NULL, a, 12, e->rank - 1);
+        faults_told(e, status, start, "broadcast of 12 bytes from rank 1");
+        CHECK(e, ranks_said(e, "broadcast of 12 bytes from rank 2"));
+        status = e->comm->send(again, NULL, a, 100, 2 - e->rank);
+        faults_told(e, status, start, "send of 100 bytes to rank 1");
+        CHECK(e, ranks_said(e, "send of 100 bytes to rank 2"));
+    }
+    ranks_meet(e);
+}
+
 /* Rank 0 waits for 1 in the group of all, 1 for 0 in the pair: for ever. */
 static void other_group(ranks_env *e)
 {
@@ -269,6 +291,7 @@ const scenario ranks_scenarios[] = {
     { "other_size", other_size, 60000 },
     { "other_type", other_type, 60000 },
     { "other_root", other_root, 60000 },
+    { "roots_of_a_group", roots_of_a_group, 60000 },
     { "other_group", other_group, 60000 },
     { "both_send", both_send, 60000 },
     { "send_alone", send_alone, 60000 },
@@ -294,6 +317,7 @@ static void disagreement(void **state)
     ranks_run("other_size", 3, NULL);
     ranks_run("other_type", 2, NULL);
     ranks_run("other_root", 2, NULL);
+    ranks_run("roots_of_a_group", 3, NULL);
     ranks_run("other_group", 3, NULL);
     ranks_run("both_send", 2, NULL);
     ranks_run("send_alone", 2, NULL);

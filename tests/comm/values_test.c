@@ -10,8 +10,9 @@
 
 #include <math.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/hash.h"
-#include "core/base/philox.h"
 #include "plugins/device-cpu/device.h"
 
 #define GUARD 8 /* elements behind a buffer that must stay */
@@ -31,7 +32,7 @@ static uint64_t count_at(const ranks_env *e, size_t i)
 /* Element i of a rank: over several magnitudes, so that order shows. */
 static float value(uint32_t rank, uint64_t i, uint64_t seed)
 {
-    uint64_t bits = xr_mix64(xr_mix64(seed, rank), i);
+    uint64_t bits = xray_mix64(xray_mix64(seed, rank), i);
     float unit = (float)(bits >> 40) * 0x1p-24f - 0.5f;
     return ldexpf(unit, (int)(bits & 15) - 8);
 }
@@ -172,10 +173,10 @@ static void broadcast(ranks_env *e, uint64_t count, uint64_t offset,
     memset(p, GUARD_BYTE, bytes + offset + GUARD);
     p += offset;
     for (uint64_t i = 0; i < bytes; i++)
-        p[i] = (char)xr_mix64(e->rank, i);
+        p[i] = (char)xray_mix64(e->rank, i);
     CHECK_OK(e, e->comm->broadcast(e->world, NULL, p, bytes, root));
     for (uint64_t i = 0; i < bytes; i++)
-        CHECK(e, p[i] == (char)xr_mix64(root, i));
+        CHECK(e, p[i] == (char)xray_mix64(root, i));
     for (uint64_t i = 0; i < GUARD; i++)
         CHECK(e, p[bytes + i] == GUARD_BYTE);
     e->dev->free(e->dev_self, block);
@@ -190,7 +191,7 @@ static void messages(ranks_env *e, uint64_t count)
     char *to = ranks_alloc(e, bytes + 1);
     char *from = ranks_alloc(e, bytes + 1);
     for (uint64_t i = 0; i < bytes; i++)
-        to[i] = (char)xr_mix64(e->rank, i);
+        to[i] = (char)xray_mix64(e->rank, i);
     for (int turn = 0; turn < 2; turn++) {
         /* An odd ring needs one that does both the other way round. */
         int first = e->rank % 2 == 0 && e->rank + 1 != e->size;
@@ -202,7 +203,7 @@ static void messages(ranks_env *e, uint64_t count)
             CHECK_OK(e, e->comm->recv(e->world, NULL, from, bytes, last));
     }
     for (uint64_t i = 0; i < bytes; i++)
-        CHECK(e, from[i] == (char)xr_mix64(last, i));
+        CHECK(e, from[i] == (char)xray_mix64(last, i));
     e->dev->free(e->dev_self, to);
     e->dev->free(e->dev_self, from);
 }
@@ -278,7 +279,7 @@ static void repeat(ranks_env *e)
     uint64_t first = 0;
     for (uint64_t turn = 0; turn < (e->brief ? 12 : 50); turn++) {
         memcpy(out, in, COUNT * sizeof(float));
-        uint64_t delay = xr_mix64(turn, e->rank) % 7;
+        uint64_t delay = xray_mix64(turn, e->rank) % 7;
         if (delay < 4)
             ranks_sleep_ms(delay);
         CHECK_OK(e, e->comm->all_reduce(e->world, NULL, out, COUNT, XRAY_F32));
@@ -323,8 +324,16 @@ static void groups(ranks_env *e)
         sum_ranks(e, e->world, 10.0f);
         sum_ranks(e, again, e->rank % 2 ? 6.0f : 4.0f);
     }
-    uint32_t wrong[2] = { 3, 1 };
-    CHECK(e, e->comm->group(e->comm_self, wrong, 2, &again) == XRAY_E_ARG);
+    /* Descending, twice the same, no rank of the world, not of this one. */
+    uint32_t wrong[4][2] = { { 3, 1 },
+                             { e->rank, e->rank },
+                             { e->rank, 4 },
+                             { half[0] ^ 1, half[1] ^ 1 } };
+    for (int i = 0; i < 4; i++)
+        CHECK(e,
+              e->comm->group(e->comm_self, wrong[i], 2, &again) == XRAY_E_ARG);
+    CHECK(e, e->comm->group(e->comm_self, half, 0, &again) == XRAY_E_ARG);
+    CHECK(e, e->comm->group(e->comm_self, NULL, 2, &again) == XRAY_E_ARG);
 }
 
 /* What is counted as received is what the formulas of training say. */

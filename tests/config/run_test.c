@@ -2,7 +2,7 @@
  *
  * The core's sections: presets, checks across keys, documentation.
  */
-#include "core/config/run.h"
+#include "core/config/sections.h"
 #include "tests/config/config_testing.h"
 
 static xr_config *decode_ini(const char *text, xr_run_config *run,

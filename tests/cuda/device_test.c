@@ -85,13 +85,39 @@ static void create_says_why_not(void **state)
     refused(0, XRAY_E_DEVICE, "compute capability 7.5");
     emulate_devices(1, 90, 4);
     refused(0, XRAY_E_NOMEM, "GPU 0 has no memory left");
-    void *d = open_device();
+    emulate_devices(1, 80, 64 * MB); /* the least there may be */
+    cuda_config odd = { .precision = CUDA_FLOAT32 };
+    void *d = NULL;
+    must(ops()->create(&host, &odd, 0, &d));
+    ops()->destroy(d);
+    d = NULL;
+    for (int i = 0; i < 4; i++) {
+        odd = (cuda_config){ .index = i == 0 ? -2 : 0,
+                             .precision = i == 1   ? CUDA_FLOAT32 - 1
+                                          : i == 2 ? CUDA_BFLOAT16 + 1
+                                                   : CUDA_FLOAT32,
+                             .products = i == 3 ? CUDA_PRODUCTS_CUBLASLT + 1
+                                                : CUDA_PRODUCTS_OWN };
+        assert_int_equal(ops()->create(&host, &odd, 0, &d), XRAY_E_CONFIG);
+        assert_string_equal(said, "device cuda: index, precision or products "
+                                  "has an unknown value");
+    }
+    assert_int_equal(ops()->create(&host, NULL, 0, NULL), XRAY_E_ARG);
+    d = open_device();
     xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
     must(ops()->info(d, &info));
     assert_string_equal(info.name, "emulated device, compute 9.0, 4 "
                                    "multiprocessors, float32");
     assert_int_equal(info.memory_bytes, 8192 * MB);
     assert_int_equal(info.host_memory, 0);
+    assert_int_equal(info.features, XRAY_DEVICE_PARENTS);
+    uint64_t before = info.memory_free;
+    void *p = NULL;
+    must(ops()->alloc(d, "test", XRAY_TAG_KV, 8 * MB, &p));
+    must(ops()->info(d, &info));
+    assert_int_equal(info.memory_free, before - 8 * MB);
+    assert_null(ops()->extension(d, "no.such"));
+    assert_null(ops()->extension(d, NULL));
     ops()->destroy(d);
 }
 
@@ -191,6 +217,25 @@ static void evicted_memory_keeps_its_address(void **state)
     assert_int_equal(p[n - 1], 0);
     ops()->free(d, q);
     assert_int_equal(ops()->evict(d, p + 1), XRAY_E_ARG);
+    assert_int_equal(ops()->restore(d, p + 1), XRAY_E_ARG);
+    assert_int_equal(ops()->evict(d, NULL), XRAY_E_ARG);
+    /* A small one, which keeps its memory, comes back as empty; one that is
+     * away can be freed, and is not counted twice. */
+    must(ops()->alloc(d, "c", XRAY_TAG_KV, 100, (void **)&q));
+    uint64_t kv = stats_of(d).live[XRAY_TAG_KV];
+    memset(q, 7, 100);
+    must(ops()->evict(d, q));
+    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], kv - 100);
+    must(ops()->restore(d, q));
+    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], kv);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(q[i], 0);
+    must(ops()->evict(d, q));
+    ops()->free(d, q);
+    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], kv - 100);
+    assert_int_equal(
+        ops()->alloc(d, "all", XRAY_TAG_KV, UINT64_MAX, (void **)&q),
+        XRAY_E_NOMEM);
     ops()->destroy(d);
 }
 
@@ -259,7 +304,20 @@ static void graphs_replay(void **state)
     must(ops()->zero(d, s, x, 4));
     must(ops()->sync(d, s));
     assert_true(x[0] == 0.0f && x[1] == 8.0f);
-    assert_int_equal(ops()->copy(d, s, x, back, 4, 9), XRAY_E_ARG);
+    assert_int_equal(ops()->copy(d, s, x, back, 4, XRAY_COPY_ON_DEVICE + 1),
+                     XRAY_E_ARG);
+    assert_int_equal(ops()->copy(d, s, x, back, 4, 0), XRAY_E_ARG);
+    assert_int_equal(ops()->copy(d, s, NULL, back, 4, XRAY_COPY_TO_DEVICE),
+                     XRAY_E_ARG);
+    must(ops()->copy(d, s, NULL, NULL, 0, XRAY_COPY_TO_DEVICE));
+    assert_int_equal(ops()->zero(d, s, NULL, 4), XRAY_E_ARG);
+    must(ops()->zero(d, s, NULL, 0));
+    assert_int_equal(ops()->event_record(d, s, NULL), XRAY_E_ARG);
+    assert_int_equal(ops()->event_wait(d, s, NULL), XRAY_E_ARG);
+    assert_int_equal(ops()->graph_launch(d, s, NULL), XRAY_E_ARG);
+    assert_int_equal(ops()->stream_create(d, NULL), XRAY_E_ARG);
+    assert_int_equal(ops()->event_create(d, NULL), XRAY_E_ARG);
+    assert_int_equal(ops()->graph_end(d, s, NULL), XRAY_E_ARG);
     const xray_cuda_ops *more = ops()->extension(d, XRAY_EXT_CUDA);
     assert_non_null(more);
     assert_int_equal(more->index(d), 0);
@@ -363,6 +421,31 @@ static void processes_share(void **state)
     must(ops()->share(d, p + 24, handle));
     must(ops()->attach(d, handle, 8, (void **)&own));
     assert_ptr_equal(own, p + 24);
+    assert_int_equal(ops()->attach(d, handle, 4096 - 96, (void **)&own),
+                     XRAY_OK);
+    assert_int_equal(ops()->attach(d, handle, 4096 - 95, (void **)&own),
+                     XRAY_E_RANGE);
+    assert_string_equal(said, "attach: 4001 bytes are asked of a handle of "
+                              "4000");
+    uint8_t wrong[XRAY_HANDLE_BYTES] = { 0 };
+    assert_int_equal(ops()->attach(d, wrong, 8, (void **)&own), XRAY_E_ARG);
+    assert_int_equal(ops()->share(d, NULL, handle), XRAY_E_ARG);
+    /* Others may have it mapped: it stays, and stays counted. */
+    uint64_t held = stats_of(d).live[XRAY_TAG_WORKSPACE];
+    must(ops()->evict(d, p));
+    assert_int_equal(stats_of(d).live[XRAY_TAG_WORKSPACE], held);
+    assert_int_equal(p[25], 42);
+    int *away = NULL;
+    uint8_t other[XRAY_HANDLE_BYTES];
+    must(ops()->alloc(d, "away", XRAY_TAG_KV, 4096, (void **)&away));
+    must(ops()->evict(d, away));
+    assert_int_equal(ops()->share(d, away, other), XRAY_E_STATE);
+    must(ops()->restore(d, away));
+    must(ops()->share(d, away, other));
+    assert_int_equal(ops()->share(d, away + 1024, other), XRAY_E_ARG);
+    must(ops()->shareable(d, 0));
+    must(ops()->alloc(d, "own", XRAY_TAG_KV, 4096, (void **)&away));
+    assert_int_equal(ops()->share(d, away, other), XRAY_E_ARG);
     put(c.to[1], handle, sizeof(handle));
     take(c.from[0], results, sizeof(results));
     if (results[0] == XRAY_E_PEER) {

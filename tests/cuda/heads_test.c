@@ -6,7 +6,7 @@
 #include "tests/cuda/products.h"
 #include "tests/device/heads.h"
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
 
 /* Each item has a temperature. */
 static heads tempered(size_t items, size_t vocab, size_t dim, float softcap)
@@ -111,6 +111,45 @@ static void heads_equal_the_cpu(void **state)
         free(logits);
         heads_free(&h);
     }
+    cpu_ops()->destroy(cpu);
+    instance_close(d);
+}
+
+/* Words that do not begin at 0: the same of targets as many further on. */
+static void a_vocabulary_may_begin_later(void **state)
+{
+    (void)state;
+    cuda_device *d = instance(CUDA_FLOAT32);
+    void *cpu = cpu_instance();
+    heads h = tempered(9, 37, 24, 3.0f);
+    float *dh = random_floats(2 * h.items, 1);
+    ends want = ends_make(&h);
+    run_all(cpu_ops(), cpu, &h, dh, NULL, &want);
+    for (size_t i = 0; i < h.items; i++)
+        h.targets[i] += 5;
+    for (int s = 0; s < 2; s++) {
+        const xray_device_ops *ops = s ? cuda_ops() : cpu_ops();
+        void *self = s ? (void *)d : cpu;
+        xray_weight *w = weight_on(ops, self, h.w, h.vocab, h.dim);
+        ends got = ends_make(&h);
+        xray_head_logp op = head_op(&h, w, &got);
+        op.vocab_first = 5;
+        must(ops->head_logp(self, NULL, &op));
+        xray_head_grad grad = { .head = XRAY_HEAD(xray_head_grad),
+                                .forward = &op,
+                                .dlogp = dh,
+                                .dentropy = dh + h.items,
+                                .dx = got.dx,
+                                .dweight = got.dw };
+        must(ops->head_grad(self, NULL, &grad));
+        memcpy(got.partial, want.partial, h.items * 4 * sizeof(float));
+        same_ends(&h, &got, &want);
+        ends_free(&got);
+        ops->weight_destroy(self, w);
+    }
+    ends_free(&want);
+    free(dh);
+    heads_free(&h);
     cpu_ops()->destroy(cpu);
     instance_close(d);
 }
@@ -240,7 +279,7 @@ static xray_draw *draws_make(size_t items)
     xray_draw *draws = calloc(items ? items : 1, sizeof(*draws));
     assert_non_null(draws);
     for (size_t i = 0; i < items; i++)
-        draws[i] = (xray_draw){ .key = xr_philox_key(1, 2, i),
+        draws[i] = (xray_draw){ .key = xray_philox_key(1, 2, i),
                                 .sample = (uint32_t)(i % 5),
                                 .position = (uint32_t)i,
                                 .temperature = temperatures[i / 2 % 4],
@@ -337,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_equal_the_cpu),
+        cmocka_unit_test(a_vocabulary_may_begin_later),
         cmocka_unit_test(narrow_heads_are_near_float64),
         cmocka_unit_test(draws_equal_the_cpu),
         cmocka_unit_test(trainer_and_engine_agree),

@@ -13,13 +13,7 @@ if [ "${1:-}" = gpu ]; then
     "$XRAY_BUILD/tests/test-gpu-narrow" >"$work/log" 2>&1 || code=$?
     [ $code != 77 ] || { cat "$work/log"; exit 77; }
 else
-    # A name may be there once: the real device-cuda, where it was built, stays out.
-    mkdir -p "$work/bin/plugins"
-    for module in "$XRAY_BUILD"/plugins/*.so "$XRAY_BUILD/tests/cuda/device-cuda.so"; do
-        [ "$module" = "$XRAY_BUILD/plugins/device-cuda.so" ] || ln -s "$module" "$work/bin/plugins/"
-    done
-    cp "$XRAY_BIN" "$work/bin/xray"
-    XRAY_BIN=$work/bin/xray
+    cuda_on_host
 fi
 
 run() { # FOLDER [--set ...]

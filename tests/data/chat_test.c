@@ -208,6 +208,112 @@ static void refusals(void **state)
     end(&f);
 }
 
+/* What else a template sees of a row, and what not. */
+static void tools_and_documents(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "{{ tools | length if tools else 'no' }}|"
+              "{{ documents | length if documents else 'no' }}|"
+              "{{ add_generation_prompt }}|{{ messages[0].role }}");
+    expect_prompt(&f,
+                  "{\"prompt\":[{\"role\":\"developer\",\"content\":\"x\"}],"
+                  "\"answer\":\"\",\"tools\":[{},{}],\"documents\":[{}]}",
+                  "2|1|True|developer");
+    f.data.tools_key = "functions";
+    f.data.system_prompt = "S";
+    f.data.add_generation_prompt = 0;
+    expect_prompt(&f,
+                  "{\"prompt\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                  "\"answer\":\"\",\"tools\":[{},{}],\"functions\":[{}]}",
+                  "1|no|False|system");
+    f.data.apply_chat_template = XR_CHAT_ALWAYS;
+    f.data.system_prompt = "";
+    expect_prompt(&f, "{\"prompt\":\"one\",\"answer\":\"\"}",
+                  "no|no|False|user");
+    expect_refusal(&f, "{\"answer\":\"\"}", XR_DATA_PROMPTS,
+                   "rows.jsonl:1: no key 'prompt'");
+    end(&f);
+}
+
+static void malformed_messages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *row;
+        int kind;
+        const char *key;
+    } cases[] = {
+        { "{\"prompt\":[1],\"answer\":\"\"}", XR_DATA_PROMPTS, "prompt" },
+        { "{\"prompt\":[{}],\"answer\":\"\"}", XR_DATA_PROMPTS, "prompt" },
+        { "{\"prompt\":[{\"role\":1}],\"answer\":\"\"}", XR_DATA_PROMPTS,
+          "prompt" },
+        { "{\"prompt\":[{\"role\":\"user\"},{}],\"answer\":\"\"}",
+          XR_DATA_PROMPTS, "prompt" },
+        { "{\"messages\":\"x\"}", XR_DATA_SFT, "messages" },
+        { "{\"messages\":[]}", XR_DATA_SFT, "messages" },
+        { "{\"messages\":{\"role\":\"user\"}}", XR_DATA_SFT, "messages" },
+        { "{\"messages\":[[]]}", XR_DATA_SFT, "messages" },
+    };
+    fixture f;
+    begin(&f, PLAIN);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char want[160];
+        (void)snprintf(want, sizeof want,
+                       "rows.jsonl:1: '%s' must be a list of messages, each an "
+                       "object with a 'role'",
+                       cases[i].key);
+        expect_refusal(&f, cases[i].row, cases[i].kind, want);
+    }
+    end(&f);
+}
+
+/* Which template it is: none, the file that [data] names, the model's. */
+static void which_template(void **state)
+{
+    (void)state;
+    char folder[256];
+    xm_chat *chat;
+    xr_err err = { "" };
+    fixture f;
+    begin(&f, PLAIN);
+    (void)snprintf(folder, sizeof folder, "%s", scratch_path("model"));
+    assert_int_equal(xr_dir_make(folder, NULL), XRAY_OK);
+    (void)scratch_write("model/chat_template.jinja", "model's");
+    for (int file = 0; file < 2; file++)
+        for (int way = XR_CHAT_AUTO; way <= XR_CHAT_NEVER; way++) {
+            xr_data_section data = f.data;
+            data.apply_chat_template = way;
+            data.chat_template = file ? scratch_write("own.jinja", "own") : "";
+            assert_int_equal(xr_data_chat(&data, folder, &err, &chat), XRAY_OK);
+            if (way == XR_CHAT_NEVER) {
+                assert_null(chat);
+                continue;
+            }
+            xm_chat_text text = { 0 };
+            cJSON *none = cJSON_CreateArray();
+            const xm_chat_call call = { .messages = none };
+            assert_int_equal(xm_chat_render(chat, &call, "t", &err, &text),
+                             XRAY_OK);
+            assert_string_equal(xr_str_text(&text.text),
+                                file ? "own" : "model's");
+            xm_chat_text_free(&text);
+            cJSON_Delete(none);
+            xm_chat_close(chat);
+        }
+    xr_data_section data = f.data;
+    data.chat_template = "";
+    (void)scratch_write("model/chat_template.jinja", "{% if %}");
+    assert_true(xr_data_chat(&data, folder, &err, &chat) < 0);
+    assert_non_null(strstr(err.text, "chat_template.jinja"));
+    const char *tail = " ([data] apply_chat_template = never does without)";
+    assert_string_equal(err.text + strlen(err.text) - strlen(tail), tail);
+    data.chat_template = "/nowhere.jinja";
+    assert_true(xr_data_chat(&data, folder, &err, &chat) < 0);
+    assert_non_null(strstr(err.text, "/nowhere.jinja"));
+    end(&f);
+}
+
 /* ---- whole conversations ------------------------------------------------ */
 
 #define TALK                                                  \
@@ -263,6 +369,103 @@ static void changing_turns(void **state)
                    "rows.jsonl:1: the chat template does not put message 2 "
                    "behind the generation prompt");
     end(&f);
+}
+
+/* The last turn reads otherwise once others follow it. */
+static void changed_turns(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}"
+              "{%- if loop.last and not add_generation_prompt -%}!{%- endif -%}"
+              "{%- endfor -%}"
+              "{%- if add_generation_prompt -%}[assistant]{%- endif -%}");
+    expect_refusal(&f, TALK, XR_DATA_SFT,
+                   "rows.jsonl:1: the chat template changes message 2 when "
+                   "others follow, so the assistant's tokens cannot be found; "
+                   "use a template with generation blocks ([data] "
+                   "chat_template)");
+    f.data.system_prompt = "S"; /* which counts as a message */
+    expect_refusal(&f, TALK, XR_DATA_SFT,
+                   "rows.jsonl:1: the chat template changes message 3 when");
+    end(&f);
+}
+
+#define ENDS                                                   \
+    "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}\n" \
+    "{% endfor -%}"                                            \
+    "{%- if add_generation_prompt -%}[assistant]{%- endif -%}"
+
+/* Rows of both forms after one another: only conversations have a mask, and a
+ * longer one has its own. */
+static void mixed_rows(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a</s>\"},"
+        "{\"role\":\"assistant\",\"content\":\"b\"}]}\n"
+        "{\"prompt\":\"one\",\"answer\":\"two\"}\n" TALK "\n"
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"nothing\"}]}\n"
+        "{\"messages\":[{\"role\":\"assistant\",\"content\":\"Once upon a time "
+        "there was a little dog, and a cat, and a bird. They all went to the "
+        "park and the sun was big and red and they saw a small tree there.\"},"
+        "{\"role\":\"user\",\"content\":\"so\"}]}\n";
+    fixture f;
+    begin(&f, ENDS);
+    f.data.max_prompt_length = 2000;
+    xr_dataset *set = rows_of(&f, text, XR_DATA_SFT);
+    assert_int_equal(xr_dataset_count(set), 4);
+    assert_int_equal(xr_dataset_filtered(set), 1); /* nothing to learn of it */
+    /* Without an EOS all that the message adds is learnt. */
+    expect_learnt(&f, xr_dataset_row(set, 0), "b\n");
+    assert_null(xr_dataset_row(set, 1)->mask);
+    expect_learnt(&f, xr_dataset_row(set, 2), "two\nfour\n");
+    const xr_row *last = xr_dataset_row(set, 3);
+    assert_int_equal(last->id, 4);
+    assert_non_null(last->mask);
+    uint32_t learnt = 0;
+    for (uint32_t i = 0; i < last->id_count; i++)
+        learnt += last->mask[i];
+    static const char *const around[] = { "[assistant]", "[user]so\n" };
+    uint32_t unlearnt = 0;
+    for (size_t i = 0; i < 2; i++) {
+        xm_ids ids = { 0 };
+        assert_int_equal(xm_tokenizer_encode(f.tokenizer, around[i],
+                                             strlen(around[i]), 0, &ids, NULL),
+                         XRAY_OK);
+        unlearnt += (uint32_t)ids.count;
+        xm_ids_free(&ids);
+    }
+    assert_in_range(last->id_count - learnt, unlearnt - 1, unlearnt);
+    assert_true(last->mask[last->prompt_count]);
+    assert_false(last->mask[last->id_count - 1]);
+    xr_dataset_close(set);
+    end(&f);
+}
+
+/* The system prompt stands in front of a conversation, and is not learnt. */
+static void told_conversations(void **state)
+{
+    (void)state;
+    static const char *const templates[] = { MARKED, PLAIN };
+    for (size_t i = 0; i < 2; i++) {
+        fixture f;
+        begin(&f, templates[i]);
+        f.data.system_prompt = "S";
+        f.data.messages_key = "turns";
+        xr_dataset *set = rows_of(
+            &f,
+            "{\"messages\":[],\"turns\":[{\"role\":\"user\",\"content\":\"a\"},"
+            "{\"role\":\"assistant\",\"content\":\"b\"}]}",
+            XR_DATA_SFT);
+        const xr_row *row = xr_dataset_row(set, 0);
+        assert_string_equal(row->prompt,
+                            "[system]S\n[user]a\n[assistant]b</s>\n");
+        assert_string_equal(row->ground_truth, "");
+        expect_learnt(&f, row, "b</s>");
+        xr_dataset_close(set);
+        end(&f);
+    }
 }
 
 /* A cut conversation keeps its mask aligned; one with nothing left goes. */
@@ -344,10 +547,20 @@ static void held_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts),           cmocka_unit_test(plain_prompt),
-        cmocka_unit_test(variables),         cmocka_unit_test(refusals),
-        cmocka_unit_test(conversations),     cmocka_unit_test(changing_turns),
-        cmocka_unit_test(cut_conversations), cmocka_unit_test(held_out),
+        cmocka_unit_test(prompts),
+        cmocka_unit_test(plain_prompt),
+        cmocka_unit_test(variables),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(conversations),
+        cmocka_unit_test(changing_turns),
+        cmocka_unit_test(cut_conversations),
+        cmocka_unit_test(held_out),
+        cmocka_unit_test(tools_and_documents),
+        cmocka_unit_test(malformed_messages),
+        cmocka_unit_test(which_template),
+        cmocka_unit_test(changed_turns),
+        cmocka_unit_test(mixed_rows),
+        cmocka_unit_test(told_conversations),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -6,7 +6,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "core/data/data.h"
 #include "core/data/files.h"
 #include "core/data/filter.h"
@@ -68,7 +69,7 @@ static char *long_text(void)
     assert_non_null(text);
     for (size_t i = 0; i < TEXT_SIZE; i++)
         text[i] =
-            (char)('a' + xr_philox(1, (uint32_t)i / 3, 0, 0, 0).w[0] % 20);
+            (char)('a' + xray_philox(1, (uint32_t)i / 3, 0, 0, 0).w[0] % 20);
     return text;
 }
 
@@ -107,6 +108,10 @@ static void compressed(packer pack, const char *kind)
     size_t first = pack(text, 1000, out, TEXT_SIZE);
     size_t second = pack(text + 1000, 2000, out + first, TEXT_SIZE);
     expect_text(write_bytes("b.jsonl", out, first + second), text, 3000);
+    first = pack(text, 1000, out, TEXT_SIZE);
+    second =
+        pack(text + 1000, TEXT_SIZE - 1000, out + first, 2 * TEXT_SIZE - first);
+    expect_text(write_bytes("b.jsonl", out, first + second), text, TEXT_SIZE);
     size = pack(text, 0, out, TEXT_SIZE);
     expect_text(write_bytes("c.jsonl", out, size), "", 0);
 
@@ -148,7 +153,7 @@ static void damaged_anywhere(void **state)
     for (size_t i = 0; i < 2; i++)
         sizes[i] = packers[i](text, sizeof text, whole[i], sizeof whole[i]);
     for (uint32_t i = 0; i < 2000; i++) {
-        xr_philox_out r = xr_philox(3, i, 0, 0, 0);
+        xray_philox_out r = xray_philox(3, i, 0, 0, 0);
         size_t size = sizes[i & 1];
         memcpy(bytes, whole[i & 1], size);
         bytes[r.w[0] % size] ^= (unsigned char)(1u << r.w[1] % 8);

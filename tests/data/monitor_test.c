@@ -83,6 +83,72 @@ static void many_names(void **state)
     xr_metrics_free(m);
 }
 
+static void values_in_place(void **state)
+{
+    (void)state;
+    static const float values[] = { 2.0f, -1.0f, 0.5f, 4.5f };
+    static const struct {
+        const char *name;
+        double value;
+    } want[] = { { "z", 3 },      { "s/mean", 1.5 }, { "s/max", 4.5 },
+                 { "s/min", -1 }, { "one/mean", 2 }, { "one/max", 2 },
+                 { "one/min", 2 } };
+    xr_metrics *m = xr_metrics_new();
+    xr_metrics_put(m, "s/min", 0);
+    xr_metrics_put(m, "z", 1);
+    xr_metrics_clear(m);
+    xr_metrics_put(m, "z", 3);
+    xr_metrics_stats(m, "s", values, 4);
+    xr_metrics_stats(m, "one", values, 1);
+    assert_int_equal(xr_metrics_count(m), 7);
+    for (size_t i = 0; i < 7; i++) {
+        assert_string_equal(xr_metrics_name(m, i), want[i].name);
+        assert_true(xr_metrics_value(m, i) == want[i].value);
+        assert_true(xr_metrics_get(m, want[i].name) == want[i].value);
+    }
+    static const float below[] = { -3.0f, -2.0f, -4.0f };
+    xr_metrics_stats(m, "below", below, 3);
+    assert_true(xr_metrics_get(m, "below/mean") == -3);
+    assert_true(xr_metrics_get(m, "below/max") == -2);
+    assert_true(xr_metrics_get(m, "below/min") == -4);
+    xr_metrics_stats(m, "above", values + 3, 1);
+    assert_true(xr_metrics_get(m, "above/min") == 4.5);
+    /* What is set in one step and not in the next is in the third again. */
+    for (int step = 0; step < 3; step++) {
+        xr_metrics_clear(m);
+        assert_int_equal(xr_metrics_count(m), 0);
+        assert_true(isnan(xr_metrics_get(m, "z")));
+        if (step == 1)
+            xr_metrics_put(m, "s/min", 1);
+        xr_metrics_put(m, "z", step);
+        assert_int_equal(xr_metrics_count(m), step == 1 ? 2 : 1);
+        assert_string_equal(xr_metrics_name(m, step == 1), "z");
+    }
+    assert_true(isnan(xr_metrics_value(m, 7)));
+    assert_true(isnan(xr_metrics_get(m, "never")));
+    xr_metrics_free(m);
+}
+
+/* More names than the first room has, each with its own value. */
+static void names_beyond_the_first_room(void **state)
+{
+    (void)state;
+    char name[32];
+    xr_metrics *m = xr_metrics_new();
+    for (int i = 0; i < 300; i++) {
+        (void)snprintf(name, sizeof name, "m%d", i);
+        xr_metrics_put(m, name, i * 0.5);
+    }
+    assert_int_equal(xr_metrics_count(m), 300);
+    for (size_t i = 0; i < 300; i++) {
+        (void)snprintf(name, sizeof name, "m%zu", i);
+        assert_string_equal(xr_metrics_name(m, i), name);
+        assert_true(xr_metrics_value(m, i) == (double)i * 0.5);
+        assert_true(xr_metrics_get(m, name) == (double)i * 0.5);
+    }
+    xr_metrics_free(m);
+}
+
 /* Steps [first, last] with one metric each. */
 static void write_steps(const char *path, int64_t keep, uint64_t first,
                         uint64_t last)
@@ -160,23 +226,6 @@ static void leaves_other_files_alone(void **state)
     assert_int_equal(xr_monitor_open(scratch_path("no/such/dir"), -1, 0, NULL,
                                      &err, &monitor),
                      XRAY_E_IO);
-}
-
-/* A full disk is said once; the run goes on. */
-static void full_disk(void **state)
-{
-    (void)state;
-    xr_monitor *monitor;
-    xr_err err = { "" };
-    xr_metrics *m = xr_metrics_new();
-    xr_metrics_put(m, "x", 1);
-    assert_int_equal(xr_monitor_open("/dev/full", -1, 0, NULL, &err, &monitor),
-                     XRAY_OK);
-    assert_int_equal(xr_monitor_step(monitor, 1, 2, m, &err), XRAY_E_IO);
-    assert_non_null(strstr(err.text, "/dev/full"));
-    assert_int_equal(xr_monitor_step(monitor, 2, 2, m, &err), XRAY_OK);
-    xr_monitor_close(monitor);
-    xr_metrics_free(m);
 }
 
 static void plots(void **state)
@@ -289,10 +338,11 @@ int main(void)
         cmocka_unit_test(names_in_order_of_use),
         cmocka_unit_test(a_nan_shows),
         cmocka_unit_test(many_names),
+        cmocka_unit_test(values_in_place),
+        cmocka_unit_test(names_beyond_the_first_room),
         cmocka_unit_test(lines_and_resume),
         cmocka_unit_test(special_values),
         cmocka_unit_test(leaves_other_files_alone),
-        cmocka_unit_test(full_disk),
         cmocka_unit_test(plots),
         cmocka_unit_test(flat_plots),
         cmocka_unit_test(progress_on_stderr),

@@ -98,6 +98,130 @@ static void file_order_and_bounds(void **state)
     assert_true(err.text[0] != '\0');
 }
 
+/* The orders themselves: a rerun of an INI gives the same rows also with the
+ * next version. Computed by a second implementation of Philox, mix and shuffle.
+ */
+static void orders(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t seed;
+        uint32_t rows[3][8];
+    } cases[] = {
+        { 0,
+          { { 2, 0, 5, 6, 3, 4, 7, 1 },
+            { 0, 5, 3, 1, 7, 4, 2, 6 },
+            { 4, 7, 6, 3, 5, 1, 0, 2 } } },
+        { 42,
+          { { 7, 1, 0, 5, 4, 2, 3, 6 },
+            { 5, 6, 7, 1, 4, 0, 2, 3 },
+            { 1, 2, 3, 5, 6, 4, 7, 0 } } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xr_sampler s;
+        assert_int_equal(start(&s, 8, cases[i].seed, 1, NULL), XRAY_OK);
+        for (uint32_t k = 0; k < 24; k++) {
+            assert_int_equal(xr_sampler_next(&s), cases[i].rows[k / 8][k % 8]);
+            assert_int_equal(s.epoch, k / 8);
+            assert_int_equal(s.position, k % 8 + 1);
+        }
+        xr_sampler_free(&s);
+    }
+}
+
+/* Three parts of one weight and 2, 3 and 5 rows: 4, 3 and 3 draws, the odd one
+ * to the first; a part's passes go on from epoch to epoch. */
+static void orders_with_shares(void **state)
+{
+    (void)state;
+    static const xr_share parts[] = { { 0, 2, 1 }, { 2, 3, 1 }, { 5, 5, 1 } };
+    static const uint32_t rows[2][3][10] = {
+        { { 0, 2, 5, 1, 3, 6, 0, 4, 7, 1 },
+          { 0, 2, 8, 1, 3, 9, 0, 4, 5, 1 },
+          { 0, 2, 6, 1, 3, 7, 0, 4, 8, 1 } },
+        { { 9, 1, 3, 0, 1, 2, 5, 8, 0, 4 },
+          { 1, 1, 5, 2, 7, 0, 0, 6, 3, 4 },
+          { 7, 2, 0, 3, 4, 1, 8, 9, 0, 1 } },
+    };
+    static const uint64_t picks[] = { 4, 3, 3 };
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        xr_sampler s;
+        assert_int_equal(xr_sampler_init(&s, parts, 3, 7, shuffle, NULL),
+                         XRAY_OK);
+        assert_memory_equal(s.picks, picks, sizeof picks);
+        for (uint32_t k = 0; k < 30; k++)
+            assert_int_equal(xr_sampler_next(&s),
+                             rows[shuffle][k / 10][k % 10]);
+        assert_int_equal(xr_sampler_steps(&s, 4), 2);
+        xr_sampler_free(&s);
+    }
+}
+
+/* An epoch has as many draws as there are rows, whatever the weights. */
+static void largest_remainders(void **state)
+{
+    (void)state;
+    static const struct {
+        xr_share parts[3];
+        uint64_t picks[3];
+    } cases[] = {
+        /* 10 draws by 1 : 2 : 4 are 1.43, 2.86 and 5.71 */
+        { { { 0, 4, 1 }, { 4, 3, 2 }, { 7, 3, 4 } }, { 1, 3, 6 } },
+        /* 10 draws by 1 : 1 : 98: too little is none */
+        { { { 0, 4, 1 }, { 4, 3, 1 }, { 7, 3, 98 } }, { 0, 0, 10 } },
+        /* 10 draws by 6 : 3 : 1 come out even */
+        { { { 0, 4, 6 }, { 4, 3, 3 }, { 7, 3, 1 } }, { 6, 3, 1 } },
+        /* half a draw each: to the ones that come first */
+        { { { 0, 4, 3 }, { 4, 4, 3 }, { 8, 1, 3 } }, { 3, 3, 3 } },
+        { { { 0, 4, 1.5 }, { 4, 5, 1.5 }, { 9, 1, 7 } }, { 2, 1, 7 } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xr_sampler s;
+        assert_int_equal(xr_sampler_init(&s, cases[i].parts, 3, 1, 1, NULL),
+                         XRAY_OK);
+        assert_memory_equal(s.picks, cases[i].picks, sizeof s.picks[0] * 3);
+        uint64_t drawn[3] = { 0 };
+        for (uint64_t k = 0; k < s.count; k++) {
+            uint32_t row = xr_sampler_next(&s);
+            drawn[row < s.parts[1].first   ? 0
+                  : row < s.parts[2].first ? 1
+                                           : 2]++;
+        }
+        assert_memory_equal(drawn, cases[i].picks, sizeof drawn);
+        xr_sampler_free(&s);
+    }
+}
+
+static void row_bounds(void **state)
+{
+    (void)state;
+    static const xr_share many[] = { { 0, UINT32_MAX, 1 },
+                                     { UINT32_MAX, 1, 1 } };
+    static const xr_share none[] = { { 0, 0, 1 } };
+    xr_sampler s;
+    xr_err err = { "" };
+    assert_int_equal(xr_sampler_init(&s, many, 2, 0, 0, &err), XRAY_E_RANGE);
+    assert_string_equal(err.text,
+                        "a sampler takes 1 to 2^32 - 1 rows, not 4294967296");
+    xr_sampler_free(&s);
+    assert_int_equal(xr_sampler_init(&s, none, 1, 0, 0, &err), XRAY_E_RANGE);
+    assert_string_equal(err.text, "a sampler takes 1 to 2^32 - 1 rows, not 0");
+    xr_sampler_free(&s);
+    assert_int_equal(start(&s, 1, 3, 1, &err), XRAY_OK);
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(xr_sampler_next(&s), 0);
+        assert_int_equal(s.epoch, i);
+    }
+    assert_int_equal(xr_sampler_steps(&s, 0), 1);
+    xr_sampler_free(&s);
+    assert_int_equal(start(&s, 12, 3, 1, &err), XRAY_OK);
+    assert_int_equal(xr_sampler_steps(&s, 4), 3);
+    assert_int_equal(xr_sampler_steps(&s, 5), 2);
+    assert_int_equal(xr_sampler_steps(&s, 12), 1);
+    assert_int_equal(xr_sampler_steps(&s, 13), 1);
+    xr_sampler_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +229,10 @@ int main(void)
         cmocka_unit_test(seed_decides),
         cmocka_unit_test(resumes_anywhere),
         cmocka_unit_test(file_order_and_bounds),
+        cmocka_unit_test(orders),
+        cmocka_unit_test(orders_with_shares),
+        cmocka_unit_test(largest_remainders),
+        cmocka_unit_test(row_bounds),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
 }

@@ -177,8 +177,11 @@ static void matrices(void **state)
                        .kind = XRAY_NT };
     assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_STATE);
     assert_non_null(strstr(last_failure, "evicted"));
-    must(d->ops->weight_changed(d->self, w));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_WEIGHTS], packed);
+    /* What has come back is not made once more. */
+    for (int i = 0; i < 2; i++) {
+        must(d->ops->weight_changed(d->self, w));
+        assert_int_equal(stats_of(d).live[XRAY_TAG_WEIGHTS], packed);
+    }
     multiply(d, w, x, XRAY_NT, again[0]);
     multiply(d, w, x, XRAY_NN, again[1]);
     assert_memory_equal(y, again, sizeof(y));

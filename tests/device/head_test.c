@@ -5,7 +5,7 @@
 #include "tests/device/bench.h"
 #include "tests/device/heads.h"
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
 
 static const heads shapes[] = {
     { .items = 1, .vocab = 16, .dim = 8 },
@@ -318,7 +318,7 @@ static xray_draw *draws_make(const heads *h)
     assert_non_null(draws);
     for (size_t i = 0; i < h->items; i++)
         draws[i] = (xray_draw){
-            .key = xr_philox_key(1, 2, i),
+            .key = xray_philox_key(1, 2, i),
             .sample = (uint32_t)(i % 5),
             .position = (uint32_t)i,
             .temperature = h->tempered ? h->temperature[i] : 1.0f,
@@ -357,9 +357,9 @@ static size_t ref_draw(const heads *h, const float *logits,
             mass >= (double)draw->top_p ||
             exp(p[v] - max) < (double)draw->min_p)
             continue;
-        xr_philox_out r = xr_philox(draw->key, (uint32_t)(v / 4),
-                                    draw->position, draw->sample, 0);
-        double key = p[v] - log(-log((double)xr_unit(r.w[v % 4])));
+        xray_philox_out r = xray_philox(draw->key, (uint32_t)(v / 4),
+                                        draw->position, draw->sample, 0);
+        double key = p[v] - log(-log((double)xray_unit(r.w[v % 4])));
         if (key > best) {
             best = key;
             token = v;
@@ -470,7 +470,7 @@ static void the_narrowest_support_is_the_largest(void **state)
     for (size_t i = 0; i < DRAWS; i++) {
         x[i] = 1.0f;
         draws[i] = narrow[i % 4];
-        draws[i].key = xr_philox_key(5, 0, i);
+        draws[i].key = xray_philox_key(5, 0, i);
         draws[i].temperature = 1.5f;
     }
     heads h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
@@ -532,7 +532,7 @@ static void draws_have_the_distribution(void **state)
     assert_non_null(draws);
     for (uint32_t i = 0; i < DRAWS; i++) {
         x[i] = 1.0f;
-        draws[i] = (xray_draw){ .key = xr_philox_key(7, 0, i / 16),
+        draws[i] = (xray_draw){ .key = xray_philox_key(7, 0, i / 16),
                                 .sample = i % 16,
                                 .position = i % 7,
                                 .temperature = 0.8f,

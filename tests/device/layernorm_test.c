@@ -397,6 +397,21 @@ static void layernorm_works_in_place(void **state)
         op.dbias = NULL;
         RUN(d, layernorm_grad, &op);
         same_grads(&n, &in_place, &g, d->name);
+        grads one[2] = { grads_make(&n), grads_make(&n) };
+        for (int only = 0; only < 2; only++) {
+            op = grad_op(&n, &one[only], 0, n.tokens);
+            if (only)
+                op.dweight = NULL;
+            else
+                op.dbias = NULL;
+            RUN(d, layernorm_grad, &op);
+        }
+        same_bits(one[0].dw, g.dw, n.dim, "dweight alone", d->name);
+        same_bits(one[0].db, n.bias, n.dim, "no dbias", d->name);
+        same_bits(one[1].db, g.db, n.dim, "dbias alone", d->name);
+        same_bits(one[1].dw, n.w, n.dim, "no dweight", d->name);
+        grads_free(&one[0]);
+        grads_free(&one[1]);
         run_forward(d, &n, n.x, NULL);
         same_bits(n.x, y, size, "y in place", d->name);
         free(y);

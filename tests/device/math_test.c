@@ -4,7 +4,7 @@
  */
 #include "tests/device/bench.h"
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
 
 static const cpu_kernels *kernels_of(const dev *d)
 {
@@ -105,17 +105,17 @@ static void edges_are_exact(void **state)
 static void philox_gives_the_published_words(void **state)
 {
     (void)state;
-    xr_philox_out r = xr_philox(0, 0, 0, 0, 0);
+    xray_philox_out r = xray_philox(0, 0, 0, 0, 0);
     assert_true(r.w[0] == 0x6627e8d5 && r.w[1] == 0xe169c58d);
     assert_true(r.w[2] == 0xbc57ac4c && r.w[3] == 0x9b00dbd8);
-    r = xr_philox(UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX);
+    r = xray_philox(UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX);
     assert_true(r.w[0] == 0x408f276d && r.w[1] == 0x41c83b0e);
     assert_true(r.w[2] == 0xa20bc7c6 && r.w[3] == 0x6d5451fd);
-    r = xr_philox(0x299f31d0a4093822u, 0x243f6a88, 0x85a308d3, 0x13198a2e,
-                  0x03707344);
+    r = xray_philox(0x299f31d0a4093822u, 0x243f6a88, 0x85a308d3, 0x13198a2e,
+                    0x03707344);
     assert_true(r.w[0] == 0xd16cfe09 && r.w[1] == 0x94fdcceb);
     assert_true(r.w[2] == 0x5001e420 && r.w[3] == 0x24126ea1);
-    assert_true(xr_unit(0) > 0.0f && xr_unit(UINT32_MAX) < 1.0f);
+    assert_true(xray_unit(0) > 0.0f && xray_unit(UINT32_MAX) < 1.0f);
 }
 
 static void rope_tables_are_correct_to_the_last_bit_but_one(void **state)

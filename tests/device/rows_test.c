@@ -452,6 +452,69 @@ static void rotations_turn_there_and_back(void **state)
     bench_close(&b);
 }
 
+/* Every entry is the float next to what float64 has, times the scale, far from
+ * the first turn as well. */
+static void tables_are_rounded_once(void **state)
+{
+    (void)state;
+    enum { HALF = 6, POSITIONS = 3000 };
+    static const double freq[HALF] = { 1, 0.6, 0.31, 0.01, 1e-4, 77.7 };
+    static const float scales[] = { 1.0f, 1.25f };
+    static float table[POSITIONS * HALF * 2];
+    bench b;
+    bench_open(&b);
+    for (int k = 0; k < 2 * b.count; k++) {
+        const dev *d = &b.dev[k / 2];
+        double scale = (double)scales[k % 2];
+        xray_rope_table fill = { .head = XRAY_HEAD(xray_rope_table),
+                                 .inv_freq = freq,
+                                 .table = table,
+                                 .positions = POSITIONS,
+                                 .half = HALF,
+                                 .scale = scales[k % 2] };
+        memset(table, 0, sizeof(table));
+        RUN(d, rope_table, &fill);
+        for (size_t i = 0; i < (size_t)POSITIONS * HALF; i++) {
+            double x = (double)(i / HALF) * freq[i % HALF];
+            if (table[2 * i] != (float)(cos(x) * scale) ||
+                table[2 * i + 1] != (float)(sin(x) * scale))
+                fail_msg("%s: position %zu, pair %zu", d->name, i / HALF,
+                         i % HALF);
+        }
+    }
+    bench_close(&b);
+}
+
+/* As many as the device's own count says, never more than the bound. */
+static void extents_end_with_the_live_count(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t live;
+        size_t rows;
+    } cases[] = { { -1, 0 }, { 0, 0 }, { 1, 1 }, { 3, 3 }, { 4, 3 } };
+    static const int32_t index[] = { 2, 0, 1 };
+    const float x[] = { 1, 2, 3, 4, 5, 6 };
+    bench b;
+    bench_open(&b);
+    for (int d = 0; d < b.count; d++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+            float y[6] = { 0 };
+            int32_t live = cases[i].live;
+            xray_rows op = { .head = XRAY_HEAD(xray_rows),
+                             .count = { 3, &live },
+                             .index = index,
+                             .x = x,
+                             .y = y,
+                             .dim = 2 };
+            RUN(&b.dev[d], gather, &op);
+            for (size_t r = 0; r < 3; r++)
+                assert_true(y[2 * r] ==
+                            (r < cases[i].rows ? x[2 * index[r]] : 0.0f));
+        }
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +524,8 @@ int main(void)
         cmocka_unit_test(residuals_are_added_first),
         cmocka_unit_test(norms_work_in_place),
         cmocka_unit_test(rotations_turn_there_and_back),
+        cmocka_unit_test(tables_are_rounded_once),
+        cmocka_unit_test(extents_end_with_the_live_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

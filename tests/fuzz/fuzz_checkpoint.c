@@ -11,12 +11,12 @@ static void find(const uint8_t *data, size_t size)
 {
     xr_err err = { "" };
     char path[XR_PATH_CAP];
-    static xr_session session;
-    session.run.trainer.default_local_dir = fuzz_dir();
-    session.run.trainer.resume_mode = "auto";
-    session.run.trainer.resume_from_path = "";
+    static xr_run run;
+    run.ini.trainer.default_local_dir = fuzz_dir();
+    run.ini.trainer.resume_mode = "auto";
+    run.ini.trainer.resume_from_path = "";
     (void)fuzz_write("latest_checkpointed_iteration.txt", data, size);
-    if (xr_checkpoint_find(&session, path, &err))
+    if (xr_checkpoint_find(&run, path, &err))
         fuzz_said(&err);
 }
 

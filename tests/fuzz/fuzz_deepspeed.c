@@ -4,8 +4,9 @@
  * and, behind a NUL, the JSON. What both give without an error prints to an INI
  * that reads back.
  */
-#include "core/config/deepspeed.h"
-#include "core/config/run.h"
+#include "core/config/sections.h"
+#include "core/deepspeed/deepspeed.h"
+#include "tests/deepspeed/backend.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char name_key[] = "train.zero3.deepspeed_config=";
@@ -20,7 +21,7 @@ static xr_config *decode(const char *path, const char *json, xr_run_config *run,
     if (json) {
         (void)snprintf(assignment, sizeof(assignment), "%s%s", name_key, json);
         xr_config_set(config, assignment, errors);
-        xr_deepspeed_read(config, 0, 2, errors);
+        xr_deepspeed_read(config, &ds_backend, 0, 2, errors);
     }
     xr_run_decode(config, run, errors);
     return config;

@@ -2,7 +2,7 @@
  *
  * A run's INI: reading, decoding, and printing what reads back to itself.
  */
-#include "core/config/run.h"
+#include "core/config/sections.h"
 #include "tests/fuzz/fuzz.h"
 
 static xr_config *decode(const char *path, xr_run_config *run,

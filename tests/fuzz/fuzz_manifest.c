@@ -5,7 +5,7 @@
  */
 #include "core/base/hash.h"
 #include "core/base/str.h"
-#include "core/rl/inventory.h"
+#include "core/run/inventory.h"
 #include "tests/fuzz/fuzz.h"
 
 static void parse(const char *text, size_t size)

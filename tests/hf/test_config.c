@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <xray/numerics.h>
+
 #include "core/base/file.h"
-#include "core/base/philox.h"
 #include "core/base/str.h"
 #include "model/hf/config.h"
 #include "model/hf/safetensors.h"
@@ -215,7 +216,7 @@ static void test_mutations(void **state)
     char text[512];
     size_t size = strlen(good);
     for (uint32_t i = 0; i < 20000; i++) {
-        xr_philox_out r = xr_philox(11, i, 0, 0, 0);
+        xray_philox_out r = xray_philox(11, i, 0, 0, 0);
         memcpy(text, good, size + 1);
         text[r.w[0] % size] = (char)(r.w[1] & 127);
         text[r.w[2] % size] = "09-\"{}[],:en."[r.w[3] % 13];

@@ -3,8 +3,9 @@
  * Weights of a model directory: cut into shards, interrupted, overwritten; and
  * what an index may say.
  */
+#include <xray/numerics.h>
+
 #include "core/base/json.h"
-#include "core/base/philox.h"
 #include "core/base/str.h"
 #include "model/hf/safetensors.h"
 #include "tests/scratch.h"
@@ -232,7 +233,7 @@ static void mutated_indexes_are_read_or_refused(void **state)
     assert_non_null(text);
     uint32_t accepted = 0;
     for (uint32_t i = 0; i < 3000; i++) {
-        xr_philox_out r = xr_philox(17, i, 0, 0, 0);
+        xray_philox_out r = xray_philox(17, i, 0, 0, 0);
         memcpy(text, good, size + 1);
         text[r.w[0] % size] = "01234/.\"{}[],:\\ tabz"[r.w[1] % 20];
         scratch_write(INDEX, text);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <xray/numerics.h>
+
 #include "core/base/file.h"
 #include "core/base/json.h"
-#include "core/base/philox.h"
 #include "model/hf/safetensors.h"
 #include "tests/scratch.h"
 
@@ -215,7 +216,7 @@ static void test_mutations(void **state)
     assert_int_equal(xr_file_read(good, 4096, NULL, &data, &size), XRAY_OK);
     int accepted = 0;
     for (uint32_t i = 0; i < 800; i++) {
-        xr_philox_out r = xr_philox(5, i, 0, 0, 0);
+        xray_philox_out r = xray_philox(5, i, 0, 0, 0);
         size_t at = r.w[0] % size;
         char old = data[at];
         size_t cut = r.w[2] % 8 ? size : r.w[3] % size;

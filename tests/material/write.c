@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
 
 void die(const char *what, const char *where)
 {
@@ -97,5 +97,5 @@ void file_copy(const material *m, const char *from, const char *name)
 
 uint32_t draw(uint64_t stream, uint32_t i, uint32_t n)
 {
-    return xr_philox(stream, i, 0, 0, 0).w[0] % n;
+    return xray_philox(stream, i, 0, 0, 0).w[0] % n;
 }

@@ -210,10 +210,14 @@ static void again(ranks_env *e)
     float *a = ranks_alloc(e, 4096);
     for (int i = 0; i < 5; i++) {
         xray_comm_group *g;
+        xray_comm_group *base;
         void *self = NULL;
         CHECK_OK(e, e->comm->create(&setup, &parts_config, &self));
+        CHECK_OK(e, e->comm->group(self, ranks, 2, &base));
         CHECK_OK(e, e->comm->group(self, ranks, 2, &g));
-        CHECK_OK(e, e->comm->group(self, ranks, 2, &g));
+        CHECK(e, g != base);
+        /* What ranks tell each other of a group is none of its calls. */
+        CHECK(e, e->comm->received(self) == 0);
         CHECK_OK(e, e->comm->all_reduce(g, NULL, a, 1024, XRAY_F32));
         e->comm->destroy(self);
         CHECK(e, fake_live() == 1);

@@ -9,7 +9,8 @@
 
 #include <math.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "plugins/device-cpu/device.h"
 
 #define COUNT 50001u
@@ -21,7 +22,7 @@ nccl_config parts_config = { .sums = NCCL_SUMS_NCCL,
 
 static float value(uint32_t rank, uint64_t i)
 {
-    uint64_t bits = xr_mix64(xr_mix64(7, rank), i);
+    uint64_t bits = xray_mix64(xray_mix64(7, rank), i);
     float unit = (float)(bits >> 40) * 0x1p-24f - 0.5f;
     return ldexpf(unit, (int)(bits & 15) - 8);
 }

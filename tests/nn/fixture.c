@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/nn/fixture.h"
 
+#include <xray/numerics.h>
 #include <xray/plugin.h>
 
-#include "core/base/philox.h"
 #include "model/hf/names.h"
 #include "tests/testing.h"
 
@@ -97,9 +97,9 @@ void fixture_free(const fixture_device *device, void *ptr)
 
 float fixture_draw(uint64_t seed, uint64_t i)
 {
-    xr_philox_out out =
-        xr_philox(xr_mix64(77, seed), (uint32_t)i, (uint32_t)(i >> 32), 0, 0);
-    return 2 * xr_unit(out.w[0]) - 1;
+    xray_philox_out out = xray_philox(xray_mix64(77, seed), (uint32_t)i,
+                                      (uint32_t)(i >> 32), 0, 0);
+    return 2 * xray_unit(out.w[0]) - 1;
 }
 
 static void bind_model(fixture *f)

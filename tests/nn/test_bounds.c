@@ -160,6 +160,56 @@ static void heads_that_cannot_turn_are_refused(void **state)
     fixture_end(&f);
 }
 
+/* Panels have sixteen rows each; gradients of what is frozen are not there. */
+static void gradients_and_panels_are_counted(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < 2; k++) { /* tied, untied */
+        xr_err err = { "" };
+        fixture f;
+        fixture_make(&f, &fixture_kinds[k], 3);
+        uint64_t panels[2] = { 0, 0 };
+        for (uint32_t i = 0; i < f.layout->matrix_count; i++) {
+            uint64_t rows = f.layout->matrices[i].rows;
+            uint64_t cols = f.layout->matrices[i].cols;
+            panels[0] += (rows + 15) / 16 * 16 * cols * 4;
+            panels[1] += (cols + 15) / 16 * 16 * rows * 4;
+        }
+        assert_int_equal(xm_layout_packed_bytes(f.layout, 0), panels[0]);
+        assert_int_equal(xm_layout_packed_bytes(f.layout, 1),
+                         panels[0] + panels[1]);
+        for (uint32_t i = 0; i < f.layout->param_count; i++)
+            assert_int_equal(f.layout->params[i].decay,
+                             f.layout->params[i].cols ? 1 : 0);
+        for (uint32_t frozen = 0; frozen < 3; frozen++) {
+            xm_layout part = *f.layout;
+            xm_grads *grads = NULL;
+            part.frozen = frozen;
+            uint64_t bytes =
+                f.config.tied && !frozen
+                    ? (uint64_t)f.config.vocab * f.config.hidden * 4
+                    : 0;
+            for (uint32_t b = frozen; b < part.bucket_count; b++)
+                bytes += xm_bucket_room(&part, b) * 4;
+            assert_int_equal(xm_grads_bytes(&f.config, &part), bytes);
+            fixture_ok(xm_grads_create(&f.config, &part, f.device.ops,
+                                       f.device.self, "test", &err, &grads),
+                       &err);
+            assert_int_equal(memory_of(&f).live[XRAY_TAG_GRADS], bytes);
+            assert_int_equal(grads->lookup != NULL, f.config.tied && !frozen);
+            if (grads->lookup) {
+                grads->lookup[0] = 2; /* is added once */
+                fixture_ok(xm_grads_finish(grads, &err), &err);
+                fixture_ok(xm_grads_finish(grads, &err), &err);
+                const xm_param *embed = &f.layout->params[0];
+                assert_true(grads->buckets[0][embed->offset] == 2);
+            }
+            xm_grads_destroy(grads);
+        }
+        fixture_end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +217,7 @@ int main(void)
         cmocka_unit_test(a_pass_takes_what_was_planned),
         cmocka_unit_test(rows_end_with_the_learned_positions),
         cmocka_unit_test(heads_that_cannot_turn_are_refused),
+        cmocka_unit_test(gradients_and_panels_are_counted),
     };
     return cmocka_run_group_tests_name("nn.bounds", tests, NULL, NULL);
 }

@@ -181,12 +181,118 @@ static void absent_coefficients_are_zero(void **state)
     end(&s);
 }
 
+/* ---- what a watch hears ------------------------------------------------- */
+
+/* "2 " a need of a forward, "2b " of a backward, "+2 " a begin, "-2 " a done.
+ */
+typedef struct heard {
+    char text[256];
+    size_t used;
+    uint32_t fails; /* at this bucket's begin; UINT32_MAX: at none */
+} heard;
+
+static void hear(heard *h, const char *before, uint32_t bucket,
+                 const char *behind)
+{
+    int n = snprintf(h->text + h->used, sizeof h->text - h->used, "%s%u%s ",
+                     before, bucket, behind);
+    assert_true(n > 0 && h->used + (size_t)n < sizeof h->text);
+    h->used += (size_t)n;
+}
+
+static xray_status hear_need(void *ctx, uint32_t bucket, int backward,
+                             xr_err *err)
+{
+    (void)err;
+    hear(ctx, "", bucket, backward ? "b" : "");
+    return XRAY_OK;
+}
+
+static xray_status hear_begin(void *ctx, uint32_t bucket, xr_err *err)
+{
+    heard *h = ctx;
+    hear(h, "+", bucket, "");
+    return bucket == h->fails ? xr_fail(err, XRAY_E_PEER, "no bucket")
+                              : XRAY_OK;
+}
+
+static xray_status hear_done(void *ctx, uint32_t bucket, xr_err *err)
+{
+    (void)err;
+    hear(ctx, "-", bucket, "");
+    return XRAY_OK;
+}
+
+/* A pass of the first `frozen` buckets without gradients; `rows` 0: without
+ * rows, too, which tells the same. */
+static void pass_heard(setting *s, uint32_t frozen, int rows, uint32_t fails,
+                       const char *want)
+{
+    xr_err err = { "" };
+    heard h = { .fails = fails };
+    const xm_watch watch = { &h, hear_need, hear_begin, hear_done };
+    const xm_pack no_rows = { .tokens = 0 };
+    const xm_pack *pack = rows ? &s->rows.pack : &no_rows;
+    const xm_items nothing = { .count = 0 };
+    const xm_head_grads given = { s->items.dlogp, s->items.dentropy,
+                                  s->items.dvalue };
+    const xm_items *items = rows ? &s->items.items : &nothing;
+    const fixture *f = &s->model;
+    xm_layout part = *f->layout;
+    xm_grads *grads = NULL;
+    xm_head_out out = { 0 };
+    const float *dhidden = NULL;
+    part.frozen = frozen;
+    fixture_ok(xm_grads_create(&f->config, &part, f->device.ops, f->device.self,
+                               "test", &err, &grads),
+               &err);
+    fixture_ok(xm_grads_zero(grads, &err), &err);
+    xm_decoder_watch(f->decoder, &watch);
+    fixture_ok(xm_forward(f->decoder, s->space, pack, &err), &err);
+    fixture_ok(xm_heads(f->decoder, s->space, items, &out, &err), &err);
+    fixture_ok(xm_heads_backward(f->decoder, s->space, items, &given, grads,
+                                 &dhidden, &err),
+               &err);
+    assert_int_equal(
+        xm_backward(f->decoder, s->space, pack, dhidden, grads, &err),
+        fails == UINT32_MAX ? XRAY_OK : XRAY_E_PEER);
+    xm_decoder_watch(f->decoder, &(xm_watch){ 0 });
+    assert_string_equal(h.text, want);
+    xm_grads_destroy(grads);
+}
+
+static void a_watch_hears_each_bucket(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t kind;
+        uint32_t frozen;
+        uint32_t fails;
+        const char *want;
+    } cases[] = {
+        { 0, 0, UINT32_MAX, "0 1 2 3 +3 +0 3b -3 2b +2 -2 1b +1 -1 -0 " },
+        { 1, 0, UINT32_MAX, "0 1 2 3 +3 3b -3 2b +2 -2 1b +1 -1 +0 -0 " },
+        { 0, 2, UINT32_MAX, "0 1 2 3 +3 3b -3 2b +2 -2 " },
+        { 1, 2, UINT32_MAX, "0 1 2 3 +3 3b -3 2b +2 -2 " },
+        { 1, 0, 2, "0 1 2 3 +3 3b -3 2b +2 " },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        setting s;
+        begin(&s, &fixture_kinds[cases[i].kind]);
+        for (int rows = 0; rows < 2; rows++)
+            pass_heard(&s, cases[i].frozen, rows, cases[i].fails,
+                       cases[i].want);
+        end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_match_the_formulas),
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(absent_coefficients_are_zero),
+        cmocka_unit_test(a_watch_hears_each_bucket),
     };
     return cmocka_run_group_tests_name("nn.gradient", tests, NULL, NULL);
 }

@@ -28,6 +28,20 @@ cmake --install "$work/build" --prefix "$work/theirs" > /dev/null
 plugins=$(dirname "$(find "$work/theirs" -name backend-table.so)")
 
 cp -R "$source/task" "$work/task"
+# What it refuses names the line of the option, and the model's file once.
+refused() { # SENTENCE [--set ...]
+  if "$work/prefix/bin/xray" check "$work/over.ini" --plugin-path "$plugins" "${@:2}" > "$work/log" 2>&1 ||
+    [ "$(grep -v ' warning: ' "$work/log")" != "xray: $1" ]; then
+    cat "$work/log"
+    say "expected: $1"
+    exit 1
+  fi
+}
+printf 'include = task/run.ini\n[algo.reinforce]\nscale = 0\n' > "$work/over.ini"
+refused "$work/over.ini:3: [algo.reinforce] scale: nothing is learned at 0"
+cp -R "$work/task/model" "$work/other"
+sed 's/"table"/"chair"/' "$work/task/model/config.json" > "$work/other/config.json"
+refused "$work/other/config.json: model_type is not table" --set "model.path=$work/other" --set algo.reinforce.scale=1
 "$work/prefix/bin/xray" train "$work/task/run.ini" --plugin-path "$plugins" \
   --set "trainer.default_local_dir=$work/task/out" \
   > "$work/log" 2>&1 || { cat "$work/log"; say "training failed"; exit 1; }

@@ -49,6 +49,35 @@ static void calls_nest(void **state)
     assert_int_equal(xr_guard_now(&call), 0);
 }
 
+/* Eight calls are remembered; whatever is deeper is blamed on the eighth. */
+static void eight_calls_are_remembered(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "0", "1", "2", "3", "4",
+                                         "5", "6", "7", "8", "9" };
+    xr_guard_call call;
+    for (int i = 0; i < 10; i++) {
+        xr_guard_enter(names[i], "call", 0);
+        assert_int_equal(xr_guard_now(&call), 1);
+        assert_string_equal(call.plugin, names[i < 8 ? i : 7]);
+    }
+    for (int i = 8; i >= 0; i--) {
+        assert_int_equal(xr_guard_leave(XRAY_E_IO), XRAY_E_IO);
+        assert_int_equal(xr_guard_now(&call), 1);
+        assert_string_equal(call.plugin, names[i < 8 ? i : 7]);
+    }
+    (void)xr_guard_leave(XRAY_OK);
+    assert_int_equal(xr_guard_now(&call), 0);
+    /* The limit is of timed calls, from when they begin. */
+    xr_guard_limit(7);
+    assert_int_equal(xr_guard_limit_now(), 7);
+    xr_guard_enter("a", "call", 0);
+    assert_int_equal(xr_guard_now(&call), 1);
+    assert_int_equal(call.deadline_ns, 0);
+    (void)xr_guard_leave(XRAY_OK);
+    xr_guard_limit(0);
+}
+
 static void symbols_of_a_damaged_file(void **state)
 {
     (void)state;
@@ -87,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_nest),
+        cmocka_unit_test(eight_calls_are_remembered),
         cmocka_unit_test(symbols_of_a_damaged_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

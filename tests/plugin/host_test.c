@@ -62,6 +62,77 @@ static void reasons_are_taken_once(void **state)
     xr_host_free(host);
 }
 
+static void a_reason_has_its_place(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_host *host = xr_host_new("algo.x", NULL);
+    const xray_host *api = xr_host_api(host);
+    const xray_place own = { .head = XRAY_HEAD(xray_place), .key = "lr" };
+    const xray_place other = { .head = XRAY_HEAD(xray_place),
+                               .section = "model",
+                               .key = "dtype" };
+    const xray_place file = { .head = XRAY_HEAD(xray_place), .file = "m/c" };
+    const xray_place none = { .head = XRAY_HEAD(xray_place) };
+    assert_true(XRAY_HAS(xray_host, api, fail_at));
+    assert_int_equal(api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0"),
+                     XRAY_E_CONFIG);
+    (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
+    assert_string_equal(err.text, "algo.x: create: lr: is 0");
+    assert_string_equal(err.place.section, "algo.x");
+    assert_string_equal(err.place.key, "lr");
+    assert_string_equal(err.text + err.place.said, ": is 0");
+    /* The critic is an instance of the trainer's options. */
+    xr_host_section(host, "train.x");
+    (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
+    (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
+    assert_string_equal(err.text, "algo.x: create: lr: is 0");
+    assert_string_equal(err.place.section, "train.x");
+    (void)api->fail_at(api, XRAY_E_CONFIG, "plan", &other, " = 3 is none");
+    (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
+    assert_string_equal(err.text, "algo.x: plan: [model] dtype = 3 is none");
+    assert_string_equal(err.place.section, "model");
+    assert_string_equal(err.text + err.place.said, " = 3 is none");
+    (void)api->fail_at(api, XRAY_E_CONFIG, NULL, &file, ": is short");
+    (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
+    assert_string_equal(err.place.key, "");
+    assert_string_equal(err.text + err.place.from, "m/c: is short");
+    assert_string_equal(err.text + err.place.said, ": is short");
+    (void)api->fail_at(api, XRAY_E_CONFIG, "plan", &none, "as it is");
+    (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
+    assert_string_equal(err.text, "algo.x: plan: as it is");
+    assert_int_equal(err.place.said, 0);
+    xr_host_free(host);
+}
+
+static void what_is_said_on_top_hides_a_place(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_host *host = xr_host_new("algo.x", NULL);
+    xr_host *below = xr_host_new("device.y", NULL);
+    const xray_host *api = xr_host_api(host);
+    const xray_host *device = xr_host_api(below);
+    const xray_place own = { .head = XRAY_HEAD(xray_place), .key = "lr" };
+    (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
+    (void)(api->fail)(api, XRAY_E_CONFIG, "create", "the second half");
+    (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
+    assert_string_equal(err.text,
+                        "algo.x: create: the second half: create: lr: is 0");
+    assert_int_equal(err.place.said, 0);
+    /* Of two instances, the one that speaks first. */
+    err = (xr_err){ "" };
+    (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
+    (void)(device->fail)(device, XRAY_E_CONFIG, "alloc", "no room");
+    assert_int_equal(xr_host_append(host, &err), 1);
+    assert_int_equal(xr_host_append(below, &err), 1);
+    assert_string_equal(err.text + err.place.said,
+                        ": is 0: device.y: alloc: no room");
+    assert_string_equal(err.place.section, "algo.x");
+    xr_host_free(below);
+    xr_host_free(host);
+}
+
 static void a_long_reason_is_cut(void **state)
 {
     (void)state;
@@ -75,6 +146,151 @@ static void a_long_reason_is_cut(void **state)
         (void)(api->fail)(api, XRAY_E_BUG, text, text);
     (void)xr_host_error(host, XRAY_E_BUG, "loss", &err);
     assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+    xr_host_free(host);
+}
+
+/* The level of the sink is the last one that is written. */
+static void lines_without_text_or_sink(void **state)
+{
+    (void)state;
+    seen s = { 0 };
+    xr_log_sink sink = { &s, keep_line, XRAY_LOG_INFO, 0 };
+    xr_host *host = xr_host_new("a", &sink);
+    const xray_host *api = xr_host_api(host);
+    api->log(api, XRAY_LOG_INFO, NULL);
+    assert_int_equal(s.count, 1);
+    assert_int_equal(s.level, XRAY_LOG_INFO);
+    assert_string_equal(s.text, "no text was given");
+    assert_int_equal(api->head.size, sizeof(xray_host));
+    assert_int_equal(api->head.abi, XRAY_ABI);
+    assert_string_equal(api->version, XR_VERSION);
+    xr_host_free(host);
+    host = xr_host_new("b", NULL);
+    api = xr_host_api(host);
+    api->log(api, XRAY_LOG_ERROR, "into the air");
+    xr_host_free(host);
+    xr_host_free(NULL);
+}
+
+static void reasons_are_put_together(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_host *host = xr_host_new("reward.x", NULL);
+    const xray_host *api = xr_host_api(host);
+    assert_int_equal(xr_host_append(host, &err), 0);
+    assert_string_equal(err.text, "");
+    (void)(api->fail)(api, XRAY_E_IO, "open", NULL);
+    assert_int_equal(xr_host_append(host, &err), 1);
+    assert_string_equal(err.text, "reward.x: open: no reason was given");
+    assert_int_equal(xr_host_append(host, &err), 0);
+    (void)(api->fail)(api, XRAY_E_IO, "", "inner");
+    (void)(api->fail)(api, XRAY_E_IO, "outer", "why");
+    assert_int_equal(xr_host_append(host, &err), 1);
+    assert_string_equal(err.text, "reward.x: open: no reason was given: "
+                                  "reward.x: outer: why: inner");
+    assert_int_equal(xr_host_error(host, XRAY_E_BUG, "poll", &err), XRAY_E_BUG);
+    assert_string_equal(
+        err.text, "reward.x: poll failed with status -402 (broken invariant)");
+    xr_host_free(host);
+}
+
+/* What a status means that came without a reason. */
+static void statuses_have_a_meaning(void **state)
+{
+    (void)state;
+    static const struct {
+        xray_status status;
+        const char *text;
+    } rows[] = {
+        { XRAY_E_ARG, "-100 (bad argument)" },
+        { XRAY_E_RANGE, "-101 (size or value out of range)" },
+        { XRAY_E_UNSUPPORTED, "-102 (not offered by this plugin)" },
+        { XRAY_E_NOMEM, "-103 (out of memory)" },
+        { XRAY_E_STATE, "-200 (used out of order)" },
+        { XRAY_E_CONFIG, "-201 (options cannot work)" },
+        { XRAY_E_NUMERIC, "-202 (NaN, Inf or divergence)" },
+        { XRAY_E_DEVICE, "-300 (accelerator error)" },
+        { XRAY_E_IO, "-301 (file or network error)" },
+        { XRAY_E_PEER, "-400 (a rank is lost)" },
+        { XRAY_E_ABI, "-401 (plugin and host do not match)" },
+        { XRAY_E_BUG, "-402 (broken invariant)" },
+        { -999, "-999 (a status this xray does not know)" },
+    };
+    xr_host *host = xr_host_new("p", NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char want[128];
+        xr_err err = { "" };
+        (void)snprintf(want, sizeof(want), "p: call failed with status %s",
+                       rows[i].text);
+        (void)xr_host_error(host, rows[i].status, "call", &err);
+        assert_string_equal(err.text, want);
+    }
+    xr_host_free(host);
+}
+
+typedef struct waiting {
+    xr_host *host;
+    int number;
+    pthread_barrier_t *failed;
+    pthread_barrier_t *told;
+    char text[128];
+} waiting;
+
+static void *fail_and_wait(void *arg)
+{
+    waiting *w = arg;
+    char text[32];
+    xr_err err = { "" };
+    const xray_host *api = xr_host_api(w->host);
+    (void)snprintf(text, sizeof(text), "reason %d", w->number);
+    (void)(api->fail)(api, XRAY_E_ARG, NULL, text);
+    (void)pthread_barrier_wait(w->failed);
+    (void)pthread_barrier_wait(w->told);
+    (void)xr_host_error(w->host, XRAY_E_ARG, "call", &err);
+    (void)snprintf(w->text, sizeof(w->text), "%.127s", err.text);
+    return NULL;
+}
+
+/* Eight threads may have failed at one moment; a ninth takes the place of the
+ * one that failed longest ago, which is not the first one if that failed
+ * again. */
+static void a_ninth_reason_takes_the_oldest_place(void **state)
+{
+    (void)state;
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS];
+    waiting w[THREADS];
+    pthread_barrier_t failed;
+    pthread_barrier_t told;
+    xr_err err = { "" };
+    xr_host *host = xr_host_new("x", NULL);
+    const xray_host *api = xr_host_api(host);
+    assert_int_equal(pthread_barrier_init(&failed, NULL, 2), 0);
+    assert_int_equal(pthread_barrier_init(&told, NULL, THREADS + 1), 0);
+    (void)(api->fail)(api, XRAY_E_ARG, NULL, "mine");
+    for (int i = 0; i < THREADS; i++) {
+        if (i == THREADS - 1)
+            (void)(api->fail)(api, XRAY_E_ARG, NULL, "again");
+        w[i] = (waiting){ host, i, &failed, &told, "" };
+        assert_int_equal(
+            pthread_create(&threads[i], NULL, fail_and_wait, &w[i]), 0);
+        (void)pthread_barrier_wait(&failed); /* one after the other */
+    }
+    (void)pthread_barrier_wait(&told);
+    for (int i = 0; i < THREADS; i++) {
+        char want[64];
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        (void)snprintf(want, sizeof(want),
+                       i ? "x: reason %d"
+                         : "x: call failed with status -100 (bad argument)",
+                       i);
+        assert_string_equal(w[i].text, want);
+    }
+    (void)xr_host_error(host, XRAY_E_ARG, "call", &err);
+    assert_string_equal(err.text, "x: again: mine");
+    (void)pthread_barrier_destroy(&failed);
+    (void)pthread_barrier_destroy(&told);
     xr_host_free(host);
 }
 
@@ -125,7 +341,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_lines_carry_the_instance),
         cmocka_unit_test(reasons_are_taken_once),
+        cmocka_unit_test(a_reason_has_its_place),
+        cmocka_unit_test(what_is_said_on_top_hides_a_place),
         cmocka_unit_test(a_long_reason_is_cut),
+        cmocka_unit_test(lines_without_text_or_sink),
+        cmocka_unit_test(reasons_are_put_together),
+        cmocka_unit_test(statuses_have_a_meaning),
+        cmocka_unit_test(a_ninth_reason_takes_the_oldest_place),
         cmocka_unit_test(each_thread_has_its_own_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,66 @@ static void a_bad_plugin_is_refused_with_a_reason(void **state)
     }
 }
 
+/* A note that says something else than the code offers. */
+static void a_note_must_agree_with_the_code(void **state)
+{
+    (void)state;
+    static const char ours[] = "xray.algo/0:zoo";
+    static const struct {
+        const char *note; /* as long as ours */
+        const char *said;
+    } rows[] = {
+        { "               ", "its note names 0 components, it has 1" },
+        { "xray.algo/0_zoo",
+          "its note promises xray.algo/0_zoo, which it does not provide" },
+        { "xray.algo/0:zo ",
+          "its note promises xray.algo/0:zo, which it does not provide" },
+        { "xray.alg/0:zoo ",
+          "its note promises xray.alg/0:zoo, which it does not provide" },
+        { "xray.algo/1:zoo",
+          "its note promises xray.algo/1:zoo, which it does not provide" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *data = NULL;
+        char name[32];
+        size_t size = 0;
+        xr_err err = { "" };
+        const xray_plugin *plugin = NULL;
+        assert_int_equal(
+            xr_file_read(exhibit("good"), 1 << 26, &err, &data, &size),
+            XRAY_OK);
+        /* The note's text stands before the strings of the code. */
+        for (size_t at = 0; at + sizeof(ours) < size; at++)
+            if (memcmp(data + at, "\"provides\":\"", 12) == 0)
+                memcpy(data + at + 12, rows[i].note, sizeof(ours) - 1);
+        (void)snprintf(name, sizeof(name), "note%zu.so", i);
+        const char *path = in_scratch(name);
+        assert_int_equal(xr_file_write(path, data, size, &err), XRAY_OK);
+        free(data);
+        assert_int_equal(xr_plugin_load(path, &err, &plugin), XRAY_E_ABI);
+        assert_string_equal(err.text + strlen(path) + 2, rows[i].said);
+        assert_null(plugin);
+        (void)unlink(path);
+    }
+}
+
+/* A name without a folder is a file of the working folder. */
+static void a_bare_name_loads(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    char here[2048];
+    const xray_plugin *plugin = NULL;
+    assert_non_null(getcwd(here, sizeof(here)));
+    copy_part("good", in_scratch("bare.so"), SIZE_MAX);
+    assert_int_equal(chdir(scratch), 0);
+    xray_status status = xr_plugin_load("bare.so", &err, &plugin);
+    assert_int_equal(chdir(here), 0);
+    assert_int_equal(status, XRAY_OK);
+    assert_string_equal(plugin->name, "zoo");
+    (void)unlink(in_scratch("bare.so"));
+}
+
 static void what_is_no_elf_file_is_refused(void **state)
 {
     (void)state;
@@ -145,7 +205,6 @@ static void what_is_no_elf_file_is_refused(void **state)
 static void a_cut_file_is_refused(void **state)
 {
     (void)state;
-    char text[4096];
     for (size_t size = 0; size < 1500; size += 1 + size / 8) {
         xr_err err = { "" };
         const xray_plugin *plugin = NULL;
@@ -153,7 +212,6 @@ static void a_cut_file_is_refused(void **state)
         copy_part("good", path, size);
         assert_int_not_equal(xr_plugin_load(path, &err, &plugin), XRAY_OK);
         assert_true(strlen(err.text) > strlen(path));
-        assert_int_not_equal(xr_note_read(path, text, sizeof(text)), XRAY_OK);
     }
     (void)unlink(in_scratch("cut.so"));
 }
@@ -302,6 +360,97 @@ static void an_earlier_folder_comes_first(void **state)
     xr_plugins_close(plugins);
 }
 
+/* What crashed or hung once is not started again in the same program: the first
+ * answer stays. Here a file that is gone, and comes back. */
+static void a_failed_load_is_not_tried_again(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_err again = { "" };
+    xr_plugins *plugins = NULL;
+    const xray_component *component = NULL;
+    copy_part("good", in_scratch("f.so"), SIZE_MAX);
+    assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_OK);
+    (void)unlink(in_scratch("f.so"));
+    assert_int_equal(
+        xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &err, &component),
+        XRAY_E_IO);
+    copy_part("good", in_scratch("f.so"), SIZE_MAX);
+    assert_int_equal(
+        xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &again, &component),
+        XRAY_E_IO);
+    assert_non_null(strstr(err.text, "/f.so: "));
+    assert_string_equal(again.text, err.text);
+    xr_plugins_close(plugins);
+    (void)unlink(in_scratch("f.so"));
+}
+
+/* Checks a component with that table in place of its own. */
+static void expect_table(const xray_component *like, xr_table table,
+                         const char *sentence)
+{
+    xr_err err = { "" };
+    xray_component c = *like;
+    const xray_component *const list[] = { &c };
+    c.options = table.options;
+    c.option_count = (uint32_t)table.count;
+    c.config_size = 64;
+    const xray_plugin plugin = {
+        .head = XRAY_HEAD(xray_plugin),
+        .abi_needed = XRAY_ABI,
+        .component_count = 1,
+        .name = "p",
+        .version = "1",
+        .vendor = "me",
+        .license = "MIT",
+        .components = list,
+    };
+    assert_int_equal(xr_plugin_check(&plugin, "p.so", &err),
+                     *sentence ? XRAY_E_ABI : XRAY_OK);
+    assert_string_equal(err.text, sentence);
+}
+
+static void who_may_take_a_deepspeed_json(void **state)
+{
+    (void)state;
+    typedef struct config {
+        const char *a;
+        const char *b;
+        int64_t count;
+    } config;
+    static const xray_option one[] = {
+        XRAY_PATH(config, a, "", XRAY_OPT_DEEPSPEED, "1", "A file."),
+        XRAY_PATH(config, b, "", 0u, "1", "A file."),
+    };
+    static const xray_option two[] = {
+        XRAY_PATH(config, a, "", XRAY_OPT_DEEPSPEED, "1", "A file."),
+        XRAY_PATH(config, b, "", XRAY_OPT_DEEPSPEED, "1", "A file."),
+    };
+    static const xray_option no_path[] = {
+        XRAY_STRING(config, a, "", XRAY_OPT_DEEPSPEED, "1", "A file."),
+    };
+    char path[4096];
+    xr_err err = { "" };
+    const xray_plugin *backend = NULL;
+    const xray_plugin *algo = NULL;
+    const char *build = getenv("XRAY_BUILD");
+    (void)snprintf(path, sizeof(path), "%s/plugins/backend-zero3.so",
+                   build ? build : ".");
+    assert_int_equal(xr_plugin_load(path, &err, &backend), XRAY_OK);
+    assert_int_equal(xr_plugin_load(exhibit("good"), &err, &algo), XRAY_OK);
+    const xray_component *train = backend->components[0];
+    expect_table(train, XR_TABLE(one), "");
+    expect_table(train, XR_TABLE(two),
+                 "p.so: 'zero3' has two options that name a DeepSpeed JSON, a "
+                 "and b");
+    expect_table(train, XR_TABLE(no_path),
+                 "p.so: option 0 (a) of 'zero3': only a PATH of a training "
+                 "backend names a DeepSpeed JSON");
+    expect_table(algo->components[0], XR_TABLE(one),
+                 "p.so: option 0 (a) of 'zoo': only a PATH of a training "
+                 "backend names a DeepSpeed JSON");
+}
+
 static void options_come_from_the_section(void **state)
 {
     (void)state;
@@ -330,12 +479,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_plugin_loads),
         cmocka_unit_test(a_bad_plugin_is_refused_with_a_reason),
+        cmocka_unit_test(a_note_must_agree_with_the_code),
+        cmocka_unit_test(a_bare_name_loads),
         cmocka_unit_test(what_is_no_elf_file_is_refused),
         cmocka_unit_test(a_cut_file_is_refused),
         cmocka_unit_test(a_damaged_file_is_survived),
         cmocka_unit_test(a_folder_is_listed_and_searched),
         cmocka_unit_test(the_search_path_is_checked),
         cmocka_unit_test(an_earlier_folder_comes_first),
+        cmocka_unit_test(a_failed_load_is_not_tried_again),
+        cmocka_unit_test(who_may_take_a_deepspeed_json),
         cmocka_unit_test(options_come_from_the_section),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -42,6 +42,8 @@ static void think_answer(void **state)
         { "\n<think>x</think> \n<answer>y</answer> more", 1 },
         { "<think>x</think>z<answer>y</answer>", 0 },
         { "<think></think>z</think><answer></answer>", 1 },
+        { "<think></think>z</think <answer></answer>", 0 },
+        { "<think></think>z</thinkx <answer></answer>", 0 },
         { "<think>x</think><answer>y", 0 },
         { "x<think>x</think><answer>y</answer>", 0 }, { "", 0 });
 }

@@ -256,6 +256,45 @@ static void scores_are_the_runs_choice(void **state)
     rig_close(&r);
 }
 
+static int minerva_of(rule_math *m, rule_text given, rule_text truth)
+{
+    static const rule_equality how = { .single = 1 };
+    return rule_equal_minerva(m, given, truth, &how);
+}
+
+static int verify_of(rule_math *m, rule_text given, rule_text truth)
+{
+    static const rule_equality how = { .single = 0 };
+    return rule_math_equal(m, given, truth, &how);
+}
+
+/* What does not fit into the room for a normal form is compared byte by byte.
+ */
+static void long_answers_are_compared_as_they_are(void **state)
+{
+    static int (*const equal[])(rule_math *, rule_text, rule_text) = {
+        rule_equal_dapo, rule_equal_slime, rule_equal_prm800k,
+        minerva_of,      verify_of,
+    };
+    static rule_math m;
+    static char given[RULE_BUFFER_BYTES + 9];
+    static char truth[sizeof(given)];
+    (void)state;
+    memset(given, 'a', sizeof(given));
+    memset(truth, 'a', sizeof(truth));
+    for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]); i++) {
+        rule_text a = { given, sizeof(given) };
+        rule_text b = { truth, sizeof(truth) };
+        truth[sizeof(truth) - 1] = 'a';
+        assert_int_equal(equal[i](&m, a, b), 1);
+        truth[sizeof(truth) - 1] = 'b';
+        assert_int_equal(equal[i](&m, a, b), 0);
+        b.size = 3;
+        assert_int_equal(equal[i](&m, a, b), 0);
+        assert_int_equal(equal[i](&m, b, a), 0);
+    }
+}
+
 static void keys_of_others_are_refused(void **state)
 {
     rig r;
@@ -337,6 +376,7 @@ int main(void)
         cmocka_unit_test(the_place_is_an_option),
         cmocka_unit_test(relations_may_be_sets),
         cmocka_unit_test(scores_are_the_runs_choice),
+        cmocka_unit_test(long_answers_are_compared_as_they_are),
         cmocka_unit_test(keys_of_others_are_refused),
         cmocka_unit_test(the_example_of_the_docs_works),
     };

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "core/rl/learner.h"
+#include "tests/rl/fake_roles.h"
 
 #define PROMPTS 4
 #define N 2
@@ -231,7 +232,8 @@ static const xray_algo_ops algo_ops = {
 /* ---- fixture ------------------------------------------------------------ */
 
 typedef struct fixture {
-    xr_session session;
+    xr_run run;
+    xr_roles roles;
     xr_metrics *metrics;
     xr_samples samples;
     xr_row data[PROMPTS];
@@ -252,7 +254,7 @@ static int set_up(void **state)
     xr_err err = { "" };
     fixture *f = calloc(1, sizeof(*f));
     memset(&fake, 0, sizeof(fake));
-    xr_run_config *run = &f->session.run;
+    xr_run_config *run = &f->run.ini;
     run->data.train_batch_size = PROMPTS;
     run->data.max_prompt_length = 2;
     run->data.max_response_length = RESPONSE;
@@ -261,11 +263,12 @@ static int set_up(void **state)
     run->actor.ppo_mini_batch_size = 2;
     run->actor.ppo_epochs = 1;
     run->actor.recompute_old_logp = 1;
-    f->session.exact = 1;
-    f->session.train_load.tokens = 12;
-    put(&f->session.train, &train_ops, "train.fake");
-    put(&f->session.infer, &infer_ops, "infer.fake");
-    put(&f->session.algo, &algo_ops, "algo.fake");
+    f->run.exact = 1;
+    f->run.actor.load.tokens = 12;
+    put(&f->run.train, &train_ops, "train.fake");
+    put(&f->run.infer, &infer_ops, "infer.fake");
+    put(&f->run.algo, &algo_ops, "algo.fake");
+    make_fake_roles(&f->run, &f->roles);
     f->metrics = xr_metrics_new();
     assert_int_equal(xr_samples_init(&f->samples, ROWS, RESPONSE, &err), 0);
     f->samples.count = ROWS;
@@ -284,8 +287,8 @@ static int set_up(void **state)
         };
         f->rows[i] = &f->data[i];
     }
-    assert_int_equal(
-        xr_learner_init(&f->learner, &f->session, f->metrics, &err), 0);
+    assert_int_equal(xr_learner_init(&f->learner, &f->roles, f->metrics, &err),
+                     0);
     assert_int_equal(
         xr_learner_pack(&f->learner, &f->samples, f->rows, 1, &err), 0);
     *state = f;
@@ -298,9 +301,9 @@ static int tear_down(void **state)
     xr_learner_free(&f->learner);
     xr_samples_free(&f->samples);
     xr_metrics_free(f->metrics);
-    xr_host_free(f->session.train.host);
-    xr_host_free(f->session.infer.host);
-    xr_host_free(f->session.algo.host);
+    xr_host_free(f->run.train.host);
+    xr_host_free(f->run.infer.host);
+    xr_host_free(f->run.algo.host);
     free(f);
     return 0;
 }
@@ -348,7 +351,7 @@ static void log_probs_are_compared_every_so_often(void **state)
     static const xray_status compared[] = { XRAY_E_NUMERIC, XRAY_OK, XRAY_OK,
                                             XRAY_E_NUMERIC, XRAY_OK };
     fixture *f = *state;
-    f->session.run.actor.recompute_old_logp = 3;
+    f->run.ini.actor.recompute_old_logp = 3;
     fake.offset = 1e-6f;
     for (uint64_t step = 1; step <= 5; step++) {
         xr_err err = { "" };
@@ -362,8 +365,8 @@ static void other_contracts_train_on_recomputed_log_probs(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
-    f->session.exact = 0;
-    f->session.run.actor.recompute_old_logp = 0;
+    f->roles.exact = 0;
+    f->run.ini.actor.recompute_old_logp = 0;
     fake.offset = -0.5f;
     assert_int_equal(
         xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
@@ -384,7 +387,7 @@ static void a_bad_gradient_stops_the_run(void **state)
         XRAY_E_NUMERIC);
     assert_string_equal(err.text, "train.fake gave the gradient norm 2, first "
                                   "in tensor model.norm.weight");
-    assert_int_equal(f->session.nonfinite, 1);
+    assert_int_equal(f->roles.nonfinite, 1);
 }
 
 static void skipped_updates_are_counted(void **state)
@@ -392,7 +395,7 @@ static void skipped_updates_are_counted(void **state)
     fixture *f = *state;
     xr_err err = { "" };
     fake.skip = 1;
-    f->session.run.trainer.on_nonfinite = XR_NONFINITE_SKIP;
+    f->run.ini.trainer.on_nonfinite = XR_NONFINITE_SKIP;
     assert_int_equal(
         xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
     assert_true(xr_metrics_get(f->metrics, "actor/skipped_updates") == 2);
@@ -441,12 +444,12 @@ static void baselines_go_with_their_prompts(void **state)
 
 static void add_critic(fixture *f)
 {
-    xr_run_config *run = &f->session.run;
-    f->session.needs = XRAY_NEED_CRITIC;
-    f->session.critic = f->session.train;
-    f->session.critic.instance = "critic";
-    f->session.critic.self = &critic_self;
-    f->session.critic_load.tokens = 5;
+    xr_run_config *run = &f->run.ini;
+    f->run.needs = XRAY_NEED_CRITIC;
+    f->roles.named[XRAY_ROLE_CRITIC] = f->run.train;
+    f->roles.named[XRAY_ROLE_CRITIC].instance = "critic";
+    f->roles.critic.self = &critic_self;
+    f->run.critic.load.tokens = 5;
     run->critic.ppo_mini_batch_size = 1;
     run->critic.ppo_epochs = 2;
     run->critic.grad_clip = 7;
@@ -461,7 +464,7 @@ static void a_critic_learns_beside_the_policy(void **state)
     xr_err err = { "" };
     xr_learner *l = &f->learner;
     add_critic(f);
-    f->session.run.trainer.critic_warmup = 2;
+    f->run.ini.trainer.critic_warmup = 2;
     assert_int_equal(xr_learner_step(l, &l->fresh, 1, &rates, &err), 0);
     assert_int_equal(fake.values, 1);
     assert_int_equal(fake.updates[0], 0);
@@ -494,7 +497,7 @@ static void a_bad_value_is_named(void **state)
     if (!strstr(err.text, "critic gave the value") ||
         !strstr(err.text, "token 2 of row 8"))
         fail_msg("%s", err.text);
-    assert_int_equal(f->session.nonfinite, 1);
+    assert_int_equal(f->roles.nonfinite, 1);
     assert_int_equal(fake.updates[0] + fake.updates[1], 0);
 }
 
@@ -502,7 +505,7 @@ static void shuffling_keeps_the_rows(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
-    f->session.run.actor.shuffle = 1;
+    f->run.ini.actor.shuffle = 1;
     assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
     assert_int_equal(
         xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
@@ -523,7 +526,7 @@ static void order_after(fixture *f, int64_t epochs, uint64_t step,
                         uint64_t out[ROWS])
 {
     xr_err err = { "" };
-    f->session.run.actor.ppo_epochs = epochs;
+    f->run.ini.actor.ppo_epochs = epochs;
     assert_int_equal(
         xr_learner_step(&f->learner, &f->learner.fresh, step, &rates, &err), 0);
     memcpy(out, f->learner.shuffled.row_id, ROWS * sizeof(*out));
@@ -536,7 +539,7 @@ static void every_epoch_is_shuffled_anew(void **state)
     xr_err err = { "" };
     uint64_t order[3][ROWS];
     uint64_t again[ROWS];
-    f->session.run.actor.shuffle = 1;
+    f->run.ini.actor.shuffle = 1;
     assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
     order_after(f, 1, 1, order[0]);
     order_after(f, 2, 1, order[1]);

@@ -12,6 +12,18 @@ fail() {
     exit 1
 }
 
+# XRAY_BIN becomes a program whose cuda device runs its kernels on the host. A
+# name may be there once: the real device-cuda, where it was built, stays out.
+cuda_on_host() {
+    local module
+    mkdir -p "$work/bin/plugins"
+    for module in "$XRAY_BUILD"/plugins/*.so "$XRAY_BUILD/tests/cuda/device-cuda.so"; do
+        [ "$module" = "$XRAY_BUILD/plugins/device-cuda.so" ] || ln -s "$module" "$work/bin/plugins/"
+    done
+    cp "$XRAY_BIN" "$work/bin/xray"
+    XRAY_BIN=$work/bin/xray
+}
+
 # The quickstart's task with a smaller model of random weights, and a short INI.
 # About a third of the first samples is right, so that every step learns.
 make_task() {

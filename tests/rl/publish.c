@@ -4,9 +4,10 @@
  * exports in parts, a narrower type, ranges, through a region between
  * processes; and what must stop a run.
  */
-#include "core/rl/publish.h"
+#include "core/roles/publish.h"
 #include "core/base/hash.h"
-#include "core/rl/ship.h"
+#include "core/roles/ship.h"
+#include "tests/rl/fake_roles.h"
 #include "tests/testing.h"
 
 #define TENSORS 3
@@ -142,6 +143,7 @@ static struct {
     uint32_t updates;
     uint32_t lag; /* the engine's version stays behind */
     uint32_t shares;
+    uint32_t another; /* the engine shows another table */
 } how;
 
 static uint64_t side_version(void *owner)
@@ -263,8 +265,10 @@ static xray_status infer_update(void *self, const xray_weights *from,
 
 static const xray_weights *infer_weights(void *self)
 {
+    static xray_weights another;
     (void)self;
-    return how.shares ? NULL : &engine.table;
+    another = engine.table;
+    return how.shares ? NULL : how.another ? &another : &engine.table;
 }
 
 static xray_train_ops whole_ops = {
@@ -284,7 +288,8 @@ static xray_infer_ops infer_ops = {
     .weights = infer_weights,
 };
 
-static xr_session session;
+static xr_run run;
+static xr_roles roles;
 
 /* An unsharded trainer and an engine with weights of its own. */
 static int begin(void **state)
@@ -295,18 +300,20 @@ static int begin(void **state)
     fill_side(&trainer, XRAY_F32);
     fill_side(&engine, XRAY_F32);
     learn();
-    session = (xr_session){
+    run = (xr_run){
         .device = { .ops = &device_ops, .instance = "device.test" },
-        .train = { .ops = &whole_ops, .instance = "train.test", .self = &how },
-        .infer = { .ops = &infer_ops, .instance = "infer.test", .self = &how },
+        .train = { .ops = &whole_ops, .instance = "train.test" },
+        .infer = { .ops = &infer_ops, .instance = "infer.test" },
     };
+    make_fake_roles(&run, &roles);
+    roles.actor.self = roles.engine.self = &how;
     return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    xr_transfer_free(&session);
+    xr_transfer_free(&roles);
     assert_int_equal(device.allocated, 0);
     assert_int_equal(how.begun, 0);
     return 0;
@@ -315,7 +322,7 @@ static int end(void **state)
 /* The trainer holds the first half of each tensor and exports them whole. */
 static void shard(void)
 {
-    session.train.ops = &export_ops;
+    run.train.ops = &export_ops;
     for (uint32_t i = 0; i < TENSORS; i++)
         trainer.tensors[i].count = COUNT / 2;
 }
@@ -323,9 +330,9 @@ static void shard(void)
 static void expect_ok(void)
 {
     xr_err err = { "" };
-    assert_int_equal(xr_publish(&session, &err), XRAY_OK);
+    assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
     assert_string_equal(err.text, "");
-    assert_int_equal(session.published, trainer.version);
+    assert_int_equal(roles.published.version, trainer.version);
     for (uint32_t i = 0; i < TENSORS; i++)
         assert_memory_equal(engine.values[i], trainer.values[i],
                             sizeof(trainer.values[i]));
@@ -334,7 +341,7 @@ static void expect_ok(void)
 static void expect_stop(const char *want)
 {
     xr_err err = { "" };
-    assert_int_equal(xr_publish(&session, &err), XRAY_E_BUG);
+    assert_int_equal(xr_publish(&roles, &err), XRAY_E_BUG);
     assert_string_equal(err.text, want);
 }
 
@@ -366,10 +373,38 @@ static void shared_weights_are_not_copied(void **state)
     (void)state;
     how.shares = 1;
     xr_err err = { "" };
-    assert_int_equal(xr_publish(&session, &err), XRAY_OK);
+    assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
     assert_int_equal(how.updates, 1);
-    assert_null(session.transfer);
+    assert_null(roles.published.transfer);
     assert_int_equal(engine.version, trainer.version);
+    run.ini.rollout.share_weights = XR_SHARE_OFF;
+    run.config = xr_config_new();
+    assert_int_equal(xr_publish(&roles, &err), XRAY_E_CONFIG);
+    assert_string_equal(err.text,
+                        "configuration: [rollout] share_weights: off needs an "
+                        "engine that shows its own weights, infer.test does "
+                        "not");
+    xr_config_free(run.config);
+}
+
+/* An engine that sleeps between rollouts is told before the next one. */
+static void weights_wait_for_a_rollout(void **state)
+{
+    xr_err err = { "" };
+    (void)state;
+    run.ini.rollout.free_cache_engine = 1;
+    assert_int_equal(xr_publish_later(&roles, &err), XRAY_OK);
+    assert_int_equal(roles.published.due, 1);
+    assert_int_equal(how.updates, 0);
+    assert_int_equal(roles.published.synced, 0);
+    expect_ok();
+    assert_int_equal(roles.published.due, 0);
+    assert_int_equal(roles.published.synced, 1);
+    run.ini.rollout.free_cache_engine = 0;
+    learn();
+    assert_int_equal(xr_publish_later(&roles, &err), XRAY_OK);
+    assert_int_equal(roles.published.due, 0);
+    assert_int_equal(roles.published.version, trainer.version);
 }
 
 static void narrower_values_are_compared_as_they_are_kept(void **state)
@@ -380,9 +415,10 @@ static void narrower_values_are_compared_as_they_are_kept(void **state)
         engine.tensors[i].dtype = XRAY_BF16;
         engine.tensors[i].data = engine.narrow[i];
     }
+    engine.tensors[2].count = COUNT / 2; /* the largest is not the last */
     shard();
     for (uint32_t round = 0; round < 2; round++) {
-        assert_int_equal(xr_publish(&session, &err), XRAY_OK);
+        assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
         for (uint32_t k = 0; k < COUNT; k++)
             assert_int_equal(engine.narrow[1][k], narrow(trainer.values[1][k]));
         learn();
@@ -398,7 +434,7 @@ static void a_range_is_compared_with_its_range(void **state)
     (void)state;
     engine.tensors[1].first = COUNT / 2;
     engine.tensors[1].count = COUNT / 2;
-    assert_int_equal(xr_publish(&session, &err), XRAY_OK);
+    assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
     assert_memory_equal(engine.values[1], trainer.values[1] + COUNT / 2,
                         COUNT / 2 * sizeof(float));
 }
@@ -420,13 +456,11 @@ static void a_region_is_no_memory_of_the_device(void **state)
         device.apart = round & 1;
         learn();
         memset(&region, 0, sizeof(region));
-        assert_true(xr_ship_bytes(&session) <= sizeof(region));
+        assert_true(xr_ship_bytes(&roles) <= sizeof(region));
         assert_int_equal(
-            xr_ship_write(&session, region.bytes, sizeof(region), &err),
-            XRAY_OK);
+            xr_ship_write(&roles, region.bytes, sizeof(region), &err), XRAY_OK);
         assert_int_equal(
-            xr_ship_read(&session, region.bytes, sizeof(region), &err),
-            XRAY_OK);
+            xr_ship_read(&roles, region.bytes, sizeof(region), &err), XRAY_OK);
         assert_int_equal(engine.version, trainer.version);
         assert_memory_equal(engine.values, trainer.values,
                             TENSORS * sizeof(trainer.values[0]));
@@ -437,7 +471,7 @@ static void a_region_is_no_memory_of_the_device(void **state)
             at++;
         region.bytes[at] ^= 1;
         assert_int_equal(
-            xr_ship_read(&session, region.bytes, sizeof(region), &err),
+            xr_ship_read(&roles, region.bytes, sizeof(region), &err),
             XRAY_E_BUG);
         assert_non_null(strstr(err.text, "the checksum of tensor block is "));
         err.text[0] = '\0';
@@ -507,13 +541,29 @@ static void tables_that_do_not_match(void **state)
     engine.tensors[2].shape[1] = 4;
     trainer.tensors[0].name = "norm";
     expect_stop("train.test publishes tensor norm twice");
+    trainer.tensors[0].name = "embed";
+    engine.tensors[0].first = COUNT / 2 + 1;
+    engine.tensors[0].count = COUNT / 2;
+    expect_stop("infer.test gave a table of weights whose tensor 0 (embed) is "
+                "wrong: its shard ends behind the tensor");
+    engine.tensors[0].first = 0;
+    engine.tensors[0].count = COUNT;
+    expect_ok();
+    engine.tensors[2].dtype = 99;
+    xr_err err = { "" };
+    assert_int_equal(xr_publish(&roles, &err), XRAY_E_BUG);
+    assert_non_null(strstr(err.text, " and 99 in infer.test, which this xray "
+                                     "does not compare"));
+    engine.tensors[2].dtype = XRAY_F32;
+    how.another = 1;
+    expect_stop("infer.test publishes another table than before");
 }
 
 static void shards_without_an_export(void **state)
 {
     (void)state;
     shard();
-    session.train.ops = &whole_ops;
+    run.train.ops = &whole_ops;
     expect_stop("train.test holds shards of its weights and offers no export, "
                 "so that infer.test cannot have them");
     how.shares = 1;
@@ -528,6 +578,7 @@ int main(void)
         T(a_whole_table_is_copied_each_time),
         T(parts_of_an_export_are_copied_each_time),
         T(shared_weights_are_not_copied),
+        T(weights_wait_for_a_rollout),
         T(narrower_values_are_compared_as_they_are_kept),
         T(a_range_is_compared_with_its_range),
         T(what_the_engine_lacks_stays),

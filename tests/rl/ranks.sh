@@ -21,13 +21,15 @@ same() {
         fail "metrics of $2 differ from those of $1"
 }
 
-# first NAME KEY: the value of a metric in the first line.
+# first NAME KEY: the value of a metric of the first step, which stands behind
+# the validation before it.
 first() {
-    head -1 "$work/$1/metrics.jsonl" | grep -o "\"$2\":[^,}]*" | cut -d: -f2
+    sed -n 's/^{"step":1,.*"'"${2//\//\\/}"'":\([^,}]*\).*/\1/p' "$work/$1/metrics.jsonl"
 }
 
 # near A B: equal up to a millionth.
 near() {
+    [ -n "$1" ] && [ -n "$2" ] || fail "no values to compare: \"$1\" and \"$2\""
     awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; s = a < 0 ? -a : a
         exit !(d < 1e-6 * (1 + s) && -d < 1e-6 * (1 + s)) }' ||
         fail "$1 and $2 are not near"
@@ -45,7 +47,10 @@ for ranks in 2 4; do
     run "on$ranks" --set "run.ranks=$ranks"
     cmp "$work/one/rollout/1.jsonl" "$work/on$ranks/rollout/1.jsonl" ||
         fail "$ranks ranks sample another first step"
-    near "$(first one actor/grad_norm)" "$(first "on$ranks" actor/grad_norm)"
+    # What the ranks counted is added up.
+    for key in grad_norm pg_loss pg_clipfrac ppo_kl entropy; do
+        near "$(first one actor/$key)" "$(first "on$ranks" actor/$key)"
+    done
 done
 run again --set run.ranks=2
 same on2 again
@@ -61,6 +66,9 @@ same on2 overlap
 run overlap1 --set run.ranks=3 --set placement.actor=0-1 --set placement.rollout=1,2 \
     --set train.zero3.stage=1 --set rollout.free_cache_engine=true --set actor.optimizer_offload=true
 same on2 overlap1
+# The actor's ranks are numbered anew where they do not begin with the run's.
+run later --set run.ranks=3 --set placement.actor=1-2 --set placement.rollout=1-2
+same on2 later
 # Stages 2 and 3 add up ranks after every micro-batch, stages 0 and 1 once.
 run micro1 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40 --set train.zero3.stage=1
 same on2 micro1

@@ -41,6 +41,9 @@ train "$work/apart" "${run[@]}" --set run.ranks=2 --set placement.actor=0 --set 
 same_checkpoint "$work/one/global_step_2" "$work/apart/global_step_2"
 "$XRAY_BIN" plan "$work/run.ini" "${run[@]}" | grep -q "reward" || fail "the plan lacks the reward model"
 
+# A row of the most tokens has room for the one behind it.
+train "$work/full" "${run[@]}" --set data.max_prompt_length=9 >/dev/null || fail "the longest rows do not fit"
+
 refused() { # PATTERN COMMAND [--set ...]
     local pattern=$1 command=$2
     shift 2

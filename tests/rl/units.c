@@ -9,13 +9,15 @@
 
 #include "core/actor/actor.h"
 #include "core/actor/local.h"
-#include "core/rl/balance.h"
 #include "core/rl/learner.h"
-#include "core/rl/losses.h"
-#include "core/rl/rows.h"
 #include "core/rl/schedule.h"
-#include "core/rl/session.h"
-#include "core/rl/whole.h"
+#include "core/roles/balance.h"
+#include "core/roles/losses.h"
+#include "core/roles/role.h"
+#include "core/roles/whole.h"
+#include "core/run/rows.h"
+#include "core/run/run.h"
+#include "tests/rl/fake_roles.h"
 
 static void add(xr_rows *rows, int32_t first, uint32_t prompt,
                 uint32_t response, int32_t group)
@@ -187,6 +189,10 @@ static void schedules_follow_their_formulas(void **state)
     assert_true(fabs(xr_schedule(&o, 28, 100) -
                      2 * (cos(3.14159265358979323846 / 4) * 0.45 + 0.55)) <
                 1e-12);
+    o.num_cycles = 1.5; /* down, up and down again */
+    assert_true(fabs(xr_schedule(&o, 4 + 32, 100) - 0.2) < 1e-12);
+    assert_true(fabs(xr_schedule(&o, 4 + 64, 100) - 2) < 1e-12);
+    assert_true(fabs(xr_schedule(&o, 100, 100) - 0.2) < 1e-12);
     o.lr_warmup_steps = -1;
     o.lr_warmup_steps_ratio = 0.1;
     assert_true(fabs(xr_schedule(&o, 5, 100) - 1) < 1e-12);
@@ -300,13 +306,15 @@ static void statistics_of_a_batch(void **state)
     xr_rows rows;
     xr_samples samples;
     xr_err err = { "" };
-    xr_session session = { .reward_count = 0 };
-    xr_learner l = { .session = &session,
+    xr_run run = { .reward_count = 0 };
+    xr_roles roles;
+    xr_learner l = { .roles = &roles,
                      .metrics = xr_metrics_new(),
                      .scratch = scratch };
     (void)state;
     assert_non_null(l.metrics);
-    session.run.data.max_response_length = 4;
+    make_fake_roles(&run, &roles);
+    run.ini.data.max_response_length = 4;
     assert_int_equal(xr_rows_init(&rows, 4, 40, &err), XRAY_OK);
     assert_int_equal(xr_samples_init(&samples, 4, 4, &err), XRAY_OK);
     samples.count = 4;
@@ -356,8 +364,9 @@ static void bad_gradients_are_named(void **state)
     xr_rows rows;
     xr_err err = { "" };
     float outputs[64] = { 0 };
-    xr_session session = { .reward_count = 0 };
-    session.algo = (xr_part){ .ops = &ops, .instance = "algo.fake" };
+    xr_run of = { .algo = { .ops = &ops, .instance = "algo.fake" } };
+    xr_roles roles;
+    make_fake_roles(&of, &roles);
     (void)state;
     assert_int_equal(xr_rows_init(&rows, 4, 40, &err), XRAY_OK);
     add(&rows, 100, 3, 2, 0);
@@ -369,7 +378,7 @@ static void bad_gradients_are_named(void **state)
         spoilt = all[critic ? 2 : i];
         xr_loss_spec spec = { .kind = critic ? XR_LOSS_CRITIC : XR_LOSS_POLICY,
                               .outputs = XRAY_HEAD_VALUE };
-        xr_loss_run run = { .session = &session,
+        xr_loss_run run = { .roles = &roles,
                             .who = "train.fake",
                             .spec = &spec };
         xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
@@ -391,6 +400,70 @@ static void bad_gradients_are_named(void **state)
     xr_rows_free(&rows);
 }
 
+/* ---- models ------------------------------------------------------------- */
+
+/* Each output of a token is 1000 times its kind, and the token's id. */
+static xray_status number_tokens(void *self, const xray_batch *batch,
+                                 uint32_t outputs, xray_outputs *out)
+{
+    (void)self;
+    for (uint32_t t = 0; t < batch->tokens; t++) {
+        if (outputs & XRAY_HEAD_LOGP)
+            out->logp[t] = (float)(1000 + batch->ids[t]);
+        if (outputs & XRAY_HEAD_ENTROPY)
+            out->entropy[t] = (float)(2000 + batch->ids[t]);
+        if (outputs & XRAY_HEAD_VALUE)
+            out->value[t] = (float)(3000 + batch->ids[t]);
+    }
+    return XRAY_OK;
+}
+
+/* What a model gives for micro-batches lies where they were cut from; an engine
+ * that has to sleep meanwhile has to be told of weights again. */
+static void outputs_lie_token_by_token(void **state)
+{
+    static const xray_train_ops ops = { .head = XRAY_HEAD(xray_train_ops),
+                                        .forward = number_tokens };
+    float got[3][16];
+    xr_rows rows;
+    xr_views views;
+    xr_err err = { "" };
+    xr_run run = { .train = { .ops = &ops, .instance = "train.fake" } };
+    xr_roles roles;
+    const xray_outputs all = { .head = XRAY_HEAD(xray_outputs),
+                               .logp = got[0],
+                               .entropy = got[1],
+                               .value = got[2] };
+    (void)state;
+    assert_int_equal(xr_rows_init(&rows, 3, 16, &err), XRAY_OK);
+    assert_int_equal(xr_views_init(&views, 3, &err), XRAY_OK);
+    for (int32_t i = 0; i < 3; i++)
+        add(&rows, 100 * i, 2, 1 + (uint32_t)i, i);
+    const xr_cut cut = { .count = 3, .budget = 5 };
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.count, 3);
+    make_fake_roles(&run, &roles);
+    roles.actor.self = &err;
+    assert_int_equal(
+        xr_role_forward(&roles, XRAY_ROLE_ACTOR, &views,
+                        XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY | XRAY_HEAD_VALUE,
+                        &all, &err),
+        XRAY_OK);
+    assert_int_equal(rows.batch.tokens, 12);
+    for (int k = 0; k < 3; k++)
+        for (int t = 0; t < 12; t++)
+            assert_true(got[k][t] ==
+                        (float)(1000 * (k + 1) + rows.batch.ids[t]));
+    assert_int_equal(roles.published.due, 0);
+    run.ini.rollout.free_cache_engine = 1;
+    assert_int_equal(xr_role_forward(&roles, XRAY_ROLE_ACTOR, &views,
+                                     XRAY_HEAD_LOGP, &all, &err),
+                     XRAY_OK);
+    assert_int_equal(roles.published.due, 1);
+    xr_views_free(&views);
+    xr_rows_free(&rows);
+}
+
 static void *no_board(void *self, uint64_t *out_size)
 {
     (void)self;
@@ -405,14 +478,15 @@ static void ranks_without_a_board_do_not_start(void **state)
     char json[] = "{}";
     xray_runtime_ops ops = xr_local_runtime;
     ops.board = no_board;
-    xr_session session = { .placement = { .size = 2 },
-                           .config_json = json,
-                           .runtime = { .ops = &ops } };
     const xray_component far = { .name = "far" };
-    session.runtime.component = &far;
+    const xr_run run = { .placement = { .size = 2 },
+                         .actor = { .json = json },
+                         .runtime = { .component = &far, .ops = &ops } };
+    xr_roles roles;
+    make_fake_roles(&run, &roles);
     xr_whole *whole = NULL;
     xr_err err = { "" };
-    assert_int_equal(xr_whole_open(&session, &err, &whole), XRAY_E_UNSUPPORTED);
+    assert_int_equal(xr_whole_open(&roles, &err, &whole), XRAY_E_UNSUPPORTED);
     assert_null(whole);
     assert_string_equal(err.text,
                         "[run] runtime far gives its Workhorses no memory in "
@@ -443,6 +517,7 @@ int main(void)
         cmocka_unit_test(rows_are_dealt_evenly),
         cmocka_unit_test(statistics_of_a_batch),
         cmocka_unit_test(bad_gradients_are_named),
+        cmocka_unit_test(outputs_lie_token_by_token),
         cmocka_unit_test(ranks_without_a_board_do_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,8 @@
  */
 #include "tests/testing.h"
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "model/serve/sched.h"
 
 enum { VOCAB = 97, ROW = 40, MAX_SLOTS = 12, MAX_STEP = 512, STOP_ID = 5 };
@@ -44,15 +45,15 @@ static uint64_t row_hash(const int32_t *row, uint32_t count)
 {
     uint64_t h = 1;
     for (uint32_t i = 0; i < count; i++)
-        h = xr_mix64(h, (uint64_t)(uint32_t)row[i]);
+        h = xray_mix64(h, (uint64_t)(uint32_t)row[i]);
     return h;
 }
 
 static void answer(uint64_t row, const xray_draw *draw, int32_t *token,
                    float *raw, float *logp)
 {
-    uint64_t h = xr_mix64(xr_mix64(row, draw->key), draw->sample);
-    h = xr_mix64(h, draw->position);
+    uint64_t h = xray_mix64(xray_mix64(row, draw->key), draw->sample);
+    h = xray_mix64(h, draw->position);
     *token = (int32_t)(h % VOCAB);
     *raw = -(float)(h >> 40);
     *logp = *raw * draw->temperature;
@@ -145,7 +146,7 @@ static xray_request request_of(uint64_t id, uint32_t prompt, uint32_t count,
 static uint32_t oracle(const xray_request *q, uint32_t sample, int32_t *row,
                        uint32_t *row_count, uint32_t *made)
 {
-    uint64_t key = xr_philox_key(q->seed, q->step, q->prompt_id);
+    uint64_t key = xray_philox_key(q->seed, q->step, q->prompt_id);
     *made = 0;
     for (;;) {
         float raw, logp;
@@ -295,6 +296,8 @@ static void running_samples_go_before_prompts(void **state)
         xm_sched_stats(r->sched, &stats);
         assert_int_equal(stats.generation_tokens, i + 2); /* one each step */
         assert_int_equal(stats.prompt_tokens, 2 + (i + 1) * 7);
+        /* Of the sample, and of as much of the prompt as was computed. */
+        assert_int_equal(stats.kv_tokens, i + 3 + (i + 1) * 7);
     }
     assert_int_equal(r->most_tokens, 8);
     rig_run(r);
@@ -427,6 +430,9 @@ static void extend_says_what_is_wrong(void **state)
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, 2, &err),
                      XRAY_E_ARG);
     assert_non_null(strstr(err.text, "was not polled yet"));
+    assert_int_equal(xm_sched_extend(r->sched, 1, 1, NULL, 0, &err),
+                     XRAY_E_ARG);
+    assert_non_null(strstr(err.text, "sample 1 has a result that was not"));
     xray_sample_out out = { .head = XRAY_HEAD(xray_sample_out) };
     while (xm_sched_poll(r->sched, &out) == XRAY_OK)
         assert_int_equal(out.token_count, 1);

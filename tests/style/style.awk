@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The rules of style.sh. Reads C sources formatted by clang-format: a function
-# opens with '{' in column 1 and closes with '}' in column 1.
+# opens with '{' in column 1 and closes with '}' in column 1. `table` is the page
+# whose table says which room may include which; `whole` is 1 where every room of
+# it must be there.
 
 function find(line, text) {
     print FILENAME ":" line ": " text
@@ -20,13 +22,76 @@ function layer(path) {
     return "free" # tests, bench, examples
 }
 
+# The row of the table that holds for a part of the tree.
+function row_of(part) {
+    return part ~ /^plugins\// ? "plugins/NAME" : part
+}
+
 function may_include(from, to) {
-    if (from == "free" || from == to)
-        return 1
-    if (from == "include")
-        return 0
-    return index(" " allowed[from] " ", " " to " ") > 0 ||
-           (from ~ /^plugins\// && (to == "core/base" || to ~ /^model\//))
+    return from == "free" || from == to || !(row_of(from) in row_line) ||
+           index(" " allowed[row_of(from)] " ", " " to " ") > 0
+}
+
+function find_row(room, text) {
+    print table ":" row_line[room] ": " text
+    bad = 1
+}
+
+# The table of docs/architecture.md: "| room | rooms it may include |", each room
+# in backquotes, behind the line that names the columns so.
+function read_table(    text, n, line, cell, inside, twice) {
+    while ((getline text < table) > 0) {
+        line++
+        if (text ~ /^\| room \| may include \|/)
+            inside = 1
+        else if (text !~ /^\|/)
+            inside = 0
+        n = split(text, cell, "|")
+        gsub(/[ `]/, "", cell[2])
+        if (!inside || cell[2] == "room" || cell[2] ~ /^-+$/)
+            continue
+        gsub(/[`,]/, " ", cell[3])
+        gsub(/  +/, " ", cell[3])
+        twice = cell[2] in row_line
+        row_line[cell[2]] = line
+        if (n != 4)
+            find_row(cell[2], "a row of the table has two cells")
+        if (twice)
+            find_row(cell[2], cell[2] " has two rows")
+        allowed[cell[2]] = cell[3]
+    }
+    close(table)
+    if (!line || !("core/base" in row_line)) {
+        print table ":1: the page has no table of rooms"
+        bad = 1
+    }
+}
+
+# 1 if a row leads from `room` to `goal`; `been` holds the rooms passed.
+function leads_to(room, goal, been,    i, n, next_room) {
+    n = split(allowed[room], next_room, " ")
+    for (i = 1; i <= n; i++) {
+        if (next_room[i] == goal)
+            return 1
+        if (next_room[i] in been)
+            continue
+        been[next_room[i]] = 1
+        if (leads_to(next_room[i], goal, been))
+            return 1
+    }
+    return 0
+}
+
+function check_table(    room, i, n, to, been) {
+    for (room in row_line) {
+        n = split(allowed[room], to, " ")
+        for (i = 1; i <= n; i++)
+            if (!(to[i] in row_line))
+                find_row(room, to[i] " has no row in the table of rooms")
+        split("", been)
+        if (leads_to(room, room, been))
+            find_row(room, "from " room " the rows lead back to it")
+    }
 }
 
 function start_file() {
@@ -39,6 +104,11 @@ function start_file() {
     signature = ""
     limit = FILENAME ~ /^plugins\/device-/ ? 200 : 80
     last_file = FILENAME
+    if (here != "free" && !(row_of(here) in row_line) && !(here in told)) {
+        find(1, here " has no row in the table of rooms of " table)
+        told[here] = 1
+    }
+    seen[row_of(here)] = 1
     if ($0 !~ /^\/[*\/] SPDX-License-Identifier: Apache-2\.0/)
         find(1, "has no SPDX line on top")
 }
@@ -100,22 +170,8 @@ function check_name(name, line) {
 }
 
 BEGIN {
-    allowed["core/config"] = "core/base"
-    allowed["core/plugin"] = "core/base core/config"
-    allowed["core/actor"] = "core/base core/config core/plugin"
-    allowed["core/data"] = "core/base core/config model/hf model/text model/chat"
-    allowed["core/monitor"] = "core/base core/config"
-    allowed["core/rl"] = "core/base core/config core/plugin core/actor " \
-                         "core/data core/monitor model/hf model/text model/chat"
-    allowed["core/ab"] = "core/base core/config core/rl"
-    allowed["core/cli"] = allowed["core/rl"] " core/rl core/ab"
-    allowed["model/hf"] = "core/base"
-    allowed["model/text"] = "core/base"
-    allowed["model/chat"] = "core/base"
-    allowed["model/nn"] = "core/base model/hf model/text"
-    allowed["model/rl"] = "core/base"
-    allowed["model/train"] = allowed["model/nn"] " model/nn"
-    allowed["model/serve"] = allowed["model/nn"] " model/nn"
+    read_table()
+    check_table()
     words = "TO" "DO|FIX" "ME|X" "XX"
     banned = "v?sprintf|strcpy|strcat|gets|atoi|atof|strtok|rand|abort|fork"
 }
@@ -200,5 +256,10 @@ function deep(code) {
 END {
     if (lines > 600)
         print_size()
+    # A tree with the page of its own is whole.
+    if (whole)
+        for (room in row_line)
+            if (!(room in seen))
+                find_row(room, room " is in the table of rooms, and no file is there")
     exit bad
 }

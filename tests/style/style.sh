@@ -3,8 +3,8 @@
 # style.sh SOURCE-FOLDER | --selftest
 #
 # Rules of the tree that no compiler knows: sizes, names, which folder may
-# include which, calls that are banned, words that have no place. Every finding
-# is one line, file:line: sentence.
+# include which (the table of docs/architecture.md), calls that are banned, words
+# that have no place. Every finding is one line, file:line: sentence.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -12,11 +12,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 check() { # FOLDER
   cd "$1" || exit 1
-  local files
+  local files table=docs/architecture.md whole=1
+  [ -e "$table" ] || { table=$here/../../$table whole=0; }
   files=$(sources)
   [ -n "$files" ] || { echo "style: no sources in $1"; return 1; }
   # shellcheck disable=SC2086
-  LC_ALL=C awk -f "$here/style.awk" $files && echo "style: $(echo "$files" | wc -l) files"
+  LC_ALL=C awk -v table="$table" -v whole="$whole" -f "$here/style.awk" $files && echo "style: $(echo "$files" | wc -l) files"
 }
 
 if [ "$1" != --selftest ]; then
@@ -85,7 +86,10 @@ int xray_thing(void)
     return 1;
 }"
 for pair in "core/base/a.c:core/config/config.h" "core/config/a.c:core/plugin/plugin.h" \
-  "core/plugin/a.c:core/rl/session.h" "core/rl/a.c:core/cli/cli.h" \
+  "core/config/a.c:core/deepspeed/deepspeed.h" "core/deepspeed/a.c:core/run/run.h" \
+  "core/plugin/a.c:core/run/run.h" "core/run/a.c:core/roles/roles.h" \
+  "core/run/a.c:core/actor/actor.h" "core/roles/a.c:core/rl/job.h" \
+  "core/ab/a.c:core/rl/job.h" "core/rl/a.c:core/cli/cli.h" \
   "core/rl/a.c:model/nn/decoder.h" "core/cli/a.c:model/train/x.h" \
   "core/config/a.c:model/hf/config.h" "model/hf/a.c:model/nn/decoder.h" \
   "model/text/a.c:model/hf/config.h" "model/nn/a.c:model/serve/x.h" \
@@ -96,6 +100,35 @@ for pair in "core/base/a.c:core/config/config.h" "core/config/a.c:core/plugin/pl
   sample "${pair%%:*}" "may not include" "$spdx
 #include \"${pair#*:}\""
 done
+# rooms FINDING FILES ROW...: a tree with a table of its own.
+rooms() {
+  local finding=$1 file out
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/docs"
+  for file in $2; do
+    mkdir -p "$work/tree/$(dirname "$file")"
+    echo "$spdx" > "$work/tree/$file"
+  done
+  shift 2
+  printf '%s\n' '| room | may include |' '|---|---|' "$@" > "$work/tree/docs/architecture.md"
+  out=$(GIT_DIR=/nonexistent check "$work/tree" 2>&1)
+  case $out in *"$finding"*) return ;; esac
+  echo "selftest: table of $*: expected '$finding', got: $out"
+  exit 1
+}
+both="core/base/a.c core/run/a.c"
+rooms "style: 2 files" "$both" '| `core/base` | |' '| `core/run` | `core/base` |'
+rooms "core/run/a.c:1: core/run has no row" "$both" '| `core/base` | |'
+rooms "core/run/a.c:1: core/run has no row" "$both core/rl/a.c" '| `core/base` | |' '| `core/rl` | `core/run` |'
+rooms "architecture.md:4: core/run is in the table of rooms, and no file is there" "core/base/a.c" \
+  '| `core/base` | |' '| `core/run` | `core/base` |'
+rooms "architecture.md:3: core/run has no row" "core/base/a.c" '| `core/base` | `core/run` |'
+rooms "architecture.md:4: core/run has two rows" "$both" '| `core/run` | |' '| `core/run` | |' '| `core/base` | |'
+rooms "architecture.md:3: from core/base the rows lead back to it" "$both" \
+  '| `core/base` | `core/run` |' '| `core/run` | `core/base` |'
+rooms "architecture.md:5: from core/rl the rows lead back to it" "$both core/rl/a.c" \
+  '| `core/base` | `core/run` |' '| `core/run` | `core/rl` |' '| `core/rl` | `core/base` |'
+rooms "the page has no table of rooms" "$both" '' '| `core/base` | |'
 sample include/xray/a.h "may not include" "$spdx
 #include \"core/base/str.h\""
 for call in sprintf vsprintf strcpy strcat gets atoi atof strtok rand abort \

@@ -3,6 +3,10 @@
  * Byte-level tokenizers and patterns that split. Expected ids and texts are
  * the Hugging Face library's for the same file.
  */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "model/text/tok.h"
 #include "tests/text/small.h"
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"
@@ -258,13 +262,98 @@ static void test_runaway(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* The sentence says what the text of one byte may grow to. */
+static void test_grown(void **state)
+{
+    (void)state;
+    char json[2000];
+    char many[201] = "";
+    xm_ids ids = { 0 };
+    xr_err err = { "" };
+    memset(many, 'a', sizeof many - 1);
+#define GROW "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+    (void)snprintf(
+        json, sizeof json,
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" GROW
+        "\"content\":\"%s\"}," GROW "\"content\":\"%s\"}," GROW
+        "\"content\":\"%s\"}]},\"model\":{\"type\":"
+        "\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0}}}",
+        many, many, many);
+    xm_tokenizer *tok = make(json);
+    assert_int_equal(xm_tokenizer_encode(tok, "a", 1, 0, &ids, &err),
+                     XRAY_E_RANGE);
+    assert_string_equal(err.text, "tokenizer: the normalizer or pre_tokenizer "
+                                  "makes a text grow beyond 1048640 bytes");
+    assert_int_equal(ids.count, 0);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
+/* What Unicode 15 to 16 adds: runs, characters, and the sum of the firsts. */
+static void test_newer(void **state)
+{
+    static const struct {
+        const char *name;
+        unsigned runs;
+        unsigned characters;
+        unsigned sum;
+    } rows[] = {
+        { "L", 46, 9272, 3881468 }, { "M", 34, 93, 2456792 },
+        { "N", 10, 120, 956545 },   { "P", 10, 36, 660854 },
+        { "S", 25, 773, 2682756 },  { "Z", 0, 0, 0 },
+        { "Lu", 5, 27, 205146 },    { "Ll", 5, 31, 284871 },
+        { "Lm", 6, 70, 572035 },    { "Lo", 30, 9144, 2819416 },
+        { "Mn", 22, 71, 1645412 },  { "Mc", 12, 22, 811380 },
+        { "Nd", 9, 100, 837057 },   { "No", 1, 20, 119488 },
+        { "Pd", 1, 1, 68974 },      { "Po", 9, 35, 591880 },
+        { "Sm", 1, 2, 69006 },      { "So", 24, 771, 2613750 },
+        { "Arabic", 3, 8, 140885 }, { "Cyrillic", 3, 65, 253256 },
+        { "Han", 3, 4815, 571001 }, { "Devanagari", 1, 10, 72448 },
+        { "Lao", 1, 1, 3790 },      { "Hiragana", 1, 1, 110898 },
+        { "Kannada", 1, 1, 3315 },  { "Katakana", 1, 1, 110933 },
+        { "Latin", 3, 12, 208586 }, { "Myanmar", 1, 20, 71376 },
+        { "Greek", 0, 0, 0 },
+    };
+    char version[32] = "";
+    (void)state;
+    (void)pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    int known = strtol(version, NULL, 10) >= 16;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        xr_str text = { 0 };
+        unsigned runs = 0;
+        unsigned characters = 0;
+        unsigned sum = 0;
+        if (rows[i].name[1] && rows[i].name[2])
+            xm_newer_script(rows[i].name, &text);
+        else
+            xm_newer(rows[i].name, &text);
+        for (const char *at = xr_str_text(&text); *at; runs++) {
+            char *end;
+            assert_memory_equal(at, "\\x{", 3);
+            unsigned long from = strtoul(at + 3, &end, 16);
+            assert_memory_equal(end, "}-\\x{", 5);
+            characters += (unsigned)(strtoul(end + 5, &end, 16) - from + 1);
+            sum += (unsigned)from;
+            assert_int_equal(*end, '}');
+            at = end + 1;
+        }
+        if (runs != (known ? 0 : rows[i].runs) ||
+            (!known &&
+             (characters != rows[i].characters || sum != rows[i].sum)))
+            fail_msg("%s: %u runs, %u characters, sum %u", rows[i].name, runs,
+                     characters, sum);
+        xr_str_free(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encode),  cmocka_unit_test(test_decode),
         cmocka_unit_test(test_stream),  cmocka_unit_test(test_spans),
         cmocka_unit_test(test_split),   cmocka_unit_test(test_nfc),
-        cmocka_unit_test(test_runaway),
+        cmocka_unit_test(test_runaway), cmocka_unit_test(test_grown),
+        cmocka_unit_test(test_newer),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

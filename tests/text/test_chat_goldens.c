@@ -283,104 +283,61 @@ static void messages_of_errors(void **state)
                 "mine: the chat template is not UTF-8");
 }
 
-/* A model directory of the files in `files` (name, content, ..., NULL). */
-static void make_dir(const char *dir, const char *const *files)
-{
-    char path[XR_PATH_CAP];
-    xr_err err = { 0 };
-    assert_int_equal(xr_dir_remove(dir, &err), 0);
-    assert_int_equal(xr_dir_make(dir, &err), 0);
-    (void)snprintf(path, sizeof path, "%s/additional_chat_templates", dir);
-    assert_int_equal(xr_dir_make(path, &err), 0);
-    for (; *files; files += 2) {
-        (void)snprintf(path, sizeof path, "%s/%s", dir, files[0]);
-        assert_int_equal(xr_file_write(path, files[1], strlen(files[1]), &err),
-                         0);
-    }
-}
-
-/* What the directory's template writes, or its error; "none" without one. */
-static void expect_dir(const char *dir, const char *name, int tools,
-                       const char *wanted)
-{
-    xr_err err = { 0 };
-    xm_chat *chat = NULL;
-    xm_chat_text text = { 0 };
-    cJSON *empty = cJSON_CreateArray();
-    xm_chat_call call = { .messages = empty, .tools = tools ? empty : NULL };
-    xray_status status = xm_chat_open(dir, name, &err, &chat);
-    if (!status && chat)
-        status = xm_chat_render(chat, &call, NULL, &err, &text);
-    if (status) {
-        if (!strstr(err.text, wanted))
-            fail_msg("[%s], wanted [%s]", err.text, wanted);
-    } else {
-        assert_string_equal(chat ? xr_str_text(&text.text) : "none", wanted);
-    }
-    xm_chat_text_free(&text);
-    xm_chat_close(chat);
-    cJSON_Delete(empty);
-}
-
-static void opens(void **state)
+/* The bound is still a template. */
+static void longest_source(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/xray-chat-XXXXXX";
+    xr_str source = { 0 };
+    xm_chat *chat = NULL;
     xr_err err = { 0 };
-    assert_non_null(mkdtemp(dir));
-    static const char tokens[] =
-        "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\",\"lstrip\":"
-        "false},\"pad_token\":null,\"chat_template\":\"{{ bos_token }}|{{ "
-        "eos_token }}|{{ pad_token is defined }}\"}";
-    static const char *const plain[] = { "tokenizer_config.json", tokens,
-                                         NULL };
-    make_dir(dir, plain);
-    expect_dir(dir, NULL, 0, "<s>|</s>|False");
-    expect_dir(dir, "rag", 0, "no chat template named \"rag\"");
-    static const char *const file[] = { "tokenizer_config.json",
-                                        tokens,
-                                        "chat_template.jinja",
-                                        "J{{ bos_token }}",
-                                        "special_tokens_map.json",
-                                        "{\"bos_token\":\"x\",\"pad_token\":"
-                                        "\"p\"}",
-                                        "additional_chat_templates/"
-                                        "tool_use.jinja",
-                                        "T{{ pad_token }}",
-                                        NULL };
-    make_dir(dir, file);
-    expect_dir(dir, NULL, 0, "J<s>");
-    expect_dir(dir, NULL, 1, "Tp");
-    expect_dir(dir, "tool_use", 0, "Tp");
-    expect_dir(dir, "../x", 0, "is no name of a chat template");
-    static const char *const list[] = {
-        "tokenizer_config.json",
-        "{\"chat_template\":[{\"name\":\"default\",\"template\":\"D\"},"
-        "{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"rag\","
-        "\"template\":\"R{{ tools }}\"}]}",
-        NULL
+    for (size_t i = 0; i < (1 << 20) / 16; i++)
+        xr_str_puts(&source, "0123456789abcdef");
+    assert_int_equal(
+        xm_chat_compile(source.data, source.size, "t", &err, &chat), 0);
+    xm_chat_close(chat);
+    xr_str_puts(&source, "x");
+    assert_int_equal(
+        xm_chat_compile(source.data, source.size, "t", &err, &chat),
+        XRAY_E_CONFIG);
+    assert_string_equal(err.text,
+                        "t: a chat template of more than 1048576 bytes");
+    xr_str_free(&source);
+}
+
+static void continues_parts(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{% for m in messages %}<{% for p in m.content %}{{ p.text }}"
+        "{% endfor %}>{% endfor %}";
+    chat_expect(
+        source,
+        "{\"messages\":[{\"content\":[{\"text\":\"a\"},{\"text\":\"b\"},"
+        "{\"image\":1},3]}]}",
+        1, "<ab");
+    static const char *const without[] = {
+        "{\"messages\":[{\"content\":[{\"text\":3}]}]}", "{\"messages\":[]}",
+        "{\"messages\":[{\"content\":3}]}"
     };
-    make_dir(dir, list);
-    expect_dir(dir, NULL, 0, "D");
-    expect_dir(dir, NULL, 1, "T");
-    expect_dir(dir, "rag", 1, "R[]");
-    static const char *const json[] = { "chat_template.json",
-                                        "{\"chat_template\":\"C\"}", NULL };
-    make_dir(dir, json);
-    expect_dir(dir, NULL, 0, "C");
-    static const char *const none[] = { "tokenizer_config.json", "{}", NULL };
-    make_dir(dir, none);
-    expect_dir(dir, NULL, 0, "none");
-    static const char *const wrong[] = { "tokenizer_config.json",
-                                         "{\"chat_template\":3}", NULL };
-    make_dir(dir, wrong);
-    expect_dir(dir, NULL, 0, "must be a text or a list of {name, template}");
-    static const char *const broken[] = {
-        "tokenizer_config.json", "{\"chat_template\":\"a\\n{% if %}\"}", NULL
-    };
-    make_dir(dir, broken);
-    expect_dir(dir, NULL, 0, "tokenizer_config.json:2: unexpected the end");
-    assert_int_equal(xr_dir_remove(dir, &err), 0);
+    for (size_t i = 0; i < 3; i++)
+        chat_expect(source, without[i], 1,
+                    "rows.jsonl:7: mine: continue_final_message: the last "
+                    "message has no text content to continue");
+    cJSON *messages = cJSON_CreateArray();
+    xm_chat_call call = { .messages = messages,
+                          .add_generation_prompt = 1,
+                          .continue_final_message = 1 };
+    xm_chat *chat;
+    xm_chat_text text = { 0 };
+    xr_err err = { 0 };
+    assert_int_equal(xm_chat_compile("x", 1, "t", &err, &chat), 0);
+    assert_int_equal(xm_chat_render(chat, &call, "r:1", &err, &text),
+                     XRAY_E_CONFIG);
+    assert_string_equal(err.text, "r:1: t: continue_final_message does not go "
+                                  "with add_generation_prompt");
+    xm_chat_close(chat);
+    xm_chat_text_free(&text);
+    cJSON_Delete(messages);
 }
 
 int main(void)
@@ -391,7 +348,8 @@ int main(void)
         cmocka_unit_test(span_ends_with_the_text),
         cmocka_unit_test(reasoning),
         cmocka_unit_test(messages_of_errors),
-        cmocka_unit_test(opens),
+        cmocka_unit_test(longest_source),
+        cmocka_unit_test(continues_parts),
         cmocka_unit_test(threads),
         cmocka_unit_test(mutations)
     };

@@ -6,9 +6,10 @@
 #include <dirent.h>
 #include <pthread.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/file.h"
 #include "core/base/json.h"
-#include "core/base/philox.h"
 #include "model/text/tokenizer.h"
 #include "tests/scratch.h"
 
@@ -233,7 +234,7 @@ static int mutate_folder(const char *dir)
         xr_path_join(dir, "tokenizer.json", path, sizeof path, NULL), XRAY_OK);
     assert_int_equal(xr_file_read(path, 1u << 24, NULL, &json, &size), XRAY_OK);
     for (uint32_t i = 0; i < 60; i++) {
-        xr_philox_out r = xr_philox(7, i, (uint32_t)size, 0, 0);
+        xray_philox_out r = xray_philox(7, i, (uint32_t)size, 0, 0);
         char *a = &json[r.w[0] % size];
         char *b = &json[r.w[1] % (i % 2 ? size : 900)];
         char old_a = *a;
@@ -284,7 +285,7 @@ static size_t draw_text(uint32_t number, char text[4 * 64])
     size_t size = 0;
     uint32_t below = number % 2 ? 0x110000u : number % 4 ? 0x3000u : 0x80u;
     for (uint32_t k = 0; k < 64; k++) {
-        xr_philox_out r = xr_philox(11, number, k, 0, 0);
+        xray_philox_out r = xray_philox(11, number, k, 0, 0);
         uint32_t code = r.w[0] % below;
         if (code && code != 0x2581 && (code < 0xD800 || code > 0xDFFF))
             size += (size_t)xr_utf8_encode(code, text + size);

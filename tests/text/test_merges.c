@@ -4,8 +4,9 @@
  * is merged where it stands leftmost, again and again. Ids are compared: texts
  * come back whatever the order of merges is.
  */
+#include <xray/numerics.h>
+
 #include "core/base/json.h"
-#include "core/base/philox.h"
 #include "tests/text/small.h"
 
 #define IDS 512   /* of the largest golden vocabulary */
@@ -104,7 +105,7 @@ static xm_tokenizer *draw_rules(uint32_t seed, int32_t letters, rules *out)
     for (int32_t i = 0; i < letters; i++)
         (void)snprintf(token[i], sizeof token[i], "%c", 'a' + i);
     for (uint32_t k = 0; k < 40; k++) {
-        xr_philox_out r = xr_philox(seed, k, 0, 0, 0);
+        xray_philox_out r = xray_philox(seed, k, 0, 0, 0);
         int32_t a = (int32_t)(r.w[0] % (uint32_t)tokens);
         int32_t b = (int32_t)(r.w[1] % (uint32_t)tokens);
         char made[130];
@@ -159,7 +160,7 @@ static void test_drawn_merges(void **state)
             int32_t want[512];
             size_t count = k < 6 ? 45 + k : 2 + 15 * k;
             for (size_t i = 0; i < count; i++) {
-                xr_philox_out d = xr_philox(seed, k, (uint32_t)i, 1, 0);
+                xray_philox_out d = xray_philox(seed, k, (uint32_t)i, 1, 0);
                 want[i] = (int32_t)(d.w[0] % (uint32_t)letters);
                 text[i] = (char)('a' + want[i]);
             }
@@ -294,7 +295,8 @@ static void test_golden_merges(void **state)
             xr_str text = { 0 };
             size_t count = 2 + 20 * k;
             for (size_t i = 0; i < count; i++) {
-                xr_philox_out d = xr_philox(3, k, (uint32_t)i, (uint32_t)n, 0);
+                xray_philox_out d =
+                    xray_philox(3, k, (uint32_t)i, (uint32_t)n, 0);
                 int32_t id =
                     g->rules
                         .order[d.w[0] % (uint32_t)g->rules.count][d.w[1] % 2];
@@ -359,7 +361,7 @@ static void test_oracles(void **state)
         int32_t slow[300];
         int32_t passes[300];
         for (uint32_t i = 0; i < 300; i++) {
-            xr_philox_out d = xr_philox(9, k, i, 0, 0);
+            xray_philox_out d = xray_philox(9, k, i, 0, 0);
             slow[i] = passes[i] =
                 g->rules.order[d.w[0] % (uint32_t)g->rules.count][d.w[1] % 2];
         }

@@ -2,7 +2,8 @@
  *
  * Small tokenizers made for one rule each.
  */
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "tests/text/small.h"
 
 #define CHARS                                                                 \
@@ -305,7 +306,7 @@ static void test_mutations(void **state)
     enum { ROUNDS = 350 };
     int accepted = 0;
     for (uint32_t i = 0; i < ROUNDS; i++) {
-        xr_philox_out r = xr_philox(3, i, 0, 0, 0);
+        xray_philox_out r = xray_philox(3, i, 0, 0, 0);
         memcpy(text, good, size + 1);
         text[r.w[0] % size] = (char)(1 + r.w[1] % 255);
         if (r.w[2] % 2)

@@ -4,9 +4,10 @@
  */
 #include <pthread.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/file.h"
 #include "core/base/json.h"
-#include "core/base/philox.h"
 #include "model/text/tokenizer.h"
 #include "tests/testing.h"
 
@@ -195,10 +196,10 @@ static void test_random_characters(void **state)
     char text[4 * 64];
     for (uint32_t i = 0; i < 2000; i++) {
         size_t size = 0;
-        xr_philox_out r = { { 0 } };
+        xray_philox_out r = { { 0 } };
         for (uint32_t k = 0; k < 64; k++) {
             if (k % 4 == 0)
-                r = xr_philox(11, i, k, 0, 0);
+                r = xray_philox(11, i, k, 0, 0);
             uint32_t code = r.w[k % 4] % (i % 2   ? 0x110000u
                                           : i % 4 ? 0x3000u
                                                   : 0x80u);

@@ -124,6 +124,11 @@ rig_device rig_device_open(uint32_t threads)
 
 void rig_device_close(rig_device *device)
 {
+    /* Every optimizer that was made on it gave its memory back. */
+    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    if (device->ops->memory)
+        assert_int_equal(device->ops->memory(device->self, &stats), XRAY_OK);
+    assert_int_equal(stats.live[XRAY_TAG_OPTIMIZER], 0);
     device->ops->destroy(device->self);
     free(device->config);
     device->config = NULL;

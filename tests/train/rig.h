@@ -30,7 +30,6 @@ void rig_device_close(rig_device *device);
 /* A device with memory the host may not read and only the operators the
  * optimizer needs: for the code paths that copy. */
 rig_device plain_device_open(void);
-void plain_device_close(rig_device *device);
 
 /* How to make an instance; zero means the default in brackets. */
 typedef struct rig_spec {

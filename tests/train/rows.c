@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
 
 static void finish(rows *r, uint32_t count)
 {
@@ -23,10 +23,10 @@ void rows_draw(rows *r, uint32_t count, uint32_t longest, uint32_t vocab,
     int32_t at = 0;
     memset(r, 0, sizeof(*r));
     for (uint32_t row = 0; row < count; row++) {
-        xr_philox_out bits = xr_philox(seed, row, 1, 0, 0);
+        xray_philox_out bits = xray_philox(seed, row, 1, 0, 0);
         int32_t length = 1 + (int32_t)(bits.w[0] % longest);
         for (int32_t i = 0; i < length; i++) {
-            bits = xr_philox(seed, row, 2, (uint32_t)i, 0);
+            bits = xray_philox(seed, row, 2, (uint32_t)i, 0);
             r->ids[at + i] = (int32_t)(bits.w[0] % vocab);
             r->mask[at + i] = i > length / 3 && row % 7 != 3;
         }
@@ -41,7 +41,7 @@ void rows_full(rows *r, uint32_t count, uint32_t length, uint32_t vocab)
 {
     memset(r, 0, sizeof(*r));
     for (uint32_t i = 0; i < count * length; i++) {
-        r->ids[i] = (int32_t)(xr_philox(7, i, 3, 0, 0).w[0] % vocab);
+        r->ids[i] = (int32_t)(xray_philox(7, i, 3, 0, 0).w[0] % vocab);
         r->mask[i] = 1;
     }
     for (uint32_t row = 0; row <= count; row++)

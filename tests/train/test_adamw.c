@@ -4,7 +4,8 @@
  */
 #include <math.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "model/train/adamw.h"
 #include "model/train/norm.h"
 #include "tests/train/rig.h"
@@ -65,8 +66,8 @@ static xray_status norm_of(const fixture *f, double *out_norm,
 
 static float draw(uint64_t seed, uint32_t bucket, uint64_t i)
 {
-    xr_philox_out bits = xr_philox(seed, bucket, (uint32_t)i, 0, 0);
-    return xr_unit(bits.w[0]) - 0.5f;
+    xray_philox_out bits = xray_philox(seed, bucket, (uint32_t)i, 0, 0);
+    return xray_unit(bits.w[0]) - 0.5f;
 }
 
 /* Gradients of every parameter (the padding between stays 0). */

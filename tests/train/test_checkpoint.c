@@ -269,6 +269,8 @@ static void test_damaged_optimizer(void **state)
     damage_refused(&d, "exp_avg_sq is missing");
     rewrite(&d, XM_OPTIM_FILE, down, 56, 32, good);
     damage_refused(&d, "shape [56, 32], expected [32, 56]");
+    rewrite(&d, XM_OPTIM_FILE, down, 32, 28, good);
+    damage_refused(&d, "shape [32, 28], expected [32, 56]");
     static const char *const no_step[] = { "format", "xray.adamw/1", "version",
                                            "1", NULL };
     rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, no_step);
@@ -278,6 +280,12 @@ static void test_damaged_optimizer(void **state)
                                             NULL };
     rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, bad_step);
     damage_refused(&d, "step is -4");
+    /* More steps than any run makes would be counted for minutes. */
+    static const char *const far[] = { "format",     "xray.adamw/1", "step",
+                                       "4294967297", "version",      "1",
+                                       NULL };
+    rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, far);
+    damage_refused(&d, "step is 4294967297, expected a count");
     static const char *const other[] = { "format", "other", NULL };
     rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, other);
     damage_refused(&d, "format is other");

@@ -239,6 +239,68 @@ static void refuse(const fixture *f, const xray_batch *batch,
         fail_msg("\"%s\" does not say \"%s\"", err.text, part);
 }
 
+/* Which prompts are shared, down to the shortest, and what is packed then. */
+static void check_shared(fixture *f)
+{
+    static const struct {
+        int32_t prompt;
+        int32_t length; /* of each of two rows */
+        uint32_t tokens;
+        uint32_t rows; /* two: nothing is shared */
+    } cases[] = {
+        { 1, 3, 4, 2 }, { 2, 3, 3, 3 }, { 2, 4, 5, 3 },
+        { 4, 5, 5, 3 }, { 4, 6, 7, 3 }, { 4, 4, 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int32_t n = cases[i].length;
+        int32_t ids[12];
+        float mask[12];
+        const int32_t start[] = { 0, n, 2 * n };
+        const int32_t lengths[] = { cases[i].prompt, cases[i].prompt };
+        const int32_t group[] = { 5, 5 };
+        for (int32_t t = 0; t < 2 * n; t++) {
+            ids[t] = t % n;
+            mask[t] = t % n >= cases[i].prompt;
+        }
+        xray_batch batch = { .head = XRAY_HEAD(xray_batch),
+                             .rows = 2,
+                             .tokens = (uint32_t)(2 * n),
+                             .ids = ids,
+                             .row_start = start,
+                             .loss_mask = mask,
+                             .prompt_len = lengths,
+                             .group = group,
+                             .share_prompts = 1 };
+        int32_t parents[3];
+        xm_packed p;
+        xr_err err;
+        assert_int_equal(xm_packer_fill(f->packer, &batch, 0, &err, &p),
+                         XRAY_OK);
+        assert_int_equal(p.pack.tokens, cases[i].tokens);
+        assert_int_equal(p.pack.rows, cases[i].rows);
+        assert_int_equal(p.pack.parent != NULL, cases[i].rows == 3);
+        if (!p.pack.parent)
+            continue;
+        fetch(f, p.pack.parent, parents, 3);
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(parents[r], r ? 0 : -1);
+    }
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, rig_device_open(1));
+    check_shared(&f);
+    xm_packer_destroy(f.packer);
+    rig_device_close(&f.device);
+    /* The most that packing makes of rows: every pair shares a prompt. */
+    static const uint64_t most[] = { 0, 1, 3, 4, 6, 7, 9, 10, 12 };
+    for (uint64_t n = 0; n < 9; n++)
+        assert_int_equal(xm_packed_rows(n), most[n]);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -281,6 +343,54 @@ static void test_refusals(void **state)
     rig_device_close(&f.device);
 }
 
+/* A batch as large as the limits, and a row as long, are packed; without their
+ * arrays they are not. */
+static void test_bounds(void **state)
+{
+    (void)state;
+    fixture f;
+    open_on(&f, rig_device_open(1));
+    int32_t ids[64] = { 0 };
+    int32_t start[9] = { 0, 12, 24, 36, 48, 60, 61, 62, 64 };
+    ids[3] = 49; /* the last id there is */
+    xray_batch batch = { .head = XRAY_HEAD(xray_batch),
+                         .rows = 8,
+                         .tokens = 64,
+                         .ids = ids,
+                         .row_start = start };
+    xm_packed packed;
+    xr_err err = { "" };
+    if (xm_packer_fill(f.packer, &batch, 0, &err, &packed) != XRAY_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(packed.pack.tokens, 5 * 11 + 1);
+    assert_int_equal(packed.items.count, 5 * 11 + 1);
+    xray_batch bare = batch;
+    bare.ids = NULL;
+    refuse(&f, &bare, XRAY_E_ARG, "batch without ids or row_start");
+    bare = batch;
+    bare.row_start = NULL;
+    refuse(&f, &bare, XRAY_E_ARG, "batch without ids or row_start");
+    bare.rows = bare.tokens = 0;
+    assert_int_equal(xm_packer_fill(f.packer, &bare, 0, &err, &packed),
+                     XRAY_OK);
+    assert_int_equal(packed.pack.rows, 0);
+    xm_packer_destroy(f.packer);
+    for (int i = 0; i < 2; i++) {
+        const xm_pack_limits large = { i ? 8 : (uint64_t)INT32_MAX + 1,
+                                       i ? (uint64_t)INT32_MAX + 1 : 8, 12,
+                                       50 };
+        assert_int_equal(xm_packer_create(&large, f.device.ops, f.device.self,
+                                          "test", &err, &f.packer),
+                         XRAY_E_RANGE);
+        assert_string_equal(
+            err.text, i ? "test: a micro-batch of 8 tokens and 2147483648 rows "
+                          "is larger than 2^31 - 1"
+                        : "test: a micro-batch of 2147483648 tokens and 8 rows "
+                          "is larger than 2^31 - 1");
+    }
+    rig_device_close(&f.device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,7 +399,9 @@ int main(void)
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_families_apart),
         cmocka_unit_test(test_no_mask_wants_all),
+        cmocka_unit_test(test_shared),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

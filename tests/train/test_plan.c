@@ -32,6 +32,14 @@ static void test_plan_refuses(void **state)
     spec = (rig_spec){ .config_json = "{\"model_type\":\"mamba\"}" };
     refuse_plan(&spec, 1, "mamba");
 
+    /* The largest that can be. */
+    xray_plan plan = { .head = XRAY_HEAD(xray_plan) };
+    spec = (rig_spec){ .from_layer = 2 };
+    assert_int_equal(rig_plan(&spec, 1, &plan), XRAY_OK);
+    assert_int_equal(rig_plan(&spec, 1024, &plan), XRAY_OK);
+    spec = (rig_spec){ .row_tokens = 64, .tokens = 64 };
+    assert_int_equal(rig_plan(&spec, 1, &plan), XRAY_OK);
+
     rig_device device = rig_device_open(1);
     rig r;
     spec = (rig_spec){ .row_tokens = 65 };
@@ -96,6 +104,59 @@ static void check_plan(const rig_spec *spec)
     assert_int_equal(device.ops->memory(device.self, &memory), XRAY_OK);
     for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++)
         assert_int_equal(memory.live[tag], 0);
+    rig_device_close(&device);
+}
+
+/* What is offloaded lies in files that have no name any more: however the
+ * process ends, none is left. */
+static void test_no_file_is_left(void **state)
+{
+    (void)state;
+    char dir[256];
+    rig_spec spec = { .offload_optimizer = 1, .offload_param = 1 };
+    rig_device device = rig_device_open(1);
+    rig r;
+    spec.offload_dir = rig_mkdir(dir, sizeof(dir));
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    assert_int_equal(rmdir(dir), 0); /* it is empty while they are in use */
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
+/* Writes on every gradient that it is given; each has memory of its own. */
+static xray_status write_apart(void *ctx, const xray_loss_call *call)
+{
+    float *const all[] = { call->dlogp, call->dentropy, call->dvalue };
+    uint32_t tokens = call->batch->tokens;
+    (void)ctx;
+    for (int i = 0; i < 3; i++)
+        for (uint32_t t = 0; t < tokens; t++) {
+            assert_true(all[i][t] == 0);
+            all[i][t] = (float)(i + 1);
+        }
+    for (int i = 0; i < 3; i++)
+        for (uint32_t t = 0; t < tokens; t++)
+            assert_true(all[i][t] == (float)(i + 1));
+    return XRAY_OK;
+}
+
+static void test_gradients_are_apart(void **state)
+{
+    (void)state;
+    static rows batch;
+    const rig_spec spec = { .heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY |
+                                     XRAY_HEAD_VALUE };
+    rig_device device = rig_device_open(1);
+    rig r;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    rows_full(&batch, 256 / 32, 32,
+              40); /* as many tokens as there is room for */
+    const xray_loss loss = { .head = XRAY_HEAD(xray_loss),
+                             .fn = write_apart,
+                             .outputs = spec.heads };
+    if (r.ops->forward_backward(r.self, batch.pointers, 1, &loss) != XRAY_OK)
+        fail_msg("%s", rig_error());
+    rig_close(&r);
     rig_device_close(&device);
 }
 
@@ -178,12 +239,125 @@ static void test_kept_logits(void **state)
     assert_int_equal(kept_bytes(spec, 1000, 1), 0);
 }
 
+/* A plan of any sizes, for `ranks` and `threads`. */
+static xray_plan plan_of(const rig_spec *spec, uint32_t ranks, uint32_t threads)
+{
+    rig_request r = rig_request_of(spec);
+    xray_plan plan = { .head = XRAY_HEAD(xray_plan) };
+    xray_world world = { .head = XRAY_HEAD(xray_world), .size = ranks };
+    const xray_train_ops *ops = rig_component()->ops;
+    r.load.threads = threads;
+    if (ops->plan(rig_host(), r.config, &r.model, &world, &r.load, &plan) !=
+        XRAY_OK)
+        fail_msg("%s", rig_error());
+    rig_request_free(&r);
+    return plan;
+}
+
+static uint64_t bytes_of(const rig_spec *spec, uint32_t ranks, uint32_t tag)
+{
+    return plan_of(spec, ranks, 1).bytes[tag];
+}
+
+#define SIZED                                                               \
+    "{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_size\":32," \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":2,"                    \
+    "\"num_key_value_heads\":1,\"intermediate_size\":32,"                   \
+    "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"               \
+    "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"vocab_size\":"
+
+/* Scratch of a device: logits of a chunk where they are not kept, and a part a
+ * thread, of which the least is 1 MiB. */
+static void test_scratch(void **state)
+{
+    (void)state;
+    const uint64_t mib = 1u << 20;
+    static const struct {
+        const char *json;
+        uint64_t row;   /* bytes of a row of logits */
+        uint64_t chunk; /* of them */
+    } cases[] = { { SIZED "40}", 192, 1024 },
+                  { SIZED "4096}", 16384, 1024 },
+                  { SIZED "8192}", 32768, 512 },
+                  { SIZED "300000}", 1200000, 16 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig_spec spec = { .config_json = cases[i].json, .head_logits = 1 };
+        uint64_t part = cases[i].row > mib ? cases[i].row : mib;
+        uint64_t one = plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
+        assert_int_equal(plan_of(&spec, 1, 0).bytes[XRAY_TAG_WORKSPACE], one);
+        assert_int_equal(plan_of(&spec, 1, 3).bytes[XRAY_TAG_WORKSPACE],
+                         one + 2 * part);
+        spec.head_logits = 2;
+        uint64_t again = plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
+        assert_int_equal(again,
+                         one - part + mib + cases[i].chunk * cases[i].row);
+        assert_int_equal(plan_of(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE],
+                         again + mib);
+    }
+    /* Scores, keys and gradients of a row of 4000 tokens of one head of 16. */
+    rig_spec spec = { .config_json = SIZED "40}",
+                      .tokens = 8000,
+                      .row_tokens = 3990 };
+    assert_int_equal(plan_of(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE] -
+                         plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE],
+                     4000 * (512 + 20 * 16));
+}
+
+/* What an option moves, and nothing else. */
+static void test_plan_of_options(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 1; ranks <= 4; ranks += 3)
+        for (uint32_t stage = 0; stage < 4; stage++) {
+            rig_spec spec = { .stage_1 = stage + 1 };
+            const xray_plan plain = plan_of(&spec, ranks, 1);
+            assert_int_equal(plain.sharded, ranks > 1 && stage == 3);
+            assert_int_equal(plain.evictable, 1u << XRAY_TAG_WEIGHTS |
+                                                  1u << XRAY_TAG_GRADS |
+                                                  1u << XRAY_TAG_OPTIMIZER |
+                                                  1u << XRAY_TAG_ACTIVATIONS);
+            spec.offload_optimizer = 1;
+            const xray_plan moved = plan_of(&spec, ranks, 1);
+            for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
+                if (tag != XRAY_TAG_OPTIMIZER)
+                    assert_int_equal(moved.bytes[tag], plain.bytes[tag]);
+            /* Two moments of each element that a rank updates go. */
+            uint64_t gone = plain.bytes[XRAY_TAG_OPTIMIZER] -
+                            moved.bytes[XRAY_TAG_OPTIMIZER];
+            uint64_t all =
+                bytes_of(&(rig_spec){ .stage_1 = 1 }, 1, XRAY_TAG_GRADS);
+            uint64_t share = stage && ranks > 1 ? ranks : 1;
+            assert_true(gone >= 2 * all / share &&
+                        gone <= 2 * all / share + 4096);
+            assert_true(moved.bytes[XRAY_TAG_OPTIMIZER] > 0 &&
+                        moved.bytes[XRAY_TAG_OPTIMIZER] < 4096);
+        }
+    rig_spec spec = { .offload_param = 1 };
+    assert_int_equal(plan_of(&spec, 1, 1).sharded, 1);
+    /* A value head is a row of 32 and a bias in weights and gradients. */
+    spec = (rig_spec){ .heads = XRAY_HEAD_LOGP | XRAY_HEAD_VALUE };
+    rig_spec none = { .heads = XRAY_HEAD_LOGP };
+    assert_true(bytes_of(&spec, 1, XRAY_TAG_WEIGHTS) >=
+                bytes_of(&none, 1, XRAY_TAG_WEIGHTS) + 128);
+    assert_true(bytes_of(&spec, 1, XRAY_TAG_GRADS) >=
+                bytes_of(&none, 1, XRAY_TAG_GRADS) + 128);
+    /* What is not trained takes neither; its frozen blocks are no matter. */
+    none.frozen = 1;
+    none.from_layer = 1;
+    assert_int_equal(bytes_of(&none, 1, XRAY_TAG_GRADS), 0);
+    assert_int_equal(bytes_of(&none, 1, XRAY_TAG_OPTIMIZER), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_file_is_left),
+        cmocka_unit_test(test_gradients_are_apart),
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_plan_bytes),
         cmocka_unit_test(test_kept_logits),
+        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_plan_of_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,8 @@
  */
 #include <math.h>
 
-#include "core/base/philox.h"
+#include <xray/numerics.h>
+
 #include "tests/train/rig.h"
 
 #define GROUPS 5
@@ -22,7 +23,7 @@ typedef struct groups {
 
 static int32_t draw(uint32_t a, uint32_t b, uint32_t c, uint32_t below)
 {
-    return (int32_t)(xr_philox(77, a, b, c, 0).w[0] % below);
+    return (int32_t)(xray_philox(77, a, b, c, 0).w[0] % below);
 }
 
 static void groups_draw(groups *g)

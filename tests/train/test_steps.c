@@ -249,6 +249,12 @@ static void test_skip(void **state)
     assert_true(isfinite(result.grad_norm) == 0);
     assert_int_equal(result.version, 0);
     assert_non_null(strstr(rig_log(), name));
+    assert_non_null(strstr(rig_log(), "; 1 left out so far"));
+    rig_same_weights(&a, &b);
+    ((float *)rig_tensor(a.ops->gradients(a.self), name)->data)[7] = INFINITY;
+    assert_int_equal(a.ops->optimizer_step(a.self, 1e-3, 1, &result), XRAY_OK);
+    assert_int_equal(result.skipped, 1);
+    assert_non_null(strstr(rig_log(), "; 2 left out so far"));
     rig_same_weights(&a, &b);
     train(&a, 2, 1);
     train(&b, 2, 1);
@@ -337,8 +343,11 @@ static void test_refusals(void **state)
     assert_non_null(strstr(rig_error(), "value head"));
     assert_int_equal(r.ops->forward(r.self, &batch.batch, XRAY_HEAD_LOGP, &out),
                      XRAY_OK);
-    assert_int_equal(r.ops->optimizer_step(r.self, NAN, 1, &result),
-                     XRAY_E_ARG);
+    static const double rates[] = { NAN, INFINITY, -1e-9 };
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(r.ops->optimizer_step(r.self, rates[i], 1, &result),
+                         XRAY_E_ARG);
+    assert_int_equal(r.ops->optimizer_step(r.self, 0, 1, &result), XRAY_OK);
     rig_close(&r);
 
     spec.frozen = 1;

@@ -7,7 +7,7 @@
 make_task
 zoo=$XRAY_BUILD/tests/zoo
 # The program's own handler is meant to say it, not a sanitizer's.
-quiet=handle_segv=0:handle_abort=0:handle_sigbus=0
+quiet=handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:$quiet:detect_leaks=0:use_sigaltstack=0 TSAN_OPTIONS=${TSAN_OPTIONS:-}:$quiet
 
 # expect CODE SENTENCE COMMAND...: the exit code, and the one line on stderr.
@@ -39,12 +39,18 @@ for kind in load_crashes query_crashes; do
 done
 file=$(one query_exits)/query_exits.so
 expect 1 "xray: $file: ends the process (exit code 0) in query" inspect "$file"
+file=$(one query_dies)/query_dies.so
+expect 1 "xray: $file: ends the process (exit code 3) in query" inspect "$file"
+for name in SIGBUS SIGFPE SIGILL SIGABRT SIGKILL "a signal"; do
+    number=$(kill -l "${name/a signal/SIGTERM}")
+    ZOO_SIGNAL=$number expect 1 "xray: $file: crashes ($name) in query" inspect "$file"
+done
 
 run() { # KIND [--set ...]
     local dir
     dir=$(one "$1")
     shift
-    exec "$XRAY_BIN" train "$work/run.ini" --plugin-path "$dir" --set run.algo=zoo \
+    exec "$XRAY_BIN" train "${ini:-$work/run.ini}" --plugin-path "$dir" --set run.algo=zoo \
         --set "trainer.default_local_dir=$work/out-$RANDOM" "$@"
 }
 file=$(one query_hangs)/query_hangs.so
@@ -73,6 +79,19 @@ expect 2 "xray: algo.zoo: create failed with status -201 (options cannot work)" 
 expect 1 "xray: algo.zoo: create failed with status 7 (a status this xray does not know)" run create_odd
 expect 1 "xray: algo.zoo: create gave neither an instance nor an error" run create_empty
 expect 2 "xray: algo.zoo: zoo_create: only for looks" run good
+# An option that it names has its place: where it was set, or would be.
+ini=$work/over.ini
+printf 'include = below.ini\n[algo.zoo]\n' >"$ini"
+printf 'include = run.ini\n[algo.zoo]\n\ncount = 4\n' >"$work/below.ini"
+expect 2 "xray: $work/below.ini:4: [algo.zoo] count: only for looks" run names_key
+echo 'count = 5' >>"$ini"
+expect 2 "xray: $ini:3: [algo.zoo] count: only for looks" run names_key
+expect 2 "xray: --set: [algo.zoo] count: only for looks" run names_key --set algo.zoo.count=6
+XRAY_ALGO_ZOO__COUNT=7 expect 2 "xray: XRAY_ALGO_ZOO__COUNT: [algo.zoo] count: only for looks" run names_key
+# A sentence that reads like one is none.
+expect 2 "xray: algo.zoo: count: [data] filters: only for looks" run writes_key
+ini=$work/run.ini
+expect 2 "xray: $ini: [algo.zoo] count: only for looks" run names_key
 # What it says of itself must be so.
 expect 1 "xray: algo.zoo: needs has the bits 0x100000, which this xray does not know" run needs_odd
 expect 1 "xray: algo.zoo: needs XRAY_NEED_MINI_FORWARD, and has no select that would read it" run needs_forward
@@ -80,6 +99,14 @@ expect 1 "xray: algo.zoo: metric_names gave no list" run names_null
 presets() { "$XRAY_BIN" algo list --plugin-path "$(one "$1")"; }
 expect 1 "xray: $(one presets_wide)/presets_wide.so: the table of presets of 'zoo' is wrong: 1 to 1024 columns and up to 1024 rows are taken" presets presets_wide
 expect 1 "xray: $(one presets_null)/presets_null.so: the table of presets of 'zoo' is wrong: a cell is NULL" presets presets_null
+for bound in h H w W; do
+    export ZOO_BOUND=$bound
+    case $bound in
+    [hw]) presets presets_most >"$work/list" || fail "$bound: 1024 are refused" ;;
+    *) expect 1 "xray: $(one presets_most)/presets_most.so: the table of presets of 'zoo' is wrong: 1 to 1024 columns and up to 1024 rows are taken" presets presets_most ;;
+    esac
+done
+unset ZOO_BOUND
 # A time may have a unit.
 start=$(date +%s)
 expect 1 "xray: algo.zoo: did not come back from create within 0.5 s ([run] plugin_timeout)" \

@@ -161,4 +161,12 @@ for fault in reward-nan train-gradient; do
     cmp "$work/none/global_step_1/actor/model.safetensors" "$work/ill/global_step_2/actor/model.safetensors" ||
         fail "$fault: a step that was left out changed the weights"
 done
+
+# Stopped while it validates before its first step, a run has a checkpoint to go
+# on from, and comes to what it would have come to.
+code=0
+SICK=reward-stops SICK_AT=1 train "$work/stopped" "${sick[@]}" --set trainer.val_before_train=true >/dev/null 2>&1 || code=$?
+[ "$code" = 143 ] && [ -f "$work/stopped/global_step_0/state.json" ] || fail "stopped before its first step: exit $code: $(ls "$work/stopped")"
+train "$work/stopped" "${sick[@]}" >/dev/null
+cmp "$work/well/global_step_2/actor/model.safetensors" "$work/stopped/global_step_2/actor/model.safetensors"
 echo "zoo.run: ok"

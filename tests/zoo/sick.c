@@ -92,16 +92,17 @@ int sick_wrapped(const char *file, xray_component *out)
 XRAY_NOTE_("{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR(
     XRAY_ABI_MINOR_N) "\",\"name\":\"zoo-sick\",\"version\":\"1.0\","
                       "\"provides\":\"xray.train/0:sick xray.infer/0:sick "
-                      "xray.reward/0:sick xray.algo/0:sick\"}");
+                      "xray.reward/0:sick xray.algo/0:sick "
+                      "xray.device/0:sick\"}");
 
 XRAY_EXPORT const xray_plugin *xray_plugin_query(uint32_t host_abi);
 const xray_plugin *xray_plugin_query(uint32_t host_abi)
 {
-    static const xray_component *components[4];
+    static const xray_component *components[5];
     static const xray_plugin plugin = {
         .head = XRAY_HEAD(xray_plugin),
         .abi_needed = XRAY_ABI,
-        .component_count = 4,
+        .component_count = 5,
         .name = "zoo-sick",
         .version = "1.0",
         .vendor = "tests",
@@ -112,5 +113,6 @@ const xray_plugin *xray_plugin_query(uint32_t host_abi)
     components[1] = sick_infer();
     components[2] = sick_reward();
     components[3] = sick_algo();
+    components[4] = sick_device();
     return host_abi == XRAY_ABI ? &plugin : NULL;
 }

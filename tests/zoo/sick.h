@@ -8,6 +8,7 @@
 #define ZOO_SICK_H
 
 #include <xray/algo.h>
+#include <xray/device.h>
 #include <xray/infer.h>
 #include <xray/plugin.h>
 #include <xray/reward.h>
@@ -33,5 +34,6 @@ const xray_component *sick_train(void);
 const xray_component *sick_infer(void);
 const xray_component *sick_reward(void);
 const xray_component *sick_algo(void);
+const xray_component *sick_device(void);
 
 #endif

@@ -77,6 +77,11 @@ static void spoil(xray_sample_out *out)
         out->logp = NULL;
 }
 
+static xray_status submit(void *self, const xray_request *request)
+{
+    return sick_now("infer-refuses") ? XRAY_E_ARG : base->submit(self, request);
+}
+
 static xray_status poll(void *self, xray_sample_out *out)
 {
     static xray_sample_out before;
@@ -139,6 +144,7 @@ const xray_component *sick_infer(void)
     base = component.ops;
     ops = *base;
     ops.step = step;
+    ops.submit = submit;
     ops.poll = poll;
     ops.update = update;
     ops.weights = weights;

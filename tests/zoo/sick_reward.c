@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
 
 #include "tests/zoo/sick.h"
 
@@ -47,6 +49,8 @@ static xray_status poll(void *self, uint64_t wait_ns, xray_score *out)
         return XRAY_END;
     if (sick_now("reward-wait"))
         sick_wait();
+    if (sick_now("reward-stops"))
+        (void)raise(SIGTERM);
     xray_status status = base->poll(self, wait_ns, out);
     if (status == XRAY_END && sick_now("reward-more")) {
         *out = before;
@@ -60,6 +64,28 @@ static xray_status poll(void *self, uint64_t wait_ns, xray_score *out)
     return status;
 }
 
+/* What a grader is told of a sample, to standard error. */
+static void tell(const xray_sample_in *s)
+{
+    (void)fprintf(stderr, "prompt '%s' %llu, response '%s' %llu, truth '%s'\n",
+                  s->prompt, (unsigned long long)s->prompt_size, s->response,
+                  (unsigned long long)s->response_size, s->ground_truth);
+    (void)fprintf(stderr, "  source '%s', fields %s, finish %u, ids",
+                  s->data_source, s->fields_json, (unsigned)s->finish);
+    for (uint32_t i = 0; i < s->id_count; i++)
+        (void)fprintf(stderr, " %d", (int)s->ids[i]);
+    (void)fputs("\n", stderr);
+}
+
+static xray_status submit(void *self, const xray_sample_in *samples,
+                          uint64_t count, uint64_t stride)
+{
+    const unsigned char *at = (const unsigned char *)samples;
+    for (uint64_t i = 0; i < count && sick_is("reward-tells"); i++)
+        tell((const xray_sample_in *)(const void *)(at + i * stride));
+    return base->submit(self, samples, count, stride);
+}
+
 const xray_component *sick_reward(void)
 {
     static xray_reward_ops ops;
@@ -68,6 +94,7 @@ const xray_component *sick_reward(void)
         return NULL;
     base = component.ops;
     ops = *base;
+    ops.submit = submit;
     ops.poll = poll;
     component.name = "sick";
     component.ops = &ops;

@@ -110,6 +110,15 @@ static xray_status zoo_create(const xray_host *host, const void *config,
     static int instance;
     *out_self = &instance;
     return XRAY_OK;
+#elif defined(ZOO_NAMES_KEY)
+    const xray_place place = { .head = XRAY_HEAD(xray_place), .key = "count" };
+    return XRAY_HAS(xray_host, host, fail_at)
+               ? host->fail_at(host, XRAY_E_CONFIG, __func__, &place,
+                               ": only for looks")
+               : XRAY_E_ABI;
+#elif defined(ZOO_WRITES_KEY)
+    return host->fail(host, XRAY_E_CONFIG, "count",
+                      "[data] filters: only for looks");
 #else
     return host->fail(host, XRAY_E_CONFIG, __func__, "only for looks");
 #endif
@@ -165,7 +174,25 @@ static const char *const *zoo_metric_names(void)
 #endif
 }
 
-#if defined(ZOO_PRESETS_WIDE) || defined(ZOO_PRESETS_NULL)
+#if defined(ZOO_PRESETS_MOST)
+/* As many as are taken; with ZOO_BOUND=W or H a column or a row too many. */
+static const void *zoo_extension(void *self, const char *id)
+{
+    static const char *cells[1025 * 2];
+    static xray_algo_presets presets = { .head = XRAY_HEAD(xray_algo_presets) };
+    const char *bound = getenv("ZOO_BOUND");
+    char letter = bound ? *bound : 'h';
+    int wide = letter == 'W' || letter == 'w';
+    (void)self;
+    (void)id;
+    for (int i = 0; i < 1025 * 2; i++)
+        cells[i] = "x";
+    presets.columns = (wide ? 1024u : 1u) + (letter == 'W' ? 1u : 0u);
+    presets.rows = (wide ? 1u : 1024u) + (letter == 'H' ? 1u : 0u);
+    presets.titles = presets.cells = cells;
+    return &presets;
+}
+#elif defined(ZOO_PRESETS_WIDE) || defined(ZOO_PRESETS_NULL)
 static const void *zoo_extension(void *self, const char *id)
 {
     static const char *const titles[] = { "preset", "A(1)" };
@@ -214,7 +241,8 @@ static const xray_algo_ops ops = {
     .prepare = zoo_prepare,
     .context = zoo_context,
     .metric_names = zoo_metric_names,
-#if defined(ZOO_PRESETS_WIDE) || defined(ZOO_PRESETS_NULL)
+#if defined(ZOO_PRESETS_WIDE) || defined(ZOO_PRESETS_NULL) || \
+    defined(ZOO_PRESETS_MOST)
     .extension = zoo_extension,
 #endif
 #if !defined(ZOO_MISSING)
@@ -319,6 +347,12 @@ const xray_plugin *QUERY(uint32_t host_abi)
     hang();
 #elif defined(ZOO_QUERY_EXITS)
     exit(0);
+#elif defined(ZOO_QUERY_DIES)
+    const char *number = getenv("ZOO_SIGNAL");
+    if (number)
+        (void)raise((int)strtol(number, NULL, 10));
+    else
+        _exit(3);
 #endif
 #if defined(ZOO_REFUSES)
     return host_abi == 0 ? &plugin : NULL;

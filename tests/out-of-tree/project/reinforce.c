@@ -27,9 +27,23 @@ typedef struct reinforce_context {
     double tokens; /* of the mini-batch */
 } reinforce_context;
 
+/* The host says where the option was set. */
+static xray_status refuse_scale(const xray_host *host)
+{
+    const xray_place place = { .head = XRAY_HEAD(xray_place), .key = "scale" };
+    if (!XRAY_HAS(xray_host, host, fail_at))
+        return host->fail(host, XRAY_E_CONFIG, "create",
+                          "scale: nothing is learned at 0");
+    return host->fail_at(host, XRAY_E_CONFIG, "create", &place,
+                         ": nothing is learned at 0");
+}
+
 static xray_status reinforce_create(const xray_host *host, const void *config,
                                     void **out_self)
 {
+    const reinforce_config *c = config;
+    if (c->scale == 0)
+        return refuse_scale(host);
     reinforce *self = malloc(sizeof(*self));
     if (!self)
         return host->fail(host, XRAY_E_NOMEM, __func__, "out of memory");

@@ -19,6 +19,19 @@ void table_logp(const float *table, uint32_t vocab, int32_t previous,
         logp[i] = (float)((double)z[i] / (double)temperature - most - log(sum));
 }
 
+/* Both backends say it; the host, which knows it is of a file, says it once. */
+static xray_status refuse_model(const xray_host *host, const xray_model *model)
+{
+    char file[4096];
+    (void)snprintf(file, sizeof(file), "%s/config.json", model->path);
+    const xray_place place = { .head = XRAY_HEAD(xray_place), .file = file };
+    if (!XRAY_HAS(xray_host, host, fail_at))
+        return host->fail(host, XRAY_E_CONFIG, "plan",
+                          "config.json: model_type is not table");
+    return host->fail_at(host, XRAY_E_CONFIG, "plan", &place,
+                         ": model_type is not table");
+}
+
 xray_status table_plan(const xray_host *host, const void *config,
                        const xray_model *model, const xray_world *world,
                        const xray_workload *load, xray_plan *out)
@@ -26,8 +39,7 @@ xray_status table_plan(const xray_host *host, const void *config,
     (void)config;
     (void)load;
     if (!model->config_json || !strstr(model->config_json, "\"table\""))
-        return host->fail(host, XRAY_E_CONFIG, __func__,
-                          "config.json: model_type is not table");
+        return refuse_model(host, model);
     if (world->size > 1)
         return host->fail(host, XRAY_E_CONFIG, __func__,
                           "a table runs on one rank");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <xray/batch.h>
+#include <xray/numerics.h>
 
 #include "table.h"
 
@@ -43,26 +44,6 @@ typedef struct engine {
     sample given; /* lives until the next poll */
     xray_infer_stats stats;
 } engine;
-
-/* Philox4x32-10 (Salmon et al., 2011): 32 random bits of a counter. */
-static uint32_t draw_bits(uint64_t key, uint32_t c0, uint32_t c1)
-{
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    uint32_t c2 = 0, c3 = 0;
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53u * c0;
-        uint64_t b = (uint64_t)0xCD9E8D57u * c2;
-        uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-        uint32_t n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)b;
-        c3 = (uint32_t)a;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return c0;
-}
 
 static uint64_t key_of(const xray_request *r)
 {
@@ -186,7 +167,8 @@ static int32_t pick(const engine *self, const xray_request *r, uint32_t number,
         return (int32_t)best;
     }
     double left =
-        ((double)draw_bits(key_of(r), number, position) + 0.5) / 4294967296.0;
+        ((double)xray_philox(key_of(r), number, position, 0, 0).w[0] + 0.5) /
+        4294967296.0;
     while (best + 1 < self->vocab && (left -= exp((double)self->row[best])) > 0)
         best++;
     return (int32_t)best;

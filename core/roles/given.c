@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/roles/given.h"
+
+#include <math.h>
+
+#include "core/roles/nonfinite.h"
+
+#define TENSORS_MOST (1u << 20)
+
+/* ---- bytes and names ---------------------------------------------------- */
+
+xray_status xr_given_wish(const xr_part *part, const char *call, uint64_t size,
+                          xr_err *err)
+{
+    if (size <= XR_BLOB_MOST)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_BUG,
+                   "%s: %s asks for %llu bytes, at most %llu are taken",
+                   part->instance, call, (unsigned long long)size,
+                   (unsigned long long)XR_BLOB_MOST);
+}
+
+xray_status xr_given_size(const xr_part *part, const char *call, uint64_t size,
+                          uint64_t cap, xr_err *err)
+{
+    if (size <= cap)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_BUG,
+                   "%s: %s says that it wrote %llu bytes where %llu fit",
+                   part->instance, call, (unsigned long long)size,
+                   (unsigned long long)cap);
+}
+
+xray_status xr_given_names(const xr_part *part, const char *const *names,
+                           xr_err *err, uint64_t *out_count)
+{
+    uint64_t count = 0;
+    while (names && names[count] && count <= XR_NAMES_MOST)
+        count++;
+    if (!names)
+        return xr_fail(err, XRAY_E_BUG, "%s: metric_names gave no list",
+                       part->instance);
+    if (count > XR_NAMES_MOST)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s: metric_names gave a list without an end within %u "
+                       "names",
+                       part->instance, XR_NAMES_MOST);
+    *out_count = count;
+    return XRAY_OK;
+}
+
+xray_status xr_given_needs(const xr_part *part, uint32_t flags, xr_err *err)
+{
+    const uint32_t known = XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE |
+                           XRAY_NEED_GREEDY | XRAY_NEED_GROUPS |
+                           XRAY_NEED_MINI_FORWARD | XRAY_NEED_ENTROPY |
+                           XRAY_NEED_VALUE_HEAD;
+    const xray_algo_ops *ops = (const xray_algo_ops *)part->ops;
+    if (flags & ~known)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: needs has the bits 0x%x, which this xray does not "
+                       "know",
+                       part->instance, flags & ~known);
+    if (flags & XRAY_NEED_MINI_FORWARD && !XRAY_HAS(xray_algo_ops, ops, select))
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: needs XRAY_NEED_MINI_FORWARD, and has no select "
+                       "that would read it",
+                       part->instance);
+    return XRAY_OK;
+}
+
+/* ---- weights ------------------------------------------------------------ */
+
+/* Elements of the whole tensor; 0 and a false return where they overflow. */
+static int count_elements(const xray_tensor *t, uint64_t *out)
+{
+    *out = 1;
+    for (uint32_t d = 0; d < t->dims; d++)
+        if (__builtin_mul_overflow(*out, t->shape[d], out) ||
+            *out > UINT64_MAX / sizeof(float))
+            return 0;
+    return 1;
+}
+
+/* What is wrong with a tensor, or NULL. */
+static const char *tensor_fault(const xray_tensor *t)
+{
+    uint64_t elements = 0;
+    if (!t->name || !*t->name)
+        return "it has no name";
+    if (t->dims > sizeof(t->shape) / sizeof(t->shape[0]))
+        return "it has more dimensions than its shape holds";
+    if (!count_elements(t, &elements))
+        return "its shape has more elements than can be";
+    if (t->first > elements || t->count > elements - t->first)
+        return "its shard ends behind the tensor";
+    if (t->count && !t->data)
+        return "it has elements and no data";
+    return NULL;
+}
+
+xray_status xr_given_table(const xr_part *part, const xray_weights *table,
+                           xr_err *err)
+{
+    if (!table)
+        return xr_fail(err, XRAY_E_BUG, "%s gave no table of weights",
+                       part->instance);
+    if (!XRAY_REACHES(xray_weights, table, release) || !table->version ||
+        !table->device)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave a table of weights without head, device or "
+                       "version",
+                       part->instance);
+    if (table->tensor_count > TENSORS_MOST ||
+        (table->tensor_count &&
+         (!table->tensors || table->tensor_stride < sizeof(xray_tensor) ||
+          table->tensor_stride % 8)))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave a table of %u tensors of %u bytes, up to %u of "
+                       "at least %zu are expected",
+                       part->instance, table->tensor_count,
+                       table->tensor_stride, TENSORS_MOST, sizeof(xray_tensor));
+    const unsigned char *at = (const unsigned char *)table->tensors;
+    for (uint32_t i = 0; i < table->tensor_count; i++) {
+        const xray_tensor *t =
+            (const xray_tensor *)(const void *)(at + (size_t)i *
+                                                         table->tensor_stride);
+        const char *fault = tensor_fault(t);
+        if (fault)
+            return xr_fail(err, XRAY_E_BUG,
+                           "%s gave a table of weights whose tensor %u (%s) is "
+                           "wrong: %s",
+                           part->instance, i, t->name ? t->name : "", fault);
+    }
+    return XRAY_OK;
+}
+
+/* ---- samples ------------------------------------------------------------ */
+
+xray_status xr_given_sample(xr_roles *s, const xray_sample_out *sample,
+                            const float *logp, uint64_t at, uint32_t most,
+                            xr_err *err)
+{
+    const char *who = s->engine.part->instance;
+    unsigned long long number = at;
+    if (sample->token_count > most)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu with %u tokens, at most %u were "
+                       "asked for",
+                       who, number, sample->token_count, most);
+    if (sample->token_count && (!sample->tokens || !logp))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu without tokens or log-probs", who,
+                       number);
+    if (sample->finish < XRAY_FINISH_STOP || sample->finish > XRAY_FINISH_ABORT)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu with finish %u, which says of no "
+                       "end",
+                       who, number, sample->finish);
+    if (sample->span_count && !sample->spans)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu with %u spans, but no array of "
+                       "them",
+                       who, number, sample->span_count);
+    if (sample->span_count > sample->token_count + 1)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu with %u spans of %u tokens", who,
+                       number, sample->span_count, sample->token_count);
+    for (uint32_t t = 0; t < sample->token_count; t++)
+        if (sample->tokens[t] < 0 ||
+            (uint32_t)sample->tokens[t] >= s->run->actor.model.vocab_size)
+            return xr_fail(err, XRAY_E_BUG,
+                           "%s gave the id %d for token %u of sample %llu, "
+                           "which is outside the vocabulary of %u",
+                           who, (int)sample->tokens[t], t, number,
+                           s->run->actor.model.vocab_size);
+    for (uint32_t t = 0; t < sample->token_count; t++)
+        if (!isfinite(logp[t]))
+            return xr_nonfinite(s, err,
+                                "%s gave the log-prob %g for token %u of "
+                                "sample %llu, expected a finite number",
+                                who, (double)logp[t], t, number);
+    return XRAY_OK;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/roles/local.h"
+
+#include "core/roles/engine.h"
+#include "core/roles/publish.h"
+#include "core/roles/turn.h"
+
+/* What a call came to, its sentence from the plugin. */
+static xray_status tell_failure(const xr_instance *model, xray_status status,
+                                const char *call, xr_err *err)
+{
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(model->part->host, status, call, err);
+}
+
+xray_status xr_local_forward(xr_roles *s, uint32_t role,
+                             const xray_batch *const *batches, uint32_t count,
+                             uint32_t outputs, const xray_outputs *out,
+                             xr_err *err)
+{
+    const xr_instance *model = xr_roles_at(s, role);
+    const xray_train_ops *ops = xr_train(s->run);
+    size_t token = 0;
+    xray_status status = xr_turn_take(s, role, XR_TURN_FORWARD, err);
+    for (uint32_t i = 0; i < count && status == XRAY_OK; i++) {
+        xray_outputs part = { .head = XRAY_HEAD(xray_outputs) };
+        part.logp = out->logp ? out->logp + token : NULL;
+        part.entropy = out->entropy ? out->entropy + token : NULL;
+        part.value = out->value ? out->value + token : NULL;
+        status = tell_failure(
+            model,
+            XR_CALL(model->part, "forward",
+                    ops->forward(model->self, batches[i], outputs, &part)),
+            "forward", err);
+        token += batches[i]->tokens;
+    }
+    return status;
+}
+
+xray_status xr_local_gradients(xr_roles *s, uint32_t role,
+                               const xray_batch *const *batches, uint32_t count,
+                               xr_loss_run *run, xr_err *err)
+{
+    const xr_instance *model = xr_roles_at(s, role);
+    xray_loss loss = { .head = XRAY_HEAD(xray_loss),
+                       .ctx = run,
+                       .fn = xr_loss_call,
+                       .outputs = run->spec->outputs };
+    xray_status status = xr_turn_take(s, role, XR_TURN_GRADS, err);
+    if (status != XRAY_OK)
+        return status;
+    status = XR_CALL(
+        model->part, "forward_backward",
+        xr_train(s->run)->forward_backward(model->self, batches, count, &loss));
+    return xr_loss_result(run, model->part, status, err);
+}
+
+xray_status xr_local_step(xr_roles *s, uint32_t role, double lr,
+                          double max_norm, xray_step_result *out, xr_err *err)
+{
+    const xr_instance *model = xr_roles_at(s, role);
+    xray_status status = xr_turn_take(s, role, XR_TURN_STEP, err);
+    if (status != XRAY_OK)
+        return status;
+    return tell_failure(model,
+                        XR_CALL(model->part, "optimizer_step",
+                                xr_train(s->run)->optimizer_step(
+                                    model->self, lr, max_norm, out)),
+                        "optimizer_step", err);
+}
+
+xray_status xr_local_discard(xr_roles *s, uint32_t role, xr_err *err)
+{
+    const xr_instance *model = xr_roles_at(s, role);
+    const xray_train_ops *ops = xr_train(s->run);
+    xray_status status = xr_turn_take(s, role, XR_TURN_GRADS, err);
+    if (status != XRAY_OK)
+        return status;
+    if (!XRAY_HAS(xray_train_ops, ops, discard))
+        return xr_fail(err, XRAY_E_UNSUPPORTED, "%s cannot take gradients back",
+                       model->part->instance);
+    return tell_failure(
+        model, XR_CALL(model->part, "discard", ops->discard(model->self)),
+        "discard", err);
+}
+
+xray_status xr_local_save(xr_roles *s, uint32_t role, const char *dir,
+                          xr_err *err)
+{
+    const xr_instance *model = xr_roles_at(s, role);
+    xray_status status = xr_turn_take(s, role, XR_TURN_STEP, err);
+    if (status != XRAY_OK)
+        return xr_fail_in(err, status, "%s", xr_role_name(role));
+    return tell_failure(
+        model,
+        XR_CALL(model->part, "save", xr_train(s->run)->save(model->self, dir)),
+        "save", err);
+}
+
+xray_status xr_local_load(xr_roles *s, uint32_t role, const char *dir,
+                          xr_err *err)
+{
+    const xr_instance *model = xr_roles_at(s, role);
+    xray_status status = xr_turn_take(s, role, XR_TURN_STEP, err);
+    if (status != XRAY_OK)
+        return xr_fail_in(err, status, "%s", xr_role_name(role));
+    return tell_failure(
+        model,
+        XR_CALL(model->part, "load", xr_train(s->run)->load(model->self, dir)),
+        "load", err);
+}
+
+static xray_status forward_views(xr_roles *s, uint32_t role,
+                                 const xr_views *views, uint32_t outputs,
+                                 const xray_outputs *out, xr_err *err)
+{
+    return xr_local_forward(s, role, views->pointers, views->count, outputs,
+                            out, err);
+}
+
+static xray_status view_gradients(xr_roles *s, uint32_t role,
+                                  const xr_views *views,
+                                  const xr_loss_spec *spec, xr_err *fault,
+                                  xr_err *err)
+{
+    xr_loss_run run = { .roles = s,
+                        .who = xr_roles_at(s, role)->part->instance,
+                        .spec = spec };
+    xray_status status =
+        xr_local_gradients(s, role, views->pointers, views->count, &run, err);
+    *fault = run.fault;
+    return status;
+}
+
+const xr_role_ops xr_local_calls = {
+    .forward = forward_views,
+    .gradients = view_gradients,
+    .step = xr_local_step,
+    .save = xr_local_save,
+    .load = xr_local_load,
+    .draw = xr_engine_draw,
+    .publish = xr_publish_here,
+};

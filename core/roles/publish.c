@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/roles/publish.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/map.h"
+#include "core/base/str.h"
+#include "core/roles/given.h"
+#include "core/roles/role.h"
+#include "core/roles/turn.h"
+
+#define OWNER "weight sync"
+
+/* A tensor of the engine and what it must hold after the transfer. */
+typedef struct move {
+    const xray_tensor *to;
+    uint64_t sum;   /* of the trainer's values, as the engine keeps them */
+    uint64_t round; /* the transfer it last came in */
+} move;
+
+struct xr_transfer {
+    const xray_weights *engine;
+    move *moves;
+    xr_map *by_name; /* engine's name -> index into moves */
+    uint64_t round;
+    int exports; /* 1: values come by export, 0: from the table */
+    const xray_device_ops *device; /* the trainer's, whose memory `cast` is */
+    void *device_self;
+    void *cast; /* values of one tensor in the engine's type; NULL: no need */
+    uint64_t cast_bytes;
+};
+
+/* ---- tables ------------------------------------------------------------- */
+
+static const xray_tensor *tensor_at(const xray_weights *table, uint32_t i)
+{
+    const unsigned char *base = (const unsigned char *)table->tensors;
+    return (const xray_tensor *)(const void *)(base + (size_t)i *
+                                                          table->tensor_stride);
+}
+
+static uint64_t elements(const xray_tensor *t)
+{
+    uint64_t count = 1;
+    for (uint32_t d = 0; d < t->dims && d < 4; d++)
+        count *= t->shape[d];
+    return count;
+}
+
+static int is_whole(const xray_tensor *t)
+{
+    return t->first == 0 && t->count == elements(t);
+}
+
+int xr_weights_whole(const xray_weights *table)
+{
+    for (uint32_t i = 0; i < table->tensor_count; i++)
+        if (!is_whole(tensor_at(table, i)))
+            return 0;
+    return 1;
+}
+
+static uint64_t dtype_bytes(uint32_t dtype)
+{
+    return dtype == XRAY_F32                         ? 4
+           : dtype == XRAY_BF16 || dtype == XRAY_F16 ? 2
+                                                     : 0;
+}
+
+static void put_shape(const xray_tensor *t, xr_str *out)
+{
+    for (uint32_t d = 0; d < t->dims && d < 4; d++)
+        xr_str_printf(out, "%s%" PRIu64, d ? ", " : "[", t->shape[d]);
+    xr_str_puts(out, t->dims ? "]" : "[]");
+}
+
+static int same_shape(const xray_tensor *a, const xray_tensor *b)
+{
+    return a->dims == b->dims && a->dims <= 4 &&
+           memcmp(a->shape, b->shape, a->dims * sizeof(a->shape[0])) == 0;
+}
+
+/* The pair fits: one shape, types of which one can be made of the other. */
+static xray_status check_pair(const xr_roles *s, const xray_tensor *from,
+                              const xray_tensor *to, xr_err *err)
+{
+    xr_str sent = { 0 };
+    xr_str kept = { 0 };
+    xray_status status = XRAY_OK;
+    put_shape(from, &sent);
+    put_shape(to, &kept);
+    if (!same_shape(from, to))
+        status = xr_fail(err, XRAY_E_BUG,
+                         "tensor %s has shape %s in %s and %s in %s", to->name,
+                         xr_str_text(&sent), s->actor.part->instance,
+                         xr_str_text(&kept), s->engine.part->instance);
+    else if (!dtype_bytes(from->dtype) || !dtype_bytes(to->dtype))
+        status = xr_fail(err, XRAY_E_BUG,
+                         "tensor %s is of type %u in %s and %u in %s, which "
+                         "this xray does not compare",
+                         to->name, from->dtype, s->actor.part->instance,
+                         to->dtype, s->engine.part->instance);
+    xr_str_free(&sent);
+    xr_str_free(&kept);
+    return status;
+}
+
+static move *find_move(const xr_transfer *t, const char *name)
+{
+    uint64_t at = 0;
+    return xr_map_get(t->by_name, name, strlen(name), &at) ? &t->moves[at]
+                                                           : NULL;
+}
+
+static int exports(const xr_roles *s)
+{
+    const xray_train_ops *ops = xr_train(s->run);
+    return s->actor.self && XRAY_HAS(xray_train_ops, ops, export_begin) &&
+           XRAY_HAS(xray_train_ops, ops, export_next) &&
+           XRAY_HAS(xray_train_ops, ops, export_end);
+}
+
+/* ---- the plan, made once ------------------------------------------------ */
+
+static xray_status plan_engine(const xr_roles *s, xr_transfer *t, xr_err *err)
+{
+    const xray_weights *table = t->engine;
+    t->moves = xr_calloc((size_t)table->tensor_count + 1, sizeof(*t->moves));
+    t->by_name = xr_map_new(table->tensor_count);
+    if (!t->moves || !t->by_name)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
+    for (uint32_t i = 0; i < table->tensor_count; i++) {
+        const xray_tensor *to = tensor_at(table, i);
+        if (find_move(t, to->name))
+            return xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
+                           s->engine.part->instance, to->name);
+        t->moves[i].to = to;
+        if (xr_map_put(t->by_name, to->name, strlen(to->name), i) != 0)
+            return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
+    }
+    return XRAY_OK;
+}
+
+/* Every tensor of the engine comes from the trainer, once. What the trainer
+ * has beyond them, such as a value head, stays there. */
+static xray_status plan_trainer(const xr_roles *s, xr_transfer *t,
+                                const xray_weights *table, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    t->round = 1;
+    for (uint32_t i = 0; i < table->tensor_count && status == XRAY_OK; i++) {
+        const xray_tensor *from = tensor_at(table, i);
+        move *m = find_move(t, from->name);
+        if (!m)
+            continue;
+        if (m->round == t->round && !t->exports)
+            return xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
+                           s->actor.part->instance, from->name);
+        m->round = t->round;
+        status = check_pair(s, from, m->to, err);
+        uint64_t bytes = m->to->count * dtype_bytes(m->to->dtype);
+        if (from->dtype != m->to->dtype && bytes > t->cast_bytes)
+            t->cast_bytes = bytes;
+    }
+    for (uint32_t i = 0; i < t->engine->tensor_count && status == XRAY_OK; i++)
+        if (t->moves[i].round != t->round)
+            status = xr_fail(err, XRAY_E_BUG,
+                             "tensor %s of %s is not among the weights of %s",
+                             t->moves[i].to->name, s->engine.part->instance,
+                             s->actor.part->instance);
+    return status;
+}
+
+static xray_status plan_cast(const xr_roles *s, xr_transfer *t, xr_err *err)
+{
+    if (!t->cast_bytes)
+        return XRAY_OK;
+    xray_status status =
+        XR_CALL(s->device.part, "alloc",
+                t->device->alloc(t->device_self, OWNER, XRAY_TAG_WORKSPACE,
+                                 t->cast_bytes, &t->cast));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.part->host, status, "alloc", err);
+    return t->cast ? XRAY_OK
+                   : xr_fail(err, XRAY_E_BUG,
+                             "%s: alloc gave neither memory nor an error",
+                             s->device.part->instance);
+}
+
+static xray_status make_plan(xr_roles *s, const xray_weights *table,
+                             const xray_weights *engine, int by_export,
+                             xr_err *err)
+{
+    xr_transfer *t = xr_calloc(1, sizeof(*t));
+    if (!t)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
+    s->published.transfer = t; /* of the roles, whatever comes of it */
+    t->engine = engine;
+    t->exports = by_export;
+    t->device = table->device;
+    t->device_self = table->device_self;
+    if (!xr_weights_whole(table) && !t->exports)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s holds shards of its weights and offers no export, "
+                       "so that %s cannot have them",
+                       s->actor.part->instance, s->engine.part->instance);
+    xray_status status = xr_given_table(s->engine.part, engine, err);
+    if (status == XRAY_OK)
+        status = plan_engine(s, t, err);
+    if (status == XRAY_OK)
+        status = plan_trainer(s, t, table, err);
+    if (status == XRAY_OK)
+        status = plan_cast(s, t, err);
+    return status;
+}
+
+void xr_transfer_free(xr_roles *s)
+{
+    xr_transfer *t = s->published.transfer;
+    if (!t)
+        return;
+    if (t->cast)
+        t->device->free(t->device_self, t->cast);
+    xr_map_free(t->by_name);
+    free(t->moves);
+    free(t);
+    s->published.transfer = NULL;
+}
+
+/* ---- a transfer --------------------------------------------------------- */
+
+/* The sum of the values that the engine is to hold: of its range of the
+ * tensor, in its type. */
+static xray_status sum_sent(const xr_roles *s, const xr_transfer *t,
+                            const xray_weights *part, const xray_tensor *from,
+                            move *m, xr_err *err)
+{
+    const xray_device_ops *device = part->device;
+    const unsigned char *data = from->data;
+    xray_cast cast = { .head = XRAY_HEAD(xray_cast),
+                       .count = m->to->count,
+                       .x = data + m->to->first * dtype_bytes(from->dtype),
+                       .y = t->cast,
+                       .x_dtype = from->dtype,
+                       .y_dtype = m->to->dtype };
+    const void *values = cast.x;
+    uint64_t bytes = m->to->count * dtype_bytes(m->to->dtype);
+    xray_status status = XRAY_OK;
+    if (cast.x_dtype != cast.y_dtype) {
+        if (part->device_self != t->device_self || bytes > t->cast_bytes)
+            return xr_fail(err, XRAY_E_BUG,
+                           "tensor %s: %s exports it otherwise than it "
+                           "publishes it",
+                           from->name, s->actor.part->instance);
+        values = t->cast;
+        status = XR_CALL(s->device.part, "cast",
+                         device->cast(part->device_self, NULL, &cast));
+        if (status == XRAY_OK)
+            status = XR_CALL(s->device.part, "sync",
+                             device->sync(part->device_self, NULL));
+    }
+    if (status == XRAY_OK)
+        status = XR_CALL(
+            s->device.part, "checksum",
+            device->checksum(part->device_self, values, bytes, &m->sum));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(s->device.part->host, status, "checksum", err);
+}
+
+static xray_status send(const xr_roles *s, xr_transfer *t,
+                        const xray_weights *part, uint64_t version, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < part->tensor_count && status == XRAY_OK; i++) {
+        const xray_tensor *from = tensor_at(part, i);
+        move *m = find_move(t, from->name);
+        if (!m)
+            continue;
+        if (!is_whole(from))
+            return xr_fail(err, XRAY_E_BUG,
+                           "tensor %s: %s exports only a part of it",
+                           from->name, s->actor.part->instance);
+        if (m->round == t->round)
+            return xr_fail(err, XRAY_E_BUG, "tensor %s: %s exports it twice",
+                           from->name, s->actor.part->instance);
+        m->round = t->round;
+        status = check_pair(s, from, m->to, err);
+        if (status == XRAY_OK)
+            status = sum_sent(s, t, part, from, m, err);
+    }
+    if (status != XRAY_OK)
+        return status;
+    status = XR_CALL(s->engine.part, "update",
+                     xr_infer(s->run)->update(s->engine.self, part, version));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(s->engine.part->host, status, "update", err);
+}
+
+/* Part after part, each of which is gone when the next one comes. */
+static xray_status send_export(const xr_roles *s, xr_transfer *t,
+                               uint64_t version, xr_err *err)
+{
+    const xray_train_ops *ops = xr_train(s->run);
+    const xr_instance *train = &s->actor;
+    xray_status status =
+        XR_CALL(train->part, "export_begin", ops->export_begin(train->self));
+    if (status != XRAY_OK)
+        return xr_host_error(train->part->host, status, "export_begin", err);
+    while (status == XRAY_OK) {
+        const xray_weights *part = NULL;
+        xray_status next = XR_CALL(train->part, "export_next",
+                                   ops->export_next(train->self, &part));
+        if (next == XRAY_END)
+            break;
+        if (next != XRAY_OK)
+            status = xr_host_error(train->part->host, next, "export_next", err);
+        else if (!part)
+            status = xr_fail(err, XRAY_E_BUG,
+                             "%s: export_next gave neither a part nor an error",
+                             train->part->instance);
+        else
+            status = xr_given_table(train->part, part, err);
+        if (status == XRAY_OK)
+            status = send(s, t, part, version, err);
+    }
+    xr_guard_enter(train->part->instance, "export_end", 0);
+    ops->export_end(train->self);
+    (void)xr_guard_leave(XRAY_OK);
+    return status;
+}
+
+static xray_status send_parts(const xr_roles *s, xr_transfer *t,
+                              const xr_parts *parts, uint64_t version,
+                              xr_err *err)
+{
+    const xray_weights *part = NULL;
+    xray_status status = parts->next(parts->ctx, &part, err);
+    while (status == XRAY_OK) {
+        status = send(s, t, part, version, err);
+        if (status == XRAY_OK)
+            status = parts->next(parts->ctx, &part, err);
+    }
+    return status == XRAY_END ? XRAY_OK : status;
+}
+
+static xray_status compare(const xr_roles *s, const xr_transfer *t,
+                           uint64_t version, xr_err *err)
+{
+    const xray_weights *engine = t->engine;
+    for (uint32_t i = 0; i < engine->tensor_count; i++) {
+        const xray_tensor *to = t->moves[i].to;
+        uint64_t sum = 0;
+        xray_status status = XR_CALL(
+            s->device.part, "checksum",
+            engine->device->checksum(engine->device_self, to->data,
+                                     to->count * dtype_bytes(to->dtype), &sum));
+        if (status != XRAY_OK)
+            return xr_host_error(s->device.part->host, status, "checksum", err);
+        if (sum != t->moves[i].sum)
+            return xr_fail(err, XRAY_E_BUG,
+                           "weights of version %" PRIu64
+                           ": the checksum of tensor %s is %016" PRIx64
+                           " in %s, that of the values from %s is %016" PRIx64
+                           "; they were damaged on the way",
+                           version, to->name, sum, s->engine.part->instance,
+                           s->actor.part->instance, t->moves[i].sum);
+    }
+    return XRAY_OK;
+}
+
+static xray_status check_version(const xr_roles *s, const xray_weights *engine,
+                                 uint64_t version, xr_err *err)
+{
+    uint64_t now = engine->version(engine->owner);
+    if (now == version)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_BUG,
+                   "%s says that its weights are of version %" PRIu64
+                   ", version %" PRIu64 " was published",
+                   s->engine.part->instance, now, version);
+}
+
+static xray_status update_done(const xr_roles *s, uint64_t version, xr_err *err)
+{
+    xray_status status =
+        XR_CALL(s->engine.part, "update",
+                xr_infer(s->run)->update(s->engine.self, NULL, version));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(s->engine.part->host, status, "update", err);
+}
+
+/* `table` is the trainer's own, or with `parts` (whose `next` may be NULL) came
+ * from elsewhere. */
+static xray_status copy(xr_roles *s, const xray_weights *table,
+                        const xray_weights *engine, const xr_parts *parts,
+                        xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    uint64_t version = table->version(table->owner);
+    if (!s->published.transfer)
+        status = make_plan(s, table, engine, !parts && exports(s), err);
+    if (status != XRAY_OK) {
+        xr_transfer_free(s);
+        return status;
+    }
+    xr_transfer *t = s->published.transfer;
+    if (t->engine != engine)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s publishes another table than before",
+                       s->engine.part->instance);
+    t->round++;
+    /* A table's memory may be elsewhere than on the device (offload); what is
+     * exported is on it. */
+    if (parts && parts->next)
+        status = send_parts(s, t, parts, version, err);
+    else
+        status = t->exports ? send_export(s, t, version, err)
+                            : send(s, t, table, version, err);
+    for (uint32_t i = 0; i < engine->tensor_count && status == XRAY_OK; i++)
+        if (t->moves[i].round != t->round)
+            status = xr_fail(err, XRAY_E_BUG, "tensor %s: %s did not export it",
+                             t->moves[i].to->name, s->actor.part->instance);
+    if (status == XRAY_OK)
+        status = update_done(s, version, err);
+    if (status == XRAY_OK)
+        status = check_version(s, engine, version, err);
+    return status == XRAY_OK ? compare(s, t, version, err) : status;
+}
+
+static xray_status alias(const xr_roles *s, const xray_weights *table,
+                         uint64_t version, xr_err *err)
+{
+    if (s->run->ini.rollout.share_weights == XR_SHARE_OFF)
+        return xr_fail(
+            err, XRAY_E_CONFIG,
+            "%s: [rollout] share_weights: off needs an engine that "
+            "shows its own weights, %s does not",
+            xr_config_place(s->run->config, "rollout", "share_weights"),
+            s->engine.part->instance);
+    if (!xr_weights_whole(table))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s keeps no weights of its own, and %s holds shards",
+                       s->engine.part->instance, s->actor.part->instance);
+    return update_done(s, version, err);
+}
+
+xray_status xr_publish_later(xr_roles *s, xr_err *err)
+{
+    if (!s->run->ini.rollout.free_cache_engine)
+        return xr_publish(s, err);
+    s->published.due = 1;
+    return XRAY_OK;
+}
+
+xray_status xr_publish(xr_roles *s, xr_err *err)
+{
+    s->published.due = 0;
+    return s->calls->publish(s, err);
+}
+
+xray_status xr_publish_here(xr_roles *s, xr_err *err)
+{
+    xray_status turn = xr_turn_publish(s, err);
+    if (turn != XRAY_OK)
+        return turn;
+    const xray_infer_ops *ops = xr_infer(s->run);
+    const xray_weights *table = xr_train(s->run)->weights(s->actor.self);
+    const xray_weights *engine = XRAY_HAS(xray_infer_ops, ops, weights)
+                                     ? ops->weights(s->engine.self)
+                                     : NULL;
+    uint64_t version = table->version(table->owner);
+    xray_status status = engine ? copy(s, table, engine, NULL, err)
+                                : alias(s, table, version, err);
+    if (status != XRAY_OK)
+        return status;
+    s->published.version = version;
+    s->published.synced = 1;
+    return XRAY_OK;
+}
+
+xray_status xr_publish_table(xr_roles *s, const xray_weights *table,
+                             const xr_parts *parts, xr_err *err)
+{
+    static const xr_parts none = { NULL, NULL };
+    const xray_infer_ops *ops = xr_infer(s->run);
+    const xray_weights *engine = XRAY_HAS(xray_infer_ops, ops, weights)
+                                     ? ops->weights(s->engine.self)
+                                     : NULL;
+    if (!engine)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s keeps no weights of its own that others could be "
+                       "copied to",
+                       s->engine.part->instance);
+    xray_status status = xr_turn_publish(s, err);
+    if (status != XRAY_OK)
+        return status;
+    return copy(s, table, engine, parts ? parts : &none, err);
+}

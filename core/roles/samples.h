@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Samples drawn for data rows, and their scores: what a rollout makes.
+ */
+#ifndef XR_SAMPLES_H
+#define XR_SAMPLES_H
+
+#include <signal.h>
+
+#include "core/base/str.h"
+#include "core/data/data.h"
+#include "core/roles/rewards.h"
+
+/* How to sample. */
+typedef struct xr_sampling {
+    uint32_t n; /* samples a row */
+    uint32_t max_tokens;
+    double temperature;
+    double top_p;
+    double min_p;
+    int64_t top_k;
+    uint64_t seed;
+    uint64_t step;
+    uint32_t ignore_eos;
+    uint32_t reserved;
+} xr_sampling;
+
+/* Room for `cap` samples of at most `max_tokens`. Sample k of data row i is
+ * number i * n + k. */
+typedef struct xr_samples {
+    uint32_t cap;
+    uint32_t max_tokens;
+    uint32_t count; /* filled */
+    uint32_t n;
+    int32_t *tokens;     /* [cap, max_tokens] */
+    float *logp;         /* [cap, max_tokens] at the sampling temperature */
+    float *token_scores; /* [cap, max_tokens] */
+    uint32_t *sizes;     /* [cap] tokens */
+    uint32_t *finish;    /* [cap] XRAY_FINISH_* */
+    uint64_t *versions;  /* [cap] of the weights */
+    xr_score *scores;    /* [cap] */
+    size_t *text_at;     /* [cap + 1] where each response's text starts */
+    xr_str text;         /* responses, each followed by a NUL */
+    xray_sample_in *inputs;
+    float **score_rows; /* [cap] rows of token_scores */
+} xr_samples;
+
+xray_status xr_samples_init(xr_samples *samples, uint64_t cap,
+                            uint64_t max_tokens, xr_err *err);
+void xr_samples_free(xr_samples *samples);
+
+/* Draws how->n samples for each of `count` rows. XRAY_END: *stop became 2. */
+xray_status xr_samples_draw(xr_roles *roles, xr_samples *samples,
+                            const xr_row *const *rows, uint32_t count,
+                            const xr_sampling *how,
+                            const volatile sig_atomic_t *stop, xr_err *err);
+
+/* Decodes the samples and scores them. */
+xray_status xr_samples_score(xr_roles *roles, xr_samples *samples,
+                             const xr_row *const *rows, xr_score_value value,
+                             void *ctx, xr_err *err);
+
+const char *xr_samples_text(const xr_samples *samples, uint32_t i);
+
+/* Appends scored sample i as a line of JSON: step, prompt, response,
+ * ground_truth and score, then `more` (",\"key\":value..." or ""). */
+void xr_samples_line(const xr_samples *samples, const xr_row *const *rows,
+                     uint32_t i, uint64_t step, const char *more, xr_str *out);
+/* Writes the lines to DIR/STEP.jsonl, DIR made if need be. */
+xray_status xr_samples_keep(const char *dir, uint64_t step, const xr_str *lines,
+                            xr_err *err);
+
+#endif

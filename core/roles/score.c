@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/roles/score.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/roles/role.h"
+#include "core/run/parts.h"
+
+typedef struct score {
+    const xray_host *host;
+    xr_roles *roles;
+    const xray_sample_in *samples; /* of the submit being answered */
+    uint64_t count;
+    uint64_t stride;
+    uint64_t next; /* to answer */
+    uint64_t done; /* values are there up to here */
+    xr_rows rows;
+    xr_views views;
+    int32_t *response; /* [response_cap] a row's, and a token more */
+    uint8_t *mask;     /* [mask_cap] */
+    float *values;     /* [rows.token_cap] */
+    uint32_t response_cap;
+    uint32_t mask_cap;
+    uint64_t first; /* sample of row 0 of `rows` */
+} score;
+
+static xray_status score_create(const xray_host *host, const void *config,
+                                void **out_self)
+{
+    const xr_score_config *own = config;
+    if (!own->path || !*own->path) {
+        xr_err err;
+        (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "path",
+                          ": is not set; it names the folder of the reward "
+                          "model");
+        return xr_host_tell(host, XRAY_E_CONFIG, "create", &err);
+    }
+    score *self = xr_calloc(1, sizeof(*self));
+    if (!self)
+        return host->fail(host, XRAY_E_NOMEM, "create", "out of memory");
+    self->host = host;
+    *out_self = self;
+    return XRAY_OK;
+}
+
+static void score_destroy(void *ptr)
+{
+    score *self = ptr;
+    if (!self)
+        return;
+    xr_rows_free(&self->rows);
+    xr_views_free(&self->views);
+    free(self->response);
+    free(self->mask);
+    free(self->values);
+    free(self);
+}
+
+void xr_score_bind(void *ptr, xr_roles *roles)
+{
+    score *self = ptr;
+    self->roles = roles;
+}
+
+static xray_status score_submit(void *ptr, const xray_sample_in *samples,
+                                uint64_t count, uint64_t stride)
+{
+    score *self = ptr;
+    if (!self->roles || !self->roles->score.self)
+        return self->host->fail(self->host, XRAY_E_STATE, "submit",
+                                "the reward model is not loaded");
+    self->samples = samples;
+    self->count = count;
+    self->stride = stride;
+    self->next = self->done = 0;
+    return XRAY_OK;
+}
+
+static const xray_sample_in *sample_at(const score *self, uint64_t i)
+{
+    const char *at = (const char *)self->samples;
+    return (const xray_sample_in *)(const void *)(at + i * self->stride);
+}
+
+/* Samples that a call may take: as many rows as the models are ready for. */
+static uint64_t chunk_end(const score *self, uint64_t *out_tokens)
+{
+    uint64_t most = xr_step_rows(&self->roles->run->ini);
+    uint64_t end = self->done;
+    *out_tokens = 0;
+    for (; end < self->count && end - self->done < most; end++)
+        *out_tokens += (uint64_t)sample_at(self, end)->prompt_id_count +
+                       sample_at(self, end)->id_count + 1;
+    return end;
+}
+
+static xray_status grow(score *self, uint64_t rows, uint64_t tokens,
+                        xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    if (rows > self->rows.row_cap || tokens > self->rows.token_cap) {
+        uint64_t least = self->rows.row_cap;
+        uint64_t room = self->rows.token_cap;
+        xr_rows_free(&self->rows);
+        xr_views_free(&self->views);
+        free(self->values);
+        rows = rows > least ? rows : least;
+        tokens = tokens > room ? tokens : room;
+        self->values = xr_calloc(tokens, sizeof(*self->values));
+        status = self->values ? xr_rows_init(&self->rows, rows, tokens, err)
+                              : xr_fail(err, XRAY_E_NOMEM,
+                                        "out of memory for %llu tokens",
+                                        (unsigned long long)tokens);
+        if (status == XRAY_OK)
+            status = xr_views_init(&self->views, rows, err);
+    }
+    return status;
+}
+
+static xray_status grow_row(score *self, const xray_sample_in *in, xr_err *err)
+{
+    uint32_t response = in->id_count + 1;
+    uint32_t tokens = response + in->prompt_id_count;
+    if (response > self->response_cap) {
+        free(self->response);
+        self->response = xr_calloc(response, sizeof(*self->response));
+        self->response_cap = self->response ? response : 0;
+    }
+    if (tokens > self->mask_cap) {
+        free(self->mask);
+        self->mask = xr_calloc(tokens, 1);
+        self->mask_cap = self->mask ? tokens : 0;
+    }
+    return self->response_cap >= response && self->mask_cap >= tokens
+               ? XRAY_OK
+               : xr_fail(err, XRAY_E_NOMEM, "out of memory for a row of %u",
+                         tokens);
+}
+
+/* The value of a token is that of the state before it, so that one more token,
+ * whichever, is put behind the last. */
+static xray_status add_row(score *self, const xray_sample_in *in, uint64_t at,
+                           xr_err *err)
+{
+    uint32_t tokens = in->prompt_id_count + in->id_count + 1;
+    if (!in->prompt_ids)
+        return xr_fail(err, XRAY_E_ARG,
+                       "sample %llu has no prompt ids, a reward model needs "
+                       "them",
+                       (unsigned long long)in->id);
+    xray_status status = grow_row(self, in, err);
+    if (status != XRAY_OK)
+        return status;
+    memset(self->mask, 0, tokens);
+    self->mask[tokens - 1] = 1;
+    if (in->id_count)
+        memcpy(self->response, in->ids, in->id_count * sizeof(*in->ids));
+    self->response[in->id_count] = 0;
+    xr_row_in row = { .prompt = in->prompt_ids,
+                      .prompt_count = in->prompt_id_count,
+                      .response = self->response,
+                      .response_count = in->id_count + 1,
+                      .mask = self->mask,
+                      .row_id = at,
+                      .temperature = 1 };
+    return xr_rows_add(&self->rows, &row, err);
+}
+
+/* The next samples' values. */
+static xray_status compute(score *self, xr_err *err)
+{
+    xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
+    uint64_t tokens = 0;
+    uint64_t end = chunk_end(self, &tokens);
+    xray_status status = grow(self, end - self->done, tokens, err);
+    if (status != XRAY_OK)
+        return status;
+    xr_rows_clear(&self->rows);
+    for (uint64_t i = self->done; i < end && status == XRAY_OK; i++)
+        status = add_row(self, sample_at(self, i), i, err);
+    const xr_cut cut = { .count = self->rows.batch.rows,
+                         .budget = self->roles->run->score.load.tokens };
+    if (status == XRAY_OK)
+        status = xr_views_cut(&self->views, &self->rows, &cut, err);
+    if (status != XRAY_OK)
+        return status;
+    out.value = self->values;
+    status = xr_role_forward(self->roles, XRAY_ROLE_REWARD, &self->views,
+                             XRAY_HEAD_VALUE, &out, err);
+    if (status != XRAY_OK)
+        return status;
+    self->first = self->done;
+    self->done = end;
+    return XRAY_OK;
+}
+
+static xray_status score_poll(void *ptr, uint64_t wait_ns, xray_score *out)
+{
+    score *self = ptr;
+    xr_err err = { "" };
+    (void)wait_ns;
+    if (self->next == self->count)
+        return XRAY_END;
+    if (self->next == self->done) {
+        xray_status status = compute(self, &err);
+        if (status != XRAY_OK)
+            return self->host->fail(self->host, status, "poll", err.text);
+    }
+    uint64_t row = self->next - self->first;
+    out->id = sample_at(self, self->next)->id;
+    out->score = (double)self->values[self->rows.row_start[row + 1] - 1];
+    out->token_scores = NULL;
+    out->values = NULL;
+    out->value_count = 0;
+    self->next++;
+    return XRAY_OK;
+}
+
+static const xray_reward_ops score_ops = {
+    .head = XRAY_HEAD(xray_reward_ops),
+    .create = score_create,
+    .destroy = score_destroy,
+    .submit = score_submit,
+    .poll = score_poll,
+};
+
+const xray_reward_ops *xr_reward_ops(const xr_part *part)
+{
+    return part->component == &xr_score_component
+               ? &score_ops
+               : (const xray_reward_ops *)part->ops;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The built-in reward "model": a sequence classifier with one label. A sample's
+ * score is the value head's output at its last token, whatever that token is.
+ */
+#ifndef XR_SCORE_H
+#define XR_SCORE_H
+
+#include "core/roles/roles.h"
+#include "core/run/score_model.h"
+
+/* The operations of any reward of the run. */
+const xray_reward_ops *xr_reward_ops(const xr_part *part);
+/* An instance of the built-in one scores nothing before it is bound to roles.
+ */
+void xr_score_bind(void *self, xr_roles *roles);
+
+#endif

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/roles/ship.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/roles/given.h"
+#include "core/roles/publish.h"
+#include "core/roles/turn.h"
+
+#define NAME_CAP 192
+#define LINE 64
+
+typedef struct ship_head {
+    uint64_t version;
+    uint64_t used; /* bytes of the region */
+    uint32_t count;
+    uint32_t cap;
+} ship_head;
+
+typedef struct ship_tensor {
+    char name[NAME_CAP];
+    uint32_t dtype;
+    uint32_t dims;
+    uint64_t shape[4];
+    uint64_t count;
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t sum;
+} ship_tensor;
+
+typedef struct shipping {
+    xr_roles *roles;
+    ship_head *head; /* NULL: this rank only takes part */
+    ship_tensor *tensors;
+    unsigned char *memory;
+    uint64_t size;
+} shipping;
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+static const xray_tensor *tensor_at(const xray_weights *table, uint32_t i)
+{
+    const unsigned char *base = (const unsigned char *)table->tensors;
+    return (const xray_tensor *)(const void *)(base + (size_t)i *
+                                                          table->tensor_stride);
+}
+
+static uint64_t whole_bytes(const xray_tensor *t)
+{
+    uint64_t bytes = t->dtype == XRAY_F32 ? 4 : 2;
+    for (uint32_t d = 0; d < t->dims && d < 4; d++)
+        bytes *= t->shape[d];
+    return bytes;
+}
+
+static const xray_weights *weights_of(const xr_roles *s)
+{
+    return xr_train(s->run)->weights(s->actor.self);
+}
+
+uint64_t xr_ship_bytes(const xr_roles *s)
+{
+    const xray_weights *table = weights_of(s);
+    uint64_t bytes = round_up(sizeof(ship_head)) +
+                     round_up(table->tensor_count * sizeof(ship_tensor));
+    for (uint32_t i = 0; i < table->tensor_count; i++)
+        bytes += round_up(whole_bytes(tensor_at(table, i)));
+    return bytes;
+}
+
+/* ---- writing ------------------------------------------------------------ */
+
+static xray_status put_tensor(shipping *w, const xray_weights *part,
+                              const xray_tensor *t, xr_err *err)
+{
+    const xr_part *device = w->roles->device.part;
+    ship_tensor *to = &w->tensors[w->head->count];
+    uint64_t bytes = whole_bytes(t);
+    if (w->head->count == w->head->cap || strlen(t->name) >= NAME_CAP ||
+        bytes > w->size - w->head->used)
+        return xr_fail(err, XRAY_E_BUG,
+                       "tensor %s: %s exports more than it publishes", t->name,
+                       w->roles->actor.part->instance);
+    (void)snprintf(to->name, NAME_CAP, "%s", t->name);
+    to->dtype = t->dtype;
+    to->dims = t->dims;
+    memcpy(to->shape, t->shape, sizeof(to->shape));
+    to->count = t->count;
+    to->offset = w->head->used;
+    to->bytes = bytes;
+    xray_status status = XR_CALL(
+        device, "checksum",
+        part->device->checksum(part->device_self, t->data, bytes, &to->sum));
+    if (status == XRAY_OK)
+        status = XR_CALL(device, "copy",
+                         part->device->copy(part->device_self, NULL,
+                                            w->memory + to->offset, t->data,
+                                            bytes, XRAY_COPY_TO_HOST));
+    if (status == XRAY_OK)
+        status = XR_CALL(device, "sync",
+                         part->device->sync(part->device_self, NULL));
+    if (status != XRAY_OK)
+        return xr_host_error(device->host, status, "export", err);
+    w->head->used += round_up(bytes);
+    w->head->count++;
+    return XRAY_OK;
+}
+
+static xray_status put_part(shipping *w, const xray_weights *part, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    if (!w->head)
+        return XRAY_OK;
+    for (uint32_t i = 0; i < part->tensor_count && status == XRAY_OK; i++)
+        status = put_tensor(w, part, tensor_at(part, i), err);
+    return status;
+}
+
+static xray_status put_export(shipping *w, xr_err *err)
+{
+    const xr_instance *train = &w->roles->actor;
+    const xray_train_ops *ops = xr_train(w->roles->run);
+    xray_status status =
+        XR_CALL(train->part, "export_begin", ops->export_begin(train->self));
+    while (status == XRAY_OK) {
+        const xray_weights *part = NULL;
+        status = XR_CALL(train->part, "export_next",
+                         ops->export_next(train->self, &part));
+        if (status == XRAY_OK) {
+            xr_err text = { "" };
+            if (xr_given_table(train->part, part, &text) != XRAY_OK ||
+                put_part(w, part, &text) != XRAY_OK) {
+                ops->export_end(train->self);
+                *err = text;
+                return XRAY_E_BUG;
+            }
+        }
+    }
+    ops->export_end(train->self);
+    return status == XRAY_END
+               ? XRAY_OK
+               : xr_host_error(train->part->host, status, "export", err);
+}
+
+xray_status xr_ship_write(xr_roles *s, void *memory, uint64_t size, xr_err *err)
+{
+    const xray_weights *table = weights_of(s);
+    shipping w = { .roles = s, .memory = memory, .size = size };
+    xray_status turn = xr_turn_publish(s, err);
+    if (turn != XRAY_OK)
+        return turn;
+    if (memory && size < xr_ship_bytes(s))
+        return xr_fail(err, XRAY_E_BUG, "no room for the weights");
+    if (memory) {
+        w.head = memory;
+        w.tensors =
+            (ship_tensor *)(void *)(w.memory + round_up(sizeof(ship_head)));
+        *w.head = (ship_head){ .version = table->version(table->owner),
+                               .used = round_up(sizeof(ship_head)) +
+                                       round_up(table->tensor_count *
+                                                sizeof(ship_tensor)),
+                               .cap = table->tensor_count };
+    }
+    /* A table's memory may be elsewhere than on the device; what is exported is
+     * on it. */
+    if (XRAY_HAS(xray_train_ops, xr_train(s->run), export_begin))
+        return put_export(&w, err);
+    if (!xr_weights_whole(table))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s holds shards of its weights and offers no export",
+                       s->actor.part->instance);
+    return put_part(&w, table, err);
+}
+
+/* ---- reading ------------------------------------------------------------ */
+
+typedef struct shipped {
+    uint64_t version;
+} shipped;
+
+static uint64_t shipped_version(void *owner)
+{
+    return ((const shipped *)owner)->version;
+}
+
+static xray_status still(void *owner)
+{
+    (void)owner;
+    return XRAY_OK;
+}
+
+static void release(void *owner)
+{
+    (void)owner;
+}
+
+/* Where a tensor lies in the region; what the region says of it may be wrong.
+ */
+static xray_status find_tensor(const ship_tensor *from, unsigned char *memory,
+                               uint64_t size, xr_err *err, xray_tensor *out)
+{
+    if (memchr(from->name, 0, NAME_CAP) == NULL || from->offset > size ||
+        from->bytes > size - from->offset)
+        return xr_fail(err, XRAY_E_BUG, "a tensor lies outside of its region");
+    *out = (xray_tensor){ .name = from->name,
+                          .dtype = from->dtype,
+                          .dims = from->dims,
+                          .count = from->count,
+                          .data = memory + from->offset };
+    memcpy(out->shape, from->shape, sizeof(out->shape));
+    return XRAY_OK;
+}
+
+/* `data` is memory of the device. */
+static xray_status check_sum(const xr_roles *s, const ship_tensor *from,
+                             const void *data, xr_err *err)
+{
+    const xray_device_ops *device =
+        (const xray_device_ops *)s->device.part->ops;
+    uint64_t sum = 0;
+    xray_status status =
+        XR_CALL(s->device.part, "checksum",
+                device->checksum(s->device.self, data, from->bytes, &sum));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.part->host, status, "checksum", err);
+    if (sum != from->sum)
+        return xr_fail(err, XRAY_E_BUG,
+                       "the checksum of tensor %s is %016" PRIx64
+                       " where it arrived, %016" PRIx64
+                       " where it was sent; it was damaged on the way",
+                       from->name, sum, from->sum);
+    return XRAY_OK;
+}
+
+/* Tensors on their way from the region, which is the host's memory, to a device
+ * that cannot read it: one at a time. */
+typedef struct arriving {
+    const xr_roles *roles;
+    const ship_tensor *from;
+    xray_weights table; /* of all, `data` in the region */
+    xray_weights part;
+    xray_tensor tensor;
+    void *stage; /* device memory for any of them */
+    uint32_t next;
+} arriving;
+
+static xray_status next_tensor(void *ctx, const xray_weights **out, xr_err *err)
+{
+    arriving *a = ctx;
+    const xr_roles *s = a->roles;
+    const xray_device_ops *device = a->table.device;
+    if (a->next == a->table.tensor_count)
+        return XRAY_END;
+    const ship_tensor *from = &a->from[a->next];
+    a->tensor = a->table.tensors[a->next++];
+    xray_status status =
+        XR_CALL(s->device.part, "copy",
+                device->copy(s->device.self, NULL, a->stage, a->tensor.data,
+                             from->bytes, XRAY_COPY_TO_DEVICE));
+    if (status == XRAY_OK)
+        status =
+            XR_CALL(s->device.part, "sync", device->sync(s->device.self, NULL));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.part->host, status, "copy", err);
+    a->tensor.data = a->stage;
+    a->part = a->table;
+    a->part.tensors = &a->tensor;
+    a->part.tensor_count = 1;
+    *out = &a->part;
+    return check_sum(s, from, a->stage, err);
+}
+
+static xray_status publish_staged(xr_roles *s, arriving *a, xr_err *err)
+{
+    const xray_device_ops *device = a->table.device;
+    const xr_parts parts = { a, next_tensor };
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < a->table.tensor_count; i++)
+        most = a->from[i].bytes > most ? a->from[i].bytes : most;
+    xray_status status =
+        XR_CALL(s->device.part, "alloc",
+                device->alloc(s->device.self, "weight sync", XRAY_TAG_WORKSPACE,
+                              most, &a->stage));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.part->host, status, "alloc", err);
+    status = xr_publish_table(s, &a->table, &parts, err);
+    device->free(s->device.self, a->stage);
+    return status;
+}
+
+static xray_status publish_here(xr_roles *s, const arriving *a, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < a->table.tensor_count && status == XRAY_OK; i++)
+        status = check_sum(s, &a->from[i], a->table.tensors[i].data, err);
+    return status == XRAY_OK ? xr_publish_table(s, &a->table, NULL, err)
+                             : status;
+}
+
+/* To the device straight from the region where the host's memory is its own. */
+static xray_status publish_region(xr_roles *s, arriving *a, xr_err *err)
+{
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_status status = XR_CALL(s->device.part, "info",
+                                 a->table.device->info(s->device.self, &info));
+    if (status != XRAY_OK)
+        return xr_host_error(s->device.part->host, status, "info", err);
+    return info.host_memory ? publish_here(s, a, err)
+                            : publish_staged(s, a, err);
+}
+
+xray_status xr_ship_read(xr_roles *s, const void *memory, uint64_t size,
+                         xr_err *err)
+{
+    const unsigned char *base = memory;
+    const ship_head *head = memory;
+    const ship_tensor *from =
+        (const ship_tensor *)(const void *)(base + round_up(sizeof(*head)));
+    if (size < round_up(sizeof(*head)) ||
+        head->count > (size - round_up(sizeof(*head))) / sizeof(*from))
+        return xr_fail(err, XRAY_E_BUG, "the weights' region is cut off");
+    xray_tensor *tensors = xr_calloc(head->count + 1, sizeof(*tensors));
+    if (!tensors)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %u tensors",
+                       head->count);
+    shipped owner = { head->version };
+    arriving a = { .roles = s,
+                   .from = from,
+                   .table = { .head = XRAY_HEAD(xray_weights),
+                              .tensor_count = head->count,
+                              .tensor_stride = sizeof(xray_tensor),
+                              .tensors = tensors,
+                              .device =
+                                  (const xray_device_ops *)s->device.part->ops,
+                              .device_self = s->device.self,
+                              .owner = &owner,
+                              .version = shipped_version,
+                              .lease = still,
+                              .release = release } };
+    xray_status status = XRAY_OK;
+    /* The engine reads through a table whose data pointers are not const. */
+    union {
+        const unsigned char *in;
+        unsigned char *out;
+    } at = { base };
+    for (uint32_t i = 0; i < head->count && status == XRAY_OK; i++)
+        status = find_tensor(&from[i], at.out, size, err, &tensors[i]);
+    if (status == XRAY_OK)
+        status = publish_region(s, &a, err);
+    free(tensors);
+    return status;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/roles/whole.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/roles/whole_inner.h"
+#include "core/roles/worker.h"
+#include "model/hf/config.h"
+
+/* ---- open --------------------------------------------------------------- */
+
+/* Attention of a row costs 2 s^2 h L operations for the causal half, the
+ * products 2 P s: in units of the former c = P / (h L), twice that for whole
+ * rows; verl's 24576 for 7 B is P / (2 h L). */
+static double token_cost(const xr_run *s)
+{
+    xm_config config;
+    if (xm_config_parse(s->actor.json, "config.json", NULL, &config) !=
+            XRAY_OK ||
+        !config.hidden || !config.layers)
+        return 4096;
+    return (double)xm_config_param_count(&config) /
+           (2.0 * config.hidden * config.layers);
+}
+
+static xray_status take_memory(xr_whole *w, xr_err *err)
+{
+    uint64_t rows = xr_run_rows(w->run);
+    w->row_cap = (uint32_t)rows;
+    w->cost = xr_calloc((size_t)rows + 1, sizeof(*w->cost));
+    w->part = xr_calloc((size_t)rows + 1, sizeof(*w->part));
+    w->unit = xr_calloc((size_t)rows + 1, sizeof(*w->unit));
+    w->start = xr_calloc((size_t)rows + 2, sizeof(*w->start));
+    if (!w->cost || !w->part || !w->unit || !w->start)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %" PRIu64 " rows",
+                       rows);
+    xray_status status = xr_views_init(&w->views, rows, err);
+    return status == XRAY_OK ? xr_balance_init(&w->balance, rows, w->size, err)
+                             : status;
+}
+
+static xray_status spawn_all(xr_whole *w, xr_err *err)
+{
+    const char *folders = w->run->plugin_path;
+    const xr_part *runtime = &w->run->runtime;
+    const char *const argv[] = { "/proc/self/exe", XR_WORKER_COMMAND,
+                                 runtime->ops ? runtime->component->name
+                                              : XR_WORKER_LOCAL,
+                                 folders ? folders : "", NULL };
+    xr_str text = { 0 };
+    xr_str_printf(&text, "%u %s\n",
+                  w->run->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER),
+                  folders ? folders : "");
+    xr_config_print(w->run->config, 0, &text);
+    xray_status status =
+        text.failed ? xr_fail(err, XRAY_E_NOMEM, "out of memory for the INI")
+                    : XRAY_OK;
+    for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "workhorse %u", r);
+        xr_actor_spawn_spec spec = { .class_ = &xr_worker_class,
+                                     .argv = argv,
+                                     .name = name,
+                                     .text = xr_str_text(&text),
+                                     .index = r,
+                                     .count = w->size };
+        status = xr_actor_spawn(w->actors, &spec, err, &w->horse[r].actor);
+    }
+    xr_str_free(&text);
+    return status;
+}
+
+static void say_memory(const xr_whole *w)
+{
+    const xr_log_sink *sink = &w->run->sink;
+    if (!sink->write || sink->level < XRAY_LOG_INFO)
+        return;
+    for (uint32_t r = 0; r < w->size; r++)
+        sink->write(sink->ctx, XRAY_LOG_INFO, xr_actor_name(w->horse[r].actor),
+                    xr_str_text(&w->horse[r].memory));
+}
+
+static xray_status ready(xr_whole *w, xr_err *err)
+{
+    int64_t limit = w->run->ini.run.plugin_timeout;
+    xray_status status = XRAY_OK;
+    xr_ranks all = { .count = w->size };
+    for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++) {
+        all.rank[r] = r;
+        status = xr_actor_ready(w->horse[r].actor,
+                                limit > 0 ? limit / 1000000 + 1 : -1, err);
+    }
+    if (status != XRAY_OK)
+        return status;
+    for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++)
+        status = xr_actor_call(w->horse[r].actor, "memory", err,
+                               &w->horse[r].future, &w->horse[r].memory);
+    status = xr_whole_wait(w, &all, status, err);
+    if (status == XRAY_OK)
+        say_memory(w);
+    return status;
+}
+
+static void close_whole(xr_whole *w)
+{
+    xr_whole_drop_calls(w);
+    xr_whole_put_regions(w);
+    for (uint32_t r = 0; r < w->size; r++) {
+        if (w->broken)
+            xr_actor_kill(w->horse[r].actor);
+        else
+            (void)xr_actor_stop(w->horse[r].actor, 5000, NULL);
+        xr_str_free(&w->horse[r].bad);
+        xr_str_free(&w->horse[r].memory);
+    }
+    xr_actors_free(w->actors);
+    xr_balance_free(&w->balance);
+    xr_views_free(&w->views);
+    free(w->cost);
+    free(w->part);
+    free(w->unit);
+    free(w->start);
+    free(w);
+}
+
+xray_status xr_whole_open(xr_roles *s, xr_err *err, xr_whole **out)
+{
+    xr_whole *w = xr_calloc(1, sizeof(*w));
+    if (!w)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for the Workhorses");
+    w->run = s->run;
+    w->size = s->run->placement.size;
+    w->per_token = token_cost(s->run);
+    const xr_part *runtime = &s->run->runtime;
+    xr_actors_setup setup = { .ops = runtime->ops,
+                              .config = runtime->config,
+                              .host = runtime->host ? xr_host_api(runtime->host)
+                                                    : NULL,
+                              .actors = w->size,
+                              .fail_together = 1,
+                              .extra = sizeof(xray_comm_trace) };
+    xray_status status = take_memory(w, err);
+    if (status == XRAY_OK)
+        status = xr_actors_new(&setup, err, &w->actors);
+    /* Before a rank waits for another that cannot answer. */
+    if (status == XRAY_OK && w->size > 1 && !xr_actors_board(w->actors))
+        status = xr_fail_key(err, XRAY_E_UNSUPPORTED, "run", "runtime",
+                             " %s gives its Workhorses no memory in common, by "
+                             "which %u ranks would find each other; it serves "
+                             "one rank",
+                             runtime->component ? runtime->component->name
+                                                : XR_WORKER_LOCAL,
+                             w->size);
+    if (status == XRAY_OK)
+        status = spawn_all(w, err);
+    if (status == XRAY_OK)
+        status = ready(w, err);
+    if (status != XRAY_OK) {
+        close_whole(w);
+        return status;
+    }
+    *out = w;
+    return XRAY_OK;
+}
+
+/* ---- calls without a batch ---------------------------------------------- */
+
+static xray_status same_step(const xr_whole *w, const xr_ranks *ranks,
+                             xr_err *err)
+{
+    const xr_horse *first = &w->horse[ranks->rank[0]];
+    for (uint32_t i = 1; i < ranks->count; i++) {
+        const xr_horse *h = &w->horse[ranks->rank[i]];
+        if (h->version != first->version || h->skipped != first->skipped ||
+            memcmp(&h->norm, &first->norm, sizeof(h->norm)) != 0)
+            return xr_fail(err, XRAY_E_PEER,
+                           "ranks %u and %u made different steps: versions "
+                           "%" PRIu64 " and %" PRIu64
+                           ", gradient norms %.17g and %.17g",
+                           ranks->rank[0], ranks->rank[i], first->version,
+                           h->version, first->norm, h->norm);
+    }
+    return XRAY_OK;
+}
+
+static xray_status step_all(xr_roles *s, uint32_t role, double lr,
+                            double max_norm, xray_step_result *out, xr_err *err)
+{
+    xr_whole *w = s->whole;
+    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    xray_status status = xr_whole_fit(w, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        xr_str_clear(&h->bad);
+        status =
+            xr_actor_call(h->actor, "step", err, &h->future, role, lr, max_norm,
+                          &h->norm, &h->skipped, &h->version, &h->bad);
+    }
+    status = xr_whole_wait(w, ranks, status, err);
+    if (status == XRAY_OK)
+        status = same_step(w, ranks, err);
+    const xr_horse *first = &w->horse[ranks->rank[0]];
+    *out = (xray_step_result){ .head = XRAY_HEAD(xray_step_result),
+                               .grad_norm = first->norm,
+                               .skipped = first->skipped,
+                               .version = first->version,
+                               .bad_tensor = first->bad.size
+                                                 ? xr_str_text(&first->bad)
+                                                 : NULL };
+    return status;
+}
+
+/* To engines on ranks of their own: once out of the trainer, then to all of
+ * them at a time. */
+static xray_status ship(xr_whole *w, const xr_ranks *from, const xr_ranks *to,
+                        xr_err *err)
+{
+    xray_region *region = NULL;
+    xr_horse *first = &w->horse[from->rank[0]];
+    xray_status status = XRAY_OK;
+    if (!w->ship_bytes)
+        status =
+            xr_actor_ask(first->actor, "ship_bytes", -1, err, &w->ship_bytes);
+    if (status == XRAY_OK)
+        status = xr_region_get(w->actors, w->ship_bytes, err, &region);
+    if (status == XRAY_OK)
+        status =
+            xr_actor_call(first->actor, "ship", err, &first->future, region);
+    for (uint32_t i = 1; i < from->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[from->rank[i]];
+        status = xr_actor_call(h->actor, "ship_along", err, &h->future);
+    }
+    status = xr_whole_wait(w, from, status, err);
+    for (uint32_t i = 0; i < to->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[to->rank[i]];
+        status = xr_actor_call(h->actor, "receive", err, &h->future, region);
+    }
+    status = xr_whole_wait(w, to, status, err);
+    xr_region_put(w->actors, region);
+    return status;
+}
+
+/* Every engine takes the policy's weights. */
+static xray_status publish_all(xr_roles *s, xr_err *err)
+{
+    xr_whole *w = s->whole;
+    const xr_ranks *ranks = xr_run_ranks(w->run, XRAY_ROLE_ACTOR);
+    const xr_ranks *engines = xr_run_ranks(w->run, XRAY_ROLE_ROLLOUT);
+    xray_status status = xr_whole_fit(w, err);
+    if (status == XRAY_OK && !xr_ranks_equal(ranks, engines))
+        return ship(w, ranks, engines, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status =
+            xr_actor_call(h->actor, "publish", err, &h->future, &h->version);
+    }
+    return xr_whole_wait(w, ranks, status, err);
+}
+
+static xray_status call_files(xr_whole *w, const char *method, uint32_t role,
+                              const char *dir, xr_err *err)
+{
+    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    xray_status status = xr_whole_fit(w, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status = xr_actor_call(h->actor, method, err, &h->future, role, dir);
+    }
+    return xr_whole_wait(w, ranks, status, err);
+}
+
+/* Each rank its own ranges of one folder. */
+static xray_status save_all(xr_roles *s, uint32_t role, const char *dir,
+                            xr_err *err)
+{
+    return call_files(s->whole, "save", role, dir, err);
+}
+
+static xray_status load_all(xr_roles *s, uint32_t role, const char *dir,
+                            xr_err *err)
+{
+    return call_files(s->whole, "load", role, dir, err);
+}
+
+/* The instances that it stood for are gone with it. */
+static void close_roles(xr_roles *s)
+{
+    close_whole(s->whole);
+    s->whole = NULL;
+    for (uint32_t role = 1; role < XR_ROLES; role++)
+        xr_roles_at(s, role)->self = NULL;
+}
+
+const xr_role_ops xr_whole_calls = {
+    .forward = xr_whole_forward,
+    .gradients = xr_whole_gradients,
+    .step = step_all,
+    .save = save_all,
+    .load = load_all,
+    .draw = xr_whole_draw,
+    .publish = publish_all,
+    .close = close_roles,
+};

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batches dealt to the replicas of a model, and samples drawn by them.
+ */
+#include <string.h>
+
+#include "core/roles/nonfinite.h"
+#include "core/roles/whole_inner.h"
+#include "core/roles/wire.h"
+
+/* ---- dealing ------------------------------------------------------------ */
+
+static uint32_t row_tokens(const xr_whole *w, uint32_t row)
+{
+    return w->start[row + 1] - w->start[row];
+}
+
+/* Lengths of the views' rows, and the costs of what goes to one replica as a
+ * whole: a row, or a group. */
+static xray_status measure(xr_whole *w, const xr_views *views, uint32_t *out,
+                           uint32_t *out_units, xr_err *err)
+{
+    uint32_t rows = 0;
+    uint32_t units = 0;
+    w->start[0] = 0;
+    for (uint32_t v = 0; v < views->count; v++) {
+        const xray_batch *b = views->pointers[v];
+        if (b->rows > w->row_cap - rows)
+            return xr_fail(err, XRAY_E_BUG, "more rows than the %u of a step",
+                           w->row_cap);
+        for (uint32_t r = 0, n = 0; r < b->rows; r++, rows++, n--) {
+            uint32_t tokens = (uint32_t)(b->row_start[r + 1] - b->row_start[r]);
+            if (n == 0) {
+                n = xr_rows_unit(b->group, r, b->rows, views->prompts);
+                w->cost[units++] = 0;
+            }
+            w->start[rows + 1] = w->start[rows] + tokens;
+            w->unit[rows] = units - 1;
+            w->cost[units - 1] += xr_balance_cost(tokens, w->per_token);
+        }
+    }
+    *out = rows;
+    *out_units = units;
+    return XRAY_OK;
+}
+
+/* Rows and tokens of each replica. */
+static void count_parts(xr_whole *w, const xr_ranks *ranks, uint32_t rows)
+{
+    for (uint32_t i = 0; i < ranks->count; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        h->rows = h->tokens = 0;
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        xr_horse *h = &w->horse[ranks->rank[w->part[w->unit[r]]]];
+        h->rows++;
+        h->tokens += row_tokens(w, r);
+    }
+}
+
+/* All replicas get as many micro-batches as the one with most. */
+static xray_status count_views(xr_whole *w, uint32_t role, xr_wire *wires,
+                               xr_err *err)
+{
+    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    xray_status status = XRAY_OK;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        status = xr_wire_cut(w->run, role, &wires[i], &w->views, err);
+        most = w->views.count > most ? w->views.count : most;
+    }
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        wires[i].head->views = most;
+    return status;
+}
+
+/* A region for each replica, with its rows in ascending order. */
+static xray_status pack(xr_whole *w, const xr_ranks *ranks,
+                        const xr_views *views, const xr_wire_head *shape,
+                        xr_wire *wires, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        xr_wire_head head = *shape;
+        head.row_cap = h->rows;
+        head.token_cap = h->tokens;
+        status =
+            xr_region_get(w->actors, xr_wire_bytes(&head), err, &h->region);
+        if (status == XRAY_OK)
+            xr_wire_begin(h->region->data, &head, &wires[i]);
+    }
+    for (uint32_t v = 0; v < views->count && status == XRAY_OK; v++)
+        for (uint32_t r = 0; r < views->pointers[v]->rows; r++, row++) {
+            xr_wire *wire = &wires[w->part[w->unit[row]]];
+            wire->index[wire->rows.batch.rows] = row;
+            status = xr_rows_take(&wire->rows, views->pointers[v], r, err);
+            if (status != XRAY_OK)
+                return status;
+        }
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        xr_wire_close(&wires[i]);
+    return status;
+}
+
+static xray_status deal(xr_whole *w, uint32_t role, const xr_views *views,
+                        const xr_wire_head *shape, xr_wire *wires, xr_err *err)
+{
+    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    uint32_t rows = 0;
+    uint32_t units = 0;
+    xray_status status = xr_whole_fit(w, err);
+    if (status == XRAY_OK)
+        status = measure(w, views, &rows, &units, err);
+    if (status != XRAY_OK)
+        return status;
+    xr_balance_deal(&w->balance, w->cost, units, ranks->count, w->part);
+    count_parts(w, ranks, rows);
+    status = pack(w, ranks, views, shape, wires, err);
+    return status == XRAY_OK ? count_views(w, role, wires, err) : status;
+}
+
+static xray_status call_all(xr_whole *w, const xr_ranks *ranks,
+                            const char *method, uint32_t role, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status =
+            xr_actor_call(h->actor, method, err, &h->future, role, h->region);
+    }
+    return xr_whole_wait(w, ranks, status, err);
+}
+
+/* ---- forward ------------------------------------------------------------ */
+
+/* Puts the outputs of a replica where its rows came from. */
+static void restore(const xr_whole *w, const xr_wire *wire,
+                    const xray_outputs *out)
+{
+    float *const to[3] = { out->logp, out->entropy, out->value };
+    for (uint32_t r = 0; r < wire->rows.batch.rows; r++) {
+        size_t from = (size_t)wire->rows.row_start[r];
+        size_t at = w->start[wire->index[r]];
+        size_t bytes = row_tokens(w, wire->index[r]) * sizeof(float);
+        for (int k = 0; k < 3; k++)
+            if (to[k])
+                memcpy(to[k] + at, wire->out[k] + from, bytes);
+    }
+}
+
+xray_status xr_whole_forward(xr_roles *s, uint32_t role, const xr_views *views,
+                             uint32_t outputs, const xray_outputs *out,
+                             xr_err *err)
+{
+    xr_whole *w = s->whole;
+    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    xr_wire wires[XR_MAX_RANKS];
+    xr_wire_head shape = { .outputs = outputs, .prompts = views->prompts };
+    xray_status status = deal(w, role, views, &shape, wires, err);
+    if (status == XRAY_OK)
+        status = call_all(w, ranks, "forward", role, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        restore(w, &wires[i], out);
+    xr_whole_put_regions(w);
+    return status;
+}
+
+/* ---- gradients ---------------------------------------------------------- */
+
+static xray_status discard(xr_whole *w, const xr_ranks *ranks, uint32_t role,
+                           xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status = xr_actor_call(h->actor, "discard", err, &h->future, role);
+    }
+    return xr_whole_wait(w, ranks, status, err);
+}
+
+/* The first replica goes on from the sums as they stand, so that one replica
+ * adds what a model in this process would, bit for bit. */
+static void start_sums(xr_wire *wire, const xr_loss_spec *from, uint64_t names)
+{
+    for (uint64_t k = 0; k < names; k++) {
+        wire->sums[k] = from ? from->sums[k] : 0;
+        wire->weights[k] = from && from->weights ? from->weights[k] : 0;
+    }
+}
+
+static void take_sums(const xr_wire *wire, int add, const xr_loss_spec *to)
+{
+    for (uint64_t k = 0; k < to->names; k++) {
+        to->sums[k] = wire->sums[k] + (add ? to->sums[k] : 0);
+        if (to->weights)
+            to->weights[k] = wire->weights[k] + (add ? to->weights[k] : 0);
+    }
+}
+
+xray_status xr_whole_gradients(xr_roles *s, uint32_t role,
+                               const xr_views *views, const xr_loss_spec *spec,
+                               xr_err *fault, xr_err *err)
+{
+    xr_whole *w = s->whole;
+    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    xr_wire wires[XR_MAX_RANKS];
+    xr_wire_head shape = { .outputs = spec->outputs,
+                           .loss = spec->kind,
+                           .prompts = views->prompts,
+                           .names = spec->names,
+                           .context_size = spec->context_size };
+    fault->text[0] = '\0';
+    xray_status status = deal(w, role, views, &shape, wires, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        start_sums(&wires[i], i == 0 ? spec : NULL, spec->names);
+        memcpy(wires[i].context, spec->context, spec->context_size);
+    }
+    if (status == XRAY_OK)
+        status = call_all(w, ranks, "gradients", role, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        take_sums(&wires[i], i > 0, spec);
+        if (*wires[i].head->fault && !*fault->text)
+            (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", wires[i].head->fault);
+    }
+    xr_whole_put_regions(w);
+    if (status == XRAY_OK && *fault->text)
+        status = discard(w, ranks, role, err);
+    /* As where the models are here: the loss fails. */
+    return status == XRAY_OK && *fault->text
+               ? xr_fail(err, xr_nonfinite_loss(s), "%s", fault->text)
+               : status;
+}
+
+/* ---- rollout ------------------------------------------------------------ */
+
+/* Prompts i, i + engines, i + 2 engines, ... go to engine i. */
+static uint32_t share(uint32_t count, uint32_t engines, uint32_t i)
+{
+    return count > i ? (count - i - 1) / engines + 1 : 0;
+}
+
+static xray_status pack_prompts(xr_whole *w, const xr_ranks *ranks, uint32_t i,
+                                const xr_row *const *rows, uint32_t count,
+                                const xr_sampling *how, xr_draw *out,
+                                xr_err *err)
+{
+    xr_horse *h = &w->horse[ranks->rank[i]];
+    xr_draw_head head = { .prompts = share(count, ranks->count, i),
+                          .how = *how };
+    for (uint32_t k = i; k < count; k += ranks->count)
+        head.ids += rows[k]->prompt_count;
+    xray_status status =
+        xr_region_get(w->actors, xr_draw_bytes(&head), err, &h->region);
+    if (status != XRAY_OK)
+        return status;
+    xr_draw_begin(h->region->data, &head, out);
+    for (uint32_t k = i, p = 0; k < count; k += ranks->count, p++) {
+        uint32_t at = out->prompt_start[p];
+        out->prompt_id[p] = rows[k]->id;
+        memcpy(out->prompt + at, rows[k]->ids,
+               rows[k]->prompt_count * sizeof(int32_t));
+        out->prompt_start[p + 1] = at + rows[k]->prompt_count;
+    }
+    return XRAY_OK;
+}
+
+static void take_samples(xr_samples *to, const xr_draw *from, uint32_t i,
+                         uint32_t engines)
+{
+    uint32_t n = from->head->how.n;
+    size_t max = from->head->how.max_tokens;
+    for (uint32_t p = 0; p < from->head->prompts; p++)
+        for (uint32_t k = 0; k < n; k++) {
+            size_t at = ((size_t)i + (size_t)p * engines) * n + k;
+            size_t source = (size_t)p * n + k;
+            uint32_t size = from->sizes[source];
+            size = size < to->max_tokens ? size : to->max_tokens;
+            memcpy(to->tokens + at * to->max_tokens,
+                   from->tokens + source * max, size * sizeof(int32_t));
+            memcpy(to->logp + at * to->max_tokens, from->logp + source * max,
+                   size * sizeof(float));
+            to->sizes[at] = size;
+            to->finish[at] = from->finish[source];
+            to->versions[at] = from->versions[source];
+        }
+}
+
+static xray_status draw_all(xr_whole *w, const xr_ranks *ranks,
+                            const volatile sig_atomic_t *stop, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[ranks->rank[i]];
+        status = xr_actor_call(h->actor, "draw", err, &h->future, h->region);
+    }
+    return xr_whole_wait_each(w, ranks, status, stop, err);
+}
+
+xray_status xr_whole_draw(xr_roles *s, xr_samples *samples,
+                          const xr_row *const *rows, uint32_t count,
+                          const xr_sampling *how,
+                          const volatile sig_atomic_t *stop, xr_err *err)
+{
+    xr_whole *w = s->whole;
+    const xr_ranks *ranks = xr_run_ranks(s->run, XRAY_ROLE_ROLLOUT);
+    xr_draw draws[XR_MAX_RANKS];
+    xray_status status = xr_whole_fit(w, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        status = pack_prompts(w, ranks, i, rows, count, how, &draws[i], err);
+    if (status == XRAY_OK)
+        status = draw_all(w, ranks, stop, err);
+    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        take_samples(samples, &draws[i], i, ranks->count);
+    if (status == XRAY_E_NUMERIC)
+        s->nonfinite = 1;
+    xr_whole_put_regions(w);
+    return status;
+}

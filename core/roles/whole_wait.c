@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Waiting for the ranks of a WholeModel, and what their errors say.
+ */
+#include <inttypes.h>
+
+#include "core/base/collective.h"
+#include "core/base/str.h"
+#include "core/roles/whole_inner.h"
+
+#define LOOK_MS 100 /* how often a wait looks at the stop flag */
+
+/* Where every rank stands: "rank 0 waits in all_gather of 4096 bytes". */
+static void add_traces(const xr_whole *w, xr_err *err)
+{
+    const xr_board *board = xr_actors_board(w->actors);
+    xr_str text = { 0 };
+    if (w->size < 2 || !board)
+        return;
+    const xray_comm_trace *traces = board->extra;
+    for (uint32_t r = 0; r < w->size; r++) {
+        const xray_comm_trace *t = &traces[r];
+        xr_str_printf(&text, "%srank %u ", r ? ", " : "", r);
+        if (!t->calls)
+            xr_str_puts(&text, "was in no collective yet");
+        else if (t->state == 1 || t->state == 2)
+            xr_str_printf(&text, "waits in %s of %" PRIu64 " bytes",
+                          xr_collective_name(t->call), t->bytes);
+        else
+            xr_str_printf(&text, "left %s of %" PRIu64 " bytes",
+                          xr_collective_name(t->call), t->bytes);
+    }
+    xr_err first = *err;
+    (void)xr_fail(err, XRAY_E_PEER, "%s (%s)", first.text, xr_str_text(&text));
+    xr_str_free(&text);
+}
+
+xray_status xr_whole_fit(const xr_whole *w, xr_err *err)
+{
+    return w->broken ? xr_fail(err, XRAY_E_PEER,
+                               "the ranks are out of step after an error")
+                     : XRAY_OK;
+}
+
+void xr_whole_drop_calls(xr_whole *w)
+{
+    for (uint32_t r = 0; r < w->size; r++) {
+        xr_future_drop(w->horse[r].future);
+        w->horse[r].future = NULL;
+    }
+}
+
+/* One answer, or XRAY_AGAIN. */
+static xray_status next_answer(xr_whole *w, const xr_ranks *ranks, xr_err *err)
+{
+    xr_future *futures[XR_MAX_RANKS];
+    size_t at = 0;
+    for (uint32_t i = 0; i < ranks->count; i++)
+        futures[i] = w->horse[ranks->rank[i]].future;
+    xray_status status =
+        xr_future_wait_any(futures, ranks->count, LOOK_MS, err, &at);
+    if (status != XRAY_OK)
+        return status;
+    w->horse[ranks->rank[at]].future = NULL;
+    return xr_future_wait(futures[at], -1, err);
+}
+
+static uint32_t waiting(const xr_whole *w, const xr_ranks *ranks)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ranks->count; i++)
+        count += w->horse[ranks->rank[i]].future != NULL;
+    return count;
+}
+
+/* Patient: an error of one rank lets the others finish, for calls in which no
+ * rank waits for another. */
+static xray_status wait_all(xr_whole *w, const xr_ranks *ranks,
+                            const volatile sig_atomic_t *stop, int patient,
+                            xr_err *err)
+{
+    xray_status first = XRAY_OK;
+    while (waiting(w, ranks)) {
+        xr_err text = { "" };
+        xray_status status = next_answer(w, ranks, &text);
+        if (status == XRAY_AGAIN)
+            status = xr_actors_check(w->actors, &text);
+        if (status == XRAY_OK && stop && *stop >= 2)
+            return XRAY_END;
+        if (status != XRAY_OK && first == XRAY_OK) {
+            first = status;
+            *err = text;
+        }
+        if (status != XRAY_OK && (!patient || status == XRAY_E_PEER))
+            return status;
+    }
+    return first;
+}
+
+static xray_status spoiled(xr_whole *w, xray_status status, xr_err *err)
+{
+    w->broken = 1;
+    xr_whole_drop_calls(w);
+    if (status == XRAY_E_PEER)
+        add_traces(w, err);
+    return status;
+}
+
+/* A call that did not reach a rank that is gone: others may have theirs. */
+static xray_status unsent(xr_whole *w, xray_status status, xr_err *err)
+{
+    return w->broken ? status : spoiled(w, status, err);
+}
+
+xray_status xr_whole_wait(xr_whole *w, const xr_ranks *ranks, xray_status sent,
+                          xr_err *err)
+{
+    if (sent != XRAY_OK)
+        return unsent(w, sent, err);
+    xray_status status = wait_all(w, ranks, NULL, 0, err);
+    return status == XRAY_OK ? status : spoiled(w, status, err);
+}
+
+xray_status xr_whole_wait_each(xr_whole *w, const xr_ranks *ranks,
+                               xray_status sent,
+                               const volatile sig_atomic_t *stop, xr_err *err)
+{
+    if (sent != XRAY_OK)
+        return unsent(w, sent, err);
+    xray_status status = wait_all(w, ranks, stop, 1, err);
+    return waiting(w, ranks) || status == XRAY_E_PEER ? spoiled(w, status, err)
+                                                      : status;
+}
+
+void xr_whole_put_regions(xr_whole *w)
+{
+    for (uint32_t r = 0; r < w->size; r++) {
+        xr_region_put(w->actors, w->horse[r].region);
+        w->horse[r].region = NULL;
+    }
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What goes to a Workhorse and comes back, laid out in memory that both share:
+ * a batch with the outputs of a model, or prompts with their samples.
+ */
+#ifndef XR_WIRE_H
+#define XR_WIRE_H
+
+#include "core/roles/samples.h"
+#include "core/run/rows.h"
+
+/* The head of a batch's region. */
+typedef struct xr_wire_head {
+    uint32_t row_cap; /* what the layout follows from */
+    uint32_t token_cap;
+    uint64_t names;
+    uint64_t context_size;
+    uint32_t rows;
+    uint32_t tokens;
+    uint32_t views;   /* micro-batches, with empty ones at the end */
+    uint32_t outputs; /* XRAY_HEAD_* */
+    uint32_t loss;    /* XR_LOSS_* */
+    uint32_t prompts; /* XR_PROMPTS_* */
+    /* out: a value that is not finite, or "" */
+    char fault[sizeof(((xr_err *)NULL)->text)];
+} xr_wire_head;
+
+typedef struct xr_wire {
+    xr_wire_head *head;
+    double *sums;    /* [names] */
+    double *weights; /* [names] */
+    uint32_t *index; /* [row_cap] each row's number in the whole batch */
+    unsigned char *context;
+    float *out[3]; /* [token_cap] logp, entropy, value */
+    xr_rows rows;
+} xr_wire;
+
+/* Bytes for such a head. */
+uint64_t xr_wire_bytes(const xr_wire_head *shape);
+/* Starts a batch in `memory`. */
+void xr_wire_begin(void *memory, const xr_wire_head *shape, xr_wire *out);
+/* Finds it again in `size` bytes that another process wrote. */
+xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out);
+/* Tells the head what the rows hold now. */
+void xr_wire_close(xr_wire *wire);
+/* The rows as micro-batches of a role: how the WholeModel counts them is how
+ * the Workhorse cuts them. */
+xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
+                        xr_views *views, xr_err *err);
+
+/* The head of a region of prompts. */
+typedef struct xr_draw_head {
+    uint32_t prompts;
+    uint32_t ids; /* of all prompts together */
+    xr_sampling how;
+} xr_draw_head;
+
+typedef struct xr_draw {
+    xr_draw_head *head;
+    uint64_t *prompt_id;    /* [prompts] */
+    uint64_t *versions;     /* [samples] */
+    uint32_t *prompt_start; /* [prompts + 1] in `prompt` */
+    int32_t *prompt;        /* [ids] */
+    uint32_t *sizes;        /* [samples] */
+    uint32_t *finish;       /* [samples] */
+    int32_t *tokens;        /* [samples, max_tokens] */
+    float *logp;            /* [samples, max_tokens] */
+} xr_draw;
+
+uint64_t xr_draw_bytes(const xr_draw_head *shape);
+void xr_draw_begin(void *memory, const xr_draw_head *shape, xr_draw *out);
+xray_status xr_draw_map(void *memory, uint64_t size, xr_err *err, xr_draw *out);
+
+#endif

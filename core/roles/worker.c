@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/roles/worker.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/roles/local.h"
+#include "core/roles/publish.h"
+#include "core/roles/ship.h"
+#include "core/roles/wire.h"
+#include "core/run/resources.h"
+
+typedef struct worker {
+    const xr_actor_context *context;
+    xr_config *config;
+    xr_run *run;
+    xr_roles *roles;
+    xr_board_group all; /* the exchange of all ranks */
+    xr_err exchange_err;
+    xr_views views;
+    const xray_batch **padded; /* views, then empty ones */
+    uint32_t padded_cap;
+    xray_batch empty;
+    int32_t no_start; /* row_start of the empty batch */
+} worker;
+
+/* ---- create ------------------------------------------------------------- */
+
+static xray_status exchange(void *ctx, const void *mine, uint64_t size,
+                            void *all)
+{
+    worker *w = ctx;
+    return xr_board_exchange(&w->all, mine, size, all, &w->exchange_err);
+}
+
+static xray_status open_run(worker *w, const char *text, xr_err *err)
+{
+    xr_errors errors = { 0 };
+    char folders[XR_PATH_CAP];
+    char *rest = NULL;
+    uint32_t with = (uint32_t)strtoul(text, &rest, 10);
+    size_t line = strcspn(rest, "\n");
+    if (*rest != ' ' || line >= sizeof(folders) || rest[line] != '\n')
+        return xr_fail(err, XRAY_E_BUG, "a Workhorse's text has no first line");
+    memcpy(folders, rest + 1, line - 1);
+    folders[line - 1] = '\0';
+    w->config = xr_config_new();
+    if (!w->config)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for the INI");
+    xr_config_read_text(w->config, "the run's INI", rest + line + 1, &errors);
+    if (!errors.count)
+        w->run =
+            xr_run_new(w->config, *folders ? folders : NULL, with, &errors);
+    xray_status status = XRAY_OK;
+    if (!w->run)
+        status = xr_fail(err, XRAY_E_CONFIG, "%s",
+                         errors.count ? errors.items[0] : "out of memory");
+    xr_errors_free(&errors);
+    return status;
+}
+
+static void worker_destroy(void *self)
+{
+    worker *w = self;
+    xr_roles_free(w->roles);
+    xr_run_free(w->run);
+    xr_config_free(w->config);
+    xr_views_free(&w->views);
+    free(w->padded);
+    free(w);
+}
+
+static xray_status start(worker *w, const char *text, xr_err *err)
+{
+    uint32_t rank = xr_actor_index(w->context);
+    const xr_board *board = xr_actor_board(w->context);
+    xr_rank_link link = { .rank = rank,
+                          .traces = board ? board->extra : NULL,
+                          .exchange_ctx = w,
+                          .exchange = exchange };
+    char number[16];
+    /* Devices of one kind are given out by it. */
+    (void)snprintf(number, sizeof(number), "%u", rank);
+    (void)setenv("XRAY_RANK", number, 1);
+    xr_actor_phase(w->context, "reading the configuration");
+    xray_status status = open_run(w, text, err);
+    if (status != XRAY_OK)
+        return status;
+    const xr_run_config *ini = &w->run->ini;
+    w->all = (xr_board_group){ .board = board,
+                               .size = xr_actor_count(w->context),
+                               .rank = rank,
+                               .timeout_ms = (uint32_t)(ini->run.comm_timeout /
+                                                        1000000) };
+    uint64_t rows = xr_run_rows(w->run);
+    w->padded_cap = (uint32_t)rows + 1;
+    w->padded = xr_calloc(w->padded_cap, sizeof(const xray_batch *));
+    if (!w->padded)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %u micro-batches",
+                       w->padded_cap);
+    w->empty = (xray_batch){ .head = XRAY_HEAD(xray_batch),
+                             .span_stride = sizeof(xray_span),
+                             .row_start = &w->no_start };
+    status = xr_views_init(&w->views, rows, err);
+    xr_actor_phase(w->context, "creating device, models and engine");
+    if (status == XRAY_OK)
+        status = xr_roles_start_rank(w->run, &link, err, &w->roles);
+    if (status != XRAY_OK && *w->exchange_err.text)
+        (void)xr_fail_in(&w->exchange_err, status, "%s", err->text);
+    return status;
+}
+
+static xray_status worker_create(const xr_actor_context *context,
+                                 const char *text, xr_err *err, void **out_self)
+{
+    worker *w = xr_calloc(1, sizeof(*w));
+    if (!w)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for a Workhorse");
+    /* Ctrl-C reaches every process of the terminal: only the run answers it. */
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    (void)sigaction(SIGINT, &ignore, NULL);
+    w->context = context;
+    xray_status status = start(w, text, err);
+    if (status != XRAY_OK) {
+        worker_destroy(w);
+        return status;
+    }
+    *out_self = w;
+    return XRAY_OK;
+}
+
+/* ---- models ------------------------------------------------------------- */
+
+static xray_status check_held(const worker *w, uint32_t role, xr_err *err)
+{
+    if (role < XRAY_ROLE_ACTOR || role > XRAY_ROLE_REWARD ||
+        role == XRAY_ROLE_ROLLOUT)
+        return xr_fail(err, XRAY_E_BUG, "role %u is not a model", role);
+    if (!xr_roles_at(w->roles, role)->self)
+        return xr_fail(err, XRAY_E_BUG, "rank %u does not hold the %s",
+                       w->roles->rank, xr_role_name(role));
+    return XRAY_OK;
+}
+
+/* The batch cut into micro-batches, filled up with empty ones. */
+static xray_status cut_batch(worker *w, uint32_t role, const xr_wire *wire,
+                             xr_err *err)
+{
+    uint32_t views = wire->head->views;
+    xray_status status = xr_wire_cut(w->run, role, wire, &w->views, err);
+    if (status != XRAY_OK)
+        return status;
+    if (views < w->views.count || views > w->padded_cap)
+        return xr_fail(err, XRAY_E_BUG, "%u micro-batches where %u are due",
+                       w->views.count, views);
+    for (uint32_t i = 0; i < views; i++)
+        w->padded[i] = i < w->views.count ? w->views.pointers[i] : &w->empty;
+    return XRAY_OK;
+}
+
+static xray_status take_batch(worker *w, const char *phase, uint32_t role,
+                              const xray_region *region, xr_err *err,
+                              xr_wire *out_wire)
+{
+    xr_actor_phase(w->context, phase);
+    xray_status status = check_held(w, role, err);
+    if (status == XRAY_OK)
+        status = xr_wire_map(region->data, region->size, err, out_wire);
+    return status == XRAY_OK ? cut_batch(w, role, out_wire, err) : status;
+}
+
+static xray_status forward(void *self, uint32_t role, const xray_region *region,
+                           xr_err *err)
+{
+    worker *w = self;
+    xr_wire wire;
+    xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
+    xray_status status = take_batch(w, "forward", role, region, err, &wire);
+    if (status != XRAY_OK)
+        return status;
+    uint32_t outputs = wire.head->outputs;
+    out.logp = outputs & XRAY_HEAD_LOGP ? wire.out[0] : NULL;
+    out.entropy = outputs & XRAY_HEAD_ENTROPY ? wire.out[1] : NULL;
+    out.value = outputs & XRAY_HEAD_VALUE ? wire.out[2] : NULL;
+    return xr_local_forward(w->roles, role, w->padded, wire.head->views,
+                            outputs, &out, err);
+}
+
+static xray_status gradients(void *self, uint32_t role,
+                             const xray_region *region, xr_err *err)
+{
+    worker *w = self;
+    xr_wire wire;
+    xray_status status =
+        take_batch(w, "forward_backward", role, region, err, &wire);
+    if (status != XRAY_OK)
+        return status;
+    xr_loss_spec spec = { .kind = wire.head->loss,
+                          .outputs = wire.head->outputs,
+                          .context = wire.context,
+                          .context_size = wire.head->context_size,
+                          .sums = wire.sums,
+                          .weights = wire.weights,
+                          .names = wire.head->names };
+    xr_loss_run run = { .roles = w->roles,
+                        .who = xr_roles_at(w->roles, role)->part->instance,
+                        .spec = &spec,
+                        .index = wire.index,
+                        .goes_on = 1 };
+    status = xr_local_gradients(w->roles, role, w->padded, wire.head->views,
+                                &run, err);
+    _Static_assert(sizeof(wire.head->fault) == sizeof(run.fault.text), "fault");
+    memcpy(wire.head->fault, run.fault.text, sizeof(run.fault.text));
+    return status;
+}
+
+static xray_status step(void *self, uint32_t role, double lr, double max_norm,
+                        double *out_norm, uint32_t *out_skipped,
+                        uint64_t *out_version, xr_str *out_bad, xr_err *err)
+{
+    worker *w = self;
+    xray_step_result result = { .head = XRAY_HEAD(xray_step_result) };
+    xr_actor_phase(w->context, "optimizer_step");
+    xray_status status = check_held(w, role, err);
+    if (status == XRAY_OK)
+        status = xr_local_step(w->roles, role, lr, max_norm, &result, err);
+    *out_norm = result.grad_norm;
+    *out_skipped = result.skipped;
+    *out_version = result.version;
+    if (result.bad_tensor)
+        xr_str_puts(out_bad, result.bad_tensor);
+    return status;
+}
+
+static xray_status discard(void *self, uint32_t role, xr_err *err)
+{
+    worker *w = self;
+    xray_status status = check_held(w, role, err);
+    return status == XRAY_OK ? xr_local_discard(w->roles, role, err) : status;
+}
+
+static xray_status save(void *self, uint32_t role, const char *dir, xr_err *err)
+{
+    worker *w = self;
+    xr_actor_phase(w->context, "save");
+    xray_status status = check_held(w, role, err);
+    return status == XRAY_OK ? xr_local_save(w->roles, role, dir, err) : status;
+}
+
+static xray_status load(void *self, uint32_t role, const char *dir, xr_err *err)
+{
+    worker *w = self;
+    xr_actor_phase(w->context, "load");
+    xray_status status = check_held(w, role, err);
+    return status == XRAY_OK ? xr_local_load(w->roles, role, dir, err) : status;
+}
+
+/* ---- the engine --------------------------------------------------------- */
+
+static xray_status draw_rows(worker *w, const xr_draw *draw, xr_err *err)
+{
+    uint32_t prompts = draw->head->prompts;
+    xr_row *rows = xr_calloc((size_t)prompts + 1, sizeof(*rows));
+    const xr_row **pointers = xr_calloc((size_t)prompts + 1, sizeof(*pointers));
+    xray_status status = XRAY_OK;
+    if (!rows || !pointers)
+        status =
+            xr_fail(err, XRAY_E_NOMEM, "out of memory for %u prompts", prompts);
+    for (uint32_t i = 0; status == XRAY_OK && i < prompts; i++) {
+        rows[i].id = draw->prompt_id[i];
+        rows[i].ids = draw->prompt + draw->prompt_start[i];
+        rows[i].prompt_count =
+            draw->prompt_start[i + 1] - draw->prompt_start[i];
+        rows[i].id_count = rows[i].prompt_count;
+        pointers[i] = &rows[i];
+    }
+    xr_samples samples = { .cap = prompts * draw->head->how.n,
+                           .max_tokens = draw->head->how.max_tokens,
+                           .tokens = draw->tokens,
+                           .logp = draw->logp,
+                           .sizes = draw->sizes,
+                           .finish = draw->finish,
+                           .versions = draw->versions };
+    if (status == XRAY_OK)
+        status = xr_samples_draw(w->roles, &samples, pointers, prompts,
+                                 &draw->head->how, NULL, err);
+    free(rows);
+    free(pointers);
+    return status;
+}
+
+static xray_status draw(void *self, const xray_region *region, xr_err *err)
+{
+    worker *w = self;
+    xr_draw wire;
+    xr_actor_phase(w->context, "rollout");
+    if (!w->roles->engine.self)
+        return xr_fail(err, XRAY_E_BUG, "rank %u has no engine",
+                       w->roles->rank);
+    xray_status status = xr_draw_map(region->data, region->size, err, &wire);
+    if (status == XRAY_OK)
+        status = draw_rows(w, &wire, err);
+    return status;
+}
+
+static xray_status publish(void *self, uint64_t *out_version, xr_err *err)
+{
+    worker *w = self;
+    const xr_roles *s = w->roles;
+    xr_actor_phase(w->context, "weights to the engine");
+    xray_status status = xr_publish(w->roles, err);
+    if (status == XRAY_OK && s->actor.self) {
+        const xray_weights *weights = xr_train(s->run)->weights(s->actor.self);
+        *out_version = weights->version(weights->owner);
+    }
+    return status;
+}
+
+static xray_status ship_bytes(void *self, uint64_t *out, xr_err *err)
+{
+    worker *w = self;
+    (void)err;
+    *out = xr_ship_bytes(w->roles);
+    return XRAY_OK;
+}
+
+/* The weights go where engines of other ranks are. */
+static xray_status ship(void *self, const xray_region *region, xr_err *err)
+{
+    worker *w = self;
+    xr_actor_phase(w->context, "weights to other ranks");
+    return xr_ship_write(w->roles, region->data, region->size, err);
+}
+
+static xray_status ship_along(void *self, xr_err *err)
+{
+    worker *w = self;
+    xr_actor_phase(w->context, "weights to other ranks");
+    return xr_ship_write(w->roles, NULL, 0, err);
+}
+
+static xray_status receive(void *self, const xray_region *region, xr_err *err)
+{
+    worker *w = self;
+    xr_actor_phase(w->context, "weights from other ranks");
+    return xr_ship_read(w->roles, region->data, region->size, err);
+}
+
+static xray_status memory(void *self, xr_str *out, xr_err *err)
+{
+    worker *w = self;
+    const xr_part *part = w->roles->device.part;
+    const xray_device_ops *ops = part->ops;
+    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_status status =
+        XR_CALL(part, "memory", ops->memory(w->roles->device.self, &stats));
+    if (status != XRAY_OK)
+        return xr_host_error(part->host, status, "memory", err);
+    for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
+        if (stats.live[i])
+            xr_str_printf(out, "%s%s %.1f MiB", out->size ? ", " : "",
+                          xr_tag_name(i), (double)stats.live[i] / 1048576);
+    return XRAY_OK;
+}
+
+static const xr_actor_method methods[] = {
+    { "forward", "u m ->", XR_METHOD(forward) },
+    { "gradients", "u m ->", XR_METHOD(gradients) },
+    { "step", "u d d -> d u U s", XR_METHOD(step) },
+    { "discard", "u ->", XR_METHOD(discard) },
+    { "draw", "m ->", XR_METHOD(draw) },
+    { "publish", "-> U", XR_METHOD(publish) },
+    { "ship_bytes", "-> U", XR_METHOD(ship_bytes) },
+    { "ship", "m ->", XR_METHOD(ship) },
+    { "ship_along", "->", XR_METHOD(ship_along) },
+    { "receive", "m ->", XR_METHOD(receive) },
+    { "save", "u s ->", XR_METHOD(save) },
+    { "load", "u s ->", XR_METHOD(load) },
+    { "memory", "-> s", XR_METHOD(memory) },
+};
+
+const xr_actor_class xr_worker_class = {
+    .name = "workhorse",
+    .methods = methods,
+    .method_count = sizeof(methods) / sizeof(methods[0]),
+    .create = worker_create,
+    .destroy = worker_destroy,
+};

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model's folder: which one a path stands for, whether it is what was written
+ * where it is a checkpoint's, whether weights lie in it, and what to do where
+ * they lie there in another form.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/file.h"
+#include "core/base/str.h"
+#include "core/run/inventory.h"
+#include "core/run/parts.h"
+
+const char *xr_run_model_dir(const char *path, const char *leaf, char *buffer,
+                             size_t cap)
+{
+    char file[XR_PATH_CAP];
+    char *text = NULL;
+    size_t size = 0;
+    if (xr_path_join(path, "latest_checkpointed_iteration.txt", file,
+                     sizeof(file), NULL) != XRAY_OK ||
+        !xr_path_exists(file) ||
+        xr_file_read(file, 64, NULL, &text, &size) != XRAY_OK)
+        return path;
+    (void)snprintf(buffer, cap, "%s/global_step_%ld/%s", path,
+                   strtol(text, NULL, 10), leaf);
+    free(text);
+    return buffer;
+}
+
+/* ---- checkpoints -------------------------------------------------------- */
+
+static int same_folder(const char *a, const char *b)
+{
+    struct stat x;
+    struct stat y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+static int holds(const char *dir, const char *name)
+{
+    char path[XR_PATH_CAP];
+    return xr_path_join(dir, name, path, sizeof(path), NULL) == XRAY_OK &&
+           xr_path_exists(path);
+}
+
+/* 1 if this program wrote the folder as a checkpoint, whatever became of it. */
+static int is_checkpoint(const char *dir)
+{
+    char path[XR_PATH_CAP];
+    char *text = NULL;
+    size_t size = 0;
+    if (holds(dir, "state.json") && holds(dir, "run.ini"))
+        return 1;
+    if (xr_path_join(dir, XR_INVENTORY_FILE, path, sizeof(path), NULL) !=
+            XRAY_OK ||
+        xr_file_read(path, (size_t)64 << 20, NULL, &text, &size) != XRAY_OK)
+        return 0;
+    int is = strstr(text, "\"xray.checkpoint/") != NULL;
+    free(text);
+    return is;
+}
+
+/* The text of the folder above, where that is where ".." leads to: it reads
+ * better in a sentence. */
+static void shorten(const char *dir, char *up)
+{
+    char text[XR_PATH_CAP];
+    size_t size = strlen(dir);
+    while (size > 1 && dir[size - 1] == '/')
+        size--;
+    while (size && dir[size - 1] != '/')
+        size--;
+    while (size > 1 && dir[size - 1] == '/')
+        size--;
+    (void)snprintf(text, sizeof(text), "%.*s", (int)size, dir);
+    if (!size)
+        (void)snprintf(text, sizeof(text), ".");
+    if (same_folder(text, up))
+        (void)snprintf(up, XR_PATH_CAP, "%s", text);
+}
+
+xray_status xr_run_verify_folder(const char *dir, int sums, xr_err *err)
+{
+    static const char *const leaves[] = { "actor", "critic" };
+    char up[XR_PATH_CAP];
+    char there[XR_PATH_CAP];
+    /* By the folder itself and not by its name: it may be a link. */
+    if (xr_path_join(dir, "..", up, sizeof(up), err) != XRAY_OK)
+        return XRAY_E_RANGE;
+    for (size_t i = 0; i < 2; i++) {
+        if (xr_path_join(up, leaves[i], there, sizeof(there), NULL) !=
+                XRAY_OK ||
+            !same_folder(there, dir) || !is_checkpoint(up))
+            continue;
+        shorten(dir, up);
+        return xr_inventory_verify_model(up, leaves[i], sums, err);
+    }
+    return XRAY_OK;
+}
+
+xray_status xr_run_verify(const xr_run *s, xr_err *err)
+{
+    const xr_model_slot *const slots[] = { &s->actor, &s->critic, &s->score };
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < 3 && status == XRAY_OK; i++)
+        if (slots[i]->path && !slots[i]->model.random_init &&
+            (i == 0 || strcmp(slots[i]->path, s->actor.path) != 0))
+            status = xr_run_verify_folder(slots[i]->path, 1, err);
+    return status;
+}
+
+/* ---- weights ------------------------------------------------------------ */
+
+int xr_run_has_weights(const char *dir)
+{
+    static const char *const names[] = { "model.safetensors",
+                                         "model.safetensors.index.json" };
+    char path[XR_PATH_CAP];
+    for (size_t i = 0; i < 2; i++)
+        if (xr_path_join(dir, names[i], path, sizeof(path), NULL) == XRAY_OK &&
+            xr_path_exists(path))
+            return 1;
+    return 0;
+}
+
+/* A form in which weights are found, by a file's name, and the line that makes
+ * safetensors of it: @ stands for the folder, # for the file. The class is that
+ * of config.json, so that the line serves classifiers as well. */
+typedef struct form {
+    const char *head;
+    const char *tail;
+    const char *does; /* before the line */
+    const char *line;
+} form;
+
+#define PYTHON "python3 -c \"import transformers as t; d='@'; "
+#define CLASS "getattr(t, t.AutoConfig.from_pretrained(d).architectures[0])"
+#define CONVERTS ", which this line converts: "
+
+/* The first that fits a name counts. */
+static const form forms[] = {
+    { "pytorch_model", ".bin", CONVERTS,
+      PYTHON CLASS ".from_pretrained(d).save_pretrained(d)\"" },
+    { "", ".gguf", CONVERTS,
+      PYTHON "t.AutoModelForCausalLM.from_pretrained(d, gguf_file='#')"
+             ".save_pretrained(d)\"" },
+    { "consolidated.", ".pth", ", Llama's own form, which this line converts: ",
+      "python3 -m transformers.models.llama.convert_llama_weights_to_hf "
+      "--input_dir '@' --output_dir '@-hf'" },
+    { "", ".msgpack", ", which this line converts with transformers 4: ",
+      PYTHON CLASS ".from_pretrained(d, from_flax=True).save_pretrained(d)\"" },
+    { "", ".h5", ", which this line converts with transformers 4: ",
+      PYTHON CLASS ".from_pretrained(d, from_tf=True).save_pretrained(d)\"" },
+    { "model-", ".safetensors",
+      " without the model.safetensors.index.json that belongs to it", "" },
+    { "", ".safetensors", " under a name that this xray does not read", "" },
+#define STATE                                                      \
+    "python3 -c \"import torch, safetensors.torch as s; "          \
+    "w=torch.load('@/#', map_location='cpu', weights_only=True); " \
+    "s.save_file({k: v.clone() for k, v in w.items()}, "           \
+    "'@/model.safetensors')\""
+    { "", ".pt", CONVERTS, STATE },
+    { "", ".pth", CONVERTS, STATE },
+};
+#define FORMS (sizeof(forms) / sizeof(forms[0]))
+
+/* What transformers' Trainer leaves beside a model. */
+static int is_of_trainer(const char *name)
+{
+    static const char *const heads[] = { "optimizer", "scheduler", "rng_state",
+                                         "scaler" };
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+        if (strncmp(name, heads[i], strlen(heads[i])) == 0)
+            return 1;
+    return 0;
+}
+
+static size_t form_of(const char *name)
+{
+    size_t size = strlen(name);
+    if (is_of_trainer(name))
+        return FORMS;
+    for (size_t i = 0; i < FORMS; i++) {
+        size_t head = strlen(forms[i].head);
+        size_t tail = strlen(forms[i].tail);
+        if (size >= head + tail && strncmp(name, forms[i].head, head) == 0 &&
+            strcmp(name + size - tail, forms[i].tail) == 0)
+            return i;
+    }
+    return FORMS;
+}
+
+static void put_line(const char *line, const char *dir, const char *name,
+                     xr_str *out)
+{
+    for (; *line; line++)
+        if (*line == '@')
+            xr_str_puts(out, dir);
+        else if (*line == '#')
+            xr_str_puts(out, name);
+        else
+            xr_str_append(out, line, 1);
+}
+
+/* What lies in the folder: the form that comes first in the table, the lowest
+ * name of it, and how many files there are of the form. */
+typedef struct found {
+    size_t form;
+    size_t count;
+    char name[256];
+} found;
+
+static void look_at(const char *name, found *f)
+{
+    size_t is = form_of(name);
+    if (is == FORMS || is > f->form)
+        return;
+    if (is < f->form)
+        f->count = 0;
+    if (!f->count || strcmp(name, f->name) < 0)
+        (void)snprintf(f->name, sizeof(f->name), "%s", name);
+    f->form = is;
+    f->count++;
+}
+
+void xr_run_no_weights(const xr_run *s, const char *section, const char *key,
+                       const char *dir, xr_errors *errors)
+{
+    found f = { .form = FORMS };
+    xr_str text = { 0 };
+    DIR *open = opendir(dir);
+    for (struct dirent *e = open ? readdir(open) : NULL; e; e = readdir(open))
+        look_at(e->d_name, &f);
+    if (open)
+        (void)closedir(open);
+    if (f.form < FORMS) {
+        xr_str_printf(&text, "it holds %s", f.name);
+        if (f.count > 1)
+            xr_str_printf(&text, " and %zu more of the kind", f.count - 1);
+        xr_str_puts(&text, forms[f.form].does);
+        put_line(forms[f.form].line, dir, f.name, &text);
+        xr_str_puts(&text, "; ");
+    }
+    xr_errors_add(
+        errors,
+        "%s: [%s] %s: %s holds no weights, expected "
+        "model.safetensors or model.safetensors.index.json; %s[model] "
+        "init = random draws them",
+        xr_config_place(s->config, section, key), section, key, dir,
+        xr_str_text(&text));
+    xr_str_free(&text);
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/run/resources.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/run/parts.h"
+#include "core/run/rows.h"
+#include "model/hf/config.h"
+
+static const char *const tag_names[XRAY_TAG_COUNT] = {
+    "weights", "gradients", "optimizer", "activations", "kv", "workspace",
+};
+
+const char *xr_tag_name(size_t tag)
+{
+    return tag < XRAY_TAG_COUNT ? tag_names[tag] : "?";
+}
+
+const char *xr_bytes_text(uint64_t bytes, char *buffer)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB",
+                                         "TiB", "PiB", "EiB" };
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+    for (; value >= 1000 && unit < 5; unit++)
+        value /= 1024;
+    (void)snprintf(buffer, XR_BYTES_CAP, "%.1f %s", value, units[unit]);
+    return buffer;
+}
+
+/* A plan of absurd size must not wrap around into one that fits. */
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* ---- plans -------------------------------------------------------------- */
+
+static xr_part_plan *begin(xr_resources *r, const xr_part *part,
+                           const char *who)
+{
+    xr_part_plan *p = &r->parts[r->count];
+    *p = (xr_part_plan){ .who = who,
+                         .part = part,
+                         .ranks = 1,
+                         .plan = { .head = XRAY_HEAD(xray_plan) } };
+    return p;
+}
+
+/* What a plugin refuses of a model's file says so with the file in front, and
+ * two plugins that say the same say it once. */
+static void refuse(const xr_run *s, const xr_part *part, xray_status status,
+                   xr_errors *errors)
+{
+    xr_err err = { "" };
+    (void)xr_host_error(part->host, status, "plan", &err);
+    xr_run_place(s, &err);
+    const char *text = err.text + err.place.from;
+    for (size_t i = 0; i < errors->count; i++)
+        if (strcmp(errors->items[i], text) == 0)
+            return;
+    xr_errors_add(errors, "%s", text);
+}
+
+static void take(const xr_run *s, xr_resources *r, xr_part_plan *p,
+                 xray_status status, xr_errors *errors)
+{
+    if (status != XRAY_OK) {
+        refuse(s, p->part, status, errors);
+        return;
+    }
+    uint64_t copies = r->machine.host_memory ? p->ranks : 1;
+    for (size_t i = 0; i < XRAY_TAG_COUNT; i++) {
+        p->bytes = add(p->bytes, p->plan.bytes[i]);
+        for (uint64_t k = 0; k < copies; k++)
+            r->tags[i] = add(r->tags[i], p->plan.bytes[i]);
+    }
+    for (uint64_t k = 0; k < copies; k++)
+        r->bytes = add(r->bytes, p->bytes);
+    r->count++;
+}
+
+/* The trainer's plan under one of its roles. */
+static void plan_role(xr_run *s, uint32_t role, xr_errors *errors,
+                      xr_resources *r)
+{
+    const xr_part *part = &s->train;
+    const xray_world world = xr_run_world(s, role);
+    const xray_workload load = xr_run_load(s, role);
+    const char *who = role == XRAY_ROLE_CRITIC      ? "critic"
+                      : role == XRAY_ROLE_REWARD    ? "reward"
+                      : role == XRAY_ROLE_REFERENCE ? "reference"
+                                                    : part->instance;
+    xr_part_plan *p = begin(r, part, who);
+    p->ranks = world.size;
+    p->role = role;
+    take(s, r, p,
+         XR_CALL_TIMED(part, "plan",
+                       xr_train(s)->plan(xr_host_api(part->host), part->config,
+                                         xr_run_model(s, role), &world, &load,
+                                         &p->plan)),
+         errors);
+}
+
+static void plan_train(xr_run *s, xr_errors *errors, xr_resources *r)
+{
+    static const uint32_t others[] = { XRAY_ROLE_REFERENCE, XRAY_ROLE_CRITIC,
+                                       XRAY_ROLE_REWARD };
+    plan_role(s, XRAY_ROLE_ACTOR, errors, r);
+    if (!r->count)
+        return;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (xr_run_wants(s, others[i]) &&
+            xr_run_model(s, others[i])->config_json)
+            plan_role(s, others[i], errors, r);
+}
+
+#define ROWS "rows" /* what the core itself holds */
+
+/* The rows of a step: as sampled, as the algorithm accepted them, as they are
+ * dealt to mini-batches. */
+static void plan_rows(const xr_run *s, xr_resources *r)
+{
+    const xr_run_config *run = &s->ini;
+    uint64_t row =
+        (uint64_t)(run->data.max_prompt_length + run->data.max_response_length);
+    uint64_t rows = (uint64_t)run->sft.train_batch_size;
+    uint64_t stores = 1;
+    if (!r->machine.host_memory || !(s->with & XR_TRAINABLE))
+        return;
+    if (s->with & XR_WITH_ALGO) {
+        rows = xr_step_rows(run);
+        stores += run->actor.shuffle || run->critic.shuffle;
+        stores +=
+            s->algo.component && XRAY_HAS(xray_algo_ops, xr_algo(s), accept);
+    }
+    uint64_t bytes = xr_rows_bytes(rows, rows * row);
+    if (bytes == UINT64_MAX)
+        return; /* too many tokens: a sentence of its own */
+    xr_part_plan *p = begin(r, NULL, ROWS);
+    p->plan.bytes[XRAY_TAG_WORKSPACE] = bytes * stores;
+    take(s, r, p, XRAY_OK, NULL);
+}
+
+static void plan_infer(const xr_run *s, xr_errors *errors, xr_resources *r)
+{
+    const xr_part *part = &s->infer;
+    const xray_world world = xr_run_world(s, XRAY_ROLE_ROLLOUT);
+    xray_workload load = xr_run_load(s, XRAY_ROLE_ROLLOUT);
+    xr_part_plan *p = begin(r, part, part->instance);
+    if (p > r->parts && r->parts[0].plan.sharded)
+        load.shared = 0;
+    p->ranks = s->placement.rollout.count;
+    p->role = XRAY_ROLE_ROLLOUT;
+    take(s, r, p,
+         XR_CALL_TIMED(part, "plan",
+                       xr_infer(s)->plan(xr_host_api(part->host), part->config,
+                                         &s->actor.model, &world, &load,
+                                         &p->plan)),
+         errors);
+}
+
+/* A model the core cannot parse is a matter between it and its backend. */
+static void count_parameters(const xr_run *s, xr_resources *r)
+{
+    xm_config config;
+    if (xm_config_parse(s->actor.json, "config.json", NULL, &config) == XRAY_OK)
+        r->parameters = xm_config_param_count(&config);
+}
+
+/* Weights and optimizer of a model. Shards of ranks come together in one file,
+ * so a rank's plan says little where there are several. */
+static uint64_t model_bytes(const xr_resources *r, const xr_part_plan *p)
+{
+    if (r->parameters && p->ranks > 1)
+        return add(r->parameters * sizeof(float),
+                   2 * r->parameters * sizeof(float));
+    return add(p == r->parts && r->parameters ? r->parameters * sizeof(float)
+                                              : p->plan.bytes[XRAY_TAG_WEIGHTS],
+               p->plan.bytes[XRAY_TAG_OPTIMIZER]);
+}
+
+static void count_checkpoint(xr_resources *r)
+{
+    r->checkpoint_bytes = model_bytes(r, &r->parts[0]);
+    for (size_t p = 1; p < r->count; p++)
+        if (strcmp(r->parts[p].who, "critic") == 0)
+            r->checkpoint_bytes =
+                add(r->checkpoint_bytes, model_bytes(r, &r->parts[p]));
+}
+
+void xr_resources_plan(xr_run *s, xr_errors *errors, xr_resources *out)
+{
+    *out = (xr_resources){ .count = 0 };
+    out->machine.head = (xray_head)XRAY_HEAD(xray_device_plan);
+    if (s->device.component && s->device.config) {
+        const xray_device_ops *ops = (const xray_device_ops *)s->device.ops;
+        xray_status status =
+            XR_CALL_TIMED(&s->device, "plan",
+                          ops->plan(xr_host_api(s->device.host),
+                                    s->device.config, &out->machine));
+        if (status != XRAY_OK)
+            refuse(s, &s->device, status, errors);
+    }
+    if (!s->actor.model.config_json)
+        return;
+    count_parameters(s, out);
+    if (s->train.component && s->train.config)
+        plan_train(s, errors, out);
+    if (out->count && (s->with & XR_TRAINABLE))
+        count_checkpoint(out);
+    if (s->infer.component && s->infer.config)
+        plan_infer(s, errors, out);
+    if (out->count)
+        plan_rows(s, out);
+    xr_resources_turns(s, errors, out);
+}
+
+/* ---- memory ------------------------------------------------------------- */
+
+static int is_sft(const xr_run *s)
+{
+    return (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
+}
+
+typedef struct place {
+    const char *section;
+    const char *key;
+    const char *how;
+} place;
+
+/* The key that makes a tag of a part smaller. */
+static place shrinks(const xr_run *s, const char *who, size_t tag)
+{
+    if (strcmp(who, ROWS) == 0)
+        return (place){ is_sft(s) ? "sft" : "data", "train_batch_size",
+                        "lower" };
+    if (tag == XRAY_TAG_KV)
+        return (place){ "rollout", "max_num_seqs", "lower" };
+    int micro = tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE;
+    if (micro && strcmp(who, "critic") == 0)
+        return (place){ "critic", "ppo_max_token_len_per_gpu", "lower" };
+    if (micro)
+        return is_sft(s)
+                   ? (place){ "sft", "max_token_len", "lower" }
+                   : (place){ "actor", "ppo_max_token_len_per_gpu", "lower" };
+    return (place){ "model", "path", "a smaller model in" };
+}
+
+/* The tag of a part that takes the most, and its bytes. */
+static size_t biggest(const xr_resources *r, int rank, uint64_t *out_bytes,
+                      const char **out_who)
+{
+    uint64_t bound = UINT64_MAX;
+    size_t best = 0;
+    for (int i = 0; i <= rank; i++) {
+        *out_bytes = 0;
+        for (size_t p = 0; p < r->count; p++)
+            for (size_t t = 0; t < XRAY_TAG_COUNT; t++) {
+                uint64_t bytes = r->parts[p].plan.bytes[t];
+                if (bytes < bound && bytes > *out_bytes) {
+                    *out_bytes = bytes;
+                    *out_who = r->parts[p].who;
+                    best = t;
+                }
+            }
+        bound = *out_bytes;
+    }
+    return best;
+}
+
+int xr_resources_memory(const xr_run *s, const xr_resources *r, xr_err *out)
+{
+    char need[XR_BYTES_CAP];
+    char have[XR_BYTES_CAP];
+    char first[XR_BYTES_CAP];
+    char second[XR_BYTES_CAP];
+    uint64_t one = 0;
+    uint64_t two = 0;
+    const char *who[2] = { "", "" };
+    double share = (double)r->bytes / (double)r->machine.memory_bytes;
+    out->text[0] = '\0';
+    if (!r->machine.memory_bytes || !r->count || share <= 0.9)
+        return 0;
+    size_t tag = biggest(r, 0, &one, &who[0]);
+    size_t next = biggest(r, 1, &two, &who[1]);
+    place a = shrinks(s, who[0], tag);
+    place b = shrinks(s, who[1], next);
+    int same = strcmp(a.key, b.key) == 0;
+    (void)xr_fail(
+        out, XRAY_E_CONFIG,
+        "%s: [%s] %s: the run takes %s of memory, %s has %s; the most are %s "
+        "of %s in %s and %s of %s in %s: %s [%s] %s%s%s%s%s%s%s",
+        xr_config_place(s->config, a.section, a.key), a.section, a.key,
+        xr_bytes_text(r->bytes, need),
+        s->device.instance ? s->device.instance : "the device",
+        xr_bytes_text(r->machine.memory_bytes, have), xr_bytes_text(one, first),
+        xr_tag_name(tag), who[0], xr_bytes_text(two, second), xr_tag_name(next),
+        who[1], a.how, a.section, a.key, same ? "" : ", or ", same ? "" : b.how,
+        same ? "" : " [", same ? "" : b.section, same ? "" : "] ",
+        same ? "" : b.key);
+    return share > 1 ? 2 : 1;
+}
+
+/* ---- a step ------------------------------------------------------------- */
+
+static uint64_t ceil_of(uint64_t a, uint64_t b)
+{
+    return b ? (a + b - 1) / b : 0;
+}
+
+static void size_train(const xr_run_config *run, xr_step_size *out)
+{
+    out->prompts = (uint64_t)run->data.train_batch_size;
+    out->samples = (uint64_t)run->rollout.n;
+    out->rows = xr_step_rows(run);
+    out->epochs = (uint64_t)run->actor.ppo_epochs;
+    uint64_t mini = (uint64_t)run->actor.ppo_mini_batch_size;
+    mini = mini ? mini : out->prompts;
+    out->mini_batches = mini ? out->prompts / mini : 0;
+    out->mini_rows = mini * out->samples;
+    out->micro_tokens = (uint64_t)run->actor.ppo_max_token_len_per_gpu;
+    out->prompt_tokens = out->prompts * (uint64_t)run->data.max_prompt_length;
+    out->response_tokens = out->rows * (uint64_t)run->data.max_response_length;
+}
+
+static void size_sft(const xr_run_config *run, xr_step_size *out)
+{
+    out->prompts = out->rows = out->mini_rows =
+        (uint64_t)run->sft.train_batch_size;
+    out->samples = out->epochs = out->mini_batches = 1;
+    out->micro_tokens = (uint64_t)run->sft.max_token_len;
+}
+
+void xr_step_of(const xr_run *s, const xr_resources *r, xr_step_size *out)
+{
+    const xr_data_section *data = &s->ini.data;
+    *out =
+        (xr_step_size){ .row_tokens = (uint64_t)(data->max_prompt_length +
+                                                 data->max_response_length) };
+    if (!(s->with & XR_TRAINABLE))
+        return;
+    if (is_sft(s))
+        size_sft(&s->ini, out);
+    else
+        size_train(&s->ini, out);
+    if (out->micro_tokens < out->row_tokens)
+        out->micro_tokens = out->row_tokens;
+    out->tokens = out->rows * out->row_tokens;
+    int shares = !is_sft(s) && s->ini.actor.share_prompts;
+    uint64_t unit = shares ? out->samples : 1; /* rows that stay together */
+    out->micro_batches =
+        out->row_tokens ? ceil_of(out->mini_rows / unit,
+                                  out->micro_tokens / (unit * out->row_tokens))
+                        : 0;
+    out->computed =
+        shares ? out->prompt_tokens + out->response_tokens : out->tokens;
+    double p = (double)r->parameters;
+    out->sampling_flops =
+        2 * p * (double)(out->prompt_tokens + out->response_tokens);
+    if (s->needs & XRAY_NEED_REFERENCE)
+        out->reference_flops = 2 * p * (double)out->tokens;
+    if (s->needs & XRAY_NEED_CRITIC)
+        out->critic_flops = (2 + 6 * (double)s->ini.critic.ppo_epochs) * p *
+                            (double)out->tokens;
+    out->update_flops = 6 * p * (double)out->computed * (double)out->epochs;
+}

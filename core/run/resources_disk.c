@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Folders a run writes to, and room for its checkpoints.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/run/resources.h"
+
+/* The longest part of the path that is there, "." for a name alone. */
+static void existing_parent(const char *path, char *out, size_t cap)
+{
+    (void)snprintf(out, cap, "%s", path);
+    while (*out && !xr_path_exists(out)) {
+        char *slash = strrchr(out, '/');
+        if (!slash) {
+            (void)snprintf(out, cap, ".");
+            return;
+        }
+        slash[slash == out] = '\0';
+        if (slash == out && !slash[1])
+            return; /* "/" is always there */
+    }
+}
+
+/* Parent of `path` that is there in `out`; 0 after an error. */
+static int check_folder(const xr_run *s, const char *key, const char *path,
+                        char *out, xr_errors *errors)
+{
+    const char *origin = xr_config_place(s->config, "trainer", key);
+    if (strlen(path) >= XR_PATH_CAP - 64) {
+        xr_errors_add(errors, "%s: [trainer] %s: the path is too long", origin,
+                      key);
+        return 0;
+    }
+    existing_parent(path, out, XR_PATH_CAP);
+    if (!xr_path_is_dir(out)) {
+        xr_errors_add(errors, "%s: [trainer] %s: %s is not a folder", origin,
+                      key, out);
+        return 0;
+    }
+    if (access(out, W_OK | X_OK) != 0) {
+        xr_errors_add(errors,
+                      "%s: [trainer] %s: %s cannot be written, as %s does not "
+                      "allow it (%s)",
+                      origin, key, path, out, strerror(errno));
+        return 0;
+    }
+    return 1;
+}
+
+/* What cannot be listed for another reason than memory was said, or is not
+ * there yet. */
+static uint64_t checkpoints_in(const char *root, xr_errors *errors)
+{
+    uint64_t count = 0;
+    DIR *dir = opendir(root);
+    if (!dir && errno == ENOMEM)
+        xr_errors_add(errors, "%s: cannot list it: out of memory", root);
+    if (!dir)
+        return 0;
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
+        count += strncmp(e->d_name, "global_step_", 12) == 0;
+    (void)closedir(dir);
+    return count;
+}
+
+/* Checkpoints that are there at once, at most: a new one is written before the
+ * oldest is removed. Of a run whose steps are not known, two. */
+static uint64_t at_once(const xr_trainer_section *t, uint64_t steps)
+{
+    uint64_t count = 1;
+    uint64_t keep = (uint64_t)t->max_actor_ckpt_to_keep;
+    if (t->save_freq > 0) {
+        uint64_t every = (uint64_t)t->save_freq;
+        count = steps ? steps / every + (steps % every != 0) : 2;
+    }
+    if (keep && count > keep + 1)
+        count = keep + 1;
+    return count ? count : 1;
+}
+
+static void check_room(const xr_run *s, const xr_resources *r, uint64_t steps,
+                       const char *parent, xr_errors *errors)
+{
+    const xr_trainer_section *t = &s->ini.trainer;
+    char one[XR_BYTES_CAP];
+    char all[XR_BYTES_CAP];
+    char have[XR_BYTES_CAP];
+    struct statvfs fs;
+    uint64_t count = at_once(t, steps);
+    uint64_t there = checkpoints_in(t->default_local_dir, errors);
+    uint64_t more = count > there ? count - there : 1;
+    if (statvfs(parent, &fs) != 0)
+        return;
+    uint64_t room = (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize;
+    uint64_t need = r->checkpoint_bytes > UINT64_MAX / more
+                        ? UINT64_MAX
+                        : r->checkpoint_bytes * more;
+    if (need <= room)
+        return;
+    xr_errors_add(
+        errors,
+        "%s: [trainer] default_local_dir: %llu checkpoint%s of %s take%s %s, "
+        "the file system of %s has %s left; %s",
+        xr_config_place(s->config, "trainer", "default_local_dir"),
+        (unsigned long long)more, more == 1 ? "" : "s",
+        xr_bytes_text(r->checkpoint_bytes, one), more == 1 ? "s" : "",
+        xr_bytes_text(need, all), parent, xr_bytes_text(room, have),
+        more > 2 ? "raise [trainer] save_freq or lower max_actor_ckpt_to_keep"
+                 : "name a folder with more room");
+}
+
+void xr_resources_room(const xr_run *s, const xr_resources *r,
+                       xr_errors *errors)
+{
+    const char *root = s->ini.trainer.default_local_dir;
+    char parent[XR_PATH_CAP];
+    if (!(s->with & XR_TRAINABLE) || !root || !r->checkpoint_bytes ||
+        strlen(root) >= sizeof(parent))
+        return;
+    existing_parent(root, parent, sizeof(parent));
+    check_room(s, r, 1, parent, errors);
+}
+
+void xr_resources_disk(const xr_run *s, const xr_resources *r, uint64_t steps,
+                       xr_errors *errors)
+{
+    const xr_trainer_section *t = &s->ini.trainer;
+    char parent[XR_PATH_CAP];
+    if (t->validation_data_dir && *t->validation_data_dir)
+        (void)check_folder(s, "validation_data_dir", t->validation_data_dir,
+                           parent, errors);
+    if (!(s->with & XR_TRAINABLE) || !t->default_local_dir)
+        return;
+    if (check_folder(s, "default_local_dir", t->default_local_dir, parent,
+                     errors) &&
+        r->checkpoint_bytes)
+        check_room(s, r, steps, parent, errors);
+    if (t->rollout_data_dir && *t->rollout_data_dir)
+        (void)check_folder(s, "rollout_data_dir", t->rollout_data_dir, parent,
+                           errors);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rewards that [run] reward lists: which component each is an instance of.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "core/run/parts.h"
+#include "core/run/score_model.h"
+
+#define KIND "reward."
+#define RULE "rule" /* the reward that has the key `grader` */
+
+static const xray_option options[] = {
+    XRAY_STRING(xr_score_config, path, "", 0u, "0.1",
+                "Folder of the reward model: a sequence classifier with one "
+                "label and the policy's vocabulary, in Hugging Face's format."),
+};
+
+const xray_component xr_score_component = {
+    .head = XRAY_HEAD(xray_component),
+    .iface = XRAY_IFACE_REWARD,
+    .name = XR_SCORE_NAME,
+    .summary = "a reward model, held by the training backend",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(*options),
+    .option_stride = sizeof(xray_option),
+    .config_size = sizeof(xr_score_config),
+};
+
+/* The built-in reward "model": its options are decoded once, and stand with the
+ * model. A Workhorse has the model without the reward. */
+static void find_score(xr_run *s, xr_part *part, const char *section,
+                       xr_errors *errors)
+{
+    const uint32_t need = XR_WITH_TRAIN | XR_WITH_ALGO;
+    const char *wrong = s->score_config ? "one is there already"
+                        : (s->with & need) != need
+                            ? "xray train alone holds one"
+                            : NULL;
+    if (wrong) {
+        xr_errors_add(errors, "%s: [%s] plugin: model: %s",
+                      xr_config_place(s->config, section, "plugin"), section,
+                      wrong);
+        xr_config_ignore(s->config, section);
+        return;
+    }
+    s->score_config =
+        xr_component_config(s->config, &xr_score_component, section, errors);
+    if (!part)
+        return;
+    part->component = &xr_score_component;
+    part->host = xr_host_new(section, &s->sink);
+    part->config =
+        s->score_config ? xr_calloc(1, sizeof(xr_score_config)) : NULL;
+    if (part->config)
+        memcpy(part->config, s->score_config, sizeof(xr_score_config));
+    if (!part->host || (s->score_config && !part->config))
+        xr_errors_add(errors, "out of memory");
+    else
+        part->instance = xr_host_instance(part->host);
+}
+
+void xr_run_find_score(xr_run *s, xr_errors *errors)
+{
+    const xray_list *list = &s->ini.run.reward;
+    for (uint64_t i = 0; i < list->count; i++) {
+        char section[160];
+        (void)snprintf(section, sizeof(section), "reward.%s", list->items[i]);
+        const char *plugin = xr_config_get(s->config, section, "plugin");
+        xr_reward_section own = { 0 };
+        if (!plugin || strcmp(plugin, XR_SCORE_NAME) != 0)
+            continue;
+        xr_run_reward(s->config, list->items[i], &own, errors);
+        find_score(s, NULL, section, errors);
+    }
+}
+
+/* ---- which reward an instance is of ------------------------------------- */
+
+static int has_section(const xr_config *config, const char *name)
+{
+    const char *section = NULL;
+    for (size_t i = 0; (section = xr_config_section(config, i)); i++)
+        if (strcmp(section, name) == 0)
+            return 1;
+    return 0;
+}
+
+/* The [reward.NAME] that may have been meant, or NULL. */
+static const char *near_section(const xr_config *config, const char *name)
+{
+    const char *near = NULL;
+    const char *section = NULL;
+    unsigned best = strlen(name) - strlen(KIND) < 5 ? 2 : 3;
+    for (size_t i = 0; (section = xr_config_section(config, i)); i++) {
+        unsigned distance = strncmp(section, KIND, strlen(KIND)) != 0
+                                ? best
+                                : xr_edit_distance(name, section, best);
+        if (distance && distance < best) {
+            best = distance;
+            near = section;
+        }
+    }
+    return near;
+}
+
+/* Says what the plugins have, and where a section could be meant. */
+static void say_unknown(const xr_run *s, const char *section, int there,
+                        xr_errors *errors)
+{
+    const xray_component *none = NULL;
+    xr_err err = { "" };
+    const char *near = near_section(s->config, section);
+    (void)xr_plugins_find(s->plugins, XRAY_IFACE_REWARD, section + strlen(KIND),
+                          &err, &none);
+    if (there)
+        xr_errors_add(errors,
+                      "%s: [%s] plugin is not set, and %s; a section that sets "
+                      "grader is of " RULE,
+                      xr_config_place(s->config, section, "plugin"), section,
+                      err.text);
+    else
+        xr_errors_add(
+            errors, "%s: [run] reward: there is no section [%s], and %s%s%s%s",
+            xr_config_place(s->config, "run", "reward"), section, err.text,
+            near ? "; did you mean [" : "", near ? near : "", near ? "]?" : "");
+    xr_config_ignore(s->config, section);
+}
+
+/* The reward of an instance that does not name it: the one of its own name, or
+ * the one whose key `grader` is set. NULL after an error. */
+static const char *guess_plugin(xr_run *s, const char *section, int there,
+                                xr_errors *errors)
+{
+    const char *name = section + strlen(KIND);
+    if (strcmp(name, XR_SCORE_NAME) != 0 && !xr_run_provides(s, section)) {
+        name = xr_config_get(s->config, section, "grader") ? RULE : NULL;
+        if (!name)
+            say_unknown(s, section, there, errors);
+    }
+    if (name)
+        xr_config_preset(s->config, section, "plugin", name);
+    return name;
+}
+
+/* ---- [run] reward ------------------------------------------------------- */
+
+/* Without the key the default grades, which is not what a file means that sets
+ * up another reward. */
+static void check_listed(const xr_run *s, xr_errors *errors)
+{
+    const char *first = NULL;
+    const char *section = NULL;
+    const char *origin = xr_config_origin(s->config, "run", "reward");
+    if (strcmp(origin, "default") != 0)
+        return;
+    for (size_t i = 0; (section = xr_config_section(s->config, i)); i++) {
+        if (strncmp(section, KIND, strlen(KIND)) != 0)
+            continue;
+        if (strcmp(section, KIND RULE) == 0)
+            return;
+        first = first ? first : section;
+    }
+    if (first)
+        xr_errors_add(errors,
+                      "%s: [run] reward is not set, so that nothing would "
+                      "read [%s]; expected reward = %s, or a list of others",
+                      xr_config_place(s->config, "run", "reward"), first,
+                      first + strlen(KIND));
+}
+
+static void find_reward(xr_run *s, const char *instance, xr_part *part,
+                        xr_errors *errors)
+{
+    char section[160];
+    xr_reward_section own = { 0 };
+    (void)snprintf(section, sizeof(section), KIND "%s", instance);
+    int there = has_section(s->config, section);
+    xr_run_reward(s->config, instance, &own, errors);
+    part->weight = own.weight;
+    const char *plugin = own.plugin;
+    if (plugin && !*plugin)
+        plugin = guess_plugin(s, section, there, errors);
+    if (plugin && strcmp(plugin, XR_SCORE_NAME) == 0)
+        find_score(s, part, section, errors);
+    else if (plugin)
+        xr_run_find_part(s, part, XRAY_IFACE_REWARD, plugin, section, errors);
+}
+
+void xr_run_find_rewards(xr_run *s, xr_errors *errors)
+{
+    const xray_list *list = &s->ini.run.reward;
+    if (list->count > XR_MAX_REWARDS) {
+        xr_errors_add(errors,
+                      "%s: [run] reward lists %llu instances, at most %d are "
+                      "taken",
+                      xr_config_place(s->config, "run", "reward"),
+                      (unsigned long long)list->count, XR_MAX_REWARDS);
+        return;
+    }
+    check_listed(s, errors);
+    if (!list->count)
+        xr_errors_add(errors,
+                      "%s: [run] reward is not set; it lists instances, each a "
+                      "section [reward.NAME]",
+                      xr_config_place(s->config, "run", "reward"));
+    for (uint64_t i = 0; i < list->count; i++)
+        find_reward(s, list->items[i], &s->rewards[s->reward_count++], errors);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/run/rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+
+#define TOKEN_FLOATS 7
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+/* Takes `bytes` off the block; the first round only adds up. */
+static void *carve(char *base, size_t *used, size_t bytes)
+{
+    void *at = base ? base + *used : NULL;
+    *used += round_up(bytes);
+    return at;
+}
+
+static size_t place(xr_rows *r, char *base)
+{
+    size_t used = 0;
+    size_t rows = r->row_cap;
+    size_t tokens = r->token_cap;
+    float **floats[TOKEN_FLOATS] = {
+        &r->batch.rollout_logp, &r->batch.old_logp, &r->batch.ref_logp,
+        &r->batch.value,        &r->batch.reward,   &r->batch.advantage,
+        &r->batch.returns,
+    };
+    r->ids = carve(base, &used, tokens * sizeof(int32_t));
+    r->loss_mask = carve(base, &used, tokens * sizeof(float));
+    for (size_t i = 0; i < TOKEN_FLOATS; i++)
+        *floats[i] = carve(base, &used, tokens * sizeof(float));
+    r->row_start = carve(base, &used, (rows + 1) * sizeof(int32_t));
+    r->prompt_len = carve(base, &used, rows * sizeof(int32_t));
+    r->group = carve(base, &used, rows * sizeof(int32_t));
+    r->temperature = carve(base, &used, rows * sizeof(float));
+    r->batch.baseline = carve(base, &used, rows * sizeof(float));
+    r->row_id = carve(base, &used, rows * sizeof(uint64_t));
+    r->prompt_id = carve(base, &used, rows * sizeof(uint64_t));
+    r->spans = carve(base, &used, rows * sizeof(xray_span));
+    return used;
+}
+
+uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap)
+{
+    xr_rows rows = { .row_cap = 0 };
+    if (row_cap > INT32_MAX - 1 || token_cap > INT32_MAX)
+        return UINT64_MAX;
+    rows.row_cap = (uint32_t)row_cap;
+    rows.token_cap = (uint32_t)token_cap;
+    return place(&rows, NULL);
+}
+
+xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
+                         xr_err *err)
+{
+    *r = (xr_rows){ .batch = { .head = XRAY_HEAD(xray_batch) } };
+    if (row_cap > INT32_MAX - 1 || token_cap > INT32_MAX)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "a step of %llu rows and %llu tokens is too large, "
+                       "expected less than 2^31 of each",
+                       (unsigned long long)row_cap,
+                       (unsigned long long)token_cap);
+    r->row_cap = (uint32_t)row_cap;
+    r->token_cap = (uint32_t)token_cap;
+    void *memory = xr_calloc(place(r, NULL), 1);
+    if (!memory)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu tokens",
+                       (unsigned long long)token_cap);
+    xr_rows_attach(r, (uint32_t)row_cap, (uint32_t)token_cap, memory);
+    r->memory = memory;
+    return XRAY_OK;
+}
+
+void xr_rows_attach(xr_rows *r, uint32_t row_cap, uint32_t token_cap,
+                    void *memory)
+{
+    *r = (xr_rows){ .batch = { .head = XRAY_HEAD(xray_batch) },
+                    .row_cap = row_cap,
+                    .token_cap = token_cap };
+    (void)place(r, memory);
+    r->batch.ids = r->ids;
+    r->batch.row_start = r->row_start;
+    r->batch.prompt_len = r->prompt_len;
+    r->batch.loss_mask = r->loss_mask;
+    r->batch.row_id = r->row_id;
+    r->batch.prompt_id = r->prompt_id;
+    r->batch.group = r->group;
+    r->batch.temperature = r->temperature;
+    r->batch.spans = r->spans;
+    r->batch.span_stride = sizeof(xray_span);
+}
+
+void xr_rows_free(xr_rows *r)
+{
+    free(r->memory);
+    *r = (xr_rows){ .row_cap = 0 };
+}
+
+void xr_rows_clear(xr_rows *r)
+{
+    r->batch.rows = 0;
+    r->batch.tokens = 0;
+    r->batch.span_count = 0;
+}
+
+static xray_status make_room(const xr_rows *r, uint64_t tokens, xr_err *err)
+{
+    if (r->batch.rows < r->row_cap && tokens <= r->token_cap - r->batch.tokens)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_BUG,
+                   "a batch of %u rows and %u tokens has no room for %llu "
+                   "tokens more",
+                   r->batch.rows, r->batch.tokens, (unsigned long long)tokens);
+}
+
+static void close_row(xr_rows *r, uint32_t tokens)
+{
+    r->batch.rows++;
+    r->batch.span_count++;
+    r->batch.tokens += tokens;
+    r->row_start[r->batch.rows] = (int32_t)r->batch.tokens;
+}
+
+static int is_learnt(const xr_row_in *row, uint32_t t)
+{
+    if (row->mask)
+        return row->mask[t];
+    return t >= row->prompt_count || row->train_on_prompt;
+}
+
+xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
+{
+    uint32_t count = row->prompt_count + row->response_count;
+    uint32_t n = r->batch.rows;
+    size_t at = r->batch.tokens;
+    xray_status status = make_room(r, count, err);
+    if (status != XRAY_OK)
+        return status;
+    float *floats[] = { r->batch.rollout_logp, r->batch.old_logp,
+                        r->batch.ref_logp,     r->batch.value,
+                        r->batch.reward,       r->batch.advantage,
+                        r->batch.returns };
+    for (size_t i = 0; i < TOKEN_FLOATS; i++)
+        memset(floats[i] + at, 0, count * sizeof(float));
+    memcpy(r->ids + at, row->prompt, row->prompt_count * sizeof(int32_t));
+    if (row->response_count)
+        memcpy(r->ids + at + row->prompt_count, row->response,
+               row->response_count * sizeof(int32_t));
+    if (row->logp)
+        for (uint32_t t = 0; t < row->response_count; t++) {
+            r->batch.rollout_logp[at + row->prompt_count + t] = row->logp[t];
+            r->batch.old_logp[at + row->prompt_count + t] = row->logp[t];
+        }
+    for (uint32_t t = 0; t < count; t++)
+        r->loss_mask[at + t] = t > 0 && is_learnt(row, t) ? 1.0f : 0.0f;
+    r->prompt_len[n] = (int32_t)row->prompt_count;
+    r->row_id[n] = row->row_id;
+    r->prompt_id[n] = row->prompt_id;
+    r->group[n] = row->group;
+    r->temperature[n] = row->temperature;
+    r->batch.baseline[n] = row->baseline;
+    r->spans[n] = (xray_span){ .row = n,
+                               .first = row->prompt_count,
+                               .last = count,
+                               .version = row->version };
+    close_row(r, count);
+    return XRAY_OK;
+}
+
+static void take_floats(const xr_rows *r, const xray_batch *from, size_t at,
+                        size_t first, size_t count)
+{
+    float *to[] = { r->batch.rollout_logp, r->batch.old_logp,
+                    r->batch.ref_logp,     r->batch.value,
+                    r->batch.reward,       r->batch.advantage,
+                    r->batch.returns };
+    const float *values[] = { from->rollout_logp, from->old_logp,
+                              from->ref_logp,     from->value,
+                              from->reward,       from->advantage,
+                              from->returns };
+    for (size_t i = 0; i < TOKEN_FLOATS; i++)
+        if (values[i])
+            memcpy(to[i] + at, values[i] + first, count * sizeof(float));
+        else
+            memset(to[i] + at, 0, count * sizeof(float));
+}
+
+xray_status xr_rows_take(xr_rows *r, const xray_batch *from, uint32_t row,
+                         xr_err *err)
+{
+    size_t first = (size_t)from->row_start[row];
+    uint32_t count = (uint32_t)(from->row_start[row + 1] - (int32_t)first);
+    uint32_t n = r->batch.rows;
+    size_t at = r->batch.tokens;
+    xray_status status = make_room(r, count, err);
+    if (status != XRAY_OK)
+        return status;
+    take_floats(r, from, at, first, count);
+    memcpy(r->ids + at, from->ids + first, count * sizeof(int32_t));
+    memcpy(r->loss_mask + at, from->loss_mask + first, count * sizeof(float));
+    r->prompt_len[n] = from->prompt_len[row];
+    r->row_id[n] = from->row_id[row];
+    r->prompt_id[n] = from->prompt_id[row];
+    r->group[n] = from->group[row];
+    r->temperature[n] = from->temperature ? from->temperature[row] : 1.0f;
+    r->batch.baseline[n] = from->baseline ? from->baseline[row] : 0.0f;
+    r->spans[n] = from->spans[row];
+    r->spans[n].row = n;
+    close_row(r, count);
+    return XRAY_OK;
+}
+
+xray_status xr_rows_copy(xr_rows *r, const xr_rows *from, uint32_t row,
+                         int32_t group, xr_err *err)
+{
+    xray_status status = xr_rows_take(r, &from->batch, row, err);
+    if (status == XRAY_OK)
+        r->group[r->batch.rows - 1] = group;
+    return status;
+}
+
+xray_status xr_views_init(xr_views *v, uint64_t row_cap, xr_err *err)
+{
+    size_t cap = (size_t)row_cap + 1;
+    *v = (xr_views){ .cap = (uint32_t)cap, .starts_cap = (uint32_t)(2 * cap) };
+    v->batches = xr_calloc(cap, sizeof(*v->batches));
+    v->pointers = xr_calloc(cap, sizeof(*v->pointers));
+    v->first_row = xr_calloc(cap, sizeof(*v->first_row));
+    v->starts = xr_calloc(2 * cap, sizeof(*v->starts));
+    if (!v->batches || !v->pointers || !v->first_row || !v->starts) {
+        xr_views_free(v);
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu rows",
+                       (unsigned long long)row_cap);
+    }
+    return XRAY_OK;
+}
+
+void xr_views_free(xr_views *v)
+{
+    free(v->batches);
+    free(v->pointers);
+    free(v->first_row);
+    free(v->starts);
+    *v = (xr_views){ .cap = 0 };
+}
+
+static void view(xr_views *v, const xr_rows *rows, uint32_t first,
+                 uint32_t count)
+{
+    xray_batch *b = &v->batches[v->count];
+    size_t token = (size_t)rows->row_start[first];
+    int32_t *starts = v->starts + v->starts_used;
+    *b = rows->batch;
+    for (uint32_t r = 0; r <= count; r++)
+        starts[r] = rows->row_start[first + r] - (int32_t)token;
+    v->starts_used += count + 1;
+    b->rows = count;
+    b->tokens = (uint32_t)starts[count];
+    b->row_start = starts;
+    b->ids += token;
+    b->loss_mask += token;
+    b->rollout_logp += token;
+    b->old_logp += token;
+    b->ref_logp += token;
+    b->value += token;
+    b->reward += token;
+    b->advantage += token;
+    b->returns += token;
+    b->prompt_len += first;
+    b->row_id += first;
+    b->prompt_id += first;
+    b->group += first;
+    b->temperature += first;
+    b->baseline += first;
+    b->spans += first;
+    b->span_count = count;
+    v->pointers[v->count] = b;
+    v->count++;
+}
+
+uint32_t xr_rows_unit(const int32_t *group, uint32_t row, uint32_t end,
+                      uint32_t prompts)
+{
+    uint32_t n = 1;
+    while (prompts == XR_PROMPTS_WHOLE && row + n < end &&
+           group[row + n] == group[row])
+        n++;
+    return n;
+}
+
+xray_status xr_views_cut(xr_views *v, const xr_rows *rows, const xr_cut *cut,
+                         xr_err *err)
+{
+    uint32_t last = cut->first + cut->count;
+    v->count = 0;
+    v->starts_used = 0;
+    v->prompts = cut->prompts;
+    for (uint32_t at = cut->first, end = at; at < last; at = end) {
+        int64_t base = rows->row_start[at];
+        while (end < last) {
+            uint32_t next =
+                end + xr_rows_unit(rows->group, end, last, cut->prompts);
+            if (end > at &&
+                (uint64_t)(rows->row_start[next] - base) > cut->budget)
+                break;
+            end = next;
+        }
+        if (v->count == v->cap)
+            return xr_fail(err, XRAY_E_BUG, "no room for %u rows in views",
+                           cut->count);
+        v->first_row[v->count] = at - cut->first;
+        view(v, rows, at, end - at);
+        v->batches[v->count - 1].share_prompts =
+            cut->prompts != XR_PROMPTS_APART;
+    }
+    return XRAY_OK;
+}

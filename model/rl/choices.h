@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values of options that several algorithms have under one name: rows of an
+ * xray_choice table, of which each algorithm makes its own with more.
+ */
+#ifndef XM_RL_CHOICES_H
+#define XM_RL_CHOICES_H
+
+#include <xray/option.h>
+
+#include "model/rl/aggregate.h"
+#include "model/rl/kl.h"
+
+/* clang-format off */
+
+/* What a BOOL option takes, of an option that has a third value. */
+#define XM_RL_BOOL_CHOICES \
+    { "true", 1, NULL }, \
+    { "false", 0, NULL }, \
+    { "on", 1, NULL }, \
+    { "off", 0, NULL }, \
+    { "yes", 1, NULL }, \
+    { "no", 0, NULL }, \
+    { "1", 1, NULL }, \
+    { "0", 0, NULL }
+
+/* loss_agg_mode */
+#define XM_RL_AGG_CHOICES \
+    { "token-mean", XM_RL_TOKEN_MEAN, "mean over the tokens" }, \
+    { "token-sum", XM_RL_TOKEN_SUM, "sum over the tokens" }, \
+    { "seq-mean-token-sum", XM_RL_SEQ_MEAN_TOKEN_SUM, \
+      "mean over rows of a row's sum" }, \
+    { "seq-mean-token-sum-norm", XM_RL_SEQ_MEAN_TOKEN_SUM_NORM, \
+      "the same, over loss_scale_factor" }, \
+    { "seq-mean-token-mean", XM_RL_SEQ_MEAN_TOKEN_MEAN, \
+      "mean over rows of a row's mean" }
+
+/* kl_loss_type and kl_penalty */
+#define XM_RL_KL_CHOICES \
+    { "low_var_kl", XM_RL_KL_K3, "exp(d) - d - 1, d = ref - logp" }, \
+    { "k3", XM_RL_KL_K3, "the same" }, \
+    { "kl", XM_RL_KL_K1, "logp - ref" }, \
+    { "k1", XM_RL_KL_K1, "the same" }, \
+    { "mse", XM_RL_KL_K2, "(logp - ref)^2 / 2" }, \
+    { "k2", XM_RL_KL_K2, "the same" }, \
+    { "abs", XM_RL_KL_ABS, "|logp - ref|" }
+
+/* clang-format on */
+
+#endif

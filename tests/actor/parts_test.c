@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pieces of actors that need no process: pools of regions, what a runtime is
+ * given and what it says, limits of messages, calls by signature.
+ */
+#include "core/actor/caller.h"
+#include "core/actor/invoke.h"
+#include "tests/testing.h"
+
+/* ---- a runtime of this process ------------------------------------------ */
+
+static struct {
+    uint32_t made;
+    uint32_t destroyed;
+    uint64_t last_destroyed; /* its size */
+    xray_runtime_setup setup;
+    char board[1 << 20];
+} fake;
+
+static xray_status make_region(void *self, uint64_t size, xray_region **out)
+{
+    xray_region *region = calloc(1, sizeof(*region));
+    (void)self;
+    assert_non_null(region);
+    *region = (xray_region){ .id = ++fake.made, .size = size };
+    region->data = calloc(1, 16);
+    *out = region;
+    return XRAY_OK;
+}
+
+static void free_region(void *self, xray_region *region)
+{
+    (void)self;
+    fake.destroyed++;
+    fake.last_destroyed = region->size;
+    free(region->data);
+    free(region);
+}
+
+static xray_status refuse_region(void *self, uint64_t size, xray_region **out)
+{
+    (void)self;
+    (void)size;
+    (void)out;
+    return XRAY_E_NOMEM;
+}
+
+static xray_status create(const xray_runtime_setup *setup, const void *config,
+                          void **out_self)
+{
+    (void)config;
+    fake.setup = *setup;
+    *out_self = &fake;
+    return XRAY_OK;
+}
+
+static void destroy(void *self)
+{
+    (void)self;
+}
+
+static void *board(void *self, uint64_t *out_size)
+{
+    (void)self;
+    *out_size = fake.setup.board_size;
+    return fake.setup.board_size <= sizeof(fake.board) ? fake.board : NULL;
+}
+
+static xray_runtime_ops ops = { .head = XRAY_HEAD(xray_runtime_ops),
+                                .create = create,
+                                .destroy = destroy,
+                                .board = board,
+                                .region_create = make_region,
+                                .region_destroy = free_region };
+
+/* ---- regions ------------------------------------------------------------ */
+
+static xr_relay relay;
+
+static xr_pool new_pool(void)
+{
+    memset(&fake, 0, sizeof(fake));
+    xr_relay_init(&relay, NULL);
+    return (xr_pool){ .ops = &ops, .relay = &relay };
+}
+
+static void end_pool(xr_pool *pool)
+{
+    for (size_t i = 0; i < pool->count; i++)
+        if (!pool->entries[i].region->peer)
+            free_region(NULL, pool->entries[i].region);
+    xr_pool_free(pool);
+}
+
+static xray_region *get(xr_pool *pool, uint64_t size)
+{
+    xr_err err = { "" };
+    xray_region *region = NULL;
+    if (xr_pool_get(pool, size, &err, &region) != XRAY_OK)
+        fail_msg("%s", err.text);
+    return region;
+}
+
+/* Whole pages; above 64 KiB at most a quarter more than is asked for. */
+static void regions_have_round_sizes(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[][2] = {
+        { 1, 4096 },
+        { 4096, 4096 },
+        { 4097, 8192 },
+        { 32767, 32768 },
+        { 32768, 32768 },
+        { 32769, 40960 },
+        { 65536, 65536 },
+        { 65537, 81920 },
+        { 1u << 20, 1u << 20 },
+        { (1u << 20) + 1, 5u << 18 },
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        xr_pool pool = new_pool();
+        assert_true(get(&pool, sizes[i][0])->size == sizes[i][1]);
+        end_pool(&pool);
+    }
+}
+
+static void the_smallest_that_fits_is_taken(void **state)
+{
+    (void)state;
+    xr_pool pool = new_pool();
+    xray_region *big = get(&pool, 1u << 20);
+    xray_region *small = get(&pool, 4096);
+    xray_region *middle = get(&pool, 65536);
+    assert_int_equal(fake.made, 3);
+    assert_int_equal(xr_pool_put(&pool, big), 0);
+    assert_int_equal(xr_pool_put(&pool, small), 0);
+    assert_int_equal(xr_pool_put(&pool, middle), 0);
+    assert_ptr_equal(get(&pool, 4097), middle);
+    assert_ptr_equal(get(&pool, 4096), small);
+    assert_ptr_equal(get(&pool, 1), big); /* what is in use is not given */
+    assert_int_equal(fake.made, 3);
+    /* With a reference more it stays in use. */
+    xr_err err = { "" };
+    assert_int_equal(xr_pool_ref(&pool, small, &err), XRAY_OK);
+    (void)xr_pool_put(&pool, small);
+    assert_ptr_not_equal(get(&pool, 1), small);
+    (void)xr_pool_put(&pool, small);
+    assert_ptr_equal(get(&pool, 1), small);
+    end_pool(&pool);
+}
+
+/* A new one takes the place of the largest free one that is too small. */
+static void growing_sizes_leave_no_trail(void **state)
+{
+    (void)state;
+    xr_pool pool = new_pool();
+    xray_region *one = get(&pool, 4096);
+    xray_region *two = get(&pool, 8192);
+    xray_region *used = get(&pool, 16384);
+    (void)xr_pool_put(&pool, one);
+    (void)xr_pool_put(&pool, two);
+    (void)get(&pool, 32768);
+    assert_int_equal(fake.destroyed, 1);
+    assert_true(fake.last_destroyed == 8192);
+    assert_int_equal(pool.count, 3);
+    (void)xr_pool_put(&pool, used);
+    (void)get(&pool, 65536);
+    assert_true(fake.last_destroyed == 16384);
+    end_pool(&pool);
+}
+
+static void many_regions(void **state)
+{
+    (void)state;
+    xr_pool pool = new_pool();
+    xray_region *all[40];
+    for (int i = 0; i < 40; i++)
+        all[i] = get(&pool, 4096);
+    assert_int_equal(pool.count, 40);
+    for (int i = 0; i < 40; i++)
+        (void)xr_pool_put(&pool, all[i]);
+    for (int i = 0; i < 40; i++)
+        (void)get(&pool, 4096);
+    assert_int_equal(fake.made, 40);
+    end_pool(&pool);
+}
+
+/* Another's regions are in the table while they are referred to. */
+static void regions_of_others(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_pool pool = new_pool();
+    char one = 0;
+    char two = 0;
+    xray_region a = { .id = 1, .size = 1u << 20, .peer = (void *)&one };
+    xray_region b = { .id = 2, .size = 1u << 20, .peer = (void *)&two };
+    xray_region own = { .id = 3, .size = 4096 };
+    assert_int_equal(xr_pool_ref(&pool, &own, &err), XRAY_E_ARG);
+    assert_string_equal(err.text, "a region that was given back");
+    assert_int_equal(xr_pool_put(&pool, &a), 0); /* not known */
+    assert_int_equal(xr_pool_ref(&pool, &a, &err), XRAY_OK);
+    assert_int_equal(xr_pool_ref(&pool, &a, &err), XRAY_OK);
+    assert_int_equal(xr_pool_ref(&pool, &b, &err), XRAY_OK);
+    assert_int_equal(xr_pool_put(&pool, &a), 0);
+    assert_int_equal(pool.count, 2);
+    assert_ptr_not_equal(get(&pool, 4096), &a); /* it is not ours to give */
+    assert_int_equal(xr_pool_put(&pool, &a), 1);
+    assert_int_equal(xr_pool_put(&pool, &a), 0);
+    assert_int_equal(xr_pool_ref(&pool, &a, &err), XRAY_OK);
+    xr_pool_forget(&pool, a.peer);
+    assert_int_equal(pool.count, 2);
+    assert_int_equal(xr_pool_put(&pool, &b), 1);
+    end_pool(&pool);
+}
+
+static void regions_that_cannot_be_had(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xray_region *region = NULL;
+    xr_pool pool = new_pool();
+    assert_int_equal(xr_pool_get(&pool, 0, &err, &region), XRAY_E_RANGE);
+    assert_string_equal(err.text, "a region of 0 bytes");
+    assert_int_equal(xr_pool_get(&pool, (UINT64_C(1) << 62) + 1, &err, &region),
+                     XRAY_E_RANGE);
+    ops.region_create = refuse_region;
+    xray_status status = xr_pool_get(&pool, 7, &err, &region);
+    ops.region_create = make_region;
+    assert_int_equal(status, XRAY_E_NOMEM);
+    assert_string_equal(err.text, "the runtime's region_create failed with "
+                                  "status -103");
+    assert_int_equal(pool.count, 0);
+    end_pool(&pool);
+}
+
+/* ---- what a runtime is given, and what it says -------------------------- */
+
+static void setups_have_their_defaults(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t hang;
+        uint32_t start;
+        uint32_t got_hang;
+        uint32_t got_start;
+    } cases[] = { { 0, 0, 3000, 60000 },
+                  { 1, 2, 1, 2 },
+                  { UINT32_MAX, 7, 0, 7 } };
+    for (size_t i = 0; i < 3; i++) {
+        const xr_actors_setup setup = { .ops = &ops,
+                                        .actors = 3,
+                                        .hang_ms = cases[i].hang,
+                                        .start_ms = cases[i].start,
+                                        .extra = 40 };
+        xr_actors *actors = NULL;
+        xr_err err = { "" };
+        memset(&fake, 0, sizeof(fake));
+        assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_OK);
+        assert_int_equal(fake.setup.hang_ms, cases[i].got_hang);
+        assert_int_equal(fake.setup.start_ms, cases[i].got_start);
+        assert_int_equal(fake.setup.actors, 3);
+        assert_true(fake.setup.board_size == xr_board_bytes(3, 40));
+        const xr_board *b = xr_actors_board(actors);
+        assert_int_equal(b->actors, 3);
+        assert_int_equal(b->extra_size, 40);
+        assert_ptr_equal((char *)b->extra + 3 * 40,
+                         fake.board + fake.setup.board_size);
+        xr_actors_free(actors);
+    }
+}
+
+/* Each actor has its own part of the extra area. */
+static void boards_have_their_size(void **state)
+{
+    (void)state;
+    xr_board b;
+    xr_err err = { "" };
+    memset(&fake, 0, sizeof(fake));
+    assert_true(xr_board_bytes(5, 48) == xr_board_bytes(5, 0) + 5 * 48);
+    assert_true(xr_board_bytes(6, 0) > xr_board_bytes(5, 0));
+    assert_true(xr_board_bytes(2, UINT64_MAX / 4) == UINT64_MAX / 2);
+    assert_true(xr_board_bytes(0, UINT64_MAX / 4) < 4096);
+    uint64_t size = xr_board_bytes(5, 48);
+    assert_true(size <= sizeof(fake.board));
+    xr_board_format(fake.board, 5, 48);
+    assert_int_equal(xr_board_map(fake.board, size, &err, &b), XRAY_OK);
+    assert_int_equal(xr_board_map(fake.board, size - 1, &err, &b), XRAY_E_PEER);
+    char want[100];
+    (void)snprintf(want, sizeof(want),
+                   "the board (%llu bytes) is not one of this program",
+                   (unsigned long long)size - 1);
+    assert_string_equal(err.text, want);
+}
+
+static char logged[100];
+
+static void log_line(const xray_host *host, uint32_t level, const char *msg)
+{
+    (void)host;
+    (void)snprintf(logged, sizeof(logged), "%u %s", level, msg);
+}
+
+static const void *find_service(const xray_host *host, const char *id)
+{
+    (void)host;
+    return strcmp(id, "known") == 0 ? &logged : NULL;
+}
+
+static void reasons_of_a_runtime(void **state)
+{
+    (void)state;
+    static const xray_host outer = { .version = "9",
+                                     .log = log_line,
+                                     .service = find_service };
+    xr_err err = { "" };
+    xr_relay r;
+    xr_relay_init(&r, NULL);
+    assert_string_equal(r.host.version, "");
+    assert_null(r.host.service(&r.host, "known"));
+    r.host.log(&r.host, 1, "to nobody");
+    xr_relay_init(&r, &outer);
+    assert_string_equal(r.host.version, "9");
+    assert_ptr_equal(r.host.service(&r.host, "known"), &logged);
+    r.host.log(&r.host, 3, "line");
+    assert_string_equal(logged, "3 line");
+    assert_int_equal((r.host.fail)(&r.host, XRAY_E_IO, "x", "inner"),
+                     XRAY_E_IO);
+    assert_int_equal((r.host.fail)(&r.host, XRAY_E_IO, "x", "outer"),
+                     XRAY_E_IO);
+    assert_int_equal(xr_relay_error(&r, XRAY_E_IO, "send", &err), XRAY_E_IO);
+    assert_string_equal(err.text, "outer: inner");
+    assert_int_equal(xr_relay_error(&r, XRAY_E_PEER, "send", &err),
+                     XRAY_E_PEER); /* a reason is told once */
+    assert_string_equal(err.text, "the runtime's send failed with status -400");
+}
+
+/* ---- messages ----------------------------------------------------------- */
+
+/* Written as one letter, read as another: 1 if it is taken. */
+static int reads_as(char from, xr_value value, char to, xr_value *out)
+{
+    const char letters[] = { from, '\0' };
+    const char as[] = { to, '\0' };
+    const xr_message head = { XR_MESSAGE_CALL, 0, 1, "m", NULL, 0 };
+    xr_message m;
+    xr_str text = { 0 };
+    xr_err err = { "" };
+    assert_int_equal(xr_message_encode(&head, letters, &value, &err, &text), 0);
+    assert_int_equal(xr_message_head(text.data, text.size, &err, &m), 0);
+    int taken = xr_message_values(&m, as, &err, out) == XRAY_OK;
+    xr_str_free(&text);
+    return taken;
+}
+
+static void numbers_keep_to_their_ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        char from;
+        xr_value value;
+        char to;
+        int taken;
+    } cases[] = {
+        { 'U', { .U = UINT32_MAX }, 'u', 1 },
+        { 'U', { .U = UINT64_C(1) << 32 }, 'u', 0 },
+        { 'U', { .U = INT32_MAX }, 'i', 1 },
+        { 'U', { .U = UINT64_C(1) << 31 }, 'i', 0 },
+        { 'I', { .I = INT32_MIN }, 'i', 1 },
+        { 'I', { .I = (int64_t)INT32_MIN - 1 }, 'i', 0 },
+        { 'U', { .U = INT64_MAX }, 'I', 1 },
+        { 'U', { .U = UINT64_C(1) << 63 }, 'I', 0 },
+        { 'i', { .i = -1 }, 'u', 0 },
+        { 'i', { .i = -1 }, 'U', 0 },
+        { 'i', { .i = -1 }, 'I', 1 },
+        { 'd', { .d = 1 }, 'u', 0 },
+        { 'u', { .u = 1 }, 'd', 0 },
+        { 'b', { .b = { "x", 2 } }, 's', 0 },
+        { 's', { .s = "x" }, 'b', 0 },
+        { 'u', { .u = 1 }, 'm', 0 },
+        { 's', { .s = "x" }, 'm', 0 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xr_value out;
+        assert_int_equal(
+            reads_as(cases[i].from, cases[i].value, cases[i].to, &out),
+            cases[i].taken);
+    }
+}
+
+/* Bytes as they may come: kind, call, name, and one value behind them. */
+static void bytes_that_are_no_value(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *letters; /* NULL: no head either */
+        int taken;
+    } cases[] = {
+        { "\x01\x05\xa1\x00", 4, "", 1 },
+        { "\x05\x05\xa1\x00", 4, "", 1 },
+        { "\x06\x05\xa1\x00", 4, NULL, 0 }, /* a kind that is none */
+        { "\x01\x05\xa1x", 4, NULL, 0 },    /* a text without its end */
+        { "\x01\x05\xa0", 3, NULL, 0 },
+        { "\x01\x05\xa2\x00x", 5, NULL, 0 }, /* one with an end inside */
+        { "\x01\x05\xa1\x00\xa2x\x00", 7, "s", 1 },
+        { "\x01\x05\xa1\x00\xa2xx", 7, "s", 0 },
+        { "\x01\x05\xa1\x00\xc0", 5, "m", 1 },
+        { "\x01\x05\xa1\x00\x01\x07", 6, "m", 1 },
+        { "\x01\x05\xa1\x00\x00\x07", 6, "m", 1 },
+        { "\x01\x05\xa1\x00\x02\x07", 6, "m", 0 }, /* of neither side */
+        { "\x01\x05\xa1\x00\x01", 5, "m", 0 },
+        { "\x01\x05\xa1\x00\x01\xff", 6, "m", 0 },
+        { "\x01\x05\xa1\x00\x01", 5, "", 0 }, /* one byte is left over */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xr_err err = { "" };
+        xr_message m;
+        xr_value out[2];
+        xray_status status =
+            xr_message_head(cases[i].bytes, cases[i].size, &err, &m);
+        assert_int_equal(status, cases[i].letters ? XRAY_OK : XRAY_E_ARG);
+        if (!cases[i].letters)
+            assert_string_equal(err.text, "a message does not begin with kind, "
+                                          "call and name");
+        else
+            assert_int_equal(xr_message_values(&m, cases[i].letters, &err, out),
+                             cases[i].taken ? XRAY_OK : XRAY_E_ARG);
+        if (!status)
+            assert_int_equal(m.call, 5);
+    }
+}
+
+/* ---- signatures and calls ----------------------------------------------- */
+
+static void sentences_on_signatures(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        { "u x -> d",
+          "signature \"u x -> d\": 'x' at 3 is none of u U i I d s b m" },
+        { "u -> d q",
+          "signature \"u -> d q\": 'q' at 8 is none of u U i I d s b m" },
+        { "u U", "signature \"u U\": it has no \"->\"" },
+        { "uuuuuuuuuuuuuuuuuuuuuuu->uu",
+          "signature \"uuuuuuuuuuuuuuuuuuuuuuu->uu\": more than 24 letters" },
+    };
+    xr_err err = { "" };
+    xr_signature s;
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(xr_signature_parse(bad[i][0], &err, &s), XRAY_E_ARG);
+        assert_string_equal(err.text, bad[i][1]);
+    }
+    assert_int_equal(xr_signature_parse("uuuuuuuuuuuuuuuuuuuuuuuu->", &err, &s),
+                     XRAY_OK);
+    assert_int_equal(s.in_count, 24);
+}
+
+/* Leaves its outs alone if it is told so. */
+static xray_status fill_outs(void *self, uint32_t fill, uint64_t *number,
+                             xr_str *text, xray_region **region, xr_err *err)
+{
+    static xray_region one;
+    (void)self;
+    (void)err;
+    assert_int_equal(text->size, 0);
+    assert_int_equal(text->failed, 0);
+    if (fill) {
+        *number = 7;
+        xr_str_puts(text, "seven");
+        *region = &one;
+    }
+    return fill ? XRAY_AGAIN : XRAY_OK;
+}
+
+static void outs_begin_empty(void **state)
+{
+    (void)state;
+    static xr_invoke invoke;
+    static xr_invoke_values values;
+    xr_err err = { "" };
+    assert_int_equal(xr_invoke_prepare("u -> U s m", &err, &invoke), XRAY_OK);
+    for (uint32_t round = 0; round < 3; round++) {
+        uint32_t fill = round % 2 == 0;
+        values.in[0].u = fill;
+        assert_int_equal(
+            xr_invoke_call(&invoke, XR_METHOD(fill_outs), NULL, &values, &err),
+            fill ? XRAY_AGAIN : XRAY_OK);
+        assert_true(values.out[0].U == (fill ? 7 : 0));
+        assert_string_equal(xr_str_text(&values.out_str[1]),
+                            fill ? "seven" : "");
+        assert_int_equal(values.out_region[2] != NULL, fill);
+        values.out_str[1].failed = 1; /* of a call that ran out of memory */
+    }
+    xr_str_free(&values.out_str[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_have_round_sizes),
+        cmocka_unit_test(the_smallest_that_fits_is_taken),
+        cmocka_unit_test(growing_sizes_leave_no_trail),
+        cmocka_unit_test(many_regions),
+        cmocka_unit_test(regions_of_others),
+        cmocka_unit_test(regions_that_cannot_be_had),
+        cmocka_unit_test(setups_have_their_defaults),
+        cmocka_unit_test(boards_have_their_size),
+        cmocka_unit_test(reasons_of_a_runtime),
+        cmocka_unit_test(numbers_keep_to_their_ranges),
+        cmocka_unit_test(bytes_that_are_no_value),
+        cmocka_unit_test(sentences_on_signatures),
+        cmocka_unit_test(outs_begin_empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

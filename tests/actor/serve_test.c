@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The actor's side by itself: a parent made for the test sends what it likes,
+ * in any order, and sees what is answered.
+ */
+#include "core/actor/signature.h"
+#include "tests/actor/rig.h"
+
+/* ---- a parent ----------------------------------------------------------- */
+
+static struct {
+    xr_str inbox[16]; /* messages that come, in order */
+    uint32_t count;
+    uint32_t at;
+    const char *reason; /* of the end behind them */
+    uint32_t clean;
+    char answers[4096]; /* a line an answer */
+    char phases[512];
+    xray_region *sent[4]; /* with the last answer */
+    uint32_t sent_count;
+    uint32_t made; /* regions */
+    uint32_t objects;
+} parent;
+
+static char one_peer;
+
+static xray_status attach(const xray_host *host, const char *address,
+                          void **out_self, xray_peer **out_parent)
+{
+    (void)host;
+    assert_string_equal(address, "here");
+    *out_self = &parent;
+    *out_parent = (void *)&one_peer;
+    return XRAY_OK;
+}
+
+static xray_status poll_parent(void *self, int64_t timeout_ms,
+                               xray_runtime_event *out)
+{
+    (void)self;
+    (void)timeout_ms;
+    out->peer = (void *)&one_peer;
+    if (parent.at == parent.count) {
+        out->kind = XRAY_RUNTIME_LOST;
+        out->reason = parent.reason;
+        out->clean = parent.clean;
+        return XRAY_OK;
+    }
+    out->kind = XRAY_RUNTIME_MESSAGE;
+    out->data = parent.inbox[parent.at].data;
+    out->size = parent.inbox[parent.at++].size;
+    return XRAY_OK;
+}
+
+/* "3 done 7", or "3 error -100 the sentence". */
+static xray_status take_answer(void *self, xray_peer *peer, const void *data,
+                               uint64_t size, xray_region *const *regions,
+                               uint32_t region_count)
+{
+    xr_message m;
+    xr_value v[3];
+    xr_err err = { "" };
+    size_t used = strlen(parent.answers);
+    char *to = parent.answers + used;
+    size_t cap = sizeof(parent.answers) - used;
+    (void)self;
+    (void)peer;
+    assert_int_equal(xr_message_head(data, (size_t)size, &err, &m), 0);
+    parent.sent_count = region_count;
+    for (uint32_t i = 0; i < region_count; i++)
+        parent.sent[i] = regions[i];
+    if (m.kind == XR_MESSAGE_ERROR) {
+        assert_int_equal(xr_message_values(&m, XR_ERROR_LETTERS, &err, v), 0);
+        (void)snprintf(to, cap, "%d error %d %s\n", (int)m.call, v[0].i,
+                       v[1].s);
+    } else if (xr_message_values(&m, "iU", &err, v) == XRAY_OK) {
+        (void)snprintf(to, cap, "%d done %d: %d\n", (int)m.call, v[0].i,
+                       (int)v[1].U);
+    } else if (xr_message_values(&m, "im", &err, v) == XRAY_OK) {
+        (void)snprintf(to, cap, "%d done %d: region %d %s\n", (int)m.call,
+                       v[0].i, (int)v[1].m.id,
+                       v[1].m.senders ? "of mine" : "of yours");
+    } else {
+        assert_int_equal(xr_message_values(&m, "i", &err, v), 0);
+        (void)snprintf(to, cap, "%d done %d\n", (int)m.call, v[0].i);
+    }
+    return XRAY_OK;
+}
+
+static void set_phase(void *self, const char *text)
+{
+    (void)self;
+    size_t used = strlen(parent.phases);
+    (void)snprintf(parent.phases + used, sizeof(parent.phases) - used, "%s; ",
+                   text);
+}
+
+static void *no_board(void *self, uint64_t *out_size)
+{
+    (void)self;
+    (void)out_size;
+    return NULL;
+}
+
+static xray_region theirs = { .id = 5, .size = 64, .peer = (void *)&one_peer };
+static xray_region mine[4];
+
+static xray_status make_region(void *self, uint64_t size, xray_region **out)
+{
+    (void)self;
+    xray_region *region = &mine[parent.made++ % 4];
+    *region = (xray_region){ .id = 100 + parent.made, .size = size };
+    region->data = region;
+    *out = region;
+    return XRAY_OK;
+}
+
+static void free_region(void *self, xray_region *region)
+{
+    (void)self;
+    (void)region;
+}
+
+static xray_region *find_region(void *self, xray_peer *peer, uint64_t id)
+{
+    (void)self;
+    if (peer)
+        return id == theirs.id ? &theirs : NULL;
+    for (int i = 0; i < 4; i++)
+        if (mine[i].id == id)
+            return &mine[i];
+    return NULL;
+}
+
+static void leave(void *self)
+{
+    (void)self;
+}
+
+static const xray_runtime_ops ops = { .head = XRAY_HEAD(xray_runtime_ops),
+                                      .attach = attach,
+                                      .destroy = leave,
+                                      .poll = poll_parent,
+                                      .send = take_answer,
+                                      .board = no_board,
+                                      .phase_set = set_phase,
+                                      .region_create = make_region,
+                                      .region_destroy = free_region,
+                                      .region_find = find_region };
+
+/* ---- an object ---------------------------------------------------------- */
+
+static const xr_actor_context *context;
+
+static xray_status create(const xr_actor_context *c, const char *text,
+                          xr_err *err, void **out)
+{
+    context = c;
+    if (strcmp(text, "fail") == 0)
+        return XRAY_E_CONFIG;
+    if (strcmp(text, "say") == 0)
+        return xr_fail(err, XRAY_E_CONFIG, "the text says so");
+    assert_string_equal(xr_actor_own_name(c), "name");
+    assert_int_equal(xr_actor_index(c), 2);
+    assert_int_equal(xr_actor_count(c), 4);
+    assert_null(xr_actor_board(c));
+    parent.objects++;
+    *out = &parent;
+    return XRAY_OK;
+}
+
+static void destroy(void *self)
+{
+    assert_ptr_equal(self, &parent);
+    parent.objects--;
+}
+
+static xray_status twice(void *self, uint64_t number, uint64_t *out,
+                         xr_err *err)
+{
+    assert_ptr_equal(self, &parent);
+    *out = 2 * number;
+    if (number == 13)
+        return xr_fail(err, XRAY_E_ARG, "thirteen");
+    return number == 7 ? XRAY_E_IO : number == 8 ? XRAY_AGAIN : XRAY_OK;
+}
+
+static xray_status give(void *self, const xray_region *region,
+                        xray_region **out, xr_err *err)
+{
+    (void)self;
+    if (region) {
+        *out = &theirs;
+        return XRAY_OK;
+    }
+    return xr_actor_region(context, 64, err, out);
+}
+
+static const xr_actor_method methods[] = {
+    { "twice", "U->U", XR_METHOD(twice) },
+    { "give", "m->m", XR_METHOD(give) },
+};
+static const xr_actor_class kind = { "kind", methods, 2, create, destroy };
+static const xr_actor_class other = { "other", methods, 2, NULL, NULL };
+
+/* ---- what the parent sends ---------------------------------------------- */
+
+static void begin(void)
+{
+    for (uint32_t i = 0; i < 16; i++)
+        xr_str_free(&parent.inbox[i]);
+    memset(&parent, 0, sizeof(parent));
+    memset(mine, 0, sizeof(mine));
+    parent.reason = "went away";
+}
+
+static void say(uint32_t what, const char *name, const char *letters,
+                const xr_value *values)
+{
+    xr_err err = { "" };
+    uint64_t call = parent.count + 1;
+    const xr_message head = { what, 0, call, name, NULL, 0 };
+    assert_int_equal(xr_message_encode(&head, letters, values, &err,
+                                       &parent.inbox[parent.count++]),
+                     0);
+}
+
+static void say_create(const char *class_name, const char *text)
+{
+    const xr_value values[] = {
+        { .s = "name" }, { .u = 2 }, { .u = 4 }, { .s = text }
+    };
+    say(XR_MESSAGE_CREATE, class_name, XR_CREATE_LETTERS, values);
+}
+
+static void say_twice(uint64_t number)
+{
+    const xr_value value = { .U = number };
+    say(XR_MESSAGE_CALL, "twice", "U", &value);
+}
+
+static void expect_served(xray_status status, const char *sentence,
+                          const char *answers)
+{
+    static const xr_actor_class *const classes[] = { &other, &kind };
+    xr_err err = { "" };
+    assert_int_equal(xr_actor_serve(classes, 2, &ops, NULL, "here", &err),
+                     status);
+    assert_string_equal(err.text, sentence);
+    assert_string_equal(parent.answers, answers);
+    assert_int_equal(parent.objects, 0); /* destroyed in any case */
+}
+
+/* ---- cases -------------------------------------------------------------- */
+
+static void calls_are_answered(void **state)
+{
+    (void)state;
+    begin();
+    say_create("kind", "");
+    say_twice(21);
+    say_twice(8);
+    say_twice(13);
+    say_twice(7);
+    say(XR_MESSAGE_CALL, "none", "", NULL);
+    say(XR_MESSAGE_CALL, "twice", "", NULL);
+    say(XR_MESSAGE_STOP, "", "", NULL);
+    say_twice(1); /* nobody is there any more */
+    expect_served(XRAY_OK, "",
+                  "1 done 0\n2 done 0: 42\n3 done 1: 16\n"
+                  "4 error -100 thirteen\n"
+                  "5 error -301 it failed with status -301\n"
+                  "6 error -100 class kind has no such method\n"
+                  "7 error -100 value 1 of the message is no 'U' (expected "
+                  "\"U\")\n8 done 0\n");
+    assert_string_equal(parent.phases,
+                        "create; waiting for a call; twice; waiting for a "
+                        "call; twice; waiting for a call; twice; waiting for a "
+                        "call; twice; waiting for a call; destroy; waiting for "
+                        "a call; ");
+}
+
+static void calls_out_of_order(void **state)
+{
+    (void)state;
+    begin();
+    say_twice(1);
+    say_create("kind", "");
+    say_create("kind", "");
+    say_twice(2);
+    parent.clean = 1;
+    expect_served(XRAY_OK, "",
+                  "1 error -200 there is no object\n2 done 0\n"
+                  "3 error -200 the object was created before\n"
+                  "4 done 0: 4\n");
+    begin();
+    say(XR_MESSAGE_STOP, "", "", NULL); /* before there was anything */
+    expect_served(XRAY_OK, "", "1 done 0\n");
+    begin();
+    say_create("kind", "");
+    say(XR_MESSAGE_REPLY, "", "", NULL);
+    expect_served(XRAY_E_PEER, "the parent sent a message of kind 2",
+                  "1 done 0\n");
+    begin();
+    xr_str_puts(&parent.inbox[parent.count++], "no message");
+    expect_served(XRAY_E_ARG,
+                  "a message does not begin with kind, call and name", "");
+}
+
+static void objects_that_are_not_made(void **state)
+{
+    (void)state;
+    begin();
+    say_create("ghost", "");
+    expect_served(XRAY_E_ARG, "this program has no class ghost",
+                  "1 error -100 this program has no class ghost\n");
+    begin();
+    say_create("kind", "say");
+    expect_served(XRAY_E_CONFIG, "the text says so",
+                  "1 error -201 the text says so\n");
+    begin();
+    say_create("kind", "fail");
+    expect_served(XRAY_E_CONFIG, "create failed with status -201",
+                  "1 error -201 create failed with status -201\n");
+    begin();
+    say_create("kind", "");
+    expect_served(XRAY_E_PEER, "the parent went away", "1 done 0\n");
+}
+
+/* A region is named by who made it; what it gave is its own again when the
+ * parent says so. */
+static void regions_and_whose_they_are(void **state)
+{
+    (void)state;
+    const xr_value none = { .m = { 0 } };
+    const xr_value known = { .m = { 5, 1, 1 } };
+    const xr_value unknown = { .m = { 9, 1, 1 } };
+    const xr_value released = { .U = 101 };
+    begin();
+    say_create("kind", "");
+    say(XR_MESSAGE_CALL, "give", "m", &none);
+    say(XR_MESSAGE_CALL, "give", "m", &none); /* the first is in use */
+    say(XR_MESSAGE_RELEASE, "", "U", &released);
+    say(XR_MESSAGE_CALL, "give", "m", &none);
+    say(XR_MESSAGE_CALL, "give", "m", &known);
+    say(XR_MESSAGE_CALL, "give", "m", &unknown);
+    say(XR_MESSAGE_STOP, "", "", NULL);
+    expect_served(XRAY_OK, "",
+                  "1 done 0\n2 done 0: region 101 of mine\n"
+                  "3 done 0: region 102 of mine\n"
+                  "5 done 0: region 101 of mine\n"
+                  "6 done 0: region 5 of yours\n"
+                  "7 error -100 argument 1 is region 9, which was not sent\n"
+                  "8 done 0\n");
+    assert_int_equal(parent.made, 2);
+    begin();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_are_answered),
+        cmocka_unit_test(calls_out_of_order),
+        cmocka_unit_test(objects_that_are_not_made),
+        cmocka_unit_test(regions_and_whose_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

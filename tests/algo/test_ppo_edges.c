@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * PPO at its bounds: what each option refuses and the value beside it that
+ * passes, states, divisors of scores, and the controller of an epoch.
+ */
+#include <math.h>
+
+#include "plugins/algo-ppo/prepare.h"
+#include "tests/algo/ppo_rig.h"
+
+/* ---- options ------------------------------------------------------------ */
+
+#define ADAPTIVE "kl_ctrl", "adaptive", "use_kl_in_reward", "true"
+#define CLIP_C                                                         \
+    "create: clip_ratio_c: expected -1 (by the preset), 0 (off) or a " \
+    "number above 1"
+
+static const struct {
+    const char *keys[9];
+    const char *says; /* NULL: it is taken */
+} combinations[] = {
+    { { "lam", "-0.5" },
+      "create: lam: expected -1 (by the preset) or a number from 0 to 1" },
+    { { "lam", "0" }, NULL },
+    { { "clip_ratio_low", "-0.5" },
+      "create: clip_ratio_low: expected -1 (clip_ratio) or a number >= 0" },
+    { { "clip_ratio_low", "0" }, NULL },
+    { { "clip_ratio_high", "-0.5" },
+      "create: clip_ratio_high: expected -1 (clip_ratio) or a number >= 0" },
+    { { "clip_ratio_high", "0" }, NULL },
+    { { "clip_ratio_c", "-0.5" }, CLIP_C },
+    { { "clip_ratio_c", "1" }, CLIP_C },
+    { { "clip_ratio_c", "1.001" }, NULL },
+    { { "clip_ratio_c", "0" }, NULL },
+    { { "cliprange_value", "-0.5" },
+      "create: cliprange_value: expected -1 (by the preset), 0 (off) or a "
+      "number above 0" },
+    { { "cliprange_value", "0" }, NULL },
+    { { "cliprange_reward", "-0.5" },
+      "create: cliprange_reward: expected -1 (by the preset), 0 (off) or a "
+      "number above 0" },
+    { { "cliprange_reward", "0" }, NULL },
+    { { "loss_scale_factor", "8" },
+      "create: loss_scale_factor: only loss_agg_mode = "
+      "seq-mean-token-sum-norm uses it; remove the key or set that mode" },
+    { { "loss_scale_factor", "8", "loss_agg_mode", "seq-mean-token-sum-norm" },
+      NULL },
+    { { "loss_scale_factor", "8", "critic_loss_agg_mode",
+        "seq-mean-token-sum-norm" },
+      NULL },
+    { { "vf_coef", "0.5" },
+      "create: vf_coef: a critic has a loss of its own and [critic.optim] lr; "
+      "remove the key or set value_model = policy" },
+    { { "vf_coef", "0.5", "value_model", "policy" }, NULL },
+    { { "kl_ctrl", "adaptive" },
+      "create: kl_ctrl: adaptive needs use_kl_in_reward = true" },
+    { { ADAPTIVE }, NULL },
+    { { ADAPTIVE, "target_kl", "0" },
+      "create: target_kl: expected a number above 0" },
+    { { "target_kl", "0" }, NULL },
+    { { ADAPTIVE, "horizon", "0" },
+      "create: horizon: expected a number above 0" },
+    { { "horizon", "0" }, NULL },
+    { { ADAPTIVE, "kl_ctrl_update", "epoch" },
+      "create: kl_ctrl_update: epoch needs value_model = policy; with a critic "
+      "set step" },
+    { { ADAPTIVE, "kl_ctrl_update", "epoch", "value_model", "policy" }, NULL },
+    { { "kl_ctrl_update", "epoch" }, NULL },
+    { { "ref_std", "2" },
+      "create: ref_std: only scale_reward = ref uses it; remove the key or set "
+      "that" },
+    { { "ref_std", "2", "scale_reward", "running" },
+      "create: ref_std: only scale_reward = ref uses it; remove the key or set "
+      "that" },
+    { { "ref_std", "2", "scale_reward", "ref" }, NULL },
+};
+
+static void each_combination_is_taken_or_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(combinations) / sizeof(combinations[0]);
+         i++) {
+        const char *says = combinations[i].says;
+        rig r;
+        xray_status status = rig_try(&r, combinations[i].keys);
+        if (status != (says ? XRAY_E_CONFIG : XRAY_OK) ||
+            strcmp(r.host.reason, says ? says : "") != 0)
+            fail_msg("%s = %s: \"%s\"", combinations[i].keys[0],
+                     combinations[i].keys[1], r.host.reason);
+        if (status == XRAY_OK)
+            rig_close(&r);
+    }
+}
+
+/* ---- states ------------------------------------------------------------- */
+
+/* No number of a state may be one that cannot be. */
+static void states_are_looked_at(void **state)
+{
+    rig r;
+    ppo_state good;
+    uint64_t size = 0;
+    (void)state;
+    rig_open(&r, NULL);
+    assert_int_equal(r.ops->save(r.self, &good, sizeof(good), &size), XRAY_OK);
+    assert_int_equal(size, sizeof(good));
+    good.moments.mean = -3; /* which a mean may be */
+    assert_int_equal(r.ops->load(r.self, &good, size), XRAY_OK);
+    for (int i = 0; i < 11; i++) {
+        ppo_state bad = good;
+        double *numbers[] = { &bad.kl_coef,           &bad.ref_std,
+                              &bad.moments.count,     &bad.moments.variance,
+                              &bad.moments.deviation, &bad.moments.mean };
+        *numbers[i % 6] = i < 6 ? INFINITY : -1;
+        if (i == 11)
+            break;
+        assert_int_equal(r.ops->load(r.self, &bad, size), XRAY_E_IO);
+        assert_string_equal(r.host.reason,
+                            "load: the state holds a number that cannot be");
+    }
+    good.version++;
+    assert_int_equal(r.ops->load(r.self, &good, size), XRAY_E_IO);
+    assert_string_equal(r.host.reason, "load: the state is of another version");
+    char want[128];
+    (void)snprintf(want, sizeof(want),
+                   "load: state of 3 bytes, expected %zu: it is of another "
+                   "algorithm or version",
+                   sizeof(good));
+    assert_int_equal(r.ops->load(r.self, &good, 3), XRAY_E_IO);
+    assert_string_equal(r.host.reason, want);
+    rig_close(&r);
+}
+
+/* ---- scores ------------------------------------------------------------- */
+
+/* Two rows whose scores stand on all of their tokens: 1 and 3 in all. */
+static void fill(rig_batch *b, float times)
+{
+    rig_batch_init(b);
+    (void)ppo_row(b, 1, 2, 0);
+    (void)ppo_row(b, 1, 2, 0);
+    b->reward[1] = 0.75f * times;
+    b->reward[2] = 0.25f * times;
+    b->reward[4] = 1 * times;
+    b->reward[5] = 2 * times;
+}
+
+/* Scores of 1 and 3 deviate by sqrt(2); the reference is the first step's or
+ * the option's, the running one of all steps. The mean is not taken off. */
+static void scores_are_divided(void **state)
+{
+    static const struct {
+        const char *keys[5];
+        double first;
+        double second; /* of scores ten times as large */
+    } cases[] = {
+        { { "scale_reward", "ignored" }, 1, 1 },
+        { { "scale_reward", "ref" }, 1.41421356, 1.41421356 },
+        { { "scale_reward", "ref", "ref_std", "0.5" }, 0.5, 0.5 },
+        /* 1 3 10 30: a mean of 11, a variance of 526 / 3. */
+        { { "scale_reward", "running" }, 1.41421356, 13.2413494 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig r;
+        rig_batch b;
+        rig_open(&r, cases[i].keys);
+        fill(&b, 1);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        rig_near((double)b.reward[1], 0.75 / cases[i].first, 1e-6, "first");
+        rig_near((double)b.reward[5], 2 / cases[i].first, 1e-6, "first");
+        rig_near(rig_put(&r, "rollout_scores/running_mean"), 2, 1e-9, "mean");
+        fill(&b, 10);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        rig_near((double)b.reward[1], 7.5 / cases[i].second, 1e-5, "second");
+        rig_near((double)b.reward[5], 20 / cases[i].second, 1e-5, "second");
+        rig_near(rig_put(&r, "rollout_scores/running_mean"), 11, 1e-9, "mean");
+        rig_near(rig_put(&r, "rollout_scores/running_std"), 13.2413494, 1e-6,
+                 "deviation");
+        rig_close(&r);
+    }
+}
+
+/* Scores that do not deviate are left as they are, by any divisor. */
+static void equal_scores_are_not_divided(void **state)
+{
+    static const char *const scales[] = { "running", "ref" };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rig r;
+        rig_batch b;
+        rig_open(&r, RIG_KEYS("scale_reward", scales[i]));
+        rig_batch_init(&b);
+        (void)ppo_row(&b, 1, 2, 0.5f);
+        (void)ppo_row(&b, 1, 3, 0.5f);
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        assert_true(b.reward[2] == 0.5f && b.reward[6] == 0.5f);
+        rig_close(&r);
+    }
+}
+
+/* Token by token, before anything is measured. */
+static void scores_are_clipped_first(void **state)
+{
+    rig r;
+    rig_batch b;
+    (void)state;
+    rig_open(&r, RIG_KEYS("cliprange_reward", "1.5", "gamma", "0.5"));
+    fill(&b, 1);
+    b.reward[4] = -4;
+    b.reward[3] = 7; /* of a prompt: of no one's score */
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    assert_true(b.reward[5] == 1.5f && b.reward[4] == -1.5f);
+    assert_true(b.reward[1] == 0.75f && b.reward[3] == 7);
+    rig_near(rig_put(&r, "rollout_scores/running_mean"), 0.5, 1e-9, "mean");
+    rig_near((double)b.returns[4], -1.5 + 0.5 * 1.5, 1e-6, "return");
+    assert_true(b.returns[3] == 0 && b.advantage[3] == 0);
+    rig_close(&r);
+}
+
+/* ---- the controller ----------------------------------------------------- */
+
+/* trlX's moves once an epoch, by the rows of a mini-batch: that of the first
+ * one, also where the last is smaller. */
+static void epochs_move_the_controller(void **state)
+{
+    static const ppo_mini minis[] = { { 0, 2, 0, 0 },
+                                      { 2, 1, 0, 0 },
+                                      { 0, 2, 0, 0 },
+                                      { 2, 1, 0, 0 },
+                                      { 0, 2, 0, 0 } };
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    double beta = 0.5;
+    (void)state;
+    rig_open(&r, RIG_KEYS("preset", "trlx", "kl_ctrl", "adaptive", "kl_coef",
+                          "0.5", "target_kl", "0.1", "horizon", "10"));
+    for (int step = 0; step < 2; step++) {
+        rig_batch_init(&b);
+        for (int i = 0; i < 3; i++)
+            (void)ppo_row(&b, 1, 2, 1);
+        for (uint32_t i = 0; i < b.b.tokens; i++)
+            b.ref_logp[i] = -1;
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        rig_near(rig_put(&r, "actor/reward_kl_penalty_coeff"), beta, 1e-12,
+                 "coefficient");
+        /* A row's sum of exp(l) - 1 - l at l = 1, twice. */
+        rig_near(rig_put(&r, "actor/reward_kl_penalty"), 2 * (exp(1) - 2), 1e-6,
+                 "KL");
+        /* Two epochs; in the second step one more, which ended early: it does
+         * not count. */
+        for (int i = 0; i < 4 + step; i++)
+            assert_int_equal(ppo_run_mini(&r, &b, &minis[i], &sums), XRAY_OK);
+        assert_int_equal(ppo_observe(&r), XRAY_OK);
+        beta *= (1 + 0.2 * 2 / 10) * (1 + 0.2 * 2 / 10);
+    }
+    /* A step without an update is none of the controller's. */
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    assert_int_equal(ppo_observe(&r), XRAY_OK);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    rig_near(rig_put(&r, "actor/reward_kl_penalty_coeff"), beta, 1e-12,
+             "coefficient");
+    rig_close(&r);
+}
+
+static void what_a_batch_lacks_is_said(void **state)
+{
+    rig r;
+    rig_batch b;
+    (void)state;
+    rig_open(&r, RIG_KEYS("use_kl_in_reward", "true"));
+    fill(&b, 1);
+    xray_batch whole = b.b;
+    for (int i = 0; i < 8; i++) {
+        b.b = whole;
+        const void **fields[] = {
+            (const void **)&b.b.reward,     (const void **)&b.b.advantage,
+            (const void **)&b.b.returns,    (const void **)&b.b.loss_mask,
+            (const void **)&b.b.prompt_len, (const void **)&b.b.value,
+            (const void **)&b.b.old_logp,   (const void **)&b.b.ref_logp
+        };
+        *fields[i] = NULL;
+        assert_int_equal(rig_prepare(&r, &b), XRAY_E_ARG);
+        assert_string_equal(
+            r.host.reason,
+            i < 5    ? "prepare: the batch lacks reward, advantage, returns, "
+                       "loss_mask or prompt_len"
+            : i == 5 ? "prepare: the batch lacks the values of its tokens"
+                     : "prepare: use_kl_in_reward needs old_logp and ref_logp");
+    }
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_combination_is_taken_or_refused),
+        cmocka_unit_test(states_are_looked_at),
+        cmocka_unit_test(scores_are_divided),
+        cmocka_unit_test(equal_scores_are_not_divided),
+        cmocka_unit_test(scores_are_clipped_first),
+        cmocka_unit_test(epochs_move_the_controller),
+        cmocka_unit_test(what_a_batch_lacks_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

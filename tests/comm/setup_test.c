@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How ranks of comm-shm meet, or not: set-ups that are refused, others that do
+ * not fit, channels of the memory they share. No rank but one is there.
+ */
+#include "plugins/comm-shm/shm.h"
+#include "tests/comm/ranks.h"
+#include "tests/testing.h"
+
+static char said[1024];
+
+static xray_status record(const xray_host *host, xray_status code,
+                          const char *where, const char *msg)
+{
+    (void)host;
+    (void)snprintf(said, sizeof(said), "%s: %s", where, msg);
+    return code;
+}
+
+static const xray_host host = { .head = XRAY_HEAD(xray_host), .fail = record };
+static ranks_env env;
+static void *device;
+
+/* ---- the others --------------------------------------------------------- */
+
+/* What the second of two ranks says, in the first and in the second exchange.
+ */
+static struct {
+    uint32_t calls;
+    uint32_t fails_at;   /* exchange that does */
+    uint32_t refuses_at; /* exchange in which it says that it cannot come */
+    uint32_t size;       /* ranks that it was created for */
+    const char *why;
+    shm_offer mine; /* of this rank, as last shown */
+} other;
+
+static xray_status exchange(void *ctx, const void *mine, uint64_t size,
+                            void *all)
+{
+    shm_offer *offers = all;
+    (void)ctx;
+    assert_int_equal(size, sizeof(shm_offer));
+    memcpy(&other.mine, mine, sizeof(other.mine));
+    if (++other.calls == other.fails_at)
+        return XRAY_E_IO;
+    offers[0] = offers[1] = other.mine;
+    offers[1].pid = 4242;
+    offers[1].size = other.size;
+    if (other.calls == other.refuses_at) {
+        offers[1].status = XRAY_E_IO;
+        (void)snprintf(offers[1].why, sizeof(offers[1].why), "%s", other.why);
+    }
+    return XRAY_OK;
+}
+
+static xray_comm_setup two_ranks(void)
+{
+    memset(&other, 0, sizeof(other));
+    other.size = 2;
+    said[0] = '\0';
+    return (xray_comm_setup){ .head = XRAY_HEAD(xray_comm_setup),
+                              .host = &host,
+                              .device = env.dev,
+                              .device_self = device,
+                              .size = 2,
+                              .timeout_ms = 1000,
+                              .exchange = exchange };
+}
+
+static void expect_refused(const xray_comm_setup *setup, xray_status status,
+                           const char *want)
+{
+    void *self = NULL;
+    assert_int_equal(env.comm->create(setup, NULL, &self), status);
+    assert_string_equal(said, want);
+    assert_null(self);
+}
+
+/* ---- set-ups ------------------------------------------------------------ */
+
+static void setups_are_looked_at(void **state)
+{
+    (void)state;
+#define LACKS "comm shm: the set-up lacks a device, ranks or the exchange"
+    xray_comm_setup s = two_ranks();
+    s.size = 0;
+    expect_refused(&s, XRAY_E_ARG, LACKS);
+    s = two_ranks();
+    s.rank = 2;
+    expect_refused(&s, XRAY_E_ARG, LACKS);
+    s = two_ranks();
+    s.device = NULL;
+    expect_refused(&s, XRAY_E_ARG, LACKS);
+    s = two_ranks();
+    s.exchange = NULL;
+    expect_refused(&s, XRAY_E_ARG, LACKS);
+    s = two_ranks();
+    s.size = 257;
+    expect_refused(&s, XRAY_E_RANGE,
+                   "comm shm: 257 ranks; at most 256 on one "
+                   "host");
+    s = two_ranks();
+    s.head.size = 8;
+    expect_refused(&s, XRAY_E_ABI, "");
+    expect_refused(NULL, XRAY_E_ABI, "");
+}
+
+static void one_rank_needs_nobody(void **state)
+{
+    (void)state;
+    xray_comm_setup s = two_ranks();
+    void *self = NULL;
+    s.size = 1;
+    s.exchange = NULL;
+    assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_OK);
+    const shm_comm *comm = self;
+    assert_true(comm->timeout == 1000000000u);
+    env.comm->destroy(self);
+    env.comm->destroy(NULL);
+}
+
+static void others_that_do_not_fit(void **state)
+{
+    (void)state;
+    xray_comm_setup s = two_ranks();
+    other.size = 3;
+    expect_refused(&s, XRAY_E_PEER,
+                   "comm shm: rank 1 was created for 3 ranks, "
+                   "this one for 2");
+    s = two_ranks();
+    other.size = 1;
+    expect_refused(&s, XRAY_E_PEER,
+                   "comm shm: rank 1 was created for 1 ranks, "
+                   "this one for 2");
+    for (uint32_t at = 1; at <= 2; at++) {
+        s = two_ranks();
+        other.refuses_at = at;
+        other.why = "no memory";
+        expect_refused(&s, XRAY_E_PEER,
+                       "comm shm: rank 1 (pid 4242) cannot "
+                       "take part: no memory");
+        assert_int_equal(other.calls, at);
+        s = two_ranks();
+        other.refuses_at = at;
+        other.why = "";
+        expect_refused(&s, XRAY_E_PEER,
+                       "comm shm: rank 1 (pid 4242) cannot "
+                       "take part");
+        s = two_ranks();
+        other.fails_at = at;
+        expect_refused(&s, XRAY_E_IO,
+                       "comm shm: the ranks could not exchange "
+                       "their addresses");
+    }
+    assert_int_equal(other.mine.pid, getpid());
+    assert_int_equal(other.mine.size, 2);
+}
+
+static void devices_that_are_served(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int serves;
+    } cases[] = { { "cpu", 1 },  { "cuda", 1 }, { "cpu:3", 1 }, { "cuda:0", 1 },
+                  { "cpux", 0 }, { "cud", 0 },  { "cp", 0 },    { "", 0 },
+                  { "xcpu", 0 }, { NULL, 0 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_int_equal(env.comm->serves(cases[i].name), cases[i].serves);
+}
+
+/* ---- what they share ---------------------------------------------------- */
+
+/* A key has one channel, whoever claims it; areas of ranks, channels and steps
+ * lie apart. */
+static void channels_by_their_keys(void **state)
+{
+    (void)state;
+    shm_control c;
+    shm_control joined;
+    shm_offer offer = { .pid = (uint32_t)getpid(), .size = 3 };
+    assert_true(shm_control_make(&c, 3, &offer));
+    assert_true(shm_control_join(&joined, &offer));
+    assert_ptr_equal(joined.base, c.base); /* the same process */
+    for (uint64_t key = 1; key <= SHM_MOST_CHANNELS; key++) {
+        uint32_t number = shm_channel_claim(&c, key * 7, key * 100);
+        assert_int_equal(number, key - 1);
+        assert_int_equal(shm_channel_claim(&joined, key * 7, 5), number);
+    }
+    assert_true(shm_channel_claim(&c, 6, 0) == UINT32_MAX); /* none is left */
+    assert_true(shm_channel_pair(&c, 0) == 100); /* of the first claim */
+    char *at = (char *)shm_area_of(&c, 2);
+    assert_true((char *)shm_area_of(&c, 1) + sizeof(shm_area) == at);
+    uintptr_t first = (uintptr_t)shm_channel_broken(&c, 0);
+    uintptr_t last = (uintptr_t)shm_channel_broken(&c, SHM_MOST_CHANNELS - 1);
+    assert_true((uintptr_t)at + sizeof(shm_area) <= first);
+    shm_step *step = shm_step_of(&c, 0, 0);
+    assert_true(last + sizeof(uint32_t) <= (uintptr_t)step);
+    assert_true((char *)(shm_member_of(step, 2) + 1) <=
+                (char *)shm_step_of(&c, 0, 1));
+    assert_true((char *)(shm_member_of(shm_step_of(&c, 0, 1), 2) + 1) <=
+                (char *)shm_step_of(&c, 1, 0));
+    shm_step *end = shm_step_of(&c, SHM_MOST_CHANNELS - 1, 1);
+    assert_true((char *)(shm_member_of(end, 2) + 1) <= c.base + c.bytes);
+    shm_control_leave(&joined);
+    assert_int_equal(c.base[0] != 0, 1); /* still mapped for the other */
+    shm_control_leave(&c);
+    shm_control_leave(&c);
+    assert_null(c.base);
+    (void)close(offer.fd);
+}
+
+/* A descriptor that the other process does not have. */
+static void memory_that_is_gone_is_refused(void **state)
+{
+    (void)state;
+    shm_control c;
+    shm_control joined = { .base = NULL };
+    shm_offer offer = { .pid = (uint32_t)getpid(), .size = 3 };
+    assert_true(shm_control_make(&c, 3, &offer));
+    shm_offer far = offer;
+    far.pid = (uint32_t)getppid();
+    far.fd = 1 << 20;
+    assert_false(shm_control_join(&joined, &far));
+    assert_null(joined.base);
+    shm_control_leave(&c);
+    (void)close(offer.fd);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    ranks_parts(&env);
+    const xray_host *none = &host;
+    static const uint64_t config[64]; /* of the device: all at their zeros */
+    return env.dev->create(none, config, 1, &device) == XRAY_OK ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    env.dev->destroy(device);
+    return 0;
+}
+
+const scenario ranks_scenarios[] = { { NULL, NULL, 0 } };
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(setups_are_looked_at),
+        cmocka_unit_test(one_rank_needs_nobody),
+        cmocka_unit_test(others_that_do_not_fit),
+        cmocka_unit_test(devices_that_are_served),
+        cmocka_unit_test(channels_by_their_keys),
+        cmocka_unit_test(memory_that_is_gone_is_refused),
+    };
+    return cmocka_run_group_tests_name("comm.setup", tests, begin, end);
+}

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What device-cuda's calls do not take, field by field: the status and the
+ * sentence are the CPU's, which tests/device holds, and the good call passes.
+ */
+#include "tests/cuda/pair.h"
+
+static pair both;
+static buf a, b, c, e, w, ids;
+
+/* The good call, then nothing at all, and a struct of an older header. */
+#define GOOD(op)                              \
+    do {                                      \
+        RUN_ON(&both, CUDA, op, &op);         \
+        REFUSED(&both, op, NULL, XRAY_E_ARG); \
+        BAD(op, head.size, 8, XRAY_E_ABI);    \
+    } while (0)
+/* The good call with one field of another value. */
+#define BAD(op, field, value, status)       \
+    do {                                    \
+        xray_##op call_ = op;               \
+        call_.field = value;                \
+        REFUSED(&both, op, &call_, status); \
+    } while (0)
+
+/* Memory of the device: the CPU's kernels are not run, so any address does. */
+static float *mem(const buf *x)
+{
+    return x->p[CUDA];
+}
+
+static const int32_t *rows_of(const buf *x)
+{
+    return x->p[CUDA];
+}
+
+static int open_both(void **state)
+{
+    (void)state;
+    both = pair_open();
+    a = buf_random(&both, 256, 1);
+    b = buf_random(&both, 256, 1);
+    c = buf_random(&both, 256, 1);
+    e = buf_random(&both, 256, 1);
+    w = buf_random(&both, 64, 1);
+    const int32_t starts[16] = { 0, 2, 3 };
+    ids = buf_of(&both, starts, sizeof starts);
+    return 0;
+}
+
+static int close_both(void **state)
+{
+    (void)state;
+    buf *const all[] = { &a, &b, &c, &e, &w, &ids };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        buf_free(&both, all[i]);
+    pair_close(&both);
+    return 0;
+}
+
+static void norms(void **state)
+{
+    (void)state;
+    const xray_rmsnorm rmsnorm = { .head = XRAY_HEAD(xray_rmsnorm),
+                                   .tokens = { .bound = 2 },
+                                   .x = mem(&a),
+                                   .weight = mem(&w),
+                                   .y = mem(&b),
+                                   .x_stride = 8,
+                                   .y_stride = 8,
+                                   .groups = 2,
+                                   .dim = 4,
+                                   .eps = 1e-5f };
+    GOOD(rmsnorm);
+    BAD(rmsnorm, x, NULL, XRAY_E_ARG);
+    BAD(rmsnorm, weight, NULL, XRAY_E_ARG);
+    BAD(rmsnorm, y, NULL, XRAY_E_ARG);
+    BAD(rmsnorm, x_stride, 7, XRAY_E_ARG);
+    BAD(rmsnorm, y_stride, 7, XRAY_E_ARG);
+    BAD(rmsnorm, groups, 0, XRAY_E_ARG);
+    BAD(rmsnorm, dim, 0, XRAY_E_ARG);
+    BAD(rmsnorm, residual, mem(&e), XRAY_E_ARG);
+    const xray_rmsnorm_grad rmsnorm_grad = { .head =
+                                                 XRAY_HEAD(xray_rmsnorm_grad),
+                                             .tokens = { .bound = 2 },
+                                             .x = mem(&a),
+                                             .weight = mem(&w),
+                                             .rstd = mem(&e),
+                                             .dy = mem(&b),
+                                             .dx = mem(&c),
+                                             .x_stride = 8,
+                                             .dy_stride = 8,
+                                             .dx_stride = 8,
+                                             .groups = 2,
+                                             .dim = 4 };
+    GOOD(rmsnorm_grad);
+    BAD(rmsnorm_grad, rstd, NULL, XRAY_E_ARG);
+    BAD(rmsnorm_grad, x_stride, 7, XRAY_E_ARG);
+    BAD(rmsnorm_grad, dy_stride, 7, XRAY_E_ARG);
+    BAD(rmsnorm_grad, dx_stride, 7, XRAY_E_ARG);
+    BAD(rmsnorm_grad, groups, 0, XRAY_E_ARG);
+}
+
+static void layer_norms(void **state)
+{
+    (void)state;
+    const xray_layernorm layernorm = { .head = XRAY_HEAD(xray_layernorm),
+                                       .tokens = { .bound = 2 },
+                                       .x = mem(&a),
+                                       .weight = mem(&w),
+                                       .y = mem(&b),
+                                       .x_stride = 8,
+                                       .y_stride = 8,
+                                       .dim = 8,
+                                       .eps = 1e-5f };
+    GOOD(layernorm);
+    BAD(layernorm, weight, NULL, XRAY_E_ARG);
+    BAD(layernorm, x_stride, 7, XRAY_E_ARG);
+    BAD(layernorm, y_stride, 7, XRAY_E_ARG);
+    BAD(layernorm, dim, 0, XRAY_E_ARG);
+    const xray_layernorm_grad layernorm_grad = { .head = XRAY_HEAD(
+                                                     xray_layernorm_grad),
+                                                 .tokens = { .bound = 2 },
+                                                 .x = mem(&a),
+                                                 .weight = mem(&w),
+                                                 .stat = mem(&e),
+                                                 .dy = mem(&b),
+                                                 .dx = mem(&c),
+                                                 .x_stride = 8,
+                                                 .dy_stride = 8,
+                                                 .dx_stride = 8,
+                                                 .dim = 8 };
+    GOOD(layernorm_grad);
+    BAD(layernorm_grad, stat, NULL, XRAY_E_ARG);
+    BAD(layernorm_grad, x_stride, 7, XRAY_E_ARG);
+    BAD(layernorm_grad, dy_stride, 7, XRAY_E_ARG);
+    BAD(layernorm_grad, dx_stride, 7, XRAY_E_ARG);
+    BAD(layernorm_grad, dim, 0, XRAY_E_ARG);
+}
+
+static void rows(void **state)
+{
+    (void)state;
+    const xray_embedding embedding = { .head = XRAY_HEAD(xray_embedding),
+                                       .tokens = { .bound = 2 },
+                                       .ids = rows_of(&ids),
+                                       .table = mem(&a),
+                                       .y = mem(&b),
+                                       .vocab = 6,
+                                       .dim = 4,
+                                       .scale = 1 };
+    GOOD(embedding);
+    BAD(embedding, ids, NULL, XRAY_E_ARG);
+    BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    const xray_rope rope = { .head = XRAY_HEAD(xray_rope),
+                             .tokens = { .bound = 2 },
+                             .x = mem(&a),
+                             .positions = rows_of(&ids),
+                             .table = mem(&b),
+                             .stride = 8,
+                             .heads = 2,
+                             .head_dim = 4,
+                             .half = 2 };
+    GOOD(rope);
+    BAD(rope, table, NULL, XRAY_E_ARG);
+    BAD(rope, half, 3, XRAY_E_ARG);
+    BAD(rope, stride, 7, XRAY_E_ARG);
+    static const double slow[] = { 1, 0x1p26 };
+    static const double fast[] = { 1, 0x1p27 };
+    static const double less[] = { 0, -1 };
+    const xray_rope_table rope_table = { .head = XRAY_HEAD(xray_rope_table),
+                                         .inv_freq = slow,
+                                         .table = mem(&a),
+                                         .positions = 8,
+                                         .half = 2,
+                                         .scale = 1 };
+    GOOD(rope_table);
+    BAD(rope_table, inv_freq, fast, XRAY_E_RANGE);
+    BAD(rope_table, inv_freq, less, XRAY_E_RANGE);
+}
+
+static void activations(void **state)
+{
+    (void)state;
+    const xray_glu glu = { .head = XRAY_HEAD(xray_glu),
+                           .tokens = { .bound = 2 },
+                           .x = mem(&a),
+                           .y = mem(&b),
+                           .dim = 4,
+                           .act = XRAY_ACT_SILU };
+    GOOD(glu);
+    BAD(glu, plain, 2, XRAY_E_ARG);
+    BAD(glu, act, 99, XRAY_E_UNSUPPORTED);
+    BAD(glu, dim, 0, XRAY_E_ARG);
+    const xray_glu_grad glu_grad = { .head = XRAY_HEAD(xray_glu_grad),
+                                     .tokens = { .bound = 2 },
+                                     .x = mem(&a),
+                                     .dy = mem(&b),
+                                     .dx = mem(&c),
+                                     .dim = 4,
+                                     .act = XRAY_ACT_SILU };
+    GOOD(glu_grad);
+    BAD(glu_grad, plain, 2, XRAY_E_ARG);
+    BAD(glu_grad, act, 99, XRAY_E_UNSUPPORTED);
+    BAD(glu_grad, dim, 0, XRAY_E_ARG);
+}
+
+static void elements(void **state)
+{
+    (void)state;
+    const xray_cast cast = { .head = XRAY_HEAD(xray_cast),
+                             .count = 8,
+                             .x = mem(&a),
+                             .y = mem(&b),
+                             .x_dtype = XRAY_F32,
+                             .y_dtype = XRAY_BF16 };
+    GOOD(cast);
+    BAD(cast, y_dtype, 0, XRAY_E_UNSUPPORTED);
+    BAD(cast, y_dtype, XRAY_F16 + 1, XRAY_E_UNSUPPORTED);
+    BAD(cast, x_dtype, 4, XRAY_E_UNSUPPORTED);
+    BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    const xray_adamw adamw = { .head = XRAY_HEAD(xray_adamw),
+                               .count = 8,
+                               .p = mem(&a),
+                               .g = mem(&b),
+                               .m = mem(&c),
+                               .v = mem(&e),
+                               .out = mem(&w),
+                               .scalars = mem(&w) + 32,
+                               .out_dtype = XRAY_F16,
+                               .beta1 = 0.9f,
+                               .beta2 = 0.99f,
+                               .eps = 1e-8f };
+    GOOD(adamw);
+    BAD(adamw, scalars, NULL, XRAY_E_ARG);
+    BAD(adamw, out_dtype, 0, XRAY_E_UNSUPPORTED);
+    BAD(adamw, out_dtype, XRAY_F16 + 1, XRAY_E_UNSUPPORTED);
+}
+
+/* A handle of each device; a call has one of them. */
+typedef struct handles {
+    xray_weight *of[2];
+} handles;
+
+static handles weights_open(uint32_t trainable)
+{
+    handles h;
+    for (int s = 0; s < 2; s++) {
+        const xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+                                        .data = w.p[s],
+                                        .rows = 4,
+                                        .cols = 8,
+                                        .dtype = XRAY_F32,
+                                        .trainable = trainable };
+        must(both.d[s].ops->weight_create(both.d[s].self, &desc, &h.of[s]));
+    }
+    return h;
+}
+
+static void weights_close(const handles *h)
+{
+    for (int s = 0; s < 2; s++)
+        both.d[s].ops->weight_destroy(both.d[s].self, h->of[s]);
+}
+
+static void products(void **state)
+{
+    (void)state;
+    handles h = weights_open(1);
+    const xray_matmul matmul = { .head = XRAY_HEAD(xray_matmul),
+                                 .weight = h.of[CUDA],
+                                 .tokens = { .bound = 2 },
+                                 .x = mem(&a),
+                                 .y = mem(&b),
+                                 .x_stride = 8,
+                                 .y_stride = 8,
+                                 .kind = XRAY_NT };
+    GOOD(matmul);
+    BAD(matmul, weight, NULL, XRAY_E_ARG);
+    BAD(matmul, kind, 99, XRAY_E_ARG);
+    xray_matmul two = matmul;
+    two.accumulate = 1;
+    two.bias = mem(&c);
+    REFUSED(&both, matmul, &two, XRAY_E_ARG);
+    const xray_matmul_grad matmul_grad = { .head = XRAY_HEAD(xray_matmul_grad),
+                                           .tokens = { .bound = 2 },
+                                           .dy = mem(&a),
+                                           .x = mem(&b),
+                                           .dy_stride = 4,
+                                           .x_stride = 8,
+                                           .rows = 4,
+                                           .cols = 8,
+                                           .dw = mem(&c) };
+    GOOD(matmul_grad);
+    BAD(matmul_grad, dy_stride, 3, XRAY_E_ARG);
+    BAD(matmul_grad, x_stride, 7, XRAY_E_ARG);
+    BAD(matmul_grad, rows, 0, XRAY_E_ARG);
+    BAD(matmul_grad, cols, 0, XRAY_E_ARG);
+    weights_close(&h);
+}
+
+/* What weights have to say of themselves, on each device. */
+static void weights(void **state)
+{
+    (void)state;
+    handles h = weights_open(0);
+    for (int s = 0; s < 2; s++) {
+        const dev *d = &both.d[s];
+        xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+                           .weight = h.of[s],
+                           .tokens = { .bound = 2 },
+                           .x = a.p[s],
+                           .y = b.p[s],
+                           .x_stride = 8,
+                           .y_stride = 4,
+                           .kind = XRAY_NT };
+        must(d->ops->matmul(d->self, NULL, &op));
+        op.x_stride = 7;
+        assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
+        assert_string_equal(last_failure,
+                            "matmul: strides 7 and 4 for rows of 8 and 4");
+        op.x_stride = 8;
+        op.y_stride = 3;
+        assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
+        op.y_stride = 8;
+        op.kind = XRAY_NN;
+        assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_STATE);
+        assert_string_equal(last_failure,
+                            "matmul: XRAY_NN was asked of a weight that was "
+                            "made with trainable = 0");
+    }
+    weights_close(&h);
+    xray_weight *made = NULL;
+    const xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+                                    .data = mem(&w),
+                                    .rows = 4,
+                                    .cols = 8,
+                                    .dtype = XRAY_F32 };
+    const dev *d = &both.d[CUDA];
+    for (int i = 0; i < 7; i++) {
+        xray_weight_desc odd = desc;
+        odd.rows = i == 0 ? 0 : i == 1 ? UINT64_C(1) << 31 : desc.rows;
+        odd.cols = i == 2 ? 0 : i == 3 ? UINT64_C(1) << 31 : desc.cols;
+        odd.dtype = i == 4 ? 0 : i == 5 ? XRAY_F16 + 1 : desc.dtype;
+        odd.data = i == 6 ? NULL : desc.data;
+        assert_int_equal(d->ops->weight_create(d->self, &odd, &made),
+                         i < 4   ? XRAY_E_RANGE
+                         : i < 6 ? XRAY_E_UNSUPPORTED
+                                 : XRAY_E_ARG);
+    }
+    assert_null(made);
+    assert_int_equal(d->ops->weight_changed(d->self, NULL), XRAY_E_ARG);
+    assert_int_equal(d->ops->weight_evict(d->self, NULL), XRAY_E_ARG);
+}
+
+static void attention_of_rows(void **state)
+{
+    (void)state;
+    static const int32_t start[] = { 0, 2, 3 }; /* the CPU looks at them */
+    const xray_attention attention = { .head = XRAY_HEAD(xray_attention),
+                                       .tokens = { .bound = 3 },
+                                       .row_start = start,
+                                       .rows = 2,
+                                       .row_bound = 2,
+                                       .q = mem(&a),
+                                       .k = mem(&b),
+                                       .v = mem(&c),
+                                       .o = mem(&e),
+                                       .lse = mem(&w),
+                                       .q_stride = 8,
+                                       .k_stride = 4,
+                                       .v_stride = 4,
+                                       .o_stride = 8,
+                                       .heads = 2,
+                                       .kv_heads = 1,
+                                       .head_dim = 4,
+                                       .scale = 1 };
+    BAD(attention, row_start, NULL, XRAY_E_ARG);
+    BAD(attention, q_stride, 7, XRAY_E_ARG);
+    BAD(attention, k_stride, 3, XRAY_E_ARG);
+    BAD(attention, v_stride, 3, XRAY_E_ARG);
+    BAD(attention, o_stride, 7, XRAY_E_ARG);
+    BAD(attention, heads, 0, XRAY_E_ARG);
+    BAD(attention, kv_heads, 0, XRAY_E_ARG);
+    BAD(attention, head_dim, 0, XRAY_E_ARG);
+    BAD(attention, kv_heads, 3, XRAY_E_ARG);
+    const xray_attention_grad attention_grad = { .head = XRAY_HEAD(
+                                                     xray_attention_grad),
+                                                 .forward = &attention,
+                                                 .d_o = mem(&e),
+                                                 .dq = mem(&a) + 128,
+                                                 .dk = mem(&b) + 128,
+                                                 .dv = mem(&c) + 128,
+                                                 .dq_stride = 8,
+                                                 .dk_stride = 4,
+                                                 .dv_stride = 4 };
+    BAD(attention_grad, forward, NULL, XRAY_E_ARG);
+    BAD(attention_grad, dq_stride, 7, XRAY_E_ARG);
+    BAD(attention_grad, dk_stride, 3, XRAY_E_ARG);
+    BAD(attention_grad, dv_stride, 3, XRAY_E_ARG);
+    xray_attention forgot = attention;
+    forgot.lse = NULL;
+    const xray_attention_grad kept = { .head = XRAY_HEAD(xray_attention_grad),
+                                       .forward = &forgot,
+                                       .d_o = mem(&e),
+                                       .dq = mem(&a),
+                                       .dk = mem(&b),
+                                       .dv = mem(&c) };
+    const dev *d = &both.d[CUDA];
+    assert_int_equal(d->ops->attention_grad(d->self, NULL, &kept), XRAY_E_ARG);
+    xray_attention wide = attention;
+    wide.head_dim = 257;
+    wide.q_stride = wide.o_stride = 514;
+    wide.k_stride = wide.v_stride = 257;
+    assert_int_equal(d->ops->attention(d->self, NULL, &wide),
+                     XRAY_E_UNSUPPORTED);
+    assert_string_equal(last_failure, "attention: heads of dimension 257: at "
+                                      "most 256 are offered");
+}
+
+static void attention_of_a_cache(void **state)
+{
+    (void)state;
+    static const int32_t first[] = { 0, 1 };
+    static const int32_t seq[] = { 0, 0 };
+    const xray_kv kv = { .head = XRAY_HEAD(xray_kv),
+                         .blocks = mem(&w),
+                         .table_stride = 1,
+                         .block_tokens = 16,
+                         .kv_heads = 1,
+                         .head_dim = 4,
+                         .dtype = XRAY_F32 };
+    const xray_attention_kv attention_kv = { .head =
+                                                 XRAY_HEAD(xray_attention_kv),
+                                             .tokens = { .bound = 2 },
+                                             .kv = &kv,
+                                             .seq = seq,
+                                             .positions = first,
+                                             .q = mem(&a),
+                                             .k = mem(&b),
+                                             .v = mem(&c),
+                                             .o = mem(&e),
+                                             .q_stride = 8,
+                                             .k_stride = 4,
+                                             .v_stride = 4,
+                                             .o_stride = 8,
+                                             .position_bound = 2,
+                                             .heads = 2,
+                                             .scale = 1 };
+    BAD(attention_kv, q_stride, 7, XRAY_E_ARG);
+    BAD(attention_kv, k_stride, 3, XRAY_E_ARG);
+    BAD(attention_kv, v_stride, 3, XRAY_E_ARG);
+    BAD(attention_kv, o_stride, 7, XRAY_E_ARG);
+    BAD(attention_kv, heads, 0, XRAY_E_ARG);
+    const dev *d = &both.d[CUDA];
+    assert_int_equal(d->ops->kv_block_bytes(d->self, &kv), 2 * 16 * 4 * 4);
+    for (int i = 0; i < 4; i++) {
+        xray_kv odd = kv;
+        odd.dtype = i == 0 ? XRAY_BF16 : XRAY_F32;
+        odd.block_tokens = i == 1 ? 0 : i == 2 ? 24 : 16;
+        odd.head_dim = i == 3 ? 257 : 4;
+        assert_int_equal(d->ops->kv_block_bytes(d->self, &odd), 0);
+        assert_string_equal(last_failure,
+                            "kv_block_bytes: blocks hold F32, a multiple of 16 "
+                            "positions and heads of dimension 256 at most");
+    }
+    assert_int_equal(d->ops->kv_block_bytes(d->self, NULL), 0);
+    xray_attention_kv far = attention_kv;
+    far.position_bound = UINT64_C(1) << 31;
+    assert_int_equal(d->ops->attention_kv(d->self, NULL, &far), XRAY_E_RANGE);
+    assert_string_equal(last_failure, "attention_kv: 2 tokens at up to "
+                                      "2147483648 positions");
+}
+
+static void heads(void **state)
+{
+    (void)state;
+    handles h = weights_open(1);
+    static const int32_t targets[] = { 0, 3 };
+    const xray_head_logp head_logp = { .head = XRAY_HEAD(xray_head_logp),
+                                       .items = { .bound = 2 },
+                                       .weight = h.of[CUDA],
+                                       .x = mem(&a),
+                                       .targets = targets,
+                                       .logp = mem(&b),
+                                       .lse = mem(&c) };
+    BAD(head_logp, weight, NULL, XRAY_E_ARG);
+    BAD(head_logp, logp, NULL, XRAY_E_ARG);
+    const xray_head_grad head_grad = { .head = XRAY_HEAD(xray_head_grad),
+                                       .forward = &head_logp,
+                                       .dlogp = mem(&e),
+                                       .dentropy = mem(&e),
+                                       .dx = mem(&c) };
+    REFUSED(&both, head_grad, &head_grad, XRAY_E_ARG);
+    BAD(head_grad, dx, NULL, XRAY_E_ARG);
+    const xray_sample sample = { .head = XRAY_HEAD(xray_sample),
+                                 .items = { .bound = 2 },
+                                 .weight = h.of[CUDA],
+                                 .x = mem(&a),
+                                 .draws = (const xray_draw *)(void *)mem(&b),
+                                 .token = (int32_t *)(void *)mem(&c),
+                                 .raw_logp = mem(&e),
+                                 .logp = mem(&e),
+                                 .draw_stride = sizeof(xray_draw) };
+    BAD(sample, draws, NULL, XRAY_E_ARG);
+    BAD(sample, draw_stride, sizeof(xray_draw) - 8, XRAY_E_ARG);
+    xray_sample odd = sample;
+    odd.draw_stride = sizeof(xray_draw) + 4;
+    const dev *d = &both.d[CUDA];
+    assert_int_equal(d->ops->sample(d->self, NULL, &odd), XRAY_E_ARG);
+    assert_string_equal(last_failure, "sample: draw_stride is 36");
+    weights_close(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms),
+        cmocka_unit_test(layer_norms),
+        cmocka_unit_test(rows),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(elements),
+        cmocka_unit_test(products),
+        cmocka_unit_test(weights),
+        cmocka_unit_test(attention_of_rows),
+        cmocka_unit_test(attention_of_a_cache),
+        cmocka_unit_test(heads),
+    };
+    return cmocka_run_group_tests_name("cuda.refused", tests, open_both,
+                                       close_both);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which backend takes a DeepSpeed JSON, and under which names: its option table
+ * says so, whatever its name is.
+ */
+#include "core/config/sections.h"
+#include "core/deepspeed/deepspeed.h"
+#include "tests/config/config_testing.h"
+#include "tests/deepspeed/backend.h"
+
+typedef struct reading {
+    xr_config *config;
+    xr_errors errors;
+} reading;
+
+static void done(reading *r)
+{
+    xr_errors_free(&r->errors);
+    xr_config_free(r->config);
+    (void)unlink("ds.json");
+}
+
+static void expect_set(const reading *r, const char *section, const char *key,
+                       const char *text, const char *origin)
+{
+    const char *have = xr_config_get(r->config, section, key);
+    assert_non_null(have);
+    assert_string_equal(have, text);
+    assert_string_equal(xr_config_origin(r->config, section, key), origin);
+}
+
+/* A backend of any name takes the keys, and its section gets them. */
+static const xray_option mine_options[] = {
+    XRAY_INT(ds_backend_config, stage, "1", 0, 3, NULL, "0.1", "A stage."),
+    XRAY_PATH(ds_backend_config, zero_file, "", XRAY_OPT_DEEPSPEED, "0.1",
+              "A file."),
+};
+static const xray_option plain_options[] = {
+    XRAY_PATH(ds_backend_config, zero_file, "", 0u, "0.1", "A file."),
+};
+static const char mine_ini[] = "[train.mine]\nzero_file = ds.json\n";
+
+/* Reads ds.json with that INI for a backend "mine" of these options. */
+static void read_mine(reading *r, xr_table table, const char *json)
+{
+    xray_component mine = ds_backend;
+    ds_backend_config own;
+    xr_run_config run;
+    mine.name = "mine";
+    mine.options = table.options;
+    mine.option_count = (uint32_t)table.count;
+    r->config = xr_config_new();
+    assert_non_null(r->config);
+    write_text("run.ini", mine_ini);
+    write_text("ds.json", json);
+    xr_config_read(r->config, "run.ini", &r->errors);
+    xr_deepspeed_read(r->config, &mine, 0, 1, &r->errors);
+    xr_run_decode(r->config, &run, &r->errors);
+    xr_config_decode(r->config, "train.mine", table, &own, &r->errors);
+    xr_config_finish(r->config, &r->errors);
+}
+
+static void a_backend_of_any_name_takes_the_keys(void **state)
+{
+    reading r = { 0 };
+    (void)state;
+    read_mine(&r, XR_TABLE(mine_options),
+              "{\"zero_optimization\": {\"stage\": 2}, \"gradient_clipping\": "
+              "0.5, \"activation_checkpointing\": {\"profile\": true}}");
+    expect_errors(&r.errors, "");
+    expect_set(&r, "train.mine", "stage", "2",
+               "ds.json: zero_optimization.stage");
+    expect_set(&r, "actor", "grad_clip", "0.5", "ds.json: gradient_clipping");
+    assert_null(xr_config_get(r.config, "train.zero3", "stage"));
+    assert_non_null(xr_config_notes(r.config));
+    assert_string_equal(xr_config_notes(r.config)->text,
+                        "ds.json: activation_checkpointing: no effect here: "
+                        "gradient_checkpointing of the training backend is the "
+                        "switch for recomputing blocks");
+    done(&r);
+    read_mine(&r, XR_TABLE(mine_options), "{");
+    expect_errors(&r.errors, "run.ini:2: [train.mine] zero_file: ds.json: "
+                             "column 2: expected a key in double quotes");
+    done(&r);
+}
+
+static void an_option_that_the_backend_lacks_is_named(void **state)
+{
+    reading r = { 0 };
+    (void)state;
+    read_mine(&r, XR_TABLE(mine_options),
+              "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"eps\": "
+              "1e-7}}}");
+    expect_errors(&r.errors, "ds.json: optimizer.params.eps: [train.mine] eps: "
+                             "no such option");
+    done(&r);
+}
+
+static void another_backend_leaves_it_alone(void **state)
+{
+    reading r = { 0 };
+    (void)state;
+    read_mine(&r, XR_TABLE(plain_options), "{\"nonsense\": 1}");
+    expect_errors(&r.errors, "");
+    assert_string_equal(xr_config_get(r.config, "train.mine", "zero_file"),
+                        "ds.json");
+    done(&r);
+}
+
+/* The environment names the file where no file has the section. */
+static void the_environment_names_the_file(void **state)
+{
+    static char variable[] = "XRAY_TRAIN_ZERO3__DEEPSPEED_CONFIG=ds.json";
+    static char *environment[] = { variable, NULL };
+    reading r = { 0 };
+    (void)state;
+    r.config = xr_config_new();
+    assert_non_null(r.config);
+    write_text("ds.json", "{\"gradient_clipping\": 0.5}");
+    xr_config_environment(r.config, environment, &r.errors);
+    xr_deepspeed_read(r.config, &ds_backend, 0, 1, &r.errors);
+    expect_errors(&r.errors, "");
+    expect_set(&r, "actor", "grad_clip", "0.5", "ds.json: gradient_clipping");
+    done(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_backend_of_any_name_takes_the_keys),
+        cmocka_unit_test(an_option_that_the_backend_lacks_is_named),
+        cmocka_unit_test(another_backend_leaves_it_alone),
+        cmocka_unit_test(the_environment_names_the_file),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}

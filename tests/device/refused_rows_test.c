@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What attention, the head and the sampler of the cpu device do not take.
+ */
+#include "tests/device/refused.h"
+
+static void test_attention(void **state)
+{
+    (void)state;
+    static const int32_t start[] = { 0, 2, 3 };
+    static const int32_t back[] = { 2, 1, 3 };
+    static const int32_t low[] = { -1, 2, 3 };
+    static const int32_t past[] = { 0, 2, 4 };
+    static const int32_t parents[] = { -1, 0 };
+    static const int32_t later[] = { 1, -1 };
+    static const int32_t none[] = { -1, 5 };
+    const xray_attention attention = { .head = XRAY_HEAD(xray_attention),
+                                       .tokens = { .bound = 3 },
+                                       .row_start = start,
+                                       .rows = 2,
+                                       .row_bound = 2,
+                                       .q = a,
+                                       .k = b,
+                                       .v = c,
+                                       .o = e,
+                                       .lse = w,
+                                       .q_stride = 8,
+                                       .k_stride = 4,
+                                       .v_stride = 4,
+                                       .o_stride = 8,
+                                       .heads = 2,
+                                       .kv_heads = 1,
+                                       .head_dim = 4,
+                                       .scale = 1 };
+    BARE(attention);
+    BAD(attention, q_stride, 7, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention, k_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention, v_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention, o_stride, 7, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention, row_bound, 1, XRAY_E_RANGE,
+        "row 0 is tokens [0, 2): no row is longer than 1 or ends past 3");
+    BAD(attention, row_start, back, XRAY_E_RANGE,
+        "row 0 is tokens [2, 1): no row is longer than 2 or ends past 3");
+    BAD(attention, row_start, low, XRAY_E_RANGE,
+        "row 0 is tokens [-1, 2): no row is longer than 2 or ends past 3");
+    BAD(attention, row_start, past, XRAY_E_RANGE,
+        "row 1 is tokens [2, 4): no row is longer than 2 or ends past 3");
+    BAD(attention, parent, parents, XRAY_E_RANGE,
+        "row 1 is tokens [2, 3): no row is longer than 2 or ends past 3");
+    BAD(attention, parent, later, XRAY_E_ARG,
+        "row 0 goes on from row 1, expected -1 or -1, the last row before it "
+        "that has no parent");
+    BAD(attention, parent, none, XRAY_E_ARG,
+        "row 1 goes on from row 5, expected -1 or 0, the last row before it "
+        "that has no parent");
+    xray_attention joined = attention;
+    joined.parent = parents;
+    joined.row_bound = 3;
+    must(ops->attention(cpu.self, NULL, &joined));
+    static float dq[32], dk[32], dv[32];
+    const xray_attention_grad attention_grad = { .head = XRAY_HEAD(
+                                                     xray_attention_grad),
+                                                 .forward = &attention,
+                                                 .d_o = e,
+                                                 .dq = dq,
+                                                 .dk = dk,
+                                                 .dv = dv,
+                                                 .dq_stride = 8,
+                                                 .dk_stride = 4,
+                                                 .dv_stride = 4 };
+    BARE(attention_grad);
+    BAD(attention_grad, dq_stride, 7, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_grad, dk_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_grad, dv_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    xray_attention forgot = attention;
+    forgot.lse = NULL;
+    BAD(attention_grad, forward, &forgot, XRAY_E_ARG,
+        "required pointer 6 of f->row_start, f->q, f->k, f->v, f->o, f->lse is "
+        "NULL");
+}
+
+static void test_cache(void **state)
+{
+    (void)state;
+    static float blocks[2 * 16 * 4];
+    static const int32_t first[] = { 0, 1 };
+    static const int32_t below[] = { 0, -1 };
+    const xray_kv kv = { .head = XRAY_HEAD(xray_kv),
+                         .blocks = blocks,
+                         .table = ids,
+                         .table_stride = 1,
+                         .block_tokens = 16,
+                         .kv_heads = 1,
+                         .head_dim = 4,
+                         .dtype = XRAY_F32 };
+    const xray_attention_kv attention_kv = { .head =
+                                                 XRAY_HEAD(xray_attention_kv),
+                                             .tokens = { .bound = 2 },
+                                             .kv = &kv,
+                                             .seq = ids,
+                                             .positions = first,
+                                             .q = a,
+                                             .k = b,
+                                             .v = c,
+                                             .o = e,
+                                             .q_stride = 8,
+                                             .k_stride = 4,
+                                             .v_stride = 4,
+                                             .o_stride = 8,
+                                             .position_bound = 2,
+                                             .heads = 2,
+                                             .scale = 1 };
+    BARE(attention_kv);
+    BAD(attention_kv, q_stride, 7, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_kv, o_stride, 7, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_kv, k_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_kv, v_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_kv, position_bound, 1, XRAY_E_RANGE,
+        "token 1: sequence 0, position 1 of 1");
+    BAD(attention_kv, seq, below, XRAY_E_RANGE,
+        "token 1: sequence -1, position 1 of 2");
+    BAD(attention_kv, positions, below, XRAY_E_RANGE,
+        "token 1: sequence 0, position -1 of 2");
+    assert_int_equal(ops->kv_block_bytes(cpu.self, &kv), 2 * 16 * 4 * 4);
+    for (int i = 0; i < 3; i++) {
+        xray_kv odd = kv;
+        odd.dtype = i == 0 ? XRAY_BF16 : XRAY_F32;
+        odd.block_tokens = i == 1 ? 0 : i == 2 ? 24 : 16;
+        BAD(attention_kv, kv, &odd, XRAY_E_UNSUPPORTED,
+            "blocks hold F32 and a multiple of 16 positions");
+        if (i != 1)
+            assert_int_equal(ops->kv_block_bytes(cpu.self, &odd), 0);
+    }
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    static const int32_t targets[] = { 0, 3 };
+    static const int32_t below[] = { -1, 0 };
+    static const float cold[] = { 1, 0 };
+    xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
+    static float lse[16], logp[16], entropy[16];
+    const xray_head_logp head_logp = { .head = XRAY_HEAD(xray_head_logp),
+                                       .items = { .bound = 2 },
+                                       .weight = weight,
+                                       .x = a,
+                                       .targets = targets,
+                                       .logp = logp,
+                                       .entropy = entropy,
+                                       .lse = lse };
+    BARE(head_logp);
+    BAD(head_logp, targets, below, XRAY_E_RANGE,
+        "target -1 of item 0 is not in [0, 4)");
+    BAD(head_logp, vocab_first, 1, XRAY_E_RANGE,
+        "target 0 of item 0 is not in [1, 5)");
+    xray_head_logp part = head_logp; /* of a vocabulary that ranks share */
+    part.partial = a + 64;
+    part.vocab_first = 2;
+    must(ops->head_logp(cpu.self, NULL, &part));
+    part.targets = below;
+    refused(ops->head_logp(cpu.self, NULL, &part), XRAY_E_RANGE,
+            "head_logp: target -1 of item 0 is not in [2, 6)", "head_logp");
+    BAD(head_logp, temperature, cold, XRAY_E_RANGE,
+        "temperature 0 of item 1 is not above 0");
+    const xray_head_grad head_grad = { .head = XRAY_HEAD(xray_head_grad),
+                                       .forward = &head_logp,
+                                       .dlogp = e,
+                                       .dentropy = e,
+                                       .dx = c };
+    BARE(head_grad);
+    xray_head_logp plain = head_logp;
+    plain.entropy = NULL;
+    BAD(head_grad, forward, &plain, XRAY_E_ARG,
+        "dentropy is given, but the forward call kept no entropy");
+    ops->weight_destroy(cpu.self, weight);
+}
+
+static void test_draws(void **state)
+{
+    (void)state;
+    xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
+    static int32_t token[2];
+    static float raw[2], logp[2];
+    static const struct {
+        float temperature;
+        float top_p;
+        float min_p;
+        int32_t top_k;
+        const char *says; /* NULL: it is taken */
+    } cases[] = {
+        { 0, 0, 1, 0, NULL },
+        { -1, 1, 0, 0, "item 1: temperature -1, top_p 1, min_p 0, top_k 0" },
+        { 1, -0.5f, 0, 0,
+          "item 1: temperature 1, top_p -0.5, min_p 0, top_k "
+          "0" },
+        { 1, 1, 1.5f, 0, "item 1: temperature 1, top_p 1, min_p 1.5, top_k 0" },
+        { 1, 1, 0, -1, "item 1: temperature 1, top_p 1, min_p 0, top_k -1" },
+        { NAN, 1, 0, 0, "item 1: temperature nan, top_p 1, min_p 0, top_k 0" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const xray_draw draws[2] = { { .temperature = 1, .top_p = 1 },
+                                     { .temperature = cases[i].temperature,
+                                       .top_p = cases[i].top_p,
+                                       .min_p = cases[i].min_p,
+                                       .top_k = cases[i].top_k } };
+        const xray_sample sample = { .head = XRAY_HEAD(xray_sample),
+                                     .items = { .bound = 2 },
+                                     .weight = weight,
+                                     .x = a,
+                                     .draws = draws,
+                                     .token = token,
+                                     .raw_logp = raw,
+                                     .logp = logp,
+                                     .draw_stride = sizeof(xray_draw) };
+        char says[128];
+        (void)snprintf(says, sizeof says, "sample: %s",
+                       cases[i].says ? cases[i].says : "");
+        refused(ops->sample(cpu.self, NULL, &sample),
+                cases[i].says ? XRAY_E_RANGE : XRAY_OK, says, says);
+        if (i == 0)
+            BAD(sample, draw_stride, sizeof(xray_draw) - 1, XRAY_E_ARG,
+                "draw_stride is 31");
+    }
+    ops->weight_destroy(cpu.self, weight);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_draws),
+    };
+    return cmocka_run_group_tests_name("device.refused_rows", tests, open_cpu,
+                                       close_cpu);
+}

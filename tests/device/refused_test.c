@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the cpu device's calls do not take: each field of each call, at the
+ * bound, which passes, and one beyond it, with the sentence.
+ */
+#include "tests/device/refused.h"
+
+static void test_norms(void **state)
+{
+    (void)state;
+    const xray_rmsnorm rmsnorm = { .head = XRAY_HEAD(xray_rmsnorm),
+                                   .tokens = { .bound = 2 },
+                                   .x = a,
+                                   .weight = w,
+                                   .y = b,
+                                   .x_stride = 8,
+                                   .y_stride = 8,
+                                   .groups = 2,
+                                   .dim = 4,
+                                   .eps = 1e-5f };
+    BARE(rmsnorm);
+    NONE(rmsnorm, x, 1, "op->x, op->weight, op->y");
+    NONE(rmsnorm, weight, 2, "op->x, op->weight, op->y");
+    NONE(rmsnorm, y, 3, "op->x, op->weight, op->y");
+    BAD(rmsnorm, x_stride, 7, XRAY_E_ARG, "2 groups of 4 with strides 7 and 8");
+    BAD(rmsnorm, y_stride, 7, XRAY_E_ARG, "2 groups of 4 with strides 8 and 7");
+    BAD(rmsnorm, groups, 0, XRAY_E_ARG, "0 groups of 4 with strides 8 and 8");
+    BAD(rmsnorm, dim, 0, XRAY_E_ARG, "2 groups of 0 with strides 8 and 8");
+    BAD(rmsnorm, residual, e, XRAY_E_ARG,
+        "residual goes with groups = 1, not 2");
+    const xray_rmsnorm_grad rmsnorm_grad = { .head =
+                                                 XRAY_HEAD(xray_rmsnorm_grad),
+                                             .tokens = { .bound = 2 },
+                                             .x = a,
+                                             .weight = w,
+                                             .rstd = e,
+                                             .dy = b,
+                                             .dx = c,
+                                             .x_stride = 8,
+                                             .dy_stride = 8,
+                                             .dx_stride = 8,
+                                             .groups = 2,
+                                             .dim = 4 };
+#define LIST "op->x, op->weight, op->rstd, op->dy, op->dx"
+    BARE(rmsnorm_grad);
+    NONE(rmsnorm_grad, rstd, 3, LIST);
+    NONE(rmsnorm_grad, dx, 5, LIST);
+    BAD(rmsnorm_grad, x_stride, 7, XRAY_E_ARG,
+        "2 groups of 4 with strides 7, 8 and 8");
+    BAD(rmsnorm_grad, dy_stride, 7, XRAY_E_ARG,
+        "2 groups of 4 with strides 8, 7 and 8");
+    BAD(rmsnorm_grad, dx_stride, 7, XRAY_E_ARG,
+        "2 groups of 4 with strides 8, 8 and 7");
+    BAD(rmsnorm_grad, groups, 0, XRAY_E_ARG,
+        "0 groups of 4 with strides 8, 8 and 8");
+#undef LIST
+}
+
+static void test_layer_norms(void **state)
+{
+    (void)state;
+    const xray_layernorm layernorm = { .head = XRAY_HEAD(xray_layernorm),
+                                       .tokens = { .bound = 2 },
+                                       .x = a,
+                                       .weight = w,
+                                       .y = b,
+                                       .x_stride = 8,
+                                       .y_stride = 8,
+                                       .dim = 8,
+                                       .eps = 1e-5f };
+    BARE(layernorm);
+    NONE(layernorm, weight, 2, "op->x, op->weight, op->y");
+    BAD(layernorm, x_stride, 7, XRAY_E_ARG, "dim 8 with strides 7 and 8");
+    BAD(layernorm, y_stride, 7, XRAY_E_ARG, "dim 8 with strides 8 and 7");
+    BAD(layernorm, dim, 0, XRAY_E_ARG, "dim 0 with strides 8 and 8");
+    const xray_layernorm_grad layernorm_grad = { .head = XRAY_HEAD(
+                                                     xray_layernorm_grad),
+                                                 .tokens = { .bound = 2 },
+                                                 .x = a,
+                                                 .weight = w,
+                                                 .stat = e,
+                                                 .dy = b,
+                                                 .dx = c,
+                                                 .x_stride = 8,
+                                                 .dy_stride = 8,
+                                                 .dx_stride = 8,
+                                                 .dim = 8 };
+    BARE(layernorm_grad);
+    NONE(layernorm_grad, stat, 3,
+         "op->x, op->weight, op->stat, op->dy, op->dx");
+    BAD(layernorm_grad, x_stride, 7, XRAY_E_ARG,
+        "dim 8 with strides 7, 8 and 8");
+    BAD(layernorm_grad, dy_stride, 7, XRAY_E_ARG,
+        "dim 8 with strides 8, 7 and 8");
+    BAD(layernorm_grad, dx_stride, 7, XRAY_E_ARG,
+        "dim 8 with strides 8, 8 and 7");
+    BAD(layernorm_grad, dim, 0, XRAY_E_ARG, "dim 0 with strides 8, 8 and 8");
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    static const int32_t outside[] = { 3, 5 };
+    static const int32_t below[] = { 0, -1 };
+    const xray_embedding embedding = { .head = XRAY_HEAD(xray_embedding),
+                                       .tokens = { .bound = 2 },
+                                       .ids = outside,
+                                       .table = a,
+                                       .y = b,
+                                       .vocab = 6,
+                                       .dim = 4,
+                                       .scale = 1 };
+    BARE(embedding);
+    NONE(embedding, ids, 1, "op->ids, op->table, op->y");
+    BAD(embedding, vocab, 5, XRAY_E_RANGE, "id 5 of token 1 is not in [0, 5)");
+    BAD(embedding, ids, below, XRAY_E_RANGE,
+        "id -1 of token 1 is not in [0, 6)");
+    FINE(embedding, table_dtype, XRAY_BF16);
+    BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
+        "a table of element type 3");
+    const xray_embedding_grad embedding_grad = { .head = XRAY_HEAD(
+                                                     xray_embedding_grad),
+                                                 .tokens = { .bound = 2 },
+                                                 .ids = outside,
+                                                 .dy = b,
+                                                 .dtable = a,
+                                                 .vocab = 6,
+                                                 .dim = 4,
+                                                 .scale = 1 };
+    BARE(embedding_grad);
+    NONE(embedding_grad, dtable, 3, "op->ids, op->dy, op->dtable");
+    BAD(embedding_grad, vocab, 5, XRAY_E_RANGE,
+        "id 5 of token 1 is not in [0, 5)");
+    const xray_rows rows = { .head = XRAY_HEAD(xray_rows),
+                             .count = { .bound = 2 },
+                             .index = below,
+                             .x = a,
+                             .y = b,
+                             .dim = 4 };
+    refused(ops->gather(cpu.self, NULL, &rows), XRAY_E_RANGE,
+            "gather: id -1 of token 1 is not in [0, 2147483647)", "gather");
+    refused(ops->scatter(cpu.self, NULL, &rows), XRAY_E_RANGE,
+            "scatter: id -1 of token 1 is not in [0, 2147483647)", "scatter");
+    refused(ops->gather(cpu.self, NULL, NULL), XRAY_E_ARG,
+            "gather: argument struct is NULL", "gather");
+}
+
+static void test_positions(void **state)
+{
+    (void)state;
+    static const int32_t below[] = { 0, -1 };
+    static const double fast[] = { 1, 0x1p27 };
+    static const double slow[] = { 1, 0x1p26 };
+    static const double less[] = { 0, -1 };
+    const xray_rope rope = { .head = XRAY_HEAD(xray_rope),
+                             .tokens = { .bound = 2 },
+                             .x = a,
+                             .positions = ids,
+                             .table = b,
+                             .stride = 8,
+                             .heads = 2,
+                             .head_dim = 4,
+                             .half = 2 };
+    BARE(rope);
+    NONE(rope, table, 3, "op->x, op->positions, op->table");
+    BAD(rope, half, 3, XRAY_E_ARG,
+        "2 heads of 4, 6 of them rotary, with "
+        "stride 8");
+    BAD(rope, stride, 7, XRAY_E_ARG,
+        "2 heads of 4, 4 of them rotary, with "
+        "stride 7");
+    BAD(rope, positions, below, XRAY_E_RANGE,
+        "id -1 of token 1 is not in [0, 2147483647)");
+    const xray_rope_table rope_table = { .head = XRAY_HEAD(xray_rope_table),
+                                         .inv_freq = slow,
+                                         .table = a,
+                                         .positions = 8,
+                                         .half = 2,
+                                         .scale = 1 };
+    BARE(rope_table);
+    BAD(rope_table, inv_freq, fast, XRAY_E_RANGE,
+        "frequency 1, 1.34218e+08, is not in range");
+    BAD(rope_table, inv_freq, less, XRAY_E_RANGE,
+        "frequency 1, -1, is not in range");
+}
+
+static void test_activations(void **state)
+{
+    (void)state;
+    const xray_glu glu = { .head = XRAY_HEAD(xray_glu),
+                           .tokens = { .bound = 2 },
+                           .x = a,
+                           .y = b,
+                           .dim = 4,
+                           .act = XRAY_ACT_SILU };
+    BARE(glu);
+    FINE(glu, plain, 1);
+    FINE(glu, act, XRAY_ACT_GELU_TANH);
+    BAD(glu, plain, 2, XRAY_E_ARG, "plain is 2");
+    BAD(glu, act, 99, XRAY_E_UNSUPPORTED, "activation 99");
+    BAD(glu, dim, 0, XRAY_E_ARG, "dim is 0");
+    const xray_glu_grad glu_grad = { .head = XRAY_HEAD(xray_glu_grad),
+                                     .tokens = { .bound = 2 },
+                                     .x = a,
+                                     .dy = b,
+                                     .dx = c,
+                                     .dim = 4,
+                                     .act = XRAY_ACT_SILU };
+    BARE(glu_grad);
+    BAD(glu_grad, plain, 2, XRAY_E_ARG, "plain is 2");
+    BAD(glu_grad, act, 99, XRAY_E_UNSUPPORTED, "activation 99");
+    BAD(glu_grad, dim, 0, XRAY_E_ARG, "dim is 0");
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
+    const xray_matmul matmul = { .head = XRAY_HEAD(xray_matmul),
+                                 .weight = weight,
+                                 .tokens = { .bound = 2 },
+                                 .x = a,
+                                 .y = b,
+                                 .x_stride = 8,
+                                 .y_stride = 8,
+                                 .kind = XRAY_NT };
+    BARE(matmul);
+    FINE(matmul, y_stride, 4);
+    BAD(matmul, x_stride, 7, XRAY_E_ARG, "strides 7 and 8 for rows of 8 and 4");
+    BAD(matmul, y_stride, 3, XRAY_E_ARG, "strides 8 and 3 for rows of 8 and 4");
+    BAD(matmul, kind, 99, XRAY_E_ARG, "unknown kind 99");
+    xray_matmul both = matmul;
+    both.accumulate = 1;
+    both.bias = c;
+    refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
+            "matmul: bias and accumulate exclude each other", "matmul");
+    xray_matmul back = matmul;
+    back.kind = XRAY_NN;
+    back.x_stride = 4;
+    must(ops->matmul(cpu.self, NULL, &back));
+    back.y_stride = 7;
+    refused(ops->matmul(cpu.self, NULL, &back), XRAY_E_ARG,
+            "matmul: strides 4 and 7 for rows of 4 and 8", "matmul");
+    const xray_matmul_grad matmul_grad = { .head = XRAY_HEAD(xray_matmul_grad),
+                                           .tokens = { .bound = 2 },
+                                           .dy = a,
+                                           .x = b,
+                                           .dy_stride = 4,
+                                           .x_stride = 8,
+                                           .rows = 4,
+                                           .cols = 8,
+                                           .dw = c };
+    BARE(matmul_grad);
+    BAD(matmul_grad, dy_stride, 3, XRAY_E_ARG,
+        "strides 3 and 8 for rows of 4 and 8");
+    BAD(matmul_grad, x_stride, 7, XRAY_E_ARG,
+        "strides 4 and 7 for rows of 4 and 8");
+    BAD(matmul_grad, rows, 0, XRAY_E_ARG,
+        "strides 4 and 8 for rows of 0 and 8");
+    BAD(matmul_grad, cols, 0, XRAY_E_ARG,
+        "strides 4 and 8 for rows of 4 and 0");
+    ops->weight_destroy(cpu.self, weight);
+}
+
+static void test_weights(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t rows;
+        uint64_t cols;
+        uint32_t dtype;
+        xray_status want;
+        const char *says;
+    } cases[] = {
+        { 0, 4, XRAY_F32, XRAY_E_RANGE, "weight_create: a matrix of 0 x 4" },
+        { 4, 0, XRAY_F32, XRAY_E_RANGE, "weight_create: a matrix of 4 x 0" },
+        { UINT64_C(1) << 31, 1, XRAY_F32, XRAY_E_RANGE,
+          "weight_create: a matrix of 2147483648 x 1" },
+        { 1, UINT64_C(1) << 31, XRAY_F32, XRAY_E_RANGE,
+          "weight_create: a matrix of 1 x 2147483648" },
+        { 4, 4, 0, XRAY_E_UNSUPPORTED, "weight_create: element type 0" },
+        { 4, 4, XRAY_F16 + 1, XRAY_E_UNSUPPORTED,
+          "weight_create: element type 4" },
+    };
+    xray_weight *made = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+                                        .data = w,
+                                        .rows = cases[i].rows,
+                                        .cols = cases[i].cols,
+                                        .dtype = cases[i].dtype };
+        refused(ops->weight_create(cpu.self, &desc, &made), cases[i].want,
+                cases[i].says, cases[i].says);
+    }
+    refused(ops->weight_changed(cpu.self, NULL), XRAY_E_ARG,
+            "weight_changed: weight is NULL", "weight_changed");
+    refused(ops->weight_evict(cpu.self, NULL), XRAY_E_ARG,
+            "weight_evict: weight is NULL", "weight_evict");
+}
+
+static void test_elements(void **state)
+{
+    (void)state;
+    const xray_cast cast = { .head = XRAY_HEAD(xray_cast),
+                             .count = 8,
+                             .x = a,
+                             .y = b,
+                             .x_dtype = XRAY_F32,
+                             .y_dtype = XRAY_BF16 };
+    BARE(cast);
+    FINE(cast, y_dtype, XRAY_F16);
+    FINE(cast, y_dtype, XRAY_F32);
+    BAD(cast, y_dtype, 0, XRAY_E_UNSUPPORTED,
+        "from element type 1 to 0; one of them must be F32");
+    BAD(cast, y_dtype, 4, XRAY_E_UNSUPPORTED,
+        "from element type 1 to 4; one of them must be F32");
+    BAD(cast, x_dtype, 4, XRAY_E_UNSUPPORTED,
+        "from element type 4 to 2; one of them must be F32");
+    BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
+        "from element type 3 to 2; one of them must be F32");
+    static const float scalars[4] = { 0.1f, 1, 0.1f, 0.1f };
+    const xray_adamw adamw = { .head = XRAY_HEAD(xray_adamw),
+                               .count = 8,
+                               .p = a,
+                               .g = b,
+                               .m = c,
+                               .v = e,
+                               .scalars = scalars,
+                               .beta1 = 0.9f,
+                               .beta2 = 0.99f,
+                               .eps = 1e-8f };
+    BARE(adamw);
+    NONE(adamw, scalars, 5, "op->p, op->g, op->m, op->v, op->scalars");
+    BAD(adamw, out, w, XRAY_E_UNSUPPORTED, "element type 0");
+    xray_adamw rounded = adamw;
+    rounded.out = w;
+    for (rounded.out_dtype = XRAY_F32; rounded.out_dtype <= XRAY_F16;
+         rounded.out_dtype++)
+        must(ops->adamw(cpu.self, NULL, &rounded));
+    refused(ops->adamw(cpu.self, NULL, &rounded), XRAY_E_UNSUPPORTED,
+            "adamw: element type 4", "adamw");
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    void *ptr = NULL;
+    uint64_t sum = 0;
+    refused(ops->alloc(cpu.self, "me", XRAY_TAG_COUNT, 8, &ptr), XRAY_E_ARG,
+            "alloc: me: unknown memory tag", "alloc");
+    refused(ops->alloc(cpu.self, NULL, 0, 8, NULL), XRAY_E_ARG,
+            "alloc: alloc: out is NULL", "alloc");
+    refused(ops->alloc(cpu.self, "me", 0, UINT64_MAX, &ptr), XRAY_E_NOMEM,
+            "alloc: me: no memory for 18446744073709551615 bytes", "alloc");
+    assert_null(ptr);
+    refused(ops->evict(cpu.self, NULL), XRAY_E_ARG,
+            "evict: the pointer is NULL", "evict");
+    refused(ops->restore(cpu.self, NULL), XRAY_E_ARG,
+            "restore: the pointer is NULL", "restore");
+    refused(ops->copy(cpu.self, NULL, a, NULL, 1, XRAY_COPY_ON_DEVICE),
+            XRAY_E_ARG, "copy: a pointer is NULL", "copy");
+    refused(ops->copy(cpu.self, NULL, NULL, a, 1, XRAY_COPY_ON_DEVICE),
+            XRAY_E_ARG, "copy: a pointer is NULL", "copy");
+    must(ops->copy(cpu.self, NULL, NULL, NULL, 0, XRAY_COPY_ON_DEVICE));
+    refused(ops->copy(cpu.self, NULL, a, b, 1, XRAY_COPY_ON_DEVICE + 1),
+            XRAY_E_ARG, "copy: unknown kind 4", "copy");
+    refused(ops->copy(cpu.self, NULL, a, b, 1, 0), XRAY_E_ARG,
+            "copy: unknown kind 0", "copy");
+    refused(ops->zero(cpu.self, NULL, NULL, 1), XRAY_E_ARG,
+            "zero: the pointer is NULL", "zero");
+    must(ops->zero(cpu.self, NULL, NULL, 0));
+    refused(ops->checksum(cpu.self, NULL, 1, &sum), XRAY_E_ARG,
+            "checksum: a pointer is NULL", "checksum");
+    refused(ops->checksum(cpu.self, a, 1, NULL), XRAY_E_ARG,
+            "checksum: a pointer is NULL", "checksum");
+    refused(ops->event_record(cpu.self, NULL, NULL), XRAY_E_ARG,
+            "event_record: event is NULL", "event_record");
+    refused(ops->event_wait(cpu.self, NULL, NULL), XRAY_E_ARG,
+            "event_wait: event is NULL", "event_wait");
+}
+
+/* What an instance says of itself, and what makes none. */
+static void test_create(void **state)
+{
+    (void)state;
+    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    must(ops->info(cpu.self, &info));
+    assert_string_equal(info.name, "x86-64, scalar, 1 thread");
+    assert_int_equal(info.threads, 1);
+    assert_int_equal(info.host_memory, 1);
+    assert_int_equal(info.features, XRAY_DEVICE_PARENTS);
+    assert_true(info.memory_free > 0 && info.memory_free <= info.memory_bytes);
+    xray_device_plan plan = { .head = XRAY_HEAD(xray_device_plan) };
+    cpu_config config = { .isa = CPU_ISA_SCALAR + 1 };
+    void *self = NULL;
+    refused(ops->plan(&bench_host, &config, &plan), XRAY_E_CONFIG,
+            "device cpu: isa has an unknown value", "plan");
+    refused(ops->create(&bench_host, &config, 1, &self), XRAY_E_CONFIG,
+            "device cpu: isa has an unknown value", "create");
+    config.isa = CPU_ISA_AUTO - 1;
+    refused(ops->create(&bench_host, &config, 1, &self), XRAY_E_CONFIG,
+            "device cpu: isa has an unknown value", "create");
+    refused(ops->plan(&bench_host, NULL, NULL), XRAY_E_ARG,
+            "device cpu: out is NULL or too short", "plan");
+    refused(ops->create(&bench_host, NULL, 1, NULL), XRAY_E_ARG,
+            "device cpu: out_self is NULL", "create");
+    config.isa = CPU_ISA_AVX2;
+    must(ops->create(&bench_host, &config, 3, &self));
+    must(ops->info(self, &info));
+    assert_string_equal(info.name, "x86-64, AVX2, 3 threads");
+    ops->destroy(self);
+    ops->destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norms),       cmocka_unit_test(test_layer_norms),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_products),
+        cmocka_unit_test(test_weights),     cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_memory),      cmocka_unit_test(test_create),
+    };
+    return cmocka_run_group_tests_name("device.refused", tests, open_cpu,
+                                       close_cpu);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Verdicts of PRM800K's and slime's rules, and the places of a response in the
+ * order in which Math-Verify looks at them.
+ */
+#include "plugins/reward-rule/math_find.h"
+#include "tests/testing.h"
+
+static rule_math room;
+
+/* ---- PRM800K ------------------------------------------------------------ */
+
+static const struct {
+    const char *given;
+    const char *truth;
+    int right;
+} prm800k[] = {
+    { "5 degrees", "5", 1 },
+    { "5 cm", "5", 1 },
+    { "5 centimeters", "5", 1 },
+    { "5 meters^2", "5", 1 },
+    { "5 miles", "5", 1 },
+    { "5 seconds", "5", 1 },
+    { "5 minutes", "5", 1 },
+    { "5 hours", "5", 1 },
+    { "5 days", "5", 1 },
+    { "5 weeks", "5", 1 },
+    { "5 months", "5", 1 },
+    { "5 years", "5", 1 },
+    { "5 foot", "5", 1 },
+    { "5 feet", "5", 1 },
+    { "5 inches", "5", 1 },
+    { "5 yards", "5", 1 },
+    { "5 furlongs", "5", 0 },
+    { "5 billion", "5*10^9", 1 },
+    { "5 trillion", "5*10^12", 1 },
+    { "3 or 5", "3,5", 1 },
+    { "3 and 5", "3 or 5", 1 },
+    { "1,234,567", "1234567", 1 },
+    { "1,23", "123", 0 },
+    { "5.0", "5", 1 },
+    { "5.0000000001", "5", 1 },
+    { "5.001", "5", 0 },
+    { "1/2", "2/4", 0 },
+    { "0.5", "1/2", 1 },
+    { "x+1", "1+x", 1 },
+    { "x+1", "x+2", 0 },
+    { "{5}", "5", 1 },
+    { "X", "x", 1 },
+    { "(1,2)", "(1, 2)", 1 },
+    { "(1,2)", "(1,2]", 0 },
+    { "[1,2)", "(1,2)", 0 },
+    { "(1,2)", "(1,2,3)", 0 },
+    { "(1,1/2)", "(1,0.5)", 1 },
+    { "(x+1,2)", "(1+x,2)", 1 },
+    { "2^{10}", "1024", 0 },
+    { "2^3", "8", 0 },
+    { "7 3/4", "7+3/4", 1 },
+    { "- 5", "-5", 1 },
+    { "\\text{abc}", "abc", 1 },
+    { "", "5", 0 },
+    { "5", "", 0 },
+    { "\\sqrt{4}", "2", 0 },
+    { "2\\sqrt2", "\\sqrt2*2", 1 },
+    { "3^\\circ", "3", 1 },
+    { "a+b", "b+a", 1 },
+    { "a+b+c", "c+b+a", 0 },
+    { "50%", "50", 1 },
+    { "x^{10}+1", "1+x^{10}", 0 },
+    { "1/2+x", "1/2+1x", 1 },
+    { "\\$5", "5", 1 },
+    { "5.0^\\circ", "5", 1 },
+    { "5.0^  \\circ", "5", 1 },
+    { "1,\\!000.0", "1000", 1 },
+    { "5.0 inchess ^2", "5", 1 },
+    { "5.0 cm^22", "5", 1 },
+    { "5.0 cm^", "5", 0 },
+    { "{5.0}", "5", 1 },
+    { "5.0 million", "5*10^6", 1 },
+    { "-0.0", "0", 1 },
+    { "+5.0", "5", 1 },
+    { "5e0", "5", 1 },
+    { "5.0E+0", "5", 1 },
+    { "50e-1", "5", 1 },
+    { "5e", "5", 0 },
+    { "5.", "5", 1 },
+    { ".5", "0.5", 1 },
+    { "3/1", "3", 0 },
+    { "-1/2", "-2/4", 0 },
+    { "1/0", "2/0", 0 },
+};
+
+static void prm800k_by_its_rules(void **state)
+{
+    int bad = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(prm800k) / sizeof(prm800k[0]); i++) {
+        int got = rule_equal_prm800k(&room, rule_text_of(prm800k[i].given),
+                                     rule_text_of(prm800k[i].truth));
+        if (got != prm800k[i].right)
+            print_error("%s for %s: %d\n", prm800k[i].given, prm800k[i].truth,
+                        got);
+        bad += got != prm800k[i].right;
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* slime cuts the truth, never the answer. */
+static void slime_cuts_the_truth(void **state)
+{
+    static const struct {
+        const char *given;
+        const char *truth;
+        int right;
+    } rows[] = {
+        { "12", "12.0", 1 },
+        { "12", "12.7", 1 },
+        { "-12", "-12.7", 1 },
+        { "12.0", "12", 0 },
+        { "12", "12.", 1 },
+        { "12", "12.x", 0 },
+        { "1e3", "1e3", 1 },
+        { "+12", "+12.5", 1 },
+        { ".5", ".5", 1 },
+        { "12<|im_end|>", "12", 1 },
+        { "12<|endoftext|>", "12", 1 },
+        { "12", "12<|im_end|>", 1 },
+        { "12<|end|>", "12", 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rule_equal_slime(&room, rule_text_of(rows[i].given),
+                             rule_text_of(rows[i].truth)) != rows[i].right)
+            fail_msg("%s for %s", rows[i].given, rows[i].truth);
+}
+
+/* ---- where Math-Verify looks -------------------------------------------- */
+
+static void places_by_rank(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *want; /* NULL: nothing */
+    } rows[] = {
+        { "The final answer is 5. I hope so. Answer: 6", "5" },
+        { "The final answer is: $5$. I hope so. \\boxed{6}", "5" },
+        { "The final answer is 5. Then \\boxed{6}", "6" },
+        { "\\boxed{6}. The final answer is 5.", "5" },
+        { "The final answer to that is 5. Answer: 6", "5" },
+        { "Answer: 5 but the answer 6", "5" },
+        { "answer 5, not 6", "5" },
+        { "5 then 6", "6" },
+        { "$5$ then $6$", "6" },
+        { "$5$ then 6.", "6" },
+        { "3/4", "3/4" },
+        { "it is 1,234.5 now", "1234.5" },
+        { "it is 2,74 now", "2.74" },
+        { "it is 50 % now", "50\\%" },
+        { "it is 50 Percent now", "50\\%" },
+        { "it is $50 now", "50" },
+        { "it is \xC2\xA3"
+          "50 now",
+          "50" },
+        { "it is \xE2\x82\xAC"
+          "50 now",
+          "50" },
+        { "x=5", "5" },
+        { "x5", NULL },
+        { "**5**", "5" },
+        { "it is -5.", "-5" },
+        { "it is 3 + 4 now", "3 + 4" },
+        { "it is 2 * (3 + 4) now", "2 * (3 + 4)" },
+        { "it is 3\xC3\x97"
+          "4.",
+          "3" },
+        { "answer is 3 + 4 = 7", "7" },
+        { "\\[5\\]", "5" },
+        { "\\(5\\)", "5" },
+        { "$$5$$", "5" },
+        { "\\$5 and \\$6", NULL },
+        { "\\boxed{1}, \\boxed{2}", "1, 2" },
+        { "\\boxed{1} and \\boxed{2}", "1, 2" },
+        { "\\boxed{1}; \\boxed{1}", "1" },
+        { "\\boxed{1} it is not so but it is \\boxed{2}", "2" },
+        { "\\boxed{a=b=c+}", "a=b=c+" },
+        { "\\boxed{1} \\boxed{2}", "1, 2" },
+        { "\\boxed{a+=b}", "a+=b" },
+        { "\\boxed{a+=b=5}", "5" },
+        { "it is 0,123 now", "0.123" },
+        { "the answer 3\n= 4", "4" },
+        { "no number", NULL },
+        { "", NULL },
+    };
+    int bad = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int found = rule_find_answer(&room, rule_text_of(rows[i].text),
+                                     RULE_KIND_LATEX | RULE_KIND_NUMBER);
+        rule_text got = rule_buffer_text(&room.a);
+        if (found != (rows[i].want != NULL) ||
+            (found && !rule_equal(got, rule_text_of(rows[i].want), 0))) {
+            print_error("'%s': '%.*s', not '%s'\n", rows[i].text,
+                        found ? (int)got.size : 0, got.data,
+                        rows[i].want ? rows[i].want : "(none)");
+            bad++;
+        }
+    }
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prm800k_by_its_rules),
+        cmocka_unit_test(slime_cuts_the_truth),
+        cmocka_unit_test(places_by_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

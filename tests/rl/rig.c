@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/rl/rig.h"
+
+/* ---- an engine ---------------------------------------------------------- */
+
+rig_engine engine;
+
+xray_status engine_submit(void *self, const xray_request *r)
+{
+    size_t used = strlen(engine.log);
+    (void)self;
+    if (engine.fault == FAULT_SUBMIT && engine.requests == engine.when)
+        return XRAY_E_RANGE;
+    engine.asked[engine.requests++] = *r;
+    (void)snprintf(engine.log + used, sizeof(engine.log) - used,
+                   "%u of %u: %u x %u, T %g top_p %g min_p %g top_k %d seed "
+                   "%llx step %u stop %u\n",
+                   (unsigned)r->id, (unsigned)r->prompt_id, r->count,
+                   r->max_tokens, (double)r->temperature, (double)r->top_p,
+                   (double)r->min_p, r->top_k, (unsigned long long)r->seed,
+                   (unsigned)r->step, r->stop_count);
+    return XRAY_OK;
+}
+
+static xray_status engine_step(void *self)
+{
+    (void)self;
+    if (engine.fault == FAULT_STEP)
+        return XRAY_E_RANGE;
+    if (++engine.steps == engine.stopped)
+        engine.stop = 2;
+    return engine.fault == FAULT_IDLE ? XRAY_OK : XRAY_AGAIN;
+}
+
+static uint32_t total(void)
+{
+    return engine.requests ? engine.requests * engine.asked[0].count : 0;
+}
+
+/* Samples come last one first; sample k of prompt p has 1 + (p + k) % 3 tokens,
+ * p + k, p + k + 1, ... of five. A greedy one is sample 4. */
+static xray_status engine_poll(void *self, xray_sample_out *out)
+{
+    static int32_t tokens[8];
+    static float logp[8];
+    static xray_span span;
+    (void)self;
+    engine.polls_after += *engine.aborted != '\0';
+    if (*engine.aborted)
+        return engine.polls_after > 3 ? XRAY_END : XRAY_OK;
+    if (engine.stopped || engine.given == total())
+        return engine.given % 2 ? XRAY_AGAIN : XRAY_END;
+    uint32_t at = total() - ++engine.given;
+    const xray_request *r = &engine.asked[at / engine.asked[0].count];
+    uint32_t k = at % r->count;
+    uint64_t seen = r->prompt_id + (r->temperature > 0 ? k : 4);
+    int ill = engine.given == engine.when;
+    if (ill && engine.fault == FAULT_POLL)
+        return XRAY_E_RANGE;
+    out->id = r->id + (ill && engine.fault == FAULT_REQUEST ? 9 : 0);
+    out->sample = k + (ill && engine.fault == FAULT_SAMPLE ? r->count : 0);
+    if (ill && engine.fault == FAULT_TWICE)
+        out->sample++;
+    out->token_count = ill && engine.fault == FAULT_LONG
+                           ? MOST + 1
+                           : 1 + (uint32_t)(seen % MOST);
+    for (uint32_t t = 0; t < 8; t++) {
+        tokens[t] = (int32_t)((seen + t) % 5);
+        logp[t] = -(float)(10 * at + t);
+    }
+    out->tokens = tokens;
+    out->logp = logp;
+    out->finish = 1 + at % 3;
+    out->span_count = at == 1 ? 0 : 1;
+    span.version = ill && engine.fault == FAULT_VERSION ? 6 : 5;
+    out->spans = &span;
+    return XRAY_OK;
+}
+
+static xray_status engine_abort(void *self, uint64_t id)
+{
+    size_t used = strlen(engine.aborted);
+    (void)self;
+    (void)snprintf(engine.aborted + used, sizeof(engine.aborted) - used, "%u ",
+                   (unsigned)id);
+    return XRAY_OK;
+}
+
+static xray_status engine_stats(void *self, xray_infer_stats *out)
+{
+    (void)self;
+    out->prompt_tokens = 100;
+    out->generation_tokens = engine.made;
+    return XRAY_OK;
+}
+
+const xray_infer_ops engine_ops = { .head = XRAY_HEAD(xray_infer_ops),
+                                    .submit = engine_submit,
+                                    .step = engine_step,
+                                    .poll = engine_poll,
+                                    .abort = engine_abort,
+                                    .stats = engine_stats };
+
+/* ---- a reward ----------------------------------------------------------- */
+
+rig_grader grader;
+
+static xray_status grader_submit(void *self, const xray_sample_in *samples,
+                                 uint64_t count, uint64_t stride)
+{
+    (void)self;
+    assert_int_equal(stride, sizeof(*samples));
+    grader.samples = samples;
+    grader.count = count;
+    grader.next = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        const xray_sample_in *s = &samples[i];
+        size_t used = strlen(grader.log);
+        (void)snprintf(grader.log + used, sizeof(grader.log) - used,
+                       "%u: \"%s\" %u \"%s\" %u truth \"%s\" source \"%s\" "
+                       "fields %s ids %u from %d prompt %u from %d finish %u\n",
+                       (unsigned)s->id, s->prompt, (unsigned)s->prompt_size,
+                       s->response, (unsigned)s->response_size, s->ground_truth,
+                       s->data_source, s->fields_json, s->id_count, s->ids[0],
+                       s->prompt_id_count, s->prompt_ids[0], s->finish);
+    }
+    return XRAY_OK;
+}
+
+/* The score is the sum of the ids; the first token scores a quarter. */
+static xray_status grader_poll(void *self, uint64_t wait_ns, xray_score *out)
+{
+    static const float first[MOST] = { 0.25f };
+    (void)self;
+    (void)wait_ns;
+    if (grader.next == grader.count)
+        return XRAY_END;
+    const xray_sample_in *s = &grader.samples[grader.next++];
+    out->id = s->id;
+    for (uint32_t t = 0; t < s->id_count; t++)
+        out->score += s->ids[t];
+    out->token_scores = first;
+    return XRAY_OK;
+}
+
+static const xray_reward_ops grader_ops = { .head = XRAY_HEAD(xray_reward_ops),
+                                            .submit = grader_submit,
+                                            .poll = grader_poll };
+
+/* ---- a session ---------------------------------------------------------- */
+
+static const int32_t prompt_ids[] = { 3, 2, 1 };
+static const xr_row data[] = {
+    { .id = 0,
+      .prompt = "p0",
+      .ground_truth = "g0",
+      .data_source = "x",
+      .fields_json = "{0}",
+      .ids = prompt_ids,
+      .prompt_count = 3 },
+    { .id = 1,
+      .prompt = "p\n1",
+      .ground_truth = "g\"1",
+      .data_source = "",
+      .fields_json = "{1}",
+      .ids = prompt_ids + 1,
+      .prompt_count = 2 },
+    { .id = 2,
+      .prompt = "p2",
+      .ground_truth = "",
+      .data_source = "x",
+      .fields_json = "{2}",
+      .ids = prompt_ids + 2,
+      .prompt_count = 1 },
+};
+const xr_row *const rows[3] = { &data[0], &data[1], &data[2] };
+
+int set_up(void **state)
+{
+    xr_err err = { "" };
+    fixture *f = calloc(1, sizeof(*f));
+    memset(&engine, 0, sizeof(engine));
+    memset(&grader, 0, sizeof(grader));
+    xr_run *s = &f->run;
+    make_fake_roles(s, &f->roles);
+    f->roles.published.synced = 1;
+    f->roles.published.version = 5;
+    s->actor.model.vocab_size = 6;
+    s->end_count = 2;
+    s->infer = (xr_part){ .ops = &engine_ops,
+                          .instance = "infer.fake",
+                          .host = xr_host_new("infer.fake", NULL) };
+    s->rewards[0] =
+        (xr_part){ .ops = &grader_ops, .instance = "reward.sum", .weight = 2 };
+    s->reward_count = 1;
+    s->tokenizer = make(
+        "{\"added_tokens\":[{\"id\":4,\"content\":\"</s>\",\"special\":true}],"
+        "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"a\",\"vocab\":"
+        "{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"</s>\":4}}}");
+    f->how = (xr_sampling){
+        .n = 2, .max_tokens = MOST, .temperature = 1, .top_p = 1
+    };
+    assert_int_equal(xr_samples_init(&f->samples, 6, MOST, &err), XRAY_OK);
+    *state = f;
+    return 0;
+}
+
+int tear_down(void **state)
+{
+    fixture *f = *state;
+    xr_samples_free(&f->samples);
+    xm_tokenizer_close(f->run.tokenizer);
+    xr_host_free(f->run.infer.host);
+    free(f);
+    return 0;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An engine, a reward and a session over them, made for tests: what they were
+ * asked is text, what they answer follows from the numbers of the samples.
+ */
+#ifndef XR_TEST_RL_RIG_H
+#define XR_TEST_RL_RIG_H
+
+#include "core/base/file.h"
+#include "core/roles/engine.h"
+#include "tests/rl/fake_roles.h"
+#include "tests/text/small.h"
+
+#define MOST 3 /* tokens of a sample */
+
+/* What goes wrong, with the sample that is given `when`th. */
+typedef enum fault {
+    FAULT_NONE,
+    FAULT_SUBMIT,
+    FAULT_STEP,
+    FAULT_POLL,
+    FAULT_IDLE,
+    FAULT_TWICE,
+    FAULT_SAMPLE,
+    FAULT_REQUEST,
+    FAULT_LONG,
+    FAULT_VERSION,
+} fault;
+
+typedef struct rig_engine {
+    xray_request asked[8];
+    uint32_t requests;
+    uint32_t given; /* samples of all requests */
+    fault fault;
+    uint32_t when;
+    uint32_t stopped; /* steps after which *stop is 2 */
+    uint32_t steps;
+    volatile sig_atomic_t stop;
+    char log[2048]; /* a line a request */
+    char aborted[64];
+    uint32_t polls_after; /* an abort */
+    uint64_t made;
+} rig_engine;
+extern rig_engine engine;
+
+typedef struct rig_grader {
+    const xray_sample_in *samples;
+    uint64_t count;
+    uint64_t next;
+    char log[4096]; /* a line a sample */
+} rig_grader;
+extern rig_grader grader;
+
+typedef struct fixture {
+    xr_run run;
+    xr_roles roles;
+    xr_samples samples;
+    xr_sampling how;
+} fixture;
+
+/* The engine's operations, for a test that replaces one. */
+extern const xray_infer_ops engine_ops;
+
+xray_status engine_submit(void *self, const xray_request *request);
+
+/* Three rows of prompts of 3, 2 and 1 tokens. */
+extern const xr_row *const rows[3];
+
+int set_up(void **state);
+int tear_down(void **state);
+
+#endif

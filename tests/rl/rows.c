@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every array of a batch: what a row brings goes into each of them, and comes
+ * along when rows are copied, cut or read in another process.
+ */
+#include "tests/testing.h"
+
+#include "core/run/rows.h"
+
+#define FLOATS 7
+
+/* The arrays of floats a token, in the order of the ABI. */
+static float **float_of(xray_batch *b, uint32_t i)
+{
+    float **all[FLOATS] = { &b->rollout_logp, &b->old_logp, &b->ref_logp,
+                            &b->value,        &b->reward,   &b->advantage,
+                            &b->returns };
+    return all[i];
+}
+
+/* Row `k` of the tests: k + 2 tokens of prompt and k of response, and every
+ * number in it says which row, array and token it is of. */
+static void add(xr_rows *rows, uint32_t k)
+{
+    int32_t ids[16];
+    float logp[16];
+    xr_err err = { "" };
+    uint32_t at = rows->batch.tokens;
+    for (uint32_t t = 0; t < 16; t++) {
+        ids[t] = (int32_t)(1000 * k + t);
+        logp[t] = -(float)(100 * k + t);
+    }
+    xr_row_in in = { .prompt = ids,
+                     .prompt_count = k + 2,
+                     .response = ids + k + 2,
+                     .response_count = k,
+                     .logp = logp,
+                     .row_id = 50 + k,
+                     .prompt_id = 60 + k,
+                     .version = 70 + k,
+                     .group = (int32_t)(k / 2),
+                     .temperature = 0.25f * (float)(k + 1),
+                     .baseline = 0.125f * (float)(k + 1) };
+    assert_int_equal(xr_rows_add(rows, &in, &err), XRAY_OK);
+    for (uint32_t t = at; t < rows->batch.tokens; t++)
+        for (uint32_t i = 0; i < FLOATS; i++)
+            (*float_of(&rows->batch, i))[t] =
+                (float)(1000 * (i + 1) + 100 * k + (t - at));
+}
+
+/* Row r of the batch is row k of the tests, in every array. */
+static void check(const xray_batch *b, uint32_t r, uint32_t k, int32_t group)
+{
+    xray_batch copy = *b;
+    int32_t at = b->row_start[r];
+    assert_int_equal(b->row_start[r + 1] - at, 2 * k + 2);
+    assert_int_equal(b->prompt_len[r], k + 2);
+    assert_int_equal(b->row_id[r], 50 + k);
+    assert_int_equal(b->prompt_id[r], 60 + k);
+    assert_int_equal(b->group[r], group);
+    assert_true(b->temperature[r] == 0.25f * (float)(k + 1));
+    assert_true(b->baseline[r] == 0.125f * (float)(k + 1));
+    assert_int_equal(b->spans[r].first, k + 2);
+    assert_int_equal(b->spans[r].last, 2 * k + 2);
+    assert_int_equal(b->spans[r].version, 70 + k);
+    for (uint32_t t = 0; t < 2 * k + 2; t++) {
+        assert_int_equal(b->ids[at + (int32_t)t], 1000 * k + t);
+        assert_true(b->loss_mask[at + (int32_t)t] == (t >= k + 2 ? 1 : 0));
+        for (uint32_t i = 0; i < FLOATS; i++)
+            assert_true((*float_of(&copy, i))[at + (int32_t)t] ==
+                        (float)(1000 * (i + 1) + 100 * k + t));
+    }
+}
+
+/* Capacities that are used up to the last: an array that runs into the next one
+ * spoils it. */
+static void every_array_has_its_own_room(void **state)
+{
+    xr_rows rows;
+    xr_rows other;
+    xr_err err = { "" };
+    (void)state;
+    /* 17 arrays, each of a whole number of 64 bytes. */
+    assert_int_equal(xr_rows_bytes(1, 1), 17 * 64);
+    assert_int_equal(xr_rows_bytes(1, 16), 17 * 64);
+    assert_int_equal(xr_rows_bytes(1, 17), (17 + 9) * 64);
+    assert_int_equal(xr_rows_bytes(8, 16), (17 + 2) * 64); /* spans: 192 */
+    /* 16 rows have 17 starts, 64 + 64 bytes of numbers and 6 * 64 of spans. */
+    assert_int_equal(xr_rows_bytes(16, 16), (17 + 1 + 2 + 5) * 64);
+    assert_int_equal(xr_rows_init(&rows, 19, 142, &err), XRAY_OK);
+    assert_int_equal(rows.row_cap, 19);
+    assert_int_equal(rows.token_cap, 142);
+    for (int round = 0; round < 2; round++) {
+        xr_rows_clear(&rows);
+        for (uint32_t k = 0; k < 19; k++)
+            add(&rows, k % 7); /* 2 + 4 + ... + 14 tokens */
+        assert_int_equal(rows.batch.rows, 19);
+        assert_int_equal(rows.batch.span_count, 19);
+        assert_int_equal(rows.batch.span_stride, sizeof(xray_span));
+        assert_int_equal(rows.batch.tokens, 56 + 56 + 30);
+        for (uint32_t k = 0; k < 19; k++) {
+            check(&rows.batch, k, k % 7, (int32_t)(k % 7 / 2));
+            assert_int_equal(rows.batch.spans[k].row, k);
+        }
+    }
+    /* Who attaches to the memory reads the same rows. */
+    xr_rows_attach(&other, 19, 142, rows.memory);
+    assert_int_equal(other.row_cap, 19);
+    assert_int_equal(other.token_cap, 142);
+    other.batch.rows = 19;
+    for (uint32_t k = 0; k < 19; k++)
+        check(&other.batch, k, k % 7, (int32_t)(k % 7 / 2));
+    assert_int_equal(other.batch.span_stride, sizeof(xray_span));
+    assert_null(other.memory);
+    xr_rows_free(&rows);
+    assert_int_equal(rows.row_cap, 0);
+}
+
+/* Numbers of rows and tokens are 32-bit, and a row more has its end. */
+static void too_large_a_step_is_refused(void **state)
+{
+    xr_rows rows;
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(xr_rows_bytes(INT32_MAX, 1), UINT64_MAX);
+    assert_int_equal(xr_rows_bytes(1, (uint64_t)INT32_MAX + 1), UINT64_MAX);
+    assert_true(xr_rows_bytes(INT32_MAX - 1, INT32_MAX) < UINT64_MAX);
+    assert_int_equal(xr_rows_init(&rows, INT32_MAX, 1, &err), XRAY_E_CONFIG);
+    assert_string_equal(err.text, "a step of 2147483647 rows and 1 tokens is "
+                                  "too large, expected less than 2^31 of each");
+    assert_null(rows.memory);
+    assert_int_equal(xr_rows_init(&rows, 1, 1ull << 31, &err), XRAY_E_CONFIG);
+    assert_string_equal(err.text, "a step of 1 rows and 2147483648 tokens is "
+                                  "too large, expected less than 2^31 of each");
+}
+
+/* Room up to the last row and the last token, and no further. */
+static void a_batch_takes_what_fits(void **state)
+{
+    static const struct {
+        uint32_t rows;
+        uint32_t tokens;
+        xray_status status;
+    } cases[] = {
+        { 2, 10, XRAY_OK },
+        { 1, 10, XRAY_E_BUG },
+        { 2, 9, XRAY_E_BUG },
+    };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        xr_rows rows;
+        xr_err err = { "" };
+        int32_t ids[5] = { 0 };
+        char want[96];
+        xr_row_in in = { .prompt = ids, .prompt_count = 5, .temperature = 1 };
+        assert_int_equal(
+            xr_rows_init(&rows, cases[i].rows, cases[i].tokens, &err), XRAY_OK);
+        assert_int_equal(xr_rows_add(&rows, &in, &err), XRAY_OK);
+        assert_int_equal(xr_rows_add(&rows, &in, &err), cases[i].status);
+        (void)snprintf(want, sizeof(want), "%s",
+                       cases[i].status == XRAY_OK
+                           ? ""
+                           : "a batch of 1 rows and 5 tokens has no room for "
+                             "5 tokens more");
+        assert_string_equal(err.text, want);
+        assert_int_equal(rows.batch.rows, cases[i].status == XRAY_OK ? 2 : 1);
+        xr_rows_free(&rows);
+    }
+}
+
+/* What is learnt of a row of 3 + 2 tokens; never the first, which nothing
+ * precedes. Without log-probs there are none, whatever was there before. */
+static void masks_say_what_is_learnt(void **state)
+{
+    static const uint8_t given[] = { 1, 1, 0, 0, 1 };
+    static const struct {
+        const uint8_t *mask;
+        uint32_t on_prompt;
+        float want[5];
+    } cases[] = {
+        { NULL, 0, { 0, 0, 0, 1, 1 } },
+        { NULL, 1, { 0, 1, 1, 1, 1 } },
+        { given, 0, { 0, 1, 0, 0, 1 } },
+        { given, 1, { 0, 1, 0, 0, 1 } },
+    };
+    static const int32_t ids[] = { 5, 6, 7, 8, 9 };
+    static const float logp[] = { -1, -2 };
+    xr_rows rows;
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(xr_rows_init(&rows, 1, 5, &err), XRAY_OK);
+    for (size_t i = 0; i < 4; i++) {
+        xr_row_in in = { .prompt = ids,
+                         .prompt_count = 3,
+                         .response = ids + 3,
+                         .response_count = 2,
+                         .logp = i % 2 ? NULL : logp,
+                         .mask = cases[i].mask,
+                         .train_on_prompt = cases[i].on_prompt };
+        xr_rows_clear(&rows);
+        assert_int_equal(xr_rows_add(&rows, &in, &err), XRAY_OK);
+        assert_memory_equal(rows.loss_mask, cases[i].want, sizeof(float[5]));
+        assert_memory_equal(rows.ids, ids, sizeof(ids));
+        for (uint32_t f = 0; f < FLOATS; f++)
+            for (int t = 0; t < 5; t++) {
+                float *at = *float_of(&rows.batch, f) + t;
+                float want = f < 2 && t > 2 && !(i % 2) ? (float)(2 - t) : 0;
+                assert_true(*at == want);
+                *at = 9; /* to be cleared by the next row */
+            }
+    }
+    xr_rows_free(&rows);
+}
+
+/* Copies have every array of the row; a group number of their own if asked. */
+static void copies_are_whole(void **state)
+{
+    xr_rows rows;
+    xr_rows to;
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(xr_rows_init(&rows, 4, 30, &err), XRAY_OK);
+    assert_int_equal(xr_rows_init(&to, 4, 30, &err), XRAY_OK);
+    for (uint32_t k = 1; k < 5; k++)
+        add(&rows, k);
+    assert_int_equal(xr_rows_copy(&to, &rows, 2, 9, &err), XRAY_OK);
+    assert_int_equal(xr_rows_take(&to, &rows.batch, 0, &err), XRAY_OK);
+    assert_int_equal(to.batch.rows, 2);
+    assert_int_equal(to.batch.tokens, 12);
+    check(&to.batch, 0, 3, 9);
+    check(&to.batch, 1, 1, 0);
+    assert_int_equal(to.batch.spans[0].row, 0);
+    assert_int_equal(to.batch.spans[1].row, 1);
+    /* What a batch lacks is neutral. */
+    xray_batch bare = rows.batch;
+    for (uint32_t i = 0; i < FLOATS; i++)
+        *float_of(&bare, i) = NULL;
+    bare.temperature = NULL;
+    bare.baseline = NULL;
+    assert_int_equal(xr_rows_take(&to, &bare, 1, &err), XRAY_OK);
+    assert_true(to.temperature[2] == 1.0f && to.batch.baseline[2] == 0.0f);
+    for (uint32_t i = 0; i < FLOATS; i++)
+        for (int t = 12; t < 18; t++)
+            assert_true((*float_of(&to.batch, i))[t] == 0);
+    assert_int_equal(to.ids[12], 2000);
+    /* One that does not fit leaves all as it was. */
+    assert_int_equal(xr_rows_copy(&to, &rows, 3, 7, &err), XRAY_OK);
+    assert_int_equal(xr_rows_copy(&to, &rows, 0, 8, &err), XRAY_E_BUG);
+    assert_int_equal(to.batch.rows, 4);
+    assert_int_equal(to.group[3], 7);
+    xr_rows_free(&to);
+    xr_rows_free(&rows);
+}
+
+/* Each view has all of its rows' arrays. */
+static void views_have_every_array(void **state)
+{
+    xr_rows rows;
+    xr_views views;
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(xr_rows_init(&rows, 5, 40, &err), XRAY_OK);
+    assert_int_equal(xr_views_init(&views, 5, &err), XRAY_OK);
+    for (uint32_t k = 1; k < 5; k++)
+        add(&rows, k); /* 4, 6, 8 and 10 tokens; groups 0, 1, 1, 2 */
+    /* 4 + 6 tokens are just within the budget. */
+    xr_cut cut = { .count = 4, .budget = 10, .prompts = XR_PROMPTS_SHARED };
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+        assert_int_equal(views.count, 3);
+        assert_int_equal(views.prompts, XR_PROMPTS_SHARED);
+        assert_int_equal(views.batches[0].rows, 2);
+        check(&views.batches[0], 0, 1, 0);
+        check(&views.batches[0], 1, 2, 1);
+        check(&views.batches[1], 0, 3, 1);
+        check(&views.batches[2], 0, 4, 2);
+        for (uint32_t v = 0; v < 3; v++) {
+            assert_ptr_equal(views.pointers[v], &views.batches[v]);
+            assert_int_equal(views.batches[v].span_count,
+                             views.batches[v].rows);
+            assert_int_equal(views.batches[v].row_start[0], 0);
+            assert_int_equal(views.first_row[v], v ? v + 1 : 0);
+        }
+    }
+    /* Of one that begins within the rows, places count from there. */
+    cut.first = 1;
+    cut.count = 2;
+    cut.budget = 9;
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.count, 2);
+    assert_int_equal(views.first_row[1], 1);
+    check(&views.batches[1], 0, 3, 1);
+    /* As many rows as there is room for views, each by itself. */
+    add(&rows, 1);
+    cut = (xr_cut){ .count = 5, .budget = 1 };
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_int_equal(views.count, 5);
+    xr_views_free(&views);
+    assert_int_equal(xr_views_init(&views, 3, &err), XRAY_OK);
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "no room for 5 rows in views");
+    xr_views_free(&views);
+    xr_rows_free(&rows);
+}
+
+/* Rows that may not be parted: of the same group, up to the end. */
+static void units_are_groups(void **state)
+{
+    static const int32_t group[] = { 0, 0, 1, 1, 1, 2 };
+    (void)state;
+    assert_int_equal(xr_rows_unit(group, 0, 6, XR_PROMPTS_WHOLE), 2);
+    assert_int_equal(xr_rows_unit(group, 2, 6, XR_PROMPTS_WHOLE), 3);
+    assert_int_equal(xr_rows_unit(group, 3, 4, XR_PROMPTS_WHOLE), 1);
+    assert_int_equal(xr_rows_unit(group, 5, 6, XR_PROMPTS_WHOLE), 1);
+    assert_int_equal(xr_rows_unit(group, 2, 6, XR_PROMPTS_SHARED), 1);
+    assert_int_equal(xr_rows_unit(group, 2, 6, XR_PROMPTS_APART), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_array_has_its_own_room),
+        cmocka_unit_test(too_large_a_step_is_refused),
+        cmocka_unit_test(a_batch_takes_what_fits),
+        cmocka_unit_test(masks_say_what_is_learnt),
+        cmocka_unit_test(copies_are_whole),
+        cmocka_unit_test(views_have_every_array),
+        cmocka_unit_test(units_are_groups),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/rl/step_rig.h"
+
+#include <math.h>
+
+/* ---- plugins ------------------------------------------------------------ */
+
+char said[8192];
+const char *failing;
+const char *spoilt;
+uint64_t context_size;
+uint32_t contexts;
+float offset;
+
+static void say(const char *fmt, ...)
+{
+    size_t used = strlen(said);
+    va_list list;
+    va_start(list, fmt);
+    (void)vsnprintf(said + used, sizeof(said) - used, fmt, list);
+    va_end(list);
+}
+
+static xray_status end(const char *call)
+{
+    say("\n");
+    return failing && strcmp(failing, call) == 0 ? XRAY_E_RANGE : XRAY_OK;
+}
+
+static void say_rows(const xray_batch *b)
+{
+    for (uint32_t r = 0; r < b->rows; r++)
+        say("%s%u", r ? " " : "", (unsigned)b->row_id[r]);
+}
+
+static xray_status train_forward(void *self, const xray_batch *b,
+                                 uint32_t outputs, xray_outputs *out)
+{
+    say("%s forward %u:%s ", (const char *)self, outputs,
+        b->share_prompts ? " shared" : "");
+    say_rows(b);
+    for (uint32_t t = 0; t < b->tokens; t++)
+        if (out->value)
+            out->value[t] = (float)b->row_id[0];
+        else
+            out->logp[t] = b->rollout_logp[t] + offset;
+    return end((const char *)self);
+}
+
+static xray_status train_gradients(void *self, const xray_batch *const *batches,
+                                   uint32_t count, const xray_loss *loss)
+{
+    static float zero[64];
+    float out[64] = { 0 };
+    say("%s gradients %u:", (const char *)self, loss->outputs);
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        say("%s", batches[i]->share_prompts ? " shared (" : " (");
+        say_rows(batches[i]);
+        say(")");
+    }
+    say("\n");
+    for (uint32_t i = 0; i < count; i++) {
+        const xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
+                                      .batch = batches[i],
+                                      .first_row = first,
+                                      .logp = zero,
+                                      .entropy = zero,
+                                      .value = zero,
+                                      .dlogp = out,
+                                      .dentropy = out,
+                                      .dvalue = out };
+        first += batches[i]->rows;
+        xray_status status = loss->fn(loss->ctx, &call);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return failing && strcmp(failing, "gradients") == 0 ? XRAY_E_RANGE
+                                                        : XRAY_OK;
+}
+
+static xray_status train_step(void *self, double lr, double max_norm,
+                              xray_step_result *out)
+{
+    static int steps;
+    say("%s step: lr %g clip %g", (const char *)self, lr, max_norm);
+    out->grad_norm = *(const char *)self == 'a' ? 1 + steps++ % 2 : 4;
+    return end("step");
+}
+
+static uint64_t version(void *owner)
+{
+    (void)owner;
+    return 1;
+}
+
+static const xray_weights *train_weights(void *self)
+{
+    static const xray_weights weights = { .head = XRAY_HEAD(xray_weights),
+                                          .version = version };
+    (void)self;
+    return &weights;
+}
+
+static xray_status infer_update(void *self, const xray_weights *from,
+                                uint64_t number)
+{
+    (void)self;
+    (void)from;
+    say("engine update %u", (unsigned)number);
+    return end("update");
+}
+
+static void say_floats(const char *what, const float *values, uint32_t count)
+{
+    if (values)
+        say(" %s", what);
+    for (uint32_t i = 0; values && i < count; i++)
+        say(" %g", (double)values[i]);
+}
+
+static xray_status algo_prepare(void *self, xray_batch *b,
+                                const xray_metric_sink *metrics)
+{
+    (void)self;
+    say("prepare:");
+    say_floats("scores", b->scores, b->rows * b->score_count);
+    say_floats("weights", b->score_weight, b->score_count);
+    say_floats("ref", b->ref_logp, 4);
+    say_floats("values", b->value, 4);
+    say_floats("baseline", b->baseline, b->rows);
+    for (uint32_t t = 0; t < b->tokens; t++) {
+        b->advantage[t] = b->loss_mask[t] == 0 ? (float)NAN : 1;
+        b->returns[t] = b->advantage[t];
+    }
+    if (spoilt)
+        (*spoilt == 'r' ? b->returns : b->advantage)[b->row_start[2] - 1] =
+            INFINITY;
+    metrics->put(metrics->ctx, "algo/metric", 7);
+    if (spoilt && *spoilt == 'm')
+        metrics->put(metrics->ctx, "", 7);
+    return end("prepare");
+}
+
+static xray_status algo_context(void *self, const xray_batch *mini,
+                                const xray_totals *totals, void *out,
+                                uint64_t cap, uint64_t *out_size)
+{
+    (void)self;
+    say("context of ");
+    say_rows(mini);
+    say(": %g tokens, %g rows, at most %u", totals->tokens,
+        (double)totals->rows, (unsigned)totals->max_response);
+    *out_size = context_size;
+    contexts++;
+    if (context_size > cap) {
+        say(" (no room)\n");
+        return XRAY_E_RANGE;
+    }
+    memset(out, 'c', context_size);
+    return end("context");
+}
+
+static xray_status algo_select(void *self, const xray_batch *mini,
+                               const float *logp, void *context, uint64_t size)
+{
+    (void)self;
+    say("select ");
+    say_rows(mini);
+    say(": %g %g, %u", (double)logp[2], (double)logp[mini->tokens - 1],
+        (unsigned)size);
+    ((char *)context)[size - 1] = 's';
+    return end("select");
+}
+
+static const char *const *algo_names(void)
+{
+    static const char *const names[] = { "loss/a", "loss/b", "loss/none",
+                                         NULL };
+    return names;
+}
+
+static xray_status algo_loss(const void *context, uint64_t size,
+                             const xray_loss_call *call, xray_metric_sums *sums)
+{
+    say("loss of %u rows from %u, context %c..%c", call->batch->rows,
+        call->first_row, *(const char *)context,
+        ((const char *)context)[size - 1]);
+    sums->sum[0] += 6;
+    sums->weight[0] += 2;
+    return end("loss");
+}
+
+static xray_status algo_critic_loss(const void *context, uint64_t size,
+                                    const xray_loss_call *call,
+                                    xray_metric_sums *sums)
+{
+    (void)context;
+    (void)size;
+    (void)call;
+    sums->sum[1] += 5;
+    sums->weight[1] += 1;
+    return XRAY_OK;
+}
+
+static xray_status algo_accept(void *self, const xray_batch *b, uint32_t groups,
+                               uint32_t *keep)
+{
+    (void)self;
+    say("accept %u of %u groups", b->rows, groups);
+    for (uint32_t g = 0; g < groups; g++)
+        say(" %u", keep[g]);
+    keep[0] = 0;
+    return end("accept");
+}
+
+static xray_status algo_observe(void *self, const char *const *names,
+                                const double *values, uint64_t count)
+{
+    (void)self;
+    say("observe %s %g .. %s %g of %u", names[0], values[0], names[count - 1],
+        values[count - 1], (unsigned)count);
+    return end("observe");
+}
+
+const xray_train_ops train_ops = {
+    .head = XRAY_HEAD(xray_train_ops),
+    .weights = train_weights,
+    .forward = train_forward,
+    .forward_backward = train_gradients,
+    .optimizer_step = train_step,
+};
+static const xray_infer_ops infer_ops = { .head = XRAY_HEAD(xray_infer_ops),
+                                          .update = infer_update };
+static const xray_algo_ops algo_ops = {
+    .head = XRAY_HEAD(xray_algo_ops),
+    .prepare = algo_prepare,
+    .context = algo_context,
+    .metric_names = algo_names,
+    .loss = algo_loss,
+    .accept = algo_accept,
+    .select = algo_select,
+    .observe = algo_observe,
+    .critic_loss = algo_critic_loss,
+};
+
+/* ---- fixture ------------------------------------------------------------ */
+
+static const int32_t ids[] = { 1, 2 };
+static const xr_row data[PROMPTS] = {
+    { .id = 10, .ids = ids, .id_count = 2, .prompt_count = 2 },
+    { .id = 11, .ids = ids, .id_count = 1, .prompt_count = 1 },
+    { .id = 12, .ids = ids, .id_count = 2, .prompt_count = 2 },
+};
+const xr_row *const rows[PROMPTS] = { &data[0], &data[1], &data[2] };
+
+void put(xr_part *part, const void *ops, const char *name)
+{
+    *part = (xr_part){ .ops = ops,
+                       .host = xr_host_new(name, NULL),
+                       .instance = name };
+}
+
+void add_model(fixture *f, uint32_t role)
+{
+    static char selves[][8] = { "ref", "critic" };
+    char *name = selves[role == XRAY_ROLE_CRITIC];
+    put(&f->roles.named[role], &train_ops, name);
+    xr_roles_at(&f->roles, role)->self = name;
+}
+
+static void configure(xr_run_config *run)
+{
+    run->data.train_batch_size = PROMPTS;
+    run->data.max_prompt_length = 3;
+    run->data.max_response_length = RESPONSE;
+    run->rollout.n = N;
+    run->rollout.temperature = 0.5;
+    run->actor.ppo_mini_batch_size = 2;
+    run->actor.ppo_epochs = 1;
+    run->actor.grad_clip = 5;
+    run->actor.recompute_old_logp = 1;
+    run->critic.ppo_epochs = 1;
+    run->critic.grad_clip = 7;
+}
+
+/* Sample i scores i by the first reward and -1 - i by the second, and a quarter
+ * on its first token; it has 1 + i % 2 tokens. */
+static void fill_samples(xr_samples *s)
+{
+    xr_err err = { "" };
+    assert_int_equal(xr_samples_init(s, ROWS, RESPONSE, &err), XRAY_OK);
+    s->count = ROWS;
+    s->n = N;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        s->sizes[i] = 1 + i % 2;
+        s->versions[i] = 30 + i;
+        s->scores[i] = (xr_score){ 0.5 * i, { i, -1.0 - i } };
+        s->score_rows[i][0] = 0.25f;
+        for (uint32_t t = 0; t < RESPONSE; t++) {
+            s->tokens[i * RESPONSE + t] = (int32_t)(10 * i + t);
+            s->logp[i * RESPONSE + t] = -(float)(10 * i + t + 1);
+        }
+    }
+}
+
+int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof(*f));
+    static char actor[] = "actor";
+    xr_run *s = &f->run;
+    said[0] = '\0';
+    failing = spoilt = NULL;
+    context_size = 4;
+    contexts = 0;
+    offset = 0;
+    configure(&s->ini);
+    s->exact = 1;
+    s->actor.load.tokens = 7;
+    s->critic.load.tokens = 100;
+    put(&s->train, &train_ops, actor);
+    put(&s->infer, &infer_ops, "engine");
+    put(&s->algo, &algo_ops, "algo");
+    s->reward_count = 2;
+    s->rewards[0].weight = 1;
+    s->rewards[1].weight = 0.5;
+    make_fake_roles(s, &f->roles);
+    f->roles.actor.self = actor;
+    f->metrics = xr_metrics_new();
+    fill_samples(&f->samples);
+    *state = f;
+    return 0;
+}
+
+void begin(fixture *f)
+{
+    xr_err err = { "" };
+    assert_int_equal(xr_learner_init(&f->learner, &f->roles, f->metrics, &err),
+                     XRAY_OK);
+    if (f->learner.baseline)
+        for (uint32_t i = 0; i < PROMPTS; i++)
+            f->learner.baseline[i] = (float)(i + 1) / 2;
+    assert_int_equal(xr_learner_pack(&f->learner, &f->samples, rows, 4, &err),
+                     XRAY_OK);
+}
+
+int tear_down(void **state)
+{
+    fixture *f = *state;
+    xr_learner_free(&f->learner);
+    xr_samples_free(&f->samples);
+    xr_metrics_free(f->metrics);
+    xr_part *parts[] = { &f->run.train, &f->run.infer, &f->run.algo,
+                         &f->roles.named[XRAY_ROLE_REFERENCE],
+                         &f->roles.named[XRAY_ROLE_CRITIC] };
+    for (size_t i = 0; i < 5; i++)
+        xr_host_free(parts[i]->host);
+    free(f);
+    return 0;
+}
+
+xray_status step(fixture *f, uint64_t number, xr_err *err)
+{
+    const xr_rates rates = { 0.25, 0.125 };
+    xr_metrics_clear(f->metrics);
+    said[0] = '\0';
+    return xr_learner_step(&f->learner, &f->learner.fresh, number, &rates, err);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trainer, reference, critic, engine and algorithm for a learner: each writes
+ * down what it is called with, and fails or spoils a value on demand.
+ */
+#ifndef XR_TEST_RL_STEP_RIG_H
+#define XR_TEST_RL_STEP_RIG_H
+
+#include "core/rl/learner.h"
+#include "tests/rl/fake_roles.h"
+#include "tests/testing.h"
+
+#define PROMPTS 3
+#define N 2
+#define ROWS (PROMPTS * N)
+#define RESPONSE 2
+
+extern char said[8192];     /* a line a call */
+extern const char *failing; /* the call that fails with XRAY_E_RANGE */
+extern const char *spoilt;  /* what `prepare` gives a NaN of */
+extern uint64_t context_size;
+extern uint32_t contexts; /* times it was asked for */
+extern float offset;      /* of the trainers' log-probs from the rollout's */
+
+extern const xray_train_ops train_ops;
+
+typedef struct fixture {
+    xr_run run;
+    xr_roles roles;
+    xr_metrics *metrics;
+    xr_samples samples;
+    xr_learner learner;
+} fixture;
+
+/* Three rows with prompts of 2, 1 and 2 tokens. */
+extern const xr_row *const rows[PROMPTS];
+
+int set_up(void **state);
+int tear_down(void **state);
+/* A part of the run, or one named by the roles. */
+void put(xr_part *part, const void *ops, const char *name);
+/* The trainer as another model: XRAY_ROLE_REFERENCE or XRAY_ROLE_CRITIC. */
+void add_model(fixture *f, uint32_t role);
+/* Makes the learner of the run as it is, and packs the samples. */
+void begin(fixture *f);
+/* A step of the fresh batch; `said` and the metrics begin anew. */
+xray_status step(fixture *f, uint64_t number, xr_err *err);
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Validation over plugins made for the test: what is drawn, the means and bests
+ * of each source, and the samples that are kept.
+ */
+#include "core/rl/validate.h"
+
+#include <math.h>
+
+#include "tests/rl/rig.h"
+
+static xr_dataset *open_rows(const fixture *f, const char *text)
+{
+    static const char *file;
+    xr_dataset *set = NULL;
+    xr_err err = { "" };
+    file = scratch_write("val.jsonl", text);
+    const xr_data_section section = {
+        .val_files = { &file, 1 },
+        .prompt_key = "prompt",
+        .answer_key = "answer",
+        .response_key = "",
+        .reward_fn_key = "data_source",
+        .template = "{prompt}",
+        .response_template = "{answer}",
+        .max_prompt_length = 8,
+        .max_response_length = MOST,
+        .val_max_samples = -1,
+        .chat_template = "",
+        .chat_template_kwargs = "",
+        .chat_date = "2024-07-26",
+        .system_prompt = "",
+        .messages_key = "messages",
+        .tools_key = "tools",
+    };
+    const xr_data_want want = { .part = XR_DATA_VAL,
+                                .tokenizer = f->run.tokenizer };
+    if (xr_dataset_open(&section, &want, &err, &set) != XRAY_OK)
+        fail_msg("%s", err.text);
+    return set;
+}
+
+#define FIVE                                                     \
+    "{\"prompt\":\"a\",\"answer\":\"\",\"data_source\":\"x\"}\n" \
+    "{\"prompt\":\"b\",\"answer\":\"\"}\n"                       \
+    "{\"prompt\":\"c\",\"answer\":\"\",\"data_source\":\"x\"}\n" \
+    "{\"prompt\":\"d\",\"answer\":\"\",\"data_source\":\"x\"}\n" \
+    "{\"prompt\":\"a\",\"answer\":\"\"}\n"
+
+/* The engine is asked anew for every batch. */
+static xray_status asked_anew(void *self, const xray_request *r)
+{
+    if (r->id == 0) {
+        engine.requests = 0;
+        engine.given = 0;
+    }
+    return engine_submit(self, r);
+}
+
+typedef struct check {
+    int64_t val_n;
+    const char *metrics; /* name value, a line each */
+    const char *log;
+} check;
+
+static void validate(fixture *f, const char *text, const check *want,
+                     double score)
+{
+    static xray_infer_ops ops;
+    xr_validation v;
+    xr_err err = { "" };
+    double got = 0;
+    xr_str said = { 0 };
+    xr_run_config *run = &f->run.ini;
+    xr_metrics *metrics = xr_metrics_new();
+    xr_dataset *set = open_rows(f, text);
+    memset(&engine, 0, sizeof(engine));
+    ops = engine_ops;
+    ops.submit = asked_anew;
+    f->run.infer.ops = &ops;
+    run->data.max_response_length = MOST;
+    run->run.seed = 11;
+    run->rollout.val_n = want->val_n;
+    run->rollout.val_temperature = 0.5;
+    run->rollout.val_top_p = 0.75;
+    run->rollout.val_top_k = 6;
+    assert_int_equal(xr_validation_init(&v, &f->roles, set, &err), XRAY_OK);
+    v.step = 3;
+    if (xr_validation_run(&v, NULL, metrics, &got, &err) != XRAY_OK)
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < xr_metrics_count(metrics); i++)
+        xr_str_printf(&said, "%s %.9g\n", xr_metrics_name(metrics, i),
+                      xr_metrics_value(metrics, i));
+    assert_string_equal(xr_str_text(&said), want->metrics);
+    assert_string_equal(engine.log, want->log);
+    assert_true(isnan(score) ? isnan(got) : fabs(got - score) < 1e-12);
+    xr_str_free(&said);
+    xr_validation_free(&v);
+    xr_dataset_close(set);
+    xr_metrics_free(metrics);
+}
+
+/* Twice the sums of ids. Greedy ones are 4 0 | 0 1 2 | 1 | 2 3 | 3 4 0, so 8,
+ * 6, 2, 10 and 14; drawn ones 0 and 12 | 12 and 234 | 234 and 3 | 3 and 40 | 40
+ * and 012, so 0 6, 6 18, 18 6, 6 8, 8 6. Rows 0, 2 and 3 are of x. */
+#define GREEDY                              \
+    "val-core/x/reward/mean@1 6.66666667\n" \
+    "val-core/default/reward/mean@1 10\n"
+#define LINE(id, p, how) \
+    id " of " p ": " how " seed 76616c696461746e step 0 stop 2\n"
+#define COLD "1 x 3, T 0 top_p 1 min_p 0 top_k 0"
+#define WARM " x 3, T 0.5 top_p 0.75 min_p 0 top_k 6"
+#define IN_TWOS(how)    \
+    LINE("0", "0", how) \
+    LINE("1", "1", how) \
+    LINE("0", "2", how) LINE("1", "3", how) LINE("0", "4", how)
+
+static void validation_is_a_mean_by_source(void **state)
+{
+    static const check greedy = { 0, GREEDY, IN_TWOS(COLD) };
+    static const check one = { 1,
+                               GREEDY "val-core/x/reward/sampled/mean@1 8\n"
+                                      "val-core/default/reward/sampled/mean@1 "
+                                      "7\n",
+                               IN_TWOS(COLD) IN_TWOS("1" WARM) };
+    static const check two = { 2,
+                               GREEDY "val-core/x/reward/mean@2 7.33333333\n"
+                                      "val-aux/x/reward/best@2 10.6666667\n"
+                                      "val-core/default/reward/mean@2 9.5\n"
+                                      "val-aux/default/reward/best@2 13\n",
+                               IN_TWOS(COLD) IN_TWOS("2" WARM) };
+    /* The best of scores below zero is below zero. */
+    static const check below = { 2,
+                                 "val-core/x/reward/mean@1 -6.66666667\n"
+                                 "val-core/default/reward/mean@1 -10\n"
+                                 "val-core/x/reward/mean@2 -7.33333333\n"
+                                 "val-aux/x/reward/best@2 -4\n"
+                                 "val-core/default/reward/mean@2 -9.5\n"
+                                 "val-aux/default/reward/best@2 -6\n",
+                                 IN_TWOS(COLD) IN_TWOS("2" WARM) };
+    fixture *f = *state;
+    f->run.ini.data.val_batch_size = 2;
+    validate(f, FIVE, &greedy, 8);
+    validate(f, FIVE, &one, 8);
+    validate(f, FIVE, &two, 8);
+    f->run.rewards[0].weight = -2;
+    validate(f, FIVE, &below, -8);
+}
+
+/* Without a size all rows are one batch; none are no score. */
+static void validation_takes_what_there_is(void **state)
+{
+    static const check all = { 0, GREEDY,
+                               LINE("0", "0", COLD) LINE("1", "1", COLD)
+                                   LINE("2", "2", COLD) LINE("3", "3", COLD)
+                                       LINE("4", "4", COLD) };
+    static const check last = { 0, "val-core/default/reward/mean@1 8\n",
+                                LINE("0", "0", COLD) };
+    fixture *f = *state;
+    validate(f, FIVE, &all, 8);
+    f->run.ini.data.val_batch_size = 7;
+    validate(f, "{\"prompt\":\"d\",\"answer\":\"\"}\n", &last, 8);
+}
+
+/* With [rollout] ignore_eos no end id ends a sample, greedy or drawn. */
+static void validation_ignores_ends_if_asked(void **state)
+{
+    fixture *f = *state;
+    static const check deaf = { 1,
+                                "val-core/default/reward/mean@1 8\n"
+                                "val-core/default/reward/sampled/mean@1 0\n",
+                                "0 of 0: " COLD
+                                " seed 76616c696461746e step 0 stop 0\n"
+                                "0 of 0: 1" WARM
+                                " seed 76616c696461746e step 0 stop 0\n" };
+    f->run.ini.rollout.ignore_eos = 1;
+    validate(f, "{\"prompt\":\"d\",\"answer\":\"\"}\n", &deaf, 8);
+}
+
+/* Every sample of the step in a file of its own, the greedy ones first. */
+static void validation_keeps_its_samples(void **state)
+{
+    static const check one = { 2,
+                               "val-core/default/reward/mean@1 8\n"
+                               "val-core/y/reward/mean@1 6\n"
+                               "val-core/default/reward/mean@2 3\n"
+                               "val-aux/default/reward/best@2 6\n"
+                               "val-core/y/reward/mean@2 12\n"
+                               "val-aux/y/reward/best@2 18\n",
+                               LINE("0", "0", COLD) LINE("1", "1", COLD)
+                                   LINE("0", "0", "2" WARM)
+                                       LINE("1", "1", "2" WARM) };
+    fixture *f = *state;
+    xr_err err = { "" };
+    char *text = NULL;
+    size_t size = 0;
+    f->run.ini.trainer.validation_data_dir = scratch_path("val");
+    validate(f,
+             "{\"prompt\":\"d\",\"answer\":\"7\"}\n"
+             "{\"prompt\":\"c\",\"answer\":\"\",\"data_source\":\"y\"}\n",
+             &one, 7);
+    assert_int_equal(
+        xr_file_read(scratch_path("val/3.jsonl"), 4096, &err, &text, &size),
+        XRAY_OK);
+#define D "{\"step\":3,\"prompt\":\"d\",\"response\":"
+#define C "{\"step\":3,\"prompt\":\"c\",\"response\":"
+#define OF_D ",\"data_source\":\"\",\"sample\":"
+#define OF_C ",\"data_source\":\"y\",\"sample\":"
+    assert_string_equal(text,
+                        D "\"a\",\"ground_truth\":\"7\",\"score\":8" OF_D
+                          "0,\"temperature\":0}\n" C
+                          "\"a b c\",\"ground_truth\":\"\",\"score\":6" OF_C
+                          "0,\"temperature\":0}\n" D
+                          "\"a\",\"ground_truth\":\"7\",\"score\":0" OF_D
+                          "0,\"temperature\":0.5}\n" D
+                          "\"b c\",\"ground_truth\":\"7\",\"score\":6" OF_D
+                          "1,\"temperature\":0.5}\n" C
+                          "\"b c\",\"ground_truth\":\"\",\"score\":6" OF_C
+                          "0,\"temperature\":0.5}\n" C
+                          "\"c d\",\"ground_truth\":\"\",\"score\":18" OF_C
+                          "1,\"temperature\":0.5}\n");
+    free(text);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(validation_is_a_mean_by_source),
+        CASE(validation_takes_what_there_is),
+        CASE(validation_ignores_ends_if_asked),
+        CASE(validation_keeps_its_samples),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

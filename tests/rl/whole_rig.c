@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/rl/whole_rig.h"
+
+#include <stdarg.h>
+
+#include "core/base/str.h"
+#include "core/roles/wire.h"
+
+/* ---- Workhorses --------------------------------------------------------- */
+
+struct xr_future {
+    xray_status status; /* of the answer */
+    uint32_t rank;
+    const char *says;
+};
+struct xr_actor {
+    uint32_t rank;
+};
+
+whole_script script;
+xray_comm_trace whole_traces[RANKS];
+static struct xr_actor actors[RANKS];
+static struct xr_future futures[RANKS];
+static xr_board board = { .extra = whole_traces };
+
+float whole_output(uint32_t row, uint32_t t, int k)
+{
+    return (float)(1000 * (uint32_t)k + 100 * row + t);
+}
+
+static void answer_forward(const xr_wire *wire)
+{
+    for (uint32_t r = 0; r < wire->rows.batch.rows; r++) {
+        uint32_t first = (uint32_t)wire->rows.row_start[r];
+        uint32_t end = (uint32_t)wire->rows.row_start[r + 1];
+        for (uint32_t t = first; t < end; t++)
+            for (int k = 0; k < 3; k++)
+                wire->out[k][t] = whole_output(wire->index[r], t - first, k);
+    }
+}
+
+static void answer_gradients(uint32_t rank, const xr_wire *wire)
+{
+    script.start[rank] = wire->head->names ? wire->sums[0] : 0;
+    for (uint64_t k = 0; k < wire->head->names; k++) {
+        wire->sums[k] += script.added[rank] * (double)(k + 1);
+        wire->weights[k] += 1;
+    }
+    script.spec = (xr_loss_spec){ .kind = wire->head->loss,
+                                  .outputs = wire->head->outputs,
+                                  .context_size = wire->head->context_size,
+                                  .names = wire->head->names };
+    memcpy(script.context, wire->context, wire->head->context_size);
+    if (script.fault[rank])
+        (void)snprintf(wire->head->fault, sizeof(wire->head->fault), "%s",
+                       script.fault[rank]);
+}
+
+/* Rows come with the numbers they have in the whole, ascending, and with their
+ * own tokens. */
+static void answer_batch(uint32_t rank, const char *method,
+                         const xray_region *region)
+{
+    xr_wire wire;
+    xr_err why = { "" };
+    if (xr_wire_map(region->data, region->size, &why, &wire) != XRAY_OK)
+        fail_msg("%s", why.text);
+    script.views[rank] = wire.head->views;
+    script.rows[rank] = wire.rows.batch.rows;
+    if (xr_wire_cut(&run, XRAY_ROLE_ACTOR, &wire, &whole.views, &why) !=
+        XRAY_OK)
+        fail_msg("%s", why.text);
+    script.needs[rank] = whole.views.count;
+    for (uint32_t r = 0; r < wire.rows.batch.rows; r++) {
+        assert_true(r == 0 || wire.index[r] > wire.index[r - 1]);
+        assert_int_equal(wire.rows.ids[wire.rows.row_start[r]],
+                         10 * wire.index[r]);
+        assert_int_equal(wire.rows.row_id[r], wire.index[r]);
+        script.who[wire.index[r]] = rank;
+    }
+    if (strcmp(method, "forward") == 0)
+        answer_forward(&wire);
+    else
+        answer_gradients(rank, &wire);
+}
+
+/* Sample k of prompt p: p + k + 1 tokens, each 100 p + 10 k + place. */
+static void answer_draw(uint32_t rank, const xray_region *region)
+{
+    xr_draw draw;
+    xr_err err = { "" };
+    if (xr_draw_map(region->data, region->size, &err, &draw) != XRAY_OK)
+        fail_msg("%s", err.text);
+    script.rows[rank] = draw.head->prompts;
+    for (uint32_t p = 0; p < draw.head->prompts; p++) {
+        uint32_t id = (uint32_t)draw.prompt_id[p];
+        assert_int_equal(draw.prompt_start[p + 1] - draw.prompt_start[p],
+                         1 + id % 2);
+        assert_int_equal(draw.prompt[draw.prompt_start[p]], 50 + id);
+        for (uint32_t k = 0; k < draw.head->how.n; k++) {
+            uint32_t at = p * draw.head->how.n + k;
+            draw.sizes[at] = id + k + 1;
+            draw.finish[at] = k;
+            draw.versions[at] = 7 + id;
+            for (uint32_t t = 0; t < id + k + 1; t++) {
+                draw.tokens[at * draw.head->how.max_tokens + t] =
+                    (int32_t)(100 * id + 10 * k + t);
+                draw.logp[at * draw.head->how.max_tokens + t] = (float)id;
+            }
+        }
+    }
+}
+
+static void answer_step(uint32_t rank, va_list args)
+{
+    assert_int_equal(va_arg(args, uint32_t), XRAY_ROLE_ACTOR);
+    assert_true(va_arg(args, double) == 0.5);
+    assert_true(va_arg(args, double) == 2);
+    *va_arg(args, double *) = script.norm[rank];
+    *va_arg(args, uint32_t *) = script.skipped[rank];
+    *va_arg(args, uint64_t *) = script.version[rank];
+    xr_str *bad = va_arg(args, xr_str *);
+    if (script.skipped[rank])
+        xr_str_puts(bad, "a tensor");
+}
+
+xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
+                                 xr_err *err, xr_future **out, ...);
+xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
+                                 xr_err *err, xr_future **out, ...)
+{
+    uint32_t rank = actor->rank;
+    size_t used = strlen(script.log);
+    va_list args;
+    (void)snprintf(script.log + used, sizeof(script.log) - used, "%s %u; ",
+                   method, rank);
+    if (script.unsent[rank] != XRAY_OK)
+        return xr_fail(err, script.unsent[rank], "rank %u is gone", rank);
+    va_start(args, out);
+    if (strcmp(method, "step") == 0) {
+        answer_step(rank, args);
+    } else if (strcmp(method, "draw") == 0) {
+        answer_draw(rank, va_arg(args, const xray_region *));
+    } else if (strcmp(method, "forward") == 0 ||
+               strcmp(method, "gradients") == 0) {
+        assert_int_equal(va_arg(args, uint32_t), XRAY_ROLE_ACTOR);
+        answer_batch(rank, method, va_arg(args, const xray_region *));
+    }
+    va_end(args);
+    futures[rank] =
+        (struct xr_future){ script.answer[rank], rank, script.says[rank] };
+    *out = &futures[rank];
+    return XRAY_OK;
+}
+
+xray_status __wrap_xr_actor_ask(xr_actor *actor, const char *method,
+                                int64_t timeout_ms, xr_err *err, ...);
+xray_status __wrap_xr_actor_ask(xr_actor *actor, const char *method,
+                                int64_t timeout_ms, xr_err *err, ...)
+{
+    va_list args;
+    size_t used = strlen(script.log);
+    (void)timeout_ms;
+    (void)snprintf(script.log + used, sizeof(script.log) - used, "%s %u; ",
+                   method, actor->rank);
+    va_start(args, err);
+    *va_arg(args, uint64_t *) = 4096;
+    va_end(args);
+    return XRAY_OK;
+}
+
+/* The last one answers first. */
+xray_status __wrap_xr_future_wait_any(xr_future *const *all, size_t count,
+                                      int64_t timeout_ms, xr_err *err,
+                                      size_t *out);
+xray_status __wrap_xr_future_wait_any(xr_future *const *all, size_t count,
+                                      int64_t timeout_ms, xr_err *err,
+                                      size_t *out)
+{
+    (void)timeout_ms;
+    (void)err;
+    if (script.silent)
+        return XRAY_AGAIN;
+    for (size_t i = count; i-- > 0;)
+        if (all[i]) {
+            *out = i;
+            return XRAY_OK;
+        }
+    return XRAY_E_ARG;
+}
+
+xray_status __wrap_xr_future_wait(xr_future *future, int64_t timeout_ms,
+                                  xr_err *err);
+xray_status __wrap_xr_future_wait(xr_future *future, int64_t timeout_ms,
+                                  xr_err *err)
+{
+    (void)timeout_ms;
+    return future->status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, future->status, "%s", future->says);
+}
+
+void __wrap_xr_future_drop(xr_future *future);
+void __wrap_xr_future_drop(xr_future *future)
+{
+    script.dropped += future != NULL;
+}
+
+xray_status __wrap_xr_actors_check(xr_actors *all, xr_err *err);
+xray_status __wrap_xr_actors_check(xr_actors *all, xr_err *err)
+{
+    (void)all;
+    return script.lost ? xr_fail(err, XRAY_E_PEER, "an actor is lost")
+                       : XRAY_OK;
+}
+
+const xr_board *__wrap_xr_actors_board(const xr_actors *all);
+const xr_board *__wrap_xr_actors_board(const xr_actors *all)
+{
+    (void)all;
+    return &board;
+}
+
+xray_status __wrap_xr_region_get(xr_actors *all, uint64_t size, xr_err *err,
+                                 xray_region **out);
+xray_status __wrap_xr_region_get(xr_actors *all, uint64_t size, xr_err *err,
+                                 xray_region **out)
+{
+    (void)all;
+    (void)err;
+    *out = calloc(1, sizeof(**out));
+    assert_non_null(*out);
+    (*out)->size = size;
+    (*out)->data = malloc(size);
+    assert_non_null((*out)->data);
+    memset((*out)->data, 0xee, size); /* what its last user left */
+    script.regions++;
+    return XRAY_OK;
+}
+
+void __wrap_xr_region_put(xr_actors *all, xray_region *region);
+void __wrap_xr_region_put(xr_actors *all, xray_region *region)
+{
+    (void)all;
+    if (!region)
+        return;
+    free(region->data);
+    free(region);
+    script.regions--;
+}
+
+/* ---- a run -------------------------------------------------------------- */
+
+xr_run run;
+xr_roles roles;
+xr_whole whole;
+xr_rows whole_rows;
+xr_views views;
+xr_err whole_err;
+
+const uint32_t whole_lengths[ROWS] = { 3, 9, 2, 7, 5, 4, 8 };
+
+int whole_begin(void **state)
+{
+    int32_t ids[16] = { 0 };
+    (void)state;
+    memset(&script, 0, sizeof(script));
+    memset(&whole_traces, 0, sizeof(whole_traces));
+    run = (xr_run){ .placement = { .size = RANKS } };
+    run.placement.actor = (xr_ranks){ .count = 3, .rank = { 0, 1, 3 } };
+    run.placement.rollout = (xr_ranks){ .count = 2, .rank = { 1, 2 } };
+    run.actor.load.tokens = 16;
+    make_fake_roles(&run, &roles);
+    whole = (xr_whole){ .run = &run,
+                        .size = RANKS,
+                        .row_cap = ROWS,
+                        .per_token = 4,
+                        .unit = calloc(ROWS, sizeof(uint32_t)),
+                        .cost = calloc(ROWS, sizeof(double)),
+                        .part = calloc(ROWS, sizeof(uint32_t)),
+                        .start = calloc(ROWS + 1, sizeof(uint32_t)) };
+    roles.whole = &whole;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        actors[r].rank = r;
+        whole.horse[r].actor = &actors[r];
+    }
+    assert_int_equal(xr_balance_init(&whole.balance, ROWS, RANKS, &whole_err),
+                     XRAY_OK);
+    assert_int_equal(xr_views_init(&whole.views, ROWS, &whole_err), XRAY_OK);
+    assert_int_equal(xr_views_init(&views, ROWS, &whole_err), XRAY_OK);
+    assert_int_equal(xr_rows_init(&whole_rows, ROWS, TOKENS, &whole_err),
+                     XRAY_OK);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        ids[0] = (int32_t)(10 * r);
+        const xr_row_in row = { .prompt = ids,
+                                .prompt_count = 1,
+                                .response = ids + 1,
+                                .response_count = whole_lengths[r] - 1,
+                                .row_id = r,
+                                .group = (int32_t)r,
+                                .temperature = 1 };
+        assert_int_equal(xr_rows_add(&whole_rows, &row, &whole_err), XRAY_OK);
+    }
+    const xr_cut cut = { .count = ROWS, .budget = 16 };
+    assert_int_equal(xr_views_cut(&views, &whole_rows, &cut, &whole_err),
+                     XRAY_OK);
+    whole_err.text[0] = '\0';
+    return 0;
+}
+
+int whole_end(void **state)
+{
+    (void)state;
+    assert_int_equal(script.regions, 0);
+    for (uint32_t r = 0; r < RANKS; r++)
+        xr_str_free(&whole.horse[r].bad);
+    xr_balance_free(&whole.balance);
+    xr_views_free(&whole.views);
+    xr_views_free(&views);
+    xr_rows_free(&whole_rows);
+    free(whole.unit);
+    free(whole.cost);
+    free(whole.part);
+    free(whole.start);
+    return 0;
+}
