@@ -124,14 +124,16 @@ static void signals_again_end_it_at_once(void **state)
     expect_code(r, 128 + SIGINT);
 }
 
-/* An engine that waits a while in its first step, once it has said so in the
- * file that is given back. */
+/* An engine that waits in its first step, once it has said so in the file that
+ * is given back, until program_kill lets it go on. */
 static const char *make_slow(void)
 {
     static char flag[300];
+    (void)snprintf(flag, sizeof flag, "%s", scratch_path("flag.go"));
+    (void)remove(flag);
     (void)snprintf(flag, sizeof flag, "%s", scratch_path("flag"));
     (void)remove(flag);
-    assert_int_equal(setenv("SICK", "infer-pause", 1), 0);
+    assert_int_equal(setenv("SICK", "infer-wait", 1), 0);
     assert_int_equal(setenv("SICK_AT", "1", 1), 0);
     assert_int_equal(setenv("SICK_FLAG", flag, 1), 0);
     return flag;

@@ -9,27 +9,35 @@ last=4
 steps $last
 sed -i 's/^algo = sick/algo = grpo\ninfer = sick/' "$work/run.ini"
 SICK='' train "$work/whole" >/dev/null 2>&1
-export SICK=infer-pause SICK_FLAG=$work/flag
+export SICK=infer-wait SICK_FLAG=$work/flag
 
-# interrupt FOLDER CALL SIGNALS [OPTIONS...]: sends them while the engine pauses
-# in its step number CALL. A shell ignores SIGINT for what runs in the background.
+# until_held TEXT FILE: while $pid runs, for 30 s at most.
+until_held() {
+    for _ in $(seq 3000); do
+        if grep -qs "$1" "$2" || ! kill -0 "$pid" 2>/dev/null; then break; fi
+        sleep 0.01
+    done
+}
+
+# interrupt FOLDER CALL SIGNALS [OPTIONS...]: sends them while the engine waits
+# in its step number CALL. After one signal the engine goes on; a second is sent
+# only once the program has said that it caught the first, because two that are
+# pending together arrive as one. A shell ignores SIGINT for what runs in the
+# background.
 interrupt() {
     local dir=$1 at=$2 pid
     read -ra signals <<<"$3"
     shift 3
-    rm -rf "$dir" "$work/flag"
+    rm -rf "$dir" "$work/flag" "$work/flag.go"
     SICK_AT=$at env --default-signal=INT "$XRAY_BIN" train "$work/run.ini" \
         --set "trainer.default_local_dir=$dir" "$@" >"$work/out" 2>"$work/err" &
     pid=$!
-    for _ in $(seq 3000); do
-        [ -s "$work/flag" ] && break
-        kill -0 "$pid" 2>/dev/null || break
-        sleep 0.01
-    done
+    until_held here "$work/flag"
     for signal in "${signals[@]}"; do
         kill -s "$signal" "$pid"
-        sleep 0.05
+        until_held "once more stops at once" "$work/err"
     done
+    [ ${#signals[@]} -gt 1 ] || touch "$work/flag.go"
     code=0
     { wait "$pid" || code=$?; } 2>/dev/null
 }

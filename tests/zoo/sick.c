@@ -67,6 +67,7 @@ void sick_wait(void)
     int fd = flag ? open(flag, O_WRONLY | O_CREAT | O_EXCL, 0600) : -1;
     if (fd < 0)
         return;
+    (void)!write(fd, "here\n", 5);
     (void)close(fd);
     (void)snprintf(go, sizeof(go), "%s.go", flag);
     for (int i = 0; i < 6000 && access(go, F_OK) != 0; i++)

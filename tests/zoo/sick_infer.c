@@ -11,28 +11,12 @@
 
 static const xray_infer_ops *base;
 
-/* Tells a test that sampling is under way and gives it time for a signal. */
-static void pause_here(void)
-{
-    const char *flag = getenv("SICK_FLAG");
-    struct timespec pause = { 0, 400000000 };
-    int fd = flag ? open(flag, O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
-    if (fd < 0)
-        return;
-    (void)!write(fd, "here\n", 5);
-    (void)close(fd);
-    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
-        ;
-}
-
 static xray_status step(void *self)
 {
     if (sick_now("infer-idle"))
         return XRAY_OK;
     if (sick_now("infer-more"))
         return XRAY_AGAIN;
-    if (sick_now("infer-pause"))
-        pause_here();
     if (sick_now("infer-wait"))
         sick_wait();
     return base->step(self);
