@@ -163,14 +163,14 @@ static int alloc_floats(rank_env *e, uint64_t count, float **out)
 
 static int run_rank(rank_env *e, char **sizes, int count)
 {
-    static const xray_host host = { .head = XRAY_HEAD(xray_host),
+    static const xray_host host = { .header = XRAY_HEADER(xray_host),
                                     .fail = print_failure };
     uint32_t ranks[MOST_RANKS];
     e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
     e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
     if (e->dev->create(&host, NULL, 1, &e->dev_self) != XRAY_OK)
         return 0;
-    xray_comm_setup setup = { .head = XRAY_HEAD(xray_comm_setup),
+    xray_comm_setup setup = { .header = XRAY_HEADER(xray_comm_setup),
                               .host = &host,
                               .device = e->dev,
                               .device_self = e->dev_self,

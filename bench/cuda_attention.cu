@@ -58,7 +58,7 @@ static void decode(bench *b, const shape *s)
     }
     int32_t *table = numbers(b, ids, blocks + 2ull * s->rows);
     xray_kv cache = {};
-    cache.head = XRAY_HEAD(xray_kv);
+    cache.header = XRAY_HEADER(xray_kv);
     cache.table = table;
     cache.table_stride = per;
     cache.block_tokens = BLOCK_TOKENS;
@@ -70,7 +70,7 @@ static void decode(bench *b, const shape *s)
     float *x = values(b, s->rows * (q + 2 * kv));
     float *o = room(b, s->rows * q);
     xray_attention_kv op = {};
-    op.head = XRAY_HEAD(xray_attention_kv);
+    op.header = XRAY_HEADER(xray_attention_kv);
     op.tokens.bound = s->rows;
     op.kv = &cache;
     op.seq = table + blocks;
@@ -112,7 +112,7 @@ static void train(bench *b, const shape *s)
     float *d_o = values(b, tokens * q);
     float *lse = room(b, tokens * s->heads);
     xray_attention op = {};
-    op.head = XRAY_HEAD(xray_attention);
+    op.header = XRAY_HEADER(xray_attention);
     op.tokens.bound = tokens;
     op.row_start = numbers(b, start, s->rows + 1ull);
     op.rows = s->rows;
@@ -129,7 +129,7 @@ static void train(bench *b, const shape *s)
     op.head_dim = s->dim;
     op.scale = 0.125f;
     xray_attention_grad back = {};
-    back.head = XRAY_HEAD(xray_attention_grad);
+    back.header = XRAY_HEADER(xray_attention_grad);
     back.forward = &op;
     back.d_o = d_o;
     back.dq = grad;

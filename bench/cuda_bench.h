@@ -98,7 +98,7 @@ static inline void measure_copy(bench *b)
 static inline void bench_open(bench *b, uint64_t flush_bytes)
 {
     static xray_host host = {};
-    host.head = XRAY_HEAD(xray_host);
+    host.header = XRAY_HEADER(xray_host);
     host.fail = say;
     cuda_config config = {};
     config.precision = CUDA_BFLOAT16;
@@ -112,7 +112,7 @@ static inline void bench_open(bench *b, uint64_t flush_bytes)
     b->flush = flush_bytes ? room(b, flush_bytes / 4) : NULL;
     b->flush_bytes = flush_bytes;
     xray_device_info info = {};
-    info.head = XRAY_HEAD(xray_device_info);
+    info.header = XRAY_HEADER(xray_device_info);
     need(b->ops->info(b->self, &info) == XRAY_OK, "info");
     printf("%s\n", info.name);
     measure_copy(b);

@@ -37,7 +37,7 @@ static void print_line(const xray_host *host, uint32_t level, const char *msg)
     (void)fprintf(stderr, "%s\n", msg);
 }
 
-static const xray_host bench_host = { .head = XRAY_HEAD(xray_host),
+static const xray_host bench_host = { .header = XRAY_HEADER(xray_host),
                                       .log = print_line,
                                       .fail = print_failure };
 
@@ -141,7 +141,7 @@ static int room_open(room *r)
     r->count = r->count > MOST_MATRICES ? MOST_MATRICES : r->count;
     for (size_t i = 0; i < r->count; i++) {
         r->data[i] = device_fill(&r->d, bytes, 0);
-        xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+        xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                                   .data = r->data[i],
                                   .rows = r->s->rows,
                                   .cols = r->s->cols,
@@ -174,7 +174,7 @@ static xray_status call(const room *r, uint32_t kind, size_t tokens, size_t i)
 {
     int nt = kind == XRAY_NT;
     if (kind == FOLD) {
-        xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+        xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                                 .tokens = { tokens, NULL },
                                 .dy = r->y,
                                 .x = r->x,
@@ -185,7 +185,7 @@ static xray_status call(const room *r, uint32_t kind, size_t tokens, size_t i)
                                 .dw = r->dw };
         return r->d.ops->matmul_grad(r->d.self, NULL, &op);
     }
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = r->w[i % r->count],
                        .tokens = { tokens, NULL },
                        .x = r->x,

@@ -58,7 +58,7 @@ static void norms(bench *b, const shape *s, const space *m, uint32_t groups,
     double width = 4.0 * groups * dim * m->n;
     uint64_t stride = static_cast<uint64_t>(groups) * dim;
     xray_rmsnorm op = {};
-    op.head = XRAY_HEAD(xray_rmsnorm);
+    op.header = XRAY_HEADER(xray_rmsnorm);
     op.tokens.bound = s->tokens;
     op.x = m->x;
     op.y = m->y;
@@ -75,7 +75,7 @@ static void norms(bench *b, const shape *s, const space *m, uint32_t groups,
         measure(b, "rmsnorm, residual", 4 * width, ENQUEUED(b, rmsnorm, op));
     }
     xray_rmsnorm_grad grad = {};
-    grad.head = XRAY_HEAD(xray_rmsnorm_grad);
+    grad.header = XRAY_HEADER(xray_rmsnorm_grad);
     grad.tokens.bound = s->tokens;
     grad.x = m->x;
     grad.weight = m->weight;
@@ -96,7 +96,7 @@ static void layer_norms(bench *b, const shape *s, const space *m)
 {
     double width = 4.0 * s->dim * m->n;
     xray_layernorm op = {};
-    op.head = XRAY_HEAD(xray_layernorm);
+    op.header = XRAY_HEADER(xray_layernorm);
     op.tokens.bound = s->tokens;
     op.x = m->x;
     op.weight = op.bias = m->weight;
@@ -106,7 +106,7 @@ static void layer_norms(bench *b, const shape *s, const space *m)
     op.eps = 1e-6f;
     measure(b, "layernorm", 2 * width, ENQUEUED(b, layernorm, op));
     xray_layernorm_grad grad = {};
-    grad.head = XRAY_HEAD(xray_layernorm_grad);
+    grad.header = XRAY_HEADER(xray_layernorm_grad);
     grad.tokens.bound = s->tokens;
     grad.x = m->x;
     grad.weight = m->weight;
@@ -125,7 +125,7 @@ static void table_rows(bench *b, const shape *s, const space *m)
     double row = 4.0 * s->dim;
     float *table = room(b, static_cast<uint64_t>(s->vocab) * s->dim);
     xray_embedding op = {};
-    op.head = XRAY_HEAD(xray_embedding);
+    op.header = XRAY_HEADER(xray_embedding);
     op.tokens.bound = s->tokens;
     op.ids = m->ids;
     op.table = table;
@@ -137,7 +137,7 @@ static void table_rows(bench *b, const shape *s, const space *m)
     op.table_dtype = XRAY_BF16;
     measure(b, "embedding, bf16", 1.5 * row * m->n, ENQUEUED(b, embedding, op));
     xray_embedding_grad grad = {};
-    grad.head = XRAY_HEAD(xray_embedding_grad);
+    grad.header = XRAY_HEADER(xray_embedding_grad);
     grad.tokens.bound = s->tokens;
     grad.ids = m->ids;
     grad.dy = m->y;
@@ -154,13 +154,13 @@ static void activations(bench *b, const shape *s, const space *m)
 {
     double width = 4.0 * s->ff * m->n;
     xray_glu op = {};
-    op.head = XRAY_HEAD(xray_glu);
+    op.header = XRAY_HEADER(xray_glu);
     op.tokens.bound = s->tokens;
     op.x = m->x;
     op.y = m->y;
     op.dim = s->ff;
     xray_glu_grad grad = {};
-    grad.head = XRAY_HEAD(xray_glu_grad);
+    grad.header = XRAY_HEADER(xray_glu_grad);
     grad.tokens.bound = s->tokens;
     grad.x = m->x;
     grad.dy = m->y;
@@ -177,7 +177,7 @@ static void activations(bench *b, const shape *s, const space *m)
 static void positions(bench *b, const shape *s, const space *m)
 {
     xray_rope op = {};
-    op.head = XRAY_HEAD(xray_rope);
+    op.header = XRAY_HEADER(xray_rope);
     op.tokens.bound = s->tokens;
     op.x = m->y;
     op.positions = m->ids;
@@ -228,7 +228,7 @@ static void elements(bench *b)
     float *scalars = static_cast<float *>(filled(b, 4, 0));
     printf("%llu elements\n", static_cast<unsigned long long>(n));
     xray_axpby sum = {};
-    sum.head = XRAY_HEAD(xray_axpby);
+    sum.header = XRAY_HEADER(xray_axpby);
     sum.count = n;
     sum.x = g;
     sum.y = p;
@@ -236,7 +236,7 @@ static void elements(bench *b)
     sum.beta = 1.0f;
     measure(b, "axpby", 12 * count, ENQUEUED(b, axpby, sum));
     xray_cast cast = {};
-    cast.head = XRAY_HEAD(xray_cast);
+    cast.header = XRAY_HEADER(xray_cast);
     cast.count = n;
     cast.x = p;
     cast.y = out;
@@ -246,13 +246,13 @@ static void elements(bench *b)
     cast.y_dtype = XRAY_F16;
     measure(b, "cast to f16", 6 * count, ENQUEUED(b, cast, cast));
     xray_sumsq square = {};
-    square.head = XRAY_HEAD(xray_sumsq);
+    square.header = XRAY_HEADER(xray_sumsq);
     square.count = n;
     square.x = g;
     square.result = reinterpret_cast<double *>(room(b, 4));
     measure(b, "sumsq", 4 * count, ENQUEUED(b, sumsq, square));
     xray_adamw step = {};
-    step.head = XRAY_HEAD(xray_adamw);
+    step.header = XRAY_HEADER(xray_adamw);
     step.count = n;
     step.p = p;
     step.g = g;

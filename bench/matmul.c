@@ -97,7 +97,7 @@ static void report(const char *kind, const device *d, const shape *s,
 static void run_products(const device *d, const shape *s, xray_weight *w,
                          float *const *data, probe_rates *peaks)
 {
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { s->tokens, NULL },
                        .x = data[1],
@@ -114,7 +114,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
     op.x_stride = s->rows;
     op.y_stride = s->cols;
     report("NN", d, s, &op, NULL, peaks);
-    xray_matmul_grad grad = { .head = XRAY_HEAD(xray_matmul_grad),
+    xray_matmul_grad grad = { .header = XRAY_HEADER(xray_matmul_grad),
                               .tokens = { s->tokens, NULL },
                               .dy = data[2],
                               .x = data[1],
@@ -131,7 +131,7 @@ static int run_shape(const device *d, const shape *s, probe_rates *peaks)
     float *data[3] = { device_floats(d, s->rows * s->cols),
                        device_floats(d, s->tokens * s->cols),
                        device_floats(d, s->tokens * s->rows) };
-    xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+    xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data[0],
                               .rows = s->rows,
                               .cols = s->cols,
@@ -180,7 +180,7 @@ static int wanted(const shape *s, const char *name)
 
 int main(int argc, char **argv)
 {
-    static const xray_host host = { .head = XRAY_HEAD(xray_host),
+    static const xray_host host = { .header = XRAY_HEADER(xray_host),
                                     .fail = print_failure };
     uint32_t threads = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 1;
     cpu_config config = { .isa = isa_named(argc > 2 ? argv[2] : "auto") };
@@ -196,7 +196,7 @@ int main(int argc, char **argv)
                  .threads = threads };
     if (d.ops->create(&host, &config, threads, &d.self) != XRAY_OK)
         return 1;
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     if (d.ops->info(d.self, &info) != XRAY_OK)
         return 1;
     d.wide = strstr(info.name, "AVX-512") != NULL;

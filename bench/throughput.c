@@ -179,7 +179,7 @@ static int train_once(bench *b, double best[2], xr_err *err)
     double nll = 0;
     xr_err fault = { "" };
     xr_loss_spec loss = { .kind = XR_LOSS_SFT,
-                          .outputs = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY,
+                          .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
                           .context = &tokens,
                           .context_size = sizeof(tokens),
                           .sums = &nll,
@@ -258,8 +258,8 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
         double start = probe_now(b->threads);
         how.step = (uint64_t)i;
         if ((s->actor.self && xr_publish(s, err) != XRAY_OK) ||
-            xr_samples_draw(b->roles, &b->samples, b->prompts, b->prompt_count,
-                            &how, NULL, err) != XRAY_OK)
+            xr_samples_generate(b->roles, &b->samples, b->prompts,
+                                b->prompt_count, &how, NULL, err) != XRAY_OK)
             return -1;
         double took = probe_now(b->threads) - start;
         best = took < best ? took : best;

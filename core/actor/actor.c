@@ -85,7 +85,7 @@ static void on_message(xr_actor *actor, const xray_runtime_event *event)
     if (actor->lost)
         return;
     xray_status status =
-        xr_message_head(event->data, (size_t)event->size, &err, &message);
+        xr_message_header(event->data, (size_t)event->size, &err, &message);
     if (!status && message.kind == XR_MESSAGE_RELEASE)
         status = xr_message_values(&message, "U", &err, &value);
     else if (!status && (message.kind == XR_MESSAGE_REPLY ||
@@ -99,7 +99,7 @@ static void on_message(xr_actor *actor, const xray_runtime_event *event)
 
 xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err)
 {
-    xray_runtime_event event = { .head = XRAY_HEAD(xray_runtime_event) };
+    xray_runtime_event event = { .header = XRAY_HEADER(xray_runtime_event) };
     xray_status status = actors->ops->poll(actors->runtime, timeout_ms, &event);
     if (status < 0)
         return xr_relay_error(&actors->relay, status, "poll", err);
@@ -173,7 +173,7 @@ xray_status xr_actors_new(const xr_actors_setup *setup, xr_err *err,
     actors->ops = setup->ops ? setup->ops : &xr_local_runtime;
     actors->fail_together = setup->fail_together;
     xray_runtime_setup given = {
-        .head = XRAY_HEAD(xray_runtime_setup),
+        .header = XRAY_HEADER(xray_runtime_setup),
         .host = &actors->relay.host,
         .board_size = xr_board_bytes(setup->actors, setup->extra),
         .actors = setup->actors,
@@ -262,9 +262,9 @@ void xr_region_put(xr_actors *actors, xray_region *region)
     if (!region || !xr_pool_put(&actors->pool, region))
         return;
     /* An actor's: it may use it again. If this cannot be sent, it does not. */
-    const xr_message head = { XR_MESSAGE_RELEASE, 0, 0, "", NULL, 0 };
+    const xr_message header = { XR_MESSAGE_RELEASE, 0, 0, "", NULL, 0 };
     value.U = region->id;
-    if (xr_message_encode(&head, "U", &value, &ignored, &actors->scratch))
+    if (xr_message_encode(&header, "U", &value, &ignored, &actors->scratch))
         return;
     if (actors->ops->send(actors->runtime, region->peer, actors->scratch.data,
                           actors->scratch.size, NULL, 0))
@@ -338,13 +338,13 @@ static xray_status send_create(xr_actor *actor, const xr_actor_spawn_spec *spec,
         xr_future_new(actor, "create", &no_values, err, &actor->create);
     if (status)
         return status;
-    const xr_message head = { XR_MESSAGE_CREATE,   0,    actor->create->call,
-                              actor->class_->name, NULL, 0 };
+    const xr_message header = { XR_MESSAGE_CREATE,   0,    actor->create->call,
+                                actor->class_->name, NULL, 0 };
     const xr_value values[4] = { { .s = spec->name },
                                  { .u = spec->index },
                                  { .u = spec->count },
                                  { .s = spec->text ? spec->text : "" } };
-    status = xr_message_encode(&head, XR_CREATE_LETTERS, values, err,
+    status = xr_message_encode(&header, XR_CREATE_LETTERS, values, err,
                                &actor->actors->scratch);
     return status ? status : xr_future_send(actor->create, err);
 }
@@ -356,7 +356,7 @@ xray_status xr_actor_spawn(xr_actors *actors, const xr_actor_spawn_spec *spec,
     xray_status status = new_actor(actors, spec, err, &actor);
     if (status)
         return status;
-    const xray_actor_spec given = { .head = XRAY_HEAD(xray_actor_spec),
+    const xray_actor_spec given = { .header = XRAY_HEADER(xray_actor_spec),
                                     .name = spec->name,
                                     .argv = spec->argv,
                                     .index = spec->index };
@@ -407,8 +407,8 @@ static xray_status stop(xr_actor *actor, const xr_deadline *deadline,
     xray_status status = xr_future_new(actor, "stop", &no_values, err, &future);
     if (status)
         return status;
-    const xr_message head = { XR_MESSAGE_STOP, 0, future->call, "", NULL, 0 };
-    status = xr_message_encode(&head, "", NULL, err, &actors->scratch);
+    const xr_message header = { XR_MESSAGE_STOP, 0, future->call, "", NULL, 0 };
+    status = xr_message_encode(&header, "", NULL, err, &actors->scratch);
     if (!status)
         status = xr_future_send(future, err);
     if (!status)

@@ -22,16 +22,16 @@ struct xr_board_slot {
     channel channels[XR_BOARD_CHANNELS];
 };
 
-typedef struct board_head {
+typedef struct board_header {
     uint64_t magic;
     uint64_t extra_size;
     uint32_t actors;
     uint32_t reserved[11]; /* slots begin on a cache line */
-} board_head;
+} board_header;
 
 static uint64_t slots_end(uint32_t actors)
 {
-    uint64_t end = sizeof(board_head) + actors * sizeof(xr_board_slot);
+    uint64_t end = sizeof(board_header) + actors * sizeof(xr_board_slot);
     return (end + 63) / 64 * 64;
 }
 
@@ -45,26 +45,26 @@ uint64_t xr_board_bytes(uint32_t actors, uint64_t extra_size)
 
 void xr_board_format(void *memory, uint32_t actors, uint64_t extra_size)
 {
-    board_head *head = memory;
-    head->extra_size = extra_size;
-    head->actors = actors;
-    head->magic = MAGIC;
+    board_header *header = memory;
+    header->extra_size = extra_size;
+    header->actors = actors;
+    header->magic = MAGIC;
 }
 
 xray_status xr_board_map(void *memory, uint64_t bytes, xr_err *err,
                          xr_board *out)
 {
-    const board_head *head = memory;
-    if (bytes < sizeof(*head) || head->magic != MAGIC ||
-        bytes < xr_board_bytes(head->actors, head->extra_size))
+    const board_header *header = memory;
+    if (bytes < sizeof(*header) || header->magic != MAGIC ||
+        bytes < xr_board_bytes(header->actors, header->extra_size))
         return xr_fail(err, XRAY_E_PEER,
                        "the board (%llu bytes) is not one of this program",
                        (unsigned long long)bytes);
     char *base = memory;
-    out->slots = (xr_board_slot *)(void *)(base + sizeof(*head));
-    out->extra = base + slots_end(head->actors);
-    out->extra_size = head->extra_size;
-    out->actors = head->actors;
+    out->slots = (xr_board_slot *)(void *)(base + sizeof(*header));
+    out->extra = base + slots_end(header->actors);
+    out->extra_size = header->extra_size;
+    out->actors = header->actors;
     out->reserved = 0;
     return XRAY_OK;
 }

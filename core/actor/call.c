@@ -71,9 +71,9 @@ static xray_status send_call(xr_future *future, va_list args, xr_err *err)
     xr_actors *actors = future->actor->actors;
     xray_status status = take_args(future, args, values, err);
     if (!status) {
-        const xr_message head = { XR_MESSAGE_CALL, 0,    future->call,
-                                  future->method,  NULL, 0 };
-        status = xr_message_encode(&head, future->signature->in, values, err,
+        const xr_message header = { XR_MESSAGE_CALL, 0,    future->call,
+                                    future->method,  NULL, 0 };
+        status = xr_message_encode(&header, future->signature->in, values, err,
                                    &actors->scratch);
     }
     if (status)

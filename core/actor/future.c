@@ -147,8 +147,8 @@ static xray_status take_reply(xr_future *future,
     xr_str_append(&future->reply, event->data, (size_t)event->size);
     if (future->reply.failed)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for its answer");
-    xray_status status =
-        xr_message_head(future->reply.data, future->reply.size, err, &message);
+    xray_status status = xr_message_header(future->reply.data,
+                                           future->reply.size, err, &message);
     if (!status)
         status = xr_message_values(&message, letters, err, future->values);
     if (status)

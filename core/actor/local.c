@@ -396,7 +396,8 @@ static int take_event(xr_local *local, xray_runtime_event *out)
         xray_peer *peer = &local->peers[i];
         if (!peer->used || peer->lost == 2)
             continue;
-        *out = (xray_runtime_event){ .head = XRAY_HEAD(xray_runtime_event) };
+        *out =
+            (xray_runtime_event){ .header = XRAY_HEADER(xray_runtime_event) };
         out->peer = peer;
         if (!take_message(peer, out)) {
             if (!peer->lost)
@@ -492,7 +493,7 @@ static xray_status local_poll(void *self, int64_t timeout_ms,
 }
 
 const xray_runtime_ops xr_local_runtime = {
-    .head = XRAY_HEAD(xray_runtime_ops),
+    .header = XRAY_HEADER(xray_runtime_ops),
     .create = local_create,
     .attach = xr_local_attach,
     .destroy = local_destroy,

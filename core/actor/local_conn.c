@@ -80,11 +80,11 @@ static ssize_t send_some(int socket, struct iovec *iov, size_t count, int fd)
         memset(&ctl, 0, sizeof(ctl));
         msg.msg_control = &ctl;
         msg.msg_controllen = CMSG_SPACE(sizeof(int));
-        struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(head), &fd, sizeof(int));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&msg);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &fd, sizeof(int));
     }
     ssize_t sent;
     do
@@ -166,12 +166,12 @@ int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
         return ENOMEM;
     size_t sent = 0;
     if (!bad) {
-        xr_frame head = *frame;
+        xr_frame header = *frame;
         const union {
             const void *given;
             void *base; /* sendmsg does not write to it */
         } payload = { data };
-        struct iovec iov[2] = { { &head, sizeof(head) },
+        struct iovec iov[2] = { { &header, sizeof(header) },
                                 { payload.base, size } };
         ssize_t n = send_some(conn->fd, iov, size ? 2 : 1, fd);
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)

@@ -93,7 +93,7 @@ xray_status xr_local_region_create(void *self, uint64_t size,
     int bad = ENOMEM;
     if (region) {
         region->pub =
-            (xray_region){ XRAY_HEAD(xray_region), 0, size, NULL, NULL };
+            (xray_region){ XRAY_HEADER(xray_region), 0, size, NULL, NULL };
         region->fd = -1;
         region->sent = calloc(local->peer_count, 1);
     }
@@ -157,7 +157,7 @@ static int receive(xray_peer *peer, const xr_frame *frame, int fd)
     xr_local_region *region = calloc(1, sizeof(*region));
     if (!region)
         return ENOMEM;
-    region->pub = (xray_region){ XRAY_HEAD(xray_region), frame->id,
+    region->pub = (xray_region){ XRAY_HEADER(xray_region), frame->id,
                                  frame->bytes, map(fd, frame->bytes), peer };
     region->fd = -1;
     bad = region->pub.data ? add(&peer->regions, region) : ENOMEM;

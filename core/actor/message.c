@@ -49,16 +49,16 @@ static int pack_value(msgpack_packer *pk, char letter, const xr_value *value)
     }
 }
 
-xray_status xr_message_encode(const xr_message *head, const char *letters,
+xray_status xr_message_encode(const xr_message *header, const char *letters,
                               const xr_value *values, xr_err *err, xr_str *out)
 {
     msgpack_packer pk;
     out->size = 0;
     out->failed = 0;
     msgpack_packer_init(&pk, out, write_str);
-    int bad = msgpack_pack_uint32(&pk, head->kind) ||
-              msgpack_pack_uint64(&pk, head->call) ||
-              pack_text(&pk, head->name);
+    int bad = msgpack_pack_uint32(&pk, header->kind) ||
+              msgpack_pack_uint64(&pk, header->call) ||
+              pack_text(&pk, header->name);
     for (size_t i = 0; !bad && letters[i]; i++) {
         if (letters[i] == 'b' && values[i].b.size > UINT32_MAX)
             return xr_fail(err, XRAY_E_RANGE,
@@ -175,8 +175,8 @@ static int take(const char **at, size_t *size, char letter, xr_value *out)
     return next(at, size, &object) && to_value(&object, letter, out);
 }
 
-xray_status xr_message_head(const void *data, size_t size, xr_err *err,
-                            xr_message *out)
+xray_status xr_message_header(const void *data, size_t size, xr_err *err,
+                              xr_message *out)
 {
     const char *at = data;
     xr_value kind;

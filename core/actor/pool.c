@@ -31,7 +31,7 @@ static const void *relay_service(const xray_host *host, const char *id)
 
 void xr_relay_init(xr_relay *relay, const xray_host *outer)
 {
-    *relay = (xr_relay){ .host = { .head = XRAY_HEAD(xray_host),
+    *relay = (xr_relay){ .host = { .header = XRAY_HEADER(xray_host),
                                    .host_data = relay,
                                    .version = outer ? outer->version : "",
                                    .log = relay_log,

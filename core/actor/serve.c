@@ -88,18 +88,18 @@ static xray_status answer_error(xr_actor_context *c, uint64_t call,
                                 xray_status status, const char *text,
                                 xr_err *err)
 {
-    const xr_message head = { XR_MESSAGE_ERROR, 0, call, "", NULL, 0 };
+    const xr_message header = { XR_MESSAGE_ERROR, 0, call, "", NULL, 0 };
     const xr_value values[2] = { { .i = status }, { .s = text } };
     xray_status bad =
-        xr_message_encode(&head, XR_ERROR_LETTERS, values, err, &c->scratch);
+        xr_message_encode(&header, XR_ERROR_LETTERS, values, err, &c->scratch);
     return bad ? bad : answer(c, 0, err);
 }
 
 static xray_status answer_done(xr_actor_context *c, uint64_t call, xr_err *err)
 {
-    const xr_message head = { XR_MESSAGE_REPLY, 0, call, "", NULL, 0 };
+    const xr_message header = { XR_MESSAGE_REPLY, 0, call, "", NULL, 0 };
     const xr_value value = { .i = XRAY_OK };
-    xray_status bad = xr_message_encode(&head, "i", &value, err, &c->scratch);
+    xray_status bad = xr_message_encode(&header, "i", &value, err, &c->scratch);
     return bad ? bad : answer(c, 0, err);
 }
 
@@ -167,12 +167,12 @@ static xray_status answer_call(xr_actor_context *c, uint64_t call,
     char letters[XR_VALUES + 1] = "i";
     uint32_t regions = 0;
     xr_err why = { "" };
-    const xr_message head = { XR_MESSAGE_REPLY, 0, call, "", NULL, 0 };
+    const xr_message header = { XR_MESSAGE_REPLY, 0, call, "", NULL, 0 };
     values[0].i = status;
     memcpy(letters + 1, signature->out, signature->out_count);
     xray_status bad = gather(c, signature, values + 1, &regions, &why);
     if (!bad)
-        bad = xr_message_encode(&head, letters, values, &why, &c->scratch);
+        bad = xr_message_encode(&header, letters, values, &why, &c->scratch);
     if (!bad)
         return answer(c, regions, err);
     put_outs(c, signature);
@@ -322,7 +322,8 @@ static xray_status serve(xr_actor_context *c,
                          xr_err *err)
 {
     while (!c->stopped) {
-        xray_runtime_event event = { .head = XRAY_HEAD(xray_runtime_event) };
+        xray_runtime_event event = { .header =
+                                         XRAY_HEADER(xray_runtime_event) };
         xr_message message;
         xray_status status = c->ops->poll(c->runtime, -1, &event);
         if (status < 0)
@@ -336,7 +337,8 @@ static xray_status serve(xr_actor_context *c,
             return event.clean ? XRAY_OK
                                : xr_fail(err, XRAY_E_PEER, "the parent %s",
                                          event.reason);
-        status = xr_message_head(event.data, (size_t)event.size, err, &message);
+        status =
+            xr_message_header(event.data, (size_t)event.size, err, &message);
         if (!status && message.kind == XR_MESSAGE_CREATE)
             status = on_create(c, &message, classes, count, err);
         else if (!status)

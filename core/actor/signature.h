@@ -70,10 +70,10 @@ typedef struct xr_message {
 } xr_message;
 
 /* Replaces what is in `out`. */
-xray_status xr_message_encode(const xr_message *head, const char *letters,
+xray_status xr_message_encode(const xr_message *header, const char *letters,
                               const xr_value *values, xr_err *err, xr_str *out);
-xray_status xr_message_head(const void *data, size_t size, xr_err *err,
-                            xr_message *out);
+xray_status xr_message_header(const void *data, size_t size, xr_err *err,
+                              xr_message *out);
 /* The values; one more, one less or another type than `letters` is an error. */
 xray_status xr_message_values(const xr_message *message, const char *letters,
                               xr_err *err, xr_value *out);

@@ -20,7 +20,7 @@ xray_status xr_fail(xr_err *err, xray_status status, const char *fmt, ...)
     (void)vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
     xr_one_line(err->text);
-    err->place = (xr_place){ .said = 0 };
+    err->location = (xr_location){ .said = 0 };
     return status;
 }
 
@@ -46,11 +46,11 @@ xray_status xr_fail_key(xr_err *err, xray_status status, const char *section,
     (void)vsnprintf(err->text + named, sizeof err->text - named, fmt, args);
     va_end(args);
     xr_one_line(err->text);
-    xr_place place = { .said = (uint32_t)named };
+    xr_location place = { .said = (uint32_t)named };
     if (copy_name(place.section, sizeof place.section,
                   section ? section : "") &&
         copy_name(place.key, sizeof place.key, key))
-        err->place = place;
+        err->location = place;
     return status;
 }
 
@@ -58,7 +58,7 @@ void xr_err_file(xr_err *err, const char *file)
 {
     size_t size = strlen(file);
     if (err && size < strlen(err->text))
-        err->place = (xr_place){ .said = (uint32_t)size };
+        err->location = (xr_location){ .said = (uint32_t)size };
 }
 
 xray_status xr_fail_in(xr_err *err, xray_status status, const char *fmt, ...)
@@ -72,17 +72,17 @@ xray_status xr_fail_in(xr_err *err, xray_status status, const char *fmt, ...)
     va_end(args);
     size_t used = n < 0 ? 0 : (size_t)n;
     size_t room = used < sizeof err->text ? sizeof err->text - used : 0;
-    err->place = (xr_place){ .said = 0 };
+    err->location = (xr_location){ .said = 0 };
     if (room > 2) {
         memcpy(err->text + used, ": ", 3);
         size_t size = strnlen(inner.text, sizeof inner.text - 1);
         size = size < room - 3 ? size : room - 3;
         memcpy(err->text + used + 2, inner.text, size);
         err->text[used + 2 + size] = '\0';
-        if (inner.place.said && inner.place.said <= size) {
-            err->place = inner.place;
-            err->place.from += (uint32_t)used + 2;
-            err->place.said += (uint32_t)used + 2;
+        if (inner.location.said && inner.location.said <= size) {
+            err->location = inner.location;
+            err->location.from += (uint32_t)used + 2;
+            err->location.said += (uint32_t)used + 2;
         }
     }
     xr_one_line(err->text);
@@ -112,7 +112,7 @@ xray_status xr_host_fail(const xray_host *host, xray_status status,
 xray_status xr_host_tell(const xray_host *host, xray_status status,
                          const char *where, const xr_err *err)
 {
-    const xr_place *p = &err->place;
+    const xr_location *p = &err->location;
     char name[sizeof err->text];
     if (!host)
         return status;
@@ -120,9 +120,9 @@ xray_status xr_host_tell(const xray_host *host, xray_status status,
         return host->fail(host, status, where, err->text);
     (void)snprintf(name, sizeof name, "%.*s", (int)(p->said - p->from),
                    err->text + p->from);
-    const xray_place place = { .head = XRAY_HEAD(xray_place),
-                               .section = *p->section ? p->section : NULL,
-                               .key = *p->key ? p->key : NULL,
-                               .file = *p->key ? NULL : name };
+    const xray_location place = { .header = XRAY_HEADER(xray_location),
+                                  .section = *p->section ? p->section : NULL,
+                                  .key = *p->key ? p->key : NULL,
+                                  .file = *p->key ? NULL : name };
     return host->fail_at(host, status, where, &place, err->text + p->said);
 }

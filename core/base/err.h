@@ -13,16 +13,16 @@
 
 /* A key of the INI, or a file. The sentence begins with its name, behind who
  * says it: "algo.grpo: create: clip_ratio_c: expected ...". */
-typedef struct xr_place {
+typedef struct xr_location {
     char section[64]; /* "": that of the plugin whose option `key` is */
     char key[64];     /* "": a file, or no place at all */
     uint32_t from;    /* in the text: where the name begins */
     uint32_t said;    /* where it has ended; 0: no place is known */
-} xr_place;
+} xr_location;
 
 typedef struct xr_err {
-    char text[1024]; /* "" while nothing went wrong */
-    xr_place place;  /* of a text that is not "" */
+    char text[1024];      /* "" while nothing went wrong */
+    xr_location location; /* of a text that is not "" */
 } xr_err;
 
 /* Writes the sentence (cut at the buffer's end; control characters become

@@ -185,7 +185,7 @@ static void submit(generate *g, cli_item *item, uint64_t id)
     const prompt *p = item->own;
     xr_roles *roles = g->tool.roles;
     xray_request request = {
-        .head = XRAY_HEAD(xray_request),
+        .header = XRAY_HEADER(xray_request),
         .id = id,
         .ids = item->ids,
         .id_count = (uint32_t)item->count,
@@ -260,7 +260,7 @@ static int drain(generate *g, cli_item *items, size_t count, uint64_t *left)
 {
     xr_roles *roles = g->tool.roles;
     for (;;) {
-        xray_sample_out out = { .head = XRAY_HEAD(xray_sample_out) };
+        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
         xray_status status =
             XR_CALL(roles->engine.part, "poll",
                     xr_infer(roles->run)->poll(roles->engine.self, &out));

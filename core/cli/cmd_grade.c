@@ -91,7 +91,7 @@ static xray_status score_line(grade *g, const cJSON *object, const char *line,
     if (status != XRAY_OK)
         return status;
     xray_sample_in sample = {
-        .head = XRAY_HEAD(xray_sample_in),
+        .header = XRAY_HEADER(xray_sample_in),
         .prompt = xr_str_text(&parts->prompt),
         .response = response,
         .ground_truth = xr_str_text(&parts->truth),

@@ -56,7 +56,7 @@ static int flush_rows(score *s)
     if (!s->rows)
         return CLI_OK;
     xray_batch batch = {
-        .head = XRAY_HEAD(xray_batch),
+        .header = XRAY_HEADER(xray_batch),
         .rows = s->rows,
         .tokens = s->tokens,
         .ids = s->ids,
@@ -64,14 +64,14 @@ static int flush_rows(score *s)
         .prompt_len = s->prompt_len,
     };
     xray_outputs out = {
-        .head = XRAY_HEAD(xray_outputs),
+        .header = XRAY_HEADER(xray_outputs),
         .logp = s->logp + s->first_token,
         .entropy = s->entropy + s->first_token,
     };
     xray_status status =
         xr_train(roles->run)
             ->forward(roles->actor.self, &batch,
-                      XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY, &out);
+                      XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY, &out);
     s->first_token += s->tokens;
     s->rows = 0;
     s->tokens = 0;

@@ -60,8 +60,8 @@ int xr_config_refused(const xr_config *config, const char *section,
 /* The first file read, or "configuration": where what is missing would be. */
 const char *xr_config_path(const xr_config *config);
 /* The value's origin, or where it would be set. */
-const char *xr_config_place(const xr_config *config, const char *section,
-                            const char *key);
+const char *xr_config_location(const xr_config *config, const char *section,
+                               const char *key);
 /* 1 if memory ran out, so that not all that was read is there. */
 int xr_config_failed(const xr_config *config);
 /* 1 if a file could not be read: what is missing then may have been in it. */

@@ -338,8 +338,8 @@ const char *xr_config_path(const xr_config *config)
     return config->first ? config->first : "configuration";
 }
 
-const char *xr_config_place(const xr_config *config, const char *section,
-                            const char *key)
+const char *xr_config_location(const xr_config *config, const char *section,
+                               const char *key)
 {
     const xr_entry *entry =
         xr_entry_find(xr_section_find(config, section), key);

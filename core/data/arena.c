@@ -24,16 +24,16 @@ void *xr_arena_take(xr_arena *arena, size_t size)
     if (size > SIZE_MAX / 2)
         return NULL;
     size = (size + ALIGN - 1) / ALIGN * ALIGN;
-    if (!arena->head || arena->head->size - arena->head->used < size) {
+    if (!arena->first || arena->first->size - arena->first->used < size) {
         xr_block *block = block_new(size);
         if (!block)
             return NULL;
-        block->next = arena->head;
-        arena->head = block;
+        block->next = arena->first;
+        arena->first = block;
     }
-    xr_block *head = arena->head;
-    void *out = (unsigned char *)head + HEADER + head->used;
-    head->used += size;
+    xr_block *first = arena->first;
+    void *out = (unsigned char *)first + HEADER + first->used;
+    first->used += size;
     return out;
 }
 
@@ -50,9 +50,9 @@ const char *xr_arena_text(xr_arena *arena, const char *text, size_t size)
 
 void xr_arena_free(xr_arena *arena)
 {
-    while (arena->head) {
-        xr_block *next = arena->head->next;
-        free(arena->head);
-        arena->head = next;
+    while (arena->first) {
+        xr_block *next = arena->first->next;
+        free(arena->first);
+        arena->first = next;
     }
 }

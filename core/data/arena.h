@@ -15,7 +15,7 @@ typedef struct xr_block {
 
 /* Zero-initialise. */
 typedef struct xr_arena {
-    xr_block *head;
+    xr_block *first;
 } xr_arena;
 
 /* `size` bytes aligned for any scalar, NULL when out of memory. */

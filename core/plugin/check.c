@@ -45,7 +45,7 @@ static const callback device_needs[] = {
     NEED(OPS, rope),           NEED(OPS, glu),
     NEED(OPS, glu_grad),       NEED(OPS, attention),
     NEED(OPS, attention_grad), NEED(OPS, attention_kv),
-    NEED(OPS, head_logp),      NEED(OPS, head_grad),
+    NEED(OPS, lm_head_logp),   NEED(OPS, lm_head_grad),
     NEED(OPS, sample),         NEED(OPS, axpby),
     NEED(OPS, cast),           NEED(OPS, sumsq),
     NEED(OPS, adamw),          LAST,
@@ -135,10 +135,10 @@ static const struct interface *find_interface(const char *id)
 /* True if the author's table is long enough for the callback and sets it. */
 static int is_set(const void *ops, size_t offset)
 {
-    xray_head head;
+    xray_header header;
     void (*fn)(void) = NULL;
-    memcpy(&head, ops, sizeof(head));
-    if (head.size < offset + sizeof(fn))
+    memcpy(&header, ops, sizeof(header));
+    if (header.size < offset + sizeof(fn))
         return 0;
     memcpy(&fn, (const unsigned char *)ops + offset, sizeof(fn));
     return fn != NULL;
@@ -269,19 +269,19 @@ static xray_status check_options(const xray_component *c, const char *from,
 
 /* ---- components --------------------------------------------------------- */
 
-/* A head that was left out reads as zeros or as what comes first instead. */
-static xray_status check_head(const void *thing, const char *what,
-                              const char *type, const char *from, xr_err *err)
+/* A header that was left out reads as zeros or as what comes first instead. */
+static xray_status check_header(const void *thing, const char *what,
+                                const char *type, const char *from, xr_err *err)
 {
-    xray_head head;
-    memcpy(&head, thing, sizeof(head));
-    if (head.size >= sizeof(head) && head.abi == XRAY_ABI)
+    xray_header header;
+    memcpy(&header, thing, sizeof(header));
+    if (header.size >= sizeof(header) && header.abi == XRAY_ABI)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_ABI,
-                   "%s: the head of %s says %u bytes of ABI %u.%u, this is "
-                   "%u.%u: fill it with XRAY_HEAD(%s)",
-                   from, what, head.size, head.abi >> 16, head.abi & 0xffffu,
-                   XRAY_ABI_MAJOR, XRAY_ABI_MINOR, type);
+                   "%s: the header of %s says %u bytes of ABI %u.%u, this is "
+                   "%u.%u: fill it with XRAY_HEADER(%s)",
+                   from, what, header.size, header.abi >> 16,
+                   header.abi & 0xffffu, XRAY_ABI_MAJOR, XRAY_ABI_MINOR, type);
 }
 
 static xray_status check_callbacks(const xray_component *c,
@@ -317,7 +317,7 @@ static xray_status check_ops(const xray_component *c, const char *from,
     (void)snprintf(what, sizeof(what), "the callbacks of '%s'", c->name);
     (void)snprintf(type, sizeof(type), "xray_%.*s_ops", (int)strcspn(kind, "/"),
                    kind);
-    xray_status status = check_head(c->ops, what, type, from, err);
+    xray_status status = check_header(c->ops, what, type, from, err);
     return status == XRAY_OK ? check_callbacks(c, interface, from, err)
                              : status;
 }
@@ -329,7 +329,7 @@ static xray_status check_component(const xray_component *c, uint32_t number,
     (void)snprintf(what, sizeof(what), "component %u", number);
     if (!c)
         return xr_fail(err, XRAY_E_ABI, "%s: %s is NULL", from, what);
-    xray_status status = check_head(c, what, "xray_component", from, err);
+    xray_status status = check_header(c, what, "xray_component", from, err);
     if (status != XRAY_OK)
         return status;
     if (!XRAY_REACHES(xray_component, c, config_size) || !c->iface || !c->ops ||
@@ -350,16 +350,16 @@ static xray_status check_component(const xray_component *c, uint32_t number,
 xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
                             xr_err *err)
 {
-    if (!plugin->head.size)
-        return check_head(plugin, "its descriptor", "xray_plugin", from, err);
+    if (!plugin->header.size)
+        return check_header(plugin, "its descriptor", "xray_plugin", from, err);
     if (!XRAY_REACHES(xray_plugin, plugin, components))
         return xr_fail(err, XRAY_E_ABI,
                        "%s: its descriptor has %u bytes, at least %zu are "
                        "needed",
-                       from, plugin->head.size, sizeof(*plugin));
-    if (plugin->head.abi != XRAY_ABI || plugin->abi_needed > XRAY_ABI) {
-        uint32_t abi = plugin->head.abi != XRAY_ABI ? plugin->head.abi
-                                                    : plugin->abi_needed;
+                       from, plugin->header.size, sizeof(*plugin));
+    if (plugin->header.abi != XRAY_ABI || plugin->abi_needed > XRAY_ABI) {
+        uint32_t abi = plugin->header.abi != XRAY_ABI ? plugin->header.abi
+                                                      : plugin->abi_needed;
         return xr_fail(
             err, XRAY_E_ABI, "%s: needs xray ABI %u.%u, this is %u.%u", from,
             abi >> 16, abi & 0xffffu, XRAY_ABI_MAJOR, XRAY_ABI_MINOR);

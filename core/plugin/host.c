@@ -60,7 +60,7 @@ static void record_reason(xr_host *host, const xr_err *said)
     reason *slot = slot_of(host, self);
     if (slot) {
         (void)xr_fail_in(&slot->err, 0, "%s", said->text);
-        slot->err.place = said->place;
+        slot->err.location = said->location;
     } else {
         slot = oldest_slot(host);
         slot->thread = self;
@@ -82,18 +82,19 @@ static xray_status host_fail(const xray_host *api, xray_status code,
 }
 
 static xray_status host_fail_at(const xray_host *api, xray_status code,
-                                const char *where, const xray_place *place,
-                                const char *text)
+                                const char *where,
+                                const xray_location *location, const char *text)
 {
     xr_err said;
-    if (!place || !XRAY_REACHES(xray_place, place, file) || !text ||
-        (!place->key && !place->file))
+    if (!location || !XRAY_REACHES(xray_location, location, file) || !text ||
+        (!location->key && !location->file))
         return host_fail(api, code, where, text);
-    if (place->key) {
-        (void)xr_fail_key(&said, code, place->section, place->key, "%s", text);
+    if (location->key) {
+        (void)xr_fail_key(&said, code, location->section, location->key, "%s",
+                          text);
     } else {
-        (void)xr_fail(&said, code, "%s%s", place->file, text);
-        xr_err_file(&said, place->file);
+        (void)xr_fail(&said, code, "%s%s", location->file, text);
+        xr_err_file(&said, location->file);
     }
     if (where && *where)
         (void)xr_fail_in(&said, code, "%s", where);
@@ -123,7 +124,7 @@ xr_host *xr_host_new(const char *instance, const xr_log_sink *sink)
     if (sink)
         host->sink = *sink;
     host->api = (xray_host){
-        .head = XRAY_HEAD(xray_host),
+        .header = XRAY_HEADER(xray_host),
         .host_data = host,
         .version = XR_VERSION,
         .log = host_log,
@@ -186,10 +187,10 @@ static const char *meaning(xray_status status)
 /* A key without a section is an option of the instance. */
 static void take_reason(const xr_host *host, reason *slot, xr_err *out)
 {
-    xr_place *place = &slot->err.place;
-    if (*place->key && !*place->section &&
-        strlen(host->section) < sizeof(place->section))
-        (void)snprintf(place->section, sizeof(place->section), "%s",
+    xr_location *location = &slot->err.location;
+    if (*location->key && !*location->section &&
+        strlen(host->section) < sizeof(location->section))
+        (void)snprintf(location->section, sizeof(location->section), "%s",
                        host->section);
     (void)xr_fail_in(&slot->err, 0, "%s", host->instance);
     *out = slot->err;
@@ -224,7 +225,7 @@ int xr_host_append(xr_host *host, xr_err *err)
     (void)pthread_mutex_unlock(&host->lock);
     if (found && *err->text) {
         (void)xr_fail_in(&said, 0, "%s", err->text);
-        said.place = err->place;
+        said.location = err->location;
     }
     if (found)
         *err = said;

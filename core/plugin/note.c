@@ -19,27 +19,27 @@ static xray_status scan_notes(const char *at, size_t size, char *out,
                               size_t cap)
 {
     while (size >= sizeof(Elf64_Nhdr)) {
-        Elf64_Nhdr head;
-        memcpy(&head, at, sizeof(head));
-        size_t name = align4(head.n_namesz);
-        size_t desc = align4(head.n_descsz);
-        size_t left = size - sizeof(head);
+        Elf64_Nhdr header;
+        memcpy(&header, at, sizeof(header));
+        size_t name = align4(header.n_namesz);
+        size_t desc = align4(header.n_descsz);
+        size_t left = size - sizeof(header);
         if (name > left || desc > left - name)
             return XRAY_E_RANGE;
 
-        const char *owner = at + sizeof(head);
-        if (head.n_type == XRAY_NOTE_MANIFEST &&
-            head.n_namesz == sizeof(XRAY_NOTE_NAME) &&
+        const char *owner = at + sizeof(header);
+        if (header.n_type == XRAY_NOTE_MANIFEST &&
+            header.n_namesz == sizeof(XRAY_NOTE_NAME) &&
             memcmp(owner, XRAY_NOTE_NAME, sizeof(XRAY_NOTE_NAME)) == 0) {
             const char *text = owner + name;
-            size_t length = strnlen(text, head.n_descsz);
-            if (length == head.n_descsz || length >= cap)
+            size_t length = strnlen(text, header.n_descsz);
+            if (length == header.n_descsz || length >= cap)
                 return XRAY_E_RANGE;
             memcpy(out, text, length + 1);
             return XRAY_OK;
         }
-        at += sizeof(head) + name + desc;
-        size -= sizeof(head) + name + desc;
+        at += sizeof(header) + name + desc;
+        size -= sizeof(header) + name + desc;
     }
     return XRAY_END;
 }

@@ -90,7 +90,7 @@ void xr_trial_enable(void);
 /* The child's whole work; gives its exit code. */
 int xr_trial_child(const char *path);
 
-/* Checks a descriptor: heads, ABI, interfaces, required callbacks. */
+/* Checks a descriptor: headers, ABI, interfaces, required callbacks. */
 xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
                             xr_err *err);
 

@@ -138,7 +138,7 @@ static void check_device(checking *c)
         xr_errors_add(c->errors,
                       "%s: [run] device: %s; a run for another machine is "
                       "checked with --elsewhere",
-                      xr_config_place(s->config, "run", "device"), err.text);
+                      xr_config_location(s->config, "run", "device"), err.text);
 }
 
 /* ---- data --------------------------------------------------------------- */
@@ -159,7 +159,7 @@ xray_status xr_check_rows(const xr_run *s, const xr_dataset *set, xr_err *err)
                    "%s: [%s] train_batch_size: a step takes %lld rows, "
                    "train_files hold %zu usable ones (%zu left out for their "
                    "length, %zu by filters)",
-                   xr_config_place(s->config, section, "train_batch_size"),
+                   xr_config_location(s->config, section, "train_batch_size"),
                    section, (long long)batch_of(s), rows,
                    xr_dataset_filtered(set), xr_dataset_unwanted(set));
 }
@@ -183,7 +183,7 @@ static void check_set(checking *c, const char *name, const xr_data_want *want)
     xr_err err = { "" };
     xr_dataset *set = NULL;
     if (xr_dataset_open(&c->s->ini.data, want, &err, &set) != XRAY_OK) {
-        xr_run_place(c->s, &err);
+        xr_run_locate(c->s, &err);
         add_once(c, err.text);
         return;
     }
@@ -228,7 +228,7 @@ static void check_sets(checking *c)
         check_set(c, "val_split", &want);
     else if (!xr_data_has_val(data) && !(s->with & XR_TRAINABLE))
         xr_errors_add(c->errors, "%s: [data] val_files is not set",
-                      xr_config_place(s->config, "data", "val_files"));
+                      xr_config_location(s->config, "data", "val_files"));
 }
 
 /* ---- the model ---------------------------------------------------------- */
@@ -370,7 +370,7 @@ static void check_resume(checking *c)
         xr_errors_add(c->errors,
                       "%s: [trainer] %s: the run cannot go on from its "
                       "checkpoint: %s",
-                      xr_config_place(s->config, "trainer", key), key,
+                      xr_config_location(s->config, "trainer", key), key,
                       err.text);
     else if (*path)
         xr_str_printf(c->out, "the run goes on from %s\n", path);

@@ -184,7 +184,7 @@ xray_status xr_checkpoint_save(xr_roles *s, const xr_progress *p,
     if (status == XRAY_OK)
         status = fill(s, p, history, temporary, err);
     if (status == XRAY_OK)
-        status = xr_step_place(root, temporary, p->step, err);
+        status = xr_step_install(root, temporary, p->step, err);
     if (status != XRAY_OK)
         (void)xr_dir_remove(temporary, NULL);
     if (status == XRAY_OK)

@@ -108,8 +108,8 @@ static xray_status write_latest(const char *root, uint64_t step, xr_err *err)
                              : status;
 }
 
-xray_status xr_step_place(const char *root, const char *from, uint64_t step,
-                          xr_err *err)
+xray_status xr_step_install(const char *root, const char *from, uint64_t step,
+                            xr_err *err)
 {
     char path[XR_PATH_CAP];
     char hidden[XR_PATH_CAP];

@@ -14,8 +14,8 @@ xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
 /* Puts a finished folder in the place of a step and names it the newest. One of
  * that step that is there stays whole until then; one of another run stays, as
  * global_step_N.1 and on. */
-xray_status xr_step_place(const char *root, const char *from, uint64_t step,
-                          xr_err *err);
+xray_status xr_step_install(const char *root, const char *from, uint64_t step,
+                            xr_err *err);
 /* Drops the run's oldest checkpoints beyond max_actor_ckpt_to_keep. Only steps
  * up to `newest` count: those behind it are of a run that was given up, and go
  * when this one gets there. */

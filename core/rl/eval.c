@@ -19,7 +19,7 @@ static xray_status measure(xr_job *job, xr_err *err)
                                 .chat = job->run->chat };
     xray_status status = xr_dataset_open(data, &want, err, &job->val);
     if (status != XRAY_OK)
-        xr_run_place(job->run, err);
+        xr_run_locate(job->run, err);
     if (status == XRAY_OK)
         status = xr_job_lock(job, 1, err);
     if (status == XRAY_OK)

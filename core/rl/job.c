@@ -319,7 +319,7 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     if (status == XRAY_OK)
         status = open_data(job, plan, err);
     if (status != XRAY_OK)
-        xr_run_place(job->run, err);
+        xr_run_locate(job->run, err);
     if (status == XRAY_OK)
         status = init_order(job, plan, err);
     if (status == XRAY_OK)

@@ -190,8 +190,8 @@ static xray_status forward_all(xr_learner *l, uint32_t role,
                                const xr_rows *rows, uint32_t output, float *to,
                                xr_err *err)
 {
-    int value = output == XRAY_HEAD_VALUE;
-    xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
+    int value = output == XRAY_OUTPUT_VALUE;
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs) };
     *(value ? &out.value : &out.logp) = to;
     const xr_cut cut = { .count = rows->batch.rows,
                          .budget = xr_run_load(l->roles->run, role).tokens,
@@ -245,7 +245,7 @@ static xray_status old_logp(xr_learner *l, const xr_rows *rows, uint64_t step,
     if (s->exact && (every <= 0 || (step - 1) % (uint64_t)every != 0))
         return XRAY_OK;
     xray_status status =
-        forward_all(l, XRAY_ROLE_ACTOR, rows, XRAY_HEAD_LOGP, l->logp, err);
+        forward_all(l, XRAY_ROLE_ACTOR, rows, XRAY_OUTPUT_LOGP, l->logp, err);
     if (status != XRAY_OK)
         return status;
     put_difference(l, rows);
@@ -306,12 +306,12 @@ static xray_status outputs(xr_learner *l, const xr_rows *rows, uint64_t step,
     xray_status status = old_logp(l, rows, step, err);
     now = put_time(l, "timing_s/old_log_prob", now);
     if (status == XRAY_OK && s->reference.self) {
-        status = forward_all(l, XRAY_ROLE_REFERENCE, rows, XRAY_HEAD_LOGP,
+        status = forward_all(l, XRAY_ROLE_REFERENCE, rows, XRAY_OUTPUT_LOGP,
                              rows->batch.ref_logp, err);
         now = put_time(l, "timing_s/ref", now);
     }
     if (status == XRAY_OK && l->has_values) {
-        status = forward_all(l, values, rows, XRAY_HEAD_VALUE,
+        status = forward_all(l, values, rows, XRAY_OUTPUT_VALUE,
                              rows->batch.value, err);
         (void)put_time(l, "timing_s/values", now);
     }
@@ -323,7 +323,7 @@ static xray_status prepare(xr_learner *l, const xr_rows *rows, xr_err *err)
 {
     xr_roles *s = l->roles;
     xray_batch batch = rows->batch;
-    xray_metric_sink sink = { .head = XRAY_HEAD(xray_metric_sink),
+    xray_metric_sink sink = { .header = XRAY_HEADER(xray_metric_sink),
                               .ctx = l,
                               .put = put_metric };
     if (!s->reference.self)
@@ -364,9 +364,9 @@ static void set_updates(xr_learner *l, const xr_rates *rates)
     const xr_run_config *run = &l->roles->run->ini;
     const xr_actor_section *actor = &run->actor;
     const xr_critic_section *critic = &run->critic;
-    uint32_t heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY;
+    uint32_t heads = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY;
     if (l->roles->run->needs & XRAY_NEED_VALUE_HEAD)
-        heads |= XRAY_HEAD_VALUE;
+        heads |= XRAY_OUTPUT_VALUE;
     l->actor = (xr_updates){ .role = l->actor.role,
                              .outputs = heads,
                              .lr = rates->actor,
@@ -377,7 +377,7 @@ static void set_updates(xr_learner *l, const xr_rates *rates)
                              .shuffle = actor->shuffle != 0,
                              .prompts = prompts_of(actor->share_prompts != 0) };
     l->critic = (xr_updates){ .role = l->critic.role,
-                              .outputs = XRAY_HEAD_VALUE,
+                              .outputs = XRAY_OUTPUT_VALUE,
                               .lr = rates->critic,
                               .grad_clip = critic->grad_clip,
                               .micro_tokens = l->roles->run->critic.load.tokens,

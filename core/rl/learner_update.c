@@ -62,12 +62,12 @@ static xray_status select_tokens(xr_learner *l, const xray_batch *mini,
                                  xr_err *err)
 {
     const xr_roles *s = l->roles;
-    xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = l->logp };
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs), .logp = l->logp };
     if (!(s->run->needs & XRAY_NEED_MINI_FORWARD) ||
         !XRAY_HAS(xray_algo_ops, xr_algo(s->run), select))
         return XRAY_OK;
     xray_status status = xr_role_forward(l->roles, XRAY_ROLE_ACTOR, &l->views,
-                                         XRAY_HEAD_LOGP, &out, err);
+                                         XRAY_OUTPUT_LOGP, &out, err);
     if (status == XRAY_OK &&
         xr_nonfinite_token(s->actor.part->instance, "log-prob", mini, l->logp,
                            &l->fault))
@@ -124,7 +124,7 @@ static xray_status update(xr_learner *l, xr_updates *u, const xr_rows *rows,
     const xr_cut whole = { first, count, .budget = UINT64_MAX };
     const xr_cut parts = { first, count, .budget = u->micro_tokens,
                            .prompts = u->prompts };
-    xray_totals totals = { .head = XRAY_HEAD(xray_totals),
+    xray_totals totals = { .header = XRAY_HEADER(xray_totals),
                            .max_response =
                                (uint64_t)s->run->ini.data.max_response_length };
     count_totals(rows, first, count, &totals);

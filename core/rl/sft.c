@@ -76,7 +76,7 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
     xr_roles *s = t->job.roles;
     xray_step_result result;
     xr_loss_spec spec = { .kind = XR_LOSS_SFT,
-                          .outputs = XRAY_HEAD_LOGP,
+                          .outputs = XRAY_OUTPUT_LOGP,
                           .context = &t->tokens,
                           .context_size = sizeof(t->tokens),
                           .sums = &t->nll,

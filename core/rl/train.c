@@ -116,8 +116,8 @@ static xray_status baselines(trainer *t, uint64_t step, xr_err *err)
     };
     if (!t->learner.baseline)
         return XRAY_OK;
-    xray_status status = xr_samples_draw(s, greedy, t->prompts, t->prompt_count,
-                                         &how, t->job.args->stop, err);
+    xray_status status = xr_samples_generate(
+        s, greedy, t->prompts, t->prompt_count, &how, t->job.args->stop, err);
     if (status == XRAY_OK)
         status = xr_samples_score(s, greedy, t->prompts, NULL, NULL, err);
     if (status != XRAY_OK)
@@ -156,8 +156,8 @@ static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
         t->prompts[i] =
             xr_dataset_row(t->job.train, xr_sampler_next(&t->job.sampler));
     xray_status status =
-        xr_samples_draw(s, &t->samples, t->prompts, t->prompt_count, &how,
-                        t->job.args->stop, err);
+        xr_samples_generate(s, &t->samples, t->prompts, t->prompt_count, &how,
+                            t->job.args->stop, err);
     double now = xr_now();
     xr_metrics_put(t->job.metrics, "timing_s/gen", now - start);
     if (status != XRAY_OK)

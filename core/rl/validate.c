@@ -118,8 +118,8 @@ static xray_status pass(xr_validation *v, const xr_sampling *how,
         uint32_t count = left < v->batch ? (uint32_t)left : v->batch;
         for (uint32_t i = 0; i < count; i++)
             v->rows[i] = xr_dataset_row(v->set, first + i);
-        xray_status status = xr_samples_draw(v->roles, &v->samples, v->rows,
-                                             count, how, stop, err);
+        xray_status status = xr_samples_generate(v->roles, &v->samples, v->rows,
+                                                 count, how, stop, err);
         if (status == XRAY_OK)
             status = xr_samples_score(v->roles, &v->samples, v->rows, NULL,
                                       NULL, err);

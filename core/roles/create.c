@@ -23,7 +23,7 @@ static xray_setup make_setup(const xr_roles *s, const xr_instance *instance,
                              uint32_t role)
 {
     return (xray_setup){
-        .head = XRAY_HEAD(xray_setup),
+        .header = XRAY_HEADER(xray_setup),
         .host = xr_host_api(instance->part->host),
         .device = (const xray_device_ops *)s->device.part->ops,
         .device_self = s->device.self,
@@ -164,7 +164,7 @@ static xray_status create_engine(xr_roles *s, xr_err *err)
         s->actor.self ? xr_train(s->run)->weights(s->actor.self) : NULL;
     if (weights && is_beside(s) &&
         s->run->ini.rollout.share_weights == XR_SHARE_AUTO &&
-        xr_weights_whole(weights))
+        xr_weights_complete(weights))
         setup.weights = weights;
     /* It may copy the weights. */
     xray_status status = xr_turn_publish(s, err);
@@ -209,10 +209,10 @@ xray_status xr_create_algo(xr_roles *s, uint32_t *out_needs, xr_err *err)
         ops->create(xr_host_api(part->host), part->config, &s->algo.self));
     status = check_created(s, &s->algo, status, err);
     if (status != XRAY_OK) {
-        xr_run_place(run, err);
+        xr_run_locate(run, err);
         return status;
     }
-    xray_needs needs = { .head = XRAY_HEAD(xray_needs) };
+    xray_needs needs = { .header = XRAY_HEADER(xray_needs) };
     status = XR_CALL_TIMED(part, "needs", ops->needs(s->algo.self, &needs));
     if (status != XRAY_OK)
         return xr_host_error(part->host, status, "needs", err);
@@ -225,7 +225,7 @@ xray_status xr_create_algo(xr_roles *s, uint32_t *out_needs, xr_err *err)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: [rollout] n: %s compares samples of one prompt, "
                        "so 2 or more are expected, not %lld",
-                       xr_config_place(run->config, "rollout", "n"),
+                       xr_config_location(run->config, "rollout", "n"),
                        part->instance, (long long)run->ini.rollout.n);
     return XRAY_OK;
 }
@@ -239,7 +239,7 @@ xray_status xr_create_reward(xr_roles *s, xr_instance *reward, xr_err *err)
                                                   part->config, &reward->self));
     status = check_created(s, reward, status, err);
     if (status != XRAY_OK)
-        xr_run_place(s->run, err);
+        xr_run_locate(s->run, err);
     else if (part->component == &xr_score_component)
         xr_score_bind(reward->self, s);
     return status;
@@ -299,7 +299,7 @@ static void log_memory(const xr_roles *s)
     const xr_part *part = s->device.part;
     const xr_log_sink *sink = &s->run->sink;
     const xray_device_ops *ops = (const xray_device_ops *)part->ops;
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     xr_str line = { 0 };
     if (!s->device.self || !sink->write || sink->level < XRAY_LOG_INFO ||
         XR_CALL(part, "memory", ops->memory(s->device.self, &stats)) != XRAY_OK)
@@ -358,7 +358,7 @@ static xray_status create_comm(xr_roles *s, const xr_rank_link *link,
     const xr_part *part = s->comm.part;
     const xray_comm_ops *ops = (const xray_comm_ops *)part->ops;
     xray_comm_setup setup = {
-        .head = XRAY_HEAD(xray_comm_setup),
+        .header = XRAY_HEADER(xray_comm_setup),
         .host = xr_host_api(part->host),
         .device = (const xray_device_ops *)s->device.part->ops,
         .device_self = s->device.self,

@@ -16,7 +16,7 @@ static xray_status submit(xr_roles *s, const xr_row *row, uint64_t id,
                           const xr_sampling *how, xr_err *err)
 {
     xray_request request = {
-        .head = XRAY_HEAD(xray_request),
+        .header = XRAY_HEADER(xray_request),
         .id = id,
         .ids = row->ids,
         .id_count = row->prompt_count,
@@ -96,7 +96,7 @@ static xray_status drain(xr_roles *s, xr_samples *out, uint64_t *left,
                          xr_err *err)
 {
     for (;;) {
-        xray_sample_out sample = { .head = XRAY_HEAD(xray_sample_out) };
+        xray_sample_out sample = { .header = XRAY_HEADER(xray_sample_out) };
         xray_status status =
             XR_CALL(s->engine.part, "poll",
                     xr_infer(s->run)->poll(s->engine.self, &sample));
@@ -121,7 +121,7 @@ static void abort_all(xr_roles *s, uint32_t count, uint64_t samples)
         (void)XR_CALL(s->engine.part, "abort",
                       xr_infer(s->run)->abort(s->engine.self, i));
     for (uint64_t i = 0; i < samples && status == XRAY_OK; i++) {
-        xray_sample_out sample = { .head = XRAY_HEAD(xray_sample_out) };
+        xray_sample_out sample = { .header = XRAY_HEADER(xray_sample_out) };
         status = XR_CALL(s->engine.part, "poll",
                          xr_infer(s->run)->poll(s->engine.self, &sample));
     }
@@ -130,7 +130,7 @@ static void abort_all(xr_roles *s, uint32_t count, uint64_t samples)
 /* What an engine has done so far; 0 if it does not tell. */
 static uint64_t tokens_made(xr_roles *s)
 {
-    xray_infer_stats stats = { .head = XRAY_HEAD(xray_infer_stats) };
+    xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     xray_status status =
         XR_CALL(s->engine.part, "stats",
                 xr_infer(s->run)->stats(s->engine.self, &stats));
@@ -158,10 +158,10 @@ xray_status xr_engine_progress(xr_roles *s, xr_watch *w, uint64_t left,
                    (unsigned long long)left);
 }
 
-xray_status xr_engine_draw(xr_roles *s, xr_samples *out,
-                           const xr_row *const *rows, uint32_t count,
-                           const xr_sampling *how,
-                           const volatile sig_atomic_t *stop, xr_err *err)
+xray_status xr_engine_generate(xr_roles *s, xr_samples *out,
+                               const xr_row *const *rows, uint32_t count,
+                               const xr_sampling *how,
+                               const volatile sig_atomic_t *stop, xr_err *err)
 {
     uint64_t left = out->count;
     xr_watch progress = { 0 };

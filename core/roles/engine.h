@@ -19,10 +19,11 @@ typedef struct xr_watch {
 xray_status xr_engine_progress(xr_roles *roles, xr_watch *progress,
                                uint64_t left, xr_err *err);
 
-/* xr_samples_draw on it: the room was looked at, and the weights are there. */
-xray_status xr_engine_draw(xr_roles *roles, xr_samples *samples,
-                           const xr_row *const *rows, uint32_t count,
-                           const xr_sampling *how,
-                           const volatile sig_atomic_t *stop, xr_err *err);
+/* xr_samples_generate on it: the room was looked at, and the weights are there.
+ */
+xray_status xr_engine_generate(xr_roles *roles, xr_samples *samples,
+                               const xr_row *const *rows, uint32_t count,
+                               const xr_sampling *how,
+                               const volatile sig_atomic_t *stop, xr_err *err);
 
 #endif

@@ -24,7 +24,7 @@ xray_status xr_local_forward(xr_roles *s, uint32_t role,
     size_t token = 0;
     xray_status status = xr_turn_take(s, role, XR_TURN_FORWARD, err);
     for (uint32_t i = 0; i < count && status == XRAY_OK; i++) {
-        xray_outputs part = { .head = XRAY_HEAD(xray_outputs) };
+        xray_outputs part = { .header = XRAY_HEADER(xray_outputs) };
         part.logp = out->logp ? out->logp + token : NULL;
         part.entropy = out->entropy ? out->entropy + token : NULL;
         part.value = out->value ? out->value + token : NULL;
@@ -43,7 +43,7 @@ xray_status xr_local_gradients(xr_roles *s, uint32_t role,
                                xr_loss_run *run, xr_err *err)
 {
     const xr_instance *model = xr_roles_at(s, role);
-    xray_loss loss = { .head = XRAY_HEAD(xray_loss),
+    xray_loss loss = { .header = XRAY_HEADER(xray_loss),
                        .ctx = run,
                        .fn = xr_loss_call,
                        .outputs = run->spec->outputs };
@@ -139,6 +139,6 @@ const xr_role_ops xr_local_calls = {
     .step = xr_local_step,
     .save = xr_local_save,
     .load = xr_local_load,
-    .draw = xr_engine_draw,
+    .generate = xr_engine_generate,
     .publish = xr_publish_here,
 };

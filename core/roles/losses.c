@@ -36,7 +36,7 @@ static xray_status algo_loss(xr_loss_run *run, const xray_loss_call *call)
     const xr_loss_spec *spec = run->spec;
     const xr_part *algo = run->roles->algo.part;
     const xray_algo_ops *ops = xr_algo(run->roles->run);
-    xray_metric_sums sums = { .head = XRAY_HEAD(xray_metric_sums),
+    xray_metric_sums sums = { .header = XRAY_HEADER(xray_metric_sums),
                               .sum = spec->sums,
                               .weight = spec->weights,
                               .count = spec->names };
@@ -110,7 +110,7 @@ static int bad_output(xr_loss_run *run, const xray_loss_call *call)
     static const char *const names[] = { "log-prob", "value" };
     const float *const all[] = {
         run->spec->kind == XR_LOSS_CRITIC ? NULL : call->logp,
-        run->spec->outputs & XRAY_HEAD_VALUE ? call->value : NULL,
+        run->spec->outputs & XRAY_OUTPUT_VALUE ? call->value : NULL,
     };
     for (size_t i = 0; i < 2; i++)
         if (all[i] && xr_nonfinite_token(run->who, names[i], call->batch,
@@ -129,7 +129,7 @@ static int bad_gradient(xr_loss_run *run, const xray_loss_call *call)
     const float *const all[] = {
         critic ? NULL : call->dlogp,
         critic ? NULL : call->dentropy,
-        run->spec->outputs & XRAY_HEAD_VALUE ? call->dvalue : NULL,
+        run->spec->outputs & XRAY_OUTPUT_VALUE ? call->dvalue : NULL,
     };
     for (size_t i = 0; i < 3; i++)
         if (all[i] &&

@@ -54,7 +54,7 @@ static int is_whole(const xray_tensor *t)
     return t->first == 0 && t->count == elements(t);
 }
 
-int xr_weights_whole(const xray_weights *table)
+int xr_weights_complete(const xray_weights *table)
 {
     for (uint32_t i = 0; i < table->tensor_count; i++)
         if (!is_whole(tensor_at(table, i)))
@@ -201,7 +201,7 @@ static xray_status make_plan(xr_roles *s, const xray_weights *table,
     t->exports = by_export;
     t->device = table->device;
     t->device_self = table->device_self;
-    if (!xr_weights_whole(table) && !t->exports)
+    if (!xr_weights_complete(table) && !t->exports)
         return xr_fail(err, XRAY_E_BUG,
                        "%s holds shards of its weights and offers no export, "
                        "so that %s cannot have them",
@@ -239,7 +239,7 @@ static xray_status sum_sent(const xr_roles *s, const xr_transfer *t,
 {
     const xray_device_ops *device = part->device;
     const unsigned char *data = from->data;
-    xray_cast cast = { .head = XRAY_HEAD(xray_cast),
+    xray_cast cast = { .header = XRAY_HEADER(xray_cast),
                        .count = m->to->count,
                        .x = data + m->to->first * dtype_bytes(from->dtype),
                        .y = t->cast,
@@ -440,9 +440,9 @@ static xray_status alias(const xr_roles *s, const xray_weights *table,
             err, XRAY_E_CONFIG,
             "%s: [rollout] share_weights: off needs an engine that "
             "shows its own weights, %s does not",
-            xr_config_place(s->run->config, "rollout", "share_weights"),
+            xr_config_location(s->run->config, "rollout", "share_weights"),
             s->engine.part->instance);
-    if (!xr_weights_whole(table))
+    if (!xr_weights_complete(table))
         return xr_fail(err, XRAY_E_BUG,
                        "%s keeps no weights of its own, and %s holds shards",
                        s->engine.part->instance, s->actor.part->instance);

@@ -37,7 +37,7 @@ xray_status xr_publish_table(xr_roles *roles, const xray_weights *table,
 
 /* 1 if the table holds all elements of each of its tensors, so that an engine
  * in this process can share it. */
-int xr_weights_whole(const xray_weights *table);
+int xr_weights_complete(const xray_weights *table);
 
 typedef struct xr_transfer xr_transfer;
 /* Before the parts are destroyed. Accepts roles without one. */

@@ -137,7 +137,7 @@ static xray_status next_answer(const xr_instance *reward, size_t left,
     int64_t limit = xr_guard_limit_now();
     double start = xr_now();
     for (;;) {
-        *out = (xray_score){ .head = XRAY_HEAD(xray_score) };
+        *out = (xray_score){ .header = XRAY_HEADER(xray_score) };
         xray_status status =
             XR_CALL(part, "poll", ops->poll(reward->self, WAIT_NS, out));
         if (status == XRAY_OK)
@@ -163,7 +163,7 @@ static xray_status expect_end(const xr_instance *reward, size_t count,
 {
     const xr_part *part = reward->part;
     const xray_reward_ops *ops = xr_reward_ops(part);
-    xray_score answer = { .head = XRAY_HEAD(xray_score) };
+    xray_score answer = { .header = XRAY_HEADER(xray_score) };
     xray_status status =
         XR_CALL(part, "poll", ops->poll(reward->self, 0, &answer));
     if (status == XRAY_END || status == XRAY_AGAIN)

@@ -48,7 +48,7 @@ xray_status xr_role_gradients(xr_roles *s, uint32_t role, const xr_views *views,
 xray_status xr_role_step(xr_roles *s, uint32_t role, double lr, double max_norm,
                          xray_step_result *out, xr_err *err)
 {
-    *out = (xray_step_result){ .head = XRAY_HEAD(xray_step_result) };
+    *out = (xray_step_result){ .header = XRAY_HEADER(xray_step_result) };
     begin_call(s);
     return end_call(role, s->calls->step(s, role, lr, max_norm, out, err), err);
 }

@@ -54,10 +54,10 @@ typedef struct xr_role_ops {
                         xr_err *err);
     xray_status (*load)(xr_roles *roles, uint32_t role, const char *dir,
                         xr_err *err);
-    xray_status (*draw)(xr_roles *roles, xr_samples *samples,
-                        const xr_row *const *rows, uint32_t count,
-                        const xr_sampling *how,
-                        const volatile sig_atomic_t *stop, xr_err *err);
+    xray_status (*generate)(xr_roles *roles, xr_samples *samples,
+                            const xr_row *const *rows, uint32_t count,
+                            const xr_sampling *how,
+                            const volatile sig_atomic_t *stop, xr_err *err);
     xray_status (*publish)(xr_roles *roles, xr_err *err);
     /* Ends what carries the calls out, before the roles are freed; or NULL. */
     void (*close)(xr_roles *roles);

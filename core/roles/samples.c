@@ -55,10 +55,10 @@ void xr_samples_free(xr_samples *s)
     *s = (xr_samples){ .cap = 0 };
 }
 
-xray_status xr_samples_draw(xr_roles *s, xr_samples *out,
-                            const xr_row *const *rows, uint32_t count,
-                            const xr_sampling *how,
-                            const volatile sig_atomic_t *stop, xr_err *err)
+xray_status xr_samples_generate(xr_roles *s, xr_samples *out,
+                                const xr_row *const *rows, uint32_t count,
+                                const xr_sampling *how,
+                                const volatile sig_atomic_t *stop, xr_err *err)
 {
     uint64_t all = (uint64_t)count * how->n;
     xray_status status = XRAY_OK;
@@ -71,7 +71,7 @@ xray_status xr_samples_draw(xr_roles *s, xr_samples *out,
     if (s->published.due && s->actor.self)
         status = xr_publish(s, err);
     return status == XRAY_OK
-               ? s->calls->draw(s, out, rows, count, how, stop, err)
+               ? s->calls->generate(s, out, rows, count, how, stop, err)
                : status;
 }
 
@@ -111,7 +111,7 @@ xray_status xr_samples_score(xr_roles *roles, xr_samples *s,
     for (uint32_t i = 0; i < s->count; i++) {
         const xr_row *row = rows[i / s->n];
         s->inputs[i] = (xray_sample_in){
-            .head = XRAY_HEAD(xray_sample_in),
+            .header = XRAY_HEADER(xray_sample_in),
             .id = i,
             .prompt = row->prompt,
             .response = xr_samples_text(s, i),

@@ -171,7 +171,7 @@ static xray_status add_row(score *self, const xray_sample_in *in, uint64_t at,
 /* The next samples' values. */
 static xray_status compute(score *self, xr_err *err)
 {
-    xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs) };
     uint64_t tokens = 0;
     uint64_t end = chunk_end(self, &tokens);
     xray_status status = grow(self, end - self->done, tokens, err);
@@ -188,7 +188,7 @@ static xray_status compute(score *self, xr_err *err)
         return status;
     out.value = self->values;
     status = xr_role_forward(self->roles, XRAY_ROLE_REWARD, &self->views,
-                             XRAY_HEAD_VALUE, &out, err);
+                             XRAY_OUTPUT_VALUE, &out, err);
     if (status != XRAY_OK)
         return status;
     self->first = self->done;
@@ -219,7 +219,7 @@ static xray_status score_poll(void *ptr, uint64_t wait_ns, xray_score *out)
 }
 
 static const xray_reward_ops score_ops = {
-    .head = XRAY_HEAD(xray_reward_ops),
+    .header = XRAY_HEADER(xray_reward_ops),
     .create = score_create,
     .destroy = score_destroy,
     .submit = score_submit,

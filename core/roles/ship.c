@@ -14,12 +14,12 @@
 #define NAME_CAP 192
 #define LINE 64
 
-typedef struct ship_head {
+typedef struct ship_header {
     uint64_t version;
     uint64_t used; /* bytes of the region */
     uint32_t count;
     uint32_t cap;
-} ship_head;
+} ship_header;
 
 typedef struct ship_tensor {
     char name[NAME_CAP];
@@ -34,7 +34,7 @@ typedef struct ship_tensor {
 
 typedef struct shipping {
     xr_roles *roles;
-    ship_head *head; /* NULL: this rank only takes part */
+    ship_header *header; /* NULL: this rank only takes part */
     ship_tensor *tensors;
     unsigned char *memory;
     uint64_t size;
@@ -68,7 +68,7 @@ static const xray_weights *weights_of(const xr_roles *s)
 uint64_t xr_ship_bytes(const xr_roles *s)
 {
     const xray_weights *table = weights_of(s);
-    uint64_t bytes = round_up(sizeof(ship_head)) +
+    uint64_t bytes = round_up(sizeof(ship_header)) +
                      round_up(table->tensor_count * sizeof(ship_tensor));
     for (uint32_t i = 0; i < table->tensor_count; i++)
         bytes += round_up(whole_bytes(tensor_at(table, i)));
@@ -81,10 +81,10 @@ static xray_status put_tensor(shipping *w, const xray_weights *part,
                               const xray_tensor *t, xr_err *err)
 {
     const xr_part *device = w->roles->device.part;
-    ship_tensor *to = &w->tensors[w->head->count];
+    ship_tensor *to = &w->tensors[w->header->count];
     uint64_t bytes = whole_bytes(t);
-    if (w->head->count == w->head->cap || strlen(t->name) >= NAME_CAP ||
-        bytes > w->size - w->head->used)
+    if (w->header->count == w->header->cap || strlen(t->name) >= NAME_CAP ||
+        bytes > w->size - w->header->used)
         return xr_fail(err, XRAY_E_BUG,
                        "tensor %s: %s exports more than it publishes", t->name,
                        w->roles->actor.part->instance);
@@ -93,7 +93,7 @@ static xray_status put_tensor(shipping *w, const xray_weights *part,
     to->dims = t->dims;
     memcpy(to->shape, t->shape, sizeof(to->shape));
     to->count = t->count;
-    to->offset = w->head->used;
+    to->offset = w->header->used;
     to->bytes = bytes;
     xray_status status = XR_CALL(
         device, "checksum",
@@ -108,15 +108,15 @@ static xray_status put_tensor(shipping *w, const xray_weights *part,
                          part->device->sync(part->device_self, NULL));
     if (status != XRAY_OK)
         return xr_host_error(device->host, status, "export", err);
-    w->head->used += round_up(bytes);
-    w->head->count++;
+    w->header->used += round_up(bytes);
+    w->header->count++;
     return XRAY_OK;
 }
 
 static xray_status put_part(shipping *w, const xray_weights *part, xr_err *err)
 {
     xray_status status = XRAY_OK;
-    if (!w->head)
+    if (!w->header)
         return XRAY_OK;
     for (uint32_t i = 0; i < part->tensor_count && status == XRAY_OK; i++)
         status = put_tensor(w, part, tensor_at(part, i), err);
@@ -159,20 +159,20 @@ xray_status xr_ship_write(xr_roles *s, void *memory, uint64_t size, xr_err *err)
     if (memory && size < xr_ship_bytes(s))
         return xr_fail(err, XRAY_E_BUG, "no room for the weights");
     if (memory) {
-        w.head = memory;
+        w.header = memory;
         w.tensors =
-            (ship_tensor *)(void *)(w.memory + round_up(sizeof(ship_head)));
-        *w.head = (ship_head){ .version = table->version(table->owner),
-                               .used = round_up(sizeof(ship_head)) +
-                                       round_up(table->tensor_count *
-                                                sizeof(ship_tensor)),
-                               .cap = table->tensor_count };
+            (ship_tensor *)(void *)(w.memory + round_up(sizeof(ship_header)));
+        *w.header = (ship_header){ .version = table->version(table->owner),
+                                   .used = round_up(sizeof(ship_header)) +
+                                           round_up(table->tensor_count *
+                                                    sizeof(ship_tensor)),
+                                   .cap = table->tensor_count };
     }
     /* A table's memory may be elsewhere than on the device; what is exported is
      * on it. */
     if (XRAY_HAS(xray_train_ops, xr_train(s->run), export_begin))
         return put_export(&w, err);
-    if (!xr_weights_whole(table))
+    if (!xr_weights_complete(table))
         return xr_fail(err, XRAY_E_BUG,
                        "%s holds shards of its weights and offers no export",
                        s->actor.part->instance);
@@ -307,7 +307,7 @@ static xray_status publish_here(xr_roles *s, const arriving *a, xr_err *err)
 /* To the device straight from the region where the host's memory is its own. */
 static xray_status publish_region(xr_roles *s, arriving *a, xr_err *err)
 {
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = XR_CALL(s->device.part, "info",
                                  a->table.device->info(s->device.self, &info));
     if (status != XRAY_OK)
@@ -320,21 +320,21 @@ xray_status xr_ship_read(xr_roles *s, const void *memory, uint64_t size,
                          xr_err *err)
 {
     const unsigned char *base = memory;
-    const ship_head *head = memory;
+    const ship_header *header = memory;
     const ship_tensor *from =
-        (const ship_tensor *)(const void *)(base + round_up(sizeof(*head)));
-    if (size < round_up(sizeof(*head)) ||
-        head->count > (size - round_up(sizeof(*head))) / sizeof(*from))
+        (const ship_tensor *)(const void *)(base + round_up(sizeof(*header)));
+    if (size < round_up(sizeof(*header)) ||
+        header->count > (size - round_up(sizeof(*header))) / sizeof(*from))
         return xr_fail(err, XRAY_E_BUG, "the weights' region is cut off");
-    xray_tensor *tensors = xr_calloc(head->count + 1, sizeof(*tensors));
+    xray_tensor *tensors = xr_calloc(header->count + 1, sizeof(*tensors));
     if (!tensors)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %u tensors",
-                       head->count);
-    shipped owner = { head->version };
+                       header->count);
+    shipped owner = { header->version };
     arriving a = { .roles = s,
                    .from = from,
-                   .table = { .head = XRAY_HEAD(xray_weights),
-                              .tensor_count = head->count,
+                   .table = { .header = XRAY_HEADER(xray_weights),
+                              .tensor_count = header->count,
                               .tensor_stride = sizeof(xray_tensor),
                               .tensors = tensors,
                               .device =
@@ -350,7 +350,7 @@ xray_status xr_ship_read(xr_roles *s, const void *memory, uint64_t size,
         const unsigned char *in;
         unsigned char *out;
     } at = { base };
-    for (uint32_t i = 0; i < head->count && status == XRAY_OK; i++)
+    for (uint32_t i = 0; i < header->count && status == XRAY_OK; i++)
         status = find_tensor(&from[i], at.out, size, err, &tensors[i]);
     if (status == XRAY_OK)
         status = publish_region(s, &a, err);

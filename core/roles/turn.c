@@ -116,8 +116,8 @@ xray_status xr_turn_made(xr_roles *s, uint32_t role, xr_err *err)
         const char *section = xr_turn_section(&s->run->ini, role, &key);
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: [%s] %s: %s gives no memory back",
-                       xr_config_place(s->run->config, section, key), section,
-                       key, xr_roles_at(s, role)->part->instance);
+                       xr_config_location(s->run->config, section, key),
+                       section, key, xr_roles_at(s, role)->part->instance);
     }
     t->goes[role] = tags;
     if (role == XRAY_ROLE_ROLLOUT && !has_weights(s)) {

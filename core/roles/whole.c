@@ -204,7 +204,7 @@ static xray_status step_all(xr_roles *s, uint32_t role, double lr,
     if (status == XRAY_OK)
         status = same_step(w, ranks, err);
     const xr_horse *first = &w->horse[ranks->rank[0]];
-    *out = (xray_step_result){ .head = XRAY_HEAD(xray_step_result),
+    *out = (xray_step_result){ .header = XRAY_HEADER(xray_step_result),
                                .grad_norm = first->norm,
                                .skipped = first->skipped,
                                .version = first->version,
@@ -301,7 +301,7 @@ const xr_role_ops xr_whole_calls = {
     .step = step_all,
     .save = save_all,
     .load = load_all,
-    .draw = xr_whole_draw,
+    .generate = xr_whole_generate,
     .publish = publish_all,
     .close = close_roles,
 };

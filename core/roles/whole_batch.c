@@ -70,26 +70,26 @@ static xray_status count_views(xr_whole *w, uint32_t role, xr_wire *wires,
         most = w->views.count > most ? w->views.count : most;
     }
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
-        wires[i].head->views = most;
+        wires[i].header->views = most;
     return status;
 }
 
 /* A region for each replica, with its rows in ascending order. */
 static xray_status pack(xr_whole *w, const xr_ranks *ranks,
-                        const xr_views *views, const xr_wire_head *shape,
+                        const xr_views *views, const xr_wire_header *shape,
                         xr_wire *wires, xr_err *err)
 {
     xray_status status = XRAY_OK;
     uint32_t row = 0;
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];
-        xr_wire_head head = *shape;
-        head.row_cap = h->rows;
-        head.token_cap = h->tokens;
+        xr_wire_header header = *shape;
+        header.row_cap = h->rows;
+        header.token_cap = h->tokens;
         status =
-            xr_region_get(w->actors, xr_wire_bytes(&head), err, &h->region);
+            xr_region_get(w->actors, xr_wire_bytes(&header), err, &h->region);
         if (status == XRAY_OK)
-            xr_wire_begin(h->region->data, &head, &wires[i]);
+            xr_wire_begin(h->region->data, &header, &wires[i]);
     }
     for (uint32_t v = 0; v < views->count && status == XRAY_OK; v++)
         for (uint32_t r = 0; r < views->pointers[v]->rows; r++, row++) {
@@ -105,7 +105,8 @@ static xray_status pack(xr_whole *w, const xr_ranks *ranks,
 }
 
 static xray_status deal(xr_whole *w, uint32_t role, const xr_views *views,
-                        const xr_wire_head *shape, xr_wire *wires, xr_err *err)
+                        const xr_wire_header *shape, xr_wire *wires,
+                        xr_err *err)
 {
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
     uint32_t rows = 0;
@@ -157,7 +158,7 @@ xray_status xr_whole_forward(xr_roles *s, uint32_t role, const xr_views *views,
     xr_whole *w = s->whole;
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
     xr_wire wires[XR_MAX_RANKS];
-    xr_wire_head shape = { .outputs = outputs, .prompts = views->prompts };
+    xr_wire_header shape = { .outputs = outputs, .prompts = views->prompts };
     xray_status status = deal(w, role, views, &shape, wires, err);
     if (status == XRAY_OK)
         status = call_all(w, ranks, "forward", role, err);
@@ -206,11 +207,11 @@ xray_status xr_whole_gradients(xr_roles *s, uint32_t role,
     xr_whole *w = s->whole;
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
     xr_wire wires[XR_MAX_RANKS];
-    xr_wire_head shape = { .outputs = spec->outputs,
-                           .loss = spec->kind,
-                           .prompts = views->prompts,
-                           .names = spec->names,
-                           .context_size = spec->context_size };
+    xr_wire_header shape = { .outputs = spec->outputs,
+                             .loss = spec->kind,
+                             .prompts = views->prompts,
+                             .names = spec->names,
+                             .context_size = spec->context_size };
     fault->text[0] = '\0';
     xray_status status = deal(w, role, views, &shape, wires, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
@@ -221,8 +222,8 @@ xray_status xr_whole_gradients(xr_roles *s, uint32_t role,
         status = call_all(w, ranks, "gradients", role, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         take_sums(&wires[i], i > 0, spec);
-        if (*wires[i].head->fault && !*fault->text)
-            (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", wires[i].head->fault);
+        if (*wires[i].header->fault && !*fault->text)
+            (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", wires[i].header->fault);
     }
     xr_whole_put_regions(w);
     if (status == XRAY_OK && *fault->text)
@@ -243,19 +244,19 @@ static uint32_t share(uint32_t count, uint32_t engines, uint32_t i)
 
 static xray_status pack_prompts(xr_whole *w, const xr_ranks *ranks, uint32_t i,
                                 const xr_row *const *rows, uint32_t count,
-                                const xr_sampling *how, xr_draw *out,
+                                const xr_sampling *how, xr_wire_rollout *out,
                                 xr_err *err)
 {
     xr_horse *h = &w->horse[ranks->rank[i]];
-    xr_draw_head head = { .prompts = share(count, ranks->count, i),
-                          .how = *how };
+    xr_wire_rollout_header header = { .prompts = share(count, ranks->count, i),
+                                      .how = *how };
     for (uint32_t k = i; k < count; k += ranks->count)
-        head.ids += rows[k]->prompt_count;
-    xray_status status =
-        xr_region_get(w->actors, xr_draw_bytes(&head), err, &h->region);
+        header.ids += rows[k]->prompt_count;
+    xray_status status = xr_region_get(
+        w->actors, xr_wire_rollout_bytes(&header), err, &h->region);
     if (status != XRAY_OK)
         return status;
-    xr_draw_begin(h->region->data, &head, out);
+    xr_wire_rollout_begin(h->region->data, &header, out);
     for (uint32_t k = i, p = 0; k < count; k += ranks->count, p++) {
         uint32_t at = out->prompt_start[p];
         out->prompt_id[p] = rows[k]->id;
@@ -266,12 +267,12 @@ static xray_status pack_prompts(xr_whole *w, const xr_ranks *ranks, uint32_t i,
     return XRAY_OK;
 }
 
-static void take_samples(xr_samples *to, const xr_draw *from, uint32_t i,
-                         uint32_t engines)
+static void take_samples(xr_samples *to, const xr_wire_rollout *from,
+                         uint32_t i, uint32_t engines)
 {
-    uint32_t n = from->head->how.n;
-    size_t max = from->head->how.max_tokens;
-    for (uint32_t p = 0; p < from->head->prompts; p++)
+    uint32_t n = from->header->how.n;
+    size_t max = from->header->how.max_tokens;
+    for (uint32_t p = 0; p < from->header->prompts; p++)
         for (uint32_t k = 0; k < n; k++) {
             size_t at = ((size_t)i + (size_t)p * engines) * n + k;
             size_t source = (size_t)p * n + k;
@@ -293,26 +294,27 @@ static xray_status draw_all(xr_whole *w, const xr_ranks *ranks,
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];
-        status = xr_actor_call(h->actor, "draw", err, &h->future, h->region);
+        status =
+            xr_actor_call(h->actor, "generate", err, &h->future, h->region);
     }
     return xr_whole_wait_each(w, ranks, status, stop, err);
 }
 
-xray_status xr_whole_draw(xr_roles *s, xr_samples *samples,
-                          const xr_row *const *rows, uint32_t count,
-                          const xr_sampling *how,
-                          const volatile sig_atomic_t *stop, xr_err *err)
+xray_status xr_whole_generate(xr_roles *s, xr_samples *samples,
+                              const xr_row *const *rows, uint32_t count,
+                              const xr_sampling *how,
+                              const volatile sig_atomic_t *stop, xr_err *err)
 {
     xr_whole *w = s->whole;
     const xr_ranks *ranks = xr_run_ranks(s->run, XRAY_ROLE_ROLLOUT);
-    xr_draw draws[XR_MAX_RANKS];
+    xr_wire_rollout rollouts[XR_MAX_RANKS];
     xray_status status = xr_whole_fit(w, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
-        status = pack_prompts(w, ranks, i, rows, count, how, &draws[i], err);
+        status = pack_prompts(w, ranks, i, rows, count, how, &rollouts[i], err);
     if (status == XRAY_OK)
         status = draw_all(w, ranks, stop, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
-        take_samples(samples, &draws[i], i, ranks->count);
+        take_samples(samples, &rollouts[i], i, ranks->count);
     if (status == XRAY_E_NUMERIC)
         s->nonfinite = 1;
     xr_whole_put_regions(w);

@@ -68,10 +68,10 @@ xray_status xr_whole_forward(xr_roles *roles, uint32_t role,
 xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
                                const xr_views *views, const xr_loss_spec *spec,
                                xr_err *fault, xr_err *err);
-/* As xr_samples_draw, the prompts dealt to the engines. */
-xray_status xr_whole_draw(xr_roles *roles, xr_samples *samples,
-                          const xr_row *const *rows, uint32_t count,
-                          const xr_sampling *how,
-                          const volatile sig_atomic_t *stop, xr_err *err);
+/* As xr_samples_generate, the prompts dealt to the engines. */
+xray_status xr_whole_generate(xr_roles *roles, xr_samples *samples,
+                              const xr_row *const *rows, uint32_t count,
+                              const xr_sampling *how,
+                              const volatile sig_atomic_t *stop, xr_err *err);
 
 #endif

@@ -11,12 +11,12 @@ static void *carve(char *base, uint64_t *used, uint64_t bytes)
     return at;
 }
 
-static uint64_t place(char *base, const xr_wire_head *shape, xr_wire *out)
+static uint64_t place(char *base, const xr_wire_header *shape, xr_wire *out)
 {
     uint64_t used = 0;
     uint64_t rows = shape->row_cap;
     uint64_t tokens = shape->token_cap;
-    out->head = carve(base, &used, sizeof(*out->head));
+    out->header = carve(base, &used, sizeof(*out->header));
     out->sums = carve(base, &used, shape->names * sizeof(double));
     out->weights = carve(base, &used, shape->names * sizeof(double));
     out->index = carve(base, &used, rows * sizeof(uint32_t));
@@ -29,46 +29,46 @@ static uint64_t place(char *base, const xr_wire_head *shape, xr_wire *out)
     return used;
 }
 
-uint64_t xr_wire_bytes(const xr_wire_head *shape)
+uint64_t xr_wire_bytes(const xr_wire_header *shape)
 {
     xr_wire wire;
     return place(NULL, shape, &wire);
 }
 
-void xr_wire_begin(void *memory, const xr_wire_head *shape, xr_wire *out)
+void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out)
 {
     (void)place(memory, shape, out);
-    *out->head = *shape;
-    out->head->fault[0] = '\0';
+    *out->header = *shape;
+    out->header->fault[0] = '\0';
     xr_rows_clear(&out->rows);
     out->rows.row_start[0] = 0;
 }
 
 void xr_wire_close(xr_wire *wire)
 {
-    wire->head->rows = wire->rows.batch.rows;
-    wire->head->tokens = wire->rows.batch.tokens;
+    wire->header->rows = wire->rows.batch.rows;
+    wire->header->tokens = wire->rows.batch.tokens;
 }
 
 xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
 {
-    xr_wire_head head;
-    if (size < sizeof(head))
-        return xr_fail(err, XRAY_E_BUG, "a batch of %llu bytes has no head",
+    xr_wire_header header;
+    if (size < sizeof(header))
+        return xr_fail(err, XRAY_E_BUG, "a batch of %llu bytes has no header",
                        (unsigned long long)size);
-    memcpy(&head, memory, sizeof(head));
-    if (head.names > size || head.context_size > size ||
-        head.rows > head.row_cap || head.tokens > head.token_cap ||
-        head.row_cap >= INT32_MAX || head.token_cap > INT32_MAX ||
-        xr_wire_bytes(&head) > size)
+    memcpy(&header, memory, sizeof(header));
+    if (header.names > size || header.context_size > size ||
+        header.rows > header.row_cap || header.tokens > header.token_cap ||
+        header.row_cap >= INT32_MAX || header.token_cap > INT32_MAX ||
+        xr_wire_bytes(&header) > size)
         return xr_fail(err, XRAY_E_BUG,
                        "a batch of %u rows and %u tokens is not in its %llu "
                        "bytes",
-                       head.rows, head.tokens, (unsigned long long)size);
-    (void)place(memory, &head, out);
-    out->rows.batch.rows = head.rows;
-    out->rows.batch.tokens = head.tokens;
-    out->rows.batch.span_count = head.rows;
+                       header.rows, header.tokens, (unsigned long long)size);
+    (void)place(memory, &header, out);
+    out->rows.batch.rows = header.rows;
+    out->rows.batch.tokens = header.tokens;
+    out->rows.batch.span_count = header.rows;
     return XRAY_OK;
 }
 
@@ -77,19 +77,20 @@ xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
 {
     const xr_cut cut = { .count = wire->rows.batch.rows,
                          .budget = xr_run_load(run, role).tokens,
-                         .prompts = wire->head->prompts };
+                         .prompts = wire->header->prompts };
     return xr_views_cut(views, &wire->rows, &cut, err);
 }
 
 /* ---- prompts and samples ------------------------------------------------ */
 
-static uint64_t place_draw(char *base, const xr_draw_head *shape, xr_draw *out)
+static uint64_t lay_out_rollout(char *base, const xr_wire_rollout_header *shape,
+                                xr_wire_rollout *out)
 {
     uint64_t used = 0;
     uint64_t prompts = shape->prompts;
     uint64_t samples = prompts * shape->how.n;
     uint64_t tokens = samples * shape->how.max_tokens;
-    out->head = carve(base, &used, sizeof(*out->head));
+    out->header = carve(base, &used, sizeof(*out->header));
     out->prompt_id = carve(base, &used, prompts * sizeof(uint64_t));
     out->versions = carve(base, &used, samples * sizeof(uint64_t));
     out->prompt_start = carve(base, &used, (prompts + 1) * sizeof(uint32_t));
@@ -101,38 +102,40 @@ static uint64_t place_draw(char *base, const xr_draw_head *shape, xr_draw *out)
     return used;
 }
 
-uint64_t xr_draw_bytes(const xr_draw_head *shape)
+uint64_t xr_wire_rollout_bytes(const xr_wire_rollout_header *shape)
 {
-    xr_draw draw;
-    return place_draw(NULL, shape, &draw);
+    xr_wire_rollout rollout;
+    return lay_out_rollout(NULL, shape, &rollout);
 }
 
-void xr_draw_begin(void *memory, const xr_draw_head *shape, xr_draw *out)
+void xr_wire_rollout_begin(void *memory, const xr_wire_rollout_header *shape,
+                           xr_wire_rollout *out)
 {
-    (void)place_draw(memory, shape, out);
-    *out->head = *shape;
+    (void)lay_out_rollout(memory, shape, out);
+    *out->header = *shape;
     out->prompt_start[0] = 0;
 }
 
-xray_status xr_draw_map(void *memory, uint64_t size, xr_err *err, xr_draw *out)
+xray_status xr_wire_rollout_map(void *memory, uint64_t size, xr_err *err,
+                                xr_wire_rollout *out)
 {
-    xr_draw_head head;
-    if (size < sizeof(head))
-        return xr_fail(err, XRAY_E_BUG, "prompts of %llu bytes have no head",
+    xr_wire_rollout_header header;
+    if (size < sizeof(header))
+        return xr_fail(err, XRAY_E_BUG, "prompts of %llu bytes have no header",
                        (unsigned long long)size);
-    memcpy(&head, memory, sizeof(head));
-    if (head.prompts > size || head.ids > size || head.how.n > size ||
-        head.how.max_tokens > size ||
-        (double)head.prompts * head.how.n * head.how.max_tokens >
+    memcpy(&header, memory, sizeof(header));
+    if (header.prompts > size || header.ids > size || header.how.n > size ||
+        header.how.max_tokens > size ||
+        (double)header.prompts * header.how.n * header.how.max_tokens >
             (double)size ||
-        xr_draw_bytes(&head) > size)
+        xr_wire_rollout_bytes(&header) > size)
         return xr_fail(err, XRAY_E_BUG,
-                       "%u prompts are not in their %llu bytes", head.prompts,
+                       "%u prompts are not in their %llu bytes", header.prompts,
                        (unsigned long long)size);
-    (void)place_draw(memory, &head, out);
-    for (uint32_t i = 0; i < head.prompts; i++)
+    (void)lay_out_rollout(memory, &header, out);
+    for (uint32_t i = 0; i < header.prompts; i++)
         if (out->prompt_start[i + 1] < out->prompt_start[i] ||
-            out->prompt_start[i + 1] > head.ids)
+            out->prompt_start[i + 1] > header.ids)
             return xr_fail(err, XRAY_E_BUG, "prompt %u ends outside of them",
                            i);
     return XRAY_OK;

@@ -9,8 +9,8 @@
 #include "core/roles/samples.h"
 #include "core/run/rows.h"
 
-/* The head of a batch's region. */
-typedef struct xr_wire_head {
+/* The header of a batch's region. */
+typedef struct xr_wire_header {
     uint32_t row_cap; /* what the layout follows from */
     uint32_t token_cap;
     uint64_t names;
@@ -23,10 +23,10 @@ typedef struct xr_wire_head {
     uint32_t prompts; /* XR_PROMPTS_* */
     /* out: a value that is not finite, or "" */
     char fault[sizeof(((xr_err *)NULL)->text)];
-} xr_wire_head;
+} xr_wire_header;
 
 typedef struct xr_wire {
-    xr_wire_head *head;
+    xr_wire_header *header;
     double *sums;    /* [names] */
     double *weights; /* [names] */
     uint32_t *index; /* [row_cap] each row's number in the whole batch */
@@ -35,28 +35,28 @@ typedef struct xr_wire {
     xr_rows rows;
 } xr_wire;
 
-/* Bytes for such a head. */
-uint64_t xr_wire_bytes(const xr_wire_head *shape);
+/* Bytes for such a header. */
+uint64_t xr_wire_bytes(const xr_wire_header *shape);
 /* Starts a batch in `memory`. */
-void xr_wire_begin(void *memory, const xr_wire_head *shape, xr_wire *out);
+void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out);
 /* Finds it again in `size` bytes that another process wrote. */
 xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out);
-/* Tells the head what the rows hold now. */
+/* Tells the header what the rows hold now. */
 void xr_wire_close(xr_wire *wire);
 /* The rows as micro-batches of a role: how the WholeModel counts them is how
  * the Workhorse cuts them. */
 xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
                         xr_views *views, xr_err *err);
 
-/* The head of a region of prompts. */
-typedef struct xr_draw_head {
+/* The header of a region of prompts. */
+typedef struct xr_wire_rollout_header {
     uint32_t prompts;
     uint32_t ids; /* of all prompts together */
     xr_sampling how;
-} xr_draw_head;
+} xr_wire_rollout_header;
 
-typedef struct xr_draw {
-    xr_draw_head *head;
+typedef struct xr_wire_rollout {
+    xr_wire_rollout_header *header;
     uint64_t *prompt_id;    /* [prompts] */
     uint64_t *versions;     /* [samples] */
     uint32_t *prompt_start; /* [prompts + 1] in `prompt` */
@@ -65,10 +65,12 @@ typedef struct xr_draw {
     uint32_t *finish;       /* [samples] */
     int32_t *tokens;        /* [samples, max_tokens] */
     float *logp;            /* [samples, max_tokens] */
-} xr_draw;
+} xr_wire_rollout;
 
-uint64_t xr_draw_bytes(const xr_draw_head *shape);
-void xr_draw_begin(void *memory, const xr_draw_head *shape, xr_draw *out);
-xray_status xr_draw_map(void *memory, uint64_t size, xr_err *err, xr_draw *out);
+uint64_t xr_wire_rollout_bytes(const xr_wire_rollout_header *shape);
+void xr_wire_rollout_begin(void *memory, const xr_wire_rollout_header *shape,
+                           xr_wire_rollout *out);
+xray_status xr_wire_rollout_map(void *memory, uint64_t size, xr_err *err,
+                                xr_wire_rollout *out);
 
 #endif

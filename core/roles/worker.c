@@ -102,7 +102,7 @@ static xray_status start(worker *w, const char *text, xr_err *err)
     if (!w->padded)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %u micro-batches",
                        w->padded_cap);
-    w->empty = (xray_batch){ .head = XRAY_HEAD(xray_batch),
+    w->empty = (xray_batch){ .header = XRAY_HEADER(xray_batch),
                              .span_stride = sizeof(xray_span),
                              .row_start = &w->no_start };
     status = xr_views_init(&w->views, rows, err);
@@ -150,7 +150,7 @@ static xray_status check_held(const worker *w, uint32_t role, xr_err *err)
 static xray_status cut_batch(worker *w, uint32_t role, const xr_wire *wire,
                              xr_err *err)
 {
-    uint32_t views = wire->head->views;
+    uint32_t views = wire->header->views;
     xray_status status = xr_wire_cut(w->run, role, wire, &w->views, err);
     if (status != XRAY_OK)
         return status;
@@ -178,15 +178,15 @@ static xray_status forward(void *self, uint32_t role, const xray_region *region,
 {
     worker *w = self;
     xr_wire wire;
-    xray_outputs out = { .head = XRAY_HEAD(xray_outputs) };
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs) };
     xray_status status = take_batch(w, "forward", role, region, err, &wire);
     if (status != XRAY_OK)
         return status;
-    uint32_t outputs = wire.head->outputs;
-    out.logp = outputs & XRAY_HEAD_LOGP ? wire.out[0] : NULL;
-    out.entropy = outputs & XRAY_HEAD_ENTROPY ? wire.out[1] : NULL;
-    out.value = outputs & XRAY_HEAD_VALUE ? wire.out[2] : NULL;
-    return xr_local_forward(w->roles, role, w->padded, wire.head->views,
+    uint32_t outputs = wire.header->outputs;
+    out.logp = outputs & XRAY_OUTPUT_LOGP ? wire.out[0] : NULL;
+    out.entropy = outputs & XRAY_OUTPUT_ENTROPY ? wire.out[1] : NULL;
+    out.value = outputs & XRAY_OUTPUT_VALUE ? wire.out[2] : NULL;
+    return xr_local_forward(w->roles, role, w->padded, wire.header->views,
                             outputs, &out, err);
 }
 
@@ -199,22 +199,23 @@ static xray_status gradients(void *self, uint32_t role,
         take_batch(w, "forward_backward", role, region, err, &wire);
     if (status != XRAY_OK)
         return status;
-    xr_loss_spec spec = { .kind = wire.head->loss,
-                          .outputs = wire.head->outputs,
+    xr_loss_spec spec = { .kind = wire.header->loss,
+                          .outputs = wire.header->outputs,
                           .context = wire.context,
-                          .context_size = wire.head->context_size,
+                          .context_size = wire.header->context_size,
                           .sums = wire.sums,
                           .weights = wire.weights,
-                          .names = wire.head->names };
+                          .names = wire.header->names };
     xr_loss_run run = { .roles = w->roles,
                         .who = xr_roles_at(w->roles, role)->part->instance,
                         .spec = &spec,
                         .index = wire.index,
                         .goes_on = 1 };
-    status = xr_local_gradients(w->roles, role, w->padded, wire.head->views,
+    status = xr_local_gradients(w->roles, role, w->padded, wire.header->views,
                                 &run, err);
-    _Static_assert(sizeof(wire.head->fault) == sizeof(run.fault.text), "fault");
-    memcpy(wire.head->fault, run.fault.text, sizeof(run.fault.text));
+    _Static_assert(sizeof(wire.header->fault) == sizeof(run.fault.text),
+                   "fault");
+    memcpy(wire.header->fault, run.fault.text, sizeof(run.fault.text));
     return status;
 }
 
@@ -223,7 +224,7 @@ static xray_status step(void *self, uint32_t role, double lr, double max_norm,
                         uint64_t *out_version, xr_str *out_bad, xr_err *err)
 {
     worker *w = self;
-    xray_step_result result = { .head = XRAY_HEAD(xray_step_result) };
+    xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
     xr_actor_phase(w->context, "optimizer_step");
     xray_status status = check_held(w, role, err);
     if (status == XRAY_OK)
@@ -261,9 +262,10 @@ static xray_status load(void *self, uint32_t role, const char *dir, xr_err *err)
 
 /* ---- the engine --------------------------------------------------------- */
 
-static xray_status draw_rows(worker *w, const xr_draw *draw, xr_err *err)
+static xray_status generate_rows(worker *w, const xr_wire_rollout *rollout,
+                                 xr_err *err)
 {
-    uint32_t prompts = draw->head->prompts;
+    uint32_t prompts = rollout->header->prompts;
     xr_row *rows = xr_calloc((size_t)prompts + 1, sizeof(*rows));
     const xr_row **pointers = xr_calloc((size_t)prompts + 1, sizeof(*pointers));
     xray_status status = XRAY_OK;
@@ -271,39 +273,40 @@ static xray_status draw_rows(worker *w, const xr_draw *draw, xr_err *err)
         status =
             xr_fail(err, XRAY_E_NOMEM, "out of memory for %u prompts", prompts);
     for (uint32_t i = 0; status == XRAY_OK && i < prompts; i++) {
-        rows[i].id = draw->prompt_id[i];
-        rows[i].ids = draw->prompt + draw->prompt_start[i];
+        rows[i].id = rollout->prompt_id[i];
+        rows[i].ids = rollout->prompt + rollout->prompt_start[i];
         rows[i].prompt_count =
-            draw->prompt_start[i + 1] - draw->prompt_start[i];
+            rollout->prompt_start[i + 1] - rollout->prompt_start[i];
         rows[i].id_count = rows[i].prompt_count;
         pointers[i] = &rows[i];
     }
-    xr_samples samples = { .cap = prompts * draw->head->how.n,
-                           .max_tokens = draw->head->how.max_tokens,
-                           .tokens = draw->tokens,
-                           .logp = draw->logp,
-                           .sizes = draw->sizes,
-                           .finish = draw->finish,
-                           .versions = draw->versions };
+    xr_samples samples = { .cap = prompts * rollout->header->how.n,
+                           .max_tokens = rollout->header->how.max_tokens,
+                           .tokens = rollout->tokens,
+                           .logp = rollout->logp,
+                           .sizes = rollout->sizes,
+                           .finish = rollout->finish,
+                           .versions = rollout->versions };
     if (status == XRAY_OK)
-        status = xr_samples_draw(w->roles, &samples, pointers, prompts,
-                                 &draw->head->how, NULL, err);
+        status = xr_samples_generate(w->roles, &samples, pointers, prompts,
+                                     &rollout->header->how, NULL, err);
     free(rows);
     free(pointers);
     return status;
 }
 
-static xray_status draw(void *self, const xray_region *region, xr_err *err)
+static xray_status generate(void *self, const xray_region *region, xr_err *err)
 {
     worker *w = self;
-    xr_draw wire;
+    xr_wire_rollout wire;
     xr_actor_phase(w->context, "rollout");
     if (!w->roles->engine.self)
         return xr_fail(err, XRAY_E_BUG, "rank %u has no engine",
                        w->roles->rank);
-    xray_status status = xr_draw_map(region->data, region->size, err, &wire);
+    xray_status status =
+        xr_wire_rollout_map(region->data, region->size, err, &wire);
     if (status == XRAY_OK)
-        status = draw_rows(w, &wire, err);
+        status = generate_rows(w, &wire, err);
     return status;
 }
 
@@ -355,7 +358,7 @@ static xray_status memory(void *self, xr_str *out, xr_err *err)
     worker *w = self;
     const xr_part *part = w->roles->device.part;
     const xray_device_ops *ops = part->ops;
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     xray_status status =
         XR_CALL(part, "memory", ops->memory(w->roles->device.self, &stats));
     if (status != XRAY_OK)
@@ -372,7 +375,7 @@ static const xr_actor_method methods[] = {
     { "gradients", "u m ->", XR_METHOD(gradients) },
     { "step", "u d d -> d u U s", XR_METHOD(step) },
     { "discard", "u ->", XR_METHOD(discard) },
-    { "draw", "m ->", XR_METHOD(draw) },
+    { "generate", "m ->", XR_METHOD(generate) },
     { "publish", "-> U", XR_METHOD(publish) },
     { "ship_bytes", "-> U", XR_METHOD(ship_bytes) },
     { "ship", "m ->", XR_METHOD(ship) },

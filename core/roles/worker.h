@@ -17,7 +17,7 @@
  *   step      "u d d -> d u U s"  role, lr, max_norm -> gradient norm, skipped,
  *                              version, first bad tensor
  *   discard   "u ->"           gradients of the role
- *   draw      "m ->"           prompts and room for samples
+ *   generate  "m ->"           prompts and room for samples
  *   publish   "-> U"           the engine takes the trainer's weights
  *   ship_bytes "-> U"          that the weights take
  *   ship      "m ->"           the weights, for engines of other ranks; the
@@ -26,7 +26,7 @@
  *   save load "u s ->"         role, folder
  *   memory    "-> s"           a line on what the device holds
  *
- * XRAY_E_NUMERIC of draw: a log-prob that is not finite. */
+ * XRAY_E_NUMERIC of generate: a log-prob that is not finite. */
 extern const xr_actor_class xr_worker_class;
 
 /* What the program is told to be one: "PROGRAM XR_WORKER_COMMAND RUNTIME

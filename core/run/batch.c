@@ -13,7 +13,7 @@
 
 static const char *origin(const xr_run *s, const char *section, const char *key)
 {
-    return xr_config_place(s->config, section, key);
+    return xr_config_location(s->config, section, key);
 }
 
 static int refused(const xr_run *s, const char *section, const char *key)

@@ -252,7 +252,7 @@ void xr_run_no_weights(const xr_run *s, const char *section, const char *key,
         "%s: [%s] %s: %s holds no weights, expected "
         "model.safetensors or model.safetensors.index.json; %s[model] "
         "init = random draws them",
-        xr_config_place(s->config, section, key), section, key, dir,
+        xr_config_location(s->config, section, key), section, key, dir,
         xr_str_text(&text));
     xr_str_free(&text);
 }

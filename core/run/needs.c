@@ -13,7 +13,7 @@
 
 static const char *origin(const xr_run *s, const char *section, const char *key)
 {
-    return xr_config_place(s->config, section, key);
+    return xr_config_location(s->config, section, key);
 }
 
 static int refused(const xr_run *s, const char *section, const char *key)
@@ -167,7 +167,7 @@ static void prepare_score(xr_run *s, xr_errors *errors)
         !s->actor.model.config_json)
         return;
     *load = s->actor.load;
-    load->heads = XRAY_HEAD_VALUE;
+    load->outputs = XRAY_OUTPUT_VALUE;
     load->trainable = 0;
     load->trainable_from_layer = 0;
     load->row_tokens++; /* a token is put after each row: core/roles/score.c */
@@ -192,11 +192,11 @@ void xr_run_needs(xr_run *s, uint32_t needs, xr_errors *errors)
     check_algo(s, errors);
     prepare_score(s, errors);
     if (needs & XRAY_NEED_VALUE_HEAD)
-        s->actor.load.heads |= XRAY_HEAD_VALUE;
+        s->actor.load.outputs |= XRAY_OUTPUT_VALUE;
     if (!(needs & XRAY_NEED_CRITIC))
         return;
     *load = s->actor.load;
-    load->heads = XRAY_HEAD_VALUE;
+    load->outputs = XRAY_OUTPUT_VALUE;
     load->trainable = 1;
     load->trainable_from_layer = 0;
     load->tokens = (uint64_t)s->ini.critic.ppo_max_token_len_per_gpu;

@@ -31,7 +31,7 @@ void xr_run_find_part(xr_run *s, xr_part *part, const char *iface,
         const char *where = section ? section : "run";
         const char *key = section ? "plugin" : kind;
         xr_errors_add(errors, "%s: [%s] %s: %s",
-                      xr_config_place(s->config, where, key), where, key,
+                      xr_config_location(s->config, where, key), where, key,
                       err.text);
         xr_config_ignore(s->config, section ? section : instance);
         return;

@@ -34,7 +34,7 @@ void xr_run_no_weights(const xr_run *run, const char *section, const char *key,
 /* Where the key that an error is about was set, in place of who says it:
  * "reward.x: create: pattern: text" becomes "run.ini:3: [reward.x] pattern:
  * text". An error about no key stays. */
-void xr_run_place(const xr_run *run, xr_err *err);
+void xr_run_locate(const xr_run *run, xr_err *err);
 #define XR_WEIGHTS_POLICY 0u
 #define XR_WEIGHTS_CRITIC 1u /* may lack lm_head, and a value head */
 #define XR_WEIGHTS_REWARD 2u /* may lack lm_head, must have a value head */

@@ -63,7 +63,7 @@ static void read_role(const xr_config *config, const char *key,
         if (wrong)
             xr_errors_add(errors,
                           "%s: [placement] %s: \"%s\" %s; [run] ranks is %u",
-                          xr_config_place(config, "placement", key), key,
+                          xr_config_location(config, "placement", key), key,
                           list->items[i], wrong, size);
     }
     if (wrong)

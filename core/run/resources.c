@@ -44,7 +44,7 @@ static xr_part_plan *begin(xr_resources *r, const xr_part *part,
     *p = (xr_part_plan){ .who = who,
                          .part = part,
                          .ranks = 1,
-                         .plan = { .head = XRAY_HEAD(xray_plan) } };
+                         .plan = { .header = XRAY_HEADER(xray_plan) } };
     return p;
 }
 
@@ -55,8 +55,8 @@ static void refuse(const xr_run *s, const xr_part *part, xray_status status,
 {
     xr_err err = { "" };
     (void)xr_host_error(part->host, status, "plan", &err);
-    xr_run_place(s, &err);
-    const char *text = err.text + err.place.from;
+    xr_run_locate(s, &err);
+    const char *text = err.text + err.location.from;
     for (size_t i = 0; i < errors->count; i++)
         if (strcmp(errors->items[i], text) == 0)
             return;
@@ -193,7 +193,7 @@ static void count_checkpoint(xr_resources *r)
 void xr_resources_plan(xr_run *s, xr_errors *errors, xr_resources *out)
 {
     *out = (xr_resources){ .count = 0 };
-    out->machine.head = (xray_head)XRAY_HEAD(xray_device_plan);
+    out->machine.header = (xray_header)XRAY_HEADER(xray_device_plan);
     if (s->device.component && s->device.config) {
         const xray_device_ops *ops = (const xray_device_ops *)s->device.ops;
         xray_status status =
@@ -292,7 +292,7 @@ int xr_resources_memory(const xr_run *s, const xr_resources *r, xr_err *out)
         out, XRAY_E_CONFIG,
         "%s: [%s] %s: the run takes %s of memory, %s has %s; the most are %s "
         "of %s in %s and %s of %s in %s: %s [%s] %s%s%s%s%s%s%s",
-        xr_config_place(s->config, a.section, a.key), a.section, a.key,
+        xr_config_location(s->config, a.section, a.key), a.section, a.key,
         xr_bytes_text(r->bytes, need),
         s->device.instance ? s->device.instance : "the device",
         xr_bytes_text(r->machine.memory_bytes, have), xr_bytes_text(one, first),

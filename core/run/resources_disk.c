@@ -32,7 +32,7 @@ static void existing_parent(const char *path, char *out, size_t cap)
 static int check_folder(const xr_run *s, const char *key, const char *path,
                         char *out, xr_errors *errors)
 {
-    const char *origin = xr_config_place(s->config, "trainer", key);
+    const char *origin = xr_config_location(s->config, "trainer", key);
     if (strlen(path) >= XR_PATH_CAP - 64) {
         xr_errors_add(errors, "%s: [trainer] %s: the path is too long", origin,
                       key);
@@ -108,7 +108,7 @@ static void check_room(const xr_run *s, const xr_resources *r, uint64_t steps,
         errors,
         "%s: [trainer] default_local_dir: %llu checkpoint%s of %s take%s %s, "
         "the file system of %s has %s left; %s",
-        xr_config_place(s->config, "trainer", "default_local_dir"),
+        xr_config_location(s->config, "trainer", "default_local_dir"),
         (unsigned long long)more, more == 1 ? "" : "s",
         xr_bytes_text(r->checkpoint_bytes, one), more == 1 ? "s" : "",
         xr_bytes_text(need, all), parent, xr_bytes_text(room, have),

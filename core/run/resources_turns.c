@@ -34,8 +34,8 @@ static void refuse(const xr_run *s, uint32_t role, const char *who,
     const char *key = NULL;
     const char *section = xr_turn_section(&s->ini, role, &key);
     xr_errors_add(errors, "%s: [%s] %s: %s %s",
-                  xr_config_place(s->config, section, key), section, key, who,
-                  what);
+                  xr_config_location(s->config, section, key), section, key,
+                  who, what);
 }
 
 static int able(const xr_run *s, uint32_t role)

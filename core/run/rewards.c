@@ -20,7 +20,7 @@ static const xray_option options[] = {
 };
 
 const xray_component xr_score_component = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_REWARD,
     .name = XR_SCORE_NAME,
     .summary = "a reward model, held by the training backend",
@@ -42,7 +42,7 @@ static void find_score(xr_run *s, xr_part *part, const char *section,
                             : NULL;
     if (wrong) {
         xr_errors_add(errors, "%s: [%s] plugin: model: %s",
-                      xr_config_place(s->config, section, "plugin"), section,
+                      xr_config_location(s->config, section, "plugin"), section,
                       wrong);
         xr_config_ignore(s->config, section);
         return;
@@ -120,12 +120,12 @@ static void say_unknown(const xr_run *s, const char *section, int there,
         xr_errors_add(errors,
                       "%s: [%s] plugin is not set, and %s; a section that sets "
                       "grader is of " RULE,
-                      xr_config_place(s->config, section, "plugin"), section,
+                      xr_config_location(s->config, section, "plugin"), section,
                       err.text);
     else
         xr_errors_add(
             errors, "%s: [run] reward: there is no section [%s], and %s%s%s%s",
-            xr_config_place(s->config, "run", "reward"), section, err.text,
+            xr_config_location(s->config, "run", "reward"), section, err.text,
             near ? "; did you mean [" : "", near ? near : "", near ? "]?" : "");
     xr_config_ignore(s->config, section);
 }
@@ -168,7 +168,7 @@ static void check_listed(const xr_run *s, xr_errors *errors)
         xr_errors_add(errors,
                       "%s: [run] reward is not set, so that nothing would "
                       "read [%s]; expected reward = %s, or a list of others",
-                      xr_config_place(s->config, "run", "reward"), first,
+                      xr_config_location(s->config, "run", "reward"), first,
                       first + strlen(KIND));
 }
 
@@ -197,7 +197,7 @@ void xr_run_find_rewards(xr_run *s, xr_errors *errors)
         xr_errors_add(errors,
                       "%s: [run] reward lists %llu instances, at most %d are "
                       "taken",
-                      xr_config_place(s->config, "run", "reward"),
+                      xr_config_location(s->config, "run", "reward"),
                       (unsigned long long)list->count, XR_MAX_REWARDS);
         return;
     }
@@ -206,7 +206,7 @@ void xr_run_find_rewards(xr_run *s, xr_errors *errors)
         xr_errors_add(errors,
                       "%s: [run] reward is not set; it lists instances, each a "
                       "section [reward.NAME]",
-                      xr_config_place(s->config, "run", "reward"));
+                      xr_config_location(s->config, "run", "reward"));
     for (uint64_t i = 0; i < list->count; i++)
         find_reward(s, list->items[i], &s->rewards[s->reward_count++], errors);
 }

@@ -59,7 +59,7 @@ uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap)
 xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
                          xr_err *err)
 {
-    *r = (xr_rows){ .batch = { .head = XRAY_HEAD(xray_batch) } };
+    *r = (xr_rows){ .batch = { .header = XRAY_HEADER(xray_batch) } };
     if (row_cap > INT32_MAX - 1 || token_cap > INT32_MAX)
         return xr_fail(err, XRAY_E_CONFIG,
                        "a step of %llu rows and %llu tokens is too large, "
@@ -80,7 +80,7 @@ xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
 void xr_rows_attach(xr_rows *r, uint32_t row_cap, uint32_t token_cap,
                     void *memory)
 {
-    *r = (xr_rows){ .batch = { .head = XRAY_HEAD(xray_batch) },
+    *r = (xr_rows){ .batch = { .header = XRAY_HEADER(xray_batch) },
                     .row_cap = row_cap,
                     .token_cap = token_cap };
     (void)place(r, memory);

@@ -120,7 +120,7 @@ static void read_model(xr_run *s, xr_errors *errors)
         xr_errors_add(errors,
                       "%s: [model] path is not set; it names the folder of the "
                       "model",
-                      xr_config_place(s->config, "model", "path"));
+                      xr_config_location(s->config, "model", "path"));
         return;
     }
     s->actor.path =
@@ -129,19 +129,19 @@ static void read_model(xr_run *s, xr_errors *errors)
         xr_errors_add(errors, "out of memory");
         return;
     }
-    s->actor.model = (xray_model){ .head = XRAY_HEAD(xray_model) };
+    s->actor.model = (xray_model){ .header = XRAY_HEADER(xray_model) };
     s->actor.model.path = s->actor.path;
     s->actor.model.dtype = (uint32_t)s->ini.model.dtype;
     s->actor.model.seed = (uint64_t)s->ini.run.seed;
     if (!xr_path_is_dir(s->actor.path)) {
         xr_errors_add(errors, "%s: [model] path: %s is not a folder",
-                      xr_config_place(s->config, "model", "path"),
+                      xr_config_location(s->config, "model", "path"),
                       s->actor.path);
         return;
     }
     if (xr_run_verify_folder(s->actor.path, 0, &err) != XRAY_OK) {
         xr_errors_add(errors, "%s: [model] path: %s",
-                      xr_config_place(s->config, "model", "path"), err.text);
+                      xr_config_location(s->config, "model", "path"), err.text);
         return;
     }
     if (xr_path_join(s->actor.path, "config.json", file, sizeof(file), &err) !=
@@ -182,7 +182,7 @@ void xr_run_read_tokenizer(xr_run *s, xr_errors *errors)
     if (chat && *chat && !xr_path_exists(chat))
         return; /* xr_run_check_batch says so */
     if (xr_data_chat(&s->ini.data, dir, &err, &s->chat) != XRAY_OK) {
-        xr_run_place(s, &err);
+        xr_run_locate(s, &err);
         xr_errors_add(errors, "%s", err.text);
     }
 }
@@ -193,11 +193,11 @@ void xr_run_loads(xr_run *s, uint64_t micro_tokens, uint64_t row_tokens,
     if (micro_tokens < row_tokens)
         micro_tokens = row_tokens;
     s->actor.load = (xray_workload){
-        .head = XRAY_HEAD(xray_workload),
+        .header = XRAY_HEADER(xray_workload),
         .tokens = micro_tokens,
         .rows = micro_tokens / 2 + 1, /* a row has at least two tokens */
         .row_tokens = row_tokens,
-        .heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY,
+        .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
         .trainable = (s->with & XR_TRAINABLE) != 0,
         .threads = (uint32_t)s->ini.run.threads,
     };
@@ -315,7 +315,7 @@ xray_workload xr_run_load(const xr_run *s, uint32_t role)
     case XRAY_ROLE_REFERENCE: /* frozen, and without a value head */
         load.trainable = 0;
         load.trainable_from_layer = 0;
-        load.heads &= ~XRAY_HEAD_VALUE;
+        load.outputs &= ~XRAY_OUTPUT_VALUE;
         return load;
     default:
         return load;
@@ -325,7 +325,7 @@ xray_workload xr_run_load(const xr_run *s, uint32_t role)
 xray_world xr_run_world(const xr_run *s, uint32_t role)
 {
     /* Engines are replicas. */
-    return (xray_world){ .head = XRAY_HEAD(xray_world),
+    return (xray_world){ .header = XRAY_HEADER(xray_world),
                          .size = role == XRAY_ROLE_ROLLOUT
                                      ? 1
                                      : xr_run_ranks(s, role)->count };
@@ -379,7 +379,7 @@ static void find_comm(xr_run *s, xr_errors *errors)
     const xray_comm_ops *ops = (const xray_comm_ops *)s->comm.ops;
     if (s->comm.component && !ops->serves(s->device.component->name))
         xr_errors_add(errors, "%s: [run] comm: %s does not serve the device %s",
-                      xr_config_place(s->config, "run", "comm"), name,
+                      xr_config_location(s->config, "run", "comm"), name,
                       s->device.component->name);
 }
 

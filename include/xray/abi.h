@@ -3,11 +3,11 @@
  * xray/abi.h - rules and primitives shared by every binary interface.
  *
  * Rules for every struct in <xray/...>:
- *   1. first member is `xray_head head`, filled with XRAY_HEAD(type), but for
- *      plain elements, which lie in arrays or in other structs by the thousand:
- *      xray_head itself, xray_choice, xray_comm_trace, xray_draw, xray_extent,
- *      xray_list, xray_named_value, xray_option, xray_philox_out, xray_span and
- *      xray_tensor;
+ *   1. first member is `xray_header header`, filled with XRAY_HEADER(type), but
+ * for plain elements, which lie in arrays or in other structs by the thousand:
+ *      xray_header itself, xray_choice, xray_comm_trace, xray_draw,
+ * xray_extent, xray_list, xray_named_value, xray_option, xray_philox_out,
+ * xray_span and xray_tensor;
  *   2. members are only 4- or 8-byte scalars and pointers: no enum, bool,
  *      bitfield, long or time_t, and no implicit padding (tests/abi pins every
  *      offset), so sizeof() grows with every added member;
@@ -47,19 +47,19 @@ extern "C" {
 #define XRAY_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define XRAY_NODISCARD __attribute__((warn_unused_result))
 
-typedef struct xray_head {
+typedef struct xray_header {
     uint32_t size; /* sizeof the struct as its author compiled it */
     uint32_t abi;  /* XRAY_ABI its author compiled against */
-} xray_head;
+} xray_header;
 
-#define XRAY_HEAD(type)                  \
+#define XRAY_HEADER(type)                \
     {                                    \
         (uint32_t)sizeof(type), XRAY_ABI \
     }
 
 /* True if the author's struct is long enough to hold `member`. */
 #define XRAY_REACHES(type, ptr, member) \
-    ((ptr)->head.size >= offsetof(type, member) + sizeof((ptr)->member))
+    ((ptr)->header.size >= offsetof(type, member) + sizeof((ptr)->member))
 
 /* True if the author's struct holds `member` and it is set. */
 #define XRAY_HAS(type, ptr, member) \

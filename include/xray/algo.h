@@ -28,14 +28,14 @@
          * batch->value is its, and so is dvalue */
 
 typedef struct xray_needs {
-    xray_head head;
+    xray_header header;
     uint32_t flags;
     uint32_t reserved;
 } xray_needs;
 
 /* Totals of a mini-batch, over all ranks. */
 typedef struct xray_totals {
-    xray_head head;
+    xray_header header;
     uint64_t rows;         /* rows with a token in the loss */
     double tokens;         /* sum of loss_mask */
     uint64_t max_response; /* longest response a run may give, in tokens */
@@ -46,7 +46,7 @@ typedef struct xray_totals {
  * micro-batch, and the loss adds token by token, so their bits do not depend
  * on the cut. */
 typedef struct xray_metric_sums {
-    xray_head head;
+    xray_header header;
     double *sum;
     double *weight;
     uint64_t count;
@@ -55,13 +55,13 @@ typedef struct xray_metric_sums {
 /* Sets a named number the core logs, "critic/kl_coef"; it copies the name.
  * [control] */
 typedef struct xray_metric_sink {
-    xray_head head;
+    xray_header header;
     void *ctx;
     void (*put)(void *ctx, const char *name, double value);
 } xray_metric_sink;
 
 typedef struct xray_algo_ops {
-    xray_head head;
+    xray_header header;
 
     /* `config` is the filled option struct, valid for the instance's life. On
      * failure *out_self is untouched. [control] */
@@ -136,7 +136,7 @@ typedef struct xray_algo_ops {
 #define XRAY_ALGO_PRESETS "xray.algo.presets/0"
 
 typedef struct xray_algo_presets {
-    xray_head head;
+    xray_header header;
     uint32_t columns;          /* 1 to 1024; the first is the preset's name */
     uint32_t rows;             /* at most 1024 */
     const char *const *titles; /* [columns] */

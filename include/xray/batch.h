@@ -24,7 +24,7 @@ typedef struct xray_span {
 } xray_span;
 
 typedef struct xray_batch {
-    xray_head head;
+    xray_header header;
     uint32_t rows;
     uint32_t tokens;
     uint32_t span_count;

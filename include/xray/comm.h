@@ -47,7 +47,7 @@ typedef struct xray_comm_trace {
 
 /* What an instance is created with. */
 typedef struct xray_comm_setup {
-    xray_head head;
+    xray_header header;
     const xray_host *host;
     const xray_device_ops *device;
     void *device_self;
@@ -63,7 +63,7 @@ typedef struct xray_comm_setup {
 } xray_comm_setup;
 
 typedef struct xray_comm_ops {
-    xray_head head;
+    xray_header header;
 
     /* 1: this device's memory can be used. Pure. [any] */
     uint32_t (*serves)(const char *device_name);

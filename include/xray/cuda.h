@@ -13,7 +13,7 @@
 #define XRAY_EXT_CUDA "xray.cuda/0"
 
 typedef struct xray_cuda_ops {
-    xray_head head;
+    xray_header header;
     /* Number of the instance's device as the CUDA runtime of this process
      * counts. [any] */
     uint32_t (*index)(void *self);

@@ -46,7 +46,7 @@ typedef struct xray_extent {
 
 /* The matrix W [rows, cols], row-major. The device may keep packed copies. */
 typedef struct xray_weight_desc {
-    xray_head head;
+    xray_header header;
     void *data; /* [dev] stays the caller's */
     uint64_t rows;
     uint64_t cols;
@@ -55,7 +55,7 @@ typedef struct xray_weight_desc {
 } xray_weight_desc;
 
 typedef struct xray_matmul {
-    xray_head head;
+    xray_header header;
     const xray_weight *weight;
     xray_extent tokens;
     const float *x; /* [dev] row t at x + t * x_stride */
@@ -69,7 +69,7 @@ typedef struct xray_matmul {
 
 /* dw[n, k] += sum_t dy[t, n] x[t, k]; dbias[n] += sum_t dy[t, n]. */
 typedef struct xray_matmul_grad {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const float *dy; /* [dev] */
     const float *x;  /* [dev] */
@@ -85,7 +85,7 @@ typedef struct xray_matmul_grad {
 
 /* y[t] = table[ids[t]], times `scale`. */
 typedef struct xray_embedding {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const int32_t *ids; /* [dev] [tokens], each in [0, vocab) */
     const void *table;  /* [dev] [vocab, dim] */
@@ -98,7 +98,7 @@ typedef struct xray_embedding {
 
 /* dtable[ids[t]] += scale * dy[t], in token order. */
 typedef struct xray_embedding_grad {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const int32_t *ids; /* [dev] */
     const float *dy;    /* [dev] [tokens, dim] */
@@ -111,7 +111,7 @@ typedef struct xray_embedding_grad {
 
 /* gather: y[i] = x[index[i]]. scatter: y[index[i]] = x[i]; indices differ. */
 typedef struct xray_rows {
-    xray_head head;
+    xray_header header;
     xray_extent count;
     const int32_t *index; /* [dev] [count] */
     const float *x;       /* [dev] */
@@ -127,7 +127,7 @@ typedef struct xray_rows {
  * `residual` (groups = 1 only), residual += x first and the sum is normed:
  * y = norm(residual). y may be x. */
 typedef struct xray_rmsnorm {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const float *x;      /* [dev] token t at x + t * x_stride */
     float *residual;     /* [dev] [tokens, dim] or NULL */
@@ -145,7 +145,7 @@ typedef struct xray_rmsnorm {
 /* From dy and the normed input x: dx (+)= ..., dweight += sum over tokens in
  * order, then groups. dx may be dy when accumulate is 0. */
 typedef struct xray_rmsnorm_grad {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const float *x;      /* [dev] what was normed (after the residual add) */
     const float *weight; /* [dev] */
@@ -165,7 +165,7 @@ typedef struct xray_rmsnorm_grad {
 /* LayerNorm over the last dimension: y = (x - mean) * rstd * w + b, with rstd =
  * 1/sqrt(mean((x - mean)^2) + eps). y may be x. */
 typedef struct xray_layernorm {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const float *x;      /* [dev] token t at x + t * x_stride */
     const float *weight; /* [dev] [dim] */
@@ -181,7 +181,7 @@ typedef struct xray_layernorm {
 /* From dy and the normed input x: dx (+)= ..., dweight and dbias += sums over
  * tokens in order. dx may be dy when accumulate is 0. */
 typedef struct xray_layernorm_grad {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const float *x;      /* [dev] */
     const float *weight; /* [dev] */
@@ -199,7 +199,7 @@ typedef struct xray_layernorm_grad {
 
 /* Fills table[p, i] = (cos, sin)(p * inv_freq[i]) * scale for p < positions. */
 typedef struct xray_rope_table {
-    xray_head head;
+    xray_header header;
     const double *inv_freq; /* host memory, [half] */
     float *table;           /* [dev] [positions, half, 2] */
     uint64_t positions;
@@ -210,7 +210,7 @@ typedef struct xray_rope_table {
 /* Rotates pairs (x[i], x[i + half]) of every head, in place; inverse = 1 turns
  * the other way, which is the backward pass. */
 typedef struct xray_rope {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     float *x;                 /* [dev] token t at x + t * stride */
     const int32_t *positions; /* [dev] [tokens] */
@@ -228,7 +228,7 @@ typedef struct xray_rope {
 /* y[t, i] = act(x[t, i]) * x[t, dim + i]; plain = 1: y[t, i] = act(x[t, i]),
  * and x is [tokens, dim]. */
 typedef struct xray_glu {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const float *x; /* [dev] [tokens, 2 * dim] gate, then up */
     float *y;       /* [dev] [tokens, dim] */
@@ -239,7 +239,7 @@ typedef struct xray_glu {
 } xray_glu;
 
 typedef struct xray_glu_grad {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const float *x;  /* [dev] [tokens, 2 * dim] */
     const float *dy; /* [dev] [tokens, dim] */
@@ -263,7 +263,7 @@ typedef struct xray_glu_grad {
  * parent, then of its children in order (of a row: head by head). For devices
  * whose `info` says XRAY_DEVICE_PARENTS. */
 typedef struct xray_attention {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const int32_t *row_start; /* [dev] [rows + 1] */
     uint64_t rows;
@@ -290,7 +290,7 @@ typedef struct xray_attention {
 
 /* dq, dk, dv are overwritten; they share strides with q, k, v. */
 typedef struct xray_attention_grad {
-    xray_head head;
+    xray_header header;
     const xray_attention *forward; /* the call, with o and lse filled */
     const float *d_o;              /* [dev] strides as o */
     float *dq;                     /* [dev] token t at dq + t * dq_stride */
@@ -307,7 +307,7 @@ typedef struct xray_attention_grad {
  * a block looks like inside is the device's affair; kv_block_bytes gives its
  * size for k and v together, and blocks may be copied whole. */
 typedef struct xray_kv {
-    xray_head head;
+    xray_header header;
     void *blocks;         /* [dev] block i at blocks + i * kv_block_bytes */
     const int32_t *table; /* [dev] or NULL */
     uint64_t table_stride;
@@ -322,7 +322,7 @@ typedef struct xray_kv {
  * of the call are stored before any query reads, so prompts run whole or in
  * chunks and give the same bits as xray_attention. */
 typedef struct xray_attention_kv {
-    xray_head head;
+    xray_header header;
     xray_extent tokens;
     const xray_kv *kv;
     const int32_t *seq;       /* [dev] [tokens] */
@@ -346,12 +346,12 @@ typedef struct xray_attention_kv {
 
 /* Of item i: z = (x[i] . W^T) / temperature[i]; logp = z[target] - lse(z),
  * entropy = lse(z) - sum softmax(z) z, in nats. Logits are fp32 and exist for a
- * chunk of items, or in `logits` for head_grad, which uses them up; a device
+ * chunk of items, or in `logits` for lm_head_grad, which uses them up; a device
  * may as well compute them twice. With `partial`, W holds the vocabulary slice
  * [vocab_first, vocab_first + rows) and its four sums are given instead:
  * max z, sum exp(z - max), sum exp(z - max) z, z[target] (0 if elsewhere). */
-typedef struct xray_head_logp {
-    xray_head head;
+typedef struct xray_lm_head_logp {
+    xray_header header;
     xray_extent items;
     const xray_weight *weight; /* [vocab, dim] */
     const float *x;            /* [dev] [items, dim] */
@@ -365,18 +365,19 @@ typedef struct xray_head_logp {
     float softcap; /* 0: none */
     uint32_t reserved;
     float *logits; /* [dev] [items, vocab to a multiple of 16] or NULL */
-} xray_head_logp;
+} xray_lm_head_logp;
 
 /* dz_j = (dlogp (1[j = target] - p_j) - dentropy p_j (log p_j + H)) /
  * temperature; dx = dz . W; dweight += dz^T . x, in item order. */
-typedef struct xray_head_grad {
-    xray_head head;
-    const xray_head_logp *forward; /* the call, with lse and entropy filled */
-    const float *dlogp;            /* [dev] [items] */
-    const float *dentropy;         /* [dev] [items] or NULL: all 0 */
-    float *dx;                     /* [dev] [items, dim], overwritten */
-    float *dweight;                /* [dev] [vocab, dim] */
-} xray_head_grad;
+typedef struct xray_lm_head_grad {
+    xray_header header;
+    const xray_lm_head_logp
+        *forward;          /* the call, with lse and entropy filled */
+    const float *dlogp;    /* [dev] [items] */
+    const float *dentropy; /* [dev] [items] or NULL: all 0 */
+    float *dx;             /* [dev] [items, dim], overwritten */
+    float *dweight;        /* [dev] [vocab, dim] */
+} xray_lm_head_grad;
 
 /* Where a draw's random numbers come from: Philox4x32-10 with key `key` and
  * counter (token / 4, position, sample, 0), word token % 4. */
@@ -397,7 +398,7 @@ typedef struct xray_draw {
  * over the whole vocabulary, logp at the draw's temperature over the whole
  * vocabulary (temperature 0: equal to raw_logp). */
 typedef struct xray_sample {
-    xray_head head;
+    xray_header header;
     xray_extent items;
     const xray_weight *weight; /* [vocab, dim] */
     const float *x;            /* [dev] [items, dim] */
@@ -414,7 +415,7 @@ typedef struct xray_sample {
 
 /* y[i] = alpha * x[i] + beta * y[i]. */
 typedef struct xray_axpby {
-    xray_head head;
+    xray_header header;
     uint64_t count;
     const float *x; /* [dev] or NULL: 0 */
     float *y;       /* [dev] */
@@ -423,7 +424,7 @@ typedef struct xray_axpby {
 } xray_axpby;
 
 typedef struct xray_cast {
-    xray_head head;
+    xray_header header;
     uint64_t count;
     const void *x; /* [dev] */
     void *y;       /* [dev] */
@@ -435,7 +436,7 @@ typedef struct xray_cast {
  * folded as a row sum, added in order); result[1] += number of entries that
  * are not finite. */
 typedef struct xray_sumsq {
-    xray_head head;
+    xray_header header;
     uint64_t count;
     const float *x; /* [dev] */
     double *result; /* [dev] [2] */
@@ -444,7 +445,7 @@ typedef struct xray_sumsq {
 /* AdamW, decoupled decay: p -= lr wd p; m = b1 m + (1-b1) g; v = b2 v + (1-b2)
  * g^2; p -= lr (m / c1) / (sqrt(v / c2) + eps), with g scaled by `clip`. */
 typedef struct xray_adamw {
-    xray_head head;
+    xray_header header;
     uint64_t count;
     float *p;       /* [dev] fp32 master */
     const float *g; /* [dev] */
@@ -464,7 +465,7 @@ typedef struct xray_adamw {
 /* ---- the instance ------------------------------------------------------- */
 
 typedef struct xray_device_ops {
-    xray_head head;
+    xray_header header;
 
     /* Pure: what an instance with these options would offer. What cannot work
      * is refused through host->fail with XRAY_E_CONFIG. [any] */
@@ -533,8 +534,10 @@ typedef struct xray_device_ops {
                                   const xray_attention_grad *);
     xray_status (*attention_kv)(void *, xray_stream *,
                                 const xray_attention_kv *);
-    xray_status (*head_logp)(void *, xray_stream *, const xray_head_logp *);
-    xray_status (*head_grad)(void *, xray_stream *, const xray_head_grad *);
+    xray_status (*lm_head_logp)(void *, xray_stream *,
+                                const xray_lm_head_logp *);
+    xray_status (*lm_head_grad)(void *, xray_stream *,
+                                const xray_lm_head_grad *);
     xray_status (*sample)(void *, xray_stream *, const xray_sample *);
     xray_status (*axpby)(void *, xray_stream *, const xray_axpby *);
     xray_status (*cast)(void *, xray_stream *, const xray_cast *);

@@ -27,7 +27,7 @@
 #define XRAY_DEVICE_PARENTS 1u /* attention of rows that share a parent */
 
 typedef struct xray_device_info {
-    xray_head head;
+    xray_header header;
     const char *name;      /* "AMD EPYC, AVX-512, 2 threads" */
     uint64_t memory_bytes; /* in all; 0 if not known */
     uint64_t memory_free;
@@ -39,14 +39,14 @@ typedef struct xray_device_info {
 
 /* What a device would offer. Filled by `plan`, without an instance. */
 typedef struct xray_device_plan {
-    xray_head head;
+    xray_header header;
     uint64_t memory_bytes; /* that a run can use in all; 0 if not known */
     uint32_t host_memory;  /* 1: it is the host's own memory */
     uint32_t reserved;
 } xray_device_plan;
 
 typedef struct xray_memory_stats {
-    xray_head head;
+    xray_header header;
     uint64_t live[XRAY_TAG_COUNT]; /* bytes */
     uint64_t high[XRAY_TAG_COUNT]; /* most bytes ever live */
     uint64_t high_all;             /* most bytes ever live of all tags */

@@ -14,15 +14,15 @@
 #define XRAY_LOG_TRACE 5u
 
 /* What an error is about, so that the host can say where that was set. */
-typedef struct xray_place {
-    xray_head head;
+typedef struct xray_location {
+    xray_header header;
     const char *section; /* of the configuration; NULL: the instance's own */
     const char *key;     /* of that section; NULL: `file` */
     const char *file;    /* as messages name it, or NULL */
-} xray_place;
+} xray_location;
 
 typedef struct xray_host {
-    xray_head head;
+    xray_header header;
     void *host_data;
     const char *version;
 
@@ -47,7 +47,7 @@ typedef struct xray_host {
      * copied. Calling `fail` on top gives a sentence without a place.
      * [any] [no-alloc] */
     xray_status (*fail_at)(const struct xray_host *host, xray_status code,
-                           const char *where, const xray_place *place,
+                           const char *where, const xray_location *place,
                            const char *msg);
 } xray_host;
 

@@ -28,7 +28,7 @@
 /* A prompt and how to sample from it. Copied by submit. All zero but the
  * pointers and `temperature`, `top_p`, `count`, `max_tokens` is neutral. */
 typedef struct xray_request {
-    xray_head head;
+    xray_header header;
     uint64_t id; /* unique among running requests */
     const int32_t *ids;
     uint32_t id_count;
@@ -50,7 +50,7 @@ typedef struct xray_request {
 
 /* One finished (or aborted) sample. Pointers live until the next `poll`. */
 typedef struct xray_sample_out {
-    xray_head head;
+    xray_header header;
     uint64_t id;
     uint32_t sample;
     uint32_t token_count;
@@ -63,7 +63,7 @@ typedef struct xray_sample_out {
 } xray_sample_out;
 
 typedef struct xray_infer_stats {
-    xray_head head;
+    xray_header header;
     uint64_t requests_running;
     uint64_t requests_waiting;
     uint64_t prompt_tokens;     /* computed, since create */
@@ -76,7 +76,7 @@ typedef struct xray_infer_stats {
 } xray_infer_stats;
 
 typedef struct xray_infer_ops {
-    xray_head head;
+    xray_header header;
 
     /* As xray_train_ops.plan. load->rows: most sequences at once. [any] */
     xray_status (*plan)(const xray_host *host, const void *config,

@@ -23,11 +23,11 @@ extern "C" {
 #define XRAY_NUMERICS_CUDA_BF16 "xray.cuda-bf16/1"
 
 typedef struct xray_component {
-    xray_head head;
+    xray_header header;
     const char *iface;   /* "xray.algo/0": which vtable `ops` is */
     const char *name;    /* "grpo": what the INI file says */
     const char *summary; /* one line */
-    const void *ops;     /* interface vtable, starts with xray_head */
+    const void *ops;     /* interface vtable, starts with xray_header */
     const xray_option *options;
     uint32_t option_count;
     uint32_t option_stride; /* sizeof(xray_option) as the plugin compiled it */
@@ -39,7 +39,7 @@ typedef struct xray_component {
 } xray_component;
 
 typedef struct xray_plugin {
-    xray_head head;
+    xray_header header;
     uint32_t abi_needed; /* oldest host ABI this plugin can run on */
     uint32_t component_count;
     const char *name;

@@ -13,7 +13,7 @@
 /* One sample. Borrowed until its answer was polled. Strings are UTF-8, end
  * with NUL, and may hold no NUL inside; *_size counts bytes. */
 typedef struct xray_sample_in {
-    xray_head head;
+    xray_header header;
     uint64_t id; /* echoed in the answer */
     const char *prompt;
     const char *response;     /* special tokens left out */
@@ -38,7 +38,7 @@ typedef struct xray_named_value {
 
 /* The answer. Pointers live until the next poll. */
 typedef struct xray_score {
-    xray_head head;
+    xray_header header;
     uint64_t id;
     double score;              /* trained on as a float, times its weight */
     const float *token_scores; /* [id_count of the sample] or NULL */
@@ -48,7 +48,7 @@ typedef struct xray_score {
 } xray_score;
 
 typedef struct xray_reward_ops {
-    xray_head head;
+    xray_header header;
 
     xray_status (*create)(const xray_host *host, const void *config,
                           void **out_self);

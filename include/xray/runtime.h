@@ -25,7 +25,7 @@ typedef struct xray_peer xray_peer; /* the runtime's own */
 /* Bulk memory. Peers see the same bytes: a message sent along with a region
  * finds in it what the sender wrote before. Owned by the runtime. */
 typedef struct xray_region {
-    xray_head head;
+    xray_header header;
     uint64_t id;     /* unique among the regions of this side */
     uint64_t size;   /* bytes, as asked for */
     void *data;      /* mapped here, aligned to a page */
@@ -34,7 +34,7 @@ typedef struct xray_region {
 
 /* What an instance is created with. */
 typedef struct xray_runtime_setup {
-    xray_head head;
+    xray_header header;
     const xray_host *host; /* NULL: the built-in runtime needs none */
     uint64_t board_size;   /* bytes that parent and all actors share; 0: none */
     uint32_t actors;       /* at most so many at a time */
@@ -45,7 +45,7 @@ typedef struct xray_runtime_setup {
 
 /* What an actor is spawned with. All is copied. */
 typedef struct xray_actor_spec {
-    xray_head head;
+    xray_header header;
     const char *name;        /* "workhorse 1", for messages */
     const char *const *argv; /* ends with NULL; the address is appended */
     uint32_t index;          /* 0 .. actors - 1, free again after a kill */
@@ -56,7 +56,7 @@ typedef struct xray_actor_spec {
 #define XRAY_RUNTIME_LOST 2u /* comes once; nothing of this peer after it */
 
 typedef struct xray_runtime_event {
-    xray_head head;
+    xray_header header;
     uint32_t kind;  /* XRAY_RUNTIME_* */
     uint32_t clean; /* LOST: 1: it ended by itself and in order */
     xray_peer *peer;
@@ -67,7 +67,7 @@ typedef struct xray_runtime_event {
 } xray_runtime_event;
 
 typedef struct xray_runtime_ops {
-    xray_head head;
+    xray_header header;
 
     /* The parent's side. On failure *out_self is untouched. [control] */
     xray_status (*create)(const xray_runtime_setup *setup, const void *config,

@@ -13,7 +13,7 @@
 /* A model as the core knows it: a directory and the few numbers that every
  * kind of model has. Strings are owned by the host, valid for the instance. */
 typedef struct xray_model {
-    xray_head head;
+    xray_header header;
     const char *path;        /* directory with weights; NULL: none */
     const char *config_json; /* text of config.json */
     uint32_t dtype;          /* XRAY_F32: what weights are computed in */
@@ -26,7 +26,7 @@ typedef struct xray_model {
 /* The ranks that hold a model together. A plan is asked with rank 0 and without
  * comm. */
 typedef struct xray_world {
-    xray_head head;
+    xray_header header;
     uint32_t rank;
     uint32_t size;
     const xray_comm_ops *comm; /* NULL when size is 1 */
@@ -51,7 +51,7 @@ typedef struct xray_tensor {
 /* A set of weights published at create; the table does not change, the values
  * do. `version` is the number of optimizer steps behind the values. */
 typedef struct xray_weights {
-    xray_head head;
+    xray_header header;
     uint32_t tensor_count;
     uint32_t tensor_stride; /* sizeof(xray_tensor) */
     const xray_tensor *tensors;
@@ -73,7 +73,7 @@ typedef struct xray_weights {
 #define XRAY_ROLE_REWARD 5u
 
 typedef struct xray_setup {
-    xray_head head;
+    xray_header header;
     const xray_host *host;
     const xray_device_ops *device;
     void *device_self;
@@ -89,11 +89,11 @@ typedef struct xray_setup {
 
 /* How much work an instance must be ready for. */
 typedef struct xray_workload {
-    xray_head head;
+    xray_header header;
     uint64_t tokens;     /* train: most tokens in one micro-batch */
     uint64_t rows;       /* train: most rows in one; infer: most sequences */
     uint64_t row_tokens; /* longest row, prompt and response */
-    uint32_t heads;      /* train: XRAY_HEAD_* */
+    uint32_t outputs;    /* train: XRAY_OUTPUT_* */
     uint32_t trainable;
     uint32_t shared; /* infer: weights are the trainer's */
     uint32_t threads;
@@ -104,7 +104,7 @@ typedef struct xray_workload {
 /* What an instance would take. Filled by `plan`, which touches no device; what
  * cannot work it refuses through host->fail. */
 typedef struct xray_plan {
-    xray_head head;
+    xray_header header;
     uint64_t bytes[XRAY_TAG_COUNT]; /* by memory tag, on each rank */
     uint64_t micro_multiple;        /* micro-batches in a step: a multiple */
     uint64_t token_multiple;        /* tokens of a micro-batch: a multiple */

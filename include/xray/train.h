@@ -20,14 +20,14 @@
 #define XRAY_IFACE_TRAIN "xray.train/0"
 
 /* Bit masks: which heads a model has, which outputs a call wants. */
-#define XRAY_HEAD_LOGP 1u
-#define XRAY_HEAD_ENTROPY 2u
-#define XRAY_HEAD_VALUE 4u
+#define XRAY_OUTPUT_LOGP 1u
+#define XRAY_OUTPUT_ENTROPY 2u
+#define XRAY_OUTPUT_VALUE 4u
 
 /* Per-token outputs, caller's storage, [tokens] of the batch each; entries that
  * were not asked for or whose token has nothing before it are 0. */
 typedef struct xray_outputs {
-    xray_head head;
+    xray_header header;
     float *logp;    /* log p(token) at the row's temperature */
     float *entropy; /* nats, of the distribution the token came from */
     float *value;
@@ -37,7 +37,7 @@ typedef struct xray_outputs {
  * `batch->tokens` floats; entries with loss_mask 0 are neither valid nor read.
  */
 typedef struct xray_loss_call {
-    xray_head head;
+    xray_header header;
     const xray_batch *batch; /* the micro-batch, whole rows */
     uint32_t first_row;      /* its first row's index in the mini-batch */
     uint32_t reserved;
@@ -54,7 +54,7 @@ typedef struct xray_loss_call {
  * depend on how rows are cut into micro-batches. Must not re-enter the
  * backend. Called once a micro-batch, in row order. */
 typedef struct xray_loss {
-    xray_head head;
+    xray_header header;
     void *ctx;
     xray_status (*fn)(void *ctx, const xray_loss_call *call);
     uint32_t outputs; /* XRAY_HEAD_* the loss reads */
@@ -63,7 +63,7 @@ typedef struct xray_loss {
 
 /* What a step did. */
 typedef struct xray_step_result {
-    xray_head head;
+    xray_header header;
     double grad_norm; /* before clipping */
     uint32_t skipped; /* 1: the norm is not finite, nothing was changed */
     uint32_t reserved;
@@ -73,7 +73,7 @@ typedef struct xray_step_result {
 } xray_step_result;
 
 typedef struct xray_train_ops {
-    xray_head head;
+    xray_header header;
 
     /* Pure, touches no device. What cannot work is refused through host->fail
      * with XRAY_E_CONFIG. [any] */

@@ -119,8 +119,8 @@ int xm_jwant_text(xm_jrun *run, const char *what, xm_jv arg)
     return xm_jfail(run, "%s needs a string, not %s", what, xm_jtypename(arg));
 }
 
-int xm_jwhole(xm_jrun *run, const char *what, xm_jv arg, int64_t preset,
-              int64_t *out)
+int xm_jinteger(xm_jrun *run, const char *what, xm_jv arg, int64_t preset,
+                int64_t *out)
 {
     *out = preset;
     if (arg.kind == XM_J_MISSING)

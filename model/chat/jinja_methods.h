@@ -67,8 +67,8 @@ enum xm_jmethod_id {
 const char *xm_jmethod_name(enum xm_jmethod_id method);
 int xm_jwant_text(xm_jrun *run, const char *what, xm_jv arg);
 /* An integer; `preset` where the argument is MISSING. */
-int xm_jwhole(xm_jrun *run, const char *what, xm_jv arg, int64_t preset,
-              int64_t *out);
+int xm_jinteger(xm_jrun *run, const char *what, xm_jv arg, int64_t preset,
+                int64_t *out);
 /* Between `least` and `most` arguments, none of them by name. */
 int xm_jpositional(xm_jrun *run, const char *what, const xm_jargs *args,
                    size_t least, size_t most);

@@ -22,7 +22,7 @@ static int part_of(xm_jrun *run, const char *what, const xm_jstr *str,
         xm_jv arg = arg_at(args, i + 1);
         if (arg.kind == XM_J_NONE)
             arg = xm_jof(XM_J_MISSING);
-        if (xm_jwhole(run, what, arg, bound[i], &bound[i]))
+        if (xm_jinteger(run, what, arg, bound[i], &bound[i]))
             return -1;
         if (bound[i] < 0)
             bound[i] = bound[i] + length < 0 ? 0 : bound[i] + length;
@@ -164,7 +164,7 @@ static int m_replace(xm_jrun *run, const xm_jstr *str, const xm_jargs *args,
     if (xm_jbind(run, "replace", args, names, 2, arg) ||
         xm_jwant_text(run, "replace", arg[0]) ||
         xm_jwant_text(run, "replace", arg[1]) ||
-        xm_jwhole(run, "replace", arg[2], -1, &limit))
+        xm_jinteger(run, "replace", arg[2], -1, &limit))
         return -1;
     return xm_jreplace(run, str, arg[0].u.str, arg[1].u.str, limit, out);
 }
@@ -199,7 +199,7 @@ static int m_justify(xm_jrun *run, enum xm_jmethod_id method,
     int64_t width;
     xm_jstr space = { " ", 1, 1 };
     if (xm_jpositional(run, xm_jmethod_name(method), args, 1, 2) ||
-        xm_jwhole(run, xm_jmethod_name(method), args->at[0], 0, &width))
+        xm_jinteger(run, xm_jmethod_name(method), args->at[0], 0, &width))
         return -1;
     const xm_jstr *fill = &space;
     if (args->count > 1) {
@@ -230,7 +230,7 @@ static int m_zfill(xm_jrun *run, const xm_jstr *str, const xm_jargs *args,
 {
     int64_t width;
     if (xm_jpositional(run, "zfill", args, 1, 1) ||
-        xm_jwhole(run, "zfill", args->at[0], 0, &width))
+        xm_jinteger(run, "zfill", args->at[0], 0, &width))
         return -1;
     if (width > (int64_t)(XM_CHAT_MAX_MEMORY / 4))
         return xm_jfail(run, "the template needs more than %zu MiB of memory",

@@ -125,7 +125,7 @@ xray_status xm_read_window(const xm_keys *keys, uint32_t preset, uint32_t *out)
     *out = 0;
     if (xm_keys_null(keys, "sliding_window"))
         return XRAY_OK;
-    return xm_keys_whole(keys, "sliding_window", preset, bounds, out);
+    return xm_keys_integer(keys, "sliding_window", preset, bounds, out);
 }
 
 xray_status xm_check_window(const xm_keys *keys, const xm_config *config)

@@ -42,7 +42,7 @@ static xray_status read_windows(const xm_keys *keys, xm_config *out)
     xray_status status = xm_read_window(keys, 4096, &out->window);
     if (!status && out->arch == XM_ARCH_GEMMA3)
         status =
-            xm_keys_whole(keys, "sliding_window_pattern", 6, bounds, &period);
+            xm_keys_integer(keys, "sliding_window_pattern", 6, bounds, &period);
     if (!status)
         status = xm_read_layer_types(keys, out, &given);
     if (status)

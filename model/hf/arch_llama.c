@@ -47,7 +47,7 @@ static xray_status read_qwen_windows(const xm_keys *keys, xm_config *out)
     if (!status && use)
         status = xm_read_window(keys, 4096, &out->window);
     if (!status)
-        status = xm_keys_whole(keys, "max_window_layers", 28, bounds, &first);
+        status = xm_keys_integer(keys, "max_window_layers", 28, bounds, &first);
     if (!status)
         status = xm_read_layer_types(keys, out, &given);
     if (status)

@@ -33,7 +33,7 @@ static xray_status size_key(const xm_keys *keys, const char *key,
                             uint32_t preset, uint32_t most, uint32_t *out)
 {
     const uint32_t bounds[2] = { 1, most };
-    return xm_keys_whole(keys, key, preset, bounds, out);
+    return xm_keys_integer(keys, key, preset, bounds, out);
 }
 
 /* GPT-2 called its number of positions n_ctx as well. */

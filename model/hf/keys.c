@@ -13,8 +13,9 @@ int xm_keys_null(const xm_keys *keys, const char *key)
     return cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(keys->root, key));
 }
 
-xray_status xm_keys_whole(const xm_keys *keys, const char *key, uint32_t preset,
-                          const uint32_t bounds[2], uint32_t *out)
+xray_status xm_keys_integer(const xm_keys *keys, const char *key,
+                            uint32_t preset, const uint32_t bounds[2],
+                            uint32_t *out)
 {
     int64_t value;
     xray_status status =

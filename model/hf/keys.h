@@ -21,8 +21,9 @@ xray_status xm_keys_refuse(const xm_keys *keys, const char *key,
 /* 1 if the key is there and null, which some keys tell from a missing one. */
 int xm_keys_null(const xm_keys *keys, const char *key);
 /* A whole number in [least, most]; `preset` (any value) where it is missing. */
-xray_status xm_keys_whole(const xm_keys *keys, const char *key, uint32_t preset,
-                          const uint32_t bounds[2], uint32_t *out);
+xray_status xm_keys_integer(const xm_keys *keys, const char *key,
+                            uint32_t preset, const uint32_t bounds[2],
+                            uint32_t *out);
 /* A number above 0; `preset` (any value) where it is missing. */
 xray_status xm_keys_real(const xm_keys *keys, const char *key, double preset,
                          double *out);

@@ -41,10 +41,11 @@ static void glu_back(xm_run *run, const xm_block *block)
     if (run->status != XRAY_OK)
         return;
     const xm_config *config = &run->decoder->config;
-    xray_glu_grad call = { XRAY_HEAD(xray_glu_grad), .tokens = run->tokens,
-                           .x = block->gate_up,      .dy = run->space->act,
-                           .dx = block->gate_up,     .dim = config->ffn,
-                           .act = xm_act_of(config), .plain = !config->gated };
+    xray_glu_grad call = {
+        XRAY_HEADER(xray_glu_grad), .tokens = run->tokens,  .x = block->gate_up,
+        .dy = run->space->act,      .dx = block->gate_up,   .dim = config->ffn,
+        .act = xm_act_of(config),   .plain = !config->gated
+    };
     xm_run_note(run, run->device->glu_grad(run->self, NULL, &call),
                 "the gradient of an activation");
 }
@@ -82,7 +83,7 @@ static void attention_back(xm_run *run, const xm_block *block)
     xm_space *s = run->space;
     xm_dims d = xm_dims_of(&run->decoder->config);
     xray_attention forward = xm_attention_of(run, block);
-    xray_attention_grad call = { XRAY_HEAD(xray_attention_grad),
+    xray_attention_grad call = { XRAY_HEADER(xray_attention_grad),
                                  .forward = &forward,
                                  .d_o = s->d_o,
                                  .dq = s->dqkv,
@@ -177,7 +178,7 @@ static void embed_back(xm_run *run)
 {
     const xm_config *config = &run->decoder->config;
     xray_embedding_grad tokens = {
-        XRAY_HEAD(xray_embedding_grad), .ids = run->pack->ids,
+        XRAY_HEADER(xray_embedding_grad), .ids = run->pack->ids,
         .dtable =
             config->tied ? run->grads->lookup : xm_run_grad(run, XM_EMBED),
         .vocab = config->vocab, .scale = (float)config->embed_scale
@@ -185,7 +186,7 @@ static void embed_back(xm_run *run)
     fold_rows(run, &tokens, "the gradient of the embedding");
     if (!config->learned_positions)
         return;
-    xray_embedding_grad places = { XRAY_HEAD(xray_embedding_grad),
+    xray_embedding_grad places = { XRAY_HEADER(xray_embedding_grad),
                                    .ids = xm_run_positions(run),
                                    .dtable = xm_run_grad(run, XM_POSITIONS),
                                    .vocab = config->max_positions,

@@ -133,7 +133,7 @@ static xray_status fill_rope(xm_decoder *d, const xm_rope *rope, float *table,
     if (!inv_freq)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
     xm_rope_frequencies(&d->config, rope, inv_freq);
-    xray_rope_table call = { XRAY_HEAD(xray_rope_table),
+    xray_rope_table call = { XRAY_HEADER(xray_rope_table),
                              .inv_freq = inv_freq,
                              .table = table,
                              .positions = d->positions,
@@ -238,7 +238,7 @@ const xm_config *xm_decoder_config(const xm_decoder *decoder)
     return &decoder->config;
 }
 
-const xray_weight *xm_decoder_head(const xm_decoder *decoder)
+const xray_weight *xm_decoder_lm_head(const xm_decoder *decoder)
 {
     return xm_outer(decoder, XM_HEAD)->weight;
 }

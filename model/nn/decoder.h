@@ -50,7 +50,7 @@ typedef struct xm_watch {
 void xm_decoder_watch(xm_decoder *decoder, const xm_watch *watch);
 const xm_config *xm_decoder_config(const xm_decoder *decoder);
 /* Handle of the output head [vocab, hidden] (the embedding's when tied). */
-const xray_weight *xm_decoder_head(const xm_decoder *decoder);
+const xray_weight *xm_decoder_lm_head(const xm_decoder *decoder);
 
 /* ---- whole rows: training, scoring -------------------------------------- */
 
@@ -141,21 +141,22 @@ typedef struct xm_head_out {
     const float *entropy; /* NULL without targets */
     const float *value;   /* NULL unless asked for */
 } xm_head_out;
-xray_status xm_heads(xm_decoder *decoder, xm_space *space,
-                     const xm_items *items, xm_head_out *out, xr_err *err);
+xray_status xm_outputs(xm_decoder *decoder, xm_space *space,
+                       const xm_items *items, xm_head_out *out, xr_err *err);
 
 /* From dL/dlogp, dL/dH, dL/dv [dev] [count] (NULL: all 0): adds the gradients
  * of the heads, and gives dL/d(hidden) [dev] for xm_backward in
- * *out_dhidden (the space's own memory). `items` are those of xm_heads. */
+ * *out_dhidden (the space's own memory). `items` are those of xm_outputs. */
 typedef struct xm_head_grads {
     const float *dlogp;
     const float *dentropy;
     const float *dvalue;
 } xm_head_grads;
-xray_status xm_heads_backward(xm_decoder *decoder, xm_space *space,
-                              const xm_items *items,
-                              const xm_head_grads *head_grads, xm_grads *grads,
-                              const float **out_dhidden, xr_err *err);
+xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
+                                const xm_items *items,
+                                const xm_head_grads *head_grads,
+                                xm_grads *grads, const float **out_dhidden,
+                                xr_err *err);
 
 /* ---- with a KV cache: the engine ---------------------------------------- */
 

@@ -16,7 +16,7 @@ xray_attention xm_attention_of(const xm_run *run, const xm_block *block)
 {
     const xm_config *config = &run->decoder->config;
     xm_dims d = xm_dims_of(config);
-    return (xray_attention){ XRAY_HEAD(xray_attention),
+    return (xray_attention){ XRAY_HEADER(xray_attention),
                              .tokens = run->tokens,
                              .row_start = run->pack->row_start,
                              .rows = run->pack->rows,
@@ -44,7 +44,7 @@ static xray_attention_kv attention_kv_of(const xm_run *run,
 {
     const xm_config *config = &run->decoder->config;
     xm_dims d = xm_dims_of(config);
-    return (xray_attention_kv){ XRAY_HEAD(xray_attention_kv),
+    return (xray_attention_kv){ XRAY_HEADER(xray_attention_kv),
                                 .tokens = run->tokens,
                                 .kv = &run->step->kv[run->layer],
                                 .seq = run->step->seq,
@@ -185,7 +185,7 @@ void xm_run_glu(xm_run *run, const xm_block *block)
     if (run->status != XRAY_OK)
         return;
     const xm_config *config = &run->decoder->config;
-    xray_glu call = { XRAY_HEAD(xray_glu),    .tokens = run->tokens,
+    xray_glu call = { XRAY_HEADER(xray_glu),  .tokens = run->tokens,
                       .x = block->gate_up,    .y = run->space->act,
                       .dim = config->ffn,     .act = xm_act_of(config),
                       .plain = !config->gated };
@@ -212,7 +212,7 @@ static void embed(xm_run *run, const int32_t *ids)
 {
     const xm_config *config = &run->decoder->config;
     xm_space *s = run->space;
-    xray_embedding tokens = { XRAY_HEAD(xray_embedding),
+    xray_embedding tokens = { XRAY_HEADER(xray_embedding),
                               .ids = ids,
                               .table = xm_outer(run->decoder, XM_EMBED)->data,
                               .table_dtype =
@@ -223,7 +223,7 @@ static void embed(xm_run *run, const int32_t *ids)
     look_up(run, &tokens, "the embedding");
     if (!config->learned_positions)
         return;
-    xray_embedding places = { XRAY_HEAD(xray_embedding),
+    xray_embedding places = { XRAY_HEADER(xray_embedding),
                               .ids = xm_run_positions(run),
                               .table =
                                   xm_outer(run->decoder, XM_POSITIONS)->data,

@@ -109,11 +109,11 @@ xray_status xm_grads_finish(xm_grads *g, xr_err *err)
 {
     if (!g->lookup)
         return XRAY_OK;
-    const xm_param *embed = xm_layout_place(g->layout, 0, XM_EMBED);
+    const xm_param *embed = xm_layout_at(g->layout, 0, XM_EMBED);
     xray_axpby call = {
-        XRAY_HEAD(xray_axpby), .count = g->lookup_count,
-        .x = g->lookup,        .y = g->buckets[embed->bucket] + embed->offset,
-        .alpha = 1.0f,         .beta = 1.0f
+        XRAY_HEADER(xray_axpby), .count = g->lookup_count,
+        .x = g->lookup,          .y = g->buckets[embed->bucket] + embed->offset,
+        .alpha = 1.0f,           .beta = 1.0f
     };
     xray_status status = g->device->axpby(g->device_self, NULL, &call);
     if (status != XRAY_OK)

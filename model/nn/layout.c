@@ -192,8 +192,8 @@ const xm_param *xm_layout_find(const xm_layout *layout, const char *name)
     return NULL;
 }
 
-const xm_param *xm_layout_place(const xm_layout *layout, uint32_t bucket,
-                                uint32_t slot)
+const xm_param *xm_layout_at(const xm_layout *layout, uint32_t bucket,
+                             uint32_t slot)
 {
     for (uint32_t i = 0; i < layout->param_count; i++) {
         const xm_param *param = &layout->params[i];

@@ -98,7 +98,7 @@ xray_status xm_layout_create(const xm_config *config, int value_head,
 void xm_layout_destroy(xm_layout *layout); /* accepts NULL */
 const xm_param *xm_layout_find(const xm_layout *layout, const char *name);
 /* The parameter at a place of a bucket; NULL: there is none. */
-const xm_param *xm_layout_place(const xm_layout *layout, uint32_t bucket,
-                                uint32_t slot);
+const xm_param *xm_layout_at(const xm_layout *layout, uint32_t bucket,
+                             uint32_t slot);
 
 #endif

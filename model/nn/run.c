@@ -33,15 +33,15 @@ static void product(xm_run *run, xray_matmul *call, xm_rows x, xm_rows y)
 void xm_run_product(xm_run *run, const xray_weight *weight, const float *bias,
                     xm_rows x, xm_rows y)
 {
-    xray_matmul call = { XRAY_HEAD(xray_matmul), .weight = weight, .bias = bias,
-                         .kind = XRAY_NT };
+    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
+                         .bias = bias, .kind = XRAY_NT };
     product(run, &call, x, y);
 }
 
 void xm_run_product_add(xm_run *run, const xray_weight *weight, xm_rows x,
                         xm_rows y)
 {
-    xray_matmul call = { XRAY_HEAD(xray_matmul), .weight = weight,
+    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
                          .kind = XRAY_NT, .accumulate = 1 };
     product(run, &call, x, y);
 }
@@ -49,7 +49,7 @@ void xm_run_product_add(xm_run *run, const xray_weight *weight, xm_rows x,
 void xm_run_product_back(xm_run *run, const xray_weight *weight, xm_rows dy,
                          xm_rows dx, uint32_t accumulate)
 {
-    xray_matmul call = { XRAY_HEAD(xray_matmul), .weight = weight,
+    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
                          .kind = XRAY_NN, .accumulate = accumulate };
     product(run, &call, dy, dx);
 }
@@ -58,7 +58,7 @@ void xm_run_fold(xm_run *run, xm_rows dy, xm_rows x, float *dw, float *dbias)
 {
     if (run->status != XRAY_OK)
         return;
-    xray_matmul_grad call = { XRAY_HEAD(xray_matmul_grad),
+    xray_matmul_grad call = { XRAY_HEADER(xray_matmul_grad),
                               .tokens = run->tokens,
                               .dy = dy.data,
                               .x = x.data,
@@ -77,7 +77,7 @@ void xm_run_norm(xm_run *run, const float *weight, uint64_t dim, xm_rows x,
 {
     if (run->status != XRAY_OK)
         return;
-    xray_rmsnorm call = { XRAY_HEAD(xray_rmsnorm),
+    xray_rmsnorm call = { XRAY_HEADER(xray_rmsnorm),
                           .tokens = run->tokens,
                           .x = x.data,
                           .weight = weight,
@@ -97,7 +97,7 @@ void xm_run_layernorm(xm_run *run, const float *weight, const float *bias,
 {
     if (run->status != XRAY_OK)
         return;
-    xray_layernorm call = { XRAY_HEAD(xray_layernorm),
+    xray_layernorm call = { XRAY_HEADER(xray_layernorm),
                             .tokens = run->tokens,
                             .x = x.data,
                             .weight = weight,
@@ -116,7 +116,7 @@ void xm_run_norm_back(xm_run *run, const xm_norm_back *back, xm_rows x,
 {
     if (run->status != XRAY_OK)
         return;
-    xray_rmsnorm_grad call = { XRAY_HEAD(xray_rmsnorm_grad),
+    xray_rmsnorm_grad call = { XRAY_HEADER(xray_rmsnorm_grad),
                                .tokens = run->tokens,
                                .x = x.data,
                                .weight = back->weight,
@@ -141,7 +141,7 @@ void xm_run_layernorm_back(xm_run *run, const xm_norm_back *back, xm_rows x,
 {
     if (run->status != XRAY_OK)
         return;
-    xray_layernorm_grad call = { XRAY_HEAD(xray_layernorm_grad),
+    xray_layernorm_grad call = { XRAY_HEADER(xray_layernorm_grad),
                                  .tokens = run->tokens,
                                  .x = x.data,
                                  .weight = back->weight,
@@ -165,7 +165,7 @@ void xm_run_rope(xm_run *run, xm_rows x, uint32_t inverse)
     if (run->status != XRAY_OK || !run->decoder->rope)
         return;
     int local = xm_config_slides(config, run->layer);
-    xray_rope call = { XRAY_HEAD(xray_rope),
+    xray_rope call = { XRAY_HEADER(xray_rope),
                        .tokens = run->tokens,
                        .x = x.data,
                        .positions = xm_run_positions(run),
@@ -185,8 +185,8 @@ void xm_run_add(xm_run *run, const float *from, float *to, uint64_t count)
     if (run->status != XRAY_OK)
         return;
     xray_axpby call = {
-        XRAY_HEAD(xray_axpby), .count = count, .x = from, .y = to,
-        .alpha = 1.0f,         .beta = 1.0f
+        XRAY_HEADER(xray_axpby), .count = count, .x = from, .y = to,
+        .alpha = 1.0f,           .beta = 1.0f
     };
     xm_run_note(run, run->device->axpby(run->self, NULL, &call), "a sum");
 }
@@ -221,7 +221,7 @@ static void move_rows(xm_run *run, const xray_rows *call, int gather)
 
 void xm_run_gather(xm_run *run, const int32_t *index, const float *x, float *y)
 {
-    xray_rows call = { XRAY_HEAD(xray_rows),
+    xray_rows call = { XRAY_HEADER(xray_rows),
                        .count = run->tokens,
                        .index = index,
                        .x = x,
@@ -232,7 +232,7 @@ void xm_run_gather(xm_run *run, const int32_t *index, const float *x, float *y)
 
 void xm_run_scatter(xm_run *run, const int32_t *index, const float *x, float *y)
 {
-    xray_rows call = { XRAY_HEAD(xray_rows),
+    xray_rows call = { XRAY_HEADER(xray_rows),
                        .count = run->tokens,
                        .index = index,
                        .x = x,

@@ -92,14 +92,13 @@ static xray_status make_handle(xm_weights *w, const xray_tensor *first,
                                uint32_t i, xr_err *err)
 {
     const xm_matrix *matrix = &w->layout->matrices[i];
-    xray_weight_desc desc = {
-        XRAY_HEAD(xray_weight_desc),
-        .data = first->data,
-        .rows = matrix->rows,
-        .cols = matrix->cols,
-        .dtype = first->dtype,
-        .trainable = (w->flags & XM_WEIGHTS_TRAINABLE) != 0
-    };
+    xray_weight_desc desc = { XRAY_HEADER(xray_weight_desc),
+                              .data = first->data,
+                              .rows = matrix->rows,
+                              .cols = matrix->cols,
+                              .dtype = first->dtype,
+                              .trainable =
+                                  (w->flags & XM_WEIGHTS_TRAINABLE) != 0 };
     xray_status status =
         w->device->weight_create(w->device_self, &desc, &w->handles[i]);
     if (status == XRAY_OK)
@@ -139,7 +138,7 @@ static xray_status publish(xm_weights *w, const uint64_t *offsets, xr_err *err)
         tensor->weight = w->handles[param->matrix];
         tensor->weight_row = param->matrix_row;
     }
-    w->table = (xray_weights){ XRAY_HEAD(xray_weights),
+    w->table = (xray_weights){ XRAY_HEADER(xray_weights),
                                .tensor_count = w->layout->param_count,
                                .tensor_stride = sizeof(xray_tensor),
                                .tensors = w->tensors,

@@ -16,7 +16,7 @@
 
 xray_status xm_stage_open(const xm_weights *w, xr_err *err, xm_stage *out)
 {
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = w->device->info(w->device_self, &info);
     if (status != XRAY_OK)
         return xr_fail(err, status, "the device tells nothing about itself");
@@ -218,7 +218,7 @@ static xray_status import_here(const xm_weights *w, const xm_param *param,
                           param->count *
                               (to->dtype == XRAY_BF16 ? 2 : sizeof(float)),
                           XRAY_COPY_ON_DEVICE);
-    xray_cast call = { .head = XRAY_HEAD(xray_cast),
+    xray_cast call = { .header = XRAY_HEADER(xray_cast),
                        .count = param->count,
                        .x = from->data,
                        .y = to->data,

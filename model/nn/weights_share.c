@@ -66,7 +66,7 @@ xray_status xm_weights_create_share(const xm_layout *layout,
         w->buckets[b] = memory[b];
     for (uint32_t i = 0; i < layout->param_count; i++)
         describe(w, i);
-    w->table = (xray_weights){ XRAY_HEAD(xray_weights),
+    w->table = (xray_weights){ XRAY_HEADER(xray_weights),
                                .tensor_count = layout->param_count,
                                .tensor_stride = sizeof(xray_tensor),
                                .tensors = w->tensors,

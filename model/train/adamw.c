@@ -170,7 +170,7 @@ static xray_status run_step(const xm_adamw *adamw, const xm_adamw_run *run,
 {
     const xm_adamw_options *options = &adamw->options;
     xray_adamw call = {
-        .head = XRAY_HEAD(xray_adamw),
+        .header = XRAY_HEADER(xray_adamw),
         .count = run->count,
         .p = weights[run->bucket] + run->offset,
         .g = grads[run->bucket] + run->offset,

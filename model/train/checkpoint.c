@@ -68,7 +68,7 @@ static const xm_param *state_param(const xm_layout *layout, size_t i)
 
 static int host_memory(const xray_device_ops *device, void *self)
 {
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     return device->info(self, &info) == XRAY_OK && info.host_memory;
 }
 

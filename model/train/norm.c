@@ -6,7 +6,7 @@
 static xray_status add_squares(const xm_grad_share *grads, const float *x,
                                uint64_t count, xr_err *err)
 {
-    xray_sumsq call = { .head = XRAY_HEAD(xray_sumsq),
+    xray_sumsq call = { .header = XRAY_HEADER(xray_sumsq),
                         .count = count,
                         .x = x,
                         .result = grads->scratch };

@@ -80,7 +80,7 @@ static xray_status packer_memory(xm_packer *packer, const char *owner,
                                  xr_err *err)
 {
     const xm_pack_limits *limits = &packer->limits;
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = packer->device->info(packer->device_self, &info);
     if (status != XRAY_OK)
         return xr_fail(err, status, "device gives no information");

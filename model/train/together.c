@@ -78,7 +78,7 @@ static xray_status write_pieces(const xm_share_out *from, xm_st_parts *parts,
                                 xr_err *err)
 {
     writing w = { .from = from, .parts = parts };
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = from->device->info(from->device_self, &info);
     if (status == XRAY_OK)
         status = from->device->sync(from->device_self, NULL);

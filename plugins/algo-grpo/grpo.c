@@ -145,7 +145,7 @@ static const void *grpo_extension(void *ptr, const char *id)
 }
 
 static const xray_algo_ops ops = {
-    .head = XRAY_HEAD(xray_algo_ops),
+    .header = XRAY_HEADER(xray_algo_ops),
     .create = grpo_create,
     .destroy = grpo_destroy,
     .needs = grpo_needs,
@@ -161,7 +161,7 @@ static const xray_algo_ops ops = {
 };
 
 static const xray_component component = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_ALGO,
     .name = "grpo",
     .summary =
@@ -176,7 +176,7 @@ static const xray_component component = {
 static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "algo-grpo",

@@ -192,7 +192,7 @@ _Static_assert(sizeof(cells) / sizeof(cells[0]) ==
                "a row a preset");
 
 const xray_algo_presets grpo_preset_table = {
-    .head = XRAY_HEAD(xray_algo_presets),
+    .header = XRAY_HEADER(xray_algo_presets),
     .columns = COLUMNS,
     .rows = sizeof(cells) / sizeof(cells[0]),
     .titles = titles,

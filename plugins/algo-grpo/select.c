@@ -28,16 +28,16 @@ uint64_t grpo_context_size(const grpo_loss_rule *rule, const xray_batch *mini)
 void grpo_context_write(const grpo_context *context, const xray_batch *mini,
                         void *out)
 {
-    grpo_context head = *context;
+    grpo_context header = *context;
     unsigned char *at = out;
-    head.size = sizeof(head);
-    head.marked = (uint32_t)marks(&head.rule);
-    head.rows = mini->rows;
-    head.tokens = mini->tokens;
-    memcpy(at, &head, sizeof(head));
-    if (!head.marked)
+    header.size = sizeof(header);
+    header.marked = (uint32_t)marks(&header.rule);
+    header.rows = mini->rows;
+    header.tokens = mini->tokens;
+    memcpy(at, &header, sizeof(header));
+    if (!header.marked)
         return;
-    at += sizeof(head);
+    at += sizeof(header);
     memcpy(at, mini->row_start, starts_size(mini->rows));
     memset(at + starts_size(mini->rows), 0, mini->tokens);
 }
@@ -137,24 +137,24 @@ static void mark_tokens(const grpo_loss_rule *rule, const xray_batch *mini,
 xray_status grpo_select(const xray_batch *mini, const float *logp, void *blob,
                         uint64_t size)
 {
-    grpo_context head;
-    if (size < sizeof(head))
+    grpo_context header;
+    if (size < sizeof(header))
         return XRAY_E_ARG;
-    memcpy(&head, blob, sizeof(head));
-    if (!head.marked)
+    memcpy(&header, blob, sizeof(header));
+    if (!header.marked)
         return XRAY_OK;
-    if (head.size != sizeof(head) || head.tokens != mini->tokens ||
-        head.rows != mini->rows || !mini->advantage || !mini->old_logp ||
-        size != sizeof(head) + starts_size(mini->rows) + mini->tokens)
+    if (header.size != sizeof(header) || header.tokens != mini->tokens ||
+        header.rows != mini->rows || !mini->advantage || !mini->old_logp ||
+        size != sizeof(header) + starts_size(mini->rows) + mini->tokens)
         return XRAY_E_ARG;
     unsigned char *picked =
-        (unsigned char *)blob + sizeof(head) + starts_size(mini->rows);
+        (unsigned char *)blob + sizeof(header) + starts_size(mini->rows);
     candidates c = {
-        .rule = &head.rule, .mini = mini, .logp = logp, .in = picked
+        .rule = &header.rule, .mini = mini, .logp = logp, .in = picked
     };
-    mark_tokens(&head.rule, mini, logp, picked, &c.means);
-    xm_rl_pick(head.rule.mode == GRPO_KL_COV ? kl_key : clip_key, &c,
+    mark_tokens(&header.rule, mini, logp, picked, &c.means);
+    xm_rl_pick(header.rule.mode == GRPO_KL_COV ? kl_key : clip_key, &c,
                mini->tokens,
-               xm_rl_covariance_picks(&c.means, head.rule.cov_ratio), picked);
+               xm_rl_covariance_picks(&c.means, header.rule.cov_ratio), picked);
     return XRAY_OK;
 }

@@ -171,7 +171,7 @@ static const void *extension(void *ptr, const char *id)
 }
 
 static const xray_algo_ops ops = {
-    .head = XRAY_HEAD(xray_algo_ops),
+    .header = XRAY_HEADER(xray_algo_ops),
     .create = ppo_create,
     .destroy = ppo_destroy,
     .needs = ppo_needs,
@@ -187,7 +187,7 @@ static const xray_algo_ops ops = {
 };
 
 static const xray_component component = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_ALGO,
     .name = "ppo",
     .summary = "PPO with a critic or a value head: verl's flow and trlX's",
@@ -201,7 +201,7 @@ static const xray_component component = {
 static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "algo-ppo",

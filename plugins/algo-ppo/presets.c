@@ -22,7 +22,7 @@ static const char *const cells[][COLUMNS] = {
 };
 
 const xray_algo_presets ppo_preset_table = {
-    .head = XRAY_HEAD(xray_algo_presets),
+    .header = XRAY_HEADER(xray_algo_presets),
     .columns = COLUMNS,
     .rows = sizeof(cells) / sizeof(cells[0]),
     .titles = titles,

@@ -142,11 +142,12 @@ static xray_status make_handle(z3 *self, uint32_t m, uint32_t index,
                        " has another",
                        matrix->bucket - 1);
     }
-    xray_weight_desc desc = {
-        XRAY_HEAD(xray_weight_desc), .data = slot->data + matrix->offset,
-        .rows = matrix->rows,        .cols = matrix->cols,
-        .dtype = XRAY_F32,           .trainable = self->trainable != 0
-    };
+    xray_weight_desc desc = { XRAY_HEADER(xray_weight_desc),
+                              .data = slot->data + matrix->offset,
+                              .rows = matrix->rows,
+                              .cols = matrix->cols,
+                              .dtype = XRAY_F32,
+                              .trainable = self->trainable != 0 };
     xray_status status = self->device->weight_create(self->device_self, &desc,
                                                      &slot->handles[index]);
     if (status != XRAY_OK)
@@ -208,7 +209,7 @@ static void make_view(z3 *self)
             .weight_row = param->matrix >= 0 ? param->matrix_row : 0,
         };
     }
-    g->view = (xray_weights){ XRAY_HEAD(xray_weights),
+    g->view = (xray_weights){ XRAY_HEADER(xray_weights),
                               .tensor_count = layout->param_count,
                               .tensor_stride = sizeof(xray_tensor),
                               .tensors = g->tensors,

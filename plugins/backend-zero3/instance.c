@@ -225,7 +225,7 @@ static xray_status make_decoder(z3 *self, const z3_config *config, xr_err *err)
 static xray_status check_offload(const z3 *self, const z3_config *config,
                                  xr_err *err)
 {
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     if (!config->offload_optimizer && !config->offload_param)
         return XRAY_OK;
     if (self->device->info(self->device_self, &info) == XRAY_OK &&
@@ -249,7 +249,7 @@ static xray_status make(z3 *self, const xray_setup *setup,
                            err, &self->layout);
     if (status == XRAY_OK)
         status = make_weights(self, config, err);
-    if (status == XRAY_OK && !(self->load.heads & XRAY_HEAD_LOGP))
+    if (status == XRAY_OK && !(self->load.outputs & XRAY_OUTPUT_LOGP))
         self->weights->flags |= XM_WEIGHTS_NO_LOGP;
     if (status == XRAY_OK)
         status = make_decoder(self, config, err);
@@ -288,7 +288,7 @@ xray_status z3_create(const xray_setup *setup, const void *config,
     self->model = model;
     self->load = *load;
     self->trainable = setup->trainable != 0;
-    self->value_head = (load->heads & XRAY_HEAD_VALUE) != 0;
+    self->value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
     self->kind = z3_kind_of(config, setup->world ? setup->world->size : 1);
     self->offload_dir = offload_dir(config);
     (void)snprintf(self->owner, sizeof(self->owner), "train.zero3/%s",

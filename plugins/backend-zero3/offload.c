@@ -175,7 +175,7 @@ static xray_status sync_all(z3 *self)
 static xray_status keep_values(z3 *self, uint32_t tag, xr_err *err)
 {
     z3_map *map = &self->kept[tag];
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     uint64_t bytes = 0;
     (void)walk_tag(self, tag, count_kept, &bytes);
     if (bytes == 0)

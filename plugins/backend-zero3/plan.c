@@ -39,7 +39,7 @@ uint32_t z3_space_flags(const z3_config *config, const xm_config *model,
         return 0;
     if (config->gradient_checkpointing)
         flags |= XM_SPACE_RECOMPUTE;
-    if (load->heads != XRAY_HEAD_VALUE && keeps_logits(config, model, load))
+    if (load->outputs != XRAY_OUTPUT_VALUE && keeps_logits(config, model, load))
         flags |= XM_SPACE_LOGITS;
     return flags;
 }
@@ -216,7 +216,7 @@ xray_status z3_plan(const xray_host *host, const void *config,
     xm_layout *layout = NULL;
     xray_status status = z3_check(config, model, world, load, &err, &parsed);
     if (status == XRAY_OK)
-        status = z3_layout(&parsed, load->heads & XRAY_HEAD_VALUE, world,
+        status = z3_layout(&parsed, load->outputs & XRAY_OUTPUT_VALUE, world,
                            load->trainable ? load->trainable_from_layer : 0,
                            &err, &layout);
     if (status == XRAY_OK)

@@ -61,7 +61,7 @@ static const xray_option options[] = {
 };
 
 static const xray_train_ops ops = {
-    .head = XRAY_HEAD(xray_train_ops),
+    .header = XRAY_HEADER(xray_train_ops),
     .plan = z3_plan,
     .create = z3_create,
     .destroy = z3_destroy,
@@ -82,7 +82,7 @@ static const xray_train_ops ops = {
 };
 
 static const xray_component component = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_TRAIN,
     .name = "zero3",
     .summary = "ZeRO stages 0 to 3 over flat buckets, fp32 and AdamW",
@@ -97,7 +97,7 @@ static const xray_component component = {
 static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "backend-zero3",

@@ -163,8 +163,8 @@ static xray_status scatter(z3 *self, uint32_t bucket)
         g->group, g->stream, self->grads->buckets[bucket], to, count, XRAY_F32);
     if (status == XRAY_OK && r->some[bucket]) {
         xray_axpby add = {
-            XRAY_HEAD(xray_axpby),  .count = count, .x = r->part,
-            .y = r->shares[bucket], .alpha = 1.0f,  .beta = 1.0f
+            XRAY_HEADER(xray_axpby), .count = count, .x = r->part,
+            .y = r->shares[bucket],  .alpha = 1.0f,  .beta = 1.0f
         };
         status = self->device->axpby(self->device_self, g->stream, &add);
     }

@@ -10,7 +10,7 @@
 #include "model/train/norm.h"
 #include "plugins/backend-zero3/zero3.h"
 
-#define ALL_OUTPUTS (XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY | XRAY_HEAD_VALUE)
+#define ALL_OUTPUTS (XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY | XRAY_OUTPUT_VALUE)
 
 /* Packs a batch. With no rows in `packed` nothing is wanted of the batch. A
  * critic asks for values and nothing else: its product with the vocabulary is
@@ -18,11 +18,11 @@
 static xray_status pack(z3 *self, const xray_batch *batch, uint32_t outputs,
                         xm_packed *packed, xr_err *err)
 {
-    int value = (outputs & XRAY_HEAD_VALUE) != 0;
+    int value = (outputs & XRAY_OUTPUT_VALUE) != 0;
     xray_status status =
         xm_packer_fill(self->packer, batch, value, err, packed);
     if (status == XRAY_OK && packed->pack.rows &&
-        (outputs & ALL_OUTPUTS) == XRAY_HEAD_VALUE)
+        (outputs & ALL_OUTPUTS) == XRAY_OUTPUT_VALUE)
         packed->items.target = NULL;
     return status;
 }
@@ -36,7 +36,7 @@ static xray_status run_heads(z3 *self, const xm_packed *packed,
         xm_forward(self->decoder, self->space, &packed->pack, err);
     if (status != XRAY_OK || packed->pack.rows == 0)
         return status;
-    return xm_heads(self->decoder, self->space, &packed->items, heads, err);
+    return xm_outputs(self->decoder, self->space, &packed->items, heads, err);
 }
 
 /* Fills the arrays of all tokens with what was asked for, 0 elsewhere. */
@@ -54,12 +54,12 @@ static xray_status collect_all(z3 *self, const xm_packed *packed,
                                xr_err *err)
 {
     xray_status status = XRAY_OK;
-    if (outputs & XRAY_HEAD_LOGP)
+    if (outputs & XRAY_OUTPUT_LOGP)
         status = collect(self, packed, tokens, heads->logp, out->logp, err);
-    if (status == XRAY_OK && (outputs & XRAY_HEAD_ENTROPY))
+    if (status == XRAY_OK && (outputs & XRAY_OUTPUT_ENTROPY))
         status =
             collect(self, packed, tokens, heads->entropy, out->entropy, err);
-    if (status == XRAY_OK && (outputs & XRAY_HEAD_VALUE))
+    if (status == XRAY_OK && (outputs & XRAY_OUTPUT_VALUE))
         status = collect(self, packed, tokens, heads->value, out->value, err);
     return status;
 }
@@ -69,16 +69,16 @@ static xray_status collect_all(z3 *self, const xm_packed *packed,
 static xray_status check_outputs(const z3 *self, uint32_t outputs,
                                  const xray_outputs *out, xr_err *err)
 {
-    if ((outputs & XRAY_HEAD_VALUE) && !self->value_head)
+    if ((outputs & XRAY_OUTPUT_VALUE) && !self->value_head)
         return xr_fail(err, XRAY_E_ARG,
                        "values are asked of %s, which was made without a "
                        "value head",
                        self->owner);
     if (!out)
         return XRAY_OK;
-    if (((outputs & XRAY_HEAD_LOGP) && !out->logp) ||
-        ((outputs & XRAY_HEAD_ENTROPY) && !out->entropy) ||
-        ((outputs & XRAY_HEAD_VALUE) && !out->value))
+    if (((outputs & XRAY_OUTPUT_LOGP) && !out->logp) ||
+        ((outputs & XRAY_OUTPUT_ENTROPY) && !out->entropy) ||
+        ((outputs & XRAY_OUTPUT_VALUE) && !out->value))
         return xr_fail(err, XRAY_E_ARG, "an output has nowhere to go");
     return XRAY_OK;
 }
@@ -122,9 +122,9 @@ xray_status z3_forward(void *ptr, const xray_batch *batch, uint32_t outputs,
 static uint32_t shown(const z3 *self, const xray_loss *loss)
 {
     uint32_t outputs = loss->outputs & ALL_OUTPUTS;
-    if (outputs != XRAY_HEAD_VALUE)
-        outputs |= XRAY_HEAD_LOGP;
-    return self->value_head ? outputs | XRAY_HEAD_VALUE : outputs;
+    if (outputs != XRAY_OUTPUT_VALUE)
+        outputs |= XRAY_OUTPUT_LOGP;
+    return self->value_head ? outputs | XRAY_OUTPUT_VALUE : outputs;
 }
 
 /* Calls the loss on one micro-batch. The sentence of a loss that fails is its
@@ -134,13 +134,13 @@ static xray_status call_loss(z3 *self, const xray_batch *batch,
                              xr_err *err)
 {
     const z3_tokens *t = &self->tokens;
-    int entropy = (loss->outputs & XRAY_HEAD_ENTROPY) != 0;
+    int entropy = (loss->outputs & XRAY_OUTPUT_ENTROPY) != 0;
     size_t bytes = batch->tokens * sizeof(float);
     memset(t->dlogp, 0, bytes);
     memset(t->dentropy, 0, bytes);
     memset(t->dvalue, 0, bytes);
     xray_loss_call call = {
-        .head = XRAY_HEAD(xray_loss_call),
+        .header = XRAY_HEADER(xray_loss_call),
         .batch = batch,
         .first_row = first_row,
         .logp = t->logp,
@@ -166,18 +166,18 @@ static xray_status backward(z3 *self, const xm_packed *packed, uint32_t outputs,
     xm_head_grads grads = { 0 };
     const float *dhidden = NULL;
     xray_status status = XRAY_OK;
-    if (outputs & XRAY_HEAD_LOGP)
+    if (outputs & XRAY_OUTPUT_LOGP)
         status = xm_packer_spread(packer, t->dlogp, 0, "dL/dlogp", err,
                                   &grads.dlogp);
-    if (status == XRAY_OK && (outputs & XRAY_HEAD_ENTROPY))
+    if (status == XRAY_OK && (outputs & XRAY_OUTPUT_ENTROPY))
         status = xm_packer_spread(packer, t->dentropy, 1, "dL/dentropy", err,
                                   &grads.dentropy);
-    if (status == XRAY_OK && (outputs & XRAY_HEAD_VALUE))
+    if (status == XRAY_OK && (outputs & XRAY_OUTPUT_VALUE))
         status = xm_packer_spread(packer, t->dvalue, 2, "dL/dvalue", err,
                                   &grads.dvalue);
     if (status == XRAY_OK)
-        status = xm_heads_backward(self->decoder, self->space, &packed->items,
-                                   &grads, self->grads, &dhidden, err);
+        status = xm_outputs_backward(self->decoder, self->space, &packed->items,
+                                     &grads, self->grads, &dhidden, err);
     if (status == XRAY_OK)
         status = xm_backward(self->decoder, self->space, &packed->pack, dhidden,
                              self->grads, err);
@@ -200,7 +200,7 @@ static xray_status micro_batch(z3 *self, const xray_batch *batch,
                                int *out_broken, xr_err *err)
 {
     const z3_tokens *t = &self->tokens;
-    const xray_outputs show = { XRAY_HEAD(xray_outputs), t->logp, t->entropy,
+    const xray_outputs show = { XRAY_HEADER(xray_outputs), t->logp, t->entropy,
                                 t->value };
     uint32_t outputs = shown(self, loss);
     xm_packed packed = { 0 };

@@ -146,7 +146,7 @@ static void destroy(void *self)
 
 static xray_status check_setup(const xray_comm_setup *s)
 {
-    if (!s || s->head.size < sizeof(*s))
+    if (!s || s->header.size < sizeof(*s))
         return XRAY_E_ABI;
     if (!s->device || s->size == 0 || s->rank >= s->size ||
         (s->size > 1 && !s->exchange))
@@ -358,7 +358,7 @@ static void end_calls(void *self)
 }
 
 static const xray_comm_ops ops = {
-    .head = XRAY_HEAD(xray_comm_ops),
+    .header = XRAY_HEADER(xray_comm_ops),
     .serves = serves,
     .create = create,
     .destroy = destroy,
@@ -375,7 +375,7 @@ static const xray_comm_ops ops = {
 };
 
 static const xray_component nccl = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_COMM,
     .name = "nccl",
     .summary = "CUDA devices of one or more hosts, a device a rank, by NCCL",
@@ -389,7 +389,7 @@ static const xray_component nccl = {
 static const xray_component *const components[] = { &nccl };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "comm-nccl",

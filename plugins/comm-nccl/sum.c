@@ -22,7 +22,7 @@ uint64_t nccl_piece(const nccl_comm *comm, uint32_t ranks)
 static xray_status cast(const nccl_comm *comm, const void *x, uint32_t x_dtype,
                         void *y, uint32_t y_dtype, uint64_t count)
 {
-    xray_cast op = { .head = XRAY_HEAD(xray_cast),
+    xray_cast op = { .header = XRAY_HEADER(xray_cast),
                      .count = count,
                      .x = x,
                      .y = y,
@@ -34,7 +34,7 @@ static xray_status cast(const nccl_comm *comm, const void *x, uint32_t x_dtype,
 static xray_status add(const nccl_comm *comm, const void *x, void *y,
                        uint64_t count)
 {
-    xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+    xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                       .count = count,
                       .x = x,
                       .y = y,

@@ -75,11 +75,11 @@ int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
     uint64_t nonce =
         xray_mix64(xray_mix64((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec),
                    (uintptr_t)base ^ (uint64_t)getpid() << 48);
-    shm_head *head = base;
-    head->magic = CONTROL_MAGIC;
-    head->nonce = nonce;
-    head->size = size;
-    atomic_store(&head->holders, 1);
+    shm_header *header = base;
+    header->magic = CONTROL_MAGIC;
+    header->nonce = nonce;
+    header->size = size;
+    atomic_store(&header->holders, 1);
     *c = (shm_control){ base, bytes, size, 1 };
     offer->nonce = nonce;
     offer->base = (uintptr_t)base;
@@ -91,17 +91,17 @@ int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
  * which is also what tools that watch threads understand. */
 static int join_here(shm_control *c, const shm_offer *offer)
 {
-    shm_head *head = NULL;
-    memcpy(&head, &offer->base, sizeof(head)); /* 64-bit hosts only */
-    *c = (shm_control){ (char *)head, whole(offer->size), offer->size, 1 };
-    atomic_fetch_add(&head->holders, 1);
+    shm_header *header = NULL;
+    memcpy(&header, &offer->base, sizeof(header)); /* 64-bit hosts only */
+    *c = (shm_control){ (char *)header, whole(offer->size), offer->size, 1 };
+    atomic_fetch_add(&header->holders, 1);
     return 1;
 }
 
 int shm_control_join(shm_control *c, const shm_offer *offer)
 {
     char path[64];
-    shm_head head;
+    shm_header header;
     uint64_t bytes = whole(offer->size);
     if (offer->pid == (uint32_t)getpid())
         return join_here(c, offer);
@@ -111,9 +111,9 @@ int shm_control_join(shm_control *c, const shm_offer *offer)
         return 0;
     void *base = MAP_FAILED;
     errno = ESTALE; /* the number is another file's */
-    if (pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
-        head.magic == CONTROL_MAGIC && head.nonce == offer->nonce &&
-        head.size == offer->size)
+    if (pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+        header.magic == CONTROL_MAGIC && header.nonce == offer->nonce &&
+        header.size == offer->size)
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_NORESERVE, fd, 0);
     int reason = errno;
@@ -131,8 +131,8 @@ void shm_control_leave(shm_control *c)
         return;
     /* Ranks of other processes have mappings of their own, and only those of
      * rank 0's process are counted. */
-    shm_head *head = (shm_head *)(void *)c->base;
-    if (!c->counted || atomic_fetch_sub(&head->holders, 1) == 1)
+    shm_header *header = (shm_header *)(void *)c->base;
+    if (!c->counted || atomic_fetch_sub(&header->holders, 1) == 1)
         (void)munmap(c->base, c->bytes);
     c->base = NULL;
 }

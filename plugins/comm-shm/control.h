@@ -75,13 +75,13 @@ typedef struct shm_step {
 #define SHM_FAILED 5u
 #define SHM_LEFT 6u
 
-typedef struct shm_head {
+typedef struct shm_header {
     uint64_t magic;
     uint64_t nonce;
     uint32_t size;
     uint32_t reserved;
     _Atomic uint32_t holders; /* ranks of rank 0's process that use its map */
-} shm_head;
+} shm_header;
 
 typedef struct shm_control {
     char *base;

@@ -134,7 +134,7 @@ static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
 static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
 {
     const xray_device_ops *ops = setup->device;
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info),
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info),
                               .host_memory = 1 };
     xray_status status = XRAY_OK;
     if (XRAY_HAS(xray_device_ops, ops, info))
@@ -159,7 +159,7 @@ static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
 
 static xray_status check_setup(const xray_comm_setup *s)
 {
-    if (!s || s->head.size < sizeof(*s))
+    if (!s || s->header.size < sizeof(*s))
         return XRAY_E_ABI;
     if (!s->device || s->size == 0 || s->rank >= s->size ||
         (s->size > 1 && !s->exchange))
@@ -236,7 +236,7 @@ static void end_calls(void *self)
 }
 
 static const xray_comm_ops ops = {
-    .head = XRAY_HEAD(xray_comm_ops),
+    .header = XRAY_HEADER(xray_comm_ops),
     .serves = serves,
     .create = create,
     .destroy = destroy,
@@ -253,7 +253,7 @@ static const xray_comm_ops ops = {
 };
 
 static const xray_component shm = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_COMM,
     .name = "shm",
     .summary = "processes of one host, over shared memory",
@@ -263,7 +263,7 @@ static const xray_component shm = {
 static const xray_component *const components[] = { &shm };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "comm-shm",

@@ -72,7 +72,7 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
  * operator cannot do without. */
 #define CPU_CHECK(d, op, where, ...)                                       \
     do {                                                                   \
-        if (!(op) || (op)->head.size < sizeof(*(op)))                      \
+        if (!(op) || (op)->header.size < sizeof(*(op)))                    \
             return cpu_fail(d, (op) ? XRAY_E_ABI : XRAY_E_ARG, where,      \
                             "argument struct is %s",                       \
                             (op) ? "too short" : "NULL");                  \
@@ -173,8 +173,8 @@ CPU_OP(glu_grad, xray_glu_grad);
 CPU_OP(attention, xray_attention);
 CPU_OP(attention_grad, xray_attention_grad);
 CPU_OP(attention_kv, xray_attention_kv);
-CPU_OP(head_logp, xray_head_logp);
-CPU_OP(head_grad, xray_head_grad);
+CPU_OP(lm_head_logp, xray_lm_head_logp);
+CPU_OP(lm_head_grad, xray_lm_head_grad);
 CPU_OP(sample, xray_sample);
 CPU_OP(axpby, xray_axpby);
 CPU_OP(cast, xray_cast);

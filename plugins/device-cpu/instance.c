@@ -80,7 +80,7 @@ xray_status cpu_plan(const xray_host *host, const void *config,
 {
     const cpu_config *c = config;
     const cpu_kernels *kernels = NULL;
-    if (!out || out->head.size < sizeof(*out))
+    if (!out || out->header.size < sizeof(*out))
         return refuse(host, XRAY_E_ARG, "out is NULL or too short");
     xray_status status =
         choose_kernels(host, c ? c->isa : CPU_ISA_AUTO, &kernels);

@@ -5,7 +5,7 @@
  */
 #include "plugins/device-cpu/k_attention.h"
 #include "plugins/device-cpu/k_decode.h"
-#include "plugins/device-cpu/k_head.h"
+#include "plugins/device-cpu/k_lm_head.h"
 #include "plugins/device-cpu/k_matmul.h"
 #include "plugins/device-cpu/k_norm.h"
 #include "plugins/device-cpu/k_rows.h"

@@ -34,7 +34,7 @@ static const xray_option options[] = {
 };
 
 static const xray_device_ops device_ops = {
-    .head = XRAY_HEAD(xray_device_ops),
+    .header = XRAY_HEADER(xray_device_ops),
     .plan = cpu_plan,
     .create = cpu_create,
     .destroy = cpu_destroy,
@@ -73,8 +73,8 @@ static const xray_device_ops device_ops = {
     .attention = cpu_attention,
     .attention_grad = cpu_attention_grad,
     .attention_kv = cpu_attention_kv,
-    .head_logp = cpu_head_logp,
-    .head_grad = cpu_head_grad,
+    .lm_head_logp = cpu_lm_head_logp,
+    .lm_head_grad = cpu_lm_head_grad,
     .sample = cpu_sample,
     .axpby = cpu_axpby,
     .cast = cpu_cast,
@@ -90,7 +90,7 @@ static const xray_device_ops device_ops = {
 };
 
 static const xray_component cpu = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_DEVICE,
     .name = "cpu",
     .summary = "x86-64 kernels with a thread pool of their own",
@@ -105,7 +105,7 @@ static const xray_component cpu = {
 static const xray_component *const components[] = { &cpu };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "device-cpu",

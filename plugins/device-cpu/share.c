@@ -33,7 +33,7 @@
     ((uint64_t)1 << 32) /* with the tag: the block has no memory \
                          */
 
-/* Where a block lies, its head included. */
+/* Where a block lies, its header included. */
 typedef struct extent {
     uint64_t at;
     uint64_t end;
@@ -60,24 +60,24 @@ struct cpu_remote {
 };
 
 /* The file's first bytes. */
-typedef struct region_head {
+typedef struct region_header {
     uint64_t magic;
     uint64_t nonce;
     uint64_t size;
-} region_head;
+} region_header;
 
 /* In the line before a block. */
-typedef struct shared_head {
+typedef struct shared_header {
     uint64_t magic;
     uint64_t serial;
     uint64_t bytes;
     uint64_t tag;
-} shared_head;
+} shared_header;
 
 typedef struct shared_handle {
     uint64_t nonce;
     uint64_t serial;
-    uint64_t block; /* offset of the block's head */
+    uint64_t block; /* offset of the block's header */
     uint64_t at;    /* of the memory itself */
     uint64_t bytes; /* from there to the block's end */
     uint64_t base;  /* the region's address in its own process */
@@ -87,7 +87,7 @@ typedef struct shared_handle {
 } shared_handle;
 
 _Static_assert(sizeof(shared_handle) == XRAY_HANDLE_BYTES, "handle");
-_Static_assert(sizeof(shared_head) <= LINE, "head");
+_Static_assert(sizeof(shared_header) <= LINE, "header");
 
 /* ---- the region --------------------------------------------------------- */
 
@@ -152,17 +152,17 @@ static cpu_region *region_open(void)
     (void)fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     cpu_advise_huge(r->base, r->size);
     r->nonce = fresh_nonce(r);
-    region_head head = { REGION_MAGIC, r->nonce, r->size };
-    memcpy(r->base, &head, sizeof(head));
+    region_header header = { REGION_MAGIC, r->nonce, r->size };
+    memcpy(r->base, &header, sizeof(header));
     return r;
 }
 
-/* The first gap that holds `bytes` at `align` with a head before them; its
+/* The first gap that holds `bytes` at `align` with a header before them; its
  * index among the extents, and the offset of the bytes. */
 static int find_gap(const cpu_region *r, uint64_t align, uint64_t bytes,
                     size_t *out_index, uint64_t *out_at)
 {
-    uint64_t from = PAGE; /* behind the region's head */
+    uint64_t from = PAGE; /* behind the region's header */
     for (size_t i = 0; i <= r->count; i++) {
         uint64_t to = i < r->count ? r->used[i].at : r->size;
         uint64_t at = up(from + LINE, align);
@@ -225,8 +225,8 @@ void *cpu_share_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
             (r->count - index) * sizeof(*r->used));
     r->used[index] = (extent){ at - LINE, at + whole };
     r->count++;
-    shared_head head = { BLOCK_MAGIC, ++r->serial, bytes, tag };
-    memcpy(r->base + at - LINE, &head, sizeof(head));
+    shared_header header = { BLOCK_MAGIC, ++r->serial, bytes, tag };
+    memcpy(r->base + at - LINE, &header, sizeof(header));
     cpu_count_block(d, tag, bytes);
     return r->base + at;
 }
@@ -259,12 +259,12 @@ int cpu_share_free(cpu_device *d, void *ptr)
     extent *e = r && ptr ? find_extent(r, ptr) : NULL;
     if (!e)
         return 0;
-    shared_head head;
-    memcpy(&head, r->base + e->at, sizeof(head));
-    memset(r->base + e->at, 0, sizeof(head));
-    if (!(head.tag & EVICTED))
-        cpu_uncount_block(d, (uint32_t)head.tag, head.bytes);
-    if (head.bytes >= LARGE)
+    shared_header header;
+    memcpy(&header, r->base + e->at, sizeof(header));
+    memset(r->base + e->at, 0, sizeof(header));
+    if (!(header.tag & EVICTED))
+        cpu_uncount_block(d, (uint32_t)header.tag, header.bytes);
+    if (header.bytes >= LARGE)
         give_back(r, e->at + LINE, e->end);
     size_t index = (size_t)(e - r->used);
     r->count--;
@@ -279,15 +279,15 @@ int cpu_share_evict(cpu_device *d, void *ptr)
     extent *e = r ? find_extent(r, ptr) : NULL;
     if (!e)
         return 0;
-    shared_head *head = (shared_head *)(void *)(r->base + e->at);
-    if (head->tag & EVICTED)
+    shared_header *header = (shared_header *)(void *)(r->base + e->at);
+    if (header->tag & EVICTED)
         return 1;
-    cpu_uncount_block(d, (uint32_t)head->tag, head->bytes);
-    head->tag |= EVICTED;
-    if (head->bytes >= LARGE)
+    cpu_uncount_block(d, (uint32_t)header->tag, header->bytes);
+    header->tag |= EVICTED;
+    if (header->bytes >= LARGE)
         give_back(r, e->at + LINE, e->end);
     else
-        memset(ptr, 0, head->bytes);
+        memset(ptr, 0, header->bytes);
     return 1;
 }
 
@@ -297,17 +297,17 @@ int cpu_share_restore(cpu_device *d, void *ptr, xray_status *out)
     extent *e = r ? find_extent(r, ptr) : NULL;
     if (!e)
         return 0;
-    shared_head *head = (shared_head *)(void *)(r->base + e->at);
-    if (!(head->tag & EVICTED))
+    shared_header *header = (shared_header *)(void *)(r->base + e->at);
+    if (!(header->tag & EVICTED))
         return 1;
     if (fallocate(r->fd, 0, (off_t)e->at, (off_t)(e->end - e->at)) != 0) {
         *out = cpu_fail(d, XRAY_E_NOMEM, "restore",
                         "no memory for the %llu bytes that were taken away",
-                        (unsigned long long)head->bytes);
+                        (unsigned long long)header->bytes);
         return 1;
     }
-    head->tag &= ~EVICTED;
-    cpu_count_block(d, (uint32_t)head->tag, head->bytes);
+    header->tag &= ~EVICTED;
+    cpu_count_block(d, (uint32_t)header->tag, header->bytes);
     return 1;
 }
 
@@ -354,19 +354,19 @@ xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle)
                         "%p lies in no block that this device made after it "
                         "was asked for shareable memory",
                         ptr);
-    shared_head head;
-    memcpy(&head, r->base + e->at, sizeof(head));
+    shared_header header;
+    memcpy(&header, r->base + e->at, sizeof(header));
     uint64_t at = (uint64_t)((const char *)ptr - r->base);
     shared_handle h = { .nonce = r->nonce,
-                        .serial = head.serial,
+                        .serial = header.serial,
                         .block = e->at,
                         .at = at,
-                        .bytes = e->at + LINE + head.bytes - at,
+                        .bytes = e->at + LINE + header.bytes - at,
                         .base = (uintptr_t)r->base,
                         .size = r->size,
                         .pid = (uint32_t)getpid(),
                         .fd = r->fd };
-    if (at > e->at + LINE + head.bytes)
+    if (at > e->at + LINE + header.bytes)
         h.bytes = 0;
     memcpy(out_handle, &h, sizeof(h));
     return XRAY_OK;
@@ -375,10 +375,10 @@ xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle)
 /* 1 if an open file is the handle's region. */
 static int is_region(int fd, const shared_handle *h)
 {
-    region_head head;
-    return pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
-           head.magic == REGION_MAGIC && head.nonce == h->nonce &&
-           head.size == h->size;
+    region_header header;
+    return pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+           header.magic == REGION_MAGIC && header.nonce == h->nonce &&
+           header.size == h->size;
 }
 
 static xray_status stale(const cpu_device *d, const shared_handle *h,
@@ -504,9 +504,9 @@ xray_status cpu_attach(void *self, const uint8_t *handle, uint64_t bytes,
     xray_status status = find_region(d, &h, &base, &remote);
     if (status != XRAY_OK)
         return status;
-    shared_head head;
-    memcpy(&head, base + h.block, sizeof(head));
-    if (head.magic != BLOCK_MAGIC || head.serial != h.serial) {
+    shared_header header;
+    memcpy(&header, base + h.block, sizeof(header));
+    if (header.magic != BLOCK_MAGIC || header.serial != h.serial) {
         if (remote)
             drop_remote(d, remote);
         return stale(d, &h, "the block was freed");

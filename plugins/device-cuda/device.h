@@ -104,7 +104,7 @@ xray_status cuda_launched(const cuda_device *d, const char *where);
 /* Refuses a NULL or too short argument struct, or a pointer that is needed. */
 #define CUDA_CHECK(d, op, where, ...)                                      \
     do {                                                                   \
-        if (!(op) || (op)->head.size < sizeof(*(op)))                      \
+        if (!(op) || (op)->header.size < sizeof(*(op)))                    \
             return cuda_fail(d, (op) ? XRAY_E_ABI : XRAY_E_ARG, where,     \
                              "argument struct is %s",                      \
                              (op) ? "too short" : "NULL");                 \
@@ -186,8 +186,8 @@ CUDA_OP(glu_grad, xray_glu_grad);
 CUDA_OP(attention, xray_attention);
 CUDA_OP(attention_grad, xray_attention_grad);
 CUDA_OP(attention_kv, xray_attention_kv);
-CUDA_OP(head_logp, xray_head_logp);
-CUDA_OP(head_grad, xray_head_grad);
+CUDA_OP(lm_head_logp, xray_lm_head_logp);
+CUDA_OP(lm_head_grad, xray_lm_head_grad);
 CUDA_OP(sample, xray_sample);
 CUDA_OP(axpby, xray_axpby);
 CUDA_OP(cast, xray_cast);

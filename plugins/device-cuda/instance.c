@@ -76,7 +76,7 @@ static cuda_config config_of(const void *config)
 xray_status cuda_plan(const xray_host *host, const void *config,
                       xray_device_plan *out)
 {
-    if (!out || out->head.size < sizeof(*out))
+    if (!out || out->header.size < sizeof(*out))
         return xr_host_fail(host, XRAY_E_ARG, WHERE,
                             "out is NULL or too short");
     cuda_config c = config_of(config);
@@ -300,7 +300,7 @@ static void *own_stream(void *self, xray_stream *stream)
 const void *cuda_extension(void *self, const char *id)
 {
     static const xray_cuda_ops ops = {
-        .head = XRAY_HEAD(xray_cuda_ops),
+        .header = XRAY_HEADER(xray_cuda_ops),
         .index = own_index,
         .stream = own_stream,
     };

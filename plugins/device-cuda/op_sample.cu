@@ -5,8 +5,8 @@
  */
 #include <xray/numerics.h>
 
-#include "plugins/device-cuda/head.h"
-#include "plugins/device-cuda/head_rows.h"
+#include "plugins/device-cuda/lm_head.h"
+#include "plugins/device-cuda/lm_head_rows.h"
 
 #define BINS 2048u
 #define BAND 4096u /* largest values that are put in order at a time */

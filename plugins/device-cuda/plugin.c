@@ -36,7 +36,7 @@ static const xray_option options[] = {
 };
 
 static const xray_device_ops device_ops = {
-    .head = XRAY_HEAD(xray_device_ops),
+    .header = XRAY_HEADER(xray_device_ops),
     .plan = cuda_plan,
     .create = cuda_create,
     .destroy = cuda_destroy,
@@ -75,8 +75,8 @@ static const xray_device_ops device_ops = {
     .attention = cuda_attention,
     .attention_grad = cuda_attention_grad,
     .attention_kv = cuda_attention_kv,
-    .head_logp = cuda_head_logp,
-    .head_grad = cuda_head_grad,
+    .lm_head_logp = cuda_lm_head_logp,
+    .lm_head_grad = cuda_lm_head_grad,
     .sample = cuda_sample,
     .axpby = cuda_axpby,
     .cast = cuda_cast,
@@ -98,7 +98,7 @@ static const xray_device_ops device_ops = {
 };
 
 static const xray_component cuda = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_DEVICE,
     .name = "cuda",
     .summary = "NVIDIA GPUs of compute capability 8.0 and later",
@@ -113,7 +113,7 @@ static const xray_component cuda = {
 static const xray_component *const components[] = { &cuda };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "device-cuda",

@@ -86,7 +86,7 @@ xray_status product_round(const cuda_device *d, cudaStream_t stream,
 static xray_status weight_refuse(const cuda_device *d,
                                  const xray_weight_desc *desc)
 {
-    if (!desc || desc->head.size < sizeof(*desc) || !desc->data)
+    if (!desc || desc->header.size < sizeof(*desc) || !desc->data)
         return cuda_fail(d, XRAY_E_ARG, "weight_create",
                          "the matrix has no data");
     if (desc->rows == 0 || desc->cols == 0 || desc->rows > INT32_MAX ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products: what product*.cu, blas.cu and op_head.cu share. One shape of
- * work, c[m, n] = start + a . b, serves the forward product, the gradient of
+ * Matrix products: what product*.cu, blas.cu and op_lm_head.cu share. One shape
+ * of work, c[m, n] = start + a . b, serves the forward product, the gradient of
  * the input, the gradient of the matrix and the head.
  */
 #ifndef CUDA_PRODUCT_H

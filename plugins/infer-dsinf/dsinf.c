@@ -239,7 +239,7 @@ static const xray_option options[] = {
 };
 
 static const xray_infer_ops ops = {
-    .head = XRAY_HEAD(xray_infer_ops),
+    .header = XRAY_HEADER(xray_infer_ops),
     .plan = dsinf_plan,
     .create = dsinf_create,
     .destroy = dsinf_destroy,
@@ -260,7 +260,7 @@ static const xray_infer_ops ops = {
 };
 
 static const xray_component component = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_INFER,
     .name = "dsinf",
     .summary = "Contiguous key-value workspace, slots refilled at once",
@@ -275,7 +275,7 @@ static const xray_component component = {
 static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "infer-dsinf",

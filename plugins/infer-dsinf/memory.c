@@ -92,7 +92,7 @@ static xray_status device_memory(dsinf *self, uint32_t tag, uint64_t bytes,
 
 xray_status dsinf_take_arrays(dsinf *self, xr_err *err)
 {
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = self->device->info(self->device_self, &info);
     if (status != XRAY_OK)
         return xr_fail(err, status, "dsinf: the device gives no information");
@@ -129,7 +129,7 @@ xray_status dsinf_take_arrays(dsinf *self, xr_err *err)
 static void describe_kv(dsinf *self, xray_kv *out)
 {
     *out = (xray_kv){
-        .head = XRAY_HEAD(xray_kv),
+        .header = XRAY_HEADER(xray_kv),
         .table_stride = self->bounds.slot_blocks,
         .block_tokens = DSINF_BLOCK_TOKENS,
         .kv_heads = self->model.kv_heads,

@@ -74,7 +74,7 @@ static xray_status line_up(dsinf *self, const float *hidden, uint32_t count,
     if (status != XRAY_OK)
         return status;
     xray_rows rows = {
-        .head = XRAY_HEAD(xray_rows),
+        .header = XRAY_HEADER(xray_rows),
         .count = { .bound = count },
         .index = self->d.index,
         .x = hidden,
@@ -93,9 +93,9 @@ static xray_status draw(dsinf *self, const float *x, uint32_t count)
     if (status != XRAY_OK)
         return status;
     xray_sample call = {
-        .head = XRAY_HEAD(xray_sample),
+        .header = XRAY_HEADER(xray_sample),
         .items = { .bound = count },
-        .weight = xm_decoder_head(self->decoder),
+        .weight = xm_decoder_lm_head(self->decoder),
         .x = x,
         .draws = d->draws,
         .token = d->token,

@@ -167,7 +167,7 @@ const uint32_t rule_option_count =
     sizeof(rule_options) / sizeof(rule_options[0]);
 
 static const xray_component component = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_REWARD,
     .name = "rule",
     .summary = "Graders by rule; the key grader names the rule",
@@ -181,7 +181,7 @@ static const xray_component component = {
 static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "reward-rule",

@@ -137,7 +137,7 @@ static xray_status rule_poll(void *ptr, uint64_t wait_ns, xray_score *out)
 }
 
 const xray_reward_ops rule_ops = {
-    .head = XRAY_HEAD(xray_reward_ops),
+    .header = XRAY_HEADER(xray_reward_ops),
     .create = rule_create,
     .destroy = rule_destroy,
     .submit = rule_submit,

@@ -16,17 +16,17 @@
 #include <xray/setup.h>
 #include <xray/train.h>
 
-AT(xray_head, size, 0);
-AT(xray_head, abi, 4);
-SIZE(xray_head, 8);
+AT(xray_header, size, 0);
+AT(xray_header, abi, 4);
+SIZE(xray_header, 8);
 
-AT(xray_place, head, 0);
-AT(xray_place, section, 8);
-AT(xray_place, key, 16);
-AT(xray_place, file, 24);
-SIZE(xray_place, 32);
+AT(xray_location, header, 0);
+AT(xray_location, section, 8);
+AT(xray_location, key, 16);
+AT(xray_location, file, 24);
+SIZE(xray_location, 32);
 
-AT(xray_host, head, 0);
+AT(xray_host, header, 0);
 AT(xray_host, host_data, 8);
 AT(xray_host, version, 16);
 AT(xray_host, log, 24);
@@ -57,7 +57,7 @@ AT(xray_option, unit, 64);
 AT(xray_option, since, 72);
 SIZE(xray_option, 80);
 
-AT(xray_component, head, 0);
+AT(xray_component, header, 0);
 AT(xray_component, iface, 8);
 AT(xray_component, name, 16);
 AT(xray_component, summary, 24);
@@ -69,7 +69,7 @@ AT(xray_component, config_size, 56);
 AT(xray_component, numerics, 64);
 SIZE(xray_component, 72);
 
-AT(xray_plugin, head, 0);
+AT(xray_plugin, header, 0);
 AT(xray_plugin, abi_needed, 8);
 AT(xray_plugin, component_count, 12);
 AT(xray_plugin, name, 16);
@@ -86,7 +86,7 @@ AT(xray_span, reserved, 12);
 AT(xray_span, version, 16);
 SIZE(xray_span, 24);
 
-AT(xray_batch, head, 0);
+AT(xray_batch, header, 0);
 AT(xray_batch, rows, 8);
 AT(xray_batch, tokens, 12);
 AT(xray_batch, span_count, 16);
@@ -114,7 +114,7 @@ AT(xray_batch, score_count, 176);
 AT(xray_batch, share_prompts, 180);
 SIZE(xray_batch, 184);
 
-AT(xray_model, head, 0);
+AT(xray_model, header, 0);
 AT(xray_model, path, 8);
 AT(xray_model, config_json, 16);
 AT(xray_model, dtype, 24);
@@ -124,7 +124,7 @@ AT(xray_model, random_init, 36);
 AT(xray_model, seed, 40);
 SIZE(xray_model, 48);
 
-AT(xray_world, head, 0);
+AT(xray_world, header, 0);
 AT(xray_world, rank, 8);
 AT(xray_world, size, 12);
 AT(xray_world, comm, 16);
@@ -143,7 +143,7 @@ AT(xray_tensor, weight, 72);
 AT(xray_tensor, weight_row, 80);
 SIZE(xray_tensor, 88);
 
-AT(xray_weights, head, 0);
+AT(xray_weights, header, 0);
 AT(xray_weights, tensor_count, 8);
 AT(xray_weights, tensor_stride, 12);
 AT(xray_weights, tensors, 16);
@@ -155,7 +155,7 @@ AT(xray_weights, lease, 56);
 AT(xray_weights, release, 64);
 SIZE(xray_weights, 72);
 
-AT(xray_setup, head, 0);
+AT(xray_setup, header, 0);
 AT(xray_setup, host, 8);
 AT(xray_setup, device, 16);
 AT(xray_setup, device_self, 24);
@@ -168,11 +168,11 @@ AT(xray_setup, trainable_from_layer, 64);
 AT(xray_setup, reserved, 68);
 SIZE(xray_setup, 72);
 
-AT(xray_workload, head, 0);
+AT(xray_workload, header, 0);
 AT(xray_workload, tokens, 8);
 AT(xray_workload, rows, 16);
 AT(xray_workload, row_tokens, 24);
-AT(xray_workload, heads, 32);
+AT(xray_workload, outputs, 32);
 AT(xray_workload, trainable, 36);
 AT(xray_workload, shared, 40);
 AT(xray_workload, threads, 44);
@@ -180,7 +180,7 @@ AT(xray_workload, trainable_from_layer, 48);
 AT(xray_workload, reserved, 52);
 SIZE(xray_workload, 56);
 
-AT(xray_plan, head, 0);
+AT(xray_plan, header, 0);
 AT(xray_plan, bytes, 8);
 AT(xray_plan, micro_multiple, 56);
 AT(xray_plan, token_multiple, 64);
@@ -188,13 +188,13 @@ AT(xray_plan, evictable, 72);
 AT(xray_plan, sharded, 76);
 SIZE(xray_plan, 80);
 
-AT(xray_outputs, head, 0);
+AT(xray_outputs, header, 0);
 AT(xray_outputs, logp, 8);
 AT(xray_outputs, entropy, 16);
 AT(xray_outputs, value, 24);
 SIZE(xray_outputs, 32);
 
-AT(xray_loss_call, head, 0);
+AT(xray_loss_call, header, 0);
 AT(xray_loss_call, batch, 8);
 AT(xray_loss_call, first_row, 16);
 AT(xray_loss_call, reserved, 20);
@@ -206,14 +206,14 @@ AT(xray_loss_call, dentropy, 56);
 AT(xray_loss_call, dvalue, 64);
 SIZE(xray_loss_call, 72);
 
-AT(xray_loss, head, 0);
+AT(xray_loss, header, 0);
 AT(xray_loss, ctx, 8);
 AT(xray_loss, fn, 16);
 AT(xray_loss, outputs, 24);
 AT(xray_loss, reserved, 28);
 SIZE(xray_loss, 32);
 
-AT(xray_step_result, head, 0);
+AT(xray_step_result, header, 0);
 AT(xray_step_result, grad_norm, 8);
 AT(xray_step_result, skipped, 16);
 AT(xray_step_result, reserved, 20);
@@ -221,7 +221,7 @@ AT(xray_step_result, version, 24);
 AT(xray_step_result, bad_tensor, 32);
 SIZE(xray_step_result, 40);
 
-AT(xray_train_ops, head, 0);
+AT(xray_train_ops, header, 0);
 AT(xray_train_ops, plan, 8);
 AT(xray_train_ops, create, 16);
 AT(xray_train_ops, destroy, 24);
@@ -242,7 +242,7 @@ AT(xray_train_ops, export_end, 136);
 AT(xray_train_ops, discard, 144);
 SIZE(xray_train_ops, 152);
 
-AT(xray_request, head, 0);
+AT(xray_request, header, 0);
 AT(xray_request, id, 8);
 AT(xray_request, ids, 16);
 AT(xray_request, id_count, 24);
@@ -261,7 +261,7 @@ AT(xray_request, stop_count, 88);
 AT(xray_request, hold, 92);
 SIZE(xray_request, 96);
 
-AT(xray_sample_out, head, 0);
+AT(xray_sample_out, header, 0);
 AT(xray_sample_out, id, 8);
 AT(xray_sample_out, sample, 16);
 AT(xray_sample_out, token_count, 20);
@@ -273,7 +273,7 @@ AT(xray_sample_out, span_count, 52);
 AT(xray_sample_out, spans, 56);
 SIZE(xray_sample_out, 64);
 
-AT(xray_infer_stats, head, 0);
+AT(xray_infer_stats, header, 0);
 AT(xray_infer_stats, requests_running, 8);
 AT(xray_infer_stats, requests_waiting, 16);
 AT(xray_infer_stats, prompt_tokens, 24);
@@ -285,7 +285,7 @@ AT(xray_infer_stats, prefix_tokens_saved, 64);
 AT(xray_infer_stats, preemptions, 72);
 SIZE(xray_infer_stats, 80);
 
-AT(xray_infer_ops, head, 0);
+AT(xray_infer_ops, header, 0);
 AT(xray_infer_ops, plan, 8);
 AT(xray_infer_ops, create, 16);
 AT(xray_infer_ops, destroy, 24);
@@ -305,29 +305,29 @@ AT(xray_infer_ops, extension, 128);
 AT(xray_infer_ops, weights, 136);
 SIZE(xray_infer_ops, 144);
 
-AT(xray_needs, head, 0);
+AT(xray_needs, header, 0);
 AT(xray_needs, flags, 8);
 AT(xray_needs, reserved, 12);
 SIZE(xray_needs, 16);
 
-AT(xray_totals, head, 0);
+AT(xray_totals, header, 0);
 AT(xray_totals, rows, 8);
 AT(xray_totals, tokens, 16);
 AT(xray_totals, max_response, 24);
 SIZE(xray_totals, 32);
 
-AT(xray_metric_sums, head, 0);
+AT(xray_metric_sums, header, 0);
 AT(xray_metric_sums, sum, 8);
 AT(xray_metric_sums, weight, 16);
 AT(xray_metric_sums, count, 24);
 SIZE(xray_metric_sums, 32);
 
-AT(xray_metric_sink, head, 0);
+AT(xray_metric_sink, header, 0);
 AT(xray_metric_sink, ctx, 8);
 AT(xray_metric_sink, put, 16);
 SIZE(xray_metric_sink, 24);
 
-AT(xray_algo_ops, head, 0);
+AT(xray_algo_ops, header, 0);
 AT(xray_algo_ops, create, 8);
 AT(xray_algo_ops, destroy, 16);
 AT(xray_algo_ops, needs, 24);
@@ -344,14 +344,14 @@ AT(xray_algo_ops, extension, 104);
 AT(xray_algo_ops, critic_loss, 112);
 SIZE(xray_algo_ops, 120);
 
-AT(xray_algo_presets, head, 0);
+AT(xray_algo_presets, header, 0);
 AT(xray_algo_presets, columns, 8);
 AT(xray_algo_presets, rows, 12);
 AT(xray_algo_presets, titles, 16);
 AT(xray_algo_presets, cells, 24);
 SIZE(xray_algo_presets, 32);
 
-AT(xray_sample_in, head, 0);
+AT(xray_sample_in, header, 0);
 AT(xray_sample_in, id, 8);
 AT(xray_sample_in, prompt, 16);
 AT(xray_sample_in, response, 24);
@@ -371,7 +371,7 @@ AT(xray_named_value, name, 0);
 AT(xray_named_value, value, 8);
 SIZE(xray_named_value, 16);
 
-AT(xray_score, head, 0);
+AT(xray_score, header, 0);
 AT(xray_score, id, 8);
 AT(xray_score, score, 16);
 AT(xray_score, token_scores, 24);
@@ -380,7 +380,7 @@ AT(xray_score, value_count, 40);
 AT(xray_score, value_stride, 44);
 SIZE(xray_score, 48);
 
-AT(xray_reward_ops, head, 0);
+AT(xray_reward_ops, header, 0);
 AT(xray_reward_ops, create, 8);
 AT(xray_reward_ops, destroy, 16);
 AT(xray_reward_ops, submit, 24);

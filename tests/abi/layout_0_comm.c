@@ -16,7 +16,7 @@ AT(xray_comm_trace, since, 32);
 AT(xray_comm_trace, pid, 40);
 SIZE(xray_comm_trace, 48);
 
-AT(xray_comm_setup, head, 0);
+AT(xray_comm_setup, header, 0);
 AT(xray_comm_setup, host, 8);
 AT(xray_comm_setup, device, 16);
 AT(xray_comm_setup, device_self, 24);
@@ -28,7 +28,7 @@ AT(xray_comm_setup, exchange_ctx, 56);
 AT(xray_comm_setup, exchange, 64);
 SIZE(xray_comm_setup, 72);
 
-AT(xray_comm_ops, head, 0);
+AT(xray_comm_ops, header, 0);
 AT(xray_comm_ops, serves, 8);
 AT(xray_comm_ops, create, 16);
 AT(xray_comm_ops, destroy, 24);
@@ -45,7 +45,7 @@ AT(xray_comm_ops, abort, 104);
 AT(xray_comm_ops, extension, 112);
 SIZE(xray_comm_ops, 120);
 
-AT(xray_cuda_ops, head, 0);
+AT(xray_cuda_ops, header, 0);
 AT(xray_cuda_ops, index, 8);
 AT(xray_cuda_ops, stream, 16);
 SIZE(xray_cuda_ops, 24);

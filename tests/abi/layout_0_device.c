@@ -13,7 +13,7 @@ AT(xray_extent, bound, 0);
 AT(xray_extent, live, 8);
 SIZE(xray_extent, 16);
 
-AT(xray_weight_desc, head, 0);
+AT(xray_weight_desc, header, 0);
 AT(xray_weight_desc, data, 8);
 AT(xray_weight_desc, rows, 16);
 AT(xray_weight_desc, cols, 24);
@@ -21,7 +21,7 @@ AT(xray_weight_desc, dtype, 32);
 AT(xray_weight_desc, trainable, 36);
 SIZE(xray_weight_desc, 40);
 
-AT(xray_matmul, head, 0);
+AT(xray_matmul, header, 0);
 AT(xray_matmul, weight, 8);
 AT(xray_matmul, tokens, 16);
 AT(xray_matmul, x, 32);
@@ -33,7 +33,7 @@ AT(xray_matmul, kind, 72);
 AT(xray_matmul, accumulate, 76);
 SIZE(xray_matmul, 80);
 
-AT(xray_matmul_grad, head, 0);
+AT(xray_matmul_grad, header, 0);
 AT(xray_matmul_grad, tokens, 8);
 AT(xray_matmul_grad, dy, 24);
 AT(xray_matmul_grad, x, 32);
@@ -45,7 +45,7 @@ AT(xray_matmul_grad, dw, 72);
 AT(xray_matmul_grad, dbias, 80);
 SIZE(xray_matmul_grad, 88);
 
-AT(xray_embedding, head, 0);
+AT(xray_embedding, header, 0);
 AT(xray_embedding, tokens, 8);
 AT(xray_embedding, ids, 24);
 AT(xray_embedding, table, 32);
@@ -56,7 +56,7 @@ AT(xray_embedding, scale, 64);
 AT(xray_embedding, table_dtype, 68);
 SIZE(xray_embedding, 72);
 
-AT(xray_embedding_grad, head, 0);
+AT(xray_embedding_grad, header, 0);
 AT(xray_embedding_grad, tokens, 8);
 AT(xray_embedding_grad, ids, 24);
 AT(xray_embedding_grad, dy, 32);
@@ -67,7 +67,7 @@ AT(xray_embedding_grad, scale, 64);
 AT(xray_embedding_grad, reserved, 68);
 SIZE(xray_embedding_grad, 72);
 
-AT(xray_rows, head, 0);
+AT(xray_rows, header, 0);
 AT(xray_rows, count, 8);
 AT(xray_rows, index, 24);
 AT(xray_rows, x, 32);
@@ -75,7 +75,7 @@ AT(xray_rows, y, 40);
 AT(xray_rows, dim, 48);
 SIZE(xray_rows, 56);
 
-AT(xray_rmsnorm, head, 0);
+AT(xray_rmsnorm, header, 0);
 AT(xray_rmsnorm, tokens, 8);
 AT(xray_rmsnorm, x, 24);
 AT(xray_rmsnorm, residual, 32);
@@ -90,7 +90,7 @@ AT(xray_rmsnorm, eps, 88);
 AT(xray_rmsnorm, offset, 92);
 SIZE(xray_rmsnorm, 96);
 
-AT(xray_rmsnorm_grad, head, 0);
+AT(xray_rmsnorm_grad, header, 0);
 AT(xray_rmsnorm_grad, tokens, 8);
 AT(xray_rmsnorm_grad, x, 24);
 AT(xray_rmsnorm_grad, weight, 32);
@@ -107,7 +107,7 @@ AT(xray_rmsnorm_grad, accumulate, 104);
 AT(xray_rmsnorm_grad, offset, 108);
 SIZE(xray_rmsnorm_grad, 112);
 
-AT(xray_layernorm, head, 0);
+AT(xray_layernorm, header, 0);
 AT(xray_layernorm, tokens, 8);
 AT(xray_layernorm, x, 24);
 AT(xray_layernorm, weight, 32);
@@ -120,7 +120,7 @@ AT(xray_layernorm, dim, 80);
 AT(xray_layernorm, eps, 84);
 SIZE(xray_layernorm, 88);
 
-AT(xray_layernorm_grad, head, 0);
+AT(xray_layernorm_grad, header, 0);
 AT(xray_layernorm_grad, tokens, 8);
 AT(xray_layernorm_grad, x, 24);
 AT(xray_layernorm_grad, weight, 32);
@@ -136,7 +136,7 @@ AT(xray_layernorm_grad, dim, 104);
 AT(xray_layernorm_grad, accumulate, 108);
 SIZE(xray_layernorm_grad, 112);
 
-AT(xray_rope_table, head, 0);
+AT(xray_rope_table, header, 0);
 AT(xray_rope_table, inv_freq, 8);
 AT(xray_rope_table, table, 16);
 AT(xray_rope_table, positions, 24);
@@ -144,7 +144,7 @@ AT(xray_rope_table, half, 32);
 AT(xray_rope_table, scale, 36);
 SIZE(xray_rope_table, 40);
 
-AT(xray_rope, head, 0);
+AT(xray_rope, header, 0);
 AT(xray_rope, tokens, 8);
 AT(xray_rope, x, 24);
 AT(xray_rope, positions, 32);
@@ -156,7 +156,7 @@ AT(xray_rope, half, 64);
 AT(xray_rope, inverse, 68);
 SIZE(xray_rope, 72);
 
-AT(xray_glu, head, 0);
+AT(xray_glu, header, 0);
 AT(xray_glu, tokens, 8);
 AT(xray_glu, x, 24);
 AT(xray_glu, y, 32);
@@ -166,7 +166,7 @@ AT(xray_glu, plain, 48);
 AT(xray_glu, reserved, 52);
 SIZE(xray_glu, 56);
 
-AT(xray_glu_grad, head, 0);
+AT(xray_glu_grad, header, 0);
 AT(xray_glu_grad, tokens, 8);
 AT(xray_glu_grad, x, 24);
 AT(xray_glu_grad, dy, 32);
@@ -177,7 +177,7 @@ AT(xray_glu_grad, plain, 56);
 AT(xray_glu_grad, reserved, 60);
 SIZE(xray_glu_grad, 64);
 
-AT(xray_attention, head, 0);
+AT(xray_attention, header, 0);
 AT(xray_attention, tokens, 8);
 AT(xray_attention, row_start, 24);
 AT(xray_attention, rows, 32);
@@ -200,7 +200,7 @@ AT(xray_attention, softcap, 140);
 AT(xray_attention, parent, 144);
 SIZE(xray_attention, 152);
 
-AT(xray_attention_grad, head, 0);
+AT(xray_attention_grad, header, 0);
 AT(xray_attention_grad, forward, 8);
 AT(xray_attention_grad, d_o, 16);
 AT(xray_attention_grad, dq, 24);
@@ -211,7 +211,7 @@ AT(xray_attention_grad, dk_stride, 56);
 AT(xray_attention_grad, dv_stride, 64);
 SIZE(xray_attention_grad, 72);
 
-AT(xray_kv, head, 0);
+AT(xray_kv, header, 0);
 AT(xray_kv, blocks, 8);
 AT(xray_kv, table, 16);
 AT(xray_kv, table_stride, 24);
@@ -221,7 +221,7 @@ AT(xray_kv, head_dim, 40);
 AT(xray_kv, dtype, 44);
 SIZE(xray_kv, 48);
 
-AT(xray_attention_kv, head, 0);
+AT(xray_attention_kv, header, 0);
 AT(xray_attention_kv, tokens, 8);
 AT(xray_attention_kv, kv, 24);
 AT(xray_attention_kv, seq, 32);
@@ -241,29 +241,29 @@ AT(xray_attention_kv, scale, 128);
 AT(xray_attention_kv, softcap, 132);
 SIZE(xray_attention_kv, 136);
 
-AT(xray_head_logp, head, 0);
-AT(xray_head_logp, items, 8);
-AT(xray_head_logp, weight, 24);
-AT(xray_head_logp, x, 32);
-AT(xray_head_logp, targets, 40);
-AT(xray_head_logp, temperature, 48);
-AT(xray_head_logp, logp, 56);
-AT(xray_head_logp, entropy, 64);
-AT(xray_head_logp, lse, 72);
-AT(xray_head_logp, partial, 80);
-AT(xray_head_logp, vocab_first, 88);
-AT(xray_head_logp, softcap, 96);
-AT(xray_head_logp, reserved, 100);
-AT(xray_head_logp, logits, 104);
-SIZE(xray_head_logp, 112);
+AT(xray_lm_head_logp, header, 0);
+AT(xray_lm_head_logp, items, 8);
+AT(xray_lm_head_logp, weight, 24);
+AT(xray_lm_head_logp, x, 32);
+AT(xray_lm_head_logp, targets, 40);
+AT(xray_lm_head_logp, temperature, 48);
+AT(xray_lm_head_logp, logp, 56);
+AT(xray_lm_head_logp, entropy, 64);
+AT(xray_lm_head_logp, lse, 72);
+AT(xray_lm_head_logp, partial, 80);
+AT(xray_lm_head_logp, vocab_first, 88);
+AT(xray_lm_head_logp, softcap, 96);
+AT(xray_lm_head_logp, reserved, 100);
+AT(xray_lm_head_logp, logits, 104);
+SIZE(xray_lm_head_logp, 112);
 
-AT(xray_head_grad, head, 0);
-AT(xray_head_grad, forward, 8);
-AT(xray_head_grad, dlogp, 16);
-AT(xray_head_grad, dentropy, 24);
-AT(xray_head_grad, dx, 32);
-AT(xray_head_grad, dweight, 40);
-SIZE(xray_head_grad, 48);
+AT(xray_lm_head_grad, header, 0);
+AT(xray_lm_head_grad, forward, 8);
+AT(xray_lm_head_grad, dlogp, 16);
+AT(xray_lm_head_grad, dentropy, 24);
+AT(xray_lm_head_grad, dx, 32);
+AT(xray_lm_head_grad, dweight, 40);
+SIZE(xray_lm_head_grad, 48);
 
 AT(xray_draw, key, 0);
 AT(xray_draw, sample, 8);
@@ -277,7 +277,7 @@ SIZE(xray_draw, 32);
 AT(xray_philox_out, w, 0);
 SIZE(xray_philox_out, 16);
 
-AT(xray_sample, head, 0);
+AT(xray_sample, header, 0);
 AT(xray_sample, items, 8);
 AT(xray_sample, weight, 24);
 AT(xray_sample, x, 32);
@@ -290,7 +290,7 @@ AT(xray_sample, softcap, 80);
 AT(xray_sample, draw_stride, 84);
 SIZE(xray_sample, 88);
 
-AT(xray_axpby, head, 0);
+AT(xray_axpby, header, 0);
 AT(xray_axpby, count, 8);
 AT(xray_axpby, x, 16);
 AT(xray_axpby, y, 24);
@@ -298,7 +298,7 @@ AT(xray_axpby, alpha, 32);
 AT(xray_axpby, beta, 36);
 SIZE(xray_axpby, 40);
 
-AT(xray_cast, head, 0);
+AT(xray_cast, header, 0);
 AT(xray_cast, count, 8);
 AT(xray_cast, x, 16);
 AT(xray_cast, y, 24);
@@ -306,13 +306,13 @@ AT(xray_cast, x_dtype, 32);
 AT(xray_cast, y_dtype, 36);
 SIZE(xray_cast, 40);
 
-AT(xray_sumsq, head, 0);
+AT(xray_sumsq, header, 0);
 AT(xray_sumsq, count, 8);
 AT(xray_sumsq, x, 16);
 AT(xray_sumsq, result, 24);
 SIZE(xray_sumsq, 32);
 
-AT(xray_adamw, head, 0);
+AT(xray_adamw, header, 0);
 AT(xray_adamw, count, 8);
 AT(xray_adamw, p, 16);
 AT(xray_adamw, g, 24);
@@ -328,7 +328,7 @@ AT(xray_adamw, out_dtype, 80);
 AT(xray_adamw, reserved, 84);
 SIZE(xray_adamw, 88);
 
-AT(xray_device_info, head, 0);
+AT(xray_device_info, header, 0);
 AT(xray_device_info, name, 8);
 AT(xray_device_info, memory_bytes, 16);
 AT(xray_device_info, memory_free, 24);
@@ -338,18 +338,18 @@ AT(xray_device_info, features, 40);
 AT(xray_device_info, reserved, 44);
 SIZE(xray_device_info, 48);
 
-AT(xray_device_plan, head, 0);
+AT(xray_device_plan, header, 0);
 AT(xray_device_plan, memory_bytes, 8);
 AT(xray_device_plan, host_memory, 16);
 SIZE(xray_device_plan, 24);
 
-AT(xray_memory_stats, head, 0);
+AT(xray_memory_stats, header, 0);
 AT(xray_memory_stats, live, 8);
 AT(xray_memory_stats, high, 56);
 AT(xray_memory_stats, high_all, 104);
 SIZE(xray_memory_stats, 112);
 
-AT(xray_device_ops, head, 0);
+AT(xray_device_ops, header, 0);
 AT(xray_device_ops, plan, 8);
 AT(xray_device_ops, create, 16);
 AT(xray_device_ops, destroy, 24);
@@ -388,8 +388,8 @@ AT(xray_device_ops, glu_grad, 280);
 AT(xray_device_ops, attention, 288);
 AT(xray_device_ops, attention_grad, 296);
 AT(xray_device_ops, attention_kv, 304);
-AT(xray_device_ops, head_logp, 312);
-AT(xray_device_ops, head_grad, 320);
+AT(xray_device_ops, lm_head_logp, 312);
+AT(xray_device_ops, lm_head_grad, 320);
 AT(xray_device_ops, sample, 328);
 AT(xray_device_ops, axpby, 336);
 AT(xray_device_ops, cast, 344);

@@ -6,14 +6,14 @@
 
 #include "tests/abi/layout.h"
 
-AT(xray_region, head, 0);
+AT(xray_region, header, 0);
 AT(xray_region, id, 8);
 AT(xray_region, size, 16);
 AT(xray_region, data, 24);
 AT(xray_region, peer, 32);
 SIZE(xray_region, 40);
 
-AT(xray_runtime_setup, head, 0);
+AT(xray_runtime_setup, header, 0);
 AT(xray_runtime_setup, host, 8);
 AT(xray_runtime_setup, board_size, 16);
 AT(xray_runtime_setup, actors, 24);
@@ -22,14 +22,14 @@ AT(xray_runtime_setup, start_ms, 32);
 AT(xray_runtime_setup, reserved, 36);
 SIZE(xray_runtime_setup, 40);
 
-AT(xray_actor_spec, head, 0);
+AT(xray_actor_spec, header, 0);
 AT(xray_actor_spec, name, 8);
 AT(xray_actor_spec, argv, 16);
 AT(xray_actor_spec, index, 24);
 AT(xray_actor_spec, reserved, 28);
 SIZE(xray_actor_spec, 32);
 
-AT(xray_runtime_event, head, 0);
+AT(xray_runtime_event, header, 0);
 AT(xray_runtime_event, kind, 8);
 AT(xray_runtime_event, clean, 12);
 AT(xray_runtime_event, peer, 16);
@@ -38,7 +38,7 @@ AT(xray_runtime_event, size, 32);
 AT(xray_runtime_event, reason, 40);
 SIZE(xray_runtime_event, 48);
 
-AT(xray_runtime_ops, head, 0);
+AT(xray_runtime_ops, header, 0);
 AT(xray_runtime_ops, create, 8);
 AT(xray_runtime_ops, attach, 16);
 AT(xray_runtime_ops, destroy, 24);

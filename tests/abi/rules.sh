@@ -13,7 +13,7 @@ fail() { echo "rules: FAIL: $*"; exit 1; }
 
 # Structs without a head, as declared and as rule 1 of abi.h and docs/plugins.md list them.
 awk '/^typedef struct xray_[a-z_]+ \{/ { name = $3; first = 1; next }
-    name != "" && first && /^ +[a-z].*;/ { if ($0 !~ /xray_head head;/) print name; name = "" }' \
+    name != "" && first && /^ +[a-z].*;/ { if ($0 !~ /xray_header header;/) print name; name = "" }' \
     "$include"/xray/*.h | sort >"$work/are"
 sed -n '/ \*   1\. first member/,/ \*   2\./p' "$include/xray/abi.h" | grep -o 'xray_[a-z_]*' |
     sort -u >"$work/said"
@@ -47,7 +47,7 @@ XRAY_LIST(c, f, "", 0u, "1", "d")|xray_list|const char *
 XRAY_PATH(c, f, "", 0u, "1", "d")|const char *|uint64_t
 TABLE
     # The names that the loader and a generated entry file look for.
-    printf '#include <xray/plugin.h>\nstatic const xray_plugin p = { XRAY_HEAD(xray_plugin), XRAY_ABI, 0, 0, 0, 0, 0, 0 };\n%s\n%s\n' \
+    printf '#include <xray/plugin.h>\nstatic const xray_plugin p = { XRAY_HEADER(xray_plugin), XRAY_ABI, 0, 0, 0, 0, 0, 0 };\n%s\n%s\n' \
         'XRAY_PLUGIN_DEFINE(some_thing, p, "some", "1", "xray.algo/0:some")' 'XRAY_PLUGIN_ENTRY(some_thing)' |
         $compiler -c -fPIC -Wall -Wextra -pedantic -Werror -I"$include" -o "$work/p.o" - 2>"$work/log" ||
         fail "$compiler: $(cat "$work/log")"

@@ -67,7 +67,7 @@ static void run(rank *ranks, uint32_t count)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
-static void test_exchange(void **state)
+static void exchange(void **state)
 {
     (void)state;
     xr_board board;
@@ -88,7 +88,7 @@ static void test_exchange(void **state)
     free(memory);
 }
 
-static void test_missing(void **state)
+static void missing(void **state)
 {
     (void)state;
     xr_board board;
@@ -107,7 +107,7 @@ static void test_missing(void **state)
     free(memory);
 }
 
-static void test_disagree(void **state)
+static void disagree(void **state)
 {
     (void)state;
     xr_board board;
@@ -126,7 +126,7 @@ static void test_disagree(void **state)
     free(memory);
 }
 
-static void test_refused(void **state)
+static void refused(void **state)
 {
     (void)state;
     xr_board board;
@@ -155,10 +155,10 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_disagree),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(exchange),
+        cmocka_unit_test(missing),
+        cmocka_unit_test(disagree),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #define SIZE ((uint64_t)1 << 20)
 
-static void test_every_letter(void **state)
+static void every_letter(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -55,7 +55,7 @@ static void test_every_letter(void **state)
     xr_actors_free(actors);
 }
 
-static void test_order_and_many(void **state)
+static void order_and_many(void **state)
 {
     (void)state;
     enum { MANY = 1000 };
@@ -79,7 +79,7 @@ static void test_order_and_many(void **state)
 }
 
 /* Regions announced behind a backlog come with their own memory. */
-static void test_regions_in_backlog(void **state)
+static void regions_in_backlog(void **state)
 {
     (void)state;
     enum { MANY = 24 };
@@ -116,7 +116,7 @@ static void test_regions_in_backlog(void **state)
 
 /* What does not fit into sockets while an actor is busy neither blocks the
  * caller nor is lost. */
-static void test_large_messages(void **state)
+static void large_messages(void **state)
 {
     (void)state;
     enum { MANY = 12 };
@@ -148,7 +148,7 @@ static void test_large_messages(void **state)
     xr_actors_free(actors);
 }
 
-static void test_wait_any(void **state)
+static void wait_any(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -176,7 +176,7 @@ static void test_wait_any(void **state)
 }
 
 /* Looking again and again, without waiting, finds the answer once it came. */
-static void test_looks(void **state)
+static void looks(void **state)
 {
     (void)state;
     const struct timespec pause = { 0, 5000000 };
@@ -200,7 +200,7 @@ static void test_looks(void **state)
     xr_actors_free(actors);
 }
 
-static void test_deadline(void **state)
+static void deadline(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -235,7 +235,7 @@ static void test_deadline(void **state)
     xr_actors_free(actors);
 }
 
-static void test_remote_errors(void **state)
+static void remote_errors(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -267,7 +267,7 @@ static void test_remote_errors(void **state)
 }
 
 /* A caller whose table differs from the actor's. */
-static void test_other_signature(void **state)
+static void other_signature(void **state)
 {
     (void)state;
     static const xr_actor_method methods[] = {
@@ -366,7 +366,7 @@ static void test_regions(void **state)
     assert_int_equal(rig_maps(), 0);
 }
 
-static void test_region_pool(void **state)
+static void region_pool(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -454,7 +454,7 @@ static void test_board(void **state)
     xr_actors_free(actors);
 }
 
-static void test_start_together(void **state)
+static void start_together(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -494,19 +494,13 @@ int main(int argc, char **argv)
     if (rig_child(argc, argv, &code))
         return code;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_letter),
-        cmocka_unit_test(test_order_and_many),
-        cmocka_unit_test(test_large_messages),
-        cmocka_unit_test(test_regions_in_backlog),
-        cmocka_unit_test(test_wait_any),
-        cmocka_unit_test(test_looks),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_remote_errors),
-        cmocka_unit_test(test_other_signature),
-        cmocka_unit_test(test_regions),
-        cmocka_unit_test(test_region_pool),
-        cmocka_unit_test(test_board),
-        cmocka_unit_test(test_start_together),
+        cmocka_unit_test(every_letter),    cmocka_unit_test(order_and_many),
+        cmocka_unit_test(large_messages),  cmocka_unit_test(regions_in_backlog),
+        cmocka_unit_test(wait_any),        cmocka_unit_test(looks),
+        cmocka_unit_test(deadline),        cmocka_unit_test(remote_errors),
+        cmocka_unit_test(other_signature), cmocka_unit_test(test_regions),
+        cmocka_unit_test(region_pool),     cmocka_unit_test(test_board),
+        cmocka_unit_test(start_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

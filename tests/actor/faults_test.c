@@ -28,7 +28,7 @@ static void send_signal(uint64_t pid, int number)
     assert_int_equal(kill((pid_t)pid, number), 0);
 }
 
-static void test_killed(void **state)
+static void killed(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -68,7 +68,7 @@ static void test_killed(void **state)
     nothing_left(fds);
 }
 
-static void test_stopped(void **state)
+static void stopped(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -91,7 +91,7 @@ static void test_stopped(void **state)
 }
 
 /* A method may take longer than what counts as a hang. */
-static void test_long_method(void **state)
+static void long_method(void **state)
 {
     (void)state;
     const xr_actors_setup setup = { .actors = 1, .hang_ms = 400 };
@@ -108,7 +108,7 @@ static void test_long_method(void **state)
 }
 
 /* Nor is a parent that was stopped itself, with all its processes. */
-static void test_not_looked(void **state)
+static void not_looked(void **state)
 {
     (void)state;
     const xr_actors_setup setup = { .actors = 1, .hang_ms = 2000 };
@@ -131,7 +131,7 @@ static void test_not_looked(void **state)
     xr_actors_free(actors);
 }
 
-static void test_exits(void **state)
+static void exits(void **state)
 {
     (void)state;
     static const struct {
@@ -198,7 +198,7 @@ static xray_status start(xr_actors *actors, const char *program,
     return status;
 }
 
-static void test_start_fails(void **state)
+static void start_fails(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -233,7 +233,7 @@ static void test_start_fails(void **state)
 
 /* Two actors of one run: the second refuses while the first, which takes long,
  * is waited for. The status is that of what is wrong. */
-static void test_other_refuses(void **state)
+static void other_refuses(void **state)
 {
     (void)state;
     const xr_actors_setup setup = { .actors = 2, .fail_together = 1 };
@@ -252,7 +252,7 @@ static void test_other_refuses(void **state)
     xr_actors_free(actors);
 }
 
-static void test_nonsense(void **state)
+static void nonsense(void **state)
 {
     (void)state;
     /* An unknown frame; one of 2^60 bytes; a region without memory; a hello; a
@@ -344,7 +344,7 @@ static void expect_ill(xr_actors *actors, xray_status status, const char *says)
     rig_says(err.text, says, NULL);
 }
 
-static void test_sick_runtime(void **state)
+static void sick_runtime(void **state)
 {
     xray_runtime_ops sick = xr_local_runtime;
     const xr_actors_setup setup = { .ops = &sick, .actors = 2 };
@@ -380,7 +380,7 @@ static void test_sick_runtime(void **state)
     nothing_left(fds);
 }
 
-static void test_cycles(void **state)
+static void cycles(void **state)
 {
     (void)state;
     enum { CYCLES = 200 };
@@ -443,7 +443,7 @@ static int be_parent(void)
     return 1;
 }
 
-static void test_parent_killed(void **state)
+static void parent_killed(void **state)
 {
     (void)state;
     int ends[2];
@@ -469,7 +469,7 @@ static void test_parent_killed(void **state)
     (void)close(ends[0]);
 }
 
-static void test_ends_late(void **state)
+static void ends_late(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -481,7 +481,7 @@ static void test_ends_late(void **state)
 }
 
 /* Who stops one learns that its process did not end in order. */
-static void test_ends_badly(void **state)
+static void ends_badly(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -496,7 +496,7 @@ static void test_ends_badly(void **state)
 }
 
 /* Ctrl-C reaches the whole group: an actor goes on until its parent says. */
-static void test_signals_ignored(void **state)
+static void signals_ignored(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -525,21 +525,14 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--parent"))
         return be_parent();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_long_method),
-        cmocka_unit_test(test_not_looked),
-        cmocka_unit_test(test_exits),
-        cmocka_unit_test(test_fail_together),
-        cmocka_unit_test(test_start_fails),
-        cmocka_unit_test(test_other_refuses),
-        cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_sick_runtime),
-        cmocka_unit_test(test_cycles),
-        cmocka_unit_test(test_parent_killed),
-        cmocka_unit_test(test_ends_late),
-        cmocka_unit_test(test_ends_badly),
-        cmocka_unit_test(test_signals_ignored),
+        cmocka_unit_test(killed),          cmocka_unit_test(stopped),
+        cmocka_unit_test(long_method),     cmocka_unit_test(not_looked),
+        cmocka_unit_test(exits),           cmocka_unit_test(test_fail_together),
+        cmocka_unit_test(start_fails),     cmocka_unit_test(other_refuses),
+        cmocka_unit_test(nonsense),        cmocka_unit_test(sick_runtime),
+        cmocka_unit_test(cycles),          cmocka_unit_test(parent_killed),
+        cmocka_unit_test(ends_late),       cmocka_unit_test(ends_badly),
+        cmocka_unit_test(signals_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

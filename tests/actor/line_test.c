@@ -169,7 +169,7 @@ static void expect_bytes(const xr_frame *frame, int got)
     assert_int_equal(xr_conn_next(&to, &out, &data, &fd), got);
 }
 
-/* A head that is none of ours ends the line; one of a frame that is not whole
+/* A header that is none of ours ends the line; one of a frame that is not whole
  * waits for the rest. */
 static void heads_are_looked_at(void **state)
 {

@@ -5,7 +5,7 @@
 #include "core/actor/signature.h"
 #include "tests/testing.h"
 
-static void test_signatures(void **state)
+static void signatures(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -40,11 +40,13 @@ static void test_signatures(void **state)
 static void encode(const char *letters, const xr_value *values, xr_str *out)
 {
     xr_err err = { "" };
-    const xr_message head = { XR_MESSAGE_CALL, 0, UINT64_MAX, "step", NULL, 0 };
-    assert_int_equal(xr_message_encode(&head, letters, values, &err, out), 0);
+    const xr_message header = {
+        XR_MESSAGE_CALL, 0, UINT64_MAX, "step", NULL, 0
+    };
+    assert_int_equal(xr_message_encode(&header, letters, values, &err, out), 0);
 }
 
-static void test_limits(void **state)
+static void limits(void **state)
 {
     (void)state;
     const char letters[] = "uuiiUUIIddssbbmmm";
@@ -62,7 +64,7 @@ static void test_limits(void **state)
     xr_err err = { "" };
     xr_message m;
     encode(letters, in, &text);
-    assert_int_equal(xr_message_head(text.data, text.size, &err, &m), 0);
+    assert_int_equal(xr_message_header(text.data, text.size, &err, &m), 0);
     assert_int_equal(m.kind, XR_MESSAGE_CALL);
     assert_true(m.call == UINT64_MAX);
     assert_string_equal(m.name, "step");
@@ -97,12 +99,12 @@ static xray_status pass(const char *wrote, const xr_value *in, const char *read,
     xr_err err = { "" };
     xr_message m;
     encode(wrote, in, text);
-    assert_int_equal(xr_message_head(text->data, text->size, &err, &m), 0);
+    assert_int_equal(xr_message_header(text->data, text->size, &err, &m), 0);
     return xr_message_values(&m, read, &err, out);
 }
 
 /* Texts and bytes of each length that is written in a way of its own. */
-static void test_lengths(void **state)
+static void lengths(void **state)
 {
     (void)state;
     static const size_t sizes[] = { 0,   1,   30,    31,    32,    254,
@@ -129,7 +131,7 @@ static void test_lengths(void **state)
 }
 
 /* Whole numbers of each width, and into which types they go. */
-static void test_numbers(void **state)
+static void numbers(void **state)
 {
     (void)state;
     static const struct {
@@ -182,7 +184,7 @@ static void test_numbers(void **state)
 }
 
 /* Another type, one more, one less, cut anywhere: a sentence, no crash. */
-static void test_refused(void **state)
+static void refused(void **state)
 {
     (void)state;
     const xr_value in[] = { { .u = 70000 }, { .s = "x" } };
@@ -194,7 +196,7 @@ static void test_refused(void **state)
     encode("us", in, &text);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         xr_err err = { "" };
-        assert_int_equal(xr_message_head(text.data, text.size, &err, &m), 0);
+        assert_int_equal(xr_message_header(text.data, text.size, &err, &m), 0);
         assert_int_equal(xr_message_values(&m, bad[i], &err, out), XRAY_E_ARG);
         assert_true(err.text[0]);
     }
@@ -203,7 +205,7 @@ static void test_refused(void **state)
         char *cut = malloc(size + 1);
         assert_non_null(cut);
         memcpy(cut, text.data, size);
-        if (!xr_message_head(cut, size, &err, &m))
+        if (!xr_message_header(cut, size, &err, &m))
             assert_int_equal(xr_message_values(&m, "us", &err, out),
                              XRAY_E_ARG);
         assert_true(err.text[0]);
@@ -213,7 +215,7 @@ static void test_refused(void **state)
 }
 
 /* Types that claim memory for elements that are not there. */
-static void test_huge_claims(void **state)
+static void huge_claims(void **state)
 {
     (void)state;
     static const unsigned char starts[][6] = {
@@ -227,7 +229,7 @@ static void test_huge_claims(void **state)
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
         xr_err err = { "" };
         xr_message m;
-        assert_int_equal(xr_message_head(starts[i], 6, &err, &m), XRAY_E_ARG);
+        assert_int_equal(xr_message_header(starts[i], 6, &err, &m), XRAY_E_ARG);
         assert_true(err.text[0]);
     }
 }
@@ -235,9 +237,9 @@ static void test_huge_claims(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signatures), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_lengths),    cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_huge_claims),
+        cmocka_unit_test(signatures), cmocka_unit_test(limits),
+        cmocka_unit_test(lengths),    cmocka_unit_test(numbers),
+        cmocka_unit_test(refused),    cmocka_unit_test(huge_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

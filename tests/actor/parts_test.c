@@ -66,7 +66,7 @@ static void *board(void *self, uint64_t *out_size)
     return fake.setup.board_size <= sizeof(fake.board) ? fake.board : NULL;
 }
 
-static xray_runtime_ops ops = { .head = XRAY_HEAD(xray_runtime_ops),
+static xray_runtime_ops ops = { .header = XRAY_HEADER(xray_runtime_ops),
                                 .create = create,
                                 .destroy = destroy,
                                 .board = board,
@@ -342,12 +342,13 @@ static int reads_as(char from, xr_value value, char to, xr_value *out)
 {
     const char letters[] = { from, '\0' };
     const char as[] = { to, '\0' };
-    const xr_message head = { XR_MESSAGE_CALL, 0, 1, "m", NULL, 0 };
+    const xr_message header = { XR_MESSAGE_CALL, 0, 1, "m", NULL, 0 };
     xr_message m;
     xr_str text = { 0 };
     xr_err err = { "" };
-    assert_int_equal(xr_message_encode(&head, letters, &value, &err, &text), 0);
-    assert_int_equal(xr_message_head(text.data, text.size, &err, &m), 0);
+    assert_int_equal(xr_message_encode(&header, letters, &value, &err, &text),
+                     0);
+    assert_int_equal(xr_message_header(text.data, text.size, &err, &m), 0);
     int taken = xr_message_values(&m, as, &err, out) == XRAY_OK;
     xr_str_free(&text);
     return taken;
@@ -395,7 +396,7 @@ static void bytes_that_are_no_value(void **state)
     static const struct {
         const char *bytes;
         size_t size;
-        const char *letters; /* NULL: no head either */
+        const char *letters; /* NULL: no header either */
         int taken;
     } cases[] = {
         { "\x01\x05\xa1\x00", 4, "", 1 },
@@ -419,7 +420,7 @@ static void bytes_that_are_no_value(void **state)
         xr_message m;
         xr_value out[2];
         xray_status status =
-            xr_message_head(cases[i].bytes, cases[i].size, &err, &m);
+            xr_message_header(cases[i].bytes, cases[i].size, &err, &m);
         assert_int_equal(status, cases[i].letters ? XRAY_OK : XRAY_E_ARG);
         if (!cases[i].letters)
             assert_string_equal(err.text, "a message does not begin with kind, "

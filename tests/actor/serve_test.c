@@ -65,7 +65,7 @@ static xray_status take_answer(void *self, xray_peer *peer, const void *data,
     size_t cap = sizeof(parent.answers) - used;
     (void)self;
     (void)peer;
-    assert_int_equal(xr_message_head(data, (size_t)size, &err, &m), 0);
+    assert_int_equal(xr_message_header(data, (size_t)size, &err, &m), 0);
     parent.sent_count = region_count;
     for (uint32_t i = 0; i < region_count; i++)
         parent.sent[i] = regions[i];
@@ -137,7 +137,7 @@ static void leave(void *self)
     (void)self;
 }
 
-static const xray_runtime_ops ops = { .head = XRAY_HEAD(xray_runtime_ops),
+static const xray_runtime_ops ops = { .header = XRAY_HEADER(xray_runtime_ops),
                                       .attach = attach,
                                       .destroy = leave,
                                       .poll = poll_parent,
@@ -219,8 +219,8 @@ static void say(uint32_t what, const char *name, const char *letters,
 {
     xr_err err = { "" };
     uint64_t call = parent.count + 1;
-    const xr_message head = { what, 0, call, name, NULL, 0 };
-    assert_int_equal(xr_message_encode(&head, letters, values, &err,
+    const xr_message header = { what, 0, call, name, NULL, 0 };
+    assert_int_equal(xr_message_encode(&header, letters, values, &err,
                                        &parent.inbox[parent.count++]),
                      0);
 }

@@ -44,7 +44,7 @@ static inline const void *fake_service(const xray_host *api, const char *id)
 static inline void fake_host_init(fake_host *host)
 {
     memset(host, 0, sizeof(*host));
-    host->api = (xray_host){ .head = XRAY_HEAD(xray_host),
+    host->api = (xray_host){ .header = XRAY_HEADER(xray_host),
                              .host_data = host,
                              .version = "test",
                              .log = fake_log,

@@ -43,7 +43,7 @@ static xray_status call_loss(rig *r, rig_batch *batch, const void *context,
     micro.baseline = NULL;
     micro.reward = NULL;
     micro.returns = NULL;
-    xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
+    xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                             .batch = &micro,
                             .first_row = range[0],
                             .logp = batch->logp + at,

@@ -49,7 +49,7 @@ static xray_status call(rig *r, rig_batch *batch, const ppo_mini *mini,
     int32_t at = batch->row_start[mini->first];
     xray_batch micro = rig_cut(batch, mini->first, mini->rows, starts);
     micro.reward = NULL;
-    xray_loss_call in = { .head = XRAY_HEAD(xray_loss_call),
+    xray_loss_call in = { .header = XRAY_HEADER(xray_loss_call),
                           .batch = &micro,
                           .value = batch->value_now + at,
                           .dvalue = batch->dvalue + at };

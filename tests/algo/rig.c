@@ -30,7 +30,7 @@ void rig_close(rig *r)
 
 uint32_t rig_needs(rig *r)
 {
-    xray_needs needs = { .head = XRAY_HEAD(xray_needs) };
+    xray_needs needs = { .header = XRAY_HEADER(xray_needs) };
     assert_int_equal(r->ops->needs(r->self, &needs), XRAY_OK);
     return needs.flags;
 }
@@ -40,7 +40,7 @@ uint32_t rig_needs(rig *r)
 void rig_batch_init(rig_batch *batch)
 {
     memset(batch, 0, sizeof(*batch));
-    batch->b = (xray_batch){ .head = XRAY_HEAD(xray_batch),
+    batch->b = (xray_batch){ .header = XRAY_HEADER(xray_batch),
                              .row_start = batch->row_start,
                              .prompt_len = batch->prompt_len,
                              .loss_mask = batch->mask,
@@ -124,7 +124,7 @@ static void put(void *ctx, const char *name, double value)
 
 xray_status rig_prepare(rig *r, rig_batch *batch)
 {
-    xray_metric_sink sink = { .head = XRAY_HEAD(xray_metric_sink),
+    xray_metric_sink sink = { .header = XRAY_HEADER(xray_metric_sink),
                               .ctx = r,
                               .put = put };
     r->puts = 0;
@@ -158,7 +158,7 @@ double rig_put(const rig *r, const char *name)
 static xray_totals totals_of(const rig_batch *batch, uint32_t first,
                              uint32_t rows)
 {
-    xray_totals t = { .head = XRAY_HEAD(xray_totals),
+    xray_totals t = { .header = XRAY_HEADER(xray_totals),
                       .max_response = RIG_RESPONSE };
     for (uint32_t r = first; r < first + rows; r++) {
         double row = 0;
@@ -188,7 +188,7 @@ uint64_t rig_context(rig *r, const rig_batch *batch, uint32_t first,
 
 xray_metric_sums rig_sums_open(const rig *r, rig_sums *out)
 {
-    xray_metric_sums sums = { .head = XRAY_HEAD(xray_metric_sums),
+    xray_metric_sums sums = { .header = XRAY_HEADER(xray_metric_sums),
                               .sum = out->sum,
                               .weight = out->weight };
     memset(out, 0, sizeof(*out));

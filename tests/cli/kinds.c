@@ -61,7 +61,7 @@ static const char *const cells[] = { "one",     "https://one", "1",
                                      "the two", "s",           "2 < 3" };
 
 static const xray_algo_presets presets = {
-    .head = XRAY_HEAD(xray_algo_presets),
+    .header = XRAY_HEADER(xray_algo_presets),
     .columns = 3,
     .rows = 2,
     .titles = titles,
@@ -138,7 +138,7 @@ static xray_status kinds_loss(const void *data, uint64_t size,
 }
 
 static const xray_algo_ops algo = {
-    .head = XRAY_HEAD(xray_algo_ops),
+    .header = XRAY_HEADER(xray_algo_ops),
     .create = kinds_create,
     .destroy = kinds_destroy,
     .needs = kinds_needs,
@@ -168,7 +168,7 @@ static xray_status kinds_poll(void *self, uint64_t wait_ns, xray_score *out)
 }
 
 static const xray_reward_ops reward = {
-    .head = XRAY_HEAD(xray_reward_ops),
+    .header = XRAY_HEADER(xray_reward_ops),
     .create = kinds_create,
     .destroy = kinds_destroy,
     .submit = kinds_submit,
@@ -176,7 +176,7 @@ static const xray_reward_ops reward = {
 };
 
 static const xray_component first = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_ALGO,
     .name = "kinds",
     .summary = "options of every kind",
@@ -189,7 +189,7 @@ static const xray_component first = {
 };
 
 static const xray_component second = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_REWARD,
     .name = "kindly",
     .summary = "no option at all",
@@ -199,7 +199,7 @@ static const xray_component second = {
 static const xray_component *const components[] = { &first, &second };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 2,
     .name = "kinds",

@@ -281,7 +281,7 @@ static void leaks(ranks_env *e)
     CHECK(e, descriptors() == before[0]);
     CHECK(e, mappings() <= before[1] + 2);
     CHECK(e, resident() < before[2] + (8u << 20));
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     CHECK_OK(e, e->dev->memory(e->dev_self, &stats));
     CHECK(e, stats.high[XRAY_TAG_WORKSPACE] < (8u << 20));
 }

@@ -84,7 +84,7 @@ static xray_status exchange(void *ctx, const void *mine, uint64_t size,
 
 xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms)
 {
-    xray_comm_setup setup = { .head = XRAY_HEAD(xray_comm_setup),
+    xray_comm_setup setup = { .header = XRAY_HEADER(xray_comm_setup),
                               .host = &e->host,
                               .device = e->dev,
                               .device_self = e->dev_self,
@@ -99,7 +99,7 @@ xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms)
 
 static void open_rank(ranks_env *e, uint64_t timeout_ms)
 {
-    static const xray_host plain = { .head = XRAY_HEAD(xray_host),
+    static const xray_host plain = { .header = XRAY_HEADER(xray_host),
                                      .fail = record };
     uint32_t ranks[MOST_RANKS];
     e->host = plain;

@@ -17,7 +17,8 @@ static xray_status record(const xray_host *host, xray_status code,
     return code;
 }
 
-static const xray_host host = { .head = XRAY_HEAD(xray_host), .fail = record };
+static const xray_host host = { .header = XRAY_HEADER(xray_host),
+                                .fail = record };
 static ranks_env env;
 static void *device;
 
@@ -58,7 +59,7 @@ static xray_comm_setup two_ranks(void)
     memset(&other, 0, sizeof(other));
     other.size = 2;
     said[0] = '\0';
-    return (xray_comm_setup){ .head = XRAY_HEAD(xray_comm_setup),
+    return (xray_comm_setup){ .header = XRAY_HEADER(xray_comm_setup),
                               .host = &host,
                               .device = env.dev,
                               .device_self = device,
@@ -100,7 +101,7 @@ static void setups_are_looked_at(void **state)
                    "comm shm: 257 ranks; at most 256 on one "
                    "host");
     s = two_ranks();
-    s.head.size = 8;
+    s.header.size = 8;
     expect_refused(&s, XRAY_E_ABI, "");
     expect_refused(NULL, XRAY_E_ABI, "");
 }

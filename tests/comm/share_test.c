@@ -29,7 +29,8 @@ static xray_status record(const xray_host *host, xray_status code,
     return code;
 }
 
-static const xray_host quiet = { .head = XRAY_HEAD(xray_host), .fail = record };
+static const xray_host quiet = { .header = XRAY_HEADER(xray_host),
+                                 .fail = record };
 
 static void *open_device(int64_t share, int ask)
 {
@@ -50,7 +51,7 @@ static char *block(void *d, uint64_t bytes)
 
 static uint64_t live(void *d)
 {
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     assert_int_equal(ops()->memory(d, &stats), XRAY_OK);
     return stats.live[XRAY_TAG_KV];
 }

@@ -124,9 +124,10 @@ static void what_a_value_is_known_as(void **state)
     expect_errors(&errors, "run.ini:2: [t] count: 11 is out of range, 1 to 10 "
                            "are taken");
     assert_string_equal(xr_config_path(config), "run.ini");
-    assert_string_equal(xr_config_place(config, "t", "rate"), "run.ini:3");
-    assert_string_equal(xr_config_place(config, "t", "memory"), "run.ini");
-    assert_string_equal(xr_config_place(config, "none", "memory"), "run.ini");
+    assert_string_equal(xr_config_location(config, "t", "rate"), "run.ini:3");
+    assert_string_equal(xr_config_location(config, "t", "memory"), "run.ini");
+    assert_string_equal(xr_config_location(config, "none", "memory"),
+                        "run.ini");
     assert_string_equal(xr_config_origin(config, "t", "memory"), "default");
     assert_string_equal(xr_config_origin(config, "none", "k"), "default");
     assert_null(xr_config_get(config, "none", "k"));

@@ -175,7 +175,7 @@ static inline void run_way(const dev *d, const rows *r, way w, float *o)
     for (size_t i = 0; i < blocks; i++)
         table[i] = (int32_t)(blocks - 1 - i);
     int32_t *there = place(d, table, blocks * sizeof(*table));
-    c.kv = (xray_kv){ .head = XRAY_HEAD(xray_kv),
+    c.kv = (xray_kv){ .header = XRAY_HEADER(xray_kv),
                       .table = w.paged ? there : NULL,
                       .table_stride = per_row,
                       .block_tokens = w.block,

@@ -357,7 +357,7 @@ static void parents_are_offered(void **state)
     (void)state;
     for (size_t p = 0; p < 2; p++) {
         dev d = attend_open(precisions[p]);
-        xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+        xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
         must(d.ops->info(d.self, &info));
         assert_int_equal(info.features, XRAY_DEVICE_PARENTS);
         d.ops->destroy(d.self);
@@ -369,7 +369,7 @@ static void what_is_not_offered_is_refused(void **state)
     (void)state;
     for (size_t p = 0; p < 2; p++) {
         dev d = attend_open(precisions[p]);
-        xray_kv kv = { .head = XRAY_HEAD(xray_kv),
+        xray_kv kv = { .header = XRAY_HEADER(xray_kv),
                        .block_tokens = 32,
                        .kv_heads = 2,
                        .head_dim = 20,

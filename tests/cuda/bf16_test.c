@@ -25,7 +25,7 @@ static const struct {
 static void multiply(const dev *d, const xray_weight *w, uint32_t kind,
                      const float *x, size_t in, float *y, size_t out, size_t n)
 {
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { n, NULL },
                        .x = x,
@@ -79,7 +79,7 @@ static void products_are_near_float64(void **state)
 static void fold(const dev *d, size_t i, const float *dy, const float *x,
                  size_t first, size_t count, float *dw)
 {
-    xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+    xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                             .tokens = { count, NULL },
                             .dy = dy + first * shapes[i].rows,
                             .x = x + first * shapes[i].cols,
@@ -133,14 +133,14 @@ static void log_probs_are_near_float64(void **state)
     for (int i = 0; i < ITEMS; i++)
         targets[i] = (int32_t)random_below(VOCAB);
     xray_weight *w = weight_of(&d, data, VOCAB, DIM);
-    xray_head_logp op = { .head = XRAY_HEAD(xray_head_logp),
-                          .items = { ITEMS, NULL },
-                          .weight = w,
-                          .x = x,
-                          .targets = targets,
-                          .logp = logp,
-                          .entropy = entropy };
-    must(d.ops->head_logp(d.self, NULL, &op));
+    xray_lm_head_logp op = { .header = XRAY_HEADER(xray_lm_head_logp),
+                             .items = { ITEMS, NULL },
+                             .weight = w,
+                             .x = x,
+                             .targets = targets,
+                             .logp = logp,
+                             .entropy = entropy };
+    must(d.ops->lm_head_logp(d.self, NULL, &op));
     for (size_t i = 0; i < ITEMS; i++) {
         double z[VOCAB], sum = 0.0, mean = 0.0;
         for (size_t j = 0; j < VOCAB; j++) {
@@ -158,7 +158,7 @@ static void log_probs_are_near_float64(void **state)
     op.targets = targets + ITEMS - 1;
     op.logp = &alone;
     op.entropy = NULL;
-    must(d.ops->head_logp(d.self, NULL, &op));
+    must(d.ops->lm_head_logp(d.self, NULL, &op));
     same_bits(&alone, logp + ITEMS - 1, 1, "an item alone", d.name);
     d.ops->weight_destroy(d.self, w);
     free(data);

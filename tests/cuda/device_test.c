@@ -30,7 +30,8 @@ static xray_status on_fail(const xray_host *host, xray_status code,
     return code;
 }
 
-static const xray_host host = { .head = XRAY_HEAD(xray_host), .fail = on_fail };
+static const xray_host host = { .header = XRAY_HEADER(xray_host),
+                                .fail = on_fail };
 
 static const xray_device_ops *ops(void)
 {
@@ -54,7 +55,7 @@ static void *open_device(void)
 
 static xray_memory_stats stats_of(void *d)
 {
-    xray_memory_stats s = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats s = { .header = XRAY_HEADER(xray_memory_stats) };
     must(ops()->memory(d, &s));
     return s;
 }
@@ -104,7 +105,7 @@ static void create_says_why_not(void **state)
     }
     assert_int_equal(ops()->create(&host, NULL, 0, NULL), XRAY_E_ARG);
     d = open_device();
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     must(ops()->info(d, &info));
     assert_string_equal(info.name, "emulated device, compute 9.0, 4 "
                                    "multiprocessors, float32");
@@ -149,7 +150,7 @@ static void plan_asks_no_device(void **state)
     (void)state;
     emulate_devices(-1, 90, 0);
     cuda_config config = { .memory = 77 };
-    xray_device_plan plan = { .head = XRAY_HEAD(xray_device_plan) };
+    xray_device_plan plan = { .header = XRAY_HEADER(xray_device_plan) };
     must(ops()->plan(&host, &config, &plan));
     assert_int_equal(plan.memory_bytes, 77);
     assert_int_equal(plan.host_memory, 0);
@@ -280,7 +281,7 @@ static void graphs_replay(void **state)
     must(ops()->event_create(d, &e));
     must(ops()->copy(d, s, x, ones, 32, XRAY_COPY_TO_DEVICE));
     must(ops()->graph_begin(d, s));
-    xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+    xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                       .count = 8,
                       .x = x,
                       .y = x,

@@ -45,10 +45,10 @@ static void ends_free(ends *e)
     free(e->partial);
 }
 
-static xray_head_logp head_op(const heads *h, const xray_weight *w,
-                              const ends *e)
+static xray_lm_head_logp head_op(const heads *h, const xray_weight *w,
+                                 const ends *e)
 {
-    xray_head_logp op = heads_op(h, w);
+    xray_lm_head_logp op = heads_op(h, w);
     op.logp = e->out[OUT_LOGP];
     op.entropy = e->out[OUT_ENTROPY];
     op.lse = e->out[OUT_LSE];
@@ -59,20 +59,20 @@ static void run_all(const xray_device_ops *ops, void *self, const heads *h,
                     const float *dh, float *logits, ends *e)
 {
     xray_weight *w = weight_on(ops, self, h->w, h->vocab, h->dim);
-    xray_head_logp op = head_op(h, w, e);
+    xray_lm_head_logp op = head_op(h, w, e);
     op.logits = logits;
-    must(ops->head_logp(self, NULL, &op));
-    xray_head_grad grad = { .head = XRAY_HEAD(xray_head_grad),
-                            .forward = &op,
-                            .dlogp = dh,
-                            .dentropy = dh + h->items,
-                            .dx = e->dx,
-                            .dweight = e->dw };
-    must(ops->head_grad(self, NULL, &grad));
+    must(ops->lm_head_logp(self, NULL, &op));
+    xray_lm_head_grad grad = { .header = XRAY_HEADER(xray_lm_head_grad),
+                               .forward = &op,
+                               .dlogp = dh,
+                               .dentropy = dh + h->items,
+                               .dx = e->dx,
+                               .dweight = e->dw };
+    must(ops->lm_head_grad(self, NULL, &grad));
     op.logits = NULL;
     op.partial = e->partial;
     op.vocab_first = 3;
-    must(ops->head_logp(self, NULL, &op));
+    must(ops->lm_head_logp(self, NULL, &op));
     ops->weight_destroy(self, w);
 }
 
@@ -132,16 +132,16 @@ static void a_vocabulary_may_begin_later(void **state)
         void *self = s ? (void *)d : cpu;
         xray_weight *w = weight_on(ops, self, h.w, h.vocab, h.dim);
         ends got = ends_make(&h);
-        xray_head_logp op = head_op(&h, w, &got);
+        xray_lm_head_logp op = head_op(&h, w, &got);
         op.vocab_first = 5;
-        must(ops->head_logp(self, NULL, &op));
-        xray_head_grad grad = { .head = XRAY_HEAD(xray_head_grad),
-                                .forward = &op,
-                                .dlogp = dh,
-                                .dentropy = dh + h.items,
-                                .dx = got.dx,
-                                .dweight = got.dw };
-        must(ops->head_grad(self, NULL, &grad));
+        must(ops->lm_head_logp(self, NULL, &op));
+        xray_lm_head_grad grad = { .header = XRAY_HEADER(xray_lm_head_grad),
+                                   .forward = &op,
+                                   .dlogp = dh,
+                                   .dentropy = dh + h.items,
+                                   .dx = got.dx,
+                                   .dweight = got.dw };
+        must(ops->lm_head_grad(self, NULL, &grad));
         memcpy(got.partial, want.partial, h.items * 4 * sizeof(float));
         same_ends(&h, &got, &want);
         ends_free(&got);
@@ -223,7 +223,7 @@ static void check_parts(cuda_device *d, const heads *h, const float *dh,
     xray_weight *w = weight_on(cuda_ops(), d, h->w, h->vocab, h->dim);
     for (size_t first = 0, n; first < h->items; first += n) {
         n = first == 0 ? CUDA_GRAIN : h->items - first;
-        xray_head_logp op = head_op(h, w, &e);
+        xray_lm_head_logp op = head_op(h, w, &e);
         int32_t live = (int32_t)n;
         op.items = (xray_extent){ h->items - first, &live };
         op.x += first * h->dim;
@@ -232,14 +232,14 @@ static void check_parts(cuda_device *d, const heads *h, const float *dh,
         op.logp += first;
         op.entropy += first;
         op.lse += first;
-        must(cuda_head_logp(d, NULL, &op));
-        xray_head_grad grad = { .head = XRAY_HEAD(xray_head_grad),
-                                .forward = &op,
-                                .dlogp = dh + first,
-                                .dentropy = dh + h->items + first,
-                                .dx = e.dx + first * h->dim,
-                                .dweight = e.dw };
-        must(cuda_head_grad(d, NULL, &grad));
+        must(cuda_lm_head_logp(d, NULL, &op));
+        xray_lm_head_grad grad = { .header = XRAY_HEADER(xray_lm_head_grad),
+                                   .forward = &op,
+                                   .dlogp = dh + first,
+                                   .dentropy = dh + h->items + first,
+                                   .dx = e.dx + first * h->dim,
+                                   .dweight = e.dw };
+        must(cuda_lm_head_grad(d, NULL, &grad));
     }
     cuda_weight_destroy(d, w);
     memcpy(e.partial, whole->partial, h->items * 4 * sizeof(float));
@@ -358,11 +358,11 @@ static void trainer_and_engine_agree(void **state)
     memcpy(h.targets, all.token, h.items * sizeof(*h.targets));
     ends e = ends_make(&h);
     xray_weight *w = weight_on(cuda_ops(), d, h.w, h.vocab, h.dim);
-    xray_head_logp op = head_op(&h, w, &e);
-    must(cuda_head_logp(d, NULL, &op));
+    xray_lm_head_logp op = head_op(&h, w, &e);
+    must(cuda_lm_head_logp(d, NULL, &op));
     same_bits(e.out[OUT_LOGP], all.logp, h.items, "rollout", "trainer");
     op.temperature = NULL;
-    must(cuda_head_logp(d, NULL, &op));
+    must(cuda_lm_head_logp(d, NULL, &op));
     same_bits(e.out[OUT_LOGP], all.raw, h.items, "raw rollout", "trainer");
     cuda_weight_destroy(d, w);
     ends_free(&e);

@@ -66,7 +66,7 @@ static void rms(const pair *p, const shape *h, int residual, int in_place)
     fields f = fields_make(p, h);
     size_t stride = (size_t)h->groups * h->dim + h->pad;
     for (int s = 0; s < 2; s++) {
-        xray_rmsnorm op = { .head = XRAY_HEAD(xray_rmsnorm),
+        xray_rmsnorm op = { .header = XRAY_HEADER(xray_rmsnorm),
                             .tokens = { h->tokens, f.live.p[s] },
                             .x = at(&f.x, s, h->off),
                             .residual =
@@ -81,7 +81,7 @@ static void rms(const pair *p, const shape *h, int residual, int in_place)
                             .eps = 1e-5f,
                             .offset = residual ? 1.0f : 0.0f };
         xray_rmsnorm_grad grad = {
-            .head = XRAY_HEAD(xray_rmsnorm_grad),
+            .header = XRAY_HEADER(xray_rmsnorm_grad),
             .tokens = { h->tokens, f.live.p[s] },
             .x = residual ? op.residual : at(&f.x, s, h->off),
             .weight = op.weight,
@@ -115,7 +115,7 @@ static void rms_norms_are_the_cpus(void **state)
                 rms(&p, &shapes[i], 1, in_place);
         }
     float x[4] = { 0 };
-    xray_rmsnorm op = { .head = XRAY_HEAD(xray_rmsnorm),
+    xray_rmsnorm op = { .header = XRAY_HEADER(xray_rmsnorm),
                         .tokens = { 1, NULL },
                         .x = x,
                         .residual = x,
@@ -142,7 +142,7 @@ static void layer(const pair *p, const shape *h, int in_place)
     fields f = fields_make(p, h);
     size_t stride = (size_t)h->dim + h->pad;
     for (int s = 0; s < 2; s++) {
-        xray_layernorm op = { .head = XRAY_HEAD(xray_layernorm),
+        xray_layernorm op = { .header = XRAY_HEADER(xray_layernorm),
                               .tokens = { h->tokens, f.live.p[s] },
                               .x = at(&f.x, s, h->off),
                               .weight = at(&f.w, s, h->off),
@@ -153,7 +153,7 @@ static void layer(const pair *p, const shape *h, int in_place)
                               .y_stride = stride,
                               .dim = h->dim,
                               .eps = 1e-5f };
-        xray_layernorm_grad grad = { .head = XRAY_HEAD(xray_layernorm_grad),
+        xray_layernorm_grad grad = { .header = XRAY_HEADER(xray_layernorm_grad),
                                      .tokens = { h->tokens, f.live.p[s] },
                                      .x = op.x,
                                      .weight = op.weight,
@@ -201,7 +201,7 @@ static void scaled_sums_are_the_cpus(void **state)
             buf x = buf_random(&p, counts[i] + 1, 1);
             buf y = buf_random(&p, counts[i] + 1, 1);
             for (int s = 0; s < 2; s++) {
-                xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+                xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                                   .count = counts[i],
                                   .x = form & 1 ? at(&x, s, form >> 2) : NULL,
                                   .y = at(&y, s, form >> 2),
@@ -225,7 +225,7 @@ static void cast(const pair *p, const void *data, size_t n, uint32_t from,
     buf x = buf_of(p, data, (n + 1) * from_bytes);
     buf y = buf_random(p, n + 1, 1);
     for (int s = 0; s < 2; s++) {
-        xray_cast op = { .head = XRAY_HEAD(xray_cast),
+        xray_cast op = { .header = XRAY_HEADER(xray_cast),
                          .count = n,
                          .x = (char *)x.p[s] + off * from_bytes,
                          .y = (char *)y.p[s] + off * to_bytes,
@@ -268,7 +268,7 @@ static void casts_are_the_cpus(void **state)
     wide[4] = 65519.99f;
     wide[5] = 65520.0f;
     cast(&p, wide, 16, XRAY_F32, XRAY_F16, 0);
-    xray_cast op = { .head = XRAY_HEAD(xray_cast),
+    xray_cast op = { .header = XRAY_HEADER(xray_cast),
                      .x = narrow,
                      .y = narrow,
                      .x_dtype = XRAY_BF16,
@@ -290,7 +290,7 @@ static void sums_of_squares_are_the_cpus(void **state)
         buf result = buf_of(&p, start, sizeof(start));
         buf at_x = buf_of(&p, x, (sizes[i] + 3) * sizeof(*x));
         for (int s = 0; s < 2; s++) {
-            xray_sumsq op = { .head = XRAY_HEAD(xray_sumsq),
+            xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
                               .count = sizes[i],
                               .x = at_x.p[s],
                               .result = result.p[s] };
@@ -302,7 +302,7 @@ static void sums_of_squares_are_the_cpus(void **state)
         x[sizes[i] / 2] = NAN;
         at_x = buf_of(&p, x, (sizes[i] + 3) * sizeof(*x));
         for (int s = 0; s < 2; s++) {
-            xray_sumsq op = { .head = XRAY_HEAD(xray_sumsq),
+            xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
                               .count = sizes[i],
                               .x = at_x.p[s],
                               .result = result.p[s] };
@@ -332,7 +332,7 @@ static void step(const pair *p, size_t n, uint32_t out, size_t off)
         buf_random(p, n + 1, 1),   buf_of(p, scalars, sizeof(scalars))
     };
     for (int s = 0; s < 2; s++) {
-        xray_adamw op = { .head = XRAY_HEAD(xray_adamw),
+        xray_adamw op = { .header = XRAY_HEADER(xray_adamw),
                           .count = n,
                           .p = at(&f[0], s, off),
                           .g = at(&f[1], s, off),

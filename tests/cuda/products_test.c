@@ -302,7 +302,7 @@ static void linear_run(cuda_device *d, const linear *l, const xray_weight *w,
     int nt = kind == XRAY_NT;
     size_t x_row = nt ? l->cols + 1 : l->rows + 2;
     size_t y_row = nt ? l->rows : l->cols;
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { count, live },
                        .x = (nt ? l->x : l->dy) + first * x_row,
@@ -393,7 +393,7 @@ static void changed_matrices_are_rounded_again(void **state)
 static void fold(cuda_device *d, const linear *l, size_t first, size_t count,
                  const int32_t *live, float *dw, float *dbias)
 {
-    xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+    xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                             .tokens = { count, live },
                             .dy = l->dy + first * (l->rows + 2),
                             .x = l->x + first * (l->cols + 1),

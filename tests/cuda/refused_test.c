@@ -13,7 +13,7 @@ static buf a, b, c, e, w, ids;
     do {                                      \
         RUN_ON(&both, CUDA, op, &op);         \
         REFUSED(&both, op, NULL, XRAY_E_ARG); \
-        BAD(op, head.size, 8, XRAY_E_ABI);    \
+        BAD(op, header.size, 8, XRAY_E_ABI);  \
     } while (0)
 /* The good call with one field of another value. */
 #define BAD(op, field, value, status)       \
@@ -61,7 +61,7 @@ static int close_both(void **state)
 static void norms(void **state)
 {
     (void)state;
-    const xray_rmsnorm rmsnorm = { .head = XRAY_HEAD(xray_rmsnorm),
+    const xray_rmsnorm rmsnorm = { .header = XRAY_HEADER(xray_rmsnorm),
                                    .tokens = { .bound = 2 },
                                    .x = mem(&a),
                                    .weight = mem(&w),
@@ -80,8 +80,8 @@ static void norms(void **state)
     BAD(rmsnorm, groups, 0, XRAY_E_ARG);
     BAD(rmsnorm, dim, 0, XRAY_E_ARG);
     BAD(rmsnorm, residual, mem(&e), XRAY_E_ARG);
-    const xray_rmsnorm_grad rmsnorm_grad = { .head =
-                                                 XRAY_HEAD(xray_rmsnorm_grad),
+    const xray_rmsnorm_grad rmsnorm_grad = { .header =
+                                                 XRAY_HEADER(xray_rmsnorm_grad),
                                              .tokens = { .bound = 2 },
                                              .x = mem(&a),
                                              .weight = mem(&w),
@@ -104,7 +104,7 @@ static void norms(void **state)
 static void layer_norms(void **state)
 {
     (void)state;
-    const xray_layernorm layernorm = { .head = XRAY_HEAD(xray_layernorm),
+    const xray_layernorm layernorm = { .header = XRAY_HEADER(xray_layernorm),
                                        .tokens = { .bound = 2 },
                                        .x = mem(&a),
                                        .weight = mem(&w),
@@ -118,7 +118,7 @@ static void layer_norms(void **state)
     BAD(layernorm, x_stride, 7, XRAY_E_ARG);
     BAD(layernorm, y_stride, 7, XRAY_E_ARG);
     BAD(layernorm, dim, 0, XRAY_E_ARG);
-    const xray_layernorm_grad layernorm_grad = { .head = XRAY_HEAD(
+    const xray_layernorm_grad layernorm_grad = { .header = XRAY_HEADER(
                                                      xray_layernorm_grad),
                                                  .tokens = { .bound = 2 },
                                                  .x = mem(&a),
@@ -141,7 +141,7 @@ static void layer_norms(void **state)
 static void rows(void **state)
 {
     (void)state;
-    const xray_embedding embedding = { .head = XRAY_HEAD(xray_embedding),
+    const xray_embedding embedding = { .header = XRAY_HEADER(xray_embedding),
                                        .tokens = { .bound = 2 },
                                        .ids = rows_of(&ids),
                                        .table = mem(&a),
@@ -152,7 +152,7 @@ static void rows(void **state)
     GOOD(embedding);
     BAD(embedding, ids, NULL, XRAY_E_ARG);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
-    const xray_rope rope = { .head = XRAY_HEAD(xray_rope),
+    const xray_rope rope = { .header = XRAY_HEADER(xray_rope),
                              .tokens = { .bound = 2 },
                              .x = mem(&a),
                              .positions = rows_of(&ids),
@@ -168,7 +168,7 @@ static void rows(void **state)
     static const double slow[] = { 1, 0x1p26 };
     static const double fast[] = { 1, 0x1p27 };
     static const double less[] = { 0, -1 };
-    const xray_rope_table rope_table = { .head = XRAY_HEAD(xray_rope_table),
+    const xray_rope_table rope_table = { .header = XRAY_HEADER(xray_rope_table),
                                          .inv_freq = slow,
                                          .table = mem(&a),
                                          .positions = 8,
@@ -182,7 +182,7 @@ static void rows(void **state)
 static void activations(void **state)
 {
     (void)state;
-    const xray_glu glu = { .head = XRAY_HEAD(xray_glu),
+    const xray_glu glu = { .header = XRAY_HEADER(xray_glu),
                            .tokens = { .bound = 2 },
                            .x = mem(&a),
                            .y = mem(&b),
@@ -192,7 +192,7 @@ static void activations(void **state)
     BAD(glu, plain, 2, XRAY_E_ARG);
     BAD(glu, act, 99, XRAY_E_UNSUPPORTED);
     BAD(glu, dim, 0, XRAY_E_ARG);
-    const xray_glu_grad glu_grad = { .head = XRAY_HEAD(xray_glu_grad),
+    const xray_glu_grad glu_grad = { .header = XRAY_HEADER(xray_glu_grad),
                                      .tokens = { .bound = 2 },
                                      .x = mem(&a),
                                      .dy = mem(&b),
@@ -208,7 +208,7 @@ static void activations(void **state)
 static void elements(void **state)
 {
     (void)state;
-    const xray_cast cast = { .head = XRAY_HEAD(xray_cast),
+    const xray_cast cast = { .header = XRAY_HEADER(xray_cast),
                              .count = 8,
                              .x = mem(&a),
                              .y = mem(&b),
@@ -219,7 +219,7 @@ static void elements(void **state)
     BAD(cast, y_dtype, XRAY_F16 + 1, XRAY_E_UNSUPPORTED);
     BAD(cast, x_dtype, 4, XRAY_E_UNSUPPORTED);
     BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
-    const xray_adamw adamw = { .head = XRAY_HEAD(xray_adamw),
+    const xray_adamw adamw = { .header = XRAY_HEADER(xray_adamw),
                                .count = 8,
                                .p = mem(&a),
                                .g = mem(&b),
@@ -246,7 +246,7 @@ static handles weights_open(uint32_t trainable)
 {
     handles h;
     for (int s = 0; s < 2; s++) {
-        const xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+        const xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                                         .data = w.p[s],
                                         .rows = 4,
                                         .cols = 8,
@@ -267,7 +267,7 @@ static void products(void **state)
 {
     (void)state;
     handles h = weights_open(1);
-    const xray_matmul matmul = { .head = XRAY_HEAD(xray_matmul),
+    const xray_matmul matmul = { .header = XRAY_HEADER(xray_matmul),
                                  .weight = h.of[CUDA],
                                  .tokens = { .bound = 2 },
                                  .x = mem(&a),
@@ -282,7 +282,8 @@ static void products(void **state)
     two.accumulate = 1;
     two.bias = mem(&c);
     REFUSED(&both, matmul, &two, XRAY_E_ARG);
-    const xray_matmul_grad matmul_grad = { .head = XRAY_HEAD(xray_matmul_grad),
+    const xray_matmul_grad matmul_grad = { .header =
+                                               XRAY_HEADER(xray_matmul_grad),
                                            .tokens = { .bound = 2 },
                                            .dy = mem(&a),
                                            .x = mem(&b),
@@ -306,7 +307,7 @@ static void weights(void **state)
     handles h = weights_open(0);
     for (int s = 0; s < 2; s++) {
         const dev *d = &both.d[s];
-        xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+        xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                            .weight = h.of[s],
                            .tokens = { .bound = 2 },
                            .x = a.p[s],
@@ -331,7 +332,7 @@ static void weights(void **state)
     }
     weights_close(&h);
     xray_weight *made = NULL;
-    const xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+    const xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                                     .data = mem(&w),
                                     .rows = 4,
                                     .cols = 8,
@@ -357,7 +358,7 @@ static void attention_of_rows(void **state)
 {
     (void)state;
     static const int32_t start[] = { 0, 2, 3 }; /* the CPU looks at them */
-    const xray_attention attention = { .head = XRAY_HEAD(xray_attention),
+    const xray_attention attention = { .header = XRAY_HEADER(xray_attention),
                                        .tokens = { .bound = 3 },
                                        .row_start = start,
                                        .rows = 2,
@@ -384,7 +385,7 @@ static void attention_of_rows(void **state)
     BAD(attention, kv_heads, 0, XRAY_E_ARG);
     BAD(attention, head_dim, 0, XRAY_E_ARG);
     BAD(attention, kv_heads, 3, XRAY_E_ARG);
-    const xray_attention_grad attention_grad = { .head = XRAY_HEAD(
+    const xray_attention_grad attention_grad = { .header = XRAY_HEADER(
                                                      xray_attention_grad),
                                                  .forward = &attention,
                                                  .d_o = mem(&e),
@@ -400,7 +401,8 @@ static void attention_of_rows(void **state)
     BAD(attention_grad, dv_stride, 3, XRAY_E_ARG);
     xray_attention forgot = attention;
     forgot.lse = NULL;
-    const xray_attention_grad kept = { .head = XRAY_HEAD(xray_attention_grad),
+    const xray_attention_grad kept = { .header =
+                                           XRAY_HEADER(xray_attention_grad),
                                        .forward = &forgot,
                                        .d_o = mem(&e),
                                        .dq = mem(&a),
@@ -423,15 +425,15 @@ static void attention_of_a_cache(void **state)
     (void)state;
     static const int32_t first[] = { 0, 1 };
     static const int32_t seq[] = { 0, 0 };
-    const xray_kv kv = { .head = XRAY_HEAD(xray_kv),
+    const xray_kv kv = { .header = XRAY_HEADER(xray_kv),
                          .blocks = mem(&w),
                          .table_stride = 1,
                          .block_tokens = 16,
                          .kv_heads = 1,
                          .head_dim = 4,
                          .dtype = XRAY_F32 };
-    const xray_attention_kv attention_kv = { .head =
-                                                 XRAY_HEAD(xray_attention_kv),
+    const xray_attention_kv attention_kv = { .header =
+                                                 XRAY_HEADER(xray_attention_kv),
                                              .tokens = { .bound = 2 },
                                              .kv = &kv,
                                              .seq = seq,
@@ -477,23 +479,25 @@ static void heads(void **state)
     (void)state;
     handles h = weights_open(1);
     static const int32_t targets[] = { 0, 3 };
-    const xray_head_logp head_logp = { .head = XRAY_HEAD(xray_head_logp),
-                                       .items = { .bound = 2 },
-                                       .weight = h.of[CUDA],
-                                       .x = mem(&a),
-                                       .targets = targets,
-                                       .logp = mem(&b),
-                                       .lse = mem(&c) };
-    BAD(head_logp, weight, NULL, XRAY_E_ARG);
-    BAD(head_logp, logp, NULL, XRAY_E_ARG);
-    const xray_head_grad head_grad = { .head = XRAY_HEAD(xray_head_grad),
-                                       .forward = &head_logp,
-                                       .dlogp = mem(&e),
-                                       .dentropy = mem(&e),
-                                       .dx = mem(&c) };
-    REFUSED(&both, head_grad, &head_grad, XRAY_E_ARG);
-    BAD(head_grad, dx, NULL, XRAY_E_ARG);
-    const xray_sample sample = { .head = XRAY_HEAD(xray_sample),
+    const xray_lm_head_logp lm_head_logp = { .header =
+                                                 XRAY_HEADER(xray_lm_head_logp),
+                                             .items = { .bound = 2 },
+                                             .weight = h.of[CUDA],
+                                             .x = mem(&a),
+                                             .targets = targets,
+                                             .logp = mem(&b),
+                                             .lse = mem(&c) };
+    BAD(lm_head_logp, weight, NULL, XRAY_E_ARG);
+    BAD(lm_head_logp, logp, NULL, XRAY_E_ARG);
+    const xray_lm_head_grad lm_head_grad = { .header =
+                                                 XRAY_HEADER(xray_lm_head_grad),
+                                             .forward = &lm_head_logp,
+                                             .dlogp = mem(&e),
+                                             .dentropy = mem(&e),
+                                             .dx = mem(&c) };
+    REFUSED(&both, lm_head_grad, &lm_head_grad, XRAY_E_ARG);
+    BAD(lm_head_grad, dx, NULL, XRAY_E_ARG);
+    const xray_sample sample = { .header = XRAY_HEADER(xray_sample),
                                  .items = { .bound = 2 },
                                  .weight = h.of[CUDA],
                                  .x = mem(&a),

@@ -30,7 +30,7 @@ static void embed(const pair *p, size_t dim, uint32_t dtype, size_t off)
     buf at_ids = buf_of(p, ids, TOKENS * sizeof(*ids));
     buf at_live = buf_of(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
-        xray_embedding op = { .head = XRAY_HEAD(xray_embedding),
+        xray_embedding op = { .header = XRAY_HEADER(xray_embedding),
                               .tokens = { TOKENS, at_live.p[s] },
                               .ids = at_ids.p[s],
                               .table = at(&table, s, off),
@@ -58,9 +58,9 @@ static void embeddings_are_the_cpus(void **state)
             embed(&p, dims[i], XRAY_F32, off);
             embed(&p, dims[i], XRAY_BF16, off);
         }
-    xray_embedding op = { .head = XRAY_HEAD(xray_embedding) };
+    xray_embedding op = { .header = XRAY_HEADER(xray_embedding) };
     REFUSED(&p, embedding, &op, XRAY_E_ARG);
-    op.head.size -= 8;
+    op.header.size -= 8;
     REFUSED(&p, embedding, &op, XRAY_E_ABI);
     pair_close(&p);
 }
@@ -81,7 +81,7 @@ static void ids_out_of_range_show_as_nan(void **state)
     buf at_x = buf_of(&p, x, sizeof(x));
     buf at_y = buf_of(&p, y, sizeof(y));
     const dev *d = &p.d[CUDA];
-    xray_embedding op = { .head = XRAY_HEAD(xray_embedding),
+    xray_embedding op = { .header = XRAY_HEADER(xray_embedding),
                           .tokens = { 4, NULL },
                           .ids = at_ids.p[CUDA],
                           .table = at_x.p[CUDA],
@@ -89,7 +89,7 @@ static void ids_out_of_range_show_as_nan(void **state)
                           .vocab = 5,
                           .dim = DIM,
                           .scale = 1.0f };
-    xray_embedding_grad grad = { .head = XRAY_HEAD(xray_embedding_grad),
+    xray_embedding_grad grad = { .header = XRAY_HEADER(xray_embedding_grad),
                                  .tokens = { 4, NULL },
                                  .ids = at_ids.p[CUDA],
                                  .dy = at_x.p[CUDA],
@@ -133,7 +133,7 @@ static void fold(const pair *p, size_t tokens, size_t few, size_t dim,
     buf at_ids = buf_of(p, ids, tokens * sizeof(*ids));
     buf at_live = buf_of(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
-        xray_embedding_grad op = { .head = XRAY_HEAD(xray_embedding_grad),
+        xray_embedding_grad op = { .header = XRAY_HEADER(xray_embedding_grad),
                                    .tokens = { tokens, at_live.p[s] },
                                    .ids = at_ids.p[s],
                                    .dy = at(&dy, s, off),
@@ -173,7 +173,7 @@ static void move(const pair *p, size_t dim)
     buf back = buf_random(p, TOKENS * dim, 1);
     buf at_index = buf_of(p, index, sizeof(index));
     for (int s = 0; s < 2; s++) {
-        xray_rows op = { .head = XRAY_HEAD(xray_rows),
+        xray_rows op = { .header = XRAY_HEADER(xray_rows),
                          .count = { LIVE, NULL },
                          .index = at_index.p[s],
                          .x = x.p[s],
@@ -217,13 +217,13 @@ static void turn(const pair *p, uint32_t heads, uint32_t dim, uint32_t half)
     buf at_positions = buf_of(p, positions, TOKENS * sizeof(*positions));
     buf at_live = buf_of(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
-        xray_rope_table make = { .head = XRAY_HEAD(xray_rope_table),
+        xray_rope_table make = { .header = XRAY_HEADER(xray_rope_table),
                                  .inv_freq = freq,
                                  .table = table.p[s],
                                  .positions = POSITIONS,
                                  .half = half,
                                  .scale = 1.25f };
-        xray_rope op = { .head = XRAY_HEAD(xray_rope),
+        xray_rope op = { .header = XRAY_HEADER(xray_rope),
                          .tokens = { TOKENS, at_live.p[s] },
                          .x = x.p[s],
                          .positions = at_positions.p[s],
@@ -258,7 +258,7 @@ static void positions_turn_as_on_the_cpu(void **state)
     turn(&p, 40, 128, 64);
     double freq[2] = { 1.0, -1.0 };
     float table[4] = { 0 };
-    xray_rope_table make = { .head = XRAY_HEAD(xray_rope_table),
+    xray_rope_table make = { .header = XRAY_HEADER(xray_rope_table),
                              .inv_freq = freq,
                              .table = table,
                              .positions = 1,
@@ -266,7 +266,7 @@ static void positions_turn_as_on_the_cpu(void **state)
                              .scale = 1 };
     REFUSED(&p, rope_table, &make, XRAY_E_RANGE);
     int32_t position = 0;
-    xray_rope op = { .head = XRAY_HEAD(xray_rope),
+    xray_rope op = { .header = XRAY_HEADER(xray_rope),
                      .tokens = { 1, NULL },
                      .x = table,
                      .positions = &position,
@@ -290,14 +290,14 @@ static void activate(const pair *p, uint32_t dim, uint32_t act, uint32_t plain)
     buf dy = buf_random(p, (size_t)TOKENS * dim, 1);
     buf at_live = buf_of(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
-        xray_glu op = { .head = XRAY_HEAD(xray_glu),
+        xray_glu op = { .header = XRAY_HEADER(xray_glu),
                         .tokens = { TOKENS, at_live.p[s] },
                         .x = x.p[s],
                         .y = y.p[s],
                         .dim = dim,
                         .act = act,
                         .plain = plain };
-        xray_glu_grad grad = { .head = XRAY_HEAD(xray_glu_grad),
+        xray_glu_grad grad = { .header = XRAY_HEADER(xray_glu_grad),
                                .tokens = { TOKENS, at_live.p[s] },
                                .x = x.p[s],
                                .dy = dy.p[s],
@@ -325,7 +325,7 @@ static void activations_are_the_cpus(void **state)
             for (size_t i = 0; i < DIMS; i++)
                 activate(&p, (uint32_t)dims[i], act, plain);
     float x[2] = { 0 };
-    xray_glu op = { .head = XRAY_HEAD(xray_glu), .x = x, .y = x, .dim = 1 };
+    xray_glu op = { .header = XRAY_HEADER(xray_glu), .x = x, .y = x, .dim = 1 };
     REFUSED(&p, glu, &op, XRAY_E_UNSUPPORTED);
     op.act = XRAY_ACT_SILU;
     op.plain = 2;

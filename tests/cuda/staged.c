@@ -151,7 +151,7 @@ static uint64_t reach(const int32_t *index, uint64_t n)
                                      const type *op)                           \
     {                                                                          \
         staged *s = self;                                                      \
-        if (!op || op->head.size < sizeof(*op))                                \
+        if (!op || op->header.size < sizeof(*op))                              \
             return s->ops->name(s->self, stream, op);                          \
         type o = *op;                                                          \
         call c = { .s = s, .stream = stream };                                 \
@@ -308,7 +308,7 @@ static xray_status staged_attention_grad(void *self, xray_stream *stream,
                                          const xray_attention_grad *op)
 {
     staged *s = self;
-    if (!op || op->head.size < sizeof(*op) || !op->forward)
+    if (!op || op->header.size < sizeof(*op) || !op->forward)
         return s->ops->attention_grad(s->self, stream, op);
     xray_attention f = *op->forward;
     xray_attention_grad o = *op;
@@ -353,7 +353,7 @@ static xray_status staged_attention_kv(void *self, xray_stream *stream,
                                        const xray_attention_kv *op)
 {
     staged *s = self;
-    if (!op || op->head.size < sizeof(*op) || !op->kv || !op->seq ||
+    if (!op || op->header.size < sizeof(*op) || !op->kv || !op->seq ||
         !op->positions || !op->kv->block_tokens)
         return s->ops->attention_kv(s->self, stream, op);
     xray_attention_kv o = *op;
@@ -381,7 +381,7 @@ static xray_status staged_attention_kv(void *self, xray_stream *stream,
                        : c.status);
 }
 
-OPERATOR(head_logp, xray_head_logp, {
+OPERATOR(lm_head_logp, xray_lm_head_logp, {
     const matrix *m = matrix_of(c->s, o->weight);
     uint64_t n = o->items.bound;
     if (m) {
@@ -396,18 +396,18 @@ OPERATOR(head_logp, xray_head_logp, {
     LIVE(items);
 })
 
-static xray_status staged_head_grad(void *self, xray_stream *stream,
-                                    const xray_head_grad *op)
+static xray_status staged_lm_head_grad(void *self, xray_stream *stream,
+                                       const xray_lm_head_grad *op)
 {
     staged *s = self;
-    if (!op || op->head.size < sizeof(*op) || !op->forward)
-        return s->ops->head_grad(s->self, stream, op);
-    xray_head_logp f = *op->forward;
-    xray_head_grad o = *op;
+    if (!op || op->header.size < sizeof(*op) || !op->forward)
+        return s->ops->lm_head_grad(s->self, stream, op);
+    xray_lm_head_logp f = *op->forward;
+    xray_lm_head_grad o = *op;
     const matrix *m = matrix_of(s, f.weight);
     call c = { .s = s, .stream = stream };
     uint64_t n = f.items.bound;
-    list_head_logp(&c, &f);
+    list_lm_head_logp(&c, &f);
     IN(&c, o.dlogp, FLOATS(n));
     IN(&c, o.dentropy, FLOATS(n));
     if (m) {
@@ -416,8 +416,9 @@ static xray_status staged_head_grad(void *self, xray_stream *stream,
     }
     o.forward = &f;
     begin(&c);
-    return end(&c, c.status == XRAY_OK ? s->ops->head_grad(s->self, stream, &o)
-                                       : c.status);
+    return end(&c, c.status == XRAY_OK
+                       ? s->ops->lm_head_grad(s->self, stream, &o)
+                       : c.status);
 }
 
 OPERATOR(sample, xray_sample, {
@@ -477,8 +478,8 @@ void staged_operators(xray_device_ops *ops)
     ops->attention = staged_attention;
     ops->attention_grad = staged_attention_grad;
     ops->attention_kv = staged_attention_kv;
-    ops->head_logp = staged_head_logp;
-    ops->head_grad = staged_head_grad;
+    ops->lm_head_logp = staged_lm_head_logp;
+    ops->lm_head_grad = staged_lm_head_grad;
     ops->sample = staged_sample;
     ops->axpby = staged_axpby;
     ops->cast = staged_cast;

@@ -136,7 +136,7 @@ static xray_status staged_weight_create(void *self,
                                         xray_weight **out)
 {
     staged *s = self;
-    if (!desc || desc->head.size < sizeof(*desc) || !desc->data)
+    if (!desc || desc->header.size < sizeof(*desc) || !desc->data)
         return s->ops->weight_create(s->self, desc, out);
     xray_weight_desc d = *desc;
     matrix *m = calloc(1, sizeof(*m));
@@ -221,7 +221,7 @@ void *staged_around(const xray_device_ops *real, void *self,
     s->ops = real;
     s->self = self;
     s->table = (xray_device_ops){
-        .head = XRAY_HEAD(xray_device_ops),
+        .header = XRAY_HEADER(xray_device_ops),
         .destroy = staged_destroy,
         .info = staged_info,
         .alloc = staged_alloc,

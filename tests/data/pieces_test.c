@@ -46,7 +46,7 @@ static void arena(void **state)
     assert_null(xr_arena_take(&a, SIZE_MAX / 2 + 1));
     assert_null(xr_arena_take(&a, SIZE_MAX));
     xr_arena_free(&a);
-    assert_null(a.head);
+    assert_null(a.first);
 }
 
 /* ---- members as text ---------------------------------------------------- */

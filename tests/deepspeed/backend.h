@@ -22,7 +22,7 @@ static const xray_option ds_backend_options[] = {
               "0.1", "A file."),
 };
 static const xray_component ds_backend = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_TRAIN,
     .name = "zero3",
     .options = ds_backend_options,

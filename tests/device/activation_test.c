@@ -53,7 +53,7 @@ static void gate_free(gate *g)
 
 static void run_gate(const dev *d, const gate *g, float *y)
 {
-    xray_glu op = { .head = XRAY_HEAD(xray_glu),
+    xray_glu op = { .header = XRAY_HEADER(xray_glu),
                     .tokens = { g->tokens, NULL },
                     .x = g->x,
                     .y = y,
@@ -66,7 +66,7 @@ static void run_gate(const dev *d, const gate *g, float *y)
 static void run_gate_grad(const dev *d, const gate *g, const float *x,
                           float *dx)
 {
-    xray_glu_grad op = { .head = XRAY_HEAD(xray_glu_grad),
+    xray_glu_grad op = { .header = XRAY_HEADER(xray_glu_grad),
                          .tokens = { g->tokens, NULL },
                          .x = x,
                          .dy = g->dy,
@@ -198,14 +198,14 @@ static void tokens_beyond_live_are_left(void **state)
         for (int d = 0; d < b.count; d++) {
             float y[TOKENS * DIM] = { 0 };
             float dx[TOKENS * DIM * 2] = { 0 };
-            xray_glu op = { .head = XRAY_HEAD(xray_glu),
+            xray_glu op = { .header = XRAY_HEADER(xray_glu),
                             .tokens = { TOKENS, &live },
                             .x = g.x,
                             .y = y,
                             .dim = DIM,
                             .act = g.act,
                             .plain = plain };
-            xray_glu_grad grad = { .head = XRAY_HEAD(xray_glu_grad),
+            xray_glu_grad grad = { .header = XRAY_HEADER(xray_glu_grad),
                                    .tokens = { TOKENS, &live },
                                    .x = g.x,
                                    .dy = g.dy,
@@ -235,7 +235,7 @@ static void unknown_activations_are_refused(void **state)
     bench_open(&b);
     const dev *d = &b.dev[0];
     float x[4] = { 0 };
-    xray_glu op = { .head = XRAY_HEAD(xray_glu),
+    xray_glu op = { .header = XRAY_HEADER(xray_glu),
                     .tokens = { 1, NULL },
                     .x = x,
                     .y = x,

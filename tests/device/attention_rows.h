@@ -68,7 +68,7 @@ static inline float scale_of(const form *f)
 
 static inline xray_attention rows_op(const rows *r, float *o, float *lse)
 {
-    return (xray_attention){ .head = XRAY_HEAD(xray_attention),
+    return (xray_attention){ .header = XRAY_HEADER(xray_attention),
                              .tokens = { r->tokens, NULL },
                              .row_start = r->start,
                              .rows = r->count,
@@ -95,7 +95,7 @@ static inline xray_attention_grad rows_grad_op(const rows *r,
                                                const xray_attention *forward,
                                                const float *d_o, float *grad)
 {
-    return (xray_attention_grad){ .head = XRAY_HEAD(xray_attention_grad),
+    return (xray_attention_grad){ .header = XRAY_HEADER(xray_attention_grad),
                                   .forward = forward,
                                   .d_o = d_o,
                                   .dq = grad,
@@ -111,7 +111,7 @@ static inline xray_attention_grad rows_grad_op(const rows *r,
 static inline xray_attention_kv rows_kv_op(const rows *r, const xray_kv *kv,
                                            const float *in, float *o)
 {
-    return (xray_attention_kv){ .head = XRAY_HEAD(xray_attention_kv),
+    return (xray_attention_kv){ .header = XRAY_HEADER(xray_attention_kv),
                                 .kv = kv,
                                 .q = in,
                                 .k = in + r->q_width,
@@ -139,7 +139,7 @@ typedef struct cache {
 static inline cache cache_make(const dev *d, const rows *r, uint32_t block,
                                int paged)
 {
-    cache c = { .kv = { .head = XRAY_HEAD(xray_kv),
+    cache c = { .kv = { .header = XRAY_HEADER(xray_kv),
                         .block_tokens = block,
                         .kv_heads = r->f.kv_heads,
                         .head_dim = r->f.dim,

@@ -303,7 +303,7 @@ static void bad_rows_and_positions_are_refused(void **state)
     op.row_bound = r.longest;
     op.kv_heads = 3;
     assert_int_equal(d->ops->attention(d->self, NULL, &op), XRAY_E_ARG);
-    xray_kv kv = { .head = XRAY_HEAD(xray_kv),
+    xray_kv kv = { .header = XRAY_HEADER(xray_kv),
                    .block_tokens = 20,
                    .kv_heads = 1,
                    .head_dim = 8,

@@ -16,7 +16,7 @@ static void axpby_adds_and_scales(void **state)
     float *y = random_floats(N, 1);
     for (int d = 0; d < b.count; d++) {
         float *got = copy_of(y, N);
-        xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+        xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                           .count = N,
                           .x = x,
                           .y = got,
@@ -50,14 +50,14 @@ static void cast_both_ways(const dev *d, uint32_t dtype, const float *x,
 {
     uint16_t *narrow = calloc(n, sizeof(*narrow));
     assert_non_null(narrow);
-    xray_cast op = { .head = XRAY_HEAD(xray_cast),
+    xray_cast op = { .header = XRAY_HEADER(xray_cast),
                      .count = n,
                      .x = x,
                      .y = narrow,
                      .x_dtype = XRAY_F32,
                      .y_dtype = dtype };
     RUN(d, cast, &op);
-    op = (xray_cast){ .head = XRAY_HEAD(xray_cast),
+    op = (xray_cast){ .header = XRAY_HEADER(xray_cast),
                       .count = n,
                       .x = narrow,
                       .y = back,
@@ -113,9 +113,10 @@ static void norms_are_sums_of_squares(void **state)
             want += (double)x[i] * (double)x[i];
         for (int d = 0; d < b.count; d++) {
             double r[2] = { 0.25, 1 };
-            xray_sumsq op = {
-                .head = XRAY_HEAD(xray_sumsq), .count = n, .x = x, .result = r
-            };
+            xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
+                              .count = n,
+                              .x = x,
+                              .result = r };
             RUN(&b.dev[d], sumsq, &op);
             first = d ? first : r[0];
             assert_true(memcmp(&r[0], &first, sizeof(first)) == 0);
@@ -126,7 +127,7 @@ static void norms_are_sums_of_squares(void **state)
         x[0] = INFINITY;
         double r[2] = { 0, 0 };
         xray_sumsq op = {
-            .head = XRAY_HEAD(xray_sumsq), .count = n, .x = x, .result = r
+            .header = XRAY_HEADER(xray_sumsq), .count = n, .x = x, .result = r
         };
         RUN(&b.dev[b.count - 1], sumsq, &op);
         assert_true(r[1] == (n > 1 ? 2 : 1));
@@ -155,7 +156,7 @@ static void adamw_takes_the_step(void **state)
         float *v2 = copy_of(v, N);
         uint16_t *out = calloc(N, sizeof(*out));
         assert_non_null(out);
-        xray_adamw op = { .head = XRAY_HEAD(xray_adamw),
+        xray_adamw op = { .header = XRAY_HEADER(xray_adamw),
                           .count = N,
                           .p = p2,
                           .g = g,
@@ -204,7 +205,7 @@ static void memory_is_counted_zeroed_and_aligned(void **state)
     bench b;
     bench_open(&b);
     const dev *d = &b.dev[0];
-    xray_memory_stats before = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats before = { .header = XRAY_HEADER(xray_memory_stats) };
     xray_memory_stats stats = before;
     must(d->ops->memory(d->self, &before));
     static const size_t sizes[] = { 1, 1000, 9000000 };
@@ -231,7 +232,7 @@ static void memory_is_counted_zeroed_and_aligned(void **state)
                      XRAY_E_NOMEM);
     assert_non_null(strstr(last_failure, "bucket 3"));
     assert_int_equal(d->ops->alloc(d->self, "x", 99, 8, &none), XRAY_E_ARG);
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     must(d->ops->info(d->self, &info));
     assert_true(info.host_memory == 1 && info.threads == 1);
     assert_true(info.memory_bytes > 0);
@@ -269,7 +270,7 @@ static void instances_come_and_go(void **state)
         bench b;
         bench_open(&b);
         for (int d = 0; d < b.count; d++) {
-            xray_axpby op = { .head = XRAY_HEAD(xray_axpby),
+            xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                               .count = 300000,
                               .x = x,
                               .y = y,

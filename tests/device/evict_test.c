@@ -8,7 +8,7 @@
 
 static xray_memory_stats stats_of(const dev *d)
 {
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     must(d->ops->memory(d->self, &stats));
     return stats;
 }
@@ -135,7 +135,7 @@ static void high_of_all(void **state)
 static void multiply(const dev *d, const xray_weight *w, const float *x,
                      uint32_t kind, float *y)
 {
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { 3, NULL },
                        .x = x,
@@ -158,7 +158,7 @@ static void matrices(void **state)
     float again[2][120];
     xray_weight *w = NULL;
     xray_weight_desc desc = {
-        XRAY_HEAD(xray_weight_desc), data, 40, 40, XRAY_F32, 1
+        XRAY_HEADER(xray_weight_desc), data, 40, 40, XRAY_F32, 1
     };
     must(d->ops->weight_create(d->self, &desc, &w));
     uint64_t packed = stats_of(d).live[XRAY_TAG_WEIGHTS];
@@ -167,7 +167,7 @@ static void matrices(void **state)
     must(d->ops->weight_evict(d->self, w));
     must(d->ops->weight_evict(d->self, w));
     assert_int_equal(stats_of(d).live[XRAY_TAG_WEIGHTS], 0);
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { 3, NULL },
                        .x = x,

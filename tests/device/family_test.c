@@ -32,7 +32,7 @@ static void run(const dev *d, const family *f, const int32_t *parent,
 
 static void must_know_parents(const dev *d)
 {
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     must(d->ops->info(d->self, &info));
     assert_true(info.features & XRAY_DEVICE_PARENTS);
 }

@@ -44,15 +44,16 @@ static inline float *logits_room(const heads *h)
 }
 
 /* Where its outputs go is the caller's. */
-static inline xray_head_logp heads_op(const heads *h, const xray_weight *w)
+static inline xray_lm_head_logp heads_op(const heads *h, const xray_weight *w)
 {
-    return (xray_head_logp){ .head = XRAY_HEAD(xray_head_logp),
-                             .items = { h->items, NULL },
-                             .weight = w,
-                             .x = h->x,
-                             .targets = h->targets,
-                             .temperature = h->tempered ? h->temperature : NULL,
-                             .softcap = h->softcap };
+    return (xray_lm_head_logp){ .header = XRAY_HEADER(xray_lm_head_logp),
+                                .items = { h->items, NULL },
+                                .weight = w,
+                                .x = h->x,
+                                .targets = h->targets,
+                                .temperature =
+                                    h->tempered ? h->temperature : NULL,
+                                .softcap = h->softcap };
 }
 
 typedef struct drawn {
@@ -68,7 +69,7 @@ static inline drawn heads_draw(const xray_device_ops *ops, void *self,
                 floats(h->items), floats(h->items * h->vocab) };
     assert_non_null(r.token);
     xray_weight *w = weight_on(ops, self, h->w, h->vocab, h->dim);
-    xray_sample op = { .head = XRAY_HEAD(xray_sample),
+    xray_sample op = { .header = XRAY_HEADER(xray_sample),
                        .items = { h->items, NULL },
                        .weight = w,
                        .x = h->x,

@@ -59,7 +59,7 @@ static void norm_free(norm *n)
 
 static void run_forward(const dev *d, const norm *n, float *y, float *stat)
 {
-    xray_layernorm op = { .head = XRAY_HEAD(xray_layernorm),
+    xray_layernorm op = { .header = XRAY_HEADER(xray_layernorm),
                           .tokens = { n->tokens, NULL },
                           .x = n->x,
                           .weight = n->w,
@@ -95,7 +95,7 @@ static xray_layernorm_grad grad_op(const norm *n, const grads *g, size_t first,
                                    size_t count)
 {
     size_t at = first * n->stride;
-    return (xray_layernorm_grad){ .head = XRAY_HEAD(xray_layernorm_grad),
+    return (xray_layernorm_grad){ .header = XRAY_HEADER(xray_layernorm_grad),
                                   .tokens = { count, NULL },
                                   .x = n->x + at,
                                   .weight = n->w,
@@ -442,7 +442,7 @@ static void tokens_beyond_live_are_left(void **state)
         op.tokens.live = &live;
         RUN(d, layernorm_grad, &op);
         same_grads(&n, &g, &want, d->name);
-        xray_layernorm f = { .head = XRAY_HEAD(xray_layernorm),
+        xray_layernorm f = { .header = XRAY_HEADER(xray_layernorm),
                              .tokens = { n.tokens, &live },
                              .x = n.x,
                              .weight = n.w,
@@ -498,7 +498,7 @@ static void bad_shapes_are_refused(void **state)
     op.dx_stride = 8;
     op.stat = NULL;
     assert_int_equal(d->ops->layernorm_grad(d->self, NULL, &op), XRAY_E_ARG);
-    xray_layernorm f = { .head = XRAY_HEAD(xray_layernorm),
+    xray_layernorm f = { .header = XRAY_HEADER(xray_layernorm),
                          .tokens = { 2, NULL },
                          .x = n.x,
                          .weight = n.w,
@@ -508,7 +508,7 @@ static void bad_shapes_are_refused(void **state)
     assert_int_equal(d->ops->layernorm(d->self, NULL, &f), XRAY_E_ARG);
     assert_non_null(strstr(last_failure, "dim 0"));
     f.dim = 8;
-    f.head.size = 40;
+    f.header.size = 40;
     assert_int_equal(d->ops->layernorm(d->self, NULL, &f), XRAY_E_ABI);
     grads_free(&g);
     norm_free(&n);

@@ -127,7 +127,7 @@ static void rope_tables_are_correct_to_the_last_bit_but_one(void **state)
     double freq[HALF] = { 1.0, 0.3162277660168379, 1e-4, 0.0, 61.7 };
     float *first = floats((size_t)POSITIONS * HALF * 2);
     float *table = floats((size_t)POSITIONS * HALF * 2);
-    xray_rope_table op = { .head = XRAY_HEAD(xray_rope_table),
+    xray_rope_table op = { .header = XRAY_HEADER(xray_rope_table),
                            .inv_freq = freq,
                            .table = first,
                            .positions = POSITIONS,

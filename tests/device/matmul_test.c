@@ -49,7 +49,7 @@ static void product_free(product *p)
 static void product_run(const dev *d, const product *p, const xray_weight *w,
                         size_t first, size_t count, float *y)
 {
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { count, NULL },
                        .x = p->x + first * p->x_stride,
@@ -145,7 +145,7 @@ static void narrow_panels_give_the_bits_of_wide_ones(void **state)
         float *first = NULL;
         for (int d = 0; d < b.count; d++) {
             const dev *v = &b.dev[d];
-            xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+            xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                                       .data = narrow,
                                       .rows = p.s.rows,
                                       .cols = p.s.cols,
@@ -194,7 +194,7 @@ static void a_cut_of_the_summed_index_is_exact(void **state)
         float *whole = floats(tokens * rows);
         float *parts = floats(tokens * rows);
         xray_weight *h = weight_of(v, w, rows, cols);
-        xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+        xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                            .weight = h,
                            .tokens = { tokens, NULL },
                            .x = x,
@@ -263,7 +263,7 @@ static void narrow_weights_are_widened(void **state)
             p.w[i] = dtype == XRAY_BF16 ? cpu_from_bf16(narrow[i])
                                         : cpu_from_f16(narrow[i]);
         }
-        xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+        xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                                   .data = narrow,
                                   .rows = 35,
                                   .cols = 50,
@@ -275,7 +275,7 @@ static void narrow_weights_are_widened(void **state)
         product_run(d, &p, w, 0, 6, y);
         product_check(&p, y);
         p.kind = XRAY_NN;
-        xray_matmul nn = { .head = XRAY_HEAD(xray_matmul),
+        xray_matmul nn = { .header = XRAY_HEADER(xray_matmul),
                            .weight = w,
                            .tokens = { 1, NULL },
                            .x = y,
@@ -297,7 +297,7 @@ static void narrow_weights_are_widened(void **state)
 static void fold(const dev *d, shape s, const float *dy, const float *x,
                  size_t first, size_t count, float *dw, float *db)
 {
-    xray_matmul_grad op = { .head = XRAY_HEAD(xray_matmul_grad),
+    xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                             .tokens = { count, NULL },
                             .dy = dy + first * (s.rows + 2),
                             .x = x + first * (s.cols + 1),
@@ -383,7 +383,7 @@ static void live_counts_and_bad_arguments(void **state)
     xray_weight *w = weight_of(d, p.w, 8, 8);
     float *y = copy_of(p.y, 4 * p.y_stride);
     int32_t live = 2;
-    xray_matmul op = { .head = XRAY_HEAD(xray_matmul),
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { 4, &live },
                        .x = p.x,
@@ -404,7 +404,7 @@ static void live_counts_and_bad_arguments(void **state)
     op.kind = 9;
     assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
     op.kind = XRAY_NT;
-    op.head.size = 8;
+    op.header.size = 8;
     assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ABI);
     d->ops->weight_destroy(d->self, w);
     free(y);

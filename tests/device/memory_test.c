@@ -68,7 +68,7 @@ static void plan(void **state)
 {
     (void)state;
     cpu_config config = { .isa = CPU_ISA_SCALAR };
-    xray_device_plan out = { .head = XRAY_HEAD(xray_device_plan) };
+    xray_device_plan out = { .header = XRAY_HEADER(xray_device_plan) };
     assert_int_equal(cpu_plan(NULL, &config, &out), XRAY_OK);
     assert_true(out.memory_bytes > 0);
     assert_true(out.memory_bytes <= cpu_memory_bytes());
@@ -76,7 +76,7 @@ static void plan(void **state)
     config.memory = 12345;
     assert_int_equal(cpu_plan(NULL, &config, &out), XRAY_OK);
     assert_int_equal(out.memory_bytes, 12345);
-    out.head.size = 8;
+    out.header.size = 8;
     assert_int_equal(cpu_plan(NULL, &config, &out), XRAY_E_ARG);
 }
 

@@ -47,7 +47,7 @@ static result run(const dev *d, form f, const float *x, xray_weight *w)
                                 .position = (uint32_t)i,
                                 .temperature = i % 3 ? 0.7f : 1.0f,
                                 .top_p = i % 2 ? 0.9f : 1.0f };
-    xray_sample op = { .head = XRAY_HEAD(xray_sample),
+    xray_sample op = { .header = XRAY_HEADER(xray_sample),
                        .items = { f.items, NULL },
                        .weight = w,
                        .x = x,
@@ -59,14 +59,14 @@ static result run(const dev *d, form f, const float *x, xray_weight *w)
                        .draw_stride = sizeof(xray_draw) };
     must(d->ops->sample(d->self, NULL, &op));
     float *again = floats(f.items);
-    xray_head_logp head = { .head = XRAY_HEAD(xray_head_logp),
-                            .items = { f.items, NULL },
-                            .weight = w,
-                            .x = x,
-                            .targets = r.token,
-                            .logp = again,
-                            .entropy = r.entropy };
-    must(d->ops->head_logp(d->self, NULL, &head));
+    xray_lm_head_logp head = { .header = XRAY_HEADER(xray_lm_head_logp),
+                               .items = { f.items, NULL },
+                               .weight = w,
+                               .x = x,
+                               .targets = r.token,
+                               .logp = again,
+                               .entropy = r.entropy };
+    must(d->ops->lm_head_logp(d->self, NULL, &head));
     same_bits(again, r.raw, f.items, "raw logp of the draws", d->name);
     d->ops->weight_destroy(d->self, w);
     free(again);
@@ -76,7 +76,7 @@ static result run(const dev *d, form f, const float *x, xray_weight *w)
 
 static xray_weight *narrow_of(const dev *d, form f, uint16_t *data)
 {
-    xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+    xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data,
                               .rows = f.vocab,
                               .cols = f.dim,

@@ -22,7 +22,7 @@ static xray_status bench_fail(const xray_host *host, xray_status code,
     return code;
 }
 
-static const xray_host bench_host = { .head = XRAY_HEAD(xray_host),
+static const xray_host bench_host = { .header = XRAY_HEADER(xray_host),
                                       .fail = bench_fail };
 
 /* The message of a failed call is the sentence a user would read. */
@@ -36,7 +36,7 @@ static const xray_host bench_host = { .head = XRAY_HEAD(xray_host),
 static inline xray_weight *weight_on(const xray_device_ops *ops, void *self,
                                      void *data, size_t rows, size_t cols)
 {
-    xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+    xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data,
                               .rows = rows,
                               .cols = cols,

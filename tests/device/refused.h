@@ -34,12 +34,12 @@ static inline void refused(xray_status got, xray_status want, const char *says,
     BAD(op, field, NULL, XRAY_E_ARG,  \
         "required pointer " #number " of " list " is NULL")
 /* Nothing at all, and a struct of an older header. */
-#define BARE(op)                                                           \
-    do {                                                                   \
-        refused(ops->op(cpu.self, NULL, NULL), XRAY_E_ARG,                 \
-                #op ": argument struct is NULL", #op);                     \
-        BAD(op, head.size, 8, XRAY_E_ABI, "argument struct is too short"); \
-        must(ops->op(cpu.self, NULL, &op));                                \
+#define BARE(op)                                                             \
+    do {                                                                     \
+        refused(ops->op(cpu.self, NULL, NULL), XRAY_E_ARG,                   \
+                #op ": argument struct is NULL", #op);                       \
+        BAD(op, header.size, 8, XRAY_E_ABI, "argument struct is too short"); \
+        must(ops->op(cpu.self, NULL, &op));                                  \
     } while (0)
 
 static inline int open_cpu(void **state)

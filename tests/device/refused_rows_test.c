@@ -14,7 +14,7 @@ static void test_attention(void **state)
     static const int32_t parents[] = { -1, 0 };
     static const int32_t later[] = { 1, -1 };
     static const int32_t none[] = { -1, 5 };
-    const xray_attention attention = { .head = XRAY_HEAD(xray_attention),
+    const xray_attention attention = { .header = XRAY_HEADER(xray_attention),
                                        .tokens = { .bound = 3 },
                                        .row_start = start,
                                        .rows = 2,
@@ -58,7 +58,7 @@ static void test_attention(void **state)
     joined.row_bound = 3;
     must(ops->attention(cpu.self, NULL, &joined));
     static float dq[32], dk[32], dv[32];
-    const xray_attention_grad attention_grad = { .head = XRAY_HEAD(
+    const xray_attention_grad attention_grad = { .header = XRAY_HEADER(
                                                      xray_attention_grad),
                                                  .forward = &attention,
                                                  .d_o = e,
@@ -79,13 +79,13 @@ static void test_attention(void **state)
         "NULL");
 }
 
-static void test_cache(void **state)
+static void cache(void **state)
 {
     (void)state;
     static float blocks[2 * 16 * 4];
     static const int32_t first[] = { 0, 1 };
     static const int32_t below[] = { 0, -1 };
-    const xray_kv kv = { .head = XRAY_HEAD(xray_kv),
+    const xray_kv kv = { .header = XRAY_HEADER(xray_kv),
                          .blocks = blocks,
                          .table = ids,
                          .table_stride = 1,
@@ -93,8 +93,8 @@ static void test_cache(void **state)
                          .kv_heads = 1,
                          .head_dim = 4,
                          .dtype = XRAY_F32 };
-    const xray_attention_kv attention_kv = { .head =
-                                                 XRAY_HEAD(xray_attention_kv),
+    const xray_attention_kv attention_kv = { .header =
+                                                 XRAY_HEADER(xray_attention_kv),
                                              .tokens = { .bound = 2 },
                                              .kv = &kv,
                                              .seq = ids,
@@ -141,37 +141,41 @@ static void test_heads(void **state)
     static const float cold[] = { 1, 0 };
     xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
     static float lse[16], logp[16], entropy[16];
-    const xray_head_logp head_logp = { .head = XRAY_HEAD(xray_head_logp),
-                                       .items = { .bound = 2 },
-                                       .weight = weight,
-                                       .x = a,
-                                       .targets = targets,
-                                       .logp = logp,
-                                       .entropy = entropy,
-                                       .lse = lse };
-    BARE(head_logp);
-    BAD(head_logp, targets, below, XRAY_E_RANGE,
+    const xray_lm_head_logp lm_head_logp = { .header =
+                                                 XRAY_HEADER(xray_lm_head_logp),
+                                             .items = { .bound = 2 },
+                                             .weight = weight,
+                                             .x = a,
+                                             .targets = targets,
+                                             .logp = logp,
+                                             .entropy = entropy,
+                                             .lse = lse };
+    BARE(lm_head_logp);
+    BAD(lm_head_logp, targets, below, XRAY_E_RANGE,
         "target -1 of item 0 is not in [0, 4)");
-    BAD(head_logp, vocab_first, 1, XRAY_E_RANGE,
+    BAD(lm_head_logp, vocab_first, 1, XRAY_E_RANGE,
         "target 0 of item 0 is not in [1, 5)");
-    xray_head_logp part = head_logp; /* of a vocabulary that ranks share */
+    xray_lm_head_logp part =
+        lm_head_logp; /* of a vocabulary that ranks share */
     part.partial = a + 64;
     part.vocab_first = 2;
-    must(ops->head_logp(cpu.self, NULL, &part));
+    must(ops->lm_head_logp(cpu.self, NULL, &part));
     part.targets = below;
-    refused(ops->head_logp(cpu.self, NULL, &part), XRAY_E_RANGE,
-            "head_logp: target -1 of item 0 is not in [2, 6)", "head_logp");
-    BAD(head_logp, temperature, cold, XRAY_E_RANGE,
+    refused(ops->lm_head_logp(cpu.self, NULL, &part), XRAY_E_RANGE,
+            "lm_head_logp: target -1 of item 0 is not in [2, 6)",
+            "lm_head_logp");
+    BAD(lm_head_logp, temperature, cold, XRAY_E_RANGE,
         "temperature 0 of item 1 is not above 0");
-    const xray_head_grad head_grad = { .head = XRAY_HEAD(xray_head_grad),
-                                       .forward = &head_logp,
-                                       .dlogp = e,
-                                       .dentropy = e,
-                                       .dx = c };
-    BARE(head_grad);
-    xray_head_logp plain = head_logp;
+    const xray_lm_head_grad lm_head_grad = { .header =
+                                                 XRAY_HEADER(xray_lm_head_grad),
+                                             .forward = &lm_head_logp,
+                                             .dlogp = e,
+                                             .dentropy = e,
+                                             .dx = c };
+    BARE(lm_head_grad);
+    xray_lm_head_logp plain = lm_head_logp;
     plain.entropy = NULL;
-    BAD(head_grad, forward, &plain, XRAY_E_ARG,
+    BAD(lm_head_grad, forward, &plain, XRAY_E_ARG,
         "dentropy is given, but the forward call kept no entropy");
     ops->weight_destroy(cpu.self, weight);
 }
@@ -204,7 +208,7 @@ static void test_draws(void **state)
                                        .top_p = cases[i].top_p,
                                        .min_p = cases[i].min_p,
                                        .top_k = cases[i].top_k } };
-        const xray_sample sample = { .head = XRAY_HEAD(xray_sample),
+        const xray_sample sample = { .header = XRAY_HEADER(xray_sample),
                                      .items = { .bound = 2 },
                                      .weight = weight,
                                      .x = a,
@@ -229,7 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_cache),
+        cmocka_unit_test(cache),
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_draws),
     };

@@ -5,10 +5,10 @@
  */
 #include "tests/device/refused.h"
 
-static void test_norms(void **state)
+static void norms(void **state)
 {
     (void)state;
-    const xray_rmsnorm rmsnorm = { .head = XRAY_HEAD(xray_rmsnorm),
+    const xray_rmsnorm rmsnorm = { .header = XRAY_HEADER(xray_rmsnorm),
                                    .tokens = { .bound = 2 },
                                    .x = a,
                                    .weight = w,
@@ -28,8 +28,8 @@ static void test_norms(void **state)
     BAD(rmsnorm, dim, 0, XRAY_E_ARG, "2 groups of 0 with strides 8 and 8");
     BAD(rmsnorm, residual, e, XRAY_E_ARG,
         "residual goes with groups = 1, not 2");
-    const xray_rmsnorm_grad rmsnorm_grad = { .head =
-                                                 XRAY_HEAD(xray_rmsnorm_grad),
+    const xray_rmsnorm_grad rmsnorm_grad = { .header =
+                                                 XRAY_HEADER(xray_rmsnorm_grad),
                                              .tokens = { .bound = 2 },
                                              .x = a,
                                              .weight = w,
@@ -56,10 +56,10 @@ static void test_norms(void **state)
 #undef LIST
 }
 
-static void test_layer_norms(void **state)
+static void layer_norms(void **state)
 {
     (void)state;
-    const xray_layernorm layernorm = { .head = XRAY_HEAD(xray_layernorm),
+    const xray_layernorm layernorm = { .header = XRAY_HEADER(xray_layernorm),
                                        .tokens = { .bound = 2 },
                                        .x = a,
                                        .weight = w,
@@ -73,7 +73,7 @@ static void test_layer_norms(void **state)
     BAD(layernorm, x_stride, 7, XRAY_E_ARG, "dim 8 with strides 7 and 8");
     BAD(layernorm, y_stride, 7, XRAY_E_ARG, "dim 8 with strides 8 and 7");
     BAD(layernorm, dim, 0, XRAY_E_ARG, "dim 0 with strides 8 and 8");
-    const xray_layernorm_grad layernorm_grad = { .head = XRAY_HEAD(
+    const xray_layernorm_grad layernorm_grad = { .header = XRAY_HEADER(
                                                      xray_layernorm_grad),
                                                  .tokens = { .bound = 2 },
                                                  .x = a,
@@ -102,7 +102,7 @@ static void test_rows(void **state)
     (void)state;
     static const int32_t outside[] = { 3, 5 };
     static const int32_t below[] = { 0, -1 };
-    const xray_embedding embedding = { .head = XRAY_HEAD(xray_embedding),
+    const xray_embedding embedding = { .header = XRAY_HEADER(xray_embedding),
                                        .tokens = { .bound = 2 },
                                        .ids = outside,
                                        .table = a,
@@ -118,7 +118,7 @@ static void test_rows(void **state)
     FINE(embedding, table_dtype, XRAY_BF16);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
         "a table of element type 3");
-    const xray_embedding_grad embedding_grad = { .head = XRAY_HEAD(
+    const xray_embedding_grad embedding_grad = { .header = XRAY_HEADER(
                                                      xray_embedding_grad),
                                                  .tokens = { .bound = 2 },
                                                  .ids = outside,
@@ -131,7 +131,7 @@ static void test_rows(void **state)
     NONE(embedding_grad, dtable, 3, "op->ids, op->dy, op->dtable");
     BAD(embedding_grad, vocab, 5, XRAY_E_RANGE,
         "id 5 of token 1 is not in [0, 5)");
-    const xray_rows rows = { .head = XRAY_HEAD(xray_rows),
+    const xray_rows rows = { .header = XRAY_HEADER(xray_rows),
                              .count = { .bound = 2 },
                              .index = below,
                              .x = a,
@@ -152,7 +152,7 @@ static void test_positions(void **state)
     static const double fast[] = { 1, 0x1p27 };
     static const double slow[] = { 1, 0x1p26 };
     static const double less[] = { 0, -1 };
-    const xray_rope rope = { .head = XRAY_HEAD(xray_rope),
+    const xray_rope rope = { .header = XRAY_HEADER(xray_rope),
                              .tokens = { .bound = 2 },
                              .x = a,
                              .positions = ids,
@@ -171,7 +171,7 @@ static void test_positions(void **state)
         "stride 7");
     BAD(rope, positions, below, XRAY_E_RANGE,
         "id -1 of token 1 is not in [0, 2147483647)");
-    const xray_rope_table rope_table = { .head = XRAY_HEAD(xray_rope_table),
+    const xray_rope_table rope_table = { .header = XRAY_HEADER(xray_rope_table),
                                          .inv_freq = slow,
                                          .table = a,
                                          .positions = 8,
@@ -184,10 +184,10 @@ static void test_positions(void **state)
         "frequency 1, -1, is not in range");
 }
 
-static void test_activations(void **state)
+static void activations(void **state)
 {
     (void)state;
-    const xray_glu glu = { .head = XRAY_HEAD(xray_glu),
+    const xray_glu glu = { .header = XRAY_HEADER(xray_glu),
                            .tokens = { .bound = 2 },
                            .x = a,
                            .y = b,
@@ -199,7 +199,7 @@ static void test_activations(void **state)
     BAD(glu, plain, 2, XRAY_E_ARG, "plain is 2");
     BAD(glu, act, 99, XRAY_E_UNSUPPORTED, "activation 99");
     BAD(glu, dim, 0, XRAY_E_ARG, "dim is 0");
-    const xray_glu_grad glu_grad = { .head = XRAY_HEAD(xray_glu_grad),
+    const xray_glu_grad glu_grad = { .header = XRAY_HEADER(xray_glu_grad),
                                      .tokens = { .bound = 2 },
                                      .x = a,
                                      .dy = b,
@@ -212,11 +212,11 @@ static void test_activations(void **state)
     BAD(glu_grad, dim, 0, XRAY_E_ARG, "dim is 0");
 }
 
-static void test_products(void **state)
+static void products(void **state)
 {
     (void)state;
     xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
-    const xray_matmul matmul = { .head = XRAY_HEAD(xray_matmul),
+    const xray_matmul matmul = { .header = XRAY_HEADER(xray_matmul),
                                  .weight = weight,
                                  .tokens = { .bound = 2 },
                                  .x = a,
@@ -241,7 +241,8 @@ static void test_products(void **state)
     back.y_stride = 7;
     refused(ops->matmul(cpu.self, NULL, &back), XRAY_E_ARG,
             "matmul: strides 4 and 7 for rows of 4 and 8", "matmul");
-    const xray_matmul_grad matmul_grad = { .head = XRAY_HEAD(xray_matmul_grad),
+    const xray_matmul_grad matmul_grad = { .header =
+                                               XRAY_HEADER(xray_matmul_grad),
                                            .tokens = { .bound = 2 },
                                            .dy = a,
                                            .x = b,
@@ -262,7 +263,7 @@ static void test_products(void **state)
     ops->weight_destroy(cpu.self, weight);
 }
 
-static void test_weights(void **state)
+static void weights(void **state)
 {
     (void)state;
     static const struct {
@@ -284,7 +285,7 @@ static void test_weights(void **state)
     };
     xray_weight *made = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const xray_weight_desc desc = { .head = XRAY_HEAD(xray_weight_desc),
+        const xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                                         .data = w,
                                         .rows = cases[i].rows,
                                         .cols = cases[i].cols,
@@ -298,10 +299,10 @@ static void test_weights(void **state)
             "weight_evict: weight is NULL", "weight_evict");
 }
 
-static void test_elements(void **state)
+static void elements(void **state)
 {
     (void)state;
-    const xray_cast cast = { .head = XRAY_HEAD(xray_cast),
+    const xray_cast cast = { .header = XRAY_HEADER(xray_cast),
                              .count = 8,
                              .x = a,
                              .y = b,
@@ -319,7 +320,7 @@ static void test_elements(void **state)
     BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
         "from element type 3 to 2; one of them must be F32");
     static const float scalars[4] = { 0.1f, 1, 0.1f, 0.1f };
-    const xray_adamw adamw = { .head = XRAY_HEAD(xray_adamw),
+    const xray_adamw adamw = { .header = XRAY_HEADER(xray_adamw),
                                .count = 8,
                                .p = a,
                                .g = b,
@@ -341,7 +342,7 @@ static void test_elements(void **state)
             "adamw: element type 4", "adamw");
 }
 
-static void test_memory(void **state)
+static void memory(void **state)
 {
     (void)state;
     void *ptr = NULL;
@@ -383,14 +384,14 @@ static void test_memory(void **state)
 static void test_create(void **state)
 {
     (void)state;
-    xray_device_info info = { .head = XRAY_HEAD(xray_device_info) };
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     must(ops->info(cpu.self, &info));
     assert_string_equal(info.name, "x86-64, scalar, 1 thread");
     assert_int_equal(info.threads, 1);
     assert_int_equal(info.host_memory, 1);
     assert_int_equal(info.features, XRAY_DEVICE_PARENTS);
     assert_true(info.memory_free > 0 && info.memory_free <= info.memory_bytes);
-    xray_device_plan plan = { .head = XRAY_HEAD(xray_device_plan) };
+    xray_device_plan plan = { .header = XRAY_HEADER(xray_device_plan) };
     cpu_config config = { .isa = CPU_ISA_SCALAR + 1 };
     void *self = NULL;
     refused(ops->plan(&bench_host, &config, &plan), XRAY_E_CONFIG,
@@ -415,11 +416,11 @@ static void test_create(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norms),       cmocka_unit_test(test_layer_norms),
-        cmocka_unit_test(test_rows),        cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_products),
-        cmocka_unit_test(test_weights),     cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_memory),      cmocka_unit_test(test_create),
+        cmocka_unit_test(norms),       cmocka_unit_test(layer_norms),
+        cmocka_unit_test(test_rows),   cmocka_unit_test(test_positions),
+        cmocka_unit_test(activations), cmocka_unit_test(products),
+        cmocka_unit_test(weights),     cmocka_unit_test(elements),
+        cmocka_unit_test(memory),      cmocka_unit_test(test_create),
     };
     return cmocka_run_group_tests_name("device.refused", tests, open_cpu,
                                        close_cpu);

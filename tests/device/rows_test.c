@@ -41,7 +41,7 @@ static void embedding_reads_and_folds_rows(void **state)
         }
     for (int d = 0; d < b.count; d++) {
         float *y = floats((size_t)TOKENS * DIM);
-        xray_embedding op = { .head = XRAY_HEAD(xray_embedding),
+        xray_embedding op = { .header = XRAY_HEADER(xray_embedding),
                               .tokens = { TOKENS, NULL },
                               .ids = ids,
                               .table = table,
@@ -74,7 +74,8 @@ static void embedding_reads_and_folds_rows(void **state)
         for (size_t first = 0; first < TOKENS;) {
             size_t n = 1 + random_below(100);
             n = n < TOKENS - first ? n : TOKENS - first;
-            xray_embedding_grad g = { .head = XRAY_HEAD(xray_embedding_grad),
+            xray_embedding_grad g = { .header =
+                                          XRAY_HEADER(xray_embedding_grad),
                                       .tokens = { n, NULL },
                                       .ids = ids + first,
                                       .dy = dy + first * DIM,
@@ -112,7 +113,7 @@ static void rows_are_gathered_and_scattered(void **state)
     for (int d = 0; d < b.count; d++) {
         float *y = floats((size_t)COUNT * DIM);
         float *back = floats((size_t)FROM * DIM);
-        xray_rows op = { .head = XRAY_HEAD(xray_rows),
+        xray_rows op = { .header = XRAY_HEADER(xray_rows),
                          .count = { COUNT, NULL },
                          .index = index,
                          .x = x,
@@ -168,7 +169,7 @@ static void norm_free(norm *n)
 
 static xray_rmsnorm norm_op(const norm *n, float *y, float *rstd)
 {
-    return (xray_rmsnorm){ .head = XRAY_HEAD(xray_rmsnorm),
+    return (xray_rmsnorm){ .header = XRAY_HEADER(xray_rmsnorm),
                            .tokens = { n->tokens, NULL },
                            .x = n->x,
                            .weight = n->w,
@@ -235,7 +236,7 @@ static void norm_grad_check(const norm *n, const float *dx, const float *dw)
 static void run_norm_grad(const dev *d, const norm *n, size_t first,
                           size_t count, float *dx, float *dw)
 {
-    xray_rmsnorm_grad op = { .head = XRAY_HEAD(xray_rmsnorm_grad),
+    xray_rmsnorm_grad op = { .header = XRAY_HEADER(xray_rmsnorm_grad),
                              .tokens = { count, NULL },
                              .x = n->x + first * n->stride,
                              .weight = n->w,
@@ -399,14 +400,14 @@ static void rotations_turn_there_and_back(void **state)
             freq[i] = pow(10000.0, -(double)i / (double)half);
         for (size_t t = 0; t < TOKENS; t++)
             positions[t] = (int32_t)random_below(POSITIONS);
-        xray_rope_table fill = { .head = XRAY_HEAD(xray_rope_table),
+        xray_rope_table fill = { .header = XRAY_HEADER(xray_rope_table),
                                  .inv_freq = freq,
                                  .table = table,
                                  .positions = POSITIONS,
                                  .half = (uint32_t)half,
                                  .scale = 1.0f };
         RUN(&b.dev[0], rope_table, &fill);
-        xray_rope op = { .head = XRAY_HEAD(xray_rope),
+        xray_rope op = { .header = XRAY_HEADER(xray_rope),
                          .tokens = { TOKENS, NULL },
                          .x = first,
                          .positions = positions,
@@ -466,7 +467,7 @@ static void tables_are_rounded_once(void **state)
     for (int k = 0; k < 2 * b.count; k++) {
         const dev *d = &b.dev[k / 2];
         double scale = (double)scales[k % 2];
-        xray_rope_table fill = { .head = XRAY_HEAD(xray_rope_table),
+        xray_rope_table fill = { .header = XRAY_HEADER(xray_rope_table),
                                  .inv_freq = freq,
                                  .table = table,
                                  .positions = POSITIONS,
@@ -501,7 +502,7 @@ static void extents_end_with_the_live_count(void **state)
         for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
             float y[6] = { 0 };
             int32_t live = cases[i].live;
-            xray_rows op = { .head = XRAY_HEAD(xray_rows),
+            xray_rows op = { .header = XRAY_HEADER(xray_rows),
                              .count = { 3, &live },
                              .index = index,
                              .x = x,

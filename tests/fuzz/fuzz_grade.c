@@ -65,7 +65,7 @@ static void open_grader(size_t which, grader *out)
 static double grade(const grader *g, const xray_sample_in *sample)
 {
     const xray_reward_ops *ops = component()->ops;
-    xray_score score = { .head = XRAY_HEAD(xray_score) };
+    xray_score score = { .header = XRAY_HEADER(xray_score) };
     FUZZ_CHECK(ops->submit(g->self, sample, 1, sizeof(*sample)) == XRAY_OK);
     FUZZ_CHECK(ops->poll(g->self, 0, &score) == XRAY_OK);
     FUZZ_CHECK(score.id == sample->id && isfinite(score.score));
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     fuzz_two in = fuzz_split(data + 1, size - 1);
     char *truth = fuzz_text(in.first, in.first_size);
-    xray_sample_in sample = { .head = XRAY_HEAD(xray_sample_in),
+    xray_sample_in sample = { .header = XRAY_HEADER(xray_sample_in),
                               .id = 7,
                               .prompt = "",
                               .response = (const char *)in.second,

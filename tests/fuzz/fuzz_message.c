@@ -29,7 +29,7 @@ static void again(const xr_message *message, const char *letters,
     xr_message read;
     xr_value copy[XR_ACTOR_LETTERS];
     FUZZ_CHECK(!xr_message_encode(message, letters, values, &err, &first));
-    FUZZ_CHECK(!xr_message_head(first.data, first.size, &err, &read));
+    FUZZ_CHECK(!xr_message_header(first.data, first.size, &err, &read));
     FUZZ_CHECK(!xr_message_values(&read, letters, &err, copy));
     FUZZ_CHECK(!xr_message_encode(&read, letters, copy, &err, &second));
     FUZZ_CHECK(first.size == second.size &&
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(strlen(signature.in) == signature.in_count);
     FUZZ_CHECK(signature.in_count + signature.out_count <= XR_ACTOR_LETTERS);
     err.text[0] = '\0';
-    if (xr_message_head(two.second, two.second_size, &err, &message) ||
+    if (xr_message_header(two.second, two.second_size, &err, &message) ||
         xr_message_values(&message, signature.in, &err, values)) {
         fuzz_said(&err);
         return 0;

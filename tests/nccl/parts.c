@@ -117,7 +117,7 @@ static void *cuda_stream(void *self, xray_stream *stream)
 
 static const void *extension(void *self, const char *id)
 {
-    static const xray_cuda_ops cuda = { .head = XRAY_HEAD(xray_cuda_ops),
+    static const xray_cuda_ops cuda = { .header = XRAY_HEADER(xray_cuda_ops),
                                         .index = cuda_index,
                                         .stream = cuda_stream };
     (void)self;
@@ -148,7 +148,7 @@ static void destroy(void *self)
 }
 
 static const xray_device_ops device_ops = {
-    .head = XRAY_HEAD(xray_device_ops),
+    .header = XRAY_HEADER(xray_device_ops),
     .create = create,
     .destroy = destroy,
     .alloc = alloc,

@@ -99,7 +99,7 @@ static void ordered_stream(ranks_env *e)
         a[i] = 1.0f;
     float want = 1.0f;
     for (int i = 0; i < 600; i++) {
-        xray_axpby half = { .head = XRAY_HEAD(xray_axpby),
+        xray_axpby half = { .header = XRAY_HEADER(xray_axpby),
                             .count = 100,
                             .y = a,
                             .beta = 1.0f / (float)e->size };

@@ -31,7 +31,7 @@ static const void *host_service(const xray_host *host, const char *id)
     return NULL;
 }
 
-static const xray_host the_host = { .head = XRAY_HEAD(xray_host),
+static const xray_host the_host = { .header = XRAY_HEADER(xray_host),
                                     .version = "test",
                                     .log = host_log,
                                     .fail = host_fail,
@@ -324,7 +324,7 @@ void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
     xr_err err = { "" };
     xm_head_out head = { 0 };
     fixture_ok(xm_forward(f->decoder, space, &rows->pack, &err), &err);
-    fixture_ok(xm_heads(f->decoder, space, &items->items, &head, &err), &err);
+    fixture_ok(xm_outputs(f->decoder, space, &items->items, &head, &err), &err);
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
     if (out) {
         keep(out->logp, head.logp, items->items.count);
@@ -335,8 +335,8 @@ void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
         return;
     const float *dhidden = NULL;
     xm_head_grads given = { items->dlogp, items->dentropy, items->dvalue };
-    fixture_ok(xm_heads_backward(f->decoder, space, &items->items, &given,
-                                 grads, &dhidden, &err),
+    fixture_ok(xm_outputs_backward(f->decoder, space, &items->items, &given,
+                                   grads, &dhidden, &err),
                &err);
     fixture_ok(
         xm_backward(f->decoder, space, &rows->pack, dhidden, grads, &err),
@@ -371,9 +371,9 @@ void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
 {
     xray_draw draw = { .temperature = 0, .top_p = 1 };
     float tempered = 0;
-    xray_sample call = { .head = XRAY_HEAD(xray_sample),
+    xray_sample call = { .header = XRAY_HEADER(xray_sample),
                          .items = { .bound = 1 },
-                         .weight = xm_decoder_head(f->decoder),
+                         .weight = xm_decoder_lm_head(f->decoder),
                          .x = hidden,
                          .draws = &draw,
                          .token = token,
@@ -393,7 +393,7 @@ static xray_kv *open_cache(const fixture *f, uint32_t room)
     xray_kv *kv = calloc(f->config.layers, sizeof *kv);
     assert_non_null(kv);
     for (uint32_t l = 0; l < f->config.layers; l++) {
-        kv[l] = (xray_kv){ .head = XRAY_HEAD(xray_kv),
+        kv[l] = (xray_kv){ .header = XRAY_HEADER(xray_kv),
                            .table_stride = room / KV_BLOCK,
                            .block_tokens = KV_BLOCK,
                            .kv_heads = f->config.kv_heads,

@@ -42,7 +42,7 @@ static const double *outer(const reference *ref, uint32_t slot)
 static const double *layer_param(const reference *ref, uint32_t layer,
                                  uint32_t slot)
 {
-    const xm_param *p = xm_layout_place(ref->layout, layer + 1, slot);
+    const xm_param *p = xm_layout_at(ref->layout, layer + 1, slot);
     return p ? ref->buckets[p->bucket] + p->offset : NULL;
 }
 

@@ -91,9 +91,9 @@ static float *make_logits(const probe *p, const xm_space *space)
     assert_true(logits && draws && token && logp);
     for (uint32_t i = 0; i < n; i++)
         draws[i].top_p = 1;
-    xray_sample call = { .head = XRAY_HEAD(xray_sample),
+    xray_sample call = { .header = XRAY_HEADER(xray_sample),
                          .items = { .bound = n },
-                         .weight = xm_decoder_head(p->f.decoder),
+                         .weight = xm_decoder_lm_head(p->f.decoder),
                          .x = xm_space_hidden(space),
                          .draws = draws,
                          .token = token,

@@ -3,7 +3,7 @@
 """Graders that are named after a project, against the project's own code.
 
 Runs the reward functions of verl, slime, AReaL and PRM800K over pairs made from
-a seed and writes their verdicts; tests/reward/test_sources.c compares ours.
+a seed and writes their verdicts; tests/reward/sources_test.c compares ours.
 
     pip install "math-verify[antlr4_13_2]" pylatexenc
     tests/parity/other_graders.py --verl VERL --slime SLIME --areal AREAL --prm PRM --write tests/reward/sources.jsonl

@@ -12,7 +12,7 @@ static int64_t callback(void)
 
 /* A table of an interface with every callback set. */
 typedef struct ops {
-    xray_head head;
+    xray_header header;
     void (*fn[128])(void);
 } ops;
 
@@ -20,7 +20,7 @@ static void fill_ops(ops *o, size_t size)
 {
     memset(o, 0, sizeof(*o));
     assert_true(size <= sizeof(*o));
-    o->head = (xray_head){ (uint32_t)size, XRAY_ABI };
+    o->header = (xray_header){ (uint32_t)size, XRAY_ABI };
     for (size_t i = 0; i < sizeof(o->fn) / sizeof(o->fn[0]); i++)
         o->fn[i] = (void (*)(void))callback;
 }
@@ -49,7 +49,7 @@ static void fill_sample(sample *s)
     s->options[2] =
         (xray_option){ "kind", XRAY_OPT_CHOICE, 0,    16,   "one", "A kind.", 1,
                        0,      s->choices,      NULL, "0.1" };
-    s->component = (xray_component){ .head = XRAY_HEAD(xray_component),
+    s->component = (xray_component){ .header = XRAY_HEADER(xray_component),
                                      .iface = XRAY_IFACE_ALGO,
                                      .name = "it-1_x",
                                      .summary = "An example",
@@ -59,7 +59,7 @@ static void fill_sample(sample *s)
                                      .option_stride = sizeof(xray_option),
                                      .config_size = 24 };
     s->list[0] = s->list[1] = &s->component;
-    s->plugin = (xray_plugin){ .head = XRAY_HEAD(xray_plugin),
+    s->plugin = (xray_plugin){ .header = XRAY_HEADER(xray_plugin),
                                .abi_needed = XRAY_ABI,
                                .component_count = 1,
                                .name = "example",
@@ -99,7 +99,8 @@ static const struct needs {
       "event_record event_wait weight_create weight_destroy weight_changed "
       "kv_block_bytes matmul matmul_grad embedding embedding_grad gather "
       "scatter rmsnorm rmsnorm_grad layernorm layernorm_grad rope_table rope "
-      "glu glu_grad attention attention_grad attention_kv head_logp head_grad "
+      "glu glu_grad attention attention_grad attention_kv lm_head_logp "
+      "lm_head_grad "
       "sample axpby cast sumsq adamw" },
     { "xray.train/0", sizeof(xray_train_ops),
       "plan create destroy weights forward forward_backward optimizer_step "
@@ -173,21 +174,23 @@ static void a_shorter_table_is_read_as_far_as_it_goes(void **state)
     (void)state;
     size_t last = offsetof(xray_reward_ops, poll) + 8;
     CASE((s.component.iface = XRAY_IFACE_REWARD,
-          s.table.head.size = (uint32_t)last),
+          s.table.header.size = (uint32_t)last),
          "");
     CASE((s.component.iface = XRAY_IFACE_REWARD,
-          s.table.head.size = (uint32_t)last - 1),
+          s.table.header.size = (uint32_t)last - 1),
          "x.so: 'it-1_x' lacks poll, which xray.reward/0 requires");
-    CASE(s.table.head.size = 7,
-         "x.so: the head of the callbacks of 'it-1_x' says 7 bytes of ABI 0.1, "
-         "this is 0.1: fill it with XRAY_HEAD(xray_algo_ops)");
-    CASE(s.table.head.abi = 2,
-         "x.so: the head of the callbacks of 'it-1_x' says 120 bytes of ABI "
-         "0.2, this is 0.1: fill it with XRAY_HEAD(xray_algo_ops)");
-    CASE((s.table.head.abi = 3, s.component.iface = XRAY_IFACE_COMM,
-          s.table.head.size = 9),
-         "x.so: the head of the callbacks of 'it-1_x' says 9 bytes of ABI 0.3, "
-         "this is 0.1: fill it with XRAY_HEAD(xray_comm_ops)");
+    CASE(s.table.header.size = 7,
+         "x.so: the header of the callbacks of 'it-1_x' says 7 bytes of ABI "
+         "0.1, "
+         "this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
+    CASE(s.table.header.abi = 2,
+         "x.so: the header of the callbacks of 'it-1_x' says 120 bytes of ABI "
+         "0.2, this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
+    CASE((s.table.header.abi = 3, s.component.iface = XRAY_IFACE_COMM,
+          s.table.header.size = 9),
+         "x.so: the header of the callbacks of 'it-1_x' says 9 bytes of ABI "
+         "0.3, "
+         "this is 0.1: fill it with XRAY_HEADER(xray_comm_ops)");
 }
 
 /* What is saved must be loaded. */
@@ -314,11 +317,12 @@ static void components_are_whole(void **state)
     CASE(s.component.iface = NULL, lacks);
     CASE(s.component.summary = NULL, lacks);
     CASE(s.component.ops = NULL, lacks);
-    CASE(s.component.head.size = reach - 1, lacks);
-    CASE(s.component.head.size = reach, "");
-    CASE(s.component.head.abi = 0x20003,
-         "x.so: the head of component 0 says 72 bytes of ABI 2.3, this is 0.1: "
-         "fill it with XRAY_HEAD(xray_component)");
+    CASE(s.component.header.size = reach - 1, lacks);
+    CASE(s.component.header.size = reach, "");
+    CASE(s.component.header.abi = 0x20003,
+         "x.so: the header of component 0 says 72 bytes of ABI 2.3, this is "
+         "0.1: "
+         "fill it with XRAY_HEADER(xray_component)");
     CASE(s.component.name = NULL, "x.so: the component's name '' is not made "
                                   "of a-z, 0-9, '_' and '-'");
     CASE(s.component.name = "It", "x.so: the component's name 'It' is not made "
@@ -341,11 +345,11 @@ static void descriptors_are_whole(void **state)
     CASE(s.plugin.component_count = 0, "x.so: provides nothing");
     CASE(s.plugin.component_count = 1025,
          "x.so: has 1025 components, at most 1024 are taken");
-    CASE(s.plugin.head.size = 55,
+    CASE(s.plugin.header.size = 55,
          "x.so: its descriptor has 55 bytes, at least 56 are needed");
-    CASE(s.plugin.head.size = 56, "");
-    CASE(s.plugin.head.size = 64, "");
-    CASE(s.plugin.head.abi = 0, "x.so: needs xray ABI 0.0, this is 0.1");
+    CASE(s.plugin.header.size = 56, "");
+    CASE(s.plugin.header.size = 64, "");
+    CASE(s.plugin.header.abi = 0, "x.so: needs xray ABI 0.0, this is 0.1");
     CASE(s.plugin.abi_needed = 0x10002, "x.so: needs xray ABI 1.2, this is "
                                         "0.1");
     CASE(s.plugin.abi_needed = 0, "");

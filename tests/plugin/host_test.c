@@ -68,40 +68,42 @@ static void a_reason_has_its_place(void **state)
     xr_err err = { "" };
     xr_host *host = xr_host_new("algo.x", NULL);
     const xray_host *api = xr_host_api(host);
-    const xray_place own = { .head = XRAY_HEAD(xray_place), .key = "lr" };
-    const xray_place other = { .head = XRAY_HEAD(xray_place),
-                               .section = "model",
-                               .key = "dtype" };
-    const xray_place file = { .head = XRAY_HEAD(xray_place), .file = "m/c" };
-    const xray_place none = { .head = XRAY_HEAD(xray_place) };
+    const xray_location own = { .header = XRAY_HEADER(xray_location),
+                                .key = "lr" };
+    const xray_location other = { .header = XRAY_HEADER(xray_location),
+                                  .section = "model",
+                                  .key = "dtype" };
+    const xray_location file = { .header = XRAY_HEADER(xray_location),
+                                 .file = "m/c" };
+    const xray_location none = { .header = XRAY_HEADER(xray_location) };
     assert_true(XRAY_HAS(xray_host, api, fail_at));
     assert_int_equal(api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0"),
                      XRAY_E_CONFIG);
     (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
     assert_string_equal(err.text, "algo.x: create: lr: is 0");
-    assert_string_equal(err.place.section, "algo.x");
-    assert_string_equal(err.place.key, "lr");
-    assert_string_equal(err.text + err.place.said, ": is 0");
+    assert_string_equal(err.location.section, "algo.x");
+    assert_string_equal(err.location.key, "lr");
+    assert_string_equal(err.text + err.location.said, ": is 0");
     /* The critic is an instance of the trainer's options. */
     xr_host_section(host, "train.x");
     (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
     (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
     assert_string_equal(err.text, "algo.x: create: lr: is 0");
-    assert_string_equal(err.place.section, "train.x");
+    assert_string_equal(err.location.section, "train.x");
     (void)api->fail_at(api, XRAY_E_CONFIG, "plan", &other, " = 3 is none");
     (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
     assert_string_equal(err.text, "algo.x: plan: [model] dtype = 3 is none");
-    assert_string_equal(err.place.section, "model");
-    assert_string_equal(err.text + err.place.said, " = 3 is none");
+    assert_string_equal(err.location.section, "model");
+    assert_string_equal(err.text + err.location.said, " = 3 is none");
     (void)api->fail_at(api, XRAY_E_CONFIG, NULL, &file, ": is short");
     (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
-    assert_string_equal(err.place.key, "");
-    assert_string_equal(err.text + err.place.from, "m/c: is short");
-    assert_string_equal(err.text + err.place.said, ": is short");
+    assert_string_equal(err.location.key, "");
+    assert_string_equal(err.text + err.location.from, "m/c: is short");
+    assert_string_equal(err.text + err.location.said, ": is short");
     (void)api->fail_at(api, XRAY_E_CONFIG, "plan", &none, "as it is");
     (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
     assert_string_equal(err.text, "algo.x: plan: as it is");
-    assert_int_equal(err.place.said, 0);
+    assert_int_equal(err.location.said, 0);
     xr_host_free(host);
 }
 
@@ -113,22 +115,23 @@ static void what_is_said_on_top_hides_a_place(void **state)
     xr_host *below = xr_host_new("device.y", NULL);
     const xray_host *api = xr_host_api(host);
     const xray_host *device = xr_host_api(below);
-    const xray_place own = { .head = XRAY_HEAD(xray_place), .key = "lr" };
+    const xray_location own = { .header = XRAY_HEADER(xray_location),
+                                .key = "lr" };
     (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
     (void)(api->fail)(api, XRAY_E_CONFIG, "create", "the second half");
     (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
     assert_string_equal(err.text,
                         "algo.x: create: the second half: create: lr: is 0");
-    assert_int_equal(err.place.said, 0);
+    assert_int_equal(err.location.said, 0);
     /* Of two instances, the one that speaks first. */
     err = (xr_err){ "" };
     (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
     (void)(device->fail)(device, XRAY_E_CONFIG, "alloc", "no room");
     assert_int_equal(xr_host_append(host, &err), 1);
     assert_int_equal(xr_host_append(below, &err), 1);
-    assert_string_equal(err.text + err.place.said,
+    assert_string_equal(err.text + err.location.said,
                         ": is 0: device.y: alloc: no room");
-    assert_string_equal(err.place.section, "algo.x");
+    assert_string_equal(err.location.section, "algo.x");
     xr_host_free(below);
     xr_host_free(host);
 }
@@ -161,8 +164,8 @@ static void lines_without_text_or_sink(void **state)
     assert_int_equal(s.count, 1);
     assert_int_equal(s.level, XRAY_LOG_INFO);
     assert_string_equal(s.text, "no text was given");
-    assert_int_equal(api->head.size, sizeof(xray_host));
-    assert_int_equal(api->head.abi, XRAY_ABI);
+    assert_int_equal(api->header.size, sizeof(xray_host));
+    assert_int_equal(api->header.abi, XRAY_ABI);
     assert_string_equal(api->version, XR_VERSION);
     xr_host_free(host);
     host = xr_host_new("b", NULL);

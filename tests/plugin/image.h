@@ -14,7 +14,7 @@
 typedef struct image {
     unsigned char bytes[16384];
     size_t size;
-    Elf64_Ehdr head;
+    Elf64_Ehdr header;
     Elf64_Phdr parts[4];
     Elf64_Shdr sections[4];
 } image;
@@ -24,12 +24,12 @@ enum { PARTS_AT = 64, SECTIONS_AT = 64 + 4 * 56, BYTES_AT = 1024 };
 static inline void image_begin(image *i)
 {
     memset(i, 0, sizeof(*i));
-    memcpy(i->head.e_ident, ELFMAG, SELFMAG);
-    i->head.e_ident[EI_CLASS] = ELFCLASS64;
-    i->head.e_phentsize = sizeof(Elf64_Phdr);
-    i->head.e_phoff = PARTS_AT;
-    i->head.e_shentsize = sizeof(Elf64_Shdr);
-    i->head.e_shoff = SECTIONS_AT;
+    memcpy(i->header.e_ident, ELFMAG, SELFMAG);
+    i->header.e_ident[EI_CLASS] = ELFCLASS64;
+    i->header.e_phentsize = sizeof(Elf64_Phdr);
+    i->header.e_phoff = PARTS_AT;
+    i->header.e_shentsize = sizeof(Elf64_Shdr);
+    i->header.e_shoff = SECTIONS_AT;
     i->size = BYTES_AT;
 }
 
@@ -48,8 +48,8 @@ static inline void add_note(image *i, uint32_t type, const char *name,
                             uint32_t text_size)
 {
     static const char zeros[4];
-    Elf64_Nhdr head = { name_size, text_size, type };
-    (void)image_add(i, &head, sizeof(head));
+    Elf64_Nhdr header = { name_size, text_size, type };
+    (void)image_add(i, &header, sizeof(header));
     (void)image_add(i, name, name_size);
     (void)image_add(i, zeros, -name_size & 3u);
     (void)image_add(i, text, text_size);
@@ -58,14 +58,14 @@ static inline void add_note(image *i, uint32_t type, const char *name,
 
 static inline void add_part(image *i, uint32_t type, size_t from)
 {
-    i->parts[i->head.e_phnum++] = (Elf64_Phdr){ .p_type = type,
-                                                .p_offset = from,
-                                                .p_filesz = i->size - from };
+    i->parts[i->header.e_phnum++] = (Elf64_Phdr){ .p_type = type,
+                                                  .p_offset = from,
+                                                  .p_filesz = i->size - from };
 }
 
 static inline void image_end(image *i)
 {
-    memcpy(i->bytes, &i->head, sizeof(i->head));
+    memcpy(i->bytes, &i->header, sizeof(i->header));
     memcpy(i->bytes + PARTS_AT, i->parts, sizeof(i->parts));
     memcpy(i->bytes + SECTIONS_AT, i->sections, sizeof(i->sections));
 }
@@ -96,7 +96,7 @@ static inline xr_symbols read_symbols(image *i, const symbol *symbols,
         used += 1 + (size_t)snprintf(names + used, sizeof(names) - used, "%s",
                                      symbols[k].name);
     }
-    i->head.e_shnum = 3;
+    i->header.e_shnum = 3;
     i->sections[1] =
         (Elf64_Shdr){ .sh_type = SHT_DYNSYM,
                       .sh_link = 2,

@@ -59,22 +59,22 @@ static void what_is_cut_is_refused(void **state)
     i.parts[0].p_offset = UINT64_MAX - 3;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_E_RANGE);
     i.parts[0].p_offset = at;
-    /* Fewer bytes than a note's head are the end. */
+    /* Fewer bytes than a note's header are the end. */
     i.parts[0].p_filesz = 11;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_END);
     i.parts[0].p_filesz = i.size - at;
-    i.head.e_phoff = i.size - 55;
+    i.header.e_phoff = i.size - 55;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_E_RANGE);
-    i.head.e_phoff = UINT64_MAX;
+    i.header.e_phoff = UINT64_MAX;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_E_RANGE);
-    i.head.e_phoff = PARTS_AT;
-    i.head.e_phentsize--;
+    i.header.e_phoff = PARTS_AT;
+    i.header.e_phentsize--;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_E_ABI);
-    i.head.e_phentsize++;
-    i.head.e_ident[EI_CLASS] = ELFCLASS32;
+    i.header.e_phentsize++;
+    i.header.e_ident[EI_CLASS] = ELFCLASS32;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_E_ABI);
-    i.head.e_ident[EI_CLASS] = ELFCLASS64;
-    i.head.e_phnum = 0;
+    i.header.e_ident[EI_CLASS] = ELFCLASS64;
+    i.header.e_phnum = 0;
     image_end(&i);
     assert_int_equal(xr_note_find(i.bytes, 64, text, sizeof(text)), XRAY_END);
     assert_int_equal(xr_note_find(i.bytes, 63, text, sizeof(text)),
@@ -97,7 +97,7 @@ static void headers_may_end_the_file(void **state)
     size_t at = i.size;
     add_note(&i, 1, "XRAY", 5, "ours", 5);
     add_part(&i, PT_NOTE, at);
-    i.head.e_phoff = image_add(&i, i.parts, sizeof(i.parts[0]));
+    i.header.e_phoff = image_add(&i, i.parts, sizeof(i.parts[0]));
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_OK);
     assert_string_equal(text, "ours");
 }
@@ -182,15 +182,15 @@ static void tables_that_cannot_be_read(void **state)
     i.sections[2].sh_offset++;
     assert_int_equal(is_known(&i), 0);
     i.sections[2] = names;
-    i.head.e_shentsize++;
+    i.header.e_shentsize++;
     assert_int_equal(is_known(&i), 0);
-    i.head.e_shentsize--;
-    i.head.e_shnum = 1;
+    i.header.e_shentsize--;
+    i.header.e_shnum = 1;
     assert_int_equal(is_known(&i), 0);
-    i.head.e_shnum = 3;
-    i.head.e_shoff = i.size - 64;
+    i.header.e_shnum = 3;
+    i.header.e_shoff = i.size - 64;
     assert_int_equal(is_known(&i), 0);
-    i.head.e_shoff = SECTIONS_AT;
+    i.header.e_shoff = SECTIONS_AT;
     assert_int_equal(is_known(&i), 1);
     xr_symbols out;
     xr_symbols_read(i.bytes, 63, &out);
@@ -311,7 +311,7 @@ static void exports_of_a_manifest(void **state)
         assert_string_equal(err.text + strlen(path), wants[k]);
     }
     /* Without section headers it cannot be asked, which is no fault. */
-    i.head.e_shnum = 0;
+    i.header.e_shnum = 0;
     image_end(&i);
     assert_int_equal(xr_file_write(path, i.bytes, i.size, NULL), XRAY_OK);
     assert_int_equal(xr_manifest_read(path, &err, &m), XRAY_OK);

@@ -91,14 +91,15 @@ static const struct refused {
     { "unknown_interface",
       "'zoo' implements xray.oracle/0, which this xray does not know" },
     { "bad_preset", "[zoo] count: 11 is out of range, 1 to 10 are taken" },
-    { "empty_descriptor", "the head of its descriptor says 0 bytes of ABI 0.0, "
-                          "this is 0.1: fill it with XRAY_HEAD(xray_plugin)" },
-    { "empty_component", "the head of component 0 says 0 bytes of ABI 0.0, "
+    { "empty_descriptor",
+      "the header of its descriptor says 0 bytes of ABI 0.0, "
+      "this is 0.1: fill it with XRAY_HEADER(xray_plugin)" },
+    { "empty_component", "the header of component 0 says 0 bytes of ABI 0.0, "
                          "this is 0.1: fill it with "
-                         "XRAY_HEAD(xray_component)" },
-    { "empty_table", "the head of the callbacks of 'zoo' says 0 bytes of ABI "
+                         "XRAY_HEADER(xray_component)" },
+    { "empty_table", "the header of the callbacks of 'zoo' says 0 bytes of ABI "
                      "0.0, this is 0.1: fill it with "
-                     "XRAY_HEAD(xray_algo_ops)" },
+                     "XRAY_HEADER(xray_algo_ops)" },
     { "absurd_options", "'zoo' has 2147483648 options in a struct of 8 bytes, "
                         "at most 4096 in 1048576 are taken" },
     { "absurd_config", "'zoo' has 1 options in a struct of "
@@ -396,7 +397,7 @@ static void expect_table(const xray_component *like, xr_table table,
     c.option_count = (uint32_t)table.count;
     c.config_size = 64;
     const xray_plugin plugin = {
-        .head = XRAY_HEAD(xray_plugin),
+        .header = XRAY_HEADER(xray_plugin),
         .abi_needed = XRAY_ABI,
         .component_count = 1,
         .name = "p",

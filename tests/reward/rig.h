@@ -44,7 +44,7 @@ static inline void rig_close(rig *r)
 static inline xray_sample_in rig_sample(uint64_t id, const char *response,
                                         size_t size, const char *truth)
 {
-    return (xray_sample_in){ .head = XRAY_HEAD(xray_sample_in),
+    return (xray_sample_in){ .header = XRAY_HEADER(xray_sample_in),
                              .id = id,
                              .prompt = "",
                              .response = response,
@@ -57,7 +57,7 @@ static inline xray_sample_in rig_sample(uint64_t id, const char *response,
 /* The next answer, which must be there. */
 static inline xray_score rig_answer(rig *r)
 {
-    xray_score score = { .head = XRAY_HEAD(xray_score) };
+    xray_score score = { .header = XRAY_HEADER(xray_score) };
     assert_int_equal(r->ops->poll(r->self, 0, &score), XRAY_OK);
     assert_null(score.token_scores);
     assert_true(score.value_count >= 2);
@@ -68,7 +68,7 @@ static inline xray_score rig_answer(rig *r)
 
 static inline void rig_is_empty(rig *r)
 {
-    xray_score score = { .head = XRAY_HEAD(xray_score) };
+    xray_score score = { .header = XRAY_HEADER(xray_score) };
     assert_int_equal(r->ops->poll(r->self, 1000, &score), XRAY_END);
 }
 

@@ -94,7 +94,7 @@ static xray_status engine_stats(void *self, xray_infer_stats *out)
     return XRAY_OK;
 }
 
-const xray_infer_ops engine_ops = { .head = XRAY_HEAD(xray_infer_ops),
+const xray_infer_ops engine_ops = { .header = XRAY_HEADER(xray_infer_ops),
                                     .submit = engine_submit,
                                     .step = engine_step,
                                     .poll = engine_poll,
@@ -143,7 +143,8 @@ static xray_status grader_poll(void *self, uint64_t wait_ns, xray_score *out)
     return XRAY_OK;
 }
 
-static const xray_reward_ops grader_ops = { .head = XRAY_HEAD(xray_reward_ops),
+static const xray_reward_ops grader_ops = { .header =
+                                                XRAY_HEADER(xray_reward_ops),
                                             .submit = grader_submit,
                                             .poll = grader_poll };
 

@@ -61,7 +61,7 @@ static xray_status train_gradients(void *self, const xray_batch *const *batches,
     }
     say("\n");
     for (uint32_t i = 0; i < count; i++) {
-        const xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
+        const xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                                       .batch = batches[i],
                                       .first_row = first,
                                       .logp = zero,
@@ -96,7 +96,7 @@ static uint64_t version(void *owner)
 
 static const xray_weights *train_weights(void *self)
 {
-    static const xray_weights weights = { .head = XRAY_HEAD(xray_weights),
+    static const xray_weights weights = { .header = XRAY_HEADER(xray_weights),
                                           .version = version };
     (void)self;
     return &weights;
@@ -224,16 +224,16 @@ static xray_status algo_observe(void *self, const char *const *names,
 }
 
 const xray_train_ops train_ops = {
-    .head = XRAY_HEAD(xray_train_ops),
+    .header = XRAY_HEADER(xray_train_ops),
     .weights = train_weights,
     .forward = train_forward,
     .forward_backward = train_gradients,
     .optimizer_step = train_step,
 };
-static const xray_infer_ops infer_ops = { .head = XRAY_HEAD(xray_infer_ops),
+static const xray_infer_ops infer_ops = { .header = XRAY_HEADER(xray_infer_ops),
                                           .update = infer_update };
 static const xray_algo_ops algo_ops = {
-    .head = XRAY_HEAD(xray_algo_ops),
+    .header = XRAY_HEADER(xray_algo_ops),
     .prepare = algo_prepare,
     .context = algo_context,
     .metric_names = algo_names,

@@ -41,18 +41,18 @@ static void answer_forward(const xr_wire *wire)
 
 static void answer_gradients(uint32_t rank, const xr_wire *wire)
 {
-    script.start[rank] = wire->head->names ? wire->sums[0] : 0;
-    for (uint64_t k = 0; k < wire->head->names; k++) {
+    script.start[rank] = wire->header->names ? wire->sums[0] : 0;
+    for (uint64_t k = 0; k < wire->header->names; k++) {
         wire->sums[k] += script.added[rank] * (double)(k + 1);
         wire->weights[k] += 1;
     }
-    script.spec = (xr_loss_spec){ .kind = wire->head->loss,
-                                  .outputs = wire->head->outputs,
-                                  .context_size = wire->head->context_size,
-                                  .names = wire->head->names };
-    memcpy(script.context, wire->context, wire->head->context_size);
+    script.spec = (xr_loss_spec){ .kind = wire->header->loss,
+                                  .outputs = wire->header->outputs,
+                                  .context_size = wire->header->context_size,
+                                  .names = wire->header->names };
+    memcpy(script.context, wire->context, wire->header->context_size);
     if (script.fault[rank])
-        (void)snprintf(wire->head->fault, sizeof(wire->head->fault), "%s",
+        (void)snprintf(wire->header->fault, sizeof(wire->header->fault), "%s",
                        script.fault[rank]);
 }
 
@@ -65,7 +65,7 @@ static void answer_batch(uint32_t rank, const char *method,
     xr_err why = { "" };
     if (xr_wire_map(region->data, region->size, &why, &wire) != XRAY_OK)
         fail_msg("%s", why.text);
-    script.views[rank] = wire.head->views;
+    script.views[rank] = wire.header->views;
     script.rows[rank] = wire.rows.batch.rows;
     if (xr_wire_cut(&run, XRAY_ROLE_ACTOR, &wire, &whole.views, &why) !=
         XRAY_OK)
@@ -87,25 +87,27 @@ static void answer_batch(uint32_t rank, const char *method,
 /* Sample k of prompt p: p + k + 1 tokens, each 100 p + 10 k + place. */
 static void answer_draw(uint32_t rank, const xray_region *region)
 {
-    xr_draw draw;
+    xr_wire_rollout rollout;
     xr_err err = { "" };
-    if (xr_draw_map(region->data, region->size, &err, &draw) != XRAY_OK)
+    if (xr_wire_rollout_map(region->data, region->size, &err, &rollout) !=
+        XRAY_OK)
         fail_msg("%s", err.text);
-    script.rows[rank] = draw.head->prompts;
-    for (uint32_t p = 0; p < draw.head->prompts; p++) {
-        uint32_t id = (uint32_t)draw.prompt_id[p];
-        assert_int_equal(draw.prompt_start[p + 1] - draw.prompt_start[p],
+    script.rows[rank] = rollout.header->prompts;
+    for (uint32_t p = 0; p < rollout.header->prompts; p++) {
+        uint32_t id = (uint32_t)rollout.prompt_id[p];
+        assert_int_equal(rollout.prompt_start[p + 1] - rollout.prompt_start[p],
                          1 + id % 2);
-        assert_int_equal(draw.prompt[draw.prompt_start[p]], 50 + id);
-        for (uint32_t k = 0; k < draw.head->how.n; k++) {
-            uint32_t at = p * draw.head->how.n + k;
-            draw.sizes[at] = id + k + 1;
-            draw.finish[at] = k;
-            draw.versions[at] = 7 + id;
+        assert_int_equal(rollout.prompt[rollout.prompt_start[p]], 50 + id);
+        for (uint32_t k = 0; k < rollout.header->how.n; k++) {
+            uint32_t at = p * rollout.header->how.n + k;
+            rollout.sizes[at] = id + k + 1;
+            rollout.finish[at] = k;
+            rollout.versions[at] = 7 + id;
             for (uint32_t t = 0; t < id + k + 1; t++) {
-                draw.tokens[at * draw.head->how.max_tokens + t] =
+                rollout.tokens[at * rollout.header->how.max_tokens + t] =
                     (int32_t)(100 * id + 10 * k + t);
-                draw.logp[at * draw.head->how.max_tokens + t] = (float)id;
+                rollout.logp[at * rollout.header->how.max_tokens + t] =
+                    (float)id;
             }
         }
     }
@@ -139,7 +141,7 @@ xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
     va_start(args, out);
     if (strcmp(method, "step") == 0) {
         answer_step(rank, args);
-    } else if (strcmp(method, "draw") == 0) {
+    } else if (strcmp(method, "generate") == 0) {
         answer_draw(rank, va_arg(args, const xray_region *));
     } else if (strcmp(method, "forward") == 0 ||
                strcmp(method, "gradients") == 0) {

@@ -67,7 +67,7 @@ rig *rig_open(uint32_t threads)
 {
     rig *r = calloc(1, sizeof(*r));
     assert_non_null(r);
-    r->host = (xray_host){ .head = XRAY_HEAD(xray_host),
+    r->host = (xray_host){ .header = XRAY_HEADER(xray_host),
                            .host_data = r,
                            .version = "test",
                            .log = host_log,
@@ -94,7 +94,7 @@ void rig_close(rig *r)
 
 static xray_memory_stats memory_of(rig *r)
 {
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     assert_int_equal(r->device->memory(r->device_self, &stats), XRAY_OK);
     return stats;
 }
@@ -222,15 +222,15 @@ void model_close(model *m)
 xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                        const engine_size *size, void **out)
 {
-    xray_model about = { .head = XRAY_HEAD(xray_model),
+    xray_model about = { .header = XRAY_HEADER(xray_model),
                          .config_json = m->json,
                          .dtype = XRAY_F32,
                          .vocab_size = m->config.vocab,
                          .max_positions = m->config.max_positions,
                          .random_init = 1,
                          .seed = m->seed };
-    xray_world world = { .head = XRAY_HEAD(xray_world), .size = 1 };
-    xray_setup setup = { .head = XRAY_HEAD(xray_setup),
+    xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                          .host = &r->host,
                          .device = r->device,
                          .device_self = r->device_self,
@@ -238,7 +238,7 @@ xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                          .world = &world,
                          .weights = weights,
                          .role = XRAY_ROLE_ROLLOUT };
-    xray_workload load = { .head = XRAY_HEAD(xray_workload),
+    xray_workload load = { .header = XRAY_HEADER(xray_workload),
                            .rows = size->rows,
                            .row_tokens = size->row_tokens,
                            .shared = weights != NULL };
@@ -261,7 +261,7 @@ void engine_submit(rig *r, void *engine, const xray_request *request)
 
 void engine_poll(rig *r, void *engine, results *out)
 {
-    xray_sample_out s = { .head = XRAY_HEAD(xray_sample_out) };
+    xray_sample_out s = { .header = XRAY_HEADER(xray_sample_out) };
     while (r->ops->poll(engine, &s) == XRAY_OK) {
         assert_true(out->count < MAX_OUT);
         assert_true(s.token_count <= MAX_OUT_TOKENS);
@@ -316,7 +316,7 @@ void results_equal(const results *a, const results *b)
 xray_request request_make(uint64_t id, const int32_t *ids, uint32_t count,
                           uint32_t max_tokens)
 {
-    return (xray_request){ .head = XRAY_HEAD(xray_request),
+    return (xray_request){ .header = XRAY_HEADER(xray_request),
                            .id = id,
                            .ids = ids,
                            .id_count = count,
@@ -369,7 +369,7 @@ void trainer_logp(rig *r, const model *m, const int32_t *row, uint32_t count,
         xm_space_create(decoder, count, 1, count, 0, "test", &err, &space) !=
             XRAY_OK ||
         xm_forward(decoder, space, &pack, &err) != XRAY_OK ||
-        xm_heads(decoder, space, &wanted, &heads, &err) != XRAY_OK)
+        xm_outputs(decoder, space, &wanted, &heads, &err) != XRAY_OK)
         fail_msg("%s", err.text);
     memcpy(out, heads.logp, items * sizeof(*out));
     xm_space_destroy(space);

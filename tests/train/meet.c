@@ -181,7 +181,7 @@ static uint64_t received(void *self)
 
 const xray_comm_ops *meet_ops(void)
 {
-    static const xray_comm_ops ops = { .head = XRAY_HEAD(xray_comm_ops),
+    static const xray_comm_ops ops = { .header = XRAY_HEADER(xray_comm_ops),
                                        .all_reduce = all_reduce,
                                        .reduce_scatter = reduce_scatter,
                                        .all_gather = all_gather,

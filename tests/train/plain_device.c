@@ -87,7 +87,7 @@ static xray_status plain_sumsq(void *self, xray_stream *stream,
 
 rig_device plain_device_open(void)
 {
-    static const xray_device_ops ops = { .head = XRAY_HEAD(xray_device_ops),
+    static const xray_device_ops ops = { .header = XRAY_HEADER(xray_device_ops),
                                          .info = plain_info,
                                          .alloc = plain_alloc,
                                          .free = plain_free,

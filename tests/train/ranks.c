@@ -60,8 +60,9 @@ ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
     return (ranks_run){ .spec = { .config_json = json,
                                   .tokens = 400,
                                   .row_tokens = 24,
-                                  .heads = XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY |
-                                           XRAY_HEAD_VALUE,
+                                  .outputs = XRAY_OUTPUT_LOGP |
+                                             XRAY_OUTPUT_ENTROPY |
+                                             XRAY_OUTPUT_VALUE,
                                   .seed = 4,
                                   .stage_1 = stage + 1 },
                         .ranks = ranks,
@@ -196,7 +197,7 @@ static xray_status failing_loss(void *ctx, const xray_loss_call *call)
 static xray_status take_turn(rank_job *job, uint32_t tags)
 {
     const xray_train_ops *ops = job->rig.ops;
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     xray_status status = XRAY_OK;
     if (!job->run->turns)
         return XRAY_OK;
@@ -263,7 +264,7 @@ static xray_status one_step(rank_job *job, uint32_t i)
                 ((float *)grads->tensors[t].data)[0] = NAN;
     if (i + 1 == run->steps)
         put_all(job, &run->grads, grads);
-    xray_step_result result = { .head = XRAY_HEAD(xray_step_result) };
+    xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
     status = take_turn(job, TAGS_STEP);
     if (status == XRAY_OK)
         status = ops->optimizer_step(job->rig.self, 1e-2, 0.5, &result);
@@ -287,11 +288,12 @@ static xray_status score(rank_job *job)
     rows_draw(&job->whole, total, 24, 37, 55);
     rows_take(&job->mine, &job->whole, first,
               total * (job->rank + 1) / run->ranks);
-    xray_outputs out = { .head = XRAY_HEAD(xray_outputs), .logp = job->logp };
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
+                         .logp = job->logp };
     xray_status status = take_turn(job, TAGS_FORWARD);
     if (status == XRAY_OK)
         status = job->rig.ops->forward(job->rig.self, &job->mine.batch,
-                                       XRAY_HEAD_LOGP, &out);
+                                       XRAY_OUTPUT_LOGP, &out);
     memcpy(run->logp + job->whole.row_start[first], job->logp,
            job->mine.batch.tokens * sizeof(float));
     return status;
@@ -327,7 +329,7 @@ static xray_status work(rank_job *job)
         status = score(job);
     for (uint32_t i = 0; status == XRAY_OK && i < run->steps; i++)
         status = one_step(job, i);
-    run->memory[job->rank].head = (xray_head)XRAY_HEAD(xray_memory_stats);
+    run->memory[job->rank].header = (xray_header)XRAY_HEADER(xray_memory_stats);
     (void)job->device.ops->memory(job->device.self, &run->memory[job->rank]);
     if (status == XRAY_OK)
         status = take_turn(job, 1u << XRAY_TAG_WEIGHTS);
@@ -350,7 +352,7 @@ static xray_status open_comm(rank_job *job)
     if (!job->run->shm)
         return XRAY_OK;
     job->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
-    xray_comm_setup setup = { .head = XRAY_HEAD(xray_comm_setup),
+    xray_comm_setup setup = { .header = XRAY_HEADER(xray_comm_setup),
                               .host = &job->host,
                               .device = job->device.ops,
                               .device_self = job->device.self,
@@ -374,7 +376,7 @@ static void *rank_main(void *ptr)
     rank_job *job = ptr;
     ranks_run *run = job->run;
     rig_request r = rig_request_of(&run->spec);
-    xray_world world = { .head = XRAY_HEAD(xray_world),
+    xray_world world = { .header = XRAY_HEADER(xray_world),
                          .rank = job->rank,
                          .size = run->ranks };
     if (run->ranks > 1) {
@@ -383,7 +385,7 @@ static void *rank_main(void *ptr)
         world.comm_self = job->comm_self;
         world.group = job->group;
     }
-    xray_setup setup = { .head = XRAY_HEAD(xray_setup),
+    xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                          .host = &job->host,
                          .device = job->device.ops,
                          .device_self = job->device.self,
@@ -415,7 +417,7 @@ void ranks_go(ranks_run *run)
     assert_non_null(jobs);
     assert_non_null(m);
     for (uint32_t r = 0; r < run->ranks; r++) {
-        jobs[r] = (rank_job){ .host = { .head = XRAY_HEAD(xray_host),
+        jobs[r] = (rank_job){ .host = { .header = XRAY_HEADER(xray_host),
                                         .version = "test",
                                         .host_data = &jobs[r],
                                         .log = job_log,

@@ -54,7 +54,7 @@ static const void *host_service(const xray_host *host, const char *id)
 
 const xray_host *rig_host(void)
 {
-    static const xray_host host = { .head = XRAY_HEAD(xray_host),
+    static const xray_host host = { .header = XRAY_HEADER(xray_host),
                                     .version = "test",
                                     .log = host_log,
                                     .fail = host_fail,
@@ -125,7 +125,7 @@ rig_device rig_device_open(uint32_t threads)
 void rig_device_close(rig_device *device)
 {
     /* Every optimizer that was made on it gave its memory back. */
-    xray_memory_stats stats = { .head = XRAY_HEAD(xray_memory_stats) };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     if (device->ops->memory)
         assert_int_equal(device->ops->memory(device->self, &stats), XRAY_OK);
     assert_int_equal(stats.live[XRAY_TAG_OPTIMIZER], 0);
@@ -180,7 +180,7 @@ rig_request rig_request_of(const rig_spec *spec)
                          XRAY_OK);
     }
     r.model = (xray_model){
-        .head = XRAY_HEAD(xray_model),
+        .header = XRAY_HEADER(xray_model),
         .path = spec->path,
         .config_json = r.text              ? r.text
                        : spec->config_json ? spec->config_json
@@ -190,11 +190,12 @@ rig_request rig_request_of(const rig_spec *spec)
         .seed = spec->seed,
     };
     r.load = (xray_workload){
-        .head = XRAY_HEAD(xray_workload),
+        .header = XRAY_HEADER(xray_workload),
         .tokens = spec->tokens ? spec->tokens : 256,
         .rows = spec->rows ? spec->rows : 32,
         .row_tokens = spec->row_tokens ? spec->row_tokens : 48,
-        .heads = spec->heads ? spec->heads : XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY,
+        .outputs = spec->outputs ? spec->outputs
+                                 : XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
         .trainable = !spec->frozen,
         .threads = 1,
         .trainable_from_layer = spec->from_layer,
@@ -211,8 +212,8 @@ void rig_request_free(rig_request *r)
 xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out)
 {
     rig_request r = rig_request_of(spec);
-    xray_world world = { .head = XRAY_HEAD(xray_world), .size = 1 };
-    xray_setup setup = { .head = XRAY_HEAD(xray_setup),
+    xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                          .host = rig_host(),
                          .device = device->ops,
                          .device_self = device->self,
@@ -233,7 +234,8 @@ xray_status rig_plan(const rig_spec *spec, uint32_t world_size, xray_plan *out)
 {
     rig_request r = rig_request_of(spec);
     const xray_train_ops *ops = rig_component()->ops;
-    xray_world world = { .head = XRAY_HEAD(xray_world), .size = world_size };
+    xray_world world = { .header = XRAY_HEADER(xray_world),
+                         .size = world_size };
     rig_clear();
     xray_status status =
         ops->plan(rig_host(), r.config, &r.model, &world, &r.load, out);

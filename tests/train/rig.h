@@ -39,7 +39,7 @@ typedef struct rig_spec {
     uint64_t rows;           /* [32] */
     uint64_t row_tokens;     /* [48] */
     uint64_t seed;
-    uint32_t heads; /* [logp, entropy] */
+    uint32_t outputs; /* [logp, entropy] */
     uint32_t frozen;
     uint32_t checkpointing;
     uint32_t stage_1; /* stage + 1 [3 + 1] */

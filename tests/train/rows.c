@@ -8,7 +8,7 @@
 
 static void finish(rows *r, uint32_t count)
 {
-    r->batch = (xray_batch){ .head = XRAY_HEAD(xray_batch),
+    r->batch = (xray_batch){ .header = XRAY_HEADER(xray_batch),
                              .rows = count,
                              .tokens = (uint32_t)r->row_start[count],
                              .ids = r->ids,
@@ -70,7 +70,7 @@ void rows_cut(rows *r, uint32_t parts)
         for (uint32_t i = first; i <= last; i++)
             r->part_start[p][i - first] = r->row_start[i] - token;
         r->parts[p] = (xray_batch){
-            .head = XRAY_HEAD(xray_batch),
+            .header = XRAY_HEADER(xray_batch),
             .rows = last - first,
             .tokens = (uint32_t)(r->row_start[last] - token),
             .ids = r->ids + token,
@@ -120,10 +120,10 @@ xray_loss rows_loss_of(rows_loss *ctx, const rows *r)
     for (uint32_t row = 0; row < r->batch.rows; row++)
         for (int32_t t = r->row_start[row] + 1; t < r->row_start[row + 1]; t++)
             ctx->tokens += (double)r->mask[t];
-    return (xray_loss){ .head = XRAY_HEAD(xray_loss),
+    return (xray_loss){ .header = XRAY_HEADER(xray_loss),
                         .ctx = ctx,
                         .fn = loss_fn,
-                        .outputs = XRAY_HEAD_LOGP |
-                                   (ctx->entropy_weight != 0 ? XRAY_HEAD_ENTROPY
-                                                             : 0) };
+                        .outputs = XRAY_OUTPUT_LOGP | (ctx->entropy_weight != 0
+                                                           ? XRAY_OUTPUT_ENTROPY
+                                                           : 0) };
 }

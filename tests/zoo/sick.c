@@ -41,7 +41,7 @@ void sick_table(const char *who, xray_weights *table, xray_tensor *tensor)
     else if (strcmp(name, "stride") == 0)
         table->tensor_stride = 4;
     else if (strcmp(name, "head") == 0)
-        table->head.size = 0;
+        table->header.size = 0;
     else {
         table->tensors = tensor;
         table->tensor_count = 1;
@@ -101,7 +101,7 @@ const xray_plugin *xray_plugin_query(uint32_t host_abi)
 {
     static const xray_component *components[5];
     static const xray_plugin plugin = {
-        .head = XRAY_HEAD(xray_plugin),
+        .header = XRAY_HEADER(xray_plugin),
         .abi_needed = XRAY_ABI,
         .component_count = 5,
         .name = "zoo-sick",

@@ -111,7 +111,8 @@ static xray_status zoo_create(const xray_host *host, const void *config,
     *out_self = &instance;
     return XRAY_OK;
 #elif defined(ZOO_NAMES_KEY)
-    const xray_place place = { .head = XRAY_HEAD(xray_place), .key = "count" };
+    const xray_location place = { .header = XRAY_HEADER(xray_location),
+                                  .key = "count" };
     return XRAY_HAS(xray_host, host, fail_at)
                ? host->fail_at(host, XRAY_E_CONFIG, __func__, &place,
                                ": only for looks")
@@ -179,7 +180,8 @@ static const char *const *zoo_metric_names(void)
 static const void *zoo_extension(void *self, const char *id)
 {
     static const char *cells[1025 * 2];
-    static xray_algo_presets presets = { .head = XRAY_HEAD(xray_algo_presets) };
+    static xray_algo_presets presets = { .header =
+                                             XRAY_HEADER(xray_algo_presets) };
     const char *bound = getenv("ZOO_BOUND");
     char letter = bound ? *bound : 'h';
     int wide = letter == 'W' || letter == 'w';
@@ -198,7 +200,7 @@ static const void *zoo_extension(void *self, const char *id)
     static const char *const titles[] = { "preset", "A(1)" };
     static const char *const cells[] = { "one", NULL };
     static const xray_algo_presets presets = {
-        .head = XRAY_HEAD(xray_algo_presets),
+        .header = XRAY_HEADER(xray_algo_presets),
 #if defined(ZOO_PRESETS_WIDE)
         .columns = 1u << 31,
         .rows = 2,
@@ -229,11 +231,11 @@ static xray_status zoo_loss(const void *context, uint64_t size,
 
 static const xray_algo_ops ops = {
 #if defined(ZOO_SHORT_TABLE)
-    .head = { offsetof(xray_algo_ops, prepare), XRAY_ABI },
+    .header = { offsetof(xray_algo_ops, prepare), XRAY_ABI },
 #elif defined(ZOO_EMPTY_TABLE)
-    .head = { 0, 0 },
+    .header = { 0, 0 },
 #else
-    .head = XRAY_HEAD(xray_algo_ops),
+    .header = XRAY_HEADER(xray_algo_ops),
 #endif
     .create = zoo_create,
     .destroy = zoo_destroy,
@@ -252,11 +254,11 @@ static const xray_algo_ops ops = {
 
 static const xray_component component = {
 #if defined(ZOO_SHORT_COMPONENT)
-    .head = { offsetof(xray_component, options), XRAY_ABI },
+    .header = { offsetof(xray_component, options), XRAY_ABI },
 #elif defined(ZOO_EMPTY_COMPONENT)
-    .head = { 0, 0 },
+    .header = { 0, 0 },
 #else
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
 #endif
 #if defined(ZOO_UNKNOWN_INTERFACE)
     .iface = "xray.oracle/0",
@@ -286,13 +288,13 @@ static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
 #if defined(ZOO_NEWER_DESCRIPTOR)
-    .head = { sizeof(xray_plugin), XRAY_ABI + 1 },
+    .header = { sizeof(xray_plugin), XRAY_ABI + 1 },
 #elif defined(ZOO_SHORT_DESCRIPTOR)
-    .head = { offsetof(xray_plugin, vendor), XRAY_ABI },
+    .header = { offsetof(xray_plugin, vendor), XRAY_ABI },
 #elif defined(ZOO_EMPTY_DESCRIPTOR)
-    .head = { 0, 0 },
+    .header = { 0, 0 },
 #else
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
 #endif
 #if defined(ZOO_NEEDS_NEWER)
     .abi_needed = XRAY_ABI + 1,

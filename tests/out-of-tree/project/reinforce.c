@@ -30,7 +30,8 @@ typedef struct reinforce_context {
 /* The host says where the option was set. */
 static xray_status refuse_scale(const xray_host *host)
 {
-    const xray_place place = { .head = XRAY_HEAD(xray_place), .key = "scale" };
+    const xray_location place = { .header = XRAY_HEADER(xray_location),
+                                  .key = "scale" };
     if (!XRAY_HAS(xray_host, host, fail_at))
         return host->fail(host, XRAY_E_CONFIG, "create",
                           "scale: nothing is learned at 0");
@@ -132,7 +133,7 @@ static xray_status reinforce_loss(const void *data, uint64_t size,
 }
 
 static const xray_algo_ops ops = {
-    .head = XRAY_HEAD(xray_algo_ops),
+    .header = XRAY_HEADER(xray_algo_ops),
     .create = reinforce_create,
     .destroy = reinforce_destroy,
     .needs = reinforce_needs,
@@ -143,7 +144,7 @@ static const xray_algo_ops ops = {
 };
 
 static const xray_component component = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_ALGO,
     .name = "reinforce",
     .summary = "REINFORCE with a mean baseline",
@@ -157,7 +158,7 @@ static const xray_component component = {
 static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 1,
     .name = "algo-reinforce",

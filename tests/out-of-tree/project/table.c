@@ -24,7 +24,8 @@ static xray_status refuse_model(const xray_host *host, const xray_model *model)
 {
     char file[4096];
     (void)snprintf(file, sizeof(file), "%s/config.json", model->path);
-    const xray_place place = { .head = XRAY_HEAD(xray_place), .file = file };
+    const xray_location place = { .header = XRAY_HEADER(xray_location),
+                                  .file = file };
     if (!XRAY_HAS(xray_host, host, fail_at))
         return host->fail(host, XRAY_E_CONFIG, "plan",
                           "config.json: model_type is not table");

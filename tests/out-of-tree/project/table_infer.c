@@ -112,7 +112,7 @@ static xray_status engine_create(const xray_setup *setup, const void *config,
     self->table = self->weights ? self->weights->tensors[0].data : self->own;
     self->vocab = model->vocab_size;
     self->max_positions = model->max_positions;
-    self->stats.head = (xray_head)XRAY_HEAD(xray_infer_stats);
+    self->stats.header = (xray_header)XRAY_HEADER(xray_infer_stats);
     if (!self->weights && !model->random_init) {
         xray_status status =
             table_read(self->host, model->path, self->own, count);
@@ -313,7 +313,7 @@ static xray_status engine_update(void *ptr, const xray_weights *from,
 }
 
 const xray_infer_ops table_infer_ops = {
-    .head = XRAY_HEAD(xray_infer_ops),
+    .header = XRAY_HEADER(xray_infer_ops),
     .plan = table_plan,
     .create = engine_create,
     .destroy = engine_destroy,

@@ -4,7 +4,7 @@
 #include "table.h"
 
 static const xray_component train = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_TRAIN,
     .name = "table",
     .summary = "A table of logits, trained by gradient descent",
@@ -13,7 +13,7 @@ static const xray_component train = {
 };
 
 static const xray_component infer = {
-    .head = XRAY_HEAD(xray_component),
+    .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_INFER,
     .name = "table",
     .summary = "Draws from a table of logits",
@@ -24,7 +24,7 @@ static const xray_component infer = {
 static const xray_component *const components[] = { &train, &infer };
 
 static const xray_plugin plugin = {
-    .head = XRAY_HEAD(xray_plugin),
+    .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI,
     .component_count = 2,
     .name = "backend-table",

@@ -68,7 +68,7 @@ static void publish(trainer *self, const xray_setup *setup)
         .data = self->table,
     };
     self->weights = (xray_weights){
-        .head = XRAY_HEAD(xray_weights),
+        .header = XRAY_HEADER(xray_weights),
         .tensor_count = 1,
         .tensor_stride = sizeof(self->tensor),
         .tensors = &self->tensor,
@@ -140,7 +140,7 @@ static xray_status trainer_forward(void *ptr, const xray_batch *batch,
                                    uint32_t outputs, xray_outputs *out)
 {
     trainer *self = ptr;
-    if (outputs & XRAY_HEAD_VALUE)
+    if (outputs & XRAY_OUTPUT_VALUE)
         return self->host->fail(self->host, XRAY_E_UNSUPPORTED, __func__,
                                 "a table has no value head");
     for (uint32_t r = 0; r < batch->rows; r++)
@@ -150,9 +150,9 @@ static xray_status trainer_forward(void *ptr, const xray_batch *batch,
             if (wanted)
                 table_logp(self->table, self->vocab, batch->ids[t - 1],
                            temperature_of(batch, r), self->row);
-            if (outputs & XRAY_HEAD_LOGP)
+            if (outputs & XRAY_OUTPUT_LOGP)
                 out->logp[t] = wanted ? self->row[batch->ids[t]] : 0.0f;
-            if (outputs & XRAY_HEAD_ENTROPY)
+            if (outputs & XRAY_OUTPUT_ENTROPY)
                 out->entropy[t] =
                     wanted ? entropy_of(self->row, self->vocab) : 0.0f;
         }
@@ -184,10 +184,10 @@ static xray_status trainer_backward(void *ptr, const xray_batch *const *batches,
     uint32_t first = 0;
     for (uint32_t i = 0; i < count; i++) {
         const xray_batch *batch = batches[i];
-        xray_outputs out = { .head = XRAY_HEAD(xray_outputs),
+        xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
                              .logp = self->logp,
                              .entropy = self->entropy };
-        xray_loss_call call = { .head = XRAY_HEAD(xray_loss_call),
+        xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                                 .batch = batch,
                                 .first_row = first,
                                 .logp = self->logp,
@@ -198,7 +198,7 @@ static xray_status trainer_backward(void *ptr, const xray_batch *const *batches,
             return self->host->fail(self->host, XRAY_E_RANGE, __func__,
                                     "a micro-batch is over the bound");
         xray_status status = trainer_forward(
-            self, batch, XRAY_HEAD_LOGP | XRAY_HEAD_ENTROPY, &out);
+            self, batch, XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY, &out);
         if (status != XRAY_OK)
             return status;
         memset(self->dlogp, 0, batch->tokens * sizeof(float));
@@ -257,7 +257,7 @@ static xray_status trainer_load(void *ptr, const char *dir)
 }
 
 const xray_train_ops table_train_ops = {
-    .head = XRAY_HEAD(xray_train_ops),
+    .header = XRAY_HEADER(xray_train_ops),
     .plan = table_plan,
     .create = trainer_create,
     .destroy = trainer_destroy,

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From hidden states to log-probabilities, and their gradient. Logits exist for
+ * a chunk of items; trainer and engine get theirs from one product.
+ */
+#include "plugins/device-cuda/lm_head.h"
+#include "plugins/device-cuda/lm_head_rows.h"
+
+#define CHUNK_FLOATS ((uint64_t)80 << 20) /* 320 MiB of logits */
+#define CHUNK_MIN 16u
+#define CHUNK_MAX 1024u
+
+/* ---- chunks of logits ---------------------------------------------------- */
+
+xray_status head_begin(cuda_device *d, head_chunk *c, int gradient)
+{
+    uint64_t vocab = c->weight->rows;
+    c->row = (vocab + 15) / 16 * 16;
+    uint64_t most = CHUNK_FLOATS / c->row;
+    most = most > CHUNK_MAX ? CHUNK_MAX : most;
+    most = most >= 128 ? most / 128 * 128 : most / CUDA_GRAIN * CUDA_GRAIN;
+    c->most = most < CHUNK_MIN ? CHUNK_MIN : most;
+    /* Of any number of items, so that a later step never takes more. */
+    uint64_t logits = c->kept ? 0 : c->most * c->row * sizeof(float);
+    int narrow = d->precision == CUDA_BFLOAT16;
+    uint64_t slopes = narrow && gradient
+                          ? c->most * product_row(vocab) * sizeof(uint16_t)
+                          : 0;
+    char *base = NULL;
+    if (logits + slopes > 0) {
+        void *data = NULL;
+        xray_status status =
+            cuda_scratch(d, CUDA_SCRATCH_LOGITS, logits + slopes, &data);
+        if (status != XRAY_OK)
+            return status;
+        base = (char *)data;
+    }
+    c->z = (float *)(void *)base;
+    c->dz = slopes ? (uint16_t *)(void *)(base + logits) : NULL;
+    if (!narrow)
+        return XRAY_OK;
+    void *x = NULL;
+    xray_status status = cuda_scratch(
+        d, CUDA_SCRATCH_X,
+        c->most * product_row(c->weight->cols) * sizeof(uint16_t), &x);
+    c->x_low = (uint16_t *)x;
+    return status;
+}
+
+int head_next(head_chunk *c, uint64_t n)
+{
+    c->first += c->count;
+    if (c->first >= n)
+        return 0;
+    c->count = n - c->first < c->most ? n - c->first : c->most;
+    if (c->kept)
+        c->z = c->kept + c->first * c->row;
+    return 1;
+}
+
+xray_status head_round(cuda_device *d, cudaStream_t stream, head_chunk *c)
+{
+    if (d->precision == CUDA_FLOAT32)
+        return XRAY_OK;
+    product_rounding r = {};
+    r.x = c->x + c->first * c->weight->cols;
+    r.to = c->x_low;
+    r.live = c->live;
+    r.x_row = c->weight->cols;
+    r.rows = (uint32_t)c->count;
+    r.width = (uint32_t)c->weight->cols;
+    r.dtype = XRAY_F32;
+    r.live_from = (uint32_t)c->first;
+    return product_round(d, stream, c->where, &r);
+}
+
+/* x of the chunk as an operand. */
+static void operand_x(const cuda_device *d, const head_chunk *c,
+                      const void **out, uint64_t *out_row)
+{
+    int narrow = d->precision == CUDA_BFLOAT16;
+    *out = narrow ? (const void *)c->x_low
+                  : (const void *)(c->x + c->first * c->weight->cols);
+    *out_row = narrow ? product_row(c->weight->cols) : c->weight->cols;
+}
+
+/* dz of the chunk as an operand. */
+static void operand_dz(const cuda_device *d, const head_chunk *c,
+                       const void **out, uint64_t *out_row)
+{
+    int narrow = d->precision == CUDA_BFLOAT16;
+    *out = narrow ? (const void *)c->dz : (const void *)c->z;
+    *out_row = narrow ? product_row(c->weight->rows) : c->row;
+}
+
+static xray_status head_product(cuda_device *d, cudaStream_t stream,
+                                const char *where, const product_gemm *g)
+{
+    return d->precision == CUDA_FLOAT32
+               ? product_chain(d, stream, where, g, PRODUCT_AUTO)
+               : product_narrow(d, stream, where, g);
+}
+
+/* What products with the matrix have in common. */
+static xray_status head_gemm(cuda_device *d, cudaStream_t stream,
+                             const head_chunk *c, product_gemm *g)
+{
+    product_matrix w;
+    xray_status status = product_matrix_of(d, stream, c->where, c->weight, &w);
+    *g = product_gemm{};
+    g->b = w.data;
+    g->b_row = w.row;
+    g->b_dtype = w.dtype;
+    g->live = c->live;
+    g->live_from = (uint32_t)c->first;
+    g->m = (uint32_t)c->count;
+    return status;
+}
+
+xray_status head_logits(cuda_device *d, cudaStream_t stream, head_chunk *c)
+{
+    product_gemm g;
+    xray_status status = head_gemm(d, stream, c, &g);
+    if (status != XRAY_OK)
+        return status;
+    operand_x(d, c, &g.a, &g.a_row);
+    g.c = c->z;
+    g.c_row = c->row;
+    g.form = PRODUCT_NT;
+    g.n = (uint32_t)c->weight->rows;
+    g.k = (uint32_t)c->weight->cols;
+    return head_product(d, stream, c->where, &g);
+}
+
+/* ---- log-probabilities --------------------------------------------------- */
+
+typedef struct head_out {
+    const float *z;
+    uint64_t row;
+    uint64_t first;
+    const int32_t *live;
+    const int32_t *targets;
+    const float *temperature;
+    float *logp;
+    float *entropy;
+    float *lse;
+    float *partial;
+    uint64_t vocab_first;
+    uint32_t vocab;
+    float softcap;
+} head_out;
+
+CU_FN head_row row_of(const head_out *o, uint64_t item)
+{
+    head_row r = { o->z + blockIdx.x * o->row, o->vocab, o->softcap,
+                   o->temperature ? o->temperature[item] : 1.0f };
+    return r;
+}
+
+/* A block an item, which reads its logits twice: with enough items bounded by
+ * memory, or by the chains of sums (head_rows.h) where the cache holds them. */
+__global__ void __launch_bounds__(HEAD_THREADS) head_rows(head_out o)
+{
+    __shared__ head_shared shared;
+    uint64_t i = o.first + blockIdx.x;
+    if (!head_there(o.live, i))
+        return;
+    head_row r = row_of(&o, i);
+    head_sum h = { head_row_max(&shared, &r), 0.0f, 0.0f };
+    float sum;
+    float moment;
+    head_sums<HEAD_MOMENT>(&shared, &r, &h, &sum, &moment);
+    if (threadIdx.x != 0)
+        return;
+    uint64_t at = (uint64_t)(int64_t)o.targets[i] - o.vocab_first;
+    int in = o.targets[i] >= 0 && at < o.vocab;
+    float z = in ? head_value(&r, r.z[at]) : 0.0f;
+    if (o.partial) {
+        float *to = o.partial + 4 * i;
+        to[0] = h.max;
+        to[1] = sum;
+        to[2] = fmaf(h.max, sum, moment);
+        to[3] = z;
+        return;
+    }
+    float log_sum = cu_log(sum);
+    /* A target that is no word has no log-probability. */
+    o.logp[i] = in ? (z - h.max) - log_sum : cu_float(0x7fc00000u);
+    if (o.entropy)
+        o.entropy[i] = log_sum - moment / sum;
+    if (o.lse)
+        o.lse[i] = h.max + log_sum;
+}
+
+static head_out out_of(const xray_lm_head_logp *op, const head_chunk *c)
+{
+    head_out o = {};
+    o.z = c->z;
+    o.row = c->row;
+    o.first = c->first;
+    o.live = op->items.live;
+    o.targets = op->targets;
+    o.temperature = op->temperature;
+    o.logp = op->logp;
+    o.entropy = op->entropy;
+    o.lse = op->lse;
+    o.partial = op->partial;
+    o.vocab_first = op->vocab_first;
+    o.vocab = (uint32_t)op->weight->rows;
+    o.softcap = op->softcap;
+    return o;
+}
+
+static head_chunk chunk_of(const xray_lm_head_logp *op, const char *where)
+{
+    head_chunk c = {};
+    c.where = where;
+    c.weight = op->weight;
+    c.x = op->x;
+    c.live = op->items.live;
+    c.kept = op->logits;
+    return c;
+}
+
+xray_status cuda_lm_head_logp(void *self, xray_stream *stream,
+                           const xray_lm_head_logp *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "lm_head_logp", op->weight, op->x, op->targets,
+               op->partial ? op->partial : op->logp);
+    cudaStream_t s = cuda_stream(d, stream);
+    head_chunk c = chunk_of(op, "lm_head_logp");
+    xray_status status = head_begin(d, &c, 0);
+    while (status == XRAY_OK && head_next(&c, op->items.bound)) {
+        status = head_round(d, s, &c);
+        if (status == XRAY_OK)
+            status = head_logits(d, s, &c);
+        if (status != XRAY_OK)
+            break;
+        CU_LAUNCH(head_rows, dim3((unsigned)c.count),
+                  head_threads(op->weight->rows), 0, s, out_of(op, &c));
+        status = cuda_launched(d, "lm_head_logp");
+    }
+    return status;
+}
+
+/* ---- gradient ------------------------------------------------------------ */
+
+typedef struct head_slope {
+    head_out forward;
+    float *z;
+    uint16_t *dz; /* bfloat16 */
+    uint64_t dz_row;
+    const float *dlogp;
+    const float *dentropy;
+} head_slope;
+
+/* dz = dlogp 1[target] - p (dlogp + dH (log p + H)), through temperature and
+ * softcap back to the logit. */
+typedef struct head_point {
+    head_row row;
+    float lse;
+    float entropy;
+    float dlogp;
+    float dentropy;
+} head_point;
+
+CU_FN float slope_at(const head_point *p, float z, int target)
+{
+    float c = z;
+    float u = 0.0f;
+    if (p->row.softcap != 0.0f) {
+        c = p->row.softcap * cu_tanh(c / p->row.softcap);
+        u = c / p->row.softcap;
+    }
+    if (p->row.temperature != 1.0f)
+        c = c / p->row.temperature;
+    float logp = c - p->lse;
+    float prob = cu_exp(logp);
+    float seen = 0.0f < prob ? logp : 0.0f;
+    float w = fmaf(p->dentropy, seen + p->entropy, p->dlogp);
+    float dz = (target ? p->dlogp : 0.0f) - prob * w;
+    if (p->row.temperature != 1.0f)
+        dz = dz / p->row.temperature;
+    if (p->row.softcap != 0.0f)
+        dz = dz * fmaf(-u, u, 1.0f);
+    return dz;
+}
+
+/* Bounded by memory: each logit is read once, its gradient written in place,
+ * or as bf16 beside it. A thread has eight. */
+__global__ void __launch_bounds__(256) head_slopes(head_slope s)
+{
+    uint64_t item = s.forward.first + blockIdx.x;
+    uint32_t first = (blockIdx.y * 256 + threadIdx.x) * 8;
+    if (!head_there(s.forward.live, item) || first >= s.forward.vocab)
+        return;
+    head_point p = { row_of(&s.forward, item), s.forward.lse[item],
+                     s.forward.entropy ? s.forward.entropy[item] : 0.0f,
+                     s.dlogp[item], s.dentropy ? s.dentropy[item] : 0.0f };
+    int64_t target =
+        (int64_t)s.forward.targets[item] - (int64_t)s.forward.vocab_first;
+    float *z = s.z + blockIdx.x * s.forward.row + first;
+    float v[8];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float4 q = *(const float4 *)(const void *)(z + 4 * h);
+        v[4 * h] = q.x;
+        v[4 * h + 1] = q.y;
+        v[4 * h + 2] = q.z;
+        v[4 * h + 3] = q.w;
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < 8; j++)
+        v[j] = first + j < s.forward.vocab
+                   ? slope_at(&p, v[j], (int64_t)(first + j) == target)
+                   : 0.0f;
+    if (s.dz) {
+        uint16_t *to = s.dz + blockIdx.x * s.dz_row + first;
+        *(uint4 *)(void *)to =
+            make_uint4(cu_pack_bf16(v[0], v[1]), cu_pack_bf16(v[2], v[3]),
+                       cu_pack_bf16(v[4], v[5]), cu_pack_bf16(v[6], v[7]));
+        return;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        *(float4 *)(void *)(z + 4 * h) =
+            make_float4(v[4 * h], v[4 * h + 1], v[4 * h + 2], v[4 * h + 3]);
+}
+
+static xray_status run_slopes(cuda_device *d, cudaStream_t stream,
+                              const xray_lm_head_grad *op, const head_chunk *c)
+{
+    head_slope s = {};
+    s.forward = out_of(op->forward, c);
+    s.z = c->z;
+    s.dz = c->dz;
+    s.dz_row = product_row(c->weight->rows);
+    s.dlogp = op->dlogp;
+    s.dentropy = op->dentropy;
+    unsigned across = (unsigned)((c->weight->rows + 2047) / 2048);
+    CU_LAUNCH(head_slopes, dim3((unsigned)c->count, across), 256, 0, stream, s);
+    return cuda_launched(d, "lm_head_grad");
+}
+
+/* dx and dweight of the chunk whose dz is in place. */
+static xray_status grad_products(cuda_device *d, cudaStream_t stream,
+                                 const xray_lm_head_grad *op, const head_chunk *c)
+{
+    product_gemm g;
+    xray_status status = head_gemm(d, stream, c, &g);
+    if (status != XRAY_OK)
+        return status;
+    uint64_t cols = c->weight->cols;
+    operand_dz(d, c, &g.a, &g.a_row);
+    g.c = op->dx + c->first * cols;
+    g.c_row = cols;
+    g.form = PRODUCT_NN;
+    g.n = (uint32_t)cols;
+    g.k = (uint32_t)c->weight->rows;
+    status = head_product(d, stream, c->where, &g);
+    if (status != XRAY_OK || !op->dweight)
+        return status;
+    operand_x(d, c, &g.b, &g.b_row);
+    g.b_dtype = XRAY_F32;
+    g.c = op->dweight;
+    g.form = PRODUCT_TN;
+    g.m = (uint32_t)c->weight->rows;
+    g.k = (uint32_t)c->count;
+    g.accumulate = 1;
+    return head_product(d, stream, c->where, &g);
+}
+
+static xray_status grad_chunk(cuda_device *d, cudaStream_t stream,
+                              const xray_lm_head_grad *op, head_chunk *c)
+{
+    xray_status status = head_round(d, stream, c);
+    if (status == XRAY_OK && !c->kept)
+        status = head_logits(d, stream, c);
+    if (status == XRAY_OK)
+        status = run_slopes(d, stream, op, c);
+    return status == XRAY_OK ? grad_products(d, stream, op, c) : status;
+}
+
+xray_status cuda_lm_head_grad(void *self, xray_stream *stream,
+                           const xray_lm_head_grad *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
+    const xray_lm_head_logp *f = op->forward;
+    CUDA_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
+    if (op->dentropy && !f->entropy)
+        return cuda_fail(d, XRAY_E_ARG, "lm_head_grad",
+                         "dentropy is given, but the forward call kept no "
+                         "entropy");
+    head_chunk c = chunk_of(f, "lm_head_grad");
+    xray_status status = head_begin(d, &c, 1);
+    while (status == XRAY_OK && head_next(&c, f->items.bound))
+        status = grad_chunk(d, cuda_stream(d, stream), op, &c);
+    return status;
+}

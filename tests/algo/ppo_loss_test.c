@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * PPO's losses: gradients against finite differences of a second, independent
+ * float64 implementation, and what must not change them.
+ */
+#include "tests/algo/ppo_rig.h"
+
+#include <math.h>
+
+#include "tests/algo/vectors.h"
+
+static const char *const modes[] = { "token-mean", "token-sum",
+                                     "seq-mean-token-sum",
+                                     "seq-mean-token-sum-norm",
+                                     "seq-mean-token-mean" };
+
+/* ---- the second implementation ------------------------------------------- */
+
+typedef struct oracle {
+    int mode;
+    int value_mode;
+    double dual; /* 0: none */
+    double value_clip;
+    double vf_coef; /* 0: no value loss */
+    double kl_coef; /* of k3; 0: none */
+    double entropy_coef;
+} oracle;
+
+static double loss_of(const oracle *o, const rig_batch *b, const double *logp,
+                      const double *entropy, const double *value)
+{
+    double policy[RIG_TOKENS] = { 0 };
+    double squares[RIG_TOKENS] = { 0 };
+    for (uint32_t i = 0; i < b->b.tokens; i++) {
+        if (b->mask[i] == 0)
+            continue;
+        double a = (double)b->advantage[i];
+        double ratio = exp(logp[i] - (double)b->old_logp[i]);
+        policy[i] = fmax(-a * ratio, -a * rig_limit(ratio, 0.8, 1.3));
+        if (o->dual > 0 && a < 0)
+            policy[i] = fmin(policy[i], -a * o->dual);
+        double d = (double)b->ref_logp[i] - logp[i];
+        if (o->kl_coef > 0)
+            policy[i] += o->kl_coef * (exp(d) - d - 1);
+        policy[i] -= o->entropy_coef * entropy[i];
+        double old = (double)b->value[i];
+        double r = (double)b->returns[i];
+        double kept =
+            rig_limit(value[i], old - o->value_clip, old + o->value_clip);
+        squares[i] = 0.5 * fmax(pow(value[i] - r, 2), pow(kept - r, 2));
+    }
+    return rig_aggregate(modes[o->mode], policy, b) +
+           o->vf_coef * rig_aggregate(modes[o->value_mode], squares, b);
+}
+
+/* ---- fixtures ------------------------------------------------------------ */
+
+static void make_rows(rig_batch *b)
+{
+    rig_batch_init(b);
+    for (int i = 0; i < 6; i++)
+        (void)ppo_row(b, 1 + i % 3, 3 + (5 * i) % 7, 0);
+    b->mask[b->row_start[3] + 3] = 0; /* an observation */
+    ppo_fill(b, 77);
+    for (uint32_t i = 0; i < b->b.tokens; i++) {
+        int k = (int)(i % 7);
+        b->advantage[i] = 0.6f * (float)(k - 3) + 0.1f;
+        b->returns[i] = 0.35f * (float)(k - 2);
+    }
+}
+
+/* As doubles, 0 where there is nothing. */
+static void widen(const rig_batch *b, const float *from, double *to)
+{
+    for (uint32_t i = 0; i < RIG_TOKENS; i++)
+        to[i] = i < b->b.tokens && b->mask[i] != 0 ? (double)from[i] : 0;
+}
+
+#define STEP 1e-6
+static void compare(const rig_batch *b, const oracle *o, int critic)
+{
+    double x[3][RIG_TOKENS];
+    const float *got[] = { b->dlogp, b->dentropy, b->dvalue };
+    widen(b, b->logp, x[0]);
+    widen(b, b->entropy, x[1]);
+    widen(b, b->value_now, x[2]);
+    for (int k = critic ? 2 : 0; k < 3; k++)
+        for (uint32_t i = 0; i < b->b.tokens; i++) {
+            double at = x[k][i];
+            x[k][i] = at + STEP;
+            double high = loss_of(o, b, x[0], x[1], x[2]);
+            x[k][i] = at - STEP;
+            double low = loss_of(o, b, x[0], x[1], x[2]);
+            x[k][i] = at;
+            rig_near((double)got[k][i], (high - low) / (2 * STEP), 2e-6,
+                     k == 2 ? "dvalue"
+                     : k    ? "dentropy"
+                            : "dlogp");
+        }
+}
+
+/* The loss that is told is the one whose gradient was given. */
+static void same_loss(const rig *r, const rig_batch *b, const oracle *o,
+                      const rig_sums *sums)
+{
+    double x[3][RIG_TOKENS];
+    widen(b, b->logp, x[0]);
+    widen(b, b->entropy, x[1]);
+    widen(b, b->value_now, x[2]);
+    rig_near(rig_metric(r, sums, "actor/loss"), loss_of(o, b, x[0], x[1], x[2]),
+             1e-6, "actor/loss");
+}
+
+/* ---- tests --------------------------------------------------------------- */
+
+static void one_trunk_against_differences(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 5; mode++) {
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        ppo_mini mini = { 0, 6, 0, 0 };
+        oracle o = { mode, (mode + 1) % 5, mode % 2 ? 3 : 0, 0.3, 0.7, 0.05,
+                     0.01 };
+        rig_open(&r,
+                 RIG_KEYS("value_model", "policy", "whiten_advantages", "none",
+                          "safety_bounds", "false", "clip_ratio_c",
+                          mode % 2 ? "3" : "0", "clip_ratio_high", "0.3",
+                          "cliprange_value", "0.3", "vf_coef", "0.7",
+                          "use_kl_loss", "true", "kl_loss_coef", "0.05",
+                          "entropy_coeff", "0.01", "loss_agg_mode", modes[mode],
+                          "critic_loss_agg_mode", modes[(mode + 1) % 5]));
+        make_rows(&b);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        compare(&b, &o, 0);
+        same_loss(&r, &b, &o, &sums);
+        assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") > 0);
+        assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") < 1);
+        assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") > 0);
+        rig_close(&r);
+    }
+}
+
+static void the_critic_against_differences(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 5; mode++) {
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        ppo_mini mini = { 0, 6, 0, 1 };
+        oracle o = { mode, mode, 0, 0.5, 1, 0, 0 };
+        rig_open(&r, RIG_KEYS("loss_agg_mode", modes[mode]));
+        make_rows(&b);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        compare(&b, &o, 1);
+        for (uint32_t i = 0; i < b.b.tokens; i++)
+            assert_true(b.dlogp[i] == 0);
+        assert_true(isnan(rig_metric(&r, &sums, "actor/pg_loss")));
+        assert_true(rig_metric(&r, &sums, "critic/vf_loss") > 0);
+        /* With a critic the policy's loss leaves values alone. */
+        memset(b.dvalue, 0, sizeof(b.dvalue));
+        mini.critic = 0;
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        for (uint32_t i = 0; i < b.b.tokens; i++)
+            assert_true(b.dvalue[i] == 0);
+        rig_close(&r);
+    }
+}
+
+static void published_dual_clip(void **state)
+{
+    (void)state;
+    cJSON *all = vectors_open();
+    const cJSON *in = vector_part(all, "ppo_dual_clip", "inputs");
+    const cJSON *want = vector_part(all, "ppo_dual_clip", "expected");
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    ppo_mini mini = { 0, 1, 0, 0 };
+    rig_open(&r, NULL);
+    rig_batch_init(&b);
+    (void)ppo_row(&b, 1, 3, 0);
+    for (int i = 0; i < 3; i++) {
+        b.advantage[1 + i] = (float)vector_at(in, "adv", i);
+        b.old_logp[1 + i] = (float)vector_at(in, "old_lp", i);
+        b.logp[1 + i] = (float)vector_at(in, "lp", i);
+    }
+    assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+    rig_near(rig_metric(&r, &sums, "actor/pg_loss"),
+             vector_number(want, "mean"), 1e-3, "dual clip");
+    rig_close(&r);
+    cJSON_Delete(all);
+}
+
+/* Gradients and metrics do not depend on how the rows are cut. */
+static void cuts_change_no_bit(void **state)
+{
+    static const char *const trlx[] = {
+        "preset", "trlx", "entropy_coeff", "0.01", "use_kl_loss", "true", NULL
+    };
+    static const char *const mini_batch[] = {
+        "preset",     "trlx",          "whiten_advantages",
+        "mini-batch", "loss_agg_mode", "seq-mean-token-mean",
+        NULL
+    };
+    static const char *const verl[] = { "preset", "verl", "loss_agg_mode",
+                                        "seq-mean-token-sum", NULL };
+    const char *const *const sets[] = { trlx, mini_batch, verl };
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        rig r;
+        rig_batch whole;
+        rig_sums sums;
+        ppo_mini mini = { 1, 5, 0, k >= 3 };
+        rig_open(&r, sets[k % 3]);
+        make_rows(&whole);
+        assert_int_equal(ppo_run_mini(&r, &whole, &mini, &sums), XRAY_OK);
+        for (uint32_t cut = 1; cut < 5; cut++) {
+            rig_batch b;
+            rig_sums again;
+            make_rows(&b);
+            mini.cut = cut;
+            assert_int_equal(ppo_run_mini(&r, &b, &mini, &again), XRAY_OK);
+            assert_memory_equal(b.dlogp, whole.dlogp, sizeof(b.dlogp));
+            assert_memory_equal(b.dentropy, whole.dentropy, sizeof(b.dlogp));
+            assert_memory_equal(b.dvalue, whole.dvalue, sizeof(b.dvalue));
+            assert_memory_equal(&again, &sums, sizeof(sums));
+        }
+        rig_close(&r);
+    }
+}
+
+/* The mini-batch's whitening comes with its context: another mini-batch has
+ * another. */
+static void whitening_is_the_mini_batch_s(void **state)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    (void)state;
+    rig_open(&r, RIG_KEYS("value_model", "policy", "whiten_advantages",
+                          "mini-batch", "clip_ratio_c", "0"));
+    make_rows(&b);
+    for (uint32_t first = 0; first < 6; first += 3) {
+        ppo_mini mini = { first, 3, 0, 0 };
+        double n = 0;
+        double mean = 0;
+        double squares = 0;
+        int32_t at = b.row_start[first];
+        int32_t end = b.row_start[first + 3];
+        memcpy(b.logp, b.old_logp, sizeof(b.logp)); /* ratio 1 */
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        for (int32_t i = at; i < end; i++)
+            if (b.mask[i] != 0) {
+                mean += (double)b.advantage[i];
+                n++;
+            }
+        mean /= n;
+        for (int32_t i = at; i < end; i++)
+            if (b.mask[i] != 0)
+                squares += pow((double)b.advantage[i] - mean, 2);
+        for (int32_t i = at; i < end; i++)
+            if (b.mask[i] != 0)
+                rig_near((double)b.dlogp[i],
+                         -((double)b.advantage[i] - mean) /
+                             sqrt(squares / (n - 1) + 1e-8) / n,
+                         1e-7, "whitened gradient");
+    }
+    rig_close(&r);
+}
+
+static void what_is_missing_is_refused(void **state)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    ppo_mini mini = { 0, 6, 0, 0 };
+    (void)state;
+    rig_open(&r, RIG_KEYS("preset", "trlx"));
+    make_rows(&b);
+    b.b.ref_logp = NULL; /* not read by the loss */
+    assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+    xray_metric_sums none = { .header = XRAY_HEADER(xray_metric_sums) };
+    xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
+                            .batch = &b.b };
+    char context[16] = { 0 };
+    assert_int_equal(r.ops->loss(context, 16, &call, &none), XRAY_E_ARG);
+    assert_int_equal(r.ops->critic_loss(context, 16, &call, &none), XRAY_E_ARG);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_trunk_against_differences),
+        cmocka_unit_test(the_critic_against_differences),
+        cmocka_unit_test(published_dual_clip),
+        cmocka_unit_test(cuts_change_no_bit),
+        cmocka_unit_test(whitening_is_the_mini_batch_s),
+        cmocka_unit_test(what_is_missing_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

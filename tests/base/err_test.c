@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sentences and the places they are about. cmocka has a macro named fail, hence
+ * the parentheses around the callback.
+ */
+#include "core/base/err.h"
+#include "tests/testing.h"
+
+static void a_key_is_named_and_kept(void **state)
+{
+    (void)state;
+    xr_err err;
+    assert_int_equal(xr_fail_key(&err, XRAY_E_CONFIG, "data", "filters",
+                                 ": '%s' is none", "a"),
+                     XRAY_E_CONFIG);
+    assert_string_equal(err.text, "[data] filters: 'a' is none");
+    (void)xr_fail_in(&err, XRAY_E_CONFIG, "rank %d", 3);
+    assert_string_equal(err.text, "rank 3: [data] filters: 'a' is none");
+    assert_string_equal(err.location.section, "data");
+    assert_string_equal(err.location.key, "filters");
+    assert_string_equal(err.text + err.location.from,
+                        "[data] filters: 'a' is none");
+    assert_string_equal(err.text + err.location.said, ": 'a' is none");
+    (void)xr_fail(&err, XRAY_E_CONFIG, "[data] filters: it reads so");
+    assert_int_equal(err.location.said, 0);
+    assert_string_equal(err.location.key, "");
+    assert_int_equal(xr_fail_key(NULL, XRAY_E_IO, NULL, "a", "b"), XRAY_E_IO);
+}
+
+static void what_is_cut_off_has_no_place(void **state)
+{
+    (void)state;
+    char name[200];
+    char most[1023];
+    xr_err err;
+    memset(name, 'k', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, "data", name, ": too long");
+    assert_int_equal(err.location.said, 0);
+    assert_non_null(strstr(err.text, ": too long"));
+    memset(most, 'm', sizeof(most) - 1);
+    most[sizeof(most) - 1] = '\0';
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, "data", "filters", ": %s", most);
+    assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+    assert_string_equal(err.location.key, "filters");
+    most[1015] = '\0';
+    (void)xr_fail_in(&err, XRAY_E_CONFIG, "%s", most);
+    assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+    assert_int_equal(err.location.said, 0);
+    assert_string_equal(err.location.key, "");
+}
+
+/* ---- telling a host ------------------------------------------------------ */
+
+typedef struct told {
+    char where[64];
+    char text[64];
+    char key[64];
+    char file[64];
+    int sections;
+} told;
+
+static xray_status keep_fail(const xray_host *api, xray_status code,
+                             const char *where, const char *text)
+{
+    told *t = api->host_data;
+    *t = (told){ .sections = 0 };
+    (void)snprintf(t->where, sizeof(t->where), "%s", where);
+    (void)snprintf(t->text, sizeof(t->text), "%s", text);
+    return code;
+}
+
+static xray_status keep_at(const xray_host *api, xray_status code,
+                           const char *where, const xray_location *place,
+                           const char *text)
+{
+    told *t = api->host_data;
+    (void)keep_fail(api, code, where, text);
+    (void)snprintf(t->key, sizeof(t->key), "%s", place->key ? place->key : "");
+    (void)snprintf(t->file, sizeof(t->file), "%s",
+                   place->file ? place->file : "");
+    t->sections = place->section != NULL;
+    return code;
+}
+
+static void a_host_is_told_the_place(void **state)
+{
+    (void)state;
+    told t;
+    xr_err err;
+    const xray_host host = { .header = XRAY_HEADER(xray_host),
+                             .host_data = &t,
+                             .fail = keep_fail,
+                             .fail_at = keep_at };
+    xray_host older = host;
+    older.header.size = offsetof(xray_host, fail_at);
+    (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "size", " = %d fits", 3);
+    (void)xr_fail_in(&err, XRAY_E_CONFIG, "engine");
+    assert_int_equal(xr_host_tell(&host, XRAY_E_CONFIG, "plan", &err),
+                     XRAY_E_CONFIG);
+    assert_string_equal(t.where, "plan");
+    assert_string_equal(t.key, "size");
+    assert_string_equal(t.text, " = 3 fits");
+    assert_int_equal(t.sections, 0);
+    (void)xr_host_tell(&older, XRAY_E_CONFIG, "plan", &err);
+    assert_string_equal(t.text, "engine: size = 3 fits");
+    (void)xr_fail(&err, XRAY_E_IO, "m/c: is short");
+    (void)xr_host_tell(&host, XRAY_E_IO, "plan", &err);
+    assert_string_equal(t.text, "m/c: is short");
+    xr_err_file(&err, "m/c");
+    (void)xr_host_tell(&host, XRAY_E_IO, "plan", &err);
+    assert_string_equal(t.file, "m/c");
+    assert_string_equal(t.key, "");
+    assert_string_equal(t.text, ": is short");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_is_named_and_kept),
+        cmocka_unit_test(what_is_cut_off_has_no_place),
+        cmocka_unit_test(a_host_is_told_the_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

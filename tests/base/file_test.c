@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "core/base/file.h"
+#include "tests/scratch.h"
+
+static size_t entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    size_t count = 0;
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    (void)closedir(dir);
+    return count - 2;
+}
+
+static void write_and_read(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    char *data;
+    size_t size;
+    xr_map_file map;
+    assert_int_equal(xr_dir_make(scratch_path("w/x/y"), &err), XRAY_OK);
+    assert_int_equal(xr_dir_make(scratch_path("w/x/y"), &err), XRAY_OK);
+    assert_int_equal(xr_file_write(scratch_path("w/f"), "old", 3, &err),
+                     XRAY_OK);
+    assert_int_equal(xr_file_write(scratch_path("w/f"), "hello", 5, &err),
+                     XRAY_OK);
+    assert_int_equal(entries(scratch_path("w")), 2); /* no temporary is left */
+    assert_int_equal(xr_file_read(scratch_path("w/f"), 5, &err, &data, &size),
+                     XRAY_OK);
+    assert_int_equal(size, 5);
+    assert_string_equal(data, "hello");
+    free(data);
+    assert_int_equal(xr_file_read(scratch_path("w/f"), 4, &err, &data, &size),
+                     XRAY_E_RANGE);
+    assert_non_null(strstr(err.text, "limit of 4 bytes"));
+    assert_int_equal(xr_file_map(scratch_path("w/f"), &err, &map), XRAY_OK);
+    assert_memory_equal(map.data, "hello", 5);
+    xr_file_unmap(&map);
+    assert_int_equal(xr_file_read(scratch_path("no"), 9, &err, &data, &size),
+                     XRAY_E_IO);
+    assert_non_null(strstr(err.text, "/no: cannot open"));
+    assert_int_equal(xr_file_read(scratch_path("w"), 9, &err, &data, &size),
+                     XRAY_E_IO);
+    assert_int_equal(xr_file_map(scratch_path("w"), &err, &map), XRAY_E_IO);
+    assert_int_equal(xr_dir_make(scratch_path("w/f/g"), &err), XRAY_E_IO);
+}
+
+static void large_and_copied(void **state)
+{
+    (void)state;
+    size_t size = 300001;
+    char *bytes = malloc(size);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (char)(i * 7 & 127);
+    char from[XR_PATH_CAP];
+    char *again;
+    size_t got;
+    (void)snprintf(from, sizeof from, "%s", scratch_path("large"));
+    assert_int_equal(xr_file_write(from, bytes, size, NULL), XRAY_OK);
+    assert_int_equal(xr_file_copy(from, scratch_path("copy"), NULL), XRAY_OK);
+    assert_int_equal(
+        xr_file_read(scratch_path("copy"), size, NULL, &again, &got), XRAY_OK);
+    assert_int_equal(got, size);
+    assert_memory_equal(bytes, again, size);
+    free(again);
+    free(bytes);
+}
+
+static void a_dropped_write_leaves_the_old(void **state)
+{
+    (void)state;
+    xr_file_out file;
+    char path[XR_PATH_CAP];
+    char *data;
+    size_t size;
+    assert_int_equal(xr_dir_make(scratch_path("drop"), NULL), XRAY_OK);
+    (void)snprintf(path, sizeof path, "%s", scratch_path("drop/f"));
+    assert_int_equal(xr_file_write(path, "old", 3, NULL), XRAY_OK);
+    assert_int_equal(xr_file_begin(path, NULL, &file), XRAY_OK);
+    assert_int_equal(xr_file_append(&file, "new", 3, NULL), XRAY_OK);
+    xr_file_drop(&file);
+    assert_int_equal(xr_file_read(path, 9, NULL, &data, &size), XRAY_OK);
+    assert_string_equal(data, "old");
+    free(data);
+    assert_int_equal(entries(scratch_path("drop")), 1);
+    if (access("/dev/full", W_OK) == 0)
+        assert_int_equal(xr_file_write("/dev/full", "x", 1, NULL), XRAY_E_IO);
+}
+
+static void commit_and_remove(void **state)
+{
+    (void)state;
+    char from[XR_PATH_CAP];
+    char to[XR_PATH_CAP];
+    xr_err err = { "" };
+    (void)snprintf(from, sizeof from, "%s", scratch_path("new"));
+    (void)snprintf(to, sizeof to, "%s", scratch_path("kept"));
+    assert_int_equal(xr_dir_make(scratch_path("new/sub"), &err), XRAY_OK);
+    assert_int_equal(xr_file_write(scratch_path("outside"), "x", 1, &err),
+                     XRAY_OK);
+    assert_int_equal(symlink("../../outside", scratch_path("new/sub/link")), 0);
+    assert_int_equal(xr_dir_commit(from, to, &err), XRAY_OK);
+    assert_int_equal(xr_path_is_dir(to), 1);
+    assert_int_equal(xr_dir_make(from, &err), XRAY_OK);
+    assert_int_equal(xr_dir_commit(from, to, &err), XRAY_E_IO);
+    assert_int_equal(xr_dir_remove(to, &err), XRAY_OK);
+    assert_int_equal(xr_path_exists(to), 0);
+    assert_int_equal(xr_path_exists(scratch_path("outside")), 1);
+    assert_int_equal(xr_dir_remove(to, &err), XRAY_OK);
+}
+
+/* Each of the readers refuses `path` and says what lies there. */
+static void expect_refused(const char *path, const char *kind)
+{
+    char said[512];
+    char *data;
+    size_t size;
+    xr_map_file map;
+    xr_err err = { "" };
+    (void)snprintf(said, sizeof said, "%s: is %s, expected a regular file",
+                   path, kind);
+    assert_int_equal(xr_file_read(path, 9, &err, &data, &size), XRAY_E_IO);
+    assert_string_equal(err.text, said);
+    err.text[0] = '\0';
+    assert_int_equal(xr_file_map(path, &err, &map), XRAY_E_IO);
+    assert_string_equal(err.text, said);
+    err.text[0] = '\0';
+    assert_int_equal(xr_file_copy(path, scratch_path("to"), &err), XRAY_E_IO);
+    assert_string_equal(err.text, said);
+    assert_false(xr_path_exists(scratch_path("to")));
+}
+
+/* A pipe without a writer would hold a reader up for good, one without a
+ * reader a writer: the alarm ends a suite that waits. */
+static void only_regular_files(void **state)
+{
+    (void)state;
+    char path[200];
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    (void)alarm(60);
+    assert_int_equal(xr_dir_make(scratch_path("odd"), NULL), XRAY_OK);
+    (void)snprintf(path, sizeof path, "%s", scratch_path("odd/pipe"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_refused(path, "a pipe");
+    assert_int_equal(xr_file_write(path, "x", 1, NULL), XRAY_E_IO);
+    (void)snprintf(path, sizeof path, "%s", scratch_path("odd/link"));
+    assert_int_equal(symlink("pipe", path), 0);
+    expect_refused(path, "a pipe");
+    (void)snprintf(name.sun_path, sizeof name.sun_path, "%s",
+                   scratch_path("odd/s"));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const void *)&name, sizeof name), 0);
+    expect_refused(name.sun_path, "a socket");
+    (void)close(fd);
+    expect_refused("/dev/zero", "a device");
+    expect_refused(scratch_dir(), "a folder");
+    (void)alarm(0);
+}
+
+static void paths(void **state)
+{
+    (void)state;
+    char small[8];
+    assert_int_equal(xr_path_join("ab", "cde", small, sizeof small, NULL),
+                     XRAY_OK);
+    assert_string_equal(small, "ab/cde");
+    assert_int_equal(xr_path_join("ab/", "cdefg", small, sizeof small, NULL),
+                     XRAY_E_RANGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(write_and_read),
+        cmocka_unit_test(large_and_copied),
+        cmocka_unit_test(a_dropped_write_leaves_the_old),
+        cmocka_unit_test(commit_and_remove),
+        cmocka_unit_test(only_regular_files),
+        cmocka_unit_test(paths),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Log-probabilities, entropies, their gradient and draws.
+ */
+#include "tests/device/bench.h"
+#include "tests/device/heads.h"
+
+#include <xray/numerics.h>
+
+static const heads shapes[] = {
+    { .items = 1, .vocab = 16, .dim = 8 },
+    { .items = 7, .vocab = 29, .dim = 33, .tempered = 1 },
+    { .items = 40, .vocab = 512, .dim = 64 },
+    { .items = 1100, .vocab = 19, .dim = 24, .tempered = 1 },
+    { .items = 21, .vocab = 300, .dim = 40, .tempered = 1, .softcap = 3.0f },
+    { .items = 3, .vocab = 5001, .dim = 20 },
+    { .items = 33, .vocab = 777, .dim = 48, .softcap = 30.0f },
+    { .items = 9, .vocab = 130, .dim = 24, .softcap = 0.5f },
+    { .items = 40, .vocab = 513, .dim = 17, .tempered = 1, .softcap = 30.0f },
+};
+#define SHAPES (sizeof(shapes) / sizeof(*shapes))
+
+typedef struct out {
+    float *logp, *entropy, *lse;
+    float *logits; /* NULL: not kept */
+} out;
+
+static out out_make(size_t n)
+{
+    return (out){ floats(n), floats(n), floats(n), NULL };
+}
+
+static void out_free(out *o)
+{
+    free(o->logp);
+    free(o->entropy);
+    free(o->lse);
+    free(o->logits);
+}
+
+static xray_lm_head_logp head_op(const heads *h, const xray_weight *w,
+                                 const out *o)
+{
+    xray_lm_head_logp op = heads_op(h, w);
+    op.logp = o->logp;
+    op.entropy = o->entropy;
+    op.lse = o->lse;
+    op.logits = o->logits;
+    return op;
+}
+
+/* Log-probabilities of item i in double; slope of the softcap per entry. */
+static void ref_logp(const heads *h, size_t i, double *logp, double *slope)
+{
+    double max = -INFINITY;
+    double sum = 0;
+    for (size_t v = 0; v < h->vocab; v++) {
+        double z = 0;
+        for (size_t k = 0; k < h->dim; k++)
+            z += (double)h->x[i * h->dim + k] * (double)h->w[v * h->dim + k];
+        slope[v] = 1;
+        if (h->softcap != 0.0f) {
+            double t = tanh(z / (double)h->softcap);
+            slope[v] = 1 - t * t;
+            z = t * (double)h->softcap;
+        }
+        if (h->tempered)
+            z /= (double)h->temperature[i];
+        logp[v] = z;
+        max = z > max ? z : max;
+    }
+    for (size_t v = 0; v < h->vocab; v++)
+        sum += exp(logp[v] - max);
+    for (size_t v = 0; v < h->vocab; v++)
+        logp[v] -= max + log(sum);
+}
+
+static double ref_entropy(const double *logp, size_t n)
+{
+    double e = 0;
+    for (size_t v = 0; v < n; v++)
+        e -= exp(logp[v]) * logp[v];
+    return e;
+}
+
+static void log_probs_match_float64(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t s = 0; s < SHAPES; s++) {
+        heads h = heads_make(shapes[s]);
+        out first = out_make(h.items);
+        double *logp = calloc(h.vocab * 2, sizeof(*logp));
+        assert_non_null(logp);
+        for (int d = 0; d < b.count; d++) {
+            out got = out_make(h.items);
+            got.logits = d % 2 ? logits_room(&h) : NULL;
+            xray_weight *w = weight_of(&b.dev[d], h.w, h.vocab, h.dim);
+            xray_lm_head_logp op = head_op(&h, w, d ? &got : &first);
+            must(b.dev[d].ops->lm_head_logp(b.dev[d].self, NULL, &op));
+            b.dev[d].ops->weight_destroy(b.dev[d].self, w);
+            if (d) {
+                same_bits(got.logp, first.logp, h.items, "logp", b.dev[d].name);
+                same_bits(got.entropy, first.entropy, h.items, "entropy",
+                          b.dev[d].name);
+                same_bits(got.lse, first.lse, h.items, "lse", b.dev[d].name);
+            }
+            out_free(&got);
+        }
+        for (size_t i = 0; i < h.items; i++) {
+            ref_logp(&h, i, logp, logp + h.vocab);
+            near(first.logp[i], logp[h.targets[i]], 4e-6, "logp");
+            near(first.entropy[i], ref_entropy(logp, h.vocab), 4e-6, "entropy");
+        }
+        free(logp);
+        out_free(&first);
+        heads_free(&h);
+    }
+    bench_close(&b);
+}
+
+static void slices_add_up(const dev *d, heads form)
+{
+    heads h = heads_make(form);
+    out whole = out_make(h.items);
+    float *partial[2] = { floats(h.items * 4), floats(h.items * 4) };
+    xray_weight *w = weight_of(d, h.w, h.vocab, h.dim);
+    xray_lm_head_logp op = head_op(&h, w, &whole);
+    must(d->ops->lm_head_logp(d->self, NULL, &op));
+    d->ops->weight_destroy(d->self, w);
+    for (size_t s = 0; s < 2; s++) {
+        w = weight_of(d, h.w + s * 256 * h.dim, 256, h.dim);
+        op.weight = w;
+        op.vocab_first = s * 256;
+        op.partial = partial[s];
+        must(d->ops->lm_head_logp(d->self, NULL, &op));
+        d->ops->weight_destroy(d->self, w);
+    }
+    for (size_t i = 0; i < h.items; i++) {
+        const float *p = partial[0] + 4 * i;
+        const float *q = partial[1] + 4 * i;
+        double max = fmax((double)p[0], (double)q[0]);
+        double a = exp((double)p[0] - max);
+        double c = exp((double)q[0] - max);
+        double sum = a * (double)p[1] + c * (double)q[1];
+        double mean = (a * (double)p[2] + c * (double)q[2]) / sum;
+        double lse = max + log(sum);
+        near(whole.logp[i], (double)(p[3] + q[3]) - lse, 3e-6, "slices");
+        near(whole.entropy[i], lse - mean, 3e-6, "slices' entropy");
+    }
+    free(partial[0]);
+    free(partial[1]);
+    out_free(&whole);
+    heads_free(&h);
+}
+
+static void vocabulary_slices_add_up(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    heads capped = shapes[2];
+    capped.softcap = 2.0f;
+    for (int d = 0; d < b.count; d++) {
+        slices_add_up(&b.dev[d], shapes[2]);
+        slices_add_up(&b.dev[d], capped);
+    }
+    bench_close(&b);
+}
+
+/* ---- gradient ----------------------------------------------------------- */
+
+typedef struct grads {
+    float *dlogp, *dentropy, *dx, *dw;
+} grads;
+
+/* Where logits are kept, they are made first. */
+static void run_grad(const dev *d, const heads *h, const out *o, const grads *g,
+                     size_t first, size_t count)
+{
+    xray_weight *w = weight_of(d, h->w, h->vocab, h->dim);
+    xray_lm_head_logp f = head_op(h, w, o);
+    f.items.bound = count;
+    f.x += first * h->dim;
+    f.targets += first;
+    f.temperature = f.temperature ? f.temperature + first : NULL;
+    f.lse += first;
+    f.entropy += first;
+    f.logp += first;
+    if (f.logits)
+        must(d->ops->lm_head_logp(d->self, NULL, &f));
+    xray_lm_head_grad op = { .header = XRAY_HEADER(xray_lm_head_grad),
+                             .forward = &f,
+                             .dlogp = g->dlogp + first,
+                             .dentropy = g->dentropy + first,
+                             .dx = g->dx + first * h->dim,
+                             .dweight = g->dw };
+    must(d->ops->lm_head_grad(d->self, NULL, &op));
+    d->ops->weight_destroy(d->self, w);
+}
+
+/* Of item i: dlogp logp + dentropy entropy, what the gradients are slopes of.
+ */
+static double ref_loss(const heads *h, const grads *g, size_t i, double *work)
+{
+    ref_logp(h, i, work, work + h->vocab);
+    return (double)g->dlogp[i] * work[h->targets[i]] +
+           (double)g->dentropy[i] * ref_entropy(work, h->vocab);
+}
+
+/* The reference's dx of item i is the slope of the reference. */
+static void check_slopes(const heads *h, const grads *g, size_t i,
+                         const double *dx)
+{
+    double *work = calloc(h->vocab * 2, sizeof(*work));
+    assert_non_null(work);
+    for (size_t k = 0; k < h->dim; k += 1 + h->dim / 4) {
+        float *x = h->x + i * h->dim + k;
+        float kept = *x;
+        float up = kept + 0x1p-10f;
+        float down = kept - 0x1p-10f;
+        *x = up;
+        double slope = ref_loss(h, g, i, work);
+        *x = down;
+        slope = (slope - ref_loss(h, g, i, work)) / ((double)up - (double)down);
+        *x = kept;
+        near((float)dx[k], slope, 1e-4, "float64 gradient");
+    }
+    free(work);
+}
+
+static void ref_grad(const heads *h, const grads *g)
+{
+    double *logp = calloc(h->vocab * 2, sizeof(*logp));
+    double *dw = calloc(h->vocab * h->dim, sizeof(*dw));
+    assert_non_null(logp);
+    assert_non_null(dw);
+    for (size_t i = 0; i < h->items; i++) {
+        double dx[64] = { 0 };
+        ref_logp(h, i, logp, logp + h->vocab);
+        double entropy = ref_entropy(logp, h->vocab);
+        for (size_t v = 0; v < h->vocab; v++) {
+            double p = exp(logp[v]);
+            double dz =
+                (double)g->dlogp[i] * ((h->targets[i] == (int32_t)v) - p) -
+                (double)g->dentropy[i] * p * (logp[v] + entropy);
+            dz *= logp[h->vocab + v];
+            if (h->tempered)
+                dz /= (double)h->temperature[i];
+            for (size_t k = 0; k < h->dim; k++) {
+                dx[k] += dz * (double)h->w[v * h->dim + k];
+                dw[v * h->dim + k] += dz * (double)h->x[i * h->dim + k];
+            }
+        }
+        for (size_t k = 0; k < h->dim; k++)
+            near(g->dx[i * h->dim + k], dx[k], 2e-5, "head dx");
+        if (i < 4)
+            check_slopes(h, g, i, dx);
+    }
+    for (size_t k = 0; k < h->vocab * h->dim; k++)
+        near(g->dw[k], dw[k], 1e-4, "head dweight");
+    free(logp);
+    free(dw);
+}
+
+static void gradients_match_float64_under_any_cut(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t s = 0; s < SHAPES; s++) {
+        heads h = heads_make(shapes[s]);
+        size_t n = h.vocab * h.dim;
+        out o = out_make(h.items);
+        grads g = { random_floats(h.items, 1), random_floats(h.items, 1),
+                    floats(h.items * h.dim), floats(n) };
+        xray_weight *w = weight_of(&b.dev[0], h.w, h.vocab, h.dim);
+        xray_lm_head_logp op = head_op(&h, w, &o);
+        must(b.dev[0].ops->lm_head_logp(b.dev[0].self, NULL, &op));
+        b.dev[0].ops->weight_destroy(b.dev[0].self, w);
+        run_grad(&b.dev[0], &h, &o, &g, 0, h.items);
+        ref_grad(&h, &g);
+        for (int i = 0; i < 2 * b.count; i++) {
+            int d = i % b.count;
+            grads c = { g.dlogp, g.dentropy, floats(h.items * h.dim),
+                        floats(n) };
+            size_t cut = h.items / 3;
+            if (i == b.count)
+                o.logits = logits_room(&h);
+            run_grad(&b.dev[d], &h, &o, &c, 0, cut);
+            run_grad(&b.dev[d], &h, &o, &c, cut, h.items - cut);
+            same_bits(c.dx, g.dx, h.items * h.dim, "dx", b.dev[d].name);
+            same_bits(c.dw, g.dw, n, "dweight", b.dev[d].name);
+            free(c.dx);
+            free(c.dw);
+        }
+        free(g.dlogp);
+        free(g.dentropy);
+        free(g.dx);
+        free(g.dw);
+        out_free(&o);
+        heads_free(&h);
+    }
+    bench_close(&b);
+}
+
+/* ---- draws -------------------------------------------------------------- */
+
+static drawn run_sample(const dev *d, const heads *h, const xray_draw *draws)
+{
+    return heads_draw(d->ops, d->self, h, draws, 1);
+}
+
+static xray_draw *draws_make(const heads *h)
+{
+    xray_draw *draws = calloc(h->items, sizeof(*draws));
+    assert_non_null(draws);
+    for (size_t i = 0; i < h->items; i++)
+        draws[i] = (xray_draw){
+            .key = xray_philox_key(1, 2, i),
+            .sample = (uint32_t)(i % 5),
+            .position = (uint32_t)i,
+            .temperature = h->tempered ? h->temperature[i] : 1.0f,
+            .top_p = i % 4 == 1 ? 0.7f : 1.0f,
+            .min_p = i % 4 == 2 ? 0.05f : 0.0f,
+            .top_k = i % 4 == 3 ? 4 : 0,
+        };
+    return draws;
+}
+
+/* The draw by its definition, from the logits the device returned. */
+static size_t ref_draw(const heads *h, const float *logits,
+                       const xray_draw *draw)
+{
+    double best = -INFINITY;
+    size_t token = 0;
+    double *p = calloc(h->vocab, sizeof(*p));
+    assert_non_null(p);
+    double max = -INFINITY;
+    for (size_t v = 0; v < h->vocab; v++) {
+        p[v] = (double)logits[v] / (double)draw->temperature;
+        max = p[v] > max ? p[v] : max;
+    }
+    double sum = 0;
+    for (size_t v = 0; v < h->vocab; v++)
+        sum += exp(p[v] - max);
+    for (size_t v = 0; v < h->vocab; v++) {
+        size_t above = 0;
+        double mass = 0;
+        for (size_t u = 0; u < h->vocab; u++)
+            if (p[u] > p[v]) {
+                above++;
+                mass += exp(p[u] - max) / sum;
+            }
+        if ((draw->top_k && above >= (size_t)draw->top_k) ||
+            mass >= (double)draw->top_p ||
+            exp(p[v] - max) < (double)draw->min_p)
+            continue;
+        xray_philox_out r = xray_philox(draw->key, (uint32_t)(v / 4),
+                                        draw->position, draw->sample, 0);
+        double key = p[v] - log(-log((double)xray_unit(r.w[v % 4])));
+        if (key > best) {
+            best = key;
+            token = v;
+        }
+    }
+    free(p);
+    return token;
+}
+
+static void draws_follow_their_definition(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    for (size_t s = 0; s < SHAPES; s++) {
+        heads h = heads_make(shapes[s]);
+        xray_draw *draws = draws_make(&h);
+        drawn first = run_sample(&b.dev[0], &h, draws);
+        if (h.vocab < 1000)
+            for (size_t i = 0; i < h.items; i++)
+                assert_int_equal(
+                    first.token[i],
+                    ref_draw(&h, first.logits + i * h.vocab, draws + i));
+        for (int d = 1; d < b.count; d++) {
+            drawn got = run_sample(&b.dev[d], &h, draws);
+            assert_memory_equal(got.token, first.token, h.items * 4);
+            same_bits(got.raw, first.raw, h.items, "raw", b.dev[d].name);
+            same_bits(got.logp, first.logp, h.items, "logp", b.dev[d].name);
+            drawn_free(&got);
+        }
+        /* The trainer's log-probabilities of these tokens are the same bits. */
+        free(h.targets);
+        h.targets = first.token;
+        out o = out_make(h.items);
+        const dev *v = &b.dev[b.count - 1];
+        xray_weight *w = weight_of(v, h.w, h.vocab, h.dim);
+        xray_lm_head_logp op = head_op(&h, w, &o);
+        must(v->ops->lm_head_logp(v->self, NULL, &op));
+        same_bits(o.logp, first.logp, h.items, "rollout", "trainer");
+        op.temperature = NULL;
+        must(v->ops->lm_head_logp(v->self, NULL, &op));
+        same_bits(o.logp, first.raw, h.items, "raw rollout", "trainer");
+        v->ops->weight_destroy(v->self, w);
+        out_free(&o);
+        h.targets = NULL;
+        drawn_free(&first);
+        free(draws);
+        heads_free(&h);
+    }
+    bench_close(&b);
+}
+
+static void greedy_takes_the_lowest_of_equals(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    float w[70];
+    float x = 1.0f;
+    for (size_t v = 0; v < 70; v++)
+        w[v] = v == 33 || v == 14 || v == 53 ? 2.0f : 1.0f;
+    heads h = { .items = 1, .vocab = 70, .dim = 1, .w = w, .x = &x };
+    xray_draw draw = { .temperature = 0.0f, .top_p = 1.0f };
+    for (int d = 0; d < b.count; d++) {
+        drawn r = run_sample(&b.dev[d], &h, &draw);
+        assert_int_equal(r.token[0], 14);
+        assert_true(r.raw[0] == r.logp[0]);
+        drawn_free(&r);
+    }
+    draw.temperature = -1.0f;
+    xray_weight *weight = weight_of(&b.dev[0], w, 70, 1);
+    int32_t token;
+    float lp;
+    xray_sample op = { .header = XRAY_HEADER(xray_sample),
+                       .items = { 1, NULL },
+                       .weight = weight,
+                       .x = &x,
+                       .draws = &draw,
+                       .token = &token,
+                       .raw_logp = &lp,
+                       .logp = &lp,
+                       .draw_stride = sizeof(draw) };
+    assert_int_equal(b.dev[0].ops->sample(b.dev[0].self, NULL, &op),
+                     XRAY_E_RANGE);
+    b.dev[0].ops->weight_destroy(b.dev[0].self, weight);
+    bench_close(&b);
+}
+
+/* min_p = 1, top_k = 1 and a top_p below any probability leave the largest
+ * logit alone, and all of them where several are the largest. */
+static void the_narrowest_support_is_the_largest(void **state)
+{
+    (void)state;
+    enum { VOCAB = 70, DRAWS = 96 };
+    static const xray_draw narrow[] = {
+        { .min_p = 1.0f, .top_p = 1.0f },
+        { .top_p = 1e-6f },
+        { .top_k = 1, .top_p = 1.0f },
+        { .min_p = 1.0f, .top_k = 3, .top_p = 0.5f },
+    };
+    bench b;
+    bench_open(&b);
+    float w[VOCAB];
+    float x[DRAWS];
+    xray_draw draws[DRAWS];
+    for (size_t v = 0; v < VOCAB; v++)
+        w[v] = v == 37 || v == 5 || v == 53 ? 2.0f : 1.9f - 0.01f * (float)v;
+    for (size_t i = 0; i < DRAWS; i++) {
+        x[i] = 1.0f;
+        draws[i] = narrow[i % 4];
+        draws[i].key = xray_philox_key(5, 0, i);
+        draws[i].temperature = 1.5f;
+    }
+    heads h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
+    for (int d = 0; d < b.count; d++) {
+        uint32_t seen[4] = { 0 };
+        drawn r = run_sample(&b.dev[d], &h, draws);
+        for (size_t i = 0; i < DRAWS; i++) {
+            uint32_t bit = r.token[i] == 5    ? 1u
+                           : r.token[i] == 37 ? 2u
+                           : r.token[i] == 53 ? 4u
+                                              : 0u;
+            if (!bit)
+                fail_msg("%s: draw %zu is %d", b.dev[d].name, i, r.token[i]);
+            seen[i % 4] |= bit;
+        }
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(seen[k], 7);
+        drawn_free(&r);
+    }
+    bench_close(&b);
+}
+
+/* Logits so close that both weigh 1: half of all, or of top_k, ends at one. */
+static void top_p_ends_where_it_is_reached(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    float w[64], x[64];
+    xray_draw draws[64];
+    for (size_t i = 0; i < 64; i++) {
+        w[i] = i == 3 ? 0.0f : i == 11 ? -1e-9f : -200.0f;
+        x[i] = i % 2 ? 0.005f : 1.0f;
+        draws[i] = (xray_draw){ .key = i, .temperature = 1.0f, .top_p = 0.5f };
+        draws[i].top_k = i % 2 ? 2 : 0;
+    }
+    heads h = { .items = 64, .vocab = 64, .dim = 1, .w = w, .x = x };
+    for (int d = 0; d < b.count; d++) {
+        drawn r = run_sample(&b.dev[d], &h, draws);
+        for (size_t i = 0; i < 64; i++)
+            assert_int_equal(r.token[i], 3);
+        drawn_free(&r);
+    }
+    bench_close(&b);
+}
+
+/* Observed counts against probabilities: chi-square with 19 degrees of freedom
+ * is below 43.8 with probability 0.999. */
+static void draws_have_the_distribution(void **state)
+{
+    (void)state;
+    enum { VOCAB = 20, DRAWS = 40000 };
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[b.count - 1];
+    float *w = random_floats(VOCAB, 2);
+    float *x = floats(DRAWS);
+    xray_draw *draws = calloc(DRAWS, sizeof(*draws));
+    assert_non_null(draws);
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        x[i] = 1.0f;
+        draws[i] = (xray_draw){ .key = xray_philox_key(7, 0, i / 16),
+                                .sample = i % 16,
+                                .position = i % 7,
+                                .temperature = 0.8f,
+                                .top_p = 1.0f };
+    }
+    heads h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
+    drawn r = run_sample(d, &h, draws);
+    double seen[VOCAB] = { 0 };
+    double p[VOCAB];
+    double sum = 0;
+    double chi = 0;
+    for (size_t i = 0; i < DRAWS; i++)
+        seen[r.token[i]]++;
+    for (size_t v = 0; v < VOCAB; v++)
+        sum += p[v] = exp((double)w[v] / 0.8);
+    for (size_t v = 0; v < VOCAB; v++) {
+        double want = DRAWS * p[v] / sum;
+        chi += (seen[v] - want) * (seen[v] - want) / want;
+    }
+    print_message("chi-square %.1f\n", chi);
+    assert_true(chi < 43.8);
+    drawn_free(&r);
+    free(w);
+    free(x);
+    free(draws);
+    bench_close(&b);
+}
+
+static void bad_targets_are_refused(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    const dev *d = &b.dev[0];
+    heads h = heads_make(shapes[1]);
+    out o = out_make(h.items);
+    xray_weight *w = weight_of(d, h.w, h.vocab, h.dim);
+    xray_lm_head_logp op = head_op(&h, w, &o);
+    h.targets[3] = 29;
+    assert_int_equal(d->ops->lm_head_logp(d->self, NULL, &op), XRAY_E_RANGE);
+    assert_non_null(strstr(last_failure, "target 29 of item 3"));
+    h.targets[3] = 0;
+    h.temperature[2] = 0.0f;
+    assert_int_equal(d->ops->lm_head_logp(d->self, NULL, &op), XRAY_E_RANGE);
+    d->ops->weight_destroy(d->self, w);
+    out_free(&o);
+    heads_free(&h);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(log_probs_match_float64),
+        cmocka_unit_test(vocabulary_slices_add_up),
+        cmocka_unit_test(gradients_match_float64_under_any_cut),
+        cmocka_unit_test(draws_follow_their_definition),
+        cmocka_unit_test(greedy_takes_the_lowest_of_equals),
+        cmocka_unit_test(the_narrowest_support_is_the_largest),
+        cmocka_unit_test(top_p_ends_where_it_is_reached),
+        cmocka_unit_test(draws_have_the_distribution),
+        cmocka_unit_test(bad_targets_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a pass does not take, at the bound and one beyond it, and what it says
+ * when the device refuses.
+ */
+#include "model/hf/names.h"
+#include "tests/nn/fixture.h"
+#include "tests/testing.h"
+
+static void assert_refused(xray_status got, xray_status want, const xr_err *err,
+                           const char *says)
+{
+    if (got != want || strcmp(err->text, says) != 0)
+        fail_msg("%d, not %d: [%s], not [%s]", (int)got, (int)want, err->text,
+                 says);
+}
+
+static xm_space *space_of(const fixture *f, uint64_t tokens, uint64_t rows,
+                          uint32_t flags)
+{
+    xr_err err = { "" };
+    xm_space *space = NULL;
+    fixture_ok(xm_space_create(f->decoder, tokens, rows, 8, flags, "test", &err,
+                               &space),
+               &err);
+    return space;
+}
+
+static void a_space_has_tokens_and_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t tokens;
+        uint64_t rows;
+        const char *says;
+    } cases[] = {
+        { 0, 1,
+          "test: a space needs between 1 and 2^31 - 1 tokens and at "
+          "least one row, got 0 and 1" },
+        { 1, 0,
+          "test: a space needs between 1 and 2^31 - 1 tokens and at "
+          "least one row, got 1 and 0" },
+        { UINT64_C(1) << 31, 1,
+          "test: a space needs between 1 and 2^31 - 1 tokens and at least one "
+          "row, got 2147483648 and 1" },
+    };
+    fixture f;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    for (size_t i = 0; i < 3; i++) {
+        xr_err err = { "" };
+        xm_space *space = NULL;
+        assert_refused(xm_space_create(f.decoder, cases[i].tokens,
+                                       cases[i].rows, 8, 0, "test", &err,
+                                       &space),
+                       XRAY_E_RANGE, &err, cases[i].says);
+        assert_null(space);
+    }
+    xm_space_destroy(space_of(&f, 1, 1, 0));
+    fixture_end(&f);
+}
+
+static void a_forward_fits_its_space(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = { 6, 7 };
+    xr_err err = { "" };
+    fixture f;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    fixture_rows rows = fixture_rows_make(lengths, 2, 30, 1);
+    xm_space *exact = space_of(&f, 13, 2, 0);
+    xm_space *tokens = space_of(&f, 12, 2, 0);
+    xm_space *one_row = space_of(&f, 13, 1, 0);
+    fixture_ok(xm_forward(f.decoder, exact, &rows.pack, &err), &err);
+    assert_refused(xm_forward(f.decoder, tokens, &rows.pack, &err),
+                   XRAY_E_RANGE, &err,
+                   "13 tokens in 2 rows do not fit a space of 12 tokens in 2 "
+                   "rows");
+    assert_refused(xm_forward(f.decoder, one_row, &rows.pack, &err),
+                   XRAY_E_RANGE, &err,
+                   "13 tokens in 2 rows do not fit a space of 13 tokens in 1 "
+                   "rows");
+    xm_decoder *few = NULL;
+    fixture_ok(
+        xm_decoder_create(&f.config, &f.weights->table, 7, "test", &err, &few),
+        &err);
+    fixture_ok(xm_forward(few, exact, &rows.pack, &err), &err);
+    rows.pack.row_bound = 8;
+    assert_refused(xm_forward(few, exact, &rows.pack, &err), XRAY_E_RANGE, &err,
+                   "a row of 8 tokens is longer than the 7 positions of the "
+                   "model");
+    xm_decoder_destroy(few);
+    xm_space_destroy(one_row);
+    xm_space_destroy(tokens);
+    xm_space_destroy(exact);
+    fixture_rows_free(&rows);
+    fixture_end(&f);
+}
+
+static void a_step_fits_its_space(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    fixture f;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    xm_decoder *few = NULL;
+    fixture_ok(
+        xm_decoder_create(&f.config, &f.weights->table, 7, "test", &err, &few),
+        &err);
+    xm_space *space = space_of(&f, 4, 1, 0);
+    xm_space *train = space_of(&f, 4, 1, XM_SPACE_TRAIN);
+    const float *hidden = NULL;
+    const struct {
+        xm_step step;
+        xm_space *space;
+        xray_status want;
+        const char *says;
+    } cases[] = {
+        { { .tokens = 0, .position_bound = 7 }, space, XRAY_OK, "" },
+        { { .tokens = 5, .position_bound = 7 },
+          space,
+          XRAY_E_RANGE,
+          "a step of 5 tokens, 0 of them wanted, does not fit a space of 4 "
+          "tokens" },
+        { { .tokens = 0, .last_count = 1, .position_bound = 7 },
+          space,
+          XRAY_E_RANGE,
+          "a step of 0 tokens, 1 of them wanted, does not fit a space of 4 "
+          "tokens" },
+        { { .tokens = 0, .position_bound = 8 },
+          space,
+          XRAY_E_RANGE,
+          "position 7 lies beyond the 7 positions of the model" },
+        { { .tokens = 0, .position_bound = 7 },
+          train,
+          XRAY_E_ARG,
+          "a step with a cache needs a space that is not for training" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        err = (xr_err){ "" };
+        assert_refused(
+            xm_decode(few, cases[i].space, &cases[i].step, &hidden, &err),
+            cases[i].want, &err, cases[i].says);
+    }
+    xm_space_destroy(train);
+    xm_space_destroy(space);
+    xm_decoder_destroy(few);
+    fixture_end(&f);
+}
+
+/* As many outputs as the forward kept tokens, and none of a step's. */
+static void outputs_are_of_the_last_forward(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = { 3 };
+    xr_err err = { "" };
+    fixture f;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    fixture_rows rows = fixture_rows_make(lengths, 1, 30, 1);
+    static const int32_t all[4] = { 0, 1, 2, 2 };
+    int32_t *index = fixture_alloc(&f.device, sizeof all);
+    memcpy(index, all, sizeof all);
+    xm_items items = { .count = 3, .index = index, .target = index };
+    xm_space *space = space_of(&f, 4, 1, 0);
+    xm_head_out out;
+    fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
+    fixture_ok(xm_outputs(f.decoder, space, &items, &out, &err), &err);
+    assert_non_null(out.logp);
+    assert_non_null(out.entropy);
+    assert_null(out.value);
+    items.count = 4;
+    assert_refused(
+        xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
+        "outputs of 4 tokens are asked for, the last forward kept 3");
+    items.count = 1;
+    xm_space_forget(space);
+    assert_refused(
+        xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
+        "outputs of 1 tokens are asked for, the last forward kept 0");
+    fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
+    const float *hidden = NULL;
+    const xm_step none = { .tokens = 0, .position_bound = 1 };
+    fixture_ok(xm_decode(f.decoder, space, &none, &hidden, &err), &err);
+    assert_refused(
+        xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
+        "outputs of 1 tokens are asked for, the last forward kept 0");
+    /* A forward that is refused keeps nothing either. */
+    fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
+    rows.pack.row_bound = UINT64_C(1) << 40;
+    assert_int_equal(xm_forward(f.decoder, space, &rows.pack, &err),
+                     XRAY_E_RANGE);
+    assert_int_equal(xm_outputs(f.decoder, space, &items, &out, &err),
+                     XRAY_E_STATE);
+    fixture_free(&f.device, index);
+    xm_space_destroy(space);
+    fixture_rows_free(&rows);
+    fixture_end(&f);
+}
+
+static void a_backward_is_of_one_forward(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = { 3, 2 };
+    xr_err err = { "" };
+    fixture f;
+    fixture g;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    fixture_make(&g, &fixture_kinds[0], 5);
+    fixture_rows rows = fixture_rows_make(lengths, 2, 30, 1);
+    fixture_rows one = fixture_rows_make(lengths, 1, 30, 1);
+    xm_space *keeps = space_of(&f, 8, 2, XM_SPACE_TRAIN);
+    xm_space *plain = space_of(&f, 8, 2, 0);
+    xm_grads *grads = fixture_grads(&f);
+    const float *d = xm_space_hidden(keeps);
+    fixture_ok(xm_forward(f.decoder, plain, &rows.pack, &err), &err);
+    assert_refused(xm_backward(f.decoder, plain, &rows.pack, d, grads, &err),
+                   XRAY_E_STATE, &err,
+                   "the space of this forward keeps nothing for a backward "
+                   "pass");
+    const xm_items none = { .count = 0 };
+    const xm_head_grads zero = { NULL, NULL, NULL };
+    const float *dhidden = NULL;
+    assert_refused(xm_outputs_backward(f.decoder, plain, &none, &zero, grads,
+                                       &dhidden, &err),
+                   XRAY_E_STATE, &err,
+                   "the space of this forward keeps nothing for a backward "
+                   "pass");
+    fixture_ok(xm_forward(f.decoder, keeps, &rows.pack, &err), &err);
+    assert_refused(xm_backward(f.decoder, keeps, &one.pack, d, grads, &err),
+                   XRAY_E_STATE, &err,
+                   "a backward of 3 tokens, but the last forward kept 5 (a "
+                   "backward uses them up)");
+    fixture_ok(xm_backward(f.decoder, keeps, &rows.pack, d, grads, &err), &err);
+    assert_refused(xm_backward(f.decoder, keeps, &rows.pack, d, grads, &err),
+                   XRAY_E_STATE, &err,
+                   "a backward of 5 tokens, but the last forward kept 0 (a "
+                   "backward uses them up)");
+    /* Gradients of another model: a layer less. */
+    xm_config other = f.config;
+    xm_layout *layout = NULL;
+    xm_grads *wrong = NULL;
+    other.ffn -= 2;
+    fixture_ok(xm_layout_create(&other, 0, &err, &layout), &err);
+    fixture_ok(xm_grads_create(&other, layout, f.device.ops, f.device.self,
+                               "test", &err, &wrong),
+               &err);
+    fixture_ok(xm_forward(f.decoder, keeps, &rows.pack, &err), &err);
+    assert_refused(xm_backward(f.decoder, keeps, &rows.pack, d, wrong, &err),
+                   XRAY_E_ARG, &err,
+                   "the gradients are laid out for another model");
+    xm_grads_destroy(wrong);
+    xm_layout_destroy(layout);
+    xm_grads_destroy(grads);
+    xm_space_destroy(plain);
+    xm_space_destroy(keeps);
+    fixture_rows_free(&one);
+    fixture_rows_free(&rows);
+    fixture_end(&g);
+    fixture_end(&f);
+}
+
+/* ---- a device that refuses ----------------------------------------------- */
+
+static int32_t left; /* calls until one is refused; below 0: none is */
+
+static int refuses(void)
+{
+    return left >= 0 && left-- == 0;
+}
+
+static const xray_device_ops *own; /* the CPU's */
+
+#define WRAP(op, type)                                                  \
+    static xray_status fail_##op(void *self, xray_stream *stream,       \
+                                 const type *call)                      \
+    {                                                                   \
+        return refuses() ? XRAY_E_DEVICE : own->op(self, stream, call); \
+    }
+WRAP(matmul, xray_matmul)
+WRAP(rmsnorm, xray_rmsnorm)
+WRAP(rmsnorm_grad, xray_rmsnorm_grad)
+WRAP(matmul_grad, xray_matmul_grad)
+WRAP(gather, xray_rows)
+WRAP(scatter, xray_rows)
+WRAP(attention, xray_attention)
+WRAP(attention_grad, xray_attention_grad)
+WRAP(lm_head_logp, xray_lm_head_logp)
+WRAP(lm_head_grad, xray_lm_head_grad)
+WRAP(rope, xray_rope)
+WRAP(glu, xray_glu)
+WRAP(glu_grad, xray_glu_grad)
+WRAP(embedding, xray_embedding)
+WRAP(embedding_grad, xray_embedding_grad)
+
+static const xray_device_ops *refusing(const xray_device_ops *ops)
+{
+    static xray_device_ops made;
+    own = ops;
+    made = *ops;
+    made.matmul = fail_matmul;
+    made.rmsnorm = fail_rmsnorm;
+    made.rmsnorm_grad = fail_rmsnorm_grad;
+    made.matmul_grad = fail_matmul_grad;
+    made.gather = fail_gather;
+    made.scatter = fail_scatter;
+    made.attention = fail_attention;
+    made.attention_grad = fail_attention_grad;
+    made.lm_head_logp = fail_lm_head_logp;
+    made.lm_head_grad = fail_lm_head_grad;
+    made.rope = fail_rope;
+    made.glu = fail_glu;
+    made.glu_grad = fail_glu_grad;
+    made.embedding = fail_embedding;
+    made.embedding_grad = fail_embedding_grad;
+    return &made;
+}
+
+/* Forward, heads and backward; the first status that is none. */
+static xray_status one_step(const fixture *f, xm_space *space,
+                            const fixture_rows *rows,
+                            const fixture_items *items, xm_grads *grads,
+                            xr_err *err)
+{
+    xm_head_out out;
+    const float *dhidden = NULL;
+    const xm_head_grads back = { items->dlogp, items->dentropy, NULL };
+    xray_status status = xm_forward(f->decoder, space, &rows->pack, err);
+    if (!status)
+        status = xm_outputs(f->decoder, space, &items->items, &out, err);
+    if (!status)
+        status = xm_outputs_backward(f->decoder, space, &items->items, &back,
+                                     grads, &dhidden, err);
+    if (!status)
+        status =
+            xm_backward(f->decoder, space, &rows->pack, dhidden, grads, err);
+    return status;
+}
+
+/* Whichever call of a step the device refuses, the step ends with its status
+ * and a sentence; the next step is a whole one. */
+static void every_refusal_of_the_device_ends_the_step(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = { 3, 2 };
+    xr_err err = { "" };
+    fixture f;
+    fixture_device device = fixture_open(1, "auto");
+    device.ops = refusing(device.ops);
+    left = -1;
+    fixture_make_on(&f, &fixture_kinds[0], 5, device);
+    fixture_rows rows = fixture_rows_make(lengths, 2, 30, 1);
+    fixture_items items = fixture_items_make(&rows, 0, 1);
+    xm_space *space = space_of(&f, 8, 2, XM_SPACE_TRAIN);
+    xm_grads *grads = fixture_grads(&f);
+    int32_t calls = 0;
+    for (;; calls++) {
+        left = calls;
+        err = (xr_err){ "" };
+        xray_status status = one_step(&f, space, &rows, &items, grads, &err);
+        if (left >= 0) {
+            fixture_ok(status, &err);
+            break;
+        }
+        assert_int_equal(status, XRAY_E_DEVICE);
+        if (!strstr(err.text, "the device refused ") ||
+            !strstr(err.text, "(-300)"))
+            fail_msg("call %d: [%s]", (int)calls, err.text);
+    }
+    /* Two layers: a product of q, k, v, of the output, of gate and up, and
+     * down; both ways, and more. */
+    if (calls < 40)
+        fail_msg("%d calls", (int)calls);
+    left = 2;
+    assert_int_equal(one_step(&f, space, &rows, &items, grads, &err),
+                     XRAY_E_DEVICE);
+    assert_string_equal(err.text,
+                        "layer 0: the device refused a matrix product (-300)");
+    xm_grads_destroy(grads);
+    xm_space_destroy(space);
+    fixture_items_free(&items);
+    fixture_rows_free(&rows);
+    fixture_end(&f);
+}
+
+/* A prompt's first part wants no output; what fails in it is told. */
+static void a_step_without_outputs_ends_with_its_status(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    fixture f;
+    fixture_device device = fixture_open(1, "auto");
+    device.ops = refusing(device.ops);
+    left = -1;
+    fixture_make_on(&f, &fixture_kinds[0], 5, device);
+    xm_space *space = space_of(&f, 4, 1, 0);
+    const xm_step step = { .tokens = 1, .position_bound = 1 };
+    const float *hidden = NULL;
+    left = 0;
+    assert_int_equal(xm_decode(f.decoder, space, &step, &hidden, &err),
+                     XRAY_E_DEVICE);
+    assert_non_null(strstr(err.text, "the device refused "));
+    xm_space_destroy(space);
+    fixture_end(&f);
+}
+
+/* ---- tables -------------------------------------------------------------- */
+
+/* The weights of `g` are taken from an edited table of `f`. */
+static void import_edited(const fixture *f, const fixture *g, uint32_t edit,
+                          xray_status want, const char *says)
+{
+    xr_err err = { "" };
+    uint32_t count = f->layout->param_count;
+    xray_tensor *tensors = calloc(count, sizeof *tensors);
+    assert_non_null(tensors);
+    memcpy(tensors, f->weights->tensors, count * sizeof *tensors);
+    xray_tensor *norm = &tensors[count - 1];
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(tensors[i].name, "model.norm.weight") == 0)
+            norm = &tensors[i];
+    if (edit == 0)
+        norm->name = "model.norm.none";
+    if (edit == 1)
+        norm->shape[0]++;
+    if (edit == 2)
+        norm->count--;
+    if (edit == 3)
+        norm->dtype = XRAY_BF16;
+    if (edit == 4)
+        norm->data = NULL;
+    xray_weights table = f->weights->table;
+    table.tensors = tensors;
+    assert_refused(xm_weights_import(g->weights, &table, &err), want, &err,
+                   says);
+    free(tensors);
+}
+
+static void a_table_is_taken_whole_or_not(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture g;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    fixture_make(&g, &fixture_kinds[0], 6);
+    char says[256];
+    float before = g.weights->buckets[0][0];
+    import_edited(&f, &g, 0, XRAY_E_CONFIG,
+                  "tensor model.norm.weight is not among the published "
+                  "weights");
+    (void)snprintf(says, sizeof says,
+                   "published weights: tensor model.norm.weight has shape "
+                   "[%u], the model's config says [%u]",
+                   f.config.hidden + 1, f.config.hidden);
+    import_edited(&f, &g, 1, XRAY_E_CONFIG, says);
+    (void)snprintf(says, sizeof says,
+                   "tensor model.norm.weight: only elements [0, %u) of it are "
+                   "published, the whole is needed",
+                   f.config.hidden - 1);
+    import_edited(&f, &g, 2, XRAY_E_UNSUPPORTED, says);
+    (void)snprintf(says, sizeof says,
+                   "tensor model.norm.weight: element type %u is published, "
+                   "fp32 (or bf16 of a matrix) is needed",
+                   XRAY_BF16);
+    import_edited(&f, &g, 3, XRAY_E_UNSUPPORTED, says);
+    (void)snprintf(says, sizeof says,
+                   "tensor model.norm.weight: element type %u is published, "
+                   "fp32 (or bf16 of a matrix) is needed",
+                   XRAY_F32);
+    import_edited(&f, &g, 4, XRAY_E_UNSUPPORTED, says);
+    /* Nothing was taken of any. */
+    assert_true(g.weights->buckets[0][0] == before);
+    fixture_end(&g);
+    fixture_end(&f);
+}
+
+static void readers_are_counted(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    fixture f;
+    fixture_make(&f, &fixture_kinds[0], 5);
+    const xray_weights *table = &f.weights->table;
+    fixture_ok(table->lease(table->owner), NULL);
+    assert_refused(xm_weights_random(f.weights, &f.config, 1, &err),
+                   XRAY_E_STATE, &err,
+                   "the weights cannot change while 1 reader holds them");
+    assert_refused(xm_weights_changed(f.weights, 1, &err), XRAY_E_STATE, &err,
+                   "the weights changed under 1 lease: their readers must "
+                   "finish first");
+    fixture_ok(table->lease(table->owner), NULL);
+    assert_refused(xm_weights_import(f.weights, table, &err), XRAY_E_STATE,
+                   &err, "the weights cannot change while 2 readers hold them");
+    assert_refused(xm_weights_changed(f.weights, 1, &err), XRAY_E_STATE, &err,
+                   "the weights changed under 2 leases: their readers must "
+                   "finish first");
+    table->release(table->owner);
+    assert_int_equal(xm_weights_changed(f.weights, 1, &err), XRAY_E_STATE);
+    table->release(table->owner);
+    table->release(table->owner); /* one too many is no more than none */
+    fixture_ok(xm_weights_changed(f.weights, 7, &err), &err);
+    assert_int_equal(table->version(table->owner), 7);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_space_has_tokens_and_rows),
+        cmocka_unit_test(a_forward_fits_its_space),
+        cmocka_unit_test(a_step_fits_its_space),
+        cmocka_unit_test(outputs_are_of_the_last_forward),
+        cmocka_unit_test(a_backward_is_of_one_forward),
+        cmocka_unit_test(every_refusal_of_the_device_ends_the_step),
+        cmocka_unit_test(a_step_without_outputs_ends_with_its_status),
+        cmocka_unit_test(a_table_is_taken_whole_or_not),
+        cmocka_unit_test(readers_are_counted),
+    };
+    return cmocka_run_group_tests_name("nn.refused", tests, NULL, NULL);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Samples on their way from an engine to rewards: each number where it belongs,
+ * and what answers are refused.
+ */
+#include "tests/rl/rig.h"
+
+/* ---- drawing ------------------------------------------------------------ */
+
+/* Whichever comes first, sample k of row i is number i * n + k. */
+static void samples_lie_by_their_number(void **state)
+{
+    static const int32_t tokens[6][MOST] = {
+        { 0 }, { 1, 2 }, { 1, 2 }, { 2, 3, 4 }, { 2, 3, 4 }, { 3 },
+    };
+    static const uint32_t sizes[] = { 1, 2, 2, 3, 3, 1 };
+    fixture *f = *state;
+    xr_samples *s = &f->samples;
+    xr_err err = { "" };
+    engine.made = 1;
+    engine.stop = 1; /* to end behind the step: samples are all drawn */
+    assert_int_equal(
+        xr_samples_generate(&f->roles, s, rows, 3, &f->how, &engine.stop, &err),
+        XRAY_OK);
+    assert_int_equal(s->count, 6);
+    assert_int_equal(s->n, 2);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(s->sizes[i], sizes[i]);
+        assert_memory_equal(s->tokens + i * MOST, tokens[i],
+                            sizes[i] * sizeof(int32_t));
+        for (uint32_t t = 0; t < sizes[i]; t++)
+            assert_true(s->logp[i * MOST + t] == -(float)(10 * i + t));
+        assert_int_equal(s->finish[i], 1 + i % 3);
+        assert_int_equal(s->versions[i], i == 1 ? 0 : 5);
+    }
+    assert_string_equal(engine.aborted, "");
+    assert_true(f->roles.first_token > 0);
+}
+
+/* Refused answers and failed calls: the sentence, and that nothing of this
+ * rollout is left for the next one. */
+static void what_an_engine_may_not_answer(void **state)
+{
+    static const struct {
+        fault fault;
+        uint32_t when;
+        xray_status status;
+        const char *says;
+        const char *aborted;
+    } cases[] = {
+        { FAULT_SUBMIT, 1, XRAY_E_RANGE, "infer.fake: submit failed with", "" },
+        { FAULT_STEP, 0, XRAY_E_RANGE, "infer.fake: step failed with", NULL },
+        { FAULT_POLL, 2, XRAY_E_RANGE, "infer.fake: poll failed with", "" },
+        { FAULT_IDLE, 0, XRAY_OK, "", NULL }, /* all were given at once */
+        { FAULT_TWICE, 2, XRAY_E_BUG,
+          "infer.fake gave sample 1 of request 2 twice", "" },
+        { FAULT_SAMPLE, 2, XRAY_E_BUG,
+          "infer.fake gave sample 2 of request 2 with 3 tokens, which was not "
+          "asked for",
+          "" },
+        { FAULT_REQUEST, 1, XRAY_E_BUG,
+          "infer.fake gave sample 1 of request 11 with 1 tokens, which was not "
+          "asked for",
+          "" },
+        { FAULT_LONG, 4, XRAY_E_BUG,
+          "infer.fake gave sample 0 of request 1 with 4 tokens, which was not "
+          "asked for",
+          "" },
+        { FAULT_VERSION, 3, XRAY_E_BUG,
+          "infer.fake drew sample 3 with weights of version 6, version 5 was "
+          "published",
+          "" },
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xr_err err = { "" };
+        memset(&engine, 0, sizeof(engine));
+        engine.fault = cases[i].fault;
+        engine.when = cases[i].when;
+        assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 3,
+                                             &f->how, NULL, &err),
+                         cases[i].status);
+        assert_int_equal(
+            strncmp(err.text, cases[i].says, strlen(cases[i].says)), 0);
+        if (cases[i].aborted) {
+            assert_string_equal(engine.aborted, "0 1 2 ");
+            assert_int_equal(engine.polls_after, 4); /* until there is none */
+        }
+    }
+    /* Before weights were published their number says nothing. */
+    xr_err err = { "" };
+    memset(&engine, 0, sizeof(engine));
+    engine.fault = FAULT_VERSION;
+    engine.when = 3;
+    f->roles.published.synced = 0;
+    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 3,
+                                         &f->how, NULL, &err),
+                     XRAY_OK);
+    assert_int_equal(f->samples.versions[3], 6);
+}
+
+/* An engine that is done before its samples are; one that is stopped. */
+static void drawing_ends_early(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    engine.fault = FAULT_IDLE;
+    engine.stopped = 99; /* it gives nothing */
+    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
+                                         &f->how, NULL, &err),
+                     XRAY_E_BUG);
+    assert_string_equal(err.text,
+                        "infer.fake is idle, but 4 samples are missing");
+    assert_string_equal(engine.aborted, "0 1 ");
+    memset(&engine, 0, sizeof(engine));
+    engine.stopped = 3;
+    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
+                                         &f->how, &engine.stop, &err),
+                     XRAY_END);
+    assert_int_equal(engine.steps, 3);
+    assert_string_equal(engine.aborted, "0 1 ");
+    assert_true(f->roles.first_token == 0); /* none was made */
+}
+
+static void samples_have_to_have_room(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    f->how.n = 3;
+    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 3,
+                                         &f->how, NULL, &err),
+                     XRAY_E_BUG);
+    assert_string_equal(err.text, "9 samples of 3 tokens have no room");
+    f->how.max_tokens = 4;
+    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
+                                         &f->how, NULL, &err),
+                     XRAY_E_BUG);
+    assert_string_equal(err.text, "6 samples of 4 tokens have no room");
+    assert_int_equal(engine.requests, 0);
+    f->how.max_tokens = MOST;
+    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
+                                         &f->how, NULL, &err),
+                     XRAY_OK);
+}
+
+/* The time runs anew whenever a token or a sample has come. */
+static void engines_have_a_time_for_a_token(void **state)
+{
+    fixture *f = *state;
+    xr_roles *s = &f->roles;
+    xr_err err = { "" };
+    xr_watch w = { 0 };
+    f->run.ini.run.plugin_timeout = 2500000000;
+    engine.made = 7;
+    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+    assert_true(w.since > 0 && w.made == 107 && w.left == 6);
+    assert_true(s->first_token > 0);
+    w.since -= 2; /* seconds */
+    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+    w.since -= 2;
+    xr_watch late = w;
+    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "infer.fake made no token for 2.5 s ([run] "
+                                  "plugin_timeout), 6 samples are missing");
+    w = late;
+    assert_int_equal(xr_engine_progress(s, &w, 5, &err), XRAY_OK);
+    assert_true(w.since > late.since + 3 && w.left == 5);
+    w = late;
+    engine.made++;
+    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+    assert_true(w.since > late.since + 3 && w.made == 108);
+    w.since -= 100;
+    f->run.ini.run.plugin_timeout = 0;
+    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+}
+
+/* ---- scoring ------------------------------------------------------------ */
+
+static void rewards_see_all_of_a_sample(void **state)
+{
+    fixture *f = *state;
+    xr_samples *s = &f->samples;
+    xr_err err = { "" };
+    for (int round = 0; round < 2; round++) { /* scores are not added up */
+        memset(&engine, 0, sizeof(engine));
+        grader.log[0] = '\0';
+        assert_int_equal(
+            xr_samples_generate(&f->roles, s, rows, 3, &f->how, NULL, &err),
+            XRAY_OK);
+        assert_int_equal(xr_samples_score(&f->roles, s, rows, NULL, NULL, &err),
+                         XRAY_OK);
+    }
+    assert_string_equal(
+        grader.log,
+        "0: \"p0\" 2 \"a\" 1 truth \"g0\" source \"x\" fields {0} ids 1 from 0 "
+        "prompt 3 from 3 finish 1\n"
+        "1: \"p0\" 2 \"b c\" 3 truth \"g0\" source \"x\" fields {0} ids 2 from "
+        "1 prompt 3 from 3 finish 2\n"
+        "2: \"p\n1\" 3 \"b c\" 3 truth \"g\"1\" source \"\" fields {1} ids 2 "
+        "from 1 prompt 2 from 2 finish 3\n"
+        "3: \"p\n1\" 3 \"c d\" 3 truth \"g\"1\" source \"\" fields {1} ids 3 "
+        "from 2 prompt 2 from 2 finish 1\n"
+        "4: \"p2\" 2 \"c d\" 3 truth \"\" source \"x\" fields {2} ids 3 from 2 "
+        "prompt 1 from 1 finish 2\n"
+        "5: \"p2\" 2 \"d\" 1 truth \"\" source \"x\" fields {2} ids 1 from 3 "
+        "prompt 1 from 1 finish 3\n");
+    static const double scores[] = { 0, 6, 6, 18, 18, 6 };
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_true(s->scores[i].score == scores[i]);
+        assert_true(s->scores[i].parts[0] == scores[i] / 2);
+        assert_true(s->score_rows[i][0] == 0.5f);
+        assert_true(s->score_rows[i][1] == 0);
+    }
+    assert_string_equal(xr_samples_text(s, 3), "c d");
+    xr_str out = { 0 };
+    xr_samples_line(s, rows, 0, 4, "", &out);
+    xr_samples_line(s, rows, 2, 5, ",\"more\":1", &out);
+    assert_string_equal(
+        xr_str_text(&out),
+        "{\"step\":4,\"prompt\":\"p0\",\"response\":\"a\",\"ground_truth\":"
+        "\"g0\",\"score\":0}\n"
+        "{\"step\":5,\"prompt\":\"p\\n1\",\"response\":\"b c\","
+        "\"ground_truth\":\"g\\\"1\",\"score\":6,\"more\":1}\n");
+    /* Kept by the step, in a folder that need not be there. */
+    char *text = NULL;
+    size_t size = 0;
+    assert_int_equal(xr_samples_keep(scratch_path("kept"), 12, &out, &err),
+                     XRAY_OK);
+    assert_int_equal(
+        xr_file_read(scratch_path("kept/12.jsonl"), 4096, &err, &text, &size),
+        XRAY_OK);
+    assert_int_equal(size, out.size);
+    assert_memory_equal(text, out.data, size);
+    free(text);
+    out.failed = 1;
+    assert_int_equal(xr_samples_keep(scratch_path("kept"), 13, &out, &err),
+                     XRAY_E_NOMEM);
+    assert_int_equal(access(scratch_path("kept/13.jsonl"), F_OK), -1);
+    xr_str_free(&out);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(samples_lie_by_their_number),
+        CASE(what_an_engine_may_not_answer),
+        CASE(drawing_ends_early),
+        CASE(samples_have_to_have_room),
+        CASE(engines_have_a_time_for_a_token),
+        CASE(rewards_see_all_of_a_sample),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

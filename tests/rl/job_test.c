@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What xray train, sft and eval share: restarts, the folders they lock, what a
+ * step leaves on disk, the report.
+ */
+#include <fcntl.h>
+#include <math.h>
+
+#include "core/base/process.h"
+#include "core/rl/job.h"
+#include "tests/rl/fake_roles.h"
+#include "tests/scratch.h"
+
+/* ---- standard error ----------------------------------------------------- */
+
+static int kept_stderr = -1;
+
+static void catch_stderr(void)
+{
+    int fd = open(scratch_path("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    (void)fflush(stderr);
+    kept_stderr = dup(2);
+    assert_true(dup2(fd, 2) == 2);
+    (void)close(fd);
+}
+
+/* What was said since, for the caller to free. */
+static char *stderr_text(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    (void)fflush(stderr);
+    assert_true(dup2(kept_stderr, 2) == 2);
+    (void)close(kept_stderr);
+    assert_int_equal(
+        xr_file_read(scratch_path("err"), 1u << 16, NULL, &text, &size),
+        XRAY_OK);
+    return text;
+}
+
+/* ---- restarts ----------------------------------------------------------- */
+
+static struct {
+    xray_status status[8];  /* of each attempt */
+    const char *written[8]; /* the checkpoint it leaves */
+    char from[8][64];       /* where it was told to begin */
+    uint32_t calls;
+    volatile sig_atomic_t stop;
+    uint32_t stop_at; /* attempt in which the stop flag is set */
+} tries;
+
+static xray_status attempt(const xr_run_args *args, xr_err *err,
+                           xr_run_result *out)
+{
+    uint32_t i = tries.calls++;
+    assert_true(i < 8);
+    assert_string_equal(err->text, "");
+    assert_null(out->report.data);
+    (void)snprintf(tries.from[i], sizeof(tries.from[i]), "%s",
+                   args->resume_from ? args->resume_from : "-");
+    (void)snprintf(out->checkpoint, sizeof(out->checkpoint), "%s",
+                   tries.written[i] ? tries.written[i] : "");
+    xr_str_puts(&out->report, "report");
+    if (tries.stop_at == i + 1)
+        tries.stop = 1;
+    return tries.status[i] == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, tries.status[i], "lost %u", i);
+}
+
+/* Runs attempts under [run] max_restarts; what the last one gave. */
+static xray_status run_attempts(const char *most, const char *resume_from,
+                                xr_run_result *out, char **out_said)
+{
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    xr_config *config = xr_config_new();
+    if (most)
+        xr_config_set(config, most, &errors);
+    const xr_run_args args = { .config = config,
+                               .stop = &tries.stop,
+                               .resume_from = resume_from };
+    *out = (xr_run_result){ .restarts = 99 };
+    tries.calls = 0;
+    tries.stop = 0;
+    catch_stderr();
+    xray_status status = xr_job_attempts(&args, attempt, &err, out);
+    *out_said = stderr_text();
+    xr_str_free(&out->report);
+    xr_config_free(config);
+    return status;
+}
+
+static void expect_attempts(const char *most, uint32_t calls,
+                            xray_status status, const char *said)
+{
+    xr_run_result r;
+    char *text = NULL;
+    assert_int_equal(run_attempts(most, NULL, &r, &text), status);
+    assert_int_equal(tries.calls, calls);
+    assert_int_equal(r.restarts, calls - 1);
+    assert_string_equal(text, said);
+    free(text);
+}
+
+static void lost_workhorses_are_replaced(void **state)
+{
+    (void)state;
+    memset(&tries, 0, sizeof(tries));
+    for (int i = 0; i < 8; i++)
+        tries.status[i] = XRAY_E_PEER;
+    tries.written[1] = "step_4";
+    expect_attempts(NULL, 1, XRAY_E_PEER, "");
+    expect_attempts("run.max_restarts=0", 1, XRAY_E_PEER, "");
+    expect_attempts("run.max_restarts=2", 3, XRAY_E_PEER,
+                    "xray: warning: lost 0; restart 1 of 2 from the "
+                    "beginning\n"
+                    "xray: warning: lost 1; restart 2 of 2 from step_4\n");
+    assert_string_equal(tries.from[0], "-");
+    assert_string_equal(tries.from[1], "-");
+    assert_string_equal(tries.from[2], "step_4");
+    xr_run_result r;
+    char *text = NULL; /* where the caller began holds until there is more */
+    assert_int_equal(run_attempts("run.max_restarts=2", "given", &r, &text),
+                     XRAY_E_PEER);
+    assert_string_equal(tries.from[0], "given");
+    assert_string_equal(tries.from[1], "given");
+    assert_string_equal(tries.from[2], "step_4");
+    free(text);
+    tries.status[1] = XRAY_OK; /* it goes well */
+    expect_attempts("run.max_restarts=5", 2, XRAY_OK,
+                    "xray: warning: lost 0; restart 1 of 5 from the "
+                    "beginning\n");
+    tries.status[0] = XRAY_E_BUG; /* another error is none of this */
+    expect_attempts("run.max_restarts=5", 1, XRAY_E_BUG, "");
+    tries.status[0] = XRAY_E_PEER;
+    tries.stop_at = 1; /* who wants it to end does not want it again */
+    expect_attempts("run.max_restarts=5", 1, XRAY_E_PEER, "");
+}
+
+/* ---- folders ------------------------------------------------------------ */
+
+static xr_run run;
+static xr_roles roles;
+
+/* A job of the kind, whose folders are `local`, `rollout` and `validation`. */
+static xr_job job_of(const char *kind)
+{
+    static char paths[3][256];
+    static const char *const names[] = { "local", "rollout", "validation" };
+    for (int i = 0; i < 3; i++)
+        (void)snprintf(paths[i], sizeof(paths[i]), "%s",
+                       scratch_path(names[i]));
+    run.ini.trainer.default_local_dir = paths[0];
+    run.ini.trainer.rollout_data_dir = paths[1];
+    run.ini.trainer.validation_data_dir = paths[2];
+    return (xr_job){ .kind = kind, .run = &run };
+}
+
+static void drop_folders(void)
+{
+    (void)xr_dir_remove(scratch_path("local"), NULL);
+    (void)xr_dir_remove(scratch_path("rollout"), NULL);
+    (void)xr_dir_remove(scratch_path("validation"), NULL);
+}
+
+static void a_job_locks_its_folders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind;
+        int makes[3];
+    } kinds[] = { { "train", { 1, 1, 1 } },
+                  { "sft", { 1, 0, 1 } },
+                  { "eval", { 0, 0, 1 } } };
+    static const char *const names[] = { "local", "rollout", "validation" };
+    static const char *const keys[] = { "default_local_dir", "rollout_data_dir",
+                                        "validation_data_dir" };
+    for (size_t k = 0; k < 3; k++) {
+        xr_job job = job_of(kinds[k].kind);
+        xr_err err = { "" };
+        drop_folders();
+        assert_int_equal(xr_job_lock(&job, 0, &err), XRAY_OK);
+        for (int i = 0; i < 3; i++)
+            assert_false(xr_path_exists(scratch_path(names[i])));
+        assert_int_equal(xr_job_lock(&job, 1, &err), XRAY_OK);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(xr_path_exists(scratch_path(names[i])),
+                             kinds[k].makes[i]);
+        assert_int_equal(xr_job_lock(&job, 1, &err), XRAY_OK); /* has them */
+        for (int i = 0; i < 3; i++) {
+            xr_job other = job_of("train");
+            const char *const paths[3] = {
+                i == 0 ? run.ini.trainer.default_local_dir : NULL,
+                i == 1 ? run.ini.trainer.rollout_data_dir : "",
+                i == 2 ? run.ini.trainer.validation_data_dir : ""
+            };
+            char want[100];
+            run.ini.trainer.default_local_dir = paths[0];
+            run.ini.trainer.rollout_data_dir = paths[1];
+            run.ini.trainer.validation_data_dir = paths[2];
+            err.text[0] = '\0';
+            int taken = kinds[k].makes[i];
+            assert_int_equal(xr_job_lock(&other, 0, &err),
+                             taken ? XRAY_E_STATE : XRAY_OK);
+            (void)snprintf(want, sizeof(want),
+                           "; wait for it, or give this one another [trainer] "
+                           "%s",
+                           keys[i]);
+            if (taken)
+                assert_string_equal(strchr(err.text, ';'), want);
+            xr_job_unlock(&other);
+        }
+        xr_job_unlock(&job);
+        xr_job again = job_of("train"); /* they are free now */
+        assert_int_equal(xr_job_lock(&again, 1, &err), XRAY_OK);
+        xr_job_unlock(&again);
+    }
+    drop_folders();
+}
+
+/* Two keys may name one folder. */
+static void one_folder_is_locked_once(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_job job = job_of("train");
+    run.ini.trainer.rollout_data_dir = run.ini.trainer.default_local_dir;
+    run.ini.trainer.validation_data_dir = run.ini.trainer.default_local_dir;
+    assert_int_equal(xr_job_lock(&job, 1, &err), XRAY_OK);
+    assert_true(job.locks[0].held && !job.locks[1].held && !job.locks[2].held);
+    xr_job_unlock(&job);
+    drop_folders();
+}
+
+/* ---- steps -------------------------------------------------------------- */
+
+static xray_status save_model(void *self, const char *dir)
+{
+    (void)self;
+    (void)dir;
+    return XRAY_OK;
+}
+
+static char steps_dir[256];
+static char steps_model[256];
+
+/* A job of six steps that keeps metrics and checkpoints in a fresh folder. */
+static xr_job begin_steps(int64_t save_freq, xr_run_result *result)
+{
+    static const xray_train_ops ops = { .header = XRAY_HEADER(xray_train_ops),
+                                        .save = save_model };
+    static const char *const loggers[] = { "jsonl" };
+    static const char *const watch[] = { "score", NULL };
+    static const xr_run_args args;
+    xr_err err = { "" };
+    char file[300];
+    (void)snprintf(steps_dir, sizeof(steps_dir), "%s", scratch_path("steps"));
+    (void)snprintf(steps_model, sizeof(steps_model), "%s",
+                   scratch_path("model"));
+    (void)snprintf(file, sizeof(file), "%s/metrics.jsonl", steps_dir);
+    assert_int_equal(xr_dir_remove(steps_dir, &err), XRAY_OK);
+    assert_int_equal(xr_dir_make(steps_dir, &err), XRAY_OK);
+    assert_int_equal(xr_dir_make(steps_model, &err), XRAY_OK);
+    run =
+        (xr_run){ .config = xr_config_new(),
+                  .actor = { .path = steps_model, .model.path = steps_model } };
+    run.train = (xr_part){ .ops = &ops, .instance = "train.fake" };
+    make_fake_roles(&run, &roles);
+    roles.actor.self = &run;
+    run.ini.trainer.default_local_dir = steps_dir;
+    run.ini.trainer.save_freq = save_freq;
+    run.ini.trainer.logger = (xray_list){ .items = loggers, .count = 1 };
+    xr_job job = { .args = &args,
+                   .kind = "train",
+                   .run = &run,
+                   .roles = &roles,
+                   .metrics = xr_metrics_new(),
+                   .total_steps = 6,
+                   .saved_step = UINT64_MAX,
+                   .curve = calloc(7, sizeof(double)),
+                   .curve_name = "score",
+                   .result = result };
+    job.progress.kind = "train";
+    assert_int_equal(xr_history_begin(&err, &job.history), XRAY_OK);
+    assert_int_equal(xr_monitor_open(file, -1, 0, watch, &err, &job.monitor),
+                     XRAY_OK);
+    return job;
+}
+
+/* What a saved step holds; closed once more, it is told no second time. */
+static void expect_saved(xr_job *job, const char *dir, uint64_t step)
+{
+    xr_err err = { "" };
+    xr_progress p = { .kind = "train" };
+    xr_history h;
+    assert_string_equal(job->result->checkpoint, dir);
+    assert_true(job->saved_step == step);
+    if (xr_checkpoint_read(dir, &p, &p, &err) != XRAY_OK)
+        fail_msg("%s", err.text);
+    assert_true(p.sampler_epoch == 40 + step);
+    assert_true(p.sampler_position == 50 + step);
+    if (xr_history_read(dir, &err, &h) != XRAY_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(h.has_lines, 1);
+    assert_int_equal(h.lines.count, step + 1);
+    xr_history_free(&h);
+    xr_metrics_put(job->metrics, "score", 99);
+    assert_int_equal(xr_job_step_done(job, 1, &err), XRAY_OK);
+    assert_int_equal(xr_metrics_count(job->metrics), 0);
+}
+
+/* A line of each step with its score; of the first token it tells once. */
+static void expect_lines(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    assert_int_equal(xr_file_read(scratch_path("steps/metrics.jsonl"), 4096,
+                                  NULL, &text, &size),
+                     XRAY_OK);
+    char *line = text;
+    for (int step = 0; step <= 6; step++) {
+        char begin[32];
+        char score[32];
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        *end = '\0';
+        (void)snprintf(begin, sizeof(begin), "{\"step\":%d,", step);
+        (void)snprintf(score, sizeof(score), "\"score\":%d", step);
+        assert_int_equal(strncmp(line, begin, strlen(begin)), 0);
+        if (!strstr(line, score))
+            fail_msg("%s", line);
+        assert_int_equal(strstr(line, "\"timing_s/first_token\":-1000") ||
+                             strstr(line, "\"timing_s/first_token\":-999.9"),
+                         step == 0);
+        line = end + 1;
+    }
+    assert_string_equal(line, "");
+    free(text);
+}
+
+/* Which of six steps are saved, and what was told of each. */
+static void expect_steps(int64_t save_freq, int forced, const char *saved)
+{
+    xr_run_result result = { .steps = 0 };
+    xr_err err = { "" };
+    char got[64] = "";
+    xr_job job = begin_steps(save_freq, &result);
+    /* A token that was sampled a thousand seconds before this process began. */
+    roles.first_token = xr_now() - xr_process_age() - 1000;
+    for (uint64_t step = 0; step <= 6; step++) {
+        char name[300];
+        job.progress.step = step;
+        job.sampler.epoch = 40 + step;
+        job.sampler.position = 50 + step;
+        xr_metrics_put(job.metrics, "score", (double)step);
+        assert_int_equal(xr_job_step_done(&job, forced && step == 6, &err),
+                         XRAY_OK);
+        assert_true(isnan(xr_metrics_get(job.metrics, "score")));
+        (void)snprintf(name, sizeof(name), "%s/global_step_%d", steps_dir,
+                       (int)step);
+        if (!xr_path_exists(name))
+            continue;
+        expect_saved(&job, name, step);
+        (void)snprintf(got + strlen(got), sizeof(got) - strlen(got), "%d ",
+                       (int)step);
+    }
+    assert_string_equal(got, saved);
+    expect_lines();
+    assert_int_equal(job.curve_count, 6); /* as many as there are steps */
+    assert_true(job.curve[0] == 0 && job.curve[5] == 5);
+    xr_monitor_close(job.monitor);
+    xr_metrics_free(job.metrics);
+    free(job.curve);
+    xr_config_free(run.config);
+}
+
+static void steps_are_told_and_saved(void **state)
+{
+    (void)state;
+    expect_steps(-1, 1, "6 ");
+    expect_steps(-1, 0, "");
+    expect_steps(2, 0, "0 2 4 6 ");
+    expect_steps(4, 1, "0 4 6 ");
+}
+
+static void the_stop_flag(void **state)
+{
+    (void)state;
+    volatile sig_atomic_t flag = 0;
+    xr_run_args args = { .stop = NULL };
+    const xr_job job = { .args = &args };
+    assert_false(xr_job_stopped(&job));
+    args.stop = &flag;
+    assert_false(xr_job_stopped(&job));
+    flag = 1;
+    assert_true(xr_job_stopped(&job));
+    flag = 2;
+    assert_true(xr_job_stopped(&job));
+}
+
+/* ---- the report --------------------------------------------------------- */
+
+static void expect_report(const xr_job *from, const char *want)
+{
+    xr_run_result r = { .steps = 0 };
+    xr_job job = *from;
+    double curve[8] = { 0.5 };
+    (void)snprintf(r.checkpoint, sizeof(r.checkpoint), "%s",
+                   from->first_step == 3 ? "out/global_step_9" : "");
+    job.result = &r;
+    job.curve = curve;
+    job.started = xr_now() - 10;
+    xr_job_finish(&job);
+    assert_true(r.seconds >= 10 && r.seconds < 12);
+    assert_int_equal(r.steps, from->progress.step);
+    assert_true(r.tokens_per_second <= 50 && r.tokens_per_second > 40);
+    const char *text = xr_str_text(&r.report);
+    const char *at = strstr(text, "tokens/s");
+    assert_non_null(at);
+    assert_string_equal(at + strlen("tokens/s"), want);
+    char begin[32];
+    (void)snprintf(
+        begin, sizeof(begin), "%llu steps in 1",
+        (unsigned long long)(from->progress.step - from->first_step));
+    assert_int_equal(strncmp(text, begin, strlen(begin)), 0);
+    xr_str_free(&r.report);
+}
+
+static void the_report_of_a_run(void **state)
+{
+    (void)state;
+    xr_job job = { .curve_name = "score",
+                   .tokens_done = 500,
+                   .progress = {
+                       .step = 9, .score_before = NAN, .score_now = NAN } };
+    expect_report(&job, "\n");
+    job.progress.score_before = 0.25;
+    job.progress.score_now = 0.5;
+    expect_report(&job, "\nvalidation 0.2500 -> 0.5000\n");
+    job.first_step = 3;
+    expect_report(&job, "; with those before the resume, 9\n"
+                        "validation 0.2500 -> 0.5000\n"
+                        "checkpoint out/global_step_9\n");
+    /* A curve has two points at least. */
+    double curve[] = { 0.5, 0.25 };
+    for (uint64_t points = 1; points <= 2; points++) {
+        xr_run_result plotted = { .steps = 0 };
+        job.curve = curve;
+        job.curve_count = points;
+        job.result = &plotted;
+        xr_job_finish(&job);
+        assert_int_equal(
+            strncmp(xr_str_text(&plotted.report), "6 steps in ", 11) == 0,
+            points == 1);
+        xr_str_free(&plotted.report);
+    }
+    job.curve = NULL;
+    xr_run_result r = { .steps = 0 };
+    job.result = &r;
+    xr_job_finish(&job); /* xray eval has no curve, and no such report */
+    assert_null(r.report.data);
+    assert_true(r.score_before == 0.25 && r.score_after == 0.5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lost_workhorses_are_replaced),
+        cmocka_unit_test(a_job_locks_its_folders),
+        cmocka_unit_test(one_folder_is_locked_once),
+        cmocka_unit_test(steps_are_told_and_saved),
+        cmocka_unit_test(the_stop_flag),
+        cmocka_unit_test(the_report_of_a_run),
+    };
+    return cmocka_run_group_tests_name("rl.job", tests, scratch_make,
+                                       scratch_drop);
+}

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Losses as a backend calls them, and what becomes of values that are not
+ * finite: gradients, sums, rows apart, and which failure is told.
+ */
+#include "tests/testing.h"
+
+#include <math.h>
+
+#include "core/roles/losses.h"
+#include "core/roles/nonfinite.h"
+#include "core/run/rows.h"
+#include "tests/rl/fake_roles.h"
+
+#define TOKENS 9
+#define NAMES 2
+
+/* ---- a batch and an algorithm ------------------------------------------- */
+
+static char said[2048];    /* what the algorithm was shown */
+static xray_status answer; /* its status */
+
+typedef struct fixture {
+    xr_run of;
+    xr_roles roles;
+    xr_rows rows; /* of 3, 2 and 4 tokens; the first one of each is masked */
+    float given[3][TOKENS];
+    float out[3][TOKENS];
+    double sums[NAMES];
+    double weights[NAMES];
+    xr_loss_spec spec;
+    xr_loss_run run;
+    xray_loss_call call;
+    char warned[1100];
+} fixture;
+
+static void say(const char *fmt, ...)
+{
+    size_t used = strlen(said);
+    va_list list;
+    va_start(list, fmt);
+    (void)vsnprintf(said + used, sizeof(said) - used, fmt, list);
+    va_end(list);
+}
+
+/* Token 0 of an array that holds 100 * its number + the token. */
+static void say_first(const float *values)
+{
+    if (values)
+        say(" %g", (double)values[0]);
+    else
+        say(" -");
+}
+
+static xray_status show(const char *name, const void *context, uint64_t size,
+                        const xray_loss_call *call, xray_metric_sums *sums)
+{
+    const xray_batch *b = call->batch;
+    say("%s %s:%u first %u rows %u tokens %u+%d ids %d", name,
+        (const char *)context, (unsigned)size, call->first_row, b->rows,
+        b->tokens, b->row_start[0], b->ids[0]);
+    say(" row %u %u %d %d span %u/%u temperature", (unsigned)b->row_id[0],
+        (unsigned)b->prompt_id[0], b->group[0], b->prompt_len[0],
+        (unsigned)b->spans[0].version, b->span_count);
+    say_first(b->temperature);
+    say_first(b->baseline);
+    say(" floats");
+    const float *all[] = { b->loss_mask,   b->rollout_logp, b->old_logp,
+                           b->ref_logp,    b->value,        b->reward,
+                           b->advantage,   b->returns,      call->logp,
+                           call->entropy,  call->value,     call->dlogp,
+                           call->dentropy, call->dvalue };
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        say_first(all[i]);
+    say("\n");
+    sums->sum[0] += b->tokens;
+    sums->weight[sums->count - 1] += 1;
+    if (call->dlogp)
+        call->dlogp[b->tokens - 1] = 0.5f;
+    return answer;
+}
+
+static xray_status policy_loss(const void *context, uint64_t size,
+                               const xray_loss_call *call,
+                               xray_metric_sums *sums)
+{
+    return show("policy", context, size, call, sums);
+}
+
+static xray_status critic_loss(const void *context, uint64_t size,
+                               const xray_loss_call *call,
+                               xray_metric_sums *sums)
+{
+    return show("critic", context, size, call, sums);
+}
+
+static const xray_algo_ops ops = { .header = XRAY_HEADER(xray_algo_ops),
+                                   .loss = policy_loss,
+                                   .critic_loss = critic_loss };
+
+static void warn(void *ctx, uint32_t level, const char *instance,
+                 const char *text)
+{
+    fixture *f = ctx;
+    assert_int_equal(level, XRAY_LOG_WARN);
+    (void)snprintf(f->warned, sizeof(f->warned), "%s: %s", instance, text);
+}
+
+static void fill_rows(xr_rows *rows)
+{
+    static const int32_t ids[] = { 10, 11, 12, 13, 14, 15, 16, 17, 18 };
+    static const uint32_t size[] = { 3, 2, 4 };
+    xr_err err = { "" };
+    uint32_t at = 0;
+    assert_int_equal(xr_rows_init(rows, 3, TOKENS, &err), XRAY_OK);
+    for (uint32_t r = 0; r < 3; r++) {
+        xr_row_in in = { .prompt = ids + at,
+                         .prompt_count = 1,
+                         .response = ids + at + 1,
+                         .response_count = size[r] - 1,
+                         .row_id = 20 + r,
+                         .prompt_id = 30 + r,
+                         .version = 40 + r,
+                         .group = (int32_t)(r + 1),
+                         .temperature = (float)(50 + r),
+                         .baseline = (float)(60 + r) };
+        assert_int_equal(xr_rows_add(rows, &in, &err), XRAY_OK);
+        at += size[r];
+    }
+    float *all[] = { rows->batch.rollout_logp, rows->batch.old_logp,
+                     rows->batch.ref_logp,     rows->batch.value,
+                     rows->batch.reward,       rows->batch.advantage,
+                     rows->batch.returns };
+    for (size_t i = 0; i < 7; i++)
+        for (uint32_t t = 0; t < TOKENS; t++)
+            all[i][t] = (float)(100 * (i + 1) + t);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof(*f));
+    fill_rows(&f->rows);
+    said[0] = '\0';
+    answer = XRAY_OK;
+    f->of.algo = (xr_part){ .ops = &ops,
+                            .instance = "algo.fake",
+                            .host = xr_host_new("algo.fake", NULL) };
+    f->of.sink =
+        (xr_log_sink){ .ctx = f, .write = warn, .level = XRAY_LOG_WARN };
+    make_fake_roles(&f->of, &f->roles);
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < TOKENS; t++)
+            f->given[i][t] = (float)(-10 * (i + 1) - t);
+    f->spec =
+        (xr_loss_spec){ .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY |
+                                   XRAY_OUTPUT_VALUE,
+                        .context = "ctx",
+                        .context_size = 4,
+                        .sums = f->sums,
+                        .weights = f->weights,
+                        .names = NAMES };
+    f->run = (xr_loss_run){ .roles = &f->roles,
+                            .who = "train.fake",
+                            .spec = &f->spec };
+    f->call = (xray_loss_call){ .header = XRAY_HEADER(xray_loss_call),
+                                .batch = &f->rows.batch,
+                                .first_row = 7,
+                                .logp = f->given[0],
+                                .entropy = f->given[1],
+                                .value = f->given[2],
+                                .dlogp = f->out[0],
+                                .dentropy = f->out[1],
+                                .dvalue = f->out[2] };
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    xr_rows_free(&f->rows);
+    xr_host_free(f->of.algo.host);
+    free(f);
+    return 0;
+}
+
+/* ---- losses ------------------------------------------------------------- */
+
+/* The mean negative log-likelihood: -1 / N a token, of all tokens of the step,
+ * and the sum of what they lose; tokens out of the loss have no part in it. */
+static void likelihood_is_a_mean_over_the_step(void **state)
+{
+    fixture *f = *state;
+    double tokens = 8; /* of which this call has 6 */
+    f->spec.kind = XR_LOSS_SFT;
+    f->spec.outputs = XRAY_OUTPUT_LOGP;
+    f->spec.context = &tokens;
+    f->spec.context_size = sizeof(tokens);
+    f->rows.loss_mask[4] = 0.5f;
+    f->given[0][0] = NAN; /* the first token of a row is in no loss */
+    f->sums[0] = 1000;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+    const float want[] = { 0, -0.125f, -0.125f, 0,      -0.0625f,
+                           0, -0.125f, -0.125f, -0.125f };
+    assert_memory_equal(f->out[0], want, sizeof(want));
+    assert_true(f->sums[0] == 1000 + 11 + 12 + 7 + 16 + 17 + 18);
+    assert_true(f->out[1][8] == 0 && f->out[2][8] == 0);
+    assert_string_equal(said, "");
+}
+
+/* All of a call, its context and its sums. */
+static void losses_are_shown_the_batch(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+    f->spec.kind = XR_LOSS_CRITIC;
+    f->call.logp = f->call.entropy = NULL;
+    f->call.dlogp = f->call.dentropy = NULL;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+    assert_string_equal(
+        said,
+        "policy ctx:4 first 7 rows 3 tokens 9+0 ids 10 row 20 30 1 1 "
+        "span 40/3 temperature 50 60 floats 0 100 200 300 400 500 600 700 "
+        "-10 -20 -30 0 0 0\n"
+        "critic ctx:4 first 7 rows 3 tokens 9+0 ids 10 row 20 30 1 1 "
+        "span 40/3 temperature 50 60 floats 0 100 200 300 400 500 600 700 "
+        "- - -30 - - 0\n");
+    assert_true(f->sums[0] == 18 && f->weights[1] == 2);
+    assert_true(f->out[0][8] == 0.5f);
+}
+
+/* A replica's rows come from all over the mini-batch: each is shown by itself,
+ * under its number there, with its own part of every array. */
+static void rows_of_a_replica_are_shown_apart(void **state)
+{
+    static const uint32_t index[] = { 0, 0, 4, 5, 9 };
+    fixture *f = *state;
+    f->run.index = index;
+    f->call.first_row = 2;
+    f->out[1][3] = 1; /* where the second row's begin */
+    f->out[2][5] = 2;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+    assert_string_equal(
+        said,
+        "policy ctx:4 first 4 rows 1 tokens 3+0 ids 10 row 20 30 1 1 "
+        "span 40/1 temperature 50 60 floats 0 100 200 300 400 500 600 700 "
+        "-10 -20 -30 0 0 0\n"
+        "policy ctx:4 first 5 rows 1 tokens 2+0 ids 13 row 21 31 2 1 "
+        "span 41/1 temperature 51 61 floats 0 103 203 303 403 503 603 703 "
+        "-13 -23 -33 0 1 0\n"
+        "policy ctx:4 first 9 rows 1 tokens 4+0 ids 15 row 22 32 3 1 "
+        "span 42/1 temperature 52 62 floats 0 105 205 305 405 505 605 705 "
+        "-15 -25 -35 0 0 2\n");
+    const float want[] = { 0, 0, 0.5f, 0, 0.5f, 0, 0, 0, 0.5f };
+    assert_memory_equal(f->out[0], want, sizeof(want));
+    /* What a batch lacks, its rows lack. */
+    xray_batch bare = f->rows.batch;
+    bare.temperature = NULL;
+    bare.baseline = NULL;
+    bare.ref_logp = NULL;
+    f->call.batch = &bare;
+    said[0] = '\0';
+    f->out[1][3] = f->out[2][5] = 0;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+    assert_non_null(strstr(said, "span 42/1 temperature - - floats 0 105 205 "
+                                 "- 405"));
+}
+
+/* The first failure is the last call: of rows, and of micro-batches. */
+static void a_failed_loss_is_not_asked_again(void **state)
+{
+    static const struct {
+        xray_status answer;
+        xray_status want;
+        const char *why;
+    } cases[] = {
+        { XRAY_E_RANGE, XRAY_E_RANGE,
+          "algo.fake: loss failed with status -101 (size or value out of "
+          "range)" },
+        { 7, XRAY_E_BUG,
+          "algo.fake: loss failed with status 7 (a status this xray does not "
+          "know)" },
+    };
+    static const uint32_t index[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    fixture *f = *state;
+    xr_part backend = { .instance = "train.fake", .host = f->of.algo.host };
+    for (size_t i = 0; i < 2; i++) {
+        xr_err err = { "" };
+        char want[256];
+        f->run.failed = 0;
+        f->run.index = index;
+        said[0] = '\0';
+        answer = cases[i].answer;
+        assert_int_equal(xr_loss_call(&f->run, &f->call), cases[i].want);
+        assert_non_null(strstr(said, "ids 10"));
+        assert_null(strstr(said, "ids 13"));
+        answer = XRAY_OK;
+        said[0] = '\0';
+        assert_int_equal(xr_loss_call(&f->run, &f->call), cases[i].want);
+        assert_string_equal(said, "");
+        assert_string_equal(f->run.why.text, cases[i].why);
+        /* It is what is told, whatever the backend made of it. */
+        assert_int_equal(xr_loss_result(&f->run, &backend, XRAY_E_DEVICE, &err),
+                         cases[i].want);
+        assert_string_equal(err.text, cases[i].why);
+        assert_int_equal(xr_loss_result(&f->run, &backend, XRAY_OK, &err),
+                         XRAY_E_BUG);
+        (void)snprintf(want, sizeof(want),
+                       "%s; train.fake did not pass on that the loss failed",
+                       cases[i].why);
+        assert_string_equal(err.text, want);
+    }
+    /* Of a critic by its name. */
+    f->run.failed = 0;
+    f->spec.kind = XR_LOSS_CRITIC;
+    answer = XRAY_E_RANGE;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_E_RANGE);
+    assert_string_equal(f->run.why.text,
+                        "algo.fake: critic_loss failed with status -101 (size "
+                        "or value out of range)");
+    /* Without one the backend's status comes back as it is. */
+    xr_err err = { "" };
+    f->run.failed = 0;
+    assert_int_equal(xr_loss_result(&f->run, &backend, XRAY_OK, &err), XRAY_OK);
+    assert_string_equal(err.text, "");
+    assert_int_equal(xr_loss_result(&f->run, &backend, XRAY_E_RANGE, &err),
+                     XRAY_E_RANGE);
+    assert_string_equal(err.text, "algo.fake: forward_backward failed with "
+                                  "status -101 (size or value out of range)");
+}
+
+/* ---- values that are not finite ----------------------------------------- */
+
+/* A bad output is found before the algorithm sees it, if its loss reads it. */
+static void bad_outputs_are_named(void **state)
+{
+    static const struct {
+        uint32_t kind;
+        uint32_t outputs;
+        int array; /* 0: log-prob, 2: value */
+        int token;
+        const char *fault; /* "": none of the loss's business */
+    } cases[] = {
+        { XR_LOSS_POLICY, XRAY_OUTPUT_LOGP, 0, 4,
+          "train.fake gave the log-prob nan for token 1 of row 21 (prompt 31), "
+          "expected a finite number" },
+        { XR_LOSS_SFT, XRAY_OUTPUT_LOGP, 0, 8,
+          "train.fake gave the log-prob nan for token 3 of row 22 (prompt 32), "
+          "expected a finite number" },
+        { XR_LOSS_POLICY, XRAY_OUTPUT_LOGP, 0, 5, "" },
+        { XR_LOSS_POLICY, XRAY_OUTPUT_LOGP, 2, 4, "" },
+        { XR_LOSS_POLICY, XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE, 2, 4,
+          "train.fake gave the value nan for token 1 of row 21 (prompt 31), "
+          "expected a finite number" },
+        { XR_LOSS_CRITIC, XRAY_OUTPUT_VALUE, 0, 4, "" },
+        { XR_LOSS_CRITIC, XRAY_OUTPUT_VALUE, 2, 1,
+          "train.fake gave the value nan for token 1 of row 20 (prompt 30), "
+          "expected a finite number" },
+    };
+    fixture *f = *state;
+    double tokens = 6;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        float *bad = &f->given[cases[i].array][cases[i].token];
+        float good = *bad;
+        int sft = cases[i].kind == XR_LOSS_SFT;
+        f->spec.kind = cases[i].kind;
+        f->spec.outputs = cases[i].outputs;
+        f->spec.context = sft ? (const void *)&tokens : "ctx";
+        f->run.fault.text[0] = said[0] = '\0';
+        memset(f->out, 0, sizeof(f->out));
+        *bad = (float)NAN;
+        assert_int_equal(xr_loss_call(&f->run, &f->call),
+                         *cases[i].fault ? XRAY_E_NUMERIC : XRAY_OK);
+        assert_string_equal(f->run.fault.text, cases[i].fault);
+        assert_int_equal(*said == '\0', *cases[i].fault != '\0');
+        *bad = good;
+    }
+    /* A run that goes on leaves the backend fit for more. */
+    f->of.ini.trainer.on_nonfinite = XR_NONFINITE_SKIP;
+    f->given[2][1] = INFINITY;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_E_ARG);
+    assert_int_equal(xr_nonfinite_loss(&f->roles), XRAY_E_ARG);
+}
+
+/* Where other ranks wait in a collective the loss goes on with no gradient: of
+ * this micro-batch and of all that follow. */
+static void ranks_go_on_without_gradients(void **state)
+{
+    static const float none[3][TOKENS] = { { 0 } };
+    fixture *f = *state;
+    f->run.goes_on = 1;
+    f->given[0][1] = INFINITY;
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < TOKENS; t++)
+            f->out[i][t] = 1;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+    assert_memory_equal(f->out, none, sizeof(none));
+    assert_string_equal(f->run.fault.text,
+                        "train.fake gave the log-prob inf for token 1 of row "
+                        "20 (prompt 30), expected a finite number");
+    f->given[0][1] = -1;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+    assert_string_equal(said, "");
+    assert_memory_equal(f->out, none, sizeof(none));
+    assert_non_null(strstr(f->run.fault.text, "token 1 of row 20"));
+    assert_int_equal(f->roles.nonfinite, 0);
+}
+
+/* Only a run that is to go on, only after such a value, and only once. */
+static void steps_are_left_out_if_the_ini_says_so(void **state)
+{
+    fixture *f = *state;
+    xr_roles *s = &f->roles;
+    xr_err err = { "" };
+    f->of.ini.trainer.on_nonfinite = XR_NONFINITE_SKIP;
+    assert_int_equal(xr_nonfinite(s, &err, "%d of %s", 3, "it"),
+                     XRAY_E_NUMERIC);
+    assert_string_equal(err.text, "3 of it");
+    assert_int_equal(s->nonfinite, 1);
+    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_NUMERIC), 1);
+    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_NUMERIC), 0);
+    assert_int_equal(xr_nonfinite(s, NULL, "unheard"), XRAY_E_NUMERIC);
+    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_BUG), 0);
+    assert_int_equal(s->nonfinite, 0);
+    f->of.ini.trainer.on_nonfinite = XR_NONFINITE_STOP;
+    (void)xr_nonfinite(s, &err, "again");
+    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_NUMERIC), 0);
+    assert_int_equal(s->nonfinite, 0);
+    /* A log that wants errors alone has no warnings. */
+    xr_nonfinite_note(s, &err);
+    assert_string_equal(f->warned, "left out: again");
+    f->warned[0] = '\0';
+    f->of.sink.level = XRAY_LOG_ERROR;
+    xr_nonfinite_note(s, &err);
+    assert_string_equal(f->warned, "");
+    f->of.sink.write = NULL;
+    xr_nonfinite_note(s, &err);
+}
+
+/* What a loss found, and what the backend made of it. */
+static void faults_of_a_loss_end_or_are_noted(void **state)
+{
+    static const struct {
+        int skip;
+        xray_status status;
+        xray_status want;
+        const char *says;
+        const char *warns;
+    } cases[] = {
+        { 0, XRAY_E_NUMERIC, XRAY_E_NUMERIC, "nan there", "" },
+        { 0, XRAY_OK, XRAY_E_NUMERIC, "nan there", "" },
+        { 1, XRAY_E_ARG, XRAY_OK, "", "left out: nan there" },
+        { 1, XRAY_OK, XRAY_E_BUG,
+          "nan there; critic did not pass on that the loss failed", "" },
+        { 1, XRAY_E_NUMERIC, XRAY_E_BUG,
+          "nan there; critic did not pass on that the loss failed", "" },
+    };
+    fixture *f = *state;
+    xr_err fault = { "nan there" };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xr_err err = { "" };
+        f->roles.nonfinite = 0;
+        f->warned[0] = '\0';
+        f->of.ini.trainer.on_nonfinite =
+            cases[i].skip ? XR_NONFINITE_SKIP : XR_NONFINITE_STOP;
+        assert_int_equal(xr_nonfinite_fault(&f->roles, "critic", &fault,
+                                            cases[i].status, &err),
+                         cases[i].want);
+        assert_string_equal(err.text, cases[i].says);
+        assert_string_equal(f->warned, cases[i].warns);
+        assert_int_equal(f->roles.nonfinite, !cases[i].skip);
+    }
+}
+
+/* What became of an update by its norm, and whether the backend left it out. */
+static void updates_with_a_bad_norm_end_or_are_noted(void **state)
+{
+    static const char *const gave =
+        "critic gave the gradient norm inf, first in tensor norm.weight";
+    static const struct {
+        int skip;
+        uint32_t skipped;
+        double norm;
+        xray_status want;
+        int bad; /* the session's mark */
+        const char *tail;
+    } cases[] = {
+        { 0, 0, 2, XRAY_OK, 0, NULL },
+        { 1, 0, 2, XRAY_OK, 0, NULL },
+        { 0, 1, INFINITY, XRAY_E_NUMERIC, 1, "" },
+        { 1, 1, INFINITY, XRAY_OK, 0, NULL },
+        { 0, 0, INFINITY, XRAY_E_BUG, 0,
+          "; it applied the update all the same, the weights are spoiled" },
+        { 1, 0, INFINITY, XRAY_E_BUG, 0,
+          "; it applied the update all the same, the weights are spoiled" },
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xr_err err = { "" };
+        char want[200] = "";
+        int skipped = 7;
+        xray_step_result result = { .header = XRAY_HEADER(xray_step_result),
+                                    .grad_norm = cases[i].norm,
+                                    .skipped = cases[i].skipped,
+                                    .bad_tensor = "norm.weight" };
+        f->roles.nonfinite = 0;
+        f->warned[0] = '\0';
+        f->of.ini.trainer.on_nonfinite =
+            cases[i].skip ? XR_NONFINITE_SKIP : XR_NONFINITE_STOP;
+        assert_int_equal(
+            xr_nonfinite_update(&f->roles, "critic", &result, &skipped, &err),
+            cases[i].want);
+        assert_int_equal(skipped, cases[i].skipped);
+        assert_int_equal(f->roles.nonfinite, cases[i].bad);
+        if (cases[i].tail)
+            (void)snprintf(want, sizeof(want), "%s%s", gave, cases[i].tail);
+        assert_string_equal(err.text, want);
+        (void)snprintf(want, sizeof(want), "left out: %s", gave);
+        assert_string_equal(f->warned,
+                            cases[i].skip && cases[i].skipped ? want : "");
+    }
+    xr_err err = { "" };
+    int skipped = 0;
+    const xray_step_result unknown = { .header = XRAY_HEADER(xray_step_result),
+                                       .grad_norm = 1,
+                                       .skipped = 1 };
+    f->of.ini.trainer.on_nonfinite = XR_NONFINITE_STOP;
+    assert_int_equal(
+        xr_nonfinite_update(&f->roles, "actor", &unknown, &skipped, &err),
+        XRAY_E_NUMERIC);
+    assert_string_equal(
+        err.text, "actor gave the gradient norm 1, first in tensor unknown");
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(likelihood_is_a_mean_over_the_step),
+        CASE(losses_are_shown_the_batch),
+        CASE(rows_of_a_replica_are_shown_apart),
+        CASE(a_failed_loss_is_not_asked_again),
+        CASE(bad_outputs_are_named),
+        CASE(ranks_go_on_without_gradients),
+        CASE(steps_are_left_out_if_the_ini_says_so),
+        CASE(faults_of_a_loss_end_or_are_noted),
+        CASE(updates_with_a_bad_norm_end_or_are_noted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights in a region between processes, byte by byte: its size, what may be in
+ * it and what may not, what of a plugin's failure is passed on.
+ */
+#include "core/base/hash.h"
+#include "core/roles/publish.h"
+#include "core/roles/ship.h"
+#include "tests/rl/fake_roles.h"
+#include "tests/testing.h"
+
+#define LINE 64
+
+/* ---- a device, a trainer and an engine ---------------------------------- */
+
+static struct {
+    xray_status checksum; /* of the calls */
+    xray_status copy;
+    xray_status sync;
+    xray_status info;
+    xray_status alloc;
+    uint64_t allocated; /* bytes, last */
+    uint32_t held;
+    uint32_t apart;   /* 1: the region is no memory of the device */
+    uint32_t begun;   /* exports that were not ended */
+    uint32_t part;    /* next of an export */
+    xray_status next; /* of an export's second part */
+} fake;
+
+static xray_status device_info(void *self, xray_device_info *info)
+{
+    (void)self;
+    info->host_memory = !fake.apart;
+    return fake.info;
+}
+
+static xray_status device_copy(void *self, xray_stream *stream, void *to,
+                               const void *from, uint64_t bytes, uint32_t kind)
+{
+    (void)self;
+    (void)stream;
+    (void)kind;
+    memcpy(to, from, bytes);
+    return fake.copy;
+}
+
+static xray_status device_alloc(void *self, const char *owner, uint32_t tag,
+                                uint64_t bytes, void **out)
+{
+    (void)self;
+    (void)owner;
+    assert_int_equal(tag, XRAY_TAG_WORKSPACE);
+    fake.allocated = bytes;
+    if (fake.alloc != XRAY_OK)
+        return fake.alloc;
+    fake.held++;
+    *out = calloc(1, bytes);
+    return XRAY_OK;
+}
+
+static void device_free(void *self, void *ptr)
+{
+    (void)self;
+    fake.held--;
+    free(ptr);
+}
+
+static xray_status device_sum(void *self, const void *ptr, uint64_t bytes,
+                              uint64_t *out)
+{
+    (void)self;
+    *out = xr_hash64(ptr, bytes, 0);
+    return fake.checksum;
+}
+
+static xray_status device_sync(void *self, xray_stream *stream)
+{
+    (void)self;
+    (void)stream;
+    return fake.sync;
+}
+
+static const xray_device_ops device = { .header = XRAY_HEADER(xray_device_ops),
+                                        .info = device_info,
+                                        .copy = device_copy,
+                                        .alloc = device_alloc,
+                                        .free = device_free,
+                                        .checksum = device_sum,
+                                        .sync = device_sync };
+
+/* Two of single precision, one of half. */
+static float embed[6];
+static uint16_t block[30];
+static float norm[2];
+static xray_tensor tensors[3];
+static xray_weights table;
+
+static uint64_t version(void *owner)
+{
+    (void)owner;
+    return 41;
+}
+
+static const xray_weights *train_weights(void *self)
+{
+    (void)self;
+    return &table;
+}
+
+static xray_status export_begin(void *self)
+{
+    (void)self;
+    fake.begun++;
+    fake.part = 0;
+    return XRAY_OK;
+}
+
+static xray_status export_next(void *self, const xray_weights **out)
+{
+    static xray_weights part;
+    (void)self;
+    if (fake.part == 1 && fake.next != XRAY_OK)
+        return fake.next;
+    if (fake.part == 3)
+        return XRAY_END;
+    part = table;
+    part.tensors = &tensors[fake.part++];
+    part.tensor_count = 1;
+    *out = &part;
+    return XRAY_OK;
+}
+
+static void export_end(void *self)
+{
+    (void)self;
+    fake.begun--;
+}
+
+/* ---- the engine keeps what it is given ---------------------------------- */
+
+static unsigned char kept[3][64];
+static xray_tensor own[3];
+static xray_weights engine;
+static uint64_t engine_at;
+
+static uint64_t engine_version(void *owner)
+{
+    (void)owner;
+    return engine_at;
+}
+
+static const xray_weights *infer_weights(void *self)
+{
+    (void)self;
+    return &engine;
+}
+
+static xray_status infer_update(void *self, const xray_weights *from,
+                                uint64_t number)
+{
+    (void)self;
+    for (uint32_t i = 0; from && i < from->tensor_count; i++)
+        for (int k = 0; k < 3; k++)
+            if (strcmp(from->tensors[i].name, own[k].name) == 0)
+                memcpy(kept[k], from->tensors[i].data,
+                       own[k].count * (own[k].dtype == XRAY_F32 ? 4 : 2));
+    if (!from)
+        engine_at = number;
+    return XRAY_OK;
+}
+
+static xray_train_ops whole = { .header = XRAY_HEADER(xray_train_ops),
+                                .weights = train_weights };
+static xray_train_ops exports = { .header = XRAY_HEADER(xray_train_ops),
+                                  .weights = train_weights,
+                                  .export_begin = export_begin,
+                                  .export_next = export_next,
+                                  .export_end = export_end };
+static const xray_infer_ops infer = { .header = XRAY_HEADER(xray_infer_ops),
+                                      .update = infer_update,
+                                      .weights = infer_weights };
+
+static xr_run run;
+static xr_roles roles;
+static union {
+    uint64_t align;
+    unsigned char bytes[4096];
+} region;
+
+static int begin(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof(fake));
+    memset(kept, 0, sizeof(kept));
+    memset(&region, 0xee, sizeof(region));
+    for (int i = 0; i < 30; i++)
+        block[i] = (uint16_t)(i + 1);
+    for (int i = 0; i < 6; i++)
+        embed[i] = (float)i;
+    norm[0] = norm[1] = 9;
+    tensors[0] = (xray_tensor){ .name = "embed",
+                                .dtype = XRAY_F32,
+                                .dims = 2,
+                                .shape = { 2, 3 },
+                                .count = 6,
+                                .data = embed };
+    tensors[1] = (xray_tensor){ .name = "block",
+                                .dtype = XRAY_BF16,
+                                .dims = 2,
+                                .shape = { 3, 10 },
+                                .count = 30,
+                                .data = block };
+    tensors[2] = (xray_tensor){ .name = "norm",
+                                .dtype = XRAY_F32,
+                                .dims = 1,
+                                .shape = { 2 },
+                                .count = 2,
+                                .data = norm };
+    table = (xray_weights){ .header = XRAY_HEADER(xray_weights),
+                            .tensor_count = 3,
+                            .tensor_stride = sizeof(xray_tensor),
+                            .tensors = tensors,
+                            .device = &device,
+                            .version = version };
+    engine = table;
+    engine.version = engine_version;
+    engine.tensors = own;
+    for (int i = 0; i < 3; i++) {
+        own[i] = tensors[i];
+        own[i].data = kept[i];
+    }
+    run = (xr_run){ .device = { .ops = &device,
+                                .instance = "device.fake",
+                                .host = xr_host_new("device.fake", NULL) },
+                    .train = { .ops = &whole,
+                               .instance = "train.fake",
+                               .host = xr_host_new("train.fake", NULL) },
+                    .infer = { .ops = &infer,
+                               .instance = "infer.fake",
+                               .host = xr_host_new("infer.fake", NULL) } };
+    make_fake_roles(&run, &roles);
+    roles.actor.self = roles.engine.self = &fake;
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    xr_transfer_free(&roles);
+    xr_host_free(run.device.host);
+    xr_host_free(run.train.host);
+    xr_host_free(run.infer.host);
+    assert_int_equal(fake.held, 0);
+    assert_int_equal(fake.begun, 0);
+    return 0;
+}
+
+static xray_status write_to(uint64_t size, xr_err *err)
+{
+    err->text[0] = '\0';
+    return xr_ship_write(&roles, region.bytes, size, err);
+}
+
+static xray_status read_from(uint64_t size, xr_err *err)
+{
+    err->text[0] = '\0';
+    return xr_ship_read(&roles, region.bytes, size, err);
+}
+
+/* ---- what goes ---------------------------------------------------------- */
+
+/* A line for each tensor at least, in whole lines; nothing behind it is
+ * written. */
+static void a_region_has_its_size(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    uint64_t size = xr_ship_bytes(&roles);
+    assert_int_equal(size % LINE, 0);
+    table.tensor_count = 2; /* without the last: its head, and one line */
+    uint64_t less = xr_ship_bytes(&roles);
+    table.tensor_count = 3;
+    assert_true(size > less + LINE && size - less <= 8 * LINE);
+    tensors[1].shape[0] = 4; /* 80 bytes: a line more than 60 are */
+    assert_int_equal(xr_ship_bytes(&roles), size + LINE);
+    tensors[1].shape[0] = 3;
+    assert_int_equal(write_to(size - 1, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "no room for the weights");
+    for (int how = 0; how < 2; how++) {
+        run.train.ops = how ? &exports : &whole;
+        memset(&region, 0xee, sizeof(region));
+        assert_int_equal(write_to(size, &err), XRAY_OK);
+        for (size_t i = size; i < sizeof(region.bytes); i++)
+            assert_int_equal(region.bytes[i], 0xee);
+        for (int apart = 0; apart < 2; apart++) {
+            fake.apart = (uint32_t)apart;
+            fake.allocated = 0;
+            engine_at = 0;
+            memset(kept, 0, sizeof(kept));
+            if (read_from(size, &err) != XRAY_OK)
+                fail_msg("%s", err.text);
+            assert_int_equal(engine_at, 41);
+            assert_memory_equal(kept[0], embed, sizeof(embed));
+            assert_memory_equal(kept[1], block, sizeof(block));
+            assert_memory_equal(kept[2], norm, sizeof(norm));
+            /* Room for the largest of them. */
+            assert_int_equal(fake.allocated, apart ? 60 : 0);
+        }
+    }
+    /* A rank that only takes part writes nothing. */
+    memset(&region, 0xee, sizeof(region));
+    assert_int_equal(xr_ship_write(&roles, NULL, 0, &err), XRAY_OK);
+    assert_int_equal(fake.part, 3);
+}
+
+/* ---- what does not ------------------------------------------------------ */
+
+static void shards_need_an_export(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    tensors[1].count = 15;
+    assert_int_equal(write_to(sizeof(region.bytes), &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "train.fake holds shards of its weights and "
+                                  "offers no export");
+}
+
+static void exports_keep_to_what_is_published(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    run.train.ops = &exports;
+    uint64_t size = xr_ship_bytes(&roles);
+    static char wide[200];
+    memset(wide, 'n', 191);
+    tensors[2].name = wide; /* the longest that has room */
+    assert_int_equal(write_to(size, &err), XRAY_OK);
+    wide[191] = 'n';
+    assert_int_equal(write_to(size, &err), XRAY_E_BUG);
+    assert_non_null(strstr(err.text, "train.fake exports more than it "
+                                     "publishes"));
+    tensors[2].name = "norm";
+    table.tensor_count = 2;
+    assert_int_equal(write_to(xr_ship_bytes(&roles), &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "tensor norm: train.fake exports more than "
+                                  "it publishes");
+    table.tensor_count = 3;
+    fake.next = XRAY_E_IO;
+    assert_int_equal(write_to(size, &err), XRAY_E_IO);
+    assert_non_null(strstr(err.text, "train.fake: export"));
+}
+
+static void failures_of_a_device_are_passed_on(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    uint64_t size = xr_ship_bytes(&roles);
+    xray_status *const calls[] = { &fake.checksum, &fake.copy, &fake.sync,
+                                   &fake.info, &fake.alloc };
+    for (int i = 0; i < 5; i++) {
+        *calls[i] = XRAY_E_IO;
+        assert_int_equal(write_to(size, &err), i < 3 ? XRAY_E_IO : XRAY_OK);
+        *calls[i] = XRAY_OK;
+        assert_int_equal(write_to(size, &err), XRAY_OK);
+        fake.apart = 1;
+        *calls[i] = XRAY_E_IO;
+        assert_int_equal(read_from(size, &err), XRAY_E_IO);
+        assert_int_equal(strncmp(err.text, "device.fake: ", 13), 0);
+        *calls[i] = XRAY_OK;
+        xr_transfer_free(&roles);
+    }
+}
+
+/* Whatever lies in a region, nothing is read behind its end. */
+static void regions_are_not_trusted(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    uint64_t size = xr_ship_bytes(&roles);
+    assert_int_equal(write_to(size, &err), XRAY_OK);
+    assert_int_equal(read_from(LINE - 1, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "the weights' region is cut off");
+    for (uint64_t cut = LINE; cut < size; cut++) {
+        unsigned char *exact = malloc(cut);
+        assert_non_null(exact);
+        memcpy(exact, region.bytes, cut);
+        err.text[0] = '\0';
+        xray_status status = xr_ship_read(&roles, exact, cut, &err);
+        /* The last line is not full. */
+        assert_int_equal(status, cut >= size - LINE + 8 ? XRAY_OK : XRAY_E_BUG);
+        if (status != XRAY_OK && !strstr(err.text, "region is cut off") &&
+            strcmp(err.text, "a tensor lies outside of its region") != 0)
+            fail_msg("%d bytes: %s", (int)cut, err.text);
+        free(exact);
+    }
+    /* 1: how many tensors there are, 2: where one lies, 3: how long it is. */
+    const uint32_t many = UINT32_MAX;
+    memcpy(region.bytes + 16, &many, sizeof(many));
+    assert_int_equal(read_from(size, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "the weights' region is cut off");
+    assert_int_equal(write_to(size, &err), XRAY_OK);
+    memset(region.bytes + LINE, 'x', 192); /* a name without an end */
+    assert_int_equal(read_from(size, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "a tensor lies outside of its region");
+}
+
+static void one_bit_is_noticed(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    uint64_t size = xr_ship_bytes(&roles);
+    for (int apart = 0; apart < 2; apart++) {
+        fake.apart = (uint32_t)apart;
+        assert_int_equal(write_to(size, &err), XRAY_OK);
+        region.bytes[size - LINE] ^= 1; /* of the last tensor */
+        assert_int_equal(read_from(size, &err), XRAY_E_BUG);
+        char want[200];
+        float broken[2] = { norm[0], norm[1] };
+        unsigned char *bytes = (unsigned char *)broken;
+        bytes[0] ^= 1;
+        (void)snprintf(want, sizeof(want),
+                       "the checksum of tensor norm is %016llx where it "
+                       "arrived, %016llx where it was sent; it was damaged on "
+                       "the way",
+                       (unsigned long long)xr_hash64(broken, 8, 0),
+                       (unsigned long long)xr_hash64(norm, 8, 0));
+        assert_string_equal(err.text, want);
+    }
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_region_has_its_size),
+        CASE(shards_need_an_export),
+        CASE(exports_keep_to_what_is_published),
+        CASE(failures_of_a_device_are_passed_on),
+        CASE(regions_are_not_trusted),
+        CASE(one_bit_is_noticed),
+    };
+    return cmocka_run_group_tests_name("rl.ship", tests, NULL, NULL);
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The WholeModel over Workhorses that are a script: what each is sent of a
+ * batch, what becomes of their answers, sums and faults, and when the ranks are
+ * out of step.
+ */
+#include "core/roles/nonfinite.h"
+#include "tests/rl/whole_rig.h"
+
+/* What was called since the last look. */
+static void expect_calls(const char *want)
+{
+    assert_string_equal(script.log, want);
+    script.log[0] = '\0';
+}
+
+static xray_status forward(float out[3][TOKENS], uint32_t outputs)
+{
+    const xray_outputs to = {
+        .header = XRAY_HEADER(xray_outputs),
+        .logp = outputs & XRAY_OUTPUT_LOGP ? out[0] : NULL,
+        .entropy = outputs & XRAY_OUTPUT_ENTROPY ? out[1] : NULL,
+        .value = outputs & XRAY_OUTPUT_VALUE ? out[2] : NULL,
+    };
+    return xr_whole_calls.forward(&roles, XRAY_ROLE_ACTOR, &views, outputs, &to,
+                                  &whole_err);
+}
+
+/* ---- forward ------------------------------------------------------------ */
+
+static void outputs_go_where_rows_came_from(void **state)
+{
+    (void)state;
+    for (uint32_t outputs = 1; outputs < 8; outputs++) {
+        float out[3][TOKENS];
+        for (int i = 0; i < 3 * TOKENS; i++)
+            (&out[0][0])[i] = -1;
+        assert_int_equal(forward(out, outputs), XRAY_OK);
+        expect_calls("forward 0; forward 1; forward 3; ");
+        const uint32_t bits[] = { XRAY_OUTPUT_LOGP, XRAY_OUTPUT_ENTROPY,
+                                  XRAY_OUTPUT_VALUE };
+        for (int k = 0; k < 3; k++)
+            for (uint32_t r = 0, at = 0; r < ROWS; r++)
+                for (uint32_t t = 0; t < whole_lengths[r]; t++, at++)
+                    assert_true(
+                        out[k][at] ==
+                        (outputs & bits[k] ? whole_output(r, t, k) : -1));
+    }
+    assert_int_equal(script.rows[0] + script.rows[1] + script.rows[3], ROWS);
+    assert_int_equal(script.rows[2], 0);
+    /* All have as many micro-batches as who has most. */
+    assert_true(script.views[0] >= 1);
+    assert_int_equal(script.views[0], script.views[1]);
+    assert_int_equal(script.views[0], script.views[3]);
+    /* 38 tokens in three: two of 16 hold what one has. */
+    run.actor.load.tokens = 9;
+    float out[3][TOKENS];
+    assert_int_equal(forward(out, 1), XRAY_OK);
+    assert_int_equal(script.views[0], 2);
+}
+
+/* As many micro-batches as who has most, whoever that is. */
+static void all_have_as_many_micro_batches(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    uint32_t last_has_fewer = 0;
+    for (uint64_t budget = 9; budget < 25; budget++) {
+        static const uint32_t ranks[] = { 0, 1, 3 };
+        uint32_t most = 0;
+        run.actor.load.tokens = budget;
+        assert_int_equal(forward(out, 1), XRAY_OK);
+        for (int i = 0; i < 3; i++)
+            if (script.needs[ranks[i]] > most)
+                most = script.needs[ranks[i]];
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(script.views[ranks[i]], most);
+        last_has_fewer += script.needs[3] < most;
+    }
+    assert_true(last_has_fewer > 0);
+}
+
+/* Rows of a group that share their prompt go to one replica, and cost what all
+ * of them do: of 9, 81 + 4, 49 + 25 and 16 + 64 the first goes to the third. */
+static void groups_go_as_a_whole(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    static const int32_t groups[ROWS] = { 0, 1, 1, 2, 2, 3, 3 };
+    memcpy(whole_rows.group, groups, sizeof(groups));
+    views.prompts = XR_PROMPTS_WHOLE;
+    whole.per_token = 0;
+    assert_int_equal(forward(out, 1), XRAY_OK);
+    const uint32_t *who = script.who;
+    assert_int_equal(who[0], who[3]);
+    assert_int_equal(who[3], who[4]);
+    assert_int_equal(who[1], who[2]);
+    assert_int_equal(who[5], who[6]);
+    assert_true(who[1] != who[3] && who[1] != who[5] && who[3] != who[5]);
+}
+
+static void more_rows_than_a_step_has(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    whole.row_cap = ROWS - 1;
+    assert_int_equal(forward(out, 1), XRAY_E_BUG);
+    assert_string_equal(whole_err.text, "more rows than the 6 of a step");
+    expect_calls("");
+    whole.row_cap = ROWS;
+    assert_int_equal(forward(out, 1), XRAY_OK);
+}
+
+/* ---- gradients ---------------------------------------------------------- */
+
+static double sums[2];
+static double weights[2];
+
+static xray_status gradients(xr_err *fault, int weighted)
+{
+    const xr_loss_spec spec = { .kind = 1,
+                                .outputs = XRAY_OUTPUT_LOGP,
+                                .context = "contex",
+                                .context_size = 7,
+                                .sums = sums,
+                                .weights = weighted ? weights : NULL,
+                                .names = 2 };
+    sums[0] = 5;
+    sums[1] = 7;
+    weights[0] = weights[1] = 2;
+    (void)snprintf(fault->text, sizeof(fault->text), "of an earlier call");
+    return xr_whole_calls.gradients(&roles, XRAY_ROLE_ACTOR, &views, &spec,
+                                    fault, &whole_err);
+}
+
+/* The first replica goes on from the sums as they stand, the others begin at 0,
+ * and all of them are added. */
+static void sums_of_replicas_are_added(void **state)
+{
+    (void)state;
+    xr_err fault;
+    script.added[0] = 10;
+    script.added[1] = 200;
+    script.added[3] = 3000;
+    assert_int_equal(gradients(&fault, 1), XRAY_OK);
+    assert_string_equal(fault.text, "");
+    expect_calls("gradients 0; gradients 1; gradients 3; ");
+    assert_true(script.start[0] == 5);
+    assert_true(script.start[1] == 0 && script.start[3] == 0);
+    assert_true(sums[0] == 5 + 3210 && sums[1] == 7 + 2 * 3210);
+    assert_true(weights[0] == 2 + 3 && weights[1] == 2 + 3);
+    assert_int_equal(script.spec.kind, 1);
+    assert_int_equal(script.spec.outputs, XRAY_OUTPUT_LOGP);
+    assert_int_equal(script.spec.names, 2);
+    assert_string_equal((const char *)script.context, "contex");
+    assert_int_equal(gradients(&fault, 0), XRAY_OK);
+    assert_true(sums[0] == 5 + 3210 && weights[0] == 2);
+}
+
+/* A value that is not finite fails the loss as it would here, and no rank keeps
+ * what it has of the gradients; the first replica's is told. */
+static void faults_discard_gradients(void **state)
+{
+    (void)state;
+    xr_err fault;
+    script.fault[1] = "row 1 is not finite";
+    script.fault[3] = "row 3 is not finite";
+    assert_int_equal(gradients(&fault, 1), xr_nonfinite_loss(&roles));
+    assert_string_equal(fault.text, "row 1 is not finite");
+    assert_string_equal(whole_err.text, "row 1 is not finite");
+    expect_calls("gradients 0; gradients 1; gradients 3; "
+                 "discard 0; discard 1; discard 3; ");
+    script.fault[1] = script.fault[3] = NULL;
+    script.log[0] = '\0';
+    assert_int_equal(gradients(&fault, 1), XRAY_OK);
+    assert_string_equal(fault.text, "");
+    expect_calls("gradients 0; gradients 1; gradients 3; ");
+    script.answer[0] = XRAY_E_IO;
+    script.says[0] = "why";
+    assert_int_equal(gradients(&fault, 1), XRAY_E_IO);
+    assert_string_equal(whole_err.text, "why");
+    assert_int_equal(script.regions, 0);
+}
+
+/* ---- errors ------------------------------------------------------------- */
+
+#define OUT_OF_STEP "the ranks are out of step after an error"
+
+static void an_error_spoils_the_ranks(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    script.answer[1] = XRAY_E_NUMERIC;
+    script.says[1] = "why";
+    assert_int_equal(forward(out, 1), XRAY_E_NUMERIC);
+    assert_string_equal(whole_err.text, "why");
+    assert_int_equal(script.dropped, 1); /* rank 0, which was not heard */
+    script.log[0] = '\0';
+    script.answer[1] = XRAY_OK;
+    xr_err fault;
+    xray_step_result result;
+    assert_int_equal(forward(out, 1), XRAY_E_PEER);
+    assert_string_equal(whole_err.text, OUT_OF_STEP);
+    assert_int_equal(gradients(&fault, 1), XRAY_E_PEER);
+    assert_int_equal(xr_whole_calls.step(&roles, XRAY_ROLE_ACTOR, 0.5, 2,
+                                         &result, &whole_err),
+                     XRAY_E_PEER);
+    assert_int_equal(
+        xr_whole_calls.save(&roles, XRAY_ROLE_ACTOR, "x", &whole_err),
+        XRAY_E_PEER);
+    assert_int_equal(
+        xr_whole_calls.load(&roles, XRAY_ROLE_ACTOR, "x", &whole_err),
+        XRAY_E_PEER);
+    assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_E_PEER);
+    assert_string_equal(whole_err.text, OUT_OF_STEP);
+    expect_calls("");
+}
+
+/* The loss of a rank is told with where every rank stands. */
+static void a_lost_rank_is_told_with_all_places(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    whole_traces[0] = (xray_comm_trace){
+        .calls = 3, .call = XRAY_COMM_ALL_GATHER, .bytes = 4096, .state = 1
+    };
+    whole_traces[1] = (xray_comm_trace){
+        .calls = 1, .call = XRAY_COMM_ALL_REDUCE, .bytes = 12, .state = 2
+    };
+    whole_traces[3] =
+        (xray_comm_trace){ .calls = 2, .call = XRAY_COMM_BARRIER, .bytes = 0 };
+    script.silent = script.lost = 1;
+    assert_int_equal(forward(out, 1), XRAY_E_PEER);
+    assert_string_equal(whole_err.text,
+                        "an actor is lost (rank 0 waits in all_gather of 4096 "
+                        "bytes, rank 1 waits in all_reduce of 12 bytes, rank 2 "
+                        "was in no collective yet, rank 3 left barrier of 0 "
+                        "bytes)");
+    assert_int_equal(script.dropped, 3);
+}
+
+static void a_call_that_is_not_sent(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    script.unsent[1] = XRAY_E_IO;
+    assert_int_equal(forward(out, 1), XRAY_E_IO);
+    assert_string_equal(whole_err.text, "rank 1 is gone");
+    expect_calls("forward 0; forward 1; ");
+    assert_int_equal(script.dropped, 1);
+    assert_int_equal(forward(out, 1), XRAY_E_PEER);
+}
+
+/* ---- step and weights --------------------------------------------------- */
+
+static xray_status step(xray_step_result *out)
+{
+    return xr_whole_calls.step(&roles, XRAY_ROLE_ACTOR, 0.5, 2, out,
+                               &whole_err);
+}
+
+static void steps_of_all_are_one(void **state)
+{
+    (void)state;
+    xray_step_result result;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        script.norm[r] = 1.5;
+        script.version[r] = 8;
+    }
+    assert_int_equal(step(&result), XRAY_OK);
+    expect_calls("step 0; step 1; step 3; ");
+    assert_true(result.grad_norm == 1.5 && result.version == 8);
+    assert_null(result.bad_tensor);
+    script.norm[3] = 1.5000000000000002;
+    assert_int_equal(step(&result), XRAY_E_PEER);
+    assert_string_equal(whole_err.text,
+                        "ranks 0 and 3 made different steps: versions 8 and 8, "
+                        "gradient norms 1.5 and 1.5000000000000002");
+    script.norm[3] = 1.5;
+    script.version[1] = 9;
+    assert_int_equal(step(&result), XRAY_E_PEER);
+    assert_string_equal(whole_err.text,
+                        "ranks 0 and 1 made different steps: versions 8 and 9, "
+                        "gradient norms 1.5 and 1.5");
+    script.version[1] = 8;
+    script.skipped[1] = 1;
+    assert_int_equal(step(&result), XRAY_E_PEER);
+    for (uint32_t r = 0; r < RANKS; r++)
+        script.skipped[r] = 1;
+    assert_int_equal(step(&result), XRAY_OK);
+    assert_int_equal(result.skipped, 1);
+    assert_string_equal(result.bad_tensor, "a tensor");
+    memset(script.skipped, 0, sizeof(script.skipped));
+    assert_int_equal(step(&result), XRAY_OK);
+    assert_null(result.bad_tensor); /* of this step, not of the last */
+}
+
+static void weights_and_files_reach_their_ranks(void **state)
+{
+    (void)state;
+    script.log[0] = '\0';
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_OK);
+        expect_calls(again ? "ship 0; ship_along 1; ship_along 3; receive 1; "
+                             "receive 2; "
+                           : "ship_bytes 0; ship 0; ship_along 1; ship_along "
+                             "3; receive 1; receive 2; ");
+    }
+    run.placement.rollout = run.placement.actor;
+    assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_OK);
+    expect_calls("publish 0; publish 1; publish 3; ");
+    assert_int_equal(
+        xr_whole_calls.save(&roles, XRAY_ROLE_ACTOR, "x", &whole_err), XRAY_OK);
+    expect_calls("save 0; save 1; save 3; ");
+    assert_int_equal(
+        xr_whole_calls.load(&roles, XRAY_ROLE_ACTOR, "x", &whole_err), XRAY_OK);
+    expect_calls("load 0; load 1; load 3; ");
+}
+
+/* ---- rollout ------------------------------------------------------------ */
+
+/* Five prompts, two engines, two samples each; prompt p has 1 + p % 2 ids. */
+static xray_status generate(xr_samples *out, uint32_t count,
+                            const volatile sig_atomic_t *stop)
+{
+    static const int32_t ids[] = { 50, 1, 51, 1, 52, 1, 53, 1, 54, 1 };
+    const xr_sampling how = { .n = 2, .max_tokens = 6 };
+    xr_row data[5];
+    const xr_row *pointers[5];
+    for (uint32_t p = 0; p < 5; p++) {
+        data[p] = (xr_row){ .id = p,
+                            .ids = ids + 2 * p,
+                            .id_count = 2,
+                            .prompt_count = 1 + p % 2 };
+        pointers[p] = &data[p];
+    }
+    memset(out->sizes, 0, out->cap * sizeof(*out->sizes));
+    return xr_whole_calls.generate(&roles, out, pointers, count, &how, stop,
+                                   &whole_err);
+}
+
+static void samples_go_where_prompts_came_from(void **state)
+{
+    (void)state;
+    xr_samples s;
+    assert_int_equal(xr_samples_init(&s, 10, 4, &whole_err), XRAY_OK);
+    assert_int_equal(generate(&s, 5, NULL), XRAY_OK);
+    expect_calls("generate 1; generate 2; ");
+    assert_int_equal(script.rows[1], 3);
+    assert_int_equal(script.rows[2], 2);
+    for (uint32_t p = 0; p < 5; p++)
+        for (uint32_t k = 0; k < 2; k++) {
+            uint32_t at = 2 * p + k;
+            uint32_t size = p + k + 1 < 4 ? p + k + 1 : 4; /* as fits */
+            assert_int_equal(s.sizes[at], size);
+            assert_int_equal(s.finish[at], k);
+            assert_int_equal(s.versions[at], 7 + p);
+            for (uint32_t t = 0; t < size; t++) {
+                assert_int_equal(s.tokens[4 * at + t], 100 * p + 10 * k + t);
+                assert_true(s.logp[4 * at + t] == (float)p);
+            }
+        }
+    assert_int_equal(generate(&s, 1, NULL), XRAY_OK); /* one engine has none */
+    assert_int_equal(script.rows[1], 1);
+    assert_int_equal(script.rows[2], 0);
+    xr_samples_free(&s);
+}
+
+/* No engine waits for another: an error lets the others finish, and what comes
+ * next can go on; the loss of one cannot, nor can a stop. */
+static void engines_finish_by_themselves(void **state)
+{
+    (void)state;
+    volatile sig_atomic_t stop = 1;
+    xr_samples s;
+    assert_int_equal(xr_samples_init(&s, 10, 4, &whole_err), XRAY_OK);
+    script.answer[2] = XRAY_E_NUMERIC;
+    script.says[2] = "a log-prob is NaN";
+    assert_int_equal(generate(&s, 5, &stop), XRAY_E_NUMERIC);
+    assert_string_equal(whole_err.text, "a log-prob is NaN");
+    assert_int_equal(roles.nonfinite, 1);
+    assert_int_equal(script.dropped, 0);
+    roles.nonfinite = 0;
+    script.answer[1] = XRAY_E_NUMERIC; /* the later one of two */
+    script.says[1] = "another";
+    script.answer[2] = XRAY_E_BUG;
+    assert_int_equal(generate(&s, 5, &stop), XRAY_E_BUG);
+    assert_string_equal(whole_err.text, "a log-prob is NaN");
+    script.answer[1] = XRAY_OK;
+    assert_int_equal(roles.nonfinite, 0);
+    script.answer[2] = XRAY_OK;
+    assert_int_equal(generate(&s, 5, &stop), XRAY_OK);
+    stop = 2;
+    assert_int_equal(generate(&s, 5, &stop), XRAY_END);
+    assert_int_equal(script.dropped, 1); /* the one that was not heard yet */
+    assert_int_equal(generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_string_equal(whole_err.text, OUT_OF_STEP);
+    whole.broken = 0;
+    script.dropped = 0;
+    script.answer[2] = XRAY_E_PEER;
+    script.says[2] = "lost";
+    assert_int_equal(generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_int_equal(script.dropped, 1); /* nobody is waited for any more */
+    assert_int_equal(generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_string_equal(whole_err.text, OUT_OF_STEP);
+    xr_samples_free(&s);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, whole_begin, whole_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(outputs_go_where_rows_came_from),
+        TEST(all_have_as_many_micro_batches),
+        TEST(groups_go_as_a_whole),
+        TEST(more_rows_than_a_step_has),
+        TEST(sums_of_replicas_are_added),
+        TEST(faults_discard_gradients),
+        TEST(an_error_spoils_the_ranks),
+        TEST(a_lost_rank_is_told_with_all_places),
+        TEST(a_call_that_is_not_sent),
+        TEST(steps_of_all_are_one),
+        TEST(weights_and_files_reach_their_ranks),
+        TEST(samples_go_where_prompts_came_from),
+        TEST(engines_finish_by_themselves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's life: ends of samples, leases, updates of weights, sleep, plan,
+ * and what it says when it refuses.
+ */
+#include "tests/serve/engine.h"
+
+#include "core/base/str.h"
+#include "model/hf/safetensors.h"
+
+/* A trainer that counts its leases. */
+typedef struct owner {
+    uint64_t version;
+    int leases;
+    int refuse;
+} owner;
+
+static uint64_t owner_version(void *self)
+{
+    return ((owner *)self)->version;
+}
+
+static xray_status owner_lease(void *self)
+{
+    owner *o = self;
+    if (o->refuse)
+        return XRAY_E_STATE;
+    o->leases++;
+    return XRAY_OK;
+}
+
+static void owner_release(void *self)
+{
+    ((owner *)self)->leases--;
+}
+
+/* As a trainer does: no step under a lease. */
+static xray_status owner_step(owner *o, model *m)
+{
+    xr_err err = { "" };
+    if (o->leases)
+        return XRAY_E_STATE;
+    assert_int_equal(xm_weights_random(m->weights, &m->config, 77, &err),
+                     XRAY_OK);
+    assert_int_equal(xm_weights_changed(m->weights, ++o->version, &err),
+                     XRAY_OK);
+    return XRAY_OK;
+}
+
+typedef struct stage {
+    rig *r;
+    model *m;
+    owner o;
+    xray_weights table;
+    void *engine;
+    results out;
+} stage;
+
+static const engine_size small_size = {
+    .rows = 3,
+    .row_tokens = 40,
+    .config = { .max_num_batched_tokens = 32 },
+};
+static const int32_t prompt[] = { 1, 2, 3, 4, 5, 6 };
+
+static int set_up(void **state)
+{
+    stage *s = calloc(1, sizeof(*s));
+    assert_non_null(s);
+    s->r = rig_open(1);
+    s->m = model_open(s->r, MODEL_LLAMA);
+    s->table = s->m->weights->table;
+    s->table.owner = &s->o;
+    s->table.version = owner_version;
+    s->table.lease = owner_lease;
+    s->table.release = owner_release;
+    s->o.version = 4;
+    if (engine_try(s->r, s->m, &s->table, &small_size, &s->engine) != XRAY_OK)
+        fail_msg("%s", s->r->said);
+    *state = s;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    stage *s = *state;
+    s->r->ops->destroy(s->engine);
+    s->r->ops->destroy(NULL);
+    assert_int_equal(s->o.leases, 0);
+    model_close(s->m);
+    assert_int_equal(rig_live(s->r), rig_scratch(s->r));
+    rig_close(s->r);
+    free(s);
+    return 0;
+}
+
+static xray_status step(stage *s)
+{
+    return s->r->ops->step(s->engine);
+}
+
+static xray_infer_stats stats_of(stage *s)
+{
+    xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
+    assert_int_equal(s->r->ops->stats(s->engine, &stats), XRAY_OK);
+    return stats;
+}
+
+/* ---- ends of samples ---------------------------------------------------- */
+
+static void stop_length_and_last_position(void **state)
+{
+    stage *s = *state;
+    xray_request q = request_make(1, prompt, 6, 12);
+    engine_submit(s->r, s->engine, &q);
+    q.id = 2; /* same prompt_id 1: same draws */
+    q.max_tokens = 500;
+    engine_submit(s->r, s->engine, &q);
+    engine_run(s->r, s->engine, &s->out);
+    const result *a = result_find(&s->out, 1, 0);
+    const result *b = result_find(&s->out, 2, 0);
+    assert_int_equal(a->finish, XRAY_FINISH_LENGTH);
+    assert_int_equal(a->count, 12);
+    assert_int_equal(b->finish, XRAY_FINISH_LENGTH);
+    assert_int_equal(b->count, 40 - 6); /* the longest row */
+    assert_memory_equal(a->tokens, b->tokens, 12 * sizeof(int32_t));
+    /* Its 8th token as an end id: kept, and the last one. */
+    int32_t stop = b->tokens[7];
+    uint32_t at = 0;
+    while (b->tokens[at] != stop)
+        at++;
+    q.id = 3;
+    q.stop_ids = &stop;
+    q.stop_count = 1;
+    engine_submit(s->r, s->engine, &q);
+    engine_run(s->r, s->engine, &s->out);
+    const result *c = result_find(&s->out, 3, 0);
+    assert_int_equal(c->finish, XRAY_FINISH_STOP);
+    assert_int_equal(c->count, at + 1);
+    assert_int_equal(c->tokens[at], stop);
+}
+
+static void abort_keeps_what_was_made(void **state)
+{
+    stage *s = *state;
+    xray_request q = request_make(1, prompt, 6, 30);
+    q.count = 5;
+    engine_submit(s->r, s->engine, &q);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(step(s), XRAY_AGAIN);
+    assert_int_equal(s->o.leases, 1);
+    assert_int_equal(s->r->ops->abort(s->engine, 1), XRAY_OK);
+    assert_int_equal(s->o.leases, 0);
+    assert_int_equal(step(s), XRAY_OK);
+    engine_poll(s->r, s->engine, &s->out);
+    assert_int_equal(s->out.count, 5);
+    uint32_t made = 0;
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(s->out.r[i].finish, XRAY_FINISH_ABORT);
+        made += s->out.r[i].count;
+    }
+    /* five first tokens, then three slots for three steps */
+    assert_int_equal(made, 5 + 3 * 3);
+    assert_int_equal(s->r->ops->abort(s->engine, 1), XRAY_E_ARG);
+    assert_string_equal(s->r->said,
+                        "request 1: no request of this id is running");
+}
+
+static void more_requests_than_slots(void **state)
+{
+    stage *s = *state;
+    for (uint64_t i = 0; i < 20; i++) {
+        xray_request q = request_make(i, prompt, 1 + (uint32_t)i % 6,
+                                      1 + (uint32_t)(i * 5) % 9);
+        engine_submit(s->r, s->engine, &q);
+    }
+    assert_int_equal(stats_of(s).requests_waiting, 20);
+    uint64_t most = 0;
+    while (step(s) == XRAY_AGAIN) {
+        xray_infer_stats now = stats_of(s);
+        most = now.requests_running > most ? now.requests_running : most;
+        assert_true(now.requests_running <= 3);
+        assert_true(now.kv_tokens <= now.kv_capacity);
+    }
+    engine_poll(s->r, s->engine, &s->out);
+    assert_int_equal(s->out.count, 20);
+    assert_int_equal(most, 3);
+    xray_infer_stats end = stats_of(s);
+    uint64_t tokens = 0;
+    for (uint64_t i = 0; i < 20; i++) {
+        assert_int_equal(result_find(&s->out, i, 0)->count, 1 + (i * 5) % 9);
+        tokens += 1 + (i * 5) % 9;
+    }
+    assert_int_equal(end.generation_tokens, tokens);
+    assert_int_equal(end.requests_running + end.requests_waiting, 0);
+    /* Refilled at once: no step ran with a slot idle but the last few. */
+    assert_true(end.steps <= tokens / 3 + 9);
+}
+
+static void step_takes_no_memory(void **state)
+{
+    stage *s = *state;
+    dsinf *inner = s->engine;
+    uint64_t live = 0;
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < 6; i++) {
+            xray_request q = request_make(i, prompt, 6, 8);
+            q.count = 2;
+            engine_submit(s->r, s->engine, &q);
+        }
+        uint64_t grown = xm_sched_grown(inner->sched);
+        s->out.count = 0;
+        engine_run(s->r, s->engine, &s->out);
+        assert_int_equal(s->out.count, 12);
+        assert_int_equal(xm_sched_grown(inner->sched), grown);
+        if (round == 0) /* the device has what it wants, too */
+            live = rig_live(s->r);
+        assert_int_equal(rig_live(s->r), live);
+    }
+}
+
+/* ---- weights ------------------------------------------------------------ */
+
+static void lease_stops_the_optimizer(void **state)
+{
+    stage *s = *state;
+    xray_request q = request_make(1, prompt, 6, 5);
+    engine_submit(s->r, s->engine, &q);
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_E_STATE);
+    assert_int_equal(s->r->ops->update(s->engine, NULL, 4), XRAY_E_STATE);
+    assert_string_equal(s->r->said, "dsinf: weights cannot change while 1 "
+                                    "requests run or are held");
+    engine_run(s->r, s->engine, &s->out);
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
+    assert_int_equal(s->r->ops->update(s->engine, NULL, 4), XRAY_E_ARG);
+    assert_string_equal(
+        s->r->said,
+        "dsinf: the shared weights are at version 5, 4 was expected");
+    assert_int_equal(s->r->ops->update(s->engine, NULL, 5), XRAY_OK);
+    q.id = 2;
+    engine_submit(s->r, s->engine, &q);
+    while (step(s) == XRAY_AGAIN)
+        ;
+    xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+    assert_int_equal(s->r->ops->poll(s->engine, &out), XRAY_OK);
+    assert_int_equal(out.span_count, 1);
+    assert_int_equal(out.spans[0].version, 5);
+    assert_int_equal(out.spans[0].first, 6);
+    assert_int_equal(out.spans[0].last, 11);
+    /* other weights, other log-probs */
+    assert_true(out.raw_logp[0] < s->out.r[0].raw[0] ||
+                out.raw_logp[0] > s->out.r[0].raw[0]);
+    s->o.refuse = 1;
+    assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_STATE);
+    assert_string_equal(s->r->said,
+                        "dsinf: the trainer does not lease its weights");
+}
+
+static void run_one(stage *s, void *engine, results *out)
+{
+    xray_request q = request_make(1, prompt, 6, 20);
+    engine_submit(s->r, engine, &q);
+    engine_run(s->r, engine, out);
+}
+
+static void own_weights_are_copied(void **state)
+{
+    stage *s = *state;
+    void *own = NULL;
+    assert_int_equal(engine_try(s->r, s->m, NULL, &small_size, &own), XRAY_OK);
+    results *a = calloc(1, sizeof(*a));
+    results *b = calloc(1, sizeof(*b));
+    assert_true(a && b);
+    run_one(s, s->engine, &s->out);
+    run_one(s, own, a);
+    results_equal(&s->out, a); /* drawn from the same seed */
+    assert_int_equal(s->r->ops->update(own, NULL, 1), XRAY_E_ARG);
+    assert_non_null(strstr(s->r->said, "`from` must say"));
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
+    assert_int_equal(s->r->ops->update(own, &s->table, 5), XRAY_OK);
+    s->out.count = a->count = 0;
+    run_one(s, s->engine, &s->out);
+    run_one(s, own, a);
+    results_equal(&s->out, a);
+    s->r->ops->destroy(own);
+    free(a);
+    free(b);
+}
+
+/* A table whose q, k and v do not share a handle is copied, with a word. */
+static void table_that_cannot_be_shared(void **state)
+{
+    stage *s = *state;
+    uint32_t n = s->table.tensor_count;
+    xray_tensor *loose = calloc(n, sizeof(*loose));
+    assert_non_null(loose);
+    memcpy(loose, s->table.tensors, n * sizeof(*loose));
+    for (uint32_t i = 0; i < n; i++) {
+        loose[i].weight = NULL;
+        loose[i].weight_row = 0;
+    }
+    xray_weights table = s->table;
+    table.tensors = loose;
+    void *engine = NULL;
+    if (engine_try(s->r, s->m, &table, &small_size, &engine) != XRAY_OK)
+        fail_msg("%s", s->r->said);
+    assert_non_null(strstr(s->r->log, "cannot be shared"));
+    results *a = calloc(1, sizeof(*a));
+    assert_non_null(a);
+    run_one(s, s->engine, &s->out);
+    run_one(s, engine, a);
+    results_equal(&s->out, a);
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
+    assert_int_equal(s->r->ops->update(engine, NULL, 5), XRAY_OK);
+    s->out.count = a->count = 0;
+    run_one(s, s->engine, &s->out);
+    run_one(s, engine, a);
+    results_equal(&s->out, a);
+    free(a);
+    s->r->ops->destroy(engine);
+    free(loose);
+}
+
+/* Tensors [first, last) of the trainer's table. */
+static xray_weights part_of(const stage *s, uint32_t first, uint32_t last)
+{
+    xray_weights part = s->table;
+    part.tensors += first;
+    part.tensor_count = last - first;
+    return part;
+}
+
+static void weights_come_in_parts(void **state)
+{
+    stage *s = *state;
+    const xray_infer_ops *ops = s->r->ops;
+    engine_size size = small_size;
+    size.config.weights = DSINF_WEIGHTS_FLOAT32;
+    void *own = NULL;
+    assert_null(ops->weights(s->engine));
+    assert_int_equal(engine_try(s->r, s->m, &s->table, &size, &own), XRAY_OK);
+    const xray_weights *table = ops->weights(own);
+    assert_non_null(table);
+    assert_int_equal(table->version(table->owner), 4);
+    results *a = calloc(1, sizeof(*a));
+    assert_non_null(a);
+    run_one(s, own, a);
+    assert_int_equal(s->o.leases, 0); /* a copy leases nothing */
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
+    xray_weights some = part_of(s, 0, 3);
+    assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
+    xray_request q = request_make(2, prompt, 6, 4);
+    assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
+    assert_string_equal(s->r->said,
+                        "dsinf: some of the new weights have come, the end of "
+                        "the update has not");
+    assert_int_equal(table->version(table->owner), 4);
+    some = part_of(s, 3, s->table.tensor_count);
+    assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
+    assert_int_equal(ops->update(own, NULL, 5), XRAY_OK);
+    assert_int_equal(table->version(table->owner), 5);
+    run_one(s, s->engine, &s->out);
+    a->count = 0;
+    run_one(s, own, a);
+    results_equal(&s->out, a);
+    for (uint32_t i = 0; i < table->tensor_count; i++)
+        assert_memory_equal(table->tensors[i].data, s->table.tensors[i].data,
+                            table->tensors[i].count * sizeof(float));
+    /* A tensor that does not come keeps its values; NULL ends the update. */
+    some = part_of(s, 1, 2);
+    assert_int_equal(ops->update(own, &some, 6), XRAY_OK);
+    /* What came for the last update is not what came for this one. */
+    assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
+    assert_int_equal(table->version(table->owner), 5);
+    assert_int_equal(ops->update(own, NULL, 6), XRAY_OK);
+    assert_int_equal(table->version(table->owner), 6);
+    a->count = 0;
+    run_one(s, own, a);
+    results_equal(&s->out, a);
+    ops->destroy(own);
+    free(a);
+}
+
+/* Matrices of the trainer, rounded as bf16 is, then shared by handle: the same
+ * bits as an engine that keeps them as bf16. */
+static void rounded_weights(void **state)
+{
+    stage *s = *state;
+    const xray_infer_ops *ops = s->r->ops;
+    engine_size size = small_size;
+    size.config.weights = DSINF_WEIGHTS_BFLOAT16;
+    void *narrow = NULL;
+    assert_int_equal(engine_try(s->r, s->m, &s->table, &size, &narrow),
+                     XRAY_OK);
+    assert_string_equal(ops->extension(narrow, XRAY_EXT_INFER_NUMERICS),
+                        "xray.fp32-bf16-weights/1");
+    assert_string_equal(ops->extension(s->engine, XRAY_EXT_INFER_NUMERICS),
+                        "xray.fp32/1");
+    results *a = calloc(1, sizeof(*a));
+    results *b = calloc(1, sizeof(*b));
+    assert_true(a && b);
+    run_one(s, s->engine, &s->out);
+    run_one(s, narrow, a);
+    assert_true(a->r[0].raw[0] < s->out.r[0].raw[0] ||
+                a->r[0].raw[0] > s->out.r[0].raw[0]);
+    const xray_weights *table = ops->weights(narrow);
+    for (uint32_t i = 0; i < table->tensor_count; i++) {
+        const xray_tensor *t = &table->tensors[i];
+        float *values = s->table.tensors[i].data;
+        assert_int_equal(t->dtype, t->dims == 2 ? XRAY_BF16 : XRAY_F32);
+        for (uint64_t k = 0; t->dims == 2 && k < t->count; k++) {
+            values[k] = xm_bf16_to_f32(xm_f32_to_bf16(values[k]));
+            assert_int_equal(((const uint16_t *)t->data)[k],
+                             xm_f32_to_bf16(values[k]));
+        }
+    }
+    xr_err err = { "" };
+    assert_int_equal(xm_weights_changed(s->m->weights, 4, &err), XRAY_OK);
+    run_one(s, s->engine, b);
+    results_equal(a, b);
+    /* New values arrive rounded, too. */
+    assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
+    assert_int_equal(ops->update(narrow, NULL, 5), XRAY_OK);
+    b->count = 0;
+    run_one(s, narrow, b);
+    assert_memory_not_equal(a->r[0].raw, b->r[0].raw, sizeof(float) * 4);
+    ops->destroy(narrow);
+    free(a);
+    free(b);
+}
+
+/* ---- pause, sleep ------------------------------------------------------- */
+
+static void pause_and_sleep(void **state)
+{
+    stage *s = *state;
+    const uint32_t kv = 1u << XRAY_TAG_KV;
+    const xray_infer_ops *ops = s->r->ops;
+    results *a = calloc(1, sizeof(*a));
+    assert_non_null(a);
+    run_one(s, s->engine, a);
+    xray_request q = request_make(1, prompt, 6, 20);
+    engine_submit(s->r, s->engine, &q);
+    for (int i = 0; i < 3; i++)
+        (void)step(s);
+    assert_int_equal(ops->pause(s->engine), XRAY_OK);
+    uint64_t steps = stats_of(s).steps;
+    assert_int_equal(step(s), XRAY_OK);
+    assert_int_equal(stats_of(s).steps, steps);
+    assert_int_equal(ops->sleep(s->engine, kv), XRAY_E_STATE);
+    assert_int_equal(ops->resume(s->engine), XRAY_OK);
+    engine_run(s->r, s->engine, &s->out);
+    results_equal(a, &s->out);
+
+    uint64_t live = rig_live(s->r);
+    assert_int_equal(ops->sleep(s->engine, 1u << XRAY_TAG_GRADS),
+                     XRAY_E_UNSUPPORTED);
+    assert_int_equal(ops->sleep(s->engine, kv), XRAY_OK);
+    assert_true(rig_live(s->r) < live);
+    assert_int_equal(ops->submit(s->engine, &q), XRAY_E_STATE);
+    assert_string_equal(s->r->said,
+                        "dsinf: the engine is asleep; wake it first");
+    assert_int_equal(ops->wake(s->engine, kv), XRAY_OK);
+    assert_int_equal(ops->wake(s->engine, kv), XRAY_OK);
+    assert_int_equal(rig_live(s->r), live);
+    s->out.count = 0;
+    run_one(s, s->engine, &s->out);
+    results_equal(a, &s->out);
+    free(a);
+}
+
+/* ---- bounds ------------------------------------------------------------- */
+
+static xray_status plan_for(rig *r, const model *m, const engine_size *size,
+                            uint32_t shared, xray_plan *plan)
+{
+    xray_model about = { .header = XRAY_HEADER(xray_model),
+                         .config_json = m->json,
+                         .dtype = XRAY_F32 };
+    xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    xray_workload load = { .header = XRAY_HEADER(xray_workload),
+                           .rows = size->rows,
+                           .row_tokens = size->row_tokens,
+                           .shared = shared };
+    return r->ops->plan(&r->host, &size->config, &about, &world, &load, plan);
+}
+
+static xray_status plan_of(stage *s, const engine_size *size, uint32_t shared,
+                           xray_plan *plan)
+{
+    return plan_for(s->r, s->m, size, shared, plan);
+}
+
+/* An engine with weights of its own, on a device of its own. */
+static void check_plan(int which, const engine_size *size)
+{
+    rig *r = rig_open(1);
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    model *m = model_open(r, which);
+    model about = { .config = m->config, .json = m->json, .seed = m->seed };
+    model_close(m);
+    rig_close(r);
+    r = rig_open(1);
+    assert_int_equal(plan_for(r, &about, size, 0, &plan), XRAY_OK);
+    uint64_t device_own = rig_high(r, XRAY_TAG_WORKSPACE);
+    void *engine = NULL;
+    if (engine_try(r, &about, NULL, size, &engine) != XRAY_OK)
+        fail_msg("%s", r->said);
+    for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++) {
+        uint64_t high = rig_high(r, tag);
+        high -= tag == XRAY_TAG_WORKSPACE ? device_own : 0;
+        /* a device may round each piece up to a line */
+        uint64_t spare = tag == XRAY_TAG_WORKSPACE ? 256 : 0;
+        if (plan.bytes[tag] > high || plan.bytes[tag] + spare < high)
+            fail_msg("model %d, tag %u: planned %llu, taken %llu", which, tag,
+                     (unsigned long long)plan.bytes[tag],
+                     (unsigned long long)high);
+    }
+    r->ops->destroy(engine);
+    rig_close(r);
+}
+
+static void plan_is_what_is_taken(void **state)
+{
+    stage *s = *state;
+    const engine_size sizes[] = {
+        { 1, 2, { .max_num_batched_tokens = 1 } },
+        { 7, 50, { .max_num_batched_tokens = 100 } },
+        { 100, 96, { .max_num_batched_tokens = 2048, .kv_memory = 1u << 20 } },
+        { 2, 9, { .weights = DSINF_WEIGHTS_BFLOAT16, .max_num_seqs = 1 } },
+    };
+    for (int which = 0; which < MODEL_COUNT; which++)
+        for (int i = 0; i < 4; i++)
+            check_plan(which, &sizes[i]);
+    xray_plan shared = { .header = XRAY_HEADER(xray_plan) };
+    assert_int_equal(plan_of(s, &sizes[1], 1, &shared), XRAY_OK);
+    assert_int_equal(shared.bytes[XRAY_TAG_WEIGHTS], 0);
+}
+
+static void plan_refuses_what_cannot_be(void **state)
+{
+    stage *s = *state;
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    engine_size size = { .rows = 8,
+                         .row_tokens = 96,
+                         .config = { .max_num_batched_tokens = 64,
+                                     .kv_memory = 1000 } };
+    /* 96 positions x 3 layers x 2 heads x 8 x 2 (k, v) x 4 bytes */
+    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_E_CONFIG);
+    assert_string_equal(s->r->said,
+                        "dsinf: kv_memory of 1000 bytes is too small: one row "
+                        "of 96 tokens takes 36864 bytes");
+    size.config.kv_memory = 3 * 36864;
+    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_OK);
+    assert_int_equal(plan.bytes[XRAY_TAG_KV], 3 * 36864);
+    size.config.max_num_seqs = 4;
+    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_E_CONFIG);
+    assert_string_equal(
+        s->r->said,
+        "dsinf: max_num_seqs = 4 rows of 96 tokens take 147456 bytes, more "
+        "than kv_memory = 110592; 3 rows fit");
+    size.rows = 0;
+    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_E_CONFIG);
+}
+
+static void submit_says_what_is_wrong(void **state)
+{
+    stage *s = *state;
+    static const int32_t bad[] = { 1, 101 };
+    xray_request q = request_make(8, bad, 2, 5);
+    assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_ARG);
+    assert_string_equal(s->r->said, "request 8: prompt id 101 at position 1 is "
+                                    "outside the vocabulary of 101");
+    assert_int_equal(s->o.leases, 0);
+    assert_int_equal(step(s), XRAY_OK);
+    xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+    assert_int_equal(s->r->ops->poll(s->engine, &out), XRAY_END);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(stop_length_and_last_position),
+        TEST(abort_keeps_what_was_made),
+        TEST(more_requests_than_slots),
+        TEST(step_takes_no_memory),
+        TEST(lease_stops_the_optimizer),
+        TEST(own_weights_are_copied),
+        TEST(table_that_cannot_be_shared),
+        TEST(weights_come_in_parts),
+        TEST(rounded_weights),
+        TEST(pause_and_sleep),
+        TEST(plan_is_what_is_taken),
+        TEST(plan_refuses_what_cannot_be),
+        TEST(submit_says_what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

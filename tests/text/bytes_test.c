@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Byte-level tokenizers and patterns that split. Expected ids and texts are
+ * the Hugging Face library's for the same file.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "model/text/tok.h"
+#include "tests/text/small.h"
+
+#define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"
+/* Bytes F0 9F 98 80 ED A0 61 C3 A9 20 E2 82, then longer tokens. */
+#define BYTES                                                                \
+    "{\"added_tokens\":[{\"id\":14,\"content\":\"x y\",\"special\":true}],"  \
+    "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":" BYTE_LEVEL        \
+    ",\"decoder\":" BYTE_LEVEL ",\"post_processor\":{\"type\":\"Sequence\"," \
+    "\"processors\":[" BYTE_LEVEL ",{\"type\":\"TemplateProcessing\","       \
+    "\"single\":[{\"SpecialToken\":{\"id\":\"x y\"}},{\"Sequence\":{"        \
+    "\"id\":\"A\"}}],\"special_tokens\":{\"x y\":{\"ids\":[14]}}}]},"        \
+    "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"merges\":[],"      \
+    "\"vocab\":{\"\\u00f0\":0,\"\\u0141\":1,\"\\u013a\":2,\"\\u0122\":3,"    \
+    "\"\\u00ed\":4,\"\\u0142\":5,\"a\":6,\"\\u00c3\":7,\"\\u00a9\":8,"       \
+    "\"\\u0120\":9,\"\\u00e2\":10,\"\\u0124\":11,\"\\u00c3\\u00a9\":12,"     \
+    "\"\\u0120a\":13,\"x y\":14}}}"
+
+static void encode(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok = make(BYTES);
+    EXPECT(tok, "a", 1, 14, 13);
+    EXPECT(tok, "a a", 0, 13, 13);
+    EXPECT(tok, " a", 0, 13);
+    EXPECT(tok, "\xC3\xA9", 0, 9, 7, 8);
+    EXPECT(tok, "e\xCC\x81", 0, 9, 7, 8); /* composed first */
+    EXPECT(tok, "\xF0\x9F\x98\x80", 0, 9, 0, 1, 2, 3);
+    EXPECT(tok, "x yax y", 0, 14, 13, 14);
+    EXPECT(tok, "zz", 0, 9); /* bytes without a token and no unk_token */
+    expect(tok, "", 0, NULL, 0);
+    xm_tokenizer_close(tok);
+}
+
+static void decode(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ids[5];
+        size_t count;
+        const char *text;
+    } cases[] = {
+        { { 0, 1, 2, 3 }, 4, "\xF0\x9F\x98\x80" },
+        { { 0, 1, 6 },
+          3,
+          "\xEF\xBF\xBD"
+          "a" },
+        { { 0, 1, 2 }, 3, "\xEF\xBF\xBD" },
+        { { 1, 3 }, 2, "\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { { 4, 5, 3 }, 3, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { { 0, 5 }, 2, "\xEF\xBF\xBD" },
+        { { 10, 5, 0, 3, 7 },
+          5,
+          "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { { 10, 11, 6 },
+          3,
+          "\xEF\xBF\xBD"
+          "a" },
+        { { 12, 14, 13 }, 3, "\xC3\xA9x y a" },
+    };
+    xm_tokenizer *tok = make(BYTES);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xr_str text = { 0 };
+        assert_int_equal(xm_tokenizer_decode(tok, cases[i].ids, cases[i].count,
+                                             0, &text, NULL),
+                         XRAY_OK);
+        assert_string_equal(xr_str_text(&text), cases[i].text);
+        xr_str_free(&text);
+    }
+    xm_tokenizer_close(tok);
+}
+
+/* A character comes out with its last byte, and a broken one as soon as it is
+ * known to be broken. */
+static void test_stream(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t id;
+        const char *comes;
+    } steps[] = { { 0, "" },
+                  { 1, "" },
+                  { 2, "" },
+                  { 3, "\xF0\x9F\x98\x80" },
+                  { 13, " a" },
+                  { 10, "" },
+                  { 6, "\xEF\xBF\xBD"
+                       "a" },
+                  { 12, "\xC3\xA9" },
+                  { 7, "" } };
+    xm_tokenizer *tok = make(BYTES);
+    xm_stream *stream;
+    xr_str out = { 0 };
+    assert_int_equal(xm_stream_open(tok, 0, NULL, &stream), XRAY_OK);
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+            xr_str_clear(&out);
+            assert_int_equal(xm_stream_push(stream, steps[i].id, &out, NULL),
+                             XRAY_OK);
+            assert_string_equal(xr_str_text(&out), steps[i].comes);
+        }
+        xr_str_clear(&out);
+        assert_int_equal(xm_stream_end(stream, &out, NULL), XRAY_OK);
+        assert_string_equal(xr_str_text(&out), "\xEF\xBF\xBD");
+    }
+    assert_int_equal(xm_stream_push(stream, 99, &out, NULL), XRAY_E_RANGE);
+    xm_stream_close(stream);
+    xr_str_free(&out);
+    xm_tokenizer_close(tok);
+}
+
+/* In bytes of the text as it was given, before NFC and the space in front; the
+ * library's, in characters there. Trimmed, a space alone has no bytes. */
+static void test_spans(void **state)
+{
+    (void)state;
+    static const char text[] = "e\xCC\x81"
+                               "ax y\xF0\x9F\x98\x80";
+    static const xm_token_span want[] = { { 0, 0 },   { 0, 0 },  { 0, 1 },
+                                          { 0, 1 },   { 3, 4 },  { 4, 7 },
+                                          { 11, 11 }, { 7, 11 }, { 7, 11 },
+                                          { 7, 11 },  { 7, 11 } };
+    xm_tokenizer *tok = make(BYTES);
+    xm_ids ids = { 0 };
+    xm_token_spans spans = { 0 };
+    for (int round = 0; round < 2; round++) { /* then from the cache */
+        ids.count = 0;
+        spans.count = 0;
+        assert_int_equal(xm_tokenizer_encode_spans(tok, text, sizeof text - 1,
+                                                   1, &ids, &spans, NULL),
+                         XRAY_OK);
+        assert_int_equal(ids.count, 11);
+        assert_int_equal(spans.count, 11);
+        for (size_t i = 0; i < 11; i++) {
+            if (spans.data[i].from != want[i].from ||
+                spans.data[i].to != want[i].to)
+                fail_msg("span %zu: %zu to %zu", i, spans.data[i].from,
+                         spans.data[i].to);
+        }
+    }
+    xm_token_spans_free(&spans);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
+static xm_tokenizer *make_split(const char *kind, const char *pattern)
+{
+    char json[1024];
+    (void)snprintf(json, sizeof json,
+                   "{\"pre_tokenizer\":{\"type\":\"Sequence\","
+                   "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
+                   "\"Isolated\",\"invert\":false,\"pattern\":{\"%s\":\"%s\"}}]"
+                   "},\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\","
+                   "\"vocab\":{\"?\":0,\"a\":1,\"b\":2,\"c\":3,\"xx\":4,"
+                   "\"\\n\\n\":5,\"123\":6,\"45\":7,\"a.c\":8,\"abcx\":9,"
+                   "\"k\\u212aK\":10,\"a\\u180eb\":11,\" \":12,"
+                   "\"\\u2003\\u0085\":13,\"z\":14}}}",
+                   kind, pattern);
+    return make(json);
+}
+
+static void split(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind;
+        const char *pattern;
+        const char *text;
+        int32_t ids[6];
+        size_t count;
+    } cases[] = {
+        /* PCRE2's own \s would take U+180E. */
+        { "Regex",
+          "\\\\s+",
+          "a\xE1\xA0\x8E"
+          "b",
+          { 11 },
+          1 },
+        { "Regex",
+          "\\\\s+",
+          "a\xE2\x80\x83\xC2\x85"
+          "b",
+          { 1, 13, 2 },
+          3 },
+        { "Regex",
+          "[^\\\\s]+",
+          "a\xE1\xA0\x8E"
+          "b c",
+          { 11, 12, 3 },
+          3 },
+        { "Regex", "[\\\\S]", "ab c", { 1, 2, 12, 3 }, 4 },
+        { "Regex", "\\\\S", "ab c", { 1, 2, 12, 3 }, 4 },
+        { "String", "a.c", "a.cabcxa.c", { 8, 9, 8 }, 3 },
+        { "Regex",
+          "\\\\p{N}{1,3}|(?i:k)+",
+          "12345k\xE2\x84\xAAKz",
+          { 6, 7, 10, 14 },
+          4 },
+        { "Regex", "x*", "axxb", { 1, 4, 2 }, 3 },
+        { "Regex", ".", "ab\n\nc", { 1, 2, 5, 3 }, 4 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xm_tokenizer *tok = make_split(cases[i].kind, cases[i].pattern);
+        expect(tok, cases[i].text, 0, cases[i].ids, cases[i].count);
+        xm_tokenizer_close(tok);
+    }
+}
+
+/* What NFC makes of a text is looked up as one word. */
+static void test_nfc(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t id;
+    } cases[] = {
+        { "\xE1\x84\x8D\xE1\x85\xA3\xE1\x86\xA7", 1 }, /* U+11A7 stays */
+        { "\xE1\x84\x8D\xE1\x85\xA3\xE1\x86\xA8", 2 },
+        { "a\xCC\x81\xCC\xA3", 3 }, /* the dot below comes first */
+        { "\xE2\x84\xAB", 4 },      /* Angstrom */
+        { "\xE0\xA5\x98", 5 },      /* excluded from composition */
+    };
+    xm_tokenizer *tok =
+        make("{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":"
+             "\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,"
+             "\"\\uca14\\u11a7\":1,\"\\uca15\":2,\"\\u1ea1\\u0301\":3,"
+             "\"\\u00c5\":4,\"\\u0915\\u093c\":5}}}");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect(tok, cases[i].text, 0, &cases[i].id, 1);
+    /* Runs of marks do not take quadratic time. */
+    xr_str marks = { 0 };
+    for (int i = 0; i < 200000; i++)
+        xr_str_puts(&marks, "\xCC\x81\xCC\x96");
+    const int32_t unknown = 0;
+    expect(tok, marks.data, 0, &unknown, 1);
+    xr_str_free(&marks);
+    xm_tokenizer_close(tok);
+}
+
+/* A pattern that backtracks without end is an error, not a hang. */
+static void runaway(void **state)
+{
+    (void)state;
+    char text[200];
+    xm_ids ids = { 0 };
+    xr_err err = { "" };
+    xm_tokenizer *tok = make_split("Regex", "(a+|aa)+(a|aa)+[bc]");
+    memset(text, 'a', sizeof text);
+    assert_int_equal(xm_tokenizer_encode(tok, text, sizeof text, 0, &ids, &err),
+                     XRAY_E_RANGE);
+    assert_non_null(strstr(err.text, "takes too long"));
+    assert_int_equal(ids.count, 0);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
+/* The sentence says what the text of one byte may grow to. */
+static void grown(void **state)
+{
+    (void)state;
+    char json[2000];
+    char many[201] = "";
+    xm_ids ids = { 0 };
+    xr_err err = { "" };
+    memset(many, 'a', sizeof many - 1);
+#define GROW "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+    (void)snprintf(
+        json, sizeof json,
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" GROW
+        "\"content\":\"%s\"}," GROW "\"content\":\"%s\"}," GROW
+        "\"content\":\"%s\"}]},\"model\":{\"type\":"
+        "\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0}}}",
+        many, many, many);
+    xm_tokenizer *tok = make(json);
+    assert_int_equal(xm_tokenizer_encode(tok, "a", 1, 0, &ids, &err),
+                     XRAY_E_RANGE);
+    assert_string_equal(err.text, "tokenizer: the normalizer or pre_tokenizer "
+                                  "makes a text grow beyond 1048640 bytes");
+    assert_int_equal(ids.count, 0);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
+/* What Unicode 15 to 16 adds: runs, characters, and the sum of the firsts. */
+static void newer(void **state)
+{
+    static const struct {
+        const char *name;
+        unsigned runs;
+        unsigned characters;
+        unsigned sum;
+    } rows[] = {
+        { "L", 46, 9272, 3881468 }, { "M", 34, 93, 2456792 },
+        { "N", 10, 120, 956545 },   { "P", 10, 36, 660854 },
+        { "S", 25, 773, 2682756 },  { "Z", 0, 0, 0 },
+        { "Lu", 5, 27, 205146 },    { "Ll", 5, 31, 284871 },
+        { "Lm", 6, 70, 572035 },    { "Lo", 30, 9144, 2819416 },
+        { "Mn", 22, 71, 1645412 },  { "Mc", 12, 22, 811380 },
+        { "Nd", 9, 100, 837057 },   { "No", 1, 20, 119488 },
+        { "Pd", 1, 1, 68974 },      { "Po", 9, 35, 591880 },
+        { "Sm", 1, 2, 69006 },      { "So", 24, 771, 2613750 },
+        { "Arabic", 3, 8, 140885 }, { "Cyrillic", 3, 65, 253256 },
+        { "Han", 3, 4815, 571001 }, { "Devanagari", 1, 10, 72448 },
+        { "Lao", 1, 1, 3790 },      { "Hiragana", 1, 1, 110898 },
+        { "Kannada", 1, 1, 3315 },  { "Katakana", 1, 1, 110933 },
+        { "Latin", 3, 12, 208586 }, { "Myanmar", 1, 20, 71376 },
+        { "Greek", 0, 0, 0 },
+    };
+    char version[32] = "";
+    (void)state;
+    (void)pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    int known = strtol(version, NULL, 10) >= 16;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        xr_str text = { 0 };
+        unsigned runs = 0;
+        unsigned characters = 0;
+        unsigned sum = 0;
+        if (rows[i].name[1] && rows[i].name[2])
+            xm_newer_script(rows[i].name, &text);
+        else
+            xm_newer(rows[i].name, &text);
+        for (const char *at = xr_str_text(&text); *at; runs++) {
+            char *end;
+            assert_memory_equal(at, "\\x{", 3);
+            unsigned long from = strtoul(at + 3, &end, 16);
+            assert_memory_equal(end, "}-\\x{", 5);
+            characters += (unsigned)(strtoul(end + 5, &end, 16) - from + 1);
+            sum += (unsigned)from;
+            assert_int_equal(*end, '}');
+            at = end + 1;
+        }
+        if (runs != (known ? 0 : rows[i].runs) ||
+            (!known &&
+             (characters != rows[i].characters || sum != rows[i].sum)))
+            fail_msg("%s: %u runs, %u characters, sum %u", rows[i].name, runs,
+                     characters, sum);
+        xr_str_free(&text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(encode),      cmocka_unit_test(decode),
+        cmocka_unit_test(test_stream), cmocka_unit_test(test_spans),
+        cmocka_unit_test(split),       cmocka_unit_test(test_nfc),
+        cmocka_unit_test(runaway),     cmocka_unit_test(grown),
+        cmocka_unit_test(newer),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

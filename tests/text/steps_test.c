@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each step of a tokenizer.json alone: goldens/steps.jsonl has what the Hugging
+ * Face library makes of it, goldens/refused.jsonl what a file may not say.
+ */
+#include "core/base/json.h"
+#include "tests/text/small.h"
+
+#define PATH_CAP 512
+
+#define LIST_CAP 40
+typedef struct token_list {
+    int32_t data[LIST_CAP];
+    size_t count;
+} token_list;
+
+/* Every byte has a token, so that ids decode to the text that was normalized.
+ */
+static void put_bytes(xr_str *json)
+{
+    xr_str_puts(json, ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":["
+                      "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]},"
+                      "\"model\":{\"type\":\"BPE\",\"merges\":[],"
+                      "\"byte_fallback\":true,\"vocab\":{");
+    for (unsigned i = 0; i < 256; i++)
+        xr_str_printf(json, "%s\"<0x%02X>\":%u", i ? "," : "", i, i);
+    xr_str_puts(json, "}}}");
+}
+
+/* Every word is the unknown one: spans tell them apart. */
+static void put_unknown(xr_str *json)
+{
+    xr_str_puts(json, ",\"model\":{\"type\":\"WordLevel\",\"unk_token\":"
+                      "\"?\",\"vocab\":{\"?\":0}}}");
+}
+
+/* The tokens of a list are the vocabulary, those that repeat once. */
+static void put_tokens(xr_str *json, const cJSON *tokens, token_list *ids)
+{
+    const cJSON *item;
+    const cJSON *before;
+    int32_t count = 0;
+    xr_str_puts(json, ",\"model\":{\"type\":\"WordLevel\",\"vocab\":{");
+    cJSON_ArrayForEach(item, tokens)
+    {
+        int32_t id = 0;
+        cJSON_ArrayForEach(before, tokens)
+        {
+            if (strcmp(before->valuestring, item->valuestring) == 0)
+                break;
+            id++;
+        }
+        if (before == item) {
+            char *text = cJSON_PrintUnformatted(item);
+            xr_str_printf(json, "%s%s:%d", count ? "," : "", text, id);
+            cJSON_free(text);
+        }
+        assert_true(count < LIST_CAP);
+        ids->data[count++] = id;
+    }
+    ids->count = (size_t)count;
+    xr_str_puts(json, "}}}");
+}
+
+static void check_normalizer(const xm_tokenizer *tok, const cJSON *row,
+                             const char *where)
+{
+    const char *text = xr_json_get(row, "t")->valuestring;
+    const char *want = xr_json_get(row, "o")->valuestring;
+    xm_ids ids = { 0 };
+    xr_str back = { 0 };
+    xr_err err = { "" };
+    if (xm_tokenizer_encode(tok, text, strlen(text), 0, &ids, &err) ||
+        xm_tokenizer_decode(tok, ids.data, ids.count, 0, &back, &err))
+        fail_msg("%s: %s", where, err.text);
+    if (strcmp(xr_str_text(&back), want) != 0)
+        fail_msg("%s: [%s], not [%s]", where, xr_str_text(&back), want);
+    xr_str_free(&back);
+    xm_ids_free(&ids);
+}
+
+static void check_words(const xm_tokenizer *tok, const cJSON *row,
+                        const char *where)
+{
+    const char *text = xr_json_get(row, "t")->valuestring;
+    const cJSON *want;
+    xm_ids ids = { 0 };
+    xm_token_spans spans = { 0 };
+    xr_err err = { "" };
+    size_t i = 0;
+    if (xm_tokenizer_encode_spans(tok, text, strlen(text), 0, &ids, &spans,
+                                  &err))
+        fail_msg("%s: %s", where, err.text);
+    cJSON_ArrayForEach(want, xr_json_get(row, "o"))
+    {
+        xm_token_span s = { 0, 0 };
+        if (i < spans.count)
+            s = spans.data[i];
+        if (s.to - s.from != strlen(want->valuestring) ||
+            memcmp(text + s.from, want->valuestring, s.to - s.from) != 0)
+            fail_msg("%s: word %zu is [%.*s], not [%s]", where, i,
+                     (int)(s.to - s.from), text + s.from, want->valuestring);
+        i++;
+    }
+    if (i != spans.count)
+        fail_msg("%s: %zu words, not %zu", where, spans.count, i);
+    xm_token_spans_free(&spans);
+    xm_ids_free(&ids);
+}
+
+/* As a list, and token by token. */
+static void check_decoder(const xm_tokenizer *tok, const token_list *ids,
+                          const char *want, const char *where)
+{
+    xr_err err = { "" };
+    xr_str whole = { 0 };
+    xr_str parts = { 0 };
+    xm_stream *stream;
+    if (xm_tokenizer_decode(tok, ids->data, ids->count, 0, &whole, &err))
+        fail_msg("%s: %s", where, err.text);
+    if (strcmp(xr_str_text(&whole), want) != 0)
+        fail_msg("%s: [%s], not [%s]", where, xr_str_text(&whole), want);
+    assert_int_equal(xm_stream_open(tok, 0, &err, &stream), XRAY_OK);
+    for (int round = 0; round < 2; round++) {
+        xr_str_clear(&parts);
+        for (size_t i = 0; i < ids->count; i++)
+            assert_int_equal(xm_stream_push(stream, ids->data[i], &parts, &err),
+                             XRAY_OK);
+        assert_int_equal(xm_stream_end(stream, &parts, &err), XRAY_OK);
+        if (strcmp(xr_str_text(&parts), want) != 0)
+            fail_msg("%s: streamed [%s], not [%s]", where, xr_str_text(&parts),
+                     want);
+    }
+    xm_stream_close(stream);
+    xr_str_free(&whole);
+    xr_str_free(&parts);
+}
+
+static void check_whole(const xm_tokenizer *tok, const cJSON *row,
+                        const char *where)
+{
+    const char *text = xr_json_get(row, "t")->valuestring;
+    int32_t *want;
+    size_t count;
+    xm_ids ids = { 0 };
+    xr_err err = { "" };
+    assert_int_equal(
+        xr_json_ids(xr_json_get(row, "o"), where, NULL, &want, &count),
+        XRAY_OK);
+    if (xm_tokenizer_encode(tok, text, strlen(text), 1, &ids, &err))
+        fail_msg("%s: %s", where, err.text);
+    if (ids.count != count ||
+        (count && memcmp(ids.data, want, count * sizeof *want) != 0))
+        fail_msg("%s: other ids for \"%s\"", where, text);
+    free(want);
+    xm_ids_free(&ids);
+}
+
+static void check_row(const cJSON *row, const char *where)
+{
+    const char *kind = xr_json_get(row, "k")->valuestring;
+    char *step = cJSON_PrintUnformatted(xr_json_get(row, "s"));
+    xr_str json = { 0 };
+    token_list ids = { 0 };
+    assert_non_null(step);
+    if (strcmp(kind, "whole") == 0)
+        xr_str_puts(&json, step);
+    else
+        xr_str_printf(&json, "{\"%s\":%s", kind, step);
+    if (strcmp(kind, "normalizer") == 0)
+        put_bytes(&json);
+    else if (strcmp(kind, "pre_tokenizer") == 0)
+        put_unknown(&json);
+    else if (strcmp(kind, "decoder") == 0)
+        put_tokens(&json, xr_json_get(row, "t"), &ids);
+    xm_tokenizer *tok = make(xr_str_text(&json));
+    if (strcmp(kind, "normalizer") == 0)
+        check_normalizer(tok, row, where);
+    else if (strcmp(kind, "pre_tokenizer") == 0)
+        check_words(tok, row, where);
+    else if (strcmp(kind, "decoder") == 0)
+        check_decoder(tok, &ids, xr_json_get(row, "o")->valuestring, where);
+    else
+        check_whole(tok, row, where);
+    xm_tokenizer_close(tok);
+    xr_str_free(&json);
+    cJSON_free(step);
+}
+
+/* What a file may not say, and beside it what it still may: "e" is the sentence
+ * behind the file's name, null where the tokenizer opens. "c" is the other
+ * file. */
+static void check_refusal(const cJSON *row, const char *where)
+{
+    char *json = cJSON_PrintUnformatted(xr_json_get(row, "s"));
+    char *config = cJSON_PrintUnformatted(xr_json_get(row, "c"));
+    const cJSON *want = xr_json_get(row, "e");
+    char path[PATH_CAP];
+    xm_tokenizer *tok = NULL;
+    xr_err err = { "" };
+    (void)scratch_write("tokenizer.json", json);
+    if (config)
+        (void)scratch_write("tokenizer_config.json", config);
+    (void)snprintf(path, sizeof path, "%s: ", scratch_path("tokenizer.json"));
+    size_t size = strlen(path);
+    xray_status status = xm_tokenizer_open(scratch_dir(), &err, &tok);
+    if (!want && status)
+        fail_msg("%s: %s", where, err.text);
+    if (want && !status)
+        fail_msg("%s: opened", where);
+    if (want && (strncmp(err.text, path, size) != 0 ||
+                 strcmp(err.text + size, want->valuestring) != 0))
+        fail_msg("%s: [%s], not [%s]", where, err.text, want->valuestring);
+    if (!status)
+        xm_tokenizer_close(tok);
+    (void)unlink(scratch_path("tokenizer_config.json"));
+    cJSON_free(config);
+    cJSON_free(json);
+}
+
+/* Calls `one` for every line of a file of goldens; how many there are. */
+static int each_line(const char *name,
+                     void (*one)(const cJSON *row, const char *where))
+{
+    char path[PATH_CAP];
+    char where[PATH_CAP];
+    char *text;
+    size_t size;
+    int number = 0;
+    xr_err err = { "" };
+    const char *source = getenv("XRAY_SOURCE");
+    (void)unlink(scratch_path("tokenizer_config.json"));
+    (void)snprintf(path, sizeof path, "%s/tests/text/goldens/%s",
+                   source ? source : ".", name);
+    assert_int_equal(xr_file_read(path, 1u << 20, &err, &text, &size), 0);
+    for (char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        cJSON *row;
+        (void)snprintf(where, sizeof where, "%s:%d", name, ++number);
+        if (xr_json_parse(line, length, where, &err, &row))
+            fail_msg("%s", err.text);
+        one(row, where);
+        cJSON_Delete(row);
+        line += length + (line[length] == '\n');
+    }
+    free(text);
+    return number;
+}
+
+static void steps(void **state)
+{
+    (void)state;
+    assert_true(each_line("steps.jsonl", check_row) > 400);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    assert_true(each_line("refused.jsonl", check_refusal) > 150);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

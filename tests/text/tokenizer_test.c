@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Small tokenizers made for one rule each.
+ */
+#include <xray/numerics.h>
+
+#include "tests/text/small.h"
+
+#define CHARS                                                                 \
+    "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\"},"     \
+    "\"behavior\":\"Isolated\",\"invert\":false},\"decoder\":{\"type\":"      \
+    "\"Fuse\"},\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"<unk>\":0,"     \
+    "\"a\":1,\"b\":2,\"\\n\":3,\"\xC3\xA9\":4,\" \":5,\"<s>\":6,\"</s>\":7}," \
+    "\"unk_token\":\"<unk>\"}"
+#define ENDS                                                             \
+    "\"added_tokens\":[{\"id\":6,\"content\":\"<s>\",\"special\":true}," \
+    "{\"id\":7,\"content\":\"</s>\",\"special\":true}],"
+
+static void characters(void **state)
+{
+    (void)state;
+    (void)unlink(scratch_path("tokenizer_config.json"));
+    xm_tokenizer *tok = make("{" ENDS CHARS "}");
+    EXPECT(tok, "ab\n\xC3\xA9 x</s>a", 1, 1, 2, 3, 4, 5, 0, 7, 1);
+    expect(tok, "", 1, NULL, 0);
+    assert_int_equal(xm_tokenizer_vocab(tok), 8);
+    const int32_t ids[] = { 6, 1, 3, 4, 7 };
+    xr_str text = { 0 };
+    assert_int_equal(xm_tokenizer_decode(tok, ids, 5, 1, &text, NULL), XRAY_OK);
+    assert_string_equal(text.data, "a\n\xC3\xA9");
+    xr_str_clear(&text);
+    assert_int_equal(xm_tokenizer_decode(tok, ids, 5, 0, &text, NULL), XRAY_OK);
+    assert_string_equal(text.data, "<s>a\n\xC3\xA9</s>");
+    xr_str_free(&text);
+    const int32_t out = 8;
+    assert_int_equal(xm_tokenizer_decode(tok, &out, 1, 0, &text, NULL),
+                     XRAY_E_RANGE);
+    assert_int_equal(xm_tokenizer_decode(tok, &out, 1, 1, &text, NULL),
+                     XRAY_E_RANGE);
+    /* What a model with a padded vocabulary may sample. */
+    const int32_t padded[] = { 1, 8, 7, 2, 100000, -1 };
+    assert_int_equal(xm_tokenizer_decode(tok, padded, 6, 2, &text, NULL),
+                     XRAY_OK);
+    assert_string_equal(text.data, "ab");
+    xr_str_free(&text);
+    xm_ids none = { 0 };
+    xr_err err = { "" };
+    assert_int_equal(xm_tokenizer_encode(tok, "ab\xFF", 3, 0, &none, &err),
+                     XRAY_E_ARG);
+    assert_non_null(strstr(err.text, "offset 2"));
+    assert_int_equal(none.count, 0);
+    xm_ids_free(&none);
+    xm_tokenizer_close(tok);
+}
+
+static void bos_rule(void **state)
+{
+    (void)state;
+    (void)scratch_write(
+        "tokenizer_config.json",
+        "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"},"
+        "\"add_bos_token\":true}");
+    xm_tokenizer *tok = make("{" ENDS CHARS "}");
+    EXPECT(tok, "a", 1, 6, 1);
+    EXPECT(tok, "a", 0, 1);
+    assert_int_equal(xm_tokenizer_eos(tok), 7);
+    xm_tokenizer_close(tok);
+    /* A post_processor decides alone. */
+    tok = make("{" ENDS CHARS
+               ",\"post_processor\":{\"type\":\"TemplateProcessing\","
+               "\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+               "{\"SpecialToken\":{\"id\":\"E\",\"type_id\":0}}],"
+               "\"special_tokens\":{\"E\":{\"id\":\"E\",\"ids\":[7]}}}}");
+    EXPECT(tok, "a", 1, 1, 7);
+    assert_int_equal(xm_tokenizer_bos(tok), 6);
+    xm_tokenizer_close(tok);
+    (void)unlink(scratch_path("tokenizer_config.json"));
+}
+
+/* Ids from the Hugging Face library for the same file. */
+static void test_added_tokens(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok = make(
+        "{\"added_tokens\":["
+        "{\"id\":8,\"content\":\"L\",\"lstrip\":true},"
+        "{\"id\":9,\"content\":\"R\",\"rstrip\":true},"
+        "{\"id\":10,\"content\":\"bb\",\"single_word\":true},"
+        "{\"id\":11,\"content\":\"aa\"},{\"id\":12,\"content\":\"aab\"}]," CHARS
+        "}");
+    EXPECT(tok, "a \nL b", 0, 1, 8, 5, 2);
+    EXPECT(tok, "a R \n b", 0, 1, 5, 9, 2);
+    EXPECT(tok, "abb bb", 0, 1, 2, 2, 5, 10);
+    EXPECT(tok, "aaab", 0, 11, 1, 2);
+    EXPECT(tok, "aab", 0, 12);
+    xm_tokenizer_close(tok);
+}
+
+static void test_bpe(void **state)
+{
+    (void)state;
+    static const char *const forms[] = { "[\"a b\",\"ab a\",\"b a\",\"b b\"]",
+                                         "[[\"a\",\"b\"],[\"ab\",\"a\"],"
+                                         "[\"b\",\"a\"],[\"b\",\"b\"]]" };
+    for (size_t i = 0; i < 2; i++) {
+        char json[1024];
+        (void)snprintf(
+            json, sizeof json,
+            "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
+            "\"b\":1,\"ab\":2,\"aba\":3,\"ba\":4,\"?\":5,"
+            "\"<0x0A>\":6,\"bb\":7},\"merges\":%s,\"unk_token\":\"?\","
+            "\"fuse_unk\":%s,\"byte_fallback\":true}}",
+            forms[i], i ? "true" : "false");
+        xm_tokenizer *tok = make(json);
+        EXPECT(tok, "abab", 0, 2, 2);
+        EXPECT(tok, "bababa", 0, 1, 2, 3);
+        EXPECT(tok, "bbb", 0, 7, 1); /* the leftmost first */
+        EXPECT(tok, "bbbbb", 0, 7, 7, 1);
+        EXPECT(tok, "a\nb", 0, 0, 6, 1);
+        if (i)
+            EXPECT(tok, "axyb", 0, 0, 5, 1);
+        else
+            EXPECT(tok, "axyb", 0, 0, 5, 5, 1);
+        xm_tokenizer_close(tok);
+    }
+}
+
+/* Of several paths with the best score the one found first is kept: pieces are
+ * offered from left to right, so that is the one whose last piece begins
+ * earlier. The library does the same. */
+static void unigram_ties(void **state)
+{
+    (void)state;
+    (void)unlink(scratch_path("tokenizer_config.json"));
+    xm_tokenizer *tok =
+        make("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[["
+             "\"<unk>\",0],[\"a\",-1],[\"b\",-1],[\"ab\",-2],[\"c\",-1],["
+             "\"bc\",-2],[\"abc\",-3.5]]}}");
+    EXPECT(tok, "ab", 0, 3);
+    EXPECT(tok, "abc", 0, 1, 5);
+    EXPECT(tok, "abab", 0, 3, 3);
+    EXPECT(tok, "cab", 0, 4, 3);
+    EXPECT(tok, "aabbcc", 0, 1, 3, 5, 4);
+    xm_tokenizer_close(tok);
+}
+
+/* In characters, and the most is still a word. */
+static void longest_word(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok =
+        make("{\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+             "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"?\","
+             "\"continuing_subword_prefix\":\"##\","
+             "\"max_input_chars_per_word\":4,"
+             "\"vocab\":{\"?\":0,\"\xC3\xA9\":1,\"##\xC3\xA9\":2}}}");
+    EXPECT(tok, "\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9", 0,
+           1, 2, 2, 1, 2, 2, 2);
+    EXPECT(tok, "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9", 0, 0, 1);
+    xm_tokenizer_close(tok);
+}
+
+#define WORDS_OF(pattern)                                                    \
+    "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\","      \
+    "\"pattern\":{\"Regex\":\"" pattern                                      \
+    "\"}},\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{" \
+    "\"?\":0,\"a\":1,\"'s\":2,\"'t\":3,\"'re\":4,\"'ve\":5,\"'m\":6,"        \
+    "\"'ll\":7,\"'d\":8,\"'\":9,\"'M\":10,\"'RE\":11,\"M\":12,\"RE\":13,"    \
+    "\"'x\":14,\"'l\":15,\"x\":16,\"l\":17}}}"
+#define REST "[^\\\\s\\\\p{L}\\\\p{N}]+"
+#define SPACES "\\\\s+(?!\\\\S)|\\\\s+"
+
+/* Every short form of the two patterns that most models have, before a letter,
+ * and what is none: GPT-2's are lower case, the later ones' either. */
+static void short_forms(void **state)
+{
+    (void)state;
+    static const char small[] = "a'sa a'ta a'rea a'vea a'ma a'lla a'da";
+    xm_tokenizer *tok = make(WORDS_OF(
+        "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?" REST "|" SPACES));
+    EXPECT(tok, small, 0, 1, 2, 1, 0, 3, 1, 0, 4, 1, 0, 5, 1, 0, 6, 1, 0, 7, 1,
+           0, 8, 1);
+    EXPECT(tok, "a'M", 0, 1, 9, 12);
+    EXPECT(tok, "a'RE", 0, 1, 9, 13);
+    EXPECT(tok, "a'x", 0, 1, 9, 16);
+    EXPECT(tok, "a'l", 0, 1, 9, 17);
+    xm_tokenizer_close(tok);
+    tok = make(WORDS_OF("(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+                        "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|"
+                        "\\\\p{N}| ?" REST "[\\\\r\\\\n]*|"
+                        "\\\\s*[\\\\r\\\\n]+|" SPACES));
+    EXPECT(tok, small, 0, 1, 2, 1, 0, 3, 1, 0, 4, 1, 0, 5, 1, 0, 6, 1, 0, 7, 1,
+           0, 8, 1);
+    EXPECT(tok, "a'Ma", 0, 1, 10, 1);
+    EXPECT(tok, "a'REa", 0, 1, 11, 1);
+    EXPECT(tok, "a'x", 0, 1, 14);
+    EXPECT(tok, "a'l", 0, 1, 15);
+    xm_tokenizer_close(tok);
+}
+
+/* Words are remembered by their bytes in places that they share: those that
+ * differ in the middle alone stay apart, also where they share a place. */
+static void many_words(void **state)
+{
+    (void)state;
+    enum { WORDS = 6000 };
+    static int32_t want[2 * WORDS];
+    xr_str json = { 0 };
+    xr_str text = { 0 };
+    xr_str_puts(&json, "{\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+                       "\"model\":{\"type\":\"WordLevel\","
+                       "\"unk_token\":\"?\",\"vocab\":{\"?\":0");
+    for (int32_t i = 0; i < 2 * WORDS; i++) {
+        char word[] = "thequick???brownfox";
+        for (int32_t k = 0, rest = i % WORDS; k < 3; k++, rest /= 26)
+            word[8 + k] = (char)('a' + rest % 26);
+        if (i < WORDS)
+            xr_str_printf(&json, ",\"%s\":%d", word + i % 3, i + 1);
+        want[i] = i % WORDS + 1;
+        xr_str_printf(&text, "%s ", word + i % WORDS % 3);
+    }
+    xr_str_puts(&json, "}}}");
+    xm_tokenizer *tok = make(xr_str_text(&json));
+    expect(tok, xr_str_text(&text), 0, want, 2 * WORDS);
+    xr_str_free(&json);
+    xr_str_free(&text);
+    xm_tokenizer_close(tok);
+}
+
+#define SPLIT(pattern)                                       \
+    "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":"   \
+    "\"Isolated\",\"pattern\":{\"Regex\":\"" pattern "\"}}," \
+    "\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}"
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        const char *named;
+    } cases[] = {
+        { "{}", "\"type\" is missing" },
+        { "{\"model\":{\"type\":\"Trigram\"}}", "model Trigram" },
+        { "{\"model\":{\"type\":\"Unigram\"}}", "must be an array" },
+        { "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "entry 0" },
+        { "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],"
+          "\"unk_id\":1}}",
+          "unk_id" },
+        { "{\"normalizer\":{\"type\":\"NFX\"}}", "normalizer NFX" },
+        { "{\"normalizer\":{\"type\":\"Precompiled\","
+          "\"precompiled_charsmap\":\"AAA=\"}}",
+          "no charsmap" },
+        { "{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
+          "pre_tokenizer UnicodeScripts" },
+        { "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Dropped\","
+          "\"pattern\":{\"Regex\":\"\"}}}",
+          "MergedWithPrevious" },
+        { "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}}",
+          "one character" },
+        { SPLIT("[a-z&&[aeiou]]"), "\"&&[a\" at offset 4" },
+        { SPLIT("a\\\\h+"), "\"\\h+\" at offset 1" },
+        { SPLIT("\\\\p{Hxx}"), "\\p{H" },
+        { SPLIT("a(?m)"), "\"(?m)\" at offset 1" },
+        { SPLIT("(*LIMIT_MATCH=1)a"), "(*LI" },
+        { SPLIT("a("), "no regular expression" },
+        { "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+          "{\"type\":\"ByteLevel\"},{\"type\":\"Figures\"}]}}",
+          "pre_tokenizer Figures" },
+        { "{\"decoder\":{\"type\":\"CTC\"}}", "decoder CTC" },
+        { "{" CHARS ",\"post_processor\":{\"type\":\"Bert\"}}", "Bert" },
+        { "{" CHARS ",\"post_processor\":{\"type\":\"Sequence\","
+          "\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"Roberta\"}]}}",
+          "Roberta" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":"
+          "[\"a b\"]}}",
+          "merge 0" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0}}}",
+          "twice" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1}}}", "\"a\"" },
+        { "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"dropout\":0.1}}",
+          "dropout" },
+        { "{\"added_tokens\":[{\"id\":1,\"content\":\"zz\"}]," CHARS "}",
+          "added token \"zz\"" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xm_tokenizer *tok;
+        xr_err err = { "" };
+        (void)scratch_write("tokenizer.json", cases[i].json);
+        assert_true(xm_tokenizer_open(scratch_dir(), &err, &tok) < 0);
+        if (!strstr(err.text, cases[i].named))
+            fail_msg("%s: %s", cases[i].json, err.text);
+    }
+}
+
+static void mutations(void **state)
+{
+    (void)state;
+    const char *const good =
+        "{" ENDS
+        "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"_\"}," CHARS
+        ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
+        "[{\"SpecialToken\":{\"id\":\"S\"}},{\"Sequence\":{\"id\":\"A\"}}],"
+        "\"special_tokens\":{\"S\":{\"ids\":[6]}}}}";
+    char text[2048];
+    size_t size = strlen(good);
+    enum { ROUNDS = 350 };
+    int accepted = 0;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        xray_philox_out r = xray_philox(3, i, 0, 0, 0);
+        memcpy(text, good, size + 1);
+        text[r.w[0] % size] = (char)(1 + r.w[1] % 255);
+        if (r.w[2] % 2)
+            text[r.w[3] % size] = "0123456789\"{}[],:"[r.w[2] / 2 % 17];
+        (void)scratch_write("tokenizer.json", text);
+        xm_tokenizer *tok;
+        xr_err err = { "" };
+        if (xm_tokenizer_open(scratch_dir(), &err, &tok)) {
+            assert_true(err.text[0] != '\0');
+            continue;
+        }
+        xm_ids ids = { 0 };
+        xr_str back = { 0 };
+        if (!xm_tokenizer_encode(tok, "a</s>bz", 7, 1, &ids, &err))
+            (void)xm_tokenizer_decode(tok, ids.data, ids.count, 0, &back, &err);
+        xr_str_free(&back);
+        xm_ids_free(&ids);
+        xm_tokenizer_close(tok);
+        accepted++;
+    }
+    assert_true(accepted > 0 && accepted < ROUNDS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(characters),        cmocka_unit_test(bos_rule),
+        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_bpe),
+        cmocka_unit_test(unigram_ties),      cmocka_unit_test(longest_word),
+        cmocka_unit_test(short_forms),       cmocka_unit_test(many_words),
+        cmocka_unit_test(refusals),          cmocka_unit_test(mutations),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

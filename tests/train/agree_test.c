@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that agree before they go on: what one says of another that failed, and
+ * that its own sentence stays. The other ranks are a script.
+ */
+#include "core/base/hash.h"
+#include "plugins/backend-zero3/zero3.h"
+#include "tests/scratch.h"
+#include "tests/train/rig.h"
+
+/* ---- the others --------------------------------------------------------- */
+
+static struct {
+    uint32_t ranks;
+    uint32_t me;
+    uint32_t words;    /* calls with a word a rank */
+    uint32_t fails_at; /* of these: the one in which `who` says `code` */
+    uint32_t who;
+    xray_status code;
+    xray_status breaks; /* of the collective itself */
+    uint32_t spoils;    /* the next copy of the device ends half-way */
+    uint32_t kinds;     /* 1 << XRAY_COPY_*, of copies since */
+} others;
+
+/* All have what this one has, but for the word that is scripted. */
+static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
+                              const void *in, void *out, uint64_t count,
+                              uint32_t dtype)
+{
+    size_t bytes = count * sizeof(float);
+    z3_word *words = out;
+    (void)group;
+    (void)stream;
+    assert_int_equal(dtype, XRAY_F32);
+    for (uint32_t r = 0; r < others.ranks; r++)
+        memmove((char *)out + r * bytes, in, bytes);
+    if (bytes != Z3_WORD_BYTES)
+        return XRAY_OK;
+    if (++others.words == others.fails_at)
+        words[others.who].code = others.code;
+    return others.breaks;
+}
+
+static const xray_comm_ops comm = { .header = XRAY_HEADER(xray_comm_ops),
+                                    .all_gather = all_gather };
+
+static void *const nowhere = &others; /* stands for the group */
+
+static xray_world world_of(uint32_t rank, uint32_t ranks)
+{
+    memset(&others, 0, sizeof(others));
+    others.ranks = ranks;
+    others.me = rank;
+    return (xray_world){ .header = XRAY_HEADER(xray_world),
+                         .rank = rank,
+                         .size = ranks,
+                         .comm = &comm,
+                         .group = nowhere };
+}
+
+static void others_fail(uint32_t at, uint32_t who, xray_status code)
+{
+    others.words = 0;
+    others.fails_at = at;
+    others.who = who;
+    others.code = code;
+}
+
+static void expect_other(const char *text, uint32_t who, uint32_t ranks,
+                         xray_status code)
+{
+    char want[96];
+    (void)snprintf(want, sizeof(want),
+                   "rank %u of %u failed (%d), see there why", who, ranks,
+                   (int)code);
+    assert_string_equal(text, want);
+}
+
+/* ---- the group ---------------------------------------------------------- */
+
+static xray_status open_group(const rig_device *device, const xray_world *world,
+                              xr_err *err, z3_group *out)
+{
+    const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
+                               .device = device->ops,
+                               .device_self = device->self,
+                               .world = world };
+    return z3_group_open(&setup, "test", err, out);
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    xray_world world = world_of(1, 3);
+    z3_group g;
+    xr_err err = { "" };
+    assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
+    assert_int_equal(g.rank, 1);
+    assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_OK);
+    assert_string_equal(err.text, "");
+    for (uint32_t who = 0; who < 3; who += 2) {
+        others_fail(1, who, XRAY_E_IO);
+        assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_IO);
+        expect_other(err.text, who, 3, XRAY_E_IO);
+    }
+    /* Who failed itself has said why, whatever others did. */
+    for (uint32_t at = 1; at <= 2; at++) {
+        others_fail(at, 0, XRAY_E_IO);
+        (void)xr_fail(&err, XRAY_E_CONFIG, "why");
+        assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err),
+                         XRAY_E_CONFIG);
+        assert_string_equal(err.text, "why");
+        assert_int_equal(others.words, 1); /* the others are told, too */
+    }
+    others_fail(0, 0, XRAY_OK);
+    others.breaks = XRAY_E_PEER;
+    assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_PEER);
+    assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err), XRAY_E_CONFIG);
+    z3_group_close(&g);
+    world = world_of(0, 1); /* alone, one asks nobody */
+    assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
+    assert_int_equal(z3_group_agree(&g, XRAY_E_IO, &err), XRAY_E_IO);
+    assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_OK);
+    assert_int_equal(others.words, 0);
+    z3_group_close(&g);
+    assert_int_equal(open_group(&device, NULL, &err, &g), XRAY_OK);
+    assert_int_equal(g.size, 1);
+    z3_group_close(&g);
+    rig_device_close(&device);
+}
+
+static void no_collectives(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    for (int what = 0; what < 3; what++) {
+        xray_world world = world_of(what == 2 ? 2 : 1, 2);
+        z3_group g;
+        xr_err err = { "" };
+        char want[96];
+        if (what == 0)
+            world.comm = NULL;
+        if (what == 1)
+            world.group = NULL;
+        (void)snprintf(want, sizeof(want),
+                       "rank %u of 2 ranks has no collectives: [run] comm has "
+                       "to name them",
+                       world.rank);
+        assert_int_equal(open_group(&device, &world, &err, &g), XRAY_E_CONFIG);
+        assert_string_equal(err.text, want);
+        z3_group_close(&g);
+    }
+    rig_device_close(&device);
+    assert_int_equal(z3_group_bytes(1), 0);
+    assert_int_equal(z3_group_bytes(2), 3 * 16);
+    assert_int_equal(z3_group_bytes(5), 6 * 16);
+}
+
+/* ---- an instance of several ranks --------------------------------------- */
+
+static xray_status open_rank(const rig_device *device, const rig_spec *spec,
+                             const xray_world *world, uint32_t role, rig *out)
+{
+    rig_request r = rig_request_of(spec);
+    const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
+                               .host = rig_host(),
+                               .device = device->ops,
+                               .device_self = device->self,
+                               .model = &r.model,
+                               .world = world,
+                               .role = role,
+                               .trainable = !spec->frozen };
+    *out = (rig){ .ops = rig_component()->ops };
+    rig_clear();
+    xray_status status =
+        out->ops->create(&setup, r.config, &r.load, &out->self);
+    rig_request_free(&r);
+    return status;
+}
+
+static uint64_t live(const rig_device *device)
+{
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
+    uint64_t sum = 0;
+    assert_int_equal(device->ops->memory(device->self, &stats), XRAY_OK);
+    for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++)
+        sum += stats.live[tag];
+    return sum;
+}
+
+/* All ranks make an instance or none: once all have its memory, and once all
+ * have its weights. */
+static void test_create(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        rig_spec spec = { .stage_1 = stage + 1 };
+        xray_world world = world_of(0, 2);
+        rig r;
+        for (uint32_t at = 1; at <= 2; at++) {
+            others_fail(at, 1, XRAY_E_NOMEM);
+            assert_int_equal(
+                open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
+                XRAY_E_NOMEM);
+            expect_other(rig_error(), 1, 2, XRAY_E_NOMEM);
+            assert_int_equal(others.words, at);
+            assert_null(r.self);
+            assert_int_equal(live(&device), 0);
+        }
+        others_fail(3, 1, XRAY_E_NOMEM);
+        assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
+                         XRAY_OK);
+        assert_int_equal(others.words, 2);
+        rig_close(&r);
+        others_fail(1, 1, XRAY_E_NOMEM); /* both: each its own sentence */
+        spec.offload_optimizer = 1;
+        spec.offload_dir = "/no/such";
+        assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
+                         XRAY_E_IO);
+        assert_non_null(strstr(rig_error(), "/no/such"));
+        assert_int_equal(others.words, 1);
+        spec = (rig_spec){ .stage_1 = stage + 1,
+                           .path = "/no/such/model",
+                           .config_json = rig_tiny };
+        others_fail(2, 1, XRAY_E_NOMEM);
+        assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
+                         XRAY_E_IO);
+        assert_non_null(strstr(rig_error(), "/no/such/model"));
+        assert_int_equal(others.words, 2);
+    }
+    rig_device_close(&device);
+}
+
+static uint64_t hash_weights(const rig *r)
+{
+    const z3 *self = r->self;
+    uint64_t hash = 0;
+    for (uint32_t b = 0; b < self->layout->bucket_count; b++) {
+        uint64_t count = self->kind.gathers
+                             ? xm_bucket_share(self->layout, b).count
+                             : xm_bucket_room(self->layout, b);
+        hash =
+            xr_hash64(self->weights->buckets[b], count * sizeof(float), hash);
+    }
+    return hash;
+}
+
+/* A checkpoint whose optimizer one rank cannot read leaves the weights of all
+ * as they are; in the end no rank goes on alone. */
+static void test_load(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    const char *dir = scratch_dir();
+    rig_spec spec = { .seed = 9 };
+    rig saved;
+    rig r;
+    assert_int_equal(rig_open(&device, &spec, &saved), XRAY_OK);
+    assert_int_equal(saved.ops->save(saved.self, dir), XRAY_OK);
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        xray_world world = world_of(1, 2);
+        spec = (rig_spec){ .seed = 3, .stage_1 = stage + 1 };
+        assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
+                         XRAY_OK);
+        uint64_t before = hash_weights(&r);
+        rig_clear();
+        others_fail(1, 0, XRAY_E_IO);
+        assert_int_equal(r.ops->load(r.self, dir), XRAY_E_IO);
+        expect_other(rig_error(), 0, 2, XRAY_E_IO);
+        assert_true(hash_weights(&r) == before);
+        assert_int_equal(others.words, 2);
+        others_fail(1, 0, XRAY_E_NOMEM);
+        assert_int_equal(r.ops->load(r.self, "/no/such"), XRAY_E_IO);
+        assert_non_null(strstr(rig_error(), "/no/such"));
+        assert_true(hash_weights(&r) == before);
+        assert_int_equal(others.words, 2);
+        others_fail(2, 0, XRAY_E_PEER);
+        assert_int_equal(r.ops->load(r.self, dir), XRAY_E_PEER);
+        expect_other(rig_error(), 0, 2, XRAY_E_PEER);
+        others_fail(3, 0, XRAY_E_IO);
+        assert_int_equal(r.ops->load(r.self, dir), XRAY_OK);
+        assert_true(hash_weights(&r) != before);
+        rig_close(&r);
+        others_fail(0, 0, XRAY_OK);
+        spec.frozen = 1; /* no optimizer: they agree in the end */
+        assert_int_equal(
+            open_rank(&device, &spec, &world, XRAY_ROLE_REFERENCE, &r),
+            XRAY_OK);
+        others_fail(1, 0, XRAY_E_IO);
+        assert_int_equal(r.ops->load(r.self, dir), XRAY_E_IO);
+        expect_other(rig_error(), 0, 2, XRAY_E_IO);
+        rig_close(&r);
+    }
+    rig_close(&saved);
+    rig_device_close(&device);
+}
+
+/* ---- weights that are gathered ------------------------------------------ */
+
+static const xray_device_ops *cpu;
+
+static xray_status copy_half(void *self, xray_stream *stream, void *to,
+                             const void *from, uint64_t bytes, uint32_t kind)
+{
+    others.kinds |= 1u << kind;
+    if (!others.spoils)
+        return cpu->copy(self, stream, to, from, bytes, kind);
+    others.spoils = 0;
+    memset(to, 0x7f, bytes);
+    return XRAY_E_DEVICE;
+}
+
+static void score(const rig *r, float *out)
+{
+    static rows batch;
+    xray_outputs outputs = { .header = XRAY_HEADER(xray_outputs), .logp = out };
+    rows_full(&batch, 4, 16, 40);
+    assert_int_equal(
+        r->ops->forward(r->self, &batch.batch, XRAY_OUTPUT_LOGP, &outputs),
+        XRAY_OK);
+}
+
+/* After weights came by import or load, and after a copy that ended half-way,
+ * a pass computes with what is there now. */
+static void forget(void **state)
+{
+    (void)state;
+    float want[64];
+    float got[64];
+    rig_device device = rig_device_open(1);
+    rig_spec spec = { .seed = 9 };
+    rig other;
+    cpu = device.ops;
+    xray_device_ops ops = *cpu;
+    ops.copy = copy_half;
+    const rig_device spoiled = { .ops = &ops, .self = device.self };
+    assert_int_equal(rig_open(&device, &spec, &other), XRAY_OK);
+    score(&other, want);
+    assert_int_equal(other.ops->save(other.self, scratch_dir()), XRAY_OK);
+    for (uint32_t offload = 0; offload < 2; offload++)
+        for (uint32_t how = 0; how < 2; how++) {
+            rig r;
+            spec = (rig_spec){ .seed = 3, .offload_param = offload };
+            assert_int_equal(rig_open(&spoiled, &spec, &r), XRAY_OK);
+            score(&r, got);
+            assert_memory_not_equal(got, want, sizeof(got));
+            assert_int_equal(
+                how ? r.ops->load(r.self, scratch_dir())
+                    : r.ops->import(r.self, other.ops->weights(other.self)),
+                XRAY_OK);
+            others.kinds = 0;
+            score(&r, got);
+            assert_memory_equal(got, want, sizeof(got));
+            if (offload)
+                assert_true(others.kinds & 1u << XRAY_COPY_TO_DEVICE);
+            for (int i = 0; offload && i < 3; i++) {
+                rows batch;
+                xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
+                                     .logp = got };
+                rows_full(&batch, 4, 16, 40);
+                others.spoils = 1;
+                assert_int_equal(r.ops->forward(r.self, &batch.batch,
+                                                XRAY_OUTPUT_LOGP, &out),
+                                 XRAY_E_DEVICE);
+                score(&r, got);
+                assert_memory_equal(got, want, sizeof(got));
+            }
+            rig_close(&r);
+        }
+    rig_close(&other);
+    rig_device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_words),  cmocka_unit_test(no_collectives),
+        cmocka_unit_test(test_create), cmocka_unit_test(test_load),
+        cmocka_unit_test(forget),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

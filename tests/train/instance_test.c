@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An instance by its states: exports that begin and end, parts that are held,
+ * memory that is away and what it is missed by, in words.
+ */
+#include "tests/scratch.h"
+#include "tests/train/rig.h"
+
+static const xray_device_ops *cpu;
+
+/* ---- export ------------------------------------------------------------- */
+
+static uint32_t take_parts(const rig *r, uint32_t *out_tensors)
+{
+    const xray_weights *part = NULL;
+    uint32_t parts = 0;
+    *out_tensors = 0;
+    while (r->ops->export_next(r->self, &part) == XRAY_OK) {
+        parts++;
+        *out_tensors += part->tensor_count;
+    }
+    assert_int_equal(r->ops->export_next(r->self, &part), XRAY_END);
+    return parts;
+}
+
+static void export(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    for (uint32_t offload = 0; offload < 2; offload++) {
+        rig_spec spec = { .offload_param = offload };
+        const xray_weights *part = NULL;
+        uint32_t whole = offload ? 4 : 1; /* embedding, two blocks, head */
+        uint32_t tensors = 0;
+        rig r;
+        assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+        uint32_t count = r.ops->weights(r.self)->tensor_count;
+        assert_int_equal(r.ops->export_next(r.self, &part), XRAY_E_STATE);
+        assert_string_equal(rig_error(),
+                            "train.zero3/actor: no export has begun");
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(r.ops->export_begin(r.self), XRAY_OK);
+            assert_int_equal(take_parts(&r, &tensors), whole);
+            assert_int_equal(tensors, count);
+            r.ops->export_end(r.self);
+        }
+        /* One that begins behind another's first part begins at the start; a
+         * call that is refused changes nothing. */
+        assert_int_equal(r.ops->export_begin(r.self), XRAY_OK);
+        assert_int_equal(r.ops->export_next(r.self, &part), XRAY_OK);
+        assert_int_equal(r.ops->export_begin(r.self), XRAY_E_STATE);
+        assert_string_equal(rig_error(),
+                            "train.zero3/actor: an export has begun already");
+        assert_int_equal(take_parts(&r, &tensors), whole - 1);
+        r.ops->export_end(r.self);
+        assert_int_equal(r.ops->export_next(r.self, &part), XRAY_E_STATE);
+        assert_int_equal(r.ops->offload(r.self, XRAY_TAG_WEIGHTS), XRAY_OK);
+        assert_int_equal(r.ops->export_begin(r.self), XRAY_E_STATE);
+        assert_int_equal(r.ops->onload(r.self, XRAY_TAG_WEIGHTS), XRAY_OK);
+        assert_int_equal(r.ops->export_begin(r.self), XRAY_OK);
+        assert_int_equal(take_parts(&r, &tensors), whole);
+        r.ops->export_end(r.self);
+        rig_close(&r);
+    }
+    rig_device_close(&device);
+}
+
+/* A part can be held: no update until it is let go. */
+static void part_is_held(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    rig_spec spec = { .offload_param = 1 };
+    const xray_weights *part = NULL;
+    xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
+    rig r;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    assert_int_equal(r.ops->export_begin(r.self), XRAY_OK);
+    assert_int_equal(r.ops->export_next(r.self, &part), XRAY_OK);
+    assert_int_equal(part->version(part->owner), 0);
+    assert_int_equal(part->lease(part->owner), XRAY_OK);
+    assert_int_equal(part->lease(part->owner), XRAY_OK);
+    part->release(part->owner);
+    r.ops->export_end(r.self);
+    assert_int_equal(r.ops->optimizer_step(r.self, 1e-3, 1, &result),
+                     XRAY_E_STATE);
+    assert_string_equal(rig_error(),
+                        "the weights of train.zero3/actor are held by 1 "
+                        "lease(s): an update has to wait for the engine");
+    assert_int_equal(r.ops->offload(r.self, XRAY_TAG_WEIGHTS), XRAY_E_STATE);
+    assert_string_equal(rig_error(),
+                        "the weights of train.zero3/actor are held by 1 "
+                        "lease(s) and cannot be offloaded");
+    part->release(part->owner);
+    part->release(part->owner); /* once too often */
+    assert_int_equal(r.ops->optimizer_step(r.self, 1e-3, 1, &result), XRAY_OK);
+    assert_int_equal(part->version(part->owner), 1);
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
+/* ---- sentences ---------------------------------------------------------- */
+
+static void test_roles(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t role;
+        const char *name;
+    } roles[] = {
+        { XRAY_ROLE_ACTOR, "actor" },   { XRAY_ROLE_REFERENCE, "reference" },
+        { XRAY_ROLE_CRITIC, "critic" }, { XRAY_ROLE_ROLLOUT, "rollout" },
+        { XRAY_ROLE_REWARD, "reward" }, { 99, "model" }
+    };
+    rig_device device = rig_device_open(1);
+    const rig_spec spec = { .frozen = 1 };
+    rig_request request = rig_request_of(&spec);
+    const xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++) {
+        xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
+        char want[128];
+        rig r;
+        const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
+                                   .host = rig_host(),
+                                   .device = device.ops,
+                                   .device_self = device.self,
+                                   .model = &request.model,
+                                   .world = &world,
+                                   .role = roles[i].role };
+        r.ops = rig_component()->ops;
+        assert_int_equal(
+            r.ops->create(&setup, request.config, &request.load, &r.self),
+            XRAY_OK);
+        assert_int_equal(r.ops->optimizer_step(r.self, 1e-3, 1, &result),
+                         XRAY_E_STATE);
+        (void)snprintf(want, sizeof(want),
+                       "train.zero3/%s was made for forward only, it has no "
+                       "optimizer",
+                       roles[i].name);
+        assert_string_equal(rig_error(), want);
+        rig_close(&r);
+    }
+    rig_request_free(&request);
+    rig_device_close(&device);
+}
+
+/* What is away is named, tag by tag, by every call that needs it. */
+static void test_away(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t tag;
+        const char *name;
+        const char *needs; /* f forward, b backward, s step, w save, l load,
+                            * i import, d discard */
+    } cases[] = { { XRAY_TAG_WEIGHTS, "weights", "fbswli" },
+                  { XRAY_TAG_GRADS, "gradients", "bsld" },
+                  { XRAY_TAG_OPTIMIZER, "moments", "swl" },
+                  { XRAY_TAG_ACTIVATIONS, "activations", "fb" } };
+    static rows batch;
+    static float logp[64];
+    rig_device device = rig_device_open(1);
+    rig_spec spec = { 0 };
+    rig r;
+    rig other;
+    rows_loss ctx = { 0 };
+    rows_full(&batch, 4, 16, 40);
+    assert_int_equal(rig_open(&device, &spec, &other), XRAY_OK);
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    assert_int_equal(r.ops->save(r.self, scratch_dir()), XRAY_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char want[128];
+        (void)snprintf(want, sizeof(want),
+                       "train.zero3/actor: the %s are offloaded; onload them "
+                       "first",
+                       cases[i].name);
+        assert_int_equal(r.ops->offload(r.self, XRAY_TAG_KV),
+                         XRAY_E_UNSUPPORTED);
+        for (const char *call = "fbswlid"; *call; call++) {
+            xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
+                                 .logp = logp };
+            xray_step_result result = { .header =
+                                            XRAY_HEADER(xray_step_result) };
+            const xray_loss loss = rows_loss_of(&ctx, &batch);
+            assert_int_equal(r.ops->offload(r.self, cases[i].tag), XRAY_OK);
+            rig_clear();
+            xray_status status =
+                *call == 'f' ? r.ops->forward(r.self, &batch.batch,
+                                              XRAY_OUTPUT_LOGP, &out)
+                : *call == 'b'
+                    ? r.ops->forward_backward(r.self, batch.pointers, 1, &loss)
+                : *call == 's' ? r.ops->optimizer_step(r.self, 1e-3, 1, &result)
+                : *call == 'w' ? r.ops->save(r.self, scratch_dir())
+                : *call == 'l' ? r.ops->load(r.self, scratch_dir())
+                : *call == 'i'
+                    ? r.ops->import(r.self, other.ops->weights(other.self))
+                    : r.ops->discard(r.self);
+            int needed = strchr(cases[i].needs, *call) != NULL;
+            if (status != (needed ? XRAY_E_STATE : XRAY_OK))
+                fail_msg("%c without %s: %d", *call, cases[i].name, status);
+            assert_string_equal(rig_error(), needed ? want : "");
+            assert_int_equal(r.ops->onload(r.self, cases[i].tag), XRAY_OK);
+        }
+    }
+    /* One that comes back leaves the others away. */
+    assert_int_equal(r.ops->offload(r.self, XRAY_TAG_GRADS), XRAY_OK);
+    assert_int_equal(r.ops->offload(r.self, XRAY_TAG_OPTIMIZER), XRAY_OK);
+    assert_int_equal(r.ops->onload(r.self, XRAY_TAG_GRADS), XRAY_OK);
+    assert_int_equal(r.ops->discard(r.self), XRAY_OK);
+    assert_int_equal(r.ops->save(r.self, scratch_dir()), XRAY_E_STATE);
+    rig_close(&r);
+    rig_close(&other);
+    rig_device_close(&device);
+}
+
+/* Gradients of a tied embedding that are still apart from the sums go away and
+ * come back, too. */
+static void half_away(void **state)
+{
+    (void)state;
+    static rows batch;
+    rig_device device = rig_device_open(1);
+    rig_spec spec = { .config_json = rig_tiny_tied };
+    rig r[2];
+    rows_draw(&batch, 6, 20, 37, 5);
+    for (int away = 0; away < 2; away++) {
+        rows_loss ctx = { 0 };
+        const xray_loss loss = rows_loss_of(&ctx, &batch);
+        xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
+        assert_int_equal(rig_open(&device, &spec, &r[away]), XRAY_OK);
+        assert_int_equal(r[away].ops->forward_backward(
+                             r[away].self, batch.pointers, 1, &loss),
+                         XRAY_OK);
+        if (away) {
+            assert_int_equal(r[1].ops->offload(r[1].self, XRAY_TAG_GRADS),
+                             XRAY_OK);
+            assert_int_equal(r[1].ops->onload(r[1].self, XRAY_TAG_GRADS),
+                             XRAY_OK);
+        }
+        assert_int_equal(
+            r[away].ops->optimizer_step(r[away].self, 1e-2, 1, &result),
+            XRAY_OK);
+    }
+    rig_same_weights(&r[0], &r[1]);
+    rig_close(&r[0]);
+    rig_close(&r[1]);
+    rig_device_close(&device);
+}
+
+static const char tiny_tied[] =
+    "{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_size\":32,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+    "\"num_key_value_heads\":2,\"intermediate_size\":56,\"vocab_size\":40,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"tie_word_embeddings\":true}";
+
+/* A folder without a head over the vocabulary serves a model that is asked for
+ * values only. */
+static void folder_without_head(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t outputs;
+        xray_status status;
+    } cases[] = { { XRAY_OUTPUT_VALUE, XRAY_OK },
+                  { XRAY_OUTPUT_LOGP, XRAY_E_CONFIG },
+                  { XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE, XRAY_E_CONFIG } };
+    rig_device device = rig_device_open(1);
+    rig_spec spec = { .config_json = tiny_tied };
+    rig r;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    assert_int_equal(r.ops->save(r.self, scratch_dir()), XRAY_OK);
+    rig_close(&r);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        spec = (rig_spec){ .path = scratch_dir(),
+                           .config_json = rig_tiny,
+                           .outputs = cases[i].outputs };
+        assert_int_equal(rig_open(&device, &spec, &r), cases[i].status);
+        if (cases[i].status == XRAY_OK)
+            rig_close(&r);
+        else
+            assert_non_null(
+                strstr(rig_error(), "tensor lm_head.weight is missing"));
+    }
+    rig_device_close(&device);
+}
+
+static xray_status info_apart(void *self, xray_device_info *info)
+{
+    xray_status status = cpu->info(self, info);
+    info->host_memory = 0;
+    return status;
+}
+
+/* Files that are mapped serve a device that computes in the host's memory. */
+static void offload_needs_the_host(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    cpu = device.ops;
+    xray_device_ops ops = *cpu;
+    ops.info = info_apart;
+    const rig_device apart = { .ops = &ops, .self = device.self };
+    for (uint32_t what = 1; what < 4; what++) {
+        const rig_spec spec = { .offload_optimizer = what & 1,
+                                .offload_param = what >> 1 };
+        rig r;
+        assert_int_equal(rig_open(&apart, &spec, &r), XRAY_E_CONFIG);
+        assert_string_equal(rig_error(),
+                            "[train.zero3] offload to host memory needs a "
+                            "device that computes in it, as cpu does");
+    }
+    rig_device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(export),
+        cmocka_unit_test(part_is_held),
+        cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_away),
+        cmocka_unit_test(half_away),
+        cmocka_unit_test(folder_without_head),
+        cmocka_unit_test(offload_needs_the_host),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an instance plans to take: refused where it cannot be, and held against
+ * what the device hands out.
+ */
+#include "tests/train/rig.h"
+
+static void refuse_plan(const rig_spec *spec, uint32_t world, const char *part)
+{
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    assert_int_equal(rig_plan(spec, world, &plan), XRAY_E_CONFIG);
+    if (!strstr(rig_error(), part))
+        fail_msg("\"%s\" does not say \"%s\"", rig_error(), part);
+}
+
+static void plan_refuses(void **state)
+{
+    (void)state;
+    rig_spec spec = { 0 };
+    refuse_plan(&spec, 100000, "at most 1024");
+    spec.offload_param = 1;
+    spec.stage_1 = 2 + 1;
+    refuse_plan(&spec, 2, "offload_param = host needs stage = 3");
+    spec = (rig_spec){ .from_layer = 3 };
+    refuse_plan(&spec, 1, "the model has 2");
+    spec = (rig_spec){ 0 };
+    spec.row_tokens = 65;
+    refuse_plan(&spec, 1, "max_position_embeddings 64");
+    spec.row_tokens = 60;
+    spec.tokens = 59;
+    refuse_plan(&spec, 1, "do not fit micro-batches of 59");
+    spec = (rig_spec){ .config_json = "{\"model_type\":\"mamba\"}" };
+    refuse_plan(&spec, 1, "mamba");
+
+    /* The largest that can be. */
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    spec = (rig_spec){ .from_layer = 2 };
+    assert_int_equal(rig_plan(&spec, 1, &plan), XRAY_OK);
+    assert_int_equal(rig_plan(&spec, 1024, &plan), XRAY_OK);
+    spec = (rig_spec){ .row_tokens = 64, .tokens = 64 };
+    assert_int_equal(rig_plan(&spec, 1, &plan), XRAY_OK);
+
+    rig_device device = rig_device_open(1);
+    rig r;
+    spec = (rig_spec){ .row_tokens = 65 };
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_E_CONFIG);
+    assert_non_null(strstr(rig_error(), "max_position_embeddings 64"));
+    spec = (rig_spec){ .path = "/no/such/folder", .config_json = rig_tiny };
+    assert_true(rig_open(&device, &spec, &r) < 0);
+    assert_non_null(strstr(rig_error(), "/no/such/folder"));
+    spec = (rig_spec){ .offload_optimizer = 1, .offload_dir = "/no/such" };
+    assert_true(rig_open(&device, &spec, &r) < 0);
+    assert_non_null(strstr(rig_error(), "offload_dir"));
+    assert_non_null(strstr(rig_error(), "/no/such"));
+    rig_device_close(&device);
+}
+
+/* Runs the largest batch the instance was made for. */
+static void run_full(const rig *r, const rig_spec *spec)
+{
+    static rows batch;
+    static float logp[ROWS_TOKENS_MAX];
+    rows_loss ctx = { .entropy_weight = 0.01 };
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs), .logp = logp };
+    xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
+    uint32_t length = (uint32_t)spec->row_tokens;
+    rows_full(&batch, (uint32_t)spec->tokens / length, length, 1000);
+    assert_int_equal(
+        r->ops->forward(r->self, &batch.batch, XRAY_OUTPUT_LOGP, &out),
+        XRAY_OK);
+    if (spec->frozen)
+        return;
+    xray_loss loss = rows_loss_of(&ctx, &batch);
+    assert_int_equal(
+        r->ops->forward_backward(r->self, batch.pointers, 1, &loss), XRAY_OK);
+    assert_int_equal(r->ops->optimizer_step(r->self, 1e-3, 1, &result),
+                     XRAY_OK);
+}
+
+/* Planned bytes against what the device handed out: at most 4 KiB less
+ * (allocations are rounded up), at most an eighth and 16 KiB more; of
+ * workspace, which holds the device's own scratch, at most half and 64 KiB. */
+static void check_plan(const rig_spec *spec)
+{
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    xray_memory_stats memory = { .header = XRAY_HEADER(xray_memory_stats) };
+    rig_device device = rig_device_open(1);
+    rig r;
+    assert_int_equal(rig_plan(spec, 1, &plan), XRAY_OK);
+    assert_int_equal(rig_open(&device, spec, &r), XRAY_OK);
+    run_full(&r, spec);
+    assert_int_equal(device.ops->memory(device.self, &memory), XRAY_OK);
+    for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++) {
+        uint64_t high = memory.high[tag];
+        uint64_t more =
+            tag == XRAY_TAG_WORKSPACE ? high / 2 + 65536 : high / 8 + 16384;
+        if (plan.bytes[tag] + 4096 < high || plan.bytes[tag] > high + more)
+            fail_msg("tag %u: planned %llu, used %llu", tag,
+                     (unsigned long long)plan.bytes[tag],
+                     (unsigned long long)high);
+    }
+    assert_int_equal(plan.micro_multiple, 1);
+    assert_int_equal(plan.token_multiple, 1);
+    rig_close(&r);
+    assert_int_equal(device.ops->memory(device.self, &memory), XRAY_OK);
+    for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++)
+        assert_int_equal(memory.live[tag], 0);
+    rig_device_close(&device);
+}
+
+/* What is offloaded lies in files that have no name any more: however the
+ * process ends, none is left. */
+static void no_file_is_left(void **state)
+{
+    (void)state;
+    char dir[256];
+    rig_spec spec = { .offload_optimizer = 1, .offload_param = 1 };
+    rig_device device = rig_device_open(1);
+    rig r;
+    spec.offload_dir = rig_mkdir(dir, sizeof(dir));
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    assert_int_equal(rmdir(dir), 0); /* it is empty while they are in use */
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
+/* Writes on every gradient that it is given; each has memory of its own. */
+static xray_status write_apart(void *ctx, const xray_loss_call *call)
+{
+    float *const all[] = { call->dlogp, call->dentropy, call->dvalue };
+    uint32_t tokens = call->batch->tokens;
+    (void)ctx;
+    for (int i = 0; i < 3; i++)
+        for (uint32_t t = 0; t < tokens; t++) {
+            assert_true(all[i][t] == 0);
+            all[i][t] = (float)(i + 1);
+        }
+    for (int i = 0; i < 3; i++)
+        for (uint32_t t = 0; t < tokens; t++)
+            assert_true(all[i][t] == (float)(i + 1));
+    return XRAY_OK;
+}
+
+static void gradients_are_apart(void **state)
+{
+    (void)state;
+    static rows batch;
+    const rig_spec spec = { .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY |
+                                       XRAY_OUTPUT_VALUE };
+    rig_device device = rig_device_open(1);
+    rig r;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    rows_full(&batch, 256 / 32, 32,
+              40); /* as many tokens as there is room for */
+    const xray_loss loss = { .header = XRAY_HEADER(xray_loss),
+                             .fn = write_apart,
+                             .outputs = spec.outputs };
+    if (r.ops->forward_backward(r.self, batch.pointers, 1, &loss) != XRAY_OK)
+        fail_msg("%s", rig_error());
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
+#define WIDE                                                   \
+    "\"architectures\":[\"Any\"],\"hidden_size\":96,"          \
+    "\"num_hidden_layers\":3,\"num_attention_heads\":6,"       \
+    "\"num_key_value_heads\":2,"                               \
+    "\"intermediate_size\":264,\"vocab_size\":1000,"           \
+    "\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"   \
+    "\"initializer_range\":0.02,\"tie_word_embeddings\":true," \
+    "\"bos_token_id\":1,\"eos_token_id\":2}"
+
+static void plan_bytes(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        "{\"model_type\":\"llama\",\"hidden_act\":\"silu\","
+        "\"rope_theta\":10000.0," WIDE,
+        "{\"model_type\":\"gemma2\",\"head_dim\":32,"
+        "\"sliding_window\":50," WIDE,
+        "{\"model_type\":\"gemma3_text\",\"head_dim\":32,"
+        "\"sliding_window\":50,\"sliding_window_pattern\":3," WIDE,
+        "{\"model_type\":\"phi3\",\"pad_token_id\":0,"
+        "\"partial_rotary_factor\":0.5," WIDE,
+        "{\"model_type\":\"gpt2\",\"n_embd\":96,\"n_layer\":3,"
+        "\"n_head\":6,\"n_positions\":512,\"vocab_size\":1000,"
+        "\"bos_token_id\":1,\"eos_token_id\":2}",
+    };
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        rig_spec spec = { .config_json = models[i],
+                          .tokens = 256,
+                          .rows = 16,
+                          .row_tokens = 64 };
+        check_plan(&spec);
+        spec.checkpointing = 1;
+        check_plan(&spec);
+        spec.head_logits = 1;
+        check_plan(&spec);
+        spec.checkpointing = 0;
+        spec.head_logits = 2;
+        check_plan(&spec);
+        spec.outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE;
+        spec.frozen = 1;
+        check_plan(&spec);
+    }
+}
+
+/* Bytes of activations that keeping the logits of `tokens` tokens adds. */
+static uint64_t kept_bytes(rig_spec spec, uint64_t tokens, uint32_t how)
+{
+    xray_plan plans[2] = { { .header = XRAY_HEADER(xray_plan) },
+                           { .header = XRAY_HEADER(xray_plan) } };
+    spec.tokens = tokens;
+    spec.head_logits = how;
+    assert_int_equal(rig_plan(&spec, 1, &plans[0]), XRAY_OK);
+    spec.head_logits = 2;
+    assert_int_equal(rig_plan(&spec, 1, &plans[1]), XRAY_OK);
+    return plans[0].bytes[XRAY_TAG_ACTIVATIONS] -
+           plans[1].bytes[XRAY_TAG_ACTIVATIONS];
+}
+
+/* Of a vocabulary of 40 a row is 192 bytes; auto stops at 256 MiB. */
+static void kept_logits(void **state)
+{
+    (void)state;
+    const uint64_t most = ((uint64_t)256 << 20) / 192;
+    rig_spec spec = { .rows = 4 };
+    assert_int_equal(kept_bytes(spec, 1000, 0), 1000 * 192);
+    assert_int_equal(kept_bytes(spec, most, 0), most * 192);
+    assert_int_equal(kept_bytes(spec, most + 1, 0), 0);
+    assert_int_equal(kept_bytes(spec, most + 1, 1), (most + 1) * 192);
+    spec.checkpointing = 1;
+    assert_int_equal(kept_bytes(spec, 1000, 0), 0);
+    assert_int_equal(kept_bytes(spec, 1000, 1), 1000 * 192);
+    spec.checkpointing = 0;
+    spec.outputs = XRAY_OUTPUT_VALUE;
+    assert_int_equal(kept_bytes(spec, 1000, 1), 0);
+    spec.outputs = XRAY_OUTPUT_LOGP;
+    spec.frozen = 1;
+    assert_int_equal(kept_bytes(spec, 1000, 1), 0);
+}
+
+/* A plan of any sizes, for `ranks` and `threads`. */
+static xray_plan plan_of(const rig_spec *spec, uint32_t ranks, uint32_t threads)
+{
+    rig_request r = rig_request_of(spec);
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    xray_world world = { .header = XRAY_HEADER(xray_world), .size = ranks };
+    const xray_train_ops *ops = rig_component()->ops;
+    r.load.threads = threads;
+    if (ops->plan(rig_host(), r.config, &r.model, &world, &r.load, &plan) !=
+        XRAY_OK)
+        fail_msg("%s", rig_error());
+    rig_request_free(&r);
+    return plan;
+}
+
+static uint64_t bytes_of(const rig_spec *spec, uint32_t ranks, uint32_t tag)
+{
+    return plan_of(spec, ranks, 1).bytes[tag];
+}
+
+#define SIZED                                                               \
+    "{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_size\":32," \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":2,"                    \
+    "\"num_key_value_heads\":1,\"intermediate_size\":32,"                   \
+    "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"               \
+    "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"vocab_size\":"
+
+/* Scratch of a device: logits of a chunk where they are not kept, and a part a
+ * thread, of which the least is 1 MiB. */
+static void scratch(void **state)
+{
+    (void)state;
+    const uint64_t mib = 1u << 20;
+    static const struct {
+        const char *json;
+        uint64_t row;   /* bytes of a row of logits */
+        uint64_t chunk; /* of them */
+    } cases[] = { { SIZED "40}", 192, 1024 },
+                  { SIZED "4096}", 16384, 1024 },
+                  { SIZED "8192}", 32768, 512 },
+                  { SIZED "300000}", 1200000, 16 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig_spec spec = { .config_json = cases[i].json, .head_logits = 1 };
+        uint64_t part = cases[i].row > mib ? cases[i].row : mib;
+        uint64_t one = plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
+        assert_int_equal(plan_of(&spec, 1, 0).bytes[XRAY_TAG_WORKSPACE], one);
+        assert_int_equal(plan_of(&spec, 1, 3).bytes[XRAY_TAG_WORKSPACE],
+                         one + 2 * part);
+        spec.head_logits = 2;
+        uint64_t again = plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
+        assert_int_equal(again,
+                         one - part + mib + cases[i].chunk * cases[i].row);
+        assert_int_equal(plan_of(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE],
+                         again + mib);
+    }
+    /* Scores, keys and gradients of a row of 4000 tokens of one head of 16. */
+    rig_spec spec = { .config_json = SIZED "40}",
+                      .tokens = 8000,
+                      .row_tokens = 3990 };
+    assert_int_equal(plan_of(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE] -
+                         plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE],
+                     4000 * (512 + 20 * 16));
+}
+
+/* What an option moves, and nothing else. */
+static void plan_of_options(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 1; ranks <= 4; ranks += 3)
+        for (uint32_t stage = 0; stage < 4; stage++) {
+            rig_spec spec = { .stage_1 = stage + 1 };
+            const xray_plan plain = plan_of(&spec, ranks, 1);
+            assert_int_equal(plain.sharded, ranks > 1 && stage == 3);
+            assert_int_equal(plain.evictable, 1u << XRAY_TAG_WEIGHTS |
+                                                  1u << XRAY_TAG_GRADS |
+                                                  1u << XRAY_TAG_OPTIMIZER |
+                                                  1u << XRAY_TAG_ACTIVATIONS);
+            spec.offload_optimizer = 1;
+            const xray_plan moved = plan_of(&spec, ranks, 1);
+            for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
+                if (tag != XRAY_TAG_OPTIMIZER)
+                    assert_int_equal(moved.bytes[tag], plain.bytes[tag]);
+            /* Two moments of each element that a rank updates go. */
+            uint64_t gone = plain.bytes[XRAY_TAG_OPTIMIZER] -
+                            moved.bytes[XRAY_TAG_OPTIMIZER];
+            uint64_t all =
+                bytes_of(&(rig_spec){ .stage_1 = 1 }, 1, XRAY_TAG_GRADS);
+            uint64_t share = stage && ranks > 1 ? ranks : 1;
+            assert_true(gone >= 2 * all / share &&
+                        gone <= 2 * all / share + 4096);
+            assert_true(moved.bytes[XRAY_TAG_OPTIMIZER] > 0 &&
+                        moved.bytes[XRAY_TAG_OPTIMIZER] < 4096);
+        }
+    rig_spec spec = { .offload_param = 1 };
+    assert_int_equal(plan_of(&spec, 1, 1).sharded, 1);
+    /* A value head is a row of 32 and a bias in weights and gradients. */
+    spec = (rig_spec){ .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE };
+    rig_spec none = { .outputs = XRAY_OUTPUT_LOGP };
+    assert_true(bytes_of(&spec, 1, XRAY_TAG_WEIGHTS) >=
+                bytes_of(&none, 1, XRAY_TAG_WEIGHTS) + 128);
+    assert_true(bytes_of(&spec, 1, XRAY_TAG_GRADS) >=
+                bytes_of(&none, 1, XRAY_TAG_GRADS) + 128);
+    /* What is not trained takes neither; its frozen blocks are no matter. */
+    none.frozen = 1;
+    none.from_layer = 1;
+    assert_int_equal(bytes_of(&none, 1, XRAY_TAG_GRADS), 0);
+    assert_int_equal(bytes_of(&none, 1, XRAY_TAG_OPTIMIZER), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_file_is_left),
+        cmocka_unit_test(gradients_are_apart),
+        cmocka_unit_test(plan_refuses),
+        cmocka_unit_test(plan_bytes),
+        cmocka_unit_test(kept_logits),
+        cmocka_unit_test(scratch),
+        cmocka_unit_test(plan_of_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
