@@ -77,7 +77,7 @@ xray_status xm_read_act(const xm_keys *keys, const xm_arch *arch,
     return XRAY_OK;
 }
 
-static void slide(xm_config *config, uint32_t layer)
+static void mark_sliding_layer(xm_config *config, uint32_t layer)
 {
     config->sliding[layer / 64] |= UINT64_C(1) << (layer % 64);
 }
@@ -85,7 +85,7 @@ static void slide(xm_config *config, uint32_t layer)
 void xm_slide_from(xm_config *config, uint32_t first)
 {
     for (uint32_t layer = first; layer < config->layers; layer++)
-        slide(config, layer);
+        mark_sliding_layer(config, layer);
 }
 
 xray_status xm_read_layer_types(const xm_keys *keys, xm_config *out,
@@ -109,7 +109,7 @@ xray_status xm_read_layer_types(const xm_keys *keys, xm_config *out,
                            "supported",
                            keys->where, key, kind);
         if (slides && layer < out->layers)
-            slide(out, layer);
+            mark_sliding_layer(out, layer);
         layer++;
     }
     if (!cJSON_IsArray(types) || layer != out->layers)
@@ -123,7 +123,7 @@ xray_status xm_read_window(const xm_keys *keys, uint32_t preset, uint32_t *out)
 {
     static const uint32_t bounds[2] = { 1, 1u << 30 };
     *out = 0;
-    if (xm_keys_null(keys, "sliding_window"))
+    if (xm_keys_is_null(keys, "sliding_window"))
         return XRAY_OK;
     return xm_keys_integer(keys, "sliding_window", preset, bounds, out);
 }

@@ -8,7 +8,7 @@
 #define XM_ARCH_H
 
 #include "model/hf/config.h"
-#include "model/hf/keys.h"
+#include "model/hf/config_keys.h"
 
 typedef struct xm_arch_names {
     const char *hidden;

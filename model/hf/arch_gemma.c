@@ -8,23 +8,23 @@
 #include "model/hf/arch.h"
 
 /* A cap, `preset` where the key is missing, none where it is null. */
-static xray_status read_cap(const xm_keys *keys, const char *key, double preset,
-                            double *out)
+static xray_status read_softcap(const xm_keys *keys, const char *key,
+                                double preset, double *out)
 {
     *out = 0;
-    if (xm_keys_null(keys, key))
+    if (xm_keys_is_null(keys, key))
         return XRAY_OK;
     return xm_keys_real(keys, key, preset, out);
 }
 
-static xray_status read_caps(const xm_keys *keys, xm_config *out)
+static xray_status read_softcaps(const xm_keys *keys, xm_config *out)
 {
     int second = out->arch == XM_ARCH_GEMMA2;
-    xray_status status = read_cap(keys, "attn_logit_softcapping",
-                                  second ? 50 : 0, &out->attn_softcap);
+    xray_status status = read_softcap(keys, "attn_logit_softcapping",
+                                      second ? 50 : 0, &out->attn_softcap);
     if (!status)
-        status = read_cap(keys, "final_logit_softcapping", second ? 30 : 0,
-                          &out->logit_softcap);
+        status = read_softcap(keys, "final_logit_softcapping", second ? 30 : 0,
+                              &out->logit_softcap);
     if (!status && out->attn_softcap > 0 && !second)
         return xm_keys_refuse(keys, "attn_logit_softcapping",
                               "is not supported for gemma3_text, whose scores "
@@ -34,7 +34,7 @@ static xray_status read_caps(const xm_keys *keys, xm_config *out)
 
 /* Gemma 2: every second layer sees all; Gemma 3: every sixth, or as its
  * sliding_window_pattern says. */
-static xray_status read_windows(const xm_keys *keys, xm_config *out)
+static xray_status read_sliding_windows(const xm_keys *keys, xm_config *out)
 {
     static const uint32_t bounds[2] = { 1, XM_MAX_LAYERS };
     uint32_t period = 2;
@@ -53,23 +53,24 @@ static xray_status read_windows(const xm_keys *keys, xm_config *out)
     return xm_check_window(keys, out);
 }
 
-static xray_status read_scores(const xm_keys *keys, xm_config *out)
+static xray_status read_score_options(const xm_keys *keys, xm_config *out)
 {
     double scalar = 256;
     xray_status status =
         xm_keys_real(keys, "query_pre_attn_scalar", 256, &scalar);
     out->attn_scale = 1 / sqrt(scalar);
     if (!status)
-        status = read_caps(keys, out);
-    return status ? status : read_windows(keys, out);
+        status = read_softcaps(keys, out);
+    return status ? status : read_sliding_windows(keys, out);
 }
 
-static xray_status read_refusals(const xm_keys *keys, const xm_config *config)
+static xray_status refuse_unsupported_keys(const xm_keys *keys,
+                                           const xm_config *config)
 {
     double dropout = 0;
     xray_status status =
-        xm_keys_off(keys, "use_bidirectional_attention",
-                    "true is not supported: a decoder looks back only");
+        xm_keys_refuse_flag(keys, "use_bidirectional_attention",
+                            "true is not supported: a decoder looks back only");
     if (!status)
         status = xr_json_real_or(keys->root, "attention_dropout", 0,
                                  keys->where, keys->err, &dropout);
@@ -101,8 +102,8 @@ xray_status xm_arch_gemma(const xm_keys *keys, const xm_arch *arch,
         status = xm_keys_flag(keys, "attention_bias", 0, &out->qkv_bias);
     out->o_bias = out->qkv_bias;
     if (!status && !first)
-        status = read_scores(keys, out);
+        status = read_score_options(keys, out);
     if (!status)
         status = xm_read_rope(keys, out);
-    return status ? status : read_refusals(keys, out);
+    return status ? status : refuse_unsupported_keys(keys, out);
 }

@@ -29,6 +29,6 @@ xray_status xm_arch_gpt2(const xm_keys *keys, const xm_arch *arch,
                                        "reorder_and_upcast_attn",
                                        "add_cross_attention" };
     for (size_t i = 0; !status && i < sizeof off / sizeof off[0]; i++)
-        status = xm_keys_off(keys, off[i], "true is not supported");
+        status = xm_keys_refuse_flag(keys, off[i], "true is not supported");
     return status;
 }

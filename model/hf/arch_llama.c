@@ -7,7 +7,7 @@
 
 /* Qwen2's q, k and v always have a bias and its o never; transformers reads no
  * switch there. */
-static xray_status read_biases(const xm_keys *keys, xm_config *out)
+static xray_status read_bias_flags(const xm_keys *keys, xm_config *out)
 {
     static const char *const why =
         "true is not supported for this model_type, which has no such bias";
@@ -59,8 +59,8 @@ static xray_status read_qwen_windows(const xm_keys *keys, xm_config *out)
 
 /* All layers or none; a layer_types that says otherwise would be passed over
  * by transformers. */
-static xray_status read_one_window(const xm_keys *keys, uint32_t preset,
-                                   xm_config *out)
+static xray_status read_uniform_window(const xm_keys *keys, uint32_t preset,
+                                       xm_config *out)
 {
     int given = 0;
     xray_status status = xm_read_window(keys, preset, &out->window);
@@ -77,29 +77,29 @@ static xray_status read_one_window(const xm_keys *keys, uint32_t preset,
     return status;
 }
 
-static xray_status read_windows(const xm_keys *keys, xm_config *out)
+static xray_status read_sliding_windows(const xm_keys *keys, xm_config *out)
 {
     switch (out->arch) {
     case XM_ARCH_QWEN2:
     case XM_ARCH_QWEN3:
         return read_qwen_windows(keys, out);
     case XM_ARCH_MISTRAL:
-        return read_one_window(keys, 4096, out);
+        return read_uniform_window(keys, 4096, out);
     case XM_ARCH_PHI3:
-        return read_one_window(keys, 0, out);
+        return read_uniform_window(keys, 0, out);
     default:
         break;
     }
     int given = 0;
     xray_status status =
-        xm_keys_off(keys, "use_sliding_window",
-                    "true is not supported for this model_type");
+        xm_keys_refuse_flag(keys, "use_sliding_window",
+                            "true is not supported for this model_type");
     if (!status)
         status = xm_read_layer_types(keys, out, &given);
     return status ? status : xm_check_window(keys, out);
 }
 
-static xray_status read_dropouts(const xm_keys *keys)
+static xray_status refuse_dropouts(const xm_keys *keys)
 {
     static const char *const names[] = { "attention_dropout", "resid_pdrop",
                                          "embd_pdrop" };
@@ -123,10 +123,10 @@ xray_status xm_arch_llama(const xm_keys *keys, const xm_arch *arch,
     out->qk_norm = out->arch == XM_ARCH_QWEN3;
     out->fused = out->arch == XM_ARCH_PHI3;
     if (!status)
-        status = read_biases(keys, out);
+        status = read_bias_flags(keys, out);
     if (!status)
-        status = read_windows(keys, out);
+        status = read_sliding_windows(keys, out);
     if (!status)
         status = xm_read_rope(keys, out);
-    return status ? status : read_dropouts(keys);
+    return status ? status : refuse_dropouts(keys);
 }

@@ -12,7 +12,7 @@
 
 #define FILE_LIMIT ((size_t)16 << 20)
 
-static xray_status find_arch(const xm_keys *keys, const xm_arch **out)
+static xray_status find_architecture(const xm_keys *keys, const xm_arch **out)
 {
     const char *name;
     xray_status status =
@@ -29,8 +29,8 @@ static xray_status find_arch(const xm_keys *keys, const xm_arch **out)
     return XRAY_OK;
 }
 
-static xray_status size_key(const xm_keys *keys, const char *key,
-                            uint32_t preset, uint32_t most, uint32_t *out)
+static xray_status read_size_key(const xm_keys *keys, const char *key,
+                                 uint32_t preset, uint32_t most, uint32_t *out)
 {
     const uint32_t bounds[2] = { 1, most };
     return xm_keys_integer(keys, key, preset, bounds, out);
@@ -43,39 +43,40 @@ static xray_status read_positions(const xm_keys *keys, const xm_arch *arch,
     const char *key = arch->names->positions;
     if (arch->arch == XM_ARCH_GPT2 && !xr_json_get(keys->root, key))
         key = "n_ctx";
-    return size_key(keys, key, arch->positions, 1u << 28, &out->max_positions);
+    return read_size_key(keys, key, arch->positions, 1u << 28,
+                         &out->max_positions);
 }
 
-static xray_status read_sizes(const xm_keys *keys, const xm_arch *arch,
-                              xm_config *out)
+static xray_status read_model_sizes(const xm_keys *keys, const xm_arch *arch,
+                                    xm_config *out)
 {
     const xm_arch_names *names = arch->names;
-    xray_status status =
-        size_key(keys, names->hidden, arch->hidden, 1u << 20, &out->hidden);
+    xray_status status = read_size_key(keys, names->hidden, arch->hidden,
+                                       1u << 20, &out->hidden);
     if (!status)
-        status = size_key(keys, names->layers, arch->layers, XM_MAX_LAYERS,
-                          &out->layers);
+        status = read_size_key(keys, names->layers, arch->layers, XM_MAX_LAYERS,
+                               &out->layers);
     if (!status)
-        status =
-            size_key(keys, names->heads, arch->heads, 1u << 14, &out->heads);
+        status = read_size_key(keys, names->heads, arch->heads, 1u << 14,
+                               &out->heads);
     out->kv_heads = out->heads;
     if (!status && arch->arch != XM_ARCH_GPT2 &&
-        !xm_keys_null(keys, "num_key_value_heads"))
-        status = size_key(keys, "num_key_value_heads",
-                          arch->kv_heads ? arch->kv_heads : out->heads,
-                          1u << 14, &out->kv_heads);
+        !xm_keys_is_null(keys, "num_key_value_heads"))
+        status = read_size_key(keys, "num_key_value_heads",
+                               arch->kv_heads ? arch->kv_heads : out->heads,
+                               1u << 14, &out->kv_heads);
     if (!status)
-        status =
-            size_key(keys, names->ffn, arch->ffn ? arch->ffn : 4 * out->hidden,
-                     1u << 22, &out->ffn);
+        status = read_size_key(keys, names->ffn,
+                               arch->ffn ? arch->ffn : 4 * out->hidden,
+                               1u << 22, &out->ffn);
     if (!status)
-        status =
-            size_key(keys, "vocab_size", arch->vocab, 1u << 24, &out->vocab);
+        status = read_size_key(keys, "vocab_size", arch->vocab, 1u << 24,
+                               &out->vocab);
     return status ? status : read_positions(keys, arch, out);
 }
 
-static xray_status read_heads(const xm_keys *keys, const xm_arch *arch,
-                              xm_config *out)
+static xray_status read_head_sizes(const xm_keys *keys, const xm_arch *arch,
+                                   xm_config *out)
 {
     const xm_arch_names *names = arch->names;
     if (out->heads % out->kv_heads)
@@ -86,8 +87,8 @@ static xray_status read_heads(const xm_keys *keys, const xm_arch *arch,
     int own = arch->arch != XM_ARCH_GPT2 &&
               (arch->head_dim || xr_json_get(keys->root, "head_dim"));
     if (own) {
-        xray_status status = size_key(keys, "head_dim", arch->head_dim,
-                                      2 * XM_MAX_ROTARY, &out->head_dim);
+        xray_status status = read_size_key(keys, "head_dim", arch->head_dim,
+                                           2 * XM_MAX_ROTARY, &out->head_dim);
         if (status)
             return status;
     } else {
@@ -106,8 +107,9 @@ static xray_status read_heads(const xm_keys *keys, const xm_arch *arch,
     return XRAY_OK;
 }
 
-static xray_status one_id(const xm_keys *keys, const char *key,
-                          const cJSON *item, uint32_t vocab, int32_t *out)
+static xray_status read_token_id(const xm_keys *keys, const char *key,
+                                 const cJSON *item, uint32_t vocab,
+                                 int32_t *out)
 {
     double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
     if (!(value >= 0 && value < (double)vocab) ||
@@ -134,7 +136,8 @@ static xray_status read_end_ids(const xm_keys *keys, xm_config *out)
             return xr_fail(keys->err, XRAY_E_UNSUPPORTED,
                            "%s: \"%s\" holds more than %d ids", keys->where,
                            key, XM_MAX_END_IDS);
-        xray_status status = one_id(keys, key, id, out->vocab, &ids[count++]);
+        xray_status status =
+            read_token_id(keys, key, id, out->vocab, &ids[count++]);
         if (status)
             return status;
     }
@@ -144,7 +147,7 @@ static xray_status read_end_ids(const xm_keys *keys, xm_config *out)
 }
 
 /* What most architectures have; their own readers say otherwise. */
-static void set_common(xm_config *out)
+static void set_common_defaults(xm_config *out)
 {
     out->gated = 1;
     out->attn_scale = 1 / sqrt((double)out->head_dim);
@@ -153,26 +156,27 @@ static void set_common(xm_config *out)
     out->rope_local.scale = 1;
 }
 
-static xray_status read_ids(const xm_keys *keys, xm_config *out)
+static xray_status read_token_ids(const xm_keys *keys, xm_config *out)
 {
     out->bos_id = -1;
     const cJSON *bos = xr_json_get(keys->root, "bos_token_id");
     xray_status status = XRAY_OK;
     if (bos)
-        status = one_id(keys, "bos_token_id", bos, out->vocab, &out->bos_id);
+        status =
+            read_token_id(keys, "bos_token_id", bos, out->vocab, &out->bos_id);
     return status ? status : read_end_ids(keys, out);
 }
 
-static xray_status read_all(const xm_keys *keys, xm_config *out)
+static xray_status read_config_keys(const xm_keys *keys, xm_config *out)
 {
     const xm_arch *arch;
-    xray_status status = find_arch(keys, &arch);
+    xray_status status = find_architecture(keys, &arch);
     if (status)
         return status;
     out->arch = arch->arch;
-    status = read_sizes(keys, arch, out);
+    status = read_model_sizes(keys, arch, out);
     if (!status)
-        status = read_heads(keys, arch, out);
+        status = read_head_sizes(keys, arch, out);
     if (!status)
         status =
             xm_keys_real(keys, arch->names->eps, arch->eps, &out->norm_eps);
@@ -184,11 +188,11 @@ static xray_status read_all(const xm_keys *keys, xm_config *out)
             xm_keys_flag(keys, "tie_word_embeddings", arch->tied, &out->tied);
     if (status)
         return status;
-    set_common(out);
+    set_common_defaults(out);
     status = arch->read(keys, arch, out);
     if (!status && xr_json_get(keys->root, "quantization_config"))
         return xm_keys_refuse(keys, "quantization_config", "is not supported");
-    return status ? status : read_ids(keys, out);
+    return status ? status : read_token_ids(keys, out);
 }
 
 xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
@@ -203,7 +207,7 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
     memset(out, 0, sizeof *out);
     if (cJSON_IsObject(root)) {
         xm_keys keys = { root, where, err };
-        status = read_all(&keys, out);
+        status = read_config_keys(&keys, out);
     } else {
         status =
             xr_fail(err, XRAY_E_CONFIG, "%s: must be a JSON object", where);
@@ -214,7 +218,8 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
     return status;
 }
 
-static xray_status read_generation(const char *dir, xr_err *err, xm_config *out)
+static xray_status read_generation_config(const char *dir, xr_err *err,
+                                          xm_config *out)
 {
     char path[XR_PATH_CAP];
     xray_status status =
@@ -249,7 +254,7 @@ xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
     else if (!status)
         status = xm_config_parse(text, path, err, out);
     if (!status)
-        status = read_generation(dir, err, out);
+        status = read_generation_config(dir, err, out);
     if (!status && out_text)
         *out_text = text;
     else

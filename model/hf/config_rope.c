@@ -12,35 +12,35 @@
 
 /* Where one rope_* description is read from. Gemma 3 lays rope_scaling over the
  * entry of its full-attention layers. */
-typedef struct source {
+typedef struct rope_source {
     const xm_keys *keys;
     const char *key;      /* for messages */
     const cJSON *over;    /* NULL: none */
     const cJSON *entry;   /* NULL: none */
     const cJSON *outside; /* the object that holds the entry */
     double theta;         /* where neither has rope_theta */
-} source;
+} rope_source;
 
-static const cJSON *holder(const source *s, const char *key)
+static const cJSON *find_key_holder(const rope_source *s, const char *key)
 {
     return xr_json_get(s->over, key) ? s->over : s->entry;
 }
 
 /* A number above 0 of the description; NAN as `preset`: it must be there. */
-static xray_status real(const source *s, const char *key, double preset,
-                        double *out)
+static xray_status read_positive_real(const rope_source *s, const char *key,
+                                      double preset, double *out)
 {
     char where[XR_PATH_CAP + 64];
     (void)snprintf(where, sizeof where, "%s: \"%s\"", s->keys->where, s->key);
-    const xm_keys inner = { holder(s, key), where, s->keys->err };
+    const xm_keys inner = { find_key_holder(s, key), where, s->keys->err };
     if (isnan(preset) && !xr_json_get(inner.root, key))
         return xr_fail(s->keys->err, XRAY_E_CONFIG, "%s: \"%s\" is missing",
                        where, key);
     return xm_keys_real(&inner, key, preset, out);
 }
 
-static xray_status kind_in(const source *s, const cJSON *object,
-                           const char **out)
+static xray_status read_kind_name(const rope_source *s, const cJSON *object,
+                                  const char **out)
 {
     static const char *const names[] = { "rope_type", "type" };
     for (size_t i = 0; object && !*out && i < 2; i++) {
@@ -52,14 +52,15 @@ static xray_status kind_in(const source *s, const cJSON *object,
     return XRAY_OK;
 }
 
-static xray_status read_kind(const source *s, uint32_t arch, uint32_t *out)
+static xray_status read_rope_kind(const rope_source *s, uint32_t arch,
+                                  uint32_t *out)
 {
     static const char *const kinds[] = { "default", "linear", "llama3",
                                          "yarn" };
     const char *name = NULL;
-    xray_status status = kind_in(s, s->over, &name);
+    xray_status status = read_kind_name(s, s->over, &name);
     if (!status)
-        status = kind_in(s, s->entry, &name);
+        status = read_kind_name(s, s->entry, &name);
     if (status)
         return status;
     name = name ? name : kinds[0];
@@ -79,26 +80,28 @@ static xray_status read_kind(const source *s, uint32_t arch, uint32_t *out)
 }
 
 /* The length the model was trained with before its context was stretched. */
-static xray_status read_original(const source *s, const xm_config *config,
-                                 double *out)
+static xray_status read_original_positions(const rope_source *s,
+                                           const xm_config *config, double *out)
 {
     static const char *const key = "original_max_position_embeddings";
     if (s->outside == s->entry && xr_json_get(s->keys->root, key))
         return xm_keys_real(s->keys, key, 0, out);
-    return real(s, key, config->max_positions, out);
+    return read_positive_real(s, key, config->max_positions, out);
 }
 
-static xray_status read_llama3(const source *s, const xm_config *config,
-                               xm_rope *out)
+static xray_status read_llama3_scaling(const rope_source *s,
+                                       const xm_config *config, xm_rope *out)
 {
-    xray_status status = real(s, "factor", (double)NAN, &out->factor);
+    xray_status status =
+        read_positive_real(s, "factor", (double)NAN, &out->factor);
     if (!status)
-        status = real(s, "low_freq_factor", (double)NAN, &out->low_freq_factor);
+        status = read_positive_real(s, "low_freq_factor", (double)NAN,
+                                    &out->low_freq_factor);
     if (!status)
-        status =
-            real(s, "high_freq_factor", (double)NAN, &out->high_freq_factor);
+        status = read_positive_real(s, "high_freq_factor", (double)NAN,
+                                    &out->high_freq_factor);
     if (!status)
-        status = read_original(s, config, &out->original_positions);
+        status = read_original_positions(s, config, &out->original_positions);
     if (!status && out->high_freq_factor <= out->low_freq_factor)
         return xr_fail(s->keys->err, XRAY_E_CONFIG,
                        "%s: \"%s\": \"high_freq_factor\" (%g) must be above "
@@ -108,22 +111,22 @@ static xray_status read_llama3(const source *s, const xm_config *config,
     return status;
 }
 
-static double yarn_scale(double factor, double mscale)
+static double yarn_attention_scale(double factor, double mscale)
 {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
 /* What cos and sin are multiplied by (Peng et al. 2023, section 3.4). */
-static xray_status read_yarn_scale(const source *s, xm_rope *out)
+static xray_status read_yarn_scale(const rope_source *s, xm_rope *out)
 {
-    if (xr_json_get(holder(s, "attention_factor"), "attention_factor"))
-        return real(s, "attention_factor", 1, &out->scale);
+    if (xr_json_get(find_key_holder(s, "attention_factor"), "attention_factor"))
+        return read_positive_real(s, "attention_factor", 1, &out->scale);
     static const char *const keys[2] = { "mscale", "mscale_all_dim" };
     double mscale[2] = { 0, 0 };
     for (size_t i = 0; i < 2; i++) {
         xray_status status =
-            xr_json_real_or(holder(s, keys[i]), keys[i], 0, s->keys->where,
-                            s->keys->err, &mscale[i]);
+            xr_json_real_or(find_key_holder(s, keys[i]), keys[i], 0,
+                            s->keys->where, s->keys->err, &mscale[i]);
         if (status)
             return status;
         if (!(mscale[i] >= 0 && mscale[i] < 1e6))
@@ -132,25 +135,26 @@ static xray_status read_yarn_scale(const source *s, xm_rope *out)
                            s->keys->where, s->key, keys[i]);
     }
     out->scale = mscale[0] > 0 && mscale[1] > 0
-                     ? yarn_scale(out->factor, mscale[0]) /
-                           yarn_scale(out->factor, mscale[1])
-                     : yarn_scale(out->factor, 1);
+                     ? yarn_attention_scale(out->factor, mscale[0]) /
+                           yarn_attention_scale(out->factor, mscale[1])
+                     : yarn_attention_scale(out->factor, 1);
     return XRAY_OK;
 }
 
-static xray_status read_yarn(const source *s, const xm_config *config,
-                             xm_rope *out)
+static xray_status read_yarn_scaling(const rope_source *s,
+                                     const xm_config *config, xm_rope *out)
 {
     int truncate = 1;
-    xray_status status = read_original(s, config, &out->original_positions);
+    xray_status status =
+        read_original_positions(s, config, &out->original_positions);
     if (!status)
-        status =
-            real(s, "factor", config->max_positions / out->original_positions,
-                 &out->factor);
+        status = read_positive_real(
+            s, "factor", config->max_positions / out->original_positions,
+            &out->factor);
     if (!status)
-        status = real(s, "beta_fast", 32, &out->beta_fast);
+        status = read_positive_real(s, "beta_fast", 32, &out->beta_fast);
     if (!status)
-        status = real(s, "beta_slow", 1, &out->beta_slow);
+        status = read_positive_real(s, "beta_slow", 1, &out->beta_slow);
     /* transformers looks for it outside of an entry for one kind of layer. */
     if (!status)
         status = xr_json_bool_or(s->outside, "truncate", 1, s->keys->where,
@@ -163,30 +167,30 @@ static xray_status read_yarn(const source *s, const xm_config *config,
     return status ? status : read_yarn_scale(s, out);
 }
 
-static xray_status read_one(const source *s, const xm_config *config,
-                            xm_rope *out)
+static xray_status read_rope_entry(const rope_source *s,
+                                   const xm_config *config, xm_rope *out)
 {
     out->scale = 1;
-    xray_status status = read_kind(s, config->arch, &out->kind);
+    xray_status status = read_rope_kind(s, config->arch, &out->kind);
     if (!status)
-        status = real(s, "rope_theta", s->theta, &out->theta);
+        status = read_positive_real(s, "rope_theta", s->theta, &out->theta);
     if (status)
         return status;
     switch (out->kind) {
     case XM_ROPE_LINEAR:
-        return real(s, "factor", (double)NAN, &out->factor);
+        return read_positive_real(s, "factor", (double)NAN, &out->factor);
     case XM_ROPE_LLAMA3:
-        return read_llama3(s, config, out);
+        return read_llama3_scaling(s, config, out);
     case XM_ROPE_YARN:
-        return read_yarn(s, config, out);
+        return read_yarn_scaling(s, config, out);
     default:
         return XRAY_OK;
     }
 }
 
 /* An object that is not empty, or NULL for one that is missing. */
-static xray_status object_at(const xm_keys *keys, const cJSON *holder,
-                             const char *key, const cJSON **out)
+static xray_status find_object_key(const xm_keys *keys, const cJSON *holder,
+                                   const char *key, const cJSON **out)
 {
     const cJSON *object = xr_json_get(holder, key);
     *out = object && object->child ? object : NULL;
@@ -196,10 +200,10 @@ static xray_status object_at(const xm_keys *keys, const cJSON *holder,
 }
 
 /* Dimensions of a head that turn. */
-static xray_status read_rotary(const source *s, xm_config *out)
+static xray_status read_rotary_dimensions(const rope_source *s, xm_config *out)
 {
     static const char *const key = "partial_rotary_factor";
-    const cJSON *object = holder(s, key);
+    const cJSON *object = find_key_holder(s, key);
     double part = 1;
     xray_status status =
         xr_json_real_or(xr_json_get(object, key) ? object : s->keys->root, key,
@@ -224,8 +228,8 @@ static xray_status read_rotary(const source *s, xm_config *out)
     return XRAY_OK;
 }
 
-static xray_status read_gemma3(const xm_keys *keys, const cJSON *scaling,
-                               const cJSON *parameters, xm_config *out)
+static xray_status read_gemma3_ropes(const xm_keys *keys, const cJSON *scaling,
+                                     const cJSON *parameters, xm_config *out)
 {
     static const char *const flat[] = { "rope_type", "type", "rope_theta" };
     for (size_t i = 0; i < sizeof flat / sizeof flat[0]; i++)
@@ -233,42 +237,45 @@ static xray_status read_gemma3(const xm_keys *keys, const cJSON *scaling,
             return xm_keys_refuse(keys, "rope_parameters",
                                   "must hold \"full_attention\" and "
                                   "\"sliding_attention\" for gemma3_text");
-    source full = { .keys = keys,
-                    .key = scaling ? "rope_scaling" : "rope_parameters",
-                    .over = scaling,
-                    .outside = parameters };
-    source local = { .keys = keys,
-                     .key = "rope_parameters",
-                     .outside = parameters };
+    rope_source full = { .keys = keys,
+                         .key = scaling ? "rope_scaling" : "rope_parameters",
+                         .over = scaling,
+                         .outside = parameters };
+    rope_source local = { .keys = keys,
+                          .key = "rope_parameters",
+                          .outside = parameters };
     xray_status status =
-        object_at(keys, parameters, "full_attention", &full.entry);
+        find_object_key(keys, parameters, "full_attention", &full.entry);
     if (!status)
-        status = object_at(keys, parameters, "sliding_attention", &local.entry);
+        status = find_object_key(keys, parameters, "sliding_attention",
+                                 &local.entry);
     if (!status)
         status = xm_keys_real(keys, "rope_theta", 1e6, &full.theta);
     if (!status)
         status = xm_keys_real(keys, "rope_local_base_freq", 1e4, &local.theta);
     if (!status)
-        status = read_one(&full, out, &out->rope);
+        status = read_rope_entry(&full, out, &out->rope);
     if (!status)
-        status = read_one(&local, out, &out->rope_local);
-    return status ? status : read_rotary(&full, out);
+        status = read_rope_entry(&local, out, &out->rope_local);
+    return status ? status : read_rotary_dimensions(&full, out);
 }
 
 xray_status xm_read_rope(const xm_keys *keys, xm_config *out)
 {
     const cJSON *scaling = NULL;
     const cJSON *parameters = NULL;
-    xray_status status = object_at(keys, keys->root, "rope_scaling", &scaling);
+    xray_status status =
+        find_object_key(keys, keys->root, "rope_scaling", &scaling);
     if (!status)
-        status = object_at(keys, keys->root, "rope_parameters", &parameters);
+        status =
+            find_object_key(keys, keys->root, "rope_parameters", &parameters);
     if (status)
         return status;
     if (out->arch == XM_ARCH_GEMMA3)
-        return read_gemma3(keys, scaling, parameters, out);
-    source s = { .keys = keys,
-                 .key = scaling ? "rope_scaling" : "rope_parameters",
-                 .entry = scaling ? scaling : parameters };
+        return read_gemma3_ropes(keys, scaling, parameters, out);
+    rope_source s = { .keys = keys,
+                      .key = scaling ? "rope_scaling" : "rope_parameters",
+                      .entry = scaling ? scaling : parameters };
     s.outside = s.entry;
     if (xr_json_get(s.entry, "full_attention") ||
         xr_json_get(s.entry, "sliding_attention"))
@@ -277,7 +284,7 @@ xray_status xm_read_rope(const xm_keys *keys, xm_config *out)
                               "only");
     status = xm_keys_real(keys, "rope_theta", 1e4, &s.theta);
     if (!status)
-        status = read_one(&s, out, &out->rope);
+        status = read_rope_entry(&s, out, &out->rope);
     out->rope_local = out->rope;
-    return status ? status : read_rotary(&s, out);
+    return status ? status : read_rotary_dimensions(&s, out);
 }

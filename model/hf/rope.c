@@ -11,7 +11,7 @@
 
 /* Long waves are stretched by `factor`, short ones stay, those between are
  * blended by how many turns fit into the original context. */
-static double llama3(const xm_rope *rope, double plain)
+static double llama3_frequency(const xm_rope *rope, double plain)
 {
     double turns = rope->original_positions * plain / TWO_PI;
     if (turns < rope->low_freq_factor)
@@ -31,8 +31,8 @@ static double yarn_dimension(const xm_rope *rope, double turns, uint32_t rotary)
            (2 * log(rope->theta));
 }
 
-static void yarn_range(const xm_rope *rope, uint32_t rotary, double *out_low,
-                       double *out_high)
+static void yarn_ramp_range(const xm_rope *rope, uint32_t rotary,
+                            double *out_low, double *out_high)
 {
     double low = yarn_dimension(rope, rope->beta_fast, rotary);
     double high = yarn_dimension(rope, rope->beta_slow, rotary);
@@ -52,7 +52,7 @@ void xm_rope_frequencies(const xm_config *config, const xm_rope *rope,
     double low = 0;
     double high = 1;
     if (rope->kind == XM_ROPE_YARN)
-        yarn_range(rope, config->rotary, &low, &high);
+        yarn_ramp_range(rope, config->rotary, &low, &high);
     for (uint32_t i = 0; i < config->rotary / 2; i++) {
         double plain = 1.0 / pow(rope->theta, 2.0 * i / config->rotary);
         double ramp = (i - low) / (high - low);
@@ -62,7 +62,7 @@ void xm_rope_frequencies(const xm_config *config, const xm_rope *rope,
             out[i] = plain / rope->factor;
             break;
         case XM_ROPE_LLAMA3:
-            out[i] = llama3(rope, plain);
+            out[i] = llama3_frequency(rope, plain);
             break;
         case XM_ROPE_YARN:
             out[i] = plain / rope->factor * ramp + plain * (1 - ramp);

@@ -4,8 +4,9 @@
  */
 #include "model/nn/internal.h"
 
-static xray_status check_step(const xm_decoder *decoder, const xm_space *space,
-                              const xm_step *step, xr_err *err)
+static xray_status check_decode_batch(const xm_decoder *decoder,
+                                      const xm_space *space,
+                                      const xm_decode_batch *step, xr_err *err)
 {
     if (step->tokens > space->tokens || step->last_count > step->tokens)
         return xr_fail(err, XRAY_E_RANGE,
@@ -26,22 +27,23 @@ static xray_status check_step(const xm_decoder *decoder, const xm_space *space,
     return XRAY_OK;
 }
 
-xray_status xm_decode(xm_decoder *decoder, xm_space *space, const xm_step *step,
-                      const float **out_hidden, xr_err *err)
+xray_status xm_decode(xm_decoder *decoder, xm_space *space,
+                      const xm_decode_batch *step, const float **out_hidden,
+                      xr_err *err)
 {
     space->live = 0;
     *out_hidden = space->hidden;
-    xray_status status = check_step(decoder, space, step, err);
+    xray_status status = check_decode_batch(decoder, space, step, err);
     if (status != XRAY_OK || step->tokens == 0)
         return status;
-    xm_run run = xm_run_start(decoder, space, step->tokens, err);
-    run.step = step;
-    xm_blocks(&run, step->ids);
+    xm_pass pass = xm_pass_start(decoder, space, step->tokens, err);
+    pass.step = step;
+    xm_pass_blocks(&pass, step->ids);
     if (step->last_count == 0)
-        return run.status;
+        return pass.status;
     /* A norm concerns one token: to gather first gives the same bits. */
-    run.tokens.bound = step->last_count;
-    xm_run_gather(&run, step->last, space->x[space->layers], space->items);
-    xm_final_norm(&run, space->items, NULL);
-    return run.status;
+    pass.tokens.bound = step->last_count;
+    xm_pass_gather(&pass, step->last, space->x[space->layers], space->items);
+    xm_pass_final_norm(&pass, space->items, NULL);
+    return pass.status;
 }

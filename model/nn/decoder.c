@@ -22,7 +22,7 @@ xm_dims xm_dims_of(const xm_config *config)
                       .up = (config->gated ? 2 : 1) * (uint64_t)config->ffn };
 }
 
-static xm_bound *bound_of(xm_decoder *d, const xm_param *param)
+static xm_bound_param *find_bound_param(xm_decoder *d, const xm_param *param)
 {
     if (param->slot >= XM_BLOCK_SLOTS)
         return &d->outer[param->slot - XM_BLOCK_SLOTS];
@@ -30,9 +30,9 @@ static xm_bound *bound_of(xm_decoder *d, const xm_param *param)
 }
 
 /* A fused run must be one matrix to the device, or one vector. */
-static xray_status check_joined(const xm_param *param,
-                                const xray_tensor *tensor,
-                                const xray_tensor *before, xr_err *err)
+static xray_status check_joined_tensor(const xm_param *param,
+                                       const xray_tensor *tensor,
+                                       const xray_tensor *before, xr_err *err)
 {
     uint64_t rows = before->shape[0];
     const unsigned char *end =
@@ -61,13 +61,13 @@ static xray_status bind_param(xm_decoder *d, const xray_weights *table,
                        "tensor %s is published without a handle for products",
                        param->name);
     if (param->joined)
-        status = check_joined(param, tensor, *before, err);
+        status = check_joined_tensor(param, tensor, *before, err);
     else if (param->matrix >= 0 && tensor->weight_row != 0)
         status = xr_fail(err, XRAY_E_UNSUPPORTED,
                          "tensor %s starts at row %llu of its handle, expected "
                          "row 0",
                          param->name, (unsigned long long)tensor->weight_row);
-    xm_bound *bound = bound_of(d, param);
+    xm_bound_param *bound = find_bound_param(d, param);
     bound->data = tensor->data;
     bound->dtype = tensor->dtype;
     bound->weight = param->matrix >= 0 ? tensor->weight : NULL;
@@ -76,8 +76,8 @@ static xray_status bind_param(xm_decoder *d, const xray_weights *table,
     return status;
 }
 
-static xray_status bind_all(xm_decoder *d, const xray_weights *table,
-                            xr_err *err)
+static xray_status bind_all_params(xm_decoder *d, const xray_weights *table,
+                                   xr_err *err)
 {
     const xray_tensor *before = NULL;
     for (uint32_t i = 0; i < d->layout->param_count; i++) {
@@ -87,7 +87,7 @@ static xray_status bind_all(xm_decoder *d, const xray_weights *table,
             return status;
     }
     if (d->config.tied)
-        d->outer[XM_HEAD - XM_BLOCK_SLOTS] = *xm_outer(d, XM_EMBED);
+        d->outer[XM_LM_HEAD - XM_BLOCK_SLOTS] = *xm_outer(d, XM_EMBED);
     return XRAY_OK;
 }
 
@@ -103,7 +103,7 @@ static int has_value_head(const xray_weights *table, const xm_config *config)
 
 /* Rotary tables: none where positions are learned; sliding layers have one of
  * their own in Gemma 3. */
-static uint32_t rope_tables(const xm_config *config)
+static uint32_t count_rope_tables(const xm_config *config)
 {
     const xm_rope *a = &config->rope;
     const xm_rope *b = &config->rope_local;
@@ -115,18 +115,19 @@ static uint32_t rope_tables(const xm_config *config)
     return slides && memcmp(a, b, sizeof *a) != 0 ? 2 : 1;
 }
 
-static uint64_t rope_count(const xm_config *config, uint64_t positions)
+static uint64_t count_rope_floats(const xm_config *config, uint64_t positions)
 {
     return positions * (config->rotary / 2) * 2;
 }
 
 uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions)
 {
-    return rope_tables(config) * rope_count(config, positions) * sizeof(float);
+    return count_rope_tables(config) * count_rope_floats(config, positions) *
+           sizeof(float);
 }
 
-static xray_status fill_rope(xm_decoder *d, const xm_rope *rope, float *table,
-                             const char *owner, xr_err *err)
+static xray_status fill_rope_table(xm_decoder *d, const xm_rope *rope,
+                                   float *table, const char *owner, xr_err *err)
 {
     uint32_t half = d->config.rotary / 2;
     double *inv_freq = xr_calloc(half, sizeof *inv_freq);
@@ -149,9 +150,10 @@ static xray_status fill_rope(xm_decoder *d, const xm_rope *rope, float *table,
     return XRAY_OK;
 }
 
-static xray_status make_rope(xm_decoder *d, const char *owner, xr_err *err)
+static xray_status make_rope_tables(xm_decoder *d, const char *owner,
+                                    xr_err *err)
 {
-    uint32_t tables = rope_tables(&d->config);
+    uint32_t tables = count_rope_tables(&d->config);
     void *table = NULL;
     if (tables == 0)
         return XRAY_OK;
@@ -165,15 +167,15 @@ static xray_status make_rope(xm_decoder *d, const char *owner, xr_err *err)
                        owner, (unsigned long long)d->positions);
     d->rope = table;
     d->rope_local = d->rope;
-    status = fill_rope(d, &d->config.rope, d->rope, owner, err);
+    status = fill_rope_table(d, &d->config.rope, d->rope, owner, err);
     if (status != XRAY_OK || tables == 1)
         return status;
-    d->rope_local = d->rope + rope_count(&d->config, d->positions);
-    return fill_rope(d, &d->config.rope_local, d->rope_local, owner, err);
+    d->rope_local = d->rope + count_rope_floats(&d->config, d->positions);
+    return fill_rope_table(d, &d->config.rope_local, d->rope_local, owner, err);
 }
 
-static xray_status fill(xm_decoder *d, const xray_weights *table,
-                        const char *owner, xr_err *err)
+static xray_status fill_decoder(xm_decoder *d, const xray_weights *table,
+                                const char *owner, xr_err *err)
 {
     xray_status status = xm_layout_create(
         &d->config, has_value_head(table, &d->config), err, &d->layout);
@@ -182,11 +184,11 @@ static xray_status fill(xm_decoder *d, const xray_weights *table,
     d->layers = xr_calloc(d->config.layers, sizeof *d->layers);
     if (!d->layers)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
-    status = bind_all(d, table, err);
-    return status == XRAY_OK ? make_rope(d, owner, err) : status;
+    status = bind_all_params(d, table, err);
+    return status == XRAY_OK ? make_rope_tables(d, owner, err) : status;
 }
 
-static int check_rotary(const xm_config *config)
+static int has_valid_rotary(const xm_config *config)
 {
     return config->rotary > 0 && config->rotary % 2 == 0 &&
            config->rotary <= config->head_dim;
@@ -197,7 +199,7 @@ xray_status xm_decoder_create(const xm_config *config,
                               const char *owner, xr_err *err, xm_decoder **out)
 {
     int rotates = !config->learned_positions;
-    if (positions == 0 || (rotates && !check_rotary(config)))
+    if (positions == 0 || (rotates && !has_valid_rotary(config)))
         return xr_fail(err, XRAY_E_ARG,
                        "%s: a decoder needs positions, and an even number of "
                        "rotary dimensions that a head has, got %llu and %u of "
@@ -214,7 +216,7 @@ xray_status xm_decoder_create(const xm_config *config,
     /* There is no row of the table behind the last position. */
     if (!rotates && positions > config->max_positions)
         d->positions = config->max_positions;
-    xray_status status = fill(d, weights, owner, err);
+    xray_status status = fill_decoder(d, weights, owner, err);
     if (status != XRAY_OK) {
         xm_decoder_destroy(d);
         return status;
@@ -240,5 +242,5 @@ const xm_config *xm_decoder_config(const xm_decoder *decoder)
 
 const xray_weight *xm_decoder_lm_head(const xm_decoder *decoder)
 {
-    return xm_outer(decoder, XM_HEAD)->weight;
+    return xm_outer(decoder, XM_LM_HEAD)->weight;
 }

@@ -136,25 +136,26 @@ typedef struct xm_items {
 } xm_items;
 
 /* Outputs of the last forward, in the space's own [dev] arrays [count]. */
-typedef struct xm_head_out {
+typedef struct xm_token_outputs {
     const float *logp;    /* NULL without targets */
     const float *entropy; /* NULL without targets */
     const float *value;   /* NULL unless asked for */
-} xm_head_out;
+} xm_token_outputs;
 xray_status xm_outputs(xm_decoder *decoder, xm_space *space,
-                       const xm_items *items, xm_head_out *out, xr_err *err);
+                       const xm_items *items, xm_token_outputs *out,
+                       xr_err *err);
 
 /* From dL/dlogp, dL/dH, dL/dv [dev] [count] (NULL: all 0): adds the gradients
  * of the heads, and gives dL/d(hidden) [dev] for xm_backward in
  * *out_dhidden (the space's own memory). `items` are those of xm_outputs. */
-typedef struct xm_head_grads {
+typedef struct xm_output_grads {
     const float *dlogp;
     const float *dentropy;
     const float *dvalue;
-} xm_head_grads;
+} xm_output_grads;
 xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
                                 const xm_items *items,
-                                const xm_head_grads *head_grads,
+                                const xm_output_grads *head_grads,
                                 xm_grads *grads, const float **out_dhidden,
                                 xr_err *err);
 
@@ -162,7 +163,7 @@ xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
 
 /* New tokens of any mix of sequences: prompts, chunks of prompts, single
  * tokens. Tokens of one sequence come in order of position. */
-typedef struct xm_step {
+typedef struct xm_decode_batch {
     uint32_t tokens;
     uint32_t reserved;
     uint64_t position_bound;  /* no position is as large */
@@ -174,12 +175,13 @@ typedef struct xm_step {
                                * wanted, ascending */
     uint32_t last_count;
     uint32_t reserved2;
-} xm_step;
+} xm_decode_batch;
 
 /* Runs the step in a space made without XM_SPACE_TRAIN; the final hidden
  * states [dev] [last_count, hidden] are in *out_hidden. Same bits as
  * xm_forward over the whole row. */
-xray_status xm_decode(xm_decoder *decoder, xm_space *space, const xm_step *step,
-                      const float **out_hidden, xr_err *err);
+xray_status xm_decode(xm_decoder *decoder, xm_space *space,
+                      const xm_decode_batch *step, const float **out_hidden,
+                      xr_err *err);
 
 #endif

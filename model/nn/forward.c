@@ -6,21 +6,21 @@
  */
 #include "model/nn/internal.h"
 
-static uint32_t window_of(const xm_run *run)
+static uint32_t layer_window(const xm_pass *pass)
 {
-    const xm_config *config = &run->decoder->config;
-    return xm_config_slides(config, run->layer) ? config->window : 0;
+    const xm_config *config = &pass->decoder->config;
+    return xm_config_slides(config, pass->layer) ? config->window : 0;
 }
 
-xray_attention xm_attention_of(const xm_run *run, const xm_block *block)
+xray_attention xm_attention_call(const xm_pass *pass, const xm_block *block)
 {
-    const xm_config *config = &run->decoder->config;
+    const xm_config *config = &pass->decoder->config;
     xm_dims d = xm_dims_of(config);
     return (xray_attention){ XRAY_HEADER(xray_attention),
-                             .tokens = run->tokens,
-                             .row_start = run->pack->row_start,
-                             .rows = run->pack->rows,
-                             .row_bound = run->pack->row_bound,
+                             .tokens = pass->tokens,
+                             .row_start = pass->pack->row_start,
+                             .rows = pass->pack->rows,
+                             .row_bound = pass->pack->row_bound,
                              .q = block->qk,
                              .k = block->qk + d.q,
                              .v = block->qkv + d.q + d.kv,
@@ -33,22 +33,22 @@ xray_attention xm_attention_of(const xm_run *run, const xm_block *block)
                              .heads = config->heads,
                              .kv_heads = config->kv_heads,
                              .head_dim = config->head_dim,
-                             .window = window_of(run),
+                             .window = layer_window(pass),
                              .scale = (float)config->attn_scale,
                              .softcap = (float)config->attn_softcap,
-                             .parent = run->pack->parent };
+                             .parent = pass->pack->parent };
 }
 
-static xray_attention_kv attention_kv_of(const xm_run *run,
-                                         const xm_block *block)
+static xray_attention_kv cached_attention_call(const xm_pass *pass,
+                                               const xm_block *block)
 {
-    const xm_config *config = &run->decoder->config;
+    const xm_config *config = &pass->decoder->config;
     xm_dims d = xm_dims_of(config);
     return (xray_attention_kv){ XRAY_HEADER(xray_attention_kv),
-                                .tokens = run->tokens,
-                                .kv = &run->step->kv[run->layer],
-                                .seq = run->step->seq,
-                                .positions = run->step->positions,
+                                .tokens = pass->tokens,
+                                .kv = &pass->step->kv[pass->layer],
+                                .seq = pass->step->seq,
+                                .positions = pass->step->positions,
                                 .q = block->qk,
                                 .k = block->qk + d.q,
                                 .v = block->qkv + d.q + d.kv,
@@ -57,220 +57,225 @@ static xray_attention_kv attention_kv_of(const xm_run *run,
                                 .k_stride = block->qk_stride,
                                 .v_stride = d.qkv,
                                 .o_stride = d.q,
-                                .position_bound = run->step->position_bound,
+                                .position_bound = pass->step->position_bound,
                                 .heads = config->heads,
-                                .window = window_of(run),
+                                .window = layer_window(pass),
                                 .scale = (float)config->attn_scale,
                                 .softcap = (float)config->attn_softcap };
 }
 
-static void attention(xm_run *run, const xm_block *block)
+static void enqueue_attention(xm_pass *pass, const xm_block *block)
 {
-    if (run->status != XRAY_OK)
+    if (pass->status != XRAY_OK)
         return;
-    if (run->pack) {
-        xray_attention call = xm_attention_of(run, block);
-        xm_run_note(run, run->device->attention(run->self, NULL, &call),
-                    "attention");
+    if (pass->pack) {
+        xray_attention call = xm_attention_call(pass, block);
+        xm_pass_keep_status(pass,
+                            pass->device->attention(pass->self, NULL, &call),
+                            "attention");
         return;
     }
-    xray_attention_kv call = attention_kv_of(run, block);
-    xm_run_note(run, run->device->attention_kv(run->self, NULL, &call),
-                "attention over the cache");
+    xray_attention_kv call = cached_attention_call(pass, block);
+    xm_pass_keep_status(pass,
+                        pass->device->attention_kv(pass->self, NULL, &call),
+                        "attention over the cache");
 }
 
 /* Norm of each head of q and of k. */
-static void norm_heads(xm_run *run, const xm_layer *layer,
-                       const xm_block *block)
+static void norm_query_key_heads(xm_pass *pass, const xm_layer *layer,
+                                 const xm_block *block)
 {
-    const xm_config *config = &run->decoder->config;
+    const xm_config *config = &pass->decoder->config;
     if (!config->qk_norm)
         return;
     xm_dims d = xm_dims_of(config);
     xm_rows q = { block->qkv, d.qkv, d.q };
     xm_rows q_out = { block->qk, block->qk_stride, d.q };
-    xm_run_norm(run, layer->p[XM_Q_NORM].data, config->head_dim, q, q_out,
-                block->rstd_q);
+    xm_pass_norm(pass, layer->p[XM_Q_NORM].data, config->head_dim, q, q_out,
+                 block->rstd_q);
     xm_rows k = { block->qkv + d.q, d.qkv, d.kv };
     xm_rows k_out = { block->qk + d.q, block->qk_stride, d.kv };
-    xm_run_norm(run, layer->p[XM_K_NORM].data, config->head_dim, k, k_out,
-                block->rstd_k);
+    xm_pass_norm(pass, layer->p[XM_K_NORM].data, config->head_dim, k, k_out,
+                 block->rstd_k);
 }
 
 /* ---- the end of half a block -------------------------------------------- */
 
-xm_half xm_attention_half(const xm_run *run, const xm_block *block)
+xm_branch xm_attention_branch(const xm_pass *pass, const xm_block *block)
 {
-    return (xm_half){ .weight = XM_O,
-                      .bias = XM_O_BIAS,
-                      .norm = XM_POST_NORM1,
-                      .x = xm_rows_of(block->o,
-                                      xm_dims_of(&run->decoder->config).q),
-                      .out = block->out1,
-                      .post = block->post1 };
+    return (xm_branch){ .weight = XM_O,
+                        .bias = XM_O_BIAS,
+                        .norm = XM_POST_NORM1,
+                        .x = xm_rows_of(block->o,
+                                        xm_dims_of(&pass->decoder->config).q),
+                        .out = block->out1,
+                        .post = block->post1 };
 }
 
-xm_half xm_mlp_half(const xm_run *run, const xm_block *block)
+xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block)
 {
-    return (xm_half){ .weight = XM_DOWN,
-                      .bias = XM_DOWN_BIAS,
-                      .norm = XM_POST_NORM2,
-                      .x =
-                          xm_rows_of(run->space->act, run->decoder->config.ffn),
-                      .out = block->out2,
-                      .post = block->post2 };
+    return (xm_branch){ .weight = XM_DOWN,
+                        .bias = XM_DOWN_BIAS,
+                        .norm = XM_POST_NORM2,
+                        .x = xm_rows_of(pass->space->act,
+                                        pass->decoder->config.ffn),
+                        .out = block->out2,
+                        .post = block->post2 };
 }
 
-void xm_half_apart(xm_run *run, const xm_half *half)
+void xm_branch_output(xm_pass *pass, const xm_branch *branch)
 {
-    xm_rows h = xm_rows_of(run->space->h, run->decoder->config.hidden);
-    xm_rows out = half->out ? xm_rows_of(half->out, h.dim) : h;
-    xm_run_product(run, xm_run_bound(run, half->weight)->weight,
-                   xm_run_bound(run, half->bias)->data, half->x, out);
-    if (run->decoder->config.post_norms)
-        xm_stream_norm(run, half->norm, out, h, half->post);
+    xm_rows h = xm_rows_of(pass->space->h, pass->decoder->config.hidden);
+    xm_rows out = branch->out ? xm_rows_of(branch->out, h.dim) : h;
+    xm_pass_product(pass, xm_pass_param(pass, branch->weight)->weight,
+                    xm_pass_param(pass, branch->bias)->data, branch->x, out);
+    if (pass->decoder->config.post_norms)
+        xm_residual_norm(pass, branch->norm, out, h, branch->post);
 }
 
 /* to = from + the half's product; both may be the same. */
-static void add_half(xm_run *run, const xm_half *half, const float *from,
-                     float *to)
+static void add_branch_to_stream(xm_pass *pass, const xm_branch *branch,
+                                 const float *from, float *to)
 {
-    uint64_t dim = run->decoder->config.hidden;
-    uint64_t count = run->tokens.bound * dim;
-    xm_run_copy(run, from, to, count);
-    if (!run->decoder->config.post_norms &&
-        !xm_run_bound(run, half->bias)->data) {
-        xm_run_product_add(run, xm_run_bound(run, half->weight)->weight,
-                           half->x, xm_rows_of(to, dim));
+    uint64_t dim = pass->decoder->config.hidden;
+    uint64_t count = pass->tokens.bound * dim;
+    xm_pass_copy(pass, from, to, count);
+    if (!pass->decoder->config.post_norms &&
+        !xm_pass_param(pass, branch->bias)->data) {
+        xm_pass_product_add(pass, xm_pass_param(pass, branch->weight)->weight,
+                            branch->x, xm_rows_of(to, dim));
         return;
     }
-    xm_half_apart(run, half);
-    xm_run_add(run, run->space->h, to, count);
+    xm_branch_output(pass, branch);
+    xm_pass_add(pass, pass->space->h, to, count);
 }
 
 /* ---- blocks ------------------------------------------------------------- */
 
-void xm_block_attend(xm_run *run, const xm_block *block, float *x)
+void xm_block_attend(xm_pass *pass, const xm_block *block, float *x)
 {
-    const xm_layer *layer = &run->decoder->layers[run->layer];
-    xm_dims d = xm_dims_of(&run->decoder->config);
-    xm_rows h = xm_rows_of(run->space->h, d.hidden);
-    xm_stream_norm(run, XM_NORM1, xm_rows_of(x, d.hidden), h, block->stat1);
-    xm_run_product(run, layer->p[XM_Q].weight, layer->p[XM_Q_BIAS].data, h,
-                   xm_rows_of(block->qkv, d.qkv));
-    norm_heads(run, layer, block);
+    const xm_layer *layer = &pass->decoder->layers[pass->layer];
+    xm_dims d = xm_dims_of(&pass->decoder->config);
+    xm_rows h = xm_rows_of(pass->space->h, d.hidden);
+    xm_residual_norm(pass, XM_NORM1, xm_rows_of(x, d.hidden), h, block->stat1);
+    xm_pass_product(pass, layer->p[XM_Q].weight, layer->p[XM_Q_BIAS].data, h,
+                    xm_rows_of(block->qkv, d.qkv));
+    norm_query_key_heads(pass, layer, block);
     xm_rows qk = { block->qk, block->qk_stride, d.q + d.kv };
-    xm_run_rope(run, qk, 0);
-    attention(run, block);
-    xm_half half = xm_attention_half(run, block);
-    add_half(run, &half, x, block->mid);
+    xm_pass_rope(pass, qk, 0);
+    enqueue_attention(pass, block);
+    xm_branch branch = xm_attention_branch(pass, block);
+    add_branch_to_stream(pass, &branch, x, block->mid);
 }
 
-void xm_block_gate_up(xm_run *run, const xm_block *block)
+void xm_block_gate_up(xm_pass *pass, const xm_block *block)
 {
-    const xm_layer *layer = &run->decoder->layers[run->layer];
-    const xm_config *config = &run->decoder->config;
+    const xm_layer *layer = &pass->decoder->layers[pass->layer];
+    const xm_config *config = &pass->decoder->config;
     xm_dims d = xm_dims_of(config);
-    xm_rows h = xm_rows_of(run->space->h, d.hidden);
+    xm_rows h = xm_rows_of(pass->space->h, d.hidden);
     uint32_t weight = config->gated ? XM_GATE : XM_UP;
     uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
-    xm_stream_norm(run, XM_NORM2, xm_rows_of(block->mid, d.hidden), h,
-                   block->stat2);
-    xm_run_product(run, layer->p[weight].weight, layer->p[bias].data, h,
-                   xm_rows_of(block->gate_up, d.up));
+    xm_residual_norm(pass, XM_NORM2, xm_rows_of(block->mid, d.hidden), h,
+                     block->stat2);
+    xm_pass_product(pass, layer->p[weight].weight, layer->p[bias].data, h,
+                    xm_rows_of(block->gate_up, d.up));
 }
 
-void xm_run_glu(xm_run *run, const xm_block *block)
+void xm_pass_glu(xm_pass *pass, const xm_block *block)
 {
-    if (run->status != XRAY_OK)
+    if (pass->status != XRAY_OK)
         return;
-    const xm_config *config = &run->decoder->config;
-    xray_glu call = { XRAY_HEADER(xray_glu),  .tokens = run->tokens,
-                      .x = block->gate_up,    .y = run->space->act,
+    const xm_config *config = &pass->decoder->config;
+    xray_glu call = { XRAY_HEADER(xray_glu),  .tokens = pass->tokens,
+                      .x = block->gate_up,    .y = pass->space->act,
                       .dim = config->ffn,     .act = xm_act_of(config),
                       .plain = !config->gated };
-    xm_run_note(run, run->device->glu(run->self, NULL, &call), "an activation");
+    xm_pass_keep_status(pass, pass->device->glu(pass->self, NULL, &call),
+                        "an activation");
 }
 
-static void block_down(xm_run *run, const xm_block *block, float *out)
+static void add_mlp_to_stream(xm_pass *pass, const xm_block *block, float *out)
 {
-    xm_half half = xm_mlp_half(run, block);
-    xm_run_glu(run, block);
-    add_half(run, &half, block->mid, out);
+    xm_branch branch = xm_mlp_branch(pass, block);
+    xm_pass_glu(pass, block);
+    add_branch_to_stream(pass, &branch, block->mid, out);
 }
 
-static void look_up(xm_run *run, xray_embedding *call, const char *what)
+static void look_up_embedding(xm_pass *pass, xray_embedding *call,
+                              const char *what)
 {
-    if (run->status != XRAY_OK)
+    if (pass->status != XRAY_OK)
         return;
-    call->tokens = run->tokens;
-    call->dim = run->decoder->config.hidden;
-    xm_run_note(run, run->device->embedding(run->self, NULL, call), what);
+    call->tokens = pass->tokens;
+    call->dim = pass->decoder->config.hidden;
+    xm_pass_keep_status(pass, pass->device->embedding(pass->self, NULL, call),
+                        what);
 }
 
-static void embed(xm_run *run, const int32_t *ids)
+static void embed_tokens(xm_pass *pass, const int32_t *ids)
 {
-    const xm_config *config = &run->decoder->config;
-    xm_space *s = run->space;
+    const xm_config *config = &pass->decoder->config;
+    xm_space *s = pass->space;
     xray_embedding tokens = { XRAY_HEADER(xray_embedding),
                               .ids = ids,
-                              .table = xm_outer(run->decoder, XM_EMBED)->data,
+                              .table = xm_outer(pass->decoder, XM_EMBED)->data,
                               .table_dtype =
-                                  xm_outer(run->decoder, XM_EMBED)->dtype,
+                                  xm_outer(pass->decoder, XM_EMBED)->dtype,
                               .y = s->x[0],
                               .vocab = config->vocab,
                               .scale = (float)config->embed_scale };
-    look_up(run, &tokens, "the embedding");
+    look_up_embedding(pass, &tokens, "the embedding");
     if (!config->learned_positions)
         return;
-    xray_embedding places = { XRAY_HEADER(xray_embedding),
-                              .ids = xm_run_positions(run),
-                              .table =
-                                  xm_outer(run->decoder, XM_POSITIONS)->data,
-                              .table_dtype =
-                                  xm_outer(run->decoder, XM_POSITIONS)->dtype,
-                              .y = s->h,
-                              .vocab = config->max_positions,
-                              .scale = 1.0f };
-    look_up(run, &places, "the embedding of positions");
-    xm_run_add(run, s->h, s->x[0], run->tokens.bound * config->hidden);
+    xray_embedding positions = {
+        XRAY_HEADER(xray_embedding),
+        .ids = xm_pass_positions(pass),
+        .table = xm_outer(pass->decoder, XM_POSITIONS)->data,
+        .table_dtype = xm_outer(pass->decoder, XM_POSITIONS)->dtype,
+        .y = s->h,
+        .vocab = config->max_positions,
+        .scale = 1.0f
+    };
+    look_up_embedding(pass, &positions, "the embedding of positions");
+    xm_pass_add(pass, s->h, s->x[0], pass->tokens.bound * config->hidden);
 }
 
-void xm_blocks(xm_run *run, const int32_t *ids)
+void xm_pass_blocks(xm_pass *pass, const int32_t *ids)
 {
-    xm_space *s = run->space;
-    run->layer = XM_NO_LAYER;
-    if (run->pack)
-        xm_run_need(run, 0, 0);
-    embed(run, ids);
+    xm_space *s = pass->space;
+    pass->layer = XM_NO_LAYER;
+    if (pass->pack)
+        xm_pass_need_bucket(pass, 0, 0);
+    embed_tokens(pass, ids);
     for (uint32_t l = 0; l < s->layers; l++) {
-        run->layer = l;
-        if (run->pack)
-            xm_run_need(run, l + 1, 0);
-        xm_block_attend(run, &s->blocks[l], s->x[l]);
-        xm_block_gate_up(run, &s->blocks[l]);
-        block_down(run, &s->blocks[l], s->x[l + 1]);
+        pass->layer = l;
+        if (pass->pack)
+            xm_pass_need_bucket(pass, l + 1, 0);
+        xm_block_attend(pass, &s->blocks[l], s->x[l]);
+        xm_block_gate_up(pass, &s->blocks[l]);
+        add_mlp_to_stream(pass, &s->blocks[l], s->x[l + 1]);
     }
-    run->layer = XM_NO_LAYER;
+    pass->layer = XM_NO_LAYER;
 }
 
-void xm_final_norm(xm_run *run, float *x, float *stat)
+void xm_pass_final_norm(xm_pass *pass, float *x, float *stat)
 {
-    uint64_t dim = run->decoder->config.hidden;
-    xm_stream_norm(run, XM_NORM, xm_rows_of(x, dim),
-                   xm_rows_of(run->space->hidden, dim), stat);
+    uint64_t dim = pass->decoder->config.hidden;
+    xm_residual_norm(pass, XM_NORM, xm_rows_of(x, dim),
+                     xm_rows_of(pass->space->hidden, dim), stat);
 }
 
-xm_run xm_run_start(const xm_decoder *decoder, xm_space *space, uint64_t tokens,
-                    xr_err *err)
+xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
+                      uint64_t tokens, xr_err *err)
 {
-    return (xm_run){ .decoder = decoder,
-                     .device = decoder->device,
-                     .self = decoder->device_self,
-                     .space = space,
-                     .err = err,
-                     .tokens = { .bound = tokens },
-                     .layer = XM_NO_LAYER };
+    return (xm_pass){ .decoder = decoder,
+                      .device = decoder->device,
+                      .self = decoder->device_self,
+                      .space = space,
+                      .err = err,
+                      .tokens = { .bound = tokens },
+                      .layer = XM_NO_LAYER };
 }
 
 static xray_status check_pack(const xm_decoder *decoder, const xm_space *space,
@@ -300,17 +305,17 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
     xray_status status = check_pack(decoder, space, pack, err);
     if (status != XRAY_OK)
         return status;
-    xm_run run = xm_run_start(decoder, space, pack->tokens, err);
+    xm_pass pass = xm_pass_start(decoder, space, pack->tokens, err);
     if (pack->tokens == 0) {
         for (uint32_t b = 0; b < space->layers + 2; b++)
-            xm_run_need(&run, b, 0);
-        return run.status;
+            xm_pass_need_bucket(&pass, b, 0);
+        return pass.status;
     }
-    run.pack = pack;
-    xm_blocks(&run, pack->ids);
-    xm_run_need(&run, space->layers + 1, 0);
-    xm_final_norm(&run, space->x[space->layers], space->stat);
-    if (run.status == XRAY_OK)
+    pass.pack = pack;
+    xm_pass_blocks(&pass, pack->ids);
+    xm_pass_need_bucket(&pass, space->layers + 1, 0);
+    xm_pass_final_norm(&pass, space->x[space->layers], space->stat);
+    if (pass.status == XRAY_OK)
         space->live = pack->tokens;
-    return run.status;
+    return pass.status;
 }

@@ -7,7 +7,8 @@
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
-static uint64_t lookup_count(const xm_config *config, const xm_layout *layout)
+static uint64_t count_lookup_elements(const xm_config *config,
+                                      const xm_layout *layout)
 {
     return config->tied && !layout->frozen
                ? (uint64_t)config->vocab * config->hidden
@@ -16,14 +17,14 @@ static uint64_t lookup_count(const xm_config *config, const xm_layout *layout)
 
 uint64_t xm_grads_bytes(const xm_config *config, const xm_layout *layout)
 {
-    uint64_t count = lookup_count(config, layout);
+    uint64_t count = count_lookup_elements(config, layout);
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
-        count += xm_bucket_room(layout, b);
+        count += xm_bucket_capacity(layout, b);
     return count * sizeof(float);
 }
 
-static xray_status take(const xm_grads *g, const char *owner, uint64_t count,
-                        xr_err *err, float **out)
+static xray_status allocate_gradient(const xm_grads *g, const char *owner,
+                                     uint64_t count, xr_err *err, float **out)
 {
     void *data = NULL;
     uint64_t bytes = (count ? count : 1) * sizeof(float);
@@ -37,7 +38,7 @@ static xray_status take(const xm_grads *g, const char *owner, uint64_t count,
     return XRAY_OK;
 }
 
-static xray_status fill(xm_grads *g, const char *owner, xr_err *err)
+static xray_status allocate_buckets(xm_grads *g, const char *owner, xr_err *err)
 {
     g->buckets = xr_calloc(g->layout->bucket_count, sizeof *g->buckets);
     if (!g->buckets)
@@ -46,9 +47,10 @@ static xray_status fill(xm_grads *g, const char *owner, xr_err *err)
     const xm_layout *layout = g->layout;
     for (uint32_t i = layout->frozen;
          i < layout->bucket_count && status == XRAY_OK; i++)
-        status = take(g, owner, xm_bucket_room(layout, i), err, &g->buckets[i]);
+        status = allocate_gradient(g, owner, xm_bucket_capacity(layout, i), err,
+                                   &g->buckets[i]);
     if (status == XRAY_OK && g->lookup_count)
-        status = take(g, owner, g->lookup_count, err, &g->lookup);
+        status = allocate_gradient(g, owner, g->lookup_count, err, &g->lookup);
     return status;
 }
 
@@ -62,8 +64,8 @@ xray_status xm_grads_create(const xm_config *config, const xm_layout *layout,
     g->device = device;
     g->device_self = device_self;
     g->layout = layout;
-    g->lookup_count = lookup_count(config, layout);
-    xray_status status = fill(g, owner, err);
+    g->lookup_count = count_lookup_elements(config, layout);
+    xray_status status = allocate_buckets(g, owner, err);
     if (status != XRAY_OK) {
         xm_grads_destroy(g);
         return status;
@@ -83,8 +85,8 @@ void xm_grads_destroy(xm_grads *g)
     free(g);
 }
 
-static xray_status clear(const xm_grads *g, float *data, uint64_t count,
-                         xr_err *err)
+static xray_status clear_gradient(const xm_grads *g, float *data,
+                                  uint64_t count, xr_err *err)
 {
     xray_status status =
         g->device->zero(g->device_self, NULL, data, count * sizeof(float));
@@ -99,9 +101,10 @@ xray_status xm_grads_zero(xm_grads *g, xr_err *err)
     const xm_layout *layout = g->layout;
     for (uint32_t i = layout->frozen;
          i < layout->bucket_count && status == XRAY_OK; i++)
-        status = clear(g, g->buckets[i], xm_bucket_room(layout, i), err);
+        status = clear_gradient(g, g->buckets[i], xm_bucket_capacity(layout, i),
+                                err);
     if (status == XRAY_OK && g->lookup)
-        status = clear(g, g->lookup, g->lookup_count, err);
+        status = clear_gradient(g, g->lookup, g->lookup_count, err);
     return status;
 }
 
@@ -120,7 +123,7 @@ xray_status xm_grads_finish(xm_grads *g, xr_err *err)
         return xr_fail(err, status,
                        "the device could not add the gradients of the "
                        "embedding");
-    return clear(g, g->lookup, g->lookup_count, err);
+    return clear_gradient(g, g->lookup, g->lookup_count, err);
 }
 
 xray_status xm_grads_check(const xm_grads *g, const xm_decoder *decoder,

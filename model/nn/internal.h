@@ -6,7 +6,7 @@
 #ifndef XM_NN_INTERNAL_H
 #define XM_NN_INTERNAL_H
 
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "model/nn/decoder.h"
 
 /* The whole tensor of a parameter in a published table, fp32 or, of a matrix,
@@ -23,16 +23,16 @@ static inline uint64_t xm_round16(uint64_t count)
 
 /* One parameter as bound. A fused matrix has its handle and data at its first
  * slot; `offset` is where gradients lie in the bucket. */
-typedef struct xm_bound {
+typedef struct xm_bound_param {
     const float *data; /* a table of dtype bf16 is read by look-ups alone */
     const xray_weight *weight;
     uint64_t offset;
     uint32_t dtype;
     uint32_t reserved;
-} xm_bound;
+} xm_bound_param;
 
 typedef struct xm_layer {
-    xm_bound p[XM_BLOCK_SLOTS];
+    xm_bound_param p[XM_BLOCK_SLOTS];
 } xm_layer;
 
 struct xm_decoder {
@@ -41,14 +41,15 @@ struct xm_decoder {
     void *device_self;
     xm_layout *layout;
     xm_layer *layers;
-    xm_bound outer[XM_SLOTS - XM_BLOCK_SLOTS];
+    xm_bound_param outer[XM_SLOTS - XM_BLOCK_SLOTS];
     float *rope;       /* [positions, rotary / 2, 2]; NULL: no rotation */
     float *rope_local; /* of sliding layers: `rope`, or a table behind it */
     uint64_t positions;
     xm_watch watch;
 };
 
-static inline const xm_bound *xm_outer(const xm_decoder *decoder, uint32_t slot)
+static inline const xm_bound_param *xm_outer(const xm_decoder *decoder,
+                                             uint32_t slot)
 {
     return &decoder->outer[slot - XM_BLOCK_SLOTS];
 }
@@ -125,19 +126,19 @@ struct xm_space {
 
 /* Operators enqueue through a run: the first error sticks, and the rest of the
  * sequence does nothing. */
-typedef struct xm_run {
+typedef struct xm_pass {
     const xm_decoder *decoder;
     const xray_device_ops *device;
     void *self;
     xm_space *space;
-    const xm_pack *pack; /* whole rows, or */
-    const xm_step *step; /* tokens with a cache */
+    const xm_pack *pack;         /* whole rows, or */
+    const xm_decode_batch *step; /* tokens with a cache */
     xm_grads *grads;
     xr_err *err;
     xray_extent tokens;
     uint32_t layer;
     xray_status status;
-} xm_run;
+} xm_pass;
 
 /* Rows of floats: token t at data + t * stride. */
 typedef struct xm_rows {
@@ -152,24 +153,25 @@ static inline xm_rows xm_rows_of(float *data, uint64_t dim)
 }
 
 /* y = x W^T + bias. */
-void xm_run_product(xm_run *run, const xray_weight *weight, const float *bias,
-                    xm_rows x, xm_rows y);
+void xm_pass_product(xm_pass *pass, const xray_weight *weight,
+                     const float *bias, xm_rows x, xm_rows y);
 /* y += x W^T. */
-void xm_run_product_add(xm_run *run, const xray_weight *weight, xm_rows x,
-                        xm_rows y);
+void xm_pass_product_add(xm_pass *pass, const xray_weight *weight, xm_rows x,
+                         xm_rows y);
 /* dx (+)= dy W. */
-void xm_run_product_back(xm_run *run, const xray_weight *weight, xm_rows dy,
-                         xm_rows dx, uint32_t accumulate);
+void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
+                        xm_rows dx, uint32_t accumulate);
 /* dw += dy^T x; dbias += sums of dy unless NULL. */
-void xm_run_fold(xm_run *run, xm_rows dy, xm_rows x, float *dw, float *dbias);
+void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
+                         float *dbias);
 /* y = RMSNorm(x) over each `dim` of weight; groups = x.dim / dim. */
-void xm_run_norm(xm_run *run, const float *weight, uint64_t dim, xm_rows x,
-                 xm_rows y, float *rstd);
+void xm_pass_norm(xm_pass *pass, const float *weight, uint64_t dim, xm_rows x,
+                  xm_rows y, float *rstd);
 /* y = LayerNorm(x); bias may be NULL. */
-void xm_run_layernorm(xm_run *run, const float *weight, const float *bias,
-                      xm_rows x, xm_rows y, float *stat);
+void xm_pass_layernorm(xm_pass *pass, const float *weight, const float *bias,
+                       xm_rows x, xm_rows y, float *stat);
 
-typedef struct xm_norm_back {
+typedef struct xm_norm_grad_call {
     const float *weight;
     const float *stat; /* what the norm kept */
     const float *dy;   /* stride of dx */
@@ -177,33 +179,34 @@ typedef struct xm_norm_back {
     float *dbias; /* LayerNorm; or NULL */
     uint64_t dim;
     uint32_t accumulate;
-} xm_norm_back;
-void xm_run_norm_back(xm_run *run, const xm_norm_back *call, xm_rows x,
-                      xm_rows dx);
-void xm_run_layernorm_back(xm_run *run, const xm_norm_back *call, xm_rows x,
-                           xm_rows dx);
+} xm_norm_grad_call;
+void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *call, xm_rows x,
+                       xm_rows dx);
+void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *call,
+                            xm_rows x, xm_rows dx);
 /* q and k heads, one after the other in x. */
-void xm_run_rope(xm_run *run, xm_rows x, uint32_t inverse);
+void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse);
 /* to += from. */
-void xm_run_add(xm_run *run, const float *from, float *to, uint64_t count);
-void xm_run_copy(xm_run *run, const float *from, float *to, uint64_t count);
-void xm_run_zero(xm_run *run, float *data, uint64_t count);
+void xm_pass_add(xm_pass *pass, const float *from, float *to, uint64_t count);
+void xm_pass_copy(xm_pass *pass, const float *from, float *to, uint64_t count);
+void xm_pass_zero(xm_pass *pass, float *data, uint64_t count);
 /* Keeps the status of a device call, with a sentence that names it. */
-void xm_run_note(xm_run *run, xray_status status, const char *what);
+void xm_pass_keep_status(xm_pass *pass, xray_status status, const char *what);
 /* Layer number of messages for what lies outside of the blocks. */
 #define XM_NO_LAYER UINT32_MAX
 
 /* y[i] = x[index[i]] and y[index[i]] = x[i] of hidden states. */
-void xm_run_gather(xm_run *run, const int32_t *index, const float *x, float *y);
-void xm_run_scatter(xm_run *run, const int32_t *index, const float *x,
+void xm_pass_gather(xm_pass *pass, const int32_t *index, const float *x,
                     float *y);
+void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
+                     float *y);
 /* space->act from the block's gate and up. */
-void xm_run_glu(xm_run *run, const xm_block *block);
+void xm_pass_glu(xm_pass *pass, const xm_block *block);
 
 /* Positions of the run's tokens, [dev]. */
-static inline const int32_t *xm_run_positions(const xm_run *run)
+static inline const int32_t *xm_pass_positions(const xm_pass *pass)
 {
-    return run->pack ? run->pack->positions : run->step->positions;
+    return pass->pack ? pass->pack->positions : pass->step->positions;
 }
 static inline uint32_t xm_act_of(const xm_config *config)
 {
@@ -213,27 +216,28 @@ static inline uint32_t xm_act_of(const xm_config *config)
 /* ---- parameters by place ------------------------------------------------ */
 
 /* A parameter of the run's layer, or one outside of the blocks. */
-const xm_bound *xm_run_bound(const xm_run *run, uint32_t slot);
+const xm_bound_param *xm_pass_param(const xm_pass *pass, uint32_t slot);
 /* Where its gradient is summed. */
-float *xm_run_grad(const xm_run *run, uint32_t slot);
+float *xm_pass_grad(const xm_pass *pass, uint32_t slot);
 /* The same, NULL for a parameter that the model does not have. */
-float *xm_run_grad_if(const xm_run *run, uint32_t slot);
+float *xm_pass_grad_or_null(const xm_pass *pass, uint32_t slot);
 /* The norm at `slot` over whole hidden states, of the model's kind. */
-void xm_stream_norm(xm_run *run, uint32_t slot, xm_rows x, xm_rows y,
-                    float *stat);
+void xm_residual_norm(xm_pass *pass, uint32_t slot, xm_rows x, xm_rows y,
+                      float *stat);
 /* dx (+)= what comes back through it; dy has the stride of dx. */
-typedef struct xm_stream_back {
+typedef struct xm_residual_norm_grad_call {
     const float *stat;
     const float *dy;
     uint32_t slot;
     uint32_t accumulate;
-} xm_stream_back;
-void xm_stream_norm_back(xm_run *run, const xm_stream_back *call, xm_rows x,
-                         xm_rows dx);
+} xm_residual_norm_grad_call;
+void xm_residual_norm_grad(xm_pass *pass,
+                           const xm_residual_norm_grad_call *call, xm_rows x,
+                           xm_rows dx);
 
 /* The product that ends half a block and is added to the stream, with its bias
  * and the norm behind it, if the model has them. */
-typedef struct xm_half {
+typedef struct xm_branch {
     uint32_t weight; /* slots */
     uint32_t bias;
     uint32_t norm;
@@ -241,31 +245,31 @@ typedef struct xm_half {
     xm_rows x;   /* input of the product */
     float *out;  /* what the norm reads, NULL: not kept */
     float *post; /* what the norm keeps, or NULL */
-} xm_half;
-xm_half xm_attention_half(const xm_run *run, const xm_block *block);
-xm_half xm_mlp_half(const xm_run *run, const xm_block *block);
+} xm_branch;
+xm_branch xm_attention_branch(const xm_pass *pass, const xm_block *block);
+xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block);
 /* What is to be added, in space->h. */
-void xm_half_apart(xm_run *run, const xm_half *half);
+void xm_branch_output(xm_pass *pass, const xm_branch *branch);
 
 /* Tell the watch; after an error, nothing. */
-void xm_run_need(xm_run *run, uint32_t bucket, int backward);
-void xm_run_begin(xm_run *run, uint32_t bucket);
-void xm_run_done(xm_run *run, uint32_t bucket);
+void xm_pass_need_bucket(xm_pass *pass, uint32_t bucket, int backward);
+void xm_pass_begin_bucket(xm_pass *pass, uint32_t bucket);
+void xm_pass_done_bucket(xm_pass *pass, uint32_t bucket);
 
-xm_run xm_run_start(const xm_decoder *decoder, xm_space *space, uint64_t tokens,
-                    xr_err *err);
+xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
+                      uint64_t tokens, xr_err *err);
 /* Pieces of a block, for the forward pass and for recomputation: x to
  * block->mid, and block->mid to block->gate_up. */
-void xm_block_attend(xm_run *run, const xm_block *block, float *x);
-void xm_block_gate_up(xm_run *run, const xm_block *block);
+void xm_block_attend(xm_pass *pass, const xm_block *block, float *x);
+void xm_block_gate_up(xm_pass *pass, const xm_block *block);
 /* Embedding and all blocks: the result is in the space's last x. */
-void xm_blocks(xm_run *run, const int32_t *ids);
-/* space->hidden from run->tokens rows at x. */
-void xm_final_norm(xm_run *run, float *x, float *stat);
+void xm_pass_blocks(xm_pass *pass, const int32_t *ids);
+/* space->hidden from pass->tokens rows at x. */
+void xm_pass_final_norm(xm_pass *pass, float *x, float *stat);
 /* Refuses gradients that are laid out for another model. */
 xray_status xm_grads_check(const xm_grads *grads, const xm_decoder *decoder,
                            xr_err *err);
 /* The attention call of a block over whole rows. */
-xray_attention xm_attention_of(const xm_run *run, const xm_block *block);
+xray_attention xm_attention_call(const xm_pass *pass, const xm_block *block);
 
 #endif

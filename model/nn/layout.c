@@ -12,7 +12,7 @@
 #include "model/nn/internal.h"
 
 /* What may lie right behind what. */
-static int joins(uint32_t slot, uint32_t before)
+static int can_join_previous(uint32_t slot, uint32_t before)
 {
     switch (slot) {
     case XM_K:
@@ -32,22 +32,23 @@ static int joins(uint32_t slot, uint32_t before)
     }
 }
 
-typedef struct build {
+typedef struct layout_builder {
     xm_layout *layout;
     uint32_t layers;
     uint32_t tied;
     uint32_t cap;
     xr_err *err;
-} build;
+} layout_builder;
 
 static xray_status count_param(void *ctx, const xm_param_info *info)
 {
     (void)info;
-    ((build *)ctx)->cap++;
+    ((layout_builder *)ctx)->cap++;
     return XRAY_OK;
 }
 
-static uint32_t bucket_of(const build *b, const xm_param_info *info)
+static uint32_t find_param_bucket(const layout_builder *b,
+                                  const xm_param_info *info)
 {
     if (info->layer < XM_MAX_LAYERS)
         return info->layer + 1;
@@ -57,13 +58,13 @@ static uint32_t bucket_of(const build *b, const xm_param_info *info)
 
 static xray_status add_param(void *ctx, const xm_param_info *info)
 {
-    build *b = ctx;
+    layout_builder *b = ctx;
     xm_param *param = &b->layout->params[b->layout->param_count];
     int n = snprintf(param->name, sizeof param->name, "%s", info->name);
     if (n < 0 || (size_t)n >= sizeof param->name)
         return xr_fail(b->err, XRAY_E_BUG, "%s: the name is too long",
                        info->name);
-    param->bucket = bucket_of(b, info);
+    param->bucket = find_param_bucket(b, info);
     param->slot = info->slot;
     param->rows = info->rows;
     param->cols = info->cols;
@@ -74,7 +75,7 @@ static xray_status add_param(void *ctx, const xm_param_info *info)
     return XRAY_OK;
 }
 
-static int by_place(const void *a, const void *b)
+static int compare_param_order(const void *a, const void *b)
 {
     const xm_param *x = a;
     const xm_param *y = b;
@@ -84,13 +85,14 @@ static int by_place(const void *a, const void *b)
 }
 
 /* A look-up table that no product reads needs no handle. */
-static int is_matrix(const build *b, const xm_param *param)
+static int needs_matrix_handle(const layout_builder *b, const xm_param *param)
 {
     return param->cols != 0 && param->slot != XM_POSITIONS &&
            (param->slot != XM_EMBED || b->tied);
 }
 
-static void add_matrix(xm_layout *layout, xm_param *param, xm_matrix *joined)
+static void add_matrix_rows(xm_layout *layout, xm_param *param,
+                            xm_matrix *joined)
 {
     if (joined) {
         param->matrix = (int32_t)(joined - layout->matrices);
@@ -106,31 +108,32 @@ static void add_matrix(xm_layout *layout, xm_param *param, xm_matrix *joined)
     matrix->bucket = param->bucket;
 }
 
-static void lay_out(build *b)
+static void assign_offsets(layout_builder *b)
 {
     xm_layout *layout = b->layout;
     qsort(layout->params, layout->param_count, sizeof *layout->params,
-          by_place);
+          compare_param_order);
     for (uint32_t i = 0; i < layout->param_count; i++) {
         xm_param *param = &layout->params[i];
         uint64_t *used = &layout->bucket_sizes[param->bucket];
-        param->joined = i > 0 &&
-                        layout->params[i - 1].bucket == param->bucket &&
-                        joins(param->slot, layout->params[i - 1].slot);
+        param->joined =
+            i > 0 && layout->params[i - 1].bucket == param->bucket &&
+            can_join_previous(param->slot, layout->params[i - 1].slot);
         param->offset = param->joined ? *used : xm_round16(*used);
         param->matrix = -1;
         *used = param->offset + param->count;
-        if (is_matrix(b, param))
-            add_matrix(layout, param,
-                       param->joined
-                           ? &layout->matrices[layout->matrix_count - 1]
-                           : NULL);
+        if (needs_matrix_handle(b, param))
+            add_matrix_rows(layout, param,
+                            param->joined
+                                ? &layout->matrices[layout->matrix_count - 1]
+                                : NULL);
     }
     for (uint32_t i = 0; i < layout->bucket_count; i++)
         layout->bucket_sizes[i] = xm_round16(layout->bucket_sizes[i]);
 }
 
-static xray_status fill(const xm_config *config, int value_head, build *b)
+static xray_status fill_layout(const xm_config *config, int value_head,
+                               layout_builder *b)
 {
     xray_status status = xm_config_params(config, add_param, b);
     if (status == XRAY_OK && value_head)
@@ -140,14 +143,16 @@ static xray_status fill(const xm_config *config, int value_head, build *b)
                                                 .layer = XM_MAX_LAYERS,
                                                 .slot = XM_VALUE });
     if (status == XRAY_OK)
-        lay_out(b);
+        assign_offsets(b);
     return status;
 }
 
 xray_status xm_layout_create(const xm_config *config, int value_head,
                              xr_err *err, xm_layout **out)
 {
-    build b = { .layers = config->layers, .tied = config->tied, .err = err };
+    layout_builder b = { .layers = config->layers,
+                         .tied = config->tied,
+                         .err = err };
     (void)xm_config_params(config, count_param, &b);
     b.cap += value_head ? 1 : 0;
 
@@ -162,7 +167,7 @@ xray_status xm_layout_create(const xm_config *config, int value_head,
     b.layout = layout;
     xray_status status = XRAY_E_NOMEM;
     if (layout->params && layout->matrices && layout->bucket_sizes)
-        status = fill(config, value_head, &b);
+        status = fill_layout(config, value_head, &b);
     else
         (void)xr_fail(err, XRAY_E_NOMEM, "layout: out of memory");
     if (status != XRAY_OK) {

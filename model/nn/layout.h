@@ -28,7 +28,7 @@ typedef struct xm_param {
     int32_t matrix;      /* index of the matrix that covers it, -1: none */
     uint64_t matrix_row; /* its first row there */
     uint32_t decay;  /* 1: weight decay applies (matrices), 0: norms, biases */
-    uint32_t slot;   /* its place: model/hf/names.h */
+    uint32_t slot;   /* its place: model/hf/param_slots.h */
     uint32_t joined; /* 1: lies right behind the parameter before it, as one
                       * matrix or vector: k and v behind q, up behind gate */
     uint32_t transposed; /* 1: lies [cols, rows] in files */
@@ -64,7 +64,8 @@ typedef struct xm_range {
 
 /* Elements that a bucket takes with equal shares of whole lines: what lies
  * behind its size is 0. */
-static inline uint64_t xm_bucket_room(const xm_layout *layout, uint32_t bucket)
+static inline uint64_t xm_bucket_capacity(const xm_layout *layout,
+                                          uint32_t bucket)
 {
     uint64_t unit = 16 * (uint64_t)(layout->ranks ? layout->ranks : 1);
     return (layout->bucket_sizes[bucket] + unit - 1) / unit * unit;
@@ -73,7 +74,7 @@ static inline uint64_t xm_bucket_room(const xm_layout *layout, uint32_t bucket)
 /* The rank's share of a bucket's room; of one rank, all. */
 static inline xm_range xm_bucket_share(const xm_layout *layout, uint32_t bucket)
 {
-    uint64_t count = xm_bucket_room(layout, bucket);
+    uint64_t count = xm_bucket_capacity(layout, bucket);
     if (layout->ranks < 2)
         return (xm_range){ 0, count };
     count /= layout->ranks;

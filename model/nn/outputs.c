@@ -5,8 +5,9 @@
  */
 #include "model/nn/internal.h"
 
-static xray_status check_items(const xm_decoder *decoder, const xm_space *space,
-                               const xm_items *items, xr_err *err)
+static xray_status check_output_items(const xm_decoder *decoder,
+                                      const xm_space *space,
+                                      const xm_items *items, xr_err *err)
 {
     if (items->count > space->live)
         return xr_fail(err, XRAY_E_STATE,
@@ -20,12 +21,13 @@ static xray_status check_items(const xm_decoder *decoder, const xm_space *space,
     return XRAY_OK;
 }
 
-static xray_lm_head_logp logp_of(const xm_run *run, const xm_items *items)
+static xray_lm_head_logp lm_head_call(const xm_pass *pass,
+                                      const xm_items *items)
 {
-    xm_space *s = run->space;
+    xm_space *s = pass->space;
     return (xray_lm_head_logp){ XRAY_HEADER(xray_lm_head_logp),
-                                .items = run->tokens,
-                                .weight = xm_decoder_lm_head(run->decoder),
+                                .items = pass->tokens,
+                                .weight = xm_decoder_lm_head(pass->decoder),
                                 .x = s->items,
                                 .targets = items->target,
                                 .temperature = items->temperature,
@@ -33,89 +35,93 @@ static xray_lm_head_logp logp_of(const xm_run *run, const xm_items *items)
                                 .entropy = s->entropy,
                                 .lse = s->lse,
                                 .softcap =
-                                    (float)run->decoder->config.logit_softcap,
+                                    (float)pass->decoder->config.logit_softcap,
                                 .logits = s->logits };
 }
 
 /* The gathered states, and the values as rows of one float. */
-static xm_rows states_of(const xm_run *run)
+static xm_rows gathered_states(const xm_pass *pass)
 {
-    uint64_t dim = run->decoder->config.hidden;
-    return (xm_rows){ run->space->items, dim, dim };
+    uint64_t dim = pass->decoder->config.hidden;
+    return (xm_rows){ pass->space->items, dim, dim };
 }
 
-static void lm_head_logp(xm_run *run, const xm_items *items)
+static void compute_token_logp(xm_pass *pass, const xm_items *items)
 {
-    if (run->status != XRAY_OK)
+    if (pass->status != XRAY_OK)
         return;
-    xray_lm_head_logp call = logp_of(run, items);
-    xm_run_note(run, run->device->lm_head_logp(run->self, NULL, &call),
-                "the head");
-    run->space->kept = items->count;
+    xray_lm_head_logp call = lm_head_call(pass, items);
+    xm_pass_keep_status(
+        pass, pass->device->lm_head_logp(pass->self, NULL, &call), "the head");
+    pass->space->kept = items->count;
 }
 
 xray_status xm_outputs(xm_decoder *decoder, xm_space *space,
-                       const xm_items *items, xm_head_out *out, xr_err *err)
+                       const xm_items *items, xm_token_outputs *out,
+                       xr_err *err)
 {
-    *out = (xm_head_out){ .logp = items->target ? space->logp : NULL,
-                          .entropy = items->target ? space->entropy : NULL,
-                          .value = items->value ? space->value : NULL };
-    xray_status status = check_items(decoder, space, items, err);
+    *out = (xm_token_outputs){ .logp = items->target ? space->logp : NULL,
+                               .entropy = items->target ? space->entropy : NULL,
+                               .value = items->value ? space->value : NULL };
+    xray_status status = check_output_items(decoder, space, items, err);
     if (status != XRAY_OK || items->count == 0)
         return status;
-    xm_run run = xm_run_start(decoder, space, items->count, err);
-    xm_run_gather(&run, items->index, space->hidden, space->items);
+    xm_pass pass = xm_pass_start(decoder, space, items->count, err);
+    xm_pass_gather(&pass, items->index, space->hidden, space->items);
     if (items->target)
-        lm_head_logp(&run, items);
+        compute_token_logp(&pass, items);
     xm_rows value = { space->value, 1, 1 };
     if (items->value)
-        xm_run_product(&run, xm_outer(decoder, XM_VALUE)->weight, NULL,
-                       states_of(&run), value);
-    return run.status;
+        xm_pass_product(&pass, xm_outer(decoder, XM_VALUE)->weight, NULL,
+                        gathered_states(&pass), value);
+    return pass.status;
 }
 
-static void logp_back(xm_run *run, const xm_items *items,
-                      const xm_head_grads *grads, float *dx)
+static void backprop_token_logp(xm_pass *pass, const xm_items *items,
+                                const xm_output_grads *grads, float *dx)
 {
-    if (run->status != XRAY_OK)
+    if (pass->status != XRAY_OK)
         return;
-    const xm_decoder *decoder = run->decoder;
+    const xm_decoder *decoder = pass->decoder;
     uint32_t bucket = decoder->config.tied ? 0 : decoder->config.layers + 1;
-    float *grads_of = run->grads->buckets[bucket];
-    xray_lm_head_logp forward = logp_of(run, items);
+    float *grads_of = pass->grads->buckets[bucket];
+    xray_lm_head_logp forward = lm_head_call(pass, items);
     /* A gradient uses them up; a second one computes them. */
-    if (run->space->kept != items->count)
+    if (pass->space->kept != items->count)
         forward.logits = NULL;
-    run->space->kept = 0;
+    pass->space->kept = 0;
     xray_lm_head_grad call = {
         XRAY_HEADER(xray_lm_head_grad), .forward = &forward,
-        .dlogp = grads->dlogp ? grads->dlogp : run->space->zeros,
+        .dlogp = grads->dlogp ? grads->dlogp : pass->space->zeros,
         .dentropy = grads->dentropy, .dx = dx,
         /* A frozen embedding is no less the head. */
         .dweight =
-            grads_of ? grads_of + xm_outer(decoder, XM_HEAD)->offset : NULL
+            grads_of ? grads_of + xm_outer(decoder, XM_LM_HEAD)->offset : NULL
     };
-    xm_run_note(run, run->device->lm_head_grad(run->self, NULL, &call),
-                "the gradient of the head");
+    xm_pass_keep_status(pass,
+                        pass->device->lm_head_grad(pass->self, NULL, &call),
+                        "the gradient of the head");
 }
 
-static void value_back(xm_run *run, const float *dvalue, float *dx,
-                       uint32_t accumulate)
+static void backprop_values(xm_pass *pass, const float *dvalue, float *dx,
+                            uint32_t accumulate)
 {
-    const xm_decoder *decoder = run->decoder;
-    const xm_bound *head = xm_outer(decoder, XM_VALUE);
+    const xm_decoder *decoder = pass->decoder;
+    const xm_bound_param *head = xm_outer(decoder, XM_VALUE);
     uint64_t dim = decoder->config.hidden;
-    xm_run_copy(run, dvalue, run->space->dvalue, run->tokens.bound);
-    xm_rows dv = { run->space->dvalue, 1, 1 };
+    xm_pass_copy(pass, dvalue, pass->space->dvalue, pass->tokens.bound);
+    xm_rows dv = { pass->space->dvalue, 1, 1 };
     xm_rows back = { dx, dim, dim };
-    xm_run_fold(run, dv, states_of(run),
-                run->grads->buckets[decoder->config.layers + 1] + head->offset,
-                NULL);
-    xm_run_product_back(run, head->weight, dv, back, accumulate);
+    xm_pass_weight_grad(
+        pass, dv, gathered_states(pass),
+        pass->grads->buckets[decoder->config.layers + 1] + head->offset, NULL);
+    xm_pass_input_grad(pass, head->weight, dv, back, accumulate);
 }
 
-static xray_status check_grads(const xm_decoder *decoder, const xm_space *space,
-                               const xm_grads *grads, int value, xr_err *err)
+static xray_status check_output_grads(const xm_decoder *decoder,
+                                      const xm_space *space,
+                                      const xm_grads *grads, int value,
+                                      xr_err *err)
 {
     if (!(space->flags & XM_SPACE_TRAIN))
         return xr_fail(err, XRAY_E_STATE,
@@ -131,33 +137,33 @@ static xray_status check_grads(const xm_decoder *decoder, const xm_space *space,
 
 xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
                                 const xm_items *items,
-                                const xm_head_grads *head_grads,
+                                const xm_output_grads *head_grads,
                                 xm_grads *grads, const float **out_dhidden,
                                 xr_err *err)
 {
     *out_dhidden = space->dhidden;
     int logp = items->target && (head_grads->dlogp || head_grads->dentropy);
     int value = items->value && head_grads->dvalue;
-    xray_status status = check_items(decoder, space, items, err);
+    xray_status status = check_output_items(decoder, space, items, err);
     if (status == XRAY_OK)
-        status = check_grads(decoder, space, grads, value, err);
+        status = check_output_grads(decoder, space, grads, value, err);
     if (status != XRAY_OK)
         return status;
-    xm_run run = xm_run_start(decoder, space, items->count, err);
-    run.grads = grads;
-    xm_run_begin(&run, decoder->config.layers + 1);
+    xm_pass pass = xm_pass_start(decoder, space, items->count, err);
+    pass.grads = grads;
+    xm_pass_begin_bucket(&pass, decoder->config.layers + 1);
     if (decoder->config.tied && !grads->layout->frozen)
-        xm_run_begin(&run, 0);
-    if (space->live == 0 || run.status != XRAY_OK)
-        return run.status;
-    xm_run_zero(&run, space->dhidden, space->live * decoder->config.hidden);
+        xm_pass_begin_bucket(&pass, 0);
+    if (space->live == 0 || pass.status != XRAY_OK)
+        return pass.status;
+    xm_pass_zero(&pass, space->dhidden, space->live * decoder->config.hidden);
     if (items->count == 0 || (!logp && !value))
-        return run.status;
+        return pass.status;
     float *dx = space->h;
     if (logp)
-        logp_back(&run, items, head_grads, dx);
+        backprop_token_logp(&pass, items, head_grads, dx);
     if (value)
-        value_back(&run, head_grads->dvalue, dx, logp ? 1 : 0);
-    xm_run_scatter(&run, items->index, dx, space->dhidden);
-    return run.status;
+        backprop_values(&pass, head_grads->dvalue, dx, logp ? 1 : 0);
+    xm_pass_scatter(&pass, items->index, dx, space->dhidden);
+    return pass.status;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/str.h"
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 
 static uint64_t table_version(void *owner)
 {
@@ -27,19 +27,19 @@ static void table_release(void *owner)
         weights->leases--;
 }
 
-static int is_narrow(const xm_param *param, int flags)
+static int is_kept_as_bf16(const xm_param *param, int flags)
 {
     return (flags & XM_WEIGHTS_BF16) && param->cols && param->slot != XM_VALUE;
 }
 
 /* Bytes of a bucket; `offsets` (or NULL) takes where its parameters start. */
-static uint64_t lay_bucket(const xm_layout *layout, uint32_t bucket, int flags,
-                           uint64_t *offsets)
+static uint64_t lay_out_bucket(const xm_layout *layout, uint32_t bucket,
+                               int flags, uint64_t *offsets)
 {
     uint64_t end = 0;
     for (uint32_t i = 0; i < layout->param_count; i++) {
         const xm_param *param = &layout->params[i];
-        uint64_t size = is_narrow(param, flags) ? 2 : sizeof(float);
+        uint64_t size = is_kept_as_bf16(param, flags) ? 2 : sizeof(float);
         if (param->bucket != bucket)
             continue;
         if (!param->joined)
@@ -52,11 +52,12 @@ static uint64_t lay_bucket(const xm_layout *layout, uint32_t bucket, int flags,
 }
 
 /* The same with room for equal shares of fp32. */
-static uint64_t room_of(const xm_layout *layout, uint32_t bucket, int flags)
+static uint64_t count_bucket_bytes(const xm_layout *layout, uint32_t bucket,
+                                   int flags)
 {
     if (layout->ranks > 1)
-        return xm_bucket_room(layout, bucket) * sizeof(float);
-    return lay_bucket(layout, bucket, flags, NULL);
+        return xm_bucket_capacity(layout, bucket) * sizeof(float);
+    return lay_out_bucket(layout, bucket, flags, NULL);
 }
 
 uint64_t xm_weights_bytes(const xm_layout *layout, int flags)
@@ -66,14 +67,15 @@ uint64_t xm_weights_bytes(const xm_layout *layout, int flags)
     if (flags & XM_WEIGHTS_BF16)
         bytes /= 2;
     for (uint32_t i = 0; i < layout->bucket_count; i++)
-        bytes += room_of(layout, i, flags);
+        bytes += count_bucket_bytes(layout, i, flags);
     return bytes;
 }
 
-static xray_status take_buckets(xm_weights *w, const char *owner, xr_err *err)
+static xray_status allocate_buckets(xm_weights *w, const char *owner,
+                                    xr_err *err)
 {
     for (uint32_t i = 0; i < w->layout->bucket_count; i++) {
-        uint64_t bytes = room_of(w->layout, i, w->flags);
+        uint64_t bytes = count_bucket_bytes(w->layout, i, w->flags);
         void *data = NULL;
         xray_status status =
             w->device->alloc(w->device_self, owner, XRAY_TAG_WEIGHTS,
@@ -88,8 +90,8 @@ static xray_status take_buckets(xm_weights *w, const char *owner, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status make_handle(xm_weights *w, const xray_tensor *first,
-                               uint32_t i, xr_err *err)
+static xray_status create_matrix_handle(xm_weights *w, const xray_tensor *first,
+                                        uint32_t i, xr_err *err)
 {
     const xm_matrix *matrix = &w->layout->matrices[i];
     xray_weight_desc desc = { XRAY_HEADER(xray_weight_desc),
@@ -108,12 +110,12 @@ static xray_status make_handle(xm_weights *w, const xray_tensor *first,
         (unsigned long long)matrix->rows, (unsigned long long)matrix->cols);
 }
 
-static void describe(xm_weights *w, uint32_t i, uint64_t offset)
+static void describe_tensor(xm_weights *w, uint32_t i, uint64_t offset)
 {
     const xm_param *param = &w->layout->params[i];
     xray_tensor *tensor = &w->tensors[i];
     tensor->name = param->name;
-    tensor->dtype = is_narrow(param, w->flags) ? XRAY_BF16 : XRAY_F32;
+    tensor->dtype = is_kept_as_bf16(param, w->flags) ? XRAY_BF16 : XRAY_F32;
     tensor->dims = param->cols ? 2 : 1;
     tensor->shape[0] = param->rows;
     tensor->shape[1] = param->cols;
@@ -122,17 +124,19 @@ static void describe(xm_weights *w, uint32_t i, uint64_t offset)
 }
 
 /* The table, and a handle for each matrix at its first parameter. */
-static xray_status publish(xm_weights *w, const uint64_t *offsets, xr_err *err)
+static xray_status publish_tensors(xm_weights *w, const uint64_t *offsets,
+                                   xr_err *err)
 {
     for (uint32_t i = 0; i < w->layout->param_count; i++) {
         const xm_param *param = &w->layout->params[i];
         xray_tensor *tensor = &w->tensors[i];
         xray_status status = XRAY_OK;
-        describe(w, i, offsets[i]);
+        describe_tensor(w, i, offsets[i]);
         if (param->matrix < 0)
             continue;
         if (param->matrix_row == 0)
-            status = make_handle(w, tensor, (uint32_t)param->matrix, err);
+            status =
+                create_matrix_handle(w, tensor, (uint32_t)param->matrix, err);
         if (status != XRAY_OK)
             return status;
         tensor->weight = w->handles[param->matrix];
@@ -151,19 +155,20 @@ static xray_status publish(xm_weights *w, const uint64_t *offsets, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status lay_out(xm_weights *w, const char *owner, xr_err *err)
+static xray_status lay_out_tensors(xm_weights *w, const char *owner,
+                                   xr_err *err)
 {
     uint64_t *offsets = xr_calloc(w->layout->param_count, sizeof *offsets);
     if (!offsets)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
     for (uint32_t i = 0; i < w->layout->bucket_count; i++)
-        (void)lay_bucket(w->layout, i, w->flags, offsets);
-    xray_status status = publish(w, offsets, err);
+        (void)lay_out_bucket(w->layout, i, w->flags, offsets);
+    xray_status status = publish_tensors(w, offsets, err);
     free(offsets);
     return status;
 }
 
-static xray_status fill(xm_weights *w, const char *owner, xr_err *err)
+static xray_status fill_weights(xm_weights *w, const char *owner, xr_err *err)
 {
     const xm_layout *layout = w->layout;
     w->buckets = xr_calloc(layout->bucket_count, sizeof(float *));
@@ -171,8 +176,8 @@ static xray_status fill(xm_weights *w, const char *owner, xr_err *err)
     w->tensors = xr_calloc(layout->param_count, sizeof(xray_tensor));
     if (!w->buckets || !w->handles || !w->tensors)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
-    xray_status status = take_buckets(w, owner, err);
-    return status == XRAY_OK ? lay_out(w, owner, err) : status;
+    xray_status status = allocate_buckets(w, owner, err);
+    return status == XRAY_OK ? lay_out_tensors(w, owner, err) : status;
 }
 
 xray_status xm_weights_create(const xm_layout *layout,
@@ -187,7 +192,7 @@ xray_status xm_weights_create(const xm_layout *layout,
     w->device = device;
     w->device_self = device_self;
     w->flags = flags;
-    xray_status status = fill(w, owner, err);
+    xray_status status = fill_weights(w, owner, err);
     if (status != XRAY_OK) {
         xm_weights_destroy(w);
         return status;

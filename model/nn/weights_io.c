@@ -37,8 +37,8 @@ void xm_stage_close(xm_stage *s)
     s->buffer = NULL;
 }
 
-static xray_status move_bytes(const xm_stage *s, void *to, const void *from,
-                              uint64_t bytes, uint32_t kind)
+static xray_status copy_and_sync(const xm_stage *s, void *to, const void *from,
+                                 uint64_t bytes, uint32_t kind)
 {
     xray_status status =
         s->device->copy(s->device_self, NULL, to, from, bytes, kind);
@@ -48,11 +48,11 @@ static xray_status move_bytes(const xm_stage *s, void *to, const void *from,
 xray_status xm_stage_move(const xm_stage *s, void *to, const void *from,
                           uint64_t count, uint32_t kind)
 {
-    return move_bytes(s, to, from, count * sizeof(float), kind);
+    return copy_and_sync(s, to, from, count * sizeof(float), kind);
 }
 
 /* In place: what is written lies before what is still to be read. */
-static void round_all(float *values, uint64_t count)
+static void round_to_bf16(float *values, uint64_t count)
 {
     unsigned char *to = (unsigned char *)values;
     for (uint64_t i = 0; i < count; i++) {
@@ -80,9 +80,9 @@ xray_status xm_stage_fill(const xm_weights *w, const xm_param *param,
         if (status != XRAY_OK)
             return status;
         if (narrow)
-            round_all(s->buffer, count);
-        status = move_bytes(s, (unsigned char *)tensor->data + first * size,
-                            s->buffer, count * size, XRAY_COPY_TO_DEVICE);
+            round_to_bf16(s->buffer, count);
+        status = copy_and_sync(s, (unsigned char *)tensor->data + first * size,
+                               s->buffer, count * size, XRAY_COPY_TO_DEVICE);
         if (status != XRAY_OK)
             return xr_fail(err, status, "%s: copy to the device failed",
                            param->name);
@@ -90,7 +90,7 @@ xray_status xm_stage_fill(const xm_weights *w, const xm_param *param,
     return XRAY_OK;
 }
 
-xray_status xm_weights_free_to_change(const xm_weights *w, xr_err *err)
+xray_status xm_weights_check_unleased(const xm_weights *w, xr_err *err)
 {
     if (w->leases == 0)
         return XRAY_OK;
@@ -101,8 +101,8 @@ xray_status xm_weights_free_to_change(const xm_weights *w, xr_err *err)
 }
 
 /* "[3, 4]" */
-static void shape_text(const uint64_t *shape, uint32_t dims, char *out,
-                       size_t cap)
+static void format_shape(const uint64_t *shape, uint32_t dims, char *out,
+                         size_t cap)
 {
     size_t used = 0;
     out[0] = '\0';
@@ -128,8 +128,8 @@ xray_status xm_param_check_shape(const xm_param *param, int on_disk,
         return XRAY_OK;
     char got_text[128];
     char want_text[64];
-    shape_text(shape, dims, got_text, sizeof got_text);
-    shape_text(want, want_dims, want_text, sizeof want_text);
+    format_shape(shape, dims, got_text, sizeof got_text);
+    format_shape(want, want_dims, want_text, sizeof want_text);
     return xr_fail(err, XRAY_E_CONFIG,
                    "%s: tensor %s has shape %s, the model's config says %s",
                    where, param->name, got_text, want_text);
@@ -182,15 +182,15 @@ xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
     return XRAY_OK;
 }
 
-typedef struct remote {
+typedef struct remote_source {
     xm_stage from;
     const float *data;
-} remote;
+} remote_source;
 
-static xray_status from_remote(void *ctx, uint64_t first, uint64_t count,
-                               float *out, xr_err *err)
+static xray_status read_remote_values(void *ctx, uint64_t first, uint64_t count,
+                                      float *out, xr_err *err)
 {
-    const remote *r = ctx;
+    const remote_source *r = ctx;
     xray_status status =
         xm_stage_move(&r->from, out, r->data + first, count, XRAY_COPY_TO_HOST);
     if (status != XRAY_OK)
@@ -199,8 +199,9 @@ static xray_status from_remote(void *ctx, uint64_t first, uint64_t count,
 }
 
 /* The source's tensor; NULL for a value head that it does not have. */
-static xray_status find_source(const xm_param *param, const xray_weights *table,
-                               xr_err *err, const xray_tensor **out)
+static xray_status find_source_tensor(const xm_param *param,
+                                      const xray_weights *table, xr_err *err,
+                                      const xray_tensor **out)
 {
     *out = NULL;
     if (param->slot == XM_VALUE && !xm_tensor_named(table, param->name))
@@ -209,15 +210,15 @@ static xray_status find_source(const xm_param *param, const xray_weights *table,
 }
 
 /* Between memories of one device. */
-static xray_status import_here(const xm_weights *w, const xm_param *param,
-                               const xm_stage *s, const xray_tensor *from)
+static xray_status import_on_device(const xm_weights *w, const xm_param *param,
+                                    const xm_stage *s, const xray_tensor *from)
 {
     const xray_tensor *to = xm_param_tensor(w, param);
     if (from->dtype == to->dtype)
-        return move_bytes(s, to->data, from->data,
-                          param->count *
-                              (to->dtype == XRAY_BF16 ? 2 : sizeof(float)),
-                          XRAY_COPY_ON_DEVICE);
+        return copy_and_sync(s, to->data, from->data,
+                             param->count *
+                                 (to->dtype == XRAY_BF16 ? 2 : sizeof(float)),
+                             XRAY_COPY_ON_DEVICE);
     xray_cast call = { .header = XRAY_HEADER(xray_cast),
                        .count = param->count,
                        .x = from->data,
@@ -228,16 +229,16 @@ static xray_status import_here(const xm_weights *w, const xm_param *param,
     return status == XRAY_OK ? w->device->sync(w->device_self, NULL) : status;
 }
 
-static xray_status import_param(const xm_weights *w, const xm_param *param,
-                                const xray_weights *table, const xm_stage *s,
-                                xr_err *err)
+static xray_status import_parameter(const xm_weights *w, const xm_param *param,
+                                    const xray_weights *table,
+                                    const xm_stage *s, xr_err *err)
 {
     const xray_tensor *tensor = NULL;
-    xray_status status = find_source(param, table, err, &tensor);
+    xray_status status = find_source_tensor(param, table, err, &tensor);
     if (status != XRAY_OK || !tensor)
         return status;
     if (table->device_self == w->device_self) {
-        status = import_here(w, param, s, tensor);
+        status = import_on_device(w, param, s, tensor);
         return status == XRAY_OK
                    ? status
                    : xr_fail(err, status, "%s: copy failed", param->name);
@@ -246,45 +247,47 @@ static xray_status import_param(const xm_weights *w, const xm_param *param,
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: only fp32 is taken from another device",
                        param->name);
-    remote r = { .from = { .device = table->device,
-                           .device_self = table->device_self },
-                 .data = tensor->data };
-    return xm_stage_fill(w, param, s, from_remote, &r, err);
+    remote_source r = { .from = { .device = table->device,
+                                  .device_self = table->device_self },
+                        .data = tensor->data };
+    return xm_stage_fill(w, param, s, read_remote_values, &r, err);
 }
 
 /* Parameters that the table has, or, without `came`, all. */
-static int is_wanted(const xm_weights *w, uint32_t i, const xray_weights *from,
-                     const unsigned char *came)
+static int is_param_wanted(const xm_weights *w, uint32_t i,
+                           const xray_weights *from, const unsigned char *came)
 {
     return !came || xm_tensor_named(from, w->layout->params[i].name);
 }
 
 /* All is checked before the first value is taken. */
-static xray_status check_source(const xm_weights *w, const xray_weights *table,
-                                const unsigned char *came, xr_err *err)
+static xray_status check_source_tensors(const xm_weights *w,
+                                        const xray_weights *table,
+                                        const unsigned char *came, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
         const xray_tensor *tensor = NULL;
-        if (is_wanted(w, i, table, came))
-            status = find_source(&w->layout->params[i], table, err, &tensor);
+        if (is_param_wanted(w, i, table, came))
+            status =
+                find_source_tensor(&w->layout->params[i], table, err, &tensor);
     }
     return status;
 }
 
-static xray_status import_all(xm_weights *w, const xray_weights *from,
-                              unsigned char *came, xr_err *err)
+static xray_status import_parameters(xm_weights *w, const xray_weights *from,
+                                     unsigned char *came, xr_err *err)
 {
     xm_stage s = { 0 };
-    xray_status status = xm_weights_free_to_change(w, err);
+    xray_status status = xm_weights_check_unleased(w, err);
     if (status == XRAY_OK)
-        status = check_source(w, from, came, err);
+        status = check_source_tensors(w, from, came, err);
     if (status == XRAY_OK)
         status = xm_stage_open(w, err, &s);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
-        if (!is_wanted(w, i, from, came))
+        if (!is_param_wanted(w, i, from, came))
             continue;
-        status = import_param(w, &w->layout->params[i], from, &s, err);
+        status = import_parameter(w, &w->layout->params[i], from, &s, err);
         if (came)
             came[i] = 1;
     }
@@ -295,7 +298,7 @@ static xray_status import_all(xm_weights *w, const xray_weights *from,
 xray_status xm_weights_import(xm_weights *w, const xray_weights *from,
                               xr_err *err)
 {
-    xray_status status = import_all(w, from, NULL, err);
+    xray_status status = import_parameters(w, from, NULL, err);
     if (status != XRAY_OK)
         return status;
     uint64_t version = from->version ? from->version(from->owner) : w->version;
@@ -305,6 +308,6 @@ xray_status xm_weights_import(xm_weights *w, const xray_weights *from,
 xray_status xm_weights_import_part(xm_weights *w, const xray_weights *from,
                                    unsigned char *came, xr_err *err)
 {
-    xray_status status = import_all(w, from, came, err);
+    xray_status status = import_parameters(w, from, came, err);
     return status == XRAY_OK ? xm_weights_changed(w, w->version, err) : status;
 }

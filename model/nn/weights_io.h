@@ -40,7 +40,7 @@ static inline const xray_tensor *xm_param_tensor(const xm_weights *weights,
 }
 
 /* XRAY_E_STATE while readers hold the weights. */
-xray_status xm_weights_free_to_change(const xm_weights *weights, xr_err *err);
+xray_status xm_weights_check_unleased(const xm_weights *weights, xr_err *err);
 
 /* The shape of a tensor against a parameter's; `on_disk`: as files have it. */
 xray_status xm_param_check_shape(const xm_param *param, int on_disk,

@@ -16,13 +16,13 @@
 /* Values are looked at while they are still in the cache they came through. */
 #define PIECE ((uint64_t)4096)
 
-typedef struct reading {
+typedef struct tensor_read {
     const xm_param *param;
     const xm_st_tensor *tensor;
     const char *dir;
-} reading;
+} tensor_read;
 
-static int all_finite(const float *values, uint64_t count)
+static int are_all_finite(const float *values, uint64_t count)
 {
     const uint32_t exponent = 0x7f800000u;
     uint32_t bad = 0;
@@ -36,11 +36,11 @@ static int all_finite(const float *values, uint64_t count)
 
 /* Elements of the file that must be finite: one that is not would go through
  * every later value without a word. */
-static xray_status read_finite(const reading *r, uint64_t first, uint64_t count,
-                               float *out, xr_err *err)
+static xray_status read_finite_values(const tensor_read *r, uint64_t first,
+                                      uint64_t count, float *out, xr_err *err)
 {
     xray_status status = xm_st_read_f32(r->tensor, first, count, out, err);
-    if (status != XRAY_OK || all_finite(out, count))
+    if (status != XRAY_OK || are_all_finite(out, count))
         return status;
     uint64_t at = 0;
     while (isfinite(out[at]))
@@ -54,27 +54,28 @@ static xray_status read_finite(const reading *r, uint64_t first, uint64_t count,
                                   : "-Inf");
 }
 
-static xray_status from_file(void *ctx, uint64_t first, uint64_t count,
-                             float *out, xr_err *err)
+static xray_status read_file_values(void *ctx, uint64_t first, uint64_t count,
+                                    float *out, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint64_t at = 0; at < count && status == XRAY_OK; at += PIECE)
-        status =
-            read_finite(ctx, first + at,
-                        count - at < PIECE ? count - at : PIECE, out + at, err);
+        status = read_finite_values(ctx, first + at,
+                                    count - at < PIECE ? count - at : PIECE,
+                                    out + at, err);
     return status;
 }
 
-/* What one call of from_turned is for. */
-typedef struct span {
+/* What one call of read_transposed_values is for. */
+typedef struct output_range {
     uint64_t first;
     uint64_t end;
     float *out;
-} span;
+} output_range;
 
 /* The tile of the matrix at (row, col), out of a file that has [cols, rows]. */
-static xray_status turn_tile(const reading *r, uint64_t row, uint64_t col,
-                             const span *s, xr_err *err)
+static xray_status transpose_tile(const tensor_read *r, uint64_t row,
+                                  uint64_t col, const output_range *s,
+                                  xr_err *err)
 {
     float tile[TILE_COLS][TILE_ROWS];
     uint64_t rows = r->param->rows;
@@ -83,7 +84,7 @@ static xray_status turn_tile(const reading *r, uint64_t row, uint64_t col,
     uint64_t wide = cols - col < TILE_COLS ? cols - col : TILE_COLS;
     for (uint64_t i = 0; i < wide; i++) {
         xray_status status =
-            read_finite(r, (col + i) * rows + row, high, tile[i], err);
+            read_finite_values(r, (col + i) * rows + row, high, tile[i], err);
         if (status != XRAY_OK)
             return status;
     }
@@ -96,23 +97,24 @@ static xray_status turn_tile(const reading *r, uint64_t row, uint64_t col,
     return XRAY_OK;
 }
 
-static xray_status from_turned(void *ctx, uint64_t first, uint64_t count,
-                               float *out, xr_err *err)
+static xray_status read_transposed_values(void *ctx, uint64_t first,
+                                          uint64_t count, float *out,
+                                          xr_err *err)
 {
-    const reading *r = ctx;
-    const span s = { first, first + count, out };
+    const tensor_read *r = ctx;
+    const output_range s = { first, first + count, out };
     uint64_t cols = r->param->cols;
     for (uint64_t row = first / cols; row * cols < s.end; row += TILE_ROWS)
         for (uint64_t col = 0; col < cols; col += TILE_COLS) {
-            xray_status status = turn_tile(r, row, col, &s, err);
+            xray_status status = transpose_tile(r, row, col, &s, err);
             if (status != XRAY_OK)
                 return status;
         }
     return XRAY_OK;
 }
 
-static xray_status zeros(void *ctx, uint64_t first, uint64_t count, float *out,
-                         xr_err *err)
+static xray_status fill_zeros(void *ctx, uint64_t first, uint64_t count,
+                              float *out, xr_err *err)
 {
     (void)ctx;
     (void)first;
@@ -125,7 +127,7 @@ static xray_status zeros(void *ctx, uint64_t first, uint64_t count, float *out,
 
 /* A name without the part that the body of a model has in a file of the whole:
  * files written from the body alone do without it. NULL: it has none. */
-static const char *without_prefix(const char *name)
+static const char *strip_body_prefix(const char *name)
 {
     static const char *const prefixes[] = { "model.", "transformer." };
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
@@ -136,10 +138,10 @@ static const char *without_prefix(const char *name)
     return NULL;
 }
 
-static const xm_st_tensor *find_in(const xm_st *st, const char *name)
+static const xm_st_tensor *find_file_tensor(const xm_st *st, const char *name)
 {
     const xm_st_tensor *tensor = xm_st_find(st, name);
-    const char *bare = without_prefix(name);
+    const char *bare = strip_body_prefix(name);
     if (!tensor && strcmp(name, XM_VALUE_HEAD) == 0)
         return xm_st_find(st, "score.weight"); /* transformers' name for it */
     return tensor || !bare ? tensor : xm_st_find(st, bare);
@@ -155,7 +157,7 @@ static int ends_with(const char *text, const char *tail)
 /* What files carry along although it follows from the config, as rotary
  * frequencies of old Llama files and GPT-2's causal masks, and heads for values
  * and scores, which a policy does without. */
-static int may_be_left(const char *name)
+static int is_ignored_tensor(const char *name)
 {
     static const char *const heads[] = { XM_VALUE_HEAD, "score.", "v_head." };
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
@@ -171,12 +173,12 @@ static int may_be_left(const char *name)
 }
 
 /* The bare name of a parameter that the file does not have by its full one. */
-static int has_place_bare(const xm_layout *layout, const xm_st *st,
-                          const char *name)
+static int matches_bare_name(const xm_layout *layout, const xm_st *st,
+                             const char *name)
 {
     for (uint32_t i = 0; i < layout->param_count; i++) {
         const char *full = layout->params[i].name;
-        const char *bare = without_prefix(full);
+        const char *bare = strip_body_prefix(full);
         if (bare && strcmp(bare, name) == 0)
             return xm_st_find(st, full) == NULL;
     }
@@ -184,15 +186,15 @@ static int has_place_bare(const xm_layout *layout, const xm_st *st,
 }
 
 /* Tensors of the files that the model has no use for. */
-static xray_status check_extra(const xm_weights *w, const xm_st *st,
-                               const char *dir, xr_err *err)
+static xray_status check_extra_tensors(const xm_weights *w, const xm_st *st,
+                                       const char *dir, xr_err *err)
 {
     int tied = xm_layout_find(w->layout, "lm_head.weight") == NULL;
     for (size_t i = 0; i < xm_st_count(st); i++) {
         const char *name = xm_st_at(st, i)->name;
         if (xm_layout_find(w->layout, name) ||
             (tied && strcmp(name, "lm_head.weight") == 0) ||
-            may_be_left(name) || has_place_bare(w->layout, st, name))
+            is_ignored_tensor(name) || matches_bare_name(w->layout, st, name))
             continue;
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: tensor %s has no place in the model that "
@@ -204,10 +206,11 @@ static xray_status check_extra(const xm_weights *w, const xm_st *st,
 
 /* ---- one parameter ------------------------------------------------------ */
 
-static xray_status check_param(const xm_weights *w, const xm_param *param,
-                               const xm_st *st, const char *dir, xr_err *err)
+static xray_status check_param_tensor(const xm_weights *w,
+                                      const xm_param *param, const xm_st *st,
+                                      const char *dir, xr_err *err)
 {
-    const xm_st_tensor *tensor = find_in(st, param->name);
+    const xm_st_tensor *tensor = find_file_tensor(st, param->name);
     if (!tensor && (param->slot == XM_VALUE ||
                     ((w->flags & XM_WEIGHTS_NO_LOGP) &&
                      strcmp(param->name, "lm_head.weight") == 0)))
@@ -219,26 +222,28 @@ static xray_status check_param(const xm_weights *w, const xm_param *param,
                        dir, param->name);
     xray_status status =
         xm_param_check_shape(param, 1, tensor->shape, tensor->dims, dir, err);
-    float first = 0; /* reading it says whether the type converts */
+    float first = 0; /* tensor_read it says whether the type converts */
     if (status == XRAY_OK)
         status = xm_st_read_f32(tensor, 0, 1, &first, err);
     return status;
 }
 
-static xray_status load_param(xm_weights *w, const xm_stage *s, reading *r,
-                              xr_err *err)
+static xray_status load_parameter(xm_weights *w, const xm_stage *s,
+                                  tensor_read *r, xr_err *err)
 {
     if (!r->tensor)
-        return xm_stage_fill(w, r->param, s, zeros, NULL, err);
-    return xm_stage_fill(
-        w, r->param, s, r->param->transposed ? from_turned : from_file, r, err);
+        return xm_stage_fill(w, r->param, s, fill_zeros, NULL, err);
+    return xm_stage_fill(w, r->param, s,
+                         r->param->transposed ? read_transposed_values
+                                              : read_file_values,
+                         r, err);
 }
 
 xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
 {
     xm_st *st = NULL;
     xm_stage s = { 0 };
-    xray_status status = xm_weights_free_to_change(w, err);
+    xray_status status = xm_weights_check_unleased(w, err);
     if (status == XRAY_OK)
         status = xm_st_open(dir, err, &st);
     if (status != XRAY_OK)
@@ -246,15 +251,15 @@ xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
     /* All but the values is checked before the first is taken: a checkpoint
      * refused for its names, shapes or types leaves the weights as they were.
      */
-    status = check_extra(w, st, dir, err);
+    status = check_extra_tensors(w, st, dir, err);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
-        status = check_param(w, &w->layout->params[i], st, dir, err);
+        status = check_param_tensor(w, &w->layout->params[i], st, dir, err);
     if (status == XRAY_OK)
         status = xm_stage_open(w, err, &s);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
         const xm_param *param = &w->layout->params[i];
-        reading r = { param, find_in(st, param->name), dir };
-        status = load_param(w, &s, &r, err);
+        tensor_read r = { param, find_file_tensor(st, param->name), dir };
+        status = load_parameter(w, &s, &r, err);
     }
     xm_stage_close(&s);
     xm_st_close(st);

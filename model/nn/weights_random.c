@@ -12,7 +12,7 @@
 
 /* Natural logarithm from arithmetic alone, so that initial weights do not
  * depend on the C library: with x = m 2^e, ln m = 2 atanh((m-1)/(m+1)). */
-static double plain_log(double x)
+static double portable_log(double x)
 {
     int e = 0;
     double m = frexp(x, &e);
@@ -30,7 +30,7 @@ static double plain_log(double x)
 
 /* Two normal numbers by the polar method (Marsaglia, 1964); each attempt has
  * its own counter. */
-static void normal_pair(uint64_t key, uint64_t pair, double out[2])
+static void draw_normal_pair(uint64_t key, uint64_t pair, double out[2])
 {
     double u = 0;
     double v = 0;
@@ -44,21 +44,21 @@ static void normal_pair(uint64_t key, uint64_t pair, double out[2])
         if (r > 0 && r < 1)
             break;
     }
-    double scale = sqrt(-2 * plain_log(r) / r);
+    double scale = sqrt(-2 * portable_log(r) / r);
     out[0] = u * scale;
     out[1] = v * scale;
 }
 
-typedef struct draw {
+typedef struct distribution {
     uint64_t key;
     double deviation; /* 0: all elements are `value` */
     float value;
-} draw;
+} distribution;
 
-static xray_status from_draw(void *ctx, uint64_t first, uint64_t count,
-                             float *out, xr_err *err)
+static xray_status draw_values(void *ctx, uint64_t first, uint64_t count,
+                               float *out, xr_err *err)
 {
-    const draw *d = ctx;
+    const distribution *d = ctx;
     (void)err;
     for (uint64_t i = 0; i < count; i++)
         out[i] = d->value;
@@ -66,7 +66,7 @@ static xray_status from_draw(void *ctx, uint64_t first, uint64_t count,
         return XRAY_OK;
     for (uint64_t i = first / 2 * 2; i < first + count; i += 2) {
         double pair[2];
-        normal_pair(d->key, i / 2, pair);
+        draw_normal_pair(d->key, i / 2, pair);
         if (i >= first)
             out[i - first] = (float)(pair[0] * d->deviation);
         if (i + 1 < first + count)
@@ -75,7 +75,7 @@ static xray_status from_draw(void *ctx, uint64_t first, uint64_t count,
     return XRAY_OK;
 }
 
-static int is_norm(uint32_t slot)
+static int is_norm_weight(uint32_t slot)
 {
     switch (slot) {
     case XM_NORM1:
@@ -91,15 +91,17 @@ static int is_norm(uint32_t slot)
     }
 }
 
-static draw draw_of(const xm_param *param, const xm_config *config,
-                    uint64_t seed)
+static distribution param_distribution(const xm_param *param,
+                                       const xm_config *config, uint64_t seed)
 {
-    draw d = { .key = xray_mix64(xray_mix64(0, seed),
-                                 xr_hash(param->name, strlen(param->name))) };
+    distribution d = { .key = xray_mix64(
+                           xray_mix64(0, seed),
+                           xr_hash(param->name, strlen(param->name))) };
     if (param->slot == XM_VALUE)
         return d;
     if (param->cols == 0) {
-        d.value = is_norm(param->slot) ? (float)(1 - config->norm_offset) : 0;
+        d.value =
+            is_norm_weight(param->slot) ? (float)(1 - config->norm_offset) : 0;
         return d;
     }
     d.deviation = config->init_range;
@@ -112,13 +114,13 @@ xray_status xm_weights_random(xm_weights *w, const xm_config *config,
                               uint64_t seed, xr_err *err)
 {
     xm_stage s = { 0 };
-    xray_status status = xm_weights_free_to_change(w, err);
+    xray_status status = xm_weights_check_unleased(w, err);
     if (status == XRAY_OK)
         status = xm_stage_open(w, err, &s);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
         const xm_param *param = &w->layout->params[i];
-        draw d = draw_of(param, config, seed);
-        status = xm_stage_fill(w, param, &s, from_draw, &d, err);
+        distribution d = param_distribution(param, config, seed);
+        status = xm_stage_fill(w, param, &s, draw_values, &d, err);
     }
     xm_stage_close(&s);
     return status == XRAY_OK ? xm_weights_changed(w, w->version, err) : status;

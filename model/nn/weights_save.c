@@ -14,15 +14,15 @@
 
 /* One tensor at a time leaves the device and is turned to the way it lies in
  * files. */
-typedef struct writing {
+typedef struct tensor_writer {
     const xm_weights *weights;
     xm_stage stage;
     float *copy;   /* room for the largest parameter; NULL: none is copied */
     float *turned; /* the same for transposed ones */
-} writing;
+} tensor_writer;
 
-static void turn_tile(const xm_param *param, uint64_t row, uint64_t col,
-                      const float *from, float *to)
+static void transpose_tile(const xm_param *param, uint64_t row, uint64_t col,
+                           const float *from, float *to)
 {
     uint64_t rows = param->rows;
     uint64_t cols = param->cols;
@@ -31,16 +31,18 @@ static void turn_tile(const xm_param *param, uint64_t row, uint64_t col,
             to[c * rows + r] = from[r * cols + c];
 }
 
-static void turn(const xm_param *param, const float *from, float *to)
+static void transpose_matrix(const xm_param *param, const float *from,
+                             float *to)
 {
     for (uint64_t row = 0; row < param->rows; row += TILE)
         for (uint64_t col = 0; col < param->cols; col += TILE)
-            turn_tile(param, row, col, from, to);
+            transpose_tile(param, row, col, from, to);
 }
 
-static xray_status values(void *ctx, size_t i, xr_err *err, const void **out)
+static xray_status feed_param_values(void *ctx, size_t i, xr_err *err,
+                                     const void **out)
 {
-    const writing *w = ctx;
+    const tensor_writer *w = ctx;
     const xm_param *param = &w->weights->layout->params[i];
     const float *data = xm_param_tensor(w->weights, param)->data;
     if (!w->stage.direct) {
@@ -52,7 +54,7 @@ static xray_status values(void *ctx, size_t i, xr_err *err, const void **out)
         data = w->copy;
     }
     if (param->transposed) {
-        turn(param, data, w->turned);
+        transpose_matrix(param, data, w->turned);
         data = w->turned;
     }
     *out = data;
@@ -60,7 +62,7 @@ static xray_status values(void *ctx, size_t i, xr_err *err, const void **out)
 }
 
 /* Room for copies of the largest parameters that need one. */
-static xray_status make_room(writing *w, xr_err *err)
+static xray_status allocate_copies(tensor_writer *w, xr_err *err)
 {
     const xm_layout *layout = w->weights->layout;
     uint64_t copy = 0;
@@ -92,15 +94,15 @@ void xm_layout_items(const xm_layout *layout, xm_st_item *items)
     }
 }
 
-static xray_status write_all(writing *w, const char *dir, uint64_t max_shard,
-                             xr_err *err)
+static xray_status write_model_files(tensor_writer *w, const char *dir,
+                                     uint64_t max_shard, xr_err *err)
 {
     const xm_layout *layout = w->weights->layout;
     xm_st_item *items = xr_calloc(layout->param_count, sizeof *items);
     if (!items)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
     xm_layout_items(layout, items);
-    const xm_st_feed feed = { values, w };
+    const xm_st_feed feed = { feed_param_values, w };
     xray_status status = xm_st_write_model(dir, items, layout->param_count,
                                            max_shard, &feed, err);
     free(items);
@@ -110,7 +112,7 @@ static xray_status write_all(writing *w, const char *dir, uint64_t max_shard,
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             uint64_t max_shard, xr_err *err)
 {
-    writing w = { .weights = weights };
+    tensor_writer w = { .weights = weights };
     if (weights->flags & XM_WEIGHTS_BF16)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: weights kept as bf16 are not written", dir);
@@ -118,11 +120,11 @@ xray_status xm_weights_save(const xm_weights *weights, const char *dir,
     if (status == XRAY_OK)
         status = xm_stage_open(weights, err, &w.stage);
     if (status == XRAY_OK)
-        status = make_room(&w, err);
+        status = allocate_copies(&w, err);
     if (status == XRAY_OK)
         status = weights->device->sync(weights->device_self, NULL);
     if (status == XRAY_OK)
-        status = write_all(&w, dir, max_shard, err);
+        status = write_model_files(&w, dir, max_shard, err);
     free(w.copy);
     free(w.turned);
     xm_stage_close(&w.stage);

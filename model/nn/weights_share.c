@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/str.h"
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "model/nn/weights_io.h"
 
 static uint64_t share_version(void *owner)
@@ -27,7 +27,7 @@ static void share_release(void *owner)
         weights->leases--;
 }
 
-static void describe(xm_weights *w, uint32_t i)
+static void describe_share(xm_weights *w, uint32_t i)
 {
     const xm_param *param = &w->layout->params[i];
     xm_range share = xm_bucket_share(w->layout, param->bucket);
@@ -65,7 +65,7 @@ xray_status xm_weights_create_share(const xm_layout *layout,
     for (uint32_t b = 0; b < layout->bucket_count; b++)
         w->buckets[b] = memory[b];
     for (uint32_t i = 0; i < layout->param_count; i++)
-        describe(w, i);
+        describe_share(w, i);
     w->table = (xray_weights){ XRAY_HEADER(xray_weights),
                                .tensor_count = layout->param_count,
                                .tensor_stride = sizeof(xray_tensor),
@@ -93,9 +93,9 @@ void xm_weights_destroy_share(xm_weights *w)
 /* ---- values of another table -------------------------------------------- */
 
 /* The source's tensor; NULL for a value head that it does not have. */
-static xray_status find_source(const xm_weights *w, uint32_t i,
-                               const xray_weights *from, xr_err *err,
-                               const xray_tensor **out)
+static xray_status find_source_tensor(const xm_weights *w, uint32_t i,
+                                      const xray_weights *from, xr_err *err,
+                                      const xray_tensor **out)
 {
     const xm_param *param = &w->layout->params[i];
     const xray_tensor *to = &w->tensors[i];
@@ -128,17 +128,17 @@ xray_status xm_weights_import_share(xm_weights *w, const xray_weights *from,
 {
     const xray_tensor *tensor = NULL;
     xm_stage stage = { .device = w->device, .device_self = w->device_self };
-    xray_status status = xm_weights_free_to_change(w, err);
+    xray_status status = xm_weights_check_unleased(w, err);
     if (status == XRAY_OK && from->device_self != w->device_self)
         status = xr_fail(err, XRAY_E_UNSUPPORTED,
                          "shares of weights are taken from the same device "
                          "only");
     /* All is checked before the first value is taken. */
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
-        status = find_source(w, i, from, err, &tensor);
+        status = find_source_tensor(w, i, from, err, &tensor);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
         const xray_tensor *to = &w->tensors[i];
-        status = find_source(w, i, from, err, &tensor);
+        status = find_source_tensor(w, i, from, err, &tensor);
         if (status != XRAY_OK || !tensor || to->count == 0)
             continue;
         const float *data = tensor->data;

@@ -56,7 +56,8 @@ double xm_rl_group_deviation(const xm_rl_group *group)
  *     OpenRLHF `dr_grpo`)
  * A group of one: verl sets mu = 0, sigma = 1; the population's form gives 0,
  * and so does NeMo-RL. */
-static double grpo(const xm_rl_estimator *e, const xm_rl_group *g, double s)
+static double grpo_advantage(const xm_rl_estimator *e, const xm_rl_group *g,
+                             double s)
 {
     double n = g->count;
     double d = s - g->mean;
@@ -83,8 +84,8 @@ static double grpo(const xm_rl_estimator *e, const xm_rl_group *g, double s)
  * `grpo_passk`; Tang et al., "Optimizing language models for inference time
  * objectives", 2025), over the unbiased deviation when normalising. verl raises
  * on a group of one; it gets 0 here. */
-static double passk(const xm_rl_estimator *e, const xm_rl_group *g,
-                    uint64_t row)
+static double passk_advantage(const xm_rl_estimator *e, const xm_rl_group *g,
+                              uint64_t row)
 {
     if (g->count < 2 || row != g->best_row)
         return 0.0;
@@ -119,9 +120,9 @@ double xm_rl_advantage(const xm_rl_estimator *estimator,
     switch (estimator->type) {
     case XM_RL_ADV_GRPO:
     case XM_RL_ADV_GDPO:
-        return grpo(estimator, group, score);
+        return grpo_advantage(estimator, group, score);
     case XM_RL_ADV_PASSK:
-        return passk(estimator, group, row);
+        return passk_advantage(estimator, group, row);
     case XM_RL_ADV_RLOO_VECTORIZED:
         if (alone)
             return 0.0;

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "model/rl/num.h"
+#include "model/rl/portable_math.h"
 
 /* What is known of a group's scores. Zero-initialise. */
 typedef struct xm_rl_group {

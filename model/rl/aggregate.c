@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/rl/aggregate.h"
 
-static double over(double numerator, double denominator)
+static double divide_or_zero(double numerator, double denominator)
 {
     return denominator > 0 ? numerator / denominator : 0.0;
 }
@@ -20,12 +20,13 @@ double xm_rl_token_weight(int64_t mode, const xm_rl_counts *counts,
     case XM_RL_TOKEN_SUM:
         return 1.0;
     case XM_RL_SEQ_MEAN_TOKEN_SUM:
-        return over(1.0, counts->rows);
+        return divide_or_zero(1.0, counts->rows);
     case XM_RL_SEQ_MEAN_TOKEN_SUM_NORM:
-        return over(over(1.0, counts->rows), counts->scale);
+        return divide_or_zero(divide_or_zero(1.0, counts->rows), counts->scale);
     case XM_RL_SEQ_MEAN_TOKEN_MEAN:
-        return over(over(1.0, row_tokens + 1e-8), counts->rows);
+        return divide_or_zero(divide_or_zero(1.0, row_tokens + 1e-8),
+                              counts->rows);
     default:
-        return over(1.0, counts->tokens);
+        return divide_or_zero(1.0, counts->tokens);
     }
 }

@@ -8,7 +8,7 @@
  * where that limit holds no gradient passes; its limit of 20 on |d| decides
  * only where d < -20: the value is then exp(-20) + 19, so 10 as well. TRL has
  * no limits. */
-static xm_rl_term k3(int bounded, double logp, double ref)
+static xm_rl_term k3_estimate(int bounded, double logp, double ref)
 {
     double d = ref - logp;
     double e = xm_rl_exp(d);
@@ -21,7 +21,7 @@ static xm_rl_term k3(int bounded, double logp, double ref)
 /* Every estimate of a log-ratio beyond 20 is beyond 10 too, except k3 of a
  * ratio that the reference makes small: it is l - 1 + exp(-l), so 10 as well.
  */
-static xm_rl_term clamped(xm_rl_term term, double l)
+static xm_rl_term clamp_estimate(xm_rl_term term, double l)
 {
     const double most = 10.0;
     if (fabs(l) > 20.0 || fabs(term.value) > most)
@@ -46,7 +46,7 @@ xm_rl_term xm_rl_kl(int64_t type, int bounded, double logp, double ref)
         term = (xm_rl_term){ 0.5 * l * l, l };
         break;
     case XM_RL_KL_K3:
-        term = k3(bounded, logp, ref);
+        term = k3_estimate(bounded, logp, ref);
         break;
     default:
         break;
@@ -54,6 +54,6 @@ xm_rl_term xm_rl_kl(int64_t type, int bounded, double logp, double ref)
     if (type & XM_RL_KL_STRAIGHT)
         term.slope = l;
     if (type & XM_RL_KL_CLAMPED)
-        term = clamped(term, l);
+        term = clamp_estimate(term, l);
     return term;
 }

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "model/rl/num.h"
+#include "model/rl/portable_math.h"
 
 enum {
     XM_RL_KL_K1,  /* "kl", "k1" */

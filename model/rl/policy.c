@@ -10,7 +10,7 @@ typedef struct ratio {
     int cut;     /* the bound holds: no gradient passes */
 } ratio;
 
-static ratio ratio_of(const xm_rl_clip *clip, double logp, double old)
+static ratio policy_ratio(const xm_rl_clip *clip, double logp, double old)
 {
     ratio r = { .x = logp - old };
     r.cut = clip->bound > 0 && fabs(r.x) > clip->bound;
@@ -27,7 +27,7 @@ static ratio ratio_of(const xm_rl_clip *clip, double logp, double old)
 
 /* max(-A rho, -A kept), whose slope is -A rho where the first is taken. Where
  * only the second is, rho is outside of the clip and the slope 0. */
-static xm_rl_policy clipped_ratio(const ratio *r, double a)
+static xm_rl_policy clip_surrogate(const ratio *r, double a)
 {
     double l1 = -a * r->rho;
     double l2 = -a * r->kept;
@@ -46,8 +46,8 @@ static xm_rl_policy clipped_ratio(const ratio *r, double a)
 xm_rl_policy xm_rl_vanilla(const xm_rl_clip *clip, double logp, double old,
                            double a)
 {
-    ratio r = ratio_of(clip, logp, old);
-    xm_rl_policy out = clipped_ratio(&r, a);
+    ratio r = policy_ratio(clip, logp, old);
+    xm_rl_policy out = clip_surrogate(&r, a);
     double most = -a * clip->dual;
     if (clip->dual > 0 && a < 0 && out.loss.value > most) {
         out.loss = (xm_rl_term){ .value = most, .slope = 0.0 };
@@ -62,7 +62,7 @@ xm_rl_policy xm_rl_vanilla(const xm_rl_clip *clip, double logp, double old,
 xm_rl_policy xm_rl_cispo(const xm_rl_clip *clip, double logp, double old,
                          double a)
 {
-    ratio r = ratio_of(clip, logp, old);
+    ratio r = policy_ratio(clip, logp, old);
     return (xm_rl_policy){ .loss = { -r.kept * a * logp, -r.kept * a },
                            .log_ratio = r.x,
                            .clipped = r.rho > r.kept,
@@ -73,7 +73,7 @@ xm_rl_policy xm_rl_cispo(const xm_rl_clip *clip, double logp, double old,
 xm_rl_policy xm_rl_gpg(const xm_rl_clip *clip, double logp, double old,
                        double a)
 {
-    ratio r = ratio_of(clip, logp, old);
+    ratio r = policy_ratio(clip, logp, old);
     return (xm_rl_policy){ .loss = { -a * logp, -a }, .log_ratio = r.x };
 }
 
@@ -83,7 +83,7 @@ xm_rl_policy xm_rl_gpg(const xm_rl_clip *clip, double logp, double old,
 xm_rl_policy xm_rl_sapo(const xm_rl_clip *clip, const double tau[2],
                         double logp, double old, double a)
 {
-    ratio r = ratio_of(clip, logp, old);
+    ratio r = policy_ratio(clip, logp, old);
     double t = a > 0 ? tau[0] : tau[1];
     double gate = 1.0 / (1.0 + xm_rl_exp(-t * (r.rho - 1.0)));
     double slope = -a * 4.0 * gate * (1.0 - gate) * r.rho;
@@ -97,8 +97,8 @@ xm_rl_policy xm_rl_sapo(const xm_rl_clip *clip, const double tau[2],
 xm_rl_policy xm_rl_clip_cov(const xm_rl_clip *clip, int picked, double logp,
                             double old, double a)
 {
-    ratio r = ratio_of(clip, logp, old);
-    xm_rl_policy out = clipped_ratio(&r, a);
+    ratio r = policy_ratio(clip, logp, old);
+    xm_rl_policy out = clip_surrogate(&r, a);
     if (picked)
         out.loss = (xm_rl_term){ 0.0, 0.0 };
     out.clipped_lower = out.clipped && !picked;
@@ -111,7 +111,7 @@ xm_rl_policy xm_rl_clip_cov(const xm_rl_clip *clip, int picked, double logp,
 xm_rl_policy xm_rl_kl_cov(const xm_rl_clip *clip, double coefficient,
                           double logp, double old, double a)
 {
-    ratio r = ratio_of(clip, logp, old);
+    ratio r = policy_ratio(clip, logp, old);
     double l = -a * r.rho;
     double sign = (double)((r.x > 0) - (r.x < 0));
     return (xm_rl_policy){
@@ -124,7 +124,8 @@ xm_rl_policy xm_rl_kl_cov(const xm_rl_clip *clip, double coefficient,
 
 /* p log(p / q) + (1 - p) log((1 - p) / (1 - q)) with p the old probability,
  * verl's 1e-8 included. */
-static double binary_kl(double logp, double old, double now, double before)
+static double binary_divergence(double logp, double old, double now,
+                                double before)
 {
     return before * (old - logp) +
            (1.0 - before) *
@@ -139,10 +140,12 @@ static double binary_kl(double logp, double old, double now, double before)
 xm_rl_policy xm_rl_dppo(const xm_rl_clip *clip, int kl, double logp, double old,
                         double a)
 {
-    ratio r = ratio_of(clip, logp, old);
+    ratio r = policy_ratio(clip, logp, old);
     double p = xm_rl_exp(logp);
     double q = xm_rl_exp(old);
-    double far = kl ? binary_kl(logp, old, p, q) : a > 0 ? p - q : q - p;
+    double far = kl      ? binary_divergence(logp, old, p, q)
+                 : a > 0 ? p - q
+                         : q - p;
     int valid = far <= (a > 0 ? clip->high : clip->low);
     if (kl)
         valid = valid || (a > 0 ? p <= q : p >= q);
@@ -159,7 +162,7 @@ xm_rl_policy xm_rl_dppo(const xm_rl_clip *clip, int kl, double logp, double old,
 xm_rl_policy xm_rl_dro(const xm_rl_clip *clip, double beta, double logp,
                        double old, double a)
 {
-    ratio r = ratio_of(clip, logp, old);
+    ratio r = policy_ratio(clip, logp, old);
     double x = logp - old;
     return (xm_rl_policy){ .loss = { -(a * logp - 0.5 * beta * x * x),
                                      -a + beta * x },

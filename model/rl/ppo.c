@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/rl/ppo.h"
 
-static double limit(double x, double low, double high)
+static double clamp_value(double x, double low, double high)
 {
     return x < low ? low : x > high ? high : x;
 }
@@ -17,7 +17,8 @@ xm_rl_value xm_rl_value_loss(double clip, double value, double old_value,
     xm_rl_value out = { .loss = { 0.5 * plain * plain, plain } };
     if (!(clip > 0))
         return out;
-    double held = limit(value, old_value - clip, old_value + clip) - returns;
+    double held =
+        clamp_value(value, old_value - clip, old_value + clip) - returns;
     if (held * held > plain * plain) {
         out.loss = (xm_rl_term){ 0.5 * held * held, 0.0 };
         out.clipped = 1;
@@ -33,6 +34,6 @@ double xm_rl_kl_update(const xm_rl_kl_control *control, double coefficient,
 {
     if (!control->adaptive)
         return coefficient;
-    double error = limit(kl / control->target - 1.0, -0.2, 0.2);
+    double error = clamp_value(kl / control->target - 1.0, -0.2, 0.2);
     return coefficient * (1.0 + error * steps / control->horizon);
 }

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "model/rl/num.h"
+#include "model/rl/portable_math.h"
 
 /* ---- advantages ----------------------------------------------------------
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/rl/ppo.h"
 
-static int in(const float *mask, uint64_t t)
+static int is_in_mask(const float *mask, uint64_t t)
 {
     return !mask || mask[t] != 0;
 }
@@ -23,7 +23,7 @@ void xm_rl_gae(const xm_rl_gae_rule *rule, const float *reward,
     double next_value = 0;
     double next = 0;
     for (uint64_t t = count; t-- > 0;) {
-        if (!rule->through && !in(mask, t)) {
+        if (!rule->through && !is_in_mask(mask, t)) {
             out_advantage[t] = 0;
             out_returns[t] = 0;
             continue;
@@ -45,8 +45,8 @@ void xm_rl_returns(double gamma, const float *reward, const float *mask,
 {
     double next = 0;
     for (uint64_t t = count; t-- > 0;) {
-        if (in(mask, t))
+        if (is_in_mask(mask, t))
             next = (double)reward[t] + gamma * next;
-        out_returns[t] = in(mask, t) ? (float)next : 0.0f;
+        out_returns[t] = is_in_mask(mask, t) ? (float)next : 0.0f;
     }
 }

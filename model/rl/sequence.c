@@ -3,7 +3,7 @@
 
 /* GMPO's log-ratio of a token: clamp(x, -low, high) where that makes sign(A) x
  * smaller, x elsewhere. */
-static double hold(const xm_rl_clip *clip, double x, double a)
+static double hold_log_ratio(const xm_rl_clip *clip, double x, double a)
 {
     if (a > 0 && x > clip->high)
         return clip->high;
@@ -18,7 +18,7 @@ void xm_rl_sequence_add(const xm_rl_clip *clip, double logp, double old,
     double x = logp - old;
     row->tokens++;
     row->log_ratio += x;
-    row->held += hold(clip, x, a);
+    row->held += hold_log_ratio(clip, x, a);
     row->advantage += a;
     if (weight != 1.0) /* verl adds 1e-10 to these too: log(1 + 1e-10) */
         row->log_weight += xm_rl_log(weight + 1e-10);
@@ -58,7 +58,7 @@ xm_rl_policy xm_rl_gmpo(const xm_rl_clip *clip, const xm_rl_sequence *row,
     double weight = row->log_weight == 0 ? 1.0 : xm_rl_exp(row->log_weight / m);
     double l = -(row->advantage / m) * xm_rl_exp(row->held / m) * weight;
     int outside = x < -clip->low || x > clip->high;
-    int free = hold(clip, x, a) == x && a != 0;
+    int free = hold_log_ratio(clip, x, a) == x && a != 0;
     return (xm_rl_policy){ .loss = { l, free ? l : 0.0 },
                            .log_ratio = x,
                            .clipped = outside && a > 0,

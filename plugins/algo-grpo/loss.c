@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "model/rl/tally.h"
+#include "model/rl/policy_metrics.h"
 #include "plugins/algo-grpo/loss.h"
 #include "plugins/algo-grpo/prepare.h"
 
-static const char *const names[] = { XM_RL_TALLY_NAMES, NULL };
+static const char *const names[] = { XM_RL_POLICY_METRIC_NAMES, NULL };
 
 const char *const *grpo_metric_names(void)
 {
@@ -190,7 +190,7 @@ static int complete(const grpo_loss_rule *rule, const xray_loss_call *call,
         return 0;
     if (rule->entropy_coeff != 0 && (!call->entropy || !call->dentropy))
         return 0;
-    return call->logp && call->dlogp && sums->count >= XM_RL_TALLY;
+    return call->logp && call->dlogp && sums->count >= XM_RL_POLICY_METRICS;
 }
 
 /* The rows of a micro-batch are those of the mini-batch its marks are of. */

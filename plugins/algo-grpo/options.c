@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugins/algo-grpo/rule.h"
 
-#include "model/rl/choices.h"
+#include "model/rl/option_choices.h"
 
 /* The values index grpo_presets, which a test compares. */
 static const xray_choice preset_choices[] = {

@@ -12,10 +12,10 @@
 
 #include "model/rl/advantage.h"
 #include "model/rl/aggregate.h"
-#include "model/rl/correct.h"
 #include "model/rl/kl.h"
 #include "model/rl/policy.h"
 #include "model/rl/ppo.h"
+#include "model/rl/rollout_correction.h"
 
 /* "By the preset": of a choice, and of a number (whose own values are >= 0). */
 #define GRPO_AUTO ((int64_t)-1)

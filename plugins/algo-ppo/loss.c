@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "model/rl/tally.h"
+#include "model/rl/policy_metrics.h"
 #include "plugins/algo-ppo/loss.h"
 
 enum {
-    METRIC_VF_LOSS = XM_RL_TALLY,
+    METRIC_VF_LOSS = XM_RL_POLICY_METRICS,
     METRIC_VF_CLIPFRAC,
     METRIC_VPRED_MEAN,
     METRIC_COUNT,
 };
 
-static const char *const names[] = { XM_RL_TALLY_NAMES, "critic/vf_loss",
-                                     "critic/vf_clipfrac", "critic/vpred_mean",
-                                     NULL };
+static const char *const names[] = { XM_RL_POLICY_METRIC_NAMES,
+                                     "critic/vf_loss", "critic/vf_clipfrac",
+                                     "critic/vpred_mean", NULL };
 
 const char *const *ppo_metric_names(void)
 {

@@ -2,7 +2,7 @@
 #include "plugins/algo-ppo/rule.h"
 
 #include "core/base/err.h"
-#include "model/rl/choices.h"
+#include "model/rl/option_choices.h"
 
 enum { PRESET_VERL, PRESET_TRLX };
 

@@ -47,7 +47,7 @@ static void walk_weights(walk *w)
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
         shares += xm_bucket_share(layout, b).count;
         if (!self->kind.gathers)
-            see(w, self->weights->buckets[b], xm_bucket_room(layout, b), 1);
+            see(w, self->weights->buckets[b], xm_bucket_capacity(layout, b), 1);
     }
     see(w, g->share_memory, shares, 1);
     for (uint32_t s = 0; g->slots && s < g->turn.slots; s++)
@@ -70,7 +70,8 @@ static void walk_grads(walk *w)
         if (self->kind.scatters)
             see(w, r->shares[b], xm_bucket_share(layout, b).count, keep);
         else
-            see(w, self->grads->buckets[b], xm_bucket_room(layout, b), keep);
+            see(w, self->grads->buckets[b], xm_bucket_capacity(layout, b),
+                keep);
 }
 
 static void walk_moments(walk *w)

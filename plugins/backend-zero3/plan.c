@@ -165,7 +165,7 @@ static uint64_t weight_bytes(const z3_config *config, const xm_config *model,
     if (z3_kind_of(config, layout->ranks).gathers)
         return z3_gather_bytes(layout, model, config, trainable);
     for (uint32_t b = 0; b < layout->bucket_count; b++)
-        bytes += xm_bucket_room(layout, b) * sizeof(float);
+        bytes += xm_bucket_capacity(layout, b) * sizeof(float);
     return bytes;
 }
 

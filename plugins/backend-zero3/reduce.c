@@ -143,8 +143,8 @@ xray_status z3_reduce_begin(void *ctx, uint32_t bucket, xr_err *err)
     xray_status status =
         self->device->event_wait(self->device_self, NULL, r->ready[slot]);
     if (status == XRAY_OK)
-        status =
-            clear(self, r->slots[slot], xm_bucket_room(self->layout, bucket));
+        status = clear(self, r->slots[slot],
+                       xm_bucket_capacity(self->layout, bucket));
     self->grads->buckets[bucket] = r->slots[slot];
     return status == XRAY_OK
                ? XRAY_OK

@@ -13,7 +13,7 @@ static xray_status sum_bucket(z3 *self, uint32_t bucket)
     float *data = self->grads->buckets[bucket];
     if (self->kind.whole)
         return g->comm->all_reduce(g->group, g->stream, data,
-                                   xm_bucket_room(self->layout, bucket),
+                                   xm_bucket_capacity(self->layout, bucket),
                                    XRAY_F32);
     return g->comm->reduce_scatter(g->group, g->stream, data,
                                    data + share.first, share.count, XRAY_F32);
@@ -59,7 +59,8 @@ xray_status z3_unsettle(z3 *self, xr_err *err)
         float *data = self->grads->buckets[b];
         status = clear(self, data, share.first);
         if (status == XRAY_OK)
-            status = clear(self, data + end, xm_bucket_room(layout, b) - end);
+            status =
+                clear(self, data + end, xm_bucket_capacity(layout, b) - end);
     }
     self->reduced = 0;
     return status == XRAY_OK

@@ -30,7 +30,7 @@ static xray_status pack(z3 *self, const xray_batch *batch, uint32_t outputs,
 /* Runs what is packed up to the heads. Without rows it only takes part in what
  * the other ranks' passes need. */
 static xray_status run_heads(z3 *self, const xm_packed *packed,
-                             xm_head_out *heads, xr_err *err)
+                             xm_token_outputs *heads, xr_err *err)
 {
     xray_status status =
         xm_forward(self->decoder, self->space, &packed->pack, err);
@@ -49,7 +49,7 @@ static xray_status collect(z3 *self, const xm_packed *packed, uint32_t tokens,
 }
 
 static xray_status collect_all(z3 *self, const xm_packed *packed,
-                               const xm_head_out *heads, uint32_t tokens,
+                               const xm_token_outputs *heads, uint32_t tokens,
                                uint32_t outputs, const xray_outputs *out,
                                xr_err *err)
 {
@@ -87,7 +87,7 @@ static xray_status forward(z3 *self, const xray_batch *batch, uint32_t outputs,
                            const xray_outputs *out, xr_err *err)
 {
     xm_packed packed = { 0 };
-    xm_head_out heads = { 0 };
+    xm_token_outputs heads = { 0 };
     xr_err later = { "" };
     xray_status status = check_outputs(self, outputs, out, err);
     if (status == XRAY_OK)
@@ -163,7 +163,7 @@ static xray_status backward(z3 *self, const xm_packed *packed, uint32_t outputs,
 {
     xm_packer *packer = self->packer;
     const z3_tokens *t = &self->tokens;
-    xm_head_grads grads = { 0 };
+    xm_output_grads grads = { 0 };
     const float *dhidden = NULL;
     xray_status status = XRAY_OK;
     if (outputs & XRAY_OUTPUT_LOGP)
@@ -188,7 +188,7 @@ static xray_status backward(z3 *self, const xm_packed *packed, uint32_t outputs,
 static xray_status empty_batch(z3 *self, xr_err *err)
 {
     const xm_packed packed = { 0 };
-    xm_head_out heads = { 0 };
+    xm_token_outputs heads = { 0 };
     xray_status status = run_heads(self, &packed, &heads, err);
     return status == XRAY_OK ? backward(self, &packed, 0, err) : status;
 }
@@ -204,7 +204,7 @@ static xray_status micro_batch(z3 *self, const xray_batch *batch,
                                 t->value };
     uint32_t outputs = shown(self, loss);
     xm_packed packed = { 0 };
-    xm_head_out heads = { 0 };
+    xm_token_outputs heads = { 0 };
     xr_err later = { "" };
     xray_status status = pack(self, batch, outputs, &packed, err);
     if (status != XRAY_OK) {

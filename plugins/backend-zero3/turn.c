@@ -13,7 +13,7 @@
 static void place(const xm_layout *layout, z3_turn *turn, uint32_t bucket,
                   uint32_t slot)
 {
-    uint64_t room = xm_bucket_room(layout, bucket);
+    uint64_t room = xm_bucket_capacity(layout, bucket);
     turn->slot_of[bucket] = slot;
     if (turn->room[slot] < room)
         turn->room[slot] = room;

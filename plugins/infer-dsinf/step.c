@@ -46,7 +46,7 @@ static xray_status compute(dsinf *self, const xm_round *round,
             upload(self, d->last, h->last, round->last_count * sizeof(int32_t));
     if (status != XRAY_OK)
         return xr_fail(err, status, "dsinf: a copy to the device failed");
-    xm_step step = {
+    xm_decode_batch step = {
         .tokens = round->tokens,
         .position_bound = round->position_bound,
         .ids = d->ids,

@@ -6,10 +6,10 @@
 #include <math.h>
 
 #include "model/rl/advantage.h"
-#include "model/rl/correct.h"
 #include "model/rl/kl.h"
 #include "model/rl/policy.h"
 #include "model/rl/ppo.h"
+#include "model/rl/rollout_correction.h"
 #include "tests/algo/vectors.h"
 
 static void near(double got, double want, double tolerance)

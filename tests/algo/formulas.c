@@ -6,10 +6,10 @@
 
 #include "model/rl/advantage.h"
 #include "model/rl/aggregate.h"
-#include "model/rl/correct.h"
 #include "model/rl/kl.h"
 #include "model/rl/policy.h"
 #include "model/rl/ppo.h"
+#include "model/rl/rollout_correction.h"
 
 enum { LONGEST = 12 };
 

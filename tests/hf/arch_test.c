@@ -9,7 +9,7 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "model/hf/config.h"
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "tests/testing.h"
 
 static cJSON *goldens(void)

@@ -249,14 +249,14 @@ static void decode_part(const fixture *f, xm_space *space, const cache *c,
         }
         done[r] += take[r];
     }
-    xm_step step = { .tokens = n,
-                     .position_bound = SLOT_TOKENS,
-                     .ids = ids,
-                     .seq = seq,
-                     .positions = positions,
-                     .kv = c->kv,
-                     .last = last,
-                     .last_count = n };
+    xm_decode_batch step = { .tokens = n,
+                             .position_bound = SLOT_TOKENS,
+                             .ids = ids,
+                             .seq = seq,
+                             .positions = positions,
+                             .kv = c->kv,
+                             .last = last,
+                             .last_count = n };
     const float *out = NULL;
     fixture_ok(xm_decode(f->decoder, space, &step, &out, &err), &err);
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);

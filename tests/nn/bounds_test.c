@@ -128,11 +128,11 @@ static void rows_end_with_the_learned_positions(void **state)
         if (!more)
             continue;
         assert_says(&err, "64 positions");
-        xm_step step = { .tokens = 1,
-                         .position_bound = length,
-                         .ids = &seq,
-                         .seq = &seq,
-                         .positions = &seq };
+        xm_decode_batch step = { .tokens = 1,
+                                 .position_bound = length,
+                                 .ids = &seq,
+                                 .seq = &seq,
+                                 .positions = &seq };
         const float *hidden = NULL;
         assert_int_equal(xm_decode(f.decoder, space, &step, &hidden, &err),
                          XRAY_E_RANGE);
@@ -190,7 +190,7 @@ static void gradients_and_panels_are_counted(void **state)
                     ? (uint64_t)f.config.vocab * f.config.hidden * 4
                     : 0;
             for (uint32_t b = frozen; b < part.bucket_count; b++)
-                bytes += xm_bucket_room(&part, b) * 4;
+                bytes += xm_bucket_capacity(&part, b) * 4;
             assert_int_equal(xm_grads_bytes(&f.config, &part), bytes);
             fixture_ok(xm_grads_create(&f.config, &part, f.device.ops,
                                        f.device.self, "test", &err, &grads),

@@ -7,7 +7,7 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "model/hf/safetensors.h"
 #include "tests/nn/fixture.h"
 #include "tests/scratch.h"

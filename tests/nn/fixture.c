@@ -4,7 +4,7 @@
 #include <xray/numerics.h>
 #include <xray/plugin.h>
 
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "tests/testing.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
@@ -322,7 +322,7 @@ void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
                   const fixture_items *items, xm_grads *grads, fixture_out *out)
 {
     xr_err err = { "" };
-    xm_head_out head = { 0 };
+    xm_token_outputs head = { 0 };
     fixture_ok(xm_forward(f->decoder, space, &rows->pack, &err), &err);
     fixture_ok(xm_outputs(f->decoder, space, &items->items, &head, &err), &err);
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
@@ -334,7 +334,7 @@ void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
     if (!grads)
         return;
     const float *dhidden = NULL;
-    xm_head_grads given = { items->dlogp, items->dentropy, items->dvalue };
+    xm_output_grads given = { items->dlogp, items->dentropy, items->dvalue };
     fixture_ok(xm_outputs_backward(f->decoder, space, &items->items, &given,
                                    grads, &dhidden, &err),
                &err);
@@ -430,14 +430,14 @@ void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
     uint32_t done = 0;
     for (uint32_t n = prompt; n < count; done = n, n++) {
         int32_t last = (int32_t)(n - done) - 1;
-        xm_step step = { .tokens = n - done,
-                         .position_bound = room,
-                         .ids = ids + done,
-                         .seq = seq,
-                         .positions = positions + done,
-                         .kv = kv,
-                         .last = &last,
-                         .last_count = 1 };
+        xm_decode_batch step = { .tokens = n - done,
+                                 .position_bound = room,
+                                 .ids = ids + done,
+                                 .seq = seq,
+                                 .positions = positions + done,
+                                 .kv = kv,
+                                 .last = &last,
+                                 .last_count = 1 };
         const float *hidden = NULL;
         fixture_ok(xm_decode(f->decoder, space, &step, &hidden, &err), &err);
         fixture_greedy(f, hidden, &ids[n], &logp[n - 1], NULL);

@@ -150,13 +150,13 @@ static void absent_coefficients_are_zero(void **state)
         const float *dhidden = NULL;
         float zeros[64] = { 0 };
         fixture_items *it = &s.items;
-        xm_head_grads full = { only == 0 ? it->dlogp : zeros,
-                               only == 1 ? it->dentropy : zeros,
-                               only == 2 ? it->dvalue : zeros };
-        xm_head_grads bare = { only == 0 ? it->dlogp : NULL,
-                               only == 1 ? it->dentropy : NULL,
-                               only == 2 ? it->dvalue : NULL };
-        xm_head_grads *given[] = { &full, &bare };
+        xm_output_grads full = { only == 0 ? it->dlogp : zeros,
+                                 only == 1 ? it->dentropy : zeros,
+                                 only == 2 ? it->dvalue : zeros };
+        xm_output_grads bare = { only == 0 ? it->dlogp : NULL,
+                                 only == 1 ? it->dentropy : NULL,
+                                 only == 2 ? it->dvalue : NULL };
+        xm_output_grads *given[] = { &full, &bare };
         xm_grads *into[] = { with, without };
         for (int i = 0; i < 2; i++) {
             fixture_step(&s.model, s.space, &s.rows, it, NULL, NULL);
@@ -234,13 +234,13 @@ static void pass_heard(setting *s, uint32_t frozen, int rows, uint32_t fails,
     const xm_pack no_rows = { .tokens = 0 };
     const xm_pack *pack = rows ? &s->rows.pack : &no_rows;
     const xm_items nothing = { .count = 0 };
-    const xm_head_grads given = { s->items.dlogp, s->items.dentropy,
-                                  s->items.dvalue };
+    const xm_output_grads given = { s->items.dlogp, s->items.dentropy,
+                                    s->items.dvalue };
     const xm_items *items = rows ? &s->items.items : &nothing;
     const fixture *f = &s->model;
     xm_layout part = *f->layout;
     xm_grads *grads = NULL;
-    xm_head_out out = { 0 };
+    xm_token_outputs out = { 0 };
     const float *dhidden = NULL;
     part.frozen = frozen;
     fixture_ok(xm_grads_create(&f->config, &part, f->device.ops, f->device.self,

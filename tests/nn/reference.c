@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "tests/testing.h"
 
 #define PI 3.14159265358979323846
@@ -370,7 +370,7 @@ static reference_out head(const reference *ref, const double *x, int32_t target,
                           double temperature)
 {
     const xm_config *c = ref->config;
-    const double *w = outer(ref, c->tied ? XM_EMBED : XM_HEAD);
+    const double *w = outer(ref, c->tied ? XM_EMBED : XM_LM_HEAD);
     const double *value = outer(ref, XM_VALUE);
     double *z = room(c->vocab);
     linear(w, NULL, x, z, c->vocab, c->hidden);

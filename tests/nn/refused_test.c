@@ -3,7 +3,7 @@
  * What a pass does not take, at the bound and one beyond it, and what it says
  * when the device refuses.
  */
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "tests/nn/fixture.h"
 #include "tests/testing.h"
 
@@ -110,7 +110,7 @@ static void a_step_fits_its_space(void **state)
     xm_space *train = space_of(&f, 4, 1, XM_SPACE_TRAIN);
     const float *hidden = NULL;
     const struct {
-        xm_step step;
+        xm_decode_batch step;
         xm_space *space;
         xray_status want;
         const char *says;
@@ -161,7 +161,7 @@ static void outputs_are_of_the_last_forward(void **state)
     memcpy(index, all, sizeof all);
     xm_items items = { .count = 3, .index = index, .target = index };
     xm_space *space = space_of(&f, 4, 1, 0);
-    xm_head_out out;
+    xm_token_outputs out;
     fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
     fixture_ok(xm_outputs(f.decoder, space, &items, &out, &err), &err);
     assert_non_null(out.logp);
@@ -178,7 +178,7 @@ static void outputs_are_of_the_last_forward(void **state)
         "outputs of 1 tokens are asked for, the last forward kept 0");
     fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
     const float *hidden = NULL;
-    const xm_step none = { .tokens = 0, .position_bound = 1 };
+    const xm_decode_batch none = { .tokens = 0, .position_bound = 1 };
     fixture_ok(xm_decode(f.decoder, space, &none, &hidden, &err), &err);
     assert_refused(
         xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
@@ -217,7 +217,7 @@ static void a_backward_is_of_one_forward(void **state)
                    "the space of this forward keeps nothing for a backward "
                    "pass");
     const xm_items none = { .count = 0 };
-    const xm_head_grads zero = { NULL, NULL, NULL };
+    const xm_output_grads zero = { NULL, NULL, NULL };
     const float *dhidden = NULL;
     assert_refused(xm_outputs_backward(f.decoder, plain, &none, &zero, grads,
                                        &dhidden, &err),
@@ -320,9 +320,9 @@ static xray_status one_step(const fixture *f, xm_space *space,
                             const fixture_items *items, xm_grads *grads,
                             xr_err *err)
 {
-    xm_head_out out;
+    xm_token_outputs out;
     const float *dhidden = NULL;
-    const xm_head_grads back = { items->dlogp, items->dentropy, NULL };
+    const xm_output_grads back = { items->dlogp, items->dentropy, NULL };
     xray_status status = xm_forward(f->decoder, space, &rows->pack, err);
     if (!status)
         status = xm_outputs(f->decoder, space, &items->items, &out, err);
@@ -392,7 +392,7 @@ static void a_step_without_outputs_ends_with_its_status(void **state)
     left = -1;
     fixture_make_on(&f, &fixture_kinds[0], 5, device);
     xm_space *space = space_of(&f, 4, 1, 0);
-    const xm_step step = { .tokens = 1, .position_bound = 1 };
+    const xm_decode_batch step = { .tokens = 1, .position_bound = 1 };
     const float *hidden = NULL;
     left = 0;
     assert_int_equal(xm_decode(f.decoder, space, &step, &hidden, &err),

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "core/base/file.h"
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 #include "model/hf/safetensors.h"
 #include "tests/nn/fixture.h"
 #include "tests/testing.h"
@@ -403,7 +403,7 @@ static void misuse_is_refused(void **state)
     fixture_ok(xm_space_create(f.decoder, 16, 4, 8, XM_SPACE_TRAIN, "test",
                                &err, &space),
                &err);
-    xm_head_out out;
+    xm_token_outputs out;
     assert_int_equal(xm_forward(f.decoder, small, &rows.pack, &err),
                      XRAY_E_RANGE);
     assert_int_equal(xm_outputs(f.decoder, space, &items.items, &out, &err),

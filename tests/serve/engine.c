@@ -362,7 +362,7 @@ void trainer_logp(rig *r, const model *m, const int32_t *row, uint32_t count,
                         .index = index,
                         .target = target,
                         .temperature = temperatures };
-    xm_head_out heads;
+    xm_token_outputs heads;
     if (xm_decoder_create(&m->config, &m->weights->table,
                           m->config.max_positions, "test", &err,
                           &decoder) != XRAY_OK ||

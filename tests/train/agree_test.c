@@ -240,7 +240,7 @@ static uint64_t hash_weights(const rig *r)
     for (uint32_t b = 0; b < self->layout->bucket_count; b++) {
         uint64_t count = self->kind.gathers
                              ? xm_bucket_share(self->layout, b).count
-                             : xm_bucket_room(self->layout, b);
+                             : xm_bucket_capacity(self->layout, b);
         hash =
             xr_hash64(self->weights->buckets[b], count * sizeof(float), hash);
     }

@@ -235,7 +235,7 @@ static uint64_t buckets(const char *json, uint32_t ranks, uint64_t *rooms,
     layout->ranks = ranks;
     *out_count = layout->bucket_count;
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
-        rooms[b] = xm_bucket_room(layout, b);
+        rooms[b] = xm_bucket_capacity(layout, b);
         sum += rooms[b];
     }
     xm_layout_destroy(layout);

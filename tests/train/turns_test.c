@@ -155,13 +155,13 @@ static sizes sizes_of(const char *json, uint32_t ranks)
     layout->ranks = ranks;
     uint32_t last = layout->bucket_count - 1;
     for (uint32_t b = 0; b <= last; b++) {
-        s.all += xm_bucket_room(layout, b);
+        s.all += xm_bucket_capacity(layout, b);
         s.packed[0] += packed_of(layout, b);
     }
-    s.block = xm_bucket_room(layout, 1);
-    s.outer = xm_bucket_room(layout, 0) > xm_bucket_room(layout, last)
-                  ? xm_bucket_room(layout, 0)
-                  : xm_bucket_room(layout, last);
+    s.block = xm_bucket_capacity(layout, 1);
+    s.outer = xm_bucket_capacity(layout, 0) > xm_bucket_capacity(layout, last)
+                  ? xm_bucket_capacity(layout, 0)
+                  : xm_bucket_capacity(layout, last);
     s.packed[1] = 2 * packed_of(layout, 1) + packed_of(layout, last);
     xm_layout_destroy(layout);
     return s;

@@ -8,18 +8,18 @@
 #include "model/nn/internal.h"
 
 /* To compute again is a way to train. */
-static uint32_t whole(uint32_t flags)
+static uint32_t complete_flags(uint32_t flags)
 {
     return flags & XM_SPACE_RECOMPUTE ? flags | XM_SPACE_TRAIN : flags;
 }
 
 /* Hands out pieces of an arena; without one it only counts. */
-typedef struct carve {
+typedef struct arena_cursor {
     float *base;
     uint64_t used; /* elements */
-} carve;
+} arena_cursor;
 
-static float *take(carve *c, uint64_t count)
+static float *take_floats(arena_cursor *c, uint64_t count)
 {
     float *piece = c->base ? c->base + c->used : NULL;
     c->used += xm_round16(count);
@@ -27,62 +27,64 @@ static float *take(carve *c, uint64_t count)
 }
 
 /* Floats a norm keeps of a token. */
-static uint64_t norm_stats(const xm_config *config)
+static uint64_t norm_stat_floats(const xm_config *config)
 {
     return config->layer_norm ? 2 : 1;
 }
 
-static void take_block(carve *c, const xm_config *config, const xm_space *s,
-                       xm_block *b)
+static void take_block_buffers(arena_cursor *c, const xm_config *config,
+                               const xm_space *s, xm_block *b)
 {
     xm_dims d = xm_dims_of(config);
     uint64_t n = s->tokens;
     int train = (s->flags & XM_SPACE_TRAIN) != 0;
     *b = (xm_block){ .qk_stride = d.qkv };
     if (train)
-        b->mid = take(c, n * d.hidden);
-    b->qkv = take(c, n * d.qkv);
+        b->mid = take_floats(c, n * d.hidden);
+    b->qkv = take_floats(c, n * d.qkv);
     b->qk = b->qkv;
     if (train && config->qk_norm) {
         /* The norm's gradient needs what it normed. */
         b->qk_stride = d.q + d.kv;
-        b->qk = take(c, n * b->qk_stride);
-        b->rstd_q = take(c, n * config->heads);
-        b->rstd_k = take(c, n * config->kv_heads);
+        b->qk = take_floats(c, n * b->qk_stride);
+        b->rstd_q = take_floats(c, n * config->heads);
+        b->rstd_k = take_floats(c, n * config->kv_heads);
     }
-    b->o = take(c, n * d.q);
-    b->gate_up = take(c, n * d.up);
+    b->o = take_floats(c, n * d.q);
+    b->gate_up = take_floats(c, n * d.up);
     if (train) {
-        b->lse = take(c, n * config->heads);
-        b->stat1 = take(c, n * norm_stats(config));
-        b->stat2 = take(c, n * norm_stats(config));
+        b->lse = take_floats(c, n * config->heads);
+        b->stat1 = take_floats(c, n * norm_stat_floats(config));
+        b->stat2 = take_floats(c, n * norm_stat_floats(config));
     }
     if (train && config->post_norms) {
-        b->out1 = take(c, n * d.hidden);
-        b->out2 = take(c, n * d.hidden);
-        b->post1 = take(c, n * norm_stats(config));
-        b->post2 = take(c, n * norm_stats(config));
+        b->out1 = take_floats(c, n * d.hidden);
+        b->out2 = take_floats(c, n * d.hidden);
+        b->post1 = take_floats(c, n * norm_stat_floats(config));
+        b->post2 = take_floats(c, n * norm_stat_floats(config));
     }
 }
 
-static void take_inputs(carve *c, const xm_config *config, xm_space *s)
+static void take_block_inputs(arena_cursor *c, const xm_config *config,
+                              xm_space *s)
 {
     float *x = NULL;
     for (uint32_t l = 0; l <= config->layers; l++) {
         if (l == 0 || s->flags & XM_SPACE_TRAIN)
-            x = take(c, s->tokens * config->hidden);
+            x = take_floats(c, s->tokens * config->hidden);
         if (s->x)
             s->x[l] = x;
     }
 }
 
-static void take_blocks(carve *c, const xm_config *config, xm_space *s)
+static void take_all_blocks(arena_cursor *c, const xm_config *config,
+                            xm_space *s)
 {
     int apart = s->flags & XM_SPACE_TRAIN && !(s->flags & XM_SPACE_RECOMPUTE);
     xm_block block = { 0 };
     for (uint32_t l = 0; l < config->layers; l++) {
         if (l == 0 || apart)
-            take_block(c, config, s, &block);
+            take_block_buffers(c, config, s, &block);
         if (!s->blocks)
             continue;
         s->blocks[l] = block;
@@ -91,32 +93,33 @@ static void take_blocks(carve *c, const xm_config *config, xm_space *s)
     }
 }
 
-static uint64_t lay_out(const xm_config *config, float *arena, xm_space *s)
+static uint64_t lay_out_space(const xm_config *config, float *arena,
+                              xm_space *s)
 {
-    carve c = { .base = arena };
+    arena_cursor c = { .base = arena };
     xm_dims d = xm_dims_of(config);
     uint64_t n = s->tokens;
-    take_inputs(&c, config, s);
-    take_blocks(&c, config, s);
-    s->h = take(&c, n * d.hidden);
-    s->act = take(&c, n * d.ffn);
-    s->hidden = take(&c, n * d.hidden);
-    s->items = take(&c, n * d.hidden);
-    s->logp = take(&c, n);
-    s->entropy = take(&c, n);
-    s->lse = take(&c, n);
-    s->value = take(&c, n);
+    take_block_inputs(&c, config, s);
+    take_all_blocks(&c, config, s);
+    s->h = take_floats(&c, n * d.hidden);
+    s->act = take_floats(&c, n * d.ffn);
+    s->hidden = take_floats(&c, n * d.hidden);
+    s->items = take_floats(&c, n * d.hidden);
+    s->logp = take_floats(&c, n);
+    s->entropy = take_floats(&c, n);
+    s->lse = take_floats(&c, n);
+    s->value = take_floats(&c, n);
     if (s->flags & XM_SPACE_LOGITS)
-        s->logits = take(&c, n * xm_round16(config->vocab));
+        s->logits = take_floats(&c, n * xm_round16(config->vocab));
     if (s->flags & XM_SPACE_TRAIN) {
-        s->stat = take(&c, n * norm_stats(config));
-        s->zeros = take(&c, n);
-        s->dvalue = take(&c, n);
-        s->dhidden = take(&c, n * d.hidden);
+        s->stat = take_floats(&c, n * norm_stat_floats(config));
+        s->zeros = take_floats(&c, n);
+        s->dvalue = take_floats(&c, n);
+        s->dhidden = take_floats(&c, n * d.hidden);
         /* The gathered states are done with when the blocks go backward. */
         s->dx = s->items;
-        s->d_o = take(&c, n * d.q);
-        s->dqkv = take(&c, n * d.qkv);
+        s->d_o = take_floats(&c, n * d.q);
+        s->dqkv = take_floats(&c, n * d.qkv);
     }
     return c.used * sizeof(float);
 }
@@ -127,12 +130,12 @@ uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
     xm_space s = { .tokens = tokens,
                    .rows = rows,
                    .row_tokens = row_tokens,
-                   .flags = whole(flags) };
-    return lay_out(config, NULL, &s);
+                   .flags = complete_flags(flags) };
+    return lay_out_space(config, NULL, &s);
 }
 
-static xray_status fill(const xm_decoder *decoder, xm_space *s,
-                        const char *owner, xr_err *err)
+static xray_status allocate_arena(const xm_decoder *decoder, xm_space *s,
+                                  const char *owner, xr_err *err)
 {
     const xm_config *config = &decoder->config;
     s->x = xr_calloc(config->layers + 1u, sizeof *s->x);
@@ -151,7 +154,7 @@ static xray_status fill(const xm_decoder *decoder, xm_space *s,
                        owner, (unsigned long long)s->tokens,
                        (unsigned long long)bytes);
     s->arena = arena;
-    (void)lay_out(config, s->arena, s);
+    (void)lay_out_space(config, s->arena, s);
     return XRAY_OK;
 }
 
@@ -173,9 +176,9 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
     s->tokens = tokens;
     s->rows = rows;
     s->row_tokens = row_tokens;
-    s->flags = whole(flags);
+    s->flags = complete_flags(flags);
     s->layers = decoder->config.layers;
-    xray_status status = fill(decoder, s, owner, err);
+    xray_status status = allocate_arena(decoder, s, owner, err);
     if (status != XRAY_OK) {
         xm_space_destroy(s);
         return status;

@@ -2,7 +2,7 @@
  *
  * The parameters of a decoder under their Hugging Face names.
  */
-#include "model/hf/names.h"
+#include "model/hf/param_slots.h"
 
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ typedef struct naming {
     [XM_GATE_BIAS] = "mlp.gate_proj.bias", [XM_UP_BIAS] = "mlp.up_proj.bias",  \
     [XM_DOWN] = "mlp.down_proj.weight", [XM_DOWN_BIAS] = "mlp.down_proj.bias", \
     [XM_EMBED] = "model.embed_tokens.weight", [XM_NORM] = "model.norm.weight", \
-    [XM_HEAD] = "lm_head.weight"
+    [XM_LM_HEAD] = "lm_head.weight"
 
 static const naming llama = {
     "model.layers.", { COMMON, [XM_NORM2] = "post_attention_layernorm.weight" }
@@ -52,7 +52,7 @@ static const naming phi3 = { "model.layers.",
                                [XM_DOWN] = "mlp.down_proj.weight",
                                [XM_EMBED] = "model.embed_tokens.weight",
                                [XM_NORM] = "model.norm.weight",
-                               [XM_HEAD] = "lm_head.weight" } };
+                               [XM_LM_HEAD] = "lm_head.weight" } };
 static const naming gpt2 = { "transformer.h.",
                              { [XM_NORM1] = "ln_1.weight",
                                [XM_NORM1_BIAS] = "ln_1.bias",
@@ -70,9 +70,9 @@ static const naming gpt2 = { "transformer.h.",
                                [XM_POSITIONS] = "transformer.wpe.weight",
                                [XM_NORM] = "transformer.ln_f.weight",
                                [XM_NORM_BIAS] = "transformer.ln_f.bias",
-                               [XM_HEAD] = "lm_head.weight" } };
+                               [XM_LM_HEAD] = "lm_head.weight" } };
 
-static const naming *naming_of(const xm_config *config)
+static const naming *find_naming(const xm_config *config)
 {
     switch (config->arch) {
     case XM_ARCH_GPT2:
@@ -92,58 +92,60 @@ typedef struct shape {
     uint64_t cols;
 } shape;
 
-static shape when(uint32_t there, uint64_t rows, uint64_t cols)
+static shape shape_if(uint32_t there, uint64_t rows, uint64_t cols)
 {
     return there ? (shape){ rows, cols } : (shape){ 0, 0 };
 }
 
-static void block_shapes(const xm_config *c, shape out[XM_SLOTS])
+static void fill_block_shapes(const xm_config *c, shape out[XM_SLOTS])
 {
     uint64_t h = c->hidden;
     uint64_t q = (uint64_t)c->heads * c->head_dim;
     uint64_t kv = (uint64_t)c->kv_heads * c->head_dim;
     uint64_t ffn = c->ffn;
     uint32_t apart = !c->fused;
-    out[XM_NORM1] = when(1, h, 0);
-    out[XM_NORM1_BIAS] = when(c->layer_norm, h, 0);
-    out[XM_Q] = when(1, apart ? q : q + 2 * kv, h);
-    out[XM_K] = out[XM_V] = when(apart, kv, h);
-    out[XM_Q_BIAS] = when(c->qkv_bias, out[XM_Q].rows, 0);
-    out[XM_K_BIAS] = out[XM_V_BIAS] = when(c->qkv_bias && apart, kv, 0);
-    out[XM_Q_NORM] = out[XM_K_NORM] = when(c->qk_norm, c->head_dim, 0);
-    out[XM_O] = when(1, h, q);
-    out[XM_O_BIAS] = when(c->o_bias, h, 0);
-    out[XM_POST_NORM1] = out[XM_POST_NORM2] = when(c->post_norms, h, 0);
-    out[XM_NORM2] = when(1, h, 0);
-    out[XM_NORM2_BIAS] = when(c->layer_norm, h, 0);
-    out[XM_GATE] = when(c->gated, apart ? ffn : 2 * ffn, h);
-    out[XM_UP] = when(apart || !c->gated, ffn, h);
-    out[XM_GATE_BIAS] = when(c->mlp_bias && c->gated, out[XM_GATE].rows, 0);
-    out[XM_UP_BIAS] = when(c->mlp_bias && out[XM_UP].rows, ffn, 0);
-    out[XM_DOWN] = when(1, h, ffn);
-    out[XM_DOWN_BIAS] = when(c->mlp_bias, h, 0);
+    out[XM_NORM1] = shape_if(1, h, 0);
+    out[XM_NORM1_BIAS] = shape_if(c->layer_norm, h, 0);
+    out[XM_Q] = shape_if(1, apart ? q : q + 2 * kv, h);
+    out[XM_K] = out[XM_V] = shape_if(apart, kv, h);
+    out[XM_Q_BIAS] = shape_if(c->qkv_bias, out[XM_Q].rows, 0);
+    out[XM_K_BIAS] = out[XM_V_BIAS] = shape_if(c->qkv_bias && apart, kv, 0);
+    out[XM_Q_NORM] = out[XM_K_NORM] = shape_if(c->qk_norm, c->head_dim, 0);
+    out[XM_O] = shape_if(1, h, q);
+    out[XM_O_BIAS] = shape_if(c->o_bias, h, 0);
+    out[XM_POST_NORM1] = out[XM_POST_NORM2] = shape_if(c->post_norms, h, 0);
+    out[XM_NORM2] = shape_if(1, h, 0);
+    out[XM_NORM2_BIAS] = shape_if(c->layer_norm, h, 0);
+    out[XM_GATE] = shape_if(c->gated, apart ? ffn : 2 * ffn, h);
+    out[XM_UP] = shape_if(apart || !c->gated, ffn, h);
+    out[XM_GATE_BIAS] = shape_if(c->mlp_bias && c->gated, out[XM_GATE].rows, 0);
+    out[XM_UP_BIAS] = shape_if(c->mlp_bias && out[XM_UP].rows, ffn, 0);
+    out[XM_DOWN] = shape_if(1, h, ffn);
+    out[XM_DOWN_BIAS] = shape_if(c->mlp_bias, h, 0);
 }
 
-static void outer_shapes(const xm_config *c, shape out[XM_SLOTS])
+static void fill_outer_shapes(const xm_config *c, shape out[XM_SLOTS])
 {
-    out[XM_EMBED] = when(1, c->vocab, c->hidden);
-    out[XM_POSITIONS] = when(c->learned_positions, c->max_positions, c->hidden);
-    out[XM_NORM] = when(1, c->hidden, 0);
-    out[XM_NORM_BIAS] = when(c->layer_norm, c->hidden, 0);
-    out[XM_HEAD] = when(!c->tied, c->vocab, c->hidden);
-    out[XM_VALUE] = when(0, 0, 0);
+    out[XM_EMBED] = shape_if(1, c->vocab, c->hidden);
+    out[XM_POSITIONS] =
+        shape_if(c->learned_positions, c->max_positions, c->hidden);
+    out[XM_NORM] = shape_if(1, c->hidden, 0);
+    out[XM_NORM_BIAS] = shape_if(c->layer_norm, c->hidden, 0);
+    out[XM_LM_HEAD] = shape_if(!c->tied, c->vocab, c->hidden);
+    out[XM_VALUE] = shape_if(0, 0, 0);
 }
 
-/* What one walk over the parameters holds. */
-typedef struct walk {
+/* What one param_walk over the parameters holds. */
+typedef struct param_walk {
     const xm_config *config;
     const naming *names;
     shape shapes[XM_SLOTS];
     xm_param_visit f;
     void *ctx;
-} walk;
+} param_walk;
 
-static xray_status visit(const walk *w, uint32_t slot, uint32_t layer)
+static xray_status visit_param_slot(const param_walk *w, uint32_t slot,
+                                    uint32_t layer)
 {
     const shape *size = &w->shapes[slot];
     if (!size->rows || !w->names->slots[slot])
@@ -168,23 +170,23 @@ static xray_status visit(const walk *w, uint32_t slot, uint32_t layer)
 xray_status xm_config_params(const xm_config *config, xm_param_visit f,
                              void *ctx)
 {
-    walk w = {
-        .config = config, .names = naming_of(config), .f = f, .ctx = ctx
+    param_walk w = {
+        .config = config, .names = find_naming(config), .f = f, .ctx = ctx
     };
-    block_shapes(config, w.shapes);
-    outer_shapes(config, w.shapes);
-    xray_status status = visit(&w, XM_EMBED, XM_MAX_LAYERS);
+    fill_block_shapes(config, w.shapes);
+    fill_outer_shapes(config, w.shapes);
+    xray_status status = visit_param_slot(&w, XM_EMBED, XM_MAX_LAYERS);
     if (!status)
-        status = visit(&w, XM_POSITIONS, XM_MAX_LAYERS);
+        status = visit_param_slot(&w, XM_POSITIONS, XM_MAX_LAYERS);
     for (uint32_t layer = 0; layer < config->layers; layer++)
         for (uint32_t slot = 0; !status && slot < XM_BLOCK_SLOTS; slot++)
-            status = visit(&w, slot, layer);
-    for (uint32_t slot = XM_NORM; !status && slot <= XM_HEAD; slot++)
-        status = visit(&w, slot, XM_MAX_LAYERS);
+            status = visit_param_slot(&w, slot, layer);
+    for (uint32_t slot = XM_NORM; !status && slot <= XM_LM_HEAD; slot++)
+        status = visit_param_slot(&w, slot, XM_MAX_LAYERS);
     return status;
 }
 
-static xray_status add_count(void *ctx, const xm_param_info *info)
+static xray_status add_param_count(void *ctx, const xm_param_info *info)
 {
     *(uint64_t *)ctx += info->cols ? info->rows * info->cols : info->rows;
     return XRAY_OK;
@@ -193,6 +195,6 @@ static xray_status add_count(void *ctx, const xm_param_info *info)
 uint64_t xm_config_param_count(const xm_config *config)
 {
     uint64_t count = 0;
-    (void)xm_config_params(config, add_count, &count);
+    (void)xm_config_params(config, add_param_count, &count);
     return count;
 }

@@ -3,8 +3,8 @@
  * What every policy loss reports of a micro-batch, by verl's names: sums over
  * tokens and their weights, in this order.
  */
-#ifndef XM_RL_TALLY_H
-#define XM_RL_TALLY_H
+#ifndef XM_RL_POLICY_METRICS_H
+#define XM_RL_POLICY_METRICS_H
 
 enum {
     XM_RL_PG_LOSS,
@@ -15,11 +15,11 @@ enum {
     XM_RL_KL_COEF,
     XM_RL_ENTROPY,
     XM_RL_LOSS,
-    XM_RL_TALLY, /* a loss's own come behind */
+    XM_RL_POLICY_METRICS, /* a loss's own come behind */
 };
 
 /* Of xray_algo_ops.metric_names, in that order. */
-#define XM_RL_TALLY_NAMES                                                  \
+#define XM_RL_POLICY_METRIC_NAMES                                          \
     "actor/pg_loss", "actor/pg_clipfrac", "actor/pg_clipfrac_lower",       \
         "actor/ppo_kl", "actor/kl_loss", "actor/kl_coef", "actor/entropy", \
         "actor/loss"

@@ -2,8 +2,8 @@
  *
  * Element types of safetensors by name.
  */
-#ifndef XM_ST_TYPES_H
-#define XM_ST_TYPES_H
+#ifndef XM_SAFETENSORS_INTERNAL_H
+#define XM_SAFETENSORS_INTERNAL_H
 
 #include "core/base/str.h"
 #include "model/hf/safetensors.h"

@@ -6,7 +6,8 @@
 
 #include "model/hf/safetensors.h"
 
-static void from_f64(const unsigned char *data, uint64_t count, float *out)
+static void convert_from_f64(const unsigned char *data, uint64_t count,
+                             float *out)
 {
     for (uint64_t i = 0; i < count; i++) {
         double value;
@@ -15,8 +16,8 @@ static void from_f64(const unsigned char *data, uint64_t count, float *out)
     }
 }
 
-static void from_half(const unsigned char *data, uint64_t count, uint32_t dtype,
-                      float *out)
+static void convert_from_half(const unsigned char *data, uint64_t count,
+                              uint32_t dtype, float *out)
 {
     for (uint64_t i = 0; i < count; i++) {
         uint16_t bits;
@@ -45,10 +46,10 @@ xray_status xm_st_read_f32(const xm_st_tensor *tensor, uint64_t first,
         return XRAY_OK;
     case XM_ST_BF16:
     case XM_ST_F16:
-        from_half(data + first * 2, count, tensor->dtype, out);
+        convert_from_half(data + first * 2, count, tensor->dtype, out);
         return XRAY_OK;
     case XM_ST_F64:
-        from_f64(data + first * 8, count, out);
+        convert_from_f64(data + first * 8, count, out);
         return XRAY_OK;
     default:
         return xr_fail(err, XRAY_E_UNSUPPORTED,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "model/rl/correct.h"
+#include "model/rl/rollout_correction.h"
 
-static double limit(double x, double low, double high)
+static double clamp_value(double x, double low, double high)
 {
     return x < low ? low : x > high ? high : x;
 }
@@ -9,11 +9,11 @@ static double limit(double x, double low, double high)
 /* verl's SAFETY_BOUND (verl/trainer/ppo/rollout_corr_helper.py). */
 double xm_rl_log_drift(double old, double rollout)
 {
-    return limit(old - rollout, -20.0, 20.0);
+    return clamp_value(old - rollout, -20.0, 20.0);
 }
 
 /* With x = log r: k1 = -x, k2 = x^2 / 2, k3 = exp(x) - 1 - x. */
-static double estimate(int64_t kind, double x)
+static double estimate_drift(int64_t kind, double x)
 {
     if (kind == XM_RL_RS_K2)
         return 0.5 * x * x;
@@ -23,18 +23,18 @@ static double estimate(int64_t kind, double x)
 }
 
 /* k1 by the ratio exp(-k1) between two bounds, the others by one above. */
-static int within(const xm_rl_correction *rule, double k)
+static int is_within_bounds(const xm_rl_correction *rule, double k)
 {
     if (rule->kind != XM_RL_RS_K1)
         return k <= rule->rs_high;
-    double ratio = xm_rl_exp(limit(-k, -20.0, 20.0));
+    double ratio = xm_rl_exp(clamp_value(-k, -20.0, 20.0));
     return ratio >= rule->rs_low && ratio <= rule->rs_high;
 }
 
 void xm_rl_drift_add(const xm_rl_correction *rule, double log_r,
                      xm_rl_drift *row)
 {
-    double k = estimate(rule->kind, log_r);
+    double k = estimate_drift(rule->kind, log_r);
     if (row->tokens == 0 || k < row->least)
         row->least = k;
     if (row->tokens == 0 || k > row->most)
@@ -53,11 +53,12 @@ void xm_rl_drift_close(const xm_rl_correction *rule, xm_rl_drift *row)
     if (rule->kind == XM_RL_RS_NONE || row->tokens == 0)
         return;
     if (rule->level == XM_RL_RS_SUM)
-        row->kept = within(rule, row->estimate);
+        row->kept = is_within_bounds(rule, row->estimate);
     if (rule->level == XM_RL_RS_MEAN)
-        row->kept = within(rule, row->estimate / row->tokens);
+        row->kept = is_within_bounds(rule, row->estimate / row->tokens);
     if (rule->level == XM_RL_RS_MAX)
-        row->kept = within(rule, row->least) && within(rule, row->most);
+        row->kept = is_within_bounds(rule, row->least) &&
+                    is_within_bounds(rule, row->most);
 }
 
 int xm_rl_drift_keeps(const xm_rl_correction *rule, const xm_rl_drift *row,
@@ -66,7 +67,7 @@ int xm_rl_drift_keeps(const xm_rl_correction *rule, const xm_rl_drift *row,
     if (rule->kind == XM_RL_RS_NONE)
         return 1;
     if (rule->level == XM_RL_RS_TOKEN)
-        return within(rule, estimate(rule->kind, log_r));
+        return is_within_bounds(rule, estimate_drift(rule->kind, log_r));
     return row->kept != 0;
 }
 
@@ -82,7 +83,7 @@ double xm_rl_drift_weight(const xm_rl_correction *rule, const xm_rl_drift *row,
     if (rule->weight == XM_RL_IS_TOKEN)
         w = xm_rl_exp(log_r);
     if (rule->weight == XM_RL_IS_SEQUENCE)
-        w = xm_rl_exp(limit(row->sum, -20.0, 20.0));
+        w = xm_rl_exp(clamp_value(row->sum, -20.0, 20.0));
     if (rule->weight == XM_RL_IS_NONE)
         return 1.0;
     if (rule->low < 0)

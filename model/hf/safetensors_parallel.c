@@ -11,15 +11,16 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
-#include "model/hf/st_types.h"
+#include "model/hf/safetensors_internal.h"
 
-static xray_status io_error(const char *path, const char *what, xr_err *err)
+static xray_status fail_with_errno(const char *path, const char *what,
+                                   xr_err *err)
 {
     return xr_fail(err, XRAY_E_IO, "%s: cannot %s: %s", path, what,
                    strerror(errno));
 }
 
-static char *copy_of(const char *text, const char *tail)
+static char *join_strings(const char *text, const char *tail)
 {
     size_t size = strlen(text) + strlen(tail) + 1;
     char *copy = malloc(size);
@@ -35,7 +36,7 @@ xray_status xm_st_parts_new(const char *dir, const xm_st_item *items,
     if (parts) {
         *parts = (xm_st_parts){ .items = items,
                                 .item_count = count,
-                                .dir = copy_of(dir, ""),
+                                .dir = join_strings(dir, ""),
                                 .part_of = xr_calloc(count + 1, sizeof(size_t)),
                                 .at = xr_calloc(count + 1, sizeof(uint64_t)) };
         /* No more files than tensors, and one where there are none. */
@@ -55,8 +56,8 @@ xray_status xm_st_parts_add(xm_st_parts *parts, const char *path,
                             const char *const *metadata, xr_err *err)
 {
     xm_st_part *part = &parts->parts[parts->count++];
-    *part = (xm_st_part){ .path = copy_of(path, ""),
-                          .temp = copy_of(path, ".part"),
+    *part = (xm_st_part){ .path = join_strings(path, ""),
+                          .temp = join_strings(path, ".part"),
                           .fd = -1 };
     if (!part->path || !part->temp)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
@@ -108,8 +109,8 @@ void xm_st_parts_close(xm_st_parts *parts)
     free(parts);
 }
 
-static xray_status write_at(const xm_st_part *part, uint64_t at,
-                            const void *data, size_t size, xr_err *err)
+static xray_status write_at_offset(const xm_st_part *part, uint64_t at,
+                                   const void *data, size_t size, xr_err *err)
 {
     const char *from = data;
     while (size) {
@@ -117,7 +118,7 @@ static xray_status write_at(const xm_st_part *part, uint64_t at,
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return io_error(part->temp, "write", err);
+            return fail_with_errno(part->temp, "write", err);
         from += n;
         at += (uint64_t)n;
         size -= (size_t)n;
@@ -125,11 +126,11 @@ static xray_status write_at(const xm_st_part *part, uint64_t at,
     return XRAY_OK;
 }
 
-static xray_status begin_one(xm_st_part *part, xr_err *err)
+static xray_status create_temporary(xm_st_part *part, xr_err *err)
 {
     part->fd = open(part->temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (part->fd < 0)
-        return io_error(part->temp, "create", err);
+        return fail_with_errno(part->temp, "create", err);
     /* A full disk is found out here, not by a rank in the middle. */
     int full = part->size ? posix_fallocate(part->fd, 0, (off_t)part->size) : 0;
     if (full == EOPNOTSUPP || full == EINVAL)
@@ -138,14 +139,14 @@ static xray_status begin_one(xm_st_part *part, xr_err *err)
         return xr_fail(err, XRAY_E_IO, "%s: no room for %llu bytes: %s",
                        part->temp, (unsigned long long)part->size,
                        strerror(full));
-    return write_at(part, 0, part->header.data, part->header.size, err);
+    return write_at_offset(part, 0, part->header.data, part->header.size, err);
 }
 
 xray_status xm_st_parts_begin(xm_st_parts *parts, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (size_t i = 0; !status && i < parts->count; i++)
-        status = begin_one(&parts->parts[i], err);
+        status = create_temporary(&parts->parts[i], err);
     if (status)
         xm_st_parts_drop(parts);
     return status;
@@ -158,8 +159,8 @@ xray_status xm_st_parts_write(xm_st_parts *parts, size_t i, uint64_t at,
     if (part->fd < 0)
         part->fd = open(part->temp, O_RDWR | O_CLOEXEC);
     if (part->fd < 0)
-        return io_error(part->temp, "open", err);
-    return write_at(part, parts->at[i] + at, data, size, err);
+        return fail_with_errno(part->temp, "open", err);
+    return write_at_offset(part, parts->at[i] + at, data, size, err);
 }
 
 xray_status xm_st_parts_sync(xm_st_parts *parts, xr_err *err)
@@ -167,7 +168,7 @@ xray_status xm_st_parts_sync(xm_st_parts *parts, xr_err *err)
     for (size_t i = 0; i < parts->count; i++) {
         const xm_st_part *part = &parts->parts[i];
         if (part->fd >= 0 && fsync(part->fd))
-            return io_error(part->temp, "sync", err);
+            return fail_with_errno(part->temp, "sync", err);
     }
     return XRAY_OK;
 }
@@ -176,8 +177,8 @@ xray_status xm_st_parts_rename(xm_st_parts *parts, xr_err *err)
 {
     for (size_t i = 0; i < parts->count; i++)
         if (rename(parts->parts[i].temp, parts->parts[i].path))
-            return io_error(parts->parts[i].path, "rename the new file to",
-                            err);
+            return fail_with_errno(parts->parts[i].path,
+                                   "rename the new file to", err);
     return parts->count ? xr_dir_sync_parent(parts->parts[0].path, err)
                         : XRAY_OK;
 }

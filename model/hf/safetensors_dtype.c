@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "model/hf/st_types.h"
+#include "model/hf/safetensors_internal.h"
 
 #include <string.h>
 
-typedef struct kind {
+typedef struct dtype_row {
     const char *name;
     uint32_t dtype;
     uint32_t bits;
-} kind;
+} dtype_row;
 
-static const kind kinds[] = {
+static const dtype_row kinds[] = {
     { "F32", XM_ST_F32, 32 },          { "BF16", XM_ST_BF16, 16 },
     { "F16", XM_ST_F16, 16 },          { "F64", XM_ST_F64, 64 },
     { "I64", XM_ST_I64, 64 },          { "I32", XM_ST_I32, 32 },

@@ -2,8 +2,8 @@
  *
  * Reading keys of config.json: typed, bounded, refused by name.
  */
-#ifndef XM_KEYS_H
-#define XM_KEYS_H
+#ifndef XM_CONFIG_KEYS_H
+#define XM_CONFIG_KEYS_H
 
 #include <stdint.h>
 
@@ -19,7 +19,7 @@ typedef struct xm_keys {
 xray_status xm_keys_refuse(const xm_keys *keys, const char *key,
                            const char *why);
 /* 1 if the key is there and null, which some keys tell from a missing one. */
-int xm_keys_null(const xm_keys *keys, const char *key);
+int xm_keys_is_null(const xm_keys *keys, const char *key);
 /* A whole number in [least, most]; `preset` (any value) where it is missing. */
 xray_status xm_keys_integer(const xm_keys *keys, const char *key,
                             uint32_t preset, const uint32_t bounds[2],
@@ -30,6 +30,7 @@ xray_status xm_keys_real(const xm_keys *keys, const char *key, double preset,
 xray_status xm_keys_flag(const xm_keys *keys, const char *key, uint32_t preset,
                          uint32_t *out);
 /* Refuses a flag that is on, with `why` behind its name. */
-xray_status xm_keys_off(const xm_keys *keys, const char *key, const char *why);
+xray_status xm_keys_refuse_flag(const xm_keys *keys, const char *key,
+                                const char *why);
 
 #endif

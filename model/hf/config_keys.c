@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "model/hf/keys.h"
+#include "model/hf/config_keys.h"
 
 xray_status xm_keys_refuse(const xm_keys *keys, const char *key,
                            const char *why)
@@ -8,7 +8,7 @@ xray_status xm_keys_refuse(const xm_keys *keys, const char *key,
                    key, why);
 }
 
-int xm_keys_null(const xm_keys *keys, const char *key)
+int xm_keys_is_null(const xm_keys *keys, const char *key)
 {
     return cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(keys->root, key));
 }
@@ -55,7 +55,8 @@ xray_status xm_keys_flag(const xm_keys *keys, const char *key, uint32_t preset,
     return status;
 }
 
-xray_status xm_keys_off(const xm_keys *keys, const char *key, const char *why)
+xray_status xm_keys_refuse_flag(const xm_keys *keys, const char *key,
+                                const char *why)
 {
     uint32_t flag;
     xray_status status = xm_keys_flag(keys, key, 0, &flag);

@@ -6,8 +6,8 @@
  * OpenRLHF, TRL, trlX, NeMo-RL, SkyRL, slime and open-instruct; the versions
  * are in docs/algorithms.md.
  */
-#ifndef XM_RL_NUM_H
-#define XM_RL_NUM_H
+#ifndef XM_RL_PORTABLE_MATH_H
+#define XM_RL_PORTABLE_MATH_H
 
 /* A function's value and its derivative with respect to what it was asked
  * about: the token's current log-probability, or its value estimate. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of a model directory: one file, or shards with an index.
+ * The weights of a model_files directory: one file, or shards with an index.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
-#include "model/hf/st_types.h"
+#include "model/hf/safetensors_internal.h"
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
@@ -19,7 +19,7 @@
 
 static const char *const metadata[] = { "format", "pt", NULL };
 
-typedef struct model {
+typedef struct model_files {
     const char *dir;
     const xm_st_item *items;
     size_t count;
@@ -28,9 +28,9 @@ typedef struct model {
     size_t shards;
     uint64_t total; /* bytes */
     xr_err *err;
-} model;
+} model_files;
 
-static xray_status remove_file(const model *m, const char *name)
+static xray_status remove_file(const model_files *m, const char *name)
 {
     char path[XR_PATH_CAP];
     xray_status status = xr_path_join(m->dir, name, path, sizeof path, m->err);
@@ -41,23 +41,24 @@ static xray_status remove_file(const model *m, const char *name)
 }
 
 /* Item `first + i` of the whole, as item i of a shard. */
-typedef struct part {
+typedef struct shard_feed {
     const xm_st_feed *feed;
     size_t first;
-} part;
+} shard_feed;
 
-static xray_status part_data(void *ctx, size_t i, xr_err *err, const void **out)
+static xray_status feed_shard_item(void *ctx, size_t i, xr_err *err,
+                                   const void **out)
 {
-    const part *p = ctx;
+    const shard_feed *p = ctx;
     return p->feed->data(p->feed->ctx, p->first + i, err, out);
 }
 
-static xray_status write_part(const model *m, const char *name, size_t first,
-                              size_t end)
+static xray_status write_shard_file(const model_files *m, const char *name,
+                                    size_t first, size_t end)
 {
     char path[XR_PATH_CAP];
-    part p = { m->feed, first };
-    const xm_st_feed feed = { part_data, &p };
+    shard_feed p = { m->feed, first };
+    const xm_st_feed feed = { feed_shard_item, &p };
     xray_status status = xr_path_join(m->dir, name, path, sizeof path, m->err);
     return status ? status
                   : xm_st_write_fed(path, m->items + first, end - first,
@@ -65,7 +66,7 @@ static xray_status write_part(const model *m, const char *name, size_t first,
 }
 
 /* A tensor that does not fit starts the next shard. */
-static xray_status cut(model *m, uint64_t max_shard)
+static xray_status cut_into_shards(model_files *m, uint64_t max_shard)
 {
     uint64_t used = 0;
     m->first[0] = 0;
@@ -87,14 +88,15 @@ static xray_status cut(model *m, uint64_t max_shard)
     return XRAY_OK;
 }
 
-static void shard_name(const model *m, size_t shard, char name[NAME_CAP])
+static void format_shard_name(const model_files *m, size_t shard,
+                              char name[NAME_CAP])
 {
     (void)snprintf(name, NAME_CAP, "model-%05zu-of-%05zu.safetensors",
                    shard + 1, m->shards);
 }
 
 /* 1 for the name of a shard; *out_of: how many its set has. */
-static int is_shard(const char *name, size_t *out_of)
+static int is_shard_name(const char *name, size_t *out_of)
 {
     static const char pattern[] = "model-ddddd-of-ddddd.safetensors";
     size_t digits = 0;
@@ -117,7 +119,7 @@ static int is_shard(const char *name, size_t *out_of)
 }
 
 /* Shards of other sets, which no index names any more. */
-static xray_status remove_others(const model *m, size_t keep)
+static xray_status remove_other_shards(const model_files *m, size_t keep)
 {
     DIR *dir = opendir(m->dir);
     if (!dir)
@@ -127,21 +129,21 @@ static xray_status remove_others(const model *m, size_t keep)
     xray_status status = XRAY_OK;
     for (struct dirent *e = readdir(dir); e && !status; e = readdir(dir)) {
         size_t of;
-        if (is_shard(e->d_name, &of) && of != keep)
+        if (is_shard_name(e->d_name, &of) && of != keep)
             status = remove_file(m, e->d_name);
     }
     (void)closedir(dir);
     return status ? status : xr_dir_sync(m->dir, m->err);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_item_names(const void *a, const void *b)
 {
     const xm_st_item *const *x = a;
     const xm_st_item *const *y = b;
     return strcmp((*x)->name, (*y)->name);
 }
 
-static size_t shard_of(const model *m, const xm_st_item *item)
+static size_t find_item_shard(const model_files *m, const xm_st_item *item)
 {
     size_t shard = 0;
     while (m->first[shard + 1] <= (size_t)(item - m->items))
@@ -149,18 +151,19 @@ static size_t shard_of(const model *m, const xm_st_item *item)
     return shard;
 }
 
-static void put_index(const model *m, const xm_st_item **sorted, xr_str *text)
+static void format_index(const model_files *m, const xm_st_item **sorted,
+                         xr_str *text)
 {
     for (size_t i = 0; i < m->count; i++)
         sorted[i] = &m->items[i];
-    qsort(sorted, m->count, sizeof *sorted, by_name);
+    qsort(sorted, m->count, sizeof *sorted, compare_item_names);
     xr_str_printf(text,
                   "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
                   "  \"weight_map\": {",
                   (unsigned long long)m->total);
     for (size_t i = 0; i < m->count; i++) {
         char name[NAME_CAP];
-        shard_name(m, shard_of(m, sorted[i]), name);
+        format_shard_name(m, find_item_shard(m, sorted[i]), name);
         xr_str_puts(text, i ? ",\n    " : "\n    ");
         xr_str_json(text, sorted[i]->name, strlen(sorted[i]->name));
         xr_str_printf(text, ": \"%s\"", name);
@@ -168,14 +171,14 @@ static void put_index(const model *m, const xm_st_item **sorted, xr_str *text)
     xr_str_puts(text, "\n  }\n}\n");
 }
 
-static xray_status write_index(const model *m)
+static xray_status write_index_file(const model_files *m)
 {
     char path[XR_PATH_CAP];
     xr_str text = { 0 };
     const xm_st_item **sorted = xr_calloc(m->count, sizeof *sorted);
     xray_status status = xr_path_join(m->dir, INDEX, path, sizeof path, m->err);
     if (sorted)
-        put_index(m, sorted, &text);
+        format_index(m, sorted, &text);
     if (!status && (!sorted || text.failed))
         status = xr_fail(m->err, XRAY_E_NOMEM, "%s: out of memory", path);
     if (!status)
@@ -186,67 +189,67 @@ static xray_status write_index(const model *m)
 }
 
 /* The rename of the one file is the moment of change. */
-static xray_status write_single(const model *m)
+static xray_status write_single_file(const model_files *m)
 {
-    xray_status status = write_part(m, SINGLE, 0, m->count);
+    xray_status status = write_shard_file(m, SINGLE, 0, m->count);
     if (!status)
         status = remove_file(m, INDEX);
-    return status ? status : remove_others(m, 0);
+    return status ? status : remove_other_shards(m, 0);
 }
 
 /* An older index would find new shards behind its names: it goes first. Where
  * there was one file, a reader takes it until it goes, behind the index. */
-static xray_status write_shards(const model *m)
+static xray_status write_all_shards(const model_files *m)
 {
     xray_status status = remove_file(m, INDEX);
     if (!status)
         status = xr_dir_sync(m->dir, m->err);
     for (size_t i = 0; !status && i < m->shards; i++) {
         char name[NAME_CAP];
-        shard_name(m, i, name);
-        status = write_part(m, name, m->first[i], m->first[i + 1]);
+        format_shard_name(m, i, name);
+        status = write_shard_file(m, name, m->first[i], m->first[i + 1]);
     }
     if (!status)
-        status = write_index(m);
+        status = write_index_file(m);
     if (!status)
         status = remove_file(m, SINGLE);
-    return status ? status : remove_others(m, m->shards);
+    return status ? status : remove_other_shards(m, m->shards);
 }
 
 xray_status xm_st_write_model(const char *dir, const xm_st_item *items,
                               size_t count, uint64_t max_shard,
                               const xm_st_feed *feed, xr_err *err)
 {
-    model m = { .dir = dir,
-                .items = items,
-                .count = count,
-                .feed = feed,
-                .first = xr_calloc(count + 2, sizeof *m.first),
-                .err = err };
+    model_files m = { .dir = dir,
+                      .items = items,
+                      .count = count,
+                      .feed = feed,
+                      .first = xr_calloc(count + 2, sizeof *m.first),
+                      .err = err };
     if (!m.first)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
-    xray_status status = cut(&m, max_shard);
+    xray_status status = cut_into_shards(&m, max_shard);
     if (!status && m.shards > 99999)
         status = xr_fail(err, XRAY_E_RANGE,
                          "%s: shards of %llu bytes would be %zu files, which "
                          "is more than their names can number",
                          dir, (unsigned long long)max_shard, m.shards);
     if (!status)
-        status = m.shards > 1 ? write_shards(&m) : write_single(&m);
+        status = m.shards > 1 ? write_all_shards(&m) : write_single_file(&m);
     free(m.first);
     return status;
 }
 
 /* ---- written by several ranks ------------------------------------------- */
 
-static xray_status add_shards(const model *m, xm_st_parts *parts)
+static xray_status add_shard_parts(const model_files *m, xm_st_parts *parts)
 {
     xray_status status = XRAY_OK;
     for (size_t i = 0; !status && i < m->shards; i++) {
         char name[NAME_CAP] = SINGLE;
         char path[XR_PATH_CAP];
         if (m->shards > 1)
-            shard_name(m, i, name);
+            format_shard_name(m, i, name);
         status = xr_path_join(m->dir, name, path, sizeof path, m->err);
         if (!status)
             status = xm_st_parts_add(parts, path, m->items, m->first[i],
@@ -256,7 +259,7 @@ static xray_status add_shards(const model *m, xm_st_parts *parts)
 }
 
 /* As write_single and write_shards go about it. */
-static xray_status commit_shards(const model *m, xm_st_parts *parts)
+static xray_status commit_shard_parts(const model_files *m, xm_st_parts *parts)
 {
     xray_status status = XRAY_OK;
     if (m->shards > 1) {
@@ -267,26 +270,27 @@ static xray_status commit_shards(const model *m, xm_st_parts *parts)
     if (!status)
         status = xm_st_parts_rename(parts, m->err);
     if (!status && m->shards > 1)
-        status = write_index(m);
+        status = write_index_file(m);
     if (!status)
         status = remove_file(m, m->shards > 1 ? SINGLE : INDEX);
-    return status ? status : remove_others(m, m->shards > 1 ? m->shards : 0);
+    return status ? status
+                  : remove_other_shards(m, m->shards > 1 ? m->shards : 0);
 }
 
-static xray_status with_model(const char *dir, const xm_st_item *items,
-                              size_t count, uint64_t max_shard,
-                              xray_status (*fn)(const model *m,
-                                                xm_st_parts *parts),
-                              xm_st_parts *parts, xr_err *err)
+static xray_status call_with_model(const char *dir, const xm_st_item *items,
+                                   size_t count, uint64_t max_shard,
+                                   xray_status (*fn)(const model_files *m,
+                                                     xm_st_parts *parts),
+                                   xm_st_parts *parts, xr_err *err)
 {
-    model m = { .dir = dir,
-                .items = items,
-                .count = count,
-                .first = xr_calloc(count + 2, sizeof *m.first),
-                .err = err };
+    model_files m = { .dir = dir,
+                      .items = items,
+                      .count = count,
+                      .first = xr_calloc(count + 2, sizeof *m.first),
+                      .err = err };
     if (!m.first)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
-    xray_status status = cut(&m, max_shard);
+    xray_status status = cut_into_shards(&m, max_shard);
     if (!status)
         status = fn(&m, parts);
     free(m.first);
@@ -300,8 +304,8 @@ xray_status xm_st_parts_model(const char *dir, const xm_st_item *items,
     xm_st_parts *parts = NULL;
     xray_status status = xm_st_parts_new(dir, items, count, err, &parts);
     if (!status)
-        status =
-            with_model(dir, items, count, max_shard, add_shards, parts, err);
+        status = call_with_model(dir, items, count, max_shard, add_shard_parts,
+                                 parts, err);
     if (status) {
         xm_st_parts_close(parts);
         return status;
@@ -315,6 +319,6 @@ xray_status xm_st_parts_commit(xm_st_parts *parts, xr_err *err)
 {
     if (!parts->max_shard)
         return xm_st_parts_rename(parts, err);
-    return with_model(parts->dir, parts->items, parts->item_count,
-                      parts->max_shard, commit_shards, parts, err);
+    return call_with_model(parts->dir, parts->items, parts->item_count,
+                           parts->max_shard, commit_shard_parts, parts, err);
 }

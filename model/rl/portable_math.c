@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "model/rl/num.h"
+#include "model/rl/portable_math.h"
 
 /* exp(x) = 2^n exp(r) with n = round(x / ln 2), so |r| <= ln(2) / 2; exp(r) by
  * its Taylor polynomial of degree 13, whose remainder is below 2^-57. ln 2 is

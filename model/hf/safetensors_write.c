@@ -7,7 +7,7 @@
 #include "core/base/file.h"
 #include "core/base/map.h"
 #include "core/base/str.h"
-#include "model/hf/st_types.h"
+#include "model/hf/safetensors_internal.h"
 
 static void put_metadata(xr_str *header, const char *const *metadata)
 {
@@ -44,8 +44,8 @@ xray_status xm_st_item_bytes(const char *path, const xm_st_item *item,
     return XRAY_OK;
 }
 
-static void put_item(xr_str *header, const xm_st_item *item, uint64_t from,
-                     uint64_t to)
+static void put_item_entry(xr_str *header, const xm_st_item *item,
+                           uint64_t from, uint64_t to)
 {
     uint32_t bits;
     xr_str_json(header, item->name, strlen(item->name));
@@ -58,8 +58,9 @@ static void put_item(xr_str *header, const xm_st_item *item, uint64_t from,
                   (unsigned long long)from, (unsigned long long)to);
 }
 
-static xray_status put_items(xr_str *header, const char *path,
-                             const xm_st_item *items, size_t count, xr_err *err)
+static xray_status put_item_entries(xr_str *header, const char *path,
+                                    const xm_st_item *items, size_t count,
+                                    xr_err *err)
 {
     xr_map *seen = xr_map_new(count);
     xray_status status =
@@ -80,7 +81,7 @@ static xray_status put_items(xr_str *header, const char *path,
         if (status)
             break;
         xr_str_puts(header, header->size > 9 ? "," : "");
-        put_item(header, &items[i], at, at + bytes);
+        put_item_entry(header, &items[i], at, at + bytes);
         at += bytes;
     }
     xr_map_free(seen);
@@ -94,7 +95,7 @@ xray_status xm_st_header(xr_str *header, const char *path,
     xr_str_append(header, "\0\0\0\0\0\0\0\0{", 9);
     if (metadata)
         put_metadata(header, metadata);
-    xray_status status = put_items(header, path, items, count, err);
+    xray_status status = put_item_entries(header, path, items, count, err);
     if (status)
         return status;
     xr_str_puts(header, "}");
@@ -143,7 +144,8 @@ typedef struct own_items {
     const xm_st_item *items;
 } own_items;
 
-static xray_status own_data(void *ctx, size_t i, xr_err *err, const void **out)
+static xray_status feed_own_data(void *ctx, size_t i, xr_err *err,
+                                 const void **out)
 {
     (void)err;
     *out = ((const own_items *)ctx)->items[i].data;
@@ -154,6 +156,6 @@ xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
                         const char *const *metadata, xr_err *err)
 {
     own_items own = { items };
-    const xm_st_feed feed = { own_data, &own };
+    const xm_st_feed feed = { feed_own_data, &own };
     return xm_st_write_fed(path, items, count, metadata, &feed, err);
 }

@@ -3,8 +3,8 @@
  * Values of options that several algorithms have under one name: rows of an
  * xray_choice table, of which each algorithm makes its own with more.
  */
-#ifndef XM_RL_CHOICES_H
-#define XM_RL_CHOICES_H
+#ifndef XM_RL_OPTION_CHOICES_H
+#define XM_RL_OPTION_CHOICES_H
 
 #include <xray/option.h>
 

@@ -12,7 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/map.h"
 #include "core/base/str.h"
-#include "model/hf/st_types.h"
+#include "model/hf/safetensors_internal.h"
 
 /* The format's own bound. */
 #define HEADER_LIMIT 100000000u
@@ -35,20 +35,20 @@ typedef struct shard {
     xr_err *err;
 } shard;
 
-static xray_status bad_file(const shard *s, const char *what)
+static xray_status fail_in_file(const shard *s, const char *what)
 {
     return xr_fail(s->err, XRAY_E_CONFIG, "%s: %s", s->path, what);
 }
 
-static xray_status bad_tensor(const shard *s, const char *name,
-                              const char *what)
+static xray_status fail_in_tensor(const shard *s, const char *name,
+                                  const char *what)
 {
     return xr_fail(s->err, XRAY_E_CONFIG, "%s: tensor \"%.200s\": %s", s->path,
                    name, what);
 }
 
 /* A whole number that a double holds exactly. */
-static int whole(const cJSON *item, uint64_t *out)
+static int read_exact_integer(const cJSON *item, uint64_t *out)
 {
     if (!cJSON_IsNumber(item))
         return -1;
@@ -59,41 +59,42 @@ static int whole(const cJSON *item, uint64_t *out)
     return 0;
 }
 
-static xray_status read_shape(const shard *s, const cJSON *shape,
-                              xm_st_tensor *t)
+static xray_status read_tensor_shape(const shard *s, const cJSON *shape,
+                                     xm_st_tensor *t)
 {
     if (!cJSON_IsArray(shape))
-        return bad_tensor(s, t->name, "\"shape\" must be an array");
+        return fail_in_tensor(s, t->name, "\"shape\" must be an array");
     t->count = 1;
     const cJSON *item;
     cJSON_ArrayForEach(item, shape)
     {
         uint64_t dim;
         if (t->dims == XM_ST_DIMS)
-            return bad_tensor(s, t->name, "more than 8 dimensions");
+            return fail_in_tensor(s, t->name, "more than 8 dimensions");
         if (cJSON_IsNumber(item) && item->valuedouble > 0x1p53)
-            return bad_tensor(s, t->name, "the shape is too large");
-        if (whole(item, &dim))
-            return bad_tensor(s, t->name,
-                              "\"shape\" must hold whole numbers from 0");
+            return fail_in_tensor(s, t->name, "the shape is too large");
+        if (read_exact_integer(item, &dim))
+            return fail_in_tensor(s, t->name,
+                                  "\"shape\" must hold whole numbers from 0");
         t->shape[t->dims++] = dim;
         if (dim && t->count > (UINT64_C(1) << 60) / dim)
-            return bad_tensor(s, t->name, "the shape is too large");
+            return fail_in_tensor(s, t->name, "the shape is too large");
         t->count *= dim;
     }
     return XRAY_OK;
 }
 
-static xray_status read_offsets(const shard *s, const cJSON *offsets,
-                                xm_st_tensor *t)
+static xray_status read_data_offsets(const shard *s, const cJSON *offsets,
+                                     xm_st_tensor *t)
 {
     uint64_t from = 0;
     uint64_t to = 0;
     const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
     const cJSON *second = first ? first->next : NULL;
-    if (!second || second->next || whole(first, &from) || whole(second, &to))
-        return bad_tensor(s, t->name,
-                          "\"data_offsets\" must be two whole numbers from 0");
+    if (!second || second->next || read_exact_integer(first, &from) ||
+        read_exact_integer(second, &to))
+        return fail_in_tensor(
+            s, t->name, "\"data_offsets\" must be two whole numbers from 0");
     if (from > to || to > s->size)
         return xr_fail(s->err, XRAY_E_CONFIG,
                        "%s: tensor \"%.200s\": data_offsets [%llu, %llu] do "
@@ -105,8 +106,8 @@ static xray_status read_offsets(const shard *s, const cJSON *offsets,
     return XRAY_OK;
 }
 
-static xray_status read_tensor(const shard *s, const cJSON *entry,
-                               xm_st_tensor *t)
+static xray_status read_tensor_entry(const shard *s, const cJSON *entry,
+                                     xm_st_tensor *t)
 {
     *t = (xm_st_tensor){ .name = entry->string };
     static const char *const keys[] = { "dtype", "shape", "data_offsets" };
@@ -118,18 +119,18 @@ static xray_status read_tensor(const shard *s, const cJSON *entry,
     }
     if (!cJSON_IsObject(entry) || found != 3 ||
         cJSON_GetArraySize(entry) != 3 || !cJSON_IsString(parts[0]))
-        return bad_tensor(s, t->name,
-                          "expected \"dtype\", \"shape\" and "
-                          "\"data_offsets\", each once");
+        return fail_in_tensor(s, t->name,
+                              "expected \"dtype\", \"shape\" and "
+                              "\"data_offsets\", each once");
     uint32_t bits;
     t->dtype = xm_st_dtype(parts[0]->valuestring, &bits, &t->type);
     if (!t->dtype)
         return xr_fail(s->err, XRAY_E_CONFIG,
                        "%s: tensor \"%.200s\": unknown dtype \"%.40s\"",
                        s->path, t->name, parts[0]->valuestring);
-    xray_status status = read_shape(s, parts[1], t);
+    xray_status status = read_tensor_shape(s, parts[1], t);
     if (!status)
-        status = read_offsets(s, parts[2], t);
+        status = read_data_offsets(s, parts[2], t);
     if (status)
         return status;
     /* Narrow types are packed: their bits together must fill whole bytes. */
@@ -144,7 +145,7 @@ static xray_status read_tensor(const shard *s, const cJSON *entry,
     return XRAY_OK;
 }
 
-static int by_data(const void *a, const void *b)
+static int compare_data_order(const void *a, const void *b)
 {
     const xm_st_tensor *x = a;
     const xm_st_tensor *y = b;
@@ -156,32 +157,32 @@ static int by_data(const void *a, const void *b)
 }
 
 /* The tensors, in the order of their data, must touch from end to end. */
-static xray_status check_cover(const shard *s, xm_st_tensor *tensors,
-                               size_t count)
+static xray_status check_data_coverage(const shard *s, xm_st_tensor *tensors,
+                                       size_t count)
 {
     if (count)
-        qsort(tensors, count, sizeof *tensors, by_data);
+        qsort(tensors, count, sizeof *tensors, compare_data_order);
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t from =
             (uint64_t)((uintptr_t)tensors[i].data - (uintptr_t)s->data);
         if (from < at)
-            return bad_tensor(s, tensors[i].name,
-                              "its data overlaps another tensor's");
+            return fail_in_tensor(s, tensors[i].name,
+                                  "its data overlaps another tensor's");
         if (from > at)
-            return bad_tensor(s, tensors[i].name,
-                              "there is a hole in the data before it");
+            return fail_in_tensor(s, tensors[i].name,
+                                  "there is a hole in the data before it");
         at += tensors[i].bytes;
     }
     return at == s->size ? XRAY_OK
-                         : bad_file(s, "data is left over behind the last "
-                                       "tensor");
+                         : fail_in_file(s, "data is left over behind the last "
+                                           "tensor");
 }
 
 static xray_status check_metadata(const shard *s, const cJSON *metadata)
 {
     if (!cJSON_IsObject(metadata))
-        return bad_file(s, "\"__metadata__\" must be an object");
+        return fail_in_file(s, "\"__metadata__\" must be an object");
     const cJSON *item;
     cJSON_ArrayForEach(item, metadata)
     {
@@ -193,7 +194,7 @@ static xray_status check_metadata(const shard *s, const cJSON *metadata)
     return XRAY_OK;
 }
 
-static int reserve(xm_st *st, size_t more)
+static int reserve_tensors(xm_st *st, size_t more)
 {
     if (st->cap - st->count >= more)
         return 0;
@@ -207,14 +208,15 @@ static int reserve(xm_st *st, size_t more)
 }
 
 /* Adds the tensors of a parsed header behind those of earlier shards. */
-static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
+static xray_status read_header_entries(xm_st *st, const shard *s,
+                                       const cJSON *header)
 {
     size_t start = st->count;
     /* Counted by hand: cJSON_GetArraySize ends at INT_MAX. */
     size_t entries = 0;
     const cJSON *entry;
     cJSON_ArrayForEach(entry, header) entries++;
-    if (reserve(st, entries))
+    if (reserve_tensors(st, entries))
         return xr_fail(s->err, XRAY_E_NOMEM, "%s: out of memory", s->path);
     cJSON_ArrayForEach(entry, header)
     {
@@ -224,9 +226,9 @@ static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
             status = check_metadata(s, entry);
         } else if (xr_map_get(st->index, entry->string, strlen(entry->string),
                               &seen)) {
-            status = bad_tensor(s, entry->string, "the name stands twice");
+            status = fail_in_tensor(s, entry->string, "the name stands twice");
         } else {
-            status = read_tensor(s, entry, &st->tensors[st->count]);
+            status = read_tensor_entry(s, entry, &st->tensors[st->count]);
             st->count += !status;
             if (!status &&
                 xr_map_put(st->index, entry->string, strlen(entry->string),
@@ -238,15 +240,15 @@ static xray_status read_entries(xm_st *st, const shard *s, const cJSON *header)
             return status;
     }
     size_t added = st->count - start;
-    return check_cover(s, added ? st->tensors + start : NULL, added);
+    return check_data_coverage(s, added ? st->tensors + start : NULL, added);
 }
 
-static xray_status read_header(const xr_map_file *file, const char *path,
-                               xr_err *err, cJSON **header, shard *out)
+static xray_status read_file_header(const xr_map_file *file, const char *path,
+                                    xr_err *err, cJSON **header, shard *out)
 {
     shard s = { path, NULL, 0, err };
     if (file->size < 8)
-        return bad_file(&s, "is shorter than the 8 bytes of header length");
+        return fail_in_file(&s, "is shorter than the 8 bytes of header length");
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--)
         length = length << 8 | file->data[i];
@@ -265,7 +267,7 @@ static xray_status read_header(const xr_map_file *file, const char *path,
     if (status)
         return xr_fail(err, status, "%s (in the header)", fault.text);
     if (!cJSON_IsObject(*header))
-        return bad_file(&s, "the header must be a JSON object");
+        return fail_in_file(&s, "the header must be a JSON object");
     s.data = file->data + 8 + length;
     s.size = file->size - 8 - length;
     *out = s;
@@ -281,17 +283,18 @@ static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
     if (status)
         return status;
     cJSON **header = &st->headers[st->file_count++];
-    status = read_header(file, path, err, header, &s);
+    status = read_file_header(file, path, err, header, &s);
     if (status == XRAY_OK)
-        return read_entries(st, &s, *header);
+        return read_header_entries(st, &s, *header);
     if (status == XRAY_E_CONFIG)
         (void)xr_format_check(file->data, file->size, path, err);
     return status;
 }
 
 /* Names of the shards of an index, each once, borrowed from it. */
-static xray_status shard_names(const cJSON *map, const char *path, xr_err *err,
-                               const char **names, size_t *count)
+static xray_status list_shard_names(const cJSON *map, const char *path,
+                                    xr_err *err, const char **names,
+                                    size_t *count)
 {
     xr_map *seen = xr_map_new(64);
     if (!seen)
@@ -321,7 +324,7 @@ static xray_status shard_names(const cJSON *map, const char *path, xr_err *err,
     return status;
 }
 
-static int room_for_files(xm_st *st, size_t count)
+static int allocate_files(xm_st *st, size_t count)
 {
     st->files = xr_calloc(count, sizeof *st->files);
     st->headers = xr_calloc(count, sizeof *st->headers);
@@ -329,9 +332,9 @@ static int room_for_files(xm_st *st, size_t count)
 }
 
 /* Every tensor of the index lies in the file it names. */
-static xray_status check_places(const xm_st *st, const char *path,
-                                const cJSON *map, const char *const *files,
-                                xr_err *err)
+static xray_status check_index_files(const xm_st *st, const char *path,
+                                     const cJSON *map, const char *const *files,
+                                     xr_err *err)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, map)
@@ -346,8 +349,9 @@ static xray_status check_places(const xm_st *st, const char *path,
     return XRAY_OK;
 }
 
-static xray_status read_indexed(xm_st *st, const char *dir, const char *path,
-                                const cJSON *map, xr_err *err)
+static xray_status read_indexed_shards(xm_st *st, const char *dir,
+                                       const char *path, const cJSON *map,
+                                       xr_err *err)
 {
     size_t tensors = 0;
     const cJSON *item;
@@ -356,8 +360,8 @@ static xray_status read_indexed(xm_st *st, const char *dir, const char *path,
     size_t count = 0;
     if (!names)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
-    xray_status status = shard_names(map, path, err, names, &count);
-    if (!status && room_for_files(st, count))
+    xray_status status = list_shard_names(map, path, err, names, &count);
+    if (!status && allocate_files(st, count))
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     for (size_t i = 0; !status && i < count; i++) {
         char file[XR_PATH_CAP];
@@ -366,13 +370,13 @@ static xray_status read_indexed(xm_st *st, const char *dir, const char *path,
             status = read_shard(st, file, err);
     }
     if (!status)
-        status = check_places(st, path, map, names, err);
+        status = check_index_files(st, path, map, names, err);
     free((void *)names);
     return status;
 }
 
-static xray_status read_index(xm_st *st, const char *dir, const char *path,
-                              xr_err *err)
+static xray_status read_index_file(xm_st *st, const char *dir, const char *path,
+                                   xr_err *err)
 {
     cJSON *root;
     xray_status status = xr_json_file(path, err, &root);
@@ -380,7 +384,7 @@ static xray_status read_index(xm_st *st, const char *dir, const char *path,
         return status;
     const cJSON *map = cJSON_GetObjectItemCaseSensitive(root, "weight_map");
     if (cJSON_IsObject(map))
-        status = read_indexed(st, dir, path, map, err);
+        status = read_indexed_shards(st, dir, path, map, err);
     else
         status = xr_fail(err, XRAY_E_CONFIG,
                          "%s: \"weight_map\" must be an object", path);
@@ -388,30 +392,30 @@ static xray_status read_index(xm_st *st, const char *dir, const char *path,
     return status;
 }
 
-static xray_status read_one(xm_st *st, const char *path, xr_err *err)
+static xray_status read_single_file(xm_st *st, const char *path, xr_err *err)
 {
-    if (room_for_files(st, 1))
+    if (allocate_files(st, 1))
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     return read_shard(st, path, err);
 }
 
-static xray_status read_path(xm_st *st, const char *path, xr_err *err)
+static xray_status read_model_path(xm_st *st, const char *path, xr_err *err)
 {
     if (!xr_path_is_dir(path))
-        return read_one(st, path, err);
+        return read_single_file(st, path, err);
     char file[XR_PATH_CAP];
     xray_status status =
         xr_path_join(path, "model.safetensors", file, sizeof file, err);
     if (status)
         return status;
     if (xr_path_exists(file))
-        return read_one(st, file, err);
+        return read_single_file(st, file, err);
     status = xr_path_join(path, "model.safetensors.index.json", file,
                           sizeof file, err);
     if (status)
         return status;
     if (xr_path_exists(file))
-        return read_index(st, path, file, err);
+        return read_index_file(st, path, file, err);
     return xr_fail(err, XRAY_E_IO,
                    "%s: holds neither model.safetensors nor "
                    "model.safetensors.index.json",
@@ -438,7 +442,7 @@ xray_status xm_st_open(const char *path, xr_err *err, xm_st **out)
         free(st);
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     }
-    xray_status status = read_path(st, path, err);
+    xray_status status = read_model_path(st, path, err);
     if (!status)
         status = index_tensors(st, path, err);
     if (status) {

@@ -2,8 +2,8 @@
  *
  * The places a decoder's parameters have, whatever an architecture calls them.
  */
-#ifndef XM_NAMES_H
-#define XM_NAMES_H
+#ifndef XM_PARAM_SLOTS_H
+#define XM_PARAM_SLOTS_H
 
 #include <stdint.h>
 
@@ -42,7 +42,7 @@ enum {
     XM_POSITIONS, /* learned positions */
     XM_NORM,
     XM_NORM_BIAS,
-    XM_HEAD,
+    XM_LM_HEAD,
     XM_VALUE,
     XM_SLOTS
 };

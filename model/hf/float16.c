@@ -6,14 +6,14 @@
 
 #include "model/hf/safetensors.h"
 
-static float from_bits(uint32_t bits)
+static float float_from_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static uint32_t to_bits(float value)
+static uint32_t float_to_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -22,12 +22,12 @@ static uint32_t to_bits(float value)
 
 float xm_bf16_to_f32(uint16_t bits)
 {
-    return from_bits((uint32_t)bits << 16);
+    return float_from_bits((uint32_t)bits << 16);
 }
 
 uint16_t xm_f32_to_bf16(float value)
 {
-    uint32_t bits = to_bits(value);
+    uint32_t bits = float_to_bits(value);
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u) /* NaN stays one, made quiet */
         return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
@@ -39,16 +39,16 @@ float xm_f16_to_f32(uint16_t half)
     uint32_t exponent = half >> 10 & 31u;
     uint32_t mantissa = half & 0x3FFu;
     if (exponent == 31)
-        return from_bits(sign | 0x7F800000u | mantissa << 13);
+        return float_from_bits(sign | 0x7F800000u | mantissa << 13);
     if (exponent)
-        return from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+        return float_from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
     float tiny = (float)mantissa * 0x1p-24f;
     return sign ? -tiny : tiny;
 }
 
 uint16_t xm_f32_to_f16(float value)
 {
-    uint32_t bits = to_bits(value);
+    uint32_t bits = float_to_bits(value);
     uint32_t sign = bits >> 16 & 0x8000u;
     uint32_t size = bits & 0x7FFFFFFFu;
     if (size > 0x7F800000u)

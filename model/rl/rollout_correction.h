@@ -3,12 +3,12 @@
  * Rollout correction: weights and rejection for tokens whose sampler's
  * log-probability is not the trainer's. log r = old - rollout.
  */
-#ifndef XM_RL_CORRECT_H
-#define XM_RL_CORRECT_H
+#ifndef XM_RL_ROLLOUT_CORRECTION_H
+#define XM_RL_ROLLOUT_CORRECTION_H
 
 #include <stdint.h>
 
-#include "model/rl/num.h"
+#include "model/rl/portable_math.h"
 
 enum { XM_RL_IS_NONE, XM_RL_IS_TOKEN, XM_RL_IS_SEQUENCE };
 

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Telling a watch where a pass is.
+ */
+#include "model/nn/internal.h"
+
+void xm_decoder_watch(xm_decoder *decoder, const xm_watch *watch)
+{
+    decoder->watch = *watch;
+}
+
+void xm_pass_need_bucket(xm_pass *pass, uint32_t bucket, int backward)
+{
+    const xm_watch *watch = &pass->decoder->watch;
+    if (pass->status == XRAY_OK && watch->need)
+        pass->status = watch->need(watch->ctx, bucket, backward, pass->err);
+}
+
+void xm_pass_begin_bucket(xm_pass *pass, uint32_t bucket)
+{
+    const xm_watch *watch = &pass->decoder->watch;
+    if (pass->status == XRAY_OK && watch->begin)
+        pass->status = watch->begin(watch->ctx, bucket, pass->err);
+}
+
+void xm_pass_done_bucket(xm_pass *pass, uint32_t bucket)
+{
+    const xm_watch *watch = &pass->decoder->watch;
+    if (pass->status == XRAY_OK && watch->done)
+        pass->status = watch->done(watch->ctx, bucket, pass->err);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Short names for the device's operators; the first error sticks.
+ */
+#include "model/nn/internal.h"
+
+void xm_pass_keep_status(xm_pass *pass, xray_status status, const char *what)
+{
+    if (status == XRAY_OK || pass->status != XRAY_OK)
+        return;
+    pass->status = status;
+    if (pass->layer == XM_NO_LAYER)
+        (void)xr_fail(pass->err, status, "the device refused %s (%d)", what,
+                      status);
+    else
+        (void)xr_fail(pass->err, status, "layer %u: the device refused %s (%d)",
+                      pass->layer, what, status);
+}
+
+static void enqueue_product(xm_pass *pass, xray_matmul *call, xm_rows x,
+                            xm_rows y)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    call->tokens = pass->tokens;
+    call->x = x.data;
+    call->y = y.data;
+    call->x_stride = x.stride;
+    call->y_stride = y.stride;
+    xm_pass_keep_status(pass, pass->device->matmul(pass->self, NULL, call),
+                        "a matrix product");
+}
+
+void xm_pass_product(xm_pass *pass, const xray_weight *weight,
+                     const float *bias, xm_rows x, xm_rows y)
+{
+    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
+                         .bias = bias, .kind = XRAY_NT };
+    enqueue_product(pass, &call, x, y);
+}
+
+void xm_pass_product_add(xm_pass *pass, const xray_weight *weight, xm_rows x,
+                         xm_rows y)
+{
+    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
+                         .kind = XRAY_NT, .accumulate = 1 };
+    enqueue_product(pass, &call, x, y);
+}
+
+void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
+                        xm_rows dx, uint32_t accumulate)
+{
+    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
+                         .kind = XRAY_NN, .accumulate = accumulate };
+    enqueue_product(pass, &call, dy, dx);
+}
+
+void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
+                         float *dbias)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_matmul_grad call = { XRAY_HEADER(xray_matmul_grad),
+                              .tokens = pass->tokens,
+                              .dy = dy.data,
+                              .x = x.data,
+                              .dy_stride = dy.stride,
+                              .x_stride = x.stride,
+                              .rows = dy.dim,
+                              .cols = x.dim,
+                              .dw = dw,
+                              .dbias = dbias };
+    xm_pass_keep_status(pass,
+                        pass->device->matmul_grad(pass->self, NULL, &call),
+                        "a weight gradient");
+}
+
+void xm_pass_norm(xm_pass *pass, const float *weight, uint64_t dim, xm_rows x,
+                  xm_rows y, float *rstd)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_rmsnorm call = { XRAY_HEADER(xray_rmsnorm),
+                          .tokens = pass->tokens,
+                          .x = x.data,
+                          .weight = weight,
+                          .y = y.data,
+                          .rstd = rstd,
+                          .x_stride = x.stride,
+                          .y_stride = y.stride,
+                          .groups = (uint32_t)(x.dim / dim),
+                          .dim = (uint32_t)dim,
+                          .eps = (float)pass->decoder->config.norm_eps,
+                          .offset = (float)pass->decoder->config.norm_offset };
+    xm_pass_keep_status(pass, pass->device->rmsnorm(pass->self, NULL, &call),
+                        "a norm");
+}
+
+void xm_pass_layernorm(xm_pass *pass, const float *weight, const float *bias,
+                       xm_rows x, xm_rows y, float *stat)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_layernorm call = { XRAY_HEADER(xray_layernorm),
+                            .tokens = pass->tokens,
+                            .x = x.data,
+                            .weight = weight,
+                            .bias = bias,
+                            .y = y.data,
+                            .stat = stat,
+                            .x_stride = x.stride,
+                            .y_stride = y.stride,
+                            .dim = (uint32_t)x.dim,
+                            .eps = (float)pass->decoder->config.norm_eps };
+    xm_pass_keep_status(pass, pass->device->layernorm(pass->self, NULL, &call),
+                        "a norm");
+}
+
+void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *back, xm_rows x,
+                       xm_rows dx)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_rmsnorm_grad call = { XRAY_HEADER(xray_rmsnorm_grad),
+                               .tokens = pass->tokens,
+                               .x = x.data,
+                               .weight = back->weight,
+                               .rstd = back->stat,
+                               .dy = back->dy,
+                               .dx = dx.data,
+                               .dweight = back->dweight,
+                               .x_stride = x.stride,
+                               .dy_stride = dx.stride,
+                               .dx_stride = dx.stride,
+                               .groups = (uint32_t)(x.dim / back->dim),
+                               .dim = (uint32_t)back->dim,
+                               .accumulate = back->accumulate,
+                               .offset =
+                                   (float)pass->decoder->config.norm_offset };
+    xm_pass_keep_status(pass,
+                        pass->device->rmsnorm_grad(pass->self, NULL, &call),
+                        "the gradient of a norm");
+}
+
+void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *back,
+                            xm_rows x, xm_rows dx)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_layernorm_grad call = { XRAY_HEADER(xray_layernorm_grad),
+                                 .tokens = pass->tokens,
+                                 .x = x.data,
+                                 .weight = back->weight,
+                                 .stat = back->stat,
+                                 .dy = back->dy,
+                                 .dx = dx.data,
+                                 .dweight = back->dweight,
+                                 .dbias = back->dbias,
+                                 .x_stride = x.stride,
+                                 .dy_stride = dx.stride,
+                                 .dx_stride = dx.stride,
+                                 .dim = (uint32_t)back->dim,
+                                 .accumulate = back->accumulate };
+    xm_pass_keep_status(pass,
+                        pass->device->layernorm_grad(pass->self, NULL, &call),
+                        "the gradient of a norm");
+}
+
+void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse)
+{
+    const xm_config *config = &pass->decoder->config;
+    if (pass->status != XRAY_OK || !pass->decoder->rope)
+        return;
+    int local = xm_config_slides(config, pass->layer);
+    xray_rope call = { XRAY_HEADER(xray_rope),
+                       .tokens = pass->tokens,
+                       .x = x.data,
+                       .positions = xm_pass_positions(pass),
+                       .table = local ? pass->decoder->rope_local
+                                      : pass->decoder->rope,
+                       .stride = x.stride,
+                       .heads = config->heads + config->kv_heads,
+                       .head_dim = config->head_dim,
+                       .half = config->rotary / 2,
+                       .inverse = inverse };
+    xm_pass_keep_status(pass, pass->device->rope(pass->self, NULL, &call),
+                        "a rotary embedding");
+}
+
+void xm_pass_add(xm_pass *pass, const float *from, float *to, uint64_t count)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_axpby call = {
+        XRAY_HEADER(xray_axpby), .count = count, .x = from, .y = to,
+        .alpha = 1.0f,           .beta = 1.0f
+    };
+    xm_pass_keep_status(pass, pass->device->axpby(pass->self, NULL, &call),
+                        "a sum");
+}
+
+void xm_pass_copy(xm_pass *pass, const float *from, float *to, uint64_t count)
+{
+    if (pass->status != XRAY_OK || from == to)
+        return;
+    xm_pass_keep_status(pass,
+                        pass->device->copy(pass->self, NULL, to, from,
+                                           count * sizeof(float),
+                                           XRAY_COPY_ON_DEVICE),
+                        "a copy");
+}
+
+void xm_pass_zero(xm_pass *pass, float *data, uint64_t count)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xm_pass_keep_status(
+        pass, pass->device->zero(pass->self, NULL, data, count * sizeof(float)),
+        "clearing memory");
+}
+
+static void move_rows(xm_pass *pass, const xray_rows *call, int gather)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_status status = gather ? pass->device->gather(pass->self, NULL, call)
+                                : pass->device->scatter(pass->self, NULL, call);
+    xm_pass_keep_status(pass, status, "moving rows");
+}
+
+void xm_pass_gather(xm_pass *pass, const int32_t *index, const float *x,
+                    float *y)
+{
+    xray_rows call = { XRAY_HEADER(xray_rows),
+                       .count = pass->tokens,
+                       .index = index,
+                       .x = x,
+                       .y = y,
+                       .dim = pass->decoder->config.hidden };
+    move_rows(pass, &call, 1);
+}
+
+void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
+                     float *y)
+{
+    xray_rows call = { XRAY_HEADER(xray_rows),
+                       .count = pass->tokens,
+                       .index = index,
+                       .x = x,
+                       .y = y,
+                       .dim = pass->decoder->config.hidden };
+    move_rows(pass, &call, 0);
+}
