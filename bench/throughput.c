@@ -30,7 +30,7 @@
 #include "bench/probe.h"
 #include "core/base/file.h"
 #include "core/roles/publish.h"
-#include "core/roles/role.h"
+#include "core/roles/role_calls.h"
 #include "core/roles/samples.h"
 #include "model/hf/config.h"
 
@@ -335,8 +335,9 @@ static void set_loads(bench *b)
     /* Training alone has no cache to speak of. */
     uint64_t sequences =
         b->how.no_generate ? 1 : (uint64_t)b->prompt_count * b->n;
-    xr_run_loads(b->run, (uint64_t)b->run->ini.actor.ppo_max_token_len_per_gpu,
-                 row, sequences);
+    xr_run_set_workloads(b->run,
+                         (uint64_t)b->run->ini.actor.ppo_max_token_len_per_gpu,
+                         row, sequences);
 }
 
 /* Before anything else is there, and then the peak of resident memory starts

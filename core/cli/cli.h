@@ -169,7 +169,7 @@ xr_config *cli_config(const cli_args *args, const char *file,
                       xr_errors *errors);
 
 /* A child of a run: its whole work, by the three arguments behind
- * XR_WORKER_COMMAND (core/roles/worker.h); gives its exit code. */
+ * XR_WORKHORSE_COMMAND (core/roles/workhorse.h); gives its exit code. */
 int cli_workhorse(char *const *args);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "core/cli/tool.h"
 #include "core/roles/engine.h"
-#include "core/roles/given.h"
+#include "core/roles/plugin_results.h"
 
 /* Sequences at once; more wait their turn in the engine. */
 static const uint64_t MAX_SEQUENCES = 32;
@@ -227,7 +227,7 @@ static int keep_sample(generate *g, cli_item *items, size_t count,
     const cli_item *item = &items[out->id];
     uint32_t most = (uint32_t)(row_tokens(g, item) - item->count);
     xray_status status =
-        xr_given_sample(g->tool.roles, out, out->raw_logp,
+        xr_check_sample(g->tool.roles, out, out->raw_logp,
                         out->id * (uint64_t)p->how.n + out->sample, most, &err);
     if (status != XRAY_OK)
         return cli_fail(status, &err);

@@ -114,7 +114,7 @@ static void text_step(const xr_run *s, const xr_step_size *z, xr_str *out)
 static void put_text(const xr_run *s, const xr_resources *r, xr_str *out)
 {
     xr_step_size step;
-    xr_step_of(s, r, &step);
+    xr_step_size_of(s, r, &step);
     if (r->parameters)
         xr_str_printf(out, "parameters    %" PRIu64 "\n", r->parameters);
     text_machine(s, r, out);
@@ -200,7 +200,7 @@ static void json_step(const xr_step_size *z, xr_str *out)
 static void put_json(const xr_run *s, const xr_resources *r, xr_str *out)
 {
     xr_step_size step;
-    xr_step_of(s, r, &step);
+    xr_step_size_of(s, r, &step);
     xr_str_printf(out, "{\"parameters\":%" PRIu64 ",\n \"machine\":{",
                   r->parameters);
     cli_json_member("device", s->device.instance, out);
@@ -236,7 +236,7 @@ static int plan(xr_run *s, const cli_args *args, xr_errors *errors)
         cli_say("out of memory");
     xr_str_free(&out);
     /* Too much is shown all the same: that is what a plan is for. */
-    int found = xr_resources_memory(s, &r, &err);
+    int found = xr_resources_check_memory(s, &r, &err);
     if (found)
         cli_say("%s%s", found == 1 ? "warning: " : "", err.text);
     return found == 2 ? CLI_USAGE : code;

@@ -14,7 +14,7 @@
 #include "core/cli/cli.h"
 #include "core/cli/guard.h"
 #include "core/plugin/plugin.h"
-#include "core/roles/worker.h"
+#include "core/roles/workhorse.h"
 
 static const cli_command *const commands[] = {
     &cli_train,        &cli_sft,
@@ -194,7 +194,7 @@ int main(int argc, char **argv)
     cli_command_line(argc, argv);
     cli_guard_start();
     xr_trial_enable();
-    int code = argc == 5 && strcmp(argv[1], XR_WORKER_COMMAND) == 0
+    int code = argc == 5 && strcmp(argv[1], XR_WORKHORSE_COMMAND) == 0
                    ? cli_workhorse(argv + 2)
                    : dispatch(argc - 1, argv + 1);
     cli_guard_stop();

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/roles/score.h"
+#include "core/roles/reward_model.h"
 
 xray_option cli_option_at(xr_table table, size_t i)
 {
@@ -60,7 +60,7 @@ void cli_each_component(const cli_tables *tables,
         for (uint32_t k = 0; k < plugin->component_count; k++)
             f(plugin->name, plugin->components[k], tables->out);
     }
-    f(NULL, &xr_score_component, tables->out);
+    f(NULL, &xr_reward_model_component, tables->out);
 }
 
 int cli_print_tables(const cli_args *args, void (*put)(const cli_tables *))

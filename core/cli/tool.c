@@ -91,8 +91,8 @@ int cli_tool_ready(cli_tool *tool, uint64_t row_tokens, uint64_t sequences)
     tool->row_tokens = row > tool->row_tokens ? row : tool->row_tokens;
     if (sequences > tool->sequences)
         tool->sequences = power_above(sequences, 1);
-    xr_run_loads(tool->run, cli_tool_micro_tokens(tool->row_tokens),
-                 tool->row_tokens, tool->sequences);
+    xr_run_set_workloads(tool->run, cli_tool_micro_tokens(tool->row_tokens),
+                         tool->row_tokens, tool->sequences);
     xr_err err = { "" };
     xray_status status = xr_roles_start(tool->run, &err, &tool->roles);
     if (status != XRAY_OK)

@@ -6,12 +6,12 @@
 
 #include "core/cli/cli.h"
 #include "core/plugin/plugin.h"
-#include "core/roles/worker.h"
+#include "core/roles/workhorse.h"
 
 static xray_status serve(const xray_runtime_ops *ops, const xray_host *host,
                          const char *address, xr_err *err)
 {
-    static const xr_actor_class *const classes[] = { &xr_worker_class };
+    static const xr_actor_class *const classes[] = { &xr_workhorse_class };
     return xr_actor_serve(classes, 1, ops, host, address, err);
 }
 
@@ -41,7 +41,7 @@ static xray_status serve_by(const char *name, const char *folders,
 int cli_workhorse(char *const *args)
 {
     xr_err err = { "" };
-    xray_status status = strcmp(args[0], XR_WORKER_LOCAL) == 0
+    xray_status status = strcmp(args[0], XR_WORKHORSE_LOCAL) == 0
                              ? serve(NULL, NULL, args[2], &err)
                              : serve_by(args[0], args[1], args[2], &err);
     if (status == XRAY_OK)

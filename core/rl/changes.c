@@ -49,7 +49,7 @@ static const key_rule rules[] = {
     { "trainer", NULL, CHANGE_QUIET },
 };
 
-static int kind_of(const char *section, const char *key)
+static int find_change_kind(const char *section, const char *key)
 {
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const key_rule *r = &rules[i];
@@ -63,7 +63,7 @@ static int kind_of(const char *section, const char *key)
 }
 
 /* 1 and 1.0 are one number. */
-static int is_equal(const char *a, const char *b)
+static int is_same_value(const char *a, const char *b)
 {
     double x = 0;
     double y = 1;
@@ -74,14 +74,15 @@ static int is_equal(const char *a, const char *b)
 
 /* ---- files -------------------------------------------------------------- */
 
-xray_status xr_changes_inputs(const xr_run *s, xr_history *history, xr_err *err)
+xray_status xr_changes_add_inputs(const xr_run *run, xr_history *history,
+                                  xr_err *err)
 {
     xr_config_value v;
     size_t at[2] = { 0, 0 };
     xray_status status = XRAY_OK;
-    while (status == XRAY_OK && xr_config_next(s->config, at, &v)) {
+    while (status == XRAY_OK && xr_config_next(run->config, at, &v)) {
         char key[200];
-        if (!v.is_paths || kind_of(v.section, v.key) != CHANGE_MEANING)
+        if (!v.is_paths || find_change_kind(v.section, v.key) != CHANGE_MEANING)
             continue;
         (void)snprintf(key, sizeof(key), "%s.%s", v.section, v.key);
         for (const char *item = v.text; status == XRAY_OK && *item;) {
@@ -99,8 +100,8 @@ xray_status xr_changes_inputs(const xr_run *s, xr_history *history, xr_err *err)
 
 /* The input of `key` that comes after `last`; NULL for the first, and past the
  * last. */
-static const xr_input *next_input(const xr_history *h, const char *key,
-                                  const xr_input *last)
+static const xr_input *find_next_input(const xr_history *h, const char *key,
+                                       const xr_input *last)
 {
     size_t i = last ? (size_t)(last - h->inputs) + 1 : 0;
     for (; i < h->input_count; i++)
@@ -111,14 +112,14 @@ static const xr_input *next_input(const xr_history *h, const char *key,
 
 /* 1 if both read files of the same content under the key, in the same order;
  * else `out` is the first of now that is another; NULL: there is none. */
-static int same_inputs(const xr_history *now, const xr_history *then,
-                       const char *key, const xr_input **out)
+static int have_same_inputs(const xr_history *now, const xr_history *then,
+                            const char *key, const xr_input **out)
 {
-    const xr_input *a = next_input(now, key, NULL);
-    const xr_input *b = next_input(then, key, NULL);
+    const xr_input *a = find_next_input(now, key, NULL);
+    const xr_input *b = find_next_input(then, key, NULL);
     while (a && b && a->hash == b->hash) {
-        a = next_input(now, key, a);
-        b = next_input(then, key, b);
+        a = find_next_input(now, key, a);
+        b = find_next_input(then, key, b);
     }
     *out = a;
     return !a && !b;
@@ -138,7 +139,7 @@ typedef struct comparison {
 #define NO_MEMORY "out of memory" /* as xr_errors_add has it */
 
 /* Adds the line and frees it. */
-static void add_line(const comparison *c, int kind, xr_str *line)
+static void add_change_line(const comparison *c, int kind, xr_str *line)
 {
     xr_errors_add(kind == CHANGE_MEANING ? &c->out->meaning : &c->out->harmless,
                   "%s", line->failed ? NO_MEMORY : xr_str_text(line));
@@ -146,7 +147,7 @@ static void add_line(const comparison *c, int kind, xr_str *line)
 }
 
 /* A line that is missing could be the one that keeps a run from going on. */
-static int lacks_line(const xr_errors *lines)
+static int lost_a_line(const xr_errors *lines)
 {
     for (size_t i = 0; i < lines->count; i++)
         if (strcmp(lines->items[i], NO_MEMORY) == 0)
@@ -154,8 +155,8 @@ static int lacks_line(const xr_errors *lines)
     return 0;
 }
 
-static void add_value(const comparison *c, int kind, const xr_config_value *v,
-                      const char *was)
+static void add_changed_value(const comparison *c, int kind,
+                              const xr_config_value *v, const char *was)
 {
     xr_str line = { 0 };
     xr_str_printf(&line, "%s: [%s] %s is ", v->given ? v->origin : "default",
@@ -165,22 +166,23 @@ static void add_value(const comparison *c, int kind, const xr_config_value *v,
     if (was)
         xr_config_put_value(was, &line);
     xr_str_printf(&line, " in %s", c->checkpoint);
-    add_line(c, kind, &line);
+    add_change_line(c, kind, &line);
 }
 
 /* A path may change while the content does not, and the other way around. */
-static void compare_value(const comparison *c, const xr_config_value *v)
+static void compare_key_value(const comparison *c, const xr_config_value *v)
 {
     char key[200];
     const xr_input *other = NULL;
     const char *was = xr_config_get(c->then, v->section, v->key);
-    int kind = kind_of(v->section, v->key);
+    int kind = find_change_kind(v->section, v->key);
     if (kind == CHANGE_QUIET || (!was && !v->given))
         return;
     (void)snprintf(key, sizeof(key), "%s.%s", v->section, v->key);
-    int known = v->is_paths && next_input(c->inputs_then, key, NULL);
-    int same = known && same_inputs(c->inputs, c->inputs_then, key, &other);
-    if (was && is_equal(was, v->text)) {
+    int known = v->is_paths && find_next_input(c->inputs_then, key, NULL);
+    int same =
+        known && have_same_inputs(c->inputs, c->inputs_then, key, &other);
+    if (was && is_same_value(was, v->text)) {
         xr_str line = { 0 };
         if (!known || same)
             return;
@@ -188,23 +190,23 @@ static void compare_value(const comparison *c, const xr_config_value *v)
                       "%s: [%s] %s: %s is another file than it was in %s",
                       v->origin, v->section, v->key,
                       other ? other->path : v->text, c->checkpoint);
-        add_line(c, kind, &line);
+        add_change_line(c, kind, &line);
         return;
     }
     if (strcmp(key, "run.algo") == 0)
         c->out->algorithm = 1;
-    add_value(c, same ? CHANGE_TOLD : kind, v, was);
+    add_changed_value(c, same ? CHANGE_TOLD : kind, v, was);
 }
 
 /* What the checkpoint's run read and this one does not; a section that is gone
  * is one line. */
-static void compare_gone(const comparison *c, const xr_config_value *v,
-                         char *last, size_t cap)
+static void compare_removed_key(const comparison *c, const xr_config_value *v,
+                                char *last, size_t cap)
 {
     xr_config_value now;
     size_t at[2] = { 0, 0 };
     int section = 0;
-    int kind = kind_of(v->section, v->key);
+    int kind = find_change_kind(v->section, v->key);
     while (xr_config_next(c->now, at, &now)) {
         if (strcmp(now.section, v->section) != 0)
             continue;
@@ -224,22 +226,23 @@ static void compare_gone(const comparison *c, const xr_config_value *v,
         xr_str_printf(&line, " is not read, was in %s", c->checkpoint);
         (void)snprintf(last, cap, "%s", v->section);
     }
-    add_line(c, kind, &line);
+    add_change_line(c, kind, &line);
 }
 
-void xr_changes_refuse(const xr_run *s, const char *checkpoint,
+void xr_changes_refuse(const xr_run *run, const char *checkpoint,
                        const xr_changes *changes, xr_errors *errors)
 {
     xr_errors_add(
         errors, "resume from %s: what scores mean has changed; %s:", checkpoint,
-        s->in_comparison ? "give the changed runs another --out"
-                         : "go on all the same with --accept-changes, or begin "
-                           "anew in another [trainer] default_local_dir");
+        run->in_comparison
+            ? "give the changed runs another --out"
+            : "go on all the same with --accept-changes, or begin "
+              "anew in another [trainer] default_local_dir");
     for (size_t i = 0; i < changes->meaning.count; i++)
         xr_errors_add(errors, "%s", changes->meaning.items[i]);
 }
 
-xray_status xr_changes_find(const xr_run *s, const char *checkpoint,
+xray_status xr_changes_find(const xr_run *run, const char *checkpoint,
                             const xr_history *now, const xr_history *then,
                             xr_err *err, xr_changes *out)
 {
@@ -260,14 +263,14 @@ xray_status xr_changes_find(const xr_run *s, const char *checkpoint,
         status = xr_fail(err, XRAY_E_NOMEM, "%s: " NO_MEMORY, path);
     else if (errors.count)
         status = xr_fail(err, XRAY_E_IO, "%s", errors.items[0]);
-    const comparison c = { s->config, before, now, then, checkpoint, out };
-    while (status == XRAY_OK && xr_config_next(s->config, at, &v))
-        compare_value(&c, &v);
+    const comparison c = { run->config, before, now, then, checkpoint, out };
+    while (status == XRAY_OK && xr_config_next(run->config, at, &v))
+        compare_key_value(&c, &v);
     at[0] = at[1] = 0;
     while (status == XRAY_OK && xr_config_next(before, at, &v))
-        compare_gone(&c, &v, last, sizeof(last));
+        compare_removed_key(&c, &v, last, sizeof(last));
     if (status == XRAY_OK &&
-        (lacks_line(&out->harmless) || lacks_line(&out->meaning)))
+        (lost_a_line(&out->harmless) || lost_a_line(&out->meaning)))
         status = xr_fail(err, XRAY_E_NOMEM, "%s: " NO_MEMORY, path);
     xr_config_free(before);
     xr_errors_free(&errors);

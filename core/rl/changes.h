@@ -19,8 +19,8 @@ void xr_changes_free(xr_changes *changes);
 
 /* Adds the files that the run's keys name, where their content decides what
  * scores mean. */
-xray_status xr_changes_inputs(const xr_run *run, xr_history *history,
-                              xr_err *err);
+xray_status xr_changes_add_inputs(const xr_run *run, xr_history *history,
+                                  xr_err *err);
 /* Compares the run with a whole checkpoint; `now` holds its inputs, `then`
  * the checkpoint's. */
 xray_status xr_changes_find(const xr_run *run, const char *checkpoint,

@@ -11,12 +11,12 @@
 #include "core/rl/changes.h"
 #include "core/rl/checkpoint.h"
 #include "core/roles/roles.h"
-#include "core/run/parts.h"
 #include "core/run/resources.h"
+#include "core/run/run_setup.h"
 #include "model/hf/config.h"
 
 typedef struct checking {
-    xr_run *s;
+    xr_run *run;
     xr_str *out;
     xr_errors *errors;
     xr_errors *warnings;
@@ -25,13 +25,13 @@ typedef struct checking {
     uint64_t steps; /* of the run; 0: not known */
 } checking;
 
-static int is_sft(const xr_run *s)
+static int is_sft_run(const xr_run *run)
 {
-    return (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
+    return (run->with & XR_TRAINABLE) && !(run->with & XR_WITH_ALGO);
 }
 
 /* Train and validation may fail for the same reason. */
-static void add_once(checking *c, const char *text)
+static void add_error_once(checking *c, const char *text)
 {
     for (size_t i = 0; i < c->errors->count; i++)
         if (strcmp(c->errors->items[i], text) == 0)
@@ -42,12 +42,12 @@ static void add_once(checking *c, const char *text)
 /* ---- arithmetic and memory ---------------------------------------------- */
 
 /* The words that confuse users, worked out. */
-static void print_batch(checking *c)
+static void print_step_size(checking *c)
 {
-    const xr_run *s = c->s;
+    const xr_run *run = c->run;
     xr_step_size step;
-    xr_step_of(s, &c->plans, &step);
-    if (is_sft(s))
+    xr_step_size_of(run, &c->plans, &step);
+    if (is_sft_run(run))
         xr_str_printf(c->out, "a step: %" PRIu64 " rows", step.rows);
     else
         xr_str_printf(c->out,
@@ -55,16 +55,16 @@ static void print_batch(checking *c)
                       " samples = %" PRIu64 " rows",
                       step.prompts, step.samples, step.rows);
     xr_str_printf(c->out, " of at most %lld + %lld tokens\n",
-                  (long long)s->ini.data.max_prompt_length,
-                  (long long)s->ini.data.max_response_length);
+                  (long long)run->ini.data.max_prompt_length,
+                  (long long)run->ini.data.max_response_length);
     xr_str_printf(
         c->out,
         "updates a step: %" PRIu64 " epochs x %" PRIu64
         " mini-batches of %" PRIu64
         " rows, cut into micro-batches of at most %" PRIu64 " tokens\n",
         step.epochs, step.mini_batches, step.mini_rows, step.micro_tokens);
-    if (s->needs & XRAY_NEED_CRITIC) {
-        const xr_critic_section *critic = &s->ini.critic;
+    if (run->needs & XRAY_NEED_CRITIC) {
+        const xr_critic_section *critic = &run->ini.critic;
         uint64_t mini = (uint64_t)critic->ppo_mini_batch_size;
         mini = mini ? mini : step.prompts;
         xr_str_printf(c->out,
@@ -73,12 +73,12 @@ static void print_batch(checking *c)
                       (long long)critic->ppo_epochs,
                       mini ? step.prompts / mini : 0, mini * step.samples);
     }
-    if (!is_sft(s) && step.epochs * step.mini_batches == 1)
+    if (!is_sft_run(run) && step.epochs * step.mini_batches == 1)
         xr_str_puts(c->out, "one update a step: the ratio is 1 and clipping "
                             "never takes effect\n");
 }
 
-static void print_plans(checking *c)
+static void print_memory_plans(checking *c)
 {
     const xr_resources *r = &c->plans;
     char text[XR_BYTES_CAP];
@@ -108,19 +108,19 @@ static void print_plans(checking *c)
                       xr_bytes_text(r->checkpoint_bytes, text));
 }
 
-static void check_memory(checking *c)
+static void check_memory_fits(checking *c)
 {
     xr_err err = { "" };
-    int found = xr_resources_memory(c->s, &c->plans, &err);
+    int found = xr_resources_check_memory(c->run, &c->plans, &err);
     if (found)
         xr_errors_add(found == 2 ? c->errors : c->warnings, "%s", err.text);
 }
 
 /* What starting the device would say on this machine. */
-static void check_device(checking *c)
+static void probe_device(checking *c)
 {
-    const xr_run *s = c->s;
-    const xr_part *part = &s->device;
+    const xr_run *run = c->run;
+    const xr_part *part = &run->device;
     const xray_device_ops *ops = (const xray_device_ops *)part->ops;
     xr_err err = { "" };
     if (!part->component || !part->config ||
@@ -131,60 +131,62 @@ static void check_device(checking *c)
     if (status == XRAY_OK)
         return;
     (void)xr_host_error(part->host, status, "probe", &err);
-    if (s->elsewhere)
+    if (run->elsewhere)
         xr_errors_add(c->warnings, "on this machine a run would stop: %s",
                       err.text);
     else
         xr_errors_add(c->errors,
                       "%s: [run] device: %s; a run for another machine is "
                       "checked with --elsewhere",
-                      xr_config_location(s->config, "run", "device"), err.text);
+                      xr_config_location(run->config, "run", "device"),
+                      err.text);
 }
 
 /* ---- data --------------------------------------------------------------- */
 
-static int64_t batch_of(const xr_run *s)
+static int64_t step_batch_size(const xr_run *run)
 {
-    return is_sft(s) ? s->ini.sft.train_batch_size
-                     : s->ini.data.train_batch_size;
+    return is_sft_run(run) ? run->ini.sft.train_batch_size
+                           : run->ini.data.train_batch_size;
 }
 
-xray_status xr_check_rows(const xr_run *s, const xr_dataset *set, xr_err *err)
+xray_status xr_check_rows(const xr_run *run, const xr_dataset *set, xr_err *err)
 {
     size_t rows = xr_dataset_count(set);
-    if ((int64_t)rows >= batch_of(s))
+    if ((int64_t)rows >= step_batch_size(run))
         return XRAY_OK;
-    const char *section = is_sft(s) ? "sft" : "data";
+    const char *section = is_sft_run(run) ? "sft" : "data";
     return xr_fail(err, XRAY_E_CONFIG,
                    "%s: [%s] train_batch_size: a step takes %lld rows, "
                    "train_files hold %zu usable ones (%zu left out for their "
                    "length, %zu by filters)",
-                   xr_config_location(s->config, section, "train_batch_size"),
-                   section, (long long)batch_of(s), rows,
+                   xr_config_location(run->config, section, "train_batch_size"),
+                   section, (long long)step_batch_size(run), rows,
                    xr_dataset_filtered(set), xr_dataset_unwanted(set));
 }
 
-static void count_train(checking *c, const xr_dataset *set)
+static void count_train_rows(checking *c, const xr_dataset *set)
 {
-    const xr_run_config *run = &c->s->ini;
+    const xr_run_config *ini = &c->run->ini;
     xr_err err = { "" };
-    int64_t steps =
-        is_sft(c->s) ? run->sft.total_steps : run->trainer.total_training_steps;
+    int64_t steps = is_sft_run(c->run) ? ini->sft.total_steps
+                                       : ini->trainer.total_training_steps;
     c->rows = xr_dataset_count(set);
-    if (xr_check_rows(c->s, set, &err) != XRAY_OK)
+    if (xr_check_rows(c->run, set, &err) != XRAY_OK)
         xr_errors_add(c->errors, "%s", err.text);
     c->steps = steps > 0 ? (uint64_t)steps
-                         : (uint64_t)run->trainer.total_epochs *
-                               (c->rows / (uint64_t)batch_of(c->s));
+                         : (uint64_t)ini->trainer.total_epochs *
+                               (c->rows / (uint64_t)step_batch_size(c->run));
 }
 
-static void check_set(checking *c, const char *name, const xr_data_want *want)
+static void check_dataset(checking *c, const char *name,
+                          const xr_data_want *want)
 {
     xr_err err = { "" };
     xr_dataset *set = NULL;
-    if (xr_dataset_open(&c->s->ini.data, want, &err, &set) != XRAY_OK) {
-        xr_run_locate(c->s, &err);
-        add_once(c, err.text);
+    if (xr_dataset_open(&c->run->ini.data, want, &err, &set) != XRAY_OK) {
+        xr_run_locate(c->run, &err);
+        add_error_once(c, err.text);
         return;
     }
     xr_str_printf(c->out,
@@ -195,7 +197,7 @@ static void check_set(checking *c, const char *name, const xr_data_want *want)
         xr_str_printf(c->out, "%s: %zu rows left out by [data] filters\n", name,
                       xr_dataset_unwanted(set));
     if (want->part == XR_DATA_TRAIN)
-        count_train(c, set);
+        count_train_rows(c, set);
     xr_dataset_close(set);
 }
 
@@ -208,32 +210,33 @@ static int all_readable(const xray_list *files)
 }
 
 /* Sets of which every file is there: a missing one was said. */
-static void check_sets(checking *c)
+static void check_datasets(checking *c)
 {
-    const xr_run *s = c->s;
-    const xr_data_section *data = &s->ini.data;
+    const xr_run *run = c->run;
+    const xr_data_section *data = &run->ini.data;
     xr_data_want want = { .part = XR_DATA_TRAIN,
-                          .kind = is_sft(s) ? XR_DATA_SFT : XR_DATA_PROMPTS,
-                          .tokenizer = s->tokenizer,
-                          .chat = s->chat };
-    if ((s->with & XR_TRAINABLE) && data->train_files.count &&
+                          .kind =
+                              is_sft_run(run) ? XR_DATA_SFT : XR_DATA_PROMPTS,
+                          .tokenizer = run->tokenizer,
+                          .chat = run->chat };
+    if ((run->with & XR_TRAINABLE) && data->train_files.count &&
         all_readable(&data->train_files))
-        check_set(c, "train_files", &want);
+        check_dataset(c, "train_files", &want);
     want.part = XR_DATA_VAL;
     want.kind = XR_DATA_PROMPTS;
     if (data->val_files.count && all_readable(&data->val_files))
-        check_set(c, "val_files", &want);
+        check_dataset(c, "val_files", &want);
     else if (!data->val_files.count && data->val_split > 0 &&
              all_readable(&data->train_files))
-        check_set(c, "val_split", &want);
-    else if (!xr_data_has_val(data) && !(s->with & XR_TRAINABLE))
+        check_dataset(c, "val_split", &want);
+    else if (!xr_data_has_val(data) && !(run->with & XR_TRAINABLE))
         xr_errors_add(c->errors, "%s: [data] val_files is not set",
-                      xr_config_location(s->config, "data", "val_files"));
+                      xr_config_location(run->config, "data", "val_files"));
 }
 
 /* ---- the model ---------------------------------------------------------- */
 
-static int holds(const char *dir, const char *name)
+static int has_file(const char *dir, const char *name)
 {
     char path[XR_PATH_CAP];
     return xr_path_join(dir, name, path, sizeof(path), NULL) == XRAY_OK &&
@@ -242,21 +245,22 @@ static int holds(const char *dir, const char *name)
 
 /* A model of which only config.json is there can be checked too, up to what
  * needs its tokenizer. */
-static int only_config(const xr_run *s)
+static int has_only_config(const xr_run *run)
 {
-    const char *other = s->ini.model.tokenizer_path;
-    return !(other && *other) && !holds(s->actor.path, "tokenizer.json") &&
-           !holds(s->actor.path, "vocab.json") && s->actor.model.random_init;
+    const char *other = run->ini.model.tokenizer_path;
+    return !(other && *other) && !has_file(run->actor.path, "tokenizer.json") &&
+           !has_file(run->actor.path, "vocab.json") &&
+           run->actor.model.random_init;
 }
 
-static void check_text(checking *c)
+static void check_tokenizer_and_data(checking *c)
 {
-    xr_run *s = c->s;
+    xr_run *run = c->run;
     xr_errors quiet = { 0 };
-    if (!s->actor.path || !xr_path_is_dir(s->actor.path))
+    if (!run->actor.path || !xr_path_is_dir(run->actor.path))
         return;
-    if (s->actor.model.config_json && only_config(s)) {
-        xr_run_read_tokenizer(s, &quiet);
+    if (run->actor.model.config_json && has_only_config(run)) {
+        xr_run_read_tokenizer(run, &quiet);
         for (size_t i = 0; i < quiet.count; i++)
             xr_errors_add(c->warnings,
                           "the data was not checked and a run would stop "
@@ -264,31 +268,32 @@ static void check_text(checking *c)
                           quiet.items[i]);
         xr_errors_free(&quiet);
     } else {
-        xr_run_read_tokenizer(s, c->errors);
+        xr_run_read_tokenizer(run, c->errors);
     }
-    if (s->tokenizer)
-        check_sets(c);
+    if (run->tokenizer)
+        check_datasets(c);
 }
 
 /* ---- checkpoints -------------------------------------------------------- */
 
 /* What a resume would tell of, and refuse. */
-static xray_status check_changes(checking *c, const char *path, xr_err *err)
+static xray_status check_changes_since(checking *c, const char *path,
+                                       xr_err *err)
 {
-    xr_run *s = c->s;
+    xr_run *run = c->run;
     xr_history now = { .input_count = 0 };
     xr_history then = { .input_count = 0 };
     xr_changes changes = { .algorithm = 0 };
-    xray_status status = xr_changes_inputs(s, &now, err);
+    xray_status status = xr_changes_add_inputs(run, &now, err);
     if (status == XRAY_OK)
         status = xr_history_read(path, err, &then);
     if (status == XRAY_OK)
-        status = xr_changes_find(s, path, &now, &then, err, &changes);
+        status = xr_changes_find(run, path, &now, &then, err, &changes);
     for (size_t i = 0; i < changes.harmless.count; i++)
         xr_str_printf(c->out, "changed: %s\n", changes.harmless.items[i]);
-    if (changes.meaning.count && !s->accept_changes)
-        xr_changes_refuse(s, path, &changes, c->errors);
-    for (size_t i = 0; s->accept_changes && i < changes.meaning.count; i++)
+    if (changes.meaning.count && !run->accept_changes)
+        xr_changes_refuse(run, path, &changes, c->errors);
+    for (size_t i = 0; run->accept_changes && i < changes.meaning.count; i++)
         xr_errors_add(c->warnings, "changed: %s", changes.meaning.items[i]);
     xr_changes_free(&changes);
     xr_history_free(&then);
@@ -297,8 +302,8 @@ static xray_status check_changes(checking *c, const char *path, xr_err *err)
 }
 
 /* The model that the run would load into, against the checkpoint's weights. */
-static void check_model(const xray_model *model, const char *path,
-                        const char *leaf, xr_errors *faults)
+static void check_saved_model(const xray_model *model, const char *path,
+                              const char *leaf, xr_errors *faults)
 {
     char dir[XR_PATH_CAP];
     xray_model saved = *model;
@@ -318,17 +323,17 @@ static void check_model(const xray_model *model, const char *path,
     }
 }
 
-static xray_status check_models(const checking *c, const char *path,
-                                xr_err *err)
+static xray_status check_saved_models(const checking *c, const char *path,
+                                      xr_err *err)
 {
-    const xr_run *s = c->s;
+    const xr_run *run = c->run;
     xray_status status = XRAY_OK;
     xr_errors faults = { 0 };
-    if (s->actor.model.config_json)
-        check_model(&s->actor.model, path, "actor", &faults);
-    const xray_model *critic = xr_run_model(s, XRAY_ROLE_CRITIC);
-    if (xr_run_wants(s, XRAY_ROLE_CRITIC) && critic->config_json)
-        check_model(critic, path, "critic", &faults);
+    if (run->actor.model.config_json)
+        check_saved_model(&run->actor.model, path, "actor", &faults);
+    const xray_model *critic = xr_run_model(run, XRAY_ROLE_CRITIC);
+    if (xr_run_has_role(run, XRAY_ROLE_CRITIC) && critic->config_json)
+        check_saved_model(critic, path, "critic", &faults);
     if (faults.count)
         status = xr_fail(err, XRAY_E_CONFIG, "%s", faults.items[0]);
     xr_errors_free(&faults);
@@ -337,71 +342,74 @@ static xray_status check_models(const checking *c, const char *path,
 
 static void check_resume(checking *c)
 {
-    const xr_run *s = c->s;
+    const xr_run *run = c->run;
     char path[XR_PATH_CAP];
     char lost[XR_PATH_CAP];
     xr_err err = { "" };
-    const char *kind = is_sft(s) ? "sft" : "train";
-    if (!(s->with & XR_TRAINABLE) || !s->ini.trainer.default_local_dir)
+    const char *kind = is_sft_run(run) ? "sft" : "train";
+    if (!(run->with & XR_TRAINABLE) || !run->ini.trainer.default_local_dir)
         return;
-    xray_status status = xr_checkpoint_find(s, path, &err);
-    if (*path && xr_checkpoint_nameless(s, lost))
+    xray_status status = xr_checkpoint_find(run, path, &err);
+    if (*path && xr_checkpoint_latest_is_lost(run, lost))
         xr_errors_add(c->warnings,
                       "%s is missing; the run goes on from the newest whole "
                       "checkpoint there, %s",
                       lost, path);
     if (status == XRAY_OK && *path)
-        status = xr_checkpoint_verify(s, path, &err);
+        status = xr_checkpoint_verify(run, path, &err);
     if (status == XRAY_OK && *path) {
         xr_progress expect = { .kind = kind,
-                               .seed = (uint64_t)s->ini.run.seed,
+                               .seed = (uint64_t)run->ini.run.seed,
                                .rows = c->rows };
         status = xr_checkpoint_read(path, &expect, &expect, &err);
     }
     if (status == XRAY_OK && *path)
-        status = check_changes(c, path, &err);
+        status = check_changes_since(c, path, &err);
     if (status == XRAY_OK && *path)
-        status = check_models(c, path, &err);
+        status = check_saved_models(c, path, &err);
     const char *key =
-        s->ini.trainer.resume_from_path && *s->ini.trainer.resume_from_path
+        run->ini.trainer.resume_from_path && *run->ini.trainer.resume_from_path
             ? "resume_from_path"
             : "resume_mode";
     if (status != XRAY_OK)
         xr_errors_add(c->errors,
                       "%s: [trainer] %s: the run cannot go on from its "
                       "checkpoint: %s",
-                      xr_config_location(s->config, "trainer", key), key,
+                      xr_config_location(run->config, "trainer", key), key,
                       err.text);
     else if (*path)
         xr_str_printf(c->out, "the run goes on from %s\n", path);
 }
 
-void xr_check_run(xr_run *s, xr_str *out, xr_errors *errors,
+void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
                   xr_errors *warnings)
 {
-    checking c = { .s = s, .out = out, .errors = errors, .warnings = warnings };
-    for (const xr_note *n = xr_config_notes(s->config); n; n = n->next)
+    checking c = {
+        .run = run, .out = out, .errors = errors, .warnings = warnings
+    };
+    for (const xr_note *n = xr_config_notes(run->config); n; n = n->next)
         if (n->level <= XRAY_LOG_WARN)
             xr_errors_add(warnings, "%s", n->text);
         else
             xr_str_printf(out, "%s\n", n->text);
-    xr_roles_try(s, errors);
-    if (s->plannable)
-        xr_resources_plan(s, errors, &c.plans);
-    if (s->with & XR_TRAINABLE)
-        print_batch(&c);
-    print_plans(&c);
-    check_memory(&c);
-    check_device(&c);
-    if (s->actor.model.config_json && !s->actor.model.random_init &&
-        xr_run_has_weights(s->actor.path))
-        xr_run_check_weights(&s->actor.model, XR_WEIGHTS_POLICY, errors);
-    if (s->critic.json && !s->critic.model.random_init)
-        xr_run_check_weights(&s->critic.model, XR_WEIGHTS_CRITIC, errors);
-    if (s->score.json && !s->score.model.random_init)
-        xr_run_check_weights(&s->score.model, XR_WEIGHTS_REWARD, errors);
-    xr_run_new_heads(s, out);
-    check_text(&c);
-    xr_resources_disk(s, &c.plans, c.steps, errors);
+    xr_roles_try(run, errors);
+    if (run->plannable)
+        xr_resources_plan(run, errors, &c.plans);
+    if (run->with & XR_TRAINABLE)
+        print_step_size(&c);
+    print_memory_plans(&c);
+    check_memory_fits(&c);
+    probe_device(&c);
+    if (run->actor.model.config_json && !run->actor.model.random_init &&
+        xr_run_has_weights(run->actor.path))
+        xr_run_check_weights(&run->actor.model, XR_WEIGHTS_POLICY, errors);
+    if (run->critic.json && !run->critic.model.random_init)
+        xr_run_check_weights(&run->critic.model, XR_WEIGHTS_CRITIC, errors);
+    if (run->reward_model.json && !run->reward_model.model.random_init)
+        xr_run_check_weights(&run->reward_model.model, XR_WEIGHTS_REWARD,
+                             errors);
+    xr_run_report_new_heads(run, out);
+    check_tokenizer_and_data(&c);
+    xr_resources_check_disk(run, &c.plans, c.steps, errors);
     check_resume(&c);
 }

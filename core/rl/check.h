@@ -2,8 +2,8 @@
  *
  * Everything that can be found out about a run without running it.
  */
-#ifndef XR_SESSION_CHECK_H
-#define XR_SESSION_CHECK_H
+#ifndef XR_CHECK_H
+#define XR_CHECK_H
 
 #include "core/base/str.h"
 #include "core/data/data.h"

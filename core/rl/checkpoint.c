@@ -10,42 +10,45 @@
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "core/rl/checkpoint_folder.h"
-#include "core/roles/given.h"
-#include "core/roles/role.h"
+#include "core/roles/plugin_results.h"
+#include "core/roles/role_calls.h"
 #include "core/run/inventory.h"
 
 #define STATE_VERSION 1
 
-static void put_count(xr_str *out, const char *key, uint64_t value)
+static void append_count(xr_str *out, const char *key, uint64_t value)
 {
     xr_str_printf(out, ", \"%s\": \"%llu\"", key, (unsigned long long)value);
 }
 
 /* Algorithm state as hex digits: it is small and opaque. */
-static xray_status put_algo(const xr_roles *s, xr_str *out, xr_err *err)
+static xray_status append_algo_state(const xr_roles *roles, xr_str *out,
+                                     xr_err *err)
 {
-    const xr_part *part = s->algo.part;
-    const xray_algo_ops *ops = xr_algo(s->run);
+    const xr_part *part = roles->algo.part;
+    const xray_algo_ops *ops = xr_algo(roles->run);
     uint64_t size = 0;
-    if (!s->algo.self || !XRAY_HAS(xray_algo_ops, ops, save))
+    if (!roles->algo.self || !XRAY_HAS(xray_algo_ops, ops, save))
         return XRAY_OK;
     xray_status status =
-        XR_CALL(part, "save", ops->save(s->algo.self, NULL, 0, &size));
+        XR_CALL(part, "save", ops->save(roles->algo.self, NULL, 0, &size));
     if (status != XRAY_OK && status != XRAY_E_RANGE)
         return xr_host_error(part->host, status, "save", err);
     if (status == XRAY_E_RANGE) /* as was to be expected */
         (void)xr_host_error(part->host, status, "save", NULL);
     const uint64_t cap = size;
-    status = xr_given_wish(part, "save", cap, err);
+    status = xr_check_wanted_size(part, "save", cap, err);
     if (status != XRAY_OK)
         return status;
     unsigned char *blob = xr_calloc((size_t)cap + 1, 1);
     if (!blob)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s",
                        part->instance);
-    status = XR_CALL(part, "save", ops->save(s->algo.self, blob, cap, &size));
-    status = status == XRAY_OK ? xr_given_size(part, "save", size, cap, err)
-                               : xr_host_error(part->host, status, "save", err);
+    status =
+        XR_CALL(part, "save", ops->save(roles->algo.self, blob, cap, &size));
+    status = status == XRAY_OK
+                 ? xr_check_written_size(part, "save", size, cap, err)
+                 : xr_host_error(part->host, status, "save", err);
     if (status == XRAY_OK) {
         xr_str_puts(out, ", \"algo\": \"");
         for (uint64_t i = 0; i < size; i++)
@@ -56,23 +59,23 @@ static xray_status put_algo(const xr_roles *s, xr_str *out, xr_err *err)
     return status;
 }
 
-static xray_status write_state(const xr_roles *s, const xr_progress *p,
-                               const char *dir, xr_err *err)
+static xray_status write_state_file(const xr_roles *roles, const xr_progress *p,
+                                    const char *dir, xr_err *err)
 {
     xr_str out = { 0 };
     char path[XR_PATH_CAP];
     xr_str_printf(&out, "{\"version\": %d, \"kind\": \"%s\"", STATE_VERSION,
                   p->kind);
-    put_count(&out, "step", p->step);
-    put_count(&out, "seed", p->seed);
-    put_count(&out, "rows", p->rows);
-    put_count(&out, "epoch", p->sampler_epoch);
-    put_count(&out, "position", p->sampler_position);
+    append_count(&out, "step", p->step);
+    append_count(&out, "seed", p->seed);
+    append_count(&out, "rows", p->rows);
+    append_count(&out, "epoch", p->sampler_epoch);
+    append_count(&out, "position", p->sampler_position);
     xr_str_puts(&out, ", \"score_before\": ");
     xr_str_number(&out, p->score_before);
     xr_str_puts(&out, ", \"score_now\": ");
     xr_str_number(&out, p->score_now);
-    xray_status status = put_algo(s, &out, err);
+    xray_status status = append_algo_state(roles, &out, err);
     xr_str_puts(&out, "}\n");
     if (status == XRAY_OK && out.failed)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for state.json");
@@ -84,11 +87,12 @@ static xray_status write_state(const xr_roles *s, const xr_progress *p,
     return status;
 }
 
-static xray_status write_config(const xr_run *s, const char *dir, xr_err *err)
+static xray_status write_config_file(const xr_run *run, const char *dir,
+                                     xr_err *err)
 {
     xr_str out = { 0 };
     char path[XR_PATH_CAP];
-    xr_config_print(s->config, 0, &out);
+    xr_config_print(run->config, 0, &out);
     xray_status status = xr_path_join(dir, "run.ini", path, sizeof(path), err);
     if (status == XRAY_OK && out.failed)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for run.ini");
@@ -99,7 +103,7 @@ static xray_status write_config(const xr_run *s, const char *dir, xr_err *err)
 }
 
 /* What a Hugging Face folder has beside its weights. */
-static xray_status copy_model_files(const xr_run *s, const char *model,
+static xray_status copy_model_files(const xr_run *run, const char *model,
                                     const char *dir, xr_err *err)
 {
     static const char *const names[] = {
@@ -115,7 +119,7 @@ static xray_status copy_model_files(const xr_run *s, const char *model,
         char from[XR_PATH_CAP];
         char to[XR_PATH_CAP];
         const char *source = model;
-        const char *tokenizer = s->ini.model.tokenizer_path;
+        const char *tokenizer = run->ini.model.tokenizer_path;
         if (i >= 2 && tokenizer && *tokenizer)
             source = tokenizer;
         status = xr_path_join(source, names[i], from, sizeof(from), err);
@@ -127,7 +131,7 @@ static xray_status copy_model_files(const xr_run *s, const char *model,
             return status;
     }
     /* Who trained with another template wants it beside the weights. */
-    const char *chat = s->ini.data.chat_template;
+    const char *chat = run->ini.data.chat_template;
     char to[XR_PATH_CAP];
     if (!chat || !*chat)
         return XRAY_OK;
@@ -136,42 +140,43 @@ static xray_status copy_model_files(const xr_run *s, const char *model,
 }
 
 /* The folder of a trained model; `from` has what is not the backend's. */
-static xray_status put_model(xr_roles *s, uint32_t role, const char *dir,
-                             xr_err *err)
+static xray_status write_model_folder(xr_roles *roles, uint32_t role,
+                                      const char *dir, xr_err *err)
 {
-    const char *from = xr_run_model(s->run, role)->path;
+    const char *from = xr_run_model(roles->run, role)->path;
     xray_status status = xr_dir_make(dir, err);
     if (status == XRAY_OK)
-        status = copy_model_files(s->run, from, dir, err);
-    return status == XRAY_OK ? xr_role_save(s, role, dir, err) : status;
+        status = copy_model_files(roles->run, from, dir, err);
+    return status == XRAY_OK ? xr_role_save(roles, role, dir, err) : status;
 }
 
-static xray_status fill(xr_roles *s, const xr_progress *p,
-                        const xr_history *history, const char *dir, xr_err *err)
+static xray_status fill_checkpoint(xr_roles *roles, const xr_progress *p,
+                                   const xr_history *history, const char *dir,
+                                   xr_err *err)
 {
     char path[XR_PATH_CAP];
     xray_status status = xr_path_join(dir, "actor", path, sizeof(path), err);
     if (status == XRAY_OK)
-        status = put_model(s, XRAY_ROLE_ACTOR, path, err);
-    if (status == XRAY_OK && s->critic.self) {
+        status = write_model_folder(roles, XRAY_ROLE_ACTOR, path, err);
+    if (status == XRAY_OK && roles->critic.self) {
         status = xr_path_join(dir, "critic", path, sizeof(path), err);
         if (status == XRAY_OK)
-            status = put_model(s, XRAY_ROLE_CRITIC, path, err);
+            status = write_model_folder(roles, XRAY_ROLE_CRITIC, path, err);
     }
     if (status == XRAY_OK)
-        status = write_config(s->run, dir, err);
+        status = write_config_file(roles->run, dir, err);
     if (status == XRAY_OK)
-        status = write_state(s, p, dir, err);
+        status = write_state_file(roles, p, dir, err);
     if (status == XRAY_OK)
         status = xr_history_write(dir, history, err);
     return status == XRAY_OK ? xr_inventory_write(dir, err) : status;
 }
 
-xray_status xr_checkpoint_save(xr_roles *s, const xr_progress *p,
+xray_status xr_checkpoint_save(xr_roles *roles, const xr_progress *p,
                                const xr_history *history, char *out_path,
                                xr_err *err)
 {
-    const char *root = s->run->ini.trainer.default_local_dir;
+    const char *root = roles->run->ini.trainer.default_local_dir;
     char temporary[XR_PATH_CAP + 8];
     char path[XR_PATH_CAP];
     xray_status status = xr_step_path(root, "", p->step, path, err);
@@ -182,13 +187,13 @@ xray_status xr_checkpoint_save(xr_roles *s, const xr_progress *p,
     if (status == XRAY_OK)
         status = xr_dir_make(temporary, err);
     if (status == XRAY_OK)
-        status = fill(s, p, history, temporary, err);
+        status = fill_checkpoint(roles, p, history, temporary, err);
     if (status == XRAY_OK)
         status = xr_step_install(root, temporary, p->step, err);
     if (status != XRAY_OK)
         (void)xr_dir_remove(temporary, NULL);
     if (status == XRAY_OK)
-        status = xr_steps_prune(s->run, history->run, p->step, err);
+        status = xr_steps_prune(roles->run, history->run, p->step, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "checkpoint of step %llu",
                           (unsigned long long)p->step);
@@ -198,8 +203,8 @@ xray_status xr_checkpoint_save(xr_roles *s, const xr_progress *p,
 
 /* ---- reading ------------------------------------------------------------ */
 
-static xray_status get_count(const cJSON *json, const char *key,
-                             const char *where, uint64_t *out, xr_err *err)
+static xray_status read_count(const cJSON *json, const char *key,
+                              const char *where, uint64_t *out, xr_err *err)
 {
     const char *text = NULL;
     int64_t value = 0;
@@ -213,9 +218,9 @@ static xray_status get_count(const cJSON *json, const char *key,
     return XRAY_OK;
 }
 
-static xray_status get_progress(const cJSON *json, const char *where,
-                                xr_progress *out, const char **out_kind,
-                                xr_err *err)
+static xray_status read_progress(const cJSON *json, const char *where,
+                                 xr_progress *out, const char **out_kind,
+                                 xr_err *err)
 {
     int64_t version = 0;
     xray_status status = xr_json_int(json, "version", where, err, &version);
@@ -226,16 +231,16 @@ static xray_status get_progress(const cJSON *json, const char *where,
     if (status == XRAY_OK)
         status = xr_json_string(json, "kind", where, err, out_kind);
     if (status == XRAY_OK)
-        status = get_count(json, "step", where, &out->step, err);
+        status = read_count(json, "step", where, &out->step, err);
     if (status == XRAY_OK)
-        status = get_count(json, "seed", where, &out->seed, err);
+        status = read_count(json, "seed", where, &out->seed, err);
     if (status == XRAY_OK)
-        status = get_count(json, "rows", where, &out->rows, err);
+        status = read_count(json, "rows", where, &out->rows, err);
     if (status == XRAY_OK)
-        status = get_count(json, "epoch", where, &out->sampler_epoch, err);
+        status = read_count(json, "epoch", where, &out->sampler_epoch, err);
     if (status == XRAY_OK)
         status =
-            get_count(json, "position", where, &out->sampler_position, err);
+            read_count(json, "position", where, &out->sampler_position, err);
     if (status == XRAY_OK)
         status = xr_json_real_or(json, "score_before", NAN, where, err,
                                  &out->score_before);
@@ -257,7 +262,7 @@ xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,
     if (status == XRAY_OK)
         status = xr_json_file(where, err, &json);
     if (status == XRAY_OK)
-        status = get_progress(json, where, &read, &kind, err);
+        status = read_progress(json, where, &read, &kind, err);
     if (status == XRAY_OK && strcmp(kind, expect->kind) != 0)
         status = xr_fail(err, XRAY_E_CONFIG,
                          "%s: a checkpoint of xray %s, this run is xray %s",
@@ -280,23 +285,23 @@ xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,
     return status;
 }
 
-static int hex_digit(char c)
+static int parse_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static xray_status restore_algo(const xr_roles *s, const char *hex,
-                                const char *where, xr_err *err)
+static xray_status restore_algo_state(const xr_roles *roles, const char *hex,
+                                      const char *where, xr_err *err)
 {
     size_t size = strlen(hex) / 2;
     unsigned char *blob = xr_calloc(size + 1, 1);
     if (!blob)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %s", where);
     for (size_t i = 0; i < size; i++) {
-        int high = hex_digit(hex[2 * i]);
-        int low = hex_digit(hex[2 * i + 1]);
+        int high = parse_hex_digit(hex[2 * i]);
+        int low = parse_hex_digit(hex[2 * i + 1]);
         if (high < 0 || low < 0) {
             free(blob);
             return xr_fail(err, XRAY_E_IO, "%s: algo is not hexadecimal",
@@ -304,16 +309,17 @@ static xray_status restore_algo(const xr_roles *s, const char *hex,
         }
         blob[i] = (unsigned char)(high * 16 + low);
     }
-    xray_status status = XR_CALL(
-        s->algo.part, "load", xr_algo(s->run)->load(s->algo.self, blob, size));
+    xray_status status =
+        XR_CALL(roles->algo.part, "load",
+                xr_algo(roles->run)->load(roles->algo.self, blob, size));
     free(blob);
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_host_error(s->algo.part->host, status, "load", err);
+               : xr_host_error(roles->algo.part->host, status, "load", err);
 }
 
-static xray_status get_model(xr_roles *s, uint32_t role, const char *path,
-                             xr_err *err)
+static xray_status restore_model(xr_roles *roles, uint32_t role,
+                                 const char *path, xr_err *err)
 {
     char where[XR_PATH_CAP];
     const char *leaf = xr_role_name(role);
@@ -322,22 +328,22 @@ static xray_status get_model(xr_roles *s, uint32_t role, const char *path,
         return xr_fail(err, XRAY_E_IO,
                        "%s: the checkpoint has no %s, which this run trains",
                        where, leaf);
-    return status == XRAY_OK ? xr_role_load(s, role, where, err) : status;
+    return status == XRAY_OK ? xr_role_load(roles, role, where, err) : status;
 }
 
-xray_status xr_checkpoint_restore(xr_roles *s, const char *path, int with_algo,
-                                  xr_err *err)
+xray_status xr_checkpoint_restore(xr_roles *roles, const char *path,
+                                  int with_algo, xr_err *err)
 {
     char where[XR_PATH_CAP];
     cJSON *json = NULL;
     const char *hex = "";
-    xray_status status = get_model(s, XRAY_ROLE_ACTOR, path, err);
-    if (status == XRAY_OK && s->critic.self)
-        status = get_model(s, XRAY_ROLE_CRITIC, path, err);
+    xray_status status = restore_model(roles, XRAY_ROLE_ACTOR, path, err);
+    if (status == XRAY_OK && roles->critic.self)
+        status = restore_model(roles, XRAY_ROLE_CRITIC, path, err);
     if (status != XRAY_OK)
         return status;
-    if (!with_algo || !s->algo.self ||
-        !XRAY_HAS(xray_algo_ops, xr_algo(s->run), load))
+    if (!with_algo || !roles->algo.self ||
+        !XRAY_HAS(xray_algo_ops, xr_algo(roles->run), load))
         return XRAY_OK;
     status = xr_path_join(path, "state.json", where, sizeof(where), err);
     if (status == XRAY_OK)
@@ -345,7 +351,7 @@ xray_status xr_checkpoint_restore(xr_roles *s, const char *path, int with_algo,
     if (status == XRAY_OK)
         status = xr_json_string_or(json, "algo", "", where, err, &hex);
     if (status == XRAY_OK && *hex)
-        status = restore_algo(s, hex, where, err);
+        status = restore_algo_state(roles, hex, where, err);
     cJSON_Delete(json);
     return status;
 }

@@ -40,7 +40,7 @@ xray_status xr_checkpoint_save(xr_roles *roles, const xr_progress *progress,
 xray_status xr_checkpoint_find(const xr_run *run, char *out_path, xr_err *err);
 /* 1 if that file is lost: what was found is to be told with `out_file`, its
  * path (XR_PATH_CAP bytes). */
-int xr_checkpoint_nameless(const xr_run *run, char *out_file);
+int xr_checkpoint_latest_is_lost(const xr_run *run, char *out_file);
 
 /* Compares the checkpoint with its manifest. The error names the file that is
  * wrong, and the newest older checkpoint that is whole. */

@@ -23,7 +23,7 @@
 /* ---- names -------------------------------------------------------------- */
 
 /* Step of a folder named global_step_N, or -1. */
-static long long step_of(const char *name)
+static long long parse_step(const char *name)
 {
     int64_t step = -1;
     if (strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0 ||
@@ -44,14 +44,14 @@ xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
 }
 
 /* The highest step below `limit` that has a folder, -1 if there is none. */
-static long long find_below(const char *root, long long limit)
+static long long find_step_below(const char *root, long long limit)
 {
     long long best = -1;
     DIR *dir = opendir(root);
     if (!dir)
         return -1;
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        long long step = step_of(e->d_name);
+        long long step = parse_step(e->d_name);
         if (step > best && step < limit)
             best = step;
     }
@@ -59,7 +59,7 @@ static long long find_below(const char *root, long long limit)
     return best;
 }
 
-static xray_status move(const char *from, const char *to, xr_err *err)
+static xray_status rename_path(const char *from, const char *to, xr_err *err)
 {
     if (rename(from, to) == 0)
         return XRAY_OK;
@@ -71,7 +71,8 @@ static xray_status move(const char *from, const char *to, xr_err *err)
 
 /* A checkpoint of another run gives its place up and stays, as `path`.1 and on.
  */
-static xray_status set_aside(const char *from, const char *path, xr_err *err)
+static xray_status set_checkpoint_aside(const char *from, const char *path,
+                                        xr_err *err)
 {
     char to[XR_PATH_CAP];
     for (int i = 1; i < 10000; i++) {
@@ -79,7 +80,7 @@ static xray_status set_aside(const char *from, const char *path, xr_err *err)
         if (size < 0 || size >= (int)sizeof(to))
             break;
         if (!xr_path_exists(to))
-            return move(from, to, err);
+            return rename_path(from, to, err);
     }
     return xr_fail(err, XRAY_E_IO,
                    "%s: there is no free name for the checkpoint of another "
@@ -88,15 +89,18 @@ static xray_status set_aside(const char *from, const char *path, xr_err *err)
 }
 
 /* What stood in a place that was taken. */
-static xray_status dismiss(const char *hidden, const char *path, xr_err *err)
+static xray_status dismiss_replaced(const char *hidden, const char *path,
+                                    xr_err *err)
 {
     if (!xr_path_exists(hidden))
         return XRAY_OK;
-    return xr_history_same_run(hidden, path) ? xr_dir_remove(hidden, err)
-                                             : set_aside(hidden, path, err);
+    return xr_history_same_run(hidden, path)
+               ? xr_dir_remove(hidden, err)
+               : set_checkpoint_aside(hidden, path, err);
 }
 
-static xray_status write_latest(const char *root, uint64_t step, xr_err *err)
+static xray_status write_latest_file(const char *root, uint64_t step,
+                                     xr_err *err)
 {
     char latest[XR_PATH_CAP];
     char number[32];
@@ -117,23 +121,23 @@ xray_status xr_step_install(const char *root, const char *from, uint64_t step,
     if (status == XRAY_OK)
         status = xr_step_path(root, REPLACED, step, hidden, err);
     if (status == XRAY_OK)
-        status = dismiss(hidden, path, err);
+        status = dismiss_replaced(hidden, path, err);
     int replaces = status == XRAY_OK && xr_path_exists(path);
     if (replaces)
-        status = move(path, hidden, err);
+        status = rename_path(path, hidden, err);
     if (status != XRAY_OK)
         return status;
     status = xr_dir_commit(from, path, err);
     if (status != XRAY_OK && replaces && !xr_path_exists(path))
         (void)rename(hidden, path);
     if (status == XRAY_OK)
-        status = write_latest(root, step, err);
-    return status == XRAY_OK ? dismiss(hidden, path, err) : status;
+        status = write_latest_file(root, step, err);
+    return status == XRAY_OK ? dismiss_replaced(hidden, path, err) : status;
 }
 
 /* ---- what is dropped ---------------------------------------------------- */
 
-static int is_of_run(const char *root, long long step, const char *run)
+static int is_step_of_run(const char *root, long long step, const char *run)
 {
     char path[XR_PATH_CAP];
     return xr_step_path(root, "", (uint64_t)step, path, NULL) == XRAY_OK &&
@@ -141,13 +145,13 @@ static int is_of_run(const char *root, long long step, const char *run)
 }
 
 /* The run's lowest step up to `newest`, and how many it has. */
-static size_t count_own(const char *root, const char *run, long long newest,
-                        long long *out_lowest)
+static size_t count_steps_of_run(const char *root, const char *run,
+                                 long long newest, long long *out_lowest)
 {
     size_t count = 0;
     long long step = newest + 1;
-    while ((step = find_below(root, step)) >= 0) {
-        if (!is_of_run(root, step, run))
+    while ((step = find_step_below(root, step)) >= 0) {
+        if (!is_step_of_run(root, step, run))
             continue;
         *out_lowest = step;
         count++;
@@ -155,21 +159,21 @@ static size_t count_own(const char *root, const char *run, long long newest,
     return count;
 }
 
-xray_status xr_steps_prune(const xr_run *s, const char *run, uint64_t newest,
-                           xr_err *err)
+xray_status xr_steps_prune(const xr_run *run, const char *run_id,
+                           uint64_t newest, xr_err *err)
 {
-    const char *root = s->ini.trainer.default_local_dir;
-    int64_t keep = s->ini.trainer.max_actor_ckpt_to_keep;
+    const char *root = run->ini.trainer.default_local_dir;
+    int64_t keep = run->ini.trainer.max_actor_ckpt_to_keep;
     long long step = -1;
-    while (keep > 0 &&
-           count_own(root, run, (long long)newest, &step) > (size_t)keep) {
+    while (keep > 0 && count_steps_of_run(root, run_id, (long long)newest,
+                                          &step) > (size_t)keep) {
         char path[XR_PATH_CAP];
         char hidden[XR_PATH_CAP];
         xray_status status = xr_step_path(root, "", (uint64_t)step, path, err);
         if (status == XRAY_OK)
             status = xr_step_path(root, REMOVED, (uint64_t)step, hidden, err);
         if (status == XRAY_OK)
-            status = move(path, hidden, err);
+            status = rename_path(path, hidden, err);
         if (status == XRAY_OK)
             status = xr_dir_remove(hidden, err);
         if (status != XRAY_OK)
@@ -186,7 +190,7 @@ static int starts_with(const char *text, const char *prefix)
 }
 
 /* global_step_N.tmp, and what a file is written as. */
-static int is_unfinished(const char *name)
+static int is_unfinished_name(const char *name)
 {
     const char *end = strrchr(name, '.');
     return (starts_with(name, STEP_PREFIX) && end &&
@@ -197,19 +201,19 @@ static int is_unfinished(const char *name)
 static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
 {
     char path[XR_PATH_CAP];
-    char place[XR_PATH_CAP];
+    char target[XR_PATH_CAP];
     int replaced = starts_with(name, REPLACED STEP_PREFIX);
-    if (!replaced && !is_unfinished(name))
+    if (!replaced && !is_unfinished_name(name))
         return XRAY_OK;
     xray_status status = xr_path_join(root, name, path, sizeof(path), err);
     if (status == XRAY_OK && replaced)
-        status = xr_path_join(root, name + strlen(REPLACED), place,
-                              sizeof(place), err);
+        status = xr_path_join(root, name + strlen(REPLACED), target,
+                              sizeof(target), err);
     if (status != XRAY_OK)
         return status;
     if (replaced)
-        return xr_path_exists(place) ? dismiss(path, place, err)
-                                     : move(path, place, err);
+        return xr_path_exists(target) ? dismiss_replaced(path, target, err)
+                                      : rename_path(path, target, err);
     if (xr_path_is_dir(path))
         return xr_dir_remove(path, err);
     return remove(path) == 0 ? XRAY_OK
@@ -217,9 +221,9 @@ static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
                                        path, XR_WHY(errno));
 }
 
-xray_status xr_checkpoint_tidy(const xr_run *s, xr_err *err)
+xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
 {
-    const char *root = s->ini.trainer.default_local_dir;
+    const char *root = run->ini.trainer.default_local_dir;
     xray_status status = XRAY_OK;
     DIR *dir = opendir(root);
     if (!dir)
@@ -235,16 +239,17 @@ xray_status xr_checkpoint_tidy(const xr_run *s, xr_err *err)
 
 /* ---- the one to go on from ---------------------------------------------- */
 
-xray_status xr_checkpoint_verify(const xr_run *s, const char *path, xr_err *err)
+xray_status xr_checkpoint_verify(const xr_run *run, const char *path,
+                                 xr_err *err)
 {
-    const char *root = s->ini.trainer.default_local_dir;
+    const char *root = run->ini.trainer.default_local_dir;
     char other[XR_PATH_CAP];
     xr_err why = { "" };
     long long step = INT64_MAX;
     xray_status status = xr_inventory_verify(path, &why);
     if (status == XRAY_OK)
         return XRAY_OK;
-    while ((step = find_below(root, step)) >= 0) {
+    while ((step = find_step_below(root, step)) >= 0) {
         if (xr_step_path(root, "", (uint64_t)step, other, NULL) != XRAY_OK ||
             strcmp(other, path) == 0 ||
             xr_inventory_verify(other, NULL) != XRAY_OK)
@@ -260,12 +265,13 @@ xray_status xr_checkpoint_verify(const xr_run *s, const char *path, xr_err *err)
 
 /* The newest whole one where no file names it: a kill before the first name
  * was written, or a file that was deleted or not copied. */
-static xray_status find_nameless(const char *root, char *out_path, xr_err *err)
+static xray_status find_newest_complete(const char *root, char *out_path,
+                                        xr_err *err)
 {
     xr_err why = { "" };
     xr_err first = { "" };
     long long step = INT64_MAX;
-    while ((step = find_below(root, step)) >= 0) {
+    while ((step = find_step_below(root, step)) >= 0) {
         xray_status status =
             xr_step_path(root, "", (uint64_t)step, out_path, err);
         if (status != XRAY_OK)
@@ -286,25 +292,25 @@ static xray_status find_nameless(const char *root, char *out_path, xr_err *err)
 }
 
 /* 1 if the newest checkpoint of default_local_dir is what is asked for. */
-static int wants_newest(const xr_trainer_section *t)
+static int resumes_newest(const xr_trainer_section *t)
 {
     return !(t->resume_from_path && *t->resume_from_path) &&
            strcmp(t->resume_mode, "disable") != 0;
 }
 
-int xr_checkpoint_nameless(const xr_run *s, char *out_file)
+int xr_checkpoint_latest_is_lost(const xr_run *run, char *out_file)
 {
-    const xr_trainer_section *t = &s->ini.trainer;
-    return wants_newest(t) &&
+    const xr_trainer_section *t = &run->ini.trainer;
+    return resumes_newest(t) &&
            xr_path_join(t->default_local_dir, LATEST, out_file, XR_PATH_CAP,
                         NULL) == XRAY_OK &&
            !xr_path_exists(out_file) &&
-           find_below(t->default_local_dir, INT64_MAX) >= 0;
+           find_step_below(t->default_local_dir, INT64_MAX) >= 0;
 }
 
-xray_status xr_checkpoint_find(const xr_run *s, char *out_path, xr_err *err)
+xray_status xr_checkpoint_find(const xr_run *run, char *out_path, xr_err *err)
 {
-    const xr_trainer_section *t = &s->ini.trainer;
+    const xr_trainer_section *t = &run->ini.trainer;
     const char *root = t->default_local_dir;
     char latest[XR_PATH_CAP];
     char *text = NULL;
@@ -313,12 +319,12 @@ xray_status xr_checkpoint_find(const xr_run *s, char *out_path, xr_err *err)
     out_path[0] = '\0';
     if (t->resume_from_path && *t->resume_from_path)
         (void)snprintf(out_path, XR_PATH_CAP, "%s", t->resume_from_path);
-    if (!wants_newest(t))
+    if (!resumes_newest(t))
         return XRAY_OK;
     xray_status status =
         xr_path_join(root, LATEST, latest, sizeof(latest), err);
     if (status == XRAY_OK && !xr_path_exists(latest))
-        return find_nameless(root, out_path, err);
+        return find_newest_complete(root, out_path, err);
     if (status == XRAY_OK)
         status = xr_file_read(latest, 64, err, &text, &size);
     if (status != XRAY_OK)

@@ -19,7 +19,7 @@ xray_status xr_step_install(const char *root, const char *from, uint64_t step,
 /* Drops the run's oldest checkpoints beyond max_actor_ckpt_to_keep. Only steps
  * up to `newest` count: those behind it are of a run that was given up, and go
  * when this one gets there. */
-xray_status xr_steps_prune(const xr_run *s, const char *run, uint64_t newest,
-                           xr_err *err);
+xray_status xr_steps_prune(const xr_run *run, const char *run_id,
+                           uint64_t newest, xr_err *err);
 
 #endif

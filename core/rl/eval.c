@@ -8,9 +8,9 @@
 
 #include "core/base/file.h"
 #include "core/rl/job.h"
-#include "core/run/parts.h"
+#include "core/run/run_setup.h"
 
-static xray_status measure(xr_job *job, xr_err *err)
+static xray_status open_and_validate(xr_job *job, xr_err *err)
 {
     const xr_data_section *data = &job->run->ini.data;
     const xr_data_want want = { .part = XR_DATA_VAL,
@@ -46,7 +46,7 @@ xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
                          args->errors);
     job.metrics = job.run ? xr_metrics_new() : NULL;
     if (job.metrics)
-        status = measure(&job, err);
+        status = open_and_validate(&job, err);
     else if (job.run)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
     if (status == XRAY_OK) {
@@ -57,5 +57,5 @@ xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
                           xr_metrics_value(job.metrics, i));
     }
     xr_job_close(&job);
-    return xr_job_ended(args, status, out);
+    return xr_job_final_status(args, status, out);
 }

@@ -36,8 +36,8 @@ void xr_history_free(xr_history *history)
     *history = (xr_history){ .has_lines = 0 };
 }
 
-static xray_status add_input(xr_history *history, const char *key,
-                             const char *path, uint64_t hash, xr_err *err)
+static xray_status append_input(xr_history *history, const char *key,
+                                const char *path, uint64_t hash, xr_err *err)
 {
     xr_input *more =
         realloc(history->inputs, (history->input_count + 1) * sizeof(*more));
@@ -62,12 +62,12 @@ xray_status xr_history_input(xr_history *history, const char *key,
     if (status != XRAY_OK)
         return status;
     status =
-        add_input(history, key, path, xr_hash64(map.data, map.size, 0), err);
+        append_input(history, key, path, xr_hash64(map.data, map.size, 0), err);
     xr_file_unmap(&map);
     return status;
 }
 
-static void put_inputs(const xr_history *history, xr_str *out)
+static void print_inputs(const xr_history *history, xr_str *out)
 {
     xr_str_puts(out, ",\n \"inputs\": [");
     for (size_t i = 0; i < history->input_count; i++) {
@@ -94,7 +94,7 @@ xray_status xr_history_write(const char *dir, const xr_history *history,
                       ", \"lines\": \"%llu\", \"lines_xxh64\": \"%016llx\"",
                       (unsigned long long)history->lines.count,
                       (unsigned long long)history->lines.hash);
-    put_inputs(history, &out);
+    print_inputs(history, &out);
     xr_str_puts(&out, "}\n");
     xray_status status =
         out.failed
@@ -106,8 +106,8 @@ xray_status xr_history_write(const char *dir, const xr_history *history,
     return status;
 }
 
-static xray_status read_lines(const cJSON *json, const char *where, xr_err *err,
-                              xr_history *out)
+static xray_status read_metrics_mark(const cJSON *json, const char *where,
+                                     xr_err *err, xr_history *out)
 {
     const char *count = "";
     const char *hash = "";
@@ -155,7 +155,7 @@ static xray_status read_inputs(const cJSON *json, const char *where,
                              "hexadecimal digits",
                              where, path, hash);
         if (status == XRAY_OK)
-            status = add_input(out, key, path, number, err);
+            status = append_input(out, key, path, number, err);
         if (status != XRAY_OK)
             return status;
     }
@@ -188,7 +188,7 @@ xray_status xr_history_read(const char *dir, xr_err *err, xr_history *out)
                          "%s: run is \"%s\", expected 16 hexadecimal digits",
                          path, run);
     if (status == XRAY_OK)
-        status = read_lines(json, path, err, out);
+        status = read_metrics_mark(json, path, err, out);
     if (status == XRAY_OK)
         status = read_inputs(json, path, err, out);
     if (status == XRAY_OK)

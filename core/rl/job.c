@@ -12,10 +12,11 @@
 #include "core/rl/check.h"
 #include "core/roles/nonfinite.h"
 #include "core/roles/publish.h"
-#include "core/roles/role.h"
-#include "core/run/parts.h"
+#include "core/roles/role_calls.h"
+#include "core/run/run_setup.h"
 
-static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
+static xray_status open_datasets(xr_job *job, const xr_job_plan *plan,
+                                 xr_err *err)
 {
     const xr_data_section *data = &job->run->ini.data;
     xr_data_want want = { .part = XR_DATA_TRAIN,
@@ -39,20 +40,21 @@ static xray_status open_data(xr_job *job, const xr_job_plan *plan, xr_err *err)
     return status;
 }
 
-static xray_status init_order(xr_job *job, const xr_job_plan *plan, xr_err *err)
+static xray_status init_data_order(xr_job *job, const xr_job_plan *plan,
+                                   xr_err *err)
 {
-    const xr_run_config *run = &job->run->ini;
-    uint64_t batch = (uint64_t)plan->batch(run);
+    const xr_run_config *ini = &job->run->ini;
+    uint64_t batch = (uint64_t)plan->batch(ini);
     uint64_t rows = xr_dataset_count(job->train);
     size_t parts = 0;
     const xr_share *part = xr_dataset_shares(job->train, &parts);
     uint64_t seed =
-        (uint64_t)(run->data.seed >= 0 ? run->data.seed : run->run.seed);
+        (uint64_t)(ini->data.seed >= 0 ? ini->data.seed : ini->run.seed);
     xray_status status = xr_sampler_init(&job->sampler, part, parts, seed,
-                                         run->data.shuffle != 0, err);
-    int64_t steps = plan->steps(run);
+                                         ini->data.shuffle != 0, err);
+    int64_t steps = plan->steps(ini);
     job->total_steps = steps > 0 ? (uint64_t)steps
-                                 : (uint64_t)run->trainer.total_epochs *
+                                 : (uint64_t)ini->trainer.total_epochs *
                                        xr_sampler_steps(&job->sampler, batch);
     job->curve_name = plan->watch[0];
     job->curve = xr_calloc((size_t)job->total_steps + 1, sizeof(double));
@@ -60,14 +62,14 @@ static xray_status init_order(xr_job *job, const xr_job_plan *plan, xr_err *err)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu steps",
                          (unsigned long long)job->total_steps);
     job->progress = (xr_progress){ .kind = job->kind,
-                                   .seed = (uint64_t)run->run.seed,
+                                   .seed = (uint64_t)ini->run.seed,
                                    .rows = rows,
                                    .score_before = NAN,
                                    .score_now = NAN };
     return status;
 }
 
-static void announce(const xr_job *job)
+static void announce_left_out_rows(const xr_job *job)
 {
     char line[256];
     size_t filtered = xr_dataset_filtered(job->train);
@@ -87,10 +89,10 @@ static void announce(const xr_job *job)
 }
 
 /* Of a run that begins; a checkpoint has its heads. */
-static void announce_heads(const xr_job *job)
+static void announce_new_heads(const xr_job *job)
 {
     xr_str text = { 0 };
-    xr_run_new_heads(job->run, &text);
+    xr_run_report_new_heads(job->run, &text);
     char *line = text.data;
     for (char *end = line ? strchr(line, '\n') : NULL; end;
          end = strchr(line, '\n')) {
@@ -101,11 +103,11 @@ static void announce_heads(const xr_job *job)
     xr_str_free(&text);
 }
 
-static xray_status resume(xr_job *job, xr_err *err)
+static xray_status resume_from_checkpoint(xr_job *job, xr_err *err)
 {
     char line[XR_PATH_CAP + 64];
     if (!*job->from) {
-        announce_heads(job);
+        announce_new_heads(job);
         return XRAY_OK;
     }
     xray_status status =
@@ -131,7 +133,7 @@ static int has_logger(const xr_trainer_section *trainer, const char *name)
 }
 
 /* An older run's metrics in the same folder are set aside, not lost. */
-static xray_status set_aside(const char *file, xr_err *err)
+static xray_status set_metrics_aside(const char *file, xr_err *err)
 {
     char old[XR_PATH_CAP + 16];
     if (!xr_path_exists(file))
@@ -150,7 +152,7 @@ static xray_status set_aside(const char *file, xr_err *err)
 
 /* Tells of what was changed since the checkpoint, and refuses what changes the
  * meaning of scores unless that is accepted. */
-static xray_status weigh_changes(xr_job *job, const xr_history *then,
+static xray_status judge_changes(xr_job *job, const xr_history *then,
                                  xr_err *err)
 {
     xr_changes changes;
@@ -185,7 +187,7 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
         status = xr_history_read(job->from, err, &then);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "resume from %s", job->from);
-    status = weigh_changes(job, &then, err);
+    status = judge_changes(job, &then, err);
     job->history.has_lines = then.has_lines;
     job->history.lines = then.lines;
     /* What an older xray wrote stays: it does not say which run it is of. */
@@ -203,18 +205,18 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
 
 static xray_status choose_checkpoint(xr_job *job, xr_err *err)
 {
-    const xr_run *s = job->run;
+    const xr_run *run = job->run;
     char lost[XR_PATH_CAP];
     xray_status status = xr_history_begin(err, &job->history);
     if (status == XRAY_OK)
-        status = xr_changes_inputs(s, &job->history, err);
+        status = xr_changes_add_inputs(run, &job->history, err);
     if (status == XRAY_OK)
-        status = xr_checkpoint_tidy(s, err);
+        status = xr_checkpoint_tidy(run, err);
     if (status == XRAY_OK)
-        status = xr_checkpoint_find(s, job->from, err);
+        status = xr_checkpoint_find(run, job->from, err);
     if (status != XRAY_OK || !*job->from)
         return status;
-    if (xr_checkpoint_nameless(s, lost))
+    if (xr_checkpoint_latest_is_lost(run, lost))
         (void)fprintf(stderr,
                       "xray: warning: %s is missing; the run goes on from the "
                       "newest whole checkpoint there, %s\n",
@@ -248,7 +250,7 @@ static xray_status resume_metrics(xr_job *job, const char *file,
     if (job->args->accept_changes) {
         (void)fprintf(stderr, "xray: warning: %s; a new file begins\n",
                       why.text);
-        return set_aside(file, err);
+        return set_metrics_aside(file, err);
     }
     return xr_fail(err, XRAY_E_IO,
                    "resume from %s: %s; put the file back as it was, or begin "
@@ -277,7 +279,7 @@ static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
     }
     if (status == XRAY_OK && jsonl)
         status = *job->from ? resume_metrics(job, file, &keep, err)
-                            : set_aside(file, err);
+                            : set_metrics_aside(file, err);
     if (status == XRAY_OK)
         status = xr_monitor_open(jsonl ? file : NULL, keep,
                                  has_logger(trainer, "console"), plan->watch,
@@ -305,7 +307,7 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     if (!job->metrics)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
     const xr_data_section *data = &job->run->ini.data;
-    xr_run_loads(
+    xr_run_set_workloads(
         job->run, (uint64_t)plan->micro_tokens(&job->run->ini),
         (uint64_t)(data->max_prompt_length + data->max_response_length),
         job->run->rollout.load.rows);
@@ -317,30 +319,30 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     if (status == XRAY_OK)
         status = xr_roles_start(job->run, err, &job->roles);
     if (status == XRAY_OK)
-        status = open_data(job, plan, err);
+        status = open_datasets(job, plan, err);
     if (status != XRAY_OK)
         xr_run_locate(job->run, err);
     if (status == XRAY_OK)
-        status = init_order(job, plan, err);
+        status = init_data_order(job, plan, err);
     if (status == XRAY_OK)
         status = open_monitor(job, plan, err);
     if (status == XRAY_OK) {
-        announce(job);
-        status = resume(job, err);
+        announce_left_out_rows(job);
+        status = resume_from_checkpoint(job, err);
     }
     job->started = xr_now();
     return status;
 }
 
-static int64_t restarts_of(const xr_config *config)
+static int64_t max_restarts(const xr_config *config)
 {
     const char *text = xr_config_get(config, "run", "max_restarts");
     int64_t most = 0;
     return text && xr_parse_int(text, &most) == 0 ? most : 0;
 }
 
-xray_status xr_job_ended(const xr_run_args *args, xray_status status,
-                         xr_run_result *out)
+xray_status xr_job_final_status(const xr_run_args *args, xray_status status,
+                                xr_run_result *out)
 {
     out->interrupted = args->stop && *args->stop > 0;
     return status == XRAY_END && out->interrupted ? XRAY_OK : status;
@@ -354,14 +356,15 @@ xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
     uint32_t restarts = 0;
     for (;;) {
         xray_status status = attempt(&again, err, out);
-        status = xr_job_ended(args, status, out);
+        status = xr_job_final_status(args, status, out);
         out->restarts = restarts;
-        if (status != XRAY_E_PEER || restarts >= restarts_of(args->config) ||
+        if (status != XRAY_E_PEER || restarts >= max_restarts(args->config) ||
             (args->stop && *args->stop))
             return status;
         restarts++;
         (void)fprintf(stderr, "xray: warning: %s; restart %u of %lld from %s\n",
-                      err->text, restarts, (long long)restarts_of(args->config),
+                      err->text, restarts,
+                      (long long)max_restarts(args->config),
                       *out->checkpoint ? out->checkpoint : "the beginning");
         (void)snprintf(path, sizeof(path), "%s", out->checkpoint);
         again.resume_from = *path ? path : args->resume_from;
@@ -399,7 +402,7 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
         (void)xr_fail_in(err, status, "validation at step %llu",
                          (unsigned long long)job->progress.step);
     if (xr_nonfinite_skips(job->roles, status)) {
-        xr_nonfinite_note(job->roles, err);
+        xr_nonfinite_warn(job->roles, err);
         err->text[0] = '\0';
         xr_metrics_put(job->metrics, "training/skipped_validations", 1);
         return XRAY_OK;
@@ -420,7 +423,7 @@ int xr_job_stopped(const xr_job *job)
     return job->args->stop && *job->args->stop > 0;
 }
 
-static xray_status save(xr_job *job, xr_err *err)
+static xray_status save_checkpoint(xr_job *job, xr_err *err)
 {
     double start = xr_now();
     job->progress.sampler_epoch = job->sampler.epoch;
@@ -440,7 +443,7 @@ static xray_status save(xr_job *job, xr_err *err)
 
 /* Seconds from the start of the process to the first sampled token, in the
  * first line that has anything of a step. */
-static void put_first_token(xr_job *job)
+static void put_first_token_time(xr_job *job)
 {
     double at = job->roles->first_token;
     if (job->told_first || at <= 0)
@@ -470,13 +473,13 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
     if (!isnan(value) && job->curve_count < job->total_steps)
         job->curve[job->curve_count++] = value;
     if (xr_metrics_count(job->metrics)) {
-        put_first_token(job);
+        put_first_token_time(job);
         status = xr_monitor_step(job->monitor, step, job->total_steps,
                                  job->metrics, err);
     }
     xr_metrics_clear(job->metrics);
     if (status == XRAY_OK && (due || force))
-        status = save(job, err);
+        status = save_checkpoint(job, err);
     return status;
 }
 

@@ -55,9 +55,9 @@ void xr_job_unlock(xr_job *job);
 typedef struct xr_job_plan {
     uint32_t with;
     int data_kind;
-    int64_t (*batch)(const xr_run_config *run);
-    int64_t (*steps)(const xr_run_config *run);
-    int64_t (*micro_tokens)(const xr_run_config *run);
+    int64_t (*batch)(const xr_run_config *ini);
+    int64_t (*steps)(const xr_run_config *ini);
+    int64_t (*micro_tokens)(const xr_run_config *ini);
     const char *const *watch; /* of the progress line */
 } xr_job_plan;
 xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
@@ -74,8 +74,8 @@ xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
 
 /* What a run that ended with `status` returns: one that was stopped, at once
  * even, is interrupted, not wrong. */
-xray_status xr_job_ended(const xr_run_args *args, xray_status status,
-                         xr_run_result *out);
+xray_status xr_job_final_status(const xr_run_args *args, xray_status status,
+                                xr_run_result *out);
 
 /* Validates, if there is a validation set; adds metrics; keeps the score. */
 xray_status xr_job_validate(xr_job *job, xr_err *err);

@@ -8,12 +8,13 @@
 
 #include "core/rl/job.h"
 
-typedef struct folder {
+typedef struct locked_folder {
     const char *key;
     const char *path;
-} folder;
+} locked_folder;
 
-static xray_status lock_one(xr_lock *lock, const folder *f, xr_err *err)
+static xray_status lock_folder(xr_lock *lock, const locked_folder *f,
+                               xr_err *err)
 {
     xr_err why = { "" };
     xray_status status = xr_lock_take(f->path, &why, lock);
@@ -32,7 +33,7 @@ xray_status xr_job_lock(xr_job *job, int make, xr_err *err)
 {
     const xr_trainer_section *t = &job->run->ini.trainer;
     int eval = strcmp(job->kind, "eval") == 0;
-    const folder folders[XR_JOB_LOCKS] = {
+    const locked_folder folders[XR_JOB_LOCKS] = {
         { "default_local_dir", eval ? NULL : t->default_local_dir },
         { "rollout_data_dir",
           strcmp(job->kind, "train") == 0 ? t->rollout_data_dir : NULL },
@@ -51,7 +52,7 @@ xray_status xr_job_lock(xr_job *job, int make, xr_err *err)
             /* Two keys may name one folder. */
             known = job->asked[k] && xr_path_is_same(path, folders[k].path);
         if (!known)
-            status = lock_one(&job->locks[i], &folders[i], err);
+            status = lock_folder(&job->locks[i], &folders[i], err);
     }
     return status;
 }

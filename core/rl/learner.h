@@ -6,7 +6,7 @@
 #define XR_LEARNER_H
 
 #include "core/monitor/monitor.h"
-#include "core/roles/role.h"
+#include "core/roles/role_calls.h"
 #include "core/roles/samples.h"
 
 /* The updates of one model in a step: how its rows are dealt, and what they

@@ -8,8 +8,8 @@
 #include <xray/numerics.h>
 
 #include "core/rl/learner.h"
-#include "core/roles/given.h"
 #include "core/roles/nonfinite.h"
+#include "core/roles/plugin_results.h"
 
 static void count_totals(const xr_rows *rows, uint32_t first, uint32_t count,
                          xray_totals *out)
@@ -23,90 +23,99 @@ static void count_totals(const xr_rows *rows, uint32_t first, uint32_t count,
     }
 }
 
-static xray_status ask_context(xr_learner *l, const xray_batch *mini,
-                               const xray_totals *totals)
+static xray_status call_algo_context(xr_learner *learner,
+                                     const xray_batch *mini,
+                                     const xray_totals *totals)
 {
-    const xr_roles *s = l->roles;
-    l->context_size = 0;
-    return XR_CALL(s->algo.part, "context",
-                   xr_algo(s->run)->context(s->algo.self, mini, totals,
-                                            l->context, l->context_cap,
-                                            &l->context_size));
+    const xr_roles *roles = learner->roles;
+    learner->context_size = 0;
+    return XR_CALL(roles->algo.part, "context",
+                   xr_algo(roles->run)
+                       ->context(roles->algo.self, mini, totals,
+                                 learner->context, learner->context_cap,
+                                 &learner->context_size));
 }
 
-static xray_status make_context(xr_learner *l, const xray_batch *mini,
-                                const xray_totals *totals, xr_err *err)
+static xray_status make_loss_context(xr_learner *learner,
+                                     const xray_batch *mini,
+                                     const xray_totals *totals, xr_err *err)
 {
-    const xr_part *algo = l->roles->algo.part;
-    xray_status status = ask_context(l, mini, totals);
-    if (status == XRAY_E_RANGE && l->context_size > l->context_cap) {
+    const xr_part *algo = learner->roles->algo.part;
+    xray_status status = call_algo_context(learner, mini, totals);
+    if (status == XRAY_E_RANGE &&
+        learner->context_size > learner->context_cap) {
         /* Why it did not fit is of no interest any more. */
         (void)xr_host_error(algo->host, status, "context", NULL);
-        status = xr_given_wish(algo, "context", l->context_size, err);
+        status =
+            xr_check_wanted_size(algo, "context", learner->context_size, err);
         if (status != XRAY_OK)
             return status;
-        free(l->context);
-        l->context = xr_calloc((size_t)l->context_size, 1);
-        l->context_cap = l->context ? l->context_size : 0;
-        if (!l->context)
+        free(learner->context);
+        learner->context = xr_calloc((size_t)learner->context_size, 1);
+        learner->context_cap = learner->context ? learner->context_size : 0;
+        if (!learner->context)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for the loss");
-        status = ask_context(l, mini, totals);
+        status = call_algo_context(learner, mini, totals);
     }
     if (status != XRAY_OK)
         return xr_host_error(algo->host, status, "context", err);
-    return xr_given_size(algo, "context", l->context_size, l->context_cap, err);
+    return xr_check_written_size(algo, "context", learner->context_size,
+                                 learner->context_cap, err);
 }
 
 /* Estimators that pick tokens across the mini-batch see current log-probs. */
-static xray_status select_tokens(xr_learner *l, const xray_batch *mini,
+static xray_status select_tokens(xr_learner *learner, const xray_batch *mini,
                                  xr_err *err)
 {
-    const xr_roles *s = l->roles;
-    xray_outputs out = { .header = XRAY_HEADER(xray_outputs), .logp = l->logp };
-    if (!(s->run->needs & XRAY_NEED_MINI_FORWARD) ||
-        !XRAY_HAS(xray_algo_ops, xr_algo(s->run), select))
+    const xr_roles *roles = learner->roles;
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
+                         .logp = learner->logp };
+    if (!(roles->run->needs & XRAY_NEED_MINI_FORWARD) ||
+        !XRAY_HAS(xray_algo_ops, xr_algo(roles->run), select))
         return XRAY_OK;
-    xray_status status = xr_role_forward(l->roles, XRAY_ROLE_ACTOR, &l->views,
-                                         XRAY_OUTPUT_LOGP, &out, err);
+    xray_status status =
+        xr_role_forward(learner->roles, XRAY_ROLE_ACTOR, &learner->views,
+                        XRAY_OUTPUT_LOGP, &out, err);
     if (status == XRAY_OK &&
-        xr_nonfinite_token(s->actor.part->instance, "log-prob", mini, l->logp,
-                           &l->fault))
-        status = xr_nonfinite(l->roles, err, "%s", l->fault.text);
+        xr_nonfinite_token(roles->actor.part->instance, "log-prob", mini,
+                           learner->logp, &learner->fault))
+        status = xr_nonfinite(learner->roles, err, "%s", learner->fault.text);
     if (status != XRAY_OK)
         return status;
-    status = XR_CALL(s->algo.part, "select",
-                     xr_algo(s->run)->select(s->algo.self, mini, l->logp,
-                                             l->context, l->context_size));
+    status = XR_CALL(roles->algo.part, "select",
+                     xr_algo(roles->run)
+                         ->select(roles->algo.self, mini, learner->logp,
+                                  learner->context, learner->context_size));
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_host_error(s->algo.part->host, status, "select", err);
+               : xr_host_error(roles->algo.part->host, status, "select", err);
 }
 
 /* Gradients of the views and the optimizer's step. */
-static xray_status apply(xr_learner *l, xr_updates *u, xr_err *err)
+static xray_status apply_update(xr_learner *learner, xr_updates *u, xr_err *err)
 {
-    xr_roles *s = l->roles;
-    const char *who = xr_roles_at(s, u->role)->part->instance;
+    xr_roles *roles = learner->roles;
+    const char *who = xr_roles_at(roles, u->role)->part->instance;
     xray_step_result result;
     int skipped = 0;
     xr_loss_spec spec = { .kind = u->critic ? XR_LOSS_CRITIC : XR_LOSS_POLICY,
                           .outputs = u->outputs,
-                          .context = l->context,
-                          .context_size = l->context_size,
-                          .sums = l->sums,
-                          .weights = l->weights,
-                          .names = l->names };
-    xray_status status =
-        xr_role_gradients(s, u->role, &l->views, &spec, &l->fault, err);
-    if (*l->fault.text) {
+                          .context = learner->context,
+                          .context_size = learner->context_size,
+                          .sums = learner->sums,
+                          .weights = learner->weights,
+                          .names = learner->names };
+    xray_status status = xr_role_gradients(roles, u->role, &learner->views,
+                                           &spec, &learner->fault, err);
+    if (*learner->fault.text) {
         u->skipped++;
-        return xr_nonfinite_fault(s, who, &l->fault, status, err);
+        return xr_nonfinite_fault(roles, who, &learner->fault, status, err);
     }
     if (status != XRAY_OK)
         return status;
-    status = xr_role_step(s, u->role, u->lr, u->grad_clip, &result, err);
+    status = xr_role_step(roles, u->role, u->lr, u->grad_clip, &result, err);
     if (status == XRAY_OK)
-        status = xr_nonfinite_update(s, who, &result, &skipped, err);
+        status = xr_nonfinite_update(roles, who, &result, &skipped, err);
     if (status != XRAY_OK)
         return status;
     u->updates += !skipped;
@@ -115,78 +124,82 @@ static xray_status apply(xr_learner *l, xr_updates *u, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status update(xr_learner *l, xr_updates *u, const xr_rows *rows,
-                          const uint32_t range[2], xr_err *err)
+static xray_status update_on_mini_batch(xr_learner *learner, xr_updates *u,
+                                        const xr_rows *rows,
+                                        const uint32_t range[2], xr_err *err)
 {
-    xr_roles *s = l->roles;
+    xr_roles *roles = learner->roles;
     uint32_t first = range[0];
     uint32_t count = range[1];
     const xr_cut whole = { first, count, .budget = UINT64_MAX };
     const xr_cut parts = { first, count, .budget = u->micro_tokens,
                            .prompts = u->prompts };
-    xray_totals totals = { .header = XRAY_HEADER(xray_totals),
-                           .max_response =
-                               (uint64_t)s->run->ini.data.max_response_length };
+    xray_totals totals = {
+        .header = XRAY_HEADER(xray_totals),
+        .max_response = (uint64_t)roles->run->ini.data.max_response_length
+    };
     count_totals(rows, first, count, &totals);
-    xray_status status = xr_views_cut(&l->whole, rows, &whole, err);
+    xray_status status = xr_views_cut(&learner->whole, rows, &whole, err);
     if (status != XRAY_OK || !count)
         return status;
-    const xray_batch *mini = l->whole.pointers[0];
-    status = make_context(l, mini, &totals, err);
+    const xray_batch *mini = learner->whole.pointers[0];
+    status = make_loss_context(learner, mini, &totals, err);
     if (status == XRAY_OK)
-        status = xr_views_cut(&l->views, rows, &parts, err);
+        status = xr_views_cut(&learner->views, rows, &parts, err);
     if (status == XRAY_OK && !u->critic)
-        status = select_tokens(l, mini, err);
+        status = select_tokens(learner, mini, err);
     if (status != XRAY_OK)
         return status;
-    return apply(l, u, err);
+    return apply_update(learner, u, err);
 }
 
 /* Fisher-Yates by Philox of (seed, step, epoch): the same order in a rerun, and
  * another one for the critic. */
-static xray_status shuffle(xr_learner *l, const xr_rows *rows, uint64_t step,
-                           uint64_t epoch, uint32_t critic, xr_err *err)
+static xray_status shuffle_rows(xr_learner *learner, const xr_rows *rows,
+                                uint64_t step, uint64_t epoch, uint32_t critic,
+                                xr_err *err)
 {
     uint32_t n = rows->batch.rows;
-    uint64_t key = xray_philox_key((uint64_t)l->roles->run->ini.run.seed, step,
-                                   0x6d696e6962617463u);
+    uint64_t key = xray_philox_key((uint64_t)learner->roles->run->ini.run.seed,
+                                   step, 0x6d696e6962617463u);
     for (uint32_t i = 0; i < n; i++)
-        l->order[i] = i;
+        learner->order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
         uint32_t bits = xray_philox(key, i, (uint32_t)epoch, critic, 0).w[0];
         uint32_t j = (uint32_t)(((uint64_t)bits * i) >> 32);
-        uint32_t other = l->order[j];
-        l->order[j] = l->order[i - 1];
-        l->order[i - 1] = other;
+        uint32_t other = learner->order[j];
+        learner->order[j] = learner->order[i - 1];
+        learner->order[i - 1] = other;
     }
-    xr_rows_clear(&l->shuffled);
+    xr_rows_clear(&learner->shuffled);
     for (uint32_t i = 0; i < n; i++) {
-        xray_status status = xr_rows_copy(&l->shuffled, rows, l->order[i],
-                                          rows->group[l->order[i]], err);
+        xray_status status =
+            xr_rows_copy(&learner->shuffled, rows, learner->order[i],
+                         rows->group[learner->order[i]], err);
         if (status != XRAY_OK)
             return status;
     }
     return XRAY_OK;
 }
 
-xray_status xr_learner_update(xr_learner *l, xr_updates *u, const xr_rows *rows,
-                              uint64_t step, xr_err *err)
+xray_status xr_learner_update(xr_learner *learner, xr_updates *u,
+                              const xr_rows *rows, uint64_t step, xr_err *err)
 {
     uint32_t total = rows->batch.rows;
-    uint32_t mini = (uint32_t)(u->mini * l->roles->run->ini.rollout.n);
+    uint32_t mini = (uint32_t)(u->mini * learner->roles->run->ini.rollout.n);
     if (!mini)
         mini = total;
     for (int64_t epoch = 0; epoch < u->epochs; epoch++) {
         const xr_rows *source = rows;
         xray_status status = XRAY_OK;
         if (u->shuffle) {
-            status = shuffle(l, rows, step, (uint64_t)epoch,
-                             (uint32_t)u->critic, err);
-            source = &l->shuffled;
+            status = shuffle_rows(learner, rows, step, (uint64_t)epoch,
+                                  (uint32_t)u->critic, err);
+            source = &learner->shuffled;
         }
         for (uint32_t at = 0; at < total && status == XRAY_OK; at += mini) {
             uint32_t range[] = { at, total - at < mini ? total - at : mini };
-            status = update(l, u, source, range, err);
+            status = update_on_mini_batch(learner, u, source, range, err);
         }
         if (status != XRAY_OK)
             return status;

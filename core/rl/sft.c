@@ -10,7 +10,7 @@
 #include "core/rl/schedule.h"
 #include "core/roles/nonfinite.h"
 #include "core/roles/publish.h"
-#include "core/roles/role.h"
+#include "core/roles/role_calls.h"
 
 typedef struct tuner {
     xr_job job;
@@ -21,24 +21,25 @@ typedef struct tuner {
     xr_err fault;  /* a log-prob that is not finite */
 } tuner;
 
-static const char *const watch[] = { "train/loss", "train/grad_norm", NULL };
+static const char *const watched_metrics[] = { "train/loss", "train/grad_norm",
+                                               NULL };
 
-static int64_t batch_of(const xr_run_config *run)
+static int64_t sft_batch(const xr_run_config *ini)
 {
-    return run->sft.train_batch_size;
+    return ini->sft.train_batch_size;
 }
 
-static int64_t steps_of(const xr_run_config *run)
+static int64_t sft_steps(const xr_run_config *ini)
 {
-    return run->sft.total_steps;
+    return ini->sft.total_steps;
 }
 
-static int64_t micro_tokens_of(const xr_run_config *run)
+static int64_t sft_micro_tokens(const xr_run_config *ini)
 {
-    return run->sft.max_token_len;
+    return ini->sft.max_token_len;
 }
 
-static xray_status fill(tuner *t, xr_err *err)
+static xray_status fill_sft_batch(tuner *t, xr_err *err)
 {
     const xr_sft_section *sft = &t->job.run->ini.sft;
     xr_rows_clear(&t->rows);
@@ -71,9 +72,9 @@ static xray_status fill(tuner *t, xr_err *err)
                          (unsigned long long)t->job.progress.step + 1);
 }
 
-static xray_status learn(tuner *t, double lr, xr_err *err)
+static xray_status update_on_batch(tuner *t, double lr, xr_err *err)
 {
-    xr_roles *s = t->job.roles;
+    xr_roles *roles = t->job.roles;
     xray_step_result result;
     xr_loss_spec spec = { .kind = XR_LOSS_SFT,
                           .outputs = XRAY_OUTPUT_LOGP,
@@ -84,24 +85,24 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
     int skipped = 0;
     t->nll = 0;
     const xr_cut cut = { .count = t->rows.batch.rows,
-                         .budget = s->run->actor.load.tokens };
+                         .budget = roles->run->actor.load.tokens };
     xray_status status = xr_views_cut(&t->views, &t->rows, &cut, err);
     if (status != XRAY_OK)
         return status;
-    status =
-        xr_role_gradients(s, XRAY_ROLE_ACTOR, &t->views, &spec, &t->fault, err);
+    status = xr_role_gradients(roles, XRAY_ROLE_ACTOR, &t->views, &spec,
+                               &t->fault, err);
     if (*t->fault.text) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
-        return xr_nonfinite_fault(s, s->actor.part->instance, &t->fault, status,
-                                  err);
+        return xr_nonfinite_fault(roles, roles->actor.part->instance, &t->fault,
+                                  status, err);
     }
     if (status != XRAY_OK)
         return status;
-    status = xr_role_step(s, XRAY_ROLE_ACTOR, lr, s->run->ini.sft.grad_clip,
-                          &result, err);
+    status = xr_role_step(roles, XRAY_ROLE_ACTOR, lr,
+                          roles->run->ini.sft.grad_clip, &result, err);
     if (status == XRAY_OK)
-        status = xr_nonfinite_update(s, s->actor.part->instance, &result,
-                                     &skipped, err);
+        status = xr_nonfinite_update(roles, roles->actor.part->instance,
+                                     &result, &skipped, err);
     xr_metrics_put(t->job.metrics, "train/lr", lr);
     if (skipped) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
@@ -112,20 +113,21 @@ static xray_status learn(tuner *t, double lr, xr_err *err)
     return status;
 }
 
-static xray_status one_step(tuner *t, int *out_reached, xr_err *err)
+static xray_status run_sft_step(tuner *t, int *out_reached, xr_err *err)
 {
     xr_job *job = &t->job;
-    xr_roles *s = job->roles;
-    const xr_sft_section *sft = &s->run->ini.sft;
+    xr_roles *roles = job->roles;
+    const xr_sft_section *sft = &roles->run->ini.sft;
     uint64_t step = job->progress.step + 1;
     double start = xr_now();
-    double lr = xr_schedule(&s->run->ini.sft_optim, step - 1, job->total_steps);
-    xray_status status = fill(t, err);
+    double lr =
+        xr_schedule(&roles->run->ini.sft_optim, step - 1, job->total_steps);
+    xray_status status = fill_sft_batch(t, err);
     if (status == XRAY_OK)
-        status = learn(t, lr, err);
-    if (status == XRAY_OK && s->engine.self)
-        status = xr_publish_later(s, err);
-    if (status != XRAY_OK && s->nonfinite)
+        status = update_on_batch(t, lr, err);
+    if (status == XRAY_OK && roles->engine.self)
+        status = xr_publish_later(roles, err);
+    if (status != XRAY_OK && roles->nonfinite)
         return xr_fail_in(err, status, "step %llu", (unsigned long long)step);
     if (status != XRAY_OK)
         return status;
@@ -152,10 +154,10 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
     xr_job_plan plan = {
         .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_TOKENIZER,
         .data_kind = XR_DATA_SFT,
-        .batch = batch_of,
-        .steps = steps_of,
-        .micro_tokens = micro_tokens_of,
-        .watch = watch,
+        .batch = sft_batch,
+        .steps = sft_steps,
+        .micro_tokens = sft_micro_tokens,
+        .watch = watched_metrics,
     };
     /* Engine and rewards are there for validation only. */
     if (xr_config_get(args->config, "data", "val_files") ||
@@ -164,15 +166,15 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
     xray_status status = xr_job_open(&t->job, args, "sft", &plan, out, err);
     if (status != XRAY_OK)
         return status;
-    const xr_run_config *run = &t->job.run->ini;
-    uint64_t rows = (uint64_t)run->sft.train_batch_size;
+    const xr_run_config *ini = &t->job.run->ini;
+    uint64_t rows = (uint64_t)ini->sft.train_batch_size;
     uint64_t row =
-        (uint64_t)(run->data.max_prompt_length + run->data.max_response_length);
+        (uint64_t)(ini->data.max_prompt_length + ini->data.max_response_length);
     status = xr_rows_init(&t->rows, rows, rows * row, err);
     return status == XRAY_OK ? xr_views_init(&t->views, rows, err) : status;
 }
 
-static xray_status run(tuner *t, xr_err *err)
+static xray_status run_sft_steps(tuner *t, xr_err *err)
 {
     xr_job *job = &t->job;
     double stop_at = job->run->ini.sft.stop_at;
@@ -180,19 +182,19 @@ static xray_status run(tuner *t, xr_err *err)
     xray_status status = XRAY_OK;
     while (status == XRAY_OK && !reached &&
            job->progress.step < job->total_steps && !xr_job_stopped(job))
-        status = one_step(t, &reached, err);
+        status = run_sft_step(t, &reached, err);
     if (status == XRAY_OK && xr_job_stopped(job))
         status = xr_job_step_done(job, 1, err);
     return status;
 }
 
-static xray_status attempt(const xr_run_args *args, xr_err *err,
-                           xr_run_result *out)
+static xray_status attempt_sft(const xr_run_args *args, xr_err *err,
+                               xr_run_result *out)
 {
     tuner t = { .tokens = 0 };
     xray_status status = open_tuner(&t, args, out, err);
     if (status == XRAY_OK)
-        status = run(&t, err);
+        status = run_sft_steps(&t, err);
     if (t.job.kind)
         xr_job_finish(&t.job);
     xr_rows_free(&t.rows);
@@ -203,5 +205,5 @@ static xray_status attempt(const xr_run_args *args, xr_err *err,
 
 xray_status xr_sft_run(const xr_run_args *args, xr_err *err, xr_run_result *out)
 {
-    return xr_job_attempts(args, attempt, err, out);
+    return xr_job_attempts(args, attempt_sft, err, out);
 }

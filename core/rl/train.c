@@ -29,36 +29,37 @@ typedef struct trainer {
     uint32_t picks; /* 1: the algorithm drops groups */
 } trainer;
 
-static const char *const watch[] = { "critic/score/mean", "actor/grad_norm",
-                                     "response_length/mean", NULL };
+static const char *const watched_metrics[] = { "critic/score/mean",
+                                               "actor/grad_norm",
+                                               "response_length/mean", NULL };
 
-static int64_t batch_of(const xr_run_config *run)
+static int64_t train_batch(const xr_run_config *ini)
 {
-    return run->data.train_batch_size;
+    return ini->data.train_batch_size;
 }
 
-static int64_t steps_of(const xr_run_config *run)
+static int64_t train_steps(const xr_run_config *ini)
 {
-    return run->trainer.total_training_steps;
+    return ini->trainer.total_training_steps;
 }
 
-static int64_t micro_tokens_of(const xr_run_config *run)
+static int64_t train_micro_tokens(const xr_run_config *ini)
 {
-    return run->actor.ppo_max_token_len_per_gpu;
+    return ini->actor.ppo_max_token_len_per_gpu;
 }
 
-static const xr_job_plan plan = {
+static const xr_job_plan train_plan = {
     .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER | XR_WITH_ALGO |
             XR_WITH_REWARD | XR_WITH_TOKENIZER,
     .data_kind = XR_DATA_PROMPTS,
-    .batch = batch_of,
-    .steps = steps_of,
-    .micro_tokens = micro_tokens_of,
-    .watch = watch,
+    .batch = train_batch,
+    .steps = train_steps,
+    .micro_tokens = train_micro_tokens,
+    .watch = watched_metrics,
 };
 
-static void put_value(void *ctx, size_t sample, const char *instance,
-                      const char *name, double value)
+static void add_reward_value(void *ctx, size_t sample, const char *instance,
+                             const char *name, double value)
 {
     trainer *t = (trainer *)ctx;
     char full[256];
@@ -75,7 +76,7 @@ static xray_status score_samples(trainer *t, xr_err *err)
 {
     xr_metrics_clear(t->values);
     xray_status status = xr_samples_score(t->job.roles, &t->samples, t->prompts,
-                                          put_value, t, err);
+                                          add_reward_value, t, err);
     for (size_t i = 0; i < xr_metrics_count(t->values); i++)
         xr_metrics_put(t->job.metrics, xr_metrics_name(t->values, i),
                        xr_metrics_value(t->values, i));
@@ -84,7 +85,7 @@ static xray_status score_samples(trainer *t, xr_err *err)
     return status;
 }
 
-static xray_status dump_samples(trainer *t, xr_err *err)
+static xray_status write_samples_file(trainer *t, xr_err *err)
 {
     const char *dir = t->job.run->ini.trainer.rollout_data_dir;
     uint64_t step = t->job.progress.step + 1;
@@ -92,34 +93,35 @@ static xray_status dump_samples(trainer *t, xr_err *err)
     if (!dir || !*dir)
         return XRAY_OK;
     for (uint32_t i = 0; i < t->samples.count; i++)
-        xr_samples_line(&t->samples, t->prompts, i, step, "", &out);
-    xray_status status = xr_samples_keep(dir, step, &out, err);
+        xr_samples_append_line(&t->samples, t->prompts, i, step, "", &out);
+    xray_status status = xr_samples_write(dir, step, &out, err);
     xr_str_free(&out);
     return status;
 }
 
 /* A greedy sample of every prompt: its score, token scores counted in, is the
  * prompt's baseline. */
-static xray_status baselines(trainer *t, uint64_t step, xr_err *err)
+static xray_status sample_baselines(trainer *t, uint64_t step, xr_err *err)
 {
-    xr_roles *s = t->job.roles;
+    xr_roles *roles = t->job.roles;
     xr_samples *greedy = &t->greedy;
     double start = xr_now();
     xr_sampling how = {
         .n = 1,
-        .max_tokens = (uint32_t)s->run->ini.data.max_response_length,
+        .max_tokens = (uint32_t)roles->run->ini.data.max_response_length,
         .temperature = 0,
         .top_p = 1,
-        .seed = (uint64_t)s->run->ini.run.seed,
+        .seed = (uint64_t)roles->run->ini.run.seed,
         .step = step,
-        .ignore_eos = s->run->ini.rollout.ignore_eos,
+        .ignore_eos = roles->run->ini.rollout.ignore_eos,
     };
     if (!t->learner.baseline)
         return XRAY_OK;
-    xray_status status = xr_samples_generate(
-        s, greedy, t->prompts, t->prompt_count, &how, t->job.args->stop, err);
+    xray_status status =
+        xr_samples_generate(roles, greedy, t->prompts, t->prompt_count, &how,
+                            t->job.args->stop, err);
     if (status == XRAY_OK)
-        status = xr_samples_score(s, greedy, t->prompts, NULL, NULL, err);
+        status = xr_samples_score(roles, greedy, t->prompts, NULL, NULL, err);
     if (status != XRAY_OK)
         return status;
     for (uint32_t i = 0; i < t->prompt_count; i++) {
@@ -135,29 +137,29 @@ static xray_status baselines(trainer *t, uint64_t step, xr_err *err)
 }
 
 /* Draws prompts, samples and scores them, packs the batch. */
-static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
-                           xr_err *err)
+static xray_status make_rollout(trainer *t, uint64_t step, uint32_t round,
+                                xr_err *err)
 {
-    xr_roles *s = t->job.roles;
-    const xr_run_config *run = &s->run->ini;
+    xr_roles *roles = t->job.roles;
+    const xr_run_config *ini = &roles->run->ini;
     double start = xr_now();
     xr_sampling how = {
-        .n = (uint32_t)run->rollout.n,
-        .max_tokens = (uint32_t)run->data.max_response_length,
-        .temperature = run->rollout.temperature,
-        .top_p = run->rollout.top_p,
-        .min_p = run->rollout.min_p,
-        .top_k = run->rollout.top_k,
-        .seed = (uint64_t)run->run.seed,
+        .n = (uint32_t)ini->rollout.n,
+        .max_tokens = (uint32_t)ini->data.max_response_length,
+        .temperature = ini->rollout.temperature,
+        .top_p = ini->rollout.top_p,
+        .min_p = ini->rollout.min_p,
+        .top_k = ini->rollout.top_k,
+        .seed = (uint64_t)ini->run.seed,
         .step = step + ((uint64_t)round << 40),
-        .ignore_eos = run->rollout.ignore_eos,
+        .ignore_eos = ini->rollout.ignore_eos,
     };
     for (uint32_t i = 0; i < t->prompt_count; i++)
         t->prompts[i] =
             xr_dataset_row(t->job.train, xr_sampler_next(&t->job.sampler));
     xray_status status =
-        xr_samples_generate(s, &t->samples, t->prompts, t->prompt_count, &how,
-                            t->job.args->stop, err);
+        xr_samples_generate(roles, &t->samples, t->prompts, t->prompt_count,
+                            &how, t->job.args->stop, err);
     double now = xr_now();
     xr_metrics_put(t->job.metrics, "timing_s/gen", now - start);
     if (status != XRAY_OK)
@@ -166,9 +168,9 @@ static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
     status = score_samples(t, err);
     xr_metrics_put(t->job.metrics, "timing_s/reward", xr_now() - start);
     if (status == XRAY_OK)
-        status = dump_samples(t, err);
+        status = write_samples_file(t, err);
     if (status == XRAY_OK)
-        status = baselines(t, step, err);
+        status = sample_baselines(t, step, err);
     if (status == XRAY_OK)
         status =
             xr_learner_pack(&t->learner, &t->samples, t->prompts, step, err);
@@ -177,17 +179,17 @@ static xray_status rollout(trainer *t, uint64_t step, uint32_t round,
 
 /* The step's batch; with dynamic sampling, refilled until enough groups are
  * worth training on. */
-static xray_status make_batch(trainer *t, uint64_t step, const xr_rows **out,
-                              xr_err *err)
+static xray_status make_step_batch(trainer *t, uint64_t step,
+                                   const xr_rows **out, xr_err *err)
 {
     uint32_t groups = 0;
     if (!t->picks) {
         *out = &t->learner.fresh;
-        return rollout(t, step, 0, err);
+        return make_rollout(t, step, 0, err);
     }
     xr_rows_clear(&t->learner.rows);
     for (uint32_t round = 0; round < MAX_GENERATIONS; round++) {
-        xray_status status = rollout(t, step, round, err);
+        xray_status status = make_rollout(t, step, round, err);
         if (status == XRAY_OK)
             status =
                 xr_learner_accept(&t->learner, t->prompt_count, &groups, err);
@@ -202,7 +204,7 @@ static xray_status make_batch(trainer *t, uint64_t step, const xr_rows **out,
 }
 
 /* What a line has even if its step was left out. */
-static void put_place(trainer *t, double seconds)
+static void put_step_position(trainer *t, double seconds)
 {
     xr_metrics *m = t->job.metrics;
     xr_metrics_put(m, "timing_s/step", seconds);
@@ -211,7 +213,7 @@ static void put_place(trainer *t, double seconds)
     xr_metrics_put(m, "training/epoch", (double)t->job.sampler.epoch);
 }
 
-static void put_step(trainer *t, const xr_rows *rows, double seconds)
+static void put_step_metrics(trainer *t, const xr_rows *rows, double seconds)
 {
     xr_metrics *m = t->job.metrics;
     double tokens = (double)rows->batch.tokens;
@@ -219,69 +221,69 @@ static void put_step(trainer *t, const xr_rows *rows, double seconds)
     xr_learner_stats(&t->learner, rows, &t->samples);
     xr_metrics_put(m, "perf/total_num_tokens", tokens);
     xr_metrics_put(m, "perf/throughput", seconds > 0 ? tokens / seconds : 0);
-    put_place(t, seconds);
+    put_step_position(t, seconds);
 }
 
-static int due(int64_t every, uint64_t step)
+static int is_due(int64_t every, uint64_t step)
 {
     return every > 0 && step % (uint64_t)every == 0;
 }
 
 /* A step with a NaN or Inf in it, if the run goes on without it. Updates of
  * mini-batches before the bad one stay, so the engine is told. */
-static xray_status leave_out(trainer *t, uint64_t step, xray_status status,
-                             xr_err *err)
+static xray_status leave_step_out(trainer *t, uint64_t step, xray_status status,
+                                  xr_err *err)
 {
-    xr_roles *s = t->job.roles;
-    if (s->nonfinite)
+    xr_roles *roles = t->job.roles;
+    if (roles->nonfinite)
         (void)xr_fail_in(err, status, "step %llu", (unsigned long long)step);
-    if (!xr_nonfinite_skips(s, status))
+    if (!xr_nonfinite_skips(roles, status))
         return status;
-    xr_nonfinite_note(s, err);
+    xr_nonfinite_warn(roles, err);
     err->text[0] = '\0';
     t->job.progress.step = step;
     xr_metrics_put(t->job.metrics, "training/skipped_steps", 1);
-    return xr_publish_later(s, err);
+    return xr_publish_later(roles, err);
 }
 
 /* The policy's schedule begins with its first update. */
-static xr_rates rates_of(const xr_job *job, uint64_t step)
+static xr_rates find_learning_rates(const xr_job *job, uint64_t step)
 {
-    const xr_run_config *run = &job->run->ini;
-    uint64_t first = (uint64_t)run->trainer.critic_warmup;
+    const xr_run_config *ini = &job->run->ini;
+    uint64_t first = (uint64_t)ini->trainer.critic_warmup;
     uint64_t at = step - (first > 1 ? first : 1);
     return (xr_rates){
         .actor = step < first
                      ? 0
-                     : xr_schedule(&run->actor_optim, at, job->total_steps),
-        .critic = xr_schedule(&run->critic_optim, step - 1, job->total_steps),
+                     : xr_schedule(&ini->actor_optim, at, job->total_steps),
+        .critic = xr_schedule(&ini->critic_optim, step - 1, job->total_steps),
     };
 }
 
-static xray_status one_step(trainer *t, xr_err *err)
+static xray_status run_train_step(trainer *t, xr_err *err)
 {
     xr_job *job = &t->job;
-    const xr_run_config *run = &job->run->ini;
+    const xr_run_config *ini = &job->run->ini;
     uint64_t step = job->progress.step + 1;
     const xr_rows *rows = NULL;
-    xr_rates rates = rates_of(job, step);
+    xr_rates rates = find_learning_rates(job, step);
     double start = xr_now();
-    xray_status status = make_batch(t, step, &rows, err);
+    xray_status status = make_step_batch(t, step, &rows, err);
     if (status == XRAY_OK)
         status = xr_learner_step(&t->learner, rows, step, &rates, err);
     if (status == XRAY_OK) {
         job->progress.step = step;
-        put_step(t, rows, xr_now() - start);
+        put_step_metrics(t, rows, xr_now() - start);
         status = xr_learner_observe(&t->learner, err);
     } else {
-        status = leave_out(t, step, status, err);
-        put_place(t, xr_now() - start);
+        status = leave_step_out(t, step, status, err);
+        put_step_position(t, xr_now() - start);
     }
     if (status != XRAY_OK)
         return status;
     int last = step == job->total_steps;
-    if (due(run->trainer.test_freq, step) ||
-        (last && run->trainer.val_after_train))
+    if (is_due(ini->trainer.test_freq, step) ||
+        (last && ini->trainer.val_after_train))
         status = xr_job_validate(job, err);
     if (status == XRAY_OK)
         status = xr_job_step_done(job, last || xr_job_stopped(job), err);
@@ -291,24 +293,25 @@ static xray_status one_step(trainer *t, xr_err *err)
 static xray_status open_trainer(trainer *t, const xr_run_args *args,
                                 xr_run_result *out, xr_err *err)
 {
-    xray_status status = xr_job_open(&t->job, args, "train", &plan, out, err);
+    xray_status status =
+        xr_job_open(&t->job, args, "train", &train_plan, out, err);
     if (status != XRAY_OK)
         return status;
-    xr_roles *s = t->job.roles;
-    const xr_run_config *run = &s->run->ini;
-    t->prompt_count = (uint32_t)run->data.train_batch_size;
-    t->picks = XRAY_HAS(xray_algo_ops, xr_algo(s->run), accept) ? 1 : 0;
+    xr_roles *roles = t->job.roles;
+    const xr_run_config *ini = &roles->run->ini;
+    t->prompt_count = (uint32_t)ini->data.train_batch_size;
+    t->picks = XRAY_HAS(xray_algo_ops, xr_algo(roles->run), accept) ? 1 : 0;
     t->prompts = xr_calloc(t->prompt_count, sizeof(*t->prompts));
     t->values = xr_metrics_new();
     if (!t->prompts || !t->values)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for prompts");
-    status = xr_learner_init(&t->learner, s, t->job.metrics, err);
+    status = xr_learner_init(&t->learner, roles, t->job.metrics, err);
     if (status == XRAY_OK)
-        status = xr_samples_init(&t->samples, xr_step_rows(run),
-                                 (uint64_t)run->data.max_response_length, err);
+        status = xr_samples_init(&t->samples, xr_step_rows(ini),
+                                 (uint64_t)ini->data.max_response_length, err);
     if (status == XRAY_OK && t->learner.baseline)
         status = xr_samples_init(&t->greedy, t->prompt_count,
-                                 (uint64_t)run->data.max_response_length, err);
+                                 (uint64_t)ini->data.max_response_length, err);
     return status;
 }
 
@@ -322,7 +325,7 @@ static void close_trainer(trainer *t)
     xr_job_close(&t->job);
 }
 
-static xray_status run(trainer *t, xr_err *err)
+static xray_status run_train_steps(trainer *t, xr_err *err)
 {
     xr_job *job = &t->job;
     xray_status status = XRAY_OK;
@@ -333,20 +336,20 @@ static xray_status run(trainer *t, xr_err *err)
     }
     while (status == XRAY_OK && job->progress.step < job->total_steps &&
            !xr_job_stopped(job))
-        status = one_step(t, err);
+        status = run_train_step(t, err);
     /* A stop before the first step has a checkpoint to go on from, too. */
     if (status == XRAY_OK && xr_job_stopped(job))
         status = xr_job_step_done(job, 1, err);
     return status;
 }
 
-static xray_status attempt(const xr_run_args *args, xr_err *err,
-                           xr_run_result *out)
+static xray_status attempt_training(const xr_run_args *args, xr_err *err,
+                                    xr_run_result *out)
 {
     trainer t = { .picks = 0 };
     xray_status status = open_trainer(&t, args, out, err);
     if (status == XRAY_OK)
-        status = run(&t, err);
+        status = run_train_steps(&t, err);
     if (t.job.kind)
         xr_job_finish(&t.job);
     close_trainer(&t);
@@ -356,5 +359,5 @@ static xray_status attempt(const xr_run_args *args, xr_err *err,
 xray_status xr_train_run(const xr_run_args *args, xr_err *err,
                          xr_run_result *out)
 {
-    return xr_job_attempts(args, attempt, err, out);
+    return xr_job_attempts(args, attempt_training, err, out);
 }

@@ -10,7 +10,7 @@
 
 #define DEFAULT_BATCH 1024u
 
-static uint32_t source_index(xr_validation *v, const char *name)
+static uint32_t find_source_index(xr_validation *v, const char *name)
 {
     for (uint32_t i = 0; i < v->source_count; i++)
         if (strcmp(v->sources[i], name) == 0)
@@ -22,11 +22,11 @@ static uint32_t source_index(xr_validation *v, const char *name)
 xray_status xr_validation_init(xr_validation *v, xr_roles *roles,
                                const xr_dataset *set, xr_err *err)
 {
-    const xr_run_config *run = &roles->run->ini;
+    const xr_run_config *ini = &roles->run->ini;
     size_t rows = xr_dataset_count(set);
-    uint64_t n = (uint64_t)(run->rollout.val_n > 1 ? run->rollout.val_n : 1);
+    uint64_t n = (uint64_t)(ini->rollout.val_n > 1 ? ini->rollout.val_n : 1);
     *v = (xr_validation){ .roles = roles, .set = set };
-    v->batch = run->data.val_batch_size ? (uint32_t)run->data.val_batch_size
+    v->batch = ini->data.val_batch_size ? (uint32_t)ini->data.val_batch_size
                                         : DEFAULT_BATCH;
     if (v->batch > rows)
         v->batch = (uint32_t)rows;
@@ -41,12 +41,12 @@ xray_status xr_validation_init(xr_validation *v, xr_roles *roles,
     }
     for (size_t i = 0; i < rows; i++) {
         const char *name = xr_dataset_row(set, i)->data_source;
-        v->source_of[i] = source_index(v, *name ? name : "default");
+        v->source_of[i] = find_source_index(v, *name ? name : "default");
         v->counts[v->source_of[i]]++;
     }
     xray_status status =
         xr_samples_init(&v->samples, v->batch * n,
-                        (uint64_t)run->data.max_response_length, err);
+                        (uint64_t)ini->data.max_response_length, err);
     if (status != XRAY_OK)
         xr_validation_free(v);
     return status;
@@ -63,16 +63,16 @@ void xr_validation_free(xr_validation *v)
     *v = (xr_validation){ .batch = 0 };
 }
 
-static void add_scores(xr_validation *v, size_t first, uint32_t count)
+static void add_source_scores(xr_validation *v, size_t first, uint32_t count)
 {
-    const xr_samples *s = &v->samples;
+    const xr_samples *samples = &v->samples;
     for (uint32_t i = 0; i < count; i++) {
         double *sum = v->sums + 2 * (size_t)v->source_of[first + i];
         double mean = 0;
         double best = -INFINITY;
-        for (uint32_t k = 0; k < s->n; k++) {
-            double score = s->scores[i * s->n + k].score;
-            mean += score / s->n;
+        for (uint32_t k = 0; k < samples->n; k++) {
+            double score = samples->scores[i * samples->n + k].score;
+            mean += score / samples->n;
             best = fmax(best, score);
         }
         sum[0] += mean;
@@ -80,15 +80,15 @@ static void add_scores(xr_validation *v, size_t first, uint32_t count)
     }
 }
 
-static const char *kept_in(const xr_validation *v)
+static const char *samples_folder(const xr_validation *v)
 {
     const char *dir = v->roles->run->ini.trainer.validation_data_dir;
     return dir && *dir ? dir : NULL;
 }
 
 /* The scored samples of a batch, with what tells the passes apart. */
-static void keep(const xr_validation *v, uint32_t count, const xr_sampling *how,
-                 xr_str *lines)
+static void append_sample_lines(const xr_validation *v, uint32_t count,
+                                const xr_sampling *how, xr_str *lines)
 {
     xr_str more = { 0 };
     for (uint32_t i = 0; i < count * v->samples.n; i++) {
@@ -100,16 +100,16 @@ static void keep(const xr_validation *v, uint32_t count, const xr_sampling *how,
                       ",\"sample\":%u,\"temperature\":", i % v->samples.n);
         xr_str_number(&more, how->temperature);
         lines->failed |= more.failed;
-        xr_samples_line(&v->samples, v->rows, i, v->step, xr_str_text(&more),
-                        lines);
+        xr_samples_append_line(&v->samples, v->rows, i, v->step,
+                               xr_str_text(&more), lines);
     }
     xr_str_free(&more);
 }
 
 /* One pass over the set; sums of means and bests by source. */
-static xray_status pass(xr_validation *v, const xr_sampling *how,
-                        const volatile sig_atomic_t *stop, xr_str *lines,
-                        xr_err *err)
+static xray_status validate_once(xr_validation *v, const xr_sampling *how,
+                                 const volatile sig_atomic_t *stop,
+                                 xr_str *lines, xr_err *err)
 {
     size_t rows = xr_dataset_count(v->set);
     memset(v->sums, 0, v->source_count * 2 * sizeof(*v->sums));
@@ -125,15 +125,15 @@ static xray_status pass(xr_validation *v, const xr_sampling *how,
                                       NULL, err);
         if (status != XRAY_OK)
             return status;
-        add_scores(v, first, count);
-        if (kept_in(v))
-            keep(v, count, how, lines);
+        add_source_scores(v, first, count);
+        if (samples_folder(v))
+            append_sample_lines(v, count, how, lines);
     }
     return XRAY_OK;
 }
 
-static void report(const xr_validation *v, uint32_t n, const char *kind,
-                   xr_metrics *metrics)
+static void put_pass_metrics(const xr_validation *v, uint32_t n,
+                             const char *kind, xr_metrics *metrics)
 {
     char name[256];
     for (uint32_t i = 0; i < v->source_count; i++) {
@@ -149,34 +149,35 @@ static void report(const xr_validation *v, uint32_t n, const char *kind,
     }
 }
 
-static xray_status passes(xr_validation *v, const volatile sig_atomic_t *stop,
-                          xr_metrics *metrics, double *out_sum, xr_str *lines,
-                          xr_err *err)
+static xray_status run_validation_passes(xr_validation *v,
+                                         const volatile sig_atomic_t *stop,
+                                         xr_metrics *metrics, double *out_sum,
+                                         xr_str *lines, xr_err *err)
 {
-    const xr_run_config *run = &v->roles->run->ini;
+    const xr_run_config *ini = &v->roles->run->ini;
     xr_sampling how = {
         .n = 1,
-        .max_tokens = (uint32_t)run->data.max_response_length,
+        .max_tokens = (uint32_t)ini->data.max_response_length,
         .temperature = 0,
         .top_p = 1,
-        .seed = (uint64_t)run->run.seed ^ 0x76616c6964617465u,
-        .ignore_eos = run->rollout.ignore_eos,
+        .seed = (uint64_t)ini->run.seed ^ 0x76616c6964617465u,
+        .ignore_eos = ini->rollout.ignore_eos,
     };
-    xray_status status = pass(v, &how, stop, lines, err);
+    xray_status status = validate_once(v, &how, stop, lines, err);
     if (status != XRAY_OK)
         return status;
-    report(v, 1, "", metrics);
+    put_pass_metrics(v, 1, "", metrics);
     for (uint32_t i = 0; i < v->source_count; i++)
         *out_sum += v->sums[2 * i];
-    if (run->rollout.val_n > 0) {
-        how.n = (uint32_t)run->rollout.val_n;
-        how.temperature = run->rollout.val_temperature;
-        how.top_p = run->rollout.val_top_p;
-        how.top_k = run->rollout.val_top_k;
-        status = pass(v, &how, stop, lines, err);
+    if (ini->rollout.val_n > 0) {
+        how.n = (uint32_t)ini->rollout.val_n;
+        how.temperature = ini->rollout.val_temperature;
+        how.top_p = ini->rollout.val_top_p;
+        how.top_k = ini->rollout.val_top_k;
+        status = validate_once(v, &how, stop, lines, err);
         if (status != XRAY_OK)
             return status;
-        report(v, how.n, how.n == 1 ? "sampled/" : "", metrics);
+        put_pass_metrics(v, how.n, how.n == 1 ? "sampled/" : "", metrics);
     }
     return xr_metrics_failed(metrics)
                ? xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics")
@@ -194,9 +195,10 @@ xray_status xr_validation_run(xr_validation *v,
     *out_score = NAN;
     if (!rows)
         return XRAY_OK;
-    xray_status status = passes(v, stop, metrics, &sum, &lines, err);
-    if (status == XRAY_OK && kept_in(v))
-        status = xr_samples_keep(kept_in(v), v->step, &lines, err);
+    xray_status status =
+        run_validation_passes(v, stop, metrics, &sum, &lines, err);
+    if (status == XRAY_OK && samples_folder(v))
+        status = xr_samples_write(samples_folder(v), v->step, &lines, err);
     xr_str_free(&lines);
     if (status == XRAY_OK)
         *out_score = sum / (double)rows;

@@ -13,14 +13,14 @@
 typedef struct xr_balance {
     uint32_t item_cap;
     uint32_t part_cap;
-    double *sums;    /* [items, parts] of a tuple, largest first */
-    uint32_t *heads; /* [items, parts] first item of a slot's list */
-    uint32_t *tails;
+    double *sums;          /* [items, parts] of a tuple, largest first */
+    uint32_t *first_items; /* [items, parts] first item of a slot's list */
+    uint32_t *last_items;
     uint32_t *next; /* [items] */
     uint32_t *heap; /* [items] tuples, the widest on top */
     double *sum_scratch;
-    uint32_t *head_scratch;
-    uint32_t *tail_scratch;
+    uint32_t *first_scratch;
+    uint32_t *last_scratch;
 } xr_balance;
 
 xray_status xr_balance_init(xr_balance *balance, uint64_t items, uint64_t parts,

@@ -7,13 +7,14 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/roles/given.h"
-#include "core/roles/turn.h"
+#include "core/roles/memory_turns.h"
+#include "core/roles/plugin_results.h"
 
 #define NOT_GIVEN UINT32_MAX /* size of a sample that is still to come */
 
-static xray_status submit(xr_roles *s, const xr_row *row, uint64_t id,
-                          const xr_sampling *how, xr_err *err)
+static xray_status submit_request(xr_roles *roles, const xr_row *row,
+                                  uint64_t id, const xr_sampling *how,
+                                  xr_err *err)
 {
     xray_request request = {
         .header = XRAY_HEADER(xray_request),
@@ -29,34 +30,35 @@ static xray_status submit(xr_roles *s, const xr_row *row, uint64_t id,
         .top_p = (float)how->top_p,
         .min_p = (float)how->min_p,
         .top_k = (int32_t)(how->top_k < 0 ? 0 : how->top_k),
-        .stop_ids = s->run->end_ids,
-        .stop_count = how->ignore_eos ? 0 : s->run->end_count,
+        .stop_ids = roles->run->end_ids,
+        .stop_count = how->ignore_eos ? 0 : roles->run->end_count,
     };
     xray_status status =
-        XR_CALL(s->engine.part, "submit",
-                xr_infer(s->run)->submit(s->engine.self, &request));
+        XR_CALL(roles->engine.part, "submit",
+                xr_infer(roles->run)->submit(roles->engine.self, &request));
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_host_error(s->engine.part->host, status, "submit", err);
+               : xr_host_error(roles->engine.part->host, status, "submit", err);
 }
 
 /* Samples come from the weights that were published, no others. */
-static xray_status check_version(const xr_roles *s, uint64_t at,
-                                 const xray_sample_out *sample, xr_err *err)
+static xray_status check_sample_version(const xr_roles *roles, uint64_t at,
+                                        const xray_sample_out *sample,
+                                        xr_err *err)
 {
-    for (uint32_t i = 0; s->published.synced && i < sample->span_count; i++)
-        if (sample->spans[i].version != s->published.version)
+    for (uint32_t i = 0; roles->published.synced && i < sample->span_count; i++)
+        if (sample->spans[i].version != roles->published.version)
             return xr_fail(err, XRAY_E_BUG,
                            "%s drew sample %llu with weights of version %llu, "
                            "version %llu was published",
-                           s->engine.part->instance, (unsigned long long)at,
+                           roles->engine.part->instance, (unsigned long long)at,
                            (unsigned long long)sample->spans[i].version,
-                           (unsigned long long)s->published.version);
+                           (unsigned long long)roles->published.version);
     return XRAY_OK;
 }
 
-static xray_status store(xr_roles *s, xr_samples *out,
-                         const xray_sample_out *sample, xr_err *err)
+static xray_status store_sample(xr_roles *roles, xr_samples *out,
+                                const xray_sample_out *sample, xr_err *err)
 {
     uint64_t at = sample->id * out->n + sample->sample;
     if (sample->sample >= out->n || sample->id >= out->count / out->n ||
@@ -64,18 +66,18 @@ static xray_status store(xr_roles *s, xr_samples *out,
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %u of request %llu with %u tokens, "
                        "which was not asked for",
-                       s->engine.part->instance, sample->sample,
+                       roles->engine.part->instance, sample->sample,
                        (unsigned long long)sample->id, sample->token_count);
     if (out->sizes[at] != NOT_GIVEN)
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %u of request %llu "
                        "twice",
-                       s->engine.part->instance, sample->sample,
+                       roles->engine.part->instance, sample->sample,
                        (unsigned long long)sample->id);
     xray_status status =
-        xr_given_sample(s, sample, sample->logp, at, out->max_tokens, err);
+        xr_check_sample(roles, sample, sample->logp, at, out->max_tokens, err);
     if (status == XRAY_OK)
-        status = check_version(s, at, sample, err);
+        status = check_sample_version(roles, at, sample, err);
     if (status != XRAY_OK)
         return status;
     size_t first = at * out->max_tokens;
@@ -92,19 +94,19 @@ static xray_status store(xr_roles *s, xr_samples *out,
 }
 
 /* Takes what is ready; counts it off *left. */
-static xray_status drain(xr_roles *s, xr_samples *out, uint64_t *left,
-                         xr_err *err)
+static xray_status drain_samples(xr_roles *roles, xr_samples *out,
+                                 uint64_t *left, xr_err *err)
 {
     for (;;) {
         xray_sample_out sample = { .header = XRAY_HEADER(xray_sample_out) };
         xray_status status =
-            XR_CALL(s->engine.part, "poll",
-                    xr_infer(s->run)->poll(s->engine.self, &sample));
+            XR_CALL(roles->engine.part, "poll",
+                    xr_infer(roles->run)->poll(roles->engine.self, &sample));
         if (status == XRAY_END || status == XRAY_AGAIN)
             return XRAY_OK;
         if (status != XRAY_OK)
-            return xr_host_error(s->engine.part->host, status, "poll", err);
-        status = store(s, out, &sample, err);
+            return xr_host_error(roles->engine.part->host, status, "poll", err);
+        status = store_sample(roles, out, &sample, err);
         if (status != XRAY_OK)
             return status;
         if (*left)
@@ -114,39 +116,40 @@ static xray_status drain(xr_roles *s, xr_samples *out, uint64_t *left,
 
 /* Nothing of this rollout may turn up in the next one. An engine that always
  * has one more sample is not listened to forever. */
-static void abort_all(xr_roles *s, uint32_t count, uint64_t samples)
+static void abort_requests(xr_roles *roles, uint32_t count, uint64_t samples)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < count; i++)
-        (void)XR_CALL(s->engine.part, "abort",
-                      xr_infer(s->run)->abort(s->engine.self, i));
+        (void)XR_CALL(roles->engine.part, "abort",
+                      xr_infer(roles->run)->abort(roles->engine.self, i));
     for (uint64_t i = 0; i < samples && status == XRAY_OK; i++) {
         xray_sample_out sample = { .header = XRAY_HEADER(xray_sample_out) };
-        status = XR_CALL(s->engine.part, "poll",
-                         xr_infer(s->run)->poll(s->engine.self, &sample));
+        status =
+            XR_CALL(roles->engine.part, "poll",
+                    xr_infer(roles->run)->poll(roles->engine.self, &sample));
     }
 }
 
 /* What an engine has done so far; 0 if it does not tell. */
-static uint64_t tokens_made(xr_roles *s)
+static uint64_t count_engine_tokens(xr_roles *roles)
 {
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     xray_status status =
-        XR_CALL(s->engine.part, "stats",
-                xr_infer(s->run)->stats(s->engine.self, &stats));
+        XR_CALL(roles->engine.part, "stats",
+                xr_infer(roles->run)->stats(roles->engine.self, &stats));
     if (status != XRAY_OK)
         return 0;
-    if (stats.generation_tokens && s->first_token <= 0)
-        s->first_token = xr_now();
+    if (stats.generation_tokens && roles->first_token <= 0)
+        roles->first_token = xr_now();
     return stats.prompt_tokens + stats.generation_tokens;
 }
 
-xray_status xr_engine_progress(xr_roles *s, xr_watch *w, uint64_t left,
+xray_status xr_engine_progress(xr_roles *roles, xr_watch *w, uint64_t left,
                                xr_err *err)
 {
-    int64_t limit = s->run->ini.run.plugin_timeout;
+    int64_t limit = roles->run->ini.run.plugin_timeout;
     double now = xr_now();
-    uint64_t made = tokens_made(s);
+    uint64_t made = count_engine_tokens(roles);
     if (w->since <= 0 || made != w->made || left != w->left)
         *w = (xr_watch){ now, made, left };
     if (!limit || now - w->since <= 1e-9 * (double)limit)
@@ -154,11 +157,11 @@ xray_status xr_engine_progress(xr_roles *s, xr_watch *w, uint64_t left,
     return xr_fail(err, XRAY_E_BUG,
                    "%s made no token for %g s ([run] plugin_timeout), %llu "
                    "samples are missing",
-                   s->engine.part->instance, 1e-9 * (double)limit,
+                   roles->engine.part->instance, 1e-9 * (double)limit,
                    (unsigned long long)left);
 }
 
-xray_status xr_engine_generate(xr_roles *s, xr_samples *out,
+xray_status xr_engine_generate(xr_roles *roles, xr_samples *out,
                                const xr_row *const *rows, uint32_t count,
                                const xr_sampling *how,
                                const volatile sig_atomic_t *stop, xr_err *err)
@@ -166,31 +169,32 @@ xray_status xr_engine_generate(xr_roles *s, xr_samples *out,
     uint64_t left = out->count;
     xr_watch progress = { 0 };
     xray_status status =
-        xr_turn_take(s, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE, err);
+        xr_turn_take(roles, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE, err);
     if (status != XRAY_OK)
         return status;
     for (uint64_t i = 0; i < left; i++)
         out->sizes[i] = NOT_GIVEN;
     for (uint32_t i = 0; i < count && status == XRAY_OK; i++)
-        status = submit(s, rows[i], i, how, err);
+        status = submit_request(roles, rows[i], i, how, err);
     while (status == XRAY_OK && left) {
-        xray_status round = XR_CALL(s->engine.part, "step",
-                                    xr_infer(s->run)->step(s->engine.self));
+        xray_status round =
+            XR_CALL(roles->engine.part, "step",
+                    xr_infer(roles->run)->step(roles->engine.self));
         if (round != XRAY_OK && round != XRAY_AGAIN)
-            return xr_host_error(s->engine.part->host, round, "step", err);
-        if (s->first_token <= 0)
-            (void)tokens_made(s);
-        status = drain(s, out, &left, err);
+            return xr_host_error(roles->engine.part->host, round, "step", err);
+        if (roles->first_token <= 0)
+            (void)count_engine_tokens(roles);
+        status = drain_samples(roles, out, &left, err);
         if (status == XRAY_OK && stop && *stop >= 2)
             status = XRAY_END;
         if (status == XRAY_OK && round == XRAY_OK && left)
             status = xr_fail(
                 err, XRAY_E_BUG, "%s is idle, but %llu samples are missing",
-                s->engine.part->instance, (unsigned long long)left);
+                roles->engine.part->instance, (unsigned long long)left);
         if (status == XRAY_OK && left)
-            status = xr_engine_progress(s, &progress, left, err);
+            status = xr_engine_progress(roles, &progress, left, err);
     }
     if (status != XRAY_OK)
-        abort_all(s, count, out->count);
+        abort_requests(roles, count, out->count);
     return status;
 }

@@ -2,33 +2,34 @@
 #include "core/roles/local.h"
 
 #include "core/roles/engine.h"
+#include "core/roles/memory_turns.h"
 #include "core/roles/publish.h"
-#include "core/roles/turn.h"
 
 /* What a call came to, its sentence from the plugin. */
-static xray_status tell_failure(const xr_instance *model, xray_status status,
-                                const char *call, xr_err *err)
+static xray_status report_plugin_failure(const xr_instance *model,
+                                         xray_status status, const char *call,
+                                         xr_err *err)
 {
     return status == XRAY_OK
                ? XRAY_OK
                : xr_host_error(model->part->host, status, call, err);
 }
 
-xray_status xr_local_forward(xr_roles *s, uint32_t role,
+xray_status xr_local_forward(xr_roles *roles, uint32_t role,
                              const xray_batch *const *batches, uint32_t count,
                              uint32_t outputs, const xray_outputs *out,
                              xr_err *err)
 {
-    const xr_instance *model = xr_roles_at(s, role);
-    const xray_train_ops *ops = xr_train(s->run);
+    const xr_instance *model = xr_roles_at(roles, role);
+    const xray_train_ops *ops = xr_train(roles->run);
     size_t token = 0;
-    xray_status status = xr_turn_take(s, role, XR_TURN_FORWARD, err);
+    xray_status status = xr_turn_take(roles, role, XR_TURN_FORWARD, err);
     for (uint32_t i = 0; i < count && status == XRAY_OK; i++) {
         xray_outputs part = { .header = XRAY_HEADER(xray_outputs) };
         part.logp = out->logp ? out->logp + token : NULL;
         part.entropy = out->entropy ? out->entropy + token : NULL;
         part.value = out->value ? out->value + token : NULL;
-        status = tell_failure(
+        status = report_plugin_failure(
             model,
             XR_CALL(model->part, "forward",
                     ops->forward(model->self, batches[i], outputs, &part)),
@@ -38,104 +39,108 @@ xray_status xr_local_forward(xr_roles *s, uint32_t role,
     return status;
 }
 
-xray_status xr_local_gradients(xr_roles *s, uint32_t role,
+xray_status xr_local_gradients(xr_roles *roles, uint32_t role,
                                const xray_batch *const *batches, uint32_t count,
                                xr_loss_run *run, xr_err *err)
 {
-    const xr_instance *model = xr_roles_at(s, role);
+    const xr_instance *model = xr_roles_at(roles, role);
     xray_loss loss = { .header = XRAY_HEADER(xray_loss),
                        .ctx = run,
                        .fn = xr_loss_call,
                        .outputs = run->spec->outputs };
-    xray_status status = xr_turn_take(s, role, XR_TURN_GRADS, err);
+    xray_status status = xr_turn_take(roles, role, XR_TURN_GRADS, err);
     if (status != XRAY_OK)
         return status;
-    status = XR_CALL(
-        model->part, "forward_backward",
-        xr_train(s->run)->forward_backward(model->self, batches, count, &loss));
+    status =
+        XR_CALL(model->part, "forward_backward",
+                xr_train(roles->run)
+                    ->forward_backward(model->self, batches, count, &loss));
     return xr_loss_result(run, model->part, status, err);
 }
 
-xray_status xr_local_step(xr_roles *s, uint32_t role, double lr,
+xray_status xr_local_step(xr_roles *roles, uint32_t role, double lr,
                           double max_norm, xray_step_result *out, xr_err *err)
 {
-    const xr_instance *model = xr_roles_at(s, role);
-    xray_status status = xr_turn_take(s, role, XR_TURN_STEP, err);
+    const xr_instance *model = xr_roles_at(roles, role);
+    xray_status status = xr_turn_take(roles, role, XR_TURN_STEP, err);
     if (status != XRAY_OK)
         return status;
-    return tell_failure(model,
-                        XR_CALL(model->part, "optimizer_step",
-                                xr_train(s->run)->optimizer_step(
-                                    model->self, lr, max_norm, out)),
-                        "optimizer_step", err);
+    return report_plugin_failure(
+        model,
+        XR_CALL(model->part, "optimizer_step",
+                xr_train(roles->run)
+                    ->optimizer_step(model->self, lr, max_norm, out)),
+        "optimizer_step", err);
 }
 
-xray_status xr_local_discard(xr_roles *s, uint32_t role, xr_err *err)
+xray_status xr_local_discard(xr_roles *roles, uint32_t role, xr_err *err)
 {
-    const xr_instance *model = xr_roles_at(s, role);
-    const xray_train_ops *ops = xr_train(s->run);
-    xray_status status = xr_turn_take(s, role, XR_TURN_GRADS, err);
+    const xr_instance *model = xr_roles_at(roles, role);
+    const xray_train_ops *ops = xr_train(roles->run);
+    xray_status status = xr_turn_take(roles, role, XR_TURN_GRADS, err);
     if (status != XRAY_OK)
         return status;
     if (!XRAY_HAS(xray_train_ops, ops, discard))
         return xr_fail(err, XRAY_E_UNSUPPORTED, "%s cannot take gradients back",
                        model->part->instance);
-    return tell_failure(
+    return report_plugin_failure(
         model, XR_CALL(model->part, "discard", ops->discard(model->self)),
         "discard", err);
 }
 
-xray_status xr_local_save(xr_roles *s, uint32_t role, const char *dir,
+xray_status xr_local_save(xr_roles *roles, uint32_t role, const char *dir,
                           xr_err *err)
 {
-    const xr_instance *model = xr_roles_at(s, role);
-    xray_status status = xr_turn_take(s, role, XR_TURN_STEP, err);
+    const xr_instance *model = xr_roles_at(roles, role);
+    xray_status status = xr_turn_take(roles, role, XR_TURN_STEP, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "%s", xr_role_name(role));
-    return tell_failure(
+    return report_plugin_failure(
         model,
-        XR_CALL(model->part, "save", xr_train(s->run)->save(model->self, dir)),
+        XR_CALL(model->part, "save",
+                xr_train(roles->run)->save(model->self, dir)),
         "save", err);
 }
 
-xray_status xr_local_load(xr_roles *s, uint32_t role, const char *dir,
+xray_status xr_local_load(xr_roles *roles, uint32_t role, const char *dir,
                           xr_err *err)
 {
-    const xr_instance *model = xr_roles_at(s, role);
-    xray_status status = xr_turn_take(s, role, XR_TURN_STEP, err);
+    const xr_instance *model = xr_roles_at(roles, role);
+    xray_status status = xr_turn_take(roles, role, XR_TURN_STEP, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "%s", xr_role_name(role));
-    return tell_failure(
+    return report_plugin_failure(
         model,
-        XR_CALL(model->part, "load", xr_train(s->run)->load(model->self, dir)),
+        XR_CALL(model->part, "load",
+                xr_train(roles->run)->load(model->self, dir)),
         "load", err);
 }
 
-static xray_status forward_views(xr_roles *s, uint32_t role,
+static xray_status forward_views(xr_roles *roles, uint32_t role,
                                  const xr_views *views, uint32_t outputs,
                                  const xray_outputs *out, xr_err *err)
 {
-    return xr_local_forward(s, role, views->pointers, views->count, outputs,
+    return xr_local_forward(roles, role, views->pointers, views->count, outputs,
                             out, err);
 }
 
-static xray_status view_gradients(xr_roles *s, uint32_t role,
-                                  const xr_views *views,
-                                  const xr_loss_spec *spec, xr_err *fault,
-                                  xr_err *err)
+static xray_status gradients_of_views(xr_roles *roles, uint32_t role,
+                                      const xr_views *views,
+                                      const xr_loss_spec *spec, xr_err *fault,
+                                      xr_err *err)
 {
-    xr_loss_run run = { .roles = s,
-                        .who = xr_roles_at(s, role)->part->instance,
+    xr_loss_run run = { .roles = roles,
+                        .who = xr_roles_at(roles, role)->part->instance,
                         .spec = spec };
-    xray_status status =
-        xr_local_gradients(s, role, views->pointers, views->count, &run, err);
+    xray_status status = xr_local_gradients(roles, role, views->pointers,
+                                            views->count, &run, err);
     *fault = run.fault;
     return status;
 }
 
 const xr_role_ops xr_local_calls = {
     .forward = forward_views,
-    .gradients = view_gradients,
+    .gradients = gradients_of_views,
     .step = xr_local_step,
     .save = xr_local_save,
     .load = xr_local_load,

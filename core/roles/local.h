@@ -6,7 +6,7 @@
 #ifndef XR_LOCAL_H
 #define XR_LOCAL_H
 
-#include "core/roles/role.h"
+#include "core/roles/role_calls.h"
 
 /* The calls of roles whose models are in this process. */
 extern const xr_role_ops xr_local_calls;

@@ -6,7 +6,7 @@
 #include "core/roles/nonfinite.h"
 
 /* dL/dlogp = -mask / N. */
-static void sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
+static void add_sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
 {
     double tokens = 1;
     const float *mask = call->batch->loss_mask;
@@ -20,8 +20,8 @@ static void sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
 }
 
 /* The loss has no instance to answer for it on the way up. */
-static xray_status note_failure(xr_loss_run *run, xray_status status,
-                                const char *call)
+static xray_status note_loss_failure(xr_loss_run *run, xray_status status,
+                                     const char *call)
 {
     const xr_part *algo = run->roles->algo.part;
     if (status == XRAY_OK)
@@ -31,7 +31,7 @@ static xray_status note_failure(xr_loss_run *run, xray_status status,
     return run->failed;
 }
 
-static xray_status algo_loss(xr_loss_run *run, const xray_loss_call *call)
+static xray_status call_algo_loss(xr_loss_run *run, const xray_loss_call *call)
 {
     const xr_loss_spec *spec = run->spec;
     const xr_part *algo = run->roles->algo.part;
@@ -42,7 +42,7 @@ static xray_status algo_loss(xr_loss_run *run, const xray_loss_call *call)
                               .count = spec->names };
     int critic = spec->kind == XR_LOSS_CRITIC;
     const char *name = critic ? "critic_loss" : "loss";
-    return note_failure(
+    return note_loss_failure(
         run,
         XR_CALL(algo, name,
                 (critic ? ops->critic_loss : ops->loss)(
@@ -51,9 +51,9 @@ static xray_status algo_loss(xr_loss_run *run, const xray_loss_call *call)
 }
 
 /* Rows [first, first + count) of a call as a call of their own. */
-static xray_loss_call part_of(const xray_loss_call *call, uint32_t first,
-                              uint32_t count, xray_batch *batch,
-                              int32_t *starts)
+static xray_loss_call slice_loss_call(const xray_loss_call *call,
+                                      uint32_t first, uint32_t count,
+                                      xray_batch *batch, int32_t *starts)
 {
     xray_loss_call part = *call;
     int32_t at = call->batch->row_start[first];
@@ -91,21 +91,22 @@ static xray_loss_call part_of(const xray_loss_call *call, uint32_t first,
 
 /* A replica holds rows from all over the mini-batch; the algorithm is shown one
  * row after the other then, each under its number there. */
-static xray_status by_row(xr_loss_run *run, const xray_loss_call *call)
+static xray_status call_loss_by_row(xr_loss_run *run,
+                                    const xray_loss_call *call)
 {
     xray_status status = XRAY_OK;
     for (uint32_t r = 0; r < call->batch->rows && status == XRAY_OK; r++) {
         xray_batch batch;
         int32_t starts[2];
-        xray_loss_call part = part_of(call, r, 1, &batch, starts);
+        xray_loss_call part = slice_loss_call(call, r, 1, &batch, starts);
         part.first_row = run->index[call->first_row + r];
-        status = algo_loss(run, &part);
+        status = call_algo_loss(run, &part);
     }
     return status;
 }
 
 /* Looks at what the model gave. */
-static int bad_output(xr_loss_run *run, const xray_loss_call *call)
+static int has_bad_output(xr_loss_run *run, const xray_loss_call *call)
 {
     static const char *const names[] = { "log-prob", "value" };
     const float *const all[] = {
@@ -120,7 +121,7 @@ static int bad_output(xr_loss_run *run, const xray_loss_call *call)
 }
 
 /* Looks at what the algorithm answered. */
-static int bad_gradient(xr_loss_run *run, const xray_loss_call *call)
+static int has_bad_gradient(xr_loss_run *run, const xray_loss_call *call)
 {
     static const char *const names[] = { "gradient of the log-prob",
                                          "gradient of the entropy",
@@ -147,7 +148,8 @@ static void drop_gradients(const xray_loss_call *call)
             memset(all[i], 0, call->batch->tokens * sizeof(float));
 }
 
-static xray_status bad_value(const xr_loss_run *run, const xray_loss_call *call)
+static xray_status handle_bad_value(const xr_loss_run *run,
+                                    const xray_loss_call *call)
 {
     if (!run->goes_on)
         return xr_nonfinite_loss(run->roles);
@@ -162,15 +164,16 @@ xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
         return run->failed;
     if (run->goes_on && *run->fault.text)
         return XRAY_OK;
-    if (bad_output(run, call))
-        return bad_value(run, call);
+    if (has_bad_output(run, call))
+        return handle_bad_value(run, call);
     if (run->spec->kind == XR_LOSS_SFT) {
-        sft_loss(run->spec, call);
+        add_sft_loss(run->spec, call);
         return XRAY_OK;
     }
-    xray_status status = run->index ? by_row(run, call) : algo_loss(run, call);
-    if (status == XRAY_OK && bad_gradient(run, call))
-        return bad_value(run, call);
+    xray_status status =
+        run->index ? call_loss_by_row(run, call) : call_algo_loss(run, call);
+    if (status == XRAY_OK && has_bad_gradient(run, call))
+        return handle_bad_value(run, call);
     return status;
 }
 

@@ -5,10 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-xray_status xr_nonfinite(xr_roles *s, xr_err *err, const char *fmt, ...)
+xray_status xr_nonfinite(xr_roles *roles, xr_err *err, const char *fmt, ...)
 {
     va_list list;
-    s->nonfinite = 1;
+    roles->nonfinite = 1;
     if (err) {
         va_start(list, fmt);
         (void)vsnprintf(err->text, sizeof(err->text), fmt, list);
@@ -17,18 +17,18 @@ xray_status xr_nonfinite(xr_roles *s, xr_err *err, const char *fmt, ...)
     return XRAY_E_NUMERIC;
 }
 
-int xr_nonfinite_skips(xr_roles *s, xray_status status)
+int xr_nonfinite_skips(xr_roles *roles, xray_status status)
 {
-    int found = s->nonfinite && status == XRAY_E_NUMERIC;
-    s->nonfinite = 0;
-    return found && s->run->ini.trainer.on_nonfinite == XR_NONFINITE_SKIP;
+    int found = roles->nonfinite && status == XRAY_E_NUMERIC;
+    roles->nonfinite = 0;
+    return found && roles->run->ini.trainer.on_nonfinite == XR_NONFINITE_SKIP;
 }
 
-void xr_nonfinite_note(const xr_roles *s, const xr_err *err)
+void xr_nonfinite_warn(const xr_roles *roles, const xr_err *err)
 {
-    if (s->run->sink.write && s->run->sink.level >= XRAY_LOG_WARN)
-        s->run->sink.write(s->run->sink.ctx, XRAY_LOG_WARN, "left out",
-                           err->text);
+    if (roles->run->sink.write && roles->run->sink.level >= XRAY_LOG_WARN)
+        roles->run->sink.write(roles->run->sink.ctx, XRAY_LOG_WARN, "left out",
+                               err->text);
 }
 
 int xr_nonfinite_token(const char *who, const char *what,
@@ -52,28 +52,28 @@ int xr_nonfinite_token(const char *who, const char *what,
     return 0;
 }
 
-xray_status xr_nonfinite_loss(const xr_roles *s)
+xray_status xr_nonfinite_loss(const xr_roles *roles)
 {
-    return s->run->ini.trainer.on_nonfinite == XR_NONFINITE_STOP
+    return roles->run->ini.trainer.on_nonfinite == XR_NONFINITE_STOP
                ? XRAY_E_NUMERIC
                : XRAY_E_ARG;
 }
 
-xray_status xr_nonfinite_fault(xr_roles *s, const char *who,
+xray_status xr_nonfinite_fault(xr_roles *roles, const char *who,
                                const xr_err *fault, xray_status status,
                                xr_err *err)
 {
-    if (s->run->ini.trainer.on_nonfinite == XR_NONFINITE_STOP)
-        return xr_nonfinite(s, err, "%s", fault->text);
-    if (status != xr_nonfinite_loss(s))
+    if (roles->run->ini.trainer.on_nonfinite == XR_NONFINITE_STOP)
+        return xr_nonfinite(roles, err, "%s", fault->text);
+    if (status != xr_nonfinite_loss(roles))
         return xr_fail(err, XRAY_E_BUG,
                        "%s; %s did not pass on that the loss failed",
                        fault->text, who);
-    xr_nonfinite_note(s, fault);
+    xr_nonfinite_warn(roles, fault);
     return XRAY_OK;
 }
 
-xray_status xr_nonfinite_update(xr_roles *s, const char *who,
+xray_status xr_nonfinite_update(xr_roles *roles, const char *who,
                                 const xray_step_result *result,
                                 int *out_skipped, xr_err *err)
 {
@@ -90,8 +90,8 @@ xray_status xr_nonfinite_update(xr_roles *s, const char *who,
                        "%s; it applied the update all the same, the weights "
                        "are spoiled",
                        found.text);
-    if (s->run->ini.trainer.on_nonfinite == XR_NONFINITE_STOP)
-        return xr_nonfinite(s, err, "%s", found.text);
-    xr_nonfinite_note(s, &found);
+    if (roles->run->ini.trainer.on_nonfinite == XR_NONFINITE_STOP)
+        return xr_nonfinite(roles, err, "%s", found.text);
+    xr_nonfinite_warn(roles, &found);
     return XRAY_OK;
 }

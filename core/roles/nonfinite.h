@@ -15,7 +15,7 @@ xray_status xr_nonfinite(xr_roles *roles, xr_err *err, const char *fmt, ...);
 /* True, once, if the error was such a value and the INI says to go on. */
 int xr_nonfinite_skips(xr_roles *roles, xray_status status);
 /* A warning in the log: what was left out. */
-void xr_nonfinite_note(const xr_roles *roles, const xr_err *err);
+void xr_nonfinite_warn(const xr_roles *roles, const xr_err *err);
 
 /* Looks for a value that is not finite among the tokens in the loss; 1 and the
  * sentence in `err` if there is one. `who` gave `values`, [tokens] of the

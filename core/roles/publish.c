@@ -7,22 +7,22 @@
 
 #include "core/base/map.h"
 #include "core/base/str.h"
-#include "core/roles/given.h"
-#include "core/roles/role.h"
-#include "core/roles/turn.h"
+#include "core/roles/memory_turns.h"
+#include "core/roles/plugin_results.h"
+#include "core/roles/role_calls.h"
 
 #define OWNER "weight sync"
 
 /* A tensor of the engine and what it must hold after the transfer. */
-typedef struct move {
+typedef struct tensor_move {
     const xray_tensor *to;
     uint64_t sum;   /* of the trainer's values, as the engine keeps them */
     uint64_t round; /* the transfer it last came in */
-} move;
+} tensor_move;
 
 struct xr_transfer {
     const xray_weights *engine;
-    move *moves;
+    tensor_move *moves;
     xr_map *by_name; /* engine's name -> index into moves */
     uint64_t round;
     int exports; /* 1: values come by export, 0: from the table */
@@ -41,7 +41,7 @@ static const xray_tensor *tensor_at(const xray_weights *table, uint32_t i)
                                                           table->tensor_stride);
 }
 
-static uint64_t elements(const xray_tensor *t)
+static uint64_t count_elements(const xray_tensor *t)
 {
     uint64_t count = 1;
     for (uint32_t d = 0; d < t->dims && d < 4; d++)
@@ -49,15 +49,15 @@ static uint64_t elements(const xray_tensor *t)
     return count;
 }
 
-static int is_whole(const xray_tensor *t)
+static int is_complete_tensor(const xray_tensor *t)
 {
-    return t->first == 0 && t->count == elements(t);
+    return t->first == 0 && t->count == count_elements(t);
 }
 
 int xr_weights_complete(const xray_weights *table)
 {
     for (uint32_t i = 0; i < table->tensor_count; i++)
-        if (!is_whole(tensor_at(table, i)))
+        if (!is_complete_tensor(tensor_at(table, i)))
             return 0;
     return 1;
 }
@@ -83,8 +83,9 @@ static int same_shape(const xray_tensor *a, const xray_tensor *b)
 }
 
 /* The pair fits: one shape, types of which one can be made of the other. */
-static xray_status check_pair(const xr_roles *s, const xray_tensor *from,
-                              const xray_tensor *to, xr_err *err)
+static xray_status check_tensor_pair(const xr_roles *roles,
+                                     const xray_tensor *from,
+                                     const xray_tensor *to, xr_err *err)
 {
     xr_str sent = { 0 };
     xr_str kept = { 0 };
@@ -94,37 +95,38 @@ static xray_status check_pair(const xr_roles *s, const xray_tensor *from,
     if (!same_shape(from, to))
         status = xr_fail(err, XRAY_E_BUG,
                          "tensor %s has shape %s in %s and %s in %s", to->name,
-                         xr_str_text(&sent), s->actor.part->instance,
-                         xr_str_text(&kept), s->engine.part->instance);
+                         xr_str_text(&sent), roles->actor.part->instance,
+                         xr_str_text(&kept), roles->engine.part->instance);
     else if (!dtype_bytes(from->dtype) || !dtype_bytes(to->dtype))
         status = xr_fail(err, XRAY_E_BUG,
                          "tensor %s is of type %u in %s and %u in %s, which "
                          "this xray does not compare",
-                         to->name, from->dtype, s->actor.part->instance,
-                         to->dtype, s->engine.part->instance);
+                         to->name, from->dtype, roles->actor.part->instance,
+                         to->dtype, roles->engine.part->instance);
     xr_str_free(&sent);
     xr_str_free(&kept);
     return status;
 }
 
-static move *find_move(const xr_transfer *t, const char *name)
+static tensor_move *find_tensor_move(const xr_transfer *t, const char *name)
 {
     uint64_t at = 0;
     return xr_map_get(t->by_name, name, strlen(name), &at) ? &t->moves[at]
                                                            : NULL;
 }
 
-static int exports(const xr_roles *s)
+static int has_export(const xr_roles *roles)
 {
-    const xray_train_ops *ops = xr_train(s->run);
-    return s->actor.self && XRAY_HAS(xray_train_ops, ops, export_begin) &&
+    const xray_train_ops *ops = xr_train(roles->run);
+    return roles->actor.self && XRAY_HAS(xray_train_ops, ops, export_begin) &&
            XRAY_HAS(xray_train_ops, ops, export_next) &&
            XRAY_HAS(xray_train_ops, ops, export_end);
 }
 
 /* ---- the plan, made once ------------------------------------------------ */
 
-static xray_status plan_engine(const xr_roles *s, xr_transfer *t, xr_err *err)
+static xray_status plan_engine_tensors(const xr_roles *roles, xr_transfer *t,
+                                       xr_err *err)
 {
     const xray_weights *table = t->engine;
     t->moves = xr_calloc((size_t)table->tensor_count + 1, sizeof(*t->moves));
@@ -133,9 +135,9 @@ static xray_status plan_engine(const xr_roles *s, xr_transfer *t, xr_err *err)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
     for (uint32_t i = 0; i < table->tensor_count; i++) {
         const xray_tensor *to = tensor_at(table, i);
-        if (find_move(t, to->name))
+        if (find_tensor_move(t, to->name))
             return xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
-                           s->engine.part->instance, to->name);
+                           roles->engine.part->instance, to->name);
         t->moves[i].to = to;
         if (xr_map_put(t->by_name, to->name, strlen(to->name), i) != 0)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
@@ -145,21 +147,21 @@ static xray_status plan_engine(const xr_roles *s, xr_transfer *t, xr_err *err)
 
 /* Every tensor of the engine comes from the trainer, once. What the trainer
  * has beyond them, such as a value head, stays there. */
-static xray_status plan_trainer(const xr_roles *s, xr_transfer *t,
-                                const xray_weights *table, xr_err *err)
+static xray_status plan_trainer_tensors(const xr_roles *roles, xr_transfer *t,
+                                        const xray_weights *table, xr_err *err)
 {
     xray_status status = XRAY_OK;
     t->round = 1;
     for (uint32_t i = 0; i < table->tensor_count && status == XRAY_OK; i++) {
         const xray_tensor *from = tensor_at(table, i);
-        move *m = find_move(t, from->name);
+        tensor_move *m = find_tensor_move(t, from->name);
         if (!m)
             continue;
         if (m->round == t->round && !t->exports)
             return xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
-                           s->actor.part->instance, from->name);
+                           roles->actor.part->instance, from->name);
         m->round = t->round;
-        status = check_pair(s, from, m->to, err);
+        status = check_tensor_pair(roles, from, m->to, err);
         uint64_t bytes = m->to->count * dtype_bytes(m->to->dtype);
         if (from->dtype != m->to->dtype && bytes > t->cast_bytes)
             t->cast_bytes = bytes;
@@ -168,35 +170,36 @@ static xray_status plan_trainer(const xr_roles *s, xr_transfer *t,
         if (t->moves[i].round != t->round)
             status = xr_fail(err, XRAY_E_BUG,
                              "tensor %s of %s is not among the weights of %s",
-                             t->moves[i].to->name, s->engine.part->instance,
-                             s->actor.part->instance);
+                             t->moves[i].to->name, roles->engine.part->instance,
+                             roles->actor.part->instance);
     return status;
 }
 
-static xray_status plan_cast(const xr_roles *s, xr_transfer *t, xr_err *err)
+static xray_status allocate_cast(const xr_roles *roles, xr_transfer *t,
+                                 xr_err *err)
 {
     if (!t->cast_bytes)
         return XRAY_OK;
     xray_status status =
-        XR_CALL(s->device.part, "alloc",
+        XR_CALL(roles->device.part, "alloc",
                 t->device->alloc(t->device_self, OWNER, XRAY_TAG_WORKSPACE,
                                  t->cast_bytes, &t->cast));
     if (status != XRAY_OK)
-        return xr_host_error(s->device.part->host, status, "alloc", err);
+        return xr_host_error(roles->device.part->host, status, "alloc", err);
     return t->cast ? XRAY_OK
                    : xr_fail(err, XRAY_E_BUG,
                              "%s: alloc gave neither memory nor an error",
-                             s->device.part->instance);
+                             roles->device.part->instance);
 }
 
-static xray_status make_plan(xr_roles *s, const xray_weights *table,
-                             const xray_weights *engine, int by_export,
-                             xr_err *err)
+static xray_status plan_transfer(xr_roles *roles, const xray_weights *table,
+                                 const xray_weights *engine, int by_export,
+                                 xr_err *err)
 {
     xr_transfer *t = xr_calloc(1, sizeof(*t));
     if (!t)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
-    s->published.transfer = t; /* of the roles, whatever comes of it */
+    roles->published.transfer = t; /* of the roles, whatever comes of it */
     t->engine = engine;
     t->exports = by_export;
     t->device = table->device;
@@ -205,20 +208,22 @@ static xray_status make_plan(xr_roles *s, const xray_weights *table,
         return xr_fail(err, XRAY_E_BUG,
                        "%s holds shards of its weights and offers no export, "
                        "so that %s cannot have them",
-                       s->actor.part->instance, s->engine.part->instance);
-    xray_status status = xr_given_table(s->engine.part, engine, err);
+                       roles->actor.part->instance,
+                       roles->engine.part->instance);
+    xray_status status =
+        xr_check_weights_table(roles->engine.part, engine, err);
     if (status == XRAY_OK)
-        status = plan_engine(s, t, err);
+        status = plan_engine_tensors(roles, t, err);
     if (status == XRAY_OK)
-        status = plan_trainer(s, t, table, err);
+        status = plan_trainer_tensors(roles, t, table, err);
     if (status == XRAY_OK)
-        status = plan_cast(s, t, err);
+        status = allocate_cast(roles, t, err);
     return status;
 }
 
-void xr_transfer_free(xr_roles *s)
+void xr_transfer_free(xr_roles *roles)
 {
-    xr_transfer *t = s->published.transfer;
+    xr_transfer *t = roles->published.transfer;
     if (!t)
         return;
     if (t->cast)
@@ -226,16 +231,18 @@ void xr_transfer_free(xr_roles *s)
     xr_map_free(t->by_name);
     free(t->moves);
     free(t);
-    s->published.transfer = NULL;
+    roles->published.transfer = NULL;
 }
 
 /* ---- a transfer --------------------------------------------------------- */
 
 /* The sum of the values that the engine is to hold: of its range of the
  * tensor, in its type. */
-static xray_status sum_sent(const xr_roles *s, const xr_transfer *t,
-                            const xray_weights *part, const xray_tensor *from,
-                            move *m, xr_err *err)
+static xray_status checksum_sent_tensor(const xr_roles *roles,
+                                        const xr_transfer *t,
+                                        const xray_weights *part,
+                                        const xray_tensor *from, tensor_move *m,
+                                        xr_err *err)
 {
     const xray_device_ops *device = part->device;
     const unsigned char *data = from->data;
@@ -253,59 +260,61 @@ static xray_status sum_sent(const xr_roles *s, const xr_transfer *t,
             return xr_fail(err, XRAY_E_BUG,
                            "tensor %s: %s exports it otherwise than it "
                            "publishes it",
-                           from->name, s->actor.part->instance);
+                           from->name, roles->actor.part->instance);
         values = t->cast;
-        status = XR_CALL(s->device.part, "cast",
+        status = XR_CALL(roles->device.part, "cast",
                          device->cast(part->device_self, NULL, &cast));
         if (status == XRAY_OK)
-            status = XR_CALL(s->device.part, "sync",
+            status = XR_CALL(roles->device.part, "sync",
                              device->sync(part->device_self, NULL));
     }
     if (status == XRAY_OK)
         status = XR_CALL(
-            s->device.part, "checksum",
+            roles->device.part, "checksum",
             device->checksum(part->device_self, values, bytes, &m->sum));
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_host_error(s->device.part->host, status, "checksum", err);
+    return status == XRAY_OK ? XRAY_OK
+                             : xr_host_error(roles->device.part->host, status,
+                                             "checksum", err);
 }
 
-static xray_status send(const xr_roles *s, xr_transfer *t,
-                        const xray_weights *part, uint64_t version, xr_err *err)
+static xray_status send_table(const xr_roles *roles, xr_transfer *t,
+                              const xray_weights *part, uint64_t version,
+                              xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < part->tensor_count && status == XRAY_OK; i++) {
         const xray_tensor *from = tensor_at(part, i);
-        move *m = find_move(t, from->name);
+        tensor_move *m = find_tensor_move(t, from->name);
         if (!m)
             continue;
-        if (!is_whole(from))
+        if (!is_complete_tensor(from))
             return xr_fail(err, XRAY_E_BUG,
                            "tensor %s: %s exports only a part of it",
-                           from->name, s->actor.part->instance);
+                           from->name, roles->actor.part->instance);
         if (m->round == t->round)
             return xr_fail(err, XRAY_E_BUG, "tensor %s: %s exports it twice",
-                           from->name, s->actor.part->instance);
+                           from->name, roles->actor.part->instance);
         m->round = t->round;
-        status = check_pair(s, from, m->to, err);
+        status = check_tensor_pair(roles, from, m->to, err);
         if (status == XRAY_OK)
-            status = sum_sent(s, t, part, from, m, err);
+            status = checksum_sent_tensor(roles, t, part, from, m, err);
     }
     if (status != XRAY_OK)
         return status;
-    status = XR_CALL(s->engine.part, "update",
-                     xr_infer(s->run)->update(s->engine.self, part, version));
+    status = XR_CALL(
+        roles->engine.part, "update",
+        xr_infer(roles->run)->update(roles->engine.self, part, version));
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_host_error(s->engine.part->host, status, "update", err);
+               : xr_host_error(roles->engine.part->host, status, "update", err);
 }
 
 /* Part after part, each of which is gone when the next one comes. */
-static xray_status send_export(const xr_roles *s, xr_transfer *t,
-                               uint64_t version, xr_err *err)
+static xray_status send_export_parts(const xr_roles *roles, xr_transfer *t,
+                                     uint64_t version, xr_err *err)
 {
-    const xray_train_ops *ops = xr_train(s->run);
-    const xr_instance *train = &s->actor;
+    const xray_train_ops *ops = xr_train(roles->run);
+    const xr_instance *train = &roles->actor;
     xray_status status =
         XR_CALL(train->part, "export_begin", ops->export_begin(train->self));
     if (status != XRAY_OK)
@@ -323,9 +332,9 @@ static xray_status send_export(const xr_roles *s, xr_transfer *t,
                              "%s: export_next gave neither a part nor an error",
                              train->part->instance);
         else
-            status = xr_given_table(train->part, part, err);
+            status = xr_check_weights_table(train->part, part, err);
         if (status == XRAY_OK)
-            status = send(s, t, part, version, err);
+            status = send_table(roles, t, part, version, err);
     }
     xr_guard_enter(train->part->instance, "export_end", 0);
     ops->export_end(train->self);
@@ -333,47 +342,50 @@ static xray_status send_export(const xr_roles *s, xr_transfer *t,
     return status;
 }
 
-static xray_status send_parts(const xr_roles *s, xr_transfer *t,
-                              const xr_parts *parts, uint64_t version,
-                              xr_err *err)
+static xray_status send_staged_parts(const xr_roles *roles, xr_transfer *t,
+                                     const xr_parts *parts, uint64_t version,
+                                     xr_err *err)
 {
     const xray_weights *part = NULL;
     xray_status status = parts->next(parts->ctx, &part, err);
     while (status == XRAY_OK) {
-        status = send(s, t, part, version, err);
+        status = send_table(roles, t, part, version, err);
         if (status == XRAY_OK)
             status = parts->next(parts->ctx, &part, err);
     }
     return status == XRAY_END ? XRAY_OK : status;
 }
 
-static xray_status compare(const xr_roles *s, const xr_transfer *t,
-                           uint64_t version, xr_err *err)
+static xray_status compare_checksums(const xr_roles *roles,
+                                     const xr_transfer *t, uint64_t version,
+                                     xr_err *err)
 {
     const xray_weights *engine = t->engine;
     for (uint32_t i = 0; i < engine->tensor_count; i++) {
         const xray_tensor *to = t->moves[i].to;
         uint64_t sum = 0;
         xray_status status = XR_CALL(
-            s->device.part, "checksum",
+            roles->device.part, "checksum",
             engine->device->checksum(engine->device_self, to->data,
                                      to->count * dtype_bytes(to->dtype), &sum));
         if (status != XRAY_OK)
-            return xr_host_error(s->device.part->host, status, "checksum", err);
+            return xr_host_error(roles->device.part->host, status, "checksum",
+                                 err);
         if (sum != t->moves[i].sum)
             return xr_fail(err, XRAY_E_BUG,
                            "weights of version %" PRIu64
                            ": the checksum of tensor %s is %016" PRIx64
                            " in %s, that of the values from %s is %016" PRIx64
                            "; they were damaged on the way",
-                           version, to->name, sum, s->engine.part->instance,
-                           s->actor.part->instance, t->moves[i].sum);
+                           version, to->name, sum, roles->engine.part->instance,
+                           roles->actor.part->instance, t->moves[i].sum);
     }
     return XRAY_OK;
 }
 
-static xray_status check_version(const xr_roles *s, const xray_weights *engine,
-                                 uint64_t version, xr_err *err)
+static xray_status check_engine_version(const xr_roles *roles,
+                                        const xray_weights *engine,
+                                        uint64_t version, xr_err *err)
 {
     uint64_t now = engine->version(engine->owner);
     if (now == version)
@@ -381,123 +393,129 @@ static xray_status check_version(const xr_roles *s, const xray_weights *engine,
     return xr_fail(err, XRAY_E_BUG,
                    "%s says that its weights are of version %" PRIu64
                    ", version %" PRIu64 " was published",
-                   s->engine.part->instance, now, version);
+                   roles->engine.part->instance, now, version);
 }
 
-static xray_status update_done(const xr_roles *s, uint64_t version, xr_err *err)
+static xray_status finish_engine_update(const xr_roles *roles, uint64_t version,
+                                        xr_err *err)
 {
-    xray_status status =
-        XR_CALL(s->engine.part, "update",
-                xr_infer(s->run)->update(s->engine.self, NULL, version));
+    xray_status status = XR_CALL(
+        roles->engine.part, "update",
+        xr_infer(roles->run)->update(roles->engine.self, NULL, version));
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_host_error(s->engine.part->host, status, "update", err);
+               : xr_host_error(roles->engine.part->host, status, "update", err);
 }
 
 /* `table` is the trainer's own, or with `parts` (whose `next` may be NULL) came
  * from elsewhere. */
-static xray_status copy(xr_roles *s, const xray_weights *table,
-                        const xray_weights *engine, const xr_parts *parts,
-                        xr_err *err)
+static xray_status copy_weights(xr_roles *roles, const xray_weights *table,
+                                const xray_weights *engine,
+                                const xr_parts *parts, xr_err *err)
 {
     xray_status status = XRAY_OK;
     uint64_t version = table->version(table->owner);
-    if (!s->published.transfer)
-        status = make_plan(s, table, engine, !parts && exports(s), err);
+    if (!roles->published.transfer)
+        status = plan_transfer(roles, table, engine,
+                               !parts && has_export(roles), err);
     if (status != XRAY_OK) {
-        xr_transfer_free(s);
+        xr_transfer_free(roles);
         return status;
     }
-    xr_transfer *t = s->published.transfer;
+    xr_transfer *t = roles->published.transfer;
     if (t->engine != engine)
         return xr_fail(err, XRAY_E_BUG,
                        "%s publishes another table than before",
-                       s->engine.part->instance);
+                       roles->engine.part->instance);
     t->round++;
     /* A table's memory may be elsewhere than on the device (offload); what is
      * exported is on it. */
     if (parts && parts->next)
-        status = send_parts(s, t, parts, version, err);
+        status = send_staged_parts(roles, t, parts, version, err);
     else
-        status = t->exports ? send_export(s, t, version, err)
-                            : send(s, t, table, version, err);
+        status = t->exports ? send_export_parts(roles, t, version, err)
+                            : send_table(roles, t, table, version, err);
     for (uint32_t i = 0; i < engine->tensor_count && status == XRAY_OK; i++)
         if (t->moves[i].round != t->round)
             status = xr_fail(err, XRAY_E_BUG, "tensor %s: %s did not export it",
-                             t->moves[i].to->name, s->actor.part->instance);
+                             t->moves[i].to->name, roles->actor.part->instance);
     if (status == XRAY_OK)
-        status = update_done(s, version, err);
+        status = finish_engine_update(roles, version, err);
     if (status == XRAY_OK)
-        status = check_version(s, engine, version, err);
-    return status == XRAY_OK ? compare(s, t, version, err) : status;
+        status = check_engine_version(roles, engine, version, err);
+    return status == XRAY_OK ? compare_checksums(roles, t, version, err)
+                             : status;
 }
 
-static xray_status alias(const xr_roles *s, const xray_weights *table,
-                         uint64_t version, xr_err *err)
+static xray_status share_weights(const xr_roles *roles,
+                                 const xray_weights *table, uint64_t version,
+                                 xr_err *err)
 {
-    if (s->run->ini.rollout.share_weights == XR_SHARE_OFF)
+    if (roles->run->ini.rollout.share_weights == XR_SHARE_OFF)
         return xr_fail(
             err, XRAY_E_CONFIG,
             "%s: [rollout] share_weights: off needs an engine that "
             "shows its own weights, %s does not",
-            xr_config_location(s->run->config, "rollout", "share_weights"),
-            s->engine.part->instance);
+            xr_config_location(roles->run->config, "rollout", "share_weights"),
+            roles->engine.part->instance);
     if (!xr_weights_complete(table))
         return xr_fail(err, XRAY_E_BUG,
                        "%s keeps no weights of its own, and %s holds shards",
-                       s->engine.part->instance, s->actor.part->instance);
-    return update_done(s, version, err);
+                       roles->engine.part->instance,
+                       roles->actor.part->instance);
+    return finish_engine_update(roles, version, err);
 }
 
-xray_status xr_publish_later(xr_roles *s, xr_err *err)
+xray_status xr_publish_later(xr_roles *roles, xr_err *err)
 {
-    if (!s->run->ini.rollout.free_cache_engine)
-        return xr_publish(s, err);
-    s->published.due = 1;
+    if (!roles->run->ini.rollout.free_cache_engine)
+        return xr_publish(roles, err);
+    roles->published.due = 1;
     return XRAY_OK;
 }
 
-xray_status xr_publish(xr_roles *s, xr_err *err)
+xray_status xr_publish(xr_roles *roles, xr_err *err)
 {
-    s->published.due = 0;
-    return s->calls->publish(s, err);
+    roles->published.due = 0;
+    return roles->calls->publish(roles, err);
 }
 
-xray_status xr_publish_here(xr_roles *s, xr_err *err)
+xray_status xr_publish_here(xr_roles *roles, xr_err *err)
 {
-    xray_status turn = xr_turn_publish(s, err);
+    xray_status turn = xr_turn_publish(roles, err);
     if (turn != XRAY_OK)
         return turn;
-    const xray_infer_ops *ops = xr_infer(s->run);
-    const xray_weights *table = xr_train(s->run)->weights(s->actor.self);
+    const xray_infer_ops *ops = xr_infer(roles->run);
+    const xray_weights *table =
+        xr_train(roles->run)->weights(roles->actor.self);
     const xray_weights *engine = XRAY_HAS(xray_infer_ops, ops, weights)
-                                     ? ops->weights(s->engine.self)
+                                     ? ops->weights(roles->engine.self)
                                      : NULL;
     uint64_t version = table->version(table->owner);
-    xray_status status = engine ? copy(s, table, engine, NULL, err)
-                                : alias(s, table, version, err);
+    xray_status status = engine ? copy_weights(roles, table, engine, NULL, err)
+                                : share_weights(roles, table, version, err);
     if (status != XRAY_OK)
         return status;
-    s->published.version = version;
-    s->published.synced = 1;
+    roles->published.version = version;
+    roles->published.synced = 1;
     return XRAY_OK;
 }
 
-xray_status xr_publish_table(xr_roles *s, const xray_weights *table,
+xray_status xr_publish_table(xr_roles *roles, const xray_weights *table,
                              const xr_parts *parts, xr_err *err)
 {
     static const xr_parts none = { NULL, NULL };
-    const xray_infer_ops *ops = xr_infer(s->run);
+    const xray_infer_ops *ops = xr_infer(roles->run);
     const xray_weights *engine = XRAY_HAS(xray_infer_ops, ops, weights)
-                                     ? ops->weights(s->engine.self)
+                                     ? ops->weights(roles->engine.self)
                                      : NULL;
     if (!engine)
         return xr_fail(err, XRAY_E_BUG,
                        "%s keeps no weights of its own that others could be "
                        "copied to",
-                       s->engine.part->instance);
-    xray_status status = xr_turn_publish(s, err);
+                       roles->engine.part->instance);
+    xray_status status = xr_turn_publish(roles, err);
     if (status != XRAY_OK)
         return status;
-    return copy(s, table, engine, parts ? parts : &none, err);
+    return copy_weights(roles, table, engine, parts ? parts : &none, err);
 }

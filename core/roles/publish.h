@@ -15,7 +15,7 @@
  * running. The first call of a copying pair allocates, later ones do not. */
 xray_status xr_publish(xr_roles *roles, xr_err *err);
 
-/* The same where both are in this process: core/roles/role.h calls it. */
+/* The same where both are in this process: core/roles/role_calls.h calls it. */
 xray_status xr_publish_here(xr_roles *roles, xr_err *err);
 
 /* The same, but with [rollout] free_cache_engine not before the next rollout:

@@ -5,9 +5,9 @@
 #include <math.h>
 
 #include "core/base/file.h"
-#include "core/roles/given.h"
 #include "core/roles/nonfinite.h"
-#include "core/roles/score.h"
+#include "core/roles/plugin_results.h"
+#include "core/roles/reward_model.h"
 
 #define WAIT_NS 100000000u
 
@@ -24,8 +24,8 @@ typedef struct collector {
 } collector;
 
 /* What is wrong with the form of an answer. */
-static xray_status check(const collector *c, const xray_score *answer,
-                         xr_err *err)
+static xray_status check_answer(const collector *c, const xray_score *answer,
+                                xr_err *err)
 {
     const char *who = c->roles->rewards[c->which].part->instance;
     if (answer->id >= c->count)
@@ -56,13 +56,13 @@ static xray_status check(const collector *c, const xray_score *answer,
  * must add up to one. */
 #define LARGEST ((double)(FLT_MAX / 4))
 
-static int is_small(double value)
+static int is_trainable_score(double value)
 {
     return fabs(value) <= LARGEST;
 }
 
-static xray_status take_score(const collector *c, const xray_score *answer,
-                              xr_err *err)
+static xray_status add_answer_score(const collector *c,
+                                    const xray_score *answer, xr_err *err)
 {
     const xr_part *part = c->roles->rewards[c->which].part;
     xr_score *score = &c->scores[answer->id];
@@ -74,7 +74,7 @@ static xray_status take_score(const collector *c, const xray_score *answer,
                             part->instance, answer->score,
                             (unsigned long long)answer->id);
     double sum = score->score + part->weight * answer->score;
-    if (!is_small(answer->score) || !is_small(sum))
+    if (!is_trainable_score(answer->score) || !is_trainable_score(sum))
         return xr_nonfinite(c->roles, err,
                             "%s gave the score %g for sample %llu, times its "
                             "weight %g: up to %g is taken",
@@ -86,8 +86,8 @@ static xray_status take_score(const collector *c, const xray_score *answer,
     return XRAY_OK;
 }
 
-static xray_status take_tokens(const collector *c, const xray_score *answer,
-                               xr_err *err)
+static xray_status add_token_scores(const collector *c,
+                                    const xray_score *answer, xr_err *err)
 {
     const xr_part *part = c->roles->rewards[c->which].part;
     uint32_t tokens = c->samples[answer->id].id_count;
@@ -103,7 +103,7 @@ static xray_status take_tokens(const collector *c, const xray_score *answer,
     for (uint32_t t = 0; t < tokens; t++) {
         float *sum = &c->token_scores[answer->id][t];
         *sum += (float)part->weight * answer->token_scores[t];
-        if (!is_small((double)*sum))
+        if (!is_trainable_score((double)*sum))
             return xr_nonfinite(c->roles, err,
                                 "%s gave the score %g for token %u of sample "
                                 "%llu, times its weight %g: up to %g is taken",
@@ -114,7 +114,7 @@ static xray_status take_tokens(const collector *c, const xray_score *answer,
     return XRAY_OK;
 }
 
-static void take_values(const collector *c, const xray_score *answer)
+static void report_answer_values(const collector *c, const xray_score *answer)
 {
     const char *at = (const char *)answer->values;
     for (uint32_t v = 0; c->value && v < answer->value_count; v++) {
@@ -129,8 +129,8 @@ static void take_values(const collector *c, const xray_score *answer)
 }
 
 /* The next answer, within the time a plugin has for it. */
-static xray_status next_answer(const xr_instance *reward, size_t left,
-                               size_t count, xray_score *out, xr_err *err)
+static xray_status wait_for_answer(const xr_instance *reward, size_t left,
+                                   size_t count, xray_score *out, xr_err *err)
 {
     const xr_part *part = reward->part;
     const xray_reward_ops *ops = xr_reward_ops(part);
@@ -158,8 +158,8 @@ static xray_status next_answer(const xr_instance *reward, size_t left,
 
 /* Behind the last sample there is nothing to come; an answer too many would be
  * taken for one of the next step. */
-static xray_status expect_end(const xr_instance *reward, size_t count,
-                              xr_err *err)
+static xray_status expect_no_more_answers(const xr_instance *reward,
+                                          size_t count, xr_err *err)
 {
     const xr_part *part = reward->part;
     const xray_reward_ops *ops = xr_reward_ops(part);
@@ -178,47 +178,50 @@ static xray_status expect_end(const xr_instance *reward, size_t count,
 /* All answers of one instance. They are added in the order of instances, so the
  * sum does not depend on which answer comes first. A value that is not finite
  * does not end it: no answer may be left over for the next step. */
-static xray_status collect(const collector *c, xr_err *err)
+static xray_status collect_answers(const collector *c, xr_err *err)
 {
     const xr_instance *reward = &c->roles->rewards[c->which];
     xray_status found = XRAY_OK;
     for (size_t left = c->count; left; left--) {
         xray_score answer;
-        xray_status status = next_answer(reward, left, c->count, &answer, err);
+        xray_status status =
+            wait_for_answer(reward, left, c->count, &answer, err);
         if (status == XRAY_OK)
-            status = check(c, &answer, err);
+            status = check_answer(c, &answer, err);
         if (status != XRAY_OK)
             return status;
         xr_err *first = found == XRAY_OK ? err : NULL;
-        status = take_score(c, &answer, first);
+        status = add_answer_score(c, &answer, first);
         if (status == XRAY_OK)
-            status = take_tokens(c, &answer, first);
+            status = add_token_scores(c, &answer, first);
         if (status == XRAY_OK)
-            take_values(c, &answer);
+            report_answer_values(c, &answer);
         else if (found == XRAY_OK)
             found = status;
     }
-    xray_status status = expect_end(reward, c->count, err);
+    xray_status status = expect_no_more_answers(reward, c->count, err);
     return status != XRAY_OK ? status : found;
 }
 
 /* Every instance gets its work before any is waited for. */
-static xray_status submit_all(xr_roles *s, const xray_sample_in *samples,
-                              size_t count, xr_err *err)
+static xray_status submit_to_rewards(xr_roles *roles,
+                                     const xray_sample_in *samples,
+                                     size_t count, xr_err *err)
 {
-    for (size_t r = 0; r < s->run->reward_count; r++) {
-        const xr_part *part = s->rewards[r].part;
+    for (size_t r = 0; r < roles->run->reward_count; r++) {
+        const xr_part *part = roles->rewards[r].part;
         const xray_reward_ops *ops = xr_reward_ops(part);
-        xray_status status = XR_CALL(
-            part, "submit",
-            ops->submit(s->rewards[r].self, samples, count, sizeof(*samples)));
+        xray_status status =
+            XR_CALL(part, "submit",
+                    ops->submit(roles->rewards[r].self, samples, count,
+                                sizeof(*samples)));
         if (status != XRAY_OK)
             return xr_host_error(part->host, status, "submit", err);
     }
     return XRAY_OK;
 }
 
-xray_status xr_rewards_score(xr_roles *s, const xray_sample_in *samples,
+xray_status xr_rewards_score(xr_roles *roles, const xray_sample_in *samples,
                              size_t count, xr_score *out_scores,
                              float *const *token_scores, xr_score_value value,
                              void *ctx, xr_err *err)
@@ -227,29 +230,28 @@ xray_status xr_rewards_score(xr_roles *s, const xray_sample_in *samples,
     xr_err first = { "" };
     for (size_t i = 0; i < count; i++) {
         out_scores[i] = (xr_score){ .score = 0 };
-        for (size_t r = 0; r < s->run->reward_count; r++)
+        for (size_t r = 0; r < roles->run->reward_count; r++)
             out_scores[i].parts[r] = NAN; /* not answered yet */
     }
     if (!count)
         return XRAY_OK;
-    xray_status status = submit_all(s, samples, count, err);
-    for (size_t r = 0; r < s->run->reward_count && status == XRAY_OK; r++) {
-        const collector c = { s,     r,          samples,
-                              count, out_scores, token_scores,
-                              value, ctx };
+    xray_status status = submit_to_rewards(roles, samples, count, err);
+    for (size_t r = 0; r < roles->run->reward_count && status == XRAY_OK; r++) {
+        const collector c = { roles,        r,     samples, count, out_scores,
+                              token_scores, value, ctx };
         xr_err own = { "" };
-        s->nonfinite = 0;
-        status = collect(&c, &own);
-        if (status != XRAY_OK && (!found || !s->nonfinite))
+        roles->nonfinite = 0;
+        status = collect_answers(&c, &own);
+        if (status != XRAY_OK && (!found || !roles->nonfinite))
             first = own;
-        if (status != XRAY_E_NUMERIC || !s->nonfinite)
+        if (status != XRAY_E_NUMERIC || !roles->nonfinite)
             continue;
         found = status;
         status = XRAY_OK;
     }
     if (status == XRAY_OK)
         status = found;
-    s->nonfinite = status != XRAY_OK && status == found;
+    roles->nonfinite = status != XRAY_OK && status == found;
     if (status != XRAY_OK && *first.text)
         (void)xr_fail(err, status, "%s", first.text);
     return status;

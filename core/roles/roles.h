@@ -19,7 +19,7 @@ typedef struct xr_instance {
     (XRAY_ROLE_REWARD + 1) /* arrays by XRAY_ROLE_*; 0 is unused \
                             */
 
-/* Who has what on the device, by XRAY_ROLE_*: core/roles/turn.h. */
+/* Who has what on the device, by XRAY_ROLE_*: core/roles/memory_turns.h. */
 typedef struct xr_turns {
     uint32_t goes[XR_ROLES]; /* 1 << tag: may be sent away */
     uint32_t away[XR_ROLES];
@@ -35,7 +35,7 @@ typedef struct xr_published {
 
 typedef struct xr_roles {
     const xr_run *run; /* borrowed */
-    /* What models are called through: core/roles/role.h. */
+    /* What models are called through: core/roles/role_calls.h. */
     const struct xr_role_ops *calls;
     struct xr_whole *whole; /* models are in Workhorses; NULL: in this process
                              */
@@ -44,7 +44,7 @@ typedef struct xr_roles {
     xr_instance actor;
     xr_instance reference;
     xr_instance critic; /* a third train instance, if the algorithm needs one */
-    xr_instance score;  /* the reward model */
+    xr_instance reward_model; /* the reward model */
     xr_instance engine;
     xr_instance algo;
     xr_instance rewards[XR_MAX_REWARDS];
@@ -53,8 +53,8 @@ typedef struct xr_roles {
     xray_world worlds[XR_ROLES];
     xr_turns turns;
     xr_published published;
-    uint32_t rank;      /* of this process */
-    uint32_t in_worker; /* 1: this process is a Workhorse */
+    uint32_t rank;         /* of this process */
+    uint32_t in_workhorse; /* 1: this process is a Workhorse */
     int exact;          /* as xr_run.exact, once the engine has said its own */
     int nonfinite;      /* the last error is a NaN or Inf: xr_nonfinite */
     double first_token; /* xr_now() when an engine here had made one; or 0 */
@@ -90,7 +90,7 @@ static inline xr_instance *xr_roles_at(xr_roles *roles, uint32_t role)
     return role == XRAY_ROLE_ROLLOUT     ? &roles->engine
            : role == XRAY_ROLE_CRITIC    ? &roles->critic
            : role == XRAY_ROLE_REFERENCE ? &roles->reference
-           : role == XRAY_ROLE_REWARD    ? &roles->score
+           : role == XRAY_ROLE_REWARD    ? &roles->reward_model
                                          : &roles->actor;
 }
 

@@ -64,10 +64,11 @@ const char *xr_samples_text(const xr_samples *samples, uint32_t i);
 
 /* Appends scored sample i as a line of JSON: step, prompt, response,
  * ground_truth and score, then `more` (",\"key\":value..." or ""). */
-void xr_samples_line(const xr_samples *samples, const xr_row *const *rows,
-                     uint32_t i, uint64_t step, const char *more, xr_str *out);
+void xr_samples_append_line(const xr_samples *samples,
+                            const xr_row *const *rows, uint32_t i,
+                            uint64_t step, const char *more, xr_str *out);
 /* Writes the lines to DIR/STEP.jsonl, DIR made if need be. */
-xray_status xr_samples_keep(const char *dir, uint64_t step, const xr_str *lines,
-                            xr_err *err);
+xray_status xr_samples_write(const char *dir, uint64_t step,
+                             const xr_str *lines, xr_err *err);
 
 #endif

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "core/base/str.h"
-#include "core/roles/given.h"
+#include "core/roles/memory_turns.h"
+#include "core/roles/plugin_results.h"
 #include "core/roles/publish.h"
-#include "core/roles/turn.h"
 
 #define NAME_CAP 192
 #define LINE 64
@@ -40,7 +40,7 @@ typedef struct shipping {
     uint64_t size;
 } shipping;
 
-static uint64_t round_up(uint64_t bytes)
+static uint64_t round_up_to_line(uint64_t bytes)
 {
     return (bytes + LINE - 1) / LINE * LINE;
 }
@@ -52,7 +52,7 @@ static const xray_tensor *tensor_at(const xray_weights *table, uint32_t i)
                                                           table->tensor_stride);
 }
 
-static uint64_t whole_bytes(const xray_tensor *t)
+static uint64_t tensor_bytes(const xray_tensor *t)
 {
     uint64_t bytes = t->dtype == XRAY_F32 ? 4 : 2;
     for (uint32_t d = 0; d < t->dims && d < 4; d++)
@@ -60,29 +60,30 @@ static uint64_t whole_bytes(const xray_tensor *t)
     return bytes;
 }
 
-static const xray_weights *weights_of(const xr_roles *s)
+static const xray_weights *policy_weights(const xr_roles *roles)
 {
-    return xr_train(s->run)->weights(s->actor.self);
+    return xr_train(roles->run)->weights(roles->actor.self);
 }
 
-uint64_t xr_ship_bytes(const xr_roles *s)
+uint64_t xr_ship_bytes(const xr_roles *roles)
 {
-    const xray_weights *table = weights_of(s);
-    uint64_t bytes = round_up(sizeof(ship_header)) +
-                     round_up(table->tensor_count * sizeof(ship_tensor));
+    const xray_weights *table = policy_weights(roles);
+    uint64_t bytes =
+        round_up_to_line(sizeof(ship_header)) +
+        round_up_to_line(table->tensor_count * sizeof(ship_tensor));
     for (uint32_t i = 0; i < table->tensor_count; i++)
-        bytes += round_up(whole_bytes(tensor_at(table, i)));
+        bytes += round_up_to_line(tensor_bytes(tensor_at(table, i)));
     return bytes;
 }
 
 /* ---- writing ------------------------------------------------------------ */
 
-static xray_status put_tensor(shipping *w, const xray_weights *part,
-                              const xray_tensor *t, xr_err *err)
+static xray_status write_tensor(shipping *w, const xray_weights *part,
+                                const xray_tensor *t, xr_err *err)
 {
     const xr_part *device = w->roles->device.part;
     ship_tensor *to = &w->tensors[w->header->count];
-    uint64_t bytes = whole_bytes(t);
+    uint64_t bytes = tensor_bytes(t);
     if (w->header->count == w->header->cap || strlen(t->name) >= NAME_CAP ||
         bytes > w->size - w->header->used)
         return xr_fail(err, XRAY_E_BUG,
@@ -108,22 +109,23 @@ static xray_status put_tensor(shipping *w, const xray_weights *part,
                          part->device->sync(part->device_self, NULL));
     if (status != XRAY_OK)
         return xr_host_error(device->host, status, "export", err);
-    w->header->used += round_up(bytes);
+    w->header->used += round_up_to_line(bytes);
     w->header->count++;
     return XRAY_OK;
 }
 
-static xray_status put_part(shipping *w, const xray_weights *part, xr_err *err)
+static xray_status write_table(shipping *w, const xray_weights *part,
+                               xr_err *err)
 {
     xray_status status = XRAY_OK;
     if (!w->header)
         return XRAY_OK;
     for (uint32_t i = 0; i < part->tensor_count && status == XRAY_OK; i++)
-        status = put_tensor(w, part, tensor_at(part, i), err);
+        status = write_tensor(w, part, tensor_at(part, i), err);
     return status;
 }
 
-static xray_status put_export(shipping *w, xr_err *err)
+static xray_status write_export(shipping *w, xr_err *err)
 {
     const xr_instance *train = &w->roles->actor;
     const xray_train_ops *ops = xr_train(w->roles->run);
@@ -135,8 +137,8 @@ static xray_status put_export(shipping *w, xr_err *err)
                          ops->export_next(train->self, &part));
         if (status == XRAY_OK) {
             xr_err text = { "" };
-            if (xr_given_table(train->part, part, &text) != XRAY_OK ||
-                put_part(w, part, &text) != XRAY_OK) {
+            if (xr_check_weights_table(train->part, part, &text) != XRAY_OK ||
+                write_table(w, part, &text) != XRAY_OK) {
                 ops->export_end(train->self);
                 *err = text;
                 return XRAY_E_BUG;
@@ -149,34 +151,37 @@ static xray_status put_export(shipping *w, xr_err *err)
                : xr_host_error(train->part->host, status, "export", err);
 }
 
-xray_status xr_ship_write(xr_roles *s, void *memory, uint64_t size, xr_err *err)
+xray_status xr_ship_write(xr_roles *roles, void *memory, uint64_t size,
+                          xr_err *err)
 {
-    const xray_weights *table = weights_of(s);
-    shipping w = { .roles = s, .memory = memory, .size = size };
-    xray_status turn = xr_turn_publish(s, err);
+    const xray_weights *table = policy_weights(roles);
+    shipping w = { .roles = roles, .memory = memory, .size = size };
+    xray_status turn = xr_turn_publish(roles, err);
     if (turn != XRAY_OK)
         return turn;
-    if (memory && size < xr_ship_bytes(s))
+    if (memory && size < xr_ship_bytes(roles))
         return xr_fail(err, XRAY_E_BUG, "no room for the weights");
     if (memory) {
         w.header = memory;
         w.tensors =
-            (ship_tensor *)(void *)(w.memory + round_up(sizeof(ship_header)));
-        *w.header = (ship_header){ .version = table->version(table->owner),
-                                   .used = round_up(sizeof(ship_header)) +
-                                           round_up(table->tensor_count *
-                                                    sizeof(ship_tensor)),
-                                   .cap = table->tensor_count };
+            (ship_tensor *)(void *)(w.memory +
+                                    round_up_to_line(sizeof(ship_header)));
+        *w.header = (ship_header){
+            .version = table->version(table->owner),
+            .used = round_up_to_line(sizeof(ship_header)) +
+                    round_up_to_line(table->tensor_count * sizeof(ship_tensor)),
+            .cap = table->tensor_count
+        };
     }
     /* A table's memory may be elsewhere than on the device; what is exported is
      * on it. */
-    if (XRAY_HAS(xray_train_ops, xr_train(s->run), export_begin))
-        return put_export(&w, err);
+    if (XRAY_HAS(xray_train_ops, xr_train(roles->run), export_begin))
+        return write_export(&w, err);
     if (!xr_weights_complete(table))
         return xr_fail(err, XRAY_E_BUG,
                        "%s holds shards of its weights and offers no export",
-                       s->actor.part->instance);
-    return put_part(&w, table, err);
+                       roles->actor.part->instance);
+    return write_table(&w, table, err);
 }
 
 /* ---- reading ------------------------------------------------------------ */
@@ -190,21 +195,21 @@ static uint64_t shipped_version(void *owner)
     return ((const shipped *)owner)->version;
 }
 
-static xray_status still(void *owner)
+static xray_status shipped_lease(void *owner)
 {
     (void)owner;
     return XRAY_OK;
 }
 
-static void release(void *owner)
+static void shipped_release(void *owner)
 {
     (void)owner;
 }
 
 /* Where a tensor lies in the region; what the region says of it may be wrong.
  */
-static xray_status find_tensor(const ship_tensor *from, unsigned char *memory,
-                               uint64_t size, xr_err *err, xray_tensor *out)
+static xray_status map_tensor(const ship_tensor *from, unsigned char *memory,
+                              uint64_t size, xr_err *err, xray_tensor *out)
 {
     if (memchr(from->name, 0, NAME_CAP) == NULL || from->offset > size ||
         from->bytes > size - from->offset)
@@ -219,17 +224,18 @@ static xray_status find_tensor(const ship_tensor *from, unsigned char *memory,
 }
 
 /* `data` is memory of the device. */
-static xray_status check_sum(const xr_roles *s, const ship_tensor *from,
-                             const void *data, xr_err *err)
+static xray_status compare_checksum(const xr_roles *roles,
+                                    const ship_tensor *from, const void *data,
+                                    xr_err *err)
 {
     const xray_device_ops *device =
-        (const xray_device_ops *)s->device.part->ops;
+        (const xray_device_ops *)roles->device.part->ops;
     uint64_t sum = 0;
     xray_status status =
-        XR_CALL(s->device.part, "checksum",
-                device->checksum(s->device.self, data, from->bytes, &sum));
+        XR_CALL(roles->device.part, "checksum",
+                device->checksum(roles->device.self, data, from->bytes, &sum));
     if (status != XRAY_OK)
-        return xr_host_error(s->device.part->host, status, "checksum", err);
+        return xr_host_error(roles->device.part->host, status, "checksum", err);
     if (sum != from->sum)
         return xr_fail(err, XRAY_E_BUG,
                        "the checksum of tensor %s is %016" PRIx64
@@ -251,99 +257,106 @@ typedef struct arriving {
     uint32_t next;
 } arriving;
 
-static xray_status next_tensor(void *ctx, const xray_weights **out, xr_err *err)
+static xray_status stage_next_tensor(void *ctx, const xray_weights **out,
+                                     xr_err *err)
 {
     arriving *a = ctx;
-    const xr_roles *s = a->roles;
+    const xr_roles *roles = a->roles;
     const xray_device_ops *device = a->table.device;
     if (a->next == a->table.tensor_count)
         return XRAY_END;
     const ship_tensor *from = &a->from[a->next];
     a->tensor = a->table.tensors[a->next++];
     xray_status status =
-        XR_CALL(s->device.part, "copy",
-                device->copy(s->device.self, NULL, a->stage, a->tensor.data,
+        XR_CALL(roles->device.part, "copy",
+                device->copy(roles->device.self, NULL, a->stage, a->tensor.data,
                              from->bytes, XRAY_COPY_TO_DEVICE));
     if (status == XRAY_OK)
-        status =
-            XR_CALL(s->device.part, "sync", device->sync(s->device.self, NULL));
+        status = XR_CALL(roles->device.part, "sync",
+                         device->sync(roles->device.self, NULL));
     if (status != XRAY_OK)
-        return xr_host_error(s->device.part->host, status, "copy", err);
+        return xr_host_error(roles->device.part->host, status, "copy", err);
     a->tensor.data = a->stage;
     a->part = a->table;
     a->part.tensors = &a->tensor;
     a->part.tensor_count = 1;
     *out = &a->part;
-    return check_sum(s, from, a->stage, err);
+    return compare_checksum(roles, from, a->stage, err);
 }
 
-static xray_status publish_staged(xr_roles *s, arriving *a, xr_err *err)
+static xray_status publish_staged(xr_roles *roles, arriving *a, xr_err *err)
 {
     const xray_device_ops *device = a->table.device;
-    const xr_parts parts = { a, next_tensor };
+    const xr_parts parts = { a, stage_next_tensor };
     uint64_t most = 1;
     for (uint32_t i = 0; i < a->table.tensor_count; i++)
         most = a->from[i].bytes > most ? a->from[i].bytes : most;
     xray_status status =
-        XR_CALL(s->device.part, "alloc",
-                device->alloc(s->device.self, "weight sync", XRAY_TAG_WORKSPACE,
-                              most, &a->stage));
+        XR_CALL(roles->device.part, "alloc",
+                device->alloc(roles->device.self, "weight sync",
+                              XRAY_TAG_WORKSPACE, most, &a->stage));
     if (status != XRAY_OK)
-        return xr_host_error(s->device.part->host, status, "alloc", err);
-    status = xr_publish_table(s, &a->table, &parts, err);
-    device->free(s->device.self, a->stage);
+        return xr_host_error(roles->device.part->host, status, "alloc", err);
+    status = xr_publish_table(roles, &a->table, &parts, err);
+    device->free(roles->device.self, a->stage);
     return status;
 }
 
-static xray_status publish_here(xr_roles *s, const arriving *a, xr_err *err)
+static xray_status publish_in_place(xr_roles *roles, const arriving *a,
+                                    xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < a->table.tensor_count && status == XRAY_OK; i++)
-        status = check_sum(s, &a->from[i], a->table.tensors[i].data, err);
-    return status == XRAY_OK ? xr_publish_table(s, &a->table, NULL, err)
+        status =
+            compare_checksum(roles, &a->from[i], a->table.tensors[i].data, err);
+    return status == XRAY_OK ? xr_publish_table(roles, &a->table, NULL, err)
                              : status;
 }
 
 /* To the device straight from the region where the host's memory is its own. */
-static xray_status publish_region(xr_roles *s, arriving *a, xr_err *err)
+static xray_status publish_region(xr_roles *roles, arriving *a, xr_err *err)
 {
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
-    xray_status status = XR_CALL(s->device.part, "info",
-                                 a->table.device->info(s->device.self, &info));
+    xray_status status =
+        XR_CALL(roles->device.part, "info",
+                a->table.device->info(roles->device.self, &info));
     if (status != XRAY_OK)
-        return xr_host_error(s->device.part->host, status, "info", err);
-    return info.host_memory ? publish_here(s, a, err)
-                            : publish_staged(s, a, err);
+        return xr_host_error(roles->device.part->host, status, "info", err);
+    return info.host_memory ? publish_in_place(roles, a, err)
+                            : publish_staged(roles, a, err);
 }
 
-xray_status xr_ship_read(xr_roles *s, const void *memory, uint64_t size,
+xray_status xr_ship_read(xr_roles *roles, const void *memory, uint64_t size,
                          xr_err *err)
 {
     const unsigned char *base = memory;
     const ship_header *header = memory;
     const ship_tensor *from =
-        (const ship_tensor *)(const void *)(base + round_up(sizeof(*header)));
-    if (size < round_up(sizeof(*header)) ||
-        header->count > (size - round_up(sizeof(*header))) / sizeof(*from))
+        (const ship_tensor *)(const void *)(base +
+                                            round_up_to_line(sizeof(*header)));
+    if (size < round_up_to_line(sizeof(*header)) ||
+        header->count >
+            (size - round_up_to_line(sizeof(*header))) / sizeof(*from))
         return xr_fail(err, XRAY_E_BUG, "the weights' region is cut off");
     xray_tensor *tensors = xr_calloc(header->count + 1, sizeof(*tensors));
     if (!tensors)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %u tensors",
                        header->count);
     shipped owner = { header->version };
-    arriving a = { .roles = s,
-                   .from = from,
-                   .table = { .header = XRAY_HEADER(xray_weights),
-                              .tensor_count = header->count,
-                              .tensor_stride = sizeof(xray_tensor),
-                              .tensors = tensors,
-                              .device =
-                                  (const xray_device_ops *)s->device.part->ops,
-                              .device_self = s->device.self,
-                              .owner = &owner,
-                              .version = shipped_version,
-                              .lease = still,
-                              .release = release } };
+    arriving a = {
+        .roles = roles,
+        .from = from,
+        .table = { .header = XRAY_HEADER(xray_weights),
+                   .tensor_count = header->count,
+                   .tensor_stride = sizeof(xray_tensor),
+                   .tensors = tensors,
+                   .device = (const xray_device_ops *)roles->device.part->ops,
+                   .device_self = roles->device.self,
+                   .owner = &owner,
+                   .version = shipped_version,
+                   .lease = shipped_lease,
+                   .release = shipped_release }
+    };
     xray_status status = XRAY_OK;
     /* The engine reads through a table whose data pointers are not const. */
     union {
@@ -351,9 +364,9 @@ xray_status xr_ship_read(xr_roles *s, const void *memory, uint64_t size,
         unsigned char *out;
     } at = { base };
     for (uint32_t i = 0; i < header->count && status == XRAY_OK; i++)
-        status = find_tensor(&from[i], at.out, size, err, &tensors[i]);
+        status = map_tensor(&from[i], at.out, size, err, &tensors[i]);
     if (status == XRAY_OK)
-        status = publish_region(s, &a, err);
+        status = publish_region(roles, &a, err);
     free(tensors);
     return status;
 }

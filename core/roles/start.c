@@ -5,55 +5,55 @@
 #include "core/deepspeed/deepspeed.h"
 #include "core/roles/create.h"
 #include "core/roles/whole.h"
-#include "core/run/parts.h"
 #include "core/run/resources.h"
+#include "core/run/run_setup.h"
 
 void xr_roles_try(xr_run *run, xr_errors *errors)
 {
     xr_err err = { "" };
     uint32_t needs = 0;
-    xr_roles *s = xr_roles_make(run);
-    if (!s) {
+    xr_roles *roles = xr_roles_new(run);
+    if (!roles) {
         xr_errors_add(errors, "out of memory");
         return;
     }
     for (size_t i = 0; i < run->reward_count; i++)
         if (run->rewards[i].component && run->rewards[i].config &&
-            xr_create_reward(s, &s->rewards[i], &err) != XRAY_OK)
+            xr_create_reward(roles, &roles->rewards[i], &err) != XRAY_OK)
             xr_errors_add(errors, "%s", err.text);
     if (run->algo.component && run->algo.config) {
-        if (xr_create_algo(s, &needs, &err) == XRAY_OK)
-            xr_run_needs(run, needs, errors);
+        if (xr_create_algo(roles, &needs, &err) == XRAY_OK)
+            xr_run_apply_needs(run, needs, errors);
         else
             xr_errors_add(errors, "%s", err.text);
     }
-    xr_roles_free(s);
+    xr_roles_free(roles);
 }
 
-static xray_status start_rewards(xr_roles *s, xr_err *err)
+static xray_status create_rewards(xr_roles *roles, xr_err *err)
 {
     xray_status status = XRAY_OK;
-    for (size_t i = 0; i < s->run->reward_count && status == XRAY_OK; i++)
-        status = xr_create_reward(s, &s->rewards[i], err);
+    for (size_t i = 0; i < roles->run->reward_count && status == XRAY_OK; i++)
+        status = xr_create_reward(roles, &roles->rewards[i], err);
     return status;
 }
 
 /* Workhorses hold the models; here the WholeModel stands for each of them. */
-static xray_status start_whole(xr_roles *s, xr_err *err)
+static xray_status start_whole(xr_roles *roles, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t role = 1; role < XR_ROLES && status == XRAY_OK; role++)
-        if (xr_run_wants(s->run, role) && role != XRAY_ROLE_ACTOR &&
+        if (xr_run_has_role(roles->run, role) && role != XRAY_ROLE_ACTOR &&
             role != XRAY_ROLE_ROLLOUT)
-            status = xr_create_name(s, role, err);
+            status = xr_create_role_part(roles, role, err);
     if (status == XRAY_OK)
-        status = xr_whole_open(s, err, &s->whole);
+        status = xr_whole_open(roles, err, &roles->whole);
     if (status != XRAY_OK)
         return status;
-    s->calls = &xr_whole_calls;
+    roles->calls = &xr_whole_calls;
     for (uint32_t role = 1; role < XR_ROLES; role++)
-        if (xr_run_wants(s->run, role))
-            xr_roles_at(s, role)->self = s->whole;
+        if (xr_run_has_role(roles->run, role))
+            xr_roles_at(roles, role)->self = roles->whole;
     return XRAY_OK;
 }
 
@@ -65,18 +65,18 @@ static xray_status check_plans(xr_run *run, xr_err *err)
     xr_resources_plan(run, &errors, &plans);
     /* Room for one checkpoint; what more steps take is what check is for. */
     if (!errors.count)
-        xr_resources_room(run, &plans, &errors);
+        xr_resources_check_space(run, &plans, &errors);
     xray_status status =
         errors.count ? xr_fail(err, XRAY_E_CONFIG, "%s", errors.items[0])
                      : XRAY_OK;
     xr_errors_free(&errors);
-    if (status == XRAY_OK && xr_resources_memory(run, &plans, err) == 2)
+    if (status == XRAY_OK && xr_resources_check_memory(run, &plans, err) == 2)
         status = XRAY_E_CONFIG;
     return status;
 }
 
 /* What a DeepSpeed JSON holds without effect. */
-static void log_notes(const xr_run *run)
+static void log_config_notes(const xr_run *run)
 {
     for (const xr_note *n = xr_config_notes(run->config); n; n = n->next)
         if (run->sink.write && run->sink.level >= n->level)
@@ -84,36 +84,36 @@ static void log_notes(const xr_run *run)
                             n->text);
 }
 
-static xray_status start_all(xr_roles *s, xr_run *run, xr_err *err)
+static xray_status start_instances(xr_roles *roles, xr_run *run, xr_err *err)
 {
     xray_status status = XRAY_OK;
-    log_notes(run);
+    log_config_notes(run);
     if (run->with & XR_WITH_REWARD)
-        status = start_rewards(s, err);
+        status = create_rewards(roles, err);
     if (status == XRAY_OK && (run->with & XR_WITH_ALGO))
-        status = xr_create_needs(s, run, err);
+        status = xr_create_algo_of_run(roles, run, err);
     if (status == XRAY_OK && (run->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
         status = check_plans(run, err);
     if (status == XRAY_OK && (run->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
-        status = xr_run_verify(run, err);
+        status = xr_run_verify_models(run, err);
     if (status != XRAY_OK || !run->device.component)
         return status;
     if (xr_run_is_remote(run))
-        return start_whole(s, err);
-    status = xr_create_device(s, err);
-    return status == XRAY_OK ? xr_create_models(s, err) : status;
+        return start_whole(roles, err);
+    status = xr_create_device(roles, err);
+    return status == XRAY_OK ? xr_create_models(roles, err) : status;
 }
 
 xray_status xr_roles_start(xr_run *run, xr_err *err, xr_roles **out)
 {
-    xr_roles *s = xr_roles_make(run);
+    xr_roles *roles = xr_roles_new(run);
     *out = NULL;
-    if (!s)
+    if (!roles)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
-    xray_status status = start_all(s, run, err);
+    xray_status status = start_instances(roles, run, err);
     if (status == XRAY_OK)
-        *out = s;
+        *out = roles;
     else
-        xr_roles_free(s);
+        xr_roles_free(roles);
     return status;
 }

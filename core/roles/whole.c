@@ -8,7 +8,7 @@
 
 #include "core/base/str.h"
 #include "core/roles/whole_inner.h"
-#include "core/roles/worker.h"
+#include "core/roles/workhorse.h"
 #include "model/hf/config.h"
 
 /* ---- open --------------------------------------------------------------- */
@@ -16,10 +16,10 @@
 /* Attention of a row costs 2 s^2 h L operations for the causal half, the
  * products 2 P s: in units of the former c = P / (h L), twice that for whole
  * rows; verl's 24576 for 7 B is P / (2 h L). */
-static double token_cost(const xr_run *s)
+static double cost_per_token(const xr_run *run)
 {
     xm_config config;
-    if (xm_config_parse(s->actor.json, "config.json", NULL, &config) !=
+    if (xm_config_parse(run->actor.json, "config.json", NULL, &config) !=
             XRAY_OK ||
         !config.hidden || !config.layers)
         return 4096;
@@ -27,9 +27,9 @@ static double token_cost(const xr_run *s)
            (2.0 * config.hidden * config.layers);
 }
 
-static xray_status take_memory(xr_whole *w, xr_err *err)
+static xray_status allocate_arrays(xr_whole *w, xr_err *err)
 {
-    uint64_t rows = xr_run_rows(w->run);
+    uint64_t rows = xr_run_max_rows(w->run);
     w->row_cap = (uint32_t)rows;
     w->cost = xr_calloc((size_t)rows + 1, sizeof(*w->cost));
     w->part = xr_calloc((size_t)rows + 1, sizeof(*w->part));
@@ -43,13 +43,13 @@ static xray_status take_memory(xr_whole *w, xr_err *err)
                              : status;
 }
 
-static xray_status spawn_all(xr_whole *w, xr_err *err)
+static xray_status spawn_workhorses(xr_whole *w, xr_err *err)
 {
     const char *folders = w->run->plugin_path;
     const xr_part *runtime = &w->run->runtime;
-    const char *const argv[] = { "/proc/self/exe", XR_WORKER_COMMAND,
+    const char *const argv[] = { "/proc/self/exe", XR_WORKHORSE_COMMAND,
                                  runtime->ops ? runtime->component->name
-                                              : XR_WORKER_LOCAL,
+                                              : XR_WORKHORSE_LOCAL,
                                  folders ? folders : "", NULL };
     xr_str text = { 0 };
     xr_str_printf(&text, "%u %s\n",
@@ -62,7 +62,7 @@ static xray_status spawn_all(xr_whole *w, xr_err *err)
     for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++) {
         char name[32];
         (void)snprintf(name, sizeof(name), "workhorse %u", r);
-        xr_actor_spawn_spec spec = { .class_ = &xr_worker_class,
+        xr_actor_spawn_spec spec = { .class_ = &xr_workhorse_class,
                                      .argv = argv,
                                      .name = name,
                                      .text = xr_str_text(&text),
@@ -74,7 +74,7 @@ static xray_status spawn_all(xr_whole *w, xr_err *err)
     return status;
 }
 
-static void say_memory(const xr_whole *w)
+static void log_workhorse_memory(const xr_whole *w)
 {
     const xr_log_sink *sink = &w->run->sink;
     if (!sink->write || sink->level < XRAY_LOG_INFO)
@@ -84,7 +84,7 @@ static void say_memory(const xr_whole *w)
                     xr_str_text(&w->horse[r].memory));
 }
 
-static xray_status ready(xr_whole *w, xr_err *err)
+static xray_status wait_until_ready(xr_whole *w, xr_err *err)
 {
     int64_t limit = w->run->ini.run.plugin_timeout;
     xray_status status = XRAY_OK;
@@ -101,11 +101,11 @@ static xray_status ready(xr_whole *w, xr_err *err)
                                &w->horse[r].future, &w->horse[r].memory);
     status = xr_whole_wait(w, &all, status, err);
     if (status == XRAY_OK)
-        say_memory(w);
+        log_workhorse_memory(w);
     return status;
 }
 
-static void close_whole(xr_whole *w)
+static void free_whole(xr_whole *w)
 {
     xr_whole_drop_calls(w);
     xr_whole_put_regions(w);
@@ -127,15 +127,15 @@ static void close_whole(xr_whole *w)
     free(w);
 }
 
-xray_status xr_whole_open(xr_roles *s, xr_err *err, xr_whole **out)
+xray_status xr_whole_open(xr_roles *roles, xr_err *err, xr_whole **out)
 {
     xr_whole *w = xr_calloc(1, sizeof(*w));
     if (!w)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the Workhorses");
-    w->run = s->run;
-    w->size = s->run->placement.size;
-    w->per_token = token_cost(s->run);
-    const xr_part *runtime = &s->run->runtime;
+    w->run = roles->run;
+    w->size = roles->run->placement.size;
+    w->per_token = cost_per_token(roles->run);
+    const xr_part *runtime = &roles->run->runtime;
     xr_actors_setup setup = { .ops = runtime->ops,
                               .config = runtime->config,
                               .host = runtime->host ? xr_host_api(runtime->host)
@@ -143,7 +143,7 @@ xray_status xr_whole_open(xr_roles *s, xr_err *err, xr_whole **out)
                               .actors = w->size,
                               .fail_together = 1,
                               .extra = sizeof(xray_comm_trace) };
-    xray_status status = take_memory(w, err);
+    xray_status status = allocate_arrays(w, err);
     if (status == XRAY_OK)
         status = xr_actors_new(&setup, err, &w->actors);
     /* Before a rank waits for another that cannot answer. */
@@ -153,14 +153,14 @@ xray_status xr_whole_open(xr_roles *s, xr_err *err, xr_whole **out)
                              "which %u ranks would find each other; it serves "
                              "one rank",
                              runtime->component ? runtime->component->name
-                                                : XR_WORKER_LOCAL,
+                                                : XR_WORKHORSE_LOCAL,
                              w->size);
     if (status == XRAY_OK)
-        status = spawn_all(w, err);
+        status = spawn_workhorses(w, err);
     if (status == XRAY_OK)
-        status = ready(w, err);
+        status = wait_until_ready(w, err);
     if (status != XRAY_OK) {
-        close_whole(w);
+        free_whole(w);
         return status;
     }
     *out = w;
@@ -169,8 +169,8 @@ xray_status xr_whole_open(xr_roles *s, xr_err *err, xr_whole **out)
 
 /* ---- calls without a batch ---------------------------------------------- */
 
-static xray_status same_step(const xr_whole *w, const xr_ranks *ranks,
-                             xr_err *err)
+static xray_status check_same_step(const xr_whole *w, const xr_ranks *ranks,
+                                   xr_err *err)
 {
     const xr_horse *first = &w->horse[ranks->rank[0]];
     for (uint32_t i = 1; i < ranks->count; i++) {
@@ -187,12 +187,13 @@ static xray_status same_step(const xr_whole *w, const xr_ranks *ranks,
     return XRAY_OK;
 }
 
-static xray_status step_all(xr_roles *s, uint32_t role, double lr,
-                            double max_norm, xray_step_result *out, xr_err *err)
+static xray_status whole_step(xr_roles *roles, uint32_t role, double lr,
+                              double max_norm, xray_step_result *out,
+                              xr_err *err)
 {
-    xr_whole *w = s->whole;
+    xr_whole *w = roles->whole;
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
-    xray_status status = xr_whole_fit(w, err);
+    xray_status status = xr_whole_check_fit(w, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];
         xr_str_clear(&h->bad);
@@ -202,7 +203,7 @@ static xray_status step_all(xr_roles *s, uint32_t role, double lr,
     }
     status = xr_whole_wait(w, ranks, status, err);
     if (status == XRAY_OK)
-        status = same_step(w, ranks, err);
+        status = check_same_step(w, ranks, err);
     const xr_horse *first = &w->horse[ranks->rank[0]];
     *out = (xray_step_result){ .header = XRAY_HEADER(xray_step_result),
                                .grad_norm = first->norm,
@@ -216,8 +217,8 @@ static xray_status step_all(xr_roles *s, uint32_t role, double lr,
 
 /* To engines on ranks of their own: once out of the trainer, then to all of
  * them at a time. */
-static xray_status ship(xr_whole *w, const xr_ranks *from, const xr_ranks *to,
-                        xr_err *err)
+static xray_status ship_weights(xr_whole *w, const xr_ranks *from,
+                                const xr_ranks *to, xr_err *err)
 {
     xray_region *region = NULL;
     xr_horse *first = &w->horse[from->rank[0]];
@@ -245,14 +246,14 @@ static xray_status ship(xr_whole *w, const xr_ranks *from, const xr_ranks *to,
 }
 
 /* Every engine takes the policy's weights. */
-static xray_status publish_all(xr_roles *s, xr_err *err)
+static xray_status whole_publish(xr_roles *roles, xr_err *err)
 {
-    xr_whole *w = s->whole;
+    xr_whole *w = roles->whole;
     const xr_ranks *ranks = xr_run_ranks(w->run, XRAY_ROLE_ACTOR);
     const xr_ranks *engines = xr_run_ranks(w->run, XRAY_ROLE_ROLLOUT);
-    xray_status status = xr_whole_fit(w, err);
+    xray_status status = xr_whole_check_fit(w, err);
     if (status == XRAY_OK && !xr_ranks_equal(ranks, engines))
-        return ship(w, ranks, engines, err);
+        return ship_weights(w, ranks, engines, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];
         status =
@@ -261,11 +262,11 @@ static xray_status publish_all(xr_roles *s, xr_err *err)
     return xr_whole_wait(w, ranks, status, err);
 }
 
-static xray_status call_files(xr_whole *w, const char *method, uint32_t role,
-                              const char *dir, xr_err *err)
+static xray_status call_file_method(xr_whole *w, const char *method,
+                                    uint32_t role, const char *dir, xr_err *err)
 {
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
-    xray_status status = xr_whole_fit(w, err);
+    xray_status status = xr_whole_check_fit(w, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];
         status = xr_actor_call(h->actor, method, err, &h->future, role, dir);
@@ -274,34 +275,34 @@ static xray_status call_files(xr_whole *w, const char *method, uint32_t role,
 }
 
 /* Each rank its own ranges of one folder. */
-static xray_status save_all(xr_roles *s, uint32_t role, const char *dir,
-                            xr_err *err)
+static xray_status whole_save(xr_roles *roles, uint32_t role, const char *dir,
+                              xr_err *err)
 {
-    return call_files(s->whole, "save", role, dir, err);
+    return call_file_method(roles->whole, "save", role, dir, err);
 }
 
-static xray_status load_all(xr_roles *s, uint32_t role, const char *dir,
-                            xr_err *err)
+static xray_status whole_load(xr_roles *roles, uint32_t role, const char *dir,
+                              xr_err *err)
 {
-    return call_files(s->whole, "load", role, dir, err);
+    return call_file_method(roles->whole, "load", role, dir, err);
 }
 
 /* The instances that it stood for are gone with it. */
-static void close_roles(xr_roles *s)
+static void whole_close(xr_roles *roles)
 {
-    close_whole(s->whole);
-    s->whole = NULL;
+    free_whole(roles->whole);
+    roles->whole = NULL;
     for (uint32_t role = 1; role < XR_ROLES; role++)
-        xr_roles_at(s, role)->self = NULL;
+        xr_roles_at(roles, role)->self = NULL;
 }
 
 const xr_role_ops xr_whole_calls = {
     .forward = xr_whole_forward,
     .gradients = xr_whole_gradients,
-    .step = step_all,
-    .save = save_all,
-    .load = load_all,
+    .step = whole_step,
+    .save = whole_save,
+    .load = whole_load,
     .generate = xr_whole_generate,
-    .publish = publish_all,
-    .close = close_roles,
+    .publish = whole_publish,
+    .close = whole_close,
 };

@@ -7,7 +7,7 @@
 #ifndef XR_WHOLE_H
 #define XR_WHOLE_H
 
-#include "core/roles/role.h"
+#include "core/roles/role_calls.h"
 
 typedef struct xr_whole xr_whole;
 

@@ -10,15 +10,16 @@
 
 /* ---- dealing ------------------------------------------------------------ */
 
-static uint32_t row_tokens(const xr_whole *w, uint32_t row)
+static uint32_t count_row_tokens(const xr_whole *w, uint32_t row)
 {
     return w->start[row + 1] - w->start[row];
 }
 
 /* Lengths of the views' rows, and the costs of what goes to one replica as a
  * whole: a row, or a group. */
-static xray_status measure(xr_whole *w, const xr_views *views, uint32_t *out,
-                           uint32_t *out_units, xr_err *err)
+static xray_status measure_units(xr_whole *w, const xr_views *views,
+                                 uint32_t *out, uint32_t *out_units,
+                                 xr_err *err)
 {
     uint32_t rows = 0;
     uint32_t units = 0;
@@ -45,7 +46,8 @@ static xray_status measure(xr_whole *w, const xr_views *views, uint32_t *out,
 }
 
 /* Rows and tokens of each replica. */
-static void count_parts(xr_whole *w, const xr_ranks *ranks, uint32_t rows)
+static void count_replica_rows(xr_whole *w, const xr_ranks *ranks,
+                               uint32_t rows)
 {
     for (uint32_t i = 0; i < ranks->count; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];
@@ -54,13 +56,13 @@ static void count_parts(xr_whole *w, const xr_ranks *ranks, uint32_t rows)
     for (uint32_t r = 0; r < rows; r++) {
         xr_horse *h = &w->horse[ranks->rank[w->part[w->unit[r]]]];
         h->rows++;
-        h->tokens += row_tokens(w, r);
+        h->tokens += count_row_tokens(w, r);
     }
 }
 
 /* All replicas get as many micro-batches as the one with most. */
-static xray_status count_views(xr_whole *w, uint32_t role, xr_wire *wires,
-                               xr_err *err)
+static xray_status count_micro_batches(xr_whole *w, uint32_t role,
+                                       xr_wire *wires, xr_err *err)
 {
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
     xray_status status = XRAY_OK;
@@ -75,9 +77,10 @@ static xray_status count_views(xr_whole *w, uint32_t role, xr_wire *wires,
 }
 
 /* A region for each replica, with its rows in ascending order. */
-static xray_status pack(xr_whole *w, const xr_ranks *ranks,
-                        const xr_views *views, const xr_wire_header *shape,
-                        xr_wire *wires, xr_err *err)
+static xray_status pack_replica_rows(xr_whole *w, const xr_ranks *ranks,
+                                     const xr_views *views,
+                                     const xr_wire_header *shape,
+                                     xr_wire *wires, xr_err *err)
 {
     xray_status status = XRAY_OK;
     uint32_t row = 0;
@@ -95,7 +98,7 @@ static xray_status pack(xr_whole *w, const xr_ranks *ranks,
         for (uint32_t r = 0; r < views->pointers[v]->rows; r++, row++) {
             xr_wire *wire = &wires[w->part[w->unit[row]]];
             wire->index[wire->rows.batch.rows] = row;
-            status = xr_rows_take(&wire->rows, views->pointers[v], r, err);
+            status = xr_rows_copy_from(&wire->rows, views->pointers[v], r, err);
             if (status != XRAY_OK)
                 return status;
         }
@@ -104,26 +107,27 @@ static xray_status pack(xr_whole *w, const xr_ranks *ranks,
     return status;
 }
 
-static xray_status deal(xr_whole *w, uint32_t role, const xr_views *views,
-                        const xr_wire_header *shape, xr_wire *wires,
-                        xr_err *err)
+static xray_status deal_rows(xr_whole *w, uint32_t role, const xr_views *views,
+                             const xr_wire_header *shape, xr_wire *wires,
+                             xr_err *err)
 {
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
     uint32_t rows = 0;
     uint32_t units = 0;
-    xray_status status = xr_whole_fit(w, err);
+    xray_status status = xr_whole_check_fit(w, err);
     if (status == XRAY_OK)
-        status = measure(w, views, &rows, &units, err);
+        status = measure_units(w, views, &rows, &units, err);
     if (status != XRAY_OK)
         return status;
     xr_balance_deal(&w->balance, w->cost, units, ranks->count, w->part);
-    count_parts(w, ranks, rows);
-    status = pack(w, ranks, views, shape, wires, err);
-    return status == XRAY_OK ? count_views(w, role, wires, err) : status;
+    count_replica_rows(w, ranks, rows);
+    status = pack_replica_rows(w, ranks, views, shape, wires, err);
+    return status == XRAY_OK ? count_micro_batches(w, role, wires, err)
+                             : status;
 }
 
-static xray_status call_all(xr_whole *w, const xr_ranks *ranks,
-                            const char *method, uint32_t role, xr_err *err)
+static xray_status call_replicas(xr_whole *w, const xr_ranks *ranks,
+                                 const char *method, uint32_t role, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
@@ -137,41 +141,41 @@ static xray_status call_all(xr_whole *w, const xr_ranks *ranks,
 /* ---- forward ------------------------------------------------------------ */
 
 /* Puts the outputs of a replica where its rows came from. */
-static void restore(const xr_whole *w, const xr_wire *wire,
-                    const xray_outputs *out)
+static void restore_outputs(const xr_whole *w, const xr_wire *wire,
+                            const xray_outputs *out)
 {
     float *const to[3] = { out->logp, out->entropy, out->value };
     for (uint32_t r = 0; r < wire->rows.batch.rows; r++) {
         size_t from = (size_t)wire->rows.row_start[r];
         size_t at = w->start[wire->index[r]];
-        size_t bytes = row_tokens(w, wire->index[r]) * sizeof(float);
+        size_t bytes = count_row_tokens(w, wire->index[r]) * sizeof(float);
         for (int k = 0; k < 3; k++)
             if (to[k])
                 memcpy(to[k] + at, wire->out[k] + from, bytes);
     }
 }
 
-xray_status xr_whole_forward(xr_roles *s, uint32_t role, const xr_views *views,
-                             uint32_t outputs, const xray_outputs *out,
-                             xr_err *err)
+xray_status xr_whole_forward(xr_roles *roles, uint32_t role,
+                             const xr_views *views, uint32_t outputs,
+                             const xray_outputs *out, xr_err *err)
 {
-    xr_whole *w = s->whole;
+    xr_whole *w = roles->whole;
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
     xr_wire wires[XR_MAX_RANKS];
     xr_wire_header shape = { .outputs = outputs, .prompts = views->prompts };
-    xray_status status = deal(w, role, views, &shape, wires, err);
+    xray_status status = deal_rows(w, role, views, &shape, wires, err);
     if (status == XRAY_OK)
-        status = call_all(w, ranks, "forward", role, err);
+        status = call_replicas(w, ranks, "forward", role, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
-        restore(w, &wires[i], out);
+        restore_outputs(w, &wires[i], out);
     xr_whole_put_regions(w);
     return status;
 }
 
 /* ---- gradients ---------------------------------------------------------- */
 
-static xray_status discard(xr_whole *w, const xr_ranks *ranks, uint32_t role,
-                           xr_err *err)
+static xray_status discard_gradients(xr_whole *w, const xr_ranks *ranks,
+                                     uint32_t role, xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
@@ -183,7 +187,8 @@ static xray_status discard(xr_whole *w, const xr_ranks *ranks, uint32_t role,
 
 /* The first replica goes on from the sums as they stand, so that one replica
  * adds what a model in this process would, bit for bit. */
-static void start_sums(xr_wire *wire, const xr_loss_spec *from, uint64_t names)
+static void start_loss_sums(xr_wire *wire, const xr_loss_spec *from,
+                            uint64_t names)
 {
     for (uint64_t k = 0; k < names; k++) {
         wire->sums[k] = from ? from->sums[k] : 0;
@@ -191,7 +196,7 @@ static void start_sums(xr_wire *wire, const xr_loss_spec *from, uint64_t names)
     }
 }
 
-static void take_sums(const xr_wire *wire, int add, const xr_loss_spec *to)
+static void take_loss_sums(const xr_wire *wire, int add, const xr_loss_spec *to)
 {
     for (uint64_t k = 0; k < to->names; k++) {
         to->sums[k] = wire->sums[k] + (add ? to->sums[k] : 0);
@@ -200,11 +205,11 @@ static void take_sums(const xr_wire *wire, int add, const xr_loss_spec *to)
     }
 }
 
-xray_status xr_whole_gradients(xr_roles *s, uint32_t role,
+xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
                                const xr_views *views, const xr_loss_spec *spec,
                                xr_err *fault, xr_err *err)
 {
-    xr_whole *w = s->whole;
+    xr_whole *w = roles->whole;
     const xr_ranks *ranks = xr_run_ranks(w->run, role);
     xr_wire wires[XR_MAX_RANKS];
     xr_wire_header shape = { .outputs = spec->outputs,
@@ -213,31 +218,32 @@ xray_status xr_whole_gradients(xr_roles *s, uint32_t role,
                              .names = spec->names,
                              .context_size = spec->context_size };
     fault->text[0] = '\0';
-    xray_status status = deal(w, role, views, &shape, wires, err);
+    xray_status status = deal_rows(w, role, views, &shape, wires, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        start_sums(&wires[i], i == 0 ? spec : NULL, spec->names);
+        start_loss_sums(&wires[i], i == 0 ? spec : NULL, spec->names);
         memcpy(wires[i].context, spec->context, spec->context_size);
     }
     if (status == XRAY_OK)
-        status = call_all(w, ranks, "gradients", role, err);
+        status = call_replicas(w, ranks, "gradients", role, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        take_sums(&wires[i], i > 0, spec);
+        take_loss_sums(&wires[i], i > 0, spec);
         if (*wires[i].header->fault && !*fault->text)
             (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", wires[i].header->fault);
     }
     xr_whole_put_regions(w);
     if (status == XRAY_OK && *fault->text)
-        status = discard(w, ranks, role, err);
+        status = discard_gradients(w, ranks, role, err);
     /* As where the models are here: the loss fails. */
     return status == XRAY_OK && *fault->text
-               ? xr_fail(err, xr_nonfinite_loss(s), "%s", fault->text)
+               ? xr_fail(err, xr_nonfinite_loss(roles), "%s", fault->text)
                : status;
 }
 
 /* ---- rollout ------------------------------------------------------------ */
 
 /* Prompts i, i + engines, i + 2 engines, ... go to engine i. */
-static uint32_t share(uint32_t count, uint32_t engines, uint32_t i)
+static uint32_t count_engine_prompts(uint32_t count, uint32_t engines,
+                                     uint32_t i)
 {
     return count > i ? (count - i - 1) / engines + 1 : 0;
 }
@@ -248,8 +254,9 @@ static xray_status pack_prompts(xr_whole *w, const xr_ranks *ranks, uint32_t i,
                                 xr_err *err)
 {
     xr_horse *h = &w->horse[ranks->rank[i]];
-    xr_wire_rollout_header header = { .prompts = share(count, ranks->count, i),
-                                      .how = *how };
+    xr_wire_rollout_header header = {
+        .prompts = count_engine_prompts(count, ranks->count, i), .how = *how
+    };
     for (uint32_t k = i; k < count; k += ranks->count)
         header.ids += rows[k]->prompt_count;
     xray_status status = xr_region_get(
@@ -267,8 +274,8 @@ static xray_status pack_prompts(xr_whole *w, const xr_ranks *ranks, uint32_t i,
     return XRAY_OK;
 }
 
-static void take_samples(xr_samples *to, const xr_wire_rollout *from,
-                         uint32_t i, uint32_t engines)
+static void take_engine_samples(xr_samples *to, const xr_wire_rollout *from,
+                                uint32_t i, uint32_t engines)
 {
     uint32_t n = from->header->how.n;
     size_t max = from->header->how.max_tokens;
@@ -288,8 +295,9 @@ static void take_samples(xr_samples *to, const xr_wire_rollout *from,
         }
 }
 
-static xray_status draw_all(xr_whole *w, const xr_ranks *ranks,
-                            const volatile sig_atomic_t *stop, xr_err *err)
+static xray_status generate_on_engines(xr_whole *w, const xr_ranks *ranks,
+                                       const volatile sig_atomic_t *stop,
+                                       xr_err *err)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
@@ -300,23 +308,23 @@ static xray_status draw_all(xr_whole *w, const xr_ranks *ranks,
     return xr_whole_wait_each(w, ranks, status, stop, err);
 }
 
-xray_status xr_whole_generate(xr_roles *s, xr_samples *samples,
+xray_status xr_whole_generate(xr_roles *roles, xr_samples *samples,
                               const xr_row *const *rows, uint32_t count,
                               const xr_sampling *how,
                               const volatile sig_atomic_t *stop, xr_err *err)
 {
-    xr_whole *w = s->whole;
-    const xr_ranks *ranks = xr_run_ranks(s->run, XRAY_ROLE_ROLLOUT);
+    xr_whole *w = roles->whole;
+    const xr_ranks *ranks = xr_run_ranks(roles->run, XRAY_ROLE_ROLLOUT);
     xr_wire_rollout rollouts[XR_MAX_RANKS];
-    xray_status status = xr_whole_fit(w, err);
+    xray_status status = xr_whole_check_fit(w, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
         status = pack_prompts(w, ranks, i, rows, count, how, &rollouts[i], err);
     if (status == XRAY_OK)
-        status = draw_all(w, ranks, stop, err);
+        status = generate_on_engines(w, ranks, stop, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
-        take_samples(samples, &rollouts[i], i, ranks->count);
+        take_engine_samples(samples, &rollouts[i], i, ranks->count);
     if (status == XRAY_E_NUMERIC)
-        s->nonfinite = 1;
+        roles->nonfinite = 1;
     xr_whole_put_regions(w);
     return status;
 }

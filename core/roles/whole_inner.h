@@ -55,7 +55,7 @@ xray_status xr_whole_wait_each(xr_whole *whole, const xr_ranks *ranks,
                                xray_status sent,
                                const volatile sig_atomic_t *stop, xr_err *err);
 /* XRAY_E_PEER after a call has failed. */
-xray_status xr_whole_fit(const xr_whole *whole, xr_err *err);
+xray_status xr_whole_check_fit(const xr_whole *whole, xr_err *err);
 /* The futures of calls in progress are given up. */
 void xr_whole_drop_calls(xr_whole *whole);
 /* The regions of a call go back to the pool. */

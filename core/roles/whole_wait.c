@@ -11,7 +11,7 @@
 #define LOOK_MS 100 /* how often a wait looks at the stop flag */
 
 /* Where every rank stands: "rank 0 waits in all_gather of 4096 bytes". */
-static void add_traces(const xr_whole *w, xr_err *err)
+static void append_collective_traces(const xr_whole *w, xr_err *err)
 {
     const xr_board *board = xr_actors_board(w->actors);
     xr_str text = { 0 };
@@ -35,7 +35,7 @@ static void add_traces(const xr_whole *w, xr_err *err)
     xr_str_free(&text);
 }
 
-xray_status xr_whole_fit(const xr_whole *w, xr_err *err)
+xray_status xr_whole_check_fit(const xr_whole *w, xr_err *err)
 {
     return w->broken ? xr_fail(err, XRAY_E_PEER,
                                "the ranks are out of step after an error")
@@ -51,7 +51,8 @@ void xr_whole_drop_calls(xr_whole *w)
 }
 
 /* One answer, or XRAY_AGAIN. */
-static xray_status next_answer(xr_whole *w, const xr_ranks *ranks, xr_err *err)
+static xray_status take_next_answer(xr_whole *w, const xr_ranks *ranks,
+                                    xr_err *err)
 {
     xr_future *futures[XR_MAX_RANKS];
     size_t at = 0;
@@ -65,7 +66,7 @@ static xray_status next_answer(xr_whole *w, const xr_ranks *ranks, xr_err *err)
     return xr_future_wait(futures[at], -1, err);
 }
 
-static uint32_t waiting(const xr_whole *w, const xr_ranks *ranks)
+static uint32_t count_waiting(const xr_whole *w, const xr_ranks *ranks)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < ranks->count; i++)
@@ -75,14 +76,14 @@ static uint32_t waiting(const xr_whole *w, const xr_ranks *ranks)
 
 /* Patient: an error of one rank lets the others finish, for calls in which no
  * rank waits for another. */
-static xray_status wait_all(xr_whole *w, const xr_ranks *ranks,
-                            const volatile sig_atomic_t *stop, int patient,
-                            xr_err *err)
+static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
+                                  const volatile sig_atomic_t *stop,
+                                  int patient, xr_err *err)
 {
     xray_status first = XRAY_OK;
-    while (waiting(w, ranks)) {
+    while (count_waiting(w, ranks)) {
         xr_err text = { "" };
-        xray_status status = next_answer(w, ranks, &text);
+        xray_status status = take_next_answer(w, ranks, &text);
         if (status == XRAY_AGAIN)
             status = xr_actors_check(w->actors, &text);
         if (status == XRAY_OK && stop && *stop >= 2)
@@ -97,28 +98,28 @@ static xray_status wait_all(xr_whole *w, const xr_ranks *ranks,
     return first;
 }
 
-static xray_status spoiled(xr_whole *w, xray_status status, xr_err *err)
+static xray_status mark_broken(xr_whole *w, xray_status status, xr_err *err)
 {
     w->broken = 1;
     xr_whole_drop_calls(w);
     if (status == XRAY_E_PEER)
-        add_traces(w, err);
+        append_collective_traces(w, err);
     return status;
 }
 
 /* A call that did not reach a rank that is gone: others may have theirs. */
-static xray_status unsent(xr_whole *w, xray_status status, xr_err *err)
+static xray_status mark_unsent(xr_whole *w, xray_status status, xr_err *err)
 {
-    return w->broken ? status : spoiled(w, status, err);
+    return w->broken ? status : mark_broken(w, status, err);
 }
 
 xray_status xr_whole_wait(xr_whole *w, const xr_ranks *ranks, xray_status sent,
                           xr_err *err)
 {
     if (sent != XRAY_OK)
-        return unsent(w, sent, err);
-    xray_status status = wait_all(w, ranks, NULL, 0, err);
-    return status == XRAY_OK ? status : spoiled(w, status, err);
+        return mark_unsent(w, sent, err);
+    xray_status status = wait_for_ranks(w, ranks, NULL, 0, err);
+    return status == XRAY_OK ? status : mark_broken(w, status, err);
 }
 
 xray_status xr_whole_wait_each(xr_whole *w, const xr_ranks *ranks,
@@ -126,10 +127,11 @@ xray_status xr_whole_wait_each(xr_whole *w, const xr_ranks *ranks,
                                const volatile sig_atomic_t *stop, xr_err *err)
 {
     if (sent != XRAY_OK)
-        return unsent(w, sent, err);
-    xray_status status = wait_all(w, ranks, stop, 1, err);
-    return waiting(w, ranks) || status == XRAY_E_PEER ? spoiled(w, status, err)
-                                                      : status;
+        return mark_unsent(w, sent, err);
+    xray_status status = wait_for_ranks(w, ranks, stop, 1, err);
+    return count_waiting(w, ranks) || status == XRAY_E_PEER
+               ? mark_broken(w, status, err)
+               : status;
 }
 
 void xr_whole_put_regions(xr_whole *w)

@@ -4,26 +4,27 @@
 #include <string.h>
 
 /* Takes `bytes` off the block; without a block it only adds up. */
-static void *carve(char *base, uint64_t *used, uint64_t bytes)
+static void *carve_array(char *base, uint64_t *used, uint64_t bytes)
 {
     void *at = base ? base + *used : NULL;
     *used += (bytes + 63) & ~(uint64_t)63;
     return at;
 }
 
-static uint64_t place(char *base, const xr_wire_header *shape, xr_wire *out)
+static uint64_t lay_out_batch(char *base, const xr_wire_header *shape,
+                              xr_wire *out)
 {
     uint64_t used = 0;
     uint64_t rows = shape->row_cap;
     uint64_t tokens = shape->token_cap;
-    out->header = carve(base, &used, sizeof(*out->header));
-    out->sums = carve(base, &used, shape->names * sizeof(double));
-    out->weights = carve(base, &used, shape->names * sizeof(double));
-    out->index = carve(base, &used, rows * sizeof(uint32_t));
-    out->context = carve(base, &used, shape->context_size);
+    out->header = carve_array(base, &used, sizeof(*out->header));
+    out->sums = carve_array(base, &used, shape->names * sizeof(double));
+    out->weights = carve_array(base, &used, shape->names * sizeof(double));
+    out->index = carve_array(base, &used, rows * sizeof(uint32_t));
+    out->context = carve_array(base, &used, shape->context_size);
     for (int i = 0; i < 3; i++)
-        out->out[i] = carve(base, &used, tokens * sizeof(float));
-    void *memory = carve(base, &used, xr_rows_bytes(rows, tokens));
+        out->out[i] = carve_array(base, &used, tokens * sizeof(float));
+    void *memory = carve_array(base, &used, xr_rows_bytes(rows, tokens));
     if (base)
         xr_rows_attach(&out->rows, shape->row_cap, shape->token_cap, memory);
     return used;
@@ -32,12 +33,12 @@ static uint64_t place(char *base, const xr_wire_header *shape, xr_wire *out)
 uint64_t xr_wire_bytes(const xr_wire_header *shape)
 {
     xr_wire wire;
-    return place(NULL, shape, &wire);
+    return lay_out_batch(NULL, shape, &wire);
 }
 
 void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out)
 {
-    (void)place(memory, shape, out);
+    (void)lay_out_batch(memory, shape, out);
     *out->header = *shape;
     out->header->fault[0] = '\0';
     xr_rows_clear(&out->rows);
@@ -65,7 +66,7 @@ xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
                        "a batch of %u rows and %u tokens is not in its %llu "
                        "bytes",
                        header.rows, header.tokens, (unsigned long long)size);
-    (void)place(memory, &header, out);
+    (void)lay_out_batch(memory, &header, out);
     out->rows.batch.rows = header.rows;
     out->rows.batch.tokens = header.tokens;
     out->rows.batch.span_count = header.rows;
@@ -76,7 +77,7 @@ xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
                         xr_views *views, xr_err *err)
 {
     const xr_cut cut = { .count = wire->rows.batch.rows,
-                         .budget = xr_run_load(run, role).tokens,
+                         .budget = xr_run_workload(run, role).tokens,
                          .prompts = wire->header->prompts };
     return xr_views_cut(views, &wire->rows, &cut, err);
 }
@@ -90,15 +91,16 @@ static uint64_t lay_out_rollout(char *base, const xr_wire_rollout_header *shape,
     uint64_t prompts = shape->prompts;
     uint64_t samples = prompts * shape->how.n;
     uint64_t tokens = samples * shape->how.max_tokens;
-    out->header = carve(base, &used, sizeof(*out->header));
-    out->prompt_id = carve(base, &used, prompts * sizeof(uint64_t));
-    out->versions = carve(base, &used, samples * sizeof(uint64_t));
-    out->prompt_start = carve(base, &used, (prompts + 1) * sizeof(uint32_t));
-    out->prompt = carve(base, &used, shape->ids * sizeof(int32_t));
-    out->sizes = carve(base, &used, samples * sizeof(uint32_t));
-    out->finish = carve(base, &used, samples * sizeof(uint32_t));
-    out->tokens = carve(base, &used, tokens * sizeof(int32_t));
-    out->logp = carve(base, &used, tokens * sizeof(float));
+    out->header = carve_array(base, &used, sizeof(*out->header));
+    out->prompt_id = carve_array(base, &used, prompts * sizeof(uint64_t));
+    out->versions = carve_array(base, &used, samples * sizeof(uint64_t));
+    out->prompt_start =
+        carve_array(base, &used, (prompts + 1) * sizeof(uint32_t));
+    out->prompt = carve_array(base, &used, shape->ids * sizeof(int32_t));
+    out->sizes = carve_array(base, &used, samples * sizeof(uint32_t));
+    out->finish = carve_array(base, &used, samples * sizeof(uint32_t));
+    out->tokens = carve_array(base, &used, tokens * sizeof(int32_t));
+    out->logp = carve_array(base, &used, tokens * sizeof(float));
     return used;
 }
 

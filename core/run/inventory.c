@@ -28,15 +28,15 @@ void xr_inventory_free(xr_inventory *v)
     *v = (xr_inventory){ .count = 0 };
 }
 
-static int by_path(const void *a, const void *b)
+static int compare_paths(const void *a, const void *b)
 {
     const xr_inventory_item *x = a;
     const xr_inventory_item *y = b;
     return strcmp(x->path, y->path);
 }
 
-static xray_status add(xr_inventory *v, const char *path, uint64_t size,
-                       uint64_t hash, xr_err *err)
+static xray_status add_item(xr_inventory *v, const char *path, uint64_t size,
+                            uint64_t hash, xr_err *err)
 {
     if (v->count == v->cap) {
         size_t cap = v->cap ? 2 * v->cap : 16;
@@ -73,16 +73,17 @@ static xray_status hash_file(const char *path, xr_err *err, uint64_t *out_size,
 typedef xray_status (*visit_fn)(void *ctx, const char *full, const char *path,
                                 xr_err *err);
 
-typedef struct walk {
+typedef struct visitor {
     visit_fn visit;
     void *ctx;
-} walk;
+} visitor;
 
-static xray_status walk_folder(const walk *w, const char *dir,
-                               const char *below, int depth, xr_err *err);
+static xray_status visit_folder(const visitor *w, const char *dir,
+                                const char *below, int depth, xr_err *err);
 
-static xray_status walk_entry(const walk *w, const char *dir, const char *below,
-                              const char *name, int depth, xr_err *err)
+static xray_status visit_entry(const visitor *w, const char *dir,
+                               const char *below, const char *name, int depth,
+                               xr_err *err)
 {
     char full[XR_PATH_CAP];
     char path[XR_PATH_CAP];
@@ -94,14 +95,14 @@ static xray_status walk_entry(const walk *w, const char *dir, const char *below,
     if (size < 0 || (size_t)size >= sizeof(path))
         return xr_fail(err, XRAY_E_RANGE, "%s: the path is too long", full);
     if (xr_path_is_dir(full))
-        return walk_folder(w, full, path, depth + 1, err);
+        return visit_folder(w, full, path, depth + 1, err);
     if (strcmp(path, XR_INVENTORY_FILE) == 0)
         return XRAY_OK;
     return w->visit(w->ctx, full, path, err);
 }
 
-static xray_status walk_folder(const walk *w, const char *dir,
-                               const char *below, int depth, xr_err *err)
+static xray_status visit_folder(const visitor *w, const char *dir,
+                                const char *below, int depth, xr_err *err)
 {
     if (depth > DEEPEST)
         return xr_fail(err, XRAY_E_IO, "%s: folders are nested too deep", dir);
@@ -113,24 +114,25 @@ static xray_status walk_folder(const walk *w, const char *dir,
     for (struct dirent *e = readdir(open); e && status == XRAY_OK;
          e = readdir(open))
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            status = walk_entry(w, dir, below, e->d_name, depth, err);
+            status = visit_entry(w, dir, below, e->d_name, depth, err);
     (void)closedir(open);
     return status;
 }
 
 /* ---- writing ------------------------------------------------------------ */
 
-static xray_status take_file(void *ctx, const char *full, const char *path,
-                             xr_err *err)
+static xray_status add_visited_file(void *ctx, const char *full,
+                                    const char *path, xr_err *err)
 {
     uint64_t size = 0;
     uint64_t hash = 0;
     xray_status status = hash_file(full, err, &size, &hash);
-    return status == XRAY_OK ? add((xr_inventory *)ctx, path, size, hash, err)
-                             : status;
+    return status == XRAY_OK
+               ? add_item((xr_inventory *)ctx, path, size, hash, err)
+               : status;
 }
 
-static void print(const xr_inventory *v, xr_str *out)
+static void print_manifest(const xr_inventory *v, xr_str *out)
 {
     xr_str_puts(out, "{\"format\": \"" FORMAT "\",\n \"files\": [");
     for (size_t i = 0; i < v->count; i++) {
@@ -148,17 +150,17 @@ static void print(const xr_inventory *v, xr_str *out)
 xray_status xr_inventory_write(const char *dir, xr_err *err)
 {
     xr_inventory v = { .count = 0 };
-    const walk w = { take_file, &v };
+    const visitor w = { add_visited_file, &v };
     xr_str text = { 0 };
     char path[XR_PATH_CAP];
     xray_status status =
         xr_path_join(dir, XR_INVENTORY_FILE, path, sizeof(path), err);
     if (status == XRAY_OK)
-        status = walk_folder(&w, dir, "", 0, err);
+        status = visit_folder(&w, dir, "", 0, err);
     if (status == XRAY_OK) {
         if (v.count)
-            qsort(v.items, v.count, sizeof(*v.items), by_path);
-        print(&v, &text);
+            qsort(v.items, v.count, sizeof(*v.items), compare_paths);
+        print_manifest(&v, &text);
         status = text.failed
                      ? xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path)
                      : xr_file_write(path, text.data, text.size, err);
@@ -171,7 +173,7 @@ xray_status xr_inventory_write(const char *dir, xr_err *err)
 /* ---- reading ------------------------------------------------------------ */
 
 /* A path may not lead out of the folder. */
-static int is_inside(const char *path)
+static int is_path_inside(const char *path)
 {
     if (!*path || *path == '/')
         return 0;
@@ -201,7 +203,7 @@ static xray_status read_item(const cJSON *json, const char *where, xr_err *err,
         status = xr_json_string(json, "xxh64", where, err, &hash);
     if (status != XRAY_OK)
         return status;
-    if (!is_inside(path))
+    if (!is_path_inside(path))
         return xr_fail(err, XRAY_E_IO,
                        "%s: the path \"%s\" is not one below the checkpoint",
                        where, path);
@@ -211,11 +213,11 @@ static xray_status read_item(const cJSON *json, const char *where, xr_err *err,
     if (xr_parse_hex64(hash, &sum) != 0)
         return xr_fail(err, XRAY_E_IO, "%s: the checksum of %s is \"%s\"",
                        where, path, hash);
-    return add(out, path, (uint64_t)bytes, sum, err);
+    return add_item(out, path, (uint64_t)bytes, sum, err);
 }
 
 /* The text is whole if what it says of itself is so. */
-static int is_whole(const char *text, size_t size)
+static int is_text_complete(const char *text, size_t size)
 {
     size_t tail = strlen(SELF) + 16 + strlen("\"}\n");
     char digits[17];
@@ -239,7 +241,7 @@ xray_status xr_inventory_parse(const char *text, size_t size, const char *where,
     const cJSON *item = NULL;
     const char *format = NULL;
     *out = (xr_inventory){ .count = 0 };
-    if (!is_whole(text, size))
+    if (!is_text_complete(text, size))
         return xr_fail(err, XRAY_E_IO, "%s is cut off or damaged", where);
     xray_status status = xr_json_parse(text, size, where, err, &json);
     if (status == XRAY_OK)
@@ -256,7 +258,7 @@ xray_status xr_inventory_parse(const char *text, size_t size, const char *where,
             status = read_item(item, where, err, out);
     cJSON_Delete(json);
     if (status == XRAY_OK && out->count)
-        qsort(out->items, out->count, sizeof(*out->items), by_path);
+        qsort(out->items, out->count, sizeof(*out->items), compare_paths);
     if (status != XRAY_OK)
         xr_inventory_free(out);
     return status;
@@ -264,8 +266,8 @@ xray_status xr_inventory_parse(const char *text, size_t size, const char *where,
 
 /* ---- comparing ---------------------------------------------------------- */
 
-static xray_status check_size(const char *path, uint64_t size,
-                              const xr_inventory_item *item, xr_err *err)
+static xray_status check_item_size(const char *path, uint64_t size,
+                                   const xr_inventory_item *item, xr_err *err)
 {
     if (size == item->size)
         return XRAY_OK;
@@ -274,14 +276,15 @@ static xray_status check_size(const char *path, uint64_t size,
                    (unsigned long long)item->size);
 }
 
-static xray_status check_sum(const char *path, const xr_inventory_item *item,
-                             xr_err *err)
+static xray_status check_item_checksum(const char *path,
+                                       const xr_inventory_item *item,
+                                       xr_err *err)
 {
     uint64_t size = 0;
     uint64_t hash = 0;
     xray_status status = hash_file(path, err, &size, &hash);
     if (status == XRAY_OK)
-        status = check_size(path, size, item, err);
+        status = check_item_size(path, size, item, err);
     if (status != XRAY_OK || hash == item->hash)
         return status;
     return xr_fail(err, XRAY_E_IO,
@@ -303,23 +306,23 @@ static xray_status check_item(const char *dir, const xr_inventory_item *item,
     if (!xr_path_exists(path))
         return xr_fail(err, XRAY_E_IO, "%s is missing", path);
     if (sum)
-        return check_sum(path, item, err);
+        return check_item_checksum(path, item, err);
     status = xr_file_open(path, err, &fd, &size);
     if (status != XRAY_OK)
         return status;
     (void)close(fd);
-    return check_size(path, size, item, err);
+    return check_item_size(path, size, item, err);
 }
 
-static xray_status expect_listed(void *ctx, const char *full, const char *path,
-                                 xr_err *err)
+static xray_status expect_listed_file(void *ctx, const char *full,
+                                      const char *path, xr_err *err)
 {
     const xr_inventory *v = (const xr_inventory *)ctx;
     char name[XR_PATH_CAP];
     (void)snprintf(name, sizeof(name), "%s", path);
     const xr_inventory_item key = { .path = name };
     if (v->count &&
-        bsearch(&key, v->items, v->count, sizeof(*v->items), by_path))
+        bsearch(&key, v->items, v->count, sizeof(*v->items), compare_paths))
         return XRAY_OK;
     return xr_fail(err, XRAY_E_IO,
                    "%s does not belong to the checkpoint, its manifest does "
@@ -351,18 +354,18 @@ static xray_status read_inventory(const char *dir, xr_err *err,
 xray_status xr_inventory_verify(const char *dir, xr_err *err)
 {
     xr_inventory v;
-    const walk w = { expect_listed, &v };
+    const visitor w = { expect_listed_file, &v };
     xray_status status = read_inventory(dir, err, &v);
     for (size_t i = 0; i < v.count && status == XRAY_OK; i++)
         status = check_item(dir, &v.items[i], 1, err);
     if (status == XRAY_OK)
-        status = walk_folder(&w, dir, "", 0, err);
+        status = visit_folder(&w, dir, "", 0, err);
     xr_inventory_free(&v);
     return status;
 }
 
 /* What lies below the leaf: the name there, or NULL. */
-static const char *below(const char *path, const char *leaf)
+static const char *path_below(const char *path, const char *leaf)
 {
     size_t size = strlen(leaf);
     return strncmp(path, leaf, size) == 0 && path[size] == '/' ? path + size + 1
@@ -374,19 +377,19 @@ xray_status xr_inventory_verify_model(const char *dir, const char *leaf,
 {
     char folder[XR_PATH_CAP];
     xr_inventory v;
-    const walk w = { expect_listed, &v };
+    const visitor w = { expect_listed_file, &v };
     xray_status status = xr_path_join(dir, leaf, folder, sizeof(folder), err);
     if (status != XRAY_OK)
         return status;
     status = read_inventory(dir, err, &v);
     for (size_t i = 0; i < v.count && status == XRAY_OK; i++) {
-        const char *name = below(v.items[i].path, leaf);
+        const char *name = path_below(v.items[i].path, leaf);
         if (name)
             status = check_item(dir, &v.items[i],
                                 sums && strncmp(name, "optim", 5) != 0, err);
     }
     if (status == XRAY_OK)
-        status = walk_folder(&w, folder, leaf, 0, err);
+        status = visit_folder(&w, folder, leaf, 0, err);
     xr_inventory_free(&v);
     return status;
 }

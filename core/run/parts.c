@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/run/parts.h"
+#include "core/run/run_setup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "core/base/str.h"
 
 /* "xray.train/0" -> "train": what the INI calls the interface. */
-static void kind_of(const char *iface, char *out, size_t cap)
+static void interface_kind(const char *iface, char *out, size_t cap)
 {
     const char *dot = strchr(iface, '.');
     const char *kind = dot ? dot + 1 : iface;
@@ -17,44 +17,44 @@ static void kind_of(const char *iface, char *out, size_t cap)
 
 /* What a component would have in its section is not known when it is missing.
  */
-void xr_run_find_part(xr_run *s, xr_part *part, const char *iface,
+void xr_run_find_part(xr_run *run, xr_part *part, const char *iface,
                       const char *name, const char *section, xr_errors *errors)
 {
     xr_err err = { "" };
     char kind[32];
     char instance[128];
-    kind_of(iface, kind, sizeof(kind));
+    interface_kind(iface, kind, sizeof(kind));
     (void)snprintf(instance, sizeof(instance), "%s.%s", kind, name);
-    if (xr_plugins_find(s->plugins, iface, name, &err, &part->component) !=
+    if (xr_plugins_find(run->plugins, iface, name, &err, &part->component) !=
         XRAY_OK) {
         part->component = NULL;
         const char *where = section ? section : "run";
         const char *key = section ? "plugin" : kind;
         xr_errors_add(errors, "%s: [%s] %s: %s",
-                      xr_config_location(s->config, where, key), where, key,
+                      xr_config_location(run->config, where, key), where, key,
                       err.text);
-        xr_config_ignore(s->config, section ? section : instance);
+        xr_config_ignore(run->config, section ? section : instance);
         return;
     }
     part->ops = part->component->ops;
-    part->host = xr_host_new(section ? section : instance, &s->sink);
+    part->host = xr_host_new(section ? section : instance, &run->sink);
     part->config =
-        xr_component_config(s->config, part->component, section, errors);
+        xr_component_config(run->config, part->component, section, errors);
     if (!part->host)
         xr_errors_add(errors, "out of memory");
     else
         part->instance = xr_host_instance(part->host);
 }
 
-int xr_run_provides(const xr_run *s, const char *section)
+int xr_run_provides(const xr_run *run, const char *section)
 {
     char want[192];
     const char *dot = strchr(section, '.');
     (void)snprintf(want, sizeof(want), "xray.%.*s/0:%s", (int)(dot - section),
                    section, dot + 1);
     size_t size = strlen(want);
-    for (size_t i = 0; i < xr_plugins_count(s->plugins); i++) {
-        const char *at = xr_plugins_at(s->plugins, i)->provides;
+    for (size_t i = 0; i < xr_plugins_count(run->plugins); i++) {
+        const char *at = xr_plugins_at(run->plugins, i)->provides;
         for (at = at ? strstr(at, want) : NULL; at; at = strstr(at + 1, want))
             if (at[size] == '\0' || at[size] == ' ')
                 return 1;
@@ -69,14 +69,14 @@ static void drop_part(xr_part *part)
     *part = (xr_part){ 0 };
 }
 
-void xr_run_drop_parts(xr_run *s)
+void xr_run_drop_parts(xr_run *run)
 {
-    xr_part *const parts[] = { &s->algo,    &s->infer, &s->train,
-                               &s->runtime, &s->comm,  &s->device };
-    for (size_t i = 0; i < s->reward_count; i++)
-        drop_part(&s->rewards[i]);
+    xr_part *const parts[] = { &run->algo,    &run->infer, &run->train,
+                               &run->runtime, &run->comm,  &run->device };
+    for (size_t i = 0; i < run->reward_count; i++)
+        drop_part(&run->rewards[i]);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         drop_part(parts[i]);
-    free(s->score_config);
-    s->score_config = NULL;
+    free(run->reward_model_config);
+    run->reward_model_config = NULL;
 }

@@ -19,7 +19,7 @@ int xr_ranks_equal(const xr_ranks *a, const xr_ranks *b)
            memcmp(a->rank, b->rank, a->count * sizeof(a->rank[0])) == 0;
 }
 
-static void all_ranks(uint32_t size, xr_ranks *out)
+static void set_all_ranks(uint32_t size, xr_ranks *out)
 {
     out->count = size;
     for (uint32_t i = 0; i < size; i++)
@@ -27,7 +27,8 @@ static void all_ranks(uint32_t size, xr_ranks *out)
 }
 
 /* "3" or "0-2", ascending behind what is there. What is wrong, or NULL. */
-static const char *add_range(const char *text, uint32_t size, xr_ranks *out)
+static const char *add_rank_range(const char *text, uint32_t size,
+                                  xr_ranks *out)
 {
     char first_text[24] = "";
     int64_t first = 0;
@@ -48,18 +49,18 @@ static const char *add_range(const char *text, uint32_t size, xr_ranks *out)
     return NULL;
 }
 
-static void read_role(const xr_config *config, const char *key,
-                      const xray_list *list, uint32_t size, xr_ranks *out,
-                      xr_errors *errors)
+static void read_role_ranks(const xr_config *config, const char *key,
+                            const xray_list *list, uint32_t size, xr_ranks *out,
+                            xr_errors *errors)
 {
     const char *wrong = NULL;
     out->count = 0;
     if (list->count == 1 && strcmp(list->items[0], "all") == 0) {
-        all_ranks(size, out);
+        set_all_ranks(size, out);
         return;
     }
     for (uint64_t i = 0; i < list->count && !wrong; i++) {
-        wrong = add_range(list->items[i], size, out);
+        wrong = add_rank_range(list->items[i], size, out);
         if (wrong)
             xr_errors_add(errors,
                           "%s: [placement] %s: \"%s\" %s; [run] ranks is %u",
@@ -67,18 +68,18 @@ static void read_role(const xr_config *config, const char *key,
                           list->items[i], wrong, size);
     }
     if (wrong)
-        all_ranks(size, out);
+        set_all_ranks(size, out);
 }
 
-void xr_placement_read(const xr_config *config, const xr_run_config *run,
+void xr_placement_read(const xr_config *config, const xr_run_config *ini,
                        xr_placement *out, xr_errors *errors)
 {
-    const xr_placement_section *p = &run->placement;
-    uint32_t size = (uint32_t)run->run.ranks;
+    const xr_placement_section *p = &ini->placement;
+    uint32_t size = (uint32_t)ini->run.ranks;
     *out = (xr_placement){ .size = size };
-    read_role(config, "actor", &p->actor, size, &out->actor, errors);
+    read_role_ranks(config, "actor", &p->actor, size, &out->actor, errors);
     if (!out->actor.count)
-        all_ranks(size, &out->actor);
+        set_all_ranks(size, &out->actor);
     const struct {
         const char *key;
         const xray_list *list;
@@ -90,8 +91,8 @@ void xr_placement_read(const xr_config *config, const xr_run_config *run,
         { "rollout", &p->rollout, &out->rollout },
     };
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        read_role(config, others[i].key, others[i].list, size, others[i].to,
-                  errors);
+        read_role_ranks(config, others[i].key, others[i].list, size,
+                        others[i].to, errors);
         if (!others[i].to->count)
             *others[i].to = out->actor;
     }

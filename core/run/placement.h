@@ -25,7 +25,7 @@ typedef struct xr_placement {
 
 /* Resolves [placement]; what is wrong with it goes to `errors`, and the role is
  * on all ranks then. */
-void xr_placement_read(const xr_config *config, const xr_run_config *run,
+void xr_placement_read(const xr_config *config, const xr_run_config *ini,
                        xr_placement *out, xr_errors *errors);
 /* A rank's place among those of a role, or -1. */
 int64_t xr_ranks_find(const xr_ranks *ranks, uint32_t rank);

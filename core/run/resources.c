@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/run/parts.h"
 #include "core/run/rows.h"
+#include "core/run/run_setup.h"
 #include "model/hf/config.h"
 
 static const char *const tag_names[XRAY_TAG_COUNT] = {
@@ -30,15 +30,15 @@ const char *xr_bytes_text(uint64_t bytes, char *buffer)
 }
 
 /* A plan of absurd size must not wrap around into one that fits. */
-static uint64_t add(uint64_t a, uint64_t b)
+static uint64_t add_saturated(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
 /* ---- plans -------------------------------------------------------------- */
 
-static xr_part_plan *begin(xr_resources *r, const xr_part *part,
-                           const char *who)
+static xr_part_plan *begin_part_plan(xr_resources *r, const xr_part *part,
+                                     const char *who)
 {
     xr_part_plan *p = &r->parts[r->count];
     *p = (xr_part_plan){ .who = who,
@@ -50,12 +50,12 @@ static xr_part_plan *begin(xr_resources *r, const xr_part *part,
 
 /* What a plugin refuses of a model's file says so with the file in front, and
  * two plugins that say the same say it once. */
-static void refuse(const xr_run *s, const xr_part *part, xray_status status,
-                   xr_errors *errors)
+static void report_refusal(const xr_run *run, const xr_part *part,
+                           xray_status status, xr_errors *errors)
 {
     xr_err err = { "" };
     (void)xr_host_error(part->host, status, "plan", &err);
-    xr_run_locate(s, &err);
+    xr_run_locate(run, &err);
     const char *text = err.text + err.location.from;
     for (size_t i = 0; i < errors->count; i++)
         if (strcmp(errors->items[i], text) == 0)
@@ -63,194 +63,200 @@ static void refuse(const xr_run *s, const xr_part *part, xray_status status,
     xr_errors_add(errors, "%s", text);
 }
 
-static void take(const xr_run *s, xr_resources *r, xr_part_plan *p,
-                 xray_status status, xr_errors *errors)
+static void add_part_plan(const xr_run *run, xr_resources *r, xr_part_plan *p,
+                          xray_status status, xr_errors *errors)
 {
     if (status != XRAY_OK) {
-        refuse(s, p->part, status, errors);
+        report_refusal(run, p->part, status, errors);
         return;
     }
     uint64_t copies = r->machine.host_memory ? p->ranks : 1;
     for (size_t i = 0; i < XRAY_TAG_COUNT; i++) {
-        p->bytes = add(p->bytes, p->plan.bytes[i]);
+        p->bytes = add_saturated(p->bytes, p->plan.bytes[i]);
         for (uint64_t k = 0; k < copies; k++)
-            r->tags[i] = add(r->tags[i], p->plan.bytes[i]);
+            r->tags[i] = add_saturated(r->tags[i], p->plan.bytes[i]);
     }
     for (uint64_t k = 0; k < copies; k++)
-        r->bytes = add(r->bytes, p->bytes);
+        r->bytes = add_saturated(r->bytes, p->bytes);
     r->count++;
 }
 
 /* The trainer's plan under one of its roles. */
-static void plan_role(xr_run *s, uint32_t role, xr_errors *errors,
-                      xr_resources *r)
+static void plan_trainer_role(xr_run *run, uint32_t role, xr_errors *errors,
+                              xr_resources *r)
 {
-    const xr_part *part = &s->train;
-    const xray_world world = xr_run_world(s, role);
-    const xray_workload load = xr_run_load(s, role);
+    const xr_part *part = &run->train;
+    const xray_world world = xr_run_world(run, role);
+    const xray_workload load = xr_run_workload(run, role);
     const char *who = role == XRAY_ROLE_CRITIC      ? "critic"
                       : role == XRAY_ROLE_REWARD    ? "reward"
                       : role == XRAY_ROLE_REFERENCE ? "reference"
                                                     : part->instance;
-    xr_part_plan *p = begin(r, part, who);
+    xr_part_plan *p = begin_part_plan(r, part, who);
     p->ranks = world.size;
     p->role = role;
-    take(s, r, p,
-         XR_CALL_TIMED(part, "plan",
-                       xr_train(s)->plan(xr_host_api(part->host), part->config,
-                                         xr_run_model(s, role), &world, &load,
-                                         &p->plan)),
-         errors);
+    add_part_plan(
+        run, r, p,
+        XR_CALL_TIMED(part, "plan",
+                      xr_train(run)->plan(xr_host_api(part->host), part->config,
+                                          xr_run_model(run, role), &world,
+                                          &load, &p->plan)),
+        errors);
 }
 
-static void plan_train(xr_run *s, xr_errors *errors, xr_resources *r)
+static void plan_trainer_roles(xr_run *run, xr_errors *errors, xr_resources *r)
 {
     static const uint32_t others[] = { XRAY_ROLE_REFERENCE, XRAY_ROLE_CRITIC,
                                        XRAY_ROLE_REWARD };
-    plan_role(s, XRAY_ROLE_ACTOR, errors, r);
+    plan_trainer_role(run, XRAY_ROLE_ACTOR, errors, r);
     if (!r->count)
         return;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (xr_run_wants(s, others[i]) &&
-            xr_run_model(s, others[i])->config_json)
-            plan_role(s, others[i], errors, r);
+        if (xr_run_has_role(run, others[i]) &&
+            xr_run_model(run, others[i])->config_json)
+            plan_trainer_role(run, others[i], errors, r);
 }
 
 #define ROWS "rows" /* what the core itself holds */
 
 /* The rows of a step: as sampled, as the algorithm accepted them, as they are
  * dealt to mini-batches. */
-static void plan_rows(const xr_run *s, xr_resources *r)
+static void plan_step_rows(const xr_run *run, xr_resources *r)
 {
-    const xr_run_config *run = &s->ini;
+    const xr_run_config *ini = &run->ini;
     uint64_t row =
-        (uint64_t)(run->data.max_prompt_length + run->data.max_response_length);
-    uint64_t rows = (uint64_t)run->sft.train_batch_size;
+        (uint64_t)(ini->data.max_prompt_length + ini->data.max_response_length);
+    uint64_t rows = (uint64_t)ini->sft.train_batch_size;
     uint64_t stores = 1;
-    if (!r->machine.host_memory || !(s->with & XR_TRAINABLE))
+    if (!r->machine.host_memory || !(run->with & XR_TRAINABLE))
         return;
-    if (s->with & XR_WITH_ALGO) {
-        rows = xr_step_rows(run);
-        stores += run->actor.shuffle || run->critic.shuffle;
-        stores +=
-            s->algo.component && XRAY_HAS(xray_algo_ops, xr_algo(s), accept);
+    if (run->with & XR_WITH_ALGO) {
+        rows = xr_step_rows(ini);
+        stores += ini->actor.shuffle || ini->critic.shuffle;
+        stores += run->algo.component &&
+                  XRAY_HAS(xray_algo_ops, xr_algo(run), accept);
     }
     uint64_t bytes = xr_rows_bytes(rows, rows * row);
     if (bytes == UINT64_MAX)
         return; /* too many tokens: a sentence of its own */
-    xr_part_plan *p = begin(r, NULL, ROWS);
+    xr_part_plan *p = begin_part_plan(r, NULL, ROWS);
     p->plan.bytes[XRAY_TAG_WORKSPACE] = bytes * stores;
-    take(s, r, p, XRAY_OK, NULL);
+    add_part_plan(run, r, p, XRAY_OK, NULL);
 }
 
-static void plan_infer(const xr_run *s, xr_errors *errors, xr_resources *r)
+static void plan_engine(const xr_run *run, xr_errors *errors, xr_resources *r)
 {
-    const xr_part *part = &s->infer;
-    const xray_world world = xr_run_world(s, XRAY_ROLE_ROLLOUT);
-    xray_workload load = xr_run_load(s, XRAY_ROLE_ROLLOUT);
-    xr_part_plan *p = begin(r, part, part->instance);
+    const xr_part *part = &run->infer;
+    const xray_world world = xr_run_world(run, XRAY_ROLE_ROLLOUT);
+    xray_workload load = xr_run_workload(run, XRAY_ROLE_ROLLOUT);
+    xr_part_plan *p = begin_part_plan(r, part, part->instance);
     if (p > r->parts && r->parts[0].plan.sharded)
         load.shared = 0;
-    p->ranks = s->placement.rollout.count;
+    p->ranks = run->placement.rollout.count;
     p->role = XRAY_ROLE_ROLLOUT;
-    take(s, r, p,
-         XR_CALL_TIMED(part, "plan",
-                       xr_infer(s)->plan(xr_host_api(part->host), part->config,
-                                         &s->actor.model, &world, &load,
-                                         &p->plan)),
-         errors);
+    add_part_plan(
+        run, r, p,
+        XR_CALL_TIMED(part, "plan",
+                      xr_infer(run)->plan(xr_host_api(part->host), part->config,
+                                          &run->actor.model, &world, &load,
+                                          &p->plan)),
+        errors);
 }
 
 /* A model the core cannot parse is a matter between it and its backend. */
-static void count_parameters(const xr_run *s, xr_resources *r)
+static void count_parameters(const xr_run *run, xr_resources *r)
 {
     xm_config config;
-    if (xm_config_parse(s->actor.json, "config.json", NULL, &config) == XRAY_OK)
+    if (xm_config_parse(run->actor.json, "config.json", NULL, &config) ==
+        XRAY_OK)
         r->parameters = xm_config_param_count(&config);
 }
 
 /* Weights and optimizer of a model. Shards of ranks come together in one file,
  * so a rank's plan says little where there are several. */
-static uint64_t model_bytes(const xr_resources *r, const xr_part_plan *p)
+static uint64_t saved_model_bytes(const xr_resources *r, const xr_part_plan *p)
 {
     if (r->parameters && p->ranks > 1)
-        return add(r->parameters * sizeof(float),
-                   2 * r->parameters * sizeof(float));
-    return add(p == r->parts && r->parameters ? r->parameters * sizeof(float)
-                                              : p->plan.bytes[XRAY_TAG_WEIGHTS],
-               p->plan.bytes[XRAY_TAG_OPTIMIZER]);
+        return add_saturated(r->parameters * sizeof(float),
+                             2 * r->parameters * sizeof(float));
+    return add_saturated(p == r->parts && r->parameters
+                             ? r->parameters * sizeof(float)
+                             : p->plan.bytes[XRAY_TAG_WEIGHTS],
+                         p->plan.bytes[XRAY_TAG_OPTIMIZER]);
 }
 
-static void count_checkpoint(xr_resources *r)
+static void count_checkpoint_bytes(xr_resources *r)
 {
-    r->checkpoint_bytes = model_bytes(r, &r->parts[0]);
+    r->checkpoint_bytes = saved_model_bytes(r, &r->parts[0]);
     for (size_t p = 1; p < r->count; p++)
         if (strcmp(r->parts[p].who, "critic") == 0)
-            r->checkpoint_bytes =
-                add(r->checkpoint_bytes, model_bytes(r, &r->parts[p]));
+            r->checkpoint_bytes = add_saturated(
+                r->checkpoint_bytes, saved_model_bytes(r, &r->parts[p]));
 }
 
-void xr_resources_plan(xr_run *s, xr_errors *errors, xr_resources *out)
+void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out)
 {
     *out = (xr_resources){ .count = 0 };
     out->machine.header = (xray_header)XRAY_HEADER(xray_device_plan);
-    if (s->device.component && s->device.config) {
-        const xray_device_ops *ops = (const xray_device_ops *)s->device.ops;
+    if (run->device.component && run->device.config) {
+        const xray_device_ops *ops = (const xray_device_ops *)run->device.ops;
         xray_status status =
-            XR_CALL_TIMED(&s->device, "plan",
-                          ops->plan(xr_host_api(s->device.host),
-                                    s->device.config, &out->machine));
+            XR_CALL_TIMED(&run->device, "plan",
+                          ops->plan(xr_host_api(run->device.host),
+                                    run->device.config, &out->machine));
         if (status != XRAY_OK)
-            refuse(s, &s->device, status, errors);
+            report_refusal(run, &run->device, status, errors);
     }
-    if (!s->actor.model.config_json)
+    if (!run->actor.model.config_json)
         return;
-    count_parameters(s, out);
-    if (s->train.component && s->train.config)
-        plan_train(s, errors, out);
-    if (out->count && (s->with & XR_TRAINABLE))
-        count_checkpoint(out);
-    if (s->infer.component && s->infer.config)
-        plan_infer(s, errors, out);
+    count_parameters(run, out);
+    if (run->train.component && run->train.config)
+        plan_trainer_roles(run, errors, out);
+    if (out->count && (run->with & XR_TRAINABLE))
+        count_checkpoint_bytes(out);
+    if (run->infer.component && run->infer.config)
+        plan_engine(run, errors, out);
     if (out->count)
-        plan_rows(s, out);
-    xr_resources_turns(s, errors, out);
+        plan_step_rows(run, out);
+    xr_resources_turns(run, errors, out);
 }
 
 /* ---- memory ------------------------------------------------------------- */
 
-static int is_sft(const xr_run *s)
+static int is_sft_run(const xr_run *run)
 {
-    return (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
+    return (run->with & XR_TRAINABLE) && !(run->with & XR_WITH_ALGO);
 }
 
-typedef struct place {
+typedef struct memory_key {
     const char *section;
     const char *key;
     const char *how;
-} place;
+} memory_key;
 
 /* The key that makes a tag of a part smaller. */
-static place shrinks(const xr_run *s, const char *who, size_t tag)
+static memory_key find_shrinking_key(const xr_run *run, const char *who,
+                                     size_t tag)
 {
     if (strcmp(who, ROWS) == 0)
-        return (place){ is_sft(s) ? "sft" : "data", "train_batch_size",
-                        "lower" };
+        return (memory_key){ is_sft_run(run) ? "sft" : "data",
+                             "train_batch_size", "lower" };
     if (tag == XRAY_TAG_KV)
-        return (place){ "rollout", "max_num_seqs", "lower" };
+        return (memory_key){ "rollout", "max_num_seqs", "lower" };
     int micro = tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE;
     if (micro && strcmp(who, "critic") == 0)
-        return (place){ "critic", "ppo_max_token_len_per_gpu", "lower" };
+        return (memory_key){ "critic", "ppo_max_token_len_per_gpu", "lower" };
     if (micro)
-        return is_sft(s)
-                   ? (place){ "sft", "max_token_len", "lower" }
-                   : (place){ "actor", "ppo_max_token_len_per_gpu", "lower" };
-    return (place){ "model", "path", "a smaller model in" };
+        return is_sft_run(run)
+                   ? (memory_key){ "sft", "max_token_len", "lower" }
+                   : (memory_key){ "actor", "ppo_max_token_len_per_gpu",
+                                   "lower" };
+    return (memory_key){ "model", "path", "a smaller model in" };
 }
 
 /* The tag of a part that takes the most, and its bytes. */
-static size_t biggest(const xr_resources *r, int rank, uint64_t *out_bytes,
-                      const char **out_who)
+static size_t find_biggest_tag(const xr_resources *r, int rank,
+                               uint64_t *out_bytes, const char **out_who)
 {
     uint64_t bound = UINT64_MAX;
     size_t best = 0;
@@ -270,7 +276,8 @@ static size_t biggest(const xr_resources *r, int rank, uint64_t *out_bytes,
     return best;
 }
 
-int xr_resources_memory(const xr_run *s, const xr_resources *r, xr_err *out)
+int xr_resources_check_memory(const xr_run *run, const xr_resources *r,
+                              xr_err *out)
 {
     char need[XR_BYTES_CAP];
     char have[XR_BYTES_CAP];
@@ -283,18 +290,18 @@ int xr_resources_memory(const xr_run *s, const xr_resources *r, xr_err *out)
     out->text[0] = '\0';
     if (!r->machine.memory_bytes || !r->count || share <= 0.9)
         return 0;
-    size_t tag = biggest(r, 0, &one, &who[0]);
-    size_t next = biggest(r, 1, &two, &who[1]);
-    place a = shrinks(s, who[0], tag);
-    place b = shrinks(s, who[1], next);
+    size_t tag = find_biggest_tag(r, 0, &one, &who[0]);
+    size_t next = find_biggest_tag(r, 1, &two, &who[1]);
+    memory_key a = find_shrinking_key(run, who[0], tag);
+    memory_key b = find_shrinking_key(run, who[1], next);
     int same = strcmp(a.key, b.key) == 0;
     (void)xr_fail(
         out, XRAY_E_CONFIG,
         "%s: [%s] %s: the run takes %s of memory, %s has %s; the most are %s "
         "of %s in %s and %s of %s in %s: %s [%s] %s%s%s%s%s%s%s",
-        xr_config_location(s->config, a.section, a.key), a.section, a.key,
+        xr_config_location(run->config, a.section, a.key), a.section, a.key,
         xr_bytes_text(r->bytes, need),
-        s->device.instance ? s->device.instance : "the device",
+        run->device.instance ? run->device.instance : "the device",
         xr_bytes_text(r->machine.memory_bytes, have), xr_bytes_text(one, first),
         xr_tag_name(tag), who[0], xr_bytes_text(two, second), xr_tag_name(next),
         who[1], a.how, a.section, a.key, same ? "" : ", or ", same ? "" : b.how,
@@ -305,64 +312,66 @@ int xr_resources_memory(const xr_run *s, const xr_resources *r, xr_err *out)
 
 /* ---- a step ------------------------------------------------------------- */
 
-static uint64_t ceil_of(uint64_t a, uint64_t b)
+static uint64_t divide_up(uint64_t a, uint64_t b)
 {
     return b ? (a + b - 1) / b : 0;
 }
 
-static void size_train(const xr_run_config *run, xr_step_size *out)
+static void size_train_step(const xr_run_config *ini, xr_step_size *out)
 {
-    out->prompts = (uint64_t)run->data.train_batch_size;
-    out->samples = (uint64_t)run->rollout.n;
-    out->rows = xr_step_rows(run);
-    out->epochs = (uint64_t)run->actor.ppo_epochs;
-    uint64_t mini = (uint64_t)run->actor.ppo_mini_batch_size;
+    out->prompts = (uint64_t)ini->data.train_batch_size;
+    out->samples = (uint64_t)ini->rollout.n;
+    out->rows = xr_step_rows(ini);
+    out->epochs = (uint64_t)ini->actor.ppo_epochs;
+    uint64_t mini = (uint64_t)ini->actor.ppo_mini_batch_size;
     mini = mini ? mini : out->prompts;
     out->mini_batches = mini ? out->prompts / mini : 0;
     out->mini_rows = mini * out->samples;
-    out->micro_tokens = (uint64_t)run->actor.ppo_max_token_len_per_gpu;
-    out->prompt_tokens = out->prompts * (uint64_t)run->data.max_prompt_length;
-    out->response_tokens = out->rows * (uint64_t)run->data.max_response_length;
+    out->micro_tokens = (uint64_t)ini->actor.ppo_max_token_len_per_gpu;
+    out->prompt_tokens = out->prompts * (uint64_t)ini->data.max_prompt_length;
+    out->response_tokens = out->rows * (uint64_t)ini->data.max_response_length;
 }
 
-static void size_sft(const xr_run_config *run, xr_step_size *out)
+static void size_sft_step(const xr_run_config *ini, xr_step_size *out)
 {
     out->prompts = out->rows = out->mini_rows =
-        (uint64_t)run->sft.train_batch_size;
+        (uint64_t)ini->sft.train_batch_size;
     out->samples = out->epochs = out->mini_batches = 1;
-    out->micro_tokens = (uint64_t)run->sft.max_token_len;
+    out->micro_tokens = (uint64_t)ini->sft.max_token_len;
 }
 
-void xr_step_of(const xr_run *s, const xr_resources *r, xr_step_size *out)
+void xr_step_size_of(const xr_run *run, const xr_resources *r,
+                     xr_step_size *out)
 {
-    const xr_data_section *data = &s->ini.data;
+    const xr_data_section *data = &run->ini.data;
     *out =
         (xr_step_size){ .row_tokens = (uint64_t)(data->max_prompt_length +
                                                  data->max_response_length) };
-    if (!(s->with & XR_TRAINABLE))
+    if (!(run->with & XR_TRAINABLE))
         return;
-    if (is_sft(s))
-        size_sft(&s->ini, out);
+    if (is_sft_run(run))
+        size_sft_step(&run->ini, out);
     else
-        size_train(&s->ini, out);
+        size_train_step(&run->ini, out);
     if (out->micro_tokens < out->row_tokens)
         out->micro_tokens = out->row_tokens;
     out->tokens = out->rows * out->row_tokens;
-    int shares = !is_sft(s) && s->ini.actor.share_prompts;
+    int shares = !is_sft_run(run) && run->ini.actor.share_prompts;
     uint64_t unit = shares ? out->samples : 1; /* rows that stay together */
     out->micro_batches =
-        out->row_tokens ? ceil_of(out->mini_rows / unit,
-                                  out->micro_tokens / (unit * out->row_tokens))
-                        : 0;
+        out->row_tokens
+            ? divide_up(out->mini_rows / unit,
+                        out->micro_tokens / (unit * out->row_tokens))
+            : 0;
     out->computed =
         shares ? out->prompt_tokens + out->response_tokens : out->tokens;
     double p = (double)r->parameters;
     out->sampling_flops =
         2 * p * (double)(out->prompt_tokens + out->response_tokens);
-    if (s->needs & XRAY_NEED_REFERENCE)
+    if (run->needs & XRAY_NEED_REFERENCE)
         out->reference_flops = 2 * p * (double)out->tokens;
-    if (s->needs & XRAY_NEED_CRITIC)
-        out->critic_flops = (2 + 6 * (double)s->ini.critic.ppo_epochs) * p *
+    if (run->needs & XRAY_NEED_CRITIC)
+        out->critic_flops = (2 + 6 * (double)run->ini.critic.ppo_epochs) * p *
                             (double)out->tokens;
     out->update_flops = 6 * p * (double)out->computed * (double)out->epochs;
 }

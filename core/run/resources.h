@@ -57,22 +57,24 @@ const char *xr_bytes_text(uint64_t bytes, char *buffer);
  * them was said. Refusals go to `errors`. */
 void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out);
 
-/* The part of xr_resources_plan for models that take turns (core/roles/turn.h):
- * what each of them leaves, and the most of it. What cannot go is an error. */
+/* The part of xr_resources_plan for models that take turns
+ * (core/roles/memory_turns.h): what each of them leaves, and the most of it.
+ * What cannot go is an error. */
 void xr_resources_turns(const xr_run *run, xr_errors *errors, xr_resources *r);
 
 /* The plan against the machine: one sentence in `out` (cleared first), and 2
  * where it does not fit, 1 above 90 %, 0 (nothing said) where it fits. */
-int xr_resources_memory(const xr_run *run, const xr_resources *r, xr_err *out);
+int xr_resources_check_memory(const xr_run *run, const xr_resources *r,
+                              xr_err *out);
 
 /* Checks that default_local_dir and rollout_data_dir can be written, and that
  * the file system has room for the checkpoints that are there at once; makes
  * nothing. `steps`: of the run, 0 where it is not known. */
-void xr_resources_disk(const xr_run *run, const xr_resources *r, uint64_t steps,
-                       xr_errors *errors);
+void xr_resources_check_disk(const xr_run *run, const xr_resources *r,
+                             uint64_t steps, xr_errors *errors);
 /* Room for one checkpoint: what a run asks for when it starts. */
-void xr_resources_room(const xr_run *run, const xr_resources *plans,
-                       xr_errors *errors);
+void xr_resources_check_space(const xr_run *run, const xr_resources *plans,
+                              xr_errors *errors);
 
 /* The arithmetic of a step, worked out of the INI: at most so many. */
 typedef struct xr_step_size {
@@ -94,6 +96,7 @@ typedef struct xr_step_size {
     double critic_flops;      /* (2 + 6 * its epochs) * parameters * tokens */
     double update_flops;      /* 6 * parameters * computed * epochs */
 } xr_step_size;
-void xr_step_of(const xr_run *run, const xr_resources *r, xr_step_size *out);
+void xr_step_size_of(const xr_run *run, const xr_resources *r,
+                     xr_step_size *out);
 
 #endif

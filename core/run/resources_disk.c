@@ -13,7 +13,7 @@
 #include "core/run/resources.h"
 
 /* The longest part of the path that is there, "." for a name alone. */
-static void existing_parent(const char *path, char *out, size_t cap)
+static void find_existing_parent(const char *path, char *out, size_t cap)
 {
     (void)snprintf(out, cap, "%s", path);
     while (*out && !xr_path_exists(out)) {
@@ -29,16 +29,16 @@ static void existing_parent(const char *path, char *out, size_t cap)
 }
 
 /* Parent of `path` that is there in `out`; 0 after an error. */
-static int check_folder(const xr_run *s, const char *key, const char *path,
-                        char *out, xr_errors *errors)
+static int check_writable_folder(const xr_run *run, const char *key,
+                                 const char *path, char *out, xr_errors *errors)
 {
-    const char *origin = xr_config_location(s->config, "trainer", key);
+    const char *origin = xr_config_location(run->config, "trainer", key);
     if (strlen(path) >= XR_PATH_CAP - 64) {
         xr_errors_add(errors, "%s: [trainer] %s: the path is too long", origin,
                       key);
         return 0;
     }
-    existing_parent(path, out, XR_PATH_CAP);
+    find_existing_parent(path, out, XR_PATH_CAP);
     if (!xr_path_is_dir(out)) {
         xr_errors_add(errors, "%s: [trainer] %s: %s is not a folder", origin,
                       key, out);
@@ -56,7 +56,7 @@ static int check_folder(const xr_run *s, const char *key, const char *path,
 
 /* What cannot be listed for another reason than memory was said, or is not
  * there yet. */
-static uint64_t checkpoints_in(const char *root, xr_errors *errors)
+static uint64_t count_checkpoints(const char *root, xr_errors *errors)
 {
     uint64_t count = 0;
     DIR *dir = opendir(root);
@@ -72,7 +72,7 @@ static uint64_t checkpoints_in(const char *root, xr_errors *errors)
 
 /* Checkpoints that are there at once, at most: a new one is written before the
  * oldest is removed. Of a run whose steps are not known, two. */
-static uint64_t at_once(const xr_trainer_section *t, uint64_t steps)
+static uint64_t checkpoints_at_once(const xr_trainer_section *t, uint64_t steps)
 {
     uint64_t count = 1;
     uint64_t keep = (uint64_t)t->max_actor_ckpt_to_keep;
@@ -85,16 +85,17 @@ static uint64_t at_once(const xr_trainer_section *t, uint64_t steps)
     return count ? count : 1;
 }
 
-static void check_room(const xr_run *s, const xr_resources *r, uint64_t steps,
-                       const char *parent, xr_errors *errors)
+static void check_disk_space(const xr_run *run, const xr_resources *r,
+                             uint64_t steps, const char *parent,
+                             xr_errors *errors)
 {
-    const xr_trainer_section *t = &s->ini.trainer;
+    const xr_trainer_section *t = &run->ini.trainer;
     char one[XR_BYTES_CAP];
     char all[XR_BYTES_CAP];
     char have[XR_BYTES_CAP];
     struct statvfs fs;
-    uint64_t count = at_once(t, steps);
-    uint64_t there = checkpoints_in(t->default_local_dir, errors);
+    uint64_t count = checkpoints_at_once(t, steps);
+    uint64_t there = count_checkpoints(t->default_local_dir, errors);
     uint64_t more = count > there ? count - there : 1;
     if (statvfs(parent, &fs) != 0)
         return;
@@ -108,7 +109,7 @@ static void check_room(const xr_run *s, const xr_resources *r, uint64_t steps,
         errors,
         "%s: [trainer] default_local_dir: %llu checkpoint%s of %s take%s %s, "
         "the file system of %s has %s left; %s",
-        xr_config_location(s->config, "trainer", "default_local_dir"),
+        xr_config_location(run->config, "trainer", "default_local_dir"),
         (unsigned long long)more, more == 1 ? "" : "s",
         xr_bytes_text(r->checkpoint_bytes, one), more == 1 ? "s" : "",
         xr_bytes_text(need, all), parent, xr_bytes_text(room, have),
@@ -116,33 +117,33 @@ static void check_room(const xr_run *s, const xr_resources *r, uint64_t steps,
                  : "name a folder with more room");
 }
 
-void xr_resources_room(const xr_run *s, const xr_resources *r,
-                       xr_errors *errors)
+void xr_resources_check_space(const xr_run *run, const xr_resources *r,
+                              xr_errors *errors)
 {
-    const char *root = s->ini.trainer.default_local_dir;
+    const char *root = run->ini.trainer.default_local_dir;
     char parent[XR_PATH_CAP];
-    if (!(s->with & XR_TRAINABLE) || !root || !r->checkpoint_bytes ||
+    if (!(run->with & XR_TRAINABLE) || !root || !r->checkpoint_bytes ||
         strlen(root) >= sizeof(parent))
         return;
-    existing_parent(root, parent, sizeof(parent));
-    check_room(s, r, 1, parent, errors);
+    find_existing_parent(root, parent, sizeof(parent));
+    check_disk_space(run, r, 1, parent, errors);
 }
 
-void xr_resources_disk(const xr_run *s, const xr_resources *r, uint64_t steps,
-                       xr_errors *errors)
+void xr_resources_check_disk(const xr_run *run, const xr_resources *r,
+                             uint64_t steps, xr_errors *errors)
 {
-    const xr_trainer_section *t = &s->ini.trainer;
+    const xr_trainer_section *t = &run->ini.trainer;
     char parent[XR_PATH_CAP];
     if (t->validation_data_dir && *t->validation_data_dir)
-        (void)check_folder(s, "validation_data_dir", t->validation_data_dir,
-                           parent, errors);
-    if (!(s->with & XR_TRAINABLE) || !t->default_local_dir)
+        (void)check_writable_folder(run, "validation_data_dir",
+                                    t->validation_data_dir, parent, errors);
+    if (!(run->with & XR_TRAINABLE) || !t->default_local_dir)
         return;
-    if (check_folder(s, "default_local_dir", t->default_local_dir, parent,
-                     errors) &&
+    if (check_writable_folder(run, "default_local_dir", t->default_local_dir,
+                              parent, errors) &&
         r->checkpoint_bytes)
-        check_room(s, r, steps, parent, errors);
+        check_disk_space(run, r, steps, parent, errors);
     if (t->rollout_data_dir && *t->rollout_data_dir)
-        (void)check_folder(s, "rollout_data_dir", t->rollout_data_dir, parent,
-                           errors);
+        (void)check_writable_folder(run, "rollout_data_dir",
+                                    t->rollout_data_dir, parent, errors);
 }

@@ -8,20 +8,20 @@
 
 #define TOKEN_FLOATS 7
 
-static size_t round_up(size_t bytes)
+static size_t round_up_to_line(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
 }
 
 /* Takes `bytes` off the block; the first round only adds up. */
-static void *carve(char *base, size_t *used, size_t bytes)
+static void *carve_array(char *base, size_t *used, size_t bytes)
 {
     void *at = base ? base + *used : NULL;
-    *used += round_up(bytes);
+    *used += round_up_to_line(bytes);
     return at;
 }
 
-static size_t place(xr_rows *r, char *base)
+static size_t lay_out_rows(xr_rows *r, char *base)
 {
     size_t used = 0;
     size_t rows = r->row_cap;
@@ -31,18 +31,18 @@ static size_t place(xr_rows *r, char *base)
         &r->batch.value,        &r->batch.reward,   &r->batch.advantage,
         &r->batch.returns,
     };
-    r->ids = carve(base, &used, tokens * sizeof(int32_t));
-    r->loss_mask = carve(base, &used, tokens * sizeof(float));
+    r->ids = carve_array(base, &used, tokens * sizeof(int32_t));
+    r->loss_mask = carve_array(base, &used, tokens * sizeof(float));
     for (size_t i = 0; i < TOKEN_FLOATS; i++)
-        *floats[i] = carve(base, &used, tokens * sizeof(float));
-    r->row_start = carve(base, &used, (rows + 1) * sizeof(int32_t));
-    r->prompt_len = carve(base, &used, rows * sizeof(int32_t));
-    r->group = carve(base, &used, rows * sizeof(int32_t));
-    r->temperature = carve(base, &used, rows * sizeof(float));
-    r->batch.baseline = carve(base, &used, rows * sizeof(float));
-    r->row_id = carve(base, &used, rows * sizeof(uint64_t));
-    r->prompt_id = carve(base, &used, rows * sizeof(uint64_t));
-    r->spans = carve(base, &used, rows * sizeof(xray_span));
+        *floats[i] = carve_array(base, &used, tokens * sizeof(float));
+    r->row_start = carve_array(base, &used, (rows + 1) * sizeof(int32_t));
+    r->prompt_len = carve_array(base, &used, rows * sizeof(int32_t));
+    r->group = carve_array(base, &used, rows * sizeof(int32_t));
+    r->temperature = carve_array(base, &used, rows * sizeof(float));
+    r->batch.baseline = carve_array(base, &used, rows * sizeof(float));
+    r->row_id = carve_array(base, &used, rows * sizeof(uint64_t));
+    r->prompt_id = carve_array(base, &used, rows * sizeof(uint64_t));
+    r->spans = carve_array(base, &used, rows * sizeof(xray_span));
     return used;
 }
 
@@ -53,7 +53,7 @@ uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap)
         return UINT64_MAX;
     rows.row_cap = (uint32_t)row_cap;
     rows.token_cap = (uint32_t)token_cap;
-    return place(&rows, NULL);
+    return lay_out_rows(&rows, NULL);
 }
 
 xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
@@ -68,7 +68,7 @@ xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
                        (unsigned long long)token_cap);
     r->row_cap = (uint32_t)row_cap;
     r->token_cap = (uint32_t)token_cap;
-    void *memory = xr_calloc(place(r, NULL), 1);
+    void *memory = xr_calloc(lay_out_rows(r, NULL), 1);
     if (!memory)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu tokens",
                        (unsigned long long)token_cap);
@@ -83,7 +83,7 @@ void xr_rows_attach(xr_rows *r, uint32_t row_cap, uint32_t token_cap,
     *r = (xr_rows){ .batch = { .header = XRAY_HEADER(xray_batch) },
                     .row_cap = row_cap,
                     .token_cap = token_cap };
-    (void)place(r, memory);
+    (void)lay_out_rows(r, memory);
     r->batch.ids = r->ids;
     r->batch.row_start = r->row_start;
     r->batch.prompt_len = r->prompt_len;
@@ -109,7 +109,8 @@ void xr_rows_clear(xr_rows *r)
     r->batch.span_count = 0;
 }
 
-static xray_status make_room(const xr_rows *r, uint64_t tokens, xr_err *err)
+static xray_status check_capacity(const xr_rows *r, uint64_t tokens,
+                                  xr_err *err)
 {
     if (r->batch.rows < r->row_cap && tokens <= r->token_cap - r->batch.tokens)
         return XRAY_OK;
@@ -119,7 +120,7 @@ static xray_status make_room(const xr_rows *r, uint64_t tokens, xr_err *err)
                    r->batch.rows, r->batch.tokens, (unsigned long long)tokens);
 }
 
-static void close_row(xr_rows *r, uint32_t tokens)
+static void end_row(xr_rows *r, uint32_t tokens)
 {
     r->batch.rows++;
     r->batch.span_count++;
@@ -127,7 +128,7 @@ static void close_row(xr_rows *r, uint32_t tokens)
     r->row_start[r->batch.rows] = (int32_t)r->batch.tokens;
 }
 
-static int is_learnt(const xr_row_in *row, uint32_t t)
+static int is_learnt_token(const xr_row_in *row, uint32_t t)
 {
     if (row->mask)
         return row->mask[t];
@@ -139,7 +140,7 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
     uint32_t count = row->prompt_count + row->response_count;
     uint32_t n = r->batch.rows;
     size_t at = r->batch.tokens;
-    xray_status status = make_room(r, count, err);
+    xray_status status = check_capacity(r, count, err);
     if (status != XRAY_OK)
         return status;
     float *floats[] = { r->batch.rollout_logp, r->batch.old_logp,
@@ -158,7 +159,7 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
             r->batch.old_logp[at + row->prompt_count + t] = row->logp[t];
         }
     for (uint32_t t = 0; t < count; t++)
-        r->loss_mask[at + t] = t > 0 && is_learnt(row, t) ? 1.0f : 0.0f;
+        r->loss_mask[at + t] = t > 0 && is_learnt_token(row, t) ? 1.0f : 0.0f;
     r->prompt_len[n] = (int32_t)row->prompt_count;
     r->row_id[n] = row->row_id;
     r->prompt_id[n] = row->prompt_id;
@@ -169,12 +170,12 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
                                .first = row->prompt_count,
                                .last = count,
                                .version = row->version };
-    close_row(r, count);
+    end_row(r, count);
     return XRAY_OK;
 }
 
-static void take_floats(const xr_rows *r, const xray_batch *from, size_t at,
-                        size_t first, size_t count)
+static void copy_token_floats(const xr_rows *r, const xray_batch *from,
+                              size_t at, size_t first, size_t count)
 {
     float *to[] = { r->batch.rollout_logp, r->batch.old_logp,
                     r->batch.ref_logp,     r->batch.value,
@@ -191,17 +192,17 @@ static void take_floats(const xr_rows *r, const xray_batch *from, size_t at,
             memset(to[i] + at, 0, count * sizeof(float));
 }
 
-xray_status xr_rows_take(xr_rows *r, const xray_batch *from, uint32_t row,
-                         xr_err *err)
+xray_status xr_rows_copy_from(xr_rows *r, const xray_batch *from, uint32_t row,
+                              xr_err *err)
 {
     size_t first = (size_t)from->row_start[row];
     uint32_t count = (uint32_t)(from->row_start[row + 1] - (int32_t)first);
     uint32_t n = r->batch.rows;
     size_t at = r->batch.tokens;
-    xray_status status = make_room(r, count, err);
+    xray_status status = check_capacity(r, count, err);
     if (status != XRAY_OK)
         return status;
-    take_floats(r, from, at, first, count);
+    copy_token_floats(r, from, at, first, count);
     memcpy(r->ids + at, from->ids + first, count * sizeof(int32_t));
     memcpy(r->loss_mask + at, from->loss_mask + first, count * sizeof(float));
     r->prompt_len[n] = from->prompt_len[row];
@@ -212,14 +213,14 @@ xray_status xr_rows_take(xr_rows *r, const xray_batch *from, uint32_t row,
     r->batch.baseline[n] = from->baseline ? from->baseline[row] : 0.0f;
     r->spans[n] = from->spans[row];
     r->spans[n].row = n;
-    close_row(r, count);
+    end_row(r, count);
     return XRAY_OK;
 }
 
 xray_status xr_rows_copy(xr_rows *r, const xr_rows *from, uint32_t row,
                          int32_t group, xr_err *err)
 {
-    xray_status status = xr_rows_take(r, &from->batch, row, err);
+    xray_status status = xr_rows_copy_from(r, &from->batch, row, err);
     if (status == XRAY_OK)
         r->group[r->batch.rows - 1] = group;
     return status;
@@ -250,8 +251,8 @@ void xr_views_free(xr_views *v)
     *v = (xr_views){ .cap = 0 };
 }
 
-static void view(xr_views *v, const xr_rows *rows, uint32_t first,
-                 uint32_t count)
+static void add_view(xr_views *v, const xr_rows *rows, uint32_t first,
+                     uint32_t count)
 {
     xray_batch *b = &v->batches[v->count];
     size_t token = (size_t)rows->row_start[first];
@@ -315,7 +316,7 @@ xray_status xr_views_cut(xr_views *v, const xr_rows *rows, const xr_cut *cut,
             return xr_fail(err, XRAY_E_BUG, "no room for %u rows in views",
                            cut->count);
         v->first_row[v->count] = at - cut->first;
-        view(v, rows, at, end - at);
+        add_view(v, rows, at, end - at);
         v->batches[v->count - 1].share_prompts =
             cut->prompts != XR_PROMPTS_APART;
     }

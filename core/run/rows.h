@@ -61,8 +61,8 @@ xray_status xr_rows_add(xr_rows *rows, const xr_row_in *row, xr_err *err);
 xray_status xr_rows_copy(xr_rows *rows, const xr_rows *from, uint32_t r,
                          int32_t group, xr_err *err);
 /* Copies row r of a batch, all arrays that it has. */
-xray_status xr_rows_take(xr_rows *rows, const xray_batch *from, uint32_t r,
-                         xr_err *err);
+xray_status xr_rows_copy_from(xr_rows *rows, const xray_batch *from, uint32_t r,
+                              xr_err *err);
 
 /* How the prompt that rows of a group share is computed. */
 enum {

@@ -11,7 +11,7 @@
 #include "core/data/data.h"
 #include "core/deepspeed/deepspeed.h"
 #include "core/plugin/guard.h"
-#include "core/run/parts.h"
+#include "core/run/run_setup.h"
 
 static void log_to_stderr(void *ctx, uint32_t level, const char *instance,
                           const char *text)
@@ -23,7 +23,7 @@ static void log_to_stderr(void *ctx, uint32_t level, const char *instance,
                   instance, text);
 }
 
-static uint32_t log_level(const char *name)
+static uint32_t parse_log_level(const char *name)
 {
     static const char *const names[] = { "error", "warn", "info", "debug",
                                          "trace" };
@@ -33,29 +33,29 @@ static uint32_t log_level(const char *name)
     return XRAY_LOG_WARN;
 }
 
-static void add_end_id(xr_run *s, double id)
+static void add_end_id(xr_run *run, double id)
 {
-    size_t cap = sizeof(s->end_ids) / sizeof(s->end_ids[0]);
-    if (id >= 0 && id < s->actor.model.vocab_size && s->end_count < cap)
-        s->end_ids[s->end_count++] = (int32_t)id;
+    size_t cap = sizeof(run->end_ids) / sizeof(run->end_ids[0]);
+    if (id >= 0 && id < run->actor.model.vocab_size && run->end_count < cap)
+        run->end_ids[run->end_count++] = (int32_t)id;
 }
 
-static int read_end_ids(xr_run *s, const cJSON *json)
+static int read_end_ids(xr_run *run, const cJSON *json)
 {
     const cJSON *eos = xr_json_get(json, "eos_token_id");
     const cJSON *item = NULL;
     if (cJSON_IsNumber(eos))
-        add_end_id(s, eos->valuedouble);
+        add_end_id(run, eos->valuedouble);
     cJSON_ArrayForEach(item, eos)
     {
         if (cJSON_IsNumber(item))
-            add_end_id(s, item->valuedouble);
+            add_end_id(run, item->valuedouble);
     }
-    return s->end_count > 0;
+    return run->end_count > 0;
 }
 
 /* What a config calls the longest row; GPT-2's has names of its own. */
-static const char *positions_key(const cJSON *json)
+static const char *find_positions_key(const cJSON *json)
 {
     static const char *const keys[] = { "max_position_embeddings",
                                         "n_positions", "n_ctx" };
@@ -66,13 +66,14 @@ static const char *positions_key(const cJSON *json)
 }
 
 /* The few numbers every kind of model has; the rest is the backend's. */
-static xray_status read_numbers(xr_run *s, const char *where, xr_err *err)
+static xray_status read_policy_numbers(xr_run *run, const char *where,
+                                       xr_err *err)
 {
     cJSON *json = NULL;
     int64_t vocab = 0;
     int64_t positions = 0;
-    xray_status status =
-        xr_json_parse(s->actor.json, strlen(s->actor.json), where, err, &json);
+    xray_status status = xr_json_parse(run->actor.json, strlen(run->actor.json),
+                                       where, err, &json);
     if (status != XRAY_OK)
         return status;
     if (!cJSON_IsObject(json))
@@ -80,7 +81,7 @@ static xray_status read_numbers(xr_run *s, const char *where, xr_err *err)
             xr_fail(err, XRAY_E_CONFIG, "%s: must be a JSON object", where);
     if (status == XRAY_OK)
         status = xr_json_int(json, "vocab_size", where, err, &vocab);
-    const char *key = positions_key(json);
+    const char *key = find_positions_key(json);
     if (status == XRAY_OK)
         status = xr_json_int_or(json, key, 1 << 20, where, err, &positions);
     if (status == XRAY_OK && (vocab < 1 || vocab > (1 << 30)))
@@ -94,199 +95,201 @@ static xray_status read_numbers(xr_run *s, const char *where, xr_err *err)
     if (status == XRAY_OK) {
         char file[XR_PATH_CAP];
         cJSON *generation = NULL;
-        s->actor.model.vocab_size = (uint32_t)vocab;
-        s->actor.model.max_positions = (uint32_t)positions;
+        run->actor.model.vocab_size = (uint32_t)vocab;
+        run->actor.model.max_positions = (uint32_t)positions;
         /* Of generation_config.json only the end ids count. */
-        if (xr_path_join(s->actor.model.path, "generation_config.json", file,
+        if (xr_path_join(run->actor.model.path, "generation_config.json", file,
                          sizeof(file), NULL) == XRAY_OK &&
             xr_path_exists(file))
             status = xr_json_file(file, err, &generation);
-        if (!generation || !read_end_ids(s, generation))
-            (void)read_end_ids(s, json);
+        if (!generation || !read_end_ids(run, generation))
+            (void)read_end_ids(run, json);
         cJSON_Delete(generation);
     }
     cJSON_Delete(json);
     return status;
 }
 
-static void read_model(xr_run *s, xr_errors *errors)
+static void read_policy_model(xr_run *run, xr_errors *errors)
 {
     char buffer[XR_PATH_CAP];
     char file[XR_PATH_CAP];
     xr_err err = { "" };
     size_t size = 0;
-    const char *path = s->ini.model.path;
+    const char *path = run->ini.model.path;
     if (!path || !*path) {
         xr_errors_add(errors,
                       "%s: [model] path is not set; it names the folder of the "
                       "model",
-                      xr_config_location(s->config, "model", "path"));
+                      xr_config_location(run->config, "model", "path"));
         return;
     }
-    s->actor.path =
+    run->actor.path =
         xr_strdup(xr_run_model_dir(path, "actor", buffer, sizeof(buffer)));
-    if (!s->actor.path) {
+    if (!run->actor.path) {
         xr_errors_add(errors, "out of memory");
         return;
     }
-    s->actor.model = (xray_model){ .header = XRAY_HEADER(xray_model) };
-    s->actor.model.path = s->actor.path;
-    s->actor.model.dtype = (uint32_t)s->ini.model.dtype;
-    s->actor.model.seed = (uint64_t)s->ini.run.seed;
-    if (!xr_path_is_dir(s->actor.path)) {
+    run->actor.model = (xray_model){ .header = XRAY_HEADER(xray_model) };
+    run->actor.model.path = run->actor.path;
+    run->actor.model.dtype = (uint32_t)run->ini.model.dtype;
+    run->actor.model.seed = (uint64_t)run->ini.run.seed;
+    if (!xr_path_is_dir(run->actor.path)) {
         xr_errors_add(errors, "%s: [model] path: %s is not a folder",
-                      xr_config_location(s->config, "model", "path"),
-                      s->actor.path);
+                      xr_config_location(run->config, "model", "path"),
+                      run->actor.path);
         return;
     }
-    if (xr_run_verify_folder(s->actor.path, 0, &err) != XRAY_OK) {
+    if (xr_run_verify_folder(run->actor.path, 0, &err) != XRAY_OK) {
         xr_errors_add(errors, "%s: [model] path: %s",
-                      xr_config_location(s->config, "model", "path"), err.text);
+                      xr_config_location(run->config, "model", "path"),
+                      err.text);
         return;
     }
-    if (xr_path_join(s->actor.path, "config.json", file, sizeof(file), &err) !=
+    if (xr_path_join(run->actor.path, "config.json", file, sizeof(file),
+                     &err) != XRAY_OK ||
+        xr_file_read(file, 16u << 20, &err, &run->actor.json, &size) !=
             XRAY_OK ||
-        xr_file_read(file, 16u << 20, &err, &s->actor.json, &size) != XRAY_OK ||
-        read_numbers(s, file, &err) != XRAY_OK) {
+        read_policy_numbers(run, file, &err) != XRAY_OK) {
         xr_errors_add(errors, "%s", err.text);
         return;
     }
-    s->actor.model.config_json = s->actor.json;
-    s->actor.model.random_init = s->ini.model.init == XR_INIT_RANDOM;
-    if (!s->actor.model.random_init && !xr_run_has_weights(s->actor.path))
-        xr_run_no_weights(s, "model", "path", s->actor.path, errors);
+    run->actor.model.config_json = run->actor.json;
+    run->actor.model.random_init = run->ini.model.init == XR_INIT_RANDOM;
+    if (!run->actor.model.random_init && !xr_run_has_weights(run->actor.path))
+        xr_run_report_no_weights(run, "model", "path", run->actor.path, errors);
 }
 
-void xr_run_read_tokenizer(xr_run *s, xr_errors *errors)
+void xr_run_read_tokenizer(xr_run *run, xr_errors *errors)
 {
     xr_err err = { "" };
-    const char *dir = s->ini.model.tokenizer_path;
-    if (!s->actor.path)
+    const char *dir = run->ini.model.tokenizer_path;
+    if (!run->actor.path)
         return;
     if (!dir || !*dir)
-        dir = s->actor.path;
-    if (xm_tokenizer_open(dir, &err, &s->tokenizer) != XRAY_OK) {
+        dir = run->actor.path;
+    if (xm_tokenizer_open(dir, &err, &run->tokenizer) != XRAY_OK) {
         xr_errors_add(errors, "%s", err.text);
         return;
     }
-    uint32_t vocab = xm_tokenizer_vocab(s->tokenizer);
-    if (s->actor.model.vocab_size && vocab > s->actor.model.vocab_size)
+    uint32_t vocab = xm_tokenizer_vocab(run->tokenizer);
+    if (run->actor.model.vocab_size && vocab > run->actor.model.vocab_size)
         xr_errors_add(errors,
                       "%s: the tokenizer has ids up to %u, the model's "
                       "vocab_size is %u",
-                      dir, vocab - 1, s->actor.model.vocab_size);
-    int32_t eos = xm_tokenizer_eos(s->tokenizer);
-    if (!s->end_count && eos >= 0)
-        add_end_id(s, eos);
-    const char *chat = s->ini.data.chat_template;
+                      dir, vocab - 1, run->actor.model.vocab_size);
+    int32_t eos = xm_tokenizer_eos(run->tokenizer);
+    if (!run->end_count && eos >= 0)
+        add_end_id(run, eos);
+    const char *chat = run->ini.data.chat_template;
     if (chat && *chat && !xr_path_exists(chat))
         return; /* xr_run_check_batch says so */
-    if (xr_data_chat(&s->ini.data, dir, &err, &s->chat) != XRAY_OK) {
-        xr_run_locate(s, &err);
+    if (xr_data_chat(&run->ini.data, dir, &err, &run->chat) != XRAY_OK) {
+        xr_run_locate(run, &err);
         xr_errors_add(errors, "%s", err.text);
     }
 }
 
-void xr_run_loads(xr_run *s, uint64_t micro_tokens, uint64_t row_tokens,
-                  uint64_t sequences)
+void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
+                          uint64_t row_tokens, uint64_t sequences)
 {
     if (micro_tokens < row_tokens)
         micro_tokens = row_tokens;
-    s->actor.load = (xray_workload){
+    run->actor.load = (xray_workload){
         .header = XRAY_HEADER(xray_workload),
         .tokens = micro_tokens,
         .rows = micro_tokens / 2 + 1, /* a row has at least two tokens */
         .row_tokens = row_tokens,
         .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
-        .trainable = (s->with & XR_TRAINABLE) != 0,
-        .threads = (uint32_t)s->ini.run.threads,
+        .trainable = (run->with & XR_TRAINABLE) != 0,
+        .threads = (uint32_t)run->ini.run.threads,
     };
-    if (s->with & XR_WITH_ALGO)
-        s->actor.load.trainable_from_layer =
-            (uint32_t)s->ini.actor.trainable_from_layer;
-    s->rollout.load = s->actor.load;
-    s->rollout.load.rows = sequences;
-    s->rollout.load.trainable = 0;
-    s->rollout.load.shared =
-        (s->with & XR_WITH_TRAIN) != 0 &&
-        s->ini.rollout.share_weights == XR_SHARE_AUTO &&
-        xr_ranks_equal(&s->placement.actor, &s->placement.rollout);
+    if (run->with & XR_WITH_ALGO)
+        run->actor.load.trainable_from_layer =
+            (uint32_t)run->ini.actor.trainable_from_layer;
+    run->rollout.load = run->actor.load;
+    run->rollout.load.rows = sequences;
+    run->rollout.load.trainable = 0;
+    run->rollout.load.shared =
+        (run->with & XR_WITH_TRAIN) != 0 &&
+        run->ini.rollout.share_weights == XR_SHARE_AUTO &&
+        xr_ranks_equal(&run->placement.actor, &run->placement.rollout);
 }
 
-static void default_loads(xr_run *s)
+static void set_default_workloads(xr_run *run)
 {
-    const xr_run_config *run = &s->ini;
+    const xr_run_config *ini = &run->ini;
     uint64_t row =
-        (uint64_t)(run->data.max_prompt_length + run->data.max_response_length);
-    uint64_t rows = xr_step_rows(run);
-    uint64_t sequences = (uint64_t)run->rollout.max_num_seqs;
+        (uint64_t)(ini->data.max_prompt_length + ini->data.max_response_length);
+    uint64_t rows = xr_step_rows(ini);
+    uint64_t sequences = (uint64_t)ini->rollout.max_num_seqs;
     if (!sequences)
         sequences = rows < 512 ? rows : 512;
-    sequences = (sequences + s->placement.rollout.count - 1) /
-                s->placement.rollout.count;
-    int sft = (s->with & XR_TRAINABLE) && !(s->with & XR_WITH_ALGO);
-    xr_run_loads(s,
-                 (uint64_t)(sft ? run->sft.max_token_len
-                                : run->actor.ppo_max_token_len_per_gpu),
-                 row, sequences);
+    sequences = (sequences + run->placement.rollout.count - 1) /
+                run->placement.rollout.count;
+    int sft = (run->with & XR_TRAINABLE) && !(run->with & XR_WITH_ALGO);
+    xr_run_set_workloads(run,
+                         (uint64_t)(sft ? ini->sft.max_token_len
+                                        : ini->actor.ppo_max_token_len_per_gpu),
+                         row, sequences);
 }
 
-int xr_run_is_remote(const xr_run *s)
+int xr_run_is_remote(const xr_run *run)
 {
-    return s->ini.run.ranks > 1 || strcmp(s->ini.run.runtime, "auto") != 0;
+    return run->ini.run.ranks > 1 || strcmp(run->ini.run.runtime, "auto") != 0;
 }
 
 /* A DeepSpeed JSON lies below the INI, so it is read before what it sets is
  * decoded; which backend takes one, its option table says. A backend that is
  * not there is an error of find_parts. */
-static void read_deepspeed(const xr_run *s, xr_errors *errors)
+static void read_deepspeed(const xr_run *run, xr_errors *errors)
 {
-    xr_run_section run;
+    xr_run_section selected;
     xr_err err = { "" };
     const xray_component *train = NULL;
-    xr_run_decode_first(s->config, &run);
-    if (!s->plugins || !run.train)
+    xr_run_decode_first(run->config, &selected);
+    if (!run->plugins || !selected.train)
         return;
-    xr_guard_limit(run.plugin_timeout);
-    if (xr_plugins_find(s->plugins, XRAY_IFACE_TRAIN, run.train, &err,
+    xr_guard_limit(selected.plugin_timeout);
+    if (xr_plugins_find(run->plugins, XRAY_IFACE_TRAIN, selected.train, &err,
                         &train) == XRAY_OK)
-        xr_deepspeed_read(s->config, train, !(s->with & XR_WITH_ALGO),
-                          (uint32_t)run.ranks, errors);
+        xr_deepspeed_read(run->config, train, !(run->with & XR_WITH_ALGO),
+                          (uint32_t)selected.ranks, errors);
 }
 
 /* Ranks of one host share its cores. */
-static void share_threads(xr_run *s)
+static void share_threads(xr_run *run)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t each = cores > 0 ? cores / s->ini.run.ranks : 1;
-    if (s->ini.run.ranks > 1 && s->ini.run.threads == 0)
-        s->ini.run.threads = each > 0 ? each : 1;
+    int64_t each = cores > 0 ? cores / run->ini.run.ranks : 1;
+    if (run->ini.run.ranks > 1 && run->ini.run.threads == 0)
+        run->ini.run.threads = each > 0 ? each : 1;
 }
 
 /* ---- roles -------------------------------------------------------------- */
 
-int xr_run_wants(const xr_run *s, uint32_t role)
+int xr_run_has_role(const xr_run *run, uint32_t role)
 {
     switch (role) {
     case XRAY_ROLE_ACTOR:
-        return s->train.component != NULL;
+        return run->train.component != NULL;
     case XRAY_ROLE_REFERENCE:
-        return s->train.component && ((s->with & XR_WITH_REFERENCE) ||
-                                      (s->needs & XRAY_NEED_REFERENCE));
+        return run->train.component && ((run->with & XR_WITH_REFERENCE) ||
+                                        (run->needs & XRAY_NEED_REFERENCE));
     case XRAY_ROLE_CRITIC:
-        return s->train.component && (s->needs & XRAY_NEED_CRITIC);
+        return run->train.component && (run->needs & XRAY_NEED_CRITIC);
     case XRAY_ROLE_REWARD:
-        return s->train.component && s->score_config;
+        return run->train.component && run->reward_model_config;
     case XRAY_ROLE_ROLLOUT:
-        return s->infer.component != NULL;
+        return run->infer.component != NULL;
     default:
         return 0;
     }
 }
 
-const xr_ranks *xr_run_ranks(const xr_run *s, uint32_t role)
+const xr_ranks *xr_run_ranks(const xr_run *run, uint32_t role)
 {
-    const xr_placement *p = &s->placement;
+    const xr_placement *p = &run->placement;
     return role == XRAY_ROLE_ROLLOUT     ? &p->rollout
            : role == XRAY_ROLE_CRITIC    ? &p->critic
            : role == XRAY_ROLE_REFERENCE ? &p->reference
@@ -294,24 +297,24 @@ const xr_ranks *xr_run_ranks(const xr_run *s, uint32_t role)
                                          : &p->actor;
 }
 
-const xray_model *xr_run_model(const xr_run *s, uint32_t role)
+const xray_model *xr_run_model(const xr_run *run, uint32_t role)
 {
     if (role == XRAY_ROLE_REWARD)
-        return &s->score.model;
-    return role == XRAY_ROLE_CRITIC && s->critic.path ? &s->critic.model
-                                                      : &s->actor.model;
+        return &run->reward_model.model;
+    return role == XRAY_ROLE_CRITIC && run->critic.path ? &run->critic.model
+                                                        : &run->actor.model;
 }
 
-xray_workload xr_run_load(const xr_run *s, uint32_t role)
+xray_workload xr_run_workload(const xr_run *run, uint32_t role)
 {
-    xray_workload load = s->actor.load;
+    xray_workload load = run->actor.load;
     switch (role) {
     case XRAY_ROLE_CRITIC:
-        return s->critic.load;
+        return run->critic.load;
     case XRAY_ROLE_REWARD:
-        return s->score.load;
+        return run->reward_model.load;
     case XRAY_ROLE_ROLLOUT:
-        return s->rollout.load;
+        return run->rollout.load;
     case XRAY_ROLE_REFERENCE: /* frozen, and without a value head */
         load.trainable = 0;
         load.trainable_from_layer = 0;
@@ -322,97 +325,99 @@ xray_workload xr_run_load(const xr_run *s, uint32_t role)
     }
 }
 
-xray_world xr_run_world(const xr_run *s, uint32_t role)
+xray_world xr_run_world(const xr_run *run, uint32_t role)
 {
     /* Engines are replicas. */
     return (xray_world){ .header = XRAY_HEADER(xray_world),
                          .size = role == XRAY_ROLE_ROLLOUT
                                      ? 1
-                                     : xr_run_ranks(s, role)->count };
+                                     : xr_run_ranks(run, role)->count };
 }
 
-uint64_t xr_run_rows(const xr_run *s)
+uint64_t xr_run_max_rows(const xr_run *run)
 {
-    uint64_t rows = xr_step_rows(&s->ini);
-    uint64_t sft = (uint64_t)s->ini.sft.train_batch_size;
+    uint64_t rows = xr_step_rows(&run->ini);
+    uint64_t sft = (uint64_t)run->ini.sft.train_batch_size;
     return rows > sft ? rows : sft;
 }
 
 /* ---- parts -------------------------------------------------------------- */
 
-static int selected(const xr_run *s, const char *section)
+static int is_selected(const xr_run *run, const char *section)
 {
-    const xr_part *const parts[] = { &s->device, &s->comm,  &s->runtime,
-                                     &s->train,  &s->infer, &s->algo };
+    const xr_part *const parts[] = { &run->device, &run->comm,  &run->runtime,
+                                     &run->train,  &run->infer, &run->algo };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (parts[i]->instance && strcmp(parts[i]->instance, section) == 0)
             return 1;
-    for (size_t i = 0; i < s->reward_count; i++)
-        if (s->rewards[i].instance &&
-            strcmp(s->rewards[i].instance, section) == 0)
+    for (size_t i = 0; i < run->reward_count; i++)
+        if (run->rewards[i].instance &&
+            strcmp(run->rewards[i].instance, section) == 0)
             return 1;
     return 0;
 }
 
 /* Options of plugins that are there but not selected are no error. */
-static void ignore_unselected(xr_run *s)
+static void ignore_unselected_sections(xr_run *run)
 {
     static const char *const kinds[] = { "train.",  "infer.", "algo.",
                                          "device.", "comm.",  "runtime.",
                                          "reward." };
     const char *section = NULL;
-    for (size_t i = 0; (section = xr_config_section(s->config, i)); i++) {
-        if (selected(s, section))
+    for (size_t i = 0; (section = xr_config_section(run->config, i)); i++) {
+        if (is_selected(run, section))
             continue;
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
             if (strncmp(section, kinds[k], strlen(kinds[k])) == 0 &&
                 (strcmp(kinds[k], "reward.") == 0 ||
-                 xr_run_provides(s, section)))
-                xr_config_ignore(s->config, section);
+                 xr_run_provides(run, section)))
+                xr_config_ignore(run->config, section);
     }
 }
 
-static void find_comm(xr_run *s, xr_errors *errors)
+static void find_comm(xr_run *run, xr_errors *errors)
 {
-    const char *name = s->ini.run.comm;
-    xr_run_find_part(s, &s->comm, XRAY_IFACE_COMM, name, NULL, errors);
-    const xray_comm_ops *ops = (const xray_comm_ops *)s->comm.ops;
-    if (s->comm.component && !ops->serves(s->device.component->name))
+    const char *name = run->ini.run.comm;
+    xr_run_find_part(run, &run->comm, XRAY_IFACE_COMM, name, NULL, errors);
+    const xray_comm_ops *ops = (const xray_comm_ops *)run->comm.ops;
+    if (run->comm.component && !ops->serves(run->device.component->name))
         xr_errors_add(errors, "%s: [run] comm: %s does not serve the device %s",
-                      xr_config_location(s->config, "run", "comm"), name,
-                      s->device.component->name);
+                      xr_config_location(run->config, "run", "comm"), name,
+                      run->device.component->name);
 }
 
-static void find_parts(xr_run *s, xr_errors *errors)
+static void find_parts(xr_run *run, xr_errors *errors)
 {
-    const xr_run_section *run = &s->ini.run;
-    xr_guard_limit(run->plugin_timeout);
-    if (s->with & (XR_WITH_TRAIN | XR_WITH_INFER))
-        xr_run_find_part(s, &s->device, XRAY_IFACE_DEVICE, run->device, NULL,
+    const xr_run_section *selected = &run->ini.run;
+    xr_guard_limit(selected->plugin_timeout);
+    if (run->with & (XR_WITH_TRAIN | XR_WITH_INFER))
+        xr_run_find_part(run, &run->device, XRAY_IFACE_DEVICE, selected->device,
+                         NULL, errors);
+    if (selected->ranks > 1 && run->device.component)
+        find_comm(run, errors);
+    if (strcmp(selected->runtime, "auto") != 0 &&
+        strcmp(selected->runtime, "local") != 0)
+        xr_run_find_part(run, &run->runtime, XRAY_IFACE_RUNTIME,
+                         selected->runtime, NULL, errors);
+    if (run->with & XR_WITH_TRAIN)
+        xr_run_find_part(run, &run->train, XRAY_IFACE_TRAIN, selected->train,
+                         NULL, errors);
+    if (run->with & XR_WITH_INFER)
+        xr_run_find_part(run, &run->infer, XRAY_IFACE_INFER, selected->infer,
+                         NULL, errors);
+    if (run->with & XR_WITH_ALGO)
+        xr_run_find_part(run, &run->algo, XRAY_IFACE_ALGO, selected->algo, NULL,
                          errors);
-    if (run->ranks > 1 && s->device.component)
-        find_comm(s, errors);
-    if (strcmp(run->runtime, "auto") != 0 && strcmp(run->runtime, "local") != 0)
-        xr_run_find_part(s, &s->runtime, XRAY_IFACE_RUNTIME, run->runtime, NULL,
-                         errors);
-    if (s->with & XR_WITH_TRAIN)
-        xr_run_find_part(s, &s->train, XRAY_IFACE_TRAIN, run->train, NULL,
-                         errors);
-    if (s->with & XR_WITH_INFER)
-        xr_run_find_part(s, &s->infer, XRAY_IFACE_INFER, run->infer, NULL,
-                         errors);
-    if (s->with & XR_WITH_ALGO)
-        xr_run_find_part(s, &s->algo, XRAY_IFACE_ALGO, run->algo, NULL, errors);
-    if (s->with & XR_WITH_REWARD)
-        xr_run_find_rewards(s, errors);
-    else if (s->with & XR_WITH_ALGO)
-        xr_run_find_score(s, errors);
-    ignore_unselected(s);
-    const xray_component *train = s->train.component;
-    const xray_component *infer = s->infer.component;
-    s->exact = train && infer && XRAY_HAS(xray_component, train, numerics) &&
-               XRAY_HAS(xray_component, infer, numerics) &&
-               strcmp(train->numerics, infer->numerics) == 0;
+    if (run->with & XR_WITH_REWARD)
+        xr_run_find_rewards(run, errors);
+    else if (run->with & XR_WITH_ALGO)
+        xr_run_find_reward_model(run, errors);
+    ignore_unselected_sections(run);
+    const xray_component *train = run->train.component;
+    const xray_component *infer = run->infer.component;
+    run->exact = train && infer && XRAY_HAS(xray_component, train, numerics) &&
+                 XRAY_HAS(xray_component, infer, numerics) &&
+                 strcmp(train->numerics, infer->numerics) == 0;
 }
 
 /* ---- made and freed ----------------------------------------------------- */
@@ -421,66 +426,68 @@ xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
                      xr_errors *errors)
 {
     xr_err err = { "" };
-    xr_run *s = calloc(1, sizeof(*s));
-    if (!s) {
+    xr_run *run = calloc(1, sizeof(*run));
+    if (!run) {
         xr_errors_add(errors, "out of memory");
         return NULL;
     }
-    s->config = config;
-    s->with = with;
-    s->plugin_path = plugin_path;
+    run->config = config;
+    run->with = with;
+    run->plugin_path = plugin_path;
     if (xr_config_unread(config)) /* all else would be blamed for its lack */
-        return s;
-    (void)xr_plugins_open(plugin_path, &err, &s->plugins);
+        return run;
+    (void)xr_plugins_open(plugin_path, &err, &run->plugins);
     if (with & XR_TRAINABLE)
-        read_deepspeed(s, errors);
-    xr_run_decode(config, &s->ini, errors);
-    if (!s->ini.run.device) { /* memory ran out: no key has a value */
+        read_deepspeed(run, errors);
+    xr_run_decode(config, &run->ini, errors);
+    if (!run->ini.run.device) { /* memory ran out: no key has a value */
         xr_config_finish(config, errors);
-        xr_run_free(s);
+        xr_run_free(run);
         return NULL;
     }
-    xr_placement_read(config, &s->ini, &s->placement, errors);
-    share_threads(s);
-    s->sink.write = log_to_stderr;
-    s->sink.level = log_level(s->ini.run.log ? s->ini.run.log : "warn");
-    if (!s->plugins) {
+    xr_placement_read(config, &run->ini, &run->placement, errors);
+    share_threads(run);
+    run->sink.write = log_to_stderr;
+    run->sink.level =
+        parse_log_level(run->ini.run.log ? run->ini.run.log : "warn");
+    if (!run->plugins) {
         xr_errors_add(errors, "%s", err.text);
     } else {
-        find_parts(s, errors);
+        find_parts(run, errors);
         xr_config_finish(config, errors);
     }
     if (with & (XR_WITH_TRAIN | XR_WITH_INFER))
-        read_model(s, errors);
+        read_policy_model(run, errors);
     if (with & XR_WITH_TOKENIZER)
-        xr_run_read_tokenizer(s, errors);
-    default_loads(s);
-    xr_run_check_batch(s, errors);
-    return s;
+        xr_run_read_tokenizer(run, errors);
+    set_default_workloads(run);
+    xr_run_check_batch(run, errors);
+    return run;
 }
 
 xr_run *xr_run_new(xr_config *config, const char *plugin_path, uint32_t with,
                    xr_errors *errors)
 {
-    xr_run *s = xr_run_draft(config, plugin_path, with, errors);
+    xr_run *run = xr_run_draft(config, plugin_path, with, errors);
     if (!errors->count)
-        return s;
-    xr_run_free(s);
+        return run;
+    xr_run_free(run);
     return NULL;
 }
 
-void xr_run_free(xr_run *s)
+void xr_run_free(xr_run *run)
 {
-    if (!s)
+    if (!run)
         return;
-    xr_run_drop_parts(s);
-    xm_chat_close(s->chat);
-    xm_tokenizer_close(s->tokenizer);
-    xr_plugins_close(s->plugins);
-    xr_model_slot *const slots[] = { &s->actor, &s->critic, &s->score };
+    xr_run_drop_parts(run);
+    xm_chat_close(run->chat);
+    xm_tokenizer_close(run->tokenizer);
+    xr_plugins_close(run->plugins);
+    xr_model_slot *const slots[] = { &run->actor, &run->critic,
+                                     &run->reward_model };
     for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
         free(slots[i]->json);
         free(slots[i]->path);
     }
-    free(s);
+    free(run);
 }

@@ -53,9 +53,10 @@ typedef struct xr_run {
     xm_tokenizer *tokenizer;
     xm_chat *chat; /* NULL: none is used */
     xr_placement placement;
-    xr_model_slot actor;   /* the policy */
-    xr_model_slot critic;  /* if the algorithm needs one */
-    xr_model_slot score;   /* the reward model, if [run] reward lists one */
+    xr_model_slot actor;  /* the policy */
+    xr_model_slot critic; /* if the algorithm needs one */
+    xr_model_slot
+        reward_model;      /* the reward model, if [run] reward lists one */
     xr_model_slot rollout; /* the engine: its workload; the model is the
                             * policy's */
     xr_part device;
@@ -66,11 +67,12 @@ typedef struct xr_run {
     xr_part algo;
     xr_part rewards[XR_MAX_REWARDS];
     size_t reward_count;
-    struct xr_score_config *score_config; /* of the reward model, or NULL */
-    int32_t end_ids[8]; /* of config.json and generation_config.json */
+    struct xr_reward_model_config
+        *reward_model_config; /* of the reward model, or NULL */
+    int32_t end_ids[8];       /* of config.json and generation_config.json */
     uint32_t end_count;
     uint32_t with;      /* XR_WITH_*, XR_TRAINABLE */
-    uint32_t needs;     /* XRAY_NEED_* of the algorithm: xr_run_needs */
+    uint32_t needs;     /* XRAY_NEED_* of the algorithm: xr_run_apply_needs */
     int exact;          /* trainer and engine name one numerics contract */
     int plannable;      /* lengths make sense, so that plans can be asked for */
     int elsewhere;      /* checked for another machine than this one */
@@ -93,27 +95,27 @@ void xr_run_free(xr_run *run); /* accepts NULL */
 
 /* What the instances must be ready for; set before the roles start. Derived
  * from the INI by xr_run_new; the tools lower or raise them. */
-void xr_run_loads(xr_run *run, uint64_t micro_tokens, uint64_t row_tokens,
-                  uint64_t sequences);
+void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
+                          uint64_t row_tokens, uint64_t sequences);
 /* What the algorithm's needs, XRAY_NEED_*, ask of the models: heads, and the
  * model, workload and batch arithmetic of critic and reward model. */
-void xr_run_needs(xr_run *run, uint32_t needs, xr_errors *errors);
+void xr_run_apply_needs(xr_run *run, uint32_t needs, xr_errors *errors);
 
 /* 1 if Workhorses hold the models: several ranks, or [run] runtime. */
 int xr_run_is_remote(const xr_run *run);
 /* 1 if the run has a model in this role (XRAY_ROLE_*), once its needs are
  * known. */
-int xr_run_wants(const xr_run *run, uint32_t role);
+int xr_run_has_role(const xr_run *run, uint32_t role);
 /* The ranks that hold a role. */
 const xr_ranks *xr_run_ranks(const xr_run *run, uint32_t role);
 /* The model of a role: the policy's where the role has none of its own. */
 const xray_model *xr_run_model(const xr_run *run, uint32_t role);
 /* What an instance of a role must be ready for. */
-xray_workload xr_run_load(const xr_run *run, uint32_t role);
+xray_workload xr_run_workload(const xr_run *run, uint32_t role);
 /* The world a plan of a role is asked for: rank 0, without comm. */
 xray_world xr_run_world(const xr_run *run, uint32_t role);
 /* Most rows that one call takes: those of a step. */
-uint64_t xr_run_rows(const xr_run *run);
+uint64_t xr_run_max_rows(const xr_run *run);
 
 /* Shorthands for the operation tables. */
 static inline const xray_train_ops *xr_train(const xr_run *run)

@@ -213,8 +213,8 @@ static void rewards_see_all_of_a_sample(void **state)
     }
     assert_string_equal(xr_samples_text(s, 3), "c d");
     xr_str out = { 0 };
-    xr_samples_line(s, rows, 0, 4, "", &out);
-    xr_samples_line(s, rows, 2, 5, ",\"more\":1", &out);
+    xr_samples_append_line(s, rows, 0, 4, "", &out);
+    xr_samples_append_line(s, rows, 2, 5, ",\"more\":1", &out);
     assert_string_equal(
         xr_str_text(&out),
         "{\"step\":4,\"prompt\":\"p0\",\"response\":\"a\",\"ground_truth\":"
@@ -224,7 +224,7 @@ static void rewards_see_all_of_a_sample(void **state)
     /* Kept by the step, in a folder that need not be there. */
     char *text = NULL;
     size_t size = 0;
-    assert_int_equal(xr_samples_keep(scratch_path("kept"), 12, &out, &err),
+    assert_int_equal(xr_samples_write(scratch_path("kept"), 12, &out, &err),
                      XRAY_OK);
     assert_int_equal(
         xr_file_read(scratch_path("kept/12.jsonl"), 4096, &err, &text, &size),
@@ -233,7 +233,7 @@ static void rewards_see_all_of_a_sample(void **state)
     assert_memory_equal(text, out.data, size);
     free(text);
     out.failed = 1;
-    assert_int_equal(xr_samples_keep(scratch_path("kept"), 13, &out, &err),
+    assert_int_equal(xr_samples_write(scratch_path("kept"), 13, &out, &err),
                      XRAY_E_NOMEM);
     assert_int_equal(access(scratch_path("kept/13.jsonl"), F_OK), -1);
     xr_str_free(&out);

@@ -209,7 +209,7 @@ static void inputs_are_the_files_that_count(void **state)
     xr_config_read(run.config, path, &errors);
     xr_run_decode(run.config, &run.ini, &errors);
     xr_errors_free(&errors);
-    assert_int_equal(xr_changes_inputs(&run, &h, &err), XRAY_OK);
+    assert_int_equal(xr_changes_add_inputs(&run, &h, &err), XRAY_OK);
     static const char *const want[][3] = {
         { "data.train_files", "a.jsonl", "A" },
         { "data.train_files", "b.jsonl", "B" },

@@ -4,8 +4,8 @@
  * the model, workloads, worlds, the plugins that were found.
  */
 #include "core/base/str.h"
-#include "core/run/parts.h"
 #include "core/run/run.h"
+#include "core/run/run_setup.h"
 #include "tests/scratch.h"
 
 #define ALL (XR_WITH_TRAIN | XR_WITH_INFER | XR_WITH_ALGO | XR_TRAINABLE)

@@ -324,10 +324,10 @@ static void the_newest_is_found_without_its_name(void **state)
     (void)state;
     char lost[XR_PATH_CAP] = "";
     xr_trainer_section *t = &run.ini.trainer;
-    assert_false(xr_checkpoint_nameless(&run, lost));
+    assert_false(xr_checkpoint_latest_is_lost(&run, lost));
     put_checkpoint("global_step_9", RUN_A, "a");
     put_checkpoint("global_step_10", RUN_A, "b");
-    assert_true(xr_checkpoint_nameless(&run, lost));
+    assert_true(xr_checkpoint_latest_is_lost(&run, lost));
     assert_string_equal(lost, in_root(LATEST));
     expect_found("global_step_10");
     put_file("global_step_10/mark", "damaged");
@@ -343,13 +343,13 @@ static void the_newest_is_found_without_its_name(void **state)
                    root);
     expect_not_found(want);
     put_file(LATEST, "9\n");
-    assert_false(xr_checkpoint_nameless(&run, lost));
+    assert_false(xr_checkpoint_latest_is_lost(&run, lost));
     assert_int_equal(remove(in_root(LATEST)), 0);
     t->resume_mode = "disable";
-    assert_false(xr_checkpoint_nameless(&run, lost));
+    assert_false(xr_checkpoint_latest_is_lost(&run, lost));
     t->resume_mode = "auto";
     t->resume_from_path = in_root("global_step_9");
-    assert_false(xr_checkpoint_nameless(&run, lost));
+    assert_false(xr_checkpoint_latest_is_lost(&run, lost));
 }
 
 static void a_damaged_one_names_a_whole_one(void **state)

@@ -5,8 +5,8 @@
  */
 #include <math.h>
 
-#include "core/roles/given.h"
 #include "core/roles/nonfinite.h"
+#include "core/roles/plugin_results.h"
 #include "core/roles/wire.h"
 #include "tests/rl/fake_roles.h"
 #include "tests/testing.h"
@@ -21,13 +21,15 @@ static void bytes_that_are_asked_for(void **state)
     (void)state;
     xr_err err = { "" };
     const uint64_t most = UINT64_C(1) << 30;
-    assert_int_equal(xr_given_wish(&part, "save", most, &err), XRAY_OK);
-    assert_int_equal(xr_given_wish(&part, "save", 0, &err), XRAY_OK);
-    assert_int_equal(xr_given_wish(&part, "save", most + 1, &err), XRAY_E_BUG);
+    assert_int_equal(xr_check_wanted_size(&part, "save", most, &err), XRAY_OK);
+    assert_int_equal(xr_check_wanted_size(&part, "save", 0, &err), XRAY_OK);
+    assert_int_equal(xr_check_wanted_size(&part, "save", most + 1, &err),
+                     XRAY_E_BUG);
     assert_string_equal(err.text, "x.fake: save asks for 1073741825 bytes, at "
                                   "most 1073741824 are taken");
-    assert_int_equal(xr_given_size(&part, "load", 7, 7, &err), XRAY_OK);
-    assert_int_equal(xr_given_size(&part, "load", 8, 7, &err), XRAY_E_BUG);
+    assert_int_equal(xr_check_written_size(&part, "load", 7, 7, &err), XRAY_OK);
+    assert_int_equal(xr_check_written_size(&part, "load", 8, 7, &err),
+                     XRAY_E_BUG);
     assert_string_equal(err.text, "x.fake: load says that it wrote 8 bytes "
                                   "where 7 fit");
 }
@@ -38,16 +40,20 @@ static void names_end(void **state)
     static const char *names[1027];
     xr_err err = { "" };
     uint64_t count = 99;
-    assert_int_equal(xr_given_names(&part, NULL, &err, &count), XRAY_E_BUG);
+    assert_int_equal(xr_check_metric_names(&part, NULL, &err, &count),
+                     XRAY_E_BUG);
     assert_string_equal(err.text, "x.fake: metric_names gave no list");
-    assert_int_equal(xr_given_names(&part, names, &err, &count), XRAY_OK);
+    assert_int_equal(xr_check_metric_names(&part, names, &err, &count),
+                     XRAY_OK);
     assert_int_equal(count, 0);
     for (size_t i = 0; i < 1024; i++)
         names[i] = "n";
-    assert_int_equal(xr_given_names(&part, names, &err, &count), XRAY_OK);
+    assert_int_equal(xr_check_metric_names(&part, names, &err, &count),
+                     XRAY_OK);
     assert_int_equal(count, 1024);
     names[1024] = names[1025] = "n";
-    assert_int_equal(xr_given_names(&part, names, &err, &count), XRAY_E_BUG);
+    assert_int_equal(xr_check_metric_names(&part, names, &err, &count),
+                     XRAY_E_BUG);
     assert_string_equal(err.text, "x.fake: metric_names gave a list without an "
                                   "end within 1024 names");
     assert_int_equal(count, 1024);
@@ -79,8 +85,8 @@ static void needs_that_are_known(void **state)
     uint32_t known = 0;
     for (size_t i = 0; i < 7; i++) {
         known |= all[i];
-        assert_int_equal(xr_given_needs(&able, all[i], &err), XRAY_OK);
-        assert_int_equal(xr_given_needs(&part, all[i], &err),
+        assert_int_equal(xr_check_needs(&able, all[i], &err), XRAY_OK);
+        assert_int_equal(xr_check_needs(&part, all[i], &err),
                          i == 6 ? XRAY_E_ABI : XRAY_OK);
     }
     assert_string_equal(err.text, "x.fake: needs XRAY_NEED_MINI_FORWARD, and "
@@ -89,7 +95,7 @@ static void needs_that_are_known(void **state)
     while (next & known)
         next <<= 1;
     char want[100];
-    assert_int_equal(xr_given_needs(&able, known | next, &err), XRAY_E_ABI);
+    assert_int_equal(xr_check_needs(&able, known | next, &err), XRAY_E_ABI);
     (void)snprintf(want, sizeof(want),
                    "x.fake: needs has the bits 0x%x, which this xray does not "
                    "know",
@@ -130,7 +136,7 @@ static void fill_table(void)
 static void expect_table(const char *want)
 {
     xr_err err = { "" };
-    assert_int_equal(xr_given_table(&part, &table, &err),
+    assert_int_equal(xr_check_weights_table(&part, &table, &err),
                      *want ? XRAY_E_BUG : XRAY_OK);
     assert_string_equal(err.text, want);
     fill_table();
@@ -142,7 +148,7 @@ static void tables_of_weights(void **state)
     xr_err err = { "" };
     char want[200];
     fill_table();
-    assert_int_equal(xr_given_table(&part, NULL, &err), XRAY_E_BUG);
+    assert_int_equal(xr_check_weights_table(&part, NULL, &err), XRAY_E_BUG);
     assert_string_equal(err.text, "x.fake gave no table of weights");
     expect_table("");
 #define HEADLESS \
@@ -174,7 +180,7 @@ static void tables_of_weights(void **state)
     }
     table.tensor_count = (1u << 20) + 1;
     xr_err text = { "" };
-    assert_int_equal(xr_given_table(&part, &table, &text), XRAY_E_BUG);
+    assert_int_equal(xr_check_weights_table(&part, &table, &text), XRAY_E_BUG);
     assert_non_null(strstr(text.text, "a table of 1048577 tensors"));
     fill_table();
 }
@@ -304,7 +310,7 @@ static void samples_of_an_engine(void **state)
         xr_err err = { "" };
         s.nonfinite = 0;
         assert_int_equal(
-            xr_given_sample(&s, &cases[i].sample, cases[i].logp, 5, 3, &err),
+            xr_check_sample(&s, &cases[i].sample, cases[i].logp, 5, 3, &err),
             cases[i].status);
         assert_string_equal(err.text, cases[i].want);
         assert_int_equal(s.nonfinite, cases[i].status == XRAY_E_NUMERIC);

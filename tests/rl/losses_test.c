@@ -427,14 +427,14 @@ static void steps_are_left_out_if_the_ini_says_so(void **state)
     assert_int_equal(xr_nonfinite_skips(s, XRAY_E_NUMERIC), 0);
     assert_int_equal(s->nonfinite, 0);
     /* A log that wants errors alone has no warnings. */
-    xr_nonfinite_note(s, &err);
+    xr_nonfinite_warn(s, &err);
     assert_string_equal(f->warned, "left out: again");
     f->warned[0] = '\0';
     f->of.sink.level = XRAY_LOG_ERROR;
-    xr_nonfinite_note(s, &err);
+    xr_nonfinite_warn(s, &err);
     assert_string_equal(f->warned, "");
     f->of.sink.write = NULL;
-    xr_nonfinite_note(s, &err);
+    xr_nonfinite_warn(s, &err);
 }
 
 /* What a loss found, and what the backend made of it. */

@@ -5,8 +5,8 @@
  */
 #include "core/base/str.h"
 #include "core/run/inventory.h"
-#include "core/run/parts.h"
 #include "core/run/run.h"
+#include "core/run/run_setup.h"
 #include "tests/scratch.h"
 
 /* Not tied: it has a head of its own. */
@@ -277,12 +277,14 @@ static void models_of_a_checkpoint_are_whole(void **state)
     for (int i = 0; i < 3; i++) {
         char elsewhere[] = "/";
         xr_run s = { .actor.path = elsewhere };
-        xr_model_slot *m = i == 0 ? &s.actor : i == 1 ? &s.critic : &s.score;
+        xr_model_slot *m = i == 0   ? &s.actor
+                           : i == 1 ? &s.critic
+                                    : &s.reward_model;
         m->path = i == 0 ? actor : critic;
-        assert_int_equal(xr_run_verify(&s, &err), XRAY_E_IO);
+        assert_int_equal(xr_run_verify_models(&s, &err), XRAY_E_IO);
         assert_non_null(strstr(err.text, i ? critic : actor));
         m->model.random_init = 1; /* drawn, whatever lies there */
-        assert_int_equal(xr_run_verify(&s, &err), XRAY_OK);
+        assert_int_equal(xr_run_verify_models(&s, &err), XRAY_OK);
     }
     /* Without the manifest it is still a checkpoint; without what makes it one
      * it is a folder like any other. */
@@ -375,7 +377,7 @@ static void value_heads(void **state)
                                : 0;
             s.critic.model.random_init = 0;
             xr_str_clear(&out);
-            xr_run_new_heads(&s, &out);
+            xr_run_report_new_heads(&s, &out);
             (void)snprintf(want, sizeof(want),
                            "the value head of the %s is new and begins with "
                            "zeros: %s has none\n",
@@ -384,7 +386,7 @@ static void value_heads(void **state)
             s.critic.model.random_init = s.actor.model.random_init =
                 1; /* drawn */
             xr_str_clear(&out);
-            xr_run_new_heads(&s, &out);
+            xr_run_report_new_heads(&s, &out);
             assert_string_equal(xr_str_text(&out), "");
             s.actor.model.random_init = 0;
         }

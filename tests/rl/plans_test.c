@@ -9,8 +9,8 @@
 #include "core/base/str.h"
 #include "core/run/placement.h"
 #include "core/run/resources.h"
+#include "core/run/reward_model.h"
 #include "core/run/rows.h"
-#include "core/run/score_model.h"
 
 #define BIT(tag) (1u << (tag))
 
@@ -40,7 +40,7 @@ static struct {
 static xr_run run;
 static char critic_path[] = "a folder of its own";
 static char options; /* stands for decoded options */
-static xr_score_config score_options;
+static xr_reward_model_config score_options;
 
 /* What begins with a path is said of that file. */
 static xray_status refuse_plan(const xray_host *host, const char *text)
@@ -75,10 +75,10 @@ static xray_status plan_train(const xray_host *host, const void *config,
                               const xray_model *model, const xray_world *world,
                               const xray_workload *load, xray_plan *out)
 {
-    uint32_t role = model == &run.critic.model  ? XRAY_ROLE_CRITIC
-                    : model == &run.score.model ? XRAY_ROLE_REWARD
-                    : load->trainable           ? XRAY_ROLE_ACTOR
-                                                : XRAY_ROLE_REFERENCE;
+    uint32_t role = model == &run.critic.model         ? XRAY_ROLE_CRITIC
+                    : model == &run.reward_model.model ? XRAY_ROLE_REWARD
+                    : load->trainable                  ? XRAY_ROLE_ACTOR
+                                                       : XRAY_ROLE_REFERENCE;
     assert_ptr_equal(config, &options);
     fake.model[role] = model;
     fake.size[role] = world->size;
@@ -183,11 +183,11 @@ static int begin_run(void **state)
     run = (xr_run){ .config = xr_config_new(),
                     .with = XR_WITH_TRAIN | XR_WITH_INFER | XR_WITH_ALGO |
                             XR_TRAINABLE };
-    run.actor.json = run.critic.json = run.score.json = model_json;
+    run.actor.json = run.critic.json = run.reward_model.json = model_json;
     run.critic.path = critic_path;
     run.actor.model.config_json = model_json;
     run.critic.model.config_json = model_json;
-    run.score.model.config_json = model_json;
+    run.reward_model.model.config_json = model_json;
     run.train = part(&train_ops, "train.fake");
     run.infer = part(&infer_ops, "infer.fake");
     run.device = part(&device_ops, "device.fake");
@@ -199,7 +199,7 @@ static int begin_run(void **state)
                          .trainable = 1,
                          .trainable_from_layer = 2 };
     run.critic.load = (xray_workload){ .tokens = 200 };
-    run.score.load = (xray_workload){ .tokens = 300 };
+    run.reward_model.load = (xray_workload){ .tokens = 300 };
     run.rollout.load = (xray_workload){ .rows = 7, .shared = 1 };
     xr_run_config *ini = &run.ini;
     ini->data.max_prompt_length = 6;
@@ -262,9 +262,9 @@ static void every_model_is_planned(void **state)
             fake.machine.host_memory = host;
             memset(fake.asked, 0, sizeof(fake.asked));
             run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
-            run.score_config = &score_options;
+            run.reward_model_config = &score_options;
             plan(&r);
-            run.score_config = NULL;
+            run.reward_model_config = NULL;
             assert_string_equal(fake.asked, "12354");
             assert_int_equal(r.count, host ? 6 : 5);
             expect_part(&r, 0, "train.fake", ALL * 1000, ranks, 1);
@@ -286,7 +286,7 @@ static void every_model_is_planned(void **state)
     assert_ptr_equal(fake.model[2], &run.actor.model);
     assert_ptr_equal(fake.model[3], &run.critic.model);
     assert_ptr_equal(fake.model[4], &run.actor.model);
-    assert_ptr_equal(fake.model[5], &run.score.model);
+    assert_ptr_equal(fake.model[5], &run.reward_model.model);
     assert_int_equal(fake.size[3], 2);
     assert_int_equal(fake.load[1].trainable, 1);
     assert_int_equal(fake.load[1].trainable_from_layer, 2);
@@ -531,7 +531,7 @@ static void arithmetic_of_a_step(void **state)
     const xr_resources r = { .parameters = 100 };
     xr_step_size s;
     run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
-    xr_step_of(&run, &r, &s);
+    xr_step_size_of(&run, &r, &s);
     assert_true(s.prompts == 8 && s.samples == 3 && s.rows == 24);
     assert_true(s.row_tokens == 10 && s.tokens == 240 && s.computed == 240);
     assert_true(s.epochs == 5 && s.mini_batches == 4 && s.mini_rows == 6);
@@ -543,28 +543,28 @@ static void arithmetic_of_a_step(void **state)
     assert_true(s.update_flops == 6 * 100 * 240 * 5);
     run.ini.actor.share_prompts = 1;
     run.ini.actor.ppo_max_token_len_per_gpu = 59; /* one group of three */
-    xr_step_of(&run, &r, &s);
+    xr_step_size_of(&run, &r, &s);
     assert_true(s.computed == 144 && s.micro_batches == 2);
     assert_true(s.update_flops == 6 * 100 * 144 * 5);
     run.ini.actor.share_prompts = 0;
-    xr_step_of(&run, &r, &s);
+    xr_step_size_of(&run, &r, &s);
     assert_true(s.micro_batches == 2); /* five rows, one row */
     run.ini.actor.ppo_max_token_len_per_gpu = 3;
     run.ini.actor.ppo_mini_batch_size = 0; /* all of them */
     run.needs = 0;
-    xr_step_of(&run, &r, &s);
+    xr_step_size_of(&run, &r, &s);
     assert_true(s.micro_tokens == 10 && s.micro_batches == 24);
     assert_true(s.mini_batches == 1 && s.mini_rows == 24);
     assert_true(s.reference_flops == 0 && s.critic_flops == 0);
     run.with &= ~XR_WITH_ALGO;
     run.ini.actor.share_prompts = 1; /* not of sft */
-    xr_step_of(&run, &r, &s);
+    xr_step_size_of(&run, &r, &s);
     assert_true(s.prompts == 9 && s.samples == 1 && s.rows == 9);
     assert_true(s.epochs == 1 && s.mini_batches == 1 && s.mini_rows == 9);
     assert_true(s.micro_tokens == 35 && s.micro_batches == 3);
     assert_true(s.computed == 90 && s.update_flops == 6 * 100 * 90);
     run.with &= ~XR_TRAINABLE;
-    xr_step_of(&run, &r, &s);
+    xr_step_size_of(&run, &r, &s);
     assert_true(s.row_tokens == 10 && s.rows == 0 && s.update_flops == 0);
 }
 

@@ -86,17 +86,18 @@ static void memory_has_its_bounds(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         xr_err out = { "before" };
         xr_resources r = resources(cases[i].bytes, 1000);
-        assert_int_equal(xr_resources_memory(&run, &r, &out), cases[i].found);
+        assert_int_equal(xr_resources_check_memory(&run, &r, &out),
+                         cases[i].found);
         assert_int_equal(*out.text != '\0', cases[i].found > 0);
         r.machine.memory_bytes = 0; /* not known */
-        assert_int_equal(xr_resources_memory(&run, &r, &out), 0);
+        assert_int_equal(xr_resources_check_memory(&run, &r, &out), 0);
         r = resources(cases[i].bytes, 1000);
         r.count = 0;
-        assert_int_equal(xr_resources_memory(&run, &r, &out), 0);
+        assert_int_equal(xr_resources_check_memory(&run, &r, &out), 0);
     }
     xr_err out = { "" };
     const xr_resources r = resources(120 * MIB, 100 * MIB);
-    assert_int_equal(xr_resources_memory(&run, &r, &out), 2);
+    assert_int_equal(xr_resources_check_memory(&run, &r, &out), 2);
     assert_string_equal(
         out.text,
         "configuration: [rollout] max_num_seqs: the run takes 120.0 MiB of "
@@ -158,7 +159,7 @@ static void memory_names_its_keys(void **state)
             r.parts[1].plan.bytes[cases[i].tag] = 3;
             r.count = 2;
             run.with = sft ? XR_TRAINABLE : XR_TRAINABLE | XR_WITH_ALGO;
-            assert_int_equal(xr_resources_memory(&run, &r, &out), 2);
+            assert_int_equal(xr_resources_check_memory(&run, &r, &out), 2);
             (void)snprintf(end_of, sizeof(end_of), ": %s", want);
             if (!strstr(out.text, end_of))
                 fail_msg("%s: %s", cases[i].who, out.text);
@@ -215,7 +216,7 @@ static void checkpoints_at_once(void **state)
         begin_folder(cases[i].there);
         t->save_freq = cases[i].save_freq;
         t->max_actor_ckpt_to_keep = cases[i].keep;
-        xr_resources_disk(&run, &r, cases[i].steps, &errors);
+        xr_resources_check_disk(&run, &r, cases[i].steps, &errors);
         assert_int_equal(errors.count, 1);
         (void)snprintf(
             want, sizeof(want),
@@ -236,7 +237,7 @@ static void checkpoints_at_once(void **state)
     begin_folder(0);
     t->save_freq = 1;
     t->max_actor_ckpt_to_keep = 0;
-    xr_resources_disk(&run, &r, 3, &errors);
+    xr_resources_check_disk(&run, &r, 3, &errors);
     assert_int_equal(errors.count, 1);
     assert_non_null(strstr(errors.items[0], "take 16.0 EiB"));
     xr_errors_free(&errors);
@@ -260,20 +261,20 @@ static void room_is_what_is_free(void **state)
     const xr_resources half = { .checkpoint_bytes = room / 8 * 5 };
     const xr_resources none = { .checkpoint_bytes = 0 };
     const xr_resources twice = { .checkpoint_bytes = room * 2 };
-    xr_resources_disk(&run, &half, 1, &errors);
+    xr_resources_check_disk(&run, &half, 1, &errors);
     assert_int_equal(errors.count, 0);
-    xr_resources_disk(&run, &half, 2, &errors);
+    xr_resources_check_disk(&run, &half, 2, &errors);
     assert_int_equal(errors.count, 1);
-    xr_resources_room(&run, &half, &errors); /* for one */
+    xr_resources_check_space(&run, &half, &errors); /* for one */
     assert_int_equal(errors.count, 1);
-    xr_resources_room(&run, &twice, &errors);
+    xr_resources_check_space(&run, &twice, &errors);
     assert_int_equal(errors.count, 2);
     run.with = XR_WITH_ALGO;
-    xr_resources_room(&run, &twice, &errors);
-    xr_resources_disk(&run, &twice, 1, &errors);
+    xr_resources_check_space(&run, &twice, &errors);
+    xr_resources_check_disk(&run, &twice, 1, &errors);
     run.with |= XR_TRAINABLE;
-    xr_resources_room(&run, &none, &errors);
-    xr_resources_disk(&run, &none, 1, &errors);
+    xr_resources_check_space(&run, &none, &errors);
+    xr_resources_check_disk(&run, &none, 1, &errors);
     assert_int_equal(errors.count, 2);
     xr_errors_free(&errors);
 }
@@ -320,7 +321,7 @@ static void folders_can_be_made(void **state)
                 t->rollout_data_dir = i == 1 ? cases[c].path : "";
                 t->validation_data_dir = i == 2 ? cases[c].path : "";
                 run.with = eval ? XR_WITH_ALGO : XR_TRAINABLE | XR_WITH_ALGO;
-                xr_resources_disk(&run, &r, 1, &errors);
+                xr_resources_check_disk(&run, &r, 1, &errors);
                 (void)snprintf(says, sizeof(says), "%s", cases[c].says);
                 if (says[0] == '%')
                     (void)snprintf(says, sizeof(says), "%s is not a folder",
@@ -341,7 +342,7 @@ static void folders_can_be_made(void **state)
     xr_errors top = { 0 };
     run.ini.trainer.default_local_dir = "/no-such-folder/out";
     run.ini.trainer.validation_data_dir = "";
-    xr_resources_disk(&run, &r, 1, &top);
+    xr_resources_check_disk(&run, &r, 1, &top);
     assert_int_equal(top.count, access("/", W_OK | X_OK) != 0);
     if (top.count)
         assert_non_null(strstr(top.items[0], ", as / does not allow it"));
@@ -349,7 +350,7 @@ static void folders_can_be_made(void **state)
     wide[XR_PATH_CAP - 65] = '\0'; /* the longest that is taken */
     xr_errors errors = { 0 };
     run.ini.trainer.default_local_dir = wide;
-    xr_resources_disk(&run, &r, 1, &errors);
+    xr_resources_check_disk(&run, &r, 1, &errors);
     assert_int_equal(errors.count, 0);
     xr_errors_free(&errors);
 }

@@ -224,7 +224,7 @@ static void copies_are_whole(void **state)
     for (uint32_t k = 1; k < 5; k++)
         add(&rows, k);
     assert_int_equal(xr_rows_copy(&to, &rows, 2, 9, &err), XRAY_OK);
-    assert_int_equal(xr_rows_take(&to, &rows.batch, 0, &err), XRAY_OK);
+    assert_int_equal(xr_rows_copy_from(&to, &rows.batch, 0, &err), XRAY_OK);
     assert_int_equal(to.batch.rows, 2);
     assert_int_equal(to.batch.tokens, 12);
     check(&to.batch, 0, 3, 9);
@@ -237,7 +237,7 @@ static void copies_are_whole(void **state)
         *float_of(&bare, i) = NULL;
     bare.temperature = NULL;
     bare.baseline = NULL;
-    assert_int_equal(xr_rows_take(&to, &bare, 1, &err), XRAY_OK);
+    assert_int_equal(xr_rows_copy_from(&to, &bare, 1, &err), XRAY_OK);
     assert_true(to.temperature[2] == 1.0f && to.batch.baseline[2] == 0.0f);
     for (uint32_t i = 0; i < FLOATS; i++)
         for (int t = 12; t < 18; t++)

@@ -4,8 +4,8 @@
  * bounds, workloads, keys by their places, models beside the policy.
  */
 #include "core/base/str.h"
-#include "core/run/parts.h"
 #include "core/run/run.h"
+#include "core/run/run_setup.h"
 #include "tests/scratch.h"
 
 static xr_run run;
@@ -265,7 +265,7 @@ static void workloads_follow_the_keys(void **state)
     (void)state;
     run.ini.actor.trainable_from_layer = 4;
     run.ini.rollout.share_weights = XR_SHARE_AUTO;
-    xr_run_loads(&run, 25, 10, 5);
+    xr_run_set_workloads(&run, 25, 10, 5);
     const xray_workload *t = &run.actor.load;
     const xray_workload *i = &run.rollout.load;
     assert_true(t->tokens == 25 && t->rows == 13 && t->row_tokens == 10);
@@ -274,20 +274,20 @@ static void workloads_follow_the_keys(void **state)
     assert_int_equal(t->trainable_from_layer, 4);
     assert_true(i->tokens == 25 && i->rows == 5 && i->row_tokens == 10);
     assert_true(i->trainable == 0 && i->shared == 1 && i->threads == 7);
-    xr_run_loads(&run, 9, 10, 5); /* a row fits at least */
+    xr_run_set_workloads(&run, 9, 10, 5); /* a row fits at least */
     assert_true(t->tokens == 10 && t->rows == 6);
     run.ini.rollout.share_weights = XR_SHARE_OFF;
     run.with &= ~(XR_WITH_ALGO | XR_TRAINABLE);
-    xr_run_loads(&run, 25, 10, 5);
+    xr_run_set_workloads(&run, 25, 10, 5);
     assert_true(i->shared == 0 && t->trainable == 0);
     assert_int_equal(t->trainable_from_layer, 0);
     run.ini.rollout.share_weights = XR_SHARE_AUTO;
     run.placement.rollout.count = 2;
-    xr_run_loads(&run, 25, 10, 5);
+    xr_run_set_workloads(&run, 25, 10, 5);
     assert_true(i->shared == 0); /* engines on ranks of their own */
     run.placement.rollout.count = 1;
     run.with &= ~XR_WITH_TRAIN;
-    xr_run_loads(&run, 25, 10, 5);
+    xr_run_set_workloads(&run, 25, 10, 5);
     assert_true(i->shared == 0);
     run.actor.load =
         (xray_workload){ .tokens = 1,
@@ -295,15 +295,15 @@ static void workloads_follow_the_keys(void **state)
                          .trainable_from_layer = 3,
                          .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE };
     run.critic.load.tokens = 2;
-    run.score.load.tokens = 3;
+    run.reward_model.load.tokens = 3;
     run.rollout.load.tokens = 4;
     static const uint64_t tokens[] = { 0, 1, 1, 2, 4, 3 };
     for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++)
-        assert_int_equal(xr_run_load(&run, role).tokens, tokens[role]);
-    const xray_workload frozen = xr_run_load(&run, XRAY_ROLE_REFERENCE);
+        assert_int_equal(xr_run_workload(&run, role).tokens, tokens[role]);
+    const xray_workload frozen = xr_run_workload(&run, XRAY_ROLE_REFERENCE);
     assert_true(frozen.trainable == 0 && frozen.trainable_from_layer == 0);
     assert_int_equal(frozen.outputs, XRAY_OUTPUT_LOGP);
-    assert_int_equal(xr_run_load(&run, XRAY_ROLE_ACTOR).trainable, 1);
+    assert_int_equal(xr_run_workload(&run, XRAY_ROLE_ACTOR).trainable, 1);
 }
 
 static void ranks_and_runtimes_are_remote(void **state)
@@ -370,7 +370,7 @@ static xray_status critic_loss(const void *context, uint64_t size,
 static void expect_needs(uint32_t needs, const char *want)
 {
     xr_errors errors = { 0 };
-    xr_run_needs(&run, needs, &errors);
+    xr_run_apply_needs(&run, needs, &errors);
     assert_int_equal(run.needs, needs);
     expect_one(&errors, want);
 }
@@ -386,7 +386,7 @@ static void needs_of_algorithms(void **state)
     uint32_t needs = 0;
     run.algo = (xr_part){ .ops = &without, .instance = "algo.fake" };
     run.plannable = 1;
-    xr_run_loads(&run, 25, 10, 5);
+    xr_run_set_workloads(&run, 25, 10, 5);
     expect_needs(needs, "");
     assert_int_equal(run.actor.load.outputs,
                      XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY);

@@ -5,7 +5,7 @@
  */
 #include "tests/testing.h"
 
-#include "core/roles/score.h"
+#include "core/roles/reward_model.h"
 #include "tests/rl/fake_roles.h"
 
 static char said[2048];
@@ -50,22 +50,22 @@ static int set_up(void **state)
 {
     static const xray_train_ops train = { .header = XRAY_HEADER(xray_train_ops),
                                           .forward = forward };
-    static const xr_score_config config = { .path = "anywhere" };
+    static const xr_reward_model_config config = { .path = "anywhere" };
     static int self;
     fixture *f = calloc(1, sizeof(*f));
-    const xr_part part = { .component = &xr_score_component };
+    const xr_part part = { .component = &xr_reward_model_component };
     xr_run *s = &f->run;
     said[0] = '\0';
     answer = XRAY_OK;
     s->train.ops = &train;
-    s->score.load.tokens = 9;
+    s->reward_model.load.tokens = 9;
     s->ini.data.train_batch_size = 3;
     s->ini.rollout.n = 1;
     make_fake_roles(s, &f->roles);
     f->roles.named[XRAY_ROLE_REWARD] = (xr_part){
         .ops = &train, .instance = "score", .host = xr_host_new("score", NULL)
     };
-    f->roles.score.self = &self;
+    f->roles.reward_model.self = &self;
     f->ops = xr_reward_ops(&part);
     f->host = xr_host_new("reward.rm", NULL);
     assert_int_equal(f->ops->create(xr_host_api(f->host), &config, &f->self),
@@ -140,7 +140,7 @@ static void a_score_is_the_value_of_the_whole_row(void **state)
         { .in = sample(104, 1, 2) }, { .in = sample(105, 1, 3) },
         { .in = sample(106, 1, 1) },
     };
-    xr_score_bind(f->self, &f->roles);
+    xr_reward_model_bind(f->self, &f->roles);
     assert_int_equal(f->ops->submit(f->self, &wide[0].in, 7, sizeof(wide[0])),
                      XRAY_OK);
     expect_scores(f, want, 7);
@@ -166,7 +166,7 @@ static void what_cannot_be_scored_is_said(void **state)
     (void)xr_host_error(f->host, status, "submit", &err);
     assert_string_equal(err.text,
                         "reward.rm: submit: the reward model is not loaded");
-    xr_score_bind(f->self, &f->roles);
+    xr_reward_model_bind(f->self, &f->roles);
     in.prompt_ids = NULL;
     assert_int_equal(f->ops->submit(f->self, &in, 1, sizeof(in)), XRAY_OK);
     assert_int_equal(poll_once(f, &err), XRAY_E_ARG);
@@ -183,7 +183,7 @@ static void what_cannot_be_scored_is_said(void **state)
     /* An instance needs its folder. */
     static const char *const paths[] = { NULL, "" };
     for (int i = 0; i < 2; i++) {
-        const xr_score_config config = { .path = paths[i] };
+        const xr_reward_model_config config = { .path = paths[i] };
         void *self = NULL;
         status = f->ops->create(xr_host_api(f->host), &config, &self);
         assert_int_equal(status, XRAY_E_CONFIG);

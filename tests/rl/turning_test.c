@@ -5,7 +5,7 @@
  */
 #include "tests/testing.h"
 
-#include "core/roles/turn.h"
+#include "core/roles/memory_turns.h"
 #include "tests/rl/fake_roles.h"
 
 #define BIT(tag) (1u << (tag))
@@ -139,7 +139,7 @@ static void make_all(xr_roles *s)
 {
     xr_err err = { "" };
     for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++)
-        assert_int_equal(xr_turn_made(s, role, &err), XRAY_OK);
+        assert_int_equal(xr_turn_join(s, role, &err), XRAY_OK);
 }
 
 /* The calls since the last time. */
@@ -182,16 +182,16 @@ static void keys_name_memory(void **state)
           "rollout", "free_cache_engine" },
     };
     for (uint32_t role = 0; role <= XRAY_ROLE_REWARD; role++)
-        assert_int_equal(xr_turn_wanted(run, role), 0);
+        assert_int_equal(xr_turn_tags(run, role), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *key = NULL;
         *cases[i].key = 1;
-        assert_int_equal(xr_turn_wanted(run, cases[i].role), cases[i].tags);
-        assert_string_equal(xr_turn_section(run, cases[i].role, &key),
+        assert_int_equal(xr_turn_tags(run, cases[i].role), cases[i].tags);
+        assert_string_equal(xr_turn_key(run, cases[i].role, &key),
                             cases[i].section);
         assert_string_equal(key, cases[i].name);
     }
-    assert_int_equal(xr_turn_wanted(run, XRAY_ROLE_REWARD), 0);
+    assert_int_equal(xr_turn_tags(run, XRAY_ROLE_REWARD), 0);
     assert_int_equal(XR_TURN_FORWARD, W | A);
     assert_int_equal(XR_TURN_GRADS, W | A | G);
     assert_int_equal(XR_TURN_STEP, W | G | O);
@@ -207,12 +207,12 @@ static void a_turn_moves_what_it_must(void **state)
     xr_err err = { "" };
     want_all(f);
     make_all(s);
-    assert_int_equal(xr_turn_none(s, &err), XRAY_OK);
+    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
     heard("actor offload w, actor offload g, actor offload o, actor offload a, "
           "ref offload w, ref offload a, critic offload w, critic offload g, "
           "critic offload o, critic offload a, engine sleep w, engine sleep a, "
           "engine sleep k");
-    assert_int_equal(xr_turn_none(s, &err), XRAY_OK);
+    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
     heard("");
     assert_int_equal(xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_FORWARD, &err),
                      XRAY_OK);
@@ -248,7 +248,7 @@ static void nothing_moves_unasked(void **state)
     xr_roles *s = &f->roles;
     xr_err err = { "" };
     make_all(s);
-    assert_int_equal(xr_turn_none(s, &err), XRAY_OK);
+    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
     assert_int_equal(xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_FORWARD, &err),
                      XRAY_OK);
     heard("");
@@ -256,7 +256,7 @@ static void nothing_moves_unasked(void **state)
     want_all(f);
     make_all(s);
     s->actor.self = s->critic.self = s->engine.self = NULL;
-    assert_int_equal(xr_turn_none(s, &err), XRAY_OK);
+    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
     heard("ref offload w, ref offload a");
 }
 
@@ -279,7 +279,7 @@ static void shared_weights_stay(void **state)
         want_all(f);
         make_all(s);
         s->critic.self = s->reference.self = NULL;
-        assert_int_equal(xr_turn_none(s, &err), XRAY_OK);
+        assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
         heard("actor offload g, actor offload o, actor offload a, "
               "engine sleep a, engine sleep k");
     }
@@ -317,7 +317,7 @@ static void what_cannot_go_may_stay(void **state)
         answer = cases[i].answer;
         xray_status status = XRAY_OK;
         for (int round = 0; round < 2 && status == XRAY_OK; round++) {
-            status = xr_turn_none(s, &err);
+            status = xr_turn_offload_all(s, &err);
             if (status == XRAY_OK)
                 status = xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_GRADS, &err);
             if (status == XRAY_OK)
@@ -356,7 +356,7 @@ static void plugins_without_turns_are_refused(void **state)
         *(i == 2 ? &infer.sleep : &infer.wake) = NULL;
         f->run.train.ops = &train;
         f->run.infer.ops = &infer;
-        assert_int_equal(xr_turn_made(s, role, &err), XRAY_E_CONFIG);
+        assert_int_equal(xr_turn_join(s, role, &err), XRAY_E_CONFIG);
         assert_string_equal(
             err.text, i < 2
                           ? "configuration: [actor] grad_offload: actor gives "
@@ -366,7 +366,7 @@ static void plugins_without_turns_are_refused(void **state)
     }
     /* One that is not asked to may lack it. */
     xr_err err = { "" };
-    assert_int_equal(xr_turn_made(s, XRAY_ROLE_REFERENCE, &err), XRAY_OK);
+    assert_int_equal(xr_turn_join(s, XRAY_ROLE_REFERENCE, &err), XRAY_OK);
     xr_config_free(f->run.config);
     xr_errors_free(&errors);
 }

@@ -13,7 +13,7 @@
 #include "core/rl/schedule.h"
 #include "core/roles/balance.h"
 #include "core/roles/losses.h"
-#include "core/roles/role.h"
+#include "core/roles/role_calls.h"
 #include "core/roles/whole.h"
 #include "core/run/rows.h"
 #include "core/run/run.h"

@@ -4,8 +4,8 @@
  * core/roles/local.c carries a call out in this process, core/roles/whole.c
  * through Workhorses. Numbers do not depend on which.
  */
-#ifndef XR_ROLE_H
-#define XR_ROLE_H
+#ifndef XR_ROLE_CALLS_H
+#define XR_ROLE_CALLS_H
 
 #include <signal.h>
 

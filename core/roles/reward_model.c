@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/roles/score.h"
+#include "core/roles/reward_model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/str.h"
-#include "core/roles/role.h"
-#include "core/run/parts.h"
+#include "core/roles/role_calls.h"
+#include "core/run/run_setup.h"
 
-typedef struct score {
+typedef struct reward_model {
     const xray_host *host;
     xr_roles *roles;
     const xray_sample_in *samples; /* of the submit being answered */
@@ -24,12 +24,12 @@ typedef struct score {
     uint32_t response_cap;
     uint32_t mask_cap;
     uint64_t first; /* sample of row 0 of `rows` */
-} score;
+} reward_model;
 
-static xray_status score_create(const xray_host *host, const void *config,
-                                void **out_self)
+static xray_status reward_model_create(const xray_host *host,
+                                       const void *config, void **out_self)
 {
-    const xr_score_config *own = config;
+    const xr_reward_model_config *own = config;
     if (!own->path || !*own->path) {
         xr_err err;
         (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "path",
@@ -37,7 +37,7 @@ static xray_status score_create(const xray_host *host, const void *config,
                           "model");
         return xr_host_tell(host, XRAY_E_CONFIG, "create", &err);
     }
-    score *self = xr_calloc(1, sizeof(*self));
+    reward_model *self = xr_calloc(1, sizeof(*self));
     if (!self)
         return host->fail(host, XRAY_E_NOMEM, "create", "out of memory");
     self->host = host;
@@ -45,9 +45,9 @@ static xray_status score_create(const xray_host *host, const void *config,
     return XRAY_OK;
 }
 
-static void score_destroy(void *ptr)
+static void reward_model_destroy(void *ptr)
 {
-    score *self = ptr;
+    reward_model *self = ptr;
     if (!self)
         return;
     xr_rows_free(&self->rows);
@@ -58,17 +58,17 @@ static void score_destroy(void *ptr)
     free(self);
 }
 
-void xr_score_bind(void *ptr, xr_roles *roles)
+void xr_reward_model_bind(void *ptr, xr_roles *roles)
 {
-    score *self = ptr;
+    reward_model *self = ptr;
     self->roles = roles;
 }
 
-static xray_status score_submit(void *ptr, const xray_sample_in *samples,
-                                uint64_t count, uint64_t stride)
+static xray_status reward_model_submit(void *ptr, const xray_sample_in *samples,
+                                       uint64_t count, uint64_t stride)
 {
-    score *self = ptr;
-    if (!self->roles || !self->roles->score.self)
+    reward_model *self = ptr;
+    if (!self->roles || !self->roles->reward_model.self)
         return self->host->fail(self->host, XRAY_E_STATE, "submit",
                                 "the reward model is not loaded");
     self->samples = samples;
@@ -78,14 +78,14 @@ static xray_status score_submit(void *ptr, const xray_sample_in *samples,
     return XRAY_OK;
 }
 
-static const xray_sample_in *sample_at(const score *self, uint64_t i)
+static const xray_sample_in *sample_at(const reward_model *self, uint64_t i)
 {
     const char *at = (const char *)self->samples;
     return (const xray_sample_in *)(const void *)(at + i * self->stride);
 }
 
 /* Samples that a call may take: as many rows as the models are ready for. */
-static uint64_t chunk_end(const score *self, uint64_t *out_tokens)
+static uint64_t find_chunk_end(const reward_model *self, uint64_t *out_tokens)
 {
     uint64_t most = xr_step_rows(&self->roles->run->ini);
     uint64_t end = self->done;
@@ -96,8 +96,8 @@ static uint64_t chunk_end(const score *self, uint64_t *out_tokens)
     return end;
 }
 
-static xray_status grow(score *self, uint64_t rows, uint64_t tokens,
-                        xr_err *err)
+static xray_status grow_batch(reward_model *self, uint64_t rows,
+                              uint64_t tokens, xr_err *err)
 {
     xray_status status = XRAY_OK;
     if (rows > self->rows.row_cap || tokens > self->rows.token_cap) {
@@ -119,7 +119,8 @@ static xray_status grow(score *self, uint64_t rows, uint64_t tokens,
     return status;
 }
 
-static xray_status grow_row(score *self, const xray_sample_in *in, xr_err *err)
+static xray_status grow_row_arrays(reward_model *self, const xray_sample_in *in,
+                                   xr_err *err)
 {
     uint32_t response = in->id_count + 1;
     uint32_t tokens = response + in->prompt_id_count;
@@ -141,8 +142,8 @@ static xray_status grow_row(score *self, const xray_sample_in *in, xr_err *err)
 
 /* The value of a token is that of the state before it, so that one more token,
  * whichever, is put behind the last. */
-static xray_status add_row(score *self, const xray_sample_in *in, uint64_t at,
-                           xr_err *err)
+static xray_status add_sample_row(reward_model *self, const xray_sample_in *in,
+                                  uint64_t at, xr_err *err)
 {
     uint32_t tokens = in->prompt_id_count + in->id_count + 1;
     if (!in->prompt_ids)
@@ -150,7 +151,7 @@ static xray_status add_row(score *self, const xray_sample_in *in, uint64_t at,
                        "sample %llu has no prompt ids, a reward model needs "
                        "them",
                        (unsigned long long)in->id);
-    xray_status status = grow_row(self, in, err);
+    xray_status status = grow_row_arrays(self, in, err);
     if (status != XRAY_OK)
         return status;
     memset(self->mask, 0, tokens);
@@ -169,19 +170,19 @@ static xray_status add_row(score *self, const xray_sample_in *in, uint64_t at,
 }
 
 /* The next samples' values. */
-static xray_status compute(score *self, xr_err *err)
+static xray_status compute_values(reward_model *self, xr_err *err)
 {
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs) };
     uint64_t tokens = 0;
-    uint64_t end = chunk_end(self, &tokens);
-    xray_status status = grow(self, end - self->done, tokens, err);
+    uint64_t end = find_chunk_end(self, &tokens);
+    xray_status status = grow_batch(self, end - self->done, tokens, err);
     if (status != XRAY_OK)
         return status;
     xr_rows_clear(&self->rows);
     for (uint64_t i = self->done; i < end && status == XRAY_OK; i++)
-        status = add_row(self, sample_at(self, i), i, err);
+        status = add_sample_row(self, sample_at(self, i), i, err);
     const xr_cut cut = { .count = self->rows.batch.rows,
-                         .budget = self->roles->run->score.load.tokens };
+                         .budget = self->roles->run->reward_model.load.tokens };
     if (status == XRAY_OK)
         status = xr_views_cut(&self->views, &self->rows, &cut, err);
     if (status != XRAY_OK)
@@ -196,15 +197,16 @@ static xray_status compute(score *self, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status score_poll(void *ptr, uint64_t wait_ns, xray_score *out)
+static xray_status reward_model_poll(void *ptr, uint64_t wait_ns,
+                                     xray_score *out)
 {
-    score *self = ptr;
+    reward_model *self = ptr;
     xr_err err = { "" };
     (void)wait_ns;
     if (self->next == self->count)
         return XRAY_END;
     if (self->next == self->done) {
-        xray_status status = compute(self, &err);
+        xray_status status = compute_values(self, &err);
         if (status != XRAY_OK)
             return self->host->fail(self->host, status, "poll", err.text);
     }
@@ -218,17 +220,17 @@ static xray_status score_poll(void *ptr, uint64_t wait_ns, xray_score *out)
     return XRAY_OK;
 }
 
-static const xray_reward_ops score_ops = {
+static const xray_reward_ops reward_model_ops = {
     .header = XRAY_HEADER(xray_reward_ops),
-    .create = score_create,
-    .destroy = score_destroy,
-    .submit = score_submit,
-    .poll = score_poll,
+    .create = reward_model_create,
+    .destroy = reward_model_destroy,
+    .submit = reward_model_submit,
+    .poll = reward_model_poll,
 };
 
 const xray_reward_ops *xr_reward_ops(const xr_part *part)
 {
-    return part->component == &xr_score_component
-               ? &score_ops
+    return part->component == &xr_reward_model_component
+               ? &reward_model_ops
                : (const xray_reward_ops *)part->ops;
 }

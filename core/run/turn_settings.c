@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/run/turns.h"
+#include "core/run/turn_settings.h"
 
 #define BIT(tag) (1u << (tag))
 
 /* Activations hold nothing between calls: they go with the first of the rest.
  */
-static uint32_t tags_of(uint32_t param, uint32_t grad, uint32_t optimizer)
+static uint32_t offload_tags(uint32_t param, uint32_t grad, uint32_t optimizer)
 {
     uint32_t tags = 0;
     if (param)
@@ -17,30 +17,30 @@ static uint32_t tags_of(uint32_t param, uint32_t grad, uint32_t optimizer)
     return tags ? tags | BIT(XRAY_TAG_ACTIVATIONS) : 0;
 }
 
-uint32_t xr_turn_wanted(const xr_run_config *run, uint32_t role)
+uint32_t xr_turn_tags(const xr_run_config *ini, uint32_t role)
 {
-    const xr_actor_section *actor = &run->actor;
-    const xr_critic_section *critic = &run->critic;
+    const xr_actor_section *actor = &ini->actor;
+    const xr_critic_section *critic = &ini->critic;
     switch (role) {
     case XRAY_ROLE_ACTOR:
-        return tags_of(actor->param_offload, actor->grad_offload,
-                       actor->optimizer_offload);
+        return offload_tags(actor->param_offload, actor->grad_offload,
+                            actor->optimizer_offload);
     case XRAY_ROLE_CRITIC:
-        return tags_of(critic->param_offload, critic->grad_offload,
-                       critic->optimizer_offload);
+        return offload_tags(critic->param_offload, critic->grad_offload,
+                            critic->optimizer_offload);
     case XRAY_ROLE_REFERENCE:
-        return tags_of(run->ref.param_offload, 0, 0);
+        return offload_tags(ini->ref.param_offload, 0, 0);
     case XRAY_ROLE_ROLLOUT:
-        return run->rollout.free_cache_engine ? XR_TURN_ENGINE : 0;
+        return ini->rollout.free_cache_engine ? XR_TURN_ENGINE : 0;
     default:
         return 0;
     }
 }
 
-const char *xr_turn_section(const xr_run_config *run, uint32_t role,
-                            const char **out_key)
+const char *xr_turn_key(const xr_run_config *ini, uint32_t role,
+                        const char **out_key)
 {
-    uint32_t tags = xr_turn_wanted(run, role);
+    uint32_t tags = xr_turn_tags(ini, role);
     *out_key = tags & BIT(XRAY_TAG_WEIGHTS) ? "param_offload"
                : tags & BIT(XRAY_TAG_GRADS) ? "grad_offload"
                                             : "optimizer_offload";

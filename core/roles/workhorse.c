@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/roles/worker.h"
+#include "core/roles/workhorse.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -30,14 +30,14 @@ typedef struct worker {
 
 /* ---- create ------------------------------------------------------------- */
 
-static xray_status exchange(void *ctx, const void *mine, uint64_t size,
-                            void *all)
+static xray_status exchange_on_board(void *ctx, const void *mine, uint64_t size,
+                                     void *all)
 {
     worker *w = ctx;
     return xr_board_exchange(&w->all, mine, size, all, &w->exchange_err);
 }
 
-static xray_status open_run(worker *w, const char *text, xr_err *err)
+static xray_status open_workhorse_run(worker *w, const char *text, xr_err *err)
 {
     xr_errors errors = { 0 };
     char folders[XR_PATH_CAP];
@@ -63,7 +63,7 @@ static xray_status open_run(worker *w, const char *text, xr_err *err)
     return status;
 }
 
-static void worker_destroy(void *self)
+static void workhorse_destroy(void *self)
 {
     worker *w = self;
     xr_roles_free(w->roles);
@@ -74,20 +74,20 @@ static void worker_destroy(void *self)
     free(w);
 }
 
-static xray_status start(worker *w, const char *text, xr_err *err)
+static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
 {
     uint32_t rank = xr_actor_index(w->context);
     const xr_board *board = xr_actor_board(w->context);
     xr_rank_link link = { .rank = rank,
                           .traces = board ? board->extra : NULL,
                           .exchange_ctx = w,
-                          .exchange = exchange };
+                          .exchange = exchange_on_board };
     char number[16];
     /* Devices of one kind are given out by it. */
     (void)snprintf(number, sizeof(number), "%u", rank);
     (void)setenv("XRAY_RANK", number, 1);
     xr_actor_phase(w->context, "reading the configuration");
-    xray_status status = open_run(w, text, err);
+    xray_status status = open_workhorse_run(w, text, err);
     if (status != XRAY_OK)
         return status;
     const xr_run_config *ini = &w->run->ini;
@@ -96,7 +96,7 @@ static xray_status start(worker *w, const char *text, xr_err *err)
                                .rank = rank,
                                .timeout_ms = (uint32_t)(ini->run.comm_timeout /
                                                         1000000) };
-    uint64_t rows = xr_run_rows(w->run);
+    uint64_t rows = xr_run_max_rows(w->run);
     w->padded_cap = (uint32_t)rows + 1;
     w->padded = xr_calloc(w->padded_cap, sizeof(const xray_batch *));
     if (!w->padded)
@@ -114,8 +114,9 @@ static xray_status start(worker *w, const char *text, xr_err *err)
     return status;
 }
 
-static xray_status worker_create(const xr_actor_context *context,
-                                 const char *text, xr_err *err, void **out_self)
+static xray_status workhorse_create(const xr_actor_context *context,
+                                    const char *text, xr_err *err,
+                                    void **out_self)
 {
     worker *w = xr_calloc(1, sizeof(*w));
     if (!w)
@@ -124,9 +125,9 @@ static xray_status worker_create(const xr_actor_context *context,
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     (void)sigaction(SIGINT, &ignore, NULL);
     w->context = context;
-    xray_status status = start(w, text, err);
+    xray_status status = start_workhorse(w, text, err);
     if (status != XRAY_OK) {
-        worker_destroy(w);
+        workhorse_destroy(w);
         return status;
     }
     *out_self = w;
@@ -135,7 +136,8 @@ static xray_status worker_create(const xr_actor_context *context,
 
 /* ---- models ------------------------------------------------------------- */
 
-static xray_status check_held(const worker *w, uint32_t role, xr_err *err)
+static xray_status check_role_is_held(const worker *w, uint32_t role,
+                                      xr_err *err)
 {
     if (role < XRAY_ROLE_ACTOR || role > XRAY_ROLE_REWARD ||
         role == XRAY_ROLE_ROLLOUT)
@@ -147,8 +149,8 @@ static xray_status check_held(const worker *w, uint32_t role, xr_err *err)
 }
 
 /* The batch cut into micro-batches, filled up with empty ones. */
-static xray_status cut_batch(worker *w, uint32_t role, const xr_wire *wire,
-                             xr_err *err)
+static xray_status cut_micro_batches(worker *w, uint32_t role,
+                                     const xr_wire *wire, xr_err *err)
 {
     uint32_t views = wire->header->views;
     xray_status status = xr_wire_cut(w->run, role, wire, &w->views, err);
@@ -162,24 +164,25 @@ static xray_status cut_batch(worker *w, uint32_t role, const xr_wire *wire,
     return XRAY_OK;
 }
 
-static xray_status take_batch(worker *w, const char *phase, uint32_t role,
+static xray_status read_batch(worker *w, const char *phase, uint32_t role,
                               const xray_region *region, xr_err *err,
                               xr_wire *out_wire)
 {
     xr_actor_phase(w->context, phase);
-    xray_status status = check_held(w, role, err);
+    xray_status status = check_role_is_held(w, role, err);
     if (status == XRAY_OK)
         status = xr_wire_map(region->data, region->size, err, out_wire);
-    return status == XRAY_OK ? cut_batch(w, role, out_wire, err) : status;
+    return status == XRAY_OK ? cut_micro_batches(w, role, out_wire, err)
+                             : status;
 }
 
-static xray_status forward(void *self, uint32_t role, const xray_region *region,
-                           xr_err *err)
+static xray_status workhorse_forward(void *self, uint32_t role,
+                                     const xray_region *region, xr_err *err)
 {
     worker *w = self;
     xr_wire wire;
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs) };
-    xray_status status = take_batch(w, "forward", role, region, err, &wire);
+    xray_status status = read_batch(w, "forward", role, region, err, &wire);
     if (status != XRAY_OK)
         return status;
     uint32_t outputs = wire.header->outputs;
@@ -190,13 +193,13 @@ static xray_status forward(void *self, uint32_t role, const xray_region *region,
                             outputs, &out, err);
 }
 
-static xray_status gradients(void *self, uint32_t role,
-                             const xray_region *region, xr_err *err)
+static xray_status workhorse_gradients(void *self, uint32_t role,
+                                       const xray_region *region, xr_err *err)
 {
     worker *w = self;
     xr_wire wire;
     xray_status status =
-        take_batch(w, "forward_backward", role, region, err, &wire);
+        read_batch(w, "forward_backward", role, region, err, &wire);
     if (status != XRAY_OK)
         return status;
     xr_loss_spec spec = { .kind = wire.header->loss,
@@ -219,14 +222,15 @@ static xray_status gradients(void *self, uint32_t role,
     return status;
 }
 
-static xray_status step(void *self, uint32_t role, double lr, double max_norm,
-                        double *out_norm, uint32_t *out_skipped,
-                        uint64_t *out_version, xr_str *out_bad, xr_err *err)
+static xray_status workhorse_step(void *self, uint32_t role, double lr,
+                                  double max_norm, double *out_norm,
+                                  uint32_t *out_skipped, uint64_t *out_version,
+                                  xr_str *out_bad, xr_err *err)
 {
     worker *w = self;
     xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
     xr_actor_phase(w->context, "optimizer_step");
-    xray_status status = check_held(w, role, err);
+    xray_status status = check_role_is_held(w, role, err);
     if (status == XRAY_OK)
         status = xr_local_step(w->roles, role, lr, max_norm, &result, err);
     *out_norm = result.grad_norm;
@@ -237,33 +241,35 @@ static xray_status step(void *self, uint32_t role, double lr, double max_norm,
     return status;
 }
 
-static xray_status discard(void *self, uint32_t role, xr_err *err)
+static xray_status workhorse_discard(void *self, uint32_t role, xr_err *err)
 {
     worker *w = self;
-    xray_status status = check_held(w, role, err);
+    xray_status status = check_role_is_held(w, role, err);
     return status == XRAY_OK ? xr_local_discard(w->roles, role, err) : status;
 }
 
-static xray_status save(void *self, uint32_t role, const char *dir, xr_err *err)
+static xray_status workhorse_save(void *self, uint32_t role, const char *dir,
+                                  xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "save");
-    xray_status status = check_held(w, role, err);
+    xray_status status = check_role_is_held(w, role, err);
     return status == XRAY_OK ? xr_local_save(w->roles, role, dir, err) : status;
 }
 
-static xray_status load(void *self, uint32_t role, const char *dir, xr_err *err)
+static xray_status workhorse_load(void *self, uint32_t role, const char *dir,
+                                  xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "load");
-    xray_status status = check_held(w, role, err);
+    xray_status status = check_role_is_held(w, role, err);
     return status == XRAY_OK ? xr_local_load(w->roles, role, dir, err) : status;
 }
 
 /* ---- the engine --------------------------------------------------------- */
 
-static xray_status generate_rows(worker *w, const xr_wire_rollout *rollout,
-                                 xr_err *err)
+static xray_status generate_samples(worker *w, const xr_wire_rollout *rollout,
+                                    xr_err *err)
 {
     uint32_t prompts = rollout->header->prompts;
     xr_row *rows = xr_calloc((size_t)prompts + 1, sizeof(*rows));
@@ -295,7 +301,8 @@ static xray_status generate_rows(worker *w, const xr_wire_rollout *rollout,
     return status;
 }
 
-static xray_status generate(void *self, const xray_region *region, xr_err *err)
+static xray_status workhorse_generate(void *self, const xray_region *region,
+                                      xr_err *err)
 {
     worker *w = self;
     xr_wire_rollout wire;
@@ -306,24 +313,26 @@ static xray_status generate(void *self, const xray_region *region, xr_err *err)
     xray_status status =
         xr_wire_rollout_map(region->data, region->size, err, &wire);
     if (status == XRAY_OK)
-        status = generate_rows(w, &wire, err);
+        status = generate_samples(w, &wire, err);
     return status;
 }
 
-static xray_status publish(void *self, uint64_t *out_version, xr_err *err)
+static xray_status workhorse_publish(void *self, uint64_t *out_version,
+                                     xr_err *err)
 {
     worker *w = self;
-    const xr_roles *s = w->roles;
+    const xr_roles *roles = w->roles;
     xr_actor_phase(w->context, "weights to the engine");
     xray_status status = xr_publish(w->roles, err);
-    if (status == XRAY_OK && s->actor.self) {
-        const xray_weights *weights = xr_train(s->run)->weights(s->actor.self);
+    if (status == XRAY_OK && roles->actor.self) {
+        const xray_weights *weights =
+            xr_train(roles->run)->weights(roles->actor.self);
         *out_version = weights->version(weights->owner);
     }
     return status;
 }
 
-static xray_status ship_bytes(void *self, uint64_t *out, xr_err *err)
+static xray_status workhorse_ship_bytes(void *self, uint64_t *out, xr_err *err)
 {
     worker *w = self;
     (void)err;
@@ -332,28 +341,30 @@ static xray_status ship_bytes(void *self, uint64_t *out, xr_err *err)
 }
 
 /* The weights go where engines of other ranks are. */
-static xray_status ship(void *self, const xray_region *region, xr_err *err)
+static xray_status workhorse_ship(void *self, const xray_region *region,
+                                  xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights to other ranks");
     return xr_ship_write(w->roles, region->data, region->size, err);
 }
 
-static xray_status ship_along(void *self, xr_err *err)
+static xray_status workhorse_ship_along(void *self, xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights to other ranks");
     return xr_ship_write(w->roles, NULL, 0, err);
 }
 
-static xray_status receive(void *self, const xray_region *region, xr_err *err)
+static xray_status workhorse_receive(void *self, const xray_region *region,
+                                     xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights from other ranks");
     return xr_ship_read(w->roles, region->data, region->size, err);
 }
 
-static xray_status memory(void *self, xr_str *out, xr_err *err)
+static xray_status workhorse_memory(void *self, xr_str *out, xr_err *err)
 {
     worker *w = self;
     const xr_part *part = w->roles->device.part;
@@ -371,25 +382,25 @@ static xray_status memory(void *self, xr_str *out, xr_err *err)
 }
 
 static const xr_actor_method methods[] = {
-    { "forward", "u m ->", XR_METHOD(forward) },
-    { "gradients", "u m ->", XR_METHOD(gradients) },
-    { "step", "u d d -> d u U s", XR_METHOD(step) },
-    { "discard", "u ->", XR_METHOD(discard) },
-    { "generate", "m ->", XR_METHOD(generate) },
-    { "publish", "-> U", XR_METHOD(publish) },
-    { "ship_bytes", "-> U", XR_METHOD(ship_bytes) },
-    { "ship", "m ->", XR_METHOD(ship) },
-    { "ship_along", "->", XR_METHOD(ship_along) },
-    { "receive", "m ->", XR_METHOD(receive) },
-    { "save", "u s ->", XR_METHOD(save) },
-    { "load", "u s ->", XR_METHOD(load) },
-    { "memory", "-> s", XR_METHOD(memory) },
+    { "forward", "u m ->", XR_METHOD(workhorse_forward) },
+    { "gradients", "u m ->", XR_METHOD(workhorse_gradients) },
+    { "step", "u d d -> d u U s", XR_METHOD(workhorse_step) },
+    { "discard", "u ->", XR_METHOD(workhorse_discard) },
+    { "generate", "m ->", XR_METHOD(workhorse_generate) },
+    { "publish", "-> U", XR_METHOD(workhorse_publish) },
+    { "ship_bytes", "-> U", XR_METHOD(workhorse_ship_bytes) },
+    { "ship", "m ->", XR_METHOD(workhorse_ship) },
+    { "ship_along", "->", XR_METHOD(workhorse_ship_along) },
+    { "receive", "m ->", XR_METHOD(workhorse_receive) },
+    { "save", "u s ->", XR_METHOD(workhorse_save) },
+    { "load", "u s ->", XR_METHOD(workhorse_load) },
+    { "memory", "-> s", XR_METHOD(workhorse_memory) },
 };
 
-const xr_actor_class xr_worker_class = {
+const xr_actor_class xr_workhorse_class = {
     .name = "workhorse",
     .methods = methods,
     .method_count = sizeof(methods) / sizeof(methods[0]),
-    .create = worker_create,
-    .destroy = worker_destroy,
+    .create = workhorse_create,
+    .destroy = workhorse_destroy,
 };

@@ -13,7 +13,7 @@
 #include "core/base/file.h"
 #include "core/base/str.h"
 #include "core/run/inventory.h"
-#include "core/run/parts.h"
+#include "core/run/run_setup.h"
 
 const char *xr_run_model_dir(const char *path, const char *leaf, char *buffer,
                              size_t cap)
@@ -34,7 +34,7 @@ const char *xr_run_model_dir(const char *path, const char *leaf, char *buffer,
 
 /* ---- checkpoints -------------------------------------------------------- */
 
-static int same_folder(const char *a, const char *b)
+static int is_same_folder(const char *a, const char *b)
 {
     struct stat x;
     struct stat y;
@@ -42,7 +42,7 @@ static int same_folder(const char *a, const char *b)
            x.st_ino == y.st_ino;
 }
 
-static int holds(const char *dir, const char *name)
+static int has_file(const char *dir, const char *name)
 {
     char path[XR_PATH_CAP];
     return xr_path_join(dir, name, path, sizeof(path), NULL) == XRAY_OK &&
@@ -50,12 +50,12 @@ static int holds(const char *dir, const char *name)
 }
 
 /* 1 if this program wrote the folder as a checkpoint, whatever became of it. */
-static int is_checkpoint(const char *dir)
+static int is_checkpoint_folder(const char *dir)
 {
     char path[XR_PATH_CAP];
     char *text = NULL;
     size_t size = 0;
-    if (holds(dir, "state.json") && holds(dir, "run.ini"))
+    if (has_file(dir, "state.json") && has_file(dir, "run.ini"))
         return 1;
     if (xr_path_join(dir, XR_INVENTORY_FILE, path, sizeof(path), NULL) !=
             XRAY_OK ||
@@ -68,7 +68,7 @@ static int is_checkpoint(const char *dir)
 
 /* The text of the folder above, where that is where ".." leads to: it reads
  * better in a sentence. */
-static void shorten(const char *dir, char *up)
+static void shorten_parent_path(const char *dir, char *up)
 {
     char text[XR_PATH_CAP];
     size_t size = strlen(dir);
@@ -81,7 +81,7 @@ static void shorten(const char *dir, char *up)
     (void)snprintf(text, sizeof(text), "%.*s", (int)size, dir);
     if (!size)
         (void)snprintf(text, sizeof(text), ".");
-    if (same_folder(text, up))
+    if (is_same_folder(text, up))
         (void)snprintf(up, XR_PATH_CAP, "%s", text);
 }
 
@@ -96,21 +96,22 @@ xray_status xr_run_verify_folder(const char *dir, int sums, xr_err *err)
     for (size_t i = 0; i < 2; i++) {
         if (xr_path_join(up, leaves[i], there, sizeof(there), NULL) !=
                 XRAY_OK ||
-            !same_folder(there, dir) || !is_checkpoint(up))
+            !is_same_folder(there, dir) || !is_checkpoint_folder(up))
             continue;
-        shorten(dir, up);
+        shorten_parent_path(dir, up);
         return xr_inventory_verify_model(up, leaves[i], sums, err);
     }
     return XRAY_OK;
 }
 
-xray_status xr_run_verify(const xr_run *s, xr_err *err)
+xray_status xr_run_verify_models(const xr_run *run, xr_err *err)
 {
-    const xr_model_slot *const slots[] = { &s->actor, &s->critic, &s->score };
+    const xr_model_slot *const slots[] = { &run->actor, &run->critic,
+                                           &run->reward_model };
     xray_status status = XRAY_OK;
     for (size_t i = 0; i < 3 && status == XRAY_OK; i++)
         if (slots[i]->path && !slots[i]->model.random_init &&
-            (i == 0 || strcmp(slots[i]->path, s->actor.path) != 0))
+            (i == 0 || strcmp(slots[i]->path, run->actor.path) != 0))
             status = xr_run_verify_folder(slots[i]->path, 1, err);
     return status;
 }
@@ -171,7 +172,7 @@ static const form forms[] = {
 #define FORMS (sizeof(forms) / sizeof(forms[0]))
 
 /* What transformers' Trainer leaves beside a model. */
-static int is_of_trainer(const char *name)
+static int is_trainer_state(const char *name)
 {
     static const char *const heads[] = { "optimizer", "scheduler", "rng_state",
                                          "scaler" };
@@ -181,10 +182,10 @@ static int is_of_trainer(const char *name)
     return 0;
 }
 
-static size_t form_of(const char *name)
+static size_t find_weights_form(const char *name)
 {
     size_t size = strlen(name);
-    if (is_of_trainer(name))
+    if (is_trainer_state(name))
         return FORMS;
     for (size_t i = 0; i < FORMS; i++) {
         size_t head = strlen(forms[i].head);
@@ -196,8 +197,8 @@ static size_t form_of(const char *name)
     return FORMS;
 }
 
-static void put_line(const char *line, const char *dir, const char *name,
-                     xr_str *out)
+static void put_convert_line(const char *line, const char *dir,
+                             const char *name, xr_str *out)
 {
     for (; *line; line++)
         if (*line == '@')
@@ -216,9 +217,9 @@ typedef struct found {
     char name[256];
 } found;
 
-static void look_at(const char *name, found *f)
+static void note_weights_file(const char *name, found *f)
 {
-    size_t is = form_of(name);
+    size_t is = find_weights_form(name);
     if (is == FORMS || is > f->form)
         return;
     if (is < f->form)
@@ -229,14 +230,15 @@ static void look_at(const char *name, found *f)
     f->count++;
 }
 
-void xr_run_no_weights(const xr_run *s, const char *section, const char *key,
-                       const char *dir, xr_errors *errors)
+void xr_run_report_no_weights(const xr_run *run, const char *section,
+                              const char *key, const char *dir,
+                              xr_errors *errors)
 {
     found f = { .form = FORMS };
     xr_str text = { 0 };
     DIR *open = opendir(dir);
     for (struct dirent *e = open ? readdir(open) : NULL; e; e = readdir(open))
-        look_at(e->d_name, &f);
+        note_weights_file(e->d_name, &f);
     if (open)
         (void)closedir(open);
     if (f.form < FORMS) {
@@ -244,7 +246,7 @@ void xr_run_no_weights(const xr_run *s, const char *section, const char *key,
         if (f.count > 1)
             xr_str_printf(&text, " and %zu more of the kind", f.count - 1);
         xr_str_puts(&text, forms[f.form].does);
-        put_line(forms[f.form].line, dir, f.name, &text);
+        put_convert_line(forms[f.form].line, dir, f.name, &text);
         xr_str_puts(&text, "; ");
     }
     xr_errors_add(
@@ -252,7 +254,7 @@ void xr_run_no_weights(const xr_run *s, const char *section, const char *key,
         "%s: [%s] %s: %s holds no weights, expected "
         "model.safetensors or model.safetensors.index.json; %s[model] "
         "init = random draws them",
-        xr_config_location(s->config, section, key), section, key, dir,
+        xr_config_location(run->config, section, key), section, key, dir,
         xr_str_text(&text));
     xr_str_free(&text);
 }

@@ -3,8 +3,8 @@
  * What core/run is made of, one file each, and what the floors above use of it:
  * selected components, folders of models, batch arithmetic.
  */
-#ifndef XR_PARTS_H
-#define XR_PARTS_H
+#ifndef XR_RUN_SETUP_H
+#define XR_RUN_SETUP_H
 
 #include "core/run/run.h"
 
@@ -14,7 +14,7 @@ void xr_run_find_part(xr_run *run, xr_part *part, const char *iface,
 /* The rewards that [run] reward lists. */
 void xr_run_find_rewards(xr_run *run, xr_errors *errors);
 /* In a Workhorse, which has no rewards: the reward model's options. */
-void xr_run_find_score(xr_run *run, xr_errors *errors);
+void xr_run_find_reward_model(xr_run *run, xr_errors *errors);
 /* True if some plugin provides `interface:name` for a section "kind.name". */
 int xr_run_provides(const xr_run *run, const char *section);
 /* Frees options and hosts. */
@@ -29,8 +29,9 @@ const char *xr_run_model_dir(const char *path, const char *leaf, char *buffer,
 int xr_run_has_weights(const char *dir);
 /* Says that the folder that [section] key names holds none, and where they lie
  * there in another form, the line that converts them. */
-void xr_run_no_weights(const xr_run *run, const char *section, const char *key,
-                       const char *dir, xr_errors *errors);
+void xr_run_report_no_weights(const xr_run *run, const char *section,
+                              const char *key, const char *dir,
+                              xr_errors *errors);
 /* Where the key that an error is about was set, in place of who says it:
  * "reward.x: create: pattern: text" becomes "run.ini:3: [reward.x] pattern:
  * text". An error about no key stays. */
@@ -45,10 +46,10 @@ void xr_run_check_weights(const xray_model *model, uint32_t kind,
  * cost nothing, or with `sums` the bytes. Other folders have none. */
 xray_status xr_run_verify_folder(const char *dir, int sums, xr_err *err);
 /* The bytes of every model that the run is about to load. */
-xray_status xr_run_verify(const xr_run *run, xr_err *err);
+xray_status xr_run_verify_models(const xr_run *run, xr_err *err);
 /* A line on each value head that is trained and that the weights read do not
  * have: it begins with zeros. */
-void xr_run_new_heads(const xr_run *run, xr_str *out);
+void xr_run_report_new_heads(const xr_run *run, xr_str *out);
 /* A model beside the policy: where it is named, and what becomes of it. */
 typedef struct xr_side_model {
     const char *section;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/str.h"
-#include "core/run/parts.h"
+#include "core/run/run_setup.h"
 #include "model/hf/config.h"
 #include "model/hf/safetensors.h"
 
@@ -28,7 +28,7 @@ typedef struct matching {
 
 /* A file of another model would give as many sentences as it has tensors. */
 XRAY_PRINTF(2, 3)
-static void fault(matching *m, const char *fmt, ...)
+static void note_mismatch(matching *m, const char *fmt, ...)
 {
     xr_err text = { "" };
     va_list args;
@@ -41,7 +41,7 @@ static void fault(matching *m, const char *fmt, ...)
 }
 
 /* Files written from the body of a model alone lack its prefix. */
-static const xm_st_tensor *find(const xm_st *st, const char *name)
+static const xm_st_tensor *find_tensor(const xm_st *st, const char *name)
 {
     static const char *const prefixes[] = { "model.", "transformer." };
     const xm_st_tensor *tensor = xm_st_find(st, name);
@@ -59,8 +59,8 @@ static void put_shape(xr_str *out, const uint64_t *shape, uint32_t dims)
     xr_str_puts(out, dims ? "]" : "[]");
 }
 
-static void check_shape(matching *m, const xm_param_info *p,
-                        const xm_st_tensor *t)
+static void check_tensor_shape(matching *m, const xm_param_info *p,
+                               const xm_st_tensor *t)
 {
     uint64_t want[2] = { p->transposed ? p->cols : p->rows,
                          p->transposed ? p->rows : p->cols };
@@ -72,28 +72,29 @@ static void check_shape(matching *m, const xm_param_info *p,
         return;
     put_shape(&is, t->shape, t->dims);
     put_shape(&should, want, dims);
-    fault(m, "%s has shape %s, the model's config says %s", p->name,
-          xr_str_text(&is), xr_str_text(&should));
+    note_mismatch(m, "%s has shape %s, the model's config says %s", p->name,
+                  xr_str_text(&is), xr_str_text(&should));
     xr_str_free(&is);
     xr_str_free(&should);
 }
 
-static xray_status visit(void *ctx, const xm_param_info *p)
+static xray_status match_parameter(void *ctx, const xm_param_info *p)
 {
     matching *m = ctx;
     xr_err err = { "" };
     float first = 0;
-    const xm_st_tensor *t = find(m->st, p->name);
+    const xm_st_tensor *t = find_tensor(m->st, p->name);
     if (!t && m->kind != XR_WEIGHTS_POLICY &&
         strcmp(p->name, "lm_head.weight") == 0)
         return XRAY_OK;
     if (!t) {
-        fault(m, "%s is missing, the model's config asks for it", p->name);
+        note_mismatch(m, "%s is missing, the model's config asks for it",
+                      p->name);
         return XRAY_OK;
     }
     if (m->used_count < m->cap)
         m->used[m->used_count++] = t;
-    check_shape(m, p, t);
+    check_tensor_shape(m, p, t);
     /* Reading one value says whether the type converts. */
     if (t->count && xm_st_read_f32(t, 0, 1, &first, &err) != XRAY_OK)
         xr_errors_add(m->errors, "%s: %s", m->path, err.text);
@@ -101,7 +102,7 @@ static xray_status visit(void *ctx, const xm_param_info *p)
 }
 
 /* What files carry although it follows from the config, or is tied. */
-static int may_stay(const matching *m, const char *name)
+static int is_known_extra(const matching *m, const char *name)
 {
     static const char *const tails[] = { "rotary_emb.inv_freq", ".attn.bias",
                                          ".attn.masked_bias" };
@@ -117,33 +118,34 @@ static int may_stay(const matching *m, const char *name)
            strncmp(name, "score.", 6) == 0 || strncmp(name, "v_head.", 7) == 0;
 }
 
-static void check_extra(matching *m)
+static void check_extra_tensors(matching *m)
 {
     for (size_t i = 0; i < xm_st_count(m->st); i++) {
         const xm_st_tensor *t = xm_st_at(m->st, i);
         size_t k = 0;
         while (k < m->used_count && m->used[k] != t)
             k++;
-        if (k == m->used_count && !may_stay(m, t->name))
-            fault(m, "%s has no place in the model that config.json describes",
-                  t->name);
+        if (k == m->used_count && !is_known_extra(m, t->name))
+            note_mismatch(
+                m, "%s has no place in the model that config.json describes",
+                t->name);
     }
 }
 
-static int has_head(const xm_st *st)
+static int has_value_head(const xm_st *st)
 {
     return xm_st_find(st, "score.weight") ||
            xm_st_find(st, "value_head.weight");
 }
 
-static void say_new_head(const char *whose, const xray_model *model,
-                         xr_str *out)
+static void report_new_head(const char *whose, const xray_model *model,
+                            xr_str *out)
 {
     xm_st *st = NULL;
     if (model->random_init || !model->path ||
         xm_st_open(model->path, NULL, &st) != XRAY_OK)
         return; /* drawn, or what is wrong with it is said elsewhere */
-    if (!has_head(st))
+    if (!has_value_head(st))
         xr_str_printf(out,
                       "the value head of the %s is new and begins with zeros: "
                       "%s has none\n",
@@ -151,12 +153,12 @@ static void say_new_head(const char *whose, const xray_model *model,
     xm_st_close(st);
 }
 
-void xr_run_new_heads(const xr_run *s, xr_str *out)
+void xr_run_report_new_heads(const xr_run *run, xr_str *out)
 {
-    if (s->needs & XRAY_NEED_VALUE_HEAD)
-        say_new_head("policy", xr_run_model(s, XRAY_ROLE_ACTOR), out);
-    if (s->needs & XRAY_NEED_CRITIC)
-        say_new_head("critic", xr_run_model(s, XRAY_ROLE_CRITIC), out);
+    if (run->needs & XRAY_NEED_VALUE_HEAD)
+        report_new_head("policy", xr_run_model(run, XRAY_ROLE_ACTOR), out);
+    if (run->needs & XRAY_NEED_CRITIC)
+        report_new_head("critic", xr_run_model(run, XRAY_ROLE_CRITIC), out);
 }
 
 void xr_run_check_weights(const xray_model *model, uint32_t kind,
@@ -178,11 +180,12 @@ void xr_run_check_weights(const xray_model *model, uint32_t kind,
     if (m.used && xm_config_parse(model->config_json, "config.json", NULL,
                                   &config) == XRAY_OK) {
         m.tied = config.tied != 0;
-        (void)xm_config_params(&config, visit, &m);
+        (void)xm_config_params(&config, match_parameter, &m);
         if (!m.faults)
-            check_extra(&m);
-        if (kind == XR_WEIGHTS_REWARD && !has_head(st))
-            fault(&m, "score.weight is missing, a reward model needs one");
+            check_extra_tensors(&m);
+        if (kind == XR_WEIGHTS_REWARD && !has_value_head(st))
+            note_mismatch(&m,
+                          "score.weight is missing, a reward model needs one");
     }
     if (m.faults > 1)
         xr_errors_add(errors, "%s (and %zu more tensors do not match)",

@@ -3,16 +3,16 @@
  * The built-in reward "model": a sequence classifier with one label. A sample's
  * score is the value head's output at its last token, whatever that token is.
  */
-#ifndef XR_SCORE_H
-#define XR_SCORE_H
+#ifndef XR_ROLES_REWARD_MODEL_H
+#define XR_ROLES_REWARD_MODEL_H
 
 #include "core/roles/roles.h"
-#include "core/run/score_model.h"
+#include "core/run/reward_model.h"
 
 /* The operations of any reward of the run. */
 const xray_reward_ops *xr_reward_ops(const xr_part *part);
 /* An instance of the built-in one scores nothing before it is bound to roles.
  */
-void xr_score_bind(void *self, xr_roles *roles);
+void xr_reward_model_bind(void *self, xr_roles *roles);
 
 #endif

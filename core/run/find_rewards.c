@@ -7,74 +7,76 @@
 #include <string.h>
 
 #include "core/base/str.h"
-#include "core/run/parts.h"
-#include "core/run/score_model.h"
+#include "core/run/reward_model.h"
+#include "core/run/run_setup.h"
 
 #define KIND "reward."
 #define RULE "rule" /* the reward that has the key `grader` */
 
 static const xray_option options[] = {
-    XRAY_STRING(xr_score_config, path, "", 0u, "0.1",
+    XRAY_STRING(xr_reward_model_config, path, "", 0u, "0.1",
                 "Folder of the reward model: a sequence classifier with one "
                 "label and the policy's vocabulary, in Hugging Face's format."),
 };
 
-const xray_component xr_score_component = {
+const xray_component xr_reward_model_component = {
     .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_REWARD,
-    .name = XR_SCORE_NAME,
+    .name = XR_REWARD_MODEL_NAME,
     .summary = "a reward model, held by the training backend",
     .options = options,
     .option_count = sizeof(options) / sizeof(*options),
     .option_stride = sizeof(xray_option),
-    .config_size = sizeof(xr_score_config),
+    .config_size = sizeof(xr_reward_model_config),
 };
 
 /* The built-in reward "model": its options are decoded once, and stand with the
  * model. A Workhorse has the model without the reward. */
-static void find_score(xr_run *s, xr_part *part, const char *section,
-                       xr_errors *errors)
+static void find_reward_model(xr_run *run, xr_part *part, const char *section,
+                              xr_errors *errors)
 {
     const uint32_t need = XR_WITH_TRAIN | XR_WITH_ALGO;
-    const char *wrong = s->score_config ? "one is there already"
-                        : (s->with & need) != need
+    const char *wrong = run->reward_model_config ? "one is there already"
+                        : (run->with & need) != need
                             ? "xray train alone holds one"
                             : NULL;
     if (wrong) {
         xr_errors_add(errors, "%s: [%s] plugin: model: %s",
-                      xr_config_location(s->config, section, "plugin"), section,
-                      wrong);
-        xr_config_ignore(s->config, section);
+                      xr_config_location(run->config, section, "plugin"),
+                      section, wrong);
+        xr_config_ignore(run->config, section);
         return;
     }
-    s->score_config =
-        xr_component_config(s->config, &xr_score_component, section, errors);
+    run->reward_model_config = xr_component_config(
+        run->config, &xr_reward_model_component, section, errors);
     if (!part)
         return;
-    part->component = &xr_score_component;
-    part->host = xr_host_new(section, &s->sink);
-    part->config =
-        s->score_config ? xr_calloc(1, sizeof(xr_score_config)) : NULL;
+    part->component = &xr_reward_model_component;
+    part->host = xr_host_new(section, &run->sink);
+    part->config = run->reward_model_config
+                       ? xr_calloc(1, sizeof(xr_reward_model_config))
+                       : NULL;
     if (part->config)
-        memcpy(part->config, s->score_config, sizeof(xr_score_config));
-    if (!part->host || (s->score_config && !part->config))
+        memcpy(part->config, run->reward_model_config,
+               sizeof(xr_reward_model_config));
+    if (!part->host || (run->reward_model_config && !part->config))
         xr_errors_add(errors, "out of memory");
     else
         part->instance = xr_host_instance(part->host);
 }
 
-void xr_run_find_score(xr_run *s, xr_errors *errors)
+void xr_run_find_reward_model(xr_run *run, xr_errors *errors)
 {
-    const xray_list *list = &s->ini.run.reward;
+    const xray_list *list = &run->ini.run.reward;
     for (uint64_t i = 0; i < list->count; i++) {
         char section[160];
         (void)snprintf(section, sizeof(section), "reward.%s", list->items[i]);
-        const char *plugin = xr_config_get(s->config, section, "plugin");
+        const char *plugin = xr_config_get(run->config, section, "plugin");
         xr_reward_section own = { 0 };
-        if (!plugin || strcmp(plugin, XR_SCORE_NAME) != 0)
+        if (!plugin || strcmp(plugin, XR_REWARD_MODEL_NAME) != 0)
             continue;
-        xr_run_reward(s->config, list->items[i], &own, errors);
-        find_score(s, NULL, section, errors);
+        xr_run_reward(run->config, list->items[i], &own, errors);
+        find_reward_model(run, NULL, section, errors);
     }
 }
 
@@ -90,7 +92,8 @@ static int has_section(const xr_config *config, const char *name)
 }
 
 /* The [reward.NAME] that may have been meant, or NULL. */
-static const char *near_section(const xr_config *config, const char *name)
+static const char *find_similar_section(const xr_config *config,
+                                        const char *name)
 {
     const char *near = NULL;
     const char *section = NULL;
@@ -108,41 +111,42 @@ static const char *near_section(const xr_config *config, const char *name)
 }
 
 /* Says what the plugins have, and where a section could be meant. */
-static void say_unknown(const xr_run *s, const char *section, int there,
-                        xr_errors *errors)
+static void report_unknown_reward(const xr_run *run, const char *section,
+                                  int there, xr_errors *errors)
 {
     const xray_component *none = NULL;
     xr_err err = { "" };
-    const char *near = near_section(s->config, section);
-    (void)xr_plugins_find(s->plugins, XRAY_IFACE_REWARD, section + strlen(KIND),
-                          &err, &none);
+    const char *near = find_similar_section(run->config, section);
+    (void)xr_plugins_find(run->plugins, XRAY_IFACE_REWARD,
+                          section + strlen(KIND), &err, &none);
     if (there)
         xr_errors_add(errors,
                       "%s: [%s] plugin is not set, and %s; a section that sets "
                       "grader is of " RULE,
-                      xr_config_location(s->config, section, "plugin"), section,
-                      err.text);
+                      xr_config_location(run->config, section, "plugin"),
+                      section, err.text);
     else
         xr_errors_add(
             errors, "%s: [run] reward: there is no section [%s], and %s%s%s%s",
-            xr_config_location(s->config, "run", "reward"), section, err.text,
+            xr_config_location(run->config, "run", "reward"), section, err.text,
             near ? "; did you mean [" : "", near ? near : "", near ? "]?" : "");
-    xr_config_ignore(s->config, section);
+    xr_config_ignore(run->config, section);
 }
 
 /* The reward of an instance that does not name it: the one of its own name, or
  * the one whose key `grader` is set. NULL after an error. */
-static const char *guess_plugin(xr_run *s, const char *section, int there,
-                                xr_errors *errors)
+static const char *guess_reward_plugin(xr_run *run, const char *section,
+                                       int there, xr_errors *errors)
 {
     const char *name = section + strlen(KIND);
-    if (strcmp(name, XR_SCORE_NAME) != 0 && !xr_run_provides(s, section)) {
-        name = xr_config_get(s->config, section, "grader") ? RULE : NULL;
+    if (strcmp(name, XR_REWARD_MODEL_NAME) != 0 &&
+        !xr_run_provides(run, section)) {
+        name = xr_config_get(run->config, section, "grader") ? RULE : NULL;
         if (!name)
-            say_unknown(s, section, there, errors);
+            report_unknown_reward(run, section, there, errors);
     }
     if (name)
-        xr_config_preset(s->config, section, "plugin", name);
+        xr_config_preset(run->config, section, "plugin", name);
     return name;
 }
 
@@ -150,14 +154,14 @@ static const char *guess_plugin(xr_run *s, const char *section, int there,
 
 /* Without the key the default grades, which is not what a file means that sets
  * up another reward. */
-static void check_listed(const xr_run *s, xr_errors *errors)
+static void check_reward_is_listed(const xr_run *run, xr_errors *errors)
 {
     const char *first = NULL;
     const char *section = NULL;
-    const char *origin = xr_config_origin(s->config, "run", "reward");
+    const char *origin = xr_config_origin(run->config, "run", "reward");
     if (strcmp(origin, "default") != 0)
         return;
-    for (size_t i = 0; (section = xr_config_section(s->config, i)); i++) {
+    for (size_t i = 0; (section = xr_config_section(run->config, i)); i++) {
         if (strncmp(section, KIND, strlen(KIND)) != 0)
             continue;
         if (strcmp(section, KIND RULE) == 0)
@@ -168,45 +172,46 @@ static void check_listed(const xr_run *s, xr_errors *errors)
         xr_errors_add(errors,
                       "%s: [run] reward is not set, so that nothing would "
                       "read [%s]; expected reward = %s, or a list of others",
-                      xr_config_location(s->config, "run", "reward"), first,
+                      xr_config_location(run->config, "run", "reward"), first,
                       first + strlen(KIND));
 }
 
-static void find_reward(xr_run *s, const char *instance, xr_part *part,
-                        xr_errors *errors)
+static void find_listed_reward(xr_run *run, const char *instance, xr_part *part,
+                               xr_errors *errors)
 {
     char section[160];
     xr_reward_section own = { 0 };
     (void)snprintf(section, sizeof(section), KIND "%s", instance);
-    int there = has_section(s->config, section);
-    xr_run_reward(s->config, instance, &own, errors);
+    int there = has_section(run->config, section);
+    xr_run_reward(run->config, instance, &own, errors);
     part->weight = own.weight;
     const char *plugin = own.plugin;
     if (plugin && !*plugin)
-        plugin = guess_plugin(s, section, there, errors);
-    if (plugin && strcmp(plugin, XR_SCORE_NAME) == 0)
-        find_score(s, part, section, errors);
+        plugin = guess_reward_plugin(run, section, there, errors);
+    if (plugin && strcmp(plugin, XR_REWARD_MODEL_NAME) == 0)
+        find_reward_model(run, part, section, errors);
     else if (plugin)
-        xr_run_find_part(s, part, XRAY_IFACE_REWARD, plugin, section, errors);
+        xr_run_find_part(run, part, XRAY_IFACE_REWARD, plugin, section, errors);
 }
 
-void xr_run_find_rewards(xr_run *s, xr_errors *errors)
+void xr_run_find_rewards(xr_run *run, xr_errors *errors)
 {
-    const xray_list *list = &s->ini.run.reward;
+    const xray_list *list = &run->ini.run.reward;
     if (list->count > XR_MAX_REWARDS) {
         xr_errors_add(errors,
                       "%s: [run] reward lists %llu instances, at most %d are "
                       "taken",
-                      xr_config_location(s->config, "run", "reward"),
+                      xr_config_location(run->config, "run", "reward"),
                       (unsigned long long)list->count, XR_MAX_REWARDS);
         return;
     }
-    check_listed(s, errors);
+    check_reward_is_listed(run, errors);
     if (!list->count)
         xr_errors_add(errors,
                       "%s: [run] reward is not set; it lists instances, each a "
                       "section [reward.NAME]",
-                      xr_config_location(s->config, "run", "reward"));
+                      xr_config_location(run->config, "run", "reward"));
     for (uint64_t i = 0; i < list->count; i++)
-        find_reward(s, list->items[i], &s->rewards[s->reward_count++], errors);
+        find_listed_reward(run, list->items[i],
+                           &run->rewards[run->reward_count++], errors);
 }

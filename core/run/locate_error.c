@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "core/run/parts.h"
+#include "core/run/run_setup.h"
 
-void xr_run_locate(const xr_run *s, xr_err *err)
+void xr_run_locate(const xr_run *run, xr_err *err)
 {
     const xr_err said = *err;
     const xr_location *location = &said.location;
     if (*location->section && *location->key)
         (void)xr_fail(
             err, XRAY_E_CONFIG, "%s: [%s] %s%s",
-            xr_config_location(s->config, location->section, location->key),
+            xr_config_location(run->config, location->section, location->key),
             location->section, location->key, said.text + location->said);
 }

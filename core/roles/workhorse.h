@@ -3,8 +3,8 @@
  * The Workhorse: an actor that holds one device and the shards of the models
  * placed on its rank.
  */
-#ifndef XR_WORKER_H
-#define XR_WORKER_H
+#ifndef XR_WORKHORSE_H
+#define XR_WORKHORSE_H
 
 #include "core/actor/actor.h"
 
@@ -27,12 +27,12 @@
  *   memory    "-> s"           a line on what the device holds
  *
  * XRAY_E_NUMERIC of generate: a log-prob that is not finite. */
-extern const xr_actor_class xr_worker_class;
+extern const xr_actor_class xr_workhorse_class;
 
-/* What the program is told to be one: "PROGRAM XR_WORKER_COMMAND RUNTIME
+/* What the program is told to be one: "PROGRAM XR_WORKHORSE_COMMAND RUNTIME
  * FOLDERS ADDRESS", with the runtime's name, its plugin's folders and where it
  * is. */
-#define XR_WORKER_COMMAND "workhorse"
-#define XR_WORKER_LOCAL "local"
+#define XR_WORKHORSE_COMMAND "workhorse"
+#define XR_WORKHORSE_LOCAL "local"
 
 #endif

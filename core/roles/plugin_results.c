@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/roles/given.h"
+#include "core/roles/plugin_results.h"
 
 #include <math.h>
 
@@ -9,8 +9,8 @@
 
 /* ---- bytes and names ---------------------------------------------------- */
 
-xray_status xr_given_wish(const xr_part *part, const char *call, uint64_t size,
-                          xr_err *err)
+xray_status xr_check_wanted_size(const xr_part *part, const char *call,
+                                 uint64_t size, xr_err *err)
 {
     if (size <= XR_BLOB_MOST)
         return XRAY_OK;
@@ -20,8 +20,8 @@ xray_status xr_given_wish(const xr_part *part, const char *call, uint64_t size,
                    (unsigned long long)XR_BLOB_MOST);
 }
 
-xray_status xr_given_size(const xr_part *part, const char *call, uint64_t size,
-                          uint64_t cap, xr_err *err)
+xray_status xr_check_written_size(const xr_part *part, const char *call,
+                                  uint64_t size, uint64_t cap, xr_err *err)
 {
     if (size <= cap)
         return XRAY_OK;
@@ -31,8 +31,8 @@ xray_status xr_given_size(const xr_part *part, const char *call, uint64_t size,
                    (unsigned long long)cap);
 }
 
-xray_status xr_given_names(const xr_part *part, const char *const *names,
-                           xr_err *err, uint64_t *out_count)
+xray_status xr_check_metric_names(const xr_part *part, const char *const *names,
+                                  xr_err *err, uint64_t *out_count)
 {
     uint64_t count = 0;
     while (names && names[count] && count <= XR_NAMES_MOST)
@@ -49,7 +49,7 @@ xray_status xr_given_names(const xr_part *part, const char *const *names,
     return XRAY_OK;
 }
 
-xray_status xr_given_needs(const xr_part *part, uint32_t flags, xr_err *err)
+xray_status xr_check_needs(const xr_part *part, uint32_t flags, xr_err *err)
 {
     const uint32_t known = XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE |
                            XRAY_NEED_GREEDY | XRAY_NEED_GROUPS |
@@ -83,7 +83,7 @@ static int count_elements(const xray_tensor *t, uint64_t *out)
 }
 
 /* What is wrong with a tensor, or NULL. */
-static const char *tensor_fault(const xray_tensor *t)
+static const char *find_tensor_fault(const xray_tensor *t)
 {
     uint64_t elements = 0;
     if (!t->name || !*t->name)
@@ -99,8 +99,8 @@ static const char *tensor_fault(const xray_tensor *t)
     return NULL;
 }
 
-xray_status xr_given_table(const xr_part *part, const xray_weights *table,
-                           xr_err *err)
+xray_status xr_check_weights_table(const xr_part *part,
+                                   const xray_weights *table, xr_err *err)
 {
     if (!table)
         return xr_fail(err, XRAY_E_BUG, "%s gave no table of weights",
@@ -125,7 +125,7 @@ xray_status xr_given_table(const xr_part *part, const xray_weights *table,
         const xray_tensor *t =
             (const xray_tensor *)(const void *)(at + (size_t)i *
                                                          table->tensor_stride);
-        const char *fault = tensor_fault(t);
+        const char *fault = find_tensor_fault(t);
         if (fault)
             return xr_fail(err, XRAY_E_BUG,
                            "%s gave a table of weights whose tensor %u (%s) is "
@@ -137,11 +137,11 @@ xray_status xr_given_table(const xr_part *part, const xray_weights *table,
 
 /* ---- samples ------------------------------------------------------------ */
 
-xray_status xr_given_sample(xr_roles *s, const xray_sample_out *sample,
+xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
                             const float *logp, uint64_t at, uint32_t most,
                             xr_err *err)
 {
-    const char *who = s->engine.part->instance;
+    const char *who = roles->engine.part->instance;
     unsigned long long number = at;
     if (sample->token_count > most)
         return xr_fail(err, XRAY_E_BUG,
@@ -168,15 +168,15 @@ xray_status xr_given_sample(xr_roles *s, const xray_sample_out *sample,
                        number, sample->span_count, sample->token_count);
     for (uint32_t t = 0; t < sample->token_count; t++)
         if (sample->tokens[t] < 0 ||
-            (uint32_t)sample->tokens[t] >= s->run->actor.model.vocab_size)
+            (uint32_t)sample->tokens[t] >= roles->run->actor.model.vocab_size)
             return xr_fail(err, XRAY_E_BUG,
                            "%s gave the id %d for token %u of sample %llu, "
                            "which is outside the vocabulary of %u",
                            who, (int)sample->tokens[t], t, number,
-                           s->run->actor.model.vocab_size);
+                           roles->run->actor.model.vocab_size);
     for (uint32_t t = 0; t < sample->token_count; t++)
         if (!isfinite(logp[t]))
-            return xr_nonfinite(s, err,
+            return xr_nonfinite(roles, err,
                                 "%s gave the log-prob %g for token %u of "
                                 "sample %llu, expected a finite number",
                                 who, (double)logp[t], t, number);

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch arithmetic and files, checked before anything is loaded. A key whose
+ * value was refused is left out: its default would be blamed for nothing.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/run/run_setup.h"
+
+static const char *locate_key(const xr_run *run, const char *section,
+                              const char *key)
+{
+    return xr_config_location(run->config, section, key);
+}
+
+static int is_refused(const xr_run *run, const char *section, const char *key)
+{
+    return xr_config_refused(run->config, section, key);
+}
+
+static void check_file(const xr_run *run, const char *key, const char *path,
+                       xr_errors *errors)
+{
+    if (xr_path_is_dir(path))
+        xr_errors_add(errors, "%s: [data] %s: %s is a folder, not a file",
+                      locate_key(run, "data", key), key, path);
+    else if (access(path, R_OK) != 0)
+        xr_errors_add(errors, "%s: [data] %s: cannot read %s: %s",
+                      locate_key(run, "data", key), key, path, strerror(errno));
+}
+
+static void check_files(const xr_run *run, const char *key,
+                        const xray_list *files, xr_errors *errors)
+{
+    for (uint64_t i = 0; i < files->count; i++)
+        check_file(run, key, files->items[i], errors);
+}
+
+static void check_data_files(const xr_run *run, xr_errors *errors)
+{
+    const xr_data_section *data = &run->ini.data;
+    int eval = !(run->with & XR_TRAINABLE);
+    if (!eval && !data->train_files.count &&
+        !is_refused(run, "data", "train_files"))
+        xr_errors_add(errors, "%s: [data] train_files is not set",
+                      locate_key(run, "data", "train_files"));
+    if (!eval || data->val_split > 0)
+        check_files(run, "train_files", &data->train_files, errors);
+    check_files(run, "val_files", &data->val_files, errors);
+    if (data->chat_template && *data->chat_template)
+        check_file(run, "chat_template", data->chat_template, errors);
+}
+
+/* Rows against the model's positions and against a micro-batch. Wrong ones are
+ * not shown to the plugins, which would say it again. */
+static void check_row_lengths(xr_run *run, xr_errors *errors)
+{
+    const xr_data_section *data = &run->ini.data;
+    int sft = !(run->with & XR_WITH_ALGO);
+    const char *section = sft ? "sft" : "actor";
+    const char *key = sft ? "max_token_len" : "ppo_max_token_len_per_gpu";
+    int64_t micro = sft ? run->ini.sft.max_token_len
+                        : run->ini.actor.ppo_max_token_len_per_gpu;
+    int64_t row = data->max_prompt_length + data->max_response_length;
+    if (is_refused(run, "data", "max_prompt_length") ||
+        is_refused(run, "data", "max_response_length"))
+        return;
+    run->plannable = 1;
+    if ((run->with & XR_TRAINABLE) && micro < row &&
+        !is_refused(run, section, key))
+        xr_errors_add(errors,
+                      "%s: [%s] %s %lld is below the longest row: "
+                      "max_prompt_length %lld + max_response_length %lld",
+                      locate_key(run, section, key), section, key,
+                      (long long)micro, (long long)data->max_prompt_length,
+                      (long long)data->max_response_length);
+    if (!run->actor.model.max_positions ||
+        row <= (int64_t)run->actor.model.max_positions)
+        return;
+    run->plannable = 0;
+    xr_errors_add(errors,
+                  "%s: [data] max_prompt_length %lld + max_response_length "
+                  "%lld is more than the model's max_position_embeddings %u",
+                  locate_key(run, "data", "max_prompt_length"),
+                  (long long)data->max_prompt_length,
+                  (long long)data->max_response_length,
+                  run->actor.model.max_positions);
+}
+
+/* Token offsets of a step are 32-bit numbers. */
+static void check_step_size(const xr_run *run, const char *section,
+                            int64_t prompts, int64_t n, xr_errors *errors)
+{
+    const xr_data_section *data = &run->ini.data;
+    int64_t row = data->max_prompt_length + data->max_response_length;
+    if (prompts <= INT32_MAX / n / row)
+        return;
+    xr_errors_add(errors,
+                  "%s: [%s] train_batch_size %lld x %lld samples x %lld tokens "
+                  "of a row is more than the 2147483647 tokens a step can have",
+                  locate_key(run, section, "train_batch_size"), section,
+                  (long long)prompts, (long long)n, (long long)row);
+}
+
+static void check_mini_batches(const xr_run *run, xr_errors *errors)
+{
+    int64_t all = run->ini.data.train_batch_size;
+    int64_t mini = run->ini.actor.ppo_mini_batch_size;
+    if (!mini || all % mini == 0 ||
+        is_refused(run, "actor", "ppo_mini_batch_size") ||
+        is_refused(run, "data", "train_batch_size"))
+        return;
+    xr_errors_add(errors,
+                  "%s: [actor] ppo_mini_batch_size %lld does not divide "
+                  "[data] train_batch_size %lld",
+                  locate_key(run, "actor", "ppo_mini_batch_size"),
+                  (long long)mini, (long long)all);
+}
+
+/* A group whose prompt is computed once lies in one micro-batch, whatever the
+ * lengths: else results would depend on the cut. */
+void xr_run_check_groups(const xr_run *run, const xr_dealing *deal,
+                         xr_errors *errors)
+{
+    const xr_data_section *data = &run->ini.data;
+    const char *section = deal->section;
+    int64_t n = run->ini.rollout.n;
+    int64_t row = data->max_prompt_length + data->max_response_length;
+    if (!deal->share_prompts || is_refused(run, section, "share_prompts"))
+        return;
+    if (deal->shuffle && !is_refused(run, section, "shuffle"))
+        xr_errors_add(errors,
+                      "%s: [%s] shuffle parts the samples of a prompt, which "
+                      "share_prompts keeps together: one of the two must be "
+                      "false",
+                      locate_key(run, section, "shuffle"), section);
+    if (deal->micro / row >= n || is_refused(run, "rollout", "n") ||
+        is_refused(run, "data", "max_prompt_length") ||
+        is_refused(run, "data", "max_response_length") ||
+        is_refused(run, section, "ppo_max_token_len_per_gpu"))
+        return;
+    xr_errors_add(errors,
+                  "%s: [%s] ppo_max_token_len_per_gpu %lld has no room for a "
+                  "group of %lld samples of %lld + %lld tokens, expected at "
+                  "least %lld with share_prompts",
+                  locate_key(run, section, "ppo_max_token_len_per_gpu"),
+                  section, (long long)deal->micro, (long long)n,
+                  (long long)data->max_prompt_length,
+                  (long long)data->max_response_length, (long long)(n * row));
+}
+
+void xr_run_check_batch(xr_run *run, xr_errors *errors)
+{
+    int eval = !(run->with & XR_TRAINABLE);
+    const xr_run_config *ini = &run->ini;
+    /* score, generate and grade have no data; without memory nothing was
+     * decoded. */
+    if ((eval && (run->with & (XR_WITH_INFER | XR_WITH_REWARD)) !=
+                     (XR_WITH_INFER | XR_WITH_REWARD)) ||
+        !ini->data.max_prompt_length)
+        return;
+    check_row_lengths(run, errors);
+    check_data_files(run, errors);
+    if (eval)
+        return;
+    if (run->with & XR_WITH_ALGO) {
+        const xr_actor_section *actor = &ini->actor;
+        const xr_dealing deal = { "actor", actor->share_prompts, actor->shuffle,
+                                  actor->ppo_max_token_len_per_gpu };
+        check_mini_batches(run, errors);
+        xr_run_check_groups(run, &deal, errors);
+        check_step_size(run, "data", ini->data.train_batch_size, ini->rollout.n,
+                        errors);
+    } else {
+        check_step_size(run, "sft", ini->sft.train_batch_size, 1, errors);
+    }
+}
