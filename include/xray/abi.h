@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/abi.h - rules and primitives shared by every binary interface.
+ * xray/abi.h - rules and primitives that every binary interface shares.
  *
  * Rules for every struct in <xray/...>:
  *   1. first member is `xray_header header`, filled with XRAY_HEADER(type), but
@@ -10,23 +10,34 @@
  * xray_span and xray_tensor;
  *   2. members are only 4- or 8-byte scalars and pointers: no enum, bool,
  *      bitfield, long or time_t, and no implicit padding (tests/abi pins every
- *      offset), so sizeof() grows with every added member;
+ *      offset), so that sizeof() grows with every added member;
  *   3. within one ABI major, members are appended, never moved or removed;
- *   4. an array of structs is passed with its stride, but for xray_choice,
- *      xray_comm_trace and xray_draw, whose layouts a major never changes (nor
- *      those of xray_extent and xray_list, which are members of others);
- *   5. whoever allocates frees. Nothing crosses the boundary to be free()d.
+ *   4. an array of structs is passed with its stride, except arrays of
+ *      xray_choice, xray_comm_trace and xray_draw, whose layouts never change
+ *      within a major (nor do those of xray_extent and xray_list, which are
+ *      members of other structs);
+ *   5. whoever allocates memory frees it: no caller ever frees what the other
+ *      side allocated.
  *
  * Major 0 is a draft: interface ids end in "/0", layouts may still change, and
- * a plugin runs only on the very minor it was compiled for.
+ * a plugin runs only on the exact minor version it was compiled for.
  *
- * Threading tags, in square brackets above each callback:
- *   - [control]: the thread that drives the run; never concurrent per instance
- *   - [any]: any thread, possibly concurrent
- *   - [collective]: every rank calls it, in the same order
- *   - [stream]: enqueues on the given stream and returns; must not sync
- *   - [may-block]: may wait on I/O, a peer or the device
- *   - [no-alloc]: must not allocate host or device memory
+ * Every callback has a threading tag in square brackets. It stands in the
+ * comment above the callback, or behind its declaration; callbacks that follow
+ * without a comment of their own have the tags of the comment above them.
+ *
+ *   [control]     called from the one thread that drives the run, so calls of
+ *                 one instance never overlap
+ *   [any]         called from any thread, and calls may overlap
+ *   [collective]  like [control], and every rank of the world makes the same
+ *                 call in the same order
+ *   [stream]      like [control]; enqueues its work on the given stream and
+ *                 returns without waiting for it, unless [may-block] says so
+ *
+ * Further tags say what a callback may do:
+ *
+ *   [may-block]   it may wait for I/O, for another rank or for the device
+ *   [no-alloc]    it must not allocate host or device memory
  */
 #ifndef XRAY_ABI_H
 #define XRAY_ABI_H
@@ -52,10 +63,9 @@ typedef struct xray_header {
     uint32_t abi;  /* XRAY_ABI its author compiled against */
 } xray_header;
 
-#define XRAY_HEADER(type)                \
-    {                                    \
-        (uint32_t)sizeof(type), XRAY_ABI \
-    }
+/* clang-format off */
+#define XRAY_HEADER(type) { (uint32_t)sizeof(type), XRAY_ABI }
+/* clang-format on */
 
 /* True if the author's struct is long enough to hold `member`. */
 #define XRAY_REACHES(type, ptr, member) \
@@ -65,13 +75,16 @@ typedef struct xray_header {
 #define XRAY_HAS(type, ptr, member) \
     (XRAY_REACHES(type, ptr, member) && (ptr)->member)
 
-/* 0 is success, positive is "not yet", negative is an error. The hundreds
- * digit names what the error has spoiled, so the caller knows what to redo. */
+/* The result of a call: 0 is success, a positive value means that there is
+ * nothing to return yet, and a negative value is an error. The hundreds digit
+ * of an error names the smallest thing that the error has made unusable, so
+ * that the caller knows what to repeat: the call, the instance, the rank or
+ * the whole run. */
 typedef int32_t xray_status;
 
 #define XRAY_OK 0
-#define XRAY_AGAIN 1 /* nothing ready; call again */
-#define XRAY_END 2   /* no more items */
+#define XRAY_AGAIN 1 /* nothing is ready; call again */
+#define XRAY_END 2   /* there are no more items */
 
 #define XRAY_E_ARG (-100)         /* the call: bad argument */
 #define XRAY_E_RANGE (-101)       /* the call: size or value out of range */
@@ -86,7 +99,7 @@ typedef int32_t xray_status;
 #define XRAY_E_ABI (-401)         /* the run: plugin and host do not match */
 #define XRAY_E_BUG (-402)         /* the run: broken invariant */
 
-/* Element types of tensors that cross an interface. */
+/* Element types of the tensors that cross an interface. */
 #define XRAY_F32 1u
 #define XRAY_BF16 2u
 #define XRAY_F16 3u

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/algo.h - interface "xray.algo/0": turns rewards into a policy gradient.
+ * xray/algo.h - interface "xray.algo/0": an algorithm, which turns rewards into
+ * a policy gradient.
  *
- * Two halves. The driver half sees the whole batch of a step on one host and
- * may keep state. The worker half is pure: it gets a flat context made by the
- * driver and answers for one micro-batch; it may run in another process.
- * Everything is plain host memory, one float a token.
+ * An algorithm has two halves. The driver's half runs once, sees all rows of a
+ * step and may keep state between steps. The worker's half is pure: from a flat
+ * context that the driver's half made it computes the gradient of one
+ * micro-batch, and it may run in another process. A step calls:
+ *
+ *     prepare(self, batch, &sink);                 driver: advantages
+ *     context(self, mini, &totals, bytes, ...);    driver: per mini-batch
+ *     loss(bytes, size, &call, &sums);             worker: per micro-batch
+ *     observe(self, names, values, count);         driver: the step's metrics
+ *
+ * All arrays are host memory with one float per token.
  */
 #ifndef XRAY_ALGO_H
 #define XRAY_ALGO_H
@@ -17,15 +25,18 @@
 
 #define XRAY_IFACE_ALGO "xray.algo/0"
 
-#define XRAY_NEED_CRITIC 1u        /* a value model and its updates */
+/* What an algorithm needs from the run. */
+/* clang-format off */
+#define XRAY_NEED_CRITIC 1u        /* a value model that is trained, too */
 #define XRAY_NEED_REFERENCE 2u     /* batch->ref_logp */
 #define XRAY_NEED_GREEDY 4u        /* batch->baseline */
-#define XRAY_NEED_GROUPS 8u        /* more than one sample a prompt */
-#define XRAY_NEED_MINI_FORWARD 16u /* `select` wants current log-probs */
+#define XRAY_NEED_GROUPS 8u        /* more than one sample per prompt */
+#define XRAY_NEED_MINI_FORWARD 16u /* `select`, called with current log-probs */
 #define XRAY_NEED_ENTROPY 32u      /* the loss reads the entropy */
-#define XRAY_NEED_VALUE_HEAD                       \
-    64u /* the policy has a value head of its own: \
-         * batch->value is its, and so is dvalue */
+#define XRAY_NEED_VALUE_HEAD 64u   /* a value head on the policy itself, which
+                                    * batch->value comes from and dvalue goes
+                                    * to */
+/* clang-format on */
 
 typedef struct xray_needs {
     xray_header header;
@@ -36,15 +47,15 @@ typedef struct xray_needs {
 /* Totals of a mini-batch, over all ranks. */
 typedef struct xray_totals {
     xray_header header;
-    uint64_t rows;         /* rows with a token in the loss */
+    uint64_t rows;         /* rows that have a token in the loss */
     double tokens;         /* sum of loss_mask */
-    uint64_t max_response; /* longest response a run may give, in tokens */
+    uint64_t max_response; /* most tokens that a response may have in the run */
 } xray_totals;
 
-/* A running total the loss adds to: mean = sum / weight. The arrays hold one
- * entry a name of `metric_names`; they are carried from micro-batch to
- * micro-batch, and the loss adds token by token, so their bits do not depend
- * on the cut. */
+/* Running totals of the loss's metrics; a metric is sum / weight. Each array
+ * has one entry per name of `metric_names`. The totals are carried from one
+ * micro-batch to the next, and the loss adds to them token by token, so their
+ * bits do not depend on how rows are split into micro-batches. */
 typedef struct xray_metric_sums {
     xray_header header;
     double *sum;
@@ -52,87 +63,94 @@ typedef struct xray_metric_sums {
     uint64_t count;
 } xray_metric_sums;
 
-/* Sets a named number the core logs, "critic/kl_coef"; it copies the name.
- * [control] */
+/* Takes metrics that the core logs. */
 typedef struct xray_metric_sink {
     xray_header header;
     void *ctx;
+    /* Sets the metric `name`, such as "critic/kl_coef". The name is copied.
+     * [control] */
     void (*put)(void *ctx, const char *name, double value);
 } xray_metric_sink;
 
 typedef struct xray_algo_ops {
     xray_header header;
 
-    /* `config` is the filled option struct, valid for the instance's life. On
-     * failure *out_self is untouched. [control] */
+    /* Creates an instance. `config` is the filled struct of options, valid as
+     * long as the instance. On failure *out_self is not written. [control] */
     xray_status (*create)(const xray_host *host, const void *config,
                           void **out_self);
     void (*destroy)(void *self); /* accepts NULL [control] */
+    /* Says what the algorithm needs with these options. [control] */
     xray_status (*needs)(void *self, xray_needs *out);
 
-    /* Once a step, all rows of it: score -> advantage. In: batch->reward (the
-     * score of a row on its last response token, token rewards where given),
-     * old_logp, ref_logp, value. Out: batch->reward (with KL taken off),
-     * advantage and returns of tokens with loss_mask 1; both arrays are there
-     * and zeroed before the call. `metrics` and its `put` are never NULL.
-     * [control] */
+    /* Turns scores into advantages, once per step for all of its rows. Inputs:
+     * batch->reward, which holds a row's score on its last response token, or
+     * per-token rewards where a reward gives them; old_logp, ref_logp, value.
+     * Outputs: batch->reward with the KL penalty subtracted, and advantage and
+     * returns of the tokens whose loss_mask is 1; both arrays are set and zero
+     * before the call. `metrics` and its `put` are never NULL. [control] */
     xray_status (*prepare)(void *self, xray_batch *batch,
                            const xray_metric_sink *metrics);
 
-    /* The context of one mini-batch, at most `cap` bytes into `out`; its size
-     * goes to *out_size (XRAY_E_RANGE if cap is too small, with the size; up
-     * to 1 GiB is taken). [control] */
+    /* Writes the context of one mini-batch, at most `cap` bytes, to `out` and
+     * its size to *out_size. If `cap` is too small it returns XRAY_E_RANGE and
+     * the size, and the core calls again with that much, up to 1 GiB. [control]
+     */
     xray_status (*context)(void *self, const xray_batch *mini,
                            const xray_totals *totals, void *out, uint64_t cap,
                            uint64_t *out_size);
 
-    /* Names the loss's metrics, ends with NULL, constant; at most 1024 names,
-     * the list itself is never NULL. [any] */
+    /* The names of the loss's metrics: a constant list of at most 1024 that
+     * ends with NULL. The list itself is never NULL. [any] */
     const char *const *(*metric_names)(void);
 
-    /* dL/dlogp (and dL/dH, dL/dv) of a micro-batch; adds to `sums`. Pure: no
-     * instance, same input, same bits out. [any] [no-alloc] */
+    /* Computes dL/dlogp, dL/dH and dL/dv of a micro-batch and adds its metrics
+     * to `sums`. Pure: it has no instance, and the same inputs give the same
+     * bits. [any] [no-alloc] */
     xray_status (*loss)(const void *context, uint64_t size,
                         const xray_loss_call *call, xray_metric_sums *sums);
 
-    /* Optional from here on. */
+    /* Members from here on are optional: test them with XRAY_HAS. */
 
-    /* Which groups of a fresh batch are worth training on: keep[g] = 0 drops
-     * group g, and the core draws another prompt. [control] */
+    /* Chooses the groups of a new batch that are worth training on. keep[g] = 0
+     * drops group g, and the core samples another prompt for it. [control] */
     xray_status (*accept)(void *self, const xray_batch *batch, uint32_t groups,
                           uint32_t *keep);
 
-    /* Given current log-probs of the whole mini-batch, edits its context (and
-     * its loss_mask-sized marks) for estimators that pick tokens across it. */
+    /* With XRAY_NEED_MINI_FORWARD: edits the context of a mini-batch once the
+     * current log-probs of all its tokens are known, for estimators that pick
+     * tokens across the mini-batch. [control] */
     xray_status (*select)(void *self, const xray_batch *mini, const float *logp,
                           void *context, uint64_t size);
 
-    /* After the updates of a step: its metrics by name. [control] */
+    /* Shows the algorithm the metrics of a step, after its updates. [control]
+     */
     xray_status (*observe)(void *self, const char *const *names,
                            const double *values, uint64_t count);
 
-    /* State between steps, at most `cap` bytes, its size to *out_size
-     * (XRAY_E_RANGE if cap is too small, with the size; up to 1 GiB is taken);
-     * load takes what save gave. A plugin without state leaves them NULL.
-     * [control] */
+    /* The state that an algorithm keeps between steps, for checkpoints. `save`
+     * writes it as `context` does; `load` takes what `save` wrote. An algorithm
+     * without state leaves both NULL. [control] */
     xray_status (*save)(void *self, void *out, uint64_t cap,
                         uint64_t *out_size);
     xray_status (*load)(void *self, const void *data, uint64_t size);
 
-    /* Finds an extension, "xray.algo.presets/0". NULL if none. [any] */
+    /* Finds an extension by its id, such as XRAY_ALGO_PRESETS; NULL if there is
+     * none. [any] */
     const void *(*extension)(void *self, const char *id);
 
-    /* With XRAY_NEED_CRITIC: dL/dv of a micro-batch of the critic, as `loss`
-     * (call->value and call->dvalue are set, call->logp is not); the context is
-     * the mini-batch's. Adds to the same metrics. [any] [no-alloc] */
+    /* With XRAY_NEED_CRITIC: computes dL/dv of a micro-batch of the critic, as
+     * `loss` does for the policy. call->value and call->dvalue are set,
+     * call->logp is not. The context is the mini-batch's, and the metrics are
+     * added to the same totals. [any] [no-alloc] */
     xray_status (*critic_loss)(const void *context, uint64_t size,
                                const xray_loss_call *call,
                                xray_metric_sums *sums);
 } xray_algo_ops;
 
-/* Optional extension "xray.algo.presets/0" of an algorithm: which published
- * variants it knows and where they differ, for `xray algo list`. extension()
- * answers for this id with self NULL too. [any] */
+/* Optional extension of an algorithm, for `xray algo list`: the published
+ * variants that it knows as presets, and the options in which they differ. For
+ * this id `extension` accepts self NULL. */
 #define XRAY_ALGO_PRESETS "xray.algo.presets/0"
 
 typedef struct xray_algo_presets {

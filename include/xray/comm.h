@@ -3,14 +3,23 @@
  * xray/comm.h - interface "xray.comm/0": collectives among the ranks of a
  * world, on device buffers and streams.
  *
- * Every rank of a group makes the same calls in the same order. Sums are taken
- * in rank order, whatever the timing, so the same rank count gives the same
- * bits: fp32 sums in fp32, bf16 is summed in fp32 and rounded once.
+ * Every rank of a group makes the same calls in the same order:
  *
- * A rank that does not come is an error after the set-up's timeout, one that is
- * dead or made another call at once: XRAY_E_PEER names the group, the call, its
- * size and what each rank does instead. The group is unfit after that, and what
- * the failed call's buffers hold is undefined.
+ *     group(self, ranks, 4, &g);
+ *     reduce_scatter(g, stream, grads, shard, count, XRAY_F32);
+ *     ...                                          update the shard
+ *     all_gather(g, stream, shard, weights, count, XRAY_F32);
+ *     device->sync(device_self, stream);           now the results are there
+ *
+ * Sums are taken in the order of the ranks, whatever the timing, so the same
+ * number of ranks gives the same bits. fp32 is summed in fp32; bf16 is summed
+ * in fp32 and rounded once.
+ *
+ * If a rank is missing, the call fails with XRAY_E_PEER after the timeout of
+ * the set-up; if a rank is dead or made another call, it fails at once. The
+ * message names the group, the call, its size and what each rank is doing
+ * instead. After that the group cannot be used any more, and the contents of
+ * the failed call's buffers are undefined.
  */
 #ifndef XRAY_COMM_H
 #define XRAY_COMM_H
@@ -23,17 +32,18 @@
 
 typedef struct xray_comm_group xray_comm_group; /* the plugin's own */
 
-/* Where a rank says what it is doing, read by others while it waits. Memory of
- * the core, shared among processes; written by the plugin with release stores,
- * `state` last. */
+/* A rank's record of the collective it is in, which other ranks read to explain
+ * why they wait. It lies in memory of the core that all processes share. The
+ * plugin writes it with release stores, `state` last. */
 typedef struct xray_comm_trace {
-    uint64_t calls; /* collectives begun */
-    uint64_t bytes; /* of `count` elements of the current one */
-    uint64_t group; /* its group's number */
+    uint64_t calls; /* number of collectives begun so far */
+    uint64_t bytes; /* size of the current one: `count` elements */
+    uint64_t group; /* number of its group */
     uint32_t call;  /* XRAY_COMM_* */
-    uint32_t state; /* low byte: 0 outside, 1 waiting for others, 2 working,
-                     * 3 gave up (the rest is why, the plugin's own), 4 ended */
-    uint64_t since; /* CLOCK_MONOTONIC nanoseconds at which it began */
+    uint32_t state; /* low byte: 0 in no call, 1 waiting for other ranks, 2
+                     * working, 3 gave up (the upper bytes are the plugin's
+                     * reason), 4 the instance was destroyed */
+    uint64_t since; /* when the call began, CLOCK_MONOTONIC in nanoseconds */
     uint64_t pid;
 } xray_comm_trace;
 
@@ -45,7 +55,7 @@ typedef struct xray_comm_trace {
 #define XRAY_COMM_RECV 6u
 #define XRAY_COMM_BARRIER 7u
 
-/* What an instance is created with. */
+/* Everything that an instance is created with. */
 typedef struct xray_comm_setup {
     xray_header header;
     const xray_host *host;
@@ -53,11 +63,12 @@ typedef struct xray_comm_setup {
     void *device_self;
     uint32_t rank;
     uint32_t size;
-    uint64_t timeout_ms;     /* how long a call waits; 0: for ever */
-    xray_comm_trace *traces; /* [size] of all ranks, or NULL */
-    /* Gathers `size` bytes of every rank, in rank order, into `all`: the
-     * control plane's, for bootstrap. Every rank calls it alike. [may-block] */
+    uint64_t timeout_ms;     /* the longest a call waits; 0: without end */
+    xray_comm_trace *traces; /* [size] one per rank, or NULL */
     void *exchange_ctx;
+    /* The core's own slow gather, for setting up faster ones: it writes `size`
+     * bytes of every rank, in the order of the ranks, to `all`. [collective]
+     * [may-block] */
     xray_status (*exchange)(void *ctx, const void *mine, uint64_t size,
                             void *all);
 } xray_comm_setup;
@@ -65,61 +76,68 @@ typedef struct xray_comm_setup {
 typedef struct xray_comm_ops {
     xray_header header;
 
-    /* 1: this device's memory can be used. Pure. [any] */
+    /* 1 if the plugin can work on the memory of this device. Pure. [any] */
     uint32_t (*serves)(const char *device_name);
 
-    /* Called by all ranks alike. On failure *out_self is untouched.
-     * [control] [may-block] */
+    /* Creates an instance. On failure *out_self is not written. [collective]
+     * [may-block] */
     xray_status (*create)(const xray_comm_setup *setup, const void *config,
                           void **out_self);
-    void (*destroy)(void *self); /* accepts NULL; waits for no one */
+    /* Frees the instance; waits for no other rank. Accepts NULL. [control] */
+    void (*destroy)(void *self);
 
-    /* The group of `ranks` (ascending, this one among them). Called by all of
-     * them. Lives as long as the instance. Buffers of a group's collectives
-     * need not be announced, but lie in shareable memory of the device: create
-     * asks the device for it. A list given again is another group. [control]
-     * [may-block] */
+    /* Makes a group of `ranks`, which are in ascending order and include this
+     * one; all of them call it. The group lives as long as the instance. The
+     * same list given again makes another group. Buffers of collectives need no
+     * registration, but must lie in shareable memory of the device, which
+     * `create` asks the device for. [collective] [may-block] */
     xray_status (*group)(void *self, const uint32_t *ranks, uint32_t count,
                          xray_comm_group **out);
 
-    /* Collectives are enqueued on `stream` (NULL: the default one) and done
-     * when the stream is. Counts are elements of `dtype` (XRAY_F32 or
-     * XRAY_BF16; gathers and copies take any type). Results are the same on
-     * every rank. `in` may be `out`'s own part. [stream] */
+    /* The collectives are enqueued on `stream`, NULL being the default stream,
+     * and are done when the stream has done them. A count is a number of
+     * elements of `dtype`, XRAY_F32 or XRAY_BF16; what only copies takes any
+     * type. Every rank gets the same results. `in` may be this rank's own part
+     * of `out`. */
 
-    /* buf[i] = sum over ranks of buf[i]. */
+    /* buf[i] = sum over ranks of buf[i]. [stream] [may-block] */
     xray_status (*all_reduce)(xray_comm_group *group, xray_stream *stream,
                               void *buf, uint64_t count, uint32_t dtype);
-    /* out[i] = sum over ranks of in[rank * count + i]; in holds ranks * count.
-     */
+    /* out[i] = sum over ranks of in[rank * count + i]; `in` holds ranks * count
+     * elements. [stream] [may-block] */
     xray_status (*reduce_scatter)(xray_comm_group *group, xray_stream *stream,
                                   const void *in, void *out, uint64_t count,
                                   uint32_t dtype);
-    /* out[r * count + i] = in[i] of rank r. */
+    /* out[r * count + i] = in[i] of rank r. [stream] [may-block] */
     xray_status (*all_gather)(xray_comm_group *group, xray_stream *stream,
                               const void *in, void *out, uint64_t count,
                               uint32_t dtype);
+    /* buf[i] = buf[i] of the rank `root` of the group. [stream] [may-block] */
     xray_status (*broadcast)(xray_comm_group *group, xray_stream *stream,
                              void *buf, uint64_t bytes, uint32_t root);
-    /* `peer` is a rank of the group; messages between two ranks keep order. A
-     * send is done when it was received. */
+    /* Send to, and receive from, the rank `peer` of the group. Messages between
+     * two ranks keep their order. A send is done when it was received. [stream]
+     * [may-block] */
     xray_status (*send)(xray_comm_group *group, xray_stream *stream,
                         const void *buf, uint64_t bytes, uint32_t peer);
     xray_status (*recv)(xray_comm_group *group, xray_stream *stream, void *buf,
                         uint64_t bytes, uint32_t peer);
+    /* Is done when every rank of the group has reached it. [stream]
+     * [may-block] */
     xray_status (*barrier)(xray_comm_group *group, xray_stream *stream);
 
-    /* Bytes that calls brought to this rank from others, since create: with n
-     * ranks, (n - 1) parts of a gather or scatter, both of an all_reduce. */
+    /* The number of bytes that this rank received from others since create.
+     * With n ranks an all_gather or a reduce_scatter counts (n - 1) parts, and
+     * an all_reduce counts both. [control] */
     uint64_t (*received)(void *self);
 
-    /* Optional from here on. */
+    /* Members from here on are optional: test them with XRAY_HAS. */
 
-    /* Ends waiting calls of this rank, and later ones, with XRAY_E_PEER. [any]
-     */
+    /* Ends this rank's waiting calls, and all later ones, with XRAY_E_PEER.
+     * [any] */
     void (*abort)(void *self);
 
-    /* Finds an extension by id. NULL if none. [any] */
+    /* Finds an extension by its id; NULL if there is none. [any] */
     const void *(*extension)(void *self, const char *id);
 } xray_comm_ops;
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/cuda.h - extension "xray.cuda/0" of a device whose streams are CUDA's:
- * what a comm plugin needs to enqueue its own work on them. Found through
- * xray_device_ops.extension. No CUDA type crosses the interface.
+ * xray/cuda.h - extension "xray.cuda/0" of a device whose streams are CUDA
+ * streams. It gives a comm plugin what it needs to enqueue its own work on
+ * them.
+ *
+ *     const xray_cuda_ops *cuda = device->extension(self, XRAY_EXT_CUDA);
+ *     cudaStream_t s = (cudaStream_t)cuda->stream(self, stream);
+ *
+ * No CUDA type crosses the interface.
  */
 #ifndef XRAY_CUDA_H
 #define XRAY_CUDA_H
@@ -14,11 +19,11 @@
 
 typedef struct xray_cuda_ops {
     xray_header header;
-    /* Number of the instance's device as the CUDA runtime of this process
-     * counts. [any] */
+    /* The number of the instance's device, as the CUDA runtime counts devices
+     * in this process. [any] */
     uint32_t (*index)(void *self);
-    /* The cudaStream_t behind `stream`; that of the instance's default stream
-     * for NULL. [any] */
+    /* The cudaStream_t of `stream`; NULL gives the one of the instance's
+     * default stream. [any] */
     void *(*stream)(void *self, xray_stream *stream);
 } xray_cuda_ops;
 

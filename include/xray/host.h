@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/host.h - what the host gives a plugin.
+ * xray/host.h - the services that the host offers to a plugin.
+ *
+ * A plugin is handed an xray_host when an instance of it is planned or created,
+ * and keeps the pointer for as long as that instance lives. A call that fails
+ * explains itself before it returns:
+ *
+ *     if (options->lr <= 0)
+ *         return host->fail(host, XRAY_E_CONFIG, "create",
+ *                           "the learning rate must be above 0");
+ *
+ * The host adds the rank, the instance and, for fail_at, the file and line in
+ * which the setting was made.
  */
 #ifndef XRAY_HOST_H
 #define XRAY_HOST_H
@@ -13,41 +24,45 @@
 #define XRAY_LOG_DEBUG 4u
 #define XRAY_LOG_TRACE 5u
 
-/* What an error is about, so that the host can say where that was set. */
+/* The setting or file that an error is about. The host looks up where it was
+ * set and says so in the message. */
 typedef struct xray_location {
     xray_header header;
     const char *section; /* of the configuration; NULL: the instance's own */
-    const char *key;     /* of that section; NULL: `file` */
-    const char *file;    /* as messages name it, or NULL */
+    const char *key;     /* in that section; NULL: the error is about `file` */
+    const char *file;    /* the name that messages show, or NULL */
 } xray_location;
 
 typedef struct xray_host {
     xray_header header;
-    void *host_data;
-    const char *version;
+    void *host_data;     /* the host's own */
+    const char *version; /* of the host program, "0.4.0" */
 
-    /* Writes one log line, tagged with rank and instance. `msg` is borrowed.
-     * [any] [no-alloc] */
+    /* Writes one log line; the host adds rank and instance. `level` is one of
+     * XRAY_LOG_*. `msg` is read during the call only. [any] [no-alloc] */
     void (*log)(const struct xray_host *host, uint32_t level, const char *msg);
 
-    /* Records why the current call fails, on this thread, and returns `code`.
-     * `msg` is copied. Calling it again adds an outer reason.
-     * [any] [no-alloc] */
+    /* Records, for the calling thread, why the current call fails, and returns
+     * `code`, which the plugin then returns in turn. `where` names the
+     * operation in progress, or is NULL. `msg` is copied. A second call before
+     * returning puts an outer reason in front of the first. [any] [no-alloc] */
     xray_status (*fail)(const struct xray_host *host, xray_status code,
                         const char *where, const char *msg);
 
-    /* Finds a service by id, "xray.host.memory/0". NULL if not offered. The
-     * result lives as long as `host`. [any] */
+    /* Finds a further service by its id, such as "xray.host.memory/0". Returns
+     * NULL if the host does not offer it; the result lives as long as `host`.
+     * [any] */
     const void *(*service)(const struct xray_host *host, const char *id);
 
-    /* Optional from here on. */
+    /* Members from here on are optional: test them with XRAY_HAS. */
 
-    /* `fail` of a key or a file. The host writes its name and `msg` right
-     * behind it: ": expected a number above 0", " = 3 needs threads". All is
-     * copied. Calling `fail` on top gives a sentence without a place.
+    /* Like `fail`, for an error about one key or one file. The host writes the
+     * name and `msg` directly after it, so `msg` begins with what follows a
+     * name: ": expected a number above 0", " = 3 needs threads". All arguments
+     * are copied. A later `fail` in the same call drops the location.
      * [any] [no-alloc] */
     xray_status (*fail_at)(const struct xray_host *host, xray_status code,
-                           const char *where, const xray_location *place,
+                           const char *where, const xray_location *location,
                            const char *msg);
 } xray_host;
 

@@ -1,41 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/option.h - declarative options.
+ * xray/option.h - options as a table.
  *
- * One table gives the parser, the validator, the manual page, the JSON schema,
- * the INI template and the "did you mean" hint. A plugin never parses text.
+ * A component declares its options in one table. The host derives everything
+ * from it: the parser, the validator, the manual page, the JSON schema, the INI
+ * template and the "did you mean" hint. A plugin never parses text; it is
+ * handed a struct whose fields are filled and checked:
+ *
+ *     typedef struct config { double beta; int64_t steps; } config;
+ *
+ *     static const xray_option options[] = {
+ *         XRAY_REAL(config, beta, "0.1", 0, 1, NULL, "0.1", "Weight of KL."),
+ *         XRAY_INT(config, steps, "100", 1, 1e9, "steps", "0.1", "Warm-up."),
+ *     };
  */
 #ifndef XRAY_OPTION_H
 #define XRAY_OPTION_H
 
 #include <xray/abi.h>
 
-#define XRAY_OPT_BOOL 1u     /* uint32_t */
+/* Types of options, and the C type of the field that each one fills. */
+/* clang-format off */
+#define XRAY_OPT_BOOL 1u     /* uint32_t, 0 or 1 */
 #define XRAY_OPT_INT 2u      /* int64_t */
 #define XRAY_OPT_REAL 3u     /* double */
-#define XRAY_OPT_BYTES 4u    /* uint64_t, suffix K M G T (powers of 1024) */
-#define XRAY_OPT_DURATION 5u /* int64_t nanoseconds, suffix us ms s min h */
+#define XRAY_OPT_BYTES 4u    /* uint64_t; suffixes K M G T, powers of 1024 */
+#define XRAY_OPT_DURATION 5u /* int64_t, nanoseconds; suffixes us ms s min h */
 #define XRAY_OPT_STRING 6u   /* const char *, owned by the host */
-#define XRAY_OPT_PATH 7u   /* const char *; in an INI relative to its folder */
-#define XRAY_OPT_CHOICE 8u /* int64_t, one of `choices` */
-#define XRAY_OPT_LIST 9u   /* xray_list: strings between commas */
+#define XRAY_OPT_PATH 7u     /* const char *; relative to the INI's folder */
+#define XRAY_OPT_CHOICE 8u   /* int64_t, the value of one of `choices` */
+#define XRAY_OPT_LIST 9u     /* xray_list; items are separated by commas */
+/* clang-format on */
 
+/* Flags of options. */
 #define XRAY_OPT_REQUIRED 1u
-#define XRAY_OPT_SECRET 2u     /* never printed */
+#define XRAY_OPT_SECRET 2u     /* the value is never printed */
 #define XRAY_OPT_DEPRECATED 4u /* `doc` says what replaces it */
-#define XRAY_OPT_ADVANCED 8u   /* hidden from the short help */
-#define XRAY_OPT_PATHS 16u     /* LIST: each item is resolved as a PATH is */
-/* PATH of a training backend, at most one of them: names a DeepSpeed JSON,
- * which the host reads. What it says of the run becomes keys of the run's
- * sections, what it says of the backend options of this table by their names:
- * beta1, beta2, eps, weight_decay, stage, offload_optimizer and offload_param
- * ("host" or "none"). A name that the table lacks is an error where the JSON
- * has the key. docs/deepspeed.md says which key is which, and what the host
- * tells the user of the others: a backend with this flag is one of which that
- * is true. */
+#define XRAY_OPT_ADVANCED 8u   /* the short help leaves it out */
+#define XRAY_OPT_PATHS 16u     /* LIST: each item is resolved like a PATH */
+/* For one PATH option of a training backend: it names a DeepSpeed JSON file,
+ * which the host reads. The file's settings of the run become keys of the run's
+ * sections. Its settings of the backend become options of this table, by these
+ * names: beta1, beta2, eps, weight_decay, stage, offload_optimizer and
+ * offload_param ("host" or "none"). Where the JSON sets one that the table
+ * lacks, the host refuses the file. docs/deepspeed.md lists every key and what
+ * the host tells the user about the others; a backend sets this flag only if
+ * all of that is true for it. */
 #define XRAY_OPT_DEEPSPEED 32u
 
-/* Value of a LIST option; owned by the host. */
+/* The value of a LIST option; the host owns it. */
 typedef struct xray_list {
     const char *const *items;
     uint64_t count;
@@ -51,20 +64,21 @@ typedef struct xray_option {
     const char *name;   /* lower_snake_case */
     uint32_t type;      /* XRAY_OPT_* */
     uint32_t flags;     /* XRAY_OPT_* flags */
-    uint64_t offset;    /* where the value goes in the config struct */
-    const char *preset; /* default as text; NULL only when required */
-    const char *doc;    /* one sentence, then detail */
-    double min;         /* numbers: inclusive bounds, ignored if min > max */
+    uint64_t offset;    /* of the field in the struct that is filled */
+    const char *preset; /* default as text; NULL only for a required option */
+    const char *doc;    /* one sentence, then details */
+    double min;         /* numbers: inclusive bounds; none if min > max */
     double max;
-    const xray_choice *choices; /* CHOICE: ends with name == NULL */
+    const xray_choice *choices; /* CHOICE: ends with an entry of name NULL */
     const char *unit;  /* "tokens", "steps"; NULL if none. DURATION: the suffix
-                        * that a number without one stands for */
-    const char *since; /* version that introduced it */
+                        * assumed for a number that has none */
+    const char *since; /* the plugin's version that introduced the option */
 } xray_option;
 
-/* One macro per type. Each fails to compile if the field has another C type. */
+/* One macro per type. Each fails to compile if the field's C type is not the
+ * one that the option fills. */
 #ifdef __cplusplus
-extern "C++" { /* also where a file includes this one in extern "C" */
+extern "C++" { /* in case this file is included inside extern "C" */
 template <class want, class have> struct xray_field_has_another_type;
 template <class want> struct xray_field_has_another_type<want, want> {
     enum { none = 0 };
@@ -77,13 +91,13 @@ template <class want> struct xray_field_has_another_type<want, want> {
 #define XRAY_FIELD_IS_(cfg, field, ctype) \
     _Generic(((cfg *)0)->field, ctype : 0u)
 #endif
-#define XRAY_OPTION_(cfg, field, ctype, type_, flags_, preset_, min_, max_,    \
-                     choices_, unit_, since_, doc_)                            \
-    {                                                                          \
-#field, type_, flags_,                                                 \
-            offsetof(cfg, field) + XRAY_FIELD_IS_(cfg, field, ctype), preset_, \
-            doc_, min_, max_, choices_, unit_, since_                          \
-    }
+/* clang-format off */
+#define XRAY_OPTION_(cfg, field, ctype, type_, flags_, preset_, min_, max_, \
+                     choices_, unit_, since_, doc_)                         \
+    { #field, type_, flags_,                                                \
+      offsetof(cfg, field) + XRAY_FIELD_IS_(cfg, field, ctype),             \
+      preset_, doc_, min_, max_, choices_, unit_, since_ }
+/* clang-format on */
 
 #define XRAY_INT(cfg, field, preset, min, max, unit, since, doc)          \
     XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_INT, 0u, preset, min, max, \
@@ -100,7 +114,7 @@ template <class want> struct xray_field_has_another_type<want, want> {
 #define XRAY_BYTES(cfg, field, preset, since, doc)                             \
     XRAY_OPTION_(cfg, field, uint64_t, XRAY_OPT_BYTES, 0u, preset, 1, 0, NULL, \
                  "bytes", since, doc)
-/* `min` and `max` count nanoseconds. */
+/* `min` and `max` are nanoseconds. */
 #define XRAY_DURATION(cfg, field, preset, min, max, unit, since, doc)          \
     XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_DURATION, 0u, preset, min, max, \
                  NULL, unit, since, doc)

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/plugin.h - what a plugin gives the host.
+ * xray/plugin.h - the descriptor with which a plugin introduces itself.
  *
  * A plugin is a shared object that exports one symbol, xray_plugin_query, and
- * carries one ELF note, so that it can be listed without running its code.
+ * carries one ELF note, so that the host can list it without running its code.
+ * It holds any number of components; each implements one interface under one
+ * name. The whole of a plugin's own part is a table of options, a table of
+ * callbacks, a component, a descriptor, and one line:
+ *
+ *     XRAY_PLUGIN_DEFINE(mine, descriptor, "mine", "1.0", "xray.reward/0:mine")
+ *
+ * docs/plugins.md goes through it step by step.
  */
 #ifndef XRAY_PLUGIN_H
 #define XRAY_PLUGIN_H
@@ -16,31 +23,31 @@
 extern "C" {
 #endif
 
-/* One implementation of one interface. */
-/* The contracts of docs/numerics.md, by id. */
+/* Ids of the numerics contracts that docs/numerics.md defines. */
 #define XRAY_NUMERICS_FP32 "xray.fp32/1"
 #define XRAY_NUMERICS_FP32_BF16_WEIGHTS "xray.fp32-bf16-weights/1"
 #define XRAY_NUMERICS_CUDA_BF16 "xray.cuda-bf16/1"
 
+/* One implementation of one interface. */
 typedef struct xray_component {
     xray_header header;
-    const char *iface;   /* "xray.algo/0": which vtable `ops` is */
-    const char *name;    /* "grpo": what the INI file says */
-    const char *summary; /* one line */
-    const void *ops;     /* interface vtable, starts with xray_header */
+    const char *iface; /* "xray.algo/0": the interface that `ops` implements */
+    const char *name;  /* "grpo": the name that an INI file selects it by */
+    const char *summary; /* one line for lists of components */
+    const void *ops;     /* the interface's table, which starts with a header */
     const xray_option *options;
     uint32_t option_count;
     uint32_t option_stride; /* sizeof(xray_option) as the plugin compiled it */
-    uint64_t config_size;   /* sizeof the struct the options fill */
-    const char *numerics;   /* id of the numerics contract, XRAY_NUMERICS_* or
-                             * the author's own, or NULL. Where trainer and engine
-                             * name the same one on one device, log-probs are
-                             * compared bitwise. */
+    uint64_t config_size;   /* sizeof the struct that the options fill */
+    const char *numerics;   /* id of the numerics contract: XRAY_NUMERICS_*, the
+                             * author's own, or NULL for none. Where trainer and
+                             * engine name the same contract on one device,
+                             * their log-probs are compared bit for bit. */
 } xray_component;
 
 typedef struct xray_plugin {
     xray_header header;
-    uint32_t abi_needed; /* oldest host ABI this plugin can run on */
+    uint32_t abi_needed; /* the oldest host ABI that this plugin runs on */
     uint32_t component_count;
     const char *name;
     const char *version;
@@ -49,8 +56,9 @@ typedef struct xray_plugin {
     const xray_component *const *components;
 } xray_plugin;
 
-/* Returns the descriptor, or NULL if `host_abi` is too old. Must be quick, must
- * not touch a device, a file or the environment. Static storage. [control] */
+/* Returns the descriptor, which has static storage, or NULL if `host_abi` is
+ * too old for the plugin. Must be quick, and must not touch a device, a file or
+ * the environment. [control] */
 typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
 
 #define XRAY_NOTE_NAME "XRAY"
@@ -72,16 +80,16 @@ typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
         XRAY_NOTE_NAME, json                                                  \
     }
 
-/* These functions have one name in C and in C++. */
+/* The exported functions have the same name whether compiled as C or C++. */
 #ifdef __cplusplus
 #define XRAY_EXTERN_C extern "C"
 #else
 #define XRAY_EXTERN_C extern
 #endif
 
-/* Defines the query function and the note. `ident` is a C identifier: the
- * function is xray_plugin_query_<ident>, so that several plugins can be linked
- * into one program. `provides` is a string such as
+/* Defines the query function and the ELF note. `ident` is a C identifier: the
+ * function is called xray_plugin_query_<ident>, so that several plugins can be
+ * linked into one program. `provides` lists the components, such as
  * "xray.algo/0:grpo xray.reward/0:rule". */
 #define XRAY_PLUGIN_DEFINE(ident, descriptor, name, version, provides)        \
     XRAY_NOTE_(                                                               \
@@ -96,9 +104,9 @@ typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
         return host_abi == XRAY_ABI ? &(descriptor) : NULL; /* a draft */     \
     }
 
-/* Defines the function that a module exports, once a module, as the query
- * function of `ident`. xray_add_plugin of the CMake package does that in a file
- * of its own; a module that is built otherwise says it behind
+/* Defines the function that a module exports, once per module, to be the query
+ * function of `ident`. The CMake package's xray_add_plugin does this in a file
+ * of its own; a module that is built in another way writes this line after
  * XRAY_PLUGIN_DEFINE. */
 #define XRAY_PLUGIN_ENTRY(ident)                                         \
     XRAY_EXTERN_C const xray_plugin *XRAY_CAT(xray_plugin_query_,        \
@@ -110,7 +118,7 @@ typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
         return XRAY_CAT(xray_plugin_query_, ident)(host_abi);            \
     }
 
-/* The numbers of XRAY_ABI_*, without the suffix, for use in strings. */
+/* The values of XRAY_ABI_* without the suffix u, for use in strings. */
 #define XRAY_ABI_MAJOR_N 0
 #define XRAY_ABI_MINOR_N 1
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/setup.h - what a plugin that computes is told when it is created.
+ * xray/setup.h - what trainers and engines are created with: a model, the
+ * ranks that hold it, a device, and how much work to expect.
  */
 #ifndef XRAY_SETUP_H
 #define XRAY_SETUP_H
@@ -10,32 +11,33 @@
 #include <xray/device.h>
 #include <xray/host.h>
 
-/* A model as the core knows it: a directory and the few numbers that every
- * kind of model has. Strings are owned by the host, valid for the instance. */
+/* A model as the core knows it: a directory, and the few numbers that a model
+ * of any kind has. The host owns the strings; they live as long as the
+ * instance. */
 typedef struct xray_model {
     xray_header header;
-    const char *path;        /* directory with weights; NULL: none */
-    const char *config_json; /* text of config.json */
-    uint32_t dtype;          /* XRAY_F32: what weights are computed in */
+    const char *path;        /* directory with the weights; NULL: none */
+    const char *config_json; /* text of the model's config.json */
+    uint32_t dtype;          /* element type of the computation: XRAY_F32 */
     uint32_t vocab_size;
     uint32_t max_positions;
-    uint32_t random_init; /* 1: weights drawn from `seed`, none are read */
+    uint32_t random_init; /* 1: draw the weights from `seed`, read none */
     uint64_t seed;
 } xray_model;
 
-/* The ranks that hold a model together. A plan is asked with rank 0 and without
- * comm. */
+/* The ranks that together hold one model. `plan` is asked for rank 0 and gets
+ * no comm. */
 typedef struct xray_world {
     xray_header header;
     uint32_t rank;
     uint32_t size;
     const xray_comm_ops *comm; /* NULL when size is 1 */
     void *comm_self;
-    xray_comm_group *group; /* of all these ranks, in order */
+    xray_comm_group *group; /* all of these ranks, in their order */
 } xray_world;
 
-/* One tensor of a published layout, by its Hugging Face name. A shard covers
- * elements [first, first + count) of the row-major global tensor. */
+/* One tensor of a published layout, under its Hugging Face name. A shard holds
+ * the elements [first, first + count) of the row-major global tensor. */
 typedef struct xray_tensor {
     const char *name;
     uint32_t dtype;
@@ -44,24 +46,30 @@ typedef struct xray_tensor {
     uint64_t first;
     uint64_t count;
     void *data;                /* device memory of the shard */
-    const xray_weight *weight; /* matmul handle that covers it, or NULL */
+    const xray_weight *weight; /* matrix handle that contains it, or NULL */
     uint64_t weight_row;       /* its first row in that handle */
 } xray_tensor;
 
-/* A set of weights published at create; the table does not change, the values
- * do. `version` is the number of optimizer steps behind the values. */
+/* The weights that an instance publishes when it is created. The table never
+ * changes; the values do, with every update. An engine on the same device may
+ * read them where they lie:
+ *
+ *     weights->lease(weights->owner);    before the first request
+ *     ...                                the values stand still
+ *     weights->release(weights->owner);  after the last; updates go on
+ */
 typedef struct xray_weights {
     xray_header header;
     uint32_t tensor_count;
     uint32_t tensor_stride; /* sizeof(xray_tensor) */
     const xray_tensor *tensors;
-    const xray_device_ops *device; /* whose memory `data` is */
+    const xray_device_ops *device; /* the device whose memory `data` is */
     void *device_self;
     void *owner;
-    /* Number of updates the values have behind them. [control] */
+    /* The number of updates that led to the values. [control] */
     uint64_t (*version)(void *owner);
-    /* Holds the values still: an update under a lease fails with
-     * XRAY_E_STATE. Leases count. [control] */
+    /* Keeps the values as they are: an update fails with XRAY_E_STATE until
+     * `release` was called as often as `lease`. [control] */
     xray_status (*lease)(void *owner);
     void (*release)(void *owner);
 } xray_weights;
@@ -72,6 +80,7 @@ typedef struct xray_weights {
 #define XRAY_ROLE_ROLLOUT 4u
 #define XRAY_ROLE_REWARD 5u
 
+/* Everything that an instance is created with. */
 typedef struct xray_setup {
     xray_header header;
     const xray_host *host;
@@ -79,38 +88,42 @@ typedef struct xray_setup {
     void *device_self;
     const xray_model *model;
     const xray_world *world;
-    const xray_weights *weights;   /* infer: weights to share, NULL: own copy */
+    const xray_weights *weights;   /* infer: weights to share; NULL: own copy */
     uint32_t role;                 /* XRAY_ROLE_* */
-    uint32_t trainable;            /* train: 0 allocates no gradients */
-    uint32_t trainable_from_layer; /* train: blocks below it, and the embedding
-                                    * if it is above 0, are frozen */
+    uint32_t trainable;            /* train: 0: allocate no gradients */
+    uint32_t trainable_from_layer; /* train: the blocks below this one are
+                                    * frozen, and if it is above 0 the embedding
+                                    * is, too */
     uint32_t reserved;
 } xray_setup;
 
-/* How much work an instance must be ready for. */
+/* The largest amount of work that an instance must be ready for. */
 typedef struct xray_workload {
     xray_header header;
     uint64_t tokens;     /* train: most tokens in one micro-batch */
-    uint64_t rows;       /* train: most rows in one; infer: most sequences */
-    uint64_t row_tokens; /* longest row, prompt and response */
+    uint64_t rows;       /* train: most rows in one micro-batch; infer: most
+                          * sequences at once */
+    uint64_t row_tokens; /* most tokens in one row, prompt and response */
     uint32_t outputs;    /* train: XRAY_OUTPUT_* */
     uint32_t trainable;
-    uint32_t shared; /* infer: weights are the trainer's */
+    uint32_t shared; /* infer: 1: the weights are the trainer's */
     uint32_t threads;
     uint32_t trainable_from_layer; /* as in xray_setup */
     uint32_t reserved;
 } xray_workload;
 
-/* What an instance would take. Filled by `plan`, which touches no device; what
- * cannot work it refuses through host->fail. */
+/* What an instance would need. `plan` fills it without touching a device, and
+ * explains through host->fail why a set-up cannot work. */
 typedef struct xray_plan {
     xray_header header;
-    uint64_t bytes[XRAY_TAG_COUNT]; /* by memory tag, on each rank */
-    uint64_t micro_multiple;        /* micro-batches in a step: a multiple */
-    uint64_t token_multiple;        /* tokens of a micro-batch: a multiple */
-    uint32_t evictable; /* bit 1 << tag: offload or sleep takes it away */
-    uint32_t sharded;   /* train: 1: an engine beside it has to keep a copy of
-                         * the weights */
+    uint64_t bytes[XRAY_TAG_COUNT]; /* per memory tag, on each rank */
+    uint64_t
+        micro_multiple; /* the micro-batches of a step must be a multiple */
+    uint64_t
+        token_multiple; /* the tokens of a micro-batch must be a multiple */
+    uint32_t evictable; /* bit 1 << tag: offload or sleep frees that tag */
+    uint32_t sharded;   /* train: 1: no rank holds all weights, so an engine
+                         * beside it must keep a copy of its own */
 } xray_plan;
 
 #endif

@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/train.h - interface "xray.train/0": holds a model, computes per-token
- * outputs of packed rows, folds gradients, steps the optimizer.
+ * xray/train.h - interface "xray.train/0": a training backend. It holds a
+ * model, computes per-token outputs of packed rows, adds up gradients and steps
+ * the optimizer.
  *
- * States: created -> [forward | forward_backward ... optimizer_step] ->
- * destroyed. Calls come from one thread. In a world of several ranks every rank
- * makes the same calls with as many micro-batches (empty ones are legal), each
- * with the rows of its own. An error of class -2xx or worse leaves
- * the instance fit for `destroy` only.
+ * One step of a run, for a policy that is trained on two mini-batches:
+ *
+ *     forward(self, batch, XRAY_OUTPUT_LOGP, &out);        old log-probs
+ *     forward_backward(self, micro, 3, &loss);             mini-batch 1
+ *     optimizer_step(self, 1e-6, 1.0, &result);
+ *     forward_backward(self, micro + 3, 3, &loss);         mini-batch 2
+ *     optimizer_step(self, 1e-6, 1.0, &result);
+ *
+ * In a world of several ranks every rank makes the same calls with the same
+ * number of micro-batches, each with rows of its own; a micro-batch may be
+ * empty. After an error of class -2xx or worse the only legal call is
+ * `destroy`.
  */
 #ifndef XRAY_TRAIN_H
 #define XRAY_TRAIN_H
@@ -19,27 +27,27 @@
 
 #define XRAY_IFACE_TRAIN "xray.train/0"
 
-/* Bit masks: which heads a model has, which outputs a call wants. */
+/* Bit masks of outputs: those a model can give, and those a call asks for. */
 #define XRAY_OUTPUT_LOGP 1u
 #define XRAY_OUTPUT_ENTROPY 2u
 #define XRAY_OUTPUT_VALUE 4u
 
-/* Per-token outputs, caller's storage, [tokens] of the batch each; entries that
- * were not asked for or whose token has nothing before it are 0. */
+/* Per-token outputs. Each array is the caller's and holds one entry per token
+ * of the batch. The entries of a row's first token are 0. */
 typedef struct xray_outputs {
     xray_header header;
     float *logp;    /* log p(token) at the row's temperature */
-    float *entropy; /* nats, of the distribution the token came from */
+    float *entropy; /* of the distribution that the token came from, in nats */
     float *value;
 } xray_outputs;
 
-/* What the loss is shown and what it answers. Everything is host memory of
- * `batch->tokens` floats; entries with loss_mask 0 are neither valid nor read.
- */
+/* The inputs and results of one call of the loss. Every array is host memory of
+ * `batch->tokens` floats. Entries whose loss_mask is 0 are not valid as inputs
+ * and are ignored as results. */
 typedef struct xray_loss_call {
     xray_header header;
-    const xray_batch *batch; /* the micro-batch, whole rows */
-    uint32_t first_row;      /* its first row's index in the mini-batch */
+    const xray_batch *batch; /* the micro-batch; it never splits a row */
+    uint32_t first_row;      /* index of its first row in the mini-batch */
     uint32_t reserved;
     const float *logp;
     const float *entropy; /* NULL unless asked for */
@@ -49,103 +57,122 @@ typedef struct xray_loss_call {
     float *dvalue;        /* out, zeroed; NULL without a value head */
 } xray_loss_call;
 
-/* The only callback. Returns dL/dlogp, dL/dH, dL/dv per token, divided by the
- * mini-batch's global denominators: the backend only sums, so the loss cannot
- * depend on how rows are cut into micro-batches. Must not re-enter the
- * backend. Called once a micro-batch, in row order. */
+/* The loss, the only function that a backend calls back. */
 typedef struct xray_loss {
     xray_header header;
     void *ctx;
+    /* Computes dL/dlogp, dL/dH and dL/dv of each token, already divided by the
+     * denominators of the whole mini-batch over all ranks. The backend only
+     * adds, so the loss cannot depend on how the rows are split into
+     * micro-batches. Called once per micro-batch, in the order of the rows, by
+     * the thread that called forward_backward. It must not call the backend.
+     * [control] */
     xray_status (*fn)(void *ctx, const xray_loss_call *call);
-    uint32_t outputs; /* XRAY_HEAD_* the loss reads */
+    uint32_t outputs; /* XRAY_OUTPUT_* that the loss reads */
     uint32_t reserved;
 } xray_loss;
 
-/* What a step did. */
+/* The result of one optimizer step. */
 typedef struct xray_step_result {
     xray_header header;
     double grad_norm; /* before clipping */
-    uint32_t skipped; /* 1: the norm is not finite, nothing was changed */
+    uint32_t skipped; /* 1: the norm is not finite, so no weight was changed */
     uint32_t reserved;
-    uint64_t version;       /* updates behind the weights, now */
-    const char *bad_tensor; /* skipped: first tensor with a NaN or Inf, else
-                             * NULL; valid until the next call */
+    uint64_t version;       /* number of updates made to the weights so far */
+    const char *bad_tensor; /* skipped: the first tensor that has a NaN or Inf;
+                             * else NULL; valid until the next call */
 } xray_step_result;
 
 typedef struct xray_train_ops {
     xray_header header;
 
-    /* Pure, touches no device. What cannot work is refused through host->fail
-     * with XRAY_E_CONFIG. [any] */
+    /* Says what an instance would need. Pure: it touches no device. It refuses
+     * what cannot work with XRAY_E_CONFIG and a reason through host->fail.
+     * [any] */
     xray_status (*plan)(const xray_host *host, const void *config,
                         const xray_model *model, const xray_world *world,
                         const xray_workload *load, xray_plan *out);
 
-    /* `load` bounds every later call: buffers are laid out once. On failure
-     * *out_self is untouched. [control] [may-block] */
+    /* Creates an instance. No later call exceeds `load`, so buffers can be laid
+     * out once. On failure *out_self is not written. [collective] [may-block]
+     */
     xray_status (*create)(const xray_setup *setup, const void *config,
                           const xray_workload *load, void **out_self);
-    void (*destroy)(void *self); /* accepts NULL */
+    /* Frees the instance; waits for no other rank. Accepts NULL. [control] */
+    void (*destroy)(void *self);
 
-    /* The published tensors; live as long as the instance. */
+    /* The published tensors, which live as long as the instance. [control] */
     const xray_weights *(*weights)(void *self);
 
-    /* Per-token outputs of `batch`, which fits `load`. `outputs` says which
-     * pointers of `out` to fill. With batch->loss_mask set, only tokens with a
-     * mask other than 0 are filled, the rest is 0; with NULL, all are. */
+    /* Computes per-token outputs of `batch`, which fits `load`. `outputs` says
+     * which arrays of `out` to fill. If batch->loss_mask is set, entries whose
+     * mask is 0 become 0; if it is NULL, all entries are computed.
+     * [collective] [may-block] */
     xray_status (*forward)(void *self, const xray_batch *batch,
                            uint32_t outputs, xray_outputs *out);
 
-    /* Adds the gradients of all micro-batches of a mini-batch. `batches` is an
-     * array of pointers; together they are the rows of the mini-batch in
-     * order; an empty micro-batch (rows 0) is legal. A loss that fails fails
-     * the call with its status; after a failure of class -1xx the gradients are
-     * cleared and the instance goes on. */
+    /* Adds the gradients of all micro-batches of a mini-batch. `batches` points
+     * to `count` micro-batches that together hold the mini-batch's rows in
+     * order; one of 0 rows is legal. If the loss fails, the call fails with its
+     * status. After a failure of class -1xx the gradients are cleared and the
+     * instance stays usable. [collective] [may-block] */
     xray_status (*forward_backward)(void *self,
                                     const xray_batch *const *batches,
                                     uint32_t count, const xray_loss *loss);
 
-    /* Clips to `max_norm` (<= 0: no clipping), steps, clears the gradients. */
+    /* Clips the gradients to `max_norm` (0 or less: no clipping), updates the
+     * weights, and clears the gradients. [collective] [may-block] */
     xray_status (*optimizer_step)(void *self, double lr, double max_norm,
                                   xray_step_result *out);
 
-    /* Writes model.safetensors (HF names; config.json and tokenizer are the
-     * core's) and what a resume needs into the existing folder `dir`; reads it
-     * back. All ranks call it with one folder, each writes and reads its own
-     * ranges. Formats do not depend on the layout. [may-block] */
+    /* `save` writes model.safetensors under Hugging Face names, and what a
+     * resume needs, into the existing folder `dir`; the core adds config.json
+     * and the tokenizer. `load` reads both back. All ranks name the same
+     * folder, and each writes and reads its own ranges. The files do not depend
+     * on the number of ranks. [collective] [may-block] */
     xray_status (*save)(void *self, const char *dir);
     xray_status (*load)(void *self, const char *dir);
 
-    /* Optional from here on. */
+    /* Members from here on are optional: test them with XRAY_HAS. */
 
-    /* Copies in tensors by HF name from `from`: its values become this
-     * instance's. Used for weights that are not shared. */
+    /* Copies the values of the tensors in `from`, matched by name, into this
+     * instance. [collective] [may-block] */
     xray_status (*import)(void *self, const xray_weights *from);
 
-    /* Moves memory of a tag (XRAY_TAG_*) off the device, and back with the
-     * same bits; what holds nothing between calls (activations) is only given
-     * back. Addresses stay. Calls that use a tag that is away fail with
-     * XRAY_E_STATE; weights under a lease stay. Each rank for itself. What is
-     * away or there already stays so. [may-block] */
+    /* `offload` moves the memory of one tag (XRAY_TAG_*) off the device, and
+     * `onload` moves it back with the same bits; activations, which hold
+     * nothing between calls, are freed and allocated again. Addresses do not
+     * change. A call that needs an offloaded tag fails with XRAY_E_STATE, and
+     * so does the offload of weights under a lease. Offloading twice, or
+     * onloading what is on the device, does nothing. Each rank does this on its
+     * own. [control] [may-block] */
     xray_status (*offload)(void *self, uint32_t tag);
     xray_status (*onload)(void *self, uint32_t tag);
 
-    /* Gradients as they stand, by HF name: data of the table is fp32 memory of
-     * the instance. For tests and for norms by tensor. */
+    /* The gradients as they are now, under Hugging Face names; the table points
+     * to fp32 memory of the instance. Tests read it. [control] */
     const xray_weights *(*gradients)(void *self);
 
-    /* Finds an extension by id. NULL if none. [any] */
+    /* Finds an extension by its id; NULL if there is none. [any] */
     const void *(*extension)(void *self, const char *id);
 
-    /* The whole model's values, part after part, for whoever keeps a copy: each
-     * part holds full tensors, is device memory of the instance and valid until
-     * the next call; XRAY_END after the last. All ranks call these alike.
-     * [collective] */
+    /* Hand out the values of the entire model in parts, to an engine that keeps
+     * a copy. Every part consists of complete tensors in device memory of the
+     * instance and is valid until the next call; after the last part
+     * `export_next` returns XRAY_END:
+     *
+     *     export_begin(self);
+     *     while (export_next(self, &part) == XRAY_OK)
+     *         engine->update(engine_self, part, version);
+     *     export_end(self);
+     *
+     * [collective] [may-block] */
     xray_status (*export_begin)(void *self);
     xray_status (*export_next)(void *self, const xray_weights **out_part);
     void (*export_end)(void *self);
 
-    /* Drops the gradients, as after a failed call. */
+    /* Clears the gradients without a step, as after a failed call of another
+     * rank. [control] */
     xray_status (*discard)(void *self);
 } xray_train_ops;
 

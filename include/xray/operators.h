@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * xray/operators.h - the operators of "xray.device/0": what each one computes,
+ * and the struct of its arguments. <xray/device.h> has the table that calls
+ * them, and the rules that hold for all of them.
+ */
+#ifndef XRAY_OPERATORS_H
+#define XRAY_OPERATORS_H
+
+#include <xray/abi.h>
+
+/* A matrix, packed for products in the way that suits the device; only the
+ * device looks into it. */
+typedef struct xray_weight xray_weight;
+
+/* A number of items. */
+typedef struct xray_extent {
+    uint64_t bound;      /* the most items */
+    const int32_t *live; /* [dev] the real number; NULL: `bound` */
+} xray_extent;
+
+/* ---- matrix products ---------------------------------------------------- */
+
+#define XRAY_NT 1u /* y[t, rows] = x[t, cols] . W^T: forward */
+#define XRAY_NN 2u /* y[t, cols] = x[t, rows] . W: gradient of the input */
+
+/* The matrix W [rows, cols], row-major. The device may keep packed copies. */
+typedef struct xray_weight_desc {
+    xray_header header;
+    void *data; /* [dev] remains the caller's */
+    uint64_t rows;
+    uint64_t cols;
+    uint32_t dtype;
+    uint32_t trainable; /* 0: there will be no product of kind XRAY_NN */
+} xray_weight_desc;
+
+/* A product of tokens with a matrix, of kind XRAY_NT or XRAY_NN. */
+typedef struct xray_matmul {
+    xray_header header;
+    const xray_weight *weight;
+    xray_extent tokens;
+    const float *x; /* [dev] row t at x + t * x_stride */
+    float *y;       /* [dev] */
+    uint64_t x_stride;
+    uint64_t y_stride;
+    const float *bias;   /* [dev] [outputs] or NULL; the chain starts from it */
+    uint32_t kind;       /* XRAY_NT or XRAY_NN */
+    uint32_t accumulate; /* 1: the chain starts from y, and bias is NULL */
+} xray_matmul;
+
+/* dw[n, k] += sum_t dy[t, n] x[t, k]; dbias[n] += sum_t dy[t, n]. */
+typedef struct xray_matmul_grad {
+    xray_header header;
+    xray_extent tokens;
+    const float *dy; /* [dev] */
+    const float *x;  /* [dev] */
+    uint64_t dy_stride;
+    uint64_t x_stride;
+    uint64_t rows;
+    uint64_t cols;
+    float *dw;    /* [dev] [rows, cols] fp32, row stride cols */
+    float *dbias; /* [dev] [rows] or NULL */
+} xray_matmul_grad;
+
+/* ---- rows in and out ---------------------------------------------------- */
+
+/* y[t] = table[ids[t]], times `scale`. */
+typedef struct xray_embedding {
+    xray_header header;
+    xray_extent tokens;
+    const int32_t *ids; /* [dev] [tokens], each in [0, vocab) */
+    const void *table;  /* [dev] [vocab, dim] */
+    float *y;           /* [dev] [tokens, dim] */
+    uint64_t vocab;
+    uint64_t dim;
+    float scale;
+    uint32_t table_dtype; /* XRAY_F32 (or 0), XRAY_BF16: widened exactly */
+} xray_embedding;
+
+/* dtable[ids[t]] += scale * dy[t], in token order. */
+typedef struct xray_embedding_grad {
+    xray_header header;
+    xray_extent tokens;
+    const int32_t *ids; /* [dev] */
+    const float *dy;    /* [dev] [tokens, dim] */
+    float *dtable;      /* [dev] [vocab, dim] */
+    uint64_t vocab;
+    uint64_t dim;
+    float scale;
+    uint32_t reserved;
+} xray_embedding_grad;
+
+/* gather: y[i] = x[index[i]]. scatter: y[index[i]] = x[i], where no index comes
+ * twice. */
+typedef struct xray_rows {
+    xray_header header;
+    xray_extent count;
+    const int32_t *index; /* [dev] [count] */
+    const float *x;       /* [dev] */
+    float *y;             /* [dev] */
+    uint64_t dim;
+} xray_rows;
+
+/* ---- norms, positions, activation --------------------------------------- */
+
+/* RMSNorm over the last dimension: y = x * rstd * (w + offset), with rstd =
+ * 1/sqrt(mean(x^2) + eps). A token holds `groups` vectors of `dim` elements,
+ * one after the other: one vector for the norm of a block, one per head for
+ * qk-norm. With `residual`, for which groups is 1, residual += x comes first
+ * and the sum is normed: y = norm(residual). y may be x. */
+typedef struct xray_rmsnorm {
+    xray_header header;
+    xray_extent tokens;
+    const float *x;      /* [dev] token t at x + t * x_stride */
+    float *residual;     /* [dev] [tokens, dim] or NULL */
+    const float *weight; /* [dev] [dim] */
+    float *y;            /* [dev] token t at y + t * y_stride */
+    float *rstd;         /* [dev] [tokens, groups] kept for backward, or NULL */
+    uint64_t x_stride;
+    uint64_t y_stride;
+    uint32_t groups;
+    uint32_t dim;
+    float eps;
+    float offset; /* 0; 1 for Gemma */
+} xray_rmsnorm;
+
+/* The gradients of rmsnorm from dy and the normed input x. dx is set, or added
+ * to if `accumulate` is 1; dweight is added to, over tokens in order and the
+ * groups within each. dx may be dy if accumulate is 0. */
+typedef struct xray_rmsnorm_grad {
+    xray_header header;
+    xray_extent tokens;
+    const float *x;      /* [dev] the normed input, after the residual add */
+    const float *weight; /* [dev] */
+    const float *rstd;   /* [dev] [tokens, groups] */
+    const float *dy;     /* [dev] */
+    float *dx;           /* [dev] */
+    float *dweight;      /* [dev] [dim] */
+    uint64_t x_stride;
+    uint64_t dy_stride;
+    uint64_t dx_stride;
+    uint32_t groups;
+    uint32_t dim;
+    uint32_t accumulate; /* 1: dx += */
+    float offset;
+} xray_rmsnorm_grad;
+
+/* LayerNorm over the last dimension: y = (x - mean) * rstd * w + b, with rstd =
+ * 1/sqrt(mean((x - mean)^2) + eps). y may be x. */
+typedef struct xray_layernorm {
+    xray_header header;
+    xray_extent tokens;
+    const float *x;      /* [dev] token t at x + t * x_stride */
+    const float *weight; /* [dev] [dim] */
+    const float *bias;   /* [dev] [dim] or NULL */
+    float *y;            /* [dev] token t at y + t * y_stride */
+    float *stat;         /* [dev] [tokens, 2] mean, rstd; or NULL */
+    uint64_t x_stride;
+    uint64_t y_stride;
+    uint32_t dim;
+    float eps;
+} xray_layernorm;
+
+/* The gradients of layernorm from dy and the normed input x. dx is set, or
+ * added to if `accumulate` is 1; dweight and dbias are added to, over tokens in
+ * order. dx may be dy if accumulate is 0. */
+typedef struct xray_layernorm_grad {
+    xray_header header;
+    xray_extent tokens;
+    const float *x;      /* [dev] */
+    const float *weight; /* [dev] */
+    const float *stat;   /* [dev] [tokens, 2] */
+    const float *dy;     /* [dev] */
+    float *dx;           /* [dev] */
+    float *dweight;      /* [dev] [dim] */
+    float *dbias;        /* [dev] [dim] or NULL */
+    uint64_t x_stride;
+    uint64_t dy_stride;
+    uint64_t dx_stride;
+    uint32_t dim;
+    uint32_t accumulate; /* 1: dx += */
+} xray_layernorm_grad;
+
+/* Fills table[p, i] = (cos, sin)(p * inv_freq[i]) * scale for p < positions. */
+typedef struct xray_rope_table {
+    xray_header header;
+    const double *inv_freq; /* host memory, [half] */
+    float *table;           /* [dev] [positions, half, 2] */
+    uint64_t positions;
+    uint32_t half;
+    float scale;
+} xray_rope_table;
+
+/* Rotates the pairs (x[i], x[i + half]) of every head in place. inverse = 1
+ * rotates the other way, which is the backward pass. */
+typedef struct xray_rope {
+    xray_header header;
+    xray_extent tokens;
+    float *x;                 /* [dev] token t at x + t * stride */
+    const int32_t *positions; /* [dev] [tokens] */
+    const float *table;       /* [dev] */
+    uint64_t stride;
+    uint32_t heads;
+    uint32_t head_dim;
+    uint32_t half; /* rotary dimensions / 2 */
+    uint32_t inverse;
+} xray_rope;
+
+#define XRAY_ACT_SILU 1u
+#define XRAY_ACT_GELU_TANH 2u
+
+/* y[t, i] = act(x[t, i]) * x[t, dim + i]; plain = 1: y[t, i] = act(x[t, i]),
+ * and x is [tokens, dim]. */
+typedef struct xray_glu {
+    xray_header header;
+    xray_extent tokens;
+    const float *x; /* [dev] [tokens, 2 * dim] gate, then up */
+    float *y;       /* [dev] [tokens, dim] */
+    uint32_t dim;
+    uint32_t act;
+    uint32_t plain;
+    uint32_t reserved;
+} xray_glu;
+
+/* The gradient of glu with respect to x. */
+typedef struct xray_glu_grad {
+    xray_header header;
+    xray_extent tokens;
+    const float *x;  /* [dev] [tokens, 2 * dim] */
+    const float *dy; /* [dev] [tokens, dim] */
+    float *dx;       /* [dev] [tokens, 2 * dim]; may be x */
+    uint32_t dim;
+    uint32_t act;
+    uint32_t plain; /* 1: x and dx are [tokens, dim] */
+    uint32_t reserved;
+} xray_glu_grad;
+
+/* ---- attention ---------------------------------------------------------- */
+
+/* Causal attention within each row of a packed batch. Head h of q reads head
+ * h / (heads / kv_heads) of k and v. Token t's heads lie one after the other at
+ * q + t * q_stride.
+ *
+ * With `parent`, row r continues row parent[r]: it sees the tokens of that row
+ * as if they stood before its own, and has the bits of the joined row. A parent
+ * has no parent itself, and its children follow directly after it. The gradient
+ * of a parent's keys and values is one chain over the queries of the parent and
+ * then of its children in order, and within a row head by head. Only devices
+ * whose `info` has the feature XRAY_DEVICE_PARENTS do this. */
+typedef struct xray_attention {
+    xray_header header;
+    xray_extent tokens;
+    const int32_t *row_start; /* [dev] [rows + 1] */
+    uint64_t rows;
+    uint64_t row_bound; /* most tokens of a row together with its parent */
+    const float *q;     /* [dev] */
+    const float *k;     /* [dev] */
+    const float *v;     /* [dev] */
+    float *o;           /* [dev] */
+    float *lse;         /* [dev] [tokens, heads] log-sum-exp of scaled scores,
+                         * kept for backward; or NULL */
+    uint64_t q_stride;
+    uint64_t k_stride;
+    uint64_t v_stride;
+    uint64_t o_stride;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t window; /* keys that a query sees, its own included; 0: all */
+    float scale;
+    float softcap;         /* 0: none */
+    const int32_t *parent; /* [dev] [rows] an earlier row, or -1 for none; NULL:
+                            * no row has a parent */
+} xray_attention;
+
+/* The gradients of attention. dq, dk and dv are overwritten. */
+typedef struct xray_attention_grad {
+    xray_header header;
+    const xray_attention *forward; /* the call, with o and lse filled */
+    const float *d_o;              /* [dev] strides as o */
+    float *dq;                     /* [dev] token t at dq + t * dq_stride */
+    float *dk;                     /* [dev] */
+    float *dv;                     /* [dev] */
+    uint64_t dq_stride;
+    uint64_t dk_stride;
+    uint64_t dv_stride;
+} xray_attention_grad;
+
+/* The cached keys and values of one layer, in blocks of block_tokens positions.
+ * Block b of sequence s, which holds the positions from b * block_tokens on, is
+ * block number table[s * table_stride + b], or s * table_stride + b if table is
+ * NULL. The device chooses the layout within a block; kv_block_bytes gives the
+ * size of a block, keys and values together, and a block may be copied as
+ * bytes. */
+typedef struct xray_kv {
+    xray_header header;
+    void *blocks;         /* [dev] block i at blocks + i * kv_block_bytes */
+    const int32_t *table; /* [dev] or NULL */
+    uint64_t table_stride;
+    uint32_t block_tokens; /* a multiple of 16 */
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t dtype;
+} xray_kv;
+
+/* Stores the keys and values of new tokens in the cache, then attends. Token t
+ * is at positions[t] of sequence seq[t] and sees all positions up to its own.
+ * All keys of the call are stored before the first query reads, so a prompt may
+ * be computed at once or in chunks and has the bits of xray_attention. */
+typedef struct xray_attention_kv {
+    xray_header header;
+    xray_extent tokens;
+    const xray_kv *kv;
+    const int32_t *seq;       /* [dev] [tokens] */
+    const int32_t *positions; /* [dev] [tokens] */
+    const float *q;           /* [dev] */
+    const float *k;           /* [dev] */
+    const float *v;           /* [dev] */
+    float *o;                 /* [dev] */
+    uint64_t q_stride;
+    uint64_t k_stride;
+    uint64_t v_stride;
+    uint64_t o_stride;
+    uint64_t position_bound; /* above every position */
+    uint32_t heads;
+    uint32_t window;
+    float scale;
+    float softcap;
+} xray_attention_kv;
+
+/* ---- LM head: from hidden states to log-probabilities ------------------- */
+
+/* For item i: z = (x[i] . W^T) / temperature[i], logp = z[target] - lse(z) and
+ * entropy = lse(z) - sum softmax(z) z, in nats. Logits are fp32. The device
+ * computes them for a chunk of items at a time, or keeps all in `logits` for
+ * lm_head_grad, which overwrites them; it may also compute them again. With
+ * `partial`, W holds only the vocabulary [vocab_first, vocab_first + rows), and
+ * four sums over it are given instead: max z, sum exp(z - max),
+ * sum exp(z - max) z, and z[target], which is 0 if the target is elsewhere. */
+typedef struct xray_lm_head_logp {
+    xray_header header;
+    xray_extent items;
+    const xray_weight *weight; /* [vocab, dim] */
+    const float *x;            /* [dev] [items, dim] */
+    const int32_t *targets;    /* [dev] [items] */
+    const float *temperature;  /* [dev] [items] or NULL: all 1 */
+    float *logp;               /* [dev] [items] */
+    float *entropy;            /* [dev] [items] or NULL */
+    float *lse;                /* [dev] [items] kept for backward, or NULL */
+    float *partial;            /* [dev] [items, 4] or NULL */
+    uint64_t vocab_first;
+    float softcap; /* 0: none */
+    uint32_t reserved;
+    float *logits; /* [dev] [items, vocab to a multiple of 16] or NULL */
+} xray_lm_head_logp;
+
+/* The gradients of lm_head_logp: dz_j = (dlogp (1[j = target] - p_j) -
+ * dentropy p_j (log p_j + H)) / temperature; dx = dz . W; dweight += dz^T . x,
+ * in the order of the items. */
+typedef struct xray_lm_head_grad {
+    xray_header header;
+    const xray_lm_head_logp
+        *forward;          /* the call, with lse and entropy filled */
+    const float *dlogp;    /* [dev] [items] */
+    const float *dentropy; /* [dev] [items] or NULL: all 0 */
+    float *dx;             /* [dev] [items, dim], overwritten */
+    float *dweight;        /* [dev] [vocab, dim] */
+} xray_lm_head_grad;
+
+/* One random draw of a token. The random number of vocabulary entry `token` is
+ * word token % 4 of Philox4x32-10 with the key `key` and the counter
+ * (token / 4, position, sample, 0). */
+typedef struct xray_draw {
+    uint64_t key; /* of seed, step and prompt id: xray_philox_key,
+                   * <xray/numerics.h> */
+    uint32_t sample;
+    uint32_t position; /* of the drawn token, counted from the row's start */
+    float temperature; /* 0: the most likely token, of equals the lowest id */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    int32_t top_k;     /* 0: off */
+} xray_draw;
+
+/* Samples by the Gumbel-max method: token = argmax over the support of z + g,
+ * with z = logits / temperature and g = -log(-log u). min_p, then top_k, then
+ * top_p narrow the support; tokens as likely as the last one kept are kept,
+ * too. Both log-probs are over the entire vocabulary: raw_logp at temperature
+ * 1, logp at the draw's temperature, or equal to raw_logp if that is 0. */
+typedef struct xray_sample {
+    xray_header header;
+    xray_extent items;
+    const xray_weight *weight; /* [vocab, dim] */
+    const float *x;            /* [dev] [items, dim] */
+    const xray_draw *draws;    /* [dev] [items] */
+    int32_t *token;            /* [dev] [items] */
+    float *raw_logp;           /* [dev] [items] */
+    float *logp;               /* [dev] [items] */
+    float *logits;             /* [dev] out: [items, vocab], or NULL */
+    float softcap;
+    uint32_t draw_stride; /* sizeof(xray_draw) */
+} xray_sample;
+
+/* ---- elementwise, optimizer --------------------------------------------- */
+
+/* y[i] = alpha * x[i] + beta * y[i]. */
+typedef struct xray_axpby {
+    xray_header header;
+    uint64_t count;
+    const float *x; /* [dev] or NULL: 0 */
+    float *y;       /* [dev] */
+    float alpha;
+    float beta;
+} xray_axpby;
+
+/* y[i] = x[i] in another element type, rounded to nearest even. */
+typedef struct xray_cast {
+    xray_header header;
+    uint64_t count;
+    const void *x; /* [dev] */
+    void *y;       /* [dev] */
+    uint32_t x_dtype;
+    uint32_t y_dtype;
+} xray_cast;
+
+/* result[0] += the sum of the squares of x, in double: blocks of 4096 elements
+ * are each summed as a row and added in order. result[1] += the number of
+ * entries that are not finite. */
+typedef struct xray_sumsq {
+    xray_header header;
+    uint64_t count;
+    const float *x; /* [dev] */
+    double *result; /* [dev] [2] */
+} xray_sumsq;
+
+/* AdamW with decoupled weight decay: p -= lr wd p; m = b1 m + (1-b1) g;
+ * v = b2 v + (1-b2) g^2; p -= lr (m / c1) / (sqrt(v / c2) + eps), where g is
+ * the gradient times `clip`. */
+typedef struct xray_adamw {
+    xray_header header;
+    uint64_t count;
+    float *p;       /* [dev] fp32 master */
+    const float *g; /* [dev] */
+    float *m;       /* [dev] */
+    float *v;       /* [dev] */
+    void *out;      /* [dev] out: p as out_dtype, or NULL */
+    /* [dev] [4]: lr, clip, c1 = 1 - b1^t, c2 = 1 - b2^t */
+    const float *scalars;
+    float beta1;
+    float beta2;
+    float eps;
+    float weight_decay;
+    uint32_t out_dtype;
+    uint32_t reserved;
+} xray_adamw;
+
+#endif
