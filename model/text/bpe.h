@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merges of a BPE model.
+ * The merge table of a BPE model, as a hash table of token pairs.
  */
 #ifndef XM_BPE_H
 #define XM_BPE_H
@@ -10,7 +10,7 @@
 
 #define XM_NO_RANK UINT32_MAX
 
-/* (left id, right id) -> (rank, new id). */
+/* An entry that maps (left id, right id) to (rank, new id). */
 typedef struct xm_merge {
     uint32_t left; /* UINT32_MAX: empty */
     uint32_t right;
@@ -18,14 +18,15 @@ typedef struct xm_merge {
     int32_t made;
 } xm_merge;
 
-/* Open addressing; a pair's first four slots lie in one cache line. */
+/* A table with open addressing. The first four slots of a pair lie in one cache
+ * line. */
 struct xm_merges {
     xm_merge *slots;
-    size_t mask; /* number of slots - 4 */
+    size_t mask; /* number of slots minus 4 */
     size_t count;
 };
 
-/* The slot where a pair is, or belongs. */
+/* Returns the slot of a pair, or the empty slot where it belongs. */
 static inline xm_merge *xm_merge_slot(const struct xm_merges *merges,
                                       uint32_t left, uint32_t right)
 {
@@ -40,7 +41,8 @@ static inline xm_merge *xm_merge_slot(const struct xm_merges *merges,
     }
 }
 
-/* Pairs of characters, as bits of a set that may hold more than was put. */
+/* Bits of a set of character pairs. Pairs may share a bit, so the set may seem
+ * to contain pairs that were never added. */
 #define XM_PAIR_BITS (1u << 19)
 
 static inline uint32_t xm_pair_bit(uint32_t a, uint32_t b)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SentencePiece's precompiled_charsmap: a double-array trie (the layout of
- * Darts-clone) over what is replaced, and the replacements, each ended by NUL.
+ * SentencePiece's precompiled_charsmap: a double-array trie, in the layout of
+ * Darts-clone, over the strings to replace, followed by the replacements, each
+ * terminated by NUL.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
 struct xm_charsmap {
     uint32_t *units;
@@ -17,7 +18,7 @@ struct xm_charsmap {
     size_t text_size;
 };
 
-static int digit(char c)
+static int read_base64_digit(char c)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrs"
                                  "tuvwxyz0123456789+/";
@@ -25,8 +26,8 @@ static int digit(char c)
     return hit ? (int)(hit - digits) : -1;
 }
 
-/* Decoded bytes, or NULL. */
-static unsigned char *decode(const char *text, size_t *out_size)
+/* Returns the decoded bytes, or NULL. */
+static unsigned char *decode_base64(const char *text, size_t *out_size)
 {
     size_t size = strlen(text);
     unsigned char *bytes = malloc(size / 4 * 3 + 4);
@@ -38,7 +39,7 @@ static unsigned char *decode(const char *text, size_t *out_size)
     for (size_t i = 0; bytes && !bad && i < size; i += 4) {
         uint32_t word = 0;
         for (size_t k = 0; k < 4; k++) {
-            int d = i + k >= size - pad ? 0 : digit(text[i + k]);
+            int d = i + k >= size - pad ? 0 : read_base64_digit(text[i + k]);
             bad |= d < 0;
             word = word << 6 | (uint32_t)(d & 63);
         }
@@ -54,18 +55,20 @@ static unsigned char *decode(const char *text, size_t *out_size)
     return bytes;
 }
 
-static uint32_t word_at(const unsigned char *at)
+static uint32_t read_le_word(const unsigned char *at)
 {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
            (uint32_t)at[3] << 24;
 }
 
-/* Splits the bytes into the two parts; -1 where they are no charsmap. */
-static int parse(xm_charsmap *map, const unsigned char *bytes, size_t size)
+/* Splits the bytes into trie and replacements; -1: not a charsmap, -2: out of
+ * memory. */
+static int split_charsmap(xm_charsmap *map, const unsigned char *bytes,
+                          size_t size)
 {
     if (size < 4)
         return -1;
-    uint32_t trie = word_at(bytes) / 4;
+    uint32_t trie = read_le_word(bytes) / 4;
     if (trie > (size - 4) / 4)
         return -1;
     map->unit_count = trie;
@@ -75,7 +78,7 @@ static int parse(xm_charsmap *map, const unsigned char *bytes, size_t size)
     if (!map->units || !map->texts)
         return -2;
     for (size_t i = 0; i < trie; i++)
-        map->units[i] = word_at(bytes + 4 + i * 4);
+        map->units[i] = read_le_word(bytes + 4 + i * 4);
     memcpy(map->texts, bytes + size - map->text_size, map->text_size);
     map->texts[map->text_size] = '\0';
     const char *end = map->texts + map->text_size;
@@ -94,8 +97,8 @@ xray_status xm_charsmap_open(const char *base64, const char *where, xr_err *err,
 {
     size_t size = 0;
     xm_charsmap *map = xr_calloc(1, sizeof *map);
-    unsigned char *bytes = map ? decode(base64, &size) : NULL;
-    int bad = !map ? -2 : !bytes ? -1 : parse(map, bytes, size);
+    unsigned char *bytes = map ? decode_base64(base64, &size) : NULL;
+    int bad = !map ? -2 : !bytes ? -1 : split_charsmap(map, bytes, size);
     free(bytes);
     if (bad) {
         xm_charsmap_close(map);
@@ -103,8 +106,8 @@ xray_status xm_charsmap_open(const char *base64, const char *where, xr_err *err,
                    ? xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where)
                    : xr_fail(err, XRAY_E_CONFIG,
                              "%s: normalizer Precompiled: "
-                             "\"precompiled_charsmap\" is no charsmap of "
-                             "SentencePiece in base64",
+                             "\"precompiled_charsmap\" is not a SentencePiece "
+                             "charsmap in base64",
                              where);
     }
     *out = map;
@@ -120,25 +123,26 @@ void xm_charsmap_close(xm_charsmap *map)
     free(map);
 }
 
-static size_t offset_of(uint32_t unit)
+static size_t get_child_offset(uint32_t unit)
 {
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* The replacement of the shortest entry that the text begins with: the library
- * takes that one and drops the rest. NULL: none. */
-static const char *lookup(const xm_charsmap *map, const char *text, size_t size)
+/* Returns the replacement of the shortest entry that the text starts with, or
+ * NULL. The library takes that one and ignores longer entries. */
+static const char *find_replacement(const xm_charsmap *map, const char *text,
+                                    size_t size)
 {
     if (!map->unit_count)
         return NULL;
-    size_t at = offset_of(map->units[0]);
+    size_t at = get_child_offset(map->units[0]);
     for (size_t i = 0; i < size && text[i]; i++) {
         unsigned c = (unsigned char)text[i];
         at ^= c;
         if (at >= map->unit_count || (map->units[at] & (1u << 31 | 0xFFu)) != c)
             return NULL;
         uint32_t unit = map->units[at];
-        at ^= offset_of(unit);
+        at ^= get_child_offset(unit);
         if (!(unit >> 8 & 1))
             continue;
         if (at >= map->unit_count)
@@ -152,7 +156,8 @@ static const char *lookup(const xm_charsmap *map, const char *text, size_t size)
     return NULL;
 }
 
-/* Puts wait for the next one: a removal counts at the last that was put. */
+/* Delays each character until the next one is put, because a removal is
+ * recorded with the last character before it. */
 typedef struct writer {
     xm_edit *edit;
     uint32_t code;
@@ -160,7 +165,7 @@ typedef struct writer {
     int held;
 } writer;
 
-static void put(writer *w, uint32_t code, int32_t change)
+static void put_delayed_char(writer *w, uint32_t code, int32_t change)
 {
     if (w->held)
         xm_edit_put(w->edit, w->code, w->change);
@@ -177,8 +182,8 @@ static size_t count_chars(const char *text, size_t size)
     return count;
 }
 
-static void replace(writer *w, const char *old, size_t old_size,
-                    const char *made)
+static void replace_chars(writer *w, const char *old, size_t old_size,
+                          const char *made)
 {
     size_t size = strlen(made);
     size_t before = count_chars(old, old_size);
@@ -186,14 +191,14 @@ static void replace(writer *w, const char *old, size_t old_size,
     size_t number = 0;
     for (size_t i = 0, length; i < size; i += length) {
         uint32_t code = xm_utf8_get(made + i, &length);
-        put(w, code, number++ >= before);
+        put_delayed_char(w, code, number++ >= before);
     }
     if (after < before && w->held)
         w->change -= (int32_t)(before - after);
 }
 
-/* Where the grapheme at `from` ends. */
-static size_t grapheme(const xm_piece *in, size_t from)
+/* Returns the end of the grapheme that starts at `from`. */
+static size_t find_grapheme_end(const xm_piece *in, size_t from)
 {
     int32_t state = 0;
     size_t length;
@@ -215,20 +220,21 @@ int xm_charsmap_run(const xm_charsmap *map, xm_edit *edit)
     writer w = { .edit = edit };
     const char *text = edit->in.text;
     for (size_t i = 0; i < edit->in.size;) {
-        size_t end = grapheme(&edit->in, i);
-        const char *made = end - i < 6 ? lookup(map, text + i, end - i) : NULL;
+        size_t end = find_grapheme_end(&edit->in, i);
+        const char *made =
+            end - i < 6 ? find_replacement(map, text + i, end - i) : NULL;
         if (made) {
-            replace(&w, text + i, end - i, made);
+            replace_chars(&w, text + i, end - i, made);
             i = end;
             continue;
         }
         for (size_t length; i < end; i += length) {
             uint32_t code = xm_utf8_get(text + i, &length);
-            made = lookup(map, text + i, length);
+            made = find_replacement(map, text + i, length);
             if (made)
-                replace(&w, text + i, length, made);
+                replace_chars(&w, text + i, length, made);
             else
-                put(&w, code, 0);
+                put_delayed_char(&w, code, 0);
         }
     }
     if (w.held)

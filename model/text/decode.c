@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ids to text: pieces run through the decoder's steps, each as soon as it is
- * certain. Decoding a list is the same with an end right behind it.
+ * Converts ids to text: each piece runs through the decoder's steps as soon as
+ * no later id can change it. A list of ids is decoded as a stream that ends
+ * after the last id.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-/* What a step remembers between two pieces. */
+/* The state of a decoder step between two pieces. */
 typedef struct stage {
-    xr_str held;  /* of a piece that has not ended, or of a run of bytes */
-    xr_str bytes; /* ALPHABET: the start of a character; BYTES: a run */
-    size_t index; /* number of the piece */
-    uint32_t cut; /* STRIP: stripped off the start so far */
-    int past;     /* STRIP: something else came */
+    xr_str held; /* an unfinished piece, or the end of one that STRIP may cut */
+    xr_str bytes; /* ALPHABET: an unfinished character; BYTES: a run; BPE: the
+                     last piece */
+    size_t index; /* number of pieces so far */
+    uint32_t cut; /* STRIP: characters stripped at the start so far */
+    int past;     /* STRIP: the start has been passed */
 } stage;
 
 struct xm_stream {
@@ -23,41 +25,43 @@ struct xm_stream {
     stage stages[XM_STEPS];
     xr_str scratch;
     void *regex;
-    size_t number; /* of the id */
+    size_t number; /* of ids so far */
     xr_err *err;
     xray_status status;
     xr_str *out;
 };
 
-static void give(xm_stream *s, size_t step, const char *text, size_t size,
-                 int last);
+static void feed_step(xm_stream *s, size_t step, const char *text, size_t size,
+                      int last);
 
-static int hex(char c)
+static int read_hex_digit(char c)
 {
     const char *const digits = "0123456789abcdef0123456789ABCDEF";
     const char *hit = c ? strchr(digits, c) : NULL;
     return hit ? (int)((hit - digits) & 15) : -1;
 }
 
-/* Empties a text; that memory ran out for it is kept in mind. */
-static void forget(xm_stream *s, xr_str *text)
+/* Clears a text and records whether memory ran out for it. */
+static void clear_text(xm_stream *s, xr_str *text)
 {
     s->scratch.failed |= text->failed;
     xr_str_clear(text);
 }
 
-/* The byte of "<0xNN>", or -1. The library's number may have a plus sign. */
-static int byte_of(const char *text, size_t size)
+/* Returns the byte of a token "<0xNN>", or -1. The library's number parser
+ * accepts a plus sign. */
+static int read_byte_token(const char *text, size_t size)
 {
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
-    int high = text[3] == '+' ? 0 : hex(text[3]);
-    int low = hex(text[4]);
+    int high = text[3] == '+' ? 0 : read_hex_digit(text[3]);
+    int low = read_hex_digit(text[4]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-/* Ends a run of bytes: text if they are UTF-8, else a U+FFFD for each. */
-static void end_bytes(xm_stream *s, size_t step)
+/* Ends a run of byte tokens: valid UTF-8 is text, otherwise each byte becomes
+ * U+FFFD. */
+static void flush_byte_run(xm_stream *s, size_t step)
 {
     xr_str *run = &s->stages[step].bytes;
     const char *at = xr_str_text(run);
@@ -68,25 +72,26 @@ static void end_bytes(xm_stream *s, size_t step)
     for (int n; at < end && (n = xr_utf8_decode(at, end, &code));)
         at += n;
     if (at == end)
-        give(s, step + 1, run->data, run->size, 1);
+        feed_step(s, step + 1, run->data, run->size, 1);
     for (size_t i = 0; at < end && i < run->size; i++)
-        give(s, step + 1, "\xEF\xBF\xBD", 3, 1);
-    forget(s, run);
+        feed_step(s, step + 1, "\xEF\xBF\xBD", 3, 1);
+    clear_text(s, run);
 }
 
-static void step_bytes(xm_stream *s, size_t step, const char *text, size_t size)
+static void decode_bytes(xm_stream *s, size_t step, const char *text,
+                         size_t size)
 {
-    int byte = byte_of(text, size);
+    int byte = read_byte_token(text, size);
     if (byte >= 0) {
         char c = (char)byte;
         xr_str_append(&s->stages[step].bytes, &c, 1);
         return;
     }
-    end_bytes(s, step);
-    give(s, step + 1, text, size, 1);
+    flush_byte_run(s, step);
+    feed_step(s, step + 1, text, size, 1);
 }
 
-static int is_utf8(const xr_str *text)
+static int is_valid_utf8(const xr_str *text)
 {
     const char *end = text->data + text->size;
     uint32_t code;
@@ -99,13 +104,14 @@ static int is_utf8(const xr_str *text)
     return 1;
 }
 
-/* The bytes of all pieces are one text: what is certain of it goes on. */
-static void pass_alphabet(xm_stream *s, size_t step, int more)
+/* Passes on the bytes that are final. The bytes of all pieces together are one
+ * text; an incomplete character at the end waits while `more` may come. */
+static void pass_valid_utf8(xm_stream *s, size_t step, int more)
 {
     xr_str *bytes = &s->stages[step].bytes;
-    if (more && bytes->size && is_utf8(bytes)) {
-        give(s, step + 1, bytes->data, bytes->size, 0);
-        forget(s, bytes);
+    if (more && bytes->size && is_valid_utf8(bytes)) {
+        feed_step(s, step + 1, bytes->data, bytes->size, 0);
+        clear_text(s, bytes);
         return;
     }
     xr_str made = { 0 };
@@ -115,25 +121,25 @@ static void pass_alphabet(xm_stream *s, size_t step, int more)
         memmove(bytes->data, bytes->data + used, bytes->size - used);
     bytes->size -= used;
     if (made.size || !more)
-        give(s, step + 1, xr_str_text(&made), made.size, !more);
+        feed_step(s, step + 1, xr_str_text(&made), made.size, !more);
     xr_str_free(&made);
 }
 
-static void step_alphabet(xm_stream *s, size_t step, const char *text,
-                          size_t size)
+static void decode_alphabet(xm_stream *s, size_t step, const char *text,
+                            size_t size)
 {
     xr_str *bytes = &s->stages[step].bytes;
     if (!xm_alphabet_read(text, size, bytes))
         xr_str_append(bytes, text, size);
-    pass_alphabet(s, step, 1);
+    pass_valid_utf8(s, step, 1);
 }
 
-/* A decoder that makes more of a piece is none. */
+/* The most bytes that a decoder may make of one piece. */
 #define PIECE_LIMIT ((size_t)1 << 28)
 
-/* `to` in the place of each `from`. */
-static void replace_all(const char *text, size_t size, const char *from,
-                        const char *to, xr_str *out)
+/* Replaces each `from` by `to`. */
+static void replace_string(const char *text, size_t size, const char *from,
+                           const char *to, xr_str *out)
 {
     size_t length = strlen(from);
     size_t done = 0;
@@ -152,11 +158,11 @@ static void replace_all(const char *text, size_t size, const char *from,
     xr_str_append(out, text + done, size - done);
 }
 
-static void replace_regex(xm_stream *s, const xm_dec *dec, const char *text,
-                          size_t size, xr_str *out)
+static void replace_matches(xm_stream *s, const xm_decoder_step *dec,
+                            const char *text, size_t size, xr_str *out)
 {
     xm_matches m = {
-        .regex = dec->regex, .room = s->regex, .text = text, .size = size
+        .regex = dec->regex, .workspace = s->regex, .text = text, .size = size
     };
     size_t done = 0;
     int found = size > 0;
@@ -175,29 +181,29 @@ static void replace_regex(xm_stream *s, const xm_dec *dec, const char *text,
     xr_str_append(out, text + done, size - done);
 }
 
-static void step_replace(xm_stream *s, size_t step, const char *text,
-                         size_t size)
+static void decode_replace(xm_stream *s, size_t step, const char *text,
+                           size_t size)
 {
-    const xm_dec *dec = &s->tok->dec[step];
+    const xm_decoder_step *dec = &s->tok->dec[step];
     xr_str made = { 0 };
     if (dec->regex)
-        replace_regex(s, dec, text, size, &made);
+        replace_matches(s, dec, text, size, &made);
     else if (!memchr(text, dec->from[0], size)) {
-        give(s, step + 1, text, size, 1);
+        feed_step(s, step + 1, text, size, 1);
         return;
     } else
-        replace_all(text, size, dec->from, dec->to, &made);
+        replace_string(text, size, dec->from, dec->to, &made);
     s->scratch.failed |= made.failed;
-    give(s, step + 1, xr_str_text(&made), made.size, 1);
+    feed_step(s, step + 1, xr_str_text(&made), made.size, 1);
     xr_str_free(&made);
 }
 
-/* Up to `start` and `stop` times the character at the ends of each piece. What
- * may be cut off the end is held back. */
-static void step_strip(xm_stream *s, size_t step, const char *text, size_t size,
-                       int last)
+/* Strips up to `start` characters at the start and `stop` at the end of each
+ * piece. Text is held back while it may be part of the end. */
+static void decode_strip(xm_stream *s, size_t step, const char *text,
+                         size_t size, int last)
 {
-    const xm_dec *dec = &s->tok->dec[step];
+    const xm_decoder_step *dec = &s->tok->dec[step];
     stage *st = &s->stages[step];
     size_t unit = strlen(dec->from);
     while (!st->past && st->cut < dec->start && size >= unit &&
@@ -218,27 +224,27 @@ static void step_strip(xm_stream *s, size_t step, const char *text, size_t size,
              n++)
             size -= unit;
     }
-    give(s, step + 1, text, size, last);
+    feed_step(s, step + 1, text, size, last);
     if (!last)
         return;
-    forget(s, &st->held);
+    clear_text(s, &st->held);
     st->cut = 0;
     st->past = 0;
 }
 
-static void step_metaspace(xm_stream *s, size_t step, const char *text,
-                           size_t size)
+static void decode_metaspace(xm_stream *s, size_t step, const char *text,
+                             size_t size)
 {
-    const xm_dec *dec = &s->tok->dec[step];
+    const xm_decoder_step *dec = &s->tok->dec[step];
     int first = s->stages[step].index == 0;
     xr_str made = { 0 };
-    replace_all(text, size, dec->from, first ? dec->to : " ", &made);
+    replace_string(text, size, dec->from, first ? dec->to : " ", &made);
     s->scratch.failed |= made.failed;
-    give(s, step + 1, xr_str_text(&made), made.size, 1);
+    feed_step(s, step + 1, xr_str_text(&made), made.size, 1);
     xr_str_free(&made);
 }
 
-static void clean(xr_str *text)
+static void clean_up_spaces(xr_str *text)
 {
     static const char *const pairs[][2] = {
         { " .", "." },     { " ?", "?" },           { " !", "!" },
@@ -248,18 +254,18 @@ static void clean(xr_str *text)
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         xr_str made = { 0 };
-        replace_all(xr_str_text(text), text->size, pairs[i][0], pairs[i][1],
-                    &made);
+        replace_string(xr_str_text(text), text->size, pairs[i][0], pairs[i][1],
+                       &made);
         made.failed |= text->failed;
         xr_str_free(text);
         *text = made;
     }
 }
 
-static void step_wordpiece(xm_stream *s, size_t step, const char *text,
-                           size_t size)
+static void decode_wordpiece(xm_stream *s, size_t step, const char *text,
+                             size_t size)
 {
-    const xm_dec *dec = &s->tok->dec[step];
+    const xm_decoder_step *dec = &s->tok->dec[step];
     size_t prefix = strlen(dec->from);
     xr_str made = { 0 };
     if (s->stages[step].index && size >= prefix &&
@@ -270,67 +276,68 @@ static void step_wordpiece(xm_stream *s, size_t step, const char *text,
         xr_str_append(&made, text, size);
     }
     if (dec->clean)
-        clean(&made);
+        clean_up_spaces(&made);
     s->scratch.failed |= made.failed;
-    give(s, step + 1, xr_str_text(&made), made.size, 1);
+    feed_step(s, step + 1, xr_str_text(&made), made.size, 1);
     xr_str_free(&made);
 }
 
-/* One piece waits: a suffix is a space in all but the last. */
-static void step_bpe(xm_stream *s, size_t step, const char *text, size_t size,
-                     int end)
+/* Delays each piece by one, because a suffix becomes a space in every piece but
+ * the last. */
+static void decode_bpe(xm_stream *s, size_t step, const char *text, size_t size,
+                       int end)
 {
-    const xm_dec *dec = &s->tok->dec[step];
+    const xm_decoder_step *dec = &s->tok->dec[step];
     stage *st = &s->stages[step];
     if (st->index) {
         xr_str made = { 0 };
-        replace_all(xr_str_text(&st->bytes), st->bytes.size, dec->from,
-                    end ? "" : " ", &made);
+        replace_string(xr_str_text(&st->bytes), st->bytes.size, dec->from,
+                       end ? "" : " ", &made);
         s->scratch.failed |= made.failed;
-        give(s, step + 1, xr_str_text(&made), made.size, 1);
+        feed_step(s, step + 1, xr_str_text(&made), made.size, 1);
         xr_str_free(&made);
     }
-    forget(s, &st->bytes);
+    clear_text(s, &st->bytes);
     xr_str_append(&st->bytes, text, size);
 }
 
-static void whole_piece(xm_stream *s, size_t step, const char *text,
-                        size_t size)
+static void decode_piece(xm_stream *s, size_t step, const char *text,
+                         size_t size)
 {
     stage *st = &s->stages[step];
     switch (s->tok->dec[step].kind) {
     case XM_DEC_REPLACE:
-        step_replace(s, step, text, size);
+        decode_replace(s, step, text, size);
         break;
     case XM_DEC_BYTES:
-        step_bytes(s, step, text, size);
+        decode_bytes(s, step, text, size);
         break;
     case XM_DEC_ALPHABET:
-        step_alphabet(s, step, text, size);
+        decode_alphabet(s, step, text, size);
         break;
     case XM_DEC_METASPACE:
-        step_metaspace(s, step, text, size);
+        decode_metaspace(s, step, text, size);
         break;
     case XM_DEC_WORDPIECE:
-        step_wordpiece(s, step, text, size);
+        decode_wordpiece(s, step, text, size);
         break;
     case XM_DEC_BPE:
-        step_bpe(s, step, text, size, 0);
+        decode_bpe(s, step, text, size, 0);
         break;
     case XM_DEC_JOIN:
         if (st->index)
-            give(s, step + 1, " ", 1, 1);
-        give(s, step + 1, text, size, 1);
+            feed_step(s, step + 1, " ", 1, 1);
+        feed_step(s, step + 1, text, size, 1);
         break;
-    case XM_DEC_FUSE: /* these two take pieces as they come */
+    case XM_DEC_FUSE: /* feed_step handles these two */
     case XM_DEC_STRIP:
         break;
     }
     st->index++;
 }
 
-static void give(xm_stream *s, size_t step, const char *text, size_t size,
-                 int last)
+static void feed_step(xm_stream *s, size_t step, const char *text, size_t size,
+                      int last)
 {
     if (step == s->tok->dec_count) {
         xr_str_append(s->out, text, size);
@@ -338,36 +345,37 @@ static void give(xm_stream *s, size_t step, const char *text, size_t size,
     }
     stage *st = &s->stages[step];
     if (s->tok->dec[step].kind == XM_DEC_FUSE) {
-        give(s, step + 1, text, size, 0);
+        feed_step(s, step + 1, text, size, 0);
     } else if (s->tok->dec[step].kind == XM_DEC_STRIP) {
-        step_strip(s, step, text, size, last);
+        decode_strip(s, step, text, size, last);
     } else if (last && !st->held.size) {
-        whole_piece(s, step, text, size);
+        decode_piece(s, step, text, size);
     } else {
         xr_str_append(&st->held, text, size);
         if (!last)
             return;
-        whole_piece(s, step, xr_str_text(&st->held), st->held.size);
-        forget(s, &st->held);
+        decode_piece(s, step, xr_str_text(&st->held), st->held.size);
+        clear_text(s, &st->held);
     }
 }
 
-/* What the steps hold back, from the first to the last. */
-static void finish(xm_stream *s)
+/* Passes on the text that the steps hold back, from the first step to the
+ * last. */
+static void flush_all_steps(xm_stream *s)
 {
     for (size_t i = 0; i < s->tok->dec_count; i++) {
         stage *st = &s->stages[i];
         enum xm_dec_kind kind = s->tok->dec[i].kind;
         if (kind == XM_DEC_FUSE)
-            give(s, i + 1, "", 0, 1);
+            feed_step(s, i + 1, "", 0, 1);
         else if (kind == XM_DEC_BYTES)
-            end_bytes(s, i);
+            flush_byte_run(s, i);
         else if (kind == XM_DEC_ALPHABET)
-            pass_alphabet(s, i, 0);
+            pass_valid_utf8(s, i, 0);
         else if (kind == XM_DEC_BPE)
-            step_bpe(s, i, "", 0, 1);
-        forget(s, &st->held);
-        forget(s, &st->bytes);
+            decode_bpe(s, i, "", 0, 1);
+        clear_text(s, &st->held);
+        clear_text(s, &st->bytes);
         st->index = 0;
         st->cut = 0;
         st->past = 0;
@@ -375,7 +383,7 @@ static void finish(xm_stream *s)
     s->number = 0;
 }
 
-static xray_status check(xm_stream *s, xr_err *err)
+static xray_status check_stream(xm_stream *s, xr_err *err)
 {
     int failed = s->scratch.failed || s->out->failed;
     for (size_t i = 0; i < s->tok->dec_count; i++)
@@ -386,7 +394,7 @@ static xray_status check(xm_stream *s, xr_err *err)
                   : XRAY_OK;
 }
 
-static xray_status push(xm_stream *s, int32_t id, xr_err *err)
+static xray_status push_token(xm_stream *s, int32_t id, xr_err *err)
 {
     const xm_tokenizer *tok = s->tok;
     const xm_token *t =
@@ -402,11 +410,11 @@ static xray_status push(xm_stream *s, int32_t id, xr_err *err)
                        (int)id, number);
     if (s->skip_special && (t->flags & XM_TOK_SKIPPED))
         return XRAY_OK;
-    give(s, 0, xr_str_text(&tok->pool) + t->at, t->size, 1);
+    feed_step(s, 0, xr_str_text(&tok->pool) + t->at, t->size, 1);
     return s->status;
 }
 
-static xray_status open_stream(xm_stream *s, const xm_tokenizer *tok,
+static xray_status init_stream(xm_stream *s, const xm_tokenizer *tok,
                                int skip_special, xr_err *err)
 {
     s->tok = tok;
@@ -414,21 +422,21 @@ static xray_status open_stream(xm_stream *s, const xm_tokenizer *tok,
     for (size_t i = 0; !s->regex && i < tok->dec_count; i++) {
         if (!tok->dec[i].regex)
             continue;
-        s->regex = xm_regex_room();
+        s->regex = xm_regex_workspace();
         if (!s->regex)
             return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
     }
     return XRAY_OK;
 }
 
-static void close_stream(xm_stream *s)
+static void free_stream(xm_stream *s)
 {
     for (size_t i = 0; s->tok && i < s->tok->dec_count; i++) {
         xr_str_free(&s->stages[i].held);
         xr_str_free(&s->stages[i].bytes);
     }
     xr_str_free(&s->scratch);
-    xm_regex_room_free(s->regex);
+    xm_regex_workspace_free(s->regex);
 }
 
 xray_status xm_tokenizer_decode(const xm_tokenizer *tok, const int32_t *ids,
@@ -437,20 +445,20 @@ xray_status xm_tokenizer_decode(const xm_tokenizer *tok, const int32_t *ids,
 {
     xm_stream s = { 0 };
     size_t from = out->size;
-    xray_status status = open_stream(&s, tok, skip_special, err);
+    xray_status status = init_stream(&s, tok, skip_special, err);
     s.out = out;
     s.err = err;
     for (size_t i = 0; !status && i < count; i++)
-        status = push(&s, ids[i], err);
+        status = push_token(&s, ids[i], err);
     if (!status) {
-        finish(&s);
-        status = check(&s, err);
+        flush_all_steps(&s);
+        status = check_stream(&s, err);
     }
     if (status && out->size > from) {
         out->size = from;
         out->data[from] = '\0';
     }
-    close_stream(&s);
+    free_stream(&s);
     return status;
 }
 
@@ -460,7 +468,7 @@ xray_status xm_stream_open(const xm_tokenizer *tok, int skip_special,
     xm_stream *s = xr_calloc(1, sizeof *s);
     if (!s)
         return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
-    xray_status status = open_stream(s, tok, skip_special, err);
+    xray_status status = init_stream(s, tok, skip_special, err);
     if (status) {
         xm_stream_close(s);
         return status;
@@ -473,7 +481,7 @@ void xm_stream_close(xm_stream *stream)
 {
     if (!stream)
         return;
-    close_stream(stream);
+    free_stream(stream);
     free(stream);
 }
 
@@ -482,16 +490,16 @@ xray_status xm_stream_push(xm_stream *stream, int32_t id, xr_str *out,
 {
     stream->out = out;
     stream->err = err;
-    xray_status status = push(stream, id, err);
-    return status ? status : check(stream, err);
+    xray_status status = push_token(stream, id, err);
+    return status ? status : check_stream(stream, err);
 }
 
 xray_status xm_stream_end(xm_stream *stream, xr_str *out, xr_err *err)
 {
     stream->out = out;
     stream->err = err;
-    finish(stream);
-    xray_status status = check(stream, err);
+    flush_all_steps(stream);
+    xray_status status = check_stream(stream, err);
     stream->status = XRAY_OK;
     return status;
 }

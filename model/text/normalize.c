@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps of a normalizer.
+ * Runs the steps of a normalizer on a text.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-/* A walk over the characters of the input. */
+/* Loops over the characters of the input. */
 #define EACH(e, i, length, code)                             \
     for (size_t i = 0, length = 0;                           \
          i < (e)->in.size &&                                 \
          (code = xm_utf8_get((e)->in.text + i, &length), 1); \
          i += length)
 
-uint32_t xm_lower(uint32_t code)
+uint32_t xm_lower_char(uint32_t code)
 {
-    /* Newer than utf8proc's oldest Unicode that still counts. */
+    /* Mappings that the oldest supported utf8proc does not have. */
     static const struct {
         uint32_t from;
         uint32_t to;
@@ -37,7 +37,8 @@ uint32_t xm_lower(uint32_t code)
     return (uint32_t)utf8proc_tolower((int32_t)code);
 }
 
-/* Drops the characters that have a class of `mask`; `nul` too on request. */
+/* Removes characters. Each kept one is delayed by one, because a removal is
+ * recorded with the kept character before it. */
 typedef struct filter {
     xm_edit *edit;
     uint32_t last;
@@ -45,7 +46,7 @@ typedef struct filter {
     int any;
 } filter;
 
-static void filter_put(filter *f, uint32_t code, int keep)
+static void filter_char(filter *f, uint32_t code, int keep)
 {
     if (!keep) {
         f->removed++;
@@ -60,30 +61,31 @@ static void filter_put(filter *f, uint32_t code, int keep)
     f->any = 1;
 }
 
-static void filter_end(filter *f)
+static void flush_filter(filter *f)
 {
     if (f->any)
         xm_edit_put(f->edit, f->last, -f->removed);
 }
 
-static void drop_class(const xm_classes *classes, unsigned mask, xm_edit *edit)
+static void drop_char_class(const xm_char_classes *classes, unsigned mask,
+                            xm_edit *edit)
 {
     filter f = { .edit = edit };
     uint32_t code;
     EACH(edit, i, length, code)
     {
-        filter_put(&f, code, !(xm_class(classes, code) & mask));
+        filter_char(&f, code, !(xm_char_class(classes, code) & mask));
     }
-    filter_end(&f);
+    flush_filter(&f);
 }
 
-static int nmt_drops(uint32_t c)
+static int is_dropped_by_nmt(uint32_t c)
 {
     return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) ||
            c == 0x7F || c == 0x8F || c == 0x9F;
 }
 
-static uint32_t nmt_maps(uint32_t c)
+static uint32_t map_nmt_char(uint32_t c)
 {
     return c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 ||
                    (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 ||
@@ -92,30 +94,30 @@ static uint32_t nmt_maps(uint32_t c)
                : c;
 }
 
-static void nmt(xm_edit *edit)
+static void apply_nmt(xm_edit *edit)
 {
     filter f = { .edit = edit };
     uint32_t code;
     EACH(edit, i, length, code)
     {
-        filter_put(&f, nmt_maps(code), !nmt_drops(code));
+        filter_char(&f, map_nmt_char(code), !is_dropped_by_nmt(code));
     }
-    filter_end(&f);
+    flush_filter(&f);
 }
 
-static void bert_clean(const xm_classes *classes, xm_edit *edit)
+static void clean_bert_text(const xm_char_classes *classes, xm_edit *edit)
 {
     filter f = { .edit = edit };
     uint32_t code;
     EACH(edit, i, length, code)
     {
-        unsigned class = xm_class(classes, code);
-        filter_put(&f, class & XM_C_SPACE ? ' ' : code, !(class & XM_C_OTHER));
+        unsigned class = xm_char_class(classes, code);
+        filter_char(&f, class & XM_C_SPACE ? ' ' : code, !(class & XM_C_OTHER));
     }
-    filter_end(&f);
+    flush_filter(&f);
 }
 
-static void bert_chinese(xm_edit *edit)
+static void space_chinese_chars(xm_edit *edit)
 {
     uint32_t c;
     EACH(edit, i, length, c)
@@ -133,18 +135,18 @@ static void bert_chinese(xm_edit *edit)
     }
 }
 
-static void lower(xm_edit *edit)
+static void lowercase_text(xm_edit *edit)
 {
     uint32_t code;
     EACH(edit, i, length, code)
     {
-        xm_edit_put(edit, code == 0x130 ? 'i' : xm_lower(code), 0);
+        xm_edit_put(edit, code == 0x130 ? 'i' : xm_lower_char(code), 0);
         if (code == 0x130)
             xm_edit_put(edit, 0x307, 1);
     }
 }
 
-static void alphabet(xm_edit *edit)
+static void write_byte_alphabet(xm_edit *edit)
 {
     const char *text = edit->in.text;
     for (size_t i = 0; i < edit->in.size; i++)
@@ -152,18 +154,20 @@ static void alphabet(xm_edit *edit)
                     ((unsigned char)text[i] & 0xC0) == 0x80);
 }
 
-static void strip(const xm_classes *classes, const xm_norm *step, xm_edit *edit)
+static void strip_spaces(const xm_char_classes *classes,
+                         const xm_norm_step *step, xm_edit *edit)
 {
     const char *text = edit->in.text;
     size_t from = 0;
     size_t to = edit->in.size;
     size_t length;
     while (step->left && from < to &&
-           xm_class(classes, xm_utf8_get(text + from, &length)) & XM_C_SPACE)
+           xm_char_class(classes, xm_utf8_get(text + from, &length)) &
+               XM_C_SPACE)
         from += length;
     while (step->right && to > from) {
         size_t start = xm_utf8_back(text, to);
-        if (!(xm_class(classes, xm_utf8_get(text + start, &length)) &
+        if (!(xm_char_class(classes, xm_utf8_get(text + start, &length)) &
               XM_C_SPACE))
             break;
         to = start;
@@ -171,7 +175,7 @@ static void strip(const xm_classes *classes, const xm_norm *step, xm_edit *edit)
     xm_edit_copy(edit, from, to);
 }
 
-static void replace_string(const xm_norm *step, xm_edit *edit)
+static void replace_string(const xm_norm_step *step, xm_edit *edit)
 {
     size_t size = strlen(step->from);
     const char *text = edit->in.text;
@@ -195,10 +199,11 @@ static void replace_string(const xm_norm *step, xm_edit *edit)
     xm_edit_copy(edit, done, edit->in.size);
 }
 
-static xray_status replace_regex(xm_walk *w, const xm_norm *step, xm_edit *edit)
+static xray_status replace_matches(xm_encoding *enc, const xm_norm_step *step,
+                                   xm_edit *edit)
 {
     xm_matches m = { .regex = step->regex,
-                     .room = w->room->regex,
+                     .workspace = enc->workspace->regex,
                      .text = edit->in.text,
                      .size = edit->in.size };
     size_t done = 0;
@@ -207,7 +212,7 @@ static xray_status replace_regex(xm_walk *w, const xm_norm *step, xm_edit *edit)
     while (!status && found && edit->in.size) {
         size_t from = 0;
         size_t to = 0;
-        status = xm_regex_next(&m, w->err, &found, &from, &to);
+        status = xm_regex_next(&m, enc->err, &found, &from, &to);
         if (status || !found)
             break;
         xm_edit_copy(edit, done, from);
@@ -219,59 +224,61 @@ static xray_status replace_regex(xm_walk *w, const xm_norm *step, xm_edit *edit)
     return status;
 }
 
-static xray_status run_step(xm_walk *w, const xm_norm *step, xm_edit *edit)
+static xray_status run_norm_step(xm_encoding *enc, const xm_norm_step *step,
+                                 xm_edit *edit)
 {
-    const xm_classes *classes = &w->tok->classes;
+    const xm_char_classes *classes = &enc->tok->classes;
     switch (step->kind) {
     case XM_NORM_PREPEND:
         xm_edit_prepend(edit, step->to);
         break;
     case XM_NORM_REPLACE:
         if (step->regex)
-            return replace_regex(w, step, edit);
+            return replace_matches(enc, step, edit);
         replace_string(step, edit);
         break;
     case XM_NORM_NFC:
     case XM_NORM_NFD:
     case XM_NORM_NFKC:
     case XM_NORM_NFKD:
-        if (xm_norm_unicode(w->tok, step->kind, edit))
+        if (xm_normalize_unicode(enc->tok, step->kind, edit))
             edit->out->text.failed = 1;
         break;
     case XM_NORM_STRIP:
-        strip(classes, step, edit);
+        strip_spaces(classes, step, edit);
         break;
     case XM_NORM_ACCENTS:
-        drop_class(classes, XM_C_MARK, edit);
+        drop_char_class(classes, XM_C_MARK, edit);
         break;
     case XM_NORM_LOWER:
-        lower(edit);
+        lowercase_text(edit);
         break;
     case XM_NORM_NMT:
-        nmt(edit);
+        apply_nmt(edit);
         break;
     case XM_NORM_CHARSMAP:
         xm_charsmap_run(step->map, edit);
         break;
     case XM_NORM_BERT_CLEAN:
-        bert_clean(classes, edit);
+        clean_bert_text(classes, edit);
         break;
     case XM_NORM_BERT_CHINESE:
-        bert_chinese(edit);
+        space_chinese_chars(edit);
         break;
     case XM_NORM_BERT_ACCENTS:
-        drop_class(classes, XM_C_ACCENT, edit);
+        drop_char_class(classes, XM_C_ACCENT, edit);
         break;
     case XM_NORM_ALPHABET:
-        alphabet(edit);
+        write_byte_alphabet(edit);
         break;
     }
     return XRAY_OK;
 }
 
-/* 1 where a step leaves the text alone, which is common and cheap to see. */
-static int leaves(const xm_tokenizer *tok, const xm_norm *step,
-                  const xm_piece *piece)
+/* Whether a step leaves the text unchanged, which is common and cheap to
+ * test. */
+static int leaves_unchanged(const xm_tokenizer *tok, const xm_norm_step *step,
+                            const xm_piece *piece)
 {
     unsigned mask = 0;
     if (!piece->size)
@@ -293,35 +300,36 @@ static int leaves(const xm_tokenizer *tok, const xm_norm *step,
             length = 1;
             continue;
         }
-        if (xm_class(&tok->classes, xm_utf8_get(piece->text + i, &length)) &
+        if (xm_char_class(&tok->classes,
+                          xm_utf8_get(piece->text + i, &length)) &
             mask)
             return 0;
     }
     return 1;
 }
 
-xray_status xm_norm_run(xm_walk *w, const xm_piece *piece, xm_piece *out)
+xray_status xm_normalize(xm_encoding *enc, const xm_piece *piece, xm_piece *out)
 {
-    const xm_tokenizer *tok = w->tok;
+    const xm_tokenizer *tok = enc->tok;
     unsigned turn = 0;
     *out = *piece;
     for (size_t i = 0; i < tok->norm_count; i++) {
-        if (leaves(tok, &tok->norm[i], out))
+        if (leaves_unchanged(tok, &tok->norm[i], out))
             continue;
         xm_edit edit = { .in = *out,
-                         .out = &w->room->norm[turn],
-                         .track = w->track,
-                         .limit = w->limit };
+                         .out = &enc->workspace->norm[turn],
+                         .track = enc->track,
+                         .limit = enc->limit };
         xm_text_clear(edit.out);
-        xray_status status = run_step(w, &tok->norm[i], &edit);
+        xray_status status = run_norm_step(enc, &tok->norm[i], &edit);
         if (status)
             return status;
         if (edit.out->text.failed) {
             edit.out->text.failed = 0;
-            return xm_walk_no_memory(w);
+            return xm_encode_no_memory(enc);
         }
         if (edit.too_long)
-            return xm_walk_too_long(w);
+            return xm_encode_too_long(enc);
         *out = xm_edit_done(&edit);
         turn = !turn;
     }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A BPE model of tokenizer.json.
+ * Reads a BPE model from tokenizer.json and prepares its tables.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/json.h"
 #include "model/text/bpe.h"
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-/* The two halves of a merge: "a b", or ["a", "b"]. */
-static int halves(const cJSON *item, const char *text[2], size_t size[2])
+/* Splits a merge, "a b" or ["a", "b"], into its two tokens. */
+static int split_merge(const cJSON *item, const char *text[2], size_t size[2])
 {
     if (cJSON_IsString(item)) {
         const char *space = strchr(item->valuestring, ' ');
@@ -33,9 +33,11 @@ static int halves(const cJSON *item, const char *text[2], size_t size[2])
     return 0;
 }
 
-/* Id of the token that two halves make: a continuing one loses its prefix. */
-static int32_t made_of(const xm_tokenizer *tok, const char *const text[2],
-                       const size_t size[2], xr_str *both)
+/* Returns the id of the token that a merge makes. The prefix of a token inside
+ * a word is dropped. */
+static int32_t find_merged_id(const xm_tokenizer *tok,
+                              const char *const text[2], const size_t size[2],
+                              xr_str *both)
 {
     size_t prefix = strlen(tok->model.prefix);
     if (size[1] < prefix)
@@ -52,14 +54,14 @@ static xray_status add_merge(const xm_reader *r, const cJSON *item,
     const xm_tokenizer *tok = r->tok;
     const char *text[2];
     size_t size[2];
-    if (halves(item, text, size))
+    if (split_merge(item, text, size))
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "%s: merge %u must be two tokens, as \"a b\" or "
                        "[\"a\", \"b\"]",
                        r->where, rank);
     int32_t left = xm_vocab_get(&tok->ids, text[0], size[0]);
     int32_t right = xm_vocab_get(&tok->ids, text[1], size[1]);
-    int32_t made = made_of(tok, text, size, both);
+    int32_t made = find_merged_id(tok, text, size, both);
     if (both->failed)
         return xm_read_no_memory(r);
     if (left < 0 || right < 0 || made < 0)
@@ -73,7 +75,7 @@ static xray_status add_merge(const xm_reader *r, const cJSON *item,
     return XRAY_OK;
 }
 
-static int is_version(const cJSON *item)
+static int is_version_line(const cJSON *item)
 {
     return cJSON_IsString(item) &&
            strncmp(item->valuestring, "#version", 8) == 0;
@@ -104,16 +106,17 @@ static xray_status read_merges(const xm_reader *r, const cJSON *list)
     uint32_t rank = 0;
     cJSON_ArrayForEach(item, list)
     {
-        if (!status && !is_version(item))
+        if (!status && !is_version_line(item))
             status = add_merge(r, item, rank++, &both);
     }
     xr_str_free(&both);
     return status;
 }
 
-/* Words as bytes: where the pre_tokenizer ends with the byte-level alphabet
- * and the vocabulary has all of it, writing the alphabet can be left out. */
-static xray_status find_raw(const xm_reader *r)
+/* Lets words stay raw bytes: if the pre_tokenizer ends with the byte-level
+ * alphabet and the vocabulary has all of its characters, the step that writes
+ * the alphabet is removed. */
+static xray_status find_raw_words(const xm_reader *r)
 {
     xm_tokenizer *tok = r->tok;
     xm_model *m = &tok->model;
@@ -149,8 +152,8 @@ static xray_status find_raw(const xm_reader *r)
     return failed ? xm_read_no_memory(r) : XRAY_OK;
 }
 
-/* Whether a merge takes a token that stands for a byte; -1: out of memory. */
-static int merges_bytes(const xm_tokenizer *tok)
+/* Whether any merge uses a token that stands for a byte; -1: out of memory. */
+static int has_byte_merges(const xm_tokenizer *tok)
 {
     const xm_merges *merges = tok->model.merges;
     unsigned char *bytes = xr_calloc(tok->token_count, 1);
@@ -168,9 +171,10 @@ static int merges_bytes(const xm_tokenizer *tok)
     return found;
 }
 
-/* Which characters stand side by side in a token. It tells where a long text
- * may be cut only if every character has an id and bytes do not merge. */
-static xray_status find_pairs(const xm_reader *r)
+/* Collects which characters stand next to each other in a token, so that a long
+ * text can be cut elsewhere. That is valid only if every character has an id
+ * and byte tokens do not merge. */
+static xray_status find_char_pairs(const xm_reader *r)
 {
     xm_tokenizer *tok = r->tok;
     xm_model *m = &tok->model;
@@ -180,7 +184,7 @@ static xray_status find_pairs(const xm_reader *r)
     for (size_t i = 0; i < 256; i++)
         if (m->byte_ids[i] < 0)
             return XRAY_OK;
-    int bytes = merges_bytes(tok);
+    int bytes = has_byte_merges(tok);
     if (bytes)
         return bytes < 0 ? xm_read_no_memory(r) : XRAY_OK;
     uint64_t *pairs = xr_calloc(XM_PAIR_BITS / 64, sizeof *pairs);
@@ -248,6 +252,6 @@ xray_status xm_read_bpe(const xm_reader *r, const cJSON *model)
     if (!status)
         status = read_merges(r, xr_json_get(model, "merges"));
     if (!status)
-        status = find_raw(r);
-    return status ? status : find_pairs(r);
+        status = find_raw_words(r);
+    return status ? status : find_char_pairs(r);
 }

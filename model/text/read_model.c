@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model of tokenizer.json: vocabularies, and all models but BPE.
+ * Reads "model" of tokenizer.json: the vocabularies, and all models but BPE.
  */
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/json.h"
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 #include "model/text/trie.h"
 
 static xray_status check_vocab(const xm_reader *r, const cJSON *vocab,
@@ -58,13 +58,13 @@ static xray_status read_vocab(const xm_reader *r, const cJSON *vocab)
         if (twice || put)
             return xr_fail(r->err, XRAY_E_CONFIG,
                            "%s: model \"vocab\": \"%.100s\" or its id %d "
-                           "stands twice",
+                           "appears twice",
                            r->where, item->string, (int)id);
     }
     return tok->pool.failed ? xm_read_no_memory(r) : XRAY_OK;
 }
 
-static void find_bytes(xm_tokenizer *tok)
+static void find_byte_ids(xm_tokenizer *tok)
 {
     for (int i = 0; i < 256; i++) {
         char name[8];
@@ -73,9 +73,9 @@ static void find_bytes(xm_tokenizer *tok)
     }
 }
 
-/* "vocab" as an object, and "unk_token". */
-static xray_status read_words(const xm_reader *r, const cJSON *model,
-                              const char **out_unk)
+/* Reads "vocab" as an object, and "unk_token". */
+static xray_status read_vocab_and_unk(const xm_reader *r, const cJSON *model,
+                                      const char **out_unk)
 {
     xm_tokenizer *tok = r->tok;
     xray_status status = read_vocab(r, xr_json_get(model, "vocab"));
@@ -86,7 +86,7 @@ static xray_status read_words(const xm_reader *r, const cJSON *model,
         return status;
     if (*out_unk)
         tok->model.unk_id = xm_vocab_get(&tok->ids, *out_unk, strlen(*out_unk));
-    find_bytes(tok);
+    find_byte_ids(tok);
     return XRAY_OK;
 }
 
@@ -116,8 +116,9 @@ static xray_status read_wordpiece(const xm_reader *r, const cJSON *model)
     return m->prefix ? XRAY_OK : xm_read_no_memory(r);
 }
 
-/* One [piece, score] of a Unigram vocabulary. */
-static xray_status read_piece(const xm_reader *r, const cJSON *item, int32_t id)
+/* Reads one [piece, score] of a Unigram vocabulary. */
+static xray_status read_unigram_piece(const xm_reader *r, const cJSON *item,
+                                      int32_t id)
 {
     xm_tokenizer *tok = r->tok;
     const cJSON *text = cJSON_IsArray(item) ? item->child : NULL;
@@ -137,7 +138,7 @@ static xray_status read_piece(const xm_reader *r, const cJSON *item, int32_t id)
     return XRAY_OK;
 }
 
-static xray_status read_pieces(const xm_reader *r, const cJSON *vocab)
+static xray_status read_unigram_vocab(const xm_reader *r, const cJSON *vocab)
 {
     xm_tokenizer *tok = r->tok;
     xm_model *m = &tok->model;
@@ -160,7 +161,7 @@ static xray_status read_pieces(const xm_reader *r, const cJSON *vocab)
     double lowest = INFINITY;
     cJSON_ArrayForEach(item, vocab)
     {
-        xray_status status = read_piece(r, item, id);
+        xray_status status = read_unigram_piece(r, item, id);
         if (status)
             return status;
         bytes += tok->tokens[id].size;
@@ -181,7 +182,7 @@ static xray_status read_unigram(const xm_reader *r, const cJSON *model)
 {
     xm_tokenizer *tok = r->tok;
     const cJSON *unk = xr_json_get(model, "unk_id");
-    xray_status status = read_pieces(r, xr_json_get(model, "vocab"));
+    xray_status status = read_unigram_vocab(r, xr_json_get(model, "vocab"));
     if (!status)
         status = xr_json_bool_or(model, "byte_fallback", 0, r->where, r->err,
                                  &tok->model.byte_fallback);
@@ -192,7 +193,7 @@ static xray_status read_unigram(const xm_reader *r, const cJSON *model)
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "%s: model \"unk_id\" is not in the vocabulary",
                        r->where);
-    find_bytes(tok);
+    find_byte_ids(tok);
     return XRAY_OK;
 }
 
@@ -219,8 +220,9 @@ xray_status xm_read_model(const xm_reader *r, const cJSON *model)
         return xm_read_no_memory(r);
     if (m->kind == XM_UNIGRAM)
         return read_unigram(r, model);
-    status = read_words(r, model, &unk);
-    /* As in the library, a model may name one it lacks until it is needed. */
+    status = read_vocab_and_unk(r, model, &unk);
+    /* As in the library, a missing unk_token is an error only when it is
+     * needed. */
     m->unk_lost = unk && m->unk_id < 0;
     if (!status && m->kind == XM_BPE)
         status = xm_read_bpe(r, model);

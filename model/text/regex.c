@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Patterns of a Split, matched by PCRE2. tokenizer.json writes them in
- * Oniguruma's Ruby syntax: what both read alike passes, \s and \S are spelled
- * out because PCRE2 counts U+180E among them, and the rest is refused.
+ * Compiles and matches patterns of tokenizer.json with PCRE2. They are written
+ * in Oniguruma's Ruby syntax: syntax that both read alike is passed on, \s and
+ * \S are spelled out because PCRE2 counts U+180E among them, and the rest is
+ * refused.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <ctype.h>
@@ -10,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-/* Characters that a word is made of, for Oniguruma. */
+/* The characters of \w in Oniguruma. */
 #define WORD                                                                \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" \
     "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}"         \
     "\\x{1F170}-\\x{1F189}"
 
-/* Steps of backtracking, and KiB, that one match may take. */
+/* Limits of one match: steps of backtracking, and KiB of memory. */
 #define STEP_LIMIT 10000000u
 #define HEAP_LIMIT 65536u
 
@@ -27,7 +28,7 @@ struct xm_regex {
     pcre2_match_context *limits;
 };
 
-/* White_Space of Unicode, and the rest. */
+/* The characters with the property White_Space, and all others. */
 static const char space[] =
     "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}"
     "\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
@@ -40,12 +41,12 @@ static const char other[] =
 typedef struct translator {
     const char *at;
     int in_class;
-    int dash; /* an open range in the class */
+    int dash; /* a range is open in the class */
     xr_str *out;
 } translator;
 
-/* Each of these reads what stands at `at` and returns its size, or 0 where the
- * two syntaxes differ. */
+/* Each of the following functions translates the item at `at` and returns its
+ * size, or 0 if the two syntaxes differ. */
 static size_t read_property(translator *t)
 {
     const char *at = t->at;
@@ -69,13 +70,14 @@ static size_t read_property(translator *t)
     }
     xr_str_puts(t->out, t->in_class ? "" : negated ? "[^" : "[");
     xr_str_printf(t->out, "\\p{%s}", name);
-    xm_newer(name, t->out);
+    xm_unicode16_category(name, t->out);
     xr_str_puts(t->out, t->in_class ? "" : "]");
     return n + 1;
 }
 
-/* \p{Han} and the like: for PCRE2 the plain name means Script_Extensions. */
-static size_t read_script(translator *t)
+/* Translates \p{Han} and other scripts: in PCRE2 the plain name means
+ * Script_Extensions instead of Script. */
+static size_t read_script_property(translator *t)
 {
     static const char *const names[] = {
         "Arabic",    "Armenian", "Bengali", "Cyrillic", "Devanagari",
@@ -99,7 +101,7 @@ static size_t read_script(translator *t)
         } else {
             xr_str_puts(t->out, t->in_class ? "" : outside ? "[^" : "[");
             xr_str_printf(t->out, "\\p{sc:%s}", names[i]);
-            xm_newer_script(names[i], t->out);
+            xm_unicode16_script(names[i], t->out);
             xr_str_puts(t->out, t->in_class ? "" : "]");
         }
         return n + (size_t)negated + size + 1;
@@ -108,7 +110,7 @@ static size_t read_script(translator *t)
 }
 
 /* \uHHHH */
-static size_t read_unicode(translator *t)
+static size_t read_unicode_escape(translator *t)
 {
     for (size_t i = 2; i < 6; i++)
         if (!isxdigit((unsigned char)t->at[i]))
@@ -117,7 +119,7 @@ static size_t read_unicode(translator *t)
     return 6;
 }
 
-static size_t read_code(const char *at)
+static size_t read_hex_escape(const char *at)
 {
     size_t n = 3;
     if (at[2] != '{')
@@ -127,36 +129,38 @@ static size_t read_code(const char *at)
     return at[n] == '}' ? n + 1 : 0;
 }
 
-/* The class of Oniguruma's \w: for PCRE2 marks are no part of a word. */
-static void put_word(xr_str *out)
+/* Writes the characters of Oniguruma's \w; in PCRE2, \w does not contain
+ * marks. */
+static void put_word_class(xr_str *out)
 {
     xr_str_puts(out, WORD);
-    xm_newer("L", out);
-    xm_newer("M", out);
-    xm_newer("Nd", out);
+    xm_unicode16_category("L", out);
+    xm_unicode16_category("M", out);
+    xm_unicode16_category("Nd", out);
 }
 
-/* A look to one side, or, with `begin` "[" and "[^", a character. */
-static void put_look(const char *begin, const char *end, xr_str *out)
+/* Writes the word class between `begin` and `end`, as a lookaround or as a
+ * character class. */
+static void put_word_look(const char *begin, const char *end, xr_str *out)
 {
     xr_str_puts(out, begin);
-    put_word(out);
+    put_word_class(out);
     xr_str_puts(out, end);
 }
 
-static size_t read_word(translator *t, unsigned char c)
+static size_t read_word_escape(translator *t, unsigned char c)
 {
     if (t->in_class) {
         if (t->dash || c != 'w')
             return 0;
-        put_word(t->out);
+        put_word_class(t->out);
     } else if (c == 'w' || c == 'W') {
-        put_look(c == 'w' ? "[" : "[^", "]", t->out);
+        put_word_look(c == 'w' ? "[" : "[^", "]", t->out);
     } else {
-        put_look("(?:(?<=[", c == 'b' ? "])(?![" : "])(?=[", t->out);
-        put_look("", "])|(?<![", t->out);
-        put_look("", c == 'b' ? "])(?=[" : "])(?![", t->out);
-        put_look("", "]))", t->out);
+        put_word_look("(?:(?<=[", c == 'b' ? "])(?![" : "])(?=[", t->out);
+        put_word_look("", "])|(?<![", t->out);
+        put_word_look("", c == 'b' ? "])(?=[" : "])(?![", t->out);
+        put_word_look("", "]))", t->out);
     }
     return 2;
 }
@@ -175,15 +179,15 @@ static size_t read_escape(translator *t)
     }
     size_t n = 0;
     if (c == 'w' || c == 'W' || c == 'b' || c == 'B')
-        return read_word(t, c);
+        return read_word_escape(t, c);
     if (c == 'p' || c == 'P') {
-        n = read_script(t);
+        n = read_script_property(t);
         return n ? n : read_property(t);
     }
     if (c == 'u')
-        return read_unicode(t);
+        return read_unicode_escape(t);
     if (c == 'x')
-        n = read_code(at);
+        n = read_hex_escape(at);
     else if (c && (ispunct(c) || strchr("rntdD", c)))
         n = 2;
     xr_str_append(t->out, at, n);
@@ -195,7 +199,7 @@ static size_t open_class(translator *t)
     size_t n = t->at[1] == '^' ? 2 : 1;
     if (t->at[n] == ']')
         return 0;
-    n += t->at[n] == '-'; /* in front it is no range */
+    n += t->at[n] == '-'; /* a leading dash is no range */
     xr_str_append(t->out, t->at, n);
     t->in_class = 1;
     t->dash = 0;
@@ -214,7 +218,7 @@ static size_t open_group(translator *t)
     return n;
 }
 
-static size_t read_plain(translator *t)
+static size_t read_plain_char(translator *t)
 {
     const char *at = t->at;
     int differs = 0;
@@ -227,7 +231,8 @@ static size_t read_plain(translator *t)
     if (differs)
         return 0;
     if (!t->in_class && (*at == '^' || *at == '$')) {
-        /* Lines; none begins behind a last newline, but the text ends there. */
+        /* Anchors of lines: no line starts after a final newline, but $ matches
+         * there. */
         xr_str_puts(t->out,
                     *at == '^' ? "(?:\\A|(?<=\n)(?!\\z))" : "(?:(?=\n)|\\z)");
         return 1;
@@ -240,7 +245,7 @@ static size_t read_plain(translator *t)
     return 1;
 }
 
-static size_t read_item(translator *t)
+static size_t read_pattern_item(translator *t)
 {
     if (*t->at == '\\') {
         size_t n = read_escape(t);
@@ -251,15 +256,15 @@ static size_t read_item(translator *t)
         return open_class(t);
     if (!t->in_class && *t->at == '(')
         return open_group(t);
-    return read_plain(t);
+    return read_plain_char(t);
 }
 
-static xray_status translate(const char *pattern, const char *where,
-                             xr_err *err, xr_str *out)
+static xray_status translate_pattern(const char *pattern, const char *where,
+                                     xr_err *err, xr_str *out)
 {
     translator t = { .at = pattern, .out = out };
     while (*t.at) {
-        size_t n = read_item(&t);
+        size_t n = read_pattern_item(&t);
         if (!n)
             return xr_fail(err, XRAY_E_UNSUPPORTED,
                            "%s: \"%.4s\" at offset %zu of the pattern is not "
@@ -287,8 +292,8 @@ xray_status xm_regex_literal(const char *text, const char *where, xr_err *err,
     return status;
 }
 
-static xray_status compile(xm_regex *regex, const char *pattern,
-                           const char *where, xr_err *err)
+static xray_status compile_pattern(xm_regex *regex, const char *pattern,
+                                   const char *where, xr_err *err)
 {
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     int code = 0;
@@ -310,10 +315,10 @@ static xray_status compile(xm_regex *regex, const char *pattern,
         PCRE2_UCHAR text[120] = "";
         (void)pcre2_get_error_message(code, text, sizeof text);
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: the pattern is no regular expression: %s", where,
+                       "%s: the pattern is not a regular expression: %s", where,
                        (const char *)text);
     }
-    /* Without a JIT for this processor matching is slower, and the same. */
+    /* If there is no JIT for this processor, matching is only slower. */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
     return XRAY_OK;
 }
@@ -324,10 +329,10 @@ xray_status xm_regex_open(const char *pattern, const char *where, xr_err *err,
     xr_str text = { 0 };
     xm_regex *regex = xr_calloc(1, sizeof *regex);
     xray_status status =
-        regex ? translate(pattern, where, err, &text)
+        regex ? translate_pattern(pattern, where, err, &text)
               : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
     if (!status)
-        status = compile(regex, xr_str_text(&text), where, err);
+        status = compile_pattern(regex, xr_str_text(&text), where, err);
     xr_str_free(&text);
     if (status) {
         xm_regex_close(regex);
@@ -346,26 +351,26 @@ void xm_regex_close(xm_regex *regex)
     free(regex);
 }
 
-void *xm_regex_room(void)
+void *xm_regex_workspace(void)
 {
     return pcre2_match_data_create(1, NULL);
 }
 
-void xm_regex_room_free(void *room)
+void xm_regex_workspace_free(void *workspace)
 {
-    pcre2_match_data_free(room);
+    pcre2_match_data_free(workspace);
 }
 
-/* A pattern that outgrows the JIT's stack goes on without the JIT. */
-static int match(const xm_matches *m)
+/* Matches again without the JIT if the JIT's stack is too small. */
+static int run_pcre2_match(const xm_matches *m)
 {
     uint32_t options = PCRE2_NO_UTF_CHECK;
     int code = pcre2_match(m->regex->code, (PCRE2_SPTR)m->text, m->size,
-                           m->search, options, m->room, m->regex->limits);
+                           m->search, options, m->workspace, m->regex->limits);
     if (code == PCRE2_ERROR_JIT_STACKLIMIT)
         code =
             pcre2_match(m->regex->code, (PCRE2_SPTR)m->text, m->size, m->search,
-                        options | PCRE2_NO_JIT, m->room, m->regex->limits);
+                        options | PCRE2_NO_JIT, m->workspace, m->regex->limits);
     return code;
 }
 
@@ -374,7 +379,7 @@ xray_status xm_regex_next(xm_matches *m, xr_err *err, int *out_found,
 {
     *out_found = 0;
     while (m->search <= m->size) {
-        int code = match(m);
+        int code = run_pcre2_match(m);
         if (code == PCRE2_ERROR_NOMATCH)
             return XRAY_OK;
         if (code < 0)
@@ -383,7 +388,7 @@ xray_status xm_regex_next(xm_matches *m, xr_err *err, int *out_found,
                 "tokenizer: a pattern takes too long or too much memory at "
                 "byte %zu of %zu",
                 m->search, m->size);
-        const size_t *at = pcre2_get_ovector_pointer(m->room);
+        const size_t *at = pcre2_get_ovector_pointer(m->workspace);
         if (at[0] == at[1] && m->last == at[1] + 1) {
             uint32_t ignored;
             int length = xr_utf8_decode(m->text + m->search, m->text + m->size,

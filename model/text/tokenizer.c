@@ -1,13 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public functions of a tokenizer: open, close and encode.
+ */
 #include "model/text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/text/cache.h"
-#include "model/text/tok.h"
+#include "model/text/internal.h"
+#include "model/text/word_cache.h"
 
-/* Positions inside a text are 32 bits wide. */
+/* Offsets in a text are 32 bits wide. */
 #define TEXT_LIMIT ((size_t)1 << 30)
 
 void xm_ids_free(xm_ids *ids)
@@ -41,12 +44,12 @@ xray_status xm_tokenizer_open(const char *dir, xr_err *err, xm_tokenizer **out)
     xm_tokenizer *tok = xr_calloc(1, sizeof *tok);
     if (!tok)
         return xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
-    tok->rooms = xr_calloc(XM_ROOMS, sizeof *tok->rooms);
+    tok->workspaces = xr_calloc(XM_WORKSPACES, sizeof *tok->workspaces);
     xray_status status = XRAY_OK;
-    if (!tok->rooms || xm_classes_init(&tok->classes))
+    if (!tok->workspaces || xm_char_classes_init(&tok->classes))
         status = xr_fail(err, XRAY_E_NOMEM, "tokenizer: out of memory");
     if (!status)
-        status = xm_tok_read(tok, dir, err);
+        status = xm_tokenizer_read(tok, dir, err);
     if (status) {
         xm_tokenizer_close(tok);
         return status;
@@ -91,9 +94,9 @@ void xm_tokenizer_close(xm_tokenizer *tok)
         xr_str_free(&tok->added[i].text);
         xr_str_free(&tok->added[i].content);
     }
-    for (size_t i = 0; tok->rooms && i < XM_ROOMS; i++)
-        xm_room_free(atomic_exchange(&tok->rooms[i], NULL));
-    free(tok->rooms);
+    for (size_t i = 0; tok->workspaces && i < XM_WORKSPACES; i++)
+        xm_workspace_free(atomic_exchange(&tok->workspaces[i], NULL));
+    free(tok->workspaces);
     free(tok->added);
     free(tok->tokens);
     xr_str_free(&tok->pool);
@@ -105,7 +108,7 @@ void xm_tokenizer_close(xm_tokenizer *tok)
     free_model(&tok->model);
     xm_ids_free(&tok->prefix);
     xm_ids_free(&tok->suffix);
-    xm_classes_free(&tok->classes);
+    xm_char_classes_free(&tok->classes);
     free(tok);
 }
 
@@ -130,51 +133,53 @@ int xm_tokenizer_is_special(const xm_tokenizer *tok, int32_t id)
            (tok->tokens[id].flags & XM_TOK_SPECIAL) != 0;
 }
 
-int32_t xm_tok_id(const xm_tokenizer *tok, const char *text, size_t size)
+int32_t xm_tokenizer_find(const xm_tokenizer *tok, const char *text,
+                          size_t size)
 {
     int32_t id = xm_vocab_get(&tok->ids, text, size);
     return id >= 0 ? id : xm_vocab_get(&tok->added_ids, text, size);
 }
 
-static xray_status encode_gap(xm_walk *walk, const xm_piece *piece,
-                              int normalized);
+static xray_status encode_between_added(xm_encoding *enc, const xm_piece *piece,
+                                        int normalized);
 
-/* The added tokens of one kind, and what to do with the text between them. */
-static xray_status encode_split(xm_walk *walk, const xm_piece *piece,
-                                int normalized)
+/* Pushes the added tokens of one kind, raw or normalized, and encodes the text
+ * between them. */
+static xray_status encode_around_added(xm_encoding *enc, const xm_piece *piece,
+                                       int normalized)
 {
-    xm_split split = { .tok = walk->tok,
-                       .text = piece->text,
-                       .size = piece->size,
-                       .normalized = normalized };
+    xm_added_search split = { .tok = enc->tok,
+                              .text = piece->text,
+                              .size = piece->size,
+                              .normalized = normalized };
     xm_span span;
-    while (xm_tok_split(&split, &span)) {
+    while (xm_added_next(&split, &span)) {
         xray_status status = XRAY_OK;
         xm_piece part = xm_piece_cut(piece, span.from, span.to);
-        walk->piece = part;
+        enc->piece = part;
         if (span.id < 0)
-            status = encode_gap(walk, &part, normalized);
-        else if (xm_walk_push(walk, span.id, 0, part.size))
-            status = xm_walk_no_memory(walk);
+            status = encode_between_added(enc, &part, normalized);
+        else if (xm_push_id(enc, span.id, 0, part.size))
+            status = xm_encode_no_memory(enc);
         if (status)
             return status;
     }
     return XRAY_OK;
 }
 
-static xray_status encode_gap(xm_walk *walk, const xm_piece *piece,
-                              int normalized)
+static xray_status encode_between_added(xm_encoding *enc, const xm_piece *piece,
+                                        int normalized)
 {
     if (normalized)
-        return xm_walk_text(walk, piece);
-    if (!walk->tok->norm_count)
-        return encode_split(walk, piece, 1);
+        return xm_pre_tokenize(enc, piece);
+    if (!enc->tok->norm_count)
+        return encode_around_added(enc, piece, 1);
     xm_piece plain;
-    xray_status status = xm_norm_run(walk, piece, &plain);
-    return status ? status : encode_split(walk, &plain, 1);
+    xray_status status = xm_normalize(enc, piece, &plain);
+    return status ? status : encode_around_added(enc, &plain, 1);
 }
 
-static xray_status check_text(const char *text, size_t size, xr_err *err)
+static xray_status check_utf8_text(const char *text, size_t size, xr_err *err)
 {
     if (size > TEXT_LIMIT)
         return xr_fail(err, XRAY_E_RANGE,
@@ -189,45 +194,48 @@ static xray_status check_text(const char *text, size_t size, xr_err *err)
         int length = xr_utf8_decode(text + at, text + size, &code);
         if (!length)
             return xr_fail(err, XRAY_E_ARG,
-                           "the text is no UTF-8 at byte offset %zu", at);
+                           "the text is not valid UTF-8 at byte offset %zu",
+                           at);
         at += (size_t)length;
     }
     return XRAY_OK;
 }
 
-/* What stands around every text; it belongs to no byte of it. */
-static xray_status push_around(xm_walk *walk, const xm_ids *ids, size_t at)
+/* Pushes the ids that the post-processor puts around every text. They stand for
+ * no byte of it. */
+static xray_status push_fixed_ids(xm_encoding *enc, const xm_ids *ids,
+                                  size_t at)
 {
 
-    walk->piece = (xm_piece){ .text = "", .base = at };
+    enc->piece = (xm_piece){ .text = "", .base = at };
     for (size_t i = 0; i < ids->count; i++)
-        if (xm_walk_push(walk, ids->data[i], 0, 0))
-            return xm_walk_no_memory(walk);
+        if (xm_push_id(enc, ids->data[i], 0, 0))
+            return xm_encode_no_memory(enc);
     return XRAY_OK;
 }
 
-static xray_status encode(xm_walk *walk, const char *text, size_t size,
-                          int special)
+static xray_status run_encoding(xm_encoding *enc, const char *text, size_t size,
+                                int special)
 {
-    const xm_tokenizer *tok = walk->tok;
+    const xm_tokenizer *tok = enc->tok;
     xm_piece piece = { .text = text, .size = size };
-    xray_status status = check_text(text, size, walk->err);
+    xray_status status = check_utf8_text(text, size, enc->err);
     if (status)
         return status;
-    walk->limit = XM_GROWN(size);
-    walk->room = xm_room_take(tok);
-    if (!walk->room)
-        return xm_walk_no_memory(walk);
+    enc->limit = XM_GROWN(size);
+    enc->workspace = xm_workspace_take(tok);
+    if (!enc->workspace)
+        return xm_encode_no_memory(enc);
     if (special)
-        status = push_around(walk, &tok->prefix, 0);
-    size_t from = walk->spans ? walk->spans->count : 0;
+        status = push_fixed_ids(enc, &tok->prefix, 0);
+    size_t from = enc->spans ? enc->spans->count : 0;
     if (!status)
-        status = encode_split(walk, &piece, 0);
-    if (!status && walk->spans)
-        xm_trim_spans(walk, from);
+        status = encode_around_added(enc, &piece, 0);
+    if (!status && enc->spans)
+        xm_trim_spans(enc, from);
     if (!status && special)
-        status = push_around(walk, &tok->suffix, size);
-    xm_room_give(tok, walk->room);
+        status = push_fixed_ids(enc, &tok->suffix, size);
+    xm_workspace_give(tok, enc->workspace);
     return status;
 }
 
@@ -235,13 +243,13 @@ xray_status xm_tokenizer_encode(const xm_tokenizer *tok, const char *text,
                                 size_t size, int special, xm_ids *ids,
                                 xr_err *err)
 {
-    xm_walk walk = { .tok = tok,
-                     .ids = ids,
-                     .track = tok->tracks,
-                     .original = text,
-                     .err = err };
+    xm_encoding enc = { .tok = tok,
+                        .ids = ids,
+                        .track = tok->tracks,
+                        .original = text,
+                        .err = err };
     size_t from = ids->count;
-    xray_status status = encode(&walk, text, size, special);
+    xray_status status = run_encoding(&enc, text, size, special);
     if (status)
         ids->count = from;
     return status;
@@ -251,15 +259,15 @@ xray_status xm_tokenizer_encode_spans(const xm_tokenizer *tok, const char *text,
                                       size_t size, int special, xm_ids *ids,
                                       xm_token_spans *spans, xr_err *err)
 {
-    xm_walk walk = { .tok = tok,
-                     .ids = ids,
-                     .spans = spans,
-                     .track = 1,
-                     .original = text,
-                     .err = err };
+    xm_encoding enc = { .tok = tok,
+                        .ids = ids,
+                        .spans = spans,
+                        .track = 1,
+                        .original = text,
+                        .err = err };
     size_t from = ids->count;
     size_t start = spans->count;
-    xray_status status = encode(&walk, text, size, special);
+    xray_status status = run_encoding(&enc, text, size, special);
     if (status) {
         ids->count = from;
         spans->count = start;

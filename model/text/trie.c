@@ -1,9 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Builds the trie of a Unigram vocabulary.
+ */
 #include "model/text/trie.h"
 
 #include <stdlib.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
 xm_trie *xm_trie_new(size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trie over bytes: edges in a hash table.
+ * A trie over bytes with its edges in a hash table.
  */
 #ifndef XM_TRIE_H
 #define XM_TRIE_H
@@ -16,14 +16,15 @@ typedef struct xm_edge {
 struct xm_trie {
     xm_edge *edges;
     size_t mask;
-    int32_t *ids; /* of nodes; -1: no entry ends there */
+    int32_t *ids; /* per node; -1: no entry ends there */
     uint32_t count;
     uint32_t cap;
 };
 
-/* For entries of `bytes` bytes in all; NULL: out of memory or too many. */
+/* Makes an empty trie for entries of `bytes` bytes in total; NULL: out of
+ * memory or too many bytes. */
 struct xm_trie *xm_trie_new(size_t bytes);
-/* The last id put for an entry counts. */
+/* A later id for the same entry replaces the earlier one. */
 void xm_trie_put(struct xm_trie *trie, const char *key, size_t size,
                  int32_t id);
 
@@ -37,7 +38,7 @@ static inline xm_edge *xm_trie_edge(const struct xm_trie *trie, uint32_t key)
     }
 }
 
-/* One byte further; 0 where no entry goes on so. */
+/* Follows one byte; returns 0 if no entry continues with it. */
 static inline int xm_trie_step(const struct xm_trie *trie, uint32_t *node,
                                unsigned char byte, int32_t *out_id)
 {

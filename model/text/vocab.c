@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hash table behind a vocabulary, with open addressing.
+ */
 #include "model/text/vocab.h"
 
 #include <stdlib.h>
@@ -27,9 +30,9 @@ void xm_vocab_free(xm_vocab *vocab)
     vocab->slots = NULL;
 }
 
-/* The slot of the key, or the empty one where it belongs. */
-static xm_vocab_slot *seek(const xm_vocab *vocab, uint64_t hash,
-                           const char *key, size_t size)
+/* Returns the slot of the key, or the empty slot where it belongs. */
+static xm_vocab_slot *find_slot(const xm_vocab *vocab, uint64_t hash,
+                                const char *key, size_t size)
 {
     uint32_t tag = (uint32_t)(hash >> 32);
     for (size_t i = (size_t)hash;; i++) {
@@ -44,7 +47,7 @@ static xm_vocab_slot *seek(const xm_vocab *vocab, uint64_t hash,
 int xm_vocab_put(xm_vocab *vocab, const char *key, size_t size, int32_t id)
 {
     uint64_t hash = xm_hash(key, size);
-    xm_vocab_slot *s = seek(vocab, hash, key, size);
+    xm_vocab_slot *s = find_slot(vocab, hash, key, size);
     if (s->id >= 0) {
         s->id = id;
         return 1;
@@ -60,5 +63,6 @@ int xm_vocab_put(xm_vocab *vocab, const char *key, size_t size, int32_t id)
 
 int32_t xm_vocab_get(const xm_vocab *vocab, const char *key, size_t size)
 {
-    return vocab->slots ? seek(vocab, xm_hash(key, size), key, size)->id : -1;
+    return vocab->slots ? find_slot(vocab, xm_hash(key, size), key, size)->id
+                        : -1;
 }

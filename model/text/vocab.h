@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strings to ids, made once and then only read.
+ * A map from strings to ids that is filled once and then only read.
  */
 #ifndef XM_VOCAB_H
 #define XM_VOCAB_H
@@ -25,7 +25,8 @@ typedef struct xm_vocab {
 
 int xm_vocab_init(xm_vocab *vocab, size_t expected); /* -1: out of memory */
 void xm_vocab_free(xm_vocab *vocab);
-/* The last id put for a key counts. 1: it was there, -1: out of memory. */
+/* A later id for the same key replaces the earlier one. Returns 1 if the key
+ * was present, -1 when out of memory. */
 int xm_vocab_put(xm_vocab *vocab, const char *key, size_t size, int32_t id);
 int32_t xm_vocab_get(const xm_vocab *vocab, const char *key, size_t size);
 
@@ -43,7 +44,8 @@ static inline uint32_t xm_load4(const char *at)
     return word;
 }
 
-/* Not the same on machines of another byte order; nothing depends on it. */
+/* The hash depends on the byte order of the machine; nothing else depends on
+ * the hash. */
 static inline uint64_t xm_hash(const char *key, size_t size)
 {
     uint64_t a = 0;

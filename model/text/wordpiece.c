@@ -1,36 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words to ids by looking them up: WordPiece and WordLevel.
+ * Encodes words by looking them up: WordPiece and WordLevel.
  */
 #include <string.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-static xray_status unknown(xm_walk *w, const char *text, size_t size)
+static xray_status push_unknown_id(xm_encoding *enc, const char *text,
+                                   size_t size)
 {
-    if (w->tok->model.unk_id < 0)
-        return xr_fail(w->err, XRAY_E_CONFIG,
+    if (enc->tok->model.unk_id < 0)
+        return xr_fail(enc->err, XRAY_E_CONFIG,
                        "tokenizer: \"%.*s\" is not in the vocabulary, which "
                        "has no unk_token",
                        (int)(size < 100 ? size : 100), text);
-    return xm_walk_push(w, w->tok->model.unk_id, 0, size) ? xm_walk_no_memory(w)
-                                                          : XRAY_OK;
+    return xm_push_id(enc, enc->tok->model.unk_id, 0, size)
+               ? xm_encode_no_memory(enc)
+               : XRAY_OK;
 }
 
-xray_status xm_wordlevel_word(xm_walk *w, const char *text, size_t size)
+xray_status xm_wordlevel_word(xm_encoding *enc, const char *text, size_t size)
 {
-    int32_t id = xm_vocab_get(&w->tok->ids, text, size);
+    int32_t id = xm_vocab_get(&enc->tok->ids, text, size);
     if (id < 0)
-        return unknown(w, text, size);
-    return xm_walk_push(w, id, 0, size) ? xm_walk_no_memory(w) : XRAY_OK;
+        return push_unknown_id(enc, text, size);
+    return xm_push_id(enc, id, 0, size) ? xm_encode_no_memory(enc) : XRAY_OK;
 }
 
-/* The longest piece of the vocabulary that the rest begins with; its id. */
-static int32_t longest(const xm_walk *w, const char *text, size_t size,
-                       int first, size_t *out_size)
+/* Returns the id of the longest piece that the text starts with; -1: none, -2:
+ * out of memory. */
+static int32_t find_longest_piece(const xm_encoding *enc, const char *text,
+                                  size_t size, int first, size_t *out_size)
 {
-    const xm_model *m = &w->tok->model;
-    xr_str *key = &w->room->scratch;
+    const xm_model *m = &enc->tok->model;
+    xr_str *key = &enc->workspace->scratch;
     if (size > m->longest_piece) {
         size = m->longest_piece;
         while (size && ((unsigned char)text[size] & 0xC0) == 0x80)
@@ -43,7 +46,7 @@ static int32_t longest(const xm_walk *w, const char *text, size_t size,
     if (key->failed)
         return -2;
     while (size) {
-        int32_t id = xm_vocab_get(&w->tok->ids, key->data, head + size);
+        int32_t id = xm_vocab_get(&enc->tok->ids, key->data, head + size);
         *out_size = size;
         if (id >= 0)
             return id;
@@ -52,27 +55,28 @@ static int32_t longest(const xm_walk *w, const char *text, size_t size,
     return -1;
 }
 
-xray_status xm_wordpiece_word(xm_walk *w, const char *text, size_t size)
+xray_status xm_wordpiece_word(xm_encoding *enc, const char *text, size_t size)
 {
     size_t chars = 0;
-    size_t from = w->ids->count;
-    size_t span = w->spans ? w->spans->count : 0;
+    size_t from = enc->ids->count;
+    size_t span = enc->spans ? enc->spans->count : 0;
     for (size_t i = 0; i < size; i++)
         chars += ((unsigned char)text[i] & 0xC0) != 0x80;
-    if (chars > w->tok->model.longest_word)
-        return unknown(w, text, size);
+    if (chars > enc->tok->model.longest_word)
+        return push_unknown_id(enc, text, size);
     for (size_t at = 0, length = 0; at < size; at += length) {
-        int32_t id = longest(w, text + at, size - at, at == 0, &length);
-        if (id == -2 || (id >= 0 && xm_walk_push(w, id, at, at + length))) {
-            w->room->scratch.failed = 0;
-            return xm_walk_no_memory(w);
+        int32_t id =
+            find_longest_piece(enc, text + at, size - at, at == 0, &length);
+        if (id == -2 || (id >= 0 && xm_push_id(enc, id, at, at + length))) {
+            enc->workspace->scratch.failed = 0;
+            return xm_encode_no_memory(enc);
         }
         if (id >= 0)
             continue;
-        w->ids->count = from;
-        if (w->spans)
-            w->spans->count = span;
-        return unknown(w, text, size);
+        enc->ids->count = from;
+        if (enc->spans)
+            enc->spans->count = span;
+        return push_unknown_id(enc, text, size);
     }
     return XRAY_OK;
 }

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classes of characters as the Hugging Face library has them.
 
-    python3 tests/parity/tokenizers_classes.py classes >model/text/class_runs.c
-    python3 tests/parity/tokenizers_classes.py newer   >runs of model/text/newer.c
+    python3 tests/parity/tokenizers_classes.py classes   >model/text/char_class_runs.c
+    python3 tests/parity/tokenizers_classes.py unicode16 >runs of model/text/unicode16.c
 
 Asks the Python package `tokenizers` about every code point; nothing is taken
-from its sources. `newer` also needs `unicodedata2` (a Unicode of at least 16)
+from its sources. `unicode16` also needs `unicodedata2` (a Unicode of at least 16)
 and a Python whose own Unicode is 14.
 """
 import os
@@ -90,22 +90,22 @@ def classes():
         i = j + 1
     print("""/* SPDX-License-Identifier: Apache-2.0
  *
- * Classes of all code points in runs, as the Hugging Face library has them;
- * tests/parity/tokenizers_classes.py measures and prints them.
+ * Classes of all code points as runs, measured on the Hugging Face library and
+ * printed by tests/parity/tokenizers_classes.py.
  */
-#include "model/text/class.h"
+#include "model/text/char_class.h"
 
 /* clang-format off */
-const uint32_t xm_class_runs[] = {""")
+const uint32_t xm_char_class_runs[] = {""")
     for k in range(0, len(runs), 7):
         print("".join("0x%X," % x for x in runs[k:k + 7]))
     print("""};
 /* clang-format on */
-const size_t xm_class_run_count =
-    sizeof xm_class_runs / sizeof xm_class_runs[0];""")
+const size_t xm_char_class_run_count =
+    sizeof xm_char_class_runs / sizeof xm_char_class_runs[0];""")
 
 
-def newer():
+def unicode16():
     import unicodedata2
     known = set().union(*(matched(r"\p{%s}" % k) for k in "LMNPS"))
     runs = []
@@ -122,4 +122,4 @@ def newer():
 
 
 if __name__ == "__main__":
-    {"classes": classes, "newer": newer}[sys.argv[1]]()
+    {"classes": classes, "unicode16": unicode16}[sys.argv[1]]()

@@ -6,7 +6,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 #include "tests/text/small.h"
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"
@@ -324,9 +324,9 @@ static void newer(void **state)
         unsigned characters = 0;
         unsigned sum = 0;
         if (rows[i].name[1] && rows[i].name[2])
-            xm_newer_script(rows[i].name, &text);
+            xm_unicode16_script(rows[i].name, &text);
         else
-            xm_newer(rows[i].name, &text);
+            xm_unicode16_category(rows[i].name, &text);
         for (const char *at = xr_str_text(&text); *at; runs++) {
             char *end;
             assert_memory_equal(at, "\\x{", 3);

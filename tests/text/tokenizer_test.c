@@ -249,7 +249,7 @@ static void refusals(void **state)
         { "{\"normalizer\":{\"type\":\"NFX\"}}", "normalizer NFX" },
         { "{\"normalizer\":{\"type\":\"Precompiled\","
           "\"precompiled_charsmap\":\"AAA=\"}}",
-          "no charsmap" },
+          "not a SentencePiece charsmap" },
         { "{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
           "pre_tokenizer UnicodeScripts" },
         { "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Dropped\","
@@ -262,7 +262,7 @@ static void refusals(void **state)
         { SPLIT("\\\\p{Hxx}"), "\\p{H" },
         { SPLIT("a(?m)"), "\"(?m)\" at offset 1" },
         { SPLIT("(*LIMIT_MATCH=1)a"), "(*LI" },
-        { SPLIT("a("), "no regular expression" },
+        { SPLIT("a("), "not a regular expression" },
         { "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
           "{\"type\":\"ByteLevel\"},{\"type\":\"Figures\"}]}}",
           "pre_tokenizer Figures" },

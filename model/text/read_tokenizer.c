@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tokenizer.json: its parts in order, and the added tokens.
+ * Reads tokenizer.json part by part, and its added tokens.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/file.h"
 #include "core/base/json.h"
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-/* Far above any vocabulary; bounds the table of ids. */
+/* Bounds the table of ids, far above any real vocabulary. */
 #define ID_LIMIT (1 << 22)
-/* Sequences inside Sequences. */
+/* Levels of nested Sequences. */
 #define DEPTH_LIMIT 8
 
 xray_status xm_read_no_memory(const xm_reader *r)
@@ -87,8 +87,8 @@ xray_status xm_read_replace(const xm_reader *r, const cJSON *item,
     return status;
 }
 
-xray_status xm_read_kinds(const xm_reader *r, const cJSON *item,
-                          const xm_read_kind *kinds, size_t count)
+xray_status xm_read_by_type(const xm_reader *r, const cJSON *item,
+                            const xm_step_reader *kinds, size_t count)
 {
     const char *type = xr_json_get(item, "type")->valuestring;
     for (size_t i = 0; i < count; i++)
@@ -98,8 +98,8 @@ xray_status xm_read_kinds(const xm_reader *r, const cJSON *item,
 }
 
 static xray_status
-read_chain(const xm_reader *r, const cJSON *item, const char *list,
-           xray_status (*one)(const xm_reader *, const cJSON *), int depth)
+read_sequence(const xm_reader *r, const cJSON *item, const char *list,
+              xray_status (*one)(const xm_reader *, const cJSON *), int depth)
 {
     const char *type;
     const cJSON *step;
@@ -111,27 +111,27 @@ read_chain(const xm_reader *r, const cJSON *item, const char *list,
     const cJSON *steps = xr_json_get(item, list);
     if (!cJSON_IsArray(steps) || depth == DEPTH_LIMIT)
         return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: %s Sequence needs the array \"%s\" and may be %d "
-                       "levels deep",
+                       "%s: %s Sequence needs the array \"%s\" and may be at "
+                       "most %d levels deep",
                        r->where, r->key, list, DEPTH_LIMIT);
     cJSON_ArrayForEach(step, steps)
     {
-        status = read_chain(r, step, list, one, depth + 1);
+        status = read_sequence(r, step, list, one, depth + 1);
         if (status)
             return status;
     }
     return XRAY_OK;
 }
 
-xray_status xm_read_chain(const xm_reader *r, const cJSON *item,
-                          const char *list,
-                          xray_status (*one)(const xm_reader *, const cJSON *))
+xray_status
+xm_read_sequence(const xm_reader *r, const cJSON *item, const char *list,
+                 xray_status (*one)(const xm_reader *, const cJSON *))
 {
-    return item ? read_chain(r, item, list, one, 0) : XRAY_OK;
+    return item ? read_sequence(r, item, list, one, 0) : XRAY_OK;
 }
 
-static xray_status read_flags(const xm_reader *r, const cJSON *item,
-                              uint32_t *out)
+static xray_status read_added_flags(const xm_reader *r, const cJSON *item,
+                                    uint32_t *out)
 {
     static const struct {
         const char *key;
@@ -152,29 +152,31 @@ static xray_status read_flags(const xm_reader *r, const cJSON *item,
     return XRAY_OK;
 }
 
-/* What a token is looked for as, and decoded to: its normalized content. */
-static xray_status normalize(const xm_reader *r, const xm_added *added,
-                             xr_str *out)
+/* Appends the text that an added token is searched for as and decodes to: its
+ * content, normalized if the token asks for it. */
+static xray_status normalize_added(const xm_reader *r, const xm_added *added,
+                                   xr_str *out)
 {
     xm_tokenizer *tok = r->tok;
     xm_piece piece = { .text = xr_str_text(&added->content),
                        .size = added->content.size };
     xm_piece made = piece;
-    xm_room *room = xm_room_take(tok);
-    xm_walk walk = {
-        .tok = tok, .limit = XM_GROWN(piece.size), .err = r->err, .room = room
-    };
-    xray_status status = room ? XRAY_OK : xm_read_no_memory(r);
+    xm_workspace *workspace = xm_workspace_take(tok);
+    xm_encoding enc = { .tok = tok,
+                        .limit = XM_GROWN(piece.size),
+                        .err = r->err,
+                        .workspace = workspace };
+    xray_status status = workspace ? XRAY_OK : xm_read_no_memory(r);
     if (!status && (added->flags & XM_TOK_NORMALIZED))
-        status = xm_norm_run(&walk, &piece, &made);
+        status = xm_normalize(&enc, &piece, &made);
     if (!status)
         xr_str_append(out, made.text, made.size);
-    xm_room_give(tok, room);
+    xm_workspace_give(tok, workspace);
     return !status && out->failed ? xm_read_no_memory(r) : status;
 }
 
-/* The slot of an added token: that of the same id, or a new one. */
-static xm_added *added_slot(xm_tokenizer *tok, int32_t id)
+/* Returns the slot of the added token with the same id, or a new one. */
+static xm_added *find_added_slot(xm_tokenizer *tok, int32_t id)
 {
     int again = (tok->tokens[id].flags & XM_TOK_ADDED) != 0;
     for (size_t i = 0; again && i < tok->added_count; i++)
@@ -186,7 +188,7 @@ static xm_added *added_slot(xm_tokenizer *tok, int32_t id)
     return &tok->added[tok->added_count++];
 }
 
-static xray_status add_token(const xm_reader *r, const cJSON *item)
+static xray_status read_added_token(const xm_reader *r, const cJSON *item)
 {
     xm_tokenizer *tok = r->tok;
     const char *text;
@@ -201,26 +203,26 @@ static xray_status add_token(const xm_reader *r, const cJSON *item)
                        "%s: the id of \"%.100s\" must be an integer from 0 to "
                        "%d",
                        r->where, text, ID_LIMIT - 1);
-    status = read_flags(r, item, &flags);
+    status = read_added_flags(r, item, &flags);
     if (status || !*text)
         return status;
     if (xm_read_reserve(tok, id))
         return xm_read_no_memory(r);
     const xm_token *old = &tok->tokens[id];
     size_t size = strlen(text);
-    int32_t known = xm_tok_id(tok, text, size);
+    int32_t known = xm_tokenizer_find(tok, text, size);
     if (known != id && (known >= 0 || (old->flags & XM_TOK_KNOWN)))
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "%s: added token \"%.100s\" with id %d does not agree "
                        "with the rest of the vocabulary",
                        r->where, text, (int)id);
-    xm_added *added = added_slot(tok, id);
+    xm_added *added = find_added_slot(tok, id);
     *added = (xm_added){ .id = id, .flags = flags };
     xr_str_append(&added->content, text, size);
     if (added->content.failed ||
         xm_vocab_put(&tok->added_ids, text, size, id) < 0)
         return xm_read_no_memory(r);
-    status = normalize(r, added, &added->text);
+    status = normalize_added(r, added, &added->text);
     if (status)
         return status;
     int same =
@@ -232,8 +234,9 @@ static xray_status add_token(const xm_reader *r, const cJSON *item)
     return tok->pool.failed ? xm_read_no_memory(r) : XRAY_OK;
 }
 
-/* By the way they are looked for: kind, first byte, longest first. */
-static int in_order(const void *a, const void *b)
+/* Orders added tokens as the search needs them: raw ones first, then by first
+ * byte, then longest first. */
+static int compare_added(const void *a, const void *b)
 {
     const xm_added *x = a;
     const xm_added *y = b;
@@ -248,13 +251,13 @@ static int in_order(const void *a, const void *b)
     return (x->text.size < y->text.size) - (x->text.size > y->text.size);
 }
 
-static int kind_of(const xm_added *added)
+static int is_normalized_kind(const xm_added *added)
 {
     return (added->flags & XM_TOK_NORMALIZED) != 0;
 }
 
-/* Where each length ends, from the back of a run of one first byte. */
-static void index_lengths(xm_tokenizer *tok, uint32_t from, uint32_t to)
+/* Links each token of a run with one first byte to the next shorter one. */
+static void index_added_lengths(xm_tokenizer *tok, uint32_t from, uint32_t to)
 {
     for (uint32_t i = to; i-- > from;) {
         int same = i + 1 < to &&
@@ -263,33 +266,34 @@ static void index_lengths(xm_tokenizer *tok, uint32_t from, uint32_t to)
     }
 }
 
-static int index_added(xm_tokenizer *tok)
+static int index_added_tokens(xm_tokenizer *tok)
 {
     uint32_t at = 0;
     int failed = 0;
     for (int kind = 0; kind < 2; kind++) {
         failed |= xm_vocab_init(&tok->added_texts[kind], tok->added_count);
-        /* One that normalizes to nothing could match everywhere. */
+        /* A token that normalizes to nothing would match everywhere. */
         while (at < tok->added_count && !tok->added[at].text.size &&
-               kind_of(&tok->added[at]) == kind)
+               is_normalized_kind(&tok->added[at]) == kind)
             at++;
         for (unsigned byte = 0; !failed && byte < 256; byte++) {
             tok->first[kind][byte] = at;
-            while (at < tok->added_count && kind_of(&tok->added[at]) == kind &&
+            while (at < tok->added_count &&
+                   is_normalized_kind(&tok->added[at]) == kind &&
                    (unsigned char)*xr_str_text(&tok->added[at].text) == byte) {
                 const xr_str *text = &tok->added[at].text;
                 failed |= xm_vocab_put(&tok->added_texts[kind], text->data,
                                        text->size, (int32_t)at) < 0;
                 at++;
             }
-            index_lengths(tok, tok->first[kind][byte], at);
+            index_added_lengths(tok, tok->first[kind][byte], at);
         }
         tok->first[kind][256] = at;
     }
     return failed;
 }
 
-xray_status xm_read_added(const xm_reader *r, const cJSON *list)
+xray_status xm_read_added_tokens(const xm_reader *r, const cJSON *list)
 {
     xm_tokenizer *tok = r->tok;
     const cJSON *item;
@@ -300,43 +304,43 @@ xray_status xm_read_added(const xm_reader *r, const cJSON *list)
         return xm_read_no_memory(r);
     cJSON_ArrayForEach(item, list)
     {
-        xray_status status = add_token(r, item);
+        xray_status status = read_added_token(r, item);
         if (status)
             return status;
     }
-    qsort(tok->added, tok->added_count, sizeof *tok->added, in_order);
-    return index_added(tok) ? xm_read_no_memory(r) : XRAY_OK;
+    qsort(tok->added, tok->added_count, sizeof *tok->added, compare_added);
+    return index_added_tokens(tok) ? xm_read_no_memory(r) : XRAY_OK;
 }
 
-static xray_status read_root(xm_reader *r, const cJSON *root,
-                             const cJSON *config)
+static xray_status read_all_parts(xm_reader *r, const cJSON *root,
+                                  const cJSON *config)
 {
     if (!cJSON_IsObject(root))
         return xr_fail(r->err, XRAY_E_CONFIG, "%s: must be a JSON object",
                        r->where);
     r->key = "normalizer";
-    xray_status status = xm_read_norm(r, root);
+    xray_status status = xm_read_normalizer(r, root);
     r->key = "pre_tokenizer";
     if (!status)
-        status = xm_read_pre(r, root);
+        status = xm_read_pre_tokenizer(r, root);
     r->key = "decoder";
     if (!status)
-        status = xm_read_dec(r, root);
+        status = xm_read_decoder(r, root);
     r->key = "model";
     if (!status)
         status = xm_read_model(r, xr_json_get(root, "model"));
     r->key = "added_tokens";
     if (!status)
-        status = xm_read_added(r, xr_json_get(root, "added_tokens"));
+        status = xm_read_added_tokens(r, xr_json_get(root, "added_tokens"));
     r->key = "post_processor";
     if (!status)
-        status = xm_read_post(r, root, config);
+        status = xm_read_post_processor(r, root, config);
     return status;
 }
 
-/* Parts put their names before what a reader of JSON says of the file: the file
- * belongs in front. */
-static void file_first(xr_err *err, const char *path)
+/* Moves the file's path to the front of a message, where the readers of the
+ * parts have put their own names. */
+static void put_file_first(xr_err *err, const char *path)
 {
     size_t size = strlen(path);
     const char *at = err ? strstr(err->text, path) : NULL;
@@ -348,7 +352,7 @@ static void file_first(xr_err *err, const char *path)
                   (int)(at - whole.text), whole.text, at + size + 2);
 }
 
-xray_status xm_tok_read(xm_tokenizer *tok, const char *dir, xr_err *err)
+xray_status xm_tokenizer_read(xm_tokenizer *tok, const char *dir, xr_err *err)
 {
     char path[XR_PATH_CAP];
     char side[XR_PATH_CAP];
@@ -365,9 +369,9 @@ xray_status xm_tok_read(xm_tokenizer *tok, const char *dir, xr_err *err)
         status = xr_json_file(side, err, &config);
     xm_reader r = { .tok = tok, .where = path, .err = err };
     if (!status)
-        status = read_root(&r, root, config);
+        status = read_all_parts(&r, root, config);
     if (status)
-        file_first(err, path);
+        put_file_first(err, path);
     cJSON_Delete(root);
     cJSON_Delete(config);
     return status;

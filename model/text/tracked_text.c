@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "model/text/tok_text.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Edits of texts whose bytes keep the range of the original they come from.
+ */
+#include "model/text/tracked_text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/text/class.h"
+#include "model/text/char_class.h"
 
 void xm_text_free(xm_text *text)
 {
@@ -18,7 +21,7 @@ void xm_text_clear(xm_text *text)
     xr_str_clear(&text->text);
 }
 
-static xm_range range_at(const xm_piece *piece, size_t at)
+static xm_range get_byte_range(const xm_piece *piece, size_t at)
 {
     if (piece->map)
         return piece->map[at];
@@ -38,7 +41,8 @@ xm_range xm_piece_range(const xm_piece *piece, size_t from, size_t to)
         uint32_t at = (uint32_t)(piece->base + from);
         return (xm_range){ at, at };
     }
-    return (xm_range){ range_at(piece, from).from, range_at(piece, to - 1).to };
+    return (xm_range){ get_byte_range(piece, from).from,
+                       get_byte_range(piece, to - 1).to };
 }
 
 xm_piece xm_piece_cut(const xm_piece *piece, size_t from, size_t to)
@@ -51,8 +55,8 @@ xm_piece xm_piece_cut(const xm_piece *piece, size_t from, size_t to)
                                                        : piece->base + from };
 }
 
-/* Ranges for the bytes that `out` has grown by. */
-static void grow_map(xm_text *out, size_t from)
+/* Makes space in the map for the bytes that `out` has grown by. */
+static void grow_range_map(xm_text *out, size_t from)
 {
     if (out->text.size <= out->cap || out->text.failed)
         return;
@@ -67,8 +71,8 @@ static void grow_map(xm_text *out, size_t from)
     out->cap = cap;
 }
 
-static void append(xm_edit *edit, const char *bytes, size_t size,
-                   xm_range range)
+static void append_bytes(xm_edit *edit, const char *bytes, size_t size,
+                         xm_range range)
 {
     xm_text *out = edit->out;
     size_t from = out->text.size;
@@ -79,19 +83,19 @@ static void append(xm_edit *edit, const char *bytes, size_t size,
     xr_str_append(&out->text, bytes, size);
     if (!edit->track)
         return;
-    grow_map(out, from);
+    grow_range_map(out, from);
     for (size_t i = from; i < out->text.size; i++)
         out->map[i] = range;
 }
 
-/* Where what is inserted at `at` belongs. */
-static xm_range before(const xm_edit *edit, size_t at)
+/* The range of a text that is inserted at `at`. */
+static xm_range get_range_before(const xm_edit *edit, size_t at)
 {
     uint32_t base = (uint32_t)edit->in.base;
-    return at ? range_at(&edit->in, at - 1) : (xm_range){ base, base };
+    return at ? get_byte_range(&edit->in, at - 1) : (xm_range){ base, base };
 }
 
-static void skip(xm_edit *edit, size_t count)
+static void skip_chars(xm_edit *edit, size_t count)
 {
     size_t length;
     for (; count && edit->at < edit->in.size; count--) {
@@ -107,18 +111,18 @@ void xm_edit_put(xm_edit *edit, uint32_t code, int32_t change)
     xm_range range = { 0, 0 };
     if (edit->track) {
         range = change > 0 || edit->at >= edit->in.size
-                    ? before(edit, edit->at)
-                    : range_at(&edit->in, edit->at);
+                    ? get_range_before(edit, edit->at)
+                    : get_byte_range(&edit->in, edit->at);
         if (change <= 0)
-            skip(edit, (size_t)1 + (size_t)-change);
+            skip_chars(edit, (size_t)1 + (size_t)-change);
     }
-    append(edit, bytes, size, range);
+    append_bytes(edit, bytes, size, range);
 }
 
 void xm_edit_drop(xm_edit *edit, size_t count)
 {
     if (edit->track)
-        skip(edit, count);
+        skip_chars(edit, count);
 }
 
 void xm_edit_copy(xm_edit *edit, size_t from, size_t to)
@@ -134,7 +138,7 @@ void xm_edit_copy(xm_edit *edit, size_t from, size_t to)
     xr_str_append(&out->text, edit->in.text + from, to - from);
     if (!edit->track)
         return;
-    grow_map(out, at);
+    grow_range_map(out, at);
     if (out->text.failed)
         return;
     if (edit->in.map) {
@@ -153,8 +157,8 @@ void xm_edit_copy(xm_edit *edit, size_t from, size_t to)
 
 void xm_edit_replace(xm_edit *edit, const char *text, size_t to)
 {
-    append(edit, text, strlen(text),
-           edit->track ? before(edit, to) : (xm_range){ 0, 0 });
+    append_bytes(edit, text, strlen(text),
+                 edit->track ? get_range_before(edit, to) : (xm_range){ 0, 0 });
 }
 
 void xm_edit_prepend(xm_edit *edit, const char *text)
@@ -163,10 +167,12 @@ void xm_edit_prepend(xm_edit *edit, const char *text)
     if (!edit->in.size)
         return;
     (void)xm_utf8_get(edit->in.text, &length);
-    xm_range first = range_at(&edit->in, 0);
-    append(edit, text, strlen(text), first);
-    /* With nothing in front of it the library counts the first as inserted. */
-    append(edit, edit->in.text, length, *text ? first : before(edit, 0));
+    xm_range first = get_byte_range(&edit->in, 0);
+    append_bytes(edit, text, strlen(text), first);
+    /* If `text` is empty, the library counts the first character as
+     * inserted. */
+    append_bytes(edit, edit->in.text, length,
+                 *text ? first : get_range_before(edit, 0));
     xm_edit_copy(edit, length, edit->in.size);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words and their ids, one word a slot: a new one takes the place of the old.
+ * A cache from words to their ids with one word per slot; a new word replaces
+ * the old one.
  */
-#ifndef XM_CACHE_H
-#define XM_CACHE_H
+#ifndef XM_WORD_CACHE_H
+#define XM_WORD_CACHE_H
 
 #include "model/text/vocab.h"
 
@@ -12,13 +13,13 @@
 #define XM_CACHE_IDS 8u
 
 /* One cache line. */
-typedef struct xm_cached {
+typedef struct xm_cached_word {
     uint8_t size; /* 0: empty */
     uint8_t count;
     char key[XM_CACHE_KEY];
-    uint8_t ends[XM_CACHE_IDS]; /* of the ids' spans; ends[0] 0: not known */
+    uint8_t ends[XM_CACHE_IDS]; /* of the ids' spans; ends[0] = 0: unknown */
     int32_t ids[XM_CACHE_IDS];
-} xm_cached;
+} xm_cached_word;
 
 static inline int xm_cache_equal(const char *a, const char *b, size_t size)
 {
@@ -37,11 +38,12 @@ static inline int xm_cache_equal(const char *a, const char *b, size_t size)
     return same;
 }
 
-/* The slot of a word of 1 to XM_CACHE_KEY bytes; whether it holds it. */
-static inline xm_cached *xm_cache_slot(xm_cached *cache, const char *key,
-                                       size_t size, int *out_hit)
+/* Returns the slot of a word of 1 to XM_CACHE_KEY bytes, and whether the slot
+ * holds that word. */
+static inline xm_cached_word *
+xm_cache_slot(xm_cached_word *cache, const char *key, size_t size, int *out_hit)
 {
-    xm_cached *slot = &cache[xm_hash(key, size) & (XM_CACHE_SLOTS - 1)];
+    xm_cached_word *slot = &cache[xm_hash(key, size) & (XM_CACHE_SLOTS - 1)];
     *out_hit = slot->size == size && xm_cache_equal(slot->key, key, size);
     return slot;
 }

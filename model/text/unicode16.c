@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Characters of Unicode 15 to 16, which Oniguruma knows and an older PCRE2 does
- * not.
+ * Characters added in Unicode 15 and 16, which Oniguruma knows and an older
+ * PCRE2 does not.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <string.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-/* From the first to the last, and their general category. */
+/* Code points from `from` to `to` with one general category. */
 typedef struct run {
     uint32_t from;
     uint32_t to;
@@ -63,7 +63,7 @@ static const run runs[] = {
 };
 /* clang-format on */
 
-/* The same for the scripts that a pattern may name. */
+/* The new characters of the scripts that a pattern may name. */
 static const struct {
     uint32_t from;
     uint32_t to;
@@ -80,8 +80,8 @@ static const struct {
     { 0x1DF25, 0x1DF2A, "Latin" },      { 0x116D0, 0x116E3, "Myanmar" }
 };
 
-/* A version of Unicode that has them all. */
-static int knows_all(void)
+/* Whether the installed PCRE2 has a Unicode of at least 16. */
+static int pcre2_knows_unicode16(void)
 {
     char version[32] = "";
     if (pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, NULL) < (int)sizeof version)
@@ -89,9 +89,9 @@ static int knows_all(void)
     return version[0] == '1' && version[1] >= '6';
 }
 
-void xm_newer(const char *category, xr_str *out)
+void xm_unicode16_category(const char *category, xr_str *out)
 {
-    if (knows_all())
+    if (pcre2_knows_unicode16())
         return;
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
         if (runs[i].category[0] == category[0] &&
@@ -99,9 +99,9 @@ void xm_newer(const char *category, xr_str *out)
             xr_str_printf(out, "\\x{%X}-\\x{%X}", runs[i].from, runs[i].to);
 }
 
-void xm_newer_script(const char *name, xr_str *out)
+void xm_unicode16_script(const char *name, xr_str *out)
 {
-    if (knows_all())
+    if (pcre2_knows_unicode16())
         return;
     for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++)
         if (strcmp(scripts[i].name, name) == 0)

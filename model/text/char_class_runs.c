@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Classes of all code points in runs, as the Hugging Face library has them;
- * tests/parity/tokenizers_classes.py measures and prints them.
+ * Classes of all code points as runs, measured on the Hugging Face library and
+ * printed by tests/parity/tokenizers_classes.py.
  */
-#include "model/text/class.h"
+#include "model/text/char_class.h"
 
 /* clang-format off */
-const uint32_t xm_class_runs[] = {
+const uint32_t xm_char_class_runs[] = {
 0x12040,0x4004,0x4044,0x2004,0x24040,0x2004,0x1E020,
 0x1401A,0xE020,0x34009,0x8020,0x2028,0x2020,0x34009,
 0x8020,0xC040,0x2044,0x34040,0x2804,0x2020,0xA000,
@@ -430,5 +430,5 @@ const uint32_t xm_class_runs[] = {
 0x1E0188,0x1FC20000,0x1FFFC040,0x4000,0x1FFFC040,0x4000,
 };
 /* clang-format on */
-const size_t xm_class_run_count =
-    sizeof xm_class_runs / sizeof xm_class_runs[0];
+const size_t xm_char_class_run_count =
+    sizeof xm_char_class_runs / sizeof xm_char_class_runs[0];

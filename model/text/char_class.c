@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The runs of class_runs.c as a table of two levels.
+ * Expands the runs of char_class_runs.c into a two-level table of classes.
  */
-#include "model/text/class.h"
+#include "model/text/char_class.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/str.h"
 
-/* Number of a page equal to the last one, so that it need not be kept. */
-static int keep(xm_classes *classes, size_t *cap)
+/* Returns the index of the last page, or of an earlier page with the same
+ * contents, in which case the last page is dropped; -1: out of memory. */
+static int share_last_page(xm_char_classes *classes, size_t *cap)
 {
     const uint16_t *last = classes->pages + classes->page_count * 256;
     size_t i = classes->page_count;
@@ -27,17 +28,17 @@ static int keep(xm_classes *classes, size_t *cap)
     return (int)classes->page_count - 1;
 }
 
-int xm_classes_init(xm_classes *classes)
+int xm_char_classes_init(xm_char_classes *classes)
 {
     size_t cap = 256;
     size_t run = 0;
     uint32_t left = 0;
     classes->pages = xr_calloc(cap * 256, sizeof *classes->pages);
     for (size_t p = 0; classes->pages && p < XM_CLASS_PAGES; p++) {
-        /* Long runs: the page before stands for this one too. */
+        /* Inside a long run the page before often serves this range too. */
         if (left >= 256 && p && run) {
             uint16_t *page = classes->pages + classes->page_count * 256;
-            uint16_t value = (uint16_t)(xm_class_runs[run - 1] & 0x1FFF);
+            uint16_t value = (uint16_t)(xm_char_class_runs[run - 1] & 0x1FFF);
             const uint16_t *before =
                 classes->pages + (size_t)classes->page[p - 1] * 256;
             if (before[0] == value && memcmp(before, before + 1, 510) == 0) {
@@ -51,13 +52,13 @@ int xm_classes_init(xm_classes *classes)
         } else {
             uint16_t *page = classes->pages + classes->page_count * 256;
             for (size_t i = 0; i < 256; i++) {
-                while (!left && run < xm_class_run_count)
-                    left = xm_class_runs[run++] >> 13;
-                page[i] = (uint16_t)(xm_class_runs[run - 1] & 0x1FFF);
+                while (!left && run < xm_char_class_run_count)
+                    left = xm_char_class_runs[run++] >> 13;
+                page[i] = (uint16_t)(xm_char_class_runs[run - 1] & 0x1FFF);
                 left -= left != 0;
             }
         }
-        int number = keep(classes, &cap);
+        int number = share_last_page(classes, &cap);
         if (number < 0)
             return -1;
         classes->page[p] = (uint16_t)number;
@@ -65,7 +66,7 @@ int xm_classes_init(xm_classes *classes)
     return classes->pages ? 0 : -1;
 }
 
-void xm_classes_free(xm_classes *classes)
+void xm_char_classes_free(xm_char_classes *classes)
 {
     free(classes->pages);
     classes->pages = NULL;

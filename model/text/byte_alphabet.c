@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte-level tokens: bytes as printable characters, and back to UTF-8.
+ * The byte-level alphabet, which writes bytes as printable characters, and the
+ * repair of bytes that are not valid UTF-8.
  */
 #include <string.h>
 
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-/* Bytes that do not stand for themselves: 0 to 32, 127 to 160, and 173. */
+/* Three groups of bytes do not stand for themselves: 0 to 32, 127 to 160, and
+ * 173. */
 #define LOW 33u
 #define MIDDLE 34u
 #define LAST (256u + LOW + MIDDLE)
@@ -20,8 +22,8 @@ uint32_t xm_alphabet_code(unsigned byte)
     return byte == 173u ? LAST : byte;
 }
 
-/* -1: no character of the alphabet. */
-static int byte_of(uint32_t code)
+/* Returns -1 for a character outside the alphabet. */
+static int find_alphabet_byte(uint32_t code)
 {
     if (code > LAST || code == 173u)
         return -1;
@@ -38,7 +40,7 @@ int xm_alphabet_read(const char *text, size_t size, xr_str *out)
     char made[64];
     size_t used = 0;
     for (size_t i = 0, length; i < size; i += length) {
-        int byte = byte_of(xm_utf8_get(text + i, &length));
+        int byte = find_alphabet_byte(xm_utf8_get(text + i, &length));
         if (byte < 0) {
             out->size = start;
             return 0;
@@ -53,9 +55,9 @@ int xm_alphabet_read(const char *text, size_t size, xr_str *out)
     return 1;
 }
 
-/* How many bytes at `at`, where no whole character stands, belong together: a
- * lead byte and those behind it that could still have made a character. */
-static size_t broken(const char *at, const char *end)
+/* Returns how many bytes at `at`, where no complete character starts, are one
+ * error: a lead byte and the bytes after it that still fit a character. */
+static size_t count_broken_bytes(const char *at, const char *end)
 {
     unsigned lead = (unsigned char)*at;
     unsigned low = 0x80;
@@ -68,9 +70,9 @@ static size_t broken(const char *at, const char *end)
     else if (lead == 0xF0)
         low = 0x90;
     else if (lead == 0xED)
-        high = 0x9F; /* surrogates */
+        high = 0x9F; /* no surrogates */
     else if (lead == 0xF4)
-        high = 0x8F; /* the end of Unicode */
+        high = 0x8F; /* nothing above U+10FFFF */
     size_t n = 1;
     for (; n < whole && n < (size_t)(end - at); n++) {
         unsigned next = (unsigned char)at[n];
@@ -82,8 +84,9 @@ static size_t broken(const char *at, const char *end)
     return n;
 }
 
-/* Whether the bytes to the end may be the start of a character. */
-static int unfinished(const char *at, const char *end, size_t size)
+/* Whether the `size` bytes at `at` reach the end and may still become a
+ * character. */
+static int is_unfinished_char(const char *at, const char *end, size_t size)
 {
     unsigned lead = (unsigned char)*at;
     size_t whole = lead < 0xC2 || lead > 0xF4 ? 1
@@ -105,8 +108,8 @@ size_t xm_utf8_repair(const char *bytes, size_t size, int more, xr_str *out)
             at += length;
             continue;
         }
-        size_t bad = broken(at, end);
-        if (more && unfinished(at, end, bad))
+        size_t bad = count_broken_bytes(at, end);
+        if (more && is_unfinished_char(at, end, bad))
             break;
         xr_str_append(out, start, (size_t)(at - start));
         xr_str_puts(out, "\xEF\xBF\xBD");

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stands around a text: post_processor, and the names in
+ * Reads which tokens are added around every text, from "post_processor" and
  * tokenizer_config.json.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/json.h"
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-static xray_status add_id(const xm_reader *r, int32_t id, xm_ids *to)
+static xray_status add_known_id(const xm_reader *r, int32_t id, xm_ids *to)
 {
     if (id < 0 || (size_t)id >= r->tok->token_count)
         return xr_fail(r->err, XRAY_E_CONFIG,
@@ -19,8 +19,8 @@ static xray_status add_id(const xm_reader *r, int32_t id, xm_ids *to)
     return xm_ids_push(to, id) ? xm_read_no_memory(r) : XRAY_OK;
 }
 
-static xray_status add_special(const xm_reader *r, const cJSON *post,
-                               const char *name, xm_ids *to)
+static xray_status add_special_token(const xm_reader *r, const cJSON *post,
+                                     const char *name, xm_ids *to)
 {
     const cJSON *known = xr_json_get(post, "special_tokens");
     const cJSON *entry = cJSON_GetObjectItemCaseSensitive(known, name);
@@ -31,7 +31,7 @@ static xray_status add_special(const xm_reader *r, const cJSON *post,
     if (status)
         return xr_fail_in(r->err, status, "special token \"%.100s\"", name);
     for (size_t i = 0; !status && i < count; i++)
-        status = add_id(r, ids[i], to);
+        status = add_known_id(r, ids[i], to);
     free(ids);
     return status;
 }
@@ -55,8 +55,8 @@ static xray_status read_template(const xm_reader *r, const cJSON *post)
                            "%s: post_processor \"single\" must hold Sequence "
                            "A and SpecialTokens",
                            r->where);
-        xray_status status = add_special(r, post, id->valuestring,
-                                         seen ? &tok->suffix : &tok->prefix);
+        xray_status status = add_special_token(
+            r, post, id->valuestring, seen ? &tok->suffix : &tok->prefix);
         if (status)
             return status;
     }
@@ -67,9 +67,10 @@ static xray_status read_template(const xm_reader *r, const cJSON *post)
                                r->where);
 }
 
-/* "cls" and "sep" of Bert and Roberta: [text, id]. */
-static xray_status read_pair(const xm_reader *r, const cJSON *post,
-                             const char *key, xm_ids *to)
+/* Reads "cls" or "sep" of BertProcessing and RobertaProcessing, each [text,
+ * id]. */
+static xray_status read_token_pair(const xm_reader *r, const cJSON *post,
+                                   const char *key, xm_ids *to)
 {
     const cJSON *list = xr_json_get(post, key);
     const cJSON *text = cJSON_IsArray(list) ? list->child : NULL;
@@ -79,10 +80,10 @@ static xray_status read_pair(const xm_reader *r, const cJSON *post,
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "%s: post_processor \"%s\" must be [\"token\", id]",
                        r->where, key);
-    return add_id(r, value, to);
+    return add_known_id(r, value, to);
 }
 
-static xray_status read_trim(const xm_reader *r, const cJSON *post)
+static xray_status read_trim_offsets(const xm_reader *r, const cJSON *post)
 {
     xm_tokenizer *tok = r->tok;
     int trims;
@@ -103,20 +104,20 @@ static xray_status read_trim(const xm_reader *r, const cJSON *post)
     return XRAY_OK;
 }
 
-/* Id of a token that tokenizer_config.json names, as text or as an object with
- * "content"; -1: none. */
-static int32_t named(const xm_tokenizer *tok, const cJSON *config,
-                     const char *key)
+/* Returns the id of a token that tokenizer_config.json names, as a string or as
+ * an object with "content"; -1: none. */
+static int32_t find_named_token(const xm_tokenizer *tok, const cJSON *config,
+                                const char *key)
 {
     const cJSON *item = xr_json_get(config, key);
     if (cJSON_IsObject(item))
         item = xr_json_get(item, "content");
     if (!cJSON_IsString(item))
         return -1;
-    return xm_tok_id(tok, item->valuestring, strlen(item->valuestring));
+    return xm_tokenizer_find(tok, item->valuestring, strlen(item->valuestring));
 }
 
-static xray_status read_rules(const xm_reader *r, const cJSON *config)
+static xray_status read_bos_eos_rules(const xm_reader *r, const cJSON *config)
 {
     xm_tokenizer *tok = r->tok;
     const char *where = r->where;
@@ -131,8 +132,8 @@ static xray_status read_rules(const xm_reader *r, const cJSON *config)
         return status;
     if ((bos && tok->bos_id < 0) || (eos && tok->eos_id < 0))
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: tokenizer_config.json adds a %s token that it "
-                       "does not name",
+                       "%s: tokenizer_config.json adds the %s token but "
+                       "does not name it",
                        where, bos && tok->bos_id < 0 ? "bos" : "eos");
     if ((bos && xm_ids_push(&tok->prefix, tok->bos_id)) ||
         (eos && xm_ids_push(&tok->suffix, tok->eos_id)))
@@ -140,14 +141,14 @@ static xray_status read_rules(const xm_reader *r, const cJSON *config)
     return XRAY_OK;
 }
 
-/* ByteLevel only moves spans. */
-static xray_status read_one(const xm_reader *r, const cJSON *post)
+/* Reads one post-processor. ByteLevel adds no token and only trims spans. */
+static xray_status read_processor(const xm_reader *r, const cJSON *post)
 {
     xm_tokenizer *tok = r->tok;
     const char *type = xr_json_get(post, "type")->valuestring;
     int roberta = strcmp(type, "RobertaProcessing") == 0;
     if (strcmp(type, "ByteLevel") == 0)
-        return read_trim(r, post);
+        return read_trim_offsets(r, post);
     if (tok->prefix.count || tok->suffix.count)
         return xr_fail(r->err, XRAY_E_UNSUPPORTED,
                        "%s: post_processor Sequence with two steps that add "
@@ -159,23 +160,25 @@ static xray_status read_one(const xm_reader *r, const cJSON *post)
         return xm_read_refuse(r, type,
                               "null, ByteLevel, TemplateProcessing, "
                               "BertProcessing, RobertaProcessing and Sequence");
-    xray_status status = read_pair(r, post, "cls", &tok->prefix);
+    xray_status status = read_token_pair(r, post, "cls", &tok->prefix);
     if (!status)
-        status = read_pair(r, post, "sep", &tok->suffix);
-    return status || !roberta ? status : read_trim(r, post);
+        status = read_token_pair(r, post, "sep", &tok->suffix);
+    return status || !roberta ? status : read_trim_offsets(r, post);
 }
 
-xray_status xm_read_post(const xm_reader *r, const cJSON *root,
-                         const cJSON *config)
+xray_status xm_read_post_processor(const xm_reader *r, const cJSON *root,
+                                   const cJSON *config)
 {
     xm_tokenizer *tok = r->tok;
-    tok->bos_id = named(tok, config, "bos_token");
-    tok->eos_id = named(tok, config, "eos_token");
+    tok->bos_id = find_named_token(tok, config, "bos_token");
+    tok->eos_id = find_named_token(tok, config, "eos_token");
     const cJSON *post = xr_json_get(root, "post_processor");
     if (!post)
-        return read_rules(r, config);
-    xray_status status = xm_read_chain(r, post, "processors", read_one);
-    /* Without names, what stands in front of every text is the BOS. */
+        return read_bos_eos_rules(r, config);
+    xray_status status =
+        xm_read_sequence(r, post, "processors", read_processor);
+    /* If no tokenizer_config.json names a BOS, the token added in front is
+     * taken as it. */
     if (!status && !config && tok->prefix.count == 1)
         tok->bos_id = tok->prefix.data[0];
     return status;

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decoder of tokenizer.json.
+ * Reads "decoder" of tokenizer.json.
  */
 #include <string.h>
 
 #include "core/base/json.h"
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-static xray_status add(const xm_reader *r, xm_dec step, const char *from,
-                       const char *to, xm_dec **out)
+static xray_status add_decoder_step(const xm_reader *r, xm_decoder_step step,
+                                    const char *from, const char *to,
+                                    xm_decoder_step **out)
 {
     xm_tokenizer *tok = r->tok;
     if (tok->dec_count == XM_STEPS)
         return xr_fail(r->err, XRAY_E_UNSUPPORTED,
                        "%s: %s has more than %d steps", r->where, r->key,
                        XM_STEPS);
-    xm_dec *made = &tok->dec[tok->dec_count++];
+    xm_decoder_step *made = &tok->dec[tok->dec_count++];
     *made = step;
     made->from = xr_strdup(from);
     made->to = xr_strdup(to);
@@ -29,11 +30,12 @@ static xray_status read_replace(const xm_reader *r, const cJSON *item)
     const char *string;
     const char *regex;
     const char *to;
-    xm_dec *step;
+    xm_decoder_step *step;
     xray_status status = xm_read_replace(r, item, &string, &regex, &to);
     if (!status)
-        status = add(r, (xm_dec){ .kind = XM_DEC_REPLACE },
-                     string ? string : "", to, &step);
+        status =
+            add_decoder_step(r, (xm_decoder_step){ .kind = XM_DEC_REPLACE },
+                             string ? string : "", to, &step);
     if (!status && regex)
         status = xm_regex_open(regex, r->where, r->err, &step->regex);
     return status ? xr_fail_in(r->err, status, "%s Replace", r->key) : XRAY_OK;
@@ -58,13 +60,13 @@ static xray_status read_strip(const xm_reader *r, const cJSON *item)
         start < 0 || stop < 0 || start > INT32_MAX || stop > INT32_MAX)
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "%s: %s Strip needs one character as \"content\" and "
-                       "counts as \"start\" and \"stop\"",
+                       "counts of at least 0 as \"start\" and \"stop\"",
                        r->where, r->key);
-    return add(r,
-               (xm_dec){ .kind = XM_DEC_STRIP,
-                         .start = (uint32_t)start,
-                         .stop = (uint32_t)stop },
-               content, "", NULL);
+    return add_decoder_step(r,
+                            (xm_decoder_step){ .kind = XM_DEC_STRIP,
+                                               .start = (uint32_t)start,
+                                               .stop = (uint32_t)stop },
+                            content, "", NULL);
 }
 
 static xray_status read_metaspace(const xm_reader *r, const cJSON *item)
@@ -83,17 +85,19 @@ static xray_status read_metaspace(const xm_reader *r, const cJSON *item)
     if (status)
         return xr_fail_in(r->err, status, "%s Metaspace", r->key);
     int never = !prefix || strcmp(scheme, "never") == 0;
-    return *mark ? add(r, (xm_dec){ .kind = XM_DEC_METASPACE }, mark,
-                       never ? " " : "", NULL)
-                 : xr_fail(r->err, XRAY_E_CONFIG,
-                           "%s: %s Metaspace: \"replacement\" must be one "
-                           "character",
-                           r->where, r->key);
+    return *mark
+               ? add_decoder_step(r,
+                                  (xm_decoder_step){ .kind = XM_DEC_METASPACE },
+                                  mark, never ? " " : "", NULL)
+               : xr_fail(r->err, XRAY_E_CONFIG,
+                         "%s: %s Metaspace: \"replacement\" must be one "
+                         "character",
+                         r->where, r->key);
 }
 
 static xray_status read_wordpiece(const xm_reader *r, const cJSON *item)
 {
-    xm_dec step = { .kind = XM_DEC_WORDPIECE };
+    xm_decoder_step step = { .kind = XM_DEC_WORDPIECE };
     const char *prefix;
     xray_status status =
         xr_json_string_or(item, "prefix", "##", r->where, r->err, &prefix);
@@ -101,10 +105,10 @@ static xray_status read_wordpiece(const xm_reader *r, const cJSON *item)
         status =
             xr_json_bool_or(item, "cleanup", 1, r->where, r->err, &step.clean);
     return status ? xr_fail_in(r->err, status, "%s WordPiece", r->key)
-                  : add(r, step, prefix, "", NULL);
+                  : add_decoder_step(r, step, prefix, "", NULL);
 }
 
-static xray_status read_bpe(const xm_reader *r, const cJSON *item)
+static xray_status read_bpe_suffix(const xm_reader *r, const cJSON *item)
 {
     const char *suffix;
     xray_status status =
@@ -113,35 +117,40 @@ static xray_status read_bpe(const xm_reader *r, const cJSON *item)
         status = xr_fail(r->err, XRAY_E_CONFIG,
                          "%s: \"suffix\" must not be empty", r->where);
     return status ? xr_fail_in(r->err, status, "%s BPEDecoder", r->key)
-                  : add(r, (xm_dec){ .kind = XM_DEC_BPE }, suffix, "", NULL);
+                  : add_decoder_step(r, (xm_decoder_step){ .kind = XM_DEC_BPE },
+                                     suffix, "", NULL);
 }
 
-static xray_status read_step(const xm_reader *r, const cJSON *item)
+static xray_status read_decoder_step(const xm_reader *r, const cJSON *item)
 {
-    static const xm_read_kind kinds[] = { { "Replace", read_replace },
-                                          { "Strip", read_strip },
-                                          { "Metaspace", read_metaspace },
-                                          { "WordPiece", read_wordpiece },
-                                          { "BPEDecoder", read_bpe } };
+    static const xm_step_reader kinds[] = { { "Replace", read_replace },
+                                            { "Strip", read_strip },
+                                            { "Metaspace", read_metaspace },
+                                            { "WordPiece", read_wordpiece },
+                                            { "BPEDecoder", read_bpe_suffix } };
     const char *type = xr_json_get(item, "type")->valuestring;
     xray_status status =
-        xm_read_kinds(r, item, kinds, sizeof kinds / sizeof kinds[0]);
+        xm_read_by_type(r, item, kinds, sizeof kinds / sizeof kinds[0]);
     if (status != XRAY_END)
         return status;
     if (strcmp(type, "ByteLevel") == 0)
-        return add(r, (xm_dec){ .kind = XM_DEC_ALPHABET }, "", "", NULL);
+        return add_decoder_step(r, (xm_decoder_step){ .kind = XM_DEC_ALPHABET },
+                                "", "", NULL);
     if (strcmp(type, "ByteFallback") == 0)
-        return add(r, (xm_dec){ .kind = XM_DEC_BYTES }, "", "", NULL);
+        return add_decoder_step(r, (xm_decoder_step){ .kind = XM_DEC_BYTES },
+                                "", "", NULL);
     if (strcmp(type, "Fuse") == 0)
-        return add(r, (xm_dec){ .kind = XM_DEC_FUSE }, "", "", NULL);
+        return add_decoder_step(r, (xm_decoder_step){ .kind = XM_DEC_FUSE }, "",
+                                "", NULL);
     return xm_read_refuse(r, type,
                           "ByteLevel, Replace, ByteFallback, Fuse, Strip, "
                           "Metaspace, WordPiece, BPEDecoder and Sequence");
 }
 
-xray_status xm_read_dec(const xm_reader *r, const cJSON *root)
+xray_status xm_read_decoder(const xm_reader *r, const cJSON *root)
 {
     const cJSON *item = xr_json_get(root, "decoder");
-    return item ? xm_read_chain(r, item, "decoders", read_step)
-                : add(r, (xm_dec){ .kind = XM_DEC_JOIN }, "", "", NULL);
+    return item ? xm_read_sequence(r, item, "decoders", read_decoder_step)
+                : add_decoder_step(r, (xm_decoder_step){ .kind = XM_DEC_JOIN },
+                                   "", "", NULL);
 }

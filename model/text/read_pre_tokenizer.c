@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pre_tokenizer of tokenizer.json.
+ * Reads "pre_tokenizer" of tokenizer.json.
  */
 #include <string.h>
 
 #include "core/base/json.h"
-#include "model/text/tok.h"
+#include "model/text/internal.h"
 
-static xray_status add(const xm_reader *r, xm_pre step, xm_pre **out)
+static xray_status add_pre_step(const xm_reader *r, xm_pre_step step,
+                                xm_pre_step **out)
 {
     xm_tokenizer *tok = r->tok;
     if (tok->pre_count == XM_STEPS)
@@ -21,12 +22,14 @@ static xray_status add(const xm_reader *r, xm_pre step, xm_pre **out)
     return XRAY_OK;
 }
 
-static xray_status add_class(const xm_reader *r, unsigned mask,
-                             enum xm_behavior behavior)
+static xray_status add_class_step(const xm_reader *r, unsigned mask,
+                                  enum xm_behavior behavior)
 {
-    return add(
-        r, (xm_pre){ .kind = XM_PRE_CLASS, .mask = mask, .behavior = behavior },
-        NULL);
+    return add_pre_step(r,
+                        (xm_pre_step){ .kind = XM_PRE_CLASS,
+                                       .mask = mask,
+                                       .behavior = behavior },
+                        NULL);
 }
 
 static xray_status read_behavior(const xm_reader *r, const cJSON *item,
@@ -51,9 +54,9 @@ static xray_status read_behavior(const xm_reader *r, const cJSON *item,
                    r->where, r->key);
 }
 
-/* Patterns that mean every character by itself need no matching. The empty one
- * is what our own tools write. */
-static int every_character(const char *pattern)
+/* Whether a pattern matches every single character, so that no matching is
+ * needed. X-ray's own tools write the empty pattern. */
+static int is_every_character(const char *pattern)
 {
     return !*pattern || strcmp(pattern, "[\\s\\S]") == 0 ||
            strcmp(pattern, ".|\\n") == 0;
@@ -63,8 +66,8 @@ static xray_status read_split(const xm_reader *r, const cJSON *item)
 {
     const char *string;
     const char *regex;
-    xm_pre step = { .kind = XM_PRE_REGEX };
-    xm_pre *made;
+    xm_pre_step step = { .kind = XM_PRE_REGEX };
+    xm_pre_step *made;
     xray_status status = xm_read_pattern(r, item, &string, &regex);
     if (!status)
         status = read_behavior(r, item, NULL, &step.behavior);
@@ -73,20 +76,21 @@ static xray_status read_split(const xm_reader *r, const cJSON *item)
             xr_json_bool_or(item, "invert", 0, r->where, r->err, &step.invert);
     if (status)
         return status;
-    /* Of a pattern without gaps the pieces are the matches, both ways. */
+    /* The scanners' patterns leave no gaps, so in both cases the pieces are the
+     * matches. */
     int isolated = step.behavior == XM_ISOLATED ||
                    (step.behavior == XM_REMOVED && step.invert);
     if (step.behavior == XM_ISOLATED &&
-        every_character(string ? string : regex) && (regex || !*string))
-        return add(r, (xm_pre){ .kind = XM_PRE_CHARS }, NULL);
+        is_every_character(string ? string : regex) && (regex || !*string))
+        return add_pre_step(r, (xm_pre_step){ .kind = XM_PRE_CHARS }, NULL);
     if (regex && isolated) {
-        step.scanner = xm_scan_find(regex);
+        step.scanner = xm_find_scanner(regex);
         if (step.scanner.next) {
             step.kind = XM_PRE_SCAN;
-            return add(r, step, NULL);
+            return add_pre_step(r, step, NULL);
         }
     }
-    status = add(r, step, &made);
+    status = add_pre_step(r, step, &made);
     if (!status && regex)
         status = xm_regex_open(regex, r->where, r->err, &made->regex);
     else if (!status)
@@ -106,18 +110,21 @@ static xray_status read_byte_level(const xm_reader *r, const cJSON *item)
     if (status)
         return xr_fail_in(r->err, status, "%s", r->key);
     if (prefix)
-        status = add(r, (xm_pre){ .kind = XM_PRE_SPACE }, NULL);
+        status = add_pre_step(r, (xm_pre_step){ .kind = XM_PRE_SPACE }, NULL);
     if (!status && regex)
-        status = add(r,
-                     (xm_pre){ .kind = XM_PRE_SCAN,
-                               .scanner = xm_scan_find(xm_scan_gpt2) },
-                     NULL);
-    return status ? status : add(r, (xm_pre){ .kind = XM_PRE_ALPHABET }, NULL);
+        status = add_pre_step(
+            r,
+            (xm_pre_step){ .kind = XM_PRE_SCAN,
+                           .scanner = xm_find_scanner(xm_gpt2_pattern) },
+            NULL);
+    return status ? status
+                  : add_pre_step(r, (xm_pre_step){ .kind = XM_PRE_ALPHABET },
+                                 NULL);
 }
 
-/* A string of one character. */
-static xray_status read_char(const xm_reader *r, const cJSON *item,
-                             const char *key, char out[8])
+/* Reads a string of exactly one character. */
+static xray_status read_one_char(const xm_reader *r, const cJSON *item,
+                                 const char *key, char out[8])
 {
     const char *text;
     xray_status status = xr_json_string(item, key, r->where, r->err, &text);
@@ -135,10 +142,10 @@ static xray_status read_char(const xm_reader *r, const cJSON *item,
 
 static xray_status read_metaspace(const xm_reader *r, const cJSON *item)
 {
-    xm_pre step = { .kind = XM_PRE_META };
+    xm_pre_step step = { .kind = XM_PRE_META };
     const char *scheme = "";
     int prefix;
-    xray_status status = read_char(r, item, "replacement", step.from);
+    xray_status status = read_one_char(r, item, "replacement", step.from);
     if (!status)
         status = xr_json_string_or(item, "prepend_scheme", "always", r->where,
                                    r->err, &scheme);
@@ -169,7 +176,7 @@ static xray_status read_metaspace(const xm_reader *r, const cJSON *item)
         step.scheme = XM_NEVER;
     if (step.scheme == XM_FIRST && (r->tok->norm_count || r->tok->pre_count))
         r->tok->tracks = 1;
-    return add(r, step, NULL);
+    return add_pre_step(r, step, NULL);
 }
 
 static xray_status read_digits(const xm_reader *r, const cJSON *item)
@@ -178,25 +185,25 @@ static xray_status read_digits(const xm_reader *r, const cJSON *item)
     xray_status status = xr_json_bool_or(item, "individual_digits", 0, r->where,
                                          r->err, &single);
     return status ? xr_fail_in(r->err, status, "%s", r->key)
-                  : add_class(r, XM_C_NUMERIC,
-                              single ? XM_ISOLATED : XM_CONTIGUOUS);
+                  : add_class_step(r, XM_C_NUMERIC,
+                                   single ? XM_ISOLATED : XM_CONTIGUOUS);
 }
 
 static xray_status read_punctuation(const xm_reader *r, const cJSON *item)
 {
     enum xm_behavior behavior;
     xray_status status = read_behavior(r, item, "Isolated", &behavior);
-    return status ? status : add_class(r, XM_C_PUNCT, behavior);
+    return status ? status : add_class_step(r, XM_C_PUNCT, behavior);
 }
 
 static xray_status read_delimiter(const xm_reader *r, const cJSON *item)
 {
-    xm_pre step = { .kind = XM_PRE_CHAR, .behavior = XM_REMOVED };
-    xray_status status = read_char(r, item, "delimiter", step.from);
-    return status ? status : add(r, step, NULL);
+    xm_pre_step step = { .kind = XM_PRE_CHAR, .behavior = XM_REMOVED };
+    xray_status status = read_one_char(r, item, "delimiter", step.from);
+    return status ? status : add_pre_step(r, step, NULL);
 }
 
-static xray_status read_length(const xm_reader *r, const cJSON *item)
+static xray_status read_fixed_length(const xm_reader *r, const cJSON *item)
 {
     int64_t length;
     xray_status status =
@@ -206,34 +213,35 @@ static xray_status read_length(const xm_reader *r, const cJSON *item)
             xr_fail(r->err, XRAY_E_CONFIG,
                     "%s: \"length\" must be from 1 to 1073741824", r->where);
     return status ? xr_fail_in(r->err, status, "%s", r->key)
-                  : add(r,
-                        (xm_pre){ .kind = XM_PRE_LENGTH,
-                                  .length = (size_t)length },
-                        NULL);
+                  : add_pre_step(r,
+                                 (xm_pre_step){ .kind = XM_PRE_LENGTH,
+                                                .length = (size_t)length },
+                                 NULL);
 }
 
-static xray_status read_step(const xm_reader *r, const cJSON *item)
+static xray_status read_pre_step(const xm_reader *r, const cJSON *item)
 {
-    static const xm_read_kind kinds[] = { { "Split", read_split },
-                                          { "ByteLevel", read_byte_level },
-                                          { "Metaspace", read_metaspace },
-                                          { "Digits", read_digits },
-                                          { "Punctuation", read_punctuation },
-                                          { "CharDelimiterSplit",
-                                            read_delimiter },
-                                          { "FixedLength", read_length } };
+    static const xm_step_reader kinds[] = {
+        { "Split", read_split },
+        { "ByteLevel", read_byte_level },
+        { "Metaspace", read_metaspace },
+        { "Digits", read_digits },
+        { "Punctuation", read_punctuation },
+        { "CharDelimiterSplit", read_delimiter },
+        { "FixedLength", read_fixed_length }
+    };
     const char *type = xr_json_get(item, "type")->valuestring;
     xray_status status =
-        xm_read_kinds(r, item, kinds, sizeof kinds / sizeof kinds[0]);
+        xm_read_by_type(r, item, kinds, sizeof kinds / sizeof kinds[0]);
     if (status != XRAY_END)
         return status;
     if (strcmp(type, "Whitespace") == 0)
-        return add(r, (xm_pre){ .kind = XM_PRE_WORDS }, NULL);
+        return add_pre_step(r, (xm_pre_step){ .kind = XM_PRE_WORDS }, NULL);
     if (strcmp(type, "WhitespaceSplit") == 0)
-        return add_class(r, XM_C_SPACE, XM_REMOVED);
+        return add_class_step(r, XM_C_SPACE, XM_REMOVED);
     if (strcmp(type, "BertPreTokenizer") == 0) {
-        status = add_class(r, XM_C_SPACE, XM_REMOVED);
-        return status ? status : add_class(r, XM_C_PUNCT, XM_ISOLATED);
+        status = add_class_step(r, XM_C_SPACE, XM_REMOVED);
+        return status ? status : add_class_step(r, XM_C_PUNCT, XM_ISOLATED);
     }
     return xm_read_refuse(
         r, type,
@@ -242,8 +250,8 @@ static xray_status read_step(const xm_reader *r, const cJSON *item)
         "BertPreTokenizer and Sequence");
 }
 
-xray_status xm_read_pre(const xm_reader *r, const cJSON *root)
+xray_status xm_read_pre_tokenizer(const xm_reader *r, const cJSON *root)
 {
-    return xm_read_chain(r, xr_json_get(root, "pre_tokenizer"), "pretokenizers",
-                         read_step);
+    return xm_read_sequence(r, xr_json_get(root, "pre_tokenizer"),
+                            "pretokenizers", read_pre_step);
 }
