@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "core/base/file.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
 extern char **environ;
 
@@ -71,7 +71,7 @@ static void start(xr_task *task, const xr_task_watch *watch)
     if (failed) {
         char text[256];
         int n = snprintf(text, sizeof(text), "xray: cannot start: %s\n",
-                         XR_WHY(failed));
+                         XR_SYSTEM_ERROR(failed));
         (void)xr_file_write(task->output, text, (size_t)n, NULL);
     }
     watch->told(watch->ctx, task);

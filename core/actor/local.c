@@ -19,7 +19,7 @@
 
 #include "core/actor/clock.h"
 #include "core/base/err.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
 #define PAGE UINT64_C(4096)
 #define TICK_MS 100
@@ -62,7 +62,7 @@ xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
         mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return xr_local_fail(local, XRAY_E_NOMEM, "the board, %llu bytes: %s",
-                             (unsigned long long)size, XR_WHY(errno));
+                             (unsigned long long)size, XR_SYSTEM_ERROR(errno));
     local->shared = data;
     local->shared_size = size;
     local->board_size = board_size;
@@ -172,7 +172,7 @@ static xray_status set_up(xr_local *local, const xray_runtime_setup *setup)
         "xray-board", xr_local_shared_size(setup->actors, setup->board_size));
     if (local->shared_fd < 0)
         return xr_local_fail(local, XRAY_E_NOMEM, "the board: %s",
-                             XR_WHY(errno));
+                             XR_SYSTEM_ERROR(errno));
     return xr_local_map_shared(local, local->shared_fd, setup->actors,
                                setup->board_size);
 }
@@ -307,7 +307,7 @@ static xray_status local_spawn(void *self, const xray_actor_spec *spec,
         xr_conn_free(&peer->conn);
         return xr_local_fail(local, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
                              "actor %s: starting %s: %s", spec->name,
-                             spec->argv[0], XR_WHY(bad));
+                             spec->argv[0], XR_SYSTEM_ERROR(bad));
     }
     peer->used = 1;
     *out_peer = peer;
@@ -346,9 +346,9 @@ static xray_status local_send(void *self, xray_peer *peer, const void *data,
                              "here nor from its receiver");
     if (bad == ENOMEM || bad == EMFILE)
         return xr_local_fail(local, XRAY_E_NOMEM, "a message of %llu bytes: %s",
-                             (unsigned long long)size, XR_WHY(bad));
+                             (unsigned long long)size, XR_SYSTEM_ERROR(bad));
     return xr_local_fail(local, XRAY_E_PEER, "the other side is gone: %s",
-                         XR_WHY(bad));
+                         XR_SYSTEM_ERROR(bad));
 }
 
 /* ---- poll ---- */
@@ -377,7 +377,7 @@ static int take_message(xray_peer *peer, xray_runtime_event *out)
         char why[120];
         (void)snprintf(why, sizeof(why),
                        "sent a region that cannot be taken: %s (killed)",
-                       XR_WHY(bad));
+                       XR_SYSTEM_ERROR(bad));
         xr_local_end(peer, why);
         return 0;
     }

@@ -16,7 +16,7 @@
 
 #include "core/actor/local.h"
 #include "core/base/str.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
 #define HELLO_MS 10000
 #define BEAT_MS 100
@@ -115,7 +115,8 @@ static xray_status join_parent(xr_local *local, const char *address)
     int bad = read_hello(&local->peers[0].conn, &hello, &local->shared_fd);
     if (bad)
         return xr_local_fail(local, XRAY_E_PEER,
-                             "the parent did not say hello: %s", XR_WHY(bad));
+                             "the parent did not say hello: %s",
+                             XR_SYSTEM_ERROR(bad));
     if ((uint64_t)getppid() != hello.parent) /* it died before prctl */
         return xr_local_fail(local, XRAY_E_PEER, "the parent is gone");
     if (hello.index >= hello.actors)
@@ -129,7 +130,8 @@ static xray_status join_parent(xr_local *local, const char *address)
     bad = start_beat(local);
     if (bad)
         return xr_local_fail(local, XRAY_E_NOMEM,
-                             "the thread that shows life: %s", XR_WHY(bad));
+                             "the thread that shows life: %s",
+                             XR_SYSTEM_ERROR(bad));
     return XRAY_OK;
 }
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "core/actor/local.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -108,7 +108,7 @@ xray_status xr_local_region_create(void *self, uint64_t size,
             free_region(region);
         return xr_local_fail(local, XRAY_E_NOMEM,
                              "a shared region of %llu bytes: %s",
-                             (unsigned long long)size, XR_WHY(bad));
+                             (unsigned long long)size, XR_SYSTEM_ERROR(bad));
     }
     region->pub.id = ++local->next_region;
     *out_region = &region->pub;

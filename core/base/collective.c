@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Names collective calls for messages and checks their arguments and the ranks
+ * of their groups.
+ */
 #include "core/base/collective.h"
 
 #include <stdarg.h>
@@ -6,9 +10,11 @@
 
 #include "core/base/err.h"
 
-#define MOST_RANKS 4096u /* of any implementation; sizes times it must fit */
+#define MOST_RANKS                                                \
+    4096u /* more ranks than any implementation has; bytes of all \
+           * ranks must fit 64 bits */
 
-void xr_say(xr_sentence *s, const char *fmt, ...)
+void xr_sentence_printf(xr_sentence *s, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -29,19 +35,19 @@ const char *xr_collective_name(uint32_t call)
     return call < sizeof(names) / sizeof(*names) ? names[call] : "a call";
 }
 
-void xr_say_collective(xr_sentence *s, const xr_collective *c)
+void xr_collective_print(xr_sentence *s, const xr_collective *c)
 {
     static const char *const types[] = { "", " of f32", " of bf16", " of f16" };
-    xr_say(s, "%s", xr_collective_name(c->call));
+    xr_sentence_printf(s, "%s", xr_collective_name(c->call));
     if (c->call == XRAY_COMM_BARRIER)
         return;
-    xr_say(s, " of %llu bytes", (unsigned long long)c->bytes);
+    xr_sentence_printf(s, " of %llu bytes", (unsigned long long)c->bytes);
     if (c->call == XRAY_COMM_ALL_REDUCE || c->call == XRAY_COMM_REDUCE_SCATTER)
-        xr_say(s, "%s", c->dtype < 4 ? types[c->dtype] : "");
+        xr_sentence_printf(s, "%s", c->dtype < 4 ? types[c->dtype] : "");
     else if (c->call == XRAY_COMM_BROADCAST || c->call == XRAY_COMM_RECV)
-        xr_say(s, " from rank %u", c->other);
+        xr_sentence_printf(s, " from rank %u", c->other);
     else if (c->call == XRAY_COMM_SEND)
-        xr_say(s, " to rank %u", c->other);
+        xr_sentence_printf(s, " to rank %u", c->other);
 }
 
 uint64_t xr_collective_width(uint32_t dtype)

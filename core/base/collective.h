@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every implementation of xray.comm needs, and who reads its traces:
- * checks of arguments, names of calls, traces that others read while they are
- * written.
+ * Serves every implementation of xray.comm, and the readers of its traces:
+ * checks of arguments, names of calls, and trace fields that one process reads
+ * while another writes them.
  */
 #ifndef XR_COLLECTIVE_H
 #define XR_COLLECTIVE_H
@@ -12,7 +12,8 @@
 
 #include <xray/comm.h>
 
-/* A sentence in a buffer of the owner's; what has no room is cut off. */
+/* A sentence in a buffer that the owner provides; text past its end is cut
+ * off. */
 typedef struct xr_sentence {
     char *text;
     size_t cap;
@@ -20,7 +21,7 @@ typedef struct xr_sentence {
 } xr_sentence;
 
 XRAY_PRINTF(2, 3)
-void xr_say(xr_sentence *sentence, const char *fmt, ...);
+void xr_sentence_printf(xr_sentence *sentence, const char *fmt, ...);
 
 /* A call with its arguments, as far as messages name them. */
 typedef struct xr_collective {
@@ -33,29 +34,31 @@ typedef struct xr_collective {
 /* "all_reduce"; "no call" for 0. */
 const char *xr_collective_name(uint32_t call);
 /* "all_reduce of 64 bytes of f32" */
-void xr_say_collective(xr_sentence *sentence, const xr_collective *call);
+void xr_collective_print(xr_sentence *sentence, const xr_collective *call);
 
-/* Bytes of an element; 0: no collective takes the type. */
+/* Bytes of one element; 0 if no collective takes the type. */
 uint64_t xr_collective_width(uint32_t dtype);
-/* 0 if a call may have these arguments, else an error of `host` at `where`. */
+/* Returns XRAY_OK if a call may have these arguments; otherwise reports an
+ * error at `where` to `host`. */
 xray_status xr_collective_check(const xray_host *host, const char *where,
                                 const void *in, const void *out,
                                 uint64_t bytes);
-/* The same for `count` elements that are summed. */
+/* The same check for `count` elements that are summed. */
 xray_status xr_collective_check_sum(const xray_host *host, const char *where,
                                     const void *in, const void *out,
                                     uint64_t count, uint32_t dtype);
-/* The same for elements that are only moved. */
+/* The same check for elements that are only moved. */
 xray_status xr_collective_check_all(const xray_host *host, const char *where,
                                     const void *in, const void *out,
                                     uint64_t count, uint32_t dtype);
 
-/* The same for the ranks of a group that rank `self` of `size` is to be in. */
+/* The same check for the ranks of a group that rank `self` of `size` ranks
+ * belongs to. */
 xray_status xr_collective_check_ranks(const xray_host *host,
                                       const uint32_t *ranks, uint32_t count,
                                       uint32_t self, uint32_t size);
 
-/* Fields of traces. */
+/* Fields of traces are released by the writer and acquired by the reader. */
 static inline void xr_trace_put64(uint64_t *to, uint64_t value)
 {
     atomic_store_explicit((_Atomic uint64_t *)to, value, memory_order_release);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Paths and folders.
+ * Builds and compares paths; creates, removes, and renames folders.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -13,15 +13,17 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
-/* An open folder takes a descriptor; nothing of ours is nested like that. */
+/* Each level holds an open descriptor, so depth is bounded; no folder that this
+ * program makes is nested nearly as deep. */
 #define DEEPEST 64
 
-static xray_status fail_io(xr_err *err, const char *path, const char *what)
+static xray_status fail_with_errno(xr_err *err, const char *path,
+                                   const char *what)
 {
     return xr_fail(err, errno == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
-                   "%s: %s: %s", path, what, XR_WHY(errno));
+                   "%s: %s: %s", path, what, XR_SYSTEM_ERROR(errno));
 }
 
 xray_status xr_path_join(const char *dir, const char *name, char *buffer,
@@ -64,7 +66,7 @@ int xr_path_is_in(const char *path, const char *dir)
            xr_path_is_same(above, dir);
 }
 
-static xray_status make_one(const char *path, xr_err *err)
+static xray_status make_single_dir(const char *path, xr_err *err)
 {
     if (!mkdir(path, 0777))
         return XRAY_OK;
@@ -72,7 +74,7 @@ static xray_status make_one(const char *path, xr_err *err)
     if (xr_path_is_dir(path))
         return XRAY_OK;
     errno = saved;
-    return fail_io(err, path, "cannot make the folder");
+    return fail_with_errno(err, path, "cannot make the folder");
 }
 
 xray_status xr_dir_make(const char *path, xr_err *err)
@@ -85,18 +87,18 @@ xray_status xr_dir_make(const char *path, xr_err *err)
         if (*slash != '/' || slash == part)
             continue;
         *slash = '\0';
-        status = make_one(part, err);
+        status = make_single_dir(part, err);
         *slash = '/';
     }
     if (!status)
-        status = make_one(path, err);
+        status = make_single_dir(path, err);
     free(part);
     return status;
 }
 
-static int remove_in(int parent, const char *name, int depth);
+static int remove_dir_at(int parent, const char *name, int depth);
 
-static int remove_entries(DIR *dir, int depth)
+static int remove_dir_entries(DIR *dir, int depth)
 {
     for (;;) {
         errno = 0;
@@ -110,14 +112,14 @@ static int remove_entries(DIR *dir, int depth)
             continue;
         if (errno != EISDIR && errno != EPERM)
             return -1;
-        if (remove_in(dirfd(dir), name, depth + 1))
+        if (remove_dir_at(dirfd(dir), name, depth + 1))
             return -1;
     }
 }
 
-/* Removes the folder `name` of `parent`; links in it are removed, not
- * followed. -1 and errno. */
-static int remove_in(int parent, const char *name, int depth)
+/* Removes the folder `name` in the folder `parent`. Links in it are removed,
+ * not followed. Returns -1 and sets errno on failure. */
+static int remove_dir_at(int parent, const char *name, int depth)
 {
     if (depth > DEEPEST) {
         errno = ELOOP;
@@ -132,7 +134,7 @@ static int remove_in(int parent, const char *name, int depth)
         (void)close(fd);
         return -1;
     }
-    int failed = remove_entries(dir, depth);
+    int failed = remove_dir_entries(dir, depth);
     int saved = errno;
     (void)closedir(dir);
     errno = saved;
@@ -143,20 +145,20 @@ xray_status xr_dir_remove(const char *path, xr_err *err)
 {
     if (!xr_path_exists(path))
         return XRAY_OK;
-    if (remove_in(AT_FDCWD, path, 0))
-        return fail_io(err, path, "cannot remove the folder");
+    if (remove_dir_at(AT_FDCWD, path, 0))
+        return fail_with_errno(err, path, "cannot remove the folder");
     return XRAY_OK;
 }
 
 xray_status xr_dir_commit(const char *from, const char *to, xr_err *err)
 {
     if (xr_path_exists(to))
-        return xr_fail(err, XRAY_E_IO, "%s: is already there", to);
+        return xr_fail(err, XRAY_E_IO, "%s: already exists", to);
     xray_status status = xr_dir_sync(from, err);
     if (status)
         return status;
     if (rename(from, to))
         return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
-                       XR_WHY(errno));
+                       XR_SYSTEM_ERROR(errno));
     return xr_dir_sync_parent(to, err);
 }

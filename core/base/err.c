@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes error sentences and records which key or file a sentence is about.
+ */
 #include "core/base/err.h"
 
 #include <stdio.h>
@@ -20,12 +23,13 @@ xray_status xr_fail(xr_err *err, xray_status status, const char *fmt, ...)
     (void)vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
     xr_one_line(err->text);
-    err->location = (xr_location){ .said = 0 };
+    err->location = (xr_location){ .name_end = 0 };
     return status;
 }
 
-/* 0 if the name does not fit, as no name that the INI takes. */
-static int copy_name(char *to, size_t cap, const char *name)
+/* Returns 0 if the name does not fit; the INI reader takes no name that
+ * long. */
+static int copy_fitting_name(char *to, size_t cap, const char *name)
 {
     size_t size = strlen(name);
     if (size < cap)
@@ -40,17 +44,18 @@ xray_status xr_fail_key(xr_err *err, xray_status status, const char *section,
         return status;
     (void)xr_fail(err, status, "%s%s%s%s", section ? "[" : "",
                   section ? section : "", section ? "] " : "", key);
-    size_t named = strlen(err->text);
+    size_t name_size = strlen(err->text);
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(err->text + named, sizeof err->text - named, fmt, args);
+    (void)vsnprintf(err->text + name_size, sizeof err->text - name_size, fmt,
+                    args);
     va_end(args);
     xr_one_line(err->text);
-    xr_location place = { .said = (uint32_t)named };
-    if (copy_name(place.section, sizeof place.section,
-                  section ? section : "") &&
-        copy_name(place.key, sizeof place.key, key))
-        err->location = place;
+    xr_location location = { .name_end = (uint32_t)name_size };
+    if (copy_fitting_name(location.section, sizeof location.section,
+                          section ? section : "") &&
+        copy_fitting_name(location.key, sizeof location.key, key))
+        err->location = location;
     return status;
 }
 
@@ -58,7 +63,7 @@ void xr_err_file(xr_err *err, const char *file)
 {
     size_t size = strlen(file);
     if (err && size < strlen(err->text))
-        err->location = (xr_location){ .said = (uint32_t)size };
+        err->location = (xr_location){ .name_end = (uint32_t)size };
 }
 
 xray_status xr_fail_in(xr_err *err, xray_status status, const char *fmt, ...)
@@ -71,18 +76,18 @@ xray_status xr_fail_in(xr_err *err, xray_status status, const char *fmt, ...)
     int n = vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
     size_t used = n < 0 ? 0 : (size_t)n;
-    size_t room = used < sizeof err->text ? sizeof err->text - used : 0;
-    err->location = (xr_location){ .said = 0 };
-    if (room > 2) {
+    size_t space = used < sizeof err->text ? sizeof err->text - used : 0;
+    err->location = (xr_location){ .name_end = 0 };
+    if (space > 2) {
         memcpy(err->text + used, ": ", 3);
         size_t size = strnlen(inner.text, sizeof inner.text - 1);
-        size = size < room - 3 ? size : room - 3;
+        size = size < space - 3 ? size : space - 3;
         memcpy(err->text + used + 2, inner.text, size);
         err->text[used + 2 + size] = '\0';
-        if (inner.location.said && inner.location.said <= size) {
+        if (inner.location.name_end && inner.location.name_end <= size) {
             err->location = inner.location;
-            err->location.from += (uint32_t)used + 2;
-            err->location.said += (uint32_t)used + 2;
+            err->location.name_begin += (uint32_t)used + 2;
+            err->location.name_end += (uint32_t)used + 2;
         }
     }
     xr_one_line(err->text);
@@ -116,13 +121,15 @@ xray_status xr_host_tell(const xray_host *host, xray_status status,
     char name[sizeof err->text];
     if (!host)
         return status;
-    if (!p->said || !XRAY_HAS(xray_host, host, fail_at))
+    if (!p->name_end || !XRAY_HAS(xray_host, host, fail_at))
         return host->fail(host, status, where, err->text);
-    (void)snprintf(name, sizeof name, "%.*s", (int)(p->said - p->from),
-                   err->text + p->from);
-    const xray_location place = { .header = XRAY_HEADER(xray_location),
-                                  .section = *p->section ? p->section : NULL,
-                                  .key = *p->key ? p->key : NULL,
-                                  .file = *p->key ? NULL : name };
-    return host->fail_at(host, status, where, &place, err->text + p->said);
+    (void)snprintf(name, sizeof name, "%.*s",
+                   (int)(p->name_end - p->name_begin),
+                   err->text + p->name_begin);
+    const xray_location location = { .header = XRAY_HEADER(xray_location),
+                                     .section = *p->section ? p->section : NULL,
+                                     .key = *p->key ? p->key : NULL,
+                                     .file = *p->key ? NULL : name };
+    return host->fail_at(host, status, where, &location,
+                         err->text + p->name_end);
 }

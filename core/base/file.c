@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads, maps and copies regular files, and writes files so that a crash leaves
+ * the old or the new content.
+ */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -12,27 +16,28 @@
 #include <unistd.h>
 
 #include "core/base/str.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
-static xray_status fail_io(xr_err *err, const char *path, const char *what)
+static xray_status fail_with_errno(xr_err *err, const char *path,
+                                   const char *what)
 {
     return xr_fail(err, errno == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
-                   "%s: %s: %s", path, what, XR_WHY(errno));
+                   "%s: %s: %s", path, what, XR_SYSTEM_ERROR(errno));
 }
 
-static xray_status fail_memory(xr_err *err, const char *path)
+static xray_status fail_out_of_memory(xr_err *err, const char *path)
 {
     return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
 }
 
-static xray_status fail_limit(xr_err *err, const char *path, size_t limit)
+static xray_status fail_too_large(xr_err *err, const char *path, size_t limit)
 {
     return xr_fail(err, XRAY_E_RANGE,
                    "%s: the file is larger than the limit of %zu bytes", path,
                    limit);
 }
 
-static const char *kind_of(mode_t mode)
+static const char *name_file_kind(mode_t mode)
 {
     return S_ISDIR(mode)                    ? "a folder"
            : S_ISFIFO(mode)                 ? "a pipe"
@@ -41,31 +46,32 @@ static const char *kind_of(mode_t mode)
                                             : "of an unknown kind";
 }
 
-static xray_status fail_kind(xr_err *err, const char *path, mode_t mode)
+static xray_status fail_not_regular(xr_err *err, const char *path, mode_t mode)
 {
-    return xr_fail(err, XRAY_E_IO, "%s: is %s, expected a regular file", path,
-                   kind_of(mode));
+    return xr_fail(err, XRAY_E_IO,
+                   "%s: this is %s, but a regular file is expected", path,
+                   name_file_kind(mode));
 }
 
 xray_status xr_file_open(const char *path, xr_err *err, int *out_fd,
                          uint64_t *out_size)
 {
     struct stat st;
-    /* Without O_NONBLOCK the call itself would wait, on a pipe for a writer.
-     * Reading a regular file does not heed it. */
+    /* Without O_NONBLOCK, opening a pipe would wait for a writer. Regular files
+     * ignore the flag. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         int saved = errno;
-        if (saved == ENXIO && !stat(path, &st)) /* sockets do not open */
-            return fail_kind(err, path, st.st_mode);
+        if (saved == ENXIO && !stat(path, &st)) /* a socket cannot be opened */
+            return fail_not_regular(err, path, st.st_mode);
         errno = saved;
-        return fail_io(err, path, "cannot open");
+        return fail_with_errno(err, path, "cannot open");
     }
     xray_status status = XRAY_OK;
     if (fstat(fd, &st))
-        status = fail_io(err, path, "cannot read");
+        status = fail_with_errno(err, path, "cannot read");
     else if (!S_ISREG(st.st_mode))
-        status = fail_kind(err, path, st.st_mode);
+        status = fail_not_regular(err, path, st.st_mode);
     if (status != XRAY_OK) {
         (void)close(fd);
         return status;
@@ -75,9 +81,9 @@ xray_status xr_file_open(const char *path, xr_err *err, int *out_fd,
     return XRAY_OK;
 }
 
-/* Reads until the end of the file; stops early above `limit`. */
-static xray_status read_all(int fd, const char *path, size_t limit, xr_err *err,
-                            char **data, size_t *size)
+/* Reads until the end of the file; stops as soon as it exceeds `limit`. */
+static xray_status read_until_end(int fd, const char *path, size_t limit,
+                                  xr_err *err, char **data, size_t *size)
 {
     size_t cap = *size;
     *size = 0;
@@ -87,14 +93,14 @@ static xray_status read_all(int fd, const char *path, size_t limit, xr_err *err,
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return fail_io(err, path, "cannot read");
+            return fail_with_errno(err, path, "cannot read");
         if (got == 0) {
             (*data)[*size] = '\0';
             return XRAY_OK;
         }
         *size += (size_t)got;
         if (*size > limit)
-            return fail_limit(err, path, limit);
+            return fail_too_large(err, path, limit);
         if (cap - *size > 1)
             continue;
         char *more = cap < SIZE_MAX / 2 ? realloc(*data, cap * 2) : NULL;
@@ -103,7 +109,7 @@ static xray_status read_all(int fd, const char *path, size_t limit, xr_err *err,
         *data = more;
         cap *= 2;
     }
-    return fail_memory(err, path);
+    return fail_out_of_memory(err, path);
 }
 
 xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
@@ -115,13 +121,13 @@ xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
     xray_status status = xr_file_open(path, err, &fd, &bytes);
     if (status != XRAY_OK)
         return status;
-    /* The size is a guess only: it is 0 for files of /proc. Two bytes more let
-     * the end be seen without growing. */
+    /* The size is only a guess: it is 0 for files in /proc. Two spare bytes let
+     * read() report the end without growing the buffer. */
     size_t size = bytes > 4000 ? (size_t)bytes + 2 : 4096;
     if (bytes > limit)
-        status = fail_limit(err, path, limit);
+        status = fail_too_large(err, path, limit);
     else
-        status = read_all(fd, path, limit, err, &data, &size);
+        status = read_until_end(fd, path, limit, err, &data, &size);
     (void)close(fd);
     if (status) {
         free(data);
@@ -144,7 +150,7 @@ xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out)
         void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
         int short_of_memory = data == MAP_FAILED && errno == ENOMEM;
         if (data == MAP_FAILED)
-            status = fail_io(err, path, "cannot map");
+            status = fail_with_errno(err, path, "cannot map");
         else
             *out = (xr_map_file){ data, (size_t)size };
         if (short_of_memory)
@@ -157,7 +163,7 @@ xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out)
 void xr_file_unmap(xr_map_file *file)
 {
     if (file->size) {
-        /* munmap takes a plain pointer; the pages were never ours to write. */
+        /* munmap takes a non-const pointer; the pages were never written. */
         union {
             const unsigned char *read;
             void *any;
@@ -167,8 +173,9 @@ void xr_file_unmap(xr_map_file *file)
     *file = (xr_map_file){ NULL, 0 };
 }
 
-/* A fresh file beside `path`; its name in *out_temp. -1 and errno. */
-static int open_beside(const char *path, char **out_temp)
+/* Opens a new file in the folder of `path` and returns its name in *out_temp.
+ * Returns -1 and sets errno on failure. */
+static int open_temporary(const char *path, char **out_temp)
 {
     size_t cap = strlen(path) + 64;
     char *temp = malloc(cap);
@@ -193,8 +200,9 @@ static int open_beside(const char *path, char **out_temp)
     return -1;
 }
 
-/* A pipe that nobody reads is an error, not a wait; writes do wait. */
-static int open_directly(const char *path)
+/* A pipe without a reader is an error instead of a wait. Later writes do
+ * wait. */
+static int open_special_file(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
@@ -208,10 +216,10 @@ xray_status xr_file_begin(const char *path, xr_err *err, xr_file_out *out)
     *out = (xr_file_out){ path, NULL, -1 };
     struct stat st;
     if (!stat(path, &st) && !S_ISREG(st.st_mode))
-        out->fd = open_directly(path);
+        out->fd = open_special_file(path);
     else
-        out->fd = open_beside(path, &out->temp);
-    return out->fd < 0 ? fail_io(err, path, "cannot write") : XRAY_OK;
+        out->fd = open_temporary(path, &out->temp);
+    return out->fd < 0 ? fail_with_errno(err, path, "cannot write") : XRAY_OK;
 }
 
 void xr_file_drop(xr_file_out *file)
@@ -233,12 +241,13 @@ xray_status xr_file_append(xr_file_out *file, const void *data, size_t size,
                        file->path);
     const char *bytes = data;
     while (size) {
-        /* Linux writes at most 2 GiB at once. */
+        /* Linux transfers at most 2 GiB per call. */
         ssize_t n = write(file->fd, bytes, size < 1u << 30 ? size : 1u << 30);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            xray_status status = fail_io(err, file->path, "cannot write");
+            xray_status status =
+                fail_with_errno(err, file->path, "cannot write");
             xr_file_drop(file);
             return status;
         }
@@ -248,8 +257,8 @@ xray_status xr_file_append(xr_file_out *file, const void *data, size_t size,
     return XRAY_OK;
 }
 
-/* fsync, where the file system knows it. */
-static int sync_fd(int fd)
+/* Succeeds where the file system does not support fsync. */
+static int sync_descriptor(int fd)
 {
     while (fsync(fd)) {
         if (errno == EINTR)
@@ -263,10 +272,10 @@ xray_status xr_dir_sync(const char *path, xr_err *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return fail_io(err, path, "cannot open the folder");
+        return fail_with_errno(err, path, "cannot open the folder");
     xray_status status = XRAY_OK;
-    if (sync_fd(fd))
-        status = fail_io(err, path, "cannot sync the folder");
+    if (sync_descriptor(fd))
+        status = fail_with_errno(err, path, "cannot sync the folder");
     (void)close(fd);
     return status;
 }
@@ -282,7 +291,7 @@ xray_status xr_dir_sync_parent(const char *path, xr_err *err)
         size--;
     char *parent = size ? xr_strndup(path, size) : xr_strdup(".");
     if (!parent)
-        return fail_memory(err, path);
+        return fail_out_of_memory(err, path);
     xray_status status = xr_dir_sync(parent, err);
     free(parent);
     return status;
@@ -298,10 +307,10 @@ xray_status xr_file_finish(xr_file_out *file, xr_err *err)
         return XRAY_OK;
     }
     int fd = file->fd;
-    int failed = sync_fd(fd);
+    int failed = sync_descriptor(fd);
     file->fd = -1;
     if (close(fd) || failed || rename(file->temp, file->path)) {
-        xray_status status = fail_io(err, file->path, "cannot write");
+        xray_status status = fail_with_errno(err, file->path, "cannot write");
         xr_file_drop(file);
         return status;
     }
@@ -338,7 +347,7 @@ xray_status xr_file_copy(const char *from, const char *to, xr_err *err)
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            status = fail_io(err, from, "cannot read");
+            status = fail_with_errno(err, from, "cannot read");
         if (got <= 0)
             break;
         status = xr_file_append(&file, block, (size_t)got, err);

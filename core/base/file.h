@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files: read whole, map, write so that nothing half-written stays.
+ * Declares reading and mapping of files, writing that never leaves half a file,
+ * and operations on paths and folders.
  */
 #ifndef XR_FILE_H
 #define XR_FILE_H
@@ -10,16 +11,15 @@
 
 #include "core/base/err.h"
 
-/* Opens a regular file to read: a descriptor for the caller to close, and
- * its size. Whatever else lies there (a folder, a pipe, a device, a
- * socket) is refused at once in a sentence that says what it is; opening a pipe
- * would otherwise wait for a writer. All files below are opened through here.
- */
+/* Opens a regular file for reading. The caller closes the descriptor. A folder,
+ * pipe, device or socket is refused with an error that names its kind, without
+ * waiting; opening a pipe would otherwise wait for a writer. All functions
+ * below open files through this one. */
 xray_status xr_file_open(const char *path, xr_err *err, int *out_fd,
                          uint64_t *out_size);
 
-/* The bytes of a file with a NUL behind them; *out_size counts without it.
- * free() releases. Errors name the file. */
+/* Reads a file and appends a NUL that *out_size does not count. free() releases
+ * the data. Errors name the file. */
 xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
                          char **out_data, size_t *out_size);
 
@@ -31,15 +31,16 @@ typedef struct xr_map_file {
 xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out);
 void xr_file_unmap(xr_map_file *file); /* accepts an empty one */
 
-/* Writes the bytes to `path`: first beside it, then synced and renamed, so
- * that path holds the old or the new content, never a part. */
+/* Writes a temporary file beside `path`, syncs it and renames it to `path`, so
+ * that `path` always holds the old or the new content, never a part. */
 xray_status xr_file_write(const char *path, const void *data, size_t size,
                           xr_err *err);
 
-/* The same, in pieces: xr_file_begin opens the temporary; the first failing
- * append removes it; exactly one of finish and drop ends what begin started
- * (also after a failed append). A path that is there and no regular file
- * (/dev/stdout, a pipe) is written directly. */
+/* The same, in pieces. xr_file_begin opens the temporary file, and the first
+ * append that fails removes it. Exactly one call of xr_file_finish or
+ * xr_file_drop must follow xr_file_begin, also after a failed append. An
+ * existing path that is not a regular file (/dev/stdout, a pipe) is written
+ * directly. */
 typedef struct xr_file_out {
     const char *path; /* borrowed until finish or drop */
     char *temp;       /* NULL: writing to `path` itself */
@@ -51,31 +52,31 @@ xray_status xr_file_append(xr_file_out *file, const void *data, size_t size,
 xray_status xr_file_finish(xr_file_out *file, xr_err *err);
 void xr_file_drop(xr_file_out *file);
 
-/* A path in `buffer`: "dir/name". XRAY_E_RANGE when it does not fit. */
+/* Writes "dir/name" to `buffer`; XRAY_E_RANGE if it does not fit. */
 xray_status xr_path_join(const char *dir, const char *name, char *buffer,
                          size_t cap, xr_err *err);
 #define XR_PATH_CAP 4096u
 
 int xr_path_is_dir(const char *path);
 int xr_path_exists(const char *path);
-/* 1 if both are there and `path` is an entry of the folder. */
+/* 1 if both exist and `path` is an entry of the folder. */
 int xr_path_is_in(const char *path, const char *dir);
-/* 1 if both are there and the same file or folder. */
+/* 1 if both exist and are the same file or folder. */
 int xr_path_is_same(const char *a, const char *b);
-/* Makes the folder and its parents. */
+/* Creates the folder and its parents. */
 xray_status xr_dir_make(const char *path, xr_err *err);
-/* Removes a folder and all in it; a missing one is fine. */
+/* Removes a folder and everything in it; a missing folder is not an error. */
 xray_status xr_dir_remove(const char *path, xr_err *err);
-/* Renames a finished folder into place and syncs the parent; `to` must not
- * exist. */
+/* Syncs a finished folder, renames it to `to`, and syncs the parent. `to` must
+ * not exist. */
 xray_status xr_dir_commit(const char *from, const char *to, xr_err *err);
-/* fsync of a folder, and of the folder that holds `path`: makes a rename in it
- * last. */
+/* Sync a folder, and the folder that holds `path`, so that a rename in it
+ * survives a crash. */
 xray_status xr_dir_sync(const char *path, xr_err *err);
 xray_status xr_dir_sync_parent(const char *path, xr_err *err);
 xray_status xr_file_copy(const char *from, const char *to, xr_err *err);
 
-/* Seconds on a clock that never goes back. */
+/* Seconds on a monotonic clock. */
 double xr_now(void);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * XXH64 (Yann Collet's xxHash, the 64-bit variant), from its specification: a
- * fast checksum that notices damage, no protection against forgery.
+ * Declares XXH64 (Yann Collet's xxHash, the 64-bit variant, from its
+ * specification): a fast checksum that notices damage but does not protect
+ * against forgery.
  */
 #ifndef XR_HASH_H
 #define XR_HASH_H

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses JSON strictly and reads typed members with errors that name file and
+ * key.
+ */
 #include "core/base/json.h"
 
 #include <math.h>
@@ -6,23 +10,26 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/base/format.h"
+#include "core/base/file_format.h"
 #include "core/base/jsoncheck.h"
 #include "core/base/locale.h"
 #include "core/base/map.h"
 #include "core/base/str.h"
 
-/* Doubles hold every integer up to here. */
+/* Doubles represent every integer exactly up to 2^53. */
 #define EXACT 0x1p53
 
-/* No configuration, tokenizer or index comes near this. */
+/* No configuration, tokenizer or index comes close to this size. */
 #define FILE_LIMIT ((size_t)1 << 30)
 
-/* Members of an object that are compared pair by pair: most objects. */
+/* Objects with up to this many members, which are most, are compared pair by
+ * pair. */
 #define FEW 8
 
-/* A key that stands twice in the object, else NULL; -1: out of memory. */
-static int repeated(const cJSON *object, size_t count, const char **out)
+/* Returns in *out a key that occurs twice in the object, or NULL. Returns -1
+ * when out of memory. */
+static int find_repeated_key(const cJSON *object, size_t count,
+                             const char **out)
 {
     const cJSON *item;
     xr_map *seen = count > FEW ? xr_map_new(count) : NULL;
@@ -46,9 +53,10 @@ static int repeated(const cJSON *object, size_t count, const char **out)
     return bad ? -1 : 0;
 }
 
-/* Which of two values counts is nothing to guess about. Depth is bounded by
- * xr_json_check. */
-static xray_status check_keys(const cJSON *tree, const char *where, xr_err *err)
+/* Refuses objects that repeat a key, because either value could be meant.
+ * xr_json_check has bounded the depth of the recursion. */
+static xray_status check_unique_keys(const cJSON *tree, const char *where,
+                                     xr_err *err)
 {
     const cJSON *item;
     const char *key = NULL;
@@ -58,15 +66,15 @@ static xray_status check_keys(const cJSON *tree, const char *where, xr_err *err)
         count++;
         if (!cJSON_IsArray(item) && !cJSON_IsObject(item))
             continue;
-        xray_status status = check_keys(item, where, err);
+        xray_status status = check_unique_keys(item, where, err);
         if (status != XRAY_OK)
             return status;
     }
-    if (cJSON_IsObject(tree) && repeated(tree, count, &key))
+    if (cJSON_IsObject(tree) && find_repeated_key(tree, count, &key))
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory reading JSON",
                        where);
     return key ? xr_fail(err, XRAY_E_CONFIG,
-                         "%s: \"%.100s\" stands twice in one object", where,
+                         "%s: \"%.100s\" occurs twice in one object", where,
                          key)
                : XRAY_OK;
 }
@@ -82,13 +90,13 @@ xray_status xr_json_parse(const char *text, size_t size, const char *where,
         return XRAY_E_CONFIG;
     if (status != XRAY_OK)
         return status;
-    xr_locale saved = xr_locale_c();
+    xr_locale saved = xr_locale_use_c();
     cJSON *tree = cJSON_ParseWithLength(text, size);
-    xr_locale_back(saved);
+    xr_locale_restore(saved);
     if (!tree)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory reading JSON",
                        where);
-    status = check_keys(tree, where, err);
+    status = check_unique_keys(tree, where, err);
     if (status == XRAY_OK)
         *out = tree;
     else
@@ -96,9 +104,9 @@ xray_status xr_json_parse(const char *text, size_t size, const char *where,
     return status;
 }
 
-/* True if a line of JSON lines holds nothing but the start of a value that goes
- * on over further lines. */
-static int is_opening(const char *line, size_t size)
+/* True if a line of a JSON-lines file holds only the opening bracket of a value
+ * that continues on further lines. */
+static int is_open_bracket(const char *line, size_t size)
 {
     return size == 1 && (*line == '{' || *line == '[');
 }
@@ -110,10 +118,10 @@ xray_status xr_json_line(const char *line, size_t size, const char *where,
         size--;
     if (!size)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: the line is blank, a JSON object was expected",
+                       "%s: the line is blank, but a JSON object is expected",
                        where);
     xray_status status = xr_json_parse(line, size, where, err, out);
-    if (status != XRAY_OK && !is_opening(line, size))
+    if (status != XRAY_OK && !is_open_bracket(line, size))
         return status;
     if (status == XRAY_OK && cJSON_IsObject(*out))
         return XRAY_OK;
@@ -122,12 +130,13 @@ xray_status xr_json_line(const char *line, size_t size, const char *where,
     *out = NULL;
     if (*line == '[')
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: a JSON array, where each line must be an object; "
-                       "jq -c '.[]' FILE writes the entries of an array so",
+                       "%s: this line begins a JSON array, but each line must "
+                       "be an object; "
+                       "jq -c '.[]' FILE writes one entry per line",
                        where);
     return xr_fail(err, XRAY_E_CONFIG,
                    *line == '{'
-                       ? "%s: the object goes on behind this line; jq -c . "
+                       ? "%s: the object continues after this line; jq -c . "
                          "FILE writes each object as one line"
                        : "%s: a line must be a JSON object",
                    where);
@@ -151,7 +160,7 @@ const cJSON *xr_json_get(const cJSON *object, const char *key)
     return item && !cJSON_IsNull(item) ? item : NULL;
 }
 
-static const char *type_name(const cJSON *item)
+static const char *name_json_type(const cJSON *item)
 {
     if (cJSON_IsBool(item))
         return "a boolean";
@@ -164,15 +173,15 @@ static const char *type_name(const cJSON *item)
     return cJSON_IsObject(item) ? "an object" : "null";
 }
 
-static xray_status wrong_type(const cJSON *item, const char *key,
-                              const char *where, const char *wanted,
-                              xr_err *err)
+static xray_status fail_wrong_type(const cJSON *item, const char *key,
+                                   const char *where, const char *wanted,
+                                   xr_err *err)
 {
     return xr_fail(err, XRAY_E_CONFIG, "%s: \"%s\" must be %s, not %s", where,
-                   key, wanted, type_name(item));
+                   key, wanted, name_json_type(item));
 }
 
-static xray_status missing(const char *key, const char *where, xr_err *err)
+static xray_status fail_missing(const char *key, const char *where, xr_err *err)
 {
     return xr_fail(err, XRAY_E_CONFIG, "%s: \"%s\" is missing", where, key);
 }
@@ -186,7 +195,7 @@ xray_status xr_json_int_or(const cJSON *object, const char *key, int64_t preset,
         return XRAY_OK;
     }
     if (!cJSON_IsNumber(item))
-        return wrong_type(item, key, where, "an integer", err);
+        return fail_wrong_type(item, key, where, "an integer", err);
     double value = item->valuedouble;
     if (value != floor(value) || fabs(value) > EXACT)
         return xr_fail(err, XRAY_E_CONFIG,
@@ -200,7 +209,7 @@ xray_status xr_json_int(const cJSON *object, const char *key, const char *where,
                         xr_err *err, int64_t *out)
 {
     if (!xr_json_get(object, key))
-        return missing(key, where, err);
+        return fail_missing(key, where, err);
     return xr_json_int_or(object, key, 0, where, err, out);
 }
 
@@ -213,7 +222,7 @@ xray_status xr_json_real_or(const cJSON *object, const char *key, double preset,
         return XRAY_OK;
     }
     if (!cJSON_IsNumber(item))
-        return wrong_type(item, key, where, "a number", err);
+        return fail_wrong_type(item, key, where, "a number", err);
     if (!isfinite(item->valuedouble))
         return xr_fail(err, XRAY_E_CONFIG, "%s: \"%s\" is too large", where,
                        key);
@@ -226,7 +235,7 @@ xray_status xr_json_bool_or(const cJSON *object, const char *key, int preset,
 {
     const cJSON *item = xr_json_get(object, key);
     if (item && !cJSON_IsBool(item))
-        return wrong_type(item, key, where, "true or false", err);
+        return fail_wrong_type(item, key, where, "true or false", err);
     *out = item ? cJSON_IsTrue(item) : preset;
     return XRAY_OK;
 }
@@ -237,7 +246,7 @@ xray_status xr_json_string_or(const cJSON *object, const char *key,
 {
     const cJSON *item = xr_json_get(object, key);
     if (item && !cJSON_IsString(item))
-        return wrong_type(item, key, where, "a string", err);
+        return fail_wrong_type(item, key, where, "a string", err);
     *out = item ? item->valuestring : preset;
     return XRAY_OK;
 }
@@ -246,7 +255,7 @@ xray_status xr_json_string(const cJSON *object, const char *key,
                            const char *where, xr_err *err, const char **out)
 {
     if (!xr_json_get(object, key))
-        return missing(key, where, err);
+        return fail_missing(key, where, err);
     return xr_json_string_or(object, key, NULL, where, err, out);
 }
 

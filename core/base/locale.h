@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers in the "C" locale, for the calling thread only, whatever the program
- * around us has set.
+ * Switches the calling thread to the "C" locale, so that numbers are read and
+ * written the same way whatever locale the program has set.
  */
 #ifndef XR_LOCALE_H
 #define XR_LOCALE_H
@@ -9,11 +9,11 @@
 #include <locale.h>
 
 typedef struct xr_locale {
-    locale_t c;     /* (locale_t)0: nothing was changed */
-    locale_t saved; /* what the thread had */
+    locale_t c;     /* (locale_t)0: the locale was not changed */
+    locale_t saved; /* the thread's previous locale */
 } xr_locale;
 
-static inline xr_locale xr_locale_c(void)
+static inline xr_locale xr_locale_use_c(void)
 {
     xr_locale l = { newlocale(LC_ALL_MASK, "C", (locale_t)0), (locale_t)0 };
     if (l.c)
@@ -21,7 +21,7 @@ static inline xr_locale xr_locale_c(void)
     return l;
 }
 
-static inline void xr_locale_back(xr_locale l)
+static inline void xr_locale_restore(xr_locale l)
 {
     if (!l.c)
         return;

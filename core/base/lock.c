@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks a folder against other processes by a lock on a file in it.
+ */
 #define _GNU_SOURCE /* F_OFD_SETLK */
 #include "core/base/lock.h"
 
@@ -10,11 +13,11 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
 #define HOLDER_CAP 160
 
-/* "pid 12 on host": who says so in the file. */
+/* Reads the holder's name, "pid 12 on host", from the file. */
 static void read_holder(int fd, char *out, size_t cap)
 {
     ssize_t n = pread(fd, out, cap - 1, 0);
@@ -22,11 +25,11 @@ static void read_holder(int fd, char *out, size_t cap)
     out[strcspn(out, "\n")] = '\0';
     xr_one_line(out);
     if (!*out)
-        (void)snprintf(out, cap, "it does not say which");
+        (void)snprintf(out, cap, "its process is unknown");
 }
 
-/* Whoever has the lock is in the right whatever the file says: a write that
- * fails only costs the next one the name. */
+/* The lock itself decides who holds the folder, not the file's content. A write
+ * that fails only deprives the next process of the holder's name. */
 static void write_holder(int fd)
 {
     char host[64] = "";
@@ -37,17 +40,18 @@ static void write_holder(int fd)
         snprintf(text, sizeof(text), "pid %ld on %s\n", (long)getpid(), host);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)size, 0) != size)
         return;
-    (void)fsync(fd); /* other hosts read it */
+    (void)fsync(fd); /* processes on other hosts read the file */
 }
 
-static xray_status refuse(int fd, const char *dir, int reason, xr_err *err)
+static xray_status fail_locked(int fd, const char *dir, int reason, xr_err *err)
 {
     char holder[HOLDER_CAP];
     if (reason != EAGAIN && reason != EACCES)
-        return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "%s: its file system has no locks (%s): nothing keeps "
-                       "two runs from writing there at once",
-                       dir, XR_WHY(reason));
+        return xr_fail(
+            err, XRAY_E_UNSUPPORTED,
+            "%s: its file system does not support locks (%s), so nothing "
+            "would keep two runs from writing there at once",
+            dir, XR_SYSTEM_ERROR(reason));
     read_holder(fd, holder, sizeof(holder));
     return xr_fail(err, XRAY_E_STATE,
                    "%s is in use by another xray (%s), which holds its "
@@ -57,9 +61,9 @@ static xray_status refuse(int fd, const char *dir, int reason, xr_err *err)
 
 xray_status xr_lock_take(const char *dir, xr_err *err, xr_lock *out)
 {
-    /* The lock is of the open file, so that no other descriptor of this
-     * process gives it up, and of a kind that servers of network file systems
-     * share between their clients and themselves. */
+    /* An open file description lock is not released when another descriptor of
+     * this process closes the file, and servers of network file systems enforce
+     * it among their clients. */
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
     char path[XR_PATH_CAP];
     *out = (xr_lock){ .held = 0 };
@@ -71,10 +75,10 @@ xray_status xr_lock_take(const char *dir, xr_err *err, xr_lock *out)
                   0666);
     if (fd < 0)
         return xr_fail(err, XRAY_E_IO,
-                       "%s: cannot be made, to lock the folder: %s", path,
-                       XR_WHY(errno));
+                       "%s: cannot create the file that locks the folder: %s",
+                       path, XR_SYSTEM_ERROR(errno));
     if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
-        status = refuse(fd, dir, errno, err);
+        status = fail_locked(fd, dir, errno, err);
         (void)close(fd);
         return status;
     }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements a hash map with open addressing and linear probing.
+ */
 #include "core/base/map.h"
 
 #include <stdlib.h>
@@ -9,15 +12,15 @@
 typedef struct slot {
     uint64_t hash;
     uint64_t value;
-    size_t at;   /* of the key in `keys` */
-    size_t size; /* of the key, plus one: 0 marks an empty slot */
+    size_t at;   /* offset of the key in `keys` */
+    size_t size; /* bytes of the key, plus one; 0 marks an empty slot */
 } slot;
 
 struct xr_map {
     slot *slots;
     size_t mask; /* number of slots - 1, a power of two less one */
     size_t count;
-    xr_str keys; /* all keys, one after the other */
+    xr_str keys; /* all keys, concatenated */
 };
 
 uint64_t xr_hash(const void *data, size_t size)
@@ -58,11 +61,11 @@ void xr_map_free(xr_map *map)
     free(map);
 }
 
-/* The slot of the key, or the empty one where it belongs. */
-static slot *seek(const xr_map *map, uint64_t hash, const void *key,
-                  size_t size)
+/* Returns the slot of the key, or the empty slot where it belongs. */
+static slot *find_slot(const xr_map *map, uint64_t hash, const void *key,
+                       size_t size)
 {
-    /* FNV's low bits are the weak ones: fold the high half in. */
+    /* The low bits of FNV are weak, so the high half is folded in. */
     for (size_t i = (size_t)(hash ^ hash >> 32);; i++) {
         slot *s = &map->slots[i & map->mask];
         if (!s->size)
@@ -73,7 +76,7 @@ static slot *seek(const xr_map *map, uint64_t hash, const void *key,
     }
 }
 
-static int grow(xr_map *map)
+static int double_slots(xr_map *map)
 {
     size_t old = map->mask + 1;
     slot *slots =
@@ -99,15 +102,15 @@ static int grow(xr_map *map)
 int xr_map_put(xr_map *map, const void *key, size_t size, uint64_t value)
 {
     uint64_t hash = xr_hash(key, size);
-    slot *s = seek(map, hash, key, size);
+    slot *s = find_slot(map, hash, key, size);
     if (s->size) {
         s->value = value;
         return 0;
     }
     if (map->count + 1 > (map->mask + 1) / 2) {
-        if (grow(map))
+        if (double_slots(map))
             return -1;
-        s = seek(map, hash, key, size);
+        s = find_slot(map, hash, key, size);
     }
     size_t at = map->keys.size;
     xr_str_append(&map->keys, key, size);
@@ -123,7 +126,7 @@ int xr_map_put(xr_map *map, const void *key, size_t size, uint64_t value)
 int xr_map_get(const xr_map *map, const void *key, size_t size,
                uint64_t *out_value)
 {
-    const slot *s = seek(map, xr_hash(key, size), key, size);
+    const slot *s = find_slot(map, xr_hash(key, size), key, size);
     if (!s->size)
         return 0;
     *out_value = s->value;

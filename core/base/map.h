@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hash map from byte strings to 64-bit values; keys are copied.
+ * Declares a hash map from byte strings to 64-bit values. Keys are copied.
  */
 #ifndef XR_MAP_H
 #define XR_MAP_H
@@ -14,7 +14,7 @@ xr_map *xr_map_new(size_t expected); /* NULL when out of memory */
 void xr_map_free(xr_map *map);
 /* Sets the value of a key; 0, or -1 when out of memory. */
 int xr_map_put(xr_map *map, const void *key, size_t size, uint64_t value);
-/* 1 and the value, or 0. */
+/* Returns 1 and the value, or 0 if the key is absent. */
 int xr_map_get(const xr_map *map, const void *key, size_t size,
                uint64_t *out_value);
 size_t xr_map_count(const xr_map *map);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers and UTF-8 in text.
+ * Parses numbers, sizes and durations, and converts UTF-8.
  */
 #include <errno.h>
 #include <math.h>
@@ -22,7 +22,7 @@ int xr_parse_int(const char *text, int64_t *out)
         text++;
     if (!*text)
         return -1;
-    /* Down from zero: the negative side is the longer one. */
+    /* Counts down from zero, because the negative range is one longer. */
     int64_t value = 0;
     for (; *text; text++) {
         if (!is_digit(*text))
@@ -53,8 +53,9 @@ int xr_parse_hex64(const char *text, uint64_t *out)
     return 0;
 }
 
-/* Length of a decimal number at the start of `text`, 0 if there is none. */
-static size_t real_length(const char *text)
+/* Returns the length of the decimal number at the start of `text`, or 0 if
+ * there is none. */
+static size_t measure_real(const char *text)
 {
     size_t i = text[0] == '-' || text[0] == '+';
     size_t digits = 0;
@@ -76,12 +77,12 @@ static size_t real_length(const char *text)
     return at;
 }
 
-/* `text` is a number followed by what real_length left. */
-static int to_real(const char *text, double *out)
+/* Converts `text`, which starts with a number that measure_real found. */
+static int convert_real(const char *text, double *out)
 {
-    xr_locale saved = xr_locale_c();
+    xr_locale saved = xr_locale_use_c();
     double value = strtod(text, NULL);
-    xr_locale_back(saved);
+    xr_locale_restore(saved);
     if (!isfinite(value))
         return -1;
     *out = value;
@@ -90,18 +91,18 @@ static int to_real(const char *text, double *out)
 
 int xr_parse_real(const char *text, double *out)
 {
-    size_t length = real_length(text);
+    size_t length = measure_real(text);
     if (!length || text[length])
         return -1;
-    return to_real(text, out);
+    return convert_real(text, out);
 }
 
-/* A count of units as a whole number; below 2^53 the product is exact for
- * every unit and fraction that people write. */
-static int scaled(const char *text, double unit, double *out)
+/* Converts a count of units to an integer. Below 2^53 the product is exact for
+ * every unit and fraction in common use. */
+static int convert_scaled(const char *text, double unit, double *out)
 {
     double value;
-    if (to_real(text, &value))
+    if (convert_real(text, &value))
         return -1;
     value *= unit;
     if (value < 0 || value >= 0x1p63)
@@ -118,14 +119,15 @@ int xr_parse_bytes(const char *text, uint64_t *out)
     } units[] = {
         { "", 0 }, { "K", 10 }, { "M", 20 }, { "G", 30 }, { "T", 40 }
     };
-    size_t length = real_length(text);
+    size_t length = measure_real(text);
     if (!length || text[0] == '-')
         return -1;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(text + length, units[i].name) != 0)
             continue;
         double value;
-        if (scaled(text, (double)(UINT64_C(1) << units[i].shift), &value) ||
+        if (convert_scaled(text, (double)(UINT64_C(1) << units[i].shift),
+                           &value) ||
             value != floor(value))
             return -1;
         *out = (uint64_t)value;
@@ -141,19 +143,19 @@ int xr_parse_duration(const char *text, const char *bare, int64_t *out_ns)
         double ns;
     } units[] = { { "ns", 1 },  { "us", 1e3 },   { "ms", 1e6 },
                   { "s", 1e9 }, { "min", 60e9 }, { "h", 3600e9 } };
-    size_t length = real_length(text);
+    size_t length = measure_real(text);
     if (!length || text[0] == '-')
         return -1;
     double value;
-    if (!text[length] && !to_real(text, &value) && value == 0) {
-        *out_ns = 0; /* the one duration that needs no unit */
+    if (!text[length] && !convert_real(text, &value) && value == 0) {
+        *out_ns = 0; /* zero is the only duration without a unit */
         return 0;
     }
     const char *unit = text[length] || !bare ? text + length : bare;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(unit, units[i].name) != 0)
             continue;
-        if (scaled(text, units[i].ns, &value))
+        if (convert_scaled(text, units[i].ns, &value))
             return -1;
         *out_ns = (int64_t)(value + 0.5);
         return 0;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads age and state of a process from /proc, and notices that one has ended.
+ */
 #define _GNU_SOURCE
 #include "core/base/process.h"
 
@@ -16,9 +19,10 @@
 
 #define STAT_CAP 1024
 
-/* /proc/PID/stat from the blank before field 3 on; NULL: no such process. The
- * name, field 2, is in brackets and may hold anything. */
-static const char *read_stat(uint32_t pid, char *text)
+/* Reads /proc/PID/stat and returns it from the blank before field 3, or NULL if
+ * the process does not exist. Field 2, the name, is in parentheses and may hold
+ * any characters. */
+static const char *read_proc_stat(uint32_t pid, char *text)
 {
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%u/stat", pid);
@@ -36,7 +40,7 @@ double xr_process_age(void)
 {
     char text[STAT_CAP];
     struct timespec now = { 0, 0 };
-    const char *at = read_stat((uint32_t)getpid(), text);
+    const char *at = read_proc_stat((uint32_t)getpid(), text);
     for (int field = 3; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     long ticks = sysconf(_SC_CLK_TCK);
@@ -49,7 +53,7 @@ double xr_process_age(void)
 char xr_process_state(uint32_t pid)
 {
     char text[STAT_CAP];
-    const char *at = read_stat(pid, text);
+    const char *at = read_proc_stat(pid, text);
     return at ? at[1] : '\0';
 }
 

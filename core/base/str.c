@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements growing strings, JSON text output, checked allocation, and edit
+ * distance.
+ */
 #include "core/base/str.h"
 
 #include <math.h>
@@ -23,8 +27,8 @@ void xr_str_clear(xr_str *s)
         s->data[0] = '\0';
 }
 
-/* Room for `more` bytes and the NUL. */
-static int reserve(xr_str *s, size_t more)
+/* Ensures capacity for `more` bytes and the NUL. */
+static int reserve_bytes(xr_str *s, size_t more)
 {
     if (s->failed)
         return -1;
@@ -49,7 +53,7 @@ static int reserve(xr_str *s, size_t more)
 
 void xr_str_append(xr_str *s, const void *bytes, size_t size)
 {
-    if (reserve(s, size))
+    if (reserve_bytes(s, size))
         return;
     if (size)
         memcpy(s->data + s->size, bytes, size);
@@ -64,7 +68,7 @@ void xr_str_puts(xr_str *s, const char *text)
 
 void xr_str_printf(xr_str *s, const char *fmt, ...)
 {
-    xr_locale saved = xr_locale_c();
+    xr_locale saved = xr_locale_use_c();
     va_list args;
     va_start(args, fmt);
     va_list again;
@@ -73,15 +77,15 @@ void xr_str_printf(xr_str *s, const char *fmt, ...)
     va_end(args);
     if (n < 0)
         s->failed = 1;
-    else if (!reserve(s, (size_t)n)) {
+    else if (!reserve_bytes(s, (size_t)n)) {
         (void)vsnprintf(s->data + s->size, (size_t)n + 1, fmt, again);
         s->size += (size_t)n;
     }
     va_end(again);
-    xr_locale_back(saved);
+    xr_locale_restore(saved);
 }
 
-static void json_char(xr_str *s, const char *at, int length)
+static void append_json_char(xr_str *s, const char *at, int length)
 {
     unsigned char c = (unsigned char)*at;
     const char *const from = "\"\\\n\r\t\b\f";
@@ -105,7 +109,7 @@ void xr_str_json(xr_str *s, const char *text, size_t size)
         uint32_t code;
         int length = xr_utf8_decode(text, end, &code);
         if (length)
-            json_char(s, text, length);
+            append_json_char(s, text, length);
         else
             xr_str_append(s, "\xEF\xBF\xBD", 3);
         text += length ? length : 1;
@@ -120,13 +124,13 @@ void xr_str_number(xr_str *s, double value)
         return;
     }
     char text[40];
-    xr_locale saved = xr_locale_c();
+    xr_locale saved = xr_locale_use_c();
     for (int digits = 15; digits <= 17; digits++) {
         (void)snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;
     }
-    xr_locale_back(saved);
+    xr_locale_restore(saved);
     xr_str_puts(s, text);
 }
 
@@ -137,13 +141,13 @@ void xr_str_float(xr_str *s, float value)
         return;
     }
     char text[40];
-    xr_locale saved = xr_locale_c();
+    xr_locale saved = xr_locale_use_c();
     for (int digits = 6; digits <= 9; digits++) {
         (void)snprintf(text, sizeof text, "%.*g", digits, (double)value);
         if (strtof(text, NULL) == value)
             break;
     }
-    xr_locale_back(saved);
+    xr_locale_restore(saved);
     xr_str_puts(s, text);
 }
 
@@ -172,7 +176,8 @@ void *xr_calloc(size_t count, size_t size)
 {
     if (size && count > SIZE_MAX / 2 / size)
         return NULL;
-    /* One byte at least, so that NULL always means "out of memory". */
+    /* Allocates at least one byte, so that NULL always means "out of
+     * memory". */
     return count && size ? calloc(count, size) : calloc(1, 1);
 }
 
@@ -184,7 +189,7 @@ unsigned xr_edit_distance(const char *a, const char *b, unsigned limit)
     size_t gap = rows > cols ? rows - cols : cols - rows;
     if (gap > limit)
         return limit + 1;
-    /* Names are short; anything longer only counts as equal or not. */
+    /* Names are short; longer texts are only compared for equality. */
     if (cols > LONGEST)
         return strcmp(a, b) == 0 ? 0 : limit + 1;
     unsigned row[LONGEST + 1];

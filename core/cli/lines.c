@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/format.h"
-#include "core/base/why.h"
+#include "core/base/file_format.h"
+#include "core/base/system_error.h"
 
 enum { READ_SIZE = 1 << 16 };
 
@@ -23,7 +23,7 @@ int cli_lines_open(const cli_args *args, cli_lines *out)
     out->fd = open(out->name, O_RDONLY | O_CLOEXEC);
     if (out->fd >= 0)
         return CLI_OK;
-    cli_say("%s: %s", out->name, XR_WHY(errno));
+    cli_say("%s: %s", out->name, XR_SYSTEM_ERROR(errno));
     return CLI_USAGE;
 }
 
@@ -65,7 +65,7 @@ static int fill(cli_lines *l)
         n = read(l->fd, l->buffer + l->used, READ_SIZE);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
-        cli_say("%s: %s", l->name, XR_WHY(errno));
+        cli_say("%s: %s", l->name, XR_SYSTEM_ERROR(errno));
         return -1;
     }
     l->at_end = n == 0;

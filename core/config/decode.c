@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From text to typed fields by option tables, and what is left over.
+ * Decodes the text of values into typed fields by option tables, and reports
+ * keys and sections that no table has.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -12,29 +13,30 @@
 #include "core/base/file.h"
 #include "core/config/internal.h"
 
-/* Where a value goes, and what is said when it cannot. */
-typedef struct place {
+/* An option of a section with its entry and the field that receives its
+ * value. */
+typedef struct setting {
     xr_config *config;
     const char *section;
     const xray_option *option;
     xr_entry *entry;
     unsigned char *field;
     xr_errors *errors;
-} place;
+} setting;
 
 XRAY_PRINTF(2, 3)
-static void complain(const place *p, const char *fmt, ...)
+static void report_bad_value(const setting *s, const char *fmt, ...)
 {
     char text[768];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    if (p->entry)
-        p->entry->flags |= XR_ENTRY_REFUSED;
-    xr_errors_add(p->errors, "%s: [%s] %s: %s",
-                  p->entry ? p->entry->origin : "default", p->section,
-                  p->option->name, text);
+    if (s->entry)
+        s->entry->flags |= XR_ENTRY_REFUSED;
+    xr_errors_add(s->errors, "%s: [%s] %s: %s",
+                  s->entry ? s->entry->origin : "default", s->section,
+                  s->option->name, text);
 }
 
 const char *xr_option_bound(const xray_option *o, double value, char *buffer,
@@ -44,100 +46,102 @@ const char *xr_option_bound(const xray_option *o, double value, char *buffer,
         (void)snprintf(buffer, cap, "%.15gs", value / 1e9);
         return buffer;
     }
-    int whole =
+    int is_integer =
         value > -1e18 && value < 1e18 && value == (double)(int64_t)value;
-    (void)snprintf(buffer, cap, whole ? "%.0f" : "%.15g", value);
+    (void)snprintf(buffer, cap, is_integer ? "%.0f" : "%.15g", value);
     return buffer;
 }
 
-static int in_range(const place *p, const char *text, double value)
+static int is_in_range(const setting *s, const char *text, double value)
 {
     char least[40];
     char most[40];
-    const xray_option *o = p->option;
+    const xray_option *o = s->option;
     if (o->min > o->max || (value >= o->min && value <= o->max))
         return 1;
     const char *unit = o->type == XRAY_OPT_DURATION ? NULL : o->unit;
-    complain(p, "%s%s%s is out of range, %s to %s are taken", text,
-             unit ? " " : "", unit ? unit : "",
-             xr_option_bound(o, o->min, least, sizeof(least)),
-             xr_option_bound(o, o->max, most, sizeof(most)));
+    report_bad_value(s, "%s%s%s is out of range; expected %s to %s", text,
+                     unit ? " " : "", unit ? unit : "",
+                     xr_option_bound(o, o->min, least, sizeof(least)),
+                     xr_option_bound(o, o->max, most, sizeof(most)));
     return 0;
 }
 
-static void store(const place *p, const void *value, size_t size)
+static void store_field(const setting *s, const void *value, size_t size)
 {
-    memcpy(p->field, value, size);
+    memcpy(s->field, value, size);
 }
 
-/* ---- one function a type ------------------------------------------------ */
+/* ---- one function per type ---------------------------------------------- */
 
-static void to_bool(const place *p, const char *text)
+static void decode_bool(const setting *s, const char *text)
 {
     static const char *const words[] = { "false", "true", "no", "yes",
                                          "off",   "on",   "0",  "1" };
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcasecmp(text, words[i]) == 0) {
             uint32_t value = i & 1u;
-            store(p, &value, sizeof(value));
+            store_field(s, &value, sizeof(value));
             return;
         }
-    complain(p, "'%s' is neither true nor false", text);
+    report_bad_value(s, "'%s' is neither true nor false", text);
 }
 
-static void to_int(const place *p, const char *text)
+static void decode_int(const setting *s, const char *text)
 {
     int64_t value;
     const char *digits = text + (*text == '-');
-    int whole = *digits && !digits[strspn(digits, "0123456789")];
-    if (xr_parse_int(text, &value) != 0 && whole)
-        (void)in_range(p, text, *text == '-' ? -HUGE_VAL : HUGE_VAL);
+    int is_integer = *digits && !digits[strspn(digits, "0123456789")];
+    if (xr_parse_int(text, &value) != 0 && is_integer)
+        (void)is_in_range(s, text, *text == '-' ? -HUGE_VAL : HUGE_VAL);
     else if (xr_parse_int(text, &value) != 0)
-        complain(p, "'%s' is no whole number", text);
-    else if (in_range(p, text, (double)value))
-        store(p, &value, sizeof(value));
+        report_bad_value(s, "'%s' is not an integer", text);
+    else if (is_in_range(s, text, (double)value))
+        store_field(s, &value, sizeof(value));
 }
 
-static void to_real(const place *p, const char *text)
+static void decode_real(const setting *s, const char *text)
 {
     double value;
     if (xr_parse_real(text, &value) != 0)
-        complain(p, "'%s' is no number", text);
-    else if (in_range(p, text, value))
-        store(p, &value, sizeof(value));
+        report_bad_value(s, "'%s' is not a number", text);
+    else if (is_in_range(s, text, value))
+        store_field(s, &value, sizeof(value));
 }
 
-static void to_bytes(const place *p, const char *text)
+static void decode_bytes(const setting *s, const char *text)
 {
     uint64_t value;
     if (xr_parse_bytes(text, &value) != 0)
-        complain(p, "'%s' is no size, such as 4096, 64M or 1.5G", text);
-    else if (in_range(p, text, (double)value))
-        store(p, &value, sizeof(value));
+        report_bad_value(s, "'%s' is not a size such as 4096, 64M or 1.5G",
+                         text);
+    else if (is_in_range(s, text, (double)value))
+        store_field(s, &value, sizeof(value));
 }
 
-static void to_duration(const place *p, const char *text)
+static void decode_duration(const setting *s, const char *text)
 {
     int64_t value;
-    if (xr_parse_duration(text, p->option->unit, &value) != 0)
-        complain(p, "'%s' is no duration, such as 500ms, 1.5s or 2h", text);
-    else if (in_range(p, text, (double)value))
-        store(p, &value, sizeof(value));
+    if (xr_parse_duration(text, s->option->unit, &value) != 0)
+        report_bad_value(s, "'%s' is not a duration such as 500ms, 1.5s or 2h",
+                         text);
+    else if (is_in_range(s, text, (double)value))
+        store_field(s, &value, sizeof(value));
 }
 
-static void to_choice(const place *p, const char *text)
+static void decode_choice(const setting *s, const char *text)
 {
     xr_str names = { 0 };
     const char *near = NULL;
     unsigned best = 3;
-    const xray_choice *c = p->option->choices;
+    const xray_choice *c = s->option->choices;
     for (; c && c->name; c++) {
         if (strcmp(c->name, text) == 0) {
-            store(p, &c->value, sizeof(c->value));
+            store_field(s, &c->value, sizeof(c->value));
             return;
         }
     }
-    for (c = p->option->choices; c && c->name; c++) {
+    for (c = s->option->choices; c && c->name; c++) {
         unsigned distance = xr_edit_distance(text, c->name, 2);
         if (distance < best) {
             best = distance;
@@ -145,8 +149,9 @@ static void to_choice(const place *p, const char *text)
         }
         xr_str_printf(&names, "%s%s", names.size ? ", " : "", c->name);
     }
-    complain(p, "'%s' is none of %s%s%s%s", text, xr_str_text(&names),
-             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    report_bad_value(s, "'%s' is not one of %s%s%s%s", text,
+                     xr_str_text(&names), near ? "; did you mean " : "",
+                     near ? near : "", near ? "?" : "");
     xr_str_free(&names);
 }
 
@@ -159,8 +164,8 @@ const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
     return xr_config_keepf(config, "%s%s", dir, path);
 }
 
-/* What is printed must mean the same file in whatever folder it is read. */
-static const char *absolute(xr_config *config, const char *path)
+/* A printed path must mean the same file in whatever folder it is read. */
+static const char *make_absolute(xr_config *config, const char *path)
 {
     char here[XR_PATH_CAP];
     if (!*path || *path == '/' || !getcwd(here, sizeof(here)))
@@ -168,31 +173,31 @@ static const char *absolute(xr_config *config, const char *path)
     return xr_config_keepf(config, "%s/%s", here, path);
 }
 
-static void to_string(const place *p, const char *text)
+static void decode_string(const setting *s, const char *text)
 {
-    if (!*text && p->option->flags & XRAY_OPT_REQUIRED) {
-        complain(p, "must not be empty");
+    if (!*text && s->option->flags & XRAY_OPT_REQUIRED) {
+        report_bad_value(s, "must not be empty");
         return;
     }
-    if (p->option->type == XRAY_OPT_PATH) {
-        text = xr_config_resolve(p->config, p->entry, text);
-        if (p->entry)
-            p->entry->printed = absolute(p->config, text);
+    if (s->option->type == XRAY_OPT_PATH) {
+        text = xr_config_resolve(s->config, s->entry, text);
+        if (s->entry)
+            s->entry->printed = make_absolute(s->config, text);
     }
-    store(p, &text, sizeof(text));
+    store_field(s, &text, sizeof(text));
 }
 
-static void to_list(const place *p, const char *text)
+static void decode_list(const setting *s, const char *text)
 {
     size_t count = 1;
     for (const char *at = text; *at; at++)
         count += *at == ',';
-    const char **items = xr_config_array(p->config, count, sizeof(*items));
+    const char **items = xr_config_array(s->config, count, sizeof(*items));
     if (!items)
         return;
     xray_list list = { items, 0 };
     int refused = 0;
-    int paths = (p->option->flags & XRAY_OPT_PATHS) != 0;
+    int paths = (s->option->flags & XRAY_OPT_PATHS) != 0;
     xr_str printed = { 0 };
     for (const char *at = text; *text;) {
         at += strspn(at, " \t\n");
@@ -201,80 +206,87 @@ static void to_list(const place *p, const char *text)
         while (size && strchr(" \t\n", at[size - 1]))
             size--;
         if (!size) {
-            complain(p, "item %llu of the list is empty",
-                     (unsigned long long)list.count + 1);
+            report_bad_value(s, "item %llu of the list is empty",
+                             (unsigned long long)list.count + 1);
             refused = 1;
             break;
         }
-        const char *item = xr_config_keep(p->config, at, size);
+        const char *item = xr_config_keep(s->config, at, size);
         if (paths)
-            item = xr_config_resolve(p->config, p->entry, item);
+            item = xr_config_resolve(s->config, s->entry, item);
         xr_str_printf(&printed, "%s%s", list.count ? ", " : "",
-                      paths ? absolute(p->config, item) : item);
+                      paths ? make_absolute(s->config, item) : item);
         items[list.count++] = item;
         if (!*next)
             break;
         at = next + 1;
     }
     if (printed.failed)
-        p->config->failed = 1;
-    else if (p->entry && paths && !refused)
-        p->entry->printed =
-            xr_config_keep(p->config, xr_str_text(&printed), printed.size);
+        s->config->failed = 1;
+    else if (s->entry && paths && !refused)
+        s->entry->printed =
+            xr_config_keep(s->config, xr_str_text(&printed), printed.size);
     xr_str_free(&printed);
     if (!refused)
-        store(p, &list, sizeof(list));
+        store_field(s, &list, sizeof(list));
 }
 
-static void convert(const place *p, const char *text)
+static void decode_value(const setting *s, const char *text)
 {
-    static void (*const by_type[])(const place *, const char *) = {
-        [XRAY_OPT_BOOL] = to_bool,         [XRAY_OPT_INT] = to_int,
-        [XRAY_OPT_REAL] = to_real,         [XRAY_OPT_BYTES] = to_bytes,
-        [XRAY_OPT_DURATION] = to_duration, [XRAY_OPT_STRING] = to_string,
-        [XRAY_OPT_PATH] = to_string,       [XRAY_OPT_CHOICE] = to_choice,
-        [XRAY_OPT_LIST] = to_list,
+    static void (*const by_type[])(const setting *, const char *) = {
+        [XRAY_OPT_BOOL] = decode_bool,
+        [XRAY_OPT_INT] = decode_int,
+        [XRAY_OPT_REAL] = decode_real,
+        [XRAY_OPT_BYTES] = decode_bytes,
+        [XRAY_OPT_DURATION] = decode_duration,
+        [XRAY_OPT_STRING] = decode_string,
+        [XRAY_OPT_PATH] = decode_string,
+        [XRAY_OPT_CHOICE] = decode_choice,
+        [XRAY_OPT_LIST] = decode_list,
     };
-    uint32_t type = p->option->type;
+    uint32_t type = s->option->type;
     if (!*text && type != XRAY_OPT_STRING && type != XRAY_OPT_PATH &&
         type != XRAY_OPT_LIST)
-        complain(p, "there is no value behind '='");
+        report_bad_value(s, "there is no value after '='");
     else if (type >= sizeof(by_type) / sizeof(by_type[0]) || !by_type[type])
-        complain(p, "the option is of type %u, which this xray does not know",
-                 type);
+        report_bad_value(s,
+                         "the option is of type %u, which this xray "
+                         "does not know",
+                         type);
     else
-        by_type[type](p, text);
+        by_type[type](s, text);
 }
 
 /* ---- tables ------------------------------------------------------------- */
 
-/* The text in force; a preset stands in for what no layer sets. A preset is
- * also converted below a value, so that a refused one leaves it in place. */
-static void decode_one(const place *p)
+/* Decodes the text in force, or the preset if no layer sets the option. The
+ * preset is also decoded before a set value, so that it remains if the value is
+ * refused. */
+static void decode_option(const setting *s)
 {
-    const xray_option *o = p->option;
-    xr_entry *entry = p->entry;
+    const xray_option *o = s->option;
+    xr_entry *entry = s->entry;
     entry->flags |= XR_ENTRY_KNOWN;
     if (o->flags & XRAY_OPT_SECRET)
         entry->flags |= XR_ENTRY_SECRET;
     if (o->type == XRAY_OPT_PATH || o->flags & XRAY_OPT_PATHS)
         entry->flags |= XR_ENTRY_PATHS;
     if (o->type == XRAY_OPT_STRING || o->type == XRAY_OPT_PATH)
-        store(p, &(const char *){ "" }, sizeof(const char *));
+        store_field(s, &(const char *){ "" }, sizeof(const char *));
     if (entry->text && o->preset) {
-        place preset = *p;
+        setting preset = *s;
         preset.entry = NULL;
-        convert(&preset, o->preset);
+        decode_value(&preset, o->preset);
     } else if (o->preset) {
         xr_entry_set(entry,
-                     xr_config_keep(p->config, o->preset, strlen(o->preset)),
+                     xr_config_keep(s->config, o->preset, strlen(o->preset)),
                      "default", XR_LAYER_DEFAULT);
     }
     if (entry->text)
-        convert(p, entry->text);
+        decode_value(s, entry->text);
     else if (o->flags & XRAY_OPT_REQUIRED)
-        xr_errors_add(p->errors, "%s: [%s] %s is required",
-                      xr_config_path(p->config), p->section, o->name);
+        xr_errors_add(s->errors, "%s: [%s] %s is required",
+                      xr_config_path(s->config), s->section, o->name);
 }
 
 void xr_config_decode(xr_config *config, const char *name, xr_table table,
@@ -293,8 +305,9 @@ void xr_config_decode(xr_config *config, const char *name, xr_table table,
         xr_entry *entry = xr_entry_get(config, section, option.name);
         if (!entry)
             return;
-        decode_one(&(place){ config, section->name, &option, entry,
-                             (unsigned char *)target + option.offset, errors });
+        decode_option(&(setting){ config, section->name, &option, entry,
+                                  (unsigned char *)target + option.offset,
+                                  errors });
     }
 }
 
@@ -307,28 +320,30 @@ void xr_config_ignore(xr_config *config, const char *name)
     }
 }
 
-/* ---- what no table knows ------------------------------------------------ */
+/* ---- unknown names ------------------------------------------------------ */
 
-static void hint(xr_str *out, const char *near)
+static void append_suggestion(xr_str *out, const char *near)
 {
     if (near)
         xr_str_printf(out, "; did you mean %s?", near);
 }
 
-/* How many letters may be wrong: less than half of a word. */
-static unsigned reach(const char *word)
+/* Number of letters that may be wrong in a suggestion: less than half of the
+ * word. */
+static unsigned allowed_typos(const char *word)
 {
     size_t size = strlen(word);
     return size < 2 ? 0 : size < 5 ? 1 : 2;
 }
 
-static void unknown_key(const xr_config *config, const xr_section *section,
-                        const xr_entry *entry, xr_errors *errors)
+static void report_unknown_key(const xr_config *config,
+                               const xr_section *section, const xr_entry *entry,
+                               xr_errors *errors)
 {
     xr_str text = { 0 };
     const char *near = NULL;
     const char *elsewhere = NULL;
-    unsigned best = reach(entry->key) + 1;
+    unsigned best = allowed_typos(entry->key) + 1;
     for (size_t i = 0; i < section->count; i++) {
         const xr_entry *known = &section->entries[i];
         if (!(known->flags & XR_ENTRY_KNOWN))
@@ -344,19 +359,19 @@ static void unknown_key(const xr_config *config, const xr_section *section,
         if (known && known->flags & XR_ENTRY_KNOWN)
             elsewhere = config->sections[i].name;
     }
-    hint(&text, near);
+    append_suggestion(&text, near);
     if (elsewhere)
-        xr_str_printf(&text, "; [%s] has one of that name", elsewhere);
+        xr_str_printf(&text, "; [%s] has an option of that name", elsewhere);
     xr_errors_add(errors, "%s: [%s] %s: no such option%s", entry->origin,
                   section->name, entry->key, xr_str_text(&text));
     xr_str_free(&text);
 }
 
-static void unknown_section(const xr_config *config, const char *name,
-                            const char *origin, xr_errors *errors)
+static void report_unknown_section(const xr_config *config, const char *name,
+                                   const char *origin, xr_errors *errors)
 {
     const char *near = NULL;
-    unsigned best = reach(name) + 1;
+    unsigned best = allowed_typos(name) + 1;
     for (size_t i = 0; i < config->count; i++) {
         const xr_section *s = &config->sections[i];
         if (!s->decoded && !s->ignored)
@@ -378,19 +393,21 @@ void xr_config_finish(xr_config *config, xr_errors *errors)
         const xr_section *section = &config->sections[i];
         if (!section->decoded) {
             if (!section->ignored)
-                unknown_section(config, section->name, section->origin, errors);
+                report_unknown_section(config, section->name, section->origin,
+                                       errors);
             continue;
         }
-        if (section->ignored) /* of a plugin that is not there */
+        if (section->ignored) /* of a plugin that is not installed */
             continue;
         for (size_t j = 0; j < section->count; j++)
             if (!(section->entries[j].flags & XR_ENTRY_KNOWN))
-                unknown_key(config, section, &section->entries[j], errors);
+                report_unknown_key(config, section, &section->entries[j],
+                                   errors);
     }
     for (size_t i = 0; i < config->variable_count; i++)
         if (!config->variables[i].used)
             xr_errors_add(errors,
-                          "%s: no section and key of this run have that name",
+                          "%s: the name matches no section and key of this run",
                           config->variables[i].name);
     if (config->failed)
         xr_errors_add(errors, "out of memory");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options of [actor], [critic] and [ref].
+ * Defines the options of [actor], [critic] and [ref].
  */
 #include "core/config/internal.h"
 #include "core/config/sections.h"
@@ -8,24 +8,26 @@
 #define SINCE "0.1"
 #define MOST 9007199254740992.0 /* 2^53: bounds are doubles */
 
-/* Memory that is away while other models compute, or the engine samples. */
+/* Options that move memory of a model to the host while other models compute or
+ * the engine samples. */
 #define PARAM_DOC                                                           \
-    "Weights wait in host memory while other models compute or the engine " \
-    "samples; those that the engine shares stay."
-#define TURNS(cfg)                                                     \
-    XRAY_BOOL(cfg, param_offload, "false", SINCE, PARAM_DOC),          \
-        XRAY_BOOL(cfg, grad_offload, "false", SINCE,                   \
-                  "The memory of gradients is given back meanwhile."), \
-        XRAY_BOOL(cfg, optimizer_offload, "false", SINCE,              \
-                  "The optimizer's moments wait in host memory meanwhile.")
+    "Keep weights in host memory while other models compute or the engine " \
+    "samples; those that the engine shares stay on the device."
+#define OFFLOAD_OPTIONS(cfg)                                            \
+    XRAY_BOOL(cfg, param_offload, "false", SINCE, PARAM_DOC),           \
+        XRAY_BOOL(cfg, grad_offload, "false", SINCE,                    \
+                  "Release the memory of gradients during that time."), \
+        XRAY_BOOL(                                                      \
+            cfg, optimizer_offload, "false", SINCE,                     \
+            "Keep the optimizer's moments in host memory during that time.")
 
 #define ACTOR xr_actor_section
 const xray_option xr_actor_options[11] = {
     XRAY_INT(ACTOR, ppo_mini_batch_size, "0", 0, 1 << 24, "prompts", SINCE,
-             "Prompts of one optimizer step; divides train_batch_size. 0: "
-             "all of a step, one update on its own samples."),
+             "Prompts per optimizer step; divides train_batch_size. 0: all of "
+             "a step, so that each update uses its own samples."),
     XRAY_INT(ACTOR, ppo_epochs, "1", 1, 1000, "epochs", SINCE,
-             "Times each sample is trained on."),
+             "Times that each sample is trained on."),
     XRAY_BOOL(ACTOR, shuffle, "false", SINCE,
               "Deal prompts to mini-batches in a new order each epoch."),
     XRAY_INT(ACTOR, ppo_max_token_len_per_gpu, "16384", 1, 1 << 28, "tokens",
@@ -33,37 +35,37 @@ const xray_option xr_actor_options[11] = {
              "Most tokens of a micro-batch. Bounds memory; results do not "
              "depend on it."),
     XRAY_BOOL(ACTOR, share_prompts, "false", SINCE,
-              "Compute the prompt that a group's samples have in common once "
-              "in gradients. Groups stay in one micro-batch then, which must "
-              "have room for rollout.n rows. Gradients are rounded elsewhere "
-              "than without; log-probs are the same bits."),
+              "Compute the common prompt of a group's samples only once in "
+              "gradients. Each group then stays in one micro-batch, which must "
+              "fit rollout.n rows. Gradients are rounded differently; "
+              "log-probs keep the same bits."),
     XRAY_REAL(ACTOR, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
               "Global gradient norm is clipped to this; 0: not clipped."),
     XRAY_INT(ACTOR, recompute_old_logp, "0", 0, MOST, "steps", SINCE,
-             "Every so many steps the trainer computes the samples' log-probs "
-             "itself and compares bit for bit; 0: never."),
+             "Interval at which the trainer recomputes the samples' log-probs "
+             "and compares them bit for bit; 0: never."),
     XRAY_INT(ACTOR, trainable_from_layer, "0", 0, 100000, "layers", SINCE,
-             "The first block that is trained: those below it and the "
+             "The first block that is trained; earlier blocks and the "
              "embedding keep their values. 0: all are trained."),
-    TURNS(ACTOR),
+    OFFLOAD_OPTIONS(ACTOR),
 };
 
 /* ---- [critic] ----------------------------------------------------------- */
 
 static const xray_choice as_actor[] = {
     { "auto", XR_AS_ACTOR, "as [actor]" },
-    { "true", 1, "also where [actor] does not" },
-    { "false", 0, "not, whatever [actor] does" },
+    { "true", 1, "on, whatever [actor] sets" },
+    { "false", 0, "off, whatever [actor] sets" },
     { NULL, 0, NULL },
 };
 
 #define CRITIC xr_critic_section
 const xray_option xr_critic_options[9] = {
     XRAY_INT(CRITIC, ppo_mini_batch_size, "-1", -1, 1 << 24, "prompts", SINCE,
-             "Prompts of one update of the critic; divides train_batch_size. "
-             "0: all of a step; -1: as [actor]."),
+             "Prompts per update of the critic; divides train_batch_size. 0: "
+             "all of a step; -1: as [actor]."),
     XRAY_INT(CRITIC, ppo_epochs, "0", 0, 1000, "epochs", SINCE,
-             "Times the critic is trained on each sample; 0: as [actor]."),
+             "Times that the critic is trained on each sample; 0: as [actor]."),
     XRAY_CHOICE(CRITIC, shuffle, "auto", as_actor, SINCE,
                 "Deal prompts to mini-batches in a new order each epoch."),
     XRAY_INT(CRITIC, ppo_max_token_len_per_gpu, "0", 0, 1 << 28, "tokens",
@@ -71,10 +73,11 @@ const xray_option xr_critic_options[9] = {
              "Most tokens of the critic's micro-batch; 0: as [actor]. Results "
              "do not depend on it."),
     XRAY_CHOICE(CRITIC, share_prompts, "auto", as_actor, SINCE,
-                "Compute a prompt once for its samples in gradients."),
+                "Compute the common prompt of a group's samples only once in "
+                "gradients."),
     XRAY_REAL(CRITIC, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
               "Global gradient norm is clipped to this; 0: not clipped."),
-    TURNS(CRITIC),
+    OFFLOAD_OPTIONS(CRITIC),
 };
 
 const xray_option xr_ref_options[1] = {

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Defines the options of [placement].
+ */
 #include "core/config/internal.h"
 #include "core/config/sections.h"
 
@@ -14,5 +17,5 @@ const xray_option xr_placement_options[5] = {
     XRAY_LIST(PLACEMENT, reward, "", 0u, "0.1",
               "Ranks of the reward model; empty: those of the actor."),
     XRAY_LIST(PLACEMENT, rollout, "", 0u, "0.1",
-              "Ranks with an engine of their own; empty: those of the actor."),
+              "Ranks that have an engine; empty: those of the actor."),
 };

@@ -1,9 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prints the resolved configuration and walks through its values.
+ */
 #include <string.h>
 
 #include "core/config/internal.h"
 
-/* True if the reader would not give the bare text back. */
+/* True if the reader would not return the bare text. */
 static int needs_quotes(const char *text)
 {
     size_t size = strlen(text);

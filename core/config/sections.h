@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The core's own sections, decoded. Keys are verl's leaf names where one exists
- * (reference: verl's generated trainer configuration).
+ * Declares the core's own sections in decoded form. Keys are verl's leaf names
+ * where one exists (reference: verl's generated trainer configuration).
  */
 #ifndef XR_SECTIONS_H
 #define XR_SECTIONS_H
@@ -9,28 +9,29 @@
 #include "core/config/config.h"
 
 typedef struct xr_run_section { /* [run] */
-    const char *train;          /* names of components */
+    const char *train;          /* selected components */
     const char *infer;
     const char *algo;
     const char *device;
-    xray_list reward; /* instances, each a section [reward.NAME] */
+    xray_list reward; /* instances, each with a section [reward.NAME] */
     int64_t seed;
-    int64_t threads;        /* 0: one a core */
+    int64_t threads;        /* 0: one per core */
     const char *log;        /* error|warn|info|debug */
-    int64_t plugin_timeout; /* ns a call that sets up may take; 0: any */
+    int64_t plugin_timeout; /* longest ns of a call that sets up a plugin; 0:
+                             * any */
     int64_t ranks;          /* Workhorses */
     const char *runtime;    /* "auto": this process for one rank, else local */
     const char *comm;
-    int64_t comm_timeout; /* ns a collective waits for its ranks */
+    int64_t comm_timeout; /* longest ns a collective waits for its ranks */
     int64_t max_restarts; /* after the loss of a Workhorse */
 } xr_run_section;
 
 #define XR_MAX_RANKS 64
 #define XR_MAX_TEMPERATURE 100
 
-typedef struct xr_placement_section { /* [placement] ranks of each role */
+typedef struct xr_placement_section { /* [placement]: ranks of each role */
     xray_list actor;                  /* "all", "0-1", "3" */
-    xray_list reference;              /* none: as actor */
+    xray_list reference;              /* empty: as the actor */
     xray_list critic;
     xray_list reward;
     xray_list rollout;
@@ -41,11 +42,11 @@ typedef struct xr_model_section { /* [model] */
     const char *path;
     const char *tokenizer_path; /* "" : path */
     int64_t dtype;              /* XRAY_F32 */
-    int64_t init;               /* auto: load if there are weights */
+    int64_t init;               /* XR_INIT_* */
 } xr_model_section;
 
-/* What templates see as today unless [data] chat_date says otherwise. Fixed, so
- * that a rerun has the same prompts. */
+/* The date that chat templates see as today unless [data] chat_date sets
+ * another. It is fixed, so that a repeated run has the same prompts. */
 #define XR_CHAT_DATE "2024-07-26"
 
 enum { XR_TRUNCATE_ERROR, XR_TRUNCATE_LEFT, XR_TRUNCATE_RIGHT };
@@ -53,32 +54,37 @@ enum { XR_CHAT_AUTO, XR_CHAT_ALWAYS, XR_CHAT_NEVER };
 typedef struct xr_data_section { /* [data] */
     xray_list train_files;
     xray_list val_files;
-    const char *prompt_key; /* "prompt": string, or verl's list of messages */
-    const char *answer_key; /* "answer": ground truth of plain rows, SFT text */
+    const char *prompt_key; /* "prompt": a string, or verl's list of messages */
+    const char *answer_key; /* "answer": ground truth of plain rows, and the SFT
+                             * target */
     const char *response_key;  /* SFT target; "" : answer_key */
     const char *reward_fn_key; /* "data_source" */
-    const char *template; /* "{prompt}": text around the prompt; any {key} of
-                             the row may stand in it */
+    const char *template; /* "{prompt}": text around the prompt; it may hold any
+                           * {key} of the row */
     const char *response_template; /* SFT: "{answer}" */
     int64_t max_prompt_length;
     int64_t max_response_length;
-    int64_t train_batch_size; /* prompts a step */
+    int64_t train_batch_size; /* prompts per step */
     int64_t val_batch_size;   /* 0: up to 1024 */
     uint32_t shuffle;
     uint32_t filter_overlong_prompts;
-    int64_t seed;              /* -1: of [run] */
+    int64_t seed;              /* -1: as in [run] */
     int64_t truncation;        /* XR_TRUNCATE_* */
     int64_t train_max_samples; /* -1: all */
     int64_t val_max_samples;
-    uint32_t special_tokens; /* 1: the tokenizer's own BOS rule on prompts */
-    uint32_t add_generation_prompt; /* a prompt ends where the answer begins */
-    xray_list train_weights; /* shares of the train files; none: as they are */
+    uint32_t special_tokens; /* 1: the tokenizer's own BOS rule applies to
+                              * prompts */
+    uint32_t add_generation_prompt; /* 1: a prompt ends where the answer
+                                     * begins */
+    xray_list train_weights; /* shares of the train files; empty: by their
+                              * rows */
     xray_list filters;       /* conditions that rows must meet */
-    double val_split;        /* share of train_files held out for validation */
+    double val_split;        /* part of train_files held out for validation */
     int64_t apply_chat_template;      /* XR_CHAT_* */
     const char *chat_template;        /* a file; "": the model's */
     const char *chat_template_kwargs; /* a JSON object; "": none */
-    const char *chat_date;            /* YYYY-MM-DD, what strftime_now shows */
+    const char *chat_date;            /* YYYY-MM-DD, today's date for chat
+                                       * templates */
     const char *system_prompt;        /* "": none */
     const char *messages_key;         /* SFT: key of a conversation */
     const char *tools_key;
@@ -86,34 +92,35 @@ typedef struct xr_data_section { /* [data] */
 
 enum { XR_SHARE_AUTO, XR_SHARE_OFF };
 typedef struct xr_rollout_section { /* [rollout] */
-    int64_t n;                      /* samples a prompt */
+    int64_t n;                      /* samples per prompt */
     double temperature;
     double top_p;
     double min_p;
     int64_t top_k;
     uint32_t ignore_eos;
     uint32_t free_cache_engine; /* 1: the engine sleeps between rollouts */
-    int64_t max_num_seqs;       /* 0: rows of a step, at most 512 */
+    int64_t max_num_seqs;       /* 0: the rows of a step, at most 512 */
     int64_t share_weights;      /* XR_SHARE_* */
     /* Validation: [rollout.val] */
-    int64_t val_n; /* val_kwargs.n: sampled mean@n beside greedy; 0: off */
+    int64_t val_n; /* verl's val_kwargs.n, samples for mean@n; 0: greedy only */
     double val_temperature;
     double val_top_p;
     int64_t val_top_k;
 } xr_rollout_section;
 
 typedef struct xr_actor_section { /* [actor] */
-    int64_t ppo_mini_batch_size;  /* prompts an optimizer step; 0: all */
+    int64_t ppo_mini_batch_size;  /* prompts per optimizer step; 0: all */
     int64_t ppo_epochs;
     uint32_t shuffle;
-    uint32_t param_offload;            /* 1: away while others compute */
+    uint32_t param_offload;            /* 1: in host memory while other models
+                                        * compute */
     int64_t ppo_max_token_len_per_gpu; /* tokens of a micro-batch */
     double grad_clip;
-    int64_t recompute_old_logp;   /* every k steps, 0: never (the check) */
+    int64_t recompute_old_logp;   /* check each k-th step; 0: never */
     int64_t trainable_from_layer; /* blocks below it are frozen; 0: none */
     uint32_t grad_offload;
     uint32_t optimizer_offload;
-    uint32_t share_prompts; /* a group's prompt once in gradients */
+    uint32_t share_prompts; /* 1: computes a group's prompt once in gradients */
     uint32_t reserved;
 } xr_actor_section;
 
@@ -141,7 +148,7 @@ enum { XR_SCHEDULE_CONSTANT, XR_SCHEDULE_LINEAR, XR_SCHEDULE_COSINE };
 typedef struct xr_optim_section { /* [actor.optim], [critic.optim], ... */
     double lr;
     int64_t lr_scheduler_type;
-    int64_t lr_warmup_steps; /* -1: by ratio */
+    int64_t lr_warmup_steps; /* -1: by the ratio */
     double lr_warmup_steps_ratio;
     double min_lr_ratio;
     double num_cycles;
@@ -152,14 +159,14 @@ typedef struct xr_trainer_section { /* [trainer] */
     int64_t total_epochs;
     int64_t total_training_steps; /* 0: by epochs */
     int64_t save_freq;            /* -1: only at the end */
-    int64_t test_freq;            /* -1: never between */
+    int64_t test_freq;            /* -1: only before and after */
     uint32_t val_before_train;
     uint32_t val_after_train;
     const char *default_local_dir;
     const char *resume_mode;         /* auto|disable */
     const char *resume_from_path;    /* "" : newest in default_local_dir */
     const char *rollout_data_dir;    /* "" : samples are not kept */
-    const char *validation_data_dir; /* "" : nor are those of validation */
+    const char *validation_data_dir; /* "" : samples are not kept */
     int64_t max_actor_ckpt_to_keep;  /* 0: all */
     const char *project_name;
     const char *experiment_name;
@@ -169,7 +176,7 @@ typedef struct xr_trainer_section { /* [trainer] */
 } xr_trainer_section;
 
 typedef struct xr_sft_section { /* [sft] */
-    int64_t train_batch_size;   /* rows a step */
+    int64_t train_batch_size;   /* rows per step */
     int64_t total_steps;
     int64_t test_freq;
     double stop_at; /* greedy validation score that ends the run; 0: off */
@@ -179,7 +186,7 @@ typedef struct xr_sft_section { /* [sft] */
     uint32_t reserved;
 } xr_sft_section;
 
-typedef struct xr_reward_section { /* core's keys of [reward.NAME] */
+typedef struct xr_reward_section { /* [reward.NAME]: the core's keys */
     const char *plugin;            /* "rule" */
     double weight;
 } xr_reward_section;
@@ -200,28 +207,28 @@ typedef struct xr_run_config {
     xr_optim_section sft_optim;
 } xr_run_config;
 
-/* What is sampled with, in an INI, an option or a line: NULL if the value may
- * be used, else which ones may. */
+/* Check a sampling parameter from an INI, an option or a line: return NULL if
+ * it may be used, or else a text with the allowed values. */
 const char *xr_temperature_refused(double value);
 const char *xr_top_p_refused(double value);
 
-/* [run] alone, for what a layer between defaults and files depends on. What is
- * wrong is left at its default, for xr_run_decode to say. */
+/* Decodes [run] alone, because a layer between defaults and files depends on
+ * it. Values with errors keep their defaults; xr_run_decode reports them. */
 void xr_run_decode_first(xr_config *config, xr_run_section *out);
-/* Decodes all core sections but [reward.*], which xr_run_reward does by name.
- */
+/* Decodes all core sections except [reward.*], which xr_run_reward decodes by
+ * name. */
 void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors);
 void xr_run_reward(xr_config *config, const char *instance,
                    xr_reward_section *out, xr_errors *errors);
 
-/* Rows of a step of reinforcement learning: prompts times samples. */
+/* Rows per step of reinforcement learning: prompts times samples. */
 static inline uint64_t xr_step_rows(const xr_run_config *run)
 {
     return (uint64_t)run->data.train_batch_size * (uint64_t)run->rollout.n;
 }
 
 /* A core section and its table, for documentation and `config print`; NULL
- * past the last. */
+ * after the last. */
 typedef struct xr_section_info {
     const char *section;
     const char *doc;

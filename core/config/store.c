@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stores sections, keys and values of a configuration by layer, and collects
+ * errors.
+ */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +18,8 @@ struct xr_kept {
 
 /* ---- errors ------------------------------------------------------------- */
 
-/* Stands for a sentence there was no memory for; `only` for the list, so that
- * an error is never lost. */
+/* Replaces a sentence that could not be allocated; `only` replaces the list, so
+ * that an error is never lost. */
 static char out_of_memory[] = "out of memory";
 static char *only[] = { out_of_memory };
 
@@ -82,7 +86,7 @@ void xr_config_free(xr_config *config)
     free(config);
 }
 
-static char *take(xr_config *config, size_t size)
+static char *allocate_kept(xr_config *config, size_t size)
 {
     xr_kept *kept = calloc(1, sizeof(*kept) + size);
     if (!kept) {
@@ -96,12 +100,12 @@ static char *take(xr_config *config, size_t size)
 
 void *xr_config_array(xr_config *config, size_t count, size_t size)
 {
-    return take(config, count * size);
+    return allocate_kept(config, count * size);
 }
 
 const char *xr_config_keep(xr_config *config, const char *text, size_t size)
 {
-    char *to = take(config, size + 1);
+    char *to = allocate_kept(config, size + 1);
     if (!to)
         return "";
     memcpy(to, text, size);
@@ -114,7 +118,7 @@ const char *xr_config_keepf(xr_config *config, const char *fmt, ...)
     va_start(args, fmt);
     int size = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    char *to = size < 0 ? NULL : take(config, (size_t)size + 1);
+    char *to = size < 0 ? NULL : allocate_kept(config, (size_t)size + 1);
     if (!to)
         return "";
     va_start(args, fmt);
@@ -216,7 +220,7 @@ void xr_config_preset(xr_config *config, const char *section, const char *key,
                      XR_LAYER_DEFAULT);
 }
 
-/* ---- the layers above the file ------------------------------------------ */
+/* ---- environment and --set ----------------------------------------------- */
 
 int xr_variable_names(const char *variable, const char *section,
                       const char **out_key)

@@ -7,7 +7,7 @@
 
 #include <xray/numerics.h>
 
-#include "core/base/format.h"
+#include "core/base/file_format.h"
 #include "core/data/files.h"
 #include "core/data/filter.h"
 #include "core/data/row.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys of a DeepSpeed JSON that mean something together.
+ * Applies the keys of a DeepSpeed JSON that are only meaningful together.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -10,11 +10,13 @@
 #include "core/config/sections.h"
 #include "core/deepspeed/internal.h"
 
-#define MOST INT64_C(0x1000000000) /* of a count: products of two fit */
+#define MOST                                                        \
+    INT64_C(0x1000000000) /* largest count; the product of two fits \
+                           * int64_t */
 
 /* ---- reading ------------------------------------------------------------ */
 
-static const char *preset_of(const char *section, const char *key)
+static const char *find_preset(const char *section, const char *key)
 {
     const xr_section_info *info = NULL;
     for (size_t i = 0; (info = xr_run_sections(i)); i++) {
@@ -27,39 +29,41 @@ static const char *preset_of(const char *section, const char *key)
     return NULL;
 }
 
-/* The number in force; -1 if it is none, which decoding will say. */
-static int64_t ours(const ds_read *d, const char *in, const char *key)
+/* Returns the number in force; -1 if the text is not a number, which decoding
+ * reports. */
+static int64_t read_setting(const ds_read *d, const char *in, const char *key)
 {
     const char *section = xr_ds_section(d, in);
     const xr_entry *entry = xr_ds_entry(d, section, key);
     const char *text =
-        entry && entry->text ? entry->text : preset_of(section, key);
+        entry && entry->text ? entry->text : find_preset(section, key);
     int64_t value = -1;
     if (!text || xr_parse_int(text, &value) != 0 || value > MOST)
         return -1;
     return value;
 }
 
-/* A count of the file: 0 if it has none, -1 if it is refused. */
-static int64_t count_at(ds_read *d, const char *path)
+/* Returns a count of the file; 0 if it is missing, -1 if it is refused. */
+static int64_t read_count(ds_read *d, const char *path)
 {
     const cJSON *item = xr_ds_get(d, path);
     if (!item)
         return 0;
     if (item->valuedouble >= 1 && item->valuedouble <= (double)MOST)
         return (int64_t)item->valuedouble;
-    xr_ds_refuse(d, path, "%.15g is out of range, 1 or more is expected",
+    xr_ds_refuse(d, path, "%.15g is out of range; expected 1 or more",
                  item->valuedouble);
     return -1;
 }
 
-static const char *number(ds_read *d, int64_t value)
+static const char *print_count(ds_read *d, int64_t value)
 {
     return xr_config_keepf(d->config, "%" PRId64, value);
 }
 
-/* A number that must be one value, which ours always is. */
-static void want(ds_read *d, const char *path, double value, const char *why)
+/* Refuses a number other than the only supported value. */
+static void require_value(ds_read *d, const char *path, double value,
+                          const char *why)
 {
     const cJSON *item = xr_ds_get(d, path);
     if (item && item->valuedouble != value)
@@ -69,53 +73,54 @@ static void want(ds_read *d, const char *path, double value, const char *why)
 
 /* ---- batch -------------------------------------------------------------- */
 
-#define ALL "train_batch_size"
-#define MICRO "train_micro_batch_size_per_gpu"
-#define STEPS "gradient_accumulation_steps"
+#define ALL_KEY "train_batch_size"
+#define MICRO_KEY "train_micro_batch_size_per_gpu"
+#define STEPS_KEY "gradient_accumulation_steps"
 
 typedef struct batch {
-    int64_t all; /* sequences of an optimizer step; 0: not said */
+    int64_t all; /* sequences per optimizer step; 0: not given */
     int64_t micro;
     int64_t steps;
     int64_t ranks;
-    const char *path; /* that gives `all` */
+    const char *path; /* key that gives `all` */
 } batch;
 
-/* all = micro x steps x ranks, of what is there. */
-static void check_product(ds_read *d, const batch *b)
+/* Checks all = micro x steps x ranks, as far as they are given. */
+static void check_batch_product(ds_read *d, const batch *b)
 {
     int64_t parts = (b->micro ? b->micro : 1) * (b->steps ? b->steps : 1);
     if (b->micro && b->steps) {
         if (parts != b->all / b->ranks || b->all % b->ranks)
-            xr_ds_refuse(d, ALL,
-                         "%" PRId64 " is not " MICRO " %" PRId64 " x " STEPS
-                         " %" PRId64 " x %" PRId64 " ranks = %" PRId64,
-                         b->all, b->micro, b->steps, b->ranks,
-                         parts * b->ranks);
+            xr_ds_refuse(
+                d, ALL_KEY,
+                "%" PRId64 " is not " MICRO_KEY " %" PRId64 " x " STEPS_KEY
+                " %" PRId64 " x %" PRId64 " ranks = %" PRId64,
+                b->all, b->micro, b->steps, b->ranks, parts * b->ranks);
     } else if (b->all % (parts * b->ranks) != 0) {
-        xr_ds_refuse(d, ALL,
-                     "%" PRId64 " is no multiple of %s%s%" PRId64 " x %" PRId64
-                     " ranks",
+        xr_ds_refuse(d, ALL_KEY,
+                     "%" PRId64 " is not a multiple of %s%s%" PRId64
+                     " x %" PRId64 " ranks",
                      b->all,
-                     b->micro   ? MICRO
-                     : b->steps ? STEPS
+                     b->micro   ? MICRO_KEY
+                     : b->steps ? STEPS_KEY
                                 : "",
                      b->micro || b->steps ? " " : "", parts, b->ranks);
     }
 }
 
-/* [sft] train_batch_size is the sequences of a step. */
-static void set_rows(ds_read *d, const batch *b)
+/* [sft] train_batch_size counts the sequences per step. */
+static void set_sft_batch(ds_read *d, const batch *b)
 {
-    xr_ds_set(d, b->path, "sft", "train_batch_size", number(d, b->all));
+    xr_ds_set(d, b->path, "sft", "train_batch_size", print_count(d, b->all));
 }
 
-/* [actor] ppo_mini_batch_size x [rollout] n is; 0 stands for all prompts. */
-static void set_mini(ds_read *d, const batch *b)
+/* The sequences per step are [actor] ppo_mini_batch_size x [rollout] n; 0 means
+ * all prompts. */
+static void set_mini_batch(ds_read *d, const batch *b)
 {
-    int64_t n = ours(d, "rollout", "n");
-    int64_t mini = ours(d, "actor", "ppo_mini_batch_size");
-    int64_t prompts = ours(d, "data", "train_batch_size");
+    int64_t n = read_setting(d, "rollout", "n");
+    int64_t mini = read_setting(d, "actor", "ppo_mini_batch_size");
+    int64_t prompts = read_setting(d, "data", "train_batch_size");
     const xr_entry *set = xr_ds_entry(d, "actor", "ppo_mini_batch_size");
     if (n < 1 || mini < 0 || prompts < 1)
         return;
@@ -123,40 +128,42 @@ static void set_mini(ds_read *d, const batch *b)
         return;
     if (b->all % n) {
         xr_ds_refuse(d, b->path,
-                     "%" PRId64 " sequences of an optimizer step are no whole "
-                     "groups of [rollout] n = %" PRId64 " samples, set by %s",
+                     "%" PRId64
+                     " sequences per optimizer step are not a multiple "
+                     "of [rollout] n = %" PRId64 " samples, set by %s",
                      b->all, n, xr_config_origin(d->config, "rollout", "n"));
         return;
     }
     int64_t here = mini ? mini : prompts;
     if (set && set->layer == XR_LAYER_FILE && here * n != b->all)
         xr_ds_refuse(d, b->path,
-                     "%" PRId64 " sequences of an optimizer step contradict "
+                     "%" PRId64 " sequences per optimizer step contradict "
                      "[actor] ppo_mini_batch_size = %" PRId64
                      ", set by %s: %" PRId64 " prompts x [rollout] n %" PRId64
                      " = %" PRId64,
                      b->all, mini, set->origin, here, n, here * n);
     else if (!set || set->layer < XR_LAYER_FILE)
         xr_ds_set(d, b->path, "actor", "ppo_mini_batch_size",
-                  number(d, b->all / n));
+                  print_count(d, b->all / n));
 }
 
-/* A micro-batch is cut by tokens: those that so many longest rows have. */
-static void set_micro(ds_read *d, const batch *b)
+/* Micro-batches are limited by tokens: as many as that number of longest rows
+ * has. */
+static void set_micro_batch(ds_read *d, const batch *b)
 {
-    int64_t prompt = ours(d, "data", "max_prompt_length");
-    int64_t response = ours(d, "data", "max_response_length");
+    int64_t prompt = read_setting(d, "data", "max_prompt_length");
+    int64_t response = read_setting(d, "data", "max_response_length");
     if (prompt < 1 || response < 1 || prompt + response > INT32_MAX ||
         b->micro > INT32_MAX)
         return;
     const char *key = d->sft ? "max_token_len" : "ppo_max_token_len_per_gpu";
     const xr_entry *entry = xr_ds_entry(d, XR_DS_JOB, key);
-    const char *tokens = number(d, b->micro * (prompt + response));
+    const char *tokens = print_count(d, b->micro * (prompt + response));
     double now = 0;
     if (entry && entry->layer == XR_LAYER_FILE && entry->text &&
         xr_parse_real(entry->text, &now) == 0 &&
         now != (double)(b->micro * (prompt + response)))
-        xr_ds_refuse(d, MICRO,
+        xr_ds_refuse(d, MICRO_KEY,
                      "%" PRId64 " sequences of at most %" PRId64 " + %" PRId64
                      " tokens are %s tokens, which contradicts [%s] %s = %s, "
                      "set by %s",
@@ -164,41 +171,41 @@ static void set_micro(ds_read *d, const batch *b)
                      xr_ds_section(d, XR_DS_JOB), key, entry->text,
                      entry->origin);
     else
-        xr_ds_set(d, MICRO, XR_DS_JOB, key, tokens);
+        xr_ds_set(d, MICRO_KEY, XR_DS_JOB, key, tokens);
 }
 
 static void combine_batch(ds_read *d)
 {
-    batch b = { .all = count_at(d, ALL),
-                .micro = count_at(d, MICRO),
-                .steps = count_at(d, STEPS),
+    batch b = { .all = read_count(d, ALL_KEY),
+                .micro = read_count(d, MICRO_KEY),
+                .steps = read_count(d, STEPS_KEY),
                 .ranks = d->ranks,
-                .path = ALL };
+                .path = ALL_KEY };
     if (b.all < 0 || b.micro < 0 || b.steps < 0)
         return;
     int refused = d->refused;
     d->refused = 0;
     if (b.micro > MOST / 1024 || b.steps > MOST / 1024) {
-        xr_ds_refuse(d, b.micro > MOST / 1024 ? MICRO : STEPS,
-                     "is out of range, at most %" PRId64 " is taken",
+        xr_ds_refuse(d, b.micro > MOST / 1024 ? MICRO_KEY : STEPS_KEY,
+                     "is out of range; expected at most %" PRId64 "",
                      MOST / 1024);
     } else if (b.all) {
-        check_product(d, &b);
-    } else if (b.micro && (b.steps || !xr_json_get(d->root, ALL))) {
-        /* Without a total, as DeepSpeed works it out. */
+        check_batch_product(d, &b);
+    } else if (b.micro && (b.steps || !xr_json_get(d->root, ALL_KEY))) {
+        /* Without a total, it is derived as in DeepSpeed. */
         b.all = b.micro * (b.steps ? b.steps : 1) * b.ranks;
-        b.path = MICRO;
+        b.path = MICRO_KEY;
     }
     if (b.steps && !d->refused)
-        xr_ds_note(d, 0, STEPS,
+        xr_ds_note(d, 0, STEPS_KEY,
                    "micro-batches are cut by their tokens, so their number "
                    "follows");
     if (b.all && !d->refused && d->sft)
-        set_rows(d, &b);
+        set_sft_batch(d, &b);
     else if (b.all && !d->refused)
-        set_mini(d, &b);
+        set_mini_batch(d, &b);
     if (b.micro && !d->refused)
-        set_micro(d, &b);
+        set_micro_batch(d, &b);
     d->refused |= refused;
 }
 
@@ -221,7 +228,7 @@ static void set_betas(ds_read *d)
     xr_ds_set(d, path, XR_DS_TRAIN, "beta2", xr_ds_number(d, b->valuedouble));
 }
 
-/* DeepSpeed's Adam decays as AdamW unless it is told otherwise. */
+/* DeepSpeed's Adam decays weights as AdamW does, unless told otherwise. */
 static void combine_optimizer(ds_read *d)
 {
     const cJSON *type = xr_ds_get(d, "optimizer.type");
@@ -237,7 +244,7 @@ static void combine_optimizer(ds_read *d)
     if (type && strcasecmp(type->valuestring, "adam") != 0 &&
         strcasecmp(type->valuestring, "adamw") != 0) {
         xr_ds_refuse(d, "optimizer.type",
-                     "'%s' is not offered, expected Adam or AdamW",
+                     "'%s' is not supported; expected Adam or AdamW",
                      type->valuestring);
         return;
     }
@@ -245,13 +252,13 @@ static void combine_optimizer(ds_read *d)
     if (adam && cJSON_IsFalse(mode) && !(decay && decay->valuedouble == 0))
         xr_ds_refuse(d, "optimizer.params.adam_w_mode",
                      "false puts weight_decay into the gradient, which is not "
-                     "offered; expected true, or weight_decay 0");
+                     "supported; expected true, or weight_decay 0");
 }
 
 /* ---- scheduler ---------------------------------------------------------- */
 
-#define S "scheduler."
-#define P S "params."
+#define SCHEDULER "scheduler."
+#define PARAMS SCHEDULER "params."
 
 typedef struct schedule {
     const char *name;
@@ -271,39 +278,41 @@ static const schedule schedules[] = {
       "total_num_steps last_batch_iteration" },
 };
 
-/* Parameters that another scheduler has. */
-static void check_params(ds_read *d, const schedule *s)
+/* Refuses parameters that belong to another scheduler. */
+static void check_scheduler_params(ds_read *d, const schedule *s)
 {
     const cJSON *params =
         xr_json_get(xr_json_get(d->root, "scheduler"), "params");
     for (const cJSON *c = params ? params->child : NULL; c; c = c->next) {
         if (!xr_ds_among(c->string, s->params))
-            xr_ds_refuse(d, xr_config_keepf(d->config, P "%s", c->string),
+            xr_ds_refuse(d, xr_config_keepf(d->config, PARAMS "%s", c->string),
                          "%s has no such parameter; expected one of %s",
                          s->name, s->params);
     }
 }
 
-/* Updates of the policy in a step of the run: DeepSpeed counts updates. */
-static int64_t updates(const ds_read *d)
+/* Returns the policy's updates per step of the run, because DeepSpeed counts
+ * updates as steps. */
+static int64_t count_updates(const ds_read *d)
 {
-    int64_t prompts = ours(d, "data", "train_batch_size");
-    int64_t mini = ours(d, "actor", "ppo_mini_batch_size");
-    int64_t epochs = ours(d, "actor", "ppo_epochs");
+    int64_t prompts = read_setting(d, "data", "train_batch_size");
+    int64_t mini = read_setting(d, "actor", "ppo_mini_batch_size");
+    int64_t epochs = read_setting(d, "actor", "ppo_epochs");
     if (d->sft || prompts < 1 || mini < 1 || epochs < 1 || epochs > 1000000)
         return d->sft || epochs < 1 || epochs > 1000000 ? 1 : epochs;
     return epochs * (prompts / mini ? prompts / mini : 1);
 }
 
-static void set_steps(ds_read *d, const char *path, const char *section,
-                      const char *key)
+static void set_step_count(ds_read *d, const char *path, const char *section,
+                           const char *key)
 {
     const cJSON *item = xr_ds_get(d, path);
-    int64_t each = updates(d);
+    int64_t each = count_updates(d);
     if (!item)
         return;
     if (item->valuedouble < 0 || item->valuedouble > (double)MOST) {
-        xr_ds_refuse(d, path, "%.15g is no number of steps", item->valuedouble);
+        xr_ds_refuse(d, path, "%.15g is not a number of steps",
+                     item->valuedouble);
         return;
     }
     int64_t steps = (int64_t)item->valuedouble;
@@ -313,29 +322,30 @@ static void set_steps(ds_read *d, const char *path, const char *section,
                      "%" PRId64 " of them, so a multiple of that is expected",
                      steps, each);
     else
-        xr_ds_set(d, path, section, key, number(d, steps / each));
+        xr_ds_set(d, path, section, key, print_count(d, steps / each));
 }
 
 static void check_warmup(ds_read *d)
 {
-    const cJSON *type = xr_ds_get(d, P "warmup_type");
-    const cJSON *steps = xr_ds_get(d, P "warmup_num_steps");
+    const cJSON *type = xr_ds_get(d, PARAMS "warmup_type");
+    const cJSON *steps = xr_ds_get(d, PARAMS "warmup_num_steps");
     const cJSON *params =
         xr_json_get(xr_json_get(d->root, "scheduler"), "params");
     int said = xr_json_get(params, "warmup_type") != NULL;
     if (type && strcmp(type->valuestring, "linear") != 0)
-        xr_ds_refuse(d, P "warmup_type", "'%s' is not offered, expected linear",
+        xr_ds_refuse(d, PARAMS "warmup_type",
+                     "'%s' is not supported; expected linear",
                      type->valuestring);
     else if (!said && steps && steps->valuedouble > 0)
-        xr_ds_note(d, 1, P "warmup_type",
+        xr_ds_note(d, 1, PARAMS "warmup_type",
                    "it is missing, which is \"log\" in DeepSpeed; the warm-up "
                    "is linear");
-    want(d, P "warmup_min_lr", 0, "the warm-up starts from 0");
-    want(d, P "warmup_min_ratio", 0, "the warm-up starts from 0");
+    require_value(d, PARAMS "warmup_min_lr", 0, "the warm-up starts from 0");
+    require_value(d, PARAMS "warmup_min_ratio", 0, "the warm-up starts from 0");
 }
 
-static void set_real(ds_read *d, const char *path, const char *section,
-                     const char *key)
+static void copy_real(ds_read *d, const char *path, const char *section,
+                      const char *key)
 {
     const cJSON *item = xr_ds_get(d, path);
     if (item)
@@ -344,7 +354,7 @@ static void set_real(ds_read *d, const char *path, const char *section,
 
 static void combine_scheduler(ds_read *d)
 {
-    const cJSON *type = xr_ds_get(d, S "type");
+    const cJSON *type = xr_ds_get(d, SCHEDULER "type");
     const schedule *s = NULL;
     if (!xr_json_get(d->root, "scheduler"))
         return;
@@ -352,26 +362,29 @@ static void combine_scheduler(ds_read *d)
         if (strcmp(type->valuestring, schedules[i].name) == 0)
             s = &schedules[i];
     if (type && !s) {
-        xr_ds_refuse(d, S "type",
-                     "'%s' is not offered, expected WarmupLR, WarmupDecayLR "
+        xr_ds_refuse(d, SCHEDULER "type",
+                     "'%s' is not supported; expected WarmupLR, WarmupDecayLR "
                      "or WarmupCosineLR",
                      type->valuestring);
         return;
     }
     if (s)
-        check_params(d, s);
+        check_scheduler_params(d, s);
     check_warmup(d);
     if (s)
-        xr_ds_set(d, S "type", XR_DS_OPTIM, "lr_scheduler_type", s->type);
-    if (s == &schedules[1]) /* it ends at 0 */
-        xr_ds_set(d, S "type", XR_DS_OPTIM, "min_lr_ratio", "0");
-    set_real(d, P "warmup_max_lr", XR_DS_OPTIM, "lr");
-    set_real(d, P "cos_min_ratio", XR_DS_OPTIM, "min_lr_ratio");
-    set_steps(d, P "warmup_num_steps", XR_DS_OPTIM, "lr_warmup_steps");
+        xr_ds_set(d, SCHEDULER "type", XR_DS_OPTIM, "lr_scheduler_type",
+                  s->type);
+    if (s == &schedules[1]) /* it decays to 0 */
+        xr_ds_set(d, SCHEDULER "type", XR_DS_OPTIM, "min_lr_ratio", "0");
+    copy_real(d, PARAMS "warmup_max_lr", XR_DS_OPTIM, "lr");
+    copy_real(d, PARAMS "cos_min_ratio", XR_DS_OPTIM, "min_lr_ratio");
+    set_step_count(d, PARAMS "warmup_num_steps", XR_DS_OPTIM,
+                   "lr_warmup_steps");
     if (d->sft)
-        set_steps(d, P "total_num_steps", "sft", "total_steps");
+        set_step_count(d, PARAMS "total_num_steps", "sft", "total_steps");
     else
-        set_steps(d, P "total_num_steps", "trainer", "total_training_steps");
+        set_step_count(d, PARAMS "total_num_steps", "trainer",
+                       "total_training_steps");
 }
 
 /* ---- precision and offload ---------------------------------------------- */
@@ -408,7 +421,7 @@ static void set_offload(ds_read *d, const char *what, const char *old)
     else if (strcmp(device->valuestring, "none") == 0)
         xr_ds_set(d, path, XR_DS_TRAIN, what, "none");
     else
-        xr_ds_refuse(d, path, "'%s' is not offered, expected cpu or none",
+        xr_ds_refuse(d, path, "'%s' is not supported; expected cpu or none",
                      device->valuestring);
 }
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Visits the keys of a DeepSpeed JSON, applies or refuses each of them, and
+ * reports unknown ones.
+ */
 #include "core/deepspeed/deepspeed.h"
 
 #include <ctype.h>
@@ -19,7 +23,7 @@
 #define FILE_LIMIT (1u << 20)
 #define MEMBERS_MAX 1000u
 
-/* ---- saying ------------------------------------------------------------- */
+/* ---- messages ----------------------------------------------------------- */
 
 void xr_ds_refuse(ds_read *d, const char *path, const char *fmt, ...)
 {
@@ -29,7 +33,7 @@ void xr_ds_refuse(ds_read *d, const char *path, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     d->refused = 1;
-    if (!d->config->failed) /* or it may be for the lack of memory */
+    if (!d->config->failed) /* otherwise lack of memory may be the cause */
         xr_errors_add(d->errors, "%s: %s: %s", d->file, path, text);
 }
 
@@ -55,7 +59,7 @@ const xr_note *xr_config_notes(const xr_config *config)
 
 /* ---- values ------------------------------------------------------------- */
 
-static uint32_t type_of(const cJSON *item)
+static uint32_t find_json_type(const cJSON *item)
 {
     if (cJSON_IsBool(item))
         return XR_DS_BOOL;
@@ -70,17 +74,17 @@ static uint32_t type_of(const cJSON *item)
                                              : XR_DS_REAL;
 }
 
-static const char *type_words(uint32_t types)
+static const char *describe_types(uint32_t types)
 {
     return types & XR_DS_REAL     ? "a number"
-           : types & XR_DS_INT    ? "a whole number"
+           : types & XR_DS_INT    ? "an integer"
            : types & XR_DS_BOOL   ? "true or false"
            : types & XR_DS_STRING ? "a string"
            : types & XR_DS_LIST   ? "an array"
                                   : "an object";
 }
 
-static int is_auto(const cJSON *item)
+static int is_auto_value(const cJSON *item)
 {
     return cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0;
 }
@@ -97,8 +101,8 @@ const char *xr_ds_number(ds_read *d, double value)
     return kept;
 }
 
-/* A scalar as an INI file has it. */
-static const char *value_text(ds_read *d, const cJSON *item)
+/* Writes a scalar as in an INI file. */
+static const char *print_scalar(ds_read *d, const cJSON *item)
 {
     if (cJSON_IsBool(item))
         return cJSON_IsTrue(item) ? "true" : "false";
@@ -131,13 +135,13 @@ const cJSON *xr_ds_get(const ds_read *d, const char *path)
         at = xr_json_get(at, name);
         path += size + (path[size] == '.');
     }
-    return at && !is_auto(at) ? at : NULL;
+    return at && !is_auto_value(at) ? at : NULL;
 }
 
 /* ---- settings ----------------------------------------------------------- */
 
-/* Numbers by value, truths by meaning, the rest by letter. */
-static const char *truth(const char *text)
+/* Values are equal as numbers, as booleans, or letter by letter. */
+static const char *normalize_bool(const char *text)
 {
     static const char *const words[] = { "false", "true", "no", "yes",
                                          "off",   "on",   "0",  "1" };
@@ -147,13 +151,13 @@ static const char *truth(const char *text)
     return text;
 }
 
-static int same_value(const char *a, const char *b)
+static int is_same_value(const char *a, const char *b)
 {
     double x;
     double y;
     if (xr_parse_real(a, &x) == 0 && xr_parse_real(b, &y) == 0)
         return x == y;
-    return strcmp(truth(a), truth(b)) == 0;
+    return strcmp(normalize_bool(a), normalize_bool(b)) == 0;
 }
 
 const char *xr_ds_section(const ds_read *d, const char *section)
@@ -183,7 +187,7 @@ void xr_ds_set(ds_read *d, const char *path, const char *in, const char *key,
     if (!entry)
         return;
     if (entry->layer == XR_LAYER_FILE || entry->layer == XR_LAYER_JSON) {
-        if (!same_value(entry->text, text))
+        if (!is_same_value(entry->text, text))
             xr_ds_refuse(d, path,
                          "%s contradicts [%s] %s = %s, set by %s; leave one of "
                          "them out",
@@ -197,8 +201,9 @@ void xr_ds_set(ds_read *d, const char *path, const char *in, const char *key,
 
 /* ---- unknown keys ------------------------------------------------------- */
 
-/* The nearest of what the table has under `prefix` (its dot included). */
-static const char *near_key(const char *name, const char *prefix)
+/* Returns the most similar key that the table has under `prefix`, which
+ * includes its dot. */
+static const char *find_similar_key(const char *name, const char *prefix)
 {
     size_t size = strlen(prefix);
     unsigned best = strlen(name) < 5 ? 2 : 3;
@@ -216,8 +221,8 @@ static const char *near_key(const char *name, const char *prefix)
     return near;
 }
 
-/* Another place that has a key of that name. */
-static const char *elsewhere(const char *name)
+/* Returns the path of another key with that name. */
+static const char *find_other_path(const char *name)
 {
     const xr_ds_key *k = NULL;
     for (size_t i = 0; (k = xr_ds_keys(i)); i++) {
@@ -228,19 +233,19 @@ static const char *elsewhere(const char *name)
     return NULL;
 }
 
-static void unknown(ds_read *d, const char *path, const char *name,
-                    const char *prefix)
+static void refuse_unknown_key(ds_read *d, const char *path, const char *name,
+                               const char *prefix)
 {
-    const char *near = near_key(name, prefix);
-    const char *other = near ? NULL : elsewhere(name);
+    const char *near = find_similar_key(name, prefix);
+    const char *other = near ? NULL : find_other_path(name);
     xr_ds_refuse(d, path, "no such key%s%s%s%s%s",
                  near ? "; did you mean " : "", near ? near : "",
                  near ? "?" : "", other ? "; there is " : "",
                  other ? other : "");
 }
 
-static void unknown_member(ds_read *d, const char *path, const char *name,
-                           const char *members)
+static void refuse_unknown_member(ds_read *d, const char *path,
+                                  const char *name, const char *members)
 {
     char near[XR_NAME_MAX + 1] = "";
     unsigned best = strlen(name) < 5 ? 2 : 3;
@@ -259,10 +264,11 @@ static void unknown_member(ds_read *d, const char *path, const char *name,
                  near, *near ? "?" : "");
 }
 
-/* ---- walking ------------------------------------------------------------ */
+/* ---- visiting keys ------------------------------------------------------ */
 
-/* No object or list of a size that no configuration has. */
-static void check_sizes(ds_read *d, const cJSON *object, const char *path)
+/* Refuses objects and lists larger than any configuration has. */
+static void check_member_counts(ds_read *d, const cJSON *object,
+                                const char *path)
 {
     size_t count = 0;
     const char *dot = *path ? "." : "";
@@ -278,11 +284,11 @@ static void check_sizes(ds_read *d, const cJSON *object, const char *path)
             cJSON_IsObject(object)
                 ? xr_config_keepf(d->config, "%s%s%s", path, dot, c->string)
                 : xr_config_keepf(d->config, "%s[%zu]", path, count - 1);
-        check_sizes(d, c, inner);
+        check_member_counts(d, c, inner);
     }
 }
 
-static const xr_ds_key *find_key(const char *path)
+static const xr_ds_key *find_key_entry(const char *path)
 {
     const xr_ds_key *k = NULL;
     for (size_t i = 0; (k = xr_ds_keys(i)); i++)
@@ -291,25 +297,26 @@ static const xr_ds_key *find_key(const char *path)
     return NULL;
 }
 
-static void check_members(ds_read *d, const xr_ds_key *k, const cJSON *object)
+static void check_member_names(ds_read *d, const xr_ds_key *k,
+                               const cJSON *object)
 {
     for (const cJSON *c = object->child; c && k->members; c = c->next)
         if (!xr_ds_among(c->string, k->members))
-            unknown_member(
+            refuse_unknown_member(
                 d, xr_config_keepf(d->config, "%s.%s", k->path, c->string),
                 c->string, k->members);
 }
 
-/* 1 if a part of DeepSpeed that has a switch is switched on. */
-static int is_on(const cJSON *object)
+/* 1 if a part of DeepSpeed is enabled. */
+static int is_enabled(const cJSON *object)
 {
     const cJSON *enabled = cJSON_GetObjectItemCaseSensitive(object, "enabled");
     return enabled ? cJSON_IsTrue(enabled) : object->child != NULL;
 }
 
-static void take_scalar(ds_read *d, const xr_ds_key *k, const cJSON *item)
+static void apply_scalar(ds_read *d, const xr_ds_key *k, const cJSON *item)
 {
-    const char *text = k->types & XR_DS_LIST ? "" : value_text(d, item);
+    const char *text = k->types & XR_DS_LIST ? "" : print_scalar(d, item);
     int agrees = k->agrees && xr_ds_among(text, k->agrees);
     if (k->kind == XR_DS_SET)
         xr_ds_set(d, k->path, k->section, k->key, text);
@@ -320,50 +327,52 @@ static void take_scalar(ds_read *d, const xr_ds_key *k, const cJSON *item)
                      k->why, (int)strcspn(k->agrees, " "), k->agrees);
 }
 
-static void walk(ds_read *d, const cJSON *object, const char *prefix);
+static void visit_members(ds_read *d, const cJSON *object, const char *prefix);
 
-static void take(ds_read *d, const xr_ds_key *k, const cJSON *item)
+static void apply_key(ds_read *d, const xr_ds_key *k, const cJSON *item)
 {
-    if (cJSON_IsNull(item) || (is_auto(item) && !(k->types & XR_DS_OBJECT)))
+    if (cJSON_IsNull(item) ||
+        (is_auto_value(item) && !(k->types & XR_DS_OBJECT)))
         return;
-    if (!(type_of(item) & k->types)) {
-        xr_ds_refuse(d, k->path, "must be %s%s", type_words(k->types),
+    if (!(find_json_type(item) & k->types)) {
+        xr_ds_refuse(d, k->path, "must be %s%s", describe_types(k->types),
                      k->types & (XR_DS_OBJECT | XR_DS_LIST) ? ""
                                                             : " or \"auto\"");
         return;
     }
     if (k->kind == XR_DS_OPEN) {
         const char *prefix = xr_config_keepf(d->config, "%s.", k->path);
-        walk(d, item, prefix);
+        visit_members(d, item, prefix);
     } else if (k->kind == XR_DS_UNUSED || k->kind == XR_DS_OFF) {
-        check_members(d, k, item);
-        if (is_on(item) && k->kind == XR_DS_OFF)
+        check_member_names(d, k, item);
+        if (is_enabled(item) && k->kind == XR_DS_OFF)
             xr_ds_refuse(d, k->path, "is refused: %s; expected it to be off",
                          k->why);
-        else if (is_on(item))
+        else if (is_enabled(item))
             xr_ds_note(d, (int)k->warn, k->path, k->why);
     } else {
-        take_scalar(d, k, item);
+        apply_scalar(d, k, item);
     }
 }
 
-static void walk(ds_read *d, const cJSON *object, const char *prefix)
+static void visit_members(ds_read *d, const cJSON *object, const char *prefix)
 {
     for (const cJSON *c = object->child; c; c = c->next) {
         const char *path =
             xr_config_keepf(d->config, "%s%s", prefix, c->string);
-        const xr_ds_key *k = find_key(path);
+        const xr_ds_key *k = find_key_entry(path);
         if (k && !strchr(c->string, '.'))
-            take(d, k, c);
+            apply_key(d, k, c);
         else
-            unknown(d, path, c->string, prefix);
+            refuse_unknown_key(d, path, c->string, prefix);
     }
 }
 
 /* ---- the file ----------------------------------------------------------- */
 
-/* The backend's option that names a DeepSpeed JSON; NULL: it takes none. */
-static const char *find_option(const xray_component *train)
+/* Returns the backend's option that names a DeepSpeed JSON; NULL if it has
+ * none. */
+static const char *find_file_option(const xray_component *train)
 {
     const unsigned char *at = (const unsigned char *)train->options;
     for (uint32_t i = 0; i < train->option_count; i++) {
@@ -376,8 +385,8 @@ static const char *find_option(const xray_component *train)
     return NULL;
 }
 
-/* The path that the option has, resolved as every PATH is. */
-static const char *find_file(const ds_read *d)
+/* Returns the path that the option has, resolved like every PATH. */
+static const char *find_file_path(const ds_read *d)
 {
     xr_config *config = d->config;
     const char *key = NULL;
@@ -397,7 +406,7 @@ static const char *find_file(const ds_read *d)
     return xr_config_resolve(config, entry, entry->text);
 }
 
-static xray_status parse(ds_read *d, cJSON **out)
+static xray_status parse_file(ds_read *d, cJSON **out)
 {
     xr_err err = { "" };
     char *text = NULL;
@@ -416,8 +425,9 @@ static xray_status parse(ds_read *d, cJSON **out)
     return status;
 }
 
-/* What the environment sets, so that it is known for what it is. */
-static void take_variables(xr_config *config, const char *name)
+/* Moves environment variables into the section, so that values they set are
+ * known. */
+static void move_variables(xr_config *config, const char *name)
 {
     xr_section *s = xr_section_get(config, name, "default");
     if (s)
@@ -435,21 +445,21 @@ void xr_deepspeed_read(xr_config *config, const xray_component *train, int sft,
     ds_read d = { .config = config,
                   .errors = errors,
                   .train = xr_component_section(train, section),
-                  .option = find_option(train),
+                  .option = find_file_option(train),
                   .sft = sft,
                   .ranks = ranks ? ranks : 1 };
-    d.file = d.option ? find_file(&d) : NULL;
+    d.file = d.option ? find_file_path(&d) : NULL;
     if (!d.file || config->failed)
         return;
     for (size_t i = 0; sections[i]; i++)
-        take_variables(config, sections[i]);
+        move_variables(config, sections[i]);
     cJSON *root = NULL;
-    if (parse(&d, &root) == XRAY_OK) {
+    if (parse_file(&d, &root) == XRAY_OK) {
         d.root = root;
-        check_sizes(&d, root, "");
+        check_member_counts(&d, root, "");
         if (!d.refused)
-            walk(&d, root, "");
-        /* What is worked out of several keys, once each is what it must be. */
+            visit_members(&d, root, "");
+        /* Combinations are evaluated once every single key is valid. */
         if (!d.refused)
             xr_ds_combine(&d);
     }

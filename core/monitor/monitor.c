@@ -12,7 +12,7 @@
 
 #include "core/base/file.h"
 #include "core/base/hash.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 #include "core/monitor/metrics.h"
 
 /* Seconds between progress lines where they cannot be overwritten. */
@@ -174,7 +174,8 @@ xray_status xr_metrics_cut(const char *path, const xr_metrics_mark *mark,
     int cut = status == XRAY_OK && size < map.size;
     xr_file_unmap(&map);
     if (cut && truncate(path, (off_t)size) != 0)
-        status = xr_fail(err, XRAY_E_IO, "%s: %s", path, XR_WHY(errno));
+        status =
+            xr_fail(err, XRAY_E_IO, "%s: %s", path, XR_SYSTEM_ERROR(errno));
     return status;
 }
 
@@ -187,13 +188,14 @@ static xray_status open_file(xr_monitor *m, const char *path, int64_t keep_step,
     m->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK,
                    0644);
     if (m->file < 0)
-        return xr_fail(err, XRAY_E_IO, "%s: %s", path, XR_WHY(errno));
+        return xr_fail(err, XRAY_E_IO, "%s: %s", path, XR_SYSTEM_ERROR(errno));
     struct stat info;
     if (fstat(m->file, &info) == 0 && info.st_size == 0)
         return XRAY_OK;
     xray_status status = kept_size(path, keep_step, err, &m->size, &m->lines);
     if (status == XRAY_OK && ftruncate(m->file, m->size))
-        status = xr_fail(err, XRAY_E_IO, "%s: %s", path, XR_WHY(errno));
+        status =
+            xr_fail(err, XRAY_E_IO, "%s: %s", path, XR_SYSTEM_ERROR(errno));
     return status;
 }
 
@@ -203,7 +205,7 @@ static xray_status give_up(xr_monitor *m, int code, xr_err *err)
     int cut = ftruncate(m->file, m->size);
     (void)close(m->file);
     m->file = -1;
-    return xr_fail(err, XRAY_E_IO, "%s: %s%s", m->path, XR_WHY(code),
+    return xr_fail(err, XRAY_E_IO, "%s: %s%s", m->path, XR_SYSTEM_ERROR(code),
                    cut ? " (a broken last line stays behind)" : "");
 }
 
@@ -357,7 +359,8 @@ xray_status xr_monitor_mark(xr_monitor *monitor, xr_metrics_mark *out,
     if (monitor->file < 0 || fsync(monitor->file) == 0 || errno == EINVAL ||
         errno == EROFS) /* of what is no regular file */
         return XRAY_OK;
-    return xr_fail(err, XRAY_E_IO, "%s: %s", monitor->path, XR_WHY(errno));
+    return xr_fail(err, XRAY_E_IO, "%s: %s", monitor->path,
+                   XR_SYSTEM_ERROR(errno));
 }
 
 void xr_monitor_validation(xr_monitor *monitor, uint64_t step, uint64_t total,

@@ -9,7 +9,7 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 #include "core/rl/checkpoint.h"
 #include "core/run/inventory.h"
 
@@ -64,7 +64,7 @@ static xray_status rename_path(const char *from, const char *to, xr_err *err)
     if (rename(from, to) == 0)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_IO, "%s: cannot rename to %s: %s", from, to,
-                   XR_WHY(errno));
+                   XR_SYSTEM_ERROR(errno));
 }
 
 /* ---- places ------------------------------------------------------------- */
@@ -218,7 +218,7 @@ static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
         return xr_dir_remove(path, err);
     return remove(path) == 0 ? XRAY_OK
                              : xr_fail(err, XRAY_E_IO, "%s: cannot remove: %s",
-                                       path, XR_WHY(errno));
+                                       path, XR_SYSTEM_ERROR(errno));
 }
 
 xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
@@ -229,7 +229,7 @@ xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
     if (!dir)
         return errno == ENOENT ? XRAY_OK
                                : xr_fail(err, XRAY_E_IO, "cannot list %s: %s",
-                                         root, XR_WHY(errno));
+                                         root, XR_SYSTEM_ERROR(errno));
     for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
          e = readdir(dir))
         status = tidy_entry(root, e->d_name, err);

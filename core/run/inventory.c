@@ -13,7 +13,7 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 
 #define FORMAT "xray.checkpoint/1"
 #define SELF ",\n \"self\": \"" /* what stands behind it, it does not count */
@@ -109,7 +109,7 @@ static xray_status visit_folder(const visitor *w, const char *dir,
     DIR *open = opendir(dir);
     if (!open)
         return xr_fail(err, XRAY_E_IO, "%s: cannot be read: %s", dir,
-                       XR_WHY(errno));
+                       XR_SYSTEM_ERROR(errno));
     xray_status status = XRAY_OK;
     for (struct dirent *e = readdir(open); e && status == XRAY_OK;
          e = readdir(open))

@@ -11,5 +11,5 @@ void xr_run_locate(const xr_run *run, xr_err *err)
         (void)xr_fail(
             err, XRAY_E_CONFIG, "%s: [%s] %s%s",
             xr_config_location(run->config, location->section, location->key),
-            location->section, location->key, said.text + location->said);
+            location->section, location->key, said.text + location->name_end);
 }

@@ -56,7 +56,7 @@ static void report_refusal(const xr_run *run, const xr_part *part,
     xr_err err = { "" };
     (void)xr_host_error(part->host, status, "plan", &err);
     xr_run_locate(run, &err);
-    const char *text = err.text + err.location.from;
+    const char *text = err.text + err.location.name_begin;
     for (size_t i = 0; i < errors->count; i++)
         if (strcmp(errors->items[i], text) == 0)
             return;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/base/format.h"
+#include "core/base/file_format.h"
 #include "model/chat/chat_own.h"
 
 /* The templates that a directory has, as they are found. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/base/format.h"
+#include "core/base/file_format.h"
 #include "core/base/json.h"
 #include "model/hf/arch.h"
 

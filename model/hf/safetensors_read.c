@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "core/base/format.h"
+#include "core/base/file_format.h"
 #include "core/base/json.h"
 #include "core/base/map.h"
 #include "core/base/str.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 #include "plugins/backend-zero3/zero3.h"
 
 static xray_status map_file(int fd, const char *path, uint64_t bytes,
@@ -24,12 +24,13 @@ static xray_status map_file(int fd, const char *path, uint64_t bytes,
     if (full)
         return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
                            ": no room for %llu bytes at %s: %s",
-                           (unsigned long long)bytes, path, XR_WHY(full));
+                           (unsigned long long)bytes, path,
+                           XR_SYSTEM_ERROR(full));
     void *data =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return xr_fail(err, XRAY_E_NOMEM, "cannot map %llu bytes of %s: %s",
-                       (unsigned long long)bytes, path, XR_WHY(errno));
+                       (unsigned long long)bytes, path, XR_SYSTEM_ERROR(errno));
     *out = (z3_map){ .data = data, .bytes = bytes };
     return XRAY_OK;
 }
@@ -49,7 +50,7 @@ xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
     if (fd < 0)
         return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
                            ": cannot make a file in %s: %s", dir,
-                           XR_WHY(errno));
+                           XR_SYSTEM_ERROR(errno));
     (void)unlink(path); /* gone with the process, however that ends */
     status = map_file(fd, path, bytes, err, out);
     (void)close(fd);

@@ -57,11 +57,12 @@ void nccl_trace_broken(const xray_comm_group *group, uint32_t cause)
 static void say_trace(xr_sentence *s, const xray_comm_trace *t)
 {
     uint32_t call = xr_trace_get32(&t->call);
-    xr_say(s, "%s", xr_collective_name(call));
+    xr_sentence_printf(s, "%s", xr_collective_name(call));
     if (call != XRAY_COMM_BARRIER)
-        xr_say(s, " of %llu bytes",
-               (unsigned long long)xr_trace_get64(&t->bytes));
-    xr_say(s, " in group %llu", (unsigned long long)xr_trace_get64(&t->group));
+        xr_sentence_printf(s, " of %llu bytes",
+                           (unsigned long long)xr_trace_get64(&t->bytes));
+    xr_sentence_printf(s, " in group %llu",
+                       (unsigned long long)xr_trace_get64(&t->group));
 }
 
 /* "all_reduce of 64 bytes of f32 in group 0" */
@@ -69,8 +70,9 @@ static void say_slot(xr_sentence *s, const nccl_slot *slot)
 {
     const xr_collective call = { slot->call, slot->dtype, slot->bytes,
                                  slot->other };
-    xr_say_collective(s, &call);
-    xr_say(s, " in group %llu", (unsigned long long)slot->group->number);
+    xr_collective_print(s, &call);
+    xr_sentence_printf(s, " in group %llu",
+                       (unsigned long long)slot->group->number);
 }
 
 /* What a rank of another process is, that cannot say so itself; or NULL. */
@@ -92,27 +94,30 @@ static void say_rank(xr_sentence *s, const nccl_comm *comm, uint32_t rank)
     int some = xr_trace_get64(&t->calls) != 0;
     const char *is = state == NCCL_ENDED ? NULL : fate(comm, rank);
     if (state == NCCL_ENDED) {
-        xr_say(s, "rank %u has ended its part", rank);
+        xr_sentence_printf(s, "rank %u has ended its part", rank);
     } else if (is) {
-        xr_say(s, "rank %u (pid %u) is %s", rank, comm->peers[rank].pid, is);
+        xr_sentence_printf(s, "rank %u (pid %u) is %s", rank,
+                           comm->peers[rank].pid, is);
         if (some) {
-            xr_say(s, "%s", state == NCCL_OUTSIDE ? ", after " : ", in ");
+            xr_sentence_printf(s, "%s",
+                               state == NCCL_OUTSIDE ? ", after " : ", in ");
             say_trace(s, t);
         }
     } else if (state == NCCL_OUTSIDE) {
-        xr_say(s, "rank %u is outside any collective%s", rank,
-               some ? ", after " : "");
+        xr_sentence_printf(s, "rank %u is outside any collective%s", rank,
+                           some ? ", after " : "");
         if (some)
             say_trace(s, t);
     } else if (!some) {
-        xr_say(s, "rank %u gave up", rank);
+        xr_sentence_printf(s, "rank %u gave up", rank);
     } else {
-        xr_say(s, "rank %u %s ", rank,
-               state == NCCL_GAVE_UP ? "gave up in" : "waits in");
+        xr_sentence_printf(s, "rank %u %s ", rank,
+                           state == NCCL_GAVE_UP ? "gave up in" : "waits in");
         say_trace(s, t);
         if (state != NCCL_GAVE_UP)
-            xr_say(s, " for %.1f s",
-                   1e-9 * (double)(nccl_clock() - xr_trace_get64(&t->since)));
+            xr_sentence_printf(
+                s, " for %.1f s",
+                1e-9 * (double)(nccl_clock() - xr_trace_get64(&t->since)));
     }
 }
 
@@ -122,20 +127,20 @@ static void say_cause(xr_sentence *s, const xray_comm_group *group,
     uint32_t rank = (cause >> 8) - 1;
     switch (cause & 255u) {
     case NCCL_LATE:
-        xr_say(s, "not all ranks came within %.1f s",
-               1e-9 * (double)group->comm->timeout);
+        xr_sentence_printf(s, "not all ranks came within %.1f s",
+                           1e-9 * (double)group->comm->timeout);
         break;
     case NCCL_DEAD:
-        xr_say(s, "a rank is dead");
+        xr_sentence_printf(s, "a rank is dead");
         break;
     case NCCL_ABORTED:
-        xr_say(s, "rank %u was told to stop", rank);
+        xr_sentence_printf(s, "rank %u was told to stop", rank);
         break;
     case NCCL_LEFT:
-        xr_say(s, "a rank has ended its part");
+        xr_sentence_printf(s, "a rank has ended its part");
         break;
     default:
-        xr_say(s, "rank %u failed in it", rank);
+        xr_sentence_printf(s, "rank %u failed in it", rank);
         break;
     }
 }
@@ -149,15 +154,16 @@ void nccl_report(xray_comm_group *group, const nccl_slot *slot, uint32_t cause,
     if (slot)
         say_slot(&where, slot);
     else
-        xr_say(&where, "group %llu", (unsigned long long)group->number);
+        xr_sentence_printf(&where, "group %llu",
+                           (unsigned long long)group->number);
     if (detail)
-        xr_say(&s, "NCCL failed: %s", detail);
+        xr_sentence_printf(&s, "NCCL failed: %s", detail);
     else
         say_cause(&s, group, cause);
     if (!comm->traces)
         return;
     for (uint32_t i = 0; i < group->count && s.used < s.cap - 160; i++) {
-        xr_say(&s, "%s", i ? "; " : ": ");
+        xr_sentence_printf(&s, "%s", i ? "; " : ": ");
         say_rank(&s, comm, group->ranks[i]);
     }
 }

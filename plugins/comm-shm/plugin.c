@@ -13,7 +13,7 @@
 #include <xray/plugin.h>
 
 #include "core/base/process.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 #include "plugins/comm-shm/shm.h"
 
 #define SPIN_ALONE 20000u /* ns: about what sleeping and waking costs */
@@ -111,7 +111,7 @@ static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
     if (mine == XRAY_OK && setup->rank == 0 &&
         !shm_control_make(&comm->control, setup->size, &offer))
         refuse(&offer, XRAY_E_IO, "no shared memory for the control page: %s",
-               XR_WHY(errno));
+               XR_SYSTEM_ERROR(errno));
     xray_status status = exchange(setup, &offer, all);
     if (status == XRAY_OK)
         status = check_offers(comm, all);
@@ -121,7 +121,7 @@ static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
             refuse(&joined, XRAY_E_PEER,
                    "the memory of rank 0 (pid %u) cannot be reached through "
                    "/proc: %s",
-                   all[0].pid, XR_WHY(errno));
+                   all[0].pid, XR_SYSTEM_ERROR(errno));
         status = exchange(setup, &joined, all);
     }
     if (offer.fd >= 0)
@@ -146,7 +146,7 @@ static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
                    ? XRAY_OK
                    : xr_host_fail(setup->host, XRAY_E_NOMEM, "comm shm",
                                   "no host memory to copy through: %s",
-                                  XR_WHY(errno));
+                                  XR_SYSTEM_ERROR(errno));
     if (!XRAY_HAS(xray_device_ops, ops, share) ||
         !XRAY_HAS(xray_device_ops, ops, attach) ||
         !XRAY_HAS(xray_device_ops, ops, detach))

@@ -106,8 +106,8 @@ static void say_call_of(xr_sentence *s, shm_area *area)
                                  atomic_load(&area->dtype),
                                  atomic_load(&area->bytes),
                                  atomic_load(&area->root) };
-    xr_say_collective(s, &call);
-    xr_say(s, " in group %u", atomic_load(&area->group));
+    xr_collective_print(s, &call);
+    xr_sentence_printf(s, " in group %u", atomic_load(&area->group));
 }
 
 /* What a rank of another process is, that cannot say so itself; or NULL. */
@@ -138,10 +138,10 @@ static int say_desc(xr_sentence *s, const shm_channel *channel, uint32_t index)
     uint32_t root = d->call == XRAY_COMM_BROADCAST
                         ? channel->ranks[d->root]
                         : channel->ranks[channel->count - 1 - index];
-    xr_say(s, "rank %u gave up in ", rank);
+    xr_sentence_printf(s, "rank %u gave up in ", rank);
     const xr_collective call = { d->call, d->dtype, d->whole, root };
-    xr_say_collective(s, &call);
-    xr_say(s, " in group %u", channel->group);
+    xr_collective_print(s, &call);
+    xr_sentence_printf(s, " in group %u", channel->group);
     return 1;
 }
 
@@ -153,30 +153,32 @@ static void say_rank(xr_sentence *s, const shm_channel *channel, uint32_t index)
     uint32_t state = atomic_load(&area->state);
     const char *is = fate(comm, rank);
     if (atomic_load(&area->left)) {
-        xr_say(s, "rank %u has ended its part", rank);
+        xr_sentence_printf(s, "rank %u has ended its part", rank);
     } else if (is) {
-        xr_say(s, "rank %u (pid %u) is %s", rank, comm->peers[rank].pid, is);
+        xr_sentence_printf(s, "rank %u (pid %u) is %s", rank,
+                           comm->peers[rank].pid, is);
         if (atomic_load(&area->calls)) {
-            xr_say(s, "%s", state ? ", in " : ", after ");
+            xr_sentence_printf(s, "%s", state ? ", in " : ", after ");
             say_call_of(s, area);
         }
     } else if (say_desc(s, channel, index)) {
         return;
     } else if (state == SHM_OUTSIDE) {
-        xr_say(s, "rank %u is outside any collective", rank);
+        xr_sentence_printf(s, "rank %u is outside any collective", rank);
         if (atomic_load(&area->calls)) {
-            xr_say(s, ", after ");
+            xr_sentence_printf(s, ", after ");
             say_call_of(s, area);
         }
     } else {
-        xr_say(s, "rank %u %s ", rank,
-               state == SHM_WAITS   ? "waits in"
-               : state == SHM_WORKS ? "works in"
-                                    : "gave up in");
+        xr_sentence_printf(s, "rank %u %s ", rank,
+                           state == SHM_WAITS   ? "waits in"
+                           : state == SHM_WORKS ? "works in"
+                                                : "gave up in");
         say_call_of(s, area);
         if (state != SHM_GAVE_UP)
-            xr_say(s, " for %.1f s",
-                   1e-9 * (double)(shm_clock() - atomic_load(&area->since)));
+            xr_sentence_printf(
+                s, " for %.1f s",
+                1e-9 * (double)(shm_clock() - atomic_load(&area->since)));
     }
 }
 
@@ -185,23 +187,23 @@ static void say_cause(xr_sentence *s, const shm_comm *comm, uint32_t broken)
     uint32_t rank = broken / 256;
     switch (broken % 256) {
     case SHM_LATE:
-        xr_say(s, "not all ranks came within %.1f s",
-               1e-9 * (double)comm->timeout);
+        xr_sentence_printf(s, "not all ranks came within %.1f s",
+                           1e-9 * (double)comm->timeout);
         break;
     case SHM_DEAD:
-        xr_say(s, "a rank is dead");
+        xr_sentence_printf(s, "a rank is dead");
         break;
     case SHM_DIFFERENT:
-        xr_say(s, "the ranks are in different calls");
+        xr_sentence_printf(s, "the ranks are in different calls");
         break;
     case SHM_ABORTED:
-        xr_say(s, "rank %u was told to stop", rank);
+        xr_sentence_printf(s, "rank %u was told to stop", rank);
         break;
     case SHM_LEFT:
-        xr_say(s, "a rank has ended its part");
+        xr_sentence_printf(s, "a rank has ended its part");
         break;
     default:
-        xr_say(s, "rank %u failed in it", rank);
+        xr_sentence_printf(s, "rank %u failed in it", rank);
         break;
     }
 }
@@ -218,10 +220,10 @@ xray_status shm_report(const shm_channel *channel, const shm_call *call,
                                  call->other };
     say_cause(&s, comm, broken);
     for (uint32_t i = 0; i < channel->count && s.used < TEXT_CAP - 160; i++) {
-        xr_say(&s, "%s", i ? "; " : ": ");
+        xr_sentence_printf(&s, "%s", i ? "; " : ": ");
         say_rank(&s, channel, i);
     }
-    xr_say_collective(&where, &made);
-    xr_say(&where, " in group %u", channel->group);
+    xr_collective_print(&where, &made);
+    xr_sentence_printf(&where, " in group %u", channel->group);
     return xr_host_fail(comm->host, XRAY_E_PEER, place, "%s", text);
 }

@@ -18,7 +18,7 @@
 #include <xray/numerics.h>
 
 #include "core/base/err.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 #include "plugins/device-cpu/device.h"
 #include "plugins/device-cpu/instance.h"
 
@@ -337,7 +337,8 @@ xray_status cpu_shareable(void *self, uint32_t on)
         return cpu_fail(d, XRAY_E_IO, "shareable",
                         "there is no file in memory of %llu bytes or more to "
                         "share blocks in: %s",
-                        (unsigned long long)LEAST_REGION, XR_WHY(errno));
+                        (unsigned long long)LEAST_REGION,
+                        XR_SYSTEM_ERROR(errno));
     d->sharing = 1;
     return XRAY_OK;
 }
@@ -405,7 +406,7 @@ static xray_status open_region(const cpu_device *d, const shared_handle *h,
                            "another user")
                    : cpu_fail(d, XRAY_E_IO, "attach",
                               "the memory of process %u cannot be opened: %s",
-                              h->pid, XR_WHY(errno));
+                              h->pid, XR_SYSTEM_ERROR(errno));
     if (!is_region(fd, h)) {
         (void)close(fd);
         return stale(d, h, "that process has no such memory");
@@ -435,7 +436,7 @@ static xray_status map_remote(cpu_device *d, const shared_handle *h,
                         "no address space for the %llu bytes of process %u: "
                         "%s",
                         (unsigned long long)h->size, h->pid,
-                        XR_WHY(base == MAP_FAILED ? reason : ENOMEM));
+                        XR_SYSTEM_ERROR(base == MAP_FAILED ? reason : ENOMEM));
     }
     cpu_advise_huge(base, h->size);
     *remote = (cpu_remote){ base, h->size, h->nonce, 0, d->remotes };

@@ -63,13 +63,12 @@ static void settings_refused(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        { "seed = 1\n",
-          "run.ini:1: seed stands before the first section, where "
-          "only include may" },
+        { "seed = 1\n", "run.ini:1: seed is set before the first section, "
+                        "where only include is allowed" },
         { "[run]\n\nseed\n", "run.ini:3: expected [section] or key = value" },
         { "[run]\n = 1\n", "run.ini:2: there is no key before '='" },
         { "[run\nseed = 1\n",
-          "run.ini:1: the section's name has no ']' behind it" },
+          "run.ini:1: the section's name is not followed by ']'" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         xr_settings s;

@@ -18,11 +18,11 @@ static void a_key_is_named_and_kept(void **state)
     assert_string_equal(err.text, "rank 3: [data] filters: 'a' is none");
     assert_string_equal(err.location.section, "data");
     assert_string_equal(err.location.key, "filters");
-    assert_string_equal(err.text + err.location.from,
+    assert_string_equal(err.text + err.location.name_begin,
                         "[data] filters: 'a' is none");
-    assert_string_equal(err.text + err.location.said, ": 'a' is none");
+    assert_string_equal(err.text + err.location.name_end, ": 'a' is none");
     (void)xr_fail(&err, XRAY_E_CONFIG, "[data] filters: it reads so");
-    assert_int_equal(err.location.said, 0);
+    assert_int_equal(err.location.name_end, 0);
     assert_string_equal(err.location.key, "");
     assert_int_equal(xr_fail_key(NULL, XRAY_E_IO, NULL, "a", "b"), XRAY_E_IO);
 }
@@ -36,7 +36,7 @@ static void what_is_cut_off_has_no_place(void **state)
     memset(name, 'k', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';
     (void)xr_fail_key(&err, XRAY_E_CONFIG, "data", name, ": too long");
-    assert_int_equal(err.location.said, 0);
+    assert_int_equal(err.location.name_end, 0);
     assert_non_null(strstr(err.text, ": too long"));
     memset(most, 'm', sizeof(most) - 1);
     most[sizeof(most) - 1] = '\0';
@@ -46,7 +46,7 @@ static void what_is_cut_off_has_no_place(void **state)
     most[1015] = '\0';
     (void)xr_fail_in(&err, XRAY_E_CONFIG, "%s", most);
     assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
-    assert_int_equal(err.location.said, 0);
+    assert_int_equal(err.location.name_end, 0);
     assert_string_equal(err.location.key, "");
 }
 

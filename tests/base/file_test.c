@@ -126,8 +126,9 @@ static void expect_refused(const char *path, const char *kind)
     size_t size;
     xr_map_file map;
     xr_err err = { "" };
-    (void)snprintf(said, sizeof said, "%s: is %s, expected a regular file",
-                   path, kind);
+    (void)snprintf(said, sizeof said,
+                   "%s: this is %s, but a regular file is expected", path,
+                   kind);
     assert_int_equal(xr_file_read(path, 9, &err, &data, &size), XRAY_E_IO);
     assert_string_equal(err.text, said);
     err.text[0] = '\0';

@@ -4,7 +4,7 @@
  */
 #include <float.h>
 
-#include "core/base/format.h"
+#include "core/base/file_format.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "tests/scratch.h"
@@ -54,18 +54,18 @@ static const row documents[] = {
     { "1a", "column 2: text after the JSON value" },
     { "1234567890123456789012345678901234567890123456789012345678901", "" },
     { "12345678901234567890123456789012345678901234567890123456789012",
-      "column 63: a number of too many digits" },
+      "column 63: a number with too many digits" },
     { "-1234567890123456789012345678901234567890123456789012345678901", "" },
     { "-12345678901234567890123456789012345678901234567890123456789012",
-      "column 64: a number of too many digits" },
+      "column 64: a number with too many digits" },
     /* strings */
     { "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uABCD\"", "" },
     { "\"\\a\"", "column 3: an unknown escape" },
     { "\"\\", "column 3: an unknown escape" },
     { "\"\\u12g4\"", "column 4: \\u needs four hexadecimal digits" },
     { "\"\\u12\"", "column 4: \\u needs four hexadecimal digits" },
-    { "\"\\u0000\"", "column 8: \\u0000, the NUL character, cannot stand in a "
-                     "text here; remove it" },
+    { "\"\\u0000\"", "column 8: \\u0000, the NUL character, is not allowed in "
+                     "text; remove it" },
     { "\"\\uDBFF\\uDFFF\"", "" },
     { "\"\\uD800\\uDC00\"", "" },
     { "\"\\uDC00\"", "column 8: a lone surrogate" },
@@ -77,25 +77,25 @@ static const row documents[] = {
     { "\"\\uD7FF\\uE000\"", "" },
     { "\"\x1f\"", "column 2: a control character inside a string" },
     { "\" \x7f\"", "" },
-    { "\"\xC3\"", "column 2: a byte that is no UTF-8" },
+    { "\"\xC3\"", "column 2: a byte that is not UTF-8" },
     { "\"a", "column 3: the text ends inside a string" },
     /* keys that stand twice */
     { "{\"a\": 1, \"b\": {\"a\": 2}}", "" },
     { "{\"a\": 1, \"A\": 2}", "" },
-    { "{\"a\": 1, \"b\": 2, \"a\": 3}", "\"a\" stands twice in one object" },
-    { "[{\"x\": [{\"y\": 1, \"y\": 2}]}]", "\"y\" stands twice in one object" },
+    { "{\"a\": 1, \"b\": 2, \"a\": 3}", "\"a\" occurs twice in one object" },
+    { "[{\"x\": [{\"y\": 1, \"y\": 2}]}]", "\"y\" occurs twice in one object" },
     { "{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"8\":1}", "" },
     { "{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"1\":1}",
-      "\"1\" stands twice in one object" },
+      "\"1\" occurs twice in one object" },
     { "{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"8\":1,"
       "\"9\":1}",
       "" },
     { "{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"8\":1,"
       "\"1\":1}",
-      "\"1\" stands twice in one object" },
+      "\"1\" occurs twice in one object" },
     { "{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"8\":1,"
       "\"8\":1}",
-      "\"8\" stands twice in one object" },
+      "\"8\" occurs twice in one object" },
     /* other formats are named */
     { "PAR1", "this is a Parquet file; pandas.read_parquet(FILE).to_json(OUT, "
               "orient='records', lines=True) makes JSON lines of it" },
@@ -143,15 +143,17 @@ static void depth_has_a_bound(void **state)
 static const row lines[] = {
     { "{\"a\": 1}", "" },
     { "{\"a\": 1} \t\r", "" },
-    { "", "the line is blank, a JSON object was expected" },
-    { " \r", "the line is blank, a JSON object was expected" },
+    { "", "the line is blank, but a JSON object is expected" },
+    { " \r", "the line is blank, but a JSON object is expected" },
     { "3", "a line must be a JSON object" },
     { "\"x\"", "a line must be a JSON object" },
-    { "[", "a JSON array, where each line must be an object; jq -c '.[]' FILE "
-           "writes the entries of an array so" },
-    { "[{}]", "a JSON array, where each line must be an object; jq -c '.[]' "
-              "FILE writes the entries of an array so" },
-    { "{", "the object goes on behind this line; jq -c . FILE writes each "
+    { "[", "this line begins a JSON array, but each line must be an object; jq "
+           "-c '.[]' FILE "
+           "writes one entry per line" },
+    { "[{}]", "this line begins a JSON array, but each line must be an object; "
+              "jq -c '.[]' "
+              "FILE writes one entry per line" },
+    { "{", "the object continues after this line; jq -c . FILE writes each "
            "object as one line" },
     { "{\"a\": 1,", "column 9: expected a key in double quotes" },
 };

@@ -21,7 +21,7 @@ static const struct {
     { "\"\\x\"", "unknown escape" },
     { "\"\\u0000\"", "\\u0000" },
     { "\"\\ud800\"", "lone surrogate" },
-    { "\"\xFF\"", "no UTF-8" },
+    { "\"\xFF\"", "not UTF-8" },
     { "\"abc", "ends inside a string" },
     { "[1", "expected ',' or ']'" },
 };

@@ -14,7 +14,7 @@
 #include "core/base/collective.h"
 #include "core/base/lock.h"
 #include "core/base/process.h"
-#include "core/base/why.h"
+#include "core/base/system_error.h"
 #include "tests/scratch.h"
 
 extern char **environ;
@@ -60,7 +60,7 @@ static void a_lock_is_one_holders(void **state)
     int fd = open(scratch_path(".lock"), O_WRONLY | O_TRUNC);
     assert_true(fd >= 0);
     assert_int_equal(xr_lock_take(dir, &err, &other), XRAY_E_STATE);
-    assert_non_null(strstr(err.text, "(it does not say which)"));
+    assert_non_null(strstr(err.text, "(its process is unknown)"));
     assert_int_equal(write(fd, "a\tb\n", 4), 4);
     for (int i = 0; i < 40; i++)
         assert_int_equal(write(fd, "more lines", 10), 10);
@@ -78,10 +78,11 @@ static void a_lock_is_one_holders(void **state)
     xr_lock_drop(&other);
     assert_int_equal(xr_lock_take(scratch_path("none"), &err, &lock),
                      XRAY_E_IO);
-    (void)snprintf(want, sizeof(want),
-                   "%s/none/.lock: cannot be made, to lock the folder: No such "
-                   "file or directory",
-                   dir);
+    (void)snprintf(
+        want, sizeof(want),
+        "%s/none/.lock: cannot create the file that locks the folder: No such "
+        "file or directory",
+        dir);
     assert_string_equal(err.text, want);
     assert_int_equal(unlink(scratch_path(".lock")), 0);
     /* A link would have it lie elsewhere. */
@@ -152,7 +153,7 @@ static void limits_are_named(void **state)
         assert_int_equal(getrlimit(rows[i].limit, &before), 0);
         struct rlimit now = { rows[i].bytes, before.rlim_max };
         assert_int_equal(setrlimit(rows[i].limit, &now), 0);
-        const char *why = XR_WHY(rows[i].code);
+        const char *why = XR_SYSTEM_ERROR(rows[i].code);
         assert_int_equal(setrlimit(rows[i].limit, &before), 0);
         (void)snprintf(want, sizeof(want), "%s%s", strerror(rows[i].code),
                        rows[i].more);
@@ -161,7 +162,7 @@ static void limits_are_named(void **state)
     struct rlimit space;
     assert_int_equal(getrlimit(RLIMIT_AS, &space), 0);
     if (space.rlim_cur == RLIM_INFINITY)
-        assert_string_equal(XR_WHY(ENOMEM), strerror(ENOMEM));
+        assert_string_equal(XR_SYSTEM_ERROR(ENOMEM), strerror(ENOMEM));
 }
 
 /* ---- folders ------------------------------------------------------------ */
@@ -245,15 +246,14 @@ static void commits_take_a_free_name(void **state)
     assert_int_equal(
         xr_dir_commit(scratch_path("from"), scratch_path("to"), &err),
         XRAY_E_IO);
-    (void)snprintf(want, sizeof(want), "%s/to: is already there",
-                   scratch_dir());
+    (void)snprintf(want, sizeof(want), "%s/to: already exists", scratch_dir());
     assert_string_equal(err.text, want);
     assert_int_equal(xr_path_exists(scratch_path("from")), 1);
     (void)scratch_write("file", "x");
     assert_int_equal(
         xr_dir_commit(scratch_path("from"), scratch_path("file"), &err),
         XRAY_E_IO);
-    (void)snprintf(want, sizeof(want), "%s/file: is already there",
+    (void)snprintf(want, sizeof(want), "%s/file: already exists",
                    scratch_dir());
     assert_string_equal(err.text, want);
     assert_int_equal(
@@ -410,20 +410,20 @@ static void collectives_are_said(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[64];
         xr_sentence s = { text, sizeof(text), 0 };
-        xr_say_collective(&s, &rows[i].call);
+        xr_collective_print(&s, &rows[i].call);
         assert_string_equal(text, rows[i].want);
         assert_int_equal(s.used, strlen(text));
     }
     char small[8];
     xr_sentence s = { small, sizeof(small), 0 };
-    xr_say(&s, "%s", "12345");
-    xr_say(&s, "%s", "6789");
+    xr_sentence_printf(&s, "%s", "12345");
+    xr_sentence_printf(&s, "%s", "6789");
     assert_string_equal(small, "1234567");
     assert_int_equal(s.used, 7);
     s.used = 0;
-    xr_say(&s, "%s", "12345678");
+    xr_sentence_printf(&s, "%s", "12345678");
     assert_int_equal(s.used, 7);
-    xr_say(&s, "%s", "more");
+    xr_sentence_printf(&s, "%s", "more");
     assert_string_equal(small, "1234567");
 }
 

@@ -217,11 +217,13 @@ static void rows_of_other_formats(void **state)
         expect_data_fault(RUN_INI, others[i].what);
     }
     (void)scratch_write("rows.jsonl", "[\n{\"prompt\":\"1\"}\n]\n");
-    expect_data_fault(RUN_INI, "rows.jsonl:1: a JSON array, where each line "
-                               "must be an object; jq -c '.[]' FILE");
+    expect_data_fault(RUN_INI,
+                      "rows.jsonl:1: this line begins a JSON array, but each "
+                      "line must be an object; jq -c '.[]' FILE");
     (void)scratch_write("rows.jsonl", "{\n\"prompt\":\"1\"\n}\n");
-    expect_data_fault(RUN_INI, "rows.jsonl:1: the object goes on behind this "
-                               "line; jq -c . FILE");
+    expect_data_fault(
+        RUN_INI,
+        "rows.jsonl:1: the object continues after this line; jq -c . FILE");
     (void)scratch_write("model/chat_template.jinja", POINTER);
     const program_result *r =
         RUN("{\"messages\":[{\"role\":\"user\",\"content\":\"5\"}]}\n",
@@ -270,14 +272,15 @@ static void bad_lines(void **state)
         "\n{\"ids\":[1,2]}\n[1]\n3\n{\"text\":\"\\u0000\"}\n", "score", DRAWN);
     expect_code(r, 1);
     expect_error(r, 0,
-                 "stdin:1: the line is blank, a JSON object was expected");
+                 "stdin:1: the line is blank, but a JSON object is expected");
     expect_error(r, 2,
-                 "stdin:3: a JSON array, where each line must be an object; jq "
-                 "-c '.[]' FILE writes the entries of an array so");
+                 "stdin:3: this line begins a JSON array, but each line must "
+                 "be an object; jq "
+                 "-c '.[]' FILE writes one entry per line");
     expect_error(r, 3, "stdin:4: a line must be a JSON object");
     expect_error(r, 4,
-                 "stdin:5: column 16: \\u0000, the NUL character, cannot stand "
-                 "in a text here; remove it");
+                 "stdin:5: column 16: \\u0000, the NUL character, is not "
+                 "allowed in text; remove it");
 }
 
 /* ---- [data] ------------------------------------------------------------- */

@@ -38,42 +38,46 @@ static const struct refusal {
     const char *set;
     const char *said;
 } refusals[] = {
-    { "t.count=0", "count: 0 is out of range, 1 to 10 are taken" },
-    { "t.count=11", "count: 11 is out of range, 1 to 10 are taken" },
+    { "t.count=0", "count: 0 is out of range; expected 1 to 10" },
+    { "t.count=11", "count: 11 is out of range; expected 1 to 10" },
     { "t.count=99999999999999999999",
-      "count: 99999999999999999999 is out of range, 1 to 10 are taken" },
+      "count: 99999999999999999999 is out of range; expected 1 to 10" },
     { "t.count=-99999999999999999999",
-      "count: -99999999999999999999 is out of range, 1 to 10 are taken" },
-    { "t.count=-", "count: '-' is no whole number" },
-    { "t.count=--1", "count: '--1' is no whole number" },
-    { "t.count=1e3", "count: '1e3' is no whole number" },
-    { "t.count=", "count: there is no value behind '='" },
-    { "t.flag=", "flag: there is no value behind '='" },
-    { "t.rate=", "rate: there is no value behind '='" },
-    { "t.memory=", "memory: there is no value behind '='" },
-    { "t.wait=", "wait: there is no value behind '='" },
-    { "t.mode=", "mode: there is no value behind '='" },
+      "count: -99999999999999999999 is out of range; expected 1 to 10" },
+    { "t.count=-", "count: '-' is not an integer" },
+    { "t.count=--1", "count: '--1' is not an integer" },
+    { "t.count=1e3", "count: '1e3' is not an integer" },
+    { "t.count=", "count: there is no value after '='" },
+    { "t.flag=", "flag: there is no value after '='" },
+    { "t.rate=", "rate: there is no value after '='" },
+    { "t.memory=", "memory: there is no value after '='" },
+    { "t.wait=", "wait: there is no value after '='" },
+    { "t.mode=", "mode: there is no value after '='" },
     { "t.flag=2", "flag: '2' is neither true nor false" },
     { "t.flag=tru", "flag: 'tru' is neither true nor false" },
-    { "t.rate=0.2499", "rate: 0.2499 is out of range, 0.25 to 0.75 are taken" },
-    { "t.rate=0.7501", "rate: 0.7501 is out of range, 0.25 to 0.75 are taken" },
-    { "t.rate=1e999", "rate: '1e999' is no number" },
+    { "t.rate=0.2499", "rate: 0.2499 is out of range; expected 0.25 to 0.75" },
+    { "t.rate=0.7501", "rate: 0.7501 is out of range; expected 0.25 to 0.75" },
+    { "t.rate=1e999", "rate: '1e999' is not a number" },
     { "t.wait=499999999ns",
-      "wait: 499999999ns is out of range, 0.5s to 3600s are taken" },
+      "wait: 499999999ns is out of range; expected 0.5s to 3600s" },
     { "t.wait=3600.5s",
-      "wait: 3600.5s is out of range, 0.5s to 3600s are taken" },
+      "wait: 3600.5s is out of range; expected 0.5s to 3600s" },
     { "t.seconds=1000001",
-      "seconds: 1000001 is out of range, 0s to 1000000s are taken" },
-    { "t.wait=-1s", "wait: '-1s' is no duration, such as 500ms, 1.5s or 2h" },
-    { "t.mode=lineer", "mode: 'lineer' is none of linear, cosine, liner; did "
-                       "you mean linear?" },
-    { "t.mode=liners", "mode: 'liners' is none of linear, cosine, liner; did "
-                       "you mean liner?" },
-    { "t.mode=cosi", "mode: 'cosi' is none of linear, cosine, liner; did you "
-                     "mean cosine?" },
-    { "t.mode=cos", "mode: 'cos' is none of linear, cosine, liner" },
-    { "t.mode=Linear", "mode: 'Linear' is none of linear, cosine, liner; did "
-                       "you mean linear?" },
+      "seconds: 1000001 is out of range; expected 0s to 1000000s" },
+    { "t.wait=-1s", "wait: '-1s' is not a duration such as 500ms, 1.5s or 2h" },
+    { "t.mode=lineer",
+      "mode: 'lineer' is not one of linear, cosine, liner; did "
+      "you mean linear?" },
+    { "t.mode=liners",
+      "mode: 'liners' is not one of linear, cosine, liner; did "
+      "you mean liner?" },
+    { "t.mode=cosi",
+      "mode: 'cosi' is not one of linear, cosine, liner; did you "
+      "mean cosine?" },
+    { "t.mode=cos", "mode: 'cos' is not one of linear, cosine, liner" },
+    { "t.mode=Linear",
+      "mode: 'Linear' is not one of linear, cosine, liner; did "
+      "you mean linear?" },
     { "t.list=,a", "list: item 1 of the list is empty" },
     { "t.list=a,", "list: item 2 of the list is empty" },
     { "t.list=a,b, ,c", "list: item 3 of the list is empty" },
@@ -217,7 +221,7 @@ static void presets_are_values_too(void **state)
     xr_config_decode(config, "t", XR_TABLE(wrong), &t, &errors);
     expect_errors(
         &errors,
-        "default: [t] count: 99 is out of range, 1 to 10 are taken\n"
+        "default: [t] count: 99 is out of range; expected 1 to 10\n"
         "default: [t] strange: the option is of type 77, which this xray does "
         "not know\n"
         "default: [t] nothing: the option is of type 0, which this xray does "
@@ -305,12 +309,12 @@ static void keys_of_other_sections(void **state)
     xr_config_decode(config, "few", XR_TABLE(few), &t, &errors);
     xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
     xr_config_finish(config, &errors);
-    expect_errors(&errors,
-                  "--set: [few] memory: no such option; [t] has one of that "
-                  "name\n"
-                  "--set: [few] counts: no such option; did you mean count?\n"
-                  "--set: [few] unheard: no such option\n"
-                  "--set: [t] unheard: no such option");
+    expect_errors(
+        &errors,
+        "--set: [few] memory: no such option; [t] has an option of that name\n"
+        "--set: [few] counts: no such option; did you mean count?\n"
+        "--set: [few] unheard: no such option\n"
+        "--set: [t] unheard: no such option");
     xr_config_free(config);
 }
 

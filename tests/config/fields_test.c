@@ -426,13 +426,15 @@ static const struct rule {
     const char *said;
 } rules[] = {
     { { { "trainer", "save_freq", "0" } },
-      "--set: [trainer] save_freq: 0 is no number of steps; -1 turns it off" },
+      "--set: [trainer] save_freq: 0 is not a number of steps; -1 turns it "
+      "off" },
     { { { "trainer", "test_freq", "0" } },
-      "--set: [trainer] test_freq: 0 is no number of steps; -1 turns it off" },
+      "--set: [trainer] test_freq: 0 is not a number of steps; -1 turns it "
+      "off" },
     { { { "trainer", "save_freq", "1" }, { "trainer", "test_freq", "-1" } },
       "" },
     { { { "trainer", "resume_mode", "never" } },
-      "--set: [trainer] resume_mode: 'never' is none of auto, disable, "
+      "--set: [trainer] resume_mode: 'never' is not one of auto, disable, "
       "resume_path" },
     { { { "trainer", "resume_mode", "resume_path" },
         { "trainer", "resume_from_path", "/x" } },
@@ -441,12 +443,12 @@ static const struct rule {
     { { { "trainer", "resume_mode", "disable" } }, "" },
     { { { "trainer", "logger", "" } }, "" },
     { { { "trainer", "logger", "jsonl, jsonl, x" } },
-      "--set: [trainer] logger: 'x' is none of console, jsonl" },
+      "--set: [trainer] logger: 'x' is not one of console, jsonl" },
     { { { "run", "log", "error" } }, "" },
     { { { "run", "log", "warn" } }, "" },
     { { { "run", "log", "info" } }, "" },
     { { { "run", "log", "warning" } },
-      "--set: [run] log: 'warning' is none of error, warn, info, debug" },
+      "--set: [run] log: 'warning' is not one of error, warn, info, debug" },
     { { { "rollout", "temperature", "0" } }, "" },
     { { { "rollout", "temperature", "0.00001" } }, "" },
     { { { "rollout", "temperature", "0.0000099" } },
@@ -492,8 +494,8 @@ static void an_empty_folder_is_the_default_one(void **state)
     xr_run_decode(config, &run, &errors);
     /* The section is decoded twice and complains once. */
     expect_errors(&errors,
-                  "--set: [run] seed: 'x' is no whole number\n"
-                  "--set: [trainer] total_epochs: 'x' is no whole number");
+                  "--set: [run] seed: 'x' is not an integer\n"
+                  "--set: [trainer] total_epochs: 'x' is not an integer");
     assert_string_equal(run.trainer.default_local_dir, "checkpoints/xray/e");
     assert_string_equal(
         xr_config_origin(config, "trainer", "default_local_dir"), "default");
@@ -527,12 +529,12 @@ static void rewards_are_instances(void **state)
     xr_run_reward(config, "a b", &reward, &errors);
     set(config, "run", "reward", "c d", &errors);
     xr_run_reward(config, "c d", &reward, &errors);
-    expect_errors(&errors, "default: [run] reward: \"a b\" names no section "
-                           "[reward.NAME]: letters, digits, '_', '-' and '.' "
-                           "make one, of at most 49 characters\n"
-                           "--set: [run] reward: \"c d\" names no section "
-                           "[reward.NAME]: letters, digits, '_', '-' and '.' "
-                           "make one, of at most 49 characters");
+    expect_errors(
+        &errors,
+        "default: [run] reward: \"a b\" does not name a section [reward.NAME]: "
+        "use letters, digits, '_', '-' and '.', at most 49 characters in all\n"
+        "--set: [run] reward: \"c d\" does not name a section [reward.NAME]: "
+        "use letters, digits, '_', '-' and '.', at most 49 characters in all");
     xr_config_free(config);
 }
 

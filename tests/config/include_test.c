@@ -98,7 +98,8 @@ static const struct unread {
       "other.ini: this is a Parquet file; pandas.read_parquet(FILE).to_json("
       "OUT, orient='records', lines=True) makes JSON lines of it" },
     { "include = .\n[t]\nk = v\n", "",
-      "run.ini:1: include: .: is a folder, expected a regular file" },
+      "run.ini:1: include: .: this is a folder, but a regular file is "
+      "expected" },
 };
 
 static void what_cannot_be_read_is_remembered(void **state)
@@ -135,8 +136,8 @@ static void a_bad_line_is_left_out(void **state)
     xr_config_read(config, "run.ini", &errors);
     expect_errors(&errors,
                   "run.ini:3: the quote is not closed on this line\n"
-                  "run.ini:5: [bad name] is no section name: letters, digits, "
-                  "'_', '-' and '.' make one\n"
+                  "run.ini:5: [bad name] is not a valid section name: use "
+                  "letters, digits, '_', '-' and '.'\n"
                   "run.ini:10: the line holds the control character 0x1f");
     assert_string_equal(xr_config_get(config, "t", "a"), "1");
     assert_null(xr_config_get(config, "t", "b"));
@@ -176,8 +177,9 @@ static void a_key_has_forty_nine_letters(void **state)
     (void)snprintf(text, sizeof(text), "[t]\n%.49s = v\n%.50s = v\n", key, key);
     write_text("run.ini", text);
     xr_config_read(config, "run.ini", &errors);
-    expect_errors(&errors, "run.ini:3: the key has 50 characters, at most 49 "
-                           "are taken");
+    expect_errors(
+        &errors,
+        "run.ini:3: the key has 50 characters, but at most 49 are allowed");
     key[49] = '\0';
     assert_string_equal(xr_config_get(config, "t", key), "v");
     xr_config_free(config);

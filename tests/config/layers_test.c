@@ -121,8 +121,8 @@ static void what_a_value_is_known_as(void **state)
     xr_config_read(config, "other.ini", &errors);
     expect_errors(&errors, "");
     xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
-    expect_errors(&errors, "run.ini:2: [t] count: 11 is out of range, 1 to 10 "
-                           "are taken");
+    expect_errors(&errors,
+                  "run.ini:2: [t] count: 11 is out of range; expected 1 to 10");
     assert_string_equal(xr_config_path(config), "run.ini");
     assert_string_equal(xr_config_location(config, "t", "rate"), "run.ini:3");
     assert_string_equal(xr_config_location(config, "t", "memory"), "run.ini");

@@ -21,35 +21,32 @@ static xr_config *read_ini(const char *text, xr_errors *errors)
 }
 
 static const char *const bad_names[][2] = {
-    { "[" S49 "0]\nk = 1\n",
-      "run.ini:1: the section's name has 50 characters, at most 49 are "
-      "taken" },
-    { "[" S245 "]\nk = 1\n",
-      "run.ini:1: the section's name has 245 characters, at most 49 are "
-      "taken" },
+    { "[" S49 "0]\nk = 1\n", "run.ini:1: the section's name has 50 characters, "
+                             "but at most 49 are allowed" },
+    { "[" S245 "]\nk = 1\n", "run.ini:1: the section's name has 245 "
+                             "characters, but at most 49 are allowed" },
     { "[t]\n" S49 "0 = 1\n",
-      "run.ini:2: the key has 50 characters, at most 49 are taken" },
+      "run.ini:2: the key has 50 characters, but at most 49 are allowed" },
     { "[t]\n" S245 " = 1\n",
-      "run.ini:2: the key has 245 characters, at most 49 are taken" },
-    { "[" S245, "run.ini:1: the section's name has no ']' behind it" },
+      "run.ini:2: the key has 245 characters, but at most 49 are allowed" },
+    { "[" S245, "run.ini:1: the section's name is not followed by ']'" },
     { "[t]\n" S245, "run.ini:2: expected [section] or key = value" },
     /* inih would see a comment and stay in the section before. */
-    { "[t]\n[t ; x]\nk = 1\n",
-      "run.ini:2: [t ; x] is no section name: letters, digits, '_', '-' and "
-      "'.' make one" },
+    { "[t]\n[t ; x]\nk = 1\n", "run.ini:2: [t ; x] is not a valid section "
+                               "name: use letters, digits, '_', '-' and '.'" },
     { "[t]\n[t\nk = 1\n",
-      "run.ini:2: the section's name has no ']' behind it" },
-    { "[t]\n[t  u]\n", "run.ini:2: [t  u] is no section name: letters, digits, "
-                       "'_', '-' and '.' make one" },
-    { "[t]\nco ;unt = 3\n", "run.ini:2: 'co ;unt' is no key: letters, digits, "
-                            "'_' and '-' make one" },
+      "run.ini:2: the section's name is not followed by ']'" },
+    { "[t]\n[t  u]\n", "run.ini:2: [t  u] is not a valid section name: use "
+                       "letters, digits, '_', '-' and '.'" },
+    { "[t]\nco ;unt = 3\n", "run.ini:2: 'co ;unt' is not a valid key: use "
+                            "letters, digits, '_' and '-'" },
     /* inih would take ':' for '='. */
-    { "[t]\nk : 3 = 4\n", "run.ini:2: 'k : 3' is no key: letters, digits, '_' "
-                          "and '-' make one" },
+    { "[t]\nk : 3 = 4\n", "run.ini:2: 'k : 3' is not a valid key: use letters, "
+                          "digits, '_' and '-'" },
     /* It would skip the second mark of UTF-8. */
     { "\xEF\xBB\xBF\xEF\xBB\xBFinclude = x\n",
-      "run.ini:1: '\xEF\xBB\xBFinclude' is no key: letters, digits, '_' and "
-      "'-' make one" },
+      "run.ini:1: '\xEF\xBB\xBFinclude' is not a valid key: use letters, "
+      "digits, '_' and '-'" },
     /* It would add an indented line to the value before it. */
     { "[t]\nk = 3\n  4\n", "run.ini:3: expected [section] or key = value" },
     { "[t]\nk = \"a\n  b\"\n", "run.ini:2: the quote is not closed on this "
@@ -151,10 +148,9 @@ static void each_value_keeps_its_line_and_section(void **state)
     }
     assert_null(xr_config_section(config, 3));
     assert_null(xr_config_get(config, "b", "lost"));
-    expect_errors(&errors,
-                  "run.ini:6: [c d] is no section name: letters, digits, '_', "
-                  "'-' and '.' make one\n"
-                  "run.ini:10: expected [section] or key = value");
+    expect_errors(&errors, "run.ini:6: [c d] is not a valid section name: use "
+                           "letters, digits, '_', '-' and '.'\n"
+                           "run.ini:10: expected [section] or key = value");
     xr_config_free(config);
 }
 

@@ -66,17 +66,17 @@ static const struct bad {
     { "[t]\ncount\n", "run.ini:2: expected [section] or key = value" },
     { "[t]\ncount: 3\n", "run.ini:2: expected [section] or key = value" },
     { "[t]\na:b = 3\n",
-      "run.ini:2: 'a:b' is no key: letters, digits, '_' and '-' make one" },
+      "run.ini:2: 'a:b' is not a valid key: use letters, digits, '_' and '-'" },
     { "[t]\n = 3\n", "run.ini:2: there is no key before '='" },
-    { "[t]junk\ncount = 3\n", "run.ini:1: there is text behind ']'" },
-    { "\n\n[t\n", "run.ini:3: the section's name has no ']' behind it" },
-    { "[]\n", "run.ini:1: [] is no section name: letters, digits, '_', '-' "
-              "and '.' make one" },
+    { "[t]junk\ncount = 3\n", "run.ini:1: there is text after ']'" },
+    { "\n\n[t\n", "run.ini:3: the section's name is not followed by ']'" },
+    { "[]\n", "run.ini:1: [] is not a valid section name: use letters, digits, "
+              "'_', '-' and '.'" },
     { "[t]\nname = \"ab\n", "run.ini:2: the quote is not closed on this line" },
     { "[t]\nname = \"ab\" c\n",
-      "run.ini:2: there is text behind the closing quote" },
-    { "[t]\nname = \"\\q\"\n", "run.ini:2: '\\' inside quotes takes n, t, \\ "
-                               "or \" behind it" },
+      "run.ini:2: there is text after the closing quote" },
+    { "[t]\nname = \"\\q\"\n",
+      "run.ini:2: inside quotes, '\\' must be followed by n, t, \\ or \"" },
     { "[t]\nname = a\x01z\n",
       "run.ini:2: the line holds the control character 0x01" },
     { "[t]\ncount = 1\ncount = 2\n",
@@ -84,8 +84,8 @@ static const struct bad {
     { "[t]\ncount = 1\n[u]\n[t]\ncount = 1\n",
       "run.ini:5: [t] count: set twice in this file, first on line 2\n"
       "run.ini:3: [u]: no such section" },
-    { "count = 1\n", "run.ini:1: count stands before the first section, where "
-                     "only include may" },
+    { "count = 1\n", "run.ini:1: count is set before the first section, where "
+                     "only include is allowed" },
     { "include =\n", "run.ini:1: include names no file" },
     { "include = run.ini\n", "run.ini:1: include: run.ini includes itself" },
     { "include = none.ini\n",
@@ -95,23 +95,24 @@ static const struct bad {
       "run.ini:2: [t] cuont: no such option; did you mean count?" },
     { "[t]\nzebra = 1\n", "run.ini:2: [t] zebra: no such option" },
     { "[need]\nmust = x\ncount = 1\n",
-      "run.ini:3: [need] count: no such option; [t] has one of that name" },
+      "run.ini:3: [need] count: no such option; [t] has an option of that "
+      "name" },
     { "[tt]\n", "run.ini:1: [tt]: no such section; did you mean [t]?" },
     { "[t]\nflag = maybe\n",
       "run.ini:2: [t] flag: 'maybe' is neither true nor false" },
-    { "[t]\ncount = 1.5\n", "run.ini:2: [t] count: '1.5' is no whole number" },
-    { "[t]\ncount = 11\n", "run.ini:2: [t] count: 11 steps is out of range, 1 "
-                           "to 10 are taken" },
-    { "[t]\nrate = x\n", "run.ini:2: [t] rate: 'x' is no number" },
-    { "[t]\nrate = nan\n", "run.ini:2: [t] rate: 'nan' is no number" },
+    { "[t]\ncount = 1.5\n", "run.ini:2: [t] count: '1.5' is not an integer" },
+    { "[t]\ncount = 11\n",
+      "run.ini:2: [t] count: 11 steps is out of range; expected 1 to 10" },
+    { "[t]\nrate = x\n", "run.ini:2: [t] rate: 'x' is not a number" },
+    { "[t]\nrate = nan\n", "run.ini:2: [t] rate: 'nan' is not a number" },
     { "[t]\nrate = -0.1\n",
-      "run.ini:2: [t] rate: -0.1 is out of range, 0 to 1 are taken" },
-    { "[t]\nmemory = 3Q\n", "run.ini:2: [t] memory: '3Q' is no size, such as "
+      "run.ini:2: [t] rate: -0.1 is out of range; expected 0 to 1" },
+    { "[t]\nmemory = 3Q\n", "run.ini:2: [t] memory: '3Q' is not a size such as "
                             "4096, 64M or 1.5G" },
-    { "[t]\nwait = 3\n", "run.ini:2: [t] wait: '3' is no duration, such as "
+    { "[t]\nwait = 3\n", "run.ini:2: [t] wait: '3' is not a duration such as "
                          "500ms, 1.5s or 2h" },
-    { "[t]\nmode = fsat\n",
-      "run.ini:2: [t] mode: 'fsat' is none of fast, slow; did you mean fast?" },
+    { "[t]\nmode = fsat\n", "run.ini:2: [t] mode: 'fsat' is not one of fast, "
+                            "slow; did you mean fast?" },
     { "[t]\nlist = a,,b\n", "run.ini:2: [t] list: item 2 of the list is "
                             "empty" },
     { "[need]\n", "run.ini: [need] must is required" },
@@ -119,7 +120,7 @@ static const struct bad {
     /* All at once, in the order of the lines of each phase. */
     { "[t]\nbad\ncount = x\nrat = 1\n",
       "run.ini:2: expected [section] or key = value\n"
-      "run.ini:3: [t] count: 'x' is no whole number\n"
+      "run.ini:3: [t] count: 'x' is not an integer\n"
       "run.ini:4: [t] rat: no such option; did you mean rate?" },
 };
 
@@ -330,7 +331,7 @@ static void refuses_what_no_layer_may_hold(void **state)
         "--set t.na me=3: expected section.key=value\n"
         "--set: [t] nam: no such option; did you mean name?\n"
         "XRAY_T__COUNR: [t] counr: no such option; did you mean count?\n"
-        "XRAY_NONE__KEY: no section and key of this run have that name");
+        "XRAY_NONE__KEY: the name matches no section and key of this run");
     xr_config_free(config);
 }
 

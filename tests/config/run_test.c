@@ -92,11 +92,12 @@ static void keys_are_checked_against_each_other(void **state)
         &run, &errors);
     expect_errors(
         &errors,
-        "run.ini:2: [run] log: 'loud' is none of error, warn, info, debug\n"
-        "run.ini:5: [trainer] logger: 'wandb' is none of console, jsonl\n"
-        "run.ini:4: [trainer] resume_mode: resume_path needs "
+        "run.ini:2: [run] log: 'loud' is not one of error, warn, info, debug\n"
+        "run.ini:5: [trainer] logger: 'wandb' is not one of console, jsonl\n"
+        "run.ini:4: [trainer] resume_mode: the value resume_path needs "
         "resume_from_path\n"
-        "run.ini:6: [trainer] save_freq: 0 is no number of steps; -1 turns it "
+        "run.ini:6: [trainer] save_freq: 0 is not a number of steps; -1 turns "
+        "it "
         "off\n"
         "run.ini:8: [rollout] top_p takes a number above 0, up to 1, not 0\n"
         "run.ini:10: [rollout.val] temperature takes 0 (greedy) or a number "

@@ -75,8 +75,8 @@ static void a_backend_of_any_name_takes_the_keys(void **state)
     assert_non_null(xr_config_notes(r.config));
     assert_string_equal(xr_config_notes(r.config)->text,
                         "ds.json: activation_checkpointing: no effect here: "
-                        "gradient_checkpointing of the training backend is the "
-                        "switch for recomputing blocks");
+                        "the training backend's gradient_checkpointing "
+                        "controls the recomputation of blocks");
     done(&r);
     read_mine(&r, XR_TABLE(mine_options), "{");
     expect_errors(&r.errors, "run.ini:2: [train.mine] zero_file: ds.json: "

@@ -319,11 +319,11 @@ static void what_contradicts_the_ini(void **state)
            "ds.json: gradient_clipping: 0.5 contradicts [actor] grad_clip = "
            "1.0, set by run.ini:10; leave one of them out");
     expect("{\"train_batch_size\": 32}", "[actor]\nppo_mini_batch_size = 2\n",
-           "ds.json: train_batch_size: 32 sequences of an optimizer step "
+           "ds.json: train_batch_size: 32 sequences per optimizer step "
            "contradict [actor] ppo_mini_batch_size = 2, set by run.ini:10: 2 "
            "prompts x [rollout] n 4 = 8");
     expect("{\"train_batch_size\": 8}", "[actor]\nppo_mini_batch_size = 0\n",
-           "ds.json: train_batch_size: 8 sequences of an optimizer step "
+           "ds.json: train_batch_size: 8 sequences per optimizer step "
            "contradict [actor] ppo_mini_batch_size = 0, set by run.ini:10: 4 "
            "prompts x [rollout] n 4 = 16");
     expect("{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 2}",
@@ -357,18 +357,17 @@ static void sums_that_do_not_come_out(void **state)
            "1 ranks = 8");
     expect("{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 3}",
            "",
-           "ds.json: train_batch_size: 16 is no multiple of "
+           "ds.json: train_batch_size: 16 is not a multiple of "
            "train_micro_batch_size_per_gpu 3 x 1 ranks");
     expect("{\"train_batch_size\": 14}", "",
-           "ds.json: train_batch_size: 14 sequences of an optimizer step are "
-           "no whole groups of [rollout] n = 4 samples, set by run.ini:8");
+           "ds.json: train_batch_size: 14 sequences per optimizer step are not "
+           "a multiple of [rollout] n = 4 samples, set by run.ini:8");
     expect("{\"train_batch_size\": 0}", "",
-           "ds.json: train_batch_size: 0 is out of range, 1 or more is "
-           "expected");
+           "ds.json: train_batch_size: 0 is out of range; expected 1 or more");
     reading r = { .ranks = 3 };
     read_both(&r, "{\"train_batch_size\": 16}", "");
     expect_errors(&r.errors,
-                  "ds.json: train_batch_size: 16 is no multiple of 1 x 3 "
+                  "ds.json: train_batch_size: 16 is not a multiple of 1 x 3 "
                   "ranks");
     done(&r);
     /* 5 sequences a rank would leave one over. */
@@ -402,14 +401,14 @@ static void keys_that_are_none(void **state)
            "\"enabled\": false}, \"gradient_clipping\": 2}",
            "",
            "run.ini:2: [train.zero3] deepspeed_config: ds.json: \"enabled\" "
-           "stands twice in one object");
+           "occurs twice in one object");
 }
 
 static void values_that_are_none(void **state)
 {
     (void)state;
     expect("{\"zero_optimization\": {\"stage\": \"3\"}}", "",
-           "ds.json: zero_optimization.stage: must be a whole number or "
+           "ds.json: zero_optimization.stage: must be an integer or "
            "\"auto\"");
     expect("{\"zero_optimization\": true}", "",
            "ds.json: zero_optimization: must be an object");
@@ -430,9 +429,8 @@ static void values_that_are_none(void **state)
     xr_run_config run;
     read_both(&r, "{\"gradient_clipping\": -1}", "");
     xr_run_decode(r.config, &run, &r.errors);
-    expect_errors(&r.errors,
-                  "ds.json: gradient_clipping: [actor] grad_clip: -1 is out of "
-                  "range, 0 to 1e+30 are taken");
+    expect_errors(&r.errors, "ds.json: gradient_clipping: [actor] grad_clip: "
+                             "-1 is out of range; expected 0 to 1e+30");
     done(&r);
 }
 
@@ -441,9 +439,9 @@ static void what_is_refused(void **state)
     (void)state;
     expect("{\"fp16\": {\"enabled\": true}}", "",
            "ds.json: fp16: is refused: float16 with loss scaling is not "
-           "offered; expected it to be off");
+           "supported; expected it to be off");
     expect("{\"optimizer\": {\"type\": \"OneBitAdam\"}}", "",
-           "ds.json: optimizer.type: 'OneBitAdam' is not offered, expected "
+           "ds.json: optimizer.type: 'OneBitAdam' is not supported; expected "
            "Adam or AdamW");
     expect("{\"optimizer\": {\"params\": {\"lr\": 1e-5}}}", "",
            "ds.json: optimizer.type: is missing, expected Adam or AdamW");
@@ -451,20 +449,20 @@ static void what_is_refused(void **state)
            "{\"adam_w_mode\": false, \"weight_decay\": 0.1}}}",
            "",
            "ds.json: optimizer.params.adam_w_mode: false puts weight_decay "
-           "into the gradient, which is not offered; expected true, or "
+           "into the gradient, which is not supported; expected true, or "
            "weight_decay 0");
     expect("{\"optimizer\": {\"type\": \"Adam\", \"params\": "
            "{\"amsgrad\": true}}}",
            "",
            "ds.json: optimizer.params.amsgrad: true is refused: AMSGrad is not "
-           "offered; expected false");
+           "supported; expected false");
     expect("{\"scheduler\": {\"type\": \"OneCycle\"}}", "",
-           "ds.json: scheduler.type: 'OneCycle' is not offered, expected "
+           "ds.json: scheduler.type: 'OneCycle' is not supported; expected "
            "WarmupLR, WarmupDecayLR or WarmupCosineLR");
     expect("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
            "{\"warmup_type\": \"log\"}}}",
            "",
-           "ds.json: scheduler.params.warmup_type: 'log' is not offered, "
+           "ds.json: scheduler.params.warmup_type: 'log' is not supported; "
            "expected linear");
     expect("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
            "{\"total_num_steps\": 10}}}",
@@ -481,10 +479,10 @@ static void what_is_refused(void **state)
            "{\"device\": \"nvme\"}}}",
            "",
            "ds.json: zero_optimization.offload_param.device: 'nvme' is not "
-           "offered, expected cpu or none");
+           "supported; expected cpu or none");
     expect("{\"curriculum_learning\": {\"enabled\": true}}", "",
-           "ds.json: curriculum_learning: is refused: [data] is the order of "
-           "rows; expected it to be off");
+           "ds.json: curriculum_learning: is refused: [data] determines the "
+           "order of rows; expected it to be off");
     expect("{\"tensor_parallel\": {\"autotp_size\": 4}}", "",
            "ds.json: tensor_parallel.autotp_size: 4 is refused: this backend "
            "has no tensor parallelism; expected 1");

@@ -42,8 +42,8 @@ INI
 said=$("$XRAY_BIN" check "$work/run.ini" 2>&1) || fail "check: $said"
 for line in \
     "xray: warning: $work/ds.json: bf16.enabled: no effect here: the cpu device computes in float32" \
-    "$work/ds.json: zero_optimization.overlap_comm: no effect here: what overlaps follows from the fixed plan" \
-    "$work/ds.json: zero_optimization.reduce_bucket_size: no effect here: buckets are whole transformer blocks, laid out at the start"; do
+    "$work/ds.json: zero_optimization.overlap_comm: no effect here: the fixed plan determines what overlaps" \
+    "$work/ds.json: zero_optimization.reduce_bucket_size: no effect here: buckets are complete transformer blocks, laid out at the start"; do
     grep -qxF "$line" <<<"$said" || fail "check does not say: $line"$'\n'"$said"
 done
 "$XRAY_BIN" config print "$work/run.ini" --origins >"$work/print.ini"

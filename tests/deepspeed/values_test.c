@@ -117,10 +117,10 @@ static void values_as_an_ini_has_them(void **state)
         { "{\"zero_optimization\": \"auto\"}",
           "ds.json: zero_optimization: must be an object\n" },
         { "{\"zero_optimization\": {\"stage\": 1.5}}",
-          "ds.json: zero_optimization.stage: must be a whole number or "
+          "ds.json: zero_optimization.stage: must be an integer or "
           "\"auto\"\n" },
         { "{\"zero_optimization\": {\"stage\": 9007199254740992}}",
-          "ds.json: zero_optimization.stage: must be a whole number or "
+          "ds.json: zero_optimization.stage: must be an integer or "
           "\"auto\"\n" },
         { "{\"optimizer\": {\"type\": 3}}",
           "ds.json: optimizer.type: must be a string or \"auto\"\n" },
@@ -148,24 +148,25 @@ static void keys_that_change_nothing(void **state)
           "" },
         { "{\"communication_data_type\": \"float32\"}", "" },
         { "{\"communication_data_type\": \"float\"}",
-          "info communication_data_type: no effect here: gradients are sums in "
-          "float32; the loss divides by the mini-batch's counts\n" },
-        { "{\"gradient_predivide_factor\": 2}",
-          "info gradient_predivide_factor: no effect here: gradients are sums "
+          "info communication_data_type: no effect here: gradients are summed "
           "in float32; the loss divides by the mini-batch's counts\n" },
+        { "{\"gradient_predivide_factor\": 2}",
+          "info gradient_predivide_factor: no effect here: gradients are "
+          "summed in float32; the loss divides by the mini-batch's counts\n" },
         { "{\"zero_optimization\": {\"zero_quantized_weights\": true}}",
           "warn zero_optimization.zero_quantized_weights: no effect here: "
-          "values travel as they are\n" },
+          "values are sent uncompressed\n" },
         /* A part of DeepSpeed without a switch is on if anything is in it. */
         { "{\"aio\": {}}", "" },
         { "{\"aio\": {\"queue_depth\": 8}}",
-          "info aio: no effect here: nothing goes to NVMe; offload is to host "
-          "memory\n" },
+          "info aio: no effect here: nothing is written to NVMe; offload uses "
+          "host memory\n" },
         { "{\"flops_profiler\": {\"enabled\": false, \"profile_step\": 1}}",
           "" },
         { "{\"amp\": {}}", "" },
         { "{\"amp\": {\"opt_level\": \"O1\"}}",
-          "ds.json: amp: is refused: float16 with loss scaling is not offered; "
+          "ds.json: amp: is refused: float16 with loss scaling is not "
+          "supported; "
           "expected it to be off\n" },
         { "{\"amp\": {\"enabled\": false, \"opt_level\": \"O1\"}}", "" },
         { "{\"fp16\": {\"enabled\": false, \"loss_scal\": 1}}",
@@ -211,13 +212,14 @@ static void optimizers(void **state)
         { "{\"optimizer\": {\"type\": \"ADAMW\"}}", "" },
         { "{\"optimizer\": {\"type\": \"auto\"}}", "" },
         { "{\"optimizer\": {\"type\": \"Adams\"}}",
-          "ds.json: optimizer.type: 'Adams' is not offered, expected Adam or "
+          "ds.json: optimizer.type: 'Adams' is not supported; expected Adam or "
           "AdamW\n" },
         { ADAM "{\"adam_w_mode\": false, \"weight_decay\": 0}}}",
           "train.zero3.weight_decay=0 by optimizer.params.weight_decay\n" },
         { ADAM "{\"adam_w_mode\": false}}}",
           "ds.json: optimizer.params.adam_w_mode: false puts weight_decay into "
-          "the gradient, which is not offered; expected true, or weight_decay "
+          "the gradient, which is not supported; expected true, or "
+          "weight_decay "
           "0\n" },
         { ADAM "{\"adam_w_mode\": true, \"weight_decay\": 0.5}}}",
           "train.zero3.weight_decay=0.5 by optimizer.params.weight_decay\n" },
@@ -231,7 +233,7 @@ static void optimizers(void **state)
           "train.zero3.beta2=0.25 by optimizer.params.betas\n" },
         { ADAM "{\"bias_correction\": false}}}",
           "ds.json: optimizer.params.bias_correction: false is refused: "
-          "moments are corrected for their start; expected true\n" },
+          "Adam's moments are always bias-corrected; expected true\n" },
     };
     (void)state;
     ROWS(rows);
@@ -263,10 +265,10 @@ static void schedules(void **state)
           "actor.optim.lr_warmup_steps=3 by "
           "scheduler.params.warmup_num_steps\n" },
         { SCHEDULE "{\"warmup_num_steps\": -1}}}",
-          "ds.json: scheduler.params.warmup_num_steps: -1 is no number of "
+          "ds.json: scheduler.params.warmup_num_steps: -1 is not a number of "
           "steps\n" },
         { SCHEDULE "{\"warmup_num_steps\": 68719476737}}}",
-          "ds.json: scheduler.params.warmup_num_steps: 68719476737 is no "
+          "ds.json: scheduler.params.warmup_num_steps: 68719476737 is not a "
           "number of steps\n" },
         { SCHEDULE "{\"warmup_min_lr\": 0.5}}}",
           "ds.json: scheduler.params.warmup_min_lr: 0.5 is refused: the "
@@ -352,21 +354,19 @@ static void batches(void **state)
         { "{" STEPS "3, " ALL "24}",
           "actor.ppo_mini_batch_size=6 by train_batch_size\n" CUT },
         { "{" STEPS "5, " ALL "24}",
-          "ds.json: train_batch_size: 24 is no multiple of "
+          "ds.json: train_batch_size: 24 is not a multiple of "
           "gradient_accumulation_steps 5 x 1 ranks\n" },
         { "{" STEPS "0}", "ds.json: gradient_accumulation_steps: 0 is out of "
-                          "range, 1 or more is expected\n" },
-        { "{" MICRO "67108865}",
-          "ds.json: train_micro_batch_size_per_gpu: is out of range, at most "
-          "67108864 is taken\n" },
+                          "range; expected 1 or more\n" },
+        { "{" MICRO "67108865}", "ds.json: train_micro_batch_size_per_gpu: is "
+                                 "out of range; expected at most 67108864\n" },
         { "{" STEPS "67108865}", "ds.json: gradient_accumulation_steps: is out "
-                                 "of range, at most 67108864 is taken\n" },
+                                 "of range; expected at most 67108864\n" },
         { "{" STEPS "67108864}", CUT },
         { "{" ALL "68719476736}", "actor.ppo_mini_batch_size=17179869184 by "
                                   "train_batch_size\n" },
-        { "{" ALL "68719476737}",
-          "ds.json: train_batch_size: 68719476737 is out of range, 1 or more "
-          "is expected\n" },
+        { "{" ALL "68719476737}", "ds.json: train_batch_size: 68719476737 is "
+                                  "out of range; expected 1 or more\n" },
     };
     (void)state;
     ROWS(rows);
@@ -448,11 +448,11 @@ static void offload(void **state)
           "zero_optimization.cpu_offload; leave one of them out\n" },
         { ZERO "{\"offload_optimizer\": {\"device\": \"gpu\"}}}",
           "ds.json: zero_optimization.offload_optimizer.device: 'gpu' is not "
-          "offered, expected cpu or none\n" },
+          "supported; expected cpu or none\n" },
         { ZERO "{\"offload_optimizer\": {\"ratio\": 1}}}", "" },
         { ZERO "{\"offload_optimizer\": {\"ratio\": 0.5}}}",
-          "warn zero_optimization.offload_optimizer.ratio: no effect here: all "
-          "of the optimizer's state is offloaded, or none\n" },
+          "warn zero_optimization.offload_optimizer.ratio: no effect here: "
+          "either all of the optimizer's state is offloaded or none of it\n" },
     };
     (void)state;
     ROWS(rows);

@@ -17,7 +17,7 @@ refused() { # FILE COMMAND...
     shift
     timeout 30 "$XRAY_BIN" "$@" </dev/null >"$work/out" 2>&1 || code=$?
     [ "$code" = 1 ] || [ "$code" = 2 ] || fail "$*: exit $code with a pipe as $file: $(cat "$work/out")"
-    grep -qF "$file: is a pipe, expected a regular file" "$work/out" || fail "$* says of the pipe $file: $(cat "$work/out")"
+    grep -qF "$file: this is a pipe, but a regular file is expected" "$work/out" || fail "$* says of the pipe $file: $(cat "$work/out")"
 }
 run=("$work/run.ini" --set "trainer.default_local_dir=$work/new")
 

@@ -89,10 +89,10 @@ static const struct {
     { "{\"__metadata__\":{\"k\":1}}", 0,
       "\"__metadata__\": \"k\" must be a string" },
     { "{\"__metadata__\":{},\"__metadata__\":{}}", 0,
-      "\"__metadata__\" stands twice in one object (in the header)" },
+      "\"__metadata__\" occurs twice in one object (in the header)" },
     { "{\"t\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"t\":"
       "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
-      0, "\"t\" stands twice in one object (in the header)" },
+      0, "\"t\" occurs twice in one object (in the header)" },
 };
 
 /* `length` is what the file says of its header. */

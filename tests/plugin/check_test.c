@@ -236,7 +236,7 @@ static void options_are_whole(void **state)
     CASE(s.options[2].name = "flag",
          "x.so: 'it-1_x' has two options named flag");
     CASE(s.options[0].preset = "0",
-         "x.so: [it-1_x] count: 0 is out of range, 1 to 9 are taken");
+         "x.so: [it-1_x] count: 0 is out of range; expected 1 to 9");
     CASE(s.options[1].preset = "maybe",
          "x.so: [it-1_x] flag: 'maybe' is neither true nor false");
     /* Needed without a preset is no fault of the preset's. */
@@ -389,8 +389,9 @@ static void options_have_a_section(void **state)
     assert_int_equal(mine[0], 8);
     assert_null(xr_component_config(config, &s.component, "wrong", &errors));
     assert_int_equal(errors.count, 1);
-    assert_string_equal(errors.items[0], "--set: [wrong] count: 10 is out of "
-                                         "range, 1 to 9 are taken");
+    assert_string_equal(
+        errors.items[0],
+        "--set: [wrong] count: 10 is out of range; expected 1 to 9");
     /* What was wrong before is no fault of this section. */
     int64_t *again = xr_component_config(config, &s.component, NULL, &errors);
     assert_non_null(again);

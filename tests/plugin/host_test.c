@@ -83,7 +83,7 @@ static void a_reason_has_its_place(void **state)
     assert_string_equal(err.text, "algo.x: create: lr: is 0");
     assert_string_equal(err.location.section, "algo.x");
     assert_string_equal(err.location.key, "lr");
-    assert_string_equal(err.text + err.location.said, ": is 0");
+    assert_string_equal(err.text + err.location.name_end, ": is 0");
     /* The critic is an instance of the trainer's options. */
     xr_host_section(host, "train.x");
     (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
@@ -94,16 +94,16 @@ static void a_reason_has_its_place(void **state)
     (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
     assert_string_equal(err.text, "algo.x: plan: [model] dtype = 3 is none");
     assert_string_equal(err.location.section, "model");
-    assert_string_equal(err.text + err.location.said, " = 3 is none");
+    assert_string_equal(err.text + err.location.name_end, " = 3 is none");
     (void)api->fail_at(api, XRAY_E_CONFIG, NULL, &file, ": is short");
     (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
     assert_string_equal(err.location.key, "");
-    assert_string_equal(err.text + err.location.from, "m/c: is short");
-    assert_string_equal(err.text + err.location.said, ": is short");
+    assert_string_equal(err.text + err.location.name_begin, "m/c: is short");
+    assert_string_equal(err.text + err.location.name_end, ": is short");
     (void)api->fail_at(api, XRAY_E_CONFIG, "plan", &none, "as it is");
     (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
     assert_string_equal(err.text, "algo.x: plan: as it is");
-    assert_int_equal(err.location.said, 0);
+    assert_int_equal(err.location.name_end, 0);
     xr_host_free(host);
 }
 
@@ -122,14 +122,14 @@ static void what_is_said_on_top_hides_a_place(void **state)
     (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
     assert_string_equal(err.text,
                         "algo.x: create: the second half: create: lr: is 0");
-    assert_int_equal(err.location.said, 0);
+    assert_int_equal(err.location.name_end, 0);
     /* Of two instances, the one that speaks first. */
     err = (xr_err){ "" };
     (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
     (void)(device->fail)(device, XRAY_E_CONFIG, "alloc", "no room");
     assert_int_equal(xr_host_append(host, &err), 1);
     assert_int_equal(xr_host_append(below, &err), 1);
-    assert_string_equal(err.text + err.location.said,
+    assert_string_equal(err.text + err.location.name_end,
                         ": is 0: device.y: alloc: no room");
     assert_string_equal(err.location.section, "algo.x");
     xr_host_free(below);

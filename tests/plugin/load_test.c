@@ -90,7 +90,7 @@ static const struct refused {
       "its note promises xray.algo/0:more, which it does not provide" },
     { "unknown_interface",
       "'zoo' implements xray.oracle/0, which this xray does not know" },
-    { "bad_preset", "[zoo] count: 11 is out of range, 1 to 10 are taken" },
+    { "bad_preset", "[zoo] count: 11 is out of range; expected 1 to 10" },
     { "empty_descriptor",
       "the header of its descriptor says 0 bytes of ABI 0.0, "
       "this is 0.1: fill it with XRAY_HEADER(xray_plugin)" },

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "core/base/format.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recognises files of foreign formats by their first bytes.
+ */
+#include "core/base/file_format.h"
 
 #include <string.h>
 #include <strings.h>
@@ -36,7 +39,7 @@ size_t xr_bom_size(const char *text, size_t size)
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-static int is_page(const char *text, size_t size)
+static int is_html_page(const char *text, size_t size)
 {
     static const char *const starts[] = { "<!doctype html", "<html" };
     size_t at = xr_bom_size(text, size);
@@ -59,7 +62,7 @@ xray_status xr_format_check(const void *data, size_t size, const char *where,
         if (size >= formats[i].size &&
             memcmp(data, formats[i].magic, formats[i].size) == 0)
             what = formats[i].what;
-    if (!what && is_page(data, size))
+    if (!what && is_html_page(data, size))
         what = "an HTML page, which a failed download leaves; fetch the file "
                "again";
     return what ? xr_fail(err, XRAY_E_CONFIG, "%s: this is %s", where, what)
