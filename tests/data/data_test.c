@@ -289,7 +289,7 @@ static void refusals(void **state)
         const char *says;
     } cases[] = {
         { SHORT "{\"prompt\":\n", "bad.jsonl:2" },
-        { SHORT "\n[1]\n", "bad.jsonl:3: a JSON array" },
+        { SHORT "\n[1]\n", "bad.jsonl:3: this line begins a JSON array" },
         { SHORT SHORT "{\"prompt\":\"x\"}", "bad.jsonl:3: neither" },
         { "{\"question\":\"x\",\"answer\":1}", "bad.jsonl:1: no key 'prompt'" },
         { "{\"prompt\":{},\"answer\":1}", "'prompt' is an object" },

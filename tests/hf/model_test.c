@@ -187,7 +187,7 @@ static void an_index_is_held_to_its_word(void **state)
     } cases[] = {
         { "\"t1\":" S("1") ",\"z4\":" S("2"), NULL },
         { "\"t1\":" S("2") ",\"z4\":" S("1"), "\"t1\" is not in" },
-        { "\"t1\":" S("1") ",\"t1\":" S("1"), "\"t1\" stands twice" },
+        { "\"t1\":" S("1") ",\"t1\":" S("1"), "\"t1\" occurs twice" },
         { "\"t1\":" S("5"), "cannot open" },
         { "\"none\":" S("1"), "\"none\" is not in" },
         { "\"t1\":\"../model.safetensors\"", "same folder" },
