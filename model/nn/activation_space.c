@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of a pass, cut out of one allocation.
+ * Allocates the activations and scratch memory of a pass as one block of device
+ * memory, and divides it into arrays.
  */
 #include <stdlib.h>
 
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
-/* To compute again is a way to train. */
+/* Recomputation is a kind of training: RECOMPUTE implies TRAIN. */
 static uint32_t complete_flags(uint32_t flags)
 {
     return flags & XM_SPACE_RECOMPUTE ? flags | XM_SPACE_TRAIN : flags;
 }
 
-/* Hands out pieces of an arena; without one it only counts. */
+/* Hands out consecutive pieces of an arena. Without a base it only counts. */
 typedef struct arena_cursor {
     float *base;
     uint64_t used; /* elements */
@@ -26,7 +27,7 @@ static float *take_floats(arena_cursor *c, uint64_t count)
     return piece;
 }
 
-/* Floats a norm keeps of a token. */
+/* Floats that a norm keeps per token for its gradient. */
 static uint64_t norm_stat_floats(const xm_config *config)
 {
     return config->layer_norm ? 2 : 1;
@@ -44,7 +45,7 @@ static void take_block_buffers(arena_cursor *c, const xm_config *config,
     b->qkv = take_floats(c, n * d.qkv);
     b->qk = b->qkv;
     if (train && config->qk_norm) {
-        /* The norm's gradient needs what it normed. */
+        /* The gradient of the norm needs the norm's input. */
         b->qk_stride = d.q + d.kv;
         b->qk = take_floats(c, n * b->qk_stride);
         b->rstd_q = take_floats(c, n * config->heads);
@@ -116,7 +117,8 @@ static uint64_t lay_out_space(const xm_config *config, float *arena,
         s->zeros = take_floats(&c, n);
         s->dvalue = take_floats(&c, n);
         s->dhidden = take_floats(&c, n * d.hidden);
-        /* The gathered states are done with when the blocks go backward. */
+        /* No gathered states are needed once the backward pass reaches the
+         * blocks. */
         s->dx = s->items;
         s->d_o = take_floats(&c, n * d.q);
         s->dqkv = take_floats(&c, n * d.qkv);

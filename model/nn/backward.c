@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backward pass, block by block from the last. Every parameter's gradient
- * is one chain over tokens that starts from what the bucket holds, so cutting a
- * batch elsewhere changes no bit. Normed inputs and activations are cheap and
- * are made again rather than kept.
+ * Runs the backward pass, block by block from the last. The gradient of each
+ * parameter is one chain of additions over tokens that starts from the bucket's
+ * contents, so cutting a batch elsewhere changes no bit. Normed inputs and
+ * activations are cheap, so they are recomputed rather than kept.
  */
 #include "model/nn/internal.h"
 
-/* dx += gradient through the norm in front of half a block; dy is in h. */
+/* dx += gradient through the norm before a branch; dy is in h. */
 static void backprop_pre_norm(xm_pass *pass, uint32_t slot, const float *stat,
                               float *x)
 {
@@ -20,7 +20,8 @@ static void backprop_pre_norm(xm_pass *pass, uint32_t slot, const float *stat,
                           xm_rows_of(s->dx, dim));
 }
 
-/* Through what was added to the stream, to the input of its product. */
+/* Propagates the stream's gradient through a branch's output to the input of
+ * the branch's last product. */
 static void backprop_branch(xm_pass *pass, const xm_branch *branch, float *d_in)
 {
     xm_space *s = pass->space;
@@ -65,7 +66,7 @@ static void backprop_mlp(xm_pass *pass, const xm_block *block)
     uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
 
     xm_pass_glu(pass, block);
-    /* Computing again, the block's end is missing still. */
+    /* Recomputation stopped before the branch's output, whose norm needs it. */
     if (config->post_norms && s->flags & XM_SPACE_RECOMPUTE)
         xm_branch_output(pass, &branch);
     backprop_branch(pass, &branch, s->act);
@@ -99,7 +100,8 @@ static void backprop_attention(xm_pass *pass, const xm_block *block)
                         "the gradient of attention");
 }
 
-/* Back through the norm of the heads of q or of k, in place. */
+/* Propagates the gradient through the norm of the q heads or k heads, in place.
+ */
 static void backprop_head_norm(xm_pass *pass, uint32_t slot, const float *rstd,
                                xm_rows x, xm_rows dx)
 {
@@ -208,14 +210,15 @@ static xray_status check_backward_inputs(const xm_decoder *decoder,
                                          const xm_grads *grads, xr_err *err)
 {
     if (!(space->flags & XM_SPACE_TRAIN))
-        return xr_fail(err, XRAY_E_STATE,
-                       "the space of this forward keeps nothing for a "
-                       "backward pass");
+        return xr_fail(
+            err, XRAY_E_STATE,
+            "the space of this forward pass keeps nothing for a backward pass");
     if (space->live != pack->tokens)
-        return xr_fail(err, XRAY_E_STATE,
-                       "a backward of %u tokens, but the last forward kept "
-                       "%llu (a backward uses them up)",
-                       pack->tokens, (unsigned long long)space->live);
+        return xr_fail(
+            err, XRAY_E_STATE,
+            "a backward pass of %u tokens was asked for, but the last forward "
+            "pass kept %llu (each backward pass uses them up)",
+            pack->tokens, (unsigned long long)space->live);
     return xm_grads_check(grads, decoder, err);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Telling a watch where a pass is.
+ * Notifies a decoder's watch which bucket a pass needs, is about to add
+ * gradients to, or is done with.
  */
 #include "model/nn/internal.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Binding a decoder to a published table of weights.
+ * Binds a decoder to a published table of weights, and makes its rotary tables.
  */
 #include "model/nn/decoder.h"
 
@@ -29,7 +29,7 @@ static xm_bound_param *find_bound_param(xm_decoder *d, const xm_param *param)
     return &d->layers[param->bucket - 1].p[param->slot];
 }
 
-/* A fused run must be one matrix to the device, or one vector. */
+/* Fused parameters must be one matrix, or one vector, to the device. */
 static xray_status check_joined_tensor(const xm_param *param,
                                        const xray_tensor *tensor,
                                        const xray_tensor *before, xr_err *err)
@@ -43,8 +43,8 @@ static xray_status check_joined_tensor(const xm_param *param,
         tensor->weight_row == before->weight_row + rows)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_UNSUPPORTED,
-                   "tensor %s does not lie right behind %s as one matrix or "
-                   "vector: these weights cannot be shared, copy them",
+                   "tensor %s does not follow %s as one matrix or vector, so "
+                   "these weights cannot be shared and must be copied",
                    param->name, before->name);
 }
 
@@ -101,8 +101,8 @@ static int has_value_head(const xray_weights *table, const xm_config *config)
     return xm_tensor_find(table, &probe, NULL, &tensor) == XRAY_OK;
 }
 
-/* Rotary tables: none where positions are learned; sliding layers have one of
- * their own in Gemma 3. */
+/* Models with learned positions have no rotary table. In Gemma 3 sliding layers
+ * have one of their own. */
 static uint32_t count_rope_tables(const xm_config *config)
 {
     const xm_rope *a = &config->rope;
@@ -145,8 +145,8 @@ static xray_status fill_rope_table(xm_decoder *d, const xm_rope *rope,
         status = d->device->sync(d->device_self, NULL);
     free(inv_freq);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "%s: the device made no rotary table",
-                       owner);
+        return xr_fail(err, status,
+                       "%s: the device could not make the rotary table", owner);
     return XRAY_OK;
 }
 
@@ -201,9 +201,9 @@ xray_status xm_decoder_create(const xm_config *config,
     int rotates = !config->learned_positions;
     if (positions == 0 || (rotates && !has_valid_rotary(config)))
         return xr_fail(err, XRAY_E_ARG,
-                       "%s: a decoder needs positions, and an even number of "
-                       "rotary dimensions that a head has, got %llu and %u of "
-                       "%u",
+                       "%s: a decoder needs at least one position, and an even "
+                       "number of rotary dimensions up to the size of a head; "
+                       "got %llu positions and %u rotary dimensions of %u",
                        owner, (unsigned long long)positions, config->rotary,
                        config->head_dim);
     xm_decoder *d = xr_calloc(1, sizeof *d);
@@ -213,7 +213,7 @@ xray_status xm_decoder_create(const xm_config *config,
     d->device = weights->device;
     d->device_self = weights->device_self;
     d->positions = positions;
-    /* There is no row of the table behind the last position. */
+    /* The table of learned positions has no row past max_positions. */
     if (!rotates && positions > config->max_positions)
         d->positions = config->max_positions;
     xray_status status = fill_decoder(d, weights, owner, err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The forward pass. Trainer and engine run the same sequence of operators, so
- * their bits agree: both add to the residual stream by products that start
- * from it, or, where a bias or a norm comes between, by a sum of two rows.
+ * Runs the forward pass. Trainer and engine enqueue the same sequence of
+ * operators, so their bits agree. Both add to the residual stream by products
+ * that accumulate onto it, or, where a bias or a norm comes between, by a sum
+ * of two rows.
  */
 #include "model/nn/internal.h"
 
@@ -46,9 +47,9 @@ static xray_attention_kv cached_attention_call(const xm_pass *pass,
     xm_dims d = xm_dims_of(config);
     return (xray_attention_kv){ XRAY_HEADER(xray_attention_kv),
                                 .tokens = pass->tokens,
-                                .kv = &pass->step->kv[pass->layer],
-                                .seq = pass->step->seq,
-                                .positions = pass->step->positions,
+                                .kv = &pass->batch->kv[pass->layer],
+                                .seq = pass->batch->seq,
+                                .positions = pass->batch->positions,
                                 .q = block->qk,
                                 .k = block->qk + d.q,
                                 .v = block->qkv + d.q + d.kv,
@@ -57,7 +58,7 @@ static xray_attention_kv cached_attention_call(const xm_pass *pass,
                                 .k_stride = block->qk_stride,
                                 .v_stride = d.qkv,
                                 .o_stride = d.q,
-                                .position_bound = pass->step->position_bound,
+                                .position_bound = pass->batch->position_bound,
                                 .heads = config->heads,
                                 .window = layer_window(pass),
                                 .scale = (float)config->attn_scale,
@@ -81,7 +82,7 @@ static void enqueue_attention(xm_pass *pass, const xm_block *block)
                         "attention over the cache");
 }
 
-/* Norm of each head of q and of k. */
+/* Applies the norms of the query and key heads. */
 static void norm_query_key_heads(xm_pass *pass, const xm_layer *layer,
                                  const xm_block *block)
 {
@@ -99,7 +100,7 @@ static void norm_query_key_heads(xm_pass *pass, const xm_layer *layer,
                  block->rstd_k);
 }
 
-/* ---- the end of half a block -------------------------------------------- */
+/* ---- residual branches -------------------------------------------------- */
 
 xm_branch xm_attention_branch(const xm_pass *pass, const xm_block *block)
 {
@@ -133,7 +134,7 @@ void xm_branch_output(xm_pass *pass, const xm_branch *branch)
         xm_residual_norm(pass, branch->norm, out, h, branch->post);
 }
 
-/* to = from + the half's product; both may be the same. */
+/* to = from + the branch's output; `to` and `from` may be the same. */
 static void add_branch_to_stream(xm_pass *pass, const xm_branch *branch,
                                  const float *from, float *to)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradient buckets.
+ * Allocates, clears and finishes the gradient buckets of a decoder.
  */
 #include <stdlib.h>
 
@@ -133,7 +133,8 @@ xray_status xm_grads_check(const xm_grads *g, const xm_decoder *decoder,
     int same =
         g->layout->bucket_count == mine->bucket_count &&
         (g->lookup != NULL) == (decoder->config.tied && !g->layout->frozen);
-    /* The last bucket may differ by a value head at its end. */
+    /* The last bucket may or may not end with a value head, so it is not
+     * compared. */
     for (uint32_t i = 0; same && i + 1 < mine->bucket_count; i++)
         same = g->layout->bucket_sizes[i] == mine->bucket_sizes[i];
     if (!same)

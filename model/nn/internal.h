@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of model/nn share: slots, the bound decoder, the space, and
- * short names for the device's operators.
+ * Declares what the files of model/nn share: the bound decoder, the activation
+ * space, and one pass over the decoder with short names for the device's
+ * operators.
  */
 #ifndef XM_NN_INTERNAL_H
 #define XM_NN_INTERNAL_H
@@ -9,11 +10,11 @@
 #include "model/hf/param_slots.h"
 #include "model/nn/decoder.h"
 
-/* The whole tensor of a parameter in a published table, fp32 or, of a matrix,
- * bf16; errors name it. */
+/* Finds the complete tensor of a parameter in a published table. Its type is
+ * fp32, or bf16 where the parameter is a matrix. Errors name the tensor. */
 xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
                            xr_err *err, const xray_tensor **out);
-/* Elements rounded up to 64 bytes of floats. */
+/* Rounds a number of floats up to a multiple of 64 bytes. */
 static inline uint64_t xm_round16(uint64_t count)
 {
     return (count + 15u) & ~(uint64_t)15u;
@@ -21,10 +22,12 @@ static inline uint64_t xm_round16(uint64_t count)
 
 /* ---- decoder ------------------------------------------------------------ */
 
-/* One parameter as bound. A fused matrix has its handle and data at its first
- * slot; `offset` is where gradients lie in the bucket. */
+/* One parameter as bound to a table of weights. A fused matrix has its handle
+ * and data at its first slot; `offset` is the parameter's position in its
+ * gradient bucket, in elements. */
 typedef struct xm_bound_param {
-    const float *data; /* a table of dtype bf16 is read by look-ups alone */
+    const float *data; /* bf16 for matrices where `dtype` says so; only
+                        * embedding look-ups read those directly */
     const xray_weight *weight;
     uint64_t offset;
     uint32_t dtype;
@@ -43,7 +46,8 @@ struct xm_decoder {
     xm_layer *layers;
     xm_bound_param outer[XM_SLOTS - XM_BLOCK_SLOTS];
     float *rope;       /* [positions, rotary / 2, 2]; NULL: no rotation */
-    float *rope_local; /* of sliding layers: `rope`, or a table behind it */
+    float *rope_local; /* for sliding layers: `rope`, or a second table after it
+                        */
     uint64_t positions;
     xm_watch watch;
 };
@@ -65,23 +69,26 @@ typedef struct xm_dims {
 } xm_dims;
 xm_dims xm_dims_of(const xm_config *config);
 
-/* ---- space -------------------------------------------------------------- */
+/* ---- activation space --------------------------------------------------- */
 
-/* What a block computes. A TRAIN space has one a layer; other spaces run all
- * layers through the same. */
+/* The activations of one block. A TRAIN space has one xm_block per layer; in
+ * other spaces all layers share one. */
 typedef struct xm_block {
-    float *mid; /* [tokens, hidden] after attention; may be the input */
+    float *mid; /* [tokens, hidden] residual stream after attention; may be the
+                 * block's input */
     float *qkv; /* [tokens, q + 2 kv] */
-    float *qk;  /* normed and rotated q and k; `qkv` unless kept apart */
+    float *qk;  /* normed and rotated q and k; points into `qkv` unless they are
+                 * kept apart */
     uint64_t qk_stride;
     float *o;       /* [tokens, q] */
     float *lse;     /* [tokens, heads], TRAIN */
     float *stat1;   /* [tokens], of LayerNorm [tokens, 2]; TRAIN */
-    float *stat2;   /* the same of the second norm */
+    float *stat2;   /* the same for the second norm */
     float *rstd_q;  /* [tokens, heads], TRAIN with qk-norm */
     float *rstd_k;  /* [tokens, kv_heads] */
     float *gate_up; /* [tokens, up] */
-    /* What post-norms read, TRAIN with post-norms; else NULL. */
+    /* Inputs and statistics of the post-norms in TRAIN spaces of models that
+     * have them; otherwise NULL. */
     float *out1;  /* [tokens, hidden] */
     float *out2;  /* [tokens, hidden] */
     float *post1; /* [tokens] */
@@ -91,17 +98,20 @@ typedef struct xm_block {
 struct xm_space {
     const xray_device_ops *device;
     void *device_self;
-    uint64_t tokens; /* most in a call */
+    uint64_t tokens; /* most tokens of one call */
     uint64_t rows;
     uint64_t row_tokens;
     uint32_t flags;
     uint32_t layers;
-    uint64_t live; /* tokens of the forward that is kept; 0: none */
+    uint64_t live; /* tokens of the forward pass whose activations are held; 0:
+                    * none */
     float *arena;
-    float **x; /* [layers + 1] inputs of the blocks, and the last output */
+    float **x; /* [layers + 1] the input of each block, then the last block's
+                * output */
     xm_block *blocks; /* [layers] */
     float *h;         /* [tokens, hidden] scratch: normed input of a product, or
-                       * what is about to be added to the stream */
+                       * the output of a branch before it is added to the stream
+                       */
     float *act;       /* [tokens, ffn] scratch */
     float *hidden;    /* [tokens, hidden] result */
     float *stat;      /* of the final norm, TRAIN */
@@ -111,7 +121,7 @@ struct xm_space {
     float *lse;
     float *value;
     float *logits; /* [tokens, vocab], LOGITS; or NULL */
-    uint32_t kept; /* items whose logits those are */
+    uint32_t kept; /* number of items to which `logits` belong */
     uint32_t reserved;
     /* TRAIN only */
     float *zeros;   /* [tokens] */
@@ -124,15 +134,16 @@ struct xm_space {
 
 /* ---- one pass over a decoder -------------------------------------------- */
 
-/* Operators enqueue through a run: the first error sticks, and the rest of the
- * sequence does nothing. */
+/* A forward or backward pass in progress. Every operator is enqueued through
+ * it. After the first error, the remaining calls do nothing and `status` keeps
+ * that error. */
 typedef struct xm_pass {
     const xm_decoder *decoder;
     const xray_device_ops *device;
     void *self;
     xm_space *space;
-    const xm_pack *pack;         /* whole rows, or */
-    const xm_decode_batch *step; /* tokens with a cache */
+    const xm_pack *pack;          /* complete rows, or NULL */
+    const xm_decode_batch *batch; /* tokens with a KV cache, or NULL */
     xm_grads *grads;
     xr_err *err;
     xray_extent tokens;
@@ -173,7 +184,7 @@ void xm_pass_layernorm(xm_pass *pass, const float *weight, const float *bias,
 
 typedef struct xm_norm_grad_call {
     const float *weight;
-    const float *stat; /* what the norm kept */
+    const float *stat; /* statistics that the forward pass kept */
     const float *dy;   /* stride of dx */
     float *dweight;
     float *dbias; /* LayerNorm; or NULL */
@@ -184,15 +195,15 @@ void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *call, xm_rows x,
                        xm_rows dx);
 void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *call,
                             xm_rows x, xm_rows dx);
-/* q and k heads, one after the other in x. */
+/* Rotates the heads of q and k, which follow one another in x. */
 void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse);
 /* to += from. */
 void xm_pass_add(xm_pass *pass, const float *from, float *to, uint64_t count);
 void xm_pass_copy(xm_pass *pass, const float *from, float *to, uint64_t count);
 void xm_pass_zero(xm_pass *pass, float *data, uint64_t count);
-/* Keeps the status of a device call, with a sentence that names it. */
+/* Keeps the status of a device call; an error names `what` was called. */
 void xm_pass_keep_status(xm_pass *pass, xray_status status, const char *what);
-/* Layer number of messages for what lies outside of the blocks. */
+/* The layer number while a pass is outside the blocks. */
 #define XM_NO_LAYER UINT32_MAX
 
 /* y[i] = x[index[i]] and y[index[i]] = x[i] of hidden states. */
@@ -200,31 +211,33 @@ void xm_pass_gather(xm_pass *pass, const int32_t *index, const float *x,
                     float *y);
 void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
                      float *y);
-/* space->act from the block's gate and up. */
+/* Computes space->act from the block's gate and up projections. */
 void xm_pass_glu(xm_pass *pass, const xm_block *block);
 
-/* Positions of the run's tokens, [dev]. */
+/* Positions of the pass's tokens, [dev]. */
 static inline const int32_t *xm_pass_positions(const xm_pass *pass)
 {
-    return pass->pack ? pass->pack->positions : pass->step->positions;
+    return pass->pack ? pass->pack->positions : pass->batch->positions;
 }
 static inline uint32_t xm_act_of(const xm_config *config)
 {
     return config->act == XM_ACT_GELU_TANH ? XRAY_ACT_GELU_TANH : XRAY_ACT_SILU;
 }
 
-/* ---- parameters by place ------------------------------------------------ */
+/* ---- parameters by slot ------------------------------------------------- */
 
-/* A parameter of the run's layer, or one outside of the blocks. */
+/* The parameter at `slot` in the pass's current layer, or one outside the
+ * blocks. */
 const xm_bound_param *xm_pass_param(const xm_pass *pass, uint32_t slot);
-/* Where its gradient is summed. */
+/* The memory in which its gradient is summed. */
 float *xm_pass_grad(const xm_pass *pass, uint32_t slot);
-/* The same, NULL for a parameter that the model does not have. */
+/* The same, or NULL if the model has no such parameter. */
 float *xm_pass_grad_or_null(const xm_pass *pass, uint32_t slot);
-/* The norm at `slot` over whole hidden states, of the model's kind. */
+/* Applies the norm at `slot` to hidden states: RMSNorm or LayerNorm, whichever
+ * the model has. */
 void xm_residual_norm(xm_pass *pass, uint32_t slot, xm_rows x, xm_rows y,
                       float *stat);
-/* dx (+)= what comes back through it; dy has the stride of dx. */
+/* dx (+)= the gradient through that norm; dy has the stride of dx. */
 typedef struct xm_residual_norm_grad_call {
     const float *stat;
     const float *dy;
@@ -235,41 +248,42 @@ void xm_residual_norm_grad(xm_pass *pass,
                            const xm_residual_norm_grad_call *call, xm_rows x,
                            xm_rows dx);
 
-/* The product that ends half a block and is added to the stream, with its bias
- * and the norm behind it, if the model has them. */
+/* A residual branch of a block (attention or MLP) from its last product on: the
+ * output projection, and its bias and post-norm if the model has them. The
+ * result is added to the residual stream. */
 typedef struct xm_branch {
     uint32_t weight; /* slots */
     uint32_t bias;
     uint32_t norm;
     uint32_t reserved;
     xm_rows x;   /* input of the product */
-    float *out;  /* what the norm reads, NULL: not kept */
-    float *post; /* what the norm keeps, or NULL */
+    float *out;  /* input of the post-norm; NULL: not kept */
+    float *post; /* statistics of the post-norm, or NULL */
 } xm_branch;
 xm_branch xm_attention_branch(const xm_pass *pass, const xm_block *block);
 xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block);
-/* What is to be added, in space->h. */
+/* Computes the branch's output in space->h, without adding it to the stream. */
 void xm_branch_output(xm_pass *pass, const xm_branch *branch);
 
-/* Tell the watch; after an error, nothing. */
+/* Notify the decoder's watch, unless the pass has failed. */
 void xm_pass_need_bucket(xm_pass *pass, uint32_t bucket, int backward);
 void xm_pass_begin_bucket(xm_pass *pass, uint32_t bucket);
 void xm_pass_done_bucket(xm_pass *pass, uint32_t bucket);
 
 xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
                       uint64_t tokens, xr_err *err);
-/* Pieces of a block, for the forward pass and for recomputation: x to
- * block->mid, and block->mid to block->gate_up. */
+/* The two parts of a block that both the forward pass and recomputation need:
+ * from x to block->mid, and from block->mid to block->gate_up. */
 void xm_block_attend(xm_pass *pass, const xm_block *block, float *x);
 void xm_block_gate_up(xm_pass *pass, const xm_block *block);
-/* Embedding and all blocks: the result is in the space's last x. */
+/* Runs the embedding and all blocks; the result is in the space's last x. */
 void xm_pass_blocks(xm_pass *pass, const int32_t *ids);
-/* space->hidden from pass->tokens rows at x. */
+/* Computes space->hidden from pass->tokens rows at x. */
 void xm_pass_final_norm(xm_pass *pass, float *x, float *stat);
 /* Refuses gradients that are laid out for another model. */
 xray_status xm_grads_check(const xm_grads *grads, const xm_decoder *decoder,
                            xr_err *err);
-/* The attention call of a block over whole rows. */
+/* The arguments of a block's attention over complete rows. */
 xray_attention xm_attention_call(const xm_pass *pass, const xm_block *block);
 
 #endif

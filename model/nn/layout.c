@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of parameters in their buckets.
+ * Assigns each parameter its bucket and offset.
  */
 #include "model/nn/layout.h"
 
@@ -11,7 +11,8 @@
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
-/* What may lie right behind what. */
+/* Tells whether the parameter at `slot` forms one matrix or vector with the one
+ * before it. */
 static int can_join_previous(uint32_t slot, uint32_t before)
 {
     switch (slot) {
@@ -84,7 +85,7 @@ static int compare_param_order(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* A look-up table that no product reads needs no handle. */
+/* An embedding table that no product reads needs no handle. */
 static int needs_matrix_handle(const layout_builder *b, const xm_param *param)
 {
     return param->cols != 0 && param->slot != XM_POSITIONS &&

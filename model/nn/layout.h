@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where each parameter of a decoder lies: flat buckets, one a block, so that
- * ZeRO and Megatron can cut the same buckets. Bucket 0 holds the embedding,
- * bucket 1 + l block l, the last one the final norm, the output head when
- * untied, and the value head; learned positions lie with the embedding. q, k
- * and v lie behind one another, and so do gate and up: each run is one matrix
- * of products.
+ * Lays out the parameters of a decoder in flat buckets, one per block, so that
+ * ZeRO and Megatron can partition the same buckets. Bucket 0 holds the
+ * embedding and learned positions, bucket 1 + l block l, and the last one the
+ * final norm, an untied lm_head and the value head. q, k and v are adjacent,
+ * and so are gate and up: each group is one matrix to a product.
  */
 #ifndef XM_LAYOUT_H
 #define XM_LAYOUT_H
@@ -23,15 +22,18 @@ typedef struct xm_param {
     uint64_t rows;
     uint64_t cols; /* 0: a vector of `rows` */
     uint64_t count;
-    uint64_t offset; /* elements into the bucket; a matrix starts at 16 n */
+    uint64_t offset; /* in elements from the bucket's start; a multiple of 16
+                      * unless `joined` */
     uint32_t bucket;
-    int32_t matrix;      /* index of the matrix that covers it, -1: none */
+    int32_t matrix;      /* index of the matrix that contains it; -1: none */
     uint64_t matrix_row; /* its first row there */
-    uint32_t decay;  /* 1: weight decay applies (matrices), 0: norms, biases */
-    uint32_t slot;   /* its place: model/hf/param_slots.h */
-    uint32_t joined; /* 1: lies right behind the parameter before it, as one
-                      * matrix or vector: k and v behind q, up behind gate */
-    uint32_t transposed; /* 1: lies [cols, rows] in files */
+    uint32_t decay;  /* 1: weight decay applies (matrices); 0: norms and biases
+                      */
+    uint32_t slot;   /* XM_* of model/hf/param_slots.h */
+    uint32_t joined; /* 1: directly follows the previous parameter and forms one
+                      * matrix or vector with it: k after q, v after k, up after
+                      * gate */
+    uint32_t transposed; /* 1: stored as [cols, rows] in files */
     uint32_t reserved;
 } xm_param;
 
@@ -50,10 +52,12 @@ typedef struct xm_layout {
     xm_matrix *matrices;
     uint64_t *bucket_sizes; /* elements, padded to 16 */
     uint32_t bucket_count;  /* layers + 2 */
-    /* How buckets are cut; set behind create by who cuts them. */
-    uint32_t ranks;  /* equal shares of each bucket, 0 and 1: not cut */
-    uint32_t rank;   /* whose share is spoken of */
-    uint32_t frozen; /* buckets below it have no gradients and no moments */
+    /* How the buckets are partitioned; set after creation by whoever partitions
+     * them. */
+    uint32_t ranks;  /* equal shares of each bucket; 0 and 1: not partitioned */
+    uint32_t rank;   /* the rank to whose share functions refer */
+    uint32_t frozen; /* buckets below this one have no gradients and no moments
+                      */
 } xm_layout;
 
 /* Elements [first, first + count) of a bucket. */
@@ -62,8 +66,8 @@ typedef struct xm_range {
     uint64_t count;
 } xm_range;
 
-/* Elements that a bucket takes with equal shares of whole lines: what lies
- * behind its size is 0. */
+/* Elements that a bucket occupies when each rank's share is a multiple of 64
+ * bytes. Elements past the bucket's size are 0. */
 static inline uint64_t xm_bucket_capacity(const xm_layout *layout,
                                           uint32_t bucket)
 {
@@ -71,7 +75,8 @@ static inline uint64_t xm_bucket_capacity(const xm_layout *layout,
     return (layout->bucket_sizes[bucket] + unit - 1) / unit * unit;
 }
 
-/* The rank's share of a bucket's room; of one rank, all. */
+/* The rank's share of a bucket's capacity; all of it where there is one rank.
+ */
 static inline xm_range xm_bucket_share(const xm_layout *layout, uint32_t bucket)
 {
     uint64_t count = xm_bucket_capacity(layout, bucket);
@@ -81,8 +86,8 @@ static inline xm_range xm_bucket_share(const xm_layout *layout, uint32_t bucket)
     return (xm_range){ layout->rank * count, count };
 }
 
-/* The elements of a parameter that lie in a range of its bucket, counted from
- * the parameter's start. */
+/* The part of a parameter that lies in a range of its bucket, counted from the
+ * parameter's start. */
 static inline xm_range xm_param_in(const xm_param *param, xm_range range)
 {
     uint64_t end = param->offset + param->count;
@@ -93,12 +98,12 @@ static inline xm_range xm_param_in(const xm_param *param, xm_range range)
                        from < to ? to - from : 0 };
 }
 
-/* `value_head` adds XM_VALUE_HEAD. */
+/* A nonzero `value_head` adds XM_VALUE_HEAD. */
 xray_status xm_layout_create(const xm_config *config, int value_head,
                              xr_err *err, xm_layout **out);
 void xm_layout_destroy(xm_layout *layout); /* accepts NULL */
 const xm_param *xm_layout_find(const xm_layout *layout, const char *name);
-/* The parameter at a place of a bucket; NULL: there is none. */
+/* The parameter at a slot of a bucket, or NULL. */
 const xm_param *xm_layout_at(const xm_layout *layout, uint32_t bucket,
                              uint32_t slot);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Short names for the device's operators; the first error sticks.
+ * Wraps the device's operators in functions of a pass that stop at the first
+ * error.
  */
 #include "model/nn/internal.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Log-probabilities, entropies and values of chosen tokens, and their way back
- * to the hidden states.
+ * Computes log-probabilities, entropies and values of chosen tokens, and their
+ * gradients with respect to the hidden states.
  */
 #include "model/nn/internal.h"
 
@@ -11,12 +11,12 @@ static xray_status check_output_items(const xm_decoder *decoder,
 {
     if (items->count > space->live)
         return xr_fail(err, XRAY_E_STATE,
-                       "outputs of %u tokens are asked for, the last forward "
-                       "kept %llu",
+                       "outputs of %u tokens were asked for, but the last "
+                       "forward pass kept %llu",
                        items->count, (unsigned long long)space->live);
     if (items->value && !xm_outer(decoder, XM_VALUE)->weight)
         return xr_fail(err, XRAY_E_ARG,
-                       "values are asked for of a model without %s",
+                       "values were asked for, but the model has no %s",
                        XM_VALUE_HEAD);
     return XRAY_OK;
 }
@@ -39,7 +39,7 @@ static xray_lm_head_logp lm_head_call(const xm_pass *pass,
                                 .logits = s->logits };
 }
 
-/* The gathered states, and the values as rows of one float. */
+/* The gathered hidden states as rows. */
 static xm_rows gathered_states(const xm_pass *pass)
 {
     uint64_t dim = pass->decoder->config.hidden;
@@ -52,7 +52,7 @@ static void compute_token_logp(xm_pass *pass, const xm_items *items)
         return;
     xray_lm_head_logp call = lm_head_call(pass, items);
     xm_pass_keep_status(
-        pass, pass->device->lm_head_logp(pass->self, NULL, &call), "the head");
+        pass, pass->device->lm_head_logp(pass->self, NULL, &call), "lm_head");
     pass->space->kept = items->count;
 }
 
@@ -86,7 +86,8 @@ static void backprop_token_logp(xm_pass *pass, const xm_items *items,
     uint32_t bucket = decoder->config.tied ? 0 : decoder->config.layers + 1;
     float *grads_of = pass->grads->buckets[bucket];
     xray_lm_head_logp forward = lm_head_call(pass, items);
-    /* A gradient uses them up; a second one computes them. */
+    /* The gradient overwrites the kept logits, so a second one recomputes them.
+     */
     if (pass->space->kept != items->count)
         forward.logits = NULL;
     pass->space->kept = 0;
@@ -94,13 +95,13 @@ static void backprop_token_logp(xm_pass *pass, const xm_items *items,
         XRAY_HEADER(xray_lm_head_grad), .forward = &forward,
         .dlogp = grads->dlogp ? grads->dlogp : pass->space->zeros,
         .dentropy = grads->dentropy, .dx = dx,
-        /* A frozen embedding is no less the head. */
+        /* A tied lm_head whose embedding is frozen has no gradient. */
         .dweight =
             grads_of ? grads_of + xm_outer(decoder, XM_LM_HEAD)->offset : NULL
     };
     xm_pass_keep_status(pass,
                         pass->device->lm_head_grad(pass->self, NULL, &call),
-                        "the gradient of the head");
+                        "the gradient of lm_head");
 }
 
 static void backprop_values(xm_pass *pass, const float *dvalue, float *dx,
@@ -124,13 +125,13 @@ static xray_status check_output_grads(const xm_decoder *decoder,
                                       xr_err *err)
 {
     if (!(space->flags & XM_SPACE_TRAIN))
-        return xr_fail(err, XRAY_E_STATE,
-                       "the space of this forward keeps nothing for a "
-                       "backward pass");
+        return xr_fail(
+            err, XRAY_E_STATE,
+            "the space of this forward pass keeps nothing for a backward pass");
     xray_status status = xm_grads_check(grads, decoder, err);
     if (status == XRAY_OK && value &&
         !xm_layout_find(grads->layout, XM_VALUE_HEAD))
-        return xr_fail(err, XRAY_E_ARG, "the gradients have no room for %s",
+        return xr_fail(err, XRAY_E_ARG, "the gradients have no space for %s",
                        XM_VALUE_HEAD);
     return status;
 }

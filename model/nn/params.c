@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameters and norms by their place.
+ * Finds the parameters and gradients of a pass by slot, and applies the norms
+ * of the residual stream.
  */
 #include "model/nn/internal.h"
 
@@ -25,7 +26,7 @@ float *xm_pass_grad_or_null(const xm_pass *pass, uint32_t slot)
     return xm_pass_param(pass, slot)->data ? xm_pass_grad(pass, slot) : NULL;
 }
 
-/* The bias of a LayerNorm; XM_SLOTS: this norm has none. */
+/* The slot of a norm's bias, or XM_SLOTS if it has none. */
 static uint32_t norm_bias_slot(uint32_t slot)
 {
     switch (slot) {

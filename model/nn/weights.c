@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights on a device: memory, handles, the published table.
+ * Allocates a model's weights on a device, creates matrix handles and publishes
+ * the table.
  */
 #include "model/nn/weights.h"
 
@@ -32,7 +33,8 @@ static int is_kept_as_bf16(const xm_param *param, int flags)
     return (flags & XM_WEIGHTS_BF16) && param->cols && param->slot != XM_VALUE;
 }
 
-/* Bytes of a bucket; `offsets` (or NULL) takes where its parameters start. */
+/* Returns the bytes of a bucket. `offsets`, if not NULL, receives where its
+ * parameters start. */
 static uint64_t lay_out_bucket(const xm_layout *layout, uint32_t bucket,
                                int flags, uint64_t *offsets)
 {
@@ -51,7 +53,7 @@ static uint64_t lay_out_bucket(const xm_layout *layout, uint32_t bucket,
     return (end + 63u) & ~(uint64_t)63u;
 }
 
-/* The same with room for equal shares of fp32. */
+/* The same, padded for equal shares of fp32 where the layout is partitioned. */
 static uint64_t count_bucket_bytes(const xm_layout *layout, uint32_t bucket,
                                    int flags)
 {
@@ -106,7 +108,8 @@ static xray_status create_matrix_handle(xm_weights *w, const xray_tensor *first,
     if (status == XRAY_OK)
         return XRAY_OK;
     return xr_fail(
-        err, status, "the device made no handle for matrix %u [%llu, %llu]", i,
+        err, status,
+        "the device could not make a handle for matrix %u [%llu, %llu]", i,
         (unsigned long long)matrix->rows, (unsigned long long)matrix->cols);
 }
 
@@ -123,7 +126,8 @@ static void describe_tensor(xm_weights *w, uint32_t i, uint64_t offset)
     tensor->data = (unsigned char *)w->buckets[param->bucket] + offset;
 }
 
-/* The table, and a handle for each matrix at its first parameter. */
+/* Fills the table, and creates the handle of each matrix at its first
+ * parameter. */
 static xray_status publish_tensors(xm_weights *w, const uint64_t *offsets,
                                    xr_err *err)
 {
@@ -221,8 +225,8 @@ xray_status xm_weights_changed(xm_weights *w, uint64_t version, xr_err *err)
 {
     if (w->leases > 0)
         return xr_fail(err, XRAY_E_STATE,
-                       "the weights changed under %u lease%s: their readers "
-                       "must finish first",
+                       "the weights changed while %u lease%s held them: "
+                       "readers must finish first",
                        w->leases, w->leases == 1 ? "" : "s");
     for (uint32_t i = 0; i < w->layout->matrix_count; i++) {
         if (!w->handles[i])

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights out of a model directory.
+ * Loads weights from a model directory.
  */
 #include <math.h>
 #include <string.h>
 
 #include "model/hf/safetensors.h"
-#include "model/nn/weights_io.h"
+#include "model/nn/weights_internal.h"
 
-/* A tile of a matrix that is turned at once, so that neither side is walked in
- * long strides. */
+/* The size of the tile of a matrix that is transposed at once, so that neither
+ * side is accessed in long strides. */
 #define TILE_ROWS 64
 #define TILE_COLS 16
 
-/* Values are looked at while they are still in the cache they came through. */
+/* Elements per read, few enough that checking finds them in the CPU's cache. */
 #define PIECE ((uint64_t)4096)
 
 typedef struct tensor_read {
@@ -34,8 +34,8 @@ static int are_all_finite(const float *values, uint64_t count)
     return !bad;
 }
 
-/* Elements of the file that must be finite: one that is not would go through
- * every later value without a word. */
+/* Reads elements that must be finite. One that is not would silently spread
+ * into every later value. */
 static xray_status read_finite_values(const tensor_read *r, uint64_t first,
                                       uint64_t count, float *out, xr_err *err)
 {
@@ -65,14 +65,15 @@ static xray_status read_file_values(void *ctx, uint64_t first, uint64_t count,
     return status;
 }
 
-/* What one call of read_transposed_values is for. */
+/* The elements that one call of read_transposed_values produces. */
 typedef struct output_range {
     uint64_t first;
     uint64_t end;
     float *out;
 } output_range;
 
-/* The tile of the matrix at (row, col), out of a file that has [cols, rows]. */
+/* Reads the tile of the matrix at (row, col) from a file that stores [cols,
+ * rows]. */
 static xray_status transpose_tile(const tensor_read *r, uint64_t row,
                                   uint64_t col, const output_range *s,
                                   xr_err *err)
@@ -125,8 +126,8 @@ static xray_status fill_zeros(void *ctx, uint64_t first, uint64_t count,
 
 /* ---- names -------------------------------------------------------------- */
 
-/* A name without the part that the body of a model has in a file of the whole:
- * files written from the body alone do without it. NULL: it has none. */
+/* Returns a name without the prefix of a model's body, or NULL if it has none.
+ * Files written from the body alone lack the prefix. */
 static const char *strip_body_prefix(const char *name)
 {
     static const char *const prefixes[] = { "model.", "transformer." };
@@ -143,7 +144,7 @@ static const xm_st_tensor *find_file_tensor(const xm_st *st, const char *name)
     const xm_st_tensor *tensor = xm_st_find(st, name);
     const char *bare = strip_body_prefix(name);
     if (!tensor && strcmp(name, XM_VALUE_HEAD) == 0)
-        return xm_st_find(st, "score.weight"); /* transformers' name for it */
+        return xm_st_find(st, "score.weight"); /* the name in transformers */
     return tensor || !bare ? tensor : xm_st_find(st, bare);
 }
 
@@ -154,9 +155,9 @@ static int ends_with(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-/* What files carry along although it follows from the config, as rotary
- * frequencies of old Llama files and GPT-2's causal masks, and heads for values
- * and scores, which a policy does without. */
+/* Tells whether a tensor of a file may be ignored: buffers that follow from the
+ * config, as rotary frequencies of old Llama files and GPT-2's causal masks,
+ * and value or score heads, which a policy does not have. */
 static int is_ignored_tensor(const char *name)
 {
     static const char *const heads[] = { XM_VALUE_HEAD, "score.", "v_head." };
@@ -172,7 +173,8 @@ static int is_ignored_tensor(const char *name)
     return 0;
 }
 
-/* The bare name of a parameter that the file does not have by its full one. */
+/* Tells whether `name` is a parameter without its prefix that the file does not
+ * also hold under its full name. */
 static int matches_bare_name(const xm_layout *layout, const xm_st *st,
                              const char *name)
 {
@@ -185,7 +187,7 @@ static int matches_bare_name(const xm_layout *layout, const xm_st *st,
     return 0;
 }
 
-/* Tensors of the files that the model has no use for. */
+/* Refuses tensors that the model does not have. */
 static xray_status check_extra_tensors(const xm_weights *w, const xm_st *st,
                                        const char *dir, xr_err *err)
 {
@@ -196,10 +198,10 @@ static xray_status check_extra_tensors(const xm_weights *w, const xm_st *st,
             (tied && strcmp(name, "lm_head.weight") == 0) ||
             is_ignored_tensor(name) || matches_bare_name(w->layout, st, name))
             continue;
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: tensor %s has no place in the model that "
-                       "config.json describes",
-                       dir, name);
+        return xr_fail(
+            err, XRAY_E_CONFIG,
+            "%s: tensor %s is not part of the model that config.json describes",
+            dir, name);
     }
     return XRAY_OK;
 }
@@ -216,13 +218,13 @@ static xray_status check_param_tensor(const xm_weights *w,
                      strcmp(param->name, "lm_head.weight") == 0)))
         return XRAY_OK;
     if (!tensor)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: tensor %s is missing, the model's config asks for "
-                       "it",
-                       dir, param->name);
+        return xr_fail(
+            err, XRAY_E_CONFIG,
+            "%s: tensor %s is missing; the model's config requires it", dir,
+            param->name);
     xray_status status =
         xm_param_check_shape(param, 1, tensor->shape, tensor->dims, dir, err);
-    float first = 0; /* tensor_read it says whether the type converts */
+    float first = 0; /* fails if the type cannot be converted */
     if (status == XRAY_OK)
         status = xm_st_read_f32(tensor, 0, 1, &first, err);
     return status;
@@ -248,9 +250,9 @@ xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
         status = xm_st_open(dir, err, &st);
     if (status != XRAY_OK)
         return status;
-    /* All but the values is checked before the first is taken: a checkpoint
-     * refused for its names, shapes or types leaves the weights as they were.
-     */
+    /* Everything except the values is checked before the first value is loaded:
+     * a checkpoint refused for its names, shapes or types leaves the weights as
+     * they were. */
     status = check_extra_tensors(w, st, dir, err);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
         status = check_param_tensor(w, &w->layout->params[i], st, dir, err);

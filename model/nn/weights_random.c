@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights drawn at random, the same on every machine.
+ * Initializes weights at random, with the same values on every machine.
  */
 #include <math.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include <xray/numerics.h>
 
 #include "core/base/map.h"
-#include "model/nn/weights_io.h"
+#include "model/nn/weights_internal.h"
 
-/* Natural logarithm from arithmetic alone, so that initial weights do not
+/* Natural logarithm from basic arithmetic, so that initial weights do not
  * depend on the C library: with x = m 2^e, ln m = 2 atanh((m-1)/(m+1)). */
 static double portable_log(double x)
 {
@@ -28,8 +28,8 @@ static double portable_log(double x)
     return 2 * s * sum + e * 0.69314718055994531;
 }
 
-/* Two normal numbers by the polar method (Marsaglia, 1964); each attempt has
- * its own counter. */
+/* Draws two normal numbers by the polar method (Marsaglia, 1964); each attempt
+ * has its own Philox counter. */
 static void draw_normal_pair(uint64_t key, uint64_t pair, double out[2])
 {
     double u = 0;

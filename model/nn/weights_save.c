@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights into a model directory.
+ * Saves weights to a model directory.
  */
 #include <stdlib.h>
 
 #include "core/base/file.h"
 #include "core/base/str.h"
 #include "model/hf/safetensors.h"
-#include "model/nn/weights_io.h"
+#include "model/nn/weights_internal.h"
 
-/* Neither side of a turned matrix is walked in long strides. */
+/* Tiles keep both sides of a transposition from being accessed in long strides.
+ */
 #define TILE 16
 
-/* One tensor at a time leaves the device and is turned to the way it lies in
- * files. */
+/* Copies one tensor at a time from the device and transposes it where files
+ * store it the other way round. */
 typedef struct tensor_writer {
     const xm_weights *weights;
     xm_stage stage;
-    float *copy;   /* room for the largest parameter; NULL: none is copied */
-    float *turned; /* the same for transposed ones */
+    float *copy;   /* holds the largest parameter; NULL: no copy is needed */
+    float *turned; /* holds the largest transposed parameter, or NULL */
 } tensor_writer;
 
 static void transpose_tile(const xm_param *param, uint64_t row, uint64_t col,
@@ -46,8 +47,8 @@ static xray_status feed_param_values(void *ctx, size_t i, xr_err *err,
     const xm_param *param = &w->weights->layout->params[i];
     const float *data = xm_param_tensor(w->weights, param)->data;
     if (!w->stage.direct) {
-        xray_status status = xm_stage_move(&w->stage, w->copy, data,
-                                           param->count, XRAY_COPY_TO_HOST);
+        xray_status status = xm_stage_copy_floats(
+            &w->stage, w->copy, data, param->count, XRAY_COPY_TO_HOST);
         if (status != XRAY_OK)
             return xr_fail(err, status, "%s: copy from the device failed",
                            param->name);
@@ -61,7 +62,7 @@ static xray_status feed_param_values(void *ctx, size_t i, xr_err *err,
     return XRAY_OK;
 }
 
-/* Room for copies of the largest parameters that need one. */
+/* Allocates the copies for the largest parameters that need them. */
 static xray_status allocate_copies(tensor_writer *w, xr_err *err)
 {
     const xm_layout *layout = w->weights->layout;
@@ -115,7 +116,7 @@ xray_status xm_weights_save(const xm_weights *weights, const char *dir,
     tensor_writer w = { .weights = weights };
     if (weights->flags & XM_WEIGHTS_BF16)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "%s: weights kept as bf16 are not written", dir);
+                       "%s: weights kept as bf16 cannot be saved", dir);
     xray_status status = xr_dir_make(dir, err);
     if (status == XRAY_OK)
         status = xm_stage_open(weights, err, &w.stage);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank's shares of the weights.
+ * Creates weights that hold only a rank's shares of the buckets, and imports
+ * values into them.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/str.h"
 #include "model/hf/param_slots.h"
-#include "model/nn/weights_io.h"
+#include "model/nn/weights_internal.h"
 
 static uint64_t share_version(void *owner)
 {
@@ -90,9 +91,9 @@ void xm_weights_destroy_share(xm_weights *w)
     free(w);
 }
 
-/* ---- values of another table -------------------------------------------- */
+/* ---- import from another table ------------------------------------------ */
 
-/* The source's tensor; NULL for a value head that it does not have. */
+/* Finds the source's tensor; NULL for a value head that the source lacks. */
 static xray_status find_source_tensor(const xm_weights *w, uint32_t i,
                                       const xray_weights *from, xr_err *err,
                                       const xray_tensor **out)
@@ -107,15 +108,15 @@ static xray_status find_source_tensor(const xm_weights *w, uint32_t i,
         return status;
     const xray_tensor *tensor = *out;
     if (tensor->dtype != XRAY_F32)
-        return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "tensor %s: element type %u is published, fp32 is "
-                       "needed",
-                       param->name, tensor->dtype);
+        return xr_fail(
+            err, XRAY_E_UNSUPPORTED,
+            "tensor %s: its published element type is %u, expected fp32",
+            param->name, tensor->dtype);
     if (to->count && (tensor->first > to->first ||
                       tensor->first + tensor->count < to->first + to->count))
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "tensor %s: elements [%llu, %llu) are published, [%llu, "
-                       "%llu) are needed",
+                       "tensor %s: elements [%llu, %llu) are published, but "
+                       "[%llu, %llu) are needed",
                        param->name, (unsigned long long)tensor->first,
                        (unsigned long long)(tensor->first + tensor->count),
                        (unsigned long long)to->first,
@@ -130,10 +131,10 @@ xray_status xm_weights_import_share(xm_weights *w, const xray_weights *from,
     xm_stage stage = { .device = w->device, .device_self = w->device_self };
     xray_status status = xm_weights_check_unleased(w, err);
     if (status == XRAY_OK && from->device_self != w->device_self)
-        status = xr_fail(err, XRAY_E_UNSUPPORTED,
-                         "shares of weights are taken from the same device "
-                         "only");
-    /* All is checked before the first value is taken. */
+        status = xr_fail(
+            err, XRAY_E_UNSUPPORTED,
+            "shares of weights can be imported from the same device only");
+    /* Everything is checked before the first value is imported. */
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
         status = find_source_tensor(w, i, from, err, &tensor);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
@@ -142,9 +143,9 @@ xray_status xm_weights_import_share(xm_weights *w, const xray_weights *from,
         if (status != XRAY_OK || !tensor || to->count == 0)
             continue;
         const float *data = tensor->data;
-        status =
-            xm_stage_move(&stage, to->data, data + to->first - tensor->first,
-                          to->count, XRAY_COPY_ON_DEVICE);
+        status = xm_stage_copy_floats(&stage, to->data,
+                                      data + to->first - tensor->first,
+                                      to->count, XRAY_COPY_ON_DEVICE);
         if (status != XRAY_OK)
             return xr_fail(err, status, "%s: copy failed", to->name);
     }

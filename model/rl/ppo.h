@@ -12,8 +12,7 @@
 
 #include "model/rl/portable_math.h"
 
-/* ---- advantages ----------------------------------------------------------
- */
+/* ---- advantages --------------------------------------------------------- */
 
 typedef struct xm_rl_gae_rule {
     double gamma;
@@ -35,7 +34,7 @@ void xm_rl_gae(const xm_rl_gae_rule *rule, const float *reward,
 void xm_rl_returns(double gamma, const float *reward, const float *mask,
                    uint64_t count, float *out_returns);
 
-/* ---- statistics ---------------------------------------------------------- */
+/* ---- statistics --------------------------------------------------------- */
 
 typedef struct xm_rl_stats {
     double count; /* entries of the mask, or their weight */
@@ -67,7 +66,7 @@ void xm_rl_whiten(const xm_rl_whiten_rule *rule, const xm_rl_stats *stats,
 double xm_rl_explained_variance(const float *returns, const float *value,
                                 const float *mask, uint64_t count);
 
-/* ---- the critic's loss --------------------------------------------------- */
+/* ---- the critic's loss -------------------------------------------------- */
 
 typedef struct xm_rl_value {
     xm_rl_term loss; /* slope: with respect to `value` */
@@ -79,7 +78,7 @@ typedef struct xm_rl_value {
 xm_rl_value xm_rl_value_loss(double clip, double value, double old_value,
                              double returns);
 
-/* ---- KL controllers ------------------------------------------------------ */
+/* ---- KL controllers ----------------------------------------------------- */
 
 typedef struct xm_rl_kl_control {
     int adaptive;   /* 0: the coefficient stays */
@@ -91,7 +90,7 @@ typedef struct xm_rl_kl_control {
 double xm_rl_kl_update(const xm_rl_kl_control *control, double coefficient,
                        double kl, double steps);
 
-/* ---- running moments ----------------------------------------------------- */
+/* ---- running moments ---------------------------------------------------- */
 
 /* Of all scores so far. xm_rl_moments_init first. */
 typedef struct xm_rl_moments {

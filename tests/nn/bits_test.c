@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What must give the same bits: decoding with a cache and the whole row, any
- * cut into micro-batches, recomputation, any number of threads.
+ * Proves that results have equal bits whatever the way to them: decoding with a
+ * KV cache or a pass over complete rows, any cut into micro-batches,
+ * recomputation, any number of threads, any instruction set.
  */
 #include "tests/nn/fixture.h"
 #include "tests/testing.h"
@@ -30,10 +31,11 @@ static void assert_same(const void *a, const void *b, size_t size,
 
 /* ---- gradients ---------------------------------------------------------- */
 
-/* Gradients of all rows, cut behind each row whose bit is set. */
-static xm_grads *grads_of(const fixture *f, const fixture_rows *rows,
-                          const fixture_items *items, uint32_t cuts,
-                          uint32_t flags)
+/* Sums the gradients of all rows, cut into micro-batches after each row whose
+ * bit is set. */
+static xm_grads *sum_gradients(const fixture *f, const fixture_rows *rows,
+                               const fixture_items *items, uint32_t cuts,
+                               uint32_t flags)
 {
     xr_err err = { "" };
     xm_grads *grads = fixture_grads(f);
@@ -44,7 +46,7 @@ static xm_grads *grads_of(const fixture *f, const fixture_rows *rows,
             continue;
         fixture_rows part = fixture_rows_cut(rows, first, r + 1);
         fixture_items its = fixture_items_cut(items, rows, first, r + 1);
-        fixture_step(f, space, &part, &its, grads, NULL);
+        fixture_pass(f, space, &part, &its, grads, NULL);
         fixture_items_free(&its);
         fixture_rows_free(&part);
         first = r + 1;
@@ -54,7 +56,7 @@ static xm_grads *grads_of(const fixture *f, const fixture_rows *rows,
     return grads;
 }
 
-/* The same gradients, from another cut, space or device. */
+/* Compares the gradients with those from another cut, space or device. */
 static void compare_grads(const fixture_kind *kind, uint32_t cuts,
                           uint32_t flags, fixture_device device)
 {
@@ -66,8 +68,8 @@ static void compare_grads(const fixture_kind *kind, uint32_t cuts,
         fixture_rows rows =
             fixture_rows_make(lengths, ROWS, kind->config.vocab, 5);
         fixture_items items = fixture_items_make(&rows, kind->value_head, 7);
-        grads[i] = grads_of(&f[i], &rows, &items, i ? cuts : 0,
-                            i ? flags : XM_SPACE_TRAIN);
+        grads[i] = sum_gradients(&f[i], &rows, &items, i ? cuts : 0,
+                                 i ? flags : XM_SPACE_TRAIN);
         fixture_items_free(&items);
         fixture_rows_free(&rows);
     }
@@ -80,7 +82,7 @@ static void compare_grads(const fixture_kind *kind, uint32_t cuts,
     }
 }
 
-static void cuts_change_no_gradient(void **state)
+static void micro_batch_cuts_change_no_gradient(void **state)
 {
     (void)state;
     static const uint32_t cuts[] = { 0x1f, 0x04, 0x0a, 0x10 };
@@ -91,7 +93,7 @@ static void cuts_change_no_gradient(void **state)
     }
 }
 
-static void recomputing_changes_no_gradient(void **state)
+static void recomputation_changes_no_gradient(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++)
@@ -147,7 +149,7 @@ static void empty_batches_add_nothing(void **state)
     xm_grads *grads = fixture_grads(&f);
     xm_grads *clear = fixture_grads(&f);
     xm_space *space = make_space(&f, XM_SPACE_TRAIN);
-    fixture_step(&f, space, &rows, &items, grads, NULL);
+    fixture_pass(&f, space, &rows, &items, grads, NULL);
     assert_true(fixture_grads_equal(grads, clear));
     xm_space_destroy(space);
     xm_grads_destroy(grads);
@@ -159,7 +161,7 @@ static void empty_batches_add_nothing(void **state)
 
 /* ---- forward ------------------------------------------------------------ */
 
-static void training_scores_like_scoring(void **state)
+static void training_and_scoring_have_equal_outputs(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
@@ -174,7 +176,7 @@ static void training_scores_like_scoring(void **state)
         for (int i = 0; i < 2; i++) {
             xm_space *space = make_space(&f, flags[i]);
             fixture_out out = { got[i][0], got[i][1], got[i][2] };
-            fixture_step(&f, space, &rows, &items, NULL, &out);
+            fixture_pass(&f, space, &rows, &items, NULL, &out);
             xm_space_destroy(space);
         }
         assert_same(got[0], got[1], sizeof got[0], kind->name);
@@ -194,8 +196,9 @@ typedef struct cache {
     int32_t *table;
 } cache;
 
-/* Slots in contiguous memory, or through a table in reverse order. */
-static cache cache_make(const fixture *f, int paged)
+/* Creates a cache whose slots are contiguous, or mapped by a table in reverse
+ * order. */
+static cache create_cache(const fixture *f, int paged)
 {
     cache c = { .kv = calloc(f->config.layers, sizeof *c.kv),
                 .table = calloc(ROWS * SLOT_BLOCKS, sizeof *c.table) };
@@ -218,7 +221,7 @@ static cache cache_make(const fixture *f, int paged)
     return c;
 }
 
-static void cache_free(const fixture *f, cache *c)
+static void destroy_cache(const fixture *f, cache *c)
 {
     for (uint32_t l = 0; l < f->config.layers; l++)
         fixture_free(&f->device, c->kv[l].blocks);
@@ -226,23 +229,23 @@ static void cache_free(const fixture *f, cache *c)
     free(c->table);
 }
 
-/* Runs the tokens [done[r], done[r] + take[r]) of every row as one step and
- * stores their hidden states where the packed batch has them. */
-static void decode_part(const fixture *f, xm_space *space, const cache *c,
-                        const fixture_rows *rows, uint32_t *done,
-                        const uint32_t *take, float *hidden)
+/* Runs the tokens [done[r], done[r] + take[r]) of every row in one pass, and
+ * stores their hidden states at their positions in the packed batch. */
+static void decode_tokens(const fixture *f, xm_space *space, const cache *c,
+                          const fixture_rows *rows, uint32_t *done,
+                          const uint32_t *take, float *hidden)
 {
     int32_t ids[TOKENS];
     int32_t seq[TOKENS];
     int32_t positions[TOKENS];
     int32_t last[TOKENS];
-    int32_t place[TOKENS];
+    int32_t packed[TOKENS];
     xr_err err = { "" };
     uint32_t n = 0;
     for (uint32_t r = 0; r < ROWS; r++) {
         for (uint32_t i = 0; i < take[r]; i++, n++) {
-            place[n] = rows->row_start[r] + (int32_t)(done[r] + i);
-            ids[n] = rows->ids[place[n]];
+            packed[n] = rows->row_start[r] + (int32_t)(done[r] + i);
+            ids[n] = rows->ids[packed[n]];
             seq[n] = (int32_t)r;
             positions[n] = (int32_t)(done[r] + i);
             last[n] = (int32_t)n;
@@ -262,15 +265,15 @@ static void decode_part(const fixture *f, xm_space *space, const cache *c,
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
     uint64_t dim = f->config.hidden;
     for (uint32_t i = 0; i < n; i++)
-        memcpy(hidden + (uint64_t)place[i] * dim, out + i * dim,
+        memcpy(hidden + (uint64_t)packed[i] * dim, out + i * dim,
                dim * sizeof(float));
 }
 
-/* Tokens of each row in one step, from a pattern. */
-static uint32_t share(int pattern, uint32_t row, uint32_t round)
+/* The number of tokens of a row in one pass, by a pattern. */
+static uint32_t count_next_tokens(int pattern, uint32_t row, uint32_t round)
 {
     switch (pattern) {
-    case 0: /* whole prompts */
+    case 0: /* complete prompts */
         return SLOT_TOKENS;
     case 1: /* chunks */
         return 5;
@@ -281,28 +284,28 @@ static uint32_t share(int pattern, uint32_t row, uint32_t round)
     }
 }
 
-static void decode_all(const fixture *f, const fixture_rows *rows, int pattern,
-                       int paged, float *hidden)
+static void decode_all_rows(const fixture *f, const fixture_rows *rows,
+                            int pattern, int paged, float *hidden)
 {
     xm_space *space = make_space(f, 0);
-    cache c = cache_make(f, paged);
+    cache c = create_cache(f, paged);
     uint32_t done[ROWS] = { 0 };
     uint32_t left = rows->pack.tokens;
     for (uint32_t round = 0; left > 0; round++) {
         uint32_t take[ROWS];
         for (uint32_t r = 0; r < ROWS; r++) {
             uint32_t rest = lengths[r] - done[r];
-            take[r] = share(pattern, r, round);
+            take[r] = count_next_tokens(pattern, r, round);
             take[r] = take[r] < rest ? take[r] : rest;
             left -= take[r];
         }
-        decode_part(f, space, &c, rows, done, take, hidden);
+        decode_tokens(f, space, &c, rows, done, take, hidden);
     }
-    cache_free(f, &c);
+    destroy_cache(f, &c);
     xm_space_destroy(space);
 }
 
-static void decoding_equals_the_forward(void **state)
+static void decoding_equals_the_forward_pass(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
@@ -321,7 +324,7 @@ static void decoding_equals_the_forward(void **state)
         for (int pattern = 0; pattern < 4; pattern++) {
             for (int paged = 0; paged < 2; paged++) {
                 memset(hidden, 0, size);
-                decode_all(&f, &rows, pattern, paged, hidden);
+                decode_all_rows(&f, &rows, pattern, paged, hidden);
                 assert_same(hidden, xm_space_hidden(space), size, kind->name);
             }
         }
@@ -332,8 +335,9 @@ static void decoding_equals_the_forward(void **state)
     }
 }
 
-/* A sampler's log-probability is the trainer's. */
-static void sampled_logp_is_scored_logp(void **state)
+/* The log-probability that the sampler returns has the bits of the trainer's.
+ */
+static void sampled_logp_equals_scored_logp(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
@@ -344,7 +348,7 @@ static void sampled_logp_is_scored_logp(void **state)
             fixture_rows_make(lengths, ROWS, kind->config.vocab, 5);
         fixture_items items = fixture_items_make(&rows, 0, 7);
         xm_space *space = make_space(&f, XM_SPACE_TRAIN);
-        fixture_step(&f, space, &rows, &items, NULL, NULL);
+        fixture_pass(&f, space, &rows, &items, NULL, NULL);
         uint32_t n = items.items.count;
         float *x = calloc(n, f.config.hidden * sizeof(float));
         xray_draw *draws = calloc(n, sizeof *draws);
@@ -377,10 +381,10 @@ static void sampled_logp_is_scored_logp(void **state)
         memcpy(items.target, token, n * sizeof *token);
         float logp[TOKENS];
         fixture_out out = { .logp = logp };
-        fixture_step(&f, space, &rows, &items, NULL, &out);
+        fixture_pass(&f, space, &rows, &items, NULL, &out);
         assert_same(logp, tempered, n * sizeof(float), "at temperature");
         items.items.temperature = NULL;
-        fixture_step(&f, space, &rows, &items, NULL, &out);
+        fixture_pass(&f, space, &rows, &items, NULL, &out);
         assert_same(logp, raw, n * sizeof(float), "raw");
         free(x);
         free(draws);
@@ -394,15 +398,15 @@ static void sampled_logp_is_scored_logp(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_change_no_gradient),
-        cmocka_unit_test(recomputing_changes_no_gradient),
+        cmocka_unit_test(micro_batch_cuts_change_no_gradient),
+        cmocka_unit_test(recomputation_changes_no_gradient),
         cmocka_unit_test(keeping_logits_changes_no_gradient),
         cmocka_unit_test(threads_change_no_gradient),
         cmocka_unit_test(instruction_sets_change_no_gradient),
         cmocka_unit_test(empty_batches_add_nothing),
-        cmocka_unit_test(training_scores_like_scoring),
-        cmocka_unit_test(decoding_equals_the_forward),
-        cmocka_unit_test(sampled_logp_is_scored_logp),
+        cmocka_unit_test(training_and_scoring_have_equal_outputs),
+        cmocka_unit_test(decoding_equals_the_forward_pass),
+        cmocka_unit_test(sampled_logp_equals_scored_logp),
     };
     return cmocka_run_group_tests_name("nn.bits", tests, NULL, NULL);
 }

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a decoder takes and how far its positions go.
+ * Proves that decoders, spaces and gradients occupy exactly the bytes that were
+ * planned, and that positions beyond the model's are refused.
  */
 #include "tests/nn/fixture.h"
 #include "tests/testing.h"
 
-static xray_memory_stats memory_of(const fixture *f)
+static xray_memory_stats read_memory_stats(const fixture *f)
 {
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     fixture_ok(f->device.ops->memory(f->device.self, &stats), NULL);
     return stats;
 }
 
-static const fixture_kind *kind_of(const char *name)
+static const fixture_kind *find_kind(const char *name)
 {
     for (size_t k = 0; k < fixture_kind_count; k++) {
         if (strcmp(fixture_kinds[k].name, name) == 0)
@@ -34,11 +35,11 @@ static void check_rotary_bytes(const fixture *f, const char *name)
     for (int i = 0; i < 3; i++) {
         xr_err err = { "" };
         xm_decoder *decoder = NULL;
-        uint64_t before = memory_of(f).live[XRAY_TAG_WORKSPACE];
+        uint64_t before = read_memory_stats(f).live[XRAY_TAG_WORKSPACE];
         fixture_ok(xm_decoder_create(&f->config, &f->weights->table,
                                      positions[i], "test", &err, &decoder),
                    &err);
-        uint64_t taken = memory_of(f).live[XRAY_TAG_WORKSPACE] - before;
+        uint64_t taken = read_memory_stats(f).live[XRAY_TAG_WORKSPACE] - before;
         if (taken != xm_decoder_bytes(&f->config, positions[i]))
             fail_msg("%s: a decoder takes %llu bytes", name,
                      (unsigned long long)taken);
@@ -46,7 +47,7 @@ static void check_rotary_bytes(const fixture *f, const char *name)
     }
 }
 
-static void rotary_tables_take_what_was_planned(void **state)
+static void rotary_tables_occupy_the_planned_bytes(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
@@ -56,15 +57,16 @@ static void rotary_tables_take_what_was_planned(void **state)
         fixture_end(&f);
     }
     uint64_t pairs = 10 * 8 * sizeof(float);
-    const xm_config *gemma3 = &kind_of("gemma 3")->config;
-    const xm_config *gpt2 = &kind_of("gpt2, tied")->config;
-    const xm_config *phi3 = &kind_of("phi3, part of a head turns")->config;
+    const xm_config *gemma3 = &find_kind("gemma 3")->config;
+    const xm_config *gpt2 = &find_kind("gpt2, tied")->config;
+    const xm_config *phi3 = &find_kind("phi3, part of a head turns")->config;
     assert_int_equal(xm_decoder_bytes(gemma3, 10), 2 * pairs);
     assert_int_equal(xm_decoder_bytes(gpt2, 10), 0);
     assert_int_equal(xm_decoder_bytes(phi3, 10), pairs / 8 * 6);
 }
 
-/* Runs a model in every kind of space: the activations stay as planned. */
+/* Runs a model in one kind of space and checks that its memory stays as
+ * planned. */
 static void check_space(const fixture_kind *kind, uint32_t flags)
 {
     static const uint32_t lengths[] = { 7, 12, 1 };
@@ -78,8 +80,8 @@ static void check_space(const fixture_kind *kind, uint32_t flags)
     fixture_ok(
         xm_space_create(f.decoder, 20, 3, 12, flags, "test", &err, &space),
         &err);
-    fixture_step(&f, space, &rows, &items, grads, NULL);
-    xray_memory_stats after = memory_of(&f);
+    fixture_pass(&f, space, &rows, &items, grads, NULL);
+    xray_memory_stats after = read_memory_stats(&f);
     assert_int_equal(after.high[XRAY_TAG_ACTIVATIONS],
                      xm_space_bytes(&f.config, 20, 3, 12, flags));
     if (grads)
@@ -92,7 +94,7 @@ static void check_space(const fixture_kind *kind, uint32_t flags)
     fixture_end(&f);
 }
 
-static void a_pass_takes_what_was_planned(void **state)
+static void passes_occupy_the_planned_bytes(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
@@ -103,12 +105,12 @@ static void a_pass_takes_what_was_planned(void **state)
     }
 }
 
-/* A decoder asked for more positions than a learned table has knows as many as
- * the table. */
-static void rows_end_with_the_learned_positions(void **state)
+/* A decoder that is asked for more positions than its learned table has is
+ * limited to the table. */
+static void rows_longer_than_learned_positions_are_refused(void **state)
 {
     (void)state;
-    const fixture_kind *kind = kind_of("gpt2, tied");
+    const fixture_kind *kind = find_kind("gpt2, tied");
     uint32_t most = kind->config.max_positions;
     xr_err err = { "" };
     fixture f;
@@ -141,7 +143,7 @@ static void rows_end_with_the_learned_positions(void **state)
     fixture_end(&f);
 }
 
-static void heads_that_cannot_turn_are_refused(void **state)
+static void invalid_rotary_dimensions_are_refused(void **state)
 {
     (void)state;
     static const uint32_t wrong[] = { 0, 5, 8 };
@@ -160,8 +162,9 @@ static void heads_that_cannot_turn_are_refused(void **state)
     fixture_end(&f);
 }
 
-/* Panels have sixteen rows each; gradients of what is frozen are not there. */
-static void gradients_and_panels_are_counted(void **state)
+/* Packed panels have sixteen rows each, and frozen buckets have no gradients.
+ */
+static void gradient_and_packed_bytes_are_exact(void **state)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) { /* tied, untied */
@@ -195,10 +198,10 @@ static void gradients_and_panels_are_counted(void **state)
             fixture_ok(xm_grads_create(&f.config, &part, f.device.ops,
                                        f.device.self, "test", &err, &grads),
                        &err);
-            assert_int_equal(memory_of(&f).live[XRAY_TAG_GRADS], bytes);
+            assert_int_equal(read_memory_stats(&f).live[XRAY_TAG_GRADS], bytes);
             assert_int_equal(grads->lookup != NULL, f.config.tied && !frozen);
             if (grads->lookup) {
-                grads->lookup[0] = 2; /* is added once */
+                grads->lookup[0] = 2; /* must be added once */
                 fixture_ok(xm_grads_finish(grads, &err), &err);
                 fixture_ok(xm_grads_finish(grads, &err), &err);
                 const xm_param *embed = &f.layout->params[0];
@@ -213,11 +216,11 @@ static void gradients_and_panels_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rotary_tables_take_what_was_planned),
-        cmocka_unit_test(a_pass_takes_what_was_planned),
-        cmocka_unit_test(rows_end_with_the_learned_positions),
-        cmocka_unit_test(heads_that_cannot_turn_are_refused),
-        cmocka_unit_test(gradients_and_panels_are_counted),
+        cmocka_unit_test(rotary_tables_occupy_the_planned_bytes),
+        cmocka_unit_test(passes_occupy_the_planned_bytes),
+        cmocka_unit_test(rows_longer_than_learned_positions_are_refused),
+        cmocka_unit_test(invalid_rotary_dimensions_are_refused),
+        cmocka_unit_test(gradient_and_packed_bytes_are_exact),
     };
     return cmocka_run_group_tests_name("nn.bounds", tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the device, the models, the batches and the greedy continuation
+ * that the suites of model/nn share.
+ */
 #include "tests/nn/fixture.h"
 
 #include <xray/numerics.h>
@@ -102,7 +106,7 @@ float fixture_draw(uint64_t seed, uint64_t i)
     return 2 * xray_unit(out.w[0]) - 1;
 }
 
-static void bind_model(fixture *f)
+static void create_decoder(fixture *f)
 {
     xr_err err = { "" };
     fixture_ok(xm_decoder_create(&f->config, &f->weights->table, 512, "test",
@@ -127,10 +131,10 @@ void fixture_load(fixture *f, const char *dir)
     fixture_ok(xm_config_read(dir, &err, &f->config, NULL), &err);
     make_weights(f, 0);
     fixture_ok(xm_weights_load(f->weights, dir, &err), &err);
-    bind_model(f);
+    create_decoder(f);
 }
 
-static int is_bias(uint32_t slot)
+static int is_bias_slot(uint32_t slot)
 {
     switch (slot) {
     case XM_NORM1_BIAS:
@@ -149,14 +153,14 @@ static int is_bias(uint32_t slot)
     }
 }
 
-/* Large enough that every part of the model matters to the result. */
+/* Values are large enough that every part of the model affects the result. */
 static float draw_value(const xm_config *config, const xm_param *param,
                         uint64_t seed, uint64_t i)
 {
     float u = fixture_draw(seed, i);
     if (param->cols)
         return u * 0.4f;
-    if (is_bias(param->slot))
+    if (is_bias_slot(param->slot))
         return u * 0.5f;
     return 1 - (float)config->norm_offset + u * 0.4f;
 }
@@ -179,7 +183,7 @@ void fixture_make_on(fixture *f, const fixture_kind *kind, uint64_t seed,
             data[i] = draw_value(&f->config, param, seed * 1000 + p, i);
     }
     fixture_ok(xm_weights_changed(f->weights, 0, &err), &err);
-    bind_model(f);
+    create_decoder(f);
 }
 
 void fixture_end(fixture *f)
@@ -190,7 +194,7 @@ void fixture_end(fixture *f)
     fixture_close(&f->device);
 }
 
-static fixture_rows rows_alloc(uint32_t rows, uint32_t tokens)
+static fixture_rows allocate_rows(uint32_t rows, uint32_t tokens)
 {
     fixture_rows r = { .ids = calloc(tokens + 1u, sizeof(int32_t)),
                        .positions = calloc(tokens + 1u, sizeof(int32_t)),
@@ -210,7 +214,7 @@ fixture_rows fixture_rows_make(const uint32_t *lengths, uint32_t rows,
     uint32_t tokens = 0;
     for (uint32_t i = 0; i < rows; i++)
         tokens += lengths[i];
-    fixture_rows r = rows_alloc(rows, tokens);
+    fixture_rows r = allocate_rows(rows, tokens);
     uint32_t t = 0;
     for (uint32_t i = 0; i < rows; i++) {
         if (lengths[i] > r.pack.row_bound)
@@ -230,7 +234,7 @@ fixture_rows fixture_rows_cut(const fixture_rows *all, uint32_t first,
 {
     int32_t from = all->row_start[first];
     uint32_t tokens = (uint32_t)(all->row_start[end] - from);
-    fixture_rows r = rows_alloc(end - first, tokens);
+    fixture_rows r = allocate_rows(end - first, tokens);
     memcpy(r.ids, all->ids + from, tokens * sizeof *r.ids);
     memcpy(r.positions, all->positions + from, tokens * sizeof *r.positions);
     for (uint32_t i = 0; i <= end - first; i++)
@@ -246,7 +250,7 @@ void fixture_rows_free(fixture_rows *rows)
     free(rows->row_start);
 }
 
-static fixture_items items_alloc(uint32_t cap, uint32_t value)
+static fixture_items allocate_items(uint32_t cap, uint32_t value)
 {
     fixture_items it = { .index = calloc(cap + 1u, sizeof(int32_t)),
                          .target = calloc(cap + 1u, sizeof(int32_t)),
@@ -266,7 +270,7 @@ static fixture_items items_alloc(uint32_t cap, uint32_t value)
 fixture_items fixture_items_make(const fixture_rows *rows, int value,
                                  uint64_t seed)
 {
-    fixture_items it = items_alloc(rows->pack.tokens, value != 0);
+    fixture_items it = allocate_items(rows->pack.tokens, value != 0);
     for (uint32_t r = 0; r < rows->pack.rows; r++) {
         for (int32_t t = rows->row_start[r]; t + 1 < rows->row_start[r + 1];
              t++) {
@@ -286,7 +290,7 @@ fixture_items fixture_items_cut(const fixture_items *all,
                                 const fixture_rows *rows, uint32_t first,
                                 uint32_t end)
 {
-    fixture_items it = items_alloc(all->items.count, all->items.value);
+    fixture_items it = allocate_items(all->items.count, all->items.value);
     int32_t from = rows->row_start[first];
     for (uint32_t i = 0; i < all->items.count; i++) {
         if (all->index[i] < from || all->index[i] >= rows->row_start[end])
@@ -312,13 +316,13 @@ void fixture_items_free(fixture_items *it)
     free(it->dvalue);
 }
 
-static void keep(float *to, const float *from, uint32_t count)
+static void copy_if_wanted(float *to, const float *from, uint32_t count)
 {
     if (to && from)
         memcpy(to, from, count * sizeof *to);
 }
 
-void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
+void fixture_pass(const fixture *f, xm_space *space, const fixture_rows *rows,
                   const fixture_items *items, xm_grads *grads, fixture_out *out)
 {
     xr_err err = { "" };
@@ -327,9 +331,9 @@ void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
     fixture_ok(xm_outputs(f->decoder, space, &items->items, &head, &err), &err);
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
     if (out) {
-        keep(out->logp, head.logp, items->items.count);
-        keep(out->entropy, head.entropy, items->items.count);
-        keep(out->value, head.value, items->items.count);
+        copy_if_wanted(out->logp, head.logp, items->items.count);
+        copy_if_wanted(out->entropy, head.entropy, items->items.count);
+        copy_if_wanted(out->value, head.value, items->items.count);
     }
     if (!grads)
         return;
@@ -364,7 +368,7 @@ int fixture_grads_equal(const xm_grads *a, const xm_grads *b)
     return 1;
 }
 
-/* ---- greedy continuation, with a cache ---------------------------------- */
+/* ---- greedy continuation, with a KV cache ------------------------------- */
 
 void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
                     float *logp, float *logits)
@@ -388,20 +392,20 @@ void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
 
 #define KV_BLOCK 16u /* tokens */
 
-static xray_kv *open_cache(const fixture *f, uint32_t room)
+static xray_kv *open_cache(const fixture *f, uint32_t capacity)
 {
     xray_kv *kv = calloc(f->config.layers, sizeof *kv);
     assert_non_null(kv);
     for (uint32_t l = 0; l < f->config.layers; l++) {
         kv[l] = (xray_kv){ .header = XRAY_HEADER(xray_kv),
-                           .table_stride = room / KV_BLOCK,
+                           .table_stride = capacity / KV_BLOCK,
                            .block_tokens = KV_BLOCK,
                            .kv_heads = f->config.kv_heads,
                            .head_dim = f->config.head_dim,
                            .dtype = XRAY_F32 };
         kv[l].blocks = fixture_alloc(
             &f->device, f->device.ops->kv_block_bytes(f->device.self, &kv[l]) *
-                            (room / KV_BLOCK));
+                            (capacity / KV_BLOCK));
     }
     return kv;
 }
@@ -414,24 +418,25 @@ static void close_cache(const fixture *f, xray_kv *kv)
 }
 
 void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
-                      uint32_t count, uint32_t room, float *logp)
+                      uint32_t count, uint32_t capacity, float *logp)
 {
     xr_err err = { "" };
     xm_space *space = NULL;
-    xray_kv *kv = open_cache(f, room);
-    int32_t *positions = calloc(room, sizeof *positions);
-    int32_t *seq = calloc(room, sizeof *seq); /* all of sequence 0 */
+    xray_kv *kv = open_cache(f, capacity);
+    int32_t *positions = calloc(capacity, sizeof *positions);
+    int32_t *seq =
+        calloc(capacity, sizeof *seq); /* all 0: the first sequence */
     assert_true(positions && seq);
-    for (uint32_t i = 0; i < room; i++)
+    for (uint32_t i = 0; i < capacity; i++)
         positions[i] = (int32_t)i;
-    fixture_ok(
-        xm_space_create(f->decoder, room, 1, room, 0, "test", &err, &space),
-        &err);
+    fixture_ok(xm_space_create(f->decoder, capacity, 1, capacity, 0, "test",
+                               &err, &space),
+               &err);
     uint32_t done = 0;
     for (uint32_t n = prompt; n < count; done = n, n++) {
         int32_t last = (int32_t)(n - done) - 1;
         xm_decode_batch step = { .tokens = n - done,
-                                 .position_bound = room,
+                                 .position_bound = capacity,
                                  .ids = ids + done,
                                  .seq = seq,
                                  .positions = positions + done,

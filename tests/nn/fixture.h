@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CPU device and a model on it, for the suites of model/nn.
+ * Provides the suites of model/nn with a CPU device and small models on it.
  */
 #ifndef XM_TEST_FIXTURE_H
 #define XM_TEST_FIXTURE_H
@@ -12,7 +12,8 @@ typedef struct fixture_device {
     void *self;
 } fixture_device;
 
-/* `isa` is the device's option; `self` is NULL when this processor lacks it. */
+/* Opens device-cpu with its option `isa`; `self` is NULL if this processor
+ * lacks that instruction set. */
 fixture_device fixture_open(uint32_t threads, const char *isa);
 void fixture_close(fixture_device *device);
 void *fixture_alloc(const fixture_device *device, uint64_t bytes);
@@ -26,7 +27,7 @@ typedef struct fixture {
     xm_decoder *decoder;
 } fixture;
 
-/* The architectures every suite walks through. */
+/* The architectures that every suite runs. */
 typedef struct fixture_kind {
     const char *name;
     xm_config config;
@@ -35,16 +36,16 @@ typedef struct fixture_kind {
 extern const fixture_kind fixture_kinds[];
 extern const size_t fixture_kind_count;
 
-/* A model out of a directory of the test data. */
+/* Loads a model from a directory of the test data. */
 void fixture_load(fixture *f, const char *dir);
-/* A small model with drawn values: norms near 1, nothing near 0. The second
- * form takes over the device. */
+/* Makes a small model with random values; norms are near 1. The second form
+ * takes ownership of the device. */
 void fixture_make(fixture *f, const fixture_kind *kind, uint64_t seed);
 void fixture_make_on(fixture *f, const fixture_kind *kind, uint64_t seed,
                      fixture_device device);
 void fixture_end(fixture *f);
 
-/* Packed rows of drawn ids. */
+/* Packed rows of random token ids. */
 typedef struct fixture_rows {
     xm_pack pack;
     int32_t *ids;
@@ -58,7 +59,7 @@ fixture_rows fixture_rows_cut(const fixture_rows *all, uint32_t first,
                               uint32_t end);
 void fixture_rows_free(fixture_rows *rows);
 
-/* Items: every token that has one behind it in its row, with drawn
+/* Items for every token that is followed by another in its row, with random
  * temperatures and loss coefficients. */
 typedef struct fixture_items {
     xm_items items;
@@ -71,24 +72,24 @@ typedef struct fixture_items {
 } fixture_items;
 fixture_items fixture_items_make(const fixture_rows *rows, int value,
                                  uint64_t seed);
-/* Items of the rows [first, end), counted from row `first` on. */
+/* The items of rows [first, end), with indices counted from row `first`. */
 fixture_items fixture_items_cut(const fixture_items *all,
                                 const fixture_rows *rows, uint32_t first,
                                 uint32_t end);
 void fixture_items_free(fixture_items *items);
 
-/* Forward, heads and backward of one micro-batch into the gradients. The
- * outputs, if wanted, are written to arrays of `items->count`. */
+/* Runs forward pass, outputs and, unless `grads` is NULL, the backward pass of
+ * one micro-batch. `out`, unless NULL, has arrays of `items->count` or NULL. */
 typedef struct fixture_out {
     float *logp;
     float *entropy;
     float *value;
 } fixture_out;
-void fixture_step(const fixture *f, xm_space *space, const fixture_rows *rows,
+void fixture_pass(const fixture *f, xm_space *space, const fixture_rows *rows,
                   const fixture_items *items, xm_grads *grads,
                   fixture_out *out);
 xm_grads *fixture_grads(const fixture *f);
-/* 1 if all buckets hold the same bits. */
+/* Returns 1 if all buckets hold the same bits. */
 int fixture_grads_equal(const xm_grads *a, const xm_grads *b);
 
 /* The likeliest token after a hidden state and its log-probability; `logits`
@@ -96,11 +97,11 @@ int fixture_grads_equal(const xm_grads *a, const xm_grads *b);
 void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
                     float *logp, float *logits);
 /* Fills ids[prompt, count) with the likeliest tokens, one at a time over a
- * cache of `room` tokens; logp[i] is of ids[i + 1]. */
+ * cache of `capacity` tokens; logp[i] belongs to ids[i + 1]. */
 void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
-                      uint32_t count, uint32_t room, float *logp);
+                      uint32_t count, uint32_t capacity, float *logp);
 
-/* Drawn float in [-1, 1), by name and number. */
+/* A random float in [-1, 1) that depends on `seed` and `i` alone. */
 float fixture_draw(uint64_t seed, uint64_t i);
 /* Fails the test with the sentence of `err`. */
 void fixture_ok(xray_status status, const xr_err *err);

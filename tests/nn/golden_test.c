@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stories260K against its goldens, which are computed in double precision.
+ * Proves that stories260K agrees with its goldens, which were computed in
+ * double precision.
  */
 #include <math.h>
 
@@ -39,12 +40,12 @@ static void check_near(double got, double want, double bound, const char *what,
         fail_msg("%s[%d]: got %.9g, want %.9g", what, at, got, want);
 }
 
-static double at(const cJSON *array, int i)
+static double number_at(const cJSON *array, int i)
 {
     return cJSON_GetArrayItem(array, i)->valuedouble;
 }
 
-/* One case: prompt, then the greedy ids, as one row. */
+/* One case: the prompt and then the greedy ids, as one row. */
 typedef struct story {
     const cJSON *json;
     int32_t ids[CAP];
@@ -80,7 +81,7 @@ static void check_logits(const fixture *f, const story *s, const float *hidden)
     const cJSON *want = xr_json_get(s->json, "next_logits_after_prompt");
     assert_int_equal(cJSON_GetArraySize(want), VOCAB);
     for (uint32_t i = 0; i < VOCAB; i++)
-        check_near((double)logits[i], at(want, (int)i), BOUND, "logits",
+        check_near((double)logits[i], number_at(want, (int)i), BOUND, "logits",
                    (int)i);
 }
 
@@ -98,15 +99,16 @@ static void check_scores(const fixture *f, const story *s)
     float logp[CAP];
     float entropy[CAP];
     fixture_out out = { .logp = logp, .entropy = entropy };
-    fixture_step(f, space, &rows, &items, NULL, &out);
+    fixture_pass(f, space, &rows, &items, NULL, &out);
 
     const cJSON *prompt = xr_json_get(s->json, "prompt_logprobs");
     const cJSON *greedy = xr_json_get(s->json, "greedy_logprobs");
     int split = (int)s->prompt - 1;
     for (int i = 0; i + 1 < (int)s->count; i++)
         check_near((double)logp[i],
-                   i < split ? at(prompt, i) : at(greedy, i - split), BOUND,
-                   "logprob", i);
+                   i < split ? number_at(prompt, i)
+                             : number_at(greedy, i - split),
+                   BOUND, "logprob", i);
     check_near((double)entropy[split],
                xr_json_get(s->json, "entropy_after_prompt")->valuedouble, BOUND,
                "entropy", split);
@@ -128,7 +130,7 @@ static void check_greedy(const fixture *f, const story *s)
         if (ids[n] != s->ids[n]) {
             if (s->margin > 2 * BOUND)
                 fail_msg("token %u: got %d, want %d", n, ids[n], s->ids[n]);
-            break; /* what follows goes on from another token */
+            break; /* later tokens continue a different text */
         }
 }
 
@@ -151,43 +153,43 @@ static void check_folder(const char *folder, const char *golden)
     fixture_end(&f);
 }
 
-static void llama(void **state)
+static void llama_matches_its_golden(void **state)
 {
     (void)state;
     check_folder("hf", MODEL "golden.json");
 }
 
-static void llama_as_qwen2(void **state)
+static void llama_as_qwen2_matches_its_golden(void **state)
 {
     (void)state;
     check_folder("hf_as_qwen2", MODEL "golden.json");
 }
 
-static void llama_untied(void **state)
+static void llama_untied_matches_its_golden(void **state)
 {
     (void)state;
     check_folder("hf_untied", MODEL "golden.json");
 }
 
-static void llama_sharded(void **state)
+static void llama_sharded_matches_its_golden(void **state)
 {
     (void)state;
     check_folder("hf_sharded", MODEL "golden.json");
 }
 
-static void llama_bf16(void **state)
+static void llama_bf16_matches_its_golden(void **state)
 {
     (void)state;
     check_folder("hf_bf16", MODEL "golden_hf_bf16.json");
 }
 
-static void llama_f16(void **state)
+static void llama_f16_matches_its_golden(void **state)
 {
     (void)state;
     check_folder("hf_f16", MODEL "golden_hf_f16.json");
 }
 
-/* ---- derivatives of the mean negative log-likelihood -------------------- */
+/* ---- derivatives_match_the_golden of the mean negative log-likelihood --- */
 
 static void check_derivatives(const fixture *f, const xm_grads *grads,
                               const cJSON *list)
@@ -201,9 +203,9 @@ static void check_derivatives(const fixture *f, const xm_grads *grads,
         double want = xr_json_get(one, "grad")->valuedouble;
         const xm_param *param = xm_layout_find(f->layout, name);
         assert_non_null(param);
-        uint64_t i = (uint64_t)at(index, 0);
+        uint64_t i = (uint64_t)number_at(index, 0);
         if (param->cols)
-            i = i * param->cols + (uint64_t)at(index, 1);
+            i = i * param->cols + (uint64_t)number_at(index, 1);
         i += param->offset;
         check_near((double)f->weights->buckets[param->bucket][i],
                    xr_json_get(one, "value")->valuedouble, 1e-7, name, count);
@@ -214,7 +216,7 @@ static void check_derivatives(const fixture *f, const xm_grads *grads,
     assert_int_equal(count, 58);
 }
 
-static void derivatives(void **state)
+static void derivatives_match_the_golden(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -225,7 +227,7 @@ static void derivatives(void **state)
     uint32_t n = (uint32_t)cJSON_GetArraySize(ids);
     fixture_rows rows = fixture_rows_make(&n, 1, VOCAB, 1);
     for (uint32_t i = 0; i < n; i++)
-        rows.ids[i] = (int32_t)at(ids, (int)i);
+        rows.ids[i] = (int32_t)number_at(ids, (int)i);
     fixture_items items = fixture_items_make(&rows, 0, 1);
     items.items.temperature = NULL;
     for (uint32_t i = 0; i < items.items.count; i++) {
@@ -239,7 +241,7 @@ static void derivatives(void **state)
     xm_grads *grads = fixture_grads(&f);
     float logp[CAP];
     fixture_out out = { .logp = logp };
-    fixture_step(&f, space, &rows, &items, grads, &out);
+    fixture_pass(&f, space, &rows, &items, grads, &out);
     fixture_ok(xm_grads_finish(grads, &err), &err);
 
     double nll = 0;
@@ -259,10 +261,13 @@ static void derivatives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama),        cmocka_unit_test(llama_as_qwen2),
-        cmocka_unit_test(llama_untied), cmocka_unit_test(llama_sharded),
-        cmocka_unit_test(llama_bf16),   cmocka_unit_test(llama_f16),
-        cmocka_unit_test(derivatives),
+        cmocka_unit_test(llama_matches_its_golden),
+        cmocka_unit_test(llama_as_qwen2_matches_its_golden),
+        cmocka_unit_test(llama_untied_matches_its_golden),
+        cmocka_unit_test(llama_sharded_matches_its_golden),
+        cmocka_unit_test(llama_bf16_matches_its_golden),
+        cmocka_unit_test(llama_f16_matches_its_golden),
+        cmocka_unit_test(derivatives_match_the_golden),
     };
     return cmocka_run_group_tests_name("nn.golden", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models of tests/nn/goldens and how their suites run.
+ * Lists the models of tests/nn/goldens, reads their files and runs a check over
+ * each.
  */
 #ifndef XM_TEST_GOLDENS_H
 #define XM_TEST_GOLDENS_H
@@ -13,7 +14,7 @@
 
 #define GOLDEN_BOUND 1e-4
 
-/* The folder of a golden. */
+/* Writes the folder of a golden to `out`. */
 static inline void golden_dir(const char *name, char out[XR_PATH_CAP])
 {
     const char *source = getenv("XRAY_SOURCE");
@@ -49,14 +50,14 @@ static inline double golden_at(const cJSON *array, uint32_t i)
 }
 
 static inline void golden_near(double got, double want, const char *what,
-                               uint32_t place)
+                               uint32_t index)
 {
     if (!(fabs(got - want) <= GOLDEN_BOUND))
-        fail_msg("%s[%u]: got %.9g, transformers has %.9g", what, place, got,
+        fail_msg("%s[%u]: got %.9g, transformers has %.9g", what, index, got,
                  want);
 }
 
-/* Runs `check` with the name of each golden as its state. */
+/* Runs `check` for each golden, whose name is its state. */
 static inline int golden_run(const char *suite, CMUnitTestFunction check,
                              CMFixtureFunction start, CMFixtureFunction done)
 {

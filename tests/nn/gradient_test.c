@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forward and gradients of small models against a decoder in double precision
- * and its central differences.
+ * Proves that outputs and gradients of small models agree with a decoder in
+ * double precision and its central differences.
  */
 #include <math.h>
 
@@ -21,7 +21,7 @@ typedef struct setting {
     xm_space *space;
 } setting;
 
-static void begin(setting *s, const fixture_kind *kind)
+static void begin_setting(setting *s, const fixture_kind *kind)
 {
     xr_err err = { "" };
     print_message("%s\n", kind->name);
@@ -34,7 +34,7 @@ static void begin(setting *s, const fixture_kind *kind)
                &err);
 }
 
-static void end(setting *s)
+static void end_setting(setting *s)
 {
     xm_space_destroy(s->space);
     fixture_items_free(&s->items);
@@ -54,13 +54,13 @@ static void outputs_match_the_formulas(void **state)
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
         setting s;
-        begin(&s, &fixture_kinds[k]);
+        begin_setting(&s, &fixture_kinds[k]);
         float logp[64] = { 0 };
         float entropy[64] = { 0 };
         float value[64] = { 0 };
         fixture_out out = { logp, entropy, value };
         reference_out want[64];
-        fixture_step(&s.model, s.space, &s.rows, &s.items, NULL, &out);
+        fixture_pass(&s.model, s.space, &s.rows, &s.items, NULL, &out);
         reference_run(&s.ref, &s.rows, &s.items, want);
         for (uint32_t i = 0; i < s.items.items.count; i++) {
             check_near((double)logp[i], want[i].logp, 2e-5, "logp");
@@ -68,12 +68,13 @@ static void outputs_match_the_formulas(void **state)
             if (s.items.items.value)
                 check_near((double)value[i], want[i].value, 2e-5, "value");
         }
-        end(&s);
+        end_setting(&s);
     }
 }
 
-/* dL/d(direction) of one parameter, by central differences. */
-static double differ(setting *s, const xm_param *param, const double *direction)
+/* dL/d(direction) for one parameter, by central differences. */
+static double central_difference(setting *s, const xm_param *param,
+                                 const double *direction)
 {
     double *at = s->ref.buckets[param->bucket] + param->offset;
     double loss[2];
@@ -88,8 +89,10 @@ static double differ(setting *s, const xm_param *param, const double *direction)
     return (loss[0] - loss[1]) / (2 * STEP);
 }
 
-/* A drawn direction through all elements, then a few single elements. */
-static void check_param(setting *s, const xm_param *param, const float *grad)
+/* Checks a random direction through all elements, then a few single elements.
+ */
+static void check_parameter(setting *s, const xm_param *param,
+                            const float *grad)
 {
     double *direction = calloc(param->count, sizeof *direction);
     assert_non_null(direction);
@@ -102,26 +105,28 @@ static void check_param(setting *s, const xm_param *param, const float *grad)
     }
     norm = sqrt(norm);
     assert_true(norm > 1e-3);
-    check_near(sum, differ(s, param, direction), 2e-4 * norm, param->name);
+    check_near(sum, central_difference(s, param, direction), 2e-4 * norm,
+               param->name);
     for (uint64_t n = 0; n < 4; n++) {
         uint64_t at = (param->count - 1) * n / 3;
         memset(direction, 0, param->count * sizeof *direction);
         direction[at] = 1;
-        check_near((double)grad[at], differ(s, param, direction), 1e-4 * norm,
-                   param->name);
+        check_near((double)grad[at], central_difference(s, param, direction),
+                   1e-4 * norm, param->name);
     }
     free(direction);
 }
 
-static void check_all(setting *s)
+static void check_all_gradients(setting *s)
 {
     xr_err err = { "" };
     xm_grads *grads = fixture_grads(&s->model);
-    fixture_step(&s->model, s->space, &s->rows, &s->items, grads, NULL);
+    fixture_pass(&s->model, s->space, &s->rows, &s->items, grads, NULL);
     fixture_ok(xm_grads_finish(grads, &err), &err);
     for (uint32_t p = 0; p < s->model.layout->param_count; p++) {
         const xm_param *param = &s->model.layout->params[p];
-        check_param(s, param, grads->buckets[param->bucket] + param->offset);
+        check_parameter(s, param,
+                        grads->buckets[param->bucket] + param->offset);
     }
     xm_grads_destroy(grads);
 }
@@ -131,18 +136,18 @@ static void gradients_match_finite_differences(void **state)
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
         setting s;
-        begin(&s, &fixture_kinds[k]);
-        check_all(&s);
-        end(&s);
+        begin_setting(&s, &fixture_kinds[k]);
+        check_all_gradients(&s);
+        end_setting(&s);
     }
 }
 
-/* Each kind of coefficient alone: absent arrays count as zeros. */
+/* With each kind of coefficient alone, absent arrays count as zeros. */
 static void absent_coefficients_are_zero(void **state)
 {
     (void)state;
     setting s;
-    begin(&s, &fixture_kinds[2]);
+    begin_setting(&s, &fixture_kinds[2]);
     for (int only = 0; only < 3; only++) {
         xr_err err = { "" };
         xm_grads *with = fixture_grads(&s.model);
@@ -159,7 +164,7 @@ static void absent_coefficients_are_zero(void **state)
         xm_output_grads *given[] = { &full, &bare };
         xm_grads *into[] = { with, without };
         for (int i = 0; i < 2; i++) {
-            fixture_step(&s.model, s.space, &s.rows, it, NULL, NULL);
+            fixture_pass(&s.model, s.space, &s.rows, it, NULL, NULL);
             fixture_ok(xm_outputs_backward(s.model.decoder, s.space, &it->items,
                                            given[i], into[i], &dhidden, &err),
                        &err);
@@ -178,21 +183,21 @@ static void absent_coefficients_are_zero(void **state)
         xm_grads_destroy(with);
         xm_grads_destroy(without);
     }
-    end(&s);
+    end_setting(&s);
 }
 
-/* ---- what a watch hears ------------------------------------------------- */
+/* ---- calls of a watch --------------------------------------------------- */
 
-/* "2 " a need of a forward, "2b " of a backward, "+2 " a begin, "-2 " a done.
- */
-typedef struct heard {
+/* The calls as text: "2 " need in a forward pass, "2b " need in a backward
+ * pass, "+2 " begin, "-2 " done. */
+typedef struct call_record {
     char text[256];
     size_t used;
-    uint32_t fails; /* at this bucket's begin; UINT32_MAX: at none */
-} heard;
+    uint32_t fails; /* begin fails for this bucket; UINT32_MAX: for none */
+} call_record;
 
-static void hear(heard *h, const char *before, uint32_t bucket,
-                 const char *behind)
+static void record_call(call_record *h, const char *before, uint32_t bucket,
+                        const char *behind)
 {
     int n = snprintf(h->text + h->used, sizeof h->text - h->used, "%s%u%s ",
                      before, bucket, behind);
@@ -200,37 +205,37 @@ static void hear(heard *h, const char *before, uint32_t bucket,
     h->used += (size_t)n;
 }
 
-static xray_status hear_need(void *ctx, uint32_t bucket, int backward,
-                             xr_err *err)
+static xray_status record_need(void *ctx, uint32_t bucket, int backward,
+                               xr_err *err)
 {
     (void)err;
-    hear(ctx, "", bucket, backward ? "b" : "");
+    record_call(ctx, "", bucket, backward ? "b" : "");
     return XRAY_OK;
 }
 
-static xray_status hear_begin(void *ctx, uint32_t bucket, xr_err *err)
+static xray_status record_begin(void *ctx, uint32_t bucket, xr_err *err)
 {
-    heard *h = ctx;
-    hear(h, "+", bucket, "");
+    call_record *h = ctx;
+    record_call(h, "+", bucket, "");
     return bucket == h->fails ? xr_fail(err, XRAY_E_PEER, "no bucket")
                               : XRAY_OK;
 }
 
-static xray_status hear_done(void *ctx, uint32_t bucket, xr_err *err)
+static xray_status record_done(void *ctx, uint32_t bucket, xr_err *err)
 {
     (void)err;
-    hear(ctx, "-", bucket, "");
+    record_call(ctx, "-", bucket, "");
     return XRAY_OK;
 }
 
-/* A pass of the first `frozen` buckets without gradients; `rows` 0: without
- * rows, too, which tells the same. */
-static void pass_heard(setting *s, uint32_t frozen, int rows, uint32_t fails,
-                       const char *want)
+/* Runs a pass in which the first `frozen` buckets have no gradients. `rows` 0:
+ * an empty pass, which makes the same calls. */
+static void check_watch_calls(setting *s, uint32_t frozen, int rows,
+                              uint32_t fails, const char *want)
 {
     xr_err err = { "" };
-    heard h = { .fails = fails };
-    const xm_watch watch = { &h, hear_need, hear_begin, hear_done };
+    call_record h = { .fails = fails };
+    const xm_watch watch = { &h, record_need, record_begin, record_done };
     const xm_pack no_rows = { .tokens = 0 };
     const xm_pack *pack = rows ? &s->rows.pack : &no_rows;
     const xm_items nothing = { .count = 0 };
@@ -261,7 +266,7 @@ static void pass_heard(setting *s, uint32_t frozen, int rows, uint32_t fails,
     xm_grads_destroy(grads);
 }
 
-static void a_watch_hears_each_bucket(void **state)
+static void a_watch_is_told_of_each_bucket(void **state)
 {
     (void)state;
     static const struct {
@@ -278,11 +283,11 @@ static void a_watch_hears_each_bucket(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         setting s;
-        begin(&s, &fixture_kinds[cases[i].kind]);
+        begin_setting(&s, &fixture_kinds[cases[i].kind]);
         for (int rows = 0; rows < 2; rows++)
-            pass_heard(&s, cases[i].frozen, rows, cases[i].fails,
-                       cases[i].want);
-        end(&s);
+            check_watch_calls(&s, cases[i].frozen, rows, cases[i].fails,
+                              cases[i].want);
+        end_setting(&s);
     }
 }
 
@@ -292,7 +297,7 @@ int main(void)
         cmocka_unit_test(outputs_match_the_formulas),
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(absent_coefficients_are_zero),
-        cmocka_unit_test(a_watch_hears_each_bucket),
+        cmocka_unit_test(a_watch_is_told_of_each_bucket),
     };
     return cmocka_run_group_tests_name("nn.gradient", tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small models: each architecture, and each of its features where it shows.
- * Rows of the suites have up to 50 tokens; windows are shorter than some rows
- * and longer than others, and caps are low enough to bend scores and logits.
+ * Defines small models: each architecture, and each of its features where it
+ * has an effect. Rows of the suites have up to 50 tokens. Windows are shorter
+ * than some rows and longer than others, and caps are low enough to change
+ * scores and logits.
  */
 #include "tests/nn/fixture.h"
 
@@ -19,7 +20,7 @@
     .ffn = 20, .vocab = 37, .rotary = 6, .attn_scale = 0.40824829046386302
 #define SMALL LLAMA, SIZES, .rope = THETA(10000)
 
-/* Enough pairs of a head to fall on all sides of a scaling rule. */
+/* Heads with enough rotary pairs for every case of a scaling rule. */
 #define WIDE                                                             \
     LLAMA, .arch = XM_ARCH_LLAMA, .layers = 2, .hidden = 20, .heads = 2, \
            .kv_heads = 1, .head_dim = 16, .ffn = 18, .vocab = 31,        \
@@ -37,7 +38,7 @@
                         .attn_softcap = 1.5, .logit_softcap = 2.5,           \
                         .attn_scale = 0.31622776601683794, .sliding = { 1 }, \
                         .window = 5
-/* Layers 0 to 4 slide, 5 sees everything. */
+/* Layers 0 to 4 have a sliding window, layer 5 full attention. */
 #define GEMMA3                                                               \
     GEMMA, .arch = XM_ARCH_GEMMA3, .layers = 6, .hidden = 16, .heads = 2,    \
            .kv_heads = 1, .ffn = 12, .vocab = 29, .embed_scale = 4,          \

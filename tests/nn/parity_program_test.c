@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray score and xray generate over the models of tests/nn/goldens: trainer and
- * engine against transformers, and against each other.
+ * Proves that `xray score` and `xray generate` agree with transformers and with
+ * each other over the models of tests/nn/goldens.
  */
 #include "core/base/str.h"
 #include "tests/cli/program.h"
 #include "tests/nn/goldens.h"
 
-static void put_ids(const cJSON *ids, xr_str *out)
+static void put_ids_line(const cJSON *ids, xr_str *out)
 {
     char *text = cJSON_PrintUnformatted(ids);
     assert_non_null(text);
@@ -21,7 +21,7 @@ static void check_scores(const char *dir, const cJSON *golden)
     const cJSON *row = NULL;
     cJSON_ArrayForEach(row, golden_part(golden, "rows"))
     {
-        put_ids(row, &input);
+        put_ids_line(row, &input);
     }
     const program_result *r = RUN(xr_str_text(&input), "score", "--model", dir);
     expect_code(r, 0);
@@ -41,8 +41,8 @@ static void check_scores(const char *dir, const cJSON *golden)
     xr_str_free(&input);
 }
 
-/* Greedy ids are transformers'; returns the output, which the caller
- * deletes. */
+/* Expects the greedy ids of transformers, and returns the output, which the
+ * caller deletes. */
 static cJSON *check_greedy(const char *dir, const cJSON *greedy)
 {
     const cJSON *want = golden_part(greedy, "ids");
@@ -50,7 +50,7 @@ static cJSON *check_greedy(const char *dir, const cJSON *greedy)
     char tokens[16];
     xr_str input = { 0 };
     (void)snprintf(tokens, sizeof tokens, "%u", count);
-    put_ids(golden_part(greedy, "prompt"), &input);
+    put_ids_line(golden_part(greedy, "prompt"), &input);
     const program_result *r =
         RUN(xr_str_text(&input), "generate", "--model", dir, "--temperature",
             "0", "--ignore-eos", "--max-tokens", tokens);
@@ -69,8 +69,10 @@ static cJSON *check_greedy(const char *dir, const cJSON *greedy)
     return line;
 }
 
-/* The trainer gives the engine's log-probabilities to the last digit. */
-static void check_same(const char *dir, const cJSON *prompt, const cJSON *out)
+/* Expects the trainer's log-probabilities to equal the engine's to the last
+ * digit. */
+static void check_trainer_matches_engine(const char *dir, const cJSON *prompt,
+                                         const cJSON *out)
 {
     cJSON *row = cJSON_Duplicate(prompt, 1);
     uint32_t start = (uint32_t)cJSON_GetArraySize(row);
@@ -80,7 +82,7 @@ static void check_same(const char *dir, const cJSON *prompt, const cJSON *out)
         cJSON_AddItemToArray(row, cJSON_CreateNumber(id->valuedouble));
     }
     xr_str input = { 0 };
-    put_ids(row, &input);
+    put_ids_line(row, &input);
     const program_result *r = RUN(xr_str_text(&input), "score", "--model", dir);
     expect_code(r, 0);
     cJSON *line = output_line(r, 0);
@@ -95,7 +97,7 @@ static void check_same(const char *dir, const cJSON *prompt, const cJSON *out)
     cJSON_Delete(row);
 }
 
-static void agrees(void **state)
+static void program_agrees_with_transformers(void **state)
 {
     char dir[XR_PATH_CAP];
     golden_dir(*state, dir);
@@ -103,13 +105,15 @@ static void agrees(void **state)
     const cJSON *greedy = golden_part(golden, "greedy");
     check_scores(dir, golden);
     cJSON *line = check_greedy(dir, greedy);
-    check_same(dir, golden_part(greedy, "prompt"),
-               cJSON_GetArrayItem(golden_part(line, "outputs"), 0));
+    check_trainer_matches_engine(
+        dir, golden_part(greedy, "prompt"),
+        cJSON_GetArrayItem(golden_part(line, "outputs"), 0));
     cJSON_Delete(line);
     cJSON_Delete(golden);
 }
 
 int main(void)
 {
-    return golden_run("nn.parity.program", agrees, scratch_make, program_done);
+    return golden_run("nn.parity.program", program_agrees_with_transformers,
+                      scratch_make, program_done);
 }

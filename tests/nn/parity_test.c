@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every architecture against transformers: the small models of
- * tests/nn/goldens, with what transformers' eager attention in double precision
- * makes of them (tests/parity/decoders.py wrote both).
+ * Proves that every architecture agrees with transformers: outputs, gradients
+ * and greedy continuations of the small models of tests/nn/goldens, which
+ * transformers computed with eager attention in double precision
+ * (tests/parity/decoders.py wrote models and results).
  */
 #include "tests/nn/fixture.h"
 #include "tests/nn/goldens.h"
 
-#define TOKENS 64u /* of all rows of a golden */
+#define TOKENS 64u /* in all rows of a golden */
 #define VOCAB 64u
 
 typedef struct golden {
     fixture f;
     cJSON *json;
     fixture_rows rows;
-    fixture_items items; /* dlogp: of the mean negative log-likelihood */
+    fixture_items items; /* `dlogp` is the gradient of the mean negative
+                          * log-likelihood */
     xm_space *space;
     float logp[TOKENS];
 } golden;
@@ -96,7 +98,7 @@ static void check_logits(const golden *g)
 static void check_scores(golden *g)
 {
     fixture_out out = { .logp = g->logp };
-    fixture_step(&g->f, g->space, &g->rows, &g->items, NULL, &out);
+    fixture_pass(&g->f, g->space, &g->rows, &g->items, NULL, &out);
     double loss = 0;
     uint32_t n = 0;
     const cJSON *row = NULL;
@@ -114,8 +116,8 @@ static void check_scores(golden *g)
 
 /* ---- gradients ---------------------------------------------------------- */
 
-/* Where element i of a tensor, as files have it, lies in its parameter. */
-static uint64_t place_of(const xm_param *param, uint64_t i)
+/* The offset in a parameter of element i of its tensor in the file. */
+static uint64_t param_offset_of(const xm_param *param, uint64_t i)
 {
     if (!param->transposed)
         return i;
@@ -134,13 +136,14 @@ static void check_gradient(const golden *g, const xm_grads *grads,
     for (uint64_t i = 0; i < param->count; i++)
         sum += (double)grad[i] * (double)grad[i];
     golden_near(sqrt(sum), golden_part(want, "norm")->valuedouble, name, 0);
-    const cJSON *places = golden_part(want, "at");
-    for (uint32_t i = 0; i < (uint32_t)cJSON_GetArraySize(places); i++) {
-        uint64_t place = place_of(param, (uint64_t)golden_at(places, i));
-        assert_true(place < param->count);
-        golden_near((double)grad[place],
+    const cJSON *offsets = golden_part(want, "at");
+    for (uint32_t i = 0; i < (uint32_t)cJSON_GetArraySize(offsets); i++) {
+        uint64_t offset =
+            param_offset_of(param, (uint64_t)golden_at(offsets, i));
+        assert_true(offset < param->count);
+        golden_near((double)grad[offset],
                     golden_at(golden_part(want, "grad"), i), name,
-                    (uint32_t)golden_at(places, i));
+                    (uint32_t)golden_at(offsets, i));
     }
 }
 
@@ -148,7 +151,7 @@ static void check_gradients(golden *g)
 {
     xr_err err = { "" };
     xm_grads *grads = fixture_grads(&g->f);
-    fixture_step(&g->f, g->space, &g->rows, &g->items, grads, NULL);
+    fixture_pass(&g->f, g->space, &g->rows, &g->items, grads, NULL);
     fixture_ok(xm_grads_finish(grads, &err), &err);
     const cJSON *list = golden_part(g->json, "grads");
     const cJSON *want = NULL;
@@ -160,9 +163,10 @@ static void check_gradients(golden *g)
     xm_grads_destroy(grads);
 }
 
-/* ---- greedy continuation, with a cache ---------------------------------- */
+/* ---- greedy continuation, with a KV cache ------------------------------- */
 
-/* The trainer's log-probabilities of the row have the bits of the sampler's. */
+/* The trainer's log-probabilities of the row must have the bits of the
+ * sampler's. */
 static void check_bits(const golden *g, const int32_t *ids, uint32_t prompt,
                        uint32_t count, const float *logp)
 {
@@ -171,7 +175,7 @@ static void check_bits(const golden *g, const int32_t *ids, uint32_t prompt,
     fixture_items items = make_items(&row);
     float scored[TOKENS];
     fixture_out out = { .logp = scored };
-    fixture_step(&g->f, g->space, &row, &items, NULL, &out);
+    fixture_pass(&g->f, g->space, &row, &items, NULL, &out);
     assert_memory_equal(scored + prompt - 1, logp + prompt - 1,
                         (count - prompt) * sizeof *logp);
     fixture_items_free(&items);
@@ -203,7 +207,7 @@ static void check_greedy(const golden *g)
 
 /* ---- the suite ---------------------------------------------------------- */
 
-static void agrees(void **state)
+static void golden_agrees_with_transformers(void **state)
 {
     golden g = { 0 };
     golden_open(*state, &g);
@@ -215,5 +219,5 @@ static void agrees(void **state)
 
 int main(void)
 {
-    return golden_run("nn.parity", agrees, NULL, NULL);
+    return golden_run("nn.parity", golden_agrees_with_transformers, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A decoder in double precision, straight from the formulas: what the fp32
- * forward is compared with, and what is differentiated numerically.
+ * Declares a decoder in double precision, written straight from the formulas.
+ * The fp32 forward pass is compared with it, and it is differentiated
+ * numerically.
  */
 #ifndef XM_TEST_REFERENCE_H
 #define XM_TEST_REFERENCE_H
@@ -11,23 +12,23 @@
 typedef struct reference {
     const xm_config *config;
     const xm_layout *layout;
-    double **buckets; /* values of the parameters, laid out as the weights */
+    double **buckets; /* values of the parameters, laid out like the weights */
 } reference;
 
 void reference_make(reference *ref, const fixture *f);
 void reference_free(reference *ref);
 
-/* One output of an item. */
+/* The outputs of one item. */
 typedef struct reference_out {
     double logp;
     double entropy;
     double value;
 } reference_out;
 
-/* Outputs of all items [items->count]. */
+/* Computes the outputs of all items [items->count]. */
 void reference_run(const reference *ref, const fixture_rows *rows,
                    const fixture_items *items, reference_out *out);
-/* sum of dlogp logp + dentropy entropy + dvalue value. */
+/* Returns the sum of dlogp logp + dentropy entropy + dvalue value. */
 double reference_loss(const reference *ref, const fixture_rows *rows,
                       const fixture_items *items);
 

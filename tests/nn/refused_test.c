@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a pass does not take, at the bound and one beyond it, and what it says
- * when the device refuses.
+ * Proves that passes, weights and tables refuse arguments just beyond their
+ * bounds, and that a pass reports each refusal of the device.
  */
 #include "model/hf/param_slots.h"
 #include "tests/nn/fixture.h"
@@ -15,8 +15,8 @@ static void assert_refused(xray_status got, xray_status want, const xr_err *err,
                  says);
 }
 
-static xm_space *space_of(const fixture *f, uint64_t tokens, uint64_t rows,
-                          uint32_t flags)
+static xm_space *make_space(const fixture *f, uint64_t tokens, uint64_t rows,
+                            uint32_t flags)
 {
     xr_err err = { "" };
     xm_space *space = NULL;
@@ -26,7 +26,7 @@ static xm_space *space_of(const fixture *f, uint64_t tokens, uint64_t rows,
     return space;
 }
 
-static void a_space_has_tokens_and_rows(void **state)
+static void spaces_need_tokens_and_rows(void **state)
 {
     (void)state;
     static const struct {
@@ -55,11 +55,11 @@ static void a_space_has_tokens_and_rows(void **state)
                        XRAY_E_RANGE, &err, cases[i].says);
         assert_null(space);
     }
-    xm_space_destroy(space_of(&f, 1, 1, 0));
+    xm_space_destroy(make_space(&f, 1, 1, 0));
     fixture_end(&f);
 }
 
-static void a_forward_fits_its_space(void **state)
+static void forward_passes_fit_their_space(void **state)
 {
     (void)state;
     static const uint32_t lengths[] = { 6, 7 };
@@ -67,9 +67,9 @@ static void a_forward_fits_its_space(void **state)
     fixture f;
     fixture_make(&f, &fixture_kinds[0], 5);
     fixture_rows rows = fixture_rows_make(lengths, 2, 30, 1);
-    xm_space *exact = space_of(&f, 13, 2, 0);
-    xm_space *tokens = space_of(&f, 12, 2, 0);
-    xm_space *one_row = space_of(&f, 13, 1, 0);
+    xm_space *exact = make_space(&f, 13, 2, 0);
+    xm_space *tokens = make_space(&f, 12, 2, 0);
+    xm_space *one_row = make_space(&f, 13, 1, 0);
     fixture_ok(xm_forward(f.decoder, exact, &rows.pack, &err), &err);
     assert_refused(xm_forward(f.decoder, tokens, &rows.pack, &err),
                    XRAY_E_RANGE, &err,
@@ -96,7 +96,7 @@ static void a_forward_fits_its_space(void **state)
     fixture_end(&f);
 }
 
-static void a_step_fits_its_space(void **state)
+static void cached_passes_fit_their_space(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -106,8 +106,8 @@ static void a_step_fits_its_space(void **state)
     fixture_ok(
         xm_decoder_create(&f.config, &f.weights->table, 7, "test", &err, &few),
         &err);
-    xm_space *space = space_of(&f, 4, 1, 0);
-    xm_space *train = space_of(&f, 4, 1, XM_SPACE_TRAIN);
+    xm_space *space = make_space(&f, 4, 1, 0);
+    xm_space *train = make_space(&f, 4, 1, XM_SPACE_TRAIN);
     const float *hidden = NULL;
     const struct {
         xm_decode_batch step;
@@ -119,12 +119,12 @@ static void a_step_fits_its_space(void **state)
         { { .tokens = 5, .position_bound = 7 },
           space,
           XRAY_E_RANGE,
-          "a step of 5 tokens, 0 of them wanted, does not fit a space of 4 "
+          "a batch of 5 tokens and 0 outputs does not fit a space of 4 "
           "tokens" },
         { { .tokens = 0, .last_count = 1, .position_bound = 7 },
           space,
           XRAY_E_RANGE,
-          "a step of 0 tokens, 1 of them wanted, does not fit a space of 4 "
+          "a batch of 0 tokens and 1 outputs does not fit a space of 4 "
           "tokens" },
         { { .tokens = 0, .position_bound = 8 },
           space,
@@ -133,7 +133,7 @@ static void a_step_fits_its_space(void **state)
         { { .tokens = 0, .position_bound = 7 },
           train,
           XRAY_E_ARG,
-          "a step with a cache needs a space that is not for training" },
+          "a pass with a KV cache needs a space that is not for training" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         err = (xr_err){ "" };
@@ -147,8 +147,9 @@ static void a_step_fits_its_space(void **state)
     fixture_end(&f);
 }
 
-/* As many outputs as the forward kept tokens, and none of a step's. */
-static void outputs_are_of_the_last_forward(void **state)
+/* A forward pass yields at most as many outputs as it has tokens; a pass with a
+ * KV cache leaves none. */
+static void outputs_belong_to_the_last_forward_pass(void **state)
 {
     (void)state;
     static const uint32_t lengths[] = { 3 };
@@ -160,7 +161,7 @@ static void outputs_are_of_the_last_forward(void **state)
     int32_t *index = fixture_alloc(&f.device, sizeof all);
     memcpy(index, all, sizeof all);
     xm_items items = { .count = 3, .index = index, .target = index };
-    xm_space *space = space_of(&f, 4, 1, 0);
+    xm_space *space = make_space(&f, 4, 1, 0);
     xm_token_outputs out;
     fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
     fixture_ok(xm_outputs(f.decoder, space, &items, &out, &err), &err);
@@ -170,20 +171,20 @@ static void outputs_are_of_the_last_forward(void **state)
     items.count = 4;
     assert_refused(
         xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
-        "outputs of 4 tokens are asked for, the last forward kept 3");
+        "outputs of 4 tokens were asked for, but the last forward pass kept 3");
     items.count = 1;
     xm_space_forget(space);
     assert_refused(
         xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
-        "outputs of 1 tokens are asked for, the last forward kept 0");
+        "outputs of 1 tokens were asked for, but the last forward pass kept 0");
     fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
     const float *hidden = NULL;
     const xm_decode_batch none = { .tokens = 0, .position_bound = 1 };
     fixture_ok(xm_decode(f.decoder, space, &none, &hidden, &err), &err);
     assert_refused(
         xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
-        "outputs of 1 tokens are asked for, the last forward kept 0");
-    /* A forward that is refused keeps nothing either. */
+        "outputs of 1 tokens were asked for, but the last forward pass kept 0");
+    /* A refused forward pass keeps nothing either. */
     fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
     rows.pack.row_bound = UINT64_C(1) << 40;
     assert_int_equal(xm_forward(f.decoder, space, &rows.pack, &err),
@@ -196,7 +197,7 @@ static void outputs_are_of_the_last_forward(void **state)
     fixture_end(&f);
 }
 
-static void a_backward_is_of_one_forward(void **state)
+static void each_forward_pass_allows_one_backward_pass(void **state)
 {
     (void)state;
     static const uint32_t lengths[] = { 3, 2 };
@@ -207,34 +208,38 @@ static void a_backward_is_of_one_forward(void **state)
     fixture_make(&g, &fixture_kinds[0], 5);
     fixture_rows rows = fixture_rows_make(lengths, 2, 30, 1);
     fixture_rows one = fixture_rows_make(lengths, 1, 30, 1);
-    xm_space *keeps = space_of(&f, 8, 2, XM_SPACE_TRAIN);
-    xm_space *plain = space_of(&f, 8, 2, 0);
+    xm_space *keeps = make_space(&f, 8, 2, XM_SPACE_TRAIN);
+    xm_space *plain = make_space(&f, 8, 2, 0);
     xm_grads *grads = fixture_grads(&f);
     const float *d = xm_space_hidden(keeps);
     fixture_ok(xm_forward(f.decoder, plain, &rows.pack, &err), &err);
-    assert_refused(xm_backward(f.decoder, plain, &rows.pack, d, grads, &err),
-                   XRAY_E_STATE, &err,
-                   "the space of this forward keeps nothing for a backward "
-                   "pass");
+    assert_refused(
+        xm_backward(f.decoder, plain, &rows.pack, d, grads, &err), XRAY_E_STATE,
+        &err,
+        "the space of this forward pass keeps nothing for a backward "
+        "pass");
     const xm_items none = { .count = 0 };
     const xm_output_grads zero = { NULL, NULL, NULL };
     const float *dhidden = NULL;
-    assert_refused(xm_outputs_backward(f.decoder, plain, &none, &zero, grads,
-                                       &dhidden, &err),
-                   XRAY_E_STATE, &err,
-                   "the space of this forward keeps nothing for a backward "
-                   "pass");
+    assert_refused(
+        xm_outputs_backward(f.decoder, plain, &none, &zero, grads, &dhidden,
+                            &err),
+        XRAY_E_STATE, &err,
+        "the space of this forward pass keeps nothing for a backward "
+        "pass");
     fixture_ok(xm_forward(f.decoder, keeps, &rows.pack, &err), &err);
     assert_refused(xm_backward(f.decoder, keeps, &one.pack, d, grads, &err),
                    XRAY_E_STATE, &err,
-                   "a backward of 3 tokens, but the last forward kept 5 (a "
-                   "backward uses them up)");
+                   "a backward pass of 3 tokens was asked for, but the last "
+                   "forward pass kept 5 ("
+                   "each backward pass uses them up)");
     fixture_ok(xm_backward(f.decoder, keeps, &rows.pack, d, grads, &err), &err);
     assert_refused(xm_backward(f.decoder, keeps, &rows.pack, d, grads, &err),
                    XRAY_E_STATE, &err,
-                   "a backward of 5 tokens, but the last forward kept 0 (a "
-                   "backward uses them up)");
-    /* Gradients of another model: a layer less. */
+                   "a backward pass of 5 tokens was asked for, but the last "
+                   "forward pass kept 0 ("
+                   "each backward pass uses them up)");
+    /* Gradients of a model with another MLP size. */
     xm_config other = f.config;
     xm_layout *layout = NULL;
     xm_grads *wrong = NULL;
@@ -258,22 +263,24 @@ static void a_backward_is_of_one_forward(void **state)
     fixture_end(&f);
 }
 
-/* ---- a device that refuses ----------------------------------------------- */
+/* ---- a device that refuses ---------------------------------------------- */
 
-static int32_t left; /* calls until one is refused; below 0: none is */
+static int32_t calls_left; /* calls until one is refused; below 0: none is
+                            * refused */
 
-static int refuses(void)
+static int should_refuse(void)
 {
-    return left >= 0 && left-- == 0;
+    return calls_left >= 0 && calls_left-- == 0;
 }
 
-static const xray_device_ops *own; /* the CPU's */
+static const xray_device_ops *cpu_ops; /* those of device-cpu */
 
-#define WRAP(op, type)                                                  \
-    static xray_status fail_##op(void *self, xray_stream *stream,       \
-                                 const type *call)                      \
-    {                                                                   \
-        return refuses() ? XRAY_E_DEVICE : own->op(self, stream, call); \
+#define WRAP(op, type)                                            \
+    static xray_status fail_##op(void *self, xray_stream *stream, \
+                                 const type *call)                \
+    {                                                             \
+        return should_refuse() ? XRAY_E_DEVICE                    \
+                               : cpu_ops->op(self, stream, call); \
     }
 WRAP(matmul, xray_matmul)
 WRAP(rmsnorm, xray_rmsnorm)
@@ -291,10 +298,10 @@ WRAP(glu_grad, xray_glu_grad)
 WRAP(embedding, xray_embedding)
 WRAP(embedding_grad, xray_embedding_grad)
 
-static const xray_device_ops *refusing(const xray_device_ops *ops)
+static const xray_device_ops *wrap_refusing_device(const xray_device_ops *ops)
 {
     static xray_device_ops made;
-    own = ops;
+    cpu_ops = ops;
     made = *ops;
     made.matmul = fail_matmul;
     made.rmsnorm = fail_rmsnorm;
@@ -314,11 +321,11 @@ static const xray_device_ops *refusing(const xray_device_ops *ops)
     return &made;
 }
 
-/* Forward, heads and backward; the first status that is none. */
-static xray_status one_step(const fixture *f, xm_space *space,
-                            const fixture_rows *rows,
-                            const fixture_items *items, xm_grads *grads,
-                            xr_err *err)
+/* Runs forward pass, outputs and backward pass; returns the first error. */
+static xray_status run_training_pass(const fixture *f, xm_space *space,
+                                     const fixture_rows *rows,
+                                     const fixture_items *items,
+                                     xm_grads *grads, xr_err *err)
 {
     xm_token_outputs out;
     const float *dhidden = NULL;
@@ -335,28 +342,29 @@ static xray_status one_step(const fixture *f, xm_space *space,
     return status;
 }
 
-/* Whichever call of a step the device refuses, the step ends with its status
- * and a sentence; the next step is a whole one. */
-static void every_refusal_of_the_device_ends_the_step(void **state)
+/* Whichever call the device refuses, the pass ends with that status and a
+ * message, and the next pass runs in full. */
+static void every_refusal_of_the_device_ends_the_pass(void **state)
 {
     (void)state;
     static const uint32_t lengths[] = { 3, 2 };
     xr_err err = { "" };
     fixture f;
     fixture_device device = fixture_open(1, "auto");
-    device.ops = refusing(device.ops);
-    left = -1;
+    device.ops = wrap_refusing_device(device.ops);
+    calls_left = -1;
     fixture_make_on(&f, &fixture_kinds[0], 5, device);
     fixture_rows rows = fixture_rows_make(lengths, 2, 30, 1);
     fixture_items items = fixture_items_make(&rows, 0, 1);
-    xm_space *space = space_of(&f, 8, 2, XM_SPACE_TRAIN);
+    xm_space *space = make_space(&f, 8, 2, XM_SPACE_TRAIN);
     xm_grads *grads = fixture_grads(&f);
     int32_t calls = 0;
     for (;; calls++) {
-        left = calls;
+        calls_left = calls;
         err = (xr_err){ "" };
-        xray_status status = one_step(&f, space, &rows, &items, grads, &err);
-        if (left >= 0) {
+        xray_status status =
+            run_training_pass(&f, space, &rows, &items, grads, &err);
+        if (calls_left >= 0) {
             fixture_ok(status, &err);
             break;
         }
@@ -365,12 +373,12 @@ static void every_refusal_of_the_device_ends_the_step(void **state)
             !strstr(err.text, "(-300)"))
             fail_msg("call %d: [%s]", (int)calls, err.text);
     }
-    /* Two layers: a product of q, k, v, of the output, of gate and up, and
-     * down; both ways, and more. */
+    /* Two layers have four products each, all of them forward and backward, and
+     * further operators. */
     if (calls < 40)
         fail_msg("%d calls", (int)calls);
-    left = 2;
-    assert_int_equal(one_step(&f, space, &rows, &items, grads, &err),
+    calls_left = 2;
+    assert_int_equal(run_training_pass(&f, space, &rows, &items, grads, &err),
                      XRAY_E_DEVICE);
     assert_string_equal(err.text,
                         "layer 0: the device refused a matrix product (-300)");
@@ -381,20 +389,21 @@ static void every_refusal_of_the_device_ends_the_step(void **state)
     fixture_end(&f);
 }
 
-/* A prompt's first part wants no output; what fails in it is told. */
-static void a_step_without_outputs_ends_with_its_status(void **state)
+/* The first part of a prompt needs no output, but its errors must be reported.
+ */
+static void cached_passes_without_outputs_report_errors(void **state)
 {
     (void)state;
     xr_err err = { "" };
     fixture f;
     fixture_device device = fixture_open(1, "auto");
-    device.ops = refusing(device.ops);
-    left = -1;
+    device.ops = wrap_refusing_device(device.ops);
+    calls_left = -1;
     fixture_make_on(&f, &fixture_kinds[0], 5, device);
-    xm_space *space = space_of(&f, 4, 1, 0);
+    xm_space *space = make_space(&f, 4, 1, 0);
     const xm_decode_batch step = { .tokens = 1, .position_bound = 1 };
     const float *hidden = NULL;
-    left = 0;
+    calls_left = 0;
     assert_int_equal(xm_decode(f.decoder, space, &step, &hidden, &err),
                      XRAY_E_DEVICE);
     assert_non_null(strstr(err.text, "the device refused "));
@@ -402,9 +411,9 @@ static void a_step_without_outputs_ends_with_its_status(void **state)
     fixture_end(&f);
 }
 
-/* ---- tables -------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------- */
 
-/* The weights of `g` are taken from an edited table of `f`. */
+/* Imports an edited table of `f` into the weights of `g`. */
 static void import_edited(const fixture *f, const fixture *g, uint32_t edit,
                           xray_status want, const char *says)
 {
@@ -434,7 +443,7 @@ static void import_edited(const fixture *f, const fixture *g, uint32_t edit,
     free(tensors);
 }
 
-static void a_table_is_taken_whole_or_not(void **state)
+static void incomplete_tables_are_refused_before_the_import(void **state)
 {
     (void)state;
     fixture f;
@@ -452,27 +461,29 @@ static void a_table_is_taken_whole_or_not(void **state)
                    f.config.hidden + 1, f.config.hidden);
     import_edited(&f, &g, 1, XRAY_E_CONFIG, says);
     (void)snprintf(says, sizeof says,
-                   "tensor model.norm.weight: only elements [0, %u) of it are "
-                   "published, the whole is needed",
+                   "tensor model.norm.weight: only elements [0, %u) are "
+                   "published, but all are needed",
                    f.config.hidden - 1);
     import_edited(&f, &g, 2, XRAY_E_UNSUPPORTED, says);
-    (void)snprintf(says, sizeof says,
-                   "tensor model.norm.weight: element type %u is published, "
-                   "fp32 (or bf16 of a matrix) is needed",
-                   XRAY_BF16);
+    (void)snprintf(
+        says, sizeof says,
+        "tensor model.norm.weight: its published element type is %u, "
+        "expected fp32 (or bf16 for a matrix)",
+        XRAY_BF16);
     import_edited(&f, &g, 3, XRAY_E_UNSUPPORTED, says);
-    (void)snprintf(says, sizeof says,
-                   "tensor model.norm.weight: element type %u is published, "
-                   "fp32 (or bf16 of a matrix) is needed",
-                   XRAY_F32);
+    (void)snprintf(
+        says, sizeof says,
+        "tensor model.norm.weight: its published element type is %u, "
+        "expected fp32 (or bf16 for a matrix)",
+        XRAY_F32);
     import_edited(&f, &g, 4, XRAY_E_UNSUPPORTED, says);
-    /* Nothing was taken of any. */
+    /* No value was imported from any of them. */
     assert_true(g.weights->buckets[0][0] == before);
     fixture_end(&g);
     fixture_end(&f);
 }
 
-static void readers_are_counted(void **state)
+static void weights_with_readers_do_not_change(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -484,18 +495,18 @@ static void readers_are_counted(void **state)
                    XRAY_E_STATE, &err,
                    "the weights cannot change while 1 reader holds them");
     assert_refused(xm_weights_changed(f.weights, 1, &err), XRAY_E_STATE, &err,
-                   "the weights changed under 1 lease: their readers must "
+                   "the weights changed while 1 lease held them: readers must "
                    "finish first");
     fixture_ok(table->lease(table->owner), NULL);
     assert_refused(xm_weights_import(f.weights, table, &err), XRAY_E_STATE,
                    &err, "the weights cannot change while 2 readers hold them");
     assert_refused(xm_weights_changed(f.weights, 1, &err), XRAY_E_STATE, &err,
-                   "the weights changed under 2 leases: their readers must "
+                   "the weights changed while 2 leases held them: readers must "
                    "finish first");
     table->release(table->owner);
     assert_int_equal(xm_weights_changed(f.weights, 1, &err), XRAY_E_STATE);
     table->release(table->owner);
-    table->release(table->owner); /* one too many is no more than none */
+    table->release(table->owner); /* a release too many does no harm */
     fixture_ok(xm_weights_changed(f.weights, 7, &err), &err);
     assert_int_equal(table->version(table->owner), 7);
     fixture_end(&f);
@@ -504,15 +515,15 @@ static void readers_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_space_has_tokens_and_rows),
-        cmocka_unit_test(a_forward_fits_its_space),
-        cmocka_unit_test(a_step_fits_its_space),
-        cmocka_unit_test(outputs_are_of_the_last_forward),
-        cmocka_unit_test(a_backward_is_of_one_forward),
-        cmocka_unit_test(every_refusal_of_the_device_ends_the_step),
-        cmocka_unit_test(a_step_without_outputs_ends_with_its_status),
-        cmocka_unit_test(a_table_is_taken_whole_or_not),
-        cmocka_unit_test(readers_are_counted),
+        cmocka_unit_test(spaces_need_tokens_and_rows),
+        cmocka_unit_test(forward_passes_fit_their_space),
+        cmocka_unit_test(cached_passes_fit_their_space),
+        cmocka_unit_test(outputs_belong_to_the_last_forward_pass),
+        cmocka_unit_test(each_forward_pass_allows_one_backward_pass),
+        cmocka_unit_test(every_refusal_of_the_device_ends_the_pass),
+        cmocka_unit_test(cached_passes_without_outputs_report_errors),
+        cmocka_unit_test(incomplete_tables_are_refused_before_the_import),
+        cmocka_unit_test(weights_with_readers_do_not_change),
     };
     return cmocka_run_group_tests_name("nn.refused", tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * resave FROM TO BYTES: loads a model folder and writes its weights again, in
- * shards of at most BYTES. For tests/parity/hf_roundtrip.py; not a test.
+ * Loads a model folder and saves its weights again, in shards of at most BYTES:
+ * resave FROM TO BYTES. This program serves tests/parity/hf_roundtrip.py and is
+ * not a test.
  */
 #include "core/base/str.h"
 #include "model/hf/safetensors.h"

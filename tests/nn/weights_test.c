@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layout, loading, saving, sharing of weights, and what is refused.
+ * Proves how weights are laid out, loaded, saved, shared and leased, and what
+ * is refused.
  */
 #include <math.h>
 
@@ -32,9 +33,9 @@ static void assert_says(const xr_err *err, const char *part)
         fail_msg("\"%s\" does not say \"%s\"", err->text, part);
 }
 
-/* Fused runs lie behind one another; every matrix starts on 64 bytes; nothing
- * overlaps or leaves its bucket. */
-static void layout_keeps_fused_runs_together(void **state)
+/* Fused parameters are adjacent, every matrix starts at a multiple of 64 bytes,
+ * and no parameter overlaps another or leaves its bucket. */
+static void layout_keeps_fused_matrices_together(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
@@ -95,10 +96,10 @@ static void saved_weights_load_again(void **state)
     }
 }
 
-/* Saves a model of one kind and tries to load it as another, which a refusal
- * leaves as it was. */
-static void load_as(const fixture_kind *kind, const fixture_kind *other,
-                    xray_status want, const char *says)
+/* Saves a model of one kind and tries to load it as another; a refusal must
+ * leave the weights as they were. */
+static void check_load_as(const fixture_kind *kind, const fixture_kind *other,
+                          xray_status want, const char *says)
 {
     xr_err err = { "" };
     fixture f;
@@ -126,15 +127,15 @@ static void wrong_checkpoints_are_refused(void **state)
     const fixture_kind *tied = &fixture_kinds[0];
     const fixture_kind *untied = &fixture_kinds[1];
     const fixture_kind *biased = &fixture_kinds[3];
-    load_as(tied, untied, XRAY_E_CONFIG, "lm_head.weight");
-    load_as(tied, biased, XRAY_E_CONFIG, "q_proj.bias");
-    load_as(biased, tied, XRAY_E_CONFIG, "q_proj.bias");
+    check_load_as(tied, untied, XRAY_E_CONFIG, "lm_head.weight");
+    check_load_as(tied, biased, XRAY_E_CONFIG, "q_proj.bias");
+    check_load_as(biased, tied, XRAY_E_CONFIG, "q_proj.bias");
     fixture_kind wider = *tied;
     wider.config.ffn += 4;
-    load_as(tied, &wider, XRAY_E_CONFIG, "mlp.gate_proj.weight");
-    load_as(tied, &wider, XRAY_E_CONFIG, "[20, 24]");
-    /* A head that the tied model does not read is no error. */
-    load_as(untied, tied, XRAY_OK, NULL);
+    check_load_as(tied, &wider, XRAY_E_CONFIG, "mlp.gate_proj.weight");
+    check_load_as(tied, &wider, XRAY_E_CONFIG, "[20, 24]");
+    /* An lm_head that a tied model does not read is no error. */
+    check_load_as(untied, tied, XRAY_OK, NULL);
 }
 
 static void a_missing_value_head_starts_at_zero(void **state)
@@ -155,9 +156,9 @@ static void a_missing_value_head_starts_at_zero(void **state)
     fixture_end(&f);
 }
 
-/* A policy is loaded from a folder with a value head, and a value head from
- * transformers' name for it. */
-static void value_heads_go_by_both_names(void **state)
+/* A policy can be loaded from a folder with a value head, and a value head
+ * under its name in transformers. */
+static void value_heads_load_under_both_names(void **state)
 {
     static const char ours[] = "\"value_head.weight\"";
     static const char theirs[] = "\"score.weight\"     ";
@@ -197,7 +198,7 @@ static void value_heads_go_by_both_names(void **state)
     fixture_end(&f);
 }
 
-static double deviation(const fixture *f, const char *name)
+static double root_mean_square(const fixture *f, const char *name)
 {
     const xm_param *p = xm_layout_find(f->layout, name);
     const float *x = f->weights->buckets[p->bucket] + p->offset;
@@ -227,41 +228,44 @@ static void random_weights_follow_the_seed(void **state)
         size_t size = f[0].layout->bucket_sizes[b] * sizeof(float);
         assert_memory_equal(f[0].weights->buckets[b], f[1].weights->buckets[b],
                             size);
-        /* The last bucket holds a norm and the value head alone. */
+        /* The last bucket holds only a norm and the value head. */
         if (b + 1 < f[0].layout->bucket_count)
             assert_memory_not_equal(f[0].weights->buckets[b],
                                     f[2].weights->buckets[b], size);
     }
     double sigma = kind.config.init_range;
-    double down = deviation(&f[0], "model.layers.1.mlp.down_proj.weight");
-    double gate = deviation(&f[0], "model.layers.1.mlp.gate_proj.weight");
+    double down =
+        root_mean_square(&f[0], "model.layers.1.mlp.down_proj.weight");
+    double gate =
+        root_mean_square(&f[0], "model.layers.1.mlp.gate_proj.weight");
     assert_true(fabs(gate / sigma - 1) < 0.03);
     assert_true(fabs(down / sigma * sqrt(2.0 * kind.config.layers) - 1) < 0.03);
-    assert_true(deviation(&f[0], XM_VALUE_HEAD) == 0);
-    assert_true(deviation(&f[0], "model.norm.weight") == 1);
+    assert_true(root_mean_square(&f[0], XM_VALUE_HEAD) == 0);
+    assert_true(root_mean_square(&f[0], "model.norm.weight") == 1);
     for (int i = 0; i < 3; i++)
         fixture_end(&f[i]);
 }
 
-/* A device whose memory the host must not touch: the CPU's, that says so. */
-static const xray_device_ops *far_ops;
+/* The operators of a CPU device that claims the host cannot access its memory.
+ */
+static const xray_device_ops *host_ops;
 
-static xray_status far_info(void *self, xray_device_info *info)
+static xray_status device_memory_info(void *self, xray_device_info *info)
 {
-    xray_status status = far_ops->info(self, info);
+    xray_status status = host_ops->info(self, info);
     info->host_memory = 0;
     return status;
 }
 
-static void weights_reach_far_memory_by_copies(void **state)
+static void weights_reach_device_memory_by_copies(void **state)
 {
     (void)state;
     xr_err err = { "" };
     fixture f;
     fixture_make(&f, &fixture_kinds[2], 5);
-    far_ops = f.device.ops;
-    xray_device_ops ops = *far_ops;
-    ops.info = far_info;
+    host_ops = f.device.ops;
+    xray_device_ops ops = *host_ops;
+    ops.info = device_memory_info;
     xm_weights *far[2];
     for (int i = 0; i < 2; i++)
         fixture_ok(xm_weights_create(f.layout, &ops, f.device.self, "test", 0,
@@ -300,7 +304,7 @@ static void imported_weights_are_equal(void **state)
     fixture_end(&f);
 }
 
-static void leased_weights_hold_still(void **state)
+static void leased_weights_do_not_change(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -317,9 +321,10 @@ static void leased_weights_hold_still(void **state)
     fixture_end(&f);
 }
 
-/* Binds a table after an edit of one tensor of it. */
-static void bind_edited(const fixture *f, const char *name,
-                        void (*edit)(xray_tensor *), const char *says)
+/* Expects a decoder to refuse a table in which one tensor was edited. */
+static void assert_binding_refused(const fixture *f, const char *name,
+                                   void (*edit)(xray_tensor *),
+                                   const char *says)
 {
     xr_err err = { "" };
     xm_decoder *decoder = NULL;
@@ -376,17 +381,18 @@ static void tables_that_cannot_be_shared_are_refused(void **state)
     static const char bias[] = "model.layers.0.self_attn.v_proj.bias";
     static const char up[] = "model.layers.0.mlp.up_proj.weight";
     static const char down[] = "model.layers.0.mlp.down_proj.weight";
-    bind_edited(&f, k, shift_row, "behind");
-    bind_edited(&f, up, shift_row, "behind");
-    bind_edited(&f, bias, move_data, "behind");
-    bind_edited(&f, down, forget_handle, "handle");
-    bind_edited(&f, down, cut_shard, "whole");
-    bind_edited(&f, down, change_shape, "shape");
-    bind_edited(&f, "model.norm.weight", cut_shard, "whole");
+    assert_binding_refused(&f, k, shift_row, "does not follow");
+    assert_binding_refused(&f, up, shift_row, "does not follow");
+    assert_binding_refused(&f, bias, move_data, "does not follow");
+    assert_binding_refused(&f, down, forget_handle, "handle");
+    assert_binding_refused(&f, down, cut_shard, "all are needed");
+    assert_binding_refused(&f, down, change_shape, "shape");
+    assert_binding_refused(&f, "model.norm.weight", cut_shard,
+                           "all are needed");
     fixture_end(&f);
 }
 
-static void misuse_is_refused(void **state)
+static void passes_out_of_order_are_refused(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -408,9 +414,9 @@ static void misuse_is_refused(void **state)
                      XRAY_E_RANGE);
     assert_int_equal(xm_outputs(f.decoder, space, &items.items, &out, &err),
                      XRAY_E_STATE);
-    /* One backward a forward. */
+    /* Each forward pass allows one backward pass. */
     xm_grads *grads = fixture_grads(&f);
-    fixture_step(&f, space, &rows, &items, grads, NULL);
+    fixture_pass(&f, space, &rows, &items, grads, NULL);
     assert_int_equal(xm_backward(f.decoder, space, &rows.pack,
                                  xm_space_hidden(space), grads, &err),
                      XRAY_E_STATE);
@@ -428,8 +434,8 @@ static void misuse_is_refused(void **state)
     fixture_end(&f);
 }
 
-/* What the plan says is what the device gives. */
-static void planned_bytes_are_taken(void **state)
+/* The device allocates exactly the planned bytes. */
+static void spaces_occupy_the_planned_bytes(void **state)
 {
     (void)state;
     for (size_t k = 0; k < fixture_kind_count; k++) {
@@ -461,23 +467,23 @@ static void planned_bytes_are_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layout_keeps_fused_runs_together),
+        cmocka_unit_test(layout_keeps_fused_matrices_together),
         cmocka_unit_test_setup_teardown(saved_weights_load_again, make_folder,
                                         drop_folder),
         cmocka_unit_test_setup_teardown(wrong_checkpoints_are_refused,
                                         make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(a_missing_value_head_starts_at_zero,
                                         make_folder, drop_folder),
-        cmocka_unit_test_setup_teardown(value_heads_go_by_both_names,
+        cmocka_unit_test_setup_teardown(value_heads_load_under_both_names,
                                         make_folder, drop_folder),
         cmocka_unit_test(random_weights_follow_the_seed),
-        cmocka_unit_test_setup_teardown(weights_reach_far_memory_by_copies,
+        cmocka_unit_test_setup_teardown(weights_reach_device_memory_by_copies,
                                         make_folder, drop_folder),
         cmocka_unit_test(imported_weights_are_equal),
-        cmocka_unit_test(leased_weights_hold_still),
+        cmocka_unit_test(leased_weights_do_not_change),
         cmocka_unit_test(tables_that_cannot_be_shared_are_refused),
-        cmocka_unit_test(misuse_is_refused),
-        cmocka_unit_test(planned_bytes_are_taken),
+        cmocka_unit_test(passes_out_of_order_are_refused),
+        cmocka_unit_test(spaces_occupy_the_planned_bytes),
     };
     return cmocka_run_group_tests_name("nn.weights", tests, NULL, NULL);
 }

@@ -141,9 +141,9 @@ static void run(probe *p)
     assert_non_null(logp);
     fixture_out out = { .logp = logp };
     xm_grads *grads = fixture_grads(&p->f);
-    fixture_step(&p->f, space, &p->rows, &p->items, NULL, &out);
+    fixture_pass(&p->f, space, &p->rows, &p->items, NULL, &out);
     float *logits = make_logits(p, space);
-    fixture_step(&p->f, space, &p->rows, &p->items, grads, NULL);
+    fixture_pass(&p->f, space, &p->rows, &p->items, grads, NULL);
     fixture_ok(xm_grads_finish(grads, &err), &err);
     write_outputs(p, logits, logp);
     write_as_model(p, grads->buckets, "grads", XM_ST_SHARD_BYTES);

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds the tensors of parameters in a published table of weights, and checks
+ * their shapes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/nn/weights_internal.h"
+
+/* Formats a shape as "[3, 4]". */
+static void format_shape(const uint64_t *shape, uint32_t dims, char *out,
+                         size_t cap)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < dims && used < cap; i++) {
+        int n = snprintf(out + used, cap - used, "%s%llu", i ? ", " : "[",
+                         (unsigned long long)shape[i]);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (used < cap)
+        (void)snprintf(out + used, cap - used, dims ? "]" : "[]");
+}
+
+xray_status xm_param_check_shape(const xm_param *param, int on_disk,
+                                 const uint64_t *shape, uint32_t dims,
+                                 const char *where, xr_err *err)
+{
+    uint32_t want_dims = param->cols ? 2 : 1;
+    int turned = on_disk && param->transposed;
+    uint64_t want[2] = { turned ? param->cols : param->rows,
+                         turned ? param->rows : param->cols };
+    if (dims == want_dims && shape[0] == want[0] &&
+        (dims == 1 || shape[1] == want[1]))
+        return XRAY_OK;
+    char got_text[128];
+    char want_text[64];
+    format_shape(shape, dims, got_text, sizeof got_text);
+    format_shape(want, want_dims, want_text, sizeof want_text);
+    return xr_fail(err, XRAY_E_CONFIG,
+                   "%s: tensor %s has shape %s, the model's config says %s",
+                   where, param->name, got_text, want_text);
+}
+
+const xray_tensor *xm_tensor_named(const xray_weights *table, const char *name)
+{
+    const char *at = (const char *)table->tensors;
+    for (uint32_t i = 0; i < table->tensor_count; i++) {
+        const xray_tensor *tensor =
+            (const void *)(at + (uint64_t)i * table->tensor_stride);
+        if (strcmp(tensor->name, name) == 0)
+            return tensor;
+    }
+    return NULL;
+}
+
+xray_status xm_tensor_shaped(const xray_weights *table, const xm_param *param,
+                             xr_err *err, const xray_tensor **out)
+{
+    *out = xm_tensor_named(table, param->name);
+    if (!*out)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "tensor %s is not among the published weights",
+                       param->name);
+    return xm_param_check_shape(param, 0, (*out)->shape, (*out)->dims,
+                                "published weights", err);
+}
+
+xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
+                           xr_err *err, const xray_tensor **out)
+{
+    const xray_tensor *tensor = NULL;
+    xray_status status = xm_tensor_shaped(table, param, err, &tensor);
+    if (status != XRAY_OK)
+        return status;
+    if (tensor->first != 0 || tensor->count != param->count)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "tensor %s: only elements [%llu, %llu) are published, "
+                       "but all are needed",
+                       param->name, (unsigned long long)tensor->first,
+                       (unsigned long long)(tensor->first + tensor->count));
+    int narrow = tensor->dtype == XRAY_BF16 && param->cols;
+    if ((tensor->dtype != XRAY_F32 && !narrow) || !tensor->data)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "tensor %s: its published element type is %u, expected "
+                       "fp32 (or bf16 for a matrix)",
+                       param->name, tensor->dtype);
+    *out = tensor;
+    return XRAY_OK;
+}
