@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The architectures, with the defaults of transformers' configuration classes,
- * and what several of them read alike.
+ * Lists the architectures with the defaults of transformers' configuration
+ * classes, and reads the keys that several of them share.
  */
 #include "model/hf/arch.h"
 
@@ -114,7 +114,7 @@ xray_status xm_read_layer_types(const xm_keys *keys, xm_config *out,
     }
     if (!cJSON_IsArray(types) || layer != out->layers)
         return xr_fail(keys->err, XRAY_E_CONFIG,
-                       "%s: \"%s\" must be a list of %u kinds, one a layer",
+                       "%s: \"%s\" must be a list of %u kinds, one per layer",
                        keys->where, key, out->layers);
     return XRAY_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a model_type means: the names of its keys, what a missing key stands
- * for (the defaults of transformers' configuration classes), and how the rest
- * of its keys is read.
+ * Defines what a model_type implies: the names of its keys, the values of
+ * missing keys (the defaults of transformers' configuration classes), and the
+ * function that reads its other keys.
  */
 #ifndef XM_ARCH_H
 #define XM_ARCH_H
@@ -36,7 +36,7 @@ struct xm_arch {
     double eps;
     const char *act_key;
     const char *act;
-    /* What is the architecture's own, after the sizes and the head. */
+    /* Reads the keys that only this architecture has, after the sizes. */
     xray_status (*read)(const xm_keys *keys, const xm_arch *arch,
                         xm_config *out);
 };
@@ -45,30 +45,31 @@ struct xm_arch {
 const xm_arch *xm_arch_find(const char *name);
 
 xray_status xm_arch_llama(const xm_keys *keys, const xm_arch *arch,
-                          xm_config *out); /* Mistral, Qwen, Phi-3 too */
+                          xm_config *out); /* also Mistral, Qwen and Phi-3 */
 xray_status xm_arch_gemma(const xm_keys *keys, const xm_arch *arch,
                           xm_config *out);
 xray_status xm_arch_gpt2(const xm_keys *keys, const xm_arch *arch,
                          xm_config *out);
 
-/* The activation behind `arch->act_key`. `gelu_is_tanh`: what "gelu" means in
- * Gemma 1 alone; elsewhere it is the exact form and refused. */
+/* Reads the activation under `arch->act_key`. `gelu_is_tanh`: "gelu" means the
+ * tanh form, which is so in Gemma 1 alone; elsewhere it means the exact form
+ * and is refused. */
 xray_status xm_read_act(const xm_keys *keys, const xm_arch *arch,
                         int gelu_is_tanh, xm_config *out);
 
-/* layer_types, where the key is there, into out->sliding; *out_given says
- * whether it was. */
+/* Reads layer_types, if present, into out->sliding; *out_given tells whether it
+ * was. */
 xray_status xm_read_layer_types(const xm_keys *keys, xm_config *out,
                                 int *out_given);
-/* sliding_window; 0: null or missing without a `preset`. */
+/* Reads sliding_window; 0 if it is null, or missing with a `preset` of 0. */
 xray_status xm_read_window(const xm_keys *keys, uint32_t preset, uint32_t *out);
-/* Refuses layers that slide where there is no window. */
+/* Refuses sliding layers in a configuration without a window. */
 xray_status xm_check_window(const xm_keys *keys, const xm_config *config);
-/* Makes the layers from `first` on slide. */
+/* Marks the layers from `first` on as sliding. */
 void xm_slide_from(xm_config *config, uint32_t first);
 
-/* rope_theta, rope_scaling, rope_parameters, partial_rotary_factor and Gemma
- * 3's rope_local_base_freq; sets rope, rope_local and rotary. */
+/* Reads rope_theta, rope_scaling, rope_parameters, partial_rotary_factor and
+ * Gemma 3's rope_local_base_freq; sets rope, rope_local and rotary. */
 xray_status xm_read_rope(const xm_keys *keys, xm_config *out);
 
 #endif

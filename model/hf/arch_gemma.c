@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gemma 1, 2 and 3 (text).
+ * Reads the configuration keys of Gemma 1, 2 and 3 (text).
  */
 #include <math.h>
 #include <string.h>
 
 #include "model/hf/arch.h"
 
-/* A cap, `preset` where the key is missing, none where it is null. */
+/* Reads a soft cap: `preset` if the key is missing, none if it is null. */
 static xray_status read_softcap(const xm_keys *keys, const char *key,
                                 double preset, double *out)
 {
@@ -32,8 +32,8 @@ static xray_status read_softcaps(const xm_keys *keys, xm_config *out)
     return status;
 }
 
-/* Gemma 2: every second layer sees all; Gemma 3: every sixth, or as its
- * sliding_window_pattern says. */
+/* In Gemma 2 every second layer has full attention; in Gemma 3 every sixth, or
+ * every n-th by sliding_window_pattern. */
 static xray_status read_sliding_windows(const xm_keys *keys, xm_config *out)
 {
     static const uint32_t bounds[2] = { 1, XM_MAX_LAYERS };
@@ -78,7 +78,8 @@ static xray_status refuse_unsupported_keys(const xm_keys *keys,
         return xm_keys_refuse(keys, "attention_dropout",
                               "other than 0 is not supported");
     const cJSON *act = xr_json_get(keys->root, "hidden_activation");
-    /* Gemma 1 knew both keys; hidden_act "gelu" always meant the tanh form. */
+    /* Gemma 1 has both keys; its hidden_act "gelu" always meant the tanh form.
+     */
     if (!status && config->arch == XM_ARCH_GEMMA && act &&
         (!cJSON_IsString(act) ||
          (strcmp(act->valuestring, "gelu_pytorch_tanh") != 0 &&

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2: LayerNorm, learned positions, biases everywhere, an MLP without a
- * gate, matrices as [in, out].
+ * Reads the configuration keys of GPT-2, which has LayerNorm, learned
+ * positions, biases everywhere, an MLP without a gate, and matrices stored as
+ * [in, out].
  */
 #include "model/hf/arch.h"
 

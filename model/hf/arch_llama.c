@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Llama and what differs from it in biases, norms of queries and keys, windows
- * or fused tensors: Mistral, Qwen2, Qwen3, Phi-3.
+ * Reads the configuration keys of Llama and of the architectures that differ
+ * from it in biases, query and key norms, windows or fused tensors: Mistral,
+ * Qwen2, Qwen3 and Phi-3.
  */
 #include "model/hf/arch.h"
 
-/* Qwen2's q, k and v always have a bias and its o never; transformers reads no
- * switch there. */
+/* In Qwen2 q, k and v always have a bias and o never has one; transformers
+ * reads no key for it. */
 static xray_status read_bias_flags(const xm_keys *keys, xm_config *out)
 {
     static const char *const why =
@@ -35,8 +36,8 @@ static xray_status read_bias_flags(const xm_keys *keys, xm_config *out)
     return XRAY_OK;
 }
 
-/* Qwen: off unless use_sliding_window; then the layers from max_window_layers
- * on, or those of layer_types. */
+/* In Qwen no layer slides unless use_sliding_window is set; then the layers
+ * from max_window_layers on do, or those that layer_types lists. */
 static xray_status read_qwen_windows(const xm_keys *keys, xm_config *out)
 {
     static const uint32_t bounds[2] = { 0, 1u << 30 };
@@ -57,8 +58,8 @@ static xray_status read_qwen_windows(const xm_keys *keys, xm_config *out)
     return xm_check_window(keys, out);
 }
 
-/* All layers or none; a layer_types that says otherwise would be passed over
- * by transformers. */
+/* All layers slide or none does. transformers would ignore a layer_types that
+ * says otherwise, so it is refused. */
 static xray_status read_uniform_window(const xm_keys *keys, uint32_t preset,
                                        xm_config *out)
 {
@@ -69,9 +70,8 @@ static xray_status read_uniform_window(const xm_keys *keys, uint32_t preset,
     for (uint32_t layer = 0; !status && given && layer < out->layers; layer++)
         if (xm_config_slides(out, layer) != (out->window != 0))
             return xm_keys_refuse(keys, "layer_types",
-                                  "other than what \"sliding_window\" says of "
-                                  "all layers is not supported for this "
-                                  "model_type");
+                                  "must agree with \"sliding_window\", which "
+                                  "holds for all layers of this model_type");
     if (!status && out->window)
         xm_slide_from(out, 0);
     return status;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads config.json and generation_config.json into an xm_config.
+ */
 #include "model/hf/config.h"
 
 #include <math.h>
@@ -36,7 +39,7 @@ static xray_status read_size_key(const xm_keys *keys, const char *key,
     return xm_keys_integer(keys, key, preset, bounds, out);
 }
 
-/* GPT-2 called its number of positions n_ctx as well. */
+/* Older files of GPT-2 call the number of positions n_ctx. */
 static xray_status read_positions(const xm_keys *keys, const xm_arch *arch,
                                   xm_config *out)
 {
@@ -121,7 +124,8 @@ static xray_status read_token_id(const xm_keys *keys, const char *key,
     return XRAY_OK;
 }
 
-/* eos_token_id: an id, a list of them, or nothing, which changes nothing. */
+/* Reads eos_token_id: an id or a list of ids. A missing key leaves `out` as it
+ * is. */
 static xray_status read_end_ids(const xm_keys *keys, xm_config *out)
 {
     const char *const key = "eos_token_id";
@@ -146,7 +150,8 @@ static xray_status read_end_ids(const xm_keys *keys, xm_config *out)
     return XRAY_OK;
 }
 
-/* What most architectures have; their own readers say otherwise. */
+/* Sets what most architectures have; the reader of an architecture may override
+ * it. */
 static void set_common_defaults(xm_config *out)
 {
     out->gated = 1;

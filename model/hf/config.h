@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config.json of a decoder: what every part of the model library works from.
+ * Describes a decoder's config.json, from which every part of the model library
+ * works.
  */
 #ifndef XM_CONFIG_H
 #define XM_CONFIG_H
@@ -21,12 +22,12 @@
 
 #define XM_MAX_END_IDS 8
 #define XM_MAX_LAYERS 4096
-#define XM_MAX_ROTARY 2048 /* pairs of a head */
+#define XM_MAX_ROTARY 2048 /* rotary pairs of a head */
 
 #define XM_ACT_SILU 1u
 #define XM_ACT_GELU_TANH 2u
 
-/* How positions turn the pairs of a head: pair i of a head has the frequency
+/* How rotary positions work: pair i of a head turns with the frequency that
  * xm_rope_frequencies gives. */
 #define XM_ROPE_DEFAULT 0u
 #define XM_ROPE_LINEAR 1u
@@ -42,8 +43,9 @@ typedef struct xm_rope {
     double original_positions; /* LLAMA3, YARN */
     double beta_fast;          /* YARN */
     double beta_slow;          /* YARN */
-    double scale;      /* of cos and sin: YARN's attention factor; else 1 */
-    uint32_t truncate; /* YARN: the ramp's ends are rounded outwards */
+    double scale;      /* factor of cos and sin: YARN's attention factor,
+                        * otherwise 1 */
+    uint32_t truncate; /* YARN: the ends of the ramp are rounded outwards */
     uint32_t reserved2;
 } xm_rope;
 
@@ -63,29 +65,29 @@ typedef struct xm_config {
     uint32_t o_bias;        /* GPT-2; Llama's attention_bias */
     uint32_t mlp_bias;      /* GPT-2; Llama's mlp_bias */
     uint32_t layer_norm;    /* 1: LayerNorm with bias (GPT-2), 0: RMSNorm */
-    uint32_t post_norms;    /* 1: a norm behind attention and MLP as well, in
-                             * front of the residual add (Gemma 2 and 3) */
+    uint32_t post_norms;    /* 1: a second norm after attention and MLP, before
+                             * the residual sum (Gemma 2 and 3) */
     uint32_t gated; /* 1: down(act(gate x) * up x), 0: down(act(up x)) */
     uint32_t act;   /* XM_ACT_* */
     uint32_t learned_positions; /* 1: a table of positions, no rotation */
-    uint32_t fused;      /* 1: q, k, v are one tensor on disk, and so are gate
-                          * and up (Phi-3); GPT-2 has q, k, v in one */
-    uint32_t transposed; /* 1: matrices of blocks lie [in, out] on disk */
-    uint32_t rotary;     /* rotary dimensions of a head, the first ones; 0
-                          * with learned positions */
-    uint32_t window;     /* keys a sliding layer sees, its own included;
-                          * above 0 where a layer slides */
+    uint32_t fused;      /* 1: on disk q, k and v are one tensor, and so are
+                          * gate and up (Phi-3; GPT-2 has no gate) */
+    uint32_t transposed; /* 1: matrices of blocks are stored as [in, out] */
+    uint32_t rotary;     /* number of rotary dimensions of a head, which come
+                          * first; 0 with learned positions */
+    uint32_t window;     /* keys that a sliding layer attends to, the token's
+                          * own included; above 0 if any layer slides */
     uint32_t reserved;
     double norm_eps;      /* rms_norm_eps, layer_norm_epsilon */
     double norm_offset;   /* 1 for Gemma: norms multiply by 1 + w */
-    double attn_scale;    /* of scores: head_dim^-1/2, or Gemma's
-                           * query_pre_attn_scalar^-1/2 */
+    double attn_scale;    /* factor of attention scores: head_dim^-1/2, or
+                           * Gemma's query_pre_attn_scalar^-1/2 */
     double attn_softcap;  /* 0: none */
     double logit_softcap; /* 0: none */
-    double embed_scale;   /* 1; Gemma: sqrt(hidden), rounded to fp32 as a
-                           * model of that type has it */
-    xm_rope rope;         /* of layers with full attention */
-    xm_rope rope_local;   /* of sliding layers; equal but in Gemma 3 */
+    double embed_scale;   /* 1, or Gemma's sqrt(hidden) rounded to fp32 */
+    xm_rope rope;         /* for layers with full attention */
+    xm_rope rope_local;   /* for sliding layers; differs from `rope` only in
+                           * Gemma 3 */
     uint64_t sliding[XM_MAX_LAYERS / 64]; /* bit l: layer l slides */
     double init_range;                    /* initializer_range */
     int32_t bos_id;                       /* -1: none */
@@ -93,51 +95,51 @@ typedef struct xm_config {
     int32_t end_ids[XM_MAX_END_IDS];
 } xm_config;
 
-/* 1 if layer l sees `window` keys only. */
+/* Returns 1 if the layer attends to at most `window` keys. */
 static inline int xm_config_slides(const xm_config *config, uint32_t layer)
 {
     return (int)(config->sliding[layer / 64] >> (layer % 64) & 1u);
 }
 
-/* Frequencies of the rotary pairs, out[rotary / 2]; formulas of transformers'
- * modeling_rope_utils (linear, llama3, yarn). */
+/* Computes the frequencies of the rotary pairs, out[rotary / 2], by the
+ * formulas of transformers' modeling_rope_utils (linear, llama3, yarn). */
 void xm_rope_frequencies(const xm_config *config, const xm_rope *rope,
                          double *out);
 
 /* Reads the text of config.json: llama, mistral, qwen2, qwen3, gemma, gemma2,
- * gemma3_text, gpt2, phi3. A missing key stands for what it does in
- * transformers' configuration of that model_type; ids alone are none then. What
- * is not supported (another model_type, a kind of rope scaling or activation
- * that is not listed above, quantized weights) is refused by name; `where`
- * starts the message. Keys that do not bear on the mathematics, and GPT-2's
- * dropouts, which nothing here applies, are passed over. */
+ * gemma3_text, gpt2, phi3. A missing key has its default in transformers'
+ * configuration of that model_type, but missing ids mean none. Unsupported
+ * settings (another model_type, a kind of rope scaling or activation that is
+ * not listed above, quantized weights) are refused by name; `where` begins the
+ * message. Keys that do not affect the mathematics are ignored, and so are
+ * GPT-2's dropouts, which nothing here applies. */
 xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
                             xm_config *out);
 
-/* Reads <dir>/config.json, and the end ids of generation_config.json where the
- * directory has one (nothing else of it is used). *out_text, if not NULL, gets
- * the text of config.json; free() releases it. */
+/* Reads <dir>/config.json, and the end ids of generation_config.json if the
+ * directory has one (nothing else of it is used). *out_text, if not NULL,
+ * receives the text of config.json, which the caller frees. */
 xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
                            char **out_text);
 
-/* A tensor as it lies in a file, in file order. */
+/* A parameter as a tensor of a file. */
 typedef struct xm_param_info {
     const char *name;    /* HF name */
-    uint64_t rows;       /* of the matrix y = W x that it is */
+    uint64_t rows;       /* rows of the matrix W in y = W x */
     uint64_t cols;       /* 0: a vector of `rows` */
-    uint32_t transposed; /* 1: lies [cols, rows] on disk (GPT-2's Conv1D) */
-    uint32_t layer;      /* XM_MAX_LAYERS: outside of the blocks */
-    uint32_t slot;       /* XM_SLOT_* (names.h) */
+    uint32_t transposed; /* 1: stored as [cols, rows] (GPT-2's Conv1D) */
+    uint32_t layer;      /* XM_MAX_LAYERS: outside the blocks */
+    uint32_t slot;       /* XM_* of param_slots.h */
     uint32_t reserved;
 } xm_param_info;
 
-/* Calls f for every parameter. Stops at the first status other than XRAY_OK
- * and returns it. */
+/* Calls `visit` for every parameter, in file order. Stops at the first status
+ * other than XRAY_OK and returns it. */
 typedef xray_status (*xm_param_visit)(void *ctx, const xm_param_info *info);
 xray_status xm_config_params(const xm_config *config, xm_param_visit f,
                              void *ctx);
 
-/* Number of parameters, embeddings included. */
+/* Counts the parameters, embeddings included. */
 uint64_t xm_config_param_count(const xm_config *config);
 
 #endif

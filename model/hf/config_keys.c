@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the typed readers of config.json's keys.
+ */
 #include "model/hf/config_keys.h"
 
 xray_status xm_keys_refuse(const xm_keys *keys, const char *key,

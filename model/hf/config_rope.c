@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a configuration says that positions turn queries and keys, in its old
- * spelling (rope_theta, rope_scaling) and its new one (rope_parameters).
+ * Reads how a configuration rotates queries and keys, in the old spelling
+ * (rope_theta, rope_scaling) and the new one (rope_parameters).
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,15 +10,15 @@
 #include "core/base/file.h"
 #include "model/hf/arch.h"
 
-/* Where one rope_* description is read from. Gemma 3 lays rope_scaling over the
- * entry of its full-attention layers. */
+/* The objects from which one set of rope keys is read. In Gemma 3 rope_scaling
+ * overrides the entry of the full-attention layers. */
 typedef struct rope_source {
     const xm_keys *keys;
     const char *key;      /* for messages */
     const cJSON *over;    /* NULL: none */
     const cJSON *entry;   /* NULL: none */
     const cJSON *outside; /* the object that holds the entry */
-    double theta;         /* where neither has rope_theta */
+    double theta;         /* used if neither object has rope_theta */
 } rope_source;
 
 static const cJSON *find_key_holder(const rope_source *s, const char *key)
@@ -26,7 +26,7 @@ static const cJSON *find_key_holder(const rope_source *s, const char *key)
     return xr_json_get(s->over, key) ? s->over : s->entry;
 }
 
-/* A number above 0 of the description; NAN as `preset`: it must be there. */
+/* Reads a number above 0; it is required if `preset` is NAN. */
 static xray_status read_positive_real(const rope_source *s, const char *key,
                                       double preset, double *out)
 {
@@ -64,7 +64,8 @@ static xray_status read_rope_kind(const rope_source *s, uint32_t arch,
     if (status)
         return status;
     name = name ? name : kinds[0];
-    /* What Phi-3's files call yarn is longrope by its present name. */
+    /* In files of Phi-3 "yarn" is an old name of longrope, which is not
+     * supported. */
     uint32_t known = arch == XM_ARCH_PHI3 ? 1 : 4;
     for (uint32_t i = 0; i < known; i++)
         if (strcmp(name, kinds[i]) == 0) {
@@ -79,7 +80,7 @@ static xray_status read_rope_kind(const rope_source *s, uint32_t arch,
                                 "\"yarn\" are");
 }
 
-/* The length the model was trained with before its context was stretched. */
+/* Reads the context length before it was extended. */
 static xray_status read_original_positions(const rope_source *s,
                                            const xm_config *config, double *out)
 {
@@ -116,7 +117,7 @@ static double yarn_attention_scale(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* What cos and sin are multiplied by (Peng et al. 2023, section 3.4). */
+/* Reads the factor of cos and sin (Peng et al. 2023, section 3.4). */
 static xray_status read_yarn_scale(const rope_source *s, xm_rope *out)
 {
     if (xr_json_get(find_key_holder(s, "attention_factor"), "attention_factor"))
@@ -155,7 +156,8 @@ static xray_status read_yarn_scaling(const rope_source *s,
         status = read_positive_real(s, "beta_fast", 32, &out->beta_fast);
     if (!status)
         status = read_positive_real(s, "beta_slow", 1, &out->beta_slow);
-    /* transformers looks for it outside of an entry for one kind of layer. */
+    /* transformers looks for this key outside the entry of one kind of layer.
+     */
     if (!status)
         status = xr_json_bool_or(s->outside, "truncate", 1, s->keys->where,
                                  s->keys->err, &truncate);
@@ -188,7 +190,7 @@ static xray_status read_rope_entry(const rope_source *s,
     }
 }
 
-/* An object that is not empty, or NULL for one that is missing. */
+/* Finds a nonempty object; NULL if it is missing or empty. */
 static xray_status find_object_key(const xm_keys *keys, const cJSON *holder,
                                    const char *key, const cJSON **out)
 {
@@ -199,7 +201,7 @@ static xray_status find_object_key(const xm_keys *keys, const cJSON *holder,
     return XRAY_OK;
 }
 
-/* Dimensions of a head that turn. */
+/* Reads how many dimensions of a head are rotary. */
 static xray_status read_rotary_dimensions(const rope_source *s, xm_config *out)
 {
     static const char *const key = "partial_rotary_factor";

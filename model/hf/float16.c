@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 16-bit floats, through their bits: exact, whatever the machine offers.
+ * Converts between fp32 and the 16-bit types by integer arithmetic on their
+ * bits, so results are exact on every machine.
  */
 #include <string.h>
 
@@ -28,7 +29,8 @@ float xm_bf16_to_f32(uint16_t bits)
 uint16_t xm_f32_to_bf16(float value)
 {
     uint32_t bits = float_to_bits(value);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) /* NaN stays one, made quiet */
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) /* a NaN stays a NaN and becomes
+                                             * quiet */
         return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
@@ -53,13 +55,13 @@ uint16_t xm_f32_to_f16(float value)
     uint32_t size = bits & 0x7FFFFFFFu;
     if (size > 0x7F800000u)
         return (uint16_t)(sign | 0x7E00u | (size >> 13 & 0x3FFu));
-    if (size >= 0x477FF000u) /* 65520 and up round to infinity */
+    if (size >= 0x477FF000u) /* 65520 and above round to infinity */
         return (uint16_t)(sign | 0x7C00u);
-    if (size >= 0x38800000u) { /* 2^-14: the smallest normal half */
+    if (size >= 0x38800000u) { /* 2^-14: the smallest normal fp16 number */
         uint32_t half = size - (112u << 23);
         return (uint16_t)(sign | (half + 0xFFFu + (half >> 13 & 1u)) >> 13);
     }
-    if (size < 0x33000000u) /* below half of the smallest half */
+    if (size < 0x33000000u) /* below half of the smallest fp16 number */
         return (uint16_t)sign;
     uint32_t shift = 126u - (size >> 23);
     uint32_t mantissa = (size & 0x7FFFFFu) | 0x800000u;

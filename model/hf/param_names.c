@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parameters of a decoder under their Hugging Face names.
+ * Lists the parameters of a decoder under their Hugging Face names, with their
+ * shapes.
  */
 #include "model/hf/param_slots.h"
 
@@ -10,15 +11,15 @@
 
 #define NAME_CAP 96
 
-/* How an architecture calls its parameters; NULL: it has none there. A block's
- * names follow "<prefix><layer>.". */
+/* The names of an architecture's parameters; NULL: it has none at that slot.
+ * Names in a block are preceded by "<prefix><layer>.". */
 typedef struct naming {
     const char *prefix;
     const char *slots[XM_SLOTS];
 } naming;
 
-/* Where Gemma 2 and 3 differ from Llama: the name of the norm in front of the
- * MLP is another's there. */
+/* The names that Llama and Gemma 2 and 3 share. Gemma gives the name of Llama's
+ * norm before the MLP to a post-norm, so the norms are not among them. */
 #define COMMON                                                                 \
     [XM_NORM1] = "input_layernorm.weight", [XM_Q] = "self_attn.q_proj.weight", \
     [XM_K] = "self_attn.k_proj.weight", [XM_V] = "self_attn.v_proj.weight",    \
@@ -135,7 +136,7 @@ static void fill_outer_shapes(const xm_config *c, shape out[XM_SLOTS])
     out[XM_VALUE] = shape_if(0, 0, 0);
 }
 
-/* What one param_walk over the parameters holds. */
+/* The state of one visit of all parameters. */
 typedef struct param_walk {
     const xm_config *config;
     const naming *names;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The places a decoder's parameters have, whatever an architecture calls them.
+ * Numbers the parameters of a decoder by their role, whatever an architecture
+ * calls them.
  */
 #ifndef XM_PARAM_SLOTS_H
 #define XM_PARAM_SLOTS_H
 
 #include <stdint.h>
 
-/* Parameters of a block, in the order they lie in its bucket. Where a file
- * holds q, k and v (gate and up) as one tensor, it has the first one's place.
+/* Parameters of a block, in their order in its bucket. Where a file stores q, k
+ * and v (or gate and up) as one tensor, that tensor has the first one's slot.
  */
 enum {
     XM_NORM1,
@@ -23,20 +24,20 @@ enum {
     XM_K_NORM,
     XM_O,
     XM_O_BIAS,
-    XM_POST_NORM1, /* behind attention */
+    XM_POST_NORM1, /* after attention */
     XM_NORM2,
     XM_NORM2_BIAS,
     XM_GATE,
-    XM_UP, /* also the one matrix of an MLP without a gate */
+    XM_UP, /* also the only matrix of an MLP without a gate */
     XM_GATE_BIAS,
     XM_UP_BIAS,
     XM_DOWN,
     XM_DOWN_BIAS,
-    XM_POST_NORM2, /* behind the MLP */
+    XM_POST_NORM2, /* after the MLP */
     XM_BLOCK_SLOTS
 };
 
-/* Parameters outside of the blocks. */
+/* Parameters outside the blocks. */
 enum {
     XM_EMBED = XM_BLOCK_SLOTS,
     XM_POSITIONS, /* learned positions */

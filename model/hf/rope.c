@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frequencies of the rotary pairs: Su et al. 2021 (RoFormer), section 3.2.2;
- * YaRN: Peng et al. 2023, section 3.2; llama3: Llama 3.1's own.
+ * Computes the frequencies of rotary pairs: Su et al. 2021 (RoFormer), section
+ * 3.2.2; YaRN: Peng et al. 2023, section 3.2; llama3: as published with Llama
+ * 3.1.
  */
 #include <math.h>
 
@@ -9,8 +10,8 @@
 
 #define TWO_PI 6.283185307179586476925286766559
 
-/* Long waves are stretched by `factor`, short ones stay, those between are
- * blended by how many turns fit into the original context. */
+/* Divides low frequencies by `factor`, keeps high ones, and blends those
+ * between by how many turns fit into the original context. */
 static double llama3_frequency(const xm_rope *rope, double plain)
 {
     double turns = rope->original_positions * plain / TWO_PI;
@@ -23,8 +24,8 @@ static double llama3_frequency(const xm_rope *rope, double plain)
     return (1 - smooth) * plain / rope->factor + smooth * plain;
 }
 
-/* The pair, as a real number, that turns `turns` times in the original context
- * is half of this. */
+/* Twice the index, as a real number, of the pair that makes `turns` full turns
+ * in the original context. */
 static double yarn_dimension(const xm_rope *rope, double turns, uint32_t rotary)
 {
     return rotary * log(rope->original_positions / (turns * TWO_PI)) /

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elements as floats. Data may lie at any address: everything is copied.
+ * Converts elements of a tensor to floats. They may be unaligned, so they are
+ * copied.
  */
 #include <string.h>
 
@@ -33,7 +34,7 @@ xray_status xm_st_read_f32(const xm_st_tensor *tensor, uint64_t first,
     if (first > tensor->count || count > tensor->count - first)
         return xr_fail(err, XRAY_E_RANGE,
                        "tensor \"%.200s\": elements %llu to %llu were asked "
-                       "for, it has %llu",
+                       "for, but it has %llu",
                        tensor->name, (unsigned long long)first,
                        (unsigned long long)(first + count),
                        (unsigned long long)tensor->count);
@@ -53,8 +54,8 @@ xray_status xm_st_read_f32(const xm_st_tensor *tensor, uint64_t first,
         return XRAY_OK;
     default:
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "tensor \"%.200s\": its type %s is not read as floats; "
-                       "F32, BF16, F16 and F64 are",
+                       "tensor \"%.200s\": its type %s cannot be read as "
+                       "floats; F32, BF16, F16 and F64 can",
                        tensor->name, tensor->type);
     }
 }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Maps element types of safetensors to their names and sizes.
+ */
 #include "model/hf/safetensors_internal.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Element types of safetensors by name.
+ * Declares what the readers and writers of safetensors share: element types,
+ * headers and parts.
  */
 #ifndef XM_SAFETENSORS_INTERNAL_H
 #define XM_SAFETENSORS_INTERNAL_H
@@ -8,24 +9,26 @@
 #include "core/base/str.h"
 #include "model/hf/safetensors.h"
 
-/* XM_ST_*, the bits of an element and the name, which lasts; 0 for a name the
- * format does not know. */
+/* Returns XM_ST_*, or 0 for a name that the format does not know; sets the bits
+ * of an element and a copy of the name with static lifetime. */
 uint32_t xm_st_dtype(const char *name, uint32_t *out_bits,
                      const char **out_name);
 
-/* Name and bits of a convertible type, or NULL. */
+/* Returns the name of a convertible type and sets its bits; NULL for other
+ * types. */
 const char *xm_st_dtype_name(uint32_t dtype, uint32_t *out_bits);
 
-/* Bytes of a tensor to write. */
+/* Computes the bytes of a tensor to write. */
 xray_status xm_st_item_bytes(const char *path, const xm_st_item *item,
                              xr_err *err, uint64_t *out);
 
-/* xm_st_write with data by demand. */
+/* xm_st_write with data supplied by `feed`. */
 xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
                             size_t count, const char *const *metadata,
                             const xm_st_feed *feed, xr_err *err);
 
-/* Length, JSON and spaces up to a multiple of 8. */
+/* Makes a file's header: its length, JSON, and spaces up to a multiple of 8
+ * bytes. */
 xray_status xm_st_header(xr_str *header, const char *path,
                          const xm_st_item *items, size_t count,
                          const char *const *metadata, xr_err *err);
@@ -41,24 +44,24 @@ typedef struct xm_st_part {
 } xm_st_part;
 
 struct xm_st_parts {
-    char *dir; /* of a model, else the file */
+    char *dir; /* of a model; otherwise the file */
     const xm_st_item *items;
     size_t item_count;
-    uint64_t max_shard; /* 0: one file that is no model */
+    uint64_t max_shard; /* 0: one file that is not a model's */
     size_t *part_of;    /* [item_count] */
-    uint64_t *at;       /* [item_count] in its file */
+    uint64_t *at;       /* [item_count] position of the item in its file */
     xm_st_part *parts;
     size_t count;
 };
 
-/* `items` outlive the parts. */
+/* Makes parts without files. `items` must outlive them. */
 xray_status xm_st_parts_new(const char *dir, const xm_st_item *items,
                             size_t count, xr_err *err, xm_st_parts **out);
-/* A file with items [first, end). */
+/* Adds a file with items [first, end). */
 xray_status xm_st_parts_add(xm_st_parts *parts, const char *path,
                             const xm_st_item *items, size_t first, size_t end,
                             const char *const *metadata, xr_err *err);
-/* Closes the temporaries and gives them their names. */
+/* Renames the temporaries to their final names. */
 xray_status xm_st_parts_rename(xm_st_parts *parts, xr_err *err);
 
 #endif

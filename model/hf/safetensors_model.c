@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of a model_files directory: one file, or shards with an index.
+ * Writes the weights of a model directory, as one file or as shards with an
+ * index.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,7 +25,7 @@ typedef struct model_files {
     const xm_st_item *items;
     size_t count;
     const xm_st_feed *feed;
-    size_t *first; /* first item of each shard, and the end behind the last */
+    size_t *first; /* first item of each shard, then the end of the last */
     size_t shards;
     uint64_t total; /* bytes */
     xr_err *err;
@@ -40,7 +41,7 @@ static xray_status remove_file(const model_files *m, const char *name)
     return status;
 }
 
-/* Item `first + i` of the whole, as item i of a shard. */
+/* Supplies item `first + i` of the model as item i of a shard. */
 typedef struct shard_feed {
     const xm_st_feed *feed;
     size_t first;
@@ -65,7 +66,8 @@ static xray_status write_shard_file(const model_files *m, const char *name,
                                     metadata, &feed, m->err);
 }
 
-/* A tensor that does not fit starts the next shard. */
+/* Divides the items into shards; a tensor that does not fit starts the next
+ * one. */
 static xray_status cut_into_shards(model_files *m, uint64_t max_shard)
 {
     uint64_t used = 0;
@@ -95,7 +97,8 @@ static void format_shard_name(const model_files *m, size_t shard,
                    shard + 1, m->shards);
 }
 
-/* 1 for the name of a shard; *out_of: how many its set has. */
+/* Tells whether this is the name of a shard; *out_of is the number of shards in
+ * its set. */
 static int is_shard_name(const char *name, size_t *out_of)
 {
     static const char pattern[] = "model-ddddd-of-ddddd.safetensors";
@@ -105,7 +108,7 @@ static int is_shard_name(const char *name, size_t *out_of)
         return 0;
     for (size_t i = 0; pattern[i]; i++) {
         int digit = name[i] >= '0' && name[i] <= '9';
-        /* The d of "model" is the only one that is no place of a digit. */
+        /* The d of "model" is the only one that stands for itself. */
         if (pattern[i] == 'd' && i > 2) {
             if (!digit)
                 return 0;
@@ -118,7 +121,7 @@ static int is_shard_name(const char *name, size_t *out_of)
     return 1;
 }
 
-/* Shards of other sets, which no index names any more. */
+/* Removes shards of other sets, which no index names any more. */
 static xray_status remove_other_shards(const model_files *m, size_t keep)
 {
     DIR *dir = opendir(m->dir);
@@ -188,7 +191,7 @@ static xray_status write_index_file(const model_files *m)
     return status;
 }
 
-/* The rename of the one file is the moment of change. */
+/* The new weights take effect when the single file is renamed. */
 static xray_status write_single_file(const model_files *m)
 {
     xray_status status = write_shard_file(m, SINGLE, 0, m->count);
@@ -197,8 +200,8 @@ static xray_status write_single_file(const model_files *m)
     return status ? status : remove_other_shards(m, 0);
 }
 
-/* An older index would find new shards behind its names: it goes first. Where
- * there was one file, a reader takes it until it goes, behind the index. */
+/* An older index could name new shards, so it is removed first. A single older
+ * file is removed last, so readers use it until the new index is there. */
 static xray_status write_all_shards(const model_files *m)
 {
     xray_status status = remove_file(m, INDEX);
@@ -258,7 +261,7 @@ static xray_status add_shard_parts(const model_files *m, xm_st_parts *parts)
     return status;
 }
 
-/* As write_single and write_shards go about it. */
+/* Follows the order of write_single_file and write_all_shards. */
 static xray_status commit_shard_parts(const model_files *m, xm_st_parts *parts)
 {
     xray_status status = XRAY_OK;

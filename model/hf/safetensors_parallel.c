@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors files that several ranks write together.
+ * Writes safetensors files from several ranks, each of which writes the bytes
+ * it has.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,8 @@ xray_status xm_st_parts_new(const char *dir, const xm_st_item *items,
                                 .dir = join_strings(dir, ""),
                                 .part_of = xr_calloc(count + 1, sizeof(size_t)),
                                 .at = xr_calloc(count + 1, sizeof(uint64_t)) };
-        /* No more files than tensors, and one where there are none. */
+        /* There are at most as many files as tensors, and one if there are no
+         * tensors. */
         parts->parts = xr_calloc(count + 1, sizeof *parts->parts);
     }
     if (!parts || !parts->dir || !parts->part_of || !parts->at ||
@@ -131,12 +133,13 @@ static xray_status create_temporary(xm_st_part *part, xr_err *err)
     part->fd = open(part->temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (part->fd < 0)
         return fail_with_errno(part->temp, "create", err);
-    /* A full disk is found out here, not by a rank in the middle. */
+    /* Allocates the file now, so that a full disk is reported here and not by a
+     * rank halfway. */
     int full = part->size ? posix_fallocate(part->fd, 0, (off_t)part->size) : 0;
     if (full == EOPNOTSUPP || full == EINVAL)
         full = ftruncate(part->fd, (off_t)part->size) ? errno : 0;
     if (full)
-        return xr_fail(err, XRAY_E_IO, "%s: no room for %llu bytes: %s",
+        return xr_fail(err, XRAY_E_IO, "%s: cannot allocate %llu bytes: %s",
                        part->temp, (unsigned long long)part->size,
                        strerror(full));
     return write_at_offset(part, 0, part->header.data, part->header.size, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading safetensors. A file is eight bytes of header length, a JSON header
- * and the data, which the tensors must cover without holes or overlaps.
+ * Reads safetensors. A file is eight bytes of header length, a JSON header and
+ * the data, which the tensors must cover without holes or overlaps.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,23 +14,24 @@
 #include "core/base/str.h"
 #include "model/hf/safetensors_internal.h"
 
-/* The format's own bound. */
+/* The format's own limit. */
 #define HEADER_LIMIT 100000000u
 
 struct xm_st {
     xm_st_tensor *tensors;
     size_t count;
     size_t cap;
-    xr_map *index; /* name -> its file; once all are read, its position */
+    xr_map *index; /* name -> its file; once all are read, its index in
+                    * `tensors` */
     xr_map_file *files;
-    cJSON **headers; /* own names and metadata */
+    cJSON **headers; /* own the names and the metadata */
     size_t file_count;
 };
 
-/* What is being read. */
+/* The file that is being read. */
 typedef struct shard {
     const char *path;
-    const unsigned char *data; /* behind the header */
+    const unsigned char *data; /* after the header */
     uint64_t size;
     xr_err *err;
 } shard;
@@ -47,7 +48,7 @@ static xray_status fail_in_tensor(const shard *s, const char *name,
                    name, what);
 }
 
-/* A whole number that a double holds exactly. */
+/* Reads an integer from 0 to 2^53, which a double holds exactly. */
 static int read_exact_integer(const cJSON *item, uint64_t *out)
 {
     if (!cJSON_IsNumber(item))
@@ -75,7 +76,7 @@ static xray_status read_tensor_shape(const shard *s, const cJSON *shape,
             return fail_in_tensor(s, t->name, "the shape is too large");
         if (read_exact_integer(item, &dim))
             return fail_in_tensor(s, t->name,
-                                  "\"shape\" must hold whole numbers from 0");
+                                  "\"shape\" must hold integers from 0");
         t->shape[t->dims++] = dim;
         if (dim && t->count > (UINT64_C(1) << 60) / dim)
             return fail_in_tensor(s, t->name, "the shape is too large");
@@ -93,8 +94,8 @@ static xray_status read_data_offsets(const shard *s, const cJSON *offsets,
     const cJSON *second = first ? first->next : NULL;
     if (!second || second->next || read_exact_integer(first, &from) ||
         read_exact_integer(second, &to))
-        return fail_in_tensor(
-            s, t->name, "\"data_offsets\" must be two whole numbers from 0");
+        return fail_in_tensor(s, t->name,
+                              "\"data_offsets\" must be two integers from 0");
     if (from > to || to > s->size)
         return xr_fail(s->err, XRAY_E_CONFIG,
                        "%s: tensor \"%.200s\": data_offsets [%llu, %llu] do "
@@ -133,7 +134,7 @@ static xray_status read_tensor_entry(const shard *s, const cJSON *entry,
         status = read_data_offsets(s, parts[2], t);
     if (status)
         return status;
-    /* Narrow types are packed: their bits together must fill whole bytes. */
+    /* Narrow types are packed: together their bits must fill complete bytes. */
     uint64_t whole_bytes = t->count / 8 * bits;
     uint64_t rest = t->count % 8 * bits;
     if (rest % 8 || whole_bytes + rest / 8 != t->bytes)
@@ -156,7 +157,7 @@ static int compare_data_order(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* The tensors, in the order of their data, must touch from end to end. */
+/* Sorts the tensors by their data, which must be contiguous from end to end. */
 static xray_status check_data_coverage(const shard *s, xm_st_tensor *tensors,
                                        size_t count)
 {
@@ -171,12 +172,12 @@ static xray_status check_data_coverage(const shard *s, xm_st_tensor *tensors,
                                   "its data overlaps another tensor's");
         if (from > at)
             return fail_in_tensor(s, tensors[i].name,
-                                  "there is a hole in the data before it");
+                                  "there is a gap in the data before it");
         at += tensors[i].bytes;
     }
-    return at == s->size ? XRAY_OK
-                         : fail_in_file(s, "data is left over behind the last "
-                                           "tensor");
+    return at == s->size
+               ? XRAY_OK
+               : fail_in_file(s, "there is data after the last tensor");
 }
 
 static xray_status check_metadata(const shard *s, const cJSON *metadata)
@@ -207,12 +208,13 @@ static int reserve_tensors(xm_st *st, size_t more)
     return 0;
 }
 
-/* Adds the tensors of a parsed header behind those of earlier shards. */
+/* Adds the tensors of a parsed header after those of earlier shards. */
 static xray_status read_header_entries(xm_st *st, const shard *s,
                                        const cJSON *header)
 {
     size_t start = st->count;
-    /* Counted by hand: cJSON_GetArraySize ends at INT_MAX. */
+    /* Entries are counted here because cJSON_GetArraySize is limited to
+     * INT_MAX. */
     size_t entries = 0;
     const cJSON *entry;
     cJSON_ArrayForEach(entry, header) entries++;
@@ -226,7 +228,7 @@ static xray_status read_header_entries(xm_st *st, const shard *s,
             status = check_metadata(s, entry);
         } else if (xr_map_get(st->index, entry->string, strlen(entry->string),
                               &seen)) {
-            status = fail_in_tensor(s, entry->string, "the name stands twice");
+            status = fail_in_tensor(s, entry->string, "the name occurs twice");
         } else {
             status = read_tensor_entry(s, entry, &st->tensors[st->count]);
             st->count += !status;
@@ -274,7 +276,7 @@ static xray_status read_file_header(const xr_map_file *file, const char *path,
     return XRAY_OK;
 }
 
-/* `file` stays the caller's until it is added. */
+/* Maps and reads one file. The map and header belong to `st` from then on. */
 static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
 {
     shard s;
@@ -291,7 +293,8 @@ static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
     return status;
 }
 
-/* Names of the shards of an index, each once, borrowed from it. */
+/* Lists the shards that an index names, each once. The names are borrowed from
+ * the index. */
 static xray_status list_shard_names(const cJSON *map, const char *path,
                                     xr_err *err, const char **names,
                                     size_t *count)
@@ -331,7 +334,7 @@ static int allocate_files(xm_st *st, size_t count)
     return st->files && st->headers ? 0 : -1;
 }
 
-/* Every tensor of the index lies in the file it names. */
+/* Checks that every tensor of the index is in the file that the index names. */
 static xray_status check_index_files(const xm_st *st, const char *path,
                                      const cJSON *map, const char *const *files,
                                      xr_err *err)
@@ -422,7 +425,7 @@ static xray_status read_model_path(xm_st *st, const char *path, xr_err *err)
                    path);
 }
 
-/* Positions are known only now: the tensors were sorted. */
+/* The tensors were sorted, so their positions are known only now. */
 static xray_status index_tensors(xm_st *st, const char *path, xr_err *err)
 {
     for (size_t i = 0; i < st->count; i++) {

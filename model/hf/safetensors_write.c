@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing safetensors: the header, then the tensors in the order given.
+ * Writes safetensors: the header, then the tensors in the order given.
  */
 #include <string.h>
 
@@ -33,7 +33,7 @@ xray_status xm_st_item_bytes(const char *path, const xm_st_item *item,
     uint64_t bytes = bits / 8;
     for (uint32_t d = 0; d < item->dims; d++) {
         uint64_t dim = item->shape[d];
-        /* Offsets must stay exact as JSON numbers. */
+        /* Offsets must be exact as JSON numbers, which are doubles. */
         if (dim && bytes > (UINT64_C(1) << 53) / dim)
             return xr_fail(err, XRAY_E_RANGE,
                            "%s: tensor \"%.200s\": the shape is too large",
@@ -72,7 +72,7 @@ static xray_status put_item_entries(xr_str *header, const char *path,
         size_t size = strlen(items[i].name);
         if (xr_map_get(seen, items[i].name, size, &other))
             status = xr_fail(err, XRAY_E_ARG,
-                             "%s: tensor \"%.200s\": the name stands twice",
+                             "%s: tensor \"%.200s\": the name occurs twice",
                              path, items[i].name);
         else if (xr_map_put(seen, items[i].name, size, i))
             status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the statistics of groups, their advantages and baselines.
+ */
 #include "model/rl/advantage.h"
 
 #include <math.h>
@@ -21,7 +24,7 @@ void xm_rl_group_add(xm_rl_group *group, double score, double length,
     group->by_length += length * score;
 }
 
-/* A group of equal scores has exactly that mean, whatever rounding says. */
+/* A group of equal scores has exactly that mean, without rounding errors. */
 void xm_rl_group_close(xm_rl_group *group)
 {
     if (group->count > 0)
@@ -68,7 +71,7 @@ static double grpo_advantage(const xm_rl_estimator *e, const xm_rl_group *g,
             return 0.0;
         double a = d * (n / (n - 1.0));
         double left = g->squares - d * a;
-        /* Rounding leaves a trace where the others are all equal. */
+        /* Rounding leaves a small remainder where the others are all equal. */
         if (n < 3 || left <= 1e-12 * g->squares)
             return a;
         return a / (sqrt(left / (n - 2.0)) + e->epsilon);
@@ -165,8 +168,8 @@ double xm_rl_otb_weight(const xm_rl_otb *group, uint64_t i, uint64_t t)
 }
 
 /* B_t = sum(G W) / (sum(W) + 1e-8) over the rows that have a token t. The tail
- * of the one longest row has B = 0, and so has a group of one: no other row
- * says what to expect. A_t = G_t - B_t. */
+ * of the single longest row has B = 0, and so has a group of one, because no
+ * other row gives an expectation. A_t = G_t - B_t. */
 double xm_rl_otb_baseline(const xm_rl_otb *group, uint64_t t)
 {
     double weights = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Advantages without a critic: a sample's score against the other samples of
- * its prompt. Scores of a group come one after the other, so that rows may lie
- * in any order: add them all, close, deviate them all, then ask.
+ * Computes advantages without a critic, from a sample's score and the other
+ * scores of its prompt. Rows may come in any order: add all scores of a group,
+ * close it, call deviate with all of them, and then ask for advantages.
  */
 #ifndef XM_RL_ADVANTAGE_H
 #define XM_RL_ADVANTAGE_H
@@ -11,16 +11,17 @@
 
 #include "model/rl/portable_math.h"
 
-/* What is known of a group's scores. Zero-initialise. */
+/* Statistics of a group's scores. Zero-initialise. */
 typedef struct xm_rl_group {
     double count;
     double mean;    /* after xm_rl_group_close */
     double squares; /* sum of (score - mean)^2 */
     double low;
     double high;
-    double second;     /* the largest but one; equal to `high` on a tie */
+    double second;     /* the second largest; equal to `high` on a tie */
     double length;     /* sum of the responses' lengths */
-    double by_length;  /* sum of length * score, after close: their quotient */
+    double by_length;  /* sum of length * score; after close, its quotient by
+                        * `length` */
     uint64_t best_row; /* the first row that has `high` */
 } xm_rl_group;
 
@@ -29,10 +30,10 @@ void xm_rl_group_add(xm_rl_group *group, double score, double length,
                      uint64_t row);
 void xm_rl_group_close(xm_rl_group *group);
 void xm_rl_group_deviate(xm_rl_group *group, double score);
-/* Unbiased standard deviation; 0 of fewer than two. */
+/* Unbiased standard deviation; 0 for fewer than two scores. */
 double xm_rl_group_deviation(const xm_rl_group *group);
 
-/* Estimators that give one number a row. */
+/* Estimators that give one number per row. */
 enum {
     XM_RL_ADV_GRPO,
     XM_RL_ADV_RLOO,
@@ -41,31 +42,31 @@ enum {
     XM_RL_ADV_OPO,
     XM_RL_ADV_GPG,
     XM_RL_ADV_MAXRL,
-    /* From the score less the mean of the group, whitened over the batch. */
+    /* The score less the mean of the group, whitened over the batch. */
     XM_RL_ADV_REINFORCE_BASELINE,
-    /* These give a number a token (xm_rl_returns). */
+    /* These give one number per token (xm_rl_returns). */
     XM_RL_ADV_REINFORCE,
     XM_RL_ADV_REMAX,
-    /* GRPO of every reward by itself, summed and whitened: xm_rl_advantage
-     * gives one reward's part. */
+    /* GRPO of each reward by itself, summed and whitened; xm_rl_advantage
+     * computes the part of one reward. */
     XM_RL_ADV_GDPO,
 };
 
-/* What a centred score is divided by. */
+/* The deviation by which a centred score is divided. */
 enum {
     XM_RL_STD_NONE,
     XM_RL_STD_UNBIASED,   /* of the group, n - 1 */
     XM_RL_STD_POPULATION, /* of the group, n */
-    XM_RL_STD_OTHERS,     /* of the others, and their mean is the baseline */
+    XM_RL_STD_OTHERS,     /* of the other scores, whose mean is the baseline */
 };
 
 typedef struct xm_rl_estimator {
     int64_t type;
-    int64_t deviation; /* XM_RL_STD_* of GRPO and pass@k */
+    int64_t deviation; /* XM_RL_STD_*, for GRPO and pass@k */
     double epsilon;    /* added to the deviation */
 } xm_rl_estimator;
 
-/* The batch's part in GPG: rows, and those whose score is not 0. */
+/* Counts over the batch for GPG: rows, and rows whose score is not 0. */
 typedef struct xm_rl_score_counts {
     double rows;
     double nonzero;
@@ -77,26 +78,28 @@ double xm_rl_advantage(const xm_rl_estimator *estimator,
                        const xm_rl_score_counts *counts, double score,
                        uint64_t row);
 
-/* DAPO's overlong shaping: what a response of `length` tokens loses, <= 0. */
+/* DAPO's overlong shaping: the penalty of a response of `length` tokens, <= 0.
+ */
 double xm_rl_overlong(double length, double longest, double buffer,
                       double factor);
 
-/* ---- per-token baselines of a group -------------------------------------- */
+/* ---- per-token baselines of a group ------------------------------------- */
 
-/* Rows of a group, each `tokens[i]` long: what the optimal token baseline
- * reads. All tokens are in the loss. */
+/* Rows of a group, each `tokens[i]` long, for the optimal token baseline. All
+ * tokens are in the loss. */
 typedef struct xm_rl_otb {
     uint64_t rows;
     const uint64_t *tokens;
-    const double *const *returns; /* G of every token */
+    const double *const *returns; /* return G of every token */
     const double *const *logp;    /* old */
     const double *const *squares; /* sum over the vocabulary of p^2 */
-    const double *const *ratio;   /* rho of the rollout correction, or NULL */
+    const double *const *ratio;   /* weight rho of the rollout correction, or
+                                   * NULL */
 } xm_rl_otb;
 
-/* Sum over tokens up to `t` of row `i`'s weight. */
+/* The sum of row `i`'s weights over tokens up to `t`. */
 double xm_rl_otb_weight(const xm_rl_otb *group, uint64_t i, uint64_t t);
-/* The baseline of every row's token `t`. */
+/* The baseline of token `t`, the same for every row. */
 double xm_rl_otb_baseline(const xm_rl_otb *group, uint64_t t);
 
 #endif

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the weight of a token's loss for each aggregation mode.
+ */
 #include "model/rl/aggregate.h"
 
 static double divide_or_zero(double numerator, double denominator)
@@ -6,7 +9,7 @@ static double divide_or_zero(double numerator, double denominator)
     return denominator > 0 ? numerator / denominator : 0.0;
 }
 
-/* verl `agg_loss`, with N tokens and R rows of the whole mini-batch:
+/* verl `agg_loss`, with N tokens and R rows in the mini-batch:
  *   token-mean              sum of all tokens / N
  *   token-sum               sum of all tokens
  *   seq-mean-token-sum      mean over rows of the row's sum

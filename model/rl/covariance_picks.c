@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Picks tokens by the covariance of advantage and log-probability, for Clip-Cov
+ * and KL-Cov.
+ */
 #include <string.h>
 
 #include "model/rl/policy.h"
@@ -18,8 +22,8 @@ void xm_rl_covariance_close(xm_rl_covariance *means)
     }
 }
 
-/* (A - mean A) (logp - mean logp), a token's part of their covariance (Cui et
- * al., "The entropy mechanism of reinforcement learning", 2025; verl
+/* (A - mean A) (logp - mean logp), a token's contribution to their covariance
+ * (Cui et al., "The entropy mechanism of reinforcement learning", 2025; verl
  * `clip_cov`, `kl_cov`). */
 double xm_rl_covariance_at(const xm_rl_covariance *means, double a, double logp)
 {
@@ -44,7 +48,7 @@ uint64_t xm_rl_key(double x)
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
 
-/* The largest threshold that at least `picks` keys reach, found bit by bit. */
+/* Finds, bit by bit, the largest threshold that at least `picks` keys reach. */
 void xm_rl_pick(uint64_t (*key)(const void *ctx, uint64_t i), const void *ctx,
                 uint64_t count, uint64_t picks, uint8_t *out_marks)
 {

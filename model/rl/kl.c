@@ -1,13 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the estimators of the KL divergence and their derivatives.
+ */
 #include "model/rl/kl.h"
 
 #include <math.h>
 
 /* k3 = exp(d) - d - 1 with d = ref - logp (Schulman, "Approximating KL
- * divergence", 2020). verl (`low_var_kl`) keeps the result within +-10, and
- * where that limit holds no gradient passes; its limit of 20 on |d| decides
- * only where d < -20: the value is then exp(-20) + 19, so 10 as well. TRL has
- * no limits. */
+ * divergence", 2020). verl (`low_var_kl`) clamps the result to +-10, and there
+ * the gradient is 0. Its limit of 20 on |d| matters only where d < -20: the
+ * value is then exp(-20) + 19, which is clamped to 10 as well. TRL has no
+ * limits. */
 static xm_rl_term k3_estimate(int bounded, double logp, double ref)
 {
     double d = ref - logp;
@@ -18,9 +21,8 @@ static xm_rl_term k3_estimate(int bounded, double logp, double ref)
     return term;
 }
 
-/* Every estimate of a log-ratio beyond 20 is beyond 10 too, except k3 of a
- * ratio that the reference makes small: it is l - 1 + exp(-l), so 10 as well.
- */
+/* Every estimate from a log-ratio beyond 20 is itself beyond 10, so both limits
+ * give +-10. */
 static xm_rl_term clamp_estimate(xm_rl_term term, double l)
 {
     const double most = 10.0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values of options that several algorithms have under one name: rows of an
- * xray_choice table, of which each algorithm makes its own with more.
+ * Lists values of options that several algorithms have under one name, as rows
+ * of an xray_choice table to which each algorithm may add its own.
  */
 #ifndef XM_RL_OPTION_CHOICES_H
 #define XM_RL_OPTION_CHOICES_H
@@ -13,7 +13,7 @@
 
 /* clang-format off */
 
-/* What a BOOL option takes, of an option that has a third value. */
+/* The values of a BOOL option, for options that also have a third value. */
 #define XM_RL_BOOL_CHOICES \
     { "true", 1, NULL }, \
     { "false", 0, NULL }, \

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the policy losses of single tokens and their derivatives.
+ */
 #include "model/rl/policy.h"
 
 #include <math.h>
@@ -7,7 +10,7 @@ typedef struct ratio {
     double x; /* log-ratio */
     double rho;
     double kept; /* rho within the clip */
-    int cut;     /* the bound holds: no gradient passes */
+    int cut;     /* the bound applies, so the gradient is 0 */
 } ratio;
 
 static ratio policy_ratio(const xm_rl_clip *clip, double logp, double old)

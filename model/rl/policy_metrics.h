@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every policy loss reports of a micro-batch, by verl's names: sums over
- * tokens and their weights, in this order.
+ * Names the metrics that every policy loss reports of a micro-batch, as verl
+ * does: sums over tokens and their weights, in this order.
  */
 #ifndef XM_RL_POLICY_METRICS_H
 #define XM_RL_POLICY_METRICS_H
@@ -15,10 +15,10 @@ enum {
     XM_RL_KL_COEF,
     XM_RL_ENTROPY,
     XM_RL_LOSS,
-    XM_RL_POLICY_METRICS, /* a loss's own come behind */
+    XM_RL_POLICY_METRICS, /* metrics of a single loss follow */
 };
 
-/* Of xray_algo_ops.metric_names, in that order. */
+/* The first entries of xray_algo_ops.metric_names, in the same order. */
 #define XM_RL_POLICY_METRIC_NAMES                                          \
     "actor/pg_loss", "actor/pg_clipfrac", "actor/pg_clipfrac_lower",       \
         "actor/ppo_kl", "actor/kl_loss", "actor/kl_coef", "actor/entropy", \

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements exp and log from basic arithmetic.
+ */
 #include <math.h>
 
 #include "model/rl/portable_math.h"

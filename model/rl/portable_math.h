@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers of model/rl: the pure functions of reinforcement learning that
- * algorithms share. Double precision; nothing is allocated, nothing is kept.
- * Names of the projects meant are verl (verl/trainer/ppo/core_algos.py),
+ * Declares exp and log with equal bits on every machine, and the
+ * value-and-derivative pair of model/rl. This folder holds the pure functions
+ * of reinforcement learning that algorithms share, in double precision, without
+ * allocation or state. Its comments name verl (verl/trainer/ppo/core_algos.py),
  * OpenRLHF, TRL, trlX, NeMo-RL, SkyRL, slime and open-instruct; the versions
  * are in docs/algorithms.md.
  */
 #ifndef XM_RL_PORTABLE_MATH_H
 #define XM_RL_PORTABLE_MATH_H
 
-/* A function's value and its derivative with respect to what it was asked
- * about: the token's current log-probability, or its value estimate. */
+/* A function's value, and its derivative with respect to the token's current
+ * log-probability or value estimate. */
 typedef struct xm_rl_term {
     double value;
     double slope;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the critic's value loss and the adaptive KL coefficient.
+ */
 #include "model/rl/ppo.h"
 
 static double clamp_value(double x, double low, double high)
@@ -6,7 +9,7 @@ static double clamp_value(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* With v the value now, V before the updates, R the return (verl
+/* With v the current value, V the one before the updates, R the return (verl
  * `compute_value_loss`; trlX `PPOConfig.loss`):
  *   vc = clip(v, V - c, V + c),  loss = max((v - R)^2, (vc - R)^2) / 2
  * Where the second is taken v is outside the clip, and the slope is 0. */

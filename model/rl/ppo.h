@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What PPO with a critic needs: generalised advantage estimation, whitening,
- * the value loss, KL controllers, running moments. Masks are per token, 1: the
- * policy chose it; a NULL mask is all ones. What lies outside of a mask is
- * never read, unless a function says so.
+ * Computes what PPO with a critic needs: generalised advantage estimation,
+ * whitening, the value loss, KL controllers and running moments. Masks are per
+ * token, 1: the policy chose it; a NULL mask is all ones. Entries outside a
+ * mask are never read, unless a function says so.
  */
 #ifndef XM_RL_PPO_H
 #define XM_RL_PPO_H
@@ -29,8 +29,8 @@ void xm_rl_gae(const xm_rl_gae_rule *rule, const float *reward,
                const float *value, const float *mask, uint64_t count,
                float *out_advantage, float *out_returns);
 
-/* Discounted sum of the rewards from each token on; masked tokens are skipped
- * and get 0, and their rewards count for nothing (see returns.c). */
+/* Discounted sums of the rewards from each token on. Masked tokens are skipped,
+ * get 0, and their rewards are ignored (see returns.c). */
 void xm_rl_returns(double gamma, const float *reward, const float *mask,
                    uint64_t count, float *out_returns);
 
@@ -42,12 +42,13 @@ typedef struct xm_rl_stats {
     double variance; /* of the population: divided by count */
 } xm_rl_stats;
 
-/* Over entries whose mask is not 0. Everything is 0 without any. */
+/* Computes statistics of the entries whose mask is not 0; all are 0 if there
+ * are none. */
 void xm_rl_masked_stats(const float *x, const float *mask, uint64_t count,
                         xm_rl_stats *out);
-/* Of several parts as one (Chan, Golub, LeVeque, 1979): `into` gains `part`. */
+/* Merges `part` into `into` (Chan, Golub, LeVeque, 1979). */
 void xm_rl_stats_merge(xm_rl_stats *into, const xm_rl_stats *part);
-/* count / (count - 1) times the variance; of fewer than two entries, 0. */
+/* The variance times count / (count - 1); 0 for fewer than two entries. */
 double xm_rl_unbiased(const xm_rl_stats *stats);
 
 typedef struct xm_rl_whiten_rule {
@@ -56,9 +57,9 @@ typedef struct xm_rl_whiten_rule {
     double epsilon; /* 1e-8 everywhere */
 } xm_rl_whiten_rule;
 
-/* x = (x - mean) / sqrt(variance + epsilon), of entries in the mask, others are
- * left as they are. Fewer than two entries: verl stops with an error; here they
- * are centred and divided by nothing. */
+/* x = (x - mean) / sqrt(variance + epsilon), for entries in the mask; others
+ * stay as they are. With fewer than two entries verl stops with an error; here
+ * they are only centred. */
 void xm_rl_whiten(const xm_rl_whiten_rule *rule, const xm_rl_stats *stats,
                   const float *mask, uint64_t count, float *x);
 
@@ -69,12 +70,12 @@ double xm_rl_explained_variance(const float *returns, const float *value,
 /* ---- the critic's loss -------------------------------------------------- */
 
 typedef struct xm_rl_value {
-    xm_rl_term loss; /* slope: with respect to `value` */
+    xm_rl_term loss; /* its slope is with respect to `value` */
     int clipped;     /* the clip made the loss larger */
 } xm_rl_value;
 
-/* Half the squared error of one token, not yet aggregated; `clip` <= 0: none.
- */
+/* Half the squared error of one token, not yet aggregated; `clip` <= 0: no
+ * clip. */
 xm_rl_value xm_rl_value_loss(double clip, double value, double old_value,
                              double returns);
 
@@ -92,7 +93,7 @@ double xm_rl_kl_update(const xm_rl_kl_control *control, double coefficient,
 
 /* ---- running moments ---------------------------------------------------- */
 
-/* Of all scores so far. xm_rl_moments_init first. */
+/* Moments of all scores so far. Call xm_rl_moments_init first. */
 typedef struct xm_rl_moments {
     double count;
     double mean;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes generalised advantages and discounted returns over one response.
+ */
 #include "model/rl/ppo.h"
 
 static int is_in_mask(const float *mask, uint64_t t)
@@ -10,12 +13,13 @@ static int is_in_mask(const float *mask, uint64_t t)
  * advantage estimation", 2015; verl `compute_gae_advantage_return`. From the
  * last token to the first:
  *   delta = r_t + gamma V' - V_t,  A_t = delta + gamma lam A'
- * where V' and A' are those of the next token, 0 behind the last. With the
- * carry a masked token leaves V' and A' as they were, so an observation of a
- * tool neither discounts nor cuts credit (verl's test
- * test_multi_turn_compute_gae_advantage_return). Without it
- * (SkyRL `compute_gae_advantage_return`, trlX `get_advantages_and_returns`)
- * every position counts. */
+ * where V' and A' are those of the next token, 0 after the last. Unless
+ * `through` is set, a masked token leaves V' and A' as they were, so a tool's
+ * output neither discounts nor stops credit (verl's test
+ * test_multi_turn_compute_gae_advantage_return). With `through` (SkyRL
+ * `compute_gae_advantage_return`, trlX `get_advantages_and_returns`) every
+ * position counts.
+ */
 void xm_rl_gae(const xm_rl_gae_rule *rule, const float *reward,
                const float *value, const float *mask, uint64_t count,
                float *out_advantage, float *out_returns)

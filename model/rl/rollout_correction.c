@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the weights and rejections of the rollout correction.
+ */
 #include "model/rl/rollout_correction.h"
 
 static double clamp_value(double x, double low, double high)
@@ -22,7 +25,8 @@ static double estimate_drift(int64_t kind, double x)
     return -x;
 }
 
-/* k1 by the ratio exp(-k1) between two bounds, the others by one above. */
+/* For k1 the ratio exp(-k1) must lie between two bounds; k2 and k3 have an
+ * upper bound. */
 static int is_within_bounds(const xm_rl_correction *rule, double k)
 {
     if (rule->kind != XM_RL_RS_K1)

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the policy losses that depend on the complete row: GSPO and GMPO.
+ */
 #include "model/rl/policy.h"
 
 /* GMPO's log-ratio of a token: clamp(x, -low, high) where that makes sign(A) x

@@ -1,11 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes masked statistics, whitening, explained variance and running
+ * moments.
+ */
 #include <math.h>
 
 #include "model/rl/ppo.h"
 
 /* verl `masked_mean`, `masked_var` (verl/utils/torch_functional.py): two passes
  * over the entries of the mask. verl divides by the count + 1e-8, which is the
- * same to rounding; with no entry at all it raises, here all is 0. */
+ * same up to rounding. Without any entry it raises an error; here all is 0. */
 void xm_rl_masked_stats(const float *x, const float *mask, uint64_t count,
                         xm_rl_stats *out)
 {

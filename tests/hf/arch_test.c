@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What transformers makes of a config.json of every architecture, as
- * tests/parity/hf_configs.py wrote it down: sizes, scales, windows, rotary
- * frequencies, names and shapes of parameters.
+ * Proves that the config.json of every architecture is read as transformers
+ * reads it: sizes, scales, windows, rotary frequencies, names and shapes of
+ * parameters. tests/parity/hf_configs.py wrote the expected values.
  */
 #include <math.h>
 
@@ -12,7 +12,7 @@
 #include "model/hf/param_slots.h"
 #include "tests/testing.h"
 
-static cJSON *goldens(void)
+static cJSON *read_goldens(void)
 {
     char path[XR_PATH_CAP];
     const char *root = getenv("XRAY_SOURCE");
@@ -25,14 +25,15 @@ static cJSON *goldens(void)
     return json;
 }
 
-static double number(const cJSON *expect, const char *key)
+static double expected_number(const cJSON *expect, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(expect, key);
     assert_true(cJSON_IsNumber(item));
     return item->valuedouble;
 }
 
-static void same(const char *name, const char *key, double got, double want)
+static void assert_number_equal(const char *name, const char *key, double got,
+                                double want)
 {
     if (!(fabs(got - want) <= 1e-12 * fabs(want)))
         fail_msg("%s: %s is %.17g, transformers has %.17g", name, key, got,
@@ -64,15 +65,19 @@ static void check_numbers(const char *name, const cJSON *expect,
         { "parameters", (double)xm_config_param_count(c) },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        same(name, all[i].key, all[i].got, number(expect, all[i].key));
-    double scale = number(expect, "embed_scale");
-    same(name, "embed_scale", c->embed_scale, (double)(float)scale);
+        assert_number_equal(name, all[i].key, all[i].got,
+                            expected_number(expect, all[i].key));
+    double scale = expected_number(expect, "embed_scale");
+    assert_number_equal(name, "embed_scale", c->embed_scale,
+                        (double)(float)scale);
     const char *sliding = xr_json_get(expect, "sliding")->valuestring;
     assert_int_equal(strlen(sliding), c->layers);
     for (uint32_t layer = 0; layer < c->layers; layer++)
-        same(name, "sliding", xm_config_slides(c, layer), sliding[layer] - '0');
+        assert_number_equal(name, "sliding", xm_config_slides(c, layer),
+                            sliding[layer] - '0');
     if (strchr(sliding, '1'))
-        same(name, "window", c->window, number(expect, "window"));
+        assert_number_equal(name, "window", c->window,
+                            expected_number(expect, "window"));
 }
 
 static void check_rope(const char *name, const cJSON *rope, const xm_config *c,
@@ -85,31 +90,33 @@ static void check_rope(const char *name, const cJSON *rope, const xm_config *c,
     uint32_t i = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, want)
-        same(name, "inv_freq", got[i++], item->valuedouble);
-    same(name, "rope scale", mine->scale, want->next->valuedouble);
+        assert_number_equal(name, "inv_freq", got[i++], item->valuedouble);
+    assert_number_equal(name, "rope scale", mine->scale,
+                        want->next->valuedouble);
 }
 
-typedef struct names {
+typedef struct tensor_names {
     const char *name;
     const cJSON *tensors;
     uint32_t count;
     uint32_t reserved;
-} names;
+} tensor_names;
 
-static xray_status check_name(void *ctx, const xm_param_info *info)
+static xray_status check_tensor_name(void *ctx, const xm_param_info *info)
 {
-    names *n = ctx;
+    tensor_names *n = ctx;
     const cJSON *shape =
         cJSON_GetObjectItemCaseSensitive(n->tensors, info->name);
     if (!shape)
         fail_msg("%s: transformers has no %s", n->name, info->name);
     uint64_t rows = info->transposed ? info->cols : info->rows;
     uint64_t cols = info->transposed ? info->rows : info->cols;
-    same(n->name, info->name, (double)rows, shape->child->valuedouble);
+    assert_number_equal(n->name, info->name, (double)rows,
+                        shape->child->valuedouble);
     assert_int_equal(cJSON_GetArraySize(shape), info->cols ? 2 : 1);
     if (info->cols)
-        same(n->name, info->name, (double)cols,
-             shape->child->next->valuedouble);
+        assert_number_equal(n->name, info->name, (double)cols,
+                            shape->child->next->valuedouble);
     n->count++;
     return XRAY_OK;
 }
@@ -128,23 +135,25 @@ static void check_case(const cJSON *item)
     check_numbers(name, expect, &c);
     const cJSON *rope = xr_json_get(expect, "rope");
     const cJSON *local = xr_json_get(expect, "rope_local");
-    /* Neither: nothing turns. One: all layers are of the other kind. */
+    /* Without both there is no rotation. With one, all layers are of that kind.
+     */
     assert_int_equal(c.rotary != 0, rope || local);
     if (rope)
         check_rope(name, rope, &c, &c.rope);
     if (local)
         check_rope(name, local, &c, &c.rope_local);
-    names n = { .name = name, .tensors = xr_json_get(expect, "tensors") };
+    tensor_names n = { .name = name,
+                       .tensors = xr_json_get(expect, "tensors") };
     if (!n.tensors)
         return;
-    assert_int_equal(xm_config_params(&c, check_name, &n), XRAY_OK);
+    assert_int_equal(xm_config_params(&c, check_tensor_name, &n), XRAY_OK);
     assert_int_equal(cJSON_GetArraySize(n.tensors), n.count);
 }
 
-static void every_config_means_what_transformers_says(void **state)
+static void every_config_is_read_as_by_transformers(void **state)
 {
     (void)state;
-    cJSON *json = goldens();
+    cJSON *json = read_goldens();
     int seen = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, xr_json_get(json, "cases"))
@@ -159,7 +168,7 @@ static void every_config_means_what_transformers_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_config_means_what_transformers_says),
+        cmocka_unit_test(every_config_is_read_as_by_transformers),
     };
     return cmocka_run_group_tests_name("hf.arch", tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves the defaults of config.json, its refusals, and that real
+ * configurations describe the tensors of their files.
+ */
 #include <xray/numerics.h>
 
 #include "core/base/file.h"
@@ -17,18 +21,18 @@
 #define ROPE LLAMA ",\"rope_scaling\":{"
 #define LLAMA "{\"model_type\":\"llama\"," SIZES
 
-static xray_status parse(const char *text, xm_config *out, xr_err *err)
+static xray_status parse_config(const char *text, xm_config *out, xr_err *err)
 {
     *err = (xr_err){ "" };
     return xm_config_parse(text, "config.json", err, out);
 }
 
-static void defaults(void **state)
+static void missing_keys_have_their_defaults(void **state)
 {
     (void)state;
     xm_config c;
     xr_err err;
-    assert_int_equal(parse(LLAMA "}", &c, &err), XRAY_OK);
+    assert_int_equal(parse_config(LLAMA "}", &c, &err), XRAY_OK);
     assert_int_equal(c.arch, XM_ARCH_LLAMA);
     assert_int_equal(c.kv_heads, 4);
     assert_int_equal(c.head_dim, 16);
@@ -37,16 +41,18 @@ static void defaults(void **state)
     assert_int_equal(c.bos_id, -1);
     assert_int_equal(c.end_count, 0);
     assert_int_equal(
-        parse("{\"model_type\":\"qwen2\"," SIZES ",\"num_key_value_heads\":2"
-              ",\"use_sliding_window\":false,\"sliding_window\":32768}",
-              &c, &err),
+        parse_config("{\"model_type\":\"qwen2\"," SIZES
+                     ",\"num_key_value_heads\":2"
+                     ",\"use_sliding_window\":false,\"sliding_window\":32768}",
+                     &c, &err),
         XRAY_OK);
     assert_int_equal(c.qkv_bias, 1);
     assert_int_equal(
-        parse("{\"model_type\":\"qwen3\"," SIZES ",\"num_key_value_heads\":4"
-              ",\"head_dim\":32,\"rope_parameters\":{\"rope_theta\":1e6,"
-              "\"rope_type\":\"default\"},\"eos_token_id\":[3,4]}",
-              &c, &err),
+        parse_config("{\"model_type\":\"qwen3\"," SIZES
+                     ",\"num_key_value_heads\":4"
+                     ",\"head_dim\":32,\"rope_parameters\":{\"rope_theta\":1e6,"
+                     "\"rope_type\":\"default\"},\"eos_token_id\":[3,4]}",
+                     &c, &err),
         XRAY_OK);
     assert_int_equal(c.qk_norm, 1);
     assert_int_equal(c.head_dim, 32);
@@ -94,7 +100,7 @@ static const struct {
     { LLAMA ",\"hidden_act\":\"gelu\"}", "gelu" },
     { LLAMA ",\"attention_dropout\":0.1}", "attention_dropout" },
     { LLAMA ",\"quantization_config\":{}}", "quantization_config" },
-    { LLAMA ",\"layer_types\":[\"sliding_attention\"]}", "one a layer" },
+    { LLAMA ",\"layer_types\":[\"sliding_attention\"]}", "one per layer" },
     { LLAMA ",\"layer_types\":[\"sliding_attention\","
             "\"full_attention\"]}",
       "layer 0 slides" },
@@ -137,13 +143,13 @@ static const struct {
       "\"n_embd\" (30) must be a multiple" },
 };
 
-static void test_refusals(void **state)
+static void unsupported_configs_are_refused_by_name(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         xm_config c;
         xr_err err;
-        if (parse(refusals[i].text, &c, &err) >= 0)
+        if (parse_config(refusals[i].text, &c, &err) >= 0)
             fail_msg("%s is accepted", refusals[i].text);
         if (!strstr(err.text, refusals[i].named) ||
             strncmp(err.text, "config.json: ", 13) != 0)
@@ -151,7 +157,7 @@ static void test_refusals(void **state)
     }
 }
 
-static xray_status check_param(void *ctx, const xm_param_info *info)
+static xray_status check_param_shape(void *ctx, const xm_param_info *info)
 {
     const xm_st_tensor *t = xm_st_find(ctx, info->name);
     assert_non_null(t);
@@ -162,15 +168,16 @@ static xray_status check_param(void *ctx, const xm_param_info *info)
     return XRAY_OK;
 }
 
-static xray_status count_name(void *ctx, const xm_param_info *info)
+static xray_status count_parameter(void *ctx, const xm_param_info *info)
 {
     (void)info;
     ++*(size_t *)ctx;
     return XRAY_OK;
 }
 
-/* Every name and shape is the file's, none is missing on either side. */
-static void real_models(void **state)
+/* Every parameter has its tensor with the same shape, and every tensor its
+ * parameter. */
+static void configs_describe_the_tensors_of_their_files(void **state)
 {
     (void)state;
     static const char *const names[] = { "hf",        "hf_bf16",
@@ -192,10 +199,11 @@ static void real_models(void **state)
         assert_int_equal(c.end_ids[0], 2);
         assert_int_equal(c.end_ids[1], 1);
         assert_int_equal(xm_st_open(path, &err, &st), XRAY_OK);
-        assert_int_equal(xm_config_params(&c, check_param, st), XRAY_OK);
+        assert_int_equal(xm_config_params(&c, check_param_shape, st), XRAY_OK);
         size_t count = 0;
         uint64_t elements = 0;
-        assert_int_equal(xm_config_params(&c, count_name, &count), XRAY_OK);
+        assert_int_equal(xm_config_params(&c, count_parameter, &count),
+                         XRAY_OK);
         assert_int_equal(xm_st_count(st), count);
         for (size_t t = 0; t < count; t++)
             elements += xm_st_at(st, t)->count;
@@ -204,7 +212,7 @@ static void real_models(void **state)
     }
 }
 
-static void mutations(void **state)
+static void mutated_configs_are_consistent_or_refused(void **state)
 {
     (void)state;
     const char *const good =
@@ -222,7 +230,7 @@ static void mutations(void **state)
         text[r.w[2] % size] = "09-\"{}[],:en."[r.w[3] % 13];
         xm_config c;
         xr_err err;
-        xray_status status = parse(text, &c, &err);
+        xray_status status = parse_config(text, &c, &err);
         if (status)
             assert_true(err.text[0] != '\0');
         else
@@ -234,10 +242,10 @@ static void mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(real_models),
-        cmocka_unit_test(mutations),
+        cmocka_unit_test(missing_keys_have_their_defaults),
+        cmocka_unit_test(unsupported_configs_are_refused_by_name),
+        cmocka_unit_test(configs_describe_the_tensors_of_their_files),
+        cmocka_unit_test(mutated_configs_are_consistent_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

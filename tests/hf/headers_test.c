@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Headers of safetensors files, a row for each thing one may not say; what a
- * writer refuses; and files that several ranks write together.
+ * Proves which headers of safetensors files are refused, what a writer refuses,
+ * and that several ranks write the same files as one.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -19,29 +19,28 @@
 #define EACH                                           \
     "tensor \"t\": expected \"dtype\", \"shape\" and " \
     "\"data_offsets\", each once"
-#define WHOLE "tensor \"t\": \"shape\" must hold whole numbers from 0"
-#define OFFSETS \
-    "tensor \"t\": \"data_offsets\" must be two whole numbers from 0"
+#define INTEGERS "tensor \"t\": \"shape\" must hold integers from 0"
+#define OFFSETS "tensor \"t\": \"data_offsets\" must be two integers from 0"
 #define TWO(a, b)                                                           \
     "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":" a "},\"b\":" \
     "{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":" b "}}"
 
 static const struct {
     const char *header;
-    size_t data;      /* bytes behind it */
-    const char *says; /* behind the file's name; NULL: it opens */
+    size_t data;      /* bytes after it */
+    const char *says; /* the error after the file's name; NULL: it opens */
 } headers[] = {
     { "{}", 0, NULL },
-    { "{}", 1, "data is left over behind the last tensor" },
+    { "{}", 1, "there is data after the last tensor" },
     { "[]", 0, "the header must be a JSON object" },
     { U8("[4]", "[0,4]"), 4, NULL },
-    { U8("[4]", "[0,4]"), 5, "data is left over behind the last tensor" },
+    { U8("[4]", "[0,4]"), 5, "there is data after the last tensor" },
     { U8("[4]", "[0,4]"), 3,
       "tensor \"t\": data_offsets [0, 4] do not lie in the 3 bytes of data" },
     { U8("[4]", "[5,4]"), 5,
       "tensor \"t\": data_offsets [5, 4] do not lie in the 5 bytes of data" },
     { U8("[3]", "[1,4]"), 4,
-      "tensor \"t\": there is a hole in the data before it" },
+      "tensor \"t\": there is a gap in the data before it" },
     { U8("[4]", "[0,3]"), 3,
       "tensor \"t\": 4 elements of U8 do not fill the 3 bytes of "
       "data_offsets" },
@@ -50,9 +49,9 @@ static const struct {
     { U8("[1,1,1,1,1,1,1,1]", "[0,1]"), 1, NULL },
     { U8("[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1,
       "tensor \"t\": more than 8 dimensions" },
-    { U8("[-1]", "[0,1]"), 1, WHOLE },
-    { U8("[1.5]", "[0,1]"), 1, WHOLE },
-    { U8("[\"1\"]", "[0,1]"), 1, WHOLE },
+    { U8("[-1]", "[0,1]"), 1, INTEGERS },
+    { U8("[1.5]", "[0,1]"), 1, INTEGERS },
+    { U8("[\"1\"]", "[0,1]"), 1, INTEGERS },
     { U8("4", "[0,1]"), 1, "tensor \"t\": \"shape\" must be an array" },
     { U8("[1e17]", "[0,1]"), 1, "tensor \"t\": the shape is too large" },
     { U8("[1073741824,1073741825]", "[0,1]"), 1,
@@ -83,7 +82,7 @@ static const struct {
     { TWO("[0,2]", "[1,3]"), 3,
       "tensor \"b\": its data overlaps another tensor's" },
     { TWO("[0,2]", "[3,5]"), 5,
-      "tensor \"b\": there is a hole in the data before it" },
+      "tensor \"b\": there is a gap in the data before it" },
     { "{\"__metadata__\":{\"k\":\"v\"}}", 0, NULL },
     { "{\"__metadata__\":[]}", 0, "\"__metadata__\" must be an object" },
     { "{\"__metadata__\":{\"k\":1}}", 0,
@@ -95,24 +94,25 @@ static const struct {
       0, "\"t\" occurs twice in one object (in the header)" },
 };
 
-/* `length` is what the file says of its header. */
+/* Writes a file whose first bytes give `length` as the length of its header. */
 static const char *write_raw(uint64_t length, const char *header, size_t data)
 {
     static const char zeros[64];
     const char *path = scratch_path("raw.safetensors");
-    unsigned char head[8];
+    unsigned char header_size[8];
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     for (int i = 0; i < 8; i++)
-        head[i] = (unsigned char)(length >> (8 * i));
-    assert_int_equal(fwrite(head, 1, 8, file), 8);
+        header_size[i] = (unsigned char)(length >> (8 * i));
+    assert_int_equal(fwrite(header_size, 1, 8, file), 8);
     assert_int_equal(fwrite(header, 1, strlen(header), file), strlen(header));
     assert_int_equal(fwrite(zeros, 1, data, file), data);
     assert_int_equal(fclose(file), 0);
     return path;
 }
 
-static void expect_open(const char *path, const char *says, const char *what)
+static void check_open_result(const char *path, const char *says,
+                              const char *what)
 {
     char want[1024];
     xm_st *st = NULL;
@@ -133,26 +133,28 @@ static void every_header_is_read_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
-        expect_open(write_raw(strlen(headers[i].header), headers[i].header,
-                              headers[i].data),
-                    headers[i].says, headers[i].header);
+        check_open_result(write_raw(strlen(headers[i].header),
+                                    headers[i].header, headers[i].data),
+                          headers[i].says, headers[i].header);
     const char *header = U8("[4]", "[0,4]");
-    expect_open(write_raw(100000001, header, 4),
-                "the header length 100000001 is above the format's limit of "
-                "100000000",
-                "long");
-    expect_open(write_raw(100000000, header, 4),
-                "the file ends inside the header of 100000000 bytes",
-                "longest");
-    expect_open(write_raw(strlen(header) + 5, header, 4),
-                "the file ends inside the header of 58 bytes", "a byte more");
-    expect_open(scratch_write("raw.safetensors", "1234567"),
-                "is shorter than the 8 bytes of header length", "short");
+    check_open_result(
+        write_raw(100000001, header, 4),
+        "the header length 100000001 is above the format's limit of "
+        "100000000",
+        "long");
+    check_open_result(write_raw(100000000, header, 4),
+                      "the file ends inside the header of 100000000 bytes",
+                      "longest");
+    check_open_result(write_raw(strlen(header) + 5, header, 4),
+                      "the file ends inside the header of 58 bytes",
+                      "a byte more");
+    check_open_result(scratch_write("raw.safetensors", "1234567"),
+                      "is shorter than the 8 bytes of header length", "short");
 }
 
-/* ---- what is read of a tensor -------------------------------------------- */
+/* ---- elements of a tensor ----------------------------------------------- */
 
-static void elements_are_counted(void **state)
+static void reads_stay_within_the_tensor(void **state)
 {
     (void)state;
     static const double f64[3] = { 1.5, -2.25, 1e300 };
@@ -176,12 +178,12 @@ static void elements_are_counted(void **state)
     assert_int_equal(xm_st_read_f32(h, 3, 0, got, &err), XRAY_OK);
     assert_int_equal(xm_st_read_f32(h, 1, 3, got, &err), XRAY_E_RANGE);
     assert_string_equal(err.text, "tensor \"h\": elements 1 to 4 were asked "
-                                  "for, it has 3");
+                                  "for, but it has 3");
     assert_int_equal(xm_st_read_f32(h, 4, 0, got, &err), XRAY_E_RANGE);
     xm_st_close(st);
 }
 
-static void a_writer_refuses(void **state)
+static void invalid_items_are_not_written(void **state)
 {
     (void)state;
     static const struct {
@@ -195,7 +197,7 @@ static void a_writer_refuses(void **state)
         { { "x", XM_ST_F32, 2, { UINT64_C(1) << 40, 1 << 12 }, NULL },
           "tensor \"x\": the shape is too large" },
         { { "two", XM_ST_F32, 0, { 0 }, NULL },
-          "tensor \"two\": the name stands twice" },
+          "tensor \"two\": the name occurs twice" },
     };
     static const float one = 1;
     const char *path = scratch_path("refused.safetensors");
@@ -211,7 +213,7 @@ static void a_writer_refuses(void **state)
     }
 }
 
-/* ---- several ranks ------------------------------------------------------- */
+/* ---- several ranks ------------------------------------------------------ */
 
 #define ITEMS 5
 static const xm_st_item items[ITEMS] = {
@@ -224,7 +226,8 @@ static const unsigned char data[ITEMS][16] = { "AAAABBBBCCCC",
                                                "0123456789abcde", "",
                                                "zyxwvutsr", "four" };
 
-static xray_status give(void *ctx, size_t i, xr_err *err, const void **out)
+static xray_status feed_item_data(void *ctx, size_t i, xr_err *err,
+                                  const void **out)
 {
     (void)ctx;
     (void)err;
@@ -232,7 +235,7 @@ static xray_status give(void *ctx, size_t i, xr_err *err, const void **out)
     return XRAY_OK;
 }
 
-/* Every item in two writes, the second half first. */
+/* Writes every item in two halves, the second one first. */
 static void write_halves(xm_st_parts *parts)
 {
     xr_err err = { "" };
@@ -246,7 +249,7 @@ static void write_halves(xm_st_parts *parts)
     assert_int_equal(xm_st_parts_sync(parts, &err), XRAY_OK);
 }
 
-static size_t files_in(const char *dir)
+static size_t count_files(const char *dir)
 {
     size_t count = 0;
     DIR *list = opendir(dir);
@@ -257,7 +260,7 @@ static size_t files_in(const char *dir)
     return count;
 }
 
-static void same_files(const char *a, const char *b, const char *name)
+static void assert_files_equal(const char *a, const char *b, const char *name)
 {
     char path[XR_PATH_CAP];
     char *one;
@@ -277,9 +280,9 @@ static void same_files(const char *a, const char *b, const char *name)
     free(two);
 }
 
-/* The bytes of the one writer's, cut into any number of shards, over what the
- * folder had before. */
-static void ranks_write_what_one_does(void **state)
+/* The files have the bytes of a single writer's, for any number of shards and
+ * whatever the folder held before. */
+static void ranks_write_the_files_of_a_single_writer(void **state)
 {
     (void)state;
     static const struct {
@@ -298,7 +301,7 @@ static void ranks_write_what_one_does(void **state)
             "model.safetensors.index.json" } },
         { 1000, { "model.safetensors" } },
     };
-    const xm_st_feed feed = { give, NULL };
+    const xm_st_feed feed = { feed_item_data, NULL };
     xr_err err = { "" };
     assert_int_equal(xr_dir_make(scratch_path("one"), &err), XRAY_OK);
     assert_int_equal(xr_dir_make(scratch_path("many"), &err), XRAY_OK);
@@ -322,12 +325,12 @@ static void ranks_write_what_one_does(void **state)
         xm_st_parts_close(first);
         size_t count = 0;
         for (; count < 4 && cases[c].names[count]; count++)
-            same_files("one", "many", cases[c].names[count]);
-        assert_int_equal(files_in(scratch_path("many")), count);
+            assert_files_equal("one", "many", cases[c].names[count]);
+        assert_int_equal(count_files(scratch_path("many")), count);
     }
 }
 
-static void one_file_of_parts(void **state)
+static void parts_of_one_file_are_dropped_or_committed(void **state)
 {
     (void)state;
     static const char *const metadata[] = { "k", "v", NULL };
@@ -362,8 +365,8 @@ static void one_file_of_parts(void **state)
     xm_st_close(st);
 }
 
-/* A folder that is not there: no rank gets as far as to write. */
-static void parts_without_a_place(void **state)
+/* In a missing folder no rank can create, write or commit files. */
+static void parts_in_a_missing_folder_are_refused(void **state)
 {
     (void)state;
     xm_st_parts *parts;
@@ -380,8 +383,8 @@ static void parts_without_a_place(void **state)
     xm_st_parts_close(parts);
 }
 
-/* What the file system does not take is an error, of the file's name. */
-static void parts_that_are_too_large(void **state)
+/* Errors of the file system name the file. */
+static void parts_larger_than_the_file_limit_are_refused(void **state)
 {
     (void)state;
     xm_st_parts *parts;
@@ -409,7 +412,7 @@ static void parts_that_are_too_large(void **state)
     assert_non_null(strstr(err.text, "cannot write"));
     assert_non_null(strstr(err.text, "File too large"));
     assert_int_equal(begun, XRAY_E_IO);
-    assert_non_null(strstr(again.text, "no room for "));
+    assert_non_null(strstr(again.text, "cannot allocate "));
     assert_non_null(strstr(again.text, "File too large"));
     assert_int_equal(access(path, F_OK), -1);
     xm_st_parts_close(parts);
@@ -419,12 +422,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_header_is_read_or_refused),
-        cmocka_unit_test(elements_are_counted),
-        cmocka_unit_test(a_writer_refuses),
-        cmocka_unit_test(ranks_write_what_one_does),
-        cmocka_unit_test(one_file_of_parts),
-        cmocka_unit_test(parts_without_a_place),
-        cmocka_unit_test(parts_that_are_too_large),
+        cmocka_unit_test(reads_stay_within_the_tensor),
+        cmocka_unit_test(invalid_items_are_not_written),
+        cmocka_unit_test(ranks_write_the_files_of_a_single_writer),
+        cmocka_unit_test(parts_of_one_file_are_dropped_or_committed),
+        cmocka_unit_test(parts_in_a_missing_folder_are_refused),
+        cmocka_unit_test(parts_larger_than_the_file_limit_are_refused),
     };
     return cmocka_run_group_tests_name("hf.headers", tests, scratch_make,
                                        scratch_drop);

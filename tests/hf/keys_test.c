@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every key of a config.json by itself: what it changes, and nothing else, or
- * the sentence that refuses it. keys.jsonl has a row for each.
+ * Proves that every key of a config.json changes its own fields and nothing
+ * else, or is refused with its sentence. keys.jsonl has a row for each case.
  */
 #include "core/base/json.h"
 #include "model/hf/config.h"
 #include "tests/scratch.h"
 
-static void put(cJSON *out, const char *key, double value)
+static void put_number(cJSON *out, const char *key, double value)
 {
     assert_non_null(cJSON_AddNumberToObject(out, key, value));
 }
 
-static void put_rope(cJSON *out, const char *key, const xm_rope *rope)
+static void put_rope_numbers(cJSON *out, const char *key, const xm_rope *rope)
 {
     cJSON *list = cJSON_AddArrayToObject(out, key);
     const double all[] = { rope->kind,
@@ -29,8 +29,8 @@ static void put_rope(cJSON *out, const char *key, const xm_rope *rope)
         assert_true(cJSON_AddItemToArray(list, cJSON_CreateNumber(all[i])));
 }
 
-/* All of it but the frequencies, which hf.arch holds. */
-static cJSON *describe(const xm_config *c)
+/* Describes every field as JSON. The frequencies are left to hf.arch. */
+static cJSON *describe_config(const xm_config *c)
 {
     cJSON *out = cJSON_CreateObject();
     const struct {
@@ -70,9 +70,9 @@ static cJSON *describe(const xm_config *c)
         { "bos_id", c->bos_id },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        put(out, all[i].key, all[i].value);
-    put_rope(out, "rope", &c->rope);
-    put_rope(out, "rope_local", &c->rope_local);
+        put_number(out, all[i].key, all[i].value);
+    put_rope_numbers(out, "rope", &c->rope);
+    put_rope_numbers(out, "rope_local", &c->rope_local);
     char slides[XM_MAX_LAYERS + 1] = "";
     for (uint32_t i = 0; i < c->layers && i < 128; i++)
         slides[i] = (char)('0' + xm_config_slides(c, i));
@@ -84,7 +84,7 @@ static cJSON *describe(const xm_config *c)
     return out;
 }
 
-static void replace(cJSON *in, const cJSON *with)
+static void replace_keys(cJSON *in, const cJSON *with)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, with)
@@ -95,8 +95,9 @@ static void replace(cJSON *in, const cJSON *with)
     }
 }
 
-/* cJSON_Compare holds numbers to be equal within an epsilon: texts do not. */
-static void same(const cJSON *got, const cJSON *want, const char *where)
+/* Compares texts, because cJSON_Compare compares numbers within an epsilon. */
+static void assert_json_equal(const cJSON *got, const cJSON *want,
+                              const char *where)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, want)
@@ -113,8 +114,10 @@ static void same(const cJSON *got, const cJSON *want, const char *where)
     assert_int_equal(cJSON_GetArraySize(got), cJSON_GetArraySize(want));
 }
 
-/* "b": names this row's configuration; "k" alone: laid over the one of name
- * "m". "v": what it is, or what else it is than that one. "e": the sentence. */
+/* Checks one row: "b" names the configuration with the keys "k"; "m" names a
+ * configuration over which the keys "k" are laid; "v" has the expected fields,
+ * or those that differ from the configuration "m"; "e" is the expected error.
+ */
 static void check_row(cJSON *bases, const cJSON *row, const char *where)
 {
     const cJSON *name = xr_json_get(row, "m");
@@ -126,8 +129,8 @@ static void check_row(cJSON *bases, const cJSON *row, const char *where)
                          : cJSON_CreateObject();
     cJSON *want = name ? cJSON_Duplicate(xr_json_get(base, "v"), 1)
                        : cJSON_CreateObject();
-    replace(config, xr_json_get(row, "k"));
-    replace(want, xr_json_get(row, "v"));
+    replace_keys(config, xr_json_get(row, "k"));
+    replace_keys(want, xr_json_get(row, "v"));
     char *text = cJSON_PrintUnformatted(config);
     const cJSON *says = xr_json_get(row, "e");
     xm_config c;
@@ -140,8 +143,8 @@ static void check_row(cJSON *bases, const cJSON *row, const char *where)
     if (!says && status)
         fail_msg("%s: %s", where, err.text);
     if (!says) {
-        cJSON *got = describe(&c);
-        same(got, want, where);
+        cJSON *got = describe_config(&c);
+        assert_json_equal(got, want, where);
         cJSON_Delete(got);
     }
     cJSON_free(text);
@@ -149,7 +152,7 @@ static void check_row(cJSON *bases, const cJSON *row, const char *where)
     cJSON_Delete(config);
 }
 
-static void every_key_changes_its_own(void **state)
+static void every_key_changes_only_its_own_fields(void **state)
 {
     (void)state;
     char path[XR_PATH_CAP];
@@ -186,8 +189,8 @@ static void every_key_changes_its_own(void **state)
     "{\"model_type\":\"llama\",\"vocab_size\":100,\"eos_token_id\":[1,2]," \
     "\"bos_token_id\":3"
 
-/* generation_config.json has the last word on where a text ends. */
-static void end_ids_of_a_directory(void **state)
+/* The end ids of generation_config.json take precedence. */
+static void generation_config_overrides_the_end_ids(void **state)
 {
     (void)state;
     static const struct {
@@ -243,8 +246,8 @@ static void end_ids_of_a_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_changes_its_own),
-        cmocka_unit_test(end_ids_of_a_directory),
+        cmocka_unit_test(every_key_changes_only_its_own_fields),
+        cmocka_unit_test(generation_config_overrides_the_end_ids),
     };
     return cmocka_run_group_tests_name("hf.keys", tests, scratch_make,
                                        scratch_drop);

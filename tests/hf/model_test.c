@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights of a model directory: cut into shards, interrupted, overwritten; and
- * what an index may say.
+ * Proves that the weights of a model directory survive sharding, interruption
+ * and overwriting, and which indexes and element types are refused.
  */
 #include <xray/numerics.h>
 
@@ -12,17 +12,18 @@
 
 #define INDEX "model.safetensors.index.json"
 
-static int there(const char *name)
+static int scratch_file_exists(const char *name)
 {
     return xr_path_exists(scratch_path(name));
 }
 
-static void drop(const char *name)
+static void remove_scratch_file(const char *name)
 {
     assert_int_equal(unlink(scratch_path(name)), 0);
 }
 
-/* Six tensors of 1 to 6 floats of one value; the feed fails at `fail_at`. */
+/* Six tensors of 1 to 6 floats, all with one value; the feed fails at item
+ * `fail_at`. */
 #define COUNT 6
 typedef struct source {
     float value;
@@ -30,7 +31,8 @@ typedef struct source {
     float data[COUNT];
 } source;
 
-static xray_status give(void *ctx, size_t i, xr_err *err, const void **out)
+static xray_status feed_values(void *ctx, size_t i, xr_err *err,
+                               const void **out)
 {
     source *s = ctx;
     if (i == s->fail_at)
@@ -53,19 +55,19 @@ static xray_status write_model(float value, uint64_t max_shard, size_t fail_at,
             .name = names[i], .dtype = XM_ST_F32, .dims = 1, .shape = { i + 1 }
         };
     source s = { .value = value, .fail_at = fail_at };
-    const xm_st_feed feed = { give, &s };
+    const xm_st_feed feed = { feed_values, &s };
     return xm_st_write_model(scratch_dir(), items, COUNT, max_shard, &feed,
                              err);
 }
 
-static void write_whole(float value, uint64_t max_shard)
+static void write_complete_model(float value, uint64_t max_shard)
 {
     xr_err err = { "" };
     if (write_model(value, max_shard, COUNT, &err) != XRAY_OK)
         fail_msg("%s", err.text);
 }
 
-/* All six tensors, of that value. */
+/* Expects all six tensors with this value. */
 static void assert_holds(float value)
 {
     xm_st *st = NULL;
@@ -89,51 +91,51 @@ static void assert_unreadable(const char *says)
     xm_st *st = NULL;
     xr_err err = { "" };
     if (xm_st_open(scratch_dir(), &err, &st) == XRAY_OK)
-        fail_msg("half a model is read");
+        fail_msg("an incomplete model was read");
     if (!strstr(err.text, says))
         fail_msg("%s", err.text);
 }
 
-static const char *file_of(const cJSON *index, const char *name)
+static const char *find_shard_name(const cJSON *index, const char *name)
 {
     return xr_json_get(xr_json_get(index, "weight_map"), name)->valuestring;
 }
 
-/* 4, 8, 12, 16, 20 and 24 bytes into at most 24 a file. */
+/* Tensors of 4, 8, 12, 16, 20 and 24 bytes go into files of at most 24. */
 static void shards_are_cut_between_tensors(void **state)
 {
     (void)state;
     cJSON *index = NULL;
-    write_whole(1, 24);
+    write_complete_model(1, 24);
     assert_holds(1);
-    assert_false(there("model.safetensors"));
-    assert_true(there("model-00001-of-00004.safetensors"));
+    assert_false(scratch_file_exists("model.safetensors"));
+    assert_true(scratch_file_exists("model-00001-of-00004.safetensors"));
     assert_int_equal(xr_json_file(scratch_path(INDEX), NULL, &index), XRAY_OK);
-    assert_string_equal(file_of(index, "b3"),
+    assert_string_equal(find_shard_name(index, "b3"),
                         "model-00001-of-00004.safetensors");
-    assert_string_equal(file_of(index, "z4"),
+    assert_string_equal(find_shard_name(index, "z4"),
                         "model-00002-of-00004.safetensors");
-    assert_string_equal(file_of(index, "b6"),
+    assert_string_equal(find_shard_name(index, "b6"),
                         "model-00004-of-00004.safetensors");
     assert_int_equal(
         xr_json_get(xr_json_get(index, "metadata"), "total_size")->valueint,
         84);
-    /* Sorted, as json.dumps(sort_keys=True) has it. */
+    /* Names are sorted, as by json.dumps(sort_keys=True). */
     assert_string_equal(xr_json_get(index, "weight_map")->child->string, "a2");
     cJSON_Delete(index);
     /* A tensor above the limit has a file of its own. */
-    write_whole(2, 10);
+    write_complete_model(2, 10);
     assert_holds(2);
-    assert_true(there("model-00006-of-00006.safetensors"));
-    assert_false(there("model-00001-of-00004.safetensors"));
-    write_whole(3, 84);
+    assert_true(scratch_file_exists("model-00006-of-00006.safetensors"));
+    assert_false(scratch_file_exists("model-00001-of-00004.safetensors"));
+    write_complete_model(3, 84);
     assert_holds(3);
-    assert_true(there("model.safetensors"));
-    assert_false(there(INDEX));
-    assert_false(there("model-00001-of-00006.safetensors"));
+    assert_true(scratch_file_exists("model.safetensors"));
+    assert_false(scratch_file_exists(INDEX));
+    assert_false(scratch_file_exists("model-00001-of-00006.safetensors"));
 }
 
-static void only_shards_are_taken_away(void **state)
+static void only_shards_are_removed(void **state)
 {
     (void)state;
     static const char *const keep[] = { "model-1-of-2.safetensors",
@@ -142,42 +144,42 @@ static void only_shards_are_taken_away(void **state)
                                         "optim.safetensors", "config.json" };
     for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++)
         scratch_write(keep[i], "x");
-    write_whole(1, 24);
-    write_whole(2, 84);
+    write_complete_model(1, 24);
+    write_complete_model(2, 84);
     for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++)
-        assert_true(there(keep[i]));
+        assert_true(scratch_file_exists(keep[i]));
 }
 
-/* Every instant at which a write may end, over every kind of older set. */
-static void a_write_that_ends_early_leaves_no_mixture(void **state)
+/* Interrupts a write at each tensor, over each kind of earlier files. */
+static void interrupted_writes_leave_no_mixture(void **state)
 {
     (void)state;
     xr_err err = { "" };
     for (size_t at = 0; at < COUNT; at++) {
-        /* Into an empty folder. */
+        /* A write into an empty folder. */
         assert_int_equal(write_model(1, 24, at, &err), XRAY_E_IO);
         assert_string_equal(err.text, "the disk is full");
         assert_unreadable("holds neither");
-        /* Over one file, which stays. */
-        write_whole(2, 84);
+        /* A write over one file, which stays. */
+        write_complete_model(2, 84);
         assert_int_equal(write_model(3, 24, at, &err), XRAY_E_IO);
         assert_holds(2);
         assert_int_equal(write_model(3, 84, at, &err), XRAY_E_IO);
         assert_holds(2);
         /* One file over shards, which stay. */
-        write_whole(4, 24);
+        write_complete_model(4, 24);
         assert_int_equal(write_model(5, 84, at, &err), XRAY_E_IO);
         assert_holds(4);
         /* Shards over shards. */
         assert_int_equal(write_model(6, 24, at, &err), XRAY_E_IO);
         assert_unreadable("holds neither");
-        write_whole(7, 24);
+        write_complete_model(7, 24);
         assert_holds(7);
-        drop(INDEX);
+        remove_scratch_file(INDEX);
     }
 }
 
-static void an_index_is_held_to_its_word(void **state)
+static void indexes_that_misplace_tensors_are_refused(void **state)
 {
     (void)state;
 #define S(n) "\"model-0000" n "-of-00004.safetensors\""
@@ -198,7 +200,7 @@ static void an_index_is_held_to_its_word(void **state)
         { "\"t1\":7", "same folder" },
         { "\"t1\":null", "same folder" },
     };
-    write_whole(1, 24);
+    write_complete_model(1, 24);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
         xm_st *st = NULL;
@@ -226,7 +228,7 @@ static void mutated_indexes_are_read_or_refused(void **state)
     (void)state;
     char *good;
     size_t size;
-    write_whole(1, 24);
+    write_complete_model(1, 24);
     assert_int_equal(
         xr_file_read(scratch_path(INDEX), 4096, NULL, &good, &size), XRAY_OK);
     char *text = malloc(size + 1);
@@ -299,7 +301,7 @@ static void every_type_is_read_or_refused_by_name(void **state)
         if (!types[i].reads)
             assert_non_null(strstr(err.text, types[i].name));
         xm_st_close(st);
-        /* A byte more than its elements fill. */
+        /* One byte more than the elements fill. */
         write_type(types[i].name, types[i].bits + 1);
         assert_unreadable("do not fill");
     }
@@ -312,13 +314,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(shards_are_cut_between_tensors,
                                         scratch_make, scratch_drop),
-        cmocka_unit_test_setup_teardown(only_shards_are_taken_away,
+        cmocka_unit_test_setup_teardown(only_shards_are_removed, scratch_make,
+                                        scratch_drop),
+        cmocka_unit_test_setup_teardown(interrupted_writes_leave_no_mixture,
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(
-            a_write_that_ends_early_leaves_no_mixture, scratch_make,
+            indexes_that_misplace_tensors_are_refused, scratch_make,
             scratch_drop),
-        cmocka_unit_test_setup_teardown(an_index_is_held_to_its_word,
-                                        scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(mutated_indexes_are_read_or_refused,
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(every_type_is_read_or_refused_by_name,

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that safetensors files, shards and mutated files are read correctly or
+ * refused.
+ */
 #include <xray/numerics.h>
 
 #include "core/base/file.h"
@@ -6,14 +10,14 @@
 #include "model/hf/safetensors.h"
 #include "tests/scratch.h"
 
-static void in_root(const char *name, char *path)
+static void join_scratch_path(const char *name, char *path)
 {
     assert_int_equal(xr_path_join(scratch_dir(), name, path, XR_PATH_CAP, NULL),
                      XRAY_OK);
 }
 
-/* Touches every byte that a tensor claims. */
-static void walk(const xm_st *st)
+/* Reads every byte of every tensor. */
+static void read_all_bytes(const xm_st *st)
 {
     for (size_t i = 0; i < xm_st_count(st); i++) {
         const xm_st_tensor *t = xm_st_at(st, i);
@@ -25,7 +29,7 @@ static void walk(const xm_st *st)
     }
 }
 
-static void test_manifest(void **state)
+static void malformed_files_are_refused_and_others_open(void **state)
 {
     (void)state;
     char path[XR_PATH_CAP];
@@ -50,7 +54,7 @@ static void test_manifest(void **state)
         if (status)
             assert_non_null(strstr(err.text, path));
         else
-            walk(st);
+            read_all_bytes(st);
         xm_st_close(status ? NULL : st);
         seen++;
     }
@@ -58,7 +62,7 @@ static void test_manifest(void **state)
     cJSON_Delete(manifest);
 }
 
-static void test_values(void **state)
+static void values_are_read_at_their_offsets(void **state)
 {
     (void)state;
     static const struct {
@@ -97,7 +101,7 @@ static void test_values(void **state)
     }
 }
 
-static void round_trip(void **state)
+static void written_tensors_read_back_equal(void **state)
 {
     (void)state;
     const float f32[6] = { 0.5f, -1, 3, 4, 5, 6 };
@@ -115,7 +119,7 @@ static void round_trip(void **state)
     };
     const char *const metadata[] = { "format", "pt", "k", "v\n", NULL };
     char path[XR_PATH_CAP];
-    in_root("model.safetensors", path);
+    join_scratch_path("model.safetensors", path);
     assert_int_equal(xm_st_write(path, items, 6, metadata, NULL), XRAY_OK);
     xm_st *st;
     xr_err err = { "" };
@@ -144,18 +148,19 @@ static void round_trip(void **state)
     xm_st_close(st);
     const xm_st_item twice[] = { items[2], items[2] };
     assert_int_equal(xm_st_write(path, twice, 2, NULL, &err), XRAY_E_ARG);
-    assert_int_equal(xm_st_open(path, &err, &st), XRAY_OK); /* still there */
+    assert_int_equal(xm_st_open(path, &err, &st), XRAY_OK); /* the earlier file
+                                                             * is still there */
     assert_int_equal(xm_st_count(st), 6);
     xm_st_close(st);
 }
 
-static void expect_index(const char *text, const char *fault)
+static void check_index(const char *text, const char *fault)
 {
     char dir[XR_PATH_CAP];
     char path[XR_PATH_CAP];
     xm_st *st;
     xr_err err = { "" };
-    in_root("sharded", dir);
+    join_scratch_path("sharded", dir);
     assert_int_equal(xr_path_join(dir, "model.safetensors.index.json", path,
                                   sizeof path, NULL),
                      XRAY_OK);
@@ -170,36 +175,35 @@ static void expect_index(const char *text, const char *fault)
     }
 }
 
-static void shards(void **state)
+static void indexes_that_misplace_tensors_are_refused(void **state)
 {
     (void)state;
     const float one = 1;
     const xm_st_item a = { "a", XM_ST_F32, 1, { 1 }, &one };
     const xm_st_item b = { "b", XM_ST_F32, 1, { 1 }, &one };
     char path[XR_PATH_CAP];
-    in_root("sharded", path);
+    join_scratch_path("sharded", path);
     assert_int_equal(xr_dir_make(path, NULL), XRAY_OK);
-    in_root("sharded/1.safetensors", path);
+    join_scratch_path("sharded/1.safetensors", path);
     assert_int_equal(xm_st_write(path, &a, 1, NULL, NULL), XRAY_OK);
-    in_root("sharded/2.safetensors", path);
+    join_scratch_path("sharded/2.safetensors", path);
     assert_int_equal(xm_st_write(path, &b, 1, NULL, NULL), XRAY_OK);
-    in_root("sharded/3.safetensors", path);
+    join_scratch_path("sharded/3.safetensors", path);
     assert_int_equal(xm_st_write(path, &b, 1, NULL, NULL), XRAY_OK);
-    expect_index("{\"weight_map\":{\"a\":\"1.safetensors\","
-                 "\"b\":\"2.safetensors\"}}",
-                 NULL);
-    expect_index("{\"weight_map\":{\"a\":\"2.safetensors\"}}",
-                 "tensor \"a\" is not in 2.safetensors");
-    expect_index("{\"weight_map\":{\"a\":\"../1.safetensors\"}}",
-                 "same folder");
-    expect_index("{\"weight_map\":{\"a\":\"no.safetensors\"}}", "cannot open");
-    expect_index("{\"weight_map\":{\"a\":\"2.safetensors\","
-                 "\"b\":\"3.safetensors\"}}",
-                 "stands twice");
-    expect_index("{}", "weight_map");
+    check_index("{\"weight_map\":{\"a\":\"1.safetensors\","
+                "\"b\":\"2.safetensors\"}}",
+                NULL);
+    check_index("{\"weight_map\":{\"a\":\"2.safetensors\"}}",
+                "tensor \"a\" is not in 2.safetensors");
+    check_index("{\"weight_map\":{\"a\":\"../1.safetensors\"}}", "same folder");
+    check_index("{\"weight_map\":{\"a\":\"no.safetensors\"}}", "cannot open");
+    check_index("{\"weight_map\":{\"a\":\"2.safetensors\","
+                "\"b\":\"3.safetensors\"}}",
+                "occurs twice");
+    check_index("{}", "weight_map");
 }
 
-static void mutations(void **state)
+static void mutated_files_are_read_or_refused(void **state)
 {
     (void)state;
     char good[XR_PATH_CAP];
@@ -208,8 +212,8 @@ static void mutations(void **state)
     const char *const metadata[] = { "format", "pt", NULL };
     const xm_st_item items[] = { { "one", XM_ST_F32, 2, { 1, 2 }, values },
                                  { "two", XM_ST_BF16, 1, { 4 }, values } };
-    in_root("good", good);
-    in_root("mutant", path);
+    join_scratch_path("good", good);
+    join_scratch_path("mutant", path);
     assert_int_equal(xm_st_write(good, items, 2, metadata, NULL), XRAY_OK);
     char *data;
     size_t size;
@@ -221,7 +225,7 @@ static void mutations(void **state)
         char old = data[at];
         size_t cut = r.w[2] % 8 ? size : r.w[3] % size;
         data[at] = (char)(r.w[1] & 255);
-        /* In place, unsynced: thousands of fsyncs would take minutes. */
+        /* Written in place and without fsync, which would take minutes here. */
         FILE *file = fopen(path, "wb");
         assert_non_null(file);
         assert_int_equal(fwrite(data, 1, cut, file), cut);
@@ -233,7 +237,7 @@ static void mutations(void **state)
             assert_true(err.text[0] != '\0');
             continue;
         }
-        walk(st);
+        read_all_bytes(st);
         xm_st_close(st);
         accepted++;
     }
@@ -244,9 +248,11 @@ static void mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_manifest), cmocka_unit_test(test_values),
-        cmocka_unit_test(round_trip),    cmocka_unit_test(shards),
-        cmocka_unit_test(mutations),
+        cmocka_unit_test(malformed_files_are_refused_and_others_open),
+        cmocka_unit_test(values_are_read_at_their_offsets),
+        cmocka_unit_test(written_tensors_read_back_equal),
+        cmocka_unit_test(indexes_that_misplace_tensors_are_refused),
+        cmocka_unit_test(mutated_files_are_read_or_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

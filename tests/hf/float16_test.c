@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All 65536 values of both 16-bit types, and rounding around each.
+ * Proves the conversions of all 65536 values of both 16-bit types, and the
+ * rounding around each of them.
  */
 #include <math.h>
 
@@ -16,7 +17,7 @@ static double half_value(uint32_t bits)
     return bits & 0x8000u ? -size : size;
 }
 
-static void every_half(void **state)
+static void every_f16_value_survives_a_round_trip(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
@@ -33,8 +34,9 @@ static void every_half(void **state)
     }
 }
 
-/* Between neighbours: the nearer, and at the middle the even one. */
-static void half_rounding(void **state)
+/* A number between two neighbours becomes the nearer one, and in the middle the
+ * even one. */
+static void f16_rounds_to_the_nearest_even(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 0x7BFFu; i++) {
@@ -49,7 +51,7 @@ static void half_rounding(void **state)
     assert_int_equal(xm_f32_to_f16(65520.0f), 0x7C00);
 }
 
-static void test_bf16(void **state)
+static void every_bf16_value_survives_and_rounds_to_nearest_even(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
@@ -81,9 +83,9 @@ static void test_bf16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half),
-        cmocka_unit_test(half_rounding),
-        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(every_f16_value_survives_a_round_trip),
+        cmocka_unit_test(f16_rounds_to_the_nearest_even),
+        cmocka_unit_test(every_bf16_value_survives_and_rounds_to_nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
