@@ -11,8 +11,8 @@ static xray_status check_decode_batch(const xm_decoder *decoder,
 {
     if (batch->tokens > space->tokens || batch->last_count > batch->tokens)
         return xr_fail(err, XRAY_E_RANGE,
-                       "%u tokens, with hidden states wanted of %u, do not fit "
-                       "a space of %llu tokens",
+                       "a batch of %u tokens and %u outputs does not fit a "
+                       "space of %llu tokens",
                        batch->tokens, batch->last_count,
                        (unsigned long long)space->tokens);
     if (batch->position_bound > decoder->positions)
