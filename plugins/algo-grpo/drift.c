@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the sampler's log-probabilities differ by, and what is done about it.
- * Where they are the trainer's, every number here says so: weights of 1,
- * nothing rejected, an effective sample size of 1.
+ * Corrects for the drift between the log-probabilities of the sampler and of
+ * the trainer, and reports it. Without drift, all weights are 1, no token is
+ * rejected, and the effective sample size is 1.
  */
 #include <math.h>
 
 #include "plugins/algo-grpo/prepare.h"
 
-static double log_r(const xray_batch *batch, int32_t at)
+static double compute_log_drift(const xray_batch *batch, int32_t at)
 {
     return xm_rl_log_drift((double)batch->old_logp[at],
                            (double)batch->rollout_logp[at]);
@@ -22,7 +22,7 @@ xm_rl_drift grpo_row_drift(const xm_rl_correction *rule,
         return drift;
     for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1]; i++)
         if (batch->loss_mask[i] != 0)
-            xm_rl_drift_add(rule, log_r(batch, i), &drift);
+            xm_rl_drift_add(rule, compute_log_drift(batch, i), &drift);
     xm_rl_drift_close(rule, &drift);
     return drift;
 }
@@ -33,32 +33,34 @@ double grpo_mask_of(const xm_rl_correction *rule, const xray_batch *batch,
     double mask = (double)batch->loss_mask[at];
     if (mask == 0 || rule->kind == XM_RL_RS_NONE)
         return mask;
-    return xm_rl_drift_keeps(rule, drift, log_r(batch, at)) ? mask : 0.0;
+    return xm_rl_drift_keeps(rule, drift, compute_log_drift(batch, at)) ? mask
+                                                                        : 0.0;
 }
 
 typedef struct drift_sums {
     double tokens;
     double rows;
-    double kl;     /* rollout - old: KL(rollout || trainer) */
-    double k3;     /* the same by k3 */
-    double weight; /* of the correction */
-    double square;
+    double kl;     /* sum of rollout - old, for KL(rollout || trainer) */
+    double k3;     /* the same with the estimator k3 */
+    double weight; /* sum of the correction weights */
+    double square; /* sum of their squares */
     double least;
     double most;
-    double rejected;  /* tokens */
-    double different; /* tokens whose two log-probs are not equal */
-    double old_ppl;   /* sums over rows of exp(-mean log-prob) */
+    double rejected;  /* rejected tokens */
+    double different; /* tokens whose two log-probabilities differ */
+    double old_ppl;   /* sum over rows of exp(-mean log-probability) */
     double rollout_ppl;
-    double log_ppl; /* of the difference of their logarithms */
-    double old;     /* of the row at hand */
+    double log_ppl; /* sum over rows of the difference of the mean
+                     * log-probabilities */
+    double old;     /* sum over the current row */
     double rollout;
 } drift_sums;
 
-static void add_token(grpo_driver *driver, const xray_batch *batch,
-                      const xm_rl_drift *drift, int32_t at, drift_sums *s)
+static void add_token_drift(grpo_driver *driver, const xray_batch *batch,
+                            const xm_rl_drift *drift, int32_t at, drift_sums *s)
 {
     const xm_rl_correction *rule = &driver->rule.loss.correction;
-    double x = log_r(batch, at);
+    double x = compute_log_drift(batch, at);
     double w = xm_rl_drift_weight(rule, drift, x);
     double mask = grpo_mask_of(rule, batch, drift, at);
     driver->work.mask[at] = (float)mask;
@@ -75,15 +77,15 @@ static void add_token(grpo_driver *driver, const xray_batch *batch,
     s->rollout += (double)batch->rollout_logp[at];
 }
 
-static void add_row(grpo_driver *driver, const xray_batch *batch, uint32_t row,
-                    drift_sums *s)
+static void add_row_drift(grpo_driver *driver, const xray_batch *batch,
+                          uint32_t row, drift_sums *s)
 {
     xm_rl_drift drift =
         grpo_row_drift(&driver->rule.loss.correction, batch, row);
     s->old = s->rollout = 0;
     for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1]; i++)
         if (batch->loss_mask[i] != 0)
-            add_token(driver, batch, &drift, i, s);
+            add_token_drift(driver, batch, &drift, i, s);
         else
             driver->work.mask[i] = 0;
     if (!(drift.tokens > 0))
@@ -94,10 +96,11 @@ static void add_row(grpo_driver *driver, const xray_batch *batch, uint32_t row,
     s->log_ppl += (s->rollout - s->old) / drift.tokens;
 }
 
-/* Names of verl (verl/trainer/ppo/rollout_corr_helper.py); rollout_corr/exact
- * is ours: the share of tokens whose two log-probs are equal bit for bit. */
-static void put_sums(const grpo_driver *driver, const drift_sums *s,
-                     const xray_metric_sink *m)
+/* The names are verl's (verl/trainer/ppo/rollout_corr_helper.py), except for
+ * rollout_corr/exact: the share of tokens whose two log-probabilities have
+ * equal bits. */
+static void report_drift(const grpo_driver *driver, const drift_sums *s,
+                         const xray_metric_sink *m)
 {
     double mean = s->weight / s->tokens;
     double variance = s->square / s->tokens - mean * mean;
@@ -136,11 +139,11 @@ xray_status grpo_correct(grpo_driver *driver, const xray_batch *batch,
                                   "and rollout_logp");
     driver->mask = driver->work.mask;
     for (uint32_t r = 0; r < batch->rows; r++)
-        add_row(driver, batch, r, &sums);
+        add_row_drift(driver, batch, r, &sums);
     if (!(sums.tokens > 0))
         return XRAY_OK;
     if (driver->rule.normalise_weights && sums.weight > 0)
         driver->correction_scale = sums.tokens / sums.weight;
-    put_sums(driver, &sums, metrics);
+    report_drift(driver, &sums, metrics);
     return XRAY_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Group relative policy optimisation and its critic-free relatives: a sample's
- * advantage is its reward against the other samples of the same prompt.
+ * The algorithm "grpo": group relative policy optimisation and its critic-free
+ * relatives, in which the advantage of a sample is its reward relative to the
+ * other samples of the same prompt.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +59,8 @@ static xray_status grpo_needs(void *ptr, xray_needs *out)
     return XRAY_OK;
 }
 
-static xray_status prepare(void *ptr, xray_batch *batch,
-                           const xray_metric_sink *metrics)
+static xray_status grpo_prepare_step(void *ptr, xray_batch *batch,
+                                     const xray_metric_sink *metrics)
 {
     return grpo_prepare(ptr, batch, metrics);
 }
@@ -93,25 +94,25 @@ static xray_status grpo_make_context(void *ptr, const xray_batch *mini,
     return XRAY_OK;
 }
 
-static xray_status grpo_pick_groups(void *ptr, const xray_batch *batch,
-                                    uint32_t groups, uint32_t *keep)
+static xray_status grpo_accept_groups(void *ptr, const xray_batch *batch,
+                                      uint32_t groups, uint32_t *keep)
 {
     return grpo_accept(ptr, batch, groups, keep);
 }
 
-static xray_status grpo_pick_tokens(void *ptr, const xray_batch *mini,
-                                    const float *logp, void *context,
-                                    uint64_t size)
+static xray_status grpo_select_tokens(void *ptr, const xray_batch *mini,
+                                      const float *logp, void *context,
+                                      uint64_t size)
 {
     const grpo_driver *self = ptr;
     xray_status status = grpo_select(mini, logp, context, size);
     return status == XRAY_OK
                ? XRAY_OK
                : self->host->fail(self->host, status, "select",
-                                  "the context is not the mini-batch's");
+                                  "the context belongs to another mini-batch");
 }
 
-/* The coefficient of the KL in the reward is all that lives on. */
+/* The coefficient of the KL in the reward is the entire state of a run. */
 static xray_status grpo_save(void *ptr, void *out, uint64_t cap,
                              uint64_t *out_size)
 {
@@ -131,8 +132,9 @@ static xray_status grpo_load(void *ptr, const void *data, uint64_t size)
         memcpy(&value, data, sizeof(value));
     if (size != sizeof(value) || !(value >= 0 && value < 1e300))
         return self->host->fail(self->host, XRAY_E_ARG, "load",
-                                "the state is not one this plugin saved");
-    /* A fixed coefficient is the configuration's, also after a change. */
+                                "the state was not saved by this plugin");
+    /* A fixed coefficient comes from the configuration, which may have
+     * changed. */
     if (self->rule.kl_control.adaptive)
         self->kl_coefficient = value;
     return XRAY_OK;
@@ -149,12 +151,12 @@ static const xray_algo_ops ops = {
     .create = grpo_create,
     .destroy = grpo_destroy,
     .needs = grpo_needs,
-    .prepare = prepare,
+    .prepare = grpo_prepare_step,
     .context = grpo_make_context,
     .metric_names = grpo_metric_names,
     .loss = grpo_loss,
-    .accept = grpo_pick_groups,
-    .select = grpo_pick_tokens,
+    .accept = grpo_accept_groups,
+    .select = grpo_select_tokens,
     .save = grpo_save,
     .load = grpo_load,
     .extension = grpo_extension,

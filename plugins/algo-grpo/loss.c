@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the loss of a micro-batch and its gradient, token by token in row
+ * order.
+ */
 #include <string.h>
 
 #include "model/rl/policy_metrics.h"
@@ -12,33 +16,34 @@ const char *const *grpo_metric_names(void)
     return names;
 }
 
-/* A token of the micro-batch, and the factors of its loss. */
+/* One token of the micro-batch and the factors of its loss. */
 typedef struct token {
     int32_t at;
     int picked;
     double mask;
-    double weight;     /* in the loss of the mini-batch */
-    double share;      /* weight * tokens of the mini-batch: in a metric that is
-                        * summed with weight `mask` a token */
-    double correction; /* the rollout correction's weight */
+    double weight;     /* weight in the loss of the mini-batch */
+    double share;      /* weight * tokens of the mini-batch, for metrics that
+                        * are summed with the weight `mask` per token */
+    double correction; /* weight of the rollout correction */
 } token;
 
-/* What a row's tokens have in common. */
+/* Facts that all tokens of a row share. */
 typedef struct row_facts {
     xm_rl_drift drift;
     xm_rl_sequence sequence;
 } row_facts;
 
-static void add(xray_metric_sums *sums, int metric, const token *t,
-                double value)
+static void add_metric(xray_metric_sums *sums, int metric, const token *t,
+                       double value)
 {
     sums->sum[metric] += t->mask * value;
     sums->weight[metric] += t->mask;
 }
 
-static xm_rl_policy policy_loss(const grpo_loss_rule *rule,
-                                const xm_rl_sequence *row, const token *t,
-                                const xray_loss_call *call)
+static xm_rl_policy compute_policy_loss(const grpo_loss_rule *rule,
+                                        const xm_rl_sequence *row,
+                                        const token *t,
+                                        const xray_loss_call *call)
 {
     const xray_batch *batch = call->batch;
     const xm_rl_clip *clip = &rule->clip;
@@ -71,33 +76,33 @@ static xm_rl_policy policy_loss(const grpo_loss_rule *rule,
     }
 }
 
-static void token_loss(const grpo_loss_rule *rule, const row_facts *row,
-                       const token *t, const xray_loss_call *call,
-                       xray_metric_sums *sums)
+static void add_token_loss(const grpo_loss_rule *rule, const row_facts *row,
+                           const token *t, const xray_loss_call *call,
+                           xray_metric_sums *sums)
 {
     const xray_batch *batch = call->batch;
     double logp = (double)call->logp[t->at];
-    xm_rl_policy policy = policy_loss(rule, &row->sequence, t, call);
+    xm_rl_policy policy = compute_policy_loss(rule, &row->sequence, t, call);
     double total = t->correction * policy.loss.value;
     double slope = t->correction * policy.loss.slope;
-    add(sums, XM_RL_PG_LOSS, t, t->share * total);
-    add(sums, XM_RL_PG_CLIPFRAC, t, policy.clipped);
-    add(sums, XM_RL_PG_CLIPFRAC_LOWER, t, policy.clipped_lower);
-    add(sums, XM_RL_PPO_KL, t, -policy.log_ratio);
+    add_metric(sums, XM_RL_PG_LOSS, t, t->share * total);
+    add_metric(sums, XM_RL_PG_CLIPFRAC, t, policy.clipped);
+    add_metric(sums, XM_RL_PG_CLIPFRAC_LOWER, t, policy.clipped_lower);
+    add_metric(sums, XM_RL_PPO_KL, t, -policy.log_ratio);
     if (rule->use_kl) {
         xm_rl_term kl = xm_rl_kl(rule->kl_type, rule->kl_bounded != 0, logp,
                                  (double)batch->ref_logp[t->at]);
         total += rule->kl_coefficient * kl.value;
         slope += rule->kl_coefficient * kl.slope;
-        add(sums, XM_RL_KL_LOSS, t, t->share * kl.value);
-        add(sums, XM_RL_KL_COEF, t, rule->kl_coefficient);
+        add_metric(sums, XM_RL_KL_LOSS, t, t->share * kl.value);
+        add_metric(sums, XM_RL_KL_COEF, t, rule->kl_coefficient);
     }
     if (call->entropy) {
         double entropy = (double)call->entropy[t->at];
         total -= rule->entropy_coeff * entropy;
-        add(sums, XM_RL_ENTROPY, t, t->share * entropy);
+        add_metric(sums, XM_RL_ENTROPY, t, t->share * entropy);
     }
-    add(sums, XM_RL_LOSS, t, t->share * total);
+    add_metric(sums, XM_RL_LOSS, t, t->share * total);
     call->dlogp[t->at] = (float)(t->mask * t->weight * slope);
     if (call->dentropy)
         call->dentropy[t->at] =
@@ -106,10 +111,11 @@ static void token_loss(const grpo_loss_rule *rule, const row_facts *row,
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* GMPO takes the weights into its geometric mean, others token by token. */
-static double correction_of(const grpo_loss_rule *rule,
-                            const xm_rl_drift *drift, const xray_batch *batch,
-                            int32_t at)
+/* Returns the correction weight of a token. GMPO includes these weights in its
+ * geometric mean; all other losses multiply each token by its own. */
+static double compute_correction(const grpo_loss_rule *rule,
+                                 const xm_rl_drift *drift,
+                                 const xray_batch *batch, int32_t at)
 {
     if (rule->correction.weight == XM_RL_IS_NONE)
         return 1.0;
@@ -119,8 +125,8 @@ static double correction_of(const grpo_loss_rule *rule,
            xm_rl_drift_weight(&rule->correction, drift, log_r);
 }
 
-static row_facts measure(const grpo_loss_rule *rule, uint32_t row,
-                         const xray_loss_call *call, double *out_tokens)
+static row_facts measure_row(const grpo_loss_rule *rule, uint32_t row,
+                             const xray_loss_call *call, double *out_tokens)
 {
     const xray_batch *batch = call->batch;
     row_facts facts = { .drift =
@@ -132,17 +138,19 @@ static row_facts measure(const grpo_loss_rule *rule, uint32_t row,
         *out_tokens += mask;
         if (mask != 0 &&
             (rule->mode == GRPO_GSPO || rule->mode == GRPO_GEO_MEAN))
-            xm_rl_sequence_add(
-                &rule->clip, (double)call->logp[i], (double)batch->old_logp[i],
-                (double)batch->advantage[i],
-                correction_of(rule, &facts.drift, batch, i), &facts.sequence);
+            xm_rl_sequence_add(&rule->clip, (double)call->logp[i],
+                               (double)batch->old_logp[i],
+                               (double)batch->advantage[i],
+                               compute_correction(rule, &facts.drift, batch, i),
+                               &facts.sequence);
     }
     return facts;
 }
 
-/* The marks of the row's first token, from the mini-batch's; NULL: none. */
-static const unsigned char *marks_of(const grpo_context *context,
-                                     const void *blob, uint64_t row)
+/* Returns the marks of a row of the mini-batch, from its first token on, or
+ * NULL if there are none. */
+static const unsigned char *find_row_marks(const grpo_context *context,
+                                           const void *blob, uint64_t row)
 {
     int32_t start = 0;
     const unsigned char *at = (const unsigned char *)blob + sizeof(*context);
@@ -152,18 +160,18 @@ static const unsigned char *marks_of(const grpo_context *context,
     return at + ((uint64_t)context->rows + 1) * sizeof(start) + start;
 }
 
-static void row_loss(const grpo_context *context, uint32_t row,
-                     const unsigned char *marks, const xray_loss_call *call,
-                     xray_metric_sums *sums)
+static void add_row_loss(const grpo_context *context, uint32_t row,
+                         const unsigned char *marks, const xray_loss_call *call,
+                         xray_metric_sums *sums)
 {
     const grpo_loss_rule *rule = &context->rule;
     const xray_batch *batch = call->batch;
     int32_t first = batch->row_start[row];
     double row_tokens = 0;
-    row_facts facts = measure(rule, row, call, &row_tokens);
+    row_facts facts = measure_row(rule, row, call, &row_tokens);
     token t = { .weight = xm_rl_token_weight(rule->agg, &context->counts,
                                              row_tokens) };
-    /* Exactly 1 where it is 1, not tokens * (1 / tokens). */
+    /* tokens * (1 / tokens) need not be exactly 1. */
     t.share =
         rule->agg == XM_RL_TOKEN_MEAN ? 1.0 : t.weight * context->counts.tokens;
     for (t.at = first; t.at < batch->row_start[row + 1]; t.at++) {
@@ -171,15 +179,16 @@ static void row_loss(const grpo_context *context, uint32_t row,
         if (t.mask == 0)
             continue;
         t.picked = marks && marks[t.at - first];
-        t.correction = rule->mode == GRPO_GEO_MEAN
-                           ? 1.0
-                           : correction_of(rule, &facts.drift, batch, t.at);
-        token_loss(rule, &facts, &t, call, sums);
+        t.correction =
+            rule->mode == GRPO_GEO_MEAN
+                ? 1.0
+                : compute_correction(rule, &facts.drift, batch, t.at);
+        add_token_loss(rule, &facts, &t, call, sums);
     }
 }
 
-static int complete(const grpo_loss_rule *rule, const xray_loss_call *call,
-                    const xray_metric_sums *sums)
+static int has_inputs(const grpo_loss_rule *rule, const xray_loss_call *call,
+                      const xray_metric_sums *sums)
 {
     const xray_batch *batch = call->batch;
     if (!batch->old_logp || !batch->advantage || !batch->loss_mask)
@@ -193,9 +202,10 @@ static int complete(const grpo_loss_rule *rule, const xray_loss_call *call,
     return call->logp && call->dlogp && sums->count >= XM_RL_POLICY_METRICS;
 }
 
-/* The rows of a micro-batch are those of the mini-batch its marks are of. */
-static int fits(const grpo_context *context, uint64_t size,
-                const xray_loss_call *call)
+/* Returns 1 if the rows of the micro-batch belong to the mini-batch of the
+ * context. */
+static int fits_context(const grpo_context *context, uint64_t size,
+                        const xray_loss_call *call)
 {
     uint64_t starts = ((uint64_t)context->rows + 1) * sizeof(int32_t);
     if (!context->marked)
@@ -216,11 +226,13 @@ xray_status grpo_loss(const void *blob, uint64_t size,
         return XRAY_E_ARG;
     if (!call->batch->rows)
         return XRAY_OK;
-    if (!complete(&context.rule, call, sums) || !fits(&context, size, call))
+    if (!has_inputs(&context.rule, call, sums) ||
+        !fits_context(&context, size, call))
         return XRAY_E_ARG;
     for (uint32_t row = 0; row < call->batch->rows; row++)
-        row_loss(&context, row,
-                 marks_of(&context, blob, (uint64_t)call->first_row + row),
-                 call, sums);
+        add_row_loss(
+            &context, row,
+            find_row_marks(&context, blob, (uint64_t)call->first_row + row),
+            call, sums);
     return XRAY_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker half: the loss of a micro-batch, from a context alone.
+ * The workers' half of the algorithm: computes the loss of a micro-batch from
+ * a context alone.
  */
 #ifndef GRPO_LOSS_H
 #define GRPO_LOSS_H
@@ -9,11 +10,11 @@
 
 #include "plugins/algo-grpo/rule.h"
 
-/* What the driver ships to the workers: a flat blob, copied byte by byte. With
- * `marked` two arrays follow: int32 row_start[rows + 1] of the mini-batch, and
- * a byte a token of it, 1 where `select` picked the token. */
+/* The flat blob that the driver sends to the workers. With `marked`, two arrays
+ * follow it: int32 row_start[rows + 1] of the mini-batch, and one byte per
+ * token, which is 1 if `select` picked the token. */
 typedef struct grpo_context {
-    uint64_t size; /* of this struct */
+    uint64_t size; /* bytes of this struct */
     grpo_loss_rule rule;
     xm_rl_counts counts;
     uint32_t marked;
@@ -22,17 +23,18 @@ typedef struct grpo_context {
     uint32_t reserved;
 } grpo_context;
 
-/* Bytes of the context of a mini-batch. */
+/* Returns the bytes of the context of a mini-batch. */
 uint64_t grpo_context_size(const grpo_loss_rule *rule, const xray_batch *mini);
-/* Writes it; `out` has grpo_context_size bytes. */
+/* Writes the context to `out`, which has grpo_context_size bytes. */
 void grpo_context_write(const grpo_context *context, const xray_batch *mini,
                         void *out);
-/* Rows and tokens the correction leaves in the loss. */
+/* Counts the rows and tokens that the correction leaves in the loss. */
 void grpo_count(const grpo_loss_rule *rule, const xray_batch *mini,
                 xm_rl_counts *out);
 
-/* Marks tokens by the covariance of advantage and log-prob over the whole
- * mini-batch. XRAY_E_ARG when the blob is not the mini-batch's. */
+/* Marks tokens by the covariance of advantage and log-probability over the
+ * entire mini-batch. Returns XRAY_E_ARG if the blob belongs to another
+ * mini-batch. */
 xray_status grpo_select(const xray_batch *mini, const float *logp, void *blob,
                         uint64_t size);
 

@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table of the algorithm, with the choices of each key.
+ */
 #include "plugins/algo-grpo/rule.h"
 
 #include "model/rl/option_choices.h"
 
-/* The values index grpo_presets, which a test compares. */
+/* The values are indices into grpo_presets; a test compares the two tables. */
 static const xray_choice preset_choices[] = {
-    { "none", 0, "GRPO and nothing else: no dual clip, no bounds" },
+    { "none", 0, "plain GRPO, without dual clip and safety bounds" },
     { "verl", 1, "GRPO with verl's defaults" },
     { "trl", 2, "GRPO with TRL's defaults (loss_type dapo)" },
     { "trl_grpo", 3, "TRL's loss_type grpo" },
@@ -16,48 +19,50 @@ static const xray_choice preset_choices[] = {
     { "nemo_rl", 8, "NeMo-RL's default, leave-one-out" },
     { "dr_grpo", 9,
       "Dr. GRPO: no division by the deviation, sums over a constant length" },
-    { "verl_dr_grpo", 10, "the same as verl reaches it, with its dual clip" },
+    { "verl_dr_grpo", 10, "Dr. GRPO as in verl, with its dual clip" },
     { "rloo", 11, "leave-one-out baseline, otherwise as verl" },
     { "reinforce_plus_plus", 12, "returns of tokens, whitened (verl)" },
     { "reinforce_plus_plus_baseline", 13, "centred and whitened (verl)" },
-    { "remax", 14, "against the score of a greedy sample (verl)" },
+    { "remax", 14, "the score of a greedy sample is the baseline (verl)" },
     { "opo", 15, "baseline weighted by length (verl)" },
     { "gpg", 16, "no ratio and no clip (verl)" },
-    { "grpo_passk", 17, "only the best of a group (verl)" },
-    { "maxrl", 18, "over the mean of the group (SkyRL)" },
+    { "grpo_passk", 17, "only the best sample of a group (verl)" },
+    { "maxrl", 18, "divided by the mean of the group (SkyRL)" },
     { "dapo", 19, "clip-higher and dynamic sampling (verl)" },
-    { "gspo", 20, "one ratio a row (verl)" },
+    { "gspo", 20, "one ratio per row (verl)" },
     { "cispo", 21, "clipped weights (verl)" },
     { "cispo_trl", 22, "TRL's CISPO" },
     { "cispo_open_instruct", 23, "open-instruct's CISPO" },
-    { "gmpo", 24, "geometric mean of held ratios (verl's geo_mean)" },
+    { "gmpo", 24, "geometric mean of clipped ratios (verl's geo_mean)" },
     { "sapo", 25, "a soft gate instead of a clip (verl)" },
-    { "clip_cov", 26, "tokens of high covariance leave the loss (verl)" },
-    { "kl_cov", 27, "tokens of the highest covariance pay (verl)" },
+    { "clip_cov", 26, "drops tokens of high covariance from the loss (verl)" },
+    { "kl_cov", 27, "penalises tokens of the highest covariance (verl)" },
     { "dppo_tv", 28, "clip by binary total variation (verl)" },
     { "dppo_kl", 29, "clip by binary KL (verl)" },
     { "dro", 30, "a quadratic penalty; needs dro_beta (verl)" },
-    { "gdpo", 31, "every reward by itself, then summed (verl)" },
+    { "gdpo", 31, "each reward separately, then summed (verl)" },
     { NULL, 0, NULL },
 };
 
 static const xray_choice estimator_choices[] = {
     { "auto", GRPO_AUTO, "by the preset" },
-    { "grpo", XM_RL_ADV_GRPO, "score against the mean of its group" },
+    { "grpo", XM_RL_ADV_GRPO, "score minus the mean of its group" },
     { "rloo", XM_RL_ADV_RLOO,
-      "score against the mean of the others; alone: the score itself" },
-    { "rloo_vectorized", XM_RL_ADV_RLOO_VECTORIZED, "as rloo; alone: 0" },
-    { "grpo_passk", XM_RL_ADV_PASSK, "the best of a group against the second" },
-    { "opo", XM_RL_ADV_OPO, "score against a mean weighted by length" },
-    { "gpg", XM_RL_ADV_GPG, "as grpo, scaled by the share of scores not 0" },
-    { "maxrl", XM_RL_ADV_MAXRL, "as grpo, over the mean of the group" },
+      "score minus the mean of the others; of a single sample, its score" },
+    { "rloo_vectorized", XM_RL_ADV_RLOO_VECTORIZED,
+      "as rloo; of a single sample, 0" },
+    { "grpo_passk", XM_RL_ADV_PASSK,
+      "of the best sample, its score minus the second; of the others, 0" },
+    { "opo", XM_RL_ADV_OPO, "score minus a mean weighted by length" },
+    { "gpg", XM_RL_ADV_GPG, "as grpo, divided by the share of nonzero scores" },
+    { "maxrl", XM_RL_ADV_MAXRL, "as grpo, divided by the mean of the group" },
     { "gdpo", XM_RL_ADV_GDPO,
-      "grpo of every reward by itself, summed, whitened over the batch" },
+      "grpo of each reward separately, summed, whitened over the batch" },
     { "reinforce_plus_plus", XM_RL_ADV_REINFORCE,
       "discounted returns, whitened over the batch" },
     { "reinforce_plus_plus_baseline", XM_RL_ADV_REINFORCE_BASELINE,
-      "score against its group, whitened over the batch" },
-    { "remax", XM_RL_ADV_REMAX, "returns against a greedy sample's score" },
+      "score minus the mean of its group, whitened over the batch" },
+    { "remax", XM_RL_ADV_REMAX, "returns minus the score of a greedy sample" },
     { NULL, 0, NULL },
 };
 
@@ -79,16 +84,18 @@ static const xray_choice auto_bool_choices[] = {
 static const xray_choice mode_choices[] = {
     { "auto", GRPO_AUTO, "by the preset" },
     { "vanilla", GRPO_VANILLA, "PPO's clip, dual clip by clip_ratio_c" },
-    { "gspo", GRPO_GSPO, "the clip on the row's geometric mean ratio" },
-    { "cispo", GRPO_CISPO, "clipped weights of the log-prob" },
+    { "gspo", GRPO_GSPO, "the clip on the geometric mean ratio of the row" },
+    { "cispo", GRPO_CISPO, "clipped weights of the log-probability" },
     { "gpg", GRPO_GPG, "-A logp" },
-    { "sapo", GRPO_SAPO, "a sigmoid gate, by tau_pos and tau_neg" },
-    { "clip_cov", GRPO_CLIP_COV, "by clip_cov_ratio, clip_cov_lb, _ub" },
-    { "kl_cov", GRPO_KL_COV, "by kl_cov_ratio and ppo_kl_coef" },
-    { "geo_mean", GRPO_GEO_MEAN, "GMPO: the clip is one of log-ratios" },
-    { "dppo_tv", GRPO_DPPO_TV, "the clip is one of total variation" },
-    { "dppo_kl", GRPO_DPPO_KL, "the clip is one of binary KL" },
-    { "dro", GRPO_DRO, "by dro_beta" },
+    { "sapo", GRPO_SAPO, "a sigmoid gate, set by tau_pos and tau_neg" },
+    { "clip_cov", GRPO_CLIP_COV,
+      "drops tokens by clip_cov_ratio, clip_cov_lb and clip_cov_ub" },
+    { "kl_cov", GRPO_KL_COV,
+      "penalises tokens by kl_cov_ratio and ppo_kl_coef" },
+    { "geo_mean", GRPO_GEO_MEAN, "GMPO: clips log-ratios" },
+    { "dppo_tv", GRPO_DPPO_TV, "clips by the total variation" },
+    { "dppo_kl", GRPO_DPPO_KL, "clips by the binary KL" },
+    { "dro", GRPO_DRO, "a quadratic penalty, weighted by dro_beta" },
     { NULL, 0, NULL },
 };
 
@@ -100,13 +107,13 @@ static const xray_choice agg_choices[] = {
 
 #define STRAIGHT(kind) (XM_RL_KL_##kind + XM_RL_KL_STRAIGHT)
 #define CLAMPED(kind) (XM_RL_KL_##kind + XM_RL_KL_CLAMPED)
-/* `auto` is of the KL in the loss alone, which presets decide. */
+/* `auto` is only for the KL in the loss, because presets set only that one. */
 static const xray_choice kl_choices[] = {
-    { "auto", GRPO_AUTO, "low_var_kl, or what the preset has" },
+    { "auto", GRPO_AUTO, "by the preset, else low_var_kl" },
     XM_RL_KL_CHOICES,
-    { "k1_clamped", CLAMPED(K1), "k1 within 10, as NeMo-RL" },
-    { "k2_clamped", CLAMPED(K2), "k2 up to 10, as NeMo-RL" },
-    { "k3_clamped", CLAMPED(K3), "k3 up to 10, as NeMo-RL" },
+    { "k1_clamped", CLAMPED(K1), "k1 clamped to +-10, as in NeMo-RL" },
+    { "k2_clamped", CLAMPED(K2), "k2 up to 10, as in NeMo-RL" },
+    { "k3_clamped", CLAMPED(K3), "k3 up to 10, as in NeMo-RL" },
     { "low_var_kl+", STRAIGHT(K3), "its value, the gradient of k2" },
     { "k3+", STRAIGHT(K3), "the same" },
     { "kl+", STRAIGHT(K1), "its value, the gradient of k2" },
@@ -118,15 +125,16 @@ static const xray_choice kl_choices[] = {
 };
 
 static const xray_choice control_choices[] = {
-    { "fixed", 0, "kl_coef stays" },
-    { "adaptive", 1, "it follows target_kl" },
+    { "fixed", 0, "kl_coef in every step" },
+    { "adaptive", 1, "kl_coef brings the KL to target_kl" },
     { NULL, 0, NULL },
 };
 
 static const xray_choice is_choices[] = {
     { "none", XM_RL_IS_NONE, "no weights" },
-    { "token", XM_RL_IS_TOKEN, "a token's ratio of trainer and sampler" },
-    { "sequence", XM_RL_IS_SEQUENCE, "the row's ratio on all of its tokens" },
+    { "token", XM_RL_IS_TOKEN, "the ratio of trainer and sampler per token" },
+    { "sequence", XM_RL_IS_SEQUENCE,
+      "the ratio of the row for all its tokens" },
     { NULL, 0, NULL },
 };
 
@@ -151,55 +159,57 @@ static const xray_choice rs_choices[] = {
 
 const xray_option grpo_options[] = {
     XRAY_CHOICE(grpo_config, preset, "verl", preset_choices, "0.1",
-                "Whose maths: fills every key left at auto or -1; see xray "
-                "algo list."),
+                "The published variant that sets every key left at auto or -1; "
+                "see xray algo list."),
     XRAY_CHOICE(grpo_config, adv_estimator, "auto", estimator_choices, "0.1",
-                "How a row's advantage follows from the scores of its group."),
+                "How the advantage of a row is computed from the scores of its "
+                "group."),
     XRAY_CHOICE(grpo_config, norm_adv_by_std_in_grpo, "auto", auto_bool_choices,
-                "0.1", "Divide by the standard deviation of the group."),
+                "0.1",
+                "Divide advantages by the standard deviation of the group."),
     XRAY_CHOICE(grpo_config, adv_deviation, "auto", deviation_choices, "0.1",
-                "Which standard deviation that is."),
+                "The standard deviation that advantages are divided by."),
     XRAY_REAL(grpo_config, adv_epsilon, "-1", -1, 1, NULL, "0.1",
-              "Added to the divisor; -1: by the preset."),
+              "Number added to the divisor of advantages; -1: by the preset."),
     XRAY_REAL(grpo_config, gamma, "1", 0, 1, NULL, "0.1",
               "Discount of reinforce_plus_plus."),
     XRAY_CHOICE(grpo_config, loss_mode, "auto", mode_choices, "0.1",
                 "The policy loss of a token."),
     XRAY_REAL(grpo_config, clip_ratio, "0.2", 0, 1e6, NULL, "0.1",
-              "The ratio counts within 1 - clip_ratio and 1 + clip_ratio."),
+              "The ratio is clipped to 1 - clip_ratio and 1 + clip_ratio."),
     XRAY_REAL(grpo_config, clip_ratio_low, "-1", -1, 1e6, NULL, "0.1",
-              "Distance of the lower bound; -1: by the preset, else "
+              "Distance of the lower bound from 1; -1: by the preset, else "
               "clip_ratio."),
     XRAY_REAL(grpo_config, clip_ratio_high, "-1", -1, 1e6, NULL, "0.1",
-              "Distance of the upper bound; -1: by the preset, else "
+              "Distance of the upper bound from 1; -1: by the preset, else "
               "clip_ratio."),
     XRAY_REAL(grpo_config, clip_ratio_c, "-1", -1, 1e6, NULL, "0.1",
-              "Dual clip: most a token of negative advantage may lose, in "
+              "Dual clip: largest loss of a token of negative advantage, in "
               "units of the advantage, above 1; 0: off, -1: by the preset."),
     XRAY_CHOICE(grpo_config, safety_bounds, "auto", auto_bool_choices, "0.1",
-                "verl's limits: log-ratios within 20, k3 within 10."),
+                "Clamp log-ratios to +-20 and k3 to +-10, as verl does."),
     XRAY_REAL(grpo_config, tau_pos, "1", 1e-6, 1e6, NULL, "0.1",
-              "sapo: steepness where the advantage is above 0."),
+              "sapo: steepness of the gate for advantages above 0."),
     XRAY_REAL(grpo_config, tau_neg, "1.05", 1e-6, 1e6, NULL, "0.1",
-              "sapo: steepness elsewhere."),
+              "sapo: steepness of the gate for other advantages."),
     XRAY_REAL(grpo_config, clip_cov_ratio, "2e-4", 0, 1, NULL, "0.1",
-              "clip_cov: share of the tokens to pick."),
+              "clip_cov: share of the tokens that are picked."),
     XRAY_REAL(grpo_config, clip_cov_lb, "1", -1e6, 1e6, NULL, "0.1",
-              "clip_cov: covariances above are candidates."),
+              "clip_cov: tokens with a covariance above this are candidates."),
     XRAY_REAL(grpo_config, clip_cov_ub, "5", -1e6, 1e6, NULL, "0.1",
-              "clip_cov: covariances below are candidates."),
+              "clip_cov: tokens with a covariance below this are candidates."),
     XRAY_REAL(grpo_config, kl_cov_ratio, "2e-4", 0, 1, NULL, "0.1",
-              "kl_cov: share of the tokens to pick."),
+              "kl_cov: share of the tokens that are picked."),
     XRAY_REAL(grpo_config, ppo_kl_coef, "-1", -1, 1e6, NULL, "0.1",
-              "kl_cov: what a picked token pays for |log-ratio|; -1: by the "
-              "preset, else 0.1."),
+              "kl_cov: weight of |log-ratio| in the loss of a picked token; "
+              "-1: by the preset, else 0.1."),
     XRAY_REAL(grpo_config, dro_beta, "-1", -1, 1e6, NULL, "0.1",
               "dro: weight of the quadratic penalty, above 0."),
     XRAY_CHOICE(grpo_config, loss_agg_mode, "auto", agg_choices, "0.1",
-                "How the tokens' losses become one number."),
+                "How the losses of tokens are averaged."),
     XRAY_REAL(grpo_config, loss_scale_factor, "0", 0, 1e12, "tokens", "0.1",
               "Divisor of seq-mean-token-sum-norm; 0: the longest response "
-              "the run may give."),
+              "that the run allows."),
     XRAY_CHOICE(grpo_config, use_kl_loss, "auto", auto_bool_choices, "0.1",
                 "Add KL to the reference to the loss."),
     XRAY_REAL(grpo_config, kl_loss_coef, "-1", -1, 1e6, NULL, "0.1",
@@ -211,39 +221,45 @@ const xray_option grpo_options[] = {
     XRAY_CHOICE(grpo_config, kl_penalty, "kl", &kl_choices[1], "0.1",
                 "Estimator of the KL in the reward."),
     XRAY_CHOICE(grpo_config, kl_ctrl, "fixed", control_choices, "0.1",
-                "What becomes of kl_coef from step to step."),
+                "How kl_coef changes from step to step."),
     XRAY_REAL(grpo_config, target_kl, "0.1", 1e-12, 1e6, NULL, "0.1",
-              "adaptive: the KL it aims at."),
+              "The KL that an adaptive kl_coef aims at."),
     XRAY_REAL(grpo_config, horizon, "10000", 1e-6, 1e18, "rows", "0.1",
-              "adaptive: the longer, the slower."),
+              "The time scale of an adaptive kl_coef: a longer one adapts more "
+              "slowly."),
     XRAY_REAL(grpo_config, entropy_coeff, "0", -1e6, 1e6, NULL, "0.1",
-              "Weight of the entropy taken off the loss."),
+              "Weight of the entropy that is subtracted from the loss."),
     XRAY_CHOICE(grpo_config, filter_groups, "auto", auto_bool_choices, "0.1",
-                "Draw other prompts for groups whose scores are all equal."),
+                "Replace groups whose scores are all equal by groups of other "
+                "prompts."),
     XRAY_INT(grpo_config, max_num_gen_batches, "0", 0, 1000000, NULL, "0.1",
-             "filter_groups: after as many batches all groups are kept; 0: "
-             "the core decides."),
+             "filter_groups: number of batches after which all groups are "
+             "kept; 0: the core decides."),
     XRAY_REAL(grpo_config, overlong_buffer_len, "0", 0, 1e9, "tokens", "0.1",
-              "Responses lose score within so many tokens of max_resp_len; "
-              "0: they do not."),
+              "Number of tokens before max_resp_len over which the penalty of "
+              "a response grows; 0: no penalty."),
     XRAY_REAL(grpo_config, overlong_penalty_factor, "1", 0, 1e6, NULL, "0.1",
-              "What a response of max_resp_len loses."),
-    XRAY_REAL(grpo_config, max_resp_len, "0", 0, 1e9, "tokens", "0.1",
-              "With overlong_buffer_len: data.max_response_length."),
+              "Penalty of a response of max_resp_len tokens."),
+    XRAY_REAL(
+        grpo_config, max_resp_len, "0", 0, 1e9, "tokens", "0.1",
+        "With overlong_buffer_len: the same as data.max_response_length."),
     XRAY_CHOICE(grpo_config, rollout_is, "none", is_choices, "0.1",
-                "Weights against a sampler whose log-probs differ."),
+                "Importance weights that correct for a sampler whose "
+                "log-probabilities differ."),
     XRAY_STRING(grpo_config, rollout_is_threshold, "2.0", 0, "0.1",
-                "HIGH: larger weights are cut down to it; LOW_HIGH: weights "
-                "outside are 0."),
+                "HIGH: larger weights are cut to HIGH; LOW_HIGH: weights "
+                "outside of this range become 0."),
     XRAY_CHOICE(grpo_config, rollout_rs, "none", rs_choices, "0.1",
-                "Rejection of tokens or rows the sampler saw differently."),
+                "Rejection of tokens or rows by the difference of their "
+                "log-probabilities."),
     XRAY_STRING(grpo_config, rollout_rs_threshold, "", 0, "0.1",
                 "k1: LOW_HIGH of the ratio, or HIGH (then LOW = 1 / HIGH); "
                 "k2, k3: HIGH."),
     XRAY_BOOL(grpo_config, rollout_is_batch_normalize, "false", "0.1",
               "Divide weights by their mean over the step."),
-    XRAY_BOOL(grpo_config, use_kl_in_reward, "false", "0.1",
-              "Take KL to the reference off every token's reward."),
+    XRAY_BOOL(
+        grpo_config, use_kl_in_reward, "false", "0.1",
+        "Subtract the KL to the reference from the reward of each token."),
 };
 _Static_assert(sizeof(grpo_options) ==
                    GRPO_OPTION_COUNT * sizeof(grpo_options[0]),

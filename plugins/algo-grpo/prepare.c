@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the advantages of a step from its rewards: penalties, groups,
+ * dynamic sampling, estimators and whitening.
+ */
 #include "plugins/algo-grpo/prepare.h"
 
 #include <inttypes.h>
@@ -40,14 +44,14 @@ static int grow_rows(grpo_workspace *work, uint32_t rows)
 
 static int grow_tokens(grpo_workspace *work, uint32_t tokens)
 {
-    /* Steps differ in length: room for longer ones is taken at once. */
-    uint32_t room = tokens < UINT32_MAX / 2 ? 2 * tokens : tokens;
-    float *mask = malloc(room * sizeof(*mask));
+    /* Steps differ in length, so twice the size is allocated at once. */
+    uint32_t capacity = tokens < UINT32_MAX / 2 ? 2 * tokens : tokens;
+    float *mask = malloc(capacity * sizeof(*mask));
     if (!mask)
         return -1;
     free(work->mask);
     work->mask = mask;
-    work->tokens = room;
+    work->tokens = capacity;
     return 0;
 }
 
@@ -74,10 +78,10 @@ xray_status grpo_fail_row(const xray_host *host, xray_status code,
 
 /* ---- scores -------------------------------------------------------------- */
 
-/* Takes beta * KL off the reward of every token in the loss (verl
- * `apply_kl_penalty`) and returns the row's mean KL. */
-static double penalise(const grpo_kl_rule *kl, double coefficient,
-                       xray_batch *batch, uint32_t row)
+/* Subtracts beta * KL from the reward of every token in the loss (verl
+ * `apply_kl_penalty`) and returns the mean KL of the row. */
+static double penalise_kl(const grpo_kl_rule *kl, double coefficient,
+                          xray_batch *batch, uint32_t row)
 {
     double sum = 0;
     double tokens = 0;
@@ -98,26 +102,28 @@ static double penalise(const grpo_kl_rule *kl, double coefficient,
     return sum / (tokens + 1e-8);
 }
 
-static int32_t response_start(const xray_batch *batch, uint32_t row)
+static int32_t find_response_start(const xray_batch *batch, uint32_t row)
 {
     return batch->row_start[row] + batch->prompt_len[row];
 }
 
-/* A row's score: the sum of the rewards of its response, whether or not a
- * token is in the loss (the score may stand on an observation). */
-static double row_score(const xray_batch *batch, uint32_t row)
+/* Returns the sum of the rewards of a response. It includes tokens that are not
+ * in the loss, because the score may be assigned to an observation. */
+static double sum_row_score(const xray_batch *batch, uint32_t row)
 {
     double sum = 0;
-    for (int32_t i = response_start(batch, row); i < batch->row_start[row + 1];
-         i++)
+    for (int32_t i = find_response_start(batch, row);
+         i < batch->row_start[row + 1]; i++)
         sum += (double)batch->reward[i];
     return sum;
 }
 
-/* Takes what an overlong response loses off its last token's reward. */
-static double shape(const grpo_rule *rule, xray_batch *batch, uint32_t row)
+/* Subtracts the penalty of an overlong response from the reward of its last
+ * token. */
+static double penalise_overlong(const grpo_rule *rule, xray_batch *batch,
+                                uint32_t row)
 {
-    int32_t first = response_start(batch, row);
+    int32_t first = find_response_start(batch, row);
     int32_t end = batch->row_start[row + 1];
     if (!(rule->overlong_buffer > 0) || first >= end)
         return 0.0;
@@ -135,13 +141,13 @@ static xray_status score_rows(grpo_driver *driver, xray_batch *batch,
     double kl = 0;
     double lost = 0;
     for (uint32_t r = 0; r < batch->rows; r++) {
-        if (!isfinite(row_score(batch, r)))
+        if (!isfinite(sum_row_score(batch, r)))
             return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
                                  "its reward is not finite");
-        lost += shape(rule, batch, r);
+        lost += penalise_overlong(rule, batch, r);
         if (rule->kl_reward.use)
-            kl += penalise(&rule->kl_reward, beta, batch, r);
-        driver->work.scores[r] = row_score(batch, r);
+            kl += penalise_kl(&rule->kl_reward, beta, batch, r);
+        driver->work.scores[r] = sum_row_score(batch, r);
         if (!isfinite(driver->work.scores[r]))
             return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
                                  "its KL to the reference is not finite");
@@ -161,13 +167,13 @@ static xray_status score_rows(grpo_driver *driver, xray_batch *batch,
 
 /* ---- groups -------------------------------------------------------------- */
 
-static uint32_t group_of(const xray_batch *batch, uint32_t row)
+static uint32_t get_group(const xray_batch *batch, uint32_t row)
 {
     return batch->group ? (uint32_t)batch->group[row] : row;
 }
 
-static double trained_tokens(const xray_batch *batch, const float *mask,
-                             uint32_t row)
+static double count_trained_tokens(const xray_batch *batch, const float *mask,
+                                   uint32_t row)
 {
     double n = 0;
     for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1]; i++)
@@ -181,39 +187,42 @@ static xray_status measure_groups(grpo_driver *driver, const xray_batch *batch)
     for (uint32_t g = 0; g < batch->rows; g++)
         work->groups[g] = (xm_rl_group){ 0 };
     for (uint32_t r = 0; r < batch->rows; r++) {
-        uint32_t g = group_of(batch, r);
+        uint32_t g = get_group(batch, r);
         if (g >= batch->rows)
             return grpo_fail_row(driver->host, XRAY_E_ARG, batch, r,
                                  "its group number is not below the number of "
                                  "rows");
         xm_rl_group_add(&work->groups[g], work->scores[r],
-                        trained_tokens(batch, driver->mask, r), r);
+                        count_trained_tokens(batch, driver->mask, r), r);
     }
     for (uint32_t g = 0; g < batch->rows; g++)
         xm_rl_group_close(&work->groups[g]);
     for (uint32_t r = 0; r < batch->rows; r++)
-        xm_rl_group_deviate(&work->groups[group_of(batch, r)], work->scores[r]);
+        xm_rl_group_deviate(&work->groups[get_group(batch, r)],
+                            work->scores[r]);
     return XRAY_OK;
 }
 
-/* Scores all the same: the group teaches nothing. */
-static int flat(const xm_rl_group *group)
+/* Returns 1 if all scores of the group are equal, so that its advantages are
+ * 0. */
+static int is_flat_group(const xm_rl_group *group)
 {
     return group->count > 1 && group->low == group->high;
 }
 
-static double flat_share(const grpo_workspace *work, uint32_t rows)
+static double measure_flat_share(const grpo_workspace *work, uint32_t rows)
 {
     double groups = 0;
     double flats = 0;
     for (uint32_t g = 0; g < rows; g++) {
         groups += work->groups[g].count > 0;
-        flats += flat(&work->groups[g]);
+        flats += is_flat_group(&work->groups[g]);
     }
     return flats / groups;
 }
 
-/* DAPO's dynamic sampling (verl `filter_groups`): groups of one are kept. */
+/* DAPO's dynamic sampling (verl `filter_groups`); groups of one sample are
+ * kept. */
 xray_status grpo_accept(grpo_driver *driver, const xray_batch *batch,
                         uint32_t groups, uint32_t *keep)
 {
@@ -233,18 +242,18 @@ xray_status grpo_accept(grpo_driver *driver, const xray_batch *batch,
         return status;
     driver->mask = batch->loss_mask;
     for (uint32_t r = 0; r < batch->rows; r++)
-        driver->work.scores[r] = row_score(batch, r);
+        driver->work.scores[r] = sum_row_score(batch, r);
     status = measure_groups(driver, batch);
     for (uint32_t g = 0; status == XRAY_OK && g < groups && g < batch->rows;
          g++)
-        keep[g] = !flat(&driver->work.groups[g]);
+        keep[g] = !is_flat_group(&driver->work.groups[g]);
     return status;
 }
 
 /* ---- advantages ---------------------------------------------------------- */
 
-static void spread(const grpo_driver *driver, xray_batch *batch, uint32_t row,
-                   float advantage)
+static void spread_advantage(const grpo_driver *driver, xray_batch *batch,
+                             uint32_t row, float advantage)
 {
     for (int32_t i = batch->row_start[row]; i < batch->row_start[row + 1];
          i++) {
@@ -255,7 +264,8 @@ static void spread(const grpo_driver *driver, xray_batch *batch, uint32_t row,
     }
 }
 
-static xray_status row_advantages(grpo_driver *driver, xray_batch *batch)
+static xray_status compute_row_advantages(grpo_driver *driver,
+                                          xray_batch *batch)
 {
     const grpo_workspace *work = &driver->work;
     xm_rl_score_counts counts = { .rows = batch->rows, .nonzero = 0 };
@@ -263,20 +273,22 @@ static xray_status row_advantages(grpo_driver *driver, xray_batch *batch)
         counts.nonzero += work->scores[r] != 0;
     for (uint32_t r = 0; r < batch->rows; r++) {
         float a = (float)xm_rl_advantage(&driver->rule.estimator,
-                                         &work->groups[group_of(batch, r)],
+                                         &work->groups[get_group(batch, r)],
                                          &counts, work->scores[r], r);
         if (!isfinite(a))
             return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
                                  "its advantage is beyond the range of a "
                                  "float");
-        spread(driver, batch, r, a);
+        spread_advantage(driver, batch, r, a);
     }
     return XRAY_OK;
 }
 
-/* verl `compute_gdpo_outcome_advantage`: GRPO of every reward by itself, summed
- * with the rewards' weights. The scores of the rows are put back afterwards. */
-static xray_status gdpo_advantages(grpo_driver *driver, xray_batch *batch)
+/* verl `compute_gdpo_outcome_advantage`: the advantages of GRPO for each reward
+ * separately, summed with the weights of the rewards. The scores of the rows
+ * are restored afterwards. */
+static xray_status compute_gdpo_advantages(grpo_driver *driver,
+                                           xray_batch *batch)
 {
     grpo_workspace *work = &driver->work;
     if (!XRAY_HAS(xray_batch, batch, scores) || !batch->score_weight ||
@@ -295,23 +307,24 @@ static xray_status gdpo_advantages(grpo_driver *driver, xray_batch *batch)
         for (uint32_t r = 0; r < batch->rows; r++)
             work->sums[r] += (double)batch->score_weight[k] *
                              xm_rl_advantage(&driver->rule.estimator,
-                                             &work->groups[group_of(batch, r)],
+                                             &work->groups[get_group(batch, r)],
                                              NULL, work->scores[r], r);
     }
     for (uint32_t r = 0; r < batch->rows; r++) {
         if (!isfinite((float)work->sums[r]))
             return grpo_fail_row(driver->host, XRAY_E_NUMERIC, batch, r,
                                  "its advantage is not finite");
-        spread(driver, batch, r, (float)work->sums[r]);
-        work->scores[r] = row_score(batch, r);
+        spread_advantage(driver, batch, r, (float)work->sums[r]);
+        work->scores[r] = sum_row_score(batch, r);
     }
     return measure_groups(driver, batch);
 }
 
 /* verl `compute_reinforce_plus_plus_outcome_advantage` and
- * `compute_remax_outcome_advantage`: A = G, or G - b with b the score of the
- * greedy sample. The returns are G. */
-static xray_status token_advantages(grpo_driver *driver, xray_batch *batch)
+ * `compute_remax_outcome_advantage`: A = G, or A = G - b where b is the score
+ * of the greedy sample. The returns are G. */
+static xray_status compute_token_advantages(grpo_driver *driver,
+                                            xray_batch *batch)
 {
     int remax = driver->rule.estimator.type == XM_RL_ADV_REMAX;
     double gamma = remax ? 1.0 : driver->rule.gamma;
@@ -337,9 +350,9 @@ static xray_status token_advantages(grpo_driver *driver, xray_batch *batch)
     return XRAY_OK;
 }
 
-/* Whitened over all tokens of the step, as verl does for both forms of
+/* Whitens over all tokens of the step, as verl does for both forms of
  * REINFORCE++ and for GDPO. */
-static void whiten(const grpo_driver *driver, xray_batch *batch)
+static void whiten_advantages(const grpo_driver *driver, xray_batch *batch)
 {
     static const xm_rl_whiten_rule rule = { .unbiased = 1, .epsilon = 1e-8 };
     int64_t type = driver->rule.estimator.type;
@@ -354,15 +367,17 @@ static void whiten(const grpo_driver *driver, xray_batch *batch)
         batch->returns[i] = batch->advantage[i];
 }
 
-static xray_status advantages(grpo_driver *driver, xray_batch *batch)
+static xray_status compute_advantages(grpo_driver *driver, xray_batch *batch)
 {
     if (driver->rule.estimator.type == XM_RL_ADV_GDPO)
-        return gdpo_advantages(driver, batch);
-    return grpo_is_token_level(&driver->rule) ? token_advantages(driver, batch)
-                                              : row_advantages(driver, batch);
+        return compute_gdpo_advantages(driver, batch);
+    return grpo_is_token_level(&driver->rule)
+               ? compute_token_advantages(driver, batch)
+               : compute_row_advantages(driver, batch);
 }
 
-static xray_status complete(const grpo_driver *driver, const xray_batch *batch)
+static xray_status check_inputs(const grpo_driver *driver,
+                                const xray_batch *batch)
 {
     if (!batch->reward || !batch->advantage || !batch->loss_mask ||
         !batch->prompt_len)
@@ -382,7 +397,7 @@ xray_status grpo_prepare(grpo_driver *driver, xray_batch *batch,
     driver->rounds = 0;
     if (!batch->rows)
         return XRAY_OK;
-    xray_status status = complete(driver, batch);
+    xray_status status = check_inputs(driver, batch);
     if (status == XRAY_OK)
         status = grpo_reserve(driver, batch);
     if (status == XRAY_OK)
@@ -392,11 +407,11 @@ xray_status grpo_prepare(grpo_driver *driver, xray_batch *batch,
     if (status == XRAY_OK)
         status = measure_groups(driver, batch);
     if (status == XRAY_OK)
-        status = advantages(driver, batch);
+        status = compute_advantages(driver, batch);
     if (status != XRAY_OK)
         return status;
-    whiten(driver, batch);
+    whiten_advantages(driver, batch);
     metrics->put(metrics->ctx, "reward/frac_reward_zero_std",
-                 flat_share(&driver->work, batch->rows));
+                 measure_flat_share(&driver->work, batch->rows));
     return XRAY_OK;
 }

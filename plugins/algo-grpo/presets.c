@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Published variants: whose maths, and from which file, all read at a commit:
- * verl 1dda039b9, verl-recipe 48ea0a7, SkyRL a9564572e, NeMo-RL 7ea279abf, TRL
- * f2cd57710 (v1.9.0 + 26), OpenRLHF v0.11.0, open-instruct e6c3044aa.
+ * The presets: published variants with their project and source file. All were
+ * read at a fixed commit: verl 1dda039b9, verl-recipe 48ea0a7, SkyRL
+ * a9564572e, NeMo-RL 7ea279abf, TRL f2cd57710 (v1.9.0 + 26), OpenRLHF v0.11.0,
+ * open-instruct e6c3044aa.
  */
 #include "plugins/algo-grpo/rule.h"
 
@@ -16,13 +17,13 @@
 /* name, doc, estimator, deviation, epsilon, loss, low, high, c, bounds,
  * aggregation, KL in the loss, dynamic sampling, ppo_kl_coef, k3 clamped */
 const grpo_preset grpo_presets[] = {
-    { "none", "GRPO and nothing else: no dual clip, no bounds", GRPO_ADV,
+    { "none", "plain GRPO, without dual clip and safety bounds", GRPO_ADV,
       UNBIASED, 1e-6, GRPO_VANILLA, -1, -1, 0, 0, MEAN, -1, 0, 0, 0 },
     { "verl", "GRPO with verl's defaults", GRPO_ADV, UNBIASED, 1e-6,
       GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1, 0, 0, 0 },
     { "trl", "GRPO with TRL's defaults (loss_type dapo)", GRPO_ADV, UNBIASED,
       1e-4, GRPO_VANILLA, -1, -1, 0, 0, MEAN, -1, 0, 0, 0 },
-    { "trl_grpo", "TRL's loss_type grpo: mean over rows of a row's mean",
+    { "trl_grpo", "TRL's loss_type grpo: mean over rows of the mean per row",
       GRPO_ADV, UNBIASED, 1e-4, GRPO_VANILLA, -1, -1, 0, 0, ROWS, -1, 0, 0, 0 },
     { "openrlhf", "OpenRLHF's group_norm", GRPO_ADV, UNBIASED, 1e-9,
       GRPO_VANILLA, -1, -1, 0, 0, MEAN, -1, 0, 0, 0 },
@@ -32,7 +33,7 @@ const grpo_preset grpo_presets[] = {
     { "open_instruct", "open-instruct's default: centred scores, KL 0.05",
       GRPO_ADV, PLAIN, 0, GRPO_VANILLA, -1, 0.272, 0, 0, MEAN, 0.05, 0, 0, 0 },
     { "open_instruct_standard",
-      "open-instruct's standard: over the population's deviation", GRPO_ADV,
+      "open-instruct's standard: divided by the population deviation", GRPO_ADV,
       XM_RL_STD_POPULATION, 1e-8, GRPO_VANILLA, -1, 0.272, 0, 0, MEAN, 0.05, 0,
       0, 0 },
     { "nemo_rl", "NeMo-RL's default: baseline and deviation of the others",
@@ -41,8 +42,8 @@ const grpo_preset grpo_presets[] = {
     { "dr_grpo",
       "Dr. GRPO: no division by the deviation, sums over a constant length",
       GRPO_ADV, PLAIN, 1e-6, GRPO_VANILLA, -1, -1, 0, 0, NORM, -1, 0, 0, 0 },
-    { "verl_dr_grpo", "the same as verl reaches it, with its dual clip",
-      GRPO_ADV, PLAIN, 1e-6, GRPO_VANILLA, -1, -1, 3, 1, NORM, -1, 0, 0, 0 },
+    { "verl_dr_grpo", "Dr. GRPO as in verl, with its dual clip", GRPO_ADV,
+      PLAIN, 1e-6, GRPO_VANILLA, -1, -1, 3, 1, NORM, -1, 0, 0, 0 },
     { "rloo", "leave-one-out baseline, otherwise as verl",
       XM_RL_ADV_RLOO_VECTORIZED, PLAIN, 0, GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1,
       0, 0, 0 },
@@ -50,24 +51,27 @@ const grpo_preset grpo_presets[] = {
       XM_RL_ADV_REINFORCE, PLAIN, 0, GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1, 0, 0,
       0 },
     { "reinforce_plus_plus_baseline",
-      "scores less the mean of the group, whitened over the batch",
+      "scores minus the mean of the group, whitened over the batch",
       XM_RL_ADV_REINFORCE_BASELINE, PLAIN, 0, GRPO_VANILLA, -1, -1, 3, 1, MEAN,
       -1, 0, 0, 0 },
-    { "remax", "returns of tokens less the score of a greedy sample",
+    { "remax", "returns of tokens minus the score of a greedy sample",
       XM_RL_ADV_REMAX, PLAIN, 0, GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1, 0, 0,
       0 },
     { "opo", "baseline weighted by length", XM_RL_ADV_OPO, PLAIN, 0,
       GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1, 0, 0, 0 },
-    { "gpg", "no ratio and no clip, scaled by the share of scores not 0",
+    { "gpg", "no ratio and no clip, divided by the share of nonzero scores",
       XM_RL_ADV_GPG, PLAIN, 0, GRPO_GPG, -1, -1, 0, 1, MEAN, -1, 0, 0, 0 },
-    { "grpo_passk", "only the best of a group, by its lead over the second",
+    { "grpo_passk",
+      "only the best sample of a group, by its lead over the second",
       XM_RL_ADV_PASSK, UNBIASED, 1e-6, GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1, 0,
       0, 0 },
-    { "maxrl", "SkyRL's maxrl: over the mean of the group", XM_RL_ADV_MAXRL,
-      PLAIN, 1e-6, GRPO_VANILLA, -1, -1, 0, 1, MEAN, -1, 0, 0, 0 },
-    { "dapo", "higher upper clip, groups of equal scores drawn again", GRPO_ADV,
-      UNBIASED, 1e-6, GRPO_VANILLA, 0.2, 0.28, 10, 1, MEAN, -1, 1, 0, 0 },
-    { "gspo", "one ratio a row: the geometric mean of its tokens'", GRPO_ADV,
+    { "maxrl", "SkyRL's maxrl: divided by the mean of the group",
+      XM_RL_ADV_MAXRL, PLAIN, 1e-6, GRPO_VANILLA, -1, -1, 0, 1, MEAN, -1, 0, 0,
+      0 },
+    { "dapo", "higher upper clip, groups of equal scores are replaced",
+      GRPO_ADV, UNBIASED, 1e-6, GRPO_VANILLA, 0.2, 0.28, 10, 1, MEAN, -1, 1, 0,
+      0 },
+    { "gspo", "one ratio per row: the geometric mean of its tokens", GRPO_ADV,
       UNBIASED, 1e-6, GRPO_GSPO, 3e-4, 4e-4, 0, 0, ROWS, -1, 0, 0, 0 },
     { "cispo", "clipped weights, every token keeps its gradient", GRPO_ADV,
       UNBIASED, 1e-6, GRPO_CISPO, 1, 0.2, 0, 1, MEAN, -1, 0, 0, 0 },
@@ -75,13 +79,14 @@ const grpo_preset grpo_presets[] = {
       GRPO_ADV, UNBIASED, 1e-4, GRPO_CISPO, 1, 4, 0, 0, MEAN, -1, 0, 0, 0 },
     { "cispo_open_instruct", "open-instruct's: no lower bound, centred scores",
       GRPO_ADV, PLAIN, 0, GRPO_CISPO, 1, 0.272, 0, 0, MEAN, 0.05, 0, 0, 0 },
-    { "gmpo", "geometric mean of held ratios (verl's geo_mean)", GRPO_ADV,
+    { "gmpo", "geometric mean of clipped ratios (verl's geo_mean)", GRPO_ADV,
       UNBIASED, 1e-6, GRPO_GEO_MEAN, 0.4, 0.4, 0, 0, ROWS, -1, 0, 0, 0 },
     { "sapo", "a soft gate instead of a clip", GRPO_ADV, UNBIASED, 1e-6,
       GRPO_SAPO, -1, -1, 0, 1, ROWS, -1, 0, 0, 0 },
-    { "clip_cov", "tokens of high covariance leave the loss, drawn by chance",
-      GRPO_ADV, UNBIASED, 1e-6, GRPO_CLIP_COV, 1, 1, 0, 1, MEAN, -1, 0, 0, 0 },
-    { "kl_cov", "tokens of the highest covariance pay for moving", GRPO_ADV,
+    { "clip_cov",
+      "drops randomly picked tokens of high covariance from the loss", GRPO_ADV,
+      UNBIASED, 1e-6, GRPO_CLIP_COV, 1, 1, 0, 1, MEAN, -1, 0, 0, 0 },
+    { "kl_cov", "penalises tokens of the highest covariance", GRPO_ADV,
       UNBIASED, 1e-6, GRPO_KL_COV, -1, -1, 0, 1, MEAN, -1, 0, 1.0, 0 },
     { "dppo_tv", "clip by binary total variation", GRPO_ADV, UNBIASED, 1e-6,
       GRPO_DPPO_TV, 0.15, 0.15, 1e4, 1, MEAN, -1, 0, 0, 0 },
@@ -89,7 +94,7 @@ const grpo_preset grpo_presets[] = {
       0.05, 0.05, 1e4, 1, MEAN, -1, 0, 0, 0 },
     { "dro", "a quadratic penalty instead of a clip; needs dro_beta", GRPO_ADV,
       UNBIASED, 1e-6, GRPO_DRO, -1, -1, 0, 1, MEAN, -1, 0, 0, 0 },
-    { "gdpo", "every reward normalised by itself, then summed and whitened",
+    { "gdpo", "each reward normalised separately, then summed and whitened",
       XM_RL_ADV_GDPO, UNBIASED, 1e-6, GRPO_VANILLA, -1, -1, 3, 1, MEAN, -1, 0,
       0, 0 },
 };
@@ -116,7 +121,7 @@ enum { COLUMNS = sizeof(titles) / sizeof(titles[0]) };
 #define ZERO "-0.540061"
 #define CLIP "0.2 / 0.2"
 
-/* A(1) and A(0): group of rewards 1 0 0 1 0 0 0 0. */
+/* A(1) and A(0) are the advantages in a group of rewards 1 0 0 1 0 0 0 0. */
 static const char *const cells[][COLUMNS] = {
     { "none", "-", "DeepSeekMath, 2024", GROUP, STD, ONE, ZERO, "PPO", CLIP,
       "off", "tokens", "off" },
@@ -189,7 +194,7 @@ static const char *const cells[][COLUMNS] = {
 };
 _Static_assert(sizeof(cells) / sizeof(cells[0]) ==
                    sizeof(grpo_presets) / sizeof(grpo_presets[0]),
-               "a row a preset");
+               "one row per preset");
 
 const xray_algo_presets grpo_preset_table = {
     .header = XRAY_HEADER(xray_algo_presets),

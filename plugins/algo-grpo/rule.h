@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options of the algorithm, and what they come to once the preset has filled
- * what was left open.
+ * The options of the algorithm, and the rule that results when the preset has
+ * filled in all keys that were not set.
  */
 #ifndef GRPO_RULE_H
 #define GRPO_RULE_H
@@ -17,7 +17,8 @@
 #include "model/rl/ppo.h"
 #include "model/rl/rollout_correction.h"
 
-/* "By the preset": of a choice, and of a number (whose own values are >= 0). */
+/* The values of a choice and of a number that mean "set by the preset". All
+ * other values of such numbers are >= 0. */
 #define GRPO_AUTO ((int64_t)-1)
 #define GRPO_UNSET (-1.0)
 
@@ -83,7 +84,7 @@ enum {
     GRPO_DRO,
 };
 
-/* A KL term: where it is used, how much of it, which estimator. */
+/* A KL term: whether it is used, its estimator and its coefficient. */
 typedef struct grpo_kl_rule {
     int use;
     int bounded;
@@ -91,7 +92,7 @@ typedef struct grpo_kl_rule {
     double coefficient;
 } grpo_kl_rule;
 
-/* Everything the loss of a token depends on; goes to the workers. */
+/* All settings on which the loss of a token depends; sent to the workers. */
 typedef struct grpo_loss_rule {
     int64_t mode; /* GRPO_VANILLA ... */
     int64_t agg;
@@ -105,7 +106,7 @@ typedef struct grpo_loss_rule {
     int64_t kl_type;
     double kl_coefficient;
     double entropy_coeff;
-    double correction_scale; /* weights are times this */
+    double correction_scale; /* factor of all correction weights */
     xm_rl_correction correction;
     uint32_t use_kl;
     uint32_t kl_bounded;
@@ -119,16 +120,16 @@ typedef struct grpo_rule {
     grpo_kl_rule kl_reward;
     xm_rl_kl_control kl_control;
     grpo_loss_rule loss;
-    double loss_scale_factor; /* 0: the longest response a run may give */
+    double loss_scale_factor; /* 0: longest response that the run allows */
     int normalise_weights;
     int filter_groups;
-    int64_t max_rounds; /* of generation; 0: as many as the core makes */
+    int64_t max_rounds; /* generations of a step; 0: the core decides */
     double overlong_buffer;
     double overlong_factor;
     double longest;
 } grpo_rule;
 
-/* What a preset says about the keys that differ between projects. */
+/* A preset's values of the keys that differ between projects. */
 typedef struct grpo_preset {
     const char *name;
     const char *doc;
@@ -141,21 +142,22 @@ typedef struct grpo_preset {
     double clip_ratio_c;
     int64_t safety_bounds;
     int64_t loss_agg_mode;
-    double kl_loss_coef; /* of KL in the loss; -1: not in the loss */
+    double kl_loss_coef; /* weight of KL in the loss; -1: not in the loss */
     int64_t filter_groups;
-    double ppo_kl_coef; /* 0: 0.1, the default of verl's key */
+    double ppo_kl_coef; /* 0: 0.1, which is verl's default */
     int64_t kl_clamped; /* 1: the KL in the loss is k3_clamped, not k3 */
 } grpo_preset;
 
 extern const grpo_preset grpo_presets[];
 extern const uint32_t grpo_preset_count;
-/* The table of `xray algo list`. */
+/* The table that `xray algo list` prints. */
 extern const xray_algo_presets grpo_preset_table;
 
-/* XRAY_E_CONFIG, through `host`, for values that cannot work together. */
+/* Fails with XRAY_E_CONFIG, reported through `host`, if values do not work
+ * together. */
 xray_status grpo_rule_resolve(const xray_host *host, const grpo_config *config,
                               grpo_rule *out);
-/* Keys of the rollout correction alone. */
+/* Resolves only the keys of the rollout correction. */
 xray_status grpo_rule_correction(const xray_host *host,
                                  const grpo_config *config,
                                  xm_rl_correction *out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker half: the losses of a micro-batch, from a context alone.
+ * The workers' half of the algorithm: computes the losses of a micro-batch
+ * from a context alone.
  */
 #ifndef PPO_LOSS_H
 #define PPO_LOSS_H
@@ -9,9 +10,9 @@
 
 #include "plugins/algo-ppo/rule.h"
 
-/* What the driver ships to the workers: a flat blob, copied byte by byte. */
+/* The flat blob that the driver sends to the workers. */
 typedef struct ppo_context {
-    uint64_t size; /* of this struct */
+    uint64_t size; /* bytes of this struct */
     xm_rl_clip clip;
     xm_rl_counts counts;
     int64_t loss_agg_mode;
@@ -23,9 +24,9 @@ typedef struct ppo_context {
     double entropy_coeff;
     double cliprange_value;
     double vf_coef;
-    uint32_t own_value; /* the policy has the value head */
+    uint32_t own_value; /* 1: the policy has the value head */
     uint32_t reserved;
-    double mean; /* advantages are taken as (A - mean) * scale */
+    double mean; /* advantages A are used as (A - mean) * scale */
     double scale;
 } ppo_context;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proximal policy optimisation with a value estimate: a critic of its own, or a
- * second head of the policy.
+ * The algorithm "ppo": proximal policy optimisation with values estimated by a
+ * separate critic or by a second head of the policy.
  */
 #include <math.h>
 #include <stdio.h>
@@ -63,17 +63,17 @@ static xray_status ppo_needs(void *ptr, xray_needs *out)
     return XRAY_OK;
 }
 
-static xray_status prepare(void *ptr, xray_batch *batch,
-                           const xray_metric_sink *metrics)
+static xray_status ppo_prepare_step(void *ptr, xray_batch *batch,
+                                    const xray_metric_sink *metrics)
 {
     ppo *self = ptr;
     return ppo_prepare(self->host, &self->rule, &self->state, &self->step,
                        &self->work, batch, metrics);
 }
 
-static xray_status make_context(void *ptr, const xray_batch *mini,
-                                const xray_totals *totals, void *out,
-                                uint64_t cap, uint64_t *out_size)
+static xray_status ppo_make_context(void *ptr, const xray_batch *mini,
+                                    const xray_totals *totals, void *out,
+                                    uint64_t cap, uint64_t *out_size)
 {
     ppo *self = ptr;
     const ppo_rule *rule = &self->rule;
@@ -107,8 +107,8 @@ static xray_status make_context(void *ptr, const xray_batch *mini,
     return XRAY_OK;
 }
 
-static xray_status observe(void *ptr, const char *const *names,
-                           const double *values, uint64_t count)
+static xray_status ppo_observe(void *ptr, const char *const *names,
+                               const double *values, uint64_t count)
 {
     ppo *self = ptr;
     (void)names;
@@ -118,7 +118,8 @@ static xray_status observe(void *ptr, const char *const *names,
     return XRAY_OK;
 }
 
-static xray_status save(void *ptr, void *out, uint64_t cap, uint64_t *out_size)
+static xray_status ppo_save(void *ptr, void *out, uint64_t cap,
+                            uint64_t *out_size)
 {
     const ppo *self = ptr;
     *out_size = sizeof(self->state);
@@ -128,7 +129,7 @@ static xray_status save(void *ptr, void *out, uint64_t cap, uint64_t *out_size)
     return XRAY_OK;
 }
 
-static int sound(const ppo_state *s)
+static int is_sound_state(const ppo_state *s)
 {
     const double numbers[] = { s->kl_coef, s->ref_std, s->moments.count,
                                s->moments.variance, s->moments.deviation };
@@ -138,33 +139,34 @@ static int sound(const ppo_state *s)
     return isfinite(s->moments.mean);
 }
 
-/* A fixed coefficient is the INI's, an adaptive one the checkpoint's. */
-static xray_status load(void *ptr, const void *data, uint64_t size)
+/* A fixed coefficient comes from the INI, an adaptive one from the
+ * checkpoint. */
+static xray_status ppo_load(void *ptr, const void *data, uint64_t size)
 {
     ppo *self = ptr;
     ppo_state state;
     char text[128];
     if (size != sizeof(state)) {
         (void)snprintf(text, sizeof(text),
-                       "state of %llu bytes, expected %zu: it is of another "
-                       "algorithm or version",
+                       "the state has %llu bytes, expected %zu: it belongs to "
+                       "another algorithm or version",
                        (unsigned long long)size, sizeof(state));
         return self->host->fail(self->host, XRAY_E_IO, "load", text);
     }
     memcpy(&state, data, sizeof(state));
     if (state.version != PPO_STATE_VERSION)
         return self->host->fail(self->host, XRAY_E_IO, "load",
-                                "the state is of another version");
-    if (!sound(&state))
+                                "the state belongs to another version");
+    if (!is_sound_state(&state))
         return self->host->fail(self->host, XRAY_E_IO, "load",
-                                "the state holds a number that cannot be");
+                                "the state holds an impossible number");
     if (!self->rule.control.adaptive)
         state.kl_coef = self->state.kl_coef;
     self->state = state;
     return XRAY_OK;
 }
 
-static const void *extension(void *ptr, const char *id)
+static const void *ppo_extension(void *ptr, const char *id)
 {
     (void)ptr;
     return strcmp(id, XRAY_ALGO_PRESETS) == 0 ? &ppo_preset_table : NULL;
@@ -175,14 +177,14 @@ static const xray_algo_ops ops = {
     .create = ppo_create,
     .destroy = ppo_destroy,
     .needs = ppo_needs,
-    .prepare = prepare,
-    .context = make_context,
+    .prepare = ppo_prepare_step,
+    .context = ppo_make_context,
     .metric_names = ppo_metric_names,
     .loss = ppo_loss,
-    .observe = observe,
-    .save = save,
-    .load = load,
-    .extension = extension,
+    .observe = ppo_observe,
+    .save = ppo_save,
+    .load = ppo_load,
+    .extension = ppo_extension,
     .critic_loss = ppo_critic_loss,
 };
 
@@ -190,7 +192,7 @@ static const xray_component component = {
     .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_ALGO,
     .name = "ppo",
-    .summary = "PPO with a critic or a value head: verl's flow and trlX's",
+    .summary = "PPO with a critic or a value head, as in verl and in trlX",
     .ops = &ops,
     .options = ppo_options,
     .option_count = PPO_OPTION_COUNT,

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the advantages and returns of a step from its scores: clipping and
+ * scaling of scores, the KL penalty, generalised advantage estimation and
+ * whitening.
+ */
 #include "plugins/algo-ppo/prepare.h"
 
 #include <inttypes.h>
@@ -6,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define EPSILON 1e-8 /* of whitening, in verl and trlX alike */
+#define EPSILON 1e-8 /* of whitening, in both verl and trlX */
 
 void ppo_work_free(ppo_work *work)
 {
@@ -14,7 +19,7 @@ void ppo_work_free(ppo_work *work)
     *work = (ppo_work){ NULL, 0 };
 }
 
-static int reserve(ppo_work *work, uint32_t rows)
+static int reserve_rows(ppo_work *work, uint32_t rows)
 {
     if (rows <= work->rows)
         return 0;
@@ -35,55 +40,59 @@ static xray_status fail_row(const xray_host *host, const xray_batch *batch,
     return host->fail(host, XRAY_E_NUMERIC, "prepare", text);
 }
 
-static int32_t first_of(const xray_batch *batch, uint32_t row)
+static int32_t find_response_start(const xray_batch *batch, uint32_t row)
 {
     return batch->row_start[row] + batch->prompt_len[row];
 }
 
-static int32_t end_of(const xray_batch *batch, uint32_t row)
+static int32_t find_row_end(const xray_batch *batch, uint32_t row)
 {
     return batch->row_start[row + 1];
 }
 
 /* ---- scores -------------------------------------------------------------- */
 
-static double row_score(const xray_batch *batch, uint32_t row)
+static double sum_row_score(const xray_batch *batch, uint32_t row)
 {
     double sum = 0;
-    for (int32_t i = first_of(batch, row); i < end_of(batch, row); i++)
+    for (int32_t i = find_response_start(batch, row);
+         i < find_row_end(batch, row); i++)
         sum += (double)batch->reward[i];
     return sum;
 }
 
-/* Token scores within +-limit, before anything is measured (trlX
+/* Clips token scores to +-limit before they are measured (trlX
  * `make_experience`). */
 static void clip_scores(double limit, xray_batch *batch, uint32_t row)
 {
-    for (int32_t i = first_of(batch, row); i < end_of(batch, row); i++)
+    for (int32_t i = find_response_start(batch, row);
+         i < find_row_end(batch, row); i++)
         batch->reward[i] =
             (float)fmin(fmax((double)batch->reward[i], -limit), limit);
 }
 
-static void divide(double by, xray_batch *batch)
+static void divide_scores(double by, xray_batch *batch)
 {
     for (uint32_t r = 0; r < batch->rows; r++)
-        for (int32_t i = first_of(batch, r); i < end_of(batch, r); i++)
+        for (int32_t i = find_response_start(batch, r);
+             i < find_row_end(batch, r); i++)
             batch->reward[i] = (float)((double)batch->reward[i] / by);
 }
 
-/* trlX: clip, measure, divide; the mean is not taken off. Scores that are all
- * the same have a deviation of 0, and are left as they are. */
+/* Clips, measures and divides the scores as trlX does, which does not subtract
+ * the mean. Scores that are all equal have a deviation of 0 and are not
+ * divided. */
 static xray_status shape_scores(const xray_host *host, const ppo_rule *rule,
                                 ppo_state *state, const ppo_work *work,
                                 xray_batch *batch)
 {
     double deviation = 0;
     for (uint32_t r = 0; r < batch->rows; r++) {
-        if (!isfinite(row_score(batch, r)))
+        if (!isfinite(sum_row_score(batch, r)))
             return fail_row(host, batch, r, "its reward is not finite");
         if (rule->cliprange_reward > 0)
             clip_scores(rule->cliprange_reward, batch, r);
-        work->scores[r] = row_score(batch, r);
+        work->scores[r] = sum_row_score(batch, r);
     }
     xm_rl_moments_add(&state->moments, work->scores, batch->rows, &deviation);
     if (!(state->ref_std > 0))
@@ -92,25 +101,27 @@ static xray_status shape_scores(const xray_host *host, const ppo_rule *rule,
                     ? state->moments.deviation
                     : state->ref_std;
     if (rule->scale_reward != PPO_SCALE_IGNORED && by > 0)
-        divide(by, batch);
+        divide_scores(by, batch);
     return XRAY_OK;
 }
 
 /* ---- KL ------------------------------------------------------------------ */
 
-/* What a row's tokens add up to. */
+/* Sums over the tokens of a row. */
 typedef struct row_kl {
-    double penalty; /* of the estimator that is taken off */
-    double other;   /* sum of exp(l) - 1 - l, l = logp - ref: trlX's report */
+    double penalty; /* sum of the estimator that is subtracted */
+    double other;   /* sum of exp(l) - 1 - l with l = logp - ref, which trlX
+                     * reports */
     double tokens;
 } row_kl;
 
-static row_kl take_kl(const ppo_rule *rule, double coefficient,
-                      xray_batch *batch, uint32_t row)
+static row_kl penalise_row_kl(const ppo_rule *rule, double coefficient,
+                              xray_batch *batch, uint32_t row)
 {
     const ppo_kl_rule *kl = &rule->kl_reward;
     row_kl sum = { 0, 0, 0 };
-    for (int32_t i = first_of(batch, row); i < end_of(batch, row); i++) {
+    for (int32_t i = find_response_start(batch, row);
+         i < find_row_end(batch, row); i++) {
         double mask = (double)batch->loss_mask[i];
         double logp = (double)batch->old_logp[i];
         double ref = (double)batch->ref_logp[i];
@@ -126,10 +137,11 @@ static row_kl take_kl(const ppo_rule *rule, double coefficient,
     return sum;
 }
 
-/* verl `apply_kl_penalty`: the mean over rows of a row's mean, and the
- * controller moves at once, by the rows of the step. trlX: the mean over rows
- * of a row's sum, and the controller moves at the step's end. */
-static xray_status take_off_kl(const xray_host *host, const ppo_rule *rule,
+/* verl `apply_kl_penalty` reports the mean over rows of the mean per row and
+ * updates the controller at once, by the rows of the step. trlX reports the
+ * mean over rows of the sum per row and updates the controller at the end of
+ * the step. */
+static xray_status penalise_kl(const xray_host *host, const ppo_rule *rule,
                                ppo_state *state, ppo_step *step,
                                xray_batch *batch,
                                const xray_metric_sink *metrics)
@@ -138,7 +150,7 @@ static xray_status take_off_kl(const xray_host *host, const ppo_rule *rule,
     double means = 0;
     double sums = 0;
     for (uint32_t r = 0; r < batch->rows; r++) {
-        row_kl row = take_kl(rule, coefficient, batch, r);
+        row_kl row = penalise_row_kl(rule, coefficient, batch, r);
         if (!isfinite(row.penalty) || !isfinite(row.other))
             return fail_row(host, batch, r,
                             "its KL to the reference is not finite");
@@ -169,12 +181,12 @@ void ppo_end_step(const ppo_rule *rule, ppo_state *state, ppo_step *step)
 
 /* ---- advantages ---------------------------------------------------------- */
 
-static xray_status estimate(const xray_host *host, const ppo_rule *rule,
-                            xray_batch *batch)
+static xray_status estimate_advantages(const xray_host *host,
+                                       const ppo_rule *rule, xray_batch *batch)
 {
     for (uint32_t r = 0; r < batch->rows; r++) {
-        int32_t first = first_of(batch, r);
-        int32_t end = end_of(batch, r);
+        int32_t first = find_response_start(batch, r);
+        int32_t end = find_row_end(batch, r);
         for (int32_t i = batch->row_start[r]; i < first; i++)
             batch->advantage[i] = batch->returns[i] = 0;
         xm_rl_gae(&rule->gae, batch->reward + first, batch->value + first,
@@ -187,30 +199,32 @@ static xray_status estimate(const xray_host *host, const ppo_rule *rule,
     return XRAY_OK;
 }
 
-static xm_rl_stats padded_stats(const xray_batch *mini)
+static xm_rl_stats compute_padded_stats(const xray_batch *mini)
 {
     xm_rl_stats stats = { 0, 0, 0 };
     int32_t longest = 0;
     for (uint32_t r = 0; r < mini->rows; r++) {
-        int32_t size = end_of(mini, r) - first_of(mini, r);
+        int32_t size = find_row_end(mini, r) - find_response_start(mini, r);
         longest = size > longest ? size : longest;
     }
     stats.count = (double)mini->rows * (double)longest;
     if (!(stats.count > 0))
         return stats;
-    double there = 0;
+    double present = 0;
     for (uint32_t r = 0; r < mini->rows; r++)
-        for (int32_t i = first_of(mini, r); i < end_of(mini, r); i++) {
+        for (int32_t i = find_response_start(mini, r);
+             i < find_row_end(mini, r); i++) {
             stats.mean += (double)mini->advantage[i];
-            there++;
+            present++;
         }
     stats.mean /= stats.count;
     for (uint32_t r = 0; r < mini->rows; r++)
-        for (int32_t i = first_of(mini, r); i < end_of(mini, r); i++) {
+        for (int32_t i = find_response_start(mini, r);
+             i < find_row_end(mini, r); i++) {
             double d = (double)mini->advantage[i] - stats.mean;
             stats.variance += d * d;
         }
-    stats.variance += (stats.count - there) * stats.mean * stats.mean;
+    stats.variance += (stats.count - present) * stats.mean * stats.mean;
     stats.variance /= stats.count;
     return stats;
 }
@@ -225,7 +239,7 @@ void ppo_whitening(const ppo_rule *rule, const xray_batch *mini,
         xm_rl_masked_stats(mini->advantage, mini->loss_mask, mini->tokens,
                            &stats);
     else if (rule->whiten == PPO_WHITEN_PADDED)
-        stats = padded_stats(mini);
+        stats = compute_padded_stats(mini);
     else
         return;
     *out_mean = stats.mean;
@@ -244,8 +258,8 @@ static void whiten_batch(xray_batch *batch)
                  batch->advantage);
 }
 
-static xray_status complete(const xray_host *host, const ppo_rule *rule,
-                            const xray_batch *batch)
+static xray_status check_inputs(const xray_host *host, const ppo_rule *rule,
+                                const xray_batch *batch)
 {
     if (!batch->reward || !batch->advantage || !batch->returns ||
         !batch->loss_mask || !batch->prompt_len)
@@ -268,19 +282,19 @@ xray_status ppo_prepare(const xray_host *host, const ppo_rule *rule,
     *step = (ppo_step){ .rows = batch->rows };
     if (!batch->rows)
         return XRAY_OK;
-    xray_status status = complete(host, rule, batch);
+    xray_status status = check_inputs(host, rule, batch);
     if (status != XRAY_OK)
         return status;
-    if (reserve(work, batch->rows))
+    if (reserve_rows(work, batch->rows))
         return host->fail(host, XRAY_E_NOMEM, "prepare", "out of memory");
-    /* A step that fails leaves nothing behind: it is made again, or left out.
-     */
+    /* A step that fails must not change the state, because it is repeated or
+     * skipped. */
     ppo_state next = *state;
     status = shape_scores(host, rule, &next, work, batch);
     if (status == XRAY_OK && rule->kl_reward.use)
-        status = take_off_kl(host, rule, &next, step, batch, metrics);
+        status = penalise_kl(host, rule, &next, step, batch, metrics);
     if (status == XRAY_OK)
-        status = estimate(host, rule, batch);
+        status = estimate_advantages(host, rule, batch);
     if (status != XRAY_OK)
         return status;
     *state = next;

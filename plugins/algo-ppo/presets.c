@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the presets differ, for `xray algo list`.
+ * The table of the presets' differences that `xray algo list` prints.
  */
 #include "plugins/algo-ppo/presets.h"
 
@@ -12,13 +12,12 @@ enum { COLUMNS = sizeof(titles) / sizeof(titles[0]) };
 
 static const char *const cells[][COLUMNS] = {
     { "verl", "verl", "verl/trainer/ppo/core_algos.py @1dda039b9", "a critic",
-      "1", "0.5", "3", "step, tokens", "off", "once a step, by its rows" },
+      "1", "0.5", "3", "step, tokens", "off", "once per step, by its rows" },
     { "trlx", "trlX",
       "trlx/trainer/accelerate_ppo_trainer.py, models/modeling_ppo.py",
       "the policy's second head", "0.95", "0.2", "off",
       "mini-batch with padding", "in the reward",
-      "once an epoch, by a "
-      "mini-batch's rows" },
+      "once per epoch, by the rows of a mini-batch" },
 };
 
 const xray_algo_presets ppo_preset_table = {

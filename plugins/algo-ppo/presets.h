@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of presets.
+ * Declares the table of presets that `xray algo list` prints.
  */
 #ifndef PPO_PRESETS_H
 #define PPO_PRESETS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options of the algorithm, and what they come to once the preset has filled
- * what was left open.
+ * The options of the algorithm, and the rule that results when the preset has
+ * filled in all keys that were not set.
  */
 #ifndef PPO_RULE_H
 #define PPO_RULE_H
@@ -14,26 +14,28 @@
 #include "model/rl/policy.h"
 #include "model/rl/ppo.h"
 
-/* "By the preset": of a choice, and of a number (whose own values are >= 0). */
+/* The values of a choice and of a number that mean "set by the preset". All
+ * other values of such numbers are >= 0. */
 #define PPO_AUTO ((int64_t)-1)
 #define PPO_UNSET (-1.0)
 
-/* Whose value estimates. */
+/* The model that estimates values. */
 enum { PPO_VALUE_CRITIC, PPO_VALUE_POLICY };
-/* What advantages are whitened over. */
+/* The tokens over which advantages are whitened. */
 enum {
     PPO_WHITEN_NONE,
     PPO_WHITEN_BATCH,  /* tokens in the loss of a step */
     PPO_WHITEN_MINI,   /* tokens in the loss of a mini-batch */
     PPO_WHITEN_PADDED, /* a mini-batch as trlX pads it: rows x longest response,
-                        * zeros where a row has no token */
+                        * with zeros after the end of a row */
 };
-/* What scores are divided by. */
+/* The divisor of scores. */
 enum { PPO_SCALE_IGNORED, PPO_SCALE_RUNNING, PPO_SCALE_REF };
-/* When the KL controller is told. */
+/* When the KL controller is updated. */
 enum {
-    PPO_CONTROL_STEP, /* once, with the rows of the step (verl) */
-    PPO_CONTROL_EPOCH /* after each epoch, with those of a mini-batch (trlX) */
+    PPO_CONTROL_STEP, /* once per step, with the rows of the step (verl) */
+    PPO_CONTROL_EPOCH /* after each epoch, with the rows of a mini-batch
+                       * (trlX) */
 };
 
 typedef struct ppo_config {
@@ -72,12 +74,12 @@ typedef struct ppo_config {
 #define PPO_OPTION_COUNT 29u
 extern const xray_option ppo_options[];
 
-/* A KL term: where it is used, how much of it, which estimator. */
+/* A KL term: whether it is used, its estimator and its coefficient. */
 typedef struct ppo_kl_rule {
     int use;
     int bounded;
     int64_t type;
-    double coefficient; /* in the reward: of the first step */
+    double coefficient; /* for the KL in the reward, that of the first step */
 } ppo_kl_rule;
 
 typedef struct ppo_rule {
@@ -87,7 +89,7 @@ typedef struct ppo_rule {
     int64_t whiten;
     int64_t loss_agg_mode;
     int64_t critic_loss_agg_mode;
-    double loss_scale_factor; /* 0: the longest response a run may give */
+    double loss_scale_factor; /* 0: longest response that the run allows */
     double cliprange_value;   /* 0: none */
     double vf_coef;
     double entropy_coeff;
@@ -97,10 +99,11 @@ typedef struct ppo_rule {
     int64_t control_update;
     double cliprange_reward; /* 0: none */
     int64_t scale_reward;
-    double ref_std; /* 0: of the first step's scores */
+    double ref_std; /* 0: the deviation of the first step's scores */
 } ppo_rule;
 
-/* XRAY_E_CONFIG, through `host`, for values that cannot work together. */
+/* Fails with XRAY_E_CONFIG, reported through `host`, if values do not work
+ * together. */
 xray_status ppo_rule_resolve(const xray_host *host, const ppo_config *config,
                              ppo_rule *out);
 

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rewards for the form of a response, whatever it answers.
+ * The graders "format", "tag_count" and "reasoning_steps" reward the form of a
+ * response, whatever its answer is.
  */
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/unicode.h"
 
-/* Boxes one inside another that are told apart; deeper ones are braces. */
+/* Nested boxes that are tracked; deeper ones count as plain braces. */
 #define RULE_BOXES 64u
 
-static size_t find(rule_text text, const char *needle, size_t from)
+static size_t find_tag(rule_text text, const char *needle, size_t from)
 {
     return rule_find(text, rule_text_of(needle), from);
 }
 
-static size_t count_of(rule_text text, const char *needle)
+static size_t count_occurrences(rule_text text, const char *needle)
 {
     size_t size = rule_text_of(needle).size;
     size_t count = 0;
-    for (size_t at = find(text, needle, 0); at != SIZE_MAX;
-         at = find(text, needle, at + size))
+    for (size_t at = find_tag(text, needle, 0); at != SIZE_MAX;
+         at = find_tag(text, needle, at + size))
         count++;
     return count;
 }
 
-/* "<think>\n" .. "\n</think>\n<answer>\n" .. "\n</answer>" at an end of a line,
- * from the first byte on. The first middle part is as good as any later one,
- * for what may follow it only shrinks. */
-static int think_answer(rule_text text)
+/* Requires "<think>\n", "\n</think>\n<answer>\n" and "\n</answer>" in this
+ * order, the first at the first byte and the last at the end of a line. It is
+ * enough to try the first occurrence of the middle part, because a later one
+ * leaves less text in which the last part could be found. */
+static int has_think_answer(rule_text text)
 {
     rule_text middle = rule_text_of("\n</think>\n<answer>\n");
     rule_text close = rule_text_of("\n</answer>");
@@ -45,51 +47,52 @@ static int think_answer(rule_text text)
     return 0;
 }
 
-static int is_space(char c)
+static int is_ascii_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* <think>..</think>, white space, <answer>..</answer>, behind white space. */
-static int think_answer_soft(rule_text text)
+/* Requires <think>..</think>, optional white space and <answer>..</answer>;
+ * white space may precede them. */
+static int has_soft_think_answer(rule_text text)
 {
     rule_text bare = rule_strip(text);
     rule_text open = rule_text_of("<answer>");
     if (!rule_starts(bare, rule_text_of("<think>")))
         return 0;
-    for (size_t at = find(bare, "</think>", 7); at != SIZE_MAX;
-         at = find(bare, "</think>", at + 8)) {
+    for (size_t at = find_tag(bare, "</think>", 7); at != SIZE_MAX;
+         at = find_tag(bare, "</think>", at + 8)) {
         size_t next = at + 8;
-        while (next < bare.size && is_space(bare.data[next]))
+        while (next < bare.size && is_ascii_space(bare.data[next]))
             next++;
         rule_text rest = rule_slice(bare, next, bare.size);
         if (rule_starts(rest, open))
-            return find(rest, "</answer>", open.size) != SIZE_MAX;
+            return find_tag(rest, "</answer>", open.size) != SIZE_MAX;
     }
     return 0;
 }
 
-static int think(rule_text text)
+static int has_think(rule_text text)
 {
     return rule_starts(text, rule_text_of("<think>")) &&
-           find(text, "<think>", 7) == SIZE_MAX &&
-           find(text, "</think>", 7) != SIZE_MAX;
+           find_tag(text, "<think>", 7) == SIZE_MAX &&
+           find_tag(text, "</think>", 7) != SIZE_MAX;
 }
 
-/* One <answer> with something in it before one </answer>. */
-static int answer(rule_text text)
+/* Requires exactly one <answer> and one </answer>, with text between them. */
+static int has_answer(rule_text text)
 {
-    size_t open = find(text, "<answer>", 0);
-    size_t close = find(text, "</answer>", 0);
-    return count_of(text, "<answer>") == 1 &&
-           count_of(text, "</answer>") == 1 && open < close &&
+    size_t open = find_tag(text, "<answer>", 0);
+    size_t close = find_tag(text, "</answer>", 0);
+    return count_occurrences(text, "<answer>") == 1 &&
+           count_occurrences(text, "</answer>") == 1 && open < close &&
            rule_strip(rule_slice(text, open + 8, close)).size > 0;
 }
 
-/* \boxed{...} whose braces close around something. A box that does not close
- * leaves the search to the boxes inside it; each byte is read once, for a box
- * inside an unclosed one is judged by its own depth. */
-static int boxed(rule_text text)
+/* Requires a \boxed{...} that is closed and not blank. Where a box is never
+ * closed, the boxes inside it still count. The depth at which each box opened
+ * is kept, so a single pass over the bytes is enough. */
+static int has_closed_box(rule_text text)
 {
     size_t open[RULE_BOXES];
     size_t depth_of[RULE_BOXES];
@@ -119,13 +122,14 @@ static int boxed(rule_text text)
 static void grade_format(const rule_input *in, rule_grade *out)
 {
     static int (*const forms[])(rule_text) = {
-        [RULE_THINK_ANSWER] = think_answer,
-        [RULE_THINK_ANSWER_SOFT] = think_answer_soft,
-        [RULE_THINK] = think,
-        [RULE_ANSWER] = answer,
-        [RULE_BOXED] = boxed,
+        [RULE_THINK_ANSWER] = has_think_answer,
+        [RULE_THINK_ANSWER_SOFT] = has_soft_think_answer,
+        [RULE_THINK] = has_think,
+        [RULE_ANSWER] = has_answer,
+        [RULE_BOXED] = has_closed_box,
     };
-    rule_verdict(in->config, 1, forms[in->config->format](in->response), out);
+    rule_grade_outcome(in->config, 1, forms[in->config->format](in->response),
+                       out);
 }
 
 static void grade_tags(const rule_input *in, rule_grade *out)
@@ -134,11 +138,11 @@ static void grade_tags(const rule_input *in, rule_grade *out)
                                         "\n<answer>\n", "\n</answer>" };
     double share = 0;
     for (size_t i = 0; i < 4; i++)
-        share += 0.25 * (count_of(in->response, tags[i]) == 1);
-    rule_share(in->config, share, out);
+        share += 0.25 * (count_occurrences(in->response, tags[i]) == 1);
+    rule_grade_share(in->config, share, out);
 }
 
-static size_t digits(rule_text text, size_t at)
+static size_t skip_digits(rule_text text, size_t at)
 {
     uint32_t c = 0;
     while (at < text.size) {
@@ -150,19 +154,20 @@ static size_t digits(rule_text text, size_t at)
     return at;
 }
 
-/* Behind the mark of a step that stands at `at`, or `at`. */
-static size_t step_end(rule_text text, size_t at)
+/* Returns the end of the step mark that begins at `at`, or `at` if none does.
+ */
+static size_t find_step_end(rule_text text, size_t at)
 {
     static const char *const marks[] = { "\n-",     "\n*",   "First,",
                                          "Second,", "Next,", "Finally," };
     rule_text rest = rule_slice(text, at, text.size);
     if (rule_starts(rest, rule_text_of("Step "))) {
-        size_t end = digits(text, at + 5);
+        size_t end = skip_digits(text, at + 5);
         if (end > at + 5 && end < text.size && text.data[end] == ':')
             return end + 1;
     }
     if (!at) {
-        size_t end = digits(text, 0);
+        size_t end = skip_digits(text, 0);
         if (end && end < text.size && text.data[end] == '.')
             return end + 1;
     }
@@ -174,19 +179,20 @@ static size_t step_end(rule_text text, size_t at)
     return at;
 }
 
-/* Steps from which on the share is 1. */
+/* Number of steps that earns the full score. */
 #define ENOUGH_STEPS 3
 
 static void grade_steps(const rule_input *in, rule_grade *out)
 {
     size_t count = 0;
     for (size_t at = 0; at < in->response.size;) {
-        size_t end = step_end(in->response, at);
+        size_t end = find_step_end(in->response, at);
         count += end > at;
         at = end > at ? end : at + 1;
     }
-    rule_share(in->config,
-               count >= ENOUGH_STEPS ? 1 : (double)count / ENOUGH_STEPS, out);
+    rule_grade_share(in->config,
+                     count >= ENOUGH_STEPS ? 1 : (double)count / ENOUGH_STEPS,
+                     out);
 }
 
 const rule_grader rule_grader_format = {

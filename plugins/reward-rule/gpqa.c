@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gpqa: the letter of a multiple-choice answer, found as slime does for GPQA.
+ * The grader "gpqa" finds the letter of a multiple-choice answer as slime does
+ * for GPQA.
  */
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #include "plugins/reward-rule/unicode.h"
 
 #define NO_LETTER (-1)
-#define NO_PLACE (-2) /* the words are nowhere */
+#define NOT_FOUND (-2) /* the words do not occur */
 
 static size_t skip_spaces(rule_text text, size_t at)
 {
@@ -25,8 +26,8 @@ static size_t skip_spaces(rule_text text, size_t at)
     return at;
 }
 
-/* The end of a word in any case that begins at `at`, or 0. */
-static size_t word_end(rule_text text, size_t at, const char *word)
+/* Returns the end of `word` if the text has it at `at` in any case, else 0. */
+static size_t match_word(rule_text text, size_t at, const char *word)
 {
     size_t size = strlen(word);
     if (at > text.size || size > text.size - at ||
@@ -35,66 +36,68 @@ static size_t word_end(rule_text text, size_t at, const char *word)
     return at + size;
 }
 
-static int letter_at(rule_text text, size_t at)
+static int read_letter(rule_text text, size_t at)
 {
     if (at >= text.size || !rule_ascii_letter(text.data[at]))
         return NO_LETTER;
     return (text.data[at] | 0x20) - 'a';
 }
 
-/* Behind the announcing word: "is" or ":" may stand before the letter. Where
- * none follows "is", the letter is its i. */
-static int announced_at(rule_text text, size_t at)
+/* Reads the letter after an announcing word; "is" or ":" may precede it. If no
+ * letter follows "is", slime's pattern takes the i of "is" as the letter. */
+static int read_announced_letter(rule_text text, size_t at)
 {
     at = skip_spaces(text, at);
-    size_t is = word_end(text, at, "is");
+    size_t is = match_word(text, at, "is");
     if (!is && at < text.size && text.data[at] == ':')
         is = at + 1;
-    int letter = is ? letter_at(text, skip_spaces(text, is)) : NO_LETTER;
-    return letter == NO_LETTER ? letter_at(text, at) : letter;
+    int letter = is ? read_letter(text, skip_spaces(text, is)) : NO_LETTER;
+    return letter == NO_LETTER ? read_letter(text, at) : letter;
 }
 
-/* The first place of one of the words that a letter follows. `lead`: behind
- * that word. */
-static int announced(rule_text text, const char *lead, const char *const *words)
+/* Returns the letter that follows the first occurrence of one of `words` that
+ * a letter follows. With `lead`, a word counts only directly after `lead`. */
+static int find_announced_letter(rule_text text, const char *lead,
+                                 const char *const *words)
 {
     for (size_t at = 0; at < text.size; at++) {
         size_t from = at;
         if (lead) {
-            from = word_end(text, at, lead);
+            from = match_word(text, at, lead);
             if (!from)
                 continue;
             from = skip_spaces(text, from);
         }
         for (size_t i = 0; words[i]; i++) {
-            size_t end = word_end(text, from, words[i]);
-            int letter = end ? announced_at(text, end) : NO_LETTER;
+            size_t end = match_word(text, from, words[i]);
+            int letter = end ? read_announced_letter(text, end) : NO_LETTER;
             if (letter != NO_LETTER)
                 return letter;
         }
     }
-    return NO_PLACE;
+    return NOT_FOUND;
 }
 
-/* "B is the correct": the first letter, even the last of a word. */
-static int called_correct(rule_text text)
+/* Returns the first letter before "is the correct" or "is correct". As in
+ * slime, it may be the last letter of a longer word. */
+static int find_letter_called_correct(rule_text text)
 {
     for (size_t at = 0; at < text.size; at++) {
-        int letter = letter_at(text, at);
+        int letter = read_letter(text, at);
         size_t is =
-            letter < 0 ? 0 : word_end(text, skip_spaces(text, at + 1), "is");
+            letter < 0 ? 0 : match_word(text, skip_spaces(text, at + 1), "is");
         if (!is)
             continue;
         is = skip_spaces(text, is);
-        size_t the = word_end(text, is, "the");
-        if (word_end(text, skip_spaces(text, the ? the : is), "correct"))
+        size_t the = match_word(text, is, "the");
+        if (match_word(text, skip_spaces(text, the ? the : is), "correct"))
             return letter;
     }
-    return NO_PLACE;
+    return NOT_FOUND;
 }
 
-/* The last capital letter of an option with nothing of a word around it. */
-static int last_alone(rule_text text, int count)
+/* Returns the last capital letter of an option that is a word of its own. */
+static int find_last_lone_letter(rule_text text, int count)
 {
     int found = NO_LETTER;
     for (size_t at = 0; at < text.size; at++) {
@@ -112,20 +115,22 @@ static int last_alone(rule_text text, int count)
     return found;
 }
 
-static int extract(rule_text text, int count)
+static int extract_letter(rule_text text, int count)
 {
     static const char *const words[] = { "answer", "option", "choice", NULL };
     static const char *const last[] = { "answer", "option", NULL };
-    int letter = announced(text, NULL, words);
+    int letter = find_announced_letter(text, NULL, words);
     if (letter < 0 || letter >= count)
-        letter = called_correct(text);
+        letter = find_letter_called_correct(text);
     if (letter < 0 || letter >= count)
-        letter = announced(text, "final", last);
-    return letter < 0 || letter >= count ? last_alone(text, count) : letter;
+        letter = find_announced_letter(text, "final", last);
+    return letter < 0 || letter >= count ? find_last_lone_letter(text, count)
+                                         : letter;
 }
 
-/* Lower case, with one blank for whatever is no letter or digit of ASCII. */
-static void simplify(rule_text text, xr_str *out)
+/* Appends the text in lower case, with one space for each run of characters
+ * other than ASCII letters and digits. */
+static void simplify_text(rule_text text, xr_str *out)
 {
     int gap = 0;
     for (size_t i = 0; i < text.size; i++) {
@@ -142,13 +147,14 @@ static void simplify(rule_text text, xr_str *out)
     }
 }
 
-/* 1 if the simplified truth is in the simplified response. */
-static int holds_text(rule_text response, rule_text truth, uint32_t *out_failed)
+/* Returns 1 if the simplified response contains the simplified truth. */
+static int contains_simplified(rule_text response, rule_text truth,
+                               uint32_t *out_failed)
 {
     xr_str a = { 0 };
     xr_str b = { 0 };
-    simplify(response, &a);
-    simplify(truth, &b);
+    simplify_text(response, &a);
+    simplify_text(truth, &b);
     *out_failed = a.failed || b.failed;
     int found =
         a.size && rule_find((rule_text){ a.data, a.size },
@@ -158,22 +164,22 @@ static int holds_text(rule_text response, rule_text truth, uint32_t *out_failed)
     return found;
 }
 
-static void grade(const rule_input *in, rule_grade *out)
+static void grade_gpqa(const rule_input *in, rule_grade *out)
 {
     rule_text text = in->response;
-    rule_text behind = rule_after(text, rule_text_of("</think>"));
-    if (behind.data)
-        text = behind;
+    rule_text after_think = rule_after(text, rule_text_of("</think>"));
+    if (after_think.data)
+        text = after_think;
     int want = rule_choice_truth(in->config, in->truth);
-    int got = extract(text, (int)in->config->option_count);
+    int got = extract_letter(text, (int)in->config->option_count);
     int right = want >= 0 && got == want;
     if (want < 0)
-        right = holds_text(text, in->truth, &out->failed);
-    rule_verdict(in->config, got >= 0 || right, right, out);
+        right = contains_simplified(text, in->truth, &out->failed);
+    rule_grade_outcome(in->config, got >= 0 || right, right, out);
 }
 
 const rule_grader rule_grader_gpqa = {
     .keys = RULE_SCORES "after option_count index_from",
     .decides = 1,
-    .grade = grade,
+    .grade = grade_gpqa,
 };

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the chosen grader, and its base, on samples, and offers the helpers
+ * that graders share.
+ */
 #include "plugins/reward-rule/grade.h"
 
 #include "plugins/reward-rule/check.h"
@@ -19,8 +23,8 @@ const char *rule_grader_name(int64_t which)
     return names[which];
 }
 
-void rule_verdict(const rule_config *config, int answered, int right,
-                  rule_grade *out)
+void rule_grade_outcome(const rule_config *config, int answered, int right,
+                        rule_grade *out)
 {
     out->answered = answered || right;
     out->acc = right != 0;
@@ -30,7 +34,7 @@ void rule_verdict(const rule_config *config, int answered, int right,
         out->score = answered ? config->format_score : config->no_answer_score;
 }
 
-void rule_share(const rule_config *config, double share, rule_grade *out)
+void rule_grade_share(const rule_config *config, double share, rule_grade *out)
 {
     out->answered = 1;
     out->acc = share >= 1;
@@ -40,13 +44,13 @@ void rule_share(const rule_config *config, double share, rule_grade *out)
                            share * (config->score - config->format_score);
 }
 
-void rule_value(rule_grade *out, const char *name, double value)
+void rule_add_value(rule_grade *out, const char *name, double value)
 {
     if (out->value_count < RULE_VALUES)
         out->values[out->value_count++] = (xray_named_value){ name, value };
 }
 
-int rule_same(const rule_config *config, rule_text a, rule_text b)
+int rule_same_answer(const rule_config *config, rule_text a, rule_text b)
 {
     if (config->trim) {
         a = rule_trim(a);
@@ -60,25 +64,26 @@ xray_status rule_need_base(const rule_config *config, const char *grader,
 {
     if (config->base == RULE_NO_BASE)
         return xr_fail_key(err, XRAY_E_CONFIG, NULL, "base",
-                           ": grader = %s needs a base, the grader that tells "
-                           "right from wrong",
+                           ": grader = %s needs a base: the grader that "
+                           "decides whether an answer is right",
                            grader);
     if (!rule_grader_at(config->base)->decides)
         return xr_fail_key(
             err, XRAY_E_CONFIG, NULL, "base",
-            ": %s does not tell right from wrong; name a grader that does",
+            ": %s does not decide whether an answer is right; name a grader "
+            "that does",
             rule_grader_name(config->base));
     return XRAY_OK;
 }
 
-static xray_status open_state(const rule_grader *grader,
-                              const rule_config *config, xr_err *err,
-                              void **out_state)
+static xray_status open_grader_state(const rule_grader *grader,
+                                     const rule_config *config, xr_err *err,
+                                     void **out_state)
 {
     return grader->open ? grader->open(config, err, out_state) : XRAY_OK;
 }
 
-static void close_state(const rule_grader *grader, void *state)
+static void close_grader_state(const rule_grader *grader, void *state)
 {
     if (grader && grader->close)
         grader->close(state);
@@ -91,14 +96,14 @@ xray_status rule_judge_open(const rule_config *config, xr_err *err,
     *out = (rule_judge){ .config = config };
     xray_status status = rule_check(config, err);
     if (status == XRAY_OK)
-        status = open_state(grader, config, err, &out->state);
+        status = open_grader_state(grader, config, err, &out->state);
     if (status != XRAY_OK)
         return status;
     out->grader = grader;
     if (config->base == RULE_NO_BASE)
         return XRAY_OK;
     const rule_grader *base = rule_grader_at(config->base);
-    status = open_state(base, config, err, &out->base_state);
+    status = open_grader_state(base, config, err, &out->base_state);
     if (status == XRAY_OK)
         out->base = base;
     else
@@ -108,13 +113,13 @@ xray_status rule_judge_open(const rule_config *config, xr_err *err,
 
 void rule_judge_close(rule_judge *judge)
 {
-    close_state(judge->grader, judge->state);
-    close_state(judge->base, judge->base_state);
+    close_grader_state(judge->grader, judge->state);
+    close_grader_state(judge->base, judge->base_state);
     *judge = (rule_judge){ .config = NULL };
 }
 
-/* A JSON object, or a list of texts. */
-static int is_json(rule_text truth)
+/* Recognizes a JSON object, or a JSON list that begins with a string. */
+static int looks_like_json(rule_text truth)
 {
     rule_text bare = rule_trim(truth);
     if (bare.size < 2 || (*bare.data != '[' && *bare.data != '{'))
@@ -123,8 +128,9 @@ static int is_json(rule_text truth)
     return inner.size && *inner.data == '"';
 }
 
-/* Has `grader` grade input->sample. */
-static void run(const rule_grader *grader, rule_input *input, rule_grade *out)
+/* Grades input->sample with `grader`. */
+static void run_grader(const rule_grader *grader, rule_input *input,
+                       rule_grade *out)
 {
     rule_text marker = rule_text_of(input->config->after);
     *out = (rule_grade){ .score = 0 };
@@ -132,14 +138,14 @@ static void run(const rule_grader *grader, rule_input *input, rule_grade *out)
                                    (size_t)input->sample->response_size };
     if (!input->response.data)
         input->response = rule_text_of("");
-    if (marker.size && rule_uses(grader->keys, "after"))
+    if (marker.size && rule_uses_key(grader->keys, "after"))
         input->response = rule_after(input->response, marker);
     if (input->response.data)
         grader->grade(input, out);
     else
-        rule_verdict(input->config, 0, 0, out);
+        rule_grade_outcome(input->config, 0, 0, out);
     if (out->acc < 1 && !out->remark && grader->decides && !grader->any_truth &&
-        !input->config->match_only && is_json(input->truth))
+        !input->config->match_only && looks_like_json(input->truth))
         out->remark = "its ground truth is a JSON list or object, which only "
                       "qa and search_r1 read";
 }
@@ -152,14 +158,14 @@ void rule_judge_sample(const rule_judge *judge, const xray_sample_in *sample,
                          .state = judge->state,
                          .sample = sample,
                          .truth = rule_text_of(sample->ground_truth) };
-    run(judge->grader, &input, out);
+    run_grader(judge->grader, &input, out);
 }
 
-void rule_base(const rule_input *input, rule_grade *out)
+void rule_grade_base(const rule_input *input, rule_grade *out)
 {
     rule_input inner = *input;
     inner.state = input->judge->base_state;
-    run(input->judge->base, &inner, out);
+    run_grader(input->judge->base, &inner, out);
 }
 
 xray_status rule_judge_batch(const rule_judge *judge,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a grader is: its keys, and the grade of one sample.
+ * Defines a grader (its keys and callbacks), the grade of one sample, and the
+ * judge that applies a grader to samples.
  */
 #ifndef RULE_GRADE_H
 #define RULE_GRADE_H
@@ -28,7 +29,7 @@ enum {                                                      /* format */
 };
 #define RULE_NO_BASE (-1)
 
-/* Values of `grader` and `base`: the place of the grader in the list. */
+/* Values of `grader` and `base`: the index of the grader in the list. */
 #define RULE_GRADER_ENUM(name, text) RULE_IS_##name,
 enum { RULE_GRADERS(RULE_GRADER_ENUM) RULE_GRADER_COUNT };
 
@@ -82,13 +83,14 @@ extern const xray_reward_ops rule_ops;
 
 #define RULE_VALUES 4u
 
-/* Filled with zeros before a grader sees it. */
+/* It is filled with zeros before a grader sees it. */
 typedef struct rule_grade {
     double score;
     double acc;         /* 1: right; metric "acc" */
     double answered;    /* 1: there was something to judge; metric "answered" */
-    const char *remark; /* why no fault of the response, or NULL; warned of
-                         * once. Lives as long as the program. */
+    const char *remark; /* why the sample could not be graded properly through
+                         * no fault of the response, or NULL; it is logged as
+                         * a warning once; lives as long as the program */
     xray_named_value values[RULE_VALUES]; /* further metrics; names live as
                                            * long as the program */
     uint32_t value_count;
@@ -97,18 +99,19 @@ typedef struct rule_grade {
 
 typedef struct rule_judge rule_judge;
 
-/* One sample as a grader gets it. */
+/* One sample in the form in which a grader receives it. */
 typedef struct rule_input {
     const rule_config *config;
     const rule_judge *judge;
     void *state; /* from `open` */
     const xray_sample_in *sample;
-    rule_text response; /* what follows `after`, for a grader with that key;
-                         * data is never NULL, any bytes may be in it */
+    rule_text response; /* the text after the marker `after`, for a grader with
+                         * that key; data is never NULL, any bytes may be in
+                         * it */
     rule_text truth;    /* data is never NULL */
 } rule_input;
 
-/* The samples of one submit and their grades. */
+/* The samples of one submitted batch and their grades. */
 typedef struct rule_batch {
     const rule_config *config;
     void *state;
@@ -118,27 +121,31 @@ typedef struct rule_batch {
     uint64_t stride; /* bytes between samples */
 } rule_batch;
 
-/* The keys that every grader with the three outcomes of rule_verdict has. */
+/* The keys of every grader that uses the three outcomes of rule_grade_outcome.
+ */
 #define RULE_SCORES "score format_score no_answer_score "
 
 typedef struct rule_grader {
-    /* Names between spaces. Other keys of the table must keep their presets,
-     * or create refuses them by name. */
+    /* Names separated by spaces. All other keys of the table must keep their
+     * presets, or `create` refuses them by name. */
     const char *keys;
-    /* 1: acc tells right from wrong, so the grader can be another's `base`. */
+    /* 1: acc says whether the answer is right, so another grader can use this
+     * one as its `base`. */
     int decides;
-    /* 1: the ground truth may be a JSON list or object, or is not read. */
+    /* 1: the ground truth is not read, or may be a JSON list or object. */
     int any_truth;
-    /* Optional: XRAY_E_CONFIG for values it cannot work with. Runs before the
-     * check of keys. */
+    /* Optional: returns XRAY_E_CONFIG for values that the grader cannot work
+     * with. It runs before the check of keys. */
     xray_status (*check)(const rule_config *config, xr_err *err);
-    /* Optional: state of an instance; `close` takes what `open` gave. */
+    /* Optional: `open` creates the state of an instance, `close` frees it. */
     xray_status (*open)(const rule_config *config, xr_err *err,
                         void **out_state);
     void (*close)(void *state);
-    /* Any bytes, any size: no crash, bounded work, the same grade each time. */
+    /* Must accept any bytes of any size with bounded work, and give the same
+     * grade each time. */
     void (*grade)(const rule_input *input, rule_grade *out);
-    /* Optional: after the samples of a submit were graded one by one. */
+    /* Optional: called after all samples of a submitted batch were graded one
+     * by one. */
     xray_status (*batch)(const rule_batch *batch, xr_err *err);
 } rule_grader;
 
@@ -146,37 +153,39 @@ typedef struct rule_grader {
     extern const rule_grader rule_grader_##name;
 RULE_GRADERS(RULE_GRADER_EXTERN)
 
-/* Never NULL for a value of the enum above. */
+/* Both return non-NULL for every value of the enum above. */
 const rule_grader *rule_grader_at(int64_t which);
 const char *rule_grader_name(int64_t which);
 
-/* 1 if `key` is among the names of `keys`. */
-int rule_uses(const char *keys, const char *key);
+/* Returns 1 if `key` is one of the names in `keys`. */
+int rule_uses_key(const char *keys, const char *key);
 
 /* ---- helpers of graders -------------------------------------------------- */
 
-/* score, format_score or no_answer_score with their acc and answered. */
-void rule_verdict(const rule_config *config, int answered, int right,
-                  rule_grade *out);
+/* Sets the score to `score`, `format_score` or `no_answer_score`, with the
+ * matching acc and answered. */
+void rule_grade_outcome(const rule_config *config, int answered, int right,
+                        rule_grade *out);
 
-/* format_score + share * (score - format_score); acc is 1 where share is. */
-void rule_share(const rule_config *config, double share, rule_grade *out);
+/* Sets the score to format_score + share * (score - format_score); acc is 1 if
+ * the share is. */
+void rule_grade_share(const rule_config *config, double share, rule_grade *out);
 
-/* Adds a metric; beyond RULE_VALUES it is dropped. */
-void rule_value(rule_grade *out, const char *name, double value);
+/* Adds a metric. More than RULE_VALUES metrics are dropped. */
+void rule_add_value(rule_grade *out, const char *name, double value);
 
-/* The grade that the key `base` names gives the sample. */
-void rule_base(const rule_input *input, rule_grade *out);
+/* Grades the sample with the grader that the key `base` names. */
+void rule_grade_base(const rule_input *input, rule_grade *out);
 
-/* XRAY_E_CONFIG unless `base` names a grader that tells right from wrong;
- * `grader` is the name of the one that needs it. */
+/* Returns XRAY_E_CONFIG unless `base` names a grader that decides whether an
+ * answer is right. `grader` is the name of the grader that needs it. */
 xray_status rule_need_base(const rule_config *config, const char *grader,
                            xr_err *err);
 
-/* Equality of two answers under `trim` and `ignore_case`. */
-int rule_same(const rule_config *config, rule_text a, rule_text b);
+/* Compares two answers under `trim` and `ignore_case`; 1 if equal. */
+int rule_same_answer(const rule_config *config, rule_text a, rule_text b);
 
-/* ---- a grader at work ---------------------------------------------------- */
+/* ---- applying a grader --------------------------------------------------- */
 
 struct rule_judge {
     const rule_config *config; /* borrowed */
@@ -186,7 +195,7 @@ struct rule_judge {
     void *base_state;
 };
 
-/* Checks the options, then opens the grader; rule_judge_close also takes a
+/* Checks the options, then opens the grader. rule_judge_close also accepts a
  * judge filled with zeros. */
 xray_status rule_judge_open(const rule_config *config, xr_err *err,
                             rule_judge *out);

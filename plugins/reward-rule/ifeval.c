@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ifeval: IFEval's verifiable instructions, which the data row names.
+ * The grader "ifeval" checks IFEval's verifiable instructions, which the data
+ * row names.
  */
 #include "plugins/reward-rule/ifeval.h"
 
@@ -9,7 +10,7 @@
 
 #include "plugins/reward-rule/grade.h"
 
-/* Instructions of one row that are read. */
+/* Largest number of instructions that are read from one row. */
 #define MAX_INSTRUCTIONS 64u
 
 typedef struct ifeval {
@@ -101,15 +102,15 @@ int rule_relation(const cJSON *args, const char *key, size_t count,
 
 /* ---- the grader ---------------------------------------------------------- */
 
-static xray_status open_state(const rule_config *config, xr_err *err,
-                              void **out)
+static xray_status open_ifeval(const rule_config *config, xr_err *err,
+                               void **out)
 {
     (void)config;
     *out = calloc(1, sizeof(ifeval));
     return *out ? XRAY_OK : xr_fail(err, XRAY_E_NOMEM, "ifeval: out of memory");
 }
 
-static void close_state(void *state)
+static void close_ifeval(void *state)
 {
     ifeval *self = state;
     if (!self)
@@ -120,9 +121,10 @@ static void close_state(void *state)
     free(self);
 }
 
-/* Variants 0..3: the response, without its first line, without its last,
- * without both; + 4: the same without asterisks. */
-static rule_text variant(ifeval *self, rule_text text, unsigned which)
+/* Variants 0 to 3 are the response, the response without its first line,
+ * without its last line, and without both. 4 to 7 are the same without
+ * asterisks. */
+static rule_text make_variant(ifeval *self, rule_text text, unsigned which)
 {
     const char *first = NULL;
     size_t last = text.size;
@@ -159,11 +161,11 @@ typedef struct tasks {
     unsigned char done[MAX_INSTRUCTIONS];
     size_t count;
     size_t followed;
-    size_t unread; /* instructions beyond the last that is read */
+    size_t unread; /* instructions beyond MAX_INSTRUCTIONS */
     const char *remark;
 } tasks;
 
-static void run_variant(ifeval *self, rule_text text, tasks *t)
+static void check_variant(ifeval *self, rule_text text, tasks *t)
 {
     rule_followed r = { .text = text,
                         .scratch = &self->scratch,
@@ -180,14 +182,15 @@ static void run_variant(ifeval *self, rule_text text, tasks *t)
         int verdict = t->check[i](&r, t->args[i]);
         if (verdict < 0)
             t->remark = "an argument of an instruction in kwargs is missing "
-                        "or of no use";
+                        "or invalid";
         t->done[i] = verdict > 0;
         t->followed += verdict > 0;
     }
 }
 
-/* What the row asks for; `inner` is kwargs where the row has it as text. */
-static void read_row(const cJSON *row, const cJSON *inner, tasks *t)
+/* Reads the instructions of the row. `inner` is the parsed kwargs if the row
+ * holds kwargs as text, else NULL. */
+static void read_instructions(const cJSON *row, const cJSON *inner, tasks *t)
 {
     const cJSON *ids = xr_json_get(row, "instruction_id_list");
     const cJSON *kwargs = inner ? inner : xr_json_get(row, "kwargs");
@@ -208,27 +211,28 @@ static void read_row(const cJSON *row, const cJSON *inner, tasks *t)
         t->check[t->count] =
             cJSON_IsString(id) ? rule_instruction_of(id->valuestring) : NULL;
         if (!t->check[t->count++])
-            t->remark = "its row names an instruction that is not known";
+            t->remark = "its row names an unknown instruction";
         args = args ? args->next : NULL;
     }
 }
 
-static void score(const rule_config *config, const tasks *t, rule_grade *out)
+static void score_instructions(const rule_config *config, const tasks *t,
+                               rule_grade *out)
 {
     size_t asked = t->count + t->unread;
     double share = asked ? (double)t->followed / (double)asked : 0;
     int all = asked && t->followed == asked;
     out->remark = t->remark;
     if (!t->count)
-        rule_verdict(config, 0, 0, out);
+        rule_grade_outcome(config, 0, 0, out);
     else if (config->scoring == RULE_ALL)
-        rule_verdict(config, 1, all, out);
+        rule_grade_outcome(config, 1, all, out);
     else
-        rule_share(config, share, out);
-    rule_value(out, "followed", share);
+        rule_grade_share(config, share, out);
+    rule_add_value(out, "followed", share);
 }
 
-static void grade(const rule_input *in, rule_grade *out)
+static void grade_ifeval(const rule_input *in, rule_grade *out)
 {
     ifeval *self = in->state;
     tasks t = { .count = 0 };
@@ -241,11 +245,11 @@ static void grade(const rule_input *in, rule_grade *out)
         if (text.data)
             (void)xr_json_parse(text.data, text.size, "kwargs", NULL, &inner);
     }
-    read_row(row, inner, &t);
+    read_instructions(row, inner, &t);
     unsigned variants = in->config->loose ? 8 : 1;
     for (unsigned v = 0; v < variants && t.followed < t.count; v++)
-        run_variant(self, variant(self, in->response, v), &t);
-    score(in->config, &t, out);
+        check_variant(self, make_variant(self, in->response, v), &t);
+    score_instructions(in->config, &t, out);
     out->failed = self->failed != 0;
     cJSON_Delete(row);
     cJSON_Delete(inner);
@@ -255,7 +259,7 @@ const rule_grader rule_grader_ifeval = {
     .keys = RULE_SCORES "after scoring loose",
     .decides = 1,
     .any_truth = 1,
-    .open = open_state,
-    .close = close_state,
-    .grade = grade,
+    .open = open_ifeval,
+    .close = close_ifeval,
+    .grade = grade_ifeval,
 };

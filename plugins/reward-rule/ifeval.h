@@ -9,7 +9,7 @@
 #include "core/base/json.h"
 #include "plugins/reward-rule/unicode.h"
 
-/* A response that is not blank, or what loose scoring leaves of it. */
+/* A response, or one of its variants under loose scoring, that is not blank. */
 typedef struct rule_followed {
     rule_text text;
     rule_text lower; /* the same in lower case */
@@ -17,30 +17,34 @@ typedef struct rule_followed {
     int *failed;     /* becomes 1 when memory runs out */
 } rule_followed;
 
-/* 1: followed, 0: not, -1: an argument is missing or of no use. */
+/* Returns 1 if the instruction was followed, 0 if not, -1 if an argument is
+ * missing or invalid. */
 typedef int (*rule_instruction)(const rule_followed *r, const cJSON *args);
 
-/* The check of an id such as "keywords:existence", NULL for an unknown one. */
+/* Returns the check of an id such as "keywords:existence", or NULL if the id is
+ * unknown. */
 rule_instruction rule_instruction_of(const char *id);
 
-/* Sentences: text up to ". ! ?" and closing marks in front of white space, or
- * up to the full stops of Chinese and Japanese; abbreviations, initials and
- * dots in front of a small letter do not end one. */
+/* Counts sentences. A sentence ends at '.', '!' or '?' with its closing marks
+ * before white space, or at a full stop of Chinese or Japanese. Abbreviations,
+ * initials and dots before a lower-case letter do not end one. */
 size_t rule_sentence_count(rule_text text);
 
 /* ---- arguments ----------------------------------------------------------- */
 
-/* A whole number >= 0, or -1. */
+/* Returns an argument that is an integer >= 0, or -1. */
 int64_t rule_arg_count(const cJSON *args, const char *key);
-/* A string, or data NULL. */
+/* Returns an argument that is a string; data is NULL if there is none. */
 rule_text rule_arg_text(const cJSON *args, const char *key);
-/* In lower case in the scratch of `r`, until its next use. */
+/* Returns the text in lower case. It stays in the scratch of `r` until the next
+ * use of the scratch. */
 rule_text rule_arg_lower(const rule_followed *r, rule_text text);
-/* count against limit under "less than" or "at least"; -1 for other words. */
+/* Compares count with limit under "less than" or "at least"; returns -1 if the
+ * argument is neither. */
 int rule_relation(const cJSON *args, const char *key, size_t count,
                   int64_t limit);
 
-/* ---- checks, by the part of the id they serve ---------------------------- */
+/* ---- checks, by the part of the id --------------------------------------- */
 
 int rule_if_keywords(const rule_followed *r, const cJSON *args);
 int rule_if_frequency(const rule_followed *r, const cJSON *args);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instructions about the form of a response: parts, marks, beginning and end.
+ * Checks IFEval's instructions about the form of a response: its parts, marks,
+ * beginning and end.
  */
 #include <string.h>
 
 #include "core/base/jsoncheck.h"
 #include "plugins/reward-rule/ifeval.h"
 
-static int blank(rule_text text)
+static int is_blank_text(rule_text text)
 {
     return rule_strip(text).size == 0;
 }
 
-static rule_text rest(rule_text text, size_t first)
+static rule_text drop_front(rule_text text, size_t first)
 {
     return rule_slice(text, first, text.size);
 }
 
-/* Past one white space character at `at`, or `at`. */
-static size_t skip_space(rule_text text, size_t at)
+/* Returns the offset past one white space character at `at`, or `at`. */
+static size_t skip_one_space(rule_text text, size_t at)
 {
     uint32_t c = 0;
     if (at >= text.size)
@@ -29,14 +30,14 @@ static size_t skip_space(rule_text text, size_t at)
 
 static size_t skip_spaces(rule_text text, size_t at)
 {
-    for (size_t next = skip_space(text, at); next != at;
-         next = skip_space(text, at))
+    for (size_t next = skip_one_space(text, at); next != at;
+         next = skip_one_space(text, at))
         at = next;
     return at;
 }
 
-/* The byte behind the line that `at` is in, without its "\n". */
-static size_t line_end(rule_text text, size_t at)
+/* Returns the end of the line that contains `at`, before its "\n". */
+static size_t find_line_end(rule_text text, size_t at)
 {
     if (at >= text.size)
         return text.size;
@@ -44,8 +45,8 @@ static size_t line_end(rule_text text, size_t at)
     return end ? (size_t)(end - text.data) : text.size;
 }
 
-/* Parts between "***"; a blank first or last part does not count, a blank one
- * between two others spoils the form. */
+/* Paragraphs are separated by "***". A blank first or last one does not count;
+ * a blank one between two others breaks the instruction. */
 int rule_if_paragraphs(const rule_followed *r, const cJSON *args)
 {
     int64_t want = rule_arg_count(args, "num_paragraphs");
@@ -58,7 +59,7 @@ int rule_if_paragraphs(const rule_followed *r, const cJSON *args)
         size_t at = rule_find(r->text, mark, first);
         last = at == SIZE_MAX;
         size_t end = last ? r->text.size : at;
-        if (!blank(rule_slice(r->text, first, end)))
+        if (!is_blank_text(rule_slice(r->text, first, end)))
             count++;
         else if (first && !last)
             return 0;
@@ -67,7 +68,7 @@ int rule_if_paragraphs(const rule_followed *r, const cJSON *args)
     return count == want;
 }
 
-static size_t word_size(rule_text word)
+static size_t measure_first_word(rule_text word)
 {
     uint32_t c = 0;
     size_t at = 0;
@@ -87,16 +88,16 @@ static int starts_with_word(const rule_followed *r, rule_text paragraph,
     size_t at = 0;
     rule_text word = rule_next_word(paragraph, &at);
     while (word.size && *word.data == '\'')
-        word = rest(word, 1);
+        word = drop_front(word, 1);
     while (word.size && *word.data == '"')
-        word = rest(word, 1);
-    word.size = word_size(word);
+        word = drop_front(word, 1);
+    word.size = measure_first_word(word);
     want = rule_arg_lower(r, want);
     return rule_equal(word, want, 0);
 }
 
-/* Paragraphs between empty lines; the n-th, blank ones included, begins with
- * the word. */
+/* Paragraphs are separated by empty lines. The n-th, counting blank ones too,
+ * must begin with the word. */
 int rule_if_first_word(const rule_followed *r, const cJSON *args)
 {
     int64_t want = rule_arg_count(args, "num_paragraphs");
@@ -113,16 +114,16 @@ int rule_if_first_word(const rule_followed *r, const cJSON *args)
         size_t at = rule_find(r->lower, mark, first);
         last = at == SIZE_MAX;
         rule_text part = rule_slice(r->lower, first, last ? r->lower.size : at);
-        count += !blank(part);
+        count += !is_blank_text(part);
         if (++index == nth)
             chosen = part;
         first = at + mark.size;
     }
-    return count == want && nth <= count && chosen.data && !blank(chosen) &&
-           starts_with_word(r, chosen, word);
+    return count == want && nth <= count && chosen.data &&
+           !is_blank_text(chosen) && starts_with_word(r, chosen, word);
 }
 
-/* "[...]" on one line. */
+/* A placeholder is "[...]" on one line. */
 int rule_if_placeholders(const rule_followed *r, const cJSON *args)
 {
     int64_t want = rule_arg_count(args, "num_placeholders");
@@ -142,9 +143,10 @@ int rule_if_placeholders(const rule_followed *r, const cJSON *args)
     return count >= want;
 }
 
-/* `letters` each followed by a dot, with one optional white space between; the
- * last dot is needed only where the flag says so. */
-static int dotted(rule_text text, size_t at, const char *letters, int last_dot)
+/* Matches each of `letters` followed by a dot and one optional white space
+ * character. The last dot is required only with `last_dot`. */
+static int matches_dotted(rule_text text, size_t at, const char *letters,
+                          int last_dot)
 {
     for (; *letters; letters++) {
         if (at >= text.size || text.data[at] != *letters)
@@ -154,7 +156,7 @@ static int dotted(rule_text text, size_t at, const char *letters, int last_dot)
             return 1;
         if (at >= text.size || text.data[at] != '.')
             return 0;
-        at = skip_space(text, at + 1);
+        at = skip_one_space(text, at + 1);
     }
     return 1;
 }
@@ -171,14 +173,15 @@ int rule_if_postscript(const rule_followed *r, const cJSON *args)
         return !marker.size || rule_find(r->lower, marker, 0) != SIZE_MAX;
     }
     for (size_t at = 0; at < r->lower.size; at++)
-        if (dotted(r->lower, at, pps ? "pps" : "ps", !pps))
+        if (matches_dotted(r->lower, at, pps ? "pps" : "ps", !pps))
             return 1;
     return 0;
 }
 
-/* Lines that begin, behind white space, with `mark`; a "*" must not be followed
- * by another. As a multi-line search takes them: blank lines in front belong to
- * the bullet, and so does a line behind a "*" that ends its own. */
+/* Counts lines that begin, after white space, with `mark`; a "*" must not be
+ * followed by another. It counts as IFEval's multi-line regular expression
+ * does: blank lines before a bullet belong to it, and so does the line after a
+ * "*" that is the last character of its line. */
 static int64_t count_bullets(rule_text text, char mark)
 {
     int64_t count = 0;
@@ -192,7 +195,7 @@ static int64_t count_bullets(rule_text text, char mark)
             next++;
         }
         count += hit;
-        at = line_end(text, hit ? next : start) + 1;
+        at = find_line_end(text, hit ? next : start) + 1;
     }
     return count;
 }
@@ -217,10 +220,10 @@ int rule_if_constrained(const rule_followed *r, const cJSON *args)
     return 0;
 }
 
-/* The next run of `width` asterisks, text without asterisk or line end, `width`
- * asterisks, from *at on, which moves behind it; gives the text between, data
- * NULL at the end. */
-static rule_text next_highlight(rule_text text, size_t width, size_t *at)
+/* Finds the next text between two runs of `width` asterisks, from *at on. The
+ * text has neither an asterisk nor a line end. Moves *at past it and returns
+ * it, or data NULL if there are no more. */
+static rule_text find_next_highlight(rule_text text, size_t width, size_t *at)
 {
     static const char stars[] = "**";
     rule_text mark = { stars, width };
@@ -230,7 +233,7 @@ static rule_text next_highlight(rule_text text, size_t width, size_t *at)
         while (end < text.size && text.data[end] != '*' &&
                text.data[end] != '\n')
             end++;
-        if (!rule_starts(rest(text, end), mark))
+        if (!rule_starts(drop_front(text, end), mark))
             continue;
         *at = end + width;
         return rule_slice(text, open + width, end);
@@ -238,7 +241,8 @@ static rule_text next_highlight(rule_text text, size_t width, size_t *at)
     return (rule_text){ NULL, 0 };
 }
 
-/* *once* and **twice** are counted apart, so "**twice**" may count in both. */
+/* *one* and **two** asterisks are counted separately, so "**two**" may count in
+ * both passes. */
 int rule_if_highlights(const rule_followed *r, const cJSON *args)
 {
     int64_t want = rule_arg_count(args, "num_highlights");
@@ -247,14 +251,15 @@ int rule_if_highlights(const rule_followed *r, const cJSON *args)
         return -1;
     for (size_t width = 1; width <= 2; width++) {
         size_t at = 0;
-        for (rule_text inner = next_highlight(r->text, width, &at); inner.data;
-             inner = next_highlight(r->text, width, &at))
-            count += !blank(inner);
+        for (rule_text inner = find_next_highlight(r->text, width, &at);
+             inner.data; inner = find_next_highlight(r->text, width, &at))
+            count += !is_blank_text(inner);
     }
     return count >= want;
 }
 
-/* The mark, a white space or none, digits. */
+/* A section begins with the mark, at most one white space character and a
+ * digit. */
 int rule_if_sections(const rule_followed *r, const cJSON *args)
 {
     int64_t want = rule_arg_count(args, "num_sections");
@@ -268,7 +273,7 @@ int rule_if_sections(const rule_followed *r, const cJSON *args)
     for (size_t at = rule_find(r->text, mark, 0); at != SIZE_MAX;
          at = rule_find(r->text, mark, at)) {
         uint32_t c = 0;
-        size_t digit = skip_space(r->text, at + mark.size);
+        size_t digit = skip_one_space(r->text, at + mark.size);
         at++;
         if (digit >= r->text.size)
             break;
@@ -281,28 +286,29 @@ int rule_if_sections(const rule_followed *r, const cJSON *args)
     return count >= want;
 }
 
-static rule_text without_prefix(rule_text text, const char *prefix)
+static rule_text remove_prefix(rule_text text, const char *prefix)
 {
     rule_text p = rule_text_of(prefix);
-    return rule_starts(text, p) ? rest(text, p.size) : text;
+    return rule_starts(text, p) ? drop_front(text, p.size) : text;
 }
 
 int rule_if_json(const rule_followed *r, const cJSON *args)
 {
     rule_text text = rule_strip(r->text);
     (void)args;
-    text = without_prefix(text, "```json");
-    text = without_prefix(text, "```Json");
-    text = without_prefix(text, "```JSON");
-    text = without_prefix(text, "```");
+    text = remove_prefix(text, "```json");
+    text = remove_prefix(text, "```Json");
+    text = remove_prefix(text, "```JSON");
+    text = remove_prefix(text, "```");
     if (rule_ends(text, rule_text_of("```")))
         text.size -= 3;
     text = rule_strip(text);
     return xr_json_check(text.data, text.size, "response", NULL) == XRAY_OK;
 }
 
-/* From the first "<<" of a line to its last ">>" with something between. */
-static int title_in(rule_text line)
+/* A title reaches from the first "<<" of a line to its last ">>" and is not
+ * blank. */
+static int line_has_title(rule_text line)
 {
     size_t open = rule_find(line, rule_text_of("<<"), 0);
     if (open == SIZE_MAX)
@@ -316,22 +322,22 @@ static int title_in(rule_text line)
         open++;
     while (end > open && line.data[end - 1] == '>')
         end--;
-    return !blank(rule_slice(line, open, end));
+    return !is_blank_text(rule_slice(line, open, end));
 }
 
 int rule_if_title(const rule_followed *r, const cJSON *args)
 {
     (void)args;
     for (size_t at = 0; at < r->text.size;) {
-        size_t end = line_end(r->text, at);
-        if (title_in(rule_slice(r->text, at, end)))
+        size_t end = find_line_end(r->text, at);
+        if (line_has_title(rule_slice(r->text, at, end)))
             return 1;
         at = end + 1;
     }
     return 0;
 }
 
-/* Exactly two different parts around "******". */
+/* "******" must separate exactly two different responses. */
 int rule_if_two_responses(const rule_followed *r, const cJSON *args)
 {
     rule_text mark = rule_text_of("******");
@@ -372,7 +378,7 @@ int rule_if_end(const rule_followed *r, const cJSON *args)
     while (text.size && text.data[text.size - 1] == '"')
         text.size--;
     while (text.size && *text.data == '"')
-        text = rest(text, 1);
+        text = drop_front(text, 1);
     return rule_ends(text, rule_arg_lower(r, rule_strip(phrase)));
 }
 

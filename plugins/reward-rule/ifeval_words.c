@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instructions about words, letters and sentences.
+ * Checks IFEval's instructions about words, letters and sentences.
  */
 #include <string.h>
 
 #include "plugins/reward-rule/ifeval.h"
 #include "plugins/reward-rule/language.h"
 
-/* Occurrences that do not overlap. */
-static size_t count_of(rule_text text, rule_text needle)
+/* Counts occurrences that do not overlap. */
+static size_t count_occurrences(rule_text text, rule_text needle)
 {
     size_t count = 0;
     for (size_t at = rule_find(text, needle, 0); at != SIZE_MAX;
@@ -17,9 +17,10 @@ static size_t count_of(rule_text text, rule_text needle)
     return count;
 }
 
-/* 1 if no word of the list breaks the rule, -1 without a list of words. */
-static int judge_words(const rule_followed *r, const cJSON *list,
-                       int (*breaks)(rule_text text, rule_text word))
+/* Returns 1 if no word of the list breaks the rule, 0 if one does, -1 if there
+ * is no list of words. */
+static int check_each_word(const rule_followed *r, const cJSON *list,
+                           int (*breaks)(rule_text text, rule_text word))
 {
     const cJSON *item = NULL;
     if (!cJSON_IsArray(list) || !cJSON_GetArraySize(list))
@@ -42,7 +43,7 @@ static int lacks_word(rule_text text, rule_text word)
 
 int rule_if_keywords(const rule_followed *r, const cJSON *args)
 {
-    return judge_words(r, xr_json_get(args, "keywords"), lacks_word);
+    return check_each_word(r, xr_json_get(args, "keywords"), lacks_word);
 }
 
 int rule_if_frequency(const rule_followed *r, const cJSON *args)
@@ -54,10 +55,11 @@ int rule_if_frequency(const rule_followed *r, const cJSON *args)
     keyword = rule_arg_lower(r, rule_strip(keyword));
     if (!keyword.size)
         return -1;
-    return rule_relation(args, "relation", count_of(r->lower, keyword), limit);
+    return rule_relation(args, "relation", count_occurrences(r->lower, keyword),
+                         limit);
 }
 
-static int word_before(rule_text text, size_t at)
+static int is_word_before(rule_text text, size_t at)
 {
     uint32_t c = 0;
     if (!at)
@@ -66,7 +68,7 @@ static int word_before(rule_text text, size_t at)
     return rule_is_word(c);
 }
 
-static int word_behind(rule_text text, size_t at)
+static int is_word_after(rule_text text, size_t at)
 {
     uint32_t c = 0;
     if (at >= text.size)
@@ -75,14 +77,14 @@ static int word_behind(rule_text text, size_t at)
     return rule_is_word(c);
 }
 
-/* The edges of a word as a regular expression's \b sees them. */
-static int has_word(rule_text text, rule_text word)
+/* The edges of a word are those that \b matches in a regular expression. */
+static int contains_word(rule_text text, rule_text word)
 {
     for (size_t at = rule_find(text, word, 0); at != SIZE_MAX;
          at = rule_find(text, word, at + 1)) {
         size_t end = at + word.size;
-        if (word_before(text, at) != word_behind(text, at) &&
-            word_before(text, end) != word_behind(text, end))
+        if (is_word_before(text, at) != is_word_after(text, at) &&
+            is_word_before(text, end) != is_word_after(text, end))
             return 1;
     }
     return 0;
@@ -90,7 +92,8 @@ static int has_word(rule_text text, rule_text word)
 
 int rule_if_forbidden(const rule_followed *r, const cJSON *args)
 {
-    return judge_words(r, xr_json_get(args, "forbidden_words"), has_word);
+    return check_each_word(r, xr_json_get(args, "forbidden_words"),
+                           contains_word);
 }
 
 int rule_if_letters(const rule_followed *r, const cJSON *args)
@@ -103,13 +106,13 @@ int rule_if_letters(const rule_followed *r, const cJSON *args)
     if (rule_char_count(letter) != 1)
         return -1;
     letter = rule_arg_lower(r, letter);
-    return rule_relation(args, "let_relation", count_of(r->lower, letter),
-                         limit);
+    return rule_relation(args, "let_relation",
+                         count_occurrences(r->lower, letter), limit);
 }
 
-/* More than half of the letters are of the scripts; without letters nothing
- * speaks against it. */
-static int mostly(rule_text text, uint32_t scripts)
+/* Returns 1 if more than half of the letters are of the scripts, or if there
+ * are no letters. */
+static int is_mostly_in_scripts(rule_text text, uint32_t scripts)
 {
     rule_letters n = rule_count_letters(text, scripts);
     return 2 * n.letters_in > n.letters || !n.letters;
@@ -119,7 +122,7 @@ int rule_if_language(const rule_followed *r, const cJSON *args)
 {
     rule_text code = rule_arg_text(args, "language");
     uint32_t scripts = code.data ? rule_language_scripts(code.data) : 0;
-    return scripts ? mostly(r->text, scripts) : -1;
+    return scripts ? is_mostly_in_scripts(r->text, scripts) : -1;
 }
 
 int rule_if_sentences(const rule_followed *r, const cJSON *args)
@@ -147,13 +150,13 @@ int rule_if_words(const rule_followed *r, const cJSON *args)
     return rule_relation(args, "relation", count, limit);
 }
 
-/* Letters with case in a text. */
+/* Numbers of upper-case and lower-case letters of a text. */
 typedef struct cases {
     size_t upper;
     size_t lower;
 } cases;
 
-static cases cases_of(rule_text text)
+static cases count_cases(rule_text text)
 {
     cases n = { 0 };
     for (size_t at = 0; at < text.size;) {
@@ -165,9 +168,9 @@ static cases cases_of(rule_text text)
     return n;
 }
 
-/* Characters that part words like white space does. Others, such as a hyphen, a
- * slash or a dot, stay inside. */
-static int parts_words(uint32_t c)
+/* Returns 1 for characters that separate words as white space does. Others,
+ * such as a hyphen, a slash or a dot, belong to a word. */
+static int separates_words(uint32_t c)
 {
     static const char marks[] = "!\"#$%&'(),:;<>?@[]{}";
     if (c < 0x80)
@@ -176,8 +179,8 @@ static int parts_words(uint32_t c)
            (c >= 0x2018 && c <= 0x201E);
 }
 
-/* "--" and "..", the second of two. */
-static int is_doubled(rule_text text, size_t at)
+/* Returns 1 for the second character of "--" and "..". */
+static int is_doubled_mark(rule_text text, size_t at)
 {
     char c = text.data[at];
     return at && (c == '-' || c == '.') && text.data[at - 1] == c;
@@ -195,8 +198,8 @@ int rule_if_capital_words(const rule_followed *r, const cJSON *args)
         size_t next = at + 1;
         if (at < r->text.size)
             next = rule_char_at(r->text, at, &c);
-        if (parts_words(c) || is_doubled(r->text, at)) {
-            cases n = cases_of(rule_slice(r->text, first, at));
+        if (separates_words(c) || is_doubled_mark(r->text, at)) {
+            cases n = count_cases(rule_slice(r->text, first, at));
             count += n.upper && !n.lower;
             first = next;
         }
@@ -207,16 +210,16 @@ int rule_if_capital_words(const rule_followed *r, const cJSON *args)
 
 int rule_if_upper(const rule_followed *r, const cJSON *args)
 {
-    cases n = cases_of(r->text);
+    cases n = count_cases(r->text);
     (void)args;
-    return n.upper && !n.lower && mostly(r->text, RULE_LATIN);
+    return n.upper && !n.lower && is_mostly_in_scripts(r->text, RULE_LATIN);
 }
 
 int rule_if_lower(const rule_followed *r, const cJSON *args)
 {
-    cases n = cases_of(r->text);
+    cases n = count_cases(r->text);
     (void)args;
-    return n.lower && !n.upper && mostly(r->text, RULE_LATIN);
+    return n.lower && !n.upper && is_mostly_in_scripts(r->text, RULE_LATIN);
 }
 
 int rule_if_no_comma(const rule_followed *r, const cJSON *args)

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers distinct byte strings by a hash table with linear probing.
+ */
 #include "plugins/reward-rule/intern.h"
 
 #include <stdlib.h>
@@ -11,7 +14,7 @@ void rule_intern_free(rule_intern *set)
     *set = (rule_intern){ .count = 0 };
 }
 
-static int grow(rule_intern *set, size_t cap)
+static int grow_tables(rule_intern *set, size_t cap)
 {
     size_t slots = 64;
     if (cap > UINT32_MAX / 4)
@@ -38,13 +41,13 @@ static int grow(rule_intern *set, size_t cap)
 int rule_intern_reset(rule_intern *set, size_t cap)
 {
     set->count = 0;
-    if (grow(set, cap))
+    if (grow_tables(set, cap))
         return -1;
     memset(set->slots, 0, set->slot_count * sizeof(*set->slots));
     return 0;
 }
 
-static uint64_t hash_of(rule_text key)
+static uint64_t hash_bytes(rule_text key)
 {
     uint64_t h = 0xCBF29CE484222325u;
     for (size_t i = 0; i < key.size; i++)
@@ -57,7 +60,7 @@ static uint64_t hash_of(rule_text key)
 size_t rule_intern_add(rule_intern *set, rule_text key)
 {
     size_t mask = set->slot_count - 1;
-    size_t slot = (size_t)hash_of(key) & mask;
+    size_t slot = (size_t)hash_bytes(key) & mask;
     while (set->slots[slot]) {
         size_t number = set->slots[slot] - 1;
         if (rule_equal(set->keys[number], key, 0))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers distinct byte strings 0, 1, 2 ... in the order they come.
+ * Gives distinct byte strings the numbers 0, 1, 2 and so on, in the order in
+ * which they are added.
  */
 #ifndef RULE_INTERN_H
 #define RULE_INTERN_H
@@ -10,7 +11,7 @@
 
 #include "plugins/reward-rule/text.h"
 
-/* Zero-initialise; keeps its memory between texts. */
+/* It begins filled with zeros and keeps its memory between texts. */
 typedef struct rule_intern {
     rule_text *keys; /* [count], the caller's bytes */
     uint32_t *slots; /* [slot_count], number + 1, or 0 */
@@ -21,12 +22,12 @@ typedef struct rule_intern {
 
 void rule_intern_free(rule_intern *set);
 
-/* Empties the set and makes room for `cap` strings. 0, or -1 when memory runs
- * out. */
+/* Empties the set and reserves capacity for `cap` strings. Returns 0, or -1 if
+ * memory runs out. */
 int rule_intern_reset(rule_intern *set, size_t cap);
 
-/* The number of the string; at most `cap` different ones. The bytes must stay
- * until the next reset. */
+/* Returns the number of the string. At most `cap` different strings may be
+ * added; their bytes must stay valid until the next reset. */
 size_t rule_intern_add(rule_intern *set, rule_text key);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The grader "language" measures which share of the words is written in the
+ * scripts of a language.
+ */
 #include "plugins/reward-rule/language.h"
 
 #include <string.h>
@@ -12,7 +16,7 @@ typedef struct block {
     uint32_t script;
 } block;
 
-/* Ascending. Letters in none of them are of some other script. */
+/* In ascending order. A letter outside of all of them has another script. */
 static const block blocks[] = {
     { 0x0041, 0x024F, RULE_LATIN },     { 0x0250, 0x02AF, RULE_LATIN },
     { 0x0370, 0x03FF, RULE_GREEK },     { 0x0400, 0x052F, RULE_CYRILLIC },
@@ -41,12 +45,12 @@ static const block blocks[] = {
     { 0x1B000, 0x1B16F, RULE_KANA },    { 0x20000, 0x3FFFF, RULE_HAN },
 };
 
-typedef struct tongue {
+typedef struct language_entry {
     char code[4];
     uint32_t scripts;
-} tongue;
+} language_entry;
 
-static const tongue tongues[] = {
+static const language_entry languages[] = {
     { "af", RULE_LATIN },
     { "am", RULE_ETHIOPIC },
     { "ar", RULE_ARABIC },
@@ -107,9 +111,9 @@ uint32_t rule_language_scripts(const char *code)
 {
     if (strlen(code) < 2 || (code[2] && code[2] != '-' && code[2] != '_'))
         return 0;
-    for (size_t i = 0; i < sizeof(tongues) / sizeof(tongues[0]); i++)
-        if (memcmp(tongues[i].code, code, 2) == 0)
-            return tongues[i].scripts;
+    for (size_t i = 0; i < sizeof(languages) / sizeof(languages[0]); i++)
+        if (memcmp(languages[i].code, code, 2) == 0)
+            return languages[i].scripts;
     return 0;
 }
 
@@ -129,14 +133,14 @@ uint32_t rule_script_of(uint32_t c)
     return RULE_OTHER_SCRIPT;
 }
 
-/* Scripts written without blanks between words. */
+/* Scripts that are written without spaces between words. */
 #define UNSPACED (RULE_HAN | RULE_KANA | RULE_THAI)
 
 rule_letters rule_count_letters(rule_text text, uint32_t scripts)
 {
     rule_letters n = { 0 };
-    int inside = 0; /* a word has begun */
-    int all_in = 1; /* and is of the scripts so far */
+    int inside = 0; /* 1: a word has begun */
+    int all_in = 1; /* 1: all its letters so far are of the scripts */
     for (size_t at = 0; at < text.size;) {
         uint32_t c = 0;
         at = rule_char_at(text, at, &c);
@@ -166,7 +170,7 @@ rule_letters rule_count_letters(rule_text text, uint32_t scripts)
     return n;
 }
 
-static xray_status check(const rule_config *config, xr_err *err)
+static xray_status check_language(const rule_config *config, xr_err *err)
 {
     if (!*config->language)
         return xr_fail_key(
@@ -174,36 +178,36 @@ static xray_status check(const rule_config *config, xr_err *err)
             ": grader = language needs a code such as en, zh or ru");
     if (!rule_language_scripts(config->language))
         return xr_fail_key(err, XRAY_E_CONFIG, NULL, "language",
-                           ": the script of \"%.16s\" is not known; use a "
+                           ": the script of \"%.16s\" is unknown; use a "
                            "two-letter code of ISO 639-1 such as en, zh or ru",
                            config->language);
     return XRAY_OK;
 }
 
-static void grade(const rule_input *in, rule_grade *out)
+static void grade_language(const rule_input *in, rule_grade *out)
 {
     const rule_config *config = in->config;
     rule_letters n = rule_count_letters(
         in->response, rule_language_scripts(config->language));
     if (!n.words) {
-        rule_verdict(config, 0, 0, out);
-        rule_value(out, "words_in_language", 0);
+        rule_grade_outcome(config, 0, 0, out);
+        rule_add_value(out, "words_in_language", 0);
         return;
     }
     double share = (double)n.words_in / (double)n.words;
     int enough = share >= config->min_share;
     if (config->scoring == RULE_SHARE)
-        rule_share(config, share, out);
+        rule_grade_share(config, share, out);
     else
-        rule_verdict(config, 1, enough, out);
+        rule_grade_outcome(config, 1, enough, out);
     out->acc = enough;
-    rule_value(out, "words_in_language", share);
+    rule_add_value(out, "words_in_language", share);
 }
 
 const rule_grader rule_grader_language = {
     .keys = RULE_SCORES "after language min_share scoring",
     .decides = 1,
     .any_truth = 1,
-    .check = check,
-    .grade = grade,
+    .check = check_language,
+    .grade = grade_language,
 };

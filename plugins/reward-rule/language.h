@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Languages told by the script of their letters, by Unicode's blocks.
+ * Recognizes languages by the script of their letters, using Unicode's blocks.
  */
 #ifndef RULE_LANGUAGE_H
 #define RULE_LANGUAGE_H
@@ -9,7 +9,7 @@
 
 #include "plugins/reward-rule/text.h"
 
-/* A bit for each script. */
+/* One bit per script. */
 #define RULE_LATIN 1u
 #define RULE_CYRILLIC 2u
 #define RULE_GREEK 4u
@@ -32,11 +32,11 @@
 #define RULE_ETHIOPIC 524288u
 #define RULE_OTHER_SCRIPT 0x80000000u
 
-/* The scripts of the language with this code of ISO 639-1 (what follows a "-"
- * or "_" is not read), 0 for one that is not known. */
+/* Returns the scripts of the language with this code of ISO 639-1, or 0 if the
+ * code is unknown. Text after a "-" or "_" is ignored. */
 uint32_t rule_language_scripts(const char *code);
 
-/* The script of a letter. */
+/* Returns the script of a letter. */
 uint32_t rule_script_of(uint32_t c);
 
 typedef struct rule_letters {
@@ -44,10 +44,10 @@ typedef struct rule_letters {
     uint64_t letters_in;
     uint64_t words;    /* runs of letters and marks; each character of Han, kana
                         * and Thai is a word */
-    uint64_t words_in; /* all of whose letters are in the scripts */
+    uint64_t words_in; /* words all of whose letters are in the scripts */
 } rule_letters;
 
-/* Counts what is written in `scripts`. */
+/* Counts letters and words, and those of them that are in `scripts`. */
 rule_letters rule_count_letters(rule_text text, uint32_t scripts);
 
 #endif

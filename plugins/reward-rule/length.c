@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores by the length of a response.
+ * The graders "length", "overlong", "cosine" and "length_group" score a
+ * response by its length.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/unicode.h"
 
-static size_t word_count(rule_text text)
+static size_t count_words(rule_text text)
 {
     size_t count = 0;
     size_t at = 0;
@@ -17,13 +18,13 @@ static size_t word_count(rule_text text)
     return count;
 }
 
-static double length_of(const rule_input *in, rule_grade *out)
+static double measure_length(const rule_input *in, rule_grade *out)
 {
     switch (in->config->unit) {
     case RULE_CHARACTERS:
         return (double)rule_char_count(in->response);
     case RULE_WORDS:
-        return (double)word_count(in->response);
+        return (double)count_words(in->response);
     default:
         if (!in->sample->id_count && in->response.size)
             out->remark = "it has text but no token ids, so its length in "
@@ -32,18 +33,19 @@ static double length_of(const rule_input *in, rule_grade *out)
     }
 }
 
-static xray_status need(int64_t value, const char *key, const char *grader,
-                        xr_err *err)
+static xray_status require_positive(int64_t value, const char *key,
+                                    const char *grader, xr_err *err)
 {
     return value > 0
                ? XRAY_OK
                : xr_fail_key(err, XRAY_E_CONFIG, NULL, key,
-                             ": grader = %s needs it, a whole number above 0",
+                             ": grader = %s needs it as an integer above 0",
                              grader);
 }
 
-/* What is no right or wrong: acc tells whether there is nothing to punish. */
-static void plain(rule_grade *out, double score, int acc)
+/* Sets a score that does not depend on the answer; acc says whether the length
+ * goes unpunished. */
+static void set_plain_score(rule_grade *out, double score, int acc)
 {
     out->score = score;
     out->acc = acc != 0;
@@ -71,12 +73,13 @@ static xray_status check_length(const rule_config *config, xr_err *err)
         if (status != XRAY_OK)
             return status;
     }
-    return l1 ? need(config->target_length, "target_length", "length", err)
-              : need(config->max_response_length, "max_response_length",
-                     "length", err);
+    return l1 ? require_positive(config->target_length, "target_length",
+                                 "length", err)
+              : require_positive(config->max_response_length,
+                                 "max_response_length", "length", err);
 }
 
-static double clip01(double x)
+static double clip_to_unit(double x)
 {
     if (x < 0)
         return 0;
@@ -86,10 +89,11 @@ static double clip01(double x)
 static void grade_l1_max(const rule_input *in, rule_grade *out)
 {
     const rule_config *c = in->config;
-    rule_base(in, out);
+    rule_grade_base(in, out);
     out->value_count = 0;
-    double room = (double)c->target_length - length_of(in, out);
-    out->score = out->acc * clip01(c->length_coef * room + c->length_offset);
+    double unused = (double)c->target_length - measure_length(in, out);
+    out->score =
+        out->acc * clip_to_unit(c->length_coef * unused + c->length_offset);
 }
 
 static void grade_length(const rule_input *in, rule_grade *out)
@@ -99,17 +103,18 @@ static void grade_length(const rule_input *in, rule_grade *out)
         grade_l1_max(in, out);
         return;
     }
-    double length = length_of(in, out);
+    double length = measure_length(in, out);
     double max = (double)c->max_response_length;
     double off = length - (double)c->target_length;
     if (c->shape == RULE_CAP)
-        plain(out, length > max ? -c->length_coef : 0, length <= max);
+        set_plain_score(out, length > max ? -c->length_coef : 0, length <= max);
     else if (c->shape == RULE_LINEAR)
-        plain(out, -c->length_coef * clip01(length / max), length <= max);
+        set_plain_score(out, -c->length_coef * clip_to_unit(length / max),
+                        length <= max);
     else
-        plain(out, -c->length_coef * (off < 0 ? -off : off),
-              length >= (double)c->target_length &&
-                  length <= (double)c->target_length);
+        set_plain_score(out, -c->length_coef * (off < 0 ? -off : off),
+                        length >= (double)c->target_length &&
+                            length <= (double)c->target_length);
 }
 
 /* ---- overlong ------------------------------------------------------------
@@ -117,8 +122,8 @@ static void grade_length(const rule_input *in, rule_grade *out)
 
 static xray_status check_overlong(const rule_config *config, xr_err *err)
 {
-    xray_status status = need(config->max_response_length,
-                              "max_response_length", "overlong", err);
+    xray_status status = require_positive(
+        config->max_response_length, "max_response_length", "overlong", err);
     if (status == XRAY_OK &&
         config->overlong_buffer_len > config->max_response_length)
         status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "overlong_buffer_len",
@@ -128,21 +133,22 @@ static xray_status check_overlong(const rule_config *config, xr_err *err)
     return status;
 }
 
-/* With L = max_response_length, B = overlong_buffer_len, n tokens: 0 up to
- * L - B, (L - B - n) / B up to L, -1 beyond; times the factor. */
+/* With L = max_response_length, B = overlong_buffer_len and n tokens, the
+ * penalty is 0 up to L - B, (L - B - n) / B up to L and -1 beyond, times
+ * overlong_penalty_factor. */
 static void grade_overlong(const rule_input *in, rule_grade *out)
 {
     const rule_config *c = in->config;
-    double length = length_of(in, out);
+    double length = measure_length(in, out);
     double buffer = (double)c->overlong_buffer_len;
     double exceed = length - ((double)c->max_response_length - buffer);
     if (exceed <= 0)
-        plain(out, 0, 1);
+        set_plain_score(out, 0, 1);
     else
-        plain(out,
-              -c->overlong_penalty_factor *
-                  (exceed < buffer ? exceed / buffer : 1),
-              0);
+        set_plain_score(out,
+                        -c->overlong_penalty_factor *
+                            (exceed < buffer ? exceed / buffer : 1),
+                        0);
 }
 
 /* ---- cosine --------------------------------------------------------------
@@ -151,17 +157,18 @@ static void grade_overlong(const rule_input *in, rule_grade *out)
 static xray_status check_cosine(const rule_config *config, xr_err *err)
 {
     xray_status status = rule_need_base(config, "cosine", err);
-    return status == XRAY_OK ? need(config->max_response_length,
-                                    "max_response_length", "cosine", err)
-                             : status;
+    return status == XRAY_OK
+               ? require_positive(config->max_response_length,
+                                  "max_response_length", "cosine", err)
+               : status;
 }
 
-/* cos(pi x) for x in [0, 1]. Its own series, so that a score has the same bits
- * with every C library; the error is below 1e-15. */
-static double cos_pi(double x)
+/* Computes cos(pi x) for x in [0, 1] by its series, so that a score has the
+ * same bits with every C library. The error is below 1e-15. */
+static double cosine_of_pi(double x)
 {
     if (x > 0.5)
-        return -cos_pi(1 - x);
+        return -cosine_of_pi(1 - x);
     double y = 3.14159265358979323846 * x;
     double y2 = y * y;
     double sum = 0;
@@ -170,20 +177,21 @@ static double cos_pi(double x)
     return 1 + sum;
 }
 
-/* low + (high - low) (1 + cos(pi n / max)) / 2, where a short right response
- * has the high value and a short wrong one the low. */
+/* The score is longest + (shortest - longest) * (1 + cos(pi n / max)) / 2,
+ * where shortest and longest are the scores of an empty response and of one of
+ * max tokens; right and wrong answers have their own pair. */
 static void grade_cosine(const rule_input *in, rule_grade *out)
 {
     const rule_config *c = in->config;
-    rule_base(in, out);
+    rule_grade_base(in, out);
     out->value_count = 0;
     int right = out->acc >= 1;
     double longest = right ? c->min_value_correct : c->max_value_wrong;
     double shortest = right ? c->max_value_correct : c->min_value_wrong;
     double progress =
-        clip01(length_of(in, out) / (double)c->max_response_length);
+        clip_to_unit(measure_length(in, out) / (double)c->max_response_length);
     out->score =
-        longest + 0.5 * (shortest - longest) * (1.0 + cos_pi(progress));
+        longest + 0.5 * (shortest - longest) * (1.0 + cosine_of_pi(progress));
 }
 
 /* ---- length_group --------------------------------------------------------
@@ -201,13 +209,13 @@ typedef struct group {
     size_t cap;
 } group;
 
-static xray_status check_group(const rule_config *config, xr_err *err)
+static xray_status check_length_group(const rule_config *config, xr_err *err)
 {
     return rule_need_base(config, "length_group", err);
 }
 
-static xray_status open_group(const rule_config *config, xr_err *err,
-                              void **out)
+static xray_status open_group_state(const rule_config *config, xr_err *err,
+                                    void **out)
 {
     (void)config;
     *out = calloc(1, sizeof(group));
@@ -215,7 +223,7 @@ static xray_status open_group(const rule_config *config, xr_err *err,
                 : xr_fail(err, XRAY_E_NOMEM, "length_group: out of memory");
 }
 
-static void close_group(void *state)
+static void close_group_state(void *state)
 {
     group *self = state;
     if (self)
@@ -223,20 +231,20 @@ static void close_group(void *state)
     free(self);
 }
 
-/* Keeps the length in the score until the whole group is known. */
+/* Stores the length in the score until all samples of the group are graded. */
 static void grade_member(const rule_input *in, rule_grade *out)
 {
-    rule_base(in, out);
+    rule_grade_base(in, out);
     out->value_count = 0;
-    out->score = length_of(in, out);
+    out->score = measure_length(in, out);
 }
 
-static int same_group(const member *a, const member *b)
+static int is_same_group(const member *a, const member *b)
 {
     return strcmp(a->prompt, b->prompt) == 0 && strcmp(a->truth, b->truth) == 0;
 }
 
-static int by_group(const void *pa, const void *pb)
+static int compare_by_group(const void *pa, const void *pb)
 {
     const member *a = pa;
     const member *b = pb;
@@ -244,9 +252,9 @@ static int by_group(const void *pa, const void *pb)
     return order ? order : strcmp(a->truth, b->truth);
 }
 
-/* lambda = 0.5 - (n - min) / (max - min); a wrong response gets no more than 0;
- * a group of one length gets 0. */
-static void settle(member *members, size_t count)
+/* The score is lambda = 0.5 - (n - min) / (max - min). A wrong response gets at
+ * most 0, and a group whose responses have equal lengths gets 0. */
+static void score_group_lengths(member *members, size_t count)
 {
     double min = members[0].length;
     double max = min;
@@ -284,12 +292,12 @@ static xray_status grade_groups(const rule_batch *batch, xr_err *err)
             .grade = &batch->grades[i],
         };
     }
-    qsort(self->members, count, sizeof(*self->members), by_group);
+    qsort(self->members, count, sizeof(*self->members), compare_by_group);
     for (size_t first = 0, end = 0; first < count; first = end) {
         while (end < count &&
-               same_group(&self->members[first], &self->members[end]))
+               is_same_group(&self->members[first], &self->members[end]))
             end++;
-        settle(self->members + first, end - first);
+        score_group_lengths(self->members + first, end - first);
     }
     return XRAY_OK;
 }
@@ -316,9 +324,9 @@ const rule_grader rule_grader_cosine = {
 
 const rule_grader rule_grader_length_group = {
     .keys = "base unit",
-    .check = check_group,
-    .open = open_group,
-    .close = close_group,
+    .check = check_length_group,
+    .open = open_group_state,
+    .close = close_group_state,
     .grade = grade_member,
     .batch = grade_groups,
 };

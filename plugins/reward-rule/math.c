@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares math answers by the rules of several graders, and extracts an
+ * answer from where a configuration says.
+ */
 #include "plugins/reward-rule/math_find.h"
 
 #include <string.h>
 
-/* Bytes of \text{ or its like at the front. */
-static size_t wrapper_size(rule_text text)
+/* Returns the bytes of \text{ or a similar wrapper at the front, or 0. */
+static size_t measure_wrapper(rule_text text)
 {
     static const char *const wrappers[] = { "\\text{",   "\\textbf{",
                                             "\\textit{", "\\mathrm{",
@@ -16,7 +20,7 @@ static size_t wrapper_size(rule_text text)
     return 0;
 }
 
-static int only_letters(const rule_buffer *s)
+static int has_only_letters(const rule_buffer *s)
 {
     for (size_t i = 0; i < s->size; i++)
         if (!rule_ascii_letter(s->data[i]))
@@ -24,31 +28,32 @@ static int only_letters(const rule_buffer *s)
     return 1;
 }
 
-static void fold(rule_buffer *s)
+static void fold_words(rule_buffer *s)
 {
     if (s->size == 3 && *s->data == '(' && s->data[2] == ')') {
         s->data[0] = s->data[1];
         s->size = 1;
     }
-    if (s->size > 2 && only_letters(s))
+    if (s->size > 2 && has_only_letters(s))
         for (size_t i = 0; i < s->size; i++)
             s->data[i] = (char)(s->data[i] | 0x20);
 }
 
-/* The text that counts: no spaces, no wrappers of words, no brackets around a
- * single letter; words in lower case. */
-static void canonical(rule_text text, rule_buffer *out)
+/* Writes the part of the text that is compared: without spaces, without
+ * wrappers of words, without brackets around a single letter, and with words
+ * in lower case. */
+static void make_canonical(rule_text text, rule_buffer *out)
 {
     int depth = 0;
-    int wrapper = -1; /* depth outside of it */
+    int wrapper = -1; /* depth outside of the open wrapper, or -1 */
     out->size = 0;
     out->full = 0;
     while (text.size) {
-        size_t size = wrapper < 0 ? wrapper_size(text) : 0;
+        size_t size = wrapper < 0 ? measure_wrapper(text) : 0;
         char c = *text.data;
         if (size) {
             wrapper = depth++;
-            text = rule_from(text, size);
+            text = rule_text_from(text, size);
             continue;
         }
         depth += (c == '{') - (c == '}');
@@ -56,17 +61,18 @@ static void canonical(rule_text text, rule_buffer *out)
             wrapper = -1;
         else if (c != ' ')
             rule_buffer_add(out, &c, 1);
-        text = rule_from(text, 1);
+        text = rule_text_from(text, 1);
     }
-    fold(out);
+    fold_words(out);
 }
 
-static int same_text(rule_text a, rule_text b, rule_buffer *x, rule_buffer *y)
+static int is_same_text(rule_text a, rule_text b, rule_buffer *x,
+                        rule_buffer *y)
 {
     if (a.size && rule_equal(a, b, 0))
         return 1;
-    canonical(a, x);
-    canonical(b, y);
+    make_canonical(a, x);
+    make_canonical(b, y);
     return x->size && !x->full && !y->full &&
            rule_equal(rule_buffer_text(x), rule_buffer_text(y), 0);
 }
@@ -80,7 +86,7 @@ int rule_math_equal(rule_math *m, rule_text a, rule_text b,
         return rule_equal(rule_trim(a), rule_trim(b), 0);
     rule_text x = rule_buffer_text(&m->clean_a);
     rule_text y = rule_buffer_text(&m->clean_b);
-    if (!how->single && same_text(x, y, &m->scratch, &m->spare))
+    if (!how->single && is_same_text(x, y, &m->scratch, &m->spare))
         return 1;
     rule_tree_clear(&m->tree);
     uint16_t left = rule_parse(&m->tree, x);
@@ -113,7 +119,7 @@ int rule_equal_dapo(rule_math *m, rule_text given, rule_text truth)
     return rule_equal(rule_buffer_text(&m->a), rule_buffer_text(&m->b), 0);
 }
 
-/* 12.0 and 12.7 are 12; 1e3 and what is no number stay. */
+/* Cuts 12.0 and 12.7 to 12; leaves 1e3, and text that is not a number. */
 static void cut_decimals(rule_buffer *s)
 {
     size_t at = s->size && (*s->data == '-' || *s->data == '+') ? 1 : 0;
@@ -146,7 +152,7 @@ int rule_equal_slime(rule_math *m, rule_text given, rule_text truth)
     return rule_equal(rule_buffer_text(&m->a), rule_buffer_text(&m->b), 0);
 }
 
-static int keep(rule_math *m, rule_text found)
+static int keep_answer(rule_math *m, rule_text found)
 {
     if (!found.data)
         return 0;
@@ -159,13 +165,13 @@ int rule_math_extract(rule_math *m, rule_text response, int from)
     const unsigned both = RULE_KIND_LATEX | RULE_KIND_NUMBER;
     switch (from) {
     case RULE_FROM_BOXED:
-        return keep(m, rule_extract_boxed(response));
+        return keep_answer(m, rule_extract_boxed(response));
     case RULE_FROM_MINERVA:
-        return keep(m, rule_extract_minerva(response));
+        return keep_answer(m, rule_extract_minerva(response));
     case RULE_FROM_ANSWER:
-        return keep(m, rule_extract_answer(response));
+        return keep_answer(m, rule_extract_answer(response));
     case RULE_FROM_MARKED:
-        return keep(m, rule_extract_marked(response));
+        return keep_answer(m, rule_extract_marked(response));
     case RULE_FROM_LAST:
         return rule_find_answer(m, response, both | RULE_KIND_LAST);
     case RULE_FROM_LATEX:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Equality of a math answer with the ground truth, by the name of the rule.
+ * Compares a math answer with the ground truth by the rules of several
+ * graders.
  */
 #ifndef RULE_MATH_H
 #define RULE_MATH_H
@@ -9,7 +10,7 @@
 #include "plugins/reward-rule/math_strip.h"
 #include "plugins/reward-rule/math_tree.h"
 
-/* Room to work in: a judge of one thread owns one. */
+/* Buffers to work in. Each judge owns one, and one thread uses it at a time. */
 typedef struct rule_math {
     rule_buffer found;
     rule_buffer given;
@@ -22,27 +23,29 @@ typedef struct rule_math {
     rule_tree tree;
 } rule_math;
 
-/* Our own equality: the same text, the same value, or the same for every value
- * of the variables; lists in any order, tuples in theirs. */
+/* Our own equality: two answers are equal if they have the same text or the
+ * same value, or are equal for all values of their variables. Lists may be in
+ * any order, tuples may not. */
 int rule_math_equal(rule_math *m, rule_text a, rule_text b,
                     const rule_equality *how);
 
-/* PRM800K's grade_answer; our own equality takes sympy's place. */
+/* PRM800K's grade_answer, with our own equality instead of sympy's. */
 int rule_equal_prm800k(rule_math *m, rule_text given, rule_text truth);
 
-/* Minerva's: equal when normalised, or the same value. */
+/* Minerva's equality: equal text after normalisation, or the same value. */
 int rule_equal_minerva(rule_math *m, rule_text given, rule_text truth,
                        const rule_equality *how);
+/* DAPO's equality: equal text after normalisation. */
 int rule_equal_dapo(rule_math *m, rule_text given, rule_text truth);
-/* The same without end tokens; a decimal truth is cut to a whole number. */
+/* The same without end tokens; a decimal truth is cut to an integer. */
 int rule_equal_slime(rule_math *m, rule_text given, rule_text truth);
 
-/* LaTeX as plain text. */
-void rule_plain(rule_text latex, rule_buffer *out);
+/* Writes LaTeX as plain text. */
+void rule_latex_to_text(rule_text latex, rule_buffer *out);
 
-/* Where an answer is looked for. */
+/* Where the answer is searched for. */
 enum {
-    RULE_FROM_PRESET, /* as the grader's source */
+    RULE_FROM_PRESET, /* where the source of the grader searches */
     RULE_FROM_BOXED,
     RULE_FROM_MINERVA,
     RULE_FROM_ANSWER,
@@ -53,7 +56,7 @@ enum {
     RULE_FROM_ANY     /* the first of all of these */
 };
 
-/* 1 and the answer in m->a, or 0. */
+/* Copies the answer to m->a and returns 1, or returns 0 if there is none. */
 int rule_math_extract(rule_math *m, rule_text response, int from);
 
 #endif

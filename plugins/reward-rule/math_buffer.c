@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Edits text in a buffer of fixed capacity, and searches it.
+ */
 #include "plugins/reward-rule/math_buffer.h"
 
 #include <string.h>
@@ -43,7 +46,7 @@ void rule_buffer_replace(rule_buffer *buffer, const char *what, const char *by,
     while (at < rest.size) {
         rule_buffer_add(scratch, rest.data, at);
         rule_buffer_puts(scratch, by);
-        rest = rule_from(rest, at + strlen(what));
+        rest = rule_text_from(rest, at + strlen(what));
         at = rule_seek(rest, what);
     }
     rule_buffer_add(scratch, rest.data, rest.size);
@@ -90,13 +93,13 @@ size_t rule_seek_last(rule_text text, const char *string)
     return text.size;
 }
 
-size_t rule_occurs(rule_text text, const char *string)
+size_t rule_count_text(rule_text text, const char *string)
 {
     size_t count = 0;
     for (size_t at = rule_seek(text, string); at < text.size;
          at = rule_seek(text, string)) {
         count++;
-        text = rule_from(text, at + strlen(string));
+        text = rule_text_from(text, at + strlen(string));
     }
     return count;
 }
@@ -111,7 +114,7 @@ size_t rule_char_size(rule_text text)
     return size;
 }
 
-rule_text rule_from(rule_text text, size_t first)
+rule_text rule_text_from(rule_text text, size_t first)
 {
     if (first > text.size)
         first = text.size;

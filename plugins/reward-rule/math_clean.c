@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of an answer without what has no meaning in it.
+ * Cleans the text of an answer of spacing, delimiters and signs that carry no
+ * meaning.
  */
 #include <string.h>
 
@@ -89,10 +90,10 @@ static const char *const sizes[] = {
     "quad",         "qquad",     "enspace",     "thinspace", NULL,
 };
 
-/* Letters of the command behind the backslash at the front. */
-static rule_text command(rule_text text)
+/* Returns the name of the command whose backslash is at the front. */
+static rule_text read_command_name(rule_text text)
 {
-    rule_text name = rule_from(text, 1);
+    rule_text name = rule_text_from(text, 1);
     size_t size = 0;
     while (size < name.size && rule_ascii_letter(name.data[size]))
         size++;
@@ -100,7 +101,7 @@ static rule_text command(rule_text text)
     return name;
 }
 
-static int is_size(rule_text name)
+static int is_size_command(rule_text name)
 {
     for (size_t i = 0; sizes[i]; i++)
         if (rule_equal(name, rule_text_of(sizes[i]), 0))
@@ -108,27 +109,27 @@ static int is_size(rule_text name)
     return 0;
 }
 
-static void skip(cleaner *c, size_t size)
+static void skip_bytes(cleaner *c, size_t size)
 {
-    c->rest = rule_from(c->rest, size);
+    c->rest = rule_text_from(c->rest, size);
 }
 
-static int after_digit(const cleaner *c)
+static int follows_digit(const cleaner *c)
 {
     return c->out->size && rule_ascii_digit(c->out->data[c->out->size - 1]);
 }
 
-/* A comma between thousands that TeX writes in a special way. */
-static int thousands(cleaner *c)
+/* Drops a separator of thousands that LaTeX writes in a special way. */
+static int clean_thousands(cleaner *c)
 {
     static const char *const marks[] = { "{,}", ",\\!", "\\,", NULL };
     for (size_t i = 0; marks[i]; i++) {
         if (!rule_begins(c->rest, marks[i]))
             continue;
-        rule_text next = rule_from(c->rest, strlen(marks[i]));
+        rule_text next = rule_text_from(c->rest, strlen(marks[i]));
         while (next.size && *next.data == ' ')
-            next = rule_from(next, 1);
-        if (!next.size || !rule_ascii_digit(*next.data) || !after_digit(c))
+            next = rule_text_from(next, 1);
+        if (!next.size || !rule_ascii_digit(*next.data) || !follows_digit(c))
             continue;
         c->rest = next;
         return 1;
@@ -136,43 +137,43 @@ static int thousands(cleaner *c)
     return 0;
 }
 
-/* \\ is a new row in an environment, else a backslash too many or a new
- * line. */
-static int new_row(cleaner *c)
+/* Keeps \\ as a row break in an environment. Elsewhere it is one backslash too
+ * many before a command, or a line break. */
+static int clean_row_break(cleaner *c)
 {
     if (!rule_begins(c->rest, "\\\\"))
         return 0;
-    rule_text next = rule_from(c->rest, 2);
+    rule_text next = rule_text_from(c->rest, 2);
     if (c->environment && !rule_begins(next, "end{")) {
         rule_buffer_puts(c->out, "\\\\");
-        skip(c, 2);
+        skip_bytes(c, 2);
     } else if (next.size && rule_ascii_letter(*next.data)) {
-        skip(c, 1);
+        skip_bytes(c, 1);
     } else {
         rule_buffer_puts(c->out, " ");
-        skip(c, 2);
+        skip_bytes(c, 2);
     }
     return 1;
 }
 
-static int spacing(cleaner *c)
+static int clean_spacing(cleaner *c)
 {
     if (*c->rest.data != '\\')
         return 0;
-    rule_text name = command(c->rest);
+    rule_text name = read_command_name(c->rest);
     if (rule_begins(name, "quad") && name.size == 5)
-        name.size = 4; /* a missing space behind it */
-    if (!is_size(name))
+        name.size = 4; /* the space after \quad is missing */
+    if (!is_size_command(name))
         return 0;
-    skip(c, name.size + 1);
+    skip_bytes(c, name.size + 1);
     int delimiter = rule_begins(name, "left") || rule_begins(name, "right");
     if (delimiter && c->rest.size && *c->rest.data == '.')
-        skip(c, 1);
+        skip_bytes(c, 1);
     rule_buffer_puts(c->out, " ");
     return 1;
 }
 
-static int sign(cleaner *c)
+static int clean_sign(cleaner *c)
 {
     char first = *c->rest.data;
     if (rule_ascii_letter(first) || rule_ascii_digit(first) || first == ' ')
@@ -180,21 +181,21 @@ static int sign(cleaner *c)
     for (size_t i = 0; signs[i][0]; i++)
         if (first == *signs[i][0] && rule_begins(c->rest, signs[i][0])) {
             rule_buffer_puts(c->out, signs[i][1]);
-            skip(c, strlen(signs[i][0]));
+            skip_bytes(c, strlen(signs[i][0]));
             return 1;
         }
     return 0;
 }
 
-static int is_mark(char c)
+static int is_closing_mark(char c)
 {
     return c == '.' || c == ',' || c == ';' || c == ':' || c == '*';
 }
 
-/* 1 unless the mark belongs to a command. */
-static int ends_in_mark(rule_text text)
+/* Returns 1 if the text ends in a mark that does not belong to a command. */
+static int ends_in_closing_mark(rule_text text)
 {
-    return text.size && is_mark(text.data[text.size - 1]) &&
+    return text.size && is_closing_mark(text.data[text.size - 1]) &&
            (text.size == 1 || text.data[text.size - 2] != '\\');
 }
 
@@ -204,25 +205,26 @@ void rule_clean(rule_text text, rule_buffer *out)
     out->size = 0;
     out->full = 0;
     while (c.rest.size && (*c.rest.data == '*' || *c.rest.data == ':'))
-        skip(&c, 1);
-    while (ends_in_mark(c.rest))
+        skip_bytes(&c, 1);
+    while (ends_in_closing_mark(c.rest))
         c.rest.size--;
     while (c.rest.size && !out->full) {
-        if (new_row(&c) || thousands(&c) || spacing(&c) || sign(&c))
+        if (clean_row_break(&c) || clean_thousands(&c) || clean_spacing(&c) ||
+            clean_sign(&c))
             continue;
         c.environment += rule_begins(c.rest, "\\begin");
         if (rule_begins(c.rest, "\\end") && c.environment)
             c.environment--;
         size_t size = 1;
         if (*c.rest.data == '\\')
-            size += command(c.rest).size;
+            size += read_command_name(c.rest).size;
         if (size == 1 && *c.rest.data == '\\' && c.rest.size > 1)
             size = 2;
         rule_buffer_add(out, c.rest.data, size);
-        skip(&c, size);
+        skip_bytes(&c, size);
     }
     rule_buffer_trim(out);
-    while (out->size && is_mark(out->data[out->size - 1])) {
+    while (out->size && is_closing_mark(out->data[out->size - 1])) {
         out->size--;
         rule_buffer_trim(out);
     }

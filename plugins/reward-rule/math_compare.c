@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers made of several: lists, sets, tuples, relations.
+ * Compares answers that consist of several values: lists, sets, tuples and
+ * relations.
  */
 #include "plugins/reward-rule/math_equal.h"
 
@@ -11,122 +12,124 @@ typedef struct items {
 
 static int equal_items(const rule_equal_context *c, rule_item a, rule_item b);
 
-static const rule_node *node_of(const rule_equal_context *c, uint16_t node)
+static const rule_node *get_node(const rule_equal_context *c, uint16_t node)
 {
     return &c->tree->node[node];
 }
 
-/* What a value may be called: x, x_1, f(x), (p,q), AB, |AB|, A:B, f^-1. */
+/* Returns 1 if the node can name a value, as x, x_1, f(x), (p,q), AB, |AB|, A:B
+ * and f^-1 do. */
 static int is_name(const rule_equal_context *c, uint16_t node)
 {
-    const rule_node *n = node_of(c, node);
+    const rule_node *n = get_node(c, node);
     if (n->kind == RULE_NAME || n->kind == RULE_OPAQUE)
         return 1;
     if (n->kind == RULE_CONSTANT)
         return n->op == 'e' || n->op == 'i';
     if (n->kind == RULE_POWER) /* f^{-1}(x) */
         return is_name(c, n->first) &&
-               node_of(c, node_of(c, n->first)->next)->kind == RULE_NEGATE;
+               get_node(c, get_node(c, n->first)->next)->kind == RULE_NEGATE;
     int built = n->kind == RULE_TUPLE || n->kind == RULE_RATIO ||
                 n->kind == RULE_MULTIPLY || n->kind == RULE_DIVIDE ||
                 (n->kind == RULE_CALL && n->op == RULE_ABS);
     if (!built)
         return 0;
-    for (uint16_t child = n->first; child; child = node_of(c, child)->next)
+    for (uint16_t child = n->first; child; child = get_node(c, child)->next)
         if (!is_name(c, child))
             return 0;
     return 1;
 }
 
-/* 1 if all relations of a chain say that its sides are equal. */
+/* Returns 1 if all relations of a chain state that its sides are equal. */
 static int is_equation(const rule_equal_context *c, uint16_t node)
 {
-    const rule_node *n = node_of(c, node);
+    const rule_node *n = get_node(c, node);
     if (n->kind != RULE_CHAIN)
         return 0;
-    for (uint16_t link = node_of(c, n->first)->next; link;
-         link = node_of(c, link)->next) {
-        int op = node_of(c, link)->op;
+    for (uint16_t link = get_node(c, n->first)->next; link;
+         link = get_node(c, link)->next) {
+        int op = get_node(c, link)->op;
         if (op != RULE_EQ && op != RULE_NEAR && op != RULE_IN)
             return 0;
     }
     return 1;
 }
 
-/* What an equation says the value is: its last side, or the last one before
- * "nearly"; the first side of 5 = x, and of what is nearly something but is no
- * name. */
-static uint16_t result_of(const rule_equal_context *c, uint16_t chain)
+/* Returns the side of an equation that is its value: the last one, or the last
+ * one before an approximation sign. It is the first side in 5 = x, and where
+ * the first relation is an approximation and the first side is not a name. */
+static uint16_t find_result(const rule_equal_context *c, uint16_t chain)
 {
-    uint16_t first = node_of(c, chain)->first;
+    uint16_t first = get_node(c, chain)->first;
     uint16_t found = 0;
-    for (uint16_t link = node_of(c, first)->next; link;
-         link = node_of(c, link)->next) {
-        int near = node_of(c, link)->op == RULE_NEAR;
+    for (uint16_t link = get_node(c, first)->next; link;
+         link = get_node(c, link)->next) {
+        int near = get_node(c, link)->op == RULE_NEAR;
         if (near && !found && !is_name(c, first))
             return first;
         if (near && found)
             break;
-        found = node_of(c, link)->first;
+        found = get_node(c, link)->first;
     }
     return is_name(c, found) && !is_name(c, first) ? first : found;
 }
 
-/* 1 if the first relation says "nearly": such a one is no equation. */
-static int is_nearly(const rule_equal_context *c, uint16_t node)
+/* Returns 1 if the first relation is an approximation sign. Such a chain does
+ * not count as an equation. */
+static int is_approximation(const rule_equal_context *c, uint16_t node)
 {
-    const rule_node *n = node_of(c, node);
+    const rule_node *n = get_node(c, node);
     return n->kind == RULE_CHAIN &&
-           node_of(c, node_of(c, n->first)->next)->op == RULE_NEAR;
+           get_node(c, get_node(c, n->first)->next)->op == RULE_NEAR;
 }
 
-/* The only side of a truth that is a name, in x = 5 or 5 = x. */
-static int names_value(const rule_equal_context *c, uint16_t chain)
+/* Returns 1 if the truth gives a name its value, as x = 5 and 5 = x do. */
+static int truth_names_value(const rule_equal_context *c, uint16_t chain)
 {
-    uint16_t first = node_of(c, chain)->first;
-    return is_name(c, first) || result_of(c, chain) == first;
+    uint16_t first = get_node(c, chain)->first;
+    return is_name(c, first) || find_result(c, chain) == first;
 }
 
-static rule_item resolve(const rule_equal_context *c, rule_item item)
+static rule_item resolve_item(const rule_equal_context *c, rule_item item)
 {
     for (;;) {
-        const rule_node *n = node_of(c, item.node);
+        const rule_node *n = get_node(c, item.node);
         if (n->kind == RULE_LIST && n->count == 1)
             item.node = n->first;
-        else if (is_nearly(c, item.node))
-            item.node = result_of(c, item.node);
+        else if (is_approximation(c, item.node))
+            item.node = find_result(c, item.node);
         else
             return item;
     }
 }
 
-/* (x, -y) = (1, 2) does not say what (x, y) is. */
+/* Returns 1 for (x, -y) = (1, 2), which does not state the value of (x, y). */
 static int has_unknown_parts(const rule_equal_context *c, uint16_t chain)
 {
-    uint16_t first = node_of(c, chain)->first;
-    return node_of(c, first)->kind == RULE_TUPLE && !is_name(c, first);
+    uint16_t first = get_node(c, chain)->first;
+    return get_node(c, first)->kind == RULE_TUPLE && !is_name(c, first);
 }
 
-/* The form of the ground truth counts: x = 5 is 5 where the other side is no
- * equation; of the ground truth only if x is a name. */
-static void unwrap(const rule_equal_context *c, rule_item *given,
-                   rule_item *truth)
+/* Replaces an equation by its value if the other answer is not an equation, so
+ * that x = 5 equals 5. A ground truth is replaced only if x is a name. */
+static void unwrap_equations(const rule_equal_context *c, rule_item *given,
+                             rule_item *truth)
 {
-    *given = resolve(c, *given);
-    *truth = resolve(c, *truth);
+    *given = resolve_item(c, *given);
+    *truth = resolve_item(c, *truth);
     int one = is_equation(c, given->node);
     int two = is_equation(c, truth->node);
     if (one && !two && !has_unknown_parts(c, given->node))
-        given->node = result_of(c, given->node);
-    else if (two && !one && names_value(c, truth->node))
-        truth->node = result_of(c, truth->node);
-    *given = resolve(c, *given);
-    *truth = resolve(c, *truth);
+        given->node = find_result(c, given->node);
+    else if (two && !one && truth_names_value(c, truth->node))
+        truth->node = find_result(c, truth->node);
+    *given = resolve_item(c, *given);
+    *truth = resolve_item(c, *truth);
 }
 
 static void add_item(const rule_equal_context *c, items *list, rule_item item)
 {
-    item = resolve(c, item);
+    item = resolve_item(c, item);
     int either = (rule_contents(c->tree, item.node) & RULE_HAS_EITHER) != 0;
     for (int sign = 1; sign >= (either ? -1 : 1); sign -= 2) {
         if (list->count == RULE_ENTRIES)
@@ -136,15 +139,16 @@ static void add_item(const rule_equal_context *c, items *list, rule_item item)
     }
 }
 
-static void collect(const rule_equal_context *c, uint16_t node, items *out)
+static void collect_items(const rule_equal_context *c, uint16_t node,
+                          items *out)
 {
-    const rule_node *n = node_of(c, node);
+    const rule_node *n = get_node(c, node);
     out->count = 0;
     if (n->kind != RULE_LIST && n->kind != RULE_SET) {
         add_item(c, out, (rule_item){ .node = node, .sign = 1 });
         return;
     }
-    for (uint16_t child = n->first; child; child = node_of(c, child)->next)
+    for (uint16_t child = n->first; child; child = get_node(c, child)->next)
         add_item(c, out, (rule_item){ .node = child, .sign = 1 });
 }
 
@@ -182,22 +186,22 @@ static int equal_in_any_order(const rule_equal_context *c, items *a, items *b)
 
 static int equal_children(const rule_equal_context *c, uint16_t a, uint16_t b)
 {
-    if (node_of(c, a)->count != node_of(c, b)->count)
+    if (get_node(c, a)->count != get_node(c, b)->count)
         return 0;
-    uint16_t x = node_of(c, a)->first;
-    uint16_t y = node_of(c, b)->first;
+    uint16_t x = get_node(c, a)->first;
+    uint16_t y = get_node(c, b)->first;
     while (x && y) {
         rule_item left = { .node = x, .sign = 1 };
         rule_item right = { .node = y, .sign = 1 };
         if (!equal_items(c, left, right))
             return 0;
-        x = node_of(c, x)->next;
-        y = node_of(c, y)->next;
+        x = get_node(c, x)->next;
+        y = get_node(c, y)->next;
     }
     return 1;
 }
 
-static int flipped(int op)
+static int flip_relation(int op)
 {
     switch (op) {
     case RULE_LT:
@@ -213,14 +217,15 @@ static int flipped(int op)
     }
 }
 
-/* The sides of a chain and the relations between them, from either end. */
-static unsigned sides(const rule_equal_context *c, uint16_t chain, int reverse,
-                      uint16_t *out_side, int *out_op)
+/* Collects the sides of a chain and the relations between them, from either
+ * end, and returns the number of sides. */
+static unsigned collect_sides(const rule_equal_context *c, uint16_t chain,
+                              int reverse, uint16_t *out_side, int *out_op)
 {
     unsigned count = 0;
-    for (uint16_t side = node_of(c, chain)->first; side && count < RULE_ENTRIES;
-         side = node_of(c, side)->next) {
-        out_op[count] = node_of(c, side)->op;
+    for (uint16_t side = get_node(c, chain)->first;
+         side && count < RULE_ENTRIES; side = get_node(c, side)->next) {
+        out_op[count] = get_node(c, side)->op;
         out_side[count++] = side;
     }
     if (!reverse)
@@ -232,8 +237,8 @@ static unsigned sides(const rule_equal_context *c, uint16_t chain, int reverse,
     }
     for (unsigned i = 1; i <= count / 2; i++) {
         int swap = out_op[i];
-        out_op[i] = flipped(out_op[count - i]);
-        out_op[count - i] = flipped(swap);
+        out_op[i] = flip_relation(out_op[count - i]);
+        out_op[count - i] = flip_relation(swap);
     }
     return count;
 }
@@ -245,8 +250,8 @@ static int equal_chains(const rule_equal_context *c, uint16_t a, uint16_t b,
     uint16_t y[RULE_ENTRIES];
     int ops[RULE_ENTRIES];
     int wanted[RULE_ENTRIES];
-    unsigned count = sides(c, a, 0, x, ops);
-    if (count != sides(c, b, reverse, y, wanted))
+    unsigned count = collect_sides(c, a, 0, x, ops);
+    if (count != collect_sides(c, b, reverse, y, wanted))
         return 0;
     for (unsigned i = 0; i < count; i++) {
         rule_item left = { .node = x[i], .sign = 1 };
@@ -257,11 +262,12 @@ static int equal_chains(const rule_equal_context *c, uint16_t a, uint16_t b,
     return 1;
 }
 
-/* 1 if an equation has two sides, or is x = ... = y: then x and y count. */
+/* Returns 1 if an equation has two sides, or is x = ... = y, in which case x
+ * and y are compared. */
 static int has_ends(const rule_equal_context *c, uint16_t node)
 {
-    return is_equation(c, node) && (node_of(c, node)->count == 2 ||
-                                    is_name(c, node_of(c, node)->first));
+    return is_equation(c, node) && (get_node(c, node)->count == 2 ||
+                                    is_name(c, get_node(c, node)->first));
 }
 
 static int equal_relations(const rule_equal_context *c, uint16_t a, uint16_t b)
@@ -270,48 +276,49 @@ static int equal_relations(const rule_equal_context *c, uint16_t a, uint16_t b)
         return 1;
     if (!has_ends(c, a) || !has_ends(c, b))
         return 0;
-    uint16_t x = result_of(c, a);
-    uint16_t y = result_of(c, b);
-    uint16_t left = node_of(c, a)->first;
-    uint16_t right = node_of(c, b)->first;
+    uint16_t x = find_result(c, a);
+    uint16_t y = find_result(c, b);
+    uint16_t left = get_node(c, a)->first;
+    uint16_t right = get_node(c, b)->first;
     if (is_name(c, left) && is_name(c, right) &&
-        rule_hash(node_of(c, a)->text) == rule_hash(node_of(c, b)->text))
+        rule_hash_name(get_node(c, a)->text) ==
+            rule_hash_name(get_node(c, b)->text))
         return equal_items(c, (rule_item){ .node = x, .sign = 1 },
                            (rule_item){ .node = y, .sign = 1 });
     const uint16_t sides_of[4] = { left, x, right, y };
     return rule_equal_equations(c, sides_of);
 }
 
-static int round_open(int op)
+static int normalise_open(int op)
 {
     return op == '<' ? '(' : op;
 }
 
-static int round_close(int op)
+static int normalise_close(int op)
 {
     return op == '>' ? ')' : op;
 }
 
 static int equal_tuples(const rule_equal_context *c, uint16_t a, uint16_t b)
 {
-    const rule_node *x = node_of(c, a);
-    const rule_node *y = node_of(c, b);
-    int brackets =
-        x->count != 2 || (round_open(x->op) == round_open(y->op) &&
-                          round_close(x->close) == round_close(y->close));
+    const rule_node *x = get_node(c, a);
+    const rule_node *y = get_node(c, b);
+    int brackets = x->count != 2 ||
+                   (normalise_open(x->op) == normalise_open(y->op) &&
+                    normalise_close(x->close) == normalise_close(y->close));
     return brackets && equal_children(c, a, b);
 }
 
 static int is_vector(const rule_equal_context *c, uint16_t node)
 {
-    const rule_node *n = node_of(c, node);
+    const rule_node *n = get_node(c, node);
     return n->kind == RULE_MATRIX && (n->rows == 1 || n->rows == n->count);
 }
 
 static int equal_answers(const rule_equal_context *c, uint16_t a, uint16_t b);
 
-/* 101_2 may stand without its base. */
-static int same_digits(const rule_node *numeral, const rule_node *number)
+/* Returns 1 for 101_2 and 101: the base may be left out. */
+static int has_same_digits(const rule_node *numeral, const rule_node *number)
 {
     return numeral->kind == RULE_NAME && number->kind == RULE_NUMBER &&
            numeral->text.size > number->text.size &&
@@ -322,12 +329,12 @@ static int same_digits(const rule_node *numeral, const rule_node *number)
 
 static int equal_items(const rule_equal_context *c, rule_item a, rule_item b)
 {
-    unwrap(c, &a, &b);
-    const rule_node *x = node_of(c, a.node);
-    const rule_node *y = node_of(c, b.node);
+    unwrap_equations(c, &a, &b);
+    const rule_node *x = get_node(c, a.node);
+    const rule_node *y = get_node(c, b.node);
     if (!a.node || !b.node || c->tree->steps++ > RULE_STEPS)
         return 0;
-    if (same_digits(x, y) || same_digits(y, x))
+    if (has_same_digits(x, y) || has_same_digits(y, x))
         return 1;
     int tuples = (x->kind == RULE_TUPLE) + (y->kind == RULE_TUPLE);
     if (tuples == 2)
@@ -351,8 +358,8 @@ static int equal_answers(const rule_equal_context *c, uint16_t a, uint16_t b)
 {
     items x;
     items y;
-    collect(c, a, &x);
-    collect(c, b, &y);
+    collect_items(c, a, &x);
+    collect_items(c, b, &y);
     if (x.count == 1 && y.count == 1)
         return equal_items(c, x.at[0], y.at[0]);
     return equal_in_any_order(c, &x, &y);
@@ -364,11 +371,12 @@ static int is_single(const rule_tree *tree, uint16_t node)
     return kind != RULE_LIST && kind != RULE_CHAIN;
 }
 
-/* 1, 2 and (1, 2): a list or set, and a tuple. */
+/* Returns 1 if a list or set, such as 1, 2, may equal a tuple, such as (1, 2).
+ */
 static int is_bare(const rule_equal_context *c, uint16_t list, uint16_t tuple)
 {
-    const rule_node *n = node_of(c, tuple);
-    int kind = node_of(c, list)->kind;
+    const rule_node *n = get_node(c, tuple);
+    int kind = get_node(c, list)->kind;
     return (kind == RULE_LIST || kind == RULE_SET) && n->kind == RULE_TUPLE &&
            ((n->op == '(' && n->close == ')') || n->count > 2);
 }
@@ -389,7 +397,7 @@ int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
                                   (rule_item){ .node = b, .sign = 1 });
     rule_item one = { .node = a, .sign = 1 };
     rule_item two = { .node = b, .sign = 1 };
-    unwrap(c, &one, &two);
+    unwrap_equations(c, &one, &two);
     uint16_t x = one.node;
     uint16_t y = two.node;
     if (!x || !y)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places of a response that may hold its answer, by the rules of Math-Verify:
- * formulas (math_formula.c), numbers and sums in prose (math_prose.c), and
- * which of them comes first (math_verify.c).
+ * Finds the parts of a response that may hold its answer, by the rules of
+ * Math-Verify: formulas (math_formula.c), numbers and sums in prose
+ * (math_prose.c), and their order of preference (math_verify.c).
  */
 #ifndef RULE_MATH_FIND_H
 #define RULE_MATH_FIND_H
 
 #include "plugins/reward-rule/math.h"
 
-/* Marks whose next place is remembered, so that a scan of the whole text stays
- * linear. */
+/* Marks whose next offset is remembered, so that a scan of the entire text
+ * takes linear time. */
 enum rule_mark {
     RULE_MARK_DISPLAY, /* $$ */
     RULE_MARK_DOLLAR,  /* $ without a backslash */
@@ -23,12 +23,12 @@ enum rule_mark {
 
 typedef struct rule_scan {
     rule_text text;
-    size_t asked[RULE_MARKS]; /* the last question and its answer */
-    size_t found[RULE_MARKS];
-    size_t run; /* characters of a sum up to here, from run_from on */
-    size_t run_from;
-    size_t run_stop;  /* the last place in it where a sum may end */
-    size_t run_first; /* its first operator, from run_from on */
+    size_t asked[RULE_MARKS]; /* offset from which a mark was last sought */
+    size_t found[RULE_MARKS]; /* offset at which it was found */
+    size_t run;               /* end of the run of characters of a sum */
+    size_t run_from;          /* offset from which that run was measured */
+    size_t run_stop;  /* last offset in the run at which a sum may end */
+    size_t run_first; /* first operator of the run after run_from */
 } rule_scan;
 
 void rule_scan_open(rule_scan *scan, rule_text text);
@@ -42,8 +42,8 @@ typedef struct rule_formula {
 
 #define RULE_CHAIN 6u /* formulas joined by commas, "and", "or" */
 
-/* The formulas at `at`: their number, 0 if there is none. `boxed`: only those
- * that hold a box. The last of them ends where the chain does. */
+/* Reads the formulas at `at` and returns their number. With `boxed`, only
+ * formulas that hold a box count. The last one ends where the chain ends. */
 unsigned rule_formulas_at(rule_scan *scan, size_t at, int boxed,
                           rule_formula out[RULE_CHAIN]);
 
@@ -57,32 +57,32 @@ enum rule_tail {
 /* A number, or a sum of numbers, in prose. */
 typedef struct rule_prose {
     rule_text value;
-    int sum;     /* with operators: read as Python reads it */
-    int decimal; /* its comma is a decimal point */
+    int sum;     /* 1: it has operators and is read as Python reads it */
+    int decimal; /* 1: its comma is a decimal point */
     int percent;
-    size_t end; /* of the match, with the mark behind it */
+    size_t end; /* end of the match, including the mark after it */
 } rule_prose;
 
-/* 1 if there is one whose white space or "=" in front stands at `at`. */
+/* Return 1 if `at` is the white space or "=" before a sum or a number. */
 int rule_sum_at(rule_scan *scan, size_t at, int tail, rule_prose *out);
 int rule_number_at(rule_scan *scan, size_t at, int tail, rule_prose *out);
 
-/* 1 if Python reads the sum. */
+/* Returns 1 if Python can evaluate the sum. */
 int rule_is_python_sum(rule_text sum);
 
-/* 1 if "I hope" follows, behind at most a point and a blank. */
+/* Returns 1 if "I hope" follows, after at most a point and a space. */
 int rule_hopes_at(rule_text text, size_t at, size_t *out_end);
 
 enum {
     RULE_KIND_LATEX = 1,  /* formulas and boxes */
     RULE_KIND_NUMBER = 2, /* numbers and sums */
-    RULE_KIND_LAST = 4    /* wherever they stand: the last one */
+    RULE_KIND_LAST = 4    /* the last one, whatever announces it */
 };
 
-/* The first answer of a response that can be read, else the first that is
- * there, into `m->a`. 0 if there is none. */
+/* Copies to `m->a` the first answer of a response that can be parsed, else the
+ * first answer. Returns 0 if there is none. */
 int rule_find_answer(rule_math *m, rule_text response, unsigned kinds);
-/* The same for a ground truth, which may also stand without any mark. */
+/* The same for a ground truth, which needs no mark around it. */
 void rule_find_truth(rule_math *m, rule_text truth);
 
 #endif

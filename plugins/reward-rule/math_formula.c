@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Formulas between delimiters, alone or joined by commas and words.
+ * Finds formulas between delimiters, single or joined by commas and words.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ static size_t seek_mark(rule_text text, int mark, size_t from)
     static const char *const marks[] = { "$$",  "$",  "\\]",
                                          "\\)", "\n", "\\boxed{" };
     for (;;) {
-        size_t at = from + rule_seek(rule_from(text, from), marks[mark]);
+        size_t at = from + rule_seek(rule_text_from(text, from), marks[mark]);
         int escaped = mark == RULE_MARK_DOLLAR && at < text.size && at &&
                       text.data[at - 1] == '\\';
         if (!escaped || at >= text.size)
@@ -29,8 +29,8 @@ static size_t seek_mark(rule_text text, int mark, size_t from)
     }
 }
 
-/* The next mark at or behind `from`; text.size without one. */
-static size_t next_mark(rule_scan *scan, int mark, size_t from)
+/* Returns the offset of the next mark from `from` on, or text.size. */
+static size_t find_next_mark(rule_scan *scan, int mark, size_t from)
 {
     if (from >= scan->text.size)
         return scan->text.size;
@@ -42,32 +42,33 @@ static size_t next_mark(rule_scan *scan, int mark, size_t from)
     return scan->found[mark];
 }
 
-static char char_at(const rule_scan *scan, size_t at)
+static char get_char(const rule_scan *scan, size_t at)
 {
     return at < scan->text.size ? scan->text.data[at] : '\0';
 }
 
-static char char_before(const rule_scan *scan, size_t at)
+static char get_char_before(const rule_scan *scan, size_t at)
 {
     return at ? scan->text.data[at - 1] : '\0';
 }
 
-/* The content from `first` to the mark; nothing if the mark is missing, comes
- * at once, is escaped, or (`one_line`) stands on another line. */
-static int close_at(rule_scan *scan, size_t first, int mark, int one_line,
-                    rule_text *out)
+/* Reads the content from `first` to the closing mark. Fails if the mark is
+ * missing, is escaped, leaves no content, or, with `one_line`, is on another
+ * line. */
+static int find_close(rule_scan *scan, size_t first, int mark, int one_line,
+                      rule_text *out)
 {
-    size_t close = next_mark(scan, mark, first);
+    size_t close = find_next_mark(scan, mark, first);
     if (close >= scan->text.size || close == first ||
-        char_before(scan, close) == '\\')
+        get_char_before(scan, close) == '\\')
         return 0;
-    if (one_line && next_mark(scan, RULE_MARK_LINE, first) < close)
+    if (one_line && find_next_mark(scan, RULE_MARK_LINE, first) < close)
         return 0;
     *out = (rule_text){ scan->text.data + first, close - first };
     return 1;
 }
 
-static size_t decimal_size(rule_text text)
+static size_t measure_decimal(rule_text text)
 {
     size_t size = rule_begins(text, "-") ? 1 : 0;
     size_t first = size;
@@ -86,20 +87,21 @@ static size_t decimal_size(rule_text text)
     return size;
 }
 
-/* \frac{3}{4} of two numbers needs no delimiters. */
-static int bare_fraction(const rule_scan *scan, size_t at, rule_formula *out)
+/* Reads \frac{3}{4} of two numbers, which needs no delimiters. */
+static int read_bare_fraction(const rule_scan *scan, size_t at,
+                              rule_formula *out)
 {
-    rule_text text = rule_from(scan->text, at);
+    rule_text text = rule_text_from(scan->text, at);
     size_t size = rule_begins(text, "-") ? 1 : 0;
-    if (!rule_begins(rule_from(text, size), "\\frac"))
+    if (!rule_begins(rule_text_from(text, size), "\\frac"))
         return 0;
     size += 5;
     for (int i = 0; i < 2; i++) {
-        rule_text rest = rule_from(text, size);
+        rule_text rest = rule_text_from(text, size);
         if (!rule_begins(rest, "{"))
             return 0;
-        size_t digits = decimal_size(rule_from(rest, 1));
-        if (!digits || !rule_begins(rule_from(rest, digits + 1), "}"))
+        size_t digits = measure_decimal(rule_text_from(rest, 1));
+        if (!digits || !rule_begins(rule_text_from(rest, digits + 1), "}"))
             return 0;
         size += digits + 2;
     }
@@ -108,39 +110,39 @@ static int bare_fraction(const rule_scan *scan, size_t at, rule_formula *out)
     return 1;
 }
 
-/* [x] between white space. */
-static int bracketed(const rule_scan *scan, size_t at, rule_formula *out)
+/* Reads [x] between white space. */
+static int read_bracketed(const rule_scan *scan, size_t at, rule_formula *out)
 {
-    if (!rule_ascii_space(char_at(scan, at)) || char_at(scan, at + 1) != '[')
+    if (!rule_ascii_space(get_char(scan, at)) || get_char(scan, at + 1) != '[')
         return 0;
     size_t close = at + 2;
-    while (close < scan->text.size && !strchr("[]\n", char_at(scan, close)))
+    while (close < scan->text.size && !strchr("[]\n", get_char(scan, close)))
         close++;
-    if (close == at + 2 || char_at(scan, close) != ']' ||
-        !rule_ascii_space(char_at(scan, close + 1)))
+    if (close == at + 2 || get_char(scan, close) != ']' ||
+        !rule_ascii_space(get_char(scan, close + 1)))
         return 0;
     out->inside = (rule_text){ scan->text.data + at + 2, close - at - 2 };
     out->end = close + 2;
     return 1;
 }
 
-static int delimited(rule_scan *scan, size_t at, rule_formula *out)
+static int read_delimited(rule_scan *scan, size_t at, rule_formula *out)
 {
-    rule_text rest = rule_from(scan->text, at);
-    char before = char_before(scan, at);
+    rule_text rest = rule_text_from(scan->text, at);
+    char before = get_char_before(scan, at);
     size_t width = 2;
     int found = 0;
     if (!rest.size || (*rest.data != '$' && *rest.data != '\\') ||
         before == '\\')
         return 0;
     if (rule_begins(rest, "$$"))
-        found = close_at(scan, at + 2, RULE_MARK_DISPLAY, 0, &out->inside);
+        found = find_close(scan, at + 2, RULE_MARK_DISPLAY, 0, &out->inside);
     else if (rule_begins(rest, "\\["))
-        found = close_at(scan, at + 2, RULE_MARK_SQUARE, 0, &out->inside);
+        found = find_close(scan, at + 2, RULE_MARK_SQUARE, 0, &out->inside);
     else if (rule_begins(rest, "\\("))
-        found = close_at(scan, at + 2, RULE_MARK_ROUND, 1, &out->inside);
+        found = find_close(scan, at + 2, RULE_MARK_ROUND, 1, &out->inside);
     else if (*rest.data == '$' && !rule_ascii_digit(before)) {
-        found = close_at(scan, at + 1, RULE_MARK_DOLLAR, 1, &out->inside);
+        found = find_close(scan, at + 1, RULE_MARK_DOLLAR, 1, &out->inside);
         width = 1;
     }
     if (found)
@@ -149,25 +151,25 @@ static int delimited(rule_scan *scan, size_t at, rule_formula *out)
     return found;
 }
 
-/* 1 if the formula holds a box with something in it. */
+/* Returns 1 if the formula holds a box that is not empty. */
 static int holds_box(rule_scan *scan, rule_text inside)
 {
     size_t first = (size_t)(inside.data - scan->text.data);
-    size_t at = next_mark(scan, RULE_MARK_BOX, first);
+    size_t at = find_next_mark(scan, RULE_MARK_BOX, first);
     if (at + 9 > first + inside.size)
         return 0;
-    rule_text rest = rule_from(inside, at - first + 8);
+    rule_text rest = rule_text_from(inside, at - first + 8);
     return rule_seek(rest, "}") < rest.size;
 }
 
 static size_t skip_spaces(const rule_scan *scan, size_t at)
 {
-    while (rule_ascii_space(char_at(scan, at)))
+    while (rule_ascii_space(get_char(scan, at)))
         at++;
     return at;
 }
 
-/* A percent sign or its word behind the formula. */
+/* Takes a percent sign, or a word for it, after the formula. */
 static void take_percent(const rule_scan *scan, rule_formula *out)
 {
     static const char *const words[] = { "\\%", "%",   "Percent", "percent",
@@ -175,35 +177,38 @@ static void take_percent(const rule_scan *scan, rule_formula *out)
     size_t at = skip_spaces(scan, out->end);
     out->percent = 0;
     for (size_t i = 0; words[i]; i++)
-        if (rule_begins(rule_from(scan->text, at), words[i])) {
+        if (rule_begins(rule_text_from(scan->text, at), words[i])) {
             out->percent = 1;
             out->end = at + strlen(words[i]);
             return;
         }
-    /* The white space counts as part of the match either way. */
+    /* The white space belongs to the match even without a percent sign. */
     out->end = at;
 }
 
-static int formula_at(rule_scan *scan, size_t at, int boxed, rule_formula *out)
+static int read_formula(rule_scan *scan, size_t at, int boxed,
+                        rule_formula *out)
 {
-    char c = char_at(scan, at);
+    char c = get_char(scan, at);
     if (c != '$' && c != '\\' && c != '-' && !rule_ascii_space(c))
         return 0;
-    int found = delimited(scan, at, out) || bracketed(scan, at, out) ||
-                (!boxed && bare_fraction(scan, at, out));
+    int found = read_delimited(scan, at, out) ||
+                read_bracketed(scan, at, out) ||
+                (!boxed && read_bare_fraction(scan, at, out));
     if (!found || (boxed && !holds_box(scan, out->inside)))
         return 0;
     take_percent(scan, out);
     return 1;
 }
 
-/* Behind a comma, "and", "or", or a comma with one of these at once. */
+/* Returns the offset past a comma, "and", "or", or a comma directly followed by
+ * one of these words, or 0. */
 static size_t skip_joint(const rule_scan *scan, size_t at)
 {
     rule_text rest;
     at = skip_spaces(scan, at);
-    size_t comma = char_at(scan, at) == ',';
-    rest = rule_from(scan->text, at + comma);
+    size_t comma = get_char(scan, at) == ',';
+    rest = rule_text_from(scan->text, at + comma);
     if (rule_begins(rest, "and"))
         return at + comma + 3;
     if (rule_begins(rest, "or"))
@@ -215,13 +220,13 @@ unsigned rule_formulas_at(rule_scan *scan, size_t at, int boxed,
                           rule_formula out[RULE_CHAIN])
 {
     unsigned count = 0;
-    while (count < RULE_CHAIN && formula_at(scan, at, boxed, &out[count])) {
+    while (count < RULE_CHAIN && read_formula(scan, at, boxed, &out[count])) {
         size_t joint = skip_joint(scan, out[count].end);
         count++;
         if (!joint)
             break;
         at = skip_spaces(scan, joint);
-        if (at > joint && char_at(scan, at) == '[')
+        if (at > joint && get_char(scan, at) == '[')
             at--;
     }
     return count;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The math graders.
+ * The math graders: each extracts an answer and compares it with the ground
+ * truth by its own rules.
  */
 #include <stdlib.h>
 
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/math_find.h"
 
-/* Characters that DAPO's scorer reads. */
+/* Number of last characters that DAPO's scorer reads. */
 #define DAPO_TAIL 300u
 
 static xray_status open_math(const rule_config *config, xr_err *err, void **out)
@@ -22,16 +23,17 @@ static void close_math(void *state)
     free(state);
 }
 
-/* A whole solution stands for the content of its last box. */
-static rule_text truth_of(rule_text truth)
+/* A ground truth that is a complete solution stands for the content of its
+ * last box. */
+static rule_text extract_truth(rule_text truth)
 {
     rule_text box = rule_extract_boxed(truth);
     return box.data ? box : truth;
 }
 
-/* Copies an answer out of the buffers that the comparison works on. */
-static int extract(const rule_input *in, rule_text response, int preset,
-                   rule_buffer *out)
+/* Copies the answer out of the buffers that the comparison overwrites. */
+static int extract_answer(const rule_input *in, rule_text response, int preset,
+                          rule_buffer *out)
 {
     rule_math *m = in->state;
     int from = (int)in->config->extract;
@@ -45,59 +47,59 @@ static void grade_hendrycks(const rule_input *in, rule_grade *out)
 {
     rule_math *m = in->state;
     rule_buffer *answer = &m->given;
-    int found = extract(in, in->response, RULE_FROM_BOXED, answer);
+    int found = extract_answer(in, in->response, RULE_FROM_BOXED, answer);
     int right = found && rule_equal_hendrycks(rule_buffer_text(answer),
-                                              truth_of(in->truth), &m->a, &m->b,
-                                              &m->scratch);
-    rule_verdict(in->config, found, right, out);
+                                              extract_truth(in->truth), &m->a,
+                                              &m->b, &m->scratch);
+    rule_grade_outcome(in->config, found, right, out);
 }
 
 static void grade_minerva(const rule_input *in, rule_grade *out)
 {
     static const rule_equality exact = { .single = 1 };
     rule_math *m = in->state;
-    int found = extract(in, in->response, RULE_FROM_MINERVA, &m->given);
+    int found = extract_answer(in, in->response, RULE_FROM_MINERVA, &m->given);
     int right = found && rule_equal_minerva(m, rule_buffer_text(&m->given),
-                                            truth_of(in->truth), &exact);
-    rule_verdict(in->config, found, right, out);
+                                            extract_truth(in->truth), &exact);
+    rule_grade_outcome(in->config, found, right, out);
 }
 
 static void grade_prm800k(const rule_input *in, rule_grade *out)
 {
     rule_math *m = in->state;
-    int found = extract(in, in->response, RULE_FROM_BOXED, &m->given);
+    int found = extract_answer(in, in->response, RULE_FROM_BOXED, &m->given);
     int right = found && rule_equal_prm800k(m, rule_buffer_text(&m->given),
-                                            truth_of(in->truth));
-    rule_verdict(in->config, found, right, out);
+                                            extract_truth(in->truth));
+    rule_grade_outcome(in->config, found, right, out);
 }
 
-/* A strict box is compared as it stands. */
+/* The content of a strict box is compared unchanged. */
 static void grade_dapo(const rule_input *in, rule_grade *out)
 {
     rule_math *m = in->state;
     rule_text tail = rule_last_characters(in->response, DAPO_TAIL);
     if (in->config->extract == RULE_FROM_BOXED) {
         rule_text box = rule_extract_strict_box(tail);
-        rule_verdict(in->config, box.data != NULL,
-                     box.data && rule_equal(box, in->truth, 0), out);
+        rule_grade_outcome(in->config, box.data != NULL,
+                           box.data && rule_equal(box, in->truth, 0), out);
         return;
     }
-    int found = extract(in, tail, RULE_FROM_ANSWER, &m->given);
+    int found = extract_answer(in, tail, RULE_FROM_ANSWER, &m->given);
     int right =
         found && rule_equal_dapo(m, rule_buffer_text(&m->given), in->truth);
-    rule_verdict(in->config, found, right, out);
+    rule_grade_outcome(in->config, found, right, out);
 }
 
-/* slime's copy of DAPO's scorer: end tokens go, and the truth is cut to a whole
- * number. */
+/* slime's copy of DAPO's scorer drops end tokens and cuts the truth to an
+ * integer. */
 static void grade_slime(const rule_input *in, rule_grade *out)
 {
     rule_math *m = in->state;
     rule_text tail = rule_last_characters(in->response, DAPO_TAIL);
-    int found = extract(in, tail, RULE_FROM_ANSWER, &m->given);
+    int found = extract_answer(in, tail, RULE_FROM_ANSWER, &m->given);
     int right =
         found && rule_equal_slime(m, rule_buffer_text(&m->given), in->truth);
-    rule_verdict(in->config, found, right, out);
+    rule_grade_outcome(in->config, found, right, out);
 }
 
 static void grade_verify(const rule_input *in, rule_grade *out)
@@ -107,7 +109,7 @@ static void grade_verify(const rule_input *in, rule_grade *out)
         .tolerance = in->config->tolerance,
         .relation_is_no_set = !in->config->allow_set_relation_comp,
     };
-    int found = extract(in, in->response, RULE_FROM_ANY, &m->found);
+    int found = extract_answer(in, in->response, RULE_FROM_ANY, &m->found);
     int known = 1;
     if (found && in->config->grader == RULE_IS_math_areal)
         known =
@@ -117,7 +119,7 @@ static void grade_verify(const rule_input *in, rule_grade *out)
     int right = found && known && !m->a.full &&
                 rule_math_equal(m, rule_buffer_text(&m->found),
                                 rule_buffer_text(&m->a), &how);
-    rule_verdict(in->config, found, right, out);
+    rule_grade_outcome(in->config, found, right, out);
 }
 
 #define MATH_GRADER(name, own_keys, function)          \

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Environments: matrices, and those that only set text.
+ * Parses LaTeX environments: matrices, and those that only set text.
  */
 #include <string.h>
 
 #include "plugins/reward-rule/math_parse.h"
 
-/* {array}{cc}, {pmatrix}, ... : 1 if it is a matrix. */
-static int take_kind(rule_parser *p)
+/* Takes {array}{cc}, {pmatrix} and so on; returns 1 if it is a matrix. */
+static int take_environment_name(rule_parser *p)
 {
     static const char *const kinds[] = { "matrix",  "pmatrix",     "bmatrix",
                                          "Bmatrix", "smallmatrix", "array",
@@ -23,15 +23,15 @@ static int take_kind(rule_parser *p)
     return 0;
 }
 
-static int at_end(rule_parser *p)
+static int is_at_end(rule_parser *p)
 {
     rule_skip_spaces(p);
     return p->at == p->end ||
            rule_equal(rule_peek_command(p), rule_text_of("end"), 0);
 }
 
-/* One row: its number of entries, 0 on failure. */
-static unsigned parse_row(rule_parser *p, uint16_t matrix)
+/* Parses one row and returns its number of entries, or 0 on failure. */
+static unsigned parse_matrix_row(rule_parser *p, uint16_t matrix)
 {
     unsigned columns = 0;
     do {
@@ -50,15 +50,15 @@ uint16_t rule_parse_environment(rule_parser *p)
 {
     unsigned columns = 0;
     uint16_t rows = 0;
-    if (!take_kind(p) || p->depth++ > RULE_DEPTH)
+    if (!take_environment_name(p) || p->depth++ > RULE_DEPTH)
         return rule_give_up(p);
-    uint16_t node = rule_new(p, RULE_MATRIX, 0, 0);
+    uint16_t node = rule_new_node(p, RULE_MATRIX, 0, 0);
     int bar = p->bar;
     int power = p->power;
     p->bar = 0;
     p->power = 0;
-    while (!p->failed && !at_end(p)) {
-        unsigned width = parse_row(p, node);
+    while (!p->failed && !is_at_end(p)) {
+        unsigned width = parse_matrix_row(p, node);
         if (!width || (columns && width != columns))
             return rule_give_up(p);
         columns = width;
@@ -69,7 +69,7 @@ uint16_t rule_parse_environment(rule_parser *p)
     p->bar = bar;
     p->power = power;
     p->depth--;
-    if (p->failed || !rows || !at_end(p) || !rule_take(p, "\\end") ||
+    if (p->failed || !rows || !is_at_end(p) || !rule_take(p, "\\end") ||
         !rule_take_group(p).data)
         return rule_give_up(p);
     p->tree->node[node].rows = rows;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Minerva's normalisation, which DAPO took over.
+ * Normalises answers as Minerva does; DAPO adopted the same rules.
  */
 #include <string.h>
 
 #include "plugins/reward-rule/math_strip.h"
 
-static const char *const changed[][2] = {
+static const char *const replaced[][2] = {
     { "an ", "" },          { "a ", "" },
     { ".$", "$" },          { "\\$", "" },
     { "\\ ", "" },          { " ", "" },
@@ -27,28 +27,28 @@ static const char *const removed[] = {
     "\\dots",     NULL,
 };
 
-static void take(rule_buffer *s, const rule_buffer *out)
+static void copy_back(rule_buffer *s, const rule_buffer *out)
 {
     memcpy(s->data, out->data, out->size);
     s->size = out->size;
     s->full = out->full;
 }
 
-static size_t line_size(rule_text text)
+static size_t measure_line(rule_text text)
 {
     return rule_seek(text, "\n");
 }
 
-/* A line with two "$" is what stands between them, in "$". */
-static void between_dollars(rule_buffer *s, rule_buffer *out)
+/* Cuts each line that has two "$" down to the part from one to the other. */
+static void keep_between_dollars(rule_buffer *s, rule_buffer *out)
 {
     rule_text rest = rule_buffer_text(s);
     out->size = 0;
     while (rest.size) {
-        size_t size = line_size(rest);
+        size_t size = measure_line(rest);
         rule_text line = { rest.data, size };
         size_t open = rule_seek(line, "$");
-        rule_text inner = rule_from(line, open + 1);
+        rule_text inner = rule_text_from(line, open + 1);
         size_t close = rule_seek(inner, "$");
         if (open < line.size && close < inner.size) {
             rule_buffer_puts(out, "$");
@@ -59,23 +59,23 @@ static void between_dollars(rule_buffer *s, rule_buffer *out)
         }
         if (size < rest.size)
             rule_buffer_puts(out, "\n");
-        rest = rule_from(rest, size + 1);
+        rest = rule_text_from(rest, size + 1);
     }
-    take(s, out);
+    copy_back(s, out);
 }
 
-/* command{x} is x, where the brace closes on its line: the next one, or the
- * last one of the line if `widest`. */
-static void unwrap(rule_buffer *s, const char *command, int widest,
-                   rule_buffer *out)
+/* Replaces command{x} by x if the brace is closed on its line, by the next "}"
+ * or, with `widest`, by the last one of the line. */
+static void unwrap_command(rule_buffer *s, const char *command, int widest,
+                           rule_buffer *out)
 {
     rule_text rest = rule_buffer_text(s);
     size_t at = rule_seek(rest, command);
     out->size = 0;
     while (at < rest.size) {
         size_t first = at + strlen(command);
-        rule_text inner = rule_from(rest, first);
-        inner.size = line_size(inner);
+        rule_text inner = rule_text_from(rest, first);
+        inner.size = measure_line(inner);
         size_t close =
             widest ? rule_seek_last(inner, "}") : rule_seek(inner, "}");
         int found = close < inner.size;
@@ -87,51 +87,51 @@ static void unwrap(rule_buffer *s, const char *command, int widest,
             rule_buffer_add(out, inner.data, inner.size);
             first += inner.size;
         }
-        rest = rule_from(rest, first);
+        rest = rule_text_from(rest, first);
         at = rule_seek(rest, command);
     }
     rule_buffer_add(out, rest.data, rest.size);
-    take(s, out);
+    copy_back(s, out);
 }
 
-static void put_group(rule_buffer *out, rule_text text)
+static void add_group(rule_buffer *out, rule_text text)
 {
     rule_buffer_puts(out, "{");
     rule_buffer_add(out, text.data, text.size);
     rule_buffer_puts(out, "}");
 }
 
-/* frac12 is frac{1}{2}; sqrt2 is sqrt{2}. */
-static void shorthand(rule_buffer *s, const char *word, int arguments,
-                      rule_buffer *out)
+/* Expands frac12 to frac{1}{2} and sqrt2 to sqrt{2}. */
+static void expand_shorthand(rule_buffer *s, const char *word, int arguments,
+                             rule_buffer *out)
 {
     rule_text rest = rule_buffer_text(s);
     size_t at = rule_seek(rest, word);
     out->size = 0;
     while (at < rest.size) {
-        rule_text tail = rule_from(rest, at + strlen(word));
+        rule_text tail = rule_text_from(rest, at + strlen(word));
         rule_text one = { tail.data, rule_char_size(tail) };
-        rule_text left = rule_from(tail, one.size);
+        rule_text left = rule_text_from(tail, one.size);
         rule_text two = { left.data, rule_char_size(left) };
         int fits = one.size && *one.data != '{' &&
                    (arguments == 1 || (two.size && *two.data != '\n'));
         rule_buffer_add(out, rest.data, at + strlen(word));
         if (fits) {
-            put_group(out, one);
+            add_group(out, one);
             tail = left;
         }
         if (fits && arguments == 2) {
-            put_group(out, two);
-            tail = rule_from(left, two.size);
+            add_group(out, two);
+            tail = rule_text_from(left, two.size);
         }
         rest = tail;
         at = rule_seek(rest, word);
     }
     rule_buffer_add(out, rest.data, rest.size);
-    take(s, out);
+    copy_back(s, out);
 }
 
-static void join_digits(rule_buffer *s, rule_buffer *scratch)
+static void join_digit_groups(rule_buffer *s, rule_buffer *scratch)
 {
     size_t digits = 0;
     for (size_t i = 0; i < s->size; i++) {
@@ -152,20 +152,20 @@ void rule_strip_minerva(rule_buffer *s, rule_buffer *scratch)
         s->size -= at + 1;
     }
     scratch->full = s->full;
-    for (size_t i = 0; changed[i][0]; i++)
-        rule_buffer_replace(s, changed[i][0], changed[i][1], scratch);
+    for (size_t i = 0; replaced[i][0]; i++)
+        rule_buffer_replace(s, replaced[i][0], replaced[i][1], scratch);
     for (size_t i = 0; removed[i]; i++)
         rule_buffer_replace(s, removed[i], "", scratch);
     scratch->full = s->full;
-    between_dollars(s, scratch);
-    unwrap(s, "\\text{", 0, scratch);
-    unwrap(s, "\\textbf{", 0, scratch);
-    unwrap(s, "\\overline{", 0, scratch);
-    unwrap(s, "\\boxed{", 1, scratch);
-    shorthand(s, "frac", 2, scratch);
-    shorthand(s, "sqrt", 1, scratch);
+    keep_between_dollars(s, scratch);
+    unwrap_command(s, "\\text{", 0, scratch);
+    unwrap_command(s, "\\textbf{", 0, scratch);
+    unwrap_command(s, "\\overline{", 0, scratch);
+    unwrap_command(s, "\\boxed{", 1, scratch);
+    expand_shorthand(s, "frac", 2, scratch);
+    expand_shorthand(s, "sqrt", 1, scratch);
     rule_buffer_replace(s, "$", "", scratch);
-    join_digits(s, scratch);
+    join_digit_groups(s, scratch);
 }
 
 void rule_strip_dapo(rule_buffer *s, rule_buffer *scratch)

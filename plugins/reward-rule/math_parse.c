@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists, relations, sets, sums and products.
+ * Parses the lists, relations, sets, sums and products of math answers.
  */
 #include <string.h>
 
 #include "plugins/reward-rule/math_parse.h"
 
-/* Factors of a product: they nest to the left. */
+/* Largest number of factors of a product, which nest to the left. */
 #define LONGEST_PRODUCT 128
 
 rule_text rule_rest(const rule_parser *p)
@@ -83,7 +83,7 @@ rule_text rule_take_group(rule_parser *p)
     return none;
 }
 
-uint16_t rule_new(rule_parser *p, int kind, uint16_t a, uint16_t b)
+uint16_t rule_new_node(rule_parser *p, int kind, uint16_t a, uint16_t b)
 {
     uint16_t node = rule_tree_node(p->tree, kind);
     if (!node)
@@ -93,7 +93,7 @@ uint16_t rule_new(rule_parser *p, int kind, uint16_t a, uint16_t b)
     return node;
 }
 
-static int joins(rule_text word)
+static int classify_joint(rule_text word)
 {
     if (rule_equal(word, rule_text_of("and"), 1))
         return 'a';
@@ -115,11 +115,11 @@ int rule_separator(rule_parser *p, int take)
         p->at += name.size + 1;
         rule_text inside = rule_trim(rule_take_group(p));
         if (inside.data && inside.size && *inside.data == ',')
-            inside = rule_trim(rule_from(inside, 1));
-        kind = inside.data ? joins(inside) : 0;
+            inside = rule_trim(rule_text_from(inside, 1));
+        kind = inside.data ? classify_joint(inside) : 0;
     } else if (rule_ascii_letter(*p->at)) {
         rule_text word = rule_peek_word(p);
-        kind = joins(word);
+        kind = classify_joint(word);
         p->at += word.size;
     }
     if (!kind || !take)
@@ -127,7 +127,7 @@ int rule_separator(rule_parser *p, int take)
     return kind;
 }
 
-static int closes(rule_parser *p)
+static int is_at_close(rule_parser *p)
 {
     rule_skip_spaces(p);
     if (p->at == p->end || strchr(")]}&", *p->at))
@@ -184,13 +184,13 @@ static uint16_t parse_ratio(rule_parser *p)
     rule_skip_spaces(p);
     if (p->failed || p->at == p->end || *p->at != ':')
         return node;
-    node = rule_new(p, RULE_RATIO, node, 0);
+    node = rule_new_node(p, RULE_RATIO, node, 0);
     while (!p->failed && rule_take(p, ":"))
         rule_tree_append(p->tree, node, rule_parse_sum(p));
     return node;
 }
 
-static int is_set(const rule_parser *p, uint16_t node)
+static int is_set_node(const rule_parser *p, uint16_t node)
 {
     int kind = p->tree->node[node].kind;
     return kind == RULE_TUPLE || kind == RULE_SET || kind == RULE_UNION ||
@@ -205,7 +205,7 @@ static int take_set_operator(rule_parser *p, uint16_t left)
         return RULE_INTERSECTION;
     if (rule_take(p, "\\setminus") || rule_take(p, "\\backslash"))
         return RULE_WITHOUT;
-    return is_set(p, left) && rule_take(p, "U") ? RULE_UNION : 0;
+    return is_set_node(p, left) && rule_take(p, "U") ? RULE_UNION : 0;
 }
 
 uint16_t rule_parse_union(rule_parser *p)
@@ -216,7 +216,7 @@ uint16_t rule_parse_union(rule_parser *p)
         if (!kind)
             return node;
         uint16_t right = parse_ratio(p);
-        node = rule_new(p, kind, node, right);
+        node = rule_new_node(p, kind, node, right);
     }
 }
 
@@ -229,14 +229,15 @@ static uint16_t parse_clause(rule_parser *p)
     int op = p->failed ? 0 : take_relation(p);
     if (!op)
         return node;
-    node = rule_new(p, RULE_CHAIN, node, 0);
+    node = rule_new_node(p, RULE_CHAIN, node, 0);
     p->tree->node[node].text = left;
     while (op && !p->failed) {
         uint16_t child = rule_parse_union(p);
         if (!child)
             return rule_give_up(p);
-        /* A node that is shared by no one else may carry the relation. */
-        uint16_t link = rule_new(p, RULE_LIST, child, 0);
+        /* The relation is stored in a new node, because the child may be
+         * shared. */
+        uint16_t link = rule_new_node(p, RULE_LIST, child, 0);
         p->tree->node[link].op = (uint8_t)op;
         rule_tree_append(p->tree, node, link);
         op = take_relation(p);
@@ -249,7 +250,7 @@ uint16_t rule_parse_list(rule_parser *p)
     uint16_t first = 0;
     uint16_t list = 0;
     int op = 0;
-    int expected = 1; /* an element, so that a bar opens */
+    int expected = 1; /* 1: an element comes next, so that a bar opens */
     if (p->depth++ > RULE_DEPTH)
         return rule_give_up(p);
     while (!p->failed) {
@@ -259,7 +260,7 @@ uint16_t rule_parse_list(rule_parser *p)
         expected |= separator != 0;
         if (separator)
             continue;
-        if (closes(p) && !(expected && p->at < p->end && *p->at == '|'))
+        if (is_at_close(p) && !(expected && p->at < p->end && *p->at == '|'))
             break;
         if (first && !op)
             return rule_give_up(p);
@@ -267,13 +268,13 @@ uint16_t rule_parse_list(rule_parser *p)
         if (!node)
             return rule_give_up(p);
         if (first && !list)
-            list = rule_new(p, RULE_LIST, first, 0);
+            list = rule_new_node(p, RULE_LIST, first, 0);
         if (list)
             rule_tree_append(p->tree, list, node);
         else
             first = node;
         expected = 0;
-        if (!closes(p) && !rule_separator(p, 0))
+        if (!is_at_close(p) && !rule_separator(p, 0))
             return rule_give_up(p);
     }
     p->depth--;
@@ -302,19 +303,19 @@ uint16_t rule_parse_inside(rule_parser *p, rule_text inside)
     return p->failed ? 0 : node;
 }
 
-static uint16_t negate(rule_parser *p, uint16_t node)
+static uint16_t new_negation(rule_parser *p, uint16_t node)
 {
-    return rule_new(p, RULE_NEGATE, node, 0);
+    return rule_new_node(p, RULE_NEGATE, node, 0);
 }
 
-static uint16_t either(rule_parser *p, uint16_t node, char op)
+static uint16_t new_either(rule_parser *p, uint16_t node, char op)
 {
-    uint16_t out = rule_new(p, RULE_EITHER, node, 0);
+    uint16_t out = rule_new_node(p, RULE_EITHER, node, 0);
     p->tree->node[out].op = (uint8_t)op;
     return out;
 }
 
-/* '+', '-', 'p' for +-, 'm' for -+, 0. */
+/* Takes a sign: returns '+', '-', 'p' for +-, 'm' for -+, or 0. */
 static int take_sign(rule_parser *p)
 {
     rule_skip_spaces(p);
@@ -327,14 +328,14 @@ static int take_sign(rule_parser *p)
     return rule_take(p, "-") ? '-' : 0;
 }
 
-static uint16_t signed_node(rule_parser *p, int sign, uint16_t node)
+static uint16_t apply_sign(rule_parser *p, int sign, uint16_t node)
 {
     if (!node)
         return rule_give_up(p);
     if (sign == '-')
-        return negate(p, node);
+        return new_negation(p, node);
     if (sign == 'p' || sign == 'm')
-        return either(p, node, sign == 'p' ? '+' : '-');
+        return new_either(p, node, sign == 'p' ? '+' : '-');
     return node;
 }
 
@@ -343,20 +344,20 @@ static uint16_t parse_plain_sum(rule_parser *p)
     if (p->depth++ > RULE_DEPTH)
         return rule_give_up(p);
     int sign = take_sign(p);
-    uint16_t node = signed_node(p, sign, rule_parse_term(p));
+    uint16_t node = apply_sign(p, sign, rule_parse_term(p));
     uint16_t sum = 0;
     for (sign = p->failed ? 0 : take_sign(p); sign && !p->failed;
          sign = take_sign(p)) {
-        uint16_t right = signed_node(p, sign, rule_parse_term(p));
+        uint16_t right = apply_sign(p, sign, rule_parse_term(p));
         if (!sum)
-            sum = rule_new(p, RULE_ADD, node, 0);
+            sum = rule_new_node(p, RULE_ADD, node, 0);
         rule_tree_append(p->tree, sum, right);
     }
     p->depth--;
     return sum ? sum : node;
 }
 
-/* Also {a \over b} and {n \choose k}. */
+/* Parses a sum, also {a \over b} and {n \choose k}. */
 uint16_t rule_parse_sum(rule_parser *p)
 {
     uint16_t node = parse_plain_sum(p);
@@ -367,12 +368,12 @@ uint16_t rule_parse_sum(rule_parser *p)
     uint16_t right = parse_plain_sum(p);
     if (!node || !right)
         return rule_give_up(p);
-    node = rule_new(p, over ? RULE_DIVIDE : RULE_CALL, node, right);
+    node = rule_new_node(p, over ? RULE_DIVIDE : RULE_CALL, node, right);
     p->tree->node[node].op = over ? 0 : RULE_BINOMIAL;
     return node;
 }
 
-/* '*', '/', 'm' for the remainder, or 0. */
+/* Takes an operator: returns '*', '/', 'm' for the remainder, or 0. */
 static int take_operator(rule_parser *p)
 {
     static const char *const times[] = { "*", "\\cdot", "\\times", "\\ast",
@@ -385,34 +386,34 @@ static int take_operator(rule_parser *p)
     return rule_take(p, "/") || rule_take(p, "\\div") ? '/' : 0;
 }
 
-static uint16_t signed_factor(rule_parser *p)
+static uint16_t parse_signed_factor(rule_parser *p)
 {
     int sign = take_sign(p);
     if (!sign)
         return rule_parse_factor(p);
     if (p->depth++ > RULE_DEPTH)
         return rule_give_up(p);
-    uint16_t node = signed_node(p, sign, signed_factor(p));
+    uint16_t node = apply_sign(p, sign, parse_signed_factor(p));
     p->depth--;
     return node;
 }
 
 uint16_t rule_parse_term(rule_parser *p)
 {
-    uint16_t node = signed_factor(p);
+    uint16_t node = parse_signed_factor(p);
     for (int count = 0; !p->failed; count++) {
         if (count > LONGEST_PRODUCT)
             return rule_give_up(p);
         int op = p->power ? 0 : take_operator(p);
-        if (!op && (is_set(p, node) || !rule_starts_factor(p)))
+        if (!op && (is_set_node(p, node) || !rule_starts_factor(p)))
             break;
-        uint16_t right = op ? signed_factor(p) : rule_parse_factor(p);
+        uint16_t right = op ? parse_signed_factor(p) : rule_parse_factor(p);
         if (!right)
             return rule_give_up(p);
         int kind = op == '/'   ? RULE_DIVIDE
                    : op == 'm' ? RULE_CALL
                                : RULE_MULTIPLY;
-        node = rule_new(p, kind, node, right);
+        node = rule_new_node(p, kind, node, right);
         if (op == 'm')
             p->tree->node[node].op = RULE_MODULO;
     }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes with exact rational numbers whose numerator and denominator have a
+ * bounded number of limbs.
+ */
 #include "plugins/reward-rule/math_ratio.h"
 
 #include <math.h>
@@ -8,21 +12,21 @@
 
 #define LARGEST_EXPONENT 300
 
-static void big_set(rule_big *out, uint32_t value)
+static void set_big(rule_big *out, uint32_t value)
 {
     memset(out, 0, sizeof(*out));
     out->limb[0] = value;
     out->size = value != 0;
 }
 
-static void big_fit(rule_big *a, uint32_t size)
+static void trim_big(rule_big *a, uint32_t size)
 {
     while (size && !a->limb[size - 1])
         size--;
     a->size = size;
 }
 
-static int big_compare(const rule_big *a, const rule_big *b)
+static int compare_big(const rule_big *a, const rule_big *b)
 {
     if (a->size != b->size)
         return a->size < b->size ? -1 : 1;
@@ -32,7 +36,7 @@ static int big_compare(const rule_big *a, const rule_big *b)
     return 0;
 }
 
-static int big_add(rule_big *a, const rule_big *b)
+static int add_big(rule_big *a, const rule_big *b)
 {
     uint64_t carry = 0;
     for (uint32_t i = 0; i < RULE_LIMBS; i++) {
@@ -40,12 +44,12 @@ static int big_add(rule_big *a, const rule_big *b)
         a->limb[i] = (uint32_t)carry;
         carry >>= 32;
     }
-    big_fit(a, RULE_LIMBS);
+    trim_big(a, RULE_LIMBS);
     return !carry;
 }
 
-/* a - b, where a >= b. */
-static void big_subtract(rule_big *a, const rule_big *b)
+/* Computes a - b; a must be >= b. */
+static void subtract_big(rule_big *a, const rule_big *b)
 {
     uint64_t borrow = 0;
     for (uint32_t i = 0; i < a->size; i++) {
@@ -54,15 +58,15 @@ static void big_subtract(rule_big *a, const rule_big *b)
         borrow = from < take;
         a->limb[i] = (uint32_t)(from + (borrow << 32) - take);
     }
-    big_fit(a, a->size);
+    trim_big(a, a->size);
 }
 
-static int big_multiply(rule_big *a, const rule_big *b)
+static int multiply_big(rule_big *a, const rule_big *b)
 {
     rule_big out;
     if (a->size + b->size > RULE_LIMBS)
         return 0;
-    big_set(&out, 0);
+    set_big(&out, 0);
     for (uint32_t i = 0; i < a->size; i++) {
         uint64_t carry = 0;
         for (uint32_t j = 0; j <= b->size && i + j < RULE_LIMBS; j++) {
@@ -72,12 +76,12 @@ static int big_multiply(rule_big *a, const rule_big *b)
             carry >>= 32;
         }
     }
-    big_fit(&out, a->size + b->size);
+    trim_big(&out, a->size + b->size);
     *a = out;
     return 1;
 }
 
-static int big_scale(rule_big *a, uint32_t factor, uint32_t add)
+static int scale_big(rule_big *a, uint32_t factor, uint32_t add)
 {
     uint64_t carry = add;
     for (uint32_t i = 0; i < RULE_LIMBS; i++) {
@@ -85,12 +89,12 @@ static int big_scale(rule_big *a, uint32_t factor, uint32_t add)
         a->limb[i] = (uint32_t)carry;
         carry >>= 32;
     }
-    big_fit(a, RULE_LIMBS);
+    trim_big(a, RULE_LIMBS);
     return !carry;
 }
 
-/* Mantissa in [0, 2^96) and a power of two. */
-static double big_real(const rule_big *a, int *out_exponent)
+/* Returns a mantissa in [0, 2^96) and a power of two. */
+static double convert_big(const rule_big *a, int *out_exponent)
 {
     double value = 0;
     uint32_t low = a->size > 3 ? a->size - 3 : 0;
@@ -103,40 +107,40 @@ static double big_real(const rule_big *a, int *out_exponent)
 void rule_ratio_set(rule_ratio *out, uint32_t value)
 {
     out->negative = 0;
-    big_set(&out->top, value);
-    big_set(&out->bottom, 1);
+    set_big(&out->top, value);
+    set_big(&out->bottom, 1);
 }
 
-static int scale_ten(rule_ratio *out, int exponent)
+static int scale_by_ten(rule_ratio *out, int exponent)
 {
     rule_big *side = exponent < 0 ? &out->bottom : &out->top;
     int count = exponent < 0 ? -exponent : exponent;
     if (count > LARGEST_EXPONENT)
         return 0;
     while (count-- > 0)
-        if (!big_scale(side, 10, 0))
+        if (!scale_big(side, 10, 0))
             return 0;
     return 1;
 }
 
-/* The digits of \overline{...} at the end of a decimal: they repeat. */
-static int repeat(rule_ratio *out, rule_text tail)
+/* Adds the digits of \overline{...} at the end of a decimal, which repeat. */
+static int append_repeating(rule_ratio *out, rule_text tail)
 {
     rule_big all = out->top;
     rule_big nines;
-    big_set(&nines, 0);
+    set_big(&nines, 0);
     for (size_t i = 0; i < tail.size; i++) {
         if (!rule_ascii_digit(tail.data[i]))
             continue;
-        if (!big_scale(&all, 10, (uint32_t)(tail.data[i] - '0')) ||
-            !big_scale(&nines, 10, 9))
+        if (!scale_big(&all, 10, (uint32_t)(tail.data[i] - '0')) ||
+            !scale_big(&nines, 10, 9))
             return 0;
     }
     if (!nines.size)
         return 1;
-    big_subtract(&all, &out->top);
+    subtract_big(&all, &out->top);
     out->top = all;
-    return big_multiply(&out->bottom, &nines);
+    return multiply_big(&out->bottom, &nines);
 }
 
 int rule_ratio_parse(rule_ratio *out, rule_text digits)
@@ -154,12 +158,13 @@ int rule_ratio_parse(rule_ratio *out, rule_text digits)
             point = 1;
         if (!rule_ascii_digit(c))
             continue;
-        if (!big_scale(&out->top, 10, (uint32_t)(c - '0')))
+        if (!scale_big(&out->top, 10, (uint32_t)(c - '0')))
             return 0;
         exponent -= point;
     }
     if (line < digits.size)
-        return repeat(out, rule_from(digits, line)) && scale_ten(out, exponent);
+        return append_repeating(out, rule_text_from(digits, line)) &&
+               scale_by_ten(out, exponent);
     int power = 0;
     int minus = 0;
     for (i++; i < digits.size; i++) {
@@ -167,36 +172,37 @@ int rule_ratio_parse(rule_ratio *out, rule_text digits)
         if (rule_ascii_digit(digits.data[i]) && power <= LARGEST_EXPONENT)
             power = 10 * power + (digits.data[i] - '0');
     }
-    return scale_ten(out, exponent + (minus ? -power : power));
+    return scale_by_ten(out, exponent + (minus ? -power : power));
 }
 
-/* top and bottom crosswise: a.top * b.bottom and b.top * a.bottom. */
-static int cross(const rule_ratio *a, const rule_ratio *b, rule_big *left,
-                 rule_big *right)
+/* Computes a.top * b.bottom and b.top * a.bottom. */
+static int cross_multiply(const rule_ratio *a, const rule_ratio *b,
+                          rule_big *left, rule_big *right)
 {
     *left = a->top;
     *right = b->top;
-    return big_multiply(left, &b->bottom) && big_multiply(right, &a->bottom);
+    return multiply_big(left, &b->bottom) && multiply_big(right, &a->bottom);
 }
 
 int rule_ratio_add(rule_ratio *a, const rule_ratio *b)
 {
     rule_big left;
     rule_big right;
-    if (!cross(a, b, &left, &right) || !big_multiply(&a->bottom, &b->bottom))
+    if (!cross_multiply(a, b, &left, &right) ||
+        !multiply_big(&a->bottom, &b->bottom))
         return 0;
     if (a->negative == b->negative) {
-        if (!big_add(&left, &right))
+        if (!add_big(&left, &right))
             return 0;
         a->top = left;
         return 1;
     }
-    if (big_compare(&left, &right) >= 0) {
-        big_subtract(&left, &right);
+    if (compare_big(&left, &right) >= 0) {
+        subtract_big(&left, &right);
         a->top = left;
         return 1;
     }
-    big_subtract(&right, &left);
+    subtract_big(&right, &left);
     a->top = right;
     a->negative = b->negative;
     return 1;
@@ -205,8 +211,8 @@ int rule_ratio_add(rule_ratio *a, const rule_ratio *b)
 int rule_ratio_multiply(rule_ratio *a, const rule_ratio *b)
 {
     a->negative ^= b->negative;
-    return big_multiply(&a->top, &b->top) &&
-           big_multiply(&a->bottom, &b->bottom);
+    return multiply_big(&a->top, &b->top) &&
+           multiply_big(&a->bottom, &b->bottom);
 }
 
 int rule_ratio_divide(rule_ratio *a, const rule_ratio *b)
@@ -215,7 +221,7 @@ int rule_ratio_divide(rule_ratio *a, const rule_ratio *b)
     if (!top.size)
         return 0;
     a->negative ^= b->negative;
-    return big_multiply(&a->top, &b->bottom) && big_multiply(&a->bottom, &top);
+    return multiply_big(&a->top, &b->bottom) && multiply_big(&a->bottom, &top);
 }
 
 int rule_ratio_power(rule_ratio *a, const rule_ratio *b)
@@ -257,19 +263,19 @@ int rule_ratio_compare(const rule_ratio *a, const rule_ratio *b)
     int sign_b = b->top.size ? (b->negative ? -1 : 1) : 0;
     if (sign_a != sign_b)
         return sign_a < sign_b ? -1 : 1;
-    if (!cross(a, b, &left, &right))
+    if (!cross_multiply(a, b, &left, &right))
         return 2;
-    return sign_a * big_compare(&left, &right);
+    return sign_a * compare_big(&left, &right);
 }
 
 int rule_ratio_small(const rule_ratio *a, int *out)
 {
     if (a->top.size > 1 || a->bottom.size != 1)
         return 0;
-    uint32_t whole = a->top.limb[0] / a->bottom.limb[0];
-    if (whole * a->bottom.limb[0] != a->top.limb[0] || whole > 999999999u)
+    uint32_t integer = a->top.limb[0] / a->bottom.limb[0];
+    if (integer * a->bottom.limb[0] != a->top.limb[0] || integer > 999999999u)
         return 0;
-    *out = a->negative ? -(int)whole : (int)whole;
+    *out = a->negative ? -(int)integer : (int)integer;
     return 1;
 }
 
@@ -277,8 +283,8 @@ double rule_ratio_real(const rule_ratio *a)
 {
     int up = 0;
     int down = 0;
-    double top = big_real(&a->top, &up);
-    double bottom = big_real(&a->bottom, &down);
+    double top = convert_big(&a->top, &up);
+    double bottom = convert_big(&a->bottom, &down);
     double value = ldexp(top / bottom, up - down);
     return a->negative ? -value : value;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exact rational numbers of bounded size. Every operation returns 0 when the
+ * Exact rational numbers of bounded size. Every operation returns 0 if the
  * result would not fit; nothing is ever rounded.
  */
 #ifndef RULE_MATH_RATIO_H
@@ -13,7 +13,7 @@
 #define RULE_LIMBS 36u /* of 32 bits: 346 decimal digits */
 
 typedef struct rule_big {
-    uint32_t size; /* limbs in use, the last one is not 0 */
+    uint32_t size; /* limbs in use; the last one is not 0 */
     uint32_t limb[RULE_LIMBS];
 } rule_big;
 
@@ -24,17 +24,17 @@ typedef struct rule_ratio {
 } rule_ratio;
 
 void rule_ratio_set(rule_ratio *out, uint32_t value);
-/* Digits, a decimal point, an exponent and a repeating tail
- * (0.1\overline{6}); commas, spaces and other marks do not count. */
+/* Reads digits, a decimal point, an exponent and a repeating tail
+ * (0.1\overline{6}); ignores commas, spaces and other marks. */
 int rule_ratio_parse(rule_ratio *out, rule_text digits);
 int rule_ratio_add(rule_ratio *a, const rule_ratio *b);
 int rule_ratio_multiply(rule_ratio *a, const rule_ratio *b);
 int rule_ratio_divide(rule_ratio *a, const rule_ratio *b);
 int rule_ratio_power(rule_ratio *a, const rule_ratio *b);
-/* -1, 0, 1, or 2 when it cannot be told. */
+/* Returns -1, 0 or 1, or 2 if the comparison does not fit. */
 int rule_ratio_compare(const rule_ratio *a, const rule_ratio *b);
 int rule_ratio_is_zero(const rule_ratio *a);
-/* 1 and the value if it is a whole number of at most 9 digits. */
+/* Returns 1 and the value if it is an integer of at most 9 digits. */
 int rule_ratio_small(const rule_ratio *a, int *out);
 double rule_ratio_real(const rule_ratio *a);
 

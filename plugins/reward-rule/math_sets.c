@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets of the real line and relations of one variable are compared as what
- * they say of a number: at their ends, beside them, between them, on a grid,
- * and beside every place where one of them changes its mind.
+ * Compares sets of the real line and relations of one variable by which
+ * numbers they contain: at their ends and beside them, between them, on a
+ * grid, and on both sides of every point at which one of them changes.
  */
 #include <math.h>
 
 #include "plugins/reward-rule/math_equal.h"
 
-#define ENDS 40
-#define POINTS 512
-#define GRID 25
-#define HALVINGS 60
+#define ENDS 40     /* end points of the sets that are kept */
+#define POINTS 512  /* numbers at which the sets are compared */
+#define GRID 25     /* points of the grid on each side of 0 */
+#define HALVINGS 60 /* steps of the search for a change */
 
 typedef struct line {
     rule_tree *tree;
@@ -22,7 +22,7 @@ typedef struct line {
     double point[POINTS];
 } line;
 
-static double room(double x)
+static double get_tolerance(double x)
 {
     return 1e-9 * (fabs(x) > 1 ? fabs(x) : 1);
 }
@@ -30,11 +30,12 @@ static double room(double x)
 static int is_reals(const rule_tree *tree, const rule_node *n)
 {
     return n->kind == RULE_NAME && n->name < RULE_NAMES &&
-           (tree->name[n->name] == rule_hash(rule_text_of("\\mathbb{R}")) ||
-            tree->name[n->name] == rule_hash(rule_text_of("R")));
+           (tree->name[n->name] ==
+                rule_hash_name(rule_text_of("\\mathbb{R}")) ||
+            tree->name[n->name] == rule_hash_name(rule_text_of("R")));
 }
 
-static int is_relation(const rule_tree *tree, const rule_node *n)
+static int is_inequality(const rule_tree *tree, const rule_node *n)
 {
     if (n->kind != RULE_CHAIN)
         return 0;
@@ -49,7 +50,7 @@ int rule_is_relation(const rule_tree *tree, uint16_t node)
 {
     const rule_node *n = &tree->node[node];
     if (n->kind != RULE_LIST || !n->first)
-        return is_relation(tree, n);
+        return is_inequality(tree, n);
     for (uint16_t child = n->first; child; child = tree->node[child].next)
         if (!rule_is_relation(tree, child))
             return 0;
@@ -66,7 +67,7 @@ static int is_set_node(rule_tree *tree, uint16_t node)
     const rule_node *n = &tree->node[node];
     tree->steps++;
     if (is_pair(n) || n->kind == RULE_SET || is_reals(tree, n) ||
-        is_relation(tree, n))
+        is_inequality(tree, n))
         return 1;
     int joined = n->kind == RULE_LIST || n->kind == RULE_UNION ||
                  n->kind == RULE_INTERSECTION || n->kind == RULE_WITHOUT;
@@ -84,7 +85,8 @@ int rule_is_plain_set(rule_tree *tree, uint16_t node)
     if (n->kind == RULE_LIST)
         return n->first && rule_is_plain_set(tree, n->first);
     return n->kind == RULE_UNION || n->kind == RULE_INTERSECTION ||
-           n->kind == RULE_WITHOUT || is_relation(tree, n) || is_reals(tree, n);
+           n->kind == RULE_WITHOUT || is_inequality(tree, n) ||
+           is_reals(tree, n);
 }
 
 int rule_is_set(rule_tree *tree, uint16_t node)
@@ -92,31 +94,31 @@ int rule_is_set(rule_tree *tree, uint16_t node)
     if (!is_set_node(tree, node) ||
         (rule_contents(tree, node) & (RULE_HAS_OPAQUE | RULE_HAS_MATRIX)))
         return 0;
-    uint64_t names = rule_names(tree, node);
+    uint64_t names = rule_find_names(tree, node);
     for (uint16_t i = 0; i < tree->names; i++)
-        if (tree->name[i] == rule_hash(rule_text_of("\\mathbb{R}")))
+        if (tree->name[i] == rule_hash_name(rule_text_of("\\mathbb{R}")))
             names &= ~((uint64_t)1 << i);
     return !(names & (names - 1));
 }
 
-static int real_at(rule_tree *tree, uint16_t node, double x, double *out)
+static int evaluate_real(rule_tree *tree, uint16_t node, double x, double *out)
 {
     double complex z = 0;
     rule_point point = rule_point_of(0, 1, 1);
     point.bound = 1;
     point.value = x;
     if (!rule_evaluate(tree, node, &point, &z) ||
-        fabs(cimag(z)) > room(creal(z)))
+        fabs(cimag(z)) > get_tolerance(creal(z)))
         return 0;
     *out = creal(z);
     return 1;
 }
 
-static int holds(rule_tree *tree, uint16_t node, double x);
+static int contains_number(rule_tree *tree, uint16_t node, double x);
 
-static int related(int op, double a, double b)
+static int compare_related(int op, double a, double b)
 {
-    double eps = room(fabs(a) > fabs(b) ? a : b);
+    double eps = get_tolerance(fabs(a) > fabs(b) ? a : b);
     int same = fabs(a - b) <= eps;
     switch (op) {
     case RULE_LT:
@@ -134,75 +136,78 @@ static int related(int op, double a, double b)
     }
 }
 
-static int chain_holds(rule_tree *tree, const rule_node *n, double x)
+static int chain_contains(rule_tree *tree, const rule_node *n, double x)
 {
     double left = 0;
     double right = 0;
-    int known = real_at(tree, n->first, x, &left);
+    int known = evaluate_real(tree, n->first, x, &left);
     for (uint16_t link = tree->node[n->first].next; link;
          link = tree->node[link].next) {
         if (tree->node[link].op == RULE_IN) {
-            if (!holds(tree, tree->node[link].first, x))
+            if (!contains_number(tree, tree->node[link].first, x))
                 return 0;
             continue;
         }
-        int next = real_at(tree, link, x, &right);
-        if (!known || !next || !related(tree->node[link].op, left, right))
+        int next = evaluate_real(tree, link, x, &right);
+        if (!known || !next ||
+            !compare_related(tree->node[link].op, left, right))
             return 0;
         left = right;
     }
     return 1;
 }
 
-static int interval_holds(rule_tree *tree, const rule_node *n, double x)
+static int interval_contains(rule_tree *tree, const rule_node *n, double x)
 {
     double low = 0;
     double high = 0;
-    if (!real_at(tree, n->first, x, &low) ||
-        !real_at(tree, tree->node[n->first].next, x, &high))
+    if (!evaluate_real(tree, n->first, x, &low) ||
+        !evaluate_real(tree, tree->node[n->first].next, x, &high))
         return 0;
-    return related(n->op == '[' ? RULE_LE : RULE_LT, low, x) &&
-           related(n->close == ']' ? RULE_LE : RULE_LT, x, high);
+    return compare_related(n->op == '[' ? RULE_LE : RULE_LT, low, x) &&
+           compare_related(n->close == ']' ? RULE_LE : RULE_LT, x, high);
 }
 
-static int any_holds(rule_tree *tree, const rule_node *n, double x, int all)
+static int union_contains(rule_tree *tree, const rule_node *n, double x,
+                          int all)
 {
     for (uint16_t child = n->first; child; child = tree->node[child].next)
-        if (holds(tree, child, x) != all)
+        if (contains_number(tree, child, x) != all)
             return !all;
     return all;
 }
 
-static int set_holds(rule_tree *tree, const rule_node *n, double x)
+static int set_contains(rule_tree *tree, const rule_node *n, double x)
 {
     double value = 0;
     for (uint16_t child = n->first; child; child = tree->node[child].next)
-        if (real_at(tree, child, x, &value) && related(RULE_EQ, value, x))
+        if (evaluate_real(tree, child, x, &value) &&
+            compare_related(RULE_EQ, value, x))
             return 1;
     return 0;
 }
 
-static int holds(rule_tree *tree, uint16_t node, double x)
+static int contains_number(rule_tree *tree, uint16_t node, double x)
 {
     const rule_node *n = &tree->node[node];
     if (tree->steps++ > RULE_STEPS)
         return 0;
     switch (n->kind) {
     case RULE_TUPLE:
-        return interval_holds(tree, n, x);
+        return interval_contains(tree, n, x);
     case RULE_SET:
-        return set_holds(tree, n, x);
+        return set_contains(tree, n, x);
     case RULE_UNION:
-        return any_holds(tree, n, x, 0);
+        return union_contains(tree, n, x, 0);
     case RULE_INTERSECTION:
-        return any_holds(tree, n, x, 1);
+        return union_contains(tree, n, x, 1);
     case RULE_WITHOUT:
-        return holds(tree, n->first, x) &&
-               !holds(tree, tree->node[n->first].next, x);
+        return contains_number(tree, n->first, x) &&
+               !contains_number(tree, tree->node[n->first].next, x);
     case RULE_LIST:
-        return any_holds(tree, n, x, n->op == 'a');
+        return union_contains(tree, n, x, n->op == 'a');
     case RULE_CHAIN:
-        return chain_holds(tree, n, x);
+        return chain_contains(tree, n, x);
     default:
         return is_reals(tree, n);
     }
@@ -218,25 +223,25 @@ static void add_point(line *l, double x)
     l->point[at] = x;
 }
 
-/* The numbers of an answer are where it may change. */
-static void add_ends(line *l, uint16_t node)
+/* Collects the numbers in an answer, because a set can change at these. */
+static void add_end_points(line *l, uint16_t node)
 {
     rule_tree *tree = l->tree;
     double value = 0;
     if (l->ends + 2 > ENDS || tree->steps++ > RULE_STEPS)
         return;
     if (!(rule_contents(tree, node) & RULE_HAS_NAME) &&
-        real_at(tree, node, 0, &value) && fabs(value) < 1e100) {
+        evaluate_real(tree, node, 0, &value) && fabs(value) < 1e100) {
         l->end[l->ends++] = value;
         l->end[l->ends++] = -value;
         return;
     }
     for (uint16_t child = tree->node[node].first; child;
          child = tree->node[child].next)
-        add_ends(l, child);
+        add_end_points(l, child);
 }
 
-static void add_points(line *l)
+static void add_sample_points(line *l)
 {
     for (int i = -GRID; i <= GRID; i++)
         add_point(l, 0.37 * i + 0.011 * i * i * i);
@@ -255,41 +260,44 @@ static void add_points(line *l)
         add_point(l, middle[i]);
 }
 
-static int agree(const line *l, double x)
+static int agree_at_point(const line *l, double x)
 {
-    return holds(l->tree, l->node[0], x) == holds(l->tree, l->node[1], x);
+    return contains_number(l->tree, l->node[0], x) ==
+           contains_number(l->tree, l->node[1], x);
 }
 
-/* Between two points of which `node` holds at one: beside the change. */
-static int agree_between(const line *l, uint16_t node, double low, double high)
+/* Finds, by bisection, where the set `node` changes between two points, and
+ * compares the sets on both sides of the change. */
+static int agree_at_change(const line *l, uint16_t node, double low,
+                           double high)
 {
-    int at_low = holds(l->tree, node, low);
+    int at_low = contains_number(l->tree, node, low);
     for (int i = 0; i < HALVINGS; i++) {
         double middle = low + (high - low) / 2;
-        if (holds(l->tree, node, middle) == at_low)
+        if (contains_number(l->tree, node, middle) == at_low)
             low = middle;
         else
             high = middle;
     }
     double step = 1e-7 * (fabs(low) > 1 ? fabs(low) : 1);
-    return agree(l, low - step) && agree(l, high + step);
+    return agree_at_point(l, low - step) && agree_at_point(l, high + step);
 }
 
 int rule_equal_sets(rule_tree *tree, uint16_t a, uint16_t b)
 {
     line l = { .tree = tree, .node = { a, b } };
-    add_ends(&l, a);
-    add_ends(&l, b);
-    add_points(&l);
+    add_end_points(&l, a);
+    add_end_points(&l, b);
+    add_sample_points(&l);
     for (int i = 0; i < l.points; i++)
-        if (!agree(&l, l.point[i]))
+        if (!agree_at_point(&l, l.point[i]))
             return 0;
     for (int k = 0; k < 2; k++)
         for (int i = 0; i + 1 < l.points; i++) {
-            int changes = holds(tree, l.node[k], l.point[i]) !=
-                          holds(tree, l.node[k], l.point[i + 1]);
+            int changes = contains_number(tree, l.node[k], l.point[i]) !=
+                          contains_number(tree, l.node[k], l.point[i + 1]);
             if (changes &&
-                !agree_between(&l, l.node[k], l.point[i], l.point[i + 1]))
+                !agree_at_change(&l, l.node[k], l.point[i], l.point[i + 1]))
                 return 0;
         }
     return tree->steps <= RULE_STEPS;

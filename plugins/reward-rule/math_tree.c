@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Builds the trees of parsed math answers.
+ */
 #include "plugins/reward-rule/math_tree.h"
 
 #include <string.h>
@@ -33,7 +36,7 @@ void rule_tree_append(rule_tree *tree, uint16_t parent, uint16_t child)
     node->count++;
 }
 
-uint64_t rule_hash(rule_text text)
+uint64_t rule_hash_name(rule_text text)
 {
     static const char skipped[] = " {}$\\";
     uint64_t hash = 0xCBF29CE484222325u;
@@ -45,7 +48,7 @@ uint64_t rule_hash(rule_text text)
 
 uint16_t rule_tree_name(rule_tree *tree, rule_text name)
 {
-    uint64_t hash = rule_hash(name);
+    uint64_t hash = rule_hash_name(name);
     for (uint16_t i = 0; i < tree->names; i++)
         if (tree->name[i] == hash)
             return i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Math answers as trees: cleaning the text, parsing it, values of expressions.
- * Everything is bounded: text (RULE_BUFFER_BYTES), nodes, depth, names, steps.
+ * Math answers as trees: cleaning the text, parsing it, and evaluating
+ * expressions. Text, nodes, depth, names and steps are all bounded.
  */
 #ifndef RULE_MATH_TREE_H
 #define RULE_MATH_TREE_H
@@ -15,14 +15,14 @@
 #define RULE_NODES 1536u
 #define RULE_DEPTH 48
 #define RULE_NAMES 64u
-#define RULE_ENTRIES 64u    /* of a matrix; elements of a list */
+#define RULE_ENTRIES 64u    /* entries of a matrix, elements of a list */
 #define RULE_STEPS 1000000u /* node visits of one comparison */
 #define RULE_INFINITY 1e300 /* the value of \infty */
 
 enum rule_kind {
     RULE_NONE,
     RULE_NUMBER,   /* text: its digits */
-    RULE_NAME,     /* name: a variable or word */
+    RULE_NAME,     /* name: index of a variable or word */
     RULE_CONSTANT, /* op: 'p' pi, 'e', 'i', 'o' infinity */
     RULE_ADD,
     RULE_MULTIPLY,
@@ -32,7 +32,7 @@ enum rule_kind {
     RULE_NEGATE,
     RULE_EITHER, /* +-x; op: '+', or '-' for -+ */
     RULE_CALL,   /* op: rule_function; one or two arguments */
-    RULE_OPAQUE, /* name; a function of its arguments nothing is known of */
+    RULE_OPAQUE, /* name: an unknown function of its arguments */
     RULE_PERCENT,
     RULE_DEGREE,
     RULE_LIST,  /* a, b and c; op 'a' if joined by "and" */
@@ -43,7 +43,7 @@ enum rule_kind {
     RULE_INTERSECTION,
     RULE_WITHOUT,
     RULE_RATIO, /* a:b:c */
-    RULE_CHAIN  /* a < b <= c; the op of a child stands before it */
+    RULE_CHAIN  /* a < b <= c; the op of a child is the relation before it */
 };
 
 enum rule_function {
@@ -87,10 +87,10 @@ typedef struct rule_node {
     uint8_t op;
     uint8_t close;
     uint8_t name;
-    uint16_t count; /* of children */
-    uint16_t rows;
-    uint16_t first; /* child, 0: none */
-    uint16_t next;  /* sibling */
+    uint16_t count; /* number of children */
+    uint16_t rows;  /* rows of a matrix */
+    uint16_t first; /* first child, 0: none */
+    uint16_t next;  /* next sibling, 0: none */
     rule_text text;
 } rule_node;
 
@@ -102,44 +102,47 @@ typedef struct rule_tree {
     rule_node node[RULE_NODES];
 } rule_tree;
 
-/* Text without what carries no meaning: "$", spacing commands, sizes, units
- * of currency; signs of Unicode become commands. */
+/* Writes the text without "$", spacing commands, sizes and currency signs,
+ * which carry no meaning, and with signs of Unicode replaced by LaTeX commands.
+ */
 void rule_clean(rule_text text, rule_buffer *out);
 
 /* Empties the tree; node 0 means none. */
 void rule_tree_clear(rule_tree *tree);
 uint16_t rule_tree_node(rule_tree *tree, int kind);
 void rule_tree_append(rule_tree *tree, uint16_t parent, uint16_t child);
-/* Index of a name, RULE_NAMES if there are too many. */
+/* Returns the index of a name, or RULE_NAMES if there are too many. */
 uint16_t rule_tree_name(rule_tree *tree, rule_text name);
-/* A name that does not depend on spaces, braces and sizes. */
-uint64_t rule_hash(rule_text text);
+/* Hashes a name; spaces, braces, "$" and backslashes do not count. */
+uint64_t rule_hash_name(rule_text text);
 
-/* A whole cleaned answer, 0 if it is no formula we know. The text must outlive
- * the tree. Several answers may share a tree. */
+/* Parses a complete cleaned answer and returns its root, or 0 if it is not a
+ * formula that the parser knows. The text must outlive the tree. Several
+ * answers may share a tree. */
 uint16_t rule_parse(rule_tree *tree, rule_text text);
 
-/* Where an expression is evaluated. */
+/* The point at which an expression is evaluated, and facts about the
+ * evaluation. */
 typedef struct rule_point {
-    int sample;     /* which values the names have */
-    int sign;       /* of +- */
-    double percent; /* the value of 1% */
-    int bound;      /* every name is `value` */
+    int sample;     /* number of the sample point, which gives names values */
+    int sign;       /* sign that +- takes */
+    double percent; /* value of 1% */
+    int bound;      /* 1: every name has the value `value` */
     double value;
-    int rename; /* names count by their order, from `base` on */
-    /* What came up on the way: */
-    int branch;   /* a root or logarithm outside the positive numbers */
-    double scale; /* largest summand: bounds the cancellation */
+    /* Set by the evaluation: */
+    int branch;   /* 1: a root or logarithm outside of the positive numbers */
+    double scale; /* largest summand, which bounds the cancellation */
 } rule_point;
 
-/* Values at a point; 0 if there is none. */
+/* Evaluates at a point; returns 0 if there is no value. */
 int rule_evaluate(rule_tree *tree, uint16_t node, rule_point *point,
                   double complex *out);
-/* Exactly; 0 if the expression is not rational or too large. */
-int rule_exact(rule_tree *tree, uint16_t node, const rule_point *point,
-               rule_ratio *out);
+/* Evaluates exactly; returns 0 if the expression is not rational or is too
+ * large. */
+int rule_evaluate_exact(rule_tree *tree, uint16_t node, const rule_point *point,
+                        rule_ratio *out);
 
-/* Bits of what occurs below a node. */
+/* Bits of the kinds of nodes that occur below a node. */
 enum {
     RULE_HAS_NAME = 1,
     RULE_HAS_DECIMAL = 2,
@@ -151,14 +154,14 @@ enum {
 unsigned rule_contents(rule_tree *tree, uint16_t node);
 
 typedef struct rule_equality {
-    double tolerance;  /* between numbers of which one has a decimal point */
-    int any_variables; /* f(x) equals f(y) */
-    int single;        /* only expressions: no lists, tuples, relations */
-    /* x >= 1 is not [1, oo) unless the truth is a relation. */
+    double tolerance;  /* between numbers if one has a decimal point */
+    int any_variables; /* 1: f(x) equals f(y) */
+    int single;        /* 1: only expressions, no lists, tuples, relations */
+    /* 1: x >= 1 does not equal [1, oo) unless the truth is a relation. */
     int relation_is_no_set;
 } rule_equality;
 
-/* 1 if two parsed answers are equal. */
+/* Returns 1 if two parsed answers are equal. */
 int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
                      const rule_equality *how);
 

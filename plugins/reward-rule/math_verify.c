@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which place of a response holds its answer, by the order of Math-Verify:
- * "final answer is x. I hope", then "final answer ... is x" and boxes, then
- * "answer: x", then "answer x", then any formula or number. Within one of these
- * the place that ends last comes first; one that cannot be read is passed over.
+ * Finds the answer of a response by Math-Verify's order of preference: "final
+ * answer is x. I hope", then "final answer ... is x" and boxes, then "answer:
+ * x", then "answer x", then any formula or number. Of several candidates of
+ * one kind the one that ends last wins; one that cannot be parsed is skipped.
  */
 #include <string.h>
 
@@ -11,25 +11,25 @@
 
 enum { FORMULAS, BOXED_FORMULAS, BOXES, SUMS, NUMBERS, PATTERNS };
 
-#define KEPT 32u /* the last places of each pattern are tried */
-#define NEAR 50
-#define FAR 100
-#define MOST_BOXES 32u
-#define BOX_GAP 10u  /* boxes that close together are one list */
-#define LIST_GAP 70u /* and these, with a comma or word between them */
+#define KEPT 32u       /* last candidates of each pattern that are tried */
+#define NEAR 50        /* characters from "answer" to the answer */
+#define FAR 100        /* characters from "final answer" to "is" */
+#define MOST_BOXES 32u /* boxes of one list */
+#define BOX_GAP 10u    /* bytes below which two boxes are one list */
+#define LIST_GAP 70u   /* the same with a comma or a word between them */
 
-typedef struct place {
+typedef struct candidate {
     size_t start;
     size_t end;
-    size_t at; /* of the formulas */
+    size_t at; /* offset of the formulas */
     rule_prose prose;
-} place;
+} candidate;
 
 typedef struct finder {
     rule_scan scan;
     unsigned kinds;
     size_t count[PATTERNS];
-    place places[PATTERNS][KEPT];
+    candidate candidates[PATTERNS][KEPT];
 } finder;
 
 static size_t find_word(rule_text text, const char *word, size_t from)
@@ -43,30 +43,31 @@ static size_t find_word(rule_text text, const char *word, size_t from)
     return text.size;
 }
 
-static int space_at(rule_text text, size_t at)
+static int is_space_at(rule_text text, size_t at)
 {
     return at < text.size && rule_ascii_space(text.data[at]);
 }
 
 static size_t skip_spaces(rule_text text, size_t at)
 {
-    while (space_at(text, at))
+    while (is_space_at(text, at))
         at++;
     return at;
 }
 
-static place *add_place(finder *f, int pattern, size_t start, size_t end)
+static candidate *add_candidate(finder *f, int pattern, size_t start,
+                                size_t end)
 {
-    place *p = &f->places[pattern][f->count[pattern]++ % KEPT];
+    candidate *p = &f->candidates[pattern][f->count[pattern]++ % KEPT];
     memset(p, 0, sizeof(*p));
     p->start = start;
     p->end = end;
     return p;
 }
 
-/* ---- what stands at a place ---------------------------------------------- */
+/* ---- candidates at an offset --------------------------------------------- */
 
-/* The end of the formulas at `at`, or 0. */
+/* Adds the formulas at `at` and returns their end, or 0. */
 static size_t add_formulas(finder *f, size_t start, size_t at, int tail)
 {
     rule_formula list[RULE_CHAIN];
@@ -75,7 +76,7 @@ static size_t add_formulas(finder *f, size_t start, size_t at, int tail)
         size_t end = list[count - 1].end;
         if (tail == RULE_TAIL_I_HOPE && !rule_hopes_at(f->scan.text, end, &end))
             continue;
-        add_place(f, FORMULAS, start, end)->at = at;
+        add_candidate(f, FORMULAS, start, end)->at = at;
         return end;
     }
     return 0;
@@ -87,11 +88,12 @@ static size_t add_prose(finder *f, size_t start, size_t at, int tail)
     if (!rule_sum_at(&f->scan, at, tail, &prose) &&
         !rule_number_at(&f->scan, at, tail, &prose))
         return 0;
-    add_place(f, SUMS, start, prose.end)->prose = prose;
+    add_candidate(f, SUMS, start, prose.end)->prose = prose;
     return prose.end;
 }
 
-/* White space may be a formula's or number's own. */
+/* Skips white space, the last character of which may belong to the formula or
+ * number. */
 static size_t add_spaced(finder *f, size_t start, size_t from, int tail,
                          int formulas)
 {
@@ -104,8 +106,8 @@ static size_t add_spaced(finder *f, size_t start, size_t from, int tail,
 
 /* ---- patterns ------------------------------------------------------------ */
 
-/* "final answer is: x. I hope" */
-static size_t hope_at(finder *f, size_t start, int formulas)
+/* Matches "final answer is: x. I hope". */
+static size_t match_hope(finder *f, size_t start, int formulas)
 {
     static const char words[] = "final answer is";
     size_t at = start + sizeof(words) - 1;
@@ -114,20 +116,20 @@ static size_t hope_at(finder *f, size_t start, int formulas)
             (rule_text){ text.data + start, at <= text.size ? at - start : 0 },
             rule_text_of(words), 1))
         return 0;
-    at += rule_begins(rule_from(text, at), ":") ? 1 : 0;
+    at += rule_begins(rule_text_from(text, at), ":") ? 1 : 0;
     return add_spaced(f, start, at, RULE_TAIL_I_HOPE, formulas);
 }
 
-/* "final answer to the question is: x" */
-static size_t final_at(finder *f, size_t start, int formulas)
+/* Matches "final answer to the question is: x". */
+static size_t match_final(finder *f, size_t start, int formulas)
 {
     rule_text text = f->scan.text;
     size_t at = start + strlen("final answer");
     for (int i = 0; i <= FAR && at < text.size; i++) {
         size_t is = skip_spaces(text, at);
-        if (is > at && rule_begins(rule_from(text, is), "is")) {
+        if (is > at && rule_begins(rule_text_from(text, is), "is")) {
             is += 2;
-            is += rule_begins(rule_from(text, is), ":") ? 1 : 0;
+            is += rule_begins(rule_text_from(text, is), ":") ? 1 : 0;
             size_t end = formulas ? add_spaced(f, start, is, 0, 1)
                                   : add_prose(f, start, is, 0);
             if (end)
@@ -135,18 +137,19 @@ static size_t final_at(finder *f, size_t start, int formulas)
         }
         if (!formulas && text.data[at] == '\n')
             return 0;
-        at += rule_char_size(rule_from(text, at));
+        at += rule_char_size(rule_text_from(text, at));
     }
     return 0;
 }
 
-/* "answer is 3 + 4 = x": behind the last "=" of the line. */
-static size_t equation_at(finder *f, size_t start, size_t first)
+/* Matches "answer is 3 + 4 = x": the answer follows the last "=" of the line.
+ */
+static size_t match_equation(finder *f, size_t start, size_t first)
 {
     rule_text text = f->scan.text;
     size_t at = first;
     for (int i = 0; i < FAR && at < text.size && text.data[at] != '\n'; i++)
-        at += rule_char_size(rule_from(text, at));
+        at += rule_char_size(rule_text_from(text, at));
     for (at++; at-- > first;) {
         if (at >= text.size || text.data[at] != '=')
             continue;
@@ -157,34 +160,34 @@ static size_t equation_at(finder *f, size_t start, size_t first)
     return 0;
 }
 
-static size_t near_at(finder *f, size_t start, size_t at, int formulas)
+static size_t match_near(finder *f, size_t start, size_t at, int formulas)
 {
     rule_text text = f->scan.text;
-    size_t end = formulas ? 0 : equation_at(f, start, at);
+    size_t end = formulas ? 0 : match_equation(f, start, at);
     for (int i = 0; !end && i <= NEAR && at < text.size; i++) {
         end = formulas ? add_formulas(f, start, at, RULE_TAIL_ANY)
                        : add_prose(f, start, at, RULE_TAIL_NO_EQUALS);
         if (!formulas && text.data[at] == '\n')
             break;
-        at += rule_char_size(rule_from(text, at));
+        at += rule_char_size(rule_text_from(text, at));
     }
     return end;
 }
 
-static size_t colon_at(finder *f, size_t start, int formulas)
+static size_t match_colon(finder *f, size_t start, int formulas)
 {
     size_t at = start + strlen("answer");
-    return rule_begins(rule_from(f->scan.text, at), ":")
-               ? near_at(f, start, at + 1, formulas)
+    return rule_begins(rule_text_from(f->scan.text, at), ":")
+               ? match_near(f, start, at + 1, formulas)
                : 0;
 }
 
-static size_t answer_at(finder *f, size_t start, int formulas)
+static size_t match_answer(finder *f, size_t start, int formulas)
 {
-    return near_at(f, start, start + strlen("answer"), formulas);
+    return match_near(f, start, start + strlen("answer"), formulas);
 }
 
-/* Every match of a pattern that begins with `word`. */
+/* Finds all matches of a pattern that begins with `word`. */
 static void find_announced(finder *f, const char *word,
                            size_t (*match)(finder *, size_t, int))
 {
@@ -199,7 +202,8 @@ static void find_announced(finder *f, const char *word,
     }
 }
 
-/* Boxes: in formulas, or all that stands from the first to the last brace. */
+/* Finds boxes in formulas, and the text from the first box to the last closing
+ * brace. */
 static void find_boxes(finder *f)
 {
     rule_text text = f->scan.text;
@@ -211,16 +215,16 @@ static void find_boxes(finder *f)
         rule_formula list[RULE_CHAIN];
         unsigned count = rule_formulas_at(&f->scan, at, 1, list);
         if (count)
-            add_place(f, BOXED_FORMULAS, at, list[count - 1].end)->at = at;
+            add_candidate(f, BOXED_FORMULAS, at, list[count - 1].end)->at = at;
         at = count ? list[count - 1].end : at + 1;
     }
     while (last > first + 8 && text.data[last - 1] != '}')
         last--;
     if (last > first + 8)
-        add_place(f, BOXES, first, last);
+        add_candidate(f, BOXES, first, last);
 }
 
-static void find_anything(finder *f)
+static void find_any_candidates(finder *f)
 {
     size_t size = f->scan.text.size;
     size_t end = 0;
@@ -233,37 +237,37 @@ static void find_anything(finder *f)
     for (size_t at = 0; at < size;) {
         int found = rule_sum_at(&f->scan, at, RULE_TAIL_ANY, &prose);
         if (found)
-            add_place(f, SUMS, at, prose.end)->prose = prose;
+            add_candidate(f, SUMS, at, prose.end)->prose = prose;
         at = found ? prose.end : at + 1;
     }
     for (size_t at = 0; at < size;) {
         int found = rule_number_at(&f->scan, at, RULE_TAIL_ANY, &prose);
         if (found)
-            add_place(f, NUMBERS, at, prose.end)->prose = prose;
+            add_candidate(f, NUMBERS, at, prose.end)->prose = prose;
         at = found ? prose.end : at + 1;
     }
 }
 
-static void find_places(finder *f, int step)
+static void find_candidates(finder *f, int step)
 {
     memset(f->count, 0, sizeof(f->count));
     if (step == 0)
-        find_announced(f, "final answer", hope_at);
+        find_announced(f, "final answer", match_hope);
     if (step == 1) {
-        find_announced(f, "final answer", final_at);
+        find_announced(f, "final answer", match_final);
         find_boxes(f);
     }
     if (step == 2)
-        find_announced(f, "answer", colon_at);
+        find_announced(f, "answer", match_colon);
     if (step == 3)
-        find_announced(f, "answer", answer_at);
+        find_announced(f, "answer", match_answer);
     if (step == 4)
-        find_anything(f);
+        find_any_candidates(f);
 }
 
-/* ---- what a place says --------------------------------------------------- */
+/* ---- the answer of a candidate ------------------------------------------- */
 
-static size_t last_box(rule_text text, size_t *out_size)
+static size_t find_last_box(rule_text text, size_t *out_size)
 {
     size_t boxed = rule_seek_last(text, "\\boxed");
     size_t framed = rule_seek_last(text, "\\fbox");
@@ -272,8 +276,9 @@ static size_t last_box(rule_text text, size_t *out_size)
     return second ? framed : boxed;
 }
 
-/* The inside of the brace at the front; nothing if it does not close. */
-static rule_text braced(rule_text text)
+/* Returns the content of the brace at the front, or data NULL if it is never
+ * closed. */
+static rule_text read_braced(rule_text text)
 {
     int depth = 0;
     for (size_t i = 0; i < text.size; i++) {
@@ -293,7 +298,7 @@ static int has_joint(rule_text gap)
         int inner = i && (rule_ascii_letter(gap.data[i - 1]) ||
                           rule_ascii_digit(gap.data[i - 1]));
         for (size_t k = 0; words[k] && !inner; k++) {
-            rule_text rest = rule_from(gap, i);
+            rule_text rest = rule_text_from(gap, i);
             size_t size = strlen(words[k]);
             if (rule_begins(rest, words[k]) &&
                 (rest.size == size || !rule_ascii_letter(rest.data[size])))
@@ -303,38 +308,38 @@ static int has_joint(rule_text gap)
     return 0;
 }
 
-static int joins(rule_text box, rule_text next, rule_text gap)
+static int belong_together(rule_text box, rule_text next, rule_text gap)
 {
     if (gap.size < BOX_GAP)
         return 1;
     return !rule_equal(box, next, 0) && gap.size < LIST_GAP && has_joint(gap);
 }
 
-/* The boxes of a text, from the last one back, as a list; without one the text
- * itself. `all`: however far they are from each other. */
-static void put_boxes(rule_text text, int all, rule_buffer *out)
+/* Adds the boxes of a text as a list, collected from the last one back, or the
+ * text itself if it has none. With `all`, their distance does not matter. */
+static void add_boxes(rule_text text, int all, rule_buffer *out)
 {
     rule_text found[MOST_BOXES];
     unsigned count = 0;
     rule_text rest = text;
     while (count < MOST_BOXES) {
         size_t command = 0;
-        size_t start = last_box(rest, &command);
+        size_t start = find_last_box(rest, &command);
         size_t brace = skip_spaces(rest, start + command);
         if (start >= rest.size || brace >= rest.size)
             break;
         rule_text box = { NULL, 0 };
         if (rest.data[brace] == '{')
-            box = braced(rule_from(rest, brace));
+            box = read_braced(rule_text_from(rest, brace));
         if (!box.data) {
             if (!count)
-                found[count++] = rule_from(rest, brace);
+                found[count++] = rule_text_from(rest, brace);
             break;
         }
         size_t end = (size_t)(box.data - rest.data) + box.size + 1;
         box = rule_trim(box);
         if (count && !all &&
-            !joins(box, found[count - 1], rule_from(rest, end)))
+            !belong_together(box, found[count - 1], rule_text_from(rest, end)))
             break;
         if (!count || !rule_equal(box, found[count - 1], 0))
             found[count++] = box;
@@ -349,7 +354,7 @@ static void put_boxes(rule_text text, int all, rule_buffer *out)
     }
 }
 
-static int can_read(rule_math *m, const rule_buffer *text)
+static int can_parse(rule_math *m, const rule_buffer *text)
 {
     rule_clean(rule_buffer_text(text), &m->clean_a);
     rule_tree_clear(&m->tree);
@@ -357,7 +362,7 @@ static int can_read(rule_math *m, const rule_buffer *text)
            rule_parse(&m->tree, rule_buffer_text(&m->clean_a)) != 0;
 }
 
-/* Of a = b = c that cannot be read, c. */
+/* Keeps c of a = b = c, for a text that cannot be parsed. */
 static int keep_last_side(rule_buffer *text)
 {
     size_t last = 0;
@@ -380,16 +385,17 @@ static int keep_last_side(rule_buffer *text)
 
 static int read_latex(rule_math *m, rule_buffer *text)
 {
-    if (can_read(m, text))
+    if (can_parse(m, text))
         return 1;
     m->spare = *text;
-    if (!keep_last_side(&m->spare) || !can_read(m, &m->spare))
+    if (!keep_last_side(&m->spare) || !can_parse(m, &m->spare))
         return 0;
     *text = m->spare;
     return 1;
 }
 
-/* Several formulas are a list if each can be read, else the first counts. */
+/* Reads several formulas as a list if each can be parsed, else only the first.
+ */
 static int read_formulas(rule_math *m, finder *f, size_t at, int boxed)
 {
     rule_formula list[RULE_CHAIN];
@@ -401,7 +407,7 @@ static int read_formulas(rule_math *m, finder *f, size_t at, int boxed)
     for (unsigned i = 0; i < count; i++) {
         m->b.size = 0;
         m->b.full = 0;
-        put_boxes(list[i].inside, 1, &m->b);
+        add_boxes(list[i].inside, 1, &m->b);
         good += read_latex(m, &m->b) != 0;
         if (i == 0 && !good)
             count = 1;
@@ -416,7 +422,7 @@ static int read_formulas(rule_math *m, finder *f, size_t at, int boxed)
     return good > 0;
 }
 
-/* Without the marks between thousands; a decimal comma is a point. */
+/* Drops the separators of thousands and turns a decimal comma into a point. */
 static int read_prose(rule_math *m, const rule_prose *prose)
 {
     rule_text value = prose->value;
@@ -434,10 +440,11 @@ static int read_prose(rule_math *m, const rule_prose *prose)
     }
     if (prose->percent)
         rule_buffer_puts(&m->a, "\\%");
-    return (!prose->sum || rule_is_python_sum(value)) && can_read(m, &m->a);
+    return (!prose->sum || rule_is_python_sum(value)) && can_parse(m, &m->a);
 }
 
-static int read_place(rule_math *m, finder *f, int pattern, const place *p)
+static int read_candidate(rule_math *m, finder *f, int pattern,
+                          const candidate *p)
 {
     if (pattern == SUMS || pattern == NUMBERS)
         return read_prose(m, &p->prose);
@@ -445,31 +452,33 @@ static int read_place(rule_math *m, finder *f, int pattern, const place *p)
         return read_formulas(m, f, p->at, pattern == BOXED_FORMULAS);
     m->a.size = 0;
     m->a.full = 0;
-    put_boxes((rule_text){ f->scan.text.data + p->start, p->end - p->start }, 0,
+    add_boxes((rule_text){ f->scan.text.data + p->start, p->end - p->start }, 0,
               &m->a);
     return read_latex(m, &m->a);
 }
 
-/* ---- the best place ------------------------------------------------------ */
+/* ---- the best candidate -------------------------------------------------- */
 
-static int comes_first(const place *a, const place *b)
+static int is_better(const candidate *a, const candidate *b)
 {
     return a->end != b->end ? a->end > b->end : a->start < b->start;
 }
 
-/* Takes the best of the places that are left; the pattern, or -1. */
-static int take_best(finder *f, size_t left[PATTERNS], const place **out)
+/* Takes the best of the candidates that are left and returns its pattern, or
+ * -1. */
+static int take_best_candidate(finder *f, size_t left[PATTERNS],
+                               const candidate **out)
 {
     int best = -1;
     for (int i = 0; i < PATTERNS; i++) {
         if (!left[i])
             continue;
-        const place *p =
-            &f->places[i]
-                      [(f->count[i] - 1 -
-                        ((f->count[i] < KEPT ? f->count[i] : KEPT) - left[i])) %
-                       KEPT];
-        if (best < 0 || comes_first(p, *out)) {
+        const candidate *p =
+            &f->candidates[i][(f->count[i] - 1 -
+                               ((f->count[i] < KEPT ? f->count[i] : KEPT) -
+                                left[i])) %
+                              KEPT];
+        if (best < 0 || is_better(p, *out)) {
             *out = p;
             best = i;
         }
@@ -487,13 +496,13 @@ int rule_find_answer(rule_math *m, rule_text response, unsigned kinds)
     rule_scan_open(&f.scan, response);
     for (int step = kinds & RULE_KIND_LAST ? 4 : 0; step < 5; step++) {
         size_t left[PATTERNS];
-        const place *p = NULL;
-        find_places(&f, step);
+        const candidate *p = NULL;
+        find_candidates(&f, step);
         for (int i = 0; i < PATTERNS; i++)
             left[i] = f.count[i] < KEPT ? f.count[i] : KEPT;
-        for (int which = take_best(&f, left, &p); which >= 0;
-             which = take_best(&f, left, &p)) {
-            if (read_place(m, &f, which, p))
+        for (int which = take_best_candidate(&f, left, &p); which >= 0;
+             which = take_best_candidate(&f, left, &p)) {
+            if (read_candidate(m, &f, which, p))
                 return 1;
             if (!fallback && m->a.size)
                 m->given = m->a;

@@ -1,61 +1,64 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds the first or last number of a text.
+ */
 #include "plugins/reward-rule/number.h"
 
 #include <string.h>
 
 #include "core/base/str.h"
 
-/* Longest number read, without its commas; a longer one is none. */
+/* Bytes of the longest number that is read, without its commas. */
 #define NUMBER_CAP 400u
 
-static int digit_at(rule_text text, size_t i)
+static int is_digit_at(rule_text text, size_t i)
 {
     return i < text.size && text.data[i] >= '0' && text.data[i] <= '9';
 }
 
-static int is_at(rule_text text, size_t i, char c)
+static int is_char_at(rule_text text, size_t i, char c)
 {
     return i < text.size && text.data[i] == c;
 }
 
-static size_t digits(rule_text text, size_t i)
+static size_t skip_digits(rule_text text, size_t i)
 {
-    while (digit_at(text, i))
+    while (is_digit_at(text, i))
         i++;
     return i;
 }
 
-/* Past the whole part that starts at `i`: digits, and commas that have three
- * digits behind them. */
-static size_t whole_part(rule_text text, size_t i)
+/* Returns the offset past the integer part that starts at `i`: digits, and
+ * commas before exactly three digits. */
+static size_t skip_integer_part(rule_text text, size_t i)
 {
-    i = digits(text, i);
-    while (is_at(text, i, ',') && digits(text, i + 1) == i + 4)
+    i = skip_digits(text, i);
+    while (is_char_at(text, i, ',') && skip_digits(text, i + 1) == i + 4)
         i += 4;
     return i;
 }
 
-/* Past a number without sign at `i`, or `i`. */
-static size_t unsigned_end(rule_text text, size_t i)
+/* Returns the offset past the number without sign at `i`, or `i`. */
+static size_t find_unsigned_end(rule_text text, size_t i)
 {
     size_t end = i;
-    if (digit_at(text, i))
-        end = whole_part(text, i);
-    else if (!is_at(text, i, '.') || (i && digit_at(text, i - 1)))
+    if (is_digit_at(text, i))
+        end = skip_integer_part(text, i);
+    else if (!is_char_at(text, i, '.') || (i && is_digit_at(text, i - 1)))
         return i;
-    if (is_at(text, end, '.') && digit_at(text, end + 1))
-        end = digits(text, end + 1);
+    if (is_char_at(text, end, '.') && is_digit_at(text, end + 1))
+        end = skip_digits(text, end + 1);
     if (end == i)
         return i;
     size_t power = end + 1;
-    if (!is_at(text, end, 'e') && !is_at(text, end, 'E'))
+    if (!is_char_at(text, end, 'e') && !is_char_at(text, end, 'E'))
         return end;
-    power += is_at(text, power, '-') || is_at(text, power, '+');
-    return digit_at(text, power) ? digits(text, power) : end;
+    power += is_char_at(text, power, '-') || is_char_at(text, power, '+');
+    return is_digit_at(text, power) ? skip_digits(text, power) : end;
 }
 
-/* 1 if the number that starts at `i` has a minus of its own in front. */
-static int negative(rule_text text, size_t i)
+/* Returns 1 if the minus before the number at `i` is its sign. */
+static int has_minus_before(rule_text text, size_t i)
 {
     if (i && text.data[i - 1] == '$')
         i--;
@@ -74,11 +77,11 @@ static int negative(rule_text text, size_t i)
     return !letter && !(before >= '0' && before <= '9') && before != ')';
 }
 
-static int read_number(rule_text text, size_t first, size_t end, double *out)
+static int convert_number(rule_text text, size_t first, size_t end, double *out)
 {
     char buffer[NUMBER_CAP + 2];
     size_t size = 0;
-    if (negative(text, first))
+    if (has_minus_before(text, first))
         buffer[size++] = '-';
     for (size_t i = first; i < end; i++) {
         if (text.data[i] == ',')
@@ -96,7 +99,7 @@ int rule_number_find(rule_text text, int last, double *out)
     size_t first = 0;
     size_t end = 0;
     for (size_t i = 0; i < text.size; i++) {
-        size_t past = unsigned_end(text, i);
+        size_t past = find_unsigned_end(text, i);
         if (past == i)
             continue;
         first = i;
@@ -105,5 +108,5 @@ int rule_number_find(rule_text text, int last, double *out)
             break;
         i = past - 1;
     }
-    return end > first && read_number(text, first, end, out);
+    return end > first && convert_number(text, first, end, out);
 }

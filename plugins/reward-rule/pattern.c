@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Searches text with PCRE2 and bounds the work of a search by a count of
+ * steps.
+ */
 #include "plugins/reward-rule/pattern.h"
 
 #include <stdlib.h>
@@ -9,16 +13,16 @@
 #include <pcre2.h>
 
 struct rule_pattern {
-    pcre2_code *code; /* for UTF-8 */
-    pcre2_code *any;  /* for any bytes: checks the rest of them at each match */
+    pcre2_code *code; /* for valid UTF-8 */
+    pcre2_code *any; /* for any bytes: each match checks the rest of the text */
     pcre2_match_data *data;
     pcre2_match_context *context;
-    uint32_t group; /* 1, or 0: the whole match */
-    size_t steps;   /* left for this search */
-    size_t at;      /* where in the text the last item was tried */
+    uint32_t group; /* 1, or 0: the entire match */
+    size_t steps;   /* steps that are left for this search */
+    size_t at;      /* offset in the text at which the last item was tried */
 };
 
-/* 0 once the steps have run out. */
+/* Returns 0 if there are not enough steps left. */
 static int take_steps(rule_pattern *pattern, size_t count)
 {
     int enough = pattern->steps >= count;
@@ -26,9 +30,10 @@ static int take_steps(rule_pattern *pattern, size_t count)
     return enough;
 }
 
-/* Called before every item of the pattern that is tried. One item may go over
- * much text, as `a*` does, and again from every position. PCRE2's own limit
- * starts anew at every position of the text, so it cannot bound a search. */
+/* PCRE2 calls this before every item of the pattern that it tries. One item may
+ * pass over much text, as `a*` does, and do so again from every position.
+ * PCRE2's own limit restarts at every position of the text, so it cannot bound
+ * a search. */
 static int count_steps(pcre2_callout_block *block, void *ptr)
 {
     rule_pattern *pattern = ptr;
@@ -50,7 +55,7 @@ static int is_utf8(rule_text text)
     return size != 0;
 }
 
-static xray_status bad_pattern(int code, size_t offset, xr_err *err)
+static xray_status report_bad_pattern(int code, size_t offset, xr_err *err)
 {
     PCRE2_UCHAR8 text[256];
     if (pcre2_get_error_message(code, text, sizeof(text)) < 0)
@@ -59,7 +64,7 @@ static xray_status bad_pattern(int code, size_t offset, xr_err *err)
                        ": at offset %zu: %s", offset, (const char *)text);
 }
 
-xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
+xray_status rule_pattern_new(const char *text, int no_group, xr_err *err,
                              rule_pattern **out)
 {
     rule_pattern *pattern = calloc(1, sizeof(*pattern));
@@ -80,7 +85,7 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
         if (code == PCRE2_ERROR_HEAP_FAILED)
             return xr_fail_key(err, XRAY_E_NOMEM, NULL, "pattern",
                                ": out of memory");
-        return bad_pattern(code, offset, err);
+        return report_bad_pattern(code, offset, err);
     }
     pattern->data = pcre2_match_data_create_from_pattern(pattern->code, NULL);
     pattern->context = pcre2_match_context_create(NULL);
@@ -91,7 +96,7 @@ xray_status rule_pattern_new(const char *text, int whole, xr_err *err,
     }
     uint32_t groups = 0;
     (void)pcre2_pattern_info(pattern->code, PCRE2_INFO_CAPTURECOUNT, &groups);
-    pattern->group = !whole && groups > 0;
+    pattern->group = !no_group && groups > 0;
     pcre2_set_callout(pattern->context, count_steps, pattern);
     pcre2_set_match_limit(pattern->context, RULE_PATTERN_STEPS);
     pcre2_set_heap_limit(pattern->context, 64 * 1024); /* KiB */
@@ -110,9 +115,9 @@ void rule_pattern_free(rule_pattern *pattern)
     free(pattern);
 }
 
-/* Where the search goes on: behind the match, and always a character further
- * than it began. */
-static size_t next_start(rule_text text, size_t start, size_t end)
+/* Returns the offset at which the search continues: past the match, and at
+ * least one character after its start. */
+static size_t find_next_start(rule_text text, size_t start, size_t end)
 {
     if (end > start)
         return end;
@@ -122,8 +127,9 @@ static size_t next_start(rule_text text, size_t start, size_t end)
     return start;
 }
 
-/* The match at or behind `start`: pcre2_match's own result. */
-static int match(rule_pattern *pattern, rule_text text, int valid, size_t start)
+/* Searches from `start` on and returns the result of pcre2_match. */
+static int match_from(rule_pattern *pattern, rule_text text, int valid,
+                      size_t start)
 {
     pattern->at = start;
     if (!valid &&
@@ -144,7 +150,7 @@ rule_text rule_pattern_find(rule_pattern *pattern, rule_text text, int last,
     int valid = is_utf8(text);
     pattern->steps = RULE_PATTERN_STEPS;
     while (start <= text.size) {
-        code = match(pattern, text, valid, start);
+        code = match_from(pattern, text, valid, start);
         if (code < 0)
             break;
         uint32_t g = pattern->group;
@@ -155,7 +161,7 @@ rule_text rule_pattern_find(rule_pattern *pattern, rule_text text, int last,
                 (rule_text){ text.data + at[2 * g], at[2 * g + 1] - at[2 * g] };
         if (!last)
             break;
-        start = next_start(text, start, at[1]);
+        start = find_next_start(text, start, at[1]);
     }
     *out_exhausted = code < 0 && code != PCRE2_ERROR_NOMATCH;
     return *out_exhausted ? (rule_text){ NULL, 0 } : found;

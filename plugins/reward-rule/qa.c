@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * qa: exact match and F1 as SQuAD's evaluation has them. search_r1: the same
- * comparison on the last <answer>, scored as verl does.
+ * The grader "qa" computes exact match and F1 as SQuAD's evaluation does;
+ * "search_r1" makes the same comparison on the last <answer> and scores it as
+ * verl does.
  */
 #include <stdlib.h>
 
@@ -12,10 +13,11 @@
 
 typedef struct qa {
     xr_str answer; /* normalised */
-    xr_str truth;
+    xr_str truth;  /* normalised */
     xr_str lower;
     rule_intern words;
-    int64_t *counts; /* [count_cap] of words of the answer not yet matched */
+    int64_t *counts; /* [count_cap] occurrences in the answer, per word, that
+                      * are not matched yet */
     size_t count_cap;
     int failed;
 } qa;
@@ -53,9 +55,9 @@ static int is_article(rule_text word)
            (word.size == 3 && rule_equal(word, rule_text_of("the"), 0));
 }
 
-/* Replaces the articles of `word` that stand between characters of no word with
- * a blank and appends what is left. */
-static void without_articles(rule_text word, xr_str *out)
+/* Appends `word` with each article that is a complete word replaced by a
+ * space. */
+static void append_without_articles(rule_text word, xr_str *out)
 {
     size_t at = 0;
     uint32_t c = 0;
@@ -80,8 +82,9 @@ static void without_articles(rule_text word, xr_str *out)
     }
 }
 
-/* Lower case; no ASCII punctuation; no articles; single blanks. */
-static void normalise(qa *self, rule_text text, xr_str *out)
+/* Appends the text in lower case, without ASCII punctuation and articles, and
+ * with single spaces. */
+static void normalise_text(qa *self, rule_text text, xr_str *out)
 {
     xr_str *lower = &self->lower;
     xr_str_clear(lower);
@@ -92,8 +95,8 @@ static void normalise(qa *self, rule_text text, xr_str *out)
             lower->data[size++] = lower->data[i];
     rule_text plain = { lower->data ? lower->data : "", size };
     size_t marks = out->size;
-    without_articles(plain, out);
-    /* The blanks are set right in place: the result is never longer. */
+    append_without_articles(plain, out);
+    /* The spaces are collapsed in place, because the result is never longer. */
     rule_text loose = { out->data ? out->data + marks : "", out->size - marks };
     size_t to = 0;
     size_t at = 0;
@@ -110,12 +113,12 @@ static void normalise(qa *self, rule_text text, xr_str *out)
     self->failed |= lower->failed || out->failed;
 }
 
-static rule_text text_of(const xr_str *s)
+static rule_text get_text(const xr_str *s)
 {
     return (rule_text){ s->data ? s->data : "", s->size };
 }
 
-static int room(qa *self, size_t words)
+static int reserve_words(qa *self, size_t words)
 {
     if (rule_intern_reset(&self->words, words + 1))
         return -1;
@@ -130,15 +133,15 @@ static int room(qa *self, size_t words)
     return 0;
 }
 
-/* 2 x common / (words of both), words counted as often as they occur; two empty
- * answers agree. */
-static double f1(qa *self, rule_text answer, rule_text truth)
+/* Returns 2 * common words / words of both. A word counts as often as it
+ * occurs. Two empty answers have an F1 of 1. */
+static double compute_f1(qa *self, rule_text answer, rule_text truth)
 {
     size_t at = 0;
     size_t mine = 0;
     size_t theirs = 0;
     size_t common = 0;
-    if (room(self, (answer.size + truth.size) / 2 + 2)) {
+    if (reserve_words(self, (answer.size + truth.size) / 2 + 2)) {
         self->failed = 1;
         return 0;
     }
@@ -172,13 +175,13 @@ typedef struct best {
     int golds;
 } best;
 
-static void compare(qa *self, rule_text gold, best *out)
+static void compare_gold(qa *self, rule_text gold, best *out)
 {
     xr_str_clear(&self->truth);
-    normalise(self, gold, &self->truth);
-    rule_text answer = text_of(&self->answer);
-    rule_text truth = text_of(&self->truth);
-    double share = f1(self, answer, truth);
+    normalise_text(self, gold, &self->truth);
+    rule_text answer = get_text(&self->answer);
+    rule_text truth = get_text(&self->truth);
+    double share = compute_f1(self, answer, truth);
     out->golds++;
     if (rule_equal(answer, truth, 0))
         out->em = 1;
@@ -188,43 +191,44 @@ static void compare(qa *self, rule_text gold, best *out)
         out->f1 = share;
 }
 
-static void compare_list(qa *self, const cJSON *list, best *out)
+static void compare_gold_list(qa *self, const cJSON *list, best *out)
 {
     const cJSON *item = NULL;
     if (cJSON_IsString(list))
-        compare(self, rule_text_of(list->valuestring), out);
+        compare_gold(self, rule_text_of(list->valuestring), out);
     else if (cJSON_IsArray(list))
         cJSON_ArrayForEach(item, list)
         {
             if (cJSON_IsString(item))
-                compare(self, rule_text_of(item->valuestring), out);
+                compare_gold(self, rule_text_of(item->valuestring), out);
         }
 }
 
-/* The ground truth is text, a JSON list of texts, or an object whose "target"
- * is one of these. */
-static best compare_all(qa *self, rule_text answer, rule_text truth)
+/* Compares the answer with every gold answer. The ground truth is a text, a
+ * JSON list of texts, or an object whose "target" is one of these. */
+static best compare_golds(qa *self, rule_text answer, rule_text truth)
 {
     best out = { .em = 0 };
     cJSON *json = NULL;
     self->failed = 0;
     xr_str_clear(&self->answer);
-    normalise(self, answer, &self->answer);
+    normalise_text(self, answer, &self->answer);
     rule_text bare = rule_strip(truth);
     if (bare.size && (*bare.data == '[' || *bare.data == '{') &&
         xr_json_parse(bare.data, bare.size, "ground_truth", NULL, &json) ==
             XRAY_OK) {
-        compare_list(self,
-                     cJSON_IsObject(json) ? xr_json_get(json, "target") : json,
-                     &out);
+        compare_gold_list(
+            self, cJSON_IsObject(json) ? xr_json_get(json, "target") : json,
+            &out);
         cJSON_Delete(json);
     }
     if (!out.golds)
-        compare(self, truth, &out);
+        compare_gold(self, truth, &out);
     return out;
 }
 
-static void score(const rule_input *in, const best *found, rule_grade *out)
+static void score_match(const rule_input *in, const best *found,
+                        rule_grade *out)
 {
     const rule_config *config = in->config;
     double share = found->em;
@@ -232,22 +236,22 @@ static void score(const rule_input *in, const best *found, rule_grade *out)
         share = found->f1;
     else if (config->match == RULE_SUBEM)
         share = found->subem;
-    rule_share(config, share, out);
+    rule_grade_share(config, share, out);
 }
 
 static void grade_qa(const rule_input *in, rule_grade *out)
 {
     qa *self = in->state;
-    best found = compare_all(self, in->response, in->truth);
-    score(in, &found, out);
+    best found = compare_golds(self, in->response, in->truth);
+    score_match(in, &found, out);
     if (!rule_strip(in->response).size)
-        rule_verdict(in->config, 0, out->acc > 0, out);
-    rule_value(out, "em", found.em);
-    rule_value(out, "f1", found.f1);
+        rule_grade_outcome(in->config, 0, out->acc > 0, out);
+    rule_add_value(out, "em", found.em);
+    rule_add_value(out, "f1", found.f1);
     out->failed = self->failed != 0;
 }
 
-static size_t count_of(rule_text text, const char *tag)
+static size_t count_occurrences(rule_text text, const char *tag)
 {
     rule_text needle = rule_text_of(tag);
     size_t count = 0;
@@ -257,9 +261,9 @@ static size_t count_of(rule_text text, const char *tag)
     return count;
 }
 
-/* What the last <answer>...</answer> holds, read from the left as a search for
- * the shortest such runs would; data NULL without one. */
-static rule_text last_answer(rule_text text)
+/* Returns the content of the last <answer>...</answer>, where each match is the
+ * shortest one from the left; data is NULL if there is none. */
+static rule_text find_last_answer(rule_text text)
 {
     rule_text open = rule_text_of("<answer>");
     rule_text close = rule_text_of("</answer>");
@@ -275,22 +279,23 @@ static rule_text last_answer(rule_text text)
     return found;
 }
 
-/* More tags than this of one kind cost a right answer three quarters. */
+/* With more tags of one kind, a right answer loses three quarters of its
+ * score. */
 #define MAX_TAGS 10u
 
 static void grade_search(const rule_input *in, rule_grade *out)
 {
     qa *self = in->state;
-    rule_text answer = last_answer(in->response);
+    rule_text answer = find_last_answer(in->response);
     if (!answer.data) {
-        rule_verdict(in->config, 0, 0, out);
+        rule_grade_outcome(in->config, 0, 0, out);
         return;
     }
-    best found = compare_all(self, answer, in->truth);
-    score(in, &found, out);
+    best found = compare_golds(self, answer, in->truth);
+    score_match(in, &found, out);
     if (in->config->match == RULE_EM && found.em > 0 &&
-        (count_of(in->response, "<answer>") > MAX_TAGS ||
-         count_of(in->response, "</answer>") > MAX_TAGS))
+        (count_occurrences(in->response, "<answer>") > MAX_TAGS ||
+         count_occurrences(in->response, "</answer>") > MAX_TAGS))
         out->score = in->config->score / 4;
     out->failed = self->failed != 0;
 }

@@ -1,8 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The grader "regex" compares what a pattern finds in the response with the
+ * ground truth.
+ */
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/pattern.h"
 
-static xray_status check(const rule_config *config, xr_err *err)
+static xray_status check_regex(const rule_config *config, xr_err *err)
 {
     return *config->pattern ? XRAY_OK
                             : xr_fail_key(err, XRAY_E_CONFIG, NULL, "pattern",
@@ -24,7 +28,7 @@ static void close_pattern(void *state)
     rule_pattern_free(state);
 }
 
-static void grade(const rule_input *in, rule_grade *out)
+static void grade_regex(const rule_input *in, rule_grade *out)
 {
     const rule_config *config = in->config;
     int exhausted = 0;
@@ -33,17 +37,17 @@ static void grade(const rule_input *in, rule_grade *out)
         config->take == RULE_LAST, &exhausted);
     if (exhausted)
         out->remark = "the pattern took too many steps";
-    int right = found.data &&
-                (config->match_only || rule_same(config, found, in->truth));
-    rule_verdict(config, found.data != NULL, right, out);
+    int right = found.data && (config->match_only ||
+                               rule_same_answer(config, found, in->truth));
+    rule_grade_outcome(config, found.data != NULL, right, out);
 }
 
 const rule_grader rule_grader_regex = {
     .keys = RULE_SCORES
     "after pattern take trim ignore_case match_only search_bytes",
     .decides = 1,
-    .check = check,
+    .check = check_regex,
     .open = open_pattern,
     .close = close_pattern,
-    .grade = grade,
+    .grade = grade_regex,
 };

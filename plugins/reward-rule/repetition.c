@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * repetition: max_penalty x (1 - different n-grams / n-grams).
+ * The grader "repetition" scores max_penalty * (1 - distinct n-grams /
+ * n-grams).
  */
 #include <stdlib.h>
 
@@ -10,13 +11,13 @@
 
 typedef struct repetition {
     xr_str lower;
-    int32_t *ids; /* [cap] of words */
+    int32_t *ids; /* [cap] numbers of words */
     size_t cap;
     rule_intern words;
     rule_intern grams;
 } repetition;
 
-static xray_status check(const rule_config *config, xr_err *err)
+static xray_status check_repetition(const rule_config *config, xr_err *err)
 {
     return config->unit == RULE_CHARACTERS
                ? xr_fail_key(err, XRAY_E_CONFIG, NULL, "unit",
@@ -25,8 +26,8 @@ static xray_status check(const rule_config *config, xr_err *err)
                : XRAY_OK;
 }
 
-static xray_status open_state(const rule_config *config, xr_err *err,
-                              void **out)
+static xray_status open_repetition(const rule_config *config, xr_err *err,
+                                   void **out)
 {
     (void)config;
     *out = calloc(1, sizeof(repetition));
@@ -34,7 +35,7 @@ static xray_status open_state(const rule_config *config, xr_err *err,
                 : xr_fail(err, XRAY_E_NOMEM, "repetition: out of memory");
 }
 
-static void close_state(void *state)
+static void close_repetition(void *state)
 {
     repetition *self = state;
     if (!self)
@@ -46,7 +47,7 @@ static void close_state(void *state)
     free(self);
 }
 
-static int room(repetition *self, size_t words)
+static int reserve_words(repetition *self, size_t words)
 {
     if (words > self->cap) {
         int32_t *ids = realloc(self->ids, words * sizeof(*ids));
@@ -58,13 +59,13 @@ static int room(repetition *self, size_t words)
     return rule_intern_reset(&self->words, words);
 }
 
-/* Words between white space, in lower case, as numbers. -1: out of memory. */
+/* Gives each word, in lower case, a number. Returns -1 if memory runs out. */
 static int number_words(repetition *self, rule_text text, size_t *out_count)
 {
     *out_count = 0;
     xr_str_clear(&self->lower);
     rule_lower(text, &self->lower);
-    if (self->lower.failed || room(self, self->lower.size / 2 + 1))
+    if (self->lower.failed || reserve_words(self, self->lower.size / 2 + 1))
         return -1;
     rule_text lower = { self->lower.data, self->lower.size };
     size_t at = 0;
@@ -75,8 +76,8 @@ static int number_words(repetition *self, rule_text text, size_t *out_count)
     return 0;
 }
 
-static int distinct(repetition *self, const int32_t *ids, size_t grams,
-                    size_t size, size_t *out)
+static int count_distinct(repetition *self, const int32_t *ids, size_t grams,
+                          size_t size, size_t *out)
 {
     if (rule_intern_reset(&self->grams, grams))
         return -1;
@@ -88,22 +89,23 @@ static int distinct(repetition *self, const int32_t *ids, size_t grams,
     return 0;
 }
 
-/* The share of n-grams that came before, 0 for a text without n-grams. */
-static double repeated(repetition *self, const int32_t *ids, size_t count,
-                       size_t size, rule_grade *out)
+/* Returns the share of n-grams that occurred before, or 0 for a text without
+ * n-grams. */
+static double measure_repeated(repetition *self, const int32_t *ids,
+                               size_t count, size_t size, rule_grade *out)
 {
     size_t different = 0;
     if (!ids || count < size)
         return 0;
     size_t grams = count - size + 1;
-    if (distinct(self, ids, grams, size, &different)) {
+    if (count_distinct(self, ids, grams, size, &different)) {
         out->failed = 1;
         return 0;
     }
     return 1 - (double)different / (double)grams;
 }
 
-static void grade(const rule_input *in, rule_grade *out)
+static void grade_repetition(const rule_input *in, rule_grade *out)
 {
     repetition *self = in->state;
     const int32_t *ids = in->sample->ids;
@@ -116,18 +118,19 @@ static void grade(const rule_input *in, rule_grade *out)
     }
     double share = 0;
     if (!out->failed)
-        share = repeated(self, ids, count, (size_t)in->config->ngram_size, out);
+        share = measure_repeated(self, ids, count,
+                                 (size_t)in->config->ngram_size, out);
     if (share > 0)
         out->score = share * in->config->max_penalty;
     out->acc = !(share > 0);
     out->answered = 1;
-    rule_value(out, "repeated", share);
+    rule_add_value(out, "repeated", share);
 }
 
 const rule_grader rule_grader_repetition = {
     .keys = "ngram_size max_penalty unit",
-    .check = check,
-    .open = open_state,
-    .close = close_state,
-    .grade = grade,
+    .check = check_repetition,
+    .open = open_repetition,
+    .close = close_repetition,
+    .grade = grade_repetition,
 };

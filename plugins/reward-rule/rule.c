@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rewards by rule: a response is judged, mostly by the ground truth of its row.
- * Samples are judged as they are submitted and answered in that order.
+ * The reward "rule": grades samples when they are submitted, mostly against
+ * the ground truth of their row, and returns the scores in the same order.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 typedef struct rule {
     const xray_host *host;
     rule_judge judge;
-    uint64_t *ids;      /* [cap], first .. count are outstanding */
+    uint64_t *ids;      /* [cap]; those from first to count are outstanding */
     rule_grade *grades; /* [cap] */
     size_t first;
     size_t count;
@@ -53,7 +53,7 @@ static void rule_destroy(void *ptr)
     free(self);
 }
 
-static int reserve(rule *self, uint64_t more)
+static int reserve_grades(rule *self, uint64_t more)
 {
     if (self->first == self->count)
         self->first = self->count = 0;
@@ -74,14 +74,16 @@ static int reserve(rule *self, uint64_t more)
     return 0;
 }
 
-/* The first remark of a run is worth a line, ten thousand are not. */
-static void remark(rule *self, const xray_sample_in *sample, const char *text)
+/* Logs only the first remark of a run, because there may be one per sample. */
+static void report_remark(rule *self, const xray_sample_in *sample,
+                          const char *text)
 {
     if (!text || self->remarked)
         return;
     char line[160];
     (void)snprintf(line, sizeof(line),
-                   "sample %" PRIu64 " has no score of its own: %s (said once)",
+                   "sample %" PRIu64
+                   " could not be graded properly: %s (reported only once)",
                    sample->id, text);
     self->host->log(self->host, XRAY_LOG_WARN, line);
     self->remarked = 1;
@@ -94,7 +96,7 @@ static xray_status rule_submit(void *ptr, const xray_sample_in *samples,
     xr_err err = { "" };
     if (!count)
         return XRAY_OK;
-    if (reserve(self, count))
+    if (reserve_grades(self, count))
         return self->host->fail(self->host, XRAY_E_NOMEM, "submit",
                                 "out of memory");
     rule_grade *grades = self->grades + self->count;
@@ -102,7 +104,7 @@ static xray_status rule_submit(void *ptr, const xray_sample_in *samples,
     for (uint64_t i = 0; i < count; i++, at += stride) {
         const xray_sample_in *sample = (const void *)at;
         rule_judge_sample(&self->judge, sample, &grades[i]);
-        remark(self, sample, grades[i].remark);
+        report_remark(self, sample, grades[i].remark);
         self->ids[self->count + i] = sample->id;
         if (grades[i].failed)
             return self->host->fail(self->host, XRAY_E_NOMEM, "submit",

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds, cuts and compares answers in text that may hold any bytes.
+ */
 #include "plugins/reward-rule/text.h"
 
 #include <string.h>
@@ -10,28 +13,28 @@ rule_text rule_text_of(const char *string)
     return (rule_text){ string, strlen(string) };
 }
 
-static int is_space(char c)
+static int is_ascii_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static int continues(char c)
+static int is_continuation(char c)
 {
     return ((unsigned char)c & 0xC0) == 0x80;
 }
 
 rule_text rule_trim(rule_text text)
 {
-    while (text.size && is_space(text.data[text.size - 1]))
+    while (text.size && is_ascii_space(text.data[text.size - 1]))
         text.size--;
-    while (text.size && is_space(*text.data)) {
+    while (text.size && is_ascii_space(*text.data)) {
         text.data++;
         text.size--;
     }
     return text;
 }
 
-static rule_text from(rule_text text, size_t first)
+static rule_text drop_front(rule_text text, size_t first)
 {
     return (rule_text){ text.data + first, text.size - first };
 }
@@ -41,9 +44,9 @@ rule_text rule_last_characters(rule_text text, size_t count)
     size_t first = text.size;
     while (first && count) {
         first--;
-        count -= !continues(text.data[first]);
+        count -= !is_continuation(text.data[first]);
     }
-    return from(text, first);
+    return drop_front(text, first);
 }
 
 rule_text rule_last_bytes(rule_text text, size_t count)
@@ -51,9 +54,9 @@ rule_text rule_last_bytes(rule_text text, size_t count)
     if (text.size <= count)
         return text;
     size_t first = text.size - count;
-    while (first < text.size && continues(text.data[first]))
+    while (first < text.size && is_continuation(text.data[first]))
         first++;
-    return from(text, first);
+    return drop_front(text, first);
 }
 
 rule_text rule_after(rule_text text, rule_text marker)
@@ -63,14 +66,14 @@ rule_text rule_after(rule_text text, rule_text marker)
     for (size_t end = text.size; end >= marker.size; end--) {
         size_t at = end - marker.size;
         if (memcmp(text.data + at, marker.data, marker.size) == 0)
-            return from(text, end);
+            return drop_front(text, end);
         if (!at)
             break;
     }
     return (rule_text){ NULL, 0 };
 }
 
-static char fold(char c)
+static char fold_case(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
@@ -82,7 +85,7 @@ int rule_equal(rule_text a, rule_text b, int ignore_case)
     if (!ignore_case)
         return a.size == 0 || memcmp(a.data, b.data, a.size) == 0;
     for (size_t i = 0; i < a.size; i++)
-        if (fold(a.data[i]) != fold(b.data[i]))
+        if (fold_case(a.data[i]) != fold_case(b.data[i]))
             return 0;
     return 1;
 }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads, classifies and searches characters of UTF-8 text that may hold any
+ * bytes.
+ */
 #include "plugins/reward-rule/unicode.h"
 
 #include <string.h>
@@ -23,8 +27,8 @@ size_t rule_char_before(rule_text text, size_t end, uint32_t *out)
     for (size_t back = 1; back <= 4 && back <= end; back++) {
         if ((text.data[end - back] & 0xC0) == 0x80)
             continue;
-        rule_text head = { text.data, end };
-        if (rule_char_at(head, end - back, out) == end)
+        rule_text front = { text.data, end };
+        if (rule_char_at(front, end - back, out) == end)
             return end - back;
         break;
     }
@@ -41,7 +45,7 @@ size_t rule_char_count(rule_text text)
     return count;
 }
 
-static utf8proc_category_t category(uint32_t c)
+static utf8proc_category_t get_category(uint32_t c)
 {
     return utf8proc_category((utf8proc_int32_t)c);
 }
@@ -50,7 +54,7 @@ int rule_is_letter(uint32_t c)
 {
     if (c < 0x80)
         return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
-    utf8proc_category_t k = category(c);
+    utf8proc_category_t k = get_category(c);
     return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
 }
 
@@ -58,7 +62,7 @@ int rule_is_mark(uint32_t c)
 {
     if (c < 0x300)
         return 0;
-    utf8proc_category_t k = category(c);
+    utf8proc_category_t k = get_category(c);
     return k >= UTF8PROC_CATEGORY_MN && k <= UTF8PROC_CATEGORY_ME;
 }
 
@@ -66,21 +70,21 @@ int rule_is_upper(uint32_t c)
 {
     if (c < 0x80)
         return c >= 'A' && c <= 'Z';
-    return category(c) == UTF8PROC_CATEGORY_LU;
+    return get_category(c) == UTF8PROC_CATEGORY_LU;
 }
 
 int rule_is_lower(uint32_t c)
 {
     if (c < 0x80)
         return c >= 'a' && c <= 'z';
-    return category(c) == UTF8PROC_CATEGORY_LL;
+    return get_category(c) == UTF8PROC_CATEGORY_LL;
 }
 
 int rule_is_word(uint32_t c)
 {
     if (c < 0x80)
         return rule_is_letter(c) || rule_is_digit(c) || c == '_';
-    utf8proc_category_t k = category(c);
+    utf8proc_category_t k = get_category(c);
     return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
            (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
 }
@@ -89,7 +93,7 @@ int rule_is_digit(uint32_t c)
 {
     if (c < 0x80)
         return c >= '0' && c <= '9';
-    return category(c) == UTF8PROC_CATEGORY_ND;
+    return get_category(c) == UTF8PROC_CATEGORY_ND;
 }
 
 int rule_is_space(uint32_t c)

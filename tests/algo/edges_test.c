@@ -66,11 +66,11 @@ static const combination combinations[] = {
     { { "loss_mode", "dppo_tv", "clip_ratio_c", "3" }, NULL },
     { { "loss_mode", "dppo_kl", "clip_ratio_c", "3" }, NULL },
     { { "loss_mode", "dro" },
-      "create: dro_beta: loss_mode = dro needs a number above 0; verl has no "
-      "default either" },
+      "create: dro_beta: loss_mode = dro needs a number above 0; it has no "
+      "default" },
     { { "loss_mode", "dro", "dro_beta", "0" },
-      "create: dro_beta: loss_mode = dro needs a number above 0; verl has no "
-      "default either" },
+      "create: dro_beta: loss_mode = dro needs a number above 0; it has no "
+      "default" },
     { { "loss_mode", "dro", "dro_beta", "0.001" }, NULL },
     { { "dro_beta", "0" },
       "create: dro_beta: only loss_mode = dro uses it; remove the key or set "
@@ -215,7 +215,7 @@ static void states_are_looked_at(void **state)
                          cases[i].status);
         if (cases[i].status != XRAY_OK)
             assert_string_equal(r.host.reason,
-                                "load: the state is not one this plugin saved");
+                                "load: the state was not saved by this plugin");
         rig_batch_init(&b);
         (void)rig_row(&b, 1, 2, 0, 1);
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
@@ -508,7 +508,7 @@ static void losses_stay_within_the_mini_batch(void **state)
     assert_int_equal(r.ops->select(r.self, &one, b.logp, blob + 1, size),
                      XRAY_E_ARG);
     assert_string_equal(r.host.reason,
-                        "select: the context is not the mini-batch's");
+                        "select: the context belongs to another mini-batch");
     xray_batch bare = b.b;
     bare.old_logp = NULL;
     assert_int_equal(r.ops->select(r.self, &bare, b.logp, blob + 1, size),

@@ -49,7 +49,8 @@ static const struct {
         "seq-mean-token-sum-norm" },
       NULL },
     { { "vf_coef", "0.5" },
-      "create: vf_coef: a critic has a loss of its own and [critic.optim] lr; "
+      "create: vf_coef: a critic has a separate loss, which [critic.optim] lr "
+      "scales; "
       "remove the key or set value_model = policy" },
     { { "vf_coef", "0.5", "value_model", "policy" }, NULL },
     { { "kl_ctrl", "adaptive" },
@@ -116,7 +117,7 @@ static void states_are_looked_at(void **state)
             break;
         assert_int_equal(r.ops->load(r.self, &bad, size), XRAY_E_IO);
         assert_string_equal(r.host.reason,
-                            "load: the state holds a number that cannot be");
+                            "load: the state holds an impossible number");
     }
     good.version++;
     assert_int_equal(r.ops->load(r.self, &good, size), XRAY_E_IO);

@@ -364,7 +364,7 @@ static void state_goes_into_a_checkpoint(void **state)
     assert_true(size > 0 && size < sizeof(blob));
     assert_int_equal(r[0].ops->save(r[0].self, blob, sizeof(blob), &size), 0);
     assert_int_equal(r[1].ops->load(r[1].self, blob, size - 1), XRAY_E_IO);
-    assert_non_null(strstr(r[1].host.reason, "load: state of"));
+    assert_non_null(strstr(r[1].host.reason, "load: the state has"));
     unsigned char spoiled[256];
     memcpy(spoiled, blob, sizeof(spoiled));
     memset(spoiled + size - 8, 0xff, 8); /* a NaN */

@@ -39,7 +39,7 @@ static const struct remark {
     { RIG_KEYS("grader", "numeric"), "1", "one",
       "its ground truth holds no number" },
     { RIG_KEYS("grader", "choice"), "A", "Paris",
-      "its ground truth is no letter or number of an option" },
+      "its ground truth is not the letter or number of an option" },
     { RIG_KEYS("grader", "gpqa"), "A", "Paris", NULL },
     { RIG_KEYS("grader", "overlong", "max_response_length", "5"), "x", "",
       "it has text but no token ids, so its length in tokens is 0" },
@@ -63,7 +63,8 @@ static void remarks_are_of_the_truth(void **state)
             (void)rig_judge(&r, k->response, strlen(k->response), k->truth);
         if (k->said)
             (void)snprintf(want, sizeof(want),
-                           "sample 77 has no score of its own: %s (said once)",
+                           "sample 77 could not be graded properly: %s "
+                           "(reported only once)",
                            k->said);
         if (strcmp(r.host.line, want) != 0 ||
             r.host.warnings != (k->said != NULL))
@@ -102,9 +103,10 @@ static void keys_are_refused_by_their_users(void **state)
                "that grader");
     rig_refuse(RIG_KEYS("score", "2", "max_penalty", "-2"),
                "max_penalty: only grader = repetition uses it");
-    rig_refuse(RIG_KEYS("grader", "length_group", "base", "tag_count"),
-               "base: tag_count does not tell right from wrong; name a grader "
-               "that does");
+    rig_refuse(
+        RIG_KEYS("grader", "length_group", "base", "tag_count"),
+        "base: tag_count does not decide whether an answer is right; name "
+        "a grader that does");
 }
 
 /* ---- scores ------------------------------------------------------------- */

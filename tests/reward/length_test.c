@@ -278,7 +278,7 @@ static void refusals(void **state)
     rig_refuse(RIG_KEYS("grader", "length_group"), "base: grader = length_gr");
     rig_refuse(RIG_KEYS("grader", "cosine", "base", "length",
                         "max_response_length", "5"),
-               "base: length does not tell right from wrong");
+               "base: length does not decide whether an answer is right");
     rig_refuse(RIG_KEYS("grader", "cosine", "base", "regex",
                         "max_response_length", "5"),
                "pattern: grader = regex needs a pattern");

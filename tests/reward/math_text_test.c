@@ -230,14 +230,14 @@ static void latex_as_text(void **state)
     char deep[200] = "";
     (void)state;
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
-        rule_plain(rule_text_of(plain[i].text), &made);
+        rule_latex_to_text(rule_text_of(plain[i].text), &made);
         bad += expect(plain[i].text, plain[i].want);
         bad += made.full != 0;
     }
     assert_int_equal(bad, 0);
     for (int i = 1; i <= 33; i++) {
         strncat(deep, "\\sqrt", 6);
-        rule_plain(rule_text_of(deep), &made);
+        rule_latex_to_text(rule_text_of(deep), &made);
         assert_int_equal(made.full, 0);
     }
 }
@@ -531,9 +531,9 @@ static void buffers_have_a_bound(void **state)
     assert_int_equal(rule_seek_last(t, "x"), 6);
     assert_int_equal(rule_seek(t, "abcabcd"), 6);
     assert_int_equal(rule_seek_last(t, "abcabc"), 0);
-    assert_int_equal(rule_occurs(t, "abc"), 2);
-    assert_int_equal(rule_occurs(rule_text_of("aaa"), "aa"), 1);
-    assert_int_equal(rule_from(t, 9).size, 0);
+    assert_int_equal(rule_count_text(t, "abc"), 2);
+    assert_int_equal(rule_count_text(rule_text_of("aaa"), "aa"), 1);
+    assert_int_equal(rule_text_from(t, 9).size, 0);
     assert_int_equal(rule_char_size(rule_text_of("")), 0);
     assert_int_equal(rule_char_size(rule_text_of("\xC3\xA9x")), 2);
     assert_int_equal(rule_char_size(rule_text_of("\xF0\x9F\x98\x80\x80")), 4);

@@ -155,7 +155,8 @@ static void the_registry_is_whole(void **state)
     for (uint32_t i = 0; i < rule_option_count; i++) {
         int used = strcmp(rule_options[i].name, "grader") == 0;
         for (int64_t g = 0; g < RULE_GRADER_COUNT; g++)
-            used |= rule_uses(rule_grader_at(g)->keys, rule_options[i].name);
+            used |=
+                rule_uses_key(rule_grader_at(g)->keys, rule_options[i].name);
         if (!used)
             fail_msg("no grader uses %s", rule_options[i].name);
         strncat(known, rule_options[i].name, 64);
@@ -166,7 +167,7 @@ static void the_registry_is_whole(void **state)
         (void)snprintf(keys, sizeof(keys), "%s", rule_grader_at(g)->keys);
         char *rest = keys;
         for (char *key; (key = strtok_r(rest, " ", &rest));)
-            if (!rule_uses(known, key))
+            if (!rule_uses_key(known, key))
                 fail_msg("%s: no option %s", rule_grader_name(g), key);
         assert_non_null(rule_grader_at(g)->grade);
     }

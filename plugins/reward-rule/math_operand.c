@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stands between operators: names, functions, brackets, commands.
+ * Parses the operands of math: names, functions, brackets and LaTeX commands.
  */
 #include <string.h>
 
@@ -39,7 +39,7 @@ static const struct {
     { NULL, 0 },
 };
 
-static int function_of(rule_text name)
+static int find_function(rule_text name)
 {
     for (size_t i = 0; functions[i].name; i++)
         if (rule_equal(name, rule_text_of(functions[i].name), 0))
@@ -49,7 +49,7 @@ static int function_of(rule_text name)
 
 uint16_t rule_new_name(rule_parser *p, rule_text text)
 {
-    uint16_t node = rule_new(p, RULE_NAME, 0, 0);
+    uint16_t node = rule_new_node(p, RULE_NAME, 0, 0);
     uint16_t name = rule_tree_name(p->tree, text);
     if (!node || name == RULE_NAMES)
         return rule_give_up(p);
@@ -58,15 +58,15 @@ uint16_t rule_new_name(rule_parser *p, rule_text text)
     return node;
 }
 
-static uint16_t constant(rule_parser *p, char which)
+static uint16_t new_constant(rule_parser *p, char which)
 {
-    uint16_t node = rule_new(p, RULE_CONSTANT, 0, 0);
+    uint16_t node = rule_new_node(p, RULE_CONSTANT, 0, 0);
     p->tree->node[node].op = (uint8_t)which;
     return node;
 }
 
-/* A word is the same in any case. */
-static uint16_t word_name(rule_parser *p, rule_text word)
+/* Makes a name of a word. Names that differ only in case are the same name. */
+static uint16_t new_word_name(rule_parser *p, rule_text word)
 {
     char folded[WORD];
     size_t size = word.size < WORD ? word.size : WORD;
@@ -79,8 +79,10 @@ static uint16_t word_name(rule_parser *p, rule_text word)
     return node;
 }
 
-/* Brackets. `node` is what was between them. */
-static uint16_t bracketed(rule_parser *p, uint16_t node, char open, char close)
+/* Turns `node`, the content of a pair of brackets, into a tuple if it is a
+ * list. */
+static uint16_t close_brackets(rule_parser *p, uint16_t node, char open,
+                               char close)
 {
     if (!node)
         return rule_give_up(p);
@@ -96,8 +98,8 @@ static uint16_t bracketed(rule_parser *p, uint16_t node, char open, char close)
     return node;
 }
 
-/* The list behind an opening bracket. */
-static uint16_t inside_brackets(rule_parser *p, int bar)
+/* Parses the list after an opening bracket. */
+static uint16_t parse_inside_brackets(rule_parser *p, int bar)
 {
     int old_bar = p->bar;
     int old_power = p->power;
@@ -113,33 +115,33 @@ static uint16_t inside_brackets(rule_parser *p, int bar)
 
 static uint16_t parse_bracket(rule_parser *p, char open)
 {
-    uint16_t node = inside_brackets(p, 0);
+    uint16_t node = parse_inside_brackets(p, 0);
     if (p->failed)
         return 0;
     if (open == '<')
-        return rule_take(p, "\\rangle") ? bracketed(p, node, open, '>')
+        return rule_take(p, "\\rangle") ? close_brackets(p, node, open, '>')
                                         : rule_give_up(p);
     if (rule_take(p, ")"))
-        return bracketed(p, node, open, ')');
+        return close_brackets(p, node, open, ')');
     if (rule_take(p, "]") || rule_take(p, "\\rbrack"))
-        return bracketed(p, node, open, ']');
+        return close_brackets(p, node, open, ']');
     return rule_give_up(p);
 }
 
-static uint16_t to_set(rule_parser *p, uint16_t node)
+static uint16_t make_set(rule_parser *p, uint16_t node)
 {
     if (node && p->tree->node[node].kind == RULE_LIST) {
         p->tree->node[node].kind = RULE_SET;
         return node;
     }
-    return rule_new(p, RULE_SET, node, 0);
+    return rule_new_node(p, RULE_SET, node, 0);
 }
 
-/* {x | x > 3}: what it says of x. A comma between conditions means "and". */
+/* Parses the conditions of {x | x > 3}. A comma between them means "and". */
 static uint16_t parse_conditions(rule_parser *p, uint16_t member)
 {
     int kind = p->tree->node[member].kind;
-    uint16_t node = inside_brackets(p, 0);
+    uint16_t node = parse_inside_brackets(p, 0);
     if (!node || !rule_take(p, "\\}") ||
         (kind != RULE_NAME && kind != RULE_CHAIN))
         return rule_give_up(p);
@@ -150,32 +152,32 @@ static uint16_t parse_conditions(rule_parser *p, uint16_t member)
 
 static uint16_t parse_set(rule_parser *p)
 {
-    uint16_t node = inside_brackets(p, 1);
+    uint16_t node = parse_inside_brackets(p, 1);
     if (p->failed)
         return 0;
     if (rule_take(p, "|") || rule_take(p, "\\mid"))
         return node ? parse_conditions(p, node) : rule_give_up(p);
-    return rule_take(p, "\\}") ? to_set(p, node) : rule_give_up(p);
+    return rule_take(p, "\\}") ? make_set(p, node) : rule_give_up(p);
 }
 
-static uint16_t call(rule_parser *p, int op, uint16_t a, uint16_t b)
+static uint16_t new_call(rule_parser *p, int op, uint16_t a, uint16_t b)
 {
     if (!a)
         return rule_give_up(p);
-    uint16_t node = rule_new(p, RULE_CALL, a, b);
+    uint16_t node = rule_new_node(p, RULE_CALL, a, b);
     p->tree->node[node].op = (uint8_t)op;
     return node;
 }
 
-static uint16_t enclosed(rule_parser *p, const char *close, int op)
+static uint16_t parse_enclosed(rule_parser *p, const char *close, int op)
 {
-    uint16_t node = inside_brackets(p, *close == '|');
+    uint16_t node = parse_inside_brackets(p, *close == '|');
     if (p->failed || !rule_take(p, close))
         return rule_give_up(p);
-    return call(p, op, node, 0);
+    return new_call(p, op, node, 0);
 }
 
-/* {x}: a list in it is a set. */
+/* Parses {x}. A list between the braces is a set. */
 static uint16_t parse_group(rule_parser *p)
 {
     rule_text inside = rule_take_group(p);
@@ -183,7 +185,7 @@ static uint16_t parse_group(rule_parser *p)
         return rule_give_up(p);
     uint16_t node = rule_parse_inside(p, inside);
     if (node && p->tree->node[node].kind == RULE_LIST)
-        return to_set(p, node);
+        return make_set(p, node);
     return node ? node : rule_give_up(p);
 }
 
@@ -207,7 +209,7 @@ uint16_t rule_parse_argument(rule_parser *p)
     return rule_parse_inside(p, one);
 }
 
-/* Behind "^": also -1, 12 and (x). */
+/* Parses what follows "^", which may also be -1, 12 or (x). */
 static uint16_t parse_exponent(rule_parser *p)
 {
     rule_skip_spaces(p);
@@ -226,7 +228,7 @@ static uint16_t parse_exponent(rule_parser *p)
     return rule_parse_argument(p);
 }
 
-static int inverse_of(int op)
+static int find_inverse(int op)
 {
     return op == RULE_SIN   ? RULE_ARCSIN
            : op == RULE_COS ? RULE_ARCCOS
@@ -234,7 +236,7 @@ static int inverse_of(int op)
                             : -1;
 }
 
-static uint16_t function_argument(rule_parser *p)
+static uint16_t parse_function_argument(rule_parser *p)
 {
     rule_skip_spaces(p);
     if (rule_take(p, "("))
@@ -258,22 +260,22 @@ static uint16_t parse_function(rule_parser *p, int op)
         if (!rule_take(p, "^"))
             continue;
         rule_text rest = rule_rest(p);
-        if (inverse_of(op) >= 0 &&
+        if (find_inverse(op) >= 0 &&
             (rule_begins(rest, "{-1}") || rule_begins(rest, "-1"))) {
             p->at += *rest.data == '{' ? 4 : 2;
-            op = inverse_of(op);
+            op = find_inverse(op);
         } else {
             exponent = parse_exponent(p);
         }
     }
-    uint16_t node = call(p, op, function_argument(p), base);
-    return exponent && !p->failed ? rule_new(p, RULE_POWER, node, exponent)
+    uint16_t node = new_call(p, op, parse_function_argument(p), base);
+    return exponent && !p->failed ? rule_new_node(p, RULE_POWER, node, exponent)
                                   : node;
 }
 
-/* Subscripts and primes of the name that starts at `start`. One that counts
- * (n-k) makes the name a function of it. */
-static uint16_t with_subscript(rule_parser *p, const char *start)
+/* Parses subscripts and primes of the name that starts at `start`. A subscript
+ * with an operator, such as n-k, makes the name a function of it. */
+static uint16_t parse_subscripted_name(rule_parser *p, const char *start)
 {
     rule_text name = { start, (size_t)(p->at - start) };
     uint16_t index = 0;
@@ -305,7 +307,7 @@ static uint16_t with_subscript(rule_parser *p, const char *start)
     return node;
 }
 
-static uint16_t apply(rule_parser *p, uint16_t node)
+static uint16_t parse_application(rule_parser *p, uint16_t node)
 {
     if (!rule_take(p, "("))
         return node;
@@ -317,28 +319,28 @@ static uint16_t apply(rule_parser *p, uint16_t node)
     return node;
 }
 
-static uint16_t parse_letter(rule_parser *p)
+static uint16_t parse_letter_name(rule_parser *p)
 {
     const char *start = p->at;
     char letter = *start;
     p->at += rule_char_size(rule_rest(p));
     int bare = p->at == p->end || (*p->at != '_' && *p->at != '\'');
     if (bare && (letter == 'e' || letter == 'i'))
-        return constant(p, letter);
-    uint16_t node = with_subscript(p, start);
+        return new_constant(p, letter);
+    uint16_t node = parse_subscripted_name(p, start);
     if (node && letter && strchr("fgh", letter) &&
         p->tree->node[node].kind == RULE_NAME)
-        return apply(p, node);
+        return parse_application(p, node);
     return node;
 }
 
 static uint16_t parse_word(rule_parser *p)
 {
     rule_text word = rule_peek_word(p);
-    int op = function_of(word);
+    int op = find_function(word);
     rule_text shorter = { word.data, word.size ? word.size - 1 : 0 };
     if (op < 0 && word.size > 2)
-        op = function_of(shorter);
+        op = find_function(shorter);
     else
         shorter = word;
     if (op >= 0) {
@@ -349,7 +351,7 @@ static uint16_t parse_word(rule_parser *p)
         p->at += word.size;
         uint16_t node =
             rule_take(p, "(") ? parse_bracket(p, '(') : rule_parse_argument(p);
-        return node ? rule_new(p, RULE_ROOT, node, 0) : rule_give_up(p);
+        return node ? rule_new_node(p, RULE_ROOT, node, 0) : rule_give_up(p);
     }
     int infinite = rule_equal(word, rule_text_of("inf"), 1) ||
                    rule_equal(word, rule_text_of("infinity"), 1) ||
@@ -358,8 +360,8 @@ static uint16_t parse_word(rule_parser *p)
     if (infinite || pi || word.size >= 4)
         p->at += word.size;
     if (infinite || pi)
-        return constant(p, pi ? 'p' : 'o');
-    return word.size >= 4 ? word_name(p, word) : parse_letter(p);
+        return new_constant(p, pi ? 'p' : 'o');
+    return word.size >= 4 ? new_word_name(p, word) : parse_letter_name(p);
 }
 
 static uint16_t parse_text(rule_parser *p)
@@ -378,11 +380,12 @@ static uint16_t parse_text(rule_parser *p)
         return rule_parse_inside(p, inside);
     rule_skip_spaces(p);
     if (p->at < p->end && rule_ascii_digit(*p->at))
-        return rule_parse_factor(p); /* words in front of a number */
-    return word_name(p, inside);
+        return rule_parse_factor(p); /* words before a number */
+    return new_word_name(p, inside);
 }
 
-/* \sum_{k=0}^{n} x and the like: a function of its limits and its body. */
+/* Parses \sum_{k=0}^{n} x and similar operators as a function of their limits
+ * and their body. */
 static uint16_t parse_big_operator(rule_parser *p, rule_text name)
 {
     uint16_t node = 0;
@@ -426,7 +429,7 @@ static uint16_t parse_root(rule_parser *p)
     }
     uint16_t node =
         rule_take(p, "(") ? parse_bracket(p, '(') : rule_parse_argument(p);
-    return node ? rule_new(p, RULE_ROOT, node, degree) : rule_give_up(p);
+    return node ? rule_new_node(p, RULE_ROOT, node, degree) : rule_give_up(p);
 }
 
 static uint16_t parse_pair(rule_parser *p, int kind)
@@ -435,8 +438,8 @@ static uint16_t parse_pair(rule_parser *p, int kind)
     uint16_t b = p->failed ? 0 : rule_parse_argument(p);
     if (!a || !b)
         return rule_give_up(p);
-    return kind == RULE_CALL ? call(p, RULE_BINOMIAL, a, b)
-                             : rule_new(p, kind, a, b);
+    return kind == RULE_CALL ? new_call(p, RULE_BINOMIAL, a, b)
+                             : rule_new_node(p, kind, a, b);
 }
 
 static const struct {
@@ -475,9 +478,9 @@ static uint16_t parse_structure(rule_parser *p, rule_text name)
     if (is_one_of(name, marked)) {
         if (!rule_take_group(p).data)
             p->at += rule_char_size(rule_rest(p));
-        return with_subscript(p, start);
+        return parse_subscripted_name(p, start);
     }
-    return with_subscript(p, start);
+    return parse_subscripted_name(p, start);
 }
 
 static uint16_t parse_command(rule_parser *p)
@@ -491,22 +494,22 @@ static uint16_t parse_command(rule_parser *p)
     p->at += name.size + 1;
     for (size_t i = 0; pairs[i].name; i++)
         if (rule_equal(name, rule_text_of(pairs[i].name), 0))
-            return enclosed(p, pairs[i].close, pairs[i].op);
-    if (function_of(name) >= 0)
-        return parse_function(p, function_of(name));
+            return parse_enclosed(p, pairs[i].close, pairs[i].op);
+    if (find_function(name) >= 0)
+        return parse_function(p, find_function(name));
     if (rule_equal(name, rule_text_of("sqrt"), 0))
         return parse_root(p);
     if (rule_equal(name, rule_text_of("pi"), 0))
-        return constant(p, 'p');
+        return new_constant(p, 'p');
     if (rule_equal(name, rule_text_of("infty"), 0))
-        return constant(p, 'o');
+        return new_constant(p, 'o');
     if (rule_equal(name, rule_text_of("langle"), 0))
         return parse_bracket(p, '<');
     if (rule_equal(name, rule_text_of("begin"), 0))
         return rule_parse_environment(p);
     if (rule_equal(name, rule_text_of("emptyset"), 0) ||
         rule_equal(name, rule_text_of("varnothing"), 0))
-        return rule_new(p, RULE_SET, 0, 0);
+        return rule_new_node(p, RULE_SET, 0, 0);
     if (is_one_of(name, transparent))
         return parse_group(p);
     if (is_one_of(name, prefixes))
@@ -529,11 +532,11 @@ static uint16_t parse_base(rule_parser *p)
     if (c == '\\')
         return parse_command(p);
     if (((unsigned char)c & 0x80) != 0)
-        return parse_letter(p);
+        return parse_letter_name(p);
     p->at++;
     if (c == '(' || c == '[')
         return parse_bracket(p, c);
-    return c == '|' ? enclosed(p, "|", RULE_ABS) : rule_give_up(p);
+    return c == '|' ? parse_enclosed(p, "|", RULE_ABS) : rule_give_up(p);
 }
 
 uint16_t rule_parse_factor(rule_parser *p)
@@ -545,7 +548,7 @@ uint16_t rule_parse_factor(rule_parser *p)
         uint16_t exponent = parse_exponent(p);
         if (!exponent || count > RULE_DEPTH)
             return rule_give_up(p);
-        node = rule_new(p, RULE_POWER, node, exponent);
+        node = rule_new_node(p, RULE_POWER, node, exponent);
         node = rule_parse_units(p, node);
     }
     p->depth--;
@@ -568,7 +571,7 @@ static int starts_command(rule_parser *p)
         return 0;
     if (rule_equal(name, rule_text_of("vert"), 0))
         return 0;
-    return !p->power || function_of(name) < 0;
+    return !p->power || find_function(name) < 0;
 }
 
 int rule_starts_factor(rule_parser *p)
@@ -582,7 +585,7 @@ int rule_starts_factor(rule_parser *p)
     if (c == '(' || c == '[' || c == '|')
         return !p->power && (c != '|' || !p->bar);
     if (rule_ascii_letter(c) && p->power)
-        return function_of(rule_peek_word(p)) < 0;
+        return find_function(rule_peek_word(p)) < 0;
     if (rule_ascii_digit(c) && p->at[-1] == '!')
         return 1; /* 2!3! is a product */
     return rule_ascii_letter(c) || c == '{' || ((unsigned char)c & 0x80) != 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The context of a mini-batch, and the tokens picked across it.
+ * Writes the context of a mini-batch, and picks tokens across it by their
+ * covariance for clip_cov and kl_cov.
  */
 #include <string.h>
 
@@ -9,12 +10,12 @@
 #include "plugins/algo-grpo/loss.h"
 #include "plugins/algo-grpo/prepare.h"
 
-static int marks(const grpo_loss_rule *rule)
+static int uses_marks(const grpo_loss_rule *rule)
 {
     return rule->mode == GRPO_CLIP_COV || rule->mode == GRPO_KL_COV;
 }
 
-static uint64_t starts_size(uint32_t rows)
+static uint64_t measure_starts(uint32_t rows)
 {
     return ((uint64_t)rows + 1) * sizeof(int32_t);
 }
@@ -22,7 +23,7 @@ static uint64_t starts_size(uint32_t rows)
 uint64_t grpo_context_size(const grpo_loss_rule *rule, const xray_batch *mini)
 {
     return sizeof(grpo_context) +
-           (marks(rule) ? starts_size(mini->rows) + mini->tokens : 0);
+           (uses_marks(rule) ? measure_starts(mini->rows) + mini->tokens : 0);
 }
 
 void grpo_context_write(const grpo_context *context, const xray_batch *mini,
@@ -31,15 +32,15 @@ void grpo_context_write(const grpo_context *context, const xray_batch *mini,
     grpo_context header = *context;
     unsigned char *at = out;
     header.size = sizeof(header);
-    header.marked = (uint32_t)marks(&header.rule);
+    header.marked = (uint32_t)uses_marks(&header.rule);
     header.rows = mini->rows;
     header.tokens = mini->tokens;
     memcpy(at, &header, sizeof(header));
     if (!header.marked)
         return;
     at += sizeof(header);
-    memcpy(at, mini->row_start, starts_size(mini->rows));
-    memset(at + starts_size(mini->rows), 0, mini->tokens);
+    memcpy(at, mini->row_start, measure_starts(mini->rows));
+    memset(at + measure_starts(mini->rows), 0, mini->tokens);
 }
 
 void grpo_count(const grpo_loss_rule *rule, const xray_batch *mini,
@@ -66,8 +67,9 @@ typedef struct candidates {
     xm_rl_covariance means;
 } candidates;
 
-/* By chance: a number that depends on the row and the place in it alone. */
-static uint64_t drawn(const xray_batch *mini, uint64_t i)
+/* Returns a random key that depends only on the row and the offset of the token
+ * in it. */
+static uint64_t draw_token_key(const xray_batch *mini, uint64_t i)
 {
     uint32_t row = 0;
     uint32_t end = mini->rows;
@@ -86,8 +88,8 @@ static uint64_t drawn(const xray_batch *mini, uint64_t i)
     return key ? key : 1;
 }
 
-/* verl `kl_cov`: the largest covariances. */
-static uint64_t kl_key(const void *ctx, uint64_t i)
+/* verl `kl_cov` picks the largest covariances. */
+static uint64_t compute_kl_key(const void *ctx, uint64_t i)
 {
     const candidates *c = ctx;
     if (!c->in[i])
@@ -96,9 +98,9 @@ static uint64_t kl_key(const void *ctx, uint64_t i)
         &c->means, (double)c->mini->advantage[i], (double)c->logp[i]));
 }
 
-/* verl `clip_cov`: any of the covariances between the bounds that the clip has
- * not caught already. */
-static uint64_t clip_key(const void *ctx, uint64_t i)
+/* verl `clip_cov` picks at random among the tokens whose covariance lies
+ * between the bounds and which the clip does not exclude already. */
+static uint64_t compute_clip_key(const void *ctx, uint64_t i)
 {
     const candidates *c = ctx;
     if (!c->in[i])
@@ -111,11 +113,11 @@ static uint64_t clip_key(const void *ctx, uint64_t i)
     if (xm_rl_vanilla(&c->rule->clip, logp, (double)c->mini->old_logp[i], a)
             .clipped)
         return 0;
-    return drawn(c->mini, i);
+    return draw_token_key(c->mini, i);
 }
 
-/* Until the picks are known the marks hold which tokens are in the loss; the
- * means are over those. */
+/* Marks the tokens that are in the loss, until the picked tokens replace them,
+ * and computes the means over them. */
 static void mark_tokens(const grpo_loss_rule *rule, const xray_batch *mini,
                         const float *logp, unsigned char *in,
                         xm_rl_covariance *means)
@@ -145,16 +147,17 @@ xray_status grpo_select(const xray_batch *mini, const float *logp, void *blob,
         return XRAY_OK;
     if (header.size != sizeof(header) || header.tokens != mini->tokens ||
         header.rows != mini->rows || !mini->advantage || !mini->old_logp ||
-        size != sizeof(header) + starts_size(mini->rows) + mini->tokens)
+        size != sizeof(header) + measure_starts(mini->rows) + mini->tokens)
         return XRAY_E_ARG;
     unsigned char *picked =
-        (unsigned char *)blob + sizeof(header) + starts_size(mini->rows);
+        (unsigned char *)blob + sizeof(header) + measure_starts(mini->rows);
     candidates c = {
         .rule = &header.rule, .mini = mini, .logp = logp, .in = picked
     };
     mark_tokens(&header.rule, mini, logp, picked, &c.means);
-    xm_rl_pick(header.rule.mode == GRPO_KL_COV ? kl_key : clip_key, &c,
-               mini->tokens,
+    xm_rl_pick(header.rule.mode == GRPO_KL_COV ? compute_kl_key
+                                               : compute_clip_key,
+               &c, mini->tokens,
                xm_rl_covariance_picks(&c.means, header.rule.cov_ratio), picked);
     return XRAY_OK;
 }
