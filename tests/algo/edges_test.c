@@ -29,25 +29,26 @@ typedef struct combination {
     "create: rollout_rs_threshold: expected a number above 1, or " \
     "LOW_HIGH with LOW below HIGH"
 #define RS_ONE_BOUND                                                     \
-    "create: rollout_rs_threshold: k2 and k3 have an upper bound only, " \
+    "create: rollout_rs_threshold: k2 and k3 have only an upper bound, " \
     "as in 0.01"
-#define MAX_RESP_LEN                                                   \
-    "create: max_resp_len: overlong_buffer_len needs it, at least as " \
-    "large; give data.max_response_length"
-#define GDPO                                                          \
-    "create: adv_estimator: gdpo reads the score of every reward by " \
-    "itself, which use_kl_in_reward and overlong_buffer_len do not "  \
-    "change; remove the key (use_kl_loss holds KL down)"
-#define DEVIATION                                                         \
-    "create: adv_deviation: nothing is divided by a deviation; remove "   \
-    "the key, or set adv_estimator = grpo and norm_adv_by_std_in_grpo = " \
+#define MAX_RESP_LEN                                              \
+    "create: max_resp_len: overlong_buffer_len needs it and may " \
+    "not exceed it; set it to data.max_response_length"
+#define GDPO                                                             \
+    "create: adv_estimator: gdpo reads the score of each reward "        \
+    "separately, which use_kl_in_reward and overlong_buffer_len do not " \
+    "change; remove the key (use_kl_loss also limits the KL)"
+#define DEVIATION                                                            \
+    "create: adv_deviation: the advantages are not divided by a deviation; " \
+    "remove "                                                                \
+    "the key, or set adv_estimator = grpo and norm_adv_by_std_in_grpo = "    \
     "true"
 #define CLIP_C_MODE                                                \
     "create: clip_ratio_c: only loss_mode = vanilla, dppo_tv and " \
     "dppo_kl use it; remove the key or set one of them"
 #define AGG                                                               \
     "create: loss_agg_mode: loss_mode = gspo, sapo and geo_mean average " \
-    "over the row, then over rows; remove the key or set "                \
+    "over each row, then over rows; remove the key or set "               \
     "seq-mean-token-mean"
 
 static const combination combinations[] = {
@@ -115,7 +116,8 @@ static const combination combinations[] = {
       "create: ppo_kl_coef: expected -1 (by the preset) or a number >= 0" },
     { { "ppo_kl_coef", "0" }, NULL },
     { { "kl_ctrl", "adaptive" },
-      "create: kl_ctrl: adaptive moves the KL in the reward; set "
+      "create: kl_ctrl: adaptive changes the coefficient of the KL "
+      "in the reward; set "
       "use_kl_in_reward = true or remove the key" },
     { { "kl_ctrl", "adaptive", "use_kl_in_reward", "true" }, NULL },
     { { "loss_mode", "clip_cov", "clip_cov_lb", "5", "clip_cov_ub", "5" },

@@ -68,11 +68,11 @@ static const struct {
     { { ADAPTIVE, "kl_ctrl_update", "epoch", "value_model", "policy" }, NULL },
     { { "kl_ctrl_update", "epoch" }, NULL },
     { { "ref_std", "2" },
-      "create: ref_std: only scale_reward = ref uses it; remove the key or set "
-      "that" },
+      "create: ref_std: only scale_reward = ref uses it; remove the key or "
+      "set that choice" },
     { { "ref_std", "2", "scale_reward", "running" },
-      "create: ref_std: only scale_reward = ref uses it; remove the key or set "
-      "that" },
+      "create: ref_std: only scale_reward = ref uses it; remove the key or "
+      "set that choice" },
     { { "ref_std", "2", "scale_reward", "ref" }, NULL },
 };
 
@@ -121,11 +121,12 @@ static void states_are_looked_at(void **state)
     }
     good.version++;
     assert_int_equal(r.ops->load(r.self, &good, size), XRAY_E_IO);
-    assert_string_equal(r.host.reason, "load: the state is of another version");
+    assert_string_equal(r.host.reason,
+                        "load: the state belongs to another version");
     char want[128];
     (void)snprintf(want, sizeof(want),
-                   "load: state of 3 bytes, expected %zu: it is of another "
-                   "algorithm or version",
+                   "load: the state has 3 bytes, expected %zu: it belongs to "
+                   "another algorithm or version",
                    sizeof(good));
     assert_int_equal(r.ops->load(r.self, &good, 3), XRAY_E_IO);
     assert_string_equal(r.host.reason, want);
