@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench-actor [calls]: what a call of an actor costs, and bulk data.
- *
- * Prints the round trip of a call with 1 KB in and out (p50, p99), the rate of
- * calls when 64 are under way, and how fast 64 MB reach an actor in a region:
- * written here, read there, and for comparison a memcpy of as much.
+ * Measures the cost of a call to an actor, and the rate at which bulk data
+ * reaches it: bench-actor [calls]. It prints the round trip of a call with 1 KB
+ * in and out (p50, p99), the rate of calls while 64 are in flight, and how fast
+ * 64 MB reach an actor in a region, written by the caller and read by the
+ * actor, beside a memcpy of the same size.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +16,11 @@
 #define BULK ((uint64_t)64 << 20)
 #define ROUNDS 20
 
-/* ---- The actor ---- */
+/* ---- The actor ---------------------------------------------------------- */
 
-static xray_status no_object(const xr_actor_context *context, const char *text,
-                             xr_err *err, void **out_self)
+static xray_status create_no_object(const xr_actor_context *context,
+                                    const char *text, xr_err *err,
+                                    void **out_self)
 {
     (void)context;
     (void)text;
@@ -28,8 +29,8 @@ static xray_status no_object(const xr_actor_context *context, const char *text,
     return XRAY_OK;
 }
 
-static xray_status echo(void *self, const void *in, uint64_t size, xr_str *out,
-                        xr_err *err)
+static xray_status echo_bytes(void *self, const void *in, uint64_t size,
+                              xr_str *out, xr_err *err)
 {
     (void)self;
     (void)err;
@@ -37,8 +38,8 @@ static xray_status echo(void *self, const void *in, uint64_t size, xr_str *out,
     return XRAY_OK;
 }
 
-/* Four sums, so that memory is the limit. */
-static uint64_t sum_of(const xray_region *region)
+/* Uses four sums, so that memory is the limit. */
+static uint64_t sum_words(const xray_region *region)
 {
     const uint64_t *words = region->data;
     uint64_t sum[4] = { 0 };
@@ -48,16 +49,16 @@ static uint64_t sum_of(const xray_region *region)
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-static xray_status read_all(void *self, xray_region *region, uint64_t *out_sum,
-                            xr_err *err)
+static xray_status read_region(void *self, xray_region *region,
+                               uint64_t *out_sum, xr_err *err)
 {
     (void)self;
     (void)err;
-    *out_sum = sum_of(region);
+    *out_sum = sum_words(region);
     return XRAY_OK;
 }
 
-static xray_status pass(void *self, xray_region *region, xr_err *err)
+static xray_status accept_region(void *self, xray_region *region, xr_err *err)
 {
     (void)self;
     (void)region;
@@ -66,30 +67,30 @@ static xray_status pass(void *self, xray_region *region, xr_err *err)
 }
 
 static const xr_actor_method methods[] = {
-    { "echo", "b -> b", XR_METHOD(echo) },
-    { "read_all", "m -> U", XR_METHOD(read_all) },
-    { "pass", "m ->", XR_METHOD(pass) },
+    { "echo", "b -> b", XR_METHOD(echo_bytes) },
+    { "read_all", "m -> U", XR_METHOD(read_region) },
+    { "pass", "m ->", XR_METHOD(accept_region) },
 };
-static const xr_actor_class bench_class = { "bench", methods, 3, no_object,
-                                            NULL };
+static const xr_actor_class bench_class = { "bench", methods, 3,
+                                            create_no_object, NULL };
 
-/* ---- The caller ---- */
+/* ---- The caller --------------------------------------------------------- */
 
-static double now(void)
+static double read_clock(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int order(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     const double x = *(const double *)a;
     const double y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static xray_status round_trips(xr_actor *actor, size_t calls, xr_err *err)
+static xray_status time_round_trips(xr_actor *actor, size_t calls, xr_err *err)
 {
     char in[1024] = { 1 };
     xr_str out = { 0 };
@@ -98,13 +99,13 @@ static xray_status round_trips(xr_actor *actor, size_t calls, xr_err *err)
     if (!times)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     for (size_t i = 0; i < calls + 200 && !status; i++) {
-        double begin = now();
+        double begin = read_clock();
         status = xr_actor_ask(actor, "echo", 10000, err, in,
                               (uint64_t)sizeof(in), &out);
         if (i >= 200)
-            times[i - 200] = now() - begin;
+            times[i - 200] = read_clock() - begin;
     }
-    qsort(times, calls, sizeof(*times), order);
+    qsort(times, calls, sizeof(*times), compare_doubles);
     if (!status)
         (void)printf("call, 1 KB and back: p50 %.1f us, p99 %.1f us (%zu)\n",
                      1e6 * times[calls / 2], 1e6 * times[calls * 99 / 100],
@@ -114,13 +115,14 @@ static xray_status round_trips(xr_actor *actor, size_t calls, xr_err *err)
     return status;
 }
 
-static xray_status pipelined(xr_actor *actor, size_t calls, xr_err *err)
+static xray_status time_pipelined_calls(xr_actor *actor, size_t calls,
+                                        xr_err *err)
 {
     enum { DEEP = 64 };
     char in[1024] = { 1 };
     xr_future *futures[DEEP] = { NULL };
     xray_status status = XRAY_OK;
-    double begin = now();
+    double begin = read_clock();
     for (size_t i = 0; i < calls + DEEP && !status; i++) {
         if (i >= DEEP)
             status = xr_future_wait(futures[i % DEEP], 10000, err);
@@ -130,21 +132,22 @@ static xray_status pipelined(xr_actor *actor, size_t calls, xr_err *err)
     }
     if (!status)
         (void)printf("64 calls under way: %.0f k/s\n",
-                     1e-3 * (double)calls / (now() - begin));
+                     1e-3 * (double)calls / (read_clock() - begin));
     return status;
 }
 
-static double best(double a, double b)
+static double shorter_time(double a, double b)
 {
     return a == 0 || b < a ? b : a;
 }
 
-static double rate(double seconds)
+static double gigabytes_per_second(double seconds)
 {
     return (double)BULK * 1e-9 / seconds;
 }
 
-static xray_status bulk(xr_actors *actors, xr_actor *actor, xr_err *err)
+static xray_status time_bulk_data(xr_actors *actors, xr_actor *actor,
+                                  xr_err *err)
 {
     xray_region *region = NULL;
     xray_status status = XRAY_OK;
@@ -157,62 +160,64 @@ static xray_status bulk(xr_actors *actors, xr_actor *actor, xr_err *err)
         memset(from, 1, (size_t)BULK);
     for (int i = 0; i < ROUNDS && !status; i++) {
         uint64_t sum = 0;
-        double begin = now();
+        double begin = read_clock();
         memcpy(to, from, (size_t)BULK);
-        double copied = now();
-        /* A transfer: one write of the data, a call, and it is there. */
+        double copied = read_clock();
+        /* A transfer is one write of the data and one call. */
         status = xr_region_get(actors, BULK, err, &region);
         if (status)
             break;
         memcpy(region->data, from, (size_t)BULK);
         status = xr_actor_ask(actor, "pass", 10000, err, region);
-        double passed = now();
+        double passed = read_clock();
         if (!status)
             status = xr_actor_ask(actor, "read_all", 10000, err, region, &sum);
-        double read = now();
-        uint64_t here = sum_of(region);
+        double read = read_clock();
+        uint64_t here = sum_words(region);
         if (!status && sum != here)
             status = xr_fail(err, XRAY_E_BUG, "other bytes arrived");
         xr_region_put(actors, region);
-        if (i < 2) /* pages are there from then on */
+        if (i < 2) /* the first rounds also fault the pages in */
             continue;
-        t[0] = best(t[0], copied - begin);
-        t[1] = best(t[1], passed - copied);
-        t[2] = best(t[2], read - passed);
-        t[3] = best(t[3], now() - read);
+        t[0] = shorter_time(t[0], copied - begin);
+        t[1] = shorter_time(t[1], passed - copied);
+        t[2] = shorter_time(t[2], read - passed);
+        t[3] = shorter_time(t[3], read_clock() - read);
     }
     if (!status)
         (void)printf("64 MB: memcpy %.1f GB/s; written to a region and passed "
                      "%.1f GB/s; read there %.1f GB/s, here %.1f GB/s "
                      "(best of %d)\n",
-                     rate(t[0]), rate(t[1]), rate(t[2]), rate(t[3]),
+                     gigabytes_per_second(t[0]), gigabytes_per_second(t[1]),
+                     gigabytes_per_second(t[2]), gigabytes_per_second(t[3]),
                      ROUNDS - 2);
     free(from);
     free(to);
     return status;
 }
 
-static xray_status run(size_t calls, xr_err *err)
+static xray_status run_benchmark(size_t calls, xr_err *err)
 {
     static const char *const argv[] = { "/proc/self/exe", "--actor", NULL };
     const xr_actors_setup setup = { .actors = 1 };
     const xr_actor_spawn_spec spec = { &bench_class, argv, "bench", "", 0, 1 };
     xr_actors *actors = NULL;
     xr_actor *actor = NULL;
-    double begin = now();
+    double begin = read_clock();
     xray_status status = xr_actors_new(&setup, err, &actors);
     if (!status)
         status = xr_actor_spawn(actors, &spec, err, &actor);
     if (!status)
         status = xr_actor_ready(actor, 10000, err);
     if (!status)
-        (void)printf("start of an actor: %.1f ms\n", 1e3 * (now() - begin));
+        (void)printf("start of an actor: %.1f ms\n",
+                     1e3 * (read_clock() - begin));
     if (!status)
-        status = round_trips(actor, calls, err);
+        status = time_round_trips(actor, calls, err);
     if (!status)
-        status = pipelined(actor, calls, err);
+        status = time_pipelined_calls(actor, calls, err);
     if (!status)
-        status = bulk(actors, actor, err);
+        status = time_bulk_data(actors, actor, err);
     if (!status)
         status = xr_actor_stop(actor, 10000, err);
     xr_actors_free(actors);
@@ -227,7 +232,8 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--actor"))
         status = xr_actor_serve(classes, 1, NULL, NULL, argv[2], &err);
     else
-        status = run(argc > 1 ? strtoul(argv[1], NULL, 10) : 20000, &err);
+        status =
+            run_benchmark(argc > 1 ? strtoul(argv[1], NULL, 10) : 20000, &err);
     if (status < 0)
         (void)fprintf(stderr, "bench-actor: %s\n", err.text);
     return status < 0;

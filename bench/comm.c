@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives of comm-shm among processes of this machine.
+ * Measures collectives of comm-shm among processes of this machine.
  *
  *     bench-comm [ranks [megabytes ...]]
  *
- * Prints a line a call and size: the larger buffer's bytes over the time from
- * the first rank's start to the return of rank 0, median and best of the turns.
+ * Prints one line per collective and size: the larger buffer's bytes over the
+ * time from the first rank's start to the return of rank 0, median and best.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,16 +33,16 @@ extern char **environ;
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
 
-typedef struct meeting {
+typedef struct shared_board {
     _Atomic uint32_t arrived;
     _Atomic uint32_t round;
     char offers[MOST_RANKS][256];
-} meeting;
+} shared_board;
 
 typedef struct rank_env {
     uint32_t rank;
     uint32_t size;
-    meeting *all;
+    shared_board *all;
     const xray_device_ops *dev;
     void *dev_self;
     const xray_comm_ops *comm;
@@ -58,7 +58,7 @@ static xray_status print_failure(const xray_host *host, xray_status code,
     return code;
 }
 
-static void meet(rank_env *e)
+static void wait_for_all_ranks(rank_env *e)
 {
     uint32_t round = atomic_load(&e->all->round);
     if (atomic_fetch_add(&e->all->arrived, 1) + 1 == e->size) {
@@ -72,28 +72,28 @@ static void meet(rank_env *e)
     }
 }
 
-static xray_status exchange(void *ctx, const void *mine, uint64_t size,
-                            void *all)
+static xray_status exchange_offers(void *ctx, const void *mine, uint64_t size,
+                                   void *all)
 {
     rank_env *e = ctx;
     if (size > sizeof(e->all->offers[0]))
         return XRAY_E_RANGE;
     memcpy(e->all->offers[e->rank], mine, size);
-    meet(e);
+    wait_for_all_ranks(e);
     for (uint32_t r = 0; r < e->size; r++)
         memcpy((char *)all + r * size, e->all->offers[r], size);
-    meet(e);
+    wait_for_all_ranks(e);
     return XRAY_OK;
 }
 
-static double now(void)
+static double read_clock(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int ascending(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
@@ -101,26 +101,25 @@ static int ascending(const void *a, const void *b)
 }
 
 typedef struct buffers {
-    float *whole;
+    float *full;
     float *part;
-    uint64_t count; /* of whole */
+    uint64_t count; /* elements of `full` */
 } buffers;
 
 static const char *const names[] = { "all_reduce", "reduce_scatter",
                                      "all_gather" };
 
-static xray_status call(rank_env *e, int what, const buffers *b)
+static xray_status call_collective(rank_env *e, int what, const buffers *b)
 {
     uint64_t part = b->count / e->size;
     switch (what) {
     case 0:
-        return e->comm->all_reduce(e->world, NULL, b->whole, b->count,
-                                   XRAY_F32);
+        return e->comm->all_reduce(e->world, NULL, b->full, b->count, XRAY_F32);
     case 1:
-        return e->comm->reduce_scatter(e->world, NULL, b->whole, b->part, part,
+        return e->comm->reduce_scatter(e->world, NULL, b->full, b->part, part,
                                        XRAY_F32);
     default:
-        return e->comm->all_gather(e->world, NULL, b->part, b->whole, part,
+        return e->comm->all_gather(e->world, NULL, b->part, b->full, part,
                                    XRAY_F32);
     }
 }
@@ -133,13 +132,13 @@ static int time_call(rank_env *e, int what, const buffers *b)
     for (int i = -WARM; i < turns; i++) {
         if (e->comm->barrier(e->world, NULL) != XRAY_OK)
             return 0;
-        double start = now();
-        if (call(e, what, b) != XRAY_OK)
+        double start = read_clock();
+        if (call_collective(e, what, b) != XRAY_OK)
             return 0;
         if (i >= 0)
-            times[i] = now() - start;
+            times[i] = read_clock() - start;
     }
-    qsort(times, (size_t)turns, sizeof(*times), ascending);
+    qsort(times, (size_t)turns, sizeof(*times), compare_doubles);
     if (e->rank == 0)
         printf("%-14s %2u ranks %4.0f MB  median %8.3f ms %7.2f GB/s  best "
                "%8.3f ms %7.2f GB/s\n",
@@ -149,7 +148,7 @@ static int time_call(rank_env *e, int what, const buffers *b)
     return 1;
 }
 
-static int alloc_floats(rank_env *e, uint64_t count, float **out)
+static int allocate_floats(rank_env *e, uint64_t count, float **out)
 {
     void *p = NULL;
     if (e->dev->alloc(e->dev_self, "bench", XRAY_TAG_WORKSPACE,
@@ -157,7 +156,7 @@ static int alloc_floats(rank_env *e, uint64_t count, float **out)
         return 0;
     *out = p;
     for (uint64_t i = 0; i < count; i++)
-        (*out)[i] = 0; /* sums of sums stay finite */
+        (*out)[i] = 0; /* repeated sums stay finite */
     return 1;
 }
 
@@ -178,7 +177,7 @@ static int run_rank(rank_env *e, char **sizes, int count)
                               .size = e->size,
                               .timeout_ms = 60000,
                               .exchange_ctx = e,
-                              .exchange = exchange };
+                              .exchange = exchange_offers };
     if (e->comm->create(&setup, NULL, &e->comm_self) != XRAY_OK)
         return 0;
     for (uint32_t r = 0; r < e->size; r++)
@@ -188,11 +187,11 @@ static int run_rank(rank_env *e, char **sizes, int count)
     for (int i = 0; good && i < count; i++) {
         uint64_t floats = strtoull(sizes[i], NULL, 10) << 18;
         buffers b = { .count = floats };
-        good = alloc_floats(e, floats, &b.whole) &&
-               alloc_floats(e, floats / e->size, &b.part);
+        good = allocate_floats(e, floats, &b.full) &&
+               allocate_floats(e, floats / e->size, &b.part);
         for (int what = 0; good && what < 3; what++)
             good = time_call(e, what, &b);
-        e->dev->free(e->dev_self, b.whole);
+        e->dev->free(e->dev_self, b.full);
         e->dev->free(e->dev_self, b.part);
     }
     e->comm->destroy(e->comm_self);
@@ -200,20 +199,20 @@ static int run_rank(rank_env *e, char **sizes, int count)
     return good;
 }
 
-/* argv of a rank: program, "--rank", rank, ranks, descriptor, sizes. */
-static int rank_main(int argc, char **argv)
+/* Runs one rank. argv: program, "--rank", rank, ranks, descriptor, sizes. */
+static int run_as_rank(int argc, char **argv)
 {
     rank_env e = { .rank = (uint32_t)strtoul(argv[2], NULL, 10),
                    .size = (uint32_t)strtoul(argv[3], NULL, 10) };
-    void *all = mmap(NULL, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED,
-                     (int)strtol(argv[4], NULL, 10), 0);
+    void *all = mmap(NULL, sizeof(shared_board), PROT_READ | PROT_WRITE,
+                     MAP_SHARED, (int)strtol(argv[4], NULL, 10), 0);
     if (all == MAP_FAILED)
         return 1;
     e.all = all;
     return run_rank(&e, argv + 5, argc - 5) ? 0 : 1;
 }
 
-static int start_all(uint32_t size, char **sizes, int count, int fd)
+static int start_all_ranks(uint32_t size, char **sizes, int count, int fd)
 {
     pid_t pids[MOST_RANKS];
     int bad = 0;
@@ -249,7 +248,7 @@ int main(int argc, char **argv)
     char more[] = "64";
     char *usual[] = { four, sixteen, more };
     if (argc > 5 && strcmp(argv[1], "--rank") == 0)
-        return rank_main(argc, argv);
+        return run_as_rank(argc, argv);
     uint32_t size = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2;
     int count = argc > 2 ? argc - 2 : 3;
     if (size < 1 || size > MOST_RANKS || count > 16) {
@@ -257,7 +256,7 @@ int main(int argc, char **argv)
         return 2;
     }
     int fd = memfd_create("bench", 0);
-    if (fd < 0 || ftruncate(fd, sizeof(meeting)) != 0)
+    if (fd < 0 || ftruncate(fd, sizeof(shared_board)) != 0)
         return 1;
-    return start_all(size, argc > 2 ? argv + 2 : usual, count, fd);
+    return start_all_ranks(size, argc > 2 ? argv + 2 : usual, count, fd);
 }

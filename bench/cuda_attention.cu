@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench-cuda-attention: device-cuda's attention in bfloat16 on this GPU. Decode
- * in GB/s of keys and values read, held against what a copy moves; forward and
- * backward in TFLOP/s of the pairs a causal row has (backward counted as 2.5
- * forwards). Times are the least of 20 calls between events.
+ * Measures device-cuda's attention in bfloat16 on this GPU:
+ * bench-cuda-attention. Decoding is given in GB/s of keys and values read,
+ * beside the bandwidth of a copy; forward and backward in TFLOP/s of the pairs
+ * in a causal row (backward counts as 2.5 forwards). Times are the least of 20
+ * calls between events.
  */
 #include "bench/cuda_bench.h"
 
 #define BLOCK_TOKENS 16u
 
-/* Values around 0, so that scores are neither all equal nor one-hot. */
-static float *values(bench *b, uint64_t count)
+/* Copies random values around 0, so that scores are neither all equal nor
+ * one-hot. */
+static float *copy_random_values(bench *b, uint64_t count)
 {
     float *host = static_cast<float *>(malloc(count * 4));
-    need(host != NULL, "malloc");
+    require(host != NULL, "malloc");
     uint64_t x = 1;
     for (uint64_t i = 0; i < count; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
         host[i] = static_cast<float>(static_cast<int32_t>(x >> 32)) * 0x1p-31f;
     }
-    float *p = room(b, count);
-    need(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
+    float *p = allocate_floats(b, count);
+    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
          "copy");
     free(host);
     return p;
 }
 
-static int32_t *numbers(bench *b, const int32_t *host, uint64_t count)
+static int32_t *copy_numbers(bench *b, const int32_t *host, uint64_t count)
 {
-    float *p = room(b, count);
-    need(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
+    float *p = allocate_floats(b, count);
+    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
          "copy");
     return reinterpret_cast<int32_t *>(p);
 }
@@ -40,8 +42,9 @@ typedef struct shape {
     uint32_t rows, tokens; /* sequences, and the length of each */
 } shape;
 
-/* One token for each of s.rows sequences of s.tokens positions, paged. */
-static void decode(bench *b, const shape *s)
+/* Measures one token for each of s->rows sequences with s->tokens positions in
+ * a paged cache. */
+static void measure_decode(bench *b, const shape *s)
 {
     uint32_t per = (s->tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     uint64_t q = static_cast<uint64_t>(s->heads) * s->dim;
@@ -49,14 +52,15 @@ static void decode(bench *b, const shape *s)
     uint64_t blocks = static_cast<uint64_t>(per) * s->rows;
     int32_t *ids = static_cast<int32_t *>(
         malloc((blocks + 2ull * s->rows) * sizeof(*ids)));
-    need(ids != NULL, "malloc");
-    for (uint64_t i = 0; i < blocks; i++) /* no two neighbours in a row */
+    require(ids != NULL, "malloc");
+    for (uint64_t i = 0; i < blocks; i++) /* no two blocks of a row are adjacent
+                                           */
         ids[i] = static_cast<int32_t>(i % per * s->rows + i / per);
     for (uint32_t i = 0; i < s->rows; i++) {
         ids[blocks + i] = static_cast<int32_t>(i);
         ids[blocks + s->rows + i] = static_cast<int32_t>(s->tokens - 1);
     }
-    int32_t *table = numbers(b, ids, blocks + 2ull * s->rows);
+    int32_t *table = copy_numbers(b, ids, blocks + 2ull * s->rows);
     xray_kv cache = {};
     cache.header = XRAY_HEADER(xray_kv);
     cache.table = table;
@@ -66,9 +70,9 @@ static void decode(bench *b, const shape *s)
     cache.head_dim = s->dim;
     cache.dtype = XRAY_BF16;
     uint64_t bytes = b->ops->kv_block_bytes(b->self, &cache) * blocks;
-    cache.blocks = room(b, bytes / 4);
-    float *x = values(b, s->rows * (q + 2 * kv));
-    float *o = room(b, s->rows * q);
+    cache.blocks = allocate_floats(b, bytes / 4);
+    float *x = copy_random_values(b, s->rows * (q + 2 * kv));
+    float *o = allocate_floats(b, s->rows * q);
     xray_attention_kv op = {};
     op.header = XRAY_HEADER(xray_attention_kv);
     op.tokens.bound = s->rows;
@@ -84,7 +88,7 @@ static void decode(bench *b, const shape *s)
     op.position_bound = s->tokens;
     op.heads = s->heads;
     op.scale = 0.125f;
-    double t = least(b, ENQUEUED(b, attention_kv, op));
+    double t = least_seconds(b, ENQUEUED(b, attention_kv, op));
     double moved = 4.0 * static_cast<double>(kv) * s->rows * s->tokens;
     printf("decode   %-14s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
            s->name, s->rows, s->tokens, t * 1e6, moved / t * 1e-9,
@@ -96,25 +100,25 @@ static void decode(bench *b, const shape *s)
     free(ids);
 }
 
-static void train(bench *b, const shape *s)
+static void measure_training(bench *b, const shape *s)
 {
     uint64_t q = static_cast<uint64_t>(s->heads) * s->dim;
     uint64_t kv = static_cast<uint64_t>(s->kv_heads) * s->dim;
     uint64_t tokens = static_cast<uint64_t>(s->rows) * s->tokens;
     int32_t *start =
         static_cast<int32_t *>(malloc((s->rows + 1ull) * sizeof(*start)));
-    need(start != NULL, "malloc");
+    require(start != NULL, "malloc");
     for (uint32_t i = 0; i <= s->rows; i++)
         start[i] = static_cast<int32_t>(i * s->tokens);
-    float *x = values(b, tokens * (q + 2 * kv));
-    float *grad = room(b, tokens * (q + 2 * kv));
-    float *o = room(b, tokens * q);
-    float *d_o = values(b, tokens * q);
-    float *lse = room(b, tokens * s->heads);
+    float *x = copy_random_values(b, tokens * (q + 2 * kv));
+    float *grad = allocate_floats(b, tokens * (q + 2 * kv));
+    float *o = allocate_floats(b, tokens * q);
+    float *d_o = copy_random_values(b, tokens * q);
+    float *lse = allocate_floats(b, tokens * s->heads);
     xray_attention op = {};
     op.header = XRAY_HEADER(xray_attention);
     op.tokens.bound = tokens;
-    op.row_start = numbers(b, start, s->rows + 1ull);
+    op.row_start = copy_numbers(b, start, s->rows + 1ull);
     op.rows = s->rows;
     op.row_bound = s->tokens;
     op.q = x;
@@ -138,8 +142,8 @@ static void train(bench *b, const shape *s)
     back.dq_stride = back.dk_stride = back.dv_stride = q + 2 * kv;
     double n = s->tokens;
     double flop = 2.0 * n * n * static_cast<double>(q) * s->rows;
-    double f = least(b, ENQUEUED(b, attention, op));
-    double g = least(b, ENQUEUED(b, attention_grad, back));
+    double f = least_seconds(b, ENQUEUED(b, attention, op));
+    double g = least_seconds(b, ENQUEUED(b, attention_grad, back));
     printf("training %-14s %4u x %5u  forward %8.1f us %5.0f TFLOP/s  backward "
            "%8.1f us %5.0f TFLOP/s\n",
            s->name, s->rows, s->tokens, f * 1e6, flop / f * 1e-12, g * 1e6,
@@ -175,9 +179,9 @@ int main(void)
     bench b;
     bench_open(&b, 0);
     for (size_t i = 0; i < sizeof(decodes) / sizeof(*decodes); i++)
-        decode(&b, &decodes[i]);
+        measure_decode(&b, &decodes[i]);
     for (size_t i = 0; i < sizeof(trainings) / sizeof(*trainings); i++)
-        train(&b, &trainings[i]);
+        measure_training(&b, &trainings[i]);
     b.ops->destroy(b.self);
     return 0;
 }

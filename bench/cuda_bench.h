@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device-cuda on this GPU, for programs that time its operators: memory, calls
- * between events, and what a copy moves. For .cu files.
+ * Runs device-cuda on this GPU for programs that time its operators: allocates
+ * memory, times calls between events, and measures the bandwidth of a copy.
  */
 #ifndef BENCH_CUDA_BENCH_H
 #define BENCH_CUDA_BENCH_H
@@ -24,20 +24,20 @@ typedef struct bench {
     void *self;
     cudaStream_t stream;
     cudaEvent_t from, to;
-    void *flush; /* written before each call, to empty the L2 cache; or NULL */
+    void *flush; /* written before each call to evict the L2 cache; or NULL */
     uint64_t flush_bytes;
-    double copy; /* bytes a second, read and written */
+    double copy; /* bytes per second, read and written */
 } bench;
 
-static inline xray_status say(const xray_host *host, xray_status code,
-                              const char *where, const char *msg)
+static inline xray_status print_failure(const xray_host *host, xray_status code,
+                                        const char *where, const char *msg)
 {
     (void)host;
     (void)fprintf(stderr, "%s: %s\n", where, msg);
     return code;
 }
 
-static inline void need(int fine, const char *what)
+static inline void require(int fine, const char *what)
 {
     if (fine)
         return;
@@ -46,46 +46,48 @@ static inline void need(int fine, const char *what)
     exit(1);
 }
 
-static inline float *room(bench *b, uint64_t count)
+static inline float *allocate_floats(bench *b, uint64_t count)
 {
     void *p = NULL;
-    need(b->ops->alloc(b->self, "bench", XRAY_TAG_WORKSPACE, count * 4, &p) ==
-             XRAY_OK,
-         "alloc");
+    require(b->ops->alloc(b->self, "bench", XRAY_TAG_WORKSPACE, count * 4,
+                          &p) == XRAY_OK,
+            "alloc");
     return static_cast<float *>(p);
 }
 
-/* Seconds of the fastest of CALLS calls. Each must have been enqueued. */
-template <typename Call> static double least(bench *b, Call call)
+/* Returns the seconds of the fastest of CALLS calls. A call that cannot be
+ * enqueued ends the program. */
+template <typename Call> static double least_seconds(bench *b, Call call)
 {
     double best = 1e9;
     for (int i = 0; i < CALLS + 2; i++) {
         float ms = 0;
         if (b->flush)
-            need(cudaMemsetAsync(b->flush, i, b->flush_bytes, b->stream) ==
-                     cudaSuccess,
-                 "memset");
-        need(cudaEventRecord(b->from, b->stream) == cudaSuccess, "event");
-        need(call(), "call");
-        need(cudaEventRecord(b->to, b->stream) == cudaSuccess, "event");
-        need(cudaEventSynchronize(b->to) == cudaSuccess, "sync");
-        need(cudaEventElapsedTime(&ms, b->from, b->to) == cudaSuccess, "time");
+            require(cudaMemsetAsync(b->flush, i, b->flush_bytes, b->stream) ==
+                        cudaSuccess,
+                    "memset");
+        require(cudaEventRecord(b->from, b->stream) == cudaSuccess, "event");
+        require(call(), "call");
+        require(cudaEventRecord(b->to, b->stream) == cudaSuccess, "event");
+        require(cudaEventSynchronize(b->to) == cudaSuccess, "sync");
+        require(cudaEventElapsedTime(&ms, b->from, b->to) == cudaSuccess,
+                "time");
         if (i >= 2 && ms * 1e-3 < best)
             best = ms * 1e-3;
     }
     return best;
 }
 
-/* As an argument of least: the operator `name` by its struct. */
+/* Argument of least_seconds: enqueues the operator `name` with its struct. */
 #define ENQUEUED(b, name, op) \
     [&]() { return (b)->ops->name((b)->self, NULL, &(op)) == XRAY_OK; }
 
 static inline void measure_copy(bench *b)
 {
     uint64_t bytes = 1ull << 30;
-    float *x = room(b, bytes / 2);
+    float *x = allocate_floats(b, bytes / 2);
     float *y = x + bytes / 4;
-    double s = least(b, [&]() {
+    double s = least_seconds(b, [&]() {
         return cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice,
                                b->stream) == cudaSuccess;
     });
@@ -94,26 +96,27 @@ static inline void measure_copy(bench *b)
     b->ops->free(b->self, x);
 }
 
-/* In bfloat16. Says what the GPU is and what a copy moves. */
+/* Opens the device in bfloat16, and prints the GPU's name and the bandwidth of
+ * a copy. */
 static inline void bench_open(bench *b, uint64_t flush_bytes)
 {
     static xray_host host = {};
     host.header = XRAY_HEADER(xray_host);
-    host.fail = say;
+    host.fail = print_failure;
     cuda_config config = {};
     config.precision = CUDA_BFLOAT16;
     *b = {};
     b->ops = static_cast<const xray_device_ops *>(
         xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops);
-    need(b->ops->create(&host, &config, 1, &b->self) == XRAY_OK, "create");
+    require(b->ops->create(&host, &config, 1, &b->self) == XRAY_OK, "create");
     b->stream = cuda_stream(static_cast<cuda_device *>(b->self), NULL);
-    need(cudaEventCreate(&b->from) == cudaSuccess, "event");
-    need(cudaEventCreate(&b->to) == cudaSuccess, "event");
-    b->flush = flush_bytes ? room(b, flush_bytes / 4) : NULL;
+    require(cudaEventCreate(&b->from) == cudaSuccess, "event");
+    require(cudaEventCreate(&b->to) == cudaSuccess, "event");
+    b->flush = flush_bytes ? allocate_floats(b, flush_bytes / 4) : NULL;
     b->flush_bytes = flush_bytes;
     xray_device_info info = {};
     info.header = XRAY_HEADER(xray_device_info);
-    need(b->ops->info(b->self, &info) == XRAY_OK, "info");
+    require(b->ops->info(b->self, &info) == XRAY_OK, "info");
     printf("%s\n", info.name);
     measure_copy(b);
 }

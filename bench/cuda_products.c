@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of device-cuda in bfloat16, its own kernels and cuBLASLt's
- * side by side, for the shapes of Qwen2.5: TFLOP/s, and GB/s of the matrix.
- * Calls are captured as one graph, over as many matrices as leave the cache.
- * For each shape it also says whether the first row has the same bits for every
- * number of tokens, which is what batch invariance asks. Needs a GPU.
+ * Measures matrix products of device-cuda in bfloat16, with its own kernels and
+ * with cuBLASLt, for the shapes of Qwen2.5: TFLOP/s, and GB/s of the matrix.
+ * Calls are captured as one graph over enough matrices to exceed the cache. For
+ * each shape it also prints whether the first row has the same bits for every
+ * number of tokens, which batch invariance requires. It needs a GPU.
  *
  *     bench-cuda_products plugins/device-cuda.so [0.5b|1.5b|7b]
  */
@@ -41,7 +41,7 @@ static const xray_host bench_host = { .header = XRAY_HEADER(xray_host),
                                       .log = print_line,
                                       .fail = print_failure };
 
-static double now(void)
+static double read_clock(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -53,7 +53,8 @@ typedef struct device {
     void *self;
 } device;
 
-/* Options are found by name: the plugin's config struct is its own. */
+/* Options are set by name, because the config struct is private to the plugin.
+ */
 static int set_choice(const xray_component *c, char *config, const char *name,
                       const char *value)
 {
@@ -71,7 +72,7 @@ static int set_choice(const xray_component *c, char *config, const char *name,
     return 0;
 }
 
-static int device_open(const xray_plugin *p, const char *products, device *d)
+static int open_device(const xray_plugin *p, const char *products, device *d)
 {
     const xray_component *c = p->components[0];
     uint64_t config[32] = { 0 };
@@ -88,26 +89,26 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    { "0.5b", "qkv", 1152, 896 },     { "0.5b", "o", 896, 896 },
-    { "0.5b", "gate_up", 9728, 896 }, { "0.5b", "down", 896, 4864 },
-    { "0.5b", "head", 151936, 896 },  { "1.5b", "qkv", 2048, 1536 },
-    { "1.5b", "o", 1536, 1536 },      { "1.5b", "gate_up", 17920, 1536 },
-    { "1.5b", "down", 1536, 8960 },   { "7b", "qkv", 4608, 3584 },
-    { "7b", "o", 3584, 3584 },        { "7b", "gate_up", 37888, 3584 },
+    { "0.5b", "qkv", 1152, 896 },       { "0.5b", "o", 896, 896 },
+    { "0.5b", "gate_up", 9728, 896 },   { "0.5b", "down", 896, 4864 },
+    { "0.5b", "lm_head", 151936, 896 }, { "1.5b", "qkv", 2048, 1536 },
+    { "1.5b", "o", 1536, 1536 },        { "1.5b", "gate_up", 17920, 1536 },
+    { "1.5b", "down", 1536, 8960 },     { "7b", "qkv", 4608, 3584 },
+    { "7b", "o", 3584, 3584 },          { "7b", "gate_up", 37888, 3584 },
     { "7b", "down", 3584, 18944 },
 };
 
-/* Matrices of one shape and room for the tokens. */
-typedef struct room {
+/* Matrices of one shape and workspace for the tokens. */
+typedef struct workspace {
     device d;
     const shape *s;
     xray_weight *w[MOST_MATRICES];
     void *data[MOST_MATRICES];
     size_t count;
     float *x, *y, *dw;
-} room;
+} workspace;
 
-static void *device_fill(const device *d, size_t bytes, int wide)
+static void *allocate_filled(const device *d, size_t bytes, int wide)
 {
     void *p = NULL;
     char *host = malloc(bytes);
@@ -132,7 +133,7 @@ static void *device_fill(const device *d, size_t bytes, int wide)
     return s == XRAY_OK ? p : NULL;
 }
 
-static int room_open(room *r)
+static int open_workspace(workspace *r)
 {
     size_t bytes = r->s->rows * r->s->cols * 2;
     size_t wide = r->s->rows > r->s->cols ? r->s->rows : r->s->cols;
@@ -140,7 +141,7 @@ static int room_open(room *r)
     r->count = CACHE_BYTES / bytes + 1;
     r->count = r->count > MOST_MATRICES ? MOST_MATRICES : r->count;
     for (size_t i = 0; i < r->count; i++) {
-        r->data[i] = device_fill(&r->d, bytes, 0);
+        r->data[i] = allocate_filled(&r->d, bytes, 0);
         xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                                   .data = r->data[i],
                                   .rows = r->s->rows,
@@ -151,13 +152,13 @@ static int room_open(room *r)
             r->d.ops->weight_create(r->d.self, &desc, &r->w[i]) != XRAY_OK)
             return 0;
     }
-    r->x = device_fill(&r->d, tokens * wide * 4, 1);
-    r->y = device_fill(&r->d, tokens * wide * 4, 1);
-    r->dw = device_fill(&r->d, r->s->rows * r->s->cols * 4, 1);
+    r->x = allocate_filled(&r->d, tokens * wide * 4, 1);
+    r->y = allocate_filled(&r->d, tokens * wide * 4, 1);
+    r->dw = allocate_filled(&r->d, r->s->rows * r->s->cols * 4, 1);
     return r->x && r->y && r->dw;
 }
 
-static void room_close(room *r)
+static void close_workspace(workspace *r)
 {
     for (size_t i = 0; i < r->count; i++) {
         r->d.ops->weight_destroy(r->d.self, r->w[i]);
@@ -168,12 +169,13 @@ static void room_close(room *r)
     r->d.ops->free(r->d.self, r->dw);
 }
 
-#define FOLD 3u /* beside XRAY_NT and XRAY_NN */
+#define WEIGHT_GRAD 3u /* a kind besides XRAY_NT and XRAY_NN */
 
-static xray_status call(const room *r, uint32_t kind, size_t tokens, size_t i)
+static xray_status enqueue_product(const workspace *r, uint32_t kind,
+                                   size_t tokens, size_t i)
 {
     int nt = kind == XRAY_NT;
-    if (kind == FOLD) {
+    if (kind == WEIGHT_GRAD) {
         xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                                 .tokens = { tokens, NULL },
                                 .dy = r->y,
@@ -196,28 +198,29 @@ static xray_status call(const room *r, uint32_t kind, size_t tokens, size_t i)
     return r->d.ops->matmul(r->d.self, NULL, &op);
 }
 
-/* Seconds of one call: the best of five graphs of many. 0: an error. */
-static double time_calls(const room *r, uint32_t kind, size_t tokens)
+/* Returns the seconds of one call, the best of five launches of a graph of many
+ * calls; 0 on an error. */
+static double time_calls(const workspace *r, uint32_t kind, size_t tokens)
 {
     size_t calls = tokens >= 1024 ? 8 : MOST_MATRICES;
     xray_graph *graph = NULL;
     double best = 0;
     const xray_device_ops *ops = r->d.ops;
-    xray_status s = call(r, kind, tokens, 0);
+    xray_status s = enqueue_product(r, kind, tokens, 0);
     if (s == XRAY_OK)
         s = ops->graph_begin(r->d.self, NULL);
     for (size_t i = 0; s == XRAY_OK && i < calls; i++)
-        s = call(r, kind, tokens, i);
+        s = enqueue_product(r, kind, tokens, i);
     if (s == XRAY_OK)
         s = ops->graph_end(r->d.self, NULL, &graph);
     for (int turn = 0; s == XRAY_OK && turn < 6; turn++) {
         s = ops->sync(r->d.self, NULL);
-        double start = now();
+        double start = read_clock();
         if (s == XRAY_OK)
             s = ops->graph_launch(r->d.self, NULL, graph);
         if (s == XRAY_OK)
             s = ops->sync(r->d.self, NULL);
-        double time = (now() - start) / (double)calls;
+        double time = (read_clock() - start) / (double)calls;
         if (turn > 0 && (best == 0 || time < best))
             best = time;
     }
@@ -226,12 +229,13 @@ static double time_calls(const room *r, uint32_t kind, size_t tokens)
     return s == XRAY_OK ? best : 0;
 }
 
-/* The first row for so many tokens, on the host. NULL: an error. */
-static float *first_row(const room *r, uint32_t kind, size_t tokens)
+/* Copies the first row of a product with `tokens` tokens to the host; NULL on
+ * an error. */
+static float *read_first_row(const workspace *r, uint32_t kind, size_t tokens)
 {
     size_t n = kind == XRAY_NT ? r->s->rows : r->s->cols;
     float *row = malloc(n * sizeof(*row));
-    if (row && call(r, kind, tokens, 0) == XRAY_OK &&
+    if (row && enqueue_product(r, kind, tokens, 0) == XRAY_OK &&
         r->d.ops->copy(r->d.self, NULL, row, r->y, n * sizeof(*row),
                        XRAY_COPY_TO_HOST) == XRAY_OK &&
         r->d.ops->sync(r->d.self, NULL) == XRAY_OK)
@@ -240,13 +244,14 @@ static float *first_row(const room *r, uint32_t kind, size_t tokens)
     return NULL;
 }
 
-static const char *rows_agree(const room *r, uint32_t kind, size_t most)
+static const char *compare_first_rows(const workspace *r, uint32_t kind,
+                                      size_t most)
 {
     size_t n = kind == XRAY_NT ? r->s->rows : r->s->cols;
-    float *alone = first_row(r, kind, 1);
+    float *alone = read_first_row(r, kind, 1);
     const char *answer = alone ? "same" : "error";
     for (size_t tokens = 2; alone && tokens <= most; tokens = tokens * 3 + 1) {
-        float *row = first_row(r, kind, tokens);
+        float *row = read_first_row(r, kind, tokens);
         if (!row || memcmp(row, alone, n * sizeof(*row)) != 0)
             answer = row ? "DIFFER" : "error";
         free(row);
@@ -255,11 +260,12 @@ static const char *rows_agree(const room *r, uint32_t kind, size_t most)
     return answer;
 }
 
-static void measure(room *own, room *lt, uint32_t kind, size_t tokens)
+static void measure_products(workspace *own, workspace *lt, uint32_t kind,
+                             size_t tokens)
 {
     static const char *const kinds[] = { "", "NT", "NN", "dW" };
     const shape *s = own->s;
-    room *rooms[2] = { own, lt };
+    workspace *rooms[2] = { own, lt };
     double work = 2.0 * (double)tokens * (double)s->rows * (double)s->cols;
     double bytes = 2.0 * (double)s->rows * (double)s->cols;
     printf("%-5s %-8s %s %5zu", s->model, s->what, kinds[kind], tokens);
@@ -272,25 +278,25 @@ static void measure(room *own, room *lt, uint32_t kind, size_t tokens)
     (void)fflush(stdout);
 }
 
-static int run_shape(const device d[2], const shape *s)
+static int measure_shape(const device d[2], const shape *s)
 {
     static const size_t tokens[] = { 1, 16, 64, 256, 4096 };
-    room rooms[2] = { { .d = d[0], .s = s }, { .d = d[1], .s = s } };
-    int good = room_open(&rooms[0]) && room_open(&rooms[1]);
+    workspace rooms[2] = { { .d = d[0], .s = s }, { .d = d[1], .s = s } };
+    int good = open_workspace(&rooms[0]) && open_workspace(&rooms[1]);
     size_t most = s->rows > 100000 ? 512 : MOST_TOKENS;
     for (size_t i = 0; good && i < sizeof(tokens) / sizeof(*tokens); i++)
-        measure(&rooms[0], &rooms[1], XRAY_NT,
-                tokens[i] < most ? tokens[i] : most);
-    for (uint32_t kind = XRAY_NN; good && kind <= FOLD; kind++)
-        measure(&rooms[0], &rooms[1], kind, most);
+        measure_products(&rooms[0], &rooms[1], XRAY_NT,
+                         tokens[i] < most ? tokens[i] : most);
+    for (uint32_t kind = XRAY_NN; good && kind <= WEIGHT_GRAD; kind++)
+        measure_products(&rooms[0], &rooms[1], kind, most);
     if (good)
         printf("%-5s %-8s rows: own NT %s, NN %s; cublaslt NT %s, NN %s\n",
-               s->model, s->what, rows_agree(&rooms[0], XRAY_NT, most),
-               rows_agree(&rooms[0], XRAY_NN, most),
-               rows_agree(&rooms[1], XRAY_NT, most),
-               rows_agree(&rooms[1], XRAY_NN, most));
-    room_close(&rooms[0]);
-    room_close(&rooms[1]);
+               s->model, s->what, compare_first_rows(&rooms[0], XRAY_NT, most),
+               compare_first_rows(&rooms[0], XRAY_NN, most),
+               compare_first_rows(&rooms[1], XRAY_NT, most),
+               compare_first_rows(&rooms[1], XRAY_NN, most));
+    close_workspace(&rooms[0]);
+    close_workspace(&rooms[1]);
     return good;
 }
 
@@ -307,14 +313,14 @@ int main(int argc, char **argv)
     }
     device d[2];
     const xray_plugin *p = query(XRAY_ABI);
-    if (!p || !device_open(p, "own", &d[0]) ||
-        !device_open(p, "cublaslt", &d[1]))
+    if (!p || !open_device(p, "own", &d[0]) ||
+        !open_device(p, "cublaslt", &d[1]))
         return 1;
     printf("model what    kind tokens: own kernels, then cublaslt\n");
     int good = 1;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         if (argc < 3 || strcmp(argv[2], shapes[i].model) == 0)
-            good = run_shape(d, &shapes[i]) && good;
+            good = measure_shape(d, &shapes[i]) && good;
     d[0].ops->destroy(d[0].self);
     d[1].ops->destroy(d[1].self);
     return good ? 0 : 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench-cuda-rows: device-cuda's rows, norms, activations and elementwise
- * operators on this GPU: the bytes that an operator must move, over the time
- * of the fastest of 20 calls, held against what a copy moves. Before each call
- * the L2 cache is filled with something else.
+ * Measures device-cuda's rows, norms, activations and elementwise operators on
+ * this GPU: bench-cuda-rows. It prints the bytes that an operator must move
+ * over the time of the fastest of 20 calls, beside the bandwidth of a copy.
+ * Before each call other data fills the L2 cache.
  */
 #include "bench/cuda_bench.h"
 
@@ -12,19 +12,20 @@
 #define FLUSH (256ull << 20)
 
 template <typename Call>
-static void measure(bench *b, const char *name, double bytes, Call call)
+static void measure_operator(bench *b, const char *name, double bytes, Call call)
 {
-    double s = least(b, call);
+    double s = least_seconds(b, call);
     printf("  %-22s %9.1f us %6.0f GB/s %4.0f%% of copy\n", name, s * 1e6,
            bytes / s * 1e-9, 100 * bytes / s / b->copy);
 }
 
-/* Whole numbers below `below` with no pattern, or values in (0, 1). */
-static void *filled(bench *b, uint64_t count, uint64_t below)
+/* Allocates random integers below `below`, or values in (0, 1) if `below` is 0.
+ */
+static void *allocate_filled(bench *b, uint64_t count, uint64_t below)
 {
     uint32_t *host = static_cast<uint32_t *>(malloc(count * 4));
-    float *p = room(b, count);
-    need(host != NULL, "malloc");
+    float *p = allocate_floats(b, count);
+    require(host != NULL, "malloc");
     uint64_t x = 1;
     for (uint64_t i = 0; i < count; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
@@ -32,7 +33,7 @@ static void *filled(bench *b, uint64_t count, uint64_t below)
         uint32_t n = below ? static_cast<uint32_t>((x >> 32) % below) : 0;
         memcpy(&host[i], below ? static_cast<void *>(&n) : &f, 4);
     }
-    need(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
+    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
          "copy");
     free(host);
     return p;
@@ -44,15 +45,15 @@ typedef struct shape {
     uint32_t dim, ff, heads, head_dim, vocab;
 } shape;
 
-/* Room that the operators of one shape share. */
-typedef struct space {
+/* Buffers that the operators of one shape share. */
+typedef struct buffers {
     float *x, *y, *z;
     float *weight, *stat, *dweight;
     int32_t *ids;
     double n; /* tokens */
-} space;
+} buffers;
 
-static void norms(bench *b, const shape *s, const space *m, uint32_t groups,
+static void measure_norms(bench *b, const shape *s, const buffers *m, uint32_t groups,
                   uint32_t dim)
 {
     double width = 4.0 * groups * dim * m->n;
@@ -68,11 +69,11 @@ static void norms(bench *b, const shape *s, const space *m, uint32_t groups,
     op.groups = groups;
     op.dim = dim;
     op.eps = 1e-6f;
-    measure(b, groups > 1 ? "qk-norm" : "rmsnorm", 2 * width,
+    measure_operator(b, groups > 1 ? "qk-norm" : "rmsnorm", 2 * width,
             ENQUEUED(b, rmsnorm, op));
     if (groups == 1) {
         op.residual = m->z;
-        measure(b, "rmsnorm, residual", 4 * width, ENQUEUED(b, rmsnorm, op));
+        measure_operator(b, "rmsnorm, residual", 4 * width, ENQUEUED(b, rmsnorm, op));
     }
     xray_rmsnorm_grad grad = {};
     grad.header = XRAY_HEADER(xray_rmsnorm_grad);
@@ -85,14 +86,14 @@ static void norms(bench *b, const shape *s, const space *m, uint32_t groups,
     grad.x_stride = grad.dy_stride = grad.dx_stride = stride;
     grad.groups = groups;
     grad.dim = dim;
-    measure(b, groups > 1 ? "qk-norm, dx" : "rmsnorm, dx", 3 * width,
+    measure_operator(b, groups > 1 ? "qk-norm, dx" : "rmsnorm, dx", 3 * width,
             ENQUEUED(b, rmsnorm_grad, grad));
     grad.dweight = m->dweight;
-    measure(b, groups > 1 ? "qk-norm, dx, dweight" : "rmsnorm, dx, dweight",
+    measure_operator(b, groups > 1 ? "qk-norm, dx, dweight" : "rmsnorm, dx, dweight",
             5 * width, ENQUEUED(b, rmsnorm_grad, grad));
 }
 
-static void layer_norms(bench *b, const shape *s, const space *m)
+static void measure_layer_norms(bench *b, const shape *s, const buffers *m)
 {
     double width = 4.0 * s->dim * m->n;
     xray_layernorm op = {};
@@ -104,7 +105,7 @@ static void layer_norms(bench *b, const shape *s, const space *m)
     op.stat = m->stat;
     op.x_stride = op.y_stride = op.dim = s->dim;
     op.eps = 1e-6f;
-    measure(b, "layernorm", 2 * width, ENQUEUED(b, layernorm, op));
+    measure_operator(b, "layernorm", 2 * width, ENQUEUED(b, layernorm, op));
     xray_layernorm_grad grad = {};
     grad.header = XRAY_HEADER(xray_layernorm_grad);
     grad.tokens.bound = s->tokens;
@@ -116,14 +117,14 @@ static void layer_norms(bench *b, const shape *s, const space *m)
     grad.dweight = m->dweight;
     grad.dbias = m->dweight + s->dim;
     grad.x_stride = grad.dy_stride = grad.dx_stride = grad.dim = s->dim;
-    measure(b, "layernorm, all grads", 5 * width,
+    measure_operator(b, "layernorm, all grads", 5 * width,
             ENQUEUED(b, layernorm_grad, grad));
 }
 
-static void table_rows(bench *b, const shape *s, const space *m)
+static void measure_embeddings(bench *b, const shape *s, const buffers *m)
 {
     double row = 4.0 * s->dim;
-    float *table = room(b, static_cast<uint64_t>(s->vocab) * s->dim);
+    float *table = allocate_floats(b, static_cast<uint64_t>(s->vocab) * s->dim);
     xray_embedding op = {};
     op.header = XRAY_HEADER(xray_embedding);
     op.tokens.bound = s->tokens;
@@ -133,9 +134,9 @@ static void table_rows(bench *b, const shape *s, const space *m)
     op.vocab = s->vocab;
     op.dim = s->dim;
     op.scale = 1;
-    measure(b, "embedding", 2 * row * m->n, ENQUEUED(b, embedding, op));
+    measure_operator(b, "embedding", 2 * row * m->n, ENQUEUED(b, embedding, op));
     op.table_dtype = XRAY_BF16;
-    measure(b, "embedding, bf16", 1.5 * row * m->n, ENQUEUED(b, embedding, op));
+    measure_operator(b, "embedding, bf16", 1.5 * row * m->n, ENQUEUED(b, embedding, op));
     xray_embedding_grad grad = {};
     grad.header = XRAY_HEADER(xray_embedding_grad);
     grad.tokens.bound = s->tokens;
@@ -145,12 +146,12 @@ static void table_rows(bench *b, const shape *s, const space *m)
     grad.vocab = s->vocab;
     grad.dim = s->dim;
     grad.scale = 1;
-    measure(b, "embedding_grad", 3 * row * m->n,
+    measure_operator(b, "embedding_grad", 3 * row * m->n,
             ENQUEUED(b, embedding_grad, grad));
     b->ops->free(b->self, table);
 }
 
-static void activations(bench *b, const shape *s, const space *m)
+static void measure_activations(bench *b, const shape *s, const buffers *m)
 {
     double width = 4.0 * s->ff * m->n;
     xray_glu op = {};
@@ -167,65 +168,65 @@ static void activations(bench *b, const shape *s, const space *m)
     grad.dx = m->z;
     grad.dim = s->ff;
     op.act = grad.act = XRAY_ACT_SILU;
-    measure(b, "glu, silu", 3 * width, ENQUEUED(b, glu, op));
-    measure(b, "glu_grad, silu", 5 * width, ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu, silu", 3 * width, ENQUEUED(b, glu, op));
+    measure_operator(b, "glu_grad, silu", 5 * width, ENQUEUED(b, glu_grad, grad));
     op.act = grad.act = XRAY_ACT_GELU_TANH;
-    measure(b, "glu, gelu", 3 * width, ENQUEUED(b, glu, op));
-    measure(b, "glu_grad, gelu", 5 * width, ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu, gelu", 3 * width, ENQUEUED(b, glu, op));
+    measure_operator(b, "glu_grad, gelu", 5 * width, ENQUEUED(b, glu_grad, grad));
 }
 
-static void positions(bench *b, const shape *s, const space *m)
+static void measure_rope(bench *b, const shape *s, const buffers *m)
 {
     xray_rope op = {};
     op.header = XRAY_HEADER(xray_rope);
     op.tokens.bound = s->tokens;
     op.x = m->y;
     op.positions = m->ids;
-    op.table = room(b, static_cast<uint64_t>(s->vocab) * s->head_dim);
+    op.table = allocate_floats(b, static_cast<uint64_t>(s->vocab) * s->head_dim);
     op.heads = s->heads;
     op.head_dim = s->head_dim;
     op.half = s->head_dim / 2;
     op.stride = static_cast<uint64_t>(s->heads) * s->head_dim;
-    measure(b, "rope", 8.0 * s->heads * s->head_dim * m->n,
+    measure_operator(b, "rope", 8.0 * s->heads * s->head_dim * m->n,
             ENQUEUED(b, rope, op));
     b->ops->free(b->self, const_cast<float *>(op.table));
 }
 
-static void of_shape(bench *b, const shape *s)
+static void measure_shape(bench *b, const shape *s)
 {
     uint64_t widest = 2ull * s->ff * s->tokens;
-    space m = {};
+    buffers m = {};
     m.n = static_cast<double>(s->tokens);
-    m.x = static_cast<float *>(filled(b, widest, 0));
-    m.y = static_cast<float *>(filled(b, widest / 2, 0));
-    m.z = static_cast<float *>(filled(b, widest, 0));
-    m.weight = static_cast<float *>(filled(b, s->dim, 0));
-    m.stat = room(b, s->tokens * s->heads * 2);
-    m.dweight = room(b, 2ull * s->dim);
-    m.ids = static_cast<int32_t *>(filled(b, s->tokens, s->vocab));
+    m.x = static_cast<float *>(allocate_filled(b, widest, 0));
+    m.y = static_cast<float *>(allocate_filled(b, widest / 2, 0));
+    m.z = static_cast<float *>(allocate_filled(b, widest, 0));
+    m.weight = static_cast<float *>(allocate_filled(b, s->dim, 0));
+    m.stat = allocate_floats(b, s->tokens * s->heads * 2);
+    m.dweight = allocate_floats(b, 2ull * s->dim);
+    m.ids = static_cast<int32_t *>(allocate_filled(b, s->tokens, s->vocab));
     printf("%s, %llu tokens\n", s->name,
            static_cast<unsigned long long>(s->tokens));
-    norms(b, s, &m, 1, s->dim);
-    norms(b, s, &m, s->heads, s->head_dim);
-    layer_norms(b, s, &m);
-    table_rows(b, s, &m);
-    positions(b, s, &m);
-    activations(b, s, &m);
+    measure_norms(b, s, &m, 1, s->dim);
+    measure_norms(b, s, &m, s->heads, s->head_dim);
+    measure_layer_norms(b, s, &m);
+    measure_embeddings(b, s, &m);
+    measure_rope(b, s, &m);
+    measure_activations(b, s, &m);
     void *all[] = { m.x, m.y, m.z, m.weight, m.stat, m.dweight, m.ids };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         b->ops->free(b->self, all[i]);
 }
 
-static void elements(bench *b)
+static void measure_elements(bench *b)
 {
     uint64_t n = 500ull << 20;
     double count = static_cast<double>(n);
-    float *p = room(b, n);
-    float *g = room(b, n);
-    float *m = room(b, n);
-    float *v = room(b, n);
-    float *out = room(b, n / 2);
-    float *scalars = static_cast<float *>(filled(b, 4, 0));
+    float *p = allocate_floats(b, n);
+    float *g = allocate_floats(b, n);
+    float *m = allocate_floats(b, n);
+    float *v = allocate_floats(b, n);
+    float *out = allocate_floats(b, n / 2);
+    float *scalars = static_cast<float *>(allocate_filled(b, 4, 0));
     printf("%llu elements\n", static_cast<unsigned long long>(n));
     xray_axpby sum = {};
     sum.header = XRAY_HEADER(xray_axpby);
@@ -234,7 +235,7 @@ static void elements(bench *b)
     sum.y = p;
     sum.alpha = 0.5f;
     sum.beta = 1.0f;
-    measure(b, "axpby", 12 * count, ENQUEUED(b, axpby, sum));
+    measure_operator(b, "axpby", 12 * count, ENQUEUED(b, axpby, sum));
     xray_cast cast = {};
     cast.header = XRAY_HEADER(xray_cast);
     cast.count = n;
@@ -242,15 +243,15 @@ static void elements(bench *b)
     cast.y = out;
     cast.x_dtype = XRAY_F32;
     cast.y_dtype = XRAY_BF16;
-    measure(b, "cast to bf16", 6 * count, ENQUEUED(b, cast, cast));
+    measure_operator(b, "cast to bf16", 6 * count, ENQUEUED(b, cast, cast));
     cast.y_dtype = XRAY_F16;
-    measure(b, "cast to f16", 6 * count, ENQUEUED(b, cast, cast));
+    measure_operator(b, "cast to f16", 6 * count, ENQUEUED(b, cast, cast));
     xray_sumsq square = {};
     square.header = XRAY_HEADER(xray_sumsq);
     square.count = n;
     square.x = g;
-    square.result = reinterpret_cast<double *>(room(b, 4));
-    measure(b, "sumsq", 4 * count, ENQUEUED(b, sumsq, square));
+    square.result = reinterpret_cast<double *>(allocate_floats(b, 4));
+    measure_operator(b, "sumsq", 4 * count, ENQUEUED(b, sumsq, square));
     xray_adamw step = {};
     step.header = XRAY_HEADER(xray_adamw);
     step.count = n;
@@ -264,13 +265,13 @@ static void elements(bench *b)
     step.beta2 = 0.999f;
     step.eps = 1e-8f;
     step.out_dtype = XRAY_BF16;
-    measure(b, "adamw, zeros", 30 * count, ENQUEUED(b, adamw, step));
-    float *random = static_cast<float *>(filled(b, 1 << 20, 0));
+    measure_operator(b, "adamw, zeros", 30 * count, ENQUEUED(b, adamw, step));
+    float *random = static_cast<float *>(allocate_filled(b, 1 << 20, 0));
     for (float *at = g; at < g + n; at += 1 << 20)
-        need(cudaMemcpy(at, random, 4 << 20, cudaMemcpyDeviceToDevice) ==
+        require(cudaMemcpy(at, random, 4 << 20, cudaMemcpyDeviceToDevice) ==
                  cudaSuccess,
              "copy");
-    measure(b, "adamw", 30 * count, ENQUEUED(b, adamw, step));
+    measure_operator(b, "adamw", 30 * count, ENQUEUED(b, adamw, step));
 }
 
 int main(void)
@@ -285,8 +286,8 @@ int main(void)
     bench b;
     bench_open(&b, FLUSH);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
-        of_shape(&b, &shapes[i]);
-    elements(&b);
+        measure_shape(&b, &shapes[i]);
+    measure_elements(&b);
     b.ops->destroy(b.self);
     return 0;
 }

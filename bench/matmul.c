@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of the cpu device against the fp32 FMA peak and the memory
- * bandwidth, both measured first with the same number of threads. A single
- * token reads the matrix as floats, then as bf16.
+ * Measures matrix products of the cpu device against the fp32 FMA peak and the
+ * memory bandwidth, both measured first with the same number of threads. A
+ * single token reads the matrix as floats, and then as bf16.
  *
  *     bench-matmul [threads [avx512|avx2|scalar|auto [TOKENSxROWSxCOLS]]]
  */
@@ -41,7 +41,7 @@ typedef struct shape {
     int narrow; /* bf16 */
 } shape;
 
-static float *device_floats(const device *d, size_t n)
+static float *allocate_floats(const device *d, size_t n)
 {
     void *p = NULL;
     if (d->ops->alloc(d->self, "bench", XRAY_TAG_WORKSPACE, n * sizeof(float),
@@ -53,36 +53,37 @@ static float *device_floats(const device *d, size_t n)
     return f;
 }
 
-/* Seconds of one call: the best of several batches of about 40 ms. The peak is
- * measured again between them, because a shared machine's clock wanders. */
-static double time_op(const device *d, const xray_matmul *op,
-                      const xray_matmul_grad *grad, probe_rates *peaks)
+/* Returns the seconds of one call, the best of several batches of about 40 ms.
+ * The peak is measured again between batches, because the clock rate of a
+ * shared machine varies. */
+static double time_product(const device *d, const xray_matmul *op,
+                           const xray_matmul_grad *grad, probe_rates *peaks)
 {
     double best = 1e9;
     size_t calls = 1;
     peaks->flops = 0;
     for (int batch = 0; batch < 8; batch++) {
-        double peak = probe_once(d->threads, d->wide, NULL);
+        double peak = probe_run_once(d->threads, d->wide, NULL);
         peaks->flops = peak > peaks->flops ? peak : peaks->flops;
-        double start = probe_now(d->threads);
+        double start = probe_seconds(d->threads);
         for (size_t i = 0; i < calls; i++) {
             xray_status s = grad ? d->ops->matmul_grad(d->self, NULL, grad)
                                  : d->ops->matmul(d->self, NULL, op);
             if (s != XRAY_OK)
                 return 1e9;
         }
-        double each = (probe_now(d->threads) - start) / (double)calls;
+        double each = (probe_seconds(d->threads) - start) / (double)calls;
         best = each < best ? each : best;
         calls = (size_t)(0.04 / each) + 1;
     }
     return best;
 }
 
-static void report(const char *kind, const device *d, const shape *s,
-                   const xray_matmul *op, const xray_matmul_grad *grad,
-                   probe_rates *peaks)
+static void print_rates(const char *kind, const device *d, const shape *s,
+                        const xray_matmul *op, const xray_matmul_grad *grad,
+                        probe_rates *peaks)
 {
-    double seconds = time_op(d, op, grad, peaks);
+    double seconds = time_product(d, op, grad, peaks);
     double n = (double)s->rows * (double)s->cols;
     double flops = 2 * n * (double)s->tokens / seconds * 1e-9;
     double bytes = (s->narrow ? 2 : 4) * n / seconds * 1e-9;
@@ -93,7 +94,8 @@ static void report(const char *kind, const device *d, const shape *s,
     printf("\n");
 }
 
-/* The three products of a matrix; only the forward one for a single token. */
+/* Measures the three products of a matrix; for a single token only the forward
+ * product. */
 static void run_products(const device *d, const shape *s, xray_weight *w,
                          float *const *data, probe_rates *peaks)
 {
@@ -105,7 +107,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                        .x_stride = s->cols,
                        .y_stride = s->rows,
                        .kind = XRAY_NT };
-    report(s->narrow ? "bf16" : "NT", d, s, &op, NULL, peaks);
+    print_rates(s->narrow ? "bf16" : "NT", d, s, &op, NULL, peaks);
     if (s->tokens == 1 || s->narrow)
         return;
     op.kind = XRAY_NN;
@@ -113,7 +115,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
     op.y = data[1];
     op.x_stride = s->rows;
     op.y_stride = s->cols;
-    report("NN", d, s, &op, NULL, peaks);
+    print_rates("NN", d, s, &op, NULL, peaks);
     xray_matmul_grad grad = { .header = XRAY_HEADER(xray_matmul_grad),
                               .tokens = { s->tokens, NULL },
                               .dy = data[2],
@@ -123,14 +125,14 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                               .rows = s->rows,
                               .cols = s->cols,
                               .dw = data[0] };
-    report("grad", d, s, NULL, &grad, peaks);
+    print_rates("grad", d, s, NULL, &grad, peaks);
 }
 
 static int run_shape(const device *d, const shape *s, probe_rates *peaks)
 {
-    float *data[3] = { device_floats(d, s->rows * s->cols),
-                       device_floats(d, s->tokens * s->cols),
-                       device_floats(d, s->tokens * s->rows) };
+    float *data[3] = { allocate_floats(d, s->rows * s->cols),
+                       allocate_floats(d, s->tokens * s->cols),
+                       allocate_floats(d, s->tokens * s->rows) };
     xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data[0],
                               .rows = s->rows,
@@ -153,14 +155,14 @@ static const shape shapes[] = {
     { "quickstart", 512, 96, 96, 0 },    { "quickstart", 64, 288, 96, 0 },
     { "stories260K", 512, 344, 64, 0 },  { "35M", 64, 1024, 512, 0 },
     { "35M", 256, 1024, 512, 0 },        { "35M", 2048, 1024, 512, 0 },
-    { "35M", 2048, 512, 1024, 0 },       { "35M head", 64, 32000, 512, 0 },
+    { "35M", 2048, 512, 1024, 0 },       { "35M lm_head", 64, 32000, 512, 0 },
     { "0.5B", 128, 4864, 896, 0 },       { "square", 1024, 1024, 1024, 0 },
     { "square", 64, 2048, 2048, 0 },     { "decode", 1, 1024, 512, 0 },
     { "decode", 1, 4864, 896, 0 },       { "decode", 1, 32000, 512, 0 },
     { "decode", 1, 8192, 8192, 0 },
 };
 
-static int64_t isa_named(const char *name)
+static int64_t find_isa(const char *name)
 {
     static const char *const names[] = { "auto", "avx512", "avx2", "scalar" };
     for (int64_t i = 0; i < 4; i++)
@@ -169,8 +171,8 @@ static int64_t isa_named(const char *name)
     return -1;
 }
 
-/* 1: `name` is empty or the shape's. */
-static int wanted(const shape *s, const char *name)
+/* Tells whether `name` is empty or names this shape. */
+static int is_wanted_shape(const shape *s, const char *name)
 {
     char own[64];
     (void)snprintf(own, sizeof(own), "%zux%zux%zu", s->tokens, s->rows,
@@ -183,7 +185,7 @@ int main(int argc, char **argv)
     static const xray_host host = { .header = XRAY_HEADER(xray_host),
                                     .fail = print_failure };
     uint32_t threads = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 1;
-    cpu_config config = { .isa = isa_named(argc > 2 ? argv[2] : "auto") };
+    cpu_config config = { .isa = find_isa(argc > 2 ? argv[2] : "auto") };
     const char *name = argc > 3 ? argv[3] : "";
     if (threads < 1 || threads > PROBE_MOST_THREADS || config.isa < 0) {
         (void)fprintf(stderr,
@@ -209,7 +211,7 @@ int main(int argc, char **argv)
            "tokens", "rows", "cols", "GF/s", "peak", "GB/s", "memory");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         shape s = shapes[i];
-        if (!wanted(&s, name))
+        if (!is_wanted_shape(&s, name))
             continue;
         int ok = run_shape(&d, &s, &peaks);
         s.narrow = s.tokens == 1 || s.rows == 32000;

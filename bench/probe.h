@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the machine can do: the rates that measured speeds are held against.
+ * Measures what the machine can do: the FMA rate and the read bandwidth to
+ * which measured speeds are compared.
  */
 #ifndef BENCH_PROBE_H
 #define BENCH_PROBE_H
@@ -15,9 +16,9 @@
 #define PROBE_FLOATS ((size_t)32 << 20) /* 128 MiB: beyond any cache */
 #define PROBE_FMAS ((size_t)4 << 20)
 
-/* One thread is timed by the process's own time, which neighbours on a shared
- * machine do not stretch; several by the clock on the wall. */
-static inline double probe_now(uint32_t threads)
+/* Reads processor time for one thread, which other programs on a shared machine
+ * do not extend, and wall-clock time for several. */
+static inline double probe_seconds(uint32_t threads)
 {
     struct timespec t;
     (void)clock_gettime(
@@ -26,8 +27,8 @@ static inline double probe_now(uint32_t threads)
 }
 
 typedef struct probe_rates {
-    double flops; /* fp32 FMA operations a second, all threads */
-    double bytes; /* read from memory a second, all threads */
+    double flops; /* fp32 operations per second by FMA, all threads */
+    double bytes; /* bytes read from memory per second, all threads */
 } probe_rates;
 
 typedef struct probe_part {
@@ -83,7 +84,7 @@ probe_read(const float *data, size_t count)
     return _mm256_cvtss_f32(c[0]);
 }
 
-static inline void *probe_work(void *arg)
+static inline void *probe_run_part(void *arg)
 {
     probe_part *part = (probe_part *)arg;
     if (part->data) {
@@ -99,49 +100,52 @@ static inline void *probe_work(void *arg)
     return NULL;
 }
 
-/* One run on all threads at once; 0 where a thread cannot start. */
-static inline double probe_once(uint32_t threads, int wide, const float *data)
+/* Runs once on all threads and returns the rate; 0 if a thread cannot start. */
+static inline double probe_run_once(uint32_t threads, int wide,
+                                    const float *data)
 {
     pthread_t id[PROBE_MOST_THREADS];
     probe_part part[PROBE_MOST_THREADS];
     double work = 0;
-    double start = probe_now(threads);
+    double start = probe_seconds(threads);
     for (uint32_t i = 0; i < threads; i++) {
         size_t count = PROBE_FLOATS / threads;
         part[i] = (probe_part){ .data = data ? data + i * count : NULL,
                                 .count = count,
                                 .wide = wide };
-        if (i > 0 && pthread_create(&id[i], NULL, probe_work, &part[i]) != 0)
+        if (i > 0 &&
+            pthread_create(&id[i], NULL, probe_run_part, &part[i]) != 0)
             return 0;
     }
-    (void)probe_work(&part[0]);
+    (void)probe_run_part(&part[0]);
     for (uint32_t i = 0; i < threads; i++) {
         if (i > 0)
             (void)pthread_join(id[i], NULL);
         work += part[i].work;
     }
-    return work / (probe_now(threads) - start);
+    return work / (probe_seconds(threads) - start);
 }
 
-/* The best of some runs. */
-static inline double probe_rate(uint32_t threads, int wide, const float *data)
+/* Returns the best rate of several runs. */
+static inline double probe_best_rate(uint32_t threads, int wide,
+                                     const float *data)
 {
     double best = 0;
     for (int again = 0; again < 8; again++) {
-        double rate = probe_once(threads, wide, data);
+        double rate = probe_run_once(threads, wide, data);
         best = rate > best ? rate : best;
     }
     return best;
 }
 
-/* Whether AVX-512 may be used here. */
-static inline int probe_wide(void)
+/* Tells whether this processor has AVX-512. */
+static inline int probe_has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") != 0;
 }
 
-/* The peak of AVX-512, or of AVX2. Takes about a tenth of a second, and 128 MiB
- * while it runs. */
+/* Measures the peak rates, with AVX-512 if `wide`, otherwise with AVX2. It
+ * takes about a tenth of a second and 128 MiB. */
 static inline probe_rates probe_machine(uint32_t threads, int wide)
 {
     probe_rates rates = { 0 };
@@ -153,8 +157,8 @@ static inline probe_rates probe_machine(uint32_t threads, int wide)
         return rates;
     for (size_t i = 0; i < PROBE_FLOATS; i++)
         data[i] = (float)(i % 17);
-    rates.flops = probe_rate(threads, wide, NULL);
-    rates.bytes = probe_rate(threads, wide, data);
+    rates.flops = probe_best_rate(threads, wide, NULL);
+    rates.bytes = probe_best_rate(threads, wide, data);
     free(data);
     return rates;
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What Workhorses cost: the median time of an SFT step of a 35.3M Llama, about
-# 4,096 tokens, in one process, in one Workhorse, and on two ranks at each stage.
+# Measures the cost of Workhorses: the median time of an SFT step of a 35.3M Llama,
+# about 4,096 tokens, in one process, in one Workhorse, and on two ranks at each stage.
 #
 #     bench/ranks.sh BUILD [STEPS]
 set -euo pipefail
@@ -44,7 +44,7 @@ measure() {
     shift
     "$build/xray" sft "$work/run.ini" --set "trainer.default_local_dir=$work/run" "$@" >/dev/null
     grep -o '"timing_s/step":[0-9.]*' "$work/run/metrics.jsonl" | cut -d: -f2 | tail -n +3 | sort -n |
-        awk -v name="$name" '{ t[NR] = $1 } END { printf "%-28s %8.1f ms a step\n", name, 1000 * t[int((NR + 1) / 2)] }'
+        awk -v name="$name" '{ t[NR] = $1 } END { printf "%-28s %8.1f ms per step\n", name, 1000 * t[int((NR + 1) / 2)] }'
     rm -rf "$work/run"
 }
 

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training and generation speed of a model through the plugins an INI names.
+ * Measures the training and generation speed of a model with the plugins that
+ * an INI names.
  *
  *   bench-throughput MODEL_FOLDER [section.key=value ...]
  *
  * Rows have a prompt of [data] max_prompt_length and a response of
  * max_response_length tokens; a step has train_batch_size x n rows. Prints the
- * best of several rounds beside the floor: matrix products and attention at the
- * FMA peak, or weights and cached keys at the read bandwidth, both measured
- * first. One thread is timed by its processor time. Its own keys:
+ * best of several rounds and the floor, which is the time of matrix products
+ * and attention at the FMA peak, or of reading weights and cached keys at the
+ * read bandwidth. Both rates are measured first. One thread is timed by its
+ * processor time. The program's own keys:
  *
- *   bench.what=train|generate   one of the two only; generate has no trainer,
- *                               so that infer.dsinf.weights=bfloat16 or
- *                               model.dtype=bfloat16 keeps one copy
- *   bench.lengths=LOW..HIGH     train on rows of these lengths instead, every
- *                               token but the first learnt
- *   bench.tokens=4096           tokens of those rows, at most
- *   bench.sequences=COUNT       generate for so many prompts, one sample each
- *   bench.rounds=7
+ *   bench.what=train|generate   measures only one of the two; generate has no
+ *                               trainer, so that infer.dsinf.weights=bfloat16
+ *                               or model.dtype=bfloat16 keeps one copy
+ *   bench.lengths=LOW..HIGH     trains on rows of these lengths instead, with
+ *                               a loss on every token but the first
+ *   bench.tokens=4096           the most tokens of those rows together
+ *   bench.sequences=COUNT       generates one sample for each of COUNT prompts
+ *   bench.rounds=7              rounds of each measurement
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,10 +37,10 @@
 #include "model/hf/config.h"
 
 typedef struct options {
-    int64_t low; /* 0: rows of the INI's step */
+    int64_t low; /* 0: the rows of a step of the INI */
     int64_t high;
     int64_t tokens;
-    int64_t sequences; /* 0: prompts and samples of the INI's step */
+    int64_t sequences; /* 0: the prompts and samples of a step of the INI */
     int64_t rounds;
     int no_train;
     int no_generate;
@@ -55,7 +57,7 @@ typedef struct bench {
     xr_samples samples;
     xr_row *data; /* [prompts] */
     const xr_row **prompts;
-    int32_t *ids; /* [most tokens of a row or prompt] */
+    int32_t *ids; /* [longest row or prompt] */
     int32_t *prompt_ids;
     uint32_t threads;
     uint32_t prompt_count;
@@ -76,8 +78,8 @@ static const char *const presets[] = {
 
 /* ---- floors ------------------------------------------------------------- */
 
-/* Weights of the blocks' matrix products. */
-static double block_weights(const xm_config *c)
+/* Counts the weights of the blocks' matrix products. */
+static double count_block_weights(const xm_config *c)
 {
     double q = (double)c->heads * c->head_dim;
     double kv = (double)c->kv_heads * c->head_dim;
@@ -86,31 +88,33 @@ static double block_weights(const xm_config *c)
            (c->hidden * (2 * q + 2 * kv) + c->hidden * (up + 1.0) * c->ffn);
 }
 
-static double head_weights(const xm_config *c)
+static double count_lm_head_weights(const xm_config *c)
 {
     return (double)c->hidden * c->vocab;
 }
 
-/* Scores and values of a query over `keys` keys in all layers. */
-static double attention_flops(const xm_config *c, double keys)
+/* Counts the operations of one query over `keys` keys, for scores and values in
+ * all layers. */
+static double count_attention_flops(const xm_config *c, double keys)
 {
     return 4.0 * c->layers * c->heads * c->head_dim * keys;
 }
 
-/* Forward and twice that backward; attention computes its scores once more. */
-static double train_flops(const bench *b)
+/* Counts forward operations, and twice as many backward; attention also
+ * computes its scores again. */
+static double count_train_flops(const bench *b)
 {
     const xray_batch *batch = &b->rows.batch;
     double flops = 0;
     double learnt = 0;
     for (uint32_t r = 0; r < batch->rows; r++) {
         double size = batch->row_start[r + 1] - batch->row_start[r];
-        flops += 3.5 * attention_flops(&b->config, size * (size + 1) / 2);
+        flops += 3.5 * count_attention_flops(&b->config, size * (size + 1) / 2);
     }
     for (uint32_t t = 0; t < batch->tokens; t++)
         learnt += batch->loss_mask[t] != 0;
-    return flops + 6 * block_weights(&b->config) * batch->tokens +
-           6 * head_weights(&b->config) * learnt;
+    return flops + 6 * count_block_weights(&b->config) * batch->tokens +
+           6 * count_lm_head_weights(&b->config) * learnt;
 }
 
 static void print_share(double seconds, double floor, const char *of)
@@ -121,14 +125,15 @@ static void print_share(double seconds, double floor, const char *of)
 
 /* ---- training ----------------------------------------------------------- */
 
-static int32_t random_id(const bench *b, uint32_t row, uint32_t t)
+static int32_t random_token_id(const bench *b, uint32_t row, uint32_t t)
 {
     return (int32_t)(xray_philox(1, t, row, 0, 0).w[0] %
                      b->run->actor.model.vocab_size);
 }
 
-/* Lengths spread evenly over low..high in an order of no meaning; the peers'
- * scripts have the same rule. The last row takes what is left, if enough is. */
+/* Spreads lengths evenly over low..high in an arbitrary order; the scripts in
+ * bench/peers follow the same rule. The last row takes the tokens that are
+ * left, if they suffice. */
 static uint32_t row_length(const options *how, uint32_t row, uint64_t used)
 {
     uint64_t span = (uint64_t)(how->high - how->low) + 1;
@@ -142,7 +147,7 @@ static xray_status add_row(bench *b, uint32_t r, uint32_t size, xr_err *err)
     int step = b->how.low == 0;
     uint32_t prompt = step ? b->prompt_tokens : 1;
     for (uint32_t t = 0; t < size; t++)
-        b->ids[t] = random_id(b, step ? r / b->n : r, t);
+        b->ids[t] = random_token_id(b, step ? r / b->n : r, t);
     xr_row_in in = { .prompt = b->ids,
                      .prompt_count = prompt,
                      .response = b->ids + prompt,
@@ -152,7 +157,7 @@ static xray_status add_row(bench *b, uint32_t r, uint32_t size, xr_err *err)
     return xr_rows_add(&b->rows, &in, err);
 }
 
-static int make_rows(bench *b, xr_err *err)
+static int make_training_rows(bench *b, xr_err *err)
 {
     uint32_t step = b->prompt_count * b->n;
     uint32_t size = b->prompt_tokens + b->response_tokens;
@@ -187,16 +192,16 @@ static int train_once(bench *b, double best[2], xr_err *err)
     xray_step_result result;
     const xr_cut cut = { .count = b->rows.batch.rows,
                          .budget = b->run->actor.load.tokens };
-    double start = probe_now(b->threads);
+    double start = probe_seconds(b->threads);
     if (xr_views_cut(&b->views, &b->rows, &cut, err) != XRAY_OK)
         return -1;
     if (xr_role_gradients(b->roles, XRAY_ROLE_ACTOR, &b->views, &loss, &fault,
                           err) != XRAY_OK)
         return -1;
-    double middle = probe_now(b->threads);
+    double middle = probe_seconds(b->threads);
     if (xr_role_step(b->roles, XRAY_ROLE_ACTOR, 0, 1, &result, err) != XRAY_OK)
         return -1;
-    double end = probe_now(b->threads);
+    double end = probe_seconds(b->threads);
     best[0] = middle - start < best[0] ? middle - start : best[0];
     best[1] = end - middle < best[1] ? end - middle : best[1];
     return 0;
@@ -214,7 +219,7 @@ static int bench_train(bench *b, xr_err *err)
            "backward %.2f ms, optimizer %.2f ms",
            tokens, b->rows.batch.rows, b->views.count, best[0] * 1e3,
            best[1] * 1e3);
-    print_share(seconds, train_flops(b) / b->machine.flops, "FMA peak");
+    print_share(seconds, count_train_flops(b) / b->machine.flops, "FMA peak");
     printf("train: %.0f tokens/s\n", tokens / seconds);
     return 0;
 }
@@ -232,7 +237,7 @@ static int make_prompts(bench *b, xr_err *err)
     for (uint32_t p = 0; p < count; p++) {
         int32_t *ids = b->prompt_ids + (size_t)p * b->prompt_tokens;
         for (uint32_t t = 0; t < b->prompt_tokens; t++)
-            ids[t] = random_id(b, p, t);
+            ids[t] = random_token_id(b, p, t);
         b->data[p] = (xr_row){ .id = p,
                                .ids = ids,
                                .id_count = b->prompt_tokens,
@@ -243,8 +248,9 @@ static int make_prompts(bench *b, xr_err *err)
                            err) != XRAY_OK;
 }
 
-/* Best time of drawing `tokens` a sequence; negative on an error. */
-static double time_draws(bench *b, uint32_t tokens, xr_err *err)
+/* Returns the best time to sample `tokens` per sequence; negative on an error.
+ */
+static double time_sampling(bench *b, uint32_t tokens, xr_err *err)
 {
     xr_roles *s = b->roles;
     xr_sampling how = { .n = b->n,
@@ -255,20 +261,20 @@ static double time_draws(bench *b, uint32_t tokens, xr_err *err)
                         .ignore_eos = 1 };
     double best = 1e30;
     for (int64_t i = 0; i < b->how.rounds; i++) {
-        double start = probe_now(b->threads);
+        double start = probe_seconds(b->threads);
         how.step = (uint64_t)i;
         if ((s->actor.self && xr_publish(s, err) != XRAY_OK) ||
             xr_samples_generate(b->roles, &b->samples, b->prompts,
                                 b->prompt_count, &how, NULL, err) != XRAY_OK)
             return -1;
-        double took = probe_now(b->threads) - start;
+        double took = probe_seconds(b->threads) - start;
         best = took < best ? took : best;
     }
     return best;
 }
 
-/* Bytes of an element of the engine's matrices. */
-static double weight_bytes(const xr_roles *s)
+/* Returns the bytes of one element of the engine's matrices. */
+static double engine_weight_bytes(const xr_roles *s)
 {
     const xray_infer_ops *ops = xr_infer(s->run);
     const xray_weights *w = XRAY_HAS(xray_infer_ops, ops, weights)
@@ -280,18 +286,21 @@ static double weight_bytes(const xr_roles *s)
     return 4;
 }
 
-/* One step of all sequences: the slower of arithmetic and memory. */
+/* Prints one decoding step of all sequences. Its floor is the slower of
+ * arithmetic and memory. */
 static void print_decode(const bench *b, double seconds)
 {
     const xm_config *c = &b->config;
     double sequences = (double)b->prompt_count * b->n;
-    double weights = block_weights(c) + head_weights(c);
+    double weights = count_block_weights(c) + count_lm_head_weights(c);
     double keys = b->prompt_tokens + b->response_tokens / 2.0;
     double cached = 2.0 * c->layers * c->kv_heads * c->head_dim * keys;
-    double flops = (sequences * (2 * weights + attention_flops(c, keys))) /
-                   b->machine.flops;
-    double bytes = (weight_bytes(b->roles) * weights + 4 * cached * sequences) /
-                   b->machine.bytes;
+    double flops =
+        (sequences * (2 * weights + count_attention_flops(c, keys))) /
+        b->machine.flops;
+    double bytes =
+        (engine_weight_bytes(b->roles) * weights + 4 * cached * sequences) /
+        b->machine.bytes;
     printf("decode: %.0f sequences, %.3f ms a step, %.0f tokens/s", sequences,
            seconds * 1e3, sequences / seconds);
     if (bytes > flops)
@@ -304,8 +313,8 @@ static int bench_generate(bench *b, xr_err *err)
 {
     double sequences = (double)b->prompt_count * b->n;
     double tokens = sequences * b->response_tokens;
-    double all = time_draws(b, b->response_tokens, err);
-    double first = all < 0 ? -1 : time_draws(b, 1, err);
+    double all = time_sampling(b, b->response_tokens, err);
+    double first = all < 0 ? -1 : time_sampling(b, 1, err);
     if (first < 0)
         return -1;
     printf(
@@ -314,9 +323,9 @@ static int bench_generate(bench *b, xr_err *err)
     /* Samples of one prompt share its computation. */
     double prompts = (double)b->prompt_count * b->prompt_tokens;
     double keys = (b->prompt_tokens + 1) / 2.0;
-    double flops = prompts * (2 * block_weights(&b->config) +
-                              attention_flops(&b->config, keys)) +
-                   2 * sequences * head_weights(&b->config);
+    double flops = prompts * (2 * count_block_weights(&b->config) +
+                              count_attention_flops(&b->config, keys)) +
+                   2 * sequences * count_lm_head_weights(&b->config);
     printf("prefill: %.0f tokens in %.2f ms, %.0f tokens/s", prompts,
            first * 1e3, prompts / first);
     print_share(first, flops / b->machine.flops, "FMA peak");
@@ -327,12 +336,12 @@ static int bench_generate(bench *b, xr_err *err)
 
 /* ---- the run ------------------------------------------------------------ */
 
-static void set_loads(bench *b)
+static void set_workloads(bench *b)
 {
     uint64_t row = b->prompt_tokens + b->response_tokens;
     if ((uint64_t)b->how.high > row)
         row = (uint64_t)b->how.high;
-    /* Training alone has no cache to speak of. */
+    /* Training alone needs almost no KV cache. */
     uint64_t sequences =
         b->how.no_generate ? 1 : (uint64_t)b->prompt_count * b->n;
     xr_run_set_workloads(b->run,
@@ -340,14 +349,14 @@ static void set_loads(bench *b)
                          row, sequences);
 }
 
-/* Before anything else is there, and then the peak of resident memory starts
- * anew (Linux), so that the probe is no part of it. */
-static void probe_first(bench *b)
+/* Probes the machine before anything else is allocated, and then resets the
+ * peak of resident memory (Linux) so that it excludes the probe. */
+static void probe_the_machine(bench *b)
 {
     b->threads = (uint32_t)b->run->ini.run.threads;
     if (b->threads == 0)
         b->threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    b->machine = probe_machine(b->threads, probe_wide());
+    b->machine = probe_machine(b->threads, probe_has_avx512());
     printf("machine: %u threads, %.0f GF/s fp32 FMA, %.1f GB/s read\n",
            b->threads, b->machine.flops * 1e-9, b->machine.bytes * 1e-9);
     FILE *peak = fopen("/proc/self/clear_refs", "w");
@@ -364,7 +373,7 @@ static void print_memory(void)
         printf("memory: %.0f MB at most\n", (double)use.ru_maxrss / 1024);
 }
 
-static int run(bench *b, xr_err *err)
+static int run_benchmarks(bench *b, xr_err *err)
 {
     const xr_run_config *run = &b->run->ini;
     b->prompt_count = (uint32_t)run->data.train_batch_size;
@@ -374,7 +383,7 @@ static int run(bench *b, xr_err *err)
     b->n = b->how.sequences ? 1 : b->n;
     b->prompt_tokens = (uint32_t)run->data.max_prompt_length;
     b->response_tokens = (uint32_t)run->data.max_response_length;
-    set_loads(b);
+    set_workloads(b);
     uint64_t most = b->run->actor.load.row_tokens;
     b->ids = xr_calloc((size_t)most, sizeof(*b->ids));
     if (!b->ids ||
@@ -382,15 +391,16 @@ static int run(bench *b, xr_err *err)
             XRAY_OK ||
         xr_roles_start(b->run, err, &b->roles) != XRAY_OK)
         return 1;
-    if (!b->how.no_train && (make_rows(b, err) || bench_train(b, err)))
+    if (!b->how.no_train && (make_training_rows(b, err) || bench_train(b, err)))
         return 1;
     if (!b->how.no_generate && (make_prompts(b, err) || bench_generate(b, err)))
         return 1;
     return 0;
 }
 
-/* 1: an option of this program; 0: the configuration's; -1: a bad one. */
-static int take_option(options *how, const char *text)
+/* Returns 1 for an option of this program, 0 for one of the configuration, -1
+ * for an invalid one. */
+static int read_own_option(options *how, const char *text)
 {
     static const char prefix[] = "bench.";
     char name[32];
@@ -428,12 +438,12 @@ static int read_options(bench *b, xr_config *config, char **argv,
     char model[XR_PATH_CAP];
     (void)snprintf(model, sizeof(model), "model.path=%s", argv[1]);
     xr_config_set(config, model, errors);
-    /* A trainable session wants a file of rows; none is read here. */
+    /* A run with training requires a data file; none is read here. */
     xr_config_set(config, "data.train_files=/dev/null", errors);
     for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++)
         xr_config_set(config, presets[i], errors);
     for (char **arg = argv + 2; *arg; arg++) {
-        int own = take_option(&b->how, *arg);
+        int own = read_own_option(&b->how, *arg);
         if (own < 0) {
             (void)fprintf(stderr, "bench-throughput: bad option %s\n", *arg);
             return -1;
@@ -451,13 +461,13 @@ static int open_and_run(bench *b, xr_config *config, xr_errors *errors,
     b->run = xr_run_new(config, NULL, train | XR_WITH_INFER, errors);
     if (!b->run)
         return 1;
-    probe_first(b);
-    int bad = run(b, err);
+    probe_the_machine(b);
+    int bad = run_benchmarks(b, err);
     print_memory();
     return bad;
 }
 
-static void free_all(bench *b)
+static void free_bench(bench *b)
 {
     xr_rows_free(&b->rows);
     xr_views_free(&b->views);
@@ -488,7 +498,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "bench-throughput: %s\n", errors.items[i]);
     if (*err.text)
         (void)fprintf(stderr, "bench-throughput: %s\n", err.text);
-    free_all(&b);
+    free_bench(&b);
     xr_config_free(config);
     xr_errors_free(&errors);
     return bad;

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tokenizers: MB/s of the Hugging Face library and ours, one thread each.
+"""Measures tokenizers: MB/s of the Hugging Face library and of X-ray, one thread each.
 
     python3 bench/tokenize_peer.py build/release/bench-tokenize shared/data
 
-Needs the Python package `tokenizers`. The library's figure is the best of: the
-whole file as one text, texts of about 2000 bytes one by one, and a batch of
-them with and without offsets (encode_batch_fast). Ours is the better of the
-whole file and texts of 2000 bytes. The two take turns. Both count processor
-time, as on a loaded machine the wall clock measures the others.
+It needs the Python package `tokenizers`. The library's figure is the best of the
+complete file as one text, texts of about 2000 bytes one by one, and a batch of
+them with and without offsets (encode_batch_fast). X-ray's is the better of the
+complete file and texts of 2000 bytes. The two take turns. Both are timed by
+processor time, because on a loaded machine the wall clock includes other programs.
 """
 import json
 import os
@@ -28,7 +28,7 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 
 
 def mixed(size, seed=1):
-    """Chinese, Russian, Arabic, Hindi, emoji and code; words by rank."""
+    """Makes text of Chinese, Russian, Arabic, Hindi, emoji and code, with words drawn by rank."""
     r = random.Random(seed)
 
     def words(letters, count, low, high):

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program as a user starts it: time to the first sampled token and to the
- * end of the first step, time of a step, peak memory.
+ * Measures the program as a user starts it: the time to the first sampled token
+ * and to the end of the first step, the time of a step, and peak memory.
  *
  *   bench-train XRAY METRICS_FILE train INI [--set section.key=value ...]
  *
- * Runs XRAY with what follows METRICS_FILE, which is the metrics.jsonl that
- * this run writes.
+ * Runs XRAY with the arguments after METRICS_FILE, which is the metrics.jsonl
+ * that this run writes.
  */
 #include <spawn.h>
 #include <stdio.h>
@@ -24,9 +24,10 @@ static const char *const parts[] = { "step",         "gen", "reward",
                                      "old_log_prob", "adv", "update_actor" };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
-/* Seconds from the start to the first line on stderr that begins with "step ".
- * The rest is read to the end, so that the program never waits for the pipe. */
-static double first_step(int fd, double start)
+/* Returns the seconds from the start to the first line on stderr that begins
+ * with "step ". The rest is read as well, so that the program never blocks on
+ * the pipe. */
+static double wait_for_first_step(int fd, double start)
 {
     char line[4096];
     double first = -1;
@@ -58,9 +59,9 @@ static int start_program(char **argv, int write_end, int read_end, pid_t *pid)
     return bad ? -1 : 0;
 }
 
-/* The smallest value of timing_s/<part> over the steps; the first step is a
+/* Returns the smallest timing_s/<part> over the steps. The first step is a
  * warm-up unless it is the only one. */
-static double best_part(const char *text, const char *part)
+static double find_best_time(const char *text, const char *part)
 {
     char key[64];
     double best = -1;
@@ -84,12 +85,12 @@ static void print_steps(const char *path)
         (void)fprintf(stderr, "bench-train: %s\n", err.text);
         return;
     }
-    double token = best_part(text, "first_token");
+    double token = find_best_time(text, "first_token");
     if (token >= 0)
         printf("first token after %.3f s\n", token);
     for (size_t i = 0; i < PARTS; i++)
         printf("%s%s %.1f ms", i ? ", " : "best: ", parts[i],
-               best_part(text, parts[i]) * 1e3);
+               find_best_time(text, parts[i]) * 1e3);
     printf("\n");
     free(text);
 }
@@ -115,7 +116,7 @@ int main(int argc, char **argv)
         return 1;
     }
     (void)close(ends[1]);
-    double first = first_step(ends[0], start);
+    double first = wait_for_first_step(ends[0], start);
     if (waitpid(pid, &state, 0) != pid || state != 0 || first < 0) {
         (void)fprintf(stderr, "bench-train: %s failed\n", argv[1]);
         return 1;

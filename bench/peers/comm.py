@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""comm-shm beside Open MPI and Gloo, in one run.
+"""Measures comm-shm, Open MPI and Gloo in one run.
 
     comm.py BUILD [--turns 3] [--ranks 2,4] [--sizes 4,16,64] [--gloo PYTHON]
 
-BUILD is a build folder of the release preset. Open MPI is measured where mpicc
-and mpirun are there, Gloo with a PYTHON that has torch. The sides take turns;
-a side's figure is its best median, and beside it stands its best single call.
-Prints a line a measurement and a table at the end, with the machine's load.
+BUILD is a build folder of the release preset. Open MPI is measured if mpicc and
+mpirun are installed, Gloo if PYTHON has torch. The sides take turns; a side's
+figure is its best median, and its best single call is given too. Prints one
+line per measurement and a table at the end, with the machine's load.
 """
 import argparse
 import os

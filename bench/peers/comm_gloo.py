@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/comm.c's measurements with torch.distributed on Gloo.
+"""Makes bench/comm.c's measurements with torch.distributed on Gloo.
 
     comm_gloo.py RANKS MEGABYTES ...
 """
@@ -16,24 +16,24 @@ import torch.multiprocessing as mp
 TURNS, WARM = 60, 3
 
 
-def call(what, whole, part):
+def call(what, full, part):
     if what == "all_reduce":
-        dist.all_reduce(whole)
+        dist.all_reduce(full)
     elif what == "reduce_scatter":
-        dist.reduce_scatter_tensor(part, whole)
+        dist.reduce_scatter_tensor(part, full)
     else:
-        dist.all_gather_into_tensor(whole, part)
+        dist.all_gather_into_tensor(full, part)
 
 
 def time_call(what, megabytes, rank, size):
     count = megabytes << 18
-    whole, part = torch.zeros(count), torch.zeros(count // size)
+    full, part = torch.zeros(count), torch.zeros(count // size)
     times = []
     turns = TURNS // 4 if megabytes > 32 else TURNS
     for turn in range(-WARM, turns):
         dist.barrier()
         start = time.perf_counter()
-        call(what, whole, part)
+        call(what, full, part)
         if turn >= 0:
             times.append(time.perf_counter() - start)
     times.sort()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench/comm.c's measurements with MPI, for bench/peers/comm.py, which builds
- * it with mpicc.
+ * Makes bench/comm.c's measurements with MPI. bench/peers/comm.py builds it
+ * with mpicc and runs it.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -21,20 +21,20 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void call(int what, float *whole, float *part, int count, int size)
+static void call(int what, float *full, float *part, int count, int size)
 {
     if (what == 0)
-        MPI_Allreduce(MPI_IN_PLACE, whole, count, MPI_FLOAT, MPI_SUM,
+        MPI_Allreduce(MPI_IN_PLACE, full, count, MPI_FLOAT, MPI_SUM,
                       MPI_COMM_WORLD);
     else if (what == 1)
-        MPI_Reduce_scatter_block(whole, part, count / size, MPI_FLOAT, MPI_SUM,
+        MPI_Reduce_scatter_block(full, part, count / size, MPI_FLOAT, MPI_SUM,
                                  MPI_COMM_WORLD);
     else
-        MPI_Allgather(part, count / size, MPI_FLOAT, whole, count / size,
+        MPI_Allgather(part, count / size, MPI_FLOAT, full, count / size,
                       MPI_FLOAT, MPI_COMM_WORLD);
 }
 
-static void time_call(int what, float *whole, float *part, int count)
+static void time_call(int what, float *full, float *part, int count)
 {
     double times[TURNS];
     int turns = count > 8 << 20 ? TURNS / 4 : TURNS;
@@ -45,7 +45,7 @@ static void time_call(int what, float *whole, float *part, int count)
     for (int i = -WARM; i < turns; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double start = MPI_Wtime();
-        call(what, whole, part, count, size);
+        call(what, full, part, count, size);
         if (i >= 0)
             times[i] = MPI_Wtime() - start;
     }
@@ -63,16 +63,16 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     for (int i = 1; i < argc; i++) {
         int count = (int)strtol(argv[i], NULL, 10) << 18;
-        /* Large pages where the system gives them: it need not lend ours. */
-        float *whole = aligned_alloc(1 << 21, (size_t)count * sizeof(float));
+        /* Aligned for large pages, where the system provides them. */
+        float *full = aligned_alloc(1 << 21, (size_t)count * sizeof(float));
         float *part = aligned_alloc(1 << 21, (size_t)count * sizeof(float));
-        if (!whole || !part)
+        if (!full || !part)
             return 1;
-        memset(whole, 0, (size_t)count * sizeof(float));
+        memset(full, 0, (size_t)count * sizeof(float));
         memset(part, 0, (size_t)count * sizeof(float));
         for (int what = 0; what < 3; what++)
-            time_call(what, whole, part, count);
-        free(whole);
+            time_call(what, full, part, count);
+        free(full);
         free(part);
     }
     MPI_Finalize();

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""X-ray beside PyTorch 2 with transformers, TRL and llama.cpp, in one run.
+"""Measures X-ray, PyTorch 2 with transformers, TRL and llama.cpp in one run.
 
     compare.py BUILD MODELS [--threads 2] [--turns 3] [--llama llama-batched-bench]
                [--only train,generate,llama,bf16,grpo,start] [--models small,35m]
 
-BUILD is a build folder of the release preset, MODELS what models.py wrote (and
-gguf_model.py, as NAME-f32.gguf). Every measure is taken in turns, ours and then
-each configuration of the peer, and the best of each side counts. Prints a line
-a measurement and a table at the end.
+BUILD is a build folder of the release preset, MODELS the folder that models.py
+wrote (and gguf_model.py, as NAME-f32.gguf). Each measurement is taken in turns,
+first X-ray and then each configuration of the peer, and the best of each side
+counts. Prints one line per measurement and a table at the end.
 """
 import argparse
 import json
@@ -20,10 +20,10 @@ import subprocess
 import sys
 import tempfile
 
-# MKL takes its AVX2 kernels on a processor that is not Intel's, at less than half
-# the speed of the AVX-512 ones; this is what it asks.
+# On processors not made by Intel MKL uses AVX2 kernels, at less than half the speed
+# of the AVX-512 ones, unless this function returns 1.
 PRELOAD = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
-# Pages from the system cost more than arithmetic on a virtual machine.
+# On a virtual machine getting pages from the system costs more than the arithmetic.
 PYTHON = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000",
           "THP_MEM_ALLOC_ENABLE": "1"}
 HERE = pathlib.Path(__file__).resolve().parent
@@ -43,7 +43,7 @@ def say(*what):
 
 
 class Side:
-    """The best figure of one side, and what reached it."""
+    """The best figure of one side, and the configuration that reached it."""
 
     def __init__(self, better=max):
         self.better, self.value, self.how, self.memory = better, None, "", None
@@ -120,7 +120,7 @@ def generate(args, model):
 
 
 def llama_peer(args, gguf, peer):
-    """Decode of 1 and 64 sequences, with either attention and type of the cache."""
+    """Measures decoding of 1 and 64 sequences, with both attentions and both cache types."""
     for attention, cache in (("on", "f16"), ("on", "f32"), ("off", "f32")):
         out = run([args.llama, "-m", args.dir / gguf, "-c", 8448, "-b", 4096, "-ub", 512,
                    "-npp", 64, "-ntg", 64, "-npl", "1,64", "-t", args.threads, "-tb", args.threads,
@@ -150,7 +150,7 @@ def llama(args, model, weights="auto", gguf="f32"):
 
 
 def bf16(args, model):
-    """The peers' bfloat16, beside ours where the engine has it: weights of decode."""
+    """Measures decoding with bfloat16 weights, for X-ray where the engine has them."""
     if args.llama:
         llama(args, model, "bfloat16", "bf16")
     for what, pattern in (("train", "256..256"), ("generate", "64")):

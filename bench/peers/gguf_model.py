@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a Llama of the measurements as an fp32 (or bf16) GGUF for llama.cpp.
+"""Converts a measured Llama to an fp32 (or bf16) GGUF for llama.cpp.
 
     gguf_model.py MODEL OUT.gguf [f32|bf16]
 
-There is no vocabulary of words in it: the batched bench draws token ids.
+The file has no vocabulary of words, because the batched bench draws token ids.
 """
 import json
 import sys
@@ -36,7 +36,7 @@ def name_of(key):
 
 
 def rotated(x, heads):
-    """Rotary halves side by side, as llama.cpp's rope of this model wants them."""
+    """Interleaves the rotary halves, as llama.cpp's rope requires for this model."""
     return x.reshape(heads, 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
 
 

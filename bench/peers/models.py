@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The models and data that X-ray and its peers are measured with.
+"""Writes the models and data with which X-ray and its peers are measured.
 
     models.py FOLDER QUICKSTART_SFT
 
-writes FOLDER/small (the quickstart's decoder after `xray sft`, with room for
-1024 positions), FOLDER/35m (a Llama with random weights) and for each a
+writes FOLDER/small (the quickstart's decoder after `xray sft`, extended to 1024
+positions), FOLDER/35m (a Llama with random weights), and for each of them a
 prompts.jsonl for one GRPO step. Both have the quickstart's tokenizer; that of
-35m has a vocabulary filled up to 32,000 words which no text has.
+35m is filled up to 32,000 words, which occur in no text.
 """
 import json
 import pathlib
@@ -71,7 +71,7 @@ def make_small(out, source):
 
 
 def prompts(out, count, digits):
-    """`digits` characters and the BOS make the prompt's tokens."""
+    """Writes prompts of `digits` characters, which with the BOS are their tokens."""
     draw = random.Random(1)
     with open(out / "prompts.jsonl", "w", encoding="utf-8") as f:
         for _ in range(count):

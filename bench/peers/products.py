@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What batch-invariant matrix products cost: ours beside PyTorch's, in turns.
+"""Measures the cost of batch-invariant matrix products against PyTorch, in turns.
 
     products.py BUILD [--threads 2] [--turns 2]
 
-Our sums have one order whatever the number of rows, the threads and the cut of
-a micro-batch (docs/numerics.md); MKL and oneDNN behind torch.mm take the order
-they like for every shape. The shapes are bench-matmul's. Prints a table: GF/s of
-both (best of the turns) and ours as a part of the peer's.
+X-ray's sums have one order for any number of rows, any number of threads and any
+cut into micro-batches (docs/numerics.md); MKL and oneDNN, which torch.mm calls,
+choose an order for each shape. The shapes are those of bench-matmul. Prints a
+table: GF/s of both (best of the turns), and the ratio of X-ray's to the peer's.
 """
 import argparse
 import json

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch 2 with transformers: training and generation speed, peak memory.
+"""Measures PyTorch 2 with transformers: training and generation speed, peak memory.
 
     torch_peer.py MODEL train LOW..HIGH [--mode eager|compile] [--threads 2]
     torch_peer.py MODEL generate SEQUENCES --prompt 64 --new 64 [...]
 
-Prints one JSON object a line, best of --rounds after a warm-up of every shape.
-Training: rows as `bench-throughput bench.lengths=LOW..HIGH` cuts them, padded on
-the right to the longest of their micro-batch (causal attention needs no mask
-then, so SDPA takes its fast path), AdamW fused, gradients clipped.
+Prints one JSON object per line, the best of --rounds after a warm-up of every
+shape. Training uses the rows of `bench-throughput bench.lengths=LOW..HIGH`, padded
+on the right to the longest of their micro-batch (causal attention then needs no
+mask, so SDPA takes its fast path), fused AdamW and clipped gradients.
 
-On a virtual machine pages from the system cost more than the arithmetic. What
-keeps them belongs to the peer's configuration (compare.py sets it):
+On a virtual machine getting pages from the system costs more than the arithmetic.
+These settings, which compare.py makes, let the peer keep its pages:
 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 THP_MEM_ALLOC_ENABLE=1
 """
 import argparse
@@ -36,7 +36,7 @@ def lengths(text, tokens):
 
 
 def micro_batches(sizes, parts, vocab):
-    """Rows sorted by length and cut into `parts` runs of about as many tokens."""
+    """Sorts rows by length and cuts them into `parts` with about equal numbers of tokens."""
     sizes, total = sorted(sizes), sum(sizes)
     cuts, used = [[] for _ in range(parts)], 0
     for size in sizes:
@@ -55,7 +55,7 @@ def micro_batches(sizes, parts, vocab):
 
 
 def best_of(rounds, f):
-    """One thread by its processor time, as bench-throughput; more by the wall."""
+    """Measures processor time for one thread, as bench-throughput does, else wall-clock time."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     f()
     f()

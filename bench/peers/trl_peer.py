@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""TRL's GRPOTrainer: the time of one whole GRPO step.
+"""Measures the time of one complete GRPO step with TRL's GRPOTrainer.
 
     trl_peer.py MODEL --prompts 8 --n 8 --new 64 [--parts 1] [--threads 2]
 
-Reads MODEL/prompts.jsonl. No sample ends early: the trainer's end token is one
-that the model does not sample, as `rollout.ignore_eos` on the other side.
+Reads MODEL/prompts.jsonl. No sample ends early, because the trainer's end token is
+one that the model does not sample; X-ray is run with `rollout.ignore_eos`.
 """
 import argparse
 import json

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The quickstart's task: 3-digit addition, the answer's digits reversed
- * (123+456=975), and a small Llama-type decoder over single characters.
+ * Writes the quickstart's task: 3-digit addition with the digits of the answer
+ * reversed (123+456=975), and a small Llama decoder over single characters.
  *
  *   quickstart-task FOLDER SEED
  *
- * writes FOLDER/train.jsonl, FOLDER/val.jsonl (held out: no problem stands in
- * both) and FOLDER/model/{config,tokenizer,tokenizer_config}.json.
+ * writes FOLDER/train.jsonl, FOLDER/val.jsonl (held out: no problem is in both)
+ * and FOLDER/model/{config,tokenizer,tokenizer_config}.json.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -50,8 +50,8 @@ static const char tokenizer_config[] = "{\n"
                                        "  \"model_max_length\": 32\n"
                                        "}\n";
 
-/* A character-level tokenizer.json: ids 0 to 2 are special, then the digits,
- * '+' and '='. */
+/* Writes a character-level tokenizer.json: ids 0 to 2 are special, then come
+ * the digits, '+' and '='. */
 static void write_tokenizer(xr_str *out)
 {
     static const char *const special[] = { "<s>", "</s>", "<unk>" };
@@ -85,7 +85,7 @@ static void write_tokenizer(xr_str *out)
     xr_str_puts(out, "}}\n}\n");
 }
 
-static void write_row(xr_str *out, uint32_t a, uint32_t b)
+static void write_problem(xr_str *out, uint32_t a, uint32_t b)
 {
     char digits[16];
     char reversed[16];
@@ -97,9 +97,9 @@ static void write_row(xr_str *out, uint32_t a, uint32_t b)
                   reversed);
 }
 
-/* Draws problems that are not `used` yet, marks and writes them. */
-static void write_rows(xr_str *out, uint64_t key, uint32_t rows, uint32_t part,
-                       unsigned char *used)
+/* Draws problems that are not `used` yet, marks them and writes them. */
+static void write_problems(xr_str *out, uint64_t key, uint32_t rows,
+                           uint32_t part, unsigned char *used)
 {
     uint32_t done = 0;
     for (uint32_t i = 0; done < rows; i++) {
@@ -109,13 +109,13 @@ static void write_rows(xr_str *out, uint64_t key, uint32_t rows, uint32_t part,
         if (used[a * NUMBERS + b])
             continue;
         used[a * NUMBERS + b] = 1;
-        write_row(out, a, b);
+        write_problem(out, a, b);
         done++;
     }
 }
 
-static int save(const char *folder, const char *name, const char *data,
-                size_t size)
+static int save_file(const char *folder, const char *name, const char *data,
+                     size_t size)
 {
     xr_err err = { "" };
     char path[XR_PATH_CAP];
@@ -126,7 +126,8 @@ static int save(const char *folder, const char *name, const char *data,
     return 1;
 }
 
-static int write_all(const char *folder, const char *model, uint64_t seed)
+static int write_task_files(const char *folder, const char *model,
+                            uint64_t seed)
 {
     xr_str train = { 0 };
     xr_str val = { 0 };
@@ -134,20 +135,21 @@ static int write_all(const char *folder, const char *model, uint64_t seed)
     uint64_t key = xray_philox_key(seed, 0, 0x7461736b);
     unsigned char *used = xr_calloc(NUMBERS, NUMBERS);
     if (used) {
-        write_rows(&val, key, VAL_ROWS, 0, used);
-        write_rows(&train, key, TRAIN_ROWS, 1, used);
+        write_problems(&val, key, VAL_ROWS, 0, used);
+        write_problems(&train, key, TRAIN_ROWS, 1, used);
         write_tokenizer(&tokenizer);
     }
     int bad = !used || train.failed || val.failed || tokenizer.failed;
     if (bad)
         (void)fputs("quickstart-task: out of memory\n", stderr);
     else
-        bad = save(folder, "train.jsonl", train.data, train.size) ||
-              save(folder, "val.jsonl", val.data, val.size) ||
-              save(model, "config.json", config, strlen(config)) ||
-              save(model, "tokenizer.json", tokenizer.data, tokenizer.size) ||
-              save(model, "tokenizer_config.json", tokenizer_config,
-                   strlen(tokenizer_config));
+        bad = save_file(folder, "train.jsonl", train.data, train.size) ||
+              save_file(folder, "val.jsonl", val.data, val.size) ||
+              save_file(model, "config.json", config, strlen(config)) ||
+              save_file(model, "tokenizer.json", tokenizer.data,
+                        tokenizer.size) ||
+              save_file(model, "tokenizer_config.json", tokenizer_config,
+                        strlen(tokenizer_config));
     free(used);
     xr_str_free(&train);
     xr_str_free(&val);
@@ -169,5 +171,5 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "quickstart-task: %s\n", err.text);
         return 1;
     }
-    return write_all(argv[1], model, (uint64_t)seed);
+    return write_task_files(argv[1], model, (uint64_t)seed);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The commands of docs/performance.md run; their figures are not judged here.
+# Proves that the commands of docs/performance.md run; their figures are not judged here.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,7 +17,7 @@ grep -q '^train: 2[0-9][0-9] tokens of .* reached$' "$work/out.txt"
     --set "data.val_files=$work/val.jsonl" --set "trainer.default_local_dir=$work/run" \
     --set data.max_prompt_length=12 --set data.max_response_length=4 --set trainer.total_training_steps=2 >"$work/out.txt"
 grep -q '^best: step .* ms$' "$work/out.txt"
-# The folder of a run is a model: its newest checkpoint.
+# The folder of a run can be used as a model: its newest checkpoint.
 "$XRAY_BUILD/bench-throughput" "$work/run" data.train_batch_size=4 bench.what=train >"$work/out.txt"
 grep -q '^train: .* tokens/s$' "$work/out.txt"
 "$XRAY_BUILD/bench-matmul" 1 >"$work/out.txt"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# xray check accepts every INI of examples/, given the files it names.
+# Proves that xray check accepts every INI of examples/, given the files it names,
+# and that the runs of examples/h200 fit one H200 and train.
 . "$(dirname "$0")/../rl/lib.sh"
 data=$XRAY_TEST_DATA
 examples=$XRAY_SOURCE/examples
@@ -18,15 +19,15 @@ done
 check "$examples/stories260k/grpo.ini" --set "model.path=$data/models/stories260K/hf"
 check "$examples/gsm8k/stories260k.ini" --set "model.path=$data/models/stories260K/hf" \
     --set "data.train_files=$data/gsm8k/train.jsonl"
-# Its model is too large for many a machine this runs on: a narrow one of its kind.
+# The model is too large for some machines, so a narrow one of the same architecture is used.
 cp -r "$data/tokenizers/qwen2" "$work/narrow"
 sed -i -e 's/"hidden_size": .*/"hidden_size": 48,/' -e 's/"intermediate_size": .*/"intermediate_size": 64,/' \
     -e 's/"num_hidden_layers": .*/"num_hidden_layers": 2,/' "$work/narrow/config.json"
 check "$examples/gsm8k/qwen2.5-0.5b-instruct.ini" --set "model.path=$work/narrow" --set model.init=random \
     --set "data.train_files=$data/gsm8k/train.jsonl" --set "data.val_files=$data/gsm8k/test.jsonl"
 grep -q '256 prompts x 5 samples = 1280 rows' "$work/out.txt" || fail "$(cat "$work/out.txt")"
-# One H200: planned from the shapes alone. Where the cuda plugin is not built, its
-# section is the cpu device's, which plans as much.
+# Runs for one H200 are planned from the shapes alone. If the cuda plugin is not
+# built, its section becomes the cpu device's, which gives the same plan.
 task=(--set model.init=random --set "model.tokenizer_path=$work/task/model" --set "data.train_files=$work/task/train.jsonl")
 cp -r "$examples/h200" "$work/h200"
 if ! "$XRAY_BIN" plugin list | grep -q '^device-cuda'; then
@@ -36,7 +37,7 @@ fi
 for model in qwen2.5-0.5b qwen2.5-7b llama-3.1-8b; do
     "$XRAY_BIN" plan "$work/h200/$model.ini" "${task[@]}" >"$work/out.txt" || fail "$model: $(cat "$work/out.txt")"
     grep -q 'machine .* 139.0 GiB' "$work/out.txt" || fail "$model is not planned into an H200: $(cat "$work/out.txt")"
-    # The same run of a narrow model of the kind: weights are drawn, and it learns from what the INI names.
+    # The same run with a narrow model of the same architecture and random weights.
     sed -i -E -e 's/("hidden_size"): *[0-9]+/\1: 64/' -e 's/("intermediate_size"): *[0-9]+/\1: 64/' \
         -e 's/("num_hidden_layers"): *[0-9]+/\1: 2/' -e 's/("num_attention_heads"): *[0-9]+/\1: 4/' \
         -e 's/("num_key_value_heads"): *[0-9]+/\1: 2/' "$work/h200/$model/config.json"
