@@ -7,27 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/chat/chat_own.h"
+#include "model/chat/chat_internal.h"
 
 #define CONTINUE_TAG "CONTINUE_FINAL_MESSAGE_TAG "
 
-static xray_status fail_at(xr_err *err, const xm_jrun *run, const char *where,
-                           const char *tmpl)
+static xray_status fail_with_line(xr_err *err, const xm_jinterp *interp,
+                                  const char *where, const char *tmpl)
 {
-    const char *text = run->text;
+    const char *text = interp->text;
     xray_status status =
         strcmp(text, "out of memory") == 0 ? XRAY_E_NOMEM : XRAY_E_CONFIG;
-    if (where && run->line)
-        return xr_fail(err, status, "%s: %s:%u: %s", where, tmpl, run->line,
+    if (where && interp->line)
+        return xr_fail(err, status, "%s: %s:%u: %s", where, tmpl, interp->line,
                        text);
     if (where)
         return xr_fail(err, status, "%s: %s: %s", where, tmpl, text);
-    if (run->line)
-        return xr_fail(err, status, "%s:%u: %s", tmpl, run->line, text);
+    if (interp->line)
+        return xr_fail(err, status, "%s:%u: %s", tmpl, interp->line, text);
     return xr_fail(err, status, "%s: %s", tmpl, text);
 }
 
-static int is_utf8(const char *text, size_t size)
+static int is_valid_utf8(const char *text, size_t size)
 {
     const char *end = text + size;
     for (const char *at = text; at < end;) {
@@ -59,14 +59,15 @@ void xm_chat_close(xm_chat *chat)
     free(chat);
 }
 
-static xray_status compile(const char *source, size_t size, const char *where,
-                           xr_err *err, xm_jtemplate *tmpl)
+static xray_status compile_template(const char *source, size_t size,
+                                    const char *where, xr_err *err,
+                                    xm_jtemplate *tmpl)
 {
     if (size > XM_CHAT_MAX_SOURCE)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: a chat template of more than %zu bytes", where,
                        XM_CHAT_MAX_SOURCE);
-    if (!is_utf8(source, size))
+    if (!is_valid_utf8(source, size))
         return xr_fail(err, XRAY_E_CONFIG, "%s: the chat template is not UTF-8",
                        where);
     tmpl->arena.limit = XM_CHAT_MAX_MEMORY;
@@ -75,9 +76,9 @@ static xray_status compile(const char *source, size_t size, const char *where,
     if (!tmpl->where || !tmpl->source)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
     tmpl->source_size = size;
-    xm_jrun run = { .arena = &tmpl->arena, .line = 1 };
-    if (xm_jcompile(tmpl, &run))
-        return fail_at(err, &run, NULL, where);
+    xm_jinterp interp = { .arena = &tmpl->arena, .line = 1 };
+    if (xm_jcompile(tmpl, &interp))
+        return fail_with_line(err, &interp, NULL, where);
     return XRAY_OK;
 }
 
@@ -94,7 +95,7 @@ xray_status xm_chat_add(xm_chat *chat, const char *name, const char *source,
     named->name = xr_strdup(name);
     if (!named->name)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
-    return compile(source, size, where, err, &named->tmpl);
+    return compile_template(source, size, where, err, &named->tmpl);
 }
 
 xray_status xm_chat_compile(const char *source, size_t size, const char *where,
@@ -119,7 +120,8 @@ void xm_chat_text_free(xm_chat_text *text)
     *text = (xm_chat_text){ 0 };
 }
 
-static const xm_jtemplate *choose(const xm_chat *chat, const xm_chat_call *call)
+static const xm_jtemplate *choose_template(const xm_chat *chat,
+                                           const xm_chat_call *call)
 {
     int tools = call->tools && !cJSON_IsNull(call->tools);
     for (size_t i = 0; tools && i < chat->count; i++)
@@ -133,45 +135,45 @@ static const xm_jtemplate *choose(const xm_chat *chat, const xm_chat_call *call)
 
 /* A reasoning text goes by several names; the templates find it under
  * reasoning_content and thinking, as transformers has it. */
-static int alias_reasoning(xm_jrun *run, xm_jv *message)
+static int alias_reasoning(xm_jinterp *interp, xm_jvalue *message)
 {
     static const char *const names[] = { "reasoning_content", "thinking",
                                          "reasoning" };
     const xm_jdict *dict = message->u.dict;
     const xm_jentry *found = NULL;
     for (size_t i = 0; !found && i < sizeof names / sizeof names[0]; i++) {
-        found = xm_jdict_text(dict, names[i]);
+        found = xm_jdict_find(dict, names[i]);
         if (found && found->value.kind == XM_J_NONE)
             found = NULL;
     }
     if (!found)
         return 0;
     xm_jdict *made;
-    xm_jv thinking;
-    xm_jv content;
-    if (xm_jdict_new(run, dict->count + 2, &made) ||
-        xm_jborrow(run, "thinking", 8, 8, &thinking) ||
-        xm_jborrow(run, "reasoning_content", 17, 17, &content) ||
-        xm_jdict_put(run, made, thinking, found->value))
+    xm_jvalue thinking;
+    xm_jvalue content;
+    if (xm_jdict_new(interp, dict->count + 2, &made) ||
+        xm_jstr_borrow(interp, "thinking", 8, 8, &thinking) ||
+        xm_jstr_borrow(interp, "reasoning_content", 17, 17, &content) ||
+        xm_jdict_put(interp, made, thinking, found->value))
         return -1;
     for (size_t i = 0; i < dict->count; i++)
-        if (xm_jdict_put(run, made, dict->at[i].key, dict->at[i].value))
+        if (xm_jdict_put(interp, made, dict->at[i].key, dict->at[i].value))
             return -1;
     message->u.dict = made;
-    return xm_jdict_put(run, made, content, found->value);
+    return xm_jdict_put(interp, made, content, found->value);
 }
 
-static int read_messages(xm_jrun *run, const cJSON *json, xm_jv *out)
+static int read_messages(xm_jinterp *interp, const cJSON *json, xm_jvalue *out)
 {
     if (!cJSON_IsArray(json))
-        return xm_jfail(run, "messages must be an array");
-    if (xm_jfrom_json(run, json, out))
+        return xm_jfail(interp, "messages must be an array");
+    if (xm_jfrom_json(interp, json, out))
         return -1;
     for (size_t i = 0; i < out->u.list->count; i++) {
         if (out->u.list->at[i].kind != XM_J_DICT)
-            return xm_jfail(run, "message %zu must be an object, not %s", i + 1,
-                            xm_jtypename(out->u.list->at[i]));
-        if (alias_reasoning(run, &out->u.list->at[i]))
+            return xm_jfail(interp, "message %zu must be an object, not %s",
+                            i + 1, xm_jtype_name(out->u.list->at[i]));
+        if (alias_reasoning(interp, &out->u.list->at[i]))
             return -1;
     }
     return 0;
@@ -179,9 +181,9 @@ static int read_messages(xm_jrun *run, const cJSON *json, xm_jv *out)
 
 /* The text that is to be continued: the content, or its last part that has a
  * text. NULL when there is none. */
-static xm_jv *last_text(xm_jv *message)
+static xm_jvalue *find_last_text(xm_jvalue *message)
 {
-    xm_jentry *entry = xm_jdict_text(message->u.dict, "content");
+    xm_jentry *entry = xm_jdict_find(message->u.dict, "content");
     if (!entry || entry->value.kind == XM_J_STR)
         return entry ? &entry->value : NULL;
     if (entry->value.kind != XM_J_LIST)
@@ -190,7 +192,7 @@ static xm_jv *last_text(xm_jv *message)
     for (size_t i = parts->count; i-- > 0;) {
         if (parts->at[i].kind != XM_J_DICT)
             continue;
-        xm_jentry *text = xm_jdict_text(parts->at[i].u.dict, "text");
+        xm_jentry *text = xm_jdict_find(parts->at[i].u.dict, "text");
         if (text)
             return text->value.kind == XM_J_STR ? &text->value : NULL;
     }
@@ -198,43 +200,50 @@ static xm_jv *last_text(xm_jv *message)
 }
 
 /* Marks the end of the last message's text. */
-static int tag_last(xm_jrun *run, const xm_jlist *messages, xm_jv *out)
+static int tag_last_message(xm_jinterp *interp, const xm_jlist *messages,
+                            xm_jvalue *out)
 {
-    xm_jv *text =
-        messages->count ? last_text(&messages->at[messages->count - 1]) : NULL;
+    xm_jvalue *text = messages->count
+                          ? find_last_text(&messages->at[messages->count - 1])
+                          : NULL;
     if (!text)
-        return xm_jfail(run, "continue_final_message: the last message has no "
-                             "text content to continue");
+        return xm_jfail(interp,
+                        "continue_final_message: the last message has no "
+                        "text content to continue");
     *out = *text;
     xr_str tagged = { 0 };
     xr_str_append(&tagged, text->u.str->text, text->u.str->size);
     xr_str_puts(&tagged, CONTINUE_TAG);
-    return xm_jtext(run, &tagged, text);
+    return xm_jstr_take(interp, &tagged, text);
 }
 
 /* Cuts the text behind the last message, where the tag is. */
-static int cut_last(xm_jrun *run, xm_jv message, xm_chat_text *out)
+static int cut_after_tag(xm_jinterp *interp, xm_jvalue message,
+                         xm_chat_text *out)
 {
     static const char tag[] = CONTINUE_TAG;
     const xm_jstr bare = { tag, sizeof tag - 2, sizeof tag - 2 };
     size_t at;
     size_t found;
     xr_str *text = &out->text;
-    if (xm_jstrip(run, message, NULL, XM_J_LEFT | XM_J_RIGHT, &message) ||
-        xm_jrfind(run, xr_str_text(text), text->size, &bare, &at) ||
-        xm_jfind(run, xr_str_text(text), text->size, message.u.str, &found))
+    if (xm_jstrip_chars(interp, message, NULL, XM_J_LEFT | XM_J_RIGHT,
+                        &message) ||
+        xm_jfind_last(interp, xr_str_text(text), text->size, &bare, &at) ||
+        xm_jfind_first(interp, xr_str_text(text), text->size, message.u.str,
+                       &found))
         return -1;
     if (at == SIZE_MAX || found == SIZE_MAX) {
-        run->line = 0;
-        return xm_jfail(run, "continue_final_message: the template does not "
-                             "write the last message as it is");
+        interp->line = 0;
+        return xm_jfail(interp, "continue_final_message: the template does not "
+                                "write the last message as it is");
     }
     int whole =
         text->size - at > bare.size && text->data[at + bare.size] == ' ';
     if (!whole) {
-        xm_jv head;
-        if (xm_jborrow(run, text->data, at, xm_jchars(text->data, at), &head) ||
-            xm_jstrip(run, head, NULL, XM_J_RIGHT, &head))
+        xm_jvalue head;
+        if (xm_jstr_borrow(interp, text->data, at,
+                           xm_jcount_chars(text->data, at), &head) ||
+            xm_jstrip_chars(interp, head, NULL, XM_J_RIGHT, &head))
             return -1;
         at = head.u.str->size;
     }
@@ -251,8 +260,9 @@ static int cut_last(xm_jrun *run, xm_jv message, xm_chat_text *out)
     return 0;
 }
 
-static int variable(xm_jrun *run, const xm_chat *chat, const xm_chat_call *call,
-                    const xm_jstr *name, xm_jv *out)
+static int look_up_variable(xm_jinterp *interp, const xm_chat *chat,
+                            const xm_chat_call *call, const xm_jstr *name,
+                            xm_jvalue *out)
 {
     const cJSON *found = NULL;
     *out = xm_jnone();
@@ -261,60 +271,63 @@ static int variable(xm_jrun *run, const xm_chat *chat, const xm_chat_call *call,
         return 0;
     }
     if (!strcmp(name->text, "tools"))
-        return call->tools ? xm_jfrom_json(run, call->tools, out) : 0;
+        return call->tools ? xm_jfrom_json(interp, call->tools, out) : 0;
     if (!strcmp(name->text, "documents"))
-        return call->documents ? xm_jfrom_json(run, call->documents, out) : 0;
+        return call->documents ? xm_jfrom_json(interp, call->documents, out)
+                               : 0;
     if (call->variables)
         found = cJSON_GetObjectItemCaseSensitive(call->variables, name->text);
     if (!found && chat->special)
         found = cJSON_GetObjectItemCaseSensitive(chat->special, name->text);
     if (found)
-        return xm_jfrom_json(run, found, out);
-    *out = xm_jglobal(name);
+        return xm_jfrom_json(interp, found, out);
+    *out = xm_jfind_function(name);
     return 0;
 }
 
-static int render(xm_jrun *run, const xm_chat *chat, const xm_chat_call *call,
-                  xm_chat_text *out)
+static int render_template(xm_jinterp *interp, const xm_chat *chat,
+                           const xm_chat_call *call, xm_chat_text *out)
 {
-    const xm_jtemplate *tmpl = run->tmpl;
-    xm_jv messages;
-    xm_jv last = xm_jnone();
-    run->globals = xm_jtake(run, tmpl->name_count, sizeof *run->globals);
-    if (!run->globals || read_messages(run, call->messages, &messages))
+    const xm_jtemplate *tmpl = interp->tmpl;
+    xm_jvalue messages;
+    xm_jvalue last = xm_jnone();
+    interp->globals =
+        xm_jalloc(interp, tmpl->name_count, sizeof *interp->globals);
+    if (!interp->globals || read_messages(interp, call->messages, &messages))
         return -1;
     if (call->continue_final_message) {
         if (call->add_generation_prompt)
-            return xm_jfail(run, "continue_final_message does not go with "
-                                 "add_generation_prompt");
-        if (tag_last(run, messages.u.list, &last))
+            return xm_jfail(interp, "continue_final_message does not go with "
+                                    "add_generation_prompt");
+        if (tag_last_message(interp, messages.u.list, &last))
             return -1;
     }
     for (size_t i = 0; i < tmpl->name_count; i++) {
         if (!strcmp(tmpl->names[i]->text, "messages"))
-            run->globals[i] = messages;
-        else if (variable(run, chat, call, tmpl->names[i], &run->globals[i]))
+            interp->globals[i] = messages;
+        else if (look_up_variable(interp, chat, call, tmpl->names[i],
+                                  &interp->globals[i]))
             return -1;
     }
-    if (xm_jexec(run, tmpl->body) < 0)
+    if (xm_jexec(interp, tmpl->body) < 0)
         return -1;
-    return call->continue_final_message ? cut_last(run, last, out) : 0;
+    return call->continue_final_message ? cut_after_tag(interp, last, out) : 0;
 }
 
 xray_status xm_chat_render(const xm_chat *chat, const xm_chat_call *call,
                            const char *where, xr_err *err, xm_chat_text *out)
 {
-    const xm_jtemplate *tmpl = choose(chat, call);
+    const xm_jtemplate *tmpl = choose_template(chat, call);
     xm_jarena arena = { .limit = XM_CHAT_MAX_MEMORY };
-    xm_jrun run = {
+    xm_jinterp interp = {
         .arena = &arena, .tmpl = tmpl, .out = out, .now = call->now
     };
     xr_str_clear(&out->text);
     out->span_count = 0;
     out->has_generation = tmpl->has_generation;
     xray_status status = XRAY_OK;
-    if (render(&run, chat, call, out)) {
-        status = fail_at(err, &run, where, tmpl->where);
+    if (render_template(&interp, chat, call, out)) {
+        status = fail_with_line(err, &interp, where, tmpl->where);
         xr_str_clear(&out->text);
         out->span_count = 0;
     }

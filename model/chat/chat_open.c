@@ -8,7 +8,7 @@
 
 #include "core/base/file.h"
 #include "core/base/file_format.h"
-#include "model/chat/chat_own.h"
+#include "model/chat/chat_internal.h"
 
 /* The templates that a directory has, as they are found. */
 struct opening {
@@ -18,8 +18,8 @@ struct opening {
     xm_chat *chat;
 };
 
-static xray_status add(struct opening *o, const char *name, const char *source,
-                       const char *where)
+static xray_status add_template(struct opening *o, const char *name,
+                                const char *source, const char *where)
 {
     if (o->name && strcmp(o->name, name) != 0)
         return XRAY_OK;
@@ -28,11 +28,11 @@ static xray_status add(struct opening *o, const char *name, const char *source,
 }
 
 /* A text, or a list of {name, template}. */
-static xray_status add_json(struct opening *o, const cJSON *value,
-                            const char *path)
+static xray_status add_json_templates(struct opening *o, const cJSON *value,
+                                      const char *path)
 {
     if (cJSON_IsString(value))
-        return add(o, "default", value->valuestring, path);
+        return add_template(o, "default", value->valuestring, path);
     if (!cJSON_IsArray(value))
         return xr_fail(o->err, XRAY_E_CONFIG,
                        "%s: \"chat_template\" must be a text or a list of "
@@ -47,7 +47,7 @@ static xray_status add_json(struct opening *o, const cJSON *value,
         if (!status)
             status = xr_json_string(item, "template", path, o->err, &source);
         if (!status)
-            status = add(o, name, source, path);
+            status = add_template(o, name, source, path);
         if (status)
             return status;
     }
@@ -55,8 +55,8 @@ static xray_status add_json(struct opening *o, const cJSON *value,
 }
 
 /* *out stays NULL when the file is not there. */
-static xray_status read_json(struct opening *o, const char *name, char *path,
-                             cJSON **out)
+static xray_status read_json_file(struct opening *o, const char *name,
+                                  char *path, cJSON **out)
 {
     xray_status status = xr_path_join(o->dir, name, path, XR_PATH_CAP, o->err);
     if (status || !xr_path_exists(path))
@@ -69,7 +69,7 @@ static xray_status read_json(struct opening *o, const char *name, char *path,
 
 /* The tokens of a file that are not known yet: texts, or objects with a
  * "content". */
-static xray_status add_tokens(struct opening *o, const cJSON *config)
+static xray_status add_special_tokens(struct opening *o, const cJSON *config)
 {
     static const char *const names[] = { "bos_token", "eos_token", "unk_token",
                                          "sep_token", "pad_token", "cls_token",
@@ -88,7 +88,7 @@ static xray_status add_tokens(struct opening *o, const cJSON *config)
     return XRAY_OK;
 }
 
-static xray_status add_extra(struct opening *o, const cJSON *config)
+static xray_status add_extra_tokens(struct opening *o, const cJSON *config)
 {
     static const char key[] = "additional_special_tokens";
     const cJSON *value = xr_json_get(config, key);
@@ -112,28 +112,28 @@ static xray_status add_extra(struct opening *o, const cJSON *config)
     return XRAY_OK;
 }
 
-static xray_status open_config(struct opening *o, const char *file,
-                               int with_template)
+static xray_status read_config_file(struct opening *o, const char *file,
+                                    int with_template)
 {
     char path[XR_PATH_CAP];
     cJSON *config = NULL;
-    xray_status status = read_json(o, file, path, &config);
+    xray_status status = read_json_file(o, file, path, &config);
     if (!status && config) {
         const cJSON *value = xr_json_get(config, "chat_template");
         if (with_template && value && !o->chat->count)
-            status = add_json(o, value, path);
+            status = add_json_templates(o, value, path);
         if (!status)
-            status = add_tokens(o, config);
+            status = add_special_tokens(o, config);
         if (!status)
-            status = add_extra(o, config);
+            status = add_extra_tokens(o, config);
     }
     cJSON_Delete(config);
     return status;
 }
 
 /* Reads a template's text; a file of another format is no template. */
-static xray_status read_source(const char *path, xm_chat *chat,
-                               const char *name, xr_err *err)
+static xray_status read_template_file(const char *path, xm_chat *chat,
+                                      const char *name, xr_err *err)
 {
     char *source;
     size_t size;
@@ -149,19 +149,20 @@ static xray_status read_source(const char *path, xm_chat *chat,
     return status;
 }
 
-static xray_status open_jinja(struct opening *o, const char *file,
-                              const char *name)
+static xray_status open_jinja_file(struct opening *o, const char *file,
+                                   const char *name)
 {
     char path[XR_PATH_CAP];
     xray_status status = xr_path_join(o->dir, file, path, sizeof path, o->err);
     if (status || !xr_path_exists(path) ||
         (o->name && strcmp(o->name, name) != 0))
         return status;
-    return read_source(path, o->chat, o->name ? "default" : name, o->err);
+    return read_template_file(path, o->chat, o->name ? "default" : name,
+                              o->err);
 }
 
 /* Where transformers keeps more than one template as files. */
-static xray_status open_more(struct opening *o)
+static xray_status open_named_file(struct opening *o)
 {
     char file[256];
     const char *name = o->name ? o->name : "tool_use";
@@ -171,23 +172,23 @@ static xray_status open_more(struct opening *o)
                        name);
     (void)snprintf(file, sizeof file, "additional_chat_templates/%s.jinja",
                    name);
-    return open_jinja(o, file, name);
+    return open_jinja_file(o, file, name);
 }
 
-static xray_status open_all(struct opening *o)
+static xray_status open_all_sources(struct opening *o)
 {
     o->chat->special = cJSON_CreateObject();
     if (!o->chat->special)
         return xr_fail(o->err, XRAY_E_NOMEM, "%s: out of memory", o->dir);
-    xray_status status = open_jinja(o, "chat_template.jinja", "default");
+    xray_status status = open_jinja_file(o, "chat_template.jinja", "default");
     if (!status)
-        status = open_more(o);
+        status = open_named_file(o);
     if (!status)
-        status = open_config(o, "tokenizer_config.json", 1);
+        status = read_config_file(o, "tokenizer_config.json", 1);
     if (!status)
-        status = open_config(o, "chat_template.json", 1);
+        status = read_config_file(o, "chat_template.json", 1);
     if (!status)
-        status = open_config(o, "special_tokens_map.json", 0);
+        status = read_config_file(o, "special_tokens_map.json", 0);
     if (!status && o->name && !o->chat->count)
         status = xr_fail(o->err, XRAY_E_ARG,
                          "%s: there is no chat template named \"%s\"", o->dir,
@@ -203,7 +204,7 @@ xray_status xm_chat_open(const char *dir, const char *name, xr_err *err,
     o.chat = xr_calloc(1, sizeof *o.chat);
     if (!o.chat)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
-    xray_status status = open_all(&o);
+    xray_status status = open_all_sources(&o);
     if (status || !o.chat->count) {
         xm_chat_close(o.chat);
         return status;
@@ -220,14 +221,14 @@ xray_status xm_chat_open_file(const char *path, const char *dir, xr_err *err,
     o.chat = xr_calloc(1, sizeof *o.chat);
     if (!o.chat)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
-    xray_status status = read_source(path, o.chat, "default", err);
+    xray_status status = read_template_file(path, o.chat, "default", err);
     o.chat->special = cJSON_CreateObject();
     if (!status && !o.chat->special)
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     if (!status && dir)
-        status = open_config(&o, "tokenizer_config.json", 0);
+        status = read_config_file(&o, "tokenizer_config.json", 0);
     if (!status && dir)
-        status = open_config(&o, "special_tokens_map.json", 0);
+        status = read_config_file(&o, "special_tokens_map.json", 0);
     if (status) {
         xm_chat_close(o.chat);
         return status;

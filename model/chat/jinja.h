@@ -3,7 +3,7 @@
  * What the parts of the Jinja interpreter share: values with Python's
  * semantics, the tree of a template, one rendering.
  *
- * Functions that can fail return 0, or -1 with the message in run->text.
+ * Functions that can fail return 0, or -1 with the message in interp->text.
  */
 #ifndef XM_JINJA_H
 #define XM_JINJA_H
@@ -21,7 +21,8 @@ typedef struct xm_jarena {
     size_t used;
     size_t limit;
 } xm_jarena;
-void *xm_jarena_take(xm_jarena *arena, size_t size); /* NULL: limit or memory */
+void *xm_jarena_alloc(xm_jarena *arena,
+                      size_t size); /* NULL: limit or memory */
 void xm_jarena_free(xm_jarena *arena);
 
 enum xm_jkind {
@@ -54,7 +55,7 @@ typedef struct xm_jstr {
     size_t chars;
 } xm_jstr;
 
-typedef struct xm_jv {
+typedef struct xm_jvalue {
     uint8_t kind;
     uint8_t markup; /* a string that `safe` or `escape` marked */
     uint16_t sub;
@@ -73,16 +74,16 @@ typedef struct xm_jv {
         struct xm_jloop *loop;
         struct xm_jcycle *cycle; /* CYCLER, JOINER */
     } u;
-} xm_jv;
+} xm_jvalue;
 
 typedef struct xm_jlist {
-    xm_jv *at;
+    xm_jvalue *at;
     size_t count;
     size_t cap;
 } xm_jlist;
 typedef struct xm_jentry {
-    xm_jv key;
-    xm_jv value;
+    xm_jvalue key;
+    xm_jvalue value;
     uint64_t hash;
 } xm_jentry;
 typedef struct xm_jdict {
@@ -103,29 +104,29 @@ typedef struct xm_jiter {
 /* Why a value is undefined, for the message of whoever uses it. */
 typedef struct xm_jundef {
     const char *hint; /* the whole message, or NULL */
-    xm_jv object;     /* MISSING: a variable */
-    xm_jv name;
+    xm_jvalue object; /* MISSING: a variable */
+    xm_jvalue name;
 } xm_jundef;
 typedef struct xm_jbound {
-    xm_jv self;
+    xm_jvalue self;
     uint32_t method;
 } xm_jbound;
 typedef struct xm_jcycle {
     xm_jlist items;
-    xm_jv sep;
+    xm_jvalue sep;
     size_t next;
 } xm_jcycle;
 
 /* Arguments of a call. */
 typedef struct xm_jargs {
-    xm_jv *at;
+    xm_jvalue *at;
     size_t count;
     xm_jentry *named; /* keys are strings */
     size_t named_count;
 } xm_jargs;
 
 /* The tree. */
-enum xm_jtype {
+enum xm_jnode_type {
     XM_N_CONST,
     XM_N_NAME,    /* id */
     XM_N_TUPLE,   /* list */
@@ -171,7 +172,7 @@ enum xm_jtype {
 #define XM_J_KWARGS 4u
 #define XM_J_VARARGS 8u
 
-typedef struct xm_jn {
+typedef struct xm_jnode {
     uint8_t type;
     uint8_t flags;
     uint8_t op; /* token type */
@@ -179,33 +180,33 @@ typedef struct xm_jn {
     uint32_t line;
     uint32_t depth; /* of the tree below */
     uint32_t id;
-    struct xm_jn *a;
-    struct xm_jn *b;
-    struct xm_jn *c;
-    struct xm_jn *d;
-    struct xm_jn *e;
-    struct xm_jn **list; /* positional arguments of a call */
+    struct xm_jnode *a;
+    struct xm_jnode *b;
+    struct xm_jnode *c;
+    struct xm_jnode *d;
+    struct xm_jnode *e;
+    struct xm_jnode **list; /* positional arguments of a call */
     size_t count;
-    struct xm_jn **named; /* XM_N_KEYWORD */
+    struct xm_jnode **named; /* XM_N_KEYWORD */
     size_t named_count;
-    struct xm_jn *star;  /* *args */
-    struct xm_jn *stars; /* **kwargs */
-    xm_jv value;
-} xm_jn;
+    struct xm_jnode *star;  /* *args */
+    struct xm_jnode *stars; /* **kwargs */
+    xm_jvalue value;
+} xm_jnode;
 
 /* One scope of variables. */
 typedef struct xm_jscope {
     struct xm_jscope *up;
     struct xm_jvar {
         uint32_t id;
-        xm_jv value;
+        xm_jvalue value;
     } * at;
     size_t count;
     size_t cap;
 } xm_jscope;
 
 typedef struct xm_jmacro {
-    const xm_jn *node;
+    const xm_jnode *node;
     xm_jscope *scope; /* where it was defined */
 } xm_jmacro;
 
@@ -213,9 +214,9 @@ typedef struct xm_jloop {
     xm_jlist items;
     size_t at;
     size_t depth;
-    xm_jv changed;     /* arguments of the last changed(), or MISSING */
-    const xm_jn *node; /* of a recursive loop, else NULL */
-    xm_jscope *scope;  /* around a recursive loop */
+    xm_jvalue changed;    /* arguments of the last changed(), or MISSING */
+    const xm_jnode *node; /* of a recursive loop, else NULL */
+    xm_jscope *scope;     /* around a recursive loop */
 } xm_jloop;
 
 /* Names that every template has, by id. */
@@ -224,7 +225,7 @@ enum { XM_J_ID_LOOP, XM_J_ID_CALLER, XM_J_ID_KWARGS, XM_J_ID_VARARGS };
 /* A template of a model. */
 typedef struct xm_jtemplate {
     xm_jarena arena;
-    xm_jn *body;
+    xm_jnode *body;
     const xm_jstr **names; /* of variables, by id */
     size_t name_count;
     size_t name_cap;
@@ -235,7 +236,7 @@ typedef struct xm_jtemplate {
 } xm_jtemplate;
 
 /* One compilation or rendering. */
-typedef struct xm_jrun {
+typedef struct xm_jinterp {
     xm_jarena *arena;
     const xm_jtemplate *tmpl;
     char text[800]; /* the message of a failure */
@@ -244,56 +245,62 @@ typedef struct xm_jrun {
     uint32_t calls;
     uint32_t nest; /* buffers around the current output */
     uint64_t steps;
-    size_t mark;      /* bytes of the text when the outermost buffer began */
-    xm_jv *globals;   /* by name id */
-    xm_jscope *scope; /* NULL: top level */
+    size_t mark;        /* bytes of the text when the outermost buffer began */
+    xm_jvalue *globals; /* by name id */
+    xm_jscope *scope;   /* NULL: top level */
     xm_chat_text *out;
     int64_t now;
-} xm_jrun;
+} xm_jinterp;
 
-XRAY_PRINTF(2, 3) int xm_jfail(xm_jrun *run, const char *fmt, ...);
+XRAY_PRINTF(2, 3) int xm_jfail(xm_jinterp *interp, const char *fmt, ...);
 /* Counts work; -1 when the rendering has done too much. */
-int xm_jwork(xm_jrun *run, size_t units);
+int xm_jcount_work(xm_jinterp *interp, size_t units);
 /* Zeroed memory of the rendering; NULL with a message. */
-void *xm_jtake(xm_jrun *run, size_t count, size_t size);
+void *xm_jalloc(xm_jinterp *interp, size_t count, size_t size);
 /* Around everything that recurses. */
-int xm_jenter(xm_jrun *run);
-static inline void xm_jleave(xm_jrun *run)
+int xm_jenter_level(xm_jinterp *interp);
+static inline void xm_jleave_level(xm_jinterp *interp)
 {
-    run->depth--;
+    interp->depth--;
 }
 
 /* jinja_parse.c */
-int xm_jcompile(xm_jtemplate *tmpl, xm_jrun *run);
+int xm_jcompile(xm_jtemplate *tmpl, xm_jinterp *interp);
 
 /* jinja_eval.c, jinja_exec.c */
-int xm_jeval(xm_jrun *run, const xm_jn *node, xm_jv *out);
+int xm_jeval(xm_jinterp *interp, const xm_jnode *node, xm_jvalue *out);
 /* A chain of filters over `in`, or over its own base where that is NULL. */
-int xm_jfilters(xm_jrun *run, const xm_jn *node, const xm_jv *in, xm_jv *out);
-int xm_jeval_args(xm_jrun *run, const xm_jn *node, xm_jargs *out);
-int xm_jexec(xm_jrun *run, const xm_jn *node); /* 1: break, 2: continue */
-int xm_jset(xm_jrun *run, uint32_t id, xm_jv value);
+int xm_jeval_filters(xm_jinterp *interp, const xm_jnode *node,
+                     const xm_jvalue *in, xm_jvalue *out);
+int xm_jeval_args(xm_jinterp *interp, const xm_jnode *node, xm_jargs *out);
+int xm_jexec(xm_jinterp *interp,
+             const xm_jnode *node); /* 1: break, 2: continue */
+int xm_jset_variable(xm_jinterp *interp, uint32_t id, xm_jvalue value);
 /* Between the two, output goes into *out instead of the text. */
-size_t xm_jbuffer(xm_jrun *run);
-int xm_jbuffered(xm_jrun *run, size_t mark, xm_jv *out);
-/* The loop over `items` of a for, within run->scope. */
-int xm_jrun_for(xm_jrun *run, const xm_jn *node, xm_jv items, size_t depth);
+size_t xm_jbuffer_begin(xm_jinterp *interp);
+int xm_jbuffer_end(xm_jinterp *interp, size_t mark, xm_jvalue *out);
+/* The loop over `items` of a for, within interp->scope. */
+int xm_jexec_loop(xm_jinterp *interp, const xm_jnode *node, xm_jvalue items,
+                  size_t depth);
 
 /* jinja_call.c */
-int xm_jcall(xm_jrun *run, xm_jv callee, const xm_jargs *args, xm_jv *out);
-int xm_jcall_macro(xm_jrun *run, xm_jv callee, const xm_jargs *args,
-                   xm_jv *out);
-xm_jv xm_jglobal(const xm_jstr *name); /* MISSING when there is none */
+int xm_jcall(xm_jinterp *interp, xm_jvalue callee, const xm_jargs *args,
+             xm_jvalue *out);
+int xm_jcall_macro(xm_jinterp *interp, xm_jvalue callee, const xm_jargs *args,
+                   xm_jvalue *out);
+xm_jvalue
+xm_jfind_function(const xm_jstr *name); /* MISSING when there is none */
 /* Fills out[0..max) from the arguments by position and name; what is not given
  * is MISSING. `names` ends with NULL. */
-int xm_jbind(xm_jrun *run, const char *what, const xm_jargs *args,
-             const char *const *names, size_t required, xm_jv *out);
-int xm_jdict_call(xm_jrun *run, const xm_jargs *args, xm_jdict *out);
+int xm_jbind_args(xm_jinterp *interp, const char *what, const xm_jargs *args,
+                  const char *const *names, size_t required, xm_jvalue *out);
+int xm_jfill_dict(xm_jinterp *interp, const xm_jargs *args, xm_jdict *out);
 
-/* jinja_filters.c, jinja_seq.c, jinja_tests.c: index or -1 by name. */
-int xm_jfilter_find(const char *name, size_t size);
-int xm_jfilter(xm_jrun *run, int id, xm_jv in, const xm_jargs *args,
-               xm_jv *out);
+/* jinja_filters.c, jinja_seq_filters.c, jinja_is_tests.c: index or -1 by name.
+ */
+int xm_jfind_filter(const char *name, size_t size);
+int xm_jcall_filter(xm_jinterp *interp, int id, xm_jvalue in,
+                    const xm_jargs *args, xm_jvalue *out);
 enum xm_jseq {
     XM_J_FIRST,
     XM_J_LAST,
@@ -316,117 +323,133 @@ enum xm_jseq {
     XM_J_GROUPBY,
     XM_J_JOIN
 };
-int xm_jseq_filter(xm_jrun *run, enum xm_jseq which, xm_jv in,
-                   const xm_jargs *args, xm_jv *out);
+int xm_jcall_seq_filter(xm_jinterp *interp, enum xm_jseq which, xm_jvalue in,
+                        const xm_jargs *args, xm_jvalue *out);
 /* The filters that sort, and the getter they share: the value at a dotted path,
  * in lower case where `fold` is set. */
-int xm_jorder_filter(xm_jrun *run, enum xm_jseq which, xm_jv in,
-                     const xm_jargs *args, xm_jv *out);
-int xm_jpath(xm_jrun *run, xm_jv item, xm_jv path, const xm_jv *preset,
-             int fold, xm_jv *out);
-int xm_jtest_find(const char *name, size_t size);
-int xm_jtest(xm_jrun *run, int id, xm_jv in, const xm_jargs *args, int *out);
+int xm_jcall_sort_filter(xm_jinterp *interp, enum xm_jseq which, xm_jvalue in,
+                         const xm_jargs *args, xm_jvalue *out);
+int xm_jget_path(xm_jinterp *interp, xm_jvalue item, xm_jvalue path,
+                 const xm_jvalue *preset, int fold, xm_jvalue *out);
+int xm_jfind_test(const char *name, size_t size);
+int xm_jcall_test(xm_jinterp *interp, int id, xm_jvalue in,
+                  const xm_jargs *args, int *out);
 
 /* jinja_methods.c */
-int xm_jmethod_find(xm_jv self, const xm_jstr *name); /* -1: none */
-int xm_jmethod(xm_jrun *run, const xm_jbound *bound, const xm_jargs *args,
-               xm_jv *out);
+int xm_jfind_method(xm_jvalue self, const xm_jstr *name); /* -1: none */
+int xm_jcall_method(xm_jinterp *interp, const xm_jbound *bound,
+                    const xm_jargs *args, xm_jvalue *out);
 /* Why a method is no attribute of its own (it changes the object), or NULL. */
-const char *xm_jmethod_unsafe(xm_jv self, const xm_jstr *name);
+const char *xm_jmethod_refused(xm_jvalue self, const xm_jstr *name);
 
 /* jinja_split.c; `parts`: partition. */
-int xm_jsplit(xm_jrun *run, const xm_jstr *str, const xm_jargs *args, int right,
-              int parts, xm_jv *out);
+int xm_jsplit_text(xm_jinterp *interp, const xm_jstr *str, const xm_jargs *args,
+                   int right, int parts, xm_jvalue *out);
 
 /* jinja_ops.c, jinja_access.c */
-int xm_jbinary(xm_jrun *run, int op, xm_jv a, xm_jv b, xm_jv *out);
-int xm_jcompare(xm_jrun *run, int op, xm_jv a, xm_jv b, int *out);
-int xm_jcontains(xm_jrun *run, xm_jv item, xm_jv in, int *out);
-int xm_jorder(xm_jrun *run, const char *op, xm_jv a, xm_jv b, int *out);
-int xm_jattr(xm_jrun *run, xm_jv object, xm_jv name, xm_jv *out);
+int xm_jbinary_op(xm_jinterp *interp, int op, xm_jvalue a, xm_jvalue b,
+                  xm_jvalue *out);
+int xm_jcompare_op(xm_jinterp *interp, int op, xm_jvalue a, xm_jvalue b,
+                   int *out);
+int xm_jcontains(xm_jinterp *interp, xm_jvalue item, xm_jvalue in, int *out);
+int xm_jorder_values(xm_jinterp *interp, const char *op, xm_jvalue a,
+                     xm_jvalue b, int *out);
+int xm_jget_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
+                 xm_jvalue *out);
 /* The attribute alone: no item of that name. */
-int xm_jown_attr(xm_jrun *run, xm_jv object, xm_jv name, xm_jv *out);
-int xm_jitem(xm_jrun *run, xm_jv object, xm_jv key, xm_jv *out);
-int xm_jslice(xm_jrun *run, xm_jv object, const xm_jv bounds[3], xm_jv *out);
-int xm_jnegate(xm_jrun *run, xm_jv value, xm_jv *out);
-int xm_jpower(xm_jrun *run, xm_jv a, xm_jv b, xm_jv *out);
+int xm_jget_own_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
+                     xm_jvalue *out);
+int xm_jget_item(xm_jinterp *interp, xm_jvalue object, xm_jvalue key,
+                 xm_jvalue *out);
+int xm_jget_slice(xm_jinterp *interp, xm_jvalue object,
+                  const xm_jvalue bounds[3], xm_jvalue *out);
+int xm_jnegate(xm_jinterp *interp, xm_jvalue value, xm_jvalue *out);
+int xm_jpower(xm_jinterp *interp, xm_jvalue a, xm_jvalue b, xm_jvalue *out);
 
 /* jinja_value.c */
-xm_jv xm_jnone(void);
-xm_jv xm_jbool(int value);
-xm_jv xm_jint(int64_t value);
-xm_jv xm_jfloat(double value);
-xm_jv xm_jof(enum xm_jkind kind);
+xm_jvalue xm_jnone(void);
+xm_jvalue xm_jbool(int value);
+xm_jvalue xm_jint(int64_t value);
+xm_jvalue xm_jfloat(double value);
+xm_jvalue xm_jvalue_of(enum xm_jkind kind);
 /* How much of a name a message shows: not all end with NUL. */
-static inline int xm_jshown(size_t size)
+static inline int xm_jshown_size(size_t size)
 {
     return (int)(size < 100 ? size : 100);
 }
-int xm_jstring(xm_jrun *run, const char *text, size_t size, xm_jv *out);
+int xm_jstr_copy(xm_jinterp *interp, const char *text, size_t size,
+                 xm_jvalue *out);
 /* The same without a copy: the text outlives the rendering. */
-int xm_jborrow(xm_jrun *run, const char *text, size_t size, size_t chars,
-               xm_jv *out);
-int xm_jtext(xm_jrun *run, xr_str *text, xm_jv *out); /* frees `text` */
-int xm_jundefined(xm_jrun *run, const char *hint, xm_jv object, xm_jv name,
-                  xm_jv *out);
-int xm_jfail_undefined(xm_jrun *run, xm_jv value);
-int xm_jlist_new(xm_jrun *run, size_t cap, xm_jlist **out);
-int xm_jlist_add(xm_jrun *run, xm_jlist *list, xm_jv value);
-xm_jv xm_jlist_value(xm_jlist *list, enum xm_jkind kind);
-int xm_jiter_new(xm_jrun *run, xm_jlist items, xm_jv *out);
-int xm_jdict_new(xm_jrun *run, size_t cap, xm_jdict **out);
-int xm_jdict_put(xm_jrun *run, xm_jdict *dict, xm_jv key, xm_jv value);
+int xm_jstr_borrow(xm_jinterp *interp, const char *text, size_t size,
+                   size_t chars, xm_jvalue *out);
+int xm_jstr_take(xm_jinterp *interp, xr_str *text,
+                 xm_jvalue *out); /* frees `text` */
+int xm_jundef_new(xm_jinterp *interp, const char *hint, xm_jvalue object,
+                  xm_jvalue name, xm_jvalue *out);
+int xm_jfail_undefined(xm_jinterp *interp, xm_jvalue value);
+int xm_jlist_new(xm_jinterp *interp, size_t cap, xm_jlist **out);
+int xm_jlist_add(xm_jinterp *interp, xm_jlist *list, xm_jvalue value);
+xm_jvalue xm_jlist_value(xm_jlist *list, enum xm_jkind kind);
+int xm_jiter_new(xm_jinterp *interp, xm_jlist items, xm_jvalue *out);
+int xm_jdict_new(xm_jinterp *interp, size_t cap, xm_jdict **out);
+int xm_jdict_put(xm_jinterp *interp, xm_jdict *dict, xm_jvalue key,
+                 xm_jvalue value);
 /* The entry or NULL; an unhashable key is not there. */
-xm_jentry *xm_jdict_get(xm_jrun *run, const xm_jdict *dict, xm_jv key);
-xm_jentry *xm_jdict_text(const xm_jdict *dict, const char *name);
-int xm_jhash(xm_jrun *run, xm_jv value, uint64_t *out); /* -1: unhashable */
-int xm_junhashable(xm_jrun *run, xm_jv value);          /* the message for it */
-const char *xm_jtypename(xm_jv value);
-int xm_jtruth(xm_jv value);
-int xm_jequal(xm_jrun *run, xm_jv a, xm_jv b, int *out);
+xm_jentry *xm_jdict_get(xm_jinterp *interp, const xm_jdict *dict,
+                        xm_jvalue key);
+xm_jentry *xm_jdict_find(const xm_jdict *dict, const char *name);
+int xm_jhash(xm_jinterp *interp, xm_jvalue value,
+             uint64_t *out); /* -1: unhashable */
+int xm_jfail_unhashable(xm_jinterp *interp,
+                        xm_jvalue value); /* the message for it */
+const char *xm_jtype_name(xm_jvalue value);
+int xm_jis_true(xm_jvalue value);
+int xm_jequal(xm_jinterp *interp, xm_jvalue a, xm_jvalue b, int *out);
 /* -1 without a message when the value has no length. */
-int xm_jlength(xm_jv value, size_t *out);
+int xm_jlength(xm_jvalue value, size_t *out);
 /* What a for loop visits; the items must not be changed. */
-int xm_jitems(xm_jrun *run, xm_jv value, xm_jlist *out);
-int xm_jiterable(xm_jv value);
-int xm_jis_number(xm_jv value); /* INT, FLOAT or BOOL */
-double xm_jreal(xm_jv value);   /* of a number */
+int xm_jread_items(xm_jinterp *interp, xm_jvalue value, xm_jlist *out);
+int xm_jis_iterable(xm_jvalue value);
+int xm_jis_number(xm_jvalue value);  /* INT, FLOAT or BOOL */
+double xm_jto_real(xm_jvalue value); /* of a number */
 
-/* jinja_print.c: Python's str() and repr(). */
-int xm_jstr_of(xm_jrun *run, xm_jv value, xm_jv *out);
-int xm_jprint(xm_jrun *run, xm_jv value, xr_str *out);
-int xm_jrepr(xm_jrun *run, xm_jv value, xr_str *out);
-int xm_jrepr_of(xm_jrun *run, xm_jv value, xm_jv *out);
+/* jinja_repr.c: Python's str() and repr(). */
+int xm_jto_str(xm_jinterp *interp, xm_jvalue value, xm_jvalue *out);
+int xm_jappend_str(xm_jinterp *interp, xm_jvalue value, xr_str *out);
+int xm_jappend_repr(xm_jinterp *interp, xm_jvalue value, xr_str *out);
+int xm_jto_repr(xm_jinterp *interp, xm_jvalue value, xm_jvalue *out);
 #define XM_J_REAL 40
-void xm_jreal_text(double value, char out[XM_J_REAL]);
-void xm_jescape(const xm_jstr *str, xr_str *out); /* HTML */
+void xm_jformat_real(double value, char out[XM_J_REAL]);
+void xm_jappend_escaped(const xm_jstr *str, xr_str *out); /* HTML */
 
 /* jinja_json.c */
-int xm_jfrom_json(xm_jrun *run, const cJSON *item, xm_jv *out);
-int xm_jtojson(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out);
+int xm_jfrom_json(xm_jinterp *interp, const cJSON *item, xm_jvalue *out);
+int xm_jto_json(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                xm_jvalue *out);
 
 /* jinja_format.c */
-int xm_jpercent(xm_jrun *run, const xm_jstr *format, xm_jv values, xm_jv *out);
-int xm_jformat(xm_jrun *run, const xm_jstr *format, const xm_jargs *args,
-               xm_jv *out);
+int xm_jformat_percent(xm_jinterp *interp, const xm_jstr *format,
+                       xm_jvalue values, xm_jvalue *out);
+int xm_jformat_braces(xm_jinterp *interp, const xm_jstr *format,
+                      const xm_jargs *args, xm_jvalue *out);
 
 /* jinja_text.c: strings as Python sees them. */
-int xm_jspace(uint32_t code);
-int xm_jprintable(uint32_t code);
-int xm_jword(uint32_t code); /* \w of a regular expression */
-size_t xm_jchars(const char *text, size_t size);
+int xm_jis_space(uint32_t code);
+int xm_jis_printable(uint32_t code);
+int xm_jis_word_char(uint32_t code); /* \w of a regular expression */
+size_t xm_jcount_chars(const char *text, size_t size);
 /* The byte where character `index` starts. */
-size_t xm_joffset(const xm_jstr *str, size_t index);
+size_t xm_jchar_offset(const xm_jstr *str, size_t index);
 /* Byte of the first (last: the last) `what` in text, or SIZE_MAX. */
-int xm_jfind(xm_jrun *run, const char *text, size_t size, const xm_jstr *what,
-             size_t *out);
-int xm_jrfind(xm_jrun *run, const char *text, size_t size, const xm_jstr *what,
-              size_t *out);
+int xm_jfind_first(xm_jinterp *interp, const char *text, size_t size,
+                   const xm_jstr *what, size_t *out);
+int xm_jfind_last(xm_jinterp *interp, const char *text, size_t size,
+                  const xm_jstr *what, size_t *out);
 #define XM_J_LEFT 1
 #define XM_J_RIGHT 2
 /* Strips white space, or the characters of `chars`. */
-int xm_jstrip(xm_jrun *run, xm_jv str, const xm_jstr *chars, int sides,
-              xm_jv *out);
+int xm_jstrip_chars(xm_jinterp *interp, xm_jvalue str, const xm_jstr *chars,
+                    int sides, xm_jvalue *out);
 enum xm_jcase {
     XM_J_LOWER,
     XM_J_UPPER,
@@ -436,7 +459,8 @@ enum xm_jcase {
     XM_J_SWAP,
     XM_J_FOLD
 };
-int xm_jcase(xm_jrun *run, xm_jv str, enum xm_jcase how, xm_jv *out);
+int xm_jconvert_case(xm_jinterp *interp, xm_jvalue str, enum xm_jcase how,
+                     xm_jvalue *out);
 enum xm_jclass {
     XM_J_ISALNUM,
     XM_J_ISALPHA,
@@ -450,16 +474,17 @@ enum xm_jclass {
     XM_J_ISUPPER,
     XM_J_ISTITLE
 };
-int xm_jis(const xm_jstr *str, enum xm_jclass what);
-int xm_jlines(xm_jrun *run, const xm_jstr *str, int keep, xm_jlist *out);
-int xm_jreplace(xm_jrun *run, const xm_jstr *in, const xm_jstr *from,
-                const xm_jstr *to, int64_t limit, xm_jv *out);
+int xm_jis_class(const xm_jstr *str, enum xm_jclass what);
+int xm_jsplit_lines(xm_jinterp *interp, const xm_jstr *str, int keep,
+                    xm_jlist *out);
+int xm_jreplace_text(xm_jinterp *interp, const xm_jstr *in, const xm_jstr *from,
+                     const xm_jstr *to, int64_t limit, xm_jvalue *out);
 /* int(text, base), float(text): 0, or -1 when the text is none; 1: an integer
  * beyond 64 bits. */
 int xm_jparse_int(const xm_jstr *str, int base, int64_t *out);
 int xm_jparse_real(const xm_jstr *str, double *out);
 
-/* jinja_time.c */
-int xm_jstrftime(xm_jrun *run, const xm_jstr *format, xm_jv *out);
+/* jinja_strftime.c */
+int xm_jstrftime(xm_jinterp *interp, const xm_jstr *format, xm_jvalue *out);
 
 #endif

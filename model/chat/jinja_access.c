@@ -7,8 +7,8 @@
 #include "model/chat/jinja.h"
 
 /* The attributes that are neither methods nor items. 1: found. */
-static int special_attr(xm_jrun *run, xm_jv object, const xm_jstr *name,
-                        xm_jv *out)
+static int find_special_attr(xm_jinterp *interp, xm_jvalue object,
+                             const xm_jstr *name, xm_jvalue *out)
 {
     int is_name = !strcmp(name->text, "name");
     if (object.kind == XM_J_MACRO && is_name) {
@@ -27,12 +27,12 @@ static int special_attr(xm_jrun *run, xm_jv object, const xm_jstr *name,
         *out = object.u.cycle->items.at[object.u.cycle->next];
         return 1;
     }
-    (void)run;
+    (void)interp;
     return 0;
 }
 
-static int loop_attr(xm_jrun *run, const xm_jloop *loop, const xm_jstr *name,
-                     xm_jv *out)
+static int find_loop_attr(xm_jinterp *interp, const xm_jloop *loop,
+                          const xm_jstr *name, xm_jvalue *out)
 {
     static const char *const names[] = { "index",     "index0",  "revindex",
                                          "revindex0", "first",   "last",
@@ -59,11 +59,11 @@ static int loop_attr(xm_jrun *run, const xm_jloop *loop, const xm_jstr *name,
         }
         int previous = i == 9;
         if (previous ? at == 0 : at + 1 >= count)
-            return xm_jundefined(run,
+            return xm_jundef_new(interp,
                                  previous ? "there is no previous item"
                                           : "there is no next item",
-                                 xm_jof(XM_J_MISSING), xm_jof(XM_J_MISSING),
-                                 out)
+                                 xm_jvalue_of(XM_J_MISSING),
+                                 xm_jvalue_of(XM_J_MISSING), out)
                        ? -1
                        : 1;
         *out = loop->items.at[previous ? at - 1 : at + 1];
@@ -73,11 +73,12 @@ static int loop_attr(xm_jrun *run, const xm_jloop *loop, const xm_jstr *name,
 }
 
 /* What Python's getattr gives: 1 found, 0 not, -1 error. */
-static int own_attr(xm_jrun *run, xm_jv object, xm_jv name, xm_jv *out)
+static int find_own_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
+                         xm_jvalue *out)
 {
     const xm_jstr *text = name.u.str;
     if (object.kind == XM_J_NS) {
-        xm_jentry *entry = xm_jdict_get(run, object.u.dict, name);
+        xm_jentry *entry = xm_jdict_get(interp, object.u.dict, name);
         if (entry)
             *out = entry->value;
         return entry != NULL;
@@ -89,28 +90,28 @@ static int own_attr(xm_jrun *run, xm_jv object, xm_jv name, xm_jv *out)
     copy[text->size] = 0;
     const xm_jstr ended = { copy, text->size, text->chars };
     if (object.kind == XM_J_LOOP) {
-        int status = loop_attr(run, object.u.loop, &ended, out);
+        int status = find_loop_attr(interp, object.u.loop, &ended, out);
         if (status)
             return status;
     }
-    if (special_attr(run, object, &ended, out))
+    if (find_special_attr(interp, object, &ended, out))
         return 1;
-    const char *unsafe = xm_jmethod_unsafe(object, &ended);
+    const char *unsafe = xm_jmethod_refused(object, &ended);
     if (unsafe)
-        return xm_jundefined(run, unsafe, object, name, out) ? -1 : 1;
-    int method = xm_jmethod_find(object, &ended);
+        return xm_jundef_new(interp, unsafe, object, name, out) ? -1 : 1;
+    int method = xm_jfind_method(object, &ended);
     if (method < 0)
         return 0;
-    xm_jbound *bound = xm_jtake(run, 1, sizeof *bound);
+    xm_jbound *bound = xm_jalloc(interp, 1, sizeof *bound);
     if (!bound)
         return -1;
     *bound = (xm_jbound){ object, (uint32_t)method };
-    *out = xm_jof(XM_J_BOUND);
+    *out = xm_jvalue_of(XM_J_BOUND);
     out->u.bound = bound;
     return 1;
 }
 
-static int integer_index(const xm_jv key, size_t count, size_t *out)
+static int resolve_index(const xm_jvalue key, size_t count, size_t *out)
 {
     if (key.kind != XM_J_INT && key.kind != XM_J_BOOL)
         return 0;
@@ -124,99 +125,104 @@ static int integer_index(const xm_jv key, size_t count, size_t *out)
 }
 
 /* What Python's object[key] gives: 1 found, 0 not, -1 error. */
-static int own_item(xm_jrun *run, xm_jv object, xm_jv key, xm_jv *out)
+static int find_own_item(xm_jinterp *interp, xm_jvalue object, xm_jvalue key,
+                         xm_jvalue *out)
 {
     size_t index;
     switch ((enum xm_jkind)object.kind) {
     case XM_J_DICT: {
-        xm_jentry *entry = xm_jdict_get(run, object.u.dict, key);
+        xm_jentry *entry = xm_jdict_get(interp, object.u.dict, key);
         if (entry)
             *out = entry->value;
         return entry != NULL;
     }
     case XM_J_LIST:
     case XM_J_TUPLE:
-        if (!integer_index(key, object.u.list->count, &index))
+        if (!resolve_index(key, object.u.list->count, &index))
             return 0;
         *out = object.u.list->at[index];
         return 1;
     case XM_J_RANGE:
-        if (!integer_index(key, (size_t)object.u.range->count, &index))
+        if (!resolve_index(key, (size_t)object.u.range->count, &index))
             return 0;
         *out = xm_jint(object.u.range->start +
                        (int64_t)index * object.u.range->step);
         return 1;
     case XM_J_STR: {
         const xm_jstr *str = object.u.str;
-        if (!integer_index(key, str->chars, &index))
+        if (!resolve_index(key, str->chars, &index))
             return 0;
-        size_t from = xm_joffset(str, index);
+        size_t from = xm_jchar_offset(str, index);
         size_t to = from + 1;
         while (to < str->size && ((unsigned char)str->text[to] & 0xC0) == 0x80)
             to++;
-        if (xm_jwork(run, str->chars == str->size ? 0 : str->size / 64) ||
-            xm_jborrow(run, str->text + from, to - from, 1, out))
+        if (xm_jcount_work(interp,
+                           str->chars == str->size ? 0 : str->size / 64) ||
+            xm_jstr_borrow(interp, str->text + from, to - from, 1, out))
             return -1;
         out->markup = object.markup;
         return 1;
     }
     case XM_J_UNDEF:
-        return xm_jfail_undefined(run, object);
+        return xm_jfail_undefined(interp, object);
     default:
         return 0;
     }
 }
 
-int xm_jattr(xm_jrun *run, xm_jv object, xm_jv name, xm_jv *out)
+int xm_jget_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
+                 xm_jvalue *out)
 {
     if (object.kind == XM_J_UNDEF)
-        return xm_jfail_undefined(run, object);
-    int found = own_attr(run, object, name, out);
+        return xm_jfail_undefined(interp, object);
+    int found = find_own_attr(interp, object, name, out);
     if (!found)
-        found = own_item(run, object, name, out);
+        found = find_own_item(interp, object, name, out);
     if (found)
         return found < 0 ? -1 : 0;
-    return xm_jundefined(run, NULL, object, name, out);
+    return xm_jundef_new(interp, NULL, object, name, out);
 }
 
-int xm_jown_attr(xm_jrun *run, xm_jv object, xm_jv name, xm_jv *out)
+int xm_jget_own_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
+                     xm_jvalue *out)
 {
     if (object.kind == XM_J_UNDEF)
-        return xm_jfail_undefined(run, object);
-    int found = own_attr(run, object, name, out);
+        return xm_jfail_undefined(interp, object);
+    int found = find_own_attr(interp, object, name, out);
     if (found)
         return found < 0 ? -1 : 0;
-    return xm_jundefined(run, NULL, object, name, out);
+    return xm_jundef_new(interp, NULL, object, name, out);
 }
 
-int xm_jitem(xm_jrun *run, xm_jv object, xm_jv key, xm_jv *out)
+int xm_jget_item(xm_jinterp *interp, xm_jvalue object, xm_jvalue key,
+                 xm_jvalue *out)
 {
     if (object.kind == XM_J_UNDEF)
-        return xm_jfail_undefined(run, object);
-    int found = own_item(run, object, key, out);
+        return xm_jfail_undefined(interp, object);
+    int found = find_own_item(interp, object, key, out);
     if (!found && key.kind == XM_J_STR)
-        found = own_attr(run, object, key, out);
+        found = find_own_attr(interp, object, key, out);
     if (found)
         return found < 0 ? -1 : 0;
-    return xm_jundefined(run, NULL, object, key, out);
+    return xm_jundef_new(interp, NULL, object, key, out);
 }
 
 /* Python's slice.indices: start, count, step, and where it stops. */
-static int slice_range(xm_jrun *run, const xm_jv bounds[3], int64_t length,
-                       int64_t out[4])
+static int resolve_slice(xm_jinterp *interp, const xm_jvalue bounds[3],
+                         int64_t length, int64_t out[4])
 {
     int64_t value[3] = { 0, length, 1 };
     for (int i = 0; i < 3; i++) {
-        xm_jv bound = bounds[i];
+        xm_jvalue bound = bounds[i];
         if (bound.kind == XM_J_MISSING || bound.kind == XM_J_NONE)
             continue;
         if (bound.kind != XM_J_INT && bound.kind != XM_J_BOOL)
-            return xm_jfail(run, "slice indices must be integers or None");
+            return xm_jfail(interp, "slice indices must be integers or None");
         value[i] = bound.u.i;
     }
     int64_t step = value[2];
     if (!step)
-        return xm_jfail(run, "slice step cannot be zero");
+        return xm_jfail(interp, "slice step cannot be zero");
     if (step < -INT64_MAX)
         step = -INT64_MAX;
     int64_t low = step < 0 ? -1 : 0;
@@ -240,25 +246,26 @@ static int slice_range(xm_jrun *run, const xm_jv bounds[3], int64_t length,
     return 0;
 }
 
-static int slice_text(xm_jrun *run, xm_jv object, const int64_t at[4],
-                      xm_jv *out)
+static int slice_text(xm_jinterp *interp, xm_jvalue object, const int64_t at[4],
+                      xm_jvalue *out)
 {
     const xm_jstr *str = object.u.str;
-    if (xm_jwork(run, str->size / 64))
+    if (xm_jcount_work(interp, str->size / 64))
         return -1;
     if (at[2] == 1 || !at[1]) {
-        size_t from = xm_joffset(str, (size_t)at[0]);
-        size_t to = xm_joffset(str, (size_t)(at[0] + at[1]));
+        size_t from = xm_jchar_offset(str, (size_t)at[0]);
+        size_t to = xm_jchar_offset(str, (size_t)(at[0] + at[1]));
         if (!at[1])
             from = to = 0;
-        return xm_jborrow(run, str->text + from, to - from, (size_t)at[1], out);
+        return xm_jstr_borrow(interp, str->text + from, to - from,
+                              (size_t)at[1], out);
     }
     xm_jlist chars;
-    xm_jv plain = object;
+    xm_jvalue plain = object;
     plain.markup = 0;
-    if (xm_jitems(run, plain, &chars))
+    if (xm_jread_items(interp, plain, &chars))
         return -1;
-    char *text = xm_jtake(run, str->size + 1, 1);
+    char *text = xm_jalloc(interp, str->size + 1, 1);
     size_t size = 0;
     if (!text)
         return -1;
@@ -267,15 +274,15 @@ static int slice_text(xm_jrun *run, xm_jv object, const int64_t at[4],
         memcpy(text + size, one->text, one->size);
         size += one->size;
     }
-    return xm_jborrow(run, text, size, (size_t)at[1], out);
+    return xm_jstr_borrow(interp, text, size, (size_t)at[1], out);
 }
 
-static int slice_list(xm_jrun *run, xm_jv object, const int64_t at[4],
-                      xm_jv *out)
+static int slice_list(xm_jinterp *interp, xm_jvalue object, const int64_t at[4],
+                      xm_jvalue *out)
 {
     xm_jlist *list;
-    if (xm_jwork(run, (size_t)at[1] / 8) ||
-        xm_jlist_new(run, (size_t)at[1], &list))
+    if (xm_jcount_work(interp, (size_t)at[1] / 8) ||
+        xm_jlist_new(interp, (size_t)at[1], &list))
         return -1;
     for (int64_t i = 0; i < at[1]; i++)
         list->at[i] = object.u.list->at[at[0] + i * at[2]];
@@ -284,11 +291,11 @@ static int slice_list(xm_jrun *run, xm_jv object, const int64_t at[4],
     return 0;
 }
 
-static int slice_of_range(xm_jrun *run, xm_jv object, const int64_t at[4],
-                          xm_jv *out)
+static int slice_range(xm_jinterp *interp, xm_jvalue object,
+                       const int64_t at[4], xm_jvalue *out)
 {
     const xm_jrange *from = object.u.range;
-    xm_jrange *range = xm_jtake(run, 1, sizeof *range);
+    xm_jrange *range = xm_jalloc(interp, 1, sizeof *range);
     if (!range)
         return -1;
     /* A step beyond all items is as good as one to their end, and the steps of
@@ -299,29 +306,30 @@ static int slice_of_range(xm_jrun *run, xm_jv object, const int64_t at[4],
     range->start = from->start + at[0] * from->step;
     range->count = at[1];
     range->stop = from->start + at[3] * from->step;
-    *out = xm_jof(XM_J_RANGE);
+    *out = xm_jvalue_of(XM_J_RANGE);
     out->u.range = range;
     return 0;
 }
 
-int xm_jslice(xm_jrun *run, xm_jv object, const xm_jv bounds[3], xm_jv *out)
+int xm_jget_slice(xm_jinterp *interp, xm_jvalue object,
+                  const xm_jvalue bounds[3], xm_jvalue *out)
 {
     size_t length;
     int64_t at[4] = { 0 };
     if (object.kind == XM_J_UNDEF)
-        return xm_jfail_undefined(run, object);
+        return xm_jfail_undefined(interp, object);
     if ((object.kind != XM_J_STR && object.kind != XM_J_LIST &&
          object.kind != XM_J_TUPLE && object.kind != XM_J_RANGE) ||
         xm_jlength(object, &length))
-        return xm_jfail(run, "'%s' object cannot be sliced",
-                        xm_jtypename(object));
-    if (slice_range(run, bounds, (int64_t)length, at))
+        return xm_jfail(interp, "'%s' object cannot be sliced",
+                        xm_jtype_name(object));
+    if (resolve_slice(interp, bounds, (int64_t)length, at))
         return -1;
     if (object.kind == XM_J_RANGE)
-        return slice_of_range(run, object, at, out);
+        return slice_range(interp, object, at, out);
     if (object.kind != XM_J_STR)
-        return slice_list(run, object, at, out);
-    if (slice_text(run, object, at, out))
+        return slice_list(interp, object, at, out);
+    if (slice_text(interp, object, at, out))
         return -1;
     out->markup = object.markup;
     return 0;

@@ -171,14 +171,14 @@ static const struct special special_title[] = {
 };
 /* clang-format on */
 
-static int by_code(const void *key, const void *row)
+static int compare_code(const void *key, const void *row)
 {
     uint32_t a = *(const uint32_t *)key;
     uint32_t b = ((const struct special *)row)->code;
     return (a > b) - (a < b);
 }
 
-static void put(xr_str *out, uint32_t code)
+static void put_char(xr_str *out, uint32_t code)
 {
     char bytes[4];
     int size = xr_utf8_encode(code, bytes);
@@ -188,47 +188,47 @@ static void put(xr_str *out, uint32_t code)
 static void put_special(xr_str *out, const struct special *row)
 {
     for (int i = 0; i < 3 && row->to[i]; i++)
-        put(out, row->to[i]);
+        put_char(out, row->to[i]);
 }
 
 static void put_upper(xr_str *out, uint32_t code)
 {
     const struct special *row = bsearch(
         &code, special_upper, sizeof special_upper / sizeof *special_upper,
-        sizeof *special_upper, by_code);
+        sizeof *special_upper, compare_code);
     if (row)
         put_special(out, row);
     else
-        put(out, (uint32_t)utf8proc_toupper((utf8proc_int32_t)code));
+        put_char(out, (uint32_t)utf8proc_toupper((utf8proc_int32_t)code));
 }
 
 static void put_title(xr_str *out, uint32_t code)
 {
     const struct special *row = bsearch(
         &code, special_title, sizeof special_title / sizeof *special_title,
-        sizeof *special_title, by_code);
+        sizeof *special_title, compare_code);
     if (row)
         put_special(out, row);
     else
-        put(out, (uint32_t)utf8proc_totitle((utf8proc_int32_t)code));
+        put_char(out, (uint32_t)utf8proc_totitle((utf8proc_int32_t)code));
 }
 
-static utf8proc_category_t category(uint32_t code)
+static utf8proc_category_t get_category(uint32_t code)
 {
     return utf8proc_category((utf8proc_int32_t)code);
 }
 
-static int cased(uint32_t code)
+static int is_cased(uint32_t code)
 {
-    utf8proc_category_t c = category(code);
+    utf8proc_category_t c = get_category(code);
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL ||
            c == UTF8PROC_CATEGORY_LT;
 }
 
 /* Characters that a word runs across. */
-static int ignorable(uint32_t code)
+static int is_case_ignorable(uint32_t code)
 {
-    utf8proc_category_t c = category(code);
+    utf8proc_category_t c = get_category(code);
     return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME ||
            c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_LM ||
            c == UTF8PROC_CATEGORY_SK || code == '\'' || code == '.' ||
@@ -236,7 +236,7 @@ static int ignorable(uint32_t code)
 }
 
 /* Whether the sigma at `at` ends a word. */
-static int final_sigma(const xm_jstr *str, const char *at)
+static int is_final_sigma(const xm_jstr *str, const char *at)
 {
     const char *end = str->text + str->size;
     uint32_t code = 0;
@@ -247,17 +247,17 @@ static int final_sigma(const xm_jstr *str, const char *at)
             back--;
         while (back > str->text && ((unsigned char)*back & 0xC0) == 0x80);
         (void)xr_utf8_decode(back, end, &code);
-        if (ignorable(code))
+        if (is_case_ignorable(code))
             continue;
-        before = cased(code);
+        before = is_cased(code);
         break;
     }
     if (!before)
         return 0;
     for (at += 2; at < end;) {
         int size = xr_utf8_decode(at, end, &code);
-        if (!size || !ignorable(code))
-            return !size || !cased(code);
+        if (!size || !is_case_ignorable(code))
+            return !size || !is_cased(code);
         at += size;
     }
     return 1;
@@ -269,27 +269,27 @@ static void put_lower(xr_str *out, uint32_t code, const xm_jstr *str,
     if (code == 0x130)
         xr_str_append(out, "i\xCC\x87", 3);
     else if (code == 0x3A3)
-        put(out, final_sigma(str, at) ? 0x3C2 : 0x3C3);
+        put_char(out, is_final_sigma(str, at) ? 0x3C2 : 0x3C3);
     else
-        put(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
+        put_char(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
 }
 
-static int separates(uint32_t code)
+static int is_word_separator(uint32_t code)
 {
-    return xm_jspace(code) || code == '-' || code == '(' || code == '{' ||
+    return xm_jis_space(code) || code == '-' || code == '(' || code == '{' ||
            code == '[' || code == '<';
 }
 
 static void put_swapped(xr_str *out, uint32_t code, const xm_jstr *str,
                         const char *at)
 {
-    utf8proc_category_t c = category(code);
+    utf8proc_category_t c = get_category(code);
     if (c == UTF8PROC_CATEGORY_LU)
         put_lower(out, code, str, at);
     else if (c == UTF8PROC_CATEGORY_LL)
         put_upper(out, code);
     else
-        put(out, code);
+        put_char(out, code);
 }
 
 static void put_folded(xr_str *out, uint32_t code)
@@ -299,10 +299,10 @@ static void put_folded(xr_str *out, uint32_t code)
     utf8proc_ssize_t count = utf8proc_decompose_char(
         (utf8proc_int32_t)code, folded, 8, UTF8PROC_CASEFOLD, &boundary);
     for (utf8proc_ssize_t i = 0; i < count && i < 8; i++)
-        put(out, (uint32_t)folded[i]);
+        put_char(out, (uint32_t)folded[i]);
 }
 
-static void put_case(xr_str *out, const xm_jstr *str, enum xm_jcase how)
+static void put_converted(xr_str *out, const xm_jstr *str, enum xm_jcase how)
 {
     const char *end = str->text + str->size;
     int begin = 1;
@@ -315,9 +315,9 @@ static void put_case(xr_str *out, const xm_jstr *str, enum xm_jcase how)
         if (how == XM_J_CAPITAL)
             begin = 0;
         else if (how == XM_J_TITLE)
-            begin = !cased(code);
+            begin = !is_cased(code);
         else
-            begin = separates(code);
+            begin = is_word_separator(code);
         if (how == XM_J_UPPER || (how == XM_J_TITLE_WORD && up))
             put_upper(out, code);
         else if (how == XM_J_SWAP)
@@ -332,21 +332,22 @@ static void put_case(xr_str *out, const xm_jstr *str, enum xm_jcase how)
     }
 }
 
-int xm_jcase(xm_jrun *run, xm_jv value, enum xm_jcase how, xm_jv *out)
+int xm_jconvert_case(xm_jinterp *interp, xm_jvalue value, enum xm_jcase how,
+                     xm_jvalue *out)
 {
     xr_str text = { 0 };
-    if (xm_jwork(run, value.u.str->size / 2))
+    if (xm_jcount_work(interp, value.u.str->size / 2))
         return -1;
-    put_case(&text, value.u.str, how);
-    if (xm_jtext(run, &text, out))
+    put_converted(&text, value.u.str, how);
+    if (xm_jstr_take(interp, &text, out))
         return -1;
     out->markup = value.markup;
     return 0;
 }
 
-static int in_class(uint32_t code, enum xm_jclass what)
+static int is_in_class(uint32_t code, enum xm_jclass what)
 {
-    utf8proc_category_t c = category(code);
+    utf8proc_category_t c = get_category(code);
     int letter = c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
     int number = c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO;
     switch (what) {
@@ -367,14 +368,14 @@ static int in_class(uint32_t code, enum xm_jclass what)
     case XM_J_ISNUMERIC:
         return number;
     case XM_J_ISSPACE:
-        return xm_jspace(code);
+        return xm_jis_space(code);
     default:
-        return xm_jprintable(code);
+        return xm_jis_printable(code);
     }
 }
 
 /* islower, isupper, istitle: judged on the cased characters alone. */
-static int is_case(const xm_jstr *str, enum xm_jclass what)
+static int has_case(const xm_jstr *str, enum xm_jclass what)
 {
     const char *end = str->text + str->size;
     int any = 0;
@@ -385,7 +386,7 @@ static int is_case(const xm_jstr *str, enum xm_jclass what)
         if (!size)
             return 0;
         at += size;
-        utf8proc_category_t c = category(code);
+        utf8proc_category_t c = get_category(code);
         int low = c == UTF8PROC_CATEGORY_LL;
         int title = c == UTF8PROC_CATEGORY_LT;
         int up = c == UTF8PROC_CATEGORY_LU || title;
@@ -399,33 +400,33 @@ static int is_case(const xm_jstr *str, enum xm_jclass what)
     return any;
 }
 
-int xm_jis(const xm_jstr *str, enum xm_jclass what)
+int xm_jis_class(const xm_jstr *str, enum xm_jclass what)
 {
     if (what == XM_J_ISLOWER || what == XM_J_ISUPPER || what == XM_J_ISTITLE)
-        return is_case(str, what);
+        return has_case(str, what);
     const char *end = str->text + str->size;
     for (const char *at = str->text; at < end;) {
         uint32_t code;
         int size = xr_utf8_decode(at, end, &code);
-        if (!size || !in_class(code, what))
+        if (!size || !is_in_class(code, what))
             return 0;
         at += size;
     }
     return str->size > 0 || what == XM_J_ISASCII || what == XM_J_ISPRINTABLE;
 }
 
-int xm_jprintable(uint32_t code)
+int xm_jis_printable(uint32_t code)
 {
     if (code < 0x7F)
         return code >= 0x20;
-    utf8proc_category_t c = category(code);
+    utf8proc_category_t c = get_category(code);
     return !(c == UTF8PROC_CATEGORY_CN || c >= UTF8PROC_CATEGORY_ZS);
 }
 
-int xm_jword(uint32_t code)
+int xm_jis_word_char(uint32_t code)
 {
     if (code < 0x80)
         return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') ||
                (code >= 'a' && code <= 'z') || code == '_';
-    return in_class(code, XM_J_ISALNUM);
+    return is_in_class(code, XM_J_ISALNUM);
 }

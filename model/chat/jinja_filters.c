@@ -9,123 +9,139 @@
 
 #include "model/chat/jinja_lex.h"
 
-typedef int filter(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out);
+typedef int filter(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                   xm_jvalue *out);
 
 /* A string as it is, marked or not; anything else as str() writes it. */
-static int soft(xm_jrun *run, xm_jv *value)
+static int convert_to_string(xm_jinterp *interp, xm_jvalue *value)
 {
-    return value->kind == XM_J_STR ? 0 : xm_jstr_of(run, *value, value);
+    return value->kind == XM_J_STR ? 0 : xm_jto_str(interp, *value, value);
 }
 
-static int no_args(xm_jrun *run, const char *what, const xm_jargs *args)
+static int expect_no_args(xm_jinterp *interp, const char *what,
+                          const xm_jargs *args)
 {
     static const char *const none[] = { NULL };
-    xm_jv unused;
-    return xm_jbind(run, what, args, none, 0, &unused);
+    xm_jvalue unused;
+    return xm_jbind_args(interp, what, args, none, 0, &unused);
 }
 
-static int cased(xm_jrun *run, xm_jv in, const xm_jargs *args,
-                 enum xm_jcase how, xm_jv *out)
+static int convert_filter_case(xm_jinterp *interp, xm_jvalue in,
+                               const xm_jargs *args, enum xm_jcase how,
+                               xm_jvalue *out)
 {
-    if (no_args(run, "the filter", args) || soft(run, &in))
+    if (expect_no_args(interp, "the filter", args) ||
+        convert_to_string(interp, &in))
         return -1;
-    return xm_jcase(run, in, how, out);
+    return xm_jconvert_case(interp, in, how, out);
 }
 
-static int f_upper(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_upper(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                        xm_jvalue *out)
 {
-    return cased(run, in, args, XM_J_UPPER, out);
+    return convert_filter_case(interp, in, args, XM_J_UPPER, out);
 }
 
-static int f_lower(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_lower(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                        xm_jvalue *out)
 {
-    return cased(run, in, args, XM_J_LOWER, out);
+    return convert_filter_case(interp, in, args, XM_J_LOWER, out);
 }
 
-static int f_capitalize(xm_jrun *run, xm_jv in, const xm_jargs *args,
-                        xm_jv *out)
+static int filter_capitalize(xm_jinterp *interp, xm_jvalue in,
+                             const xm_jargs *args, xm_jvalue *out)
 {
-    return cased(run, in, args, XM_J_CAPITAL, out);
+    return convert_filter_case(interp, in, args, XM_J_CAPITAL, out);
 }
 
-static int f_title(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_title(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                        xm_jvalue *out)
 {
-    if (cased(run, in, args, XM_J_TITLE_WORD, out))
+    if (convert_filter_case(interp, in, args, XM_J_TITLE_WORD, out))
         return -1;
     out->markup = 0;
     return 0;
 }
 
-static int f_trim(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_trim(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                       xm_jvalue *out)
 {
     static const char *const names[] = { "chars", NULL };
-    xm_jv chars;
-    if (xm_jbind(run, "trim", args, names, 0, &chars) || soft(run, &in))
+    xm_jvalue chars;
+    if (xm_jbind_args(interp, "trim", args, names, 0, &chars) ||
+        convert_to_string(interp, &in))
         return -1;
     if (chars.kind == XM_J_MISSING || chars.kind == XM_J_NONE)
-        return xm_jstrip(run, in, NULL, XM_J_LEFT | XM_J_RIGHT, out);
+        return xm_jstrip_chars(interp, in, NULL, XM_J_LEFT | XM_J_RIGHT, out);
     if (chars.kind != XM_J_STR)
-        return xm_jfail(run, "trim needs a string, not %s",
-                        xm_jtypename(chars));
-    return xm_jstrip(run, in, chars.u.str, XM_J_LEFT | XM_J_RIGHT, out);
+        return xm_jfail(interp, "trim needs a string, not %s",
+                        xm_jtype_name(chars));
+    return xm_jstrip_chars(interp, in, chars.u.str, XM_J_LEFT | XM_J_RIGHT,
+                           out);
 }
 
-static int f_replace(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_replace(xm_jinterp *interp, xm_jvalue in,
+                          const xm_jargs *args, xm_jvalue *out)
 {
     static const char *const names[] = { "old", "new", "count", NULL };
-    xm_jv arg[3];
+    xm_jvalue arg[3];
     int64_t limit = -1;
-    if (xm_jbind(run, "replace", args, names, 2, arg) ||
-        xm_jstr_of(run, in, &in) || xm_jstr_of(run, arg[0], &arg[0]) ||
-        xm_jstr_of(run, arg[1], &arg[1]))
+    if (xm_jbind_args(interp, "replace", args, names, 2, arg) ||
+        xm_jto_str(interp, in, &in) || xm_jto_str(interp, arg[0], &arg[0]) ||
+        xm_jto_str(interp, arg[1], &arg[1]))
         return -1;
     if (arg[2].kind == XM_J_INT || arg[2].kind == XM_J_BOOL)
         limit = arg[2].u.i;
     else if (arg[2].kind != XM_J_MISSING && arg[2].kind != XM_J_NONE)
-        return xm_jfail(run, "replace needs an integer count, not %s",
-                        xm_jtypename(arg[2]));
-    return xm_jreplace(run, in.u.str, arg[0].u.str, arg[1].u.str, limit, out);
+        return xm_jfail(interp, "replace needs an integer count, not %s",
+                        xm_jtype_name(arg[2]));
+    return xm_jreplace_text(interp, in.u.str, arg[0].u.str, arg[1].u.str, limit,
+                            out);
 }
 
-static int f_default(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_default(xm_jinterp *interp, xm_jvalue in,
+                          const xm_jargs *args, xm_jvalue *out)
 {
     static const char *const names[] = { "default_value", "boolean", NULL };
-    xm_jv arg[2];
-    if (xm_jbind(run, "default", args, names, 0, arg))
+    xm_jvalue arg[2];
+    if (xm_jbind_args(interp, "default", args, names, 0, arg))
         return -1;
     *out = in;
-    if (in.kind != XM_J_UNDEF && (!xm_jtruth(arg[1]) || xm_jtruth(in)))
+    if (in.kind != XM_J_UNDEF && (!xm_jis_true(arg[1]) || xm_jis_true(in)))
         return 0;
     *out = arg[0];
-    return arg[0].kind == XM_J_MISSING ? xm_jborrow(run, "", 0, 0, out) : 0;
+    return arg[0].kind == XM_J_MISSING ? xm_jstr_borrow(interp, "", 0, 0, out)
+                                       : 0;
 }
 
-static int f_string(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_string(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                         xm_jvalue *out)
 {
     *out = in;
-    return no_args(run, "string", args) || soft(run, out);
+    return expect_no_args(interp, "string", args) ||
+           convert_to_string(interp, out);
 }
 
-static int from_real(xm_jrun *run, double value, xm_jv *out)
+static int int_from_real(xm_jinterp *interp, double value, xm_jvalue *out)
 {
     if (isinf(value))
-        return xm_jfail(run, "cannot convert float infinity to integer");
+        return xm_jfail(interp, "cannot convert float infinity to integer");
     if (!(value > -0x1p63 && value < 0x1p63))
-        return xm_jfail(run, "an integer leaves 64 bits");
+        return xm_jfail(interp, "an integer leaves 64 bits");
     *out = xm_jint((int64_t)value);
     return 0;
 }
 
-static int int_of_text(xm_jrun *run, const xm_jstr *text, int64_t base,
-                       xm_jv preset, xm_jv *out)
+static int int_from_text(xm_jinterp *interp, const xm_jstr *text, int64_t base,
+                         xm_jvalue preset, xm_jvalue *out)
 {
     int64_t whole = 0;
     double real;
     if (base < 0 || base == 1 || base > 36)
-        return xm_jfail(run, "int() base must be >= 2 and <= 36, or 0");
+        return xm_jfail(interp, "int() base must be >= 2 and <= 36, or 0");
     int status = xm_jparse_int(text, (int)base, &whole);
     if (status > 0)
-        return xm_jfail(run, "an integer leaves 64 bits");
+        return xm_jfail(interp, "an integer leaves 64 bits");
     *out = xm_jint(whole);
     if (!status)
         return 0;
@@ -133,68 +149,71 @@ static int int_of_text(xm_jrun *run, const xm_jstr *text, int64_t base,
     /* "42.5"|int is 42. */
     if (xm_jparse_real(text, &real) || !isfinite(real))
         return 0;
-    return from_real(run, real, out);
+    return int_from_real(interp, real, out);
 }
 
-static int f_int(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_int(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                      xm_jvalue *out)
 {
     static const char *const names[] = { "default", "base", NULL };
-    xm_jv arg[2];
-    if (xm_jbind(run, "int", args, names, 0, arg))
+    xm_jvalue arg[2];
+    if (xm_jbind_args(interp, "int", args, names, 0, arg))
         return -1;
     *out = arg[0].kind == XM_J_MISSING ? xm_jint(0) : arg[0];
     int64_t base = arg[1].kind == XM_J_INT ? arg[1].u.i : 10;
     switch ((enum xm_jkind)in.kind) {
     case XM_J_UNDEF:
-        return xm_jfail_undefined(run, in);
+        return xm_jfail_undefined(interp, in);
     case XM_J_INT:
     case XM_J_BOOL:
         *out = xm_jint(in.u.i);
         return 0;
     case XM_J_FLOAT:
-        return isnan(in.u.f) ? 0 : from_real(run, in.u.f, out);
+        return isnan(in.u.f) ? 0 : int_from_real(interp, in.u.f, out);
     case XM_J_STR:
-        return int_of_text(run, in.u.str, base, *out, out);
+        return int_from_text(interp, in.u.str, base, *out, out);
     default:
         return 0;
     }
 }
 
-static int f_float(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_float(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                        xm_jvalue *out)
 {
     static const char *const names[] = { "default", NULL };
-    xm_jv preset;
+    xm_jvalue preset;
     double real;
-    if (xm_jbind(run, "float", args, names, 0, &preset))
+    if (xm_jbind_args(interp, "float", args, names, 0, &preset))
         return -1;
     if (in.kind == XM_J_UNDEF)
-        return xm_jfail_undefined(run, in);
+        return xm_jfail_undefined(interp, in);
     *out = preset.kind == XM_J_MISSING ? xm_jfloat(0) : preset;
     if (xm_jis_number(in))
-        *out = xm_jfloat(xm_jreal(in));
+        *out = xm_jfloat(xm_jto_real(in));
     else if (in.kind == XM_J_STR && !xm_jparse_real(in.u.str, &real))
         *out = xm_jfloat(real);
     return 0;
 }
 
-static int f_abs(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_abs(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                      xm_jvalue *out)
 {
-    if (no_args(run, "abs", args))
+    if (expect_no_args(interp, "abs", args))
         return -1;
     if (!xm_jis_number(in))
-        return xm_jfail(run, "bad operand type for abs(): '%s'",
-                        xm_jtypename(in));
+        return xm_jfail(interp, "bad operand type for abs(): '%s'",
+                        xm_jtype_name(in));
     if (in.kind == XM_J_FLOAT)
         *out = xm_jfloat(fabs(in.u.f));
     else if (in.u.i < 0)
-        return xm_jnegate(run, in, out);
+        return xm_jnegate(interp, in, out);
     else
         *out = xm_jint(in.u.i);
     return 0;
 }
 
 /* Python's round(): to the nearest, ties judged on the exact value. */
-static double rounded(double value, int64_t digits)
+static double round_real(double value, int64_t digits)
 {
     char text[400];
     if (!isfinite(value) || digits > 320)
@@ -207,7 +226,8 @@ static double rounded(double value, int64_t digits)
     return size < (int)sizeof text ? strtod(text, NULL) : value;
 }
 
-static int round_int(xm_jrun *run, int64_t value, int64_t digits, xm_jv *out)
+static int round_integer(xm_jinterp *interp, int64_t value, int64_t digits,
+                         xm_jvalue *out)
 {
     *out = xm_jint(value);
     if (digits >= 0)
@@ -223,50 +243,51 @@ static int round_int(xm_jrun *run, int64_t value, int64_t digits, xm_jv *out)
     int64_t base = value - rest;
     int64_t twice = (rest < 0 ? -rest : rest) - unit / 2;
     int odd = (base / unit) % 2 != 0;
-    xm_jv step =
+    xm_jvalue step =
         xm_jint(twice > 0 || (!twice && odd) ? (rest < 0 ? -unit : unit) : 0);
     if ((step.u.i > 0 && base > INT64_MAX - step.u.i) ||
         (step.u.i < 0 && base < INT64_MIN - step.u.i))
-        return xm_jfail(run, "an integer leaves 64 bits");
+        return xm_jfail(interp, "an integer leaves 64 bits");
     *out = xm_jint(base + step.u.i);
     return 0;
 }
 
-static int f_round(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_round(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                        xm_jvalue *out)
 {
     static const char *const names[] = { "precision", "method", NULL };
-    xm_jv arg[2];
-    if (xm_jbind(run, "round", args, names, 0, arg))
+    xm_jvalue arg[2];
+    if (xm_jbind_args(interp, "round", args, names, 0, arg))
         return -1;
     const char *how = arg[1].kind == XM_J_STR ? arg[1].u.str->text : "common";
     int up = !strcmp(how, "ceil");
     if (!up && strcmp(how, "floor") != 0 && strcmp(how, "common") != 0)
-        return xm_jfail(run, "round: method must be common, ceil or floor");
+        return xm_jfail(interp, "round: method must be common, ceil or floor");
     if (in.kind == XM_J_UNDEF)
-        return xm_jfail_undefined(run, in);
+        return xm_jfail_undefined(interp, in);
     if (!xm_jis_number(in))
-        return xm_jfail(run, "type %s has no rounding", xm_jtypename(in));
+        return xm_jfail(interp, "type %s has no rounding", xm_jtype_name(in));
     if (arg[0].kind != XM_J_MISSING && arg[0].kind != XM_J_INT &&
         arg[0].kind != XM_J_BOOL)
-        return xm_jfail(run, "round needs an integer precision, not %s",
-                        xm_jtypename(arg[0]));
+        return xm_jfail(interp, "round needs an integer precision, not %s",
+                        xm_jtype_name(arg[0]));
     int64_t digits = arg[0].kind == XM_J_MISSING ? 0 : arg[0].u.i;
     if (digits > 10000 || digits < -10000)
-        return xm_jfail(run, "round: the precision is out of range");
+        return xm_jfail(interp, "round: the precision is out of range");
     if (!strcmp(how, "common")) {
         if (in.kind != XM_J_FLOAT)
-            return round_int(run, in.u.i, digits, out);
-        *out = xm_jfloat(rounded(in.u.f, digits));
+            return round_integer(interp, in.u.i, digits, out);
+        *out = xm_jfloat(round_real(in.u.f, digits));
         return 0;
     }
     double unit = pow(10, (double)digits);
-    double scaled = xm_jreal(in) * unit;
+    double scaled = xm_jto_real(in) * unit;
     *out = xm_jfloat((up ? ceil(scaled) : floor(scaled)) / unit);
     return 0;
 }
 
-static int indented(xm_jrun *run, const xm_jlist *lines, const xm_jstr *by,
-                    int first, int blank, xr_str *text)
+static int write_indented(xm_jinterp *interp, const xm_jlist *lines,
+                          const xm_jstr *by, int first, int blank, xr_str *text)
 {
     for (size_t i = 0; i < lines->count; i++) {
         const xm_jstr *line = lines->at[i].u.str;
@@ -275,76 +296,82 @@ static int indented(xm_jrun *run, const xm_jlist *lines, const xm_jstr *by,
         if (i ? blank || line->size : first)
             xr_str_append(text, by->text, by->size);
         xr_str_append(text, line->text, line->size);
-        if (xm_jwork(run, 1 + (by->size + line->size) / 32) ||
+        if (xm_jcount_work(interp, 1 + (by->size + line->size) / 32) ||
             text->size > XM_CHAT_MAX_MEMORY)
-            return xm_jwork(run, XM_CHAT_MAX_STEPS);
+            return xm_jcount_work(interp, XM_CHAT_MAX_STEPS);
     }
     return 0;
 }
 
-static int f_indent(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_indent(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                         xm_jvalue *out)
 {
     static const char *const names[] = { "width", "first", "blank", NULL };
-    xm_jv arg[3];
-    xm_jv newline;
-    xm_jv by;
+    xm_jvalue arg[3];
+    xm_jvalue newline;
+    xm_jvalue by;
     xm_jlist lines = { 0 };
-    if (xm_jbind(run, "indent", args, names, 0, arg) ||
-        xm_jborrow(run, "\n", 1, 1, &newline) ||
-        xm_jborrow(run, " ", 1, 1, &by) ||
-        xm_jbinary(run, XM_T_ADD, in, newline, &newline))
+    if (xm_jbind_args(interp, "indent", args, names, 0, arg) ||
+        xm_jstr_borrow(interp, "\n", 1, 1, &newline) ||
+        xm_jstr_borrow(interp, " ", 1, 1, &by) ||
+        xm_jbinary_op(interp, XM_T_ADD, in, newline, &newline))
         return -1;
-    xm_jv width = arg[0].kind == XM_J_MISSING ? xm_jint(4) : arg[0];
+    xm_jvalue width = arg[0].kind == XM_J_MISSING ? xm_jint(4) : arg[0];
     if (width.kind == XM_J_STR)
         by = width;
-    else if (xm_jbinary(run, XM_T_MUL, by, width, &by))
+    else if (xm_jbinary_op(interp, XM_T_MUL, by, width, &by))
         return -1;
     xr_str text = { 0 };
-    if (xm_jlines(run, newline.u.str, 0, &lines) ||
-        indented(run, &lines, by.u.str, xm_jtruth(arg[1]), xm_jtruth(arg[2]),
-                 &text)) {
+    if (xm_jsplit_lines(interp, newline.u.str, 0, &lines) ||
+        write_indented(interp, &lines, by.u.str, xm_jis_true(arg[1]),
+                       xm_jis_true(arg[2]), &text)) {
         xr_str_free(&text);
         return -1;
     }
-    if (xm_jtext(run, &text, out))
+    if (xm_jstr_take(interp, &text, out))
         return -1;
     out->markup = in.markup;
     return 0;
 }
 
-static int f_safe(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_safe(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                       xm_jvalue *out)
 {
     *out = in;
-    if (no_args(run, "safe", args) || soft(run, out))
+    if (expect_no_args(interp, "safe", args) || convert_to_string(interp, out))
         return -1;
     out->markup = 1;
     return 0;
 }
 
-static int f_forceescape(xm_jrun *run, xm_jv in, const xm_jargs *args,
-                         xm_jv *out)
+static int filter_forceescape(xm_jinterp *interp, xm_jvalue in,
+                              const xm_jargs *args, xm_jvalue *out)
 {
-    if (no_args(run, "escape", args) || soft(run, &in) ||
-        xm_jwork(run, in.u.str->size / 8))
+    if (expect_no_args(interp, "escape", args) ||
+        convert_to_string(interp, &in) ||
+        xm_jcount_work(interp, in.u.str->size / 8))
         return -1;
     xr_str text = { 0 };
-    xm_jescape(in.u.str, &text);
-    if (xm_jtext(run, &text, out))
+    xm_jappend_escaped(in.u.str, &text);
+    if (xm_jstr_take(interp, &text, out))
         return -1;
     out->markup = 1;
     return 0;
 }
 
-static int f_escape(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_escape(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                         xm_jvalue *out)
 {
     *out = in;
-    return in.markup ? 0 : f_forceescape(run, in, args, out);
+    return in.markup ? 0 : filter_forceescape(interp, in, args, out);
 }
 
-static int f_wordcount(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_wordcount(xm_jinterp *interp, xm_jvalue in,
+                            const xm_jargs *args, xm_jvalue *out)
 {
-    if (no_args(run, "wordcount", args) || soft(run, &in) ||
-        xm_jwork(run, in.u.str->size / 8))
+    if (expect_no_args(interp, "wordcount", args) ||
+        convert_to_string(interp, &in) ||
+        xm_jcount_work(interp, in.u.str->size / 8))
         return -1;
     const char *end = in.u.str->text + in.u.str->size;
     int64_t words = 0;
@@ -352,7 +379,7 @@ static int f_wordcount(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
     for (const char *at = in.u.str->text; at < end;) {
         uint32_t code = 0;
         int size = xr_utf8_decode(at, end, &code);
-        int word = size && xm_jword(code);
+        int word = size && xm_jis_word_char(code);
         words += word && !inside;
         inside = word;
         at += size ? size : 1;
@@ -361,47 +388,51 @@ static int f_wordcount(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
     return 0;
 }
 
-static int f_format(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_format(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                         xm_jvalue *out)
 {
     if (args->count && args->named_count)
-        return xm_jfail(run, "format: can't handle positional and keyword "
-                             "arguments at the same time");
-    if (soft(run, &in))
+        return xm_jfail(interp, "format: can't handle positional and keyword "
+                                "arguments at the same time");
+    if (convert_to_string(interp, &in))
         return -1;
     xm_jlist list = { args->at, args->count, args->count };
     xm_jdict named = { args->named, args->named_count, args->named_count };
-    xm_jv values = xm_jlist_value(&list, XM_J_TUPLE);
+    xm_jvalue values = xm_jlist_value(&list, XM_J_TUPLE);
     if (args->named_count) {
-        values = xm_jof(XM_J_DICT);
+        values = xm_jvalue_of(XM_J_DICT);
         values.u.dict = &named;
     }
-    if (xm_jpercent(run, in.u.str, values, out))
+    if (xm_jformat_percent(interp, in.u.str, values, out))
         return -1;
     out->markup = in.markup;
     return 0;
 }
 
-static int f_length(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_length(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                         xm_jvalue *out)
 {
     size_t length;
-    if (no_args(run, "length", args))
+    if (expect_no_args(interp, "length", args))
         return -1;
     if (xm_jlength(in, &length))
-        return xm_jfail(run, "object of type '%s' has no len()",
-                        xm_jtypename(in));
+        return xm_jfail(interp, "object of type '%s' has no len()",
+                        xm_jtype_name(in));
     *out = xm_jint((int64_t)length);
     return 0;
 }
 
-static int f_attr(xm_jrun *run, xm_jv in, const xm_jargs *args, xm_jv *out)
+static int filter_attr(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
+                       xm_jvalue *out)
 {
     static const char *const names[] = { "name", NULL };
-    xm_jv name;
-    if (xm_jbind(run, "attr", args, names, 1, &name))
+    xm_jvalue name;
+    if (xm_jbind_args(interp, "attr", args, names, 1, &name))
         return -1;
     if (name.kind != XM_J_STR)
-        return xm_jfail(run, "attr needs a name, not %s", xm_jtypename(name));
-    return xm_jown_attr(run, in, name, out);
+        return xm_jfail(interp, "attr needs a name, not %s",
+                        xm_jtype_name(name));
+    return xm_jget_own_attr(interp, in, name, out);
 }
 
 /* first..last are sequence filters, whose number stands in place of a
@@ -411,53 +442,53 @@ static const struct {
     filter *text;
     enum xm_jseq sequence;
 } filters[] = {
-    { "abs", f_abs, 0 },
-    { "attr", f_attr, 0 },
+    { "abs", filter_abs, 0 },
+    { "attr", filter_attr, 0 },
     { "batch", NULL, XM_J_BATCH },
-    { "capitalize", f_capitalize, 0 },
-    { "count", f_length, 0 },
-    { "d", f_default, 0 },
-    { "default", f_default, 0 },
+    { "capitalize", filter_capitalize, 0 },
+    { "count", filter_length, 0 },
+    { "d", filter_default, 0 },
+    { "default", filter_default, 0 },
     { "dictsort", NULL, XM_J_DICTSORT },
-    { "e", f_escape, 0 },
-    { "escape", f_escape, 0 },
+    { "e", filter_escape, 0 },
+    { "escape", filter_escape, 0 },
     { "first", NULL, XM_J_FIRST },
-    { "float", f_float, 0 },
-    { "forceescape", f_forceescape, 0 },
-    { "format", f_format, 0 },
+    { "float", filter_float, 0 },
+    { "forceescape", filter_forceescape, 0 },
+    { "format", filter_format, 0 },
     { "groupby", NULL, XM_J_GROUPBY },
-    { "indent", f_indent, 0 },
-    { "int", f_int, 0 },
+    { "indent", filter_indent, 0 },
+    { "int", filter_int, 0 },
     { "items", NULL, XM_J_PAIRS },
     { "join", NULL, XM_J_JOIN },
     { "last", NULL, XM_J_LAST },
-    { "length", f_length, 0 },
+    { "length", filter_length, 0 },
     { "list", NULL, XM_J_AS_LIST },
-    { "lower", f_lower, 0 },
+    { "lower", filter_lower, 0 },
     { "map", NULL, XM_J_MAP },
     { "max", NULL, XM_J_MAX },
     { "min", NULL, XM_J_MIN },
     { "reject", NULL, XM_J_REJECT },
     { "rejectattr", NULL, XM_J_REJECTATTR },
-    { "replace", f_replace, 0 },
+    { "replace", filter_replace, 0 },
     { "reverse", NULL, XM_J_REVERSE },
-    { "round", f_round, 0 },
-    { "safe", f_safe, 0 },
+    { "round", filter_round, 0 },
+    { "safe", filter_safe, 0 },
     { "select", NULL, XM_J_SELECT },
     { "selectattr", NULL, XM_J_SELECTATTR },
     { "slice", NULL, XM_J_SLICE },
     { "sort", NULL, XM_J_SORT },
-    { "string", f_string, 0 },
+    { "string", filter_string, 0 },
     { "sum", NULL, XM_J_SUM },
-    { "title", f_title, 0 },
-    { "tojson", xm_jtojson, 0 },
-    { "trim", f_trim, 0 },
+    { "title", filter_title, 0 },
+    { "tojson", xm_jto_json, 0 },
+    { "trim", filter_trim, 0 },
     { "unique", NULL, XM_J_UNIQUE },
-    { "upper", f_upper, 0 },
-    { "wordcount", f_wordcount, 0 },
+    { "upper", filter_upper, 0 },
+    { "wordcount", filter_wordcount, 0 },
 };
 
-int xm_jfilter_find(const char *name, size_t size)
+int xm_jfind_filter(const char *name, size_t size)
 {
     for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
         if (strlen(filters[i].name) == size &&
@@ -466,13 +497,15 @@ int xm_jfilter_find(const char *name, size_t size)
     return -1;
 }
 
-int xm_jfilter(xm_jrun *run, int id, xm_jv in, const xm_jargs *args, xm_jv *out)
+int xm_jcall_filter(xm_jinterp *interp, int id, xm_jvalue in,
+                    const xm_jargs *args, xm_jvalue *out)
 {
-    if (xm_jwork(run, 1) || xm_jenter(run))
+    if (xm_jcount_work(interp, 1) || xm_jenter_level(interp))
         return -1;
-    int status = filters[id].text
-                     ? filters[id].text(run, in, args, out)
-                     : xm_jseq_filter(run, filters[id].sequence, in, args, out);
-    xm_jleave(run);
+    int status =
+        filters[id].text
+            ? filters[id].text(interp, in, args, out)
+            : xm_jcall_seq_filter(interp, filters[id].sequence, in, args, out);
+    xm_jleave_level(interp);
     return status;
 }

@@ -19,12 +19,12 @@ struct xm_jspec {
     int alt;
 };
 
-int xm_jspec_read(xm_jrun *run, const char *at, size_t size,
+int xm_jspec_read(xm_jinterp *interp, const char *at, size_t size,
                   struct xm_jspec *out);
 /* `plain`: the specification was empty. */
-int xm_jspec_write(xm_jrun *run, xm_jv value, const struct xm_jspec *spec,
-                   int plain, xr_str *out);
-int xm_jspec_int(xm_jrun *run, const struct xm_jspec *spec, int64_t value,
+int xm_jspec_write(xm_jinterp *interp, xm_jvalue value,
+                   const struct xm_jspec *spec, int plain, xr_str *out);
+int xm_jspec_int(xm_jinterp *interp, const struct xm_jspec *spec, int64_t value,
                  xr_str *out);
 void xm_jspec_real(const struct xm_jspec *spec, double value, xr_str *out);
 void xm_jspec_text(const struct xm_jspec *spec, const xm_jstr *str,

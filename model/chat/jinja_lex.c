@@ -9,7 +9,7 @@
 #include "model/chat/jinja_lex.h"
 
 struct lexer {
-    xm_jrun *run;
+    xm_jinterp *interp;
     xm_jtokens *out;
     const char *at;
     const char *end;
@@ -20,45 +20,45 @@ struct lexer {
     size_t open_count;
 };
 
-static uint32_t line_at(struct lexer *l, const char *at)
+static uint32_t count_lines_to(struct lexer *l, const char *at)
 {
     for (; l->counted < at; l->counted++)
         l->line += *l->counted == '\n';
-    l->run->line = l->line;
+    l->interp->line = l->line;
     return l->line;
 }
 
-static int add(struct lexer *l, enum xm_jtoken_type type, const char *text,
-               size_t size, xm_jtoken **out)
+static int add_token(struct lexer *l, enum xm_jtoken_type type,
+                     const char *text, size_t size, xm_jtoken **out)
 {
     xm_jtokens *all = l->out;
     if (all->count == all->cap) {
         size_t cap = all->cap ? 2 * all->cap : 256;
         xm_jtoken *more = realloc(all->at, cap * sizeof *more);
         if (!more)
-            return xm_jfail(l->run, "out of memory");
+            return xm_jfail(l->interp, "out of memory");
         all->at = more;
         all->cap = cap;
     }
     xm_jtoken *token = &all->at[all->count++];
     *token = (xm_jtoken){ .type = type, .text = text, .size = size };
-    token->line = line_at(l, text);
+    token->line = count_lines_to(l, text);
     if (out)
         *out = token;
     return 0;
 }
 
-static int space_at(const char *at, const char *end)
+static int match_space(const char *at, const char *end)
 {
     uint32_t code;
     int size = xr_utf8_decode(at, end, &code);
-    return size && xm_jspace(code) ? size : 0;
+    return size && xm_jis_space(code) ? size : 0;
 }
 
 static const char *skip_space(const char *at, const char *end)
 {
     int size;
-    while (at < end && (size = space_at(at, end)))
+    while (at < end && (size = match_space(at, end)))
         at += size;
     return at;
 }
@@ -69,7 +69,7 @@ static const char *strip_right(const char *from, const char *end)
         const char *last = end - 1;
         while (last > from && ((unsigned char)*last & 0xC0) == 0x80)
             last--;
-        if (!space_at(last, end))
+        if (!match_space(last, end))
             break;
         end = last;
     }
@@ -77,8 +77,8 @@ static const char *strip_right(const char *from, const char *end)
 }
 
 /* The text in front of a tag, cut by its sign or by lstrip_blocks. */
-static int data(struct lexer *l, const char *from, const char *to, char sign,
-                int variable)
+static int add_data_token(struct lexer *l, const char *from, const char *to,
+                          char sign, int variable)
 {
     const char *stop = to;
     if (sign == '-') {
@@ -94,11 +94,12 @@ static int data(struct lexer *l, const char *from, const char *to, char sign,
         return 0;
     xm_jtoken *token;
     size_t size = (size_t)(stop - from);
-    return add(l, XM_T_DATA, from, size, &token) ||
-           xm_jborrow(l->run, from, size, xm_jchars(from, size), &token->value);
+    return add_token(l, XM_T_DATA, from, size, &token) ||
+           xm_jstr_borrow(l->interp, from, size, xm_jcount_chars(from, size),
+                          &token->value);
 }
 
-static int starts(const char *at, const char *end, const char *what)
+static int starts_with(const char *at, const char *end, const char *what)
 {
     size_t size = strlen(what);
     return (size_t)(end - at) >= size && !memcmp(at, what, size);
@@ -106,14 +107,14 @@ static int starts(const char *at, const char *end, const char *what)
 
 /* Where the tag's end reaches to, white space it eats included, or NULL.
  * `trim`: a newline behind "%}" goes with it. */
-static const char *tag_end(const char *at, const char *end, const char *close,
-                           int plus, int trim)
+static const char *match_tag_end(const char *at, const char *end,
+                                 const char *close, int plus, int trim)
 {
     char sign = at < end && (*at == '-' || *at == '+') ? *at : 0;
     if (sign == '+' && !plus)
         return NULL;
     at += sign != 0;
-    if (!starts(at, end, close))
+    if (!starts_with(at, end, close))
         return NULL;
     at += 2;
     if (sign == '-')
@@ -123,25 +124,25 @@ static const char *tag_end(const char *at, const char *end, const char *close,
     return at;
 }
 
-static void moved(struct lexer *l, const char *to)
+static void move_to(struct lexer *l, const char *to)
 {
     l->line_start = to[-1] == '\n';
     l->at = to;
 }
 
 /* Behind "{%" and its sign: the end of a raw tag, or NULL. */
-static const char *raw_begin(const char *at, const char *end)
+static const char *match_raw_begin(const char *at, const char *end)
 {
     at = skip_space(at, end);
-    if (!starts(at, end, "raw"))
+    if (!starts_with(at, end, "raw"))
         return NULL;
     at = skip_space(at + 3, end);
-    if (starts(at, end, "-%}"))
+    if (starts_with(at, end, "-%}"))
         return skip_space(at + 3, end);
-    return starts(at, end, "%}") ? at + 2 : NULL;
+    return starts_with(at, end, "%}") ? at + 2 : NULL;
 }
 
-static int raw(struct lexer *l)
+static int read_raw_block(struct lexer *l)
 {
     const char *from = l->at;
     for (const char *at = from; at + 1 < l->end; at++) {
@@ -150,38 +151,38 @@ static int raw(struct lexer *l)
         const char *in = at + 2;
         char sign = in < l->end && (*in == '-' || *in == '+') ? *in : 0;
         in = skip_space(in + (sign != 0), l->end);
-        if (!starts(in, l->end, "endraw"))
+        if (!starts_with(in, l->end, "endraw"))
             continue;
         const char *to =
-            tag_end(skip_space(in + 6, l->end), l->end, "%}", 1, 1);
+            match_tag_end(skip_space(in + 6, l->end), l->end, "%}", 1, 1);
         if (!to)
             continue;
-        if (data(l, from, at, sign, 0))
+        if (add_data_token(l, from, at, sign, 0))
             return -1;
-        moved(l, to);
+        move_to(l, to);
         return 0;
     }
-    (void)line_at(l, from);
-    return xm_jfail(l->run, "the raw block is not closed");
+    (void)count_lines_to(l, from);
+    return xm_jfail(l->interp, "the raw block is not closed");
 }
 
-static int comment(struct lexer *l)
+static int skip_comment(struct lexer *l)
 {
     const char *from = l->at;
     for (const char *at = from; at + 1 < l->end; at++) {
-        const char *to = tag_end(at, l->end, "#}", 1, 1);
+        const char *to = match_tag_end(at, l->end, "#}", 1, 1);
         if (to) {
-            moved(l, to);
+            move_to(l, to);
             return 0;
         }
     }
-    (void)line_at(l, from);
-    return xm_jfail(l->run, "the comment is not closed");
+    (void)count_lines_to(l, from);
+    return xm_jfail(l->interp, "the comment is not closed");
 }
 
 /* What a backslash in a string stands for; 0 when it is ill-formed. */
-static int numeric_escape(const char *at, const char *end, int digits,
-                          uint32_t *out)
+static int read_numeric_escape(const char *at, const char *end, int digits,
+                               uint32_t *out)
 {
     uint32_t code = 0;
     if (end - at < digits)
@@ -200,13 +201,13 @@ static int numeric_escape(const char *at, const char *end, int digits,
     return code < 0x110000 && (code < 0xD800 || code > 0xDFFF);
 }
 
-static void put_code(xr_str *out, uint32_t code)
+static void put_char(xr_str *out, uint32_t code)
 {
     char bytes[4];
     xr_str_append(out, bytes, (size_t)xr_utf8_encode(code, bytes));
 }
 
-static int octal_escape(const char *at, const char *end, xr_str *out)
+static int read_octal_escape(const char *at, const char *end, xr_str *out)
 {
     uint32_t code = 0;
     int count = 0;
@@ -214,12 +215,12 @@ static int octal_escape(const char *at, const char *end, xr_str *out)
          count < 3 && at + count < end && at[count] >= '0' && at[count] <= '7';
          count++)
         code = code * 8 + (uint32_t)(at[count] - '0');
-    put_code(out, code);
+    put_char(out, code);
     return count;
 }
 
 /* Bytes of the escape behind the backslash, 0 when it is ill-formed. */
-static int escape(const char *at, const char *end, xr_str *out)
+static int read_escape(const char *at, const char *end, xr_str *out)
 {
     static const char plain[] = "n\nt\tr\r\\\\''\"\"a\ab\bf\fv\v";
     uint32_t code;
@@ -231,12 +232,12 @@ static int escape(const char *at, const char *end, xr_str *out)
             return 1;
         }
     if (*at >= '0' && *at <= '7')
-        return octal_escape(at, end, out);
+        return read_octal_escape(at, end, out);
     int digits = *at == 'x' ? 2 : *at == 'u' ? 4 : *at == 'U' ? 8 : 0;
     if (digits) {
-        if (!numeric_escape(at + 1, end, digits, &code))
+        if (!read_numeric_escape(at + 1, end, digits, &code))
             return 0;
-        put_code(out, code);
+        put_char(out, code);
         return digits + 1;
     }
     if (*at == 'N')
@@ -245,7 +246,7 @@ static int escape(const char *at, const char *end, xr_str *out)
     xr_str_puts(out, "\\");
     /* Python escapes such a character before it reads the escapes. */
     if (code < 0x80)
-        put_code(out, code);
+        put_char(out, code);
     else
         xr_str_printf(out,
                       code < 0x100     ? "x%02x"
@@ -255,73 +256,76 @@ static int escape(const char *at, const char *end, xr_str *out)
     return size;
 }
 
-static int string(struct lexer *l)
+static int read_string(struct lexer *l)
 {
     const char *from = l->at;
     const char *at = from + 1;
     while (at < l->end && *at != *from)
         at += *at == '\\' ? 2 : 1;
     if (at >= l->end)
-        return xm_jfail(l->run, "the string is not closed");
+        return xm_jfail(l->interp, "the string is not closed");
     xr_str text = { 0 };
     for (const char *c = from + 1; c < at;) {
         if (*c != '\\') {
             xr_str_append(&text, c++, 1);
             continue;
         }
-        int size = escape(c + 1, at, &text);
+        int size = read_escape(c + 1, at, &text);
         if (!size) {
             xr_str_free(&text);
-            return xm_jfail(l->run, "the string has an escape that is none");
+            return xm_jfail(l->interp, "the string has an escape that is none");
         }
         c += 1 + size;
     }
     xm_jtoken *token;
-    if (add(l, XM_T_STRING, from, (size_t)(at + 1 - from), &token)) {
+    if (add_token(l, XM_T_STRING, from, (size_t)(at + 1 - from), &token)) {
         xr_str_free(&text);
         return -1;
     }
-    moved(l, at + 1);
-    return xm_jtext(l->run, &text, &token->value);
+    move_to(l, at + 1);
+    return xm_jstr_take(l->interp, &text, &token->value);
 }
 
-static int digit(const char *at, const char *end)
+static int is_digit_at(const char *at, const char *end)
 {
     return at < end && *at >= '0' && *at <= '9';
 }
 
 /* Digits with single underscores between them. */
-static const char *digits(const char *at, const char *end)
+static const char *skip_digits(const char *at, const char *end)
 {
-    while (digit(at, end) ||
-           (at < end && *at == '_' && digit(at + 1, end) && digit(at - 1, end)))
+    while (is_digit_at(at, end) ||
+           (at < end && *at == '_' && is_digit_at(at + 1, end) &&
+            is_digit_at(at - 1, end)))
         at++;
     return at;
 }
 
-static const char *exponent(const char *at, const char *end)
+static const char *match_exponent(const char *at, const char *end)
 {
     if (at == end || (*at != 'e' && *at != 'E'))
         return NULL;
     at++;
     at += at < end && (*at == '+' || *at == '-');
-    return digit(at, end) ? digits(at, end) : NULL;
+    return is_digit_at(at, end) ? skip_digits(at, end) : NULL;
 }
 
 /* The end of a float, or NULL. */
-static const char *real_end(const char *begin, const char *at, const char *end)
+static const char *match_real(const char *begin, const char *at,
+                              const char *end)
 {
     if (at > begin && at[-1] == '.')
         return NULL;
-    at = digits(at, end);
+    at = skip_digits(at, end);
     const char *to = NULL;
-    if (at < end && *at == '.' && digit(at + 1, end))
-        at = to = digits(at + 1, end);
-    const char *far = exponent(at, end);
+    if (at < end && *at == '.' && is_digit_at(at + 1, end))
+        at = to = skip_digits(at + 1, end);
+    const char *far = match_exponent(at, end);
     return far ? far : to;
 }
 
-static const char *based(const char *at, const char *end, const char *set)
+static const char *match_based_integer(const char *at, const char *end,
+                                       const char *set)
 {
     const char *to = at + 2;
     while (to < end && *to &&
@@ -331,20 +335,21 @@ static const char *based(const char *at, const char *end, const char *set)
     return to > at + 2 ? to : NULL;
 }
 
-static const char *integer_end(const char *at, const char *end)
+static const char *match_integer(const char *at, const char *end)
 {
     const char *to = NULL;
     if (*at == '0' && at + 1 < end) {
         char kind = at[1] | 32;
-        to = kind == 'b'   ? based(at, end, "01")
-             : kind == 'o' ? based(at, end, "01234567")
-             : kind == 'x' ? based(at, end, "0123456789abcdefABCDEF")
-                           : NULL;
+        to = kind == 'b'   ? match_based_integer(at, end, "01")
+             : kind == 'o' ? match_based_integer(at, end, "01234567")
+             : kind == 'x'
+                 ? match_based_integer(at, end, "0123456789abcdefABCDEF")
+                 : NULL;
         if (to)
             return to;
     }
     if (*at != '0')
-        return digits(at, end);
+        return skip_digits(at, end);
     to = at + 1;
     while (to < end &&
            (*to == '0' || (*to == '_' && to + 1 < end && to[1] == '0')))
@@ -352,47 +357,47 @@ static const char *integer_end(const char *at, const char *end)
     return to;
 }
 
-static int number(struct lexer *l, const char *begin)
+static int read_number(struct lexer *l, const char *begin)
 {
-    const char *to = real_end(begin, l->at, l->end);
+    const char *to = match_real(begin, l->at, l->end);
     enum xm_jtoken_type type = to ? XM_T_FLOAT : XM_T_INT;
     if (!to)
-        to = integer_end(l->at, l->end);
+        to = match_integer(l->at, l->end);
     xm_jtoken *token;
     xm_jstr text = { l->at, (size_t)(to - l->at), (size_t)(to - l->at) };
-    if (add(l, type, text.text, text.size, &token))
+    if (add_token(l, type, text.text, text.size, &token))
         return -1;
     int64_t whole = 0;
     double real = 0;
     if (type == XM_T_INT) {
         int status = xm_jparse_int(&text, 0, &whole);
         if (status)
-            return xm_jfail(l->run, "the integer %.*s is beyond 64 bits",
+            return xm_jfail(l->interp, "the integer %.*s is beyond 64 bits",
                             (int)(text.size < 40 ? text.size : 40), text.text);
         token->value = xm_jint(whole);
     } else {
         if (xm_jparse_real(&text, &real))
-            return xm_jfail(l->run, "a number is too long");
+            return xm_jfail(l->interp, "a number is too long");
         token->value = xm_jfloat(real);
     }
-    moved(l, to);
+    move_to(l, to);
     return 0;
 }
 
-static int name(struct lexer *l)
+static int read_name(struct lexer *l)
 {
     const char *to = l->at;
     uint32_t code;
     int size;
     while (to < l->end && (size = xr_utf8_decode(to, l->end, &code)) &&
-           xm_jword(code))
+           xm_jis_word_char(code))
         to += size;
     if (to == l->at)
-        return xm_jfail(l->run, "unexpected character '%.*s'",
+        return xm_jfail(l->interp, "unexpected character '%.*s'",
                         xr_utf8_decode(l->at, l->end, &code), l->at);
-    if (add(l, XM_T_NAME, l->at, (size_t)(to - l->at), NULL))
+    if (add_token(l, XM_T_NAME, l->at, (size_t)(to - l->at), NULL))
         return -1;
-    moved(l, to);
+    move_to(l, to);
     return 0;
 }
 
@@ -412,34 +417,35 @@ static const struct {
 };
 
 /* Brackets must match: an end of a tag within them is none. */
-static int balance(struct lexer *l, char c)
+static int match_bracket(struct lexer *l, char c)
 {
     if (c == '{' || c == '(' || c == '[') {
         if (l->open_count == sizeof l->open)
-            return xm_jfail(l->run, "more than %u brackets in each other",
+            return xm_jfail(l->interp, "more than %u brackets in each other",
                             XM_CHAT_MAX_NESTING);
         l->open[l->open_count++] = c == '{' ? '}' : c == '(' ? ')' : ']';
     } else if (c == '}' || c == ')' || c == ']') {
         if (!l->open_count)
-            return xm_jfail(l->run, "unexpected '%c'", c);
+            return xm_jfail(l->interp, "unexpected '%c'", c);
         char want = l->open[--l->open_count];
         if (want != c)
-            return xm_jfail(l->run, "unexpected '%c', expected '%c'", c, want);
+            return xm_jfail(l->interp, "unexpected '%c', expected '%c'", c,
+                            want);
     }
     return 0;
 }
 
-static int operator_(struct lexer *l, int *found)
+static int read_operator(struct lexer *l, int *found)
 {
     *found = 1;
     for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++) {
         size_t size = strlen(operators[i].text);
-        if (!starts(l->at, l->end, operators[i].text))
+        if (!starts_with(l->at, l->end, operators[i].text))
             continue;
-        if (add(l, operators[i].type, l->at, size, NULL) ||
-            (size == 1 && balance(l, *l->at)))
+        if (add_token(l, operators[i].type, l->at, size, NULL) ||
+            (size == 1 && match_bracket(l, *l->at)))
             return -1;
-        moved(l, l->at + size);
+        move_to(l, l->at + size);
         return 0;
     }
     *found = 0;
@@ -447,40 +453,42 @@ static int operator_(struct lexer *l, int *found)
 }
 
 /* The tokens of one tag, its end included. */
-static int tag(struct lexer *l, int block, const char *begin)
+static int read_tag(struct lexer *l, int block, const char *begin)
 {
     const char *close = block ? "%}" : "}}";
     l->open_count = 0;
     while (l->at < l->end) {
         const char *to =
-            l->open_count ? NULL : tag_end(l->at, l->end, close, block, block);
-        (void)line_at(l, l->at);
+            l->open_count ? NULL
+                          : match_tag_end(l->at, l->end, close, block, block);
+        (void)count_lines_to(l, l->at);
         if (to) {
-            if (add(l, block ? XM_T_BLOCK_END : XM_T_VAR_END, l->at, 2, NULL))
+            if (add_token(l, block ? XM_T_BLOCK_END : XM_T_VAR_END, l->at, 2,
+                          NULL))
                 return -1;
-            moved(l, to);
+            move_to(l, to);
             return 0;
         }
         const char *next = skip_space(l->at, l->end);
         int found = next > l->at;
         if (found)
-            moved(l, next);
-        else if (digit(l->at, l->end) && (found = 1)) {
-            if (number(l, begin))
+            move_to(l, next);
+        else if (is_digit_at(l->at, l->end) && (found = 1)) {
+            if (read_number(l, begin))
                 return -1;
         } else if ((*l->at == '\'' || *l->at == '"') && (found = 1)) {
-            if (string(l))
+            if (read_string(l))
                 return -1;
-        } else if (operator_(l, &found)) {
+        } else if (read_operator(l, &found)) {
             return -1;
         }
-        if (!found && name(l))
+        if (!found && read_name(l))
             return -1;
     }
     return 0;
 }
 
-static int root(struct lexer *l, const char *begin)
+static int read_next_part(struct lexer *l, const char *begin)
 {
     const char *from = l->at;
     const char *at = from;
@@ -489,28 +497,30 @@ static int root(struct lexer *l, const char *begin)
         at++;
     if (at + 1 >= l->end) {
         l->at = l->end;
-        return data(l, from, l->end, '+', 0);
+        return add_data_token(l, from, l->end, '+', 0);
     }
     char kind = at[1];
     const char *in = at + 2;
     char sign = in < l->end && (*in == '-' || *in == '+') ? *in : 0;
     in += sign != 0;
-    if (data(l, from, at, sign, kind == '{'))
+    if (add_data_token(l, from, at, sign, kind == '{'))
         return -1;
-    const char *raw_at = kind == '%' ? raw_begin(in, l->end) : NULL;
-    moved(l, raw_at ? raw_at : in);
+    const char *raw_at = kind == '%' ? match_raw_begin(in, l->end) : NULL;
+    move_to(l, raw_at ? raw_at : in);
     if (raw_at)
-        return raw(l);
+        return read_raw_block(l);
     if (kind == '#')
-        return comment(l);
-    if (add(l, kind == '%' ? XM_T_BLOCK_BEGIN : XM_T_VAR_BEGIN, at, 2, NULL))
+        return skip_comment(l);
+    if (add_token(l, kind == '%' ? XM_T_BLOCK_BEGIN : XM_T_VAR_BEGIN, at, 2,
+                  NULL))
         return -1;
-    return tag(l, kind == '%', begin);
+    return read_tag(l, kind == '%', begin);
 }
 
-int xm_jlex(xm_jrun *run, const char *source, size_t size, xm_jtokens *out)
+int xm_jtokenize(xm_jinterp *interp, const char *source, size_t size,
+                 xm_jtokens *out)
 {
-    struct lexer l = { .run = run,
+    struct lexer l = { .interp = interp,
                        .out = out,
                        .at = source,
                        .end = source + size,
@@ -518,7 +528,7 @@ int xm_jlex(xm_jrun *run, const char *source, size_t size, xm_jtokens *out)
                        .line = 1,
                        .line_start = 1 };
     while (l.at < l.end)
-        if (root(&l, source))
+        if (read_next_part(&l, source))
             return -1;
-    return add(&l, XM_T_EOF, l.end, 0, NULL);
+    return add_token(&l, XM_T_EOF, l.end, 0, NULL);
 }

@@ -53,7 +53,7 @@ typedef struct xm_jtoken {
     uint32_t line;
     const char *text;
     size_t size;
-    xm_jv value; /* of literals and data */
+    xm_jvalue value; /* of literals and data */
 } xm_jtoken;
 
 typedef struct xm_jtokens {
@@ -63,12 +63,13 @@ typedef struct xm_jtokens {
 } xm_jtokens;
 
 /* All tokens of the template, ended with XM_T_EOF. */
-int xm_jlex(xm_jrun *run, const char *source, size_t size, xm_jtokens *out);
+int xm_jtokenize(xm_jinterp *interp, const char *source, size_t size,
+                 xm_jtokens *out);
 
 /* What the parser knows while it reads. */
 typedef struct xm_jparser {
     xm_jtemplate *tmpl;
-    xm_jrun *run;
+    xm_jinterp *interp;
     xm_jtoken *token; /* the current one */
     uint32_t depth;   /* of what is being read */
     uint32_t loops;   /* for loops around, within the macro */
@@ -80,31 +81,32 @@ typedef struct xm_jparser {
     } * macro;         /* the innermost macro being read */
 } xm_jparser;
 
-int xm_jsyntax(xm_jparser *p, const char *fmt, ...) XRAY_PRINTF(2, 3);
-xm_jn *xm_jnode(xm_jparser *p, enum xm_jtype type);
+int xm_jfail_syntax(xm_jparser *p, const char *fmt, ...) XRAY_PRINTF(2, 3);
+xm_jnode *xm_jnode_new(xm_jparser *p, enum xm_jnode_type type);
 /* Sets depth from the children; NULL when the tree is too deep. */
-xm_jn *xm_jdone(xm_jparser *p, xm_jn *node);
+xm_jnode *xm_jnode_done(xm_jparser *p, xm_jnode *node);
 int xm_jis_name(const xm_jtoken *token, const char *name);
-int xm_jskip(xm_jparser *p, enum xm_jtoken_type type);
+int xm_jskip_token(xm_jparser *p, enum xm_jtoken_type type);
 int xm_jskip_name(xm_jparser *p, const char *name);
-int xm_jexpect(xm_jparser *p, enum xm_jtoken_type type);
-int xm_jadd(xm_jparser *p, xm_jn *node, xm_jn *child);
-int xm_jname_id(xm_jparser *p, const char *text, size_t size, uint32_t *out);
+int xm_jexpect_token(xm_jparser *p, enum xm_jtoken_type type);
+int xm_jnode_add(xm_jparser *p, xm_jnode *node, xm_jnode *child);
+int xm_jintern_name(xm_jparser *p, const char *text, size_t size,
+                    uint32_t *out);
 
-/* jinja_atom.c and jinja_expr.c; NULL (0) after a message. */
-xm_jn *xm_junexpected(xm_jparser *p);
-xm_jn *xm_jprimary(xm_jparser *p, int with_namespace);
-xm_jn *xm_jpostfix(xm_jparser *p, xm_jn *node);
-xm_jn *xm_jcall_node(xm_jparser *p, xm_jn *callee);
+/* jinja_parse_primary.c and jinja_parse_expr.c; NULL (0) after a message. */
+xm_jnode *xm_jfail_unexpected(xm_jparser *p);
+xm_jnode *xm_jparse_primary(xm_jparser *p, int with_namespace);
+xm_jnode *xm_jparse_postfix(xm_jparser *p, xm_jnode *node);
+xm_jnode *xm_jparse_call(xm_jparser *p, xm_jnode *callee);
 /* The arguments in parentheses, into `call`. */
-int xm_jcall_args(xm_jparser *p, xm_jn *call);
-xm_jn *xm_jexpression(xm_jparser *p, int with_cond);
-xm_jn *xm_jtuple(xm_jparser *p, int with_cond, const char *stop,
-                 int parentheses);
-xm_jn *xm_jtarget(xm_jparser *p, int with_namespace, const char *stop);
-xm_jn *xm_jname_target(xm_jparser *p);
+int xm_jparse_call_args(xm_jparser *p, xm_jnode *call);
+xm_jnode *xm_jparse_expression(xm_jparser *p, int with_cond);
+xm_jnode *xm_jparse_tuple(xm_jparser *p, int with_cond, const char *stop,
+                          int parentheses);
+xm_jnode *xm_jparse_target(xm_jparser *p, int with_namespace, const char *stop);
+xm_jnode *xm_jparse_name_target(xm_jparser *p);
 /* Filters behind `node`, which may be NULL; `inline_first`: the first one
  * comes without its bar. */
-xm_jn *xm_jfilter_chain(xm_jparser *p, xm_jn *node, int inline_first);
+xm_jnode *xm_jparse_filters(xm_jparser *p, xm_jnode *node, int inline_first);
 
 #endif

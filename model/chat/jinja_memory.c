@@ -20,7 +20,7 @@ struct xm_jchunk {
     size_t pad; /* keeps what follows aligned */
 };
 
-void *xm_jarena_take(xm_jarena *arena, size_t size)
+void *xm_jarena_alloc(xm_jarena *arena, size_t size)
 {
     if (size > arena->limit)
         return NULL;
@@ -59,45 +59,45 @@ void xm_jarena_free(xm_jarena *arena)
     *arena = (xm_jarena){ .limit = arena->limit };
 }
 
-int xm_jfail(xm_jrun *run, const char *fmt, ...)
+int xm_jfail(xm_jinterp *interp, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(run->text, sizeof run->text, fmt, args);
+    (void)vsnprintf(interp->text, sizeof interp->text, fmt, args);
     va_end(args);
     return -1;
 }
 
-int xm_jwork(xm_jrun *run, size_t units)
+int xm_jcount_work(xm_jinterp *interp, size_t units)
 {
-    run->steps += units;
-    if (run->steps <= XM_CHAT_MAX_STEPS)
+    interp->steps += units;
+    if (interp->steps <= XM_CHAT_MAX_STEPS)
         return 0;
-    return xm_jfail(run, "the template takes more than %llu steps",
+    return xm_jfail(interp, "the template takes more than %llu steps",
                     (unsigned long long)XM_CHAT_MAX_STEPS);
 }
 
-int xm_jenter(xm_jrun *run)
+int xm_jenter_level(xm_jinterp *interp)
 {
-    if (run->depth >= XM_CHAT_MAX_DEPTH)
-        return xm_jfail(run, "the template nests more than %u levels deep",
+    if (interp->depth >= XM_CHAT_MAX_DEPTH)
+        return xm_jfail(interp, "the template nests more than %u levels deep",
                         XM_CHAT_MAX_DEPTH);
-    run->depth++;
+    interp->depth++;
     return 0;
 }
 
-void *xm_jtake(xm_jrun *run, size_t count, size_t size)
+void *xm_jalloc(xm_jinterp *interp, size_t count, size_t size)
 {
-    if (size && count > run->arena->limit / size)
-        count = run->arena->limit, size = 2;
-    void *at = xm_jarena_take(run->arena, count * size);
+    if (size && count > interp->arena->limit / size)
+        count = interp->arena->limit, size = 2;
+    void *at = xm_jarena_alloc(interp->arena, count * size);
     if (!at) {
-        if (count * size + ALIGN <= run->arena->limit - run->arena->used)
-            (void)xm_jfail(run, "out of memory");
+        if (count * size + ALIGN <= interp->arena->limit - interp->arena->used)
+            (void)xm_jfail(interp, "out of memory");
         else
-            (void)xm_jfail(run,
+            (void)xm_jfail(interp,
                            "the template needs more than %zu MiB of memory",
-                           run->arena->limit >> 20);
+                           interp->arena->limit >> 20);
         return NULL;
     }
     memset(at, 0, count * size);

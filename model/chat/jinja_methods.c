@@ -71,7 +71,7 @@ const char *xm_jmethod_name(enum xm_jmethod_id method)
     return methods[method].name;
 }
 
-int xm_jmethod_find(xm_jv self, const xm_jstr *name)
+int xm_jfind_method(xm_jvalue self, const xm_jstr *name)
 {
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
         if ((methods[i].kind == (enum xm_jkind)self.kind ||
@@ -82,7 +82,7 @@ int xm_jmethod_find(xm_jv self, const xm_jstr *name)
     return -1;
 }
 
-static int listed(const char *const *names, const char *name)
+static int is_listed(const char *const *names, const char *name)
 {
     for (; *names; names++)
         if (!strcmp(*names, name))
@@ -90,7 +90,7 @@ static int listed(const char *const *names, const char *name)
     return 0;
 }
 
-const char *xm_jmethod_unsafe(xm_jv self, const xm_jstr *name)
+const char *xm_jmethod_refused(xm_jvalue self, const xm_jstr *name)
 {
     static const char *const list[] = { "append",  "clear",  "pop",
                                         "reverse", "insert", "sort",
@@ -101,64 +101,66 @@ const char *xm_jmethod_unsafe(xm_jv self, const xm_jstr *name)
                                          "format_map", "isidentifier",
                                          "maketrans",  "translate",
                                          NULL };
-    if (self.kind == XM_J_LIST && listed(list, name->text))
+    if (self.kind == XM_J_LIST && is_listed(list, name->text))
         return "a list cannot be changed by a chat template";
-    if (self.kind == XM_J_DICT && listed(dict, name->text))
+    if (self.kind == XM_J_DICT && is_listed(dict, name->text))
         return "a dict cannot be changed by a chat template";
-    if (self.kind == XM_J_STR && listed(other, name->text))
+    if (self.kind == XM_J_STR && is_listed(other, name->text))
         return "this method of strings is not supported in a chat template";
     if (self.kind == XM_J_DICT && !strcmp(name->text, "fromkeys"))
         return "fromkeys is not supported in a chat template";
     return NULL;
 }
 
-int xm_jwant_text(xm_jrun *run, const char *what, xm_jv arg)
+int xm_jexpect_str(xm_jinterp *interp, const char *what, xm_jvalue arg)
 {
     if (arg.kind == XM_J_STR)
         return 0;
-    return xm_jfail(run, "%s needs a string, not %s", what, xm_jtypename(arg));
+    return xm_jfail(interp, "%s needs a string, not %s", what,
+                    xm_jtype_name(arg));
 }
 
-int xm_jinteger(xm_jrun *run, const char *what, xm_jv arg, int64_t preset,
-                int64_t *out)
+int xm_jread_integer(xm_jinterp *interp, const char *what, xm_jvalue arg,
+                     int64_t preset, int64_t *out)
 {
     *out = preset;
     if (arg.kind == XM_J_MISSING)
         return 0;
     if (arg.kind != XM_J_INT && arg.kind != XM_J_BOOL)
-        return xm_jfail(run, "%s needs an integer, not %s", what,
-                        xm_jtypename(arg));
+        return xm_jfail(interp, "%s needs an integer, not %s", what,
+                        xm_jtype_name(arg));
     *out = arg.u.i;
     return 0;
 }
 
-int xm_jpositional(xm_jrun *run, const char *what, const xm_jargs *args,
-                   size_t least, size_t most)
+int xm_jcheck_positional(xm_jinterp *interp, const char *what,
+                         const xm_jargs *args, size_t least, size_t most)
 {
     if (args->named_count)
-        return xm_jfail(run, "%s takes no keyword arguments", what);
+        return xm_jfail(interp, "%s takes no keyword arguments", what);
     if (args->count < least || args->count > most)
-        return xm_jfail(run, "%s takes %zu to %zu arguments, not %zu", what,
+        return xm_jfail(interp, "%s takes %zu to %zu arguments, not %zu", what,
                         least, most, args->count);
     return 0;
 }
 
-static int m_list(xm_jrun *run, enum xm_jmethod_id method, xm_jv self,
-                  const xm_jargs *args, xm_jv *out)
+static int call_list_method(xm_jinterp *interp, enum xm_jmethod_id method,
+                            xm_jvalue self, const xm_jargs *args,
+                            xm_jvalue *out)
 {
     const xm_jlist *list = self.u.list;
     if (method == M_LIST_COPY) {
-        xm_jv all[3] = { xm_jnone(), xm_jnone(), xm_jnone() };
-        return xm_jpositional(run, "copy", args, 0, 0) ||
-               xm_jslice(run, self, all, out);
+        xm_jvalue all[3] = { xm_jnone(), xm_jnone(), xm_jnone() };
+        return xm_jcheck_positional(interp, "copy", args, 0, 0) ||
+               xm_jget_slice(interp, self, all, out);
     }
     int64_t count = 0;
-    if (xm_jpositional(run, xm_jmethod_name(method), args, 1, 1))
+    if (xm_jcheck_positional(interp, xm_jmethod_name(method), args, 1, 1))
         return -1;
     for (size_t i = 0; i < list->count; i++) {
         int equal;
-        if (xm_jwork(run, 1) ||
-            xm_jequal(run, list->at[i], args->at[0], &equal))
+        if (xm_jcount_work(interp, 1) ||
+            xm_jequal(interp, list->at[i], args->at[0], &equal))
             return -1;
         count += equal;
         if (equal && method == M_LIST_INDEX) {
@@ -167,27 +169,28 @@ static int m_list(xm_jrun *run, enum xm_jmethod_id method, xm_jv self,
         }
     }
     if (method == M_LIST_INDEX)
-        return xm_jfail(run, "the value is not in the list");
+        return xm_jfail(interp, "the value is not in the list");
     *out = xm_jint(count);
     return 0;
 }
 
-static int m_dict(xm_jrun *run, enum xm_jmethod_id method, xm_jv self,
-                  const xm_jargs *args, xm_jv *out)
+static int call_dict_method(xm_jinterp *interp, enum xm_jmethod_id method,
+                            xm_jvalue self, const xm_jargs *args,
+                            xm_jvalue *out)
 {
     if (method == M_GET) {
         uint64_t hash;
-        if (xm_jpositional(run, "get", args, 1, 2))
+        if (xm_jcheck_positional(interp, "get", args, 1, 2))
             return -1;
-        if (xm_jhash(run, args->at[0], &hash))
-            return xm_junhashable(run, args->at[0]);
-        xm_jentry *entry = xm_jdict_get(run, self.u.dict, args->at[0]);
+        if (xm_jhash(interp, args->at[0], &hash))
+            return xm_jfail_unhashable(interp, args->at[0]);
+        xm_jentry *entry = xm_jdict_get(interp, self.u.dict, args->at[0]);
         *out = entry             ? entry->value
                : args->count > 1 ? args->at[1]
                                  : xm_jnone();
-        return xm_jwork(run, 1);
+        return xm_jcount_work(interp, 1);
     }
-    if (xm_jpositional(run, xm_jmethod_name(method), args, 0, 0))
+    if (xm_jcheck_positional(interp, xm_jmethod_name(method), args, 0, 0))
         return -1;
     if (method == M_DICT_COPY) {
         *out = self;
@@ -201,36 +204,39 @@ static int m_dict(xm_jrun *run, enum xm_jmethod_id method, xm_jv self,
     return 0;
 }
 
-static int m_loop(xm_jrun *run, enum xm_jmethod_id method, xm_jloop *loop,
-                  const xm_jargs *args, xm_jv *out)
+static int call_loop_method(xm_jinterp *interp, enum xm_jmethod_id method,
+                            xm_jloop *loop, const xm_jargs *args,
+                            xm_jvalue *out)
 {
-    if (xm_jpositional(run, xm_jmethod_name(method), args, 0, SIZE_MAX))
+    if (xm_jcheck_positional(interp, xm_jmethod_name(method), args, 0,
+                             SIZE_MAX))
         return -1;
     if (method == M_CYCLE) {
         if (!args->count)
-            return xm_jfail(run, "no items for cycling given");
+            return xm_jfail(interp, "no items for cycling given");
         *out = args->at[loop->at % args->count];
         return 0;
     }
     xm_jlist *now;
     int equal;
-    if (xm_jlist_new(run, args->count, &now))
+    if (xm_jlist_new(interp, args->count, &now))
         return -1;
     if (args->count)
         memcpy(now->at, args->at, args->count * sizeof *now->at);
     now->count = args->count;
-    xm_jv value = xm_jlist_value(now, XM_J_TUPLE);
-    if (xm_jequal(run, loop->changed, value, &equal))
+    xm_jvalue value = xm_jlist_value(now, XM_J_TUPLE);
+    if (xm_jequal(interp, loop->changed, value, &equal))
         return -1;
     loop->changed = value;
     *out = xm_jbool(!equal);
     return 0;
 }
 
-static int m_cycler(xm_jrun *run, enum xm_jmethod_id method, xm_jcycle *cycler,
-                    const xm_jargs *args, xm_jv *out)
+static int call_cycler_method(xm_jinterp *interp, enum xm_jmethod_id method,
+                              xm_jcycle *cycler, const xm_jargs *args,
+                              xm_jvalue *out)
 {
-    if (xm_jpositional(run, xm_jmethod_name(method), args, 0, 0))
+    if (xm_jcheck_positional(interp, xm_jmethod_name(method), args, 0, 0))
         return -1;
     *out = xm_jnone();
     if (method == M_NEXT)
@@ -241,7 +247,7 @@ static int m_cycler(xm_jrun *run, enum xm_jmethod_id method, xm_jcycle *cycler,
 }
 
 /* What comes of a marked text is marked as well, pieces of it included. */
-static void mark(xm_jv *value, uint8_t markup)
+static void copy_markup(xm_jvalue *value, uint8_t markup)
 {
     if (value->kind == XM_J_STR)
         value->markup = markup;
@@ -251,26 +257,27 @@ static void mark(xm_jv *value, uint8_t markup)
         value->u.list->at[i].markup = markup;
 }
 
-int xm_jmethod(xm_jrun *run, const xm_jbound *bound, const xm_jargs *args,
-               xm_jv *out)
+int xm_jcall_method(xm_jinterp *interp, const xm_jbound *bound,
+                    const xm_jargs *args, xm_jvalue *out)
 {
     enum xm_jmethod_id method = (enum xm_jmethod_id)bound->method;
-    if (xm_jwork(run, 1))
+    if (xm_jcount_work(interp, 1))
         return -1;
     switch ((enum xm_jkind)bound->self.kind) {
     case XM_J_STR:
-        if (xm_jtext_method(run, method, bound->self, args, out))
+        if (xm_jcall_str_method(interp, method, bound->self, args, out))
             return -1;
-        mark(out, bound->self.markup);
+        copy_markup(out, bound->self.markup);
         return 0;
     case XM_J_LIST:
     case XM_J_TUPLE:
-        return m_list(run, method, bound->self, args, out);
+        return call_list_method(interp, method, bound->self, args, out);
     case XM_J_DICT:
-        return m_dict(run, method, bound->self, args, out);
+        return call_dict_method(interp, method, bound->self, args, out);
     case XM_J_LOOP:
-        return m_loop(run, method, bound->self.u.loop, args, out);
+        return call_loop_method(interp, method, bound->self.u.loop, args, out);
     default:
-        return m_cycler(run, method, bound->self.u.cycle, args, out);
+        return call_cycler_method(interp, method, bound->self.u.cycle, args,
+                                  out);
     }
 }

@@ -65,15 +65,15 @@ enum xm_jmethod_id {
 };
 
 const char *xm_jmethod_name(enum xm_jmethod_id method);
-int xm_jwant_text(xm_jrun *run, const char *what, xm_jv arg);
+int xm_jexpect_str(xm_jinterp *interp, const char *what, xm_jvalue arg);
 /* An integer; `preset` where the argument is MISSING. */
-int xm_jinteger(xm_jrun *run, const char *what, xm_jv arg, int64_t preset,
-                int64_t *out);
+int xm_jread_integer(xm_jinterp *interp, const char *what, xm_jvalue arg,
+                     int64_t preset, int64_t *out);
 /* Between `least` and `most` arguments, none of them by name. */
-int xm_jpositional(xm_jrun *run, const char *what, const xm_jargs *args,
-                   size_t least, size_t most);
-/* jinja_strings.c */
-int xm_jtext_method(xm_jrun *run, enum xm_jmethod_id method, xm_jv self,
-                    const xm_jargs *args, xm_jv *out);
+int xm_jcheck_positional(xm_jinterp *interp, const char *what,
+                         const xm_jargs *args, size_t least, size_t most);
+/* jinja_str_methods.c */
+int xm_jcall_str_method(xm_jinterp *interp, enum xm_jmethod_id method,
+                        xm_jvalue self, const xm_jargs *args, xm_jvalue *out);
 
 #endif

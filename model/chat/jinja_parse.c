@@ -9,20 +9,20 @@
 
 #include "model/chat/jinja_lex.h"
 
-int xm_jsyntax(xm_jparser *p, const char *fmt, ...)
+int xm_jfail_syntax(xm_jparser *p, const char *fmt, ...)
 {
     char text[256];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    p->run->line = p->token->line;
-    return xm_jfail(p->run, "%s", text);
+    p->interp->line = p->token->line;
+    return xm_jfail(p->interp, "%s", text);
 }
 
-xm_jn *xm_jnode(xm_jparser *p, enum xm_jtype type)
+xm_jnode *xm_jnode_new(xm_jparser *p, enum xm_jnode_type type)
 {
-    xm_jn *node = xm_jtake(p->run, 1, sizeof *node);
+    xm_jnode *node = xm_jalloc(p->interp, 1, sizeof *node);
     if (!node)
         return NULL;
     node->type = (uint8_t)type;
@@ -30,28 +30,28 @@ xm_jn *xm_jnode(xm_jparser *p, enum xm_jtype type)
     return node;
 }
 
-static void deeper(xm_jn *node, const xm_jn *child)
+static void raise_depth(xm_jnode *node, const xm_jnode *child)
 {
     if (child && child->depth >= node->depth)
         node->depth = child->depth + 1;
 }
 
-xm_jn *xm_jdone(xm_jparser *p, xm_jn *node)
+xm_jnode *xm_jnode_done(xm_jparser *p, xm_jnode *node)
 {
-    deeper(node, node->a);
-    deeper(node, node->b);
-    deeper(node, node->c);
-    deeper(node, node->d);
-    deeper(node, node->e);
-    deeper(node, node->star);
-    deeper(node, node->stars);
+    raise_depth(node, node->a);
+    raise_depth(node, node->b);
+    raise_depth(node, node->c);
+    raise_depth(node, node->d);
+    raise_depth(node, node->e);
+    raise_depth(node, node->star);
+    raise_depth(node, node->stars);
     for (size_t i = 0; i < node->count; i++)
-        deeper(node, node->list[i]);
+        raise_depth(node, node->list[i]);
     for (size_t i = 0; i < node->named_count; i++)
-        deeper(node, node->named[i]);
+        raise_depth(node, node->named[i]);
     if (node->depth <= 2 * XM_CHAT_MAX_NESTING)
         return node;
-    (void)xm_jsyntax(p, "an expression nests too deep");
+    (void)xm_jfail_syntax(p, "an expression nests too deep");
     return NULL;
 }
 
@@ -61,7 +61,7 @@ int xm_jis_name(const xm_jtoken *token, const char *name)
            !memcmp(token->text, name, token->size);
 }
 
-int xm_jskip(xm_jparser *p, enum xm_jtoken_type type)
+int xm_jskip_token(xm_jparser *p, enum xm_jtoken_type type)
 {
     if (p->token->type != type)
         return 0;
@@ -77,7 +77,7 @@ int xm_jskip_name(xm_jparser *p, const char *name)
     return 1;
 }
 
-int xm_jexpect(xm_jparser *p, enum xm_jtoken_type type)
+int xm_jexpect_token(xm_jparser *p, enum xm_jtoken_type type)
 {
     static const char *const names[] = {
         [XM_T_BLOCK_END] = "the end of the tag",
@@ -91,26 +91,26 @@ int xm_jexpect(xm_jparser *p, enum xm_jtoken_type type)
         [XM_T_RBRACKET] = "']'",
         [XM_T_RBRACE] = "'}'",
     };
-    if (xm_jskip(p, type))
+    if (xm_jskip_token(p, type))
         return 1;
     if (p->token->type == XM_T_EOF)
-        (void)xm_jsyntax(p, "the template ends where %s was expected",
-                         names[type]);
+        (void)xm_jfail_syntax(p, "the template ends where %s was expected",
+                              names[type]);
     else
-        (void)xm_jsyntax(p, "expected %s, got '%.*s'", names[type],
-                         (int)(p->token->size < 60 ? p->token->size : 60),
-                         p->token->text);
+        (void)xm_jfail_syntax(p, "expected %s, got '%.*s'", names[type],
+                              (int)(p->token->size < 60 ? p->token->size : 60),
+                              p->token->text);
     return 0;
 }
 
-int xm_jadd(xm_jparser *p, xm_jn *node, xm_jn *child)
+int xm_jnode_add(xm_jparser *p, xm_jnode *node, xm_jnode *child)
 {
     if (!child)
         return 0;
     /* Capacities are powers of two: full when the count is one. */
     if (!(node->count & (node->count - 1))) {
         size_t cap = node->count ? 2 * node->count : 1;
-        xm_jn **list = xm_jtake(p->run, cap, sizeof *list);
+        xm_jnode **list = xm_jalloc(p->interp, cap, sizeof *list);
         if (!list)
             return 0;
         if (node->count)
@@ -121,7 +121,7 @@ int xm_jadd(xm_jparser *p, xm_jn *node, xm_jn *child)
     return 1;
 }
 
-int xm_jname_id(xm_jparser *p, const char *text, size_t size, uint32_t *out)
+int xm_jintern_name(xm_jparser *p, const char *text, size_t size, uint32_t *out)
 {
     xm_jtemplate *t = p->tmpl;
     for (size_t i = 0; i < t->name_count; i++)
@@ -132,307 +132,309 @@ int xm_jname_id(xm_jparser *p, const char *text, size_t size, uint32_t *out)
         }
     if (t->name_count == t->name_cap) {
         size_t cap = t->name_cap ? 2 * t->name_cap : 32;
-        const xm_jstr **names = xm_jtake(p->run, cap, sizeof *names);
+        const xm_jstr **names = xm_jalloc(p->interp, cap, sizeof *names);
         if (!names || cap > 1024)
-            return xm_jfail(p->run, "more than 1024 names");
+            return xm_jfail(p->interp, "more than 1024 names");
         if (t->name_count)
             memcpy(names, t->names, t->name_count * sizeof *names);
         t->names = names;
         t->name_cap = cap;
     }
-    xm_jv name;
-    if (xm_jstring(p->run, text, size, &name))
+    xm_jvalue name;
+    if (xm_jstr_copy(p->interp, text, size, &name))
         return -1;
     *out = (uint32_t)t->name_count;
     t->names[t->name_count++] = name.u.str;
     return 0;
 }
 
-static xm_jn *body(xm_jparser *p, const char *const *ends);
+static xm_jnode *parse_body(xm_jparser *p, const char *const *ends);
 
 /* The rest of the opening tag, then statements up to one of `ends`, at whose
  * name the parser stops. */
-static xm_jn *block(xm_jparser *p, const char *const *ends)
+static xm_jnode *parse_block(xm_jparser *p, const char *const *ends)
 {
-    (void)xm_jskip(p, XM_T_COLON);
-    if (!xm_jexpect(p, XM_T_BLOCK_END))
+    (void)xm_jskip_token(p, XM_T_COLON);
+    if (!xm_jexpect_token(p, XM_T_BLOCK_END))
         return NULL;
     if (++p->depth > XM_CHAT_MAX_NESTING) {
-        (void)xm_jsyntax(p, "blocks nest too deep");
+        (void)xm_jfail_syntax(p, "blocks nest too deep");
         return NULL;
     }
-    xm_jn *node = body(p, ends);
+    xm_jnode *node = parse_body(p, ends);
     p->depth--;
     if (node && p->token->type == XM_T_EOF) {
-        (void)xm_jsyntax(p, "the template ends where '%s' was expected",
-                         ends[0]);
+        (void)xm_jfail_syntax(p, "the template ends where '%s' was expected",
+                              ends[0]);
         return NULL;
     }
     return node;
 }
 
-/* block() that eats the single end, with inner filters checked at once. */
-static xm_jn *whole(xm_jparser *p, const char *end)
+/* parse_block() that eats the single end, with inner filters checked at once.
+ */
+static xm_jnode *parse_inner_block(xm_jparser *p, const char *end)
 {
     const char *const ends[] = { end, NULL };
     int soft = p->soft;
     p->soft = 0;
-    xm_jn *node = block(p, ends);
+    xm_jnode *node = parse_block(p, ends);
     p->soft = soft;
     if (node)
         p->token++;
     return node;
 }
 
-static xm_jn *parse_for(xm_jparser *p)
+static xm_jnode *parse_for(xm_jparser *p)
 {
     static const char *const ends[] = { "endfor", "else", NULL };
-    xm_jn *node = xm_jnode(p, XM_N_FOR);
+    xm_jnode *node = xm_jnode_new(p, XM_N_FOR);
     int soft = p->soft;
     p->token++;
     p->fors++;
-    if (!node || !(node->a = xm_jtarget(p, 0, "in")))
+    if (!node || !(node->a = xm_jparse_target(p, 0, "in")))
         return NULL;
     if (!xm_jskip_name(p, "in")) {
-        (void)xm_jsyntax(p, "expected 'in'");
+        (void)xm_jfail_syntax(p, "expected 'in'");
         return NULL;
     }
-    if (!(node->b = xm_jtuple(p, 0, "recursive", 0)))
+    if (!(node->b = xm_jparse_tuple(p, 0, "recursive", 0)))
         return NULL;
     p->soft = 0;
-    if (xm_jskip_name(p, "if") && !(node->d = xm_jexpression(p, 1)))
+    if (xm_jskip_name(p, "if") && !(node->d = xm_jparse_expression(p, 1)))
         return NULL;
     if (xm_jskip_name(p, "recursive"))
         node->flags |= XM_J_RECURSIVE;
     p->loops++;
-    if (!(node->c = block(p, ends)))
+    if (!(node->c = parse_block(p, ends)))
         return NULL;
     p->loops--;
     if (xm_jskip_name(p, "else")) {
-        if (!(node->e = whole(p, "endfor")))
+        if (!(node->e = parse_inner_block(p, "endfor")))
             return NULL;
     } else {
         p->token++;
     }
     p->fors--;
     p->soft = soft;
-    return xm_jdone(p, node);
+    return xm_jnode_done(p, node);
 }
 
-static xm_jn *parse_if(xm_jparser *p)
+static xm_jnode *parse_if(xm_jparser *p)
 {
     static const char *const ends[] = { "elif", "else", "endif", NULL };
     static const char *const last[] = { "endif", NULL };
-    xm_jn *node = xm_jnode(p, XM_N_IF);
+    xm_jnode *node = xm_jnode_new(p, XM_N_IF);
     int soft = p->soft;
     p->soft = 1;
     p->token++;
     for (;;) {
-        if (!node || !xm_jadd(p, node, xm_jtuple(p, 0, NULL, 0)) ||
-            !xm_jadd(p, node, block(p, ends)))
+        if (!node || !xm_jnode_add(p, node, xm_jparse_tuple(p, 0, NULL, 0)) ||
+            !xm_jnode_add(p, node, parse_block(p, ends)))
             return NULL;
         if (!xm_jskip_name(p, "elif"))
             break;
     }
-    if (xm_jskip_name(p, "else") && !(node->c = block(p, last)))
+    if (xm_jskip_name(p, "else") && !(node->c = parse_block(p, last)))
         return NULL;
     p->token++;
     p->soft = soft;
-    return xm_jdone(p, node);
+    return xm_jnode_done(p, node);
 }
 
-static xm_jn *parse_set(xm_jparser *p)
+static xm_jnode *parse_set(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_SET);
+    xm_jnode *node = xm_jnode_new(p, XM_N_SET);
     p->token++;
-    if (!node || !(node->a = xm_jtarget(p, 1, NULL)))
+    if (!node || !(node->a = xm_jparse_target(p, 1, NULL)))
         return NULL;
-    if (xm_jskip(p, XM_T_ASSIGN)) {
-        node->b = xm_jtuple(p, 1, NULL, 0);
-        return node->b ? xm_jdone(p, node) : NULL;
+    if (xm_jskip_token(p, XM_T_ASSIGN)) {
+        node->b = xm_jparse_tuple(p, 1, NULL, 0);
+        return node->b ? xm_jnode_done(p, node) : NULL;
     }
     node->type = XM_N_SETBLOCK;
     if (p->token->type == XM_T_PIPE &&
-        !(node->b = xm_jfilter_chain(p, NULL, 0)))
+        !(node->b = xm_jparse_filters(p, NULL, 0)))
         return NULL;
-    node->c = whole(p, "endset");
-    return node->c ? xm_jdone(p, node) : NULL;
+    node->c = parse_inner_block(p, "endset");
+    return node->c ? xm_jnode_done(p, node) : NULL;
 }
 
-static int signature(xm_jparser *p, xm_jn *macro)
+static int parse_signature(xm_jparser *p, xm_jnode *macro)
 {
     int defaults = 0;
-    if (!xm_jexpect(p, XM_T_LPAREN))
+    if (!xm_jexpect_token(p, XM_T_LPAREN))
         return 0;
     while (p->token->type != XM_T_RPAREN) {
-        if (macro->count && !xm_jexpect(p, XM_T_COMMA))
+        if (macro->count && !xm_jexpect_token(p, XM_T_COMMA))
             return 0;
-        xm_jn *param = xm_jnode(p, XM_N_PARAM);
-        xm_jn *name = xm_jname_target(p);
+        xm_jnode *param = xm_jnode_new(p, XM_N_PARAM);
+        xm_jnode *name = xm_jparse_name_target(p);
         if (!param || !name)
             return 0;
         if (name->type != XM_N_NAME) {
-            (void)xm_jsyntax(p, "this cannot be assigned to");
+            (void)xm_jfail_syntax(p, "this cannot be assigned to");
             return 0;
         }
         param->id = name->id;
-        if (xm_jskip(p, XM_T_ASSIGN)) {
+        if (xm_jskip_token(p, XM_T_ASSIGN)) {
             defaults = 1;
-            if (!(param->a = xm_jexpression(p, 1)))
+            if (!(param->a = xm_jparse_expression(p, 1)))
                 return 0;
         } else if (defaults) {
-            (void)xm_jsyntax(
+            (void)xm_jfail_syntax(
                 p, "a parameter without a default follows one that has one");
             return 0;
         }
-        if (!xm_jadd(p, macro, xm_jdone(p, param)))
+        if (!xm_jnode_add(p, macro, xm_jnode_done(p, param)))
             return 0;
     }
-    return xm_jexpect(p, XM_T_RPAREN);
+    return xm_jexpect_token(p, XM_T_RPAREN);
 }
 
 /* A macro's body, where break and continue do not reach the loops around. */
-static xm_jn *macro_body(xm_jparser *p, xm_jn *macro, const char *end)
+static xm_jnode *parse_macro_body(xm_jparser *p, xm_jnode *macro,
+                                  const char *end)
 {
     struct xm_jspecial special = { p->macro, 0 };
     uint32_t loops = p->loops;
     p->loops = 0;
     p->macro = &special;
-    macro->c = whole(p, end);
+    macro->c = parse_inner_block(p, end);
     p->macro = special.up;
     p->loops = loops;
     macro->flags = special.flags;
-    return macro->c ? xm_jdone(p, macro) : NULL;
+    return macro->c ? xm_jnode_done(p, macro) : NULL;
 }
 
-static xm_jn *parse_macro(xm_jparser *p)
+static xm_jnode *parse_macro(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_MACRO);
+    xm_jnode *node = xm_jnode_new(p, XM_N_MACRO);
     p->token++;
     const xm_jtoken *token = p->token;
-    xm_jn *name = xm_jname_target(p);
+    xm_jnode *name = xm_jparse_name_target(p);
     if (!node || !name)
         return NULL;
     if (name->type != XM_N_NAME) {
-        (void)xm_jsyntax(p, "this cannot be assigned to");
+        (void)xm_jfail_syntax(p, "this cannot be assigned to");
         return NULL;
     }
     node->id = name->id;
-    if (xm_jstring(p->run, token->text, token->size, &node->value) ||
-        !signature(p, node))
+    if (xm_jstr_copy(p->interp, token->text, token->size, &node->value) ||
+        !parse_signature(p, node))
         return NULL;
-    return macro_body(p, node, "endmacro");
+    return parse_macro_body(p, node, "endmacro");
 }
 
-static xm_jn *parse_call(xm_jparser *p)
+static xm_jnode *parse_call(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_CALLBLOCK);
-    xm_jn *macro = xm_jnode(p, XM_N_MACRO);
+    xm_jnode *node = xm_jnode_new(p, XM_N_CALLBLOCK);
+    xm_jnode *macro = xm_jnode_new(p, XM_N_MACRO);
     p->token++;
     if (!node || !macro)
         return NULL;
-    if (p->token->type == XM_T_LPAREN && !signature(p, macro))
+    if (p->token->type == XM_T_LPAREN && !parse_signature(p, macro))
         return NULL;
-    if (!(node->a = xm_jexpression(p, 1)))
+    if (!(node->a = xm_jparse_expression(p, 1)))
         return NULL;
     if (node->a->type != XM_N_CALL) {
-        (void)xm_jsyntax(p, "a call block needs a call");
+        (void)xm_jfail_syntax(p, "a call block needs a call");
         return NULL;
     }
-    node->b = macro_body(p, macro, "endcall");
-    return node->b ? xm_jdone(p, node) : NULL;
+    node->b = parse_macro_body(p, macro, "endcall");
+    return node->b ? xm_jnode_done(p, node) : NULL;
 }
 
-static xm_jn *parse_filter(xm_jparser *p)
+static xm_jnode *parse_filter(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_FILTERBLOCK);
+    xm_jnode *node = xm_jnode_new(p, XM_N_FILTERBLOCK);
     p->token++;
-    if (!node || !(node->b = xm_jfilter_chain(p, NULL, 1)))
+    if (!node || !(node->b = xm_jparse_filters(p, NULL, 1)))
         return NULL;
-    node->c = whole(p, "endfilter");
-    return node->c ? xm_jdone(p, node) : NULL;
+    node->c = parse_inner_block(p, "endfilter");
+    return node->c ? xm_jnode_done(p, node) : NULL;
 }
 
-static xm_jn *parse_with(xm_jparser *p)
+static xm_jnode *parse_with(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_WITH);
+    xm_jnode *node = xm_jnode_new(p, XM_N_WITH);
     p->token++;
     while (node && p->token->type != XM_T_BLOCK_END) {
-        if (node->count && !xm_jexpect(p, XM_T_COMMA))
+        if (node->count && !xm_jexpect_token(p, XM_T_COMMA))
             return NULL;
-        if (!xm_jadd(p, node, xm_jtarget(p, 0, NULL)) ||
-            !xm_jexpect(p, XM_T_ASSIGN) ||
-            !xm_jadd(p, node, xm_jexpression(p, 1)))
+        if (!xm_jnode_add(p, node, xm_jparse_target(p, 0, NULL)) ||
+            !xm_jexpect_token(p, XM_T_ASSIGN) ||
+            !xm_jnode_add(p, node, xm_jparse_expression(p, 1)))
             return NULL;
     }
     if (!node)
         return NULL;
-    node->c = whole(p, "endwith");
-    return node->c ? xm_jdone(p, node) : NULL;
+    node->c = parse_inner_block(p, "endwith");
+    return node->c ? xm_jnode_done(p, node) : NULL;
 }
 
-static xm_jn *parse_print(xm_jparser *p)
+static xm_jnode *parse_print(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_OUTPUT);
+    xm_jnode *node = xm_jnode_new(p, XM_N_OUTPUT);
     p->token++;
     while (node && p->token->type != XM_T_BLOCK_END) {
-        if (node->count && !xm_jexpect(p, XM_T_COMMA))
+        if (node->count && !xm_jexpect_token(p, XM_T_COMMA))
             return NULL;
-        if (!xm_jadd(p, node, xm_jexpression(p, 1)))
+        if (!xm_jnode_add(p, node, xm_jparse_expression(p, 1)))
             return NULL;
     }
-    return node ? xm_jdone(p, node) : NULL;
+    return node ? xm_jnode_done(p, node) : NULL;
 }
 
 /* The body is a macro's: what it sets stays within. */
-static xm_jn *parse_generation(xm_jparser *p)
+static xm_jnode *parse_generation(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_GENERATION);
-    xm_jn *macro = xm_jnode(p, XM_N_MACRO);
+    xm_jnode *node = xm_jnode_new(p, XM_N_GENERATION);
+    xm_jnode *macro = xm_jnode_new(p, XM_N_MACRO);
     p->token++;
-    if (!node || !macro || !macro_body(p, macro, "endgeneration"))
+    if (!node || !macro || !parse_macro_body(p, macro, "endgeneration"))
         return NULL;
     p->tmpl->has_generation = 1;
     node->c = macro->c;
-    return xm_jdone(p, node);
+    return xm_jnode_done(p, node);
 }
 
-static xm_jn *parse_jump(xm_jparser *p)
+static xm_jnode *parse_jump(xm_jparser *p)
 {
-    enum xm_jtype type =
+    enum xm_jnode_type type =
         xm_jis_name(p->token, "break") ? XM_N_BREAK : XM_N_CONTINUE;
     if (!p->loops) {
-        (void)xm_jsyntax(p, "'%s' outside of a loop",
-                         type == XM_N_BREAK ? "break" : "continue");
+        (void)xm_jfail_syntax(p, "'%s' outside of a loop",
+                              type == XM_N_BREAK ? "break" : "continue");
         return NULL;
     }
-    xm_jn *node = xm_jnode(p, type);
+    xm_jnode *node = xm_jnode_new(p, type);
     p->token++;
     return node;
 }
 
-static xm_jn *unknown(xm_jparser *p)
+static xm_jnode *refuse_tag(xm_jparser *p)
 {
     static const char *const refused[] = { "include", "import", "from",
                                            "extends", "block",  "autoescape",
                                            "do",      "trans" };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (xm_jis_name(p->token, refused[i])) {
-            (void)xm_jsyntax(p, "'%s' is not supported in a chat template",
-                             refused[i]);
+            (void)xm_jfail_syntax(p, "'%s' is not supported in a chat template",
+                                  refused[i]);
             return NULL;
         }
-    (void)xm_jsyntax(p, "unknown tag '%.*s'",
-                     (int)(p->token->size < 60 ? p->token->size : 60),
-                     p->token->text);
+    (void)xm_jfail_syntax(p, "unknown tag '%.*s'",
+                          (int)(p->token->size < 60 ? p->token->size : 60),
+                          p->token->text);
     return NULL;
 }
 
-static xm_jn *statement(xm_jparser *p)
+static xm_jnode *parse_statement(xm_jparser *p)
 {
     static const struct {
         const char *name;
-        xm_jn *(*parse)(xm_jparser *p);
+        xm_jnode *(*parse)(xm_jparser *p);
     } statements[] = {
         { "for", parse_for },
         { "if", parse_if },
@@ -448,26 +450,26 @@ static xm_jn *statement(xm_jparser *p)
     };
     for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++)
         if (xm_jis_name(p->token, statements[i].name)) {
-            xm_jn *node = statements[i].parse(p);
-            return node && xm_jexpect(p, XM_T_BLOCK_END) ? node : NULL;
+            xm_jnode *node = statements[i].parse(p);
+            return node && xm_jexpect_token(p, XM_T_BLOCK_END) ? node : NULL;
         }
     if (p->token->type == XM_T_NAME)
-        return unknown(p);
-    (void)xm_jsyntax(p, "a tag needs a name");
+        return refuse_tag(p);
+    (void)xm_jfail_syntax(p, "a tag needs a name");
     return NULL;
 }
 
-static xm_jn *output(xm_jparser *p)
+static xm_jnode *parse_output(xm_jparser *p)
 {
-    xm_jn *node = xm_jnode(p, XM_N_OUTPUT);
+    xm_jnode *node = xm_jnode_new(p, XM_N_OUTPUT);
     p->token++;
-    if (!node || !xm_jadd(p, node, xm_jtuple(p, 1, NULL, 0)) ||
-        !xm_jexpect(p, XM_T_VAR_END))
+    if (!node || !xm_jnode_add(p, node, xm_jparse_tuple(p, 1, NULL, 0)) ||
+        !xm_jexpect_token(p, XM_T_VAR_END))
         return NULL;
-    return xm_jdone(p, node);
+    return xm_jnode_done(p, node);
 }
 
-static int at_end(const xm_jparser *p, const char *const *ends)
+static int is_block_end(const xm_jparser *p, const char *const *ends)
 {
     for (; ends && *ends; ends++)
         if (xm_jis_name(p->token, *ends))
@@ -475,32 +477,32 @@ static int at_end(const xm_jparser *p, const char *const *ends)
     return 0;
 }
 
-static xm_jn *body(xm_jparser *p, const char *const *ends)
+static xm_jnode *parse_body(xm_jparser *p, const char *const *ends)
 {
-    xm_jn *node = xm_jnode(p, XM_N_BODY);
+    xm_jnode *node = xm_jnode_new(p, XM_N_BODY);
     while (node && p->token->type != XM_T_EOF) {
-        xm_jn *child = NULL;
+        xm_jnode *child = NULL;
         if (p->token->type == XM_T_DATA) {
-            child = xm_jnode(p, XM_N_DATA);
+            child = xm_jnode_new(p, XM_N_DATA);
             if (child)
                 child->value = p->token->value;
             p->token++;
         } else if (p->token->type == XM_T_VAR_BEGIN) {
-            child = output(p);
+            child = parse_output(p);
         } else {
             p->token++;
-            if (at_end(p, ends))
+            if (is_block_end(p, ends))
                 break;
-            child = statement(p);
+            child = parse_statement(p);
         }
-        if (!xm_jadd(p, node, child))
+        if (!xm_jnode_add(p, node, child))
             return NULL;
     }
-    return node ? xm_jdone(p, node) : NULL;
+    return node ? xm_jnode_done(p, node) : NULL;
 }
 
 /* Newlines of every kind become "\n"; the last one is dropped. */
-static void normalize(xm_jtemplate *tmpl)
+static void normalize_newlines(xm_jtemplate *tmpl)
 {
     char *to = tmpl->source;
     const char *end = to + tmpl->source_size;
@@ -518,19 +520,19 @@ static void normalize(xm_jtemplate *tmpl)
     tmpl->source_size = (size_t)(to - tmpl->source);
 }
 
-int xm_jcompile(xm_jtemplate *tmpl, xm_jrun *run)
+int xm_jcompile(xm_jtemplate *tmpl, xm_jinterp *interp)
 {
     xm_jtokens tokens = { 0 };
-    normalize(tmpl);
-    int status = xm_jlex(run, tmpl->source, tmpl->source_size, &tokens);
+    normalize_newlines(tmpl);
+    int status = xm_jtokenize(interp, tmpl->source, tmpl->source_size, &tokens);
     if (!status) {
-        xm_jparser p = { .tmpl = tmpl, .run = run, .token = tokens.at };
+        xm_jparser p = { .tmpl = tmpl, .interp = interp, .token = tokens.at };
         static const char *const fixed[] = { "loop", "caller", "kwargs",
                                              "varargs" };
         uint32_t id;
         for (size_t i = 0; !status && i < sizeof fixed / sizeof fixed[0]; i++)
-            status = xm_jname_id(&p, fixed[i], strlen(fixed[i]), &id);
-        tmpl->body = status ? NULL : body(&p, NULL);
+            status = xm_jintern_name(&p, fixed[i], strlen(fixed[i]), &id);
+        tmpl->body = status ? NULL : parse_body(&p, NULL);
         status = tmpl->body ? 0 : -1;
     }
     free(tokens.at);

@@ -4,24 +4,26 @@
  */
 #include "model/chat/jinja.h"
 
-static int piece(xm_jrun *run, xm_jlist *out, const char *from, const char *to)
+static int add_piece(xm_jinterp *interp, xm_jlist *out, const char *from,
+                     const char *to)
 {
-    xm_jv value;
+    xm_jvalue value;
     size_t size = (size_t)(to - from);
-    return xm_jwork(run, 1 + size / 64) ||
-                   xm_jborrow(run, from, size, xm_jchars(from, size), &value)
+    return xm_jcount_work(interp, 1 + size / 64) ||
+                   xm_jstr_borrow(interp, from, size,
+                                  xm_jcount_chars(from, size), &value)
                ? -1
-               : xm_jlist_add(run, out, value);
+               : xm_jlist_add(interp, out, value);
 }
 
-static int space(const char *at, const char *end)
+static int match_space(const char *at, const char *end)
 {
     uint32_t code;
     int size = xr_utf8_decode(at, end, &code);
-    return size && xm_jspace(code) ? size : 0;
+    return size && xm_jis_space(code) ? size : 0;
 }
 
-static const char *back(const char *from, const char *at)
+static const char *move_back(const char *from, const char *at)
 {
     do
         at--;
@@ -29,111 +31,111 @@ static const char *back(const char *from, const char *at)
     return at;
 }
 
-static int by_space(xm_jrun *run, const xm_jstr *str, int64_t limit,
-                    xm_jlist *out)
+static int split_at_space(xm_jinterp *interp, const xm_jstr *str, int64_t limit,
+                          xm_jlist *out)
 {
     const char *at = str->text;
     const char *end = at + str->size;
     for (;;) {
         int size;
-        while (at < end && (size = space(at, end)))
+        while (at < end && (size = match_space(at, end)))
             at += size;
         if (at == end)
             return 0;
         if (!limit)
-            return piece(run, out, at, end);
+            return add_piece(interp, out, at, end);
         limit -= limit > 0;
         const char *from = at;
-        while (at < end && !space(at, end))
+        while (at < end && !match_space(at, end))
             at++;
-        if (piece(run, out, from, at))
+        if (add_piece(interp, out, from, at))
             return -1;
     }
 }
 
 /* From the right, pieces in reverse order. */
-static int by_space_back(xm_jrun *run, const xm_jstr *str, int64_t limit,
-                         xm_jlist *out)
+static int split_at_space_back(xm_jinterp *interp, const xm_jstr *str,
+                               int64_t limit, xm_jlist *out)
 {
     const char *from = str->text;
     const char *at = from + str->size;
     for (;;) {
-        while (at > from && space(back(from, at), at))
-            at = back(from, at);
+        while (at > from && match_space(move_back(from, at), at))
+            at = move_back(from, at);
         if (at == from)
             return 0;
         if (!limit)
-            return piece(run, out, from, at);
+            return add_piece(interp, out, from, at);
         limit -= limit > 0;
         const char *to = at;
-        while (at > from && !space(back(from, at), at))
-            at = back(from, at);
-        if (piece(run, out, at, to))
+        while (at > from && !match_space(move_back(from, at), at))
+            at = move_back(from, at);
+        if (add_piece(interp, out, at, to))
             return -1;
     }
 }
 
-static int by_text(xm_jrun *run, const xm_jstr *str, const xm_jstr *sep,
-                   int64_t limit, xm_jlist *out)
+static int split_at_text(xm_jinterp *interp, const xm_jstr *str,
+                         const xm_jstr *sep, int64_t limit, xm_jlist *out)
 {
     const char *at = str->text;
     const char *end = at + str->size;
     while (limit) {
         size_t hit;
-        if (xm_jfind(run, at, (size_t)(end - at), sep, &hit))
+        if (xm_jfind_first(interp, at, (size_t)(end - at), sep, &hit))
             return -1;
         if (hit == SIZE_MAX)
             break;
-        if (piece(run, out, at, at + hit))
+        if (add_piece(interp, out, at, at + hit))
             return -1;
         at += hit + sep->size;
         limit -= limit > 0;
     }
-    return piece(run, out, at, end);
+    return add_piece(interp, out, at, end);
 }
 
-static int by_text_back(xm_jrun *run, const xm_jstr *str, const xm_jstr *sep,
-                        int64_t limit, xm_jlist *out)
+static int split_at_text_back(xm_jinterp *interp, const xm_jstr *str,
+                              const xm_jstr *sep, int64_t limit, xm_jlist *out)
 {
     const char *from = str->text;
     const char *end = from + str->size;
     while (limit) {
         size_t hit;
-        if (xm_jrfind(run, from, (size_t)(end - from), sep, &hit))
+        if (xm_jfind_last(interp, from, (size_t)(end - from), sep, &hit))
             return -1;
         if (hit == SIZE_MAX)
             break;
-        if (piece(run, out, from + hit + sep->size, end))
+        if (add_piece(interp, out, from + hit + sep->size, end))
             return -1;
         end = from + hit;
         limit -= limit > 0;
     }
-    return piece(run, out, from, end);
+    return add_piece(interp, out, from, end);
 }
 
-static void turn(xm_jlist *list)
+static void reverse_list(xm_jlist *list)
 {
     for (size_t i = 0; i < list->count / 2; i++) {
-        xm_jv other = list->at[list->count - 1 - i];
+        xm_jvalue other = list->at[list->count - 1 - i];
         list->at[list->count - 1 - i] = list->at[i];
         list->at[i] = other;
     }
 }
 
-static int partition(xm_jrun *run, const xm_jstr *str, const xm_jargs *args,
-                     int right, xm_jv *out)
+static int partition_text(xm_jinterp *interp, const xm_jstr *str,
+                          const xm_jargs *args, int right, xm_jvalue *out)
 {
     xm_jlist *list;
     size_t hit;
     const char *end = str->text + str->size;
     if (args->count != 1 || args->named_count || args->at[0].kind != XM_J_STR)
-        return xm_jfail(run, "partition takes one string");
+        return xm_jfail(interp, "partition takes one string");
     const xm_jstr *sep = args->at[0].u.str;
     if (!sep->size)
-        return xm_jfail(run, "empty separator");
-    if (xm_jlist_new(run, 3, &list) ||
-        (right ? xm_jrfind(run, str->text, str->size, sep, &hit)
-               : xm_jfind(run, str->text, str->size, sep, &hit)))
+        return xm_jfail(interp, "empty separator");
+    if (xm_jlist_new(interp, 3, &list) ||
+        (right ? xm_jfind_last(interp, str->text, str->size, sep, &hit)
+               : xm_jfind_first(interp, str->text, str->size, sep, &hit)))
         return -1;
     const char *cut[4] = { str->text, end, end, end };
     if (hit != SIZE_MAX) {
@@ -143,42 +145,43 @@ static int partition(xm_jrun *run, const xm_jstr *str, const xm_jargs *args,
         cut[1] = cut[2] = str->text;
     }
     for (int i = 0; i < 3; i++)
-        if (piece(run, list, cut[i], cut[i + 1]))
+        if (add_piece(interp, list, cut[i], cut[i + 1]))
             return -1;
     *out = xm_jlist_value(list, XM_J_TUPLE);
     return 0;
 }
 
-int xm_jsplit(xm_jrun *run, const xm_jstr *str, const xm_jargs *args, int right,
-              int parts, xm_jv *out)
+int xm_jsplit_text(xm_jinterp *interp, const xm_jstr *str, const xm_jargs *args,
+                   int right, int parts, xm_jvalue *out)
 {
     static const char *const names[] = { "sep", "maxsplit", NULL };
-    xm_jv arg[2];
+    xm_jvalue arg[2];
     xm_jlist *list;
     if (parts)
-        return partition(run, str, args, right, out);
-    if (xm_jbind(run, "split", args, names, 0, arg) ||
-        xm_jlist_new(run, 0, &list))
+        return partition_text(interp, str, args, right, out);
+    if (xm_jbind_args(interp, "split", args, names, 0, arg) ||
+        xm_jlist_new(interp, 0, &list))
         return -1;
     if (arg[1].kind != XM_J_MISSING && arg[1].kind != XM_J_INT &&
         arg[1].kind != XM_J_BOOL)
-        return xm_jfail(run, "split needs an integer, not %s",
-                        xm_jtypename(arg[1]));
+        return xm_jfail(interp, "split needs an integer, not %s",
+                        xm_jtype_name(arg[1]));
     int64_t limit = arg[1].kind == XM_J_MISSING ? -1 : arg[1].u.i;
     int status;
     if (arg[0].kind == XM_J_MISSING || arg[0].kind == XM_J_NONE)
-        status = right ? by_space_back(run, str, limit, list)
-                       : by_space(run, str, limit, list);
+        status = right ? split_at_space_back(interp, str, limit, list)
+                       : split_at_space(interp, str, limit, list);
     else if (arg[0].kind != XM_J_STR)
-        return xm_jfail(run, "split needs a string, not %s",
-                        xm_jtypename(arg[0]));
+        return xm_jfail(interp, "split needs a string, not %s",
+                        xm_jtype_name(arg[0]));
     else if (!arg[0].u.str->size)
-        return xm_jfail(run, "empty separator");
+        return xm_jfail(interp, "empty separator");
     else
-        status = right ? by_text_back(run, str, arg[0].u.str, limit, list)
-                       : by_text(run, str, arg[0].u.str, limit, list);
+        status =
+            right ? split_at_text_back(interp, str, arg[0].u.str, limit, list)
+                  : split_at_text(interp, str, arg[0].u.str, limit, list);
     if (right)
-        turn(list);
+        reverse_list(list);
     *out = xm_jlist_value(list, XM_J_LIST);
     return status;
 }

@@ -8,7 +8,7 @@
 
 #include "model/chat/jinja.h"
 
-int xm_jspace(uint32_t code)
+int xm_jis_space(uint32_t code)
 {
     if (code < 0x80)
         return code == ' ' || (code >= 9 && code <= 13) ||
@@ -18,7 +18,7 @@ int xm_jspace(uint32_t code)
            code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-size_t xm_jchars(const char *text, size_t size)
+size_t xm_jcount_chars(const char *text, size_t size)
 {
     size_t count = 0;
     for (size_t i = 0; i < size; i++)
@@ -26,7 +26,7 @@ size_t xm_jchars(const char *text, size_t size)
     return count;
 }
 
-size_t xm_joffset(const xm_jstr *str, size_t index)
+size_t xm_jchar_offset(const xm_jstr *str, size_t index)
 {
     if (index >= str->chars)
         return str->size;
@@ -42,15 +42,15 @@ size_t xm_joffset(const xm_jstr *str, size_t index)
     return at;
 }
 
-int xm_jfind(xm_jrun *run, const char *text, size_t size, const xm_jstr *what,
-             size_t *out)
+int xm_jfind_first(xm_jinterp *interp, const char *text, size_t size,
+                   const xm_jstr *what, size_t *out)
 {
     *out = SIZE_MAX;
     if (!what->size) {
         *out = 0;
         return 0;
     }
-    if (xm_jwork(run, size / 64))
+    if (xm_jcount_work(interp, size / 64))
         return -1;
     for (size_t i = 0; i + what->size <= size; i++) {
         const char *hit =
@@ -62,17 +62,17 @@ int xm_jfind(xm_jrun *run, const char *text, size_t size, const xm_jstr *what,
             *out = i;
             return 0;
         }
-        if (what->size > 32 && xm_jwork(run, what->size / 64))
+        if (what->size > 32 && xm_jcount_work(interp, what->size / 64))
             return -1;
     }
     return 0;
 }
 
-int xm_jrfind(xm_jrun *run, const char *text, size_t size, const xm_jstr *what,
-              size_t *out)
+int xm_jfind_last(xm_jinterp *interp, const char *text, size_t size,
+                  const xm_jstr *what, size_t *out)
 {
     *out = SIZE_MAX;
-    if (xm_jwork(run, size / 16))
+    if (xm_jcount_work(interp, size / 16))
         return -1;
     if (what->size > size)
         return 0;
@@ -81,20 +81,20 @@ int xm_jrfind(xm_jrun *run, const char *text, size_t size, const xm_jstr *what,
             *out = i;
             return 0;
         }
-        if (what->size > 32 && xm_jwork(run, what->size / 64))
+        if (what->size > 32 && xm_jcount_work(interp, what->size / 64))
             return -1;
     }
     return 0;
 }
 
-static int stripped(const char *at, const char *end, const xm_jstr *chars)
+static int match_stripped(const char *at, const char *end, const xm_jstr *chars)
 {
     uint32_t code;
     int size = xr_utf8_decode(at, end, &code);
     if (!size)
         return 0;
     if (!chars)
-        return xm_jspace(code) ? size : 0;
+        return xm_jis_space(code) ? size : 0;
     const char *stop = chars->text + chars->size;
     for (const char *c = chars->text; c < stop;) {
         uint32_t one;
@@ -108,8 +108,8 @@ static int stripped(const char *at, const char *end, const xm_jstr *chars)
     return 0;
 }
 
-int xm_jstrip(xm_jrun *run, xm_jv value, const xm_jstr *chars, int sides,
-              xm_jv *out)
+int xm_jstrip_chars(xm_jinterp *interp, xm_jvalue value, const xm_jstr *chars,
+                    int sides, xm_jvalue *out)
 {
     const xm_jstr *str = value.u.str;
     const char *from = str->text;
@@ -117,7 +117,7 @@ int xm_jstrip(xm_jrun *run, xm_jv value, const xm_jstr *chars, int sides,
     size_t gone = 0;
     size_t cost = chars ? chars->size / 8 + 1 : 1;
     while (sides & XM_J_LEFT && from < end) {
-        int size = stripped(from, end, chars);
+        int size = match_stripped(from, end, chars);
         if (!size)
             break;
         from += size;
@@ -127,35 +127,37 @@ int xm_jstrip(xm_jrun *run, xm_jv value, const xm_jstr *chars, int sides,
         const char *last = end - 1;
         while (last > from && ((unsigned char)*last & 0xC0) == 0x80)
             last--;
-        if (!stripped(last, end, chars))
+        if (!match_stripped(last, end, chars))
             break;
         end = last;
         gone++;
     }
-    if (xm_jwork(run, gone * cost / 8) ||
-        xm_jborrow(run, from, (size_t)(end - from), str->chars - gone, out))
+    if (xm_jcount_work(interp, gone * cost / 8) ||
+        xm_jstr_borrow(interp, from, (size_t)(end - from), str->chars - gone,
+                       out))
         return -1;
     out->markup = value.markup;
     return 0;
 }
 
-static int line_break(uint32_t code)
+static int is_line_break(uint32_t code)
 {
     return (code >= 0x0A && code <= 0x0D) || (code >= 0x1C && code <= 0x1E) ||
            code == 0x85 || code == 0x2028 || code == 0x2029;
 }
 
-int xm_jlines(xm_jrun *run, const xm_jstr *str, int keep, xm_jlist *out)
+int xm_jsplit_lines(xm_jinterp *interp, const xm_jstr *str, int keep,
+                    xm_jlist *out)
 {
     const char *end = str->text + str->size;
     const char *from = str->text;
-    if (xm_jwork(run, str->size / 8))
+    if (xm_jcount_work(interp, str->size / 8))
         return -1;
     for (const char *at = from; at < end;) {
         uint32_t code = 0;
         int size = xr_utf8_decode(at, end, &code);
         size = size ? size : 1;
-        if (!line_break(code)) {
+        if (!is_line_break(code)) {
             at += size;
             if (at < end)
                 continue;
@@ -164,10 +166,11 @@ int xm_jlines(xm_jrun *run, const xm_jstr *str, int keep, xm_jlist *out)
         if (size && code == '\r' && at + 1 < end && at[1] == '\n')
             size = 2;
         const char *stop = keep ? at + size : at;
-        xm_jv line;
-        if (xm_jborrow(run, from, (size_t)(stop - from),
-                       xm_jchars(from, (size_t)(stop - from)), &line) ||
-            xm_jlist_add(run, out, line))
+        xm_jvalue line;
+        if (xm_jstr_borrow(interp, from, (size_t)(stop - from),
+                           xm_jcount_chars(from, (size_t)(stop - from)),
+                           &line) ||
+            xm_jlist_add(interp, out, line))
             return -1;
         at += size;
         from = at;
@@ -193,13 +196,14 @@ static void replace_empty(const xm_jstr *in, const xm_jstr *to, int64_t limit,
     }
 }
 
-static int replace_into(xm_jrun *run, const xm_jstr *in, const xm_jstr *from,
-                        const xm_jstr *to, int64_t limit, xr_str *out)
+static int replace_into(xm_jinterp *interp, const xm_jstr *in,
+                        const xm_jstr *from, const xm_jstr *to, int64_t limit,
+                        xr_str *out)
 {
     size_t at = 0;
     while (limit) {
         size_t hit;
-        if (xm_jfind(run, in->text + at, in->size - at, from, &hit))
+        if (xm_jfind_first(interp, in->text + at, in->size - at, from, &hit))
             return -1;
         if (hit == SIZE_MAX)
             break;
@@ -207,43 +211,44 @@ static int replace_into(xm_jrun *run, const xm_jstr *in, const xm_jstr *from,
         xr_str_append(out, to->text, to->size);
         at += hit + from->size;
         limit -= limit > 0;
-        if (xm_jwork(run, 1 + to->size / 32) || out->size > XM_CHAT_MAX_MEMORY)
+        if (xm_jcount_work(interp, 1 + to->size / 32) ||
+            out->size > XM_CHAT_MAX_MEMORY)
             break;
     }
     xr_str_append(out, in->text + at, in->size - at);
     return 0;
 }
 
-int xm_jreplace(xm_jrun *run, const xm_jstr *in, const xm_jstr *from,
-                const xm_jstr *to, int64_t limit, xm_jv *out)
+int xm_jreplace_text(xm_jinterp *interp, const xm_jstr *in, const xm_jstr *from,
+                     const xm_jstr *to, int64_t limit, xm_jvalue *out)
 {
     xr_str text = { 0 };
     int status = 0;
     if (!from->size)
         replace_empty(in, to, limit, &text);
     else
-        status = replace_into(run, in, from, to, limit, &text);
-    if (status || xm_jwork(run, 0)) {
+        status = replace_into(interp, in, from, to, limit, &text);
+    if (status || xm_jcount_work(interp, 0)) {
         xr_str_free(&text);
         return -1;
     }
-    return xm_jtext(run, &text, out);
+    return xm_jstr_take(interp, &text, out);
 }
 
 /* The text without white space around it and without the underscores that
  * Python allows between digits; -1 when it does not fit or is ill-formed. */
-static int tidy(const xm_jstr *str, char *out, size_t cap)
+static int copy_number_text(const xm_jstr *str, char *out, size_t cap)
 {
     const char *from = str->text;
     const char *end = from + str->size;
     int size;
-    while (from < end && (size = stripped(from, end, NULL)))
+    while (from < end && (size = match_stripped(from, end, NULL)))
         from += size;
     while (end > from) {
         const char *last = end - 1;
         while (last > from && ((unsigned char)*last & 0xC0) == 0x80)
             last--;
-        if (!stripped(last, end, NULL))
+        if (!match_stripped(last, end, NULL))
             break;
         end = last;
     }
@@ -262,7 +267,7 @@ static int tidy(const xm_jstr *str, char *out, size_t cap)
     return count ? 0 : -1;
 }
 
-static int digit_of(char c)
+static int get_digit_value(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -274,7 +279,7 @@ static int digit_of(char c)
 int xm_jparse_int(const xm_jstr *str, int base, int64_t *out)
 {
     char text[256];
-    if (tidy(str, text, sizeof text))
+    if (copy_number_text(str, text, sizeof text))
         return -1;
     const char *at = text;
     int minus = *at == '-';
@@ -294,7 +299,7 @@ int xm_jparse_int(const xm_jstr *str, int base, int64_t *out)
     int64_t value = 0;
     int over = 0;
     for (; *at; at++) {
-        int digit = digit_of(*at);
+        int digit = get_digit_value(*at);
         if (digit >= base)
             return -1;
         if (over || value < (INT64_MIN + digit) / base)
@@ -308,7 +313,7 @@ int xm_jparse_int(const xm_jstr *str, int base, int64_t *out)
     return 0;
 }
 
-static int named_real(const char *text, double *out)
+static int parse_named_real(const char *text, double *out)
 {
     int minus = *text == '-';
     text += *text == '-' || *text == '+';
@@ -331,9 +336,9 @@ static int named_real(const char *text, double *out)
 int xm_jparse_real(const xm_jstr *str, double *out)
 {
     char text[512];
-    if (tidy(str, text, sizeof text))
+    if (copy_number_text(str, text, sizeof text))
         return -1;
-    if (!named_real(text, out) || !xr_parse_real(text, out))
+    if (!parse_named_real(text, out) || !xr_parse_real(text, out))
         return 0;
     /* What is too large for a double reads as infinity in Python. */
     char *end;

@@ -7,118 +7,119 @@
 
 #include "model/chat/jinja.h"
 
-xm_jv xm_jof(enum xm_jkind kind)
+xm_jvalue xm_jvalue_of(enum xm_jkind kind)
 {
-    return (xm_jv){ .kind = (uint8_t)kind };
+    return (xm_jvalue){ .kind = (uint8_t)kind };
 }
 
-xm_jv xm_jnone(void)
+xm_jvalue xm_jnone(void)
 {
-    return xm_jof(XM_J_NONE);
+    return xm_jvalue_of(XM_J_NONE);
 }
 
-xm_jv xm_jbool(int value)
+xm_jvalue xm_jbool(int value)
 {
-    xm_jv v = { .kind = XM_J_BOOL };
+    xm_jvalue v = { .kind = XM_J_BOOL };
     v.u.i = value != 0;
     return v;
 }
 
-xm_jv xm_jint(int64_t value)
+xm_jvalue xm_jint(int64_t value)
 {
-    xm_jv v = { .kind = XM_J_INT };
+    xm_jvalue v = { .kind = XM_J_INT };
     v.u.i = value;
     return v;
 }
 
-xm_jv xm_jfloat(double value)
+xm_jvalue xm_jfloat(double value)
 {
-    xm_jv v = { .kind = XM_J_FLOAT };
+    xm_jvalue v = { .kind = XM_J_FLOAT };
     v.u.f = value;
     return v;
 }
 
-int xm_jborrow(xm_jrun *run, const char *text, size_t size, size_t chars,
-               xm_jv *out)
+int xm_jstr_borrow(xm_jinterp *interp, const char *text, size_t size,
+                   size_t chars, xm_jvalue *out)
 {
-    xm_jstr *str = xm_jtake(run, 1, sizeof *str);
+    xm_jstr *str = xm_jalloc(interp, 1, sizeof *str);
     if (!str)
         return -1;
     *str = (xm_jstr){ text, size, chars };
-    *out = xm_jof(XM_J_STR);
+    *out = xm_jvalue_of(XM_J_STR);
     out->u.str = str;
     return 0;
 }
 
-int xm_jstring(xm_jrun *run, const char *text, size_t size, xm_jv *out)
+int xm_jstr_copy(xm_jinterp *interp, const char *text, size_t size,
+                 xm_jvalue *out)
 {
-    char *copy = xm_jtake(run, size + 1, 1);
-    if (!copy || xm_jwork(run, size / 32))
+    char *copy = xm_jalloc(interp, size + 1, 1);
+    if (!copy || xm_jcount_work(interp, size / 32))
         return -1;
     if (size)
         memcpy(copy, text, size);
-    return xm_jborrow(run, copy, size, xm_jchars(copy, size), out);
+    return xm_jstr_borrow(interp, copy, size, xm_jcount_chars(copy, size), out);
 }
 
-int xm_jtext(xm_jrun *run, xr_str *text, xm_jv *out)
+int xm_jstr_take(xm_jinterp *interp, xr_str *text, xm_jvalue *out)
 {
     int status = text->failed
-                     ? xm_jfail(run, "out of memory")
-                     : xm_jstring(run, xr_str_text(text), text->size, out);
+                     ? xm_jfail(interp, "out of memory")
+                     : xm_jstr_copy(interp, xr_str_text(text), text->size, out);
     xr_str_free(text);
     return status;
 }
 
-int xm_jundefined(xm_jrun *run, const char *hint, xm_jv object, xm_jv name,
-                  xm_jv *out)
+int xm_jundef_new(xm_jinterp *interp, const char *hint, xm_jvalue object,
+                  xm_jvalue name, xm_jvalue *out)
 {
-    xm_jundef *undef = xm_jtake(run, 1, sizeof *undef);
+    xm_jundef *undef = xm_jalloc(interp, 1, sizeof *undef);
     if (!undef)
         return -1;
     *undef = (xm_jundef){ hint, object, name };
-    *out = xm_jof(XM_J_UNDEF);
+    *out = xm_jvalue_of(XM_J_UNDEF);
     out->u.undef = undef;
     return 0;
 }
 
-int xm_jfail_undefined(xm_jrun *run, xm_jv value)
+int xm_jfail_undefined(xm_jinterp *interp, xm_jvalue value)
 {
     const xm_jundef *undef = value.u.undef;
     if (!undef)
-        return xm_jfail(run, "an undefined value is used");
+        return xm_jfail(interp, "an undefined value is used");
     if (undef->hint)
-        return xm_jfail(run, "%s", undef->hint);
+        return xm_jfail(interp, "%s", undef->hint);
     xr_str name = { 0 };
-    if (xm_jrepr(run, undef->name, &name)) {
+    if (xm_jappend_repr(interp, undef->name, &name)) {
         xr_str_free(&name);
         return -1;
     }
     const char *text = xr_str_text(&name);
     if (undef->object.kind == XM_J_MISSING) {
-        (void)xm_jfail(run, "%.200s is undefined", text);
+        (void)xm_jfail(interp, "%.200s is undefined", text);
     } else {
         const char *type = undef->object.kind == XM_J_NONE
                                ? "None"
-                               : xm_jtypename(undef->object);
+                               : xm_jtype_name(undef->object);
         const char *object = undef->object.kind == XM_J_NONE ? "" : " object";
         if (undef->name.kind == XM_J_STR)
-            (void)xm_jfail(run, "'%s%s' has no attribute %.200s", type, object,
-                           text);
+            (void)xm_jfail(interp, "'%s%s' has no attribute %.200s", type,
+                           object, text);
         else
-            (void)xm_jfail(run, "%s%s has no element %.200s", type, object,
+            (void)xm_jfail(interp, "%s%s has no element %.200s", type, object,
                            text);
     }
     xr_str_free(&name);
     return -1;
 }
 
-int xm_jlist_new(xm_jrun *run, size_t cap, xm_jlist **out)
+int xm_jlist_new(xm_jinterp *interp, size_t cap, xm_jlist **out)
 {
-    xm_jlist *list = xm_jtake(run, 1, sizeof *list);
+    xm_jlist *list = xm_jalloc(interp, 1, sizeof *list);
     if (!list)
         return -1;
     if (cap) {
-        list->at = xm_jtake(run, cap, sizeof *list->at);
+        list->at = xm_jalloc(interp, cap, sizeof *list->at);
         if (!list->at)
             return -1;
         list->cap = cap;
@@ -127,11 +128,11 @@ int xm_jlist_new(xm_jrun *run, size_t cap, xm_jlist **out)
     return 0;
 }
 
-int xm_jlist_add(xm_jrun *run, xm_jlist *list, xm_jv value)
+int xm_jlist_add(xm_jinterp *interp, xm_jlist *list, xm_jvalue value)
 {
     if (list->count == list->cap) {
         size_t cap = list->cap ? 2 * list->cap : 8;
-        xm_jv *at = xm_jtake(run, cap, sizeof *at);
+        xm_jvalue *at = xm_jalloc(interp, cap, sizeof *at);
         if (!at)
             return -1;
         if (list->count)
@@ -143,31 +144,31 @@ int xm_jlist_add(xm_jrun *run, xm_jlist *list, xm_jv value)
     return 0;
 }
 
-xm_jv xm_jlist_value(xm_jlist *list, enum xm_jkind kind)
+xm_jvalue xm_jlist_value(xm_jlist *list, enum xm_jkind kind)
 {
-    xm_jv v = xm_jof(kind);
+    xm_jvalue v = xm_jvalue_of(kind);
     v.u.list = list;
     return v;
 }
 
-int xm_jiter_new(xm_jrun *run, xm_jlist items, xm_jv *out)
+int xm_jiter_new(xm_jinterp *interp, xm_jlist items, xm_jvalue *out)
 {
-    xm_jiter *iter = xm_jtake(run, 1, sizeof *iter);
+    xm_jiter *iter = xm_jalloc(interp, 1, sizeof *iter);
     if (!iter)
         return -1;
     iter->items = items;
-    *out = xm_jof(XM_J_ITER);
+    *out = xm_jvalue_of(XM_J_ITER);
     out->u.iter = iter;
     return 0;
 }
 
-int xm_jdict_new(xm_jrun *run, size_t cap, xm_jdict **out)
+int xm_jdict_new(xm_jinterp *interp, size_t cap, xm_jdict **out)
 {
-    xm_jdict *dict = xm_jtake(run, 1, sizeof *dict);
+    xm_jdict *dict = xm_jalloc(interp, 1, sizeof *dict);
     if (!dict)
         return -1;
     if (cap) {
-        dict->at = xm_jtake(run, cap, sizeof *dict->at);
+        dict->at = xm_jalloc(interp, cap, sizeof *dict->at);
         if (!dict->at)
             return -1;
         dict->cap = cap;
@@ -176,18 +177,18 @@ int xm_jdict_new(xm_jrun *run, size_t cap, xm_jdict **out)
     return 0;
 }
 
-int xm_jis_number(xm_jv value)
+int xm_jis_number(xm_jvalue value)
 {
     return value.kind == XM_J_INT || value.kind == XM_J_FLOAT ||
            value.kind == XM_J_BOOL;
 }
 
-double xm_jreal(xm_jv value)
+double xm_jto_real(xm_jvalue value)
 {
     return value.kind == XM_J_FLOAT ? value.u.f : (double)value.u.i;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t more)
+static uint64_t mix_hash(uint64_t hash, uint64_t more)
 {
     hash = (hash ^ more) * 0x9e3779b97f4a7c15u;
     return hash ^ (hash >> 29);
@@ -202,17 +203,18 @@ static uint64_t hash_text(const char *text, size_t size)
 }
 
 /* Equal numbers of different types hash alike. */
-static uint64_t hash_number(xm_jv value)
+static uint64_t hash_number(xm_jvalue value)
 {
-    double real = xm_jreal(value);
+    double real = xm_jto_real(value);
     if (real == 0)
         real = 0;
     uint64_t bits;
     memcpy(&bits, &real, sizeof bits);
-    return mix(1, bits);
+    return mix_hash(1, bits);
 }
 
-static int hash_at(xm_jrun *run, xm_jv value, unsigned depth, uint64_t *out)
+static int hash_value(xm_jinterp *interp, xm_jvalue value, unsigned depth,
+                      uint64_t *out)
 {
     if (depth > XM_CHAT_MAX_DEPTH || value.kind == XM_J_LIST ||
         value.kind == XM_J_DICT)
@@ -221,15 +223,15 @@ static int hash_at(xm_jrun *run, xm_jv value, unsigned depth, uint64_t *out)
         *out = hash_number(value);
     } else if (value.kind == XM_J_STR) {
         *out = hash_text(value.u.str->text, value.u.str->size);
-        return xm_jwork(run, value.u.str->size / 16);
+        return xm_jcount_work(interp, value.u.str->size / 16);
     } else if (value.kind == XM_J_TUPLE) {
         *out = 7;
         for (size_t i = 0; i < value.u.list->count; i++) {
             uint64_t one;
-            if (xm_jwork(run, 1) ||
-                hash_at(run, value.u.list->at[i], depth + 1, &one))
+            if (xm_jcount_work(interp, 1) ||
+                hash_value(interp, value.u.list->at[i], depth + 1, &one))
                 return -1;
-            *out = mix(*out, one);
+            *out = mix_hash(*out, one);
         }
     } else {
         *out = value.kind;
@@ -237,36 +239,38 @@ static int hash_at(xm_jrun *run, xm_jv value, unsigned depth, uint64_t *out)
     return 0;
 }
 
-int xm_jhash(xm_jrun *run, xm_jv value, uint64_t *out)
+int xm_jhash(xm_jinterp *interp, xm_jvalue value, uint64_t *out)
 {
-    return hash_at(run, value, 0, out);
+    return hash_value(interp, value, 0, out);
 }
 
-int xm_junhashable(xm_jrun *run, xm_jv value)
+int xm_jfail_unhashable(xm_jinterp *interp, xm_jvalue value)
 {
     /* The work may be what ended it. */
-    return xm_jwork(run, 0) ||
-                   xm_jfail(run, "unhashable type: '%s'", xm_jtypename(value))
+    return xm_jcount_work(interp, 0) ||
+                   xm_jfail(interp, "unhashable type: '%s'",
+                            xm_jtype_name(value))
                ? -1
                : 0;
 }
 
-xm_jentry *xm_jdict_get(xm_jrun *run, const xm_jdict *dict, xm_jv key)
+xm_jentry *xm_jdict_get(xm_jinterp *interp, const xm_jdict *dict, xm_jvalue key)
 {
     uint64_t hash;
-    if (xm_jhash(run, key, &hash) || xm_jwork(run, dict->count / 16))
+    if (xm_jhash(interp, key, &hash) ||
+        xm_jcount_work(interp, dict->count / 16))
         return NULL;
     for (size_t i = 0; i < dict->count; i++) {
         int equal = 0;
         if (dict->at[i].hash != hash)
             continue;
-        if (!xm_jequal(run, dict->at[i].key, key, &equal) && equal)
+        if (!xm_jequal(interp, dict->at[i].key, key, &equal) && equal)
             return &dict->at[i];
     }
     return NULL;
 }
 
-xm_jentry *xm_jdict_text(const xm_jdict *dict, const char *name)
+xm_jentry *xm_jdict_find(const xm_jdict *dict, const char *name)
 {
     size_t size = strlen(name);
     for (size_t i = 0; i < dict->count; i++)
@@ -277,21 +281,22 @@ xm_jentry *xm_jdict_text(const xm_jdict *dict, const char *name)
     return NULL;
 }
 
-int xm_jdict_put(xm_jrun *run, xm_jdict *dict, xm_jv key, xm_jv value)
+int xm_jdict_put(xm_jinterp *interp, xm_jdict *dict, xm_jvalue key,
+                 xm_jvalue value)
 {
     uint64_t hash;
-    if (xm_jhash(run, key, &hash))
-        return xm_junhashable(run, key);
-    xm_jentry *entry = xm_jdict_get(run, dict, key);
+    if (xm_jhash(interp, key, &hash))
+        return xm_jfail_unhashable(interp, key);
+    xm_jentry *entry = xm_jdict_get(interp, dict, key);
     if (entry) {
         entry->value = value;
         return 0;
     }
-    if (run->steps > XM_CHAT_MAX_STEPS)
-        return xm_jwork(run, 0);
+    if (interp->steps > XM_CHAT_MAX_STEPS)
+        return xm_jcount_work(interp, 0);
     if (dict->count == dict->cap) {
         size_t cap = dict->cap ? 2 * dict->cap : 8;
-        xm_jentry *at = xm_jtake(run, cap, sizeof *at);
+        xm_jentry *at = xm_jalloc(interp, cap, sizeof *at);
         if (!at)
             return -1;
         if (dict->count)
@@ -303,7 +308,7 @@ int xm_jdict_put(xm_jrun *run, xm_jdict *dict, xm_jv key, xm_jv value)
     return 0;
 }
 
-const char *xm_jtypename(xm_jv value)
+const char *xm_jtype_name(xm_jvalue value)
 {
     switch ((enum xm_jkind)value.kind) {
     case XM_J_NONE:
@@ -348,7 +353,7 @@ const char *xm_jtypename(xm_jv value)
     }
 }
 
-int xm_jlength(xm_jv value, size_t *out)
+int xm_jlength(xm_jvalue value, size_t *out)
 {
     switch ((enum xm_jkind)value.kind) {
     case XM_J_MISSING:
@@ -377,7 +382,7 @@ int xm_jlength(xm_jv value, size_t *out)
     }
 }
 
-int xm_jtruth(xm_jv value)
+int xm_jis_true(xm_jvalue value)
 {
     size_t length;
     if (value.kind == XM_J_NONE)
@@ -389,30 +394,30 @@ int xm_jtruth(xm_jv value)
     return xm_jlength(value, &length) || length;
 }
 
-static int equal_lists(xm_jrun *run, const xm_jlist *a, const xm_jlist *b,
+static int equal_lists(xm_jinterp *interp, const xm_jlist *a, const xm_jlist *b,
                        int *out)
 {
     *out = a->count == b->count;
     for (size_t i = 0; *out && i < a->count; i++)
-        if (xm_jequal(run, a->at[i], b->at[i], out))
+        if (xm_jequal(interp, a->at[i], b->at[i], out))
             return -1;
     return 0;
 }
 
-static int equal_dicts(xm_jrun *run, const xm_jdict *a, const xm_jdict *b,
+static int equal_dicts(xm_jinterp *interp, const xm_jdict *a, const xm_jdict *b,
                        int *out)
 {
     *out = a->count == b->count;
     for (size_t i = 0; *out && i < a->count; i++) {
-        xm_jentry *other = xm_jdict_get(run, b, a->at[i].key);
+        xm_jentry *other = xm_jdict_get(interp, b, a->at[i].key);
         *out = other != NULL;
-        if (other && xm_jequal(run, a->at[i].value, other->value, out))
+        if (other && xm_jequal(interp, a->at[i].value, other->value, out))
             return -1;
     }
     return 0;
 }
 
-static int equal_numbers(xm_jv a, xm_jv b)
+static int equal_numbers(xm_jvalue a, xm_jvalue b)
 {
     if (a.kind != XM_J_FLOAT && b.kind != XM_J_FLOAT)
         return a.u.i == b.u.i;
@@ -425,7 +430,8 @@ static int equal_numbers(xm_jv a, xm_jv b)
            (int64_t)real == whole;
 }
 
-static int equal_same(xm_jrun *run, xm_jv a, xm_jv b, int *out)
+static int equal_same_kind(xm_jinterp *interp, xm_jvalue a, xm_jvalue b,
+                           int *out)
 {
     switch ((enum xm_jkind)a.kind) {
     case XM_J_MISSING:
@@ -436,12 +442,12 @@ static int equal_same(xm_jrun *run, xm_jv a, xm_jv b, int *out)
     case XM_J_STR:
         *out = a.u.str->size == b.u.str->size &&
                !memcmp(a.u.str->text, b.u.str->text, a.u.str->size);
-        return xm_jwork(run, a.u.str->size / 64);
+        return xm_jcount_work(interp, a.u.str->size / 64);
     case XM_J_LIST:
     case XM_J_TUPLE:
-        return equal_lists(run, a.u.list, b.u.list, out);
+        return equal_lists(interp, a.u.list, b.u.list, out);
     case XM_J_DICT:
-        return equal_dicts(run, a.u.dict, b.u.dict, out);
+        return equal_dicts(interp, a.u.dict, b.u.dict, out);
     case XM_J_RANGE:
         *out =
             a.u.range->count == b.u.range->count &&
@@ -459,7 +465,7 @@ static int equal_same(xm_jrun *run, xm_jv a, xm_jv b, int *out)
     }
 }
 
-int xm_jequal(xm_jrun *run, xm_jv a, xm_jv b, int *out)
+int xm_jequal(xm_jinterp *interp, xm_jvalue a, xm_jvalue b, int *out)
 {
     if (xm_jis_number(a) && xm_jis_number(b)) {
         *out = equal_numbers(a, b);
@@ -468,55 +474,57 @@ int xm_jequal(xm_jrun *run, xm_jv a, xm_jv b, int *out)
     *out = 0;
     if (a.kind != b.kind)
         return 0;
-    if (xm_jwork(run, 1) || xm_jenter(run))
+    if (xm_jcount_work(interp, 1) || xm_jenter_level(interp))
         return -1;
-    int status = equal_same(run, a, b, out);
-    xm_jleave(run);
+    int status = equal_same_kind(interp, a, b, out);
+    xm_jleave_level(interp);
     return status;
 }
 
-int xm_jiterable(xm_jv value)
+int xm_jis_iterable(xm_jvalue value)
 {
     size_t length;
     return value.kind == XM_J_ITER || !xm_jlength(value, &length);
 }
 
-static int characters(xm_jrun *run, const xm_jstr *str, xm_jlist *out)
+static int list_characters(xm_jinterp *interp, const xm_jstr *str,
+                           xm_jlist *out)
 {
     size_t from = 0;
     for (size_t i = 0; i < str->chars; i++) {
         size_t to = from + 1;
         while (to < str->size && ((unsigned char)str->text[to] & 0xC0) == 0x80)
             to++;
-        xm_jv one;
-        if (xm_jborrow(run, str->text + from, to - from, 1, &one) ||
-            xm_jlist_add(run, out, one))
+        xm_jvalue one;
+        if (xm_jstr_borrow(interp, str->text + from, to - from, 1, &one) ||
+            xm_jlist_add(interp, out, one))
             return -1;
         from = to;
     }
     return 0;
 }
 
-static int entries(xm_jrun *run, const xm_jdict *dict, enum xm_jview view,
-                   xm_jlist *out)
+static int list_entries(xm_jinterp *interp, const xm_jdict *dict,
+                        enum xm_jview view, xm_jlist *out)
 {
     for (size_t i = 0; i < dict->count; i++) {
-        xm_jv item = view == XM_J_VALUES ? dict->at[i].value : dict->at[i].key;
+        xm_jvalue item =
+            view == XM_J_VALUES ? dict->at[i].value : dict->at[i].key;
         if (view == XM_J_ITEMS) {
             xm_jlist *pair;
-            if (xm_jlist_new(run, 2, &pair) ||
-                xm_jlist_add(run, pair, dict->at[i].key) ||
-                xm_jlist_add(run, pair, dict->at[i].value))
+            if (xm_jlist_new(interp, 2, &pair) ||
+                xm_jlist_add(interp, pair, dict->at[i].key) ||
+                xm_jlist_add(interp, pair, dict->at[i].value))
                 return -1;
             item = xm_jlist_value(pair, XM_J_TUPLE);
         }
-        if (xm_jlist_add(run, out, item))
+        if (xm_jlist_add(interp, out, item))
             return -1;
     }
     return 0;
 }
 
-int xm_jitems(xm_jrun *run, xm_jv value, xm_jlist *out)
+int xm_jread_items(xm_jinterp *interp, xm_jvalue value, xm_jlist *out)
 {
     size_t length = 0;
     *out = (xm_jlist){ 0 };
@@ -529,9 +537,9 @@ int xm_jitems(xm_jrun *run, xm_jv value, xm_jlist *out)
         return 0;
     }
     if (xm_jlength(value, &length))
-        return xm_jfail(run, "'%s' object is not iterable",
-                        xm_jtypename(value));
-    if (xm_jwork(run, length / 4))
+        return xm_jfail(interp, "'%s' object is not iterable",
+                        xm_jtype_name(value));
+    if (xm_jcount_work(interp, length / 4))
         return -1;
     switch ((enum xm_jkind)value.kind) {
     case XM_J_LIST:
@@ -539,20 +547,21 @@ int xm_jitems(xm_jrun *run, xm_jv value, xm_jlist *out)
         *out = *value.u.list;
         return 0;
     case XM_J_STR:
-        return characters(run, value.u.str, out);
+        return list_characters(interp, value.u.str, out);
     case XM_J_DICT:
-        return entries(run, value.u.dict, XM_J_KEYS, out);
+        return list_entries(interp, value.u.dict, XM_J_KEYS, out);
     case XM_J_VIEW:
-        return entries(run, value.u.dict, (enum xm_jview)value.sub, out);
+        return list_entries(interp, value.u.dict, (enum xm_jview)value.sub,
+                            out);
     case XM_J_RANGE:
         for (int64_t i = 0; i < value.u.range->count; i++)
             if (xm_jlist_add(
-                    run, out,
+                    interp, out,
                     xm_jint(value.u.range->start + i * value.u.range->step)))
                 return -1;
         return 0;
     case XM_J_LOOP:
-        return xm_jfail(run, "a loop cannot be read within itself");
+        return xm_jfail(interp, "a loop cannot be read within itself");
     default:
         return 0;
     }

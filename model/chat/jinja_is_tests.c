@@ -81,7 +81,7 @@ static const struct {
     { "le", T_COMPARE, XM_T_LE },
 };
 
-int xm_jtest_find(const char *name, size_t size)
+int xm_jfind_test(const char *name, size_t size)
 {
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
         if (strlen(tests[i].name) == size && !memcmp(tests[i].name, name, size))
@@ -89,7 +89,7 @@ int xm_jtest_find(const char *name, size_t size)
     return -1;
 }
 
-static int is_callable(xm_jv in)
+static int is_callable(xm_jvalue in)
 {
     return in.kind == XM_J_FUNC || in.kind == XM_J_BOUND ||
            in.kind == XM_J_MACRO || in.kind == XM_J_JOINER ||
@@ -97,15 +97,15 @@ static int is_callable(xm_jv in)
 }
 
 /* in % by == rest, with Python's types. */
-static int remainder_is(xm_jrun *run, xm_jv in, xm_jv by, int64_t rest,
-                        int *out)
+static int is_remainder(xm_jinterp *interp, xm_jvalue in, xm_jvalue by,
+                        int64_t rest, int *out)
 {
-    xm_jv value;
-    return xm_jbinary(run, XM_T_MOD, in, by, &value) ||
-           xm_jequal(run, value, xm_jint(rest), out);
+    xm_jvalue value;
+    return xm_jbinary_op(interp, XM_T_MOD, in, by, &value) ||
+           xm_jequal(interp, value, xm_jint(rest), out);
 }
 
-static int same(xm_jv a, xm_jv b)
+static int is_same_object(xm_jvalue a, xm_jvalue b)
 {
     if (a.kind != b.kind)
         return 0;
@@ -125,31 +125,33 @@ static int same(xm_jv a, xm_jv b)
     }
 }
 
-static int text_is(xm_jrun *run, xm_jv in, enum xm_jclass what, int *out)
+static int is_text_class(xm_jinterp *interp, xm_jvalue in, enum xm_jclass what,
+                         int *out)
 {
-    if (xm_jstr_of(run, in, &in))
+    if (xm_jto_str(interp, in, &in))
         return -1;
-    *out = xm_jis(in.u.str, what);
-    return xm_jwork(run, in.u.str->size / 8);
+    *out = xm_jis_class(in.u.str, what);
+    return xm_jcount_work(interp, in.u.str->size / 8);
 }
 
-static int with_arg(xm_jrun *run, enum test test, int op, xm_jv in, xm_jv arg,
-                    int *out)
+static int run_test_with_arg(xm_jinterp *interp, enum test test, int op,
+                             xm_jvalue in, xm_jvalue arg, int *out)
 {
     switch (test) {
     case T_DIVISIBLE:
-        return remainder_is(run, in, arg, 0, out);
+        return is_remainder(interp, in, arg, 0, out);
     case T_IN:
-        return xm_jcontains(run, in, arg, out);
+        return xm_jcontains(interp, in, arg, out);
     case T_SAMEAS:
-        *out = same(in, arg);
+        *out = is_same_object(in, arg);
         return 0;
     default:
-        return xm_jcompare(run, op, in, arg, out);
+        return xm_jcompare_op(interp, op, in, arg, out);
     }
 }
 
-static int plain(xm_jrun *run, enum test test, xm_jv in, int *out)
+static int run_plain_test(xm_jinterp *interp, enum test test, xm_jvalue in,
+                          int *out)
 {
     size_t length;
     switch (test) {
@@ -170,18 +172,18 @@ static int plain(xm_jrun *run, enum test test, xm_jv in, int *out)
         return 0;
     case T_EVEN:
     case T_ODD:
-        return remainder_is(run, in, xm_jint(2), test == T_ODD, out);
+        return is_remainder(interp, in, xm_jint(2), test == T_ODD, out);
     case T_FALSE:
     case T_TRUE:
         *out = in.kind == XM_J_BOOL && in.u.i == (test == T_TRUE);
         return 0;
     case T_FILTER:
         *out = in.kind == XM_J_STR &&
-               xm_jfilter_find(in.u.str->text, in.u.str->size) >= 0;
+               xm_jfind_filter(in.u.str->text, in.u.str->size) >= 0;
         return 0;
     case T_TEST:
         *out = in.kind == XM_J_STR &&
-               xm_jtest_find(in.u.str->text, in.u.str->size) >= 0;
+               xm_jfind_test(in.u.str->text, in.u.str->size) >= 0;
         return 0;
     case T_FLOAT:
         *out = in.kind == XM_J_FLOAT;
@@ -193,12 +195,12 @@ static int plain(xm_jrun *run, enum test test, xm_jv in, int *out)
         *out = xm_jis_number(in);
         return 0;
     case T_ITERABLE:
-        *out = xm_jiterable(in);
+        *out = xm_jis_iterable(in);
         return 0;
     case T_LOWER:
-        return text_is(run, in, XM_J_ISLOWER, out);
+        return is_text_class(interp, in, XM_J_ISLOWER, out);
     case T_UPPER:
-        return text_is(run, in, XM_J_ISUPPER, out);
+        return is_text_class(interp, in, XM_J_ISUPPER, out);
     case T_MAPPING:
         *out = in.kind == XM_J_DICT;
         return 0;
@@ -213,11 +215,12 @@ static int plain(xm_jrun *run, enum test test, xm_jv in, int *out)
         *out = in.kind == XM_J_STR;
         return 0;
     default:
-        return xm_jfail(run, "this is no test");
+        return xm_jfail(interp, "this is no test");
     }
 }
 
-int xm_jtest(xm_jrun *run, int id, xm_jv in, const xm_jargs *args, int *out)
+int xm_jcall_test(xm_jinterp *interp, int id, xm_jvalue in,
+                  const xm_jargs *args, int *out)
 {
     enum test test = tests[id].test;
     int wants = test == T_DIVISIBLE || test == T_IN || test == T_SAMEAS ||
@@ -226,14 +229,14 @@ int xm_jtest(xm_jrun *run, int id, xm_jv in, const xm_jargs *args, int *out)
     static const char *const number[] = { "num", NULL };
     static const char *const sequence[] = { "seq", NULL };
     static const char *const none[] = { NULL };
-    xm_jv arg;
+    xm_jvalue arg;
     const char *const *names = !wants                ? none
                                : test == T_DIVISIBLE ? number
                                : test == T_IN        ? sequence
                                                      : one;
-    if (xm_jwork(run, 1) ||
-        xm_jbind(run, tests[id].name, args, names, (size_t)wants, &arg))
+    if (xm_jcount_work(interp, 1) ||
+        xm_jbind_args(interp, tests[id].name, args, names, (size_t)wants, &arg))
         return -1;
-    return wants ? with_arg(run, test, tests[id].op, in, arg, out)
-                 : plain(run, test, in, out);
+    return wants ? run_test_with_arg(interp, test, tests[id].op, in, arg, out)
+                 : run_plain_test(interp, test, in, out);
 }

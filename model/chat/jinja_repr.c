@@ -11,7 +11,7 @@
 
 /* The shortest digits that read back to the same double, laid out as Python
  * does: plain from 1e-4 up to 1e16, with an exponent elsewhere. */
-void xm_jreal_text(double value, char out[XM_J_REAL])
+void xm_jformat_real(double value, char out[XM_J_REAL])
 {
     if (!isfinite(value)) {
         (void)snprintf(out, XM_J_REAL, "%s",
@@ -66,8 +66,8 @@ void xm_jreal_text(double value, char out[XM_J_REAL])
     *end = 0;
 }
 
-static void repr_char(uint32_t code, const char *text, int size, char quote,
-                      xr_str *out)
+static void write_char_repr(uint32_t code, const char *text, int size,
+                            char quote, xr_str *out)
 {
     if (code == (uint32_t)quote || code == '\\')
         xr_str_printf(out, "\\%c", (char)code);
@@ -77,7 +77,7 @@ static void repr_char(uint32_t code, const char *text, int size, char quote,
         xr_str_puts(out, "\\r");
     else if (code == '\t')
         xr_str_puts(out, "\\t");
-    else if (xm_jprintable(code))
+    else if (xm_jis_printable(code))
         xr_str_append(out, text, (size_t)size);
     else if (code < 0x100)
         xr_str_printf(out, "\\x%02x", (unsigned)code);
@@ -87,7 +87,7 @@ static void repr_char(uint32_t code, const char *text, int size, char quote,
         xr_str_printf(out, "\\U%08x", (unsigned)code);
 }
 
-static void repr_text(const xm_jstr *str, xr_str *out)
+static void write_text_repr(const xm_jstr *str, xr_str *out)
 {
     char quote =
         memchr(str->text, '\'', str->size) && !memchr(str->text, '"', str->size)
@@ -102,52 +102,54 @@ static void repr_text(const xm_jstr *str, xr_str *out)
             code = (unsigned char)*at;
             size = 1;
         }
-        repr_char(code, at, size, quote, out);
+        write_char_repr(code, at, size, quote, out);
         at += size;
     }
     xr_str_append(out, &quote, 1);
 }
 
-static int repr_items(xm_jrun *run, const xm_jlist *list, xr_str *out)
+static int write_items_repr(xm_jinterp *interp, const xm_jlist *list,
+                            xr_str *out)
 {
     for (size_t i = 0; i < list->count; i++) {
         if (i)
             xr_str_puts(out, ", ");
-        if (xm_jrepr(run, list->at[i], out))
+        if (xm_jappend_repr(interp, list->at[i], out))
             return -1;
     }
     return 0;
 }
 
-static int repr_dict(xm_jrun *run, const xm_jdict *dict, xr_str *out)
+static int write_dict_repr(xm_jinterp *interp, const xm_jdict *dict,
+                           xr_str *out)
 {
     xr_str_puts(out, "{");
     for (size_t i = 0; i < dict->count; i++) {
         if (i)
             xr_str_puts(out, ", ");
-        if (xm_jrepr(run, dict->at[i].key, out))
+        if (xm_jappend_repr(interp, dict->at[i].key, out))
             return -1;
         xr_str_puts(out, ": ");
-        if (xm_jrepr(run, dict->at[i].value, out))
+        if (xm_jappend_repr(interp, dict->at[i].value, out))
             return -1;
     }
     xr_str_puts(out, "}");
     return 0;
 }
 
-static int repr_view(xm_jrun *run, xm_jv value, xr_str *out)
+static int write_view_repr(xm_jinterp *interp, xm_jvalue value, xr_str *out)
 {
     xm_jlist items;
-    if (xm_jitems(run, value, &items))
+    if (xm_jread_items(interp, value, &items))
         return -1;
-    xr_str_printf(out, "%s([", xm_jtypename(value));
-    if (repr_items(run, &items, out))
+    xr_str_printf(out, "%s([", xm_jtype_name(value));
+    if (write_items_repr(interp, &items, out))
         return -1;
     xr_str_puts(out, "])");
     return 0;
 }
 
-static void repr_range(const xm_jrange *range, xr_str *out)
+static void write_range_repr(const xm_jrange *range, xr_str *out)
 {
     xr_str_printf(out, "range(%lld, %lld", (long long)range->start,
                   (long long)range->stop);
@@ -156,17 +158,17 @@ static void repr_range(const xm_jrange *range, xr_str *out)
     xr_str_puts(out, ")");
 }
 
-static int repr_other(xm_jrun *run, xm_jv value, xr_str *out)
+static int write_object_repr(xm_jinterp *interp, xm_jvalue value, xr_str *out)
 {
     switch ((enum xm_jkind)value.kind) {
     case XM_J_NS:
         xr_str_puts(out, "<Namespace ");
-        if (repr_dict(run, value.u.dict, out))
+        if (write_dict_repr(interp, value.u.dict, out))
             return -1;
         xr_str_puts(out, ">");
         return 0;
     case XM_J_MACRO: {
-        const xm_jn *node = value.u.macro->node;
+        const xm_jnode *node = value.u.macro->node;
         if (!node->value.kind)
             xr_str_puts(out, "<Macro anonymous>");
         else
@@ -178,12 +180,12 @@ static int repr_other(xm_jrun *run, xm_jv value, xr_str *out)
                       value.u.loop->items.count);
         return 0;
     default:
-        xr_str_printf(out, "<%s object>", xm_jtypename(value));
+        xr_str_printf(out, "<%s object>", xm_jtype_name(value));
         return 0;
     }
 }
 
-static int repr_one(xm_jrun *run, xm_jv value, xr_str *out)
+static int write_value_repr(xm_jinterp *interp, xm_jvalue value, xr_str *out)
 {
     char real[XM_J_REAL];
     switch ((enum xm_jkind)value.kind) {
@@ -201,19 +203,19 @@ static int repr_one(xm_jrun *run, xm_jv value, xr_str *out)
         xr_str_printf(out, "%lld", (long long)value.u.i);
         return 0;
     case XM_J_FLOAT:
-        xm_jreal_text(value.u.f, real);
+        xm_jformat_real(value.u.f, real);
         xr_str_puts(out, real);
         return 0;
     case XM_J_STR:
         xr_str_puts(out, value.markup ? "Markup(" : "");
-        repr_text(value.u.str, out);
+        write_text_repr(value.u.str, out);
         xr_str_puts(out, value.markup ? ")" : "");
-        return xm_jwork(run, value.u.str->size / 8);
+        return xm_jcount_work(interp, value.u.str->size / 8);
     case XM_J_LIST:
     case XM_J_TUPLE: {
         int tuple = value.kind == XM_J_TUPLE;
         xr_str_puts(out, tuple ? "(" : "[");
-        if (repr_items(run, value.u.list, out))
+        if (write_items_repr(interp, value.u.list, out))
             return -1;
         if (tuple && value.u.list->count == 1)
             xr_str_puts(out, ",");
@@ -221,40 +223,41 @@ static int repr_one(xm_jrun *run, xm_jv value, xr_str *out)
         return 0;
     }
     case XM_J_DICT:
-        return repr_dict(run, value.u.dict, out);
+        return write_dict_repr(interp, value.u.dict, out);
     case XM_J_VIEW:
-        return repr_view(run, value, out);
+        return write_view_repr(interp, value, out);
     case XM_J_RANGE:
-        repr_range(value.u.range, out);
+        write_range_repr(value.u.range, out);
         return 0;
     default:
-        return repr_other(run, value, out);
+        return write_object_repr(interp, value, out);
     }
 }
 
-int xm_jrepr(xm_jrun *run, xm_jv value, xr_str *out)
+int xm_jappend_repr(xm_jinterp *interp, xm_jvalue value, xr_str *out)
 {
-    if (xm_jwork(run, 2) || xm_jenter(run))
+    if (xm_jcount_work(interp, 2) || xm_jenter_level(interp))
         return -1;
-    int status = repr_one(run, value, out);
-    xm_jleave(run);
+    int status = write_value_repr(interp, value, out);
+    xm_jleave_level(interp);
     if (!status && out->size > XM_CHAT_MAX_MEMORY)
-        return xm_jfail(run, "the template needs more than %zu MiB of memory",
+        return xm_jfail(interp,
+                        "the template needs more than %zu MiB of memory",
                         XM_CHAT_MAX_MEMORY >> 20);
     return status;
 }
 
-int xm_jprint(xm_jrun *run, xm_jv value, xr_str *out)
+int xm_jappend_str(xm_jinterp *interp, xm_jvalue value, xr_str *out)
 {
     if (value.kind == XM_J_UNDEF || value.kind == XM_J_MISSING)
         return 0;
     if (value.kind != XM_J_STR)
-        return xm_jrepr(run, value, out);
+        return xm_jappend_repr(interp, value, out);
     xr_str_append(out, value.u.str->text, value.u.str->size);
-    return xm_jwork(run, value.u.str->size / 32);
+    return xm_jcount_work(interp, value.u.str->size / 32);
 }
 
-int xm_jstr_of(xm_jrun *run, xm_jv value, xm_jv *out)
+int xm_jto_str(xm_jinterp *interp, xm_jvalue value, xm_jvalue *out)
 {
     if (value.kind == XM_J_STR) {
         *out = value;
@@ -262,24 +265,24 @@ int xm_jstr_of(xm_jrun *run, xm_jv value, xm_jv *out)
         return 0;
     }
     xr_str text = { 0 };
-    if (xm_jprint(run, value, &text)) {
+    if (xm_jappend_str(interp, value, &text)) {
         xr_str_free(&text);
         return -1;
     }
-    return xm_jtext(run, &text, out);
+    return xm_jstr_take(interp, &text, out);
 }
 
-int xm_jrepr_of(xm_jrun *run, xm_jv value, xm_jv *out)
+int xm_jto_repr(xm_jinterp *interp, xm_jvalue value, xm_jvalue *out)
 {
     xr_str text = { 0 };
-    if (xm_jrepr(run, value, &text)) {
+    if (xm_jappend_repr(interp, value, &text)) {
         xr_str_free(&text);
         return -1;
     }
-    return xm_jtext(run, &text, out);
+    return xm_jstr_take(interp, &text, out);
 }
 
-void xm_jescape(const xm_jstr *str, xr_str *out)
+void xm_jappend_escaped(const xm_jstr *str, xr_str *out)
 {
     for (size_t i = 0; i < str->size; i++) {
         switch (str->text[i]) {

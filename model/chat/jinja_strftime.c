@@ -26,13 +26,13 @@ struct date {
     int yearday; /* from 1 */
 };
 
-static int leap(int64_t year)
+static int is_leap_year(int64_t year)
 {
     return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
 }
 
 /* The calendar counts from March in eras of 400 years. */
-static void date_of(int64_t stamp, struct date *out)
+static void compute_date(int64_t stamp, struct date *out)
 {
     int64_t days = stamp / 86400;
     int64_t rest = stamp % 86400;
@@ -57,12 +57,13 @@ static void date_of(int64_t stamp, struct date *out)
     out->weekday = (int)(((days + 4) % 7 + 7) % 7);
     static const int before[] = { 0,   31,  59,  90,  120, 151,
                                   181, 212, 243, 273, 304, 334 };
-    out->yearday =
-        before[out->month - 1] + out->day + (out->month > 2 && leap(out->year));
+    out->yearday = before[out->month - 1] + out->day +
+                   (out->month > 2 && is_leap_year(out->year));
 }
 
 /* `flag` of glibc: '-' no padding, '_' spaces, '0' zeros. */
-static void number(xr_str *out, int64_t value, int width, char flag, char pad)
+static void write_number(xr_str *out, int64_t value, int width, char flag,
+                         char pad)
 {
     if (flag == '-')
         xr_str_printf(out, "%lld", (long long)value);
@@ -72,7 +73,7 @@ static void number(xr_str *out, int64_t value, int width, char flag, char pad)
         xr_str_printf(out, "%0*lld", width, (long long)value);
 }
 
-static int iso_weeks(int64_t year)
+static int count_iso_weeks(int64_t year)
 {
     int64_t last = year - 1;
     int64_t first_day = (year + year / 4 - year / 100 + year / 400) % 7;
@@ -81,67 +82,70 @@ static int iso_weeks(int64_t year)
 }
 
 /* Week and year of ISO 8601. */
-static int iso_week(const struct date *d, int64_t *year)
+static int get_iso_week(const struct date *d, int64_t *year)
 {
     int weekday = d->weekday ? d->weekday : 7;
     int week = (d->yearday - weekday + 10) / 7;
     *year = d->year;
     if (week < 1) {
         (*year)--;
-        return iso_weeks(*year);
+        return count_iso_weeks(*year);
     }
-    if (week > iso_weeks(d->year)) {
+    if (week > count_iso_weeks(d->year)) {
         (*year)++;
         return 1;
     }
     return week;
 }
 
-static void field(xr_str *out, const struct date *d, char what, char flag);
+static void write_field(xr_str *out, const struct date *d, char what,
+                        char flag);
 
-static void composed(xr_str *out, const struct date *d, const char *format)
+static void write_composed(xr_str *out, const struct date *d,
+                           const char *format)
 {
     for (; *format; format++) {
         if (*format == '%')
-            field(out, d, *++format, 0);
+            write_field(out, d, *++format, 0);
         else
             xr_str_append(out, format, 1);
     }
 }
 
-static int week_field(xr_str *out, const struct date *d, char what, char flag)
+static int write_week_field(xr_str *out, const struct date *d, char what,
+                            char flag)
 {
     int64_t year;
-    int week = iso_week(d, &year);
+    int week = get_iso_week(d, &year);
     int monday = (d->weekday + 6) % 7;
     switch (what) {
     case 'U':
-        number(out, (d->yearday + 6 - d->weekday) / 7, 2, flag, '0');
+        write_number(out, (d->yearday + 6 - d->weekday) / 7, 2, flag, '0');
         return 1;
     case 'W':
-        number(out, (d->yearday + 6 - monday) / 7, 2, flag, '0');
+        write_number(out, (d->yearday + 6 - monday) / 7, 2, flag, '0');
         return 1;
     case 'V':
-        number(out, week, 2, flag, '0');
+        write_number(out, week, 2, flag, '0');
         return 1;
     case 'G':
-        number(out, year, 4, flag, '0');
+        write_number(out, year, 4, flag, '0');
         return 1;
     case 'g':
-        number(out, year % 100, 2, flag, '0');
+        write_number(out, year % 100, 2, flag, '0');
         return 1;
     case 'u':
-        number(out, d->weekday ? d->weekday : 7, 1, flag, '0');
+        write_number(out, d->weekday ? d->weekday : 7, 1, flag, '0');
         return 1;
     case 'w':
-        number(out, d->weekday, 1, flag, '0');
+        write_number(out, d->weekday, 1, flag, '0');
         return 1;
     default:
         return 0;
     }
 }
 
-static int text_field(xr_str *out, const struct date *d, char what)
+static int write_text_field(xr_str *out, const struct date *d, char what)
 {
     const char *day = day_names[d->weekday];
     const char *month = month_names[d->month - 1];
@@ -166,24 +170,24 @@ static int text_field(xr_str *out, const struct date *d, char what)
         xr_str_puts(out, d->hour < 12 ? "am" : "pm");
         return 1;
     case 'c':
-        composed(out, d, "%a %b %e %H:%M:%S %Y");
+        write_composed(out, d, "%a %b %e %H:%M:%S %Y");
         return 1;
     case 'x':
     case 'D':
-        composed(out, d, "%m/%d/%y");
+        write_composed(out, d, "%m/%d/%y");
         return 1;
     case 'X':
     case 'T':
-        composed(out, d, "%H:%M:%S");
+        write_composed(out, d, "%H:%M:%S");
         return 1;
     case 'F':
-        composed(out, d, "%Y-%m-%d");
+        write_composed(out, d, "%Y-%m-%d");
         return 1;
     case 'R':
-        composed(out, d, "%H:%M");
+        write_composed(out, d, "%H:%M");
         return 1;
     case 'r':
-        composed(out, d, "%I:%M:%S %p");
+        write_composed(out, d, "%I:%M:%S %p");
         return 1;
     case 'n':
         xr_str_puts(out, "\n");
@@ -203,53 +207,53 @@ static int text_field(xr_str *out, const struct date *d, char what)
     }
 }
 
-static void field(xr_str *out, const struct date *d, char what, char flag)
+static void write_field(xr_str *out, const struct date *d, char what, char flag)
 {
     int hour = d->hour % 12 ? d->hour % 12 : 12;
-    if (text_field(out, d, what) || week_field(out, d, what, flag))
+    if (write_text_field(out, d, what) || write_week_field(out, d, what, flag))
         return;
     switch (what) {
     case 'Y':
-        number(out, d->year, 1, flag, '0');
+        write_number(out, d->year, 1, flag, '0');
         return;
     case 'C':
-        number(out, d->year / 100, 2, flag, '0');
+        write_number(out, d->year / 100, 2, flag, '0');
         return;
     case 'y':
-        number(out, d->year % 100, 2, flag, '0');
+        write_number(out, d->year % 100, 2, flag, '0');
         return;
     case 'm':
-        number(out, d->month, 2, flag, '0');
+        write_number(out, d->month, 2, flag, '0');
         return;
     case 'd':
-        number(out, d->day, 2, flag, '0');
+        write_number(out, d->day, 2, flag, '0');
         return;
     case 'e':
-        number(out, d->day, 2, flag, ' ');
+        write_number(out, d->day, 2, flag, ' ');
         return;
     case 'H':
-        number(out, d->hour, 2, flag, '0');
+        write_number(out, d->hour, 2, flag, '0');
         return;
     case 'k':
-        number(out, d->hour, 2, flag, ' ');
+        write_number(out, d->hour, 2, flag, ' ');
         return;
     case 'I':
-        number(out, hour, 2, flag, '0');
+        write_number(out, hour, 2, flag, '0');
         return;
     case 'l':
-        number(out, hour, 2, flag, ' ');
+        write_number(out, hour, 2, flag, ' ');
         return;
     case 'j':
-        number(out, d->yearday, 3, flag, '0');
+        write_number(out, d->yearday, 3, flag, '0');
         return;
     case 'M':
-        number(out, d->minute, 2, flag, '0');
+        write_number(out, d->minute, 2, flag, '0');
         return;
     case 'S':
-        number(out, d->second, 2, flag, '0');
+        write_number(out, d->second, 2, flag, '0');
         return;
     case 's':
-        number(out, d->stamp, 1, flag, '0');
+        write_number(out, d->stamp, 1, flag, '0');
         return;
     default:
         xr_str_puts(out, "%");
@@ -259,16 +263,16 @@ static void field(xr_str *out, const struct date *d, char what, char flag)
     }
 }
 
-int xm_jstrftime(xm_jrun *run, const xm_jstr *format, xm_jv *out)
+int xm_jstrftime(xm_jinterp *interp, const xm_jstr *format, xm_jvalue *out)
 {
     struct date date;
     xr_str text = { 0 };
     const char *end = format->text + format->size;
-    if (run->now < -62135596800 || run->now > 253402300799)
-        return xm_jfail(run, "strftime_now: the year is not in 1..9999");
-    if (xm_jwork(run, format->size))
+    if (interp->now < -62135596800 || interp->now > 253402300799)
+        return xm_jfail(interp, "strftime_now: the year is not in 1..9999");
+    if (xm_jcount_work(interp, format->size))
         return -1;
-    date_of(run->now, &date);
+    compute_date(interp->now, &date);
     for (const char *at = format->text; at < end; at++) {
         if (*at != '%' || at + 1 == end) {
             xr_str_append(&text, at, 1);
@@ -278,7 +282,7 @@ int xm_jstrftime(xm_jrun *run, const xm_jstr *format, xm_jv *out)
         at++;
         if (at + 1 < end && (*at == '-' || *at == '_' || *at == '0'))
             flag = *at++;
-        field(&text, &date, *at, flag);
+        write_field(&text, &date, *at, flag);
     }
-    return xm_jtext(run, &text, out);
+    return xm_jstr_take(interp, &text, out);
 }

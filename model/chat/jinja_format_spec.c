@@ -17,7 +17,7 @@ static int is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static const char *digits(const char *at, const char *end, int *out)
+static const char *read_digits(const char *at, const char *end, int *out)
 {
     int value = 0;
     for (; at < end && is_digit(*at); at++)
@@ -26,7 +26,7 @@ static const char *digits(const char *at, const char *end, int *out)
     return at;
 }
 
-int xm_jspec_read(xm_jrun *run, const char *at, size_t size,
+int xm_jspec_read(xm_jinterp *interp, const char *at, size_t size,
                   struct xm_jspec *out)
 {
     const char *end = at + size;
@@ -55,51 +55,54 @@ int xm_jspec_read(xm_jrun *run, const char *at, size_t size,
         }
         at++;
     }
-    at = digits(at, end, &out->width);
+    at = read_digits(at, end, &out->width);
     if (at < end && (*at == ',' || *at == '_'))
         out->group = *at++;
     if (at < end && *at == '.') {
         if (at + 1 == end || !is_digit(at[1]))
-            return xm_jfail(run, "a format specification lacks its precision");
-        at = digits(at + 1, end, &out->precision);
+            return xm_jfail(interp,
+                            "a format specification lacks its precision");
+        at = read_digits(at + 1, end, &out->precision);
     }
     if (at < end)
         out->type = *at++;
     if (at < end || out->width > MAX_WIDTH || out->precision > MAX_DIGITS)
-        return xm_jfail(run, "invalid format specification");
+        return xm_jfail(interp, "invalid format specification");
     return 0;
 }
 
-static void pad(xr_str *out, const struct xm_jspec *spec, size_t count)
+static void write_padding(xr_str *out, const struct xm_jspec *spec,
+                          size_t count)
 {
     for (size_t i = 0; i < count; i++)
         xr_str_append(out, spec->fill, spec->fill_size);
 }
 
 /* `lead` characters (a sign, a prefix) stay in front of '=' padding. */
-static void aligned(const struct xm_jspec *spec, char preset, const char *text,
-                    size_t size, size_t lead, xr_str *out)
+static void write_aligned(const struct xm_jspec *spec, char preset,
+                          const char *text, size_t size, size_t lead,
+                          xr_str *out)
 {
     char align = spec->align ? spec->align : preset;
-    size_t chars = xm_jchars(text, size);
+    size_t chars = xm_jcount_chars(text, size);
     size_t width = (size_t)spec->width;
     size_t gap = width > chars ? width - chars : 0;
     size_t left = align == '<' ? 0 : align == '^' ? gap / 2 : gap;
     if (align == '=') {
         xr_str_append(out, text, lead);
-        pad(out, spec, gap);
+        write_padding(out, spec, gap);
         xr_str_append(out, text + lead, size - lead);
         return;
     }
-    pad(out, spec, left);
+    write_padding(out, spec, left);
     xr_str_append(out, text, size);
-    pad(out, spec, gap - left);
+    write_padding(out, spec, gap - left);
 }
 
 /* Separators every `step` digits of the whole part, counted from its end; with
  * zeros in front up to the width. */
-static void grouped(const struct xm_jspec *spec, const char *text, size_t lead,
-                    int step, xr_str *out)
+static void write_grouped(const struct xm_jspec *spec, const char *text,
+                          size_t lead, int step, xr_str *out)
 {
     size_t whole = lead;
     while (text[whole] && strchr("0123456789abcdefABCDEF", text[whole]))
@@ -123,17 +126,17 @@ static void grouped(const struct xm_jspec *spec, const char *text, size_t lead,
     xr_str_puts(out, text + whole);
 }
 
-static void number(const struct xm_jspec *spec, const char *text, size_t lead,
-                   xr_str *out)
+static void write_number(const struct xm_jspec *spec, const char *text,
+                         size_t lead, xr_str *out)
 {
     if (!spec->group) {
-        aligned(spec, '>', text, strlen(text), lead, out);
+        write_aligned(spec, '>', text, strlen(text), lead, out);
         return;
     }
     xr_str made = { 0 };
     int based = spec->type && strchr("boxX", spec->type) != NULL;
-    grouped(spec, text, lead, based ? 4 : 3, &made);
-    aligned(spec, '>', xr_str_text(&made), made.size, lead, out);
+    write_grouped(spec, text, lead, based ? 4 : 3, &made);
+    write_aligned(spec, '>', xr_str_text(&made), made.size, lead, out);
     out->failed |= made.failed;
     xr_str_free(&made);
 }
@@ -146,7 +149,8 @@ static size_t put_sign(char *out, int minus, char sign)
     return 1;
 }
 
-static void int_digits(uint64_t value, unsigned base, int upper, char *out)
+static void write_int_digits(uint64_t value, unsigned base, int upper,
+                             char *out)
 {
     char back[72];
     size_t count = 0;
@@ -159,7 +163,7 @@ static void int_digits(uint64_t value, unsigned base, int upper, char *out)
     *out = 0;
 }
 
-int xm_jspec_int(xm_jrun *run, const struct xm_jspec *spec, int64_t value,
+int xm_jspec_int(xm_jinterp *interp, const struct xm_jspec *spec, int64_t value,
                  xr_str *out)
 {
     char text[100];
@@ -168,14 +172,14 @@ int xm_jspec_int(xm_jrun *run, const struct xm_jspec *spec, int64_t value,
                     : spec->type == 'x' || spec->type == 'X' ? 16
                                                              : 10;
     if (spec->precision >= 0)
-        return xm_jfail(run,
+        return xm_jfail(interp,
                         "precision not allowed in integer format specifier");
     if (spec->type == 'c') {
         if (value < 0 || value > 0x10FFFF ||
             (value >= 0xD800 && value < 0xE000))
-            return xm_jfail(run, "%%c arg not in range(0x110000)");
+            return xm_jfail(interp, "%%c arg not in range(0x110000)");
         int size = xr_utf8_encode((uint32_t)value, text);
-        aligned(spec, '<', text, (size_t)size, 0, out);
+        write_aligned(spec, '<', text, (size_t)size, 0, out);
         return 0;
     }
     size_t lead = put_sign(text, value < 0, spec->sign);
@@ -184,19 +188,19 @@ int xm_jspec_int(xm_jrun *run, const struct xm_jspec *spec, int64_t value,
         text[lead++] = spec->type;
     }
     uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    int_digits(size, base, spec->type == 'X', text + lead);
-    number(spec, text, lead, out);
+    write_int_digits(size, base, spec->type == 'X', text + lead);
+    write_number(spec, text, lead, out);
     return 0;
 }
 
-static void real_text(const struct xm_jspec *spec, double value, char *out,
-                      size_t cap)
+static void write_real_text(const struct xm_jspec *spec, double value,
+                            char *out, size_t cap)
 {
     int digit = spec->precision;
     char type = spec->type;
     if (!type && digit < 0) {
         char real[XM_J_REAL];
-        xm_jreal_text(value, real);
+        xm_jformat_real(value, real);
         (void)snprintf(out, cap, "%s", real);
         return;
     }
@@ -222,35 +226,35 @@ void xm_jspec_real(const struct xm_jspec *spec, double value, xr_str *out)
     char text[400 + MAX_DIGITS];
     int minus = signbit(value) && !isnan(value);
     size_t lead = put_sign(text, minus, spec->sign);
-    real_text(spec, fabs(value), text + lead, sizeof text - lead);
-    number(spec, text, lead, out);
+    write_real_text(spec, fabs(value), text + lead, sizeof text - lead);
+    write_number(spec, text, lead, out);
 }
 
 void xm_jspec_text(const struct xm_jspec *spec, const xm_jstr *str, xr_str *out)
 {
     size_t size = str->size;
     if (spec->precision >= 0)
-        size = xm_joffset(str, (size_t)spec->precision);
-    aligned(spec, '<', str->text, size, 0, out);
+        size = xm_jchar_offset(str, (size_t)spec->precision);
+    write_aligned(spec, '<', str->text, size, 0, out);
 }
 
-int xm_jspec_write(xm_jrun *run, xm_jv value, const struct xm_jspec *spec,
-                   int plain, xr_str *out)
+int xm_jspec_write(xm_jinterp *interp, xm_jvalue value,
+                   const struct xm_jspec *spec, int plain, xr_str *out)
 {
     char type = spec->type;
     if (plain || value.kind == XM_J_UNDEF)
-        return xm_jprint(run, value, out);
+        return xm_jappend_str(interp, value, out);
     if (value.kind == XM_J_STR && (!type || type == 's') && !spec->group) {
         xm_jspec_text(spec, value.u.str, out);
         return 0;
     }
     int whole = value.kind == XM_J_INT || value.kind == XM_J_BOOL;
     if (whole && (!type || strchr("bcdnoxX", type)))
-        return xm_jspec_int(run, spec, value.u.i, out);
+        return xm_jspec_int(interp, spec, value.u.i, out);
     if (xm_jis_number(value) && (!type || strchr("eEfFgGn%", type))) {
-        xm_jspec_real(spec, xm_jreal(value), out);
+        xm_jspec_real(spec, xm_jto_real(value), out);
         return 0;
     }
-    return xm_jfail(run, "the format specification does not fit '%s'",
-                    xm_jtypename(value));
+    return xm_jfail(interp, "the format specification does not fit '%s'",
+                    xm_jtype_name(value));
 }

@@ -2,8 +2,8 @@
  *
  * What a chat template is made of, for the files of this folder.
  */
-#ifndef XM_CHAT_OWN_H
-#define XM_CHAT_OWN_H
+#ifndef XM_CHAT_INTERNAL_H
+#define XM_CHAT_INTERNAL_H
 
 #include "model/chat/jinja.h"
 
