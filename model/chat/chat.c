@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chat templates: compilation and rendering.
+ * Compiles chat templates and renders messages with them.
  */
 #include "model/chat/chat.h"
 
@@ -65,7 +65,7 @@ static xray_status compile_template(const char *source, size_t size,
 {
     if (size > XM_CHAT_MAX_SOURCE)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: a chat template of more than %zu bytes", where,
+                       "%s: the chat template has more than %zu bytes", where,
                        XM_CHAT_MAX_SOURCE);
     if (!is_valid_utf8(source, size))
         return xr_fail(err, XRAY_E_CONFIG, "%s: the chat template is not UTF-8",
@@ -133,8 +133,8 @@ static const xm_jtemplate *choose_template(const xm_chat *chat,
     return &chat->named[0].tmpl;
 }
 
-/* A reasoning text goes by several names; the templates find it under
- * reasoning_content and thinking, as transformers has it. */
+/* Copies a message's reasoning text, which has several names in data, to the
+ * keys reasoning_content and thinking, as transformers does. */
 static int alias_reasoning(xm_jinterp *interp, xm_jvalue *message)
 {
     static const char *const names[] = { "reasoning_content", "thinking",
@@ -179,8 +179,8 @@ static int read_messages(xm_jinterp *interp, const cJSON *json, xm_jvalue *out)
     return 0;
 }
 
-/* The text that is to be continued: the content, or its last part that has a
- * text. NULL when there is none. */
+/* Returns the text to continue: the content, or the text of its last part that
+ * has one. NULL if there is none. */
 static xm_jvalue *find_last_text(xm_jvalue *message)
 {
     xm_jentry *entry = xm_jdict_find(message->u.dict, "content");
@@ -199,7 +199,8 @@ static xm_jvalue *find_last_text(xm_jvalue *message)
     return NULL;
 }
 
-/* Marks the end of the last message's text. */
+/* Appends a tag to the text of the last message, so that its end can be found
+ * in the rendered text. */
 static int tag_last_message(xm_jinterp *interp, const xm_jlist *messages,
                             xm_jvalue *out)
 {
@@ -217,7 +218,7 @@ static int tag_last_message(xm_jinterp *interp, const xm_jlist *messages,
     return xm_jstr_take(interp, &tagged, text);
 }
 
-/* Cuts the text behind the last message, where the tag is. */
+/* Cuts the rendered text after the last message, at the tag. */
 static int cut_after_tag(xm_jinterp *interp, xm_jvalue message,
                          xm_chat_text *out)
 {
@@ -235,7 +236,7 @@ static int cut_after_tag(xm_jinterp *interp, xm_jvalue message,
     if (at == SIZE_MAX || found == SIZE_MAX) {
         interp->line = 0;
         return xm_jfail(interp, "continue_final_message: the template does not "
-                                "write the last message as it is");
+                                "write the last message unchanged");
     }
     int whole =
         text->size - at > bare.size && text->data[at + bare.size] == ' ';
@@ -297,8 +298,9 @@ static int render_template(xm_jinterp *interp, const xm_chat *chat,
         return -1;
     if (call->continue_final_message) {
         if (call->add_generation_prompt)
-            return xm_jfail(interp, "continue_final_message does not go with "
-                                    "add_generation_prompt");
+            return xm_jfail(interp,
+                            "continue_final_message cannot be combined with "
+                            "add_generation_prompt");
         if (tag_last_message(interp, messages.u.list, &last))
             return -1;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a chat template is made of, for the files of this folder.
+ * The compiled templates of a model, as the files of this folder see them.
  */
 #ifndef XM_CHAT_INTERNAL_H
 #define XM_CHAT_INTERNAL_H
@@ -13,10 +13,10 @@ struct xm_chat {
         xm_jtemplate tmpl;
     } * named;
     size_t count;
-    cJSON *special; /* the special tokens by name, or NULL */
+    cJSON *special; /* values of the special tokens by name, or NULL */
 };
 
-/* Compiles one more template of `chat`. */
+/* Compiles a further template and adds it to `chat`. */
 xray_status xm_chat_add(xm_chat *chat, const char *name, const char *source,
                         size_t size, const char *where, xr_err *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The chat template of a model directory, with its special tokens.
+ * Finds the chat template of a model directory, and its special tokens.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #include "core/base/file_format.h"
 #include "model/chat/chat_internal.h"
 
-/* The templates that a directory has, as they are found. */
+/* The state of collecting a directory's templates. */
 struct opening {
     const char *dir;
-    const char *name; /* the one that is wanted, or NULL */
+    const char *name; /* the only one wanted, or NULL */
     xr_err *err;
     xm_chat *chat;
 };
@@ -27,7 +27,7 @@ static xray_status add_template(struct opening *o, const char *name,
                        strlen(source), where, o->err);
 }
 
-/* A text, or a list of {name, template}. */
+/* Adds "chat_template": a text, or a list of {name, template}. */
 static xray_status add_json_templates(struct opening *o, const cJSON *value,
                                       const char *path)
 {
@@ -54,7 +54,7 @@ static xray_status add_json_templates(struct opening *o, const cJSON *value,
     return XRAY_OK;
 }
 
-/* *out stays NULL when the file is not there. */
+/* Reads a JSON file. *out stays NULL if the file does not exist. */
 static xray_status read_json_file(struct opening *o, const char *name,
                                   char *path, cJSON **out)
 {
@@ -67,8 +67,8 @@ static xray_status read_json_file(struct opening *o, const char *name,
     return status;
 }
 
-/* The tokens of a file that are not known yet: texts, or objects with a
- * "content". */
+/* Adds the special tokens of a file, unless an earlier file named them. They
+ * are texts, or objects with "content". */
 static xray_status add_special_tokens(struct opening *o, const cJSON *config)
 {
     static const char *const names[] = { "bos_token", "eos_token", "unk_token",
@@ -131,7 +131,8 @@ static xray_status read_config_file(struct opening *o, const char *file,
     return status;
 }
 
-/* Reads a template's text; a file of another format is no template. */
+/* Reads a template file, after a check that it is not a file of another
+ * format. */
 static xray_status read_template_file(const char *path, xm_chat *chat,
                                       const char *name, xr_err *err)
 {
@@ -161,15 +162,16 @@ static xray_status open_jinja_file(struct opening *o, const char *file,
                               o->err);
 }
 
-/* Where transformers keeps more than one template as files. */
+/* Reads a named template from the folder in which transformers keeps further
+ * ones. */
 static xray_status open_named_file(struct opening *o)
 {
     char file[256];
     const char *name = o->name ? o->name : "tool_use";
     if (strchr(name, '/') || strlen(name) > 128)
         return xr_fail(o->err, XRAY_E_ARG,
-                       "%s: \"%.128s\" is no name of a chat template", o->dir,
-                       name);
+                       "%s: \"%.128s\" is not the name of a chat template",
+                       o->dir, name);
     (void)snprintf(file, sizeof file, "additional_chat_templates/%s.jinja",
                    name);
     return open_jinja_file(o, file, name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the Jinja interpreter share: values with Python's
- * semantics, the tree of a template, one rendering.
+ * The types and functions that the parts of the Jinja interpreter share: values
+ * with Python's semantics, the syntax tree of a template, and the state of a
+ * rendering.
  *
  * Functions that can fail return 0, or -1 with the message in interp->text.
  */
@@ -15,18 +16,19 @@
 #include "core/base/str.h"
 #include "model/chat/chat.h"
 
-/* Memory that lives as long as a template or a rendering. */
+/* Memory that is freed all at once, with its template or after a rendering. */
 typedef struct xm_jarena {
     struct xm_jchunk *head;
     size_t used;
     size_t limit;
 } xm_jarena;
-void *xm_jarena_alloc(xm_jarena *arena,
-                      size_t size); /* NULL: limit or memory */
+void *
+xm_jarena_alloc(xm_jarena *arena,
+                size_t size); /* NULL: beyond the limit, or out of memory */
 void xm_jarena_free(xm_jarena *arena);
 
 enum xm_jkind {
-    XM_J_MISSING, /* an argument or variable that is not there */
+    XM_J_MISSING, /* an argument or variable that was not given */
     XM_J_UNDEF,
     XM_J_NONE,
     XM_J_BOOL,
@@ -37,12 +39,12 @@ enum xm_jkind {
     XM_J_TUPLE,
     XM_J_DICT,
     XM_J_RANGE,
-    XM_J_ITER, /* Python's generators: read once, always true */
-    XM_J_VIEW, /* of a dict; sub: enum xm_jview */
+    XM_J_ITER, /* a Python generator: read once, always true */
+    XM_J_VIEW, /* view of a dict; sub: enum xm_jview */
     XM_J_NS,
     XM_J_MACRO,
     XM_J_FUNC,  /* sub: index of a global function */
-    XM_J_BOUND, /* a method with its object */
+    XM_J_BOUND, /* a method bound to its object */
     XM_J_LOOP,
     XM_J_CYCLER,
     XM_J_JOINER
@@ -57,7 +59,7 @@ typedef struct xm_jstr {
 
 typedef struct xm_jvalue {
     uint8_t kind;
-    uint8_t markup; /* a string that `safe` or `escape` marked */
+    uint8_t markup; /* a string marked by `safe` or `escape` */
     uint16_t sub;
     uint32_t reserved;
     union {
@@ -87,7 +89,7 @@ typedef struct xm_jentry {
     uint64_t hash;
 } xm_jentry;
 typedef struct xm_jdict {
-    xm_jentry *at; /* in the order of insertion */
+    xm_jentry *at; /* in order of insertion */
     size_t count;
     size_t cap;
 } xm_jdict;
@@ -101,10 +103,10 @@ typedef struct xm_jiter {
     xm_jlist items;
     size_t next;
 } xm_jiter;
-/* Why a value is undefined, for the message of whoever uses it. */
+/* Why a value is undefined, for the message when it is used. */
 typedef struct xm_jundef {
-    const char *hint; /* the whole message, or NULL */
-    xm_jvalue object; /* MISSING: a variable */
+    const char *hint; /* the complete message, or NULL */
+    xm_jvalue object; /* that lacks `name`; MISSING: `name` is a variable */
     xm_jvalue name;
 } xm_jundef;
 typedef struct xm_jbound {
@@ -117,7 +119,7 @@ typedef struct xm_jcycle {
     size_t next;
 } xm_jcycle;
 
-/* Arguments of a call. */
+/* The arguments of a call. */
 typedef struct xm_jargs {
     xm_jvalue *at;
     size_t count;
@@ -125,7 +127,7 @@ typedef struct xm_jargs {
     size_t named_count;
 } xm_jargs;
 
-/* The tree. */
+/* Types of nodes, with the members that each uses. */
 enum xm_jnode_type {
     XM_N_CONST,
     XM_N_NAME,    /* id */
@@ -168,7 +170,7 @@ enum xm_jnode_type {
     XM_N_KEYWORD /* value: the name; a */
 };
 #define XM_J_RECURSIVE 1u /* FOR */
-#define XM_J_CALLER 2u    /* MACRO: its body speaks of caller, ... */
+#define XM_J_CALLER 2u    /* MACRO: the body uses caller */
 #define XM_J_KWARGS 4u
 #define XM_J_VARARGS 8u
 
@@ -178,14 +180,14 @@ typedef struct xm_jnode {
     uint8_t op; /* token type */
     uint8_t reserved;
     uint32_t line;
-    uint32_t depth; /* of the tree below */
+    uint32_t depth; /* height of the tree below */
     uint32_t id;
     struct xm_jnode *a;
     struct xm_jnode *b;
     struct xm_jnode *c;
     struct xm_jnode *d;
     struct xm_jnode *e;
-    struct xm_jnode **list; /* positional arguments of a call */
+    struct xm_jnode **list; /* children, or positional arguments of a call */
     size_t count;
     struct xm_jnode **named; /* XM_N_KEYWORD */
     size_t named_count;
@@ -194,7 +196,7 @@ typedef struct xm_jnode {
     xm_jvalue value;
 } xm_jnode;
 
-/* One scope of variables. */
+/* A scope of variables. */
 typedef struct xm_jscope {
     struct xm_jscope *up;
     struct xm_jvar {
@@ -207,7 +209,7 @@ typedef struct xm_jscope {
 
 typedef struct xm_jmacro {
     const xm_jnode *node;
-    xm_jscope *scope; /* where it was defined */
+    xm_jscope *scope; /* in which it was defined */
 } xm_jmacro;
 
 typedef struct xm_jloop {
@@ -215,18 +217,18 @@ typedef struct xm_jloop {
     size_t at;
     size_t depth;
     xm_jvalue changed;    /* arguments of the last changed(), or MISSING */
-    const xm_jnode *node; /* of a recursive loop, else NULL */
-    xm_jscope *scope;     /* around a recursive loop */
+    const xm_jnode *node; /* of a recursive loop, otherwise NULL */
+    xm_jscope *scope;     /* that encloses a recursive loop */
 } xm_jloop;
 
-/* Names that every template has, by id. */
+/* Ids of the names that every template has. */
 enum { XM_J_ID_LOOP, XM_J_ID_CALLER, XM_J_ID_KWARGS, XM_J_ID_VARARGS };
 
-/* A template of a model. */
+/* A compiled template. */
 typedef struct xm_jtemplate {
     xm_jarena arena;
     xm_jnode *body;
-    const xm_jstr **names; /* of variables, by id */
+    const xm_jstr **names; /* names of variables, by id */
     size_t name_count;
     size_t name_cap;
     int has_generation;
@@ -235,7 +237,7 @@ typedef struct xm_jtemplate {
     size_t source_size;
 } xm_jtemplate;
 
-/* One compilation or rendering. */
+/* The state of one compilation or rendering. */
 typedef struct xm_jinterp {
     xm_jarena *arena;
     const xm_jtemplate *tmpl;
@@ -243,9 +245,9 @@ typedef struct xm_jinterp {
     uint32_t line;
     uint32_t depth;
     uint32_t calls;
-    uint32_t nest; /* buffers around the current output */
+    uint32_t nest; /* buffers that enclose the current output */
     uint64_t steps;
-    size_t mark;        /* bytes of the text when the outermost buffer began */
+    size_t mark;        /* size of the text when the outermost buffer began */
     xm_jvalue *globals; /* by name id */
     xm_jscope *scope;   /* NULL: top level */
     xm_chat_text *out;
@@ -253,11 +255,11 @@ typedef struct xm_jinterp {
 } xm_jinterp;
 
 XRAY_PRINTF(2, 3) int xm_jfail(xm_jinterp *interp, const char *fmt, ...);
-/* Counts work; -1 when the rendering has done too much. */
+/* Counts work; fails once the rendering has done too much. */
 int xm_jcount_work(xm_jinterp *interp, size_t units);
-/* Zeroed memory of the rendering; NULL with a message. */
+/* Returns zeroed memory of the arena, or NULL with a message. */
 void *xm_jalloc(xm_jinterp *interp, size_t count, size_t size);
-/* Around everything that recurses. */
+/* Brackets every recursion, so that its depth is bounded. */
 int xm_jenter_level(xm_jinterp *interp);
 static inline void xm_jleave_level(xm_jinterp *interp)
 {
@@ -269,17 +271,18 @@ int xm_jcompile(xm_jtemplate *tmpl, xm_jinterp *interp);
 
 /* jinja_eval.c, jinja_exec.c */
 int xm_jeval(xm_jinterp *interp, const xm_jnode *node, xm_jvalue *out);
-/* A chain of filters over `in`, or over its own base where that is NULL. */
+/* Evaluates a chain of filters on `in`, or on the chain's own base if `in` is
+ * NULL. */
 int xm_jeval_filters(xm_jinterp *interp, const xm_jnode *node,
                      const xm_jvalue *in, xm_jvalue *out);
 int xm_jeval_args(xm_jinterp *interp, const xm_jnode *node, xm_jargs *out);
 int xm_jexec(xm_jinterp *interp,
-             const xm_jnode *node); /* 1: break, 2: continue */
+             const xm_jnode *node); /* returns 1: break, 2: continue */
 int xm_jset_variable(xm_jinterp *interp, uint32_t id, xm_jvalue value);
-/* Between the two, output goes into *out instead of the text. */
+/* Output between these two calls goes into *out instead of the text. */
 size_t xm_jbuffer_begin(xm_jinterp *interp);
 int xm_jbuffer_end(xm_jinterp *interp, size_t mark, xm_jvalue *out);
-/* The loop over `items` of a for, within interp->scope. */
+/* Runs the for loop `node` over `items` inside interp->scope. */
 int xm_jexec_loop(xm_jinterp *interp, const xm_jnode *node, xm_jvalue items,
                   size_t depth);
 
@@ -288,16 +291,15 @@ int xm_jcall(xm_jinterp *interp, xm_jvalue callee, const xm_jargs *args,
              xm_jvalue *out);
 int xm_jcall_macro(xm_jinterp *interp, xm_jvalue callee, const xm_jargs *args,
                    xm_jvalue *out);
-xm_jvalue
-xm_jfind_function(const xm_jstr *name); /* MISSING when there is none */
-/* Fills out[0..max) from the arguments by position and name; what is not given
- * is MISSING. `names` ends with NULL. */
+xm_jvalue xm_jfind_function(const xm_jstr *name); /* MISSING: none */
+/* Fills `out`, one value per name, from the arguments by position and by name;
+ * values not given are MISSING. `names` ends with NULL. */
 int xm_jbind_args(xm_jinterp *interp, const char *what, const xm_jargs *args,
                   const char *const *names, size_t required, xm_jvalue *out);
 int xm_jfill_dict(xm_jinterp *interp, const xm_jargs *args, xm_jdict *out);
 
-/* jinja_filters.c, jinja_seq_filters.c, jinja_is_tests.c: index or -1 by name.
- */
+/* jinja_filters.c, jinja_seq_filters.c, jinja_is_tests.c. A lookup by name
+ * returns an index, or -1. */
 int xm_jfind_filter(const char *name, size_t size);
 int xm_jcall_filter(xm_jinterp *interp, int id, xm_jvalue in,
                     const xm_jargs *args, xm_jvalue *out);
@@ -325,8 +327,7 @@ enum xm_jseq {
 };
 int xm_jcall_seq_filter(xm_jinterp *interp, enum xm_jseq which, xm_jvalue in,
                         const xm_jargs *args, xm_jvalue *out);
-/* The filters that sort, and the getter they share: the value at a dotted path,
- * in lower case where `fold` is set. */
+/* The filters that compare items. */
 int xm_jcall_sort_filter(xm_jinterp *interp, enum xm_jseq which, xm_jvalue in,
                          const xm_jargs *args, xm_jvalue *out);
 int xm_jget_path(xm_jinterp *interp, xm_jvalue item, xm_jvalue path,
@@ -339,10 +340,10 @@ int xm_jcall_test(xm_jinterp *interp, int id, xm_jvalue in,
 int xm_jfind_method(xm_jvalue self, const xm_jstr *name); /* -1: none */
 int xm_jcall_method(xm_jinterp *interp, const xm_jbound *bound,
                     const xm_jargs *args, xm_jvalue *out);
-/* Why a method is no attribute of its own (it changes the object), or NULL. */
+/* Returns why a method of Python is refused here, or NULL. */
 const char *xm_jmethod_refused(xm_jvalue self, const xm_jstr *name);
 
-/* jinja_split.c; `parts`: partition. */
+/* jinja_split.c. `right`: rsplit; `parts`: partition. */
 int xm_jsplit_text(xm_jinterp *interp, const xm_jstr *str, const xm_jargs *args,
                    int right, int parts, xm_jvalue *out);
 
@@ -356,7 +357,7 @@ int xm_jorder_values(xm_jinterp *interp, const char *op, xm_jvalue a,
                      xm_jvalue b, int *out);
 int xm_jget_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
                  xm_jvalue *out);
-/* The attribute alone: no item of that name. */
+/* Only the attribute, without a fallback to an item of that name. */
 int xm_jget_own_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
                      xm_jvalue *out);
 int xm_jget_item(xm_jinterp *interp, xm_jvalue object, xm_jvalue key,
@@ -372,18 +373,19 @@ xm_jvalue xm_jbool(int value);
 xm_jvalue xm_jint(int64_t value);
 xm_jvalue xm_jfloat(double value);
 xm_jvalue xm_jvalue_of(enum xm_jkind kind);
-/* How much of a name a message shows: not all end with NUL. */
+/* The number of bytes of a name that a message shows. Names need not end with
+ * NUL. */
 static inline int xm_jshown_size(size_t size)
 {
     return (int)(size < 100 ? size : 100);
 }
 int xm_jstr_copy(xm_jinterp *interp, const char *text, size_t size,
                  xm_jvalue *out);
-/* The same without a copy: the text outlives the rendering. */
+/* The same without a copy: the text must outlive the rendering. */
 int xm_jstr_borrow(xm_jinterp *interp, const char *text, size_t size,
                    size_t chars, xm_jvalue *out);
 int xm_jstr_take(xm_jinterp *interp, xr_str *text,
-                 xm_jvalue *out); /* frees `text` */
+                 xm_jvalue *out); /* copies and frees `text` */
 int xm_jundef_new(xm_jinterp *interp, const char *hint, xm_jvalue object,
                   xm_jvalue name, xm_jvalue *out);
 int xm_jfail_undefined(xm_jinterp *interp, xm_jvalue value);
@@ -394,26 +396,26 @@ int xm_jiter_new(xm_jinterp *interp, xm_jlist items, xm_jvalue *out);
 int xm_jdict_new(xm_jinterp *interp, size_t cap, xm_jdict **out);
 int xm_jdict_put(xm_jinterp *interp, xm_jdict *dict, xm_jvalue key,
                  xm_jvalue value);
-/* The entry or NULL; an unhashable key is not there. */
+/* Returns the entry or NULL, also for an unhashable key. */
 xm_jentry *xm_jdict_get(xm_jinterp *interp, const xm_jdict *dict,
                         xm_jvalue key);
 xm_jentry *xm_jdict_find(const xm_jdict *dict, const char *name);
 int xm_jhash(xm_jinterp *interp, xm_jvalue value,
              uint64_t *out); /* -1: unhashable */
 int xm_jfail_unhashable(xm_jinterp *interp,
-                        xm_jvalue value); /* the message for it */
+                        xm_jvalue value); /* fails with its message */
 const char *xm_jtype_name(xm_jvalue value);
 int xm_jis_true(xm_jvalue value);
 int xm_jequal(xm_jinterp *interp, xm_jvalue a, xm_jvalue b, int *out);
-/* -1 without a message when the value has no length. */
+/* Returns -1 without a message if the value has no length. */
 int xm_jlength(xm_jvalue value, size_t *out);
-/* What a for loop visits; the items must not be changed. */
+/* The items that a for loop visits. They must not be changed. */
 int xm_jread_items(xm_jinterp *interp, xm_jvalue value, xm_jlist *out);
 int xm_jis_iterable(xm_jvalue value);
 int xm_jis_number(xm_jvalue value);  /* INT, FLOAT or BOOL */
 double xm_jto_real(xm_jvalue value); /* of a number */
 
-/* jinja_repr.c: Python's str() and repr(). */
+/* jinja_repr.c: Python's str() and repr(), appended or as a value. */
 int xm_jto_str(xm_jinterp *interp, xm_jvalue value, xm_jvalue *out);
 int xm_jappend_str(xm_jinterp *interp, xm_jvalue value, xr_str *out);
 int xm_jappend_repr(xm_jinterp *interp, xm_jvalue value, xr_str *out);
@@ -433,14 +435,15 @@ int xm_jformat_percent(xm_jinterp *interp, const xm_jstr *format,
 int xm_jformat_braces(xm_jinterp *interp, const xm_jstr *format,
                       const xm_jargs *args, xm_jvalue *out);
 
-/* jinja_text.c: strings as Python sees them. */
+/* jinja_text.c and jinja_case.c: strings as Python sees them. */
 int xm_jis_space(uint32_t code);
 int xm_jis_printable(uint32_t code);
 int xm_jis_word_char(uint32_t code); /* \w of a regular expression */
 size_t xm_jcount_chars(const char *text, size_t size);
-/* The byte where character `index` starts. */
+/* Returns the offset of character `index`. */
 size_t xm_jchar_offset(const xm_jstr *str, size_t index);
-/* Byte of the first (last: the last) `what` in text, or SIZE_MAX. */
+/* Set *out to the offset of the first, or last, `what` in a text; SIZE_MAX:
+ * none. */
 int xm_jfind_first(xm_jinterp *interp, const char *text, size_t size,
                    const xm_jstr *what, size_t *out);
 int xm_jfind_last(xm_jinterp *interp, const char *text, size_t size,
@@ -479,8 +482,8 @@ int xm_jsplit_lines(xm_jinterp *interp, const xm_jstr *str, int keep,
                     xm_jlist *out);
 int xm_jreplace_text(xm_jinterp *interp, const xm_jstr *in, const xm_jstr *from,
                      const xm_jstr *to, int64_t limit, xm_jvalue *out);
-/* int(text, base), float(text): 0, or -1 when the text is none; 1: an integer
- * beyond 64 bits. */
+/* int(text, base) and float(text): 0; -1: not a number; 1: an integer beyond 64
+ * bits. */
 int xm_jparse_int(const xm_jstr *str, int base, int64_t *out);
 int xm_jparse_real(const xm_jstr *str, double *out);
 

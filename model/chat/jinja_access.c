@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attributes, items and slices.
+ * Reads attributes, items and slices of values.
  */
 #include <string.h>
 
 #include "model/chat/jinja.h"
 
-/* The attributes that are neither methods nor items. 1: found. */
+/* Finds the attributes that are neither methods nor items; returns 1 if
+ * found. */
 static int find_special_attr(xm_jinterp *interp, xm_jvalue object,
                              const xm_jstr *name, xm_jvalue *out)
 {
@@ -72,7 +73,7 @@ static int find_loop_attr(xm_jinterp *interp, const xm_jloop *loop,
     return 0;
 }
 
-/* What Python's getattr gives: 1 found, 0 not, -1 error. */
+/* Python's getattr: 1 found, 0 not found, -1 error. */
 static int find_own_attr(xm_jinterp *interp, xm_jvalue object, xm_jvalue name,
                          xm_jvalue *out)
 {
@@ -124,7 +125,7 @@ static int resolve_index(const xm_jvalue key, size_t count, size_t *out)
     return 1;
 }
 
-/* What Python's object[key] gives: 1 found, 0 not, -1 error. */
+/* Python's object[key]: 1 found, 0 not found, -1 error. */
 static int find_own_item(xm_jinterp *interp, xm_jvalue object, xm_jvalue key,
                          xm_jvalue *out)
 {
@@ -207,7 +208,7 @@ int xm_jget_item(xm_jinterp *interp, xm_jvalue object, xm_jvalue key,
     return xm_jundef_new(interp, NULL, object, key, out);
 }
 
-/* Python's slice.indices: start, count, step, and where it stops. */
+/* Python's slice.indices: sets start, count, step and stop. */
 static int resolve_slice(xm_jinterp *interp, const xm_jvalue bounds[3],
                          int64_t length, int64_t out[4])
 {
@@ -298,8 +299,8 @@ static int slice_range(xm_jinterp *interp, xm_jvalue object,
     xm_jrange *range = xm_jalloc(interp, 1, sizeof *range);
     if (!range)
         return -1;
-    /* A step beyond all items is as good as one to their end, and the steps of
-     * slices of slices stay within 64 bits. */
+    /* A step past all items has the same effect as one to their end. The limit
+     * keeps the steps of slices of slices within 64 bits. */
     int64_t most = from->count > 1 ? from->count : 1;
     int64_t step = at[2] > most ? most : at[2] < -most ? -most : at[2];
     range->step = from->step * step;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls: macros, loops, and the functions that every template has.
+ * Calls macros, recursive loops and the global functions of every template.
  */
 #include <string.h>
 
@@ -21,7 +21,8 @@ static const char *const functions[] = { "range",        "dict",
                                          "strftime_now", "cycler",
                                          "joiner",       "lipsum" };
 
-/* Keeps the arithmetic of ranges and their slices within 64 bits. */
+/* The largest number in a range, which keeps the arithmetic of ranges and their
+ * slices within 64 bits. */
 #define RANGE_BOUND ((int64_t)1 << 40)
 
 xm_jvalue xm_jfind_function(const xm_jstr *name)
@@ -83,7 +84,7 @@ static int make_range(xm_jinterp *interp, const xm_jargs *args, xm_jvalue *out)
                             "'%s' object cannot be interpreted as an integer",
                             xm_jtype_name(arg));
         if (arg.u.i > RANGE_BOUND || arg.u.i < -RANGE_BOUND)
-            return xm_jfail(interp, "range() of numbers beyond 2^40");
+            return xm_jfail(interp, "a number in range() is beyond 2^40");
         value[args->count == 1 ? 1 : i] = arg.u.i;
     }
     if (!value[2])
@@ -260,7 +261,7 @@ static int call_loop(xm_jinterp *interp, xm_jloop *loop, const xm_jargs *args,
     return xm_jbuffer_end(interp, mark, out);
 }
 
-/* Takes a named argument out of the list. */
+/* Removes a named argument from the list and returns whether it was there. */
 static int take_named_arg(xm_jinterp *interp, xm_jdict *named,
                           const xm_jstr *name, xm_jvalue *out)
 {
@@ -324,8 +325,8 @@ static const char *get_macro_name(const xm_jnode *node)
     return node->value.kind ? node->value.u.str->text : "caller";
 }
 
-/* What is left over goes to kwargs and varargs where the body speaks of them,
- * else it is an error. */
+/* Binds the remaining arguments to caller, kwargs and varargs if the body uses
+ * them; otherwise they are an error. */
 static int bind_extra_args(xm_jinterp *interp, const xm_jnode *node,
                            const xm_jargs *args, xm_jdict *named)
 {
@@ -354,8 +355,7 @@ static int bind_extra_args(xm_jinterp *interp, const xm_jnode *node,
                                 xm_jlist_value(list, XM_J_TUPLE));
     }
     if (extra)
-        return xm_jfail(interp,
-                        "macro '%.100s' takes not more than %zu argument(s)",
+        return xm_jfail(interp, "macro '%.100s' takes at most %zu argument(s)",
                         get_macro_name(node), node->count);
     return 0;
 }

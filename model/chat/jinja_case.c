@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Upper, lower and title case of strings as Python makes them: the full
- * mappings of Unicode's SpecialCasing, with the final sigma.
+ * Upper, lower and title case of strings as in Python, with the full mappings
+ * of Unicode's SpecialCasing and the final sigma.
  */
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -10,10 +10,10 @@
 
 struct special {
     uint32_t code;
-    uint32_t to[3]; /* 0 ends */
+    uint32_t to[3]; /* ends with 0 */
 };
 
-/* What becomes more than one character. */
+/* Characters whose upper or title case is more than one character. */
 /* clang-format off */
 static const struct special special_upper[] = {
     { 0xdf, { 0x53, 0x53, 0 } },
@@ -225,7 +225,8 @@ static int is_cased(uint32_t code)
            c == UTF8PROC_CATEGORY_LT;
 }
 
-/* Characters that a word runs across. */
+/* Whether a character is ignored where the case of its neighbours matters
+ * (Case_Ignorable). */
 static int is_case_ignorable(uint32_t code)
 {
     utf8proc_category_t c = get_category(code);
@@ -235,7 +236,7 @@ static int is_case_ignorable(uint32_t code)
            code == ':' || code == 0xB7 || code == 0x2019;
 }
 
-/* Whether the sigma at `at` ends a word. */
+/* Whether the capital sigma at `at` ends a word. */
 static int is_final_sigma(const xm_jstr *str, const char *at)
 {
     const char *end = str->text + str->size;
@@ -374,7 +375,7 @@ static int is_in_class(uint32_t code, enum xm_jclass what)
     }
 }
 
-/* islower, isupper, istitle: judged on the cased characters alone. */
+/* islower, isupper and istitle, which look only at cased characters. */
 static int has_case(const xm_jstr *str, enum xm_jclass what)
 {
     const char *end = str->text + str->size;

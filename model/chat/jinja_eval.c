@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The value of an expression.
+ * Evaluates the expressions of a template.
  */
 #include <string.h>
 
@@ -87,7 +87,7 @@ static int add_star_star_args(xm_jinterp *interp, const xm_jnode *stars,
     if (xm_jeval(interp, stars, &value))
         return -1;
     if (value.kind != XM_J_DICT)
-        return xm_jfail(interp, "the argument behind ** is no mapping");
+        return xm_jfail(interp, "the argument after ** must be a mapping");
     for (size_t i = 0; i < value.u.dict->count; i++)
         if (add_named_arg(interp, out, value.u.dict->at[i].key,
                           value.u.dict->at[i].value))
@@ -330,7 +330,7 @@ static int eval_node(xm_jinterp *interp, const xm_jnode *node, xm_jvalue *out)
     case XM_N_COND:
         return eval_conditional(interp, node, out);
     default:
-        return xm_jfail(interp, "this is no expression");
+        return xm_jfail(interp, "this is not an expression");
     }
 }
 

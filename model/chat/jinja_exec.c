@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The statements of a template, executed.
+ * Executes the statements of a template.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static int assign_target(xm_jinterp *interp, const xm_jnode *target,
         xm_jvalue space;
         if (!look_up_namespace(interp, target->id, &space))
             return xm_jfail(interp,
-                            "'%.100s' is no namespace, so it has no "
+                            "'%.100s' is not a namespace, so it has no "
                             "attributes to set",
                             interp->tmpl->names[target->id]->text);
         if (target->value.u.str->text[0] == '_')
@@ -115,7 +115,7 @@ static int assign_target(xm_jinterp *interp, const xm_jnode *target,
     return 0;
 }
 
-/* The items that the for's own condition lets through. */
+/* Keeps the items that satisfy the condition of the for statement. */
 static int filter_loop_items(xm_jinterp *interp, const xm_jnode *node,
                              xm_jlist *items)
 {
@@ -169,7 +169,8 @@ int xm_jexec_loop(xm_jinterp *interp, const xm_jnode *node, xm_jvalue value,
             return -1;
         finished |= !status;
     }
-    /* As in Jinja, an iteration that is left early does not count. */
+    /* As in Jinja, else also runs if break or continue ended every
+     * iteration. */
     if (!finished && node->e) {
         scope->count = 0;
         status = xm_jexec(interp, node->e);
@@ -199,7 +200,7 @@ static int exec_body(xm_jinterp *interp, const xm_jnode *node)
     return 0;
 }
 
-/* A body within a scope of its own. */
+/* Executes a body in a scope of its own. */
 static int exec_in_scope(xm_jinterp *interp, const xm_jnode *node)
 {
     xm_jscope *scope = xm_jalloc(interp, 1, sizeof *scope);
@@ -245,8 +246,8 @@ static int exec_output(xm_jinterp *interp, const xm_jnode *node)
     return 0;
 }
 
-/* A body into a value, through filters. Nothing jumps out of it but within the
- * loop around, which the value does not outlive. */
+/* Executes a body into a value and applies the filters to it. After a break or
+ * continue, which is returned, the value is dropped. */
 static int capture_body(xm_jinterp *interp, const xm_jnode *node,
                         xm_jvalue *out)
 {
@@ -336,7 +337,8 @@ static int exec_with(xm_jinterp *interp, const xm_jnode *node)
     scope->up = outer;
     for (size_t i = 0; i + 1 < node->count; i += 2) {
         xm_jvalue value;
-        /* Values see what is around, not each other. */
+        /* Values are evaluated in the enclosing scope, so they do not see each
+         * other. */
         interp->scope = outer;
         if (xm_jeval(interp, node->list[i + 1], &value))
             return -1;
@@ -365,8 +367,9 @@ static int add_generation_span(xm_jinterp *interp, size_t from, size_t to)
     return 0;
 }
 
-/* Where it stands within another buffer its place in the text is not known:
- * it counts from where that buffer began, as in transformers. */
+/* Records the span of a generation block. Inside a buffer its offset in the
+ * text is not known yet; as in transformers, the span then starts where the
+ * outermost buffer began. */
 static int exec_generation(xm_jinterp *interp, const xm_jnode *node)
 {
     size_t begin = interp->out->text.size;
@@ -414,7 +417,7 @@ static int exec_node(xm_jinterp *interp, const xm_jnode *node)
     case XM_N_CONTINUE:
         return 2;
     default:
-        return xm_jfail(interp, "this is no statement");
+        return xm_jfail(interp, "this is not a statement");
     }
 }
 

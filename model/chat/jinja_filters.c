@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filters over strings and numbers, and the table of all filters.
+ * The table of all filters, and the filters on strings and numbers.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 typedef int filter(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
                    xm_jvalue *out);
 
-/* A string as it is, marked or not; anything else as str() writes it. */
+/* Converts a value as str() does, except that a marked string stays marked. */
 static int convert_to_string(xm_jinterp *interp, xm_jvalue *value)
 {
     return value->kind == XM_J_STR ? 0 : xm_jto_str(interp, *value, value);
@@ -127,7 +127,7 @@ static int int_from_real(xm_jinterp *interp, double value, xm_jvalue *out)
     if (isinf(value))
         return xm_jfail(interp, "cannot convert float infinity to integer");
     if (!(value > -0x1p63 && value < 0x1p63))
-        return xm_jfail(interp, "an integer leaves 64 bits");
+        return xm_jfail(interp, "an integer is beyond 64 bits");
     *out = xm_jint((int64_t)value);
     return 0;
 }
@@ -141,12 +141,12 @@ static int int_from_text(xm_jinterp *interp, const xm_jstr *text, int64_t base,
         return xm_jfail(interp, "int() base must be >= 2 and <= 36, or 0");
     int status = xm_jparse_int(text, (int)base, &whole);
     if (status > 0)
-        return xm_jfail(interp, "an integer leaves 64 bits");
+        return xm_jfail(interp, "an integer is beyond 64 bits");
     *out = xm_jint(whole);
     if (!status)
         return 0;
     *out = preset;
-    /* "42.5"|int is 42. */
+    /* As in Jinja, "42.5"|int is 42. */
     if (xm_jparse_real(text, &real) || !isfinite(real))
         return 0;
     return int_from_real(interp, real, out);
@@ -212,7 +212,7 @@ static int filter_abs(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
     return 0;
 }
 
-/* Python's round(): to the nearest, ties judged on the exact value. */
+/* Python's round(): to the nearest, with ties decided on the exact value. */
 static double round_real(double value, int64_t digits)
 {
     char text[400];
@@ -247,7 +247,7 @@ static int round_integer(xm_jinterp *interp, int64_t value, int64_t digits,
         xm_jint(twice > 0 || (!twice && odd) ? (rest < 0 ? -unit : unit) : 0);
     if ((step.u.i > 0 && base > INT64_MAX - step.u.i) ||
         (step.u.i < 0 && base < INT64_MIN - step.u.i))
-        return xm_jfail(interp, "an integer leaves 64 bits");
+        return xm_jfail(interp, "an integer is beyond 64 bits");
     *out = xm_jint(base + step.u.i);
     return 0;
 }
@@ -435,8 +435,7 @@ static int filter_attr(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
     return xm_jget_own_attr(interp, in, name, out);
 }
 
-/* first..last are sequence filters, whose number stands in place of a
- * function. */
+/* A filter has a function, or the number of a sequence filter. */
 static const struct {
     const char *name;
     filter *text;

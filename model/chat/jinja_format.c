@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * "%" over strings, and str.format().
+ * Formatting of strings: the operator "%" and str.format().
  */
 #include "model/chat/jinja_format.h"
 
 #include <math.h>
 #include <string.h>
 
-/* One "%" formatting: its values, taken one by one or by name. */
+/* The state of one "%" formatting. Values are taken in turn or by name. */
 struct percent {
     xm_jinterp *interp;
     const char *at;
@@ -127,7 +127,7 @@ static int format_int(struct percent *p, struct xm_jspec *spec, xm_jvalue value)
         return xm_jfail_undefined(p->interp, value);
     if (value.kind == XM_J_FLOAT && real_fits) {
         if (!(value.u.f > -0x1p63 && value.u.f < 0x1p63))
-            return xm_jfail(p->interp, "an integer leaves 64 bits");
+            return xm_jfail(p->interp, "an integer is beyond 64 bits");
         value = xm_jint((int64_t)value.u.f);
     }
     if (value.kind != XM_J_INT && value.kind != XM_J_BOOL)
@@ -139,7 +139,7 @@ static int format_int(struct percent *p, struct xm_jspec *spec, xm_jvalue value)
     spec->precision = -1;
     if (least <= 0)
         return xm_jspec_int(p->interp, spec, value.u.i, p->out);
-    /* A precision is the least number of digits. */
+    /* For integers a precision is the minimum number of digits. */
     struct xm_jspec inner = *spec;
     inner.width = least + (value.u.i < 0 || spec->sign) + (spec->alt ? 2 : 0);
     inner.align = '=';
@@ -237,16 +237,17 @@ int xm_jformat_percent(xm_jinterp *interp, const xm_jstr *format,
     return xm_jstr_take(interp, &text, out);
 }
 
-/* One str.format(). */
+/* The state of one str.format(). */
 struct braces {
     xm_jinterp *interp;
     const xm_jargs *args;
-    int64_t next; /* of the fields without a number */
-    int manual;   /* fields with numbers were seen */
+    int64_t next; /* index of the next field without a number */
+    int manual;   /* a field with a number was seen */
 };
 
-/* `alone`: nothing follows the name, so its number counts as one given by
- * hand, or none as one to be counted. */
+/* Finds the argument that a field starts with. As in Python, only a field that
+ * is `alone`, without an attribute or item, counts for the rule that automatic
+ * and manual numbers do not mix. */
 static int find_field_base(struct braces *b, const char *name, size_t size,
                            int alone, xm_jvalue *out)
 {
@@ -281,7 +282,7 @@ static int find_field_base(struct braces *b, const char *name, size_t size,
                     xm_jshown_size(size), name);
 }
 
-/* name(.attribute | [item])* */
+/* Finds the value of name(.attribute | [item])*. */
 static int find_field_value(struct braces *b, const char *at, const char *end,
                             xm_jvalue *out)
 {
@@ -354,7 +355,7 @@ static int format_field(struct braces *b, const char *at, const char *end,
     return status ? -1 : 0;
 }
 
-/* The brace that closes a field. */
+/* Returns the brace that closes a field, or NULL. */
 static const char *find_field_end(const char *at, const char *end)
 {
     int open = 1;

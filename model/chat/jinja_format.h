@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Format specifications, shared by "%" and str.format().
+ * Format specifications, which "%" and str.format() share.
  */
 #ifndef XM_JINJA_FORMAT_H
 #define XM_JINJA_FORMAT_H
@@ -8,11 +8,11 @@
 #include "model/chat/jinja.h"
 
 struct xm_jspec {
-    const char *fill; /* one character */
+    const char *fill; /* one character, not terminated */
     size_t fill_size;
     int width;
     int precision; /* -1: none */
-    char align;    /* 0: as the type wants it */
+    char align;    /* 0: the default of the type */
     char sign;
     char group;
     char type;
@@ -21,7 +21,7 @@ struct xm_jspec {
 
 int xm_jspec_read(xm_jinterp *interp, const char *at, size_t size,
                   struct xm_jspec *out);
-/* `plain`: the specification was empty. */
+/* Writes a value. `plain`: the specification was empty. */
 int xm_jspec_write(xm_jinterp *interp, xm_jvalue value,
                    const struct xm_jspec *spec, int plain, xr_str *out);
 int xm_jspec_int(xm_jinterp *interp, const struct xm_jspec *spec, int64_t value,

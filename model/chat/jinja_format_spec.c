@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One value by one format specification of Python, as format() writes it.
+ * Formats one value by one format specification, as Python's format() does.
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "model/chat/jinja_format.h"
 
-#define MAX_DIGITS 350 /* of a precision */
+#define MAX_DIGITS 350 /* largest precision */
 #define MAX_WIDTH 100000
 
 static int is_digit(char c)
@@ -60,8 +60,8 @@ int xm_jspec_read(xm_jinterp *interp, const char *at, size_t size,
         out->group = *at++;
     if (at < end && *at == '.') {
         if (at + 1 == end || !is_digit(at[1]))
-            return xm_jfail(interp,
-                            "a format specification lacks its precision");
+            return xm_jfail(
+                interp, "the format specification has no precision after '.'");
         at = read_digits(at + 1, end, &out->precision);
     }
     if (at < end)
@@ -78,7 +78,8 @@ static void write_padding(xr_str *out, const struct xm_jspec *spec,
         xr_str_append(out, spec->fill, spec->fill_size);
 }
 
-/* `lead` characters (a sign, a prefix) stay in front of '=' padding. */
+/* Writes a text with padding. With '=' the first `lead` characters, a sign or a
+ * prefix, stay in front of the padding. */
 static void write_aligned(const struct xm_jspec *spec, char preset,
                           const char *text, size_t size, size_t lead,
                           xr_str *out)
@@ -99,8 +100,9 @@ static void write_aligned(const struct xm_jspec *spec, char preset,
     write_padding(out, spec, gap - left);
 }
 
-/* Separators every `step` digits of the whole part, counted from its end; with
- * zeros in front up to the width. */
+/* Writes a number with a separator every `step` digits of its integer part,
+ * counted from the end, and with zeros up to the width if the padding is
+ * '='. */
 static void write_grouped(const struct xm_jspec *spec, const char *text,
                           size_t lead, int step, xr_str *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests: what follows "is".
+ * The tests of Jinja, which are what may follow "is".
  */
 #include <math.h>
 #include <string.h>
@@ -32,7 +32,7 @@ enum test {
     T_TRUE,
     T_UNDEFINED,
     T_UPPER,
-    T_COMPARE /* by an operator */
+    T_COMPARE /* comparison by an operator */
 };
 
 static const struct {
@@ -96,7 +96,7 @@ static int is_callable(xm_jvalue in)
            in.kind == XM_J_LOOP || in.kind == XM_J_UNDEF;
 }
 
-/* in % by == rest, with Python's types. */
+/* Whether in % by == rest, with Python's types. */
 static int is_remainder(xm_jinterp *interp, xm_jvalue in, xm_jvalue by,
                         int64_t rest, int *out)
 {
@@ -215,7 +215,7 @@ static int run_plain_test(xm_jinterp *interp, enum test test, xm_jvalue in,
         *out = in.kind == XM_J_STR;
         return 0;
     default:
-        return xm_jfail(interp, "this is no test");
+        return xm_jfail(interp, "this is not a test");
     }
 }
 

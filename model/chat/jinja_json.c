@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON in, as values, and out, as json.dumps writes it.
+ * Converts JSON to values, and values to JSON as Python's json.dumps writes it.
  */
 #include <math.h>
 #include <string.h>
@@ -88,13 +88,13 @@ int xm_jfrom_json(xm_jinterp *interp, const cJSON *item, xm_jvalue *out)
     return status;
 }
 
-/* How to write: the arguments of json.dumps. */
+/* The arguments of json.dumps, and the output. */
 struct style {
     xm_jinterp *interp;
     xr_str *out;
-    const xm_jstr *item;   /* behind an item */
-    const xm_jstr *key;    /* behind a key */
-    const xm_jstr *indent; /* NULL: all on one line */
+    const xm_jstr *item;   /* separator after an item */
+    const xm_jstr *key;    /* separator after a key */
+    const xm_jstr *indent; /* NULL: everything on one line */
     int ascii;
     int sort;
     unsigned depth;
@@ -194,7 +194,7 @@ static int write_key(struct style *s, xm_jvalue key)
     return 0;
 }
 
-/* The entries by key: insertion into a copy, keys of one kind. */
+/* Copies the entries in order of their keys, by insertion. */
 static int sort_entries(struct style *s, const xm_jdict *dict, xm_jdict *out)
 {
     out->at = xm_jalloc(s->interp, dict->count + 1, sizeof *out->at);
@@ -323,7 +323,7 @@ int xm_jto_json(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
     if (indent.kind == XM_J_INT || indent.kind == XM_J_BOOL) {
         int64_t width = indent.u.i < 0 ? 0 : indent.u.i;
         if (width > 1000)
-            return xm_jfail(interp, "tojson: an indent of more than 1000");
+            return xm_jfail(interp, "tojson: the indent is above 1000");
         char spaces[1000];
         memset(spaces, ' ', sizeof spaces);
         if (xm_jstr_copy(interp, spaces, (size_t)width, &indent))

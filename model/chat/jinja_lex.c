@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A template's text into tokens, with the white space control of trim_blocks
- * and lstrip_blocks.
+ * Splits the text of a template into tokens, with the white space control of
+ * trim_blocks and lstrip_blocks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +13,10 @@ struct lexer {
     xm_jtokens *out;
     const char *at;
     const char *end;
-    const char *counted; /* newlines up to here are in `line` */
+    const char *counted; /* newlines before this are counted in `line` */
     uint32_t line;
-    int line_start; /* what was read last ended with a newline */
-    char open[XM_CHAT_MAX_NESTING]; /* brackets to be closed */
+    int line_start; /* the part read last ended with a newline */
+    char open[XM_CHAT_MAX_NESTING]; /* closing brackets that are expected */
     size_t open_count;
 };
 
@@ -76,7 +76,7 @@ static const char *strip_right(const char *from, const char *end)
     return end;
 }
 
-/* The text in front of a tag, cut by its sign or by lstrip_blocks. */
+/* Adds the text before a tag, cut by the tag's sign or by lstrip_blocks. */
 static int add_data_token(struct lexer *l, const char *from, const char *to,
                           char sign, int variable)
 {
@@ -105,8 +105,8 @@ static int starts_with(const char *at, const char *end, const char *what)
     return (size_t)(end - at) >= size && !memcmp(at, what, size);
 }
 
-/* Where the tag's end reaches to, white space it eats included, or NULL.
- * `trim`: a newline behind "%}" goes with it. */
+/* Returns the end of a tag's closing delimiter, including the white space that
+ * it removes, or NULL. `trim`: it also removes a newline directly after it. */
 static const char *match_tag_end(const char *at, const char *end,
                                  const char *close, int plus, int trim)
 {
@@ -130,7 +130,7 @@ static void move_to(struct lexer *l, const char *to)
     l->at = to;
 }
 
-/* Behind "{%" and its sign: the end of a raw tag, or NULL. */
+/* Called after "{%" and its sign; returns the end of a raw tag, or NULL. */
 static const char *match_raw_begin(const char *at, const char *end)
 {
     at = skip_space(at, end);
@@ -180,7 +180,7 @@ static int skip_comment(struct lexer *l)
     return xm_jfail(l->interp, "the comment is not closed");
 }
 
-/* What a backslash in a string stands for; 0 when it is ill-formed. */
+/* Reads the digits of an escape in a string; 0: ill-formed. */
 static int read_numeric_escape(const char *at, const char *end, int digits,
                                uint32_t *out)
 {
@@ -219,7 +219,8 @@ static int read_octal_escape(const char *at, const char *end, xr_str *out)
     return count;
 }
 
-/* Bytes of the escape behind the backslash, 0 when it is ill-formed. */
+/* Returns the number of bytes of the escape after the backslash; 0:
+ * ill-formed. */
 static int read_escape(const char *at, const char *end, xr_str *out)
 {
     static const char plain[] = "n\nt\tr\r\\\\''\"\"a\ab\bf\fv\v";
@@ -244,7 +245,8 @@ static int read_escape(const char *at, const char *end, xr_str *out)
         return 0;
     int size = xr_utf8_decode(at, end, &code);
     xr_str_puts(out, "\\");
-    /* Python escapes such a character before it reads the escapes. */
+    /* Jinja encodes the text with backslashreplace before it decodes the
+     * escapes, so a character beyond ASCII turns into an escape itself. */
     if (code < 0x80)
         put_char(out, code);
     else
@@ -273,7 +275,7 @@ static int read_string(struct lexer *l)
         int size = read_escape(c + 1, at, &text);
         if (!size) {
             xr_str_free(&text);
-            return xm_jfail(l->interp, "the string has an escape that is none");
+            return xm_jfail(l->interp, "the string has an invalid escape");
         }
         c += 1 + size;
     }
@@ -291,7 +293,7 @@ static int is_digit_at(const char *at, const char *end)
     return at < end && *at >= '0' && *at <= '9';
 }
 
-/* Digits with single underscores between them. */
+/* Skips digits, which may have single underscores between them. */
 static const char *skip_digits(const char *at, const char *end)
 {
     while (is_digit_at(at, end) ||
@@ -310,7 +312,7 @@ static const char *match_exponent(const char *at, const char *end)
     return is_digit_at(at, end) ? skip_digits(at, end) : NULL;
 }
 
-/* The end of a float, or NULL. */
+/* Returns the end of a float, or NULL. */
 static const char *match_real(const char *begin, const char *at,
                               const char *end)
 {
@@ -416,12 +418,12 @@ static const struct {
     { ",", XM_T_COMMA },     { ";", XM_T_SEMICOLON },
 };
 
-/* Brackets must match: an end of a tag within them is none. */
+/* Checks that brackets match. Inside brackets no delimiter closes a tag. */
 static int match_bracket(struct lexer *l, char c)
 {
     if (c == '{' || c == '(' || c == '[') {
         if (l->open_count == sizeof l->open)
-            return xm_jfail(l->interp, "more than %u brackets in each other",
+            return xm_jfail(l->interp, "more than %u nested brackets",
                             XM_CHAT_MAX_NESTING);
         l->open[l->open_count++] = c == '{' ? '}' : c == '(' ? ')' : ']';
     } else if (c == '}' || c == ')' || c == ']') {
@@ -452,7 +454,7 @@ static int read_operator(struct lexer *l, int *found)
     return 0;
 }
 
-/* The tokens of one tag, its end included. */
+/* Reads the tokens of one tag up to its closing delimiter. */
 static int read_tag(struct lexer *l, int block, const char *begin)
 {
     const char *close = block ? "%}" : "}}";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokens of a template and the state of its parser.
+ * The tokens of a template and the functions that the files of the parser
+ * share.
  */
 #ifndef XM_JINJA_LEX_H
 #define XM_JINJA_LEX_H
@@ -44,7 +45,7 @@ enum xm_jtoken_type {
     XM_T_PIPE,
     XM_T_COMMA,
     XM_T_SEMICOLON,
-    XM_T_IN, /* operators that are names */
+    XM_T_IN, /* operators written as names */
     XM_T_NOTIN
 };
 
@@ -62,28 +63,28 @@ typedef struct xm_jtokens {
     size_t cap;
 } xm_jtokens;
 
-/* All tokens of the template, ended with XM_T_EOF. */
+/* Reads all tokens of a template; the last one is XM_T_EOF. */
 int xm_jtokenize(xm_jinterp *interp, const char *source, size_t size,
                  xm_jtokens *out);
 
-/* What the parser knows while it reads. */
+/* The state of the parser. */
 typedef struct xm_jparser {
     xm_jtemplate *tmpl;
     xm_jinterp *interp;
     xm_jtoken *token; /* the current one */
-    uint32_t depth;   /* of what is being read */
-    uint32_t loops;   /* for loops around, within the macro */
-    uint32_t fors;    /* for loops around, macros or not */
-    int soft;         /* within an if: unknown filters fail when executed */
+    uint32_t depth;   /* of nested expressions and blocks */
+    uint32_t loops;   /* enclosing for loops within the macro */
+    uint32_t fors;    /* enclosing for loops, across macros */
+    int soft; /* inside an if: unknown filters fail only when executed */
     struct xm_jspecial {
         struct xm_jspecial *up;
         uint8_t flags; /* XM_J_CALLER, ... */
-    } * macro;         /* the innermost macro being read */
+    } * macro;         /* the innermost macro */
 } xm_jparser;
 
 int xm_jfail_syntax(xm_jparser *p, const char *fmt, ...) XRAY_PRINTF(2, 3);
 xm_jnode *xm_jnode_new(xm_jparser *p, enum xm_jnode_type type);
-/* Sets depth from the children; NULL when the tree is too deep. */
+/* Sets the depth from the children; NULL if the tree is too deep. */
 xm_jnode *xm_jnode_done(xm_jparser *p, xm_jnode *node);
 int xm_jis_name(const xm_jtoken *token, const char *name);
 int xm_jskip_token(xm_jparser *p, enum xm_jtoken_type type);
@@ -93,20 +94,21 @@ int xm_jnode_add(xm_jparser *p, xm_jnode *node, xm_jnode *child);
 int xm_jintern_name(xm_jparser *p, const char *text, size_t size,
                     uint32_t *out);
 
-/* jinja_parse_primary.c and jinja_parse_expr.c; NULL (0) after a message. */
+/* jinja_parse_primary.c and jinja_parse_expr.c. They return NULL, or 0, after a
+ * message. */
 xm_jnode *xm_jfail_unexpected(xm_jparser *p);
 xm_jnode *xm_jparse_primary(xm_jparser *p, int with_namespace);
 xm_jnode *xm_jparse_postfix(xm_jparser *p, xm_jnode *node);
 xm_jnode *xm_jparse_call(xm_jparser *p, xm_jnode *callee);
-/* The arguments in parentheses, into `call`. */
+/* Parses arguments in parentheses and adds them to `call`. */
 int xm_jparse_call_args(xm_jparser *p, xm_jnode *call);
 xm_jnode *xm_jparse_expression(xm_jparser *p, int with_cond);
 xm_jnode *xm_jparse_tuple(xm_jparser *p, int with_cond, const char *stop,
                           int parentheses);
 xm_jnode *xm_jparse_target(xm_jparser *p, int with_namespace, const char *stop);
 xm_jnode *xm_jparse_name_target(xm_jparser *p);
-/* Filters behind `node`, which may be NULL; `inline_first`: the first one
- * comes without its bar. */
+/* Parses filters after `node`, which may be NULL. `inline_first`: the first one
+ * has no bar. */
 xm_jnode *xm_jparse_filters(xm_jparser *p, xm_jnode *node, int inline_first);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory, limits and messages of a compilation or rendering.
+ * The memory, limits and messages of a compilation or rendering.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct xm_jchunk {
     struct xm_jchunk *next;
     size_t size;
     size_t used;
-    size_t pad; /* keeps what follows aligned */
+    size_t pad; /* keeps the memory after the header aligned */
 };
 
 void *xm_jarena_alloc(xm_jarena *arena, size_t size)

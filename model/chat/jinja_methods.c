@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Methods of strings, dicts, lists, loops and cyclers.
+ * The table of all methods, and the methods of dicts, lists, loops and cyclers.
  */
 #include <string.h>
 
@@ -246,7 +246,7 @@ static int call_cycler_method(xm_jinterp *interp, enum xm_jmethod_id method,
     return 0;
 }
 
-/* What comes of a marked text is marked as well, pieces of it included. */
+/* Marks the result of a method of a marked string, and each piece of a list. */
 static void copy_markup(xm_jvalue *value, uint8_t markup)
 {
     if (value->kind == XM_J_STR)

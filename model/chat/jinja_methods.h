@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The numbers of the methods, and how they read their arguments.
+ * The ids of methods, and how methods read their arguments.
  */
 #ifndef XM_JINJA_METHODS_H
 #define XM_JINJA_METHODS_H
@@ -49,7 +49,7 @@ enum xm_jmethod_id {
     M_TITLE,
     M_UPPER,
     M_ZFILL,
-    M_TEXT_END, /* methods of other kinds follow */
+    M_TEXT_END, /* methods of other types follow */
     M_LIST_COUNT = M_TEXT_END,
     M_LIST_INDEX,
     M_LIST_COPY,
@@ -66,10 +66,10 @@ enum xm_jmethod_id {
 
 const char *xm_jmethod_name(enum xm_jmethod_id method);
 int xm_jexpect_str(xm_jinterp *interp, const char *what, xm_jvalue arg);
-/* An integer; `preset` where the argument is MISSING. */
+/* Reads an integer; `preset` if the argument is MISSING. */
 int xm_jread_integer(xm_jinterp *interp, const char *what, xm_jvalue arg,
                      int64_t preset, int64_t *out);
-/* Between `least` and `most` arguments, none of them by name. */
+/* Checks for `least` to `most` arguments, none of them by name. */
 int xm_jcheck_positional(xm_jinterp *interp, const char *what,
                          const xm_jargs *args, size_t least, size_t most);
 /* jinja_str_methods.c */

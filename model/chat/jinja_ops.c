@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operators.
+ * The operators of a template with Python's semantics.
  */
 #include <math.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int fail_unsupported(xm_jinterp *interp, int op, xm_jvalue a,
 
 static int fail_overflow(xm_jinterp *interp)
 {
-    return xm_jfail(interp, "an integer leaves 64 bits");
+    return xm_jfail(interp, "an integer is beyond 64 bits");
 }
 
 static int add_integers(xm_jinterp *interp, int64_t a, int64_t b,
@@ -182,7 +182,7 @@ static int compute_numbers(xm_jinterp *interp, int op, xm_jvalue a, xm_jvalue b,
     }
 }
 
-/* A string that is put beside marked text is escaped. */
+/* Escapes a string that is joined with marked text. */
 static int escape_unmarked(xm_jinterp *interp, xm_jvalue *value)
 {
     if (value->markup)
@@ -357,7 +357,7 @@ static int compare_lists(xm_jinterp *interp, const char *op, const xm_jlist *a,
     return 0;
 }
 
-/* *out: negative, 0, positive, or 2 where no order is (NaN). */
+/* Sets *out to -1, 0 or 1, or to 2 if there is no order (NaN). */
 int xm_jorder_values(xm_jinterp *interp, const char *op, xm_jvalue a,
                      xm_jvalue b, int *out)
 {

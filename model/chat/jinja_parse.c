@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Statements of a template, and its compilation.
+ * Parses the statements of a template and compiles it.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ xm_jnode *xm_jnode_done(xm_jparser *p, xm_jnode *node)
         raise_depth(node, node->named[i]);
     if (node->depth <= 2 * XM_CHAT_MAX_NESTING)
         return node;
-    (void)xm_jfail_syntax(p, "an expression nests too deep");
+    (void)xm_jfail_syntax(p, "an expression is nested too deeply");
     return NULL;
 }
 
@@ -107,7 +107,7 @@ int xm_jnode_add(xm_jparser *p, xm_jnode *node, xm_jnode *child)
 {
     if (!child)
         return 0;
-    /* Capacities are powers of two: full when the count is one. */
+    /* Capacities are powers of two, so the list is full if the count is one. */
     if (!(node->count & (node->count - 1))) {
         size_t cap = node->count ? 2 * node->count : 1;
         xm_jnode **list = xm_jalloc(p->interp, cap, sizeof *list);
@@ -150,15 +150,15 @@ int xm_jintern_name(xm_jparser *p, const char *text, size_t size, uint32_t *out)
 
 static xm_jnode *parse_body(xm_jparser *p, const char *const *ends);
 
-/* The rest of the opening tag, then statements up to one of `ends`, at whose
- * name the parser stops. */
+/* Parses the rest of the opening tag, then statements up to a tag of `ends`,
+ * and stops at that tag's name. */
 static xm_jnode *parse_block(xm_jparser *p, const char *const *ends)
 {
     (void)xm_jskip_token(p, XM_T_COLON);
     if (!xm_jexpect_token(p, XM_T_BLOCK_END))
         return NULL;
     if (++p->depth > XM_CHAT_MAX_NESTING) {
-        (void)xm_jfail_syntax(p, "blocks nest too deep");
+        (void)xm_jfail_syntax(p, "blocks are nested too deeply");
         return NULL;
     }
     xm_jnode *node = parse_body(p, ends);
@@ -171,8 +171,8 @@ static xm_jnode *parse_block(xm_jparser *p, const char *const *ends)
     return node;
 }
 
-/* parse_block() that eats the single end, with inner filters checked at once.
- */
+/* Parses a block with one possible end and consumes that end. Unknown filters
+ * inside fail at once. */
 static xm_jnode *parse_inner_block(xm_jparser *p, const char *end)
 {
     const char *const ends[] = { end, NULL };
@@ -283,7 +283,7 @@ static int parse_signature(xm_jparser *p, xm_jnode *macro)
                 return 0;
         } else if (defaults) {
             (void)xm_jfail_syntax(
-                p, "a parameter without a default follows one that has one");
+                p, "a parameter without a default follows one with a default");
             return 0;
         }
         if (!xm_jnode_add(p, macro, xm_jnode_done(p, param)))
@@ -292,7 +292,8 @@ static int parse_signature(xm_jparser *p, xm_jnode *macro)
     return xm_jexpect_token(p, XM_T_RPAREN);
 }
 
-/* A macro's body, where break and continue do not reach the loops around. */
+/* Parses the body of a macro, in which break and continue do not affect the
+ * enclosing loops. */
 static xm_jnode *parse_macro_body(xm_jparser *p, xm_jnode *macro,
                                   const char *end)
 {
@@ -386,7 +387,7 @@ static xm_jnode *parse_print(xm_jparser *p)
     return node ? xm_jnode_done(p, node) : NULL;
 }
 
-/* The body is a macro's: what it sets stays within. */
+/* The body is parsed as a macro's, so variables set inside do not leave it. */
 static xm_jnode *parse_generation(xm_jparser *p)
 {
     xm_jnode *node = xm_jnode_new(p, XM_N_GENERATION);
@@ -501,7 +502,7 @@ static xm_jnode *parse_body(xm_jparser *p, const char *const *ends)
     return node ? xm_jnode_done(p, node) : NULL;
 }
 
-/* Newlines of every kind become "\n"; the last one is dropped. */
+/* Turns newlines of every kind into "\n" and drops the last one. */
 static void normalize_newlines(xm_jtemplate *tmpl)
 {
     char *to = tmpl->source;

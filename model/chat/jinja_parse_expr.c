@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expressions of a template: the grammar of Jinja, which is Python's but for
+ * Parses the expressions of a template. The grammar is Python's, extended by
  * filters, tests and "~".
  */
 #include <string.h>
 
 #include "model/chat/jinja_lex.h"
 
-/* The name of a filter or test: its index, or an error unless an if around
- * may keep it from being executed. */
+/* Parses the name of a filter or test and looks it up. An unknown one is an
+ * error, unless an enclosing if may keep it from being executed. */
 static int parse_function_name(xm_jparser *p, xm_jnode *node, int test)
 {
     const xm_jtoken *token = p->token;
@@ -56,7 +56,7 @@ xm_jnode *xm_jparse_filters(xm_jparser *p, xm_jnode *node, int inline_first)
     return node;
 }
 
-/* What a test takes without parentheses starts with one of these. */
+/* Whether a token starts an argument of a test without parentheses. */
 static int starts_test_arg(const xm_jtoken *token)
 {
     switch (token->type) {
@@ -124,7 +124,7 @@ static xm_jnode *parse_unary(xm_jparser *p, int with_filter)
     xm_jnode *node;
     if (p->token->type == XM_T_SUB || p->token->type == XM_T_ADD) {
         if (++p->depth > XM_CHAT_MAX_NESTING) {
-            (void)xm_jfail_syntax(p, "an expression nests too deep");
+            (void)xm_jfail_syntax(p, "an expression is nested too deeply");
             return NULL;
         }
         node =
@@ -141,7 +141,7 @@ static xm_jnode *parse_unary(xm_jparser *p, int with_filter)
     return with_filter ? parse_filters_and_tests(p, node) : node;
 }
 
-/* Binary operators that are tokens, by how tightly they bind. */
+/* Returns the binding strength of a binary operator; 0: not one. */
 static int get_operator_level(enum xm_jtoken_type type)
 {
     switch (type) {
@@ -194,7 +194,7 @@ static xm_jnode *parse_binary(xm_jparser *p, int level)
     return left;
 }
 
-/* The comparison at the current token, or EOF. */
+/* Consumes a comparison operator; XM_T_EOF: there is none. */
 static enum xm_jtoken_type read_comparison(xm_jparser *p)
 {
     enum xm_jtoken_type type = p->token->type;
@@ -282,7 +282,7 @@ static xm_jnode *parse_conditional(xm_jparser *p)
 xm_jnode *xm_jparse_expression(xm_jparser *p, int with_cond)
 {
     if (++p->depth > XM_CHAT_MAX_NESTING) {
-        (void)xm_jfail_syntax(p, "an expression nests too deep");
+        (void)xm_jfail_syntax(p, "an expression is nested too deeply");
         return NULL;
     }
     xm_jnode *node = with_cond ? parse_conditional(p) : parse_logic(p, 1);

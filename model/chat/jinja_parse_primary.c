@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names, literals, calls and subscripts of a template.
+ * Parses the names, literals, calls and subscripts of a template.
  */
 #include <string.h>
 
@@ -46,8 +46,8 @@ static xm_jnode *parse_tuple_item(xm_jparser *p, int target, int flag)
     return target ? xm_jparse_primary(p, flag) : xm_jparse_expression(p, flag);
 }
 
-/* `target`: only names and literals; then `flag` allows namespace attributes,
- * else it allows inline ifs. */
+/* Parses a tuple, or a single item. With `target`, items are names and literals
+ * and `flag` allows namespace attributes; without, `flag` allows inline ifs. */
 static xm_jnode *parse_tuple_items(xm_jparser *p, int target, int flag,
                                    const char *stop, int parentheses)
 {
@@ -123,7 +123,7 @@ static xm_jnode *make_constant(xm_jparser *p, xm_jvalue value)
     return xm_jnode_done(p, node);
 }
 
-/* Strings side by side are one. */
+/* Adjacent strings become one. */
 static xm_jnode *parse_string(xm_jparser *p)
 {
     if (p->token[1].type != XM_T_STRING)
@@ -200,7 +200,7 @@ static int add_keyword_arg(xm_jparser *p, xm_jnode *call, xm_jnode *keyword)
 {
     if (!keyword)
         return 0;
-    /* Grown through a scratch node: both lists are alike. */
+    /* A temporary node grows the list, as xm_jnode_add grows `list`. */
     xm_jnode scratch = { .list = call->named, .count = call->named_count };
     if (!xm_jnode_add(p, &scratch, keyword))
         return 0;
@@ -239,7 +239,6 @@ static int parse_call_arg(xm_jparser *p, xm_jnode *call)
     return xm_jnode_add(p, call, xm_jparse_expression(p, 1));
 }
 
-/* The arguments in parentheses, into `call`. */
 int xm_jparse_call_args(xm_jparser *p, xm_jnode *call)
 {
     int more = 0;
@@ -311,7 +310,8 @@ static xm_jnode *parse_subscript(xm_jparser *p, xm_jnode *object)
     p->token++;
     for (size_t i = 0; keys->count > 1 && i < keys->count; i++)
         if (keys->list[i]->type == XM_N_SLICE) {
-            (void)xm_jfail_syntax(p, "a slice among several indices");
+            (void)xm_jfail_syntax(p,
+                                  "a slice cannot be one of several indices");
             return NULL;
         }
     node->b = keys->count == 1 ? keys->list[0] : xm_jnode_done(p, keys);

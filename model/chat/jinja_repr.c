@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values as text: what Python's str() and repr() write.
+ * Values as text, as Python's str() and repr() write them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 #include "model/chat/jinja.h"
 
-/* The shortest digits that read back to the same double, laid out as Python
- * does: plain from 1e-4 up to 1e16, with an exponent elsewhere. */
+/* Writes the shortest digits that read back as the same double, in Python's
+ * layout: without exponent from 1e-4 up to 1e16, with one elsewhere. */
 void xm_jformat_real(double value, char out[XM_J_REAL])
 {
     if (!isfinite(value)) {

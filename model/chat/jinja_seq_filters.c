@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filters over sequences: they read their input at once, where Python's are
- * lazy; what they give reads once like Python's generators.
+ * Filters on sequences. They read their input at once, where Python's are lazy;
+ * like Python's generators, their result can be read once.
  */
 #include <string.h>
 
 #include "model/chat/jinja_lex.h"
 
-/* One part of a dotted path: digits are an index. */
+/* Reads one part of a dotted path. Digits are an index. */
 static int get_path_part(xm_jinterp *interp, xm_jvalue item, const char *text,
                          size_t size, xm_jvalue *out)
 {
@@ -221,7 +221,7 @@ static int filter_batch(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
         return -1;
     for (size_t i = 0; i < items.count; i++) {
         if (!row || (int64_t)row->count == size) {
-            /* Rows of 0 start with an empty one, as in Jinja. */
+            /* As in Jinja, batch(0) starts with an empty row. */
             if (!row && size == 0 &&
                 (xm_jlist_new(interp, 0, &row) ||
                  xm_jlist_add(interp, &all, xm_jlist_value(row, XM_J_LIST))))
@@ -274,7 +274,8 @@ static int filter_slice(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
     return xm_jiter_new(interp, all, out);
 }
 
-/* map: an attribute of each item, or a filter over it. */
+/* The arguments of map: an attribute of each item, or a filter applied to
+ * it. */
 struct mapping {
     int filter;
     xm_jvalue path;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filters that compare items: sort, dictsort, groupby, unique, min, max.
+ * Filters that compare items: sort, dictsort, groupby, unique, min and max.
  */
 #include <string.h>
 
@@ -11,8 +11,8 @@ struct keyed {
     xm_jvalue value;
 };
 
-/* Whether a < b. Keys of a list are first looked through for what differs, as
- * Python does with lists, so that two None need no order. */
+/* Whether a < b. Keys that are lists are compared for equality first, as Python
+ * does, so that two None need no order. */
 static int key_precedes(xm_jinterp *interp, int in_list, xm_jvalue a,
                         xm_jvalue b, int *out)
 {
@@ -26,13 +26,13 @@ static int key_precedes(xm_jinterp *interp, int in_list, xm_jvalue a,
     return 0;
 }
 
-/* How to sort. */
+/* The order of a sort. */
 struct order {
-    int reverse; /* equal items keep their order all the same */
+    int reverse; /* equal items still keep their order */
     int in_list;
 };
 
-/* A stable merge of two runs. */
+/* Merges two sorted halves; stable. */
 static int merge_sorted(xm_jinterp *interp, const struct keyed *from,
                         size_t middle, size_t count, struct order order,
                         struct keyed *to)
@@ -76,7 +76,7 @@ static int sort_keyed(xm_jinterp *interp, struct keyed *items, size_t count,
     return 0;
 }
 
-/* The values at comma-separated paths, as a list to compare by. */
+/* Returns the values at comma-separated paths as a list to sort by. */
 static int make_sort_key(xm_jinterp *interp, xm_jvalue item, xm_jvalue path,
                          int fold, xm_jvalue *out)
 {
@@ -106,7 +106,7 @@ static int make_sort_key(xm_jinterp *interp, xm_jvalue item, xm_jvalue path,
     return 0;
 }
 
-/* The items of a value, without their keys; NULL if that failed. */
+/* Returns the items of a value, with keys still to be set; NULL on failure. */
 static struct keyed *make_keyed_items(xm_jinterp *interp, xm_jvalue in,
                                       xm_jlist *out)
 {
@@ -118,7 +118,7 @@ static struct keyed *make_keyed_items(xm_jinterp *interp, xm_jvalue in,
     return keyed;
 }
 
-/* The values in order, as a list. */
+/* Sorts and returns the values as a list. */
 static int make_sorted_list(xm_jinterp *interp, struct keyed *keyed,
                             size_t count, struct order order, xm_jvalue *out)
 {
@@ -193,7 +193,7 @@ static int add_group(xm_jinterp *interp, xm_jvalue name, xm_jlist *all,
         xm_jlist_add(interp, pair, xm_jlist_value(*out, XM_J_LIST)))
         return -1;
     xm_jvalue value = xm_jlist_value(pair, XM_J_TUPLE);
-    value.sub = 1; /* has the attributes grouper and list */
+    value.sub = 1; /* it has the attributes grouper and list */
     return xm_jlist_add(interp, all, value);
 }
 

@@ -53,7 +53,7 @@ static int split_at_space(xm_jinterp *interp, const xm_jstr *str, int64_t limit,
     }
 }
 
-/* From the right, pieces in reverse order. */
+/* Splits from the right; the pieces are in reverse order. */
 static int split_at_space_back(xm_jinterp *interp, const xm_jstr *str,
                                int64_t limit, xm_jlist *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Methods of strings.
+ * The methods of strings.
  */
 #include <string.h>
 
@@ -11,8 +11,8 @@ static xm_jvalue get_arg_at(const xm_jargs *args, size_t i)
     return i < args->count ? args->at[i] : xm_jvalue_of(XM_J_MISSING);
 }
 
-/* The characters [start, end) that the arguments behind the first one name, as
- * a string; *out_from is their start. 0 when start lies behind the end. */
+/* Sets *out to the characters [start, end) that the second and third argument
+ * select, and *out_from to start. Returns 1, or 0 if start is past the end. */
 static int select_part(xm_jinterp *interp, const char *what, const xm_jstr *str,
                        const xm_jargs *args, xm_jstr *out, int64_t *out_from)
 {

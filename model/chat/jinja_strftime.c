@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * strftime in the "C" locale and UTC.
+ * strftime in the "C" locale, in UTC.
  */
 #include <string.h>
 
@@ -31,7 +31,8 @@ static int is_leap_year(int64_t year)
     return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
 }
 
-/* The calendar counts from March in eras of 400 years. */
+/* Converts seconds since 1970 to a date, with years that start in March in eras
+ * of 400 years. */
 static void compute_date(int64_t stamp, struct date *out)
 {
     int64_t days = stamp / 86400;
@@ -61,7 +62,8 @@ static void compute_date(int64_t stamp, struct date *out)
                    (out->month > 2 && is_leap_year(out->year));
 }
 
-/* `flag` of glibc: '-' no padding, '_' spaces, '0' zeros. */
+/* Writes a number with a flag of glibc: '-' no padding, '_' spaces, '0'
+ * zeros. */
 static void write_number(xr_str *out, int64_t value, int width, char flag,
                          char pad)
 {
@@ -81,7 +83,7 @@ static int count_iso_weeks(int64_t year)
     return first_day == 4 || before == 3 ? 53 : 52;
 }
 
-/* Week and year of ISO 8601. */
+/* Returns the week of ISO 8601 and sets its year. */
 static int get_iso_week(const struct date *d, int64_t *year)
 {
     int weekday = d->weekday ? d->weekday : 7;
@@ -202,7 +204,7 @@ static int write_text_field(xr_str *out, const struct date *d, char what)
         xr_str_puts(out, "%");
         return 1;
     default:
-        /* A naive datetime has no zone. */
+        /* These are empty for a naive datetime. */
         return what == 'Z' || what == 'z';
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strings as Python sees them: characters, white space, searching, numbers.
+ * Strings as Python sees them: characters, white space, search, lines and
+ * numbers.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -178,7 +179,8 @@ int xm_jsplit_lines(xm_jinterp *interp, const xm_jstr *str, int keep,
     return 0;
 }
 
-/* "" is found between all characters, as Python does. */
+/* Replaces "", which is found before, between and after all characters, as in
+ * Python. */
 static void replace_empty(const xm_jstr *in, const xm_jstr *to, int64_t limit,
                           xr_str *out)
 {
@@ -235,8 +237,8 @@ int xm_jreplace_text(xm_jinterp *interp, const xm_jstr *in, const xm_jstr *from,
     return xm_jstr_take(interp, &text, out);
 }
 
-/* The text without white space around it and without the underscores that
- * Python allows between digits; -1 when it does not fit or is ill-formed. */
+/* Copies the text of a number without surrounding white space and without the
+ * underscores that Python allows between digits; -1: too long or ill-formed. */
 static int copy_number_text(const xm_jstr *str, char *out, size_t cap)
 {
     const char *from = str->text;
@@ -340,7 +342,7 @@ int xm_jparse_real(const xm_jstr *str, double *out)
         return -1;
     if (!parse_named_real(text, out) || !xr_parse_real(text, out))
         return 0;
-    /* What is too large for a double reads as infinity in Python. */
+    /* In Python a number too large for a double reads as infinity. */
     char *end;
     if (text[strspn(text, "0123456789.eE+-")])
         return -1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values of a template: lists, dicts, truth, equality.
+ * Creates, hashes and compares the values of a template: strings, lists and
+ * dicts.
  */
 #include <math.h>
 #include <string.h>
@@ -202,7 +203,7 @@ static uint64_t hash_text(const char *text, size_t size)
     return hash;
 }
 
-/* Equal numbers of different types hash alike. */
+/* Equal numbers of different types have the same hash. */
 static uint64_t hash_number(xm_jvalue value)
 {
     double real = xm_jto_real(value);
@@ -246,7 +247,7 @@ int xm_jhash(xm_jinterp *interp, xm_jvalue value, uint64_t *out)
 
 int xm_jfail_unhashable(xm_jinterp *interp, xm_jvalue value)
 {
-    /* The work may be what ended it. */
+    /* The hash may also have failed because the limit of work was reached. */
     return xm_jcount_work(interp, 0) ||
                    xm_jfail(interp, "unhashable type: '%s'",
                             xm_jtype_name(value))
@@ -425,7 +426,8 @@ static int equal_numbers(xm_jvalue a, xm_jvalue b)
         return a.u.f == b.u.f;
     double real = a.kind == XM_J_FLOAT ? a.u.f : b.u.f;
     int64_t whole = a.kind == XM_J_FLOAT ? b.u.i : a.u.i;
-    /* Exactly: an integer beyond 2^53 equals no rounded neighbour. */
+    /* The comparison is exact: an integer beyond 2^53 does not equal a double
+     * that it would round to. */
     return real >= -0x1p63 && real < 0x1p63 && real == floor(real) &&
            (int64_t)real == whole;
 }

@@ -210,7 +210,7 @@ static void continues_or_says_why_not(void **state)
     chat_expect("{% for m in messages %}{{ m.role }}{% endfor %}",
                 "{\"messages\":[{\"role\":\"a\",\"content\":\"b\"}]}", 1,
                 "rows.jsonl:7: mine: continue_final_message: the template does "
-                "not write the last message as it is");
+                "not write the last message unchanged");
     static const char chatml[] =
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}";
     chat_expect(chatml, "{\"messages\":[{\"role\":\"a\",\"content\":\"\"}]}", 1,
@@ -300,7 +300,7 @@ static void longest_source(void **state)
         xm_chat_compile(source.data, source.size, "t", &err, &chat),
         XRAY_E_CONFIG);
     assert_string_equal(err.text,
-                        "t: a chat template of more than 1048576 bytes");
+                        "t: the chat template has more than 1048576 bytes");
     xr_str_free(&source);
 }
 
@@ -333,8 +333,8 @@ static void continues_parts(void **state)
     assert_int_equal(xm_chat_compile("x", 1, "t", &err, &chat), 0);
     assert_int_equal(xm_chat_render(chat, &call, "r:1", &err, &text),
                      XRAY_E_CONFIG);
-    assert_string_equal(err.text, "r:1: t: continue_final_message does not go "
-                                  "with add_generation_prompt");
+    assert_string_equal(err.text, "r:1: t: continue_final_message cannot be "
+                                  "combined with add_generation_prompt");
     xm_chat_close(chat);
     xm_chat_text_free(&text);
     cJSON_Delete(messages);

@@ -77,7 +77,7 @@ static void opens(void **state)
     expect_dir(dir, NULL, 0, "J<s>");
     expect_dir(dir, NULL, 1, "Tp");
     expect_dir(dir, "tool_use", 0, "Tp");
-    expect_dir(dir, "../x", 0, "is no name of a chat template");
+    expect_dir(dir, "../x", 0, "is not the name of a chat template");
     static const char *const list[] = {
         "tokenizer_config.json",
         "{\"chat_template\":[{\"name\":\"default\",\"template\":\"D\"},"
@@ -171,8 +171,8 @@ static const struct {
     { { "additional_chat_templates/rag.jinja", "R" }, "rag", 0, "R" },
     { { "additional_chat_templates/rag.jinja", "R" }, NULL, 0, "none" },
     { { NULL }, long_name + 1, 0, ": there is no chat template named" },
-    { { NULL }, long_name, 0, "\" is no name of a chat template" },
-    { { NULL }, "a/b", 0, ": \"a/b\" is no name of a chat template" },
+    { { NULL }, long_name, 0, "\" is not the name of a chat template" },
+    { { NULL }, "a/b", 0, ": \"a/b\" is not the name of a chat template" },
     { { "chat_template.json", "[]" },
       NULL,
       0,
