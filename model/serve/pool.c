@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A request and all that its samples will hold lie in one block of memory;
- * blocks of ended requests are used again.
+ * Keeps the memory of requests: a request and everything that its samples will
+ * hold share one block, and the blocks of ended requests are used again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,12 +13,12 @@
 
 #define FIRST_BUCKETS 64u
 
-static uint32_t bucket_of(uint64_t id, uint32_t bucket_count)
+static uint32_t bucket_index(uint64_t id, uint32_t bucket_count)
 {
     return (uint32_t)xray_mix64(0, id) & (bucket_count - 1);
 }
 
-/* Keeps chains short: about one request a bucket. */
+/* Doubles the table, so that a bucket holds about one request on average. */
 static int grow_buckets(xm_pool *pool)
 {
     uint32_t count =
@@ -31,7 +31,7 @@ static int grow_buckets(xm_pool *pool)
         xm_request *r = pool->buckets[i];
         while (r) {
             xm_request *next = r->hash_next;
-            uint32_t at = bucket_of(r->id, count);
+            uint32_t at = bucket_index(r->id, count);
             r->hash_next = buckets[at];
             buckets[at] = r;
             r = next;
@@ -47,13 +47,13 @@ xm_request *xm_pool_find(const xm_pool *pool, uint64_t id)
 {
     if (!pool->bucket_count)
         return NULL;
-    xm_request *r = pool->buckets[bucket_of(id, pool->bucket_count)];
+    xm_request *r = pool->buckets[bucket_index(id, pool->bucket_count)];
     while (r && r->id != id)
         r = r->hash_next;
     return r;
 }
 
-/* Where the parts of a request lie in its block. */
+/* Offsets of the parts of a request in its block. */
 typedef struct request_layout {
     size_t samples;
     size_t ids;
@@ -66,16 +66,16 @@ typedef struct request_layout {
     uint32_t token_cap;
 } request_layout;
 
-static size_t place(size_t *end, size_t count, size_t size)
+static size_t reserve_part(size_t *end, size_t count, size_t size)
 {
     size_t at = *end;
     *end = (at + count * size + 7) & ~(size_t)7;
     return at;
 }
 
-/* Sizes come in steps of about an eighth, so that requests of like length fit
- * one another's blocks. */
-static size_t round_bytes(size_t bytes)
+/* Rounds a size up by at most about an eighth, so that requests of similar
+ * length fit into one another's blocks. */
+static size_t round_block_size(size_t bytes)
 {
     size_t step = 64;
     while (step * 16 <= bytes)
@@ -83,31 +83,33 @@ static size_t round_bytes(size_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
-/* Counts are below 2^20 samples of 2^31 tokens, so 64 bits cannot overflow. */
-static request_layout lay_out(const xray_request *r, uint32_t row_bound)
+/* A request has at most 2^20 samples of 2^31 tokens, so 64 bits cannot
+ * overflow. */
+static request_layout lay_out_request(const xray_request *r, uint32_t row_bound)
 {
     request_layout l = { 0 };
-    uint32_t room = row_bound - r->id_count;
-    l.token_cap = r->hold || r->max_tokens > room ? room : r->max_tokens;
+    uint32_t space = row_bound - r->id_count;
+    l.token_cap = r->hold || r->max_tokens > space ? space : r->max_tokens;
     size_t all = (size_t)r->count * l.token_cap;
     size_t end = 0;
-    (void)place(&end, 1, sizeof(xm_request));
-    l.samples = place(&end, r->count, sizeof(xm_sample));
-    l.ids = place(&end, r->id_count, sizeof(int32_t));
-    l.stop_ids = place(&end, r->stop_count, sizeof(int32_t));
-    l.tokens = place(&end, all, sizeof(int32_t));
-    l.raw_logp = place(&end, all, sizeof(float));
-    l.logp = place(&end, all, sizeof(float));
+    (void)reserve_part(&end, 1, sizeof(xm_request));
+    l.samples = reserve_part(&end, r->count, sizeof(xm_sample));
+    l.ids = reserve_part(&end, r->id_count, sizeof(int32_t));
+    l.stop_ids = reserve_part(&end, r->stop_count, sizeof(int32_t));
+    l.tokens = reserve_part(&end, all, sizeof(int32_t));
+    l.raw_logp = reserve_part(&end, all, sizeof(float));
+    l.logp = reserve_part(&end, all, sizeof(float));
     l.pending = end;
     if (r->hold)
-        (void)place(&end, (size_t)r->count * row_bound, sizeof(int32_t));
-    l.end = round_bytes(end);
+        (void)reserve_part(&end, (size_t)r->count * row_bound, sizeof(int32_t));
+    l.end = round_block_size(end);
     return l;
 }
 
-/* The smallest unused block that is large enough, so that the same requests in
- * any order find their blocks again. If none is, one is traded for a larger
- * one: there are never more blocks than were in use. */
+/* Takes the smallest unused block that is large enough, so that the same
+ * requests find their blocks again in any order. If none is, one unused block
+ * is traded for a larger one: there are never more blocks than were in use at
+ * once. */
 static xm_request *take_block(xm_pool *pool, size_t bytes)
 {
     xm_request **best = NULL;
@@ -186,8 +188,8 @@ static void fill_request(xm_request *r, const request_layout *l,
     fill_samples(r, l, from, row_bound);
 }
 
-xray_status xm_pool_take(xm_pool *pool, const xray_request *request,
-                         const xm_limits *limits, xr_err *err, xm_request **out)
+xray_status xm_pool_add(xm_pool *pool, const xray_request *request,
+                        const xm_limits *limits, xr_err *err, xm_request **out)
 {
     xray_status status = xm_request_check(request, limits, err);
     if (status != XRAY_OK)
@@ -196,7 +198,7 @@ xray_status xm_pool_take(xm_pool *pool, const xray_request *request,
         return xr_fail(err, XRAY_E_ARG,
                        "request %" PRIu64 ": a request of this id is running",
                        request->id);
-    request_layout l = lay_out(request, limits->row_bound);
+    request_layout l = lay_out_request(request, limits->row_bound);
     xm_request *r = NULL;
     if (pool->live < pool->bucket_count || grow_buckets(pool) == 0)
         r = take_block(pool, l.end);
@@ -205,7 +207,7 @@ xray_status xm_pool_take(xm_pool *pool, const xray_request *request,
                        "request %" PRIu64 ": no memory for %zu bytes",
                        request->id, l.end);
     fill_request(r, &l, request, limits->row_bound);
-    uint32_t at = bucket_of(r->id, pool->bucket_count);
+    uint32_t at = bucket_index(r->id, pool->bucket_count);
     r->hash_next = pool->buckets[at];
     pool->buckets[at] = r;
     pool->live++;
@@ -216,14 +218,14 @@ xray_status xm_pool_take(xm_pool *pool, const xray_request *request,
 void xm_pool_forget(xm_pool *pool, xm_request *request)
 {
     xm_request **at =
-        &pool->buckets[bucket_of(request->id, pool->bucket_count)];
+        &pool->buckets[bucket_index(request->id, pool->bucket_count)];
     while (*at != request)
         at = &(*at)->hash_next;
     *at = request->hash_next;
     pool->live--;
 }
 
-void xm_pool_give(xm_pool *pool, xm_request *request)
+void xm_pool_recycle(xm_pool *pool, xm_request *request)
 {
     request->next = pool->unused;
     pool->unused = request;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of requests and samples. They run through the items themselves, so
- * that moving one takes no memory.
+ * Linked lists of requests and of samples. The links are members of the items,
+ * so that moving an item allocates nothing.
  */
-#include "model/serve/sched_inner.h"
+#include "model/serve/sched_internal.h"
 
 void xm_queue_push(xm_queue *queue, xm_request *request)
 {
-    request->prev = queue->tail;
+    request->prev = queue->last;
     request->next = NULL;
-    if (queue->tail)
-        queue->tail->next = request;
+    if (queue->last)
+        queue->last->next = request;
     else
-        queue->head = request;
-    queue->tail = request;
+        queue->first = request;
+    queue->last = request;
     queue->count++;
     request->queued = queue->name;
 }
@@ -23,11 +23,11 @@ void xm_queue_remove(xm_queue *queue, xm_request *request)
     if (request->prev)
         request->prev->next = request->next;
     else
-        queue->head = request->next;
+        queue->first = request->next;
     if (request->next)
         request->next->prev = request->prev;
     else
-        queue->tail = request->prev;
+        queue->last = request->prev;
     queue->count--;
     request->queued = 0;
 }

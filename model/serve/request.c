@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of requests, stop rules, keys of draws.
+ * Checks requests, decides when a sample ends, and fills in the random draws.
  */
 #include "model/serve/request.h"
 
@@ -94,7 +94,7 @@ xray_status xm_request_check(const xray_request *request,
     return status;
 }
 
-uint32_t xm_sample_verdict(const xm_sample *sample, uint32_t row_bound)
+uint32_t xm_sample_finish_reason(const xm_sample *sample, uint32_t row_bound)
 {
     const xm_request *r = sample->request;
     int32_t token = sample->tokens[sample->token_count - 1];
@@ -107,7 +107,7 @@ uint32_t xm_sample_verdict(const xm_sample *sample, uint32_t row_bound)
     return XRAY_FINISH_NONE;
 }
 
-void xm_sample_draw(const xm_sample *sample, xray_draw *out)
+void xm_sample_fill_draw(const xm_sample *sample, xray_draw *out)
 {
     const xm_request *r = sample->request;
     out->key = r->key;

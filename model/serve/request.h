@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests as an engine keeps them: checked, copied, found by id, their memory
- * used again. Knows neither devices nor where keys and values lie.
+ * Requests in the form in which an engine keeps them: checked, copied, and
+ * found by id; the memory of ended ones is used again. Nothing here depends on
+ * a device or on where keys and values are stored.
  */
 #ifndef XM_REQUEST_H
 #define XM_REQUEST_H
@@ -14,54 +15,56 @@
 
 #include "core/base/err.h"
 
-/* What a request must keep within. */
+/* The limits that a request must keep. */
 typedef struct xm_limits {
     uint32_t vocab;
-    uint32_t row_bound; /* no row is longer, prompt and response */
+    uint32_t row_bound; /* most tokens of a row, with its response */
 } xm_limits;
 
-#define XM_MAX_SAMPLES 1048576u /* of one request */
+#define XM_MAX_SAMPLES 1048576u /* per request */
 
-#define XM_SAMPLE_WAITING 0u /* nothing sampled, holds no slot */
-#define XM_SAMPLE_READY 1u   /* first token sampled, waits for a slot */
+#define XM_SAMPLE_WAITING 0u /* nothing sampled yet; holds no slot */
+#define XM_SAMPLE_READY 1u   /* its first token is sampled; waits for a slot */
 #define XM_SAMPLE_RUNNING 2u
-#define XM_SAMPLE_HELD 3u /* finished, keeps its slot for `extend` */
+#define XM_SAMPLE_HELD 3u /* finished; keeps its slot for `extend` */
 #define XM_SAMPLE_DONE 4u
 
 typedef struct xm_request xm_request;
 
-/* One sample of a request. A round is what one submit or extend samples. */
+/* One sample of a request. A round is the part of it that one submit or extend
+ * generates. */
 typedef struct xm_sample {
     xm_request *request;
     struct xm_sample *next_ready;
     struct xm_sample *next_out;
-    int32_t *tokens; /* [request->token_cap] sampled, of all rounds */
+    int32_t *tokens; /* [request->token_cap] sampled tokens of all rounds */
     float *raw_logp;
     float *logp;
-    int32_t *pending; /* hold: [row bound] tokens `extend` left to compute */
-    uint32_t number;  /* as the caller counts */
+    int32_t *pending; /* only with `hold`: [row bound] tokens that `extend`
+                       * appended and that are still to be computed */
+    uint32_t number;  /* in the caller's numbering */
     uint32_t state;   /* XM_SAMPLE_* */
-    uint32_t finish;  /* XRAY_FINISH_* of this round */
+    uint32_t finish;  /* XRAY_FINISH_* of the current round */
     uint32_t pending_count;
     uint32_t token_count;
-    uint32_t round_start; /* tokens of the rounds before */
+    uint32_t round_start; /* number of tokens sampled in earlier rounds */
     uint32_t row_count;   /* prompt, sampled and appended tokens */
-    uint32_t in_out;      /* 1: waits to be polled */
-    xray_span span;       /* of this round */
+    uint32_t in_out;      /* 1: its result waits to be polled */
+    xray_span span;       /* of the current round */
 } xm_sample;
 
 struct xm_request {
-    xm_request *prev; /* in a queue */
-    xm_request *next; /* in a queue, or among the unused */
+    xm_request *prev; /* in its queue */
+    xm_request *next; /* in its queue, or in the list of unused blocks */
     xm_request *hash_next;
     xm_sample *samples; /* [count] */
-    xm_sample *ready;   /* first of those that wait for a slot */
+    xm_sample *ready;   /* first sample that waits for a slot */
     xm_sample *ready_last;
-    int32_t *ids;      /* [id_count] the prompt */
+    int32_t *ids;      /* [id_count] the prompt's tokens */
     int32_t *stop_ids; /* [stop_count] */
     uint64_t id;
-    uint64_t key; /* of the draws */
-    size_t bytes; /* of this block of memory */
+    uint64_t key; /* key of the random draws */
+    size_t bytes; /* size of this block of memory */
     uint32_t id_count;
     uint32_t count;
     uint32_t max_tokens;
@@ -69,47 +72,50 @@ struct xm_request {
     uint32_t stop_count;
     uint32_t hold;
     uint32_t open;     /* samples that are not DONE */
-    uint32_t unpolled; /* samples that wait to be polled */
+    uint32_t unpolled; /* samples whose results wait to be polled */
     uint32_t source;   /* slot that holds the prompt's keys and values */
-    uint32_t queued;   /* which queue it is in; 0: none */
+    uint32_t queued;   /* XM_QUEUE_* of its queue; 0: none */
     float temperature;
     float top_p;
     float min_p;
     int32_t top_k;
 };
 
-/* Says in one sentence what is wrong with a request: XRAY_E_ARG. */
+/* Refuses a request that is invalid: XRAY_E_ARG with a sentence that says
+ * why. */
 xray_status xm_request_check(const xray_request *request,
                              const xm_limits *limits, xr_err *err);
 
-/* Why `sample` ends with the token it got last, XRAY_FINISH_NONE if it does
- * not. An end id goes before a length that is reached by the same token. */
-uint32_t xm_sample_verdict(const xm_sample *sample, uint32_t row_bound);
+/* Tells why `sample` ends with its last token, or XRAY_FINISH_NONE if it does
+ * not. If that token is an end id and also reaches the length limit, the end id
+ * decides. */
+uint32_t xm_sample_finish_reason(const xm_sample *sample, uint32_t row_bound);
 
-/* What keys the draw of the sample's next token. */
-void xm_sample_draw(const xm_sample *sample, xray_draw *out);
+/* Fills in the random draw for the sample's next token. */
+void xm_sample_fill_draw(const xm_sample *sample, xray_draw *out);
 
-/* Memory of requests, and those in use by id. Zero-initialise. */
+/* The memory of requests, and a table of the running ones by id. It starts as
+ * zeros. */
 typedef struct xm_pool {
     xm_request *unused;
     xm_request **buckets;
     uint32_t bucket_count; /* a power of two */
     uint32_t live;
-    uint64_t grown; /* times memory was taken */
+    uint64_t grown; /* number of allocations so far */
 } xm_pool;
 
-/* A checked copy of `request`, registered by its id. Memory is taken from
- * requests that ended; the pool grows only when more are in use than ever
+/* Adds a checked copy of `request` under its id. The memory comes from ended
+ * requests; the pool grows only when more requests run at once than ever
  * before, or longer ones. */
-xray_status xm_pool_take(xm_pool *pool, const xray_request *request,
-                         const xm_limits *limits, xr_err *err,
-                         xm_request **out);
-xm_request *xm_pool_find(const xm_pool *pool, uint64_t id); /* or NULL */
+xray_status xm_pool_add(xm_pool *pool, const xray_request *request,
+                        const xm_limits *limits, xr_err *err, xm_request **out);
+xm_request *xm_pool_find(const xm_pool *pool,
+                         uint64_t id); /* NULL if there is none */
 /* Frees the id for another request; the memory stays as it is. */
 void xm_pool_forget(xm_pool *pool, xm_request *request);
-/* Hands the memory of a forgotten request back. */
-void xm_pool_give(xm_pool *pool, xm_request *request);
-/* Releases everything, requests in use included. */
+/* Returns the memory of a forgotten request to the pool. */
+void xm_pool_recycle(xm_pool *pool, xm_request *request);
+/* Frees everything, including requests that still run. */
 void xm_pool_clear(xm_pool *pool);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler's life, and the calls between steps.
+ * Creates the scheduler and serves the calls between steps: submit, poll,
+ * abort, extend and release.
  */
 #include "model/serve/sched.h"
 
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/str.h"
-#include "model/serve/sched_inner.h"
+#include "model/serve/sched_internal.h"
 
 xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
                             xm_sched **out)
@@ -17,8 +18,8 @@ xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
     uint32_t slots = limits->slots;
     if (slots == 0 || limits->step_tokens < slots)
         return xr_fail(err, XRAY_E_ARG,
-                       "%" PRIu32 " tokens a step for %" PRIu32
-                       " slots: at least one slot and a token for each were "
+                       "%" PRIu32 " tokens per step for %" PRIu32
+                       " slots: at least one slot and one token per slot were "
                        "expected",
                        limits->step_tokens, slots);
     xm_sched *s = xr_calloc(1, sizeof(*s));
@@ -51,7 +52,7 @@ void xm_sched_destroy(xm_sched *sched)
     xm_request *polled = sched->polled;
     sched->polled = NULL;
     if (polled)
-        xm_request_settle(sched, polled);
+        xm_request_reclaim(sched, polled);
     xm_pool_clear(&sched->pool);
     free(sched->slots);
     free(sched->unused);
@@ -66,7 +67,7 @@ xray_status xm_sched_submit(xm_sched *sched, const xray_request *request,
 {
     xm_request *r = NULL;
     xray_status status =
-        xm_pool_take(&sched->pool, request, &sched->limits.request, err, &r);
+        xm_pool_add(&sched->pool, request, &sched->limits.request, err, &r);
     if (status != XRAY_OK)
         return status;
     xm_queue_push(&sched->waiting, r);
@@ -82,25 +83,25 @@ void xm_sample_publish(xm_sched *sched, xm_sample *sample, uint32_t finish)
     sample->in_out = 1;
     sample->request->unpolled++;
     sample->next_out = NULL;
-    if (sched->out_tail)
-        sched->out_tail->next_out = sample;
+    if (sched->last_out)
+        sched->last_out->next_out = sample;
     else
-        sched->out_head = sample;
-    sched->out_tail = sample;
+        sched->first_out = sample;
+    sched->last_out = sample;
 }
 
-/* The id is free for another request as soon as nothing is to come; the memory
- * only when the caller's pointers into it have expired. */
-void xm_request_settle(xm_sched *sched, xm_request *request)
+/* The id is free for another request as soon as no result is outstanding. The
+ * memory is free only when the caller's pointers into it have expired. */
+void xm_request_reclaim(xm_sched *sched, xm_request *request)
 {
     if (request->open || request->unpolled)
         return;
     if (request->count) {
         xm_pool_forget(&sched->pool, request);
-        request->count = 0; /* forgotten */
+        request->count = 0; /* the id is forgotten */
     }
     if (request != sched->polled)
-        xm_pool_give(&sched->pool, request);
+        xm_pool_recycle(&sched->pool, request);
 }
 
 void xm_sample_close(xm_sched *sched, xm_sample *sample)
@@ -115,13 +116,13 @@ xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out)
     xm_request *before = sched->polled;
     sched->polled = NULL;
     if (before)
-        xm_request_settle(sched, before);
-    xm_sample *s = sched->out_head;
+        xm_request_reclaim(sched, before);
+    xm_sample *s = sched->first_out;
     if (!s)
         return XRAY_END;
-    sched->out_head = s->next_out;
-    if (!sched->out_head)
-        sched->out_tail = NULL;
+    sched->first_out = s->next_out;
+    if (!sched->first_out)
+        sched->last_out = NULL;
     s->in_out = 0;
     xm_request *r = s->request;
     r->unpolled--;
@@ -135,20 +136,20 @@ xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out)
     out->finish = s->finish;
     out->span_count = out->token_count ? 1 : 0;
     out->spans = &s->span;
-    xm_request_settle(sched, r);
+    xm_request_reclaim(sched, r);
     return XRAY_OK;
 }
 
 /* ---- abort, extend, release --------------------------------------------- */
 
-static xray_status find(xm_sched *sched, uint64_t id, xr_err *err,
-                        xm_request **out)
+static xray_status find_request(xm_sched *sched, uint64_t id, xr_err *err,
+                                xm_request **out)
 {
     *out = xm_pool_find(&sched->pool, id);
     if (!*out)
-        return xr_fail(err, XRAY_E_ARG,
-                       "request %" PRIu64 ": no request of this id is running",
-                       id);
+        return xr_fail(
+            err, XRAY_E_ARG,
+            "request %" PRIu64 ": no request with this id is running", id);
     return XRAY_OK;
 }
 
@@ -164,7 +165,7 @@ static void abort_sample(xm_sched *sched, xm_sample *sample)
 xray_status xm_sched_abort(xm_sched *sched, uint64_t id, xr_err *err)
 {
     xm_request *r = NULL;
-    xray_status status = find(sched, id, err, &r);
+    xray_status status = find_request(sched, id, err, &r);
     if (status != XRAY_OK)
         return status;
     if (r->queued)
@@ -178,19 +179,20 @@ xray_status xm_sched_abort(xm_sched *sched, uint64_t id, xr_err *err)
         if (sched->slots[i].request == r)
             xm_slot_vacate(sched, i);
     xm_sched_compact(sched);
-    xm_request_settle(sched, r);
+    xm_request_reclaim(sched, r);
     return XRAY_OK;
 }
 
-/* A finished sample of a held request whose result has been taken. */
+/* Finds a finished sample of a held request whose result has been polled. */
 static xray_status find_held(xm_sched *sched, uint64_t id, uint32_t number,
                              xr_err *err, xm_sample **out)
 {
     xm_request *r = NULL;
-    xray_status status = find(sched, id, err, &r);
+    xray_status status = find_request(sched, id, err, &r);
     if (status != XRAY_OK)
         return status;
-    xm_sample *s = r->samples; /* numbers count up from the first one's */
+    xm_sample *s =
+        r->samples; /* the first sample; numbers count up from its own */
     if (number < s->number || number - s->number >= r->count)
         return xr_fail(err, XRAY_E_ARG,
                        "request %" PRIu64 ": it has no sample %" PRIu32, id,
@@ -206,7 +208,7 @@ static xray_status find_held(xm_sched *sched, uint64_t id, uint32_t number,
     return XRAY_OK;
 }
 
-static uint32_t slot_of(const xm_sched *sched, const xm_sample *sample)
+static uint32_t find_slot(const xm_sched *sched, const xm_sample *sample)
 {
     uint32_t i = 0;
     while (sched->slots[i].sample != sample)
@@ -223,7 +225,7 @@ static xray_status check_extend(const xm_sched *sched, const xm_sample *s,
     if (s->in_out)
         return xr_fail(err, XRAY_E_ARG,
                        "request %" PRIu64 ": sample %" PRIu32
-                       " has a result that was not polled yet",
+                       " has a result that has not been polled yet",
                        id, s->number);
     if (count && !tokens)
         return xr_fail(err, XRAY_E_ARG,
@@ -233,7 +235,7 @@ static xray_status check_extend(const xm_sched *sched, const xm_sample *s,
         return xr_fail(err, XRAY_E_RANGE,
                        "request %" PRIu64 ": sample %" PRIu32 " has %" PRIu32
                        " tokens, %" PRIu32
-                       " more leave no room in a row of %" PRIu32,
+                       " more leave no space in a row of %" PRIu32,
                        id, s->number, s->row_count, count, limits->row_bound);
     for (uint32_t i = 0; i < count; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= limits->vocab)
@@ -253,7 +255,7 @@ xray_status xm_sched_extend(xm_sched *sched, uint64_t id, uint32_t sample,
         status = check_extend(sched, s, tokens, count, err);
     if (status != XRAY_OK)
         return status;
-    /* The token sampled last was never fed to the model. */
+    /* The token sampled last has not been fed to the model yet. */
     s->pending[0] = s->tokens[s->token_count - 1];
     if (count)
         memcpy(s->pending + 1, tokens, count * sizeof(*tokens));
@@ -262,7 +264,7 @@ xray_status xm_sched_extend(xm_sched *sched, uint64_t id, uint32_t sample,
     s->row_count += count;
     s->finish = XRAY_FINISH_NONE;
     if (s->state == XM_SAMPLE_HELD)
-        xm_slot_start(sched, slot_of(sched, s), s);
+        xm_slot_start(sched, find_slot(sched, s), s);
     return XRAY_OK;
 }
 
@@ -275,24 +277,24 @@ xray_status xm_sched_release(xm_sched *sched, uint64_t id, uint32_t sample,
         return status;
     xm_request *r = s->request;
     if (s->state == XM_SAMPLE_HELD) {
-        xm_slot_vacate(sched, slot_of(sched, s));
+        xm_slot_vacate(sched, find_slot(sched, s));
     } else {
         xm_ready_remove(r, s);
         if (!r->ready && r->queued)
             xm_queue_remove(&sched->branching, r);
     }
     xm_sample_close(sched, s);
-    xm_request_settle(sched, r);
+    xm_request_reclaim(sched, r);
     return XRAY_OK;
 }
 
-/* ---- what it says of itself --------------------------------------------- */
+/* ---- state and statistics ----------------------------------------------- */
 
 int xm_sched_has_work(const xm_sched *sched)
 {
     return sched->busy_count > 0 ||
            (sched->unused_count > 0 &&
-            (sched->waiting.head || sched->branching.head));
+            (sched->waiting.first || sched->branching.first));
 }
 
 uint32_t xm_sched_live(const xm_sched *sched)

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Continuous batching over slots: which tokens each step computes, which draws
- * follow, where results go. A slot holds the keys and values of one sequence.
- * The scheduler knows no device; an engine does what a step says:
+ * Continuous batching over slots: decides which tokens each step computes,
+ * which random draws follow, and where their results go. A slot holds the keys
+ * and values of one sequence. The scheduler knows no device; an engine carries
+ * out its steps:
  *
  *     xm_sched_begin      -> copies of prompts between slots, tokens to compute
- *     xm_sched_draws  \   -> which hidden state each draw reads, in portions
- *     xm_sched_results/   <- what was drawn
+ *     xm_sched_draws  \   -> the hidden state that each draw reads, in portions
+ *     xm_sched_results/   <- the tokens that were drawn
  *     xm_sched_end
  *
  * A prompt is computed once for all samples of its request: their first tokens
- * are drawn from the one hidden state, and the prompt's slot is the source its
- * other samples are copied from. That slot stays with the request until every
- * sample has started: when a sample in it finishes, the next one takes it over.
- * Nothing that a sample gets depends on slots, order or portions.
+ * are drawn from the same hidden state, and the other samples' slots are copied
+ * from the prompt's slot. That slot stays with the request until every sample
+ * has started: when the sample in it finishes, the next one takes it over. The
+ * result of a sample does not depend on slots, order or portions.
  */
 #ifndef XM_SCHED_H
 #define XM_SCHED_H
@@ -24,11 +25,12 @@ typedef struct xm_sched xm_sched;
 
 typedef struct xm_sched_limits {
     uint32_t slots;
-    uint32_t step_tokens; /* most tokens in a step, at least `slots` */
+    uint32_t step_tokens; /* maximum tokens per step, at least `slots` */
     xm_limits request;
 } xm_sched_limits;
 
-/* All memory of steps is taken here; submit takes that of requests. */
+/* Allocates the memory of all steps; the memory of requests is allocated by
+ * submit. */
 xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
                             xm_sched **out);
 void xm_sched_destroy(xm_sched *sched); /* accepts NULL */
@@ -50,42 +52,42 @@ typedef struct xm_slot_copy {
     uint32_t positions;
 } xm_slot_copy;
 
-/* One step. The arrays are the engine's. */
-typedef struct xm_round {
+/* The inputs of one step. The arrays belong to the engine. */
+typedef struct xm_sched_step {
     int32_t *ids;       /* [step_tokens] */
-    int32_t *seq;       /* [step_tokens] slot */
+    int32_t *seq;       /* [step_tokens] slot of each token */
     int32_t *positions; /* [step_tokens] */
-    int32_t *last;      /* [slots] tokens whose hidden state is drawn from */
+    int32_t *last;      /* [slots] tokens whose hidden states are drawn from */
     uint32_t tokens;
     uint32_t last_count;
-    uint32_t position_bound; /* no position is as large */
+    uint32_t position_bound; /* every position is below */
     uint32_t copy_count;
-    const xm_slot_copy *copies; /* to be done before tokens are computed */
-} xm_round;
+    const xm_slot_copy *copies; /* to be made before the tokens are computed */
+} xm_sched_step;
 
-/* Refills slots and fills `round`; `version` is that of the weights. Running
- * samples get their token first, prompts the rest of the budget, in the order
- * they came, cut where the budget ends. */
-void xm_sched_begin(xm_sched *sched, uint64_t version, xm_round *round);
+/* Fills free slots and `step`; `version` is the version of the weights. Running
+ * samples get their one token first. Prompts share the rest of the budget in
+ * the order of their arrival, and the last one is cut where the budget ends. */
+void xm_sched_begin(xm_sched *sched, uint64_t version, xm_sched_step *step);
 
-/* The next draws of this step, at most `cap`; index[i] is the entry of `last`
- * that draw i reads. 0: no more. *out_run is 1 where index counts up by ones,
- * so that no gathering is needed. */
+/* Issues the next draws of this step, at most `cap`; index[i] is the entry of
+ * `last` that draw i reads. Returns 0 when there are no more. *out_run is 1
+ * where the indices are consecutive, so that nothing has to be gathered. */
 uint32_t xm_sched_draws(xm_sched *sched, uint32_t cap, xray_draw *draws,
                         int32_t *index, int *out_run);
-/* What the draws given last came to. */
+/* Takes the results of the draws that were issued last. */
 void xm_sched_results(xm_sched *sched, const int32_t *tokens,
                       const float *raw_logp, const float *logp);
 void xm_sched_end(xm_sched *sched);
 
-/* 1 while a step would do something. */
+/* 1 while a step has something to compute */
 int xm_sched_has_work(const xm_sched *sched);
-/* Requests that are not finished, held ones included. */
+/* Number of requests that are not finished, including held ones. */
 uint32_t xm_sched_live(const xm_sched *sched);
-/* Fills everything but the head. */
+/* Fills everything but the header. */
 void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out);
-/* Times that memory was taken since create, for the proof that steps take
- * none. */
+/* Number of allocations since create; the tests prove by it that steps do not
+ * allocate. */
 uint64_t xm_sched_grown(const xm_sched *sched);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Allocates the state of AdamW on the device and updates the buckets of a
+ * layout with it.
+ */
 #include "model/train/adamw.h"
 
 #include <inttypes.h>
@@ -6,37 +10,37 @@
 
 #include "core/base/str.h"
 
-/* scalars and scratch share one piece of device memory. */
+/* `scalars` and `scratch` share one allocation of device memory. */
 #define SMALL_BYTES 64u
 #define SCRATCH_OFFSET 32u
 
 xm_range xm_adamw_range(const xm_layout *layout, uint32_t bucket,
-                        uint32_t whole)
+                        uint32_t all_elements)
 {
     if (bucket < layout->frozen)
         return (xm_range){ 0, 0 };
-    return whole ? (xm_range){ 0, layout->bucket_sizes[bucket] }
-                 : xm_bucket_share(layout, bucket);
+    return all_elements ? (xm_range){ 0, layout->bucket_sizes[bucket] }
+                        : xm_bucket_share(layout, bucket);
 }
 
-uint64_t xm_adamw_state_bytes(const xm_layout *layout, uint32_t whole)
+uint64_t xm_adamw_state_bytes(const xm_layout *layout, uint32_t all_elements)
 {
     uint64_t elements = 0;
     for (uint32_t b = 0; b < layout->bucket_count; b++)
-        elements += xm_adamw_range(layout, b, whole).count;
+        elements += xm_adamw_range(layout, b, all_elements).count;
     return 2 * elements * sizeof(float);
 }
 
-uint64_t xm_adamw_bytes(const xm_layout *layout, uint32_t whole)
+uint64_t xm_adamw_bytes(const xm_layout *layout, uint32_t all_elements)
 {
-    return xm_adamw_state_bytes(layout, whole) + SMALL_BYTES;
+    return xm_adamw_state_bytes(layout, all_elements) + SMALL_BYTES;
 }
 
-/* True if `param`, whose elements start at `offset`, lies behind the run's end
- * and may join it. What lies between is padding: zero weights, gradients and
- * moments stay zero. */
-static int joins(const xm_adamw_run *run, const xm_param *param,
-                 uint64_t offset)
+/* True if `param`, whose elements start at `offset`, follows the end of the run
+ * closely enough to join it. The elements between the two are padding: their
+ * weights, gradients and moments are zero and stay zero. */
+static int extends_run(const xm_adamw_run *run, const xm_param *param,
+                       uint64_t offset)
 {
     return run->bucket == param->bucket && run->decay == param->decay &&
            offset >= run->offset + run->count &&
@@ -53,12 +57,12 @@ static xray_status make_runs(xm_adamw *adamw, xr_err *err)
         const xm_param *param = &layout->params[i];
         xm_adamw_run *last = adamw->runs + adamw->run_count;
         xm_range range =
-            xm_adamw_range(layout, param->bucket, adamw->options.whole);
+            xm_adamw_range(layout, param->bucket, adamw->options.all_elements);
         xm_range own = xm_param_in(param, range);
         uint64_t offset = param->offset + own.first - range.first;
         if (own.count == 0)
             continue;
-        if (adamw->run_count && joins(last - 1, param, offset)) {
+        if (adamw->run_count && extends_run(last - 1, param, offset)) {
             last[-1].count = offset + own.count - last[-1].offset;
             continue;
         }
@@ -71,8 +75,8 @@ static xray_status make_runs(xm_adamw *adamw, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status take(xm_adamw *adamw, const char *owner, uint64_t bytes,
-                        void **out, xr_err *err)
+static xray_status alloc_state(xm_adamw *adamw, const char *owner,
+                               uint64_t bytes, void **out, xr_err *err)
 {
     xray_status status = adamw->device->alloc(adamw->device_self, owner,
                                               XRAY_TAG_OPTIMIZER, bytes, out);
@@ -83,7 +87,8 @@ static xray_status take(xm_adamw *adamw, const char *owner, uint64_t bytes,
                          bytes);
 }
 
-static xray_status take_all(xm_adamw *adamw, const char *owner, xr_err *err)
+static xray_status alloc_moments(xm_adamw *adamw, const char *owner,
+                                 xr_err *err)
 {
     const xm_layout *layout = adamw->layout;
     adamw->m = xr_calloc(layout->bucket_count, sizeof(float *));
@@ -91,7 +96,7 @@ static xray_status take_all(xm_adamw *adamw, const char *owner, xr_err *err)
     if (!adamw->m || !adamw->v)
         return xr_fail(err, XRAY_E_NOMEM, "no memory for the optimizer");
     void *memory = NULL;
-    xray_status status = take(adamw, owner, SMALL_BYTES, &memory, err);
+    xray_status status = alloc_state(adamw, owner, SMALL_BYTES, &memory, err);
     if (status != XRAY_OK)
         return status;
     adamw->scalars = memory;
@@ -100,14 +105,15 @@ static xray_status take_all(xm_adamw *adamw, const char *owner, xr_err *err)
     for (uint32_t b = 0; b < 2 * layout->bucket_count; b++) {
         uint32_t bucket = b / 2;
         uint64_t count =
-            xm_adamw_range(layout, bucket, adamw->options.whole).count;
+            xm_adamw_range(layout, bucket, adamw->options.all_elements).count;
         if (count == 0)
             continue;
         memory = given;
         if (given)
             given += count;
         else
-            status = take(adamw, owner, count * sizeof(float), &memory, err);
+            status =
+                alloc_state(adamw, owner, count * sizeof(float), &memory, err);
         if (status != XRAY_OK)
             return status;
         *(b % 2 ? &adamw->v[bucket] : &adamw->m[bucket]) = memory;
@@ -128,7 +134,7 @@ xray_status xm_adamw_create(const xm_layout *layout,
     adamw->layout = layout;
     adamw->options = *options;
     xm_adamw_set_steps(adamw, 0);
-    xray_status status = take_all(adamw, owner, err);
+    xray_status status = alloc_moments(adamw, owner, err);
     if (status != XRAY_OK) {
         xm_adamw_destroy(adamw);
         return status;
@@ -165,8 +171,8 @@ void xm_adamw_set_steps(xm_adamw *adamw, uint64_t steps)
     }
 }
 
-static xray_status run_step(const xm_adamw *adamw, const xm_adamw_run *run,
-                            float *const *weights, float *const *grads)
+static xray_status update_run(const xm_adamw *adamw, const xm_adamw_run *run,
+                              float *const *weights, float *const *grads)
 {
     const xm_adamw_options *options = &adamw->options;
     xray_adamw call = {
@@ -200,7 +206,7 @@ xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
         adamw->device_self, NULL, adamw->scalars, adamw->host_scalars,
         sizeof(adamw->host_scalars), XRAY_COPY_TO_DEVICE);
     for (uint32_t i = 0; status == XRAY_OK && i < adamw->run_count; i++)
-        status = run_step(adamw, &adamw->runs[i], weights, grads);
+        status = update_run(adamw, &adamw->runs[i], weights, grads);
     if (status != XRAY_OK)
         return xr_fail(err, status, "the optimizer's update failed");
     adamw->steps++;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AdamW over the buckets of a layout (Loshchilov and Hutter, "Decoupled weight
- * decay regularization", 2019). fp32 weights are their own masters.
+ * decay regularization", 2019). The fp32 weights serve as their own master
+ * copy.
  */
 #ifndef XM_TRAIN_ADAMW_H
 #define XM_TRAIN_ADAMW_H
@@ -12,14 +13,15 @@ typedef struct xm_adamw_options {
     double beta1;
     double beta2;
     double eps;
-    double weight_decay; /* of matrices; norms and biases have none */
-    float *memory;       /* where moments live, xm_adamw_state_bytes of it, or
-                          * NULL: on the device */
-    uint32_t whole; /* 1: moments of all elements, though the layout is cut */
+    double weight_decay; /* of matrices; norms and biases are not decayed */
+    float *memory; /* memory for the moments, xm_adamw_state_bytes of it; NULL:
+                    * they are allocated on the device */
+    uint32_t all_elements; /* 1: this rank holds the moments of all elements,
+                            * even where the layout is sharded */
     uint32_t reserved;
 } xm_adamw_options;
 
-/* A stretch of a bucket's range whose parameters share their decay. */
+/* Consecutive elements of a bucket's range that share their weight decay. */
 typedef struct xm_adamw_run {
     uint64_t offset; /* from the range's first element */
     uint64_t count;
@@ -32,42 +34,43 @@ typedef struct xm_adamw {
     void *device_self;
     const xm_layout *layout;
     xm_adamw_options options;
-    float **m;       /* [bucket_count] [dev], exp_avg of the range */
-    float **v;       /* [bucket_count] [dev], exp_avg_sq */
-    float *scalars;  /* [dev] [4], of xray_adamw */
-    double *scratch; /* [dev] [2], for xm_grad_norm */
+    float **m;       /* [bucket_count] [dev], exp_avg of each range */
+    float **v;       /* [bucket_count] [dev], exp_avg_sq of each range */
+    float *scalars;  /* [dev] [4], the scalars of xray_adamw */
+    double *scratch; /* [dev] [2], for xm_grad_squares */
     xm_adamw_run *runs;
     uint32_t run_count;
     uint32_t reserved;
-    uint64_t steps; /* updates made */
-    double power1;  /* beta1^steps, by repeated products: the same bits on
-                     * every machine, which pow() does not promise */
+    uint64_t steps; /* number of updates */
+    double power1;  /* beta1^steps by repeated multiplication, which gives the
+                     * same bits on every machine; pow() does not promise that */
     double power2;
     float host_scalars[4];
 } xm_adamw;
 
-/* Moments of the rank's shares, of what is not frozen, start at 0 (tag
- * OPTIMIZER). The layout must outlive the result. */
+/* Allocates the moments of the rank's shares (tag OPTIMIZER) and sets them to
+ * 0; frozen parameters have none. The layout must outlive the result. */
 xray_status xm_adamw_create(const xm_layout *layout,
                             const xray_device_ops *device, void *device_self,
                             const xm_adamw_options *options, const char *owner,
                             xr_err *err, xm_adamw **out);
 void xm_adamw_destroy(xm_adamw *adamw); /* accepts NULL */
-/* Bytes of the moments alone, and all that takes on the device. Pure. */
-uint64_t xm_adamw_state_bytes(const xm_layout *layout, uint32_t whole);
-uint64_t xm_adamw_bytes(const xm_layout *layout, uint32_t whole);
-/* The elements of a bucket that have moments. */
+/* Bytes of the moments alone, and of everything that xm_adamw_create allocates
+ * on the device. Both are pure. */
+uint64_t xm_adamw_state_bytes(const xm_layout *layout, uint32_t all_elements);
+uint64_t xm_adamw_bytes(const xm_layout *layout, uint32_t all_elements);
+/* The range of a bucket's elements that have moments on this rank. */
 xm_range xm_adamw_range(const xm_layout *layout, uint32_t bucket,
-                        uint32_t whole);
+                        uint32_t all_elements);
 
-/* One update with gradients times `clip`. Of each bucket, `weights` and `grads`
- * point at the first element of its range. The caller then calls
- * xm_weights_changed. */
+/* Performs one update with the gradients multiplied by `clip`. For each bucket,
+ * `weights` and `grads` point at the first element of its range. The caller
+ * must then call xm_weights_changed. */
 xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
                           float *const *grads, double lr, double clip,
                           xr_err *err);
 
-/* Sets the number of updates made, as a resume does. */
+/* Sets the number of updates, as a resume does. */
 void xm_adamw_set_steps(xm_adamw *adamw, uint64_t steps);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes the optimizer's state to a safetensors file, alone or together with
+ * the other ranks, and restores it.
+ */
 #include "model/train/checkpoint.h"
 
 #include <inttypes.h>
@@ -12,7 +16,8 @@
 
 #define FORMAT "xray.adamw/1"
 #define STATE_NAME_CAP (XM_NAME_CAP + 16)
-/* More steps than any run makes; keeps a damaged count from stalling a load. */
+/* More steps than any run makes: the bound keeps a damaged count from stalling
+ * a load. */
 #define STEP_LIMIT ((int64_t)1 << 32)
 
 static const char *const suffixes[2] = { "exp_avg", "exp_avg_sq" };
@@ -31,24 +36,25 @@ static void state_name(const xm_param *param, unsigned moment,
                    suffixes[moment]);
 }
 
-/* The elements of a parameter whose moments are here, and where. */
+/* The range of a parameter's elements whose moments are on this rank. */
 static xm_range state_range(const xm_adamw *adamw, const xm_param *param)
 {
     return xm_param_in(param, xm_adamw_range(adamw->layout, param->bucket,
-                                             adamw->options.whole));
+                                             adamw->options.all_elements));
 }
 
 static float *state_data(const xm_adamw *adamw, const xm_param *param,
                          unsigned moment, uint64_t element)
 {
     float **buckets = moment == 0 ? adamw->m : adamw->v;
-    xm_range range =
-        xm_adamw_range(adamw->layout, param->bucket, adamw->options.whole);
+    xm_range range = xm_adamw_range(adamw->layout, param->bucket,
+                                    adamw->options.all_elements);
     return buckets[param->bucket] + (param->offset + element - range.first);
 }
 
-/* Parameters that are frozen have no moments; they come first. */
-static uint32_t first_param(const xm_layout *layout)
+/* Index of the first parameter with moments. Frozen parameters have none and
+ * come first. */
+static uint32_t first_trained_param(const xm_layout *layout)
 {
     uint32_t i = 0;
     while (i < layout->param_count && layout->params[i].bucket < layout->frozen)
@@ -58,15 +64,15 @@ static uint32_t first_param(const xm_layout *layout)
 
 static size_t state_count(const xm_layout *layout)
 {
-    return 2 * (size_t)(layout->param_count - first_param(layout));
+    return 2 * (size_t)(layout->param_count - first_trained_param(layout));
 }
 
 static const xm_param *state_param(const xm_layout *layout, size_t i)
 {
-    return &layout->params[first_param(layout) + i / 2];
+    return &layout->params[first_trained_param(layout) + i / 2];
 }
 
-static int host_memory(const xray_device_ops *device, void *self)
+static int has_host_memory(const xray_device_ops *device, void *self)
 {
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     return device->info(self, &info) == XRAY_OK && info.host_memory;
@@ -74,7 +80,8 @@ static int host_memory(const xray_device_ops *device, void *self)
 
 /* ---- writing ------------------------------------------------------------ */
 
-/* What a file is written from; `copy` holds moments the host cannot read. */
+/* The tensors of a file to be written; `copy` holds the moments if the host
+ * cannot read the device's memory. */
 typedef struct optim_out {
     xm_st_item *items;
     char (*names)[STATE_NAME_CAP];
@@ -82,15 +89,15 @@ typedef struct optim_out {
     size_t count;
 } optim_out;
 
-static void optim_out_free(optim_out *out)
+static void free_optim_out(optim_out *out)
 {
     free(out->items);
     free(out->names);
     free(out->copy);
 }
 
-static xray_status fetch(const xm_adamw *adamw, const float *from,
-                         uint64_t count, float *to, xr_err *err)
+static xray_status fetch_moments(const xm_adamw *adamw, const float *from,
+                                 uint64_t count, float *to, xr_err *err)
 {
     xray_status status =
         adamw->device->copy(adamw->device_self, NULL, to, from,
@@ -100,7 +107,7 @@ static xray_status fetch(const xm_adamw *adamw, const float *from,
                : xr_fail(err, status, "reading the optimizer's state failed");
 }
 
-static uint64_t param_elements(const xm_layout *layout)
+static uint64_t count_elements(const xm_layout *layout)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < layout->param_count; i++)
@@ -108,23 +115,24 @@ static uint64_t param_elements(const xm_layout *layout)
     return sum;
 }
 
-static xray_status optim_out_memory(const xm_adamw *adamw, optim_out *out,
-                                    xr_err *err)
+static xray_status alloc_optim_out(const xm_adamw *adamw, optim_out *out,
+                                   xr_err *err)
 {
     const xm_layout *layout = adamw->layout;
-    int direct = host_memory(adamw->device, adamw->device_self);
+    int direct = has_host_memory(adamw->device, adamw->device_self);
     out->count = state_count(layout);
     out->items = xr_calloc(out->count, sizeof(*out->items));
     out->names = xr_calloc(out->count, sizeof(*out->names));
     if (!direct)
-        out->copy = xr_calloc(2 * param_elements(layout), sizeof(float));
+        out->copy = xr_calloc(2 * count_elements(layout), sizeof(float));
     if (!out->items || !out->names || (!direct && !out->copy))
         return xr_fail(err, XRAY_E_NOMEM,
                        "no memory to write the optimizer's state");
     return XRAY_OK;
 }
 
-static xray_status collect(const xm_adamw *adamw, optim_out *out, xr_err *err)
+static xray_status collect_items(const xm_adamw *adamw, optim_out *out,
+                                 xr_err *err)
 {
     const xm_layout *layout = adamw->layout;
     float *copy = out->copy;
@@ -134,7 +142,7 @@ static xray_status collect(const xm_adamw *adamw, optim_out *out, xr_err *err)
         const float *data = state_data(adamw, param, i % 2, 0);
         state_name(param, i % 2, out->names[i]);
         if (copy) {
-            status = fetch(adamw, data, param->count, copy, err);
+            status = fetch_moments(adamw, data, param->count, copy, err);
             data = copy;
             copy += param->count;
         }
@@ -166,22 +174,22 @@ xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
     (void)snprintf(version_text, sizeof(version_text), "%" PRIu64, version);
     const char *metadata[] = { "format",  FORMAT,       "step", step_text,
                                "version", version_text, NULL };
-    status = optim_out_memory(adamw, &out, err);
+    status = alloc_optim_out(adamw, &out, err);
     if (status == XRAY_OK)
-        status = collect(adamw, &out, err);
+        status = collect_items(adamw, &out, err);
     if (status == XRAY_OK)
         status = xm_st_write(path, out.items, out.count, metadata, err);
-    optim_out_free(&out);
+    free_optim_out(&out);
     return status;
 }
 
-/* ---- writing together --------------------------------------------------- */
+/* ---- writing by all ranks ------------------------------------------------ */
 
 typedef struct optim_share {
     const xm_adamw *adamw;
 } optim_share;
 
-static xm_piece share_piece(const void *ctx, size_t i)
+static xm_piece optim_piece(const void *ctx, size_t i)
 {
     const xm_adamw *adamw = ((const optim_share *)ctx)->adamw;
     const xm_layout *layout = adamw->layout;
@@ -193,7 +201,7 @@ static xm_piece share_piece(const void *ctx, size_t i)
                        .range = own };
 }
 
-static void describe(const xm_layout *layout, optim_out *out)
+static void describe_items(const xm_layout *layout, optim_out *out)
 {
     for (size_t i = 0; i < out->count; i++) {
         const xm_param *param = state_param(layout, i);
@@ -206,7 +214,7 @@ static void describe(const xm_layout *layout, optim_out *out)
 }
 
 xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
-                                uint64_t version, const xm_together *together,
+                                uint64_t version, const xm_agreement *agreement,
                                 xr_err *err)
 {
     char path[XR_PATH_CAP];
@@ -227,18 +235,18 @@ xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
         status = xr_fail(err, XRAY_E_NOMEM,
                          "no memory to write the optimizer's state");
     if (status == XRAY_OK) {
-        describe(adamw->layout, &out);
+        describe_items(adamw->layout, &out);
         status =
             xm_st_parts_file(path, out.items, out.count, metadata, err, &parts);
     }
-    xm_share_out from = { .device = adamw->device,
-                          .device_self = adamw->device_self,
-                          .count = out.count,
-                          .ctx = &share,
-                          .piece = share_piece };
-    status = xm_share_save(&from, parts, status, together, err);
+    xm_share_source from = { .device = adamw->device,
+                             .device_self = adamw->device_self,
+                             .count = out.count,
+                             .ctx = &share,
+                             .piece = optim_piece };
+    status = xm_share_save(&from, parts, status, agreement, err);
     xm_st_parts_close(parts);
-    optim_out_free(&out);
+    free_optim_out(&out);
     return status;
 }
 
@@ -252,14 +260,15 @@ static xray_status read_count(const xm_st *file, const char *key,
     if (!text || xr_parse_int(text, &value) != 0 || value < 0 ||
         value > STEP_LIMIT)
         return xr_fail(err, XRAY_E_IO,
-                       "%s: metadata %s is %s, expected a count", path, key,
-                       text ? text : "missing");
+                       "%s: metadata %s is %s, expected a count of steps", path,
+                       key, text ? text : "missing");
     *out = (uint64_t)value;
     return XRAY_OK;
 }
 
-static xray_status check_state(const xm_st *file, const xm_param *param,
-                               unsigned moment, const char *path, xr_err *err)
+static xray_status check_state_tensor(const xm_st *file, const xm_param *param,
+                                      unsigned moment, const char *path,
+                                      xr_err *err)
 {
     char name[STATE_NAME_CAP];
     state_name(param, moment, name);
@@ -288,7 +297,8 @@ static xray_status check_state(const xm_st *file, const xm_param *param,
     return status;
 }
 
-static xray_status check_file(xm_optim *optim, const char *path, xr_err *err)
+static xray_status check_optim_file(xm_optim *optim, const char *path,
+                                    xr_err *err)
 {
     const xm_layout *layout = optim->layout;
     const char *format = xm_st_metadata(optim->file, "format");
@@ -301,14 +311,14 @@ static xray_status check_file(xm_optim *optim, const char *path, xr_err *err)
         status = read_count(optim->file, "version", path, err, &optim->version);
     size_t expected = state_count(layout);
     for (size_t i = 0; status == XRAY_OK && i < expected; i++)
-        status =
-            check_state(optim->file, state_param(layout, i), i % 2, path, err);
+        status = check_state_tensor(optim->file, state_param(layout, i), i % 2,
+                                    path, err);
     if (status != XRAY_OK)
         return status;
     if (xm_st_count(optim->file) != expected)
         return xr_fail(err, XRAY_E_IO,
-                       "%s holds %zu tensors, this model has %zu: it belongs "
-                       "to another model",
+                       "%s holds %zu tensors, but this model has %zu: the file "
+                       "belongs to another model",
                        path, xm_st_count(optim->file), expected);
     return XRAY_OK;
 }
@@ -327,7 +337,7 @@ xray_status xm_optim_open(const xm_layout *layout, const char *dir, xr_err *err,
     optim->layout = layout;
     status = xm_st_open(path, err, &optim->file);
     if (status == XRAY_OK)
-        status = check_file(optim, path, err);
+        status = check_optim_file(optim, path, err);
     if (status != XRAY_OK) {
         xm_optim_close(optim);
         return status;
@@ -349,8 +359,8 @@ uint64_t xm_optim_version(const xm_optim *optim)
     return optim->version;
 }
 
-static xray_status restore_state(const xm_optim *optim, const xm_adamw *adamw,
-                                 size_t i, float *buffer, xr_err *err)
+static xray_status restore_moments(const xm_optim *optim, const xm_adamw *adamw,
+                                   size_t i, float *buffer, xr_err *err)
 {
     char name[STATE_NAME_CAP];
     const xm_param *param = state_param(adamw->layout, i);
@@ -360,7 +370,10 @@ static xray_status restore_state(const xm_optim *optim, const xm_adamw *adamw,
     state_name(param, i % 2, name);
     const xm_st_tensor *tensor = xm_st_find(optim->file, name);
     if (!tensor)
-        return xr_fail(err, XRAY_E_BUG, "tensor %s vanished", name);
+        return xr_fail(err, XRAY_E_BUG,
+                       "tensor %s was found when the file was opened, but not "
+                       "when it is read",
+                       name);
     float *to = state_data(adamw, param, i % 2, own.first);
     if (!buffer)
         return xm_st_read_f32(tensor, own.first, own.count, to, err);
@@ -383,7 +396,7 @@ xray_status xm_optim_restore(const xm_optim *optim, xm_adamw *adamw,
 {
     const xm_layout *layout = adamw->layout;
     float *buffer = NULL;
-    if (!host_memory(adamw->device, adamw->device_self)) {
+    if (!has_host_memory(adamw->device, adamw->device_self)) {
         uint64_t largest = 1;
         for (uint32_t i = 0; i < layout->param_count; i++)
             if (layout->params[i].count > largest)
@@ -395,7 +408,7 @@ xray_status xm_optim_restore(const xm_optim *optim, xm_adamw *adamw,
     }
     xray_status status = XRAY_OK;
     for (size_t i = 0; status == XRAY_OK && i < state_count(layout); i++)
-        status = restore_state(optim, adamw, i, buffer, err);
+        status = restore_moments(optim, adamw, i, buffer, err);
     free(buffer);
     if (status == XRAY_OK)
         xm_adamw_set_steps(adamw, optim->steps);

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the norm of the gradients on the device and finds the parameter
+ * whose gradient is not finite.
+ */
 #include "model/train/norm.h"
 
 #include <math.h>
@@ -32,7 +36,7 @@ static xray_status read_squares(const xm_grad_share *grads, xr_err *err,
     return XRAY_OK;
 }
 
-static xray_status clear(const xm_grad_share *grads, xr_err *err)
+static xray_status clear_scratch(const xm_grad_share *grads, xr_err *err)
 {
     xray_status status = grads->device->zero(
         grads->device_self, NULL, grads->scratch, 2 * sizeof(double));
@@ -44,7 +48,7 @@ xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
                             double *out_sum)
 {
     const xm_layout *layout = grads->layout;
-    xray_status status = clear(grads, err);
+    xray_status status = clear_scratch(grads, err);
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
         if (status == XRAY_OK)
             status = add_squares(grads, grads->data[b],
@@ -52,9 +56,9 @@ xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
     return status == XRAY_OK ? read_squares(grads, err, out_sum) : status;
 }
 
-static xray_status param_squares(const xm_grad_share *grads,
-                                 const xm_param *param, xr_err *err,
-                                 double *out_sum)
+static xray_status sum_param_squares(const xm_grad_share *grads,
+                                     const xm_param *param, xr_err *err,
+                                     double *out_sum)
 {
     xm_range share = xm_bucket_share(grads->layout, param->bucket);
     xm_range own = xm_param_in(param, share);
@@ -63,7 +67,7 @@ static xray_status param_squares(const xm_grad_share *grads,
         return XRAY_OK;
     const float *x =
         grads->data[param->bucket] + (param->offset + own.first - share.first);
-    xray_status status = clear(grads, err);
+    xray_status status = clear_scratch(grads, err);
     if (status == XRAY_OK)
         status = add_squares(grads, x, own.count, err);
     return status == XRAY_OK ? read_squares(grads, err, out_sum) : status;
@@ -76,7 +80,7 @@ xray_status xm_grad_first_bad(const xm_grad_share *grads, xr_err *err,
     for (uint32_t i = 0; i < grads->layout->param_count; i++) {
         const xm_param *param = &grads->layout->params[i];
         double sum = 0;
-        xray_status status = param_squares(grads, param, err, &sum);
+        xray_status status = sum_param_squares(grads, param, err, &sum);
         if (status != XRAY_OK)
             return status;
         if (!isfinite(sum)) {

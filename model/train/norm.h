@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The global gradient norm, and what clipping makes of it.
+ * The global norm of the gradients, and the coefficient that clips them to a
+ * maximum norm.
  */
 #ifndef XM_TRAIN_NORM_H
 #define XM_TRAIN_NORM_H
 
 #include "model/nn/decoder.h"
 
-/* Gradients of the rank's shares of what is not frozen. Of each bucket, `data`
- * points at the first element of the share. */
+/* Gradients of the rank's shares of all trained parameters. For each bucket,
+ * `data` points at the first element of the share. */
 typedef struct xm_grad_share {
     const xray_device_ops *device;
     void *device_self;
@@ -17,17 +18,19 @@ typedef struct xm_grad_share {
     double *scratch;    /* [dev] [2] */
 } xm_grad_share;
 
-/* Sum of squares bucket by bucket in order, so its bits depend on gradients and
- * cut alone; NaN if an element is NaN or Inf. Waits for the device. */
+/* Sums the squares bucket by bucket in order, so that the bits depend on the
+ * gradients and on the sharding alone. The sum is NaN if any element is NaN or
+ * Inf. Waits for the device. */
 xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
                             double *out_sum);
-/* The first parameter, in layout order, whose elements here have a sum of
- * squares that is not finite; NULL: none. */
+/* Finds the first parameter, in layout order, whose elements on this rank have
+ * a sum of squares that is not finite; NULL if there is none. */
 xray_status xm_grad_first_bad(const xm_grad_share *grads, xr_err *err,
                               const xm_param **out_bad);
 
-/* What gradients are multiplied by: max_norm / (norm + 1e-6) where that is
- * below 1 (torch's clip_grad_norm_), else 1. max_norm <= 0: no clipping. */
+/* The factor for the gradients: max_norm / (norm + 1e-6) where that is below 1
+ * (as in torch's clip_grad_norm_), else 1. A max_norm of 0 or less means no
+ * clipping. */
 double xm_clip_coefficient(double norm, double max_norm);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks a batch, packs the tokens that its outputs depend on, and moves
+ * outputs and gradients between packed items and tokens.
+ */
 #include "model/train/pack.h"
 
 #include <inttypes.h>
@@ -8,8 +12,8 @@
 
 #include "core/base/str.h"
 
-/* The arrays that host and device both hold; one block, each array padded to
- * a cache line. */
+/* The arrays that host and device both hold, in one block of memory; each array
+ * is padded to a cache line. */
 typedef struct pack_arrays {
     int32_t *ids;
     int32_t *positions;
@@ -25,18 +29,18 @@ struct xm_packer {
     const xray_device_ops *device;
     void *device_self;
     xm_pack_limits limits;
-    int parents; /* the device knows them */
+    int has_parents; /* 1: the device supports parent rows */
     void *device_block;
-    void *host_block; /* NULL: the host reads device memory itself */
+    void *host_block; /* NULL: the host reads and writes device memory itself */
     pack_arrays dev;
     pack_arrays host;
-    int32_t *token;    /* [tokens] of each item */
-    int32_t *item_row; /* [tokens] */
-    int32_t *item_col; /* [tokens] place in the row */
-    uint32_t count;    /* items of the last batch */
+    int32_t *token;    /* [tokens] token of each item in the batch */
+    int32_t *item_row; /* [tokens] row of each item */
+    int32_t *item_col; /* [tokens] offset of each item's token in its row */
+    uint32_t count;    /* number of items in the last batch */
 };
 
-static uint64_t padded(uint64_t count)
+static uint64_t pad_count(uint64_t count)
 {
     return (count + 15u) & ~(uint64_t)15u;
 }
@@ -46,23 +50,23 @@ uint64_t xm_packed_rows(uint64_t rows)
     return rows + rows / 2;
 }
 
-/* Words (4 bytes each) of one block. */
+/* Size of one block in words of 4 bytes. */
 static uint64_t block_words(const xm_pack_limits *limits)
 {
-    return (5u + XM_PACK_SLOTS) * padded(limits->tokens) +
-           2 * padded(xm_packed_rows(limits->rows) + 1);
+    return (5u + XM_PACK_SLOTS) * pad_count(limits->tokens) +
+           2 * pad_count(xm_packed_rows(limits->rows) + 1);
 }
 
-static void cut_block(void *block, const xm_pack_limits *limits,
-                      pack_arrays *out)
+static void divide_block(void *block, const xm_pack_limits *limits,
+                         pack_arrays *out)
 {
     int32_t *words = block;
-    uint64_t step = padded(limits->tokens);
+    uint64_t step = pad_count(limits->tokens);
     out->ids = words;
     out->positions = words + step;
     out->index = words + 2 * step;
     out->target = words + 3 * step;
-    uint64_t rows = padded(xm_packed_rows(limits->rows) + 1);
+    uint64_t rows = pad_count(xm_packed_rows(limits->rows) + 1);
     out->row_start = words + 4 * step;
     out->parent = out->row_start + rows;
     float *floats = (float *)block + 4 * step + 2 * rows;
@@ -76,22 +80,24 @@ uint64_t xm_packer_bytes(const xm_pack_limits *limits)
     return block_words(limits) * 4;
 }
 
-static xray_status packer_memory(xm_packer *packer, const char *owner,
-                                 xr_err *err)
+static xray_status alloc_packer(xm_packer *packer, const char *owner,
+                                xr_err *err)
 {
     const xm_pack_limits *limits = &packer->limits;
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = packer->device->info(packer->device_self, &info);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "device gives no information");
-    packer->parents = (info.features & XRAY_DEVICE_PARENTS) != 0;
+        return xr_fail(err, status,
+                       "the device gives no information about itself");
+    packer->has_parents = (info.features & XRAY_DEVICE_PARENTS) != 0;
     status =
         packer->device->alloc(packer->device_self, owner, XRAY_TAG_WORKSPACE,
                               xm_packer_bytes(limits), &packer->device_block);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "%s: no %" PRIu64 " bytes for packing",
+        return xr_fail(err, status,
+                       "%s: no %" PRIu64 " bytes of device memory for packing",
                        owner, xm_packer_bytes(limits));
-    cut_block(packer->device_block, limits, &packer->dev);
+    divide_block(packer->device_block, limits, &packer->dev);
     packer->host = packer->dev;
     packer->token = xr_calloc(3 * (size_t)limits->tokens + 1, 4);
     if (!info.host_memory)
@@ -102,7 +108,7 @@ static xray_status packer_memory(xm_packer *packer, const char *owner,
     packer->item_row = packer->token + limits->tokens;
     packer->item_col = packer->item_row + limits->tokens;
     if (packer->host_block)
-        cut_block(packer->host_block, limits, &packer->host);
+        divide_block(packer->host_block, limits, &packer->host);
     return XRAY_OK;
 }
 
@@ -121,7 +127,7 @@ xray_status xm_packer_create(const xm_pack_limits *limits,
     packer->device = device;
     packer->device_self = device_self;
     packer->limits = *limits;
-    xray_status status = packer_memory(packer, owner, err);
+    xray_status status = alloc_packer(packer, owner, err);
     if (status != XRAY_OK) {
         xm_packer_destroy(packer);
         return status;
@@ -155,7 +161,7 @@ static xray_status check_row(const xm_pack_limits *limits,
     if ((uint64_t)(last - first) > limits->row_tokens)
         return xr_fail(err, XRAY_E_RANGE,
                        "row %" PRIu32 " has %" PRId64
-                       " tokens, the instance was made for %" PRIu64,
+                       " tokens, but the instance was made for %" PRIu64,
                        row, last - first, limits->row_tokens);
     for (int64_t t = first; t < last; t++)
         if (batch->ids[t] < 0 || (uint64_t)batch->ids[t] >= limits->vocab)
@@ -166,8 +172,9 @@ static xray_status check_row(const xm_pack_limits *limits,
     float temperature = batch->temperature ? batch->temperature[row] : 1.0f;
     if (!isfinite(temperature) || temperature <= 0)
         return xr_fail(err, XRAY_E_ARG,
-                       "row %" PRIu32 ": temperature %g is not above 0", row,
-                       (double)temperature);
+                       "row %" PRIu32
+                       ": temperature %g is not a finite number above 0",
+                       row, (double)temperature);
     return XRAY_OK;
 }
 
@@ -176,15 +183,15 @@ static xray_status check_batch(const xm_pack_limits *limits,
 {
     if (batch->tokens > limits->tokens || batch->rows > limits->rows)
         return xr_fail(err, XRAY_E_RANGE,
-                       "batch of %" PRIu32 " tokens in %" PRIu32
-                       " rows, the instance was made for %" PRIu64
+                       "a batch of %" PRIu32 " tokens in %" PRIu32
+                       " rows, but the instance was made for %" PRIu64
                        " tokens in %" PRIu64 " rows",
                        batch->tokens, batch->rows, limits->tokens,
                        limits->rows);
     if (batch->rows == 0)
         return XRAY_OK;
     if (!batch->ids || !batch->row_start)
-        return xr_fail(err, XRAY_E_ARG, "batch without ids or row_start");
+        return xr_fail(err, XRAY_E_ARG, "the batch has no ids or no row_start");
     if (batch->row_start[0] != 0 ||
         batch->row_start[batch->rows] != (int32_t)batch->tokens)
         return xr_fail(err, XRAY_E_ARG,
@@ -202,59 +209,62 @@ static xray_status check_batch(const xm_pack_limits *limits,
 
 /* ---- packing ------------------------------------------------------------ */
 
-static int wanted(const xray_batch *batch, int32_t token)
+static int is_wanted(const xray_batch *batch, int32_t token)
 {
     return !batch->loss_mask || batch->loss_mask[token] != 0;
 }
 
-/* How many tokens of a row its outputs depend on. */
-static int32_t row_inputs(const xray_batch *batch, uint32_t row)
+/* Number of tokens of a row that its outputs depend on. */
+static int32_t count_inputs(const xray_batch *batch, uint32_t row)
 {
     int32_t first = batch->row_start[row];
     for (int32_t t = batch->row_start[row + 1] - 1; t > first; t--)
-        if (wanted(batch, t))
+        if (is_wanted(batch, t))
             return t - first;
     return 0;
 }
 
-/* Whether nothing is wanted of a prompt, and something behind it. */
-static int prompt_alone(const xray_batch *batch, uint32_t row, int32_t prompt)
+/* True if no output of a prompt is wanted, but some output after it is. */
+static int is_prompt_shareable(const xray_batch *batch, uint32_t row,
+                               int32_t prompt)
 {
     int32_t first = batch->row_start[row];
-    if (row_inputs(batch, row) < prompt)
+    if (count_inputs(batch, row) < prompt)
         return 0;
     for (int32_t t = first + 1; t < first + prompt; t++)
-        if (wanted(batch, t))
+        if (is_wanted(batch, t))
             return 0;
     return 1;
 }
 
-static int same_prompt(const xray_batch *batch, uint32_t row, uint32_t other)
+static int has_same_prompt(const xray_batch *batch, uint32_t row,
+                           uint32_t other)
 {
     int32_t prompt = batch->prompt_len[row];
     return batch->group[other] == batch->group[row] &&
            batch->prompt_len[other] == prompt &&
-           prompt_alone(batch, other, prompt) &&
+           is_prompt_shareable(batch, other, prompt) &&
            memcmp(batch->ids + batch->row_start[row],
                   batch->ids + batch->row_start[other],
                   (size_t)prompt * sizeof(*batch->ids)) == 0;
 }
 
-/* How many rows from `row` on have one prompt to share; 1: none. */
-static uint32_t sharing(const xm_packer *packer, const xray_batch *batch,
-                        uint32_t row)
+/* Number of rows from `row` on that share one prompt; 1 if `row` shares its
+ * prompt with no other. */
+static uint32_t count_sharing_rows(const xm_packer *packer,
+                                   const xray_batch *batch, uint32_t row)
 {
     uint32_t end = row + 1;
-    if (!packer->parents || !XRAY_HAS(xray_batch, batch, share_prompts) ||
+    if (!packer->has_parents || !XRAY_HAS(xray_batch, batch, share_prompts) ||
         !batch->group || !batch->prompt_len || batch->prompt_len[row] < 2 ||
-        !prompt_alone(batch, row, batch->prompt_len[row]))
+        !is_prompt_shareable(batch, row, batch->prompt_len[row]))
         return 1;
-    while (end < batch->rows && same_prompt(batch, row, end))
+    while (end < batch->rows && has_same_prompt(batch, row, end))
         end++;
     return end - row;
 }
 
-/* Inputs first <= i < last of a row become the next packed row. */
+/* Appends the inputs first <= i < last of a row as the next packed row. */
 static void pack_row(xm_packer *packer, const xray_batch *batch, uint32_t row,
                      const int32_t range[2], int32_t parent, xm_pack *pack)
 {
@@ -273,14 +283,15 @@ static void pack_row(xm_packer *packer, const xray_batch *batch, uint32_t row,
         pack->row_bound = (uint64_t)range[1];
 }
 
-/* Items of inputs first <= i < last, which lie from packed token `base` on. */
+/* Appends the items of the inputs first <= i < last, of which the first is
+ * packed token `base`. */
 static void pack_items(xm_packer *packer, const xray_batch *batch, uint32_t row,
                        const int32_t range[2], int32_t base)
 {
     int32_t first = batch->row_start[row];
     for (int32_t i = range[0]; i < range[1]; i++) {
         int32_t token = first + i + 1;
-        if (!wanted(batch, token))
+        if (!is_wanted(batch, token))
             continue;
         uint32_t item = packer->count++;
         packer->host.index[item] = base + i - range[0];
@@ -293,8 +304,8 @@ static void pack_items(xm_packer *packer, const xray_batch *batch, uint32_t row,
     }
 }
 
-/* Rows [row, row + count), which share a prompt if they are several. Returns
- * whether they do. */
+/* Packs the rows [row, row + count), which share a prompt if there are several.
+ * Returns whether they do. */
 static int pack_rows(xm_packer *packer, const xray_batch *batch, uint32_t row,
                      uint32_t count, xm_pack *pack)
 {
@@ -304,7 +315,7 @@ static int pack_rows(xm_packer *packer, const xray_batch *batch, uint32_t row,
     if (count > 1)
         pack_row(packer, batch, row, prompt, -1, pack);
     for (uint32_t r = row; r < row + count; r++) {
-        const int32_t range[2] = { shared, row_inputs(batch, r) };
+        const int32_t range[2] = { shared, count_inputs(batch, r) };
         int32_t base = (int32_t)pack->tokens;
         if (range[1] == 0)
             continue;
@@ -314,8 +325,8 @@ static int pack_rows(xm_packer *packer, const xray_batch *batch, uint32_t row,
     return count > 1;
 }
 
-static xray_status upload(xm_packer *packer, void *to, const void *from,
-                          uint64_t words, xr_err *err)
+static xray_status upload_array(xm_packer *packer, void *to, const void *from,
+                                uint64_t words, xr_err *err)
 {
     if (!packer->host_block || words == 0)
         return XRAY_OK;
@@ -323,7 +334,7 @@ static xray_status upload(xm_packer *packer, void *to, const void *from,
         packer->device_self, NULL, to, from, words * 4, XRAY_COPY_TO_DEVICE);
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_fail(err, status, "copy of a batch to the device failed");
+               : xr_fail(err, status, "copying a batch to the device failed");
 }
 
 static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
@@ -345,8 +356,8 @@ static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
         { d->temperature, h->temperature, packer->count },
     };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        xray_status status =
-            upload(packer, parts[i].to, parts[i].from, parts[i].words, err);
+        xray_status status = upload_array(packer, parts[i].to, parts[i].from,
+                                          parts[i].words, err);
         if (status != XRAY_OK)
             return status;
     }
@@ -366,7 +377,7 @@ xray_status xm_packer_fill(xm_packer *packer, const xray_batch *batch,
     packer->count = 0;
     packer->host.row_start[0] = 0;
     for (uint32_t row = 0, count; row < batch->rows; row += count) {
-        count = sharing(packer, batch, row);
+        count = count_sharing_rows(packer, batch, row);
         shared |= pack_rows(packer, batch, row, count, &pack);
     }
     pack.parent = shared ? packer->dev.parent : NULL;
@@ -397,7 +408,7 @@ xray_status xm_packer_collect(xm_packer *packer, const float *items,
     if (status == XRAY_OK)
         status = packer->device->sync(packer->device_self, NULL);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "reading outputs off the device failed");
+        return xr_fail(err, status, "reading outputs from the device failed");
     for (uint32_t i = 0; i < packer->count; i++)
         per_token[packer->token[i]] = from[i];
     return XRAY_OK;
@@ -412,11 +423,12 @@ xray_status xm_packer_spread(xm_packer *packer, const float *per_token,
         host[i] = per_token[packer->token[i]];
         if (!isfinite(host[i]))
             return xr_fail(err, XRAY_E_NUMERIC,
-                           "the loss gives %s = %g for row %" PRId32
+                           "the loss returned %s = %g for row %" PRId32
                            ", token %" PRId32 " of the micro-batch",
                            what, (double)host[i], packer->item_row[i],
                            packer->item_col[i]);
     }
     *out_items = packer->dev.slots[slot];
-    return upload(packer, packer->dev.slots[slot], host, packer->count, err);
+    return upload_array(packer, packer->dev.slots[slot], host, packer->count,
+                        err);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stage 3: a rank keeps its share of every bucket, and buckets are gathered
- * into slots when a pass comes to them, the next one while one is computed
- * with. What a slot still holds is not gathered again: the last blocks of the
- * forward pass serve the backward pass, its last ones the next forward pass.
+ * Stage 3: a rank keeps its share of every bucket. Buckets are gathered into
+ * slots as a pass comes to them, and the next one is gathered while one is
+ * computed with. A bucket that is still in its slot is not gathered again: the
+ * backward pass finds the last blocks of the forward pass, and the next forward
+ * pass finds the last blocks of the backward pass.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,15 +12,15 @@
 #include "core/base/str.h"
 #include "plugins/backend-zero3/zero3.h"
 
-/* The embedding is the head too: both ends of a pass need it. */
-static int tied(const xm_config *model)
+/* A tied embedding is also the LM head, so both ends of a pass need it. */
+static int is_tied(const xm_config *model)
 {
     return model->tied != 0;
 }
 
-/* Matrix `index` of a bucket; NULL behind the last. */
-static const xm_matrix *matrix_of(const xm_layout *layout, uint32_t bucket,
-                                  uint32_t index)
+/* Matrix number `index` of a bucket; NULL past the last one. */
+static const xm_matrix *find_matrix(const xm_layout *layout, uint32_t bucket,
+                                    uint32_t index)
 {
     for (uint32_t i = 0; i < layout->matrix_count; i++)
         if (layout->matrices[i].bucket == bucket && index-- == 0)
@@ -27,7 +28,7 @@ static const xm_matrix *matrix_of(const xm_layout *layout, uint32_t bucket,
     return NULL;
 }
 
-static uint64_t packed_bytes(const xm_matrix *matrix, int trainable)
+static uint64_t packed_matrix_bytes(const xm_matrix *matrix, int trainable)
 {
     uint64_t count = (matrix->rows + 15) / 16 * 16 * matrix->cols;
     if (trainable)
@@ -35,7 +36,7 @@ static uint64_t packed_bytes(const xm_matrix *matrix, int trainable)
     return count * sizeof(float);
 }
 
-static uint64_t share_count(const xm_layout *layout)
+static uint64_t count_share_elements(const xm_layout *layout)
 {
     uint64_t count = 0;
     for (uint32_t b = 0; b < layout->bucket_count; b++)
@@ -43,17 +44,19 @@ static uint64_t share_count(const xm_layout *layout)
     return count;
 }
 
-/* Handles of a slot are shared by its blocks: the first one's count. */
-static uint64_t slot_packed(const xm_layout *layout, const z3_turn *turn,
-                            uint32_t slot, int trainable)
+/* All blocks of a slot share its handles, so the handles of its first block
+ * count. */
+static uint64_t slot_packed_bytes(const xm_layout *layout,
+                                  const z3_slot_table *table, uint32_t slot,
+                                  int trainable)
 {
     uint64_t bytes = 0;
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
-        const xm_matrix *matrix = matrix_of(layout, b, 0);
-        if (turn->slot_of[b] != slot || !matrix)
+        const xm_matrix *matrix = find_matrix(layout, b, 0);
+        if (table->slot_of[b] != slot || !matrix)
             continue;
-        for (uint32_t i = 0; (matrix = matrix_of(layout, b, i)); i++)
-            bytes += packed_bytes(matrix, trainable);
+        for (uint32_t i = 0; (matrix = find_matrix(layout, b, i)); i++)
+            bytes += packed_matrix_bytes(matrix, trainable);
         return bytes;
     }
     return bytes;
@@ -62,33 +65,35 @@ static uint64_t slot_packed(const xm_layout *layout, const z3_turn *turn,
 uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
                          const z3_config *config, int trainable)
 {
-    z3_turn turn = { 0 };
-    if (z3_turn_make(layout, Z3_GATHER_SLOTS, 0, tied(model), NULL, &turn) !=
-        XRAY_OK)
+    z3_slot_table table = { 0 };
+    if (z3_slot_table_create(layout, Z3_GATHER_SLOTS, 0, is_tied(model), NULL,
+                             &table) != XRAY_OK)
         return 0;
-    uint64_t bytes =
-        config->offload_param ? 0 : share_count(layout) * sizeof(float);
-    for (uint32_t s = 0; s < turn.slots; s++)
-        bytes += turn.room[s] * sizeof(float) +
-                 slot_packed(layout, &turn, s, trainable);
-    z3_turn_free(&turn);
+    uint64_t bytes = config->offload_param
+                         ? 0
+                         : count_share_elements(layout) * sizeof(float);
+    for (uint32_t s = 0; s < table.slots; s++)
+        bytes += table.capacity[s] * sizeof(float) +
+                 slot_packed_bytes(layout, &table, s, trainable);
+    z3_slot_table_free(&table);
     return bytes;
 }
 
-/* ---- making ------------------------------------------------------------- */
+/* ---- creating ----------------------------------------------------------- */
 
-static xray_status make_shares(z3 *self, const z3_config *config, xr_err *err)
+static xray_status alloc_shares(z3 *self, const z3_config *config, xr_err *err)
 {
     z3_gather *g = &self->gather;
     const xm_layout *layout = self->layout;
-    uint64_t count = share_count(layout);
+    uint64_t count = count_share_elements(layout);
     xray_status status = XRAY_OK;
     if (config->offload_param)
-        status = z3_map_open(config->offload_dir, count * sizeof(float), err,
-                             &g->map);
+        status = z3_host_memory_map_file(
+            config->offload_dir, count * sizeof(float), err, &g->memory);
     else
-        status = z3_take(self, XRAY_TAG_WEIGHTS, count, err, &g->share_memory);
-    float *at = config->offload_param ? g->map.data : g->share_memory;
+        status = z3_alloc_floats(self, XRAY_TAG_WEIGHTS, count, err,
+                                 &g->share_memory);
+    float *at = config->offload_param ? g->memory.data : g->share_memory;
     for (uint32_t b = 0; status == XRAY_OK && b < layout->bucket_count; b++) {
         g->shares[b] = at;
         at += xm_bucket_share(layout, b).count;
@@ -96,12 +101,12 @@ static xray_status make_shares(z3 *self, const z3_config *config, xr_err *err)
     return status;
 }
 
-static xray_status make_slots(z3 *self, xr_err *err)
+static xray_status create_slots(z3 *self, xr_err *err)
 {
     z3_gather *g = &self->gather;
     xray_status status = XRAY_OK;
-    for (uint32_t s = 0; status == XRAY_OK && s < g->turn.slots; s++) {
-        z3_slot *slot = &g->slots[s];
+    for (uint32_t s = 0; status == XRAY_OK && s < g->table.slots; s++) {
+        z3_gather_slot *slot = &g->slots[s];
         slot->holds = Z3_NONE;
         slot->handles =
             xr_calloc(self->layout->matrix_count + 1u, sizeof(xray_weight *));
@@ -109,36 +114,38 @@ static xray_status make_slots(z3 *self, xr_err *err)
             xr_calloc(self->layout->matrix_count + 1u, sizeof(uint32_t));
         if (!slot->handles || !slot->matrices)
             return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-        status =
-            z3_take(self, XRAY_TAG_WEIGHTS, g->turn.room[s], err, &slot->data);
+        status = z3_alloc_floats(self, XRAY_TAG_WEIGHTS, g->table.capacity[s],
+                                 err, &slot->data);
         if (status == XRAY_OK) {
             status =
                 self->device->event_create(self->device_self, &slot->ready);
             if (status != XRAY_OK)
-                return xr_fail(err, status, "%s: no event", self->owner);
+                return xr_fail(err, status, "%s: the device created no event",
+                               self->owner);
         }
     }
     return status;
 }
 
-static int same_matrix(const xm_matrix *a, const xm_matrix *b)
+static int has_same_shape(const xm_matrix *a, const xm_matrix *b)
 {
     return a->rows == b->rows && a->cols == b->cols && a->offset == b->offset;
 }
 
-/* The handle of matrix `m`, which is number `index` of its bucket. */
-static xray_status make_handle(z3 *self, uint32_t m, uint32_t index,
-                               xr_err *err)
+/* Sets the handle of matrix `m`, which is number `index` of its bucket. */
+static xray_status create_handle(z3 *self, uint32_t m, uint32_t index,
+                                 xr_err *err)
 {
     z3_gather *g = &self->gather;
     const xm_matrix *matrix = &self->layout->matrices[m];
-    z3_slot *slot = &g->slots[g->turn.slot_of[matrix->bucket]];
+    z3_gather_slot *slot = &g->slots[g->table.slot_of[matrix->bucket]];
     if (index < slot->handle_count) {
         g->handles[m] = slot->handles[index];
-        if (same_matrix(matrix, &self->layout->matrices[slot->matrices[index]]))
+        if (has_same_shape(matrix,
+                           &self->layout->matrices[slot->matrices[index]]))
             return XRAY_OK;
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "stage 3 needs blocks of one shape, block %" PRIu32
+                       "stage 3 needs blocks of one shape, but block %" PRIu32
                        " has another",
                        matrix->bucket - 1);
     }
@@ -152,14 +159,14 @@ static xray_status make_handle(z3 *self, uint32_t m, uint32_t index,
                                                      &slot->handles[index]);
     if (status != XRAY_OK)
         return xr_fail(err, status,
-                       "the device made no handle for matrix %" PRIu32, m);
+                       "the device created no handle for matrix %" PRIu32, m);
     slot->matrices[index] = m;
     slot->handle_count = index + 1;
     g->handles[m] = slot->handles[index];
     return XRAY_OK;
 }
 
-static xray_status make_handles(z3 *self, xr_err *err)
+static xray_status create_handles(z3 *self, xr_err *err)
 {
     const xm_layout *layout = self->layout;
     uint32_t index = 0;
@@ -168,7 +175,7 @@ static xray_status make_handles(z3 *self, xr_err *err)
         int next = m > 0 &&
                    layout->matrices[m].bucket == layout->matrices[m - 1].bucket;
         index = next ? index + 1 : 0;
-        status = make_handle(self, m, index, err);
+        status = create_handle(self, m, index, err);
     }
     return status;
 }
@@ -191,13 +198,13 @@ static void view_release(void *owner)
         self->weights->leases--;
 }
 
-static void make_view(z3 *self)
+static void fill_view(z3 *self)
 {
     z3_gather *g = &self->gather;
     const xm_layout *layout = self->layout;
     for (uint32_t i = 0; i < layout->param_count; i++) {
         const xm_param *param = &layout->params[i];
-        const z3_slot *slot = &g->slots[g->turn.slot_of[param->bucket]];
+        const z3_gather_slot *slot = &g->slots[g->table.slot_of[param->bucket]];
         g->tensors[i] = (xray_tensor){
             .name = param->name,
             .dtype = XRAY_F32,
@@ -226,26 +233,26 @@ xray_status z3_gather_open(z3 *self, const z3_config *config, xr_err *err)
     z3_gather *g = &self->gather;
     const xm_layout *layout = self->layout;
     *g = (z3_gather){ .layout = layout, .group = &self->group };
-    xray_status status = z3_turn_make(layout, Z3_GATHER_SLOTS, 0,
-                                      tied(&self->model), err, &g->turn);
+    xray_status status = z3_slot_table_create(
+        layout, Z3_GATHER_SLOTS, 0, is_tied(&self->model), err, &g->table);
     if (status != XRAY_OK)
         return status;
     g->offloaded = config->offload_param != 0;
     g->prefetch = config->prefetch;
-    g->back_to = layout->frozen ? layout->frozen : 1;
-    g->slots = xr_calloc(g->turn.slots, sizeof(*g->slots));
+    g->backward_end = layout->frozen ? layout->frozen : 1;
+    g->slots = xr_calloc(g->table.slots, sizeof(*g->slots));
     g->shares = xr_calloc(layout->bucket_count, sizeof(float *));
     g->handles = xr_calloc(layout->matrix_count + 1u, sizeof(xray_weight *));
     g->tensors = xr_calloc(layout->param_count, sizeof(xray_tensor));
     if (!g->slots || !g->shares || !g->handles || !g->tensors)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-    status = make_shares(self, config, err);
+    status = alloc_shares(self, config, err);
     if (status == XRAY_OK)
-        status = make_slots(self, err);
+        status = create_slots(self, err);
     if (status == XRAY_OK)
-        status = make_handles(self, err);
+        status = create_handles(self, err);
     if (status == XRAY_OK)
-        make_view(self);
+        fill_view(self);
     return status;
 }
 
@@ -253,8 +260,8 @@ void z3_gather_close(z3 *self)
 {
     z3_gather *g = &self->gather;
     const xray_device_ops *device = self->device;
-    for (uint32_t s = 0; g->slots && s < g->turn.slots; s++) {
-        z3_slot *slot = &g->slots[s];
+    for (uint32_t s = 0; g->slots && s < g->table.slots; s++) {
+        z3_gather_slot *slot = &g->slots[s];
         for (uint32_t i = 0; slot->handles && i < slot->handle_count; i++)
             device->weight_destroy(self->device_self, slot->handles[i]);
         device->free(self->device_self, slot->data);
@@ -264,8 +271,8 @@ void z3_gather_close(z3 *self)
         free(slot->matrices);
     }
     device->free(self->device_self, g->share_memory);
-    z3_map_close(&g->map);
-    z3_turn_free(&g->turn);
+    z3_host_memory_unmap(&g->memory);
+    z3_slot_table_free(&g->table);
     free(g->slots);
     free(g->shares);
     free(g->handles);
@@ -275,14 +282,15 @@ void z3_gather_close(z3 *self)
 
 /* ---- gathering ---------------------------------------------------------- */
 
-/* The rank's share on its way into the slot and to all ranks. */
-static xray_status move(const z3_gather *g, uint32_t bucket, float *to)
+/* Copies the rank's share into the slot if it is offloaded, and gathers the
+ * other ranks' shares. */
+static xray_status gather_share(const z3_gather *g, uint32_t bucket, float *to)
 {
     const z3_group *group = g->group;
     xm_range share = xm_bucket_share(g->layout, bucket);
     const float *from = g->shares[bucket];
     xray_status status = XRAY_OK;
-    if (g->offloaded) { /* as on one rank, always */
+    if (g->offloaded) { /* on one rank this is always so */
         status = group->device->copy(
             group->device_self, group->stream, to + share.first, from,
             share.count * sizeof(float), XRAY_COPY_TO_DEVICE);
@@ -294,8 +302,7 @@ static xray_status move(const z3_gather *g, uint32_t bucket, float *to)
                                    share.count, XRAY_F32);
 }
 
-static xray_status changed(const z3_gather *g, const z3_slot *slot,
-                           uint32_t bucket)
+static xray_status mark_changed(const z3_gather *g, uint32_t bucket)
 {
     const z3_group *group = g->group;
     xray_status status = XRAY_OK;
@@ -303,27 +310,26 @@ static xray_status changed(const z3_gather *g, const z3_slot *slot,
         if (status == XRAY_OK && g->layout->matrices[m].bucket == bucket)
             status = group->device->weight_changed(group->device_self,
                                                    g->handles[m]);
-    (void)slot;
     return status;
 }
 
-/* Starts the gathering of a bucket whose slot holds another one. */
-static xray_status fetch(z3_gather *g, uint32_t bucket)
+/* Starts to gather a bucket unless its slot holds it already. */
+static xray_status fetch_bucket(z3_gather *g, uint32_t bucket)
 {
     const z3_group *group = g->group;
-    z3_slot *slot = &g->slots[g->turn.slot_of[bucket]];
+    z3_gather_slot *slot = &g->slots[g->table.slot_of[bucket]];
     if (slot->holds == bucket)
         return XRAY_OK;
     slot->holds = Z3_NONE;
-    /* What is computed with the slot's old values has been enqueued. */
-    xray_status status = z3_group_behind(group);
+    /* Computation that reads the slot's old values has been enqueued by now. */
+    xray_status status = z3_group_wait_compute(group);
     if (status == XRAY_OK)
-        status = move(g, bucket, slot->data);
+        status = gather_share(g, bucket, slot->data);
     if (status == XRAY_OK)
         status = group->device->event_record(group->device_self, group->stream,
                                              slot->ready);
     if (status == XRAY_OK)
-        status = changed(g, slot, bucket);
+        status = mark_changed(g, bucket);
     if (status == XRAY_OK)
         slot->holds = bucket;
     return status;
@@ -335,20 +341,20 @@ xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
     z3_gather *g = &((z3 *)ctx)->gather;
     const z3_group *group = g->group;
     (void)err;
-    xray_status status = fetch(g, bucket);
+    xray_status status = fetch_bucket(g, bucket);
     if (status == XRAY_OK)
         status = group->device->event_wait(
-            group->device_self, NULL, g->slots[g->turn.slot_of[bucket]].ready);
+            group->device_self, NULL, g->slots[g->table.slot_of[bucket]].ready);
     if (status != XRAY_OK || !g->prefetch)
         return status;
     if (backward)
-        return bucket > g->back_to ? fetch(g, bucket - 1) : XRAY_OK;
-    return bucket + 1 < g->layout->bucket_count ? fetch(g, bucket + 1)
+        return bucket > g->backward_end ? fetch_bucket(g, bucket - 1) : XRAY_OK;
+    return bucket + 1 < g->layout->bucket_count ? fetch_bucket(g, bucket + 1)
                                                 : XRAY_OK;
 }
 
 void z3_gather_forget(z3_gather *g)
 {
-    for (uint32_t s = 0; s < g->turn.slots; s++)
+    for (uint32_t s = 0; s < g->table.slots; s++)
         g->slots[s].holds = Z3_NONE;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ranks that hold a model together: collectives in one order on a stream of
- * their own, and small words among all.
+ * Communication between the ranks that hold a model together: collectives run
+ * in one order on a stream of their own, and small records are exchanged
+ * between all ranks.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,18 +11,18 @@
 #include "core/base/str.h"
 #include "plugins/backend-zero3/zero3.h"
 
-#define WORD_FLOATS (Z3_WORD_BYTES / sizeof(float))
+#define RECORD_FLOATS (Z3_RECORD_BYTES / sizeof(float))
 
 uint64_t z3_group_bytes(uint32_t size)
 {
-    return size > 1 ? (size + 1) * (uint64_t)Z3_WORD_BYTES : 0;
+    return size > 1 ? (size + 1) * (uint64_t)Z3_RECORD_BYTES : 0;
 }
 
 xray_status z3_group_open(const xray_setup *setup, const char *owner,
                           xr_err *err, z3_group *out)
 {
     const xray_world *world = setup->world;
-    void *words = NULL;
+    void *records = NULL;
     *out = (z3_group){ .device = setup->device,
                        .device_self = setup->device_self,
                        .size = world && world->size ? world->size : 1 };
@@ -36,7 +37,7 @@ xray_status z3_group_open(const xray_setup *setup, const char *owner,
     if (!world->comm || !world->group || world->rank >= world->size)
         return xr_fail(err, XRAY_E_CONFIG,
                        "rank %" PRIu32 " of %" PRIu32
-                       " ranks has no collectives: [run] comm has to name "
+                       " ranks has no collectives: [run] comm must name "
                        "them",
                        world->rank, world->size);
     xray_status status =
@@ -47,19 +48,19 @@ xray_status z3_group_open(const xray_setup *setup, const char *owner,
         status = out->device->event_create(out->device_self, &out->moved);
     if (status == XRAY_OK)
         status = out->device->alloc(out->device_self, owner, XRAY_TAG_WORKSPACE,
-                                    z3_group_bytes(out->size), &words);
+                                    z3_group_bytes(out->size), &records);
     if (status != XRAY_OK) {
         z3_group_close(out);
         return xr_fail(err, status, "%s: no stream for collectives", owner);
     }
-    out->words = words;
+    out->records = records;
     return XRAY_OK;
 }
 
 void z3_group_close(z3_group *g)
 {
-    if (g->words)
-        g->device->free(g->device_self, g->words);
+    if (g->records)
+        g->device->free(g->device_self, g->records);
     if (g->moved)
         g->device->event_destroy(g->device_self, g->moved);
     if (g->computed)
@@ -70,7 +71,7 @@ void z3_group_close(z3_group *g)
     *g = (z3_group){ 0 };
 }
 
-xray_status z3_group_behind(const z3_group *g)
+xray_status z3_group_wait_compute(const z3_group *g)
 {
     if (!g->stream)
         return XRAY_OK;
@@ -81,7 +82,7 @@ xray_status z3_group_behind(const z3_group *g)
                : status;
 }
 
-xray_status z3_group_join(const z3_group *g)
+xray_status z3_group_wait_collectives(const z3_group *g)
 {
     if (!g->stream)
         return XRAY_OK;
@@ -92,22 +93,22 @@ xray_status z3_group_join(const z3_group *g)
                : status;
 }
 
-xray_status z3_group_words(const z3_group *g, const void *mine, void *all)
+xray_status z3_group_exchange(const z3_group *g, const void *mine, void *all)
 {
     if (g->size < 2) {
-        memcpy(all, mine, Z3_WORD_BYTES);
+        memcpy(all, mine, Z3_RECORD_BYTES);
         return XRAY_OK;
     }
-    float *to = g->words;
-    float *from = to + g->size * WORD_FLOATS;
+    float *to = g->records;
+    float *from = to + g->size * RECORD_FLOATS;
     xray_status status = g->device->copy(g->device_self, g->stream, from, mine,
-                                         Z3_WORD_BYTES, XRAY_COPY_TO_DEVICE);
+                                         Z3_RECORD_BYTES, XRAY_COPY_TO_DEVICE);
     if (status == XRAY_OK)
-        status = g->comm->all_gather(g->group, g->stream, from, to, WORD_FLOATS,
-                                     XRAY_F32);
+        status = g->comm->all_gather(g->group, g->stream, from, to,
+                                     RECORD_FLOATS, XRAY_F32);
     if (status == XRAY_OK)
         status = g->device->copy(g->device_self, g->stream, all, to,
-                                 g->size * Z3_WORD_BYTES, XRAY_COPY_TO_HOST);
+                                 g->size * Z3_RECORD_BYTES, XRAY_COPY_TO_HOST);
     return status == XRAY_OK ? g->device->sync(g->device_self, g->stream)
                              : status;
 }
@@ -115,17 +116,17 @@ xray_status z3_group_words(const z3_group *g, const void *mine, void *all)
 xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err)
 {
     const z3_group *g = ctx;
-    z3_word own = { .code = mine };
+    z3_record own = { .code = mine };
     if (g->size < 2)
         return mine;
-    xray_status status = z3_group_words(g, &own, g->all);
+    xray_status status = z3_group_exchange(g, &own, g->all);
     if (mine != XRAY_OK || status != XRAY_OK)
         return mine != XRAY_OK ? mine : status;
     for (uint32_t r = 0; r < g->size; r++)
         if (g->all[r].code != XRAY_OK)
             return xr_fail(err, (xray_status)g->all[r].code,
                            "rank %" PRIu32 " of %" PRIu32
-                           " failed (%d), see there why",
+                           " failed (%d); its own message says why",
                            r, g->size, (int)g->all[r].code);
     return XRAY_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is away for a while: what a tag holds goes to host memory and its
- * blocks are taken from the device, which keeps their addresses.
+ * Offloads tags between calls: the values of a tag are copied to host memory,
+ * and its blocks are evicted from the device, which keeps their addresses.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,31 +14,33 @@ static const char *const names[XRAY_TAG_COUNT] = {
     "weights", "gradients", "moments", "activations", "keys", "workspace",
 };
 
-/* A block of a tag. Without `keep` its values are of no use between calls. */
+/* One allocation of a tag. Without `keep` its values are not needed between
+ * calls. */
 typedef struct block {
     float *data;
     uint64_t bytes;
     int keep;
 } block;
 
-typedef xray_status visit(z3 *self, void *ctx, const block *b);
+typedef xray_status visit_fn(z3 *self, void *ctx, const block *b);
 
-typedef struct walk {
+typedef struct block_visit {
     z3 *self;
-    visit *fn;
+    visit_fn *fn;
     void *ctx;
     xray_status status;
-} walk;
+} block_visit;
 
-static void see(walk *w, float *data, uint64_t count, int keep)
+static void visit_block(block_visit *w, float *data, uint64_t count, int keep)
 {
     block b = { data, count * sizeof(float), keep };
     if (data && count && w->status == XRAY_OK)
         w->status = w->fn(w->self, w->ctx, &b);
 }
 
-/* Shares that offload_param put into a file are no blocks of the device. */
-static void walk_weights(walk *w)
+/* Shares that offload_param put into host memory are not blocks of the
+ * device. */
+static void visit_weights(block_visit *w)
 {
     const z3 *self = w->self;
     const xm_layout *layout = self->layout;
@@ -46,62 +48,66 @@ static void walk_weights(walk *w)
     uint64_t shares = 0;
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
         shares += xm_bucket_share(layout, b).count;
-        if (!self->kind.gathers)
-            see(w, self->weights->buckets[b], xm_bucket_capacity(layout, b), 1);
+        if (!self->sharding.gathers)
+            visit_block(w, self->weights->buckets[b],
+                        xm_bucket_capacity(layout, b), 1);
     }
-    see(w, g->share_memory, shares, 1);
-    for (uint32_t s = 0; g->slots && s < g->turn.slots; s++)
-        see(w, g->slots[s].data, g->turn.room[s], 0);
+    visit_block(w, g->share_memory, shares, 1);
+    for (uint32_t s = 0; g->slots && s < g->table.slots; s++)
+        visit_block(w, g->slots[s].data, g->table.capacity[s], 0);
 }
 
-static void walk_grads(walk *w)
+static void visit_grads(block_visit *w)
 {
     const z3 *self = w->self;
     const xm_layout *layout = self->layout;
     const z3_reduce *r = &self->reduce;
-    int keep = self->folded != 0;
+    int keep = self->has_grads != 0;
     if (!self->grads)
         return;
-    see(w, self->grads->lookup, self->grads->lookup_count, keep);
-    see(w, r->part, self->kind.scatters ? z3_reduce_part(layout) : 0, 0);
-    for (uint32_t s = 0; r->slots && s < r->turn.slots; s++)
-        see(w, r->slots[s], r->turn.room[s], 0);
+    visit_block(w, self->grads->lookup, self->grads->lookup_count, keep);
+    visit_block(w, r->part,
+                self->sharding.scatters ? z3_reduce_part_count(layout) : 0, 0);
+    for (uint32_t s = 0; r->slots && s < r->table.slots; s++)
+        visit_block(w, r->slots[s], r->table.capacity[s], 0);
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
-        if (self->kind.scatters)
-            see(w, r->shares[b], xm_bucket_share(layout, b).count, keep);
+        if (self->sharding.scatters)
+            visit_block(w, r->shares[b], xm_bucket_share(layout, b).count,
+                        keep);
         else
-            see(w, self->grads->buckets[b], xm_bucket_capacity(layout, b),
-                keep);
+            visit_block(w, self->grads->buckets[b],
+                        xm_bucket_capacity(layout, b), keep);
 }
 
-static void walk_moments(walk *w)
+static void visit_moments(block_visit *w)
 {
     const xm_adamw *adamw = w->self->adamw;
     if (!adamw || adamw->options.memory)
         return;
     for (uint32_t b = 0; b < adamw->layout->bucket_count; b++) {
         uint64_t count =
-            xm_adamw_range(adamw->layout, b, adamw->options.whole).count;
-        see(w, adamw->m[b], count, 1);
-        see(w, adamw->v[b], count, 1);
+            xm_adamw_range(adamw->layout, b, adamw->options.all_elements).count;
+        visit_block(w, adamw->m[b], count, 1);
+        visit_block(w, adamw->v[b], count, 1);
     }
 }
 
-static xray_status walk_tag(z3 *self, uint32_t tag, visit *fn, void *ctx)
+static xray_status visit_tag_blocks(z3 *self, uint32_t tag, visit_fn *fn,
+                                    void *ctx)
 {
-    walk w = { .self = self, .fn = fn, .ctx = ctx };
+    block_visit w = { .self = self, .fn = fn, .ctx = ctx };
     if (tag == XRAY_TAG_WEIGHTS)
-        walk_weights(&w);
+        visit_weights(&w);
     else if (tag == XRAY_TAG_GRADS)
-        walk_grads(&w);
+        visit_grads(&w);
     else if (tag == XRAY_TAG_OPTIMIZER)
-        walk_moments(&w);
+        visit_moments(&w);
     return w.status;
 }
 
 /* ---- one block ---------------------------------------------------------- */
 
-static xray_status count_kept(z3 *self, void *ctx, const block *b)
+static xray_status add_kept_bytes(z3 *self, void *ctx, const block *b)
 {
     uint64_t *sum = ctx;
     (void)self;
@@ -109,7 +115,7 @@ static xray_status count_kept(z3 *self, void *ctx, const block *b)
     return XRAY_OK;
 }
 
-static xray_status copy_out(z3 *self, void *ctx, const block *b)
+static xray_status copy_block_out(z3 *self, void *ctx, const block *b)
 {
     char **at = ctx;
     if (!b->keep)
@@ -120,7 +126,7 @@ static xray_status copy_out(z3 *self, void *ctx, const block *b)
     return status;
 }
 
-static xray_status copy_in(z3 *self, void *ctx, const block *b)
+static xray_status copy_block_in(z3 *self, void *ctx, const block *b)
 {
     char **at = ctx;
     if (!b->keep)
@@ -131,31 +137,31 @@ static xray_status copy_in(z3 *self, void *ctx, const block *b)
     return status;
 }
 
-static xray_status evict(z3 *self, void *ctx, const block *b)
+static xray_status evict_block(z3 *self, void *ctx, const block *b)
 {
     (void)ctx;
     return self->device->evict(self->device_self, b->data);
 }
 
-static xray_status restore(z3 *self, void *ctx, const block *b)
+static xray_status restore_block(z3 *self, void *ctx, const block *b)
 {
     (void)ctx;
     return self->device->restore(self->device_self, b->data);
 }
 
-/* ---- matrices ----------------------------------------------------------- */
+/* ---- matrices that the device packs ------------------------------------- */
 
-static xray_status each_handle(z3 *self,
-                               xray_status (*fn)(void *, xray_weight *))
+static xray_status for_each_handle(z3 *self,
+                                   xray_status (*fn)(void *, xray_weight *))
 {
     xray_status status = XRAY_OK;
     const z3_gather *g = &self->gather;
-    for (uint32_t i = 0; status == XRAY_OK && !self->kind.gathers &&
+    for (uint32_t i = 0; status == XRAY_OK && !self->sharding.gathers &&
                          i < self->layout->matrix_count;
          i++)
         if (self->weights->handles[i])
             status = fn(self->device_self, self->weights->handles[i]);
-    for (uint32_t s = 0; g->slots && s < g->turn.slots; s++)
+    for (uint32_t s = 0; g->slots && s < g->table.slots; s++)
         for (uint32_t i = 0; status == XRAY_OK && i < g->slots[s].handle_count;
              i++)
             status = fn(self->device_self, g->slots[s].handles[i]);
@@ -164,7 +170,7 @@ static xray_status each_handle(z3 *self,
 
 /* ---- a tag -------------------------------------------------------------- */
 
-static xray_status sync_all(z3 *self)
+static xray_status sync_streams(z3 *self)
 {
     xray_status status = self->device->sync(self->device_self, NULL);
     if (status == XRAY_OK && self->group.stream)
@@ -172,29 +178,30 @@ static xray_status sync_all(z3 *self)
     return status;
 }
 
-/* The map of a tag stays for the next time. */
-static xray_status keep_values(z3 *self, uint32_t tag, xr_err *err)
+/* Copies the values of a tag to host memory, which stays mapped for the next
+ * time. */
+static xray_status save_values(z3 *self, uint32_t tag, xr_err *err)
 {
-    z3_map *map = &self->kept[tag];
+    z3_host_memory *memory = &self->host_copies[tag];
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     uint64_t bytes = 0;
-    (void)walk_tag(self, tag, count_kept, &bytes);
+    (void)visit_tag_blocks(self, tag, add_kept_bytes, &bytes);
     if (bytes == 0)
         return XRAY_OK;
-    if (map->bytes < bytes) {
-        z3_map_close(map);
+    if (memory->bytes < bytes) {
+        z3_host_memory_unmap(memory);
         int file = self->device->info(self->device_self, &info) == XRAY_OK &&
                    info.host_memory;
-        xray_status status =
-            file ? z3_map_open(self->offload_dir, bytes, err, map)
-                 : z3_map_memory(bytes, err, map);
+        xray_status status = file ? z3_host_memory_map_file(self->offload_dir,
+                                                            bytes, err, memory)
+                                  : z3_host_memory_map(bytes, err, memory);
         if (status != XRAY_OK)
             return status;
     }
-    char *at = map->data;
-    xray_status status = walk_tag(self, tag, copy_out, &at);
+    char *at = memory->data;
+    xray_status status = visit_tag_blocks(self, tag, copy_block_out, &at);
     if (status == XRAY_OK)
-        status = sync_all(self);
+        status = sync_streams(self);
     return status == XRAY_OK ? XRAY_OK
                              : xr_fail(err, status,
                                        "%s: %s could not be copied to host "
@@ -202,43 +209,45 @@ static xray_status keep_values(z3 *self, uint32_t tag, xr_err *err)
                                        self->owner, names[tag]);
 }
 
-static xray_status take_away(z3 *self, uint32_t tag, xr_err *err)
+static xray_status evict_tag(z3 *self, uint32_t tag, xr_err *err)
 {
-    xray_status status = sync_all(self);
+    xray_status status = sync_streams(self);
     if (status == XRAY_OK)
-        status = keep_values(self, tag, err);
+        status = save_values(self, tag, err);
     if (status != XRAY_OK)
         return status;
     if (tag == XRAY_TAG_ACTIVATIONS)
         status = xm_space_evict(self->space);
     if (tag == XRAY_TAG_WEIGHTS)
-        status = each_handle(self, self->device->weight_evict);
+        status = for_each_handle(self, self->device->weight_evict);
     if (status == XRAY_OK)
-        status = walk_tag(self, tag, evict, NULL);
+        status = visit_tag_blocks(self, tag, evict_block, NULL);
     z3_gather_forget(&self->gather);
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_fail(err, status, "%s: the device kept the memory of %s",
+               : xr_fail(err, status,
+                         "%s: the device could not evict the memory of %s",
                          self->owner, names[tag]);
 }
 
-static xray_status bring_back(z3 *self, uint32_t tag, xr_err *err)
+static xray_status restore_tag(z3 *self, uint32_t tag, xr_err *err)
 {
-    char *at = self->kept[tag].data;
+    char *at = self->host_copies[tag].data;
     xray_status status = XRAY_OK;
     if (tag == XRAY_TAG_ACTIVATIONS)
         status = xm_space_restore(self->space);
     if (status == XRAY_OK)
-        status = walk_tag(self, tag, restore, NULL);
+        status = visit_tag_blocks(self, tag, restore_block, NULL);
     if (status == XRAY_OK)
-        status = walk_tag(self, tag, copy_in, &at);
+        status = visit_tag_blocks(self, tag, copy_block_in, &at);
     if (status == XRAY_OK && tag == XRAY_TAG_WEIGHTS)
-        status = each_handle(self, self->device->weight_changed);
+        status = for_each_handle(self, self->device->weight_changed);
     if (status == XRAY_OK)
-        status = sync_all(self);
+        status = sync_streams(self);
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_fail(err, status, "%s: no device memory to bring %s back",
+               : xr_fail(err, status,
+                         "%s: the device could not restore the memory of %s",
                          self->owner, names[tag]);
 }
 
@@ -248,14 +257,13 @@ static xray_status check_tag(const z3 *self, uint32_t tag, xr_err *err)
     if (tag >= XRAY_TAG_COUNT || !(BIT(tag) & Z3_EVICTABLE))
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: weights, gradients, optimizer and activations can "
-                       "be offloaded, tag %" PRIu32 " cannot",
+                       "be offloaded, but tag %" PRIu32 " cannot",
                        self->owner, tag);
     if (!XRAY_HAS(xray_device_ops, device, evict) ||
         !XRAY_HAS(xray_device_ops, device, restore) ||
         !XRAY_HAS(xray_device_ops, device, weight_evict))
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "%s: the device does not take memory back (evict)",
-                       self->owner);
+                       "%s: the device cannot evict memory", self->owner);
     return XRAY_OK;
 }
 
@@ -264,7 +272,7 @@ xray_status z3_offload(void *ptr, uint32_t tag)
     z3 *self = ptr;
     xr_err err = { "" };
     xray_status status = check_tag(self, tag, &err);
-    if (status == XRAY_OK && (self->away & BIT(tag)))
+    if (status == XRAY_OK && (self->offloaded & BIT(tag)))
         return XRAY_OK;
     if (status == XRAY_OK && tag == XRAY_TAG_WEIGHTS && self->weights->leases)
         status = xr_fail(&err, XRAY_E_STATE,
@@ -272,10 +280,10 @@ xray_status z3_offload(void *ptr, uint32_t tag)
                          " lease(s) and cannot be offloaded",
                          self->owner, self->weights->leases);
     if (status == XRAY_OK)
-        status = take_away(self, tag, &err);
+        status = evict_tag(self, tag, &err);
     if (status == XRAY_OK)
-        self->away |= BIT(tag);
-    return z3_done(self->host, status, "offload", &err);
+        self->offloaded |= BIT(tag);
+    return z3_report(self->host, status, "offload", &err);
 }
 
 xray_status z3_onload(void *ptr, uint32_t tag)
@@ -283,18 +291,18 @@ xray_status z3_onload(void *ptr, uint32_t tag)
     z3 *self = ptr;
     xr_err err = { "" };
     xray_status status = check_tag(self, tag, &err);
-    if (status == XRAY_OK && !(self->away & BIT(tag)))
+    if (status == XRAY_OK && !(self->offloaded & BIT(tag)))
         return XRAY_OK;
     if (status == XRAY_OK)
-        status = bring_back(self, tag, &err);
+        status = restore_tag(self, tag, &err);
     if (status == XRAY_OK)
-        self->away &= ~BIT(tag);
-    return z3_done(self->host, status, "onload", &err);
+        self->offloaded &= ~BIT(tag);
+    return z3_report(self->host, status, "onload", &err);
 }
 
-xray_status z3_present(const z3 *self, uint32_t tags, xr_err *err)
+xray_status z3_check_resident(const z3 *self, uint32_t tags, xr_err *err)
 {
-    uint32_t missing = self->away & tags;
+    uint32_t missing = self->offloaded & tags;
     for (uint32_t tag = 0; missing && tag < XRAY_TAG_COUNT; tag++)
         if (missing & BIT(tag))
             return xr_fail(err, XRAY_E_STATE,
@@ -306,6 +314,6 @@ xray_status z3_present(const z3 *self, uint32_t tags, xr_err *err)
 void z3_offload_close(z3 *self)
 {
     for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
-        z3_map_close(&self->kept[tag]);
+        z3_host_memory_unmap(&self->host_copies[tag]);
     free(self->offload_dir);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an instance would take, and what cannot work.
+ * Plans the memory of an instance and refuses configurations that cannot work.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,16 +8,16 @@
 #include "core/base/file.h"
 #include "plugins/backend-zero3/zero3.h"
 
-xray_status z3_done(const xray_host *host, xray_status status,
-                    const char *where, const xr_err *err)
+xray_status z3_report(const xray_host *host, xray_status status,
+                      const char *where, const xr_err *err)
 {
     if (status < 0 && err->text[0])
         return xr_host_tell(host, status, where, err);
     return status;
 }
 
-/* Bytes of a row of logits. */
-static uint64_t logits_row(const xm_config *model)
+/* Size of one row of logits in bytes, padded as the device pads it. */
+static uint64_t logits_row_bytes(const xm_config *model)
 {
     return ((uint64_t)model->vocab + 15) / 16 * 16 * sizeof(float);
 }
@@ -28,7 +28,7 @@ static int keeps_logits(const z3_config *config, const xm_config *model,
     if (config->head_logits != Z3_LOGITS_AUTO)
         return config->head_logits == Z3_LOGITS_KEEP;
     return !config->gradient_checkpointing &&
-           load->tokens <= Z3_LOGITS_MOST / logits_row(model);
+           load->tokens <= Z3_LOGITS_MOST / logits_row_bytes(model);
 }
 
 uint32_t z3_space_flags(const z3_config *config, const xm_config *model,
@@ -44,7 +44,7 @@ uint32_t z3_space_flags(const z3_config *config, const xm_config *model,
     return flags;
 }
 
-xm_pack_limits z3_limits(const xm_config *model, const xray_workload *load)
+xm_pack_limits z3_pack_limits(const xm_config *model, const xray_workload *load)
 {
     return (xm_pack_limits){ .tokens = load->tokens,
                              .rows = load->rows,
@@ -57,8 +57,9 @@ static xray_status check_load(const xm_config *model, const xray_workload *load,
 {
     if (load->tokens == 0 || load->rows == 0 || load->row_tokens == 0)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "a micro-batch needs room: %" PRIu64 " tokens, %" PRIu64
-                       " rows, rows of up to %" PRIu64 " tokens",
+                       "a micro-batch has %" PRIu64 " tokens, %" PRIu64
+                       " rows and rows of up to %" PRIu64
+                       " tokens, expected at least 1 of each",
                        load->tokens, load->rows, load->row_tokens);
     if (load->row_tokens > load->tokens)
         return xr_fail(err, XRAY_E_CONFIG,
@@ -74,7 +75,7 @@ static xray_status check_load(const xm_config *model, const xray_workload *load,
     if (load->trainable_from_layer > model->layers)
         return xr_fail(err, XRAY_E_CONFIG,
                        "blocks from %" PRIu32
-                       " on are to be trained, the model has %" PRIu32,
+                       " on are to be trained, but the model has %" PRIu32,
                        load->trainable_from_layer, model->layers);
     return XRAY_OK;
 }
@@ -89,18 +90,18 @@ static xray_status check_options(const z3_config *config, xr_err *err)
     return XRAY_OK;
 }
 
-z3_kind z3_kind_of(const z3_config *config, uint32_t ranks)
+z3_sharding z3_sharding_of(const z3_config *config, uint32_t ranks)
 {
     int several = ranks > 1;
-    return (z3_kind){ .gathers = (several && config->stage == 3) ||
-                                 config->offload_param,
-                      .scatters = several && config->stage >= 2,
-                      .whole = several && config->stage == 0 };
+    return (z3_sharding){ .gathers = (several && config->stage == 3) ||
+                                     config->offload_param,
+                          .scatters = several && config->stage >= 2,
+                          .all_moments = several && config->stage == 0 };
 }
 
-xray_status z3_layout(const xm_config *model, uint32_t value_head,
-                      const xray_world *world, uint32_t from_layer, xr_err *err,
-                      xm_layout **out)
+xray_status z3_create_layout(const xm_config *model, uint32_t value_head,
+                             const xray_world *world, uint32_t from_layer,
+                             xr_err *err, xm_layout **out)
 {
     xray_status status = xm_layout_create(model, value_head != 0, err, out);
     if (status != XRAY_OK)
@@ -111,9 +112,9 @@ xray_status z3_layout(const xm_config *model, uint32_t value_head,
     return XRAY_OK;
 }
 
-xray_status z3_check(const z3_config *config, const xray_model *model,
-                     const xray_world *world, const xray_workload *load,
-                     xr_err *err, xm_config *out)
+xray_status z3_check_setup(const z3_config *config, const xray_model *model,
+                           const xray_world *world, const xray_workload *load,
+                           xr_err *err, xm_config *out)
 {
     char where[XR_PATH_CAP];
     xray_status options = check_options(config, err);
@@ -121,33 +122,34 @@ xray_status z3_check(const z3_config *config, const xray_model *model,
         return options;
     if (world && world->size > Z3_MAX_RANKS)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "the world has %" PRIu32 " ranks, zero3 cuts buckets "
-                       "for at most %u",
+                       "the world has %" PRIu32
+                       " ranks, but zero3 divides buckets "
+                       "among at most %u",
                        world->size, Z3_MAX_RANKS);
     if (model->dtype != XRAY_F32)
         return xr_fail_key(err, XRAY_E_CONFIG, "model", "dtype",
                            ": zero3 computes in float32 only");
     if (!model->path && !model->random_init)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "the model has neither a directory of weights nor "
+                       "the model has neither a folder of weights nor "
                        "random_init");
     (void)snprintf(where, sizeof(where), "%s%sconfig.json",
                    model->path ? model->path : "", model->path ? "/" : "");
     xray_status status = xm_config_parse(model->config_json, where, err, out);
     if (status == XRAY_OK)
         status = check_load(out, load, err);
-    /* A model that is not known is a configuration that cannot work. */
+    /* An unknown model makes the configuration invalid. */
     return status == XRAY_OK || status == XRAY_E_NOMEM ? status : XRAY_E_CONFIG;
 }
 
-/* Scratch a device takes for itself: logits of a chunk of items (16 MiB, but
- * from 16 to 1024 items) where they are not kept, and for each thread 1 MiB, or
- * more where a row of logits or the scores, keys and gradients of a long row of
- * one head need it. */
+/* Estimates the scratch memory that a device allocates for itself. Where logits
+ * are not kept, it holds those of one chunk of items (16 MiB, but 16 to 1024
+ * items). Each thread has 1 MiB, or more where a row of logits, or the scores,
+ * keys and gradients of the longest row in one head, need it. */
 static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load,
                               int keeps)
 {
-    uint64_t row = logits_row(model);
+    uint64_t row = logits_row_bytes(model);
     uint64_t items = ((uint64_t)16 << 20) / row;
     items = items < 16 ? 16 : items > 1024 ? 1024 : items;
     uint64_t wide = (load->row_tokens + 15) / 16 * 16;
@@ -162,7 +164,7 @@ static uint64_t weight_bytes(const z3_config *config, const xm_config *model,
                              const xm_layout *layout, int trainable)
 {
     uint64_t bytes = xm_layout_packed_bytes(layout, trainable);
-    if (z3_kind_of(config, layout->ranks).gathers)
+    if (z3_sharding_of(config, layout->ranks).gathers)
         return z3_gather_bytes(layout, model, config, trainable);
     for (uint32_t b = 0; b < layout->bucket_count; b++)
         bytes += xm_bucket_capacity(layout, b) * sizeof(float);
@@ -172,20 +174,22 @@ static uint64_t weight_bytes(const z3_config *config, const xm_config *model,
 static void plan_training(const z3_config *config, const xm_config *model,
                           const xm_layout *layout, xray_plan *out)
 {
-    z3_kind kind = z3_kind_of(config, layout->ranks);
-    out->bytes[XRAY_TAG_GRADS] = kind.scatters ? z3_reduce_bytes(layout, model)
-                                               : xm_grads_bytes(model, layout);
-    out->bytes[XRAY_TAG_OPTIMIZER] = xm_adamw_bytes(layout, kind.whole);
+    z3_sharding sharding = z3_sharding_of(config, layout->ranks);
+    out->bytes[XRAY_TAG_GRADS] = sharding.scatters
+                                     ? z3_reduce_bytes(layout, model)
+                                     : xm_grads_bytes(model, layout);
+    out->bytes[XRAY_TAG_OPTIMIZER] =
+        xm_adamw_bytes(layout, sharding.all_moments);
     if (config->offload_optimizer)
         out->bytes[XRAY_TAG_OPTIMIZER] -=
-            xm_adamw_state_bytes(layout, kind.whole);
+            xm_adamw_state_bytes(layout, sharding.all_moments);
 }
 
 static void fill_plan(const z3_config *config, const xm_config *model,
                       const xm_layout *layout, const xray_workload *load,
                       xray_plan *out)
 {
-    xm_pack_limits limits = z3_limits(model, load);
+    xm_pack_limits limits = z3_pack_limits(model, load);
     uint32_t flags = z3_space_flags(config, model, load);
     for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
         out->bytes[i] = 0;
@@ -204,7 +208,7 @@ static void fill_plan(const z3_config *config, const xm_config *model,
     if (XRAY_REACHES(xray_plan, out, evictable))
         out->evictable = Z3_EVICTABLE;
     if (XRAY_REACHES(xray_plan, out, sharded))
-        out->sharded = z3_kind_of(config, layout->ranks).gathers;
+        out->sharded = z3_sharding_of(config, layout->ranks).gathers;
 }
 
 xray_status z3_plan(const xray_host *host, const void *config,
@@ -214,13 +218,14 @@ xray_status z3_plan(const xray_host *host, const void *config,
     xr_err err = { "" };
     xm_config parsed;
     xm_layout *layout = NULL;
-    xray_status status = z3_check(config, model, world, load, &err, &parsed);
+    xray_status status =
+        z3_check_setup(config, model, world, load, &err, &parsed);
     if (status == XRAY_OK)
-        status = z3_layout(&parsed, load->outputs & XRAY_OUTPUT_VALUE, world,
-                           load->trainable ? load->trainable_from_layer : 0,
-                           &err, &layout);
+        status = z3_create_layout(
+            &parsed, load->outputs & XRAY_OUTPUT_VALUE, world,
+            load->trainable ? load->trainable_from_layer : 0, &err, &layout);
     if (status == XRAY_OK)
         fill_plan(config, &parsed, layout, load, out);
     xm_layout_destroy(layout);
-    return z3_done(host, status, "plan", &err);
+    return z3_report(host, status, "plan", &err);
 }

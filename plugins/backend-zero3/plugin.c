@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * backend-zero3: trains a decoder with AdamW over flat buckets that ranks cut.
+ * Declares backend-zero3, which trains a decoder with AdamW over flat buckets
+ * that are sharded among ranks.
  */
 #include <xray/plugin.h>
 
@@ -15,9 +16,9 @@ static const xray_choice offloads[] = {
 
 static const xray_choice logits[] = {
     { "auto", Z3_LOGITS_AUTO,
-      "Keep up to 256 MiB, but not with gradient_checkpointing." },
+      "Keep them up to 256 MiB, but not with gradient_checkpointing." },
     { "keep", Z3_LOGITS_KEEP,
-      "In memory of [micro-batch tokens, vocabulary]." },
+      "Keep them in memory of [micro-batch tokens, vocabulary]." },
     { "recompute", Z3_LOGITS_RECOMPUTE, "Compute them a second time." },
     { NULL, 0, NULL },
 };
@@ -34,26 +35,27 @@ static const xray_option options[] = {
               "decay, norms and biases do not."),
     XRAY_BOOL(z3_config, gradient_checkpointing, "false", "0.1",
               "Keep only the input of each block and compute the rest again in "
-              "the backward pass: less memory, about a third more work, the "
-              "same bits."),
-    XRAY_CHOICE(z3_config, head_logits, "auto", logits, "0.1",
-                "What becomes of a micro-batch's logits between the loss and "
-                "its gradient; the same bits."),
-    XRAY_INT(z3_config, stage, "3", 0, 3, NULL, "0.1",
-             "What each rank holds a part of only. 0: nothing; 1: the "
-             "optimizer's state; 2: gradients too; 3: weights too. One rank "
-             "holds everything at any stage."),
-    XRAY_BOOL(z3_config, prefetch, "true", "0.1",
-              "Stage 3: gather the next block while one is computed with. Off, "
-              "a block is gathered when a pass comes to it: as much is moved, "
+              "the backward pass: less memory, about a third more work, and "
               "the same bits."),
+    XRAY_CHOICE(z3_config, head_logits, "auto", logits, "0.1",
+                "Whether a micro-batch's logits are kept between the loss and "
+                "its gradient; the bits are the same."),
+    XRAY_INT(z3_config, stage, "3", 0, 3, NULL, "0.1",
+             "What is sharded among the ranks. 0: nothing; 1: the optimizer's "
+             "state; 2: gradients too; 3: weights too. A single rank holds "
+             "everything at any stage."),
+    XRAY_BOOL(z3_config, prefetch, "true", "0.1",
+              "Stage 3: gather the next block while one is computed with. If "
+              "false, a block is gathered when a pass comes to it: the same "
+              "amount is moved, and the bits are the same."),
     XRAY_CHOICE(z3_config, offload_optimizer, "none", offloads, "0.1",
-                "Where the optimizer's moments live."),
-    XRAY_CHOICE(z3_config, offload_param, "none", offloads, "0.1",
-                "Where a rank's part of the weights lives between uses; needs "
-                "stage = 3."),
+                "Where the optimizer's moments are kept."),
+    XRAY_CHOICE(
+        z3_config, offload_param, "none", offloads, "0.1",
+        "Where a rank's share of the weights is kept between uses; needs "
+        "stage = 3."),
     XRAY_PATH(z3_config, offload_dir, "", 0, "0.1",
-              "Folder of the files that offload to host maps on the cpu "
+              "Folder of the files that offloading to the host maps on the cpu "
               "device; empty: TMPDIR, or /tmp."),
     XRAY_PATH(z3_config, deepspeed_config, "", XRAY_OPT_DEEPSPEED, "0.1",
               "A DeepSpeed JSON: its optimizer, schedule, batch and ZeRO keys "

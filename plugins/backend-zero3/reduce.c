@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stages 2 and 3: a block's gradients exist whole while it is computed; right
- * behind it they are summed over ranks, and each rank adds its share to what it
- * has. Two blocks take turns, so that one is summed while the next is computed.
+ * Stages 2 and 3: the full gradients of a block exist only while it is
+ * computed. Right after that they are summed over ranks, and each rank adds its
+ * share of the sum to its gradients. Blocks alternate between two slots, so
+ * that one is summed while the next is computed.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,14 +13,14 @@
 
 #define WIDTH 2u
 
-static uint64_t lookup_count(const xm_layout *layout, const xm_config *model)
+static uint64_t count_lookup(const xm_layout *layout, const xm_config *model)
 {
     return model->tied && !layout->frozen
                ? (uint64_t)model->vocab * model->hidden
                : 0;
 }
 
-uint64_t z3_reduce_part(const xm_layout *layout)
+uint64_t z3_reduce_part_count(const xm_layout *layout)
 {
     uint64_t most = 0;
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
@@ -28,50 +29,54 @@ uint64_t z3_reduce_part(const xm_layout *layout)
     return most;
 }
 
-static xray_status make_turn(const xm_layout *layout, const xm_config *model,
-                             xr_err *err, z3_turn *out)
+static xray_status create_slot_table(const xm_layout *layout,
+                                     const xm_config *model, xr_err *err,
+                                     z3_slot_table *out)
 {
-    return z3_turn_make(layout, WIDTH, layout->frozen, model->tied != 0, err,
-                        out);
+    return z3_slot_table_create(layout, WIDTH, layout->frozen, model->tied != 0,
+                                err, out);
 }
 
 uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model)
 {
-    z3_turn turn = { 0 };
-    uint64_t count = z3_reduce_part(layout) + lookup_count(layout, model);
-    if (make_turn(layout, model, NULL, &turn) != XRAY_OK)
+    z3_slot_table table = { 0 };
+    uint64_t count = z3_reduce_part_count(layout) + count_lookup(layout, model);
+    if (create_slot_table(layout, model, NULL, &table) != XRAY_OK)
         return 0;
-    for (uint32_t s = 0; s < turn.slots; s++)
-        count += turn.room[s];
+    for (uint32_t s = 0; s < table.slots; s++)
+        count += table.capacity[s];
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
         count += xm_bucket_share(layout, b).count;
-    z3_turn_free(&turn);
+    z3_slot_table_free(&table);
     return count * sizeof(float);
 }
 
-/* ---- making ------------------------------------------------------------- */
+/* ---- creating ----------------------------------------------------------- */
 
-static xray_status take_all(z3 *self, xr_err *err)
+static xray_status alloc_grads(z3 *self, xr_err *err)
 {
     z3_reduce *r = &self->reduce;
     const xm_layout *layout = self->layout;
-    xray_status status =
-        z3_take(self, XRAY_TAG_GRADS, z3_reduce_part(layout), err, &r->part);
-    for (uint32_t s = 0; status == XRAY_OK && s < r->turn.slots; s++) {
-        status =
-            z3_take(self, XRAY_TAG_GRADS, r->turn.room[s], err, &r->slots[s]);
+    xray_status status = z3_alloc_floats(
+        self, XRAY_TAG_GRADS, z3_reduce_part_count(layout), err, &r->part);
+    for (uint32_t s = 0; status == XRAY_OK && s < r->table.slots; s++) {
+        status = z3_alloc_floats(self, XRAY_TAG_GRADS, r->table.capacity[s],
+                                 err, &r->slots[s]);
         if (status == XRAY_OK &&
             self->device->event_create(self->device_self, &r->ready[s]) !=
                 XRAY_OK)
-            status = xr_fail(err, XRAY_E_NOMEM, "%s: no event", self->owner);
+            status = xr_fail(err, XRAY_E_NOMEM,
+                             "%s: the device created no event", self->owner);
     }
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++)
-        status = z3_take(self, XRAY_TAG_GRADS, xm_bucket_share(layout, b).count,
-                         err, &r->shares[b]);
+        status = z3_alloc_floats(self, XRAY_TAG_GRADS,
+                                 xm_bucket_share(layout, b).count, err,
+                                 &r->shares[b]);
     if (status == XRAY_OK)
-        status = z3_take(self, XRAY_TAG_GRADS, self->grads->lookup_count, err,
-                         &self->grads->lookup);
+        status =
+            z3_alloc_floats(self, XRAY_TAG_GRADS, self->grads->lookup_count,
+                            err, &self->grads->lookup);
     return status;
 }
 
@@ -79,35 +84,36 @@ xray_status z3_reduce_open(z3 *self, xr_err *err)
 {
     z3_reduce *r = &self->reduce;
     const xm_layout *layout = self->layout;
-    xray_status status = make_turn(layout, &self->model, err, &r->turn);
+    xray_status status =
+        create_slot_table(layout, &self->model, err, &r->table);
     if (status != XRAY_OK)
         return status;
-    r->slots = xr_calloc(r->turn.slots, sizeof(float *));
-    r->ready = xr_calloc(r->turn.slots, sizeof(xray_event *));
+    r->slots = xr_calloc(r->table.slots, sizeof(float *));
+    r->ready = xr_calloc(r->table.slots, sizeof(xray_event *));
     r->shares = xr_calloc(layout->bucket_count, sizeof(float *));
-    r->some = xr_calloc(layout->bucket_count, 1);
+    r->has_sum = xr_calloc(layout->bucket_count, 1);
     self->grads = xr_calloc(1, sizeof(*self->grads));
     if (self->grads) {
         *self->grads =
             (xm_grads){ .device = self->device,
                         .device_self = self->device_self,
                         .layout = layout,
-                        .lookup_count = lookup_count(layout, &self->model) };
+                        .lookup_count = count_lookup(layout, &self->model) };
         self->grads->buckets = xr_calloc(layout->bucket_count, sizeof(float *));
     }
-    if (!r->slots || !r->ready || !r->shares || !r->some || !self->grads ||
+    if (!r->slots || !r->ready || !r->shares || !r->has_sum || !self->grads ||
         !self->grads->buckets)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-    return take_all(self, err);
+    return alloc_grads(self, err);
 }
 
 void z3_reduce_close(z3 *self)
 {
     z3_reduce *r = &self->reduce;
     const xray_device_ops *device = self->device;
-    for (uint32_t s = 0; r->slots && s < r->turn.slots; s++)
+    for (uint32_t s = 0; r->slots && s < r->table.slots; s++)
         device->free(self->device_self, r->slots[s]);
-    for (uint32_t s = 0; r->ready && s < r->turn.slots; s++)
+    for (uint32_t s = 0; r->ready && s < r->table.slots; s++)
         if (r->ready[s])
             device->event_destroy(self->device_self, r->ready[s]);
     for (uint32_t b = 0; r->shares && b < self->layout->bucket_count; b++)
@@ -119,17 +125,17 @@ void z3_reduce_close(z3 *self)
         free(self->grads);
     }
     self->grads = NULL;
-    z3_turn_free(&r->turn);
+    z3_slot_table_free(&r->table);
     free(r->slots);
     free(r->ready);
     free(r->shares);
-    free(r->some);
+    free(r->has_sum);
     *r = (z3_reduce){ 0 };
 }
 
 /* ---- a pass ------------------------------------------------------------- */
 
-static xray_status clear(const z3 *self, float *data, uint64_t count)
+static xray_status clear_elements(const z3 *self, float *data, uint64_t count)
 {
     return self->device->zero(self->device_self, NULL, data,
                               count * sizeof(float));
@@ -139,36 +145,36 @@ xray_status z3_reduce_begin(void *ctx, uint32_t bucket, xr_err *err)
 {
     z3 *self = ctx;
     z3_reduce *r = &self->reduce;
-    uint32_t slot = r->turn.slot_of[bucket];
+    uint32_t slot = r->table.slot_of[bucket];
     xray_status status =
         self->device->event_wait(self->device_self, NULL, r->ready[slot]);
     if (status == XRAY_OK)
-        status = clear(self, r->slots[slot],
-                       xm_bucket_capacity(self->layout, bucket));
+        status = clear_elements(self, r->slots[slot],
+                                xm_bucket_capacity(self->layout, bucket));
     self->grads->buckets[bucket] = r->slots[slot];
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status, "the device could not clear gradients");
 }
 
-/* The sum over ranks, added to the share. The first one is the share: it was
- * 0, and 0 + x may be another 0 than x. */
-static xray_status scatter(z3 *self, uint32_t bucket)
+/* Sums a bucket over ranks and adds the sum to the share. The first sum
+ * replaces the share instead, since 0 + x is not x for x = -0. */
+static xray_status scatter_bucket(z3 *self, uint32_t bucket)
 {
     z3_reduce *r = &self->reduce;
     const z3_group *g = &self->group;
     uint64_t count = xm_bucket_share(self->layout, bucket).count;
-    float *to = r->some[bucket] ? r->part : r->shares[bucket];
+    float *to = r->has_sum[bucket] ? r->part : r->shares[bucket];
     xray_status status = g->comm->reduce_scatter(
         g->group, g->stream, self->grads->buckets[bucket], to, count, XRAY_F32);
-    if (status == XRAY_OK && r->some[bucket]) {
+    if (status == XRAY_OK && r->has_sum[bucket]) {
         xray_axpby add = {
             XRAY_HEADER(xray_axpby), .count = count, .x = r->part,
             .y = r->shares[bucket],  .alpha = 1.0f,  .beta = 1.0f
         };
         status = self->device->axpby(self->device_self, g->stream, &add);
     }
-    r->some[bucket] = 1;
+    r->has_sum[bucket] = 1;
     return status;
 }
 
@@ -180,13 +186,13 @@ xray_status z3_reduce_done(void *ctx, uint32_t bucket, xr_err *err)
     if (bucket == 0)
         status = xm_grads_finish(self->grads, err);
     if (status == XRAY_OK)
-        status = z3_group_behind(&self->group);
+        status = z3_group_wait_compute(&self->group);
     if (status == XRAY_OK)
-        status = scatter(self, bucket);
+        status = scatter_bucket(self, bucket);
     if (status == XRAY_OK)
         status =
             self->device->event_record(self->device_self, self->group.stream,
-                                       r->ready[r->turn.slot_of[bucket]]);
+                                       r->ready[r->table.slot_of[bucket]]);
     return status;
 }
 
@@ -196,12 +202,13 @@ xray_status z3_reduce_zero(z3 *self, xr_err *err)
     xray_status status = XRAY_OK;
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++) {
-        self->reduce.some[b] = 0;
-        status = clear(self, self->reduce.shares[b],
-                       xm_bucket_share(layout, b).count);
+        self->reduce.has_sum[b] = 0;
+        status = clear_elements(self, self->reduce.shares[b],
+                                xm_bucket_share(layout, b).count);
     }
     if (status == XRAY_OK && self->grads->lookup)
-        status = clear(self, self->grads->lookup, self->grads->lookup_count);
+        status = clear_elements(self, self->grads->lookup,
+                                self->grads->lookup_count);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status, "the device could not clear gradients");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Outputs, gradients, updates.
+ * Runs forward and backward passes over batches, and performs the optimizer's
+ * update.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -12,11 +13,11 @@
 
 #define ALL_OUTPUTS (XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY | XRAY_OUTPUT_VALUE)
 
-/* Packs a batch. With no rows in `packed` nothing is wanted of the batch. A
- * critic asks for values and nothing else: its product with the vocabulary is
- * left out. */
-static xray_status pack(z3 *self, const xray_batch *batch, uint32_t outputs,
-                        xm_packed *packed, xr_err *err)
+/* Packs a batch. Zero rows in `packed` mean that no output of the batch is
+ * wanted. If values are the only output, as a critic asks for, the product with
+ * the vocabulary is left out. */
+static xray_status pack_batch(z3 *self, const xray_batch *batch,
+                              uint32_t outputs, xm_packed *packed, xr_err *err)
 {
     int value = (outputs & XRAY_OUTPUT_VALUE) != 0;
     xray_status status =
@@ -27,10 +28,10 @@ static xray_status pack(z3 *self, const xray_batch *batch, uint32_t outputs,
     return status;
 }
 
-/* Runs what is packed up to the heads. Without rows it only takes part in what
- * the other ranks' passes need. */
-static xray_status run_heads(z3 *self, const xm_packed *packed,
-                             xm_token_outputs *heads, xr_err *err)
+/* Runs the packed rows up to the outputs. Without rows it only takes part in
+ * the collectives of the other ranks' passes. */
+static xray_status run_forward(z3 *self, const xm_packed *packed,
+                               xm_token_outputs *heads, xr_err *err)
 {
     xray_status status =
         xm_forward(self->decoder, self->space, &packed->pack, err);
@@ -39,28 +40,32 @@ static xray_status run_heads(z3 *self, const xm_packed *packed,
     return xm_outputs(self->decoder, self->space, &packed->items, heads, err);
 }
 
-/* Fills the arrays of all tokens with what was asked for, 0 elsewhere. */
-static xray_status collect(z3 *self, const xm_packed *packed, uint32_t tokens,
-                           const float *items, float *to, xr_err *err)
+/* Fills an array over all tokens with one output, and with 0 where it is not
+ * wanted. */
+static xray_status collect_output(z3 *self, const xm_packed *packed,
+                                  uint32_t tokens, const float *items,
+                                  float *to, xr_err *err)
 {
     memset(to, 0, tokens * sizeof(float));
     return packed->pack.rows ? xm_packer_collect(self->packer, items, to, err)
                              : XRAY_OK;
 }
 
-static xray_status collect_all(z3 *self, const xm_packed *packed,
-                               const xm_token_outputs *heads, uint32_t tokens,
-                               uint32_t outputs, const xray_outputs *out,
-                               xr_err *err)
+static xray_status collect_outputs(z3 *self, const xm_packed *packed,
+                                   const xm_token_outputs *heads,
+                                   uint32_t tokens, uint32_t outputs,
+                                   const xray_outputs *out, xr_err *err)
 {
     xray_status status = XRAY_OK;
     if (outputs & XRAY_OUTPUT_LOGP)
-        status = collect(self, packed, tokens, heads->logp, out->logp, err);
-    if (status == XRAY_OK && (outputs & XRAY_OUTPUT_ENTROPY))
         status =
-            collect(self, packed, tokens, heads->entropy, out->entropy, err);
+            collect_output(self, packed, tokens, heads->logp, out->logp, err);
+    if (status == XRAY_OK && (outputs & XRAY_OUTPUT_ENTROPY))
+        status = collect_output(self, packed, tokens, heads->entropy,
+                                out->entropy, err);
     if (status == XRAY_OK && (outputs & XRAY_OUTPUT_VALUE))
-        status = collect(self, packed, tokens, heads->value, out->value, err);
+        status =
+            collect_output(self, packed, tokens, heads->value, out->value, err);
     return status;
 }
 
@@ -70,38 +75,42 @@ static xray_status check_outputs(const z3 *self, uint32_t outputs,
                                  const xray_outputs *out, xr_err *err)
 {
     if ((outputs & XRAY_OUTPUT_VALUE) && !self->value_head)
-        return xr_fail(err, XRAY_E_ARG,
-                       "values are asked of %s, which was made without a "
-                       "value head",
-                       self->owner);
+        return xr_fail(
+            err, XRAY_E_ARG,
+            "values are requested of %s, which was created without a "
+            "value head",
+            self->owner);
     if (!out)
         return XRAY_OK;
     if (((outputs & XRAY_OUTPUT_LOGP) && !out->logp) ||
         ((outputs & XRAY_OUTPUT_ENTROPY) && !out->entropy) ||
         ((outputs & XRAY_OUTPUT_VALUE) && !out->value))
-        return xr_fail(err, XRAY_E_ARG, "an output has nowhere to go");
+        return xr_fail(err, XRAY_E_ARG,
+                       "a requested output has no array to go to");
     return XRAY_OK;
 }
 
-static xray_status forward(z3 *self, const xray_batch *batch, uint32_t outputs,
-                           const xray_outputs *out, xr_err *err)
+static xray_status run_batch_forward(z3 *self, const xray_batch *batch,
+                                     uint32_t outputs, const xray_outputs *out,
+                                     xr_err *err)
 {
     xm_packed packed = { 0 };
     xm_token_outputs heads = { 0 };
     xr_err later = { "" };
     xray_status status = check_outputs(self, outputs, out, err);
     if (status == XRAY_OK)
-        status = pack(self, batch, outputs, &packed, err);
+        status = pack_batch(self, batch, outputs, &packed, err);
     if (status != XRAY_OK) {
-        /* The other ranks are on their way. */
+        /* The other ranks have begun the pass and wait for its collectives. */
         packed = (xm_packed){ 0 };
-        (void)run_heads(self, &packed, &heads, &later);
+        (void)run_forward(self, &packed, &heads, &later);
         return status;
     }
-    status = run_heads(self, &packed, &heads, err);
+    status = run_forward(self, &packed, &heads, err);
     if (status != XRAY_OK)
         return status;
-    return collect_all(self, &packed, &heads, batch->tokens, outputs, out, err);
+    return collect_outputs(self, &packed, &heads, batch->tokens, outputs, out,
+                           err);
 }
 
 xray_status z3_forward(void *ptr, const xray_batch *batch, uint32_t outputs,
@@ -109,17 +118,17 @@ xray_status z3_forward(void *ptr, const xray_batch *batch, uint32_t outputs,
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = z3_present(self, Z3_BITS_FORWARD, &err);
+    xray_status status = z3_check_resident(self, Z3_BITS_FORWARD, &err);
     if (status == XRAY_OK)
-        status = forward(self, batch, outputs, out, &err);
-    return z3_done(self->host, status, "forward", &err);
+        status = run_batch_forward(self, batch, outputs, out, &err);
+    return z3_report(self->host, status, "forward", &err);
 }
 
 /* ---- gradients ---------------------------------------------------------- */
 
-/* What a loss is shown: log-probs unless it reads values only, and values
- * wherever there is a head for them. */
-static uint32_t shown(const z3 *self, const xray_loss *loss)
+/* The outputs that a loss is given: log-probabilities unless it reads only
+ * values, and values whenever the model has a value head. */
+static uint32_t loss_outputs(const z3 *self, const xray_loss *loss)
 {
     uint32_t outputs = loss->outputs & ALL_OUTPUTS;
     if (outputs != XRAY_OUTPUT_VALUE)
@@ -127,8 +136,8 @@ static uint32_t shown(const z3 *self, const xray_loss *loss)
     return self->value_head ? outputs | XRAY_OUTPUT_VALUE : outputs;
 }
 
-/* Calls the loss on one micro-batch. The sentence of a loss that fails is its
- * own, recorded where it was found. */
+/* Calls the loss on one micro-batch. A loss that fails has reported its own
+ * sentence. */
 static xray_status call_loss(z3 *self, const xray_batch *batch,
                              uint32_t first_row, const xray_loss *loss,
                              xr_err *err)
@@ -158,8 +167,8 @@ static xray_status call_loss(z3 *self, const xray_batch *batch,
                    first_row);
 }
 
-static xray_status backward(z3 *self, const xm_packed *packed, uint32_t outputs,
-                            xr_err *err)
+static xray_status run_backward(z3 *self, const xm_packed *packed,
+                                uint32_t outputs, xr_err *err)
 {
     xm_packer *packer = self->packer;
     const z3_tokens *t = &self->tokens;
@@ -184,72 +193,75 @@ static xray_status backward(z3 *self, const xm_packed *packed, uint32_t outputs,
     return status;
 }
 
-/* A pass without rows, both ways: other ranks' passes wait for it. */
-static xray_status empty_batch(z3 *self, xr_err *err)
+/* Runs a pass without rows forward and backward, since other ranks' passes wait
+ * for its collectives. */
+static xray_status run_empty_batch(z3 *self, xr_err *err)
 {
     const xm_packed packed = { 0 };
     xm_token_outputs heads = { 0 };
-    xray_status status = run_heads(self, &packed, &heads, err);
-    return status == XRAY_OK ? backward(self, &packed, 0, err) : status;
+    xray_status status = run_forward(self, &packed, &heads, err);
+    return status == XRAY_OK ? run_backward(self, &packed, 0, err) : status;
 }
 
-/* After a failure the rest of the pass goes on without rows. *out_broken: the
- * pass itself failed, there is no use in going on. */
-static xray_status micro_batch(z3 *self, const xray_batch *batch,
-                               uint32_t first_row, const xray_loss *loss,
-                               int *out_broken, xr_err *err)
+/* Computes the gradients of one micro-batch. After a failure the rest of the
+ * pass runs without rows. *out_broken is set if the pass itself failed, so that
+ * going on is of no use. */
+static xray_status run_micro_batch(z3 *self, const xray_batch *batch,
+                                   uint32_t first_row, const xray_loss *loss,
+                                   int *out_broken, xr_err *err)
 {
     const z3_tokens *t = &self->tokens;
     const xray_outputs show = { XRAY_HEADER(xray_outputs), t->logp, t->entropy,
                                 t->value };
-    uint32_t outputs = shown(self, loss);
+    uint32_t outputs = loss_outputs(self, loss);
     xm_packed packed = { 0 };
     xm_token_outputs heads = { 0 };
     xr_err later = { "" };
-    xray_status status = pack(self, batch, outputs, &packed, err);
+    xray_status status = pack_batch(self, batch, outputs, &packed, err);
     if (status != XRAY_OK) {
-        *out_broken = empty_batch(self, &later) != XRAY_OK;
+        *out_broken = run_empty_batch(self, &later) != XRAY_OK;
         return status;
     }
-    status = run_heads(self, &packed, &heads, err);
+    status = run_forward(self, &packed, &heads, err);
     *out_broken = status != XRAY_OK;
     if (status == XRAY_OK)
-        status = collect_all(self, &packed, &heads, batch->tokens, outputs,
-                             &show, err);
+        status = collect_outputs(self, &packed, &heads, batch->tokens, outputs,
+                                 &show, err);
     if (status == XRAY_OK)
         status = call_loss(self, batch, first_row, loss, err);
     if (*out_broken)
         return status;
     if (status == XRAY_OK) {
-        status = backward(self, &packed, packed.pack.rows ? outputs : 0, err);
+        status =
+            run_backward(self, &packed, packed.pack.rows ? outputs : 0, err);
         *out_broken = status != XRAY_OK;
         return status;
     }
     packed = (xm_packed){ 0 };
     xm_space_forget(self->space);
-    *out_broken = backward(self, &packed, 0, &later) != XRAY_OK;
+    *out_broken = run_backward(self, &packed, 0, &later) != XRAY_OK;
     return status;
 }
 
-/* On several ranks every micro-batch is walked through to the end, so that a
- * rank whose loss fails leaves nobody waiting. */
-static xray_status all_batches(z3 *self, const xray_batch *const *batches,
-                               uint32_t count, const xray_loss *loss,
-                               xr_err *err)
+/* With several ranks every micro-batch is passed through to the end, so that a
+ * rank whose loss fails does not leave the others waiting. */
+static xray_status run_micro_batches(z3 *self, const xray_batch *const *batches,
+                                     uint32_t count, const xray_loss *loss,
+                                     xr_err *err)
 {
     uint32_t row = 0;
     int broken = 0;
     xr_err later = { "" };
-    xray_status status = z3_unsettle(self, err);
+    xray_status status = z3_resume_full_grads(self, err);
     for (uint32_t i = 0; i < count && !broken; i++) {
         if (status == XRAY_OK)
-            status = micro_batch(self, batches[i], row, loss, &broken, err);
+            status = run_micro_batch(self, batches[i], row, loss, &broken, err);
         else
-            broken =
-                self->group.size < 2 || empty_batch(self, &later) != XRAY_OK;
+            broken = self->group.size < 2 ||
+                     run_empty_batch(self, &later) != XRAY_OK;
         row += batches[i]->rows;
     }
-    xray_status joined = z3_group_join(&self->group);
+    xray_status joined = z3_group_wait_collectives(&self->group);
     return status == XRAY_OK ? joined : status;
 }
 
@@ -260,20 +272,21 @@ xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
     xr_err err = { "" };
     xray_status status = check_outputs(self, loss->outputs, NULL, &err);
     if (status == XRAY_OK && !self->trainable)
-        status = xr_fail(&err, XRAY_E_STATE,
-                         "%s was made for forward only, it has no gradients",
-                         self->owner);
+        status = xr_fail(
+            &err, XRAY_E_STATE,
+            "%s was created for forward passes only, so it has no gradients",
+            self->owner);
     if (status == XRAY_OK)
-        status = z3_present(self, Z3_BITS_FORWARD | Z3_BIT_GRADS, &err);
-    if (status != XRAY_OK && (self->away & Z3_BIT_GRADS))
-        return z3_done(self->host, status, "forward_backward", &err);
-    self->folded = 1;
+        status = z3_check_resident(self, Z3_BITS_FORWARD | Z3_BIT_GRADS, &err);
+    if (status != XRAY_OK && (self->offloaded & Z3_BIT_GRADS))
+        return z3_report(self->host, status, "forward_backward", &err);
+    self->has_grads = 1;
     if (status == XRAY_OK)
-        status = all_batches(self, batches, count, loss, &err);
-    /* Half of a mini-batch may not get into the next update. */
+        status = run_micro_batches(self, batches, count, loss, &err);
+    /* Part of a mini-batch must not get into the next update. */
     if (status != XRAY_OK && self->trainable)
-        (void)z3_clear(self, NULL);
-    return z3_done(self->host, status, "forward_backward", &err);
+        (void)z3_zero_grads(self, NULL);
+    return z3_report(self->host, status, "forward_backward", &err);
 }
 
 /* ---- the update --------------------------------------------------------- */
@@ -281,13 +294,14 @@ xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
 static xray_status check_step(const z3 *self, double lr, xr_err *err)
 {
     if (!self->trainable)
-        return xr_fail(err, XRAY_E_STATE,
-                       "%s was made for forward only, it has no optimizer",
-                       self->owner);
+        return xr_fail(
+            err, XRAY_E_STATE,
+            "%s was created for forward passes only, so it has no optimizer",
+            self->owner);
     if (self->weights->leases)
         return xr_fail(err, XRAY_E_STATE,
                        "the weights of %s are held by %" PRIu32
-                       " lease(s): an update has to wait for the engine",
+                       " lease(s): an update must wait for the engine",
                        self->owner, self->weights->leases);
     if (!isfinite(lr) || lr < 0)
         return xr_fail(err, XRAY_E_ARG, "learning rate %g is not 0 or more",
@@ -303,20 +317,21 @@ static void note_skip(z3 *self, double norm, const xm_param *bad,
     out->skipped = 1;
     out->bad_tensor = bad ? bad->name : NULL;
     (void)snprintf(text, sizeof(text),
-                   "%s: step left out, the gradient norm is %g (first in %s); "
-                   "%" PRIu64 " left out so far",
+                   "%s: step skipped, the gradient norm is %g (first in %s); "
+                   "%" PRIu64 " skipped so far",
                    self->owner, norm, bad ? bad->name : "no single tensor",
                    self->skipped);
     self->host->log(self->host, XRAY_LOG_WARN, text);
 }
 
-static xm_grad_share grads_of(const z3 *self, float **at)
+static xm_grad_share shares_of_grads(const z3 *self, float **at)
 {
     const xm_layout *layout = self->layout;
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
-        at[b] = self->at[1][b];
-        /* The norm is of shares, also where sums are whole everywhere. */
-        if (self->kind.whole && at[b])
+        at[b] = self->update_data[1][b];
+        /* The norm is computed from shares, even where every rank has all sums.
+         */
+        if (self->sharding.all_moments && at[b])
             at[b] += xm_bucket_share(layout, b).first;
     }
     return (xm_grad_share){ .device = self->device,
@@ -326,18 +341,19 @@ static xm_grad_share grads_of(const z3 *self, float **at)
                             .scratch = self->adamw->scratch };
 }
 
-/* Sums of squares are added in rank order: every rank has the same bits. */
-static xray_status norm_of(z3 *self, xr_err *err, double *out_norm,
-                           const xm_param **out_bad)
+/* Computes the global norm. Sums of squares are added in rank order, so that
+ * every rank has the same bits. */
+static xray_status compute_grad_norm(z3 *self, xr_err *err, double *out_norm,
+                                     const xm_param **out_bad)
 {
     const z3_group *g = &self->group;
-    xm_grad_share grads = grads_of(self, self->norm_at);
-    z3_word mine = { .first = UINT32_MAX };
+    xm_grad_share grads = shares_of_grads(self, self->norm_data);
+    z3_record mine = { .first = UINT32_MAX };
     double sum = 0;
     *out_bad = NULL;
     xray_status status = xm_grad_squares(&grads, err, &mine.sum);
     if (status == XRAY_OK)
-        status = z3_group_words(g, &mine, g->all);
+        status = z3_group_exchange(g, &mine, g->all);
     for (uint32_t r = 0; status == XRAY_OK && r < g->size; r++)
         sum += g->all[r].sum;
     *out_norm = sqrt(sum);
@@ -348,7 +364,7 @@ static xray_status norm_of(z3 *self, xr_err *err, double *out_norm,
         return status;
     if (*out_bad)
         mine.first = (uint32_t)(*out_bad - self->layout->params);
-    status = z3_group_words(g, &mine, g->all);
+    status = z3_group_exchange(g, &mine, g->all);
     uint32_t first = UINT32_MAX;
     for (uint32_t r = 0; status == XRAY_OK && r < g->size; r++)
         if (g->all[r].first < first)
@@ -357,14 +373,14 @@ static xray_status norm_of(z3 *self, xr_err *err, double *out_norm,
     return status;
 }
 
-/* Stages 1 and 2: every rank gets the others' new values. */
-static xray_status spread(z3 *self)
+/* Stages 1 and 2: gathers the updated weights from all ranks. */
+static xray_status gather_weights(z3 *self)
 {
     const z3_group *g = &self->group;
     const xm_layout *layout = self->layout;
-    if (g->size < 2 || self->kind.whole || self->kind.gathers)
+    if (g->size < 2 || self->sharding.all_moments || self->sharding.gathers)
         return XRAY_OK;
-    xray_status status = z3_group_behind(g);
+    xray_status status = z3_group_wait_compute(g);
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++) {
         xm_range share = xm_bucket_share(layout, b);
@@ -372,15 +388,15 @@ static xray_status spread(z3 *self)
         status = g->comm->all_gather(g->group, g->stream, data + share.first,
                                      data, share.count, XRAY_F32);
     }
-    return status == XRAY_OK ? z3_group_join(g) : status;
+    return status == XRAY_OK ? z3_group_wait_collectives(g) : status;
 }
 
-static xray_status update(z3 *self, double lr, double clip, xr_err *err)
+static xray_status update_weights(z3 *self, double lr, double clip, xr_err *err)
 {
-    xray_status status =
-        xm_adamw_step(self->adamw, self->at[0], self->at[1], lr, clip, err);
+    xray_status status = xm_adamw_step(self->adamw, self->update_data[0],
+                                       self->update_data[1], lr, clip, err);
     if (status == XRAY_OK)
-        status = spread(self);
+        status = gather_weights(self);
     z3_gather_forget(&self->gather);
     return status == XRAY_OK
                ? xm_weights_changed(self->weights, self->weights->version + 1,
@@ -388,25 +404,26 @@ static xray_status update(z3 *self, double lr, double clip, xr_err *err)
                : status;
 }
 
-static xray_status step(z3 *self, double lr, double max_norm,
-                        xray_step_result *out, xr_err *err)
+static xray_status run_optimizer_step(z3 *self, double lr, double max_norm,
+                                      xray_step_result *out, xr_err *err)
 {
     double norm = 0;
     const xm_param *bad = NULL;
-    xray_status status = z3_settle(self, err);
+    xray_status status = z3_sum_full_grads(self, err);
     if (status == XRAY_OK)
-        status = norm_of(self, err, &norm, &bad);
+        status = compute_grad_norm(self, err, &norm, &bad);
     if (status != XRAY_OK)
         return status;
     out->grad_norm = norm;
     out->skipped = 0;
     out->bad_tensor = NULL;
     if (isfinite(norm))
-        status = update(self, lr, xm_clip_coefficient(norm, max_norm), err);
+        status =
+            update_weights(self, lr, xm_clip_coefficient(norm, max_norm), err);
     else
         note_skip(self, norm, bad, out);
     out->version = self->weights->version;
-    return status == XRAY_OK ? z3_clear(self, err) : status;
+    return status == XRAY_OK ? z3_zero_grads(self, err) : status;
 }
 
 xray_status z3_optimizer_step(void *ptr, double lr, double max_norm,
@@ -416,19 +433,19 @@ xray_status z3_optimizer_step(void *ptr, double lr, double max_norm,
     xr_err err = { "" };
     xray_status status = check_step(self, lr, &err);
     if (status == XRAY_OK)
-        status = z3_present(
+        status = z3_check_resident(
             self, Z3_BIT_WEIGHTS | Z3_BIT_GRADS | Z3_BIT_MOMENTS, &err);
     if (status == XRAY_OK)
-        status = step(self, lr, max_norm, out, &err);
-    return z3_done(self->host, status, "optimizer_step", &err);
+        status = run_optimizer_step(self, lr, max_norm, out, &err);
+    return z3_report(self->host, status, "optimizer_step", &err);
 }
 
 xray_status z3_discard(void *ptr)
 {
     z3 *self = ptr;
     xr_err err = { "" };
-    xray_status status = z3_present(self, Z3_BIT_GRADS, &err);
+    xray_status status = z3_check_resident(self, Z3_BIT_GRADS, &err);
     if (status == XRAY_OK && self->trainable)
-        status = z3_clear(self, &err);
-    return z3_done(self->host, status, "discard", &err);
+        status = z3_zero_grads(self, &err);
+    return z3_report(self->host, status, "discard", &err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of backend-zero3 share.
+ * The structs and functions that the files of backend-zero3 share.
  */
 #ifndef Z3_ZERO3_H
 #define Z3_ZERO3_H
@@ -10,15 +10,18 @@
 #include "model/train/adamw.h"
 #include "model/train/pack.h"
 
-/* Where offload_optimizer and offload_param put what they move. */
+/* Values of offload_optimizer and offload_param: where the moved values are
+ * kept. */
 #define Z3_OFFLOAD_NONE 0
 #define Z3_OFFLOAD_HOST 1
 
-/* head_logits */
+/* Values of head_logits. */
 #define Z3_LOGITS_AUTO 0
 #define Z3_LOGITS_KEEP 1
 #define Z3_LOGITS_RECOMPUTE 2
-#define Z3_LOGITS_MOST ((uint64_t)256 << 20) /* bytes that auto keeps */
+#define Z3_LOGITS_MOST \
+    ((uint64_t)256     \
+     << 20) /* size up to which `auto` keeps the logits, in bytes */
 
 /* Values of [train.zero3]. */
 typedef struct z3_config {
@@ -26,11 +29,11 @@ typedef struct z3_config {
     double beta2;
     double eps;
     double weight_decay;
-    int64_t stage;                /* 0 to 3; on one rank all are the same */
-    int64_t offload_optimizer;    /* Z3_OFFLOAD_* */
-    int64_t offload_param;        /* Z3_OFFLOAD_*; needs stage 3 */
-    int64_t head_logits;          /* Z3_LOGITS_* */
-    const char *offload_dir;      /* NULL or "": the temporary folder */
+    int64_t stage;             /* 0 to 3; on one rank all are alike */
+    int64_t offload_optimizer; /* Z3_OFFLOAD_* */
+    int64_t offload_param;     /* Z3_OFFLOAD_*; only with stage 3 */
+    int64_t head_logits;       /* Z3_LOGITS_* */
+    const char *offload_dir;   /* NULL or "": the system's temporary folder */
     const char *deepspeed_config; /* NULL or "": none */
     uint32_t gradient_checkpointing;
     uint32_t prefetch;
@@ -38,12 +41,13 @@ typedef struct z3_config {
 
 /* ---- ranks -------------------------------------------------------------- */
 
-#define Z3_WORD_BYTES 16u
-typedef struct z3_word {
+#define Z3_RECORD_BYTES 16u
+typedef struct z3_record {
     double sum;
-    uint32_t first; /* parameter, UINT32_MAX: none */
+    uint32_t first; /* index of the first parameter that is not finite;
+                     * UINT32_MAX: none */
     int32_t code;
-} z3_word;
+} z3_record;
 #define Z3_MAX_RANKS 1024u
 
 typedef struct z3_group {
@@ -51,11 +55,11 @@ typedef struct z3_group {
     void *device_self;
     const xray_comm_ops *comm;
     xray_comm_group *group;
-    xray_stream *stream;  /* of collectives; NULL on one rank */
-    xray_event *computed; /* what collectives wait for */
-    xray_event *moved;    /* what computing waits for */
-    float *words;         /* [dev] */
-    z3_word *all;         /* [size] */
+    xray_stream *stream;  /* where collectives run; NULL on one rank */
+    xray_event *computed; /* computation that collectives wait for */
+    xray_event *moved;    /* collectives that computation waits for */
+    float *records; /* [dev] [size + 1], the last one is this rank's own */
+    z3_record *all; /* [size] on the host */
     uint32_t rank;
     uint32_t size;
 } z3_group;
@@ -64,72 +68,79 @@ xray_status z3_group_open(const xray_setup *setup, const char *owner,
                           xr_err *err, z3_group *out);
 void z3_group_close(z3_group *group);
 uint64_t z3_group_bytes(uint32_t size);
-/* The collectives' stream goes on behind what has been computed so far, and
- * computing behind the collectives so far. */
-xray_status z3_group_behind(const z3_group *group);
-xray_status z3_group_join(const z3_group *group);
-/* Z3_WORD_BYTES of every rank, in rank order. Waits. [collective] */
-xray_status z3_group_words(const z3_group *group, const void *mine, void *all);
-/* XRAY_OK where all ranks give it. `ctx`: the group. [collective] */
+/* The first makes the collectives' stream wait for all computation so far, the
+ * second makes computation wait for all collectives so far. */
+xray_status z3_group_wait_compute(const z3_group *group);
+xray_status z3_group_wait_collectives(const z3_group *group);
+/* Exchanges Z3_RECORD_BYTES between all ranks; `all` has them in rank order.
+ * Waits for the device. [collective] */
+xray_status z3_group_exchange(const z3_group *group, const void *mine,
+                              void *all);
+/* Returns XRAY_OK only where every rank passes it. `ctx` is the group.
+ * [collective] */
 xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err);
 
-/* ---- host memory for what is offloaded ---------------------------------- */
+/* ---- host memory for offloaded values ---------------------------------- */
 
-typedef struct z3_map {
+typedef struct z3_host_memory {
     void *data;
     uint64_t bytes;
-} z3_map;
-/* Zeros, in a file without a name in `dir`. */
-xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
-                        z3_map *out);
-/* The same in memory without a file. */
-xray_status z3_map_memory(uint64_t bytes, xr_err *err, z3_map *out);
-void z3_map_close(z3_map *map);
+} z3_host_memory;
+/* Maps zeros from an unlinked file in `dir`. */
+xray_status z3_host_memory_map_file(const char *dir, uint64_t bytes,
+                                    xr_err *err, z3_host_memory *out);
+/* Maps zeros without a file. */
+xray_status z3_host_memory_map(uint64_t bytes, xr_err *err,
+                               z3_host_memory *out);
+void z3_host_memory_unmap(z3_host_memory *memory);
 
-/* ---- weights that are gathered (stage 3) -------------------------------- */
+/* ---- gathered weights (stage 3) ---------------------------------------- */
 
 #define Z3_NONE UINT32_MAX
 
-/* Memory that buckets take turns in. */
-typedef struct z3_turn {
+/* Assigns each bucket to one of a few slots of memory that buckets share. */
+typedef struct z3_slot_table {
     uint32_t slots;
     uint32_t reserved;
-    uint32_t *slot_of; /* [bucket_count], Z3_NONE: has none */
-    uint64_t *room;    /* [slots] elements */
-} z3_turn;
-/* `width` slots for the blocks from `from`, in turns; the embedding and the
- * last bucket share one unless `apart`. Both arrays go with z3_turn_free. */
-xray_status z3_turn_make(const xm_layout *layout, uint32_t width, uint32_t from,
-                         int apart, xr_err *err, z3_turn *out);
-void z3_turn_free(z3_turn *turn);
+    uint32_t *slot_of;  /* [bucket_count], Z3_NONE: the bucket has no slot */
+    uint64_t *capacity; /* [slots] elements of the largest bucket */
+} z3_slot_table;
+/* Assigns the blocks from `from` to `width` slots in rotation. The embedding
+ * and the last bucket share a slot unless `separate`. Free with
+ * z3_slot_table_free. */
+xray_status z3_slot_table_create(const xm_layout *layout, uint32_t width,
+                                 uint32_t from, int separate, xr_err *err,
+                                 z3_slot_table *out);
+void z3_slot_table_free(z3_slot_table *table);
 
-/* Blocks whose weights are there at once: one is computed with while the next
- * one comes. */
+/* Number of blocks whose weights are gathered at once: one is computed with
+ * while the next one arrives. */
 #define Z3_GATHER_SLOTS 2u
 
-typedef struct z3_slot {
+typedef struct z3_gather_slot {
     float *data; /* [dev] */
     uint32_t holds;
     uint32_t handle_count;
     xray_weight **handles;
-    uint32_t *matrices; /* that the handles were made for */
+    uint32_t *matrices; /* layout indices of the matrices that the handles were
+                         * created for */
     xray_event *ready;
-} z3_slot;
+} z3_gather_slot;
 
 typedef struct z3_gather {
     const xm_layout *layout;
     const z3_group *group;
-    z3_turn turn;
-    z3_slot *slots;
+    z3_slot_table table;
+    z3_gather_slot *slots;
     float **shares;      /* [bucket_count] */
-    float *share_memory; /* [dev]; NULL: in the map */
-    z3_map map;
+    float *share_memory; /* [dev]; NULL: the shares are in host memory */
+    z3_host_memory memory;
     xray_weight **handles; /* [matrix_count] */
     xray_tensor *tensors;  /* [param_count] */
-    xray_weights view;     /* of all tensors, whole, where they are in turn */
-    uint32_t back_to;      /* lowest bucket that a backward pass reads */
+    xray_weights view;     /* all tensors in full, in their slots */
+    uint32_t backward_end; /* lowest bucket that a backward pass reads */
     uint32_t offloaded;
-    uint32_t prefetch; /* 1: the next bucket comes while one is used */
+    uint32_t prefetch; /* 1: the next bucket is gathered while one is used */
     uint32_t reserved;
 } z3_gather;
 
@@ -138,21 +149,24 @@ xray_status z3_gather_open(z3 *self, const z3_config *config, xr_err *err);
 void z3_gather_close(z3 *self);
 uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
                          const z3_config *config, int trainable);
-/* The bucket's weights are whole in its slot when computing goes on. */
+/* Gathers the bucket; computation that follows finds all its weights in its
+ * slot. */
 xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
                            xr_err *err);
-/* Values changed: nothing that was gathered is of use. */
+/* Marks all slots as stale after values have changed. */
 void z3_gather_forget(z3_gather *gather);
 
-/* ---- gradients that are scattered (stages 2 and 3) ---------------------- */
+/* ---- scattered gradients (stages 2 and 3) ------------------------------ */
 
 typedef struct z3_reduce {
-    z3_turn turn;
-    float **slots;       /* [turn.slots] [dev] */
-    xray_event **ready;  /* [turn.slots] scattered, free again */
-    float **shares;      /* [bucket_count] [dev] sums */
-    float *part;         /* [dev] the largest share */
-    unsigned char *some; /* [bucket_count] 1: the share holds a sum */
+    z3_slot_table table;
+    float **slots;      /* [table.slots] [dev] */
+    xray_event **ready; /* [table.slots] the slot's gradients are scattered, it
+                         * can be reused */
+    float **shares;     /* [bucket_count] [dev] sums over ranks */
+    float *part; /* [dev] receives the sum of one call; as large as the largest
+                  * share */
+    unsigned char *has_sum; /* [bucket_count] 1: the share holds a sum */
 } z3_reduce;
 
 xray_status z3_reduce_open(z3 *self, xr_err *err);
@@ -161,12 +175,13 @@ uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model);
 xray_status z3_reduce_begin(void *ctx, uint32_t bucket, xr_err *err);
 xray_status z3_reduce_done(void *ctx, uint32_t bucket, xr_err *err);
 xray_status z3_reduce_zero(z3 *self, xr_err *err);
-/* Elements of `part`. */
-uint64_t z3_reduce_part(const xm_layout *layout);
+/* Number of elements of `part`. */
+uint64_t z3_reduce_part_count(const xm_layout *layout);
 
 /* ---- the instance ------------------------------------------------------- */
 
-/* Host arrays of one float a token that the loss is shown and fills. */
+/* Host arrays with one float per token: the outputs that the loss reads and the
+ * gradients that it fills. */
 typedef struct z3_tokens {
     float *logp;
     float *entropy;
@@ -177,14 +192,14 @@ typedef struct z3_tokens {
 } z3_tokens;
 #define Z3_TOKEN_ARRAYS 6u
 
-/* What a configuration comes to with so many ranks. */
-typedef struct z3_kind {
-    uint32_t gathers;  /* weights live as shares and are gathered */
-    uint32_t scatters; /* gradients live as shares */
-    uint32_t whole;    /* moments are whole on every rank */
+/* How a configuration divides the model among a given number of ranks. */
+typedef struct z3_sharding {
+    uint32_t gathers;     /* weights are kept as shares and gathered */
+    uint32_t scatters;    /* gradients are kept as shares */
+    uint32_t all_moments; /* every rank has the moments of all elements */
     uint32_t reserved;
-} z3_kind;
-z3_kind z3_kind_of(const z3_config *config, uint32_t ranks);
+} z3_sharding;
+z3_sharding z3_sharding_of(const z3_config *config, uint32_t ranks);
 
 struct z3 {
     const xray_host *host;
@@ -195,65 +210,68 @@ struct z3 {
     xray_workload load;
     uint32_t trainable;
     uint32_t value_head;
-    z3_kind kind;
+    z3_sharding sharding;
     z3_group group;
     xm_layout *layout;
-    xm_weights *weights; /* whole, or the shares where weights are gathered */
+    xm_weights *weights; /* all elements, or only the shares where weights are
+                          * gathered */
     z3_gather gather;
     xm_decoder *decoder;
     xm_space *space;
     xm_packer *packer;
-    uint32_t export_at; /* the next part */
+    uint32_t export_at; /* index of the next part */
     uint32_t exporting;
     xray_weights export_part;
-    /* NULL from here on unless trainable */
+    /* NULL from here on unless trainable. */
     xm_grads *grads;
     z3_reduce reduce;
-    uint32_t reduced; /* 1: the whole gradients hold sums over ranks, each rank
-                       * at least its shares */
+    uint32_t reduced; /* 1: the full gradients hold sums over ranks, on each
+                       * rank at least those of its shares */
     uint32_t reserved;
     xm_adamw *adamw;
-    z3_map moments;
-    float **at[2];   /* [bucket_count] weights and gradients of the update */
-    float **norm_at; /* [bucket_count] gradients of the shares */
+    z3_host_memory moments;
+    float **update_data[2]; /* [bucket_count] weights, gradients */
+    float **norm_data;      /* [bucket_count] gradients of this rank's shares */
     xray_tensor *grad_tensors;
     xray_weights grad_table;
     float *token_memory;
     z3_tokens tokens;
-    z3_map kept[XRAY_TAG_COUNT]; /* values of tags that are away, or were */
+    z3_host_memory host_copies[XRAY_TAG_COUNT]; /* values of offloaded tags */
     char *offload_dir;
-    uint32_t away;    /* 1 << tag */
-    uint32_t folded;  /* 1: the gradients may hold something */
-    uint64_t skipped; /* steps left out for a norm that is not finite */
+    uint32_t offloaded; /* bits 1 << tag of the tags that are offloaded now */
+    uint32_t has_grads; /* 1: the gradients may hold values */
+    uint64_t skipped;   /* steps skipped for a norm that was not finite */
 };
 
-/* Hands a sentence to the host and returns the status. Without a sentence who
- * failed has spoken already. */
-xray_status z3_done(const xray_host *host, xray_status status,
-                    const char *where, const xr_err *err);
+/* Reports the sentence of a failure to the host and returns the status. Without
+ * a sentence, whoever failed has reported it already. */
+xray_status z3_report(const xray_host *host, xray_status status,
+                      const char *where, const xr_err *err);
 
-/* Device memory for `count` floats of a tag, weights or gradients; none for
- * 0. */
-xray_status z3_take(const z3 *self, uint32_t tag, uint64_t count, xr_err *err,
-                    float **out);
+/* Allocates device memory for `count` floats of weights or gradients; nothing
+ * for 0. */
+xray_status z3_alloc_floats(const z3 *self, uint32_t tag, uint64_t count,
+                            xr_err *err, float **out);
 
-/* The model of a configuration; refuses what this backend cannot do. */
-xray_status z3_check(const z3_config *config, const xray_model *model,
-                     const xray_world *world, const xray_workload *load,
-                     xr_err *err, xm_config *out);
-/* The layout with its cut; `from_layer` as in xray_setup. */
-xray_status z3_layout(const xm_config *model, uint32_t value_head,
-                      const xray_world *world, uint32_t from_layer, xr_err *err,
-                      xm_layout **out);
+/* Reads the model's configuration and refuses what this backend cannot do. */
+xray_status z3_check_setup(const z3_config *config, const xray_model *model,
+                           const xray_world *world, const xray_workload *load,
+                           xr_err *err, xm_config *out);
+/* Creates the layout and sets its sharding; `from_layer` as in xray_setup. */
+xray_status z3_create_layout(const xm_config *model, uint32_t value_head,
+                             const xray_world *world, uint32_t from_layer,
+                             xr_err *err, xm_layout **out);
 uint32_t z3_space_flags(const z3_config *config, const xm_config *model,
                         const xray_workload *load);
-xm_pack_limits z3_limits(const xm_config *model, const xray_workload *load);
+xm_pack_limits z3_pack_limits(const xm_config *model,
+                              const xray_workload *load);
 
-/* Sums over ranks, where whole gradients wait for it. [collective] */
-xray_status z3_settle(z3 *self, xr_err *err);
-xray_status z3_clear(z3 *self, xr_err *err);
-/* Before gradients are added to. */
-xray_status z3_unsettle(z3 *self, xr_err *err);
+/* Sums the full gradients over ranks where that is still to be done.
+ * [collective] */
+xray_status z3_sum_full_grads(z3 *self, xr_err *err);
+xray_status z3_zero_grads(z3 *self, xr_err *err);
+/* Prepares the gradients for another micro-batch to be added. */
+xray_status z3_resume_full_grads(z3 *self, xr_err *err);
 
 xray_status z3_plan(const xray_host *host, const void *config,
                     const xray_model *model, const xray_world *world,
@@ -277,7 +295,7 @@ xray_status z3_export_next(void *self, const xray_weights **out_part);
 void z3_export_end(void *self);
 xray_status z3_discard(void *ptr);
 
-/* ---- memory that is away ------------------------------------------------- */
+/* ---- offloaded memory -------------------------------------------------- */
 
 #define Z3_BIT_WEIGHTS (1u << XRAY_TAG_WEIGHTS)
 #define Z3_BIT_GRADS (1u << XRAY_TAG_GRADS)
@@ -286,8 +304,8 @@ xray_status z3_discard(void *ptr);
 #define Z3_EVICTABLE (Z3_BITS_FORWARD | Z3_BIT_GRADS | Z3_BIT_MOMENTS)
 xray_status z3_offload(void *self, uint32_t tag);
 xray_status z3_onload(void *self, uint32_t tag);
-/* XRAY_E_STATE if one of the tags (bits) is away. */
-xray_status z3_present(const z3 *self, uint32_t tags, xr_err *err);
+/* Returns XRAY_E_STATE if one of the tags (bits) is offloaded. */
+xray_status z3_check_resident(const z3 *self, uint32_t tags, xr_err *err);
 void z3_offload_close(z3 *self);
 
 #endif

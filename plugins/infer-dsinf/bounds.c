@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sizes of an instance, from options, model and workload; `plan`.
+ * Computes the sizes of an instance from options, model and workload, and plans
+ * its memory.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -10,10 +11,10 @@
 
 #define LEAST_DRAWS 64u
 
-/* Of a key; the text goes on behind its name. */
+/* Refuses the value of a key; the text continues after the key's name. */
 XRAY_PRINTF(4, 5)
-static xray_status refuse(xr_err *err, const char *section, const char *key,
-                          const char *fmt, ...)
+static xray_status refuse_option(xr_err *err, const char *section,
+                                 const char *key, const char *fmt, ...)
 {
     char text[256];
     va_list args;
@@ -31,8 +32,9 @@ xray_status dsinf_read_model(const xray_model *model, xr_err *err,
         return xr_fail(err, XRAY_E_CONFIG,
                        "dsinf: the model has no config.json");
     if (model->dtype != XRAY_F32 && model->dtype != XRAY_BF16)
-        return refuse(err, "model", "dtype",
-                      ": this engine keeps weights as float32 or bfloat16");
+        return refuse_option(
+            err, "model", "dtype",
+            ": this engine keeps weights as float32 or bfloat16");
     char where[1024];
     (void)snprintf(where, sizeof(where), "%s/config.json",
                    model->path ? model->path : "model");
@@ -52,15 +54,16 @@ int dsinf_copy_flags(const dsinf_config *config, const xray_model *model)
     return 0;
 }
 
-/* Bytes of a slot as the block layout asks for; a device may pad blocks. */
-static uint64_t slot_bytes(const xm_config *model, uint32_t slot_blocks)
+/* Bytes of a slot as the layout of blocks has it; a device may pad blocks. */
+static uint64_t count_slot_bytes(const xm_config *model, uint32_t slot_blocks)
 {
     uint64_t vectors = 2ull * DSINF_BLOCK_TOKENS * slot_blocks;
     return vectors * model->kv_heads * model->head_dim * sizeof(float) *
            model->layers;
 }
 
-/* As many slots as the workload has rows, unless options say fewer. */
+/* Makes as many slots as the workload has rows, unless the options allow
+ * fewer. */
 static xray_status find_slots(const dsinf_config *config,
                               const xray_workload *load, dsinf_bounds *bounds,
                               xr_err *err)
@@ -72,17 +75,18 @@ static xray_status find_slots(const dsinf_config *config,
     uint64_t fit =
         config->kv_memory ? config->kv_memory / bounds->slot_bytes : slots;
     if (fit == 0)
-        return refuse(err, NULL, "kv_memory",
-                      " of %" PRIu64 " bytes is too small: one row of %" PRIu32
-                      " tokens takes %" PRIu64 " bytes",
-                      config->kv_memory, bounds->row_bound, bounds->slot_bytes);
+        return refuse_option(
+            err, NULL, "kv_memory",
+            " of %" PRIu64 " bytes is too small: one row of %" PRIu32
+            " tokens takes %" PRIu64 " bytes",
+            config->kv_memory, bounds->row_bound, bounds->slot_bytes);
     if (asked && slots > fit)
-        return refuse(err, NULL, "max_num_seqs",
-                      " = %" PRIu64 " rows of %" PRIu32 " tokens take %" PRIu64
-                      " bytes, more than kv_memory = %" PRIu64 "; %" PRIu64
-                      " rows fit",
-                      slots, bounds->row_bound, slots * bounds->slot_bytes,
-                      config->kv_memory, fit);
+        return refuse_option(
+            err, NULL, "max_num_seqs",
+            " = %" PRIu64 " rows of %" PRIu32 " tokens take %" PRIu64
+            " bytes, more than kv_memory = %" PRIu64 "; %" PRIu64 " rows fit",
+            slots, bounds->row_bound, slots * bounds->slot_bytes,
+            config->kv_memory, fit);
     if (slots > fit)
         slots = fit;
     bounds->slots = (uint32_t)slots;
@@ -96,14 +100,14 @@ xray_status dsinf_find_bounds(const dsinf_config *config,
     dsinf_bounds b = { 0 };
     if (load->rows == 0 || load->rows > INT32_MAX || load->row_tokens < 2)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "dsinf: a workload of %" PRIu64 " rows of %" PRIu64
-                       " tokens: at least one row of two tokens was expected",
+                       "dsinf: the workload has %" PRIu64 " rows of %" PRIu64
+                       " tokens, expected at least one row of two tokens",
                        load->rows, load->row_tokens);
     b.row_bound = load->row_tokens < model->max_positions
                       ? (uint32_t)load->row_tokens
                       : model->max_positions;
     b.slot_blocks = (b.row_bound + DSINF_BLOCK_TOKENS - 1) / DSINF_BLOCK_TOKENS;
-    b.slot_bytes = slot_bytes(model, b.slot_blocks);
+    b.slot_bytes = count_slot_bytes(model, b.slot_blocks);
     xray_status status = find_slots(config, load, &b, err);
     if (status != XRAY_OK)
         return status;
@@ -122,29 +126,29 @@ xray_status dsinf_find_bounds(const dsinf_config *config,
 
 /* ---- arrays of a step --------------------------------------------------- */
 
-static void *lay(void *base, size_t *end, size_t count, size_t size)
+static void *reserve_array(void *base, size_t *end, size_t count, size_t size)
 {
     size_t at = *end;
     *end = (at + count * size + 63) & ~(size_t)63;
     return base ? (unsigned char *)base + at : NULL;
 }
 
-size_t dsinf_lay_arrays(const dsinf_bounds *bounds, void *base,
-                        dsinf_arrays *out)
+size_t dsinf_lay_out_arrays(const dsinf_bounds *bounds, void *base,
+                            dsinf_arrays *out)
 {
     size_t end = 0;
     size_t tokens = bounds->step_tokens;
     size_t draws = bounds->draws;
     dsinf_arrays a;
-    a.ids = lay(base, &end, tokens, sizeof(int32_t));
-    a.seq = lay(base, &end, tokens, sizeof(int32_t));
-    a.positions = lay(base, &end, tokens, sizeof(int32_t));
-    a.last = lay(base, &end, bounds->slots, sizeof(int32_t));
-    a.index = lay(base, &end, draws, sizeof(int32_t));
-    a.draws = lay(base, &end, draws, sizeof(xray_draw));
-    a.token = lay(base, &end, draws, sizeof(int32_t));
-    a.raw_logp = lay(base, &end, draws, sizeof(float));
-    a.logp = lay(base, &end, draws, sizeof(float));
+    a.ids = reserve_array(base, &end, tokens, sizeof(int32_t));
+    a.seq = reserve_array(base, &end, tokens, sizeof(int32_t));
+    a.positions = reserve_array(base, &end, tokens, sizeof(int32_t));
+    a.last = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
+    a.index = reserve_array(base, &end, draws, sizeof(int32_t));
+    a.draws = reserve_array(base, &end, draws, sizeof(xray_draw));
+    a.token = reserve_array(base, &end, draws, sizeof(int32_t));
+    a.raw_logp = reserve_array(base, &end, draws, sizeof(float));
+    a.logp = reserve_array(base, &end, draws, sizeof(float));
     if (out)
         *out = a;
     return end;
@@ -177,7 +181,7 @@ static xray_status find_plan(const dsinf_config *config,
     bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
     bytes[XRAY_TAG_WORKSPACE] = (uint64_t)b.draws * m.hidden * sizeof(float) +
-                                dsinf_lay_arrays(&b, NULL, NULL) +
+                                dsinf_lay_out_arrays(&b, NULL, NULL) +
                                 xm_decoder_bytes(&m, b.row_bound);
     for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
         out->bytes[tag] = bytes[tag];
@@ -192,8 +196,9 @@ xray_status dsinf_plan(const xray_host *host, const void *config,
                        const xray_model *model, const xray_world *world,
                        const xray_workload *load, xray_plan *out)
 {
-    (void)world; /* ranks serve independently of each other */
+    (void)world; /* Ranks serve independently of each other. */
     xr_err err = { "" };
     xray_status status = find_plan(config, model, load, &err, out);
-    return status == XRAY_OK ? status : dsinf_fail(host, status, "plan", &err);
+    return status == XRAY_OK ? status
+                             : dsinf_report(host, status, "plan", &err);
 }

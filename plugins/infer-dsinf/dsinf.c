@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The component: options, life, and the calls between steps.
+ * Declares infer-dsinf, creates and destroys instances, and serves the calls
+ * between steps.
  *
- * What xray/infer.h leaves open is decided here as follows. `step` is XRAY_OK
- * (idle) while paused and while every slot is held. A held sample can be
- * extended or released after its result was polled; each extension samples up
- * to the request's max_tokens again, its result holds only what was newly
- * sampled, and the end id or last token sampled before stays in the row, before
- * the appended tokens. The span of a result counts from the start of the row,
- * prompt included. Held samples keep the lease on shared weights.
+ * Where xray/infer.h leaves a choice, this engine does the following. `step`
+ * returns XRAY_OK (idle) while the engine is paused and while every slot is
+ * held. A held sample can be extended or released once its result has been
+ * polled. Each extension samples up to the request's max_tokens again, and its
+ * result holds only the new tokens; the end id or last token sampled before
+ * stays in the row, before the appended tokens. The span of a result counts
+ * from the start of the row, prompt included. Held samples keep the lease on
+ * shared weights.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,17 +20,18 @@
 #include "core/base/str.h"
 #include "plugins/infer-dsinf/dsinf.h"
 
-xray_status dsinf_fail(const xray_host *host, xray_status status,
-                       const char *where, const xr_err *err)
+xray_status dsinf_report(const xray_host *host, xray_status status,
+                         const char *where, const xr_err *err)
 {
     return xr_host_tell(host, status, where, err);
 }
 
-/* ---- life --------------------------------------------------------------- */
+/* ---- create and destroy
+ * --------------------------------------------------- */
 
-static xray_status build(dsinf *self, const xray_setup *setup,
-                         const xray_workload *load, const dsinf_config *config,
-                         xr_err *err)
+static xray_status create_parts(dsinf *self, const xray_setup *setup,
+                                const xray_workload *load,
+                                const dsinf_config *config, xr_err *err)
 {
     xray_status status = dsinf_read_model(setup->model, err, &self->model);
     if (status == XRAY_OK)
@@ -44,15 +47,15 @@ static xray_status build(dsinf *self, const xray_setup *setup,
     };
     status = xm_sched_create(&limits, err, &self->sched);
     if (status == XRAY_OK)
-        status = dsinf_take_weights(self, setup, config, err);
+        status = dsinf_create_weights(self, setup, config, err);
     if (status == XRAY_OK)
         status =
             xm_space_create(self->decoder, b->step_tokens, b->slots,
                             b->row_bound, 0, "infer.dsinf", err, &self->space);
     if (status == XRAY_OK)
-        status = dsinf_take_arrays(self, err);
+        status = dsinf_alloc_arrays(self, err);
     if (status == XRAY_OK)
-        status = dsinf_take_kv(self, err);
+        status = dsinf_alloc_kv(self, err);
     return status;
 }
 
@@ -67,10 +70,10 @@ static xray_status dsinf_create(const xray_setup *setup, const void *config,
     self->device = setup->device;
     self->device_self = setup->device_self;
     xr_err err = { "" };
-    xray_status status = build(self, setup, load, config, &err);
+    xray_status status = create_parts(self, setup, load, config, &err);
     if (status != XRAY_OK) {
         dsinf_free(self);
-        return dsinf_fail(host, status, "create", &err);
+        return dsinf_report(host, status, "create", &err);
     }
     *out_self = self;
     return XRAY_OK;
@@ -83,20 +86,20 @@ static void dsinf_destroy(void *self)
 
 /* ---- the lease ---------------------------------------------------------- */
 
-xray_status dsinf_lease(dsinf *self)
+xray_status dsinf_take_lease(dsinf *self)
 {
     if (self->own || self->leased)
         return XRAY_OK;
     xray_status status = self->shared->lease(self->shared->owner);
     if (status != XRAY_OK)
         return self->host->fail(self->host, status, "submit",
-                                "dsinf: the trainer does not lease its "
+                                "dsinf: the trainer refused a lease on its "
                                 "weights");
     self->leased = 1;
     return XRAY_OK;
 }
 
-void dsinf_settle(dsinf *self)
+void dsinf_drop_lease(dsinf *self)
 {
     if (!self->leased || xm_sched_live(self->sched))
         return;
@@ -124,16 +127,16 @@ static xray_status dsinf_submit(void *ptr, const xray_request *request)
     xr_err err = { "" };
     xray_status status = check_ready(self, "submit");
     if (status == XRAY_OK)
-        status = dsinf_check_whole(self, "submit");
+        status = dsinf_check_weights(self, "submit");
     if (status == XRAY_OK)
-        status = dsinf_lease(self);
+        status = dsinf_take_lease(self);
     if (status != XRAY_OK)
         return status;
     status = xm_sched_submit(self->sched, request, &err);
     if (status == XRAY_OK)
         return status;
-    dsinf_settle(self);
-    return dsinf_fail(self->host, status, "submit", &err);
+    dsinf_drop_lease(self);
+    return dsinf_report(self->host, status, "submit", &err);
 }
 
 static xray_status dsinf_poll(void *ptr, xray_sample_out *out)
@@ -147,9 +150,9 @@ static xray_status dsinf_abort(void *ptr, uint64_t id)
     dsinf *self = ptr;
     xr_err err = { "" };
     xray_status status = xm_sched_abort(self->sched, id, &err);
-    dsinf_settle(self);
+    dsinf_drop_lease(self);
     return status == XRAY_OK ? status
-                             : dsinf_fail(self->host, status, "abort", &err);
+                             : dsinf_report(self->host, status, "abort", &err);
 }
 
 static xray_status dsinf_extend(void *ptr, uint64_t id, uint32_t sample,
@@ -162,7 +165,7 @@ static xray_status dsinf_extend(void *ptr, uint64_t id, uint32_t sample,
         return status;
     status = xm_sched_extend(self->sched, id, sample, tokens, count, &err);
     return status == XRAY_OK ? status
-                             : dsinf_fail(self->host, status, "extend", &err);
+                             : dsinf_report(self->host, status, "extend", &err);
 }
 
 static xray_status dsinf_release(void *ptr, uint64_t id, uint32_t sample)
@@ -170,9 +173,10 @@ static xray_status dsinf_release(void *ptr, uint64_t id, uint32_t sample)
     dsinf *self = ptr;
     xr_err err = { "" };
     xray_status status = xm_sched_release(self->sched, id, sample, &err);
-    dsinf_settle(self);
-    return status == XRAY_OK ? status
-                             : dsinf_fail(self->host, status, "release", &err);
+    dsinf_drop_lease(self);
+    return status == XRAY_OK
+               ? status
+               : dsinf_report(self->host, status, "release", &err);
 }
 
 static xray_status dsinf_stats(void *ptr, xray_infer_stats *out)
@@ -200,17 +204,19 @@ static xray_status dsinf_resume(void *ptr)
 
 static const xray_component component;
 
-/* Rounded weights give other log-probs than the component's contract says. */
+/* Rounded weights give other log-probabilities than the component's contract
+ * promises. */
 static const void *dsinf_extension(void *ptr, const char *id)
 {
     const dsinf *self = ptr;
     if (strcmp(id, XRAY_EXT_INFER_NUMERICS) == 0)
-        return self->narrow ? XRAY_NUMERICS_FP32_BF16_WEIGHTS
-                            : component.numerics;
+        return self->bf16 ? XRAY_NUMERICS_FP32_BF16_WEIGHTS
+                          : component.numerics;
     return NULL;
 }
 
-/* ---- what the host sees ------------------------------------------------- */
+/* ---- the component
+ * -------------------------------------------------------- */
 
 static const xray_choice weight_choices[] = {
     { "auto", DSINF_WEIGHTS_AUTO,
@@ -223,19 +229,20 @@ static const xray_choice weight_choices[] = {
 
 static const xray_option options[] = {
     XRAY_CHOICE(dsinf_config, weights, "auto", weight_choices, "0.1",
-                "Weights to compute with. bfloat16 halves what a step reads; "
-                "log-probs are then not the trainer's, so those of the old "
-                "policy are computed again."),
+                "The weights to compute with. bfloat16 halves the bytes that a "
+                "step reads; its log-probabilities are not the trainer's, so "
+                "those of the old policy are computed again."),
     XRAY_INT(dsinf_config, max_num_seqs, "0", 0, 1048576, "sequences", "0.1",
-             "Slots for sequences that run at once; 0: as many as the workload "
+             "Number of sequences that run at once; 0: as many as the workload "
              "has rows, or as kv_memory allows."),
     XRAY_INT(dsinf_config, max_num_batched_tokens, "2048", 1, 16777216,
              "tokens", "0.1",
-             "Most tokens computed in one step: running sequences first, "
-             "prompts with what is left. It also sizes the activations."),
-    XRAY_BYTES(dsinf_config, kv_memory, "4G", "0.1",
-               "Most memory for keys and values; 0: no bound. Without "
-               "max_num_seqs fewer slots are made where rows do not fit."),
+             "Maximum tokens per step: running sequences come first, prompts "
+             "get the rest. It also sets the size of the activations."),
+    XRAY_BYTES(
+        dsinf_config, kv_memory, "4G", "0.1",
+        "Maximum memory for keys and values; 0: no bound. If rows do not "
+        "fit, fewer run at once, unless max_num_seqs is set."),
 };
 
 static const xray_infer_ops ops = {

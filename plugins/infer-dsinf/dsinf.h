@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * infer-dsinf: an engine over a contiguous workspace of keys and values. Each
- * layer has blocks [slots][blocks of a slot]; a slot holds one sequence and is
- * refilled in the step after that sequence ends. The scheduler of model/serve
- * decides, the decoder of model/nn computes.
+ * The instance of infer-dsinf, an engine over a contiguous workspace of keys
+ * and values. Each layer has blocks [slots][blocks of a slot]; a slot holds one
+ * sequence and is refilled in the step after that sequence ends. The scheduler
+ * of model/serve decides what to compute, and the decoder of model/nn computes
+ * it.
  */
 #ifndef DSINF_H
 #define DSINF_H
@@ -15,12 +16,14 @@
 #include "model/nn/decoder.h"
 #include "model/serve/sched.h"
 
-#define DSINF_BLOCK_TOKENS                            \
-    16u /* the least a block may hold: no slot wastes \
-         * more than 15 positions */
+/* Positions per block: the least that a block may hold, so that no slot wastes
+ * more than 15 positions. */
+#define DSINF_BLOCK_TOKENS 16u
 
-#define DSINF_PART 1u /* tensors are still to come, or update(NULL) */
-#define DSINF_ALL 2u  /* all came, update(NULL) may follow */
+/* States of an update in parts: tensors are outstanding, or the call
+ * update(NULL); all tensors have arrived, and update(NULL) may follow. */
+#define DSINF_UPDATE_PART 1u
+#define DSINF_UPDATE_ALL 2u
 
 #define DSINF_WEIGHTS_AUTO 0
 #define DSINF_WEIGHTS_FLOAT32 1
@@ -33,19 +36,19 @@ typedef struct dsinf_config {
     uint64_t kv_memory;
 } dsinf_config;
 
-/* Sizes that follow from model, workload and options. */
+/* Sizes that follow from the model, the workload and the options. */
 typedef struct dsinf_bounds {
     uint32_t slots;
-    uint32_t row_bound; /* longest row: of the workload or the model */
+    uint32_t row_bound; /* longest row, limited by the workload or the model */
     uint32_t step_tokens;
-    uint32_t slot_blocks; /* blocks of a slot in one layer */
-    uint32_t draws;       /* most draws in one call of the sampler */
+    uint32_t slot_blocks; /* number of blocks of a slot in one layer */
+    uint32_t draws;       /* most random draws in one call of the sampler */
     uint32_t reserved;
-    uint64_t slot_bytes; /* keys and values of a slot, all layers */
+    uint64_t slot_bytes; /* keys and values of one slot in all layers */
 } dsinf_bounds;
 
-/* What goes to and from the device in a step. On a device with host memory
- * host and device pointers are the same. */
+/* The arrays that go to and from the device in a step. On a device with host
+ * memory, host and device pointers are the same. */
 typedef struct dsinf_arrays {
     int32_t *ids;       /* [step_tokens] */
     int32_t *seq;       /* [step_tokens] */
@@ -64,11 +67,11 @@ typedef struct dsinf {
     void *device_self;
     xm_config model;
     dsinf_bounds bounds;
-    const xray_weights *shared; /* setup's, or NULL */
-    xm_layout *layout;          /* of own weights, or NULL */
-    xm_weights *own;            /* NULL: the shared ones are used */
-    unsigned char *came; /* [parameters] 1: it has its part of an update */
-    uint64_t version;    /* of own weights */
+    const xray_weights *shared; /* the weights of the setup, or NULL */
+    xm_layout *layout; /* layout of the engine's own weights, or NULL */
+    xm_weights *own;   /* the engine's own; NULL: the shared ones are used */
+    unsigned char *arrived; /* [parameters] 1: the update has brought it */
+    uint64_t version;       /* version of the engine's own weights */
     xm_decoder *decoder;
     xm_space *space;
     xm_sched *sched;
@@ -76,26 +79,28 @@ typedef struct dsinf {
     uint64_t kv_bytes;
     uint64_t block_bytes;
     xray_kv *kv; /* [layers] */
-    dsinf_arrays h;
-    dsinf_arrays d;
+    dsinf_arrays host_arrays;
+    dsinf_arrays device_arrays;
     void *host_block;
     void *device_block; /* NULL on a device with host memory */
     float *gathered;    /* [dev] [draws, hidden] */
     uint32_t host_memory;
     uint32_t leased;
     uint32_t paused;
-    uint32_t broken;   /* a step failed half-way */
-    uint32_t updating; /* parts of an update came: DSINF_PART, DSINF_ALL */
-    uint32_t narrow;   /* own weights are bf16 */
-    uint32_t asleep;   /* 1 << tag: of activations and own weights */
-    uint32_t lost;     /* own weights slept: all of them have to come */
+    uint32_t broken;       /* 1: a step failed before its end */
+    uint32_t updating;     /* DSINF_UPDATE_* of the current update; 0: none */
+    uint32_t bf16;         /* 1: the engine's own weights are bf16 */
+    uint32_t asleep;       /* bits 1 << tag of activations and own weights */
+    uint32_t weights_lost; /* 1: own weights were evicted, an update must bring
+                            * all of them */
 } dsinf;
 
-/* ---- bounds.c: pure ------------------------------------------------------ */
+/* ---- bounds.c: pure functions -------------------------------------------- */
 
 xray_status dsinf_read_model(const xray_model *model, xr_err *err,
                              xm_config *out);
-/* XM_WEIGHTS_* of a copy that the engine keeps; `alone`: it has to. */
+/* The first is 1 if the engine keeps a copy of the weights; `alone` means that
+ * it has none to share. The second gives the XM_WEIGHTS_* of that copy. */
 int dsinf_keeps_copy(const dsinf_config *config, int alone);
 int dsinf_copy_flags(const dsinf_config *config, const xray_model *model);
 xray_status dsinf_find_bounds(const dsinf_config *config,
@@ -104,21 +109,22 @@ xray_status dsinf_find_bounds(const dsinf_config *config,
 xray_status dsinf_plan(const xray_host *host, const void *config,
                        const xray_model *model, const xray_world *world,
                        const xray_workload *load, xray_plan *out);
-/* Lays the arrays of a step out from `base` (NULL: only counts); bytes used. */
-size_t dsinf_lay_arrays(const dsinf_bounds *bounds, void *base,
-                        dsinf_arrays *out);
+/* Lays out the arrays of a step from `base` (NULL: only counts), and returns
+ * the number of bytes that they occupy. */
+size_t dsinf_lay_out_arrays(const dsinf_bounds *bounds, void *base,
+                            dsinf_arrays *out);
 
-/* ---- memory.c: what an instance holds ------------------------------------ */
+/* ---- memory.c: what an instance allocates -------------------------------- */
 
-xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
-                               const dsinf_config *config, xr_err *err);
-xray_status dsinf_take_arrays(dsinf *self, xr_err *err);
-xray_status dsinf_take_kv(dsinf *self, xr_err *err);
-void dsinf_drop_kv(dsinf *self);
+xray_status dsinf_create_weights(dsinf *self, const xray_setup *setup,
+                                 const dsinf_config *config, xr_err *err);
+xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err);
+xray_status dsinf_alloc_kv(dsinf *self, xr_err *err);
+void dsinf_free_kv(dsinf *self);
 xray_status dsinf_copy_slot(dsinf *self, const xm_slot_copy *copy);
 void dsinf_free(dsinf *self);
 
-/* Tags that sleep may take. */
+/* The tags that `sleep` may evict. */
 #define DSINF_EVICTABLE \
     (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_ACTIVATIONS | 1u << XRAY_TAG_KV)
 xray_status dsinf_sleep(void *self, uint32_t tags);
@@ -134,17 +140,19 @@ xray_status dsinf_step(void *self);
 xray_status dsinf_update(void *self, const xray_weights *from,
                          uint64_t version);
 const xray_weights *dsinf_weights(void *self);
-/* XRAY_E_STATE between the first part of an update and its end. */
-xray_status dsinf_check_whole(dsinf *self, const char *where);
+/* Returns XRAY_E_STATE while the weights are incomplete: between the first part
+ * of an update and its end, and after `sleep` until all have arrived. */
+xray_status dsinf_check_weights(dsinf *self, const char *where);
 
-/* ---- weights in use ------------------------------------------------------ */
+/* ---- the lease on shared weights ----------------------------------------- */
 
-/* Leases shared weights while requests live, and lets go when none does. */
-xray_status dsinf_lease(dsinf *self);
-void dsinf_settle(dsinf *self);
+/* Takes a lease on shared weights while requests are live, and releases it when
+ * none is. */
+xray_status dsinf_take_lease(dsinf *self);
+void dsinf_drop_lease(dsinf *self);
 
-/* Passes a sentence on to the host. */
-xray_status dsinf_fail(const xray_host *host, xray_status status,
-                       const char *where, const xr_err *err);
+/* Reports the sentence of a failure to the host. */
+xray_status dsinf_report(const xray_host *host, xray_status status,
+                         const char *where, const xr_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an instance holds: weights, arrays, the workspace of keys and values.
+ * Allocates and frees the weights, the arrays of a step, and the workspace of
+ * keys and values.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 
 /* ---- weights ------------------------------------------------------------ */
 
-static xray_status fill_own(dsinf *self, const xray_setup *setup, xr_err *err)
+static xray_status fill_own_weights(dsinf *self, const xray_setup *setup,
+                                    xr_err *err)
 {
     const xray_model *model = setup->model;
     if (self->shared) {
@@ -24,33 +26,32 @@ static xray_status fill_own(dsinf *self, const xray_setup *setup, xr_err *err)
         return xm_weights_random(self->own, &self->model, model->seed, err);
     if (!model->path)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "dsinf: the model has no directory to read weights "
-                       "from");
+                       "dsinf: the model has no folder to read weights from");
     return xm_weights_load(self->own, model->path, err);
 }
 
-static xray_status make_own(dsinf *self, const xray_setup *setup,
-                            const dsinf_config *config, xr_err *err)
+static xray_status create_own_weights(dsinf *self, const xray_setup *setup,
+                                      const dsinf_config *config, xr_err *err)
 {
     int flags = dsinf_copy_flags(config, setup->model);
-    self->narrow = flags != 0;
+    self->bf16 = flags != 0;
     xray_status status = xm_layout_create(&self->model, 0, err, &self->layout);
     if (status != XRAY_OK)
         return status;
-    self->came = xr_calloc(self->layout->param_count, 1);
-    if (!self->came)
+    self->arrived = xr_calloc(self->layout->param_count, 1);
+    if (!self->arrived)
         return xr_fail(err, XRAY_E_NOMEM, "dsinf: no host memory");
     status = xm_weights_create(self->layout, self->device, self->device_self,
                                OWNER, flags, err, &self->own);
     if (status == XRAY_OK)
-        status = fill_own(self, setup, err);
+        status = fill_own_weights(self, setup, err);
     if (status == XRAY_OK)
         status = xm_weights_changed(self->own, self->version, err);
     return status;
 }
 
-xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
-                               const dsinf_config *config, xr_err *err)
+xray_status dsinf_create_weights(dsinf *self, const xray_setup *setup,
+                                 const dsinf_config *config, xr_err *err)
 {
     uint64_t positions = self->bounds.row_bound;
     self->shared = setup->weights;
@@ -69,7 +70,7 @@ xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
                        why.text);
         self->host->log(self->host, XRAY_LOG_INFO, line);
     }
-    xray_status status = make_own(self, setup, config, err);
+    xray_status status = create_own_weights(self, setup, config, err);
     if (status != XRAY_OK)
         return status;
     return xm_decoder_create(&self->model, &self->own->table, positions, OWNER,
@@ -78,8 +79,8 @@ xray_status dsinf_take_weights(dsinf *self, const xray_setup *setup,
 
 /* ---- arrays ------------------------------------------------------------- */
 
-static xray_status device_memory(dsinf *self, uint32_t tag, uint64_t bytes,
-                                 const char *what, xr_err *err, void **out)
+static xray_status alloc_device(dsinf *self, uint32_t tag, uint64_t bytes,
+                                const char *what, xr_err *err, void **out)
 {
     xray_status status =
         self->device->alloc(self->device_self, OWNER, tag, bytes, out);
@@ -90,29 +91,31 @@ static xray_status device_memory(dsinf *self, uint32_t tag, uint64_t bytes,
                    what);
 }
 
-xray_status dsinf_take_arrays(dsinf *self, xr_err *err)
+xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
 {
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = self->device->info(self->device_self, &info);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: the device gives no information");
+        return xr_fail(err, status,
+                       "dsinf: the device gives no information about itself");
     self->host_memory = info.host_memory;
     void *gathered = NULL;
     uint64_t hidden_bytes =
         (uint64_t)self->bounds.draws * self->model.hidden * sizeof(float);
-    status = device_memory(self, XRAY_TAG_WORKSPACE, hidden_bytes,
-                           "hidden states", err, &gathered);
+    status = alloc_device(self, XRAY_TAG_WORKSPACE, hidden_bytes,
+                          "hidden states", err, &gathered);
     if (status != XRAY_OK)
         return status;
     self->gathered = gathered;
-    size_t bytes = dsinf_lay_arrays(&self->bounds, NULL, NULL);
-    status = device_memory(self, XRAY_TAG_WORKSPACE, bytes, "step arrays", err,
-                           &self->device_block);
+    size_t bytes = dsinf_lay_out_arrays(&self->bounds, NULL, NULL);
+    status = alloc_device(self, XRAY_TAG_WORKSPACE, bytes, "step arrays", err,
+                          &self->device_block);
     if (status != XRAY_OK)
         return status;
-    (void)dsinf_lay_arrays(&self->bounds, self->device_block, &self->d);
+    (void)dsinf_lay_out_arrays(&self->bounds, self->device_block,
+                               &self->device_arrays);
     if (self->host_memory) {
-        self->h = self->d;
+        self->host_arrays = self->device_arrays;
         return XRAY_OK;
     }
     self->host_block = xr_calloc(1, bytes);
@@ -120,7 +123,8 @@ xray_status dsinf_take_arrays(dsinf *self, xr_err *err)
         return xr_fail(err, XRAY_E_NOMEM,
                        "dsinf: no host memory for %zu bytes of step arrays",
                        bytes);
-    (void)dsinf_lay_arrays(&self->bounds, self->host_block, &self->h);
+    (void)dsinf_lay_out_arrays(&self->bounds, self->host_block,
+                               &self->host_arrays);
     return XRAY_OK;
 }
 
@@ -138,7 +142,7 @@ static void describe_kv(dsinf *self, xray_kv *out)
     };
 }
 
-xray_status dsinf_take_kv(dsinf *self, xr_err *err)
+xray_status dsinf_alloc_kv(dsinf *self, xr_err *err)
 {
     uint32_t layers = self->model.layers;
     if (!self->kv)
@@ -152,9 +156,9 @@ xray_status dsinf_take_kv(dsinf *self, xr_err *err)
         self->block_bytes * self->bounds.slot_blocks * self->bounds.slots;
     self->kv_bytes = plane_bytes * layers;
     xray_status status =
-        device_memory(self, XRAY_TAG_KV, self->kv_bytes,
-                      "keys and values (max_num_seqs or kv_memory lower it)",
-                      err, &self->kv_memory);
+        alloc_device(self, XRAY_TAG_KV, self->kv_bytes,
+                     "keys and values (max_num_seqs or kv_memory lower it)",
+                     err, &self->kv_memory);
     if (status != XRAY_OK)
         return status;
     for (uint32_t i = 0; i < layers; i++) {
@@ -164,7 +168,7 @@ xray_status dsinf_take_kv(dsinf *self, xr_err *err)
     return XRAY_OK;
 }
 
-void dsinf_drop_kv(dsinf *self)
+void dsinf_free_kv(dsinf *self)
 {
     self->device->free(self->device_self, self->kv_memory);
     self->kv_memory = NULL;
@@ -198,8 +202,8 @@ void dsinf_free(dsinf *self)
     xm_decoder_destroy(self->decoder);
     xm_weights_destroy(self->own);
     xm_layout_destroy(self->layout);
-    free(self->came);
-    dsinf_drop_kv(self);
+    free(self->arrived);
+    dsinf_free_kv(self);
     self->device->free(self->device_self, self->gathered);
     self->device->free(self->device_self, self->device_block);
     free(self->host_block);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is given back while nobody asks for tokens: keys and values,
- * activations, and weights of the engine's own, which have to come again.
+ * Evicts memory while no request runs, and restores it: keys and values,
+ * activations, and the engine's own weights, which a later update must bring
+ * again.
  */
 #include <string.h>
 
@@ -9,8 +10,8 @@
 
 #define BIT(tag) (1u << (tag))
 
-static xray_status fail(const dsinf *self, xray_status code, const char *where,
-                        const char *text)
+static xray_status fail_call(const dsinf *self, xray_status code,
+                             const char *where, const char *text)
 {
     return self->host->fail(self->host, code, where, text);
 }
@@ -19,20 +20,21 @@ static xray_status check_tags(const dsinf *self, uint32_t tags,
                               const char *where)
 {
     if (tags & ~DSINF_EVICTABLE)
-        return fail(self, XRAY_E_UNSUPPORTED, where,
-                    "dsinf: the memory of keys and values, activations and own "
-                    "weights can be given back, other tags cannot");
+        return fail_call(
+            self, XRAY_E_UNSUPPORTED, where,
+            "dsinf: keys and values, activations and own weights can be "
+            "evicted, but other tags cannot");
     if (tags & ~BIT(XRAY_TAG_KV) &&
         (!XRAY_HAS(xray_device_ops, self->device, evict) ||
          !XRAY_HAS(xray_device_ops, self->device, restore) ||
          !XRAY_HAS(xray_device_ops, self->device, weight_evict)))
-        return fail(self, XRAY_E_UNSUPPORTED, where,
-                    "dsinf: the device does not take memory back (evict)");
+        return fail_call(self, XRAY_E_UNSUPPORTED, where,
+                         "dsinf: the device cannot evict memory");
     return XRAY_OK;
 }
 
-/* Shared weights are the trainer's matter. */
-static uint32_t own_tags(const dsinf *self, uint32_t tags)
+/* Shared weights belong to the trainer. */
+static uint32_t own_tags_of(const dsinf *self, uint32_t tags)
 {
     return self->own ? tags : tags & ~BIT(XRAY_TAG_WEIGHTS);
 }
@@ -44,23 +46,24 @@ xray_status dsinf_sleep(void *ptr, uint32_t tags)
     if (status != XRAY_OK)
         return status;
     if (xm_sched_live(self->sched))
-        return fail(self, XRAY_E_STATE, "sleep",
-                    "dsinf: requests run or are held; what they use cannot be "
-                    "given back");
-    tags = own_tags(self, tags) & ~self->asleep;
+        return fail_call(
+            self, XRAY_E_STATE, "sleep",
+            "dsinf: requests run or are held; the memory that they use "
+            "cannot be evicted");
+    tags = own_tags_of(self, tags) & ~self->asleep;
     if (tags & BIT(XRAY_TAG_KV))
-        dsinf_drop_kv(self);
+        dsinf_free_kv(self);
     if (tags & BIT(XRAY_TAG_ACTIVATIONS))
         status = xm_space_evict(self->space);
     if (status == XRAY_OK && (tags & BIT(XRAY_TAG_WEIGHTS))) {
-        self->lost = 1;
+        self->weights_lost = 1;
         self->updating = 0;
-        memset(self->came, 0, self->layout->param_count);
+        memset(self->arrived, 0, self->layout->param_count);
         status = xm_weights_evict(self->own);
     }
     if (status != XRAY_OK)
-        return fail(self, status, "sleep",
-                    "dsinf: the device kept memory that was given back");
+        return fail_call(self, status, "sleep",
+                         "dsinf: the device could not evict memory");
     self->asleep |= tags & ~BIT(XRAY_TAG_KV);
     return XRAY_OK;
 }
@@ -73,7 +76,7 @@ xray_status dsinf_wake(void *ptr, uint32_t tags)
     if (status != XRAY_OK)
         return status;
     if ((tags & BIT(XRAY_TAG_KV)) && !self->kv_memory)
-        status = dsinf_take_kv(self, &err);
+        status = dsinf_alloc_kv(self, &err);
     if (status == XRAY_OK && (tags & self->asleep & BIT(XRAY_TAG_WEIGHTS)))
         status = xm_weights_restore(self->own);
     if (status == XRAY_OK && (tags & self->asleep & BIT(XRAY_TAG_ACTIVATIONS)))
@@ -84,5 +87,5 @@ xray_status dsinf_wake(void *ptr, uint32_t tags)
         (void)xr_fail(&err, status,
                       "dsinf: no device memory for weights or activations");
     return status == XRAY_OK ? status
-                             : dsinf_fail(self->host, status, "wake", &err);
+                             : dsinf_report(self->host, status, "wake", &err);
 }

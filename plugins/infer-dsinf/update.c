@@ -1,52 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * New weights: behind shared handles, or into the engine's own copy, whole or
- * in parts.
+ * Takes new weights: checks the version of shared ones, or imports them into
+ * the engine's own copy, all at once or in parts.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "plugins/infer-dsinf/dsinf.h"
 
-xray_status dsinf_check_whole(dsinf *self, const char *where)
+xray_status dsinf_check_weights(dsinf *self, const char *where)
 {
-    if (self->lost)
+    if (self->weights_lost)
         return self->host->fail(self->host, XRAY_E_STATE, where,
-                                "dsinf: the weights were given back (sleep): "
-                                "an update has to bring all of them again");
-    if (self->updating != DSINF_PART)
+                                "dsinf: sleep has evicted the weights: an "
+                                "update must bring all of them again");
+    if (self->updating != DSINF_UPDATE_PART)
         return XRAY_OK;
     return self->host->fail(self->host, XRAY_E_STATE, where,
-                            "dsinf: some of the new weights have come, the end "
-                            "of the update has not");
+                            "dsinf: an update has brought some new weights and "
+                            "has not ended yet");
 }
 
-static int all_came(const dsinf *self)
+static int has_all_tensors(const dsinf *self)
 {
-    return memchr(self->came, 0, self->layout->param_count) == NULL;
+    return memchr(self->arrived, 0, self->layout->param_count) == NULL;
 }
 
 static void end_update(dsinf *self, uint64_t version, uint32_t state)
 {
-    memset(self->came, 0, self->layout->param_count);
-    self->lost = 0;
+    memset(self->arrived, 0, self->layout->param_count);
+    self->weights_lost = 0;
     self->own->version = version;
     self->version = version;
     self->updating = state;
 }
 
-/* Parts behind one another make an update, which the last tensor or a call
- * without `from` ends: tensors that do not change need not come. */
-static xray_status update_own(dsinf *self, const xray_weights *from,
-                              uint64_t version, xr_err *err)
+/* Consecutive parts form an update. It ends with the last tensor or with a call
+ * without `from`, so tensors that did not change may be left out. */
+static xray_status update_own_weights(dsinf *self, const xray_weights *from,
+                                      uint64_t version, xr_err *err)
 {
     if (self->asleep & 1u << XRAY_TAG_WEIGHTS)
+        return xr_fail(
+            err, XRAY_E_STATE,
+            "dsinf: the weights are asleep; wake them before an update");
+    if (!from && self->updating == DSINF_UPDATE_PART && self->weights_lost)
         return xr_fail(err, XRAY_E_STATE,
-                       "dsinf: the weights sleep; wake them before an update");
-    if (!from && self->updating == DSINF_PART && self->lost)
-        return xr_fail(err, XRAY_E_STATE,
-                       "dsinf: after sleep all weights have to come, some did "
-                       "not");
+                       "dsinf: after sleep an update must bring all weights, "
+                       "but some are missing");
     if (!from && self->updating) {
         end_update(self, version, 0);
         return XRAY_OK;
@@ -56,19 +57,19 @@ static xray_status update_own(dsinf *self, const xray_weights *from,
     if (!from)
         return xr_fail(err, XRAY_E_ARG,
                        "dsinf: the engine has weights of its own: `from` must "
-                       "say where new ones are");
+                       "name the new ones");
     xray_status status =
-        xm_weights_import_part(self->own, from, self->came, err);
+        xm_weights_import_part(self->own, from, self->arrived, err);
     if (status != XRAY_OK)
         return status;
-    self->updating = DSINF_PART;
-    if (all_came(self))
-        end_update(self, version, DSINF_ALL);
+    self->updating = DSINF_UPDATE_PART;
+    if (has_all_tensors(self))
+        end_update(self, version, DSINF_UPDATE_ALL);
     return XRAY_OK;
 }
 
-static xray_status update(dsinf *self, const xray_weights *from,
-                          uint64_t version, xr_err *err)
+static xray_status update_weights(dsinf *self, const xray_weights *from,
+                                  uint64_t version, xr_err *err)
 {
     uint32_t live = xm_sched_live(self->sched);
     if (live)
@@ -77,7 +78,7 @@ static xray_status update(dsinf *self, const xray_weights *from,
                        " requests run or are held",
                        live);
     if (self->own)
-        return update_own(self, from, version, err);
+        return update_own_weights(self, from, version, err);
     if (from && from != self->shared)
         return xr_fail(err, XRAY_E_ARG,
                        "dsinf: the weights are shared with another owner than "
@@ -95,9 +96,9 @@ xray_status dsinf_update(void *ptr, const xray_weights *from, uint64_t version)
 {
     dsinf *self = ptr;
     xr_err err = { "" };
-    xray_status status = update(self, from, version, &err);
+    xray_status status = update_weights(self, from, version, &err);
     return status == XRAY_OK ? status
-                             : dsinf_fail(self->host, status, "update", &err);
+                             : dsinf_report(self->host, status, "update", &err);
 }
 
 const xray_weights *dsinf_weights(void *ptr)

@@ -459,7 +459,7 @@ static void run_round(xm_sched *sched)
     int32_t index[SLOTS];
     xray_draw draws[SLOTS];
     int in_order;
-    xm_round round = {
+    xm_sched_step round = {
         .ids = ids, .seq = seq, .positions = positions, .last = last
     };
     const int32_t token[SLOTS] = { 4, 5, 6 };

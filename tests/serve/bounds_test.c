@@ -178,24 +178,24 @@ static const struct {
       50,
       0,
       { 0 },
-      "dsinf: a workload of 0 rows of 16 tokens: at least one row of two "
-      "tokens was expected" },
+      "dsinf: the workload has 0 rows of 16 tokens, expected at least one row "
+      "of two tokens" },
     { 1,
       1,
       0,
       50,
       0,
       { 0 },
-      "dsinf: a workload of 1 rows of 1 tokens: at least one row of two tokens "
-      "was expected" },
+      "dsinf: the workload has 1 rows of 1 tokens, expected at least one row "
+      "of two tokens" },
     { 1ull << 31,
       16,
       0,
       50,
       0,
       { 0 },
-      "dsinf: a workload of 2147483648 rows of 16 tokens: at least one row of "
-      "two tokens was expected" },
+      "dsinf: the workload has 2147483648 rows of 16 tokens, expected at least "
+      "one row of two tokens" },
 };
 
 static void sizes_follow_from_the_options(void **state)

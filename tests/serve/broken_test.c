@@ -320,9 +320,9 @@ static void sleep_that_fails(void **state)
         const char *says;
     } cases[] = {
         { &fails.evict, ACTIVATIONS, 0, XRAY_E_DEVICE,
-          "dsinf: the device kept memory that was given back" },
+          "dsinf: the device could not evict memory" },
         { &fails.weight_evict, WEIGHTS, 0, XRAY_E_DEVICE,
-          "dsinf: the device kept memory that was given back" },
+          "dsinf: the device could not evict memory" },
         { &fails.restore, ACTIVATIONS, 1, XRAY_E_NOMEM,
           "dsinf: no device memory for weights or activations" },
         { &fails.restore, WEIGHTS, 1, XRAY_E_NOMEM,
@@ -364,8 +364,8 @@ static void device_that_keeps_all(void **state)
     static const uint32_t tags[] = { ACTIVATIONS, WEIGHTS, KV | ACTIVATIONS };
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ops->sleep(s->engine, tags[i]), XRAY_E_UNSUPPORTED);
-        assert_string_equal(
-            s->r->said, "dsinf: the device does not take memory back (evict)");
+        assert_string_equal(s->r->said,
+                            "dsinf: the device cannot evict memory");
     }
     asleep(s, XRAY_OK);
     assert_int_equal(ops->sleep(s->engine, KV), XRAY_OK);
@@ -373,8 +373,8 @@ static void device_that_keeps_all(void **state)
     assert_int_equal(ops->wake(s->engine, 1u << XRAY_TAG_WORKSPACE),
                      XRAY_E_UNSUPPORTED);
     assert_string_equal(s->r->said,
-                        "dsinf: the memory of keys and values, activations and "
-                        "own weights can be given back, other tags cannot");
+                        "dsinf: keys and values, activations and own weights "
+                        "can be evicted, but other tags cannot");
     stage_close(s);
 }
 
@@ -395,12 +395,11 @@ static void sleep_forgets_half_an_update(void **state)
     part.tensor_count = all - 3;
     assert_int_equal(ops->update(s->engine, &part, 1), XRAY_OK);
     assert_int_equal(ops->submit(s->engine, &q), XRAY_E_STATE);
-    assert_string_equal(s->r->said,
-                        "dsinf: the weights were given back (sleep): an update "
-                        "has to bring all of them again");
+    assert_string_equal(s->r->said, "dsinf: sleep has evicted the weights: an "
+                                    "update must bring all of them again");
     assert_int_equal(ops->update(s->engine, NULL, 1), XRAY_E_STATE);
-    assert_string_equal(s->r->said, "dsinf: after sleep all weights have to "
-                                    "come, some did not");
+    assert_string_equal(s->r->said, "dsinf: after sleep an update must bring "
+                                    "all weights, but some are missing");
     part.tensors -= 3;
     part.tensor_count = 3;
     assert_int_equal(ops->update(s->engine, &part, 1), XRAY_OK);

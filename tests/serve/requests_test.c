@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "model/serve/sched.h"
-#include "model/serve/sched_inner.h"
+#include "model/serve/sched_internal.h"
 
 enum { VOCAB = 97, ROW = 40 };
 
@@ -114,19 +114,19 @@ static void verdicts_follow_the_rules(void **state)
     (void)state;
     s.token_count = 1;
     s.row_count = 5;
-    assert_int_equal(xm_sample_verdict(&s, ROW), XRAY_FINISH_NONE);
+    assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_NONE);
     s.token_count = 2;
-    assert_int_equal(xm_sample_verdict(&s, ROW), XRAY_FINISH_STOP);
+    assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_STOP);
     r.stop_count = 1;
-    assert_int_equal(xm_sample_verdict(&s, ROW), XRAY_FINISH_NONE);
+    assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_NONE);
     s.token_count = 3;
-    assert_int_equal(xm_sample_verdict(&s, ROW), XRAY_FINISH_LENGTH);
+    assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_LENGTH);
     s.round_start = 1;
-    assert_int_equal(xm_sample_verdict(&s, ROW), XRAY_FINISH_NONE);
+    assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_NONE);
     s.row_count = ROW - 1;
-    assert_int_equal(xm_sample_verdict(&s, ROW), XRAY_FINISH_NONE);
+    assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_NONE);
     s.row_count = ROW;
-    assert_int_equal(xm_sample_verdict(&s, ROW), XRAY_FINISH_LENGTH);
+    assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_LENGTH);
 }
 
 /* ---- lists -------------------------------------------------------------- */
@@ -172,14 +172,14 @@ static void queues_lose_requests_from_anywhere(void **state)
         assert_int_equal(r[gone].queued, 0);
         assert_int_equal(queue.count, 2);
         xm_queue_push(&queue, &r[gone]);
-        const xm_request *at = queue.head;
+        const xm_request *at = queue.first;
         for (uint32_t i = 0; i < 3; i++)
             if (i != gone) {
                 assert_int_equal(at->id, i);
                 at = at->next;
             }
         assert_ptr_equal(at, &r[gone]);
-        assert_ptr_equal(at, queue.tail);
+        assert_ptr_equal(at, queue.last);
         assert_null(at->next);
     }
 }
@@ -203,8 +203,8 @@ static void a_scheduler_needs_a_token_a_slot(void **state)
     (void)state;
     xm_sched_destroy(NULL);
     assert_int_equal(xm_sched_create(&limits, &err, &s), XRAY_E_ARG);
-    assert_string_equal(err.text, "2 tokens a step for 3 slots: at least one "
-                                  "slot and a token for each were expected");
+    assert_string_equal(err.text, "2 tokens per step for 3 slots: at least one "
+                                  "slot and one token per slot were expected");
     limits.slots = 0;
     assert_int_equal(xm_sched_create(&limits, &err, &s), XRAY_E_ARG);
     limits.slots = 2;
@@ -247,7 +247,7 @@ static void many_requests_are_told_apart(void **state)
     }
     char want[80];
     (void)snprintf(want, sizeof(want),
-                   "request %u: no request of this id is running",
+                   "request %u: no request with this id is running",
                    (MANY - 7) * 1000003);
     assert_string_equal(err.text, want);
     xm_sched_destroy(s);
@@ -256,7 +256,7 @@ static void many_requests_are_told_apart(void **state)
 static void one_step(xm_sched *s, uint32_t *out_tokens)
 {
     int32_t room[4][64];
-    xm_round round = {
+    xm_sched_step round = {
         .ids = room[0], .seq = room[1], .positions = room[2], .last = room[3]
     };
     xray_draw draws[16];

@@ -59,7 +59,7 @@ static void answer(uint64_t row, const xray_draw *draw, int32_t *token,
     *logp = *raw * draw->temperature;
 }
 
-static void rig_draws(rig *r, const xm_round *round)
+static void rig_draws(rig *r, const xm_sched_step *round)
 {
     xray_draw draws[64];
     int32_t index[64], token[64];
@@ -82,7 +82,7 @@ static void rig_draws(rig *r, const xm_round *round)
 
 static void rig_step(rig *r)
 {
-    xm_round round = {
+    xm_sched_step round = {
         .ids = r->ids, .seq = r->seq, .positions = r->positions, .last = r->last
     };
     xm_sched_begin(r->sched, 7, &round);
@@ -340,7 +340,7 @@ static void abort_gives_what_was_made(void **state)
     assert_int_equal(tokens[2] + tokens[3], 0);
     assert_int_equal(xm_sched_abort(r->sched, 1, &err), XRAY_E_ARG);
     assert_string_equal(err.text,
-                        "request 1: no request of this id is running");
+                        "request 1: no request with this id is running");
     /* Both slots are free again: two samples run side by side, then one. */
     xray_infer_stats before = { .header = XRAY_HEADER(xray_infer_stats) };
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
@@ -429,10 +429,10 @@ static void extend_says_what_is_wrong(void **state)
     rig_run(r);
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, 2, &err),
                      XRAY_E_ARG);
-    assert_non_null(strstr(err.text, "was not polled yet"));
+    assert_non_null(strstr(err.text, "has not been polled yet"));
     assert_int_equal(xm_sched_extend(r->sched, 1, 1, NULL, 0, &err),
                      XRAY_E_ARG);
-    assert_non_null(strstr(err.text, "sample 1 has a result that was not"));
+    assert_non_null(strstr(err.text, "sample 1 has a result that has not"));
     xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
     while (xm_sched_poll(r->sched, &out) == XRAY_OK)
         assert_int_equal(out.token_count, 1);
@@ -444,7 +444,7 @@ static void extend_says_what_is_wrong(void **state)
     assert_non_null(strstr(err.text, "appended id 200"));
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, ROW - 7, &err),
                      XRAY_E_RANGE);
-    assert_non_null(strstr(err.text, "leave no room in a row of 40"));
+    assert_non_null(strstr(err.text, "leave no space in a row of 40"));
     /* Both slots are held: another request waits, and nothing spins. */
     xray_request other = request_of(2, 6, 1, 1);
     submit(r, &other);

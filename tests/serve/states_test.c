@@ -163,7 +163,7 @@ static void abort_keeps_what_was_made(void **state)
     assert_int_equal(made, 5 + 3 * 3);
     assert_int_equal(s->r->ops->abort(s->engine, 1), XRAY_E_ARG);
     assert_string_equal(s->r->said,
-                        "request 1: no request of this id is running");
+                        "request 1: no request with this id is running");
 }
 
 static void more_requests_than_slots(void **state)
@@ -253,7 +253,7 @@ static void lease_stops_the_optimizer(void **state)
     s->o.refuse = 1;
     assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_STATE);
     assert_string_equal(s->r->said,
-                        "dsinf: the trainer does not lease its weights");
+                        "dsinf: the trainer refused a lease on its weights");
 }
 
 static void run_one(stage *s, void *engine, results *out)
@@ -275,7 +275,7 @@ static void own_weights_are_copied(void **state)
     run_one(s, own, a);
     results_equal(&s->out, a); /* drawn from the same seed */
     assert_int_equal(s->r->ops->update(own, NULL, 1), XRAY_E_ARG);
-    assert_non_null(strstr(s->r->said, "`from` must say"));
+    assert_non_null(strstr(s->r->said, "`from` must name"));
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
     assert_int_equal(s->r->ops->update(own, &s->table, 5), XRAY_OK);
     s->out.count = a->count = 0;
@@ -351,9 +351,9 @@ static void weights_come_in_parts(void **state)
     assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
     xray_request q = request_make(2, prompt, 6, 4);
     assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
-    assert_string_equal(s->r->said,
-                        "dsinf: some of the new weights have come, the end of "
-                        "the update has not");
+    assert_string_equal(
+        s->r->said,
+        "dsinf: an update has brought some new weights and has not ended yet");
     assert_int_equal(table->version(table->owner), 4);
     some = part_of(s, 3, s->table.tensor_count);
     assert_int_equal(ops->update(own, &some, 5), XRAY_OK);

@@ -28,13 +28,13 @@ static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
                               uint32_t dtype)
 {
     size_t bytes = count * sizeof(float);
-    z3_word *words = out;
+    z3_record *words = out;
     (void)group;
     (void)stream;
     assert_int_equal(dtype, XRAY_F32);
     for (uint32_t r = 0; r < others.ranks; r++)
         memmove((char *)out + r * bytes, in, bytes);
-    if (bytes != Z3_WORD_BYTES)
+    if (bytes != Z3_RECORD_BYTES)
         return XRAY_OK;
     if (++others.words == others.fails_at)
         words[others.who].code = others.code;
@@ -71,8 +71,8 @@ static void expect_other(const char *text, uint32_t who, uint32_t ranks,
 {
     char want[96];
     (void)snprintf(want, sizeof(want),
-                   "rank %u of %u failed (%d), see there why", who, ranks,
-                   (int)code);
+                   "rank %u of %u failed (%d); its own message says why", who,
+                   ranks, (int)code);
     assert_string_equal(text, want);
 }
 
@@ -143,10 +143,10 @@ static void no_collectives(void **state)
             world.comm = NULL;
         if (what == 1)
             world.group = NULL;
-        (void)snprintf(want, sizeof(want),
-                       "rank %u of 2 ranks has no collectives: [run] comm has "
-                       "to name them",
-                       world.rank);
+        (void)snprintf(
+            want, sizeof(want),
+            "rank %u of 2 ranks has no collectives: [run] comm must name them",
+            world.rank);
         assert_int_equal(open_group(&device, &world, &err, &g), XRAY_E_CONFIG);
         assert_string_equal(err.text, want);
         z3_group_close(&g);
@@ -238,7 +238,7 @@ static uint64_t hash_weights(const rig *r)
     const z3 *self = r->self;
     uint64_t hash = 0;
     for (uint32_t b = 0; b < self->layout->bucket_count; b++) {
-        uint64_t count = self->kind.gathers
+        uint64_t count = self->sharding.gathers
                              ? xm_bucket_share(self->layout, b).count
                              : xm_bucket_capacity(self->layout, b);
         hash =

@@ -346,7 +346,7 @@ static void optimizer_of_a_larger_model(void **state)
     assert_int_equal(xr_file_read(path, 1u << 24, &err, &data, &size), XRAY_OK);
     save(&d.saved, d.dir);
     assert_int_equal(xr_file_write(path, data, size, &err), XRAY_OK);
-    damage_refused(&d, "it belongs to another model");
+    damage_refused(&d, "the file belongs to another model");
     free(data);
     rig_close(&other);
     damage_close(&d);
@@ -405,7 +405,7 @@ static void shards_together(void **state)
     xm_config config;
     xm_layout *layout = NULL;
     xm_weights *w = NULL;
-    const xm_together together = { .agree = alone };
+    const xm_agreement together = { .agree = alone };
     assert_int_equal(xm_config_parse(rig_tiny, "test", &err, &config), XRAY_OK);
     assert_int_equal(xm_layout_create(&config, 1, &err, &layout), XRAY_OK);
     assert_int_equal(

@@ -86,7 +86,7 @@ static void part_is_held(void **state)
                      XRAY_E_STATE);
     assert_string_equal(rig_error(),
                         "the weights of train.zero3/actor are held by 1 "
-                        "lease(s): an update has to wait for the engine");
+                        "lease(s): an update must wait for the engine");
     assert_int_equal(r.ops->offload(r.self, XRAY_TAG_WEIGHTS), XRAY_E_STATE);
     assert_string_equal(rig_error(),
                         "the weights of train.zero3/actor are held by 1 "
@@ -133,10 +133,11 @@ static void test_roles(void **state)
             XRAY_OK);
         assert_int_equal(r.ops->optimizer_step(r.self, 1e-3, 1, &result),
                          XRAY_E_STATE);
-        (void)snprintf(want, sizeof(want),
-                       "train.zero3/%s was made for forward only, it has no "
-                       "optimizer",
-                       roles[i].name);
+        (void)snprintf(
+            want, sizeof(want),
+            "train.zero3/%s was created for forward passes only, so it has no "
+            "optimizer",
+            roles[i].name);
         assert_string_equal(rig_error(), want);
         rig_close(&r);
     }
@@ -307,8 +308,8 @@ static void offload_needs_the_host(void **state)
         rig r;
         assert_int_equal(rig_open(&apart, &spec, &r), XRAY_E_CONFIG);
         assert_string_equal(rig_error(),
-                            "[train.zero3] offload to host memory needs a "
-                            "device that computes in it, as cpu does");
+                            "[train.zero3] offloading to host memory needs a "
+                            "device that computes in host memory, as cpu does");
     }
     rig_device_close(&device);
 }

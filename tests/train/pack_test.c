@@ -366,10 +366,10 @@ static void bounds(void **state)
     assert_int_equal(packed.items.count, 5 * 11 + 1);
     xray_batch bare = batch;
     bare.ids = NULL;
-    refuse(&f, &bare, XRAY_E_ARG, "batch without ids or row_start");
+    refuse(&f, &bare, XRAY_E_ARG, "the batch has no ids or no row_start");
     bare = batch;
     bare.row_start = NULL;
-    refuse(&f, &bare, XRAY_E_ARG, "batch without ids or row_start");
+    refuse(&f, &bare, XRAY_E_ARG, "the batch has no ids or no row_start");
     bare.rows = bare.tokens = 0;
     assert_int_equal(xm_packer_fill(f.packer, &bare, 0, &err, &packed),
                      XRAY_OK);

@@ -1,24 +1,30 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "model/train/together.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes the shares of all ranks into common files, and drops the files where a
+ * rank fails.
+ */
+#include "model/train/save_shares.h"
 
 #include <stdlib.h>
 
 #include "core/base/file.h"
 #include "core/base/str.h"
 
-/* Elements that pass through host memory at a time. */
+/* Number of elements that pass through host memory at a time. */
 #define CHUNK ((uint64_t)1 << 18)
 
-typedef struct writing {
-    const xm_share_out *from;
+typedef struct share_writer {
+    const xm_share_source *from;
     xm_st_parts *parts;
-    float *copy; /* [CHUNK]; NULL: the host reads the device's memory */
-    float *line; /* [CHUNK + 1] elements of a turned matrix's row */
-} writing;
+    float *copy; /* [CHUNK]; NULL: the host reads the device's memory itself */
+    float *line; /* [CHUNK + 1] elements of one row of a transposed matrix */
+} share_writer;
 
-/* Column by column of the matrix, which are rows of the file. */
-static xray_status write_turned(const writing *w, size_t i, const xm_piece *p,
-                                xm_range range, const float *data, xr_err *err)
+/* Visits the matrix column by column, since its columns are the rows of the
+ * file. */
+static xray_status write_transposed(const share_writer *w, size_t i,
+                                    const xm_piece *p, xm_range range,
+                                    const float *data, xr_err *err)
 {
     xray_status status = XRAY_OK;
     uint64_t end = range.first + range.count;
@@ -37,10 +43,10 @@ static xray_status write_turned(const writing *w, size_t i, const xm_piece *p,
     return status;
 }
 
-static xray_status fetch(const writing *w, const float *data, uint64_t count,
-                         xr_err *err)
+static xray_status copy_to_host(const share_writer *w, const float *data,
+                                uint64_t count, xr_err *err)
 {
-    const xm_share_out *from = w->from;
+    const xm_share_source *from = w->from;
     xray_status status =
         from->device->copy(from->device_self, NULL, w->copy, data,
                            count * sizeof(float), XRAY_COPY_TO_HOST);
@@ -48,10 +54,10 @@ static xray_status fetch(const writing *w, const float *data, uint64_t count,
         status = from->device->sync(from->device_self, NULL);
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_fail(err, status, "copy from the device failed");
+               : xr_fail(err, status, "copying from the device failed");
 }
 
-static xray_status write_piece(const writing *w, size_t i, xr_err *err)
+static xray_status write_piece(const share_writer *w, size_t i, xr_err *err)
 {
     xm_piece p = w->from->piece(w->from->ctx, i);
     xray_status status = XRAY_OK;
@@ -60,11 +66,11 @@ static xray_status write_piece(const writing *w, size_t i, xr_err *err)
         xm_range range = { p.range.first + done, left < CHUNK ? left : CHUNK };
         const float *data = p.data + done;
         if (w->copy) {
-            status = fetch(w, data, range.count, err);
+            status = copy_to_host(w, data, range.count, err);
             data = w->copy;
         }
-        if (status == XRAY_OK && p.turned)
-            status = write_turned(w, i, &p, range, data, err);
+        if (status == XRAY_OK && p.transposed)
+            status = write_transposed(w, i, &p, range, data, err);
         else if (status == XRAY_OK)
             status = xm_st_parts_write(
                 w->parts, i, range.first * sizeof(float), data,
@@ -74,16 +80,17 @@ static xray_status write_piece(const writing *w, size_t i, xr_err *err)
     return status;
 }
 
-static xray_status write_pieces(const xm_share_out *from, xm_st_parts *parts,
+static xray_status write_pieces(const xm_share_source *from, xm_st_parts *parts,
                                 xr_err *err)
 {
-    writing w = { .from = from, .parts = parts };
+    share_writer w = { .from = from, .parts = parts };
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = from->device->info(from->device_self, &info);
     if (status == XRAY_OK)
         status = from->device->sync(from->device_self, NULL);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "the device tells nothing about itself");
+        return xr_fail(err, status,
+                       "the device gives no information about itself");
     w.line = malloc((CHUNK + 1) * sizeof(float));
     w.copy = info.host_memory ? NULL : malloc(CHUNK * sizeof(float));
     if (!w.line || (!info.host_memory && !w.copy))
@@ -95,22 +102,22 @@ static xray_status write_pieces(const xm_share_out *from, xm_st_parts *parts,
     return status == XRAY_OK ? xm_st_parts_sync(parts, err) : status;
 }
 
-xray_status xm_share_save(const xm_share_out *from, xm_st_parts *parts,
-                          xray_status ready, const xm_together *together,
+xray_status xm_share_save(const xm_share_source *from, xm_st_parts *parts,
+                          xray_status ready, const xm_agreement *agreement,
                           xr_err *err)
 {
-    int first = together->rank == 0;
+    int first = agreement->rank == 0;
     xray_status status = ready;
     if (status == XRAY_OK && first)
         status = xm_st_parts_begin(parts, err);
-    status = together->agree(together->ctx, status, err);
+    status = agreement->agree(agreement->ctx, status, err);
     if (status != XRAY_OK) {
         if (first && parts)
             xm_st_parts_drop(parts);
         return status;
     }
     status = write_pieces(from, parts, err);
-    status = together->agree(together->ctx, status, err);
+    status = agreement->agree(agreement->ctx, status, err);
     if (status != XRAY_OK) {
         if (first)
             xm_st_parts_drop(parts);
@@ -118,7 +125,7 @@ xray_status xm_share_save(const xm_share_out *from, xm_st_parts *parts,
     }
     if (first)
         status = xm_st_parts_commit(parts, err);
-    return together->agree(together->ctx, status, err);
+    return agreement->agree(agreement->ctx, status, err);
 }
 
 /* ---- weights ------------------------------------------------------------ */
@@ -137,12 +144,12 @@ static xm_piece weight_piece(const void *ctx, size_t i)
                        .range = own,
                        .rows = param->rows,
                        .cols = param->cols,
-                       .turned = param->transposed };
+                       .transposed = param->transposed };
 }
 
 xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
                                   uint64_t max_shard,
-                                  const xm_together *together, xr_err *err)
+                                  const xm_agreement *agreement, xr_err *err)
 {
     const xm_layout *layout = weights->layout;
     xm_st_parts *parts = NULL;
@@ -155,12 +162,12 @@ xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
         status = xm_st_parts_model(dir, items, layout->param_count, max_shard,
                                    err, &parts);
     }
-    xm_share_out from = { .device = weights->device,
-                          .device_self = weights->device_self,
-                          .count = layout->param_count,
-                          .ctx = weights,
-                          .piece = weight_piece };
-    status = xm_share_save(&from, parts, status, together, err);
+    xm_share_source from = { .device = weights->device,
+                             .device_self = weights->device_self,
+                             .count = layout->param_count,
+                             .ctx = weights,
+                             .piece = weight_piece };
+    status = xm_share_save(&from, parts, status, agreement, err);
     xm_st_parts_close(parts);
     free(items);
     return status;

@@ -3,7 +3,7 @@
  * Tensors of a checkpoint that pass through host memory in several pieces: each
  * value lands in its place, also of a matrix that the file holds turned.
  */
-#include "model/train/together.h"
+#include "model/train/save_shares.h"
 
 #include "core/base/file.h"
 #include "tests/scratch.h"
@@ -20,7 +20,7 @@ static xm_piece piece_of(const void *ctx, size_t i)
                        .range = { 0, COUNT },
                        .rows = HEIGHT,
                        .cols = WIDTH,
-                       .turned = i == 1 };
+                       .transposed = i == 1 };
 }
 
 /* All agree but at the call that `ctx` counts down to. */
@@ -46,12 +46,12 @@ static void pieces_land_in_their_places(void **state)
     };
     static const char *const metadata[] = { "format", "pt", NULL };
     int never = 0;
-    const xm_together together = { .ctx = &never, .agree = agree };
+    const xm_agreement together = { .ctx = &never, .agree = agree };
     rig_device device = rig_device_open(1);
-    xm_share_out from = { .device = device.ops,
-                          .device_self = device.self,
-                          .count = 2,
-                          .piece = piece_of };
+    xm_share_source from = { .device = device.ops,
+                             .device_self = device.self,
+                             .count = 2,
+                             .piece = piece_of };
     const char *path = scratch_path("two.safetensors");
     xm_st_parts *parts = NULL;
     xm_st *file = NULL;
@@ -85,15 +85,15 @@ static void a_file_is_there_once_all_have_written(void **state)
                                      .shape = { HEIGHT, WIDTH } };
     static const char *const metadata[] = { "format", "pt", NULL };
     rig_device device = rig_device_open(1);
-    const xm_share_out from = { .device = device.ops,
-                                .device_self = device.self,
-                                .count = 1,
-                                .piece = piece_of };
+    const xm_share_source from = { .device = device.ops,
+                                   .device_self = device.self,
+                                   .count = 1,
+                                   .piece = piece_of };
     (void)state;
     for (int call = 1; call <= 3; call++) {
         const char *path = scratch_write("whole.safetensors", "before");
         int left = call;
-        const xm_together together = { .ctx = &left, .agree = agree };
+        const xm_agreement together = { .ctx = &left, .agree = agree };
         xm_st_parts *parts = NULL;
         char *data = NULL;
         size_t size = 0;
@@ -111,7 +111,7 @@ static void a_file_is_there_once_all_have_written(void **state)
     }
     /* A rank that could not begin says so, and nothing is written. */
     int never = 0;
-    const xm_together together = { .ctx = &never, .agree = agree };
+    const xm_agreement together = { .ctx = &never, .agree = agree };
     xr_err err = { "" };
     assert_int_equal(xm_share_save(&from, NULL, XRAY_E_IO, &together, &err),
                      XRAY_E_IO);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One step of the scheduler: refill, tokens, draws, results.
+ * One step of the scheduler: fills free slots, lists the tokens to compute,
+ * issues the random draws and takes their results.
  */
 #include <string.h>
 
-#include "model/serve/sched_inner.h"
+#include "model/serve/sched_internal.h"
 
 /* ---- slots -------------------------------------------------------------- */
 
-static void feed(xm_sched *sched, uint32_t slot, const int32_t *tokens,
-                 uint32_t count, uint32_t position)
+static void feed_slot(xm_sched *sched, uint32_t slot, const int32_t *tokens,
+                      uint32_t count, uint32_t position)
 {
     xm_slot *s = &sched->slots[slot];
     s->feed = tokens;
@@ -30,18 +31,20 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample)
     s->position = sample->request->id_count;
     uint32_t computed = sample->row_count - 1;
     if (sample->finish != XRAY_FINISH_NONE) {
-        /* It ended with its first token and is held. */
+        /* The sample ended with its first token and is held. */
         sample->state = XM_SAMPLE_HELD;
         return;
     }
     sample->state = XM_SAMPLE_RUNNING;
     if (sample->pending_count) {
         computed -= sample->pending_count - 1;
-        feed(sched, slot, sample->pending, sample->pending_count, computed);
+        feed_slot(sched, slot, sample->pending, sample->pending_count,
+                  computed);
         sample->pending_count = 0;
         return;
     }
-    feed(sched, slot, &sample->tokens[sample->token_count - 1], 1, computed);
+    feed_slot(sched, slot, &sample->tokens[sample->token_count - 1], 1,
+              computed);
 }
 
 void xm_slot_vacate(xm_sched *sched, uint32_t slot)
@@ -49,7 +52,8 @@ void xm_slot_vacate(xm_sched *sched, uint32_t slot)
     xm_request *r = sched->slots[slot].request;
     xm_sample *next = xm_ready_pop(r);
     if (next) {
-        /* The prompt is still there: later positions are written anew. */
+        /* The prompt is still in the slot; positions after it are overwritten.
+         */
         xm_slot_start(sched, slot, next);
         if (!r->ready && r->queued)
             xm_queue_remove(&sched->branching, r);
@@ -73,12 +77,13 @@ void xm_sched_compact(xm_sched *sched)
     sched->busy_count = kept;
 }
 
-/* Free slots go to samples whose prompt is computed, then to new prompts. */
-static uint32_t refill(xm_sched *sched)
+/* Gives free slots to samples whose prompt is computed, then to new prompts.
+ * Returns the number of copies between slots. */
+static uint32_t fill_free_slots(xm_sched *sched)
 {
     uint32_t copies = 0;
     while (sched->unused_count) {
-        xm_request *r = sched->branching.head;
+        xm_request *r = sched->branching.first;
         if (!r)
             break;
         uint32_t slot = sched->unused[--sched->unused_count];
@@ -88,72 +93,72 @@ static uint32_t refill(xm_sched *sched)
         if (!r->ready)
             xm_queue_remove(&sched->branching, r);
     }
-    while (sched->unused_count && sched->waiting.head) {
-        xm_request *r = sched->waiting.head;
+    while (sched->unused_count && sched->waiting.first) {
+        xm_request *r = sched->waiting.first;
         uint32_t slot = sched->unused[--sched->unused_count];
         xm_queue_remove(&sched->waiting, r);
         r->source = slot;
         sched->slots[slot].request = r;
-        feed(sched, slot, r->ids, r->id_count, 0);
+        feed_slot(sched, slot, r->ids, r->id_count, 0);
     }
     return copies;
 }
 
 /* ---- tokens ------------------------------------------------------------- */
 
-static void emit(xm_sched *sched, uint32_t slot, uint32_t count,
-                 xm_round *round)
+static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
+                             xm_sched_step *step)
 {
     xm_slot *s = &sched->slots[slot];
-    uint32_t at = round->tokens;
+    uint32_t at = step->tokens;
     for (uint32_t i = 0; i < count; i++) {
-        round->ids[at + i] = s->feed[i];
-        round->seq[at + i] = (int32_t)slot;
-        round->positions[at + i] = (int32_t)(s->position + i);
+        step->ids[at + i] = s->feed[i];
+        step->seq[at + i] = (int32_t)slot;
+        step->positions[at + i] = (int32_t)(s->position + i);
     }
     if (!s->sample)
         sched->prompt_tokens += count;
     s->feed += count;
     s->feed_count -= count;
     s->position += count;
-    if (s->position > round->position_bound)
-        round->position_bound = s->position;
-    round->tokens += count;
+    if (s->position > step->position_bound)
+        step->position_bound = s->position;
+    step->tokens += count;
     if (s->feed_count)
         return;
-    round->last[sched->drawn_count] = (int32_t)(round->tokens - 1);
+    step->last[sched->drawn_count] = (int32_t)(step->tokens - 1);
     sched->drawn[sched->drawn_count++] = slot;
 }
 
-void xm_sched_begin(xm_sched *sched, uint64_t version, xm_round *round)
+void xm_sched_begin(xm_sched *sched, uint64_t version, xm_sched_step *step)
 {
     sched->version = version;
     sched->drawn_count = 0;
-    sched->give_at = sched->give_sample = 0;
-    sched->take_at = sched->take_sample = 0;
-    round->tokens = 0;
-    round->position_bound = 0;
-    round->copies = sched->copies;
-    round->copy_count = refill(sched);
+    sched->issue_at = sched->issue_sample = 0;
+    sched->answer_at = sched->answer_sample = 0;
+    step->tokens = 0;
+    step->position_bound = 0;
+    step->copies = sched->copies;
+    step->copy_count = fill_free_slots(sched);
     for (uint32_t i = 0; i < sched->busy_count; i++)
         if (sched->slots[sched->busy[i]].feed_count == 1)
-            emit(sched, sched->busy[i], 1, round);
-    uint32_t room = sched->limits.step_tokens - round->tokens;
-    for (uint32_t i = 0; i < sched->busy_count && room; i++) {
+            emit_slot_tokens(sched, sched->busy[i], 1, step);
+    uint32_t budget = sched->limits.step_tokens - step->tokens;
+    for (uint32_t i = 0; i < sched->busy_count && budget; i++) {
         uint32_t wanted = sched->slots[sched->busy[i]].feed_count;
-        uint32_t count = wanted < room ? wanted : room;
+        uint32_t count = wanted < budget ? wanted : budget;
         if (count)
-            emit(sched, sched->busy[i], count, round);
-        room -= count;
+            emit_slot_tokens(sched, sched->busy[i], count, step);
+        budget -= count;
     }
-    round->last_count = sched->drawn_count;
-    if (round->tokens)
+    step->last_count = sched->drawn_count;
+    if (step->tokens)
         sched->steps++;
 }
 
 /* ---- draws and results -------------------------------------------------- */
 
-/* The sample that draw (at, number) is for; moves on to the next draw. */
+/* Returns the sample of draw (at, number) and moves on to the next draw. */
 static xm_sample *next_draw(const xm_sched *sched, uint32_t *at,
                             uint32_t *number)
 {
@@ -175,21 +180,23 @@ uint32_t xm_sched_draws(xm_sched *sched, uint32_t cap, xray_draw *draws,
 {
     uint32_t n = 0;
     int run = 1;
-    while (n < cap && sched->give_at < sched->drawn_count) {
-        index[n] = (int32_t)sched->give_at;
+    while (n < cap && sched->issue_at < sched->drawn_count) {
+        index[n] = (int32_t)sched->issue_at;
         run = run && index[n] == index[0] + (int32_t)n;
-        xm_sample_draw(next_draw(sched, &sched->give_at, &sched->give_sample),
-                       &draws[n]);
+        xm_sample_fill_draw(
+            next_draw(sched, &sched->issue_at, &sched->issue_sample),
+            &draws[n]);
         n++;
     }
-    sched->given = n;
+    sched->issued = n;
     *out_run = run;
     return n;
 }
 
-/* Appends a token; says whether the sample has ended. */
-static uint32_t append(xm_sched *sched, xm_sample *sample, int32_t token,
-                       float raw_logp, float logp)
+/* Appends a token to a sample; returns XRAY_FINISH_NONE unless it ends
+ * there. */
+static uint32_t append_token(xm_sched *sched, xm_sample *sample, int32_t token,
+                             float raw_logp, float logp)
 {
     uint32_t at = sample->token_count++;
     sample->tokens[at] = token;
@@ -201,16 +208,16 @@ static uint32_t append(xm_sched *sched, xm_sample *sample, int32_t token,
     }
     sample->span.last = ++sample->row_count;
     sched->generation_tokens++;
-    return xm_sample_verdict(sample, sched->limits.request.row_bound);
+    return xm_sample_finish_reason(sample, sched->limits.request.row_bound);
 }
 
-static void running_result(xm_sched *sched, uint32_t slot, xm_sample *sample,
-                           uint32_t finish)
+static void take_running_result(xm_sched *sched, uint32_t slot,
+                                xm_sample *sample, uint32_t finish)
 {
     if (finish == XRAY_FINISH_NONE) {
         uint32_t position = sample->row_count - 1;
-        feed(sched, slot, &sample->tokens[sample->token_count - 1], 1,
-             position);
+        feed_slot(sched, slot, &sample->tokens[sample->token_count - 1], 1,
+                  position);
         return;
     }
     xm_sample_publish(sched, sample, finish);
@@ -222,9 +229,10 @@ static void running_result(xm_sched *sched, uint32_t slot, xm_sample *sample,
     xm_slot_vacate(sched, slot);
 }
 
-/* A first token, drawn from the prompt's hidden state. A held sample wants its
- * slot even where this token ends it. */
-static void branch_result(xm_sched *sched, xm_sample *sample, uint32_t finish)
+/* Takes a first token, which was drawn from the prompt's hidden state. A held
+ * sample needs a slot even if this token ends it. */
+static void take_first_token(xm_sched *sched, xm_sample *sample,
+                             uint32_t finish)
 {
     if (finish != XRAY_FINISH_NONE)
         xm_sample_publish(sched, sample, finish);
@@ -234,7 +242,7 @@ static void branch_result(xm_sched *sched, xm_sample *sample, uint32_t finish)
         xm_sample_close(sched, sample);
 }
 
-static void branch_done(xm_sched *sched, uint32_t slot)
+static void finish_prompt(xm_sched *sched, uint32_t slot)
 {
     xm_request *r = sched->slots[slot].request;
     sched->saved_tokens += (uint64_t)(r->count - 1) * r->id_count;
@@ -246,23 +254,23 @@ static void branch_done(xm_sched *sched, uint32_t slot)
 void xm_sched_results(xm_sched *sched, const int32_t *tokens,
                       const float *raw_logp, const float *logp)
 {
-    for (uint32_t i = 0; i < sched->given; i++) {
-        uint32_t at = sched->take_at;
+    for (uint32_t i = 0; i < sched->issued; i++) {
+        uint32_t at = sched->answer_at;
         uint32_t slot = sched->drawn[at];
         int branch = !sched->slots[slot].sample;
         xm_sample *sample =
-            next_draw(sched, &sched->take_at, &sched->take_sample);
+            next_draw(sched, &sched->answer_at, &sched->answer_sample);
         uint32_t finish =
-            append(sched, sample, tokens[i], raw_logp[i], logp[i]);
+            append_token(sched, sample, tokens[i], raw_logp[i], logp[i]);
         if (!branch) {
-            running_result(sched, slot, sample, finish);
+            take_running_result(sched, slot, sample, finish);
             continue;
         }
-        branch_result(sched, sample, finish);
-        if (sched->take_at != at)
-            branch_done(sched, slot);
+        take_first_token(sched, sample, finish);
+        if (sched->answer_at != at)
+            finish_prompt(sched, slot);
     }
-    sched->given = 0;
+    sched->issued = 0;
 }
 
 void xm_sched_end(xm_sched *sched)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host memory in a file: pages of it leave when memory is short.
+ * Host memory that is backed by a file, so that the system can write its pages
+ * out when memory is short.
  */
 #define _DEFAULT_SOURCE
 #include <errno.h>
@@ -16,27 +17,27 @@
 #include "plugins/backend-zero3/zero3.h"
 
 static xray_status map_file(int fd, const char *path, uint64_t bytes,
-                            xr_err *err, z3_map *out)
+                            xr_err *err, z3_host_memory *out)
 {
-    int full = posix_fallocate(fd, 0, (off_t)bytes);
-    if (full == EOPNOTSUPP || full == EINVAL)
-        full = ftruncate(fd, (off_t)bytes) ? errno : 0;
-    if (full)
+    int failed = posix_fallocate(fd, 0, (off_t)bytes);
+    if (failed == EOPNOTSUPP || failed == EINVAL)
+        failed = ftruncate(fd, (off_t)bytes) ? errno : 0;
+    if (failed)
         return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
-                           ": no room for %llu bytes at %s: %s",
+                           ": no space for %llu bytes at %s: %s",
                            (unsigned long long)bytes, path,
-                           XR_SYSTEM_ERROR(full));
+                           XR_SYSTEM_ERROR(failed));
     void *data =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return xr_fail(err, XRAY_E_NOMEM, "cannot map %llu bytes of %s: %s",
                        (unsigned long long)bytes, path, XR_SYSTEM_ERROR(errno));
-    *out = (z3_map){ .data = data, .bytes = bytes };
+    *out = (z3_host_memory){ .data = data, .bytes = bytes };
     return XRAY_OK;
 }
 
-xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
-                        z3_map *out)
+xray_status z3_host_memory_map_file(const char *dir, uint64_t bytes,
+                                    xr_err *err, z3_host_memory *out)
 {
     char path[XR_PATH_CAP];
     const char *fallback = getenv("TMPDIR");
@@ -49,29 +50,29 @@ xray_status z3_map_open(const char *dir, uint64_t bytes, xr_err *err,
     int fd = mkstemp(path);
     if (fd < 0)
         return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
-                           ": cannot make a file in %s: %s", dir,
+                           ": cannot create a file in %s: %s", dir,
                            XR_SYSTEM_ERROR(errno));
-    (void)unlink(path); /* gone with the process, however that ends */
+    (void)unlink(path); /* so that it is removed however the process ends */
     status = map_file(fd, path, bytes, err, out);
     (void)close(fd);
     return status;
 }
 
-xray_status z3_map_memory(uint64_t bytes, xr_err *err, z3_map *out)
+xray_status z3_host_memory_map(uint64_t bytes, xr_err *err, z3_host_memory *out)
 {
     void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
         return xr_fail(err, XRAY_E_NOMEM,
-                       "no host memory for %llu bytes that are offloaded",
+                       "no host memory for %llu bytes to be offloaded",
                        (unsigned long long)bytes);
-    *out = (z3_map){ .data = data, .bytes = bytes };
+    *out = (z3_host_memory){ .data = data, .bytes = bytes };
     return XRAY_OK;
 }
 
-void z3_map_close(z3_map *map)
+void z3_host_memory_unmap(z3_host_memory *memory)
 {
-    if (map->data)
-        (void)munmap(map->data, (size_t)map->bytes);
-    *map = (z3_map){ 0 };
+    if (memory->data)
+        (void)munmap(memory->data, (size_t)memory->bytes);
+    *memory = (z3_host_memory){ 0 };
 }

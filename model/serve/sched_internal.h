@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The structs and functions that the files of the scheduler share.
+ */
+#ifndef XM_SCHED_INTERNAL_H
+#define XM_SCHED_INTERNAL_H
+
+#include "model/serve/sched.h"
+
+#define XM_QUEUE_WAITING 1u /* the prompt is not started */
+#define XM_QUEUE_BRANCHING \
+    2u /* the prompt is computed, samples wait for a slot */
+
+typedef struct xm_queue {
+    xm_request *first;
+    xm_request *last;
+    uint32_t name;
+    uint32_t count;
+} xm_queue;
+
+typedef struct xm_slot {
+    xm_request *request; /* NULL: free */
+    xm_sample *sample;   /* NULL: the prompt is still being computed */
+    const int32_t *feed; /* tokens that are still to be computed */
+    uint32_t feed_count;
+    uint32_t position; /* of the first token of `feed` */
+    uint32_t listed;   /* 1: in `busy` */
+    uint32_t reserved;
+} xm_slot;
+
+struct xm_sched {
+    xm_sched_limits limits;
+    xm_pool pool;
+    xm_queue waiting;
+    xm_queue branching;
+    xm_slot *slots;   /* [slots] */
+    uint32_t *unused; /* stack of free slots */
+    uint32_t *busy;   /* slots with tokens to compute, oldest first */
+    uint32_t *drawn;  /* [slots] slot of each entry of the step's `last` */
+    xm_slot_copy *copies;
+    xm_sample *first_out; /* finished samples that wait to be polled */
+    xm_sample *last_out;
+    xm_request *polled; /* the last poll returned pointers into its memory */
+    uint64_t version;
+    uint64_t prompt_tokens;
+    uint64_t generation_tokens;
+    uint64_t saved_tokens;
+    uint64_t steps;
+    uint32_t unused_count;
+    uint32_t busy_count;
+    uint32_t drawn_count;
+    uint32_t live; /* number of requests with samples that are not done */
+    /* The next draw to issue, and the next to be answered: its entry in `drawn`
+     * and its sample. */
+    uint32_t issue_at, issue_sample;
+    uint32_t answer_at, answer_sample;
+    uint32_t issued; /* draws that are issued and not yet answered */
+};
+
+void xm_queue_push(xm_queue *queue, xm_request *request);
+void xm_queue_remove(xm_queue *queue, xm_request *request);
+
+void xm_ready_push(xm_request *request, xm_sample *sample);
+xm_sample *xm_ready_pop(xm_request *request);
+void xm_ready_remove(xm_request *request, xm_sample *sample);
+
+/* Starts a sample in a slot that holds its computed prompt. */
+void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample);
+/* Ends the sequence in a slot: the request's next sample takes the slot, or it
+ * becomes free. */
+void xm_slot_vacate(xm_sched *sched, uint32_t slot);
+/* Removes slots from `busy` that have nothing to compute. */
+void xm_sched_compact(xm_sched *sched);
+/* Queues the result of a finished sample for poll. */
+void xm_sample_publish(xm_sched *sched, xm_sample *sample, uint32_t finish);
+/* Ends a sample for good. */
+void xm_sample_close(xm_sched *sched, xm_sample *sample);
+/* Returns a request's memory to the pool once no result and no pointer of the
+ * caller needs it. */
+void xm_request_reclaim(xm_sched *sched, xm_request *request);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files that all ranks of a layout write together. Each rank writes its own
+ * shares, so none holds more than it already has, and the bytes are those that
+ * a single rank would write.
+ */
+#ifndef XM_TRAIN_SAVE_SHARES_H
+#define XM_TRAIN_SAVE_SHARES_H
+
+#include "model/hf/safetensors.h"
+#include "model/nn/weights.h"
+
+/* How the ranks agree. All of them call `agree` alike; it waits for all and
+ * returns XRAY_OK only where every rank passed XRAY_OK. */
+typedef struct xm_agreement {
+    void *ctx;
+    xray_status (*agree)(void *ctx, xray_status mine, xr_err *err);
+    uint32_t rank;
+    uint32_t reserved;
+} xm_agreement;
+
+/* The elements of a tensor that this rank holds. */
+typedef struct xm_piece {
+    const float *data; /* [dev], or host memory on a device with host memory */
+    xm_range range;
+    uint64_t rows; /* `transposed`: of the matrix [rows, cols] */
+    uint64_t cols;
+    uint32_t transposed; /* 1: the file holds the matrix as [cols, rows] */
+    uint32_t reserved;
+} xm_piece;
+
+typedef struct xm_share_source {
+    const xray_device_ops *device;
+    void *device_self;
+    size_t count; /* number of tensors */
+    const void *ctx;
+    xm_piece (*piece)(const void *ctx, size_t i);
+} xm_share_source;
+
+/* Writes the files of `parts`. `ready` is the rank's status after it tried to
+ * prepare them; where that is not XRAY_OK, `parts` may be NULL and no rank
+ * writes anything. [collective] */
+xray_status xm_share_save(const xm_share_source *from, xm_st_parts *parts,
+                          xray_status ready, const xm_agreement *agreement,
+                          xr_err *err);
+
+/* Does what xm_weights_save does, called by all ranks of the layout. `weights`
+ * holds at least the rank's shares. [collective] */
+xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
+                                  uint64_t max_shard,
+                                  const xm_agreement *agreement, xr_err *err);
+
+#endif
