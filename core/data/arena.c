@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Allocates from blocks that never move and are freed together.
+ */
 #include "core/data/arena.h"
 
 #include <stdint.h>
@@ -7,15 +10,16 @@
 
 enum { ALIGN = 16, BLOCK = 1 << 18 };
 
-/* Bytes of a block's own members, rounded so that what follows is aligned. */
+/* Bytes of a block's own members, rounded up so that the data after them is
+ * aligned. */
 static const size_t HEADER = (sizeof(xr_block) + ALIGN - 1) / ALIGN * ALIGN;
 
-static xr_block *block_new(size_t size)
+static xr_block *create_block(size_t size)
 {
-    size_t room = size > BLOCK ? size : BLOCK;
-    xr_block *block = malloc(HEADER + room);
+    size_t space = size > BLOCK ? size : BLOCK;
+    xr_block *block = malloc(HEADER + space);
     if (block)
-        *block = (xr_block){ NULL, 0, room };
+        *block = (xr_block){ NULL, 0, space };
     return block;
 }
 
@@ -25,7 +29,7 @@ void *xr_arena_take(xr_arena *arena, size_t size)
         return NULL;
     size = (size + ALIGN - 1) / ALIGN * ALIGN;
     if (!arena->first || arena->first->size - arena->first->used < size) {
-        xr_block *block = block_new(size);
+        xr_block *block = create_block(size);
         if (!block)
             return NULL;
         block->next = arena->first;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is only given back as a whole: blocks that never move.
+ * Declares an arena: memory in blocks that never move, which is only freed all
+ * at once.
  */
 #ifndef XR_DATA_ARENA_H
 #define XR_DATA_ARENA_H
@@ -13,14 +14,14 @@ typedef struct xr_block {
     size_t size;
 } xr_block;
 
-/* Zero-initialise. */
+/* Initialise it with zeros. */
 typedef struct xr_arena {
     xr_block *first;
 } xr_arena;
 
-/* `size` bytes aligned for any scalar, NULL when out of memory. */
+/* Returns `size` bytes aligned for any scalar; NULL when out of memory. */
 void *xr_arena_take(xr_arena *arena, size_t size);
-/* A copy with a NUL behind it. */
+/* Copies a text and ends it with a NUL. */
 const char *xr_arena_text(xr_arena *arena, const char *text, size_t size);
 void xr_arena_free(xr_arena *arena);
 

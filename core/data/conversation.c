@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are conversations: the chat template makes their text.
+ * Turns conversations into tokens through the chat template, and masks the
+ * assistant's tokens for SFT.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +19,16 @@ xray_status xr_data_chat(const xr_data_section *data, const char *model_dir,
     xr_err why = { "" };
     xray_status status = xm_chat_open(model_dir, NULL, &why, out);
     if (status != XRAY_OK)
-        return xr_fail(err, status,
-                       "%s ([data] apply_chat_template = never does without)",
-                       why.text);
+        return xr_fail(
+            err, status,
+            "%s ([data] apply_chat_template = never works without a template)",
+            why.text);
     if (status == XRAY_OK && !*out &&
         data->apply_chat_template == XR_CHAT_ALWAYS)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: the model has no chat template, which [data] "
-                       "apply_chat_template = always needs (chat_template "
-                       "names a file with one)",
+                       "apply_chat_template = always needs; set chat_template "
+                       "to a file with one",
                        model_dir);
     return status;
 }
@@ -45,7 +47,7 @@ static int add_message(cJSON *list, const char *role, const char *content)
     return 0;
 }
 
-static int has_system(const cJSON *messages)
+static int has_system_message(const cJSON *messages)
 {
     const cJSON *role =
         messages->child ? xr_json_get(messages->child, "role") : NULL;
@@ -58,7 +60,7 @@ cJSON *xr_data_messages(const char *system, const cJSON *messages)
 {
     cJSON *list = cJSON_CreateArray();
     int bad = !list;
-    if (!bad && *system && !has_system(messages))
+    if (!bad && *system && !has_system_message(messages))
         bad = add_message(list, "system", system);
     cJSON *message;
     cJSON_ArrayForEach(message, messages)
@@ -71,7 +73,7 @@ cJSON *xr_data_messages(const char *system, const cJSON *messages)
     return NULL;
 }
 
-static cJSON *of_text(const xr_reader *r, const char *text)
+static cJSON *wrap_text(const xr_reader *r, const char *text)
 {
     cJSON *list = cJSON_CreateArray();
     const char *system = r->data->system_prompt;
@@ -123,7 +125,7 @@ xray_status xr_reader_messages(xr_reader *r, const cJSON *json, cJSON **out)
                                           r->where, r->err, &r->text);
     if (status != XRAY_OK)
         return status;
-    *out = of_text(r, xr_str_text(&r->text));
+    *out = wrap_text(r, xr_str_text(&r->text));
     return *out ? XRAY_OK : xr_reader_no_memory(r);
 }
 
@@ -139,10 +141,11 @@ xray_status xr_reader_render(xr_reader *r, const cJSON *json,
     return xm_chat_render(r->want->chat, &call, r->where, r->err, &r->chat);
 }
 
-/* ---- SFT on whole conversations ----------------------------------------- */
+/* ---- SFT on complete conversations -----------------------------------------
+ */
 
-/* Marks the tokens that reach into bytes [from, to). */
-static void mark(xr_reader *r, size_t from, size_t to)
+/* Masks the tokens that overlap bytes [from, to). */
+static void mask_bytes(xr_reader *r, size_t from, size_t to)
 {
     for (size_t i = 0; i < r->ids.count; i++) {
         const xm_token_span *span = &r->spans.data[i];
@@ -151,7 +154,7 @@ static void mark(xr_reader *r, size_t from, size_t to)
     }
 }
 
-static xray_status encode_chat(xr_reader *r)
+static xray_status encode_conversation(xr_reader *r)
 {
     xr_err err = { "" };
     r->ids.count = 0;
@@ -176,10 +179,10 @@ static xray_status encode_chat(xr_reader *r)
     return XRAY_OK;
 }
 
-/* Text up to message `count`, appended to *out. */
-static xray_status render_first(xr_reader *r, const cJSON *json,
-                                const cJSON *messages, int count,
-                                int add_generation_prompt, xr_str *out)
+/* Renders the first `count` messages into *out. */
+static xray_status render_prefix(xr_reader *r, const cJSON *json,
+                                 const cJSON *messages, int count,
+                                 int add_generation_prompt, xr_str *out)
 {
     cJSON *some = cJSON_CreateArray();
     int bad = !some;
@@ -206,67 +209,70 @@ static int begins_with(const xr_str *text, const xr_str *start)
            (!start->size || memcmp(text->data, start->data, start->size) == 0);
 }
 
-typedef struct turn {
+typedef struct answer {
     size_t from;
     size_t to;
-} turn;
+} answer;
 
-/* What assistant message `i` adds to the text of those before it. */
-static xray_status find_turn(xr_reader *r, const cJSON *json,
-                             const cJSON *messages, int i, xr_str texts[2],
-                             turn *out)
+/* Finds the text that assistant message `i` adds to the messages before it. */
+static xray_status find_answer(xr_reader *r, const cJSON *json,
+                               const cJSON *messages, int i, xr_str texts[2],
+                               answer *out)
 {
-    xray_status status = render_first(r, json, messages, i, 1, &texts[0]);
+    xray_status status = render_prefix(r, json, messages, i, 1, &texts[0]);
     if (status == XRAY_OK)
-        status = render_first(r, json, messages, i + 1, 0, &texts[1]);
+        status = render_prefix(r, json, messages, i + 1, 0, &texts[1]);
     if (status != XRAY_OK)
         return status;
     if (!begins_with(&texts[1], &texts[0]))
-        return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: the chat template does not put message %d behind "
-                       "the generation prompt, so the assistant's tokens "
-                       "cannot be found; use a template with generation blocks "
-                       "([data] chat_template)",
-                       r->where, i + 1);
-    *out = (turn){ texts[0].size, texts[1].size };
+        return xr_fail(
+            r->err, XRAY_E_CONFIG,
+            "%s: the chat template does not put message %d after the "
+            "generation prompt, so the assistant's tokens cannot be found; use "
+            "a template with generation blocks ([data] chat_template)",
+            r->where, i + 1);
+    *out = (answer){ texts[0].size, texts[1].size };
     return XRAY_OK;
 }
 
-/* Masks what turn `t` added, up to its last EOS: the line break that templates
- * put behind it is never sampled. */
-static void mark_turn(xr_reader *r, turn t)
+/* Masks an answer up to its last EOS: the line break that templates add after
+ * it is never sampled. */
+static void mask_answer(xr_reader *r, answer range)
 {
     int32_t eos = xm_tokenizer_eos(r->want->tokenizer);
     size_t last = 0;
     int ended = 0;
     for (size_t i = 0; i < r->ids.count; i++) {
         const xm_token_span *span = &r->spans.data[i];
-        if (span->from >= t.from && span->to <= t.to && r->ids.data[i] == eos) {
+        if (span->from >= range.from && span->to <= range.to &&
+            r->ids.data[i] == eos) {
             last = span->to;
             ended = 1;
         }
     }
-    mark(r, t.from, ended ? last : t.to);
+    mask_bytes(r, range.from, ended ? last : range.to);
 }
 
-/* Templates without generation blocks: one rendering a turn shows its range,
- * as long as a longer conversation begins with the text of a shorter one. */
-static xray_status mark_turns(xr_reader *r, const cJSON *json,
-                              const cJSON *messages)
+/* Masks answers of templates without generation blocks: rendering the
+ * conversation once per answer shows its range, as long as a longer
+ * conversation begins with the text of a shorter one. */
+static xray_status mask_answers(xr_reader *r, const cJSON *json,
+                                const cJSON *messages)
 {
-    xr_str whole = { 0 };
+    xr_str all_text = { 0 };
     xr_str texts[2] = { { 0 }, { 0 } };
-    xr_str_append(&whole, xr_str_text(&r->chat.text), r->chat.text.size);
-    xray_status status = whole.failed ? xr_reader_no_memory(r) : encode_chat(r);
+    xr_str_append(&all_text, xr_str_text(&r->chat.text), r->chat.text.size);
+    xray_status status =
+        all_text.failed ? xr_reader_no_memory(r) : encode_conversation(r);
     const cJSON *message = messages->child;
     for (int i = 0; message && status == XRAY_OK;
          i++, message = message->next) {
         const cJSON *role = xr_json_get(message, "role");
-        turn t = { 0, 0 };
+        answer range = { 0, 0 };
         if (strcmp(role->valuestring, "assistant") != 0)
             continue;
-        status = find_turn(r, json, messages, i, texts, &t);
-        if (status == XRAY_OK && !begins_with(&whole, &texts[1]))
+        status = find_answer(r, json, messages, i, texts, &range);
+        if (status == XRAY_OK && !begins_with(&all_text, &texts[1]))
             status = xr_fail(r->err, XRAY_E_CONFIG,
                              "%s: the chat template changes message %d when "
                              "others follow, so the assistant's tokens cannot "
@@ -274,21 +280,21 @@ static xray_status mark_turns(xr_reader *r, const cJSON *json,
                              "([data] chat_template)",
                              r->where, i + 1);
         if (status == XRAY_OK)
-            mark_turn(r, t);
+            mask_answer(r, range);
     }
-    xr_str_free(&whole);
+    xr_str_free(&all_text);
     xr_str_free(&texts[0]);
     xr_str_free(&texts[1]);
     return status;
 }
 
-static xray_status mark_blocks(xr_reader *r)
+static xray_status mask_generation_blocks(xr_reader *r)
 {
-    xray_status status = encode_chat(r);
+    xray_status status = encode_conversation(r);
     if (status != XRAY_OK)
         return status;
     for (size_t i = 0; i < r->chat.span_count; i++)
-        mark(r, r->chat.spans[i].from, r->chat.spans[i].to);
+        mask_bytes(r, r->chat.spans[i].from, r->chat.spans[i].to);
     return XRAY_OK;
 }
 
@@ -302,7 +308,7 @@ xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
     if (!r->want->chat)
         return xr_fail(r->err, XRAY_E_CONFIG,
                        "%s: '%s' is a conversation, but the model has no chat "
-                       "template ([data] chat_template names a file with one)",
+                       "template; set [data] chat_template to a file with one",
                        r->where, key);
     cJSON *list = xr_data_messages(r->data->system_prompt, messages);
     if (!list)
@@ -312,8 +318,8 @@ xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
         row->prompt = xr_arena_text(r->arena, xr_str_text(&r->chat.text),
                                     r->chat.text.size);
         status = !row->prompt             ? xr_reader_no_memory(r)
-                 : r->chat.has_generation ? mark_blocks(r)
-                                          : mark_turns(r, json, list);
+                 : r->chat.has_generation ? mask_generation_blocks(r)
+                                          : mask_answers(r, json, list);
     }
     cJSON_Delete(list);
     row->prompt_count = 0;

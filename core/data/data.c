@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loads data sets: reads lines from files, filters and cuts rows, and keeps
+ * their tokens.
+ */
 #include "core/data/data.h"
 
 #include <stdio.h>
@@ -8,12 +12,12 @@
 #include <xray/numerics.h>
 
 #include "core/base/file_format.h"
-#include "core/data/files.h"
 #include "core/data/filter.h"
 #include "core/data/row.h"
+#include "core/data/text_file.h"
 
 struct xr_dataset {
-    char **texts; /* a file each; fields_json points into them */
+    char **texts; /* one per file; fields_json points into them */
     size_t text_count;
     xr_row *rows;
     size_t count;
@@ -21,12 +25,12 @@ struct xr_dataset {
     size_t filtered;
     size_t truncated;
     size_t unwanted;
-    xr_share *parts; /* a file each, or one */
+    xr_share *parts; /* one per file, or a single one */
     size_t part_count;
     xr_arena arena;
 };
 
-/* One reading of the files. */
+/* The state of reading the files once. */
 typedef struct load {
     xr_reader reader;
     xr_dataset *set;
@@ -35,7 +39,7 @@ typedef struct load {
     uint64_t most_rows;
 } load;
 
-static size_t most_tokens(const xr_reader *r)
+static size_t count_max_tokens(const xr_reader *r)
 {
     int64_t most = r->data->max_prompt_length;
     if (r->want->kind == XR_DATA_SFT)
@@ -52,7 +56,7 @@ static xray_status read_source(load *l, const cJSON *json, xr_row *row)
     row->data_source = "";
     if (!source)
         return XRAY_OK;
-    /* Rows of a file mostly name one source. */
+    /* Most rows of a file name the same source. */
     size_t count = l->set->count;
     const char *last = count ? l->set->rows[count - 1].data_source : "";
     if (cJSON_IsString(source) && strcmp(source->valuestring, last) == 0) {
@@ -62,8 +66,9 @@ static xray_status read_source(load *l, const cJSON *json, xr_row *row)
     return xr_reader_value(&l->reader, source, key, &row->data_source);
 }
 
-/* A row with nothing to learn from: its response was cut off whole. */
-static int nothing_left(const xr_reader *r, const xr_row *row, size_t first)
+/* True for a row with nothing to learn from, because its response was cut off
+ * completely. */
+static int has_no_target(const xr_reader *r, const xr_row *row, size_t first)
 {
     if (r->want->kind != XR_DATA_SFT)
         return 0;
@@ -75,25 +80,25 @@ static int nothing_left(const xr_reader *r, const xr_row *row, size_t first)
     return 1;
 }
 
-static xray_status too_long(const xr_reader *r, size_t count, size_t most)
+static xray_status fail_too_long(const xr_reader *r, size_t count, size_t most)
 {
     return xr_fail(r->err, XRAY_E_CONFIG,
-                   "%s: %zu tokens, at most %zu are allowed (%s; [data] "
-                   "filter_overlong_prompts or truncation would leave out "
-                   "or cut such rows)",
+                   "%s: %zu tokens, but at most %zu are allowed (%s; [data] "
+                   "filter_overlong_prompts or truncation would leave out or "
+                   "cut such rows)",
                    r->where, count, most,
                    r->want->kind == XR_DATA_SFT
                        ? "max_prompt_length + max_response_length"
                        : "max_prompt_length");
 }
 
-/* Cuts, leaves out (*out_keep 0) or refuses a row that is too long. Afterwards
- * the row is ids[*out_first, *out_first + row->id_count). */
+/* Cuts, leaves out (*out_keep 0) or refuses a row that is too long. The
+ * remaining row is ids[*out_first, *out_first + row->id_count). */
 static xray_status fit_row(load *l, xr_row *row, size_t *out_first,
                            int *out_keep)
 {
     const xr_reader *r = &l->reader;
-    size_t most = most_tokens(r);
+    size_t most = count_max_tokens(r);
     size_t count = r->ids.count;
     int over = count > most;
     *out_first = 0;
@@ -101,7 +106,7 @@ static xray_status fit_row(load *l, xr_row *row, size_t *out_first,
     row->id_count = (uint32_t)(over ? most : count);
     if (over && !r->data->filter_overlong_prompts &&
         r->data->truncation == XR_TRUNCATE_ERROR)
-        return too_long(r, count, most);
+        return fail_too_long(r, count, most);
     if (over && r->data->truncation == XR_TRUNCATE_LEFT) {
         size_t cut = count - most;
         *out_first = cut;
@@ -111,7 +116,7 @@ static xray_status fit_row(load *l, xr_row *row, size_t *out_first,
         row->prompt_count = row->id_count;
     }
     if ((over && r->data->filter_overlong_prompts) ||
-        nothing_left(r, row, *out_first)) {
+        has_no_target(r, row, *out_first)) {
         l->set->filtered++;
         *out_keep = 0;
         return XRAY_OK;
@@ -135,9 +140,10 @@ static xray_status append_row(load *l, const xr_row *row)
     return XRAY_OK;
 }
 
-/* The side of [data] val_split a prompt is on: by its text alone, so that runs
- * with other seeds, and files with more rows, hold out the same prompts. */
-static int on_this_side(const xr_reader *r, const xr_row *row)
+/* True if the prompt is on the requested side of [data] val_split. Only the
+ * prompt's text decides, so that runs with other seeds, and files with more
+ * rows, hold out the same prompts. */
+static int is_on_requested_side(const xr_reader *r, const xr_row *row)
 {
     double share = r->data->val_split;
     if (share <= 0 || r->data->val_files.count)
@@ -179,7 +185,7 @@ static xray_status read_row(load *l, const cJSON *json, const char *line)
     if (status != XRAY_OK || !keep)
         return status;
     status = xr_reader_tokens(r, json, &row);
-    if (status != XRAY_OK || !on_this_side(r, &row))
+    if (status != XRAY_OK || !is_on_requested_side(r, &row))
         return status;
     status = fit_row(l, &row, &first, &keep);
     if (status != XRAY_OK || !keep)
@@ -187,11 +193,15 @@ static xray_status read_row(load *l, const cJSON *json, const char *line)
     /* An SFT row may lack a ground truth; its target is the response. */
     if (r->want->kind == XR_DATA_PROMPTS)
         status = xr_reader_truth(r, json, &row);
-    if (status == XRAY_OK)
-        status = read_source(l, json, &row);
-    if (status == XRAY_OK)
-        status = keep_tokens(l, &row, first);
-    return status == XRAY_OK ? append_row(l, &row) : status;
+    if (status != XRAY_OK)
+        return status;
+    status = read_source(l, json, &row);
+    if (status != XRAY_OK)
+        return status;
+    status = keep_tokens(l, &row, first);
+    if (status != XRAY_OK)
+        return status;
+    return append_row(l, &row);
 }
 
 /* ---- files -------------------------------------------------------------- */
@@ -208,8 +218,9 @@ static xray_status read_line(load *l, char *line, size_t size)
     return status;
 }
 
-/* Bytes of a line without the blanks around it; 0 for an empty line. */
-static size_t trim(char **line, char *end)
+/* Moves *line past leading blanks and returns the length without trailing ones;
+ * 0 for an empty line. */
+static size_t trim_line(char **line, char *end)
 {
     while (*line < end && strchr(" \t\r", **line) && **line)
         (*line)++;
@@ -230,7 +241,7 @@ static xray_status read_lines(load *l, const char *path, char *text,
         (void)snprintf(l->reader.where, sizeof l->reader.where, "%s:%zu", path,
                        ++number);
         char *line = at;
-        size_t length = trim(&line, stop);
+        size_t length = trim_line(&line, stop);
         at = stop + 1;
         if (!length)
             continue;
@@ -253,14 +264,14 @@ static xray_status read_file(load *l, const char *path)
     return read_lines(l, path, text, size);
 }
 
-/* Why a set has no rows. */
-static xray_status empty(const load *l, const char *path)
+/* Reports why a set has no rows. */
+static xray_status fail_empty(const load *l, const char *path)
 {
     const xr_dataset *set = l->set;
     if (set->filtered)
         return xr_fail(l->reader.err, XRAY_E_CONFIG,
                        "%s: all %zu rows are longer than %zu tokens", path,
-                       set->filtered, most_tokens(&l->reader));
+                       set->filtered, count_max_tokens(&l->reader));
     if (set->unwanted)
         return xr_fail(l->reader.err, XRAY_E_CONFIG,
                        "%s: none of %zu rows meets [data] filters", path,
@@ -275,9 +286,10 @@ static xray_status empty(const load *l, const char *path)
     return xr_fail(l->reader.err, XRAY_E_CONFIG, "%s: there are no rows", path);
 }
 
-/* The shares of files; `firsts` says where each one's rows begin. */
-static xray_status make_parts(load *l, const xray_list *files,
-                              const size_t *firsts)
+/* Creates the shares of files; `firsts` holds the index of each file's first
+ * row. */
+static xray_status create_shares(load *l, const xray_list *files,
+                                 const size_t *firsts)
 {
     xr_dataset *set = l->set;
     const xray_list *weights = &l->reader.data->train_weights;
@@ -299,12 +311,12 @@ static xray_status make_parts(load *l, const xray_list *files,
             !(part->weight > 0 && part->weight < 1e12))
             return xr_fail_key(
                 l->reader.err, XRAY_E_CONFIG, "data", "train_weights",
-                ": '%s' is no weight; a number above 0 is expected",
+                ": '%s' is not a weight; expected a number above 0",
                 weights->items[i]);
         if (!part->count)
             return xr_fail(l->reader.err, XRAY_E_CONFIG,
-                           "%s: no usable rows, but [data] train_weights gives "
-                           "the file a share",
+                           "%s: the file has no usable rows, but [data] "
+                           "train_weights gives it a share",
                            files->items[i]);
     }
     return XRAY_OK;
@@ -325,9 +337,9 @@ static xray_status read_files(load *l, const xray_list *files)
         firsts[i + 1] = set->count;
     }
     if (status == XRAY_OK && !set->count)
-        status = empty(l, files->items[0]);
+        status = fail_empty(l, files->items[0]);
     if (status == XRAY_OK)
-        status = make_parts(l, files, firsts);
+        status = create_shares(l, files, firsts);
     free(firsts);
     return status;
 }
@@ -347,8 +359,8 @@ xray_status xr_dataset_open(const xr_data_section *data,
     int64_t most = val ? data->val_max_samples : data->train_max_samples;
     if (data->val_files.count && data->val_split > 0)
         return xr_fail_key(err, XRAY_E_CONFIG, "data", "val_split",
-                           ": val_files names the validation rows already; set "
-                           "one of the two");
+                           ": val_files already names the validation rows; set "
+                           "only one of the two");
     if (val && !xr_data_has_val(data))
         return xr_fail_key(err, XRAY_E_CONFIG, "data", "val_files",
                            " is not set");

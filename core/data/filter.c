@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses the conditions of [data] filters and applies them to rows.
+ */
 #include "core/data/filter.h"
 
 #include <stdlib.h>
@@ -7,7 +10,7 @@
 #include "core/base/str.h"
 #include "core/data/template.h"
 
-enum { EQUAL, UNEQUAL, BELOW, AT_MOST, ABOVE, AT_LEAST, HOLDS };
+enum { EQUAL, NOT_EQUAL, BELOW, AT_MOST, ABOVE, AT_LEAST, CONTAINS };
 
 typedef struct condition {
     char *key;
@@ -22,14 +25,14 @@ struct xr_filter {
     condition conditions[];
 };
 
-static int op_at(const char *text, size_t *out_size)
+static int match_operator(const char *text, size_t *out_size)
 {
     static const struct {
         const char *text;
         int op;
-    } ops[] = { { "!=", UNEQUAL }, { "<=", AT_MOST }, { ">=", AT_LEAST },
-                { "==", EQUAL },   { "=", EQUAL },    { "<", BELOW },
-                { ">", ABOVE },    { "~", HOLDS } };
+    } ops[] = { { "!=", NOT_EQUAL }, { "<=", AT_MOST }, { ">=", AT_LEAST },
+                { "==", EQUAL },     { "=", EQUAL },    { "<", BELOW },
+                { ">", ABOVE },      { "~", CONTAINS } };
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         *out_size = strlen(ops[i].text);
         if (strncmp(text, ops[i].text, *out_size) == 0)
@@ -38,8 +41,8 @@ static int op_at(const char *text, size_t *out_size)
     return -1;
 }
 
-/* Text without the blanks around it. */
-static char *trimmed(const char *from, const char *to)
+/* Copies a text without the blanks around it. */
+static char *copy_trimmed(const char *from, const char *to)
 {
     while (from < to && (*from == ' ' || *from == '\t'))
         from++;
@@ -50,7 +53,7 @@ static char *trimmed(const char *from, const char *to)
 
 static xray_status parse_value(condition *c, const char *from, xr_err *err)
 {
-    c->value = trimmed(from, from + strlen(from));
+    c->value = copy_trimmed(from, from + strlen(from));
     if (!c->value)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     size_t size = strlen(c->value);
@@ -63,27 +66,28 @@ static xray_status parse_value(condition *c, const char *from, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status parse_one(const char *text, condition *c, xr_err *err)
+static xray_status parse_condition(const char *text, condition *c, xr_err *err)
 {
     size_t size = 0;
     const char *at = text;
     c->op = -1;
-    while (*at && (c->op = op_at(at, &size)) < 0)
+    while (*at && (c->op = match_operator(at, &size)) < 0)
         at++;
-    c->key = trimmed(text, at);
+    c->key = copy_trimmed(text, at);
     if (!c->key)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     if (c->op < 0 || !*c->key)
         return xr_fail_key(err, XRAY_E_CONFIG, "data", "filters",
-                           ": '%s' is no condition; 'key op value' with =, !=, "
-                           "<, <=, >, >= or ~ is expected",
+                           ": '%s' is not a condition; expected 'key op value' "
+                           "with =, !=, <, <=, >, >= or ~",
                            text);
     xray_status status = parse_value(c, at + size, err);
     if (status == XRAY_OK && c->op >= BELOW && c->op <= AT_LEAST &&
         !c->is_number)
         return xr_fail_key(
             err, XRAY_E_CONFIG, "data", "filters",
-            ": '%s' compares sizes, so its value must be a number", text);
+            ": '%s' is an order comparison, so its value must be a number",
+            text);
     return status;
 }
 
@@ -96,8 +100,8 @@ xray_status xr_filter_parse(const xray_list *conditions, xr_err *err,
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     xray_status status = XRAY_OK;
     for (uint64_t i = 0; i < conditions->count && status == XRAY_OK; i++)
-        status = parse_one(conditions->items[i],
-                           &filter->conditions[filter->count++], err);
+        status = parse_condition(conditions->items[i],
+                                 &filter->conditions[filter->count++], err);
     if (status != XRAY_OK) {
         xr_filter_free(filter);
         return status;
@@ -117,8 +121,9 @@ void xr_filter_free(xr_filter *filter)
     free(filter);
 }
 
-/* The member a key names: as it stands, or through objects at its dots. */
-static const cJSON *member(const cJSON *row, const char *key)
+/* Returns the member that a key names, either literally or with its dots as
+ * steps into objects. */
+static const cJSON *find_member(const cJSON *row, const char *key)
 {
     const cJSON *found = xr_json_get(row, key);
     char part[256];
@@ -135,7 +140,7 @@ static const cJSON *member(const cJSON *row, const char *key)
     return found;
 }
 
-static int by_number(int op, double a, double b)
+static int compare_numbers(int op, double a, double b)
 {
     switch (op) {
     case BELOW:
@@ -153,13 +158,13 @@ static int by_number(int op, double a, double b)
     }
 }
 
-static xray_status by_text(const condition *c, const cJSON *value,
-                           const char *where, xr_err *err, int *out)
+static xray_status compare_texts(const condition *c, const cJSON *value,
+                                 const char *where, xr_err *err, int *out)
 {
     xr_str text = { 0 };
     xray_status status = xr_value_text(value, c->key, where, err, &text);
     const char *found = xr_str_text(&text);
-    if (c->op == HOLDS)
+    if (c->op == CONTAINS)
         *out = strstr(found, c->value) != NULL;
     else
         *out = (strcmp(found, c->value) == 0) == (c->op == EQUAL);
@@ -167,15 +172,15 @@ static xray_status by_text(const condition *c, const cJSON *value,
     return status;
 }
 
-static xray_status holds(const condition *c, const cJSON *row,
-                         const char *where, xr_err *err, int *out)
+static xray_status meets_condition(const condition *c, const cJSON *row,
+                                   const char *where, xr_err *err, int *out)
 {
-    const cJSON *value = member(row, c->key);
-    *out = c->op == UNEQUAL;
+    const cJSON *value = find_member(row, c->key);
+    *out = c->op == NOT_EQUAL;
     if (!value)
         return XRAY_OK;
     double number = 0;
-    int numeric = c->is_number && c->op != HOLDS;
+    int numeric = c->is_number && c->op != CONTAINS;
     if (numeric && cJSON_IsNumber(value))
         number = value->valuedouble;
     else if (numeric && cJSON_IsString(value))
@@ -183,15 +188,15 @@ static xray_status holds(const condition *c, const cJSON *row,
     else
         numeric = 0;
     if (numeric) {
-        *out = by_number(c->op, number, c->number);
+        *out = compare_numbers(c->op, number, c->number);
         return XRAY_OK;
     }
     if (c->op >= BELOW && c->op <= AT_LEAST)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: [data] filters compare '%s' with %s, but it is no "
-                       "number",
-                       where, c->key, c->value);
-    return by_text(c, value, where, err, out);
+        return xr_fail(
+            err, XRAY_E_CONFIG,
+            "%s: [data] filters compare '%s' with %s, but it is not a number",
+            where, c->key, c->value);
+    return compare_texts(c, value, where, err, out);
 }
 
 xray_status xr_filter_row(const xr_filter *filter, const cJSON *row,
@@ -200,6 +205,7 @@ xray_status xr_filter_row(const xr_filter *filter, const cJSON *row,
     *out_keep = 1;
     xray_status status = XRAY_OK;
     for (size_t i = 0; i < filter->count && *out_keep && status == XRAY_OK; i++)
-        status = holds(&filter->conditions[i], row, where, err, out_keep);
+        status =
+            meets_condition(&filter->conditions[i], row, where, err, out_keep);
     return status;
 }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads one data row: prompt, response, ground truth, and their tokens.
+ */
 #include "core/data/row.h"
 
 #include <stdlib.h>
@@ -6,9 +9,9 @@
 
 /* ---- open --------------------------------------------------------------- */
 
-/* Days from 1970-01-01 of a date of the Gregorian calendar (Hinnant, "chrono-
- * compatible low-level date algorithms"). */
-static int64_t days_of(int year, int month, int day)
+/* Returns the days from 1970-01-01 to a date of the Gregorian calendar
+ * (Hinnant, "chrono-compatible low-level date algorithms"). */
+static int64_t count_days(int year, int month, int day)
 {
     int64_t y = year - (month <= 2);
     int64_t era = (y >= 0 ? y : y - 399) / 400;
@@ -18,14 +21,15 @@ static int64_t days_of(int year, int month, int day)
     return era * 146097 + doe - 719468;
 }
 
-static int64_t days_in(int year, int month)
+static int64_t count_month_days(int year, int month)
 {
-    return month == 12 ? 31
-                       : days_of(year, month + 1, 1) - days_of(year, month, 1);
+    return month == 12
+               ? 31
+               : count_days(year, month + 1, 1) - count_days(year, month, 1);
 }
 
-/* `count` digits as a number; -1 if they are not there. */
-static int digits(const char *text, int count)
+/* Reads `count` digits as a number; -1 if other characters are among them. */
+static int read_digits(const char *text, int count)
 {
     int value = 0;
     for (int i = 0; i < count; i++) {
@@ -39,15 +43,15 @@ static int digits(const char *text, int count)
 xray_status xr_data_now(const char *chat_date, xr_err *err, int64_t *out)
 {
     const char *text = chat_date;
-    int whole = strlen(text) == 10 && text[4] == '-' && text[7] == '-';
-    int year = whole ? digits(text, 4) : -1;
-    int month = whole ? digits(text + 5, 2) : -1;
-    int day = whole ? digits(text + 8, 2) : -1;
+    int has_form = strlen(text) == 10 && text[4] == '-' && text[7] == '-';
+    int year = has_form ? read_digits(text, 4) : -1;
+    int month = has_form ? read_digits(text + 5, 2) : -1;
+    int day = has_form ? read_digits(text + 8, 2) : -1;
     if (year < 1 || month < 1 || month > 12 || day < 1 ||
-        day > days_in(year, month))
+        day > count_month_days(year, month))
         return xr_fail_key(err, XRAY_E_CONFIG, "data", "chat_date",
-                           ": '%s' is no date; YYYY-MM-DD is expected", text);
-    *out = days_of(year, month, day) * 86400;
+                           ": '%s' is not a date; expected YYYY-MM-DD", text);
+    *out = count_days(year, month, day) * 86400;
     return XRAY_OK;
 }
 
@@ -55,7 +59,7 @@ xray_status xr_data_kwargs(const char *text, xr_err *err, cJSON **out)
 {
     if (!*text)
         return XRAY_OK;
-    xr_err why = { "" }; /* ": ", and what is wrong */
+    xr_err why = { "" }; /* ": " and the fault */
     xray_status status = xr_json_parse(text, strlen(text), "", &why, out);
     if (status == XRAY_OK && !cJSON_IsObject(*out))
         status = xr_fail(&why, XRAY_E_CONFIG, " must be a JSON object");
@@ -97,7 +101,7 @@ void xr_reader_close(xr_reader *r)
 
 /* ---- members ------------------------------------------------------------ */
 
-static xray_status keep(xr_reader *r, const xr_str *text, const char **out)
+static xray_status keep_text(xr_reader *r, const xr_str *text, const char **out)
 {
     if (text->failed)
         return xr_reader_no_memory(r);
@@ -110,7 +114,7 @@ xray_status xr_reader_value(xr_reader *r, const cJSON *value, const char *key,
 {
     xr_str_clear(&r->text);
     xray_status status = xr_value_text(value, key, r->where, r->err, &r->text);
-    return status == XRAY_OK ? keep(r, &r->text, out) : status;
+    return status == XRAY_OK ? keep_text(r, &r->text, out) : status;
 }
 
 static xray_status keep_truth(xr_reader *r, const cJSON *value, const char *key,
@@ -118,7 +122,7 @@ static xray_status keep_truth(xr_reader *r, const cJSON *value, const char *key,
 {
     xr_str_clear(&r->text);
     xray_status status = xr_truth_text(value, key, r->where, r->err, &r->text);
-    return status == XRAY_OK ? keep(r, &r->text, out) : status;
+    return status == XRAY_OK ? keep_text(r, &r->text, out) : status;
 }
 
 xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row)
@@ -136,16 +140,16 @@ xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row)
     truth = xr_json_get(json, key);
     if (!truth)
         return xr_fail(r->err, XRAY_E_CONFIG,
-                       "%s: neither reward_model.ground_truth nor key '%s' of "
-                       "[data] answer_key (set it to \"\" for rows without an "
-                       "answer)",
+                       "%s: the row has neither reward_model.ground_truth nor "
+                       "the key '%s' of [data] answer_key (set answer_key to "
+                       "\"\" for rows without an answer)",
                        r->where, key);
     return keep_truth(r, truth, key, &row->ground_truth);
 }
 
 /* ---- tokens ------------------------------------------------------------- */
 
-static xray_status encode(xr_reader *r, const xr_str *text, int special)
+static xray_status append_tokens(xr_reader *r, const xr_str *text, int special)
 {
     xr_err err = { "" };
     xray_status status =
@@ -156,27 +160,29 @@ static xray_status encode(xr_reader *r, const xr_str *text, int special)
     return XRAY_OK;
 }
 
-static xray_status plain_prompt(xr_reader *r, const cJSON *json, xr_row *row)
+static xray_status read_plain_prompt(xr_reader *r, const cJSON *json,
+                                     xr_row *row)
 {
     xr_alias prompt = { "prompt", r->data->prompt_key };
     xr_str_clear(&r->text);
     xray_status status = xr_template_fill(&r->prompt_template, prompt, json,
                                           r->where, r->err, &r->text);
     if (status == XRAY_OK)
-        status = keep(r, &r->text, &row->prompt);
-    return status == XRAY_OK ? encode(r, &r->text, r->data->special_tokens != 0)
-                             : status;
+        status = keep_text(r, &r->text, &row->prompt);
+    return status == XRAY_OK
+               ? append_tokens(r, &r->text, r->data->special_tokens != 0)
+               : status;
 }
 
-/* A template writes BOS and the like itself. */
-static xray_status chat_prompt(xr_reader *r, const cJSON *json,
-                               const cJSON *messages, xr_row *row)
+/* A chat template writes BOS and similar tokens itself. */
+static xray_status read_chat_prompt(xr_reader *r, const cJSON *json,
+                                    const cJSON *messages, xr_row *row)
 {
     xray_status status = xr_reader_render(r, json, messages,
                                           r->data->add_generation_prompt != 0);
     if (status == XRAY_OK)
-        status = keep(r, &r->chat.text, &row->prompt);
-    return status == XRAY_OK ? encode(r, &r->chat.text, 0) : status;
+        status = keep_text(r, &r->chat.text, &row->prompt);
+    return status == XRAY_OK ? append_tokens(r, &r->chat.text, 0) : status;
 }
 
 static xray_status read_prompt(xr_reader *r, const cJSON *json, xr_row *row)
@@ -184,8 +190,8 @@ static xray_status read_prompt(xr_reader *r, const cJSON *json, xr_row *row)
     cJSON *messages = NULL;
     xray_status status = xr_reader_messages(r, json, &messages);
     if (status == XRAY_OK)
-        status = messages ? chat_prompt(r, json, messages, row)
-                          : plain_prompt(r, json, row);
+        status = messages ? read_chat_prompt(r, json, messages, row)
+                          : read_plain_prompt(r, json, row);
     cJSON_Delete(messages);
     if (status == XRAY_OK && !r->ids.count)
         status = xr_fail(r->err, XRAY_E_CONFIG, "%s: the prompt has no tokens",
@@ -203,7 +209,7 @@ static xray_status read_response(xr_reader *r, const cJSON *json)
     xray_status status = xr_template_fill(&r->response_template, answer, json,
                                           r->where, r->err, &r->text);
     if (status == XRAY_OK)
-        status = encode(r, &r->text, 0);
+        status = append_tokens(r, &r->text, 0);
     if (status != XRAY_OK)
         return status;
     if (r->ids.count == r->ids.cap) {

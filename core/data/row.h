@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One data row: from its JSON to prompt, tokens and loss mask.
+ * Declares the reader that turns the JSON of one data row into prompt, tokens
+ * and loss mask.
  */
 #ifndef XR_DATA_ROW_H
 #define XR_DATA_ROW_H
@@ -12,24 +13,24 @@
 #include "core/data/data.h"
 #include "core/data/template.h"
 
-/* What reading rows needs; buffers are used row after row. */
+/* The state of reading rows; its buffers are reused from row to row. */
 typedef struct xr_reader {
     const xr_data_section *data;
     const xr_data_want *want;
     xr_err *err;
     xr_template prompt_template;
     xr_template response_template;
-    cJSON *kwargs; /* of the chat template, or NULL */
+    cJSON *kwargs; /* variables of the chat template, or NULL */
     int64_t today; /* [data] chat_date */
     xr_arena *arena;
-    char where[XR_PATH_CAP + 32]; /* "file:line" of the row in hand */
+    char where[XR_PATH_CAP + 32]; /* "file:line" of the current row */
     xr_str text;
-    xm_chat_text chat; /* a rendered conversation */
+    xm_chat_text chat; /* the rendered conversation */
     xm_ids ids;
     xm_token_spans spans;
-    uint8_t *mask; /* [mask_cap] of the row in hand */
+    uint8_t *mask; /* [mask_cap] mask of the current row */
     size_t mask_cap;
-    int masked; /* the row in hand has a mask */
+    int masked; /* 1: the current row has a mask */
 } xr_reader;
 
 xray_status xr_reader_open(xr_reader *r);
@@ -39,26 +40,26 @@ static inline xray_status xr_reader_no_memory(const xr_reader *r)
     return xr_fail(r->err, XRAY_E_NOMEM, "%s: out of memory", r->where);
 }
 
-/* Reads prompt and tokens into r->ids, row->prompt and row->prompt_count; SFT:
- * the response too, or a whole conversation with its mask. */
+/* Reads prompt and tokens into r->ids, row->prompt and row->prompt_count; for
+ * SFT also the response, or a complete conversation with its mask. */
 xray_status xr_reader_tokens(xr_reader *r, const cJSON *json, xr_row *row);
-/* row->ground_truth. */
+/* Reads row->ground_truth. */
 xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row);
-/* A member as text in the arena. */
+/* Copies a member as text to the arena. */
 xray_status xr_reader_value(xr_reader *r, const cJSON *value, const char *key,
                             const char **out);
 
 /* ---- conversations: conversation.c -------------------------------------- */
 
-/* The messages a prompt goes through the chat template with, or NULL: it is
- * plain text. cJSON_Delete releases them. */
+/* Returns the messages for the chat template, or NULL if the prompt is plain
+ * text. cJSON_Delete releases them. */
 xray_status xr_reader_messages(xr_reader *r, const cJSON *json, cJSON **out);
 /* Renders messages into r->chat. */
 xray_status xr_reader_render(xr_reader *r, const cJSON *json,
                              const cJSON *messages, int add_generation_prompt);
-/* Ids of a conversation and the mask of what the assistant says in it: the
- * template's generation blocks, or what each assistant message adds to the text
- * before it, up to its EOS. */
+/* Tokenizes a conversation and masks the assistant's text in it: the template's
+ * generation blocks, or the text that each assistant message adds to the
+ * messages before it, up to its EOS. */
 xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
                                    const cJSON *messages, xr_row *row);
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Orders the rows of a data set: shuffled per epoch, in file order, or by
+ * weighted shares of files.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +11,9 @@
 #include "core/base/str.h"
 #include "core/data/data.h"
 
-/* Draws of each part by largest remainder, so that they add up to `count`. */
-static void share_out(xr_sampler *s)
+/* Distributes an epoch's positions to the parts by largest remainder, so that
+ * they add up to `count`. */
+static void distribute_positions(xr_sampler *s)
 {
     double sum = 0;
     uint64_t given = 0;
@@ -33,7 +38,7 @@ static void share_out(xr_sampler *s)
     }
 }
 
-static xray_status take_memory(xr_sampler *s, xr_err *err)
+static xray_status allocate_orders(xr_sampler *s, xr_err *err)
 {
     uint64_t largest = 1;
     for (uint32_t i = 0; i < s->part_count; i++)
@@ -67,9 +72,9 @@ xray_status xr_sampler_init(xr_sampler *sampler, const xr_share *parts,
     if (!sampler->parts)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     memcpy(sampler->parts, parts, part_count * sizeof *parts);
-    xray_status status = take_memory(sampler, err);
+    xray_status status = allocate_orders(sampler, err);
     if (status == XRAY_OK)
-        share_out(sampler);
+        distribute_positions(sampler);
     return status;
 }
 
@@ -84,7 +89,7 @@ void xr_sampler_free(xr_sampler *sampler)
     *sampler = (xr_sampler){ 0 };
 }
 
-/* Fisher and Yates; draw i is keyed by (key, i). */
+/* Shuffles after Fisher and Yates; random draw i is keyed by (key, i). */
 static void shuffle_with(uint64_t key, uint32_t *items, uint64_t count)
 {
     for (uint64_t i = count - 1; i > 0; i--) {
@@ -97,8 +102,9 @@ static void shuffle_with(uint64_t key, uint32_t *items, uint64_t count)
     }
 }
 
-/* A part's rows in the order of its pass number `pass`. A part that is drawn
- * whole each epoch keeps its order: the epoch's shuffle is enough. */
+/* Builds a part's rows in the order of its pass `pass`. A part that is visited
+ * exactly once per epoch keeps its order, because the epoch's shuffle is
+ * enough. */
 static void build_pass(xr_sampler *s, uint32_t part, uint64_t pass)
 {
     const xr_share *p = &s->parts[part];
@@ -110,8 +116,8 @@ static void build_pass(xr_sampler *s, uint32_t part, uint64_t pass)
     shuffle_with(key, s->pass, p->count);
 }
 
-/* The epoch's draws of a part, into `out`. */
-static void pick(xr_sampler *s, uint32_t part, uint32_t *out)
+/* Writes a part's rows of the epoch to `out`. */
+static void pick_part_rows(xr_sampler *s, uint32_t part, uint32_t *out)
 {
     uint64_t count = s->parts[part].count;
     uint64_t first = s->epoch * s->picks[part];
@@ -123,10 +129,10 @@ static void pick(xr_sampler *s, uint32_t part, uint32_t *out)
     }
 }
 
-/* Parts take turns in the ratio of their draws: at each place comes the one
- * that lags its share most. `from` holds the parts' draws one after the other.
- */
-static void take_turns(xr_sampler *s, const uint32_t *from)
+/* Interleaves the parts in the ratio of their shares: each position goes to the
+ * part that lags its share most. `from` holds the parts' rows, one part after
+ * the other. */
+static void interleave_parts(xr_sampler *s, const uint32_t *from)
 {
     memset(s->taken, 0, s->part_count * sizeof *s->taken);
     for (uint64_t at = 0; at < s->count; at++) {
@@ -155,11 +161,11 @@ static void build_order(xr_sampler *s)
     uint64_t at = 0;
     for (uint32_t i = 0; i < s->part_count; i++) {
         if (s->picks[i])
-            pick(s, i, draws + at);
+            pick_part_rows(s, i, draws + at);
         at += s->picks[i];
     }
     if (turns)
-        take_turns(s, draws);
+        interleave_parts(s, draws);
     if (s->shuffle)
         shuffle_with(xray_mix64(xray_mix64(0, s->seed), s->epoch), s->order,
                      s->count);

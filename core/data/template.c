@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses template strings, fills them from data rows, and writes JSON members
+ * as text.
+ */
 #include "core/data/template.h"
 
 #include <math.h>
@@ -13,7 +17,7 @@ void xr_template_free(xr_template *template)
     *template = (xr_template){ NULL, 0 };
 }
 
-/* Ends the literal text gathered so far, or adds a key. */
+/* Adds a literal text or a key. */
 static xray_status add_piece(xr_template *template, const char *text,
                              size_t size, int key, xr_err *err)
 {
@@ -38,7 +42,7 @@ static xray_status parse_key(const char **at, const char *key, xr_template *out,
     size_t size = strcspn(start, "{}");
     if (start[size] != '}' || !size)
         return xr_fail_key(err, XRAY_E_CONFIG, "data", key,
-                           ": '{' without a key and '}' behind it (a literal "
+                           ": '{' is not followed by a key and '}' (a literal "
                            "brace is written '{{')");
     *at = start + size + 1;
     return add_piece(out, start, size, 1, err);
@@ -88,10 +92,10 @@ xray_status xr_template_parse(const char *text, const char *key, xr_err *err,
     return status;
 }
 
-static xray_status number_text(double value, const char *key, const char *where,
-                               xr_err *err, xr_str *out)
+static xray_status append_number(double value, const char *key,
+                                 const char *where, xr_err *err, xr_str *out)
 {
-    /* Beyond 2^53 the digits of the file are lost in a double. */
+    /* Beyond 2^53, a double loses digits of the file. */
     if (!(fabs(value) < 0x1p53))
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: '%s' is a number of more than 53 bits; write it as "
@@ -104,8 +108,8 @@ static xray_status number_text(double value, const char *key, const char *where,
     return XRAY_OK;
 }
 
-static xray_status messages_text(const cJSON *list, const char *key,
-                                 const char *where, xr_err *err, xr_str *out)
+static xray_status append_messages(const cJSON *list, const char *key,
+                                   const char *where, xr_err *err, xr_str *out)
 {
     const cJSON *message;
     int first = 1;
@@ -136,7 +140,7 @@ xray_status xr_value_text(const cJSON *value, const char *key,
         return XRAY_OK;
     }
     if (cJSON_IsNumber(value))
-        return number_text(value->valuedouble, key, where, err, out);
+        return append_number(value->valuedouble, key, where, err, out);
     if (cJSON_IsBool(value)) {
         xr_str_puts(out, cJSON_IsTrue(value) ? "true" : "false");
         return XRAY_OK;
@@ -145,14 +149,15 @@ xray_status xr_value_text(const cJSON *value, const char *key,
         return xr_fail(err, XRAY_E_CONFIG, "%s: '%s' is an empty list", where,
                        key);
     if (cJSON_IsArray(value))
-        return messages_text(value, key, where, err, out);
-    return xr_fail(err, XRAY_E_CONFIG,
-                   "%s: '%s' is an object; text, a number or a list of "
-                   "messages was expected",
-                   where, key);
+        return append_messages(value, key, where, err, out);
+    return xr_fail(
+        err, XRAY_E_CONFIG,
+        "%s: '%s' is an object; expected text, a number or a list of messages",
+        where, key);
 }
 
-/* A list of messages has its text in them. */
+/* True for values without text of their own: objects, and lists of anything but
+ * messages. */
 static int is_structure(const cJSON *value)
 {
     if (!value || !value->child)

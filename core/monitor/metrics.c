@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keeps the named metric values of a step in the order in which they were set.
+ */
 #include "core/monitor/metrics.h"
 
 #include <math.h>
@@ -11,16 +14,16 @@
 typedef struct metric {
     char *name;
     double value;
-    int set; /* in this step */
+    int set; /* 1: set in this step */
 } metric;
 
 struct xr_metrics {
-    xr_map *index; /* name -> place in items */
+    xr_map *index; /* name -> index in items */
     metric *items; /* in order of first use */
     size_t count;
     size_t cap;
-    /* Places of those set in this step, in the order in which they were: a
-     * line does not tell whether its run was resumed. */
+    /* Indices of the metrics set in this step, in that order: a line does not
+     * reveal whether its run was resumed. */
     size_t *set;
     size_t set_count;
     int failed;
@@ -58,7 +61,7 @@ void xr_metrics_clear(xr_metrics *metrics)
     metrics->set_count = 0;
 }
 
-static int grow(xr_metrics *m)
+static int reserve_item(xr_metrics *m)
 {
     if (m->count < m->cap)
         return 0;
@@ -75,9 +78,9 @@ static int grow(xr_metrics *m)
     return 0;
 }
 
-static int add_name(xr_metrics *m, const char *name, size_t *out_place)
+static int add_name(xr_metrics *m, const char *name, size_t *out_index)
 {
-    if (grow(m))
+    if (reserve_item(m))
         return -1;
     char *copy = xr_strdup(name);
     if (!copy)
@@ -87,24 +90,24 @@ static int add_name(xr_metrics *m, const char *name, size_t *out_place)
         return -1;
     }
     m->items[m->count] = (metric){ copy, 0.0, 0 };
-    *out_place = m->count++;
+    *out_index = m->count++;
     return 0;
 }
 
 void xr_metrics_put(xr_metrics *metrics, const char *name, double value)
 {
     uint64_t found;
-    size_t place;
+    size_t item;
     if (xr_map_get(metrics->index, name, strlen(name), &found)) {
-        place = (size_t)found;
-    } else if (add_name(metrics, name, &place)) {
+        item = (size_t)found;
+    } else if (add_name(metrics, name, &item)) {
         metrics->failed = 1;
         return;
     }
-    metrics->items[place].value = value;
-    if (!metrics->items[place].set)
-        metrics->set[metrics->set_count++] = place;
-    metrics->items[place].set = 1;
+    metrics->items[item].value = value;
+    if (!metrics->items[item].set)
+        metrics->set[metrics->set_count++] = item;
+    metrics->items[item].set = 1;
 }
 
 static void put_suffixed(xr_metrics *metrics, const char *name,
@@ -126,7 +129,7 @@ void xr_metrics_stats(xr_metrics *metrics, const char *name,
     for (size_t i = 0; i < count; i++) {
         double v = values[i];
         sum += v;
-        /* A NaN must show, not vanish in comparisons. */
+        /* A NaN must be visible instead of vanishing in comparisons. */
         most = v > most || isnan(v) ? v : most;
         least = v < least || isnan(v) ? v : least;
     }
@@ -153,11 +156,11 @@ double xr_metrics_value(const xr_metrics *metrics, size_t i)
 
 double xr_metrics_get(const xr_metrics *metrics, const char *name)
 {
-    uint64_t place;
-    if (!xr_map_get(metrics->index, name, strlen(name), &place) ||
-        !metrics->items[place].set)
+    uint64_t item;
+    if (!xr_map_get(metrics->index, name, strlen(name), &item) ||
+        !metrics->items[item].set)
         return (double)NAN;
-    return metrics->items[place].value;
+    return metrics->items[item].value;
 }
 
 int xr_metrics_failed(const xr_metrics *metrics)

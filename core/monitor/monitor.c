@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes a step's metrics to the progress line and to metrics.jsonl, and cuts
+ * that file back for a resumed run.
+ */
 #include "core/monitor/monitor.h"
 
 #include <errno.h>
@@ -21,14 +25,14 @@ static const double PLAIN_INTERVAL = 1.0;
 struct xr_monitor {
     int file; /* -1: none */
     char *path;
-    off_t size; /* of whole lines */
+    off_t size; /* bytes of complete lines */
     xr_metrics_mark lines;
     int console;
     int terminal;
-    int shown; /* a progress line stands on the terminal */
+    int shown; /* 1: a progress line is on the terminal */
     const char *const *watch;
     double started;
-    double printed; /* when the last progress line came, 0: never */
+    double printed; /* time of the last progress line; 0: none yet */
     uint64_t first_step;
     int stepped;
     xr_str line;
@@ -37,12 +41,12 @@ struct xr_monitor {
 
 /* ---- the file ----------------------------------------------------------- */
 
-/* The step of a line, -1 if it is not one of ours. */
-static int64_t line_step(const char *line, const char *end)
+/* Returns the step of a line; -1 if it is not a line of metrics. */
+static int64_t parse_line_step(const char *line, const char *end)
 {
-    const char *const head = "{\"step\":";
-    size_t size = strlen(head);
-    if ((size_t)(end - line) <= size || memcmp(line, head, size) != 0)
+    const char *const prefix = "{\"step\":";
+    size_t size = strlen(prefix);
+    if ((size_t)(end - line) <= size || memcmp(line, prefix, size) != 0)
         return -1;
     char digits[24];
     size_t n = 0;
@@ -59,15 +63,16 @@ static int64_t line_step(const char *line, const char *end)
     return step;
 }
 
-static void add_line(xr_metrics_mark *mark, const char *line, size_t size)
+static void hash_line(xr_metrics_mark *mark, const char *line, size_t size)
 {
     mark->hash = xr_hash64(line, size, mark->hash);
     mark->count++;
 }
 
-/* Bytes to keep: whole lines up to `keep_step` (negative: all). */
-static xray_status kept_size(const char *path, int64_t keep_step, xr_err *err,
-                             off_t *out, xr_metrics_mark *mark)
+/* Computes the bytes to keep: complete lines up to `keep_step` (negative:
+ * all). */
+static xray_status measure_kept(const char *path, int64_t keep_step,
+                                xr_err *err, off_t *out, xr_metrics_mark *mark)
 {
     xr_map_file map;
     xray_status status = xr_file_map(path, err, &map);
@@ -80,17 +85,17 @@ static xray_status kept_size(const char *path, int64_t keep_step, xr_err *err,
         const char *end = memchr(line, '\n', map.size - kept);
         if (!end)
             break; /* torn by a kill */
-        int64_t step = line_step(line, end);
+        int64_t step = parse_line_step(line, end);
         if (step < 0) {
-            status = xr_fail(err, XRAY_E_CONFIG,
-                             "%s:%llu: not a line of metrics; the file is left "
-                             "alone",
-                             path, (unsigned long long)mark->count + 1);
+            status = xr_fail(
+                err, XRAY_E_CONFIG,
+                "%s:%llu: not a line of metrics; the file is left unchanged",
+                path, (unsigned long long)mark->count + 1);
             break;
         }
         if (keep_step >= 0 && step > keep_step)
             break;
-        add_line(mark, line, (size_t)(end + 1 - line));
+        hash_line(mark, line, (size_t)(end + 1 - line));
         kept = (size_t)(end + 1 - text);
     }
     xr_file_unmap(&map);
@@ -98,16 +103,16 @@ static xray_status kept_size(const char *path, int64_t keep_step, xr_err *err,
     return status;
 }
 
-/* The first line, from 1, whose step does not come after that of the line
- * before; 0 if there is none. `out_steps`: of both. */
-static uint64_t out_of_order(const char *text, size_t size, uint64_t lines,
-                             int64_t *out_steps)
+/* Returns the number of the first line, from 1, whose step does not follow the
+ * previous line's; 0 if there is none. `out_steps` receives both steps. */
+static uint64_t find_out_of_order(const char *text, size_t size, uint64_t lines,
+                                  int64_t *out_steps)
 {
     out_steps[1] = -1;
     for (uint64_t number = 1; number <= lines; number++) {
         const char *end = memchr(text, '\n', size);
         out_steps[0] = out_steps[1];
-        out_steps[1] = end ? line_step(text, end) : -1;
+        out_steps[1] = end ? parse_line_step(text, end) : -1;
         if (out_steps[1] <= out_steps[0])
             return number;
         size -= (size_t)(end + 1 - text);
@@ -116,7 +121,8 @@ static uint64_t out_of_order(const char *text, size_t size, uint64_t lines,
     return 0;
 }
 
-/* The bytes of the marked lines, or why they are not those of the file. */
+/* Computes the bytes of the marked lines; an error if the file's lines differ
+ * from the mark. */
 static xray_status compare_lines(const char *path, const xr_map_file *map,
                                  const xr_metrics_mark *mark, size_t *out_size,
                                  xr_err *err)
@@ -130,27 +136,27 @@ static xray_status compare_lines(const char *path, const xr_map_file *map,
         if (!end)
             break;
         size_t size = (size_t)(end + 1 - (text + at));
-        add_line(&found, text + at, size);
+        hash_line(&found, text + at, size);
         at += size;
     }
     *out_size = at;
     if (found.count < mark->count)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s has %llu whole lines, the checkpoint was written "
-                       "with %llu",
+                       "%s has %llu complete lines, but the checkpoint was "
+                       "written with %llu",
                        path, (unsigned long long)found.count,
                        (unsigned long long)mark->count);
     if (found.hash == mark->hash)
         return XRAY_OK;
-    uint64_t wrong = out_of_order(text, at, mark->count, steps);
+    uint64_t wrong = find_out_of_order(text, at, mark->count, steps);
     if (wrong && steps[1] >= 0)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s:%llu: step %lld stands behind step %lld; the file "
-                       "was changed since the checkpoint was written",
+                       "%s:%llu: step %lld follows step %lld; the file was "
+                       "changed after the checkpoint was written",
                        path, (unsigned long long)wrong, (long long)steps[1],
                        (long long)steps[0]);
     return xr_fail(err, XRAY_E_CONFIG,
-                   "%s: the first %llu lines are not those that the "
+                   "%s: the first %llu lines differ from those that the "
                    "checkpoint was written with",
                    path, (unsigned long long)mark->count);
 }
@@ -161,12 +167,11 @@ xray_status xr_metrics_cut(const char *path, const xr_metrics_mark *mark,
     xr_map_file map;
     size_t size = 0;
     if (!xr_path_exists(path))
-        return mark->count
-                   ? xr_fail(err, XRAY_E_CONFIG,
-                             "%s is missing, the checkpoint was written with "
-                             "%llu lines in it",
-                             path, (unsigned long long)mark->count)
-                   : XRAY_OK;
+        return mark->count ? xr_fail(err, XRAY_E_CONFIG,
+                                     "%s is missing, but the checkpoint was "
+                                     "written with %llu lines in it",
+                                     path, (unsigned long long)mark->count)
+                           : XRAY_OK;
     xray_status status = xr_file_map(path, err, &map);
     if (status != XRAY_OK)
         return status;
@@ -179,8 +184,8 @@ xray_status xr_metrics_cut(const char *path, const xr_metrics_mark *mark,
     return status;
 }
 
-static xray_status open_file(xr_monitor *m, const char *path, int64_t keep_step,
-                             xr_err *err)
+static xray_status open_metrics_file(xr_monitor *m, const char *path,
+                                     int64_t keep_step, xr_err *err)
 {
     m->path = xr_strdup(path);
     if (!m->path)
@@ -192,24 +197,26 @@ static xray_status open_file(xr_monitor *m, const char *path, int64_t keep_step,
     struct stat info;
     if (fstat(m->file, &info) == 0 && info.st_size == 0)
         return XRAY_OK;
-    xray_status status = kept_size(path, keep_step, err, &m->size, &m->lines);
+    xray_status status =
+        measure_kept(path, keep_step, err, &m->size, &m->lines);
     if (status == XRAY_OK && ftruncate(m->file, m->size))
         status =
             xr_fail(err, XRAY_E_IO, "%s: %s", path, XR_SYSTEM_ERROR(errno));
     return status;
 }
 
-/* After an error the file ends with its last whole line and stays so. */
-static xray_status give_up(xr_monitor *m, int code, xr_err *err)
+/* After an error, the file ends with its last complete line and is not written
+ * any more. */
+static xray_status stop_writing(xr_monitor *m, int code, xr_err *err)
 {
     int cut = ftruncate(m->file, m->size);
     (void)close(m->file);
     m->file = -1;
     return xr_fail(err, XRAY_E_IO, "%s: %s%s", m->path, XR_SYSTEM_ERROR(code),
-                   cut ? " (a broken last line stays behind)" : "");
+                   cut ? " (an incomplete last line remains)" : "");
 }
 
-static xray_status write_line(xr_monitor *m, xr_err *err)
+static xray_status write_metrics_line(xr_monitor *m, xr_err *err)
 {
     const char *at = m->line.data;
     size_t left = m->line.size;
@@ -218,17 +225,17 @@ static xray_status write_line(xr_monitor *m, xr_err *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return give_up(m, n < 0 ? errno : ENOSPC, err);
+            return stop_writing(m, n < 0 ? errno : ENOSPC, err);
         at += n;
         left -= (size_t)n;
     }
     m->size += (off_t)m->line.size;
-    add_line(&m->lines, m->line.data, m->line.size);
+    hash_line(&m->lines, m->line.data, m->line.size);
     return XRAY_OK;
 }
 
-static xray_status step_to_file(xr_monitor *m, uint64_t step,
-                                const xr_metrics *metrics, xr_err *err)
+static xray_status write_step(xr_monitor *m, uint64_t step,
+                              const xr_metrics *metrics, xr_err *err)
 {
     xr_str *line = &m->line;
     xr_str_clear(line);
@@ -243,12 +250,13 @@ static xray_status step_to_file(xr_monitor *m, uint64_t step,
     xr_str_puts(line, "}\n");
     if (line->failed || xr_metrics_failed(metrics))
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", m->path);
-    return write_line(m, err);
+    return write_metrics_line(m, err);
 }
 
 /* ---- the progress line -------------------------------------------------- */
 
-static void put_eta(xr_monitor *m, uint64_t step, uint64_t total, xr_str *out)
+static void append_eta(xr_monitor *m, uint64_t step, uint64_t total,
+                       xr_str *out)
 {
     if (total <= step || step < m->first_step)
         return;
@@ -257,15 +265,16 @@ static void put_eta(xr_monitor *m, uint64_t step, uint64_t total, xr_str *out)
         (xr_now() - m->started) / done * (double)(total - step) + 0.5;
     if (!(seconds < 1e8))
         return;
-    unsigned long whole = (unsigned long)seconds;
-    if (whole >= 3600)
-        xr_str_printf(out, "  eta %lu:%02lu:%02lu", whole / 3600,
-                      whole / 60 % 60, whole % 60);
+    unsigned long total_seconds = (unsigned long)seconds;
+    if (total_seconds >= 3600)
+        xr_str_printf(out, "  eta %lu:%02lu:%02lu", total_seconds / 3600,
+                      total_seconds / 60 % 60, total_seconds % 60);
     else
-        xr_str_printf(out, "  eta %lu:%02lu", whole / 60, whole % 60);
+        xr_str_printf(out, "  eta %lu:%02lu", total_seconds / 60,
+                      total_seconds % 60);
 }
 
-static void put_step(uint64_t step, uint64_t total, xr_str *out)
+static void append_step(uint64_t step, uint64_t total, xr_str *out)
 {
     xr_str_printf(out, "step %llu", (unsigned long long)step);
     if (total)
@@ -277,13 +286,13 @@ static void format_progress(xr_monitor *m, uint64_t step, uint64_t total,
 {
     xr_str *out = &m->progress;
     xr_str_clear(out);
-    put_step(step, total, out);
+    append_step(step, total, out);
     for (const char *const *name = m->watch; name && *name; name++) {
         double value = xr_metrics_get(metrics, *name);
         if (!isnan(value))
             xr_str_printf(out, "  %s %.4g", *name, value);
     }
-    put_eta(m, step, total, out);
+    append_eta(m, step, total, out);
 }
 
 static void show_progress(xr_monitor *m, int last)
@@ -313,7 +322,8 @@ xray_status xr_monitor_open(const char *jsonl, int64_t keep_step, int console,
     m->terminal = console && isatty(STDERR_FILENO);
     m->watch = watch;
     m->started = xr_now();
-    xray_status status = jsonl ? open_file(m, jsonl, keep_step, err) : XRAY_OK;
+    xray_status status =
+        jsonl ? open_metrics_file(m, jsonl, keep_step, err) : XRAY_OK;
     if (status != XRAY_OK) {
         xr_monitor_close(m);
         return status;
@@ -349,7 +359,7 @@ xray_status xr_monitor_step(xr_monitor *monitor, uint64_t step, uint64_t total,
     }
     if (monitor->file < 0)
         return XRAY_OK;
-    return step_to_file(monitor, step, metrics, err);
+    return write_step(monitor, step, metrics, err);
 }
 
 xray_status xr_monitor_mark(xr_monitor *monitor, xr_metrics_mark *out,
@@ -357,7 +367,7 @@ xray_status xr_monitor_mark(xr_monitor *monitor, xr_metrics_mark *out,
 {
     *out = monitor->lines;
     if (monitor->file < 0 || fsync(monitor->file) == 0 || errno == EINVAL ||
-        errno == EROFS) /* of what is no regular file */
+        errno == EROFS) /* not a regular file */
         return XRAY_OK;
     return xr_fail(err, XRAY_E_IO, "%s: %s", monitor->path,
                    XR_SYSTEM_ERROR(errno));
@@ -369,7 +379,7 @@ void xr_monitor_validation(xr_monitor *monitor, uint64_t step, uint64_t total,
     xr_str line = { 0 };
     if (!monitor->console || isnan(score))
         return;
-    put_step(step, total, &line);
+    append_step(step, total, &line);
     xr_str_printf(&line, "  validation %.4f", score);
     xr_monitor_say(monitor, xr_str_text(&line));
     xr_str_free(&line);

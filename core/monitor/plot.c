@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plots values as text with axis labels.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/monitor/monitor.h"
 
-/* Mean of the values that fall into a column, NaN if none does. */
+/* Returns the mean of the values that fall into a column; NaN if none does. */
 static double column_mean(const double *values, size_t count, size_t column,
                           size_t columns)
 {
@@ -32,16 +35,16 @@ static void find_range(const double *means, size_t columns, double *out_low,
         high = means[i] > high ? means[i] : high;
     }
     if (low == high) { /* a flat line runs through the middle */
-        double room = low == 0.0 ? 1.0 : fabs(low) * 0.5;
-        low -= room;
-        high += room;
+        double margin = low == 0.0 ? 1.0 : fabs(low) * 0.5;
+        low -= margin;
+        high += margin;
     }
     *out_low = low;
     *out_high = high;
 }
 
-static void put_rows(const double *means, size_t columns, unsigned height,
-                     xr_str *out)
+static void append_plot_rows(const double *means, size_t columns,
+                             unsigned height, xr_str *out)
 {
     double low;
     double high;
@@ -55,21 +58,23 @@ static void put_rows(const double *means, size_t columns, unsigned height,
             xr_str_puts(out, "           |");
         size_t end = out->size;
         for (size_t c = 0; c < columns; c++) {
-            double place = (means[c] - low) / (high - low) * (height - 1);
-            int hit = isfinite(place) && (unsigned)lround(place) == level;
+            double height_of_mean =
+                (means[c] - low) / (high - low) * (height - 1);
+            int hit = isfinite(height_of_mean) &&
+                      (unsigned)lround(height_of_mean) == level;
             xr_str_append(out, hit ? "*" : " ", 1);
             end = hit ? out->size : end;
         }
         if (!out->failed) {
-            out->size = end; /* no blanks at a line's end */
+            out->size = end; /* lines do not end with blanks */
             out->data[end] = '\0';
         }
         xr_str_append(out, "\n", 1);
     }
 }
 
-/* The numbers of the first and the last value, under their columns. */
-static void put_last(size_t count, size_t columns, xr_str *out)
+/* Appends the indices of the first and the last value under their columns. */
+static void append_axis_labels(size_t count, size_t columns, xr_str *out)
 {
     char last[24];
     int digits = snprintf(last, sizeof last, "%zu", count);
@@ -99,10 +104,10 @@ void xr_plot(const double *values, size_t count, unsigned width,
     }
     for (size_t c = 0; c < columns; c++)
         means[c] = column_mean(values, count, c, columns);
-    put_rows(means, columns, height, out);
+    append_plot_rows(means, columns, height, out);
     free(means);
     xr_str_puts(out, "           +");
     for (size_t c = 0; c < columns; c++)
         xr_str_append(out, "-", 1);
-    put_last(count, columns, out);
+    append_axis_labels(count, columns, out);
 }

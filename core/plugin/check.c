@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a plugin must have before anything of it is called.
+ * Checks that a plugin's descriptor, components and options are complete before
+ * any of its callbacks is called.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -132,8 +133,9 @@ static const struct interface *find_interface(const char *id)
     return NULL;
 }
 
-/* True if the author's table is long enough for the callback and sets it. */
-static int is_set(const void *ops, size_t offset)
+/* True if the author's table is long enough to hold the callback and sets
+ * it. */
+static int has_callback(const void *ops, size_t offset)
 {
     xray_header header;
     void (*fn)(void) = NULL;
@@ -144,7 +146,7 @@ static int is_set(const void *ops, size_t offset)
     return fn != NULL;
 }
 
-static int is_name(const char *text)
+static int is_valid_name(const char *text)
 {
     if (!text || !*text)
         return 0;
@@ -157,7 +159,7 @@ static int is_name(const char *text)
 
 /* ---- options ------------------------------------------------------------ */
 
-static uint64_t size_of(uint32_t type)
+static uint64_t get_field_size(uint32_t type)
 {
     switch (type) {
     case XRAY_OPT_BOOL:
@@ -169,11 +171,12 @@ static uint64_t size_of(uint32_t type)
     }
 }
 
-/* What is wrong with an option, or NULL. */
-static const char *option_fault(const xray_component *c, const xray_option *o)
+/* Describes the fault of an option; NULL if it has none. */
+static const char *find_option_fault(const xray_component *c,
+                                     const xray_option *o)
 {
     uint64_t config_size = c->config_size;
-    if (!is_name(o->name))
+    if (!is_valid_name(o->name))
         return "its name is not made of a-z, 0-9, '_' and '-'";
     if (o->type < XRAY_OPT_BOOL || o->type > XRAY_OPT_LIST)
         return "its type is not known";
@@ -183,7 +186,8 @@ static const char *option_fault(const xray_component *c, const xray_option *o)
         return "it has no preset and is not required";
     if (o->type == XRAY_OPT_CHOICE && !o->choices)
         return "it has no choices";
-    if (o->offset > config_size || size_of(o->type) > config_size - o->offset)
+    if (o->offset > config_size ||
+        get_field_size(o->type) > config_size - o->offset)
         return "its field is outside of the config struct";
     if (o->flags & XRAY_OPT_DEEPSPEED &&
         (o->type != XRAY_OPT_PATH || strcmp(c->iface, XRAY_IFACE_TRAIN) != 0))
@@ -191,7 +195,7 @@ static const char *option_fault(const xray_component *c, const xray_option *o)
     return NULL;
 }
 
-/* Decodes presets only: a preset its own table refuses is found here. */
+/* Decodes only the presets, to find those that their own table refuses. */
 static xray_status check_presets(const xray_component *c, const char *from,
                                  xr_err *err)
 {
@@ -215,14 +219,14 @@ static xray_status check_presets(const xray_component *c, const char *from,
     return status;
 }
 
-static const xray_option *option_at(const xray_component *c, uint32_t i)
+static const xray_option *get_option(const xray_component *c, uint32_t i)
 {
     const unsigned char *base = (const unsigned char *)c->options;
     return (const xray_option *)(const void *)(base +
                                                (size_t)i * c->option_stride);
 }
 
-/* More of either is no count but what lay in memory. */
+/* A larger number is not a count, but arbitrary memory. */
 #define OPTIONS_MOST 4096u
 #define CONFIG_MOST (1u << 20)
 #define COMPONENTS_MOST 1024u
@@ -232,8 +236,8 @@ static xray_status check_options(const xray_component *c, const char *from,
 {
     if (c->option_count > OPTIONS_MOST || c->config_size > CONFIG_MOST)
         return xr_fail(err, XRAY_E_ABI,
-                       "%s: '%s' has %u options in a struct of %llu bytes, at "
-                       "most %u in %u are taken",
+                       "%s: '%s' has %u options in a struct of %llu bytes, but "
+                       "at most %u in %u are allowed",
                        from, c->name, c->option_count,
                        (unsigned long long)c->config_size, OPTIONS_MOST,
                        CONFIG_MOST);
@@ -241,18 +245,18 @@ static xray_status check_options(const xray_component *c, const char *from,
         return XRAY_OK;
     if (!c->options || c->option_stride < sizeof(xray_option) ||
         c->option_stride % 8 != 0)
-        return xr_fail(err, XRAY_E_ABI,
-                       "%s: '%s' has %u options of %u bytes, %zu are expected",
-                       from, c->name, c->option_count, c->option_stride,
-                       sizeof(xray_option));
+        return xr_fail(
+            err, XRAY_E_ABI,
+            "%s: '%s' has %u options of %u bytes; expected %zu bytes", from,
+            c->name, c->option_count, c->option_stride, sizeof(xray_option));
     for (uint32_t i = 0; i < c->option_count; i++) {
-        const xray_option *o = option_at(c, i);
-        const char *fault = option_fault(c, o);
+        const xray_option *o = get_option(c, i);
+        const char *fault = find_option_fault(c, o);
         if (fault)
             return xr_fail(err, XRAY_E_ABI, "%s: option %u (%s) of '%s': %s",
                            from, i, o->name ? o->name : "", c->name, fault);
         for (uint32_t j = 0; j < i; j++) {
-            const xray_option *before = option_at(c, j);
+            const xray_option *before = get_option(c, j);
             if (strcmp(before->name, o->name) == 0)
                 return xr_fail(err, XRAY_E_ABI,
                                "%s: '%s' has two options named %s", from,
@@ -269,7 +273,7 @@ static xray_status check_options(const xray_component *c, const char *from,
 
 /* ---- components --------------------------------------------------------- */
 
-/* A header that was left out reads as zeros or as what comes first instead. */
+/* A missing header reads as zeros or as the member that comes first instead. */
 static xray_status check_header(const void *thing, const char *what,
                                 const char *type, const char *from, xr_err *err)
 {
@@ -278,8 +282,8 @@ static xray_status check_header(const void *thing, const char *what,
     if (header.size >= sizeof(header) && header.abi == XRAY_ABI)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_ABI,
-                   "%s: the header of %s says %u bytes of ABI %u.%u, this is "
-                   "%u.%u: fill it with XRAY_HEADER(%s)",
+                   "%s: the header of %s has %u bytes and ABI %u.%u, but this "
+                   "is %u.%u: fill it with XRAY_HEADER(%s)",
                    from, what, header.size, header.abi >> 16,
                    header.abi & 0xffffu, XRAY_ABI_MAJOR, XRAY_ABI_MINOR, type);
 }
@@ -289,14 +293,14 @@ static xray_status check_callbacks(const xray_component *c,
                                    const char *from, xr_err *err)
 {
     for (const callback *need = interface->needs; need->name; need++)
-        if (!is_set(c->ops, need->offset))
+        if (!has_callback(c->ops, need->offset))
             return xr_fail(err, XRAY_E_ABI,
                            "%s: '%s' lacks %s, which %s requires", from,
                            c->name, need->name, c->iface);
-    /* State that is saved and never loaded would be lost in silence. */
+    /* State that is saved but never loaded would be lost silently. */
     if (strcmp(c->iface, XRAY_IFACE_ALGO) == 0 &&
-        is_set(c->ops, offsetof(xray_algo_ops, save)) !=
-            is_set(c->ops, offsetof(xray_algo_ops, load)))
+        has_callback(c->ops, offsetof(xray_algo_ops, save)) !=
+            has_callback(c->ops, offsetof(xray_algo_ops, load)))
         return xr_fail(err, XRAY_E_ABI,
                        "%s: '%s' has only one of save and load", from, c->name);
     return XRAY_OK;
@@ -338,7 +342,7 @@ static xray_status check_component(const xray_component *c, uint32_t number,
                        "%s: a component lacks interface, summary or "
                        "callbacks",
                        from);
-    if (!is_name(c->name))
+    if (!is_valid_name(c->name))
         return xr_fail(err, XRAY_E_ABI,
                        "%s: the component's name '%s' is not made of a-z, "
                        "0-9, '_' and '-'",
@@ -353,16 +357,16 @@ xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
     if (!plugin->header.size)
         return check_header(plugin, "its descriptor", "xray_plugin", from, err);
     if (!XRAY_REACHES(xray_plugin, plugin, components))
-        return xr_fail(err, XRAY_E_ABI,
-                       "%s: its descriptor has %u bytes, at least %zu are "
-                       "needed",
-                       from, plugin->header.size, sizeof(*plugin));
+        return xr_fail(
+            err, XRAY_E_ABI,
+            "%s: its descriptor has %u bytes, but needs at least %zu", from,
+            plugin->header.size, sizeof(*plugin));
     if (plugin->header.abi != XRAY_ABI || plugin->abi_needed > XRAY_ABI) {
         uint32_t abi = plugin->header.abi != XRAY_ABI ? plugin->header.abi
                                                       : plugin->abi_needed;
         return xr_fail(
-            err, XRAY_E_ABI, "%s: needs xray ABI %u.%u, this is %u.%u", from,
-            abi >> 16, abi & 0xffffu, XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
+            err, XRAY_E_ABI, "%s: needs xray ABI %u.%u, but this is %u.%u",
+            from, abi >> 16, abi & 0xffffu, XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
     }
     if (!plugin->name || !plugin->version || !plugin->license ||
         !plugin->vendor)
@@ -374,8 +378,8 @@ xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
         return xr_fail(err, XRAY_E_ABI, "%s: provides nothing", from);
     if (plugin->component_count > COMPONENTS_MOST)
         return xr_fail(err, XRAY_E_ABI,
-                       "%s: has %u components, at most %u are taken", from,
-                       plugin->component_count, COMPONENTS_MOST);
+                       "%s: has %u components, but at most %u are allowed",
+                       from, plugin->component_count, COMPONENTS_MOST);
     for (uint32_t i = 0; i < plugin->component_count; i++) {
         xray_status status =
             check_component(plugin->components[i], i, from, err);

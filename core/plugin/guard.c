@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keeps the stack of plugin calls in progress in static storage.
+ */
 #include "core/plugin/guard.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
-/* Calls nest at most twice (the loss inside of the backend). */
+/* Calls nest at most twice (the loss inside the backend). */
 #define DEEPEST 8u
 #define NS 1000000000
 
@@ -15,7 +18,7 @@ typedef struct frame {
     _Atomic int64_t deadline;
 } frame;
 
-/* A signal handler and the watchdog reach nothing but static storage. */
+/* A signal handler and the watchdog can only reach static storage. */
 static frame frames[DEEPEST];
 static atomic_uint depth;
 static _Atomic int64_t limit;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which plugin's code runs right now: what a crash, a hang or an exit is
- * blamed on. Kept by the thread that drives the run; read from anywhere, also
- * from a signal handler.
+ * Tracks which plugin's code is running, so that a crash, a hang or an exit can
+ * be attributed to it. The thread that drives the run records calls; they can
+ * be read from anywhere, also from a signal handler.
  */
 #ifndef XR_GUARD_H
 #define XR_GUARD_H
@@ -11,19 +11,23 @@
 
 #include <xray/abi.h>
 
-/* A call begins. `plugin` and `call` live until it is over. `timed`: it counts
- * as hung past the limit; for calls that set up, not for those that compute. */
+/* Records that a call begins. `plugin` and `call` must live until it ends.
+ * `timed`: the call counts as hung after the limit; for calls that set up, not
+ * for those that compute. */
 void xr_guard_enter(const char *plugin, const char *call, int timed);
-/* It is over. Hands `status` through, so that a call is one expression. */
+/* Records that the call ended. Returns `status`, so that a call is one
+ * expression. */
 xray_status xr_guard_leave(xray_status status);
 
-/* A call of a part (anything with an `instance`) that gives a status. */
+/* Calls a function of a part (anything with an `instance`) that returns a
+ * status. */
 #define XR_CALL(part, name, expression) \
     (xr_guard_enter((part)->instance, (name), 0), xr_guard_leave(expression))
 #define XR_CALL_TIMED(part, name, expression) \
     (xr_guard_enter((part)->instance, (name), 1), xr_guard_leave(expression))
 
-/* Nanoseconds a timed call may take; 0: no limit, as at the start. */
+/* Sets the nanoseconds that a timed call may take; 0, the initial value: no
+ * limit. */
 void xr_guard_limit(int64_t ns);
 int64_t xr_guard_limit_now(void);
 
@@ -35,7 +39,7 @@ typedef struct xr_guard_call {
 } xr_guard_call;
 /* 0 if no plugin's code is running. Async-signal-safe. */
 int xr_guard_now(xr_guard_call *out);
-/* Now, in the unit of deadline_ns. Async-signal-safe. */
+/* Returns the current time in the unit of deadline_ns. Async-signal-safe. */
 int64_t xr_guard_clock(void);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the host of a plugin instance: logging, and the reason of a failed
+ * call per thread.
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +11,8 @@
 #include "core/base/str.h"
 #include "core/plugin/plugin.h"
 
-/* Threads of one instance that fail at the same moment; a further one takes
- * over the oldest slot. */
+/* Threads of one instance that may fail at the same time; a further one
+ * replaces the oldest reason. */
 #define SLOTS 8u
 
 typedef struct reason {
@@ -21,13 +25,13 @@ struct xr_host {
     xray_host api;
     xr_log_sink sink;
     char *instance;
-    const char *section;  /* of its options */
-    pthread_mutex_t lock; /* guards what follows */
+    const char *section;  /* section of its options */
+    pthread_mutex_t lock; /* guards the members below */
     uint64_t clock;
     reason slots[SLOTS];
 };
 
-static reason *slot_of(xr_host *host, pthread_t thread)
+static reason *find_thread_slot(xr_host *host, pthread_t thread)
 {
     for (size_t i = 0; i < SLOTS; i++)
         if (host->slots[i].age && pthread_equal(host->slots[i].thread, thread))
@@ -35,7 +39,7 @@ static reason *slot_of(xr_host *host, pthread_t thread)
     return NULL;
 }
 
-static reason *oldest_slot(xr_host *host)
+static reason *find_oldest_slot(xr_host *host)
 {
     reason *oldest = &host->slots[0];
     for (size_t i = 1; i < SLOTS; i++)
@@ -52,17 +56,17 @@ static void host_log(const xray_host *api, uint32_t level, const char *text)
                          text ? text : "no text was given");
 }
 
-/* What is said on top of what was recorded is said of no place but its own. */
+/* A further reason is put before the recorded one and replaces its location. */
 static void record_reason(xr_host *host, const xr_err *said)
 {
     pthread_t self = pthread_self();
     (void)pthread_mutex_lock(&host->lock);
-    reason *slot = slot_of(host, self);
+    reason *slot = find_thread_slot(host, self);
     if (slot) {
         (void)xr_fail_in(&slot->err, 0, "%s", said->text);
         slot->err.location = said->location;
     } else {
-        slot = oldest_slot(host);
+        slot = find_oldest_slot(host);
         slot->thread = self;
         slot->err = *said;
     }
@@ -159,7 +163,7 @@ const char *xr_host_instance(const xr_host *host)
     return host->instance;
 }
 
-static const char *meaning(xray_status status)
+static const char *describe_status(xray_status status)
 {
     static const struct {
         xray_status status;
@@ -184,7 +188,8 @@ static const char *meaning(xray_status status)
     return "a status this xray does not know";
 }
 
-/* A key without a section is an option of the instance. */
+/* Moves a reason to *out. A key without a section is an option of the
+ * instance. */
 static void take_reason(const xr_host *host, reason *slot, xr_err *out)
 {
     xr_location *location = &slot->err.location;
@@ -202,12 +207,13 @@ xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
 {
     xr_err said;
     (void)pthread_mutex_lock(&host->lock);
-    reason *slot = slot_of(host, pthread_self());
+    reason *slot = find_thread_slot(host, pthread_self());
     if (slot)
         take_reason(host, slot, &said);
     else
         (void)xr_fail(&said, status, "%s: %s failed with status %d (%s)",
-                      host->instance, call, (int)status, meaning(status));
+                      host->instance, call, (int)status,
+                      describe_status(status));
     (void)pthread_mutex_unlock(&host->lock);
     if (err)
         *err = said;
@@ -218,7 +224,7 @@ int xr_host_append(xr_host *host, xr_err *err)
 {
     xr_err said = { "" };
     (void)pthread_mutex_lock(&host->lock);
-    reason *slot = slot_of(host, pthread_self());
+    reason *slot = find_thread_slot(host, pthread_self());
     int found = slot != NULL;
     if (slot)
         take_reason(host, slot, &said);

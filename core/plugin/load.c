@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loads a plugin's shared object, queries its descriptor, and compares it with
+ * the note.
+ */
 #define _GNU_SOURCE /* dladdr, dlinfo */
 #include <dlfcn.h>
 #include <link.h>
@@ -10,9 +14,9 @@
 #include "core/plugin/guard.h"
 #include "core/plugin/internal.h"
 
-/* dlsym also searches what the object depends on; only its own symbol counts,
- * else a library linked to a plugin would pass for one. */
-static void *own_symbol(void *object, const char *name)
+/* dlsym also searches the object's dependencies, but only its own symbol
+ * counts; otherwise a library linked to a plugin would pass for one. */
+static void *find_own_symbol(void *object, const char *name)
 {
     struct link_map *map = NULL;
     Dl_info info;
@@ -23,8 +27,8 @@ static void *own_symbol(void *object, const char *name)
     return (uintptr_t)info.dli_fbase == map->l_addr ? symbol : NULL;
 }
 
-static int provides(const xray_plugin *plugin, const char *iface, size_t size,
-                    const char *name, size_t name_size)
+static int has_component(const xray_plugin *plugin, const char *iface,
+                         size_t size, const char *name, size_t name_size)
 {
     for (uint32_t i = 0; i < plugin->component_count; i++) {
         const xray_component *c = plugin->components[i];
@@ -36,9 +40,9 @@ static int provides(const xray_plugin *plugin, const char *iface, size_t size,
     return 0;
 }
 
-/* Listing trusts the note, so it must say what the code offers. */
-static xray_status check_note(const xray_plugin *plugin, const char *path,
-                              const xr_manifest *manifest, xr_err *err)
+/* Listing trusts the note, so it must match the components of the code. */
+static xray_status compare_note(const xray_plugin *plugin, const char *path,
+                                const xr_manifest *manifest, xr_err *err)
 {
     uint32_t count = 0;
     const char *at = manifest->provides;
@@ -46,26 +50,28 @@ static xray_status check_note(const xray_plugin *plugin, const char *path,
         size_t size = strcspn(at, " ");
         const char *colon = memchr(at, ':', size);
         size_t iface = colon ? (size_t)(colon - at) : size;
-        if (!colon || !provides(plugin, at, iface, colon + 1, size - iface - 1))
-            return xr_fail(err, XRAY_E_ABI,
-                           "%s: its note promises %.*s, which it does not "
-                           "provide",
-                           path, (int)size, at);
+        if (!colon ||
+            !has_component(plugin, at, iface, colon + 1, size - iface - 1))
+            return xr_fail(
+                err, XRAY_E_ABI,
+                "%s: its note lists %.*s, which the plugin does not provide",
+                path, (int)size, at);
         count++;
         at += size;
     }
     if (count != plugin->component_count)
-        return xr_fail(err, XRAY_E_ABI,
-                       "%s: its note names %u components, it has %u", path,
-                       count, plugin->component_count);
+        return xr_fail(
+            err, XRAY_E_ABI,
+            "%s: its note lists %u components, but the plugin has %u", path,
+            count, plugin->component_count);
     return XRAY_OK;
 }
 
-/* Constructors of the object run here. */
+/* Constructors of the object run in this function. */
 static xray_status open_object(const char *path, xr_err *err, void **out)
 {
     char slashed[XR_PATH_CAP];
-    /* A bare name would be searched for elsewhere. */
+    /* dlopen would search for a bare name elsewhere. */
     int size = snprintf(slashed, sizeof(slashed), "%s%s",
                         strchr(path, '/') ? "" : "./", path);
     if (size <= 0 || (size_t)size >= sizeof(slashed))
@@ -81,11 +87,11 @@ static xray_status open_object(const char *path, xr_err *err, void **out)
                    why ? why : "no reason was given");
 }
 
-static xray_status ask(void *object, const char *path, xr_err *err,
-                       const xray_plugin **out)
+static xray_status query_object(void *object, const char *path, xr_err *err,
+                                const xray_plugin **out)
 {
     xray_plugin_query_fn query = NULL;
-    void *symbol = own_symbol(object, XRAY_PLUGIN_QUERY);
+    void *symbol = find_own_symbol(object, XRAY_PLUGIN_QUERY);
     memcpy(&query, &symbol, sizeof(query));
     if (!query)
         return xr_fail(err, XRAY_E_ABI,
@@ -109,17 +115,24 @@ xray_status xr_plugin_load(const char *path, xr_err *err,
     const xray_plugin *plugin = NULL;
     void *object = NULL;
     xray_status status = xr_manifest_read(path, err, &manifest);
-    if (status == XRAY_OK && xr_trial_wanted(path))
+    if (status != XRAY_OK)
+        return status;
+    if (xr_trial_wanted(path))
         status = xr_trial_run(path, err);
-    if (status == XRAY_OK)
-        status = open_object(path, err, &object);
-    if (status == XRAY_OK)
-        status = ask(object, path, err, &plugin);
-    if (status == XRAY_OK)
-        status = xr_plugin_check(plugin, path, err);
-    if (status == XRAY_OK)
-        status = check_note(plugin, path, &manifest, err);
-    if (status == XRAY_OK)
-        *out = plugin;
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = open_object(path, err, &object);
+    if (status != XRAY_OK)
+        return status;
+    status = query_object(object, path, err, &plugin);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_plugin_check(plugin, path, err);
+    if (status != XRAY_OK)
+        return status;
+    status = compare_note(plugin, path, &manifest, err);
+    if (status != XRAY_OK)
+        return status;
+    *out = plugin;
+    return XRAY_OK;
 }

@@ -1,12 +1,17 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads a plugin's manifest from its file and checks it without running any
+ * code.
+ */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/json.h"
 #include "core/plugin/internal.h"
 
-static xray_status take(const cJSON *json, const char *key, const char *where,
-                        char *out, size_t cap, xr_err *err)
+static xray_status read_manifest_string(const cJSON *json, const char *key,
+                                        const char *where, char *out,
+                                        size_t cap, xr_err *err)
 {
     const char *text = NULL;
     xray_status status = xr_json_string(json, key, where, err, &text);
@@ -20,7 +25,7 @@ static xray_status take(const cJSON *json, const char *key, const char *where,
     return XRAY_OK;
 }
 
-/* A draft ABI has no compatible minors. */
+/* Minor versions of a draft ABI are not compatible. */
 static xray_status check_abi(const char *abi, const char *path, xr_err *err)
 {
     char ours[32];
@@ -28,13 +33,13 @@ static xray_status check_abi(const char *abi, const char *path, xr_err *err)
     if (strcmp(abi, ours) == 0)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_ABI,
-                   "%s: built for xray ABI %s, this is %s; a draft ABI runs on "
-                   "its own minor only",
+                   "%s: built for xray ABI %s, but this is %s; a draft ABI "
+                   "runs only on its own minor version",
                    path, abi, ours);
 }
 
-static xray_status parse(const char *text, const char *path, xr_err *err,
-                         xr_manifest *out)
+static xray_status parse_manifest(const char *text, const char *path,
+                                  xr_err *err, xr_manifest *out)
 {
     cJSON *json = NULL;
     int64_t format = 0;
@@ -45,20 +50,21 @@ static xray_status parse(const char *text, const char *path, xr_err *err,
     status = xr_json_int(json, "manifest", path, err, &format);
     if (status == XRAY_OK && format != 1)
         status = xr_fail(err, XRAY_E_ABI,
-                         "%s: its note is of format %lld, this xray reads 1",
+                         "%s: its note has format %lld, but this xray reads 1",
                          path, (long long)format);
     if (status == XRAY_OK)
-        status = take(json, "abi", path, abi, sizeof(abi), err);
+        status = read_manifest_string(json, "abi", path, abi, sizeof(abi), err);
     if (status == XRAY_OK)
         status = check_abi(abi, path, err);
     if (status == XRAY_OK)
-        status = take(json, "name", path, out->name, sizeof(out->name), err);
+        status = read_manifest_string(json, "name", path, out->name,
+                                      sizeof(out->name), err);
     if (status == XRAY_OK)
-        status = take(json, "version", path, out->version, sizeof(out->version),
-                      err);
+        status = read_manifest_string(json, "version", path, out->version,
+                                      sizeof(out->version), err);
     if (status == XRAY_OK)
-        status = take(json, "provides", path, out->provides,
-                      sizeof(out->provides), err);
+        status = read_manifest_string(json, "provides", path, out->provides,
+                                      sizeof(out->provides), err);
     cJSON_Delete(json);
     return status;
 }
@@ -71,11 +77,11 @@ static xray_status check_symbols(const xr_symbols *symbols, const char *path,
                        "%s: exports no " XRAY_PLUGIN_QUERY
                        " of its own; XRAY_PLUGIN_ENTRY defines it",
                        path);
-    /* Such a symbol could take the place of another object's. */
+    /* Such a symbol could replace another object's. */
     if (symbols->extra)
         return xr_fail(err, XRAY_E_ABI,
                        "%s: exports %s%s besides " XRAY_PLUGIN_QUERY
-                       "; hide all else, as xray_add_plugin does",
+                       "; hide all other symbols, as xray_add_plugin does",
                        path, symbols->first,
                        symbols->extra > 1 ? " and more" : "");
     return XRAY_OK;
@@ -96,12 +102,12 @@ xray_status xr_manifest_read(const char *path, xr_err *err, xr_manifest *out)
     *out = (xr_manifest){ .name = "" };
     if (status == XRAY_END)
         return xr_fail(err, XRAY_E_ABI,
-                       "%s: carries no xray note, so it is no plugin", path);
+                       "%s: has no xray note, so it is not a plugin", path);
     if (status == XRAY_E_RANGE)
         return xr_fail(err, XRAY_E_ABI, "%s: the file is cut off or damaged",
                        path);
     if (status != XRAY_OK)
-        return xr_fail(err, XRAY_E_ABI, "%s: is no 64-bit ELF file", path);
-    status = parse(text, path, err, out);
+        return xr_fail(err, XRAY_E_ABI, "%s: is not a 64-bit ELF file", path);
+    status = parse_manifest(text, path, err, out);
     return status == XRAY_OK ? check_symbols(&symbols, path, err) : status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plugin's first load, in a child that may crash or hang. The child reports
- * through a pipe: a byte a phase, then 'K', or 'E' and a sentence.
+ * Loads a plugin for the first time in a child process that may crash or hang.
+ * The child reports through a pipe: one byte per phase, then 'K', or 'E' and a
+ * sentence.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +22,11 @@ extern char **environ;
 
 /* The child's end of the pipe. */
 #define REPORT_FD 3
-/* A query must be quick; loading may read large libraries from a cold disk. */
+/* Upper bound for load and query: loading may read large libraries from a cold
+ * disk. */
 #define LIMIT_NS 60000000000
 
-static int enabled;        /* set once, before any thread is started */
+static int enabled;        /* set once, before any thread starts */
 static int report_fd = -1; /* >= 0: this process is the child */
 
 void xr_trial_enable(void)
@@ -34,7 +36,7 @@ void xr_trial_enable(void)
 
 /* ---- the child ---------------------------------------------------------- */
 
-static void report(const char *bytes, size_t size)
+static void write_report(const char *bytes, size_t size)
 {
     while (report_fd >= 0 && size) {
         ssize_t n = write(report_fd, bytes, size);
@@ -49,7 +51,7 @@ static void report(const char *bytes, size_t size)
 
 void xr_trial_mark(char phase)
 {
-    report(&phase, 1);
+    write_report(&phase, 1);
 }
 
 int xr_trial_child(const char *path)
@@ -62,7 +64,7 @@ int xr_trial_child(const char *path)
     xray_status status = xr_plugin_load(path, &err, &plugin);
     xr_trial_mark(status == XRAY_OK ? 'K' : 'E');
     if (status != XRAY_OK)
-        report(err.text, strlen(err.text));
+        write_report(err.text, strlen(err.text));
     /* Destructors of a plugin are not part of the trial. */
     _exit(0);
 }
@@ -89,8 +91,9 @@ int xr_trial_wanted(const char *path)
     return 1;
 }
 
-/* The child's streams: standard output is not the plugin's to write to. */
-static int spawn(const char *path, int pipe_fd, pid_t *out_pid)
+/* Spawns the child without standard output, which the plugin must not write
+ * to. */
+static int spawn_trial(const char *path, int pipe_fd, pid_t *out_pid)
 {
     char self[] = "/proc/self/exe";
     char command[] = XR_TRIAL_COMMAND;
@@ -106,7 +109,7 @@ static int spawn(const char *path, int pipe_fd, pid_t *out_pid)
         (void)posix_spawn_file_actions_destroy(&actions);
         return ENOMEM;
     }
-    /* A SIGINT from the terminal is the parent's to answer. */
+    /* Only the parent handles a SIGINT from the terminal. */
     (void)sigemptyset(&blocked);
     (void)sigaddset(&blocked, SIGINT);
     (void)posix_spawnattr_setsigmask(&attributes, &blocked);
@@ -123,8 +126,9 @@ static int spawn(const char *path, int pipe_fd, pid_t *out_pid)
     return failed;
 }
 
-/* What the child said until it ended; 0 if the time was over first. */
-static int listen_until(int fd, int64_t deadline, char *text, size_t cap)
+/* Reads the child's report until it ends; returns 0 if the deadline passes
+ * first. */
+static int read_report(int fd, int64_t deadline, char *text, size_t cap)
 {
     size_t used = 0;
     for (;;) {
@@ -147,7 +151,7 @@ static int listen_until(int fd, int64_t deadline, char *text, size_t cap)
     }
 }
 
-static const char *signal_name(int number)
+static const char *name_signal(int number)
 {
     switch (number) {
     case SIGSEGV:
@@ -167,9 +171,9 @@ static const char *signal_name(int number)
     }
 }
 
-/* `said`: phases, then the verdict. */
-static xray_status judge(const char *path, const char *said, int in_time,
-                         int status, xr_err *err)
+/* Turns the report, phases followed by the verdict, into a status. */
+static xray_status judge_report(const char *path, const char *said, int in_time,
+                                int status, xr_err *err)
 {
     size_t phases = strspn(said, "LQ");
     const char *phase = strchr(said, 'Q') ? "query" : "load";
@@ -179,16 +183,15 @@ static xray_status judge(const char *path, const char *said, int in_time,
         return xr_fail(err, XRAY_E_ABI, "%s", said + phases + 1);
     if (!in_time)
         return xr_fail(err, XRAY_E_ABI,
-                       "%s: did not come back from %s in its trial", path,
-                       phase);
+                       "%s: did not return from %s in its trial", path, phase);
     if (WIFSIGNALED(status))
         return xr_fail(err, XRAY_E_ABI, "%s: crashes (%s) in %s", path,
-                       signal_name(WTERMSIG(status)), phase);
+                       name_signal(WTERMSIG(status)), phase);
     return xr_fail(err, XRAY_E_ABI, "%s: ends the process (exit code %d) in %s",
                    path, WEXITSTATUS(status), phase);
 }
 
-static int64_t limit_ns(void)
+static int64_t get_trial_limit(void)
 {
     int64_t limit = xr_guard_limit_now();
     return limit && limit < LIMIT_NS ? limit : LIMIT_NS;
@@ -201,26 +204,27 @@ xray_status xr_trial_run(const char *path, xr_err *err)
     int status = 0;
     pid_t pid = 0;
     if (pipe(ends) != 0)
-        return xr_fail(err, XRAY_E_IO, "%s: no pipe for its trial: %s", path,
+        return xr_fail(err, XRAY_E_IO,
+                       "%s: cannot create a pipe for its trial: %s", path,
                        strerror(errno));
     for (int i = 0; i < 2; i++)
         (void)fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-    /* dup2 onto itself would leave close-on-exec set. */
+    /* dup2 onto the same descriptor would leave close-on-exec set. */
     if (ends[1] == REPORT_FD)
         (void)fcntl(ends[1], F_SETFD, 0);
-    int failed = spawn(path, ends[1], &pid);
+    int failed = spawn_trial(path, ends[1], &pid);
     (void)close(ends[1]);
     if (failed) {
         (void)close(ends[0]);
         return xr_fail(err, XRAY_E_IO, "%s: its trial cannot be started: %s",
                        path, strerror(failed));
     }
-    int in_time = listen_until(ends[0], xr_guard_clock() + limit_ns(), said,
-                               sizeof(said));
+    int in_time = read_report(ends[0], xr_guard_clock() + get_trial_limit(),
+                              said, sizeof(said));
     (void)close(ends[0]);
     if (!in_time)
         (void)kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    return judge(path, said, in_time, status, err);
+    return judge_report(path, said, in_time, status, err);
 }

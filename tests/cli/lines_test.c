@@ -316,8 +316,8 @@ static void data_reaches_conversations(void **state)
         RUN(chat, "score", DRAWN, "--set", "data.chat_date=today");
     expect_code(r, 1);
     expect_error(r, 0,
-                 "stdin:1: [data] chat_date: 'today' is no date; YYYY-MM-DD is "
-                 "expected");
+                 "stdin:1: [data] chat_date: 'today' is not a date; expected "
+                 "YYYY-MM-DD");
 }
 
 int main(void)

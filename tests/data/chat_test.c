@@ -168,9 +168,9 @@ static void variables(void **state)
     f.data.chat_date = "2026-03-01";
     expect_prompt(&f, ASKS, "01 Mar 2026|calm|<s>|");
     f.data.chat_date = "yesterday";
-    expect_refusal(&f, ASKS, XR_DATA_PROMPTS,
-                   "[data] chat_date: 'yesterday' is no date; YYYY-MM-DD is "
-                   "expected");
+    expect_refusal(
+        &f, ASKS, XR_DATA_PROMPTS,
+        "[data] chat_date: 'yesterday' is not a date; expected YYYY-MM-DD");
     f.data.chat_date = "2026-03-01";
     f.data.chat_template_kwargs = "[1]";
     expect_refusal(&f, ASKS, XR_DATA_PROMPTS,
@@ -306,7 +306,8 @@ static void which_template(void **state)
     (void)scratch_write("model/chat_template.jinja", "{% if %}");
     assert_true(xr_data_chat(&data, folder, &err, &chat) < 0);
     assert_non_null(strstr(err.text, "chat_template.jinja"));
-    const char *tail = " ([data] apply_chat_template = never does without)";
+    const char *tail =
+        " ([data] apply_chat_template = never works without a template)";
     assert_string_equal(err.text + strlen(err.text) - strlen(tail), tail);
     data.chat_template = "/nowhere.jinja";
     assert_true(xr_data_chat(&data, folder, &err, &chat) < 0);
@@ -367,7 +368,7 @@ static void changing_turns(void **state)
     begin(&f, CHANGING);
     expect_refusal(&f, TALK, XR_DATA_SFT,
                    "rows.jsonl:1: the chat template does not put message 2 "
-                   "behind the generation prompt");
+                   "after the generation prompt");
     end(&f);
 }
 
@@ -538,8 +539,8 @@ static void held_out(void **state)
     const char *const other[] = { "x.jsonl" };
     f.data.val_files = (xray_list){ other, 1 };
     expect_refusal(&f, xr_str_text(&text), XR_DATA_PROMPTS,
-                   "[data] val_split: val_files names the validation rows "
-                   "already");
+                   "[data] val_split: val_files already names the "
+                   "validation rows");
     xr_str_free(&text);
     end(&f);
 }

@@ -9,8 +9,8 @@
 #include <xray/numerics.h>
 
 #include "core/data/data.h"
-#include "core/data/files.h"
 #include "core/data/filter.h"
+#include "core/data/text_file.h"
 #include "tests/scratch.h"
 
 /* ---- compressed files --------------------------------------------------- */
@@ -117,7 +117,7 @@ static void compressed(packer pack, const char *kind)
 
     size = pack(text, TEXT_SIZE, out, 2 * TEXT_SIZE);
     char breaks[64];
-    (void)snprintf(breaks, sizeof breaks, "the %s file breaks off", kind);
+    (void)snprintf(breaks, sizeof breaks, "the %s file is truncated", kind);
     expect_damage(write_bytes("d.jsonl", out, size / 2), breaks);
     expect_damage(write_bytes("d.jsonl", out, size - 2), breaks);
     (void)snprintf(breaks, sizeof breaks, "damaged %s data", kind);
@@ -247,7 +247,7 @@ static void filter_refusals(void **state)
     assert_int_equal(xr_filter_row(filter, json, "a.jsonl:3", &err, &keep),
                      XRAY_E_CONFIG);
     assert_string_equal(err.text, "a.jsonl:3: [data] filters compare 'level' "
-                                  "with 2, but it is no number");
+                                  "with 2, but it is not a number");
     cJSON_Delete(json);
     xr_filter_free(filter);
 }

@@ -290,7 +290,8 @@ static void refusals(void **state)
     } cases[] = {
         { SHORT "{\"prompt\":\n", "bad.jsonl:2" },
         { SHORT "\n[1]\n", "bad.jsonl:3: this line begins a JSON array" },
-        { SHORT SHORT "{\"prompt\":\"x\"}", "bad.jsonl:3: neither" },
+        { SHORT SHORT "{\"prompt\":\"x\"}",
+          "bad.jsonl:3: the row has neither" },
         { "{\"question\":\"x\",\"answer\":1}", "bad.jsonl:1: no key 'prompt'" },
         { "{\"prompt\":{},\"answer\":1}", "'prompt' is an object" },
         { "{\"prompt\":[{\"role\":\"user\"}],\"answer\":1}", "'content'" },

@@ -194,10 +194,10 @@ static void other_lines(void **state)
         xr_err err = { "" };
         xr_metrics_mark mark;
         const char *path = scratch_write("other.jsonl", cases[i].text);
-        (void)snprintf(want, sizeof want,
-                       "other.jsonl:%u: not a line of metrics; the file is "
-                       "left alone",
-                       cases[i].line);
+        (void)snprintf(
+            want, sizeof want,
+            "other.jsonl:%u: not a line of metrics; the file is left unchanged",
+            cases[i].line);
         assert_int_equal(reopen(path, 9, &mark, &err), XRAY_E_CONFIG);
         assert_string_equal(told(&err), want);
         expect_file(path, cases[i].text);
@@ -242,23 +242,26 @@ static void refuses_other_lines(void **state)
         const char *says;
     } cases[] = {
         { ONE, 2,
-          "cut.jsonl has 1 whole lines, the checkpoint was written with 2" },
+          "cut.jsonl has 1 complete lines, but the checkpoint was written with "
+          "2" },
         { ONE "{\"step\":2}", 2,
-          "cut.jsonl has 1 whole lines, the checkpoint was written with 2" },
+          "cut.jsonl has 1 complete lines, but the checkpoint was written with "
+          "2" },
         { "", 3,
-          "cut.jsonl has 0 whole lines, the checkpoint was written with 3" },
+          "cut.jsonl has 0 complete lines, but the checkpoint was written with "
+          "3" },
         { ONE THREE TWO FOUR, 3,
-          "cut.jsonl:3: step 2 stands behind step 3; the file was changed "
-          "since the checkpoint was written" },
+          "cut.jsonl:3: step 2 follows step 3; the file was changed after the "
+          "checkpoint was written" },
         { ONE ONE, 2,
-          "cut.jsonl:2: step 1 stands behind step 1; the file was changed "
-          "since the checkpoint was written" },
+          "cut.jsonl:2: step 1 follows step 1; the file was changed after the "
+          "checkpoint was written" },
         { ONE THREE, 2,
-          "cut.jsonl: the first 2 lines are not those that the checkpoint was "
-          "written with" },
+          "cut.jsonl: the first 2 lines differ from those that the checkpoint "
+          "was written with" },
         { ONE "notes\n" TWO, 3,
-          "cut.jsonl: the first 3 lines are not those that the checkpoint was "
-          "written with" },
+          "cut.jsonl: the first 3 lines differ from those that the checkpoint "
+          "was written with" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         xr_err err = { "" };
@@ -274,9 +277,8 @@ static void refuses_other_lines(void **state)
     const char *path = scratch_path("gone.jsonl");
     assert_int_equal(xr_metrics_cut(path, &none, &err), XRAY_OK);
     assert_int_equal(xr_metrics_cut(path, &some, &err), XRAY_E_CONFIG);
-    assert_string_equal(told(&err),
-                        "gone.jsonl is missing, the checkpoint was written "
-                        "with 2 lines in it");
+    assert_string_equal(told(&err), "gone.jsonl is missing, but the checkpoint "
+                                    "was written with 2 lines in it");
     assert_false(xr_path_exists(path));
 }
 
@@ -291,8 +293,9 @@ static void full_disk(void **state)
     assert_int_equal(xr_monitor_open("/dev/full", -1, 0, NULL, &err, &m),
                      XRAY_OK);
     assert_int_equal(xr_monitor_step(m, 1, 2, v, &err), XRAY_E_IO);
-    assert_string_equal(err.text, "/dev/full: No space left on device (a "
-                                  "broken last line stays behind)");
+    assert_string_equal(
+        err.text,
+        "/dev/full: No space left on device (an incomplete last line remains)");
     assert_int_equal(xr_monitor_step(m, 2, 2, v, &err), XRAY_OK);
     assert_int_equal(xr_monitor_mark(m, &mark, &err), XRAY_OK);
     assert_int_equal(mark.count, 0);

@@ -7,9 +7,9 @@
 
 #include "core/data/arena.h"
 #include "core/data/data.h"
-#include "core/data/files.h"
 #include "core/data/filter.h"
 #include "core/data/template.h"
+#include "core/data/text_file.h"
 #include "tests/scratch.h"
 
 static cJSON *parse(const char *text)
@@ -79,14 +79,11 @@ static const struct text_case {
       "a\n\nb", NULL },
     { "[]", NULL, NULL, "r:7: 'k' is an empty list" },
     { "{}", NULL, NULL,
-      "r:7: 'k' is an object; text, a number or a list of messages was "
-      "expected" },
+      "r:7: 'k' is an object; expected text, a number or a list of messages" },
     { "{\"a\":1}", NULL, "{\"a\":1}",
-      "r:7: 'k' is an object; text, a number or a list of messages was "
-      "expected" },
+      "r:7: 'k' is an object; expected text, a number or a list of messages" },
     { "{\"a\":{\"content\":\"b\"}}", NULL, "{\"a\":{\"content\":\"b\"}}",
-      "r:7: 'k' is an object; text, a number or a list of messages was "
-      "expected" },
+      "r:7: 'k' is an object; expected text, a number or a list of messages" },
     { "[1,\"b\"]", NULL, "[1,\"b\"]",
       "r:7: 'k' is a list, but an entry has no text in 'content'" },
     { "[{\"role\":\"user\"}]", NULL, "[{\"role\":\"user\"}]",
@@ -158,16 +155,16 @@ static void templates(void **state)
         { "{two words}", "2", NULL },
         { "{gone}", NULL, "r:7: no key 'gone'" },
         { "{q", NULL,
-          "[data] template: '{' without a key and '}' behind it (a literal "
+          "[data] template: '{' is not followed by a key and '}' (a literal "
           "brace is written '{{')" },
         { "x{", NULL,
-          "[data] template: '{' without a key and '}' behind it (a literal "
+          "[data] template: '{' is not followed by a key and '}' (a literal "
           "brace is written '{{')" },
         { "{}", NULL,
-          "[data] template: '{' without a key and '}' behind it (a literal "
+          "[data] template: '{' is not followed by a key and '}' (a literal "
           "brace is written '{{')" },
         { "{a{q}}", NULL,
-          "[data] template: '{' without a key and '}' behind it (a literal "
+          "[data] template: '{' is not followed by a key and '}' (a literal "
           "brace is written '{{')" },
         { "{q}}x", NULL,
           "[data] template: '}' without '{' (a literal brace is written "
@@ -249,10 +246,10 @@ static void dates(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t now = 1;
         char why[128];
-        (void)snprintf(why, sizeof why,
-                       "[data] chat_date: '%s' is no date; YYYY-MM-DD is "
-                       "expected",
-                       bad[i]);
+        (void)snprintf(
+            why, sizeof why,
+            "[data] chat_date: '%s' is not a date; expected YYYY-MM-DD",
+            bad[i]);
         assert_int_equal(xr_data_now(bad[i], &err, &now), XRAY_E_CONFIG);
         assert_string_equal(err.text, why);
         assert_true(now == 1);
@@ -425,33 +422,37 @@ static void refused_conditions(void **state)
         const char *why;
     } cases[] = {
         { "level", "{}",
-          "[data] filters: 'level' is no condition; 'key op value' with =, !=, "
-          "<, <=, >, >= or ~ is expected" },
+          "[data] filters: 'level' is not a condition; expected 'key op value' "
+          "with =, !=, <, <=, >, >= or ~" },
         { "! 3", "{}",
-          "[data] filters: '! 3' is no condition; 'key op value' with =, !=, "
-          "<, <=, >, >= or ~ is expected" },
+          "[data] filters: '! 3' is not a condition; expected 'key op value' "
+          "with =, !=, <, <=, >, >= or ~" },
         { " = 3", "{}",
-          "[data] filters: ' = 3' is no condition; 'key op value' with =, !=, "
-          "<, <=, >, >= or ~ is expected" },
+          "[data] filters: ' = 3' is not a condition; expected 'key op value' "
+          "with =, !=, <, <=, >, >= or ~" },
         { "a < x", "{}",
-          "[data] filters: 'a < x' compares sizes, so its value must be a "
+          "[data] filters: 'a < x' is an order comparison, so its value must "
+          "be a "
           "number" },
         { "a <= \"3\"", "{}",
-          "[data] filters: 'a <= \"3\"' compares sizes, so its value must be a "
+          "[data] filters: 'a <= \"3\"' is an order comparison, so its value "
+          "must be a "
           "number" },
         { "a > ", "{}",
-          "[data] filters: 'a > ' compares sizes, so its value must be a "
+          "[data] filters: 'a > ' is an order comparison, so its value must be "
+          "a "
           "number" },
         { "a >= 1x", "{}",
-          "[data] filters: 'a >= 1x' compares sizes, so its value must be a "
+          "[data] filters: 'a >= 1x' is an order comparison, so its value must "
+          "be a "
           "number" },
         { "a < 3", "{\"a\":\"x\"}",
-          "r:7: [data] filters compare 'a' with 3, but it is no number" },
+          "r:7: [data] filters compare 'a' with 3, but it is not a number" },
         { "a >= 3", "{\"a\":true}",
-          "r:7: [data] filters compare 'a' with 3, but it is no number" },
+          "r:7: [data] filters compare 'a' with 3, but it is not a number" },
         { "a = 3", "{\"a\":{\"b\":1}}",
-          "r:7: 'a' is an object; text, a number or a list of messages was "
-          "expected" },
+          "r:7: 'a' is an object; expected text, a number or a list of "
+          "messages" },
         { "a.b ~ 3", "{\"a\":{\"b\":[]}}", "r:7: 'a.b' is an empty list" },
     };
     xr_err err;

@@ -178,8 +178,8 @@ static void sources(void **state)
         xr_dataset_close(set);
     }
     expect_refused_text(ROW("a", ",\"of\":{}"), XR_DATA_PROMPTS,
-                        "a.jsonl:1: 'of' is an object; text, a number or a "
-                        "list of messages was expected");
+                        "a.jsonl:1: 'of' is an object; expected text, a number "
+                        "or a list of messages");
 }
 
 /* Enough rows that the first room for them does not do, each with its own. */
@@ -228,8 +228,9 @@ static void lines(void **state)
                         "a.jsonl:4: no key 'prompt'");
     expect_refused_text(
         "{\"prompt\":\"a\"}", XR_DATA_PROMPTS,
-        "a.jsonl:1: neither reward_model.ground_truth nor key 'answer' of "
-        "[data] answer_key (set it to \"\" for rows without an answer)");
+        "a.jsonl:1: the row has neither reward_model.ground_truth nor the key "
+        "'answer' of [data] answer_key (set answer_key to \"\" for rows "
+        "without an answer)");
     expect_refused_text("{\"prompt\":\"a\",\"reward_model\":{\"ground_truth\":"
                         "[]},\"answer\":1}",
                         XR_DATA_PROMPTS,
@@ -259,7 +260,7 @@ static void longest_prompt(void **state)
     xr_dataset_close(set);
     data.max_prompt_length = most - 1;
     (void)snprintf(why, sizeof why,
-                   "a.jsonl:1: %lld tokens, at most %lld are allowed "
+                   "a.jsonl:1: %lld tokens, but at most %lld are allowed "
                    "(max_prompt_length; [data] filter_overlong_prompts or "
                    "truncation would leave out or cut such rows)",
                    (long long)most, (long long)most - 1);
@@ -297,7 +298,7 @@ static void longest_response(void **state)
     xr_dataset_close(set);
     data.max_response_length = 2;
     (void)snprintf(why, sizeof why,
-                   "a.jsonl:1: %zu tokens, at most %zu are allowed "
+                   "a.jsonl:1: %zu tokens, but at most %zu are allowed "
                    "(max_prompt_length + max_response_length; [data] "
                    "filter_overlong_prompts or truncation would leave out or "
                    "cut such rows)",
@@ -357,8 +358,8 @@ static void filters(void **state)
                         "a.jsonl: none of 4 rows meets [data] filters");
     data.filters = (xray_list){ wrong, 1 };
     expect_refused_text(text, XR_DATA_PROMPTS,
-                        "[data] filters: 'n' is no condition; 'key op value' "
-                        "with =, !=, <, <=, >, >= or ~ is expected");
+                        "[data] filters: 'n' is not a condition; expected 'key "
+                        "op value' with =, !=, <, <=, >, >= or ~");
 }
 
 static void two_parts(void **state)
@@ -389,8 +390,8 @@ static void two_parts(void **state)
     xr_dataset_close(set);
     data.val_split = 0.25;
     expect_refusal(XR_DATA_TRAIN, XR_DATA_PROMPTS,
-                   "[data] val_split: val_files names the validation rows "
-                   "already; set one of the two");
+                   "[data] val_split: val_files already names the validation "
+                   "rows; set only one of the two");
     data.train_files.count = 0;
     data.val_split = 0;
     expect_refusal(XR_DATA_TRAIN, XR_DATA_PROMPTS, "no data file is named");
@@ -451,17 +452,17 @@ static void weights(void **state)
         { { "1", NULL }, "[data] train_weights: 1 weights for 2 files" },
         { { "1", "2", "3" }, "[data] train_weights: 3 weights for 2 files" },
         { { "1", "0" },
-          "[data] train_weights: '0' is no weight; a number above 0 is "
-          "expected" },
+          "[data] train_weights: '0' is not a weight; expected a number above "
+          "0" },
         { { "-1", "1" },
-          "[data] train_weights: '-1' is no weight; a number above 0 is "
-          "expected" },
+          "[data] train_weights: '-1' is not a weight; expected a number above "
+          "0" },
         { { "1", "1e12" },
-          "[data] train_weights: '1e12' is no weight; a number above 0 is "
-          "expected" },
+          "[data] train_weights: '1e12' is not a weight; expected a number "
+          "above 0" },
         { { "much", "1" },
-          "[data] train_weights: 'much' is no weight; a number above 0 is "
-          "expected" },
+          "[data] train_weights: 'much' is not a weight; expected a number "
+          "above 0" },
     };
     static const char *const marked[] = { "keep = 1" };
     files f;
@@ -505,8 +506,8 @@ static void weights(void **state)
     write_files(&f, ROW("a", ",\"keep\":1"), ROW("b", ""));
     data.train_weights = (xray_list){ cases[0].weights, 2 };
     expect_refusal(XR_DATA_TRAIN, XR_DATA_PROMPTS,
-                   "b.jsonl: no usable rows, but [data] train_weights gives "
-                   "the file a share");
+                   "b.jsonl: the file has no usable rows, but [data] "
+                   "train_weights gives it a share");
 }
 
 static void compressed_rows(void **state)

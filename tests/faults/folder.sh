@@ -112,15 +112,15 @@ differs() { # SENTENCE
     diff -r -x .lock "$before" "$lines" || fail "a refused run changed the folder"
 }
 changed '3,$d'
-differs " has 2 whole lines, the checkpoint was written with 4"
+differs " has 2 complete lines, but the checkpoint was written with 4"
 changed '2s/"step":1,/"step":44,/'
-differs ":3: step 2 stands behind step 44; the file was changed since the checkpoint was written"
+differs ":3: step 2 follows step 44; the file was changed after the checkpoint was written"
 changed '2s/"critic\/score\/mean":[^,]*/"critic\/score\/mean":1/'
-differs ": the first 4 lines are not those that the checkpoint was written with"
+differs ": the first 4 lines differ from those that the checkpoint was written with"
 rm "$lines/metrics.jsonl" "$before/metrics.jsonl"
-differs " is missing, the checkpoint was written with 4 lines in it"
+differs " is missing, but the checkpoint was written with 4 lines in it"
 changed '3,$d'
-said 0 "xray: warning: $lines/metrics.jsonl has 2 whole lines, the checkpoint was written with 4; a new file begins" \
+said 0 "xray: warning: $lines/metrics.jsonl has 2 complete lines, but the checkpoint was written with 4; a new file begins" \
     train "$lines" --accept-changes
 [ "$(wc -l <"$lines/metrics.jsonl")" = 1 ] && diff "$before/metrics.jsonl" "$lines/metrics.jsonl.1" || fail "the metrics were not set aside"
 # Lines behind the checkpoint are of steps that are done again.

@@ -180,17 +180,15 @@ static void a_shorter_table_is_read_as_far_as_it_goes(void **state)
           s.table.header.size = (uint32_t)last - 1),
          "x.so: 'it-1_x' lacks poll, which xray.reward/0 requires");
     CASE(s.table.header.size = 7,
-         "x.so: the header of the callbacks of 'it-1_x' says 7 bytes of ABI "
-         "0.1, "
-         "this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
+         "x.so: the header of the callbacks of 'it-1_x' has 7 bytes and ABI "
+         "0.1, but this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
     CASE(s.table.header.abi = 2,
-         "x.so: the header of the callbacks of 'it-1_x' says 120 bytes of ABI "
-         "0.2, this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
+         "x.so: the header of the callbacks of 'it-1_x' has 120 bytes and ABI "
+         "0.2, but this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
     CASE((s.table.header.abi = 3, s.component.iface = XRAY_IFACE_COMM,
           s.table.header.size = 9),
-         "x.so: the header of the callbacks of 'it-1_x' says 9 bytes of ABI "
-         "0.3, "
-         "this is 0.1: fill it with XRAY_HEADER(xray_comm_ops)");
+         "x.so: the header of the callbacks of 'it-1_x' has 9 bytes and ABI "
+         "0.3, but this is 0.1: fill it with XRAY_HEADER(xray_comm_ops)");
 }
 
 /* What is saved must be loaded. */
@@ -276,18 +274,18 @@ static void tables_have_bounds(void **state)
     static char many[4096 * sizeof(xray_option)];
     static char names[4096][8];
     CASE(s.component.option_count = 4097,
-         "x.so: 'it-1_x' has 4097 options in a struct of 24 bytes, at most "
-         "4096 in 1048576 are taken");
+         "x.so: 'it-1_x' has 4097 options in a struct of 24 bytes, but at most "
+         "4096 in 1048576 are allowed");
     CASE(s.component.config_size = (1 << 20) + 1,
-         "x.so: 'it-1_x' has 3 options in a struct of 1048577 bytes, at most "
-         "4096 in 1048576 are taken");
+         "x.so: 'it-1_x' has 3 options in a struct of 1048577 bytes, but at "
+         "most 4096 in 1048576 are allowed");
     CASE(s.component.config_size = 1 << 20, "");
     CASE(s.component.options = NULL,
-         "x.so: 'it-1_x' has 3 options of 80 bytes, 80 are expected");
+         "x.so: 'it-1_x' has 3 options of 80 bytes; expected 80 bytes");
     CASE(s.component.option_stride = 72,
-         "x.so: 'it-1_x' has 3 options of 72 bytes, 80 are expected");
+         "x.so: 'it-1_x' has 3 options of 72 bytes; expected 80 bytes");
     CASE(s.component.option_stride = 84,
-         "x.so: 'it-1_x' has 3 options of 84 bytes, 80 are expected");
+         "x.so: 'it-1_x' has 3 options of 84 bytes; expected 80 bytes");
     CASE((s.component.options = NULL, s.component.option_count = 0,
           s.component.option_stride = 0),
          "");
@@ -320,9 +318,8 @@ static void components_are_whole(void **state)
     CASE(s.component.header.size = reach - 1, lacks);
     CASE(s.component.header.size = reach, "");
     CASE(s.component.header.abi = 0x20003,
-         "x.so: the header of component 0 says 72 bytes of ABI 2.3, this is "
-         "0.1: "
-         "fill it with XRAY_HEADER(xray_component)");
+         "x.so: the header of component 0 has 72 bytes and ABI 2.3, but this "
+         "is 0.1: fill it with XRAY_HEADER(xray_component)");
     CASE(s.component.name = NULL, "x.so: the component's name '' is not made "
                                   "of a-z, 0-9, '_' and '-'");
     CASE(s.component.name = "It", "x.so: the component's name 'It' is not made "
@@ -344,13 +341,13 @@ static void descriptors_are_whole(void **state)
     CASE(s.plugin.components = NULL, "x.so: provides nothing");
     CASE(s.plugin.component_count = 0, "x.so: provides nothing");
     CASE(s.plugin.component_count = 1025,
-         "x.so: has 1025 components, at most 1024 are taken");
+         "x.so: has 1025 components, but at most 1024 are allowed");
     CASE(s.plugin.header.size = 55,
-         "x.so: its descriptor has 55 bytes, at least 56 are needed");
+         "x.so: its descriptor has 55 bytes, but needs at least 56");
     CASE(s.plugin.header.size = 56, "");
     CASE(s.plugin.header.size = 64, "");
-    CASE(s.plugin.header.abi = 0, "x.so: needs xray ABI 0.0, this is 0.1");
-    CASE(s.plugin.abi_needed = 0x10002, "x.so: needs xray ABI 1.2, this is "
+    CASE(s.plugin.header.abi = 0, "x.so: needs xray ABI 0.0, but this is 0.1");
+    CASE(s.plugin.abi_needed = 0x10002, "x.so: needs xray ABI 1.2, but this is "
                                         "0.1");
     CASE(s.plugin.abi_needed = 0, "");
     CASE(s.plugin.component_count = 2, "");

@@ -244,13 +244,13 @@ static void manifests_are_whole(void **state)
     expect_manifest("{", ": column 2: expected a key in double quotes");
     expect_manifest("{\"abi\":\"0.1\"}", ": \"manifest\" is missing");
     expect_manifest("{\"manifest\":2}",
-                    ": its note is of format 2, this xray reads 1");
+                    ": its note has format 2, but this xray reads 1");
     expect_manifest("{\"manifest\":1}", ": \"abi\" is missing");
     expect_manifest("{\"manifest\":1,\"abi\":0.1}",
                     ": \"abi\" must be a string, not a number");
     expect_manifest("{\"manifest\":1,\"abi\":\"0.2\"}",
-                    ": built for xray ABI 0.2, this is 0.1; a draft ABI runs "
-                    "on its own minor only");
+                    ": built for xray ABI 0.2, but this is 0.1; a draft ABI "
+                    "runs only on its own minor version");
     expect_manifest("{\"manifest\":1,\"abi\":\"0.1\"}",
                     ": \"name\" is missing");
     expect_manifest("{\"manifest\":1,\"abi\":\"0.1\",\"name\":\"n\"}",
@@ -295,9 +295,10 @@ static void exports_of_a_manifest(void **state)
     static const char *const wants[] = {
         ": exports no xray_plugin_query of its own; XRAY_PLUGIN_ENTRY defines "
         "it",
-        ": exports one and more besides xray_plugin_query; hide all else, as "
+        ": exports one and more besides xray_plugin_query; hide all other "
+        "symbols, as "
         "xray_add_plugin does",
-        ": exports two besides xray_plugin_query; hide all else, as "
+        ": exports two besides xray_plugin_query; hide all other symbols, as "
         "xray_add_plugin does",
     };
     for (size_t k = 0; k < 3; k++) {

@@ -67,46 +67,46 @@ static const struct refused {
     const char *kind;
     const char *sentence;
 } refusals[] = {
-    { "no_note", "carries no xray note, so it is no plugin" },
+    { "no_note", "has no xray note, so it is not a plugin" },
     { "no_symbol", "exports no xray_plugin_query of its own; XRAY_PLUGIN_ENTRY "
                    "defines it" },
     { "borrowed", "exports no xray_plugin_query of its own; XRAY_PLUGIN_ENTRY "
                   "defines it" },
-    { "newer_abi", "built for xray ABI 0.9, this is 0.1; a draft ABI runs on "
-                   "its own minor only" },
-    { "older_abi", "built for xray ABI 0.0, this is 0.1; a draft ABI runs on "
-                   "its own minor only" },
+    { "newer_abi", "built for xray ABI 0.9, but this is 0.1; a draft ABI runs "
+                   "only on its own minor version" },
+    { "older_abi", "built for xray ABI 0.0, but this is 0.1; a draft ABI runs "
+                   "only on its own minor version" },
     { "short_descriptor",
-      "its descriptor has 32 bytes, at least 56 are needed" },
+      "its descriptor has 32 bytes, but needs at least 56" },
     { "short_component", "a component lacks interface, summary or callbacks" },
     { "extra_symbols", "exports zoo_helper besides xray_plugin_query; hide all "
-                       "else, as xray_add_plugin does" },
-    { "newer_descriptor", "needs xray ABI 0.2, this is 0.1" },
-    { "needs_newer", "needs xray ABI 0.2, this is 0.1" },
+                       "other symbols, as xray_add_plugin does" },
+    { "newer_descriptor", "needs xray ABI 0.2, but this is 0.1" },
+    { "needs_newer", "needs xray ABI 0.2, but this is 0.1" },
     { "missing", "'zoo' lacks loss, which xray.algo/0 requires" },
     { "short_table", "'zoo' lacks prepare, which xray.algo/0 requires" },
     { "refuses", "refuses xray ABI 0.1" },
     { "note_lies",
-      "its note promises xray.algo/0:more, which it does not provide" },
+      "its note lists xray.algo/0:more, which the plugin does not provide" },
     { "unknown_interface",
       "'zoo' implements xray.oracle/0, which this xray does not know" },
     { "bad_preset", "[zoo] count: 11 is out of range; expected 1 to 10" },
     { "empty_descriptor",
-      "the header of its descriptor says 0 bytes of ABI 0.0, "
-      "this is 0.1: fill it with XRAY_HEADER(xray_plugin)" },
-    { "empty_component", "the header of component 0 says 0 bytes of ABI 0.0, "
-                         "this is 0.1: fill it with "
+      "the header of its descriptor has 0 bytes and ABI 0.0, but this is 0.1: "
+      "fill it with XRAY_HEADER(xray_plugin)" },
+    { "empty_component", "the header of component 0 has 0 bytes and ABI 0.0, "
+                         "but this is 0.1: fill it with "
                          "XRAY_HEADER(xray_component)" },
-    { "empty_table", "the header of the callbacks of 'zoo' says 0 bytes of ABI "
-                     "0.0, this is 0.1: fill it with "
+    { "empty_table", "the header of the callbacks of 'zoo' has 0 bytes and ABI "
+                     "0.0, but this is 0.1: fill it with "
                      "XRAY_HEADER(xray_algo_ops)" },
     { "absurd_options", "'zoo' has 2147483648 options in a struct of 8 bytes, "
-                        "at most 4096 in 1048576 are taken" },
-    { "absurd_config", "'zoo' has 1 options in a struct of "
-                       "18446744073709551615 bytes, at most 4096 in 1048576 "
-                       "are taken" },
+                        "but at most 4096 in 1048576 are allowed" },
+    { "absurd_config",
+      "'zoo' has 1 options in a struct of "
+      "18446744073709551615 bytes, but at most 4096 in 1048576 are allowed" },
     { "absurd_components",
-      "has 2147483648 components, at most 1024 are taken" },
+      "has 2147483648 components, but at most 1024 are allowed" },
     { "bad_field", "option 0 (count) of 'zoo': its field is outside of the "
                    "config struct" },
     { "cut_list", "option 0 (count) of 'zoo': its field is outside of the "
@@ -137,15 +137,16 @@ static void a_note_must_agree_with_the_code(void **state)
         const char *note; /* as long as ours */
         const char *said;
     } rows[] = {
-        { "               ", "its note names 0 components, it has 1" },
+        { "               ",
+          "its note lists 0 components, but the plugin has 1" },
         { "xray.algo/0_zoo",
-          "its note promises xray.algo/0_zoo, which it does not provide" },
+          "its note lists xray.algo/0_zoo, which the plugin does not provide" },
         { "xray.algo/0:zo ",
-          "its note promises xray.algo/0:zo, which it does not provide" },
+          "its note lists xray.algo/0:zo, which the plugin does not provide" },
         { "xray.alg/0:zoo ",
-          "its note promises xray.alg/0:zoo, which it does not provide" },
+          "its note lists xray.alg/0:zoo, which the plugin does not provide" },
         { "xray.algo/1:zoo",
-          "its note promises xray.algo/1:zoo, which it does not provide" },
+          "its note lists xray.algo/1:zoo, which the plugin does not provide" },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char *data = NULL;
@@ -196,7 +197,7 @@ static void what_is_no_elf_file_is_refused(void **state)
     const char *path = in_scratch("text.so");
     assert_int_equal(xr_file_write(path, "hello", 5, &err), XRAY_OK);
     assert_int_equal(xr_plugin_load(path, &err, &plugin), XRAY_E_ABI);
-    assert_non_null(strstr(err.text, "text.so: is no 64-bit ELF file"));
+    assert_non_null(strstr(err.text, "text.so: is not a 64-bit ELF file"));
     assert_int_equal(xr_plugin_load("/nowhere/x.so", &err, &plugin), XRAY_E_IO);
     assert_non_null(strstr(err.text, "/nowhere/x.so"));
     (void)unlink(path);
@@ -263,10 +264,10 @@ static void a_folder_is_listed_and_searched(void **state)
     assert_int_equal(
         xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zo", &err, &component),
         XRAY_E_CONFIG);
-    assert_string_equal(err.text,
-                        "no plugin provides xray.algo/0:zo; there is zoo; did "
-                        "you mean zoo?; 1 files were refused, see `xray plugin "
-                        "list`");
+    assert_string_equal(
+        err.text, "no plugin provides xray.algo/0:zo; available: zoo; did "
+                  "you mean zoo?; 1 files were refused, see `xray plugin "
+                  "list`");
     xr_plugins_close(plugins);
 
     /* What would not load for want of the symbol is no fine plugin. */
@@ -279,7 +280,7 @@ static void a_folder_is_listed_and_searched(void **state)
 
     copy_part("missing", in_scratch("d.so"), SIZE_MAX);
     assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_E_CONFIG);
-    assert_non_null(strstr(err.text, "plugin zoo is there twice: "));
+    assert_non_null(strstr(err.text, "plugin zoo was found twice: "));
     assert_non_null(strstr(err.text, "/b.so and "));
     assert_non_null(strstr(err.text, "/d.so"));
     static const char *const names[] = { "a.so", "b.so", "c.txt", "d.so",
@@ -298,13 +299,13 @@ static void the_search_path_is_checked(void **state)
     char sentence[4096];
     assert_non_null(getcwd(here, sizeof(here)));
     (void)snprintf(sentence, sizeof(sentence),
-                   "plugin folder %s/no-such: there is no such folder", here);
+                   "plugin folder %s/no-such: the folder does not exist", here);
     assert_int_equal(xr_plugins_open("no-such", &err, &plugins), XRAY_E_CONFIG);
     assert_string_equal(err.text, sentence);
     assert_int_equal(xr_plugins_open("/no/where", &err, &plugins),
                      XRAY_E_CONFIG);
     assert_string_equal(err.text,
-                        "plugin folder /no/where: there is no such folder");
+                        "plugin folder /no/where: the folder does not exist");
     /* One folder named twice is no clash. */
     copy_part("good", in_scratch("b.so"), SIZE_MAX);
     (void)snprintf(twice, sizeof(twice), "%s:%s/.", scratch, scratch);

@@ -116,14 +116,14 @@ static void the_environments_folders_come_second(void **state)
                                  "c.so:other:7:xray.algo/0:y");
     assert_int_equal(xr_plugins_open(folder("first"), &err, &plugins), XRAY_OK);
     (void)snprintf(want, sizeof(want),
-                   "%s/second/b.so: hidden by %s/first/a.so, which comes first "
-                   "on the path",
+                   "%s/second/b.so: hidden by %s/first/a.so, which comes "
+                   "earlier on the path",
                    scratch_dir(), scratch_dir());
     assert_string_equal(xr_plugins_at(plugins, 1)->refused, want);
     xr_plugins_close(plugins);
     /* What is hidden is not refused for a fault of its own. */
     expect_none(folder("first"), "xray.algo/0", "none",
-                "no plugin provides xray.algo/0:none; there is x, y");
+                "no plugin provides xray.algo/0:none; available: x, y");
     expect_list(NULL, "b.so:same:7:xray.algo/0:x c.so:other:7:xray.algo/0:y");
     expect_list("", "b.so:same:7:xray.algo/0:x c.so:other:7:xray.algo/0:y");
     assert_int_equal(unsetenv("XRAY_PLUGIN_PATH"), 0);
@@ -134,7 +134,7 @@ static void the_environments_folders_come_second(void **state)
                       "hidden-a.so:::");
     (void)snprintf(path, sizeof(path), "%s/first/a.so", scratch_dir());
     assert_int_equal(xr_plugins_open(path, &err, &plugins), XRAY_E_CONFIG);
-    assert_non_null(strstr(err.text, "a.so: there is no such folder"));
+    assert_non_null(strstr(err.text, "a.so: the folder does not exist"));
 }
 
 /* Only what two folders have in common is hidden; a refused file hides none. */
@@ -153,7 +153,7 @@ static void a_refused_file_hides_nothing(void **state)
                 "refused-a.so::: refused-b.so::: a.so:same2:7:xray.algo/0:x");
     expect_none(
         path, "xray.algo/0", "w",
-        "no plugin provides xray.algo/0:w; there is x; did you mean x?; "
+        "no plugin provides xray.algo/0:w; available: x; did you mean x?; "
         "2 files were refused, see `xray plugin list`");
 }
 
@@ -192,7 +192,7 @@ static void names_that_are_provided(void **state)
         " xray.algo/0:ppo xray.algo/01:longer xray.algo/0");
     put("find", "c.so", "c", "xray.algo/0:ppo_critic");
     const char *path = folder("find");
-    static const char there[] = "there is grpo, ppo, ppo_critic";
+    static const char available[] = "available: grpo, ppo, ppo_critic";
     static const struct {
         const char *name;
         const char *more;
@@ -211,11 +211,11 @@ static void names_that_are_provided(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         (void)snprintf(want, sizeof(want),
                        "no plugin provides xray.algo/0:%s; %s%s", rows[i].name,
-                       there, rows[i].more);
+                       available, rows[i].more);
         expect_none(path, "xray.algo/0", rows[i].name, want);
     }
     expect_none(path, "xray.train/0", "zero3",
-                "no plugin provides xray.train/0:zero3; there is none");
+                "no plugin provides xray.train/0:zero3; available: none");
     put("find", "d.so", "d", "xray.algo/0:grpo");
     path = folder("find");
     (void)snprintf(want, sizeof(want),

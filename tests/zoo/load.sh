@@ -56,7 +56,7 @@ run() { # KIND [--set ...]
 file=$(one query_hangs)/query_hangs.so
 from="--set: [run] algo:"
 start=$(date +%s)
-expect 2 "xray: $from $file: did not come back from query in its trial" run query_hangs --set run.plugin_timeout=1
+expect 2 "xray: $from $file: did not return from query in its trial" run query_hangs --set run.plugin_timeout=1
 expect 2 "xray: $from $work/query_crashes/query_crashes.so: crashes (SIGSEGV) in query" run query_crashes
 [ $(($(date +%s) - start)) -lt 60 ] || fail "the limit of 1 s was not kept"
 

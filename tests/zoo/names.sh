@@ -6,7 +6,7 @@
 # says what there is.
 . "$(dirname "$0")/../rl/lib.sh"
 export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick
-there="there is sick, rule"
+there="available: sick, rule"
 line='{"response":"a","ground_truth":"a"}'
 grade() { "$XRAY_BIN" grade --reward "$@" <<<"$line" >"$work/out" 2>"$work/err"; }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a shared object exports, from its dynamic symbol table. The file is
- * untrusted: every offset is checked before it is followed.
+ * Reads the symbols that a shared object exports from its dynamic symbol table.
+ * The file is untrusted: every offset is checked before it is followed.
  */
 #include <elf.h>
 #include <stdio.h>
@@ -14,24 +14,24 @@ typedef struct image {
     size_t size;
 } image;
 
-static int inside(const image *file, uint64_t at, uint64_t size)
+static int is_inside(const image *file, uint64_t at, uint64_t size)
 {
     return at <= file->size && size <= file->size - at;
 }
 
-static int section_at(const image *file, const Elf64_Ehdr *elf, uint64_t i,
-                      Elf64_Shdr *out)
+static int read_section_header(const image *file, const Elf64_Ehdr *elf,
+                               uint64_t i, Elf64_Shdr *out)
 {
     if (i >= elf->e_shnum ||
-        !inside(file, elf->e_shoff, (i + 1) * sizeof(*out)))
+        !is_inside(file, elf->e_shoff, (i + 1) * sizeof(*out)))
         return 0;
     memcpy(out, file->data + elf->e_shoff + i * sizeof(*out), sizeof(*out));
     return 1;
 }
 
-/* Names that the plugin's author did not choose to export: those of older
- * linkers and of sanitizers. */
-static int is_tools(const char *name)
+/* True for names that the plugin's author did not choose to export: those of
+ * older linkers and of sanitizers. */
+static int is_toolchain_symbol(const char *name)
 {
     static const char *const names[] = { "_init", "_fini", "__bss_start",
                                          "_edata", "_end" };
@@ -56,9 +56,10 @@ static int is_exported(const Elf64_Sym *symbol)
            (visibility == STV_DEFAULT || visibility == STV_PROTECTED);
 }
 
-/* The table with its names: both lie in the file, the names end with NUL. */
-static int find_table(const image *file, Elf64_Shdr *out_table,
-                      Elf64_Shdr *out_names)
+/* Finds the symbol table and its names. Both must lie in the file, and the
+ * names must end with NUL. */
+static int find_symbol_table(const image *file, Elf64_Shdr *out_table,
+                             Elf64_Shdr *out_names)
 {
     Elf64_Ehdr elf;
     if (file->size < sizeof(elf))
@@ -66,13 +67,13 @@ static int find_table(const image *file, Elf64_Shdr *out_table,
     memcpy(&elf, file->data, sizeof(elf));
     if (elf.e_shentsize != sizeof(Elf64_Shdr))
         return 0;
-    for (uint64_t i = 0; section_at(file, &elf, i, out_table); i++) {
+    for (uint64_t i = 0; read_section_header(file, &elf, i, out_table); i++) {
         if (out_table->sh_type != SHT_DYNSYM)
             continue;
-        return section_at(file, &elf, out_table->sh_link, out_names) &&
+        return read_section_header(file, &elf, out_table->sh_link, out_names) &&
                out_names->sh_size &&
-               inside(file, out_table->sh_offset, out_table->sh_size) &&
-               inside(file, out_names->sh_offset, out_names->sh_size) &&
+               is_inside(file, out_table->sh_offset, out_table->sh_size) &&
+               is_inside(file, out_names->sh_offset, out_names->sh_size) &&
                file->data[out_names->sh_offset + out_names->sh_size - 1] ==
                    '\0';
     }
@@ -85,7 +86,7 @@ void xr_symbols_read(const void *data, size_t size, xr_symbols *out)
     Elf64_Shdr table;
     Elf64_Shdr names;
     *out = (xr_symbols){ .extra = 0 };
-    if (!find_table(&file, &table, &names))
+    if (!find_symbol_table(&file, &table, &names))
         return;
     out->known = 1;
     for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table.sh_size;
@@ -98,7 +99,7 @@ void xr_symbols_read(const void *data, size_t size, xr_symbols *out)
             (const char *)file.data + names.sh_offset + symbol.st_name;
         if (strcmp(name, XRAY_PLUGIN_QUERY) == 0)
             out->query = 1;
-        else if (!is_tools(name) && !out->extra++)
+        else if (!is_toolchain_symbol(name) && !out->extra++)
             (void)snprintf(out->first, sizeof(out->first), "%s", name);
     }
 }

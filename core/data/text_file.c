@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "core/data/files.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads text files, and decompresses those in gzip and zstd format.
+ */
+#include "core/data/text_file.h"
 
 #define ZLIB_CONST 1
 #include <limits.h>
@@ -14,15 +17,15 @@
 
 #define PIECE ((size_t)1 << 18)
 
-/* What comes out, growing. */
+/* The decompressed text, which grows. */
 typedef struct sink {
     char *data;
     size_t size;
     size_t cap;
 } sink;
 
-/* Room for PIECE bytes more, and a NUL. */
-static int make_room(sink *s)
+/* Ensures capacity for PIECE more bytes and a NUL. */
+static int reserve_piece(sink *s)
 {
     if (s->cap - s->size > PIECE)
         return 0;
@@ -37,16 +40,17 @@ static int make_room(sink *s)
     return 0;
 }
 
-static xray_status no_memory(const char *path, xr_err *err)
+static xray_status fail_out_of_memory(const char *path, xr_err *err)
 {
     return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
 }
 
 /* ---- gzip --------------------------------------------------------------- */
 
-/* Gives the decoder what is left of the file: its counter is 32 bits wide. */
-static void feed(z_stream *z, const unsigned char *data, size_t size,
-                 size_t *at)
+/* Passes the next part of the file to the decoder, whose byte counter has 32
+ * bits. */
+static void feed_decoder(z_stream *z, const unsigned char *data, size_t size,
+                         size_t *at)
 {
     if (z->avail_in)
         return;
@@ -57,28 +61,28 @@ static void feed(z_stream *z, const unsigned char *data, size_t size,
     *at += piece;
 }
 
-static xray_status gunzip_all(z_stream *z, const xr_map_file *file,
-                              const char *path, sink *out, xr_err *err)
+static xray_status decompress_members(z_stream *z, const xr_map_file *file,
+                                      const char *path, sink *out, xr_err *err)
 {
     size_t at = 0;
     int code = Z_OK;
     while (code == Z_OK || at < file->size || z->avail_in) {
-        feed(z, file->data, file->size, &at);
+        feed_decoder(z, file->data, file->size, &at);
         if (code == Z_STREAM_END && inflateReset(z) != Z_OK)
-            return no_memory(path, err);
-        if (make_room(out))
-            return no_memory(path, err);
+            return fail_out_of_memory(path, err);
+        if (reserve_piece(out))
+            return fail_out_of_memory(path, err);
         z->next_out = (unsigned char *)out->data + out->size;
         z->avail_out = (uInt)PIECE;
         code = inflate(z, Z_NO_FLUSH);
         out->size += PIECE - z->avail_out;
         if (code == Z_BUF_ERROR && at == file->size && !z->avail_in)
-            return xr_fail(err, XRAY_E_IO,
-                           "%s: the gzip file breaks off after %zu bytes of "
-                           "text",
-                           path, out->size);
+            return xr_fail(
+                err, XRAY_E_IO,
+                "%s: the gzip file is truncated after %zu bytes of text", path,
+                out->size);
         if (code == Z_MEM_ERROR)
-            return no_memory(path, err);
+            return fail_out_of_memory(path, err);
         if (code != Z_OK && code != Z_STREAM_END)
             return xr_fail(err, XRAY_E_IO,
                            "%s: damaged gzip data after %zu bytes of text (%s)",
@@ -88,31 +92,31 @@ static xray_status gunzip_all(z_stream *z, const xr_map_file *file,
     return XRAY_OK;
 }
 
-static xray_status gunzip(const xr_map_file *file, const char *path, sink *out,
-                          xr_err *err)
+static xray_status read_gzip(const xr_map_file *file, const char *path,
+                             sink *out, xr_err *err)
 {
     z_stream z = { .zalloc = NULL };
     if (inflateInit2(&z, 15 + 16) != Z_OK)
-        return no_memory(path, err);
-    xray_status status = gunzip_all(&z, file, path, out, err);
+        return fail_out_of_memory(path, err);
+    xray_status status = decompress_members(&z, file, path, out, err);
     (void)inflateEnd(&z);
     return status;
 }
 
 /* ---- zstd --------------------------------------------------------------- */
 
-static xray_status unzstd(const xr_map_file *file, const char *path, sink *out,
-                          xr_err *err)
+static xray_status read_zstd(const xr_map_file *file, const char *path,
+                             sink *out, xr_err *err)
 {
     ZSTD_inBuffer in = { file->data, file->size, 0 };
     ZSTD_DStream *stream = ZSTD_createDStream();
     size_t left = 1;
     if (!stream)
-        return no_memory(path, err);
+        return fail_out_of_memory(path, err);
     xray_status status = XRAY_OK;
     while (status == XRAY_OK && (in.pos < in.size || left)) {
-        if (make_room(out)) {
-            status = no_memory(path, err);
+        if (reserve_piece(out)) {
+            status = fail_out_of_memory(path, err);
             break;
         }
         ZSTD_outBuffer piece = { out->data + out->size, PIECE, 0 };
@@ -125,16 +129,16 @@ static xray_status unzstd(const xr_map_file *file, const char *path, sink *out,
                              "(%s)",
                              path, out->size, ZSTD_getErrorName(left));
         else if (left && !piece.pos && in.pos == before)
-            status = xr_fail(err, XRAY_E_IO,
-                             "%s: the zstd file breaks off after %zu bytes of "
-                             "text",
-                             path, out->size);
+            status = xr_fail(
+                err, XRAY_E_IO,
+                "%s: the zstd file is truncated after %zu bytes of text", path,
+                out->size);
     }
     ZSTD_freeDStream(stream);
     return status;
 }
 
-static int begins(const xr_map_file *file, const char *magic, size_t size)
+static int starts_with(const xr_map_file *file, const char *magic, size_t size)
 {
     return file->size >= size && memcmp(file->data, magic, size) == 0;
 }
@@ -147,17 +151,17 @@ xray_status xr_text_read(const char *path, xr_err *err, char **out_text,
     if (status != XRAY_OK)
         return status;
     sink out = { NULL, 0, 0 };
-    if (begins(&file, "\x1f\x8b", 2)) {
-        status = gunzip(&file, path, &out, err);
-    } else if (begins(&file, "\x28\xb5\x2f\xfd", 4)) {
-        status = unzstd(&file, path, &out, err);
+    if (starts_with(&file, "\x1f\x8b", 2)) {
+        status = read_gzip(&file, path, &out, err);
+    } else if (starts_with(&file, "\x28\xb5\x2f\xfd", 4)) {
+        status = read_zstd(&file, path, &out, err);
     } else {
         xr_file_unmap(&file);
         return xr_file_read(path, SIZE_MAX / 4, err, out_text, out_size);
     }
     xr_file_unmap(&file);
-    if (status == XRAY_OK && make_room(&out))
-        status = no_memory(path, err);
+    if (status == XRAY_OK && reserve_piece(&out))
+        status = fail_out_of_memory(path, err);
     if (status != XRAY_OK) {
         free(out.data);
         return status;

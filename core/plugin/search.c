@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search path, what lies on it, and loading by interface and name.
+ * Searches the plugin path, lists its files, and finds components by interface
+ * and name.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,12 +27,13 @@
 typedef struct found {
     xr_plugin_file file;
     const xray_plugin *plugin; /* NULL until loaded */
-    xray_status failed;        /* why it could not be, and what was said */
+    xray_status failed;        /* status of the failed load; `why` is its
+                                * error */
     xr_err why;
     char *path;
     char *refused;
-    size_t folder; /* its number: an earlier one comes first */
-    int hidden;    /* a file of an earlier folder has its name */
+    size_t folder; /* number of its folder; lower ones come first */
+    int hidden;    /* 1: a file of an earlier folder has its name */
     xr_manifest manifest;
 } found;
 
@@ -44,14 +46,15 @@ struct xr_plugins {
     found *files;
     size_t count;
     size_t cap;
-    folder folders[FOLDERS_MAX]; /* seen: a second mention counts once */
+    folder folders[FOLDERS_MAX]; /* folders searched so far, so that none is
+                                  * searched twice */
     size_t folder_count;
 };
 
 /* ---- one file ----------------------------------------------------------- */
 
-/* A file hides those of its name in later folders, so that a user can put one
- * in place of an installed one. In one folder neither is the first. */
+/* A file hides those of the same name in later folders, so that a user can
+ * replace an installed plugin. Within one folder, no file comes first. */
 static xray_status check_name(const xr_plugins *plugins, found *new,
                               xr_err *err)
 {
@@ -62,9 +65,9 @@ static xray_status check_name(const xr_plugins *plugins, found *new,
             continue;
         if (old->folder == new->folder)
             return xr_fail(err, XRAY_E_CONFIG,
-                           "plugin %s is there twice: %s and %s",
+                           "plugin %s was found twice: %s and %s",
                            new->manifest.name, old->path, new->path);
-        xr_str_printf(&why, "%s: hidden by %s, which comes first on the path",
+        xr_str_printf(&why, "%s: hidden by %s, which comes earlier on the path",
                       new->path, old->path);
         new->hidden = 1;
         new->refused = why.failed ? NULL : xr_strdup(xr_str_text(&why));
@@ -97,7 +100,7 @@ static xray_status add_file(xr_plugins *plugins, const char *path, xr_err *err)
     xray_status status = xr_manifest_read(path, &why, &new->manifest);
     if (status != XRAY_OK)
         new->refused = xr_strdup(why.text);
-    /* A lack of memory says nothing of the file. */
+    /* A lack of memory is not a fault of the file. */
     if (!new->path || status == XRAY_E_NOMEM ||
         (status != XRAY_OK && !new->refused)) {
         free_found(new);
@@ -143,24 +146,25 @@ static int add_name(name_list *list, const char *name)
     return 0;
 }
 
-static int is_module(const char *name)
+static int has_module_suffix(const char *name)
 {
     size_t size = strlen(name);
     return size > 3 && strcmp(name + size - 3, ".so") == 0;
 }
 
-/* The names in a folder that end in ".so", sorted: the order of a listing must
- * not depend on the file system. */
+/* Lists the names in a folder that end in ".so", sorted, because the order of a
+ * listing must not depend on the file system. */
 static xray_status list_names(const char *path, xr_err *err, name_list *out)
 {
     xray_status status = XRAY_OK;
     DIR *dir = opendir(path);
     while (dir && status == XRAY_OK) {
-        errno = 0; /* NULL without it is the folder's end */
+        errno = 0; /* NULL with errno 0 is the end of the folder */
         struct dirent *entry = readdir(dir);
         if (!entry)
             break;
-        if (is_module(entry->d_name) && add_name(out, entry->d_name) != 0)
+        if (has_module_suffix(entry->d_name) &&
+            add_name(out, entry->d_name) != 0)
             status = xr_fail(err, XRAY_E_NOMEM,
                              "plugin folder %s: out of memory", path);
     }
@@ -174,7 +178,7 @@ static xray_status list_names(const char *path, xr_err *err, name_list *out)
     return status;
 }
 
-static int is_seen(xr_plugins *plugins, const struct stat *st)
+static int is_already_added(xr_plugins *plugins, const struct stat *st)
 {
     for (size_t i = 0; i < plugins->folder_count; i++)
         if (plugins->folders[i].device == st->st_dev &&
@@ -201,24 +205,27 @@ static xray_status add_files(xr_plugins *plugins, const char *path, xr_err *err)
     return status;
 }
 
-/* `must`: the user named the folder, so it has to be there. */
+/* `must`: the user named the folder, so it has to exist. */
 static xray_status add_folder(xr_plugins *plugins, const char *path, int must,
                               xr_err *err)
 {
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return must ? xr_fail(err, XRAY_E_CONFIG,
-                              "plugin folder %s: there is no such folder", path)
+                              "plugin folder %s: the folder does not exist",
+                              path)
                     : XRAY_OK;
     if (plugins->folder_count == FOLDERS_MAX)
         return xr_fail(err, XRAY_E_CONFIG, "plugin path: more than %u folders",
                        FOLDERS_MAX);
-    return is_seen(plugins, &st) ? XRAY_OK : add_files(plugins, path, err);
+    return is_already_added(plugins, &st) ? XRAY_OK
+                                          : add_files(plugins, path, err);
 }
 
-/* Of a relative folder, the absolute one: messages and other processes are to
- * mean the same file. */
-static xray_status add_named(xr_plugins *plugins, const char *path, xr_err *err)
+/* Adds a relative folder by its absolute path, because messages and other
+ * processes must mean the same file. */
+static xray_status add_named_folder(xr_plugins *plugins, const char *path,
+                                    xr_err *err)
 {
     char here[XR_PATH_CAP];
     char full[XR_PATH_CAP];
@@ -226,7 +233,7 @@ static xray_status add_named(xr_plugins *plugins, const char *path, xr_err *err)
         return add_folder(plugins, path, 1, err);
     if (!getcwd(here, sizeof(here)))
         return xr_fail(err, XRAY_E_IO,
-                       "plugin folder %s: the working folder is not known: %s",
+                       "plugin folder %s: the working directory is unknown: %s",
                        path, strerror(errno));
     xray_status status = xr_path_join(here, path, full, sizeof(full), err);
     return status == XRAY_OK ? add_folder(plugins, full, 1, err) : status;
@@ -242,7 +249,8 @@ static xray_status add_path(xr_plugins *plugins, const char *path, xr_err *err)
                            "plugin path: a folder's name is too long");
         memcpy(one, path, size);
         one[size] = '\0';
-        xray_status status = size ? add_named(plugins, one, err) : XRAY_OK;
+        xray_status status =
+            size ? add_named_folder(plugins, one, err) : XRAY_OK;
         if (status != XRAY_OK)
             return status;
         path += size + (path[size] == ':');
@@ -252,7 +260,7 @@ static xray_status add_path(xr_plugins *plugins, const char *path, xr_err *err)
 
 xray_status xr_own_folder(size_t i, char *buffer, size_t cap, xr_err *err)
 {
-    static const char *const places[] = {
+    static const char *const folders[] = {
         "plugins",
         "../lib/xray/plugins",
         "../lib64/xray/plugins",
@@ -260,13 +268,13 @@ xray_status xr_own_folder(size_t i, char *buffer, size_t cap, xr_err *err)
     };
     char self[XR_PATH_CAP];
     ssize_t size = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (size <= 0 || i >= sizeof(places) / sizeof(places[0]))
+    if (size <= 0 || i >= sizeof(folders) / sizeof(folders[0]))
         return XRAY_END;
     self[size] = '\0';
     char *slash = strrchr(self, '/');
     if (slash)
         *slash = '\0';
-    return xr_path_join(self, places[i], buffer, cap, err);
+    return xr_path_join(self, folders[i], buffer, cap, err);
 }
 
 static xray_status add_own_folders(xr_plugins *plugins, xr_err *err)
@@ -299,7 +307,7 @@ xray_status xr_plugins_open(const char *path, xr_err *err, xr_plugins **out)
         xr_plugins_close(plugins);
         return status;
     }
-    /* The array has its final place only now. */
+    /* The array does not move after this point. */
     for (size_t i = 0; i < plugins->count; i++) {
         found *f = &plugins->files[i];
         f->file = (xr_plugin_file){ .path = f->path,
@@ -337,8 +345,8 @@ const xr_plugin_file *xr_plugins_at(const xr_plugins *plugins, size_t i)
 
 /* ---- finding ------------------------------------------------------------ */
 
-/* Walks the words of `provides` that belong to an interface; gives the name
- * behind ':' of the next one, or NULL. */
+/* Visits the words of `provides` that belong to an interface: returns the name
+ * after ':' of the next one, or NULL. */
 static const char *next_name(const char **at, const char *iface, size_t *size)
 {
     size_t prefix = strlen(iface);
@@ -367,9 +375,9 @@ static int file_provides(const found *file, const char *iface, const char *name)
     return 0;
 }
 
-/* Says which names there are, and which one may have been meant. */
-static xray_status none_found(const xr_plugins *plugins, const char *iface,
-                              const char *name, xr_err *err)
+/* Reports the available names, and the one that may have been meant. */
+static xray_status fail_not_found(const xr_plugins *plugins, const char *iface,
+                                  const char *name, xr_err *err)
 {
     xr_str names = { 0 };
     char near[128] = "";
@@ -397,8 +405,8 @@ static xray_status none_found(const xr_plugins *plugins, const char *iface,
                        "; %zu files were refused, see `xray plugin list`",
                        refused);
     (void)xr_fail(err, XRAY_E_CONFIG,
-                  "no plugin provides %s:%s; there is %s%s%s%s%s", iface, name,
-                  names.size ? xr_str_text(&names) : "none",
+                  "no plugin provides %s:%s; available: %s%s%s%s%s", iface,
+                  name, names.size ? xr_str_text(&names) : "none",
                   *near ? "; did you mean " : "", near, *near ? "?" : "", note);
     xr_str_free(&names);
     return XRAY_E_CONFIG;
@@ -420,8 +428,8 @@ xray_status xr_plugins_find(xr_plugins *plugins, const char *iface,
         file = f;
     }
     if (!file)
-        return none_found(plugins, iface, name, err);
-    /* What hung or crashed in a trial is not tried a second time. */
+        return fail_not_found(plugins, iface, name, err);
+    /* A file that hung or crashed in its trial is not tried again. */
     if (!file->plugin && file->failed == XRAY_OK)
         file->failed = xr_plugin_load(file->path, &file->why, &file->plugin);
     if (!file->plugin)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The manifest in an ELF note. The file is untrusted: every offset is checked
- * before it is followed.
+ * Finds the manifest in an ELF note. The file is untrusted: every offset is
+ * checked before it is followed.
  */
 #include <elf.h>
 #include <stdint.h>
@@ -9,20 +9,20 @@
 
 #include "core/plugin/plugin.h"
 
-static size_t align4(size_t n)
+static size_t align_to_four(size_t n)
 {
     return (n + 3) & ~(size_t)3;
 }
 
-/* XRAY_END: the notes are fine, ours is not among them. */
+/* Returns XRAY_END if the notes are valid, but ours is not among them. */
 static xray_status scan_notes(const char *at, size_t size, char *out,
                               size_t cap)
 {
     while (size >= sizeof(Elf64_Nhdr)) {
         Elf64_Nhdr header;
         memcpy(&header, at, sizeof(header));
-        size_t name = align4(header.n_namesz);
-        size_t desc = align4(header.n_descsz);
+        size_t name = align_to_four(header.n_namesz);
+        size_t desc = align_to_four(header.n_descsz);
         size_t left = size - sizeof(header);
         if (name > left || desc > left - name)
             return XRAY_E_RANGE;
