@@ -277,11 +277,11 @@ int rule_if_sections(const rule_followed *r, const cJSON *args)
         at++;
         if (digit >= r->text.size)
             break;
-        size_t behind = rule_char_at(r->text, digit, &c);
+        size_t past = rule_char_at(r->text, digit, &c);
         if (!rule_is_digit(c))
             continue;
         count++;
-        at = behind;
+        at = past;
     }
     return count >= want;
 }

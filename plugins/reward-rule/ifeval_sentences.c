@@ -78,7 +78,7 @@ static int is_at_line_start(rule_text text, size_t at)
     return !at || text.data[at - 1] == '\n';
 }
 
-/* Returns 1 if the single "." at `dot`, with white space at `behind`, ends a
+/* Returns 1 if the single "." at `dot`, with white space at `blank_at`, ends a
  * sentence. */
 static int dot_ends_sentence(rule_text text, size_t dot, size_t blank_at)
 {

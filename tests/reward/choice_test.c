@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The grader choice: where the letter of an answer may stand.
+ * The grader "choice" finds the letter of an answer where it is announced and,
+ * if flexible, anywhere.
  */
 #include "tests/reward/rig.h"
 
 #define RUN RIG_RUN
 
-static void announced(void **state)
+static void finds_an_announced_letter(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "choice"), { "Answer: B", "B", 'R' },
@@ -27,7 +28,7 @@ static void announced(void **state)
         { "\\boxed{", "A", 'N' }, { "(", "A", 'N' });
 }
 
-static void anywhere(void **state)
+static void flexible_finds_a_letter_anywhere(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "choice", "method", "flexible"),
@@ -42,7 +43,7 @@ static void anywhere(void **state)
         { "Answer: A (B)", "A", 'R' });
 }
 
-static void truths_and_ranges(void **state)
+static void reads_truths_and_option_ranges(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "choice"), { "Answer: C", "2", 'R' },
@@ -64,7 +65,7 @@ static void truths_and_ranges(void **state)
     rig_close(&r);
 }
 
-static void refusals(void **state)
+static void refuses_keys_of_other_graders(void **state)
 {
     (void)state;
     rig_refuse(RIG_KEYS("grader", "choice", "match", "f1"),
@@ -76,10 +77,10 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(announced),
-        cmocka_unit_test(anywhere),
-        cmocka_unit_test(truths_and_ranges),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(finds_an_announced_letter),
+        cmocka_unit_test(flexible_finds_a_letter_anywhere),
+        cmocka_unit_test(reads_truths_and_option_ranges),
+        cmocka_unit_test(refuses_keys_of_other_graders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

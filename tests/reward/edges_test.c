@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The graders at their edges: bounds of options, what is remarked, which key
- * decides, and what the last one of each list is.
+ * The graders at their edges: bounds of options, warnings, precedence of keys,
+ * and the last entry of each list.
  */
 #include "tests/reward/rig.h"
 
 #define RUN RIG_RUN
 
-/* ---- what is remarked --------------------------------------------------- */
+/* ---- warnings ----------------------------------------------------------- */
 
 static const struct remark {
     const char *const *keys;
@@ -51,7 +51,7 @@ static const struct remark {
       "its row has no instruction_id_list" },
 };
 
-static void remarks_are_of_the_truth(void **state)
+static void warns_once_about_samples_it_cannot_grade(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(remarks) / sizeof(remarks[0]); i++) {
@@ -74,7 +74,7 @@ static void remarks_are_of_the_truth(void **state)
     }
 }
 
-static void tokens_are_counted_by_their_ids(void **state)
+static void a_length_in_tokens_needs_token_ids(void **state)
 {
     (void)state;
     static const int32_t ids[] = { 1 };
@@ -91,8 +91,8 @@ static void tokens_are_counted_by_their_ids(void **state)
     rig_close(&r);
 }
 
-/* A key that nobody reads is refused for that, whatever it would need. */
-static void keys_are_refused_by_their_users(void **state)
+/* A key that no chosen grader reads is refused for that reason first. */
+static void a_refusal_names_the_graders_that_use_a_key(void **state)
 {
     (void)state;
     rig_refuse(RIG_KEYS("grader", "exact", "base", "regex"),
@@ -111,8 +111,8 @@ static void keys_are_refused_by_their_users(void **state)
 
 /* ---- scores ------------------------------------------------------------- */
 
-/* Right, wrong and no answer: the three keys of scores, acc and answered. */
-static void outcomes_have_their_scores(void **state)
+/* Right, wrong and no answer each set the score, acc and answered. */
+static void each_outcome_has_its_score(void **state)
 {
     (void)state;
     static const struct {
@@ -134,18 +134,18 @@ static void outcomes_have_their_scores(void **state)
         rig_near(got.values[0].value, rows[i].acc, "acc");
         rig_near(got.values[1].value, rows[i].answered, "answered");
     }
-    /* Nothing is the right answer where nothing is wanted. */
+    /* An empty response is right if the ground truth is empty. */
     xray_sample_in s = rig_sample(1, "", 0, "");
     xray_score got = rig_score(&r, &s);
     rig_near(got.score, 3, "nothing");
     rig_near(got.values[1].value, 1, "nothing");
-    /* A response or truth that is not there is an empty one. */
+    /* NULL as response or truth counts as empty text. */
     s = rig_sample(1, NULL, 0, NULL);
     rig_near(rig_score(&r, &s).score, 3, "NULL");
     rig_close(&r);
 }
 
-static void defaults_of_the_scores(void **state)
+static void scores_default_to_one_and_zero(void **state)
 {
     (void)state;
     rig r;
@@ -158,7 +158,7 @@ static void defaults_of_the_scores(void **state)
 
 /* ---- exact, numeric, regex ---------------------------------------------- */
 
-static void tolerances_are_added(void **state)
+static void absolute_and_relative_tolerance_add_up(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "numeric", "tolerance", "1", "rel_tolerance", "0.5"),
@@ -172,7 +172,7 @@ static void tolerances_are_added(void **state)
         { "5.0000001", "5", 'W' });
 }
 
-static void patterns_take_a_group_or_all(void **state)
+static void a_pattern_answers_with_its_group_or_match(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "regex", "pattern", "a(b)(c)?"), { "abc", "b", 'R' },
@@ -205,7 +205,7 @@ static void patterns_take_a_group_or_all(void **state)
 
 /* ---- choice and gpqa ---------------------------------------------------- */
 
-static void letters_of_options(void **state)
+static void choice_accepts_only_letters_of_options(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "choice", "option_count", "26"),
@@ -243,7 +243,7 @@ static void letters_of_options(void **state)
         { "Answer: D", "5", 'N' });
 }
 
-static void gpqa_in_its_order(void **state)
+static void gpqa_applies_its_rules_in_order(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "gpqa"), { "answer: B", "B", 'R' },
@@ -282,7 +282,7 @@ static void expect_score(const char *const *keys, const char *response,
 }
 #define FORM(name) RIG_KEYS("grader", "format", "format", name)
 
-static void forms_at_their_edges(void **state)
+static void forms_are_exact_at_their_edges(void **state)
 {
     (void)state;
     expect_score(RIG_KEYS("grader", "format"),
@@ -328,7 +328,7 @@ static void forms_at_their_edges(void **state)
 
 /* ---- lengths and repetition --------------------------------------------- */
 
-static double length_score(const char *const *keys, const char *response,
+static double score_length(const char *const *keys, const char *response,
                            uint32_t tokens, double *out_acc)
 {
     static int32_t zeros[64];
@@ -344,7 +344,7 @@ static double length_score(const char *const *keys, const char *response,
     return got.score;
 }
 
-static void lengths_at_their_edges(void **state)
+static void length_scores_are_exact_at_their_bounds(void **state)
 {
     (void)state;
     const struct {
@@ -416,7 +416,7 @@ static void lengths_at_their_edges(void **state)
         char what[96];
         double acc = 0;
         double got =
-            length_score(rows[i].keys, rows[i].response, rows[i].tokens, &acc);
+            score_length(rows[i].keys, rows[i].response, rows[i].tokens, &acc);
         (void)snprintf(what, sizeof(what), "row %zu, %s, %u tokens", i,
                        rows[i].keys[1], rows[i].tokens);
         rig_near(got, rows[i].score, what);
@@ -424,8 +424,8 @@ static void lengths_at_their_edges(void **state)
     }
 }
 
-/* A base that opens something of its own works on that. */
-static void bases_have_their_own_state(void **state)
+/* A base with a state of its own is called with that state. */
+static void a_base_has_its_own_state(void **state)
 {
     (void)state;
     rig r;
@@ -453,7 +453,7 @@ static void bases_have_their_own_state(void **state)
 
 /* ---- qa ----------------------------------------------------------------- */
 
-static void answers_without_their_marks(void **state)
+static void qa_ignores_punctuation_and_articles(void **state)
 {
     (void)state;
     static const char marks[] = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
@@ -490,7 +490,7 @@ static void answers_without_their_marks(void **state)
     rig_close(&r);
 }
 
-static void tags_of_a_search(void **state)
+static void search_r1_counts_tags(void **state)
 {
     (void)state;
     char text[600] = "";
@@ -514,7 +514,7 @@ static void tags_of_a_search(void **state)
 
 /* ---- language ----------------------------------------------------------- */
 
-static void shares_at_the_bound(void **state)
+static void a_share_at_the_bound_is_enough(void **state)
 {
     (void)state;
     rig r;
@@ -540,21 +540,21 @@ static void shares_at_the_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(remarks_are_of_the_truth),
-        cmocka_unit_test(tokens_are_counted_by_their_ids),
-        cmocka_unit_test(keys_are_refused_by_their_users),
-        cmocka_unit_test(outcomes_have_their_scores),
-        cmocka_unit_test(defaults_of_the_scores),
-        cmocka_unit_test(tolerances_are_added),
-        cmocka_unit_test(patterns_take_a_group_or_all),
-        cmocka_unit_test(letters_of_options),
-        cmocka_unit_test(gpqa_in_its_order),
-        cmocka_unit_test(forms_at_their_edges),
-        cmocka_unit_test(lengths_at_their_edges),
-        cmocka_unit_test(bases_have_their_own_state),
-        cmocka_unit_test(answers_without_their_marks),
-        cmocka_unit_test(tags_of_a_search),
-        cmocka_unit_test(shares_at_the_bound),
+        cmocka_unit_test(warns_once_about_samples_it_cannot_grade),
+        cmocka_unit_test(a_length_in_tokens_needs_token_ids),
+        cmocka_unit_test(a_refusal_names_the_graders_that_use_a_key),
+        cmocka_unit_test(each_outcome_has_its_score),
+        cmocka_unit_test(scores_default_to_one_and_zero),
+        cmocka_unit_test(absolute_and_relative_tolerance_add_up),
+        cmocka_unit_test(a_pattern_answers_with_its_group_or_match),
+        cmocka_unit_test(choice_accepts_only_letters_of_options),
+        cmocka_unit_test(gpqa_applies_its_rules_in_order),
+        cmocka_unit_test(forms_are_exact_at_their_edges),
+        cmocka_unit_test(length_scores_are_exact_at_their_bounds),
+        cmocka_unit_test(a_base_has_its_own_state),
+        cmocka_unit_test(qa_ignores_punctuation_and_articles),
+        cmocka_unit_test(search_r1_counts_tags),
+        cmocka_unit_test(a_share_at_the_bound_is_enough),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rewards for form: open-r1's and TRL's expressions, tags, boxes and steps.
+ * The graders of form: open-r1's and TRL's expressions, tags, boxes and
+ * reasoning steps.
  */
 #include "tests/reward/rig.h"
 
@@ -9,7 +10,7 @@ typedef struct format_case {
     double score;
 } format_case;
 
-static void run(const char *const *keys, const format_case *cases)
+static void run_cases(const char *const *keys, const format_case *cases)
 {
     rig r;
     rig_open(&r, keys);
@@ -20,11 +21,11 @@ static void run(const char *const *keys, const format_case *cases)
 }
 
 #define RUN(keys, ...) \
-    run(keys, (const format_case[]){ __VA_ARGS__, { NULL, 0 } })
+    run_cases(keys, (const format_case[]){ __VA_ARGS__, { NULL, 0 } })
 #define FORM(name) RIG_KEYS("grader", "format", "format", name)
 
 /* ^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$ */
-static void think_answer(void **state)
+static void think_answer_needs_every_tag_and_line_end(void **state)
 {
     (void)state;
     RUN(FORM("think_answer"),
@@ -49,7 +50,7 @@ static void think_answer(void **state)
 }
 
 /* ^<think>(?!.*<think>)(.*?)</think>.*$ */
-static void think(void **state)
+static void think_needs_a_single_opening_tag(void **state)
 {
     (void)state;
     RUN(FORM("think"), { "<think>x</think>y", 1 },
@@ -58,7 +59,7 @@ static void think(void **state)
         { "<think>x", 0 }, { "", 0 });
 }
 
-static void answers_and_boxes(void **state)
+static void answers_and_boxes_must_be_closed_and_filled(void **state)
 {
     (void)state;
     RUN(FORM("answer"), { "x <answer>1</answer> y", 1 },
@@ -76,8 +77,8 @@ static void answers_and_boxes(void **state)
         { "\\boxed{1}", 0.5 }, { "1", -0.5 });
 }
 
-/* 0.25 for each of the four tags that stands exactly once. */
-static void tags(void **state)
+/* Each of the four tags that occurs exactly once earns 0.25. */
+static void each_tag_that_occurs_once_earns_a_quarter(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "tag_count"),
@@ -88,9 +89,9 @@ static void tags(void **state)
         { "\n</think>\n\n<answer>\n\n</answer>", 0.75 }, { "", 0 });
 }
 
-/* min(1, marks / 3), marks: "Step N:", "N." at the very start, "\n-", "\n*",
- * "First,", "Second,", "Next,", "Finally,". */
-static void steps(void **state)
+/* The score is min(1, marks / 3). Marks are "Step N:", "N." at the start of the
+ * text, "\n-", "\n*", "First,", "Second,", "Next," and "Finally,". */
+static void three_steps_earn_the_full_score(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "reasoning_steps"), { "", 0 },
@@ -100,7 +101,7 @@ static void steps(void **state)
         { "First, Second, Next, Finally,", 1 }, { "first, next,", 0 });
 }
 
-static void refusals(void **state)
+static void refuses_keys_of_other_graders(void **state)
 {
     (void)state;
     rig_refuse(RIG_KEYS("format", "boxed"), "format: only grader = format");
@@ -111,12 +112,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(think_answer),
-        cmocka_unit_test(think),
-        cmocka_unit_test(answers_and_boxes),
-        cmocka_unit_test(tags),
-        cmocka_unit_test(steps),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(think_answer_needs_every_tag_and_line_end),
+        cmocka_unit_test(think_needs_a_single_opening_tag),
+        cmocka_unit_test(answers_and_boxes_must_be_closed_and_filled),
+        cmocka_unit_test(each_tag_that_occurs_once_earns_a_quarter),
+        cmocka_unit_test(three_steps_earn_the_full_score),
+        cmocka_unit_test(refuses_keys_of_other_graders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of a JSON lines file of verdicts that lies beside the tests.
+ * Reads the rows of a JSON Lines file of verdicts in this folder.
  */
 #ifndef XR_REWARD_GOLDEN_H
 #define XR_REWARD_GOLDEN_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gsm8k grader against the answers and scores of verl's.
+ * The grader "gsm8k" gives the answers and scores of verl's scorer.
  */
 #include <cjson/cJSON.h>
 
@@ -14,13 +14,13 @@ typedef struct golden {
     size_t count;
 } golden;
 
-static void golden_free(golden *g)
+static void free_golden(golden *g)
 {
     for (size_t i = 0; i < g->count; i++)
         cJSON_Delete(g->rows[i]);
 }
 
-static void golden_read(golden *g)
+static void read_golden(golden *g)
 {
     char path[1024];
     FILE *file = fopen(
@@ -40,29 +40,30 @@ static void golden_read(golden *g)
     assert_true(g->count > 100);
 }
 
-static const char *text_of(const cJSON *row, const char *key)
+static const char *get_text(const cJSON *row, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItem(row, key);
     return cJSON_IsString(item) ? item->valuestring : NULL;
 }
 
-static void check_extract(const cJSON *row, int method, const char *key)
+static void check_extraction(const cJSON *row, int method, const char *key)
 {
     char buffer[RULE_GSM8K_TAIL];
-    const char *want = text_of(row, key);
+    const char *want = get_text(row, key);
     rule_text got = rule_gsm8k_extract(
-        rule_text_of(text_of(row, "solution_str")), method, buffer);
+        rule_text_of(get_text(row, "solution_str")), method, buffer);
     if (!want) {
         assert_null(got.data);
         return;
     }
     if (!got.data || got.size != strlen(want) ||
         memcmp(got.data, want, got.size) != 0)
-        fail_msg("%s: %s: got '%.*s', want '%s'", text_of(row, "id"), key,
+        fail_msg("%s: %s: got '%.*s', want '%s'", get_text(row, "id"), key,
                  (int)got.size, got.data ? got.data : "", want);
 }
 
-/* All cases in one batch; the answers come in order with the ids given. */
+/* Submits all cases as one batch. The scores must come in the same order with
+ * the same ids. */
 static void check_scores(const golden *g, const char *method, const char *key)
 {
     rig r;
@@ -70,9 +71,9 @@ static void check_scores(const golden *g, const char *method, const char *key)
     xray_sample_in *samples = calloc(g->count, sizeof(*samples));
     assert_non_null(samples);
     for (size_t i = 0; i < g->count; i++) {
-        const char *response = text_of(g->rows[i], "solution_str");
+        const char *response = get_text(g->rows[i], "solution_str");
         samples[i] = rig_sample(5 * i + 1, response, strlen(response),
-                                text_of(g->rows[i], "ground_truth"));
+                                get_text(g->rows[i], "ground_truth"));
     }
     assert_int_equal(r.ops->submit(r.self, samples, g->count, sizeof(*samples)),
                      XRAY_OK);
@@ -81,7 +82,7 @@ static void check_scores(const golden *g, const char *method, const char *key)
         assert_int_equal(score.id, 5 * i + 1);
         double want = cJSON_GetObjectItem(g->rows[i], key)->valuedouble;
         if (score.score != want)
-            fail_msg("%s: %s: got %g, want %g", text_of(g->rows[i], "id"), key,
+            fail_msg("%s: %s: got %g, want %g", get_text(g->rows[i], "id"), key,
                      score.score, want);
     }
     rig_is_empty(&r);
@@ -89,21 +90,21 @@ static void check_scores(const golden *g, const char *method, const char *key)
     rig_close(&r);
 }
 
-static void every_golden_case(void **state)
+static void agrees_with_verl_on_every_golden_case(void **state)
 {
     (void)state;
     static golden g;
-    golden_read(&g);
+    read_golden(&g);
     for (size_t i = 0; i < g.count; i++) {
-        check_extract(g.rows[i], RULE_STRICT, "extract_strict");
-        check_extract(g.rows[i], RULE_FLEXIBLE, "extract_flexible");
+        check_extraction(g.rows[i], RULE_STRICT, "extract_strict");
+        check_extraction(g.rows[i], RULE_FLEXIBLE, "extract_flexible");
     }
     check_scores(&g, "strict", "score_strict");
     check_scores(&g, "flexible", "score_flexible");
-    golden_free(&g);
+    free_golden(&g);
 }
 
-static const char *extract(const char *response, int method)
+static const char *extract_answer(const char *response, int method)
 {
     static char out[RULE_GSM8K_TAIL + 1];
     char buffer[RULE_GSM8K_TAIL];
@@ -115,8 +116,9 @@ static const char *extract(const char *response, int method)
     return out;
 }
 
-/* Answers of Python's re.findall with verl's two expressions. */
-static void corners(void **state)
+/* The expected answers are those of Python's re.findall with verl's two regular
+ * expressions. */
+static void agrees_with_verl_on_unusual_numbers(void **state)
 {
     (void)state;
     static const struct {
@@ -146,30 +148,30 @@ static void corners(void **state)
         { "4 ... .", "(none)", "..." },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_string_equal(extract(cases[i].response, RULE_STRICT),
+        assert_string_equal(extract_answer(cases[i].response, RULE_STRICT),
                             cases[i].strict);
-        assert_string_equal(extract(cases[i].response, RULE_FLEXIBLE),
+        assert_string_equal(extract_answer(cases[i].response, RULE_FLEXIBLE),
                             cases[i].flexible);
     }
 }
 
 /* Only the last 300 characters count, and they are characters, not bytes. */
-static void only_the_tail_is_read(void **state)
+static void only_the_last_300_characters_are_read(void **state)
 {
     (void)state;
     char text[2048] = "#### 42";
     for (int i = 0; i < 293; i++)
         strncat(text, "\xC3\xA9", 3);
-    assert_string_equal(extract(text, RULE_STRICT), "42");
+    assert_string_equal(extract_answer(text, RULE_STRICT), "42");
     strncat(text, "!", 2);
-    assert_string_equal(extract(text, RULE_STRICT), "(none)");
-    assert_string_equal(extract(text, RULE_FLEXIBLE), "42");
+    assert_string_equal(extract_answer(text, RULE_STRICT), "(none)");
+    assert_string_equal(extract_answer(text, RULE_FLEXIBLE), "42");
     for (int i = 0; i < 6; i++)
         strncat(text, "!", 2);
-    assert_string_equal(extract(text, RULE_FLEXIBLE), "(none)");
+    assert_string_equal(extract_answer(text, RULE_FLEXIBLE), "(none)");
 }
 
-static void scores_and_whole_solutions(void **state)
+static void a_solution_as_truth_stands_for_its_number(void **state)
 {
     (void)state;
     rig r;
@@ -189,10 +191,10 @@ static void scores_and_whole_solutions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_golden_case),
-        cmocka_unit_test(corners),
-        cmocka_unit_test(only_the_tail_is_read),
-        cmocka_unit_test(scores_and_whole_solutions),
+        cmocka_unit_test(agrees_with_verl_on_every_golden_case),
+        cmocka_unit_test(agrees_with_verl_on_unusual_numbers),
+        cmocka_unit_test(only_the_last_300_characters_are_read),
+        cmocka_unit_test(a_solution_as_truth_stands_for_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any bytes, any size, through every grader of this suite: no crash, no read
- * beyond the end, a finite score, the same one again, and work that grows with
- * the text and not with its square.
+ * Any bytes of any size through the graders: no crash, no read beyond the end,
+ * a finite score, the same score again, and work that does not grow with the
+ * square of the text.
  */
 #include <math.h>
 
@@ -37,7 +37,7 @@ static const char *const *const all_keys[] = {
 };
 #define KEYS (sizeof(all_keys) / sizeof(all_keys[0]))
 
-/* Every instruction at once. */
+/* A row with every instruction. */
 static const char row[] =
     "{\"instruction_id_list\":[\"keywords:existence\",\"keywords:frequency\","
     "\"keywords:forbidden_words\",\"keywords:letter_frequency\","
@@ -88,39 +88,40 @@ static const char *const seeds[] = {
 };
 #define SEEDS (sizeof(seeds) / sizeof(seeds[0]))
 
-static uint32_t draw(uint32_t *state, uint32_t below)
+static uint32_t draw_number(uint32_t *state, uint32_t below)
 {
     *state = *state * 1664525u + 1013904223u;
     return (uint32_t)(((uint64_t)(*state >> 8) * below) >> 24);
 }
 
-/* Two pieces of seeds, a few bytes of them changed, cut or doubled. */
-static size_t mutate(uint32_t *state, char *out, size_t cap)
+/* Joins parts of several seeds and changes a few bytes. */
+static size_t mutate_seeds(uint32_t *state, char *out, size_t cap)
 {
     size_t size = 0;
-    for (uint32_t part = 0; part < 2 + draw(state, 3); part++) {
-        const char *seed = seeds[draw(state, SEEDS)];
+    for (uint32_t part = 0; part < 2 + draw_number(state, 3); part++) {
+        const char *seed = seeds[draw_number(state, SEEDS)];
         uint32_t length = (uint32_t)strlen(seed);
-        uint32_t first = draw(state, 3) ? 0 : draw(state, length);
-        uint32_t count =
-            draw(state, 3) ? length - first : draw(state, length - first + 1);
+        uint32_t first = draw_number(state, 3) ? 0 : draw_number(state, length);
+        uint32_t count = draw_number(state, 3)
+                             ? length - first
+                             : draw_number(state, length - first + 1);
         if (size + count > cap)
             break;
         memcpy(out + size, seed + first, count);
         size += count;
     }
-    for (uint32_t i = 0; size && i < draw(state, 5); i++) {
-        size_t at = draw(state, (uint32_t)size);
-        if (draw(state, 2))
-            out[at] = (char)draw(state, 256);
+    for (uint32_t i = 0; size && i < draw_number(state, 5); i++) {
+        size_t at = draw_number(state, (uint32_t)size);
+        if (draw_number(state, 2))
+            out[at] = (char)draw_number(state, 256);
         else
-            out[at] = out[draw(state, (uint32_t)size)];
+            out[at] = out[draw_number(state, (uint32_t)size)];
     }
     return size;
 }
 
-static double judge(rig *r, const char *text, size_t size, const char *truth,
-                    const char *fields)
+static double grade_text(rig *r, const char *text, size_t size,
+                         const char *truth, const char *fields)
 {
     static const int32_t ids[] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5 };
     xray_sample_in s = rig_sample(7, text, size, truth);
@@ -134,7 +135,7 @@ static double judge(rig *r, const char *text, size_t size, const char *truth,
     return got.score;
 }
 
-static void mutations(void **state)
+static void mutated_texts_have_one_finite_score(void **state)
 {
     (void)state;
     uint32_t seed = 20;
@@ -144,15 +145,16 @@ static void mutations(void **state)
     for (int i = 0; i < 3000; i++) {
         char buffer[512];
         char truth[512];
-        size_t size = mutate(&seed, buffer, sizeof(buffer));
-        truth[mutate(&seed, truth, sizeof(truth) - 1)] = '\0';
-        /* Exactly as long as it says, so that a read beyond it shows. */
+        size_t size = mutate_seeds(&seed, buffer, sizeof(buffer));
+        truth[mutate_seeds(&seed, truth, sizeof(truth) - 1)] = '\0';
+        /* The allocation has the exact size, so that sanitizers notice a read
+         * beyond it. */
         char *text = malloc(size ? size : 1);
         assert_non_null(text);
         memcpy(text, buffer, size);
         for (size_t k = 0; k < KEYS; k++) {
-            double once = judge(&rigs[k], text, size, truth, row);
-            double twice = judge(&rigs[k], text, size, truth, row);
+            double once = grade_text(&rigs[k], text, size, truth, row);
+            double twice = grade_text(&rigs[k], text, size, truth, row);
             assert_true(once <= twice && once >= twice);
         }
         free(text);
@@ -161,7 +163,7 @@ static void mutations(void **state)
         rig_close(&rigs[k]);
 }
 
-static void mutated_rows(void **state)
+static void mutated_rows_are_graded(void **state)
 {
     (void)state;
     uint32_t seed = 7;
@@ -171,17 +173,18 @@ static void mutated_rows(void **state)
         char *fields = malloc(sizeof(row));
         assert_non_null(fields);
         memcpy(fields, row, sizeof(row));
-        for (uint32_t n = 0; n < 1 + draw(&seed, 4); n++)
-            fields[draw(&seed, sizeof(row) - 1)] =
-                (char)("\",:[]{}0-a\xC3"[draw(&seed, 11)]);
-        (void)judge(&r, "a b\n* c", 7, "", fields);
+        for (uint32_t n = 0; n < 1 + draw_number(&seed, 4); n++)
+            fields[draw_number(&seed, sizeof(row) - 1)] =
+                (char)("\",:[]{}0-a\xC3"[draw_number(&seed, 11)]);
+        (void)grade_text(&r, "a b\n* c", 7, "", fields);
         free(fields);
     }
     rig_close(&r);
 }
 
-/* Long texts of one piece again and again: what is quadratic does not end. */
-static void long_texts(void **state)
+/* Long texts repeat one piece; a grader with quadratic work would not end in
+ * time. */
+static void long_texts_are_graded_in_linear_time(void **state)
 {
     (void)state;
     static const char *const pieces[] = {
@@ -233,14 +236,14 @@ static void long_texts(void **state)
         for (; filled < size; filled += piece)
             memcpy(text + filled, pieces[p], piece);
         for (size_t k = 0; k < KEYS; k++)
-            (void)judge(&rigs[k], text, filled, "[\"cat\"]", row);
+            (void)grade_text(&rigs[k], text, filled, "[\"cat\"]", row);
     }
     for (size_t k = 0; k < KEYS; k++)
         rig_close(&rigs[k]);
     free(text);
 }
 
-static void nothing_at_all(void **state)
+static void a_sample_without_texts_is_graded(void **state)
 {
     (void)state;
     for (size_t k = 0; k < KEYS; k++) {
@@ -258,10 +261,10 @@ static void nothing_at_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutations),
-        cmocka_unit_test(mutated_rows),
-        cmocka_unit_test(long_texts),
-        cmocka_unit_test(nothing_at_all),
+        cmocka_unit_test(mutated_texts_have_one_finite_score),
+        cmocka_unit_test(mutated_rows_are_graded),
+        cmocka_unit_test(long_texts_are_graded_in_linear_time),
+        cmocka_unit_test(a_sample_without_texts_is_graded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

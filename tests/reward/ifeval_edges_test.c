@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * IFEval's instructions at their bounds, every word of their lists, and every
- * argument that is of no use.
+ * IFEval's instructions at their bounds, with every word of their lists and
+ * every invalid argument.
  */
 #include "plugins/reward-rule/ifeval.h"
 #include "tests/reward/rig.h"
@@ -10,10 +10,11 @@ typedef struct row {
     const char *id;
     const char *args;
     const char *response;
-    int verdict; /* 1 followed, 0 not, -1 an argument is of no use */
+    int verdict; /* 1: followed, 0: not followed, -1: an invalid argument */
 } row;
 
-static int ask(rig *r, const char *id, const char *args, const char *response)
+static int is_followed(rig *r, const char *id, const char *args,
+                       const char *response)
 {
     xr_str json = { 0 };
     xr_str_printf(&json, "{\"instruction_id_list\":[\"%s\"],\"kwargs\":[%s]}",
@@ -25,12 +26,12 @@ static int ask(rig *r, const char *id, const char *args, const char *response)
     return rig_value(&got, "acc") > 0;
 }
 
-static void run(const row *rows)
+static void run_rows(const row *rows)
 {
     for (; rows->id; rows++) {
         rig r;
         rig_open(&r, RIG_KEYS("grader", "ifeval"));
-        int followed = ask(&r, rows->id, rows->args, rows->response);
+        int followed = is_followed(&r, rows->id, rows->args, rows->response);
         int got = r.host.warnings ? -1 : followed;
         if (got != rows->verdict)
             fail_msg("%s %s: '%s': %d, not %d", rows->id, rows->args,
@@ -38,7 +39,7 @@ static void run(const row *rows)
         rig_close(&r);
     }
 }
-#define RUN(...) run((const row[]){ __VA_ARGS__, { NULL, NULL, NULL, 0 } })
+#define RUN(...) run_rows((const row[]){ __VA_ARGS__, { NULL, NULL, NULL, 0 } })
 
 /* ---- arguments ---------------------------------------------------------- */
 
@@ -46,7 +47,7 @@ static void run(const row *rows)
 #define FREQUENCY "keywords:frequency"
 #define LETTER "keywords:letter_frequency"
 
-static void arguments_are_needed(void **state)
+static void instructions_need_valid_arguments(void **state)
 {
     (void)state;
     RUN({ WORDS, "{\"relation\":\"at least\"}", "x", -1 },
@@ -104,7 +105,7 @@ static void arguments_are_needed(void **state)
 }
 
 #define FIRST "length_constraints:nth_paragraph_first_word"
-static void paragraphs_are_counted(void **state)
+static void blank_paragraphs_count_as_ifeval_does(void **state)
 {
     (void)state;
 #define P(n, k, w)                                                            \
@@ -130,7 +131,7 @@ static void paragraphs_are_counted(void **state)
 
 /* ---- marks -------------------------------------------------------------- */
 
-static void marks_at_their_bounds(void **state)
+static void marks_count_at_their_bounds(void **state)
 {
     (void)state;
 #define BULLETS "detectable_format:number_bullet_lists"
@@ -200,7 +201,7 @@ static void marks_at_their_bounds(void **state)
 
 /* ---- words and letters -------------------------------------------------- */
 
-static void words_and_cases(void **state)
+static void words_and_cases_count_at_their_bounds(void **state)
 {
     (void)state;
 #define N(n, relation) "{\"num_words\":" #n ",\"relation\":\"" relation "\"}"
@@ -258,7 +259,7 @@ static void words_and_cases(void **state)
 
 /* ---- sentences ---------------------------------------------------------- */
 
-static void sentences_end_where_they_do(void **state)
+static void sentences_end_at_stops_but_not_abbreviations(void **state)
 {
     (void)state;
     static const struct {
@@ -336,7 +337,7 @@ static void sentences_end_where_they_do(void **state)
 
 /* ---- rows --------------------------------------------------------------- */
 
-static void arguments_belong_to_their_instruction(void **state)
+static void each_instruction_reads_its_own_arguments(void **state)
 {
     (void)state;
     rig r;
@@ -354,8 +355,8 @@ static void arguments_belong_to_their_instruction(void **state)
     rig_close(&r);
 }
 
-/* Sixty-four are read; each further one counts as not followed. */
-static void instructions_have_a_bound(void **state)
+/* 64 instructions are read; all others count as not followed. */
+static void instructions_after_the_64th_count_as_not_followed(void **state)
 {
     (void)state;
     for (int count = 64; count <= 80; count += 16) {
@@ -378,7 +379,7 @@ static void instructions_have_a_bound(void **state)
     }
 }
 
-static void loose_readings(void **state)
+static void loose_accepts_eight_readings(void **state)
 {
     (void)state;
     static const struct {
@@ -393,25 +394,27 @@ static void loose_readings(void **state)
     rig r;
     rig_open(&r, RIG_KEYS("grader", "ifeval", "loose", "true"));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (ask(&r, "startend:quotation", "{}", rows[i].response) !=
+        if (is_followed(&r, "startend:quotation", "{}", rows[i].response) !=
             rows[i].followed)
             fail_msg("'%s'", rows[i].response);
-    /* What is left is bare: no blank paragraph stands before it. */
-    assert_int_equal(ask(&r, FIRST, P(1, 1, "then"), "Sure:\n\n\nThen"), 1);
+    /* White space around what is left is cut, so no blank paragraph precedes
+     * it. */
+    assert_int_equal(is_followed(&r, FIRST, P(1, 1, "then"), "Sure:\n\n\nThen"),
+                     1);
     rig_close(&r);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments_are_needed),
-        cmocka_unit_test(paragraphs_are_counted),
-        cmocka_unit_test(marks_at_their_bounds),
-        cmocka_unit_test(words_and_cases),
-        cmocka_unit_test(sentences_end_where_they_do),
-        cmocka_unit_test(arguments_belong_to_their_instruction),
-        cmocka_unit_test(instructions_have_a_bound),
-        cmocka_unit_test(loose_readings),
+        cmocka_unit_test(instructions_need_valid_arguments),
+        cmocka_unit_test(blank_paragraphs_count_as_ifeval_does),
+        cmocka_unit_test(marks_count_at_their_bounds),
+        cmocka_unit_test(words_and_cases_count_at_their_bounds),
+        cmocka_unit_test(sentences_end_at_stops_but_not_abbreviations),
+        cmocka_unit_test(each_instruction_reads_its_own_arguments),
+        cmocka_unit_test(instructions_after_the_64th_count_as_not_followed),
+        cmocka_unit_test(loose_accepts_eight_readings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * IFEval's instructions by table, each as its checker defines it; strict and
- * loose scoring, shares, and rows that are no use.
+ * loose scoring, shares, and unusable rows.
  */
 #include "tests/reward/rig.h"
 
@@ -12,7 +12,7 @@ typedef struct instruction_case {
     int followed;
 } instruction_case;
 
-static void row_of(xr_str *row, const char *id, const char *args)
+static void write_row(xr_str *row, const char *id, const char *args)
 {
     xr_str_clear(row);
     xr_str_printf(row, "{\"instruction_id_list\":[\"%s\"],\"kwargs\":[%s]}", id,
@@ -20,7 +20,7 @@ static void row_of(xr_str *row, const char *id, const char *args)
     assert_false(row->failed);
 }
 
-static double acc_of(rig *r, const char *response, const char *row)
+static double grade_accuracy(rig *r, const char *response, const char *row)
 {
     xray_sample_in s = rig_sample(1, response, strlen(response), "");
     s.fields_json = row;
@@ -28,14 +28,14 @@ static double acc_of(rig *r, const char *response, const char *row)
     return rig_value(&got, "acc");
 }
 
-static void run(const instruction_case *cases)
+static void run_cases(const instruction_case *cases)
 {
     rig r;
     xr_str row = { 0 };
     rig_open(&r, RIG_KEYS("grader", "ifeval"));
     for (; cases->id; cases++) {
-        row_of(&row, cases->id, cases->args);
-        double got = acc_of(&r, cases->response, xr_str_text(&row));
+        write_row(&row, cases->id, cases->args);
+        double got = grade_accuracy(&r, cases->response, xr_str_text(&row));
         if ((got > 0) != cases->followed)
             fail_msg("%s %s: '%s': got %g, want %d", cases->id, cases->args,
                      cases->response, got, cases->followed);
@@ -46,9 +46,10 @@ static void run(const instruction_case *cases)
 }
 
 #define RUN(...) \
-    run((const instruction_case[]){ __VA_ARGS__, { NULL, NULL, NULL, 0 } })
+    run_cases(   \
+        (const instruction_case[]){ __VA_ARGS__, { NULL, NULL, NULL, 0 } })
 
-static void keywords(void **state)
+static void keywords_are_found_in_any_case(void **state)
 {
     (void)state;
 #define EXISTENCE "keywords:existence"
@@ -81,7 +82,7 @@ static void keywords(void **state)
         { LETTER, OF(1, "less than"), "e", 0 });
 }
 
-static void lengths(void **state)
+static void lengths_are_compared_with_their_limits(void **state)
 {
     (void)state;
 #define WORDS "length_constraints:number_words"
@@ -123,7 +124,7 @@ static void lengths(void **state)
         { FIRST, P(1, 1, "then"), "Then\n\n", 1 });
 }
 
-static void marks(void **state)
+static void marks_are_counted(void **state)
 {
     (void)state;
 #define HOLES "detectable_content:number_placeholders"
@@ -165,7 +166,7 @@ static void marks(void **state)
         { ONE_OF, "{}", "my answer is no.", 0 });
 }
 
-static void wholes(void **state)
+static void instructions_about_the_entire_response(void **state)
 {
     (void)state;
 #define JSON "detectable_format:json_format"
@@ -191,7 +192,7 @@ static void wholes(void **state)
     RUN({ COMMA, "{}", "a; b", 1 }, { COMMA, "{}", "a, b", 0 });
 }
 
-static void case_and_language(void **state)
+static void case_and_language_are_recognized(void **state)
 {
     (void)state;
 #define CAPITALS "change_case:capital_word_frequency"
@@ -218,7 +219,7 @@ static const char three[] =
     "{\"instruction_id_list\":[\"punctuation:no_comma\",\"startend:quotation\","
     "\"change_case:english_lowercase\"],\"kwargs\":[{},{},{\"x\":null}]}";
 
-static void scores(void **state)
+static void the_score_is_a_share_or_all(void **state)
 {
     (void)state;
     rig r;
@@ -241,9 +242,10 @@ static void scores(void **state)
     rig_close(&r);
 }
 
-/* Loose: any of eight readings will do, without the first line, the last, both,
- * and each of these without asterisks. */
-static void loose(void **state)
+/* Loose scoring accepts any of eight readings: the response, the response
+ * without its first line, its last line or both, and each of these without
+ * asterisks. */
+static void loose_scoring_accepts_any_of_eight_readings(void **state)
 {
     (void)state;
     static const struct {
@@ -259,13 +261,14 @@ static void loose(void **state)
         { "x \"a\"", 0, 0 },     { "***", 0, 0 },
     };
     xr_str row = { 0 };
-    row_of(&row, "startend:quotation", "{}");
+    write_row(&row, "startend:quotation", "{}");
     for (int l = 0; l < 2; l++) {
         rig r;
         rig_open(&r,
                  RIG_KEYS("grader", "ifeval", "loose", l ? "true" : "false"));
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-            double got = acc_of(&r, cases[i].response, xr_str_text(&row));
+            double got =
+                grade_accuracy(&r, cases[i].response, xr_str_text(&row));
             rig_near(got, l ? cases[i].loose : cases[i].strict,
                      cases[i].response);
         }
@@ -274,7 +277,7 @@ static void loose(void **state)
     xr_str_free(&row);
 }
 
-static void rows_of_no_use(void **state)
+static void unusable_rows_are_warned_of_once(void **state)
 {
     (void)state;
     static const char *const rows[] = {
@@ -303,26 +306,27 @@ static void rows_of_no_use(void **state)
         rig r;
         rig_open(&r, RIG_KEYS("grader", "ifeval"));
         for (int again = 0; again < 2; again++)
-            rig_near(acc_of(&r, "some text", rows[i]), 0, rows[i]);
+            rig_near(grade_accuracy(&r, "some text", rows[i]), 0, rows[i]);
         if (r.host.warnings != 1)
             fail_msg("%s: %d warnings", rows[i], r.host.warnings);
         rig_close(&r);
     }
-    /* kwargs may be text that holds JSON, and null stands for nothing. */
+    /* kwargs may be text that holds JSON, and a null argument is ignored. */
     rig r;
     rig_open(&r, RIG_KEYS("grader", "ifeval"));
-    rig_near(acc_of(&r, "one two",
-                    "{\"instruction_id_list\":"
-                    "[\"length_constraints:number_words\"],\"kwargs\":"
-                    "\"[{\\\"num_words\\\": 2, \\\"relation\\\": "
-                    "\\\"at least\\\", \\\"letter\\\": null}]\"}"),
+    rig_near(grade_accuracy(&r, "one two",
+                            "{\"instruction_id_list\":"
+                            "[\"length_constraints:number_words\"],\"kwargs\":"
+                            "\"[{\\\"num_words\\\": 2, \\\"relation\\\": "
+                            "\\\"at least\\\", \\\"letter\\\": null}]\"}"),
              1, "text");
     assert_int_equal(r.host.warnings, 0);
     rig_close(&r);
 }
 
-/* A row with more instructions than are read is said and never right. */
-static void many_instructions(void **state)
+/* A row with more instructions than are read causes a warning and is never
+ * right. */
+static void a_row_with_too_many_instructions_is_never_right(void **state)
 {
     (void)state;
     xr_str row = { 0 };
@@ -332,7 +336,7 @@ static void many_instructions(void **state)
     xr_str_puts(&row, "]}");
     rig r;
     rig_open(&r, RIG_KEYS("grader", "ifeval"));
-    rig_near(acc_of(&r, "text", xr_str_text(&row)), 0, "too many");
+    rig_near(grade_accuracy(&r, "text", xr_str_text(&row)), 0, "too many");
     assert_int_equal(r.host.warnings, 1);
     rig_close(&r);
     xr_str_free(&row);
@@ -341,15 +345,15 @@ static void many_instructions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keywords),
-        cmocka_unit_test(lengths),
-        cmocka_unit_test(marks),
-        cmocka_unit_test(wholes),
-        cmocka_unit_test(case_and_language),
-        cmocka_unit_test(scores),
-        cmocka_unit_test(loose),
-        cmocka_unit_test(rows_of_no_use),
-        cmocka_unit_test(many_instructions),
+        cmocka_unit_test(keywords_are_found_in_any_case),
+        cmocka_unit_test(lengths_are_compared_with_their_limits),
+        cmocka_unit_test(marks_are_counted),
+        cmocka_unit_test(instructions_about_the_entire_response),
+        cmocka_unit_test(case_and_language_are_recognized),
+        cmocka_unit_test(the_score_is_a_share_or_all),
+        cmocka_unit_test(loose_scoring_accepts_any_of_eight_readings),
+        cmocka_unit_test(unusable_rows_are_warned_of_once),
+        cmocka_unit_test(a_row_with_too_many_instructions_is_never_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

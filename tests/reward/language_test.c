@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The share of words in the script of a language, counted by hand.
+ * The grader "language" measures the share of words in the script of a
+ * language, compared with counts by hand.
  */
 #include "tests/reward/rig.h"
 
 typedef struct language_case {
     const char *language;
     const char *response;
-    double share; /* -1: nothing to judge */
+    double share; /* -1: no words */
 } language_case;
 
 #define HAN3 "\xE4\xBD\xA0\xE5\xA5\xBD\xE5\x90\x97"
@@ -23,7 +24,7 @@ static const language_case cases[] = {
     { "zh", "x=1 " HAN3 "\xE3\x80\x82", 3.0 / 4 },
     { "ru", RUSSIAN ", world", 1.0 / 2 },
     { "ru-RU", RUSSIAN, 1 },
-    /* One foreign letter makes a foreign word. */
+    /* One letter of another script makes the word a foreign one. */
     { "ru", RUSSIAN "x " RUSSIAN, 1.0 / 2 },
     { "ru", "x" RUSSIAN, 0 },
     { "ru", "\xD0\xB8\xCC\x81x", 0 },
@@ -31,7 +32,7 @@ static const language_case cases[] = {
     { "fr", "\xC3\xA9t\xC3\xA9 no\xC3\xABl", 1 },
     /* A combining accent belongs to its word. */
     { "fr", "e\xCC\x81t", 1 },
-    /* Kana and Han are both Japanese, each sign a word. */
+    /* Kana and Han are both Japanese, and each character is a word. */
     { "ja", "\xE6\x97\xA5\xE6\x9C\xAC\xE3\x81\xAE ok", 3.0 / 4 },
     { "ko", "\xED\x95\x9C\xEA\xB5\xAD \xEC\x96\xB4", 1 },
     { "el", "\xCE\xB1\xCE\xB2\xCE\xB3 abc", 1.0 / 2 },
@@ -39,11 +40,11 @@ static const language_case cases[] = {
     { "th", "\xE0\xB8\x81\xE0\xB8\xB1\xE0\xB8\x81", 1 },
     { "ar", "\xD8\xB3\xD9\x84\xD8\xA7\xD9\x85", 1 },
     { "he", "\xD7\xA9\xD7\x9C\xD7\x95\xD7\x9D", 1 },
-    /* The Cherokee letter is of none of the scripts that are told apart. */
+    /* The Cherokee letter belongs to none of the known scripts. */
     { "en", "\xE1\x8E\xA0 a", 1.0 / 2 },
 };
 
-static void shares(void **state)
+static void shares_are_those_counted_by_hand(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -62,7 +63,7 @@ static void shares(void **state)
     }
 }
 
-static void threshold(void **state)
+static void acc_needs_the_smallest_share(void **state)
 {
     (void)state;
     rig r;
@@ -78,7 +79,7 @@ static void threshold(void **state)
     rig_close(&r);
 }
 
-static void refusals(void **state)
+static void refuses_unknown_languages(void **state)
 {
     (void)state;
     rig_refuse(RIG_KEYS("grader", "language"), "language: grader = language");
@@ -94,9 +95,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares),
-        cmocka_unit_test(threshold),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(shares_are_those_counted_by_hand),
+        cmocka_unit_test(acc_needs_the_smallest_share),
+        cmocka_unit_test(refuses_unknown_languages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

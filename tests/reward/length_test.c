@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores by length and repetition against the published formulas.
+ * Scores by length and repetition agree with the published formulas.
  */
 #include <math.h>
 
@@ -8,8 +8,8 @@
 
 static int32_t zeros[4096];
 
-static xray_sample_in sample_of(const char *response, const char *truth,
-                                uint32_t tokens)
+static xray_sample_in make_sample(const char *response, const char *truth,
+                                  uint32_t tokens)
 {
     xray_sample_in s = rig_sample(1, response, strlen(response), truth);
     s.ids = zeros;
@@ -17,15 +17,15 @@ static xray_sample_in sample_of(const char *response, const char *truth,
     return s;
 }
 
-static double score_of(rig *r, const char *response, uint32_t tokens)
+static double grade_score(rig *r, const char *response, uint32_t tokens)
 {
-    xray_sample_in s = sample_of(response, "right", tokens);
+    xray_sample_in s = make_sample(response, "right", tokens);
     return rig_score(r, &s).score;
 }
 
 /* DAPO, eq. 13, L_max 100, L_cache 20, factor f:
  * 0 for n <= 80; f (80 - n) / 20 for 80 < n <= 100; -f for n > 100. */
-static void overlong(void **state)
+static void overlong_follows_dapo(void **state)
 {
     (void)state;
     rig r;
@@ -43,60 +43,60 @@ static void overlong(void **state)
                   { 101, -0.5 },
                   { 4000, -0.5 } };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        xray_sample_in s = sample_of("", "", cases[i].tokens);
+        xray_sample_in s = make_sample("", "", cases[i].tokens);
         xray_score got = rig_score(&r, &s);
         rig_near(got.score, cases[i].want, "overlong");
         rig_near(rig_value(&got, "acc"), cases[i].tokens <= 80, "acc");
     }
     rig_close(&r);
     rig_open(&r, RIG_KEYS("grader", "overlong", "max_response_length", "10"));
-    rig_near(score_of(&r, "", 10), 0, "no buffer");
-    rig_near(score_of(&r, "", 11), -1, "no buffer");
+    rig_near(grade_score(&r, "", 10), 0, "no buffer");
+    rig_near(grade_score(&r, "", 11), -1, "no buffer");
     rig_close(&r);
-    /* The buffer may be as long as the response: every token costs. */
+    /* The buffer may be as long as the response; then every token costs. */
     rig_open(&r, RIG_KEYS("grader", "overlong", "max_response_length", "10",
                           "overlong_buffer_len", "10"));
-    rig_near(score_of(&r, "", 0), 0, "all buffer");
-    rig_near(score_of(&r, "", 4), -0.4, "all buffer");
-    rig_near(score_of(&r, "", 10), -1, "all buffer");
+    rig_near(grade_score(&r, "", 0), 0, "all buffer");
+    rig_near(grade_score(&r, "", 4), -0.4, "all buffer");
+    rig_near(grade_score(&r, "", 10), -1, "all buffer");
     rig_close(&r);
 }
 
-static void shapes(void **state)
+static void each_shape_follows_its_formula(void **state)
 {
     (void)state;
     rig r;
     rig_open(&r, RIG_KEYS("grader", "length", "max_response_length", "10",
                           "length_coef", "2"));
-    rig_near(score_of(&r, "", 10), 0, "cap");
-    rig_near(score_of(&r, "", 11), -2, "cap");
+    rig_near(grade_score(&r, "", 10), 0, "cap");
+    rig_near(grade_score(&r, "", 11), -2, "cap");
     rig_close(&r);
     rig_open(&r, RIG_KEYS("grader", "length", "shape", "linear",
                           "max_response_length", "10", "length_coef", "2"));
-    rig_near(score_of(&r, "", 0), 0, "linear");
-    rig_near(score_of(&r, "", 4), -2 * 0.4, "linear");
-    rig_near(score_of(&r, "", 40), -2, "linear");
+    rig_near(grade_score(&r, "", 0), 0, "linear");
+    rig_near(grade_score(&r, "", 4), -2 * 0.4, "linear");
+    rig_near(grade_score(&r, "", 40), -2, "linear");
     rig_close(&r);
     /* L1-Exact: - alpha |n_gold - n| */
     rig_open(&r, RIG_KEYS("grader", "length", "shape", "l1_exact",
                           "target_length", "100", "length_coef", "0.0003"));
-    rig_near(score_of(&r, "", 100), 0, "l1_exact");
-    rig_near(score_of(&r, "", 40), -0.0003 * 60, "l1_exact");
-    rig_near(score_of(&r, "", 170), -0.0003 * 70, "l1_exact");
+    rig_near(grade_score(&r, "", 100), 0, "l1_exact");
+    rig_near(grade_score(&r, "", 40), -0.0003 * 60, "l1_exact");
+    rig_near(grade_score(&r, "", 170), -0.0003 * 70, "l1_exact");
     rig_close(&r);
     /* L1-Max: right x clip(alpha (n_gold - n) + delta, 0, 1) */
     rig_open(&r,
              RIG_KEYS("grader", "length", "shape", "l1_max", "target_length",
                       "100", "length_coef", "0.01", "base", "exact"));
-    rig_near(score_of(&r, "right", 100), 0.5, "l1_max");
-    rig_near(score_of(&r, "right", 80), 0.7, "l1_max");
-    rig_near(score_of(&r, "right", 10), 1, "l1_max");
-    rig_near(score_of(&r, "right", 190), 0, "l1_max");
-    rig_near(score_of(&r, "wrong", 10), 0, "l1_max");
+    rig_near(grade_score(&r, "right", 100), 0.5, "l1_max");
+    rig_near(grade_score(&r, "right", 80), 0.7, "l1_max");
+    rig_near(grade_score(&r, "right", 10), 1, "l1_max");
+    rig_near(grade_score(&r, "right", 190), 0, "l1_max");
+    rig_near(grade_score(&r, "wrong", 10), 0, "l1_max");
     rig_close(&r);
 }
 
-static void units(void **state)
+static void lengths_are_counted_in_their_unit(void **state)
 {
     (void)state;
     static const struct {
@@ -107,65 +107,67 @@ static void units(void **state)
         rig r;
         rig_open(&r, RIG_KEYS("grader", "length", "shape", "linear", "unit",
                               cases[i].unit, "max_response_length", "1000"));
-        rig_near(score_of(&r, " \xC3\xA9t\xC3\xA9 b \xFF ", 7),
+        rig_near(grade_score(&r, " \xC3\xA9t\xC3\xA9 b \xFF ", 7),
                  -cases[i].n / 1000, cases[i].unit);
         rig_close(&r);
     }
-    /* Text whose tokens nobody counted is said, once. */
+    /* Text without token ids causes one warning. */
     rig r;
     rig_open(&r, RIG_KEYS("grader", "overlong", "max_response_length", "1"));
-    rig_near(score_of(&r, "text", 0), 0, "no ids");
-    rig_near(score_of(&r, "text", 0), 0, "no ids");
+    rig_near(grade_score(&r, "text", 0), 0, "no ids");
+    rig_near(grade_score(&r, "text", 0), 0, "no ids");
     assert_int_equal(r.host.warnings, 1);
     rig_close(&r);
 }
 
-/* open-r1: min + (max - min) (1 + cos(pi n / max_len)) / 2, with the ends
- * swapped for a wrong response; at n = max_len / 2 half way between the ends.
- */
-static void cosine(void **state)
+/* open-r1: min + (max - min) (1 + cos(pi n / max_len)) / 2, with the two ends
+ * swapped for a wrong response. At n = max_len / 2 the score is half way
+ * between them. */
+static void cosine_follows_open_r1(void **state)
 {
     (void)state;
     rig r;
     rig_open(&r, RIG_KEYS("grader", "cosine", "base", "exact",
                           "max_response_length", "1000"));
-    rig_near(score_of(&r, "right", 0), 1, "short and right");
-    rig_near(score_of(&r, "right", 500), 0.75, "right");
-    rig_near(score_of(&r, "right", 1000), 0.5, "long and right");
-    rig_near(score_of(&r, "right", 4000), 0.5, "beyond the end");
-    rig_near(score_of(&r, "wrong", 0), -1, "short and wrong");
-    rig_near(score_of(&r, "wrong", 500), -0.75, "wrong");
-    rig_near(score_of(&r, "wrong", 1000), -0.5, "long and wrong");
+    rig_near(grade_score(&r, "right", 0), 1, "short and right");
+    rig_near(grade_score(&r, "right", 500), 0.75, "right");
+    rig_near(grade_score(&r, "right", 1000), 0.5, "long and right");
+    rig_near(grade_score(&r, "right", 4000), 0.5, "beyond the end");
+    rig_near(grade_score(&r, "wrong", 0), -1, "short and wrong");
+    rig_near(grade_score(&r, "wrong", 500), -0.75, "wrong");
+    rig_near(grade_score(&r, "wrong", 1000), -0.5, "long and wrong");
     for (uint32_t n = 0; n <= 1000; n += 7) {
         double c = cos(3.14159265358979323846 * n / 1000);
-        rig_near(score_of(&r, "right", n), 0.5 + 0.5 * 0.5 * (1 + c), "curve");
-        rig_near(score_of(&r, "wrong", n), -0.5 - 0.5 * 0.5 * (1 + c), "curve");
+        rig_near(grade_score(&r, "right", n), 0.5 + 0.5 * 0.5 * (1 + c),
+                 "curve");
+        rig_near(grade_score(&r, "wrong", n), -0.5 - 0.5 * 0.5 * (1 + c),
+                 "curve");
     }
     rig_close(&r);
     rig_open(&r,
              RIG_KEYS("grader", "cosine", "base", "gsm8k", "method", "flexible",
                       "max_response_length", "10", "unit", "characters",
                       "max_value_correct", "2", "min_value_correct", "0"));
-    xray_sample_in s = sample_of("it is", "18", 0);
+    xray_sample_in s = make_sample("it is", "18", 0);
     xray_score got = rig_score(&r, &s);
     rig_near(got.score, -0.75, "the base's answer is missing");
     rig_near(rig_value(&got, "answered"), 0, "answered is the base's");
-    s = sample_of("is 18", "18", 0);
+    s = make_sample("is 18", "18", 0);
     got = rig_score(&r, &s);
     rig_near(got.score, 1, "the base's keys are in use");
     rig_near(rig_value(&got, "acc"), 1, "acc is the base's");
     rig_close(&r);
-    /* The base sees what follows `after`, the length is the whole response's.
-     */
+    /* The base grades the text after `after`; the length is that of the entire
+     * response. */
     rig_open(&r, RIG_KEYS("grader", "cosine", "base", "exact", "after", "#",
                           "max_response_length", "12", "unit", "characters"));
-    rig_near(score_of(&r, "#right", 0), 0.75, "after");
+    rig_near(grade_score(&r, "#right", 0), 0.75, "after");
     rig_close(&r);
 }
 
 /* Kimi k1.5, sec. 2.3.3: lambda = 0.5 - (n - min) / (max - min) over the group
  * of a prompt; min(0, lambda) for a wrong response; 0 if max = min. */
-static void length_group(void **state)
+static void length_group_follows_kimi(void **state)
 {
     (void)state;
     static const struct {
@@ -192,7 +194,8 @@ static void length_group(void **state)
     rig_open(&r, RIG_KEYS("grader", "length_group", "base", "exact"));
     xray_sample_in samples[ROWS];
     for (uint64_t i = 0; i < ROWS; i++) {
-        samples[i] = sample_of(rows[i].response, rows[i].truth, rows[i].tokens);
+        samples[i] =
+            make_sample(rows[i].response, rows[i].truth, rows[i].tokens);
         samples[i].prompt = rows[i].prompt;
         samples[i].id = 10 + i;
     }
@@ -208,12 +211,12 @@ static void length_group(void **state)
         }
         rig_is_empty(&r);
     }
-    rig_near(score_of(&r, "right", 5), 0, "alone");
+    rig_near(grade_score(&r, "right", 5), 0, "alone");
     rig_close(&r);
 }
 
-/* max_penalty (1 - different / all) over runs of ngram_size. */
-static void repetition(void **state)
+/* The score is max_penalty * (1 - distinct n-grams / n-grams). */
+static void repetition_counts_repeated_ngrams(void **state)
 {
     (void)state;
     rig r;
@@ -235,20 +238,20 @@ static void repetition(void **state)
     rig_close(&r);
     rig_open(&r, RIG_KEYS("grader", "repetition", "unit", "words",
                           "max_penalty", "-2"));
-    rig_near(score_of(&r, "a b c a B C", 0), -2 * (1 - 3.0 / 4), "words");
-    rig_near(score_of(&r, "a b", 0), 0, "too few words");
-    rig_near(score_of(&r, "", 0), 0, "no words");
-    rig_near(score_of(&r, "ab c d a bc d", 0), 0, "words have edges");
-    rig_near(score_of(&r, "x\xE3\x80\x80x\nx\tx", 0), -2 * 0.5, "any blank");
+    rig_near(grade_score(&r, "a b c a B C", 0), -2 * (1 - 3.0 / 4), "words");
+    rig_near(grade_score(&r, "a b", 0), 0, "too few words");
+    rig_near(grade_score(&r, "", 0), 0, "no words");
+    rig_near(grade_score(&r, "ab c d a bc d", 0), 0, "words have edges");
+    rig_near(grade_score(&r, "x\xE3\x80\x80x\nx\tx", 0), -2 * 0.5, "any blank");
     char many[2048] = "";
     for (int i = 0; i < 200; i++)
         (void)snprintf(many + strlen(many), 16, "w%d ", i);
-    rig_near(score_of(&r, many, 0), 0, "many different words");
+    rig_near(grade_score(&r, many, 0), 0, "many different words");
     assert_int_equal(r.host.warnings, 0);
     rig_close(&r);
 }
 
-static void refusals(void **state)
+static void refuses_keys_that_have_no_effect(void **state)
 {
     (void)state;
     rig_refuse(RIG_KEYS("grader", "overlong"),
@@ -298,10 +301,13 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlong),     cmocka_unit_test(shapes),
-        cmocka_unit_test(units),        cmocka_unit_test(cosine),
-        cmocka_unit_test(length_group), cmocka_unit_test(repetition),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(overlong_follows_dapo),
+        cmocka_unit_test(each_shape_follows_its_formula),
+        cmocka_unit_test(lengths_are_counted_in_their_unit),
+        cmocka_unit_test(cosine_follows_open_r1),
+        cmocka_unit_test(length_group_follows_kimi),
+        cmocka_unit_test(repetition_counts_repeated_ngrams),
+        cmocka_unit_test(refuses_keys_that_have_no_effect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Our own equality of math answers: what is equal, and what is not.
+ * Our own equality of math answers: which answers are equal and which are not.
  */
 #include "plugins/reward-rule/math.h"
 #include "tests/testing.h"
@@ -227,21 +227,21 @@ static const pair unequal[] = {
     { "(-\\infty, 1)", "(-\\infty, 2)" },
 };
 
-static rule_math room;
+static rule_math work;
 
-static int same(const char *a, const char *b)
+static int are_equal(const char *a, const char *b)
 {
     static const rule_equality how = { .tolerance = 1e-6 };
-    return rule_math_equal(&room, rule_text_of(a), rule_text_of(b), &how);
+    return rule_math_equal(&work, rule_text_of(a), rule_text_of(b), &how);
 }
 
-static void is_equal(void **state)
+static void equal_answers_are_equal(void **state)
 {
     int bad = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]); i++) {
-        int there = same(equal[i].a, equal[i].b);
-        int back = same(equal[i].b, equal[i].a);
+        int there = are_equal(equal[i].a, equal[i].b);
+        int back = are_equal(equal[i].b, equal[i].a);
         if (!there || !back)
             print_error("not equal (%d, %d): %s and %s\n", there, back,
                         equal[i].a, equal[i].b);
@@ -250,9 +250,9 @@ static void is_equal(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* What a response says behind its last "=" counts where the truth is no
- * equation; the other way only x = 5 is 5. */
-static void follows_the_form_of_the_truth(void **state)
+/* The text after the last "=" of a response counts if the truth is not an
+ * equation. In the other direction, only x = 5 equals 5. */
+static void an_equation_counts_by_the_form_of_the_truth(void **state)
 {
     static const pair said[] = {
         { "1+1=2", "2" },
@@ -262,18 +262,18 @@ static void follows_the_form_of_the_truth(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
-        assert_true(same(said[i].a, said[i].b));
-        assert_false(same(said[i].b, said[i].a));
+        assert_true(are_equal(said[i].a, said[i].b));
+        assert_false(are_equal(said[i].b, said[i].a));
     }
 }
 
-static void is_unequal(void **state)
+static void unequal_answers_are_unequal(void **state)
 {
     int bad = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(unequal) / sizeof(unequal[0]); i++) {
-        int there = same(unequal[i].a, unequal[i].b);
-        int back = same(unequal[i].b, unequal[i].a);
+        int there = are_equal(unequal[i].a, unequal[i].b);
+        int back = are_equal(unequal[i].b, unequal[i].a);
         if (there || back)
             print_error("equal (%d, %d): %s and %s\n", there, back,
                         unequal[i].a, unequal[i].b);
@@ -282,8 +282,8 @@ static void is_unequal(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* The tolerance is that of rounded decimals; f(y) may stand for f(x). */
-static void follows_the_options(void **state)
+/* The tolerance applies to rounded decimals, and f(y) may equal f(x). */
+static void options_change_the_tolerance_and_variables(void **state)
 {
     const rule_equality coarse = { .tolerance = 0.005 };
     const rule_equality loose = { .tolerance = 1e-6, .any_variables = 1 };
@@ -291,20 +291,20 @@ static void follows_the_options(void **state)
     rule_text third = rule_text_of("\\frac13");
     rule_text rounded = rule_text_of("0.33");
     (void)state;
-    assert_true(rule_math_equal(&room, third, rounded, &coarse));
-    assert_false(rule_math_equal(&room, third, rounded, &loose));
-    assert_false(rule_math_equal(&room, third, rule_text_of("0.34"), &coarse));
-    assert_true(rule_math_equal(&room, rule_text_of("f(x)"),
+    assert_true(rule_math_equal(&work, third, rounded, &coarse));
+    assert_false(rule_math_equal(&work, third, rounded, &loose));
+    assert_false(rule_math_equal(&work, third, rule_text_of("0.34"), &coarse));
+    assert_true(rule_math_equal(&work, rule_text_of("f(x)"),
                                 rule_text_of("f(y)"), &loose));
-    assert_false(rule_math_equal(&room, rule_text_of("1,2"),
+    assert_false(rule_math_equal(&work, rule_text_of("1,2"),
                                  rule_text_of("2,1"), &single));
-    assert_true(rule_math_equal(&room, rule_text_of("1/2"), rule_text_of("0.5"),
+    assert_true(rule_math_equal(&work, rule_text_of("1/2"), rule_text_of("0.5"),
                                 &single));
 }
 
-/* Whatever the tolerance, it is at most a twentieth of the larger number: of
- * rationals, of numbers by value, of entries of matrices. */
-static void tolerance_is_small_beside_the_number(void **state)
+/* A larger tolerance is limited to a twentieth of the larger number, for
+ * rational numbers, numbers by value and entries of matrices. */
+static void tolerance_is_at_most_a_twentieth_of_the_number(void **state)
 {
     const rule_equality coarse = { .tolerance = 0.005 };
     static const struct {
@@ -335,14 +335,15 @@ static void tolerance_is_small_beside_the_number(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         rule_text a = rule_text_of(cases[i].a);
         rule_text b = rule_text_of(cases[i].b);
-        if (rule_math_equal(&room, a, b, &coarse) != cases[i].equal ||
-            rule_math_equal(&room, b, a, &coarse) != cases[i].equal)
+        if (rule_math_equal(&work, a, b, &coarse) != cases[i].equal ||
+            rule_math_equal(&work, b, a, &coarse) != cases[i].equal)
             fail_msg("%s and %s", cases[i].a, cases[i].b);
     }
 }
 
-/* Long, deep and endless answers end, and only what is the same is equal. */
-static void is_bounded(void **state)
+/* The comparison of long and deep answers ends, and only identical ones are
+ * equal. */
+static void long_and_deep_answers_end(void **state)
 {
     static char text[40000];
     static const char *const seeds[] = { "(",
@@ -378,10 +379,10 @@ static void is_bounded(void **state)
             text[repeat * size] = '7';
             rule_text long_one = { text, repeat * size + 1 };
             const rule_equality how = { .tolerance = 1e-6 };
-            (void)rule_math_equal(&room, long_one, rule_text_of("7x"), &how);
-            (void)rule_equal_prm800k(&room, long_one, rule_text_of("7"));
-            (void)rule_equal_minerva(&room, long_one, rule_text_of("7"), &how);
-            assert_true(rule_math_equal(&room, long_one, long_one, &how));
+            (void)rule_math_equal(&work, long_one, rule_text_of("7x"), &how);
+            (void)rule_equal_prm800k(&work, long_one, rule_text_of("7"));
+            (void)rule_equal_minerva(&work, long_one, rule_text_of("7"), &how);
+            assert_true(rule_math_equal(&work, long_one, long_one, &how));
         }
     }
 }
@@ -389,12 +390,12 @@ static void is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_equal),
-        cmocka_unit_test(is_unequal),
-        cmocka_unit_test(follows_the_form_of_the_truth),
-        cmocka_unit_test(follows_the_options),
-        cmocka_unit_test(tolerance_is_small_beside_the_number),
-        cmocka_unit_test(is_bounded),
+        cmocka_unit_test(equal_answers_are_equal),
+        cmocka_unit_test(unequal_answers_are_unequal),
+        cmocka_unit_test(an_equation_counts_by_the_form_of_the_truth),
+        cmocka_unit_test(options_change_the_tolerance_and_variables),
+        cmocka_unit_test(tolerance_is_at_most_a_twentieth_of_the_number),
+        cmocka_unit_test(long_and_deep_answers_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each math grader through the plugin: where it looks, what it accepts.
+ * Each math grader through the plugin: where it searches for the answer, and
+ * which answers it accepts.
  */
 #include "plugins/reward-rule/math.h"
 #include "tests/reward/rig.h"
@@ -11,7 +12,8 @@ typedef struct sample {
     const char *truth;
 } sample;
 
-static void check(const char *const *keys, const sample *samples, size_t count)
+static void check_verdicts(const char *const *keys, const sample *samples,
+                           size_t count)
 {
     rig r;
     int bad = 0;
@@ -30,7 +32,7 @@ static void check(const char *const *keys, const sample *samples, size_t count)
 }
 
 #define CHECK(keys, samples) \
-    check(keys, samples, sizeof(samples) / sizeof((samples)[0]))
+    check_verdicts(keys, samples, sizeof(samples) / sizeof((samples)[0]))
 
 static void math_takes_the_last_box(void **state)
 {
@@ -84,7 +86,7 @@ static void math_minerva_takes_the_final_answer(void **state)
     CHECK(RIG_KEYS("grader", "math_minerva"), samples);
 }
 
-/* The verdicts are those of the original, run on the same pairs. */
+/* The verdicts are those of the original code on the same pairs. */
 static void math_prm800k_evaluates(void **state)
 {
     static const sample samples[] = {
@@ -111,7 +113,7 @@ static void math_prm800k_evaluates(void **state)
     CHECK(RIG_KEYS("grader", "math_prm800k"), samples);
 }
 
-static void math_dapo_reads_the_line_behind_answer(void **state)
+static void math_dapo_reads_the_line_after_answer(void **state)
 {
     static const sample samples[] = {
         { 'R', "Answer: 7", "7" },
@@ -138,7 +140,7 @@ static void math_dapo_reads_the_line_behind_answer(void **state)
     CHECK(RIG_KEYS("grader", "math_dapo", "extract", "boxed"), strict);
 }
 
-/* More than 300 characters before the end nothing is read. */
+/* Only the last 300 characters are read. */
 static void math_dapo_reads_the_end(void **state)
 {
     char text[400];
@@ -198,7 +200,7 @@ static void math_verify_finds_the_answer(void **state)
     CHECK(RIG_KEYS("grader", "math_verify", "tolerance", "0.005"), rounded);
 }
 
-static void the_place_is_an_option(void **state)
+static void extract_chooses_where_the_answer_is(void **state)
 {
     static const char *const places[] = { "boxed",  "minerva", "answer",
                                           "marked", "last",    "latex",
@@ -220,7 +222,8 @@ static void the_place_is_an_option(void **state)
     }
 }
 
-/* Math-Verify's option: a response's relation is the truth's set. */
+/* With Math-Verify's option, the relation of a response equals the set of the
+ * truth. */
 static void relations_may_be_sets(void **state)
 {
     static const sample strict[] = {
@@ -238,7 +241,7 @@ static void relations_may_be_sets(void **state)
           loose);
 }
 
-static void scores_are_the_runs_choice(void **state)
+static void scores_come_from_the_options(void **state)
 {
     rig r;
     (void)state;
@@ -256,25 +259,25 @@ static void scores_are_the_runs_choice(void **state)
     rig_close(&r);
 }
 
-static int minerva_of(rule_math *m, rule_text given, rule_text truth)
+static int compare_by_minerva(rule_math *m, rule_text given, rule_text truth)
 {
     static const rule_equality how = { .single = 1 };
     return rule_equal_minerva(m, given, truth, &how);
 }
 
-static int verify_of(rule_math *m, rule_text given, rule_text truth)
+static int compare_by_value(rule_math *m, rule_text given, rule_text truth)
 {
     static const rule_equality how = { .single = 0 };
     return rule_math_equal(m, given, truth, &how);
 }
 
-/* What does not fit into the room for a normal form is compared byte by byte.
- */
-static void long_answers_are_compared_as_they_are(void **state)
+/* Answers that do not fit into the buffer of a normal form are compared byte by
+ * byte. */
+static void long_answers_are_compared_unchanged(void **state)
 {
     static int (*const equal[])(rule_math *, rule_text, rule_text) = {
-        rule_equal_dapo, rule_equal_slime, rule_equal_prm800k,
-        minerva_of,      verify_of,
+        rule_equal_dapo,    rule_equal_slime, rule_equal_prm800k,
+        compare_by_minerva, compare_by_value,
     };
     static rule_math m;
     static char given[RULE_BUFFER_BYTES + 9];
@@ -309,8 +312,8 @@ static void keys_of_others_are_refused(void **state)
     assert_non_null(strstr(r.host.reason, "extract"));
 }
 
-/* One "key = value" of an example into keys. */
-static size_t example_line(char *line, const char **keys, size_t count)
+/* Adds one "key = value" of an example to `keys`. */
+static size_t read_example_line(char *line, const char **keys, size_t count)
 {
     char *equals = strstr(line, " = ");
     if (!equals || strncmp(line, "plugin", 6) == 0 ||
@@ -322,8 +325,8 @@ static size_t example_line(char *line, const char **keys, size_t count)
     return count + 2;
 }
 
-/* A section of the example must make an instance. */
-static void example_section(const char **keys, size_t count)
+/* Checks that a section of the example creates an instance. */
+static void open_example_section(const char **keys, size_t count)
 {
     rig r;
     keys[count] = NULL;
@@ -354,13 +357,13 @@ static void the_example_of_the_docs_works(void **state)
         char *end = strchr(line, '\n');
         *end = '\0';
         if (*line == '[' && count)
-            example_section(keys, count);
-        count = *line == '[' ? 0 : example_line(line, keys, count);
+            open_example_section(keys, count);
+        count = *line == '[' ? 0 : read_example_line(line, keys, count);
         sections += *line == '[';
         assert_true(count + 2 < sizeof(keys) / sizeof(keys[0]));
         line = end + 1;
     }
-    example_section(keys, count);
+    open_example_section(keys, count);
     assert_int_equal(sections, 2);
 }
 
@@ -370,13 +373,13 @@ int main(void)
         cmocka_unit_test(math_takes_the_last_box),
         cmocka_unit_test(math_minerva_takes_the_final_answer),
         cmocka_unit_test(math_prm800k_evaluates),
-        cmocka_unit_test(math_dapo_reads_the_line_behind_answer),
+        cmocka_unit_test(math_dapo_reads_the_line_after_answer),
         cmocka_unit_test(math_dapo_reads_the_end),
         cmocka_unit_test(math_verify_finds_the_answer),
-        cmocka_unit_test(the_place_is_an_option),
+        cmocka_unit_test(extract_chooses_where_the_answer_is),
         cmocka_unit_test(relations_may_be_sets),
-        cmocka_unit_test(scores_are_the_runs_choice),
-        cmocka_unit_test(long_answers_are_compared_as_they_are),
+        cmocka_unit_test(scores_come_from_the_options),
+        cmocka_unit_test(long_answers_are_compared_unchanged),
         cmocka_unit_test(keys_of_others_are_refused),
         cmocka_unit_test(the_example_of_the_docs_works),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of a JSON lines file of the test data.
+ * Reads the rows of a JSON Lines file of the test data.
  */
 #ifndef XR_REWARD_MATH_ROWS_H
 #define XR_REWARD_MATH_ROWS_H
@@ -41,7 +41,7 @@ static inline void math_rows_free(math_rows *rows)
         cJSON_Delete(rows->at[i]);
 }
 
-/* NULL for null. */
+/* Returns NULL for a JSON null. */
 static inline const char *math_string(const cJSON *row, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItem(row, key);

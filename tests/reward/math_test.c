@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The math graders against what the graders they are named after answered.
+ * The math graders agree with the answers of the graders that they are named
+ * after.
  */
 #include <math.h>
 
@@ -8,28 +9,28 @@
 #include "tests/reward/math_rows.h"
 #include "tests/reward/rig.h"
 
-static rule_math room;
+static rule_math work;
 
 /* ---- normalisations ------------------------------------------------------ */
 
-static int check_strip(const cJSON *row, const char *key)
+static int check_normal_form(const cJSON *row, const char *key)
 {
     const char *input = math_string(row, "input");
-    rule_buffer_set(&room.a, rule_text_of(input));
+    rule_buffer_set(&work.a, rule_text_of(input));
     if (*key == 'h')
-        assert_true(rule_strip_hendrycks(&room.a, &room.scratch));
+        assert_true(rule_strip_hendrycks(&work.a, &work.scratch));
     else if (*key == 'p')
-        rule_strip_prm800k(&room.a, &room.scratch);
+        rule_strip_prm800k(&work.a, &work.scratch);
     else
-        rule_strip_dapo(&room.a, &room.scratch);
-    int good = math_is(rule_buffer_text(&room.a), math_string(row, key));
+        rule_strip_dapo(&work.a, &work.scratch);
+    int good = math_is(rule_buffer_text(&work.a), math_string(row, key));
     if (!good)
         print_error("%s of %s: %.*s, expected %s\n", key, input,
-                    (int)room.a.size, room.a.data, math_string(row, key));
+                    (int)work.a.size, work.a.data, math_string(row, key));
     return good;
 }
 
-/* The golden is the box with its command around it. */
+/* The golden has the box together with its command. */
 static int check_box(const char *text, const char *golden)
 {
     char want[4096];
@@ -54,7 +55,7 @@ static void normalises_as_the_sources(void **state)
     assert_int_equal(rows.count, 424);
     for (size_t i = 0; i < rows.count; i++) {
         for (int k = 0; k < 3; k++)
-            good[k] += check_strip(rows.at[i], keys[k]);
+            good[k] += check_normal_form(rows.at[i], keys[k]);
         good[3] += check_box(math_string(rows.at[i], "input"),
                              math_string(rows.at[i], "last_boxed"));
     }
@@ -63,7 +64,7 @@ static void normalises_as_the_sources(void **state)
     math_rows_free(&rows);
 }
 
-static const char *argument(const cJSON *row, int which)
+static const char *get_argument(const cJSON *row, int which)
 {
     const cJSON *call = cJSON_GetObjectItem(row, "call");
     const cJSON *list = cJSON_GetObjectItem(call, "args");
@@ -78,19 +79,20 @@ static void is_equivalent_as_hendrycks_tests(void **state)
     assert_int_equal(rows.count, 16);
     for (size_t i = 0; i < rows.count; i++) {
         int want = cJSON_IsTrue(cJSON_GetObjectItem(rows.at[i], "expected"));
-        int got = rule_equal_hendrycks(rule_text_of(argument(rows.at[i], 0)),
-                                       rule_text_of(argument(rows.at[i], 1)),
-                                       &room.a, &room.b, &room.scratch);
+        int got =
+            rule_equal_hendrycks(rule_text_of(get_argument(rows.at[i], 0)),
+                                 rule_text_of(get_argument(rows.at[i], 1)),
+                                 &work.a, &work.b, &work.scratch);
         if (got != want)
-            fail_msg("is_equiv(%s, %s)", argument(rows.at[i], 0),
-                     argument(rows.at[i], 1));
+            fail_msg("is_equiv(%s, %s)", get_argument(rows.at[i], 0),
+                     get_argument(rows.at[i], 1));
     }
     math_rows_free(&rows);
 }
 
-/* ---- whole completions --------------------------------------------------- */
+/* ---- complete responses -------------------------------------------------- */
 
-static double score_of(rig *r, const cJSON *row)
+static double grade_row(rig *r, const cJSON *row)
 {
     const char *text = math_string(row, "completion");
     xray_sample_in sample =
@@ -100,7 +102,7 @@ static double score_of(rig *r, const cJSON *row)
     return rig_answer(r).score;
 }
 
-static void check_box_of(const cJSON *row)
+static void check_row_box(const cJSON *row)
 {
     const char *text = math_string(row, "completion");
     const cJSON *dapo = cJSON_GetObjectItem(row, "verl_dapo_strict_box");
@@ -128,18 +130,18 @@ static void scores_completions_as_verl(void **state)
     for (size_t i = 0; i < rows.count; i++) {
         const cJSON *row = rows.at[i];
         const char *keys[] = { "verl_dapo_strict_box", "verl_dapo_minerva" };
-        check_box_of(row);
+        check_row_box(row);
         double want = cJSON_GetObjectItem(row, "verl_math_reward")->valuedouble;
-        assert_true(score_of(&math, row) == want);
+        assert_true(grade_row(&math, row) == want);
         for (int k = 0; k < 2; k++) {
             const cJSON *golden = cJSON_GetObjectItem(row, keys[k]);
             want = cJSON_GetObjectItem(golden, "score")->valuedouble;
-            assert_true(score_of(&dapo, row) == want);
+            assert_true(grade_row(&dapo, row) == want);
         }
         int equal =
             rule_equal_hendrycks(rule_text_of(math_string(row, "qwen_pred")),
                                  rule_text_of(math_string(row, "gold")),
-                                 &room.a, &room.b, &room.scratch);
+                                 &work.a, &work.b, &work.scratch);
         assert_int_equal(equal, cJSON_IsTrue(cJSON_GetObjectItem(
                                     row, "hendrycks_is_equiv_pred")));
     }
@@ -148,10 +150,10 @@ static void scores_completions_as_verl(void **state)
     math_rows_free(&rows);
 }
 
-/* A case that is judged otherwise than its source did, and why. */
+/* A case whose verdict differs from that of its source, and the reason. */
 typedef struct known {
     const char *gold;
-    const char *tail; /* of the response */
+    const char *tail; /* end of the response */
     const char *reason;
 } known;
 
@@ -166,22 +168,22 @@ static const known against_math_verify[] = {
       "reads 1 on both sides" },
 };
 
-static int ends_with(const char *text, const char *tail)
+static int ends_with_text(const char *text, const char *tail)
 {
     size_t size = strlen(tail);
     return strlen(text) >= size &&
            strcmp(text + strlen(text) - size, tail) == 0;
 }
 
-/* Both directions: a listed case that agrees is as wrong as one that is not
- * listed and does not. */
+/* Fails both for a listed case that agrees and for an unlisted case that does
+ * not agree. */
 static int check_agreement(const known *list, size_t count, const char *gold,
                            const char *response, int agrees)
 {
     int listed = 0;
     for (size_t i = 0; i < count; i++)
         listed |= strcmp(list[i].gold, gold) == 0 &&
-                  ends_with(response, list[i].tail);
+                  ends_with_text(response, list[i].tail);
     if (listed == agrees)
         print_error("%s but listed = %d: %s against ...%s\n",
                     agrees ? "agrees" : "differs", listed, gold,
@@ -201,7 +203,7 @@ static void verifies_completions_as_qwen(void **state)
     for (size_t i = 0; i < rows.count; i++) {
         const cJSON *row = rows.at[i];
         int want = cJSON_IsTrue(cJSON_GetObjectItem(row, "qwen_score"));
-        int agrees = (score_of(&verify, row) > 0) == want;
+        int agrees = (grade_row(&verify, row) > 0) == want;
         good += check_agreement(
             against_qwen, sizeof(against_qwen) / sizeof(against_qwen[0]),
             math_string(row, "gold"), math_string(row, "completion"), agrees);
@@ -226,12 +228,12 @@ static int verify_triple(const cJSON *row)
     int digits = precision ? precision->valueint : 6;
     rule_equality how = { .tolerance = 0.5 * pow(10, -digits),
                           .any_variables = cJSON_IsFalse(strict) };
-    if (!rule_math_extract(&room, rule_text_of(math_string(row, "pred")), from))
+    if (!rule_math_extract(&work, rule_text_of(math_string(row, "pred")), from))
         return 0;
-    room.found = room.a;
-    rule_find_truth(&room, rule_text_of(math_string(row, "gold")));
-    return rule_math_equal(&room, rule_buffer_text(&room.found),
-                           rule_buffer_text(&room.a), &how);
+    work.found = work.a;
+    rule_find_truth(&work, rule_text_of(math_string(row, "gold")));
+    return rule_math_equal(&work, rule_buffer_text(&work.found),
+                           rule_buffer_text(&work.a), &how);
 }
 
 static void verifies_the_cases_of_math_verify(void **state)
@@ -251,7 +253,7 @@ static void verifies_the_cases_of_math_verify(void **state)
             math_string(row, "gold"), math_string(row, "pred"), agrees);
         int plain = rule_equal_hendrycks(rule_text_of(math_string(row, "pred")),
                                          rule_text_of(math_string(row, "gold")),
-                                         &room.a, &room.b, &room.scratch);
+                                         &work.a, &work.b, &work.scratch);
         assert_int_equal(plain, cJSON_IsTrue(cJSON_GetObjectItem(
                                     row, "hendrycks_is_equiv")));
     }

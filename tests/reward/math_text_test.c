@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What becomes of the text of an answer: the normal forms of MATH, Minerva and
- * PRM800K, LaTeX as plain text, and the signs that are read as commands.
+ * The text of an answer: the normal forms of MATH, Minerva and PRM800K, LaTeX
+ * as plain text, and signs that are read as commands.
  */
 #include "plugins/reward-rule/math.h"
 #include "plugins/reward-rule/math_extract.h"
@@ -16,7 +16,7 @@ typedef struct form {
 static rule_buffer made;
 static rule_buffer scratch;
 
-static int expect(const char *text, const char *want)
+static int check_text(const char *text, const char *want)
 {
     if (made.size == strlen(want) && memcmp(made.data, want, made.size) == 0)
         return 0;
@@ -25,7 +25,8 @@ static int expect(const char *text, const char *want)
     return 1;
 }
 
-/* As the script of Hendrycks et al. does it; what makes that fail stays. */
+/* The expected forms are those of the script of Hendrycks et al. A text that
+ * makes the script fail stays unchanged. */
 static const form hendrycks[] = {
     { "0.5", "\\frac{1}{2}" },
     { ".5", "\\frac{1}{2}" },
@@ -82,7 +83,7 @@ static const form hendrycks[] = {
     { "\\sqrt x", "\\sqrt{}x" },
 };
 
-static void forms_of_math(void **state)
+static void math_normalises_as_its_authors_do(void **state)
 {
     int bad = 0;
     (void)state;
@@ -91,10 +92,10 @@ static void forms_of_math(void **state)
         rule_buffer_set(&made, rule_text_of(f->text));
         int ok = rule_strip_hendrycks(&made, &scratch);
         bad += ok != (f->want != NULL);
-        bad += f->want ? expect(f->text, f->want) : 0;
+        bad += f->want ? check_text(f->text, f->want) : 0;
         rule_buffer_set(&made, rule_text_of(f->text));
         rule_strip_prm800k(&made, &scratch);
-        bad += expect(f->text, f->want ? f->want : f->text);
+        bad += check_text(f->text, f->want ? f->want : f->text);
     }
     assert_int_equal(bad, 0);
 }
@@ -155,14 +156,14 @@ static const form minerva[] = {
     { "", "" },
 };
 
-static void forms_of_minerva(void **state)
+static void minerva_normalises_and_drops_units(void **state)
 {
     int bad = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(minerva) / sizeof(minerva[0]); i++) {
         rule_buffer_set(&made, rule_text_of(minerva[i].text));
         rule_strip_minerva(&made, &scratch);
-        bad += expect(minerva[i].text, minerva[i].want);
+        bad += check_text(minerva[i].text, minerva[i].want);
     }
     /* Units of measure are left out, each of them. */
     static const char *const units[] = {
@@ -178,12 +179,12 @@ static void forms_of_minerva(void **state)
         (void)snprintf(text, sizeof(text), "5 %s", units[i]);
         rule_buffer_set(&made, rule_text_of(text));
         rule_strip_dapo(&made, &scratch);
-        bad += expect(text, "5");
+        bad += check_text(text, "5");
     }
     assert_int_equal(bad, 0);
 }
 
-/* About as pylatexenc writes it. */
+/* The expected text is approximately that of pylatexenc. */
 static const form plain[] = {
     { "\\frac12", " 1/2" },
     { "\\dfrac{1}{2}", " 1/2" },
@@ -224,14 +225,14 @@ static const form plain[] = {
     { "\\\\", "; " },
 };
 
-static void latex_as_text(void **state)
+static void latex_is_written_as_plain_text(void **state)
 {
     int bad = 0;
     char deep[200] = "";
     (void)state;
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
         rule_latex_to_text(rule_text_of(plain[i].text), &made);
-        bad += expect(plain[i].text, plain[i].want);
+        bad += check_text(plain[i].text, plain[i].want);
         bad += made.full != 0;
     }
     assert_int_equal(bad, 0);
@@ -395,13 +396,13 @@ static const form clean[] = {
     { "\\right.5", "5" },
 };
 
-static void signs_are_commands(void **state)
+static void unicode_signs_become_commands(void **state)
 {
     int bad = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(clean) / sizeof(clean[0]); i++) {
         rule_clean(rule_text_of(clean[i].text), &made);
-        bad += expect(clean[i].text, clean[i].want);
+        bad += check_text(clean[i].text, clean[i].want);
     }
     static const char *const sizes[] = {
         "left",      "right",     "big",    "Big",          "bigg",
@@ -414,22 +415,22 @@ static void signs_are_commands(void **state)
         char text[64];
         (void)snprintf(text, sizeof(text), "1\\%s 2", sizes[i]);
         rule_clean(rule_text_of(text), &made);
-        bad += expect(text, "1  2");
+        bad += check_text(text, "1  2");
         (void)snprintf(text, sizeof(text), "1\\%syy 2", sizes[i]);
         rule_clean(rule_text_of(text), &made);
-        bad += expect(text, text);
+        bad += check_text(text, text);
     }
     assert_int_equal(bad, 0);
 }
 
-/* ---- where the answer stands -------------------------------------------- */
+/* ---- extraction ---------------------------------------------------------- */
 
 typedef rule_text (*extractor)(rule_text);
-static const struct place {
+static const struct extraction {
     extractor extract;
     const char *text;
     const char *want; /* NULL: none */
-} places[] = {
+} extractions[] = {
     { rule_extract_boxed, "\\boxed{1}", "1" },
     { rule_extract_boxed, "\\boxed{{1}{2}} x", "{1}{2}" },
     { rule_extract_boxed, "\\boxed{}", "" },
@@ -477,12 +478,12 @@ static const struct place {
     { rule_extract_marked, "### 6", NULL },
 };
 
-static void answers_stand_in_places(void **state)
+static void answers_are_extracted_by_their_markers(void **state)
 {
     int bad = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        const struct place *p = &places[i];
+    for (size_t i = 0; i < sizeof(extractions) / sizeof(extractions[0]); i++) {
+        const struct extraction *p = &extractions[i];
         rule_text got = p->extract(rule_text_of(p->text));
         if ((got.data != NULL) != (p->want != NULL) ||
             (p->want && !rule_equal(got, rule_text_of(p->want), 0))) {
@@ -493,7 +494,7 @@ static void answers_stand_in_places(void **state)
         }
     }
     assert_int_equal(bad, 0);
-    /* The last hundred characters hold a strict box. */
+    /* A strict box must be within the last hundred characters. */
     char text[200];
     memset(text, '.', sizeof(text));
     memcpy(text, "\\boxed{1}", 9);
@@ -503,7 +504,7 @@ static void answers_stand_in_places(void **state)
 
 /* ---- buffers ------------------------------------------------------------ */
 
-static void buffers_have_a_bound(void **state)
+static void buffers_report_what_does_not_fit(void **state)
 {
     static char much[sizeof(made.data) + 1];
     (void)state;
@@ -518,12 +519,12 @@ static void buffers_have_a_bound(void **state)
     assert_int_equal(made.full, 1);
     rule_buffer_set(&made, rule_text_of("aXbXX"));
     rule_buffer_replace(&made, "X", "--", &scratch);
-    assert_int_equal(expect("aXbXX", "a--b----"), 0);
+    assert_int_equal(check_text("aXbXX", "a--b----"), 0);
     rule_buffer_replace(&made, "?", "!", &scratch);
-    assert_int_equal(expect("aXbXX", "a--b----"), 0);
+    assert_int_equal(check_text("aXbXX", "a--b----"), 0);
     rule_buffer_set(&made, rule_text_of("  a b\n"));
     rule_buffer_trim(&made);
-    assert_int_equal(expect("  a b", "a b"), 0);
+    assert_int_equal(check_text("  a b", "a b"), 0);
     rule_text t = rule_text_of("abcabc");
     assert_int_equal(rule_seek(t, "bc"), 1);
     assert_int_equal(rule_seek_last(t, "bc"), 4);
@@ -543,12 +544,12 @@ static void buffers_have_a_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms_of_math),
-        cmocka_unit_test(forms_of_minerva),
-        cmocka_unit_test(latex_as_text),
-        cmocka_unit_test(signs_are_commands),
-        cmocka_unit_test(answers_stand_in_places),
-        cmocka_unit_test(buffers_have_a_bound),
+        cmocka_unit_test(math_normalises_as_its_authors_do),
+        cmocka_unit_test(minerva_normalises_and_drops_units),
+        cmocka_unit_test(latex_is_written_as_plain_text),
+        cmocka_unit_test(unicode_signs_become_commands),
+        cmocka_unit_test(answers_are_extracted_by_their_markers),
+        cmocka_unit_test(buffers_report_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Equality of math answers by class: every function, sign, unit and bracket,
- * arithmetic that is exact, and bounds of what is evaluated.
+ * exact arithmetic, and the bounds of evaluation.
  */
 #include "plugins/reward-rule/math.h"
 #include "tests/testing.h"
@@ -11,20 +11,20 @@ typedef struct pair {
     const char *b;
 } pair;
 
-static rule_math room;
+static rule_math work;
 
-static int same(const char *a, const char *b)
+static int are_equal(const char *a, const char *b)
 {
     static const rule_equality how = { .tolerance = 1e-6 };
-    return rule_math_equal(&room, rule_text_of(a), rule_text_of(b), &how);
+    return rule_math_equal(&work, rule_text_of(a), rule_text_of(b), &how);
 }
 
-static void expect(const pair *pairs, size_t count, int want)
+static void check_pairs(const pair *pairs, size_t count, int want)
 {
     int bad = 0;
     for (size_t i = 0; i < count; i++) {
-        int there = same(pairs[i].a, pairs[i].b);
-        int back = same(pairs[i].b, pairs[i].a);
+        int there = are_equal(pairs[i].a, pairs[i].b);
+        int back = are_equal(pairs[i].b, pairs[i].a);
         if (there != want || back != want)
             print_error("%s (%d, %d): %s and %s\n", want ? "unequal" : "equal",
                         there, back, pairs[i].a, pairs[i].b);
@@ -32,8 +32,8 @@ static void expect(const pair *pairs, size_t count, int want)
     }
     assert_int_equal(bad, 0);
 }
-#define EQUAL(pairs) expect(pairs, sizeof(pairs) / sizeof((pairs)[0]), 1)
-#define UNEQUAL(pairs) expect(pairs, sizeof(pairs) / sizeof((pairs)[0]), 0)
+#define EQUAL(pairs) check_pairs(pairs, sizeof(pairs) / sizeof((pairs)[0]), 1)
+#define UNEQUAL(pairs) check_pairs(pairs, sizeof(pairs) / sizeof((pairs)[0]), 0)
 
 static const pair equal_functions[] = {
     { "\\sin 0.5", "0.479425538604203" },
@@ -139,7 +139,7 @@ static void functions_have_their_values(void **state)
     UNEQUAL(unequal_functions);
 }
 
-static void operators_bind_as_they_do(void **state)
+static void operators_have_their_precedence(void **state)
 {
     static const pair equal[] = {
         { "2+3\\cdot 4", "14" },
@@ -242,7 +242,7 @@ static void numbers_are_exact(void **state)
     UNEQUAL(unequal);
 }
 
-/* Each unit, and each command that holds words. */
+/* Tests every unit and every command that holds words. */
 static void units_do_not_count(void **state)
 {
     static const char *const units[] = {
@@ -282,24 +282,24 @@ static void units_do_not_count(void **state)
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         char text[64];
         (void)snprintf(text, sizeof(text), "5 %s", units[i]);
-        if (!same(text, "5"))
+        if (!are_equal(text, "5"))
             fail_msg("%s", text);
-        assert_false(same(text, "6"));
+        assert_false(are_equal(text, "6"));
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         char text[64];
         (void)snprintf(text, sizeof(text), "5\\%s{ inches}", commands[i]);
-        if (!same(text, "5"))
+        if (!are_equal(text, "5"))
             fail_msg("%s", text);
         (void)snprintf(text, sizeof(text), "\\%s{Even}", commands[i]);
-        if (!same(text, "even"))
+        if (!are_equal(text, "even"))
             fail_msg("%s", text);
     }
     EQUAL(equal);
     UNEQUAL(unequal);
 }
 
-static void sets_and_relations(void **state)
+static void sets_equal_the_relations_that_describe_them(void **state)
 {
     static const pair equal[] = {
         { "x < 3", "3 > x" },
@@ -423,8 +423,9 @@ static void matrices_are_compared(void **state)
     UNEQUAL(unequal);
 }
 
-/* Words in any wrapper are words in any case; single values are no lists. */
-static void words_and_single_values(void **state)
+/* Words are equal in any wrapper and any case. Single values do not equal
+ * lists. */
+static void words_equal_in_any_case_and_wrapper(void **state)
 {
     static const char *const wrappers[] = { "text",   "textbf", "textit",
                                             "mathrm", "mathbf", "mbox" };
@@ -433,17 +434,17 @@ static void words_and_single_values(void **state)
     for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++) {
         char text[64];
         (void)snprintf(text, sizeof(text), "\\%s{Yes}", wrappers[i]);
-        assert_true(same(text, "yes"));
-        assert_false(same(text, "no"));
+        assert_true(are_equal(text, "yes"));
+        assert_false(are_equal(text, "no"));
         (void)snprintf(text, sizeof(text), "\\%s{(B)}", wrappers[i]);
-        assert_true(same(text, "B"));
-        assert_false(same(text, "b"));
+        assert_true(are_equal(text, "B"));
+        assert_false(are_equal(text, "b"));
     }
-    assert_false(rule_math_equal(&room, rule_text_of("1, 2"),
+    assert_false(rule_math_equal(&work, rule_text_of("1, 2"),
                                  rule_text_of("1,2"), &single));
-    assert_false(rule_math_equal(&room, rule_text_of("x = 2"),
+    assert_false(rule_math_equal(&work, rule_text_of("x = 2"),
                                  rule_text_of("x=2"), &single));
-    assert_true(rule_math_equal(&room, rule_text_of("1 + x"),
+    assert_true(rule_math_equal(&work, rule_text_of("1 + x"),
                                 rule_text_of("x+1"), &single));
 }
 
@@ -451,12 +452,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_have_their_values),
-        cmocka_unit_test(operators_bind_as_they_do),
+        cmocka_unit_test(operators_have_their_precedence),
         cmocka_unit_test(numbers_are_exact),
         cmocka_unit_test(units_do_not_count),
-        cmocka_unit_test(sets_and_relations),
+        cmocka_unit_test(sets_equal_the_relations_that_describe_them),
         cmocka_unit_test(matrices_are_compared),
-        cmocka_unit_test(words_and_single_values),
+        cmocka_unit_test(words_equal_in_any_case_and_wrapper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

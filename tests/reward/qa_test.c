@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * qa and search_r1 against SQuAD's definitions:
- *   normalise: lower case, drop ASCII punctuation, drop a / an / the, one blank
- *              between words;
- *   EM: equal; F1: 2 common / (words of the answer + words of the truth); best
- *   over the ground truths.
+ * qa and search_r1 follow SQuAD's definitions. Normalisation makes text lower
+ * case, drops ASCII punctuation and a, an, the, and leaves one space between
+ * words; EM is equality; F1 is 2 * common / (words of the answer + words of
+ * the truth); the best ground truth counts.
  */
 #include "tests/reward/rig.h"
 
@@ -16,7 +15,7 @@ typedef struct qa_case {
     double subem;
 } qa_case;
 
-/* common words c, answer n, truth m: 2 c / (n + m) */
+/* F1 of c common words, n words of the answer and m words of the truth. */
 #define F1(c, n, m) (2.0 * (c) / ((n) + (m)))
 
 static const qa_case cases[] = {
@@ -56,7 +55,7 @@ static const qa_case cases[] = {
       1, 1, 1 },
 };
 
-static void squad(void **state)
+static void scores_follow_squad(void **state)
 {
     (void)state;
     static const char *const matches[] = { "em", "f1", "subem" };
@@ -81,8 +80,8 @@ static void squad(void **state)
     }
 }
 
-/* Half an answer lies half way between the scores of wrong and right. */
-static void scores(void **state)
+/* A share of one half scores half way between wrong and right. */
+static void a_share_lies_between_wrong_and_right(void **state)
 {
     (void)state;
     rig r;
@@ -95,41 +94,41 @@ static void scores(void **state)
     rig_close(&r);
 }
 
-static double search_score(rig *r, const char *response)
+static double score_search(rig *r, const char *response)
 {
     return rig_text_score(r, response, "{\"target\": [\"cat\", \"dog\"]}");
 }
 
-static void search(void **state)
+static void search_r1_reads_the_last_answer_tag(void **state)
 {
     (void)state;
     rig r;
     rig_open(&r, RIG_KEYS("grader", "search_r1", "format_score", "0.1"));
-    rig_near(search_score(&r, "<answer> The Cat. </answer>"), 1, "right");
-    rig_near(search_score(&r, "<answer>bird</answer>"), 0.1, "wrong");
-    rig_near(search_score(&r, "cat"), 0, "no tag");
-    rig_near(search_score(&r, "<answer>cat"), 0, "open tag");
-    rig_near(search_score(&r, "</answer>cat<answer>"), 0, "turned round");
-    rig_near(search_score(&r, "<answer>bird</answer><answer>dog</answer>"), 1,
+    rig_near(score_search(&r, "<answer> The Cat. </answer>"), 1, "right");
+    rig_near(score_search(&r, "<answer>bird</answer>"), 0.1, "wrong");
+    rig_near(score_search(&r, "cat"), 0, "no tag");
+    rig_near(score_search(&r, "<answer>cat"), 0, "open tag");
+    rig_near(score_search(&r, "</answer>cat<answer>"), 0, "turned round");
+    rig_near(score_search(&r, "<answer>bird</answer><answer>dog</answer>"), 1,
              "the last counts");
-    rig_near(search_score(&r, "<answer>dog</answer><answer>bird</answer>"), 0.1,
+    rig_near(score_search(&r, "<answer>dog</answer><answer>bird</answer>"), 0.1,
              "the last counts");
-    rig_near(search_score(&r, "<answer>x<answer>cat</answer>"), 0.1,
+    rig_near(score_search(&r, "<answer>x<answer>cat</answer>"), 0.1,
              "the first opening tag opens");
     char many[512] = "";
     for (int i = 0; i < 10; i++)
         strncat(many, "<answer>cat</answer>", 21);
-    rig_near(search_score(&r, many), 1, "ten tags");
+    rig_near(score_search(&r, many), 1, "ten tags");
     strncat(many, "</answer>", 10);
-    rig_near(search_score(&r, many), 0.25, "eleven closing tags");
+    rig_near(score_search(&r, many), 0.25, "eleven closing tags");
     rig_close(&r);
     rig_open(&r, RIG_KEYS("grader", "search_r1", "match", "subem"));
-    rig_near(search_score(&r, "<answer>a black cat</answer>"), 1, "inside");
-    rig_near(search_score(&r, many), 1, "no limit of tags with subem");
+    rig_near(score_search(&r, "<answer>a black cat</answer>"), 1, "inside");
+    rig_near(score_search(&r, many), 1, "no limit of tags with subem");
     rig_close(&r);
 }
 
-static void refusals(void **state)
+static void refuses_keys_of_other_graders(void **state)
 {
     (void)state;
     rig_refuse(RIG_KEYS("grader", "search_r1", "after", "x"), "after: only");
@@ -139,10 +138,10 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(squad),
-        cmocka_unit_test(scores),
-        cmocka_unit_test(search),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(scores_follow_squad),
+        cmocka_unit_test(a_share_lies_between_wrong_and_right),
+        cmocka_unit_test(search_r1_reads_the_last_answer_tag),
+        cmocka_unit_test(refuses_keys_of_other_graders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An instance of the rule reward.
+ * An instance of the reward "rule" with a fake host, for the tests of its
+ * graders.
  */
 #ifndef XR_REWARD_RIG_H
 #define XR_REWARD_RIG_H
@@ -54,7 +55,7 @@ static inline xray_sample_in rig_sample(uint64_t id, const char *response,
                              .fields_json = "{}" };
 }
 
-/* The next answer, which must be there. */
+/* Polls the next score, which must be ready. */
 static inline xray_score rig_answer(rig *r)
 {
     xray_score score = { .header = XRAY_HEADER(xray_score) };
@@ -72,7 +73,7 @@ static inline void rig_is_empty(rig *r)
     assert_int_equal(r->ops->poll(r->self, 1000, &score), XRAY_END);
 }
 
-/* The answer to one sample. */
+/* Submits one sample and returns its score. */
 static inline xray_score rig_score(rig *r, const xray_sample_in *sample)
 {
     assert_int_equal(r->ops->submit(r->self, sample, 1, sizeof(*sample)),
@@ -82,7 +83,7 @@ static inline xray_score rig_score(rig *r, const xray_sample_in *sample)
     return score;
 }
 
-/* The score of a text without token ids. */
+/* Returns the score of a text without token ids. */
 static inline double rig_text_score(rig *r, const char *response,
                                     const char *truth)
 {
@@ -90,7 +91,7 @@ static inline double rig_text_score(rig *r, const char *response,
     return rig_score(r, &sample).score;
 }
 
-/* The named value of an answer, which must be there. */
+/* Returns a named value of a score, which must exist. */
 static inline double rig_value(const xray_score *score, const char *name)
 {
     for (uint32_t i = 0; i < score->value_count; i++)
@@ -100,7 +101,7 @@ static inline double rig_value(const xray_score *score, const char *name)
     return 0;
 }
 
-/* Create must refuse the keys with a sentence that holds `words`. */
+/* Checks that `create` refuses the keys with a sentence that holds `words`. */
 static inline void rig_refuse(const char *const *keys, const char *words)
 {
     rig r;
@@ -116,7 +117,7 @@ static inline void rig_near(double got, double want, const char *what)
         fail_msg("%s: got %.17g, want %.17g", what, got, want);
 }
 
-/* Judges one sample: 'R'ight, 'W'rong or 'N'o answer. */
+/* Grades one sample: returns 'R'ight, 'W'rong or 'N'o answer. */
 static inline char rig_judge(rig *r, const char *response, size_t size,
                              const char *truth)
 {
@@ -131,11 +132,11 @@ static inline char rig_judge(rig *r, const char *response, size_t size,
     return score.values[1].value > 0 ? 'W' : 'N';
 }
 
-/* A table of answers, ended by a NULL response. */
+/* One row of a table of verdicts that ends with a NULL response. */
 typedef struct rig_case {
     const char *response;
     const char *truth;
-    char verdict; /* as rig_judge gives it */
+    char verdict; /* the result of rig_judge */
 } rig_case;
 
 static inline void rig_run(const char *const *keys, const rig_case *cases)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The graders exact, numeric and regex by table, the queue, refusals, and what
- * hostile text may not do.
+ * The graders "exact", "numeric" and "regex" by table, the order of scores,
+ * refused options, and hostile text.
  */
 #include "plugins/reward-rule/grade.h"
 #include "tests/reward/rig.h"
 
 #define RUN RIG_RUN
 
-static void exact(void **state)
+static void exact_compares_the_entire_text(void **state)
 {
     (void)state;
     RUN(NULL, { "42", "42", 'R' }, { " 42\n", "42", 'R' },
@@ -23,7 +23,7 @@ static void exact(void **state)
         { "Answer: 4", "42", 'W' }, { "An", "42", 'N' });
 }
 
-static void numeric(void **state)
+static void numeric_compares_numbers(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "numeric"), { "It is 42.", "42", 'R' },
@@ -50,7 +50,7 @@ static void numeric(void **state)
         { "6", "6", 'N' });
 }
 
-static void regex(void **state)
+static void regex_compares_what_it_finds(void **state)
 {
     (void)state;
     RUN(RIG_KEYS("grader", "regex", "pattern", "<a>(.*?)</a>"),
@@ -74,7 +74,7 @@ static void regex(void **state)
         { "42xxx", "42", 'N' }, { "xx42x", "42", 'R' });
 }
 
-static void answers_come_in_order(void **state)
+static void scores_come_in_order_of_submission(void **state)
 {
     (void)state;
     rig r;
@@ -107,7 +107,7 @@ static void answers_come_in_order(void **state)
     rig_close(&r);
 }
 
-static void bad_options(void **state)
+static void invalid_options_are_refused(void **state)
 {
     (void)state;
     rig_refuse(RIG_KEYS("grader", "regex"), "pattern");
@@ -135,7 +135,7 @@ static void bad_options(void **state)
     rig_close(&r);
 }
 
-static void a_truth_without_number_is_said_once(void **state)
+static void a_truth_without_number_is_warned_of_once(void **state)
 {
     (void)state;
     rig r;
@@ -146,9 +146,9 @@ static void a_truth_without_number_is_said_once(void **state)
     rig_close(&r);
 }
 
-/* Every key that a grader names is in the table, every key of the table is used
- * by some grader, and presets alone never make create fail over a key. */
-static void the_registry_is_whole(void **state)
+/* Every key that a grader names is in the table, and some grader uses every key
+ * of the table. */
+static void graders_and_options_name_the_same_keys(void **state)
 {
     (void)state;
     char known[4096] = " ";
@@ -187,7 +187,7 @@ static const char *const *const hostile_keys[] = {
     RIG_KEYS("grader", "gsm8k", "method", "flexible"),
 };
 
-static void random_bytes(void **state)
+static void random_bytes_are_graded(void **state)
 {
     (void)state;
     static const char alphabet[] = "0123456789.,-+eE$# \n\xE2\x88\x92\xC3\xFF";
@@ -199,7 +199,8 @@ static void random_bytes(void **state)
         for (int i = 0; i < 1500; i++) {
             seed = seed * 1664525u + 1013904223u;
             size_t size = (seed >> 16) % (i % 50 ? 40 : 2000);
-            /* Exactly as long as it says, so that a read beyond it shows. */
+            /* The allocation has the exact size, so that sanitizers notice a
+             * read beyond it. */
             char *text = malloc(size ? size : 1);
             assert_non_null(text);
             for (size_t j = 0; j < size; j++) {
@@ -215,7 +216,7 @@ static void random_bytes(void **state)
     }
 }
 
-static void huge_texts(void **state)
+static void huge_texts_are_graded(void **state)
 {
     (void)state;
     static const char fill[] = { 'a', '1', ',', '.', '-', '#', '\0', '\x80' };
@@ -235,10 +236,10 @@ static void huge_texts(void **state)
     free(text);
 }
 
-/* Patterns with exponential, cubic or quadratic work end, the same way each
- * time, and leave the instance fit for the next sample. The last one does
- * little work at any one place of the text, but at every place. */
-static void patterns_that_explode(void **state)
+/* Patterns with exponential, cubic or quadratic work end the same way each time
+ * and do not affect the next sample. The last pattern does little work at each
+ * offset, but does it at every offset. */
+static void explosive_patterns_end_after_their_steps(void **state)
 {
     (void)state;
     static const char *const patterns[] = { "(a+)+[bx]", "(a|aa)+$|[bx]",
@@ -260,10 +261,10 @@ static void patterns_that_explode(void **state)
     }
 }
 
-/* Sizes at which work that grows with the square of the text would take
- * minutes: many matches, an item that goes over all of the text from every
- * place, and many matches in what is no UTF-8, which only steps bound. */
-static void long_texts(void **state)
+/* At this size, work that grows with the square of the text would take minutes:
+ * many matches, an item that passes over the entire text from every offset, and
+ * many matches in text that is not UTF-8, which only the steps bound. */
+static void long_texts_end_after_the_steps_of_a_pattern(void **state)
 {
     (void)state;
     enum { SIZE = 900000 };
@@ -292,17 +293,17 @@ static void long_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact),
-        cmocka_unit_test(numeric),
-        cmocka_unit_test(regex),
-        cmocka_unit_test(answers_come_in_order),
-        cmocka_unit_test(bad_options),
-        cmocka_unit_test(the_registry_is_whole),
-        cmocka_unit_test(a_truth_without_number_is_said_once),
-        cmocka_unit_test(random_bytes),
-        cmocka_unit_test(huge_texts),
-        cmocka_unit_test(patterns_that_explode),
-        cmocka_unit_test(long_texts),
+        cmocka_unit_test(exact_compares_the_entire_text),
+        cmocka_unit_test(numeric_compares_numbers),
+        cmocka_unit_test(regex_compares_what_it_finds),
+        cmocka_unit_test(scores_come_in_order_of_submission),
+        cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(graders_and_options_name_the_same_keys),
+        cmocka_unit_test(a_truth_without_number_is_warned_of_once),
+        cmocka_unit_test(random_bytes_are_graded),
+        cmocka_unit_test(huge_texts_are_graded),
+        cmocka_unit_test(explosive_patterns_end_after_their_steps),
+        cmocka_unit_test(long_texts_end_after_the_steps_of_a_pattern),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graders against the verdicts of the code they are named after, on responses
- * that tests/parity/math_answers.py and other_graders.py made.
+ * The graders agree with the code that they are named after, on responses that
+ * tests/parity/math_answers.py and other_graders.py made.
  */
 #include "tests/reward/golden.h"
 
@@ -10,11 +10,11 @@
 typedef struct tally {
     int rows;
     int same;
-    int wrong;  /* accepted, refused by the source, and made to be wrong */
-    int silent; /* no answer to us, right to the source */
+    int wrong;  /* accepted here, refused by the source, and meant as wrong */
+    int silent; /* no answer here, right in the source */
 } tally;
 
-/* A grader and what its name is in the goldens. */
+/* A grader's name in the goldens, and its keys. */
 typedef struct source {
     const char *name;
     const char *keys[MOST];
@@ -25,7 +25,7 @@ static int is_true(const cJSON *row, const char *key)
     return cJSON_IsTrue(cJSON_GetObjectItem(row, key));
 }
 
-static void judge_row(rig *r, const cJSON *row, tally *t)
+static void compare_row(rig *r, const cJSON *row, tally *t)
 {
     const char *text = golden_text(row, "response");
     const char *truth = golden_text(row, "truth");
@@ -41,7 +41,7 @@ static void judge_row(rig *r, const cJSON *row, tally *t)
                       truth, text);
 }
 
-static tally judge_rows(const char *file_name, const source *s)
+static tally compare_rows(const char *file_name, const source *s)
 {
     golden rows;
     tally t = { 0, 0, 0, 0 };
@@ -51,7 +51,7 @@ static tally judge_rows(const char *file_name, const source *s)
     for (size_t i = 0; i < rows.count; i++) {
         const cJSON *grader = cJSON_GetObjectItem(rows.at[i], "grader");
         if (!s->name || strcmp(grader->valuestring, s->name) == 0)
-            judge_row(&r, rows.at[i], &t);
+            compare_row(&r, rows.at[i], &t);
     }
     golden_free(&rows);
     rig_close(&r);
@@ -59,20 +59,20 @@ static tally judge_rows(const char *file_name, const source *s)
     return t;
 }
 
-/* Math-Verify 0.9 refuses some right answers (6\,610 is 616 to it), so what was
- * made to be right may be accepted against it. */
-static void math_verify_is_as_the_library(void **state)
+/* Math-Verify 0.9 refuses some right answers (it reads 6\,610 as 616), so an
+ * answer that was meant as right may be accepted here. */
+static void math_verify_agrees_with_the_library(void **state)
 {
     static const source verify = { NULL, { "grader", "math_verify", NULL } };
     (void)state;
-    tally t = judge_rows("math_answers.jsonl", &verify);
+    tally t = compare_rows("math_answers.jsonl", &verify);
     assert_int_equal(t.rows, 600);
     assert_int_equal(t.wrong, 0);
     assert_true(t.same >= 0.97 * t.rows);
 }
 
-/* Nothing differs. */
-static void others_are_as_their_code(void **state)
+/* All verdicts agree. */
+static void other_graders_agree_with_their_code(void **state)
 {
     static const source sources[] = {
         { "math_slime", { "grader", "math_slime", NULL } },
@@ -86,30 +86,30 @@ static void others_are_as_their_code(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
-        tally t = judge_rows("sources.jsonl", &sources[i]);
+        tally t = compare_rows("sources.jsonl", &sources[i]);
         assert_int_equal(t.rows, 120);
         assert_int_equal(t.same, t.rows);
     }
 }
 
-/* slime takes a truth's letter for text where it finds no letter, so that "b"
- * is in "nobody": there is no answer to us. */
-static void gpqa_is_as_slime(void **state)
+/* If slime finds no letter, it searches the response for the letter of the
+ * truth as text, so that "b" matches "nobody". Here that is no answer. */
+static void gpqa_agrees_with_slime(void **state)
 {
     static const source gpqa = { "gpqa", { "grader", "gpqa", NULL } };
     (void)state;
-    tally t = judge_rows("sources.jsonl", &gpqa);
+    tally t = compare_rows("sources.jsonl", &gpqa);
     assert_int_equal(t.rows, 120);
     assert_int_equal(t.same + t.silent, t.rows);
     assert_true(t.silent < 0.1 * t.rows);
 }
 
-static void math_areal_is_as_areal(void **state)
+static void math_areal_agrees_with_areal(void **state)
 {
     static const source areal = { "math_areal",
                                   { "grader", "math_areal", NULL } };
     (void)state;
-    tally t = judge_rows("sources.jsonl", &areal);
+    tally t = compare_rows("sources.jsonl", &areal);
     assert_int_equal(t.rows, 120);
     assert_int_equal(t.wrong, 0);
     assert_true(t.same >= 0.97 * t.rows);
@@ -118,10 +118,10 @@ static void math_areal_is_as_areal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(math_verify_is_as_the_library),
-        cmocka_unit_test(others_are_as_their_code),
-        cmocka_unit_test(gpqa_is_as_slime),
-        cmocka_unit_test(math_areal_is_as_areal),
+        cmocka_unit_test(math_verify_agrees_with_the_library),
+        cmocka_unit_test(other_graders_agree_with_their_code),
+        cmocka_unit_test(gpqa_agrees_with_slime),
+        cmocka_unit_test(math_areal_agrees_with_areal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

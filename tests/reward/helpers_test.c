@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the graders are made of: scripts and languages, characters, words, sets
- * of texts, and where a number or a letter is found.
+ * The helpers of the graders: scripts and languages, characters, words, sets
+ * of texts, numbers in text, and the option table.
  */
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/intern.h"
@@ -46,9 +46,9 @@ static const struct range {
     { 0x1B000, 0x1B16F, RULE_KANA },    { 0x20000, 0x3FFFF, RULE_HAN },
 };
 
-/* Both ends are of the script, what lies beside them is of another one, unless
- * the neighbour is of the same. */
-static void scripts_have_their_ends(void **state)
+/* Both ends of a block have its script, and the characters beside them another,
+ * unless the neighbouring block has the same script. */
+static void scripts_begin_and_end_at_their_blocks(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(ranges); i++) {
@@ -66,7 +66,7 @@ static void scripts_have_their_ends(void **state)
 }
 
 static const struct tongue {
-    const char *codes; /* between blanks */
+    const char *codes; /* separated by spaces */
     uint32_t scripts;
 } tongues[] = {
     { "af cs da de en es et fi fr hr hu id it lt lv ms nl no pl pt ro sk sl sv "
@@ -94,7 +94,7 @@ static const struct tongue {
     { "zh", RULE_HAN },
 };
 
-static void languages_have_their_scripts(void **state)
+static void languages_name_their_scripts(void **state)
 {
     (void)state;
     size_t known = 0;
@@ -123,8 +123,8 @@ static void languages_have_their_scripts(void **state)
 
 static const struct kind {
     uint32_t code;
-    const char *kinds; /* l letter, u upper, s small, w word, d digit, m mark,
-                        * b blank */
+    const char *kinds; /* l letter, u upper case, s lower case, w word, d digit,
+                        * m mark, b white space */
 } kinds[] = {
     { 'a', "lsw" },   { 'z', "lsw" },   { 'A', "luw" },   { 'Z', "luw" },
     { '0', "wd" },    { '9', "wd" },    { '_', "w" },     { '@', "" },
@@ -140,7 +140,7 @@ static const struct kind {
     { 0x0903, "m" },  { 0x20DD, "m" },  { 0xFFFD, "" },   { 0xD7, "" },
 };
 
-static void characters_are_of_kinds(void **state)
+static void characters_are_classified(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(kinds); i++) {
@@ -156,7 +156,7 @@ static void characters_are_of_kinds(void **state)
     }
 }
 
-static void characters_are_read_both_ways(void **state)
+static void characters_are_read_forward_and_backward(void **state)
 {
     (void)state;
     static const char text[] = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xFF\x80z";
@@ -178,7 +178,7 @@ static void characters_are_read_both_ways(void **state)
     }
     assert_int_equal(rule_char_count(t), 7);
     assert_int_equal(rule_char_count(rule_text_of("")), 0);
-    /* Cut in the middle there is no character. */
+    /* A character that is cut in the middle is not read. */
     uint32_t c = 0;
     assert_int_equal(rule_char_at((rule_text){ text, 2 }, 1, &c), 2);
     assert_int_equal(c, 0xFFFD);
@@ -186,50 +186,50 @@ static void characters_are_read_both_ways(void **state)
     assert_int_equal(c, 0xFFFD);
 }
 
-static void expect_text(rule_text got, const char *want)
+static void check_text(rule_text got, const char *want)
 {
     if (got.size != strlen(want) || memcmp(got.data, want, got.size) != 0)
         fail_msg("'%.*s', not '%s'", (int)got.size, got.data, want);
 }
 
-static void texts_are_cut(void **state)
+static void texts_are_cut_at_characters(void **state)
 {
     (void)state;
     size_t at = 0;
     rule_text t = rule_text_of(" \xC2\xA0one \t two\xE3\x80\x80three\x1F");
-    expect_text(rule_strip(t), "one \t two\xE3\x80\x80three");
-    expect_text(rule_strip(rule_text_of("")), "");
-    expect_text(rule_strip(rule_text_of(" \n\xC2\xA0")), "");
-    expect_text(rule_strip(rule_text_of("x")), "x");
-    expect_text(rule_trim(rule_text_of("\t\n\v\f\r x \r\f\v\n\t")), "x");
-    expect_text(rule_trim(rule_text_of("\xC2\xA0x")), "\xC2\xA0x");
-    expect_text(rule_trim(rule_text_of(" \x1F ")), "\x1F");
-    expect_text(rule_next_word(t, &at), "one");
-    expect_text(rule_next_word(t, &at), "two");
-    expect_text(rule_next_word(t, &at), "three");
-    expect_text(rule_next_word(t, &at), "");
+    check_text(rule_strip(t), "one \t two\xE3\x80\x80three");
+    check_text(rule_strip(rule_text_of("")), "");
+    check_text(rule_strip(rule_text_of(" \n\xC2\xA0")), "");
+    check_text(rule_strip(rule_text_of("x")), "x");
+    check_text(rule_trim(rule_text_of("\t\n\v\f\r x \r\f\v\n\t")), "x");
+    check_text(rule_trim(rule_text_of("\xC2\xA0x")), "\xC2\xA0x");
+    check_text(rule_trim(rule_text_of(" \x1F ")), "\x1F");
+    check_text(rule_next_word(t, &at), "one");
+    check_text(rule_next_word(t, &at), "two");
+    check_text(rule_next_word(t, &at), "three");
+    check_text(rule_next_word(t, &at), "");
     assert_int_equal(at, t.size);
-    expect_text(rule_last_characters(rule_text_of("a\xC3\xA9"
-                                                  "b"),
-                                     2),
-                "\xC3\xA9"
-                "b");
-    expect_text(rule_last_characters(rule_text_of("ab"), 9), "ab");
-    expect_text(rule_last_characters(rule_text_of("ab"), 0), "");
-    expect_text(rule_last_bytes(rule_text_of("a\xC3\xA9"
-                                             "b"),
-                                3),
-                "\xC3\xA9"
-                "b");
-    expect_text(rule_last_bytes(rule_text_of("a\xC3\xA9"
-                                             "b"),
-                                2),
-                "b");
-    expect_text(rule_last_bytes(rule_text_of("a\xC3\xA9"), 1), "");
-    expect_text(rule_last_bytes(rule_text_of("ab"), 2), "ab");
-    expect_text(rule_after(rule_text_of("a##b##c"), rule_text_of("##")), "c");
-    expect_text(rule_after(rule_text_of("##c"), rule_text_of("##")), "c");
-    expect_text(rule_after(rule_text_of("c##"), rule_text_of("##")), "");
+    check_text(rule_last_characters(rule_text_of("a\xC3\xA9"
+                                                 "b"),
+                                    2),
+               "\xC3\xA9"
+               "b");
+    check_text(rule_last_characters(rule_text_of("ab"), 9), "ab");
+    check_text(rule_last_characters(rule_text_of("ab"), 0), "");
+    check_text(rule_last_bytes(rule_text_of("a\xC3\xA9"
+                                            "b"),
+                               3),
+               "\xC3\xA9"
+               "b");
+    check_text(rule_last_bytes(rule_text_of("a\xC3\xA9"
+                                            "b"),
+                               2),
+               "b");
+    check_text(rule_last_bytes(rule_text_of("a\xC3\xA9"), 1), "");
+    check_text(rule_last_bytes(rule_text_of("ab"), 2), "ab");
+    check_text(rule_after(rule_text_of("a##b##c"), rule_text_of("##")), "c");
+    check_text(rule_after(rule_text_of("##c"), rule_text_of("##")), "c");
+    check_text(rule_after(rule_text_of("c##"), rule_text_of("##")), "");
     assert_null(rule_after(rule_text_of("c#"), rule_text_of("##")).data);
     assert_null(rule_after(rule_text_of("#"), rule_text_of("##")).data);
     assert_true(rule_equal(rule_text_of("aZ"), rule_text_of("Az"), 1));
@@ -256,7 +256,7 @@ static void texts_are_cut(void **state)
     xr_str_free(&lower);
 }
 
-static void texts_are_numbered(void **state)
+static void equal_texts_get_equal_numbers(void **state)
 {
     (void)state;
     enum { MOST = 500 };
@@ -281,7 +281,7 @@ static void texts_are_numbered(void **state)
 
 /* ---- numbers in text ---------------------------------------------------- */
 
-static void numbers_are_found(void **state)
+static void first_and_last_numbers_are_found(void **state)
 {
     (void)state;
     static const struct {
@@ -326,7 +326,7 @@ static void numbers_are_found(void **state)
     static const char *const none[] = { "", "x", ".", "-", "...", ",", "e5" };
     for (size_t i = 0; i < COUNT(none); i++) {
         double got = 0;
-        /* e5 holds a 5. */
+        /* "e5" contains the number 5. */
         assert_int_equal(rule_number_find(rule_text_of(none[i]), 1, &got),
                          i == 6);
     }
@@ -345,7 +345,8 @@ static void numbers_are_found(void **state)
 
 /* ---- options ------------------------------------------------------------ */
 
-/* Name, type, flags, default, bounds, unit, version and choices of each key. */
+/* The table holds name, type, flags, default, bounds, unit, version and choices
+ * of each key. */
 static const char *const options[] = {
     "grader 8 0 exact [1 0] - 0.1 exact=0 numeric=1 regex=2 gsm8k=3 "
     "math=4 math_minerva=5 math_prm800k=6 math_dapo=7 math_slime=8 "
@@ -399,7 +400,7 @@ static const char *const options[] = {
     "allow_set_relation_comp 1 0 false [1 0] - 0.1",
 };
 
-static void options_are_as_they_were(void **state)
+static void options_keep_their_types_and_defaults(void **state)
 {
     (void)state;
     assert_int_equal(rule_option_count, sizeof(options) / sizeof(options[0]));
@@ -420,14 +421,14 @@ static void options_are_as_they_were(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scripts_have_their_ends),
-        cmocka_unit_test(languages_have_their_scripts),
-        cmocka_unit_test(characters_are_of_kinds),
-        cmocka_unit_test(characters_are_read_both_ways),
-        cmocka_unit_test(texts_are_cut),
-        cmocka_unit_test(texts_are_numbered),
-        cmocka_unit_test(numbers_are_found),
-        cmocka_unit_test(options_are_as_they_were),
+        cmocka_unit_test(scripts_begin_and_end_at_their_blocks),
+        cmocka_unit_test(languages_name_their_scripts),
+        cmocka_unit_test(characters_are_classified),
+        cmocka_unit_test(characters_are_read_forward_and_backward),
+        cmocka_unit_test(texts_are_cut_at_characters),
+        cmocka_unit_test(equal_texts_get_equal_numbers),
+        cmocka_unit_test(first_and_last_numbers_are_found),
+        cmocka_unit_test(options_keep_their_types_and_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verdicts of PRM800K's and slime's rules, and the places of a response in the
- * order in which Math-Verify looks at them.
+ * Verdicts of PRM800K's and slime's rules, and the candidates of a response in
+ * Math-Verify's order of preference.
  */
 #include "plugins/reward-rule/math_find.h"
 #include "tests/testing.h"
 
-static rule_math room;
+static rule_math work;
 
 /* ---- PRM800K ------------------------------------------------------------ */
 
@@ -90,12 +90,12 @@ static const struct {
     { "1/0", "2/0", 0 },
 };
 
-static void prm800k_by_its_rules(void **state)
+static void prm800k_gives_the_verdicts_of_its_rules(void **state)
 {
     int bad = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(prm800k) / sizeof(prm800k[0]); i++) {
-        int got = rule_equal_prm800k(&room, rule_text_of(prm800k[i].given),
+        int got = rule_equal_prm800k(&work, rule_text_of(prm800k[i].given),
                                      rule_text_of(prm800k[i].truth));
         if (got != prm800k[i].right)
             print_error("%s for %s: %d\n", prm800k[i].given, prm800k[i].truth,
@@ -105,8 +105,8 @@ static void prm800k_by_its_rules(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* slime cuts the truth, never the answer. */
-static void slime_cuts_the_truth(void **state)
+/* slime cuts the decimals of the truth, never of the answer. */
+static void slime_cuts_only_the_truth(void **state)
 {
     static const struct {
         const char *given;
@@ -129,14 +129,14 @@ static void slime_cuts_the_truth(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rule_equal_slime(&room, rule_text_of(rows[i].given),
+        if (rule_equal_slime(&work, rule_text_of(rows[i].given),
                              rule_text_of(rows[i].truth)) != rows[i].right)
             fail_msg("%s for %s", rows[i].given, rows[i].truth);
 }
 
-/* ---- where Math-Verify looks -------------------------------------------- */
+/* ---- Math-Verify's order ------------------------------------------------- */
 
-static void places_by_rank(void **state)
+static void candidates_are_tried_in_order(void **state)
 {
     static const struct {
         const char *text;
@@ -194,9 +194,9 @@ static void places_by_rank(void **state)
     int bad = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        int found = rule_find_answer(&room, rule_text_of(rows[i].text),
+        int found = rule_find_answer(&work, rule_text_of(rows[i].text),
                                      RULE_KIND_LATEX | RULE_KIND_NUMBER);
-        rule_text got = rule_buffer_text(&room.a);
+        rule_text got = rule_buffer_text(&work.a);
         if (found != (rows[i].want != NULL) ||
             (found && !rule_equal(got, rule_text_of(rows[i].want), 0))) {
             print_error("'%s': '%.*s', not '%s'\n", rows[i].text,
@@ -211,9 +211,9 @@ static void places_by_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prm800k_by_its_rules),
-        cmocka_unit_test(slime_cuts_the_truth),
-        cmocka_unit_test(places_by_rank),
+        cmocka_unit_test(prm800k_gives_the_verdicts_of_its_rules),
+        cmocka_unit_test(slime_cuts_only_the_truth),
+        cmocka_unit_test(candidates_are_tried_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
