@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From rewards to advantages: presets, published vectors, edges.
+ * Advantages from rewards: presets, published vectors and edge cases.
  */
 #include <math.h>
 
@@ -10,8 +10,8 @@
 #define FLAT "reward/frac_reward_zero_std"
 #define near(got, want, tolerance) rig_near(got, want, tolerance, #got)
 
-/* Rewards 1 0 0 1 0 0 0 0 of one group: the advantage of a 1 and of a 0. */
-static void same_name_different_maths(void **state)
+/* The advantages of a 1 and of a 0 in one group of rewards 1 0 0 1 0 0 0 0. */
+static void presets_differ_in_their_advantages(void **state)
 {
     (void)state;
     static const struct {
@@ -80,7 +80,7 @@ static void run_vector(const char *name, const char *const *keys)
     cJSON_Delete(all);
 }
 
-static void vectors(void **state)
+static void published_vectors_are_met(void **state)
 {
     (void)state;
     run_vector("rloo_outcome", RIG_KEYS("preset", "rloo"));
@@ -88,7 +88,7 @@ static void vectors(void **state)
     run_vector("grpo_no_std", RIG_KEYS("norm_adv_by_std_in_grpo", "false"));
 }
 
-static float lone_advantage(const char *const *keys, float score)
+static float compute_lone_advantage(const char *const *keys, float score)
 {
     rig r;
     rig_batch batch;
@@ -101,19 +101,21 @@ static float lone_advantage(const char *const *keys, float score)
     return rig_advantage(&batch, 0);
 }
 
-static void group_of_one(void **state)
+static void a_group_of_one_gets_its_own_rule(void **state)
 {
     (void)state;
-    near((double)lone_advantage(RIG_KEYS("preset", "verl"), 3), 3 / (1 + 1e-6),
-         1e-6);
-    near((double)lone_advantage(RIG_KEYS("preset", "dr_grpo"), 3), 3, 0);
-    near((double)lone_advantage(RIG_KEYS("adv_estimator", "rloo"), 3), 3, 0);
-    near((double)lone_advantage(RIG_KEYS("preset", "rloo"), 3), 0, 0);
+    near((double)compute_lone_advantage(RIG_KEYS("preset", "verl"), 3),
+         3 / (1 + 1e-6), 1e-6);
+    near((double)compute_lone_advantage(RIG_KEYS("preset", "dr_grpo"), 3), 3,
+         0);
+    near((double)compute_lone_advantage(RIG_KEYS("adv_estimator", "rloo"), 3),
+         3, 0);
+    near((double)compute_lone_advantage(RIG_KEYS("preset", "rloo"), 3), 0, 0);
 }
 
-/* pass@k: the best row gets what it has over the second, wherever the two
- * stand and whatever their sign; the others get nothing. */
-static void passk_in_any_order(void **state)
+/* pass@k: the best row gets its lead over the second, for any order and sign;
+ * the others get nothing. */
+static void passk_pays_the_best_in_any_order(void **state)
 {
     (void)state;
     static const float scores[][3] = { { 1, -1, -4 },  { -1, 1, -4 },
@@ -137,7 +139,7 @@ static void passk_in_any_order(void **state)
     }
 }
 
-static void equal_rewards_teach_nothing(void **state)
+static void equal_rewards_give_no_advantage(void **state)
 {
     (void)state;
     static const char *const presets[] = { "verl", "trl", "dr_grpo", "rloo" };
@@ -164,7 +166,7 @@ static void equal_rewards_teach_nothing(void **state)
 
 /* Masked tokens get no advantage, but their rewards count; a row without a
  * response has score 0; returns equal advantages. */
-static void masks_and_empty_rows(void **state)
+static void masked_tokens_and_empty_rows_get_nothing(void **state)
 {
     (void)state;
     rig r;
@@ -191,7 +193,7 @@ static void masks_and_empty_rows(void **state)
     rig_close(&r);
 }
 
-static void kl_in_reward(void **state)
+static void kl_is_subtracted_from_rewards(void **state)
 {
     (void)state;
     rig r;
@@ -221,7 +223,7 @@ static void kl_in_reward(void **state)
     rig_close(&r);
 }
 
-static void bad_numbers_name_the_row(void **state)
+static void a_number_that_is_not_finite_names_its_row(void **state)
 {
     (void)state;
     static const float bad[] = { NAN, INFINITY, -INFINITY };
@@ -256,7 +258,7 @@ static void bad_numbers_name_the_row(void **state)
     rig_close(&r);
 }
 
-static uint32_t needs(const char *const *keys)
+static uint32_t query_needs(const char *const *keys)
 {
     rig r;
     rig_open(&r, keys);
@@ -268,16 +270,16 @@ static uint32_t needs(const char *const *keys)
 static void needs_follow_the_options(void **state)
 {
     (void)state;
-    assert_int_equal(needs(NULL), XRAY_NEED_GROUPS);
-    assert_int_equal(needs(RIG_KEYS("use_kl_loss", "true")),
+    assert_int_equal(query_needs(NULL), XRAY_NEED_GROUPS);
+    assert_int_equal(query_needs(RIG_KEYS("use_kl_loss", "true")),
                      XRAY_NEED_GROUPS | XRAY_NEED_REFERENCE);
-    assert_int_equal(needs(RIG_KEYS("use_kl_in_reward", "true")),
+    assert_int_equal(query_needs(RIG_KEYS("use_kl_in_reward", "true")),
                      XRAY_NEED_GROUPS | XRAY_NEED_REFERENCE);
-    assert_int_equal(needs(RIG_KEYS("entropy_coeff", "0.01")),
+    assert_int_equal(query_needs(RIG_KEYS("entropy_coeff", "0.01")),
                      XRAY_NEED_GROUPS | XRAY_NEED_ENTROPY);
 }
 
-static void refuse(const char *const *keys, const char *word)
+static void check_refusal(const char *const *keys, const char *word)
 {
     rig r;
     assert_int_equal(rig_try(&r, keys), XRAY_E_CONFIG);
@@ -286,17 +288,17 @@ static void refuse(const char *const *keys, const char *word)
         fail_msg("'%s' does not name %s", r.host.reason, word);
 }
 
-static void options_that_cannot_work(void **state)
+static void options_that_do_not_work_are_refused(void **state)
 {
     (void)state;
-    refuse(RIG_KEYS("clip_ratio_c", "0.5"), "clip_ratio_c");
-    refuse(RIG_KEYS("clip_ratio_c", "1"), "clip_ratio_c");
-    refuse(RIG_KEYS("clip_ratio_low", "-0.5"), "clip_ratio_low");
-    refuse(RIG_KEYS("clip_ratio_high", "-0.5"), "clip_ratio_high");
-    refuse(RIG_KEYS("adv_epsilon", "-0.5"), "adv_epsilon");
-    refuse(RIG_KEYS("preset", "rloo", "norm_adv_by_std_in_grpo", "true"),
-           "norm_adv_by_std_in_grpo");
-    refuse(RIG_KEYS("loss_scale_factor", "64"), "loss_scale_factor");
+    check_refusal(RIG_KEYS("clip_ratio_c", "0.5"), "clip_ratio_c");
+    check_refusal(RIG_KEYS("clip_ratio_c", "1"), "clip_ratio_c");
+    check_refusal(RIG_KEYS("clip_ratio_low", "-0.5"), "clip_ratio_low");
+    check_refusal(RIG_KEYS("clip_ratio_high", "-0.5"), "clip_ratio_high");
+    check_refusal(RIG_KEYS("adv_epsilon", "-0.5"), "adv_epsilon");
+    check_refusal(RIG_KEYS("preset", "rloo", "norm_adv_by_std_in_grpo", "true"),
+                  "norm_adv_by_std_in_grpo");
+    check_refusal(RIG_KEYS("loss_scale_factor", "64"), "loss_scale_factor");
     rig r;
     rig_open(&r, NULL);
     r.ops->destroy(NULL);
@@ -306,16 +308,16 @@ static void options_that_cannot_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_name_different_maths),
-        cmocka_unit_test(vectors),
-        cmocka_unit_test(group_of_one),
-        cmocka_unit_test(passk_in_any_order),
-        cmocka_unit_test(equal_rewards_teach_nothing),
-        cmocka_unit_test(masks_and_empty_rows),
-        cmocka_unit_test(kl_in_reward),
-        cmocka_unit_test(bad_numbers_name_the_row),
+        cmocka_unit_test(presets_differ_in_their_advantages),
+        cmocka_unit_test(published_vectors_are_met),
+        cmocka_unit_test(a_group_of_one_gets_its_own_rule),
+        cmocka_unit_test(passk_pays_the_best_in_any_order),
+        cmocka_unit_test(equal_rewards_give_no_advantage),
+        cmocka_unit_test(masked_tokens_and_empty_rows_get_nothing),
+        cmocka_unit_test(kl_is_subtracted_from_rewards),
+        cmocka_unit_test(a_number_that_is_not_finite_names_its_row),
         cmocka_unit_test(needs_follow_the_options),
-        cmocka_unit_test(options_that_cannot_work),
+        cmocka_unit_test(options_that_do_not_work_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

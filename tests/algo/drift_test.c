@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the sampler's log-probs are not the trainer's: every metric of the
- * rollout correction worked out by hand, and losses at bounds of their own.
+ * Rollout correction if the log-probabilities of the sampler and the trainer
+ * differ: every metric worked out by hand, and losses at their bounds.
  */
 #include <math.h>
 
@@ -11,7 +11,7 @@
 
 /* Rows of two tokens and of one, whose log-ratios old - rollout are 0.1, -0.2
  * and 0.4. */
-static void fill(rig_batch *b)
+static void fill_rows(rig_batch *b)
 {
     static const float old[] = { 0, -1, -2, 0, -0.5f };
     static const float x[] = { 0, 0.1f, -0.2f, 0, 0.4f };
@@ -58,7 +58,7 @@ static const weighing weighings[] = {
       2.0 / 3 },
 };
 
-static void drift_is_told_by_hand(void **state)
+static void drift_metrics_are_those_by_hand(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(weighings) / sizeof(weighings[0]); i++) {
@@ -70,7 +70,7 @@ static void drift_is_told_by_hand(void **state)
         rig r;
         rig_batch b;
         rig_open(&r, w->keys);
-        fill(&b);
+        fill_rows(&b);
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         for (int t = 0; t < 3; t++) {
             sum += w->weight[t];
@@ -106,7 +106,7 @@ static void drift_is_told_by_hand(void **state)
 
 /* One token of two has no advantage: GMPO's geometric mean leaves it out, and
  * it has no slope. */
-static void geometric_means_leave_out_what_has_no_advantage(void **state)
+static void geometric_means_skip_tokens_without_advantage(void **state)
 {
     rig r;
     rig_batch b;
@@ -128,8 +128,8 @@ static void geometric_means_leave_out_what_has_no_advantage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drift_is_told_by_hand),
-        cmocka_unit_test(geometric_means_leave_out_what_has_no_advantage),
+        cmocka_unit_test(drift_metrics_are_those_by_hand),
+        cmocka_unit_test(geometric_means_skip_tokens_without_advantage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

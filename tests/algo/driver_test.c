@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver half of the family: every preset at the edges, and what only some
- * of them have.
+ * The driver's half of GRPO and its relatives: every preset at the edges, and
+ * the features that only some of them have.
  */
 #include <math.h>
 
@@ -10,7 +10,7 @@
 
 #define near(got, want, tolerance) rig_near(got, want, tolerance, #got)
 
-static const xray_algo_presets *table(void)
+static const xray_algo_presets *get_table(void)
 {
     const xray_plugin *plugin = xray_plugin_query_algo_grpo(XRAY_ABI);
     const xray_algo_ops *ops = plugin->components[0]->ops;
@@ -18,23 +18,24 @@ static const xray_algo_presets *table(void)
     return ops->extension(NULL, XRAY_ALGO_PRESETS);
 }
 
-static const char *name_of(uint32_t row)
+static const char *get_preset_name(uint32_t row)
 {
-    return table()->cells[row * table()->columns];
+    return get_table()->cells[row * get_table()->columns];
 }
 
-/* dro has a number to be given. */
+/* dro requires a value of dro_beta. */
 static void open_preset(rig *r, uint32_t row)
 {
-    const char *name = name_of(row);
+    const char *name = get_preset_name(row);
     if (strcmp(name, "dro") == 0)
         rig_open(r, RIG_KEYS("preset", name, "dro_beta", "0.05"));
     else
         rig_open(r, RIG_KEYS("preset", name));
 }
 
-/* The table, the choices and the presets tell the same list. */
-static void table_is_the_options(void **state)
+/* The table, the choices and the presets have the same names in the same
+ * order. */
+static void table_choices_and_presets_agree(void **state)
 {
     (void)state;
     const xray_plugin *plugin = xray_plugin_query_algo_grpo(XRAY_ABI);
@@ -42,29 +43,30 @@ static void table_is_the_options(void **state)
     assert_string_equal(preset->name, "preset");
     uint32_t rows = 0;
     for (const xray_choice *c = preset->choices; c->name; c++, rows++) {
-        assert_true(rows < table()->rows);
+        assert_true(rows < get_table()->rows);
         assert_int_equal(c->value, rows);
-        assert_string_equal(c->name, name_of(rows));
+        assert_string_equal(c->name, get_preset_name(rows));
         rig r;
         open_preset(&r, rows);
         rig_close(&r);
     }
-    assert_int_equal(rows, table()->rows);
-    for (uint32_t i = 0; i < rows * table()->columns; i++)
-        assert_true(table()->cells[i] && *table()->cells[i]);
+    assert_int_equal(rows, get_table()->rows);
+    for (uint32_t i = 0; i < rows * get_table()->columns; i++)
+        assert_true(get_table()->cells[i] && *get_table()->cells[i]);
 }
 
-/* Rewards 1 0 0 1 0 0 0 0: the table's own numbers, where it has numbers. */
-static void table_holds_its_numbers(void **state)
+/* The numbers in the table are those of rewards 1 0 0 1 0 0 0 0. */
+static void table_numbers_are_the_computed_ones(void **state)
 {
     (void)state;
     static const float scores[] = { 1, 0, 0, 1, 0, 0, 0, 0 };
     uint32_t one = 0;
-    while (strcmp(table()->titles[one], "A(1)") != 0)
+    while (strcmp(get_table()->titles[one], "A(1)") != 0)
         one++;
     uint32_t checked = 0;
-    for (uint32_t p = 0; p < table()->rows; p++) {
-        const char *const *cells = table()->cells + p * table()->columns;
+    for (uint32_t p = 0; p < get_table()->rows; p++) {
+        const char *const *cells =
+            get_table()->cells + p * get_table()->columns;
         double want[2];
         if (xr_parse_real(cells[one], &want[1]) ||
             xr_parse_real(cells[one + 1], &want[0]))
@@ -84,7 +86,7 @@ static void table_holds_its_numbers(void **state)
     assert_true(checked > 20);
 }
 
-static void maxrl_vector(void **state)
+static void maxrl_meets_its_vector(void **state)
 {
     (void)state;
     cJSON *all = vectors_open();
@@ -107,12 +109,12 @@ static void maxrl_vector(void **state)
 
 /* ---- edges of every preset ----------------------------------------------- */
 
-/* Equal rewards teach nothing, whatever the estimator; a greedy sample that
- * scores the same is what remax needs for that. */
-static void equal_rewards(void **state)
+/* Equal rewards give no advantage with any estimator; for remax, the greedy
+ * sample must have the same score, too. */
+static void equal_rewards_give_no_advantage(void **state)
 {
     (void)state;
-    for (uint32_t p = 0; p < table()->rows; p++) {
+    for (uint32_t p = 0; p < get_table()->rows; p++) {
         rig r;
         rig_batch b;
         open_preset(&r, p);
@@ -124,7 +126,8 @@ static void equal_rewards(void **state)
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         for (uint32_t i = 0; i < b.b.tokens; i++)
             if (b.advantage[i] != 0)
-                fail_msg("%s gives %g", name_of(p), (double)b.advantage[i]);
+                fail_msg("%s gives %g", get_preset_name(p),
+                         (double)b.advantage[i]);
         rig_close(&r);
     }
 }
@@ -140,10 +143,10 @@ static void check_finite(const rig_batch *b, const char *name)
 }
 
 /* Groups of one, rows without response, masked rows, no tokens, no rows. */
-static void odd_batches(void **state)
+static void odd_batches_give_finite_numbers(void **state)
 {
     (void)state;
-    for (uint32_t p = 0; p < table()->rows; p++) {
+    for (uint32_t p = 0; p < get_table()->rows; p++) {
         rig r;
         rig_batch b;
         rig_sums sums;
@@ -159,11 +162,11 @@ static void odd_batches(void **state)
         rig_fill(&b, 11 + p);
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         assert_int_equal(rig_loss(&r, &b, 1, 1, &sums), XRAY_OK);
-        check_finite(&b, name_of(p));
+        check_finite(&b, get_preset_name(p));
         memset(b.mask, 0, sizeof(b.mask)); /* zero tokens */
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         assert_int_equal(rig_loss(&r, &b, 2, 1, &sums), XRAY_OK);
-        check_finite(&b, name_of(p));
+        check_finite(&b, get_preset_name(p));
         for (int i = 0; i < RIG_METRICS; i++)
             assert_true(sums.sum[i] == 0 && sums.weight[i] == 0);
         rig_batch_init(&b);
@@ -172,7 +175,7 @@ static void odd_batches(void **state)
     }
 }
 
-static double lone(const char *preset)
+static double compute_lone(const char *preset)
 {
     rig r;
     rig_batch b;
@@ -184,25 +187,25 @@ static double lone(const char *preset)
     return (double)rig_advantage(&b, 0);
 }
 
-static void groups_of_one(void **state)
+static void groups_of_one_get_their_own_rule(void **state)
 {
     (void)state;
-    near(lone("openrlhf"), 3, 1e-6);
-    near(lone("open_instruct"), 3, 0);
-    near(lone("open_instruct_standard"), 0, 0);
-    near(lone("nemo_rl"), 0, 0);
-    near(lone("opo"), 3, 0);
-    near(lone("gpg"), 3, 0);
-    near(lone("grpo_passk"), 0, 0);
-    near(lone("maxrl"), 3e6, 1);
-    /* Three tokens of one value: whitening leaves nothing. */
-    near(lone("reinforce_plus_plus_baseline"), 0, 0);
-    near(lone("reinforce_plus_plus"), 0, 0);
+    near(compute_lone("openrlhf"), 3, 1e-6);
+    near(compute_lone("open_instruct"), 3, 0);
+    near(compute_lone("open_instruct_standard"), 0, 0);
+    near(compute_lone("nemo_rl"), 0, 0);
+    near(compute_lone("opo"), 3, 0);
+    near(compute_lone("gpg"), 3, 0);
+    near(compute_lone("grpo_passk"), 0, 0);
+    near(compute_lone("maxrl"), 3e6, 1);
+    /* Whitening three tokens of one value leaves 0. */
+    near(compute_lone("reinforce_plus_plus_baseline"), 0, 0);
+    near(compute_lone("reinforce_plus_plus"), 0, 0);
 }
 
-/* ---- estimators of their own --------------------------------------------- */
+/* ---- single estimators --------------------------------------------------- */
 
-static void two_rows(rig *r, rig_batch *b, const char *const *keys)
+static void prepare_two_rows(rig *r, rig_batch *b, const char *const *keys)
 {
     rig_open(r, keys);
     rig_batch_init(b);
@@ -215,7 +218,7 @@ static void opo_weighs_by_length(void **state)
     (void)state;
     rig r;
     rig_batch b;
-    two_rows(&r, &b, RIG_KEYS("preset", "opo"));
+    prepare_two_rows(&r, &b, RIG_KEYS("preset", "opo"));
     b.mask[3 + 2] = 0; /* three tokens of the second are trained on */
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     double baseline = (2 * 1 + 3 * 3) / 5.0;
@@ -225,12 +228,13 @@ static void opo_weighs_by_length(void **state)
 }
 
 /* Returns skip an observation and are whitened by all tokens in the loss. */
-static void reinforce_by_hand(void **state)
+static void reinforce_agrees_with_hand_calculation(void **state)
 {
     (void)state;
     rig r;
     rig_batch b;
-    two_rows(&r, &b, RIG_KEYS("preset", "reinforce_plus_plus", "gamma", "0.5"));
+    prepare_two_rows(&r, &b,
+                     RIG_KEYS("preset", "reinforce_plus_plus", "gamma", "0.5"));
     b.mask[5] = 0;
     b.reward[5] = 9; /* on an observation: skipped, as verl does */
     static const double want[] = { 0.5, 1, 0.75, 1.5, 3 };
@@ -250,12 +254,13 @@ static void reinforce_by_hand(void **state)
     rig_close(&r);
 }
 
-static void reinforce_baseline_by_hand(void **state)
+static void reinforce_baseline_agrees_with_hand_calculation(void **state)
 {
     (void)state;
     rig r;
     rig_batch b;
-    two_rows(&r, &b, RIG_KEYS("preset", "reinforce_plus_plus_baseline"));
+    prepare_two_rows(&r, &b,
+                     RIG_KEYS("preset", "reinforce_plus_plus_baseline"));
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     double mean = (2 * -1 + 4 * 1) / 6.0;
     double variance =
@@ -267,12 +272,12 @@ static void reinforce_baseline_by_hand(void **state)
     rig_close(&r);
 }
 
-static void remax_by_hand(void **state)
+static void remax_agrees_with_hand_calculation(void **state)
 {
     (void)state;
     rig r;
     rig_batch b;
-    two_rows(&r, &b, RIG_KEYS("preset", "remax"));
+    prepare_two_rows(&r, &b, RIG_KEYS("preset", "remax"));
     b.reward[4] = 0.25f;
     b.baseline[0] = 0.5f;
     b.baseline[1] = 2;
@@ -288,7 +293,7 @@ static void remax_by_hand(void **state)
     rig_close(&r);
 }
 
-static void passk_pays_the_best(void **state)
+static void passk_pays_only_the_best(void **state)
 {
     (void)state;
     static const float scores[] = { 1, 4, 2, 0 };
@@ -337,14 +342,15 @@ static void flat_groups_are_dropped(void **state)
     rig_close(&r);
 }
 
-static void overlong_responses_lose(void **state)
+static void overlong_responses_are_penalised(void **state)
 {
     (void)state;
     rig r;
     rig_batch b;
-    two_rows(&r, &b,
-             RIG_KEYS("preset", "dapo", "overlong_buffer_len", "2",
-                      "overlong_penalty_factor", "0.5", "max_resp_len", "4"));
+    prepare_two_rows(&r, &b,
+                     RIG_KEYS("preset", "dapo", "overlong_buffer_len", "2",
+                              "overlong_penalty_factor", "0.5", "max_resp_len",
+                              "4"));
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     near((double)b.reward[2], 1, 0);
     near((double)b.reward[7], 2.5, 1e-6);
@@ -352,8 +358,8 @@ static void overlong_responses_lose(void **state)
     rig_close(&r);
 }
 
-/* The adaptive coefficient moves, is saved and comes back. */
-static void adaptive_kl(void **state)
+/* The adaptive coefficient changes, is saved and is restored. */
+static void adaptive_kl_coefficient_is_saved(void **state)
 {
     (void)state;
     rig r;
@@ -361,7 +367,7 @@ static void adaptive_kl(void **state)
     const char *const *keys =
         RIG_KEYS("use_kl_in_reward", "true", "kl_coef", "0.5", "kl_ctrl",
                  "adaptive", "target_kl", "0.1", "horizon", "10");
-    two_rows(&r, &b, keys);
+    prepare_two_rows(&r, &b, keys);
     for (uint32_t i = 0; i < b.b.tokens; i++)
         b.ref_logp[i] = -1;
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
@@ -387,8 +393,8 @@ static void adaptive_kl(void **state)
 
 /* ---- rollout correction -------------------------------------------------- */
 
-/* Log-probs that are equal: the metrics say that nothing is corrected. */
-static void exact_log_probs(void **state)
+/* If all log-probabilities are equal, the metrics show no correction. */
+static void equal_log_probs_are_not_corrected(void **state)
 {
     (void)state;
     rig r;
@@ -416,18 +422,19 @@ static void exact_log_probs(void **state)
     rig_close(&r);
 }
 
-/* One row of two the sampler saw differently: it gets no advantage, and the
- * numbers of the other are those of a batch of one row. */
-static void rejected_rows(void **state)
+/* One of two rows has other log-probabilities in the sampler: it gets no
+ * advantage, and the numbers of the other row are those of a batch of one row.
+ */
+static void rejected_rows_get_no_advantage(void **state)
 {
     (void)state;
     rig r;
     rig_batch b;
     rig_sums sums;
-    two_rows(&r, &b,
-             RIG_KEYS("preset", "dr_grpo", "loss_agg_mode", "token-mean",
-                      "rollout_rs", "seq_max_k1", "rollout_rs_threshold",
-                      "1.1"));
+    prepare_two_rows(&r, &b,
+                     RIG_KEYS("preset", "dr_grpo", "loss_agg_mode",
+                              "token-mean", "rollout_rs", "seq_max_k1",
+                              "rollout_rs_threshold", "1.1"));
     rig_fill(&b, 5);
     memcpy(b.rollout_logp, b.old_logp, sizeof(b.old_logp));
     b.rollout_logp[5] += 0.2f;
@@ -447,19 +454,19 @@ static void rejected_rows(void **state)
     rig_close(&r);
 }
 
-/* One token of six weighs 1.5: divided by their mean, the weights are 1 on
- * average, in the metrics and in the loss. */
-static void normalised_weights(void **state)
+/* One of six tokens has the weight 1.5. After division by their mean, the
+ * weights are 1 on average, in the metrics and in the loss. */
+static void normalised_weights_are_1_on_average(void **state)
 {
     (void)state;
     rig r;
     rig_batch b;
     rig_sums sums;
     const double scale = 6 / 6.5;
-    two_rows(&r, &b,
-             RIG_KEYS("preset", "dr_grpo", "loss_agg_mode", "token-mean",
-                      "rollout_is", "token", "rollout_is_batch_normalize",
-                      "true"));
+    prepare_two_rows(&r, &b,
+                     RIG_KEYS("preset", "dr_grpo", "loss_agg_mode",
+                              "token-mean", "rollout_is", "token",
+                              "rollout_is_batch_normalize", "true"));
     rig_fill(&b, 5);
     memcpy(b.rollout_logp, b.old_logp, sizeof(b.old_logp));
     b.rollout_logp[5] -= (float)log(1.5);
@@ -477,7 +484,7 @@ static void normalised_weights(void **state)
     rig_close(&r);
 }
 
-static void refuse(const char *const *keys, const char *word)
+static void check_refusal(const char *const *keys, const char *word)
 {
     rig r;
     assert_int_equal(rig_try(&r, keys), XRAY_E_CONFIG);
@@ -485,56 +492,64 @@ static void refuse(const char *const *keys, const char *word)
         fail_msg("'%s' does not name %s", r.host.reason, word);
 }
 
-static void combinations_that_cannot_work(void **state)
+static void combinations_that_do_not_work_are_refused(void **state)
 {
     (void)state;
-    refuse(RIG_KEYS("preset", "gspo", "loss_agg_mode", "token-mean"),
-           "loss_agg_mode");
-    refuse(RIG_KEYS("loss_mode", "geo_mean", "loss_agg_mode", "token-sum"),
-           "loss_agg_mode");
-    refuse(RIG_KEYS("preset", "cispo", "clip_ratio_c", "3"), "clip_ratio_c");
-    refuse(RIG_KEYS("preset", "dro"), "dro_beta");
-    refuse(RIG_KEYS("dro_beta", "0.1"), "dro_beta");
-    refuse(RIG_KEYS("gamma", "0.9"), "gamma");
-    refuse(RIG_KEYS("preset", "opo", "adv_deviation", "population"),
-           "adv_deviation");
-    refuse(RIG_KEYS("kl_ctrl", "adaptive"), "kl_ctrl");
-    refuse(RIG_KEYS("overlong_buffer_len", "4"), "max_resp_len");
-    refuse(RIG_KEYS("max_resp_len", "4"), "max_resp_len");
-    refuse(RIG_KEYS("max_num_gen_batches", "4"), "max_num_gen_batches");
-    refuse(RIG_KEYS("rollout_is_threshold", "5_0.5"), "rollout_is_threshold");
-    refuse(RIG_KEYS("rollout_is_threshold", "much"), "rollout_is_threshold");
-    refuse(RIG_KEYS("rollout_rs_threshold", "2"), "rollout_rs_threshold");
-    refuse(RIG_KEYS("rollout_rs", "token_k3", "rollout_rs_threshold", "1_2"),
-           "rollout_rs_threshold");
-    refuse(RIG_KEYS("rollout_rs", "token_k1"), "rollout_rs_threshold");
-    refuse(RIG_KEYS("rollout_rs", "token_k1", "rollout_rs_threshold", "0.5"),
-           "rollout_rs_threshold");
-    refuse(RIG_KEYS("preset", "clip_cov", "clip_cov_lb", "6"), "clip_cov_lb");
-    refuse(RIG_KEYS("kl_loss_coef", "-0.5"), "kl_loss_coef");
+    check_refusal(RIG_KEYS("preset", "gspo", "loss_agg_mode", "token-mean"),
+                  "loss_agg_mode");
+    check_refusal(
+        RIG_KEYS("loss_mode", "geo_mean", "loss_agg_mode", "token-sum"),
+        "loss_agg_mode");
+    check_refusal(RIG_KEYS("preset", "cispo", "clip_ratio_c", "3"),
+                  "clip_ratio_c");
+    check_refusal(RIG_KEYS("preset", "dro"), "dro_beta");
+    check_refusal(RIG_KEYS("dro_beta", "0.1"), "dro_beta");
+    check_refusal(RIG_KEYS("gamma", "0.9"), "gamma");
+    check_refusal(RIG_KEYS("preset", "opo", "adv_deviation", "population"),
+                  "adv_deviation");
+    check_refusal(RIG_KEYS("kl_ctrl", "adaptive"), "kl_ctrl");
+    check_refusal(RIG_KEYS("overlong_buffer_len", "4"), "max_resp_len");
+    check_refusal(RIG_KEYS("max_resp_len", "4"), "max_resp_len");
+    check_refusal(RIG_KEYS("max_num_gen_batches", "4"), "max_num_gen_batches");
+    check_refusal(RIG_KEYS("rollout_is_threshold", "5_0.5"),
+                  "rollout_is_threshold");
+    check_refusal(RIG_KEYS("rollout_is_threshold", "much"),
+                  "rollout_is_threshold");
+    check_refusal(RIG_KEYS("rollout_rs_threshold", "2"),
+                  "rollout_rs_threshold");
+    check_refusal(
+        RIG_KEYS("rollout_rs", "token_k3", "rollout_rs_threshold", "1_2"),
+        "rollout_rs_threshold");
+    check_refusal(RIG_KEYS("rollout_rs", "token_k1"), "rollout_rs_threshold");
+    check_refusal(
+        RIG_KEYS("rollout_rs", "token_k1", "rollout_rs_threshold", "0.5"),
+        "rollout_rs_threshold");
+    check_refusal(RIG_KEYS("preset", "clip_cov", "clip_cov_lb", "6"),
+                  "clip_cov_lb");
+    check_refusal(RIG_KEYS("kl_loss_coef", "-0.5"), "kl_loss_coef");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table_is_the_options),
-        cmocka_unit_test(table_holds_its_numbers),
-        cmocka_unit_test(maxrl_vector),
-        cmocka_unit_test(equal_rewards),
-        cmocka_unit_test(odd_batches),
-        cmocka_unit_test(groups_of_one),
+        cmocka_unit_test(table_choices_and_presets_agree),
+        cmocka_unit_test(table_numbers_are_the_computed_ones),
+        cmocka_unit_test(maxrl_meets_its_vector),
+        cmocka_unit_test(equal_rewards_give_no_advantage),
+        cmocka_unit_test(odd_batches_give_finite_numbers),
+        cmocka_unit_test(groups_of_one_get_their_own_rule),
         cmocka_unit_test(opo_weighs_by_length),
-        cmocka_unit_test(reinforce_by_hand),
-        cmocka_unit_test(reinforce_baseline_by_hand),
-        cmocka_unit_test(remax_by_hand),
-        cmocka_unit_test(passk_pays_the_best),
+        cmocka_unit_test(reinforce_agrees_with_hand_calculation),
+        cmocka_unit_test(reinforce_baseline_agrees_with_hand_calculation),
+        cmocka_unit_test(remax_agrees_with_hand_calculation),
+        cmocka_unit_test(passk_pays_only_the_best),
         cmocka_unit_test(flat_groups_are_dropped),
-        cmocka_unit_test(overlong_responses_lose),
-        cmocka_unit_test(adaptive_kl),
-        cmocka_unit_test(exact_log_probs),
-        cmocka_unit_test(rejected_rows),
-        cmocka_unit_test(normalised_weights),
-        cmocka_unit_test(combinations_that_cannot_work),
+        cmocka_unit_test(overlong_responses_are_penalised),
+        cmocka_unit_test(adaptive_kl_coefficient_is_saved),
+        cmocka_unit_test(equal_log_probs_are_not_corrected),
+        cmocka_unit_test(rejected_rows_get_no_advantage),
+        cmocka_unit_test(normalised_weights_are_1_on_average),
+        cmocka_unit_test(combinations_that_do_not_work_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GRPO and its family at their bounds: what each option refuses and the value
- * beside it that passes, states, contexts, and batches that lack something.
+ * GRPO and its relatives at their bounds: values that each option refuses and
+ * the neighbouring values that pass, states, contexts, and incomplete batches.
  */
 #include <math.h>
 
@@ -158,7 +158,7 @@ static const combination combinations[] = {
     { { "rollout_rs", "seq_max_k3", "rollout_rs_threshold", "0.01" }, NULL },
 };
 
-static void each_combination_is_taken_or_refused(void **state)
+static void each_combination_is_accepted_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(combinations) / sizeof(combinations[0]);
@@ -195,9 +195,9 @@ static void presets_clip_their_own_loss(void **state)
 
 /* ---- states ------------------------------------------------------------- */
 
-/* Coefficients that cannot be are refused; one that can is an adaptive run's,
- * and a fixed run keeps its own. */
-static void states_are_looked_at(void **state)
+/* Impossible coefficients are refused. A valid one is restored in an adaptive
+ * run; a fixed run keeps its own. */
+static void states_are_checked_before_use(void **state)
 {
     static const struct {
         double value;
@@ -240,7 +240,7 @@ static void states_are_looked_at(void **state)
 /* ---- batches ------------------------------------------------------------ */
 
 /* Later batches may be larger, in rows and in tokens. */
-static void workspaces_grow(void **state)
+static void workspaces_grow_with_the_batch(void **state)
 {
     static const int32_t tokens[] = { 2, 20, 3, 30 };
     rig r;
@@ -258,7 +258,7 @@ static void workspaces_grow(void **state)
     rig_close(&r);
 }
 
-/* What stands on a prompt is no part of the response's score. */
+/* Rewards of prompt tokens do not belong to the score of the response. */
 static void rewards_of_prompts_do_not_count(void **state)
 {
     rig r;
@@ -282,9 +282,9 @@ static void rewards_of_prompts_do_not_count(void **state)
     rig_close(&r);
 }
 
-/* GDPO looks at each reward by itself; the share of flat groups is of their
- * sums all the same. */
-static void gdpo_reports_on_the_sums(void **state)
+/* GDPO uses each reward separately, but the share of flat groups is that of
+ * their sums. */
+static void gdpo_reports_metrics_of_summed_rewards(void **state)
 {
     rig r;
     rig_batch b;
@@ -318,8 +318,8 @@ static void gdpo_reports_on_the_sums(void **state)
     rig_close(&r);
 }
 
-/* A row is named by its id where a number of it is none. */
-static void rows_without_a_number_are_named(void **state)
+/* A row with a NaN is named by its id. */
+static void rows_with_a_nan_are_named(void **state)
 {
     rig r;
     rig_batch b;
@@ -346,7 +346,7 @@ static void rows_without_a_number_are_named(void **state)
                         "prepare: row 1001: its group number is not below the "
                         "number of rows");
     b.group[1] = 0;
-    b.b.row_id = NULL; /* then by its place */
+    b.b.row_id = NULL; /* then by its index */
     b.reward[5] = NAN;
     assert_int_equal(rig_prepare(&r, &b), XRAY_E_NUMERIC);
     assert_string_equal(r.host.reason,
@@ -362,8 +362,8 @@ static void rows_without_a_number_are_named(void **state)
     rig_close(&r);
 }
 
-/* Arrays that a rule reads have to be there, in every call that reads them. */
-static void what_a_batch_lacks_is_said(void **state)
+/* Arrays that a rule reads must exist in every call that reads them. */
+static void incomplete_batches_are_refused(void **state)
 {
     rig r;
     rig_batch b;
@@ -372,9 +372,9 @@ static void what_a_batch_lacks_is_said(void **state)
     rig_open(&r, RIG_KEYS("use_kl_in_reward", "true", "filter_groups", "true"));
     rig_batch_init(&b);
     (void)rig_row(&b, 1, 2, 0, 1);
-    xray_batch whole = b.b;
+    xray_batch complete = b.b;
     for (int i = 0; i < 6; i++) {
-        b.b = whole;
+        b.b = complete;
         if (i == 0)
             b.b.reward = NULL;
         if (i == 1)
@@ -405,8 +405,8 @@ static void what_a_batch_lacks_is_said(void **state)
 
 /* ---- losses ------------------------------------------------------------- */
 
-/* The divisor of a row's sum: the option, or the longest response. */
-static void sums_are_scaled(void **state)
+/* The divisor of the sum of a row is the option or the longest response. */
+static void sums_are_divided_by_the_scale(void **state)
 {
     static const struct {
         const char *factor;
@@ -432,7 +432,7 @@ static void sums_are_scaled(void **state)
     }
 }
 
-/* A mean over tokens is exact where it can be: 49 * (1 / 49) is not 1. */
+/* A mean over tokens of ones is exactly 1, although 49 * (1 / 49) is not. */
 static void means_of_ones_are_one(void **state)
 {
     rig r;
@@ -450,9 +450,9 @@ static void means_of_ones_are_one(void **state)
     rig_close(&r);
 }
 
-/* A call of the loss over rows [first, first + rows) of two. */
-static xray_status call(rig *r, const void *blob, uint64_t size,
-                        const xray_loss_call *like, uint64_t count)
+/* Calls the loss for rows [first, first + rows) of two rows. */
+static xray_status call_rows(rig *r, const void *blob, uint64_t size,
+                             const xray_loss_call *like, uint64_t count)
 {
     double sum[RIG_METRICS] = { 0 };
     double weight[RIG_METRICS] = { 0 };
@@ -463,7 +463,7 @@ static xray_status call(rig *r, const void *blob, uint64_t size,
     return r->ops->loss(blob, size, like, &sums);
 }
 
-static uint64_t metric_count(const rig *r)
+static uint64_t count_metrics(const rig *r)
 {
     uint64_t count = 0;
     while (r->ops->metric_names()[count])
@@ -471,7 +471,7 @@ static uint64_t metric_count(const rig *r)
     return count;
 }
 
-/* Marks are of a mini-batch: rows outside of it have none. */
+/* Marks belong to a mini-batch; rows outside of it have none. */
 static void losses_stay_within_the_mini_batch(void **state)
 {
     rig r;
@@ -483,7 +483,7 @@ static void losses_stay_within_the_mini_batch(void **state)
     (void)rig_row(&b, 1, 2, 0, 1);
     (void)rig_row(&b, 1, 3, 0, 0);
     uint64_t size = rig_context(&r, &b, 0, 2, blob, sizeof(blob));
-    uint64_t names = metric_count(&r);
+    uint64_t names = count_metrics(&r);
     xray_batch one = b.b;
     one.rows = 1;
     one.tokens = 3;
@@ -491,20 +491,22 @@ static void losses_stay_within_the_mini_batch(void **state)
                             .batch = &b.b,
                             .logp = b.logp,
                             .dlogp = b.dlogp };
-    assert_int_equal(call(&r, blob + 1, size, &like, names), XRAY_OK);
+    assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_OK);
     like.first_row = 1;
-    assert_int_equal(call(&r, blob + 1, size, &like, names), XRAY_E_ARG);
+    assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_E_ARG);
     like.batch = &one;
-    assert_int_equal(call(&r, blob + 1, size, &like, names), XRAY_OK);
+    assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_OK);
     like.first_row = 2;
-    assert_int_equal(call(&r, blob + 1, size, &like, names), XRAY_E_ARG);
+    assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_E_ARG);
     like.first_row = UINT32_MAX;
-    assert_int_equal(call(&r, blob + 1, size, &like, names), XRAY_E_ARG);
+    assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_E_ARG);
     like.first_row = 0;
-    assert_int_equal(call(&r, blob + 1, size - 1, &like, names), XRAY_E_ARG);
-    assert_int_equal(call(&r, blob + 1, 3, &like, names), XRAY_E_ARG);
-    assert_int_equal(call(&r, blob + 1, size, &like, names - 1), XRAY_E_ARG);
-    /* Its picks, too. */
+    assert_int_equal(call_rows(&r, blob + 1, size - 1, &like, names),
+                     XRAY_E_ARG);
+    assert_int_equal(call_rows(&r, blob + 1, 3, &like, names), XRAY_E_ARG);
+    assert_int_equal(call_rows(&r, blob + 1, size, &like, names - 1),
+                     XRAY_E_ARG);
+    /* The same holds for its picked tokens. */
     assert_int_equal(r.ops->select(r.self, &b.b, b.logp, blob + 1, size),
                      XRAY_OK);
     assert_int_equal(r.ops->select(r.self, &one, b.logp, blob + 1, size),
@@ -520,7 +522,7 @@ static void losses_stay_within_the_mini_batch(void **state)
     rig_close(&r);
 }
 
-/* Each array that a loss reads, taken away. */
+/* A loss is refused without any one of the arrays that it reads. */
 static void losses_need_their_arrays(void **state)
 {
     rig r;
@@ -549,8 +551,9 @@ static void losses_need_their_arrays(void **state)
         };
         if (i < 9)
             *fields[i] = NULL;
-        assert_int_equal(call(&r, blob + 1, size, &like, metric_count(&r)),
-                         i < 9 ? XRAY_E_ARG : XRAY_OK);
+        assert_int_equal(
+            call_rows(&r, blob + 1, size, &like, count_metrics(&r)),
+            i < 9 ? XRAY_E_ARG : XRAY_OK);
     }
     rig_close(&r);
 }
@@ -558,15 +561,15 @@ static void losses_need_their_arrays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_combination_is_taken_or_refused),
+        cmocka_unit_test(each_combination_is_accepted_or_refused),
         cmocka_unit_test(presets_clip_their_own_loss),
-        cmocka_unit_test(states_are_looked_at),
-        cmocka_unit_test(workspaces_grow),
+        cmocka_unit_test(states_are_checked_before_use),
+        cmocka_unit_test(workspaces_grow_with_the_batch),
         cmocka_unit_test(rewards_of_prompts_do_not_count),
-        cmocka_unit_test(gdpo_reports_on_the_sums),
-        cmocka_unit_test(rows_without_a_number_are_named),
-        cmocka_unit_test(what_a_batch_lacks_is_said),
-        cmocka_unit_test(sums_are_scaled),
+        cmocka_unit_test(gdpo_reports_metrics_of_summed_rewards),
+        cmocka_unit_test(rows_with_a_nan_are_named),
+        cmocka_unit_test(incomplete_batches_are_refused),
+        cmocka_unit_test(sums_are_divided_by_the_scale),
         cmocka_unit_test(means_of_ones_are_one),
         cmocka_unit_test(losses_stay_within_the_mini_batch),
         cmocka_unit_test(losses_need_their_arrays),

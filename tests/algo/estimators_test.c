@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Returns, GAE, whitening, controllers and moments by themselves: published
- * vectors, properties and edges.
+ * Returns, GAE, whitening, controllers and moments as single functions:
+ * published vectors, properties and edge cases.
  */
 #include <math.h>
 
@@ -12,7 +12,7 @@
 #include "model/rl/rollout_correction.h"
 #include "tests/algo/vectors.h"
 
-static void near(double got, double want, double tolerance)
+static void check_near(double got, double want, double tolerance)
 {
     if (!(fabs(got - want) <= tolerance))
         fail_msg("got %.17g, want %.17g", got, want);
@@ -20,7 +20,7 @@ static void near(double got, double want, double tolerance)
 
 enum { MOST = 16 };
 
-/* Row `row` of an array of arrays. */
+/* Reads row `row` of an array of arrays. */
 static int read_row(const cJSON *object, const char *key, int row, float *out)
 {
     const cJSON *rows = cJSON_GetObjectItem(object, key);
@@ -38,10 +38,10 @@ static void check_row(const cJSON *object, const char *key, int row,
     float want[MOST];
     int count = read_row(object, key, row, want);
     for (int i = 0; i < count; i++)
-        near((double)got[i], (double)want[i], 1e-4);
+        check_near((double)got[i], (double)want[i], 1e-4);
 }
 
-static void gae_vector(const cJSON *all, const char *name)
+static void check_gae_vector(const cJSON *all, const char *name)
 {
     const cJSON *in = vector_part(all, name, "inputs");
     const cJSON *want = vector_part(all, name, "expected");
@@ -68,20 +68,20 @@ static void gae_vector(const cJSON *all, const char *name)
     check_row(want, "whitened_advantages", 0, advantage);
 }
 
-static void gae_vectors(void **state)
+static void gae_meets_published_vectors(void **state)
 {
     (void)state;
     cJSON *all = vectors_open();
-    gae_vector(all, "gae_return_gamma1_lam1");
-    gae_vector(all, "gae_masked_whitened_adv");
-    gae_vector(all, "gae_return_gamma0.5");
-    gae_vector(all, "gae_return_lam0.5");
+    check_gae_vector(all, "gae_return_gamma1_lam1");
+    check_gae_vector(all, "gae_masked_whitened_adv");
+    check_gae_vector(all, "gae_return_gamma0.5");
+    check_gae_vector(all, "gae_return_lam0.5");
     cJSON_Delete(all);
 }
 
-/* The page of differences: verl carries over the tool's token, SkyRL does not
- * (its numbers are a vector above). */
-static void gae_over_a_tool_token(void **state)
+/* verl carries credit over the token of a tool; SkyRL does not, and its numbers
+ * are a vector above. */
+static void gae_carries_credit_over_tool_tokens(void **state)
 {
     (void)state;
     static const float reward[] = { 1, 2, 3 };
@@ -91,15 +91,15 @@ static void gae_over_a_tool_token(void **state)
     float advantage[3];
     float returns[3];
     xm_rl_gae(&rule, reward, value, mask, 3, advantage, returns);
-    near((double)advantage[0], 3.5, 1e-6);
-    near((double)advantage[2], 1.5, 1e-6);
-    near((double)returns[0], 4, 1e-6);
-    near((double)returns[2], 3, 1e-6);
+    check_near((double)advantage[0], 3.5, 1e-6);
+    check_near((double)advantage[2], 1.5, 1e-6);
+    check_near((double)returns[0], 4, 1e-6);
+    check_near((double)returns[2], 3, 1e-6);
     assert_true(advantage[1] == 0 && returns[1] == 0);
 }
 
-/* verl's property: what stands on masked tokens changes nothing. */
-static void observations_do_not_matter(void **state)
+/* As in verl, values and rewards of masked tokens change nothing. */
+static void observations_change_nothing(void **state)
 {
     (void)state;
     cJSON *all = vectors_open();
@@ -135,7 +135,7 @@ static void observations_do_not_matter(void **state)
     cJSON_Delete(all);
 }
 
-static void returns_vector(const cJSON *all, const char *name)
+static void check_returns_vector(const cJSON *all, const char *name)
 {
     const cJSON *in = vector_part(all, name, "inputs");
     const cJSON *want = vector_part(all, name, "expected");
@@ -152,18 +152,18 @@ static void returns_vector(const cJSON *all, const char *name)
     }
 }
 
-static void returns_vectors(void **state)
+static void returns_meet_published_vectors(void **state)
 {
     (void)state;
     cJSON *all = vectors_open();
-    returns_vector(all, "reinforce_pp_returns_gamma0.5");
-    returns_vector(all, "reinforce_pp_obs_span");
-    returns_vector(all, "reinforce_pp_batch");
+    check_returns_vector(all, "reinforce_pp_returns_gamma0.5");
+    check_returns_vector(all, "reinforce_pp_obs_span");
+    check_returns_vector(all, "reinforce_pp_batch");
     cJSON_Delete(all);
 }
 
-/* A row of no tokens, and one whose mask is empty. */
-static void nothing_in_nothing_out(void **state)
+/* Tests a row without tokens and a row whose mask is empty. */
+static void empty_rows_give_nothing(void **state)
 {
     (void)state;
     static const float none[3] = { 0, 0, 0 };
@@ -180,7 +180,7 @@ static void nothing_in_nothing_out(void **state)
     assert_true(stats.count == 0 && stats.mean == 0 && stats.variance == 0);
     xm_rl_whiten_rule whiten = { .unbiased = 1, .epsilon = 1e-8 };
     xm_rl_whiten(&whiten, &stats, none, 3, advantage);
-    /* One entry: centred, and divided by nothing. */
+    /* A single entry is centred but not divided. */
     static const float one[3] = { 0, 1, 0 };
     float x[3] = { 9, 5, 9 };
     xm_rl_masked_stats(x, one, 3, &stats);
@@ -188,15 +188,16 @@ static void nothing_in_nothing_out(void **state)
     assert_true(x[0] == 9 && x[1] == 0 && x[2] == 9);
 }
 
-/* Parts merged are the whole: what ranks add up to, within 1e-12. */
+/* Merged statistics of parts, as ranks compute them, are those of all entries
+ * within 1e-12. */
 static void statistics_merge(void **state)
 {
     (void)state;
     float x[60];
-    xm_rl_stats whole;
+    xm_rl_stats combined;
     for (int i = 0; i < 60; i++)
         x[i] = (float)sin(3.0 * i) + 100;
-    xm_rl_masked_stats(x, NULL, 60, &whole);
+    xm_rl_masked_stats(x, NULL, 60, &combined);
     for (uint64_t cut = 1; cut < 60; cut += 7) {
         xm_rl_stats sum = { 0, 0, 0 };
         for (uint64_t i = 0; i < 60; i += cut) {
@@ -204,50 +205,50 @@ static void statistics_merge(void **state)
             xm_rl_masked_stats(x + i, NULL, i + cut > 60 ? 60 - i : cut, &part);
             xm_rl_stats_merge(&sum, &part);
         }
-        near(sum.count, 60, 0);
-        near(sum.mean, whole.mean, 1e-12 * 100);
-        near(sum.variance, whole.variance, 1e-12 * 100);
+        check_near(sum.count, 60, 0);
+        check_near(sum.mean, combined.mean, 1e-12 * 100);
+        check_near(sum.variance, combined.variance, 1e-12 * 100);
     }
-    near(xm_rl_explained_variance(x, x, NULL, 60), 1, 1e-12);
+    check_near(xm_rl_explained_variance(x, x, NULL, 60), 1, 1e-12);
 }
 
-static void value_loss_by_hand(void **state)
+static void value_loss_agrees_with_hand_calculation(void **state)
 {
     (void)state;
     xm_rl_value v = xm_rl_value_loss(0.5, 2, 1, 3);
-    near(v.loss.value, 0.5 * 1.5 * 1.5, 1e-15); /* held at 1.5 */
+    check_near(v.loss.value, 0.5 * 1.5 * 1.5, 1e-15); /* held at 1.5 */
     assert_true(v.clipped && v.loss.slope == 0);
     v = xm_rl_value_loss(0, 2, 1, 3);
-    near(v.loss.value, 0.5, 1e-15);
-    near(v.loss.slope, -1, 0);
+    check_near(v.loss.value, 0.5, 1e-15);
+    check_near(v.loss.slope, -1, 0);
     v = xm_rl_value_loss(0.5, 2, 1, 0);
-    near(v.loss.value, 2, 1e-15); /* the farther of the two */
+    check_near(v.loss.value, 2, 1e-15); /* the farther of the two */
     assert_false(v.clipped);
     const double h = 1e-6;
     for (double at = -2; at < 2; at += 0.0731) {
         double up = xm_rl_value_loss(0.4, at + h, 0.1, 0.7).loss.value;
         double down = xm_rl_value_loss(0.4, at - h, 0.1, 0.7).loss.value;
-        near(xm_rl_value_loss(0.4, at, 0.1, 0.7).loss.slope,
-             (up - down) / (2 * h), 1e-6);
+        check_near(xm_rl_value_loss(0.4, at, 0.1, 0.7).loss.slope,
+                   (up - down) / (2 * h), 1e-6);
     }
 }
 
-static void controllers(void **state)
+static void controllers_move_towards_their_target(void **state)
 {
     (void)state;
     xm_rl_kl_control fixed = { 0, 0.1, 10000 };
     xm_rl_kl_control adaptive = { 1, 0.1, 10000 };
-    near(xm_rl_kl_update(&fixed, 0.3, 9, 256), 0.3, 0);
-    near(xm_rl_kl_update(&adaptive, 0.3, 9, 256), 0.3 * (1 + 0.2 * 0.0256),
-         1e-15);
-    near(xm_rl_kl_update(&adaptive, 0.3, 0, 256), 0.3 * (1 - 0.2 * 0.0256),
-         1e-15);
-    near(xm_rl_kl_update(&adaptive, 0.3, 0.11, 256), 0.3 * (1 + 0.1 * 0.0256),
-         1e-15);
+    check_near(xm_rl_kl_update(&fixed, 0.3, 9, 256), 0.3, 0);
+    check_near(xm_rl_kl_update(&adaptive, 0.3, 9, 256),
+               0.3 * (1 + 0.2 * 0.0256), 1e-15);
+    check_near(xm_rl_kl_update(&adaptive, 0.3, 0, 256),
+               0.3 * (1 - 0.2 * 0.0256), 1e-15);
+    check_near(xm_rl_kl_update(&adaptive, 0.3, 0.11, 256),
+               0.3 * (1 + 0.1 * 0.0256), 1e-15);
 }
 
-/* The moments of parts are those of the whole. */
-static void moments(void **state)
+/* The moments of merged parts are those of all scores. */
+static void moments_merge_exactly(void **state)
 {
     (void)state;
     double x[12];
@@ -266,36 +267,37 @@ static void moments(void **state)
     xm_rl_moments_add(&m, x, 5, NULL);
     xm_rl_moments_add(&m, NULL, 0, NULL);
     xm_rl_moments_add(&m, x + 5, 7, &last);
-    near(m.count, 12, 1e-12);
-    near(m.mean, sum / 12, 1e-12);
-    near(m.deviation, sqrt(squares / 11), 1e-12);
+    check_near(m.count, 12, 1e-12);
+    check_near(m.mean, sum / 12, 1e-12);
+    check_near(m.deviation, sqrt(squares / 11), 1e-12);
     assert_true(last > 0);
 }
 
-static void logarithm(void **state)
+static void logarithm_agrees_with_the_library(void **state)
 {
     (void)state;
     assert_true(xm_rl_log(1.0) == 0.0);
     assert_true(isnan(xm_rl_log(-1.0)) && isinf(xm_rl_log(0.0)));
     for (double x = 1e-12; x < 1e12; x *= 1.0371)
-        near(xm_rl_log(x), log(x), 4e-16 * (1 + fabs(log(x))));
+        check_near(xm_rl_log(x), log(x), 4e-16 * (1 + fabs(log(x))));
     for (double x = 0.5; x < 2; x += 0.00091)
-        near(xm_rl_log(x), log(x), 3e-16);
+        check_near(xm_rl_log(x), log(x), 3e-16);
 }
 
-/* verl's shape of DAPO: nothing up to longest - buffer, then down to -factor.
- */
-static void overlong(void **state)
+/* DAPO's penalty as in verl is 0 up to longest - buffer and then falls to
+ * -factor. */
+static void overlong_penalty_follows_verl(void **state)
 {
     (void)state;
-    near(xm_rl_overlong(10, 20, 8, 1), 0, 0);
-    near(xm_rl_overlong(12, 20, 8, 1), 0, 0);
-    near(xm_rl_overlong(16, 20, 8, 1), -0.5, 1e-15);
-    near(xm_rl_overlong(20, 20, 8, 0.5), -0.5, 1e-15);
+    check_near(xm_rl_overlong(10, 20, 8, 1), 0, 0);
+    check_near(xm_rl_overlong(12, 20, 8, 1), 0, 0);
+    check_near(xm_rl_overlong(16, 20, 8, 1), -0.5, 1e-15);
+    check_near(xm_rl_overlong(20, 20, 8, 0.5), -0.5, 1e-15);
 }
 
-/* The others' deviation is 0, which rounding must not hide: no division. */
-static void others_that_are_equal(void **state)
+/* If the deviation of the other samples is 0, nothing is divided; rounding must
+ * not hide this. */
+static void equal_other_samples_are_not_divided(void **state)
 {
     (void)state;
     static const double scores[] = { 1.3, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1 };
@@ -307,10 +309,10 @@ static void others_that_are_equal(void **state)
     xm_rl_group_close(&group);
     for (int i = 0; i < 7; i++)
         xm_rl_group_deviate(&group, scores[i]);
-    near(xm_rl_advantage(&e, &group, &counts, 1.3, 0), 1.2, 1e-12);
+    check_near(xm_rl_advantage(&e, &group, &counts, 1.3, 0), 1.2, 1e-12);
 }
 
-/* verl's bound of 20, on a token and on the sum over a row. */
+/* verl's bound of 20 holds for a token and for the sum over a row. */
 static void drift_is_bounded(void **state)
 {
     (void)state;
@@ -318,15 +320,16 @@ static void drift_is_bounded(void **state)
                               .low = -1,
                               .high = 1e300 };
     xm_rl_drift row = { 0 };
-    near(xm_rl_log_drift(-1, -40), 20, 0);
-    near(xm_rl_log_drift(-40, -1), -20, 0);
+    check_near(xm_rl_log_drift(-1, -40), 20, 0);
+    check_near(xm_rl_log_drift(-40, -1), -20, 0);
     xm_rl_drift_add(&rule, 15, &row);
     xm_rl_drift_add(&rule, 15, &row);
     xm_rl_drift_close(&rule, &row);
-    near(xm_rl_drift_weight(&rule, &row, 15) / exp(20), 1, 1e-14);
+    check_near(xm_rl_drift_weight(&rule, &row, 15) / exp(20), 1, 1e-14);
 }
 
-/* Truncation holds a weight at the bound; the band drops it on either side. */
+/* Truncation sets a weight to the bound; a band drops weights on either side.
+ */
 static void weights_outside_of_their_bounds(void **state)
 {
     (void)state;
@@ -342,15 +345,16 @@ static void weights_outside_of_their_bounds(void **state)
             xm_rl_drift row = { 0 };
             xm_rl_drift_add(&band, log_r[i], &row);
             xm_rl_drift_close(&band, &row);
-            near(xm_rl_drift_weight(&band, &row, log_r[i]),
-                 i == 0 || i == 4 ? 0 : w, 1e-14);
-            near(xm_rl_drift_weight(&cut, &row, log_r[i]), fmin(w, 2), 1e-14);
+            check_near(xm_rl_drift_weight(&band, &row, log_r[i]),
+                       i == 0 || i == 4 ? 0 : w, 1e-14);
+            check_near(xm_rl_drift_weight(&cut, &row, log_r[i]), fmin(w, 2),
+                       1e-14);
         }
     }
 }
 
-/* k1 keeps a row whose ratio lies between both bounds: of its sum, of its mean,
- * or of each of its tokens. */
+/* k1 keeps a row whose ratio (of its sum, its mean, or each of its tokens) lies
+ * between both bounds. */
 static void rows_between_two_bounds(void **state)
 {
     (void)state;
@@ -383,7 +387,7 @@ static void rows_between_two_bounds(void **state)
         }
 }
 
-/* NeMo-RL's limits: 20 on the log-ratio, 10 on the estimate of any kind. */
+/* NeMo-RL's limits are 20 for the log-ratio and 10 for every estimate. */
 static void kl_is_clamped_as_in_nemo_rl(void **state)
 {
     static const struct {
@@ -403,18 +407,18 @@ static void kl_is_clamped_as_in_nemo_rl(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         xm_rl_term term =
             xm_rl_kl(cases[i].type + XM_RL_KL_CLAMPED, 0, cases[i].l - 1, -1);
-        near(term.value, cases[i].value, 1e-4);
-        near(term.slope, cases[i].slope, 1e-4);
+        check_near(term.value, cases[i].value, 1e-4);
+        check_near(term.slope, cases[i].slope, 1e-4);
     }
     assert_true(xm_rl_kl(XM_RL_KL_K1, 1, 39, -1).value == 40);
 }
 
-static uint64_t key_of(const void *ctx, uint64_t i)
+static uint64_t get_key(const void *ctx, uint64_t i)
 {
     return ((const uint64_t *)ctx)[i];
 }
 
-static void picking(void **state)
+static void picking_takes_the_largest_keys(void **state)
 {
     (void)state;
     static const uint64_t keys[] = { 5, 0, 9, 5, 2, 0, 5 };
@@ -422,13 +426,13 @@ static void picking(void **state)
     static const uint8_t three[] = { 1, 0, 1, 1, 0, 0, 0 };
     static const uint8_t all[] = { 1, 0, 1, 1, 1, 0, 1 };
     uint8_t got[7];
-    xm_rl_pick(key_of, keys, 7, 2, got);
+    xm_rl_pick(get_key, keys, 7, 2, got);
     assert_memory_equal(got, two, 7);
-    xm_rl_pick(key_of, keys, 7, 3, got);
+    xm_rl_pick(get_key, keys, 7, 3, got);
     assert_memory_equal(got, three, 7);
-    xm_rl_pick(key_of, keys, 7, 50, got);
+    xm_rl_pick(get_key, keys, 7, 50, got);
     assert_memory_equal(got, all, 7);
-    xm_rl_pick(key_of, keys, 7, 0, got);
+    xm_rl_pick(get_key, keys, 7, 0, got);
     for (int i = 0; i < 7; i++)
         assert_int_equal(got[i], 0);
     static const double order[] = { -1e300, -2, -1e-300, 0, 1e-300, 2, 1e300 };
@@ -440,23 +444,23 @@ static void picking(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gae_vectors),
-        cmocka_unit_test(gae_over_a_tool_token),
-        cmocka_unit_test(observations_do_not_matter),
-        cmocka_unit_test(returns_vectors),
-        cmocka_unit_test(nothing_in_nothing_out),
+        cmocka_unit_test(gae_meets_published_vectors),
+        cmocka_unit_test(gae_carries_credit_over_tool_tokens),
+        cmocka_unit_test(observations_change_nothing),
+        cmocka_unit_test(returns_meet_published_vectors),
+        cmocka_unit_test(empty_rows_give_nothing),
         cmocka_unit_test(statistics_merge),
-        cmocka_unit_test(value_loss_by_hand),
-        cmocka_unit_test(controllers),
-        cmocka_unit_test(moments),
-        cmocka_unit_test(logarithm),
-        cmocka_unit_test(overlong),
-        cmocka_unit_test(others_that_are_equal),
+        cmocka_unit_test(value_loss_agrees_with_hand_calculation),
+        cmocka_unit_test(controllers_move_towards_their_target),
+        cmocka_unit_test(moments_merge_exactly),
+        cmocka_unit_test(logarithm_agrees_with_the_library),
+        cmocka_unit_test(overlong_penalty_follows_verl),
+        cmocka_unit_test(equal_other_samples_are_not_divided),
         cmocka_unit_test(drift_is_bounded),
         cmocka_unit_test(weights_outside_of_their_bounds),
         cmocka_unit_test(rows_between_two_bounds),
         cmocka_unit_test(kl_is_clamped_as_in_nemo_rl),
-        cmocka_unit_test(picking),
+        cmocka_unit_test(picking_takes_the_largest_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A host for unit tests of plugins: keeps the last reason and counts warnings,
- * and fills a component's config from its option table.
+ * A host for unit tests of plugins. It keeps the last reason, counts warnings,
+ * and fills the configuration of a component from its option table.
  */
 #ifndef XR_FAKE_HOST_H
 #define XR_FAKE_HOST_H
@@ -14,7 +14,7 @@
 typedef struct fake_host {
     xray_host api;
     char reason[512];
-    char line[512]; /* the last that was logged */
+    char line[512]; /* the last line that was logged */
     int warnings;
 } fake_host;
 
@@ -52,7 +52,8 @@ static inline void fake_host_init(fake_host *host)
                              .service = fake_service };
 }
 
-/* What a plugin offers, which must be that. */
+/* Returns the component of a plugin, which must have this interface and name.
+ */
 static inline const xray_component *
 fake_component(const xray_plugin *(*query)(uint32_t host_abi),
                const char *iface, const char *name)
@@ -103,8 +104,8 @@ static inline void fake_decode(const xray_option *option, const char *text,
 
 #define RIG_KEYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
-/* Presets first, then `keys`: pairs of name and value that end with NULL. The
- * values must outlive the config. */
+/* Sets the presets, then `keys`: pairs of name and value that end with NULL.
+ * The values must outlive the config. */
 static inline void fake_config(const xray_component *component,
                                const char *const *keys, void *config)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The losses of the family: gradients against finite differences of formulas
- * written a second time, tokens picked across the mini-batch, and the same
- * bits for any cut into micro-batches.
+ * The losses of GRPO's relatives: gradients against finite differences, tokens
+ * picked across the mini-batch, and equal bits for any cut.
  */
 #include <math.h>
 
@@ -10,7 +9,7 @@
 #include "tests/algo/grpo_rig.h"
 #include "tests/algo/vectors.h"
 
-/* ---- the formulas again -------------------------------------------------- */
+/* ---- the second implementation ------------------------------------------- */
 
 typedef struct oracle {
     const char *mode;
@@ -23,62 +22,62 @@ typedef struct oracle {
     const unsigned char *marks;
 } oracle;
 
-static double limit(double x, double low, double high)
+static double clamp_value(double x, double low, double high)
 {
     return x < low ? low : x > high ? high : x;
 }
 
-static int is(const oracle *o, const char *mode)
+static int is_mode(const oracle *o, const char *mode)
 {
     return strcmp(o->mode, mode) == 0;
 }
 
-static double clipped(const oracle *o, double ratio, double a)
+static double clipped_loss(const oracle *o, double ratio, double a)
 {
-    return fmax(-a * ratio, -a * limit(ratio, 1 - o->low, 1 + o->high));
+    return fmax(-a * ratio, -a * clamp_value(ratio, 1 - o->low, 1 + o->high));
 }
 
 static int may_move(const oracle *o, double logp, double old, double a)
 {
     double p = exp(logp);
     double q = exp(old);
-    if (is(o, "dppo_tv"))
+    if (is_mode(o, "dppo_tv"))
         return a > 0 ? p - q <= o->high : p - q >= -o->low;
     double kl =
         q * (old - logp) + (1 - q) * log((1 - q + 1e-8) / (1 - p + 1e-8));
     return a > 0 ? kl <= o->high || p <= q : kl <= o->low || p >= q;
 }
 
-/* A token's loss; `frozen` is the log-prob of what is detached. */
+/* The loss of a token; detached terms use the log-probability `frozen`. */
 static double token_loss(const oracle *o, const rig_batch *b, uint32_t i,
                          double logp, double frozen)
 {
     double old = (double)b->old_logp[i];
     double a = (double)b->advantage[i];
-    double x = limit(logp - old, -20, 20);
-    double held = exp(limit(frozen - old, -20, 20));
-    if (is(o, "cispo"))
-        return -limit(held, 1 - o->low, 1 + o->high) * a * logp;
-    if (is(o, "gpg"))
+    double x = clamp_value(logp - old, -20, 20);
+    double held = exp(clamp_value(frozen - old, -20, 20));
+    if (is_mode(o, "cispo"))
+        return -clamp_value(held, 1 - o->low, 1 + o->high) * a * logp;
+    if (is_mode(o, "gpg"))
         return -a * logp;
-    if (is(o, "sapo")) {
+    if (is_mode(o, "sapo")) {
         double tau = a > 0 ? 1.0 : 1.05;
         return -a * 4 / tau / (1 + exp(-tau * (exp(x) - 1)));
     }
-    if (is(o, "clip_cov"))
-        return o->marks[i] ? 0 : clipped(o, exp(x), a);
-    if (is(o, "kl_cov"))
+    if (is_mode(o, "clip_cov"))
+        return o->marks[i] ? 0 : clipped_loss(o, exp(x), a);
+    if (is_mode(o, "kl_cov"))
         return -a * exp(x) + (o->marks[i] ? 0.1 * fabs(x) : 0);
-    if (is(o, "dppo_tv") || is(o, "dppo_kl"))
+    if (is_mode(o, "dppo_tv") || is_mode(o, "dppo_kl"))
         return may_move(o, frozen, old, a) ? -a * fmin(held, o->dual) * logp
                                            : 0;
-    if (is(o, "dro"))
+    if (is_mode(o, "dro"))
         return -(a * logp - 0.5 * o->beta * (logp - old) * (logp - old));
-    double worst = clipped(o, exp(x), a);
+    double worst = clipped_loss(o, exp(x), a);
     return o->dual > 0 && a < 0 ? fmin(worst, -a * o->dual) : worst;
 }
 
-/* The loss of a row as a whole. */
+/* Computes the loss of a row for modes that use one ratio per row. */
 static double row_loss(const oracle *o, const rig_batch *b, uint32_t r,
                        const double *logp)
 {
@@ -93,18 +92,18 @@ static double row_loss(const oracle *o, const rig_batch *b, uint32_t r,
         double s = (b->advantage[i] > 0) - (b->advantage[i] < 0);
         n++;
         x += d;
-        held += s * fmin(s * d, s * limit(d, -o->low, o->high));
+        held += s * fmin(s * d, s * clamp_value(d, -o->low, o->high));
         a += (double)b->advantage[i];
     }
     if (n == 0)
         return 0;
-    if (is(o, "gspo"))
-        return clipped(o, exp(fmin(x / n, 10)), a / n) * n / (n + 1e-8);
+    if (is_mode(o, "gspo"))
+        return clipped_loss(o, exp(fmin(x / n, 10)), a / n) * n / (n + 1e-8);
     return -a / (n + 1e-8) * exp(held / (n + 1e-8));
 }
 
-static double weight_of(const oracle *o, const rig_batch *b, uint32_t r,
-                        int32_t at)
+static double token_weight(const oracle *o, const rig_batch *b, uint32_t r,
+                           int32_t at)
 {
     double sum = 0;
     double own = (double)b->old_logp[at] - (double)b->rollout_logp[at];
@@ -115,21 +114,21 @@ static double weight_of(const oracle *o, const rig_batch *b, uint32_t r,
     for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
         if (b->mask[i] != 0)
             sum += (double)b->old_logp[i] - (double)b->rollout_logp[i];
-    return fmin(exp(limit(sum, -20, 20)), o->is_high);
+    return fmin(exp(clamp_value(sum, -20, 20)), o->is_high);
 }
 
-/* What a row's weights make of its loss where that is one number: gspo has the
- * row's own, GMPO the geometric mean of the tokens'. */
+/* Computes the correction weight of a row for modes with one loss per row: gspo
+ * uses the weight of the row, GMPO the geometric mean over its tokens. */
 static double row_weight(const oracle *o, const rig_batch *b, uint32_t r)
 {
     double sum = 0;
     double n = 0;
     for (int32_t i = b->row_start[r]; i < b->row_start[r + 1]; i++)
         if (b->mask[i] != 0) {
-            sum += log(weight_of(o, b, r, i));
+            sum += log(token_weight(o, b, r, i));
             n++;
         }
-    return n == 0 ? 1 : exp(sum / (is(o, "gspo") ? n : n + 1e-8));
+    return n == 0 ? 1 : exp(sum / (is_mode(o, "gspo") ? n : n + 1e-8));
 }
 
 static double total_loss(const oracle *o, const rig_batch *b,
@@ -138,8 +137,8 @@ static double total_loss(const oracle *o, const rig_batch *b,
     double sum = 0;
     double tokens = 0;
     double rows = 0;
-    int whole = is(o, "gspo") || is(o, "geo_mean");
-    int by_row = whole || is(o, "sapo");
+    int by_ratio = is_mode(o, "gspo") || is_mode(o, "geo_mean");
+    int by_row = by_ratio || is_mode(o, "sapo");
     for (uint32_t r = 0; r < b->b.rows; r++) {
         double row = 0;
         double n = 0;
@@ -147,11 +146,11 @@ static double total_loss(const oracle *o, const rig_batch *b,
             if (b->mask[i] == 0)
                 continue;
             n++;
-            if (!whole)
-                row += weight_of(o, b, r, i) *
+            if (!by_ratio)
+                row += token_weight(o, b, r, i) *
                        token_loss(o, b, (uint32_t)i, logp[i], frozen[i]);
         }
-        if (whole)
+        if (by_ratio)
             row = row_loss(o, b, r, logp) * row_weight(o, b, r);
         else if (by_row)
             row /= n + 1e-8;
@@ -164,9 +163,9 @@ static double total_loss(const oracle *o, const rig_batch *b,
 
 /* ---- gradients ----------------------------------------------------------- */
 
-/* Log-ratios inside and outside of every clip; advantages the same on all
- * tokens of a row, of both signs and 0. */
-static void fill(rig_batch *b, uint32_t seed)
+/* Fills in log-ratios inside and outside of every clip, and advantages of both
+ * signs and 0, which are equal on all tokens of a row. */
+static void fill_rows(rig_batch *b, uint32_t seed)
 {
     rig_batch_init(b);
     for (int i = 0; i < 12; i++)
@@ -192,8 +191,8 @@ static void check_mode(const oracle *o, const char *const *keys)
     double frozen[RIG_TOKENS];
     oracle full = *o;
     rig_open(&r, keys);
-    fill(&b, 23);
-    if (is(o, "clip_cov") || is(o, "kl_cov")) {
+    fill_rows(&b, 23);
+    if (is_mode(o, "clip_cov") || is_mode(o, "kl_cov")) {
         assert_true(rig_marks(&r, &b, marks) > 3);
         full.marks = marks;
     }
@@ -219,7 +218,7 @@ static void check_mode(const oracle *o, const char *const *keys)
     rig_close(&r);
 }
 
-static void gradients(void **state)
+static void gradients_agree_with_finite_differences(void **state)
 {
     (void)state;
     oracle base = { .low = 0.2, .high = 0.2, .is_high = 1.1 };
@@ -258,8 +257,7 @@ static void gradients(void **state)
     check_mode(&o, RIG_KEYS("loss_mode", "kl_cov", "kl_cov_ratio", "0.15"));
 }
 
-/* Straight-through: the value of one estimator, the gradient of k2. */
-static void straight_through(void **state)
+static void straight_through_kl_has_the_gradient_of_k2(void **state)
 {
     (void)state;
     static const char *const kinds[] = { "kl", "abs", "low_var_kl" };
@@ -271,7 +269,7 @@ static void straight_through(void **state)
         rig_sums sums;
         double want[RIG_TOKENS];
         (void)snprintf(plus, sizeof(plus), "%s+", kinds[k]);
-        fill(&b, 4);
+        fill_rows(&b, 4);
         rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
                               "kl_loss_type", "mse"));
         assert_int_equal(rig_loss(&r, &b, 3, 0, &sums), XRAY_OK);
@@ -295,7 +293,7 @@ static void straight_through(void **state)
 
 /* ---- published vectors --------------------------------------------------- */
 
-static void cispo_vector(void **state)
+static void cispo_meets_its_vector(void **state)
 {
     (void)state;
     cJSON *all = vectors_open();
@@ -316,7 +314,7 @@ static void cispo_vector(void **state)
     cJSON_Delete(all);
 }
 
-static void dro_vector(void **state)
+static void dro_meets_its_vector(void **state)
 {
     (void)state;
     cJSON *all = vectors_open();
@@ -344,8 +342,8 @@ static void dro_vector(void **state)
 
 /* ---- picks --------------------------------------------------------------- */
 
-/* The k largest covariances and no others, over the whole mini-batch. */
-static void kl_cov_takes_the_largest(void **state)
+/* kl_cov picks exactly the k largest covariances of the mini-batch. */
+static void kl_cov_picks_the_largest_covariances(void **state)
 {
     (void)state;
     rig r;
@@ -355,7 +353,7 @@ static void kl_cov_takes_the_largest(void **state)
     double logp = 0;
     double n = 0;
     rig_open(&r, RIG_KEYS("preset", "kl_cov", "kl_cov_ratio", "0.2"));
-    fill(&b, 3);
+    fill_rows(&b, 3);
     for (uint32_t i = 0; i < b.b.tokens; i++)
         if (b.mask[i] != 0) {
             a += (double)b.advantage[i];
@@ -386,8 +384,8 @@ static void kl_cov_takes_the_largest(void **state)
     rig_close(&r);
 }
 
-/* Candidates only, as many as asked for, and others for other rows. */
-static void clip_cov_draws(void **state)
+/* clip_cov picks the requested number of candidates, others for other rows. */
+static void clip_cov_picks_candidates_at_random(void **state)
 {
     (void)state;
     rig r;
@@ -399,7 +397,7 @@ static void clip_cov_draws(void **state)
                  "-0.3", "clip_cov_ub", "0.5", "clip_ratio_low", "0.3",
                  "clip_ratio_high", "0.3");
     rig_open(&r, keys);
-    fill(&b, 3);
+    fill_rows(&b, 3);
     double n = 0;
     for (uint32_t i = 0; i < b.b.tokens; i++)
         n += (double)b.mask[i];
@@ -411,7 +409,7 @@ static void clip_cov_draws(void **state)
         double ratio = exp((double)b.logp[i] - (double)b.old_logp[i]);
         double a = (double)b.advantage[i];
         assert_true(b.mask[i] != 0);
-        assert_true(clipped(&o, ratio, a) == -a * ratio);
+        assert_true(clipped_loss(&o, ratio, a) == -a * ratio);
     }
     for (uint32_t k = 0; k < b.b.rows; k++)
         b.row_id[k] += 12345;
@@ -422,9 +420,9 @@ static void clip_cov_draws(void **state)
 
 /* ---- rejected rows ------------------------------------------------------- */
 
-/* Nine rows; the sampler saw every third of them otherwise, and `without`
- * leaves those out. */
-static void fill_seen(rig_batch *b, int without)
+/* Fills nine rows. Every third one has other log-probabilities in the sampler;
+ * `without` leaves these out. */
+static void fill_rejected_rows(rig_batch *b, int without)
 {
     rig_batch all;
     rig_batch_init(&all);
@@ -451,8 +449,8 @@ static void fill_seen(rig_batch *b, int without)
     }
 }
 
-/* A row that is rejected whole is in no denominator: the others have the
- * gradient, bit for bit, of a mini-batch without it, in every mode. */
+/* A completely rejected row is in no denominator: in every mode, the others
+ * have the gradient of a mini-batch without it, bit for bit. */
 static void rejected_rows_are_not_counted(void **state)
 {
     (void)state;
@@ -469,8 +467,8 @@ static void rejected_rows_are_not_counted(void **state)
         rig_open(&r, RIG_KEYS("loss_agg_mode", aggs[k % 4], "rollout_rs",
                               kinds[k / 4], "rollout_rs_threshold", "0.8_1.25",
                               "entropy_coeff", "0.02"));
-        fill_seen(&b, 0);
-        fill_seen(&left, 1);
+        fill_rejected_rows(&b, 0);
+        fill_rejected_rows(&left, 1);
         assert_int_equal(rig_loss(&r, &b, 2, 1, &sums), XRAY_OK);
         assert_int_equal(rig_loss(&r, &left, 2, 1, &want), XRAY_OK);
         rig_near(rig_metric(&r, &sums, "actor/pg_loss"),
@@ -490,21 +488,22 @@ static void rejected_rows_are_not_counted(void **state)
     }
 }
 
-/* ---- what must not matter ------------------------------------------------ */
+/* ---- invariance ---------------------------------------------------------- */
 
-static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
+static void check_same_bits(rig *r, rig_batch *by_ratio, uint32_t rows,
+                            const char *what)
 {
-    rig_batch cut = *whole;
-    rig_batch back = *whole;
+    rig_batch cut = *by_ratio;
+    rig_batch back = *by_ratio;
     rig_sums want;
     rig_sums got;
-    cut.b = whole->b;
-    assert_int_equal(rig_loss(r, whole, rows, 1, &want), XRAY_OK);
+    cut.b = by_ratio->b;
+    assert_int_equal(rig_loss(r, by_ratio, rows, 1, &want), XRAY_OK);
     for (uint32_t k = 1; k < rows; k++) {
         rig_batch_init(&cut);
-        cut = *whole;
+        cut = *by_ratio;
         assert_int_equal(rig_loss(r, &cut, k, 1, &got), XRAY_OK);
-        if (memcmp(cut.dlogp, whole->dlogp, sizeof(cut.dlogp)) != 0 ||
+        if (memcmp(cut.dlogp, by_ratio->dlogp, sizeof(cut.dlogp)) != 0 ||
             memcmp(&got, &want, sizeof(got)) != 0)
             fail_msg("%s: micro-batches of %u rows differ", what, k);
         /* Order and ranks: gradients keep their bits, sums of metrics are sums
@@ -514,8 +513,9 @@ static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
         assert_int_equal(rig_loss(r, &back, k, 1, &got), XRAY_OK);
         r->reverse = 0;
         r->ranks = 0;
-        if (memcmp(back.dlogp, whole->dlogp, sizeof(back.dlogp)) != 0 ||
-            memcmp(back.dentropy, whole->dentropy, sizeof(back.dentropy)) != 0)
+        if (memcmp(back.dlogp, by_ratio->dlogp, sizeof(back.dlogp)) != 0 ||
+            memcmp(back.dentropy, by_ratio->dentropy, sizeof(back.dentropy)) !=
+                0)
             fail_msg("%s: order or ranks change the gradient", what);
         for (int i = 0; i < RIG_METRICS; i++) {
             rig_near(got.sum[i], want.sum[i], 1e-13 * (100 + fabs(want.sum[i])),
@@ -525,7 +525,7 @@ static void same(rig *r, rig_batch *whole, uint32_t rows, const char *what)
     }
 }
 
-static void same_bits_for_any_cut(void **state)
+static void any_cut_gives_the_same_bits(void **state)
 {
     (void)state;
     static const char *const modes[] = {
@@ -552,13 +552,13 @@ static void same_bits_for_any_cut(void **state)
             for (int i = 0; i < 13; i++)
                 (void)rig_row(&b, 1 + i % 4, (5 * i) % 12, i / 4, 0);
             rig_fill(&b, 7);
-            same(&r, &b, 13, modes[m]);
+            check_same_bits(&r, &b, 13, modes[m]);
             rig_close(&r);
         }
 }
 
-/* Where no limit of NeMo-RL's holds its kinds are the plain ones. */
-static void clamped_kinds_have_names(void **state)
+/* NeMo-RL's clamped kinds equal the plain ones where no limit applies. */
+static void clamped_kinds_equal_the_plain_ones_within_limits(void **state)
 {
     static const char *const kinds[] = { "k1", "k2", "k3" };
     (void)state;
@@ -569,7 +569,7 @@ static void clamped_kinds_have_names(void **state)
         rig_sums plain;
         rig_sums clamped;
         (void)snprintf(name, sizeof(name), "%s_clamped", kinds[k]);
-        fill(&b, 4);
+        fill_rows(&b, 4);
         rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
                               "kl_loss_type", kinds[k]));
         assert_int_equal(rig_loss(&r, &b, 3, 0, &plain), XRAY_OK);
@@ -586,15 +586,15 @@ static void clamped_kinds_have_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients),
-        cmocka_unit_test(straight_through),
-        cmocka_unit_test(cispo_vector),
-        cmocka_unit_test(dro_vector),
-        cmocka_unit_test(kl_cov_takes_the_largest),
-        cmocka_unit_test(clip_cov_draws),
+        cmocka_unit_test(gradients_agree_with_finite_differences),
+        cmocka_unit_test(straight_through_kl_has_the_gradient_of_k2),
+        cmocka_unit_test(cispo_meets_its_vector),
+        cmocka_unit_test(dro_meets_its_vector),
+        cmocka_unit_test(kl_cov_picks_the_largest_covariances),
+        cmocka_unit_test(clip_cov_picks_candidates_at_random),
         cmocka_unit_test(rejected_rows_are_not_counted),
-        cmocka_unit_test(same_bits_for_any_cut),
-        cmocka_unit_test(clamped_kinds_have_names),
+        cmocka_unit_test(any_cut_gives_the_same_bits),
+        cmocka_unit_test(clamped_kinds_equal_the_plain_ones_within_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions of model/rl by name, numbers in and numbers out, so that a
- * program of another language can ask for them.
+ * Calls the functions of model/rl by name, with numbers as input and output,
+ * so that a program in another language can use them.
  */
 #ifndef XR_ALGO_FORMULAS_H
 #define XR_ALGO_FORMULAS_H
@@ -11,7 +11,7 @@
 typedef struct formula_in {
     const double *x;
     int count;
-    int at; /* of the next number */
+    int at; /* index of the next number */
 } formula_in;
 
 typedef struct formula_out {
@@ -19,8 +19,8 @@ typedef struct formula_out {
     int count;
 } formula_out;
 
-/* 0, or -1 for a name that is not known. What a name reads stands in
- * formulas.c. */
+/* Returns 0, or -1 for an unknown name. formulas.c lists the numbers that each
+ * name reads. */
 int formula_eval(const char *name, formula_in in, formula_out *out);
 
 #endif

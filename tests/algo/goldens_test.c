@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tests/parity/algorithms.py, a program of its own in float64, makes of
- * random inputs: every function of model/rl must give the same.
+ * Every function of model/rl gives the results that
+ * tests/parity/algorithms.py, an independent program in float64, computes from
+ * random inputs.
  */
 #include <math.h>
 
@@ -12,7 +13,7 @@
 #include "tests/algo/formulas.h"
 #include "tests/testing.h"
 
-static int numbers(const cJSON *list, double *out)
+static int read_numbers(const cJSON *list, double *out)
 {
     int count = 0;
     const cJSON *item;
@@ -31,8 +32,8 @@ static void check_case(const cJSON *entry, double tolerance)
     formula_in in = { .x = x };
     formula_out out;
     const char *name = xr_json_get(entry, "f")->valuestring;
-    in.count = numbers(xr_json_get(entry, "in"), x);
-    int count = numbers(xr_json_get(entry, "out"), want);
+    in.count = read_numbers(xr_json_get(entry, "in"), x);
+    int count = read_numbers(xr_json_get(entry, "out"), want);
     assert_int_equal(formula_eval(name, in, &out), 0);
     assert_int_equal(out.count, count);
     for (int i = 0; i < count; i++)
@@ -41,7 +42,7 @@ static void check_case(const cJSON *entry, double tolerance)
                      out.x[i], want[i]);
 }
 
-static void goldens(void **state)
+static void every_function_agrees_with_the_goldens(void **state)
 {
     (void)state;
     char path[1024];
@@ -73,6 +74,7 @@ static void goldens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(goldens) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        every_function_agrees_with_the_goldens) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rig of GRPO and its relatives: fills batches and runs their losses on
+ * one or several ranks.
+ */
 #include "tests/algo/grpo_rig.h"
 
-static void offer(rig_batch *batch)
+static void offer_scores(rig_batch *batch)
 {
     batch->b.rollout_logp = batch->rollout_logp;
     batch->b.baseline = batch->baseline;
@@ -13,7 +17,7 @@ static void offer(rig_batch *batch)
 
 const rig_algo rig_tested = { .name = "grpo",
                               .query = xray_plugin_query_algo_grpo,
-                              .offer = offer };
+                              .offer = offer_scores };
 
 float rig_advantage(const rig_batch *batch, uint32_t row)
 {
@@ -32,7 +36,7 @@ void rig_fill(rig_batch *batch, uint32_t seed)
     }
 }
 
-/* Rows [range[0], range[0] + range[1]) as a micro-batch. */
+/* Calls the loss for rows [range[0], range[0] + range[1]) as a micro-batch. */
 static xray_status call_loss(rig *r, rig_batch *batch, const void *context,
                              uint64_t size, const uint32_t range[2],
                              int entropy, xray_metric_sums *sums)
@@ -53,7 +57,7 @@ static xray_status call_loss(rig *r, rig_batch *batch, const void *context,
     return r->ops->loss(context, size, &call, sums);
 }
 
-/* The context of the whole batch, picks included. */
+/* Makes the context of the entire batch, with its picked tokens. */
 static uint64_t make_context(rig *r, rig_batch *batch, char *blob, uint64_t cap)
 {
     uint64_t size = rig_context(r, batch, 0, batch->b.rows, blob, cap);
@@ -75,7 +79,7 @@ uint32_t rig_marks(rig *r, rig_batch *batch, unsigned char *out)
     return marks;
 }
 
-/* Rows [range[0], range[0] + range[1]) in micro-batches of `cut` rows. */
+/* Runs rows [range[0], range[0] + range[1]) in micro-batches of `cut` rows. */
 static xray_status run_rank(rig *r, rig_batch *batch, const void *context,
                             uint64_t size, const uint32_t range[2],
                             uint32_t cut, int entropy, xray_metric_sums *sums)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loss: its gradient against finite differences of a second, independent
- * float64 implementation, and what must not change it.
+ * The loss of GRPO: its gradient against finite differences of a second,
+ * independent float64 implementation, and what must not change it.
  */
 #include <math.h>
 
@@ -21,7 +21,7 @@ typedef struct oracle {
     double entropy_coef;
 } oracle;
 
-/* Sum of every part of the loss over the batch, aggregated. */
+/* Each part of the loss, aggregated over the batch. */
 typedef struct parts {
     double total;
     double policy;
@@ -29,7 +29,8 @@ typedef struct parts {
     double entropy;
 } parts;
 
-static double policy_loss(const oracle *o, double logp, double old, double a)
+static double compute_policy_loss(const oracle *o, double logp, double old,
+                                  double a)
 {
     double x = logp - old;
     if (o->bounded)
@@ -40,7 +41,7 @@ static double policy_loss(const oracle *o, double logp, double old, double a)
     return o->dual > 0 && a < 0 ? fmin(worst, -a * o->dual) : worst;
 }
 
-static double kl_loss(const oracle *o, double logp, double ref)
+static double compute_kl_loss(const oracle *o, double logp, double ref)
 {
     if (strcmp(o->kl, "k1") == 0)
         return logp - ref;
@@ -53,18 +54,18 @@ static double kl_loss(const oracle *o, double logp, double ref)
     return o->bounded ? rig_limit(v, -10, 10) : v;
 }
 
-static parts oracle_loss(const oracle *o, const rig_batch *b,
-                         const double *logp, const double *entropy)
+static parts compute_oracle_loss(const oracle *o, const rig_batch *b,
+                                 const double *logp, const double *entropy)
 {
     double pg[RIG_TOKENS] = { 0 };
     double kl[RIG_TOKENS] = { 0 };
     for (uint32_t i = 0; i < b->b.tokens; i++) {
         if (b->mask[i] == 0)
             continue;
-        pg[i] = policy_loss(o, logp[i], (double)b->old_logp[i],
-                            (double)b->advantage[i]);
+        pg[i] = compute_policy_loss(o, logp[i], (double)b->old_logp[i],
+                                    (double)b->advantage[i]);
         if (o->kl)
-            kl[i] = kl_loss(o, logp[i], (double)b->ref_logp[i]);
+            kl[i] = compute_kl_loss(o, logp[i], (double)b->ref_logp[i]);
     }
     parts p = { .policy = rig_aggregate(o->agg, pg, b),
                 .kl = rig_aggregate(o->agg, kl, b),
@@ -76,8 +77,9 @@ static parts oracle_loss(const oracle *o, const rig_batch *b,
 /* ---- finite differences ---------------------------------------------------
  */
 
-/* Every region of the loss at both signs of the advantage: inside and outside
- * of the clip, beyond the dual clip, and (`far`) beyond the bounds. */
+/* Fills in every region of the loss with both signs of the advantage: inside
+ * and outside of the clip, beyond the dual clip, and, with `far`, beyond the
+ * bounds. */
 static void fill_regions(rig_batch *b, int far)
 {
     static const float x[] = { -25,  -1.5f, -0.3f, -0.1f, 0.05f,
@@ -122,16 +124,17 @@ static void check_gradient(const oracle *o, const rig_batch *b)
         }
         double kept = logp[i];
         logp[i] = kept + h;
-        double up = oracle_loss(o, b, logp, entropy).total;
+        double up = compute_oracle_loss(o, b, logp, entropy).total;
         logp[i] = kept - h;
-        double slope = (up - oracle_loss(o, b, logp, entropy).total) / (2 * h);
+        double slope =
+            (up - compute_oracle_loss(o, b, logp, entropy).total) / (2 * h);
         logp[i] = kept;
         rig_near((double)b->dlogp[i], slope, 1e-6 * (1 + fabs(slope)), "dlogp");
         kept = entropy[i];
         entropy[i] = kept + h;
-        up = oracle_loss(o, b, logp, entropy).total;
+        up = compute_oracle_loss(o, b, logp, entropy).total;
         entropy[i] = kept - h;
-        slope = (up - oracle_loss(o, b, logp, entropy).total) / (2 * h);
+        slope = (up - compute_oracle_loss(o, b, logp, entropy).total) / (2 * h);
         entropy[i] = kept;
         rig_near((double)b->dentropy[i], slope, 1e-6, "dentropy");
     }
@@ -161,7 +164,7 @@ static void check_metrics(const oracle *o, const rig *r, const rig_batch *b,
         drift -= o->bounded ? rig_limit(x, -20, 20) : x;
         tokens++;
     }
-    parts p = oracle_loss(o, b, logp, entropy);
+    parts p = compute_oracle_loss(o, b, logp, entropy);
     rig_near(rig_metric(r, sums, "actor/loss"), p.total,
              1e-9 * fabs(p.total) + 1e-9, "loss");
     rig_near(rig_metric(r, sums, "actor/pg_loss"), p.policy,
@@ -183,8 +186,8 @@ static void check_metrics(const oracle *o, const rig *r, const rig_batch *b,
     }
 }
 
-static void gradient_of(const char *preset, const char *agg, const char *kl,
-                        const char *dual)
+static void check_gradient_of(const char *preset, const char *agg,
+                              const char *kl, const char *dual)
 {
     rig r;
     rig_batch b;
@@ -212,7 +215,7 @@ static void gradient_of(const char *preset, const char *agg, const char *kl,
     rig_close(&r);
 }
 
-static void every_loss_by_finite_differences(void **state)
+static void gradients_agree_with_finite_differences(void **state)
 {
     (void)state;
     static const char *const presets[] = { "verl", "trl" };
@@ -226,35 +229,35 @@ static void every_loss_by_finite_differences(void **state)
         for (int a = 0; a < 5; a++)
             for (int k = 0; k < 5; k++)
                 for (int d = 0; d < 3; d++)
-                    gradient_of(presets[p], aggs[a], kls[k], duals[d]);
+                    check_gradient_of(presets[p], aggs[a], kls[k], duals[d]);
 }
 
 /* ---- what must not matter --------------------------------------------------
  */
 
-static void same_bits_for_any_cut(void **state)
+static void any_cut_gives_the_same_bits(void **state)
 {
     (void)state;
     static const char *const aggs[] = { "token-mean", "seq-mean-token-mean",
                                         "seq-mean-token-sum-norm" };
     for (int a = 0; a < 3; a++) {
         rig r;
-        rig_batch whole;
+        rig_batch uncut;
         rig_batch cut;
         rig_sums want;
         rig_open(&r, RIG_KEYS("loss_agg_mode", aggs[a], "use_kl_loss", "true",
                               "entropy_coeff", "0.02"));
-        rig_batch_init(&whole);
+        rig_batch_init(&uncut);
         for (int i = 0; i < 13; i++)
-            (void)rig_row(&whole, 1 + i % 4, (5 * i) % 12, i / 4, 0);
-        rig_fill(&whole, 7);
-        cut = whole;
-        assert_int_equal(rig_loss(&r, &whole, 13, 1, &want), XRAY_OK);
+            (void)rig_row(&uncut, 1 + i % 4, (5 * i) % 12, i / 4, 0);
+        rig_fill(&uncut, 7);
+        cut = uncut;
+        assert_int_equal(rig_loss(&r, &uncut, 13, 1, &want), XRAY_OK);
         for (uint32_t rows = 0; rows < 13; rows++) {
             rig_sums got;
             assert_int_equal(rig_loss(&r, &cut, rows, 1, &got), XRAY_OK);
-            assert_memory_equal(cut.dlogp, whole.dlogp, sizeof(cut.dlogp));
-            assert_memory_equal(cut.dentropy, whole.dentropy,
+            assert_memory_equal(cut.dlogp, uncut.dlogp, sizeof(cut.dlogp));
+            assert_memory_equal(cut.dentropy, uncut.dentropy,
                                 sizeof(cut.dentropy));
             assert_memory_equal(&got, &want, sizeof(got));
         }
@@ -262,7 +265,7 @@ static void same_bits_for_any_cut(void **state)
     }
 }
 
-static void no_tokens_no_loss(void **state)
+static void rows_without_tokens_have_no_loss(void **state)
 {
     (void)state;
     static const char *const aggs[] = { "token-mean", "token-sum",
@@ -290,9 +293,9 @@ static void no_tokens_no_loss(void **state)
     }
 }
 
-/* On-policy: the ratio is exactly 1, nothing is clipped, and the gradient is
- * -A over the number of tokens. */
-static void first_update_is_on_policy(void **state)
+/* On-policy, the ratio is exactly 1, nothing is clipped, and the gradient is -A
+ * divided by the number of tokens. */
+static void the_first_update_is_on_policy(void **state)
 {
     (void)state;
     rig r;
@@ -312,7 +315,7 @@ static void first_update_is_on_policy(void **state)
     rig_close(&r);
 }
 
-/* Setting clip_ratio alone moves both bounds. */
+/* Setting only clip_ratio moves both bounds. */
 static void clip_ratio_moves_both_bounds(void **state)
 {
     (void)state;
@@ -354,10 +357,10 @@ static void lacking_inputs_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_loss_by_finite_differences),
-        cmocka_unit_test(same_bits_for_any_cut),
-        cmocka_unit_test(no_tokens_no_loss),
-        cmocka_unit_test(first_update_is_on_policy),
+        cmocka_unit_test(gradients_agree_with_finite_differences),
+        cmocka_unit_test(any_cut_gives_the_same_bits),
+        cmocka_unit_test(rows_without_tokens_have_no_loss),
+        cmocka_unit_test(the_first_update_is_on_policy),
         cmocka_unit_test(clip_ratio_moves_both_bounds),
         cmocka_unit_test(lacking_inputs_are_refused),
     };

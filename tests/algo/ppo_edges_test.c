@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PPO at its bounds: what each option refuses and the value beside it that
- * passes, states, divisors of scores, and the controller of an epoch.
+ * PPO at its bounds: values that each option refuses and the neighbouring
+ * values that pass, states, divisors of scores, and the controller of an
+ * epoch.
  */
 #include <math.h>
 
@@ -76,7 +77,7 @@ static const struct {
     { { "ref_std", "2", "scale_reward", "ref" }, NULL },
 };
 
-static void each_combination_is_taken_or_refused(void **state)
+static void each_combination_is_accepted_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(combinations) / sizeof(combinations[0]);
@@ -95,8 +96,8 @@ static void each_combination_is_taken_or_refused(void **state)
 
 /* ---- states ------------------------------------------------------------- */
 
-/* No number of a state may be one that cannot be. */
-static void states_are_looked_at(void **state)
+/* A state with any impossible number is refused. */
+static void states_are_checked_before_use(void **state)
 {
     rig r;
     ppo_state good;
@@ -135,8 +136,8 @@ static void states_are_looked_at(void **state)
 
 /* ---- scores ------------------------------------------------------------- */
 
-/* Two rows whose scores stand on all of their tokens: 1 and 3 in all. */
-static void fill(rig_batch *b, float times)
+/* Fills two rows whose scores, 1 and 3, are spread over all their tokens. */
+static void fill_rows(rig_batch *b, float times)
 {
     rig_batch_init(b);
     (void)ppo_row(b, 1, 2, 0);
@@ -147,8 +148,9 @@ static void fill(rig_batch *b, float times)
     b->reward[5] = 2 * times;
 }
 
-/* Scores of 1 and 3 deviate by sqrt(2); the reference is the first step's or
- * the option's, the running one of all steps. The mean is not taken off. */
+/* Scores of 1 and 3 have a deviation of sqrt(2). The reference deviation is
+ * that of the first step or the option, the running one is that of all steps.
+ * The mean is not subtracted. */
 static void scores_are_divided(void **state)
 {
     static const struct {
@@ -167,12 +169,12 @@ static void scores_are_divided(void **state)
         rig r;
         rig_batch b;
         rig_open(&r, cases[i].keys);
-        fill(&b, 1);
+        fill_rows(&b, 1);
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         rig_near((double)b.reward[1], 0.75 / cases[i].first, 1e-6, "first");
         rig_near((double)b.reward[5], 2 / cases[i].first, 1e-6, "first");
         rig_near(rig_put(&r, "rollout_scores/running_mean"), 2, 1e-9, "mean");
-        fill(&b, 10);
+        fill_rows(&b, 10);
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         rig_near((double)b.reward[1], 7.5 / cases[i].second, 1e-5, "second");
         rig_near((double)b.reward[5], 20 / cases[i].second, 1e-5, "second");
@@ -183,7 +185,7 @@ static void scores_are_divided(void **state)
     }
 }
 
-/* Scores that do not deviate are left as they are, by any divisor. */
+/* Equal scores are not divided, whichever divisor is set. */
 static void equal_scores_are_not_divided(void **state)
 {
     static const char *const scales[] = { "running", "ref" };
@@ -201,14 +203,14 @@ static void equal_scores_are_not_divided(void **state)
     }
 }
 
-/* Token by token, before anything is measured. */
+/* Scores are clipped token by token before they are measured. */
 static void scores_are_clipped_first(void **state)
 {
     rig r;
     rig_batch b;
     (void)state;
     rig_open(&r, RIG_KEYS("cliprange_reward", "1.5", "gamma", "0.5"));
-    fill(&b, 1);
+    fill_rows(&b, 1);
     b.reward[4] = -4;
     b.reward[3] = 7; /* of a prompt: of no one's score */
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
@@ -222,8 +224,8 @@ static void scores_are_clipped_first(void **state)
 
 /* ---- the controller ----------------------------------------------------- */
 
-/* trlX's moves once an epoch, by the rows of a mini-batch: that of the first
- * one, also where the last is smaller. */
+/* trlX updates its controller once per epoch, by the rows of the first
+ * mini-batch, even if the last one is smaller. */
 static void epochs_move_the_controller(void **state)
 {
     static const ppo_mini minis[] = { { 0, 2, 0, 0 },
@@ -257,7 +259,7 @@ static void epochs_move_the_controller(void **state)
         assert_int_equal(ppo_observe(&r), XRAY_OK);
         beta *= (1 + 0.2 * 2 / 10) * (1 + 0.2 * 2 / 10);
     }
-    /* A step without an update is none of the controller's. */
+    /* A step without an update does not change the controller. */
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     assert_int_equal(ppo_observe(&r), XRAY_OK);
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
@@ -266,16 +268,16 @@ static void epochs_move_the_controller(void **state)
     rig_close(&r);
 }
 
-static void what_a_batch_lacks_is_said(void **state)
+static void incomplete_batches_are_refused(void **state)
 {
     rig r;
     rig_batch b;
     (void)state;
     rig_open(&r, RIG_KEYS("use_kl_in_reward", "true"));
-    fill(&b, 1);
-    xray_batch whole = b.b;
+    fill_rows(&b, 1);
+    xray_batch complete = b.b;
     for (int i = 0; i < 8; i++) {
-        b.b = whole;
+        b.b = complete;
         const void **fields[] = {
             (const void **)&b.b.reward,     (const void **)&b.b.advantage,
             (const void **)&b.b.returns,    (const void **)&b.b.loss_mask,
@@ -297,13 +299,13 @@ static void what_a_batch_lacks_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_combination_is_taken_or_refused),
-        cmocka_unit_test(states_are_looked_at),
+        cmocka_unit_test(each_combination_is_accepted_or_refused),
+        cmocka_unit_test(states_are_checked_before_use),
         cmocka_unit_test(scores_are_divided),
         cmocka_unit_test(equal_scores_are_not_divided),
         cmocka_unit_test(scores_are_clipped_first),
         cmocka_unit_test(epochs_move_the_controller),
-        cmocka_unit_test(what_a_batch_lacks_is_said),
+        cmocka_unit_test(incomplete_batches_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PPO's losses: gradients against finite differences of a second, independent
- * float64 implementation, and what must not change them.
+ * The losses of PPO: gradients against finite differences of a second,
+ * independent float64 implementation, and what must not change them.
  */
 #include "tests/algo/ppo_rig.h"
 
@@ -26,8 +26,9 @@ typedef struct oracle {
     double entropy_coef;
 } oracle;
 
-static double loss_of(const oracle *o, const rig_batch *b, const double *logp,
-                      const double *entropy, const double *value)
+static double compute_loss(const oracle *o, const rig_batch *b,
+                           const double *logp, const double *entropy,
+                           const double *value)
 {
     double policy[RIG_TOKENS] = { 0 };
     double squares[RIG_TOKENS] = { 0 };
@@ -69,28 +70,28 @@ static void make_rows(rig_batch *b)
     }
 }
 
-/* As doubles, 0 where there is nothing. */
-static void widen(const rig_batch *b, const float *from, double *to)
+/* Converts to doubles, with 0 outside of the mask. */
+static void widen_values(const rig_batch *b, const float *from, double *to)
 {
     for (uint32_t i = 0; i < RIG_TOKENS; i++)
         to[i] = i < b->b.tokens && b->mask[i] != 0 ? (double)from[i] : 0;
 }
 
 #define STEP 1e-6
-static void compare(const rig_batch *b, const oracle *o, int critic)
+static void compare_gradients(const rig_batch *b, const oracle *o, int critic)
 {
     double x[3][RIG_TOKENS];
     const float *got[] = { b->dlogp, b->dentropy, b->dvalue };
-    widen(b, b->logp, x[0]);
-    widen(b, b->entropy, x[1]);
-    widen(b, b->value_now, x[2]);
+    widen_values(b, b->logp, x[0]);
+    widen_values(b, b->entropy, x[1]);
+    widen_values(b, b->value_now, x[2]);
     for (int k = critic ? 2 : 0; k < 3; k++)
         for (uint32_t i = 0; i < b->b.tokens; i++) {
             double at = x[k][i];
             x[k][i] = at + STEP;
-            double high = loss_of(o, b, x[0], x[1], x[2]);
+            double high = compute_loss(o, b, x[0], x[1], x[2]);
             x[k][i] = at - STEP;
-            double low = loss_of(o, b, x[0], x[1], x[2]);
+            double low = compute_loss(o, b, x[0], x[1], x[2]);
             x[k][i] = at;
             rig_near((double)got[k][i], (high - low) / (2 * STEP), 2e-6,
                      k == 2 ? "dvalue"
@@ -99,21 +100,21 @@ static void compare(const rig_batch *b, const oracle *o, int critic)
         }
 }
 
-/* The loss that is told is the one whose gradient was given. */
-static void same_loss(const rig *r, const rig_batch *b, const oracle *o,
-                      const rig_sums *sums)
+/* Checks that the reported loss is the one whose gradient was returned. */
+static void check_same_loss(const rig *r, const rig_batch *b, const oracle *o,
+                            const rig_sums *sums)
 {
     double x[3][RIG_TOKENS];
-    widen(b, b->logp, x[0]);
-    widen(b, b->entropy, x[1]);
-    widen(b, b->value_now, x[2]);
-    rig_near(rig_metric(r, sums, "actor/loss"), loss_of(o, b, x[0], x[1], x[2]),
-             1e-6, "actor/loss");
+    widen_values(b, b->logp, x[0]);
+    widen_values(b, b->entropy, x[1]);
+    widen_values(b, b->value_now, x[2]);
+    rig_near(rig_metric(r, sums, "actor/loss"),
+             compute_loss(o, b, x[0], x[1], x[2]), 1e-6, "actor/loss");
 }
 
 /* ---- tests --------------------------------------------------------------- */
 
-static void one_trunk_against_differences(void **state)
+static void a_value_head_agrees_with_finite_differences(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 5; mode++) {
@@ -133,8 +134,8 @@ static void one_trunk_against_differences(void **state)
                           "critic_loss_agg_mode", modes[(mode + 1) % 5]));
         make_rows(&b);
         assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
-        compare(&b, &o, 0);
-        same_loss(&r, &b, &o, &sums);
+        compare_gradients(&b, &o, 0);
+        check_same_loss(&r, &b, &o, &sums);
         assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") > 0);
         assert_true(rig_metric(&r, &sums, "critic/vf_clipfrac") < 1);
         assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") > 0);
@@ -142,7 +143,7 @@ static void one_trunk_against_differences(void **state)
     }
 }
 
-static void the_critic_against_differences(void **state)
+static void a_critic_agrees_with_finite_differences(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 5; mode++) {
@@ -154,7 +155,7 @@ static void the_critic_against_differences(void **state)
         rig_open(&r, RIG_KEYS("loss_agg_mode", modes[mode]));
         make_rows(&b);
         assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
-        compare(&b, &o, 1);
+        compare_gradients(&b, &o, 1);
         for (uint32_t i = 0; i < b.b.tokens; i++)
             assert_true(b.dlogp[i] == 0);
         assert_true(isnan(rig_metric(&r, &sums, "actor/pg_loss")));
@@ -169,7 +170,7 @@ static void the_critic_against_differences(void **state)
     }
 }
 
-static void published_dual_clip(void **state)
+static void the_published_dual_clip_is_met(void **state)
 {
     (void)state;
     cJSON *all = vectors_open();
@@ -195,7 +196,7 @@ static void published_dual_clip(void **state)
 }
 
 /* Gradients and metrics do not depend on how the rows are cut. */
-static void cuts_change_no_bit(void **state)
+static void any_cut_gives_the_same_bits(void **state)
 {
     static const char *const trlx[] = {
         "preset", "trlx", "entropy_coeff", "0.01", "use_kl_loss", "true", NULL
@@ -211,30 +212,30 @@ static void cuts_change_no_bit(void **state)
     (void)state;
     for (int k = 0; k < 6; k++) {
         rig r;
-        rig_batch whole;
+        rig_batch uncut;
         rig_sums sums;
         ppo_mini mini = { 1, 5, 0, k >= 3 };
         rig_open(&r, sets[k % 3]);
-        make_rows(&whole);
-        assert_int_equal(ppo_run_mini(&r, &whole, &mini, &sums), XRAY_OK);
+        make_rows(&uncut);
+        assert_int_equal(ppo_run_mini(&r, &uncut, &mini, &sums), XRAY_OK);
         for (uint32_t cut = 1; cut < 5; cut++) {
             rig_batch b;
             rig_sums again;
             make_rows(&b);
             mini.cut = cut;
             assert_int_equal(ppo_run_mini(&r, &b, &mini, &again), XRAY_OK);
-            assert_memory_equal(b.dlogp, whole.dlogp, sizeof(b.dlogp));
-            assert_memory_equal(b.dentropy, whole.dentropy, sizeof(b.dlogp));
-            assert_memory_equal(b.dvalue, whole.dvalue, sizeof(b.dvalue));
+            assert_memory_equal(b.dlogp, uncut.dlogp, sizeof(b.dlogp));
+            assert_memory_equal(b.dentropy, uncut.dentropy, sizeof(b.dlogp));
+            assert_memory_equal(b.dvalue, uncut.dvalue, sizeof(b.dvalue));
             assert_memory_equal(&again, &sums, sizeof(sums));
         }
         rig_close(&r);
     }
 }
 
-/* The mini-batch's whitening comes with its context: another mini-batch has
- * another. */
-static void whitening_is_the_mini_batch_s(void **state)
+/* The context holds the whitening of its mini-batch; another mini-batch has
+ * another one. */
+static void whitening_belongs_to_the_mini_batch(void **state)
 {
     rig r;
     rig_batch b;
@@ -271,7 +272,7 @@ static void whitening_is_the_mini_batch_s(void **state)
     rig_close(&r);
 }
 
-static void what_is_missing_is_refused(void **state)
+static void incomplete_calls_are_refused(void **state)
 {
     rig r;
     rig_batch b;
@@ -294,12 +295,12 @@ static void what_is_missing_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_trunk_against_differences),
-        cmocka_unit_test(the_critic_against_differences),
-        cmocka_unit_test(published_dual_clip),
-        cmocka_unit_test(cuts_change_no_bit),
-        cmocka_unit_test(whitening_is_the_mini_batch_s),
-        cmocka_unit_test(what_is_missing_is_refused),
+        cmocka_unit_test(a_value_head_agrees_with_finite_differences),
+        cmocka_unit_test(a_critic_agrees_with_finite_differences),
+        cmocka_unit_test(the_published_dual_clip_is_met),
+        cmocka_unit_test(any_cut_gives_the_same_bits),
+        cmocka_unit_test(whitening_belongs_to_the_mini_batch),
+        cmocka_unit_test(incomplete_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,19 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rig of PPO: fills batches and runs its losses.
+ */
 #include "tests/algo/ppo_rig.h"
 
 #include <math.h>
 
-static void offer(rig_batch *batch)
+static void offer_values(rig_batch *batch)
 {
     batch->b.value = batch->value;
 }
 
 const rig_algo rig_tested = { .name = "ppo",
                               .query = xray_plugin_query_algo_ppo,
-                              .offer = offer };
+                              .offer = offer_values };
 
 uint32_t ppo_row(rig_batch *batch, int32_t prompt, int32_t response,
                  float score)
@@ -41,9 +44,9 @@ xray_status ppo_observe(rig *r)
     return r->ops->observe(r->self, names, values, 1);
 }
 
-static xray_status call(rig *r, rig_batch *batch, const ppo_mini *mini,
-                        const void *context, uint64_t size,
-                        xray_metric_sums *sums)
+static xray_status call_loss(rig *r, rig_batch *batch, const ppo_mini *mini,
+                             const void *context, uint64_t size,
+                             xray_metric_sums *sums)
 {
     int32_t starts[RIG_ROWS + 1];
     int32_t at = batch->row_start[mini->first];
@@ -73,13 +76,14 @@ xray_status ppo_run_mini(rig *r, rig_batch *batch, const ppo_mini *mini,
     ppo_mini part = *mini;
     if (!mini->cut) {
         part.rows = 0;
-        assert_int_equal(call(r, batch, &part, context + 1, size, &sums),
+        assert_int_equal(call_loss(r, batch, &part, context + 1, size, &sums),
                          XRAY_OK);
     }
     for (uint32_t at = 0; at < mini->rows; at += cut) {
         part.first = mini->first + at;
         part.rows = mini->rows - at < cut ? mini->rows - at : cut;
-        xray_status status = call(r, batch, &part, context + 1, size, &sums);
+        xray_status status =
+            call_loss(r, batch, &part, context + 1, size, &sums);
         if (status != XRAY_OK)
             return status;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PPO's driver half: scores, KL, controllers, advantages, whitening, state;
- * against published vectors and against the flows of verl and trlX worked out
- * step by step in float64.
+ * The driver's half of PPO: scores, KL, controllers, advantages, whitening and
+ * state, against published vectors and against the flows of verl and trlX
+ * worked out step by step in float64.
  */
 #include "tests/algo/ppo_rig.h"
 
@@ -12,7 +12,7 @@
 
 /* ---- published vectors --------------------------------------------------- */
 
-static double matrix_at(const cJSON *object, const char *key, int i)
+static double read_matrix_entry(const cJSON *object, const char *key, int i)
 {
     const cJSON *rows = cJSON_GetObjectItem(object, key);
     return cJSON_GetArrayItem(cJSON_GetArrayItem(rows, 0), i)->valuedouble;
@@ -39,15 +39,17 @@ static void published_returns_are_met(void **state)
         rig_batch_init(&b);
         (void)ppo_row(&b, 2, 3, 0);
         for (int i = 0; i < 3; i++) {
-            b.reward[2 + i] = (float)matrix_at(in, "rewards", i);
-            b.value[2 + i] = (float)matrix_at(in, "values", i);
+            b.reward[2 + i] = (float)read_matrix_entry(in, "rewards", i);
+            b.value[2 + i] = (float)read_matrix_entry(in, "values", i);
         }
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         for (int i = 0; i < 3; i++) {
-            rig_near((double)b.returns[2 + i], matrix_at(want, "returns", i),
-                     1e-4, cases[c].name);
+            rig_near((double)b.returns[2 + i],
+                     read_matrix_entry(want, "returns", i), 1e-4,
+                     cases[c].name);
             rig_near((double)b.advantage[2 + i],
-                     matrix_at(want, "returns", i) - matrix_at(in, "values", i),
+                     read_matrix_entry(want, "returns", i) -
+                         read_matrix_entry(in, "values", i),
                      1e-4, "advantage");
         }
         assert_true(b.advantage[0] == 0 && b.returns[1] == 0);
@@ -56,7 +58,7 @@ static void published_returns_are_met(void **state)
     cJSON_Delete(all);
 }
 
-/* verl's property: what stands at observation tokens cannot matter. */
+/* As in verl, values of observation tokens change nothing. */
 static void observations_carry_credit(void **state)
 {
     static const char *const gammas[] = { "1", "0.9", "0" };
@@ -72,8 +74,8 @@ static void observations_carry_credit(void **state)
             rig_batch_init(&b[k]);
             (void)ppo_row(&b[k], 1, 11, 0);
             for (int i = 0; i < 11; i++) {
-                b[k].reward[1 + i] = (float)matrix_at(in, "rewards", i);
-                b[k].mask[1 + i] = (float)matrix_at(in, "mask", i);
+                b[k].reward[1 + i] = (float)read_matrix_entry(in, "rewards", i);
+                b[k].mask[1 + i] = (float)read_matrix_entry(in, "mask", i);
                 b[k].value[1 + i] = k ? 1e6f : -7;
             }
             for (int i = 0; i < 5; i++)
@@ -125,31 +127,31 @@ static void make_rows(rig_batch *b, uint32_t seed)
     ppo_fill(b, seed);
 }
 
-static double held(double x, double limit)
+static double clamp_value(double x, double limit)
 {
     if (limit <= 0)
         return x;
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-static double running_deviation(const flow *f)
+static double compute_running_deviation(const flow *f)
 {
     double mean = f->sum / f->count;
     return sqrt((f->squares - f->count * mean * mean) / (f->count - 1));
 }
 
-/* Scores to rewards with KL taken off, then GAE over zero padding. */
-static void work_out(flow *f, const rig_batch *b, int scaled, padded *p)
+/* Turns scores into rewards, subtracts KL, and runs GAE over zero padding. */
+static void work_out_rewards(flow *f, const rig_batch *b, int scaled, padded *p)
 {
     memset(p, 0, sizeof(*p));
     for (int r = 0; r < ROWS; r++) {
         int32_t end = b->row_start[r + 1];
-        double score = held((double)b->reward[end - 1], f->clip_score);
+        double score = clamp_value((double)b->reward[end - 1], f->clip_score);
         f->count++;
         f->sum += score;
         f->squares += score * score;
     }
-    double by = scaled ? running_deviation(f) : 1;
+    double by = scaled ? compute_running_deviation(f) : 1;
     for (int r = 0; r < ROWS; r++) {
         int32_t first = b->row_start[r] + b->prompt_len[r];
         int32_t size = b->row_start[r + 1] - first;
@@ -163,7 +165,8 @@ static void work_out(flow *f, const rig_batch *b, int scaled, padded *p)
             p->row_kl_mean[r] += l / size;
         }
         p->reward[r][size - 1] +=
-            held((double)b->reward[b->row_start[r + 1] - 1], f->clip_score) /
+            clamp_value((double)b->reward[b->row_start[r + 1] - 1],
+                        f->clip_score) /
             by;
         double next = 0;
         for (int t = LONGEST - 1; t >= 0; t--) {
@@ -176,7 +179,7 @@ static void work_out(flow *f, const rig_batch *b, int scaled, padded *p)
     }
 }
 
-static void same_estimates(const rig_batch *b, const padded *p)
+static void check_same_estimates(const rig_batch *b, const padded *p)
 {
     for (uint32_t i = 0; i < b->b.tokens; i++)
         if (b->mask[i] == 0) /* prompts, whitened or not */
@@ -194,8 +197,8 @@ static void same_estimates(const rig_batch *b, const padded *p)
     }
 }
 
-/* Mean of row sums, what trlX's controller is told. */
-static double kl_of(const padded *p, const double *rows)
+/* Computes the mean of row sums, which trlX's controller uses. */
+static double compute_kl(const padded *p, const double *rows)
 {
     double sum = 0;
     (void)p;
@@ -204,9 +207,9 @@ static double kl_of(const padded *p, const double *rows)
     return sum;
 }
 
-/* trlX's loss of rows [first, first + rows), and its policy part. */
-static double trlx_loss(const rig_batch *b, const padded *p, int first,
-                        int rows, double *out_policy)
+/* Computes trlX's loss of rows [first, first + rows) and its policy part. */
+static double compute_trlx_loss(const rig_batch *b, const padded *p, int first,
+                                int rows, double *out_policy)
 {
     double n = 0;
     double mean = 0;
@@ -246,9 +249,9 @@ static double trlx_loss(const rig_batch *b, const padded *p, int first,
     return policy / n + value / n;
 }
 
-/* Three steps of trlX with scores clipped at 10 and divided by their running
- * deviation, 4 epochs of mini-batches of 4, an adaptive controller that moves
- * after each epoch. */
+/* Runs three steps of trlX: scores are clipped at 10 and divided by their
+ * running deviation, there are 4 epochs of mini-batches of 4 rows, and an
+ * adaptive controller is updated after each epoch. */
 static void trlx_flow_worked_out(void **state)
 {
     rig r;
@@ -264,23 +267,24 @@ static void trlx_flow_worked_out(void **state)
         rig_batch b;
         padded p;
         make_rows(&b, step + 1);
-        work_out(&f, &b, 1, &p);
+        work_out_rewards(&f, &b, 1, &p);
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
-        same_estimates(&b, &p);
+        check_same_estimates(&b, &p);
         rig_near(rig_put(&r, "actor/reward_kl_penalty_coeff"), f.coefficient,
                  1e-12, "coefficient");
-        double kl = kl_of(&p, p.row_kl_sum);
+        double kl = compute_kl(&p, p.row_kl_sum);
         rig_near(rig_put(&r, "actor/reward_kl_penalty"), kl, 1e-5, "KL");
         rig_near(rig_put(&r, "rollout_scores/running_mean"), f.sum / f.count,
                  1e-12, "running mean");
         rig_near(rig_put(&r, "rollout_scores/running_std"),
-                 running_deviation(&f), 1e-10, "running deviation");
+                 compute_running_deviation(&f), 1e-10, "running deviation");
         for (int epoch = 0; epoch < 4; epoch++) {
             for (uint32_t first = 0; first < ROWS; first += 4) {
                 rig_sums sums;
                 double policy = 0;
                 ppo_mini mini = { first, 4, 0, 0 };
-                double total = trlx_loss(&b, &p, (int)first, 4, &policy);
+                double total =
+                    compute_trlx_loss(&b, &p, (int)first, 4, &policy);
                 assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
                 rig_near(rig_metric(&r, &sums, "actor/pg_loss"), policy, 1e-5,
                          "policy loss");
@@ -296,8 +300,9 @@ static void trlx_flow_worked_out(void **state)
     rig_close(&r);
 }
 
-/* verl: KL in the reward, the controller moves at once by the rows of the step,
- * advantages are whitened over all tokens with the unbiased variance. */
+/* In verl, KL is in the reward, the controller is updated at once by the rows
+ * of the step, and advantages are whitened over all tokens with the unbiased
+ * variance. */
 static void verl_flow_worked_out(void **state)
 {
     rig r;
@@ -313,7 +318,7 @@ static void verl_flow_worked_out(void **state)
         double mean = 0;
         double squares = 0;
         make_rows(&b, step + 5);
-        work_out(&f, &b, 0, &p);
+        work_out_rewards(&f, &b, 0, &p);
         for (int k = 0; k < ROWS * LONGEST; k++) {
             n += (&p.mask[0][0])[k];
             mean += (&p.mask[0][0])[k] * (&p.advantage[0][0])[k];
@@ -326,10 +331,10 @@ static void verl_flow_worked_out(void **state)
             (&p.advantage[0][0])[k] = ((&p.advantage[0][0])[k] - mean) /
                                       sqrt(squares / (n - 1) + 1e-8);
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
-        same_estimates(&b, &p);
+        check_same_estimates(&b, &p);
         rig_near(rig_put(&r, "actor/reward_kl_penalty_coeff"), f.coefficient,
                  1e-12, "coefficient");
-        double kl = kl_of(&p, p.row_kl_mean);
+        double kl = compute_kl(&p, p.row_kl_mean);
         rig_near(rig_put(&r, "actor/reward_kl_penalty"), kl, 1e-6, "KL");
         f.coefficient *= 1 + fmin(fmax(kl / 0.1 - 1, -0.2), 0.2) * ROWS / 50;
         assert_int_equal(ppo_observe(&r), XRAY_OK);
@@ -340,7 +345,7 @@ static void verl_flow_worked_out(void **state)
 
 /* ---- state --------------------------------------------------------------- */
 
-/* An instance that took over another's state goes on bit for bit. */
+/* An instance that loaded the state of another one continues bit for bit. */
 static void state_goes_into_a_checkpoint(void **state)
 {
     const char *const *keys = RIG_KEYS("preset", "trlx", "kl_ctrl", "adaptive",
@@ -384,7 +389,7 @@ static void state_goes_into_a_checkpoint(void **state)
     assert_memory_equal(r[0].put, r[1].put, sizeof(r[0].put));
     rig_close(&r[0]);
     rig_close(&r[1]);
-    /* A fixed coefficient is what the INI says now. */
+    /* A fixed coefficient comes from the current INI. */
     rig_open(&r[0], RIG_KEYS("preset", "trlx", "kl_coef", "0.5"));
     assert_int_equal(r[0].ops->load(r[0].self, blob, size), XRAY_OK);
     make_rows(&b[0], 3);
@@ -453,7 +458,7 @@ static void values_that_are_not_finite_are_named(void **state)
     flow f = { .clip_score = 10 };
     padded p;
     make_rows(&b, 1);
-    work_out(&f, &b, 0, &p);
+    work_out_rewards(&f, &b, 0, &p);
     rig_near(rig_put(&r, "rollout_scores/running_mean"), f.sum / f.count, 1e-12,
              "running mean");
     rig_close(&r);
@@ -509,7 +514,7 @@ static void needs_follow_the_options(void **state)
     rig_close(&r);
 }
 
-/* The table of `xray algo list` names every preset there is. */
+/* The table of `xray algo list` names every preset. */
 static void presets_are_listed(void **state)
 {
     rig r;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The numbers of the presets: one token beyond every bound a project's code or
- * scripts set. docs/algorithms.md names the file each number was read in.
+ * The numbers of the presets: one token beyond every bound that the code or
+ * scripts of a project set. docs/algorithms.md names the file in which each
+ * number was read.
  */
 #include <math.h>
 
@@ -15,12 +16,12 @@ typedef struct number {
     double loss;
 } number;
 
-static double gate(double tau, double ratio)
+static double compute_gate(double tau, double ratio)
 {
     return 4 / tau / (1 + exp(-tau * (ratio - 1)));
 }
 
-static void check(const number *n)
+static void check_number(const number *n)
 {
     rig r;
     rig_batch b;
@@ -41,7 +42,7 @@ static void check(const number *n)
     rig_close(&r);
 }
 
-static void clips(void **state)
+static void clips_have_the_published_bounds(void **state)
 {
     (void)state;
     static const number all[] = {
@@ -62,11 +63,12 @@ static void clips(void **state)
         { "gspo", -2, 0.99, -1, 0.9997 },
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        check(&all[i]);
+        check_number(&all[i]);
 }
 
-/* -w A logp, with the log-prob after: the weight w is what is clipped. */
-static void weights(void **state)
+/* The loss is -w A logp with the new log-probability; the weight w is clipped.
+ */
+static void clipped_weights_have_the_published_bounds(void **state)
 {
     (void)state;
     static const struct {
@@ -93,29 +95,30 @@ static void weights(void **state)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         number n = { all[i].preset, all[i].old, all[i].ratio, 1, 0 };
         n.loss = -all[i].weight * (n.old + log(n.ratio));
-        check(&n);
+        check_number(&n);
     }
 }
 
-static void shapes(void **state)
+static void other_losses_have_the_published_numbers(void **state)
 {
     (void)state;
     const number all[] = {
         { "gmpo", -2, exp(0.6), 1, -exp(0.4) },
         { "gmpo", -2, exp(-0.6), -1, exp(-0.4) },
-        { "sapo", -2, 1.5, 1, -gate(1, 1.5) },
-        { "sapo", -2, 1.5, -1, gate(1.05, 1.5) },
+        { "sapo", -2, 1.5, 1, -compute_gate(1, 1.5) },
+        { "sapo", -2, 1.5, -1, compute_gate(1.05, 1.5) },
         /* One token: the largest covariance of all. */
         { "kl_cov", -2, 1.5, 1, -1.5 + log(1.5) },
         { "clip_cov", -2, 1.9, 1, -1.9 },
         { "clip_cov", -4, 2.5, 1, -2 },
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        check(&all[i]);
+        check_number(&all[i]);
 }
 
-/* verl's key has another number than its scripts for the same loss. */
-static void a_key_is_not_a_preset(void **state)
+/* The default of verl's key differs from the number in verl's script for the
+ * same loss. */
+static void a_loss_mode_alone_has_the_defaults_of_the_keys(void **state)
 {
     (void)state;
     rig r;
@@ -137,10 +140,10 @@ static void a_key_is_not_a_preset(void **state)
 
 /* ---- gdpo ---------------------------------------------------------------- */
 
-/* Two groups of two rows, two rewards of very different size, by hand: within a
- * group each reward says +-1/sqrt(2), whatever its size; the sums are w0 +- w1
- * times that, and are whitened over the batch. */
-static void every_reward_by_itself(void **state)
+/* Two groups of two rows with two rewards of very different size, by hand:
+ * within a group each reward contributes +-1/sqrt(2), independent of its size;
+ * the sums are w0 +- w1 times that and are whitened over the batch. */
+static void gdpo_normalises_each_reward_separately(void **state)
 {
     (void)state;
     static const float scores[4][2] = {
@@ -172,8 +175,8 @@ static void every_reward_by_itself(void **state)
     assert_non_null(strstr(r.host.reason, "use_kl_in_reward"));
 }
 
-/* A token five nats below the reference: exp(5) - 6 by k3. */
-static void the_estimate_of_kl_is_the_presets(void **state)
+/* k3 of a token five nats below the reference is exp(5) - 6. */
+static void the_preset_chooses_the_kl_estimate(void **state)
 {
     (void)state;
     static const struct {
@@ -207,12 +210,12 @@ static void the_estimate_of_kl_is_the_presets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_estimate_of_kl_is_the_presets),
-        cmocka_unit_test(clips),
-        cmocka_unit_test(weights),
-        cmocka_unit_test(shapes),
-        cmocka_unit_test(a_key_is_not_a_preset),
-        cmocka_unit_test(every_reward_by_itself),
+        cmocka_unit_test(the_preset_chooses_the_kl_estimate),
+        cmocka_unit_test(clips_have_the_published_bounds),
+        cmocka_unit_test(clipped_weights_have_the_published_bounds),
+        cmocka_unit_test(other_losses_have_the_published_numbers),
+        cmocka_unit_test(a_loss_mode_alone_has_the_defaults_of_the_keys),
+        cmocka_unit_test(gdpo_normalises_each_reward_separately),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

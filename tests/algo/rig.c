@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creates instances of an algorithm, fills batches, and runs the halves of the
+ * driver and of the learner.
+ */
 #include "tests/algo/rig.h"
 
 #include <math.h>
@@ -75,7 +79,7 @@ uint32_t rig_row(rig_batch *batch, int32_t prompt, int32_t response,
     return row;
 }
 
-static float *past(float *tokens, int32_t n)
+static float *advance_if_set(float *tokens, int32_t n)
 {
     return tokens ? tokens + n : NULL;
 }
@@ -95,17 +99,17 @@ xray_batch rig_cut(const rig_batch *batch, uint32_t first, uint32_t rows,
     cut.group += first;
     cut.loss_mask += at;
     cut.old_logp += at;
-    cut.ref_logp = past(cut.ref_logp, at);
-    cut.rollout_logp = past(cut.rollout_logp, at);
-    cut.value = past(cut.value, at);
-    cut.reward = past(cut.reward, at);
+    cut.ref_logp = advance_if_set(cut.ref_logp, at);
+    cut.rollout_logp = advance_if_set(cut.rollout_logp, at);
+    cut.value = advance_if_set(cut.value, at);
+    cut.reward = advance_if_set(cut.reward, at);
     cut.advantage += at;
-    cut.returns = past(cut.returns, at);
-    cut.baseline = past(cut.baseline, (int32_t)first);
+    cut.returns = advance_if_set(cut.returns, at);
+    cut.baseline = advance_if_set(cut.baseline, (int32_t)first);
     return cut;
 }
 
-/* Numerical Recipes' constants. */
+/* The constants are those of Numerical Recipes. */
 float rig_draw(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;
@@ -114,7 +118,7 @@ float rig_draw(uint32_t *state)
 
 /* ---- the driver's half -------------------------------------------------- */
 
-static void put(void *ctx, const char *name, double value)
+static void put_metric(void *ctx, const char *name, double value)
 {
     rig *r = ctx;
     assert_true(r->puts < sizeof(r->put) / sizeof(r->put[0]));
@@ -126,7 +130,7 @@ xray_status rig_prepare(rig *r, rig_batch *batch)
 {
     xray_metric_sink sink = { .header = XRAY_HEADER(xray_metric_sink),
                               .ctx = r,
-                              .put = put };
+                              .put = put_metric };
     r->puts = 0;
     memset(r->put, 0, sizeof(r->put));
     return r->ops->prepare(r->self, &batch->b, &sink);
@@ -155,8 +159,8 @@ double rig_put(const rig *r, const char *name)
 
 /* ---- the learner's half ------------------------------------------------- */
 
-static xray_totals totals_of(const rig_batch *batch, uint32_t first,
-                             uint32_t rows)
+static xray_totals count_totals(const rig_batch *batch, uint32_t first,
+                                uint32_t rows)
 {
     xray_totals t = { .header = XRAY_HEADER(xray_totals),
                       .max_response = RIG_RESPONSE };
@@ -175,7 +179,7 @@ uint64_t rig_context(rig *r, const rig_batch *batch, uint32_t first,
 {
     int32_t starts[RIG_ROWS + 1];
     xray_batch mini = rig_cut(batch, first, rows, starts);
-    xray_totals totals = totals_of(batch, first, rows);
+    xray_totals totals = count_totals(batch, first, rows);
     uint64_t size = 0;
     assert_int_equal(r->ops->context(r->self, &mini, &totals, blob, 8, &size),
                      XRAY_E_RANGE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An instance of an algorithm and a batch to run it on: what the rigs of GRPO
- * and PPO (grpo_rig.h, ppo_rig.h) have in common.
+ * An instance of an algorithm and a batch to run it on; shared by the rigs of
+ * GRPO and PPO (grpo_rig.h, ppo_rig.h).
  */
 #ifndef XR_ALGO_RIG_H
 #define XR_ALGO_RIG_H
@@ -16,19 +16,19 @@ typedef struct rig {
     void *self;
     _Alignas(16) char config[1024];
     int reverse;    /* rig_loss: micro-batches from the last to the first */
-    uint32_t ranks; /* rig_loss: runs of rows with sums of their own; 0: 1 */
+    uint32_t ranks; /* rig_loss: runs of rows with separate sums; 0: 1 */
     uint32_t puts;
     struct {
         char name[64];
         double value;
-    } put[64]; /* all that went into the sink since rig_prepare */
+    } put[64]; /* all metrics that the sink received since rig_prepare */
 } rig;
 
 #define RIG_ROWS 64
 #define RIG_TOKENS 512
 
-/* A batch with room of its own. Rows are added; every response token is in the
- * loss until the test says otherwise. */
+/* A batch with arrays of fixed capacity, to which rows are added. Every
+ * response token is in the loss unless the test changes the mask. */
 typedef struct rig_batch {
     xray_batch b;
     int32_t row_start[RIG_ROWS + 1];
@@ -41,12 +41,13 @@ typedef struct rig_batch {
     float rollout_logp[RIG_TOKENS];
     float value[RIG_TOKENS];
     float baseline[RIG_ROWS];
-    float scores[2 * RIG_ROWS]; /* of one reward, or two if a test says so */
+    float
+        scores[2 * RIG_ROWS]; /* of one reward, or of two if a test needs it */
     float score_weight[2];
     float reward[RIG_TOKENS];
     float advantage[RIG_TOKENS];
     float returns[RIG_TOKENS];
-    /* What the models say at the update, and its gradients. */
+    /* The outputs of the models at the update, and their gradients. */
     float logp[RIG_TOKENS];
     float entropy[RIG_TOKENS];
     float value_now[RIG_TOKENS];
@@ -55,39 +56,42 @@ typedef struct rig_batch {
     float dvalue[RIG_TOKENS];
 } rig_batch;
 
-/* The algorithm under test: each program links one. */
+/* The algorithm under test. Each program links one definition. */
 typedef struct rig_algo {
     const char *name;
     const xray_plugin *(*query)(uint32_t host_abi);
-    /* Offers the fields of a batch that not every algorithm gets. */
+    /* Sets the fields of a batch that not every algorithm receives. */
     void (*offer)(rig_batch *batch);
 } rig_algo;
 extern const rig_algo rig_tested;
 
-/* Makes an instance with `keys` (pairs of option and value); the status of
- * create comes back, the reason is in host.reason. */
+/* Creates an instance with `keys` (pairs of option and value). Returns the
+ * status of `create`; the reason of a failure is in host.reason. */
 xray_status rig_try(rig *r, const char *const *keys);
 void rig_open(rig *r, const char *const *keys);
 void rig_close(rig *r);
 uint32_t rig_needs(rig *r);
 
 void rig_batch_init(rig_batch *batch);
-/* Appends a row and returns its index; `score` goes on its last token. */
+/* Appends a row and returns its index. `score` is the reward of its last
+ * token. */
 uint32_t rig_row(rig_batch *batch, int32_t prompt, int32_t response,
                  int32_t group, float score);
-/* Rows [first, first + rows) as a batch of their own; `starts` has room. */
+/* Returns rows [first, first + rows) as a separate batch. `starts` receives
+ * their row starts. */
 xray_batch rig_cut(const rig_batch *batch, uint32_t first, uint32_t rows,
                    int32_t *starts);
-/* A number in [-1, 1) from a small generator. */
+/* Returns a number in [-1, 1) from a small generator. */
 float rig_draw(uint32_t *state);
 
 xray_status rig_prepare(rig *r, rig_batch *batch);
-/* What prepare put under that name last; fails the test without. */
+/* Returns the last metric that prepare reported under that name, which must
+ * exist. */
 double rig_put(const rig *r, const char *name);
 int rig_was_put(const rig *r, const char *name);
 
-/* The context of rows [first, first + rows), at blob + 1: it may have come over
- * a wire, to an odd address. Returns its size. */
+/* Writes the context of rows [first, first + rows) to blob + 1, because a
+ * context need not be aligned. Returns its size. */
 uint64_t rig_context(rig *r, const rig_batch *batch, uint32_t first,
                      uint32_t rows, char *blob, uint64_t cap);
 
@@ -97,13 +101,14 @@ typedef struct rig_sums {
     double weight[RIG_METRICS];
 } rig_sums;
 
-/* Sums of the algorithm's metrics, kept in `out`, which is cleared. */
+/* Returns the sums of the algorithm's metrics, which are stored in `out`, after
+ * clearing it. */
 xray_metric_sums rig_sums_open(const rig *r, rig_sums *out);
-/* sum / weight of a metric by name; NaN if its weight is 0. */
+/* Returns sum / weight of a metric by its name, or NaN if its weight is 0. */
 double rig_metric(const rig *r, const rig_sums *sums, const char *name);
 
-/* For second implementations: the values of the tokens in the loss by
- * loss_agg_mode `mode`, over rows of at most RIG_RESPONSE tokens. */
+/* For second implementations: aggregates the values of the tokens in the loss
+ * by loss_agg_mode `mode`, over rows of at most RIG_RESPONSE tokens. */
 #define RIG_RESPONSE 32
 double rig_aggregate(const char *mode, const double *value, const rig_batch *b);
 double rig_limit(double x, double low, double high);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads lines of a function's name and its numbers, prints what model/rl makes
- * of them: {"f": NAME, "out": [...]}. For tests/parity/algorithms.py.
+ * Reads lines of a function's name and its numbers, and prints the results of
+ * model/rl for them as {"f": NAME, "out": [...]}, for
+ * tests/parity/algorithms.py.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries of rl_vectors.json.
+ * Reads entries of the published vectors in rl_vectors.json.
  */
 #ifndef XR_ALGO_VECTORS_H
 #define XR_ALGO_VECTORS_H
@@ -9,7 +9,8 @@
 
 #include "tests/testing.h"
 
-/* The whole file; the test is skipped without it. cJSON_Delete releases. */
+/* Reads the entire file; the test is skipped without it. Free the result with
+ * cJSON_Delete. */
 static inline cJSON *vectors_open(void)
 {
     char path[1024];
@@ -26,8 +27,8 @@ static inline cJSON *vectors_open(void)
     return all;
 }
 
-/* The member `part` ("inputs", "expected") of the vector whose name begins
- * with `name`. */
+/* Returns the member `part` ("inputs", "expected") of the vector whose name
+ * begins with `name`. */
 static inline cJSON *vector_part(const cJSON *all, const char *name,
                                  const char *part)
 {
