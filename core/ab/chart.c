@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Charts as inline SVG. Colours come from classes, so that a page follows the
- * reader's light or dark.
+ * Plots charts as inline SVG, with colours from CSS classes so that a page
+ * follows the reader's light or dark scheme.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,18 +19,18 @@ static const double BOTTOM = 42;
 typedef struct axis {
     double from; /* of the values */
     double to;
-    double at; /* of the drawing */
+    double at; /* of the picture, in SVG units */
     double end;
     double tick; /* distance of ticks */
 } axis;
 
-static double place_on(const axis *a, double value)
+static double position_on_axis(const axis *a, double value)
 {
     return a->at + (value - a->from) / (a->to - a->from) * (a->end - a->at);
 }
 
-/* 1, 2 or 5 times a power of ten, so that about `ticks` fit. */
-static double nice_tick(double range, double ticks)
+/* 1, 2 or 5 times a power of ten, so that about `ticks` ticks fit. */
+static double choose_tick_distance(double range, double ticks)
 {
     double raw = range / ticks;
     double power = pow(10, floor(log10(raw)));
@@ -38,16 +38,17 @@ static double nice_tick(double range, double ticks)
     return power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
 }
 
-/* From a tick to a tick around the values; a single value gets room. */
-static axis fit(double low, double high, double ticks, int tight)
+/* An axis around the values, from tick to tick unless `tight`. A range of one
+ * value is widened. */
+static axis fit_axis(double low, double high, double ticks, int tight)
 {
     axis a;
     if (!(high > low)) {
-        double room = fabs(low) > 0 ? fabs(low) * 0.1 : 1;
-        low -= room;
-        high += room;
+        double margin = fabs(low) > 0 ? fabs(low) * 0.1 : 1;
+        low -= margin;
+        high += margin;
     }
-    a.tick = nice_tick(high - low, ticks);
+    a.tick = choose_tick_distance(high - low, ticks);
     a.from = tight ? low : floor(low / a.tick + 1e-9) * a.tick;
     a.to = tight ? high : ceil(high / a.tick - 1e-9) * a.tick;
     a.at = 0;
@@ -55,8 +56,8 @@ static axis fit(double low, double high, double ticks, int tight)
     return a;
 }
 
-/* 12000 -> 12k; digits that the distance of ticks needs. */
-static void put_tick(double value, double tick, xr_str *out)
+/* Writes 12000 as 12k, with as many digits as the distance of ticks needs. */
+static void put_tick_label(double value, double tick, xr_str *out)
 {
     static const struct {
         double size;
@@ -75,8 +76,8 @@ static void put_tick(double value, double tick, xr_str *out)
                   shown != 0 ? units[u].unit : "");
 }
 
-/* Ticks from the first to the last one on the axis: how many there are. */
-static size_t tick_count(const axis *a, double *out_first)
+/* The number of ticks on the axis, and the value of the first one. */
+static size_t count_ticks(const axis *a, double *out_first)
 {
     *out_first = ceil(a->from / a->tick - 1e-9) * a->tick;
     double more = (a->to - *out_first) / a->tick + 1e-9;
@@ -87,16 +88,16 @@ static void put_x_axis(const axis *x, double bottom, const char *label,
                        xr_str *out)
 {
     double first = 0;
-    size_t ticks = tick_count(x, &first);
+    size_t ticks = count_ticks(x, &first);
     for (size_t i = 0; i < ticks; i++) {
         double value = first + (double)i * x->tick;
-        double at = place_on(x, value);
+        double at = position_on_axis(x, value);
         xr_str_printf(out,
                       "<line class=\"tick\" x1=\"%.2f\" y1=\"%.2f\" "
                       "x2=\"%.2f\" y2=\"%.2f\"/><text x=\"%.2f\" y=\"%.2f\" "
                       "text-anchor=\"middle\">",
                       at, bottom, at, bottom + 4, at, bottom + 17);
-        put_tick(value, x->tick, out);
+        put_tick_label(value, x->tick, out);
         xr_str_puts(out, "</text>\n");
     }
     xr_str_printf(out,
@@ -110,21 +111,21 @@ static void put_x_axis(const axis *x, double bottom, const char *label,
 static void put_y_axis(const axis *y, xr_str *out)
 {
     double first = 0;
-    size_t ticks = tick_count(y, &first);
+    size_t ticks = count_ticks(y, &first);
     for (size_t i = 0; i < ticks; i++) {
         double value = first + (double)i * y->tick;
-        double at = place_on(y, value);
+        double at = position_on_axis(y, value);
         xr_str_printf(out,
                       "<line class=\"grid\" x1=\"%.2f\" y1=\"%.2f\" "
                       "x2=\"%.2f\" y2=\"%.2f\"/><text x=\"%.2f\" y=\"%.2f\" "
                       "text-anchor=\"end\">",
                       LEFT, at, WIDTH - RIGHT, at, LEFT - 7, at + 4);
-        put_tick(value, y->tick, out);
+        put_tick_label(value, y->tick, out);
         xr_str_puts(out, "</text>\n");
     }
 }
 
-static void open_svg(double height, const char *what, xr_str *out)
+static void begin_svg(double height, const char *what, xr_str *out)
 {
     xr_str_printf(out,
                   "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"",
@@ -135,34 +136,36 @@ static void open_svg(double height, const char *what, xr_str *out)
 
 /* ---- curves ------------------------------------------------------------- */
 
-static const double *along(const xr_series *s, int over)
+static const double *x_values_of(const xr_series *s, int over)
 {
     if (over == XR_OVER_TOKENS)
         return s->tokens;
     return over == XR_OVER_SECONDS ? s->seconds : s->step;
 }
 
-static void put_series(const xr_series *s, const axis *x, const axis *y,
-                       int over, xr_str *out)
+static void put_series_curve(const xr_series *s, const axis *x, const axis *y,
+                             int over, xr_str *out)
 {
-    const double *xs = along(s, over);
+    const double *xs = x_values_of(s, over);
     xr_str_puts(out, "<polygon class=\"band\" points=\"");
     for (size_t i = 0; i < s->count; i++)
-        xr_str_printf(out, "%.2f,%.2f ", place_on(x, xs[i]),
-                      place_on(y, s->high[i]));
+        xr_str_printf(out, "%.2f,%.2f ", position_on_axis(x, xs[i]),
+                      position_on_axis(y, s->high[i]));
     for (size_t i = s->count; i > 0; i--)
-        xr_str_printf(out, "%.2f,%.2f%s", place_on(x, xs[i - 1]),
-                      place_on(y, s->low[i - 1]), i > 1 ? " " : "");
+        xr_str_printf(out, "%.2f,%.2f%s", position_on_axis(x, xs[i - 1]),
+                      position_on_axis(y, s->low[i - 1]), i > 1 ? " " : "");
     xr_str_puts(out, "\"/>\n<polyline class=\"curve\" points=\"");
     for (size_t i = 0; i < s->count; i++)
-        xr_str_printf(out, "%s%.2f,%.2f", i ? " " : "", place_on(x, xs[i]),
-                      place_on(y, s->mean[i]));
+        xr_str_printf(out, "%s%.2f,%.2f", i ? " " : "",
+                      position_on_axis(x, xs[i]),
+                      position_on_axis(y, s->mean[i]));
     xr_str_puts(out, "\"/>\n");
     for (size_t i = 0; s->count <= 25 && i < s->count; i++)
         xr_str_printf(out,
                       "<circle class=\"dot\" cx=\"%.2f\" cy=\"%.2f\" "
                       "r=\"2.6\"/>\n",
-                      place_on(x, xs[i]), place_on(y, s->mean[i]));
+                      position_on_axis(x, xs[i]),
+                      position_on_axis(y, s->mean[i]));
 }
 
 void xr_page_curves(const xr_series *series, const xr_runs *runs,
@@ -173,7 +176,7 @@ void xr_page_curves(const xr_series *series, const xr_runs *runs,
     double range[4] = { INFINITY, -INFINITY, INFINITY, -INFINITY };
     for (size_t v = 0; v < runs->count; v++)
         for (size_t i = 0; i < series[v].count; i++) {
-            double at = along(&series[v], over)[i];
+            double at = x_values_of(&series[v], over)[i];
             range[0] = fmin(range[0], at);
             range[1] = fmax(range[1], at);
             range[2] = fmin(range[2], series[v].low[i]);
@@ -181,8 +184,8 @@ void xr_page_curves(const xr_series *series, const xr_runs *runs,
         }
     if (!isfinite(range[0]) || !isfinite(range[2]) || !isfinite(range[3]))
         return;
-    axis x = fit(range[0], range[1], 6, range[1] > range[0]);
-    axis y = fit(range[2], range[3], 5, 0);
+    axis x = fit_axis(range[0], range[1], 6, range[1] > range[0]);
+    axis y = fit_axis(range[2], range[3], 5, 0);
     x.at = LEFT;
     x.end = WIDTH - RIGHT;
     y.at = height - BOTTOM;
@@ -191,14 +194,14 @@ void xr_page_curves(const xr_series *series, const xr_runs *runs,
     xr_page_text(metric, out);
     xr_str_printf(out, " over %s</figcaption>\n",
                   over == XR_OVER_STEPS ? "steps" : labels[over]);
-    open_svg(height, metric, out);
+    begin_svg(height, metric, out);
     put_y_axis(&y, out);
     put_x_axis(&x, height - BOTTOM, labels[over], out);
     for (size_t v = 0; v < runs->count; v++) {
         if (!series[v].count)
             continue;
         xr_str_printf(out, "<g class=\"c%zu\">\n", v % XR_COLOURS);
-        put_series(&series[v], &x, &y, over, out);
+        put_series_curve(&series[v], &x, &y, over, out);
         xr_str_puts(out, "</g>\n");
     }
     xr_str_puts(out, "</svg>\n</figure>\n");
@@ -212,7 +215,7 @@ static double pair_difference(const xr_comparison *c, const xr_contrast *one,
     return c->finals[one->variant][one->b_run[i]] - c->finals[0][one->a_run[i]];
 }
 
-static void widen(double value, double *low, double *high)
+static void widen_range(double value, double *low, double *high)
 {
     if (isnan(value))
         return;
@@ -220,10 +223,10 @@ static void widen(double value, double *low, double *high)
     *high = fmax(*high, value);
 }
 
-static void put_row(const xr_comparison *c, const xr_contrast *one,
-                    const axis *x, double y, xr_str *out)
+static void put_difference_row(const xr_comparison *c, const xr_contrast *one,
+                               const axis *x, double y, xr_str *out)
 {
-    double mean = place_on(x, one->difference.mean);
+    double mean = position_on_axis(x, one->difference.mean);
     if (isnan(mean))
         return;
     xr_str_printf(out,
@@ -236,12 +239,13 @@ static void put_row(const xr_comparison *c, const xr_contrast *one,
         xr_str_printf(out,
                       "<line class=\"bar\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
                       "y2=\"%.2f\"/>\n",
-                      place_on(x, one->low), y, place_on(x, one->high), y);
+                      position_on_axis(x, one->low), y,
+                      position_on_axis(x, one->high), y);
     for (size_t i = 0; one->paired && i < one->count; i++)
         xr_str_printf(out,
                       "<circle class=\"ring\" cx=\"%.2f\" cy=\"%.2f\" "
                       "r=\"4\"><title>seed %lld</title></circle>\n",
-                      place_on(x, pair_difference(c, one, i)), y,
+                      position_on_axis(x, pair_difference(c, one, i)), y,
                       (long long)one->seeds[i]);
     xr_str_printf(out,
                   "<line class=\"mean\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
@@ -258,25 +262,28 @@ void xr_page_differences(const xr_comparison *c, xr_str *out)
     double high = 0;
     for (size_t v = 0; v < rows; v++) {
         const xr_contrast *one = &c->contrasts[v];
-        widen(one->difference.mean, &low, &high);
-        widen(one->low, &low, &high);
-        widen(one->high, &low, &high);
+        widen_range(one->difference.mean, &low, &high);
+        widen_range(one->low, &low, &high);
+        widen_range(one->high, &low, &high);
         for (size_t i = 0; one->paired && i < one->count; i++)
-            widen(pair_difference(c, one, i), &low, &high);
+            widen_range(pair_difference(c, one, i), &low, &high);
     }
-    axis x = fit(low, high, 6, 0);
+    axis x = fit_axis(low, high, 6, 0);
     x.at = LEFT;
     x.end = WIDTH - RIGHT;
     xr_str_puts(out, "<figure>\n<figcaption>Difference from ");
     xr_page_text(c->runs->variants[0].name, out);
-    xr_str_puts(out, ": a ring a seed, the mean, its interval</figcaption>\n");
-    open_svg(height, "differences from the base", out);
+    xr_str_puts(out,
+                ": a ring per seed, the mean and its interval</figcaption>\n");
+    begin_svg(height, "differences from the base", out);
     xr_str_printf(out,
                   "<line class=\"zero\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
                   "y2=\"%.2f\"/>\n",
-                  place_on(&x, 0), TOP, place_on(&x, 0), height - BOTTOM);
+                  position_on_axis(&x, 0), TOP, position_on_axis(&x, 0),
+                  height - BOTTOM);
     for (size_t v = 0; v < rows; v++)
-        put_row(c, &c->contrasts[v], &x, TOP + row * ((double)v + 0.65), out);
+        put_difference_row(c, &c->contrasts[v], &x,
+                           TOP + row * ((double)v + 0.65), out);
     xr_str_printf(out,
                   "<line class=\"tick\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
                   "y2=\"%.2f\"/>\n",

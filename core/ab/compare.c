@@ -1,17 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares finished runs: chooses the metric, pairs runs by seed, judges the
+ * differences and words the verdicts.
+ */
 #include "core/ab/compare.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ab/part.h"
+#include "core/ab/divergence.h"
 
 #define REWARD "critic/score/mean"
 
 /* ---- the metric --------------------------------------------------------- */
 
-static int all_measured(const xr_runs *runs, const char *metric)
+static int all_runs_have_metric(const xr_runs *runs, const char *metric)
 {
     for (size_t v = 0; v < runs->count; v++)
         for (size_t i = 0; i < runs->variants[v].count; i++)
@@ -30,7 +34,7 @@ static int is_greedy_score(const char *name)
            strcmp(name + n - (sizeof(tail) - 1), tail) == 0;
 }
 
-static const xr_ab_run *first_run(const xr_runs *runs)
+static const xr_ab_run *find_first_run(const xr_runs *runs)
 {
     for (size_t v = 0; v < runs->count; v++)
         if (runs->variants[v].count)
@@ -41,23 +45,24 @@ static const xr_ab_run *first_run(const xr_runs *runs)
 static xray_status choose_metric(const xr_runs *runs, const char *wanted,
                                  xr_comparison *out, xr_err *err)
 {
-    const xr_ab_run *run = first_run(runs);
+    const xr_ab_run *run = find_first_run(runs);
     if (!run)
         return xr_fail(err, XRAY_E_CONFIG, "no run is finished");
-    if (wanted && all_measured(runs, wanted)) {
+    if (wanted && all_runs_have_metric(runs, wanted)) {
         out->metric = wanted;
         return XRAY_OK;
     }
     if (wanted)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "--metric %s: not all runs have it; the first has %s "
-                       "and %zu more",
-                       wanted, run->name_count ? run->names[0] : "none",
-                       run->name_count ? run->name_count - 1 : 0);
+        return xr_fail(
+            err, XRAY_E_CONFIG,
+            "--metric %s: not all runs have this metric; the first run has %s "
+            "and %zu more",
+            wanted, run->name_count ? run->names[0] : "none",
+            run->name_count ? run->name_count - 1 : 0);
     size_t scores = 0;
     for (size_t i = 0; i < run->name_count; i++) {
         if (!is_greedy_score(run->names[i]) ||
-            !all_measured(runs, run->names[i]))
+            !all_runs_have_metric(runs, run->names[i]))
             continue;
         out->metric = scores++ ? out->metric : run->names[i];
     }
@@ -66,11 +71,12 @@ static xray_status choose_metric(const xr_runs *runs, const char *wanted,
                       "the verdict is on %s alone; %zu more validation scores "
                       "were measured (--metric chooses)",
                       out->metric, scores - 1);
-    if (!out->metric && all_measured(runs, REWARD)) {
+    if (!out->metric && all_runs_have_metric(runs, REWARD)) {
         out->metric = REWARD;
-        xr_errors_add(&out->notes,
-                      "no validation score is in all runs: the verdict is on "
-                      "the mean reward of the last step, of few samples");
+        xr_errors_add(
+            &out->notes,
+            "no validation score is in all runs, so the verdict is on the mean "
+            "reward of the last step, which rests on few samples");
     }
     return out->metric ? XRAY_OK
                        : xr_fail(err, XRAY_E_CONFIG,
@@ -80,7 +86,7 @@ static xray_status choose_metric(const xr_runs *runs, const char *wanted,
 
 /* ---- values ------------------------------------------------------------- */
 
-static xray_status take_finals(xr_comparison *c, xr_err *err)
+static xray_status collect_final_values(xr_comparison *c, xr_err *err)
 {
     const xr_runs *runs = c->runs;
     uint64_t first = 0;
@@ -106,15 +112,16 @@ static xray_status take_finals(xr_comparison *c, xr_err *err)
     }
     if (!same)
         xr_errors_add(&c->notes,
-                      "the last values are not all of one step: a run that "
-                      "trained longer is at an advantage");
+                      "the last values are not all from the same step: a run "
+                      "that trained longer has an advantage");
     return XRAY_OK;
 }
 
 /* ---- pairs -------------------------------------------------------------- */
 
-/* Pairs runs of one seed, each used once. */
-static size_t match(const xr_variant *a, const xr_variant *b, xr_contrast *out)
+/* Pairs runs of the same seed; each run is used at most once. */
+static size_t match_seeds(const xr_variant *a, const xr_variant *b,
+                          xr_contrast *out)
 {
     size_t pairs = 0;
     for (size_t i = 0; i < a->count; i++)
@@ -132,22 +139,23 @@ static size_t match(const xr_variant *a, const xr_variant *b, xr_contrast *out)
     return pairs;
 }
 
-static xray_status pair_runs(const xr_variant *a, const xr_variant *b,
-                             xr_comparison *c, xr_contrast *out, xr_err *err)
+static xray_status pair_runs_by_seed(const xr_variant *a, const xr_variant *b,
+                                     xr_comparison *c, xr_contrast *out,
+                                     xr_err *err)
 {
     size_t most = a->count > b->count ? a->count : b->count;
     out->seeds = xr_calloc(a->count + 1, sizeof(*out->seeds));
     out->a_run = xr_calloc(a->count + 1, sizeof(*out->a_run));
     out->b_run = xr_calloc(a->count + 1, sizeof(*out->b_run));
-    out->partings = xr_calloc(a->count + 1, sizeof(*out->partings));
-    if (!out->seeds || !out->a_run || !out->b_run || !out->partings)
+    out->divergences = xr_calloc(a->count + 1, sizeof(*out->divergences));
+    if (!out->seeds || !out->a_run || !out->b_run || !out->divergences)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for pairs");
-    out->count = match(a, b, out);
+    out->count = match_seeds(a, b, out);
     out->paired = out->count > 0 && 2 * out->count >= most;
     if (!out->paired && a->count && b->count)
         xr_errors_add(&c->notes,
-                      "%s and %s were not run with the same seeds: unpaired, "
-                      "Welch's t interval",
+                      "%s and %s were not run with the same seeds, so they are "
+                      "compared unpaired, by Welch's t interval",
                       a->name, b->name);
     else if (out->count < most)
         xr_errors_add(&c->notes,
@@ -157,8 +165,8 @@ static xray_status pair_runs(const xr_variant *a, const xr_variant *b,
     return XRAY_OK;
 }
 
-static xray_status differences(const xr_comparison *c, xr_contrast *out,
-                               xr_err *err)
+static xray_status compute_difference(const xr_comparison *c, xr_contrast *out,
+                                      xr_err *err)
 {
     const xr_runs *runs = c->runs;
     if (!out->paired) {
@@ -179,26 +187,28 @@ static xray_status differences(const xr_comparison *c, xr_contrast *out,
     return XRAY_OK;
 }
 
-static xray_status contrast(xr_comparison *c, size_t variant, xr_err *err)
+static xray_status compare_variant(xr_comparison *c, size_t variant,
+                                   xr_err *err)
 {
     const xr_variant *a = &c->runs->variants[0];
     const xr_variant *b = &c->runs->variants[variant];
     xr_contrast *out = &c->contrasts[variant - 1];
     out->variant = variant;
-    xray_status status = pair_runs(a, b, c, out, err);
+    xray_status status = pair_runs_by_seed(a, b, c, out, err);
     if (status == XRAY_OK)
-        status = differences(c, out, err);
+        status = compute_difference(c, out, err);
     for (size_t i = 0; status == XRAY_OK && i < out->count; i++)
-        status = xr_part_find(&a->runs[out->a_run[i]], &b->runs[out->b_run[i]],
-                              err, &out->partings[i]);
+        status =
+            xr_divergence_find(&a->runs[out->a_run[i]], &b->runs[out->b_run[i]],
+                               err, &out->divergences[i]);
     if (status == XRAY_OK)
-        xr_part_pairing(a, b, &c->notes);
+        xr_note_pairing(a, b, &c->notes);
     return status;
 }
 
 /* ---- verdicts ----------------------------------------------------------- */
 
-static xray_status judge(xr_comparison *c, xr_err *err)
+static xray_status judge_contrasts(xr_comparison *c, xr_err *err)
 {
     size_t count = c->runs->count - 1;
     double *p = xr_calloc(3 * count, sizeof(*p));
@@ -223,8 +233,8 @@ static xray_status judge(xr_comparison *c, xr_err *err)
     return XRAY_OK;
 }
 
-/* Runs of a variant are to differ in nothing but their seed. */
-static void note_mixed(const xr_variant *v, xr_errors *notes)
+/* Runs of a variant should differ in nothing but their seed. */
+static void note_mixed_settings(const xr_variant *v, xr_errors *notes)
 {
     const char *a = NULL;
     const char *b = NULL;
@@ -247,23 +257,24 @@ xray_status xr_compare(const xr_runs *runs, const char *metric, int lower,
 {
     *out = (xr_comparison){ .runs = runs, .lower = lower };
     if (runs->count < 2)
-        return xr_fail(
-            err, XRAY_E_CONFIG, "a comparison takes two variants, there is %s",
-            runs->count ? "one: all runs have the same settings" : "none");
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "a comparison needs two variants, but there is %s",
+                       runs->count ? "one: all runs have the same settings"
+                                   : "none");
     xray_status status = choose_metric(runs, metric, out, err);
     if (status == XRAY_OK)
-        status = take_finals(out, err);
+        status = collect_final_values(out, err);
     if (status == XRAY_OK) {
         out->contrasts = xr_calloc(runs->count - 1, sizeof(*out->contrasts));
         if (!out->contrasts)
             status = xr_fail(err, XRAY_E_NOMEM, "out of memory for verdicts");
     }
     for (size_t v = 1; status == XRAY_OK && v < runs->count; v++)
-        status = contrast(out, v, err);
+        status = compare_variant(out, v, err);
     for (size_t v = 0; status == XRAY_OK && v < runs->count; v++)
-        note_mixed(&runs->variants[v], &out->notes);
+        note_mixed_settings(&runs->variants[v], &out->notes);
     if (status == XRAY_OK)
-        status = judge(out, err);
+        status = judge_contrasts(out, err);
     if (status != XRAY_OK)
         xr_comparison_free(out);
     return status;
@@ -281,7 +292,7 @@ void xr_comparison_free(xr_comparison *c)
         free(c->contrasts[v - 1].seeds);
         free(c->contrasts[v - 1].a_run);
         free(c->contrasts[v - 1].b_run);
-        free(c->contrasts[v - 1].partings);
+        free(c->contrasts[v - 1].divergences);
     }
     free(c->finals);
     free(c->steps);
@@ -304,7 +315,7 @@ const char *xr_better(const xr_comparison *c)
     return c->lower ? "lower is better" : "higher is better";
 }
 
-static void no_width(const xr_contrast *one, xr_str *out)
+static void put_exact_verdict(const xr_contrast *one, xr_str *out)
 {
     const xr_difference *d = &one->difference;
     if (fabs(d->mean) <= 0) {
@@ -312,9 +323,9 @@ static void no_width(const xr_contrast *one, xr_str *out)
         return;
     }
     xr_str_printf(out,
-                  "no difference shown: nothing scatters, so there is no "
-                  "interval, and the exact test of %s over %zu runs gives "
-                  "p = %.3g; more seeds could tell",
+                  "no difference shown: the values do not scatter, so there is "
+                  "no interval, and the exact test of %s over %zu runs gives "
+                  "p = %.3g; more seeds could decide",
                   d->judged == XR_JUDGED_SIGNS ? "signs" : "labels", d->pairs,
                   one->adjusted);
 }
@@ -327,19 +338,19 @@ void xr_verdict(const xr_comparison *c, size_t contrast, xr_str *out)
     const char *variant = c->runs->variants[one->variant].name;
     double level = 100 * (1 - one->alpha);
     if (d->judged == XR_JUDGED_NOT) {
-        xr_str_printf(out,
-                      "%s against %s: no verdict: an interval takes two runs "
-                      "of each",
-                      variant, base);
+        xr_str_printf(
+            out,
+            "%s against %s: no verdict: an interval needs two runs of each",
+            variant, base);
     } else if (one->verdict == XR_NO_DIFFERENCE) {
         xr_str_printf(out, "%s against %s: ", variant, base);
         if (d->error > 0)
             xr_str_printf(out,
                           "no difference shown: the %.4g %% interval [%.4g, "
-                          "%.4g] holds zero",
+                          "%.4g] contains zero",
                           level, one->low, one->high);
         else
-            no_width(one, out);
+            put_exact_verdict(one, out);
     } else {
         int won = one->verdict == XR_VARIANT_WINS;
         xr_str_printf(out, "%s is better than %s: ", won ? variant : base,
@@ -347,7 +358,7 @@ void xr_verdict(const xr_comparison *c, size_t contrast, xr_str *out)
         if (d->error > 0)
             xr_str_printf(out,
                           "%s minus %s is %+.4g, and the %.4g %% interval "
-                          "[%.4g, %.4g] leaves zero out",
+                          "[%.4g, %.4g] excludes zero",
                           variant, base, d->mean, level, one->low, one->high);
         else
             xr_str_printf(out,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A comparison as a page that needs nothing but itself.
+ * Writes a comparison as an HTML page that needs no other file.
  */
 #include <math.h>
 #include <stdio.h>
@@ -65,22 +65,22 @@ static const char style[] =
 
 /* ---- cells -------------------------------------------------------------- */
 
-static void cell(double value, xr_str *out)
+static void put_number_cell(double value, xr_str *out)
 {
     xr_str_puts(out, "<td>");
     xr_page_number(value, out);
     xr_str_puts(out, "</td>");
 }
 
-static void change_cell(double value, xr_str *out)
+static void put_change_cell(double value, xr_str *out)
 {
     if (isnan(value))
-        cell(value, out);
+        put_number_cell(value, out);
     else
         xr_str_printf(out, "<td>%+.4g</td>", value);
 }
 
-static void name_cell(const xr_runs *runs, size_t variant, xr_str *out)
+static void put_name_cell(const xr_runs *runs, size_t variant, xr_str *out)
 {
     xr_str_puts(out, "<td class=\"left\">");
     xr_page_name(runs, variant, out);
@@ -100,7 +100,7 @@ static void put_legend(const xr_runs *runs, xr_str *out)
 
 /* ---- head and verdicts -------------------------------------------------- */
 
-static void put_head(const xr_comparison *c, xr_str *out)
+static void put_page_head(const xr_comparison *c, xr_str *out)
 {
     const xr_runs *runs = c->runs;
     xr_str_puts(out,
@@ -140,7 +140,8 @@ static void put_head(const xr_comparison *c, xr_str *out)
     }
 }
 
-static void put_items(const char *title, const xr_errors *list, xr_str *out)
+static void put_message_list(const char *title, const xr_errors *list,
+                             xr_str *out)
 {
     if (!list->count)
         return;
@@ -155,11 +156,11 @@ static void put_items(const char *title, const xr_errors *list, xr_str *out)
 
 /* ---- values ------------------------------------------------------------- */
 
-static void put_values(const xr_comparison *c, xr_str *out)
+static void put_final_values(const xr_comparison *c, xr_str *out)
 {
     xr_str_puts(out, "<h2>Final values</h2>\n<div class=\"wide\"><table>\n<tr>"
                      "<th class=\"left\">variant</th><th>runs</th><th>mean</th>"
-                     "<th>sd</th><th>least</th><th>most</th><th>last step</th>"
+                     "<th>sd</th><th>min</th><th>max</th><th>last step</th>"
                      "</tr>\n");
     for (size_t v = 0; v < c->runs->count; v++) {
         size_t count = c->runs->variants[v].count;
@@ -172,19 +173,20 @@ static void put_values(const xr_comparison *c, xr_str *out)
             step = c->steps[v][i] > step ? c->steps[v][i] : step;
         }
         xr_str_puts(out, "<tr>");
-        name_cell(c->runs, v, out);
+        put_name_cell(c->runs, v, out);
         xr_str_printf(out, "<td>%zu</td>", count);
-        cell(xr_mean(c->finals[v], count), out);
-        cell(count > 1 ? sqrt(xr_variance(c->finals[v], count)) : (double)NAN,
-             out);
-        cell(least, out);
-        cell(most, out);
+        put_number_cell(xr_mean(c->finals[v], count), out);
+        put_number_cell(count > 1 ? sqrt(xr_variance(c->finals[v], count))
+                                  : (double)NAN,
+                        out);
+        put_number_cell(least, out);
+        put_number_cell(most, out);
         xr_str_printf(out, "<td>%llu</td></tr>\n", (unsigned long long)step);
     }
     xr_str_puts(out, "</table></div>\n");
 }
 
-static void put_contrasts(const xr_comparison *c, xr_str *out)
+static void put_contrast_table(const xr_comparison *c, xr_str *out)
 {
     xr_str_puts(out, "<div class=\"wide\"><table>\n<tr><th class=\"left\">"
                      "difference from the base</th><th>n</th><th>mean</th>"
@@ -194,9 +196,9 @@ static void put_contrasts(const xr_comparison *c, xr_str *out)
         const xr_contrast *one = &c->contrasts[i];
         const xr_difference *d = &one->difference;
         xr_str_puts(out, "<tr>");
-        name_cell(c->runs, one->variant, out);
+        put_name_cell(c->runs, one->variant, out);
         xr_str_printf(out, "<td>%zu</td>", d->pairs);
-        change_cell(d->mean, out);
+        put_change_cell(d->mean, out);
         if (d->error > 0)
             xr_str_printf(out, "<td>[%.4g, %.4g]</td><td>%.4g&#160;%%</td>",
                           one->low, one->high, 100 * (1 - one->alpha));
@@ -205,7 +207,7 @@ static void put_contrasts(const xr_comparison *c, xr_str *out)
         if (one->adjusted < 0.0001)
             xr_str_puts(out, "<td>&lt; 0.0001</td>");
         else if (isnan(one->adjusted))
-            cell(one->adjusted, out);
+            put_number_cell(one->adjusted, out);
         else
             xr_str_printf(out, "<td>%.4f</td>", one->adjusted);
         xr_str_printf(out, "<td class=\"left\">%s</td></tr>\n",
@@ -213,13 +215,13 @@ static void put_contrasts(const xr_comparison *c, xr_str *out)
     }
     xr_str_puts(out, "</table></div>\n");
     if (c->runs->count > 2)
-        xr_str_puts(out, "<p class=\"dim\">Several variants: p is Holm's, and "
-                         "an interval is as wide as its step asks.</p>\n");
+        xr_str_puts(out, "<p class=\"dim\">With several variants, p and the "
+                         "intervals are corrected by Holm's procedure.</p>\n");
     xr_page_differences(c, out);
 }
 
-static void put_pairs(const xr_comparison *c, const xr_contrast *one,
-                      xr_str *out)
+static void put_pair_table(const xr_comparison *c, const xr_contrast *one,
+                           xr_str *out)
 {
     if (!one->paired)
         return;
@@ -234,9 +236,9 @@ static void put_pairs(const xr_comparison *c, const xr_contrast *one,
         double b = c->finals[one->variant][one->b_run[i]];
         xr_str_printf(out, "<tr><td class=\"left\">%lld</td>",
                       (long long)one->seeds[i]);
-        cell(a, out);
-        cell(b, out);
-        change_cell(b - a, out);
+        put_number_cell(a, out);
+        put_number_cell(b, out);
+        put_change_cell(b - a, out);
         xr_str_puts(out, "</tr>\n");
     }
     xr_str_puts(out, "</table></div>\n");
@@ -244,8 +246,8 @@ static void put_pairs(const xr_comparison *c, const xr_contrast *one,
 
 /* ---- curves ------------------------------------------------------------- */
 
-/* The metrics that are drawn: the verdict's, then the mean reward. */
-static size_t curve_names(const xr_comparison *c, const char **out)
+/* The metrics that are plotted, beginning with that of the verdict. */
+static size_t choose_curve_metrics(const xr_comparison *c, const char **out)
 {
     static const char *const more[] = { "critic/score/mean",
                                         "response_length/mean",
@@ -258,9 +260,9 @@ static size_t curve_names(const xr_comparison *c, const char **out)
     return count;
 }
 
-static xray_status put_metric(const xr_comparison *c, const char *metric,
-                              const int *overs, size_t count, xr_str *out,
-                              xr_err *err)
+static xray_status put_metric_curves(const xr_comparison *c, const char *metric,
+                                     const int *overs, size_t count,
+                                     xr_str *out, xr_err *err)
 {
     size_t variants = c->runs->count;
     xr_series *series = xr_calloc(variants, sizeof(*series));
@@ -276,24 +278,26 @@ static xray_status put_metric(const xr_comparison *c, const char *metric,
     return status;
 }
 
-static xray_status put_curves(const xr_comparison *c, const int *overs,
-                              size_t count, xr_str *out, xr_err *err)
+static xray_status put_curve_figures(const xr_comparison *c, const int *overs,
+                                     size_t count, xr_str *out, xr_err *err)
 {
     const char *names[MOST_CURVES];
-    size_t metrics = curve_names(c, names);
+    size_t metrics = choose_curve_metrics(c, names);
     xray_status status = XRAY_OK;
     put_legend(c->runs, out);
     xr_str_puts(out, "<div class=\"figures\">\n");
     for (size_t i = 0; status == XRAY_OK && i < metrics; i++)
-        status = put_metric(c, names[i], overs, i < 2 ? count : 1, out, err);
+        status =
+            put_metric_curves(c, names[i], overs, i < 2 ? count : 1, out, err);
     xr_str_puts(out, "</div>\n");
     return status;
 }
 
-/* ---- settings and partings ---------------------------------------------- */
+/* ---- settings and divergences ----------------------------------------------
+ */
 
-static xray_status put_settings(const xr_comparison *c, xr_str *out,
-                                xr_err *err)
+static xray_status put_setting_table(const xr_comparison *c, xr_str *out,
+                                     xr_err *err)
 {
     const char **keys = NULL;
     size_t count = 0;
@@ -330,14 +334,14 @@ static xray_status put_settings(const xr_comparison *c, xr_str *out,
     return XRAY_OK;
 }
 
-static void put_partings(const xr_comparison *c, xr_str *out)
+static void put_divergences(const xr_comparison *c, xr_str *out)
 {
     int any = 0;
     for (size_t i = 0; i + 1 < c->runs->count; i++)
         any |= c->contrasts[i].count > 0;
     if (!any)
         return;
-    xr_str_puts(out, "<h2>Where runs of one seed part</h2>\n"
+    xr_str_puts(out, "<h2>Where runs of the same seed diverge</h2>\n"
                      "<div class=\"wide\"><table>\n<tr><th class=\"left\">"
                      "variant</th><th>seed</th><th class=\"left\">first "
                      "difference (base | variant)</th></tr>\n");
@@ -345,9 +349,9 @@ static void put_partings(const xr_comparison *c, xr_str *out)
         const xr_contrast *one = &c->contrasts[i];
         for (size_t k = 0; k < one->count; k++) {
             xr_str text = { 0 };
-            xr_parting_text(&one->partings[k], &text);
+            xr_divergence_text(&one->divergences[k], &text);
             xr_str_puts(out, "<tr>");
-            name_cell(c->runs, one->variant, out);
+            put_name_cell(c->runs, one->variant, out);
             xr_str_printf(out, "<td>%lld</td><td class=\"left\">",
                           (long long)one->seeds[k]);
             xr_page_text(xr_str_text(&text), out);
@@ -361,16 +365,17 @@ static void put_partings(const xr_comparison *c, xr_str *out)
 
 /* ---- time --------------------------------------------------------------- */
 
-static xray_status put_time(const xr_comparison *c, xr_str *out, xr_err *err)
+static xray_status put_cost_section(const xr_comparison *c, xr_str *out,
+                                    xr_err *err)
 {
     static const int seconds[] = { XR_OVER_SECONDS };
     xr_str_puts(out,
                 "<section id=\"time\">\n<h2>Cost</h2>\n<p class=\"dim\">"
-                "Medians over the steps of all runs; what stands here "
-                "depends on the machine and on what else ran.</p>\n"
+                "Medians over the steps of all runs; these figures depend on "
+                "the machine and on what else ran.</p>\n"
                 "<div class=\"wide\"><table>\n<tr><th class=\"left\">variant"
-                "</th><th>s a step</th><th>sampling</th><th>update</th>"
-                "<th>tokens/s</th><th>s a run</th><th>tokens a run</th>"
+                "</th><th>s per step</th><th>sampling</th><th>update</th>"
+                "<th>tokens/s</th><th>s per run</th><th>tokens per run</th>"
                 "</tr>\n");
     for (size_t v = 0; v < c->runs->count; v++) {
         xr_cost cost;
@@ -378,47 +383,47 @@ static xray_status put_time(const xr_comparison *c, xr_str *out, xr_err *err)
         if (status != XRAY_OK)
             return status;
         xr_str_puts(out, "<tr>");
-        name_cell(c->runs, v, out);
-        cell(cost.step_seconds, out);
-        cell(cost.gen_seconds, out);
-        cell(cost.update_seconds, out);
-        cell(cost.tokens_per_second, out);
-        cell(cost.run_seconds, out);
-        cell(cost.run_tokens, out);
+        put_name_cell(c->runs, v, out);
+        put_number_cell(cost.step_seconds, out);
+        put_number_cell(cost.gen_seconds, out);
+        put_number_cell(cost.update_seconds, out);
+        put_number_cell(cost.tokens_per_second, out);
+        put_number_cell(cost.run_seconds, out);
+        put_number_cell(cost.run_tokens, out);
         xr_str_puts(out, "</tr>\n");
     }
     xr_str_puts(out, "</table></div>\n");
-    xray_status status = put_curves(c, seconds, 1, out, err);
+    xray_status status = put_curve_figures(c, seconds, 1, out, err);
     xr_str_puts(out, "</section>\n");
     return status;
 }
 
-/* ---- the whole ---------------------------------------------------------- */
+/* ---- the page ----------------------------------------------------------- */
 
 xray_status xr_compare_html(const xr_comparison *c, xr_str *out, xr_err *err)
 {
     static const int overs[] = { XR_OVER_STEPS, XR_OVER_TOKENS };
-    put_head(c, out);
-    put_items("Missing runs", &c->runs->failures, out);
-    put_values(c, out);
-    put_contrasts(c, out);
+    put_page_head(c, out);
+    put_message_list("Missing runs", &c->runs->failures, out);
+    put_final_values(c, out);
+    put_contrast_table(c, out);
     xr_str_puts(out, "<div class=\"tables\">\n");
     for (size_t i = 0; i + 1 < c->runs->count; i++)
-        put_pairs(c, &c->contrasts[i], out);
+        put_pair_table(c, &c->contrasts[i], out);
     xr_str_puts(out, "</div>\n");
     xr_str_puts(out, "<h2>Learning curves</h2>\n<p class=\"dim\">Mean over the "
-                     "seeds with a 95&#160;% bootstrap band (whole runs drawn "
+                     "seeds with a 95&#160;% bootstrap band (runs resampled "
                      "10,000 times).</p>\n");
-    xray_status status = put_curves(c, overs, 2, out, err);
+    xray_status status = put_curve_figures(c, overs, 2, out, err);
     if (status == XRAY_OK)
-        status = put_settings(c, out, err);
+        status = put_setting_table(c, out, err);
     if (status == XRAY_OK)
-        put_partings(c, out);
+        put_divergences(c, out);
     if (status == XRAY_OK)
         status = xr_page_samples(c, out, err);
-    put_items("Notes", &c->notes, out);
+    put_message_list("Notes", &c->notes, out);
     if (status == XRAY_OK)
-        status = put_time(c, out, err);
+        status = put_cost_section(c, out, err);
     xr_str_puts(out, "</main>\n</body>\n</html>\n");
     if (status == XRAY_OK && out->failed)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for the page");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Samples of one step and seed, side by side.
+ * Writes the samples that all variants made for the same prompts, side by side.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +9,16 @@
 
 #define MOST_PROMPTS 6u
 
-/* The samples of one step, a list a variant. */
+/* The samples of one step, one list per variant. */
 typedef struct shown {
     const xr_ab_run **runs; /* [variants] */
     xr_sample_list *lists;
     uint64_t step;
 } shown;
 
-/* A run of each variant, of the base's first seed that all have; without such
- * a seed the first runs. */
-static void choose_runs(const xr_runs *runs, shown *s)
+/* Chooses a run of each variant: those of the base's first seed that all
+ * variants have, or the first runs if there is no such seed. */
+static void choose_shown_runs(const xr_runs *runs, shown *s)
 {
     const xr_variant *base = &runs->variants[0];
     for (size_t i = 0; i <= base->count; i++) {
@@ -39,29 +39,29 @@ static void choose_runs(const xr_runs *runs, shown *s)
     }
 }
 
-static void drop_lists(const xr_runs *runs, shown *s)
+static void free_sample_lists(const xr_runs *runs, shown *s)
 {
     for (size_t v = 0; v < runs->count; v++)
         xr_sample_list_free(&s->lists[v]);
 }
 
-/* 1 once the lists of a step that all runs kept are read. */
-static int read_step(const xr_runs *runs, uint64_t step, shown *s,
-                     xray_status *status, xr_err *err)
+/* Reads the samples of a step; 1 if all runs kept some. */
+static int read_step_samples(const xr_runs *runs, uint64_t step, shown *s,
+                             xray_status *status, xr_err *err)
 {
     s->step = step;
     for (size_t v = 0; v < runs->count; v++) {
         *status = xr_samples_read(s->runs[v], step, err, &s->lists[v]);
         if (*status == XRAY_OK && s->lists[v].count)
             continue;
-        drop_lists(runs, s);
+        free_sample_lists(runs, s);
         return 0;
     }
     return 1;
 }
 
-static const xr_sample *sample_of(const xr_sample_list *list,
-                                  const char *prompt)
+static const xr_sample *find_sample(const xr_sample_list *list,
+                                    const char *prompt)
 {
     for (size_t i = 0; i < list->count; i++)
         if (strcmp(list->items[i].prompt, prompt) == 0)
@@ -69,10 +69,11 @@ static const xr_sample *sample_of(const xr_sample_list *list,
     return NULL;
 }
 
-static int in_all(const xr_runs *runs, const shown *s, const char *prompt)
+static int is_prompt_in_all(const xr_runs *runs, const shown *s,
+                            const char *prompt)
 {
     for (size_t v = 0; v < runs->count; v++)
-        if (!sample_of(&s->lists[v], prompt))
+        if (!find_sample(&s->lists[v], prompt))
             return 0;
     return 1;
 }
@@ -90,7 +91,7 @@ static void put_sample_row(const xr_runs *runs, const shown *s,
     }
     xr_str_puts(out, "</td>");
     for (size_t v = 0; v < runs->count; v++) {
-        const xr_sample *sample = sample_of(&s->lists[v], base->prompt);
+        const xr_sample *sample = find_sample(&s->lists[v], base->prompt);
         xr_str_puts(out, "<td><pre>");
         xr_page_text(sample->response, out);
         xr_str_puts(out, "</pre><span class=\"dim\">score ");
@@ -117,8 +118,8 @@ static void put_sample_table(const xr_runs *runs, const shown *s, xr_str *out)
     xr_str_puts(out, "</tr>\n");
     for (size_t i = 0; i < base->count && rows < MOST_PROMPTS; i++) {
         const xr_sample *sample = &base->items[i];
-        if (sample_of(base, sample->prompt) != sample ||
-            !in_all(runs, s, sample->prompt))
+        if (find_sample(base, sample->prompt) != sample ||
+            !is_prompt_in_all(runs, s, sample->prompt))
             continue;
         put_sample_row(runs, s, sample, out);
         rows++;
@@ -139,18 +140,19 @@ xray_status xr_page_samples(const xr_comparison *c, xr_str *out, xr_err *err)
     if (!s.runs || !s.lists)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for samples");
     else
-        choose_runs(runs, &s);
+        choose_shown_runs(runs, &s);
     int all = status == XRAY_OK;
     for (size_t v = 0; all && v < runs->count; v++)
         all = s.runs[v] != NULL;
     for (size_t i = all ? s.runs[0]->line_count : 0;
          i > 0 && !found && status == XRAY_OK; i--)
-        found = read_step(runs, s.runs[0]->lines[i - 1].step, &s, &status, err);
+        found = read_step_samples(runs, s.runs[0]->lines[i - 1].step, &s,
+                                  &status, err);
     if (found) {
         put_sample_table(runs, &s, out);
-        drop_lists(runs, &s);
+        free_sample_lists(runs, &s);
     } else {
-        xr_str_puts(out, "<p>No step of which all runs kept samples "
+        xr_str_puts(out, "<p>There is no step for which all runs kept samples "
                          "([trainer] rollout_data_dir).</p>\n");
     }
     free(s.runs);

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the learning curves of a variant and the cost of its steps.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -6,7 +9,7 @@
 
 /* ---- curves ------------------------------------------------------------- */
 
-static const xr_line *line_of(const xr_ab_run *run, uint64_t step)
+static const xr_line *find_line_of_step(const xr_ab_run *run, uint64_t step)
 {
     size_t low = 0;
     size_t high = run->line_count;
@@ -22,18 +25,20 @@ static const xr_line *line_of(const xr_ab_run *run, uint64_t step)
                : NULL;
 }
 
-static int all_have(const xr_variant *v, uint64_t step, const char *metric)
+static int all_runs_have_step(const xr_variant *v, uint64_t step,
+                              const char *metric)
 {
     for (size_t i = 0; i < v->count; i++) {
-        const xr_line *line = line_of(&v->runs[i], step);
+        const xr_line *line = find_line_of_step(&v->runs[i], step);
         if (!line || isnan(xr_ab_run_value(&v->runs[i], line, metric)))
             return 0;
     }
     return 1;
 }
 
-/* Sum of a metric over the lines up to `step`, as a mean over the runs. */
-static double used_until(const xr_variant *v, uint64_t step, const char *metric)
+/* The sum of a metric over the lines up to `step`, averaged over the runs. */
+static double mean_sum_until(const xr_variant *v, uint64_t step,
+                             const char *metric)
 {
     double sum = 0;
     for (size_t r = 0; r < v->count; r++) {
@@ -47,7 +52,7 @@ static double used_until(const xr_variant *v, uint64_t step, const char *metric)
     return sum / (double)v->count;
 }
 
-static xray_status make_room(size_t points, xr_series *out, xr_err *err)
+static xray_status allocate_series(size_t points, xr_series *out, xr_err *err)
 {
     *out = (xr_series){ .count = points };
     out->step = xr_calloc(6 * points + 1, sizeof(double));
@@ -61,9 +66,9 @@ static xray_status make_room(size_t points, xr_series *out, xr_err *err)
     return XRAY_OK;
 }
 
-/* Steps that all runs have, thinned evenly from the last one back. */
-static xray_status pick_steps(const xr_variant *v, const char *metric,
-                              xr_series *out, xr_err *err)
+/* The steps that all runs have, thinned evenly from the last one backwards. */
+static xray_status choose_series_steps(const xr_variant *v, const char *metric,
+                                       xr_series *out, xr_err *err)
 {
     const xr_ab_run *first = &v->runs[0];
     uint64_t *steps = xr_calloc(first->line_count + 1, sizeof(*steps));
@@ -71,31 +76,32 @@ static xray_status pick_steps(const xr_variant *v, const char *metric,
     if (!steps)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for curves");
     for (size_t i = 0; i < first->line_count; i++)
-        if (all_have(v, first->lines[i].step, metric))
+        if (all_runs_have_step(v, first->lines[i].step, metric))
             steps[found++] = first->lines[i].step;
     size_t every = (found + XR_SERIES_MAX - 1) / XR_SERIES_MAX;
     size_t points = found ? (found - 1) / every + 1 : 0;
-    xray_status status = make_room(points, out, err);
+    xray_status status = allocate_series(points, out, err);
     for (size_t i = 0; status == XRAY_OK && i < points; i++)
         out->step[points - 1 - i] = (double)steps[found - 1 - i * every];
     free(steps);
     return status;
 }
 
-static void fill_point(const xr_variant *v, const char *metric, size_t i,
-                       double *values, xr_series *out)
+static void compute_series_point(const xr_variant *v, const char *metric,
+                                 size_t i, double *values, xr_series *out)
 {
     uint64_t step = (uint64_t)out->step[i];
     double sum = 0;
     for (size_t r = 0; r < v->count; r++) {
         const xr_ab_run *run = &v->runs[r];
-        double value = xr_ab_run_value(run, line_of(run, step), metric);
+        double value =
+            xr_ab_run_value(run, find_line_of_step(run, step), metric);
         values[r * out->count + i] = value;
         sum += value;
     }
     out->mean[i] = out->low[i] = out->high[i] = sum / (double)v->count;
-    out->seconds[i] = used_until(v, step, "timing_s/step");
-    out->tokens[i] = used_until(v, step, "perf/total_num_tokens");
+    out->seconds[i] = mean_sum_until(v, step, "timing_s/step");
+    out->tokens[i] = mean_sum_until(v, step, "perf/total_num_tokens");
 }
 
 xray_status xr_series_make(const xr_variant *variant, const char *metric,
@@ -104,7 +110,7 @@ xray_status xr_series_make(const xr_variant *variant, const char *metric,
     *out = (xr_series){ .count = 0 };
     if (!variant->count)
         return XRAY_OK;
-    xray_status status = pick_steps(variant, metric, out, err);
+    xray_status status = choose_series_steps(variant, metric, out, err);
     double *values =
         status == XRAY_OK
             ? xr_calloc(variant->count * out->count + 1, sizeof(*values))
@@ -112,7 +118,7 @@ xray_status xr_series_make(const xr_variant *variant, const char *metric,
     if (status == XRAY_OK && !values)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for curves");
     for (size_t i = 0; status == XRAY_OK && i < out->count; i++)
-        fill_point(variant, metric, i, values, out);
+        compute_series_point(variant, metric, i, values, out);
     if (status == XRAY_OK && variant->count > 1)
         status = xr_bootstrap_bands(values, variant->count, out->count,
                                     out->low, out->high, err);
@@ -130,7 +136,7 @@ void xr_series_free(xr_series *series)
 
 /* ---- cost --------------------------------------------------------------- */
 
-static size_t most_lines(const xr_variant *v)
+static size_t count_all_lines(const xr_variant *v)
 {
     size_t lines = 0;
     for (size_t i = 0; i < v->count; i++)
@@ -138,8 +144,8 @@ static size_t most_lines(const xr_variant *v)
     return lines;
 }
 
-static double median_of(const xr_variant *v, const char *metric,
-                        double *scratch)
+static double median_over_steps(const xr_variant *v, const char *metric,
+                                double *scratch)
 {
     size_t count = 0;
     for (size_t r = 0; r < v->count; r++)
@@ -152,28 +158,31 @@ static double median_of(const xr_variant *v, const char *metric,
     return xr_median(scratch, count);
 }
 
-static double median_total(const xr_variant *v, const char *metric,
-                           double *scratch)
+static double median_over_runs(const xr_variant *v, const char *metric,
+                               double *scratch)
 {
     for (size_t r = 0; r < v->count; r++) {
         const xr_variant one = { .runs = &v->runs[r], .count = 1 };
-        scratch[r] = used_until(&one, UINT64_MAX, metric);
+        scratch[r] = mean_sum_until(&one, UINT64_MAX, metric);
     }
     return xr_median(scratch, v->count);
 }
 
 xray_status xr_cost_of(const xr_variant *variant, xr_err *err, xr_cost *out)
 {
-    double *scratch = xr_calloc(most_lines(variant) + 1, sizeof(*scratch));
+    double *scratch = xr_calloc(count_all_lines(variant) + 1, sizeof(*scratch));
     if (!scratch)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for times");
     *out = (xr_cost){
-        .step_seconds = median_of(variant, "timing_s/step", scratch),
-        .tokens_per_second = median_of(variant, "perf/throughput", scratch),
-        .gen_seconds = median_of(variant, "timing_s/gen", scratch),
-        .update_seconds = median_of(variant, "timing_s/update_actor", scratch),
-        .run_seconds = median_total(variant, "timing_s/step", scratch),
-        .run_tokens = median_total(variant, "perf/total_num_tokens", scratch),
+        .step_seconds = median_over_steps(variant, "timing_s/step", scratch),
+        .tokens_per_second =
+            median_over_steps(variant, "perf/throughput", scratch),
+        .gen_seconds = median_over_steps(variant, "timing_s/gen", scratch),
+        .update_seconds =
+            median_over_steps(variant, "timing_s/update_actor", scratch),
+        .run_seconds = median_over_runs(variant, "timing_s/step", scratch),
+        .run_tokens =
+            median_over_runs(variant, "perf/total_num_tokens", scratch),
     };
     free(scratch);
     return XRAY_OK;

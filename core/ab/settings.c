@@ -1,12 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads a resolved INI into keys and values, and finds those that differ.
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ab/run.h"
+#include "core/ab/run_folder.h"
 #include "core/config/config.h"
 
-/* "actor.optim.lr" and the value as printed, each behind the one before. */
-static size_t put_values(const xr_config *config, xr_str *out)
+/* Appends "actor.optim.lr" and the value as printed for each setting, every
+ * string with its NUL; returns the number of settings. */
+static size_t append_config_values(const xr_config *config, xr_str *out)
 {
     size_t at[2] = { 0, 0 };
     size_t count = 0;
@@ -20,7 +24,8 @@ static size_t put_values(const xr_config *config, xr_str *out)
     return count;
 }
 
-static xray_status cut_values(xr_str *text, size_t count, xr_settings *out)
+static xray_status split_config_values(xr_str *text, size_t count,
+                                       xr_settings *out)
 {
     out->items = xr_calloc(count + 1, sizeof(*out->items));
     if (text->failed || !out->items)
@@ -49,7 +54,8 @@ xray_status xr_settings_parse(const char *text, const char *where, xr_err *err,
         status = xr_fail(err, XRAY_E_IO, "%s", errors.items[0]);
     } else {
         if (config && !xr_config_failed(config))
-            status = cut_values(&values, put_values(config, &values), out);
+            status = split_config_values(
+                &values, append_config_values(config, &values), out);
         if (status != XRAY_OK)
             (void)xr_fail(err, status, "out of memory for %s", where);
     }

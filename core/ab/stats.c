@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Statistics of runs: Student's t, exact tests, Holm's procedure, bootstrap
+ * bands.
+ */
 #include "core/ab/stats.h"
 
 #include <float.h>
@@ -9,7 +13,8 @@
 
 #include "core/base/str.h"
 
-/* Values that rounding alone keeps apart count as one. */
+/* Relative difference up to which values count as equal, because rounding alone
+ * can cause it. */
 static const double SAME = 1e-12;
 
 /* ---- moments and order -------------------------------------------------- */
@@ -33,7 +38,7 @@ double xr_variance(const double *values, size_t count)
     return sum / (double)(count - 1);
 }
 
-static int by_value(const void *left, const void *right)
+static int compare_values(const void *left, const void *right)
 {
     double a = *(const double *)left;
     double b = *(const double *)right;
@@ -43,18 +48,18 @@ static int by_value(const void *left, const void *right)
 void xr_sort(double *values, size_t count)
 {
     if (count)
-        qsort(values, count, sizeof(*values), by_value);
+        qsort(values, count, sizeof(*values), compare_values);
 }
 
 double xr_quantile(const double *sorted, size_t count, double part)
 {
     if (!count)
         return (double)NAN;
-    double place = part * (double)(count - 1);
-    size_t at = (size_t)place;
+    double position = part * (double)(count - 1);
+    size_t at = (size_t)position;
     if (at + 1 >= count)
         return sorted[count - 1];
-    return sorted[at] + (place - (double)at) * (sorted[at + 1] - sorted[at]);
+    return sorted[at] + (position - (double)at) * (sorted[at + 1] - sorted[at]);
 }
 
 double xr_median(double *values, size_t count)
@@ -93,8 +98,8 @@ static double beta_fraction(double x, double a, double b)
     return value;
 }
 
-/* The regularised incomplete beta function I_x(a, b); y = 1 - x, given apart
- * for the digits it keeps near x = 1. */
+/* The regularised incomplete beta function I_x(a, b). y = 1 - x is a parameter,
+ * since the subtraction would lose digits near x = 1. */
 static double incomplete_beta(double x, double y, double a, double b)
 {
     if (x <= 0)
@@ -138,7 +143,7 @@ double xr_t_critical(double tails, double df)
 
 /* ---- differences -------------------------------------------------------- */
 
-static double largest(const double *values, size_t count)
+static double largest_magnitude(const double *values, size_t count)
 {
     double most = 0;
     for (size_t i = 0; i < count; i++)
@@ -146,17 +151,16 @@ static double largest(const double *values, size_t count)
     return most;
 }
 
-/* 0 where rounding alone keeps the mean of a difference away from it. */
-static double without_dust(double mean, double size)
+/* 0 if the mean is as small as rounding errors of values of this size. */
+static double drop_rounding_noise(double mean, double size)
 {
     return fabs(mean) > SAME * size ? mean : 0;
 }
 
-/* How often shuffled labels set two numbers apart as far as they are: one way
- * of C(a + b, a), and the one with both sides exchanged if they are equal in
- * size.
- */
-static double chance_of_labels(size_t a, size_t b)
+/* The probability that permuted labels separate two numbers completely: one
+ * of C(a + b, a) ways, and a second one, with the sides exchanged, if their
+ * sizes are equal. */
+static double exact_label_p(size_t a, size_t b)
 {
     double p = a == b ? 2 : 1;
     for (size_t i = 1; i <= a; i++)
@@ -164,7 +168,8 @@ static double chance_of_labels(size_t a, size_t b)
     return p;
 }
 
-/* An outcome without width: nothing but zeros is no outcome at all. */
+/* Judges differences without scatter by an exact p; a mean of zero has p = 1.
+ */
 static void judge_exactly(xr_difference *d, double p, int how)
 {
     d->error = 0;
@@ -172,8 +177,8 @@ static void judge_exactly(xr_difference *d, double p, int how)
     d->p = fabs(d->mean) > 0 ? p : 1;
 }
 
-/* 1 if no value differs from the first by more than rounding. */
-static int is_one_number(const double *values, size_t count, double size)
+/* 1 if no value differs from the first by more than rounding errors. */
+static int is_constant(const double *values, size_t count, double size)
 {
     for (size_t i = 1; i < count; i++)
         if (fabs(values[i] - values[0]) > SAME * size)
@@ -196,13 +201,14 @@ xr_difference xr_difference_paired(const double *a, const double *b,
         square += (b[i] - a[i] - d.mean) * (b[i] - a[i] - d.mean);
     d.df = (double)(count - 1);
     d.error = sqrt(square / d.df / (double)count);
-    double size = fmax(largest(a, count), largest(b, count));
-    d.mean = without_dust(d.mean, size);
+    double size =
+        fmax(largest_magnitude(a, count), largest_magnitude(b, count));
+    d.mean = drop_rounding_noise(d.mean, size);
     if (d.error > SAME * size) {
         d.judged = XR_JUDGED_PAIRED;
         d.p = xr_t_both_tails(d.mean / d.error, d.df);
-    } else if (is_one_number(a, count, size)) {
-        judge_exactly(&d, chance_of_labels(count, count), XR_JUDGED_LABELS);
+    } else if (is_constant(a, count, size)) {
+        judge_exactly(&d, exact_label_p(count, count), XR_JUDGED_LABELS);
     } else {
         judge_exactly(&d, ldexp(2, -(int)(count < 1000 ? count : 1000)),
                       XR_JUDGED_SIGNS);
@@ -219,11 +225,12 @@ xr_difference xr_difference_welch(const double *a, size_t a_count,
         return d;
     double va = xr_variance(a, a_count) / (double)a_count;
     double vb = xr_variance(b, b_count) / (double)b_count;
-    double size = fmax(largest(a, a_count), largest(b, b_count));
-    d.mean = without_dust(d.mean, size);
+    double size =
+        fmax(largest_magnitude(a, a_count), largest_magnitude(b, b_count));
+    d.mean = drop_rounding_noise(d.mean, size);
     d.error = sqrt(va + vb);
     if (d.error <= SAME * size) {
-        judge_exactly(&d, chance_of_labels(a_count, b_count), XR_JUDGED_LABELS);
+        judge_exactly(&d, exact_label_p(a_count, b_count), XR_JUDGED_LABELS);
         return d;
     }
     d.judged = XR_JUDGED_WELCH;
@@ -247,8 +254,8 @@ void xr_difference_bounds(const xr_difference *d, double alpha, double *out_low,
 
 /* ---- several comparisons ------------------------------------------------ */
 
-/* How many stand before p[i]: smaller ones, and equal ones ahead of it. */
-static size_t rank_of(const double *p, size_t count, size_t i)
+/* The rank of p[i]: the number of smaller ones and of equal ones before it. */
+static size_t rank_of_p(const double *p, size_t count, size_t i)
 {
     size_t rank = 0;
     for (size_t k = 0; k < count; k++)
@@ -262,7 +269,7 @@ void xr_holm(const double *p, size_t count, double *out_adjusted,
 {
     size_t judged = 0;
     double most = 0;
-    double left = 0; /* hypotheses left at the first that is kept */
+    double left = 0; /* hypotheses that remain at the first one kept */
     for (size_t i = 0; i < count; i++) {
         judged += isnan(p[i]) ? 0u : 1u;
         out_adjusted[i] = (double)NAN;
@@ -270,7 +277,7 @@ void xr_holm(const double *p, size_t count, double *out_adjusted,
     }
     for (size_t rank = 0; rank < judged; rank++)
         for (size_t i = 0; i < count; i++) {
-            if (isnan(p[i]) || rank_of(p, count, i) != rank)
+            if (isnan(p[i]) || rank_of_p(p, count, i) != rank)
                 continue;
             double here = (double)(judged - rank);
             most = fmin(1, fmax(most, here * p[i]));
@@ -283,10 +290,10 @@ void xr_holm(const double *p, size_t count, double *out_adjusted,
 
 /* ---- bootstrap ---------------------------------------------------------- */
 
-size_t xr_bootstrap_pick(size_t rows, size_t resample, size_t place)
+size_t xr_bootstrap_pick(size_t rows, size_t resample, size_t position)
 {
     xray_philox_out w = xray_philox(0x626f6f7473747261u, (uint32_t)resample,
-                                    (uint32_t)place, (uint32_t)rows, 0);
+                                    (uint32_t)position, (uint32_t)rows, 0);
     return (size_t)(((uint64_t)w.w[0] * (uint64_t)rows) >> 32);
 }
 

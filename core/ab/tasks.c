@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts child processes of this program, passes signals on and reads their
+ * output.
+ */
 #include "core/ab/tasks.h"
 
 #include <errno.h>
@@ -17,9 +21,9 @@ extern char **environ;
 
 /* ---- starting ----------------------------------------------------------- */
 
-/* A group of its own keeps a terminal's Ctrl-C from reaching the child twice:
- * once from the terminal, once passed on by us. */
-static int set_attributes(posix_spawnattr_t *attributes)
+/* Without a process group of its own, a child would receive Ctrl-C twice: from
+ * the terminal and from this process. */
+static int set_spawn_attributes(posix_spawnattr_t *attributes)
 {
     sigset_t reset;
     sigset_t none;
@@ -46,7 +50,7 @@ static int spawn_task(xr_task *task)
         (void)posix_spawn_file_actions_destroy(&actions);
         return ENOMEM;
     }
-    int failed = set_attributes(&attributes);
+    int failed = set_spawn_attributes(&attributes);
     if (!failed)
         failed = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null",
                                                   O_RDONLY, 0);
@@ -63,7 +67,7 @@ static int spawn_task(xr_task *task)
     return failed;
 }
 
-static void start(xr_task *task, const xr_task_watch *watch)
+static void start_task(xr_task *task, const xr_task_watch *watch)
 {
     int failed = spawn_task(task);
     task->state = failed ? XR_TASK_FAILED : XR_TASK_RUNS;
@@ -79,7 +83,7 @@ static void start(xr_task *task, const xr_task_watch *watch)
 
 /* ---- ending ------------------------------------------------------------- */
 
-static void end(xr_task *task, int status, const xr_task_watch *watch)
+static void finish_task(xr_task *task, int status, const xr_task_watch *watch)
 {
     task->code =
         WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -90,17 +94,17 @@ static void end(xr_task *task, int status, const xr_task_watch *watch)
     watch->told(watch->ctx, task);
 }
 
-static void reap(xr_task *tasks, size_t count, const xr_task_watch *watch)
+static void reap_tasks(xr_task *tasks, size_t count, const xr_task_watch *watch)
 {
     for (size_t i = 0; i < count; i++) {
         int status = 0;
         if (tasks[i].state == XR_TASK_RUNS &&
             waitpid(tasks[i].pid, &status, WNOHANG) == tasks[i].pid)
-            end(&tasks[i], status, watch);
+            finish_task(&tasks[i], status, watch);
     }
 }
 
-static size_t running(const xr_task *tasks, size_t count)
+static size_t count_running(const xr_task *tasks, size_t count)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
@@ -108,7 +112,7 @@ static size_t running(const xr_task *tasks, size_t count)
     return n;
 }
 
-static xr_task *next_waiting(xr_task *tasks, size_t count)
+static xr_task *find_waiting_task(xr_task *tasks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (tasks[i].state == XR_TASK_WAITS)
@@ -116,7 +120,7 @@ static xr_task *next_waiting(xr_task *tasks, size_t count)
     return NULL;
 }
 
-static void pass_on(xr_task *tasks, size_t count)
+static void interrupt_tasks(xr_task *tasks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (tasks[i].state == XR_TASK_RUNS)
@@ -129,15 +133,15 @@ void xr_tasks_run(xr_task *tasks, size_t count, size_t jobs,
     const struct timespec pause = { 0, 50000000 };
     int passed = 0;
     for (;;) {
-        reap(tasks, count, watch);
+        reap_tasks(tasks, count, watch);
         for (; passed < *watch->stop; passed++)
-            pass_on(tasks, count);
-        xr_task *next = *watch->stop ? NULL : next_waiting(tasks, count);
-        size_t now = running(tasks, count);
+            interrupt_tasks(tasks, count);
+        xr_task *next = *watch->stop ? NULL : find_waiting_task(tasks, count);
+        size_t now = count_running(tasks, count);
         if (!next && !now)
             return;
         if (next && now < jobs) {
-            start(next, watch);
+            start_task(next, watch);
             continue;
         }
         watch->tick(watch->ctx);
@@ -145,10 +149,10 @@ void xr_tasks_run(xr_task *tasks, size_t count, size_t jobs,
     }
 }
 
-/* ---- what they write ---------------------------------------------------- */
+/* ---- output of tasks ---------------------------------------------------- */
 
-/* The last `cap` - 1 bytes of a file, "" if there are none. */
-static void read_tail(const char *path, char *out, size_t cap)
+/* Reads the last `cap` - 1 bytes of a file; "" if it cannot be read. */
+static void read_file_tail(const char *path, char *out, size_t cap)
 {
     xr_map_file map;
     out[0] = '\0';
@@ -165,7 +169,7 @@ uint64_t xr_task_step(const xr_task *task)
 {
     char tail[16384];
     uint64_t step = 0;
-    read_tail(task->metrics, tail, sizeof(tail));
+    read_file_tail(task->metrics, tail, sizeof(tail));
     for (const char *at = strstr(tail, "{\"step\":"); at;
          at = strstr(at + 1, "{\"step\":"))
         step = strtoull(at + 8, NULL, 10);
@@ -178,7 +182,7 @@ void xr_task_complaint(const xr_task *task, xr_str *out)
     const char *last = "";
     size_t size = 0;
     int ours = 0;
-    read_tail(task->output, tail, sizeof(tail));
+    read_file_tail(task->output, tail, sizeof(tail));
     for (const char *at = tail; *at;) {
         size_t n = strcspn(at, "\n");
         int message = strncmp(at, "xray: ", 6) == 0;
@@ -196,5 +200,6 @@ void xr_task_complaint(const xr_task *task, xr_str *out)
     if (size)
         xr_str_append(out, last, size);
     else
-        xr_str_printf(out, "exit code %d without a word", task->code);
+        xr_str_printf(out, "it ended with exit code %d and printed nothing",
+                      task->code);
 }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Actors on the side of their caller: spawning and stopping them, and events of
+ * the runtime.
+ */
 #include "core/actor/actor.h"
 
 #include <stdio.h>
@@ -48,17 +52,17 @@ xr_actor *xr_actors_lost(const xr_actors *actors)
     return actor;
 }
 
-static int is_refused(const xr_actor *actor)
+static int creation_failed(const xr_actor *actor)
 {
     const xr_future *create = actor->create;
     return create && create->state == XR_FUTURE_DONE && create->status < 0;
 }
 
-static void lose(xr_actor *actor, const char *reason, int clean)
+static void mark_actor_lost(xr_actor *actor, const char *reason, int clean)
 {
     char phase[96];
     xr_actor_phase_note(actor, phase, sizeof(phase));
-    if (is_refused(actor))
+    if (creation_failed(actor))
         (void)xr_fail(&actor->why, XRAY_E_PEER, "it was not created: %s",
                       actor->create->why.text);
     else
@@ -70,14 +74,15 @@ static void lose(xr_actor *actor, const char *reason, int clean)
         xr_future_lose(actor->oldest);
 }
 
-/* A message that makes no sense: nothing it says later can be trusted. */
-static void disown(xr_actor *actor, xr_err *why)
+/* The actor sent a malformed message, so nothing that it sends later can be
+ * trusted. */
+static void distrust_actor(xr_actor *actor, xr_err *why)
 {
-    (void)xr_fail_in(why, XRAY_E_PEER, "sent a message that is none of ours");
-    lose(actor, why->text, 0);
+    (void)xr_fail_in(why, XRAY_E_PEER, "sent a malformed message");
+    mark_actor_lost(actor, why->text, 0);
 }
 
-static void on_message(xr_actor *actor, const xray_runtime_event *event)
+static void handle_message(xr_actor *actor, const xray_runtime_event *event)
 {
     xr_message message;
     xr_err err = { "" };
@@ -92,9 +97,10 @@ static void on_message(xr_actor *actor, const xray_runtime_event *event)
                          message.kind == XR_MESSAGE_ERROR))
         status = xr_future_answer(actor, &message, event, &err);
     else if (!status)
-        status = xr_fail(&err, XRAY_E_PEER, "kind %u", message.kind);
+        status = xr_fail(&err, XRAY_E_PEER, "its kind %u is unexpected",
+                         message.kind);
     if (status)
-        disown(actor, &err);
+        distrust_actor(actor, &err);
 }
 
 xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err)
@@ -114,11 +120,11 @@ xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err)
         return XRAY_OK;
     if (event.kind == XRAY_RUNTIME_LOST) {
         if (!actor->lost)
-            lose(actor, event.reason, (int)event.clean);
+            mark_actor_lost(actor, event.reason, (int)event.clean);
         actor->clean = event.clean;
         actor->lost = 2;
     } else {
-        on_message(actor, &event);
+        handle_message(actor, &event);
     }
     return XRAY_OK;
 }
@@ -133,11 +139,11 @@ xray_status xr_actors_check(xr_actors *actors, xr_err *err)
     const xr_actor *actor = xr_actors_lost(actors);
     if (!actor)
         return XRAY_OK;
-    /* Whoever waits for another actor is to learn why this one refused: that it
-     * then ended follows from it. */
-    status =
-        xr_fail(err, is_refused(actor) ? actor->create->status : XRAY_E_PEER,
-                "%s", actor->why.text);
+    /* A caller that waits for another actor learns why this one refused to be
+     * created; that its process then ended is only the consequence. */
+    status = xr_fail(
+        err, creation_failed(actor) ? actor->create->status : XRAY_E_PEER, "%s",
+        actor->why.text);
     if (actor->ran)
         return xr_actor_blame(actor, actor->ran, status, err);
     return xr_fail_in(
@@ -156,7 +162,8 @@ static xray_status open_board(xr_actors *actors, const xr_actors_setup *setup,
         return XRAY_OK; /* actors on many hosts have none */
     if (size < xr_board_bytes(setup->actors, setup->extra))
         return xr_fail(
-            err, XRAY_E_BUG, "the runtime gave a board of %llu bytes, not %llu",
+            err, XRAY_E_BUG,
+            "the runtime returned a board of %llu bytes, not %llu",
             (unsigned long long)size,
             (unsigned long long)xr_board_bytes(setup->actors, setup->extra));
     xr_board_format(board, setup->actors, setup->extra);
@@ -221,7 +228,7 @@ void xr_actors_free(xr_actors *actors)
     for (xr_actor *actor = actors->first; actor; actor = actor->next)
         while (actor->first) /* while regions can still be found */
             xr_future_free(actor->first);
-    if (actors->runtime) /* ends all at once, and does not wait for each */
+    if (actors->runtime) /* ends all processes at once */
         actors->ops->destroy(actors->runtime);
     while (actors->first)
         free_actor(actors->first);
@@ -261,7 +268,8 @@ void xr_region_put(xr_actors *actors, xray_region *region)
     xr_err ignored = { "" };
     if (!region || !xr_pool_put(&actors->pool, region))
         return;
-    /* An actor's: it may use it again. If this cannot be sent, it does not. */
+    /* An actor created it and may use it again once it is told. If this cannot
+     * be sent, the actor keeps it unused. */
     const xr_message header = { XR_MESSAGE_RELEASE, 0, 0, "", NULL, 0 };
     value.U = region->id;
     if (xr_message_encode(&header, "U", &value, &ignored, &actors->scratch))
@@ -368,8 +376,9 @@ xray_status xr_actor_spawn(xr_actors *actors, const xr_actor_spawn_spec *spec,
     }
     if (!actor->peer) {
         free_actor(actor);
-        return xr_fail(err, XRAY_E_BUG,
-                       "the runtime's spawn gave neither a peer nor an error");
+        return xr_fail(
+            err, XRAY_E_BUG,
+            "the runtime's spawn returned neither a peer nor an error");
     }
     actor->pid = actors->ops->pid(actors->runtime, actor->peer);
     actor->next = actors->first;
@@ -394,8 +403,8 @@ xray_status xr_actor_ready(xr_actor *actor, int64_t timeout_ms, xr_err *err)
     return status;
 }
 
-static xray_status stop(xr_actor *actor, const xr_deadline *deadline,
-                        xr_err *err)
+static xray_status stop_actor(xr_actor *actor, const xr_deadline *deadline,
+                              xr_err *err)
 {
     xr_actors *actors = actor->actors;
     xr_future *future = NULL;
@@ -435,7 +444,7 @@ xray_status xr_actor_stop(xr_actor *actor, int64_t timeout_ms, xr_err *err)
     if (!actor)
         return XRAY_OK;
     const xr_deadline deadline = xr_deadline_in(timeout_ms);
-    xray_status status = stop(actor, &deadline, err);
+    xray_status status = stop_actor(actor, &deadline, err);
     xr_actor_kill(actor);
     return status;
 }

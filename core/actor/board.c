@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shared memory through which all actors of a runtime exchange small data.
+ */
 #include "core/actor/board.h"
 
 #include <stdatomic.h>
@@ -10,11 +13,12 @@
 
 #define MAGIC UINT64_C(0x31647261426d7258)
 
-/* What one actor shows on one channel. Two buffers do: whoever writes round
- * r + 2 has seen everyone in round r + 1, who is done reading round r. */
+/* The data that one actor shows to the others on one channel. Two buffers are
+ * enough: an actor writes round r + 2 only after it has seen every other actor
+ * in round r + 1, and those have finished reading round r. */
 typedef struct channel {
-    _Atomic uint64_t round; /* rounds shown */
-    uint64_t bytes[2];      /* of the whole exchange */
+    _Atomic uint64_t round; /* the last one that was shown */
+    uint64_t bytes[2];      /* of the complete exchange */
     unsigned char data[2][XR_BOARD_CHUNK];
 } channel;
 
@@ -29,7 +33,7 @@ typedef struct board_header {
     uint32_t reserved[11]; /* slots begin on a cache line */
 } board_header;
 
-static uint64_t slots_end(uint32_t actors)
+static uint64_t end_of_slots(uint32_t actors)
 {
     uint64_t end = sizeof(board_header) + actors * sizeof(xr_board_slot);
     return (end + 63) / 64 * 64;
@@ -37,9 +41,9 @@ static uint64_t slots_end(uint32_t actors)
 
 uint64_t xr_board_bytes(uint32_t actors, uint64_t extra_size)
 {
-    uint64_t slots = slots_end(actors);
+    uint64_t slots = end_of_slots(actors);
     if (actors && extra_size > (UINT64_MAX / 2 - slots) / actors)
-        return UINT64_MAX / 2; /* no memory has as much */
+        return UINT64_MAX / 2; /* more than any memory has */
     return slots + actors * extra_size;
 }
 
@@ -62,37 +66,39 @@ xray_status xr_board_map(void *memory, uint64_t bytes, xr_err *err,
                        (unsigned long long)bytes);
     char *base = memory;
     out->slots = (xr_board_slot *)(void *)(base + sizeof(*header));
-    out->extra = base + slots_end(header->actors);
+    out->extra = base + end_of_slots(header->actors);
     out->extra_size = header->extra_size;
     out->actors = header->actors;
     out->reserved = 0;
     return XRAY_OK;
 }
 
-static channel *channel_of(const xr_board_group *group, uint32_t rank)
+static channel *channel_of_rank(const xr_board_group *group, uint32_t rank)
 {
     uint32_t actor = group->members ? group->members[rank] : rank;
     return &group->board->slots[actor].channels[group->channel];
 }
 
-/* The first of `rank` and those above that has not shown `round` yet. */
-static uint32_t missing(const xr_board_group *group, uint32_t rank,
-                        uint64_t round)
+/* The first rank from `rank` on that has not shown `round` yet, or the size of
+ * the group. */
+static uint32_t find_missing_rank(const xr_board_group *group, uint32_t rank,
+                                  uint64_t round)
 {
     while (rank < group->size &&
-           atomic_load_explicit(&channel_of(group, rank)->round,
+           atomic_load_explicit(&channel_of_rank(group, rank)->round,
                                 memory_order_acquire) >= round)
         rank++;
     return rank;
 }
 
-static xray_status fail_missing(const xr_board_group *group, uint64_t bytes,
-                                uint64_t round, xr_err *err)
+static xray_status fail_missing_ranks(const xr_board_group *group,
+                                      uint64_t bytes, uint64_t round,
+                                      xr_err *err)
 {
     char ranks[200] = "";
     size_t used = 0;
-    for (uint32_t r = missing(group, 0, round); r < group->size;
-         r = missing(group, r + 1, round)) {
+    for (uint32_t r = find_missing_rank(group, 0, round); r < group->size;
+         r = find_missing_rank(group, r + 1, round)) {
         int n = snprintf(ranks + used, sizeof(ranks) - used, "%s%u",
                          used ? ", " : "", r);
         if (n < 0 || (size_t)n >= sizeof(ranks) - used)
@@ -101,20 +107,20 @@ static xray_status fail_missing(const xr_board_group *group, uint64_t bytes,
     }
     return xr_fail(err, XRAY_E_PEER,
                    "exchange of %llu bytes among %u ranks: rank %s did not "
-                   "come within %.1f s (this is rank %u)",
+                   "arrive within %.1f s (this is rank %u)",
                    (unsigned long long)bytes, group->size, ranks,
                    group->timeout_ms / 1000.0, group->rank);
 }
 
-static xray_status wait_all(const xr_board_group *group, uint64_t bytes,
-                            uint64_t round, xr_err *err)
+static xray_status wait_all_ranks(const xr_board_group *group, uint64_t bytes,
+                                  uint64_t round, xr_err *err)
 {
     const uint64_t end = xr_clock_ns() + group->timeout_ms * UINT64_C(1000000);
     struct timespec pause = { 0, 20000 };
     uint32_t rank = 0;
-    while ((rank = missing(group, rank, round)) < group->size) {
+    while ((rank = find_missing_rank(group, rank, round)) < group->size) {
         if (xr_clock_ns() >= end)
-            return fail_missing(group, bytes, round, err);
+            return fail_missing_ranks(group, bytes, round, err);
         (void)nanosleep(&pause, NULL);
         if (pause.tv_nsec < 1000000)
             pause.tv_nsec += pause.tv_nsec / 4;
@@ -122,12 +128,13 @@ static xray_status wait_all(const xr_board_group *group, uint64_t bytes,
     return XRAY_OK;
 }
 
-/* One chunk of everyone, at most XR_BOARD_CHUNK bytes from `at` on. */
+/* Exchanges one chunk of every rank: at most XR_BOARD_CHUNK bytes from offset
+ * `at` on. */
 static xray_status exchange_chunk(const xr_board_group *group,
                                   const unsigned char *mine, uint64_t bytes,
                                   uint64_t at, unsigned char *all, xr_err *err)
 {
-    channel *own = channel_of(group, group->rank);
+    channel *own = channel_of_rank(group, group->rank);
     uint64_t round =
         atomic_load_explicit(&own->round, memory_order_relaxed) + 1;
     size_t size =
@@ -136,15 +143,15 @@ static xray_status exchange_chunk(const xr_board_group *group,
     if (size)
         memcpy(own->data[round & 1], mine + at, size);
     atomic_store_explicit(&own->round, round, memory_order_release);
-    xray_status status = wait_all(group, bytes, round, err);
+    xray_status status = wait_all_ranks(group, bytes, round, err);
     if (status)
         return status;
     for (uint32_t r = 0; r < group->size; r++) {
-        const channel *other = channel_of(group, r);
+        const channel *other = channel_of_rank(group, r);
         if (other->bytes[round & 1] != bytes)
             return xr_fail(err, XRAY_E_PEER,
-                           "exchange: rank %u came with %llu bytes, rank %u "
-                           "with %llu",
+                           "exchange: rank %u has %llu bytes, but rank %u has "
+                           "%llu",
                            r, (unsigned long long)other->bytes[round & 1],
                            group->rank, (unsigned long long)bytes);
         if (size)
@@ -166,8 +173,8 @@ xray_status xr_board_exchange(const xr_board_group *group, const void *mine,
     for (uint32_t r = 0; r < group->size; r++)
         if ((group->members ? group->members[r] : r) >= group->board->actors)
             return xr_fail(err, XRAY_E_ARG,
-                           "exchange: rank %u is an actor that the board, made "
-                           "for %u, does not have",
+                           "exchange: rank %u is an actor that the board of %u "
+                           "actors does not have",
                            r, group->board->actors);
     uint64_t at = 0;
     do {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The board: memory that the parent and all actors of one runtime share. It
- * holds one area of `extra` bytes an actor for any use, and slots for small
- * exchanges that set up faster ways of talking.
+ * holds `extra` bytes per actor for any use, and slots through which ranks
+ * exchange the small data with which they set up faster ways to communicate.
  */
 #ifndef XR_BOARD_H
 #define XR_BOARD_H
@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 
 #define XR_BOARD_CHANNELS 4u
-#define XR_BOARD_CHUNK 1024u /* bytes that go at a time; more take turns */
+#define XR_BOARD_CHUNK 1024u /* bytes exchanged at once; more go in chunks */
 
 typedef struct xr_board_slot xr_board_slot;
 
@@ -25,16 +25,18 @@ typedef struct xr_board {
     uint32_t reserved;
 } xr_board;
 
-/* Bytes of a board, and its parts in such memory (zero at first). */
+/* Bytes of a board; its memory must be zero at first. */
 uint64_t xr_board_bytes(uint32_t actors, uint64_t extra_size);
+/* Finds the parts of a formatted board in its memory. */
 xray_status xr_board_map(void *memory, uint64_t bytes, xr_err *err,
                          xr_board *out);
-/* Writes how it is laid out; the parent does it once, before it is mapped. */
+/* Writes the header of the board; the parent does so once, before any
+ * xr_board_map. */
 void xr_board_format(void *memory, uint32_t actors, uint64_t extra_size);
 
-/* Who exchanges: rank r is the actor `members[r]`, NULL: actor r. A channel
- * (0 .. XR_BOARD_CHANNELS - 1) serves one set of actors as long as the board
- * lives, and is driven by one thread of each. */
+/* The actors of an exchange: rank r is the actor `members[r]`, or actor r if
+ * that is NULL. A channel (0 .. XR_BOARD_CHANNELS - 1) serves the same actors
+ * as long as the board lives, and one thread of each uses it. */
 typedef struct xr_board_group {
     const xr_board *board;
     const uint32_t *members;
@@ -44,10 +46,11 @@ typedef struct xr_board_group {
     uint32_t timeout_ms;
 } xr_board_group;
 
-/* `all` [size][bytes] = what every rank has in `mine`. All call it alike. After
- * the timeout XRAY_E_PEER names the ranks that did not come, or that came with
- * another size; the channel is of no use then. Does not allocate. Without a
- * board (`board` NULL) XRAY_E_UNSUPPORTED. */
+/* All ranks of the group call this with the same `bytes`; `all` [size][bytes]
+ * then holds every rank's `mine`. XRAY_E_PEER names the ranks that did not
+ * arrive before the timeout, or that have another size; the channel cannot be
+ * used any more. Without a board (`board` NULL) XRAY_E_UNSUPPORTED. Does not
+ * allocate. */
 xray_status xr_board_exchange(const xr_board_group *group, const void *mine,
                               uint64_t bytes, void *all, xr_err *err);
 

@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes a call: encodes its arguments and sends it to the actor's process.
+ */
 #include <stdarg.h>
 #include <string.h>
 
 #include "core/actor/caller.h"
 
-static void hold(xr_future *future, xray_region *region, xr_region_name *out)
+static void hold_region(xr_future *future, xray_region *region,
+                        xr_region_name *out)
 {
     *out = (xr_region_name){ 0 };
     if (!region)
@@ -15,9 +19,9 @@ static void hold(xr_future *future, xray_region *region, xr_region_name *out)
     future->held[future->held_count++] = region;
 }
 
-/* The ins and outs of a call, by its signature. */
-static xray_status take_args(xr_future *future, va_list args, xr_value *values,
-                             xr_err *err)
+/* Reads the ins and the outs of a call, as the signature lists them. */
+static xray_status read_call_args(xr_future *future, va_list args,
+                                  xr_value *values, xr_err *err)
 {
     const xr_signature *signature = future->signature;
     const char *text;
@@ -47,13 +51,14 @@ static xray_status take_args(xr_future *future, va_list args, xr_value *values,
             values[i].b.size = va_arg(args, uint64_t);
             break;
         default:
-            hold(future, va_arg(args, xray_region *), &values[i].m);
+            hold_region(future, va_arg(args, xray_region *), &values[i].m);
             break;
         }
     }
     for (uint32_t i = 0; i < signature->out_count; i++)
         future->outs[i] = va_arg(args, void *);
-    /* References only now: what fails before has none to give back. */
+    /* References are taken last, so that a failure above has none to release.
+     */
     for (uint32_t i = 0; i < future->held_count; i++) {
         xray_status status =
             xr_pool_ref(&future->actor->actors->pool, future->held[i], err);
@@ -69,7 +74,7 @@ static xray_status send_call(xr_future *future, va_list args, xr_err *err)
 {
     xr_value values[XR_ACTOR_LETTERS];
     xr_actors *actors = future->actor->actors;
-    xray_status status = take_args(future, args, values, err);
+    xray_status status = read_call_args(future, args, values, err);
     if (!status) {
         const xr_message header = { XR_MESSAGE_CALL, 0,    future->call,
                                     future->method,  NULL, 0 };
@@ -81,8 +86,8 @@ static xray_status send_call(xr_future *future, va_list args, xr_err *err)
     return xr_future_send(future, err);
 }
 
-static xray_status call(xr_actor *actor, const char *name, va_list args,
-                        xr_err *err, xr_future **out)
+static xray_status start_call(xr_actor *actor, const char *name, va_list args,
+                              xr_err *err, xr_future **out)
 {
     const xr_actor_class *class_ = actor->class_;
     xr_future *future = NULL;
@@ -115,7 +120,7 @@ xray_status xr_actor_call(xr_actor *actor, const char *method, xr_err *err,
 {
     va_list args;
     va_start(args, out_future);
-    xray_status status = call(actor, method, args, err, out_future);
+    xray_status status = start_call(actor, method, args, err, out_future);
     va_end(args);
     return status;
 }
@@ -126,7 +131,7 @@ xray_status xr_actor_ask(xr_actor *actor, const char *method,
     xr_future *future = NULL;
     va_list args;
     va_start(args, err);
-    xray_status status = call(actor, method, args, err, &future);
+    xray_status status = start_call(actor, method, args, err, &future);
     va_end(args);
     if (status)
         return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the caller's side keeps of actors and futures.
+ * Structs and functions that the files of the caller's side share: actors and
+ * futures.
  */
 #ifndef XR_ACTOR_CALLER_H
 #define XR_ACTOR_CALLER_H
@@ -10,7 +11,7 @@
 
 enum { XR_FUTURE_SENT, XR_FUTURE_DONE };
 
-/* In its actor's list from the call until it is waited for, in order. */
+/* Stands in its actor's list, in the order of calls, until it is freed. */
 struct xr_future {
     xr_future *next;
     xr_future *before;
@@ -19,7 +20,8 @@ struct xr_future {
     const char *method;
     const xr_signature *signature;
     void *outs[XR_ACTOR_LETTERS];
-    xray_region *held[XR_ACTOR_LETTERS]; /* its ins, until it is answered */
+    xray_region
+        *held[XR_ACTOR_LETTERS]; /* regions of its ins, until the answer */
     uint32_t held_count;
     uint32_t state;
     uint32_t dropped;
@@ -37,16 +39,16 @@ struct xr_actor {
     const xr_actor_class *class_;
     xr_signature *signatures; /* of the class's methods */
     char *name;
-    xr_future *first; /* all futures */
+    xr_future *first; /* of all futures */
     xr_future *last;
-    xr_future *oldest; /* not answered */
+    xr_future *oldest; /* of those without an answer */
     xr_future *create;
     uint64_t pid;
     uint32_t index;
-    uint32_t lost;
-    uint32_t clean;    /* its end was in order */
-    uint32_t stopping; /* its end is no loss */
-    const char *ran;   /* the method at its loss, or NULL */
+    uint32_t lost;     /* 2: the runtime reported it */
+    uint32_t clean;    /* it ended in order */
+    uint32_t stopping; /* its end is expected, not a loss */
+    const char *ran;   /* the method that ran at its loss, or NULL */
     xr_err why;        /* "exited with status 1, in phase ..." */
 };
 
@@ -57,7 +59,7 @@ struct xr_actors {
     xr_board board;
     xr_pool pool;
     xr_actor *first;
-    xr_future *spare; /* to be used again */
+    xr_future *spare; /* freed futures, to be reused */
     xr_str scratch;
     uint64_t calls;
     uint32_t fail_together;
@@ -69,24 +71,24 @@ struct xr_actors {
 xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err);
 /* The first actor that is lost, or NULL. */
 xr_actor *xr_actors_lost(const xr_actors *actors);
-/* "actor NAME (rank R, pid P): method M: " before the sentence. */
+/* Puts "actor NAME (rank R, pid P): method M: " before the message in `err`. */
 xray_status xr_actor_blame(const xr_actor *actor, const char *method,
                            xray_status status, xr_err *err);
-/* ", in phase "x"" or "". */
+/* Writes ", in phase "x"", or "" if the actor has reported none. */
 void xr_actor_phase_note(const xr_actor *actor, char *out, size_t size);
 
-/* A future in the actor's list, not sent. */
+/* A new future at the end of the actor's list; its call is not sent yet. */
 xray_status xr_future_new(xr_actor *actor, const char *method,
                           const xr_signature *signature, xr_err *err,
                           xr_future **out);
-/* Takes it out of the list and keeps it for another call. */
+/* Removes it from the list and keeps its memory for another call. */
 void xr_future_free(xr_future *future);
 /* Sends the message in `actors->scratch` as this future's call. */
 xray_status xr_future_send(xr_future *future, xr_err *err);
-/* The answer of the oldest call is here; XRAY_E_* if it is none. */
+/* Handles the answer to the oldest call; XRAY_E_PEER if it answers another. */
 xray_status xr_future_answer(xr_actor *actor, const xr_message *message,
                              const xray_runtime_event *event, xr_err *err);
-/* Ends it with the actor's loss. */
+/* Finishes it with the reason of the actor's loss. */
 void xr_future_lose(xr_future *future);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlines.
+ * Deadlines on the monotonic clock, for waits with a time limit.
  */
 #ifndef XR_ACTOR_CLOCK_H
 #define XR_ACTOR_CLOCK_H
@@ -15,10 +15,9 @@ static inline uint64_t xr_clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Negative: without end. */
 typedef struct xr_deadline {
     uint64_t from;
-    int64_t ms;
+    int64_t ms; /* negative: no limit */
 } xr_deadline;
 
 static inline xr_deadline xr_deadline_in(int64_t ms)
@@ -26,7 +25,7 @@ static inline xr_deadline xr_deadline_in(int64_t ms)
     return (xr_deadline){ xr_clock_ns(), ms };
 }
 
-/* What is left of it, 0 once it is over, -1 without end. */
+/* The milliseconds that are left: 0 once it is over, -1 without a limit. */
 static inline int64_t xr_deadline_rest(const xr_deadline *deadline)
 {
     if (deadline->ms < 0)

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Futures: the answers to calls, and waiting for them.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,14 +40,14 @@ xray_status xr_future_new(xr_actor *actor, const char *method,
     return XRAY_OK;
 }
 
-static void let_go(xr_future *future)
+static void release_held_regions(xr_future *future)
 {
     for (uint32_t i = 0; i < future->held_count; i++)
         xr_region_put(future->actor->actors, future->held[i]);
     future->held_count = 0;
 }
 
-static void put_results(xr_future *future)
+static void release_results(xr_future *future)
 {
     for (uint32_t i = 0; i < XR_VALUES; i++) {
         xr_region_put(future->actor->actors, future->regions[i]);
@@ -52,13 +55,13 @@ static void put_results(xr_future *future)
     }
 }
 
-static void done(xr_future *future, xray_status status)
+static void finish_future(xr_future *future, xray_status status)
 {
     future->state = XR_FUTURE_DONE;
     future->status = status;
     if (future->actor->oldest == future)
         future->actor->oldest = future->next;
-    let_go(future);
+    release_held_regions(future);
     if (future->dropped)
         xr_future_free(future);
 }
@@ -66,8 +69,8 @@ static void done(xr_future *future, xray_status status)
 void xr_future_free(xr_future *future)
 {
     xr_actor *actor = future->actor;
-    let_go(future);
-    put_results(future);
+    release_held_regions(future);
+    release_results(future);
     if (actor->oldest == future)
         actor->oldest = future->next;
     if (future->before)
@@ -94,7 +97,7 @@ xray_status xr_future_send(xr_future *future, xr_err *err)
     (void)xr_relay_error(&actors->relay, status, "send", err);
     if (status != XRAY_E_PEER)
         return xr_actor_blame(actor, future->method, status, err);
-    /* The runtime knows more about its end in a moment. */
+    /* The runtime soon reports how the actor ended: wait for that. */
     xr_deadline deadline = xr_deadline_in(2000);
     while (!actor->lost && xr_deadline_rest(&deadline)) {
         xr_err ignored = { "" };
@@ -109,10 +112,10 @@ xray_status xr_future_send(xr_future *future, xr_err *err)
 void xr_future_lose(xr_future *future)
 {
     (void)xr_fail(&future->why, XRAY_E_PEER, "%s", future->actor->why.text);
-    done(future, XRAY_E_PEER);
+    finish_future(future, XRAY_E_PEER);
 }
 
-/* The regions that the answer names, with a reference each. */
+/* Finds the regions that the answer names and takes a reference to each. */
 static xray_status find_regions(xr_future *future, xr_err *err)
 {
     xr_actors *actors = future->actor->actors;
@@ -136,7 +139,7 @@ static xray_status find_regions(xr_future *future, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status take_reply(xr_future *future,
+static xray_status read_reply(xr_future *future,
                               const xray_runtime_event *event, xr_err *err)
 {
     char letters[XR_VALUES + 1];
@@ -156,13 +159,13 @@ static xray_status take_reply(xr_future *future,
     return find_regions(future, err);
 }
 
-static xray_status take_error(const xr_message *message, xr_err *err)
+static xray_status read_error_reply(const xr_message *message, xr_err *err)
 {
     xr_value values[2];
     xray_status status =
         xr_message_values(message, XR_ERROR_LETTERS, err, values);
     if (status || values[0].i >= 0)
-        return xr_fail(err, XRAY_E_PEER, "its error is not readable");
+        return xr_fail(err, XRAY_E_PEER, "its error cannot be read");
     return xr_fail(err, values[0].i, "%s", values[1].s);
 }
 
@@ -171,21 +174,23 @@ xray_status xr_future_answer(xr_actor *actor, const xr_message *message,
 {
     xr_future *future = actor->oldest;
     if (!future || future->call != message->call)
-        return xr_fail(err, XRAY_E_PEER, "it answered call %llu, which is none",
+        return xr_fail(err, XRAY_E_PEER,
+                       "it answered call %llu, which is not the call in turn",
                        (unsigned long long)message->call);
     xray_status status = message->kind == XR_MESSAGE_REPLY
-                             ? take_reply(future, event, &future->why)
-                             : take_error(message, &future->why);
-    done(future, status ? status : future->values[0].i);
+                             ? read_reply(future, event, &future->why)
+                             : read_error_reply(message, &future->why);
+    finish_future(future, status ? status : future->values[0].i);
     return XRAY_OK;
 }
 
 /* ---- Waiting ---- */
 
-/* Pumps once, at the first pass without time left even: XRAY_OK to look again,
- * XRAY_AGAIN at the deadline, or an error that ends the wait. */
-static xray_status wait_more(xr_actors *actors, const xr_deadline *deadline,
-                             int pass, xr_err *err)
+/* Handles one event; in the first pass even if no time is left. XRAY_OK: look
+ * again; XRAY_AGAIN: the deadline is over; an error ends the wait. */
+static xray_status pump_until_deadline(xr_actors *actors,
+                                       const xr_deadline *deadline, int pass,
+                                       xr_err *err)
 {
     if (actors->fail_together && xr_actors_lost(actors))
         return xr_actors_check(actors, err);
@@ -196,22 +201,22 @@ static xray_status wait_more(xr_actors *actors, const xr_deadline *deadline,
     return status < 0 ? status : XRAY_OK;
 }
 
-/* Pumps until the future is done: XRAY_OK, XRAY_AGAIN at the deadline, or an
- * error that ends the wait. */
-static xray_status wait_done(const xr_future *future, int64_t timeout_ms,
-                             xr_err *err)
+/* Handles events until the future is done. XRAY_AGAIN: the deadline is over; an
+ * error ends the wait. */
+static xray_status wait_until_done(const xr_future *future, int64_t timeout_ms,
+                                   xr_err *err)
 {
     xr_actors *actors = future->actor->actors;
     const xr_deadline deadline = xr_deadline_in(timeout_ms);
     for (int pass = 0; future->state != XR_FUTURE_DONE; pass++) {
-        xray_status status = wait_more(actors, &deadline, pass, err);
+        xray_status status = pump_until_deadline(actors, &deadline, pass, err);
         if (status != XRAY_OK)
             return status;
     }
     return XRAY_OK;
 }
 
-static xray_status fill_str(xr_str *out, const void *data, uint64_t size)
+static xray_status write_string(xr_str *out, const void *data, uint64_t size)
 {
     xr_str_clear(out);
     xr_str_append(out, data, (size_t)size);
@@ -220,7 +225,7 @@ static xray_status fill_str(xr_str *out, const void *data, uint64_t size)
     return XRAY_OK;
 }
 
-static xray_status fill_one(xr_future *future, uint32_t i, void *at)
+static xray_status write_output(xr_future *future, uint32_t i, void *at)
 {
     const xr_value *value = &future->values[i + 1];
     switch (future->signature->out[i]) {
@@ -240,9 +245,9 @@ static xray_status fill_one(xr_future *future, uint32_t i, void *at)
         *(double *)at = value->d;
         return XRAY_OK;
     case 's':
-        return fill_str(at, value->s, strlen(value->s));
+        return write_string(at, value->s, strlen(value->s));
     case 'b':
-        return fill_str(at, value->b.data, value->b.size);
+        return write_string(at, value->b.data, value->b.size);
     default:
         *(xray_region **)at = future->regions[i];
         future->regions[i] = NULL; /* the reference is the caller's */
@@ -250,19 +255,18 @@ static xray_status fill_one(xr_future *future, uint32_t i, void *at)
     }
 }
 
-static xray_status fill(xr_future *future, xr_err *err)
+static xray_status write_outputs(xr_future *future, xr_err *err)
 {
     uint32_t count = future->signature->out_count;
-    /* Regions last: nothing fails after one is handed over. */
+    /* Regions come last, so that nothing fails after one was handed over. */
     for (uint32_t regions = 0; regions < 2; regions++)
         for (uint32_t i = 0; i < count; i++) {
             if (!future->outs[i] ||
                 (future->signature->out[i] == 'm') != regions)
                 continue;
-            if (fill_one(future, i, future->outs[i]))
+            if (write_output(future, i, future->outs[i]))
                 return xr_fail(err, XRAY_E_NOMEM,
-                               "out of memory for its "
-                               "answer");
+                               "out of memory for its answer");
         }
     return XRAY_OK;
 }
@@ -271,7 +275,7 @@ xray_status xr_future_wait(xr_future *future, int64_t timeout_ms, xr_err *err)
 {
     xr_actor *actor = future->actor;
     char phase[96];
-    xray_status status = wait_done(future, timeout_ms, err);
+    xray_status status = wait_until_done(future, timeout_ms, err);
     if (status == XRAY_AGAIN) {
         xr_actor_phase_note(actor, phase, sizeof(phase));
         (void)xr_fail(err, XRAY_E_PEER, "no answer within %.3g s%s",
@@ -282,7 +286,7 @@ xray_status xr_future_wait(xr_future *future, int64_t timeout_ms, xr_err *err)
         return status;
     status = future->status;
     if (status >= 0) {
-        xray_status bad = fill(future, err);
+        xray_status bad = write_outputs(future, err);
         if (bad)
             status = xr_actor_blame(actor, future->method, bad, err);
     } else {
@@ -293,8 +297,8 @@ xray_status xr_future_wait(xr_future *future, int64_t timeout_ms, xr_err *err)
     return status;
 }
 
-static size_t first_done(xr_future *const *futures, size_t count,
-                         xr_actors **out_actors)
+static size_t find_first_done(xr_future *const *futures, size_t count,
+                              xr_actors **out_actors)
 {
     size_t i;
     for (i = 0; i < count; i++) {
@@ -314,14 +318,14 @@ xray_status xr_future_wait_any(xr_future *const *futures, size_t count,
     const xr_deadline deadline = xr_deadline_in(timeout_ms);
     for (int pass = 0;; pass++) {
         xr_actors *actors = NULL;
-        size_t i = first_done(futures, count, &actors);
+        size_t i = find_first_done(futures, count, &actors);
         if (!actors)
             return xr_fail(err, XRAY_E_ARG, "there is no future to wait for");
         if (i < count) {
             *out_index = i;
             return XRAY_OK;
         }
-        xray_status status = wait_more(actors, &deadline, pass, err);
+        xray_status status = pump_until_deadline(actors, &deadline, pass, err);
         if (status != XRAY_OK)
             return status;
     }

@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls the C function of a method through libffi, as its signature describes.
+ */
 #include "core/actor/invoke.h"
 
 #include <string.h>
 
-/* Appends the types of one letter; gives how many there are now. */
-static uint32_t add_types(char letter, ffi_type **types, uint32_t count)
+/* Appends the types of one letter; returns the new count. */
+static uint32_t append_letter_types(char letter, ffi_type **types,
+                                    uint32_t count)
 {
     switch (letter) {
     case 'u':
@@ -42,7 +46,7 @@ xray_status xr_invoke_prepare(const char *signature, xr_err *err,
         return status;
     out->types[count++] = &ffi_type_pointer;
     for (uint32_t i = 0; i < out->signature.in_count; i++)
-        count = add_types(out->signature.in[i], out->types, count);
+        count = append_letter_types(out->signature.in[i], out->types, count);
     for (uint32_t i = 0; i <= out->signature.out_count; i++) /* and err */
         out->types[count++] = &ffi_type_pointer;
     if (ffi_prep_cif(&out->cif, FFI_DEFAULT_ABI, count, &ffi_type_sint32,
@@ -52,8 +56,8 @@ xray_status xr_invoke_prepare(const char *signature, xr_err *err,
     return XRAY_OK;
 }
 
-static uint32_t add_in(char letter, xr_invoke_values *values, uint32_t i,
-                       void **args, uint32_t count)
+static uint32_t append_argument(char letter, xr_invoke_values *values,
+                                uint32_t i, void **args, uint32_t count)
 {
     xr_value *in = &values->in[i];
     if (letter == 'b') {
@@ -62,12 +66,12 @@ static uint32_t add_in(char letter, xr_invoke_values *values, uint32_t i,
     } else if (letter == 'm') {
         args[count++] = &values->in_region[i];
     } else {
-        args[count++] = in; /* every member begins where the union does */
+        args[count++] = in; /* all members of the union begin at its address */
     }
     return count;
 }
 
-static void *out_at(char letter, xr_invoke_values *values, uint32_t i)
+static void *output_slot(char letter, xr_invoke_values *values, uint32_t i)
 {
     if (letter == 's' || letter == 'b') {
         xr_str_clear(&values->out_str[i]);
@@ -89,9 +93,9 @@ xray_status xr_invoke_call(xr_invoke *invoke, xr_actor_fn function, void *self,
     ffi_arg result = 0;
     args[count++] = &self;
     for (uint32_t i = 0; i < signature->in_count; i++)
-        count = add_in(signature->in[i], values, i, args, count);
+        count = append_argument(signature->in[i], values, i, args, count);
     for (uint32_t i = 0; i < signature->out_count; i++) {
-        values->out_at[i] = out_at(signature->out[i], values, i);
+        values->out_at[i] = output_slot(signature->out[i], values, i);
         args[count++] = &values->out_at[i];
     }
     args[count++] = &err;

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The local runtime: starts processes on this host, sends messages to them and
+ * polls for theirs.
+ */
 #define _GNU_SOURCE /* posix_spawn_file_actions_addclosefrom_np */
 #include "core/actor/local.h"
 
@@ -23,8 +27,8 @@
 
 #define PAGE UINT64_C(4096)
 #define TICK_MS 100
-/* An answer often comes soon, and waking an idle core takes longer than that:
- * so long, polling does not sleep. */
+/* Answers often come within microseconds, sooner than an idle core wakes up, so
+ * polling does not sleep for this long. */
 #define SPIN_NS 150000u
 #define CHILD_FD 3
 #define ACTORS_MOST 65536u
@@ -39,14 +43,14 @@ xray_status xr_local_fail(const xr_local *local, xray_status status,
     return status;
 }
 
-static uint64_t slots_size(uint32_t actors)
+static uint64_t size_of_slots(uint32_t actors)
 {
     return (actors * sizeof(xr_local_slot) + PAGE - 1) / PAGE * PAGE;
 }
 
 uint64_t xr_local_shared_size(uint32_t actors, uint64_t board_size)
 {
-    return slots_size(actors) + board_size;
+    return size_of_slots(actors) + board_size;
 }
 
 xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
@@ -56,7 +60,7 @@ xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
     struct stat info;
     if (fstat(fd, &info) || (uint64_t)info.st_size < size)
         return xr_local_fail(local, XRAY_E_PEER,
-                             "the board is not of %llu bytes",
+                             "the board does not have %llu bytes",
                              (unsigned long long)size);
     void *data =
         mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -107,7 +111,7 @@ static void *local_board(void *self, uint64_t *out_size)
 {
     xr_local *local = self;
     *out_size = local->board_size;
-    return local->board_size ? local->shared + slots_size(local->slot_count)
+    return local->board_size ? local->shared + size_of_slots(local->slot_count)
                              : NULL;
 }
 
@@ -138,7 +142,7 @@ static void local_destroy(void *self)
     if (!local)
         return;
     xr_local_detach(local);
-    /* All at once, then one after another. */
+    /* All are killed before the first is waited for. */
     for (uint32_t i = 0; local->peers && i < local->peer_count; i++)
         if (local->peers[i].pid)
             (void)kill(local->peers[i].pid, SIGKILL);
@@ -154,10 +158,12 @@ static void local_destroy(void *self)
     free(local);
 }
 
-static xray_status set_up(xr_local *local, const xray_runtime_setup *setup)
+static xray_status allocate_peers(xr_local *local,
+                                  const xray_runtime_setup *setup)
 {
     if (!setup->actors || setup->actors > ACTORS_MOST)
-        return xr_local_fail(local, XRAY_E_ARG, "%u actors: 1 to %u can be had",
+        return xr_local_fail(local, XRAY_E_ARG,
+                             "%u actors: the number must be 1 to %u",
                              setup->actors, ACTORS_MOST);
     local->hang_ms = setup->hang_ms;
     local->start_ms = setup->start_ms;
@@ -188,7 +194,7 @@ static xray_status local_create(const xray_runtime_setup *setup,
     local->shared_fd = -1;
     local->beat_stop = -1;
     local->checked_ns = xr_clock_ns();
-    xray_status status = set_up(local, setup);
+    xray_status status = allocate_peers(local, setup);
     if (status) {
         local_destroy(local);
         return status;
@@ -197,7 +203,7 @@ static xray_status local_create(const xray_runtime_setup *setup,
     return XRAY_OK;
 }
 
-/* Starts the process with `fd` as its fd 3 and no other; 0 or an errno. */
+/* Starts the process with `fd` as its fd 3 and no fd above; 0 or an errno. */
 static int start_process(char *const *argv, int fd, pid_t *out_pid)
 {
     posix_spawn_file_actions_t actions;
@@ -231,7 +237,7 @@ static int start_process(char *const *argv, int fd, pid_t *out_pid)
     return bad;
 }
 
-static int say_hello(const xr_local *local, xray_peer *peer)
+static int send_hello(const xr_local *local, xray_peer *peer)
 {
     xr_hello hello = { (uint64_t)getpid(), local->board_size, local->slot_count,
                        peer->index };
@@ -239,8 +245,7 @@ static int say_hello(const xr_local *local, xray_peer *peer)
     return xr_conn_send(&peer->conn, &frame, &hello, local->shared_fd);
 }
 
-/* The strings in one piece of memory with the table; NULL when there is none.
- */
+/* Copies the table and its strings into one allocation; NULL: out of memory. */
 static char **copy_argv(const char *const *argv, const char *last)
 {
     size_t count = 0;
@@ -263,8 +268,8 @@ static char **copy_argv(const char *const *argv, const char *last)
 }
 
 /* 0 or an errno. */
-static int start(const xr_local *local, xray_peer *peer,
-                 const xray_actor_spec *spec)
+static int start_peer(const xr_local *local, xray_peer *peer,
+                      const xray_actor_spec *spec)
 {
     int pair[2];
     int bad;
@@ -275,7 +280,7 @@ static int start(const xr_local *local, xray_peer *peer,
         bad = errno;
     } else {
         peer->conn.fd = pair[0];
-        bad = say_hello(local, peer);
+        bad = send_hello(local, peer);
         if (!bad)
             bad = start_process(argv, pair[1], &peer->pid);
         (void)close(pair[1]);
@@ -292,7 +297,7 @@ static xray_status local_spawn(void *self, const xray_actor_spec *spec,
     xr_local *local = self;
     if (spec->index >= local->peer_count || local->peers[spec->index].used)
         return xr_local_fail(local, XRAY_E_ARG,
-                             "actor %s: place %u of %u is taken or none",
+                             "actor %s: index %u of %u is taken or too large",
                              spec->name, spec->index, local->peer_count);
     xray_peer *peer = &local->peers[spec->index];
     xr_local_slot *slot = &local->slots[spec->index];
@@ -302,7 +307,7 @@ static xray_status local_spawn(void *self, const xray_actor_spec *spec,
     peer->index = spec->index;
     peer->spawned_ns = xr_clock_ns();
     (void)snprintf(peer->name, sizeof(peer->name), "%s", spec->name);
-    int bad = start(local, peer, spec);
+    int bad = start_peer(local, peer, spec);
     if (bad) {
         xr_conn_free(&peer->conn);
         return xr_local_fail(local, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
@@ -314,8 +319,9 @@ static xray_status local_spawn(void *self, const xray_actor_spec *spec,
     return XRAY_OK;
 }
 
-/* What the actor's side cannot send at once it waits for. */
-static int drain(xr_conn *conn)
+/* Sends everything that is queued and waits for the socket meanwhile: only an
+ * actor's process may block. */
+static int flush_blocking(xr_conn *conn)
 {
     int bad;
     while ((bad = xr_conn_flush(conn)) == EAGAIN) {
@@ -337,13 +343,13 @@ static xray_status local_send(void *self, xray_peer *peer, const void *data,
     if (!bad)
         bad = xr_conn_send(&peer->conn, &frame, data, -1);
     if (!bad && local->own)
-        bad = drain(&peer->conn);
+        bad = flush_blocking(&peer->conn);
     if (!bad)
         return XRAY_OK;
     if (bad == EINVAL)
         return xr_local_fail(local, XRAY_E_ARG,
-                             "a message carries a region that is neither from "
-                             "here nor from its receiver");
+                             "a message carries a region that neither its "
+                             "sender nor its receiver created");
     if (bad == ENOMEM || bad == EMFILE)
         return xr_local_fail(local, XRAY_E_NOMEM, "a message of %llu bytes: %s",
                              (unsigned long long)size, XR_SYSTEM_ERROR(bad));
@@ -353,8 +359,8 @@ static xray_status local_send(void *self, xray_peer *peer, const void *data,
 
 /* ---- poll ---- */
 
-/* Takes frames of one peer up to a message: 1 and the event. */
-static int take_message(xray_peer *peer, xray_runtime_event *out)
+/* Handles the frames of one peer up to a message: 1 and the event. */
+static int next_message(xray_peer *peer, xray_runtime_event *out)
 {
     xr_frame frame;
     const void *data = NULL;
@@ -376,20 +382,21 @@ static int take_message(xray_peer *peer, xray_runtime_event *out)
             continue;
         char why[120];
         (void)snprintf(why, sizeof(why),
-                       "sent a region that cannot be taken: %s (killed)",
+                       "sent a region that cannot be mapped: %s (killed)",
                        XR_SYSTEM_ERROR(bad));
         xr_local_end(peer, why);
         return 0;
     }
     if (got < 0) {
-        xr_local_end(peer, "sent what is no frame of this program (killed)");
+        xr_local_end(peer,
+                     "sent bytes that are no frame of this program (killed)");
         peer->conn.in_at = peer->conn.in_size;
     }
     return 0;
 }
 
-/* The next event that is here, peers taking turns. */
-static int take_event(xr_local *local, xray_runtime_event *out)
+/* The next event that has arrived; peers take turns. */
+static int next_event(xr_local *local, xray_runtime_event *out)
 {
     for (uint32_t n = 0; n < local->peer_count; n++) {
         uint32_t i = (local->next_peer + n) % local->peer_count;
@@ -399,7 +406,7 @@ static int take_event(xr_local *local, xray_runtime_event *out)
         *out =
             (xray_runtime_event){ .header = XRAY_HEADER(xray_runtime_event) };
         out->peer = peer;
-        if (!take_message(peer, out)) {
+        if (!next_message(peer, out)) {
             if (!peer->lost)
                 continue;
             peer->lost = 2;
@@ -413,37 +420,38 @@ static int take_event(xr_local *local, xray_runtime_event *out)
     return 0;
 }
 
-static void say_parent_gone(xray_peer *peer)
+static void note_parent_gone(xray_peer *peer)
 {
     peer->clean = 1;
     peer->lost = 1;
     (void)snprintf(peer->reason, sizeof(peer->reason), "the parent is gone");
 }
 
-/* Reads and sends what goes now; -1 when memory ran out. */
+/* Reads and sends as much as is possible now; -1 when memory ran out. */
 static int serve_peer(xr_local *local, xray_peer *peer)
 {
     int bad = xr_conn_read(&peer->conn);
     if (bad == ENOMEM)
         return -1;
-    /* One that ended while something of its own holds the line. */
+    /* The process ended, but one that it started still holds the connection. */
     if (bad == EAGAIN && !local->own && !peer->pid)
         bad = EPIPE;
     if (bad && bad != EAGAIN) {
         if (local->own) /* the other thread still looks at the socket */
-            say_parent_gone(peer);
+            note_parent_gone(peer);
         else
             xr_local_end(peer, NULL);
         return 0;
     }
-    /* Its failure shows as the end of the line. */
+    /* A failure shows as the end of the connection. */
     if (xr_conn_pending(&peer->conn))
         (void)xr_conn_flush(&peer->conn);
     return 0;
 }
 
-/* Waits up to `ms` until a peer can be served, and serves all that can. */
-static int wait_peers(xr_local *local, int ms)
+/* Waits up to `ms` until a peer can be served, and serves all that are ready.
+ */
+static int poll_peers(xr_local *local, int ms)
 {
     for (uint32_t i = 0; i < local->peer_count; i++) {
         const xray_peer *peer = &local->peers[i];
@@ -474,7 +482,7 @@ static xray_status local_poll(void *self, int64_t timeout_ms,
     const xr_deadline deadline = xr_deadline_in(timeout_ms);
     const uint64_t awake = xr_clock_ns() + SPIN_NS;
     for (int pass = 0;; pass++) {
-        if (take_event(local, out_event))
+        if (next_event(local, out_event))
             return XRAY_OK;
         int64_t rest = xr_deadline_rest(&deadline);
         if (pass && !rest)
@@ -484,7 +492,7 @@ static xray_status local_poll(void *self, int64_t timeout_ms,
             (void)sched_yield();
         if (rest < 0 || rest > TICK_MS)
             rest = TICK_MS;
-        if (wait_peers(local, spin ? 0 : (int)rest))
+        if (poll_peers(local, spin ? 0 : (int)rest))
             return xr_local_fail(local, XRAY_E_NOMEM,
                                  "out of memory for a message");
         if (!local->own && !spin)

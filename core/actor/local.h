@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The local runtime: a process an actor on this host, a Unix socket to each,
- * memfds for the board and for regions.
+ * The local runtime: one process per actor on this host, a Unix socket to each,
+ * and memfds for the board and for regions.
  */
 #ifndef XR_ACTOR_LOCAL_H
 #define XR_ACTOR_LOCAL_H
@@ -27,7 +27,7 @@ enum {
 typedef struct xr_frame {
     uint32_t kind;
     uint32_t has_fd;
-    uint64_t size; /* of the payload behind it */
+    uint64_t size; /* of the payload that follows */
     uint64_t id;
     uint64_t bytes;
 } xr_frame;
@@ -41,7 +41,7 @@ typedef struct xr_hello {
 
 #define XR_CONN_FDS 8
 
-/* An fd that goes with the byte at `at` of what is still to be sent. */
+/* An fd that goes with the byte at offset `at` of the queued bytes. */
 typedef struct xr_conn_mark {
     size_t at;
     int fd;
@@ -51,7 +51,7 @@ typedef struct xr_conn_mark {
 typedef struct xr_conn {
     int fd; /* -1: closed */
     uint32_t fd_count;
-    int fds[XR_CONN_FDS]; /* arrived, in order */
+    int fds[XR_CONN_FDS]; /* received, in order */
     unsigned char *in;
     size_t in_at, in_size, in_cap;
     unsigned char *out;
@@ -60,34 +60,37 @@ typedef struct xr_conn {
     size_t mark_at, mark_count, mark_cap;
 } xr_conn;
 
-void xr_conn_close(xr_conn *conn); /* the socket and fds; keeps what was read */
+/* Closes the socket and the fds to be sent; keeps the bytes that were read. */
+void xr_conn_close(xr_conn *conn);
 void xr_conn_free(xr_conn *conn);
-/* Sends a frame or keeps it to be sent; `fd` -1: none, stays the caller's.
- * 0 or an errno; ENOMEM and EMFILE leave the line as it was. */
+/* Sends a frame, or queues what the socket does not take. `fd` stays the
+ * caller's; -1: none. 0 or an errno; after ENOMEM and EMFILE the connection is
+ * as it was. */
 int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data,
                  int fd);
 int xr_conn_flush(xr_conn *conn);         /* 0, EAGAIN or an errno */
-int xr_conn_pending(const xr_conn *conn); /* something is kept */
+int xr_conn_pending(const xr_conn *conn); /* bytes are queued */
 int xr_conn_read(xr_conn *conn);          /* 0, EAGAIN, EPIPE at its end */
-/* 1 and a frame, 0 if none is whole yet, -1 if the bytes are no frame. Its
- * payload and fd (the caller's to close) live until the next read. */
+/* 1 and a frame, 0 if none is complete yet, -1 if the bytes are no frame. The
+ * payload lives until the next read; the fd is the caller's to close. */
 int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,
                  int *out_fd);
 
 /* ---- The instance ---- */
 
-/* A process that ends in order, which may take it a while. */
+/* The beat of a process that is ending in order, which may take a while. */
 #define XR_BEAT_LEAVING UINT64_MAX
 
 typedef struct xr_local_slot {
-    _Atomic uint64_t beat;     /* counts while the process runs; 0: not yet */
+    _Atomic uint64_t beat;     /* counts up while the process runs; 0: not
+                                * started */
     _Atomic uint64_t phase[8]; /* text */
     uint64_t reserved[7];
 } xr_local_slot;
 
 typedef struct xr_local_region {
     xray_region pub;
-    int fd;              /* -1: another's */
+    int fd;              /* -1: another process created it */
     unsigned char *sent; /* [actors]: the peer knows it */
 } xr_local_region;
 
@@ -99,7 +102,7 @@ typedef struct xr_local_regions {
 
 struct xray_peer {
     xr_conn conn;
-    xr_local_regions regions; /* this peer's */
+    xr_local_regions regions; /* created by this peer */
     uint32_t index;
     uint32_t used;
     pid_t pid;     /* 0: reaped, or the parent */
@@ -107,21 +110,21 @@ struct xray_peer {
     uint32_t clean;
     char name[64];
     char reason[200];
-    uint64_t beat;     /* seen last */
-    uint64_t quiet_ns; /* observed since it changed */
+    uint64_t beat;     /* last seen */
+    uint64_t quiet_ns; /* time observed since it changed */
     uint64_t spawned_ns;
 };
 
 typedef struct xr_local {
     const xray_host *host;
-    xray_peer *peers; /* [actors]; in an actor's process 1: the parent */
+    xray_peer *peers; /* [actors]; in an actor's process [1], the parent */
     struct pollfd *polls;
     uint32_t peer_count;
     uint32_t next_peer;
     uint32_t hang_ms;
     uint32_t start_ms;
     uint64_t checked_ns;
-    /* The memfd: slots, then the board from a page on. */
+    /* The memfd: the slots, and from the next page on the board. */
     char *shared;
     uint64_t shared_size;
     uint64_t board_size;
@@ -130,14 +133,14 @@ typedef struct xr_local {
     uint32_t slot_count;
     xr_local_regions regions; /* created here */
     uint64_t next_region;
-    /* In an actor's process. */
+    /* In an actor's process only. */
     xr_local_slot *own;
     pthread_t beat_thread;
     int beat_stop; /* an eventfd */
     int beating;
 } xr_local;
 
-/* Says why through the host; gives `status`. */
+/* Reports the reason through the host and returns `status`. */
 XRAY_PRINTF(3, 4)
 xray_status xr_local_fail(const xr_local *local, xray_status status,
                           const char *fmt, ...);
@@ -147,23 +150,24 @@ xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
 void xr_local_phase_set(void *self, const char *text);
 void xr_local_phase_get(xr_local_slot *slot, char *out, uint64_t size);
 
-/* A memfd of that size which cannot be cut short; -1 and errno. */
+/* A memfd of that size, sealed against shrinking; or -1 and errno. */
 int xr_local_memory(const char *name, uint64_t bytes);
 xray_status xr_local_region_create(void *self, uint64_t size,
                                    xray_region **out_region);
 void xr_local_region_destroy(void *self, xray_region *region);
 xray_region *xr_local_region_find(void *self, xray_peer *peer, uint64_t id);
-/* Handles a frame about regions; 0 or an errno. Takes the fd. */
+/* Handles a frame about regions and closes the fd; 0 or an errno. */
 int xr_local_region_frame(xray_peer *peer, const xr_frame *frame, int fd);
 void xr_local_regions_free(xr_local_regions *regions);
-/* Announces what the peer does not know yet; 0 or an errno. */
+/* Announces the regions that the peer does not know yet; 0 or an errno. */
 int xr_local_region_send(xr_local *local, xray_peer *peer,
                          xray_region *const *regions, uint32_t count);
 
-/* Kills if it still runs, waits, and writes how it ended where it is not known
- * yet. */
+/* Ends the process: kills it if a reason is given or it does not exit by
+ * itself, and reaps it. Notes how it ended if that is not known yet. */
 void xr_local_end(xray_peer *peer, const char *reason);
-void xr_local_check(xr_local *local); /* who is gone or quiet */
+/* Ends the peers that are gone or hang. */
+void xr_local_check(xr_local *local);
 
 xray_status xr_local_attach(const xray_host *host, const char *address,
                             void **out_self, xray_peer **out_parent);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The actor's side of the local runtime: it ends when the parent does.
+ * The actor's side of the local runtime: it joins the parent, shows that it is
+ * alive and ends when the parent does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +22,9 @@
 #define HELLO_MS 10000
 #define BEAT_MS 100
 
-/* Runs beside every method: its counter moves as long as the process does, and
- * it sees the parent's end while the other thread computes. */
-static void *beat(void *data)
+/* Runs in a thread beside the methods: it counts up as long as the process
+ * runs, and notices the parent's end while the other thread computes. */
+static void *beat_until_stopped(void *data)
 {
     xr_local *local = data;
     struct pollfd polls[2] = { { .fd = local->peers[0].conn.fd },
@@ -39,7 +40,7 @@ static void *beat(void *data)
     }
 }
 
-static int start_beat(xr_local *local)
+static int start_heartbeat(xr_local *local)
 {
     sigset_t all;
     sigset_t old;
@@ -48,7 +49,8 @@ static int start_beat(xr_local *local)
         return errno;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    int bad = pthread_create(&local->beat_thread, NULL, beat, local);
+    int bad =
+        pthread_create(&local->beat_thread, NULL, beat_until_stopped, local);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     local->beating = !bad;
     return bad;
@@ -68,14 +70,15 @@ void xr_local_detach(xr_local *local)
     local->beat_stop = -1;
     if (!local->own)
         return;
-    /* The line ends with the process: the parent takes its end for the
-     * process's. */
+    /* The socket stays open until the process ends, because the parent takes
+     * the end of the connection for the end of the process. */
     atomic_store_explicit(&local->own->beat, XR_BEAT_LEAVING,
                           memory_order_relaxed);
     local->peers[0].conn.fd = -1;
 }
 
-/* The first frame; 0 or an errno. Takes the board's fd. */
+/* Reads the first frame; 0 or an errno. *out_fd, the board, is the caller's to
+ * close. */
 static int read_hello(xr_conn *conn, xr_hello *out, int *out_fd)
 {
     struct pollfd ready = { .fd = conn->fd, .events = POLLIN };
@@ -107,30 +110,31 @@ static xray_status join_parent(xr_local *local, const char *address)
     if (strncmp(address, "local:", 6) != 0 || xr_parse_int(address + 6, &fd) ||
         fd < 0 || fd > INT32_MAX || fcntl((int)fd, F_SETFD, FD_CLOEXEC))
         return xr_local_fail(local, XRAY_E_ARG,
-                             "\"%s\" is no address of an actor's parent; this "
-                             "command is run by xray itself",
+                             "\"%s\" is not the address of an actor's parent; "
+                             "only xray itself runs this command",
                              address);
     local->peers[0].conn.fd = (int)fd;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     int bad = read_hello(&local->peers[0].conn, &hello, &local->shared_fd);
     if (bad)
         return xr_local_fail(local, XRAY_E_PEER,
-                             "the parent did not say hello: %s",
+                             "no greeting came from the parent: %s",
                              XR_SYSTEM_ERROR(bad));
     if ((uint64_t)getppid() != hello.parent) /* it died before prctl */
         return xr_local_fail(local, XRAY_E_PEER, "the parent is gone");
     if (hello.index >= hello.actors)
-        return xr_local_fail(local, XRAY_E_PEER, "actor %u of %u", hello.index,
-                             hello.actors);
+        return xr_local_fail(local, XRAY_E_PEER,
+                             "the parent's greeting names actor %u of %u",
+                             hello.index, hello.actors);
     xray_status status = xr_local_map_shared(local, local->shared_fd,
                                              hello.actors, hello.board_size);
     if (status)
         return status;
     local->own = &local->slots[hello.index];
-    bad = start_beat(local);
+    bad = start_heartbeat(local);
     if (bad)
         return xr_local_fail(local, XRAY_E_NOMEM,
-                             "the thread that shows life: %s",
+                             "starting the heartbeat thread failed: %s",
                              XR_SYSTEM_ERROR(bad));
     return XRAY_OK;
 }

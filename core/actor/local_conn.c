@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One end of the local runtime's socket: sends and receives frames, some with a
+ * file descriptor, without ever blocking.
+ */
 #define _GNU_SOURCE /* MSG_CMSG_CLOEXEC, F_DUPFD_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +14,7 @@
 
 #include "core/actor/local.h"
 
-#define FRAME_MOST (UINT64_C(8) << 30) /* beyond what a message can hold */
+#define FRAME_MOST (UINT64_C(8) << 30) /* more than a message can hold */
 #define READ_LEAST ((size_t)64 << 10)
 
 typedef union control {
@@ -40,8 +44,9 @@ void xr_conn_free(xr_conn *conn)
     conn->fd = -1;
 }
 
-/* Room for `more` bytes behind `size`; 0 or ENOMEM. */
-static int reserve(unsigned char **data, size_t size, size_t more, size_t *cap)
+/* Grows the buffer so that `more` bytes fit after `size`; 0 or ENOMEM. */
+static int reserve_bytes(unsigned char **data, size_t size, size_t more,
+                         size_t *cap)
 {
     if (more > SIZE_MAX / 2 - size)
         return ENOMEM;
@@ -71,8 +76,9 @@ static int reserve_mark(xr_conn *conn)
     return 0;
 }
 
-/* Sends what goes at once; `fd` with its first byte. Bytes sent, or -1. */
-static ssize_t send_some(int socket, struct iovec *iov, size_t count, int fd)
+/* Sends as much as the socket takes now, `fd` with the first byte. Returns the
+ * bytes sent, or -1 and errno. */
+static ssize_t send_now(int socket, struct iovec *iov, size_t count, int fd)
 {
     control ctl;
     struct msghdr msg = { .msg_iov = iov, .msg_iovlen = count };
@@ -114,7 +120,7 @@ int xr_conn_flush(xr_conn *conn)
             }
         }
         struct iovec iov = { conn->out + conn->out_at, end - conn->out_at };
-        ssize_t sent = send_some(conn->fd, &iov, 1, fd);
+        ssize_t sent = send_now(conn->fd, &iov, 1, fd);
         if (sent < 0)
             return errno == EWOULDBLOCK ? EAGAIN : errno;
         if (fd >= 0) {
@@ -128,15 +134,16 @@ int xr_conn_flush(xr_conn *conn)
     return 0;
 }
 
-static void keep(xr_conn *conn, const void *data, size_t size)
+static void queue_bytes(xr_conn *conn, const void *data, size_t size)
 {
     if (size)
         memcpy(conn->out + conn->out_size, data, size);
     conn->out_size += size;
 }
 
-/* What was sent already makes room where it is most of the buffer. */
-static void compact(xr_conn *conn)
+/* Drops the bytes that were sent already if they are half of the buffer or
+ * more. */
+static void compact_queue(xr_conn *conn)
 {
     const size_t gone = conn->out_at;
     if (gone < conn->out_size / 2)
@@ -159,9 +166,9 @@ int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
     if (bad && bad != EAGAIN)
         return bad;
     if (bad)
-        compact(conn);
-    if (reserve(&conn->out, conn->out_size, sizeof(*frame) + size,
-                &conn->out_cap) ||
+        compact_queue(conn);
+    if (reserve_bytes(&conn->out, conn->out_size, sizeof(*frame) + size,
+                      &conn->out_cap) ||
         reserve_mark(conn))
         return ENOMEM;
     size_t sent = 0;
@@ -173,14 +180,14 @@ int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
         } payload = { data };
         struct iovec iov[2] = { { &header, sizeof(header) },
                                 { payload.base, size } };
-        ssize_t n = send_some(conn->fd, iov, size ? 2 : 1, fd);
+        ssize_t n = send_now(conn->fd, iov, size ? 2 : 1, fd);
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
             return errno;
         sent = n < 0 ? 0 : (size_t)n;
     }
     if (sent == sizeof(*frame) + size)
         return 0;
-    if (!sent && fd >= 0) { /* it goes with a byte that is kept */
+    if (!sent && fd >= 0) { /* it goes with the first queued byte */
         int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (copy < 0)
             return errno;
@@ -188,16 +195,17 @@ int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
             (xr_conn_mark){ conn->out_size, copy, 0 };
     }
     if (sent < sizeof(*frame)) {
-        keep(conn, (const char *)frame + sent, sizeof(*frame) - sent);
+        queue_bytes(conn, (const char *)frame + sent, sizeof(*frame) - sent);
         sent = sizeof(*frame);
     }
     sent -= sizeof(*frame);
-    keep(conn, (const char *)data + sent, size - sent);
+    queue_bytes(conn, (const char *)data + sent, size - sent);
     return 0;
 }
 
-/* Room for the rest of the frame that has begun, and for some more. */
-static int make_room(xr_conn *conn)
+/* Makes space for the rest of the frame whose beginning was read, and for at
+ * least READ_LEAST bytes. */
+static int reserve_read_buffer(xr_conn *conn)
 {
     size_t rest = READ_LEAST;
     size_t have = conn->in_size - conn->in_at;
@@ -214,10 +222,10 @@ static int make_room(xr_conn *conn)
     }
     if (rest < READ_LEAST)
         rest = READ_LEAST;
-    return reserve(&conn->in, conn->in_size, rest, &conn->in_cap);
+    return reserve_bytes(&conn->in, conn->in_size, rest, &conn->in_cap);
 }
 
-static int take_fds(xr_conn *conn, struct msghdr *msg)
+static int receive_fds(xr_conn *conn, struct msghdr *msg)
 {
     int bad = (msg->msg_flags & MSG_CTRUNC) != 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
@@ -241,9 +249,10 @@ static int take_fds(xr_conn *conn, struct msghdr *msg)
 int xr_conn_read(xr_conn *conn)
 {
     control ctl;
-    if (conn->fd_count == XR_CONN_FDS) /* more than whole frames account for */
+    if (conn->fd_count ==
+        XR_CONN_FDS) /* more than complete frames account for */
         return EMFILE;
-    if (make_room(conn))
+    if (reserve_read_buffer(conn))
         return ENOMEM;
     struct iovec iov = { conn->in + conn->in_size,
                          conn->in_cap - conn->in_size };
@@ -260,7 +269,7 @@ int xr_conn_read(xr_conn *conn)
     if (!n)
         return EPIPE;
     conn->in_size += (size_t)n;
-    return take_fds(conn, &msg);
+    return receive_fds(conn, &msg);
 }
 
 int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,

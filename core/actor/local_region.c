@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shared memory regions of the local runtime: creates, announces and maps them.
+ */
 #define _GNU_SOURCE /* memfd_create, F_ADD_SEALS */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,15 +34,16 @@ int xr_local_memory(const char *name, uint64_t bytes)
     return fd;
 }
 
-/* NULL and errno. The memory cannot shrink, so no access to it faults. */
-static void *map(int fd, uint64_t bytes)
+/* NULL and errno on failure. The memory cannot shrink, so no access to it
+ * faults. */
+static void *map_region(int fd, uint64_t bytes)
 {
     void *data =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return data == MAP_FAILED ? NULL : data;
 }
 
-static int add(xr_local_regions *regions, xr_local_region *region)
+static int append_region(xr_local_regions *regions, xr_local_region *region)
 {
     if (regions->count == regions->cap) {
         size_t cap = regions->cap ? regions->cap * 2 : 16;
@@ -53,7 +57,7 @@ static int add(xr_local_regions *regions, xr_local_region *region)
     return 0;
 }
 
-static size_t find(const xr_local_regions *regions, uint64_t id)
+static size_t find_region(const xr_local_regions *regions, uint64_t id)
 {
     size_t i = 0;
     while (i < regions->count && regions->items[i]->pub.id != id)
@@ -71,7 +75,7 @@ static void free_region(xr_local_region *region)
     free(region);
 }
 
-static void take_out(xr_local_regions *regions, size_t i)
+static void remove_region(xr_local_regions *regions, size_t i)
 {
     free_region(regions->items[i]);
     regions->items[i] = regions->items[--regions->count];
@@ -80,7 +84,7 @@ static void take_out(xr_local_regions *regions, size_t i)
 void xr_local_regions_free(xr_local_regions *regions)
 {
     while (regions->count)
-        take_out(regions, regions->count - 1);
+        remove_region(regions, regions->count - 1);
     free(regions->items);
     memset(regions, 0, sizeof(*regions));
 }
@@ -100,8 +104,8 @@ xray_status xr_local_region_create(void *self, uint64_t size,
     if (region && region->sent) {
         region->fd = xr_local_memory("xray-region", size);
         if (region->fd >= 0)
-            region->pub.data = map(region->fd, size);
-        bad = region->pub.data ? add(&local->regions, region) : errno;
+            region->pub.data = map_region(region->fd, size);
+        bad = region->pub.data ? append_region(&local->regions, region) : errno;
     }
     if (bad) {
         if (region)
@@ -118,29 +122,29 @@ xray_status xr_local_region_create(void *self, uint64_t size,
 void xr_local_region_destroy(void *self, xray_region *region)
 {
     xr_local *local = self;
-    size_t at = find(&local->regions, region->id);
+    size_t at = find_region(&local->regions, region->id);
     if (at == local->regions.count)
         return;
     xr_frame frame = { XR_FRAME_UNREGION, 0, 0, region->id, 0 };
     for (uint32_t i = 0; i < local->peer_count; i++) {
         xray_peer *peer = &local->peers[i];
-        /* One who is not told keeps it mapped until its end. */
+        /* A peer that this does not reach keeps it mapped until its end. */
         if (local->regions.items[at]->sent[i] && peer->conn.fd >= 0)
             (void)xr_conn_send(&peer->conn, &frame, NULL, -1);
     }
-    take_out(&local->regions, at);
+    remove_region(&local->regions, at);
 }
 
 xray_region *xr_local_region_find(void *self, xray_peer *peer, uint64_t id)
 {
     xr_local *local = self;
     const xr_local_regions *regions = peer ? &peer->regions : &local->regions;
-    size_t at = find(regions, id);
+    size_t at = find_region(regions, id);
     return at < regions->count ? &regions->items[at]->pub : NULL;
 }
 
-/* 0 or an errno: what came must be as long as it says and stay so. */
-static int check_memory(int fd, uint64_t bytes)
+/* 0 or an errno: received memory must have the announced size and keep it. */
+static int check_sealed_memory(int fd, uint64_t bytes)
 {
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
@@ -149,18 +153,19 @@ static int check_memory(int fd, uint64_t bytes)
     return bytes && bytes <= (uint64_t)info.st_size ? 0 : EINVAL;
 }
 
-static int receive(xray_peer *peer, const xr_frame *frame, int fd)
+static int receive_region(xray_peer *peer, const xr_frame *frame, int fd)
 {
-    int bad = check_memory(fd, frame->bytes);
-    if (bad || find(&peer->regions, frame->id) < peer->regions.count)
+    int bad = check_sealed_memory(fd, frame->bytes);
+    if (bad || find_region(&peer->regions, frame->id) < peer->regions.count)
         return EINVAL;
     xr_local_region *region = calloc(1, sizeof(*region));
     if (!region)
         return ENOMEM;
-    region->pub = (xray_region){ XRAY_HEADER(xray_region), frame->id,
-                                 frame->bytes, map(fd, frame->bytes), peer };
+    region->pub =
+        (xray_region){ XRAY_HEADER(xray_region), frame->id, frame->bytes,
+                       map_region(fd, frame->bytes), peer };
     region->fd = -1;
-    bad = region->pub.data ? add(&peer->regions, region) : ENOMEM;
+    bad = region->pub.data ? append_region(&peer->regions, region) : ENOMEM;
     if (bad)
         free_region(region);
     return bad;
@@ -170,11 +175,11 @@ int xr_local_region_frame(xray_peer *peer, const xr_frame *frame, int fd)
 {
     int bad = 0;
     if (frame->kind == XR_FRAME_REGION) {
-        bad = receive(peer, frame, fd);
+        bad = receive_region(peer, frame, fd);
     } else {
-        size_t at = find(&peer->regions, frame->id);
+        size_t at = find_region(&peer->regions, frame->id);
         if (at < peer->regions.count)
-            take_out(&peer->regions, at);
+            remove_region(&peer->regions, at);
     }
     if (fd >= 0)
         (void)close(fd);
@@ -188,7 +193,7 @@ int xr_local_region_send(xr_local *local, xray_peer *peer,
     for (uint32_t i = 0; i < count; i++) {
         if (regions[i]->peer == peer)
             continue;
-        size_t at = find(&local->regions, regions[i]->id);
+        size_t at = find_region(&local->regions, regions[i]->id);
         if (regions[i]->peer || at == local->regions.count)
             return EINVAL;
         xr_local_region *own = local->regions.items[at];

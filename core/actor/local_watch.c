@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is gone, and how it ended.
+ * Notices when a process of the local runtime is gone or hangs, and how it
+ * ended.
  */
 #define _GNU_SOURCE /* sigdescr_np */
 #include <errno.h>
@@ -15,11 +16,11 @@
 #include "core/actor/local.h"
 
 #define MS UINT64_C(1000000)
-#define END_MS 10000 /* a killed process that is in a driver takes a while */
-#define LINE_END_MS 2000   /* from the end of the line to that of the process */
-#define STEP_NS (500 * MS) /* longer gaps are the parent's own */
+#define END_MS 10000      /* a killed process may still be busy in a driver */
+#define LINE_END_MS 2000  /* from the end of the connection to the exit */
+#define GAP_NS (500 * MS) /* longer gaps are due to the parent itself */
 
-static void say_status(xray_peer *peer, int status)
+static void describe_exit(xray_peer *peer, int status)
 {
     if (WIFSIGNALED(status)) {
         const char *what = sigdescr_np(WTERMSIG(status));
@@ -33,8 +34,8 @@ static void say_status(xray_peer *peer, int status)
                    WEXITSTATUS(status));
 }
 
-/* 1 once the process is reaped, by us or by someone else. */
-static int reap(xray_peer *peer)
+/* 1 once the process is reaped, here or by other code of the program. */
+static int reap_process(xray_peer *peer)
 {
     int status = 0;
     pid_t got = waitpid(peer->pid, &status, WNOHANG);
@@ -42,7 +43,7 @@ static int reap(xray_peer *peer)
         return 0;
     if (!peer->reason[0]) {
         if (got > 0)
-            say_status(peer, status);
+            describe_exit(peer, status);
         else
             (void)snprintf(peer->reason, sizeof(peer->reason), "is gone");
     }
@@ -50,11 +51,11 @@ static int reap(xray_peer *peer)
     return 1;
 }
 
-static int reap_within(xray_peer *peer, uint64_t ms)
+static int reap_process_within(xray_peer *peer, uint64_t ms)
 {
     const uint64_t end = xr_clock_ns() + ms * MS;
     struct timespec pause = { 0, 50000 };
-    while (!reap(peer)) {
+    while (!reap_process(peer)) {
         if (xr_clock_ns() >= end)
             return 0;
         (void)nanosleep(&pause, NULL);
@@ -68,19 +69,20 @@ void xr_local_end(xray_peer *peer, const char *reason)
 {
     if (reason && !peer->reason[0])
         (void)snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
-    if (peer->pid && (reason || !reap_within(peer, LINE_END_MS))) {
+    if (peer->pid && (reason || !reap_process_within(peer, LINE_END_MS))) {
         if (!peer->reason[0])
             (void)snprintf(peer->reason, sizeof(peer->reason),
-                           "closed its line to the parent");
+                           "closed its connection to the parent");
         (void)kill(peer->pid, SIGKILL);
-        (void)reap_within(peer, END_MS);
+        (void)reap_process_within(peer, END_MS);
     }
     if (!peer->lost)
         peer->lost = 1;
     xr_conn_close(&peer->conn);
 }
 
-static void end_quiet(const xr_local *local, xray_peer *peer, int started)
+static void end_unresponsive(const xr_local *local, xray_peer *peer,
+                             int started)
 {
     char why[160];
     siginfo_t info = { 0 };
@@ -98,40 +100,40 @@ static void end_quiet(const xr_local *local, xray_peer *peer, int started)
     xr_local_end(peer, why);
 }
 
-static void check_one(const xr_local *local, xray_peer *peer, uint64_t now,
-                      uint64_t step)
+static void check_peer(const xr_local *local, xray_peer *peer, uint64_t now,
+                       uint64_t elapsed)
 {
     const uint64_t beat = atomic_load_explicit(&local->slots[peer->index].beat,
                                                memory_order_relaxed);
-    if (reap(peer)) /* the end of its line, when that is late */
+    if (reap_process(peer)) /* the end of the connection may be late */
         return;
     if (beat != peer->beat) {
         peer->beat = beat;
         peer->quiet_ns = 0;
         return;
     }
-    peer->quiet_ns += step;
+    peer->quiet_ns += elapsed;
     uint32_t most = beat == XR_BEAT_LEAVING ? local->start_ms : local->hang_ms;
     if (beat && local->hang_ms && peer->quiet_ns >= most * MS)
-        end_quiet(local, peer, 1);
+        end_unresponsive(local, peer, 1);
     if (!beat && now - peer->spawned_ns >= local->start_ms * MS)
-        end_quiet(local, peer, 0);
+        end_unresponsive(local, peer, 0);
 }
 
 void xr_local_check(xr_local *local)
 {
     const uint64_t now = xr_clock_ns();
-    uint64_t step = now - local->checked_ns;
-    if (step < 20 * MS)
+    uint64_t elapsed = now - local->checked_ns;
+    if (elapsed < 20 * MS)
         return;
-    /* While the parent was stopped or at work it saw nothing: that time does
+    /* Time in which the parent was stopped or at work, and so saw nothing, does
      * not count against an actor. */
-    if (step > STEP_NS)
-        step = STEP_NS;
+    if (elapsed > GAP_NS)
+        elapsed = GAP_NS;
     local->checked_ns = now;
     for (uint32_t i = 0; i < local->peer_count; i++) {
         xray_peer *peer = &local->peers[i];
         if (peer->used && peer->pid && !peer->lost)
-            check_one(local, peer, now, step);
+            check_peer(local, peer, now, elapsed);
     }
 }

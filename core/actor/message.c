@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Encodes and decodes messages between a caller and an actor as msgpack
+ * objects.
+ */
 #include <msgpack.h>
 #include <string.h>
 
 #include "core/actor/signature.h"
 
-static int write_str(void *data, const char *bytes, size_t size)
+static int append_packed(void *data, const char *bytes, size_t size)
 {
     xr_str *out = data;
     xr_str_append(out, bytes, size);
@@ -55,14 +59,15 @@ xray_status xr_message_encode(const xr_message *header, const char *letters,
     msgpack_packer pk;
     out->size = 0;
     out->failed = 0;
-    msgpack_packer_init(&pk, out, write_str);
+    msgpack_packer_init(&pk, out, append_packed);
     int bad = msgpack_pack_uint32(&pk, header->kind) ||
               msgpack_pack_uint64(&pk, header->call) ||
               pack_text(&pk, header->name);
     for (size_t i = 0; !bad && letters[i]; i++) {
         if (letters[i] == 'b' && values[i].b.size > UINT32_MAX)
             return xr_fail(err, XRAY_E_RANGE,
-                           "%llu bytes in a message: over 4 GiB go by region",
+                           "a message cannot carry %llu bytes: pass more than "
+                           "4 GiB in a region",
                            (unsigned long long)values[i].b.size);
         bad = pack_value(&pk, letters[i], &values[i]);
     }
@@ -71,9 +76,9 @@ xray_status xr_message_encode(const xr_message *header, const char *letters,
     return XRAY_OK;
 }
 
-/* The first byte says the type. Arrays, maps and extensions have no place here,
- * and msgpack-c would reserve memory for as many elements as they claim. */
-static int scalar(unsigned char first)
+/* The first byte gives the type. Arrays, maps and extensions are refused, since
+ * msgpack-c would reserve memory for as many elements as they claim. */
+static int is_scalar_type(unsigned char first)
 {
     return first <= 0x7f || (first >= 0xa0 && first <= 0xc0) ||
            (first >= 0xc4 && first <= 0xc6) || first == 0xcb ||
@@ -81,12 +86,13 @@ static int scalar(unsigned char first)
            (first >= 0xd9 && first <= 0xdb) || first >= 0xe0;
 }
 
-/* Takes one object off the front; 0 if there is none of a type we use. */
-static int next(const char **at, size_t *size, msgpack_object *out)
+/* Reads the object at *at and moves past it; 0 if the bytes are no object of a
+ * type that messages use. */
+static int next_object(const char **at, size_t *size, msgpack_object *out)
 {
     msgpack_unpacked one;
     size_t used = 0;
-    if (!*size || !scalar((unsigned char)**at))
+    if (!*size || !is_scalar_type((unsigned char)**at))
         return 0;
     msgpack_unpacked_init(&one);
     msgpack_unpack_return got = msgpack_unpack_next(&one, *at, *size, &used);
@@ -120,11 +126,11 @@ static int is_text(const msgpack_object *object)
                object->via.str.ptr + size - 1;
 }
 
-static int take_region(const char **at, size_t *size, xr_region_name *out)
+static int read_region_name(const char **at, size_t *size, xr_region_name *out)
 {
     msgpack_object object;
     *out = (xr_region_name){ 0 };
-    if (!next(at, size, &object))
+    if (!next_object(at, size, &object))
         return 0;
     if (object.type == MSGPACK_OBJECT_NIL)
         return 1;
@@ -132,14 +138,15 @@ static int take_region(const char **at, size_t *size, xr_region_name *out)
         return 0;
     out->present = 1;
     out->senders = (uint32_t)object.via.u64;
-    if (!next(at, size, &object) || !is_unsigned(&object, UINT64_MAX))
+    if (!next_object(at, size, &object) || !is_unsigned(&object, UINT64_MAX))
         return 0;
     out->id = object.via.u64;
     return 1;
 }
 
-/* 1 and the value, or 0 if the object is of another type. */
-static int to_value(const msgpack_object *object, char letter, xr_value *out)
+/* 1 and the value, or 0 if the object has another type. */
+static int convert_value(const msgpack_object *object, char letter,
+                         xr_value *out)
 {
     switch (letter) {
     case 'u':
@@ -167,12 +174,13 @@ static int to_value(const msgpack_object *object, char letter, xr_value *out)
     }
 }
 
-static int take(const char **at, size_t *size, char letter, xr_value *out)
+static int read_value(const char **at, size_t *size, char letter, xr_value *out)
 {
     msgpack_object object;
     if (letter == 'm')
-        return take_region(at, size, &out->m);
-    return next(at, size, &object) && to_value(&object, letter, out);
+        return read_region_name(at, size, &out->m);
+    return next_object(at, size, &object) &&
+           convert_value(&object, letter, out);
 }
 
 xray_status xr_message_header(const void *data, size_t size, xr_err *err,
@@ -182,8 +190,9 @@ xray_status xr_message_header(const void *data, size_t size, xr_err *err,
     xr_value kind;
     xr_value call;
     xr_value name;
-    if (!take(&at, &size, 'u', &kind) || !take(&at, &size, 'U', &call) ||
-        !take(&at, &size, 's', &name) || kind.u >= XR_MESSAGE_KINDS)
+    if (!read_value(&at, &size, 'u', &kind) ||
+        !read_value(&at, &size, 'U', &call) ||
+        !read_value(&at, &size, 's', &name) || kind.u >= XR_MESSAGE_KINDS)
         return xr_fail(err, XRAY_E_ARG,
                        "a message does not begin with kind, call and name");
     *out = (xr_message){ kind.u, 0, call.U, name.s, at, size };
@@ -196,9 +205,9 @@ xray_status xr_message_values(const xr_message *message, const char *letters,
     const char *at = message->values;
     size_t size = message->size;
     for (size_t i = 0; letters[i]; i++)
-        if (!take(&at, &size, letters[i], &out[i]))
+        if (!read_value(&at, &size, letters[i], &out[i]))
             return xr_fail(err, XRAY_E_ARG,
-                           "value %zu of the message is no '%c' "
+                           "value %zu of the message is not of type '%c' "
                            "(expected \"%s\")",
                            i + 1, letters[i], letters);
     if (size)

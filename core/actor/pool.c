@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parts that both sides of an actor use: the host that keeps a runtime's
+ * reasons, a pool of shared regions, and the check of a runtime's events.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/actor/invoke.h"
 
-/* ---- The host a runtime is given ---- */
+/* ---- The host that a runtime is given ---- */
 
 static void relay_log(const xray_host *host, uint32_t level, const char *msg)
 {
@@ -60,7 +64,7 @@ void xr_pool_free(xr_pool *pool)
     memset(pool, 0, sizeof(*pool));
 }
 
-static xray_status reserve(xr_pool *pool, xr_err *err)
+static xray_status reserve_entry(xr_pool *pool, xr_err *err)
 {
     if (pool->count < pool->cap)
         return XRAY_OK;
@@ -73,9 +77,10 @@ static xray_status reserve(xr_pool *pool, xr_err *err)
     return XRAY_OK;
 }
 
-/* Whole pages, and steps of a quarter above 64 KiB, so that sizes that differ
- * a little share regions. Memory that is not touched costs nothing. */
-static uint64_t round_up(uint64_t size)
+/* Rounds up to pages, and sizes above 32 KiB to steps of an eighth to a quarter
+ * of the size, so that sizes that differ a little share regions. Memory that is
+ * never touched costs nothing. */
+static uint64_t round_up_size(uint64_t size)
 {
     uint64_t step = 4096;
     while (step <= size / 8 && step < UINT64_C(1) << 40)
@@ -83,7 +88,7 @@ static uint64_t round_up(uint64_t size)
     return (size + step - 1) / step * step;
 }
 
-static xr_pool_entry *find(const xr_pool *pool, const xray_region *region)
+static xr_pool_entry *find_entry(const xr_pool *pool, const xray_region *region)
 {
     for (size_t i = 0; i < pool->count; i++)
         if (pool->entries[i].region == region)
@@ -91,26 +96,27 @@ static xr_pool_entry *find(const xr_pool *pool, const xray_region *region)
     return NULL;
 }
 
-static void take_out(xr_pool *pool, xr_pool_entry *entry)
+static void remove_entry(xr_pool *pool, xr_pool_entry *entry)
 {
     *entry = pool->entries[--pool->count];
 }
 
-static int is_free(const xr_pool_entry *entry)
+static int is_unused_region(const xr_pool_entry *entry)
 {
     return !entry->refs && !entry->region->peer;
 }
 
-/* The smallest free one that fits, or NULL and the largest that does not. */
-static xr_pool_entry *best(const xr_pool *pool, uint64_t size,
-                           xr_pool_entry **out_small)
+/* The smallest unused region that is large enough, or NULL; *out_small is the
+ * largest unused one that is too small, or NULL. */
+static xr_pool_entry *find_best_fit(const xr_pool *pool, uint64_t size,
+                                    xr_pool_entry **out_small)
 {
     xr_pool_entry *found = NULL;
     *out_small = NULL;
     for (size_t i = 0; i < pool->count; i++) {
         xr_pool_entry *entry = &pool->entries[i];
         uint64_t have = entry->region->size;
-        if (!is_free(entry))
+        if (!is_unused_region(entry))
             continue;
         if (have < size) {
             if (!*out_small || have > (*out_small)->region->size)
@@ -127,28 +133,29 @@ xray_status xr_pool_get(xr_pool *pool, uint64_t size, xr_err *err,
 {
     xr_pool_entry *small = NULL;
     if (!size || size > UINT64_C(1) << 62)
-        return xr_fail(err, XRAY_E_RANGE, "a region of %llu bytes",
+        return xr_fail(err, XRAY_E_RANGE, "a region cannot have %llu bytes",
                        (unsigned long long)size);
-    xr_pool_entry *entry = best(pool, size, &small);
+    xr_pool_entry *entry = find_best_fit(pool, size, &small);
     if (!entry) {
         xray_region *region = NULL;
-        xray_status status = reserve(pool, err);
+        xray_status status = reserve_entry(pool, err);
         if (status)
             return status;
-        status =
-            pool->ops->region_create(pool->runtime, round_up(size), &region);
+        status = pool->ops->region_create(pool->runtime, round_up_size(size),
+                                          &region);
         if (status)
             return xr_relay_error(pool->relay, status, "region_create", err);
         if (!region || !region->data || region->size < size)
             return xr_fail(err, XRAY_E_BUG,
-                           "the runtime's region_create gave no region of %llu "
-                           "bytes",
+                           "the runtime's region_create returned no region of "
+                           "%llu bytes",
                            (unsigned long long)size);
-        /* Growing sizes leave no trail of small ones. */
-        (void)best(pool, size, &small);
+        /* The new region replaces a smaller one, so that a caller whose sizes
+         * grow does not leave small regions behind. */
+        (void)find_best_fit(pool, size, &small);
         if (small) {
             pool->ops->region_destroy(pool->runtime, small->region);
-            take_out(pool, small);
+            remove_entry(pool, small);
         }
         entry = &pool->entries[pool->count++];
         *entry = (xr_pool_entry){ region, 0 };
@@ -160,14 +167,14 @@ xray_status xr_pool_get(xr_pool *pool, uint64_t size, xr_err *err,
 
 xray_status xr_pool_ref(xr_pool *pool, xray_region *region, xr_err *err)
 {
-    xr_pool_entry *entry = find(pool, region);
+    xr_pool_entry *entry = find_entry(pool, region);
     if (entry) {
         entry->refs++;
         return XRAY_OK;
     }
     if (!region->peer)
-        return xr_fail(err, XRAY_E_ARG, "a region that was given back");
-    xray_status status = reserve(pool, err);
+        return xr_fail(err, XRAY_E_ARG, "the region was already given back");
+    xray_status status = reserve_entry(pool, err);
     if (!status)
         pool->entries[pool->count++] = (xr_pool_entry){ region, 1 };
     return status;
@@ -175,10 +182,10 @@ xray_status xr_pool_ref(xr_pool *pool, xray_region *region, xr_err *err)
 
 int xr_pool_put(xr_pool *pool, xray_region *region)
 {
-    xr_pool_entry *entry = find(pool, region);
+    xr_pool_entry *entry = find_entry(pool, region);
     if (!entry || !entry->refs || --entry->refs || !region->peer)
         return 0;
-    take_out(pool, entry);
+    remove_entry(pool, entry);
     return 1;
 }
 
@@ -186,23 +193,23 @@ void xr_pool_forget(xr_pool *pool, const xray_peer *peer)
 {
     for (size_t i = pool->count; i-- > 0;)
         if (pool->entries[i].region->peer == peer)
-            take_out(pool, &pool->entries[i]);
+            remove_entry(pool, &pool->entries[i]);
 }
 
 xray_status xr_event_check(const xray_runtime_event *event, xr_err *err)
 {
     if (event->kind != XRAY_RUNTIME_MESSAGE && event->kind != XRAY_RUNTIME_LOST)
         return xr_fail(err, XRAY_E_BUG,
-                       "the runtime's poll gave an event of kind %u, which is "
-                       "none",
+                       "the runtime's poll returned an event of kind %u, which "
+                       "does not exist",
                        event->kind);
     if (event->kind == XRAY_RUNTIME_LOST && !event->reason)
         return xr_fail(err, XRAY_E_BUG,
-                       "the runtime's poll gave a loss without its reason");
+                       "the runtime's poll reported a loss without its reason");
     if (event->kind == XRAY_RUNTIME_MESSAGE && event->size && !event->data)
         return xr_fail(err, XRAY_E_BUG,
-                       "the runtime's poll gave a message of %llu bytes, but "
-                       "none of them",
+                       "the runtime's poll returned a message of %llu bytes "
+                       "without its data",
                        (unsigned long long)event->size);
     return XRAY_OK;
 }

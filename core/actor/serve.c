@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The actor's process: one object, calls one after another.
+ * The actor's process: it serves the calls of one object, one after another.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "core/actor/local.h"
 
 struct xr_actor_context {
-    xr_actor_context *own; /* itself */
+    xr_actor_context *own; /* this struct, writable */
     const xray_runtime_ops *ops;
     void *runtime;
     xray_peer *parent;
@@ -56,8 +56,9 @@ void xr_actor_phase(const xr_actor_context *context, const char *phase)
     context->ops->phase_set(context->runtime, phase);
 }
 
-/* The context is the object's to read; its pool is the thread's that serves. */
-static xr_pool *pool_of(const xr_actor_context *context)
+/* Objects see a constant context; the pool behind it belongs to the thread that
+ * serves. */
+static xr_pool *pool_of_context(const xr_actor_context *context)
 {
     return &context->own->pool;
 }
@@ -65,48 +66,50 @@ static xr_pool *pool_of(const xr_actor_context *context)
 xray_status xr_actor_region(const xr_actor_context *context, uint64_t size,
                             xr_err *err, xray_region **out)
 {
-    return xr_pool_get(pool_of(context), size, err, out);
+    return xr_pool_get(pool_of_context(context), size, err, out);
 }
 
 void xr_actor_region_put(const xr_actor_context *context, xray_region *region)
 {
     if (region)
-        (void)xr_pool_put(pool_of(context), region);
+        (void)xr_pool_put(pool_of_context(context), region);
 }
 
 /* ---- Answers ---- */
 
-static xray_status answer(xr_actor_context *c, uint32_t region_count,
-                          xr_err *err)
+static xray_status send_reply(xr_actor_context *c, uint32_t region_count,
+                              xr_err *err)
 {
     xray_status status = c->ops->send(c->runtime, c->parent, c->scratch.data,
                                       c->scratch.size, c->back, region_count);
     return status ? xr_relay_error(&c->relay, status, "send", err) : XRAY_OK;
 }
 
-static xray_status answer_error(xr_actor_context *c, uint64_t call,
-                                xray_status status, const char *text,
-                                xr_err *err)
+static xray_status reply_with_error(xr_actor_context *c, uint64_t call,
+                                    xray_status status, const char *text,
+                                    xr_err *err)
 {
     const xr_message header = { XR_MESSAGE_ERROR, 0, call, "", NULL, 0 };
     const xr_value values[2] = { { .i = status }, { .s = text } };
     xray_status bad =
         xr_message_encode(&header, XR_ERROR_LETTERS, values, err, &c->scratch);
-    return bad ? bad : answer(c, 0, err);
+    return bad ? bad : send_reply(c, 0, err);
 }
 
-static xray_status answer_done(xr_actor_context *c, uint64_t call, xr_err *err)
+static xray_status reply_with_success(xr_actor_context *c, uint64_t call,
+                                      xr_err *err)
 {
     const xr_message header = { XR_MESSAGE_REPLY, 0, call, "", NULL, 0 };
     const xr_value value = { .i = XRAY_OK };
     xray_status bad = xr_message_encode(&header, "i", &value, err, &c->scratch);
-    return bad ? bad : answer(c, 0, err);
+    return bad ? bad : send_reply(c, 0, err);
 }
 
 /* ---- Calls ---- */
 
-static xray_status find_ins(xr_actor_context *c, const xr_signature *signature,
-                            xr_err *err)
+static xray_status find_input_regions(xr_actor_context *c,
+                                      const xr_signature *signature,
+                                      xr_err *err)
 {
     xr_invoke_values *v = &c->values;
     for (uint32_t i = 0; i < signature->in_count; i++) {
@@ -124,9 +127,11 @@ static xray_status find_ins(xr_actor_context *c, const xr_signature *signature,
     return XRAY_OK;
 }
 
-/* What the method returned, as the values of a reply. */
-static xray_status gather(xr_actor_context *c, const xr_signature *signature,
-                          xr_value *values, uint32_t *out_regions, xr_err *err)
+/* Collects the outputs of the method as the values of a reply. */
+static xray_status collect_outputs(xr_actor_context *c,
+                                   const xr_signature *signature,
+                                   xr_value *values, uint32_t *out_regions,
+                                   xr_err *err)
 {
     xr_invoke_values *v = &c->values;
     for (uint32_t i = 0; i < signature->out_count; i++) {
@@ -152,16 +157,17 @@ static xray_status gather(xr_actor_context *c, const xr_signature *signature,
     return XRAY_OK;
 }
 
-static void put_outs(xr_actor_context *c, const xr_signature *signature)
+static void release_output_regions(xr_actor_context *c,
+                                   const xr_signature *signature)
 {
     for (uint32_t i = 0; i < signature->out_count; i++)
         if (signature->out[i] == 'm')
             xr_actor_region_put(c, c->values.out_region[i]);
 }
 
-static xray_status answer_call(xr_actor_context *c, uint64_t call,
-                               const xr_signature *signature,
-                               xray_status status, xr_err *err)
+static xray_status reply_with_outputs(xr_actor_context *c, uint64_t call,
+                                      const xr_signature *signature,
+                                      xray_status status, xr_err *err)
 {
     xr_value values[XR_VALUES];
     char letters[XR_VALUES + 1] = "i";
@@ -170,17 +176,17 @@ static xray_status answer_call(xr_actor_context *c, uint64_t call,
     const xr_message header = { XR_MESSAGE_REPLY, 0, call, "", NULL, 0 };
     values[0].i = status;
     memcpy(letters + 1, signature->out, signature->out_count);
-    xray_status bad = gather(c, signature, values + 1, &regions, &why);
+    xray_status bad = collect_outputs(c, signature, values + 1, &regions, &why);
     if (!bad)
         bad = xr_message_encode(&header, letters, values, &why, &c->scratch);
     if (!bad)
-        return answer(c, regions, err);
-    put_outs(c, signature);
-    return answer_error(c, call, bad, why.text, err);
+        return send_reply(c, regions, err);
+    release_output_regions(c, signature);
+    return reply_with_error(c, call, bad, why.text, err);
 }
 
-static xray_status on_call(xr_actor_context *c, const xr_message *message,
-                           xr_err *err)
+static xray_status handle_call(xr_actor_context *c, const xr_message *message,
+                               xr_err *err)
 {
     const xr_actor_class *class_ = c->class_;
     xr_err why = { "" };
@@ -191,31 +197,32 @@ static xray_status on_call(xr_actor_context *c, const xr_message *message,
     if (i == class_->method_count) {
         (void)xr_fail(&why, XRAY_E_ARG, "class %s has no such method",
                       class_->name);
-        return answer_error(c, message->call, XRAY_E_ARG, why.text, err);
+        return reply_with_error(c, message->call, XRAY_E_ARG, why.text, err);
     }
     xr_invoke *invoke = &c->invokes[i];
     xray_status status =
         xr_message_values(message, invoke->signature.in, &why, c->values.in);
     if (!status)
-        status = find_ins(c, &invoke->signature, &why);
+        status = find_input_regions(c, &invoke->signature, &why);
     if (!status) {
         xr_actor_phase(c, class_->methods[i].name);
         status = xr_invoke_call(invoke, class_->methods[i].call, c->object,
                                 &c->values, &why);
         xr_actor_phase(c, "waiting for a call");
         if (status < 0)
-            put_outs(c, &invoke->signature);
+            release_output_regions(c, &invoke->signature);
     }
     if (status >= 0)
-        return answer_call(c, message->call, &invoke->signature, status, err);
+        return reply_with_outputs(c, message->call, &invoke->signature, status,
+                                  err);
     if (!why.text[0])
         (void)xr_fail(&why, status, "it failed with status %d", status);
-    return answer_error(c, message->call, status, why.text, err);
+    return reply_with_error(c, message->call, status, why.text, err);
 }
 
 /* ---- Life ---- */
 
-static xray_status prepare(xr_actor_context *c, xr_err *err)
+static xray_status prepare_methods(xr_actor_context *c, xr_err *err)
 {
     const size_t count = c->class_->method_count;
     c->invokes = xr_calloc(count + 1, sizeof(*c->invokes));
@@ -232,9 +239,9 @@ static xray_status prepare(xr_actor_context *c, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status create(xr_actor_context *c, const xr_message *message,
-                          const xr_actor_class *const *classes, size_t count,
-                          xr_err *err)
+static xray_status create_object(xr_actor_context *c, const xr_message *message,
+                                 const xr_actor_class *const *classes,
+                                 size_t count, xr_err *err)
 {
     xr_value v[4];
     size_t i = 0;
@@ -251,7 +258,7 @@ static xray_status create(xr_actor_context *c, const xr_message *message,
     c->index = v[1].u;
     c->count = v[2].u;
     c->text = xr_strdup(v[3].s);
-    status = prepare(c, err);
+    status = prepare_methods(c, err);
     if (status)
         return status;
     xr_actor_phase(c, "create");
@@ -263,7 +270,7 @@ static xray_status create(xr_actor_context *c, const xr_message *message,
     return status;
 }
 
-static void destroy(xr_actor_context *c)
+static void destroy_object(xr_actor_context *c)
 {
     if (!c->created)
         return;
@@ -274,32 +281,32 @@ static void destroy(xr_actor_context *c)
     c->created = 0;
 }
 
-static xray_status on_create(xr_actor_context *c, const xr_message *message,
-                             const xr_actor_class *const *classes, size_t count,
-                             xr_err *err)
+static xray_status handle_create(xr_actor_context *c, const xr_message *message,
+                                 const xr_actor_class *const *classes,
+                                 size_t count, xr_err *err)
 {
     xr_err ignored = { "" };
     if (c->class_)
-        return answer_error(c, message->call, XRAY_E_STATE,
-                            "the object was created before", err);
-    xray_status status = create(c, message, classes, count, err);
+        return reply_with_error(c, message->call, XRAY_E_STATE,
+                                "the object already exists", err);
+    xray_status status = create_object(c, message, classes, count, err);
     if (status >= 0)
-        return answer_done(c, message->call, err);
-    (void)answer_error(c, message->call, status, err->text, &ignored);
+        return reply_with_success(c, message->call, err);
+    (void)reply_with_error(c, message->call, status, err->text, &ignored);
     return status;
 }
 
-static xray_status on_message(xr_actor_context *c, const xr_message *message,
-                              xr_err *err)
+static xray_status handle_message(xr_actor_context *c,
+                                  const xr_message *message, xr_err *err)
 {
     xr_value value;
     xr_err why = { "" };
     switch (message->kind) {
     case XR_MESSAGE_CALL:
         if (!c->created)
-            return answer_error(c, message->call, XRAY_E_STATE,
-                                "there is no object", err);
-        return on_call(c, message, err);
+            return reply_with_error(c, message->call, XRAY_E_STATE,
+                                    "no object was created", err);
+        return handle_call(c, message, err);
     case XR_MESSAGE_RELEASE: {
         if (xr_message_values(message, "U", &why, &value))
             return XRAY_OK;
@@ -308,18 +315,18 @@ static xray_status on_message(xr_actor_context *c, const xr_message *message,
         return XRAY_OK;
     }
     case XR_MESSAGE_STOP:
-        destroy(c);
+        destroy_object(c);
         c->stopped = 1;
-        return answer_done(c, message->call, err);
+        return reply_with_success(c, message->call, err);
     default:
         return xr_fail(err, XRAY_E_PEER, "the parent sent a message of kind %u",
                        message->kind);
     }
 }
 
-static xray_status serve(xr_actor_context *c,
-                         const xr_actor_class *const *classes, size_t count,
-                         xr_err *err)
+static xray_status serve_messages(xr_actor_context *c,
+                                  const xr_actor_class *const *classes,
+                                  size_t count, xr_err *err)
 {
     while (!c->stopped) {
         xray_runtime_event event = { .header =
@@ -340,9 +347,9 @@ static xray_status serve(xr_actor_context *c,
         status =
             xr_message_header(event.data, (size_t)event.size, err, &message);
         if (!status && message.kind == XR_MESSAGE_CREATE)
-            status = on_create(c, &message, classes, count, err);
+            status = handle_create(c, &message, classes, count, err);
         else if (!status)
-            status = on_message(c, &message, err);
+            status = handle_message(c, &message, err);
         if (status < 0)
             return status;
     }
@@ -368,7 +375,7 @@ static xray_status open_board(xr_actor_context *c, xr_err *err)
 
 static void free_context(xr_actor_context *c)
 {
-    destroy(c);
+    destroy_object(c);
     if (c->runtime)
         c->ops->destroy(c->runtime);
     for (size_t i = 0; i < XR_ACTOR_LETTERS; i++)
@@ -402,7 +409,7 @@ xray_status xr_actor_serve(const xr_actor_class *const *classes, size_t count,
         c->pool.ops = c->ops;
         c->pool.runtime = c->runtime;
         c->pool.relay = &c->relay;
-        status = serve(c, classes, count, err);
+        status = serve_messages(c, classes, count, err);
     }
     free_context(c);
     return status;

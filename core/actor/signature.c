@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses the signature of a method, "ins -> outs", into its letters.
+ */
 #include "core/actor/signature.h"
 
 #include <string.h>
 
-/* Appends letters up to '-' or the end; gives where it stopped. */
-static const char *side(const char *at, uint32_t *total, char *letters,
-                        uint32_t *out_count)
+/* Appends the letters before a '-' or the end; returns where it stopped. */
+static const char *parse_letters(const char *at, uint32_t *total, char *letters,
+                                 uint32_t *out_count)
 {
     for (; *at && *at != '-'; at++) {
         if (*at == ' ')
@@ -22,9 +25,9 @@ xray_status xr_signature_parse(const char *text, xr_err *err, xr_signature *out)
 {
     xr_signature found = { 0 };
     uint32_t total = 0;
-    const char *at = side(text, &total, found.in, &found.in_count);
+    const char *at = parse_letters(text, &total, found.in, &found.in_count);
     if (at[0] == '-' && at[1] == '>') {
-        at = side(at + 2, &total, found.out, &found.out_count);
+        at = parse_letters(at + 2, &total, found.out, &found.out_count);
         if (!*at) {
             *out = found;
             return XRAY_OK;
@@ -38,6 +41,6 @@ xray_status xr_signature_parse(const char *text, xr_err *err, xr_signature *out)
         return xr_fail(err, XRAY_E_ARG, "signature \"%s\": it has no \"->\"",
                        text);
     return xr_fail(err, XRAY_E_ARG,
-                   "signature \"%s\": '%c' at %d is none of u U i I d s b m",
+                   "signature \"%s\": '%c' at %d is not one of u U i I d s b m",
                    text, *at, (int)(at - text) + 1);
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signatures of methods, values by their letters, and messages made of them.
+ * Signatures of methods, and the messages that carry their values.
  *
- * A message is a run of msgpack objects, none of them nested: kind, call,
- * name, then the values: u i U I as integers, d as float 64, s as str that ends
- * with its NUL, b as bin, m as two integers (1: the sender created it, 0: the
- * receiver; and its id) or nil for none. Decoding allocates nothing, takes any
- * bytes, and what it gives points into the message.
+ * A message is a sequence of msgpack objects without nesting: kind, call, name
+ * and the values. u i U I are integers, d is a float 64, s a str that ends with
+ * its NUL, b a bin; m is two integers, 1 if the sender created the region and 0
+ * if the receiver did, and its id; no region is nil. Decoding accepts any
+ * bytes, allocates nothing, and its results point into the message.
  */
 #ifndef XR_SIGNATURE_H
 #define XR_SIGNATURE_H
 
 #include "core/actor/actor.h"
 
-#define XR_VALUES (XR_ACTOR_LETTERS + 1) /* a reply has its status in front */
+#define XR_VALUES (XR_ACTOR_LETTERS + 1) /* a reply begins with its status */
 
 typedef struct xr_signature {
     uint32_t in_count;
@@ -25,7 +25,7 @@ typedef struct xr_signature {
 xray_status xr_signature_parse(const char *text, xr_err *err,
                                xr_signature *out);
 
-/* A region as it goes over the wire. */
+/* A region as messages name it. */
 typedef struct xr_region_name {
     uint64_t id;
     uint32_t present; /* 0: none */
@@ -53,7 +53,7 @@ enum {
     XR_MESSAGE_CALL,    /* method; its ins */
     XR_MESSAGE_REPLY,   /* ""; status, the method's outs */
     XR_MESSAGE_ERROR,   /* ""; status, text */
-    XR_MESSAGE_RELEASE, /* ""; the receiver's region */
+    XR_MESSAGE_RELEASE, /* ""; a region of the receiver */
     XR_MESSAGE_STOP,
     XR_MESSAGE_KINDS
 };
@@ -69,12 +69,12 @@ typedef struct xr_message {
     size_t size;
 } xr_message;
 
-/* Replaces what is in `out`. */
+/* Writes the message to `out`, whose bytes are replaced. */
 xray_status xr_message_encode(const xr_message *header, const char *letters,
                               const xr_value *values, xr_err *err, xr_str *out);
 xray_status xr_message_header(const void *data, size_t size, xr_err *err,
                               xr_message *out);
-/* The values; one more, one less or another type than `letters` is an error. */
+/* Decodes the values; their number and types must be those of `letters`. */
 xray_status xr_message_values(const xr_message *message, const char *letters,
                               xr_err *err, xr_value *out);
 

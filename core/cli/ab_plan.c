@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/ab/run.h"
+#include "core/ab/run_folder.h"
 #include "core/rl/check.h"
 
 #define MOST_SEEDS 1000

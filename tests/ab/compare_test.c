@@ -110,7 +110,7 @@ static void names_the_winner(void **state)
     static const char wanted[] =
         "val-core/x/reward/mean@1, the last of each run; higher is better\n"
         "\n"
-        "variant   runs       mean         sd      least       most  last "
+        "variant   runs       mean         sd        min        max  last "
         "step\n"
         "base         5      0.427    0.03033       0.39       0.47          "
         "4\n"
@@ -131,31 +131,31 @@ static void names_the_winner(void **state)
         " paired t\n"
         "\n"
         "good is better than base: good minus base is +0.038, and the 95 % "
-        "interval [0.0176, 0.0584] leaves zero out\n"
+        "interval [0.0176, 0.0584] excludes zero\n"
         "\n"
         "settings that differ\n"
         "[actor.optim] lr\n"
         "  base      0.1\n"
         "  good      0.2\n"
         "\n"
-        "where good parts from base\n"
+        "where good diverges from base\n"
         "seed 1               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
-        "other sample: step 2, sample 1\n"
+        "different sample: step 2, sample 1\n"
         "seed 2               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
-        "other sample: step 2, sample 1\n"
+        "different sample: step 2, sample 1\n"
         "seed 3               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
-        "other sample: step 2, sample 1\n"
+        "different sample: step 2, sample 1\n"
         "seed 4               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
-        "other sample: step 2, sample 1\n"
+        "different sample: step 2, sample 1\n"
         "seed 5               step 1: actor/lr 0.1 | 0.2 and 1 more; first "
-        "other sample: step 2, sample 1\n";
+        "different sample: step 2, sample 1\n";
     char *text = TEXT_OF(NULL, "base", "good/");
     assert_string_equal(text, wanted);
     free(text);
     /* The other way round the base wins. */
     text = TEXT_OF(NULL, "good", "base");
     expect_in(text, "good is better than base: base minus good is -0.038, and "
-                    "the 95 % interval [-0.0584, -0.0176] leaves zero out\n");
+                    "the 95 % interval [-0.0584, -0.0176] excludes zero\n");
     free(text);
 }
 
@@ -164,7 +164,7 @@ static void refuses_to_name_one(void **state)
     (void)state;
     char *text = TEXT_OF(NULL, "base", "even");
     expect_in(text, "even against base: no difference shown: the 95 % interval "
-                    "[-0.01456, 0.01456] holds zero\n");
+                    "[-0.01456, 0.01456] contains zero\n");
     expect_in(text, "even         5          +0       [-0.01456, 0.01456]");
     assert_null(strstr(text, "better than"));
     free(text);
@@ -179,8 +179,8 @@ static void other_seeds(void **state)
                     "interval [");
     expect_in(text, "Welch t\n");
     expect_in(text, "settings that differ: none\n");
-    expect_in(text, "note: base and later were not run with the same seeds: "
-                    "unpaired, Welch's t interval\n");
+    expect_in(text, "note: base and later were not run with the same seeds, so "
+                    "they are compared unpaired, by Welch's t interval\n");
     assert_null(strstr(text, "parts from"));
     free(text);
 }
@@ -209,8 +209,8 @@ static void half_of_the_seeds(void **state)
     free(text);
     text = TEXT_OF(NULL, "four-1", "next-1");
     expect_in(text, "Welch t\n");
-    expect_in(text, "note: four-1 and next-1 were not run with the same seeds: "
-                    "unpaired, Welch's t interval\n");
+    expect_in(text, "note: four-1 and next-1 were not run with the same seeds, "
+                    "so they are compared unpaired, by Welch's t interval\n");
     free(text);
 }
 
@@ -219,8 +219,8 @@ static void holm_for_several(void **state)
 {
     (void)state;
     char *text = TEXT_OF(NULL, "base", "good", "even");
-    expect_in(text, "against base (p and intervals after Holm, for several "
-                    "variants)\n");
+    expect_in(text, "against base (p and intervals corrected by Holm's "
+                    "procedure for several variants)\n");
     expect_in(text, "+0.038        [0.01231, 0.06369]  97.5%    0.0133");
     expect_in(text, "95%    1.0000  paired t\n");
     free(text);
@@ -244,8 +244,9 @@ static void one_run_each(void **state)
 {
     (void)state;
     char *text = TEXT_OF(NULL, "base/seed-1", "good/seed-1");
-    expect_in(text, "good against base: no verdict: an interval takes two runs "
-                    "of each\n");
+    expect_in(
+        text,
+        "good against base: no verdict: an interval needs two runs of each\n");
     expect_in(text, "good         1       +0.05                         -");
     free(text);
 }
@@ -312,10 +313,10 @@ static void broken_metrics(void **state)
 {
     (void)state;
     static const char *const faults[][2] = {
-        { "", "bad/metrics.jsonl: no step is in it" },
+        { "", "bad/metrics.jsonl: it holds no step" },
         { "{\"step\":1,\"a\":1}\n{\"step\":1}\n",
-          "bad/metrics.jsonl:2: step 1 does not come after the line before" },
-        { "{\"step\":1,\"a\":\"b\"}\n", "bad/metrics.jsonl:1: a is no number" },
+          "bad/metrics.jsonl:2: step 1 is not above that of the line before" },
+        { "{\"step\":1,\"a\":\"b\"}\n", "bad/metrics.jsonl:1: a is not a number" },
         { "[1]\n", "bad/metrics.jsonl:1: not a line of metrics" },
         { "{\"a\":1}\n", "bad/metrics.jsonl:1: \"step\" is missing" },
         { "{\"step\":1\n", "bad/metrics.jsonl:1" },
@@ -368,11 +369,11 @@ static void refused_comparisons(void **state)
     xr_comparison c;
     sort_into(&runs, (const char *const[]){ "base", NULL }, &errors);
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_E_CONFIG);
-    expect_in(err.text, "a comparison takes two variants, there is one");
+    expect_in(err.text, "a comparison needs two variants, but there is one");
     xr_runs_free(&runs);
     sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
     assert_int_equal(xr_compare(&runs, "nothing", 0, &err, &c), XRAY_E_CONFIG);
-    expect_in(err.text, "--metric nothing: not all runs have it");
+    expect_in(err.text, "--metric nothing: not all runs have this metric");
     assert_int_equal(xr_compare(&runs, "critic/score/mean", 0, &err, &c),
                      XRAY_OK);
     xr_comparison_free(&c);
@@ -406,13 +407,13 @@ static void pairing_is_judged(void **state)
                             .score = 0.5 });
     char *text = TEXT_OF(NULL, "base", "odd");
     expect_in(text, "note: odd does not share everything with the base: [data] "
-                    "train_files is /others, not /rows: the prompts are "
-                    "others\n");
+                    "train_files is /others here and /rows in the base: the "
+                    "prompts differ\n");
     expect_in(text, "note: odd: its runs do not all have the same settings: "
                     "actor.optim.lr is 0.2, and 0.7 with seed 5\n");
     expect_in(text, "note: base and odd: 5 of 6 runs have a partner of their "
                     "seed; the others are left out of the difference\n");
-    expect_in(text, "note: the last values are not all of one step");
+    expect_in(text, "note: the last values are not all from the same step");
     free(text);
 }
 

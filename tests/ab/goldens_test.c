@@ -260,15 +260,15 @@ static const struct verdict_case {
     const char *row;
 } verdict_cases[] = {
     { same_low, same_high, 2, 0, 0,
-      "vb against va: no difference shown: nothing scatters, so there is "
-      "no interval, and the exact test of labels over 2 runs gives p = "
-      "0.333; more seeds could tell\n",
+      "vb against va: no difference shown: the values do not scatter, so there "
+      "is no interval, and the exact test of labels over 2 runs gives p = "
+      "0.333; more seeds could decide\n",
       "vb           2          +1                         -      -    "
       "0.3333  exact labels\n" },
     { rising, one_above, 5, 0, 0,
-      "vb against va: no difference shown: nothing scatters, so there is "
-      "no interval, and the exact test of signs over 5 runs gives p = "
-      "0.0625; more seeds could tell\n",
+      "vb against va: no difference shown: the values do not scatter, so there "
+      "is no interval, and the exact test of signs over 5 runs gives p = "
+      "0.0625; more seeds could decide\n",
       "vb           5          +1                         -      -    "
       "0.0625  exact signs\n" },
     { rising, one_above, 6, 0, 0,
@@ -300,7 +300,7 @@ static const struct verdict_case {
       "vb           3          +0                         -      -    "
       "1.0000  exact signs\n" },
     { same_low, same_high, 1, 0, 0,
-      "vb against va: no verdict: an interval takes two runs of each\n",
+      "vb against va: no verdict: an interval needs two runs of each\n",
       "vb           1          +1                         -      -         "
       "-  none\n" },
 };

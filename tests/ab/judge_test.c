@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "core/ab/compare.h"
-#include "core/ab/part.h"
+#include "core/ab/divergence.h"
 #include "tests/ab/made_up.h"
 
 static const char *told(const char *text)
@@ -84,8 +84,8 @@ static void which_metric(void **state)
           "val-core/x/reward/mean@1", NULL },
         { "{\"step\":1," X "null," SCORE "1}\n",
           "{\"step\":1," X "2," SCORE "1}\n", NULL, "critic/score/mean",
-          "no validation score is in all runs: the verdict is on the mean "
-          "reward of the last step, of few samples" },
+          "no validation score is in all runs, so the verdict is on the mean "
+          "reward of the last step, which rests on few samples" },
         { "{\"step\":1,\"val-core/x/reward/mean@4\":1}\n",
           "{\"step\":1,\"val-core/x/reward/mean@4\":1}\n", NULL, NULL,
           "no validation score and no critic/score/mean is in all runs; "
@@ -96,14 +96,16 @@ static void which_metric(void **state)
         { "{\"step\":1,\"val-core//reward/mean@1\":1," SCORE "1}\n",
           "{\"step\":1,\"val-core//reward/mean@1\":1," SCORE "1}\n", NULL,
           "critic/score/mean",
-          "no validation score is in all runs: the verdict is on the mean "
-          "reward of the last step, of few samples" },
+          "no validation score is in all runs, so the verdict is on the mean "
+          "reward of the last step, which rests on few samples" },
         { "{\"step\":1," SCORE "1,\"a\":1,\"b\":2}\n",
           "{\"step\":1," SCORE "1,\"a\":1}\n", "b", NULL,
-          "--metric b: not all runs have it; the first has critic/score/mean "
+          "--metric b: not all runs have this metric; the first run has "
+          "critic/score/mean "
           "and 2 more" },
         { "{\"step\":1}\n", "{\"step\":1}\n", "b", NULL,
-          "--metric b: not all runs have it; the first has none and 0 more" },
+          "--metric b: not all runs have this metric; the first run has none "
+          "and 0 more" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *const a[] = { cases[i].a, NULL };
@@ -136,11 +138,11 @@ static void too_few(void **state)
     xr_err err = { "" };
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_E_CONFIG);
     assert_string_equal(err.text,
-                        "a comparison takes two variants, there is none");
+                        "a comparison needs two variants, but there is none");
     assert_int_equal(xr_runs_variant(&runs, "a", &err), XRAY_OK);
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_E_CONFIG);
-    assert_string_equal(err.text, "a comparison takes two variants, there is "
-                                  "one: all runs have the same settings");
+    assert_string_equal(err.text, "a comparison needs two variants, but there "
+                                  "is one: all runs have the same settings");
     assert_int_equal(xr_runs_variant(&runs, "b", &err), XRAY_OK);
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_E_CONFIG);
     assert_string_equal(err.text, "no run is finished");
@@ -167,8 +169,8 @@ static void last_values(void **state)
     assert_true(c.steps[1][0] == 4 && c.steps[1][1] == 3);
     assert_int_equal(c.notes.count, 1);
     assert_string_equal(c.notes.items[0],
-                        "the last values are not all of one step: a run that "
-                        "trained longer is at an advantage");
+                        "the last values are not all from the same step: a run "
+                        "that trained longer has an advantage");
     const xr_contrast *one = &c.contrasts[0];
     assert_true(one->paired && one->count == 2 && one->seeds[1] == 1);
     assert_true(fabs(one->difference.mean + 2.5) < 1e-12);
@@ -227,11 +229,11 @@ static void pairs_of_a_seed(void **state)
 
 /* ---- what pairing rests on ---------------------------------------------- */
 
-#define ROWS "scores are of other rows"
-#define ORDER "prompts come in another order"
-#define PROMPTS "the prompts are others"
+#define ROWS "scores are measured on different rows"
+#define ORDER "prompts come in a different order"
+#define PROMPTS "the prompts differ"
 #define THINGS "scores measure different things"
-#define ROUNDS "gradients are rounded otherwise"
+#define ROUNDS "gradients are rounded differently"
 
 static const struct key_case {
     const char *section;
@@ -241,11 +243,12 @@ static const struct key_case {
     { "data", "val_files", ROWS },
     { "data", "val_split", ROWS },
     { "data", "val_max_samples", ROWS },
-    { "data", "max_response_length", "scores are of answers of other lengths" },
+    { "data", "max_response_length",
+      "scores are of answers of different lengths" },
     { "run", "reward", THINGS },
     { "reward.words", "pattern", THINGS },
     { "data", "train_files", PROMPTS },
-    { "data", "train_batch_size", "a step takes other prompts" },
+    { "data", "train_batch_size", "a step takes different prompts" },
     { "data", "shuffle", ORDER },
     { "data", "seed", ORDER },
     { "data", "train_max_samples", ORDER },
@@ -261,10 +264,10 @@ static const struct key_case {
     { "data", "chat_template", PROMPTS },
     { "data", "chat_date", PROMPTS },
     { "data", "system_prompt", PROMPTS },
-    { "model", "path", "the runs begin with other weights" },
-    { "model", "tokenizer_path", "texts become other tokens" },
+    { "model", "path", "the runs begin with different weights" },
+    { "model", "tokenizer_path", "texts become different tokens" },
     { "rollout", "n", "samples beyond the smaller n have no partner" },
-    { "run", "device", "another device rounds otherwise" },
+    { "run", "device", "another device rounds differently" },
     { "actor", "share_prompts", ROUNDS },
     { "critic", "share_prompts", ROUNDS },
     { "actor.optim", "lr", NULL },
@@ -302,13 +305,13 @@ static void judged_keys(void **state)
             const xr_variant b = { .name = b_name,
                                    .runs = &runs[1],
                                    .count = 1 };
-            xr_part_pairing(&a, &b, &notes);
+            xr_note_pairing(&a, &b, &notes);
             assert_int_equal(notes.count, key_cases[i].what ? 1 : 0);
             if (key_cases[i].what) {
                 char want[256];
                 (void)snprintf(want, sizeof want,
                                "b does not share everything with the base: "
-                               "[%s] %s is %s, not %s: %s",
+                               "[%s] %s is %s here and %s in the base: %s",
                                key_cases[i].section, key_cases[i].key,
                                values[k][1] ? values[k][1] : "not set",
                                values[k][0] ? values[k][0] : "not set",
@@ -519,9 +522,9 @@ static void folders(void **state)
     expect_sorted(FOLDERS("f/one/seed-9", "f/none", "f/loose3"),
                   "one:9 none: loose3:3", "f/none: no such folder");
     (void)remove(scratch_path("f/one/seed-9/run.ini"));
-    expect_sorted(FOLDERS("f/one", "f/two"), "one:-3,10 two:-3,9,10",
-                  "f/one/seed-9: no resolved INI (run.ini of a checkpoint) is "
-                  "in it");
+    expect_sorted(
+        FOLDERS("f/one", "f/two"), "one:-3,10 two:-3,9,10",
+        "f/one/seed-9: it holds no resolved INI (run.ini of a checkpoint)");
 }
 
 static void unique_names(void **state)

@@ -77,9 +77,9 @@ static void finds_the_better_one(void **state)
     const program_result *r = AB("one", base_ini, better_ini, "--seeds", "4");
     expect_code(r, 0);
     expect_text(r->out, "better is better than base: better minus base is +");
-    expect_text(r->out, " leaves zero out\n");
+    expect_text(r->out, " excludes zero\n");
     expect_text(r->out, "step 1: actor/lr 0 | 0.001");
-    expect_text(r->out, "first other sample: step 2");
+    expect_text(r->out, "first different sample: step 2");
     expect_text(r->err, "(8 of 8)");
     char *page = read_page("one/report.html");
     expect_text(page, "better is better than base");
@@ -118,7 +118,7 @@ static void equal_variants(void **state)
     expect_code(r, 0);
     expect_text(r->out, "same-2 against same: no difference shown: the 95 % "
                         "interval [");
-    expect_text(r->out, "unpaired, Welch's t interval\n");
+    expect_text(r->out, "compared unpaired, by Welch's t interval\n");
 }
 
 /* All but the section of times. */
@@ -303,7 +303,7 @@ static void faults_of_compare(void **state)
     expect_text(r->err, "/nor-here: no such folder\n");
     r = RUN(NULL, "compare", scratch_path("one/base"));
     expect_code(r, 2);
-    expect_text(r->err, "a comparison takes two variants");
+    expect_text(r->err, "a comparison needs two variants");
     r = RUN(NULL, "compare", scratch_path("one/base"),
             scratch_path("one/better"), "--metric=none");
     expect_code(r, 2);

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "core/ab/compare.h"
-#include "core/ab/part.h"
+#include "core/ab/divergence.h"
 #include "core/ab/tasks.h"
 #include "tests/ab/made_up.h"
 
@@ -230,22 +230,24 @@ static void unreadable_runs(void **state)
     static const char line[] = "{\"step\":1,\"a\":1}\n";
     expect_unread("none", "none: no such folder");
     write_run("bad", "", INI("1"));
-    expect_unread("bad", "bad/metrics.jsonl: no step is in it");
+    expect_unread("bad", "bad/metrics.jsonl: it holds no step");
     write_run("bad", "{\"step\":1", INI("1"));
-    expect_unread("bad", "bad/metrics.jsonl: no step is in it");
+    expect_unread("bad", "bad/metrics.jsonl: it holds no step");
     write_run("bad", "{\"step\":-1}\n", INI("1"));
-    expect_unread("bad", "bad/metrics.jsonl:1: step -1 does not come after the "
-                         "line before");
+    expect_unread(
+        "bad",
+        "bad/metrics.jsonl:1: step -1 is not above that of the line before");
     write_run("bad", "{\"step\":2}\n{\"step\":1}\n", INI("1"));
-    expect_unread("bad", "bad/metrics.jsonl:2: step 1 does not come after the "
-                         "line before");
+    expect_unread(
+        "bad",
+        "bad/metrics.jsonl:2: step 1 is not above that of the line before");
     write_run("bad", line, "[run]\nlog = info\n");
     expect_unread("bad", "bad/run.ini: [run] seed is missing");
     write_run("bad", line, INI("x"));
-    expect_unread("bad", "bad/run.ini: [run] seed is no number");
+    expect_unread("bad", "bad/run.ini: [run] seed is not a number");
     assert_int_equal(remove(scratch_path("bad/run.ini")), 0);
-    expect_unread("bad", "bad: no resolved INI (run.ini of a checkpoint) is in "
-                         "it");
+    expect_unread("bad",
+                  "bad: it holds no resolved INI (run.ini of a checkpoint)");
     assert_int_equal(remove(scratch_path("bad/metrics.jsonl")), 0);
     xr_ab_run run;
     xr_err err = { "" };
@@ -282,7 +284,7 @@ static void which_ini(void **state)
     for (size_t i = 0; i < 3; i++) {
         char want[160];
         (void)scratch_write(latest, bad[i]);
-        (void)snprintf(want, sizeof want, "%s: \"%.*s\" is no step number",
+        (void)snprintf(want, sizeof want, "%s: \"%.*s\" is not a step number",
                        latest, (int)strcspn(bad[i], "\n"), bad[i]);
         assert_int_equal(xr_run_settings_path(scratch_path("ini"), path, &err),
                          XRAY_E_IO);
@@ -402,7 +404,7 @@ static void partings(void **state)
           "step 5: only one run has it" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        xr_parting p;
+        xr_divergence p;
         xr_err err = { "" };
         xr_str text = { 0 };
         char want[96];
@@ -410,9 +412,9 @@ static void partings(void **state)
         write_run("pb", cases[i].b, INI("3"));
         xr_ab_run a = read_run("pa");
         xr_ab_run b = read_run("pb");
-        assert_int_equal(xr_part_find(&a, &b, &err, &p), XRAY_OK);
+        assert_int_equal(xr_divergence_find(&a, &b, &err, &p), XRAY_OK);
         assert_int_equal(p.seed, 3);
-        xr_parting_text(&p, &text);
+        xr_divergence_text(&p, &text);
         (void)snprintf(want, sizeof want, "%s; samples were not kept",
                        cases[i].text);
         assert_string_equal(xr_str_text(&text), want);
@@ -441,20 +443,20 @@ static void parted_samples(void **state)
           "samples were not kept" },
         { { NULL, SAID("p", "r") SAID("p", "t") },
           { NULL, SAID("p", "r") SAID("p", "u") },
-          "first other sample: step 2, sample 2" },
+          "first different sample: step 2, sample 2" },
         { { SAID("p", "r"), NULL },
           { SAID("q", "r"), NULL },
-          "first other prompt: step 1, sample 1" },
+          "first different prompt: step 1, sample 1" },
         { { SAID("p", "r"), NULL },
           { SAID("p", "r") SAID("q", "t"), NULL },
-          "first other sample: step 1, sample 2" },
+          "first different sample: step 1, sample 2" },
         { { SAID("p", "r") SAID("q", "t"), NULL },
           { SAID("p", "r"), NULL },
-          "first other sample: step 1, sample 2" },
+          "first different sample: step 1, sample 2" },
     };
     static const char two[] = AT("1", "") AT("2", "");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        xr_parting p;
+        xr_divergence p;
         xr_err err = { "" };
         xr_str text = { 0 };
         for (int run = 0; run < 2; run++) {
@@ -471,8 +473,8 @@ static void parted_samples(void **state)
         }
         xr_ab_run a = read_run("sa");
         xr_ab_run b = read_run("sb");
-        assert_int_equal(xr_part_find(&a, &b, &err, &p), XRAY_OK);
-        xr_parting_text(&p, &text);
+        assert_int_equal(xr_divergence_find(&a, &b, &err, &p), XRAY_OK);
+        xr_divergence_text(&p, &text);
         const char *at = strstr(xr_str_text(&text), "; ");
         assert_non_null(at);
         assert_string_equal(at + 2, cases[i].text);

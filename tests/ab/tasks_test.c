@@ -201,7 +201,8 @@ static void cannot_start(void **state)
     assert_int_equal(l.tasks[0].code, 127);
     assert_int_equal(l.tasks[1].state, XR_TASK_DONE);
     xr_task_complaint(&l.tasks[0], &text);
-    assert_string_equal(xr_str_text(&text), "exit code 127 without a word");
+    assert_string_equal(xr_str_text(&text),
+                        "it ended with exit code 127 and printed nothing");
     xr_str_free(&text);
 }
 
@@ -212,8 +213,8 @@ static void complaints(void **state)
         const char *output;
         const char *says;
     } cases[] = {
-        { "", "exit code 5 without a word" },
-        { "\n\n", "exit code 5 without a word" },
+        { "", "it ended with exit code 5 and printed nothing" },
+        { "\n\n", "it ended with exit code 5 and printed nothing" },
         { "one\ntwo\n\n", "two" },
         { "one\ntwo", "two" },
         { "xray: no\n", "no" },

@@ -102,7 +102,7 @@ static void missing(void **state)
     run(ranks, 2);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(ranks[i].status, XRAY_E_PEER);
-        assert_non_null(strstr(ranks[i].err.text, "rank 1, 3 did not come"));
+        assert_non_null(strstr(ranks[i].err.text, "rank 1, 3 did not arrive"));
     }
     free(memory);
 }

@@ -287,8 +287,8 @@ static void other_signature(void **state)
     RIG_OK(xr_actor_ready(actor, 30000, &err));
     assert_int_equal(xr_actor_ask(actor, "count", 10000, &err, "x", NULL),
                      XRAY_E_ARG);
-    rig_says(err.text, "method count", "value 1 of the message is no 'u'",
-             NULL);
+    rig_says(err.text, "method count",
+             "value 1 of the message is not of type 'u'", NULL);
     assert_int_equal(xr_actor_ask(actor, "pass_time", 10000, &err, 1u, 2u),
                      XRAY_E_ARG);
     rig_says(err.text, "left over", NULL);
@@ -449,7 +449,7 @@ static void test_board(void **state)
                              UINT64_C(0), 300u, NULL));
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(xr_future_wait(futures[i], 20000, &err), XRAY_E_PEER);
-        rig_says(err.text, "method exchange", "rank 2, 3 did not come", NULL);
+        rig_says(err.text, "method exchange", "rank 2, 3 did not arrive", NULL);
     }
     xr_actors_free(actors);
 }
@@ -469,7 +469,7 @@ static void start_together(void **state)
         RIG_OK(xr_actor_ready(actor[i], 30000, &err));
     RIG_OK(xr_actor_ready(actor[0], 0, &err));
     assert_int_equal(xr_actor_spawn(actors, &bad, &err, &actor[0]), XRAY_E_ARG);
-    rig_says(err.text, "place 1 of 4", NULL);
+    rig_says(err.text, "index 1 of 4", NULL);
     uint32_t fds = 0;
     uint32_t index = 0;
     uint32_t count = 0;

@@ -266,16 +266,16 @@ static void nonsense(void **state)
         { "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
           32, "no frame" },
         { "\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0",
-          32, "sent a region that cannot be taken" },
+          32, "sent a region that cannot be mapped" },
         { "\2\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0",
           32, "no frame" },
         { "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-          32, "cannot be taken" },
+          32, "cannot be mapped" },
         { "\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0zzz",
-          35, "sent a message that is none of ours" },
+          35, "sent a malformed message" },
         { "\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
           "\2\x77\xa1\0\0",
-          37, "answered call 119, which is none" },
+          37, "answered call 119, which is not the call in turn" },
     };
     const uint32_t fds = rig_fds();
     for (size_t i = 0; i < sizeof(frames) / sizeof(frames[0]); i++) {
@@ -357,25 +357,25 @@ static void sick_runtime(void **state)
     const uint32_t fds = rig_fds();
     sick.board = small_board;
     assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_E_BUG);
-    rig_says(err.text, "the runtime gave a board of 8 bytes, not ", NULL);
+    rig_says(err.text, "the runtime returned a board of 8 bytes, not ", NULL);
     sick = xr_local_runtime;
     actors = rig_actors(&setup);
     sick.spawn = no_peer;
     assert_int_equal(xr_actor_spawn(actors, &spec, &err, &actor), XRAY_E_BUG);
-    rig_says(err.text, "spawn gave neither a peer nor an error", NULL);
+    rig_says(err.text, "spawn returned neither a peer nor an error", NULL);
     sick.region_create = no_region;
     assert_int_equal(xr_region_get(actors, 4096, &err, &region), XRAY_E_BUG);
-    rig_says(err.text, "region_create gave no region of 4096 bytes", NULL);
+    rig_says(err.text, "region_create returned no region of 4096 bytes", NULL);
     sick.region_create = small_region;
     assert_int_equal(xr_region_get(actors, 4096, &err, &region), XRAY_E_BUG);
-    rig_says(err.text, "region_create gave no region of 4096 bytes", NULL);
+    rig_says(err.text, "region_create returned no region of 4096 bytes", NULL);
     sick.poll = ill_poll;
     ill_event = (xray_runtime_event){ .kind = 9 };
-    expect_ill(actors, XRAY_E_BUG, "an event of kind 9, which is none");
+    expect_ill(actors, XRAY_E_BUG, "an event of kind 9, which does not exist");
     ill_event = (xray_runtime_event){ .kind = XRAY_RUNTIME_LOST };
     expect_ill(actors, XRAY_E_BUG, "a loss without its reason");
     ill_event = (xray_runtime_event){ .kind = XRAY_RUNTIME_MESSAGE, .size = 4 };
-    expect_ill(actors, XRAY_E_BUG, "a message of 4 bytes, but none of them");
+    expect_ill(actors, XRAY_E_BUG, "a message of 4 bytes without its data");
     xr_actors_free(actors);
     nothing_left(fds);
 }

@@ -197,7 +197,7 @@ static void regions_of_others(void **state)
     xray_region b = { .id = 2, .size = 1u << 20, .peer = (void *)&two };
     xray_region own = { .id = 3, .size = 4096 };
     assert_int_equal(xr_pool_ref(&pool, &own, &err), XRAY_E_ARG);
-    assert_string_equal(err.text, "a region that was given back");
+    assert_string_equal(err.text, "the region was already given back");
     assert_int_equal(xr_pool_put(&pool, &a), 0); /* not known */
     assert_int_equal(xr_pool_ref(&pool, &a, &err), XRAY_OK);
     assert_int_equal(xr_pool_ref(&pool, &a, &err), XRAY_OK);
@@ -221,7 +221,7 @@ static void regions_that_cannot_be_had(void **state)
     xray_region *region = NULL;
     xr_pool pool = new_pool();
     assert_int_equal(xr_pool_get(&pool, 0, &err, &region), XRAY_E_RANGE);
-    assert_string_equal(err.text, "a region of 0 bytes");
+    assert_string_equal(err.text, "a region cannot have 0 bytes");
     assert_int_equal(xr_pool_get(&pool, (UINT64_C(1) << 62) + 1, &err, &region),
                      XRAY_E_RANGE);
     ops.region_create = refuse_region;
@@ -440,9 +440,9 @@ static void sentences_on_signatures(void **state)
     (void)state;
     static const char *const bad[][2] = {
         { "u x -> d",
-          "signature \"u x -> d\": 'x' at 3 is none of u U i I d s b m" },
+          "signature \"u x -> d\": 'x' at 3 is not one of u U i I d s b m" },
         { "u -> d q",
-          "signature \"u -> d q\": 'q' at 8 is none of u U i I d s b m" },
+          "signature \"u -> d q\": 'q' at 8 is not one of u U i I d s b m" },
         { "u U", "signature \"u U\": it has no \"->\"" },
         { "uuuuuuuuuuuuuuuuuuuuuuu->uu",
           "signature \"uuuuuuuuuuuuuuuuuuuuuuu->uu\": more than 24 letters" },

@@ -266,13 +266,14 @@ static void calls_are_answered(void **state)
     say(XR_MESSAGE_CALL, "twice", "", NULL);
     say(XR_MESSAGE_STOP, "", "", NULL);
     say_twice(1); /* nobody is there any more */
-    expect_served(XRAY_OK, "",
-                  "1 done 0\n2 done 0: 42\n3 done 1: 16\n"
-                  "4 error -100 thirteen\n"
-                  "5 error -301 it failed with status -301\n"
-                  "6 error -100 class kind has no such method\n"
-                  "7 error -100 value 1 of the message is no 'U' (expected "
-                  "\"U\")\n8 done 0\n");
+    expect_served(
+        XRAY_OK, "",
+        "1 done 0\n2 done 0: 42\n3 done 1: 16\n"
+        "4 error -100 thirteen\n"
+        "5 error -301 it failed with status -301\n"
+        "6 error -100 class kind has no such method\n"
+        "7 error -100 value 1 of the message is not of type 'U' (expected "
+        "\"U\")\n8 done 0\n");
     assert_string_equal(parent.phases,
                         "create; waiting for a call; twice; waiting for a "
                         "call; twice; waiting for a call; twice; waiting for a "
@@ -290,8 +291,8 @@ static void calls_out_of_order(void **state)
     say_twice(2);
     parent.clean = 1;
     expect_served(XRAY_OK, "",
-                  "1 error -200 there is no object\n2 done 0\n"
-                  "3 error -200 the object was created before\n"
+                  "1 error -200 no object was created\n2 done 0\n"
+                  "3 error -200 the object already exists\n"
                   "4 done 0: 4\n");
     begin();
     say(XR_MESSAGE_STOP, "", "", NULL); /* before there was anything */

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "core/ab/run.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the folder of a run: metrics.jsonl, the resolved INI and the samples.
+ */
+#include "core/ab/run_folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +16,7 @@
 
 /* ---- metrics ------------------------------------------------------------ */
 
-static int name_index(xr_ab_run *run, const char *name, uint32_t *out)
+static int intern_metric_name(xr_ab_run *run, const char *name, uint32_t *out)
 {
     uint64_t found = 0;
     if (xr_map_get(run->index, name, strlen(name), &found)) {
@@ -31,8 +34,9 @@ static int name_index(xr_ab_run *run, const char *name, uint32_t *out)
     return xr_map_put(run->index, name, strlen(name), *out);
 }
 
-/* Room for one more, twice as much each time; both arrays in step. */
-static int room_for_value(xr_ab_run *run, size_t *cap)
+/* Makes space for one more value in both arrays, which double their capacity.
+ */
+static int reserve_value(xr_ab_run *run, size_t *cap)
 {
     if (run->value_count < *cap)
         return 0;
@@ -49,8 +53,9 @@ static int room_for_value(xr_ab_run *run, size_t *cap)
     return 0;
 }
 
-static xray_status take_metrics(xr_ab_run *run, const cJSON *json,
-                                const char *where, size_t *cap, xr_err *err)
+static xray_status read_line_metrics(xr_ab_run *run, const cJSON *json,
+                                     const char *where, size_t *cap,
+                                     xr_err *err)
 {
     xr_line *line = &run->lines[run->line_count];
     *line = (xr_line){ .first = run->value_count };
@@ -58,10 +63,11 @@ static xray_status take_metrics(xr_ab_run *run, const cJSON *json,
         if (strcmp(item->string, "step") == 0)
             continue;
         if (!cJSON_IsNumber(item) && !cJSON_IsNull(item))
-            return xr_fail(err, XRAY_E_IO, "%s: %s is no number", where,
+            return xr_fail(err, XRAY_E_IO, "%s: %s is not a number", where,
                            item->string);
-        if (room_for_value(run, cap) ||
-            name_index(run, item->string, &run->name_of[run->value_count]))
+        if (reserve_value(run, cap) ||
+            intern_metric_name(run, item->string,
+                               &run->name_of[run->value_count]))
             return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
         run->values[run->value_count++] =
             cJSON_IsNull(item) ? (double)NAN : item->valuedouble;
@@ -70,8 +76,9 @@ static xray_status take_metrics(xr_ab_run *run, const cJSON *json,
     return XRAY_OK;
 }
 
-static xray_status take_line(xr_ab_run *run, const char *text, size_t size,
-                             const char *where, size_t *cap, xr_err *err)
+static xray_status read_metrics_line(xr_ab_run *run, const char *text,
+                                     size_t size, const char *where,
+                                     size_t *cap, xr_err *err)
 {
     cJSON *json = NULL;
     int64_t step = 0;
@@ -84,17 +91,17 @@ static xray_status take_line(xr_ab_run *run, const char *text, size_t size,
         (step < 0 || (run->line_count &&
                       run->lines[run->line_count - 1].step >= (uint64_t)step)))
         status = xr_fail(err, XRAY_E_IO,
-                         "%s: step %lld does not come after the line before",
+                         "%s: step %lld is not above that of the line before",
                          where, (long long)step);
     if (status == XRAY_OK)
-        status = take_metrics(run, json, where, cap, err);
+        status = read_line_metrics(run, json, where, cap, err);
     if (status == XRAY_OK)
         run->lines[run->line_count++].step = (uint64_t)step;
     cJSON_Delete(json);
     return status;
 }
 
-static size_t whole_lines(const char *text)
+static size_t count_lines(const char *text)
 {
     size_t lines = 0;
     for (; *text; text++)
@@ -116,19 +123,20 @@ static xray_status read_metrics(xr_ab_run *run, xr_err *err)
     if (status != XRAY_OK)
         return status;
     run->index = xr_map_new(128);
-    run->lines = xr_calloc(whole_lines(text) + 1, sizeof(*run->lines));
+    run->lines = xr_calloc(count_lines(text) + 1, sizeof(*run->lines));
     if (!run->lines || !run->index)
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     const char *at = text;
     const char *end = strchr(at, '\n');
     for (size_t number = 1; status == XRAY_OK && end; number++) {
         (void)snprintf(where, sizeof(where), "%s:%zu", path, number);
-        status = take_line(run, at, (size_t)(end - at), where, &cap, err);
+        status =
+            read_metrics_line(run, at, (size_t)(end - at), where, &cap, err);
         at = end + 1;
         end = strchr(at, '\n');
     }
     if (status == XRAY_OK && !run->line_count)
-        status = xr_fail(err, XRAY_E_IO, "%s: no step is in it", path);
+        status = xr_fail(err, XRAY_E_IO, "%s: it holds no step", path);
     free(text);
     return status;
 }
@@ -162,8 +170,8 @@ int xr_metric_is_time(const char *name)
 
 /* ---- the resolved INI --------------------------------------------------- */
 
-static xray_status newest_checkpoint(const char *dir, char *out_name,
-                                     size_t cap, xr_err *err)
+static xray_status find_newest_checkpoint(const char *dir, char *out_name,
+                                          size_t cap, xr_err *err)
 {
     char path[XR_PATH_CAP];
     char *text = NULL;
@@ -179,8 +187,8 @@ static xray_status newest_checkpoint(const char *dir, char *out_name,
         return status;
     text[strcspn(text, "\n")] = '\0';
     if (xr_parse_int(text, &step) != 0 || step < 0)
-        status =
-            xr_fail(err, XRAY_E_IO, "%s: \"%s\" is no step number", path, text);
+        status = xr_fail(err, XRAY_E_IO, "%s: \"%s\" is not a step number",
+                         path, text);
     else
         (void)snprintf(out_name, cap, "global_step_%lld/run.ini",
                        (long long)step);
@@ -191,7 +199,7 @@ static xray_status newest_checkpoint(const char *dir, char *out_name,
 xray_status xr_run_settings_path(const char *dir, char *out_path, xr_err *err)
 {
     char name[64];
-    xray_status status = newest_checkpoint(dir, name, sizeof(name), err);
+    xray_status status = find_newest_checkpoint(dir, name, sizeof(name), err);
     if (status == XRAY_OK && *name) {
         status = xr_path_join(dir, name, out_path, XR_PATH_CAP, err);
         if (status != XRAY_OK || xr_path_exists(out_path))
@@ -211,10 +219,9 @@ static xray_status read_settings(xr_ab_run *run, xr_err *err)
     size_t size = 0;
     xray_status status = xr_run_settings_path(run->dir, path, err);
     if (status == XRAY_OK && !*path)
-        status = xr_fail(err, XRAY_E_IO,
-                         "%s: no resolved INI (run.ini of a checkpoint) is in "
-                         "it",
-                         run->dir);
+        status = xr_fail(
+            err, XRAY_E_IO,
+            "%s: it holds no resolved INI (run.ini of a checkpoint)", run->dir);
     if (status == XRAY_OK)
         status = xr_file_read(path, (size_t)1 << 24, err, &text, &size);
     if (status == XRAY_OK)
@@ -224,11 +231,11 @@ static xray_status read_settings(xr_ab_run *run, xr_err *err)
         status == XRAY_OK ? xr_settings_get(&run->settings, "run.seed") : NULL;
     if (status == XRAY_OK && (!seed || xr_parse_int(seed, &run->seed)))
         status = xr_fail(err, XRAY_E_IO, "%s: [run] seed is %s", path,
-                         seed ? "no number" : "missing");
+                         seed ? "not a number" : "missing");
     return status;
 }
 
-/* ---- the whole ---------------------------------------------------------- */
+/* ---- a run -------------------------------------------------------------- */
 
 xray_status xr_ab_run_read(const char *dir, xr_err *err, xr_ab_run *out)
 {
@@ -270,7 +277,7 @@ void xr_ab_run_free(xr_ab_run *run)
 
 /* ---- samples ------------------------------------------------------------ */
 
-static xray_status take_sample(const cJSON *json, const char *where,
+static xray_status read_sample(const cJSON *json, const char *where,
                                xr_sample *out, xr_err *err)
 {
     const char *prompt = NULL;
@@ -294,8 +301,8 @@ static xray_status take_sample(const cJSON *json, const char *where,
     return status;
 }
 
-/* A sample may hold NUL, which is no text: \u0000 becomes \ufffd. */
-static void replace_nul(char *line, const char *end)
+/* A sample may hold NUL, which cannot be displayed: \u0000 becomes \ufffd. */
+static void replace_escaped_nul(char *line, const char *end)
 {
     for (char *at = line; at + 1 < end; at++) {
         if (*at != '\\')
@@ -314,13 +321,13 @@ static xray_status parse_samples(char *text, const char *path,
     char *end = strchr(text, '\n');
     for (size_t number = 1; status == XRAY_OK && end; number++) {
         cJSON *json = NULL;
-        replace_nul(text, end);
+        replace_escaped_nul(text, end);
         (void)snprintf(where, sizeof(where), "%s:%zu", path, number);
         status = xr_json_parse(text, (size_t)(end - text), where, err, &json);
         if (status == XRAY_OK && !cJSON_IsObject(json))
             status = xr_fail(err, XRAY_E_IO, "%s: not a sample", where);
         if (status == XRAY_OK)
-            status = take_sample(json, where, &out->items[out->count++], err);
+            status = read_sample(json, where, &out->items[out->count++], err);
         cJSON_Delete(json);
         text = end + 1;
         end = strchr(text, '\n');
@@ -328,8 +335,10 @@ static xray_status parse_samples(char *text, const char *path,
     return status;
 }
 
-/* Where xray ab has them, else where the INI says. 1 if the file is there. */
-static int find_samples(const xr_ab_run *run, uint64_t step, char *out_path)
+/* Looks in the folder that `xray ab` uses, then in that of the INI. 1 if the
+ * file exists. */
+static int find_samples_file(const xr_ab_run *run, uint64_t step,
+                             char *out_path)
 {
     const char *set =
         xr_settings_get(&run->settings, "trainer.rollout_data_dir");
@@ -350,12 +359,12 @@ xray_status xr_samples_read(const xr_ab_run *run, uint64_t step, xr_err *err,
     char *text = NULL;
     size_t size = 0;
     *out = (xr_sample_list){ .count = 0 };
-    if (!find_samples(run, step, path))
+    if (!find_samples_file(run, step, path))
         return XRAY_OK;
     xray_status status = xr_file_read(path, MOST_BYTES, err, &text, &size);
     if (status != XRAY_OK)
         return status;
-    out->items = xr_calloc(whole_lines(text) + 1, sizeof(*out->items));
+    out->items = xr_calloc(count_lines(text) + 1, sizeof(*out->items));
     status = out->items ? parse_samples(text, path, out, err)
                         : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     free(text);

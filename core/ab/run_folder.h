@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run left in its folder: metrics.jsonl, the resolved INI of its newest
- * checkpoint, the samples of its steps.
+ * Reads what a run left in its folder: metrics.jsonl, the resolved INI of its
+ * newest checkpoint, and the samples of its steps.
  */
-#ifndef XR_AB_RUN_H
-#define XR_AB_RUN_H
+#ifndef XR_AB_RUN_FOLDER_H
+#define XR_AB_RUN_FOLDER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,24 +20,23 @@ typedef struct xr_setting {
     const char *value; /* as printed, quotes kept */
 } xr_setting;
 
-/* Text as xr_config_print writes it: one value a line. */
+/* The values of an INI as xr_config_print writes it: one per line. */
 typedef struct xr_settings {
     char *text; /* of all keys and values */
     xr_setting *items;
     size_t count;
 } xr_settings;
-/* What is wrong is an error with the line's number; `where` is what it starts
- * with. */
+/* A fault is an error that begins with `where` and the number of the line. */
 xray_status xr_settings_parse(const char *text, const char *where, xr_err *err,
                               xr_settings *out);
 void xr_settings_free(xr_settings *settings);
-/* NULL if it is not there. */
+/* The value of a key, or NULL. */
 const char *xr_settings_get(const xr_settings *settings, const char *key);
-/* 1 for a key in which runs differ whose results are compared all the same:
- * seed, folders, threads, log. */
+/* 1 for a key whose value may differ between runs of one variant: seed,
+ * folders, threads, log. */
 int xr_setting_is_own(const char *key);
-/* The first key, not of its own, whose values differ: its name, or NULL. The
- * values are NULL where a side has none. */
+/* The name of the first key whose values differ, or NULL; keys of
+ * xr_setting_is_own are skipped. A value is NULL where a side has none. */
 const char *xr_settings_differ(const xr_settings *a, const xr_settings *b,
                                const char **out_a, const char **out_b);
 
@@ -64,20 +63,20 @@ typedef struct xr_ab_run {
     xr_map *index;
 } xr_ab_run;
 
-/* Reads a run. A folder without metrics or resolved INI, or a line that is no
- * line of metrics, is an error that names the file; a last line that a kill
- * tore is left out. */
+/* Reads a run. A folder without metrics or resolved INI, or a malformed line of
+ * metrics, is an error that names the file. A last line without its newline,
+ * which a killed run may leave, is skipped. */
 xray_status xr_ab_run_read(const char *dir, xr_err *err, xr_ab_run *out);
 void xr_ab_run_free(xr_ab_run *run);
-/* The value of a metric in a line; NaN if it has none. */
+/* The value of a metric in a line; NaN if the line lacks it. */
 double xr_ab_run_value(const xr_ab_run *run, const xr_line *line,
                        const char *name);
 /* The last line that holds the metric, or NULL. */
 const xr_line *xr_ab_run_last(const xr_ab_run *run, const char *name);
-/* 1: differs between equal runs, since it tells of time. */
+/* 1 for a metric that measures time, and so differs between equal runs. */
 int xr_metric_is_time(const char *name);
-/* Path of the resolved INI of the newest checkpoint, else of what xray ab
- * wrote; "" if there is none. */
+/* The path of the resolved INI: that of the newest checkpoint, else the one
+ * that `xray ab` wrote, else "". */
 xray_status xr_run_settings_path(const char *dir, char *out_path, xr_err *err);
 
 /* ---- samples ------------------------------------------------------------ */
@@ -94,7 +93,7 @@ typedef struct xr_sample_list {
     size_t count;
 } xr_sample_list;
 
-/* The samples of a step; none (and XRAY_OK) where the run kept none. */
+/* The samples of a step: none, and XRAY_OK, if the run kept none. */
 xray_status xr_samples_read(const xr_ab_run *run, uint64_t step, xr_err *err,
                             xr_sample_list *out);
 void xr_sample_list_free(xr_sample_list *list);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text, numbers and names as the page has them.
+ * Writes text, numbers and names of variants into the HTML page of a
+ * comparison.
  */
 #include "core/ab/page.h"
 
@@ -19,7 +20,7 @@ static void put_character(const char *at, int size, uint32_t code, xr_str *out)
         xr_str_puts(out, "&quot;");
     else if ((code < 0x20 && code != '\n' && code != '\t') ||
              (code >= 0x7f && code < 0xa0) || (code & 0xfffeu) == 0xfffeu)
-        xr_str_puts(out, "\xef\xbf\xbd"); /* no text in XML */
+        xr_str_puts(out, "\xef\xbf\xbd"); /* not allowed in XML */
     else
         xr_str_append(out, at, (size_t)size);
 }

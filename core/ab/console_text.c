@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A comparison as text for a terminal.
+ * Writes a comparison as tables of text for a terminal.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #define CELL_CAP 48
 
-static const char *number(double value, char *buffer)
+static const char *format_number(double value, char *buffer)
 {
     if (isnan(value))
         return "-";
@@ -23,7 +23,7 @@ static const char *number(double value, char *buffer)
     return buffer;
 }
 
-static const char *change(double value, char *buffer)
+static const char *format_change(double value, char *buffer)
 {
     if (isnan(value))
         return "-";
@@ -31,7 +31,7 @@ static const char *change(double value, char *buffer)
     return buffer;
 }
 
-static const char *chance(double p, char *buffer)
+static const char *format_p(double p, char *buffer)
 {
     if (isnan(p))
         return "-";
@@ -41,7 +41,7 @@ static const char *chance(double p, char *buffer)
     return buffer;
 }
 
-static int name_width(const xr_runs *runs)
+static int widest_name(const xr_runs *runs)
 {
     size_t width = 8;
     for (size_t i = 0; i < runs->count; i++)
@@ -52,11 +52,11 @@ static int name_width(const xr_runs *runs)
 
 /* ---- tables ------------------------------------------------------------- */
 
-static void put_values(const xr_comparison *c, int width, xr_str *out)
+static void put_value_table(const xr_comparison *c, int width, xr_str *out)
 {
     char cells[4][CELL_CAP];
     xr_str_printf(out, "%-*s %5s %10s %10s %10s %10s %10s\n", width, "variant",
-                  "runs", "mean", "sd", "least", "most", "last step");
+                  "runs", "mean", "sd", "min", "max", "last step");
     for (size_t v = 0; v < c->runs->count; v++) {
         const xr_variant *variant = &c->runs->variants[v];
         double least = variant->count ? c->finals[v][0] : (double)NAN;
@@ -70,16 +70,17 @@ static void put_values(const xr_comparison *c, int width, xr_str *out)
         double sd = variant->count > 1
                         ? sqrt(xr_variance(c->finals[v], variant->count))
                         : (double)NAN;
-        xr_str_printf(out, "%-*s %5zu %10s %10s %10s %10s %10llu\n", width,
-                      variant->name, variant->count,
-                      number(xr_mean(c->finals[v], variant->count), cells[0]),
-                      number(sd, cells[1]), number(least, cells[2]),
-                      number(most, cells[3]), (unsigned long long)step);
+        xr_str_printf(
+            out, "%-*s %5zu %10s %10s %10s %10s %10llu\n", width, variant->name,
+            variant->count,
+            format_number(xr_mean(c->finals[v], variant->count), cells[0]),
+            format_number(sd, cells[1]), format_number(least, cells[2]),
+            format_number(most, cells[3]), (unsigned long long)step);
     }
 }
 
-static void put_pairs(const xr_comparison *c, const xr_contrast *one,
-                      xr_str *out)
+static void put_pair_table(const xr_comparison *c, const xr_contrast *one,
+                           xr_str *out)
 {
     char cells[3][CELL_CAP];
     if (!one->paired)
@@ -94,16 +95,18 @@ static void put_pairs(const xr_comparison *c, const xr_contrast *one,
         double a = c->finals[0][one->a_run[i]];
         double b = c->finals[one->variant][one->b_run[i]];
         xr_str_printf(out, "%-20lld %*s %*s %12s\n", (long long)one->seeds[i],
-                      wa, number(a, cells[0]), wb, number(b, cells[1]),
-                      change(b - a, cells[2]));
+                      wa, format_number(a, cells[0]), wb,
+                      format_number(b, cells[1]),
+                      format_change(b - a, cells[2]));
     }
 }
 
-static void put_contrasts(const xr_comparison *c, int width, xr_str *out)
+static void put_contrast_table(const xr_comparison *c, int width, xr_str *out)
 {
     int holm = c->runs->count > 2;
     xr_str_printf(out, "\nagainst %s%s\n", c->runs->variants[0].name,
-                  holm ? " (p and intervals after Holm, for several variants)"
+                  holm ? " (p and intervals corrected by Holm's procedure for "
+                         "several variants)"
                        : "");
     xr_str_printf(out, "%-*s %5s %11s %25s %6s %9s  %s\n", width, "variant",
                   "n", "difference", "interval", "level", "p", "judged by");
@@ -115,15 +118,15 @@ static void put_contrasts(const xr_comparison *c, int width, xr_str *out)
         char level[CELL_CAP] = "-";
         if (d->error > 0) {
             (void)snprintf(interval, sizeof(interval), "[%s, %s]",
-                           number(one->low, cells[0]),
-                           number(one->high, cells[1]));
+                           format_number(one->low, cells[0]),
+                           format_number(one->high, cells[1]));
             (void)snprintf(level, sizeof(level), "%.4g%%",
                            100 * (1 - one->alpha));
         }
         xr_str_printf(out, "%-*s %5zu %11s %25s %6s %9s  %s\n", width,
                       c->runs->variants[one->variant].name, d->pairs,
-                      change(d->mean, cells[2]), interval, level,
-                      chance(one->adjusted, cells[3]),
+                      format_change(d->mean, cells[2]), interval, level,
+                      format_p(one->adjusted, cells[3]),
                       xr_judged_name(d->judged));
     }
 }
@@ -136,7 +139,7 @@ const char *xr_variant_setting(const xr_variant *variant, const char *key)
                           : NULL;
 }
 
-static int key_differs(const xr_runs *runs, const char *key)
+static int does_key_differ(const xr_runs *runs, const char *key)
 {
     const xr_variant *first = NULL;
     for (size_t v = 0; v < runs->count; v++) {
@@ -154,7 +157,7 @@ static int key_differs(const xr_runs *runs, const char *key)
     return 0;
 }
 
-static int has_key(const char *const *keys, size_t count, const char *key)
+static int list_has_key(const char *const *keys, size_t count, const char *key)
 {
     for (size_t i = 0; i < count; i++)
         if (strcmp(keys[i], key) == 0)
@@ -179,15 +182,15 @@ xray_status xr_differing_keys(const xr_runs *runs, xr_err *err,
         for (size_t i = 0;
              variant->count && i < variant->runs[0].settings.count; i++) {
             const char *key = variant->runs[0].settings.items[i].key;
-            if (!xr_setting_is_own(key) && key_differs(runs, key) &&
-                !has_key(*out_keys, *out_count, key))
+            if (!xr_setting_is_own(key) && does_key_differ(runs, key) &&
+                !list_has_key(*out_keys, *out_count, key))
                 (*out_keys)[(*out_count)++] = key;
         }
     }
     return XRAY_OK;
 }
 
-static void put_settings(const xr_comparison *c, int width, xr_str *out)
+static void put_setting_list(const xr_comparison *c, int width, xr_str *out)
 {
     const char **keys = NULL;
     size_t count = 0;
@@ -210,25 +213,25 @@ static void put_settings(const xr_comparison *c, int width, xr_str *out)
     free(keys);
 }
 
-/* ---- partings ----------------------------------------------------------- */
+/* ---- divergences -------------------------------------------------------- */
 
-static void put_samples(const xr_parting *p, xr_str *out)
+static void put_sample_divergence(const xr_divergence *p, xr_str *out)
 {
     if (!p->sampled)
         xr_str_puts(out, "; samples were not kept");
-    else if (!p->samples_parted)
+    else if (!p->samples_differ)
         xr_str_puts(out, "; no sample differs");
     else
-        xr_str_printf(out, "; first other %s: step %llu, sample %llu",
-                      p->prompts_parted ? "prompt" : "sample",
+        xr_str_printf(out, "; first different %s: step %llu, sample %llu",
+                      p->prompts_differ ? "prompt" : "sample",
                       (unsigned long long)p->sample_step,
                       (unsigned long long)p->sample);
 }
 
-void xr_parting_text(const xr_parting *p, xr_str *out)
+void xr_divergence_text(const xr_divergence *p, xr_str *out)
 {
     char cells[2][CELL_CAP];
-    if (!p->parted) {
+    if (!p->differs) {
         xr_str_printf(out, "no metric differs up to step %llu",
                       (unsigned long long)p->last_step);
     } else if (!p->metric) {
@@ -236,34 +239,35 @@ void xr_parting_text(const xr_parting *p, xr_str *out)
                       (unsigned long long)p->step);
     } else {
         xr_str_printf(out, "step %llu: %s %s | %s", (unsigned long long)p->step,
-                      p->metric, number(p->a, cells[0]),
-                      number(p->b, cells[1]));
+                      p->metric, format_number(p->a, cells[0]),
+                      format_number(p->b, cells[1]));
         if (p->more)
             xr_str_printf(out, " and %u more", p->more);
     }
-    put_samples(p, out);
+    put_sample_divergence(p, out);
 }
 
-static void put_partings(const xr_comparison *c, xr_str *out)
+static void put_divergences(const xr_comparison *c, xr_str *out)
 {
     for (size_t i = 0; i + 1 < c->runs->count; i++) {
         const xr_contrast *one = &c->contrasts[i];
         if (!one->count)
             continue;
-        xr_str_printf(out, "\nwhere %s parts from %s\n",
+        xr_str_printf(out, "\nwhere %s diverges from %s\n",
                       c->runs->variants[one->variant].name,
                       c->runs->variants[0].name);
         for (size_t k = 0; k < one->count; k++) {
             xr_str_printf(out, "seed %-15lld ", (long long)one->seeds[k]);
-            xr_parting_text(&one->partings[k], out);
+            xr_divergence_text(&one->divergences[k], out);
             xr_str_puts(out, "\n");
         }
     }
 }
 
-/* ---- the whole ---------------------------------------------------------- */
+/* ---- all tables --------------------------------------------------------- */
 
-static void put_list(const char *title, const xr_errors *list, xr_str *out)
+static void put_message_list(const char *title, const xr_errors *list,
+                             xr_str *out)
 {
     for (size_t i = 0; i < list->count; i++)
         xr_str_printf(out, "%s%s: %s\n", i ? "" : "\n", title, list->items[i]);
@@ -271,28 +275,28 @@ static void put_list(const char *title, const xr_errors *list, xr_str *out)
 
 void xr_compare_text(const xr_comparison *c, xr_str *out)
 {
-    int width = name_width(c->runs);
+    int width = widest_name(c->runs);
     xr_str_printf(out, "%s, the last of each run; %s\n\n", c->metric,
                   xr_better(c));
-    put_values(c, width, out);
+    put_value_table(c, width, out);
     for (size_t i = 0; i + 1 < c->runs->count; i++)
-        put_pairs(c, &c->contrasts[i], out);
-    put_contrasts(c, width, out);
+        put_pair_table(c, &c->contrasts[i], out);
+    put_contrast_table(c, width, out);
     xr_str_puts(out, "\n");
     for (size_t i = 0; i + 1 < c->runs->count; i++) {
         xr_verdict(c, i, out);
         xr_str_puts(out, "\n");
     }
-    put_settings(c, width, out);
-    put_partings(c, out);
-    put_list("note", &c->notes, out);
-    put_list("missing", &c->runs->failures, out);
+    put_setting_list(c, width, out);
+    put_divergences(c, out);
+    put_message_list("note", &c->notes, out);
+    put_message_list("missing", &c->runs->failures, out);
 }
 
 xray_status xr_compare_text_time(const xr_comparison *c, xr_str *out,
                                  xr_err *err)
 {
-    int width = name_width(c->runs);
+    int width = widest_name(c->runs);
     xr_str_printf(out,
                   "\ncost, medians over the steps\n%-*s %10s %10s %10s "
                   "%10s %10s %12s\n",
@@ -306,12 +310,12 @@ xray_status xr_compare_text_time(const xr_comparison *c, xr_str *out,
             return status;
         xr_str_printf(out, "%-*s %10s %10s %10s %10s %10s %12s\n", width,
                       c->runs->variants[v].name,
-                      number(cost.step_seconds, cells[0]),
-                      number(cost.gen_seconds, cells[1]),
-                      number(cost.update_seconds, cells[2]),
-                      number(cost.tokens_per_second, cells[3]),
-                      number(cost.run_seconds, cells[4]),
-                      number(cost.run_tokens, cells[5]));
+                      format_number(cost.step_seconds, cells[0]),
+                      format_number(cost.gen_seconds, cells[1]),
+                      format_number(cost.update_seconds, cells[2]),
+                      format_number(cost.tokens_per_second, cells[3]),
+                      format_number(cost.run_seconds, cells[4]),
+                      format_number(cost.run_tokens, cells[5]));
     }
     return XRAY_OK;
 }

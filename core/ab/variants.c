@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collects finished runs and sorts their folders into variants.
+ */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +18,7 @@ static int has_variant(const xr_runs *runs, const char *name)
     return 0;
 }
 
-static char *unique_name(const xr_runs *runs, const char *name)
+static char *make_unique_name(const xr_runs *runs, const char *name)
 {
     xr_str text = { 0 };
     char *copy = NULL;
@@ -33,7 +36,7 @@ static char *unique_name(const xr_runs *runs, const char *name)
 
 xray_status xr_runs_variant(xr_runs *runs, const char *name, xr_err *err)
 {
-    char *unique = unique_name(runs, name);
+    char *unique = make_unique_name(runs, name);
     xr_variant *items =
         realloc(runs->variants, (runs->count + 1) * sizeof(*items));
     if (items)
@@ -74,14 +77,14 @@ void xr_runs_free(xr_runs *runs)
 
 /* ---- sorting folders ---------------------------------------------------- */
 
-/* A folder with its place: parent and last name, '/' at the end dropped. */
-typedef struct place {
+/* A folder split into parent and last name, without a '/' at the end. */
+typedef struct folder_path {
     char dir[XR_PATH_CAP];
     char parent[XR_PATH_CAP];
     char name[XR_PATH_CAP];
-} place;
+} folder_path;
 
-static void split_path(const char *path, place *out)
+static void split_folder_path(const char *path, folder_path *out)
 {
     (void)snprintf(out->dir, sizeof(out->dir), "%s", path);
     size_t n = strlen(out->dir);
@@ -96,20 +99,20 @@ static void split_path(const char *path, place *out)
 }
 
 /* Last name of a path, or "runs" for the current folder. */
-static const char *last_name(const char *path)
+static const char *last_path_name(const char *path)
 {
     const char *mark = strrchr(path, '/');
     const char *name = mark ? mark + 1 : path;
     return *name && strcmp(name, ".") != 0 ? name : "runs";
 }
 
-static int seed_of(const char *name, int64_t *out)
+static int parse_seed_name(const char *name, int64_t *out)
 {
     return strncmp(name, "seed-", 5) == 0 && xr_parse_int(name + 5, out) == 0;
 }
 
-/* Seeds of the runs in a folder, in order; free() releases. */
-static int64_t *seeds_in(const char *dir, size_t *out_count)
+/* The seeds of the runs in a folder, sorted; free() releases the array. */
+static int64_t *list_seeds_in(const char *dir, size_t *out_count)
 {
     int64_t *seeds = NULL;
     DIR *open = opendir(dir);
@@ -118,7 +121,7 @@ static int64_t *seeds_in(const char *dir, size_t *out_count)
         return NULL;
     for (struct dirent *e = readdir(open); e; e = readdir(open)) {
         int64_t seed = 0;
-        if (!seed_of(e->d_name, &seed))
+        if (!parse_seed_name(e->d_name, &seed))
             continue;
         int64_t *more = realloc(seeds, (*out_count + 1) * sizeof(*more));
         if (!more)
@@ -133,12 +136,13 @@ static int64_t *seeds_in(const char *dir, size_t *out_count)
     return seeds;
 }
 
-static void add_folder(xr_runs *runs, const place *at, const int64_t *seeds,
-                       size_t count, xr_errors *errors)
+static void add_seed_folder(xr_runs *runs, const folder_path *at,
+                            const int64_t *seeds, size_t count,
+                            xr_errors *errors)
 {
     char path[XR_PATH_CAP + 32];
     xr_err err = { "" };
-    if (xr_runs_variant(runs, last_name(at->dir), &err) != XRAY_OK) {
+    if (xr_runs_variant(runs, last_path_name(at->dir), &err) != XRAY_OK) {
         xr_errors_add(errors, "%s", err.text);
         return;
     }
@@ -150,8 +154,8 @@ static void add_folder(xr_runs *runs, const place *at, const int64_t *seeds,
     }
 }
 
-/* Moves the last variant's run to variant `to`, and drops the last. */
-static xray_status merge_last(xr_runs *runs, size_t to, xr_err *err)
+/* Moves the run of the last variant to variant `to` and removes the last. */
+static xray_status merge_last_variant(xr_runs *runs, size_t to, xr_err *err)
 {
     xr_variant *last = &runs->variants[runs->count - 1];
     xr_variant *v = &runs->variants[to];
@@ -166,42 +170,46 @@ static xray_status merge_last(xr_runs *runs, size_t to, xr_err *err)
     return XRAY_OK;
 }
 
-static int same_settings(const xr_ab_run *a, const xr_ab_run *b)
+static int has_same_settings(const xr_ab_run *a, const xr_ab_run *b)
 {
     const char *left = NULL;
     const char *right = NULL;
     return !xr_settings_differ(&a->settings, &b->settings, &left, &right);
 }
 
-/* 1 if the runs of variant v are of those that `at` belongs to. `loose`: by
- * settings, else by the folder they are in. */
-static int belongs(const xr_variant *v, const place *at, const xr_ab_run *run,
-                   int loose)
+/* 1 if the run at `at` belongs to variant v. `loose` 1: judged by its settings,
+ * 0: by the folder it is in. */
+static int belongs_to_variant(const xr_variant *v, const folder_path *at,
+                              const xr_ab_run *run, int loose)
 {
-    place other;
+    folder_path other;
     int64_t seed = 0;
     if (!v->count)
         return 0;
-    split_path(v->runs[0].dir, &other);
+    split_folder_path(v->runs[0].dir, &other);
     if (loose)
-        return !seed_of(other.name, &seed) && same_settings(&v->runs[0], run);
-    return seed_of(other.name, &seed) && strcmp(other.parent, at->parent) == 0;
+        return !parse_seed_name(other.name, &seed) &&
+               has_same_settings(&v->runs[0], run);
+    return parse_seed_name(other.name, &seed) &&
+           strcmp(other.parent, at->parent) == 0;
 }
 
-static void add_run(xr_runs *runs, const place *at, xr_errors *errors)
+static void add_single_run(xr_runs *runs, const folder_path *at,
+                           xr_errors *errors)
 {
     xr_err err = { "" };
     int64_t seed = 0;
-    int loose = !seed_of(at->name, &seed);
-    const char *name = loose ? last_name(at->dir) : last_name(at->parent);
+    int loose = !parse_seed_name(at->name, &seed);
+    const char *name =
+        loose ? last_path_name(at->dir) : last_path_name(at->parent);
     xray_status status = xr_runs_variant(runs, name, &err);
     if (status == XRAY_OK) {
         status = xr_runs_add(runs, at->dir, &err);
         size_t last = runs->count - 1;
         for (size_t i = 0; status == XRAY_OK && i < last; i++)
-            if (belongs(&runs->variants[i], at, &runs->variants[last].runs[0],
-                        loose)) {
-                status = merge_last(runs, i, &err);
+            if (belongs_to_variant(&runs->variants[i], at,
+                                   &runs->variants[last].runs[0], loose)) {
+                status = merge_last_variant(runs, i, &err);
                 break;
             }
     }
@@ -215,16 +223,16 @@ void xr_runs_sort(xr_runs *runs, const char *const *dirs, size_t count,
     for (size_t i = 0; i < count; i++) {
         char path[XR_PATH_CAP];
         size_t seeds = 0;
-        place at;
-        split_path(dirs[i], &at);
+        folder_path at;
+        split_folder_path(dirs[i], &at);
         int is_run = xr_path_join(at.dir, "metrics.jsonl", path, sizeof(path),
                                   NULL) == XRAY_OK &&
                      xr_path_exists(path);
-        int64_t *found = is_run ? NULL : seeds_in(at.dir, &seeds);
+        int64_t *found = is_run ? NULL : list_seeds_in(at.dir, &seeds);
         if (seeds)
-            add_folder(runs, &at, found, seeds, errors);
+            add_seed_folder(runs, &at, found, seeds, errors);
         else
-            add_run(runs, &at, errors);
+            add_single_run(runs, &at, errors);
         free(found);
     }
 }
