@@ -78,7 +78,7 @@ static void start_task(xr_task *task, const xr_task_watch *watch)
                          XR_SYSTEM_ERROR(failed));
         (void)xr_file_write(task->output, text, (size_t)n, NULL);
     }
-    watch->told(watch->ctx, task);
+    watch->changed(watch->ctx, task);
 }
 
 /* ---- ending ------------------------------------------------------------- */
@@ -91,7 +91,7 @@ static void finish_task(xr_task *task, int status, const xr_task_watch *watch)
     if (*watch->stop &&
         (task->code == 128 + SIGINT || task->code == 128 + SIGTERM))
         task->state = XR_TASK_STOPPED;
-    watch->told(watch->ctx, task);
+    watch->changed(watch->ctx, task);
 }
 
 static void reap_tasks(xr_task *tasks, size_t count, const xr_task_watch *watch)

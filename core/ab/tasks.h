@@ -31,13 +31,13 @@ typedef struct xr_task {
 } xr_task;
 
 /* Called when a task starts and when it ends. */
-typedef void (*xr_task_told)(void *ctx, const xr_task *task);
+typedef void (*xr_task_changed)(void *ctx, const xr_task *task);
 /* Called several times a second. */
 typedef void (*xr_tasks_tick)(void *ctx);
 
 typedef struct xr_task_watch {
     void *ctx;
-    xr_task_told told;
+    xr_task_changed changed;
     xr_tasks_tick tick;
     /* The number of signals received so far. Each is passed on to the children,
      * which are in process groups of their own; after the first one no task is

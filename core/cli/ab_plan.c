@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans `xray ab`: seeds, names of variants, folders, and checks of every INI
+ * file.
+ */
 #include "core/cli/ab_plan.h"
 
 #include <errno.h>
@@ -14,11 +18,11 @@
 
 /* ---- seeds -------------------------------------------------------------- */
 
-static int add_seed(cli_ab_plan *plan, int64_t seed, xr_errors *errors)
+static int append_seed(cli_ab_plan *plan, int64_t seed, xr_errors *errors)
 {
     for (size_t i = 0; i < plan->seed_count; i++)
         if (plan->seeds[i] == seed) {
-            xr_errors_add(errors, "--seed-list: %lld is in it twice",
+            xr_errors_add(errors, "--seed-list: %lld is listed twice",
                           (long long)seed);
             return -1;
         }
@@ -26,7 +30,8 @@ static int add_seed(cli_ab_plan *plan, int64_t seed, xr_errors *errors)
     return 0;
 }
 
-static void list_seeds(cli_ab_plan *plan, const char *list, xr_errors *errors)
+static void parse_seed_list(cli_ab_plan *plan, const char *list,
+                            xr_errors *errors)
 {
     for (const char *at = list;; at++) {
         char word[32] = "";
@@ -36,12 +41,12 @@ static void list_seeds(cli_ab_plan *plan, const char *list, xr_errors *errors)
             memcpy(word, at, n);
         if (n >= sizeof(word) || xr_parse_int(word, &seed) || seed < 0) {
             xr_errors_add(errors,
-                          "--seed-list takes whole numbers from 0 between "
-                          "commas, not '%.*s'",
+                          "--seed-list takes integers of at least 0, separated "
+                          "by commas, not '%.*s'",
                           (int)n, at);
             return;
         }
-        if (plan->seed_count == MOST_SEEDS || add_seed(plan, seed, errors))
+        if (plan->seed_count == MOST_SEEDS || append_seed(plan, seed, errors))
             return;
         at += n;
         if (!*at)
@@ -49,10 +54,10 @@ static void list_seeds(cli_ab_plan *plan, const char *list, xr_errors *errors)
     }
 }
 
-/* Those of the list, else as many as asked for from [run] seed of the base on.
+/* The seeds of --seed-list, else --seeds many from [run] seed of the base on.
  */
-static void take_seeds(cli_ab_plan *plan, const cli_args *args,
-                       xr_errors *errors)
+static void collect_seeds(cli_ab_plan *plan, const cli_args *args,
+                          xr_errors *errors)
 {
     plan->seeds = xr_calloc(MOST_SEEDS, sizeof(*plan->seeds));
     if (!plan->seeds) {
@@ -60,10 +65,10 @@ static void take_seeds(cli_ab_plan *plan, const cli_args *args,
         return;
     }
     if (args->seed_list) {
-        list_seeds(plan, args->seed_list, errors);
+        parse_seed_list(plan, args->seed_list, errors);
         return;
     }
-    xr_errors quiet = { 0 }; /* said when the variants are checked */
+    xr_errors quiet = { 0 }; /* check_variant reports them */
     xr_config *config = cli_config(args, args->words[0], &quiet);
     const char *text = config ? xr_config_get(config, "run", "seed") : NULL;
     int64_t first = 42;
@@ -77,7 +82,7 @@ static void take_seeds(cli_ab_plan *plan, const cli_args *args,
 
 /* ---- names and paths ---------------------------------------------------- */
 
-static int name_taken(const cli_ab_plan *plan, const char *name)
+static int is_name_taken(const cli_ab_plan *plan, const char *name)
 {
     for (size_t i = 0; i < plan->variant_count; i++)
         if (strcmp(plan->variants[i].name, name) == 0)
@@ -85,8 +90,8 @@ static int name_taken(const cli_ab_plan *plan, const char *name)
     return 0;
 }
 
-/* "runs/lr.ini" -> "lr"; what is no plain name becomes '_'. */
-static char *name_of(const cli_ab_plan *plan, const char *ini)
+/* "runs/lr.ini" -> "lr"; characters that a plain name lacks become '_'. */
+static char *make_variant_name(const cli_ab_plan *plan, const char *ini)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst"
                                 "uvwxyz0123456789_-.";
@@ -101,12 +106,13 @@ static char *name_of(const cli_ab_plan *plan, const char *ini)
         if (!strchr(plain, *at) || (at == base && *at == '.'))
             *at = '_';
     (void)snprintf(name, sizeof(name), "%s", base);
-    for (unsigned n = 2; name_taken(plan, name); n++)
+    for (unsigned n = 2; is_name_taken(plan, name); n++)
         (void)snprintf(name, sizeof(name), "%s-%u", base, n);
     return xr_strdup(name);
 }
 
-static void take_folder(cli_ab_plan *plan, const char *dir, xr_errors *errors)
+static void resolve_out_folder(cli_ab_plan *plan, const char *dir,
+                               xr_errors *errors)
 {
     char here[XR_PATH_CAP] = "";
     if (dir[0] != '/' && !getcwd(here, sizeof(here))) {
@@ -173,8 +179,8 @@ char **cli_ab_sets(const cli_ab_plan *plan, size_t variant, int64_t seed)
 
 /* ---- checks ------------------------------------------------------------- */
 
-/* A fault of an option shows in every variant: once is enough. */
-static void add_new(xr_errors *errors, const xr_errors *found)
+/* Adds the errors that are new: a wrong option shows in every variant. */
+static void add_new_errors(xr_errors *errors, const xr_errors *found)
 {
     for (size_t i = 0; i < found->count; i++) {
         int seen = 0;
@@ -185,7 +191,7 @@ static void add_new(xr_errors *errors, const xr_errors *found)
     }
 }
 
-/* What the variant was in an earlier xray ab of this folder. */
+/* Compares the settings with those of an earlier `xray ab` of this folder. */
 static void compare_with_stored(const cli_ab_plan *plan,
                                 const cli_ab_variant *variant,
                                 xr_errors *errors)
@@ -215,8 +221,8 @@ static void compare_with_stored(const cli_ab_plan *plan,
         xr_errors_add(errors, "%s", err.text);
     else if (key)
         xr_errors_add(errors,
-                      "%s: [%.*s] %s is %s, but the runs in %s/%s were begun "
-                      "with %s; give the changed variant another --out",
+                      "%s: [%.*s] %s is %s, but the runs in %s/%s were started "
+                      "with %s; choose another --out for the changed variant",
                       variant->ini, (int)(dot - key), key, dot + 1,
                       b ? b : "not set", plan->args->out, variant->name,
                       a ? a : "no value");
@@ -225,9 +231,9 @@ static void compare_with_stored(const cli_ab_plan *plan,
     free(text);
 }
 
-/* What the runs of the folder were begun as; a folder of runs that does not
- * say holds those of xray train. */
-static void compare_jobs(const cli_ab_plan *plan, xr_errors *errors)
+/* Compares the job with that of the runs in the folder; without a file that
+ * names it, they are runs of `xray train`. */
+static void compare_stored_job(const cli_ab_plan *plan, xr_errors *errors)
 {
     char path[XR_PATH_CAP];
     char *text = NULL;
@@ -242,14 +248,14 @@ static void compare_jobs(const cli_ab_plan *plan, xr_errors *errors)
     const char *then = text ? text : "train";
     if (strcmp(then, plan->args->job) != 0)
         xr_errors_add(errors,
-                      "--job %s: the runs in %s were begun with --job %s; give "
-                      "them another --out",
+                      "--job %s: the runs in %s were started with --job %s; "
+                      "choose another --out",
                       plan->args->job, plan->args->out, then);
     free(text);
 }
 
-static void keep_resolved(cli_ab_variant *variant, const xr_run *s,
-                          const xr_config *config)
+static void store_resolved_ini(cli_ab_variant *variant, const xr_run *s,
+                               const xr_config *config)
 {
     xr_str text = { 0 };
     xr_config_print(config, 0, &text);
@@ -281,7 +287,7 @@ static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
         xr_check_run(run, &text, &found, &warnings);
     }
     if (run && !found.count) {
-        keep_resolved(variant, run, config);
+        store_resolved_ini(variant, run, config);
         if (variant->resolved)
             compare_with_stored(plan, variant, &found);
         else
@@ -289,7 +295,7 @@ static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
     }
     for (size_t k = 0; k < warnings.count; k++)
         cli_say("%s: warning: %s", variant->name, warnings.items[k]);
-    add_new(errors, &found);
+    add_new_errors(errors, &found);
     cli_ab_words_free(sets);
     xr_run_free(run);
     xr_config_free(config);
@@ -298,7 +304,7 @@ static void check_variant(cli_ab_plan *plan, size_t i, const cli_args *args,
     xr_errors_free(&found);
 }
 
-static void choose_jobs(cli_ab_plan *plan, const cli_args *args)
+static void choose_parallel_jobs(cli_ab_plan *plan, const cli_args *args)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     size_t runs = plan->variant_count * plan->seed_count;
@@ -322,15 +328,15 @@ static void choose_jobs(cli_ab_plan *plan, const cli_args *args)
 void cli_ab_plan_make(const cli_args *args, cli_ab_plan *out, xr_errors *errors)
 {
     *out = (cli_ab_plan){ .args = args, .jobs = 1 };
-    take_folder(out, args->out, errors);
-    take_seeds(out, args, errors);
+    resolve_out_folder(out, args->out, errors);
+    collect_seeds(out, args, errors);
     out->variants = xr_calloc(args->word_count, sizeof(*out->variants));
     if (!out->variants) {
         xr_errors_add(errors, "out of memory");
         return;
     }
     for (size_t i = 0; i < args->word_count; i++) {
-        char *name = name_of(out, args->words[i]);
+        char *name = make_variant_name(out, args->words[i]);
         if (!name) {
             xr_errors_add(errors, "out of memory");
             return;
@@ -341,8 +347,8 @@ void cli_ab_plan_make(const cli_args *args, cli_ab_plan *out, xr_errors *errors)
     }
     for (size_t i = 0; i < out->variant_count; i++)
         check_variant(out, i, args, errors);
-    compare_jobs(out, errors);
-    choose_jobs(out, args);
+    compare_stored_job(out, errors);
+    choose_parallel_jobs(out, args);
 }
 
 void cli_ab_plan_free(cli_ab_plan *plan)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What xray ab is asked to run: variants, seeds, folders.
+ * The plan of `xray ab`: variants, seeds, folders and the number of parallel
+ * runs.
  */
 #ifndef XR_CLI_AB_PLAN_H
 #define XR_CLI_AB_PLAN_H
@@ -10,10 +11,10 @@
 
 typedef struct cli_ab_variant {
     const char *ini; /* as given */
-    char *name;      /* its base name, made unique */
-    char *resolved;  /* the INI in force, of the first seed */
-    int64_t threads; /* [run] threads; 0: one a core; -1: not known yet */
-    int alone;       /* takes a whole machine, or a device that is no CPU */
+    char *name;      /* unique, from the name of the file */
+    char *resolved;  /* the resolved INI of the first seed */
+    int64_t threads; /* [run] threads; 0: one per core; -1: not known yet */
+    int alone;       /* needs all cores, or a device that is not the CPU */
 } cli_ab_variant;
 
 typedef struct cli_ab_plan {
@@ -27,20 +28,21 @@ typedef struct cli_ab_plan {
     size_t cores;
 } cli_ab_plan;
 
-/* Reads and checks all INIs, and what an earlier xray ab left in the folder;
- * starts and writes nothing. Everything wrong goes to `errors`. */
+/* Reads and checks all INI files, and compares them with the runs of an earlier
+ * `xray ab` in the folder. Starts and writes nothing; faults are added to
+ * `errors`. */
 void cli_ab_plan_make(const cli_args *args, cli_ab_plan *out,
                       xr_errors *errors);
 void cli_ab_plan_free(cli_ab_plan *plan);
 
-/* DIR/VARIANT/seed-K with `name` behind it (NULL: none). */
+/* The path DIR/VARIANT/seed-K, or DIR/VARIANT/seed-K/`name`. */
 xray_status cli_ab_path(const cli_ab_plan *plan, size_t variant, int64_t seed,
                         const char *name, char *out_path, xr_err *err);
-/* Settings of one run above those of the INI, as "section.key=value"; each is
- * freed by the caller, NULL ends them; NULL when out of memory. */
+/* The settings that one run adds to its INI, as "section.key=value", ended by
+ * NULL; cli_ab_words_free releases them. NULL when out of memory. */
 char **cli_ab_sets(const cli_ab_plan *plan, size_t variant, int64_t seed);
 void cli_ab_words_free(char **words);
-/* Makes the folders and writes DIR/VARIANT/run.ini where there is none. */
+/* Makes the folders, and writes DIR/VARIANT/run.ini if it does not exist. */
 xray_status cli_ab_folders(const cli_ab_plan *plan, xr_err *err);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses command lines, prints messages and help pages, and makes the
+ * configuration of a command.
+ */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,7 +53,7 @@ void cli_command_line(int argc, char **argv)
     started.argv = argv;
 }
 
-static void put_word(const char *word, xr_str *out)
+static void put_quoted_word(const char *word, xr_str *out)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst"
                                 "uvwxyz0123456789_-./=:,+@%";
@@ -70,19 +74,19 @@ void cli_put_command(xr_str *out)
 {
     for (int i = 0; i < started.argc; i++) {
         xr_str_puts(out, i ? " " : "");
-        put_word(started.argv[i], out);
+        put_quoted_word(started.argv[i], out);
     }
 }
 
 /* ---- values ------------------------------------------------------------- */
 
-static void *slot(const cli_flag *flag, cli_args *args)
+static void *option_field(const cli_flag *flag, cli_args *args)
 {
     return (unsigned char *)args + flag->offset;
 }
 
-/* True if `value` is one of the names between '|' (or there are none). */
-static int among_choices(const char *choices, const char *value)
+/* True if `value` is one of the names between '|', or if there is no '|'. */
+static int is_among_choices(const char *choices, const char *value)
 {
     size_t size = strlen(value);
     if (!strchr(choices, '|'))
@@ -106,15 +110,15 @@ const char *cli_flag_refuses(const cli_flag *flag, double value, xr_str *buffer)
     if (value >= flag->min && value <= flag->max)
         return NULL;
     xr_str_clear(buffer);
-    xr_str_puts(buffer, flag->type == CLI_INT ? "a whole number from "
-                                              : "a number from ");
+    xr_str_puts(buffer,
+                flag->type == CLI_INT ? "an integer from " : "a number from ");
     xr_str_number(buffer, flag->min);
     xr_str_puts(buffer, " to ");
     xr_str_number(buffer, flag->max);
     return xr_str_text(buffer);
 }
 
-static int set_number(const cli_flag *flag, const char *text, cli_args *args)
+static int store_number(const cli_flag *flag, const char *text, cli_args *args)
 {
     int64_t whole = 0;
     double real = 0.0;
@@ -122,7 +126,7 @@ static int set_number(const cli_flag *flag, const char *text, cli_args *args)
     int bad = flag->type == CLI_INT ? xr_parse_int(text, &whole)
                                     : xr_parse_real(text, &real);
     if (flag->type == CLI_INT) {
-        /* Beyond 2^53 a double is another number than the one written. */
+        /* Beyond 2^53 a double cannot represent every integer. */
         bad = bad || whole > INT64_C(1) << 53 || whole < -(INT64_C(1) << 53);
         real = (double)whole;
     }
@@ -133,31 +137,31 @@ static int set_number(const cli_flag *flag, const char *text, cli_args *args)
     if (wanted)
         return CLI_USAGE;
     if (flag->type == CLI_INT)
-        *(int64_t *)slot(flag, args) = whole;
+        *(int64_t *)option_field(flag, args) = whole;
     else
-        *(double *)slot(flag, args) = real;
+        *(double *)option_field(flag, args) = real;
     return CLI_OK;
 }
 
-static int set_value(const cli_flag *flag, const char *text, cli_args *args)
+static int store_value(const cli_flag *flag, const char *text, cli_args *args)
 {
     switch (flag->type) {
     case CLI_SWITCH:
-        *(int *)slot(flag, args) = 1;
+        *(int *)option_field(flag, args) = 1;
         return CLI_OK;
     case CLI_SETS:
         args->sets[args->set_count++] = text;
         return CLI_OK;
     case CLI_TEXT:
-        if (!among_choices(flag->arg, text)) {
+        if (!is_among_choices(flag->arg, text)) {
             cli_say("%s takes one of %s, not '%s'", flag->name, flag->arg,
                     text);
             return CLI_USAGE;
         }
-        *(const char **)slot(flag, args) = text;
+        *(const char **)option_field(flag, args) = text;
         return CLI_OK;
     default:
-        return set_number(flag, text, args);
+        return store_number(flag, text, args);
     }
 }
 
@@ -168,8 +172,8 @@ static const cli_flag help_flag = {
     1,        0,    "print this page"
 };
 
-static const cli_flag *find_flag(const cli_command *command, const char *text,
-                                 size_t size)
+static const cli_flag *find_option(const cli_command *command, const char *text,
+                                   size_t size)
 {
     if (strncmp(text, "--help", size) == 0 && size == 6)
         return &help_flag;
@@ -181,8 +185,8 @@ static const cli_flag *find_flag(const cli_command *command, const char *text,
     return NULL;
 }
 
-static int unknown_option(const cli_command *command, const char *text,
-                          size_t size)
+static int report_unknown_option(const cli_command *command, const char *text,
+                                 size_t size)
 {
     char name[64];
     (void)snprintf(name, sizeof name, "%.*s", (int)(size < 63 ? size : 63),
@@ -202,16 +206,16 @@ static int unknown_option(const cli_command *command, const char *text,
     return CLI_USAGE;
 }
 
-/* One option; *i is moved over its value. */
+/* Parses one option and moves *i past its value. */
 static int parse_option(const cli_command *command, int argc, char **argv,
                         int *i, cli_args *out)
 {
     const char *text = argv[*i];
     size_t size = strcspn(text, "=");
-    const cli_flag *flag = find_flag(command, text, size);
+    const cli_flag *flag = find_option(command, text, size);
     const char *value = text[size] ? text + size + 1 : NULL;
     if (!flag)
-        return unknown_option(command, text, size);
+        return report_unknown_option(command, text, size);
     if (flag->type == CLI_SWITCH && value) {
         cli_say("%s takes no value", flag->name);
         return CLI_USAGE;
@@ -223,10 +227,10 @@ static int parse_option(const cli_command *command, int argc, char **argv,
         }
         value = argv[++*i];
     }
-    return set_value(flag, value, out);
+    return store_value(flag, value, out);
 }
 
-static int check_complete(const cli_command *command, const cli_args *args)
+static int check_required(const cli_command *command, const cli_args *args)
 {
     for (const cli_flag *flag = command->flags; flag->name; flag++) {
         const void *value = (const unsigned char *)args + flag->offset;
@@ -247,13 +251,13 @@ static int check_complete(const cli_command *command, const cli_args *args)
     return CLI_OK;
 }
 
-static int parse_all(const cli_command *command, int argc, char **argv,
-                     cli_args *out)
+static int parse_arguments(const cli_command *command, int argc, char **argv,
+                           cli_args *out)
 {
     int only_words = 0;
     for (const cli_flag *flag = command->flags; flag->name; flag++)
         if (flag->preset)
-            (void)set_value(flag, flag->preset, out);
+            (void)store_value(flag, flag->preset, out);
     for (int i = 0; i < argc; i++) {
         if (!only_words && strcmp(argv[i], "--") == 0) {
             only_words = 1;
@@ -265,7 +269,7 @@ static int parse_all(const cli_command *command, int argc, char **argv,
             out->words[out->word_count++] = argv[i];
         }
     }
-    return out->help ? CLI_OK : check_complete(command, out);
+    return out->help ? CLI_OK : check_required(command, out);
 }
 
 int cli_args_parse(const cli_command *command, int argc, char **argv,
@@ -278,7 +282,7 @@ int cli_args_parse(const cli_command *command, int argc, char **argv,
         cli_say("out of memory");
         return CLI_FAILED;
     }
-    return parse_all(command, argc, argv, out);
+    return parse_arguments(command, argc, argv, out);
 }
 
 void cli_args_free(cli_args *args)
@@ -290,7 +294,7 @@ void cli_args_free(cli_args *args)
 
 /* ---- help --------------------------------------------------------------- */
 
-static void help_option(const cli_flag *flag)
+static void print_option_help(const cli_flag *flag)
 {
     char left[64];
     (void)snprintf(left, sizeof left, "%s%s%s", flag->name,
@@ -312,18 +316,19 @@ void cli_help(const cli_command *command)
                  command->name, command->summary, command->name, command->usage,
                  command->about);
     for (const cli_flag *flag = command->flags; flag->name; flag++)
-        help_option(flag);
-    help_option(&help_flag);
+        print_option_help(flag);
+    print_option_help(&help_flag);
     (void)printf("\nExamples:\n%s\n", command->examples);
-    (void)printf("Exit codes: 0 done; 1 the run or a line of it failed; 2 bad "
-                 "usage or\nconfiguration; 130 or 143 ended by SIGINT or "
-                 "SIGTERM.\n");
+    (void)printf(
+        "Exit codes: 0 done; 1 the run or a line of its input failed; 2 bad "
+        "usage or\nconfiguration; 130 or 143 ended by SIGINT or "
+        "SIGTERM.\n");
 }
 
 /* ---- configuration ------------------------------------------------------ */
 
-static void set_key(xr_config *config, const char *key, const char *value,
-                    xr_errors *errors)
+static void set_config_key(xr_config *config, const char *key,
+                           const char *value, xr_errors *errors)
 {
     xr_str text = { 0 };
     if (!value)
@@ -346,11 +351,11 @@ xr_config *cli_config(const cli_args *args, const char *file, xr_errors *errors)
     if (file)
         xr_config_read(config, file, errors);
     xr_config_environment(config, environ, errors);
-    set_key(config, "model.path", args->model, errors);
-    set_key(config, "run.train", args->train, errors);
-    set_key(config, "run.infer", args->infer, errors);
-    set_key(config, "run.reward", args->reward, errors);
-    set_key(config, "run.log", args->log, errors);
+    set_config_key(config, "model.path", args->model, errors);
+    set_config_key(config, "run.train", args->train, errors);
+    set_config_key(config, "run.infer", args->infer, errors);
+    set_config_key(config, "run.reward", args->reward, errors);
+    set_config_key(config, "run.log", args->log, errors);
     for (size_t i = 0; i < args->set_count; i++)
         xr_config_set(config, args->sets[i], errors);
     return config;

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens the chat template of a model and renders the conversations of input
+ * lines.
+ */
 #include "core/cli/chat.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines that are conversations: {"messages": [...]} through the model's chat
- * template.
+ * Renders lines with a conversation, {"messages": [...]}, through the model's
+ * chat template.
  */
 #ifndef XR_CLI_CHAT_H
 #define XR_CLI_CHAT_H
@@ -11,15 +11,15 @@
 #include "model/chat/chat.h"
 
 typedef struct cli_chat {
-    xm_chat *chat; /* NULL: none, or it cannot be read */
-    xr_err why;    /* it cannot be read */
-    cJSON *kwargs; /* of lines without their own; NULL: none */
-    char *system;  /* of conversations without one; "": none */
+    xm_chat *chat; /* NULL: the model has none, or it cannot be read */
+    xr_err why;    /* why it cannot be read */
+    cJSON *kwargs; /* for lines without their own; NULL: none */
+    char *system;  /* prompt for conversations without one; "": none */
     int64_t now;
 } cli_chat;
 
-/* The model's template, or what `data` says of one (NULL: nothing). Never
- * fails: what is wrong is told to the lines that need the template. */
+/* Opens the model's template, or the one that `data` (may be NULL) names. Never
+ * fails: an error is reported to the lines that need the template. */
 void cli_chat_open(const char *dir, const xr_data_section *data, cli_chat *out);
 void cli_chat_close(cli_chat *chat);
 

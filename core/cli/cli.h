@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the commands share: option tables, exit codes, messages.
+ * Declarations that all commands share: option tables, exit codes, messages.
  */
 #ifndef XR_CLI_H
 #define XR_CLI_H
@@ -16,7 +16,7 @@
 #define CLI_FAILED 1 /* the run, or a line of it, failed */
 #define CLI_USAGE 2  /* bad usage or configuration */
 
-/* Values of all commands' options; a command's table says which it takes. */
+/* The values of all commands' options; a command's table lists those it has. */
 typedef struct cli_args {
     const char *model;
     const char *train;
@@ -49,7 +49,7 @@ typedef struct cli_args {
     int help;
     const char **sets; /* --set, in order */
     size_t set_count;
-    const char **words; /* what is no option */
+    const char **words; /* arguments that are not options */
     size_t word_count;
 } cli_args;
 
@@ -58,7 +58,7 @@ enum {
     CLI_TEXT,
     CLI_INT,
     CLI_REAL,
-    CLI_TEMPERATURE, /* reals with a rule instead of bounds */
+    CLI_TEMPERATURE, /* a real with a rule instead of bounds */
     CLI_TOP_P,
     CLI_SETS
 };
@@ -92,42 +92,42 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     cli_generate, cli_score, cli_tokenize, cli_grade, cli_algo_list,
     cli_plugin_list, cli_plugin_inspect, cli_ab, cli_compare;
 
-/* Options that more than one table has. */
+/* Options of more than one command. */
 #define CLI_SET_FLAG                                              \
     {                                                             \
         "--set", "SECTION.KEY=VALUE", CLI_SETS, 0, 0, NULL, 1, 0, \
-            "set a configuration value; may be given again"       \
+            "set a configuration value; can be repeated"          \
     }
 #define CLI_PLUGIN_PATH_FLAG                                                   \
     {                                                                          \
         "--plugin-path", "DIRS", CLI_TEXT, 0, offsetof(cli_args, plugin_path), \
-            NULL, 1, 0, "folders of plugins, between ':', searched first"      \
+            NULL, 1, 0, "folders of plugins, separated by ':', searched first" \
     }
-#define CLI_LOG_FLAG                                                  \
-    {                                                                 \
-        "--log", "error|warn|info|debug", CLI_TEXT, 0,                \
-            offsetof(cli_args, log), NULL, 1, 0, "how much is logged" \
+#define CLI_LOG_FLAG                                                          \
+    {                                                                         \
+        "--log", "error|warn|info|debug", CLI_TEXT, 0,                        \
+            offsetof(cli_args, log), NULL, 1, 0, "level of detail of the log" \
     }
-#define CLI_ACCEPT_FLAG                                                     \
-    {                                                                       \
-        "--accept-changes", NULL, CLI_SWITCH, 0,                            \
-            offsetof(cli_args, accept_changes), NULL, 1, 0,                 \
-            "go on from a checkpoint although what scores mean has changed" \
+#define CLI_ACCEPT_FLAG                                                       \
+    {                                                                         \
+        "--accept-changes", NULL, CLI_SWITCH, 0,                              \
+            offsetof(cli_args, accept_changes), NULL, 1, 0,                   \
+            "resume from a checkpoint although the meaning of scores changed" \
     }
 #define CLI_JOB_FLAG                                                     \
     {                                                                    \
         "--job", "train|sft|eval", CLI_TEXT, 0, offsetof(cli_args, job), \
-            "train", 1, 0, "the command the file is for"                 \
+            "train", 1, 0, "the command that the file is for"            \
     }
 #define CLI_METRIC_FLAG                                                       \
     {                                                                         \
         "--metric", "NAME", CLI_TEXT, 0, offsetof(cli_args, metric), NULL, 1, \
-            0, "what the verdict is on; else greedy validation"               \
+            0, "metric of the verdict; else greedy validation"                \
     }
 #define CLI_LOWER_FLAG                                                         \
     {                                                                          \
         "--lower", NULL, CLI_SWITCH, 0, offsetof(cli_args, lower), NULL, 1, 0, \
-            "less of the metric is better, as of a loss"                       \
+            "lower values of the metric are better, as for a loss"             \
     }
 #define CLI_MODEL_FLAG                                                        \
     {                                                                         \
@@ -135,41 +135,43 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
             "folder of the model (config.json, weights, tokenizer.json)"      \
     }
 
-/* Fills `out` from argv (options and words behind the command's name). Returns
- * CLI_OK, or CLI_USAGE after a message. cli_args_free releases it. */
+/* Fills `out` from argv, the options and words after the command's name.
+ * Returns CLI_OK, or CLI_USAGE after a message. cli_args_free releases it. */
 int cli_args_parse(const cli_command *command, int argc, char **argv,
                    cli_args *out);
 void cli_args_free(cli_args *args);
-/* NULL if an option of numbers takes the value, else what it takes: "a whole
- * number from 1 to 8", in `buffer`. */
+/* NULL if a numeric option accepts the value, else the values that it accepts,
+ * as "an integer from 1 to 8", in `buffer`. */
 const char *cli_flag_refuses(const cli_flag *flag, double value,
                              xr_str *buffer);
-/* The command's manual page on stdout. */
+/* Prints the command's help page. */
 void cli_help(const cli_command *command);
 
-/* Keeps what the program was started with, for messages that say how to start
- * it again. */
+/* Remembers the command line, for messages that say how to start the program
+ * again. */
 void cli_command_line(int argc, char **argv);
-/* Appends it as a shell takes it. */
+/* Appends the command line, quoted for a shell. */
 void cli_put_command(xr_str *out);
 
-/* "xray: text" on stderr. */
+/* Prints "xray: text" on stderr. */
 XRAY_PRINTF(1, 2)
 void cli_say(const char *fmt, ...);
-/* Prints `err` and returns the exit code that belongs to `status`. */
+/* Prints `err` and returns the exit code for `status`. */
 int cli_fail(xray_status status, const xr_err *err);
 /* Prints all errors and returns CLI_USAGE. */
 int cli_errors(const xr_errors *errors);
 
-/* XR_WITH_* of a job ("train", "sft", "eval"), without the tokenizer. */
+/* The XR_WITH_* of a job ("train", "sft", "eval"), without the tokenizer. */
 uint32_t cli_job_parts(const char *job);
-/* The configuration of a command: a file (NULL: none), the environment, then
- * what the options say. Errors are added; NULL only when out of memory. */
+/* The configuration of a command, from a file (NULL: none), the environment and
+ * the options, where the later ones override. Errors are added to `errors`;
+ * NULL only when out of memory. */
 xr_config *cli_config(const cli_args *args, const char *file,
                       xr_errors *errors);
 
-/* A child of a run: its whole work, by the three arguments behind
- * XR_WORKHORSE_COMMAND (core/roles/workhorse.h); gives its exit code. */
+/* Serves as a Workhorse of a run until the run ends; `args` are the three
+ * arguments after XR_WORKHORSE_COMMAND (core/roles/workhorse.h). Returns the
+ * exit code. */
 int cli_workhorse(char *const *args);
 
 #endif

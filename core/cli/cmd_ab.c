@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray ab: the same runs of several INI files under several seeds, compared.
+ * xray ab: runs several INI files under several seeds and compares them.
  */
 #include <errno.h>
 #include <signal.h>
@@ -12,20 +12,21 @@
 #include "core/ab/tasks.h"
 #include "core/base/lock.h"
 #include "core/cli/ab_plan.h"
-#include "core/cli/compare.h"
+#include "core/cli/cmd_compare.h"
 
 #define FINISHED "finished"
 
 /* ---- signals ------------------------------------------------------------ */
 
-/* A signal handler can reach nothing but objects of static storage. */
-static volatile sig_atomic_t signals; /* how many came */
+/* A signal handler has access to static variables only. */
+static volatile sig_atomic_t signals; /* number received */
 static volatile sig_atomic_t last_signal;
 
-static void on_signal(int number)
+static void count_signal(int number)
 {
-    static const char first[] = "\nxray: stopping the runs after their steps, "
-                                "with checkpoints; once more stops at once\n";
+    static const char first[] =
+        "\nxray: stopping the runs after their current steps, with "
+        "checkpoints; a second signal stops them at once\n";
     int saved = errno;
     if (!signals)
         (void)!write(STDERR_FILENO, first, sizeof(first) - 1);
@@ -37,7 +38,7 @@ static void on_signal(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_signal };
+    struct sigaction action = { .sa_handler = count_signal };
     struct sigaction old;
     (void)sigemptyset(&action.sa_mask);
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
@@ -53,11 +54,11 @@ typedef struct ab {
     size_t count;
     size_t finished_before;
     int terminal;
-    int shown; /* a progress line stands on the terminal */
+    int shown; /* the terminal shows a progress line */
     size_t ticks;
 } ab;
 
-static size_t in_state(const ab *a, int state)
+static size_t count_in_state(const ab *a, int state)
 {
     size_t n = 0;
     for (size_t i = 0; i < a->count; i++)
@@ -65,21 +66,21 @@ static size_t in_state(const ab *a, int state)
     return n;
 }
 
-static void clear_line(ab *a)
+static void clear_progress(ab *a)
 {
     if (a->shown)
         (void)fputs("\r\033[K", stderr);
     a->shown = 0;
 }
 
-static void tick(void *ctx)
+static void show_progress(void *ctx)
 {
     ab *a = ctx;
     if (!a->terminal || a->ticks++ % 10)
         return;
-    clear_line(a);
-    (void)fprintf(stderr, "%zu of %zu runs done", in_state(a, XR_TASK_DONE),
-                  a->count);
+    clear_progress(a);
+    (void)fprintf(stderr, "%zu of %zu runs done",
+                  count_in_state(a, XR_TASK_DONE), a->count);
     for (size_t i = 0; i < a->count; i++)
         if (a->tasks[i].state == XR_TASK_RUNS)
             (void)fprintf(stderr, "  %s: step %llu", a->tasks[i].name,
@@ -88,7 +89,7 @@ static void tick(void *ctx)
     a->shown = 1;
 }
 
-/* A file that says: this run need not be run again. */
+/* Writes the file that marks a run as finished, so that it is not repeated. */
 static void mark_finished(const xr_task *task)
 {
     char path[XR_PATH_CAP + 16];
@@ -100,16 +101,16 @@ static void mark_finished(const xr_task *task)
         cli_say("%s: %s", task->name, err.text);
 }
 
-static void told(void *ctx, const xr_task *task)
+static void report_task(void *ctx, const xr_task *task)
 {
     ab *a = ctx;
     xr_str text = { 0 };
-    clear_line(a);
+    clear_progress(a);
     switch (task->state) {
     case XR_TASK_DONE:
         mark_finished(task);
-        cli_say("%s: done (%zu of %zu)", task->name, in_state(a, XR_TASK_DONE),
-                a->count);
+        cli_say("%s: done (%zu of %zu)", task->name,
+                count_in_state(a, XR_TASK_DONE), a->count);
         break;
     case XR_TASK_FAILED:
         xr_task_complaint(task, &text);
@@ -127,7 +128,8 @@ static void told(void *ctx, const xr_task *task)
 
 /* ---- tasks -------------------------------------------------------------- */
 
-static char **make_argv(const cli_ab_plan *plan, size_t variant, int64_t seed)
+static char **make_task_argv(const cli_ab_plan *plan, size_t variant,
+                             int64_t seed)
 {
     const cli_args *args = plan->args;
     char **sets = cli_ab_sets(plan, variant, seed);
@@ -155,25 +157,25 @@ static char **make_argv(const cli_ab_plan *plan, size_t variant, int64_t seed)
         argv[n++] = xr_strdup("--");
         argv[n++] = xr_strdup(plan->variants[variant].ini);
     }
-    int whole = sets && argv;
+    int complete = sets && argv;
     for (size_t i = 0; i < n; i++)
-        whole = whole && argv[i];
+        complete = complete && argv[i];
     cli_ab_words_free(sets);
-    if (whole)
+    if (complete)
         return argv;
     cli_ab_words_free(argv);
     return NULL;
 }
 
-static xray_status fill_task(const cli_ab_plan *plan, size_t variant,
-                             int64_t seed, xr_task *out, xr_err *err)
+static xray_status prepare_task(const cli_ab_plan *plan, size_t variant,
+                                int64_t seed, xr_task *out, xr_err *err)
 {
     char path[XR_PATH_CAP];
     char text[256];
     (void)snprintf(text, sizeof(text), "%s, seed %lld",
                    plan->variants[variant].name, (long long)seed);
     out->name = xr_strdup(text);
-    out->argv = make_argv(plan, variant, seed);
+    out->argv = make_task_argv(plan, variant, seed);
     xray_status status =
         cli_ab_path(plan, variant, seed, "output.txt", path, err);
     if (status == XRAY_OK) {
@@ -192,7 +194,7 @@ static xray_status fill_task(const cli_ab_plan *plan, size_t variant,
     return status;
 }
 
-/* Seed by seed, so that pairs are whole early. */
+/* Orders the tasks by seed, so that pairs are complete early. */
 static xray_status make_tasks(ab *a, xr_err *err)
 {
     const cli_ab_plan *plan = a->plan;
@@ -203,9 +205,9 @@ static xray_status make_tasks(ab *a, xr_err *err)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
     for (size_t s = 0; s < plan->seed_count; s++)
         for (size_t v = 0; status == XRAY_OK && v < plan->variant_count; v++)
-            status =
-                fill_task(plan, v, plan->seeds[s], &a->tasks[a->count++], err);
-    a->finished_before = in_state(a, XR_TASK_DONE);
+            status = prepare_task(plan, v, plan->seeds[s],
+                                  &a->tasks[a->count++], err);
+    a->finished_before = count_in_state(a, XR_TASK_DONE);
     return status;
 }
 
@@ -222,12 +224,12 @@ static void free_tasks(ab *a)
 
 /* ---- the report --------------------------------------------------------- */
 
-static const xr_task *task_of(const ab *a, size_t variant, size_t seed)
+static const xr_task *find_task(const ab *a, size_t variant, size_t seed)
 {
     return &a->tasks[seed * a->plan->variant_count + variant];
 }
 
-static void add_failure(const xr_task *task, xr_errors *failures)
+static void add_failed_task(const xr_task *task, xr_errors *failures)
 {
     xr_str text = { 0 };
     xr_task_complaint(task, &text);
@@ -235,7 +237,7 @@ static void add_failure(const xr_task *task, xr_errors *failures)
     xr_str_free(&text);
 }
 
-static int report(const ab *a)
+static int write_report(const ab *a)
 {
     const cli_ab_plan *plan = a->plan;
     xr_runs runs = { .count = 0 };
@@ -245,9 +247,9 @@ static int report(const ab *a)
     for (size_t v = 0; status == XRAY_OK && v < plan->variant_count; v++) {
         status = xr_runs_variant(&runs, plan->variants[v].name, &err);
         for (size_t s = 0; status == XRAY_OK && s < plan->seed_count; s++) {
-            const xr_task *task = task_of(a, v, s);
+            const xr_task *task = find_task(a, v, s);
             if (task->state != XR_TASK_DONE) {
-                add_failure(task, &runs.failures);
+                add_failed_task(task, &runs.failures);
                 continue;
             }
             status = cli_ab_path(plan, v, plan->seeds[s], NULL, path, &err);
@@ -265,20 +267,22 @@ static int report(const ab *a)
     return code;
 }
 
-static int finish(const ab *a)
+static int finish_tasks(const ab *a)
 {
     xr_str command = { 0 };
-    size_t failed = in_state(a, XR_TASK_FAILED);
-    size_t left = in_state(a, XR_TASK_STOPPED) + in_state(a, XR_TASK_WAITS);
+    size_t failed = count_in_state(a, XR_TASK_FAILED);
+    size_t left =
+        count_in_state(a, XR_TASK_STOPPED) + count_in_state(a, XR_TASK_WAITS);
     if (signals && left + failed) {
         cli_put_command(&command);
-        cli_say("stopped by %s with %zu of %zu runs done; go on with: %s",
+        cli_say("stopped by %s with %zu of %zu runs done; resume with: %s",
                 last_signal == SIGINT ? "SIGINT" : "SIGTERM",
-                in_state(a, XR_TASK_DONE), a->count, xr_str_text(&command));
+                count_in_state(a, XR_TASK_DONE), a->count,
+                xr_str_text(&command));
         xr_str_free(&command);
         return 128 + (int)last_signal;
     }
-    int code = report(a);
+    int code = write_report(a);
     if (failed)
         cli_say("%zu of %zu runs failed; the same command runs them again",
                 failed, a->count);
@@ -287,9 +291,9 @@ static int finish(const ab *a)
 
 /* ---- the command -------------------------------------------------------- */
 
-/* The runs have locks of their own: of an xray ab that was killed they may go
- * on for a while, and are not to be started beside themselves. */
-static xray_status check_runs(const ab *a, xr_err *err)
+/* Fails if a run still holds its lock: runs of an `xray ab` that was killed may
+ * continue for a while and must not be started a second time. */
+static xray_status check_run_locks(const ab *a, xr_err *err)
 {
     const cli_ab_plan *plan = a->plan;
     char path[XR_PATH_CAP];
@@ -320,7 +324,7 @@ static xray_status lock_folder(const ab *a, xr_err *err, xr_lock *out)
         cli_say("warning: %s", err->text);
         status = XRAY_OK;
     }
-    return status == XRAY_OK ? check_runs(a, err) : status;
+    return status == XRAY_OK ? check_run_locks(a, err) : status;
 }
 
 static int run_plan(const cli_ab_plan *plan)
@@ -335,16 +339,17 @@ static int run_plan(const cli_ab_plan *plan)
         status = make_tasks(&a, &err);
     int code = CLI_FAILED;
     if (status == XRAY_OK) {
-        const xr_task_watch watch = {
-            .ctx = &a, .told = told, .tick = tick, .stop = &signals
-        };
+        const xr_task_watch watch = { .ctx = &a,
+                                      .changed = report_task,
+                                      .tick = show_progress,
+                                      .stop = &signals };
         if (a.finished_before)
-            cli_say("%zu of %zu runs are done already", a.finished_before,
+            cli_say("%zu of %zu runs are already done", a.finished_before,
                     a.count);
         catch_signals();
         xr_tasks_run(a.tasks, a.count, plan->jobs, &watch);
-        clear_line(&a);
-        code = finish(&a);
+        clear_progress(&a);
+        code = finish_tasks(&a);
     } else {
         code = cli_fail(status, &err);
     }
@@ -366,11 +371,11 @@ static int run_ab(const cli_args *args)
 
 static const cli_flag flags[] = {
     { "--seeds", "N", CLI_INT, 0, offsetof(cli_args, seeds), "5", 1, 1000,
-      "runs of each variant, from [run] seed of the base on" },
+      "runs per variant, with seeds from the base's [run] seed on" },
     { "--seed-list", "K,K,...", CLI_TEXT, 0, offsetof(cli_args, seed_list),
-      NULL, 1, 0, "these seeds instead" },
+      NULL, 1, 0, "use these seeds instead" },
     { "--job", "train|sft", CLI_TEXT, 0, offsetof(cli_args, job), "train", 1, 0,
-      "what each run is" },
+      "the command of each run" },
     { "--out", "DIR", CLI_TEXT, 0, offsetof(cli_args, out), "ab", 1, 0,
       "folder of runs and report" },
     { "--jobs", "N", CLI_INT, 0, offsetof(cli_args, jobs), NULL, 1, 1024,
@@ -386,14 +391,13 @@ static const cli_flag flags[] = {
 const cli_command cli_ab = {
     .name = "ab",
     .usage = "BASE.INI VARIANT.INI... [options]",
-    .summary = "variants of a run under several seeds, compared",
-    .about =
-        "Trains each INI file with each seed, in DIR/NAME/seed-K (by xray sft "
-        "with --job sft),\nand compares the variants with the first: "
-        "DIR/report.html and tables on standard "
-        "output. Runs of one seed\nshare prompts, order and random numbers. "
-        "The same command again goes on where it\nwas stopped. All files are "
-        "checked before anything starts.",
+    .summary = "train variants of a run under several seeds and compare them",
+    .about = "Trains each INI file with each seed, in DIR/NAME/seed-K (with "
+             "--job sft by xray sft),\nand compares the variants with the "
+             "first: tables on standard output, and the page\nDIR/report.html. "
+             "Runs with the same seed share prompts, order and random "
+             "numbers.\nThe same command resumes where it was stopped. All "
+             "files are checked before\nanything starts.",
     .examples = "  xray ab base.ini variant.ini --seeds 5 --out ab\n  xray ab "
                 "base.ini clip.ini lr.ini --seed-list 1,2,3 --jobs 2\n",
     .flags = flags,

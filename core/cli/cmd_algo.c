@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray algo list: the presets of the algorithms there are, and where equal
- * names mean different maths.
+ * xray algo list: the presets of all algorithms, and where equal names mean
+ * different formulas.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "core/cli/inspect.h"
 #include "core/plugin/plugin.h"
 
-static const xray_algo_presets *presets_of(const xray_component *component)
+static const xray_algo_presets *find_presets(const xray_component *component)
 {
     const xray_algo_ops *ops = (const xray_algo_ops *)component->ops;
     if (!XRAY_HAS(xray_algo_ops, ops, extension))
@@ -23,14 +23,14 @@ static const xray_algo_presets *presets_of(const xray_component *component)
 
 #define PRESETS_MOST 1024u
 
-/* What is wrong with a table, or NULL. */
-static const char *table_fault(const xray_algo_presets *table)
+/* Why a table cannot be used, or NULL. */
+static const char *find_table_fault(const xray_algo_presets *table)
 {
     if (!XRAY_REACHES(xray_algo_presets, table, cells))
-        return "its head is too short";
+        return "its header is too short";
     if (!table->columns || table->columns > PRESETS_MOST ||
         table->rows > PRESETS_MOST)
-        return "1 to 1024 columns and up to 1024 rows are taken";
+        return "it must have 1 to 1024 columns and at most 1024 rows";
     if (!table->titles || (table->rows && !table->cells))
         return "it has no titles or no cells";
     for (uint32_t c = 0; c < table->columns; c++)
@@ -42,35 +42,35 @@ static const char *table_fault(const xray_algo_presets *table)
     return NULL;
 }
 
-static const char *cell(const xray_algo_presets *table, uint32_t row,
-                        uint32_t column)
+static const char *cell_text(const xray_algo_presets *table, uint32_t row,
+                             uint32_t column)
 {
     return table->cells[row * table->columns + column];
 }
 
-static size_t width_of(const xray_algo_presets *table, uint32_t column)
+static size_t column_width(const xray_algo_presets *table, uint32_t column)
 {
     size_t width = strlen(table->titles[column]);
     for (uint32_t r = 0; r < table->rows; r++) {
-        size_t size = strlen(cell(table, r, column));
+        size_t size = strlen(cell_text(table, r, column));
         width = size > width ? size : width;
     }
     return width;
 }
 
-/* The last column is not padded. */
+/* Pads every column but the last one. */
 static void put_cell(const xray_algo_presets *table, uint32_t column,
                      const char *text, xr_str *out)
 {
     if (column + 1 == table->columns)
         xr_str_printf(out, "%s\n", text);
     else
-        xr_str_printf(out, "%-*s  ", (int)width_of(table, column), text);
+        xr_str_printf(out, "%-*s  ", (int)column_width(table, column), text);
 }
 
-static void put_text(const xray_component *component, xr_str *out)
+static void put_preset_text(const xray_component *component, xr_str *out)
 {
-    const xray_algo_presets *table = presets_of(component);
+    const xray_algo_presets *table = find_presets(component);
     xr_str_printf(out, "%s%s: %s\n", out->size ? "\n" : "", component->name,
                   component->summary);
     if (!table)
@@ -79,12 +79,12 @@ static void put_text(const xray_component *component, xr_str *out)
         put_cell(table, c, table->titles[c], out);
     for (uint32_t r = 0; r < table->rows; r++)
         for (uint32_t c = 0; c < table->columns; c++)
-            put_cell(table, c, cell(table, r, c), out);
+            put_cell(table, c, cell_text(table, r, c), out);
 }
 
-static void put_json(const xray_component *component, xr_str *out)
+static void put_preset_json(const xray_component *component, xr_str *out)
 {
-    const xray_algo_presets *table = presets_of(component);
+    const xray_algo_presets *table = find_presets(component);
     xr_str_puts(out, out->size > 1 ? ",\n {" : "\n {");
     cli_json_member("algo", component->name, out);
     xr_str_puts(out, ",\"presets\":[");
@@ -92,14 +92,15 @@ static void put_json(const xray_component *component, xr_str *out)
         xr_str_puts(out, r ? ",\n  {" : "\n  {");
         for (uint32_t c = 0; c < table->columns; c++) {
             xr_str_puts(out, c ? "," : "");
-            cli_json_member(table->titles[c], cell(table, r, c), out);
+            cli_json_member(table->titles[c], cell_text(table, r, c), out);
         }
         xr_str_puts(out, "}");
     }
     xr_str_puts(out, "]}");
 }
 
-static int list_file(const xr_plugin_file *file, int json, xr_str *out)
+static int list_plugin_presets(const xr_plugin_file *file, int json,
+                               xr_str *out)
 {
     xr_err err = { "" };
     const xray_plugin *plugin = NULL;
@@ -111,22 +112,22 @@ static int list_file(const xr_plugin_file *file, int json, xr_str *out)
         const xray_component *component = plugin->components[i];
         if (strcmp(component->iface, XRAY_IFACE_ALGO) != 0)
             continue;
-        const xray_algo_presets *table = presets_of(component);
-        const char *fault = table ? table_fault(table) : NULL;
+        const xray_algo_presets *table = find_presets(component);
+        const char *fault = table ? find_table_fault(table) : NULL;
         if (fault) {
             cli_say("%s: the table of presets of '%s' is wrong: %s", file->path,
                     component->name, fault);
             return CLI_FAILED;
         }
         if (json)
-            put_json(component, out);
+            put_preset_json(component, out);
         else
-            put_text(component, out);
+            put_preset_text(component, out);
     }
     return CLI_OK;
 }
 
-static int run_list(const cli_args *args)
+static int run_algo_list(const cli_args *args)
 {
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
@@ -137,7 +138,7 @@ static int run_list(const cli_args *args)
     if (args->json)
         xr_str_puts(&out, "[");
     for (size_t i = 0; i < xr_plugins_count(plugins) && code == CLI_OK; i++)
-        code = list_file(xr_plugins_at(plugins, i), args->json, &out);
+        code = list_plugin_presets(xr_plugins_at(plugins, i), args->json, &out);
     if (args->json)
         xr_str_puts(&out, "\n]\n");
     else if (!out.size)
@@ -164,10 +165,10 @@ const cli_command cli_algo_list = {
     .usage = "[options]",
     .summary = "algorithms, their presets, and where they differ",
     .about = "Loads every plugin with an algorithm and prints the published "
-             "variants it knows:\nwhose maths, from which file, and what "
-             "differs. A(1) and A(0) are the advantages\nof a group with the "
-             "rewards 1 0 0 1 0 0 0 0. docs/algorithms.md has the formulas.",
+             "variants it knows:\nsource, file and what differs. A(1) and A(0) "
+             "are the advantages of a group with\nthe rewards 1 0 0 1 0 0 0 0. "
+             "docs/algorithms.md has the formulas.",
     .examples = "  xray algo list\n  xray algo list --json\n",
     .flags = flags,
-    .run = run_list,
+    .run = run_algo_list,
 };

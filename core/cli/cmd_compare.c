@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray compare: finished runs against each other. Also writes the reports of
- * xray ab.
+ * xray compare: compares finished runs. Also writes the reports of `xray ab`.
  */
-#include "core/cli/compare.h"
+#include "core/cli/cmd_compare.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -64,7 +63,7 @@ static int run_compare(const cli_args *args)
 
 static const cli_flag flags[] = { { "--out", "FILE", CLI_TEXT, 0,
                                     offsetof(cli_args, out), NULL, 1, 0,
-                                    "write the page there too" },
+                                    "also write the HTML page to this file" },
                                   CLI_METRIC_FLAG,
                                   CLI_LOWER_FLAG,
                                   { 0 } };
@@ -72,7 +71,7 @@ static const cli_flag flags[] = { { "--out", "FILE", CLI_TEXT, 0,
 const cli_command cli_compare = {
     .name = "compare",
     .usage = "RUN RUN... [options]",
-    .summary = "finished runs against each other",
+    .summary = "compare finished runs",
     .about =
         "RUN is the folder of a run ([trainer] default_local_dir), or a folder "
         "of runs named\nseed-N, which is one variant. Other runs whose "

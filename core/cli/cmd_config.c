@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray check and xray config print: what an INI file means.
+ * xray check and xray config print: check an INI file and print what it
+ * resolves to.
  */
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static int run_check(const cli_args *args)
 static const cli_flag check_flags[] = {
     { "--elsewhere", NULL, CLI_SWITCH, 0, offsetof(cli_args, elsewhere), NULL,
       1, 0,
-      "the run is for another machine: what this one lacks is a warning" },
+      "the run is for another machine: what this one lacks is only a warning" },
     CLI_JOB_FLAG,
     CLI_ACCEPT_FLAG,
     CLI_SET_FLAG,
@@ -64,9 +65,9 @@ const cli_command cli_check = {
     .name = "check",
     .usage = "RUN.INI [options]",
     .summary = "find every fault of an INI file before a run",
-    .about = "Checks keys, types, files, batch arithmetic, data rows and what "
-             "every plugin\nwould need, and whether this machine has the "
-             "device, without starting it. Prints\nall errors at once (exit "
+    .about = "Checks keys, types, files, batch arithmetic, data rows, the "
+             "needs of every plugin\nand whether this machine has the device, "
+             "without starting it. Prints\nall errors at once (exit "
              "code 2), or the derived arithmetic, the memory plan and "
              "\"ok\".",
     .examples = "  xray check run.ini\n  xray check sft.ini --job sft\n  "
@@ -101,7 +102,7 @@ static int run_print(const cli_args *args)
 
 static const cli_flag print_flags[] = {
     { "--origins", NULL, CLI_SWITCH, 0, offsetof(cli_args, origins), NULL, 1, 0,
-      "say behind each value where it comes from" },
+      "print after each value where it was set" },
     CLI_JOB_FLAG,
     CLI_SET_FLAG,
     CLI_PLUGIN_PATH_FLAG,
@@ -114,8 +115,8 @@ const cli_command cli_config_print = {
     .usage = "RUN.INI [options]",
     .summary = "the resolved configuration",
     .about = "Prints the configuration in force, defaults included, as an INI "
-             "file that reads\nback to the same values. What is wrong goes to "
-             "standard error (exit code 2).",
+             "file that reads\nback to the same values. Errors go to standard "
+             "error (exit code 2).",
     .examples = "  xray config print run.ini --origins\n",
     .flags = print_flags,
     .min_words = 1,

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray generate: samples from prompts.
+ * xray generate: generates samples for prompts.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cli/tool.h"
+#include "core/cli/model_tool.h"
 #include "core/roles/engine.h"
 #include "core/roles/plugin_results.h"
 
-/* Sequences at once; more wait their turn in the engine. */
+/* Sequences in parallel; further ones wait in the engine. */
 static const uint64_t MAX_SEQUENCES = 32;
 
 typedef struct sample {
     int32_t *ids;
     float *logp;
     size_t count;
-    uint32_t finish; /* XRAY_FINISH_NONE: not there yet */
+    uint32_t finish; /* XRAY_FINISH_NONE: not generated yet */
 } sample;
 
-/* What a line asks for, and its answers. */
+/* The options of a line, and its samples. */
 typedef struct prompt {
-    cli_args how;    /* the command's options, or the line's own */
+    cli_args how;    /* the command's options, overridden by the line's */
     sample *samples; /* [how.n] */
 } prompt;
 
@@ -45,7 +45,7 @@ typedef struct generate {
 
 /* ---- lines -------------------------------------------------------------- */
 
-static void drop_item(cli_item *item)
+static void free_prompt(cli_item *item)
 {
     prompt *p = item->own;
     if (!p)
@@ -59,26 +59,26 @@ static void drop_item(cli_item *item)
     item->own = NULL;
 }
 
-static void *slot(cli_args *args, const cli_flag *flag)
+static void *option_field(cli_args *args, const cli_flag *flag)
 {
     return (unsigned char *)args + flag->offset;
 }
 
-/* A line's value in place of the option's; the same ones are taken. */
+/* Reads a line's own value of an option, with the bounds of the option. */
 static xray_status read_option(const cJSON *object, const line_option *option,
                                const char *where, cli_args *how, xr_err *err)
 {
     const cli_flag *flag = option->flag;
     const char *key = option->key;
-    void *value = slot(how, flag);
+    void *value = option_field(how, flag);
     double number;
     xray_status status;
     if (flag->type == CLI_SWITCH)
         return xr_json_bool_or(object, key, *(int *)value, where, err, value);
     if (flag->type == CLI_INT) {
-        int64_t *whole = value;
-        status = xr_json_int_or(object, key, *whole, where, err, whole);
-        number = (double)*whole;
+        int64_t *integer = value;
+        status = xr_json_int_or(object, key, *integer, where, err, integer);
+        number = (double)*integer;
     } else {
         double *real = value;
         status = xr_json_real_or(object, key, *real, where, err, real);
@@ -98,8 +98,8 @@ static xray_status read_option(const cJSON *object, const line_option *option,
     return status;
 }
 
-static xray_status take_item(void *ctx, const cJSON *object, const char *where,
-                             cli_item *item, xr_err *err)
+static xray_status read_prompt(void *ctx, const cJSON *object,
+                               const char *where, cli_item *item, xr_err *err)
 {
     const generate *g = ctx;
     prompt *p = xr_calloc(1, sizeof *p);
@@ -154,8 +154,8 @@ static xray_status print_sample(const generate *g, const sample *s, xr_err *err,
     return status;
 }
 
-static xray_status print_item(void *ctx, const cli_item *item, xr_err *err,
-                              xr_str *out)
+static xray_status print_outputs(void *ctx, const cli_item *item, xr_err *err,
+                                 xr_str *out)
 {
     const prompt *p = item->own;
     xray_status status = XRAY_OK;
@@ -171,8 +171,9 @@ static xray_status print_item(void *ctx, const cli_item *item, xr_err *err,
 
 /* ---- the engine --------------------------------------------------------- */
 
-/* Tokens of a line's longest row; the model's last position ends it too. */
-static uint64_t row_tokens(const generate *g, const cli_item *item)
+/* The most tokens a row of the line can have; the model's last position ends a
+ * row, too. */
+static uint64_t longest_row_tokens(const generate *g, const cli_item *item)
 {
     const prompt *p = item->own;
     uint64_t most = g->tool.run->actor.model.max_positions;
@@ -180,7 +181,7 @@ static uint64_t row_tokens(const generate *g, const cli_item *item)
     return row < most ? row : most;
 }
 
-static void submit(generate *g, cli_item *item, uint64_t id)
+static void submit_prompt(generate *g, cli_item *item, uint64_t id)
 {
     const prompt *p = item->own;
     xr_roles *roles = g->tool.roles;
@@ -190,7 +191,7 @@ static void submit(generate *g, cli_item *item, uint64_t id)
         .ids = item->ids,
         .id_count = (uint32_t)item->count,
         .count = (uint32_t)p->how.n,
-        .max_tokens = (uint32_t)(row_tokens(g, item) - item->count),
+        .max_tokens = (uint32_t)(longest_row_tokens(g, item) - item->count),
         .seed = (uint64_t)p->how.seed,
         .prompt_id = item->number,
         .temperature = (float)p->how.temperature,
@@ -210,22 +211,22 @@ static void submit(generate *g, cli_item *item, uint64_t id)
     cli_item_refused(&g->tool, item, &err);
 }
 
-static int keep_sample(generate *g, cli_item *items, size_t count,
-                       const xray_sample_out *out)
+static int store_sample(generate *g, cli_item *items, size_t count,
+                        const xray_sample_out *out)
 {
     xr_err err = { "" };
     const prompt *p = out->id < count ? items[out->id].own : NULL;
     if (!p || out->sample >= (uint64_t)p->how.n) {
-        cli_say("the engine answered for a sample that was not asked for");
+        cli_say("the engine returned a sample that was not requested");
         return CLI_FAILED;
     }
     sample *s = &p->samples[out->sample];
     if (s->ids) {
-        cli_say("the engine answered twice for a sample");
+        cli_say("the engine returned a sample twice");
         return CLI_FAILED;
     }
     const cli_item *item = &items[out->id];
-    uint32_t most = (uint32_t)(row_tokens(g, item) - item->count);
+    uint32_t most = (uint32_t)(longest_row_tokens(g, item) - item->count);
     xray_status status =
         xr_check_sample(g->tool.roles, out, out->raw_logp,
                         out->id * (uint64_t)p->how.n + out->sample, most, &err);
@@ -246,8 +247,8 @@ static int keep_sample(generate *g, cli_item *items, size_t count,
     return CLI_OK;
 }
 
-static int infer_failed(const xr_roles *roles, xray_status status,
-                        const char *call)
+static int report_engine_failure(const xr_roles *roles, xray_status status,
+                                 const char *call)
 {
     xr_err err = { "" };
     (void)xr_host_error(roles->engine.part->host, status, call, &err);
@@ -255,8 +256,9 @@ static int infer_failed(const xr_roles *roles, xray_status status,
     return CLI_FAILED;
 }
 
-/* Keeps the samples that are done; *left are missing still. */
-static int drain(generate *g, cli_item *items, size_t count, uint64_t *left)
+/* Stores the samples that are finished; *left is the number still missing. */
+static int poll_samples(generate *g, cli_item *items, size_t count,
+                        uint64_t *left)
 {
     xr_roles *roles = g->tool.roles;
     for (;;) {
@@ -267,16 +269,16 @@ static int drain(generate *g, cli_item *items, size_t count, uint64_t *left)
         if (status == XRAY_END)
             return CLI_OK;
         if (status != XRAY_OK)
-            return infer_failed(roles, status, "poll");
-        int code = keep_sample(g, items, count, &out);
+            return report_engine_failure(roles, status, "poll");
+        int code = store_sample(g, items, count, &out);
         if (code != CLI_OK)
             return code;
         --*left;
     }
 }
 
-static int step_until_done(generate *g, cli_item *items, size_t count,
-                           uint64_t left)
+static int step_engine_until_done(generate *g, cli_item *items, size_t count,
+                                  uint64_t left)
 {
     xr_roles *roles = g->tool.roles;
     xr_watch progress = { 0 };
@@ -286,8 +288,8 @@ static int step_until_done(generate *g, cli_item *items, size_t count,
         status = XR_CALL(roles->engine.part, "step",
                          xr_infer(roles->run)->step(roles->engine.self));
         if (status < 0)
-            return infer_failed(roles, status, "step");
-        int code = drain(g, items, count, &left);
+            return report_engine_failure(roles, status, "step");
+        int code = poll_samples(g, items, count, &left);
         if (code != CLI_OK)
             return code;
         if (left && xr_engine_progress(roles, &progress, left, &err) < 0)
@@ -301,7 +303,7 @@ static int step_until_done(generate *g, cli_item *items, size_t count,
     return CLI_OK;
 }
 
-static int run_chunk(void *ctx, cli_item *items, size_t count)
+static int generate_chunk(void *ctx, cli_item *items, size_t count)
 {
     generate *g = ctx;
     uint64_t longest = 0;
@@ -309,7 +311,7 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
     for (size_t i = 0; i < count; i++) {
         if (items[i].error)
             continue;
-        uint64_t row = row_tokens(g, &items[i]);
+        uint64_t row = longest_row_tokens(g, &items[i]);
         longest = row > longest ? row : longest;
         samples += (uint64_t)((const prompt *)items[i].own)->how.n;
     }
@@ -322,11 +324,11 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
     samples = 0;
     for (size_t i = 0; i < count; i++) {
         if (!items[i].error)
-            submit(g, &items[i], i);
+            submit_prompt(g, &items[i], i);
         if (!items[i].error)
             samples += (uint64_t)((const prompt *)items[i].own)->how.n;
     }
-    return samples ? step_until_done(g, items, count, samples) : CLI_OK;
+    return samples ? step_engine_until_done(g, items, count, samples) : CLI_OK;
 }
 
 /* ---- the command -------------------------------------------------------- */
@@ -346,31 +348,31 @@ static void find_end_ids(generate *g)
 static const cli_flag flags[] = {
     CLI_MODEL_FLAG,
     { "--infer", "NAME", CLI_TEXT, 0, offsetof(cli_args, infer), NULL, 1, 0,
-      "inference backend that samples" },
+      "inference engine that samples" },
     { "--temperature", "T", CLI_TEMPERATURE, 0, offsetof(cli_args, temperature),
       "1", 1, 0, "0 is greedy" },
     { "--top-p", "P", CLI_TOP_P, 0, offsetof(cli_args, top_p), "1", 1, 0,
-      "the likeliest tokens of this total probability" },
+      "sample from the likeliest tokens with this total probability" },
     { "--top-k", "K", CLI_INT, 0, offsetof(cli_args, top_k), "0", 0, 2147483647,
-      "the K likeliest tokens; 0: all" },
+      "sample from the K likeliest tokens; 0: all" },
     { "--min-p", "P", CLI_REAL, 0, offsetof(cli_args, min_p), "0", 0, 1,
-      "tokens of at least P times the likeliest one's probability" },
+      "sample from tokens at least P times as likely as the likeliest" },
     { "--max-tokens", "N", CLI_INT, 0, offsetof(cli_args, max_tokens), "128", 1,
-      2147483647, "tokens of a sample" },
+      2147483647, "limit of tokens per sample" },
     { "--n", "N", CLI_INT, 0, offsetof(cli_args, n), "1", 1, 65536,
-      "samples of a prompt" },
+      "samples per prompt" },
     { "--seed", "S", CLI_INT, 0, offsetof(cli_args, seed), "0", 0, 0x1p53,
       "the same seed and lines give the same samples" },
     { "--ignore-eos", NULL, CLI_SWITCH, 0, offsetof(cli_args, ignore_eos), NULL,
-      1, 0, "go on past end tokens" },
+      1, 0, "continue past end tokens" },
     CLI_SET_FLAG,
     CLI_PLUGIN_PATH_FLAG,
     CLI_LOG_FLAG,
     { 0 }
 };
 
-/* Options that are numbers or switches are also keys of a line. */
-static void list_options(generate *g)
+/* Lists the options that are also keys of a line: numbers and switches. */
+static void list_line_options(generate *g)
 {
     size_t count = 0;
     g->keys[count++] = "prompt";
@@ -389,22 +391,22 @@ static void list_options(generate *g)
     }
 }
 
-static int run(const cli_args *args)
+static int run_generate(const cli_args *args)
 {
     generate g = { 0 };
     int code = cli_tool_open(&g.tool, args, XR_WITH_INFER);
     if (code == CLI_OK) {
         find_end_ids(&g);
-        list_options(&g);
+        list_line_options(&g);
         const cli_batch_ops ops = {
             .text_key = "prompt",
             .keys = g.keys,
             .generate = 1,
             .most_tokens = g.tool.run->actor.model.max_positions - 1,
-            .take = take_item,
-            .drop = drop_item,
-            .run = run_chunk,
-            .print = print_item,
+            .take = read_prompt,
+            .drop = free_prompt,
+            .run = generate_chunk,
+            .print = print_outputs,
         };
         code = cli_tool_lines(&g.tool, &ops, &g);
     }
@@ -425,11 +427,11 @@ const cli_command cli_generate = {
         "distribution, whatever the\nsampling options; finish_reason is stop, "
         "length or abort. A line may hold its own\ntemperature, top_p, top_k, "
         "min_p, max_tokens, n, seed and ignore_eos. A bad line\ngives "
-        "{\"error\"} in its place and exit code 1 at the end.",
+        "{\"error\"} instead and exit code 1 at the end.",
     .examples = "  echo '{\"prompt\":\"Once upon a time\"}' |\n      xray "
                 "generate --model DIR --temperature 0 --max-tokens 32\n  xray "
                 "generate --model DIR --n 4 --seed 7 prompts.jsonl\n",
     .flags = flags,
     .max_words = 1,
-    .run = run,
+    .run = run_generate,
 };

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray grade: scores of given responses.
+ * xray grade: scores given responses with reward functions.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cli/lines.h"
+#include "core/cli/json_lines.h"
 #include "core/data/template.h"
 #include "core/roles/rewards.h"
 
 typedef struct grade {
     xr_run *run;
     xr_roles *roles;
-    xr_str values; /* members of the answer behind "score" */
+    xr_str values; /* members of the answer after "score" */
 } grade;
 
-/* A named value of the line in hand. Instances are told apart by a prefix where
- * there are several. */
-static void put_value(void *ctx, size_t index, const char *instance,
-                      const char *name, double value)
+/* Appends a named value of the current line. With several instances, the name
+ * of the instance is its prefix. */
+static void put_named_value(void *ctx, size_t index, const char *instance,
+                            const char *name, double value)
 {
     grade *g = ctx;
     xr_str key = { 0 };
@@ -33,7 +33,7 @@ static void put_value(void *ctx, size_t index, const char *instance,
     xr_str_free(&key);
 }
 
-static void put_parts(grade *g, const xr_score *score, xr_str *out)
+static void put_instance_scores(grade *g, const xr_score *score, xr_str *out)
 {
     if (g->run->reward_count < 2)
         return;
@@ -49,7 +49,7 @@ static void put_parts(grade *g, const xr_score *score, xr_str *out)
     xr_str_append(out, "}", 1);
 }
 
-/* What a line may leave out. */
+/* The optional keys of a line. */
 typedef struct sample_parts {
     xr_str prompt;
     xr_str truth;
@@ -57,8 +57,8 @@ typedef struct sample_parts {
     size_t id_count;
 } sample_parts;
 
-static xray_status read_optional(const cJSON *object, const char *where,
-                                 sample_parts *parts, xr_err *err)
+static xray_status read_optional_keys(const cJSON *object, const char *where,
+                                      sample_parts *parts, xr_err *err)
 {
     const cJSON *prompt = xr_json_get(object, "prompt");
     const cJSON *truth = xr_json_get(object, "ground_truth");
@@ -104,14 +104,14 @@ static xray_status score_line(grade *g, const cJSON *object, const char *line,
         .finish = XRAY_FINISH_STOP,
     };
     xr_str_clear(&g->values);
-    status =
-        xr_rewards_score(g->roles, &sample, 1, &score, NULL, put_value, g, err);
+    status = xr_rewards_score(g->roles, &sample, 1, &score, NULL,
+                              put_named_value, g, err);
     if (status != XRAY_OK)
         return xr_fail_in(err, status, "%s", where);
     xr_str_puts(out, "{\"score\":");
     xr_str_number(out, score.score);
     xr_str_append(out, xr_str_text(&g->values), g->values.size);
-    put_parts(g, &score, out);
+    put_instance_scores(g, &score, out);
     xr_str_append(out, "}", 1);
     return XRAY_OK;
 }
@@ -120,7 +120,7 @@ static xray_status grade_line(void *ctx, const cJSON *object, const char *line,
                               const char *where, xr_err *err, xr_str *out)
 {
     sample_parts parts = { 0 };
-    xray_status status = read_optional(object, where, &parts, err);
+    xray_status status = read_optional_keys(object, where, &parts, err);
     if (status == XRAY_OK)
         status = score_line(ctx, object, line, where, &parts, err, out);
     xr_str_free(&parts.prompt);
@@ -129,8 +129,8 @@ static xray_status grade_line(void *ctx, const cJSON *object, const char *line,
     return status;
 }
 
-static int open_run(grade *g, const cli_args *args, xr_config *config,
-                    xr_errors *errors)
+static int grade_with_run(grade *g, const cli_args *args, xr_config *config,
+                          xr_errors *errors)
 {
     xr_err err = { "" };
     g->run = xr_run_new(config, args->plugin_path, XR_WITH_REWARD, errors);
@@ -142,13 +142,13 @@ static int open_run(grade *g, const cli_args *args, xr_config *config,
     return cli_lines_each(args, grade_line, g);
 }
 
-static int run(const cli_args *args)
+static int run_grade(const cli_args *args)
 {
     xr_errors errors = { 0 };
     grade g = { 0 };
     xr_config *config = cli_config(args, NULL, &errors);
-    int code =
-        config ? open_run(&g, args, config, &errors) : cli_errors(&errors);
+    int code = config ? grade_with_run(&g, args, config, &errors)
+                      : cli_errors(&errors);
     xr_roles_free(g.roles);
     xr_run_free(g.run);
     xr_config_free(config);
@@ -159,8 +159,8 @@ static int run(const cli_args *args)
 
 static const cli_flag flags[] = {
     { "--reward", "NAME", CLI_TEXT, 1, offsetof(cli_args, reward), NULL, 1, 0,
-      "reward instance, with its options in section reward.NAME; several "
-      "between commas" },
+      "reward instance, with its options in section reward.NAME; several are "
+      "separated by commas" },
     CLI_SET_FLAG,
     CLI_PLUGIN_PATH_FLAG,
     CLI_LOG_FLAG,
@@ -178,11 +178,11 @@ const cli_command cli_grade = {
         "and "
         "any other key -> {\"score\"} and the grader's\nnamed values. Several "
         "instances give their weighted sum and each score. A bad\nline gives "
-        "{\"error\"} in its place and exit code 1 at the end.",
+        "{\"error\"} instead and exit code 1 at the end.",
     .examples = "  echo '{\"response\":\"so #### 18\",\"ground_truth\":"
                 "\"18\"}' |\n      xray grade --reward rule --set "
                 "reward.rule.grader=gsm8k\n",
     .flags = flags,
     .max_words = 1,
-    .run = run,
+    .run = run_grade,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray plan: what a run takes, from the plugins' own plans.
+ * xray plan: prints the memory and compute of a run, from the plans of its
+ * plugins.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@
 
 /* ---- text --------------------------------------------------------------- */
 
-static void text_row(const char *name, const uint64_t *bytes, size_t count,
-                     uint64_t all, xr_str *out)
+static void put_memory_row(const char *name, const uint64_t *bytes,
+                           size_t count, uint64_t all, xr_str *out)
 {
     char text[XR_BYTES_CAP];
     xr_str_printf(out, "%-12s", name);
@@ -30,7 +31,7 @@ static void text_row(const char *name, const uint64_t *bytes, size_t count,
     xr_str_printf(out, " %14s\n", xr_bytes_text(all, text));
 }
 
-static void text_memory(const xr_resources *r, xr_str *out)
+static void put_memory_table(const xr_resources *r, xr_str *out)
 {
     uint64_t bytes[XR_PLANS] = { 0 };
     xr_str_printf(out, "%-12s", "memory");
@@ -41,14 +42,15 @@ static void text_memory(const xr_resources *r, xr_str *out)
         for (size_t p = 0; p < r->count; p++)
             bytes[p] = r->parts[p].plan.bytes[t];
         if (r->tags[t])
-            text_row(xr_tag_name(t), bytes, r->count, r->tags[t], out);
+            put_memory_row(xr_tag_name(t), bytes, r->count, r->tags[t], out);
     }
     for (size_t p = 0; p < r->count; p++)
         bytes[p] = r->parts[p].bytes;
-    text_row("all", bytes, r->count, r->bytes, out);
+    put_memory_row("all", bytes, r->count, r->bytes, out);
 }
 
-static void text_machine(const xr_run *s, const xr_resources *r, xr_str *out)
+static void put_machine_lines(const xr_run *s, const xr_resources *r,
+                              xr_str *out)
 {
     char text[XR_BYTES_CAP];
     if (r->machine.memory_bytes) {
@@ -65,7 +67,7 @@ static void text_machine(const xr_run *s, const xr_resources *r, xr_str *out)
                       xr_bytes_text(r->checkpoint_bytes, text));
 }
 
-static void text_turns(const xr_resources *r, xr_str *out)
+static void put_turns_line(const xr_resources *r, xr_str *out)
 {
     char text[XR_BYTES_CAP];
     for (size_t i = 0; i < r->turn_count; i++)
@@ -75,7 +77,7 @@ static void text_turns(const xr_resources *r, xr_str *out)
         xr_str_puts(out, "\n");
 }
 
-static void text_step(const xr_run *s, const xr_step_size *z, xr_str *out)
+static void put_step_lines(const xr_run *s, const xr_step_size *z, xr_str *out)
 {
     int sft = !(s->with & XR_WITH_ALGO);
     if (sft)
@@ -111,28 +113,28 @@ static void text_step(const xr_run *s, const xr_step_size *z, xr_str *out)
                       z->update_flops);
 }
 
-static void put_text(const xr_run *s, const xr_resources *r, xr_str *out)
+static void put_plan_text(const xr_run *s, const xr_resources *r, xr_str *out)
 {
     xr_step_size step;
     xr_step_size_of(s, r, &step);
     if (r->parameters)
         xr_str_printf(out, "parameters    %" PRIu64 "\n", r->parameters);
-    text_machine(s, r, out);
-    text_turns(r, out);
+    put_machine_lines(s, r, out);
+    put_turns_line(r, out);
     if (step.rows)
-        text_step(s, &step, out);
+        put_step_lines(s, &step, out);
     xr_str_puts(out, "\n");
-    text_memory(r, out);
+    put_memory_table(r, out);
 }
 
 /* ---- JSON --------------------------------------------------------------- */
 
-static void json_count(const char *name, uint64_t value, xr_str *out)
+static void put_count_member(const char *name, uint64_t value, xr_str *out)
 {
     xr_str_printf(out, ",\"%s\":%" PRIu64, name, value);
 }
 
-static void json_tags(const uint64_t *tags, uint64_t all, xr_str *out)
+static void put_tags_member(const uint64_t *tags, uint64_t all, xr_str *out)
 {
     xr_str_puts(out, "\"bytes\":{");
     for (size_t t = 0; t < XRAY_TAG_COUNT; t++)
@@ -140,18 +142,18 @@ static void json_tags(const uint64_t *tags, uint64_t all, xr_str *out)
     xr_str_printf(out, "\"all\":%" PRIu64 "}", all);
 }
 
-static void json_parts(const xr_resources *r, xr_str *out)
+static void put_instances_json(const xr_resources *r, xr_str *out)
 {
     xr_str_puts(out, ",\n \"instances\":[");
     for (size_t p = 0; p < r->count; p++) {
         xr_str_puts(out, p ? ",\n  {" : "\n  {");
         cli_json_member("name", r->parts[p].who, out);
         xr_str_puts(out, ",");
-        json_tags(r->parts[p].plan.bytes, r->parts[p].bytes, out);
+        put_tags_member(r->parts[p].plan.bytes, r->parts[p].bytes, out);
         xr_str_puts(out, "}");
     }
     xr_str_puts(out, "],\n ");
-    json_tags(r->tags, r->bytes, out);
+    put_tags_member(r->tags, r->bytes, out);
     if (!r->turn_count)
         return;
     xr_str_puts(out, ",\n \"turns\":{");
@@ -163,8 +165,8 @@ static void json_parts(const xr_resources *r, xr_str *out)
     xr_str_puts(out, "}");
 }
 
-static void json_flops(const char *name, double value, const char *formula,
-                       xr_str *out)
+static void put_flops_member(const char *name, double value,
+                             const char *formula, xr_str *out)
 {
     xr_str_printf(out, "\"%s\":{\"flops\":", name);
     xr_str_number(out, value);
@@ -173,51 +175,51 @@ static void json_flops(const char *name, double value, const char *formula,
     xr_str_puts(out, "}");
 }
 
-static void json_step(const xr_step_size *z, xr_str *out)
+static void put_step_json(const xr_step_size *z, xr_str *out)
 {
     xr_str_printf(out, ",\n \"step\":{\"prompts\":%" PRIu64, z->prompts);
-    json_count("samples", z->samples, out);
-    json_count("rows", z->rows, out);
-    json_count("row_tokens", z->row_tokens, out);
-    json_count("tokens", z->tokens, out);
-    json_count("computed_tokens", z->computed, out);
-    json_count("epochs", z->epochs, out);
-    json_count("mini_batches", z->mini_batches, out);
-    json_count("mini_rows", z->mini_rows, out);
-    json_count("micro_batches", z->micro_batches, out);
-    json_count("micro_tokens", z->micro_tokens, out);
+    put_count_member("samples", z->samples, out);
+    put_count_member("rows", z->rows, out);
+    put_count_member("row_tokens", z->row_tokens, out);
+    put_count_member("tokens", z->tokens, out);
+    put_count_member("computed_tokens", z->computed, out);
+    put_count_member("epochs", z->epochs, out);
+    put_count_member("mini_batches", z->mini_batches, out);
+    put_count_member("mini_rows", z->mini_rows, out);
+    put_count_member("micro_batches", z->micro_batches, out);
+    put_count_member("micro_tokens", z->micro_tokens, out);
     xr_str_puts(out, ",\n  ");
-    json_flops("sampling", z->sampling_flops, SAMPLING_FORMULA, out);
+    put_flops_member("sampling", z->sampling_flops, SAMPLING_FORMULA, out);
     xr_str_puts(out, ",\n  ");
-    json_flops("reference", z->reference_flops, REFERENCE_FORMULA, out);
+    put_flops_member("reference", z->reference_flops, REFERENCE_FORMULA, out);
     xr_str_puts(out, ",\n  ");
-    json_flops("critic", z->critic_flops, CRITIC_FORMULA, out);
+    put_flops_member("critic", z->critic_flops, CRITIC_FORMULA, out);
     xr_str_puts(out, ",\n  ");
-    json_flops("update", z->update_flops, UPDATE_FORMULA, out);
+    put_flops_member("update", z->update_flops, UPDATE_FORMULA, out);
     xr_str_puts(out, "}");
 }
 
-static void put_json(const xr_run *s, const xr_resources *r, xr_str *out)
+static void put_plan_json(const xr_run *s, const xr_resources *r, xr_str *out)
 {
     xr_step_size step;
     xr_step_size_of(s, r, &step);
     xr_str_printf(out, "{\"parameters\":%" PRIu64 ",\n \"machine\":{",
                   r->parameters);
     cli_json_member("device", s->device.instance, out);
-    json_count("memory_bytes", r->machine.memory_bytes, out);
+    put_count_member("memory_bytes", r->machine.memory_bytes, out);
     xr_str_printf(out, ",\"host_memory\":%s}",
                   r->machine.host_memory ? "true" : "false");
-    json_parts(r, out);
+    put_instances_json(r, out);
     xr_str_printf(out, ",\n \"checkpoint_bytes\":%" PRIu64,
                   r->checkpoint_bytes);
     if (step.rows)
-        json_step(&step, out);
+        put_step_json(&step, out);
     xr_str_puts(out, "}\n");
 }
 
 /* ---- the command -------------------------------------------------------- */
 
-static int plan(xr_run *s, const cli_args *args, xr_errors *errors)
+static int print_plan(xr_run *s, const cli_args *args, xr_errors *errors)
 {
     xr_resources r;
     xr_err err = { "" };
@@ -227,15 +229,15 @@ static int plan(xr_run *s, const cli_args *args, xr_errors *errors)
     if (errors->count)
         return cli_errors(errors);
     if (args->json)
-        put_json(s, &r, &out);
+        put_plan_json(s, &r, &out);
     else
-        put_text(s, &r, &out);
+        put_plan_text(s, &r, &out);
     (void)fputs(xr_str_text(&out), stdout);
     int code = out.failed ? CLI_FAILED : CLI_OK;
     if (out.failed)
         cli_say("out of memory");
     xr_str_free(&out);
-    /* Too much is shown all the same: that is what a plan is for. */
+    /* A plan that does not fit is printed, too, since that is its purpose. */
     int found = xr_resources_check_memory(s, &r, &err);
     if (found)
         cli_say("%s%s", found == 1 ? "warning: " : "", err.text);
@@ -250,7 +252,7 @@ static int run_plan(const cli_args *args)
     if (config)
         run = xr_run_new(config, args->plugin_path, cli_job_parts(args->job),
                          &errors);
-    int code = run ? plan(run, args, &errors) : cli_errors(&errors);
+    int code = run ? print_plan(run, args, &errors) : cli_errors(&errors);
     xr_run_free(run);
     xr_config_free(config);
     xr_errors_free(&errors);
@@ -270,12 +272,11 @@ const cli_command cli_plan = {
     .name = "plan",
     .usage = "RUN.INI [options]",
     .summary = "memory, checkpoint size and work of a step",
-    .about =
-        "Prints what a run takes, without running it: bytes by tag of each "
-        "instance as the\nplugins plan them, against the machine's "
-        "memory; bytes of a checkpoint; rows,\ntokens and floating-point "
-        "operations of a step, at most. Exit code 2 where it does\nnot "
-        "fit.",
+    .about = "Prints the needs of a run without running it: bytes per tag of "
+             "each instance, as the\nplugins plan them, and the machine's "
+             "memory; bytes of a checkpoint; at most how many\nrows, tokens "
+             "and floating-point operations a step has. Exit code 2 if the run "
+             "does\nnot fit.",
     .examples = "  xray plan run.ini\n  xray plan run.ini --json --set "
                 "rollout.n=16\n",
     .flags = flags,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray plugin list and xray plugin inspect.
+ * xray plugin list and xray plugin inspect: print the plugins of the search
+ * path and the options of one.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 /* ---- list --------------------------------------------------------------- */
 
-static void list_json(const xr_plugins *plugins, xr_str *out)
+static void put_list_json(const xr_plugins *plugins, xr_str *out)
 {
     xr_str_puts(out, "[");
     for (size_t i = 0; i < xr_plugins_count(plugins); i++) {
@@ -32,7 +33,7 @@ static void list_json(const xr_plugins *plugins, xr_str *out)
     xr_str_puts(out, "\n]\n");
 }
 
-static void list_text(const xr_plugins *plugins, xr_str *out)
+static void put_list_text(const xr_plugins *plugins, xr_str *out)
 {
     for (size_t i = 0; i < xr_plugins_count(plugins); i++) {
         const xr_plugin_file *file = xr_plugins_at(plugins, i);
@@ -48,7 +49,7 @@ static void list_text(const xr_plugins *plugins, xr_str *out)
         xr_str_puts(out, "no plugin was found\n");
 }
 
-static int print_text(const xr_str *text)
+static int print_output(const xr_str *text)
 {
     if (text->failed) {
         cli_say("out of memory");
@@ -58,7 +59,7 @@ static int print_text(const xr_str *text)
     return CLI_OK;
 }
 
-static int run_list(const cli_args *args)
+static int run_plugin_list(const cli_args *args)
 {
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
@@ -66,10 +67,10 @@ static int run_list(const cli_args *args)
     if (xr_plugins_open(args->plugin_path, &err, &plugins) != XRAY_OK)
         return cli_fail(XRAY_E_CONFIG, &err);
     if (args->json)
-        list_json(plugins, &out);
+        put_list_json(plugins, &out);
     else
-        list_text(plugins, &out);
-    int code = print_text(&out);
+        put_list_text(plugins, &out);
+    int code = print_output(&out);
     xr_str_free(&out);
     xr_plugins_close(plugins);
     return code;
@@ -93,7 +94,7 @@ const cli_command cli_plugin_list = {
         "name in later folders.",
     .examples = "  xray plugin list\n  xray plugin list --json\n",
     .flags = list_flags,
-    .run = run_list,
+    .run = run_plugin_list,
 };
 
 /* ---- inspect ------------------------------------------------------------ */
@@ -110,19 +111,19 @@ static int provides_name(const char *provides, const char *name)
     return 0;
 }
 
-static int file_is(const xr_plugin_file *file, const char *name)
+static int plugin_matches(const xr_plugin_file *file, const char *name)
 {
     return (file->name && strcmp(file->name, name) == 0) ||
            (file->provides && provides_name(file->provides, name));
 }
 
-static xray_status find_file(const xr_plugins *plugins, const char *name,
-                             xr_err *err, const char **out_path)
+static xray_status find_plugin_file(const xr_plugins *plugins, const char *name,
+                                    xr_err *err, const char **out_path)
 {
     *out_path = NULL;
     for (size_t i = 0; i < xr_plugins_count(plugins); i++) {
         const xr_plugin_file *file = xr_plugins_at(plugins, i);
-        if (!file_is(file, name))
+        if (!plugin_matches(file, name))
             continue;
         if (*out_path)
             return xr_fail(err, XRAY_E_CONFIG,
@@ -136,7 +137,7 @@ static xray_status find_file(const xr_plugins *plugins, const char *name,
     return XRAY_OK;
 }
 
-static int inspect_file(const char *path, const cli_args *args)
+static int inspect_plugin_file(const char *path, const cli_args *args)
 {
     xr_err err = { "" };
     const xray_plugin *plugin = NULL;
@@ -149,24 +150,24 @@ static int inspect_file(const char *path, const cli_args *args)
         cli_inspect_ini(plugin, &out);
     else
         cli_inspect_text(plugin, path, &out);
-    int code = print_text(&out);
+    int code = print_output(&out);
     xr_str_free(&out);
     return code;
 }
 
-static int run_inspect(const cli_args *args)
+static int run_plugin_inspect(const cli_args *args)
 {
     const char *word = args->words[0];
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
     const char *path = NULL;
     if (strchr(word, '/'))
-        return inspect_file(word, args);
+        return inspect_plugin_file(word, args);
     if (xr_plugins_open(args->plugin_path, &err, &plugins) != XRAY_OK)
         return cli_fail(XRAY_E_CONFIG, &err);
-    xray_status status = find_file(plugins, word, &err, &path);
-    int code =
-        status == XRAY_OK ? inspect_file(path, args) : cli_fail(status, &err);
+    xray_status status = find_plugin_file(plugins, word, &err, &path);
+    int code = status == XRAY_OK ? inspect_plugin_file(path, args)
+                                 : cli_fail(status, &err);
     xr_plugins_close(plugins);
     return code;
 }
@@ -182,7 +183,7 @@ const cli_command cli_plugin_inspect = {
     .name = "plugin inspect",
     .usage = "NAME|FILE [options]",
     .summary = "a plugin's components and their options",
-    .about = "Loads a plugin, by the name of it or of what it provides, or by "
+    .about = "Loads a plugin, by its name, by that of a component or by its "
              "file (a path with\na '/'), checks it against the ABI and prints "
              "its options with ranges, choices,\ndefaults and documentation.",
     .examples = "  xray plugin inspect grpo\n  xray plugin inspect "
@@ -190,5 +191,5 @@ const cli_command cli_plugin_inspect = {
     .flags = inspect_flags,
     .min_words = 1,
     .max_words = 1,
-    .run = run_inspect,
+    .run = run_plugin_inspect,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray train, sft, eval: the jobs that run for long.
+ * xray train, xray sft and xray eval: the jobs of an INI file, and their
+ * signals.
  */
 #include <errno.h>
 #include <signal.h>
@@ -11,10 +12,10 @@
 #include "core/cli/cli.h"
 #include "core/rl/run_loop.h"
 
-/* A signal handler can reach nothing but objects of static storage. */
+/* A signal handler has access to static variables only. */
 static volatile sig_atomic_t stop_flag;
 static volatile sig_atomic_t stop_signal;
-/* What the handler says, made beforehand. */
+/* The messages of the handler, formatted before it can run. */
 static char first_text[160];
 static char second_text[4096];
 static size_t first_size;
@@ -25,9 +26,9 @@ static const char *signal_name(int number)
     return number == SIGINT ? "SIGINT" : "SIGTERM";
 }
 
-/* First: finish the step. Second: stop now, whatever runs. A checkpoint that is
- * being written is dropped by the next run, as after a kill. */
-static void on_signal(int number)
+/* The first signal ends the run after its step, the second one at once. The
+ * next run deletes a checkpoint that is half written, as after a kill. */
+static void stop_on_signal(int number)
 {
     int saved = errno;
     if (stop_flag) {
@@ -40,9 +41,9 @@ static void on_signal(int number)
     errno = saved;
 }
 
-/* The command that goes on with the run. What it was started with finds the
- * newest checkpoint, unless told to look elsewhere. */
-static void put_resume(const xr_config *config, xr_str *out)
+/* Appends the command that resumes the run: the original one, with settings
+ * that make it look for the newest checkpoint if it did not. */
+static void put_resume_command(const xr_config *config, xr_str *out)
 {
     const char *mode = xr_config_get(config, "trainer", "resume_mode");
     const char *path = xr_config_get(config, "trainer", "resume_from_path");
@@ -53,17 +54,17 @@ static void put_resume(const xr_config *config, xr_str *out)
         xr_str_puts(out, " --set trainer.resume_from_path=");
 }
 
-static void prepare_texts(const xr_config *config, int resumable)
+static void prepare_signal_texts(const xr_config *config, int resumable)
 {
     xr_str command = { 0 };
-    put_resume(config, &command);
+    put_resume_command(config, &command);
     (void)snprintf(first_text, sizeof first_text,
-                   "xray: stopping%s; once more stops at once\n",
+                   "xray: stopping%s; a second signal stops at once\n",
                    resumable ? " after this step, with a checkpoint" : "");
     if (resumable)
         (void)snprintf(second_text, sizeof second_text,
-                       "xray: stopped at once; no checkpoint was written; go "
-                       "on from the last one with: %.3900s\n",
+                       "xray: stopped at once; no checkpoint was written; "
+                       "resume from the last one with: %.3900s\n",
                        xr_str_text(&command));
     else
         (void)snprintf(second_text, sizeof second_text,
@@ -75,13 +76,13 @@ static void prepare_texts(const xr_config *config, int resumable)
 
 static void catch_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_signal,
+    struct sigaction action = { .sa_handler = stop_on_signal,
                                 .sa_flags = SA_RESTART };
     struct sigaction old;
     (void)sigemptyset(&action.sa_mask);
     (void)sigaddset(&action.sa_mask, SIGINT);
     (void)sigaddset(&action.sa_mask, SIGTERM);
-    /* A shell that ignores SIGINT for background jobs keeps its way. */
+    /* A shell may start background jobs with SIGINT ignored: keep that. */
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
@@ -90,22 +91,22 @@ static void catch_signals(void)
 typedef xray_status (*job_fn)(const xr_run_args *args, xr_err *err,
                               xr_run_result *out);
 
-static void say_stopped(const xr_config *config, const xr_run_result *result)
+static void report_stop(const xr_config *config, const xr_run_result *result)
 {
     xr_str command = { 0 };
     if (!*result->checkpoint) {
         cli_say("stopped by %s", signal_name(stop_signal));
         return;
     }
-    put_resume(config, &command);
-    cli_say("stopped by %s after step %llu; go on with: %s",
+    put_resume_command(config, &command);
+    cli_say("stopped by %s after step %llu; resume with: %s",
             signal_name(stop_signal), (unsigned long long)result->steps,
             xr_str_text(&command));
     xr_str_free(&command);
 }
 
-static int finish(xray_status status, const xr_err *err, const xr_run_args *run,
-                  const xr_run_result *result)
+static int report_result(xray_status status, const xr_err *err,
+                         const xr_run_args *run, const xr_run_result *result)
 {
     if (run->errors->count)
         return cli_errors(run->errors);
@@ -114,10 +115,10 @@ static int finish(xray_status status, const xr_err *err, const xr_run_args *run,
         return cli_fail(status, err);
     (void)fputs(xr_str_text(&result->report), stdout);
     if (result->report.failed)
-        cli_say("no memory for the whole report");
+        cli_say("out of memory for the complete report");
     if (!result->interrupted)
         return CLI_OK;
-    say_stopped(run->config, result);
+    report_stop(run->config, result);
     return 128 + (int)stop_signal;
 }
 
@@ -125,7 +126,7 @@ static int run_job(const cli_args *args, job_fn job, int resumable)
 {
     xr_errors errors = { 0 };
     xr_err err = { "" };
-    static xr_run_result result; /* holds a path's worth of bytes */
+    static xr_run_result result; /* too large for the stack */
     xr_config *config = cli_config(args, args->words[0], &errors);
     int code = CLI_USAGE;
     if (!config) {
@@ -136,10 +137,10 @@ static int run_job(const cli_args *args, job_fn job, int resumable)
                             .stop = &stop_flag,
                             .accept_changes = args->accept_changes,
                             .errors = &errors };
-        prepare_texts(config, resumable);
+        prepare_signal_texts(config, resumable);
         catch_signals();
         xray_status status = job(&run, &err, &result);
-        code = finish(status, &err, &run, &result);
+        code = report_result(status, &err, &run, &result);
     }
     xr_str_free(&result.report);
     xr_config_free(config);
@@ -172,11 +173,11 @@ static const cli_flag eval_flags[] = {
 const cli_command cli_train = {
     .name = "train",
     .usage = "RUN.INI [options]",
-    .summary = "reinforcement learning as an INI file says",
+    .summary = "train by reinforcement learning, as an INI file describes",
     .about = "Samples answers to prompts, scores them and updates the model, "
              "step by step.\nProgress goes to standard error, a report to "
              "standard output; metrics,\ncheckpoints and samples go where "
-             "[trainer] says. A run that was killed goes on\nfrom its last "
+             "[trainer] says. A run that was killed resumes\nfrom its last "
              "checkpoint. SIGINT or SIGTERM finishes the step and writes a\n"
              "checkpoint; a second one stops at once.",
     .examples = "  xray train run.ini\n  xray train run.ini --set "
@@ -190,10 +191,11 @@ const cli_command cli_train = {
 const cli_command cli_sft = {
     .name = "sft",
     .usage = "RUN.INI [options]",
-    .summary = "supervised fine-tuning as an INI file says",
-    .about = "Maximum likelihood of given responses. Ends after [sft] "
-             "total_steps, or when\ngreedy validation reaches [sft] stop_at. "
-             "Output and signals are as those of\nxray train.",
+    .summary = "train by supervised fine-tuning, as an INI file describes",
+    .about =
+        "Trains by maximum likelihood of given responses. Ends after [sft] "
+        "total_steps, or when\ngreedy validation reaches [sft] stop_at. "
+        "Output and signals are as those of\nxray train.",
     .examples =
         "  xray sft run.ini\n  xray sft run.ini --set sft.stop_at=0.4\n",
     .flags = train_flags,
@@ -206,8 +208,8 @@ const cli_command cli_eval = {
     .name = "eval",
     .usage = "RUN.INI [options]",
     .summary = "validation only",
-    .about = "Samples the validation set of a run's INI file, greedily and, "
-             "with\n[rollout.val] n, by drawing, and prints \"name value\" "
+    .about = "Answers the validation set of a run's INI file, greedily and, "
+             "with\n[rollout.val] n, by sampling, and prints \"name value\" "
              "lines.",
     .examples = "  xray eval run.ini\n  xray eval run.ini --set "
                 "model.path=checkpoints\n",

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray score: log-probabilities and entropies of given tokens.
+ * xray score: computes log-probabilities and entropies of given tokens.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cli/tool.h"
+#include "core/cli/model_tool.h"
 
 typedef struct score {
     cli_tool tool;
@@ -15,7 +15,7 @@ typedef struct score {
     int32_t *prompt_len; /* all 0 */
     uint32_t rows;
     uint32_t tokens;
-    float *logp; /* of the chunk: item i's at at[i] */
+    float *logp; /* of the chunk; those of item i begin at at[i] */
     float *entropy;
     size_t *at;
     size_t first_token; /* of the micro-batch in the chunk */
@@ -34,7 +34,7 @@ static void free_arrays(score *s)
     s->at = NULL;
 }
 
-static int take_arrays(score *s, size_t items, size_t tokens)
+static int allocate_arrays(score *s, size_t items, size_t tokens)
 {
     free_arrays(s);
     s->ids = xr_calloc(tokens, sizeof *s->ids);
@@ -49,8 +49,8 @@ static int take_arrays(score *s, size_t items, size_t tokens)
                : CLI_FAILED;
 }
 
-/* Runs the rows gathered and makes room for the next ones. */
-static int flush_rows(score *s)
+/* Runs the forward pass of the collected rows and begins a new micro-batch. */
+static int forward_rows(score *s)
 {
     const xr_roles *roles = s->tool.roles;
     if (!s->rows)
@@ -83,12 +83,12 @@ static int flush_rows(score *s)
     return CLI_FAILED;
 }
 
-static int add_row(score *s, const cli_item *item, size_t index,
-                   uint64_t micro_tokens)
+static int append_row(score *s, const cli_item *item, size_t index,
+                      uint64_t micro_tokens)
 {
     int code = CLI_OK;
     if (s->tokens + item->count > micro_tokens)
-        code = flush_rows(s);
+        code = forward_rows(s);
     if (code != CLI_OK)
         return code;
     s->at[index] = s->first_token + s->tokens;
@@ -99,13 +99,13 @@ static int add_row(score *s, const cli_item *item, size_t index,
     return CLI_OK;
 }
 
-/* A row of one token has nothing to predict and is not computed. */
+/* A row of one token has nothing to predict, so it is not computed. */
 static int is_computed(const cli_item *item)
 {
     return !item->error && item->count > 1;
 }
 
-static int run_chunk(void *ctx, cli_item *items, size_t count)
+static int score_chunk(void *ctx, cli_item *items, size_t count)
 {
     score *s = ctx;
     size_t longest = 0;
@@ -122,7 +122,7 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
     int code = cli_tool_ready(&s->tool, longest, 1);
     if (code != CLI_OK)
         return code;
-    if (take_arrays(s, count, tokens) != CLI_OK) {
+    if (allocate_arrays(s, count, tokens) != CLI_OK) {
         cli_say("out of memory");
         return CLI_FAILED;
     }
@@ -131,14 +131,14 @@ static int run_chunk(void *ctx, cli_item *items, size_t count)
     for (size_t i = 0; i < count && code == CLI_OK; i++) {
         if (!is_computed(&items[i]))
             continue;
-        code = add_row(s, &items[i], i, micro);
+        code = append_row(s, &items[i], i, micro);
         items[i].own = &s->at[i];
     }
-    return code == CLI_OK ? flush_rows(s) : code;
+    return code == CLI_OK ? forward_rows(s) : code;
 }
 
-static xray_status print_item(void *ctx, const cli_item *item, xr_err *err,
-                              xr_str *out)
+static xray_status print_scores(void *ctx, const cli_item *item, xr_err *err,
+                                xr_str *out)
 {
     const score *s = ctx;
     const size_t *at = item->own;
@@ -154,7 +154,7 @@ static xray_status print_item(void *ctx, const cli_item *item, xr_err *err,
     return XRAY_OK;
 }
 
-static int run(const cli_args *args)
+static int run_score(const cli_args *args)
 {
     score s = { 0 };
     int code = cli_tool_open(&s.tool, args, XR_WITH_TRAIN);
@@ -164,8 +164,8 @@ static int run(const cli_args *args)
             .text_key = "text",
             .keys = keys,
             .most_tokens = s.tool.run->actor.model.max_positions,
-            .run = run_chunk,
-            .print = print_item,
+            .run = score_chunk,
+            .print = print_scores,
         };
         code = cli_tool_lines(&s.tool, &ops, &s);
     }
@@ -194,11 +194,11 @@ const cli_command cli_score = {
         "|\nids[0..i-1]) at "
         "temperature 1, entropies[i] the entropy in nats of the\ndistribution "
         "ids[i] came from; the first of both is null. Text is tokenised with\n"
-        "the tokenizer's own BOS rule. A bad line gives {\"error\"} in its "
-        "place and exit\ncode 1 at the end.",
+        "the tokenizer's own BOS rule. A bad line gives {\"error\"} instead "
+        "and exit\ncode 1 at the end.",
     .examples = "  echo '{\"text\":\"Once upon a time\"}' | xray score --model "
                 "DIR\n  xray score --model DIR rows.jsonl > scores.jsonl\n",
     .flags = flags,
     .max_words = 1,
-    .run = run,
+    .run = run_score,
 };

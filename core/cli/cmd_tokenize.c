@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray tokenize: text to ids and back.
+ * xray tokenize: turns text into token ids and back.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/cli/chat.h"
-#include "core/cli/lines.h"
+#include "core/cli/json_lines.h"
 #include "model/text/tokenizer.h"
 
 typedef struct tokenize {
@@ -32,9 +32,9 @@ static xray_status encode_text(const tokenize *t, const char *text,
     return status;
 }
 
-/* 1 for each token that a generation block reaches into. */
-static void put_mask(const xm_chat_text *text, const xm_token_spans *spans,
-                     xr_str *out)
+/* Writes a 1 for each token that overlaps a generation block, else a 0. */
+static void put_assistant_mask(const xm_chat_text *text,
+                               const xm_token_spans *spans, xr_str *out)
 {
     xr_str_puts(out, ",\"assistant_mask\":[");
     for (size_t i = 0; i < spans->count; i++) {
@@ -47,9 +47,9 @@ static void put_mask(const xm_chat_text *text, const xm_token_spans *spans,
     xr_str_append(out, "]", 1);
 }
 
-/* The template writes the special tokens itself. */
-static xray_status put_chat(const tokenize *t, const xm_chat_text *text,
-                            const char *where, xr_err *err, xr_str *out)
+/* Encodes a rendered conversation; its template wrote the special tokens. */
+static xray_status put_conversation(const tokenize *t, const xm_chat_text *text,
+                                    const char *where, xr_err *err, xr_str *out)
 {
     xm_ids ids = { 0 };
     xm_token_spans spans = { 0 };
@@ -62,7 +62,7 @@ static xray_status put_chat(const tokenize *t, const xm_chat_text *text,
         xr_str_puts(out, ",\"text\":");
         xr_str_json(out, xr_str_text(&text->text), text->text.size);
         if (text->has_generation)
-            put_mask(text, &spans, out);
+            put_assistant_mask(text, &spans, out);
         xr_str_append(out, "}", 1);
     } else {
         (void)xr_fail_in(err, status, "%s", where);
@@ -90,14 +90,14 @@ static xray_status encode_line(void *ctx, const cJSON *object, const char *line,
     xm_chat_text chat = { .spans = NULL };
     status = cli_chat_render(&t->chat, object, where, 0, err, &chat);
     if (status == XRAY_OK)
-        status = put_chat(t, &chat, where, err, out);
+        status = put_conversation(t, &chat, where, err, out);
     xm_chat_text_free(&chat);
     return status;
 }
 
-static xray_status decode_ids(const tokenize *t, const int32_t *ids,
-                              size_t count, const char *where, xr_err *err,
-                              xr_str *out)
+static xray_status decode_token_ids(const tokenize *t, const int32_t *ids,
+                                    size_t count, const char *where,
+                                    xr_err *err, xr_str *out)
 {
     xr_str text = { 0 };
     xray_status status =
@@ -129,12 +129,12 @@ static xray_status decode_line(void *ctx, const cJSON *object, const char *line,
     status = xr_json_ids(array, where, err, &ids, &count);
     if (status != XRAY_OK)
         return status;
-    status = decode_ids(ctx, ids, count, where, err, out);
+    status = decode_token_ids(ctx, ids, count, where, err, out);
     free(ids);
     return status;
 }
 
-static int run(const cli_args *args)
+static int run_tokenize(const cli_args *args)
 {
     xr_err err = { "" };
     tokenize t = { .special = !args->decode };
@@ -156,9 +156,8 @@ static const cli_flag flags[] = {
       "turn {\"ids\"} into {\"text\"}" },
     { "--special", "on|off", CLI_TEXT, 0, offsetof(cli_args, special), NULL, 1,
       0,
-      "encoding: add BOS and the like as the tokenizer's own rule says (on "
-      "unless said otherwise); decoding: write special tokens as text (off "
-      "unless said otherwise)" },
+      "encoding: add BOS and the like as the tokenizer's own rule says "
+      "(default on); decoding: write special tokens as text (default off)" },
     { 0 }
 };
 
@@ -174,12 +173,12 @@ const cli_command cli_tokenize = {
         "\"add_generation_prompt\" and \"chat_template_kwargs\" if the line "
         "has them, and gives\n{\"ids\",\"text\"}, and "
         "\"assistant_mask\" where the template marks what the assistant\n"
-        "says. A bad line gives {\"error\"} in its place and exit code 1 at "
+        "says. A bad line gives {\"error\"} instead and exit code 1 at "
         "the end.",
     .examples = "  echo '{\"text\":\"Once upon a time\"}' | xray tokenize "
                 "--model DIR\n  echo '{\"ids\":[1,403,407]}' | xray tokenize "
                 "--model DIR --decode\n",
     .flags = flags,
     .max_words = 1,
-    .run = run,
+    .run = run_tokenize,
 };

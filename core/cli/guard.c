@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Names the plugin when it crashes, calls exit or does not return in time.
+ */
 #define _XOPEN_SOURCE 700 /* sigaltstack */
 #include "core/cli/guard.h"
 
@@ -22,9 +25,9 @@ static const struct crash {
 };
 enum { CRASHES = sizeof crashes / sizeof crashes[0] };
 
-/* Handlers reach nothing but static storage. */
+/* Signal handlers have access to static variables only. */
 static struct sigaction before[CRASHES]; /* of a sanitizer, else the default */
-static unsigned char crash_stack[65536]; /* a stack overflow leaves no other */
+static unsigned char crash_stack[65536]; /* for crashes by stack overflow */
 
 static struct {
     pthread_t thread;
@@ -41,11 +44,11 @@ typedef struct line {
     size_t size;
 } line;
 
-static void put(line *l, const char *text)
+static void append_text(line *l, const char *text)
 {
     size_t n = strlen(text);
-    size_t room = sizeof(l->text) - 1 - l->size;
-    n = n < room ? n : room;
+    size_t space = sizeof(l->text) - 1 - l->size;
+    n = n < space ? n : space;
     memcpy(l->text + l->size, text, n);
     l->size += n;
 }
@@ -58,28 +61,29 @@ static void write_line(line *l)
 
 /* ---- crashes ------------------------------------------------------------ */
 
-static void on_crash(int number)
+static void report_crash(int number)
 {
     line l = { .size = 0 };
     xr_guard_call call;
-    put(&l, "xray: ");
+    append_text(&l, "xray: ");
     if (xr_guard_now(&call)) {
-        put(&l, call.plugin);
-        put(&l, ": crashed in ");
-        put(&l, call.call);
+        append_text(&l, call.plugin);
+        append_text(&l, ": crashed in ");
+        append_text(&l, call.call);
     } else {
-        put(&l, "crashed outside of plugins");
+        append_text(&l, "crashed outside of plugins");
     }
     for (size_t i = 0; i < CRASHES; i++) {
         if (crashes[i].number != number)
             continue;
-        put(&l, " (");
-        put(&l, crashes[i].name);
-        put(&l, ")");
+        append_text(&l, " (");
+        append_text(&l, crashes[i].name);
+        append_text(&l, ")");
         (void)sigaction(number, &before[i], NULL);
     }
     write_line(&l);
-    /* Dies by the signal, or in the hands of a sanitizer, once this returns. */
+    /* The handler of before is in force again: the process dies by the signal,
+     * or a sanitizer reports it, once this returns. */
     (void)raise(number);
 }
 
@@ -87,7 +91,7 @@ static void catch_crashes(void)
 {
     const stack_t stack = { .ss_sp = crash_stack,
                             .ss_size = sizeof crash_stack };
-    struct sigaction action = { .sa_handler = on_crash,
+    struct sigaction action = { .sa_handler = report_crash,
                                 .sa_flags = SA_ONSTACK };
     (void)sigemptyset(&action.sa_mask);
     (void)sigaltstack(&stack, NULL);
@@ -97,26 +101,26 @@ static void catch_crashes(void)
 
 /* ---- exit --------------------------------------------------------------- */
 
-/* Runs when exit is called while a plugin's code runs: nobody else calls it
- * then. Any exit code would be mistaken for the run's own. */
-static void on_exit_call(void)
+/* If exit is called while a plugin's code runs, the plugin called it. Its exit
+ * code is replaced, since it would be taken for that of the run. */
+static void report_exit_call(void)
 {
     line l = { .size = 0 };
     xr_guard_call call;
     if (!xr_guard_now(&call))
         return;
-    put(&l, "xray: ");
-    put(&l, call.plugin);
-    put(&l, ": called exit in ");
-    put(&l, call.call);
-    put(&l, "; a plugin must not end the process");
+    append_text(&l, "xray: ");
+    append_text(&l, call.plugin);
+    append_text(&l, ": called exit in ");
+    append_text(&l, call.call);
+    append_text(&l, "; a plugin must not end the process");
     write_line(&l);
     _exit(CLI_FAILED);
 }
 
 /* ---- hangs -------------------------------------------------------------- */
 
-static void end_if_hung(void)
+static void end_hung_call(void)
 {
     xr_guard_call call;
     char text[64];
@@ -126,16 +130,16 @@ static void end_if_hung(void)
         return;
     (void)snprintf(text, sizeof text, " within %g s ([run] plugin_timeout)",
                    1e-9 * (double)xr_guard_limit_now());
-    put(&l, "xray: ");
-    put(&l, call.plugin);
-    put(&l, ": did not come back from ");
-    put(&l, call.call);
-    put(&l, text);
+    append_text(&l, "xray: ");
+    append_text(&l, call.plugin);
+    append_text(&l, ": did not come back from ");
+    append_text(&l, call.call);
+    append_text(&l, text);
     write_line(&l);
     _exit(CLI_FAILED);
 }
 
-static void *watch(void *unused)
+static void *watch_calls(void *unused)
 {
     (void)unused;
     (void)pthread_mutex_lock(&watchdog.lock);
@@ -144,13 +148,14 @@ static void *watch(void *unused)
         (void)clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += 1;
         (void)pthread_cond_timedwait(&watchdog.wake, &watchdog.lock, &until);
-        end_if_hung();
+        end_hung_call();
     }
     (void)pthread_mutex_unlock(&watchdog.lock);
     return NULL;
 }
 
-/* The thread takes no signals: they are for the one that drives the run. */
+/* The thread blocks all signals, so that they reach the one that drives the
+ * run. */
 static void start_watchdog(void)
 {
     pthread_condattr_t attributes;
@@ -166,14 +171,15 @@ static void start_watchdog(void)
         return;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    watchdog.running = pthread_create(&watchdog.thread, NULL, watch, NULL) == 0;
+    watchdog.running =
+        pthread_create(&watchdog.thread, NULL, watch_calls, NULL) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 void cli_guard_start(void)
 {
     catch_crashes();
-    (void)atexit(on_exit_call);
+    (void)atexit(report_exit_call);
     start_watchdog();
 }
 

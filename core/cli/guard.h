@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What contains a broken plugin: a line that names it when it crashes or calls
- * exit, and a watchdog for calls that hang.
+ * Guards the program against broken plugins: names the one that crashes or
+ * calls exit, and ends calls that hang.
  */
 #ifndef XR_CLI_GUARD_H
 #define XR_CLI_GUARD_H
 
-/* Once, at the start of the program; without memory for a thread the program
- * runs without a watchdog. */
+/* Called once, at the start of the program. If no thread can be created, the
+ * program runs without the watchdog. */
 void cli_guard_start(void);
 void cli_guard_stop(void);
 

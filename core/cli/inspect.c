@@ -1,11 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prints a plugin's components and options as text, as an INI template and as
+ * JSON.
+ */
 #include "core/cli/inspect.h"
 
 #include <string.h>
 
-#include "core/cli/tables.h"
+#include "core/cli/option_tables.h"
 
-static const char *type_name(uint32_t type)
+static const char *option_type_name(uint32_t type)
 {
     static const char *const names[] = {
         "unknown",  "bool",   "int",  "real",   "bytes",
@@ -22,7 +26,7 @@ static const xray_option *option_at(const xray_component *component, uint32_t i)
                                                    component->option_stride);
 }
 
-static int has_range(const xray_option *option)
+static int option_has_range(const xray_option *option)
 {
     return option->min <= option->max;
 }
@@ -33,14 +37,14 @@ void cli_put_kind(const xray_option *option, xr_str *out)
 {
     char least[40];
     char most[40];
-    const char *type = type_name(option->type);
+    const char *type = option_type_name(option->type);
     xr_str_puts(out, type);
     if (option->flags & XRAY_OPT_PATHS)
         xr_str_puts(out, " of paths");
     if (option->unit && option->type != XRAY_OPT_DURATION &&
         strcmp(option->unit, type) != 0)
         xr_str_printf(out, ", %s", option->unit);
-    if (has_range(option))
+    if (option_has_range(option))
         xr_str_printf(out, ", %s to %s",
                       xr_option_bound(option, option->min, least, sizeof least),
                       xr_option_bound(option, option->max, most, sizeof most));
@@ -52,8 +56,8 @@ void cli_put_kind(const xray_option *option, xr_str *out)
         xr_str_puts(out, ", secret");
 }
 
-/* Type, unit, range and choices, on one line. */
-static void put_kind(const xray_option *option, xr_str *out)
+/* Appends type, unit, range and choices on one line. */
+static void put_kind_and_choices(const xray_option *option, xr_str *out)
 {
     cli_put_kind(option, out);
     const char *before = ": ";
@@ -63,8 +67,9 @@ static void put_kind(const xray_option *option, xr_str *out)
     }
 }
 
-/* `text` with `prefix` before every line. */
-static void put_lines(const char *prefix, const char *text, xr_str *out)
+/* Appends `text` with `prefix` before every line. */
+static void put_prefixed_lines(const char *prefix, const char *text,
+                               xr_str *out)
 {
     while (*text) {
         size_t size = strcspn(text, "\n");
@@ -76,14 +81,14 @@ static void put_lines(const char *prefix, const char *text, xr_str *out)
     }
 }
 
-static void text_option(const xray_option *option, xr_str *out)
+static void put_option_text(const xray_option *option, xr_str *out)
 {
     xr_str_printf(out, "    %s = %s\n        (", option->name,
                   option->preset ? option->preset : "");
-    put_kind(option, out);
+    put_kind_and_choices(option, out);
     xr_str_puts(out, ")\n");
     if (option->doc)
-        put_lines("        ", option->doc, out);
+        put_prefixed_lines("        ", option->doc, out);
     for (const xray_choice *c = option->choices; c && c->name; c++)
         if (c->doc)
             xr_str_printf(out, "        %s: %s\n", c->name, c->doc);
@@ -105,7 +110,7 @@ void cli_inspect_text(const xray_plugin *plugin, const char *path, xr_str *out)
         cli_put_section_name(c, out);
         xr_str_puts(out, c->option_count ? "]\n" : "]: none\n");
         for (uint32_t k = 0; k < c->option_count; k++)
-            text_option(option_at(c, k), out);
+            put_option_text(option_at(c, k), out);
     }
 }
 
@@ -119,9 +124,9 @@ void cli_inspect_ini(const xray_plugin *plugin, xr_str *out)
         for (uint32_t k = 0; k < c->option_count; k++) {
             const xray_option *option = option_at(c, k);
             if (option->doc)
-                put_lines("; ", option->doc, out);
+                put_prefixed_lines("; ", option->doc, out);
             xr_str_puts(out, "; ");
-            put_kind(option, out);
+            put_kind_and_choices(option, out);
             xr_str_printf(out, "\n;%s = ", option->name);
             xr_config_put_value(option->preset ? option->preset : "", out);
             xr_str_puts(out, "\n\n");
@@ -141,7 +146,7 @@ void cli_json_member(const char *name, const char *value, xr_str *out)
         xr_str_puts(out, "null");
 }
 
-static void json_choices(const xray_option *option, xr_str *out)
+static void put_choices_json(const xray_option *option, xr_str *out)
 {
     xr_str_puts(out, ",\"choices\":[");
     for (const xray_choice *c = option->choices; c->name; c++) {
@@ -154,12 +159,12 @@ static void json_choices(const xray_option *option, xr_str *out)
     xr_str_puts(out, "]");
 }
 
-static void json_option(const xray_option *option, xr_str *out)
+static void put_option_json(const xray_option *option, xr_str *out)
 {
     xr_str_puts(out, "{");
     cli_json_member("name", option->name, out);
     xr_str_puts(out, ",");
-    cli_json_member("type", type_name(option->type), out);
+    cli_json_member("type", option_type_name(option->type), out);
     xr_str_puts(out, ",");
     cli_json_member("default", option->preset, out);
     xr_str_puts(out, ",");
@@ -170,18 +175,18 @@ static void json_option(const xray_option *option, xr_str *out)
     cli_json_member("since", option->since, out);
     xr_str_printf(out, ",\"required\":%s",
                   option->flags & XRAY_OPT_REQUIRED ? "true" : "false");
-    if (has_range(option)) {
+    if (option_has_range(option)) {
         xr_str_puts(out, ",\"min\":");
         xr_str_number(out, option->min);
         xr_str_puts(out, ",\"max\":");
         xr_str_number(out, option->max);
     }
     if (option->choices)
-        json_choices(option, out);
+        put_choices_json(option, out);
     xr_str_puts(out, "}");
 }
 
-static void json_component(const xray_component *c, xr_str *out)
+static void put_component_json(const xray_component *c, xr_str *out)
 {
     xr_str_puts(out, "{");
     cli_json_member("iface", c->iface, out);
@@ -196,7 +201,7 @@ static void json_component(const xray_component *c, xr_str *out)
     xr_str_puts(out, ",\"options\":[");
     for (uint32_t i = 0; i < c->option_count; i++) {
         xr_str_puts(out, i ? ",\n   " : "\n   ");
-        json_option(option_at(c, i), out);
+        put_option_json(option_at(c, i), out);
     }
     xr_str_puts(out, "]}");
 }
@@ -216,7 +221,7 @@ void cli_inspect_json(const xray_plugin *plugin, const char *path, xr_str *out)
     xr_str_puts(out, ",\"components\":[");
     for (uint32_t i = 0; i < plugin->component_count; i++) {
         xr_str_puts(out, i ? ",\n  " : "\n  ");
-        json_component(plugin->components[i], out);
+        put_component_json(plugin->components[i], out);
     }
     xr_str_puts(out, "]}\n");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plugin's descriptor as text, INI template and JSON.
+ * Prints a plugin's descriptor as text, as an INI template and as JSON.
  */
 #ifndef XR_CLI_INSPECT_H
 #define XR_CLI_INSPECT_H

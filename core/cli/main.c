@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program: finds the command and runs it.
+ * The main program: finds the command and runs it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,19 +29,19 @@ static const cli_command *const commands[] = {
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void print_overview(FILE *to)
+static void print_command_overview(FILE *to)
 {
     (void)fprintf(to, "xray - reinforcement-learning post-training of language "
                       "models\n\nUsage: xray COMMAND [options]\n\nCommands:\n");
     for (size_t i = 0; i < COMMANDS; i++)
         (void)fprintf(to, "  %-16s %s\n", commands[i]->name,
                       commands[i]->summary);
-    (void)fprintf(to, "\n'xray COMMAND --help' tells about a command, "
-                      "'xray --version' the version.\n");
+    (void)fprintf(to, "\n'xray COMMAND --help' describes a command, 'xray "
+                      "--version' prints the version.\n");
 }
 
-/* Words of `name` that argv begins with: all of them, or 0. */
-static int words_matched(const char *name, int argc, char **argv)
+/* The number of words of `name` if argv begins with all of them, else 0. */
+static int count_matched_words(const char *name, int argc, char **argv)
 {
     int used = 0;
     while (*name) {
@@ -59,7 +59,7 @@ static int words_matched(const char *name, int argc, char **argv)
 static const cli_command *find_command(int argc, char **argv, int *out_used)
 {
     for (size_t i = 0; i < COMMANDS; i++) {
-        *out_used = words_matched(commands[i]->name, argc, argv);
+        *out_used = count_matched_words(commands[i]->name, argc, argv);
         if (*out_used)
             return commands[i];
     }
@@ -67,7 +67,7 @@ static const cli_command *find_command(int argc, char **argv, int *out_used)
 }
 
 /* True if `word` begins the names of two-word commands ("plugin"). */
-static int is_group(const char *word)
+static int is_command_group(const char *word)
 {
     size_t size = strlen(word);
     for (size_t i = 0; i < COMMANDS; i++)
@@ -77,7 +77,7 @@ static int is_group(const char *word)
     return 0;
 }
 
-static int print_group(const char *word, FILE *to)
+static int print_command_group(const char *word, FILE *to)
 {
     size_t size = strlen(word);
     (void)fprintf(to, "Commands:\n");
@@ -88,14 +88,14 @@ static int print_group(const char *word, FILE *to)
     return to == stdout ? CLI_OK : CLI_USAGE;
 }
 
-static int no_command(int argc, char **argv)
+static int report_unknown_command(int argc, char **argv)
 {
-    if (is_group(argv[0])) {
+    if (is_command_group(argv[0])) {
         int help = argc > 1 && (strcmp(argv[1], "--help") == 0 ||
                                 strcmp(argv[1], "-h") == 0);
         if (argc > 1 && !help)
             cli_say("there is no command '%s %s'", argv[0], argv[1]);
-        return print_group(argv[0], help ? stdout : stderr);
+        return print_command_group(argv[0], help ? stdout : stderr);
     }
     const char *near = NULL;
     unsigned best = 3;
@@ -136,43 +136,44 @@ static int run_command(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-static int help_about(int argc, char **argv)
+static int print_help(int argc, char **argv)
 {
     int used = 0;
     const cli_command *command = argc ? find_command(argc, argv, &used) : NULL;
     if (command)
         cli_help(command);
     else if (!argc)
-        print_overview(stdout);
-    else if (is_group(argv[0]))
-        return print_group(argv[0], stdout);
+        print_command_overview(stdout);
+    else if (is_command_group(argv[0]))
+        return print_command_group(argv[0], stdout);
     else
-        return no_command(argc, argv);
+        return report_unknown_command(argc, argv);
     return CLI_OK;
 }
 
-static int dispatch(int argc, char **argv)
+static int dispatch_command(int argc, char **argv)
 {
     if (!argc) {
-        print_overview(stderr);
+        print_command_overview(stderr);
         return CLI_USAGE;
     }
     if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)
-        return help_about(0, NULL);
+        return print_help(0, NULL);
     if (strcmp(argv[0], "help") == 0)
-        return help_about(argc - 1, argv + 1);
+        return print_help(argc - 1, argv + 1);
     if (strcmp(argv[0], "--version") == 0)
         return print_version();
     int used = 0;
     const cli_command *command = find_command(argc, argv, &used);
     if (!command)
-        return no_command(argc, argv);
+        return report_unknown_command(argc, argv);
     return run_command(command, argc - used, argv + used);
 }
 
-/* A closed standard stream must not be given out again to a file we open:
- * results would go into it. Reading or writing the stand-in fails. */
-static void hold_streams(void)
+/* Opens /dev/null for each standard stream that is closed: else a file opened
+ * later would get its number, and output would go to it. The mode makes uses of
+ * the stream fail. */
+static void reserve_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) >= 0)
@@ -185,10 +186,10 @@ static void hold_streams(void)
 
 int main(int argc, char **argv)
 {
-    hold_streams();
+    reserve_standard_streams();
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); /* the write fails then, and is told */
-    /* The child that tries a plugin: it is to die of what kills it. */
+    (void)signal(SIGXFSZ, SIG_IGN); /* the write fails and is reported */
+    /* A child that tries a plugin has no guard: it may crash. */
     if (argc == 3 && strcmp(argv[1], XR_TRIAL_COMMAND) == 0)
         return xr_trial_child(argv[2]);
     cli_command_line(argc, argv);
@@ -196,7 +197,7 @@ int main(int argc, char **argv)
     xr_trial_enable();
     int code = argc == 5 && strcmp(argv[1], XR_WORKHORSE_COMMAND) == 0
                    ? cli_workhorse(argv + 2)
-                   : dispatch(argc - 1, argv + 1);
+                   : dispatch_command(argc - 1, argv + 1);
     cli_guard_stop();
     if (fflush(stdout) || ferror(stdout)) {
         if (errno != EPIPE)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program as a Workhorse: started by a run, never by a user.
+ * Runs the program as a Workhorse, which a run starts, never a user.
  */
 #include <string.h>
 
@@ -8,16 +8,18 @@
 #include "core/plugin/plugin.h"
 #include "core/roles/workhorse.h"
 
-static xray_status serve(const xray_runtime_ops *ops, const xray_host *host,
-                         const char *address, xr_err *err)
+static xray_status serve_workhorse(const xray_runtime_ops *ops,
+                                   const xray_host *host, const char *address,
+                                   xr_err *err)
 {
     static const xr_actor_class *const classes[] = { &xr_workhorse_class };
     return xr_actor_serve(classes, 1, ops, host, address, err);
 }
 
-/* By a runtime that is a plugin. */
-static xray_status serve_by(const char *name, const char *folders,
-                            const char *address, xr_err *err)
+/* Serves on a runtime that a plugin provides. */
+static xray_status serve_on_runtime_plugin(const char *name,
+                                           const char *folders,
+                                           const char *address, xr_err *err)
 {
     xr_plugins *plugins = NULL;
     const xray_component *component = NULL;
@@ -31,8 +33,8 @@ static xray_status serve_by(const char *name, const char *folders,
     if (status == XRAY_OK && !host)
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name);
     if (status == XRAY_OK)
-        status = serve((const xray_runtime_ops *)component->ops,
-                       xr_host_api(host), address, err);
+        status = serve_workhorse((const xray_runtime_ops *)component->ops,
+                                 xr_host_api(host), address, err);
     xr_host_free(host);
     xr_plugins_close(plugins);
     return status;
@@ -41,9 +43,10 @@ static xray_status serve_by(const char *name, const char *folders,
 int cli_workhorse(char *const *args)
 {
     xr_err err = { "" };
-    xray_status status = strcmp(args[0], XR_WORKHORSE_LOCAL) == 0
-                             ? serve(NULL, NULL, args[2], &err)
-                             : serve_by(args[0], args[1], args[2], &err);
+    xray_status status =
+        strcmp(args[0], XR_WORKHORSE_LOCAL) == 0
+            ? serve_workhorse(NULL, NULL, args[2], &err)
+            : serve_on_runtime_plugin(args[0], args[1], args[2], &err);
     if (status == XRAY_OK)
         return CLI_OK;
     cli_say("workhorse: %s", err.text);

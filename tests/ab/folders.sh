@@ -92,7 +92,7 @@ rm out/one/base-2/seed-10/finished
 cp out/one/base/run.ini kept
 ab base.ini sub/base.ini "sub/.a b.ini" --seed-list 10,9,11 --jobs 3 --out out/one --set train.zero3.weight_decay=0.5 >text 2>err ||
     fail "$(cat err)"
-grep -qx 'xray: 5 of 9 runs are done already' err || fail "$(cat err)"
+grep -qx 'xray: 5 of 9 runs are already done' err || fail "$(cat err)"
 [ "$(grep -c ': done (' err)" = 4 ] || fail "$(cat err)"
 grep -q 'base-2, seed 10: done' err || fail "$(cat err)"
 grep -qx 'xray: .*: done (9 of 9)' err || fail "$(cat err)"
@@ -109,30 +109,30 @@ refused() { # SENTENCE ARGS...
     grep -qxF "xray: $sentence" err || fail "$*: $(cat err)"
     [ ! -e two ] || fail "$*: a folder was made"
 }
-takes="--seed-list takes whole numbers from 0 between commas, not"
+takes="--seed-list takes integers of at least 0, separated by commas, not"
 for list in x 1,,2 1, -1 1.5 "1 2" 12345678901234567890123456789012; do
     bad=$list
     case $list in 1,,2 | 1,) bad= ;; esac
     refused "$takes '$bad'" base.ini sub/base.ini --seed-list="$list"
 done
-refused "--seed-list: 4 is in it twice" base.ini sub/base.ini --seed-list 4,5,4
+refused "--seed-list: 4 is listed twice" base.ini sub/base.ini --seed-list 4,5,4
 refused "--set rollout: expected section.key=value" base.ini sub/base.ini --set rollout
 [ "$(wc -l <err)" = 1 ] || fail "the fault of an option more than once: $(cat err)"
 refused "--out: the path is too long" base.ini sub/base.ini --out "$(printf 'x%.0s' {1..4000})"
 code=0
 ab base.ini sub/base.ini --out out/one --seeds 1 >out.txt 2>err || code=$?
 [ "$code" = 2 ] || fail "other settings: exit $code"
-grep -qF '[train.zero3] weight_decay is ' err && grep -qF ', but the runs in out/one/base-2 were begun with 0.5; give the changed variant another --out' err ||
+grep -qF '[train.zero3] weight_decay is ' err && grep -qF ', but the runs in out/one/base-2 were started with 0.5; choose another --out for the changed variant' err ||
     fail "$(cat err)"
 code=0
 "$XRAY_BIN" ab base.ini sub/base.ini --out out/one --seeds 1 --set train.zero3.weight_decay=0.5 >out.txt 2>err || code=$?
-[ "$code" = 2 ] && grep -qx 'xray: --job train: the runs in out/one were begun with --job sft; give them another --out' err || fail "$(cat err)"
+[ "$code" = 2 ] && grep -qx 'xray: --job train: the runs in out/one were started with --job sft; choose another --out' err || fail "$(cat err)"
 
 # A folder of runs that does not say holds those of xray train.
 mkdir -p four/base
 code=0
 ab base.ini sub/base.ini --out four >out.txt 2>err || code=$?
-[ "$code" = 2 ] && grep -qx 'xray: --job sft: the runs in four were begun with --job train; give them another --out' err || fail "$(cat err)"
+[ "$code" = 2 ] && grep -qx 'xray: --job sft: the runs in four were started with --job train; choose another --out' err || fail "$(cat err)"
 
 # Runs that leave their threads open share the cores.
 sed -i 's/^threads = .*/threads = 0/' base.ini

@@ -88,7 +88,7 @@ static void finds_the_better_one(void **state)
     /* Done runs are not run again. */
     r = AB("one", base_ini, better_ini, "--seeds", "4");
     expect_code(r, 0);
-    expect_text(r->err, "8 of 8 runs are done already");
+    expect_text(r->err, "8 of 8 runs are already done");
     assert_int_equal(count_lines(r->err), 1);
 }
 
@@ -146,11 +146,11 @@ static void stopped_and_resumed(void **state)
     expect_code(r, 128 + SIGINT);
     assert_string_equal(r->out, "");
     expect_text(r->err, "stopped by SIGINT with ");
-    expect_text(r->err, "; go on with: ");
+    expect_text(r->err, "; resume with: ");
     assert_false(xr_path_exists(scratch_path("three/report.html")));
     r = program_run(NULL, args);
     expect_code(r, 0);
-    expect_text(r->err, " of 8 runs are done already");
+    expect_text(r->err, " of 8 runs are already done");
     char *first = read_page("one/report.html");
     char *second = read_page("three/report.html");
     cut_times(first);
@@ -171,8 +171,8 @@ static void changed_files_are_refused(void **state)
     assert_string_equal(r->out, "");
     expect_text(r->err, "better.ini: [actor.optim] lr is 2e-3, but the runs in "
                         "");
-    expect_text(r->err, "/one/better were begun with 1e-3; give the changed "
-                        "variant another --out\n");
+    expect_text(r->err, "/one/better were started with 1e-3; choose another "
+                        "--out for the changed variant\n");
     /* Threads do not change results. */
     make_inis(state);
     r = AB("one", base_ini, better_ini, "--seeds", "4", "--set=run.threads=2");
@@ -203,7 +203,7 @@ static void faults_come_at_once(void **state)
     expect_code(AB("four", "nowhere.ini", "nowhere-too.ini"), 2);
     r = AB("four", base_ini, better_ini, "--seed-list", "3,3");
     expect_code(r, 2);
-    expect_text(r->err, "--seed-list: 3 is in it twice");
+    expect_text(r->err, "--seed-list: 3 is listed twice");
 }
 
 /* One run cannot keep its samples; the others are compared all the same. */
@@ -224,7 +224,7 @@ static void a_run_fails(void **state)
     assert_int_equal(remove(scratch_path("five/better/seed-8/rollout")), 0);
     r = AB("five", base_ini, better_ini, "--seeds", "3");
     expect_code(r, 0);
-    expect_text(r->err, "5 of 6 runs are done already");
+    expect_text(r->err, "5 of 6 runs are already done");
 }
 
 /* Fine-tuning, on rows with answers: the model is asked to say "named". */
@@ -267,8 +267,8 @@ static void fine_tuning(void **state)
     r = TUNE("--job", "train");
     expect_code(r, 2);
     expect_text(r->err, "--job train: the runs in ");
-    expect_text(r->err, "/six were begun with --job sft; give them another "
-                        "--out\n");
+    expect_text(r->err,
+                "/six were started with --job sft; choose another --out\n");
     expect_code(TUNE("--job", "eval"), 2);
 #undef TUNE
 }

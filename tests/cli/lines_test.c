@@ -95,11 +95,11 @@ static void ranges(void **state)
         { "--temperature", "temperature", "-1",
           "0 (greedy) or a number from 0.00001 to 100" },
         { "--min-p", "min_p", "2", "a number from 0 to 1" },
-        { "--n", "n", "0", "a whole number from 1 to 65536" },
-        { "--top-k", "top_k", "-1", "a whole number from 0 to 2147483647" },
+        { "--n", "n", "0", "an integer from 1 to 65536" },
+        { "--top-k", "top_k", "-1", "an integer from 0 to 2147483647" },
         { "--max-tokens", "max_tokens", "0",
-          "a whole number from 1 to 2147483647" },
-        { "--seed", "seed", "-1", "a whole number from 0 to 9007199254740992" },
+          "an integer from 1 to 2147483647" },
+        { "--seed", "seed", "-1", "an integer from 0 to 9007199254740992" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char line[96];

@@ -167,23 +167,26 @@ static void words_on_a_signal(void **state)
                            NULL };
     const program_result *r = program_kill(args, flag, SIGTERM, 1);
     expect_code(r, 128 + SIGTERM);
-    assert_string_equal(r->err, "xray: stopping; once more stops at once\n"
-                                "xray: stopped by SIGTERM\n");
+    assert_string_equal(r->err,
+                        "xray: stopping; a second signal stops at once\n"
+                        "xray: stopped by SIGTERM\n");
     expect_text(r->out, "val-core/");
     (void)make_slow();
     r = program_kill(args, flag, SIGINT, 2);
     expect_code(r, 128 + SIGINT);
-    assert_string_equal(r->err, "xray: stopping; once more stops at once\n"
-                                "xray: stopped at once\n");
+    assert_string_equal(r->err,
+                        "xray: stopping; a second signal stops at once\n"
+                        "xray: stopped at once\n");
     args[0] = "train";
     (void)make_slow();
     r = program_kill(args, flag, SIGTERM, 2);
     expect_code(r, 128 + SIGTERM);
     (void)snprintf(
         want, sizeof want,
-        "xray: stopping after this step, with a checkpoint; once more stops at "
-        "once\nxray: stopped at once; no checkpoint was written; go on from "
-        "the last one with: %s train %s --plugin-path %s --set=run.infer=sick "
+        "xray: stopping after this step, with a checkpoint; a second signal "
+        "stops at once\nxray: stopped at once; no checkpoint was written; "
+        "resume from the last one with: %s train %s --plugin-path %s "
+        "--set=run.infer=sick "
         "--set trainer.project_name= --set 'trainer.project_name=a b;$c*~' "
         "--set=trainer.experiment_name=@,+%%:/._-=Zz09 --set "
         "trainer.resume_mode=auto\n",

@@ -48,8 +48,8 @@ once() { # NAME CALL STEP [OPTIONS...]
     local dir="$work/it's $1" step=$3
     interrupt "$dir" "$2" INT "${@:4}"
     [ "$code" = 130 ] || fail "$1: exit $code: $(cat "$work/err")"
-    grep -qx "xray: stopping after this step, with a checkpoint; once more stops at once" "$work/err" || fail "$1: $(cat "$work/err")"
-    grep -q "^xray: stopped by SIGINT after step $step; go on with: " "$work/err" || fail "$1: $(cat "$work/err")"
+    grep -qx "xray: stopping after this step, with a checkpoint; a second signal stops at once" "$work/err" || fail "$1: $(cat "$work/err")"
+    grep -q "^xray: stopped by SIGINT after step $step; resume with: " "$work/err" || fail "$1: $(cat "$work/err")"
     [ "$(cat "$dir/latest_checkpointed_iteration.txt")" = "$step" ] || fail "$1: not the checkpoint of step $step"
     unset SICK_AT
     bash -c "SICK= $(command_of)" >/dev/null 2>"$work/err2" || fail "$1: $(command_of): $(cat "$work/err2")"
@@ -64,7 +64,7 @@ twice() { # NAME CALL
     local dir=$work/$1-twice
     interrupt "$dir" "$2" "INT INT"
     [ "$code" = 130 ] || fail "$1: exit $code: $(cat "$work/err")"
-    grep -q "^xray: stopped at once; no checkpoint was written; go on from the last one with: .*train " "$work/err" ||
+    grep -q "^xray: stopped at once; no checkpoint was written; resume from the last one with: .*train " "$work/err" ||
         fail "$1: $(cat "$work/err")"
     [ -z "$(ls "$dir" | grep global_step)" ] || fail "$1: a checkpoint was written"
     [ ! -s "$work/out" ] || fail "$1: $(cat "$work/out")"

@@ -97,13 +97,13 @@ expect 1 "xray: algo.zoo: needs has the bits 0x100000, which this xray does not 
 expect 1 "xray: algo.zoo: needs XRAY_NEED_MINI_FORWARD, and has no select that would read it" run needs_forward
 expect 1 "xray: algo.zoo: metric_names gave no list" run names_null
 presets() { "$XRAY_BIN" algo list --plugin-path "$(one "$1")"; }
-expect 1 "xray: $(one presets_wide)/presets_wide.so: the table of presets of 'zoo' is wrong: 1 to 1024 columns and up to 1024 rows are taken" presets presets_wide
+expect 1 "xray: $(one presets_wide)/presets_wide.so: the table of presets of 'zoo' is wrong: it must have 1 to 1024 columns and at most 1024 rows" presets presets_wide
 expect 1 "xray: $(one presets_null)/presets_null.so: the table of presets of 'zoo' is wrong: a cell is NULL" presets presets_null
 for bound in h H w W; do
     export ZOO_BOUND=$bound
     case $bound in
     [hw]) presets presets_most >"$work/list" || fail "$bound: 1024 are refused" ;;
-    *) expect 1 "xray: $(one presets_most)/presets_most.so: the table of presets of 'zoo' is wrong: 1 to 1024 columns and up to 1024 rows are taken" presets presets_most ;;
+    *) expect 1 "xray: $(one presets_most)/presets_most.so: the table of presets of 'zoo' is wrong: it must have 1 to 1024 columns and at most 1024 rows" presets presets_most ;;
     esac
 done
 unset ZOO_BOUND

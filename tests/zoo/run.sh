@@ -86,12 +86,12 @@ generates() { # FAULT SENTENCE
 }
 generates infer-more "infer.sick made no token for 1 s ([run] plugin_timeout), 4 samples are missing"
 generates infer-idle "infer.sick is idle, but 4 samples are missing"
-generates infer-twice "the engine answered twice for a sample"
+generates infer-twice "the engine returned a sample twice"
 generates infer-raw "infer.sick gave sample 0 without tokens or log-probs"
 generates infer-id "infer.sick gave the id 1048576 for token 2 of sample 0, which is outside the vocabulary of 15"
 generates infer-long "infer.sick gave sample 0 with 100 tokens, at most 3 were asked for"
 generates infer-spans "infer.sick gave sample 0 with 1073741824 spans, but no array of them"
-generates infer-other "the engine answered for a sample that was not asked for"
+generates infer-other "the engine returned a sample that was not requested"
 # Weights on their way to the engine: before the first step and behind each.
 stops infer-span "infer.sick drew sample # with weights of version 7, version 0 was published"
 copied=(--set rollout.share_weights=off)

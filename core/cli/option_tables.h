@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The option tables of the core and of every plugin on the search path, for
- * the commands that print them all.
+ * The option tables of the core and of every plugin on the search path, for the
+ * commands that print all of them.
  */
-#ifndef XR_CLI_TABLES_H
-#define XR_CLI_TABLES_H
+#ifndef XR_CLI_OPTION_TABLES_H
+#define XR_CLI_OPTION_TABLES_H
 
 #include <xray/plugin.h>
 
@@ -15,7 +15,7 @@
 /* The core's section of which every reward is an instance. */
 #define CLI_REWARD_SECTION "reward.NAME"
 
-/* Entry `i`, with zeros behind what its author compiled. */
+/* Entry `i`; members that its author's header did not have are zero. */
 xray_option cli_option_at(xr_table table, size_t i);
 xr_table cli_table_of(const xray_component *component);
 int cli_is_reward(const xray_component *component);
@@ -27,14 +27,14 @@ typedef struct cli_tables {
     xr_plugins *plugins;
 } cli_tables;
 
-/* Each component of each plugin that loads, by the plugins' names, with the
- * plugin's name; what a refused one would have is not known. The core's own
- * reward comes last, with NULL for a plugin. */
+/* Calls `f` for each component of each plugin that loads, in the order of the
+ * plugins' names; refused plugins are skipped. The core's own reward comes
+ * last, with `plugin` NULL. */
 void cli_each_component(const cli_tables *tables,
                         void (*f)(const char *plugin, const xray_component *c,
                                   xr_str *out));
 
-/* A command's work: opens the plugins, prints what `put` writes. Exit code. */
+/* Opens the plugins and prints what `put` appends. Returns the exit code. */
 int cli_print_tables(const cli_args *args, void (*put)(const cli_tables *));
 
 #endif

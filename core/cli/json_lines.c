@@ -1,5 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "core/cli/lines.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads JSON lines from a file or standard input and writes one answer per
+ * line.
+ */
+#include "core/cli/json_lines.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,8 +39,8 @@ void cli_lines_close(cli_lines *lines)
     lines->buffer = NULL;
 }
 
-/* Makes room behind the bytes held; one more byte is kept for a NUL. */
-static int make_room(cli_lines *l)
+/* Makes space after the buffered bytes, with one more byte for a NUL. */
+static int reserve_line_buffer(cli_lines *l)
 {
     if (l->start) {
         memmove(l->buffer, l->buffer + l->start, l->used - l->start);
@@ -54,9 +58,9 @@ static int make_room(cli_lines *l)
     return 0;
 }
 
-static int fill(cli_lines *l)
+static int read_more_input(cli_lines *l)
 {
-    if (make_room(l)) {
+    if (reserve_line_buffer(l)) {
         cli_say("%s: out of memory", l->name);
         return -1;
     }
@@ -73,14 +77,14 @@ static int fill(cli_lines *l)
     return 0;
 }
 
-static int readable_now(const cli_lines *l)
+static int is_readable_now(const cli_lines *l)
 {
     struct pollfd poller = { l->fd, POLLIN, 0 };
     return poll(&poller, 1, 0) != 0;
 }
 
-static int give_line(cli_lines *l, size_t size, size_t with_end,
-                     char **out_line, size_t *out_size)
+static int return_line(cli_lines *l, size_t size, size_t with_end,
+                       char **out_line, size_t *out_size)
 {
     char *line = l->buffer + l->start;
     l->start += with_end;
@@ -108,16 +112,16 @@ int cli_lines_next(cli_lines *lines, int wait, char **out_line,
                         : NULL;
         if (end) {
             size_t size = (size_t)(end - (lines->buffer + lines->start));
-            return give_line(lines, size, size + 1, out_line, out_size);
+            return return_line(lines, size, size + 1, out_line, out_size);
         }
         lines->searched = held;
         if (lines->at_end && !held)
             return LINES_END;
         if (lines->at_end)
-            return give_line(lines, held, held, out_line, out_size);
-        if (!wait && !readable_now(lines))
+            return return_line(lines, held, held, out_line, out_size);
+        if (!wait && !is_readable_now(lines))
             return LINES_NONE_NOW;
-        if (fill(lines))
+        if (read_more_input(lines))
             return LINES_BROKEN;
     }
 }
@@ -128,9 +132,10 @@ void cli_line_where(const cli_lines *lines, char *buffer, size_t cap)
                    (unsigned long long)lines->number);
 }
 
-/* True if the list names the key; else *near is the nearest one below *best. */
-static int is_known(const char *key, const char *const *known,
-                    const char **near, unsigned *best)
+/* True if the list has the key; else *near is the most similar name, if its
+ * edit distance is below *best. */
+static int is_known_key(const char *key, const char *const *known,
+                        const char **near, unsigned *best)
 {
     for (; *known; known++) {
         unsigned distance = xr_edit_distance(key, *known, *best);
@@ -159,8 +164,8 @@ xray_status cli_line_keys(const cJSON *object, const char *const *known,
         const char *key = item->string;
         const char *near = NULL;
         unsigned best = strlen(key) < 5 ? 2 : 3;
-        if (is_known(key, known, &near, &best) ||
-            (chat && is_known(key, of_chats, &near, &best)))
+        if (is_known_key(key, known, &near, &best) ||
+            (chat && is_known_key(key, of_chats, &near, &best)))
             continue;
         return xr_fail(err, XRAY_E_ARG, "%s: there is no key \"%.100s\"%s%s%s",
                        where, key, near ? "; did you mean \"" : "",
@@ -215,8 +220,8 @@ int cli_lines_write(xr_str *out)
     return done == size && fflush(stdout) == 0 ? CLI_OK : CLI_FAILED;
 }
 
-static int answer_line(cli_lines *lines, cli_line_fn fn, void *ctx,
-                       const char *line, size_t size, xr_str *out)
+static int answer_json_line(cli_lines *lines, cli_line_fn fn, void *ctx,
+                            const char *line, size_t size, xr_str *out)
 {
     char where[4128];
     xr_err err = { "" };
@@ -230,7 +235,7 @@ static int answer_line(cli_lines *lines, cli_line_fn fn, void *ctx,
     if (status == XRAY_OK) {
         xr_str_append(out, "\n", 1);
     } else {
-        out->size = before; /* a half-written answer */
+        out->size = before; /* removes a half-written answer */
         cli_line_error(lines, &err, out);
     }
     return CLI_OK;
@@ -255,7 +260,7 @@ int cli_lines_each(const cli_args *args, cli_line_fn fn, void *ctx)
         if (got != LINES_GOT)
             code = CLI_FAILED;
         else
-            code = answer_line(&lines, fn, ctx, line, size, &out);
+            code = answer_json_line(&lines, fn, ctx, line, size, &out);
     }
     if (code == CLI_OK)
         code = cli_lines_write(&out);

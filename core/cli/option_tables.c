@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "core/cli/tables.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Visits the option tables of the core and of every plugin, in a fixed order.
+ */
+#include "core/cli/option_tables.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +34,7 @@ void cli_put_section_name(const xray_component *component, xr_str *out)
     xr_str_puts(out, xr_component_section(component, section));
 }
 
-/* By name, whatever folders they lie in; NULL behind the last. */
+/* The next plugin in the order of names, or NULL after the last one. */
 static const xr_plugin_file *next_plugin(const xr_plugins *plugins,
                                          const char *last)
 {

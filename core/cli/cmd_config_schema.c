@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray config schema: the sections and keys an INI may have as a JSON schema,
- * from the same option tables that decode it.
+ * xray config schema: prints the sections and keys of an INI as a JSON schema,
+ * from the option tables that decode it.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/str.h"
 #include "core/cli/inspect.h"
-#include "core/cli/tables.h"
+#include "core/cli/option_tables.h"
 #include "core/config/sections.h"
 
 /* ---- one option --------------------------------------------------------- */
 
-static void put_type(const xray_option *o, xr_str *out)
+static void put_option_type(const xray_option *o, xr_str *out)
 {
     static const char *const types[] = {
         [XRAY_OPT_BOOL] = "\"type\":\"boolean\"",
@@ -43,7 +43,7 @@ static void put_type(const xray_option *o, xr_str *out)
     }
 }
 
-static void put_choices(const xray_option *o, xr_str *out)
+static void put_option_choices(const xray_option *o, xr_str *out)
 {
     xr_str_puts(out, ",\"enum\":[");
     for (const xray_choice *c = o->choices; c && c->name; c++) {
@@ -59,7 +59,7 @@ static void put_choices(const xray_option *o, xr_str *out)
     xr_str_puts(out, "]");
 }
 
-static void put_items(const char *text, xr_str *out)
+static void put_list_default(const char *text, xr_str *out)
 {
     xr_str_puts(out, "[");
     for (int first = 1; *text; first = 0) {
@@ -75,8 +75,8 @@ static void put_items(const char *text, xr_str *out)
     xr_str_puts(out, "]");
 }
 
-/* The preset in the type that the schema gives the option. */
-static void put_default(const xray_option *o, xr_str *out)
+/* Writes the default with the type that the option has in the schema. */
+static void put_option_default(const xray_option *o, xr_str *out)
 {
     int64_t whole = 0;
     double real = 0;
@@ -92,21 +92,21 @@ static void put_default(const xray_option *o, xr_str *out)
     else if (o->type == XRAY_OPT_REAL && xr_parse_real(o->preset, &real) == 0)
         xr_str_number(out, real);
     else if (o->type == XRAY_OPT_LIST)
-        put_items(o->preset, out);
+        put_list_default(o->preset, out);
     else
         xr_str_json(out, o->preset, strlen(o->preset));
 }
 
-static void put_option(const xray_option *o, xr_str *out)
+static void put_option_schema(const xray_option *o, xr_str *out)
 {
     xr_str_puts(out, "\n   ");
     xr_str_json(out, o->name, strlen(o->name));
     xr_str_puts(out, ":{");
-    put_type(o, out);
+    put_option_type(o, out);
     if (o->type == XRAY_OPT_CHOICE)
-        put_choices(o, out);
+        put_option_choices(o, out);
     if (o->preset)
-        put_default(o, out);
+        put_option_default(o, out);
     if (o->doc) {
         xr_str_puts(out, ",");
         cli_json_member("description", o->doc, out);
@@ -130,15 +130,15 @@ static void put_option(const xray_option *o, xr_str *out)
 
 /* ---- sections ----------------------------------------------------------- */
 
-/* "properties", and "required" where an option is. */
-static void put_table(xr_table table, xr_str *out)
+/* Writes "properties", and "required" if any option is. */
+static void put_table_properties(xr_table table, xr_str *out)
 {
     size_t required = 0;
     xr_str_puts(out, "\"properties\":{");
     for (size_t i = 0; i < table.count; i++) {
         xray_option option = cli_option_at(table, i);
         xr_str_puts(out, i ? "," : "");
-        put_option(&option, out);
+        put_option_schema(&option, out);
     }
     xr_str_puts(out, "}");
     for (size_t i = 0; i < table.count; i++) {
@@ -151,43 +151,43 @@ static void put_table(xr_table table, xr_str *out)
     xr_str_puts(out, required ? "]" : "");
 }
 
-static void put_section(const char *name, const char *doc, xr_table table,
-                        xr_str *out)
+static void put_section_schema(const char *name, const char *doc,
+                               xr_table table, xr_str *out)
 {
     xr_str_puts(out, ",\n  ");
     xr_str_json(out, name, strlen(name));
     xr_str_puts(out, ":{\"type\":\"object\",");
     cli_json_member("description", doc ? doc : "", out);
     xr_str_puts(out, ",");
-    put_table(table, out);
+    put_table_properties(table, out);
     xr_str_puts(out, ",\"additionalProperties\":false}");
 }
 
-static void put_component(const char *plugin, const xray_component *c,
-                          xr_str *out)
+static void put_component_section(const char *plugin, const xray_component *c,
+                                  xr_str *out)
 {
     xr_str name = { 0 };
     (void)plugin;
     if (cli_is_reward(c))
         return;
     cli_put_section_name(c, &name);
-    put_section(xr_str_text(&name), c->summary, cli_table_of(c), out);
+    put_section_schema(xr_str_text(&name), c->summary, cli_table_of(c), out);
     out->failed |= name.failed;
     xr_str_free(&name);
 }
 
-static void put_condition(const xray_component *c, const char *condition,
-                          xr_str *out)
+static void put_conditional_table(const xray_component *c,
+                                  const char *condition, xr_str *out)
 {
     xr_str_puts(out, out->data[out->size - 1] == '[' ? "" : ",");
     xr_str_printf(out, "\n  {\"if\":%s,\"then\":{", condition);
-    put_table(cli_table_of(c), out);
+    put_table_properties(cli_table_of(c), out);
     xr_str_puts(out, "}}");
 }
 
-/* The keys of a reward that stand where its instance's name selects it, which
- * this pattern does not see: none is unknown there. */
-static void put_by_name(const xray_component *c, xr_str *out)
+/* Allows the keys of a reward in a section whose instance name selects it: a
+ * pattern cannot test that name, so no key is unknown there. */
+static void put_keys_selected_by_name(const xray_component *c, xr_str *out)
 {
     xr_str_puts(out, ",\n  {\"if\":{\"not\":{\"anyOf\":[{\"required\":["
                      "\"plugin\"]},{\"required\":[\"grader\"]}]}},\"then\":"
@@ -202,9 +202,10 @@ static void put_by_name(const xray_component *c, xr_str *out)
     xr_str_puts(out, "}}}");
 }
 
-/* The options of a reward hold where [reward.NAME] plugin names it; those of
- * rule also where nothing does and `grader` is set. */
-static void put_reward(const char *plugin, const xray_component *c, xr_str *out)
+/* The options of a reward apply where `plugin` of [reward.NAME] names it; those
+ * of `rule` also where `plugin` is absent and `grader` is set. */
+static void put_reward_conditions(const char *plugin, const xray_component *c,
+                                  xr_str *out)
 {
     xr_str condition = { 0 };
     (void)plugin;
@@ -213,55 +214,57 @@ static void put_reward(const char *plugin, const xray_component *c, xr_str *out)
     xr_str_puts(&condition, "{\"properties\":{\"plugin\":{\"const\":");
     xr_str_json(&condition, c->name, strlen(c->name));
     xr_str_puts(&condition, "}},\"required\":[\"plugin\"]}");
-    put_condition(c, xr_str_text(&condition), out);
+    put_conditional_table(c, xr_str_text(&condition), out);
     if (strcmp(c->name, "rule") == 0)
-        put_condition(c,
-                      "{\"required\":[\"grader\"],\"not\":{\"required\":["
-                      "\"plugin\"]}}",
-                      out);
-    put_by_name(c, out);
+        put_conditional_table(
+            c,
+            "{\"required\":[\"grader\"],\"not\":{\"required\":["
+            "\"plugin\"]}}",
+            out);
+    put_keys_selected_by_name(c, out);
     out->failed |= condition.failed;
     xr_str_free(&condition);
 }
 
-static void put_rewards(const cli_tables *w, const xr_section_info *info)
+static void put_reward_sections(const cli_tables *w,
+                                const xr_section_info *info)
 {
     xr_str *out = w->out;
     xr_str_puts(out, "},\n \"patternProperties\":{\n  "
                      "\"^reward\\\\.[A-Za-z0-9_.-]+$\":{\"type\":\"object\",");
     cli_json_member("description", info->doc, out);
     xr_str_puts(out, ",");
-    put_table(info->table, out);
+    put_table_properties(info->table, out);
     xr_str_puts(out, ",\"allOf\":[");
-    cli_each_component(w, put_reward);
-    /* An empty allOf is no schema. */
+    cli_each_component(w, put_reward_conditions);
+    /* An empty allOf is not a valid schema. */
     if (out->data && out->data[out->size - 1] == '[')
         xr_str_puts(out, "true");
     xr_str_puts(out, "],\"unevaluatedProperties\":false}}");
 }
 
-static void put_schema(const cli_tables *w)
+static void put_config_schema(const cli_tables *w)
 {
     const xr_section_info *reward = NULL;
     xr_str *out = w->out;
-    xr_str_puts(out,
-                "{\"$schema\":\"https://json-schema.org/draft/2020-12/"
-                "schema\",\n \"title\":\"xray run\",\n \"description\":"
-                "\"Sections and keys of a run's INI file. A list stands there "
-                "as text between commas.\",\n \"type\":\"object\",\n "
-                "\"properties\":{\n  \"include\":{\"type\":\"string\","
-                "\"x-path\":true,\"description\":\"A file that is read first; "
-                "stands before the first section.\"}");
+    xr_str_puts(
+        out, "{\"$schema\":\"https://json-schema.org/draft/2020-12/"
+             "schema\",\n \"title\":\"xray run\",\n \"description\":"
+             "\"Sections and keys of a run's INI file. In the file, a list is "
+             "text with commas between its items.\",\n \"type\":\"object\",\n "
+             "\"properties\":{\n  \"include\":{\"type\":\"string\","
+             "\"x-path\":true,\"description\":\"A file that is read first; "
+             "stands before the first section.\"}");
     for (size_t i = 0; xr_run_sections(i); i++) {
         const xr_section_info *info = xr_run_sections(i);
         if (strcmp(info->section, CLI_REWARD_SECTION) == 0)
             reward = info;
         else
-            put_section(info->section, info->doc, info->table, out);
+            put_section_schema(info->section, info->doc, info->table, out);
     }
-    cli_each_component(w, put_component);
+    cli_each_component(w, put_component_section);
     if (reward)
-        put_rewards(w, reward);
+        put_reward_sections(w, reward);
     else
         xr_str_puts(out, "}");
     xr_str_puts(out, ",\n \"additionalProperties\":false}\n");
@@ -269,7 +272,7 @@ static void put_schema(const cli_tables *w)
 
 static int run_schema(const cli_args *args)
 {
-    return cli_print_tables(args, put_schema);
+    return cli_print_tables(args, put_config_schema);
 }
 
 static const cli_flag flags[] = { CLI_PLUGIN_PATH_FLAG, { 0 } };
@@ -281,7 +284,7 @@ const cli_command cli_config_schema = {
     .about = "Prints a JSON schema (draft 2020-12) of a run's configuration: "
              "the core's sections\nand the options of every plugin on the "
              "search path, with types, ranges, choices,\ndefaults, units and "
-             "documentation. A list of an INI is an array there.",
+             "documentation. A list is an array in the schema.",
     .examples = "  xray config schema > xray.schema.json\n",
     .flags = flags,
     .run = run_schema,

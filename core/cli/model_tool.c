@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "core/cli/tool.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs a model on JSON lines: starts its roles, and collects lines into chunks.
+ */
+#include "core/cli/model_tool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +16,7 @@ static const uint64_t MIN_MICRO_TOKENS = 2048;
 
 /* ---- the run ------------------------------------------------------------ */
 
-static int open_run(cli_tool *tool)
+static int open_tool_run(cli_tool *tool)
 {
     xr_errors errors = { 0 };
     tool->config = cli_config(tool->args, NULL, &errors);
@@ -27,7 +30,7 @@ static int open_run(cli_tool *tool)
     return code;
 }
 
-static void close_run(cli_tool *tool)
+static void close_tool_run(cli_tool *tool)
 {
     xr_roles_free(tool->roles);
     xr_run_free(tool->run);
@@ -40,7 +43,7 @@ static void close_run(cli_tool *tool)
 int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with)
 {
     *tool = (cli_tool){ .args = args, .with = with };
-    int code = open_run(tool);
+    int code = open_tool_run(tool);
     if (code != CLI_OK || !tool->run->actor.model.path)
         return code;
     const char *dir = tool->run->ini.model.tokenizer_path;
@@ -55,7 +58,7 @@ int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with)
 
 void cli_tool_close(cli_tool *tool)
 {
-    close_run(tool);
+    close_tool_run(tool);
     cli_chat_close(&tool->chat);
     xm_tokenizer_close(tool->tokenizer);
     tool->tokenizer = NULL;
@@ -66,7 +69,7 @@ uint64_t cli_tool_micro_tokens(uint64_t row_tokens)
     return row_tokens > MIN_MICRO_TOKENS ? row_tokens : MIN_MICRO_TOKENS;
 }
 
-static uint64_t power_above(uint64_t least, uint64_t start)
+static uint64_t next_power_of_two(uint64_t least, uint64_t start)
 {
     while (start < least && start < UINT64_MAX / 2)
         start *= 2;
@@ -79,18 +82,18 @@ int cli_tool_ready(cli_tool *tool, uint64_t row_tokens, uint64_t sequences)
         sequences <= tool->sequences)
         return CLI_OK;
     if (tool->roles) {
-        close_run(tool);
-        int code = open_run(tool);
+        close_tool_run(tool);
+        int code = open_tool_run(tool);
         if (code != CLI_OK)
             return code;
     }
-    /* Powers of two, so that lines of rising length seldom start anew. */
-    uint64_t row = power_above(row_tokens, MIN_ROW_TOKENS);
+    /* Powers of two, so that lines of growing length rarely cause a restart. */
+    uint64_t row = next_power_of_two(row_tokens, MIN_ROW_TOKENS);
     uint64_t bound = tool->run->actor.model.max_positions;
     row = row > bound && bound >= row_tokens ? bound : row;
     tool->row_tokens = row > tool->row_tokens ? row : tool->row_tokens;
     if (sequences > tool->sequences)
-        tool->sequences = power_above(sequences, 1);
+        tool->sequences = next_power_of_two(sequences, 1);
     xr_run_set_workloads(tool->run, cli_tool_micro_tokens(tool->row_tokens),
                          tool->row_tokens, tool->sequences);
     xr_err err = { "" };
@@ -113,7 +116,7 @@ typedef struct chunk {
     xr_str out;
 } chunk;
 
-static void fail_item(cli_item *item, const xr_err *err)
+static void set_item_error(cli_item *item, const xr_err *err)
 {
     free(item->error);
     item->error = xr_strdup(err->text[0] ? err->text : "out of memory");
@@ -123,12 +126,12 @@ void cli_item_refused(const cli_tool *tool, cli_item *item, xr_err *err)
 {
     (void)xr_fail_in(err, XRAY_E_ARG, "%s:%llu", tool->input,
                      (unsigned long long)item->number + 1);
-    fail_item(item, err);
+    set_item_error(item, err);
 }
 
-/* A chat template writes the special tokens itself: special = 0. */
-static xray_status read_text(chunk *c, const char *text, int special,
-                             const char *where, cli_item *item, xr_err *err)
+/* `special` 0: a chat template already wrote the special tokens. */
+static xray_status tokenize_text(chunk *c, const char *text, int special,
+                                 const char *where, cli_item *item, xr_err *err)
 {
     xm_ids ids = { 0 };
     if (!c->tool->tokenizer)
@@ -152,13 +155,13 @@ static xray_status read_messages(chunk *c, const cJSON *object,
     xray_status status = cli_chat_render(&c->tool->chat, object, where,
                                          c->ops->generate, err, &text);
     if (status == XRAY_OK)
-        status = read_text(c, xr_str_text(&text.text), 0, where, item, err);
+        status = tokenize_text(c, xr_str_text(&text.text), 0, where, item, err);
     xm_chat_text_free(&text);
     return status;
 }
 
-static xray_status check_ids(const chunk *c, const char *where,
-                             const cli_item *item, xr_err *err)
+static xray_status check_token_ids(const chunk *c, const char *where,
+                                   const cli_item *item, xr_err *err)
 {
     uint32_t vocab = c->tool->run->actor.model.vocab_size;
     if (item->count > c->ops->most_tokens)
@@ -169,14 +172,15 @@ static xray_status check_ids(const chunk *c, const char *where,
     for (size_t i = 0; i < item->count; i++)
         if ((uint32_t)item->ids[i] >= vocab)
             return xr_fail(err, XRAY_E_ARG,
-                           "%s: id %d at place %zu is outside the model's "
+                           "%s: id %d at index %zu is outside the model's "
                            "vocabulary of %u",
                            where, (int)item->ids[i], i, vocab);
     return XRAY_OK;
 }
 
-static xray_status read_object(chunk *c, const cJSON *object, const char *where,
-                               cli_item *item, xr_err *err)
+static xray_status read_line_object(chunk *c, const cJSON *object,
+                                    const char *where, cli_item *item,
+                                    xr_err *err)
 {
     const char *key = c->ops->text_key;
     const cJSON *ids = xr_json_get(object, "ids");
@@ -187,7 +191,8 @@ static xray_status read_object(chunk *c, const cJSON *object, const char *where,
         return status;
     if (!!ids + !!text + !!messages != 1)
         return xr_fail(err, XRAY_E_ARG,
-                       "%s: a line has either \"%s\", \"messages\" or \"ids\"",
+                       "%s: a line must have exactly one of \"%s\", "
+                       "\"messages\" and \"ids\"",
                        where, key);
     if (ids) {
         status = xr_json_ids(ids, where, err, &item->ids, &item->count);
@@ -197,16 +202,16 @@ static xray_status read_object(chunk *c, const cJSON *object, const char *where,
         const char *value;
         status = xr_json_string(object, key, where, err, &value);
         if (status == XRAY_OK)
-            status = read_text(c, value, 1, where, item, err);
+            status = tokenize_text(c, value, 1, where, item, err);
     }
     if (status == XRAY_OK)
-        status = check_ids(c, where, item, err);
+        status = check_token_ids(c, where, item, err);
     if (status == XRAY_OK && c->ops->take)
         status = c->ops->take(c->ctx, object, where, item, err);
     return status;
 }
 
-static void read_item(chunk *c, const char *line, size_t size)
+static void read_line_item(chunk *c, const char *line, size_t size)
 {
     char where[4128];
     xr_err err = { "" };
@@ -216,14 +221,15 @@ static void read_item(chunk *c, const char *line, size_t size)
     cli_line_where(&c->lines, where, sizeof where);
     xray_status status = xr_json_line(line, size, where, &err, &object);
     if (status == XRAY_OK)
-        status = read_object(c, object, where, item, &err);
+        status = read_line_object(c, object, where, item, &err);
     cJSON_Delete(object);
     c->tokens += item->count;
     if (status != XRAY_OK)
-        fail_item(item, &err);
+        set_item_error(item, &err);
 }
 
-/* Waits for a line, then takes what has come. Says how it ended: LINES_*. */
+/* Waits for a line, then reads those that have arrived. Returns the LINES_* of
+ * the last read. */
 static int read_chunk(chunk *c)
 {
     int got = LINES_GOT;
@@ -233,7 +239,7 @@ static int read_chunk(chunk *c)
         got = cli_lines_next(&c->lines, c->count == 0, &line, &size);
         if (got != LINES_GOT)
             break;
-        read_item(c, line, size);
+        read_line_item(c, line, size);
     }
     return got;
 }
@@ -246,8 +252,8 @@ static int print_chunk(chunk *c)
         size_t before = c->out.size;
         if (!item->error &&
             c->ops->print(c->ctx, item, &err, &c->out) != XRAY_OK) {
-            c->out.size = before; /* a half-written answer */
-            fail_item(item, &err);
+            c->out.size = before; /* removes a half-written answer */
+            set_item_error(item, &err);
         }
         if (!item->error) {
             xr_str_append(&c->out, "\n", 1);
@@ -259,7 +265,7 @@ static int print_chunk(chunk *c)
     return cli_lines_write(&c->out);
 }
 
-static void drop_chunk(chunk *c)
+static void free_chunk_items(chunk *c)
 {
     for (size_t i = 0; i < c->count; i++) {
         if (c->ops->drop)
@@ -271,7 +277,7 @@ static void drop_chunk(chunk *c)
     c->tokens = 0;
 }
 
-static int work(chunk *c)
+static int process_chunks(chunk *c)
 {
     for (;;) {
         int got = read_chunk(c);
@@ -280,7 +286,7 @@ static int work(chunk *c)
             code = c->ops->run(c->ctx, c->items, c->count);
         if (code == CLI_OK)
             code = print_chunk(c);
-        drop_chunk(c);
+        free_chunk_items(c);
         if (code != CLI_OK || got == LINES_END)
             return code;
     }
@@ -295,7 +301,7 @@ int cli_tool_lines(cli_tool *tool, const cli_batch_ops *ops, void *ctx)
     tool->input = c.lines.name;
     c.items = xr_calloc(CHUNK_LINES, sizeof *c.items);
     if (c.items) {
-        code = work(&c);
+        code = process_chunks(&c);
     } else {
         cli_say("out of memory");
         code = CLI_FAILED;
