@@ -339,7 +339,7 @@ static void broken_metrics(void **state)
     (void)scratch_write("bad/run.ini", "[run]\nlog = warn\n");
     expect_refused("bad", "bad/run.ini: [run] seed is missing");
     assert_int_equal(remove(scratch_path("bad/run.ini")), 0);
-    expect_refused("bad", "bad: no resolved INI");
+    expect_refused("bad", "bad: it holds no resolved INI");
 }
 
 /* The last line may be half-written by a kill; it is left out. */

@@ -193,7 +193,7 @@ static void faults_come_at_once(void **state)
         AB("four", bad, worse, "--seed-list=1,x", "--set=rollout.n=-3");
     expect_code(r, 2);
     assert_string_equal(r->out, "");
-    expect_text(r->err, "--seed-list takes whole numbers");
+    expect_text(r->err, "--seed-list takes integers");
     expect_text(r->err, "[actor.optim] lr");
     expect_text(r->err, "[reward.words] colour");
     expect_text(r->err, "[rollouts]");

@@ -83,7 +83,8 @@ static void wait_and_kill(pid_t pid, const program_poke *poke)
     for (int i = 0; i < poke->times; i++) {
         (void)kill(pid, poke->signal);
         if (i == 0)
-            wait_for_text(scratch_path("stderr"), "once more stops at once");
+            wait_for_text(scratch_path("stderr"),
+                          "a second signal stops at once");
     }
     if (poke->times > 1 || !flag)
         return;

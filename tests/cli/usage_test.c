@@ -78,7 +78,7 @@ static void bad_usage(void **state)
         { { "tokenize", "--model", "x", "--decode=1" }, "takes no value" },
         { { "tokenize", "--model", "x", "--special", "maybe" }, "on|off" },
         { { "generate", "--model", "x", "--top-p", "1.5" }, "up to 1" },
-        { { "generate", "--model", "x", "--n", "two" }, "whole number" },
+        { { "generate", "--model", "x", "--n", "two" }, "an integer" },
         { { "train" }, "usage: xray train RUN.INI" },
         { { "train", "a.ini", "b.ini" }, "unexpected 'b.ini'" },
         { { "train", "/no/such/run.ini" }, "/no/such/run.ini" },

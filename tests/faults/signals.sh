@@ -35,14 +35,14 @@ interrupt() {
     until_held here "$work/flag"
     for signal in "${signals[@]}"; do
         kill -s "$signal" "$pid"
-        until_held "once more stops at once" "$work/err"
+        until_held "a second signal stops" "$work/err"
     done
     [ ${#signals[@]} -gt 1 ] || touch "$work/flag.go"
     code=0
     { wait "$pid" || code=$?; } 2>/dev/null
 }
 
-command_of() { sed -n "s/^xray: stopped .*go on .*with: //p" "$work/err"; }
+command_of() { sed -n "s/^xray: stopped .*resume .*with: //p" "$work/err"; }
 
 once() { # NAME CALL STEP [OPTIONS...]
     local dir="$work/it's $1" step=$3
