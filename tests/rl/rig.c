@@ -194,7 +194,7 @@ int set_up(void **state)
     s->rewards[0] =
         (xr_part){ .ops = &grader_ops, .instance = "reward.sum", .weight = 2 };
     s->reward_count = 1;
-    s->tokenizer = make(
+    s->tokenizer = make_tokenizer(
         "{\"added_tokens\":[{\"id\":4,\"content\":\"</s>\",\"special\":true}],"
         "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"a\",\"vocab\":"
         "{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"</s>\":4}}}");

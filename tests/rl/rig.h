@@ -9,7 +9,7 @@
 #include "core/base/file.h"
 #include "core/roles/engine.h"
 #include "tests/rl/fake_roles.h"
-#include "tests/text/small.h"
+#include "tests/text/small_tokenizer.h"
 
 #define MOST 3 /* tokens of a sample */
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte-level tokenizers and patterns that split. Expected ids and texts are
- * the Hugging Face library's for the same file.
+ * Byte-level tokenizers, and patterns that split text. Expected ids and texts
+ * are those of the Hugging Face library for the same file.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "model/text/internal.h"
-#include "tests/text/small.h"
+#include "tests/text/small_tokenizer.h"
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"
-/* Bytes F0 9F 98 80 ED A0 61 C3 A9 20 E2 82, then longer tokens. */
+/* Tokens of the bytes F0 9F 98 80 ED A0 61 C3 A9 20 E2 82, then longer
+ * tokens. */
 #define BYTES                                                                \
     "{\"added_tokens\":[{\"id\":14,\"content\":\"x y\",\"special\":true}],"  \
     "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":" BYTE_LEVEL        \
@@ -24,23 +25,23 @@
     "\"\\u0120\":9,\"\\u00e2\":10,\"\\u0124\":11,\"\\u00c3\\u00a9\":12,"     \
     "\"\\u0120a\":13,\"x y\":14}}}"
 
-static void encode(void **state)
+static void byte_level_text_becomes_ids(void **state)
 {
     (void)state;
-    xm_tokenizer *tok = make(BYTES);
-    EXPECT(tok, "a", 1, 14, 13);
-    EXPECT(tok, "a a", 0, 13, 13);
-    EXPECT(tok, " a", 0, 13);
-    EXPECT(tok, "\xC3\xA9", 0, 9, 7, 8);
-    EXPECT(tok, "e\xCC\x81", 0, 9, 7, 8); /* composed first */
-    EXPECT(tok, "\xF0\x9F\x98\x80", 0, 9, 0, 1, 2, 3);
-    EXPECT(tok, "x yax y", 0, 14, 13, 14);
-    EXPECT(tok, "zz", 0, 9); /* bytes without a token and no unk_token */
-    expect(tok, "", 0, NULL, 0);
+    xm_tokenizer *tok = make_tokenizer(BYTES);
+    EXPECT_IDS(tok, "a", 1, 14, 13);
+    EXPECT_IDS(tok, "a a", 0, 13, 13);
+    EXPECT_IDS(tok, " a", 0, 13);
+    EXPECT_IDS(tok, "\xC3\xA9", 0, 9, 7, 8);
+    EXPECT_IDS(tok, "e\xCC\x81", 0, 9, 7, 8); /* composed first */
+    EXPECT_IDS(tok, "\xF0\x9F\x98\x80", 0, 9, 0, 1, 2, 3);
+    EXPECT_IDS(tok, "x yax y", 0, 14, 13, 14);
+    EXPECT_IDS(tok, "zz", 0, 9); /* bytes without a token and no unk_token */
+    expect_ids(tok, "", 0, NULL, 0);
     xm_tokenizer_close(tok);
 }
 
-static void decode(void **state)
+static void broken_bytes_decode_to_replacement_characters(void **state)
 {
     (void)state;
     static const struct {
@@ -66,7 +67,7 @@ static void decode(void **state)
           "a" },
         { { 12, 14, 13 }, 3, "\xC3\xA9x y a" },
     };
-    xm_tokenizer *tok = make(BYTES);
+    xm_tokenizer *tok = make_tokenizer(BYTES);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         xr_str text = { 0 };
         assert_int_equal(xm_tokenizer_decode(tok, cases[i].ids, cases[i].count,
@@ -78,9 +79,9 @@ static void decode(void **state)
     xm_tokenizer_close(tok);
 }
 
-/* A character comes out with its last byte, and a broken one as soon as it is
+/* A character is emitted with its last byte, and a broken one as soon as it is
  * known to be broken. */
-static void test_stream(void **state)
+static void stream_emits_only_complete_characters(void **state)
 {
     (void)state;
     static const struct {
@@ -96,7 +97,7 @@ static void test_stream(void **state)
                        "a" },
                   { 12, "\xC3\xA9" },
                   { 7, "" } };
-    xm_tokenizer *tok = make(BYTES);
+    xm_tokenizer *tok = make_tokenizer(BYTES);
     xm_stream *stream;
     xr_str out = { 0 };
     assert_int_equal(xm_stream_open(tok, 0, NULL, &stream), XRAY_OK);
@@ -117,9 +118,10 @@ static void test_stream(void **state)
     xm_tokenizer_close(tok);
 }
 
-/* In bytes of the text as it was given, before NFC and the space in front; the
- * library's, in characters there. Trimmed, a space alone has no bytes. */
-static void test_spans(void **state)
+/* Spans count bytes of the text before NFC and before the added space; the
+ * library's count characters. A space alone has an empty span after
+ * trim_offsets. */
+static void spans_are_bytes_of_the_original_text(void **state)
 {
     (void)state;
     static const char text[] = "e\xCC\x81"
@@ -128,10 +130,11 @@ static void test_spans(void **state)
                                           { 0, 1 },   { 3, 4 },  { 4, 7 },
                                           { 11, 11 }, { 7, 11 }, { 7, 11 },
                                           { 7, 11 },  { 7, 11 } };
-    xm_tokenizer *tok = make(BYTES);
+    xm_tokenizer *tok = make_tokenizer(BYTES);
     xm_ids ids = { 0 };
     xm_token_spans spans = { 0 };
-    for (int round = 0; round < 2; round++) { /* then from the cache */
+    for (int round = 0; round < 2;
+         round++) { /* the second time from the cache */
         ids.count = 0;
         spans.count = 0;
         assert_int_equal(xm_tokenizer_encode_spans(tok, text, sizeof text - 1,
@@ -151,7 +154,7 @@ static void test_spans(void **state)
     xm_tokenizer_close(tok);
 }
 
-static xm_tokenizer *make_split(const char *kind, const char *pattern)
+static xm_tokenizer *make_split_tokenizer(const char *kind, const char *pattern)
 {
     char json[1024];
     (void)snprintf(json, sizeof json,
@@ -164,10 +167,10 @@ static xm_tokenizer *make_split(const char *kind, const char *pattern)
                    "\"k\\u212aK\":10,\"a\\u180eb\":11,\" \":12,"
                    "\"\\u2003\\u0085\":13,\"z\":14}}}",
                    kind, pattern);
-    return make(json);
+    return make_tokenizer(json);
 }
 
-static void split(void **state)
+static void split_patterns_mean_what_oniguruma_means(void **state)
 {
     (void)state;
     static const struct {
@@ -177,7 +180,7 @@ static void split(void **state)
         int32_t ids[6];
         size_t count;
     } cases[] = {
-        /* PCRE2's own \s would take U+180E. */
+        /* The \s of PCRE2 would match U+180E. */
         { "Regex",
           "\\\\s+",
           "a\xE1\xA0\x8E"
@@ -208,14 +211,15 @@ static void split(void **state)
         { "Regex", ".", "ab\n\nc", { 1, 2, 5, 3 }, 4 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        xm_tokenizer *tok = make_split(cases[i].kind, cases[i].pattern);
-        expect(tok, cases[i].text, 0, cases[i].ids, cases[i].count);
+        xm_tokenizer *tok =
+            make_split_tokenizer(cases[i].kind, cases[i].pattern);
+        expect_ids(tok, cases[i].text, 0, cases[i].ids, cases[i].count);
         xm_tokenizer_close(tok);
     }
 }
 
-/* What NFC makes of a text is looked up as one word. */
-static void test_nfc(void **state)
+/* The output of NFC is looked up as one word. */
+static void nfc_composes_like_the_library(void **state)
 {
     (void)state;
     static const struct {
@@ -226,33 +230,33 @@ static void test_nfc(void **state)
         { "\xE1\x84\x8D\xE1\x85\xA3\xE1\x86\xA8", 2 },
         { "a\xCC\x81\xCC\xA3", 3 }, /* the dot below comes first */
         { "\xE2\x84\xAB", 4 },      /* Angstrom */
-        { "\xE0\xA5\x98", 5 },      /* excluded from composition */
+        { "\xE0\xA5\x98", 5 },      /* a composition exclusion */
     };
-    xm_tokenizer *tok =
-        make("{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":"
-             "\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,"
-             "\"\\uca14\\u11a7\":1,\"\\uca15\":2,\"\\u1ea1\\u0301\":3,"
-             "\"\\u00c5\":4,\"\\u0915\\u093c\":5}}}");
+    xm_tokenizer *tok = make_tokenizer(
+        "{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":"
+        "\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,"
+        "\"\\uca14\\u11a7\":1,\"\\uca15\":2,\"\\u1ea1\\u0301\":3,"
+        "\"\\u00c5\":4,\"\\u0915\\u093c\":5}}}");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        expect(tok, cases[i].text, 0, &cases[i].id, 1);
+        expect_ids(tok, cases[i].text, 0, &cases[i].id, 1);
     /* Runs of marks do not take quadratic time. */
     xr_str marks = { 0 };
     for (int i = 0; i < 200000; i++)
         xr_str_puts(&marks, "\xCC\x81\xCC\x96");
     const int32_t unknown = 0;
-    expect(tok, marks.data, 0, &unknown, 1);
+    expect_ids(tok, marks.data, 0, &unknown, 1);
     xr_str_free(&marks);
     xm_tokenizer_close(tok);
 }
 
 /* A pattern that backtracks without end is an error, not a hang. */
-static void runaway(void **state)
+static void endless_backtracking_is_an_error(void **state)
 {
     (void)state;
     char text[200];
     xm_ids ids = { 0 };
     xr_err err = { "" };
-    xm_tokenizer *tok = make_split("Regex", "(a+|aa)+(a|aa)+[bc]");
+    xm_tokenizer *tok = make_split_tokenizer("Regex", "(a+|aa)+(a|aa)+[bc]");
     memset(text, 'a', sizeof text);
     assert_int_equal(xm_tokenizer_encode(tok, text, sizeof text, 0, &ids, &err),
                      XRAY_E_RANGE);
@@ -262,8 +266,8 @@ static void runaway(void **state)
     xm_tokenizer_close(tok);
 }
 
-/* The sentence says what the text of one byte may grow to. */
-static void grown(void **state)
+/* The message names the size that a text of one byte may grow to. */
+static void growth_of_a_text_is_bounded(void **state)
 {
     (void)state;
     char json[2000];
@@ -279,7 +283,7 @@ static void grown(void **state)
         "\"content\":\"%s\"}]},\"model\":{\"type\":"
         "\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0}}}",
         many, many, many);
-    xm_tokenizer *tok = make(json);
+    xm_tokenizer *tok = make_tokenizer(json);
     assert_int_equal(xm_tokenizer_encode(tok, "a", 1, 0, &ids, &err),
                      XRAY_E_RANGE);
     assert_string_equal(err.text, "tokenizer: the normalizer or pre_tokenizer "
@@ -289,8 +293,9 @@ static void grown(void **state)
     xm_tokenizer_close(tok);
 }
 
-/* What Unicode 15 to 16 adds: runs, characters, and the sum of the firsts. */
-static void newer(void **state)
+/* Expected for Unicode 15 and 16: runs, characters, and the sum of the first
+ * code points of the runs. */
+static void characters_of_unicode_16_are_complete(void **state)
 {
     static const struct {
         const char *name;
@@ -349,11 +354,15 @@ static void newer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encode),      cmocka_unit_test(decode),
-        cmocka_unit_test(test_stream), cmocka_unit_test(test_spans),
-        cmocka_unit_test(split),       cmocka_unit_test(test_nfc),
-        cmocka_unit_test(runaway),     cmocka_unit_test(grown),
-        cmocka_unit_test(newer),
+        cmocka_unit_test(byte_level_text_becomes_ids),
+        cmocka_unit_test(broken_bytes_decode_to_replacement_characters),
+        cmocka_unit_test(stream_emits_only_complete_characters),
+        cmocka_unit_test(spans_are_bytes_of_the_original_text),
+        cmocka_unit_test(split_patterns_mean_what_oniguruma_means),
+        cmocka_unit_test(nfc_composes_like_the_library),
+        cmocka_unit_test(endless_backtracking_is_an_error),
+        cmocka_unit_test(growth_of_a_text_is_bounded),
+        cmocka_unit_test(characters_of_unicode_16_are_complete),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

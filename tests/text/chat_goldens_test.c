@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chat templates of our own, with everything that those of real models use,
- * against what transformers makes of them: texts, errors, the assistant's
- * spans, ids and masks. tests/parity/chat_goldens.py writes the files.
+ * Chat templates of our own, with every feature that published ones use, render
+ * what transformers renders: texts, errors, the assistant's spans, ids and
+ * masks. tests/parity/chat_goldens.py writes the goldens.
  */
 #include "tests/testing.h"
 
 #include "core/base/file.h"
-#include "tests/text/chat_rows.h"
+#include "tests/text/chat_checks.h"
 
 #define KINDS 4
 
@@ -15,7 +15,7 @@ typedef struct material {
     cJSON *all;
     const cJSON *templates;
     const cJSON *contexts;
-    char kind[KINDS][32]; /* of the tokenizers opened so far */
+    char kind[KINDS][32]; /* name of each tokenizer opened so far */
     xm_tokenizer *tok[KINDS];
 } material;
 
@@ -28,7 +28,7 @@ static const char *golden_path(const char *name)
     return path;
 }
 
-static material material_open(void)
+static material open_material(void)
 {
     material m = { .all = NULL };
     xr_err err = { "" };
@@ -39,14 +39,14 @@ static material material_open(void)
     return m;
 }
 
-static void material_close(material *m)
+static void close_material(material *m)
 {
     for (size_t i = 0; i < KINDS && m->tok[i]; i++)
         xm_tokenizer_close(m->tok[i]);
     cJSON_Delete(m->all);
 }
 
-static const xm_tokenizer *tokenizer_of(material *m, const char *kind)
+static const xm_tokenizer *open_tokenizer(material *m, const char *kind)
 {
     xr_err err = { "" };
     size_t i = 0;
@@ -59,14 +59,14 @@ static const xm_tokenizer *tokenizer_of(material *m, const char *kind)
     return m->tok[i];
 }
 
-static const char *text_of(const cJSON *row, const char *key,
-                           const char *otherwise)
+static const char *get_text(const cJSON *row, const char *key,
+                            const char *otherwise)
 {
     const cJSON *item = xr_json_get(row, key);
     return item ? item->valuestring : otherwise;
 }
 
-static int is_set(const cJSON *row, const char *key)
+static int is_flag_set(const cJSON *row, const char *key)
 {
     return cJSON_IsTrue(xr_json_get(row, key));
 }
@@ -75,24 +75,24 @@ static xray_status render_row(const material *m, const cJSON *row, xr_err *err,
                               xm_chat_text *out)
 {
     const char *source =
-        text_of(m->templates, text_of(row, "template", ""), NULL);
+        get_text(m->templates, get_text(row, "template", ""), NULL);
     const cJSON *context =
-        xr_json_get(m->contexts, text_of(row, "context", ""));
+        xr_json_get(m->contexts, get_text(row, "context", ""));
     assert_non_null(source);
     assert_non_null(context);
     cJSON *variables = cJSON_Duplicate(context, 1);
     (void)cJSON_AddStringToObject(variables, "bos_token",
-                                  text_of(row, "bos", "<s>"));
+                                  get_text(row, "bos", "<s>"));
     (void)cJSON_AddStringToObject(variables, "eos_token",
-                                  text_of(row, "eos", "</s>"));
+                                  get_text(row, "eos", "</s>"));
     xm_chat_call call = {
         .messages = xr_json_get(context, "messages"),
         .tools = xr_json_get(context, "tools"),
         .documents = xr_json_get(context, "documents"),
         .variables = variables,
-        .add_generation_prompt = is_set(row, "prompt"),
-        .continue_final_message = is_set(row, "continue"),
-        .now = 1721995200, /* 26 Jul 2024, the day of the goldens */
+        .add_generation_prompt = is_flag_set(row, "prompt"),
+        .continue_final_message = is_flag_set(row, "continue"),
+        .now = 1721995200, /* 26 Jul 2024, as in the goldens */
     };
     xm_chat *chat = NULL;
     xray_status status =
@@ -107,7 +107,7 @@ static xray_status render_row(const material *m, const cJSON *row, xr_err *err,
 static void check_tokens(material *m, const cJSON *row,
                          const xm_chat_text *text, size_t number)
 {
-    const xm_tokenizer *tok = tokenizer_of(m, text_of(row, "tokenizer", ""));
+    const xm_tokenizer *tok = open_tokenizer(m, get_text(row, "tokenizer", ""));
     const cJSON *mask = xr_json_get(row, "mask");
     const cJSON *said = mask ? mask->child : NULL;
     xm_ids ids = { 0 };
@@ -125,7 +125,7 @@ static void check_tokens(material *m, const cJSON *row,
         if (ids.data[i] != want[i])
             fail_msg("line %zu, token %zu: %d, not %d", number, i, ids.data[i],
                      want[i]);
-        if (said && chat_is_said(text, &spans.data[i]) != said->valueint)
+        if (said && chat_is_assistant(text, &spans.data[i]) != said->valueint)
             fail_msg("line %zu, token %zu: the mask is %d", number, i,
                      said->valueint);
         said = said ? said->next : NULL;
@@ -159,10 +159,10 @@ static void check_row(material *m, const cJSON *row, size_t number)
     xm_chat_text_free(&text);
 }
 
-static void goldens(void **state)
+static void goldens_render_like_transformers(void **state)
 {
     (void)state;
-    material m = material_open();
+    material m = open_material();
     char *lines;
     size_t size;
     size_t number = 0;
@@ -181,30 +181,30 @@ static void goldens(void **state)
     }
     assert_true(number >= 230);
     free(lines);
-    material_close(&m);
+    close_material(&m);
 }
 
-static void threads(void **state)
+static void threads_render_the_same_text(void **state)
 {
     (void)state;
-    material m = material_open();
-    chat_threads(text_of(m.templates, "tools", NULL),
-                 xr_json_get(m.contexts, "calls"));
-    material_close(&m);
+    material m = open_material();
+    chat_check_threads(get_text(m.templates, "tools", NULL),
+                       xr_json_get(m.contexts, "calls"));
+    close_material(&m);
 }
 
-static void mutations(void **state)
+static void mutated_templates_end_with_text_or_error(void **state)
 {
     (void)state;
-    material m = material_open();
-    chat_mutations(m.templates, m.contexts);
-    material_close(&m);
+    material m = open_material();
+    chat_check_mutations(m.templates, m.contexts);
+    close_material(&m);
 }
 
 /* ---- edges ----------------------------------------------------------------
  */
 
-static void continues_or_says_why_not(void **state)
+static void last_message_is_continued_or_refused(void **state)
 {
     (void)state;
     chat_expect("{% for m in messages %}{{ m.role }}{% endfor %}",
@@ -249,13 +249,14 @@ static void span_ends_with_the_text(void **state)
     cJSON_Delete(context);
 }
 
-static void reasoning(void **state)
+static void reasoning_has_both_of_its_names(void **state)
 {
     (void)state;
     static const char source[] = "{{ messages[0] }}";
     chat_expect(source, "{\"messages\":[{\"role\":\"a\",\"reasoning\":\"r\"}]}",
                 0,
-                "{'thinking': 'r', 'role': 'a', 'reasoning': 'r', "
+                "{'thinking': 'r', 'role': 'a', "
+                "'reasoning': 'r', "
                 "'reasoning_content': 'r'}");
     chat_expect(
         source,
@@ -265,7 +266,7 @@ static void reasoning(void **state)
                 "{'role': 'a'}");
 }
 
-static void messages_of_errors(void **state)
+static void errors_name_row_template_and_line(void **state)
 {
     (void)state;
     chat_expect("a\n{{ messages[0].x.y }}", "{\"messages\":[{}]}", 0,
@@ -283,8 +284,8 @@ static void messages_of_errors(void **state)
                 "mine: the chat template is not UTF-8");
 }
 
-/* The bound is still a template. */
-static void longest_source(void **state)
+/* A source as large as the limit is still accepted. */
+static void source_of_exactly_the_limit_compiles(void **state)
 {
     (void)state;
     xr_str source = { 0 };
@@ -304,7 +305,7 @@ static void longest_source(void **state)
     xr_str_free(&source);
 }
 
-static void continues_parts(void **state)
+static void last_text_part_is_continued(void **state)
 {
     (void)state;
     static const char source[] =
@@ -343,15 +344,15 @@ static void continues_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goldens),
-        cmocka_unit_test(continues_or_says_why_not),
+        cmocka_unit_test(goldens_render_like_transformers),
+        cmocka_unit_test(last_message_is_continued_or_refused),
         cmocka_unit_test(span_ends_with_the_text),
-        cmocka_unit_test(reasoning),
-        cmocka_unit_test(messages_of_errors),
-        cmocka_unit_test(longest_source),
-        cmocka_unit_test(continues_parts),
-        cmocka_unit_test(threads),
-        cmocka_unit_test(mutations)
+        cmocka_unit_test(reasoning_has_both_of_its_names),
+        cmocka_unit_test(errors_name_row_template_and_line),
+        cmocka_unit_test(source_of_exactly_the_limit_compiles),
+        cmocka_unit_test(last_text_part_is_continued),
+        cmocka_unit_test(threads_render_the_same_text),
+        cmocka_unit_test(mutated_templates_end_with_text_or_error)
     };
     return cmocka_run_group_tests_name("text.chat_goldens", tests, NULL, NULL);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the chat template of a model directory is found, and its special
- * tokens.
+ * The chat template of a model directory, and its special tokens, are found in
+ * every file that may hold them.
  */
 #include "tests/testing.h"
 
 #include "core/base/file.h"
 #include "model/chat/chat.h"
 
-/* A model directory of the files in `files` (name, content, ..., NULL). */
-static void make_dir(const char *dir, const char *const *files)
+/* Makes a model directory with the files (name, content, ..., NULL). */
+static void make_model_dir(const char *dir, const char *const *files)
 {
     char path[XR_PATH_CAP];
     xr_err err = { 0 };
@@ -24,9 +24,10 @@ static void make_dir(const char *dir, const char *const *files)
     }
 }
 
-/* What the directory's template writes, or its error; "none" without one. */
-static void expect_dir(const char *dir, const char *name, int tools,
-                       const char *wanted)
+/* Checks what the directory's template writes, or its error; "none" if there is
+ * no template. */
+static void expect_template(const char *dir, const char *name, int tools,
+                            const char *wanted)
 {
     xr_err err = { 0 };
     xm_chat *chat = NULL;
@@ -47,7 +48,7 @@ static void expect_dir(const char *dir, const char *name, int tools,
     cJSON_Delete(empty);
 }
 
-static void opens(void **state)
+static void template_is_found_in_each_source(void **state)
 {
     (void)state;
     char dir[] = "/tmp/xray-chat-XXXXXX";
@@ -59,9 +60,9 @@ static void opens(void **state)
         "eos_token }}|{{ pad_token is defined }}\"}";
     static const char *const plain[] = { "tokenizer_config.json", tokens,
                                          NULL };
-    make_dir(dir, plain);
-    expect_dir(dir, NULL, 0, "<s>|</s>|False");
-    expect_dir(dir, "rag", 0, "no chat template named \"rag\"");
+    make_model_dir(dir, plain);
+    expect_template(dir, NULL, 0, "<s>|</s>|False");
+    expect_template(dir, "rag", 0, "no chat template named \"rag\"");
     static const char *const file[] = { "tokenizer_config.json",
                                         tokens,
                                         "chat_template.jinja",
@@ -73,11 +74,11 @@ static void opens(void **state)
                                         "tool_use.jinja",
                                         "T{{ pad_token }}",
                                         NULL };
-    make_dir(dir, file);
-    expect_dir(dir, NULL, 0, "J<s>");
-    expect_dir(dir, NULL, 1, "Tp");
-    expect_dir(dir, "tool_use", 0, "Tp");
-    expect_dir(dir, "../x", 0, "is not the name of a chat template");
+    make_model_dir(dir, file);
+    expect_template(dir, NULL, 0, "J<s>");
+    expect_template(dir, NULL, 1, "Tp");
+    expect_template(dir, "tool_use", 0, "Tp");
+    expect_template(dir, "../x", 0, "is not the name of a chat template");
     static const char *const list[] = {
         "tokenizer_config.json",
         "{\"chat_template\":[{\"name\":\"default\",\"template\":\"D\"},"
@@ -85,26 +86,28 @@ static void opens(void **state)
         "\"template\":\"R{{ tools }}\"}]}",
         NULL
     };
-    make_dir(dir, list);
-    expect_dir(dir, NULL, 0, "D");
-    expect_dir(dir, NULL, 1, "T");
-    expect_dir(dir, "rag", 1, "R[]");
+    make_model_dir(dir, list);
+    expect_template(dir, NULL, 0, "D");
+    expect_template(dir, NULL, 1, "T");
+    expect_template(dir, "rag", 1, "R[]");
     static const char *const json[] = { "chat_template.json",
                                         "{\"chat_template\":\"C\"}", NULL };
-    make_dir(dir, json);
-    expect_dir(dir, NULL, 0, "C");
+    make_model_dir(dir, json);
+    expect_template(dir, NULL, 0, "C");
     static const char *const none[] = { "tokenizer_config.json", "{}", NULL };
-    make_dir(dir, none);
-    expect_dir(dir, NULL, 0, "none");
+    make_model_dir(dir, none);
+    expect_template(dir, NULL, 0, "none");
     static const char *const wrong[] = { "tokenizer_config.json",
                                          "{\"chat_template\":3}", NULL };
-    make_dir(dir, wrong);
-    expect_dir(dir, NULL, 0, "must be a text or a list of {name, template}");
+    make_model_dir(dir, wrong);
+    expect_template(dir, NULL, 0,
+                    "must be a text or a list of {name, template}");
     static const char *const broken[] = {
         "tokenizer_config.json", "{\"chat_template\":\"a\\n{% if %}\"}", NULL
     };
-    make_dir(dir, broken);
-    expect_dir(dir, NULL, 0, "tokenizer_config.json:2: unexpected the end");
+    make_model_dir(dir, broken);
+    expect_template(dir, NULL, 0,
+                    "tokenizer_config.json:2: unexpected the end");
     assert_int_equal(xr_dir_remove(dir, &err), 0);
 }
 
@@ -128,7 +131,8 @@ static const char tool_first[] =
     "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},"
     "{\"name\":\"default\",\"template\":\"D\"}]}";
 
-/* A row: files, which template, and what it writes or why it does not open. */
+/* Per row: files, name of the template, whether there are tools, and the text
+ * or the error. */
 static const struct {
     const char *files[5];
     const char *name;
@@ -204,21 +208,22 @@ static const struct {
       "/tool_use.jinja:1: unexpected the end" },
 };
 
-static void directories(void **state)
+static void sources_follow_their_order_of_precedence(void **state)
 {
     (void)state;
     char dir[] = "/tmp/xray-chat-XXXXXX";
     xr_err err = { 0 };
     assert_non_null(mkdtemp(dir));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        make_dir(dir, cases[i].files);
-        expect_dir(dir, cases[i].name, cases[i].tools, cases[i].wanted);
+        make_model_dir(dir, cases[i].files);
+        expect_template(dir, cases[i].name, cases[i].tools, cases[i].wanted);
     }
     assert_int_equal(xr_dir_remove(dir, &err), 0);
 }
 
-/* A template file by itself, and with the special tokens of a directory. */
-static void opens_a_file(void **state)
+/* Opens a template file without, and with, the special tokens of a
+ * directory. */
+static void file_opens_with_and_without_special_tokens(void **state)
 {
     (void)state;
     char dir[] = "/tmp/xray-chat-XXXXXX";
@@ -235,7 +240,7 @@ static void opens_a_file(void **state)
     cJSON *empty = cJSON_CreateArray();
     xm_chat_call call = { .messages = empty };
     assert_non_null(mkdtemp(dir));
-    make_dir(dir, files);
+    make_model_dir(dir, files);
     (void)snprintf(path, sizeof path, "%s/mine.jinja", dir);
     for (int with = 0; with < 2; with++) {
         xm_chat *chat;
@@ -261,9 +266,9 @@ static void opens_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opens),
-        cmocka_unit_test(directories),
-        cmocka_unit_test(opens_a_file),
+        cmocka_unit_test(template_is_found_in_each_source),
+        cmocka_unit_test(sources_follow_their_order_of_precedence),
+        cmocka_unit_test(file_opens_with_and_without_special_tokens),
     };
     return cmocka_run_group_tests_name("text.chat_open", tests, NULL, NULL);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chat templates of real models against what transformers renders.
+ * Chat templates of published models render what transformers renders.
  */
 #include "tests/testing.h"
 
 #include "core/base/file.h"
-#include "tests/text/chat_rows.h"
+#include "tests/text/chat_checks.h"
 
-static cJSON *load(const char *name)
+static cJSON *load_json(const char *name)
 {
     char path[256];
     char full[XR_PATH_CAP];
@@ -82,8 +82,8 @@ static void check_file(const char *name, size_t least)
     char *data;
     size_t size;
     xr_err err = { 0 };
-    cJSON *templates = load("templates.json");
-    cJSON *contexts = load("contexts.json");
+    cJSON *templates = load_json("templates.json");
+    cJSON *contexts = load_json("contexts.json");
     if (xr_file_read(test_data(name, path, sizeof path), 1u << 24, &err, &data,
                      &size))
         fail_msg("%s", err.text);
@@ -109,23 +109,23 @@ static void check_file(const char *name, size_t least)
     cJSON_Delete(contexts);
 }
 
-static void rendered(void **state)
+static void real_templates_render_like_transformers(void **state)
 {
     (void)state;
     check_file("chat_templates/rendered_goldens.jsonl", 364);
 }
 
-static void qwen_texts(void **state)
+static void qwen_texts_match_transformers(void **state)
 {
     (void)state;
     check_file("chat_templates/qwen_token_goldens.jsonl", 50);
 }
 
-/* The wanted texts are transformers'. */
-static void continues(void **state)
+/* The expected texts are those of transformers. */
+static void last_message_is_continued(void **state)
 {
     (void)state;
-    cJSON *templates = load("templates.json");
+    cJSON *templates = load_json("templates.json");
     static const struct {
         const char *name;
         const char *last;
@@ -161,23 +161,23 @@ static void continues(void **state)
     cJSON_Delete(templates);
 }
 
-static void threads(void **state)
+static void threads_render_the_same_text(void **state)
 {
     (void)state;
-    cJSON *templates = load("templates.json");
-    cJSON *contexts = load("contexts.json");
-    chat_threads(xr_json_get(templates, "trl/qwen3")->valuestring,
-                 xr_json_get(contexts, "tool_call_parallel"));
+    cJSON *templates = load_json("templates.json");
+    cJSON *contexts = load_json("contexts.json");
+    chat_check_threads(xr_json_get(templates, "trl/qwen3")->valuestring,
+                       xr_json_get(contexts, "tool_call_parallel"));
     cJSON_Delete(templates);
     cJSON_Delete(contexts);
 }
 
-static void mutations(void **state)
+static void mutated_templates_end_with_text_or_error(void **state)
 {
     (void)state;
-    cJSON *templates = load("templates.json");
-    cJSON *contexts = load("contexts.json");
-    chat_mutations(templates, contexts);
+    cJSON *templates = load_json("templates.json");
+    cJSON *contexts = load_json("contexts.json");
+    chat_check_mutations(templates, contexts);
     cJSON_Delete(templates);
     cJSON_Delete(contexts);
 }
@@ -185,10 +185,12 @@ static void mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rendered),  cmocka_unit_test(qwen_texts),
-        cmocka_unit_test(continues),
+        cmocka_unit_test(real_templates_render_like_transformers),
+        cmocka_unit_test(qwen_texts_match_transformers),
+        cmocka_unit_test(last_message_is_continued),
 
-        cmocka_unit_test(threads),   cmocka_unit_test(mutations),
+        cmocka_unit_test(threads_render_the_same_text),
+        cmocka_unit_test(mutated_templates_end_with_text_or_error),
     };
     return cmocka_run_group_tests_name("text.chat", tests, NULL, NULL);
 }

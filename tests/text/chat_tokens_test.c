@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversations through template and tokenizer: the ids, and which of them the
- * assistant says, as transformers gives them for Qwen 2.5 and Qwen 3.
+ * For conversations with Qwen 2.5 and Qwen 3, the ids and the mask of the
+ * assistant's tokens are those of transformers.
  */
 #include "core/base/file.h"
 #include "tests/scratch.h"
-#include "tests/text/chat_rows.h"
+#include "tests/text/chat_checks.h"
 
-/* What these tokenizers have beyond Qwen 2's file, from id 151646 on. */
+/* The tokens that these tokenizers have beyond the file of Qwen 2, from id
+ * 151646 on. */
 static const struct {
     const char *content;
     int special;
@@ -36,7 +37,7 @@ static const struct {
     { "<think>", 0 },
     { "</think>", 0 },
 };
-#define QWEN25 19 /* Qwen 3 has them all */
+#define QWEN25 19 /* Qwen 3 has all of them */
 
 typedef struct model {
     xm_tokenizer *qwen25;
@@ -56,7 +57,7 @@ static cJSON *read_json(const char *name)
     return json;
 }
 
-static xm_tokenizer *with_added(size_t count)
+static xm_tokenizer *open_with_added(size_t count)
 {
     cJSON *json = read_json("tokenizers/qwen2/tokenizer.json");
     cJSON *list = cJSON_GetObjectItem(json, "added_tokens");
@@ -82,7 +83,7 @@ static xm_tokenizer *with_added(size_t count)
     return tok;
 }
 
-static void render(const model *m, const cJSON *row, xm_chat_text *out)
+static void render_row(const model *m, const cJSON *row, xm_chat_text *out)
 {
     const char *name = cJSON_GetObjectItem(row, "template")->valuestring;
     const char *context = cJSON_GetObjectItem(row, "context")->valuestring;
@@ -119,7 +120,7 @@ static void check_row(const model *m, const cJSON *row, size_t number)
     xr_err err = { "" };
     const char *kind = cJSON_GetObjectItem(row, "tokenizer")->valuestring;
     const xm_tokenizer *tok = strcmp(kind, "qwen3") == 0 ? m->qwen3 : m->qwen25;
-    render(m, row, &text);
+    render_row(m, row, &text);
     assert_string_equal(xr_str_text(&text.text),
                         cJSON_GetObjectItem(row, "text")->valuestring);
     assert_int_equal(xm_tokenizer_encode_spans(tok, xr_str_text(&text.text),
@@ -136,7 +137,7 @@ static void check_row(const model *m, const cJSON *row, size_t number)
         if (ids.data[i] != id->valueint)
             fail_msg("row %zu, token %zu: %d, not %d", number, i, ids.data[i],
                      id->valueint);
-        if (mask && chat_is_said(&text, &spans.data[i]) != said->valueint)
+        if (mask && chat_is_assistant(&text, &spans.data[i]) != said->valueint)
             fail_msg("row %zu, token %zu: the mask is %d", number, i,
                      said->valueint);
         said = mask ? said->next : NULL;
@@ -146,7 +147,7 @@ static void check_row(const model *m, const cJSON *row, size_t number)
     xm_chat_text_free(&text);
 }
 
-static void qwen(void **state)
+static void qwen_ids_and_masks_match_transformers(void **state)
 {
     (void)state;
     char path[512];
@@ -154,8 +155,8 @@ static void qwen(void **state)
     size_t size;
     size_t rows = 0;
     xr_err err = { "" };
-    model m = { .qwen25 = with_added(QWEN25),
-                .qwen3 = with_added(sizeof added / sizeof added[0]),
+    model m = { .qwen25 = open_with_added(QWEN25),
+                .qwen3 = open_with_added(sizeof added / sizeof added[0]),
                 .templates = read_json("chat_templates/templates.json"),
                 .contexts = read_json("chat_templates/contexts.json") };
     (void)test_data("chat_templates/qwen_token_goldens.jsonl", path,
@@ -182,6 +183,7 @@ static void qwen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(qwen) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        qwen_ids_and_masks_match_transformers) };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small tokenizers of every kind against what the Hugging Face library says of
- * them; tests/parity/tokenizers.py --goldens writes the files.
+ * Small tokenizers of every kind give the ids, spans and texts of the Hugging
+ * Face library; tests/parity/tokenizers.py --goldens writes the goldens.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -36,7 +36,8 @@ static void check_spans(const xm_token_spans *spans, const cJSON *want,
         assert_true(i < spans->count);
         xm_token_span s = spans->data[i++];
         assert_true(s.from <= s.to && s.to <= size);
-        /* What the post-processor adds is nowhere: at 0 for the library. */
+        /* Tokens of the post-processor stand for no text; the library puts them
+         * at 0. */
         if (to ? s.from != from || s.to != to : s.from != s.to)
             fail_msg("%s: span %zu is %zu to %zu, not %zu to %zu", where, i - 1,
                      s.from, s.to, from, to);
@@ -44,7 +45,8 @@ static void check_spans(const xm_token_spans *spans, const cJSON *want,
     assert_int_equal(i, spans->count);
 }
 
-/* Whole, and id by id: every part is UTF-8. */
+/* Checks the decoded text, all at once and id by id, where every part must be
+ * valid UTF-8. */
 static void check_text(const xm_tokenizer *tok, const xm_ids *ids, int skip,
                        const char *want, const char *where)
 {
@@ -105,9 +107,9 @@ static void check_line(const xm_tokenizer *tok, const cJSON *row,
     xm_token_spans_free(&spans);
 }
 
-/* Ids that no text gives. */
-static void check_ids_alone(const xm_tokenizer *tok, const cJSON *row,
-                            const char *where)
+/* Checks ids that no text encodes to. */
+static void check_unusual_ids(const xm_tokenizer *tok, const cJSON *row,
+                              const char *where)
 {
     xm_ids ids = { 0 };
     assert_int_equal(xr_json_ids(xr_json_get(row, "ids"), where, NULL,
@@ -118,7 +120,7 @@ static void check_ids_alone(const xm_tokenizer *tok, const cJSON *row,
     free(ids.data);
 }
 
-/* A file of the folder, line by line; how many there are. */
+/* Checks a file of the folder line by line and returns the number of lines. */
 static int check_file(const xm_tokenizer *tok, const char *dir,
                       const char *name,
                       void (*one)(const xm_tokenizer *tok, const cJSON *row,
@@ -154,13 +156,14 @@ static int check_folder(const char *dir)
     if (xm_tokenizer_open(dir, &err, &tok))
         fail_msg("%s", err.text);
     int lines = check_file(tok, dir, "lines.jsonl", check_line);
-    assert_true(check_file(tok, dir, "ids.jsonl", check_ids_alone) >= 14);
+    assert_true(check_file(tok, dir, "ids.jsonl", check_unusual_ids) >= 14);
     xm_tokenizer_close(tok);
     return lines;
 }
 
-/* Calls `one` for every folder of goldens; the sum of what it returns. */
-static int each_folder(int (*one)(const char *dir), int *out_folders)
+/* Calls `one` for every folder of goldens and returns the sum of its
+ * results. */
+static int visit_folders(int (*one)(const char *dir), int *out_folders)
 {
     char root[XR_PATH_CAP];
     char dir[XR_PATH_CAP];
@@ -183,17 +186,17 @@ static int each_folder(int (*one)(const char *dir), int *out_folders)
     return sum;
 }
 
-static void goldens(void **state)
+static void every_kind_of_tokenizer_matches_the_library(void **state)
 {
     (void)state;
     int folders;
-    int lines = each_folder(check_folder, &folders);
+    int lines = visit_folders(check_folder, &folders);
     assert_true(folders >= 19 && lines >= 800);
 }
 
-/* All calls, for a tokenizer that may be nonsense: errors say what is wrong,
- * and ids with spans are the ids without. */
-static void use(const xm_tokenizer *tok)
+/* Makes all calls with a tokenizer that may be nonsense. Errors must have a
+ * message, and encoding with spans must give the same ids. */
+static void call_everything(const xm_tokenizer *tok)
 {
     static const char text[] = "ab  the <s>x'S \xC3\xA9\xE4\xBD\xA0 e\xCC\x81"
                                "\n\xEF\xAC\x81\xF0\x9F\x98\x80 12";
@@ -223,7 +226,8 @@ static void use(const xm_tokenizer *tok)
     xm_ids_free(&ids);
 }
 
-/* The golden files with a few bytes changed: an error or a tokenizer. */
+/* Opens the golden file with a few bytes changed, which gives an error or a
+ * tokenizer. */
 static int mutate_folder(const char *dir)
 {
     char path[XR_PATH_CAP];
@@ -247,7 +251,7 @@ static int mutate_folder(const char *dir)
         if (xm_tokenizer_open(scratch_dir(), &err, &tok)) {
             assert_true(err.text[0] != '\0');
         } else {
-            use(tok);
+            call_everything(tok);
             xm_tokenizer_close(tok);
             accepted++;
         }
@@ -258,11 +262,11 @@ static int mutate_folder(const char *dir)
     return accepted;
 }
 
-static void mutations(void **state)
+static void changed_files_open_or_are_errors(void **state)
 {
     (void)state;
     int folders;
-    int accepted = each_folder(mutate_folder, &folders);
+    int accepted = visit_folders(mutate_folder, &folders);
     assert_true(accepted > folders && accepted < 60 * folders);
 }
 
@@ -279,8 +283,9 @@ static xm_tokenizer *open_golden(const char *name)
     return tok;
 }
 
-/* Any characters but the mark of a blank, from all of Unicode or a part. */
-static size_t draw_text(uint32_t number, char text[4 * 64])
+/* Makes a text of any characters but U+2581, from all of Unicode or a part of
+ * it. */
+static size_t make_random_text(uint32_t number, char text[4 * 64])
 {
     size_t size = 0;
     uint32_t below = number % 2 ? 0x110000u : number % 4 ? 0x3000u : 0x80u;
@@ -293,9 +298,10 @@ static size_t draw_text(uint32_t number, char text[4 * 64])
     return size;
 }
 
-/* Without a normalizer every sequence of characters survives, whatever the
- * pattern makes of it and whether the vocabulary has it or falls to bytes. */
-static void random_characters(void **state)
+/* Without a normalizer every sequence of characters decodes to itself, however
+ * the pattern splits it and whether it is in the vocabulary or falls back to
+ * bytes. */
+static void random_characters_round_trip(void **state)
 {
     (void)state;
     static const char *const names[] = { "o200k", "llama3", "gemma3" };
@@ -303,7 +309,7 @@ static void random_characters(void **state)
         xm_tokenizer *tok = open_golden(names[n]);
         for (uint32_t i = 0; i < 1000; i++) {
             char text[4 * 64];
-            size_t size = draw_text(i, text);
+            size_t size = make_random_text(i, text);
             xm_ids ids = { 0 };
             xr_str back = { 0 };
             assert_int_equal(
@@ -327,7 +333,7 @@ typedef struct worker {
     xray_status status;
 } worker;
 
-static void *work(void *arg)
+static void *encode_in_thread(void *arg)
 {
     worker *w = arg;
     w->status = xm_tokenizer_encode(w->tok, w->text.data, w->text.size, 1,
@@ -335,8 +341,8 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* One tokenizer, and the words that it remembers, in three threads at once. */
-static void test_threads(void **state)
+/* Three threads share one tokenizer and its cache of words. */
+static void threads_share_one_tokenizer(void **state)
 {
     (void)state;
     xm_tokenizer *tok = open_golden("qwen2");
@@ -346,11 +352,12 @@ static void test_threads(void **state)
         w[i] = (worker){ .tok = tok };
         for (uint32_t k = 0; k < 400; k++) {
             char text[4 * 64];
-            size_t size = draw_text(k, text);
+            size_t size = make_random_text(k, text);
             xr_str_append(&w[i].text, text, size);
             xr_str_puts(&w[i].text, " the quick brown fox, then don't 12 ");
         }
-        assert_int_equal(pthread_create(&threads[i], NULL, work, &w[i]), 0);
+        assert_int_equal(
+            pthread_create(&threads[i], NULL, encode_in_thread, &w[i]), 0);
     }
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
@@ -368,10 +375,12 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(goldens),
-                                        cmocka_unit_test(random_characters),
-                                        cmocka_unit_test(test_threads),
-                                        cmocka_unit_test(mutations) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_of_tokenizer_matches_the_library),
+        cmocka_unit_test(random_characters_round_trip),
+        cmocka_unit_test(threads_share_one_tokenizer),
+        cmocka_unit_test(changed_files_open_or_are_errors)
+    };
     return cmocka_run_group_tests_name("text.goldens", tests, scratch_make,
                                        scratch_drop);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Jinja interpreter against what Jinja2 makes of the same snippets.
+ * The Jinja interpreter gives the results of Jinja2 for the same snippets.
  *
- * With the argument "render" the program reads JSON lines {t: template,
- * v: variables} and answers with lines {o: text} or {e: message}, for
+ * With the argument "render" the program reads JSON lines {t: template, v:
+ * variables} and answers with lines {o: text} or {e: message}, for
  * tests/parity/chat_templates.py, which also writes the goldens.
  */
 #include "tests/testing.h"
@@ -13,9 +13,9 @@
 #include "core/base/file.h"
 #include "model/chat/chat.h"
 
-#define NOW 1753799405 /* 2025-07-29 14:30:05, what strftime_now shows */
+#define NOW 1753799405 /* 2025-07-29 14:30:05, shown by strftime_now */
 
-/* `shared`: the variables of rows without their own. */
+/* `shared`: variables for rows that have none. */
 static xray_status render_case(const cJSON *row, const cJSON *shared,
                                xr_err *err, xm_chat_text *out)
 {
@@ -76,7 +76,7 @@ static void check_case(const char *line, size_t size, const cJSON *shared,
     cJSON_Delete(row);
 }
 
-/* Lines of JSON, and their path. */
+/* Reads a file of JSON lines and sets its path. */
 static char *read_goldens(const char *name, char path[XR_PATH_CAP])
 {
     const char *root = getenv("XRAY_SOURCE");
@@ -88,7 +88,7 @@ static char *read_goldens(const char *name, char path[XR_PATH_CAP])
     return text;
 }
 
-/* A file of goldens; the variables of its first row are every row's. */
+/* Checks a file of goldens. The first row holds the variables of all rows. */
 static size_t check_file(const char *name)
 {
     char path[XR_PATH_CAP];
@@ -111,21 +111,23 @@ static size_t check_file(const char *name)
     return count;
 }
 
-static void goldens(void **state)
+static void snippets_render_like_jinja2(void **state)
 {
     (void)state;
     assert_true(check_file("jinja.jsonl") > 1500);
 }
 
-/* Ours, whole and with their line, where Jinja2 fails too. */
-static void sentences(void **state)
+/* Complete messages, with their line, for snippets that fail in Jinja2 as
+ * well. */
+static void errors_have_these_sentences(void **state)
 {
     (void)state;
     assert_true(check_file("sentences.jsonl") > 700);
 }
 
-/* As Python's strftime writes them: turns of years and of days, leap years. */
-static void dates(void **state)
+/* The expected texts are those of Python's strftime, around turns of years and
+ * days and in leap years. */
+static void dates_are_formatted_like_python(void **state)
 {
     (void)state;
     static const char source[] =
@@ -167,9 +169,9 @@ static void dates(void **state)
     cJSON_Delete(none);
 }
 
-/* Steps of a range that is indexed, a loop that is left out of a block of its
- * own, and many filters one after the other. */
-static void ranges_blocks_and_filters(void **state)
+/* Items of ranges with a step, a break inside a captured block, and many
+ * filters in sequence. */
+static void ranges_blocks_and_filter_chains_work(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -199,8 +201,9 @@ static void ranges_blocks_and_filters(void **state)
     cJSON_Delete(none);
 }
 
-/* Bounds: each is met by one clear sentence. */
-static void limits(void **state)
+/* Exceeding a limit, or using what is not supported, is an error that names
+ * it. */
+static void exceeded_limits_are_named(void **state)
 {
     (void)state;
     static const struct {
@@ -261,27 +264,28 @@ static void limits(void **state)
     }
 }
 
-static uint32_t draw(uint64_t *at, uint32_t below)
+static uint32_t pick_below(uint64_t *at, uint32_t below)
 {
     *at = *at * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)((*at >> 33) % below);
 }
 
-/* A stretch of a golden's template, cut anywhere. */
-static void add_stretch(xr_str *out, const cJSON *rows, uint64_t *at)
+/* Appends a part of a golden's template, cut anywhere. */
+static void add_template_part(xr_str *out, const cJSON *rows, uint64_t *at)
 {
     const cJSON *row = cJSON_GetArrayItem(
-        rows, (int)draw(at, (uint32_t)cJSON_GetArraySize(rows)));
+        rows, (int)pick_below(at, (uint32_t)cJSON_GetArraySize(rows)));
     const char *text = xr_json_get(row, "t")->valuestring;
     uint32_t size = (uint32_t)strlen(text);
-    uint32_t from = draw(at, 3) ? 0 : draw(at, size + 1);
-    uint32_t to = draw(at, 3) ? size : from + draw(at, size - from + 1);
+    uint32_t from = pick_below(at, 3) ? 0 : pick_below(at, size + 1);
+    uint32_t to =
+        pick_below(at, 3) ? size : from + pick_below(at, size - from + 1);
     xr_str_append(out, text + from, to - from);
 }
 
-/* The goldens' templates, cut, joined and with bytes changed: each ends with a
- * text or one message, soon. */
-static void mutations(void **state)
+/* Templates of the goldens, cut, joined and with bytes changed, soon end with a
+ * text or a message. */
+static void mutated_snippets_end_with_text_or_error(void **state)
 {
     (void)state;
     char path[XR_PATH_CAP];
@@ -307,11 +311,11 @@ static void mutations(void **state)
         xr_str source = { 0 };
         xm_chat_text out = { 0 };
         xr_err failed = { 0 };
-        for (uint32_t n = 1 + draw(&at, 3); n; n--)
-            add_stretch(&source, rows, &at);
-        for (uint32_t n = draw(&at, 3); n && source.size; n--)
-            source.data[draw(&at, (uint32_t)source.size)] =
-                (char)(1 + draw(&at, 127));
+        for (uint32_t n = 1 + pick_below(&at, 3); n; n--)
+            add_template_part(&source, rows, &at);
+        for (uint32_t n = pick_below(&at, 3); n && source.size; n--)
+            source.data[pick_below(&at, (uint32_t)source.size)] =
+                (char)(1 + pick_below(&at, 127));
         cJSON *row = cJSON_CreateObject();
         (void)cJSON_AddStringToObject(row, "t", xr_str_text(&source));
         clock_t begin = clock();
@@ -329,7 +333,7 @@ static void mutations(void **state)
     free(text);
 }
 
-static void deep_source(void **state)
+static void deeply_nested_sources_are_refused(void **state)
 {
     (void)state;
     static const char *const pieces[] = { "(",     "[",          "-",
@@ -351,7 +355,7 @@ static void deep_source(void **state)
     }
 }
 
-static int serve(void)
+static int serve_requests(void)
 {
     static char line[1 << 20];
     while (fgets(line, sizeof line, stdin)) {
@@ -381,15 +385,15 @@ static int serve(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "render"))
-        return serve();
+        return serve_requests();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goldens),
-        cmocka_unit_test(sentences),
-        cmocka_unit_test(dates),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(deep_source),
-        cmocka_unit_test(mutations),
-        cmocka_unit_test(ranges_blocks_and_filters),
+        cmocka_unit_test(snippets_render_like_jinja2),
+        cmocka_unit_test(errors_have_these_sentences),
+        cmocka_unit_test(dates_are_formatted_like_python),
+        cmocka_unit_test(exceeded_limits_are_named),
+        cmocka_unit_test(deeply_nested_sources_are_refused),
+        cmocka_unit_test(mutated_snippets_end_with_text_or_error),
+        cmocka_unit_test(ranges_blocks_and_filter_chains_work),
     };
     return cmocka_run_group_tests_name("text.jinja", tests, NULL, NULL);
 }

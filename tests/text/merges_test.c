@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merges of BPE against an oracle of a few lines: the pair of the lowest rank
- * is merged where it stands leftmost, again and again. Ids are compared: texts
- * come back whatever the order of merges is.
+ * BPE merges like a simple oracle, which merges the pair of the lowest rank at
+ * its leftmost occurrence, again and again. The test compares ids, because
+ * decoded texts are the same for any order of merges.
  */
 #include <xray/numerics.h>
 
 #include "core/base/json.h"
-#include "tests/text/small.h"
+#include "tests/text/small_tokenizer.h"
 
-#define IDS 512   /* of the largest golden vocabulary */
-#define WORD 1000 /* symbols of a word that the oracle takes */
+#define IDS 512   /* above the largest golden vocabulary */
+#define WORD 1000 /* most symbols of a word for the oracle */
 #define NONE INT32_MAX
 
-/* By the ids of the two sides. */
+/* The merges, indexed by the ids of the two sides. */
 typedef struct rules {
     int32_t rank[IDS][IDS];
     int32_t made[IDS][IDS];
@@ -21,7 +21,7 @@ typedef struct rules {
     int32_t count;
 } rules;
 
-static void rules_add(rules *r, int32_t left, int32_t right, int32_t made)
+static void add_rule(rules *r, int32_t left, int32_t right, int32_t made)
 {
     assert_true(left >= 0 && left < IDS && right >= 0 && right < IDS);
     if (r->count == 0)
@@ -33,14 +33,15 @@ static void rules_add(rules *r, int32_t left, int32_t right, int32_t made)
     r->order[r->count++][1] = right;
 }
 
-static size_t merge_at(const rules *r, int32_t *ids, size_t count, size_t at)
+static size_t merge_pair_at(const rules *r, int32_t *ids, size_t count,
+                            size_t at)
 {
     ids[at] = r->made[ids[at]][ids[at + 1]];
     memmove(ids + at + 1, ids + at + 2, (count - at - 2) * sizeof *ids);
     return count - 1;
 }
 
-/* The oracle, in quadratic time. */
+/* The oracle. It takes quadratic time. */
 static size_t merge_slowly(const rules *r, int32_t *ids, size_t count)
 {
     for (;;) {
@@ -53,12 +54,12 @@ static size_t merge_slowly(const rules *r, int32_t *ids, size_t count)
             }
         if (best == NONE)
             return count;
-        count = merge_at(r, ids, count, at);
+        count = merge_pair_at(r, ids, count, at);
     }
 }
 
-/* The same for merges whose sides were made before them, as training gives
- * them: rank by rank, each from left to right. */
+/* A faster oracle: rank by rank, each from left to right. It is valid if the
+ * sides of every merge are made by earlier merges, as in trained tokenizers. */
 static size_t merge_in_passes(const rules *r, int32_t *ids, size_t count)
 {
     for (int32_t rank = 0; rank < r->count; rank++) {
@@ -75,8 +76,8 @@ static size_t merge_in_passes(const rules *r, int32_t *ids, size_t count)
     return count;
 }
 
-static void expect_same(const xm_tokenizer *tok, const char *text,
-                        const int32_t *want, size_t count)
+static void expect_same_ids(const xm_tokenizer *tok, const char *text,
+                            const int32_t *want, size_t count)
 {
     xm_ids ids = { 0 };
     xr_err err = { "" };
@@ -92,9 +93,11 @@ static void expect_same(const xm_tokenizer *tok, const char *text,
 
 /* ---- tokenizers that are drawn ------------------------------------------- */
 
-/* `letters` letters and merges of any two tokens made so far, in any order of
- * ranks: a merge may come before those that make its sides. */
-static xm_tokenizer *draw_rules(uint32_t seed, int32_t letters, rules *out)
+/* Makes a tokenizer of `letters` letters with random merges of two earlier
+ * tokens. The ranks have any order: a merge may rank before those that make its
+ * sides. */
+static xm_tokenizer *make_random_rules(uint32_t seed, int32_t letters,
+                                       rules *out)
 {
     char token[IDS][64];
     int32_t tokens = letters;
@@ -126,9 +129,9 @@ static xm_tokenizer *draw_rules(uint32_t seed, int32_t letters, rules *out)
     }
     out->count = 0;
     for (int32_t i = 0; i < plans; i++) {
-        /* Half of the tokenizers have their merges turned round. */
+        /* Half of the tokenizers have their merges in reverse order. */
         const int32_t *p = planned[seed % 2 ? plans - 1 - i : i];
-        rules_add(out, p[0], p[1], p[2]);
+        add_rule(out, p[0], p[1], p[2]);
         xr_str_printf(&merges, "%s[\"%s\",\"%s\"]", i ? "," : "", token[p[0]],
                       token[p[1]]);
     }
@@ -139,22 +142,22 @@ static xm_tokenizer *draw_rules(uint32_t seed, int32_t letters, rules *out)
                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{%s},"
                   "\"merges\":[%s]}}",
                   xr_str_text(&vocab), xr_str_text(&merges));
-    xm_tokenizer *tok = make(xr_str_text(&json));
+    xm_tokenizer *tok = make_tokenizer(xr_str_text(&json));
     xr_str_free(&json);
     xr_str_free(&vocab);
     xr_str_free(&merges);
     return tok;
 }
 
-/* Few letters and many merges: every second pair has equals. Words lie on both
- * sides of where the method changes (48 symbols). */
-static void drawn_merges(void **state)
+/* With few letters and many merges, many pairs occur several times. The lengths
+ * lie on both sides of 48 symbols, where the method changes. */
+static void random_merges_match_the_oracle(void **state)
 {
     (void)state;
     static rules r;
     for (uint32_t seed = 0; seed < 120; seed++) {
         int32_t letters = 1 + (int32_t)(seed % 4);
-        xm_tokenizer *tok = draw_rules(seed, letters, &r);
+        xm_tokenizer *tok = make_random_rules(seed, letters, &r);
         for (uint32_t k = 0; k < 24; k++) {
             char text[512];
             int32_t want[512];
@@ -165,7 +168,7 @@ static void drawn_merges(void **state)
                 text[i] = (char)('a' + want[i]);
             }
             text[count] = '\0';
-            expect_same(tok, text, want, merge_slowly(&r, want, count));
+            expect_same_ids(tok, text, want, merge_slowly(&r, want, count));
         }
         xm_tokenizer_close(tok);
     }
@@ -176,12 +179,13 @@ static void drawn_merges(void **state)
 typedef struct golden {
     xm_tokenizer *tok;
     rules rules;
-    char text[IDS][8]; /* of the tokens that are one character; "": others */
+    char text[IDS]
+             [8]; /* text of tokens of one character; "" for other tokens */
     int32_t symbols[IDS];
     int32_t symbol_count;
 } golden;
 
-static int32_t id_of(const cJSON *vocab, const char *token, size_t size)
+static int32_t find_id(const cJSON *vocab, const char *token, size_t size)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, vocab)
@@ -214,9 +218,9 @@ static void read_merges(const cJSON *model, rules *out)
             right = left + size + 1;
         }
         (void)snprintf(both, sizeof both, "%.*s%s", (int)size, left, right);
-        rules_add(out, id_of(vocab, left, size),
-                  id_of(vocab, right, strlen(right)),
-                  id_of(vocab, both, strlen(both)));
+        add_rule(out, find_id(vocab, left, size),
+                 find_id(vocab, right, strlen(right)),
+                 find_id(vocab, both, strlen(both)));
     }
 }
 
@@ -236,7 +240,7 @@ static void read_symbols(const cJSON *vocab, golden *out)
     }
 }
 
-static cJSON *golden_json(const char *name)
+static cJSON *read_golden_json(const char *name)
 {
     char path[XR_PATH_CAP];
     cJSON *json = NULL;
@@ -249,12 +253,12 @@ static cJSON *golden_json(const char *name)
     return json;
 }
 
-/* `alone`: the model without what comes before and behind it, so that a text
- * of its symbols is one word. */
-static golden *golden_open(const char *name, int alone)
+/* `alone`: only the model, without normalizer, pre-tokenizer and so on, so that
+ * a text of its symbols is one word. */
+static golden *open_golden(const char *name, int alone)
 {
     static golden g;
-    cJSON *json = golden_json(name);
+    cJSON *json = read_golden_json(name);
     g.symbol_count = 0;
     memset(g.text, 0, sizeof g.text);
     read_merges(xr_json_get(json, "model"), &g.rules);
@@ -265,15 +269,15 @@ static golden *golden_open(const char *name, int alone)
         cJSON_DeleteItemFromObject(json, around[i]);
     char *text = cJSON_PrintUnformatted(json);
     assert_non_null(text);
-    g.tok = make(text);
+    g.tok = make_tokenizer(text);
     cJSON_free(text);
     cJSON_Delete(json);
     return &g;
 }
 
-/* The symbol of a character: the goldens' bytes above ASCII and blanks have
- * others than themselves. */
-static int32_t symbol_of(const golden *g, const char *text)
+/* Returns the id of a symbol, given as a character of the byte-level
+ * alphabet. */
+static int32_t find_symbol(const golden *g, const char *text)
 {
     for (int32_t i = 0; i < g->symbol_count; i++)
         if (strcmp(g->text[g->symbols[i]], text) == 0)
@@ -282,15 +286,15 @@ static int32_t symbol_of(const golden *g, const char *text)
     return -1;
 }
 
-/* Words of the symbols that merges begin with, so that most places have one. */
-static void golden_merges(void **state)
+/* Words consist of sides of merges, so that most neighbours can merge. */
+static void golden_merges_match_the_oracle(void **state)
 {
     (void)state;
     static const char *const names[] = { "qwen2", "llama3", "llama2",
                                          "gemma3" };
     static int32_t want[WORD];
     for (size_t n = 0; n < 4; n++) {
-        golden *g = golden_open(names[n], 1);
+        golden *g = open_golden(names[n], 1);
         for (uint32_t k = 0; k < 40; k++) {
             xr_str text = { 0 };
             size_t count = 2 + 20 * k;
@@ -305,20 +309,21 @@ static void golden_merges(void **state)
                 want[i] = id;
                 xr_str_puts(&text, g->text[id]);
             }
-            expect_same(g->tok, xr_str_text(&text), want,
-                        merge_slowly(&g->rules, want, count));
+            expect_same_ids(g->tok, xr_str_text(&text), want,
+                            merge_slowly(&g->rules, want, count));
             xr_str_free(&text);
         }
         xm_tokenizer_close(g->tok);
     }
 }
 
-/* A run of one kind is one word of the whole tokenizer: splitting and merging
- * it must stay near linear and not outgrow a stack, and gives the right ids. */
-static void long_words(void **state)
+/* A run of one kind of character is one word of the complete tokenizer.
+ * Splitting and merging it takes nearly linear time, does not overflow a stack,
+ * and gives the right ids. */
+static void long_words_merge_in_linear_time(void **state)
 {
     (void)state;
-    /* The text and its bytes as symbols of a byte-level vocabulary. */
+    /* A text, and its bytes as symbols of a byte-level vocabulary. */
     static const struct {
         const char *unit;
         const char *symbols[3];
@@ -329,7 +334,7 @@ static void long_words(void **state)
                   { "!", { "!" } },
                   { "\xE4\xB8\xAD", { "\xC3\xA4", "\xC2\xB8", "\xC5\x83" } } };
     enum { COUNT = 100000 };
-    golden *g = golden_open("qwen2", 0);
+    golden *g = open_golden("qwen2", 0);
     int32_t *want = calloc(3 * COUNT, sizeof *want);
     assert_non_null(want);
     for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
@@ -338,25 +343,25 @@ static void long_words(void **state)
         int32_t symbols[3];
         size_t size = 0;
         for (; size < 3 && units[u].symbols[size]; size++)
-            symbols[size] = symbol_of(g, units[u].symbols[size]);
+            symbols[size] = find_symbol(g, units[u].symbols[size]);
         for (int k = 0; k < COUNT; k++) {
             xr_str_puts(&text, units[u].unit);
             for (size_t i = 0; i < size; i++)
                 want[count++] = symbols[i];
         }
-        expect_same(g->tok, xr_str_text(&text), want,
-                    merge_in_passes(&g->rules, want, count));
+        expect_same_ids(g->tok, xr_str_text(&text), want,
+                        merge_in_passes(&g->rules, want, count));
         xr_str_free(&text);
     }
     free(want);
     xm_tokenizer_close(g->tok);
 }
 
-/* The two oracles agree where both apply. */
-static void oracles(void **state)
+/* The two oracles agree where both are valid. */
+static void both_oracles_agree(void **state)
 {
     (void)state;
-    golden *g = golden_open("qwen2", 1);
+    golden *g = open_golden("qwen2", 1);
     for (uint32_t k = 0; k < 20; k++) {
         int32_t slow[300];
         int32_t passes[300];
@@ -376,10 +381,10 @@ static void oracles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(oracles),
-        cmocka_unit_test(drawn_merges),
-        cmocka_unit_test(golden_merges),
-        cmocka_unit_test(long_words),
+        cmocka_unit_test(both_oracles_agree),
+        cmocka_unit_test(random_merges_match_the_oracle),
+        cmocka_unit_test(golden_merges_match_the_oracle),
+        cmocka_unit_test(long_words_merge_in_linear_time),
     };
     return cmocka_run_group_tests_name("text.merges", tests, scratch_make,
                                        scratch_drop);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each step of a tokenizer.json alone: goldens/steps.jsonl has what the Hugging
- * Face library makes of it, goldens/refused.jsonl what a file may not say.
+ * Each step of a tokenizer.json alone does what it does in the Hugging Face
+ * library (goldens/steps.jsonl), and files that are refused get the right
+ * message (goldens/refused.jsonl).
  */
 #include "core/base/json.h"
-#include "tests/text/small.h"
+#include "tests/text/small_tokenizer.h"
 
 #define PATH_CAP 512
 
@@ -14,9 +15,9 @@ typedef struct token_list {
     size_t count;
 } token_list;
 
-/* Every byte has a token, so that ids decode to the text that was normalized.
- */
-static void put_bytes(xr_str *json)
+/* Writes a model with a token for every byte, so that ids decode to the
+ * normalized text. */
+static void write_byte_model(xr_str *json)
 {
     xr_str_puts(json, ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":["
                       "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]},"
@@ -27,15 +28,17 @@ static void put_bytes(xr_str *json)
     xr_str_puts(json, "}}}");
 }
 
-/* Every word is the unknown one: spans tell them apart. */
-static void put_unknown(xr_str *json)
+/* Writes a model in which every word is unknown; spans tell the words apart. */
+static void write_unknown_model(xr_str *json)
 {
     xr_str_puts(json, ",\"model\":{\"type\":\"WordLevel\",\"unk_token\":"
                       "\"?\",\"vocab\":{\"?\":0}}}");
 }
 
-/* The tokens of a list are the vocabulary, those that repeat once. */
-static void put_tokens(xr_str *json, const cJSON *tokens, token_list *ids)
+/* Writes a model whose vocabulary is the tokens of a list, without
+ * repetitions. */
+static void write_token_model(xr_str *json, const cJSON *tokens,
+                              token_list *ids)
 {
     const cJSON *item;
     const cJSON *before;
@@ -108,7 +111,7 @@ static void check_words(const xm_tokenizer *tok, const cJSON *row,
     xm_ids_free(&ids);
 }
 
-/* As a list, and token by token. */
+/* Decodes the ids at once, and one by one. */
 static void check_decoder(const xm_tokenizer *tok, const token_list *ids,
                           const char *want, const char *where)
 {
@@ -136,8 +139,8 @@ static void check_decoder(const xm_tokenizer *tok, const token_list *ids,
     xr_str_free(&parts);
 }
 
-static void check_whole(const xm_tokenizer *tok, const cJSON *row,
-                        const char *where)
+static void check_complete_file(const xm_tokenizer *tok, const cJSON *row,
+                                const char *where)
 {
     const char *text = xr_json_get(row, "t")->valuestring;
     int32_t *want;
@@ -168,12 +171,12 @@ static void check_row(const cJSON *row, const char *where)
     else
         xr_str_printf(&json, "{\"%s\":%s", kind, step);
     if (strcmp(kind, "normalizer") == 0)
-        put_bytes(&json);
+        write_byte_model(&json);
     else if (strcmp(kind, "pre_tokenizer") == 0)
-        put_unknown(&json);
+        write_unknown_model(&json);
     else if (strcmp(kind, "decoder") == 0)
-        put_tokens(&json, xr_json_get(row, "t"), &ids);
-    xm_tokenizer *tok = make(xr_str_text(&json));
+        write_token_model(&json, xr_json_get(row, "t"), &ids);
+    xm_tokenizer *tok = make_tokenizer(xr_str_text(&json));
     if (strcmp(kind, "normalizer") == 0)
         check_normalizer(tok, row, where);
     else if (strcmp(kind, "pre_tokenizer") == 0)
@@ -181,15 +184,15 @@ static void check_row(const cJSON *row, const char *where)
     else if (strcmp(kind, "decoder") == 0)
         check_decoder(tok, &ids, xr_json_get(row, "o")->valuestring, where);
     else
-        check_whole(tok, row, where);
+        check_complete_file(tok, row, where);
     xm_tokenizer_close(tok);
     xr_str_free(&json);
     cJSON_free(step);
 }
 
-/* What a file may not say, and beside it what it still may: "e" is the sentence
- * behind the file's name, null where the tokenizer opens. "c" is the other
- * file. */
+/* Checks a file that must be refused, or that is just acceptable. "e" is the
+ * message after the file's name, null if the tokenizer opens; "c" is
+ * tokenizer_config.json. */
 static void check_refusal(const cJSON *row, const char *where)
 {
     char *json = cJSON_PrintUnformatted(xr_json_get(row, "s"));
@@ -218,9 +221,10 @@ static void check_refusal(const cJSON *row, const char *where)
     cJSON_free(json);
 }
 
-/* Calls `one` for every line of a file of goldens; how many there are. */
-static int each_line(const char *name,
-                     void (*one)(const cJSON *row, const char *where))
+/* Calls `one` for every line of a file of goldens and returns the number of
+ * lines. */
+static int visit_lines(const char *name,
+                       void (*one)(const cJSON *row, const char *where))
 {
     char path[PATH_CAP];
     char where[PATH_CAP];
@@ -247,23 +251,23 @@ static int each_line(const char *name,
     return number;
 }
 
-static void steps(void **state)
+static void each_step_matches_the_library(void **state)
 {
     (void)state;
-    assert_true(each_line("steps.jsonl", check_row) > 400);
+    assert_true(visit_lines("steps.jsonl", check_row) > 400);
 }
 
-static void refusals(void **state)
+static void refused_files_have_these_sentences(void **state)
 {
     (void)state;
-    assert_true(each_line("refused.jsonl", check_refusal) > 150);
+    assert_true(visit_lines("refused.jsonl", check_refusal) > 150);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(each_step_matches_the_library),
+        cmocka_unit_test(refused_files_have_these_sentences),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

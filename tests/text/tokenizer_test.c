@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small tokenizers made for one rule each.
+ * Rules of tokenizers, each with a small tokenizer made for it.
  */
 #include <xray/numerics.h>
 
-#include "tests/text/small.h"
+#include "tests/text/small_tokenizer.h"
 
 #define CHARS                                                                 \
     "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\"},"     \
@@ -16,13 +16,13 @@
     "\"added_tokens\":[{\"id\":6,\"content\":\"<s>\",\"special\":true}," \
     "{\"id\":7,\"content\":\"</s>\",\"special\":true}],"
 
-static void characters(void **state)
+static void characters_become_ids_and_back(void **state)
 {
     (void)state;
     (void)unlink(scratch_path("tokenizer_config.json"));
-    xm_tokenizer *tok = make("{" ENDS CHARS "}");
-    EXPECT(tok, "ab\n\xC3\xA9 x</s>a", 1, 1, 2, 3, 4, 5, 0, 7, 1);
-    expect(tok, "", 1, NULL, 0);
+    xm_tokenizer *tok = make_tokenizer("{" ENDS CHARS "}");
+    EXPECT_IDS(tok, "ab\n\xC3\xA9 x</s>a", 1, 1, 2, 3, 4, 5, 0, 7, 1);
+    expect_ids(tok, "", 1, NULL, 0);
     assert_int_equal(xm_tokenizer_vocab(tok), 8);
     const int32_t ids[] = { 6, 1, 3, 4, 7 };
     xr_str text = { 0 };
@@ -37,7 +37,7 @@ static void characters(void **state)
                      XRAY_E_RANGE);
     assert_int_equal(xm_tokenizer_decode(tok, &out, 1, 1, &text, NULL),
                      XRAY_E_RANGE);
-    /* What a model with a padded vocabulary may sample. */
+    /* Ids that a model with a padded vocabulary may sample. */
     const int32_t padded[] = { 1, 8, 7, 2, 100000, -1 };
     assert_int_equal(xm_tokenizer_decode(tok, padded, 6, 2, &text, NULL),
                      XRAY_OK);
@@ -53,50 +53,51 @@ static void characters(void **state)
     xm_tokenizer_close(tok);
 }
 
-static void bos_rule(void **state)
+static void bos_follows_config_or_post_processor(void **state)
 {
     (void)state;
     (void)scratch_write(
         "tokenizer_config.json",
         "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"},"
         "\"add_bos_token\":true}");
-    xm_tokenizer *tok = make("{" ENDS CHARS "}");
-    EXPECT(tok, "a", 1, 6, 1);
-    EXPECT(tok, "a", 0, 1);
+    xm_tokenizer *tok = make_tokenizer("{" ENDS CHARS "}");
+    EXPECT_IDS(tok, "a", 1, 6, 1);
+    EXPECT_IDS(tok, "a", 0, 1);
     assert_int_equal(xm_tokenizer_eos(tok), 7);
     xm_tokenizer_close(tok);
-    /* A post_processor decides alone. */
-    tok = make("{" ENDS CHARS
-               ",\"post_processor\":{\"type\":\"TemplateProcessing\","
-               "\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
-               "{\"SpecialToken\":{\"id\":\"E\",\"type_id\":0}}],"
-               "\"special_tokens\":{\"E\":{\"id\":\"E\",\"ids\":[7]}}}}");
-    EXPECT(tok, "a", 1, 1, 7);
+    /* With a post_processor, the rules of tokenizer_config.json do not
+     * apply. */
+    tok = make_tokenizer(
+        "{" ENDS CHARS ",\"post_processor\":{\"type\":\"TemplateProcessing\","
+        "\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+        "{\"SpecialToken\":{\"id\":\"E\",\"type_id\":0}}],"
+        "\"special_tokens\":{\"E\":{\"id\":\"E\",\"ids\":[7]}}}}");
+    EXPECT_IDS(tok, "a", 1, 1, 7);
     assert_int_equal(xm_tokenizer_bos(tok), 6);
     xm_tokenizer_close(tok);
     (void)unlink(scratch_path("tokenizer_config.json"));
 }
 
-/* Ids from the Hugging Face library for the same file. */
-static void test_added_tokens(void **state)
+/* The expected ids are those of the Hugging Face library for the same file. */
+static void added_tokens_match_longest_and_strip(void **state)
 {
     (void)state;
-    xm_tokenizer *tok = make(
+    xm_tokenizer *tok = make_tokenizer(
         "{\"added_tokens\":["
         "{\"id\":8,\"content\":\"L\",\"lstrip\":true},"
         "{\"id\":9,\"content\":\"R\",\"rstrip\":true},"
         "{\"id\":10,\"content\":\"bb\",\"single_word\":true},"
         "{\"id\":11,\"content\":\"aa\"},{\"id\":12,\"content\":\"aab\"}]," CHARS
         "}");
-    EXPECT(tok, "a \nL b", 0, 1, 8, 5, 2);
-    EXPECT(tok, "a R \n b", 0, 1, 5, 9, 2);
-    EXPECT(tok, "abb bb", 0, 1, 2, 2, 5, 10);
-    EXPECT(tok, "aaab", 0, 11, 1, 2);
-    EXPECT(tok, "aab", 0, 12);
+    EXPECT_IDS(tok, "a \nL b", 0, 1, 8, 5, 2);
+    EXPECT_IDS(tok, "a R \n b", 0, 1, 5, 9, 2);
+    EXPECT_IDS(tok, "abb bb", 0, 1, 2, 2, 5, 10);
+    EXPECT_IDS(tok, "aaab", 0, 11, 1, 2);
+    EXPECT_IDS(tok, "aab", 0, 12);
     xm_tokenizer_close(tok);
 }
 
-static void test_bpe(void **state)
+static void bpe_merges_by_rank_then_leftmost(void **state)
 {
     (void)state;
     static const char *const forms[] = { "[\"a b\",\"ab a\",\"b a\",\"b b\"]",
@@ -111,52 +112,54 @@ static void test_bpe(void **state)
             "\"<0x0A>\":6,\"bb\":7},\"merges\":%s,\"unk_token\":\"?\","
             "\"fuse_unk\":%s,\"byte_fallback\":true}}",
             forms[i], i ? "true" : "false");
-        xm_tokenizer *tok = make(json);
-        EXPECT(tok, "abab", 0, 2, 2);
-        EXPECT(tok, "bababa", 0, 1, 2, 3);
-        EXPECT(tok, "bbb", 0, 7, 1); /* the leftmost first */
-        EXPECT(tok, "bbbbb", 0, 7, 7, 1);
-        EXPECT(tok, "a\nb", 0, 0, 6, 1);
+        xm_tokenizer *tok = make_tokenizer(json);
+        EXPECT_IDS(tok, "abab", 0, 2, 2);
+        EXPECT_IDS(tok, "bababa", 0, 1, 2, 3);
+        EXPECT_IDS(tok, "bbb", 0, 7, 1); /* the leftmost first */
+        EXPECT_IDS(tok, "bbbbb", 0, 7, 7, 1);
+        EXPECT_IDS(tok, "a\nb", 0, 0, 6, 1);
         if (i)
-            EXPECT(tok, "axyb", 0, 0, 5, 1);
+            EXPECT_IDS(tok, "axyb", 0, 0, 5, 1);
         else
-            EXPECT(tok, "axyb", 0, 0, 5, 5, 1);
+            EXPECT_IDS(tok, "axyb", 0, 0, 5, 5, 1);
         xm_tokenizer_close(tok);
     }
 }
 
-/* Of several paths with the best score the one found first is kept: pieces are
- * offered from left to right, so that is the one whose last piece begins
- * earlier. The library does the same. */
-static void unigram_ties(void **state)
+/* Of several paths with the best score the one found first is kept. Pieces are
+ * offered from left to right, so it is the one whose last piece starts earlier,
+ * as in the library. */
+static void unigram_keeps_the_first_of_equal_paths(void **state)
 {
     (void)state;
     (void)unlink(scratch_path("tokenizer_config.json"));
-    xm_tokenizer *tok =
-        make("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[["
-             "\"<unk>\",0],[\"a\",-1],[\"b\",-1],[\"ab\",-2],[\"c\",-1],["
-             "\"bc\",-2],[\"abc\",-3.5]]}}");
-    EXPECT(tok, "ab", 0, 3);
-    EXPECT(tok, "abc", 0, 1, 5);
-    EXPECT(tok, "abab", 0, 3, 3);
-    EXPECT(tok, "cab", 0, 4, 3);
-    EXPECT(tok, "aabbcc", 0, 1, 3, 5, 4);
+    xm_tokenizer *tok = make_tokenizer(
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[["
+        "\"<unk>\",0],[\"a\",-1],[\"b\",-1],[\"ab\",-2],[\"c\",-1],["
+        "\"bc\",-2],[\"abc\",-3.5]]}}");
+    EXPECT_IDS(tok, "ab", 0, 3);
+    EXPECT_IDS(tok, "abc", 0, 1, 5);
+    EXPECT_IDS(tok, "abab", 0, 3, 3);
+    EXPECT_IDS(tok, "cab", 0, 4, 3);
+    EXPECT_IDS(tok, "aabbcc", 0, 1, 3, 5, 4);
     xm_tokenizer_close(tok);
 }
 
-/* In characters, and the most is still a word. */
-static void longest_word(void **state)
+/* The limit counts characters, and a word of exactly the limit is still
+ * encoded. */
+static void longest_word_counts_characters(void **state)
 {
     (void)state;
     xm_tokenizer *tok =
-        make("{\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
-             "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"?\","
-             "\"continuing_subword_prefix\":\"##\","
-             "\"max_input_chars_per_word\":4,"
-             "\"vocab\":{\"?\":0,\"\xC3\xA9\":1,\"##\xC3\xA9\":2}}}");
-    EXPECT(tok, "\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9", 0,
-           1, 2, 2, 1, 2, 2, 2);
-    EXPECT(tok, "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9", 0, 0, 1);
+        make_tokenizer("{\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+                       "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"?\","
+                       "\"continuing_subword_prefix\":\"##\","
+                       "\"max_input_chars_per_word\":4,"
+                       "\"vocab\":{\"?\":0,\"\xC3\xA9\":1,\"##\xC3\xA9\":2}}}");
+    EXPECT_IDS(tok, "\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9",
+               0, 1, 2, 2, 1, 2, 2, 2);
+    EXPECT_IDS(tok, "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9 \xC3\xA9", 0, 0,
+               1);
     xm_tokenizer_close(tok);
 }
 
@@ -170,37 +173,38 @@ static void longest_word(void **state)
 #define REST "[^\\\\s\\\\p{L}\\\\p{N}]+"
 #define SPACES "\\\\s+(?!\\\\S)|\\\\s+"
 
-/* Every short form of the two patterns that most models have, before a letter,
- * and what is none: GPT-2's are lower case, the later ones' either. */
-static void short_forms(void **state)
+/* Every contraction of the two patterns that most models have, before a letter,
+ * and texts that are no contraction. GPT-2's pattern has lower case only, the
+ * later one either case. */
+static void short_forms_split_like_the_patterns(void **state)
 {
     (void)state;
     static const char small[] = "a'sa a'ta a'rea a'vea a'ma a'lla a'da";
-    xm_tokenizer *tok = make(WORDS_OF(
+    xm_tokenizer *tok = make_tokenizer(WORDS_OF(
         "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?" REST "|" SPACES));
-    EXPECT(tok, small, 0, 1, 2, 1, 0, 3, 1, 0, 4, 1, 0, 5, 1, 0, 6, 1, 0, 7, 1,
-           0, 8, 1);
-    EXPECT(tok, "a'M", 0, 1, 9, 12);
-    EXPECT(tok, "a'RE", 0, 1, 9, 13);
-    EXPECT(tok, "a'x", 0, 1, 9, 16);
-    EXPECT(tok, "a'l", 0, 1, 9, 17);
+    EXPECT_IDS(tok, small, 0, 1, 2, 1, 0, 3, 1, 0, 4, 1, 0, 5, 1, 0, 6, 1, 0, 7,
+               1, 0, 8, 1);
+    EXPECT_IDS(tok, "a'M", 0, 1, 9, 12);
+    EXPECT_IDS(tok, "a'RE", 0, 1, 9, 13);
+    EXPECT_IDS(tok, "a'x", 0, 1, 9, 16);
+    EXPECT_IDS(tok, "a'l", 0, 1, 9, 17);
     xm_tokenizer_close(tok);
-    tok = make(WORDS_OF("(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-                        "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|"
-                        "\\\\p{N}| ?" REST "[\\\\r\\\\n]*|"
-                        "\\\\s*[\\\\r\\\\n]+|" SPACES));
-    EXPECT(tok, small, 0, 1, 2, 1, 0, 3, 1, 0, 4, 1, 0, 5, 1, 0, 6, 1, 0, 7, 1,
-           0, 8, 1);
-    EXPECT(tok, "a'Ma", 0, 1, 10, 1);
-    EXPECT(tok, "a'REa", 0, 1, 11, 1);
-    EXPECT(tok, "a'x", 0, 1, 14);
-    EXPECT(tok, "a'l", 0, 1, 15);
+    tok = make_tokenizer(WORDS_OF("(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+                                  "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|"
+                                  "\\\\p{N}| ?" REST "[\\\\r\\\\n]*|"
+                                  "\\\\s*[\\\\r\\\\n]+|" SPACES));
+    EXPECT_IDS(tok, small, 0, 1, 2, 1, 0, 3, 1, 0, 4, 1, 0, 5, 1, 0, 6, 1, 0, 7,
+               1, 0, 8, 1);
+    EXPECT_IDS(tok, "a'Ma", 0, 1, 10, 1);
+    EXPECT_IDS(tok, "a'REa", 0, 1, 11, 1);
+    EXPECT_IDS(tok, "a'x", 0, 1, 14);
+    EXPECT_IDS(tok, "a'l", 0, 1, 15);
     xm_tokenizer_close(tok);
 }
 
-/* Words are remembered by their bytes in places that they share: those that
- * differ in the middle alone stay apart, also where they share a place. */
-static void many_words(void **state)
+/* The cache has one slot for several words. Words that differ only in the
+ * middle stay apart, also if they share a slot. */
+static void words_in_one_cache_slot_stay_apart(void **state)
 {
     (void)state;
     enum { WORDS = 6000 };
@@ -220,8 +224,8 @@ static void many_words(void **state)
         xr_str_printf(&text, "%s ", word + i % WORDS % 3);
     }
     xr_str_puts(&json, "}}}");
-    xm_tokenizer *tok = make(xr_str_text(&json));
-    expect(tok, xr_str_text(&text), 0, want, 2 * WORDS);
+    xm_tokenizer *tok = make_tokenizer(xr_str_text(&json));
+    expect_ids(tok, xr_str_text(&text), 0, want, 2 * WORDS);
     xr_str_free(&json);
     xr_str_free(&text);
     xm_tokenizer_close(tok);
@@ -232,7 +236,7 @@ static void many_words(void **state)
     "\"Isolated\",\"pattern\":{\"Regex\":\"" pattern "\"}}," \
     "\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}"
 
-static void refusals(void **state)
+static void refused_files_name_the_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -292,7 +296,7 @@ static void refusals(void **state)
     }
 }
 
-static void mutations(void **state)
+static void mutated_files_open_or_are_errors(void **state)
 {
     (void)state;
     const char *const good =
@@ -333,11 +337,16 @@ static void mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters),        cmocka_unit_test(bos_rule),
-        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_bpe),
-        cmocka_unit_test(unigram_ties),      cmocka_unit_test(longest_word),
-        cmocka_unit_test(short_forms),       cmocka_unit_test(many_words),
-        cmocka_unit_test(refusals),          cmocka_unit_test(mutations),
+        cmocka_unit_test(characters_become_ids_and_back),
+        cmocka_unit_test(bos_follows_config_or_post_processor),
+        cmocka_unit_test(added_tokens_match_longest_and_strip),
+        cmocka_unit_test(bpe_merges_by_rank_then_leftmost),
+        cmocka_unit_test(unigram_keeps_the_first_of_equal_paths),
+        cmocka_unit_test(longest_word_counts_characters),
+        cmocka_unit_test(short_forms_split_like_the_patterns),
+        cmocka_unit_test(words_in_one_cache_slot_stay_apart),
+        cmocka_unit_test(refused_files_name_the_reason),
+        cmocka_unit_test(mutated_files_open_or_are_errors),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

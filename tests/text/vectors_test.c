@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Real tokenizers against the Hugging Face library's ids.
+ * Published tokenizers give the ids and texts of the Hugging Face library.
  */
 #include <pthread.h>
 
@@ -95,7 +95,7 @@ static void check_vectors(const xm_tokenizer *tok, const char *name, int want)
     free(text);
 }
 
-static void llama_spm(void **state)
+static void llama2_matches_its_vectors(void **state)
 {
     (void)state;
     xm_tokenizer *tok = open_data("tokenizers/llama2_spm");
@@ -105,7 +105,7 @@ static void llama_spm(void **state)
     xm_tokenizer_close(tok);
 }
 
-static void qwen2(void **state)
+static void qwen2_matches_its_vectors(void **state)
 {
     (void)state;
     xm_tokenizer *tok = open_data("tokenizers/qwen2");
@@ -117,7 +117,7 @@ static void qwen2(void **state)
     xm_tokenizer_close(tok);
 }
 
-static void test_gpt2(void **state)
+static void gpt2_matches_its_vectors(void **state)
 {
     (void)state;
     xm_tokenizer *tok = open_data("tokenizers/gpt2");
@@ -126,7 +126,7 @@ static void test_gpt2(void **state)
     xm_tokenizer_close(tok);
 }
 
-static void stories_prompts(void **state)
+static void stories_prompts_match_their_ids(void **state)
 {
     (void)state;
     char path[XR_PATH_CAP];
@@ -153,7 +153,8 @@ static void stories_prompts(void **state)
     xm_tokenizer_close(tok);
 }
 
-static void round_trip(const xm_tokenizer *tok, const char *text, size_t size)
+static void check_round_trip(const xm_tokenizer *tok, const char *text,
+                             size_t size)
 {
     xm_ids ids = { 0 };
     xr_str back = { 0 };
@@ -167,8 +168,8 @@ static void round_trip(const xm_tokenizer *tok, const char *text, size_t size)
     xm_ids_free(&ids);
 }
 
-/* Any text comes back from its ids; long ones do not take quadratic time. */
-static void test_round_trip(void **state)
+/* Text decodes to itself, and a long one does not take quadratic time. */
+static void texts_round_trip_in_linear_time(void **state)
 {
     (void)state;
     static const char *const dirs[] = { "tokenizers/llama2_spm",
@@ -181,15 +182,15 @@ static void test_round_trip(void **state)
     size = size < 300000 ? size : 300000;
     for (size_t i = 0; i < 3; i++) {
         xm_tokenizer *tok = open_data(dirs[i]);
-        round_trip(tok, text, size);
+        check_round_trip(tok, text, size);
         xm_tokenizer_close(tok);
     }
     free(text);
 }
 
-/* Without a normalizer every sequence of characters survives, whatever the
- * pattern makes of it. */
-static void random_characters(void **state)
+/* Without a normalizer every sequence of characters decodes to itself, however
+ * the pattern splits it. */
+static void random_characters_round_trip(void **state)
 {
     (void)state;
     xm_tokenizer *tok = open_data("tokenizers/gpt2");
@@ -206,14 +207,14 @@ static void random_characters(void **state)
             if (code < 0xD800 || code > 0xDFFF)
                 size += (size_t)xr_utf8_encode(code, text + size);
         }
-        round_trip(tok, text, size);
+        check_round_trip(tok, text, size);
     }
     xm_tokenizer_close(tok);
 }
 
-/* A run of one kind is one word: splitting and merging it must stay near
- * linear, and not outgrow a stack. */
-static void long_words(void **state)
+/* A run of one kind of character is one word. Splitting and merging it takes
+ * nearly linear time and does not overflow a stack. */
+static void long_words_round_trip(void **state)
 {
     (void)state;
     static const char *const units[] = { " ", "a", "\n", "!", "\xE4\xB8\x80" };
@@ -223,7 +224,7 @@ static void long_words(void **state)
         xr_str text = { 0 };
         for (int k = 0; k < COUNT; k++)
             xr_str_puts(&text, units[i]);
-        round_trip(tok, text.data, text.size);
+        check_round_trip(tok, text.data, text.size);
         xr_str_free(&text);
     }
     xm_tokenizer_close(tok);
@@ -237,14 +238,14 @@ typedef struct worker {
     xray_status status;
 } worker;
 
-static void *work(void *arg)
+static void *encode_in_thread(void *arg)
 {
     worker *w = arg;
     w->status = xm_tokenizer_encode(w->tok, w->text, w->size, 1, &w->ids, NULL);
     return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_encode_the_same_ids(void **state)
 {
     (void)state;
     char path[XR_PATH_CAP];
@@ -257,7 +258,8 @@ static void test_threads(void **state)
     pthread_t threads[3];
     for (size_t i = 0; i < 3; i++) {
         w[i] = (worker){ .tok = tok, .text = text, .size = 60000 };
-        assert_int_equal(pthread_create(&threads[i], NULL, work, &w[i]), 0);
+        assert_int_equal(
+            pthread_create(&threads[i], NULL, encode_in_thread, &w[i]), 0);
     }
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
@@ -275,10 +277,14 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama_spm),       cmocka_unit_test(qwen2),
-        cmocka_unit_test(test_gpt2),       cmocka_unit_test(stories_prompts),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(random_characters),
-        cmocka_unit_test(long_words),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(llama2_matches_its_vectors),
+        cmocka_unit_test(qwen2_matches_its_vectors),
+        cmocka_unit_test(gpt2_matches_its_vectors),
+        cmocka_unit_test(stories_prompts_match_their_ids),
+        cmocka_unit_test(texts_round_trip_in_linear_time),
+        cmocka_unit_test(random_characters_round_trip),
+        cmocka_unit_test(long_words_round_trip),
+        cmocka_unit_test(threads_encode_the_same_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/text/chat_rows.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Renders chat templates, also in threads and after random edits, and checks
+ * texts and spans.
+ */
+#include "tests/text/chat_checks.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -9,13 +13,13 @@
 /* ---- one rendering ------------------------------------------------------- */
 
 xray_status chat_render(const char *source, size_t size, const cJSON *context,
-                        int go_on, xr_err *err, xm_chat_text *out)
+                        int continue_last, xr_err *err, xm_chat_text *out)
 {
     xm_chat *chat = NULL;
     xm_chat_call call = { .messages = xr_json_get(context, "messages"),
                           .tools = xr_json_get(context, "tools"),
                           .variables = context,
-                          .continue_final_message = go_on };
+                          .continue_final_message = continue_last };
     xray_status status = xm_chat_compile(source, size, "mine", err, &chat);
     if (!status)
         status = xm_chat_render(chat, &call, "rows.jsonl:7", err, out);
@@ -23,7 +27,7 @@ xray_status chat_render(const char *source, size_t size, const cJSON *context,
     return status;
 }
 
-void chat_expect(const char *source, const char *json, int go_on,
+void chat_expect(const char *source, const char *json, int continue_last,
                  const char *wanted)
 {
     xr_err err = { 0 };
@@ -31,7 +35,8 @@ void chat_expect(const char *source, const char *json, int go_on,
     xm_chat_text text = { 0 };
     assert_int_equal(xr_json_parse(json, strlen(json), "test", &err, &context),
                      0);
-    if (chat_render(source, strlen(source), context, go_on, &err, &text))
+    if (chat_render(source, strlen(source), context, continue_last, &err,
+                    &text))
         assert_string_equal(err.text, wanted);
     else
         assert_string_equal(xr_str_text(&text.text), wanted);
@@ -39,8 +44,8 @@ void chat_expect(const char *source, const char *json, int go_on,
     cJSON_Delete(context);
 }
 
-/* The characters of bytes [0, at). */
-static size_t chars(const char *text, size_t at)
+/* Returns the number of characters in bytes [0, at). */
+static size_t count_chars(const char *text, size_t at)
 {
     size_t count = 0;
     for (size_t i = 0; i < at; i++)
@@ -53,14 +58,14 @@ void chat_expect_spans(const cJSON *wanted, const xm_chat_text *text)
     assert_int_equal(text->span_count, cJSON_GetArraySize(wanted));
     for (size_t i = 0; i < text->span_count; i++) {
         const cJSON *span = cJSON_GetArrayItem(wanted, (int)i);
-        assert_int_equal(chars(text->text.data, text->spans[i].from),
+        assert_int_equal(count_chars(text->text.data, text->spans[i].from),
                          cJSON_GetArrayItem(span, 0)->valueint);
-        assert_int_equal(chars(text->text.data, text->spans[i].to),
+        assert_int_equal(count_chars(text->text.data, text->spans[i].to),
                          cJSON_GetArrayItem(span, 1)->valueint);
     }
 }
 
-int chat_is_said(const xm_chat_text *text, const xm_token_span *span)
+int chat_is_assistant(const xm_chat_text *text, const xm_token_span *span)
 {
     for (size_t k = 0; k < text->span_count; k++)
         if (span->from < text->spans[k].to && span->to > text->spans[k].from)
@@ -91,7 +96,7 @@ static void *render_often(void *arg)
     return NULL;
 }
 
-void chat_threads(const char *source, const cJSON *context)
+void chat_check_threads(const char *source, const cJSON *context)
 {
     struct shared shared = { .context = context };
     xr_err err = { 0 };
@@ -120,13 +125,13 @@ void chat_threads(const char *source, const cJSON *context)
 
 /* ---- templates with edits ------------------------------------------------ */
 
-static uint32_t draw(uint64_t *at, uint32_t below)
+static uint32_t pick_below(uint64_t *at, uint32_t below)
 {
     *at = *at * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)((*at >> 33) % below);
 }
 
-/* Pieces that turn one construct into another. */
+/* Snippets that turn one construct into another. */
 static const char *const pieces[] = { "{%",
                                       "%}",
                                       "{{",
@@ -179,43 +184,44 @@ static const char *const pieces[] = { "{%",
                                       "\n",
                                       "\0x" };
 
-static void mutate(xr_str *source, uint64_t *at)
+static void mutate_source(xr_str *source, uint64_t *at)
 {
-    for (uint32_t n = 1 + draw(at, 4); n && source->size; n--) {
-        uint32_t from = draw(at, (uint32_t)source->size);
-        const char *piece = pieces[draw(at, sizeof pieces / sizeof pieces[0])];
+    for (uint32_t n = 1 + pick_below(at, 4); n && source->size; n--) {
+        uint32_t from = pick_below(at, (uint32_t)source->size);
+        const char *piece =
+            pieces[pick_below(at, sizeof pieces / sizeof pieces[0])];
         size_t size = strlen(piece);
-        switch (draw(at, 5)) {
+        switch (pick_below(at, 5)) {
         case 0:
-            source->data[from] = (char)draw(at, 256);
+            source->data[from] = (char)pick_below(at, 256);
             break;
         case 1:
-            source->data[from] = (char)(32 + draw(at, 95));
+            source->data[from] = (char)(32 + pick_below(at, 95));
             break;
-        case 2: { /* cut a stretch */
-            size_t cut = 1 + draw(at, 12);
+        case 2: { /* remove some bytes */
+            size_t cut = 1 + pick_below(at, 12);
             cut = cut < source->size - from ? cut : source->size - from;
             memmove(source->data + from, source->data + from + cut,
                     source->size - from - cut);
             source->size -= cut;
             break;
         }
-        case 3: { /* copy a stretch to the end of it */
-            size_t copy = 1 + draw(at, 60);
+        case 3: { /* append a copy of some bytes */
+            size_t copy = 1 + pick_below(at, 60);
             copy = copy < source->size - from ? copy : source->size - from;
             char held[64];
             memcpy(held, source->data + from, copy);
             xr_str_append(source, held, copy);
             break;
         }
-        default: /* put a piece over what is there */
+        default: /* overwrite with a snippet */
             size = size < source->size - from ? size : source->size - from;
             memcpy(source->data + from, piece, size);
         }
     }
 }
 
-void chat_mutations(const cJSON *templates, const cJSON *contexts)
+void chat_check_mutations(const cJSON *templates, const cJSON *contexts)
 {
     uint64_t at = 20250729;
     int rendered_well = 0;
@@ -227,16 +233,17 @@ void chat_mutations(const cJSON *templates, const cJSON *contexts)
         const cJSON *base = cJSON_GetArrayItem(
             templates, (int)i % cJSON_GetArraySize(templates));
         const cJSON *context = cJSON_GetArrayItem(
-            contexts, (int)draw(&at, (uint32_t)cJSON_GetArraySize(contexts)));
+            contexts,
+            (int)pick_below(&at, (uint32_t)cJSON_GetArraySize(contexts)));
         xr_str source = { 0 };
         xr_err err = { 0 };
         xm_chat_text text = { 0 };
         xr_str_puts(&source, base->valuestring);
-        mutate(&source, &at);
+        mutate_source(&source, &at);
         clock_t begin = clock();
         xray_status status =
             chat_render(xr_str_text(&source), source.size, context,
-                        (int)draw(&at, 2), &err, &text);
+                        (int)pick_below(&at, 2), &err, &text);
         double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
         if (seconds > 30)
             fail_msg("%.1f s: %s", seconds, source.data);

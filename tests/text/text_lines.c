@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * text-lines DIR: all that a tokenizer says of each JSON line {"text"} of
- * standard input, as a JSON line. For tests/parity/tokenizers.py.
+ * text-lines DIR: for each JSON line {"text"} of standard input, prints
+ * everything that the tokenizer of DIR makes of the text, as a JSON line.
+ * tests/parity/tokenizers.py runs it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "core/base/json.h"
 #include "model/text/tokenizer.h"
 
-static void put_ids(const xm_ids *ids, const char *key, xr_str *out)
+static void write_ids(const xm_ids *ids, const char *key, xr_str *out)
 {
     xr_str_printf(out, ",\"%s\":[", key);
     for (size_t i = 0; i < ids->count; i++)
@@ -18,7 +19,7 @@ static void put_ids(const xm_ids *ids, const char *key, xr_str *out)
     xr_str_puts(out, "]");
 }
 
-static void put_spans(const xm_token_spans *spans, xr_str *out)
+static void write_spans(const xm_token_spans *spans, xr_str *out)
 {
     xr_str_puts(out, ",\"spans\":[");
     for (size_t i = 0; i < spans->count; i++)
@@ -27,14 +28,14 @@ static void put_spans(const xm_token_spans *spans, xr_str *out)
     xr_str_puts(out, "]");
 }
 
-static void put_text(const xr_str *text, const char *key, xr_str *out)
+static void write_text(const xr_str *text, const char *key, xr_str *out)
 {
     xr_str_printf(out, ",\"%s\":", key);
     xr_str_json(out, xr_str_text(text), text->size);
 }
 
-static xray_status stream(const xm_tokenizer *tok, const xm_ids *ids, int skip,
-                          xr_str *out, xr_err *err)
+static xray_status decode_as_stream(const xm_tokenizer *tok, const xm_ids *ids,
+                                    int skip, xr_str *out, xr_err *err)
 {
     xm_stream *s;
     xray_status status = xm_stream_open(tok, skip, err, &s);
@@ -57,8 +58,8 @@ static xray_status stream(const xm_tokenizer *tok, const xm_ids *ids, int skip,
     return status;
 }
 
-static xray_status answer(const xm_tokenizer *tok, const char *text,
-                          xr_err *err, xr_str *out)
+static xray_status write_answer(const xm_tokenizer *tok, const char *text,
+                                xr_err *err, xr_str *out)
 {
     xm_ids ids = { 0 };
     xm_ids plain = { 0 };
@@ -76,17 +77,17 @@ static xray_status answer(const xm_tokenizer *tok, const char *text,
         status = xm_tokenizer_decode(tok, ids.data, ids.count, skip,
                                      &made[skip], err);
         if (!status)
-            status = stream(tok, &ids, skip, &made[2 + skip], err);
+            status = decode_as_stream(tok, &ids, skip, &made[2 + skip], err);
     }
     if (!status) {
-        put_ids(&ids, "ids", out);
-        put_ids(&plain, "plain", out);
-        put_ids(&again, "again", out);
-        put_spans(&spans, out);
-        put_text(&made[0], "decoded", out);
-        put_text(&made[1], "skipped", out);
-        put_text(&made[2], "streamed", out);
-        put_text(&made[3], "streamed_skipped", out);
+        write_ids(&ids, "ids", out);
+        write_ids(&plain, "plain", out);
+        write_ids(&again, "again", out);
+        write_spans(&spans, out);
+        write_text(&made[0], "decoded", out);
+        write_text(&made[1], "skipped", out);
+        write_text(&made[2], "streamed", out);
+        write_text(&made[3], "streamed_skipped", out);
     }
     xm_ids_free(&ids);
     xm_ids_free(&plain);
@@ -97,7 +98,7 @@ static xray_status answer(const xm_tokenizer *tok, const char *text,
     return status;
 }
 
-static void print_line(const xm_tokenizer *tok, const char *line, size_t size)
+static void print_answer(const xm_tokenizer *tok, const char *line, size_t size)
 {
     xr_str out = { 0 };
     xr_err err = { "" };
@@ -107,7 +108,7 @@ static void print_line(const xm_tokenizer *tok, const char *line, size_t size)
     if (!status)
         status = xr_json_string(row, "text", "line", &err, &text);
     if (!status)
-        status = answer(tok, text, &err, &out);
+        status = write_answer(tok, text, &err, &out);
     if (status) {
         xr_str_clear(&out);
         xr_str_puts(&out, ",\"error\":");
@@ -133,7 +134,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (ssize_t n; (n = getline(&line, &cap, stdin)) > 0;)
-        print_line(tok, line, (size_t)n - (line[n - 1] == '\n'));
+        print_answer(tok, line, (size_t)n - (line[n - 1] == '\n'));
     free(line);
     xm_tokenizer_close(tok);
     return 0;
